@@ -1,0 +1,122 @@
+// Package reason says why something could not be known: why a frame has no
+// identity, or why an address has no symbol.
+//
+// A miss is a value, not an error. Every reason has a short text for the user,
+// a code that machines can rely on, and where there is one, advice on how to
+// do better.
+package reason
+
+import "fmt"
+
+// Reason is why a frame has no identity or an address no symbol. The zero
+// value, None, says that nothing is missing.
+type Reason uint8
+
+const (
+	// None says that nothing is missing.
+	None Reason = iota
+
+	// Why a frame has no identity.
+
+	NotMapped     // no mapping holds the address
+	Anonymous     // executable memory without a file: generated code
+	Vsyscall      // the kernel's fixed vsyscall page, which has no file
+	ProcessGone   // the process exited before its mappings were read
+	FileGone      // the mapped file could not be reached any more
+	FileChanged   // the file at the path is not, or no longer, the one mapped
+	FileDamaged   // the file claims to be ELF and is malformed
+	NotPermitted  // the kernel refused to show it to this user
+	KernelHidden  // the kernel does not tell its addresses to this user
+	NotAFile      // a mapping of something without content to identify, a device for instance
+	ModuleUnknown // kernel code outside the kernel image and of no known module
+	NotRecorded   // whoever made the profile wrote no identity into it
+
+	// Why an address has no symbol.
+
+	NoIdentity    // the frame has no identity to look symbols up by
+	NoFile        // no file with this identity was found
+	NoSymbolTable // the file has no symbol table of any kind
+	NoSymbol      // the symbol tables name nothing at this address
+	BadSymbols    // the symbol tables are malformed here
+	NoPerfMap     // generated code whose runtime wrote no perf map
+	NotLookedUp   // nobody has asked for a symbol yet
+
+	count
+)
+
+type words struct{ code, text, advice string }
+
+// table is indexed by Reason. Codes are for machines and do not change.
+var table = [count]words{
+	None: {"none", "known", ""},
+
+	NotMapped: {"not-mapped", "address is in no mapping",
+		"usually a frame-pointer walk through code built without frame pointers"},
+	Anonymous:     {"anonymous", "executable memory without a file (generated code)", ""},
+	Vsyscall:      {"vsyscall", "the kernel's vsyscall page", ""},
+	ProcessGone:   {"process-gone", "process exited before its mappings were read", ""},
+	FileGone:      {"file-gone", "mapped file cannot be reached any more", "record as root, so that deleted and foreign files can be opened"},
+	FileChanged:   {"file-changed", "file at the path is not the one that was mapped", "restart the process, it runs a file that was replaced"},
+	FileDamaged:   {"file-damaged", "mapped file is a malformed ELF file", ""},
+	NotPermitted:  {"not-permitted", "not permitted to read it", "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"},
+	KernelHidden:  {"kernel-hidden", "kernel addresses are hidden from this user", "run as root, and set kernel.kptr_restrict to 0 or 1"},
+	NotAFile:      {"not-a-file", "mapping of something that is not a regular file", ""},
+	ModuleUnknown: {"module-unknown", "kernel code of no known module", ""},
+	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
+
+	NoIdentity:    {"no-identity", "frame has no identity", ""},
+	NoFile:        {"no-file", "no file with this identity was found", "install its package, or look where the file is"},
+	NoSymbolTable: {"no-symbol-table", "file has no symbol table (stripped)", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
+	NoSymbol:      {"no-symbol", "no symbol covers the address", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
+	BadSymbols:    {"bad-symbols", "symbol table is malformed here", ""},
+	NoPerfMap:     {"no-perf-map", "generated code, and its runtime wrote no /tmp/perf-PID.map", "start the runtime with its perf map option (node --perf-basic-prof, java -XX:+DumpPerfMapAtExit, python -X perf)"},
+	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
+}
+
+// String returns the reason as a short phrase for people.
+func (r Reason) String() string {
+	if r >= count {
+		return fmt.Sprintf("reason %d", uint8(r))
+	}
+	return table[r].text
+}
+
+// Code returns the reason as one lower-case word for machines, "not-mapped"
+// for instance. It does not change from release to release.
+func (r Reason) Code() string {
+	if r >= count {
+		return fmt.Sprintf("reason-%d", uint8(r))
+	}
+	return table[r].code
+}
+
+// Advice returns what the user can do about it, or "" where nothing helps.
+func (r Reason) Advice() string {
+	if r >= count {
+		return ""
+	}
+	return table[r].advice
+}
+
+// Parse returns the reason that has this code.
+func Parse(code string) (Reason, bool) {
+	for r, w := range table {
+		if w.code == code {
+			return Reason(r), true
+		}
+	}
+	return None, false
+}
+
+// MarshalText returns the reason's code.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.Code()), nil }
+
+// UnmarshalText reads a reason's code.
+func (r *Reason) UnmarshalText(text []byte) error {
+	got, ok := Parse(string(text))
+	if !ok {
+		return fmt.Errorf("unknown reason %q", text)
+	}
+	*r = got
+	return nil
+}
