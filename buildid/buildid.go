@@ -1,0 +1,65 @@
+// Package buildid tells what file this is: it reads the identity of an ELF file
+// from its notes, wherever the file is (on disk, behind an io.ReaderAt, in the
+// memory of a process, in the running kernel), with one small read in most cases.
+//
+// The identity is the GNU build ID if there is one, else the Go toolchain's
+// build ID, else (for files of which the whole content is at hand) a hash that
+// OpenTelemetry's profilers use too. The search goes in this order:
+//
+//  1. a GNU note in a PT_NOTE segment;
+//  2. a GNU note directly behind the last note of a PT_NOTE segment, where Go's
+//     linker puts it without letting the segment cover it;
+//  3. a GNU note in an SHT_NOTE section;
+//  4. a Go note in a PT_NOTE segment or an SHT_NOTE section;
+//  5. the hash of head, tail and length, see [Hash].
+//
+// Segments come first because they are what the kernel sees, and what is left
+// of the file in memory: all doors to a file then give the same identity.
+//
+// Nothing that is read is trusted. One search makes at most 64 reads of at most
+// 4 KiB, most often one, and what these do not reach counts as absent; the hash
+// takes one more.
+package buildid
+
+import (
+	"fmt"
+
+	"hallmark/addr"
+)
+
+// Info is an identity and where it was found.
+type Info struct {
+	ID     ID
+	Where  Where
+	Offset addr.Offset // of the note in the file; 0 if Where is Hashed
+	ELF    bool        // the content starts as an ELF file does
+}
+
+// Where says in which part of a file its identity was found.
+type Where uint8
+
+// The places of an identity.
+const (
+	Nowhere      Where = iota
+	InSegment          // a note in a PT_NOTE segment
+	AfterSegment       // a note directly behind the last note of a PT_NOTE segment
+	InSection          // a note in an SHT_NOTE section
+	InNotes            // notes without a file around them, as sysfs has them
+	Hashed             // not found but computed from the content
+)
+
+var whereNames = [...]string{
+	Nowhere: "nowhere", InSegment: "segment", AfterSegment: "after-segment",
+	InSection: "section", InNotes: "notes", Hashed: "hash",
+}
+
+// String returns the place as one word, "segment" for instance.
+func (w Where) String() string {
+	if int(w) < len(whereNames) {
+		return whereNames[w]
+	}
+	return fmt.Sprintf("where-%d", uint8(w))
+}
+
+// MarshalText returns what String returns.
+func (w Where) MarshalText() ([]byte, error) { return []byte(w.String()), nil }

@@ -1,0 +1,155 @@
+package buildid
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// MaxSize is the largest number of bytes that an ID holds. The linkers write 8,
+// 16 or 20; ld --build-id=0x… writes what it is told.
+const MaxSize = 255
+
+// Kind says what the bytes of an ID are.
+type Kind uint8
+
+// The kinds of identity, the best first.
+const (
+	None Kind = iota // no identity
+	GNU              // NT_GNU_BUILD_ID, the linker's note
+	Go               // the Go toolchain's own note, for files without a GNU note
+	HTL              // hash of head, tail and length, for files without any note
+)
+
+var kindNames = [...]string{None: "none", GNU: "gnu", Go: "go", HTL: "htl"}
+
+// String returns "none", "gnu", "go" or "htl".
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// An ID is the identity of a file's content: its kind and its bytes, exact and
+// never padded. IDs are equal (==) when both are, and serve as map keys. The
+// zero ID is no identity.
+type ID struct {
+	kind  Kind
+	bytes string
+}
+
+// New returns the ID of this kind with a copy of b. A GNU ID has 1 to MaxSize
+// bytes, an HTL ID has 16, a Go ID has 1 to MaxSize printable ASCII characters
+// without spaces.
+func New(kind Kind, b []byte) (ID, error) {
+	if err := check(kind, b); err != nil {
+		return ID{}, err
+	}
+	return ID{kind, string(b)}, nil
+}
+
+func check(kind Kind, b []byte) error {
+	switch kind {
+	case GNU, Go:
+		if len(b) < 1 || len(b) > MaxSize {
+			return errSize
+		}
+		if kind == Go && !printable(b) {
+			return errText
+		}
+	case HTL:
+		if len(b) != htlSize {
+			return errSize
+		}
+	default:
+		return errKind
+	}
+	return nil
+}
+
+// printable holds for what can stand in a line, a URL and a label as it is.
+func printable(b []byte) bool {
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Kind returns what the bytes are, None for the zero ID.
+func (id ID) Kind() Kind { return id.kind }
+
+// Bytes returns a copy of the bytes.
+func (id ID) Bytes() []byte { return []byte(id.bytes) }
+
+// IsZero reports whether id is no identity.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// Hallmark's forms of the IDs that are not GNU's start with these.
+const (
+	goPrefix  = "go:"
+	htlPrefix = "htl:"
+)
+
+// String returns what Parse reads: lower-case hexadecimal for a GNU ID, "go:"
+// and the text for a Go ID, "htl:" and hexadecimal for an HTL ID, "" for the
+// zero ID.
+func (id ID) String() string {
+	switch id.kind {
+	case Go:
+		return goPrefix + id.bytes
+	case HTL:
+		return htlPrefix + hex.EncodeToString([]byte(id.bytes))
+	default:
+		return hex.EncodeToString([]byte(id.bytes))
+	}
+}
+
+// Parse reads the form that String writes; hexadecimal digits may be upper-case.
+// The empty string is an error.
+func Parse(s string) (ID, error) {
+	id, err := parse(s)
+	if err != nil {
+		return ID{}, fmt.Errorf("build ID %.80q: %w", s, err)
+	}
+	return id, nil
+}
+
+func parse(s string) (ID, error) {
+	if text, ok := strings.CutPrefix(s, goPrefix); ok {
+		return New(Go, []byte(text))
+	}
+	kind := GNU
+	digits, ok := strings.CutPrefix(s, htlPrefix)
+	if ok {
+		kind = HTL
+	}
+	if len(digits) > 2*MaxSize {
+		return ID{}, errSize
+	}
+	b, err := hex.DecodeString(digits)
+	if err != nil {
+		return ID{}, err
+	}
+	return New(kind, b)
+}
+
+// MarshalText returns what String returns.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote: empty text is the zero ID, the
+// rest is as in Parse.
+func (id *ID) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = ID{}
+		return nil
+	}
+	got, err := Parse(string(text))
+	if err != nil {
+		return err
+	}
+	*id = got
+	return nil
+}

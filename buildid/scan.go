@@ -1,0 +1,201 @@
+package buildid
+
+import (
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// An Entry is what Scan found out about one file.
+type Entry struct {
+	Path string
+	Info Info    // without ID for what is not ELF
+	Err  error   // why a file or a directory could not be read
+	Done float64 // estimated share of the tree that is behind, from 0 to 1
+}
+
+// Scan goes through all regular files below a directory: in the order of the
+// alphabet, directory by directory, while several files are read at a time and
+// no more than some hundred wait for their turn. It does not follow symbolic
+// links and does not enter the kernel's own file systems (/proc, /sys and the
+// like) that it meets on its way. A file or directory that vanishes meanwhile is
+// left out.
+func Scan(dir string) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		s := scan{
+			stop:    make(chan struct{}),
+			todo:    make(chan *batch),
+			inOrder: make(chan *batch, 2*runtime.GOMAXPROCS(0)),
+		}
+		s.start(dir)
+		defer s.running.Wait()
+		defer close(s.stop)
+		for b := range s.inOrder {
+			<-b.done
+			for _, e := range b.entries {
+				vanished := errors.Is(e.Err, fs.ErrNotExist) && e.Path != dir
+				if !vanished && !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// batchSize is how many files a goroutine takes at a time.
+const batchSize = 64
+
+// A batch is a run of files in order. Its entries have no Info before done is closed.
+type batch struct {
+	entries []Entry
+	done    chan struct{}
+}
+
+// A scan is one goroutine that walks the tree and several that read files. Each
+// batch goes to one of them and, to be taken up in order, to the caller.
+type scan struct {
+	stop    chan struct{} // closed when the caller wants no more
+	todo    chan *batch
+	inOrder chan *batch
+	running sync.WaitGroup
+
+	filling *batch // by the walking goroutine
+}
+
+func (s *scan) start(dir string) {
+	s.running.Go(func() {
+		defer close(s.inOrder)
+		defer close(s.todo)
+		if s.walk(dir, 0, 1, device(dir)) {
+			s.send()
+		}
+	})
+	for range runtime.GOMAXPROCS(0) {
+		s.running.Go(s.work)
+	}
+}
+
+func (s *scan) work() {
+	for b := range s.todo {
+		for i := range b.entries {
+			if s.stopped() {
+				break
+			}
+			if e := &b.entries[i]; e.Err == nil {
+				e.Info, e.Err = readELF(e.Path)
+			}
+		}
+		close(b.done)
+	}
+}
+
+func (s *scan) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// walk adds the files of one directory and those below, which are the share from
+// to to of the whole. It reports whether to go on.
+func (s *scan) walk(dir string, from, to float64, dev uint64) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !s.add(Entry{Path: dir, Err: err, Done: from}) {
+		return false
+	}
+	share := (to - from) / float64(len(entries))
+	for i, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		from, to := from+share*float64(i), from+share*float64(i+1)
+		switch {
+		case e.Type().IsRegular():
+			if !s.add(Entry{Path: path, Done: to}) {
+				return false
+			}
+		case e.IsDir():
+			below := device(path)
+			if below != dev && kernelFS(path) {
+				continue
+			}
+			if !s.walk(path, from, to, below) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *scan) add(e Entry) bool {
+	if s.filling == nil {
+		s.filling = &batch{entries: make([]Entry, 0, batchSize), done: make(chan struct{})}
+	}
+	s.filling.entries = append(s.filling.entries, e)
+	return len(s.filling.entries) < batchSize || s.send()
+}
+
+func (s *scan) send() bool {
+	b := s.filling
+	if b == nil {
+		return true
+	}
+	s.filling = nil
+	for _, c := range []chan *batch{s.inOrder, s.todo} {
+		select {
+		case c <- b:
+		case <-s.stop:
+			return false
+		}
+	}
+	return true
+}
+
+// readELF is ReadFile for the files of a scan: those that are not ELF are of no
+// further interest.
+func readELF(name string) (Info, error) {
+	fd, err := open(name, syscall.O_NOFOLLOW)
+	if err != nil {
+		return Info{}, err
+	}
+	defer syscall.Close(fd)
+	return readDescriptor(fd, name, false)
+}
+
+// device returns the number of the file system that a directory is in, 0 if that
+// cannot be found out.
+func device(dir string) uint64 {
+	var stat syscall.Stat_t
+	if syscall.Lstat(dir, &stat) != nil {
+		return 0
+	}
+	return uint64(stat.Dev)
+}
+
+// kernelMagic are the file systems whose files are made up by the kernel, whose
+// reading may have effects or no end (Linux include/uapi/linux/magic.h).
+var kernelMagic = []uint32{
+	0x9fa0,     // proc
+	0x62656572, // sysfs
+	0x64626720, // debugfs
+	0x74726163, // tracefs
+	0x63677270, // cgroup2
+	0x0027e0eb, // cgroup
+	0x73636673, // securityfs
+	0xf97cff8c, // selinux
+	0xcafe4a11, // bpf
+	0x62656570, // configfs
+	0xde5e81e4, // efivarfs
+	0x42494e4d, // binfmt_misc
+}
+
+func kernelFS(dir string) bool {
+	var stat syscall.Statfs_t
+	return syscall.Statfs(dir, &stat) == nil && slices.Contains(kernelMagic, uint32(stat.Type))
+}
