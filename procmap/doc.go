@@ -1,0 +1,19 @@
+// Package procmap tells what is mapped where in a process of this machine.
+//
+// A [Process] answers for one address space: which VMA holds an address
+// ([Process.Find], [Process.Translate]), what all of them are ([Process.All]),
+// which file is behind one ([Process.OpenFile]) and what identity that file has
+// ([Process.Identity]).
+//
+// There are two ways to the same facts. The text of /proc/PID/maps is as old as
+// Linux; to find one address it must be read up to there. The PROCMAP_QUERY
+// ioctl on that file (Linux 6.11, include/uapi/linux/fs.h) looks up a single
+// address. Both give equal VMAs. Where the kernel has the ioctl the package uses
+// it, except for large batches of scattered addresses, for which reading all of
+// the text is faster.
+//
+// The path to open is not the path to show. [VMA.Name] is what the kernel prints,
+// seen from wherever the reader is; the file at that path may be another one, in
+// another mount namespace, replaced, or gone. OpenFile only returns a file that
+// is proven to be the mapped one.
+package procmap

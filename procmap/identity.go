@@ -1,0 +1,147 @@
+package procmap
+
+import (
+	"errors"
+	"os"
+
+	"hallmark/buildid"
+	"hallmark/reason"
+)
+
+// Identity is what is known of the file behind a VMA. Either ID is not zero, or
+// Reason says why.
+type Identity struct {
+	buildid.Info
+	Reason reason.Reason
+	Door   Door // how it was learned; NoDoor when it was not
+
+	// Inferred says that v itself has no file and the identity is that of its
+	// Origin.
+	Inferred bool
+}
+
+// fileKey stands for a file within one Process.
+type fileKey struct {
+	dev   Dev
+	inode uint64
+	name  string
+}
+
+// Identity returns the identity of the file behind v. The kernel is asked first;
+// it knows GNU build IDs of up to 20 bytes, and not where Go's linker puts them.
+// Then the file is read, if there is a door to it, and then what the process has
+// of it in memory. An error means that p could not be asked.
+//
+// What was read is remembered for the VMAs of the same file until p is closed, so
+// that a file which is overwritten meanwhile keeps the identity that it had.
+func (p *Process) Identity(v VMA) (Identity, error) {
+	id, err := p.identify(v)
+	if err != nil {
+		return Identity{}, p.wrap(err)
+	}
+	return id, nil
+}
+
+func (p *Process) identify(v VMA) (Identity, error) {
+	switch v.Kind() {
+	case KindVDSO:
+		return p.fromMemory(v, reason.NotPermitted)
+	case KindAnonymous, KindMemfd, KindShm, KindHugetlb:
+		o, ok, err := p.origin(v)
+		if err != nil {
+			return Identity{}, err
+		}
+		if ok {
+			id, err := p.ofFile(o.below)
+			id.Inferred = true
+			return id, err
+		}
+	}
+	if !v.FileBacked() {
+		return Identity{Reason: v.withoutFile()}, nil
+	}
+	return p.ofFile(v)
+}
+
+// ofFile returns the identity of the file that v maps.
+func (p *Process) ofFile(v VMA) (Identity, error) {
+	if id, ok, err := p.fromKernel(v); ok || err != nil {
+		return id, err
+	}
+	key := fileKey{v.Dev, v.Inode, v.Name}
+	if id, ok := p.known.Load(key); ok {
+		return id.(Identity), nil
+	}
+	id, err := p.fromFile(v)
+	if err != nil {
+		return Identity{}, err
+	}
+	if id.ID.IsZero() && id.Reason != reason.NotAFile {
+		h, ok, err := p.header(v)
+		if ok && err == nil {
+			id, err = p.fromMemory(h, id.Reason)
+		}
+		if err != nil {
+			return Identity{}, err
+		}
+	}
+	p.known.Store(key, id)
+	return id, nil
+}
+
+// fromKernel asks the kernel for the build ID; ok is false when it has none.
+func (p *Process) fromKernel(v VMA) (id Identity, ok bool, err error) {
+	if !p.query {
+		return Identity{}, false, nil
+	}
+	q, err := p.querier()
+	if err != nil {
+		return Identity{}, false, err
+	}
+	defer q.release()
+	b, err := q.buildIDOf(v)
+	if len(b) == 0 || err != nil {
+		return Identity{}, false, err
+	}
+	gnu, err := buildid.New(buildid.GNU, b)
+	info := buildid.Info{ID: gnu, Where: buildid.InSegment, ELF: true}
+	return Identity{Info: info, Door: DoorQuery}, err == nil, err
+}
+
+// fromFile reads the file of v.
+func (p *Process) fromFile(v VMA) (Identity, error) {
+	f, why, err := p.openFile(v)
+	if f == nil {
+		return Identity{Reason: why}, err
+	}
+	defer f.Close()
+	info, err := buildid.Read(f)
+	switch {
+	case errors.Is(err, buildid.ErrFormat):
+		return Identity{Reason: reason.FileDamaged}, nil
+	case err != nil:
+		return Identity{Reason: reason.FileGone}, nil
+	case !info.ELF && v.Kind() != KindFile:
+		// Memory that happens to be shared: its content is no program's file.
+		return Identity{Reason: reason.Anonymous}, nil
+	}
+	return Identity{Info: info, Door: f.Door}, nil
+}
+
+// fromMemory reads the identity of the ELF file that is mapped from v on. Without
+// one, or if the memory may not be read, the reason is why.
+func (p *Process) fromMemory(v VMA, why reason.Reason) (Identity, error) {
+	mem, err := p.memory()
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return Identity{Reason: why}, nil
+	case err != nil:
+		return Identity{}, err
+	}
+	defer mem.Close()
+	info, err := buildid.ReadMemory(mem, v.Start)
+	if err != nil || info.ID.IsZero() {
+		return Identity{Reason: why}, nil
+	}
+	return Identity{Info: info, Door: DoorMemory}, nil
+}

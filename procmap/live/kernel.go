@@ -1,0 +1,92 @@
+package live
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/procmap"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// kernel answers for the addresses of the running kernel.
+type kernel struct {
+	symbols    *symbol.Kallsyms // nil if there are none
+	why        reason.Reason    // why there are none
+	identities map[string]procmap.Identity
+}
+
+// readKernel reads what the kernel tells of itself to this user.
+func readKernel() *kernel {
+	k := &kernel{why: reason.KernelHidden, identities: map[string]procmap.Identity{}}
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return k
+	}
+	defer f.Close()
+	symbols, err := symbol.ReadKallsyms(f)
+	switch {
+	case err != nil:
+		k.why = reason.BadSymbols
+	case !symbols.Hidden():
+		k.symbols = symbols
+	}
+	return k
+}
+
+func (k *kernel) place(a addr.Abs) Place {
+	if k.symbols == nil {
+		return Place{
+			Addr: a, Name: "[kernel]",
+			Identity: procmap.Identity{Reason: k.why}, Symbol: symbol.Miss(k.why),
+		}
+	}
+	place := Place{Addr: a, Symbol: k.symbols.Lookup(a)}
+	module, known := k.symbols.Module(a)
+	inImage := k.symbols.Stext() <= a && a < k.symbols.Etext()
+	switch {
+	case module != "":
+		place.Name = "[" + module + "]"
+		place.Identity = k.identity(module)
+	case known || inImage:
+		place.Name = "[kernel]"
+		place.Identity = k.identity("")
+	default:
+		place.Identity.Reason = reason.ModuleUnknown
+	}
+	return place
+}
+
+// identity returns the identity of the kernel image, which has no module's name,
+// or of a module.
+func (k *kernel) identity(module string) procmap.Identity {
+	id, ok := k.identities[module]
+	if !ok {
+		id = readIdentity(module)
+		k.identities[module] = id
+	}
+	return id
+}
+
+func readIdentity(module string) procmap.Identity {
+	var info buildid.Info
+	var err error
+	switch {
+	case module == "":
+		info, err = buildid.ReadKernel()
+	case module == "bpf" || strings.HasPrefix(module, "__builtin__"):
+		return procmap.Identity{Reason: reason.Anonymous} // code that the kernel generated
+	default:
+		info, err = buildid.ReadModule(module)
+	}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return procmap.Identity{Reason: reason.NotPermitted}
+	case err != nil:
+		return procmap.Identity{Reason: reason.ModuleUnknown}
+	}
+	return procmap.Identity{Info: info}
+}

@@ -1,0 +1,225 @@
+// Package live answers for the addresses of a running process: which file, which
+// offset in it, which function and line.
+//
+// Everything is asked of the machine at that moment: the mappings of the process,
+// the mapped files themselves, installed debug files, the running kernel, and the
+// map that a runtime writes for code which it generates.
+package live
+
+import (
+	"errors"
+	"io"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/procmap"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// Place is what is known of one address. What is not known has a reason in
+// Identity and in Symbol.
+type Place struct {
+	Addr addr.Abs
+
+	// Name is what to show for the file: its path, "[vdso]", "[kernel]", the name
+	// of a kernel module in brackets; without a file it is the name of the VMA,
+	// which may be empty.
+	Name string
+
+	Offset   addr.Offset // of the byte in the file, if InFile
+	InFile   bool        // false for the kernel, whose files are not mapped, and where no file is
+	Identity procmap.Identity
+	Symbol   symbol.Result
+}
+
+// Process is a running process whose files and tables stay open for further
+// addresses. Its methods may not be called by several goroutines at once.
+type Process struct {
+	maps    *procmap.Process
+	finder  debuginfo.Finder
+	files   map[buildid.ID]*symbol.File
+	closers []io.Closer
+	kernel  *kernel          // nil until a kernel address is asked for
+	jit     lookup[addr.Abs] // nil until generated code is asked for
+}
+
+// Open opens a process; its errors are those of procmap.Open.
+func Open(pid int) (*Process, error) {
+	maps, err := procmap.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{maps: maps, files: map[buildid.ID]*symbol.File{}}, nil
+}
+
+// Close closes everything that was opened for p.
+func (p *Process) Close() error {
+	errs := []error{p.maps.Close()}
+	for _, c := range p.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Lookup answers for a batch of addresses, in their order. An error means that
+// the process could not be asked, because it is gone for instance.
+func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
+	t, err := p.maps.Translate(addrs)
+	if err != nil {
+		return nil, err
+	}
+	sites := make([]*site, len(t.VMAs))
+	places := make([]Place, len(addrs))
+	for i, a := range addrs {
+		n := t.Index[i]
+		if n < 0 {
+			places[i] = p.unmapped(a)
+			continue
+		}
+		if sites[n] == nil {
+			if sites[n], err = p.visit(t.VMAs[n]); err != nil {
+				return nil, err
+			}
+		}
+		places[i] = sites[n].place(a)
+	}
+	return places, nil
+}
+
+// kernelHalf is where the addresses of the kernel begin.
+const kernelHalf addr.Abs = 1 << 63
+
+// unmapped answers for an address in no VMA.
+func (p *Process) unmapped(a addr.Abs) Place {
+	if a < kernelHalf {
+		return Place{
+			Addr:     a,
+			Identity: procmap.Identity{Reason: reason.NotMapped},
+			Symbol:   symbol.Miss(reason.NoIdentity),
+		}
+	}
+	if p.kernel == nil {
+		p.kernel = readKernel()
+	}
+	return p.kernel.place(a)
+}
+
+// lookup finds the symbol of a kind of address.
+type lookup[A addr.Abs | addr.Offset] func(A) symbol.Result
+
+// miss is the lookup that finds nothing.
+func miss[A addr.Abs | addr.Offset](why reason.Reason) lookup[A] {
+	return func(A) symbol.Result { return symbol.Miss(why) }
+}
+
+// A site is what is known of all addresses in one VMA.
+type site struct {
+	file     procmap.VMA // whose offsets count; the VMA itself or its origin
+	identity procmap.Identity
+	inFile   lookup[addr.Offset] // nil if there is no file
+	inMemory lookup[addr.Abs]    // nil if there is one
+}
+
+func (s *site) place(a addr.Abs) Place {
+	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity}
+	if path := s.file.Path(); path != "" {
+		place.Name = path
+	}
+	if s.inFile == nil {
+		place.Symbol = s.inMemory(a)
+		return place
+	}
+	place.Offset, place.InFile = s.file.FileOffset(a), true
+	place.Symbol = s.inFile(place.Offset)
+	return place
+}
+
+// visit finds out about one VMA.
+func (p *Process) visit(v procmap.VMA) (*site, error) {
+	id, err := p.maps.Identity(v)
+	if err != nil {
+		return nil, err
+	}
+	s := &site{file: v, identity: id}
+	if id.Inferred {
+		origin, ok, err := p.maps.Origin(v)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			s.file = origin
+		}
+	}
+	switch {
+	case s.file.FileBacked() || v.Kind() == procmap.KindVDSO:
+		s.inFile, err = p.tableOf(s.file, id)
+	case id.Reason == reason.Anonymous && v.Perm&procmap.Exec != 0:
+		s.inMemory = p.generated()
+	default:
+		s.inMemory = miss[addr.Abs](reason.NoIdentity)
+	}
+	return s, err
+}
+
+// tableOf returns what finds the symbols of the file that v maps.
+func (p *Process) tableOf(v procmap.VMA, id procmap.Identity) (lookup[addr.Offset], error) {
+	if id.ID.IsZero() {
+		return miss[addr.Offset](reason.NoIdentity), nil
+	}
+	if f := p.files[id.ID]; f != nil {
+		return f.LookupOffset, nil
+	}
+	f, why, err := p.open(v, id.ID)
+	if f == nil {
+		return miss[addr.Offset](why), err
+	}
+	p.files[id.ID] = f
+	p.closers = append(p.closers, f)
+	return f.LookupOffset, nil
+}
+
+// open opens the symbols of the file that v maps, from the file or, where that
+// cannot be reached, from wherever its identity is found.
+func (p *Process) open(v procmap.VMA, id buildid.ID) (*symbol.File, reason.Reason, error) {
+	r, why, err := p.content(v)
+	if err != nil {
+		return nil, reason.None, err
+	}
+	if why == reason.None {
+		file, err := symbol.NewFile(r, v.Name)
+		if err != nil {
+			return nil, unreadable(err), nil
+		}
+		return p.finder.Complete(id, file), reason.None, nil
+	}
+	file, why := p.finder.Open(id, v.Path())
+	return file, why, nil
+}
+
+// unreadable tells a file that is no ELF file from a broken one.
+func unreadable(err error) reason.Reason {
+	if errors.Is(err, symbol.ErrNotELF) {
+		return reason.NoSymbolTable
+	}
+	return reason.BadSymbols
+}
+
+// content returns what v maps, for reading until p is closed.
+func (p *Process) content(v procmap.VMA) (io.ReaderAt, reason.Reason, error) {
+	if v.Kind() == procmap.KindVDSO {
+		mem, err := p.maps.Memory()
+		if err != nil {
+			return nil, reason.NotPermitted, nil
+		}
+		p.closers = append(p.closers, mem)
+		return io.NewSectionReader(mem, int64(v.Start), int64(v.End-v.Start)), reason.None, nil
+	}
+	f, why, err := p.maps.OpenFile(v)
+	if f == nil {
+		return nil, why, err
+	}
+	p.closers = append(p.closers, f)
+	return f, reason.None, nil
+}

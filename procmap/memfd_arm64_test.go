@@ -1,0 +1,3 @@
+package procmap
+
+const sysMemfdCreate = 279

@@ -1,0 +1,217 @@
+package procmap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"hallmark/addr"
+)
+
+// ErrNoMemory says that a process exists and has no memory of its own: it is a
+// kernel thread, or it exited and its parent has not noticed yet.
+var ErrNoMemory = errors.New("no memory of its own (a kernel thread or a zombie)")
+
+// An Error is a question about a process that could not be answered.
+//
+// errors.Is tells the cases apart: os.ErrProcessDone when the process exited or
+// executed another program, os.ErrPermission when this user may not look,
+// ErrNoMemory, errors.ErrUnsupported when a Method was demanded that the kernel
+// does not have, and os.ErrClosed.
+type Error struct {
+	PID int
+	Err error
+}
+
+// Error returns what failed, with the process ID.
+func (e *Error) Error() string {
+	msg := e.Err.Error()
+	if e.Err == os.ErrProcessDone {
+		msg = "gone, or not running the same program any more"
+	}
+	return fmt.Sprintf("process %d: %s", e.PID, msg)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Options say how a process is looked at. The zero value is right.
+type Options struct {
+	Method Method // Query or Text forces one way
+}
+
+// Process is one address space, open for questions: that which a process had
+// when it was opened. When the process exits or executes another program, the
+// methods fail with os.ErrProcessDone; they never answer for another process
+// that got the same ID. The process is not stopped, so two answers may belong to
+// two moments.
+//
+// The methods may be called by several goroutines at once.
+type Process struct {
+	pid    int
+	dir    string // /proc/PID
+	maps   maps
+	method Method // as asked for
+	query  bool   // PROCMAP_QUERY works on maps
+
+	width   width
+	known   sync.Map     // fileKey to Identity, of files that were read
+	atLeast atomic.Int64 // VMAs that the text was seen to have
+}
+
+// Open opens the process with this ID, or the thread.
+func Open(pid int) (*Process, error) { return OpenOptions(pid, Options{}) }
+
+// OpenOptions opens the process with this ID as opts say.
+func OpenOptions(pid int, opts Options) (*Process, error) {
+	p, err := openProcess(strconv.Itoa(pid), opts)
+	if err != nil {
+		return nil, &Error{pid, err}
+	}
+	p.pid = pid
+	return p, nil
+}
+
+// openProcess opens the process that has this name in /proc.
+func openProcess(name string, opts Options) (*Process, error) {
+	p := &Process{dir: "/proc/" + name, method: opts.Method}
+	if err := p.maps.open(p.dir + "/maps"); err != nil {
+		return nil, p.refused(err)
+	}
+	if err := p.choose(); err != nil {
+		p.Close()
+		return nil, p.refused(err)
+	}
+	return p, nil
+}
+
+// refused returns the cause that a process cannot be opened because of err.
+func (p *Process) refused(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return os.ErrProcessDone
+	case errors.Is(err, syscall.ESRCH):
+		if _, err := os.Stat(p.dir); err != nil {
+			return os.ErrProcessDone
+		}
+		return ErrNoMemory
+	default:
+		return err
+	}
+}
+
+// choose finds out how p can be asked, and that there is something to ask.
+func (p *Process) choose() error {
+	var err error
+	if p.method != Text {
+		p.query, err = p.probe()
+	}
+	if err == nil && !p.query {
+		err = p.maps.alive()
+	}
+	if err == nil && !p.query && p.method == Query {
+		err = fmt.Errorf("PROCMAP_QUERY: %w", errors.ErrUnsupported)
+	}
+	return err
+}
+
+// Close releases the process, once the questions under way are answered.
+func (p *Process) Close() error { return p.maps.close() }
+
+// PID returns the ID that the process was opened with.
+func (p *Process) PID() int { return p.pid }
+
+// Method returns the way in which single addresses are looked up, Query or Text.
+func (p *Process) Method() Method {
+	if p.query {
+		return Query
+	}
+	return Text
+}
+
+// Find returns the VMA that holds a; ok is false when none does.
+func (p *Process) Find(a addr.Abs) (v VMA, ok bool, err error) {
+	v, ok, err = p.find(a)
+	return v, ok, p.wrap(err)
+}
+
+// Next returns the VMA that holds a, or else the first one above it; ok is false
+// when there is neither.
+func (p *Process) Next(a addr.Abs) (v VMA, ok bool, err error) {
+	v, ok, err = p.next(a)
+	return v, ok, p.wrap(err)
+}
+
+// All returns every VMA, in the order of their addresses and without overlaps.
+func (p *Process) All() ([]VMA, error) {
+	list, err := p.list(0)
+	return list, p.wrap(err)
+}
+
+// Executable returns the executable VMAs that map a file, in the order of their
+// addresses.
+func (p *Process) Executable() ([]VMA, error) {
+	list, err := p.list(fileBacked | uint64(Exec))
+	return list, p.wrap(err)
+}
+
+// Memory opens the memory of p for reading: the offset in the file returned is the
+// absolute address. The caller closes it.
+func (p *Process) Memory() (*os.File, error) {
+	f, err := p.memory()
+	return f, p.wrap(err)
+}
+
+func (p *Process) memory() (*os.File, error) {
+	f, err := os.Open(p.dir + "/mem")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, os.ErrProcessDone
+	}
+	if err != nil {
+		return nil, err
+	}
+	// It may be that of another program by now, or of another process.
+	if err := p.maps.alive(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (p *Process) find(a addr.Abs) (VMA, bool, error) {
+	v, ok, err := p.next(a)
+	if !ok || err != nil || !v.Contains(a) {
+		return VMA{}, false, err
+	}
+	return v, true, nil
+}
+
+func (p *Process) next(a addr.Abs) (VMA, bool, error) {
+	if p.query {
+		return p.queryNext(a)
+	}
+	return p.textNext(a)
+}
+
+// list returns the VMAs that pass the flags of a query.
+func (p *Process) list(flags uint64) ([]VMA, error) {
+	if p.query {
+		return p.queryList(flags)
+	}
+	return p.textList(flags)
+}
+
+// wrap turns a cause into the error to return.
+func (p *Process) wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ESRCH):
+		err = os.ErrProcessDone
+	}
+	return &Error{p.pid, err}
+}
