@@ -1,0 +1,129 @@
+package symbol
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/elftest"
+)
+
+// manySymbols is a file with a million functions of 64 bytes and C++ names, as
+// many as a browser has.
+func manySymbols() []byte {
+	const n, size = 1_000_000, 64
+	functions := make([]elf.Symbol, n)
+	for i := range functions {
+		// An order that is not that of the addresses.
+		v := uint64(i) * 7919 % n * size
+		functions[i] = sym(fmt.Sprintf("_ZN7browser4view9Component%dD2Ev", i), 0x1000+v, size-8, elf.STT_FUNC, elf.STB_LOCAL)
+	}
+	return elftest.File{
+		Sections: []elftest.Section{{Name: ".text", Type: elf.SHT_NOBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Size: n * size}},
+		Symbols:  functions,
+	}.Build()
+}
+
+// BenchmarkLoad reads tables.
+func BenchmarkLoad(b *testing.B) {
+	goBinary, err := os.ReadFile(runtime.GOROOT() + "/bin/go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		file []byte
+		kind Source
+	}{
+		{"pclntab of go", goBinary, SourcePclntab},
+		{"symtab of go", goBinary, SourceSymtab},
+		{"symtab of a million", manySymbols(), SourceSymtab},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f, err := NewFile(bytes.NewReader(test.file), test.name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, s := range f.sources {
+					if s.kind == test.kind {
+						if _, err := s.load(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	b.Run("kallsyms", func(b *testing.B) {
+		data, err := os.ReadFile("/proc/kallsyms")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ReadKallsyms(bytes.NewReader(data)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkLookup asks for addresses in random order.
+func BenchmarkLookup(b *testing.B) {
+	goName := runtime.GOROOT() + "/bin/go"
+	goBinary := open(b, goName)
+	goAddresses := textAddresses(b, readelf(b, goName), 1<<12)
+	many, err := NewFile(bytes.NewReader(manySymbols()), "many")
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := random()
+	manyAddresses := make([]addr.Virt, 1<<12)
+	for i := range manyAddresses {
+		manyAddresses[i] = 0x1000 + addr.Virt(r.Uint64N(64_000_000))
+	}
+	for _, test := range []struct {
+		name      string
+		table     Table
+		addresses []addr.Virt
+	}{
+		{"pclntab of go", goBinary, goAddresses},
+		{"symtab of a million", many, manyAddresses},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			test.table.LookupVirt(test.addresses[0])
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				test.table.LookupVirt(test.addresses[i%len(test.addresses)])
+			}
+		})
+	}
+	b.Run("find among a million", func(b *testing.B) {
+		table, _ := many.sources[0].load()
+		ranges := &table.(*symtab).ranges
+		for i := 0; b.Loop(); i++ {
+			ranges.find(uint64(manyAddresses[i%len(manyAddresses)]))
+		}
+	})
+	b.Run("kallsyms", func(b *testing.B) {
+		var text strings.Builder
+		for i := range 1 << 17 {
+			fmt.Fprintf(&text, "%x t function_%d\n", 0xffffffff81000000+64*i, i)
+		}
+		k, err := ReadKallsyms(strings.NewReader(text.String()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			k.Lookup(0xffffffff81000000 + addr.Abs(r.Uint64N(64<<17)))
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package symbol
+
+import (
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Limits on mangled names. A few bytes of them can stand for gigabytes, so the
+// length of the answer is bounded too.
+const (
+	maxMangled   = 16 << 10
+	maxDemangled = 14 // as a power of 2
+)
+
+// Demangle returns the readable form of a C++ or Rust linkage name, and any other
+// name unchanged, a damaged or absurdly long one too.
+//
+// Template arguments are kept, because instantiations differ in what they do and
+// cost; parameter lists, return types and the suffixes of clones (.cold, .part.0)
+// are left out, as perf does and people write.
+func Demangle(name string) string {
+	if !isMangled(name) || len(name) > maxMangled {
+		return name
+	}
+	readable, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(maxDemangled))
+	if err != nil || readable == "" {
+		return name
+	}
+	return readable
+}
+
+// isMangled reports whether a name looks mangled: _Z is C++ and the older Rust,
+// _R the newer Rust.
+func isMangled(name string) bool {
+	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R")
+}

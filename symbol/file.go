@@ -1,0 +1,207 @@
+package symbol
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"hallmark/addr"
+	"hallmark/reason"
+)
+
+// A File answers from the symbol tables of an ELF file: Go's pclntab first, then
+// .symtab, then .dynsym. It is a Table.
+//
+// The headers are read at once, each table when it is first needed. No two
+// sources are mixed in one answer.
+type File struct {
+	image   *image
+	sources []source // best first
+	closers []io.Closer
+}
+
+// finder is a loaded table of one file. It returns nil for an address that it
+// does not name.
+type finder interface {
+	find(addr.Virt) []Frame
+}
+
+// source is a table that is loaded when it is first needed.
+type source struct {
+	kind Source
+	load func() (finder, error)
+}
+
+var _ Table = (*File)(nil)
+
+// OpenFile opens the ELF file with this name, until Close. Something that is not
+// a regular file is no ELF file, and cannot make the call wait.
+func OpenFile(name string) (*File, error) {
+	r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newRegularFile(r)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	f.closers = []io.Closer{r}
+	return f, nil
+}
+
+func newRegularFile(r *os.File) (*File, error) {
+	info, err := r.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &FormatError{r.Name(), ErrNotELF}
+	}
+	return NewFile(r, r.Name())
+}
+
+// NewFile returns the File that reads from r, for instance the image of a vdso;
+// name is for messages. A file that is not ELF gives ErrNotELF, a malformed one a
+// *FormatError.
+func NewFile(r io.ReaderAt, name string) (*File, error) {
+	m, err := readImage(r, name)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{image: m}
+	if s := m.pclntabSection(); s != nil {
+		f.add(SourcePclntab, func() (finder, error) { return m.loadPclntab(s) })
+	}
+	if s := m.sectionOfType(shtSYMTAB); s != nil {
+		f.add(SourceSymtab, func() (finder, error) { return m.loadSymtab(s) })
+	}
+	if s := m.sectionOfType(shtDYNSYM); s != nil {
+		f.add(SourceDynsym, func() (finder, error) { return m.loadSymtab(s) })
+	}
+	return f, nil
+}
+
+func (f *File) add(kind Source, load func() (finder, error)) {
+	f.sources = append(f.sources, source{kind, sync.OnceValues(load)})
+}
+
+// Join returns a File for the addresses of file that also answers from debug, the
+// debug file made from it, whose own file offsets mean nothing. Closing it closes
+// both.
+func Join(file, debug *File) *File {
+	joined := &File{
+		image:   file.image,
+		sources: slices.Concat(debug.sources, file.sources),
+		closers: slices.Concat(file.closers, debug.closers),
+	}
+	slices.SortStableFunc(joined.sources, func(a, b source) int {
+		return cmp.Compare(a.kind, b.kind)
+	})
+	return joined
+}
+
+// Close closes the file that OpenFile opened. Lookups must not follow.
+func (f *File) Close() error {
+	var errs []error
+	for _, c := range f.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Name returns the file's name, as OpenFile or NewFile got it.
+func (f *File) Name() string { return f.image.name }
+
+// Reader returns what the file is read from, for whoever wants to know more of it.
+func (f *File) Reader() io.ReaderAt { return f.image.r }
+
+// Sources returns which tables the file has, best first.
+func (f *File) Sources() []Source {
+	kinds := make([]Source, len(f.sources))
+	for i, s := range f.sources {
+		kinds[i] = s.kind
+	}
+	return slices.Compact(kinds)
+}
+
+// Load reads all tables now rather than when they are first needed, and returns
+// what is wrong with them.
+func (f *File) Load() error {
+	var errs []error
+	for _, s := range f.sources {
+		_, err := s.load()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Segments returns the PT_LOAD segments in the order of the file. A relocatable
+// file has none; its allocated sections, laid out from address 0, stand in.
+func (f *File) Segments() []Segment { return slices.Clone(f.image.segments) }
+
+// Virt returns the virtual address of the byte at a file offset. Where segments
+// share bytes of the file, the executable one decides.
+func (f *File) Virt(o addr.Offset) (addr.Virt, bool) {
+	var v addr.Virt
+	found := false
+	for _, s := range f.image.segments {
+		if s.holds(o) && (!found || s.Executable()) {
+			v, found = addr.Virt(o-s.Offset)+s.Virt, true
+		}
+	}
+	return v, found
+}
+
+// Offset returns the file offset of the byte at a virtual address. Memory that
+// does not come from the file (.bss) has none.
+func (f *File) Offset(v addr.Virt) (addr.Offset, bool) {
+	for _, s := range f.image.segments {
+		if v >= s.Virt && uint64(v-s.Virt) < s.FileSize {
+			return addr.Offset(v-s.Virt) + s.Offset, true
+		}
+	}
+	return 0, false
+}
+
+// LookupOffset answers for the instruction at a file offset. A debug file alone,
+// whose code is elsewhere, cannot tell: reason.NoFile.
+func (f *File) LookupOffset(o addr.Offset) Result {
+	v, ok := f.Virt(o)
+	switch {
+	case ok:
+		return f.LookupVirt(v)
+	case f.image.hasCode():
+		return Miss(f.missReason())
+	default:
+		return Miss(reason.NoFile)
+	}
+}
+
+// LookupVirt answers for the instruction at a virtual address.
+func (f *File) LookupVirt(v addr.Virt) Result {
+	why := f.missReason()
+	for _, s := range f.sources {
+		table, err := s.load()
+		if err != nil {
+			why = reason.BadSymbols
+			continue
+		}
+		if frames := table.find(v); frames != nil {
+			return Result{Frames: frames, Source: s.kind}
+		}
+	}
+	return Miss(why)
+}
+
+// missReason returns why an address has no symbol if all tables are sound.
+func (f *File) missReason() reason.Reason {
+	if len(f.sources) == 0 {
+		return reason.NoSymbolTable
+	}
+	return reason.NoSymbol
+}

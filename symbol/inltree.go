@@ -1,0 +1,133 @@
+package symbol
+
+import "math"
+
+// inlineTrees are the calls that the compiler inlined, one list for each function
+// (runtime/symtabinl.go). They are in the program's read-only data.
+type inlineTrees struct {
+	gofunc uint64 // what the addresses of trees are relative to
+	base   uint64 // virtual address of data
+	data   string // "" where inlined calls are not known
+}
+
+// inlinedCall is an inlined function.
+type inlinedCall struct {
+	name   uint32 // in the names
+	parent uint32 // distance from the function's entry to an instruction at the call site
+	start  uint32 // line
+}
+
+// inlined appends the calls at pc to calls, innermost first. When one of them is
+// implausible there are none.
+func (t *pclntab) inlined(calls []inlinedCall, f *goFunc, pc uint64) []inlinedCall {
+	if f.tree == 0 || t.trees.data == "" {
+		return calls
+	}
+	for range maxInlineDepth {
+		index, ok := t.value(f.pcinline, f, pc)
+		if !ok || index < 0 {
+			return calls
+		}
+		c, ok := t.call(f, uint32(index))
+		if !ok {
+			break
+		}
+		calls = append(calls, c)
+		pc = f.entry + uint64(c.parent)
+	}
+	return nil
+}
+
+// call returns an entry of a function's tree if it is plausible: it names a
+// function from its first letter, and its call site is in the function.
+func (t *pclntab) call(f *goFunc, index uint32) (inlinedCall, bool) {
+	size := t.callSize()
+	at := f.tree - t.trees.base + size*uint64(index)
+	data := t.trees.data
+	if at > uint64(len(data)) || uint64(len(data))-at < size {
+		return inlinedCall{}, false
+	}
+	data = data[at : at+size]
+	var c inlinedCall
+	if t.magic == go120magic {
+		c = inlinedCall{name: t.u32(data, 4), parent: t.u32(data, 8), start: t.u32(data, 12)}
+	} else {
+		c = inlinedCall{name: t.u32(data, 12), parent: t.u32(data, 16)}
+	}
+	const padding = 3 // a byte that is padding in both forms
+	return c, data[padding] == 0 && t.isName(c.name) && uint64(c.parent) < f.end-f.entry
+}
+
+// callSize returns the bytes of an entry. Until Go 1.19 it held the file and line
+// of the call site too.
+func (t *pclntab) callSize() uint64 {
+	if t.magic == go120magic {
+		return 16
+	}
+	return 20
+}
+
+// treeAddress returns the virtual address of the inline tree of a function whose
+// list of funcdata is at off in the records; 0 for none.
+func (t *pclntab) treeAddress(off uint64) uint64 {
+	if t.isRelative() {
+		n := t.u32(t.records, off+4*funcdataInlTree)
+		if n == ^uint32(0) {
+			return 0
+		}
+		return t.trees.gofunc + uint64(n)
+	}
+	off = (off + t.ptr - 1) &^ (t.ptr - 1)
+	return t.word(t.records, off+t.ptr*funcdataInlTree, t.ptr)
+}
+
+// maxTree is how much is read from the start of the last tree on. The trees tell
+// no length, and what comes after the last one is not looked at.
+const maxTree = 1 << 20
+
+// loadTrees reads the part of the program's data that has all inline trees, and
+// keeps it if the first call of each is plausible.
+func (m *image) loadTrees(t *pclntab, at uint64) error {
+	first, last := t.treeBounds()
+	if first > last {
+		return nil
+	}
+	if first-at < uint64(len(t.data)) { // since Go 1.26
+		t.trees.base, t.trees.data = at, t.data
+	} else if in := m.sectionAt(first, last-first+1); in != nil {
+		data, err := m.readString(in.off+first-in.addr, min(last-first+maxTree, in.addr+in.size-first))
+		if err != nil {
+			return err
+		}
+		t.trees.base, t.trees.data = first, data
+	}
+	if !t.treesAgree() {
+		t.trees.data = ""
+	}
+	return nil
+}
+
+// treeBounds returns the lowest and the highest address of a tree.
+func (t *pclntab) treeBounds() (first, last uint64) {
+	first = math.MaxUint64
+	for i := range t.nfunc {
+		if tree := t.function(i).tree; tree != 0 {
+			first, last = min(first, tree), max(last, tree)
+		}
+	}
+	return first, last
+}
+
+// treesAgree reports whether the first call of every tree is plausible.
+func (t *pclntab) treesAgree() bool {
+	for i := range t.nfunc {
+		f := t.function(i)
+		if f.tree == 0 {
+			continue
+		}
+		if _, ok := t.call(&f, 0); !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,208 @@
+package symbol
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"math"
+	"slices"
+
+	"hallmark/addr"
+	"hallmark/reason"
+)
+
+// maxKernelGap is how far a kernel symbol may reach, since the kernel tells no
+// sizes. The largest functions have a third of it; wider gaps are the ends of
+// sections and of modules.
+const maxKernelGap = 64 << 10
+
+// Kallsyms answers for the kernel, its modules and its BPF programs.
+//
+// An address belongs to the nearest text symbol at or below it. Which of several
+// at one address is decided as in an ELF symbol table.
+type Kallsyms struct {
+	ranges  ranges // values are indices of symbols
+	symbols []kernelSymbol
+	names   string
+	modules []string // modules[0] is "", the kernel itself
+
+	text, stext, etext addr.Abs
+	hidden             bool
+	damaged            int
+}
+
+// kernelSymbol is a symbol of kernel code.
+type kernelSymbol struct {
+	name   uint32 // in the names
+	module uint32 // in the modules
+}
+
+// ReadKallsyms reads the format of /proc/kallsyms (the kernel's
+// kernel/kallsyms.c): lines of ADDRESS TYPE NAME and, for what is not in the kernel
+// image, a tab and [MODULE]. Damaged lines are counted and skipped.
+func ReadKallsyms(r io.Reader) (*Kallsyms, error) {
+	b := kallsymsBuilder{
+		Kallsyms: &Kallsyms{modules: []string{""}},
+		index:    map[string]uint32{"": 0},
+	}
+	if err := eachLine(r, b.line); err != nil {
+		return nil, err
+	}
+	return b.finish(), nil
+}
+
+// Lookup answers for the instruction at an absolute address of the kernel.
+func (k *Kallsyms) Lookup(a addr.Abs) Result {
+	s, ok := k.find(a)
+	if !ok {
+		return Miss(k.missReason())
+	}
+	linkage := stringAt(k.names, s.name)
+	return Result{Frames: []Frame{{Func: Demangle(linkage), Linkage: linkage}}, Source: SourceKallsyms}
+}
+
+// Module returns which part of the kernel the code at an address belongs to: ""
+// for the kernel image, the name of a module, "bpf" for a BPF program. It is
+// false where Lookup knows no symbol.
+func (k *Kallsyms) Module(a addr.Abs) (string, bool) {
+	s, ok := k.find(a)
+	return k.modules[s.module], ok
+}
+
+func (k *Kallsyms) find(a addr.Abs) (kernelSymbol, bool) {
+	i, ok := k.ranges.find(uint64(a))
+	if !ok {
+		return kernelSymbol{}, false
+	}
+	return k.symbols[k.ranges.values[i]], true
+}
+
+func (k *Kallsyms) missReason() reason.Reason {
+	switch {
+	case k.hidden:
+		return reason.KernelHidden
+	case k.Len() == 0:
+		return reason.NoSymbolTable
+	default:
+		return reason.NoSymbol
+	}
+}
+
+// Text returns the address of _text, where the kernel image was loaded; 0 when
+// it is not known. The kernel's virtual address less its _text is the same on
+// every boot.
+func (k *Kallsyms) Text() addr.Abs { return k.text }
+
+// Stext returns the address of _stext, the start of the kernel image's code; 0
+// when it is not known.
+func (k *Kallsyms) Stext() addr.Abs { return k.stext }
+
+// Etext returns the address of _etext, the end of the kernel image's code that
+// stays after boot; 0 when it is not known.
+func (k *Kallsyms) Etext() addr.Abs { return k.etext }
+
+// Len returns the number of code ranges.
+func (k *Kallsyms) Len() int { return len(k.ranges.starts) }
+
+// Hidden reports whether the kernel did not tell its addresses: all are zero.
+func (k *Kallsyms) Hidden() bool { return k.hidden }
+
+// Damaged returns the number of lines that were skipped.
+func (k *Kallsyms) Damaged() int { return k.damaged }
+
+// kallsymsBuilder is a Kallsyms that is being read.
+type kallsymsBuilder struct {
+	*Kallsyms
+	table nameTable
+	index map[string]uint32 // of a module
+	spans []span
+	lines int
+}
+
+// line takes a line of the file.
+func (b *kallsymsBuilder) line(line []byte) {
+	a, typ, name, module, ok := parseKallsymsLine(line)
+	if !ok {
+		b.damaged++
+		return
+	}
+	b.lines++
+	if a == 0 {
+		return
+	}
+	b.noteBound(name, addr.Abs(a))
+	s := span{start: a, rank: kernelRank(typ), unsized: true}
+	if s.rank != hidden {
+		s.value = uint32(len(b.symbols))
+		b.symbols = append(b.symbols, kernelSymbol{b.table.add(name), b.moduleIndex(module)})
+	}
+	b.spans = append(b.spans, s)
+}
+
+func parseKallsymsLine(line []byte) (a uint64, typ byte, name, module []byte, ok bool) {
+	a, rest, ok := cutHex(line)
+	if !ok || len(rest) < 3 || rest[1] != ' ' {
+		return 0, 0, nil, nil, false
+	}
+	name, module, _ = bytes.Cut(rest[2:], []byte("\t"))
+	return a, rest[0], name, bytes.Trim(module, "[]"), isName(name)
+}
+
+// noteBound keeps the addresses of the symbols that bound the kernel's code.
+func (b *kallsymsBuilder) noteBound(name []byte, a addr.Abs) {
+	switch string(name) {
+	case "_text":
+		b.text = a
+	case "_stext":
+		b.stext = a
+	case "_etext":
+		b.etext = a
+	}
+}
+
+// moduleIndex returns where a module is in the list, at its end if it is new.
+func (b *kallsymsBuilder) moduleIndex(name []byte) uint32 {
+	i, ok := b.index[string(name)]
+	if !ok {
+		i = uint32(len(b.modules))
+		b.modules = append(b.modules, string(name))
+		b.index[string(name)] = i
+	}
+	return i
+}
+
+// finish sorts what was read.
+func (b *kallsymsBuilder) finish() *Kallsyms {
+	k := b.Kallsyms
+	k.names = b.table.String()
+	k.hidden = b.lines > 0 && len(b.spans) == 0
+	slices.SortFunc(b.spans, byStart)
+	for i := range b.spans {
+		s := &b.spans[i]
+		s.end = s.start + min(maxKernelGap, math.MaxUint64-s.start)
+	}
+	k.ranges = flatten(settleUnsized(b.spans), k.prefer)
+	k.symbols = slices.Clip(k.symbols)
+	return k
+}
+
+// prefer orders symbols with the same address.
+func (k *Kallsyms) prefer(a, b *span) int {
+	if a.rank != b.rank || a.rank == hidden {
+		return cmp.Compare(a.rank, b.rank)
+	}
+	return compareNames(stringAt(k.names, k.symbols[a.value].name), stringAt(k.names, k.symbols[b.value].name))
+}
+
+// kernelRank orders symbols by binding from their type, as nm writes it; data is
+// hidden.
+func kernelRank(typ byte) uint8 {
+	switch typ {
+	case 'T', 'W', 'w':
+		return 0
+	case 't':
+		return 1
+	default:
+		return hidden
+	}
+}

@@ -1,0 +1,115 @@
+package symbol
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// ranges is a sorted list of disjoint address ranges, each with a number that
+// means something to its owner. The three columns are kept apart so that a
+// search touches nothing but starts.
+type ranges struct {
+	starts []uint64
+	sizes  []uint32
+	values []uint32
+}
+
+// find returns the index of the range that holds v.
+func (r *ranges) find(v uint64) (int, bool) {
+	i, exact := slices.BinarySearch(r.starts, v)
+	if !exact {
+		i--
+	}
+	if i < 0 || v-r.starts[i] >= uint64(r.sizes[i]) {
+		return 0, false
+	}
+	return i, true
+}
+
+// add appends a range after all others.
+func (r *ranges) add(start, end uint64, value uint32) {
+	if i := len(r.starts) - 1; i >= 0 && r.values[i] == value && r.starts[i]+uint64(r.sizes[i]) == start {
+		start = r.starts[i]
+		r.sizes[i] = clampSize(end - start)
+		return
+	}
+	r.starts = append(r.starts, start)
+	r.sizes = append(r.sizes, clampSize(end-start))
+	r.values = append(r.values, value)
+}
+
+// clampSize returns a size that fits its column: nothing is called by a name
+// that starts 4 GiB before it.
+func clampSize(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// span is a range that may overlap others.
+type span struct {
+	start, end uint64
+	value      uint32
+	rank       uint8 // the lower, the better
+	unsized    bool  // its end is a limit, not known
+}
+
+// hidden is the rank of a span that takes its addresses from others and answers
+// nothing itself.
+const hidden = math.MaxUint8
+
+// flatten turns spans into disjoint ranges: every address goes to the best of
+// the spans that cover it. spans must be sorted by start; better is a strict
+// order, negative when a wins. It takes time n·log n however they overlap.
+func flatten(spans []span, better func(a, b *span) int) ranges {
+	r := ranges{
+		starts: make([]uint64, 0, len(spans)),
+		sizes:  make([]uint32, 0, len(spans)),
+		values: make([]uint32, 0, len(spans)),
+	}
+	open := &spanHeap{better: better}
+	pos := uint64(0)
+	for next := 0; ; {
+		for ; next < len(spans) && spans[next].start <= pos; next++ {
+			heap.Push(open, &spans[next])
+		}
+		open.expire(pos)
+		switch {
+		case open.Len() > 0:
+			best := open.spans[0]
+			end := best.end
+			if next < len(spans) {
+				end = min(end, spans[next].start)
+			}
+			if best.rank != hidden {
+				r.add(pos, end, best.value)
+			}
+			pos = end
+		case next < len(spans):
+			pos = spans[next].start
+		default:
+			return r
+		}
+	}
+}
+
+// spanHeap is a heap (container/heap) of spans with the best one first.
+type spanHeap struct {
+	spans  []*span
+	better func(a, b *span) int
+}
+
+// expire drops the spans that have become the best and end before or at pos.
+func (h *spanHeap) expire(pos uint64) {
+	for len(h.spans) > 0 && h.spans[0].end <= pos {
+		heap.Pop(h)
+	}
+}
+
+func (h *spanHeap) Len() int           { return len(h.spans) }
+func (h *spanHeap) Less(i, j int) bool { return h.better(h.spans[i], h.spans[j]) < 0 }
+func (h *spanHeap) Swap(i, j int)      { h.spans[i], h.spans[j] = h.spans[j], h.spans[i] }
+func (h *spanHeap) Push(s any)         { h.spans = append(h.spans, s.(*span)) }
+
+func (h *spanHeap) Pop() any {
+	last := h.spans[len(h.spans)-1]
+	h.spans = h.spans[:len(h.spans)-1]
+	return last
+}

@@ -1,0 +1,68 @@
+// Package symbol turns an address of a file, of the kernel or of generated code
+// into functions and lines.
+//
+// Every source of symbols answers in the same form, a Result: the frames at the
+// address, innermost first, where they come from, or the reason why there are
+// none. Files are asked by file offset or by virtual address and the answers
+// agree; see File.
+package symbol
+
+import (
+	"hallmark/addr"
+	"hallmark/reason"
+)
+
+// Frame is one function at an address. An address inside inlined functions has
+// several.
+type Frame struct {
+	Func    string // demangled name, what people read
+	Linkage string // linkage name, what the linker saw; equal to Func where nothing was mangled
+	File    string // source file, as the compiler recorded it; "" when not known
+	Line    int    // line of the instruction, for an outer frame of the call; 0 when not known
+	Start   int    // line where the function starts; 0 when not known
+	Inlined bool   // inlined into the next frame
+}
+
+// Source says which table gave an answer.
+type Source uint8
+
+// The sources of symbols. Where a file has several, the one listed first answers.
+const (
+	SourceUnknown  Source = iota
+	SourcePclntab         // Go's .gopclntab, with lines and inlined calls
+	SourceSymtab          // ELF .symtab
+	SourceDynsym          // ELF .dynsym
+	SourceKallsyms        // /proc/kallsyms
+	SourcePerfMap         // /tmp/perf-PID.map, written by a runtime
+)
+
+var sourceNames = [...]string{"unknown", "pclntab", "symtab", "dynsym", "kallsyms", "perf-map"}
+
+// String returns the source's name, "pclntab" for instance.
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return sourceNames[SourceUnknown]
+}
+
+// Result is what is known about one address. Either Frames is not empty or
+// Reason says why.
+type Result struct {
+	Frames []Frame // innermost first
+	Source Source
+	Reason reason.Reason
+}
+
+// Miss returns the Result that has no frames, because of r.
+func Miss(r reason.Reason) Result { return Result{Reason: r} }
+
+// A Table answers for the addresses of one ELF file. The symbol tables of a
+// file are one; an index prepared from its debug information is another. Its
+// methods may be called by several goroutines at once.
+type Table interface {
+	// LookupOffset answers for the instruction at a file offset.
+	LookupOffset(addr.Offset) Result
+	// LookupVirt answers for the instruction at a virtual address.
+	LookupVirt(addr.Virt) Result
+}

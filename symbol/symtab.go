@@ -1,0 +1,234 @@
+package symbol
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/internal/cursor"
+)
+
+// Symbol types and bindings, under the names the gABI gives them.
+const (
+	sttNOTYPE   = 0
+	sttOBJECT   = 1
+	sttFUNC     = 2
+	sttGNUIFUNC = 10
+
+	stbLOCAL = 0
+)
+
+// symtab answers from an ELF symbol table.
+//
+// Which of several symbols names an address:
+//
+//   - Only symbols of code count, and only within their own executable section.
+//     A data object in the midst of code leaves a hole.
+//   - The smallest symbol that covers the address wins.
+//   - Among equals: a function before a symbol without type, one that is visible to
+//     other files before a local one, fewer leading underscores, the shorter name,
+//     alphabetical. Weak or not says nothing: the names that libc documents are
+//     weak, and their aliases with underscores are not.
+//   - A symbol without a size inside one that has a size is a label, and does not
+//     count. Elsewhere it reaches to the next symbol or the end of the section;
+//     not so in .dynsym, where the next symbol is not the neighbour.
+//
+// An address that no symbol covers has none, the nearest one below it does not
+// matter: padding, or code whose symbol was stripped.
+type symtab struct {
+	ranges ranges // values are offsets in names
+	names  string
+}
+
+func (t *symtab) find(v addr.Virt) []Frame {
+	i, ok := t.ranges.find(uint64(v))
+	if !ok {
+		return nil
+	}
+	linkage := unversioned(stringAt(t.names, t.ranges.values[i]))
+	return []Frame{{Func: Demangle(linkage), Linkage: linkage}}
+}
+
+// unversioned returns the name without the symbol version that linkers append
+// in .symtab: "memcpy" for "memcpy@@GLIBC_2.14".
+func unversioned(name string) string {
+	if i := strings.IndexByte(name, '@'); i > 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// loadSymtab reads the symbol table in section s.
+func (m *image) loadSymtab(s *section) (*symtab, error) {
+	if uint64(s.link) >= uint64(len(m.sections)) {
+		return nil, m.fail(s.off, "symbol table without a string table")
+	}
+	strtab := &m.sections[s.link]
+	names, err := m.readString(strtab.off, strtab.size)
+	if err != nil {
+		return nil, err
+	}
+	spans, err := m.readSymbols(s, names)
+	if err != nil {
+		return nil, err
+	}
+	if s.typ == shtDYNSYM {
+		spans = slices.DeleteFunc(spans, func(s span) bool { return s.unsized })
+	}
+	slices.SortFunc(spans, byStart)
+	return &symtab{flatten(settleUnsized(spans), preference(names)), names}, nil
+}
+
+// readSymbols returns the symbols of code in section s.
+func (m *image) readSymbols(s *section, names string) ([]span, error) {
+	var spans []span
+	err := m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
+		if sym, ok := m.parseSymbol(c).span(m, names); ok {
+			spans = append(spans, sym)
+		}
+	})
+	return spans, err
+}
+
+// elfSymbol is an entry of an ELF symbol table.
+type elfSymbol struct {
+	name        uint32
+	info        uint8
+	shndx       uint16
+	value, size uint64
+}
+
+func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
+	s.name = c.U32()
+	if !m.is64 {
+		s.value, s.size = uint64(c.U32()), uint64(c.U32())
+	}
+	s.info = c.U8()
+	c.U8() // st_other
+	s.shndx = c.U16()
+	if m.is64 {
+		s.value, s.size = c.U64(), c.U64()
+	}
+	return s
+}
+
+// span returns the addresses that s names, or false where it names no code.
+func (s elfSymbol) span(m *image, names string) (span, bool) {
+	if int(s.shndx) >= len(m.sections) || !m.sections[s.shndx].isText() {
+		return span{}, false
+	}
+	rank, ok := s.rank(names)
+	if !ok {
+		return span{}, false
+	}
+	text := &m.sections[s.shndx]
+	switch {
+	case m.rel:
+		s.value += text.addr
+	case m.arm && rank != hidden:
+		s.value &^= 1 // marks Thumb code
+	}
+	if !text.contains(s.value) {
+		return span{}, false
+	}
+	room := text.addr + text.size - s.value
+	end := s.value + room
+	if s.size != 0 {
+		end = s.value + min(s.size, room)
+	}
+	return span{s.value, end, s.name, rank, s.size == 0}, true
+}
+
+// rank orders symbols by type and binding, and reports whether s counts at all.
+func (s elfSymbol) rank(names string) (uint8, bool) {
+	rank := uint8(0)
+	switch s.info & 0xf {
+	case sttFUNC, sttGNUIFUNC:
+	case sttNOTYPE:
+		if isAssemblers(stringAt(names, s.name)) {
+			return 0, false
+		}
+		rank = 2
+	case sttOBJECT:
+		return hidden, true
+	default:
+		return 0, false
+	}
+	if s.info>>4 == stbLOCAL {
+		rank++
+	}
+	return rank, stringAt(names, s.name) != ""
+}
+
+// isAssemblers reports whether a symbol without type is the assembler's own: a
+// mapping symbol ($x, $d.7: Arm and RISC-V) or a local label (.L12: RISC-V).
+func isAssemblers(name string) bool {
+	return strings.HasPrefix(name, "$") || strings.HasPrefix(name, ".L")
+}
+
+// byStart sorts spans by where they start, those with a size first.
+func byStart(a, b span) int {
+	if c := cmp.Compare(a.start, b.start); c != 0 || a.unsized == b.unsized {
+		return c
+	}
+	if a.unsized {
+		return 1
+	}
+	return -1
+}
+
+// settleUnsized ends the spans without a size where the next one starts, and
+// drops those that lie within one with a size.
+func settleUnsized(spans []span) []span {
+	next := uint64(math.MaxUint64)
+	for i := len(spans) - 1; i >= 0; i-- {
+		if i+1 < len(spans) && spans[i+1].start > spans[i].start {
+			next = spans[i+1].start
+		}
+		if spans[i].unsized {
+			spans[i].end = min(spans[i].end, next)
+		}
+	}
+	covered := uint64(0)
+	return slices.DeleteFunc(spans, func(s span) bool {
+		if !s.unsized {
+			covered = max(covered, s.end)
+		}
+		return s.unsized && s.start < covered
+	})
+}
+
+// preference returns the order of symbols that cover the same address; see symtab.
+func preference(names string) func(a, b *span) int {
+	return func(a, b *span) int {
+		if c := cmp.Or(
+			cmp.Compare(a.end-a.start, b.end-b.start),
+			cmp.Compare(b.start, a.start),
+			cmp.Compare(a.rank, b.rank),
+		); c != 0 {
+			return c
+		}
+		return compareNames(stringAt(names, a.value), stringAt(names, b.value))
+	}
+}
+
+// compareNames orders names of the same thing, the one for people first.
+func compareNames(a, b string) int {
+	a, b = unversioned(a), unversioned(b)
+	return cmp.Or(
+		cmp.Compare(underscores(a), underscores(b)),
+		cmp.Compare(len(a), len(b)),
+		cmp.Compare(a, b),
+	)
+}
+
+// underscores returns how many underscores a name starts with. That of mangled
+// names says nothing about the name, and counts as none.
+func underscores(name string) int {
+	if isMangled(name) {
+		return 0
+	}
+	return len(name) - len(strings.TrimLeft(name, "_"))
+}
