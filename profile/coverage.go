@@ -1,0 +1,185 @@
+package profile
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/reason"
+)
+
+// Coverage says how much of a profile is known. It counts frames: each location
+// of each sample's stack, as often as the sample was taken; in a profile that does
+// not count samples, once.
+type Coverage struct {
+	Frames     int64 `json:"frames"`
+	Identified int64 `json:"identified"` // have the identity of their file
+	Symbolized int64 `json:"symbolized"` // have a function's name
+
+	// The same for the frames in mappings of files in processes, which leaves out
+	// the kernel, generated code and addresses that no mapping holds.
+	FileFrames     int64 `json:"file_frames"`
+	FileIdentified int64 `json:"file_identified"`
+
+	// Gaps are the frames that lack their identity or their symbol, by reason,
+	// the largest first. A frame that lacks both is in the gap of its identity.
+	Gaps []Gap `json:"gaps"`
+}
+
+// Gap is the frames that lack something for the same reason.
+type Gap struct {
+	Lacks    Lack
+	Reason   reason.Reason
+	Frames   int64
+	Binaries []BinaryGap // where these frames are, the most first
+}
+
+// MarshalJSON writes the reason as its code, its text and its advice.
+func (g Gap) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Lacks    Lack          `json:"lacks"`
+		Reason   reason.Reason `json:"reason"`
+		Text     string        `json:"text"`
+		Advice   string        `json:"advice,omitempty"`
+		Frames   int64         `json:"frames"`
+		Binaries []BinaryGap   `json:"binaries"`
+	}{g.Lacks, g.Reason, g.Reason.String(), g.Reason.Advice(), g.Frames, g.Binaries})
+}
+
+// BinaryGap is the part of a Gap in one binary.
+type BinaryGap struct {
+	File    string `json:"file,omitempty"`     // Mapping.File
+	BuildID string `json:"build_id,omitempty"` // Mapping.BuildID
+	Frames  int64  `json:"frames"`
+}
+
+// Lack is what the frames of a Gap do not have.
+type Lack string
+
+// What a frame can lack.
+const (
+	LacksIdentity Lack = "identity"
+	LacksSymbol   Lack = "symbol"
+)
+
+// MeasureCoverage returns the coverage of p, with misses as Symbolize returned
+// them, or nil when it was not called.
+func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
+	weights := frameCounts(p)
+	g := gaps{}
+	var c Coverage
+	for _, l := range p.Location {
+		n := weights[l]
+		if n == 0 {
+			continue
+		}
+		why, named := ReasonOf(l.Mapping), symbolized(l)
+		c.add(l.Mapping, n, why == reason.None, named)
+		if why != reason.None {
+			g.add(gapKey{LacksIdentity, why}, l.Mapping, n)
+		} else if !named {
+			g.add(gapKey{LacksSymbol, misses.of(l)}, l.Mapping, n)
+		}
+	}
+	c.Gaps = g.sorted()
+	return c
+}
+
+func (c *Coverage) add(m *pprof.Mapping, frames int64, identified, symbolized bool) {
+	c.Frames += frames
+	inFile := inFile(m)
+	if inFile {
+		c.FileFrames += frames
+	}
+	if identified {
+		c.Identified += frames
+		if inFile {
+			c.FileIdentified += frames
+		}
+	}
+	if symbolized {
+		c.Symbolized += frames
+	}
+}
+
+// inFile reports whether m is, or could have been, the mapping of a file. When
+// in doubt it is: the share of identified ones shall not look better than it is.
+func inFile(m *pprof.Mapping) bool {
+	if m == nil {
+		return false
+	}
+	r, path, ok := pseudo(m.File)
+	if !ok {
+		return m.File == "" || m.File[0] != '['
+	}
+	switch r {
+	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted:
+		return true
+	}
+	return path != ""
+}
+
+// of returns why l has no symbol.
+func (ms Misses) of(l *pprof.Location) reason.Reason {
+	if r := ms[l]; r != reason.None {
+		return r
+	}
+	return reason.NotLookedUp
+}
+
+// frameCounts returns for every location the number of frames that it stands for.
+func frameCounts(p *pprof.Profile) map[*pprof.Location]int64 {
+	index, err := SampleIndex(p, "samples")
+	counts := make(map[*pprof.Location]int64, len(p.Location))
+	for _, s := range p.Sample {
+		n := int64(1)
+		if err == nil {
+			n = max(s.Value[index], -s.Value[index])
+		}
+		for _, l := range s.Location {
+			counts[l] += n
+		}
+	}
+	return counts
+}
+
+type gapKey struct {
+	lacks  Lack
+	reason reason.Reason
+}
+
+// gaps counts the frames that lack something, by reason and binary.
+type gaps map[gapKey]map[BinaryGap]int64
+
+func (g gaps) add(k gapKey, m *pprof.Mapping, frames int64) {
+	if g[k] == nil {
+		g[k] = map[BinaryGap]int64{}
+	}
+	var b BinaryGap
+	if m != nil {
+		b = BinaryGap{File: m.File, BuildID: m.BuildID}
+	}
+	g[k][b] += frames
+}
+
+func (g gaps) sorted() []Gap {
+	sorted := make([]Gap, 0, len(g))
+	for k, binaries := range g {
+		gap := Gap{Lacks: k.lacks, Reason: k.reason}
+		for b, frames := range binaries {
+			b.Frames = frames
+			gap.Frames += frames
+			gap.Binaries = append(gap.Binaries, b)
+		}
+		slices.SortFunc(gap.Binaries, func(a, b BinaryGap) int {
+			return cmp.Or(cmp.Compare(b.Frames, a.Frames), cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+		})
+		sorted = append(sorted, gap)
+	}
+	slices.SortFunc(sorted, func(a, b Gap) int {
+		return cmp.Or(cmp.Compare(b.Frames, a.Frames), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Lacks, b.Lacks))
+	})
+	return sorted
+}

@@ -1,0 +1,114 @@
+package profile
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"hallmark/internal/proftest"
+	"hallmark/reason"
+)
+
+// TestCoverageCountsFrames adds up proftest.Mixed by hand, where n×f is a stack
+// of f frames that was seen n times:
+// 5×2 + 3×4 + 2×3 + 1×3 + 2×2 + 1×1 + 4×1 = 40 frames. Without identity: 2 in a
+// file that is gone, 1 in no mapping. Identified without symbol: 2 in the
+// library, 1 in the kernel. In files: 40 less 4 of the kernel and 1 of nowhere.
+func TestCoverageCountsFrames(t *testing.T) {
+	p := proftest.Mixed()
+	misses := Misses{}
+	for _, l := range p.Location {
+		if !symbolized(l) {
+			misses[l] = reason.NoSymbolTable
+		}
+	}
+	c := MeasureCoverage(p, misses)
+	if c.Frames != 40 || c.Identified != 37 || c.Symbolized != 34 {
+		t.Errorf("frames %d, identified %d, symbolized %d; want 40, 37, 34", c.Frames, c.Identified, c.Symbolized)
+	}
+	if c.FileFrames != 35 || c.FileIdentified != 33 {
+		t.Errorf("frames in files %d, identified %d; want 35, 33", c.FileFrames, c.FileIdentified)
+	}
+	want := []struct {
+		lacks    Lack
+		reason   reason.Reason
+		frames   int64
+		binaries string
+	}{
+		{LacksSymbol, reason.NoSymbolTable, 3, "/usr/lib/libz.so.1 (deleted) 2, [kernel] 1"},
+		{LacksIdentity, reason.FileGone, 2, "[file-gone] /opt/old 2"},
+		{LacksIdentity, reason.NotMapped, 1, "[not-mapped] 1"},
+	}
+	if len(c.Gaps) != len(want) {
+		t.Fatalf("gaps %v, want %v", c.Gaps, want)
+	}
+	for i, g := range c.Gaps {
+		var binaries []string
+		for _, b := range g.Binaries {
+			binaries = append(binaries, b.File+" "+string(rune('0'+b.Frames)))
+		}
+		w := want[i]
+		if g.Lacks != w.lacks || g.Reason != w.reason || g.Frames != w.frames || strings.Join(binaries, ", ") != w.binaries {
+			t.Errorf("gap %+v, want %+v", g, w)
+		}
+	}
+}
+
+// TestCoverageAddsUp holds for any profile: every frame that lacks something is
+// in one gap.
+func TestCoverageAddsUp(t *testing.T) {
+	stripped := proftest.CPU(t)
+	proftest.Strip(stripped)
+	for name, c := range map[string]Coverage{
+		"mixed":    MeasureCoverage(proftest.Mixed(), nil),
+		"real":     MeasureCoverage(proftest.CPU(t), nil),
+		"stripped": MeasureCoverage(stripped, nil),
+		"heap":     MeasureCoverage(proftest.Heap(t), nil),
+	} {
+		lack := map[Lack]int64{}
+		for _, g := range c.Gaps {
+			lack[g.Lacks] += g.Frames
+			var inBinaries int64
+			for _, b := range g.Binaries {
+				inBinaries += b.Frames
+			}
+			if inBinaries != g.Frames {
+				t.Errorf("%s: %d frames in the binaries of a gap of %d", name, inBinaries, g.Frames)
+			}
+		}
+		if c.Frames == 0 || c.Identified+lack[LacksIdentity] != c.Frames {
+			t.Errorf("%s: %d identified and %d not, of %d", name, c.Identified, lack[LacksIdentity], c.Frames)
+		}
+		if known := c.Frames - c.Symbolized; lack[LacksSymbol] > known {
+			t.Errorf("%s: %d lack a symbol, but only %d have none", name, lack[LacksSymbol], known)
+		}
+	}
+}
+
+func TestCoverageBeforeSymbolization(t *testing.T) {
+	p := proftest.CPU(t)
+	proftest.Strip(p)
+	c := MeasureCoverage(p, nil)
+	if c.Symbolized != 0 || c.Identified != c.Frames || c.FileIdentified != c.Identified {
+		t.Errorf("coverage of a Go program's stripped profile: %+v", c)
+	}
+	if len(c.Gaps) != 1 || c.Gaps[0].Reason != reason.NotLookedUp {
+		t.Errorf("gaps %+v, want one of %v", c.Gaps, reason.NotLookedUp)
+	}
+}
+
+func TestGapTellsMachinesEverything(t *testing.T) {
+	b, err := json.Marshal(Gap{Lacks: LacksSymbol, Reason: reason.NoSymbolTable, Frames: 7,
+		Binaries: []BinaryGap{{File: "/lib/x", BuildID: "ab", Frames: 7}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got["lacks"] != "symbol" || got["reason"] != "no-symbol-table" || got["frames"] != 7.0 ||
+		got["text"] != reason.NoSymbolTable.String() || got["advice"] != reason.NoSymbolTable.Advice() {
+		t.Errorf("JSON %s", b)
+	}
+}

@@ -1,0 +1,47 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+)
+
+// ErrNoSampleType is the error for a profile that counts nothing.
+var ErrNoSampleType = errors.New("profile has no sample types")
+
+// ErrNegative is the error of formats that cannot express negative values, which
+// the difference of two profiles has.
+var ErrNegative = errors.New("profile has negative values")
+
+// SampleIndex returns the position in Sample.Value of the first of the named
+// sample types that p has: "cpu" for instance. The name "" is p's default type,
+// which every profile has. The error lists the types that there are.
+func SampleIndex(p *pprof.Profile, names ...string) (int, error) {
+	if len(p.SampleType) == 0 {
+		return 0, ErrNoSampleType
+	}
+	for _, name := range names {
+		if index, err := p.SampleIndexByName(name); err == nil {
+			return index, nil
+		}
+	}
+	var types []string
+	for _, t := range p.SampleType {
+		types = append(types, t.Type)
+	}
+	return 0, fmt.Errorf("profile has no sample type %s, only %s", strings.Join(names, " or "), strings.Join(types, ", "))
+}
+
+// Process returns the name and the number of the process that s was taken in,
+// "" and 0 where the profile does not tell.
+func Process(s *pprof.Sample) (name string, pid int64) {
+	if names := s.Label["process"]; len(names) > 0 {
+		name = names[0]
+	}
+	if pids := s.NumLabel["pid"]; len(pids) > 0 {
+		pid = pids[0]
+	}
+	return name, pid
+}

@@ -1,0 +1,268 @@
+// Package summary adds a profile up: which functions, binaries and processes it
+// was about, and how much of it is known.
+//
+// "Flat" is what was counted in the thing itself, "cum" also what was counted in
+// everything that it called. A function that is on a stack several times counts
+// once. The figures are those of 'go tool pprof -top', but for functions of the
+// same name in different binaries, which are kept apart.
+package summary
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/profile"
+)
+
+// Summary is what a profile says in short. Its form in JSON is stable: fields
+// are added, and neither renamed nor removed.
+type Summary struct {
+	SampleType string        `json:"sample_type"` // what the values count: "cpu", "inuse_space" …
+	Unit       string        `json:"unit"`        // of all values: "nanoseconds", "bytes", "count" …
+	Total      int64         `json:"total"`       // sum of all samples' values
+	Samples    int64         `json:"samples"`     // number of samples, 0 where the profile does not count them
+	Time       time.Time     `json:"time,omitzero"`
+	Duration   time.Duration `json:"duration_ns"` // 0 when not known
+	Comments   []string      `json:"comments,omitempty"`
+
+	Functions []Function       `json:"functions"` // by falling flat value, or as Options say
+	Binaries  []Binary         `json:"binaries"`  // by falling flat value
+	Processes []Process        `json:"processes"` // by falling value; none where the profile names none
+	Coverage  profile.Coverage `json:"coverage"`
+}
+
+// Function is a function of one binary. The code of a binary that has no
+// symbols is one function without a name.
+type Function struct {
+	Name    string `json:"name,omitempty"`
+	Source  string `json:"source,omitempty"` // source file
+	File    string `json:"file,omitempty"`   // the binary's Mapping.File
+	BuildID string `json:"build_id,omitempty"`
+	Flat    int64  `json:"flat"`
+	Cum     int64  `json:"cum"`
+}
+
+// Binary is everything that ran from one file, or without one for one reason.
+type Binary struct {
+	File    string `json:"file,omitempty"` // Mapping.File, empty where the profile does not tell
+	BuildID string `json:"build_id,omitempty"`
+	Flat    int64  `json:"flat"`
+	Cum     int64  `json:"cum"`
+}
+
+// Process is all processes of one name.
+type Process struct {
+	Name string `json:"name"`
+	PIDs int    `json:"pids"` // how many there were
+	Flat int64  `json:"flat"`
+}
+
+// Options select what is added up.
+type Options struct {
+	SampleType string         // sample type to add up; empty means the profile's default
+	Misses     profile.Misses // from profile.Symbolize, for the coverage
+	ByCum      bool           // sort functions by falling cum rather than flat value
+}
+
+// New adds up p. The error is that p does not have the sample type.
+func New(p *pprof.Profile, o Options) (*Summary, error) {
+	index, err := profile.SampleIndex(p, o.SampleType)
+	if err != nil {
+		return nil, err
+	}
+	t := newTally()
+	for _, s := range p.Sample {
+		t.add(s, s.Value[index])
+	}
+	sum := &Summary{
+		SampleType: p.SampleType[index].Type,
+		Unit:       p.SampleType[index].Unit,
+		Total:      t.total,
+		Samples:    sampleCount(p),
+		Duration:   time.Duration(p.DurationNanos),
+		Comments:   p.Comments,
+		Functions:  t.sortedFunctions(o.ByCum),
+		Binaries:   t.sortedBinaries(),
+		Processes:  t.sortedProcesses(),
+		Coverage:   profile.MeasureCoverage(p, o.Misses),
+	}
+	if p.TimeNanos != 0 {
+		sum.Time = time.Unix(0, p.TimeNanos).UTC()
+	}
+	return sum, nil
+}
+
+func sampleCount(p *pprof.Profile) int64 {
+	index, err := profile.SampleIndex(p, "samples")
+	if err != nil {
+		return 0
+	}
+	var n int64
+	for _, s := range p.Sample {
+		n += s.Value[index]
+	}
+	return n
+}
+
+// functionKey tells functions apart.
+type functionKey struct {
+	name   string
+	binary binaryKey
+}
+
+// binaryKey tells binaries apart: by the path only where there is no identity.
+type binaryKey struct{ file, buildID string }
+
+func keyOf(m *pprof.Mapping) binaryKey {
+	switch {
+	case m == nil:
+		return binaryKey{}
+	case m.BuildID != "":
+		return binaryKey{buildID: m.BuildID}
+	default:
+		return binaryKey{file: m.File}
+	}
+}
+
+// pidKey tells processes of one name apart.
+type pidKey struct {
+	name string
+	pid  int64
+}
+
+// tally adds samples up.
+type tally struct {
+	total     int64
+	functions map[functionKey]*Function
+	binaries  map[binaryKey]*Binary
+	processes map[string]*Process
+	pids      map[pidKey]bool
+
+	// What the sample at hand has counted for already.
+	seenFunctions map[*Function]bool
+	seenBinaries  map[*Binary]bool
+}
+
+func newTally() *tally {
+	return &tally{
+		functions:     map[functionKey]*Function{},
+		binaries:      map[binaryKey]*Binary{},
+		processes:     map[string]*Process{},
+		pids:          map[pidKey]bool{},
+		seenFunctions: map[*Function]bool{},
+		seenBinaries:  map[*Binary]bool{},
+	}
+}
+
+func (t *tally) add(s *pprof.Sample, value int64) {
+	if value == 0 {
+		return
+	}
+	t.total += max(value, -value)
+	t.addProcess(s, value)
+	clear(t.seenFunctions)
+	clear(t.seenBinaries)
+	leaf := true
+	for c := range profile.Calls(s) {
+		f, b := t.function(c), t.binary(c.Location.Mapping)
+		if leaf {
+			f.Flat += value
+			b.Flat += value
+			leaf = false
+		}
+		if !t.seenFunctions[f] {
+			t.seenFunctions[f] = true
+			f.Cum += value
+		}
+		if !t.seenBinaries[b] {
+			t.seenBinaries[b] = true
+			b.Cum += value
+		}
+	}
+}
+
+func (t *tally) addProcess(s *pprof.Sample, value int64) {
+	name, pid := profile.Process(s)
+	if name == "" && pid == 0 {
+		return
+	}
+	p := t.processes[name]
+	if p == nil {
+		p = &Process{Name: name}
+		t.processes[name] = p
+	}
+	p.Flat += value
+	if k := (pidKey{name, pid}); !t.pids[k] {
+		t.pids[k] = true
+		p.PIDs++
+	}
+}
+
+func (t *tally) function(c profile.Call) *Function {
+	k := functionKey{binary: keyOf(c.Location.Mapping)}
+	if c.Function != nil {
+		k.name = c.Name()
+	}
+	f := t.functions[k]
+	if f == nil {
+		f = &Function{Name: k.name}
+		if c.Function != nil {
+			f.Source = c.Function.Filename
+		}
+		if m := c.Location.Mapping; m != nil {
+			f.File, f.BuildID = m.File, m.BuildID
+		}
+		t.functions[k] = f
+	}
+	return f
+}
+
+func (t *tally) binary(m *pprof.Mapping) *Binary {
+	k := keyOf(m)
+	b := t.binaries[k]
+	if b == nil {
+		b = &Binary{}
+		if m != nil {
+			b.File, b.BuildID = m.File, m.BuildID
+		}
+		t.binaries[k] = b
+	}
+	return b
+}
+
+func (t *tally) sortedFunctions(byCum bool) []Function {
+	return sorted(t.functions, func(a, b Function) int {
+		flat, cum := cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.Cum, a.Cum)
+		if byCum {
+			flat, cum = cum, flat
+		}
+		return cmp.Or(flat, cum, cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+	})
+}
+
+func (t *tally) sortedBinaries() []Binary {
+	return sorted(t.binaries, func(a, b Binary) int {
+		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.Cum, a.Cum),
+			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+	})
+}
+
+func (t *tally) sortedProcesses() []Process {
+	return sorted(t.processes, func(a, b Process) int {
+		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// sorted returns the values of m in the order of compare.
+func sorted[K comparable, V any](m map[K]*V, compare func(a, b V) int) []V {
+	values := make([]V, 0, len(m))
+	for _, v := range m {
+		values = append(values, *v)
+	}
+	slices.SortFunc(values, compare)
+	return values
+}

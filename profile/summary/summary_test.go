@@ -1,0 +1,203 @@
+package summary
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/internal/proftest"
+	"hallmark/profile"
+)
+
+func summarize(t testing.TB, p *pprof.Profile, o Options) *Summary {
+	t.Helper()
+	s, err := New(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestMixed adds up proftest.Mixed by hand, in samples.
+func TestMixed(t *testing.T) {
+	s := summarize(t, proftest.Mixed(), Options{SampleType: "samples"})
+	if s.SampleType != "samples" || s.Unit != "count" || s.Total != 18 || s.Samples != 18 {
+		t.Errorf("%d %s of %s, %d samples", s.Total, s.Unit, s.SampleType, s.Samples)
+	}
+	const (
+		lib  = "/usr/lib/libz.so.1 (deleted)"
+		gone = "[file-gone] /opt/old"
+	)
+	functions := []Function{
+		{Name: "step", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 5, Cum: 5},
+		{Name: "main", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 4, Cum: 15},
+		{Name: "walk", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 3, Cum: 3},
+		{Name: "vfs_read", File: "[kernel]", BuildID: proftest.KernelID, Flat: 2, Cum: 3},
+		{Name: "main", File: lib, BuildID: proftest.LibID, Flat: 2, Cum: 2},
+		{File: "[kernel]", BuildID: proftest.KernelID, Flat: 1, Cum: 1},
+		{File: "[not-mapped]", Flat: 1, Cum: 1},
+		{Name: "loop", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 0, Cum: 5},
+		{File: lib, BuildID: proftest.LibID, Flat: 0, Cum: 2},
+		{File: gone, Flat: 0, Cum: 2},
+	}
+	if !slices.Equal(s.Functions, functions) {
+		t.Errorf("functions\n%+v, want\n%+v", s.Functions, functions)
+	}
+	binaries := []Binary{
+		{File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 12, Cum: 15},
+		{File: "[kernel]", BuildID: proftest.KernelID, Flat: 3, Cum: 3},
+		{File: lib, BuildID: proftest.LibID, Flat: 2, Cum: 4},
+		{File: "[not-mapped]", Flat: 1, Cum: 1},
+		{File: gone, Flat: 0, Cum: 2},
+	}
+	if !slices.Equal(s.Binaries, binaries) {
+		t.Errorf("binaries\n%+v, want\n%+v", s.Binaries, binaries)
+	}
+	processes := []Process{{Name: "app", PIDs: 2, Flat: 11}, {Name: "old", PIDs: 1, Flat: 3}}
+	if !slices.Equal(s.Processes, processes) {
+		t.Errorf("processes\n%+v, want\n%+v", s.Processes, processes)
+	}
+	if s.Coverage.Frames != 40 {
+		t.Errorf("coverage of %d frames, want 40", s.Coverage.Frames)
+	}
+}
+
+func TestByCum(t *testing.T) {
+	s := summarize(t, proftest.Mixed(), Options{SampleType: "samples", ByCum: true})
+	var names []string
+	for _, f := range s.Functions[:3] {
+		names = append(names, f.Name)
+	}
+	if want := []string{"main", "step", "loop"}; !slices.Equal(names, want) {
+		t.Errorf("first functions are %q, want %q", names, want)
+	}
+}
+
+// TestAgreesWithPprof compares with what pprof says of the same file. In these
+// profiles no two binaries have a function of the same name.
+func TestAgreesWithPprof(t *testing.T) {
+	stripped := proftest.CPU(t)
+	proftest.Strip(stripped)
+	for _, test := range []struct {
+		name, sampleType, unit string
+		p                      *pprof.Profile
+	}{
+		{"cpu profile by the runtime", "cpu", "ns", proftest.CPU(t)},
+		{"without symbols", "cpu", "ns", stripped},
+		{"heap profile by the runtime", "alloc_space", "B", proftest.Heap(t)},
+		{"its objects", "alloc_objects", "count", proftest.Heap(t)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := proftest.Top(t, proftest.Save(t, test.p), test.sampleType, test.unit)
+			s := summarize(t, test.p, Options{SampleType: test.sampleType})
+			if len(s.Functions) < len(want) {
+				t.Errorf("%d functions, pprof has %d", len(s.Functions), len(want))
+			}
+			for _, f := range s.Functions {
+				name := f.Name
+				if name == "" {
+					name = profile.UnknownName(&pprof.Mapping{File: f.File})
+				}
+				if got := (proftest.Value{Flat: f.Flat, Cum: f.Cum}); got != want[name] && got != (proftest.Value{}) {
+					t.Errorf("%s: %+v, pprof says %+v", name, got, want[name])
+				}
+			}
+		})
+	}
+}
+
+// TestMixedAgreesWithPprof allows for what is different on purpose: pprof adds up
+// functions of one name, here main.
+func TestMixedAgreesWithPprof(t *testing.T) {
+	p := proftest.Mixed()
+	want := proftest.Top(t, proftest.Save(t, p), "samples", "count")
+	flat := map[string]int64{}
+	for _, f := range summarize(t, p, Options{SampleType: "samples"}).Functions {
+		flat[f.Name] += f.Flat
+		if f.Name != "" && f.Name != "main" && want[f.Name] != (proftest.Value{Flat: f.Flat, Cum: f.Cum}) {
+			t.Errorf("%s: %d, %d, pprof says %+v", f.Name, f.Flat, f.Cum, want[f.Name])
+		}
+	}
+	if flat["main"] != want["main"].Flat {
+		t.Errorf("main: %d, pprof says %+v", flat["main"], want["main"])
+	}
+}
+
+func TestOneBinaryAtTwoPaths(t *testing.T) {
+	m := proftest.New()
+	for _, file := range []string{"/a/app", "/b/app"} {
+		m.Sample("", 0, 1, m.Location(m.Mapping(file, proftest.AppID, 0x400000), 0x401000, "f"))
+	}
+	s := summarize(t, m.Profile, Options{SampleType: "samples"})
+	if len(s.Binaries) != 1 || s.Binaries[0].Flat != 2 || len(s.Functions) != 1 {
+		t.Errorf("one identity at two paths is %+v and %+v", s.Binaries, s.Functions)
+	}
+}
+
+func TestEmptyProfile(t *testing.T) {
+	s := summarize(t, proftest.New().Profile, Options{})
+	if s.Total != 0 || s.SampleType != "cpu" || len(s.Functions) != 0 {
+		t.Errorf("summary of nothing: %+v", s)
+	}
+	if _, err := New(&pprof.Profile{}, Options{}); err == nil {
+		t.Error("a profile without sample types has a summary")
+	}
+}
+
+// TestJSONFields is the promise that fields of the JSON form stay.
+func TestJSONFields(t *testing.T) {
+	p := proftest.Mixed()
+	p.TimeNanos, p.DurationNanos, p.Comments = 1e18, 1e9, []string{"a comment"}
+	p.Function[0].Filename = "main.c"
+	b, err := json.Marshal(summarize(t, p, Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all any
+	if err := json.Unmarshal(b, &all); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"binaries.build_id", "binaries.cum", "binaries.file", "binaries.flat",
+		"comments",
+		"coverage.file_frames", "coverage.file_identified", "coverage.frames",
+		"coverage.gaps.advice",
+		"coverage.gaps.binaries.build_id", "coverage.gaps.binaries.file", "coverage.gaps.binaries.frames",
+		"coverage.gaps.frames", "coverage.gaps.lacks", "coverage.gaps.reason", "coverage.gaps.text",
+		"coverage.identified", "coverage.symbolized",
+		"duration_ns",
+		"functions.build_id", "functions.cum", "functions.file", "functions.flat", "functions.name", "functions.source",
+		"processes.flat", "processes.name", "processes.pids",
+		"sample_type", "samples", "time", "total", "unit",
+	}
+	fields := map[string]bool{}
+	collectFields(all, "", fields)
+	for _, name := range want {
+		if !fields[name] {
+			t.Errorf("field %s is gone", name)
+		}
+		delete(fields, name)
+	}
+	for name := range fields {
+		t.Errorf("field %s is new: it is to stay, so say so here", name)
+	}
+}
+
+// collectFields notes the paths of the plain values in a JSON document.
+func collectFields(value any, path string, fields map[string]bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, v := range value {
+			collectFields(v, strings.TrimPrefix(path+"."+name, "."), fields)
+		}
+	case []any:
+		for _, v := range value {
+			collectFields(v, path, fields)
+		}
+	default:
+		fields[path] = true
+	}
+}
