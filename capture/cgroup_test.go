@@ -1,0 +1,55 @@
+package capture
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hallmark/internal/testenv"
+)
+
+func TestContainer(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for cgroup, want := range map[string]string{
+		"/docker/" + id:                         id,
+		"/system.slice/docker-" + id + ".scope": id,
+		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope": id,
+		"/machine.slice/libpod-" + id + ".scope/container":                    id,
+		"/user.slice/user-0.slice/session-1.scope":                            "",
+		"/docker/" + id[:63]: "",
+		"":                   "",
+	} {
+		if got := container(cgroup); got != want {
+			t.Errorf("container(%q) = %q, want %q", cgroup, got, want)
+		}
+	}
+}
+
+// TestCgroupPath asks for the cgroup of this process by its inode number, and
+// compares with what /proc says of it.
+func TestCgroupPath(t *testing.T) {
+	c := newCgroups()
+	testenv.Need(t, c.root != "", "a mounted cgroup v2")
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := ""
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			own = path
+		}
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(c.root+own, &st); err != nil {
+		t.Skipf("own cgroup %s is not visible: %v", own, err)
+	}
+	if got := c.path(st.Ino); got != own {
+		t.Errorf("path(%d) = %q, want %q", st.Ino, got, own)
+	}
+	c.learn(1<<60, "/gone")
+	if got := c.path(1 << 60); got != "/gone" {
+		t.Errorf("a learned cgroup is %q", got)
+	}
+}

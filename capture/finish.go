@@ -1,0 +1,174 @@
+package capture
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/profile"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// Recording is what a Session saw.
+type Recording struct {
+	// Profile has the symbols of the kernel and of generated code, which are only
+	// known now, and none of files: see Symbolize.
+	Profile *pprof.Profile
+
+	files map[buildid.ID]*identified
+}
+
+// Finish ends the recording and returns what it saw. The Session can only be
+// Closed afterwards.
+func (s *Session) Finish() (*Recording, error) {
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
+	s.objects.work.stop()
+	f := finisher{
+		kernel: s.tracker.kernel,
+		files:  map[buildid.ID]*identified{},
+		frames: map[place]profile.Frame{},
+	}
+	p := f.build(s.tracker.stacks.seen, profile.NewBuilder(int64(s.tracker.perSample)))
+	p.TimeNanos = time.Now().Add(-s.elapsed).UnixNano()
+	p.DurationNanos = int64(s.elapsed)
+	if s.stats.Lost > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", s.stats.Lost))
+	}
+	return &Recording{p, f.files}, nil
+}
+
+// Symbolize gives symbols to the frames of files, from the files as they were
+// kept open while recording, and returns the reasons for those that stay
+// without. The Session must not be Closed yet.
+func (r *Recording) Symbolize() profile.Misses { return profile.Symbolize(r.Profile, r) }
+
+// Lookup answers for the files of the recording. It makes a Recording the
+// profile.Symbols of its profile.
+func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
+	results := make([]symbol.Result, len(offsets))
+	table, why := r.open(id, path)
+	if table == nil {
+		for i := range results {
+			results[i] = symbol.Miss(why)
+		}
+		return results
+	}
+	defer table.Close()
+	for i, o := range offsets {
+		results[i] = table.LookupOffset(o)
+	}
+	return results
+}
+
+func (r *Recording) open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
+	var finder debuginfo.Finder
+	if b := r.files[id]; b != nil && b.file != nil {
+		return finder.Complete(id, b.file), reason.None
+	}
+	return finder.Open(id, path)
+}
+
+// finisher turns counted stacks into a profile.
+type finisher struct {
+	kernel *kernel
+	files  map[buildid.ID]*identified
+	frames map[place]profile.Frame
+}
+
+func (f *finisher) build(seen []*stackCount, b *profile.Builder) *pprof.Profile {
+	for _, c := range seen {
+		for _, p := range c.places {
+			f.frame(p) // a file must be known whole before the first stack is added
+		}
+	}
+	for _, c := range seen {
+		stack := make([]profile.Frame, len(c.places))
+		for i, p := range c.places {
+			stack[i] = f.frame(p)
+		}
+		b.Add(stack, c.labels, c.count, c.nanos)
+	}
+	return b.Profile()
+}
+
+func (f *finisher) frame(p place) profile.Frame {
+	frame, ok := f.frames[p]
+	if !ok {
+		frame = f.makeFrame(p)
+		f.frames[p] = frame
+	}
+	return frame
+}
+
+func (f *finisher) makeFrame(p place) profile.Frame {
+	o := p.object
+	switch o.kind {
+	case kernelObject:
+		return f.kernel.frame(addr.Abs(p.at))
+	case generatedObject:
+		return o.generatedFrame(addr.Abs(p.at))
+	case missingObject:
+		return profile.Frame{Reason: o.why, Addr: addr.Abs(p.at)}
+	}
+	if o.id.IsZero() {
+		return profile.Frame{Reason: o.why, Path: o.path, Addr: addr.Abs(p.at)}
+	}
+	return profile.Frame{Binary: &f.file(o).Binary, Offset: addr.Offset(p.at)}
+}
+
+// generatedFrame names an address of generated code. The map of a process that
+// still runs is read now, that of one that ended was read then.
+func (o *object) generatedFrame(a addr.Abs) profile.Frame {
+	if o.jit == nil && !o.looked {
+		o.looked = true
+		o.readPerfMap()
+	}
+	frame := profile.Frame{Reason: reason.Anonymous, Addr: a}
+	if o.jit != nil {
+		frame.Symbols = o.jit.Lookup(a).Frames
+	}
+	return frame
+}
+
+// identified is a file with an identity, by whatever mappings and paths it was met.
+type identified struct {
+	profile.Binary
+	content io.ReaderAt  // nil when it could not be reached
+	file    *symbol.File // nil when the content is not ELF
+}
+
+// file returns the one file for all objects of the same identity. The first
+// object whose file could be reached gives it its content.
+func (f *finisher) file(o *object) *identified {
+	b := f.files[o.id]
+	if b == nil {
+		b = &identified{Binary: profile.Binary{ID: o.id, Path: o.path}}
+		f.files[o.id] = b
+	}
+	if b.content == nil && o.content != nil {
+		b.content = o.content
+		b.readSegments()
+	}
+	return b
+}
+
+func (b *identified) readSegments() {
+	file, err := symbol.NewFile(b.content, b.Path)
+	if err != nil {
+		return // not an ELF file, or a malformed one: it has an identity all the same
+	}
+	b.file = file
+	for _, s := range file.Segments() {
+		if s.Executable() {
+			b.Segments = append(b.Segments, profile.Segment{Offset: s.Offset, Virt: s.Virt, Size: s.FileSize})
+		}
+	}
+}

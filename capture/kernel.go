@@ -1,0 +1,188 @@
+package capture
+
+import (
+	"bufio"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// kernel resolves the addresses of kernel code: of the image, of modules and of
+// BPF programs. While recording it only collects; what the addresses mean is
+// read once at the end.
+type kernel struct {
+	object *object
+
+	once    sync.Once // loads what follows
+	symbols *symbol.Kallsyms
+	why     reason.Reason // symbols is nil because of it
+	image   *profile.Binary
+	modules []module
+	// transient is code that came or went while recording, newest last.
+	transient []perfdata.Ksymbol
+}
+
+// module is a loaded kernel module.
+type module struct {
+	start, end addr.Abs
+	binary     *profile.Binary // nil when it has no build ID
+}
+
+func newKernel(s *objects) *kernel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &kernel{object: s.add(&object{kind: kernelObject})}
+}
+
+// maxTransient bounds the memory for names of code that came and went.
+const maxTransient = 1 << 16
+
+// learn remembers the name of code that came while recording: it may be gone
+// when the names are read.
+func (k *kernel) learn(r *perfdata.Ksymbol) {
+	if !r.Unregistered && len(k.transient) < maxTransient {
+		k.transient = append(k.transient, *r)
+	}
+}
+
+func (k *kernel) place(ip addr.Abs) place { return place{k.object, uint64(ip)} }
+
+// linkedText is where the kernel image is linked to run, whatever place it was
+// given at boot (KASLR): __START_KERNEL_map + the usual CONFIG_PHYSICAL_START,
+// arch/x86/include/asm/page_64_types.h; KIMAGE_VADDR of
+// arch/arm64/include/asm/memory.h for 48-bit addresses.
+var linkedText = map[string]addr.Virt{
+	"amd64": 0xffffffff81000000,
+	"arm64": 0xffff800080000000,
+}[runtime.GOARCH]
+
+// load reads the symbols and the identities of the running kernel.
+func (k *kernel) load() {
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		k.why = reason.KernelHidden
+		return
+	}
+	defer f.Close()
+	symbols, err := symbol.ReadKallsyms(f)
+	switch {
+	case err != nil:
+		k.why = reason.BadSymbols
+		return
+	case symbols.Hidden() || symbols.Text() == 0:
+		k.why = reason.KernelHidden
+		return
+	}
+	k.symbols = symbols
+	k.loadImage()
+	k.loadModules()
+}
+
+// loadImage settles what identity the image has and where it lies.
+func (k *kernel) loadImage() {
+	info, err := buildid.ReadKernel()
+	if err != nil || k.symbols.Etext() <= k.symbols.Text() {
+		return
+	}
+	k.image = &profile.Binary{
+		ID:       info.ID,
+		Path:     "[kernel]",
+		Segments: []profile.Segment{{Virt: linkedText, Size: uint64(k.symbols.Etext() - k.symbols.Text())}},
+	}
+}
+
+// loadModules reads where the modules lie: /proc/modules, kernel/module/procfs.c.
+func (k *kernel) loadModules() {
+	f, err := os.Open("/proc/modules")
+	if err != nil {
+		return // a kernel without modules
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if m, ok := parseModule(lines.Text()); ok {
+			k.modules = append(k.modules, m)
+		}
+	}
+}
+
+// parseModule reads a line such as
+//
+//	nf_tables 282624 2 nft_compat,nft_chain_nat, Live 0xffffffffc0a4b000
+func parseModule(line string) (module, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 {
+		return module{}, false
+	}
+	size, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return module{}, false
+	}
+	start, err := strconv.ParseUint(strings.TrimPrefix(fields[5], "0x"), 16, 64)
+	if err != nil || start == 0 {
+		return module{}, false
+	}
+	m := module{start: addr.Abs(start), end: addr.Abs(start + size)}
+	if info, err := buildid.ReadModule(fields[0]); err == nil {
+		m.binary = &profile.Binary{ID: info.ID, Path: "[" + fields[0] + "]"}
+	}
+	return m, true
+}
+
+// frame says what an address of the kernel is.
+func (k *kernel) frame(a addr.Abs) profile.Frame {
+	k.once.Do(k.load)
+	f := profile.Frame{Addr: a, Reason: k.why}
+	if k.symbols == nil {
+		return f
+	}
+	f.Symbols = k.name(a)
+	f.Binary, f.Offset, f.Reason = k.binary(a)
+	return f
+}
+
+// binary returns what part of the kernel an address is in. Offsets in the image
+// count from _text, those in a module from where it was loaded.
+func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason) {
+	for _, m := range k.modules {
+		if a >= m.start && a < m.end && m.binary != nil {
+			return m.binary, addr.Offset(a - m.start), reason.None
+		}
+	}
+	owner, known := k.symbols.Module(a)
+	switch {
+	case known && owner == "" && k.image != nil:
+		return k.image, addr.Offset(a - k.symbols.Text()), reason.None
+	case k.passing(a) != nil, known && (owner == "bpf" || strings.HasPrefix(owner, "__builtin__")):
+		return nil, 0, reason.Anonymous
+	}
+	return nil, 0, reason.ModuleUnknown
+}
+
+func (k *kernel) name(a addr.Abs) []symbol.Frame {
+	if r := k.symbols.Lookup(a); len(r.Frames) > 0 {
+		return r.Frames
+	}
+	if s := k.passing(a); s != nil {
+		return []symbol.Frame{{Func: s.Name, Linkage: s.Name}}
+	}
+	return nil
+}
+
+// passing returns the name of code that came while recording, and may be gone.
+func (k *kernel) passing(a addr.Abs) *perfdata.Ksymbol {
+	for i := len(k.transient) - 1; i >= 0; i-- {
+		if s := &k.transient[i]; a >= s.Addr && uint64(a-s.Addr) < uint64(s.Size) {
+			return s
+		}
+	}
+	return nil
+}

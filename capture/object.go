@@ -1,0 +1,311 @@
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/perfdata"
+	"hallmark/procmap"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// object is what a mapping shows: a file, or memory without one. What is known
+// of a file comes in while the recording goes on; stacks only point to it.
+type object struct {
+	index uint32 // distinguishes the objects of a recording
+	path  string // to show
+	kind  objectKind
+
+	// Of a file. All under objects.mu until the resolver has stopped.
+	id      buildid.ID
+	why     reason.Reason // id is zero because of it
+	content content       // nil when the file could not be reached
+	asked   int           // attempts to reach it
+
+	// Of generated code.
+	process *process
+	jit     *symbol.PerfMap
+	looked  bool // for the map of a process that still runs
+}
+
+type objectKind uint8
+
+const (
+	fileObject objectKind = iota
+	generatedObject
+	missingObject
+	kernelObject
+)
+
+func (o *object) isFile() bool { return o.kind == fileObject }
+
+// content is a file that is kept open, so that it can be read after its process
+// and its name are gone.
+type content interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// inMemory is content that was copied, of the vdso for instance.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
+
+// maxOpen bounds the files kept open. Files beyond it are still identified, and
+// found again by their path for symbols.
+const maxOpen = 4096
+
+// objects knows every object of a recording. Its methods may be called by
+// several goroutines at once.
+type objects struct {
+	mu     sync.Mutex
+	count  uint32
+	files  map[fileKey]*object
+	gone   map[reason.Reason]*object
+	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
+	open   int
+	work   *resolver
+}
+
+// fileKey is what the kernel says a mapped file is. Mapping records and
+// /proc/PID/maps may number the devices of one file differently (overlayfs), so
+// each has keys of its own; what is the same file has the same identity in the end.
+type fileKey struct {
+	id           buildid.ID // when the kernel read one
+	fromProc     bool
+	major, minor uint32
+	inode        uint64
+	generation   uint64
+}
+
+func newObjects() *objects {
+	o := &objects{
+		files:  map[fileKey]*object{},
+		gone:   map[reason.Reason]*object{},
+		images: map[bool]*object{},
+	}
+	o.work = newResolver(o)
+	return o
+}
+
+// add numbers a new object. The caller holds mu.
+func (s *objects) add(o *object) *object {
+	s.count++
+	o.index = s.count
+	return o
+}
+
+// missing returns the object of all frames that have no identity because of r.
+func (s *objects) missing(r reason.Reason) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.gone[r]
+	if o == nil {
+		o = s.add(&object{kind: missingObject, why: r})
+		s.gone[r] = o
+	}
+	return o
+}
+
+// ofRecord returns the object of a mapping that a record told of.
+func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
+	v := vmaOf(r)
+	if o := s.nameless(v, p); o != nil {
+		return o
+	}
+	return s.file(keyOf(r), v)
+}
+
+// foresee starts to look for the file of a mapping, while its process lives and
+// before the turn of its record has come.
+func (s *objects) foresee(r *perfdata.Mmap2) {
+	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !isMemory(v) {
+		s.reach(s.file(keyOf(r), v), v, r.Owner)
+	}
+}
+
+// ofVMA returns the object of a mapping that an inventory found.
+func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
+	if o := s.nameless(v, p); o != nil {
+		return o
+	}
+	o := s.file(fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}, v)
+	s.reach(o, v, p.pid)
+	return o
+}
+
+// deleted is what the kernel puts behind the path of a file that was unlinked,
+// fs/d_path.c.
+const deleted = " (deleted)"
+
+func keyOf(r *perfdata.Mmap2) fileKey {
+	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
+		return fileKey{id: id}
+	}
+	return fileKey{major: r.Major, minor: r.Minor, inode: r.Inode, generation: r.Generation}
+}
+
+func vmaOf(r *perfdata.Mmap2) procmap.VMA {
+	return procmap.VMA{
+		Start:  r.Start,
+		End:    r.Start + addr.Abs(r.Size),
+		Perm:   procmap.Perm(r.Prot & 7),
+		Offset: r.Offset,
+		Dev:    procmap.Dev{Major: r.Major, Minor: r.Minor},
+		Inode:  r.Inode,
+		Name:   r.Name,
+	}
+}
+
+// file returns the object with this key.
+func (s *objects) file(key fileKey, v procmap.VMA) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.files[key]
+	if o == nil {
+		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), id: key.id, why: reason.FileGone})
+		s.files[key] = o
+	}
+	return o
+}
+
+// reach asks the resolver to look at a file through process pid, unless that is
+// done already.
+func (s *objects) reach(o *object, v procmap.VMA, pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.content == nil && o.asked < maxAttempts {
+		o.asked++
+		s.work.ask(job{o, v, pid})
+	}
+}
+
+// maxAttempts bounds how often a file is looked for that cannot be reached: each
+// process that maps it is another chance, and another cost.
+const maxAttempts = 8
+
+// nameless returns the object of a mapping that shows no file: generated code,
+// the vdso. For a mapped file it returns nil.
+func (s *objects) nameless(v procmap.VMA, p *process) *object {
+	switch {
+	case v.Name == "[vdso]":
+		return s.vdso(v, p)
+	case isMemory(v):
+		return s.generated(p)
+	}
+	return nil
+}
+
+// isMemory reports whether v shows no file, or one that is only memory by
+// another name: shared anonymous memory, huge pages, System V shared memory.
+func isMemory(v procmap.VMA) bool {
+	if v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon") {
+		return true
+	}
+	for _, name := range []string{"/dev/zero", "/SYSV", "/anon_hugepage"} {
+		if strings.HasPrefix(v.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// generated returns the object of the process's executable memory without a file.
+func (s *objects) generated(p *process) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.generated == nil {
+		p.generated = s.add(&object{kind: generatedObject, why: reason.Anonymous, process: p})
+	}
+	return p.generated
+}
+
+// vdso returns the object of the code that the kernel maps into every process,
+// one for the 64-bit and one for the 32-bit ones.
+func (s *objects) vdso(v procmap.VMA, p *process) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wide := v.Start > 1<<32
+	o := s.images[wide]
+	if o == nil {
+		o = s.add(&object{path: "[vdso]", why: reason.ProcessGone})
+		s.images[wide] = o
+	}
+	if o.content == nil {
+		o.content, o.id = readImage(p.pid, v)
+	}
+	return o
+}
+
+// maxImage bounds the vdso that is copied. It has two pages today.
+const maxImage = 1 << 20
+
+// readImage copies a mapping that is an ELF file as a whole out of a process.
+func readImage(pid uint32, v procmap.VMA) (content, buildid.ID) {
+	size := uint64(v.End - v.Start)
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil || size > maxImage {
+		return nil, buildid.ID{}
+	}
+	defer mem.Close()
+	image := make([]byte, size)
+	if _, err := mem.ReadAt(image, int64(v.Start)); err != nil {
+		return nil, buildid.ID{}
+	}
+	info, err := buildid.Read(bytes.NewReader(image))
+	if err != nil {
+		return nil, buildid.ID{}
+	}
+	return inMemory{bytes.NewReader(image)}, info.ID
+}
+
+// inventory reads the mappings and the name of a process that runs already.
+// Where that cannot be done, the process says why.
+func (s *objects) inventory(p *process) {
+	if name := processName(p.pid); name != "" {
+		p.name = name
+	}
+	vmas, err := readMappings(int(p.pid))
+	switch {
+	case err == nil:
+		p.unknown = reason.None
+	case errors.Is(err, os.ErrPermission):
+		p.unknown = reason.NotPermitted
+	case errors.Is(err, procmap.ErrNoMemory):
+		p.unknown = reason.None // a kernel thread
+	default:
+		p.unknown = reason.ProcessGone
+	}
+	for _, v := range vmas {
+		if v.Perm&procmap.Exec != 0 {
+			p.space.insert(mapping{start: v.Start, end: v.End, offset: v.Offset, object: s.ofVMA(v, p)})
+		}
+	}
+}
+
+func readMappings(pid int) ([]procmap.VMA, error) {
+	proc, err := procmap.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	return proc.All()
+}
+
+// close stops the resolver and closes every file.
+func (s *objects) close() {
+	s.work.stop()
+	for _, o := range s.files {
+		if o.content != nil {
+			o.content.Close()
+		}
+	}
+}

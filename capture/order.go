@@ -1,0 +1,47 @@
+package capture
+
+import "slices"
+
+// sorter puts the records of several CPUs into the order of their time.
+//
+// Each ring is in order by itself. A record is written within one
+// uninterrupted stretch after its time was taken, so what has a time before the
+// previous round of draining has been drained by the end of this one: the rule
+// by which perf flushes at FINISHED_ROUND.
+type sorter struct {
+	pending []timed
+}
+
+type timed struct {
+	time uint64 // ns, CLOCK_MONOTONIC
+	rec  []byte
+}
+
+// add keeps rec until its turn has come.
+func (s *sorter) add(time uint64, rec []byte) {
+	s.pending = append(s.pending, timed{time, rec})
+}
+
+// flush calls each for every record from before the time, oldest first; records
+// of one time keep the order in which they were added.
+func (s *sorter) flush(before uint64, each func(rec []byte)) {
+	slices.SortStableFunc(s.pending, func(a, b timed) int {
+		switch {
+		case a.time < b.time:
+			return -1
+		case a.time > b.time:
+			return 1
+		}
+		return 0
+	})
+	n, _ := slices.BinarySearchFunc(s.pending, before, func(e timed, t uint64) int {
+		if e.time < t {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range s.pending[:n] {
+		each(e.rec)
+	}
+	s.pending = slices.Delete(s.pending, 0, n)
+}

@@ -1,0 +1,41 @@
+package capture
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestSorterRounds drains several CPUs in rounds, as the recorder does, with
+// records that become visible late, and wants the order of time in the end.
+func TestSorterRounds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var s sorter
+	var got []uint64
+	keep := func(rec []byte) { got = append(got, uint64(rec[0])|uint64(rec[1])<<8) }
+	var all []uint64
+	now, previous := uint64(0), uint64(0)
+	for range 500 {
+		round := now
+		for range 4 { // CPUs, each in order by itself
+			var times []uint64
+			for range rng.IntN(6) {
+				// Since the last round began, or while this one drains.
+				times = append(times, previous+uint64(rng.IntN(int(now-previous)+5)))
+			}
+			slices.Sort(times)
+			for _, at := range times {
+				s.add(at, []byte{byte(at), byte(at >> 8)})
+			}
+			all = append(all, times...)
+		}
+		s.flush(previous, keep)
+		previous = round
+		now += uint64(rng.IntN(100))
+	}
+	s.flush(^uint64(0), keep)
+	slices.Sort(all)
+	if !slices.Equal(got, all) {
+		t.Errorf("%d records came out, sorted %v; %d went in", len(got), slices.IsSorted(got), len(all))
+	}
+}

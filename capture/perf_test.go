@@ -1,0 +1,89 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+)
+
+// TestAgreesWithPerf lets perf record the same process at the same time. The stack
+// that is seen most must be the same function by function, and perf must know the
+// program by the same build ID.
+func TestAgreesWithPerf(t *testing.T) {
+	needPerf(t)
+	perf := testenv.Tool(t, "perf")
+	file := buildC(t)
+	pid := start(t, file)
+	data := filepath.Join(t.TempDir(), "perf.data")
+	theirs := exec.Command(perf, "record", "-q", "-g", "-e", "cpu-clock", "-F", "499", "--buildid-all",
+		"-o", data, "-p", fmt.Sprint(pid), "--", "sleep", "1")
+	if err := theirs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, _, _ := recordSession(t, context.Background(), Options{PIDs: []int{pid}, Duration: time.Second})
+	if err := theirs.Wait(); err != nil {
+		t.Fatalf("perf record: %v", err)
+	}
+	ours, want := commonStack(p), perfStack(t, perf, data)
+	if !slices.Equal(ours, want) {
+		t.Errorf("the stack seen most is\n%v, perf has\n%v", ours, want)
+	}
+	list, err := exec.Command(perf, "buildid-list", "-i", data).Output()
+	if err != nil {
+		t.Fatalf("perf buildid-list: %v", err)
+	}
+	for _, m := range p.Mapping {
+		if m.File == file && !strings.Contains(string(list), m.BuildID+" "+file) {
+			t.Errorf("%s has build ID %s, perf says\n%s", file, m.BuildID, list)
+		}
+	}
+}
+
+// commonStack returns the names of the functions of user code, leaf first, of the
+// stack with the most samples.
+func commonStack(p *pprof.Profile) []string {
+	best := slices.MaxFunc(p.Sample, func(a, b *pprof.Sample) int { return int(a.Value[0] - b.Value[0]) })
+	var names []string
+	for c := range profile.Calls(best) {
+		if !c.Kernel() && c.Function != nil {
+			names = append(names, c.Function.Name)
+		}
+	}
+	return names
+}
+
+// perfStack returns the same from a perf.data file.
+func perfStack(t *testing.T, perf, data string) []string {
+	t.Helper()
+	out, err := exec.Command(perf, "script", "-i", data, "-F", "ip,sym", "--no-inline").Output()
+	if err != nil {
+		t.Fatalf("perf script: %v", err)
+	}
+	counts := map[string]int{}
+	for stack := range strings.SplitSeq(string(out), "\n\n") {
+		var names []string
+		for line := range strings.Lines(stack) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[1] != "[unknown]" && len(fields[0]) < 16 {
+				names = append(names, fields[1])
+			}
+		}
+		counts[strings.Join(names, " ")]++
+	}
+	best := ""
+	for names, n := range counts {
+		if n > counts[best] {
+			best = names
+		}
+	}
+	return strings.Fields(best)
+}

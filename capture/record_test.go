@@ -1,0 +1,366 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"go.uber.org/goleak"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+)
+
+// TestMain makes the test binary its own waiting copy, as main does for
+// hallmark, and fails when a test leaves a goroutine or a descriptor behind.
+func TestMain(m *testing.M) {
+	ExecWhenTold()
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		if left := perfDescriptors(); status == 0 && len(left) > 0 {
+			fmt.Fprintln(os.Stderr, "descriptors left open:", left)
+			status = 1
+		}
+		os.Exit(status)
+	}))
+}
+
+// perfDescriptors returns the descriptors of this process that a Session opens.
+func perfDescriptors() []string {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	var left []string
+	for _, e := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && (strings.Contains(target, "perf_event") || strings.Contains(target, "pidfd") || strings.HasPrefix(target, "/proc/")) {
+			if !strings.HasSuffix(target, "/fd") {
+				left = append(left, target)
+			}
+		}
+	}
+	return left
+}
+
+// needPerf ends the test where perf events cannot be opened at all.
+func needPerf(t testing.TB) {
+	t.Helper()
+	testenv.Need(t, probeOwn().Answer == Yes, "perf events (see hallmark doctor)")
+}
+
+// buildGo builds testdata/busy.go.
+func buildGo(t testing.TB, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "busy-go")
+	args := append(append([]string{"build", "-o", out}, flags...), "testdata/busy.go")
+	if msg, err := exec.Command(testenv.Tool(t, "go"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, msg)
+	}
+	return out
+}
+
+// buildC builds testdata/busy.c.
+func buildC(t testing.TB, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "busy-c")
+	args := append([]string{"-O1", "-fno-omit-frame-pointer", "-o", out, "testdata/busy.c"}, flags...)
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	return out
+}
+
+// recordCommand records a command to its end.
+func recordCommand(t testing.TB, opts Options, args ...string) (*pprof.Profile, profile.Misses, Stats) {
+	t.Helper()
+	c, err := StartCommand(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Command = c
+	return recordSession(t, context.Background(), opts)
+}
+
+func recordSession(t testing.TB, ctx context.Context, opts Options) (*pprof.Profile, profile.Misses, Stats) {
+	t.Helper()
+	s := startSession(t, opts)
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	misses := r.Symbolize()
+	if err := r.Profile.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	return r.Profile, misses, s.Stats()
+}
+
+// startSession starts a session that is closed with the test.
+func startSession(t testing.TB, opts Options) *Session {
+	t.Helper()
+	if opts.Frequency == 0 {
+		opts.Frequency = 499
+	}
+	s, err := Start(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// samplesIn counts the samples of p with a function of this name on the stack,
+// by the identity of its file.
+func samplesIn(p *pprof.Profile, function string) map[buildid.ID]int64 {
+	counts := map[buildid.ID]int64{}
+	for _, s := range p.Sample {
+		for c := range profile.Calls(s) {
+			if c.Function != nil && c.Function.Name == function {
+				id, _ := profile.Identity(c.Location.Mapping)
+				counts[id] += s.Value[0]
+				break
+			}
+		}
+	}
+	return counts
+}
+
+// fileID is the identity of a file as readelf tells it.
+func fileID(t testing.TB, file string) buildid.ID {
+	t.Helper()
+	out, err := exec.Command(testenv.Tool(t, "readelf"), "-n", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(out), "Build ID: ")
+	if !ok {
+		t.Fatalf("readelf finds no build ID in %s", file)
+	}
+	id, err := buildid.Parse(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestRecordPrograms records programs of every kind of linking, and wants nearly
+// every sample in the function that does the work, under the identity that
+// readelf reads from the file.
+func TestRecordPrograms(t *testing.T) {
+	needPerf(t)
+	for _, test := range []struct {
+		name     string
+		build    func(testing.TB, ...string) string
+		flags    []string
+		function string
+		id       func(testing.TB, string) buildid.ID
+	}{
+		{"go", buildGo, nil, "main.spin", fileID},
+		{"go stripped", buildGo, []string{"-ldflags=-s -w"}, "main.spin", fileID},
+		{"go pie", buildGo, []string{"-buildmode=pie"}, "main.spin", fileID},
+		{"go without gnu note", buildGo, []string{"-ldflags=-B none"}, "main.spin", ownID},
+		{"c pie", buildC, nil, "burn", fileID},
+		{"c at a fixed address", buildC, []string{"-no-pie"}, "burn", fileID},
+		{"c static", buildC, []string{"-static"}, "burn", fileID},
+		{"c static pie", buildC, []string{"-static-pie"}, "burn", fileID},
+		{"c 8-byte id", buildC, []string{"-Wl,--build-id=0x0102030405060708"}, "burn", fileID},
+		{"c without note", buildC, []string{"-Wl,--build-id=none"}, "burn", ownID},
+		{"c stripped", buildC, []string{"-s", "-rdynamic"}, "burn", fileID},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := test.build(t, test.flags...)
+			duration := "300"
+			if strings.HasPrefix(test.name, "go") {
+				duration = "300ms"
+			}
+			p, misses, stats := recordCommand(t, Options{}, file, duration)
+			want := test.id(t, file)
+			if got := samplesIn(p, test.function)[want]; got*10 < int64(stats.Samples)*9 || got == 0 {
+				t.Errorf("%d of %d samples in %s of %v: %v", got, stats.Samples, test.function, want, samplesIn(p, test.function))
+			}
+			checkIdentified(t, p, misses)
+		})
+	}
+}
+
+// ownID is the identity of a file without a GNU note, for which readelf has none.
+func ownID(t testing.TB, file string) buildid.ID {
+	t.Helper()
+	info, err := buildid.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.ID.Kind() == buildid.GNU {
+		t.Fatalf("%s has a GNU build ID", file)
+	}
+	return info.ID
+}
+
+// checkIdentified wants identities for 99 % of the frames in mapped files.
+func checkIdentified(t testing.TB, p *pprof.Profile, misses profile.Misses) {
+	t.Helper()
+	c := profile.MeasureCoverage(p, misses)
+	if c.FileIdentified*100 < c.FileFrames*99 || c.FileFrames == 0 {
+		t.Errorf("%d of %d frames in files are identified: %+v", c.FileIdentified, c.FileFrames, c.Gaps)
+	}
+}
+
+// TestRecordLabels wants process, thread, pid and tid of a recorded program.
+func TestRecordLabels(t *testing.T) {
+	needPerf(t)
+	c, err := StartCommand([]string{buildC(t), "200"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, _ := recordSession(t, context.Background(), Options{Command: c})
+	for _, s := range p.Sample {
+		name, pid := profile.Process(s)
+		if name != "busy-c" || pid != int64(c.PID()) || s.Label["thread"][0] != "busy-c" || s.NumLabel["tid"][0] != pid {
+			t.Fatalf("labels %v %v of process %d", s.Label, s.NumLabel, c.PID())
+		}
+	}
+	if len(p.Sample) == 0 {
+		t.Error("no samples")
+	}
+}
+
+// TestRecordRunning records processes that run already: what they have mapped is
+// known by the stock that is taken. One of them runs a deleted file.
+func TestRecordRunning(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t) // only root may open a deleted file
+	goFile, cFile := buildGo(t), buildC(t)
+	wantGo, wantC := fileID(t, goFile), fileID(t, cFile)
+	a, b := start(t, goFile, "20s"), start(t, cFile)
+	time.Sleep(50 * time.Millisecond)
+	if err := os.Remove(cFile); err != nil {
+		t.Fatal(err)
+	}
+	p, misses, _ := recordSession(t, context.Background(),
+		Options{PIDs: []int{a, b}, Duration: 400 * time.Millisecond})
+	if samplesIn(p, "main.spin")[wantGo] == 0 || samplesIn(p, "burn")[wantC] == 0 {
+		t.Errorf("samples in main.spin %v (want %v), in burn %v (want %v)",
+			samplesIn(p, "main.spin"), wantGo, samplesIn(p, "burn"), wantC)
+	}
+	checkIdentified(t, p, misses)
+}
+
+// start starts a program that ends with the test.
+func start(t testing.TB, args ...string) (pid int) {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// TestRecordSystem records everything while processes of a few milliseconds come
+// and go, of a file that the kernel cannot identify by itself.
+func TestRecordSystem(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t)
+	file := buildGo(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_ = exec.Command(file, "3ms").Run()
+		}
+	}()
+	p, misses, stats := recordSession(t, ctx, Options{SystemWide: true, Duration: 1500 * time.Millisecond})
+	cancel()
+	<-done
+	if stats.Existing < 2 {
+		t.Errorf("took stock of %d processes", stats.Existing)
+	}
+	found := samplesIn(p, "main.spin")
+	if n := found[fileID(t, file)]; n < 50 || len(found) != 1 {
+		t.Errorf("samples in main.spin by identity: %v", found)
+	}
+	checkIdentified(t, p, misses)
+}
+
+// TestRecordEnds checks each way in which a recording comes to its end.
+func TestRecordEnds(t *testing.T) {
+	needPerf(t)
+	file := buildC(t)
+	t.Run("with the process", func(t *testing.T) {
+		cmd := exec.Command(file, "200")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(done) }()
+		recordSession(t, context.Background(), Options{PIDs: []int{cmd.Process.Pid}})
+		<-done
+	})
+	t.Run("when interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		_, _, stats := recordSession(t, ctx, Options{PIDs: []int{start(t, file)}})
+		if stats.Samples == 0 {
+			t.Error("nothing was recorded before")
+		}
+	})
+	t.Run("no such process", func(t *testing.T) {
+		_, err := Start(Options{PIDs: []int{1 << 22}})
+		if err == nil || !strings.Contains(err.Error(), "not running") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestCommand(t *testing.T) {
+	for _, test := range []struct {
+		args   []string
+		status int
+	}{
+		{[]string{"true"}, 0},
+		{[]string{"sh", "-c", "exit 42"}, 42},
+		{[]string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
+	} {
+		c, err := StartCommand(test.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Wait(); got != test.status {
+			t.Errorf("%q ended with %d, want %d", test.args, got, test.status)
+		}
+	}
+	if _, err := StartCommand([]string{"no-such-program-anywhere"}); err == nil {
+		t.Error("a program that does not exist was started")
+	}
+	notExecutable := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(notExecutable, []byte("\x7fELF no"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := StartCommand([]string{notExecutable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(); err == nil || !strings.Contains(err.Error(), "exec format error") {
+		t.Errorf("a damaged program: %v", err)
+	}
+	<-c.Done()
+}

@@ -1,0 +1,80 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/perfdata"
+)
+
+// ring is the buffer in which the kernel leaves the records of one CPU, see
+// struct perf_event_mmap_page in include/uapi/linux/perf_event.h.
+type ring struct {
+	fd   int // the event that owns the buffer
+	mem  []byte
+	data []byte // a power of two long
+	page *unix.PerfEventMmapPage
+}
+
+// Sizes of the rings of a CPU, in pages, powers of two. Together they are less
+// than kernel.perf_event_mlock_kb allows every user for a CPU by default: 516 KiB.
+const (
+	samplePages = 64
+	changePages = 32
+)
+
+// newRing maps a ring of at most pages (a power of two) for the event fd, and a
+// smaller one when this user may not lock that much memory.
+func newRing(fd, pages int) (*ring, error) {
+	size := os.Getpagesize()
+	for ; pages > 0; pages /= 2 {
+		mem, err := unix.Mmap(fd, 0, (pages+1)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err == nil {
+			return &ring{fd: fd, mem: mem, data: mem[size:], page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
+		}
+		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOMEM) {
+			return nil, fmt.Errorf("mapping a perf ring buffer: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("mapping a perf ring buffer: %w (kernel.perf_event_mlock_kb and 'ulimit -l' limit it)", unix.EPERM)
+}
+
+func (r *ring) close() error { return unix.Munmap(r.mem) }
+
+// drain appends the records in the ring to buf, gives their room back to the
+// kernel and calls each for every one of them, in the order in which they were
+// written on this CPU. A record that each gets lies in buf's memory.
+func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, error) {
+	head := atomic.LoadUint64(&r.page.Data_head)
+	tail := atomic.LoadUint64(&r.page.Data_tail)
+	from := len(buf)
+	buf = r.copyOut(buf, tail, head)
+	atomic.StoreUint64(&r.page.Data_tail, head)
+	for rest := buf[from:]; len(rest) > 0; {
+		n, whole := perfdata.Size(rest)
+		if !whole {
+			return buf, fmt.Errorf("perf ring buffer: record of %d bytes where %d are left", n, len(rest))
+		}
+		each(rest[:n:n])
+		rest = rest[n:]
+	}
+	return buf, nil
+}
+
+func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
+	mask := uint64(len(r.data) - 1)
+	from, to := tail&mask, head&mask
+	if head-tail == 0 {
+		return buf
+	}
+	if from < to {
+		return append(buf, r.data[from:to]...)
+	}
+	buf = append(buf, r.data[from:]...)
+	return append(buf, r.data[:to]...)
+}

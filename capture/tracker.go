@@ -1,0 +1,254 @@
+package capture
+
+import (
+	"time"
+
+	"hallmark/addr"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+// tracker follows the processes through the stream of records, in the order of
+// time, and turns samples into counted stacks.
+type tracker struct {
+	objects   *objects
+	kernel    *kernel
+	cgroups   *cgroups
+	stacks    *stacks
+	stats     *Stats
+	processes map[uint32]*process
+	// threads has the name of every thread that was told or asked for.
+	threads map[uint32]string
+	// perSample is what a sample stands for when its event does not measure time.
+	perSample time.Duration
+	clock     bool // the event measures time: periods are nanoseconds
+	places    []place
+}
+
+// process is one address space with a name. A process that execs keeps its
+// number and gets a new space.
+type process struct {
+	pid   uint32
+	name  string
+	space space
+	// unknown is why the mappings are not known, reason.None when they are.
+	unknown reason.Reason
+	// looked is when the mappings were last read from /proc, in the clock of the samples.
+	looked uint64
+	// generated stands for its executable memory without a file.
+	generated *object
+	// since is when it was forked (ns, CLOCK_MONOTONIC), 0 when before the recording.
+	since uint64
+	// ended is when its first thread ended, 0 while it runs. The records of its
+	// other threads may still follow.
+	ended uint64
+}
+
+// handle takes one record.
+func (t *tracker) handle(r perfdata.Record) {
+	switch r := r.(type) {
+	case *perfdata.Sample:
+		t.sample(r)
+	case *perfdata.Mmap2:
+		t.mmap(r)
+	case *perfdata.Comm:
+		t.comm(r)
+	case *perfdata.Task:
+		if r.Exited {
+			t.exit(r)
+		} else {
+			t.fork(r)
+		}
+	case *perfdata.Lost:
+		t.stats.Lost += r.Count
+	case *perfdata.Throttle:
+		if !r.Ended {
+			t.stats.Throttled++
+		}
+	case *perfdata.Ksymbol:
+		t.kernel.learn(r)
+	case *perfdata.Cgroup:
+		t.cgroups.learn(r.Cgroup, r.Path)
+	}
+}
+
+func (t *tracker) mmap(r *perfdata.Mmap2) {
+	if r.Prot&protExec == 0 || r.Owner == noTask {
+		return
+	}
+	p := t.process(r.Owner)
+	p.space.insert(mapping{
+		start:  r.Start,
+		end:    r.Start + addr.Abs(r.Size),
+		offset: r.Offset,
+		object: t.objects.ofRecord(r, p),
+	})
+}
+
+const (
+	protExec = 4          // PROT_EXEC of mmap(2)
+	noTask   = ^uint32(0) // the kernel's number of a task that has none any more
+)
+
+func (t *tracker) comm(r *perfdata.Comm) {
+	t.threads[r.OwnerTID] = r.Name
+	if r.Exec {
+		// The number is kept, everything else is new.
+		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time}
+		return
+	}
+	if r.OwnerPID == r.OwnerTID {
+		t.process(r.OwnerPID).name = r.Name
+	}
+}
+
+func (t *tracker) fork(r *perfdata.Task) {
+	if name, ok := t.threads[r.ParentTID]; ok {
+		t.threads[r.ChildTID] = name
+	}
+	if r.ChildPID == r.ParentPID || r.ChildPID == noTask {
+		return // a thread
+	}
+	child := &process{pid: r.ChildPID, since: r.Time}
+	if parent := t.processes[r.ParentPID]; parent != nil {
+		child.name, child.space, child.unknown = parent.name, parent.space.clone(), parent.unknown
+	}
+	t.processes[r.ChildPID] = child
+}
+
+// reapAfter is how long an ended process is remembered for records of its other threads.
+const reapAfter = 10 * time.Second
+
+func (t *tracker) exit(r *perfdata.Task) {
+	delete(t.threads, r.ChildTID)
+	p := t.processes[r.ChildPID]
+	if p == nil || r.ChildPID != r.ChildTID {
+		return
+	}
+	p.ended = r.Time
+	if p.generated != nil {
+		p.generated.readPerfMap()
+	}
+}
+
+// reap forgets the processes that ended long before now.
+func (t *tracker) reap(now uint64) {
+	for pid, p := range t.processes {
+		if p.ended != 0 && p.ended+uint64(reapAfter) < now {
+			delete(t.processes, pid)
+		}
+	}
+}
+
+// process returns the process, and one without mappings when no record told of
+// it: its mappings are asked for when it still runs.
+func (t *tracker) process(pid uint32) *process {
+	p := t.processes[pid]
+	if p == nil {
+		p = &process{pid: pid}
+		if pid == 0 {
+			p.name = idleName
+		} else if pid != noTask {
+			t.objects.inventory(p)
+		}
+		t.processes[pid] = p
+	}
+	return p
+}
+
+// idleName is the name of the tasks that run when no other does, which have
+// no number: samples in interrupts hit them.
+const idleName = "swapper"
+
+func (t *tracker) sample(r *perfdata.Sample) {
+	p := t.process(r.PID)
+	t.stats.Samples++
+	t.places = t.places[:0]
+	user, first := false, true
+	for _, ip := range r.Callchain {
+		if ip >= perfdata.ContextMax {
+			user, first = ip == perfdata.ContextUser, true
+			continue
+		}
+		// All but the innermost of each context are return addresses: the call
+		// is before them.
+		if !first {
+			ip--
+		} else if user {
+			t.refresh(p, addr.Abs(ip), r.Time)
+		}
+		first = false
+		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
+	}
+	t.stacks.add(t.places, t.labels(p, r), t.weight(r))
+}
+
+// refreshAfter is how soon the mappings of a process are read from /proc again.
+const refreshAfter = uint64(time.Second)
+
+// refresh reads the mappings of a process again when it was seen to run where
+// nothing is known to be mapped. Unlike the callers' frames, which may be
+// garbage, the innermost one is real: a record was lost, or the mapping was moved
+// (mremap), of which the kernel tells nobody.
+func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
+	if p.ended != 0 || p.pid == 0 || p.pid == noTask || isVsyscall(ip) || p.space.find(ip) != nil {
+		return
+	}
+	if p.looked == 0 || p.looked+refreshAfter < now {
+		p.looked = now
+		t.objects.inventory(p)
+	}
+}
+
+func (t *tracker) weight(r *perfdata.Sample) int64 {
+	if t.clock {
+		return int64(r.Period)
+	}
+	return int64(t.perSample)
+}
+
+func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
+	if !user {
+		return t.kernel.place(ip)
+	}
+	if m := p.space.find(ip); m != nil {
+		if m.object.isFile() {
+			return place{m.object, uint64(m.fileOffset(ip))}
+		}
+		return place{m.object, uint64(ip)}
+	}
+	if isVsyscall(ip) {
+		return place{t.objects.missing(reason.Vsyscall), uint64(ip)}
+	}
+	if p.unknown != reason.None {
+		return place{t.objects.missing(p.unknown), uint64(ip)}
+	}
+	return place{t.objects.missing(reason.NotMapped), uint64(ip)}
+}
+
+// isVsyscall reports whether ip lies in the page that x86-64 kernels show at
+// the same place in every process: arch/x86/include/uapi/asm/vsyscall.h.
+func isVsyscall(ip addr.Abs) bool { return ip&^0xfff == 0xffffffffff600000 }
+
+func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
+	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID), Cgroup: t.cgroups.path(r.Cgroup)}
+	if r.PID != noTask {
+		l.PID, l.TID = int(r.PID), int(r.TID)
+	}
+	l.Container = container(l.Cgroup)
+	return l
+}
+
+// thread returns the name of a thread, asking the kernel when no record told it.
+func (t *tracker) thread(pid, tid uint32) string {
+	name, ok := t.threads[tid]
+	if !ok {
+		name = threadName(pid, tid)
+		if name == "" {
+			return t.process(pid).name
+		}
+		t.threads[tid] = name
+	}
+	return name
+}

@@ -1,0 +1,100 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiter waits for something to do: records to read, the end of what is
+// recorded, or the end of the recording. It blocks in one poll(2), which costs
+// an idle machine less than half of what a ticker of the Go runtime does.
+type waiter struct {
+	over   atomic.Bool   // the context is done
+	wake   int           // an eventfd, readable when over
+	unbind func()        // from the context
+	polls  []unix.PollFd // wake, then the rings, then the processes
+	first  int           // index of the first process in polls
+}
+
+const (
+	// longest is how long records wait at most before they are handled. It bounds
+	// what is pending between rounds while little happens.
+	longest = 250 * time.Millisecond
+	// breath is how long a round waits for more of what woke it. A process that
+	// starts has several mappings; and it bounds the rounds in a second. It is
+	// also how long a process must live for a file to be found that only it can
+	// reach and that the kernel does not identify.
+	breath = 5 * time.Millisecond
+)
+
+// newWaiter returns a waiter that ends with ctx, or when none of the processes
+// is left, if there were any. The caller closes it.
+func newWaiter(ctx context.Context, rings []*ring, processes []int) (*waiter, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	w := &waiter{wake: wake}
+	w.polls = append(w.polls, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
+	for _, r := range rings {
+		w.polls = append(w.polls, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	}
+	w.first = len(w.polls)
+	for _, fd := range processes {
+		w.polls = append(w.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(fired)
+		w.over.Store(true)
+		// A counter that is full is readable as well.
+		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	})
+	w.unbind = func() {
+		if !stop() {
+			<-fired // or it would write into whatever gets the descriptor next
+		}
+	}
+	return w, nil
+}
+
+// wait returns when there may be records to read, and tells when it is over.
+func (w *waiter) wait() (over bool, err error) {
+	_, err = unix.Poll(w.polls, int(longest.Milliseconds()))
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return false, fmt.Errorf("waiting for perf events: %w", err)
+	}
+	if w.over.Load() || w.ended() {
+		return true, nil
+	}
+	pause := unix.NsecToTimespec(int64(breath))
+	_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
+	return false, nil
+}
+
+// ended notes what will not come back, and reports whether all processes have
+// ended. poll passes over negative descriptors.
+func (w *waiter) ended() bool {
+	left := 0
+	for i := range w.polls {
+		p := &w.polls[i]
+		process := i >= w.first
+		if p.Revents&unix.POLLHUP != 0 || process && p.Revents&unix.POLLIN != 0 {
+			p.Fd = -1
+		}
+		if process && p.Fd >= 0 {
+			left++
+		}
+	}
+	return w.first < len(w.polls) && left == 0
+}
+
+func (w *waiter) close() error {
+	w.unbind()
+	return unix.Close(w.wake)
+}
