@@ -1,0 +1,15 @@
+// Command hallmark tells which exact file every stack frame and every mapping
+// of a Linux machine came from, and turns that into functions and lines.
+package main
+
+import (
+	"os"
+
+	"hallmark/capture"
+	"hallmark/internal/cli"
+)
+
+func main() {
+	capture.ExecWhenTold()
+	os.Exit(cli.Main(os.Args[1:]))
+}

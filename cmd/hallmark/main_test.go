@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"hallmark/capture"
+	"hallmark/internal/proftest"
+	"hallmark/internal/testenv"
+)
+
+// TestMain makes the test binary itself the hallmark that the scripts run.
+func TestMain(m *testing.M) {
+	capture.ExecWhenTold()
+	testscript.Main(m, map[string]func(){"hallmark": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			// Go programs that a script builds need their cache and their toolchain.
+			for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOROOT", "XDG_CACHE_HOME"} {
+				if v, ok := os.LookupEnv(name); ok {
+					e.Setenv(name, v)
+				}
+			}
+			return writeProfiles(e.WorkDir)
+		},
+		Condition: func(cond string) (bool, error) { return testenv.Condition(cond) },
+	})
+}
+
+// writeProfiles gives every script two built profiles: mixed.pb.gz with all that
+// a profile can have, and empty.pb.gz with nothing.
+func writeProfiles(dir string) error {
+	for name, p := range map[string]*pprof.Profile{
+		"mixed.pb.gz": proftest.Mixed(),
+		"empty.pb.gz": proftest.New().Profile,
+	} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(p.Write(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

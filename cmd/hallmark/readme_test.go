@@ -1,0 +1,101 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"hallmark/internal/testenv"
+)
+
+// TestReadmeSession runs the commands of README.md and compares what they print.
+// Numbers and identities differ from machine to machine and from run to run, so
+// each of them only has to be there; "…" stands for anything in its line, and
+// alone on a line for any number of lines.
+func TestReadmeSession(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := sessionDir(t)
+	commands := 0
+	for _, block := range consoleBlocks(string(text)) {
+		for _, step := range strings.Split(block, "\n$ ") {
+			command, want, _ := strings.Cut(step, "\n")
+			cmd := exec.Command("sh", "-c", strings.TrimPrefix(command, "$ "))
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			got, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", command, err, got)
+			}
+			if !sessionPattern(want).MatchString(blurred(string(got))) {
+				t.Errorf("%s\nprints\n%s\nREADME.md has\n%s", command, got, want)
+			}
+			commands++
+		}
+	}
+	if commands < 3 {
+		t.Errorf("README.md has a session of %d commands", commands)
+	}
+}
+
+// sessionDir makes a directory with what the session needs: hallmark itself, and
+// a file that takes gzip a while.
+func sessionDir(t *testing.T) string {
+	t.Helper()
+	testenv.Tool(t, "gzip")
+	testenv.Need(t, fileExists("/usr/local/go/bin/go"), "Go in /usr/local/go")
+	dir := t.TempDir()
+	out, err := exec.Command(testenv.Tool(t, "go"), "build", "-o", filepath.Join(dir, "hallmark"), ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	var numbers strings.Builder
+	for n := range 3_000_000 {
+		numbers.WriteString(string(rune('0'+n%10)) + string(rune('a'+n*n%23)))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "numbers"), []byte(strings.Repeat(numbers.String(), 4)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// consoleBlocks returns the fenced blocks marked as console.
+func consoleBlocks(text string) []string {
+	var blocks []string
+	for _, part := range strings.Split(text, "```console\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+var (
+	identities = regexp.MustCompile(`\b[0-9a-f]{16,}\b`)
+	quantities = regexp.MustCompile(`<?\d[\d.,:-]*(s|ms|µs|ns|%)?`)
+	spaces     = regexp.MustCompile(`[ \t]+`)
+)
+
+// blurred replaces what differs from run to run.
+func blurred(text string) string {
+	text = identities.ReplaceAllString(text, "ID")
+	text = quantities.ReplaceAllString(text, "N")
+	text = spaces.ReplaceAllString(text, " ")
+	return strings.TrimSpace(text)
+}
+
+// sessionPattern returns what the blurred output must match.
+func sessionPattern(want string) *regexp.Regexp {
+	pattern := regexp.QuoteMeta(blurred(want))
+	pattern = regexp.MustCompile(`(?m)^…$`).ReplaceAllString(pattern, `(?s:.*)`)
+	return regexp.MustCompile(`\A` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `\z`)
+}

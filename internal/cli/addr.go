@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/procmap/live"
+	"hallmark/reason"
+)
+
+const addrLong = `Addr prints what is at addresses of a running process, one a line: the address,
+the identity of the file, the offset in it, the function, the source file and
+line where they are known, the name of the file. Calls that were inlined have
+lines of their own below, up to the function that is really there.
+
+Addresses are hexadecimal, with 0x or without. The address - stands for those on
+standard input, separated by blanks or newlines. They are looked up as they are:
+of a return address, which is behind the call, ask for the byte before.
+
+What is not known has the reason in its place, in brackets, and what can be done
+about it is told on standard error.`
+
+const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
+  awk '{print $1}' stacks | hallmark addr --json 4711 -`
+
+func newAddrCommand(e *env) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "addr [flags] PID ADDR...",
+		Short:   "Print file, offset and function of addresses of a process",
+		Long:    addrLong,
+		Example: addrExample,
+		Args:    atLeast(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			pid, err := processArgument(args[0])
+			if err != nil {
+				return err
+			}
+			return runAddr(e, asJSON, pid, args[1:])
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return cmd
+}
+
+func runAddr(e *env, asJSON bool, pid int, args []string) error {
+	addrs, err := parseAddresses(args)
+	if err != nil {
+		return usageError{err}
+	}
+	p, err := live.Open(pid)
+	if err != nil {
+		return advise(err)
+	}
+	defer p.Close()
+	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}}
+	if err := a.print(addrs); err != nil {
+		return err
+	}
+	for _, arg := range args {
+		if arg == "-" {
+			if err := a.printAll(e.stdin); err != nil {
+				return err
+			}
+		}
+	}
+	a.gaps.write(e.stderr)
+	return nil
+}
+
+// parseAddresses reads the arguments that are addresses.
+func parseAddresses(args []string) ([]addr.Abs, error) {
+	var addrs []addr.Abs
+	for _, arg := range args {
+		if arg == "-" {
+			continue
+		}
+		a, err := parseAddress(arg)
+		if err != nil {
+			return nil, err
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+func parseAddress(s string) (addr.Abs, error) {
+	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
+	n, err := strconv.ParseUint(digits, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a hexadecimal address", s)
+	}
+	return addr.Abs(n), nil
+}
+
+// addrPrinter looks up addresses and prints what it finds.
+type addrPrinter struct {
+	env     *env
+	json    bool
+	process *live.Process
+	gaps    gaps
+}
+
+// batch is how many addresses of standard input are looked up together.
+const batch = 10000
+
+// printAll prints the addresses in r.
+func (p *addrPrinter) printAll(r io.Reader) error {
+	words := bufio.NewScanner(r)
+	words.Split(bufio.ScanWords)
+	var addrs []addr.Abs
+	for words.Scan() {
+		a, err := parseAddress(words.Text())
+		if err != nil {
+			return err
+		}
+		if addrs = append(addrs, a); len(addrs) == batch {
+			if err := p.print(addrs); err != nil {
+				return err
+			}
+			addrs = addrs[:0]
+		}
+	}
+	if err := words.Err(); err != nil {
+		return fmt.Errorf("standard input: %w", err)
+	}
+	return p.print(addrs)
+}
+
+// print prints a batch.
+func (p *addrPrinter) print(addrs []addr.Abs) error {
+	places, err := p.process.Lookup(addrs)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(p.env.stdout)
+	for _, place := range places {
+		p.gaps.add(place.Identity.Reason)
+		if place.Symbol.Reason != reason.NoIdentity {
+			p.gaps.add(place.Symbol.Reason)
+		}
+	}
+	if p.json {
+		err = writePlaces(w, places)
+	} else {
+		width := terminalWidth(p.env.stdout)
+		placeTable(places, width).write(w, width)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// placeRecord is one object of output.
+type placeRecord struct {
+	Address  string         `json:"address"`
+	Name     string         `json:"name,omitempty"`
+	ID       buildid.ID     `json:"id,omitzero"`
+	Offset   *addr.Offset   `json:"offset,omitempty"` // none where no file is mapped
+	Inferred bool           `json:"inferred,omitempty"`
+	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id
+	Frames   []frameRecord  `json:"frames,omitempty"` // innermost first
+	Source   string         `json:"source,omitempty"` // of the frames
+	Missing  *reason.Reason `json:"symbol_reason,omitempty"`
+}
+
+type frameRecord struct {
+	Function string `json:"function"`
+	Linkage  string `json:"linkage,omitempty"` // where it differs from function
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Inlined  bool   `json:"inlined,omitempty"`
+}
+
+func writePlaces(w io.Writer, places []live.Place) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, place := range places {
+		if err := enc.Encode(placeOf(place)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func placeOf(place live.Place) placeRecord {
+	r := placeRecord{
+		Address: place.Addr.String(), Name: place.Name,
+		ID: place.Identity.ID, Inferred: place.Identity.Inferred,
+	}
+	if place.InFile {
+		r.Offset = &place.Offset
+	}
+	if r.ID.IsZero() {
+		r.Reason = &place.Identity.Reason
+	}
+	if len(place.Symbol.Frames) == 0 {
+		r.Missing = &place.Symbol.Reason
+		return r
+	}
+	r.Source = place.Symbol.Source.String()
+	for _, f := range place.Symbol.Frames {
+		frame := frameRecord{Function: f.Func, File: f.File, Line: f.Line, Inlined: f.Inlined}
+		if f.Linkage != f.Func {
+			frame.Linkage = f.Linkage
+		}
+		r.Frames = append(r.Frames, frame)
+	}
+	return r
+}
+
+func placeTable(places []live.Place, width int) *table {
+	t := &table{columns: make([]column, 6)}
+	for _, place := range places {
+		offset := "-"
+		if place.InFile {
+			offset = place.Offset.String()
+		}
+		name := place.Name
+		if place.Identity.Inferred {
+			name += " (inferred)"
+		}
+		row := []string{place.Addr.String(), identityCell(place.Identity, width), offset}
+		frames := place.Symbol.Frames
+		if len(frames) == 0 {
+			t.add(append(row, "["+place.Symbol.Reason.Code()+"]", "-", name)...)
+			continue
+		}
+		for i, f := range frames {
+			if i > 0 {
+				row, name = []string{"", "", ""}, ""
+			}
+			t.add(append(row, f.Func, sourceCell(f.File, f.Line), name)...)
+		}
+	}
+	return t
+}
+
+// sourceCell returns what stands for a line of source in a table.
+func sourceCell(file string, line int) string {
+	switch {
+	case file == "":
+		return "-"
+	case line == 0:
+		return file
+	default:
+		return fmt.Sprintf("%s:%d", file, line)
+	}
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/spf13/cobra"
+
+	"hallmark/internal/atomicfile"
+	"hallmark/profile"
+	"hallmark/profile/folded"
+	"hallmark/profile/local"
+	"hallmark/profile/speedscope"
+)
+
+const convertLong = `Write a profile in another format:
+
+  folded      one stack and its count a line, for flamegraph.pl and its kin
+  speedscope  JSON for https://www.speedscope.app
+  pprof       the profile again, with symbols, for 'go tool pprof' and its kin
+
+The format follows from the name of the output: .folded, .speedscope.json, .pb.gz;
+--format says it otherwise. The output appears under its name when it is whole.
+Frames without symbols get them from the files of this machine, as with 'hallmark
+report', unless --no-symbols.
+
+folded counts samples where the profile does, the other formats what the profile
+wants shown; --sample-type says otherwise.`
+
+func newConvertCommand(e *env) *cobra.Command {
+	c := converter{env: e}
+	cmd := &cobra.Command{
+		Use:   "convert [flags] -o OUT FILE",
+		Short: "Write a profile as folded stacks, for speedscope, or with symbols",
+		Long:  convertLong,
+		Example: `  hallmark convert -o out.folded out.pb.gz
+  hallmark convert -o out.speedscope.json out.pb.gz
+  hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg`,
+		Args: usage(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
+	}
+	c.input.addFlags(cmd.Flags())
+	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope or pprof (default: by the name of the output)")
+	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
+	cmd.MarkFlagRequired("output")
+	return cmd
+}
+
+type converter struct {
+	env       *env
+	input     input
+	output    string
+	format    string
+	noSymbols bool
+}
+
+// format is a kind of file that a profile can be written as.
+type format struct {
+	name       string
+	extensions []string
+	write      func(c *converter, w io.Writer, p *pprof.Profile) error
+}
+
+var formats = []format{
+	{"folded", []string{".folded"}, (*converter).writeFolded},
+	{"speedscope", []string{".speedscope.json"}, (*converter).writeSpeedscope},
+	{"pprof", []string{".pb.gz", ".pprof"}, (*converter).writePprof},
+}
+
+// formatOf returns the format with this name, or without a name the one that the
+// output's name ends in.
+func formatOf(name, output string) (format, error) {
+	for _, f := range formats {
+		byOutput := slices.ContainsFunc(f.extensions, func(e string) bool { return strings.HasSuffix(output, e) })
+		if f.name == name || name == "" && byOutput {
+			return f, nil
+		}
+	}
+	if name != "" {
+		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope or pprof", name)}
+	}
+	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .pb.gz or --format", output)}
+}
+
+func (c *converter) run(name string) error {
+	f, err := formatOf(c.format, c.output)
+	if err != nil {
+		return err
+	}
+	p, err := c.input.read(c.env, name)
+	if err != nil {
+		return err
+	}
+	if !c.noSymbols {
+		profile.Symbolize(p, &local.Symbols{})
+	}
+	write := func(w io.Writer) error { return f.write(c, w, p) }
+	if c.output == "-" {
+		err = write(c.env.stdout)
+	} else {
+		err = atomicfile.Write(c.output, 0o666, write)
+	}
+	if err != nil {
+		return fmt.Errorf("converting %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *converter) writeFolded(w io.Writer, p *pprof.Profile) error {
+	return folded.Write(w, p, folded.Options{SampleType: c.input.sampleType})
+}
+
+func (c *converter) writeSpeedscope(w io.Writer, p *pprof.Profile) error {
+	name := strings.TrimSuffix(filepath.Base(c.output), ".speedscope.json")
+	return speedscope.Write(w, p, speedscope.Options{Name: name, SampleType: c.input.sampleType})
+}
+
+func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
+	if c.input.sampleType != "" {
+		return usageError{errors.New("--sample-type makes no sense for pprof, which keeps all of them")}
+	}
+	return p.Write(w)
+}

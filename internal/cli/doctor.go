@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"hallmark/capture"
+)
+
+const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
+and how to get it. Nothing is changed on the machine.
+
+Exit status 1 means that nothing at all can be recorded.`
+
+func newDoctorCommand(e *env) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what works on this machine, and how to get what does not",
+		Long:  doctorLong,
+		Example: `  hallmark doctor
+  hallmark doctor --json | jq '.features[] | select(.answer != "yes")'`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			d := diagnose()
+			if !asJSON {
+				d.write(e)
+			} else if err := json.NewEncoder(e.stdout).Encode(d); err != nil {
+				return err
+			}
+			if d.Features[0].Answer == capture.No {
+				return exitStatus(1)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+// diagnosis is what doctor found.
+type diagnosis struct {
+	Kernel       string            `json:"kernel"`
+	Architecture string            `json:"architecture"`
+	User         int               `json:"uid"`
+	Backend      string            `json:"backend"`
+	BackendWhy   string            `json:"backend_reason"`
+	Features     []capture.Feature `json:"features"`
+}
+
+func diagnose() diagnosis {
+	var name unix.Utsname
+	// It fails only for an invalid pointer.
+	_ = unix.Uname(&name)
+	d := diagnosis{
+		Kernel:       unix.ByteSliceToString(name.Release[:]),
+		Architecture: runtime.GOARCH,
+		User:         unix.Geteuid(),
+		Features:     capture.Features(),
+	}
+	d.Backend, d.BackendWhy = capture.Backend()
+	return d
+}
+
+func (d *diagnosis) write(e *env) {
+	fmt.Fprintf(e.stdout, "Linux %s on %s, as user %d\n\n", d.Kernel, d.Architecture, d.User)
+	t := table{columns: make([]column, 3)}
+	for _, f := range d.Features {
+		t.add("  "+f.Answer.String(), f.Name, f.Detail)
+	}
+	t.write(e.stdout, terminalWidth(e.stdout))
+	d.writeMissing(e)
+	fmt.Fprintf(e.stdout, "\nrecord takes the backend %q: %s.\n", d.Backend, d.BackendWhy)
+}
+
+func (d *diagnosis) writeMissing(e *env) {
+	for _, f := range d.Features {
+		if f.Answer == capture.Yes {
+			continue
+		}
+		fmt.Fprintf(e.stdout, "\nWithout %q: %s.\n  To get it: %s.\n", f.Name, f.Cost, strings.TrimSuffix(f.Remedy, "."))
+	}
+}

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/procmap"
+	"hallmark/reason"
+)
+
+const mapsLong = `Maps prints the executable mappings of a process with the identity of the file
+behind each, one a line: addresses, permissions, file offset, identity, name.
+
+In place of an identity stands the reason why there is none, in brackets; what
+can be done about it is told on standard error. Code that a program copied to
+memory of its own, as those do that want it in huge pages, has the file and the
+offset that it was copied from, marked "(inferred)".
+
+With --all every mapping is printed, as the kernel writes it in /proc/PID/maps,
+byte for byte; or with --json as an object, of which the executable ones have an
+identity.`
+
+const mapsExample = `  hallmark maps 1                      # what process 1 has mapped to execute
+  hallmark maps --all $$               # as cat /proc/$$/maps
+  hallmark maps --json $$ | jq -r .id  # one JSON object a line`
+
+type mapsOptions struct {
+	json, all bool
+	method    procmap.Method
+}
+
+func newMapsCommand(e *env) *cobra.Command {
+	var opt mapsOptions
+	cmd := &cobra.Command{
+		Use:     "maps [flags] PID",
+		Short:   "Print what a process has mapped, with identities",
+		Long:    mapsLong,
+		Example: mapsExample,
+		Args:    usage(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			pid, err := processArgument(args[0])
+			if err != nil {
+				return err
+			}
+			return runMaps(e, opt, pid)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
+	flags.BoolVar(&opt.all, "all", false, "print every mapping, as the kernel writes it")
+	flags.TextVar(&opt.method, "method", procmap.Auto, "how to ask the kernel: auto, query (PROCMAP_QUERY) or text")
+	return cmd
+}
+
+// processArgument reads the ID of a process.
+func processArgument(arg string) (int, error) {
+	pid, ok := processID(arg)
+	if !ok {
+		return 0, usageError{fmt.Errorf("%q is not the ID of a process", arg)}
+	}
+	return pid, nil
+}
+
+func runMaps(e *env, opt mapsOptions, pid int) error {
+	p, err := procmap.OpenOptions(pid, procmap.Options{Method: opt.method})
+	if err != nil {
+		return advise(err)
+	}
+	defer p.Close()
+	list, err := p.All()
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(e.stdout)
+	if opt.all && !opt.json {
+		writeText(w, list)
+		return w.Flush()
+	}
+	gaps := gaps{}
+	var records []mapRecord
+	for _, v := range list {
+		if v.Perm&procmap.Exec == 0 && !opt.all {
+			continue
+		}
+		r, err := recordOf(p, v)
+		if err != nil {
+			return err
+		}
+		records = append(records, r)
+		gaps.add(r.identity.Reason)
+	}
+	if opt.json {
+		err = writeRecords(w, records)
+	} else {
+		writeMaps(w, records, terminalWidth(e.stdout))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		return err
+	}
+	gaps.write(e.stderr)
+	return nil
+}
+
+// advise says what can be done about a process that may not be looked at.
+func advise(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w (%s)", err, reason.NotPermitted.Advice())
+	}
+	return err
+}
+
+// writeText writes VMAs as /proc/PID/maps has them. w remembers its errors.
+func writeText(w *bufio.Writer, list []procmap.VMA) {
+	for _, v := range list {
+		line, _ := v.AppendText(w.AvailableBuffer())
+		w.Write(append(line, '\n'))
+	}
+}
+
+// mapRecord is one object of output.
+type mapRecord struct {
+	Start    string         `json:"start"`
+	End      string         `json:"end"`
+	Perm     string         `json:"perm"`
+	Offset   addr.Offset    `json:"offset"`
+	Dev      string         `json:"dev"`
+	Inode    uint64         `json:"inode"`
+	Name     string         `json:"name"`
+	Kind     procmap.Kind   `json:"kind"`
+	ID       buildid.ID     `json:"id,omitzero"`
+	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id; only of what is executable
+	Door     *procmap.Door  `json:"door,omitempty"`   // how the id was learned
+	Inferred *inferred      `json:"inferred,omitempty"`
+
+	vma      procmap.VMA
+	identity procmap.Identity
+}
+
+// inferred is where code was copied from.
+type inferred struct {
+	Name   string      `json:"name"`
+	Offset addr.Offset `json:"offset"`
+}
+
+func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
+	r := mapRecord{
+		Start: v.Start.String(), End: v.End.String(), Perm: v.Perm.String(), Offset: v.Offset,
+		Dev: v.Dev.String(), Inode: v.Inode, Name: v.Name, Kind: v.Kind(), vma: v,
+	}
+	if v.Perm&procmap.Exec == 0 {
+		return r, nil
+	}
+	id, err := p.Identity(v)
+	if err != nil {
+		return r, err
+	}
+	r.ID, r.identity = id.ID, id
+	if id.ID.IsZero() {
+		r.Reason = &id.Reason
+	} else {
+		r.Door = &id.Door
+	}
+	if !id.Inferred {
+		return r, nil
+	}
+	origin, ok, err := p.Origin(v)
+	if ok {
+		r.Inferred = &inferred{Name: origin.Path(), Offset: origin.Offset}
+	}
+	return r, err
+}
+
+func writeRecords(w io.Writer, records []mapRecord) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, r := range records {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeMaps(w io.Writer, records []mapRecord, width int) {
+	t := &table{columns: make([]column, 5)}
+	for _, r := range records {
+		name, offset := r.Name, r.Offset
+		if r.Inferred != nil {
+			name, offset = r.Inferred.Name+" (inferred)", r.Inferred.Offset
+		}
+		t.add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),
+			identityCell(r.identity, width), name)
+	}
+	t.write(w, width)
+}
+
+// identityCell returns what stands for an identity in a table.
+func identityCell(id procmap.Identity, width int) string {
+	if id.ID.IsZero() {
+		return "[" + id.Reason.Code() + "]"
+	}
+	return shortID(id.ID.String(), width)
+}
+
+// gaps counts what is missing, by reason.
+type gaps map[reason.Reason]int64
+
+func (g gaps) add(r reason.Reason) {
+	if r != reason.None {
+		g[r]++
+	}
+}
+
+// write tells what can be done about the gaps.
+func (g gaps) write(w io.Writer) {
+	for _, r := range slices.Sorted(maps.Keys(g)) {
+		if advice := r.Advice(); advice != "" {
+			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, plural(g[r], "time"), advice)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"fmt"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/spf13/pflag"
+
+	"hallmark/profile"
+)
+
+// input is what the verbs that read a profile have in common.
+type input struct {
+	sampleType string
+	maxSize    int64 // MiB
+}
+
+const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in memory
+
+func (in *input) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&in.sampleType, "sample-type", "", "count this `TYPE` of value, of those in the profile: cpu, samples, inuse_space … (default: the profile's own choice)")
+	flags.Int64Var(&in.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
+}
+
+// read reads the profile in the file called name, or on standard input for "-".
+func (in *input) read(e *env, name string) (*pprof.Profile, error) {
+	if in.maxSize < 1 || in.maxSize > maxMaxSize {
+		return nil, usageError{fmt.Errorf("--max-size must be between 1 and %d", maxMaxSize)}
+	}
+	o := profile.ReadOptions{MaxSize: in.maxSize << 20}
+	if name != "-" {
+		return profile.ReadFile(name, o)
+	}
+	p, err := profile.Read(e.stdin, o)
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/spf13/cobra"
+
+	"hallmark/profile"
+	"hallmark/profile/local"
+	"hallmark/profile/summary"
+)
+
+const reportLong = `Report what a profile says in short: the functions, binaries and processes that
+the time (or memory, or whatever the profile counts) went to, and how much of it
+is known: the share of frames with the identity of their file, the share with a
+function's name, and why the rest has none.
+
+FILE is any pprof profile, '-' standard input. Frames without symbols get them
+from the files of this machine, if their identity is the recorded one.
+
+"flat" counts what a function did itself, "cum" also what it called.
+
+With --json the fields are: sample_type, unit (of all values), total, samples,
+time, duration_ns, comments; functions: name, source, file, build_id, flat, cum;
+binaries: file, build_id, flat, cum; processes: name, pids, flat; coverage:
+frames, identified, symbolized, file_frames, file_identified (the same for frames
+in mapped files only), and gaps: lacks, reason, text, advice, frames, binaries.
+Fields are added in later versions, and neither renamed nor removed.`
+
+func newReportCommand(e *env) *cobra.Command {
+	r := report{env: e}
+	cmd := &cobra.Command{
+		Use:   "report [flags] FILE",
+		Short: "Show where the time of a profile went, and how much of it is known",
+		Long:  reportLong,
+		Example: `  hallmark report out.pb.gz
+  hallmark report --top 5 --sort cum out.pb.gz
+  hallmark report --sample-type inuse_space heap.pb.gz
+  hallmark report --json out.pb.gz | jq .coverage`,
+		Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.json && !cmd.Flags().Changed("top") {
+				r.top = 0
+			}
+			return r.run(args[0])
+		},
+	}
+	r.input.addFlags(cmd.Flags())
+	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
+	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
+	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
+	return cmd
+}
+
+// defaultTop is how many functions people want to see at once.
+const defaultTop = 20
+
+type report struct {
+	env   *env
+	input input
+	top   int
+	sort  string
+	json  bool
+}
+
+func (r *report) run(name string) error {
+	if r.sort != "flat" && r.sort != "cum" {
+		return usageError{fmt.Errorf("--sort %s: must be flat or cum", r.sort)}
+	}
+	p, err := r.input.read(r.env, name)
+	if err != nil {
+		return err
+	}
+	if err := r.write(p, profile.Symbolize(p, &local.Symbols{})); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// writeReport writes the report of a profile that was symbolized, as far as
+// misses do not say otherwise.
+func writeReport(e *env, p *pprof.Profile, misses profile.Misses) error {
+	r := report{env: e, top: defaultTop}
+	return r.write(p, misses)
+}
+
+func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
+	s, err := summary.New(p, summary.Options{
+		SampleType: r.input.sampleType,
+		Misses:     misses,
+		ByCum:      r.sort == "cum",
+	})
+	if err != nil {
+		return err
+	}
+	if r.json {
+		return r.writeJSON(s)
+	}
+	r.writeText(s)
+	return nil
+}
+
+func (r *report) writeJSON(s *summary.Summary) error {
+	s.Functions = s.Functions[:shown(len(s.Functions), r.top)]
+	e := json.NewEncoder(r.env.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(s)
+}
+
+// shown returns how many of n lines are shown; most is 0 for all of them.
+func shown(n, most int) int {
+	if most <= 0 {
+		return n
+	}
+	return min(n, most)
+}
+
+// mostOthers is how many binaries and processes are shown beside the functions.
+const mostOthers = 10
+
+func (r *report) writeText(s *summary.Summary) {
+	w := r.env.stdout
+	if s.Total == 0 {
+		fmt.Fprintf(w, "The profile is empty: it has no %s.\n\n", s.SampleType)
+		r.writeCoverage(&s.Coverage)
+		return
+	}
+	fmt.Fprintln(w, headline(s))
+	for _, c := range s.Comments {
+		fmt.Fprintln(w, printable(c))
+	}
+	others := min(mostOthers, r.top)
+	r.section(functionTable(s, r.top), len(s.Functions), r.top)
+	r.section(binaryTable(s, others, terminalWidth(w)), len(s.Binaries), others)
+	if len(s.Processes) > 0 {
+		r.section(processTable(s, others), len(s.Processes), others)
+	}
+	fmt.Fprintln(w)
+	r.writeCoverage(&s.Coverage)
+}
+
+// section writes a table of at most so many of n things, and how many it left out.
+func (r *report) section(t *table, n, most int) {
+	w := r.env.stdout
+	fmt.Fprintln(w)
+	t.write(w, terminalWidth(w))
+	if left := n - shown(n, most); left > 0 {
+		fmt.Fprintf(w, "… %s more, --top 0 shows all\n", thousands(int64(left)))
+	}
+}
+
+// headline says what was measured: "9.87s cpu in 10.0s, 977 samples".
+func headline(s *summary.Summary) string {
+	line := quantity(s.Total, s.Unit) + " " + s.SampleType
+	if s.Duration > 0 {
+		line += " in " + quantity(int64(s.Duration), "nanoseconds")
+	}
+	if s.Samples > 0 && s.SampleType != "samples" {
+		line += ", " + plural(s.Samples, "sample")
+	}
+	if !s.Time.IsZero() {
+		line += ", " + s.Time.Local().Format("2006-01-02 15:04:05")
+	}
+	return printable(line)
+}
+
+// number is a column of numbers.
+var number = column{right: true}
+
+func functionTable(s *summary.Summary, most int) *table {
+	t := &table{columns: []column{number, number, number, number, {most: 24}, {}}}
+	in := rulerFor(s.Total, s.Unit)
+	t.add("flat", "", "cum", "", "binary", "function")
+	for _, f := range s.Functions[:shown(len(s.Functions), most)] {
+		t.add(in.format(f.Flat), percent(f.Flat, s.Total), in.format(f.Cum), percent(f.Cum, s.Total),
+			profile.ShortName(f.File), cmp.Or(f.Name, "?"))
+	}
+	return t
+}
+
+func binaryTable(s *summary.Summary, most, width int) *table {
+	t := &table{columns: []column{number, number, number, number, {}, {}}}
+	in := rulerFor(s.Total, s.Unit)
+	t.add("flat", "", "cum", "", "identity", "binary")
+	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {
+		t.add(in.format(b.Flat), percent(b.Flat, s.Total), in.format(b.Cum), percent(b.Cum, s.Total),
+			cmp.Or(shortID(b.BuildID, width), "-"), cmp.Or(b.File, "[unknown]"))
+	}
+	return t
+}
+
+// shortID cuts an identity for a terminal so narrow that no path would fit behind
+// the whole of it. The start of one is what directories of debug files go by.
+func shortID(id string, width int) string {
+	most := 40
+	if width < 110 {
+		most = 16
+	}
+	if width == 0 || len(id) <= most {
+		return id
+	}
+	return id[:most-1] + "…"
+}
+
+func processTable(s *summary.Summary, most int) *table {
+	t := &table{columns: []column{number, number, number, {}}}
+	in := rulerFor(s.Total, s.Unit)
+	t.add("flat", "", "pids", "process")
+	for _, p := range s.Processes[:shown(len(s.Processes), most)] {
+		t.add(in.format(p.Flat), percent(p.Flat, s.Total), thousands(int64(p.PIDs)), cmp.Or(p.Name, "?"))
+	}
+	return t
+}
+
+// writeCoverage writes how much is known, and what can be done about the rest.
+func (r *report) writeCoverage(c *profile.Coverage) {
+	w := r.env.stdout
+	if c.Frames == 0 {
+		fmt.Fprintln(w, "Coverage: there are no frames.")
+		return
+	}
+	fmt.Fprintf(w, "Coverage: %s, %s identified", plural(c.Frames, "frame"), percent(c.Identified, c.Frames))
+	if c.FileFrames > 0 {
+		fmt.Fprintf(w, " (%s of those in mapped files)", percent(c.FileIdentified, c.FileFrames))
+	}
+	fmt.Fprintf(w, ", %s symbolized\n", percent(c.Symbolized, c.Frames))
+	t := &table{columns: []column{number, {}, {}}}
+	for _, g := range c.Gaps {
+		t.add("  "+percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
+		if advice := g.Reason.Advice(); advice != "" {
+			t.add("", "", "→ "+advice)
+		}
+	}
+	t.write(w, 0) // advice is for reading: better wrapped than cut
+}
+
+// gapText says what is wrong, and in which binaries mostly.
+func gapText(g profile.Gap) string {
+	pseudo := profile.PseudoFile(g.Reason, "")
+	var names []string
+	for _, b := range g.Binaries {
+		if b.File != pseudo {
+			names = append(names, strings.TrimPrefix(profile.ShortName(b.File), pseudo+" "))
+		}
+	}
+	if len(names) == 0 {
+		return g.Reason.String()
+	}
+	if more := len(names) - mostNames; more > 0 {
+		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
+	}
+	return g.Reason.String() + ": " + strings.Join(names, ", ")
+}
+
+// mostNames is how many binaries are named for one reason.
+const mostNames = 4

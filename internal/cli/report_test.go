@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"hallmark/internal/proftest"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+func TestGapTextNamesBinaries(t *testing.T) {
+	gap := func(r reason.Reason, files ...string) profile.Gap {
+		g := profile.Gap{Reason: r}
+		for _, f := range files {
+			g.Binaries = append(g.Binaries, profile.BinaryGap{File: f})
+		}
+		return g
+	}
+	for _, test := range []struct {
+		gap  profile.Gap
+		want string
+	}{
+		{gap(reason.NotMapped, "[not-mapped]"), ""},
+		{gap(reason.FileGone, "[file-gone]", "[file-gone] /opt/old"), ": old"},
+		{gap(reason.NoSymbolTable, "/lib/a.so", "[kernel]"), ": a.so, [kernel]"},
+		{gap(reason.NoFile, "/a", "/b", "/c", "/d", "/e", "/f"), ": a, b, c, d, 2 more"},
+	} {
+		if got := gapText(test.gap); got != test.gap.Reason.String()+test.want {
+			t.Errorf("got %q, want %q at the end", got, test.want)
+		}
+	}
+}
+
+func TestReportReadsStandardInput(t *testing.T) {
+	var file, stdout, stderr bytes.Buffer
+	if err := proftest.CPU(t).Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	e := &env{stdout: &stdout, stderr: &stderr, stdin: &file}
+	if status := run(context.Background(), e, []string{"report", "-"}); status != 0 {
+		t.Errorf("status %d, %s", status, &stderr)
+	}
+	if !strings.Contains(stdout.String(), "go/parser.") {
+		t.Errorf("the report has no function of the work that was done:\n%s", &stdout)
+	}
+	e = &env{stdout: io.Discard, stderr: &stderr, stdin: strings.NewReader("")}
+	if status := run(context.Background(), e, []string{"report", "-"}); status != 1 || !strings.Contains(stderr.String(), "standard input") {
+		t.Errorf("an empty standard input: status %d, %s", status, &stderr)
+	}
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// table is text in columns. Every row has a cell for each.
+type table struct {
+	columns []column
+	rows    [][]string
+}
+
+// column says how the cells of a column are written.
+type column struct {
+	right bool // aligned to the right
+	most  int  // characters that a cell is cut to on a terminal; 0 for no limit
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write writes the rows with two spaces between columns. A width other than 0 is
+// that of the terminal: the cells of limited columns and of the last one are
+// cut, as long as the last keeps a few characters.
+func (t *table) write(w io.Writer, width int) {
+	for _, row := range t.rows {
+		for i := range row {
+			row[i] = printable(row[i])
+			if width > 0 && t.columns[i].most > 0 {
+				row[i] = shorten(row[i], t.columns[i].most)
+			}
+		}
+	}
+	widths := t.widths()
+	last := len(widths) - 1
+	left := 0
+	for _, n := range widths[:last] {
+		left += n + len(gap)
+	}
+	for _, row := range t.rows {
+		if width > 0 {
+			row[last] = shorten(row[last], max(width-left, minLastColumn))
+		}
+		fmt.Fprintln(w, strings.TrimRight(t.line(row, widths), " "))
+	}
+}
+
+const (
+	gap           = "  " // between columns
+	minLastColumn = 16   // what is left of the last column on the narrowest terminal
+)
+
+func (t *table) line(row []string, widths []int) string {
+	var line strings.Builder
+	for i, cell := range row {
+		if i > 0 {
+			line.WriteString(gap)
+		}
+		pad := strings.Repeat(" ", widths[i]-min(widths[i], utf8.RuneCountInString(cell)))
+		if t.columns[i].right {
+			line.WriteString(pad + cell)
+		} else {
+			line.WriteString(cell + pad)
+		}
+	}
+	return line.String()
+}
+
+func (t *table) widths() []int {
+	widths := make([]int, len(t.columns))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	return widths
+}
+
+// shorten cuts s to n characters by leaving out its middle: of a path or a
+// qualified name both ends tell something.
+func shorten(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	head := (n - 1) / 3
+	tail := n - 1 - head
+	return string(runes[:head]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// printable replaces what could move the cursor of a terminal or change its
+// colours: names come from files that nobody vouches for.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, s)
+}
+
+// terminalWidth returns the width of the terminal that w writes to, and 0 where
+// w writes to something else, in which lines may have any length.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

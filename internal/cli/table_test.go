@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestTableOnATerminal(t *testing.T) {
+	newTable := func() *table {
+		t := &table{columns: []column{{right: true}, {most: 8}, {}}}
+		t.add("n", "binary", "function")
+		t.add("12345", "a very long binary", strings.Repeat("name ", 40))
+		t.add("1", "x", "évil\x1b[31m\nname\t\u202e")
+		return t
+	}
+	for _, width := range []int{0, 10, 40, 80, 500} {
+		var out strings.Builder
+		newTable().write(&out, width)
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != 3 {
+			t.Errorf("width %d: %d lines:\n%s", width, len(lines), &out)
+		}
+		for _, line := range lines {
+			if strings.ContainsAny(line, "\x1b\t\u202e") {
+				t.Errorf("width %d: %q would move the cursor", width, line)
+			}
+			if n := utf8.RuneCountInString(line); width >= 40 && n > width {
+				t.Errorf("width %d: a line of %d characters: %q", width, n, line)
+			}
+		}
+		if cut := strings.Contains(out.String(), "…"); cut != (width > 0) {
+			t.Errorf("width %d: cut %v:\n%s", width, cut, &out)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, test := range []struct {
+		s    string
+		n    int
+		want string
+	}{
+		{"short", 5, "short"},
+		{"/usr/lib/libc.so.6", 10, "/us…c.so.6"},
+		{"ééééééé", 4, "é…éé"},
+		{"long", 1, "…"},
+		{"", 1, ""},
+	} {
+		if got := shorten(test.s, test.n); got != test.want {
+			t.Errorf("shorten(%q, %d) = %q, want %q", test.s, test.n, got, test.want)
+		}
+	}
+}

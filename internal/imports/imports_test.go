@@ -1,0 +1,164 @@
+package imports
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A rule says what a package may import besides the standard library. What is
+// not listed for it is refused; so is a package that has no rule.
+type rule struct {
+	module   []string // packages of this module, without "hallmark/"
+	external []string // prefixes of other modules' packages
+	why      string
+}
+
+const (
+	sys   = "golang.org/x/sys/unix"
+	pprof = "github.com/google/pprof/profile"
+)
+
+var rules = map[string]rule{
+	"addr":   {why: "the words of every package; imports nothing"},
+	"reason": {why: "the words of every package; imports nothing"},
+
+	"buildid": {
+		module: []string{"addr", "internal/cursor"},
+		why:    "a tool that only wants build IDs gets nothing else",
+	},
+	"procmap": {
+		module: []string{"addr", "buildid", "reason"},
+		why:    "a tool that only wants VMAs gets nothing else, and no dependency at all",
+	},
+	"procmap/live": {
+		module: []string{"addr", "buildid", "debuginfo", "procmap", "reason", "symbol"},
+		why:    "addresses of a running process; procmap itself knows no symbols",
+	},
+	"perfdata": {
+		module: []string{"addr", "internal/cursor"},
+		why:    "records are values; what they mean is for capture to say",
+	},
+	"symbol": {
+		module:   []string{"addr", "reason", "internal/cursor"},
+		external: []string{"github.com/ianlancetaylor/demangle"},
+		why:      "knows files and addresses, and nothing of processes or profiles",
+	},
+	"debuginfo": {
+		module: []string{"addr", "buildid", "reason", "symbol"},
+		why:    "finds files by identity; whoever asks is above it",
+	},
+	"profile": {
+		module:   []string{"addr", "buildid", "reason", "symbol"},
+		external: []string{pprof},
+		why:      "the model depends on no machine: it must be readable anywhere",
+	},
+	"profile/folded":     {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
+	"profile/local": {
+		module:   []string{"addr", "buildid", "debuginfo", "procmap", "profile", "reason", "symbol"},
+		external: []string{pprof},
+		why:      "the one part of profile that looks at the machine it runs on",
+	},
+	"profile/view": {
+		module:   []string{"profile"},
+		external: []string{"github.com/google/pprof/"},
+		why:      "pprof's driver is large: only who shows pages has it",
+	},
+	"capture": {
+		module:   []string{"addr", "buildid", "debuginfo", "perfdata", "procmap", "profile", "reason", "symbol"},
+		external: []string{sys, pprof},
+		why:      "records; knows nothing of commands and terminals",
+	},
+
+	"internal/atomicfile": {why: "publishes files; imports nothing"},
+	"internal/cursor":     {why: "reads doubtful bytes; imports nothing"},
+	"internal/elftest":    {module: []string{"addr", "buildid"}, why: "builds ELF files for tests"},
+	"internal/imports":    {why: "this test"},
+	"internal/progress":   {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
+	"internal/proftest":   {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
+	"internal/testenv":    {why: "what tests may ask of the machine; imports nothing"},
+	"internal/cli": {
+		module: []string{"addr", "buildid", "capture", "debuginfo", "procmap", "procmap/live", "profile", "profile/folded",
+			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "internal/atomicfile", "internal/progress"},
+		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
+		why:      "the verbs, over everything",
+	},
+	"cmd/hallmark": {
+		module: []string{"capture", "internal/cli"},
+		why:    "a few lines: capture turns a copy of the executable into the command it records",
+	},
+}
+
+func TestDirectionOfImports(t *testing.T) {
+	for _, pkg := range listPackages(t) {
+		name := strings.TrimPrefix(pkg.ImportPath, "hallmark/")
+		r, ok := rules[name]
+		if !ok {
+			t.Errorf("package %s has no rule: say here what it may import, and why", name)
+			continue
+		}
+		for _, path := range pkg.Imports {
+			if !r.allows(path) {
+				t.Errorf("%s must not import %s: %s", name, path, r.why)
+			}
+		}
+	}
+}
+
+func (r rule) allows(path string) bool {
+	if inside, ok := strings.CutPrefix(path, "hallmark/"); ok {
+		return slices.Contains(r.module, inside)
+	}
+	if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+		return true // the standard library
+	}
+	return slices.ContainsFunc(r.external, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+}
+
+// TestRulesAreUsed refuses rules that allow what nobody does.
+func TestRulesAreUsed(t *testing.T) {
+	imports := map[string][]string{}
+	for _, pkg := range listPackages(t) {
+		imports[strings.TrimPrefix(pkg.ImportPath, "hallmark/")] = pkg.Imports
+	}
+	for name, r := range rules {
+		used, ok := imports[name]
+		if !ok {
+			t.Errorf("there is a rule for %s, and no such package", name)
+		}
+		for _, inside := range r.module {
+			if !slices.Contains(used, "hallmark/"+inside) {
+				t.Errorf("%s may import %s and does not", name, inside)
+			}
+		}
+	}
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "hallmark/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pkgs []goPackage
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
