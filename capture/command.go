@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 )
@@ -17,6 +18,7 @@ import (
 // ExecWhenTold first thing in main.
 type Command struct {
 	cmd  *exec.Cmd
+	path string   // of the program, without symbolic links
 	gate *os.File // our end: a byte opens the gate, text comes back if exec fails
 	done chan struct{}
 	err  error // of Wait, valid once done is closed
@@ -61,7 +63,10 @@ func StartCommand(args []string) (*Command, error) {
 	}
 	gate, theirs := os.NewFile(uintptr(ends[0]), "gate"), os.NewFile(uintptr(ends[1]), "gate")
 	defer theirs.Close()
-	c := &Command{gate: gate, done: make(chan struct{})}
+	c := &Command{path: path, gate: gate, done: make(chan struct{})}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		c.path, _ = filepath.Abs(real)
+	}
 	c.cmd = &exec.Cmd{
 		Path:       "/proc/self/exe",
 		Args:       append([]string{waiterName, path}, args...),

@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	pprof "github.com/google/pprof/profile"
@@ -32,17 +33,39 @@ func (s *Session) Finish() (*Recording, error) {
 	}
 	s.objects.work.stop()
 	f := finisher{
-		kernel: s.tracker.kernel,
-		files:  map[buildid.ID]*identified{},
-		frames: map[place]profile.Frame{},
+		stacks:  s.tracker.stacks,
+		objects: s.objects,
+		kernel:  s.tracker.kernel,
+		files:   map[buildid.ID]*identified{},
+		frames:  map[place]profile.Frame{},
 	}
-	p := f.build(s.tracker.stacks.seen, profile.NewBuilder(int64(s.tracker.perSample)))
+	p := f.build(profile.NewBuilder(int64(s.tracker.perSample)))
+	if c := s.opts.Command; c != nil {
+		putFirst(p, c.path)
+	}
 	p.TimeNanos = time.Now().Add(-s.elapsed).UnixNano()
 	p.DurationNanos = int64(s.elapsed)
+	if s.stats.Coarse > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", s.stats.Coarse))
+	}
 	if s.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", s.stats.Lost))
 	}
 	return &Recording{p, f.files}, nil
+}
+
+// putFirst puts the mappings of a file before all others: pprof calls a profile
+// by its first mapping.
+func putFirst(p *pprof.Profile, path string) {
+	slices.SortStableFunc(p.Mapping, func(a, b *pprof.Mapping) int {
+		switch {
+		case (a.File == path) == (b.File == path):
+			return 0
+		case a.File == path:
+			return -1
+		}
+		return 1
+	})
 }
 
 // Symbolize gives symbols to the frames of files, from the files as they were
@@ -78,25 +101,32 @@ func (r *Recording) open(id buildid.ID, path string) (*symbol.File, reason.Reaso
 
 // finisher turns counted stacks into a profile.
 type finisher struct {
-	kernel *kernel
-	files  map[buildid.ID]*identified
-	frames map[place]profile.Frame
+	stacks  *stacks
+	objects *objects
+	kernel  *kernel
+	files   map[buildid.ID]*identified
+	frames  map[place]profile.Frame
 }
 
-func (f *finisher) build(seen []*stackCount, b *profile.Builder) *pprof.Profile {
-	for _, c := range seen {
-		for _, p := range c.places {
+func (f *finisher) build(b *profile.Builder) *pprof.Profile {
+	for stack := range f.stacks.coded {
+		for _, p := range f.places(uint32(stack)) {
 			f.frame(p) // a file must be known whole before the first stack is added
 		}
 	}
-	for _, c := range seen {
-		stack := make([]profile.Frame, len(c.places))
-		for i, p := range c.places {
-			stack[i] = f.frame(p)
+	for _, key := range f.stacks.order {
+		var frames []profile.Frame
+		for _, p := range f.places(key.stack) {
+			frames = append(frames, f.frame(p))
 		}
-		b.Add(stack, c.labels, c.count, c.nanos)
+		t := f.stacks.counts[key]
+		b.Add(frames, &f.stacks.labels[key.owner], t.samples, t.nanos)
 	}
 	return b.Profile()
+}
+
+func (f *finisher) places(stack uint32) []place {
+	return f.stacks.places(stack, func(index uint32) *object { return f.objects.list[index] })
 }
 
 func (f *finisher) frame(p place) profile.Frame {

@@ -20,7 +20,7 @@ import (
 // object is what a mapping shows: a file, or memory without one. What is known
 // of a file comes in while the recording goes on; stacks only point to it.
 type object struct {
-	index uint32 // distinguishes the objects of a recording
+	index uint32 // in objects.list
 	path  string // to show
 	kind  objectKind
 
@@ -67,7 +67,7 @@ const maxOpen = 4096
 // several goroutines at once.
 type objects struct {
 	mu     sync.Mutex
-	count  uint32
+	list   []*object // by index
 	files  map[fileKey]*object
 	gone   map[reason.Reason]*object
 	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
@@ -98,8 +98,8 @@ func newObjects() *objects {
 
 // add numbers a new object. The caller holds mu.
 func (s *objects) add(o *object) *object {
-	s.count++
-	o.index = s.count
+	o.index = uint32(len(s.list))
+	s.list = append(s.list, o)
 	return o
 }
 

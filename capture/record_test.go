@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -292,9 +293,14 @@ func TestRecordSystem(t *testing.T) {
 		t.Errorf("took stock of %d processes", stats.Existing)
 	}
 	found := samplesIn(p, "main.spin")
-	if n := found[fileID(t, file)]; n < 50 || len(found) != 1 {
+	if n := found[fileID(t, file)]; n < 10 || len(found) != 1 {
 		t.Errorf("samples in main.spin by identity: %v", found)
 	}
+	// What else runs on the machine is not for this test to judge.
+	p.Sample = slices.DeleteFunc(p.Sample, func(s *pprof.Sample) bool {
+		name, _ := profile.Process(s)
+		return name != "busy-go"
+	})
 	checkIdentified(t, p, misses)
 }
 

@@ -42,6 +42,7 @@ type Stats struct {
 	Lost      uint64   // records that found no room in a ring buffer
 	Throttled uint64   // times the kernel held an event back because it fired too often
 	Malformed uint64   // records that could not be decoded
+	Coarse    uint64   // samples counted with less detail, to bound the memory
 	Existing  int      // processes that ran when the recording started
 	Reduced   []string // what this kernel or this user's rights did not allow
 }

@@ -15,41 +15,115 @@ type place struct {
 }
 
 // stacks counts the stacks that were seen. Its size grows with the number of
-// distinct stacks, not with the number of samples.
+// distinct stacks and owners, not with the number of samples, and is bounded.
 type stacks struct {
-	counts map[string]*stackCount
-	seen   []*stackCount // in the order of first sight
+	ids    map[string]uint32 // a stack's places, coded, to its index in coded
+	coded  []string
+	owners map[profile.Labels]uint32 // to its index in labels
+	labels []profile.Labels
+	counts map[counted]total
+	order  []counted // the keys of counts, in the order of first sight
+	most   int       // entries in counts before owners are told apart no more
 	key    []byte
 }
 
-type stackCount struct {
-	places []place
-	labels *profile.Labels
-	count  int64
-	nanos  int64
+// counted is what is counted: a stack of an owner, by their indexes.
+type counted struct{ stack, owner uint32 }
+
+type total struct{ samples, nanos int64 }
+
+// maxCounts bounds the memory of a recording: about 300 bytes for each entry of
+// a usual depth.
+const maxCounts = 1 << 20
+
+func newStacks() *stacks {
+	return &stacks{
+		ids:    map[string]uint32{},
+		owners: map[profile.Labels]uint32{},
+		counts: map[counted]total{},
+		most:   maxCounts,
+	}
 }
 
-func newStacks() *stacks { return &stacks{counts: map[string]*stackCount{}} }
+// add counts one sample. When there are too many entries already, what is new is
+// counted with coarser labels, and in the end with its innermost frame only; then
+// add reports false.
+func (s *stacks) add(places []place, labels profile.Labels, nanos int64) (whole bool) {
+	if s.count(places, labels, nanos, s.most) {
+		return true
+	}
+	labels = profile.Labels{Process: labels.Process, Cgroup: labels.Cgroup, Container: labels.Container}
+	if !s.count(places, labels, nanos, 2*s.most) {
+		s.count(places[:min(1, len(places))], profile.Labels{}, nanos, int(^uint(0)>>1))
+	}
+	return false
+}
 
-// add counts one sample. places is copied when the stack is new; labels are
-// compared by value.
-func (s *stacks) add(places []place, labels profile.Labels, nanos int64) {
+// count counts one sample, unless it is new and there are that many already.
+func (s *stacks) count(places []place, labels profile.Labels, nanos int64, most int) bool {
 	s.key = s.key[:0]
 	for _, p := range places {
 		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
 		s.key = binary.AppendUvarint(s.key, p.at)
 	}
-	s.key = binary.AppendUvarint(s.key, uint64(labels.TID))
-	s.key = binary.AppendUvarint(s.key, uint64(labels.PID))
-	for _, name := range []string{labels.Process, labels.Thread, labels.Cgroup} {
-		s.key = append(append(s.key, name...), 0)
+	if len(s.counts) >= most && !s.has(labels) {
+		return false
 	}
-	c := s.counts[string(s.key)]
-	if c == nil {
-		c = &stackCount{places: append([]place(nil), places...), labels: &labels}
-		s.counts[string(s.key)] = c
-		s.seen = append(s.seen, c)
+	key := counted{s.stack(), s.owner(labels)}
+	t, ok := s.counts[key]
+	if !ok {
+		s.order = append(s.order, key)
 	}
-	c.count++
-	c.nanos += nanos
+	t.samples++
+	t.nanos += nanos
+	s.counts[key] = t
+	return true
+}
+
+// has reports whether the stack in s.key was seen with these labels.
+func (s *stacks) has(labels profile.Labels) bool {
+	stack, ok := s.ids[string(s.key)]
+	if !ok {
+		return false
+	}
+	owner, ok := s.owners[labels]
+	if !ok {
+		return false
+	}
+	_, ok = s.counts[counted{stack, owner}]
+	return ok
+}
+
+// stack returns the index of the stack in s.key.
+func (s *stacks) stack() uint32 {
+	id, ok := s.ids[string(s.key)]
+	if !ok {
+		id = uint32(len(s.coded))
+		code := string(s.key)
+		s.ids[code] = id
+		s.coded = append(s.coded, code)
+	}
+	return id
+}
+
+func (s *stacks) owner(labels profile.Labels) uint32 {
+	id, ok := s.owners[labels]
+	if !ok {
+		id = uint32(len(s.labels))
+		s.owners[labels] = id
+		s.labels = append(s.labels, labels)
+	}
+	return id
+}
+
+// places decodes the stack with this index; object finds an object by its own.
+func (s *stacks) places(stack uint32, object func(index uint32) *object) []place {
+	var places []place
+	for code := []byte(s.coded[stack]); len(code) > 0; {
+		index, n := binary.Uvarint(code)
+		at, m := binary.Uvarint(code[n:])
+		places = append(places, place{object(uint32(index)), at})
+		code = code[n+m:]
+	}
+	return places
 }

@@ -181,7 +181,9 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		first = false
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	t.stacks.add(t.places, t.labels(p, r), t.weight(r))
+	if !t.stacks.add(t.places, t.labels(p, r), t.weight(r)) {
+		t.stats.Coarse++
+	}
 }
 
 // refreshAfter is how soon the mappings of a process are read from /proc again.

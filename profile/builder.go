@@ -77,7 +77,7 @@ type Builder struct {
 	out       *pprof.Profile
 	mappings  map[mappingKey]*pprof.Mapping
 	locations map[locationKey]*pprof.Location
-	functions map[functionKey]*pprof.Function
+	functions *functions
 	samples   map[string]*pprof.Sample
 	key       []byte
 }
@@ -95,27 +95,23 @@ type locationKey struct {
 	symbol  string // of generated code: the same address is another function in another process
 }
 
-type functionKey struct {
-	name, file string
-	start      int
-}
-
 // NewBuilder returns a Builder for a profile of time on CPUs, one sample of
 // which was taken every period nanoseconds.
 func NewBuilder(period int64) *Builder {
-	return &Builder{
-		out: &pprof.Profile{
-			SampleType: []*pprof.ValueType{
-				{Type: "samples", Unit: "count"},
-				{Type: "cpu", Unit: "nanoseconds"},
-			},
-			PeriodType:        &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"},
-			Period:            period,
-			DefaultSampleType: "cpu",
+	out := &pprof.Profile{
+		SampleType: []*pprof.ValueType{
+			{Type: "samples", Unit: "count"},
+			{Type: "cpu", Unit: "nanoseconds"},
 		},
+		PeriodType:        &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"},
+		Period:            period,
+		DefaultSampleType: "cpu",
+	}
+	return &Builder{
+		out:       out,
 		mappings:  map[mappingKey]*pprof.Mapping{},
 		locations: map[locationKey]*pprof.Location{},
-		functions: map[functionKey]*pprof.Function{},
+		functions: functionsOf(out),
 		samples:   map[string]*pprof.Sample{},
 	}
 }
@@ -155,8 +151,8 @@ func (b *Builder) location(f *Frame) *pprof.Location {
 		return l
 	}
 	l := &pprof.Location{ID: uint64(len(b.out.Location) + 1), Mapping: m, Address: address}
-	for _, s := range f.Symbols {
-		l.Line = append(l.Line, pprof.Line{Function: b.function(s), Line: int64(s.Line)})
+	if len(f.Symbols) > 0 {
+		l.Line = b.functions.lines(f.Symbols)
 	}
 	noteSymbols(m, f.Symbols)
 	b.locations[key] = l
@@ -203,20 +199,6 @@ func (b *Builder) mapping(key mappingKey, m pprof.Mapping) *pprof.Mapping {
 	b.mappings[key] = &m
 	b.out.Mapping = append(b.out.Mapping, &m)
 	return &m
-}
-
-func (b *Builder) function(f symbol.Frame) *pprof.Function {
-	key := functionKey{f.Linkage, f.File, f.Start}
-	if known := b.functions[key]; known != nil {
-		return known
-	}
-	fn := &pprof.Function{
-		ID:   uint64(len(b.out.Function) + 1),
-		Name: f.Func, SystemName: f.Linkage, Filename: f.File, StartLine: int64(f.Start),
-	}
-	b.functions[key] = fn
-	b.out.Function = append(b.out.Function, fn)
-	return fn
 }
 
 func (l *Labels) appendKey(key []byte) []byte {

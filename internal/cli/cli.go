@@ -52,10 +52,15 @@ type usageError struct{ error }
 // exit status: 0 when all went well, 1 when something failed, 2 when the command
 // line is wrong; record returns that of the command it ran.
 func Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
 	e := &env{stdout: os.Stdout, stderr: os.Stderr, stdin: os.Stdin}
 	return run(ctx, e, args)
+}
+
+// interruptible returns a context that ends with the next Ctrl-C or SIGTERM.
+func interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
 
 func run(ctx context.Context, e *env, args []string) int {

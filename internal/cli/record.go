@@ -111,7 +111,10 @@ func (r *record) run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	if err := r.show(ctx, p, misses); err != nil {
+	if r.opts.Command != nil && ctx.Err() != nil {
+		r.opts.Command.Terminate()
+	}
+	if err := r.show(p, misses); err != nil {
 		return err
 	}
 	return r.commandStatus(ctx)
@@ -184,25 +187,32 @@ func (r *record) tell(stats capture.Stats, p *pprof.Profile, misses profile.Miss
 	if stats.Throttled > 0 {
 		fmt.Fprintf(r.env.stderr, "hallmark: the kernel held sampling back %d times: record with a lower --frequency\n", stats.Throttled)
 	}
+	if stats.Coarse > 0 {
+		fmt.Fprintf(r.env.stderr, "hallmark: %d samples lost some detail to keep memory bounded: record for a shorter time\n", stats.Coarse)
+	}
 	if stats.Malformed > 0 {
 		fmt.Fprintf(r.env.stderr, "hallmark: %d records were malformed and left out\n", stats.Malformed)
 	}
 }
 
-func (r *record) show(ctx context.Context, p *pprof.Profile, misses profile.Misses) error {
+// show shows the profile. What ended the recording must not end the view, so
+// that has an interrupt of its own.
+func (r *record) show(p *pprof.Profile, misses profile.Misses) error {
 	if r.report {
 		if err := writeReport(r.env, p, misses); err != nil {
 			return err
 		}
 	}
-	if r.view {
-		return viewProfile(ctx, r.env, p)
+	if !r.view {
+		return nil
 	}
-	return nil
+	ctx, stop := interruptible()
+	defer stop()
+	return viewProfile(ctx, r.env, p)
 }
 
 // commandStatus waits for the command, which may outlive the recording, and
-// returns its exit status. After Ctrl-C the command is asked to end as well.
+// returns its exit status. Ctrl-C asks the command to end as well.
 func (r *record) commandStatus(ctx context.Context) error {
 	c := r.opts.Command
 	if c == nil {

@@ -1,7 +1,10 @@
 package summary
 
 import (
+	"cmp"
 	"encoding/json"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/proftest"
+	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
 
@@ -92,20 +96,53 @@ func TestAgreesWithPprof(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := proftest.Top(t, proftest.Save(t, test.p), test.sampleType, test.unit)
-			s := summarize(t, test.p, Options{SampleType: test.sampleType})
-			if len(s.Functions) < len(want) {
-				t.Errorf("%d functions, pprof has %d", len(s.Functions), len(want))
-			}
-			for _, f := range s.Functions {
-				name := f.Name
-				if name == "" {
-					name = profile.UnknownName(&pprof.Mapping{File: f.File})
-				}
-				if got := (proftest.Value{Flat: f.Flat, Cum: f.Cum}); got != want[name] && got != (proftest.Value{}) {
-					t.Errorf("%s: %+v, pprof says %+v", name, got, want[name])
-				}
-			}
+			compare(t, summarize(t, test.p, Options{SampleType: test.sampleType}), want)
 		})
+	}
+}
+
+// TestAgreesWithPprofOnItsOwn does the same with the profiles that pprof is
+// tested with: of C++, Go and Java, in old formats too. None has symbols in one
+// binary for a name that another has as well.
+func TestAgreesWithPprofOnItsOwn(t *testing.T) {
+	out, err := exec.Command(testenv.Tool(t, "go"), "list", "-m", "-f", "{{.Dir}}", "github.com/google/pprof").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := map[string]string{"nanoseconds": "ns", "microseconds": "us", "bytes": "B"}
+	for _, name := range []string{
+		"cppbench.contention", "cppbench.cpu", "cppbench.growth", "cppbench.heap", "cppbench.thread",
+		"gobench.cpu", "gobench.heap", "go.godoc.thread", "java.contention", "java.cpu", "java.heap",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(strings.TrimSpace(string(out)), "profile", "testdata", name)
+			p, err := profile.ReadFile(file, profile.ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := summarize(t, p, Options{})
+			compare(t, s, proftest.Top(t, file, s.SampleType, cmp.Or(units[s.Unit], s.Unit)))
+		})
+	}
+}
+
+// compare checks the functions of s against those of pprof.
+func compare(t *testing.T, s *Summary, want map[string]proftest.Value) {
+	t.Helper()
+	if len(s.Functions) < len(want) {
+		t.Errorf("%d functions, pprof has %d", len(s.Functions), len(want))
+	}
+	for _, f := range s.Functions {
+		name := f.Name
+		switch {
+		case name == "" && f.File == "":
+			name = "<unknown>"
+		case name == "":
+			name = profile.UnknownName(&pprof.Mapping{File: f.File})
+		}
+		if got := (proftest.Value{Flat: f.Flat, Cum: f.Cum}); got != want[name] && got != (proftest.Value{}) {
+			t.Errorf("%s: %+v, pprof says %+v", name, got, want[name])
+		}
 	}
 }
 
