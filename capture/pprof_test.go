@@ -84,11 +84,12 @@ func TestPprofSymbolizes(t *testing.T) {
 	}
 }
 
-// buildPprof builds the pprof command of the module that the profiles are made with.
+// buildPprof builds the pprof command of the module that the profiles are made
+// with; the tools module has what the command alone needs.
 func buildPprof(t testing.TB) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "pprof")
-	if msg, err := exec.Command(testenv.Tool(t, "go"), "build", "-o", out, "github.com/google/pprof").CombinedOutput(); err != nil {
+	if msg, err := exec.Command(testenv.Tool(t, "go"), "build", "-C", "../tools", "-o", out, "github.com/google/pprof").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, msg)
 	}
 	return out

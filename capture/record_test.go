@@ -244,7 +244,7 @@ func TestRecordRunning(t *testing.T) {
 	testenv.Root(t) // only root may open a deleted file
 	goFile, cFile := buildGo(t), buildC(t)
 	wantGo, wantC := fileID(t, goFile), fileID(t, cFile)
-	a, b := start(t, goFile, "20s"), start(t, cFile)
+	a, b := start(t, goFile, "forever"), start(t, cFile)
 	time.Sleep(50 * time.Millisecond)
 	if err := os.Remove(cFile); err != nil {
 		t.Fatal(err)

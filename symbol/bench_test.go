@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -31,7 +30,7 @@ func manySymbols() []byte {
 
 // BenchmarkLoad reads tables.
 func BenchmarkLoad(b *testing.B) {
-	goBinary, err := os.ReadFile(runtime.GOROOT() + "/bin/go")
+	goBinary, err := os.ReadFile(goTool(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func BenchmarkLoad(b *testing.B) {
 
 // BenchmarkLookup asks for addresses in random order.
 func BenchmarkLookup(b *testing.B) {
-	goName := runtime.GOROOT() + "/bin/go"
+	goName := goTool(b)
 	goBinary := open(b, goName)
 	goAddresses := textAddresses(b, readelf(b, goName), 1<<12)
 	many, err := NewFile(bytes.NewReader(manySymbols()), "many")
@@ -115,7 +114,7 @@ func BenchmarkLookup(b *testing.B) {
 	b.Run("kallsyms", func(b *testing.B) {
 		var text strings.Builder
 		for i := range 1 << 17 {
-			fmt.Fprintf(&text, "%x t function_%d\n", 0xffffffff81000000+64*i, i)
+			fmt.Fprintf(&text, "%x t function_%d\n", uint64(0xffffffff81000000)+64*uint64(i), i)
 		}
 		k, err := ReadKallsyms(strings.NewReader(text.String()))
 		if err != nil {

@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +11,7 @@ import (
 // TestConcurrentLookups asks a file whose tables are not loaded yet from several
 // goroutines, and compares with the answers of one.
 func TestConcurrentLookups(t *testing.T) {
-	name := runtime.GOROOT() + "/bin/go"
+	name := goTool(t)
 	addresses := textAddresses(t, readelf(t, name), 500)
 	alone := open(t, name)
 	var want []Result
@@ -42,7 +41,7 @@ func TestAllocations(t *testing.T) {
 	}
 	p := program()
 	p.Symbols = symbols
-	native, goBinary := build(t, p), open(t, runtime.GOROOT()+"/bin/go")
+	native, goBinary := build(t, p), open(t, goTool(t))
 	inlined := addr.Virt(0)
 	for _, v := range textAddresses(t, readelf(t, goBinary.Name()), 500) {
 		if frames := goBinary.LookupVirt(v).Frames; len(frames) > 2 && !strings.Contains(frames[0].Linkage+frames[1].Linkage+frames[2].Linkage, "[") {

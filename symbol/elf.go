@@ -197,7 +197,7 @@ func (m *image) nameSections(shstrndx uint64) error {
 		return err
 	}
 	for i := range m.sections {
-		m.sections[i].name = stringAt(names, m.sections[i].nameOff)
+		m.sections[i].name = beginningAt(names, m.sections[i].nameOff)
 	}
 	return nil
 }

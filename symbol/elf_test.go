@@ -256,6 +256,72 @@ func TestMalformedSymbols(t *testing.T) {
 	}
 }
 
+// TestHostileNames gives thousands of symbols of the same address names that are
+// as long as the file.
+func TestHostileNames(t *testing.T) {
+	var table bytes.Buffer
+	for i := range uint32(20000) {
+		s := elf.Sym64{Name: i, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: 1, Value: 0x1000, Size: 0x20}
+		if err := binary.Write(&table, binary.LittleEndian, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, end := range map[string]string{"ended": "\x00", "not ended": ""} {
+		p := program()
+		p.Sections = append(p.Sections,
+			elftest.Section{Name: ".symtab", Type: elf.SHT_SYMTAB, Data: table.Bytes(), Link: 4},
+			elftest.Section{Name: ".strtab", Type: elf.SHT_STRTAB, Data: []byte(strings.Repeat("_", 500000) + end)})
+		data := p.Build()
+		bounded(t, len(data), func() {
+			f, err := NewFile(bytes.NewReader(data), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := linkage(f, 0x1000); (got == "") != (end == "") {
+				t.Errorf("%s: a name of %d bytes", name, len(got))
+			}
+		})
+	}
+}
+
+// failing reads from a file until its allowance of calls is used up.
+type failing struct {
+	*bytes.Reader
+	calls int
+}
+
+var errBroken = errors.New("broken")
+
+func (f *failing) ReadAt(b []byte, off int64) (int, error) {
+	if f.calls--; f.calls < 0 {
+		return 0, errBroken
+	}
+	return f.Reader.ReadAt(b, off)
+}
+
+// TestReadErrors breaks off the reading of a file at every place: it is never
+// taken for damage, nor for the end of a table.
+func TestReadErrors(t *testing.T) {
+	p := program()
+	p.Symbols, p.DynSymbols = symbols, symbols
+	goFile := goProgram{magic: go118magic, ptr: 8, order: binary.LittleEndian}
+	for _, data := range [][]byte{p.Build(), goFile.build()} {
+		for calls := 0; ; calls++ {
+			f, err := NewFile(&failing{bytes.NewReader(data), calls}, "built")
+			if err == nil {
+				err = f.Load()
+			}
+			if err == nil && calls > 5 {
+				break
+			}
+			var damaged *FormatError
+			if !errors.Is(err, errBroken) || errors.As(err, &damaged) {
+				t.Fatalf("after %d reads: %v", calls, err)
+			}
+		}
+	}
+}
+
 func TestOpenFile(t *testing.T) {
 	dir := t.TempDir()
 	text, fifo := filepath.Join(dir, "text"), filepath.Join(dir, "fifo")
@@ -377,4 +443,32 @@ func TestRelocatable(t *testing.T) {
 	if found != 3 {
 		t.Errorf("%d functions", found)
 	}
+}
+
+// TestEveryFile loads the tables of every ELF file of the machine: none of them
+// is malformed, and where a Go program has inlined calls they are known.
+func TestEveryFile(t *testing.T) {
+	files := testenv.ELFFiles(t, testenv.ELFTrees...)
+	tables := map[Source]int{}
+	for _, name := range files {
+		f, err := OpenFile(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, s := range f.sources {
+			tables[s.kind]++
+			table, err := s.load()
+			if err != nil {
+				t.Error(err)
+			}
+			if p, ok := table.(*pclntab); ok && err == nil {
+				if first, last := p.treeBounds(); first <= last && p.trees.data == "" {
+					t.Errorf("%s: no inlined calls", name)
+				}
+			}
+		}
+		f.Close()
+	}
+	t.Logf("%d files: %v", len(files), tables)
 }

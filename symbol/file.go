@@ -33,7 +33,7 @@ type finder interface {
 // source is a table that is loaded when it is first needed.
 type source struct {
 	kind Source
-	load func() (finder, error)
+	load func() (finder, error) // may be called by several goroutines at once
 }
 
 var _ Table = (*File)(nil)
@@ -65,9 +65,9 @@ func newRegularFile(r *os.File) (*File, error) {
 	return NewFile(r, r.Name())
 }
 
-// NewFile returns the File that reads from r, for instance the image of a vdso;
-// name is for messages. A file that is not ELF gives ErrNotELF, a malformed one a
-// *FormatError.
+// NewFile returns the File that reads from r, for instance the image of a vdso, and
+// does not close it; name is for messages. A malformed file is a *FormatError, which
+// wraps ErrNotELF if the file is no ELF file at all.
 func NewFile(r io.ReaderAt, name string) (*File, error) {
 	m, err := readImage(r, name)
 	if err != nil {

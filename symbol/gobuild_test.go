@@ -105,10 +105,8 @@ func (p goProgram) inlineTree() []byte {
 		{nameMiddle, 0x08, 20},
 		{nameInner, 0x10, 30},
 	} {
-		if p.magic == go120magic {
-			b = append(b, 0, 0, 0, 0)
-		} else {
-			b = append(b, 0, 0, 0, 0)
+		b = append(b, 0, 0, 0, 0)
+		if p.magic != go120magic {
 			b = p.u32(p.u32(b, 0), 0) // file and line of the call site
 		}
 		b = p.u32(p.u32(b, c.name), c.parent)
@@ -130,86 +128,92 @@ func pcTable(b []byte, entry uint32, pairs ...[2]int32) []byte {
 	return append(b, 0)
 }
 
+// pcTables are where the values of the functions by program counter are.
+type pcTables struct{ files, lines, inline uint32 }
+
+// values returns the tables of values by program counter.
+func (p goProgram) values() (b []byte, outer, leaf pcTables) {
+	b = []byte{0}
+	add := func(entry uint32, pairs ...[2]int32) uint32 {
+		at := len(b)
+		b = pcTable(b, entry, pairs...)
+		return uint32(at)
+	}
+	outer.files = add(0, [2]int32{0, 0x10}, [2]int32{1, 0x30}, [2]int32{0, 0x40})
+	outer.lines = add(0, [2]int32{12, 0x10}, [2]int32{22, 0x18}, [2]int32{31, 0x30}, [2]int32{13, 0x40})
+	outer.inline = add(0, [2]int32{-1, 0x10}, [2]int32{0, 0x18}, [2]int32{1, 0x30}, [2]int32{-1, 0x40})
+	leaf.files = add(0x40, [2]int32{0, 0x50})
+	leaf.lines = add(0x40, [2]int32{41, 0x50})
+	return b, outer, leaf
+}
+
 // tables returns the offsets of the tables from the start of the pclntab, and
 // the tables: names, files by unit, files, values by program counter, functions.
 func (p goProgram) tables() (header [5]uint64, b []byte) {
-	base := uint64(p.headerSize())
-	header[0] = base
-	b = append(b, goNames...)
-	for len(b)%8 != 0 {
-		b = append(b, 0)
+	pcs, outer, leaf := p.values()
+	cus := p.u32(p.u32(nil, 0), 5)
+	for i, table := range [][]byte{goNames, cus, goFiles, pcs, p.functions(outer, leaf)} {
+		header[i] = uint64(p.headerSize() + len(b))
+		b = padded(append(b, table...), 8)
 	}
-	header[1] = base + uint64(len(b))
-	b = p.u32(p.u32(b, 0), 5)
-	header[2] = base + uint64(len(b))
-	b = append(b, goFiles...)
-	header[3] = base + uint64(len(b))
-	pcs := []byte{0}
-	outer := [3]uint32{}
-	outer[0] = uint32(len(pcs))
-	pcs = pcTable(pcs, 0, [2]int32{0, 0x10}, [2]int32{1, 0x30}, [2]int32{0, 0x40})
-	outer[1] = uint32(len(pcs))
-	pcs = pcTable(pcs, 0, [2]int32{12, 0x10}, [2]int32{22, 0x18}, [2]int32{31, 0x30}, [2]int32{13, 0x40})
-	outer[2] = uint32(len(pcs))
-	pcs = pcTable(pcs, 0, [2]int32{-1, 0x10}, [2]int32{0, 0x18}, [2]int32{1, 0x30}, [2]int32{-1, 0x40})
-	leaf := [2]uint32{uint32(len(pcs))}
-	pcs = pcTable(pcs, 0x40, [2]int32{0, 0x50})
-	leaf[1] = uint32(len(pcs))
-	pcs = pcTable(pcs, 0x40, [2]int32{41, 0x50})
-	b = append(b, pcs...)
-	for len(b)%8 != 0 {
-		b = append(b, 0)
-	}
-	header[4] = base + uint64(len(b))
-	return header, append(b, p.functions(outer, leaf)...)
+	return header, b
 }
 
-func (p goProgram) functions(outer [3]uint32, leaf [2]uint32) []byte {
-	entry := p.u32
-	text, size := uint32(0), 4
-	if p.magic == go116magic {
-		entry = func(b []byte, n uint32) []byte { return p.word(b, uint64(n)) }
-		text, size = goText, p.ptr
-	}
-	at := 5 * size
-	for at%8 != 0 {
-		at++
-	}
-	first := p.record(entry, text, nameOuter, outer[0], outer[1], 10, outer[2])
-	second := p.record(entry, text+0x40, nameLeaf, leaf[0], leaf[1], 40, 0)
-	var b []byte
-	b = entry(entry(b, text), uint32(at))
-	b = entry(entry(b, text+0x40), uint32(at+len(first)))
-	b = entry(b, text+0x60)
-	for len(b) < at {
+func padded(b []byte, n int) []byte {
+	for len(b)%n != 0 {
 		b = append(b, 0)
 	}
+	return b
+}
+
+// entry appends an address of a function as the functab has it.
+func (p goProgram) entry(b []byte, at uint32) []byte {
+	if p.magic == go116magic {
+		return p.word(b, goText+uint64(at))
+	}
+	return p.u32(b, at)
+}
+
+// entrySize returns the bytes of an address in the functab.
+func (p goProgram) entrySize() int { return len(p.entry(nil, 0)) }
+
+func (p goProgram) offset(b []byte, n int) []byte {
+	if p.magic == go116magic {
+		return p.word(b, uint64(n))
+	}
+	return p.u32(b, uint32(n))
+}
+
+// functions returns the functab and the records behind it.
+func (p goProgram) functions(outer, leaf pcTables) []byte {
+	first := p.record(0, nameOuter, 10, outer)
+	second := p.record(0x40, nameLeaf, 40, leaf)
+	start := len(padded(make([]byte, 5*p.entrySize()), 8))
+	b := p.offset(p.entry(nil, 0), start)
+	b = p.offset(p.entry(b, 0x40), start+len(first))
+	b = padded(p.entry(b, 0x60), 8)
 	return append(append(b, first...), second...)
 }
 
-// record returns a function record. inline is its table of inlined calls, 0 if it
-// has none.
-func (p goProgram) record(entry func([]byte, uint32) []byte, text, name, files, lines, start, inline uint32) []byte {
+// record returns the record of the function at a distance from the text.
+func (p goProgram) record(at, name, start uint32, values pcTables) []byte {
 	npcdata, nfuncdata := uint32(0), byte(0)
-	if inline != 0 {
+	if values.inline != 0 {
 		npcdata, nfuncdata = 3, 4
 	}
-	b := entry(nil, text)
-	for _, n := range []uint32{name, 0, 0, 0, files, lines, npcdata, 0} {
+	b := p.entry(nil, at)
+	for _, n := range []uint32{name, 0, 0, 0, values.files, values.lines, npcdata, 0} {
 		b = p.u32(b, n)
 	}
 	if p.magic == go120magic {
 		b = p.u32(b, start)
 	}
 	b = append(b, 0, 0, 0, nfuncdata)
-	if inline != 0 {
-		b = p.u32(p.u32(p.u32(b, 0), 0), inline)
+	if values.inline != 0 {
+		b = p.u32(p.u32(p.u32(b, 0), 0), values.inline)
 		b = p.funcdata(b)
 	}
-	for len(b)%8 != 0 {
-		b = append(b, 0)
-	}
-	return b
+	return padded(b, 8)
 }
 
 // funcdata appends a list of four, of which the last is the inline tree.
@@ -217,10 +221,7 @@ func (p goProgram) funcdata(b []byte) []byte {
 	if p.magic != go116magic {
 		return p.u32(p.u32(p.u32(p.u32(b, ^uint32(0)), ^uint32(0)), ^uint32(0)), 8)
 	}
-	for len(b)%p.ptr != 0 {
-		b = append(b, 0)
-	}
-	return p.word(p.word(p.word(p.word(b, 0), 0), 0), goRodata+8)
+	return p.word(p.word(p.word(p.word(padded(b, p.ptr), 0), 0), 0), goRodata+8)
 }
 
 func (p goProgram) headerSize() int {

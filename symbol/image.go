@@ -120,7 +120,8 @@ func (m *image) eachEntry(s *section, size uint64, f func(*cursor.Cursor)) error
 		if err := m.readAt(chunk, s.off+done); err != nil {
 			return err
 		}
-		for c := m.cursor(chunk, s.off+done); c.Len() > 0; {
+		c := m.cursor(chunk, s.off+done)
+		for c.Len() > 0 {
 			f(&c)
 		}
 	}
@@ -194,6 +195,23 @@ func (m *image) damage(err error) error {
 		return nil
 	}
 	return &FormatError{m.name, err}
+}
+
+// maxCompared is how much of a name is looked at to judge it.
+const maxCompared = 4 << 10
+
+// beginningAt returns the string at off, or its first part if it is absurdly long:
+// enough to judge a name, at a cost that a hostile table of strings does not set.
+func beginningAt(table string, off uint32) string {
+	if uint64(off) >= uint64(len(table)) {
+		return ""
+	}
+	s := table[off:]
+	s = s[:min(len(s), maxCompared)]
+	if end := strings.IndexByte(s, 0); end >= 0 {
+		s = s[:end]
+	}
+	return s
 }
 
 // stringAt returns the NUL-terminated string at off, or "" where there is none.

@@ -18,8 +18,8 @@ const maxKernelGap = 64 << 10
 
 // Kallsyms answers for the kernel, its modules and its BPF programs.
 //
-// An address belongs to the nearest text symbol at or below it. Which of several
-// at one address is decided as in an ELF symbol table.
+// An address belongs to the nearest symbol of code at or below it. Which of several
+// at one place is decided as in an ELF symbol table.
 type Kallsyms struct {
 	ranges  ranges // values are indices of symbols
 	symbols []kernelSymbol
@@ -88,9 +88,9 @@ func (k *Kallsyms) missReason() reason.Reason {
 	}
 }
 
-// Text returns the address of _text, where the kernel image was loaded; 0 when
-// it is not known. The kernel's virtual address less its _text is the same on
-// every boot.
+// Text returns the address of _text, the start of the kernel image; 0 when it is
+// not known. The distance of the kernel's code from it is the same on every boot,
+// with KASLR too.
 func (k *Kallsyms) Text() addr.Abs { return k.text }
 
 // Stext returns the address of _stext, the start of the kernel image's code; 0

@@ -1,7 +1,9 @@
 package symbol
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +28,7 @@ func TestKallsymsOfThisKernel(t *testing.T) {
 		t.Errorf("%d lines damaged; _text %v, _stext %v, _etext %v", k.Damaged(), k.Text(), k.Stext(), k.Etext())
 	}
 	r, named := random(), 0
-	for range 2000 {
+	for range 20000 {
 		a := k.Stext() + addr.Abs(r.Uint64N(uint64(k.Etext()-k.Stext())))
 		at, symbols := lines.nearest(a)
 		got := k.Lookup(a)
@@ -42,20 +44,21 @@ func TestKallsymsOfThisKernel(t *testing.T) {
 			t.Errorf("%v is %v of %q, want one of %v", a, got, module, symbols)
 		}
 	}
-	if named < 1500 {
-		t.Errorf("only %d of 2000 addresses have a symbol", named)
+	if named < 15000 {
+		t.Errorf("only %d of 20000 addresses have a symbol", named)
 	}
 }
 
 // kernelLines are the lines of /proc/kallsyms: for each address the names of code
 // there and their modules.
 type kernelLines struct {
-	at    map[addr.Abs]map[string]string
-	named map[string]addr.Abs
+	at     map[addr.Abs]map[string]string
+	sorted []addr.Abs // the addresses
+	named  map[string]addr.Abs
 }
 
 func kallsymsLines(t *testing.T, data string) kernelLines {
-	lines := kernelLines{map[addr.Abs]map[string]string{}, map[string]addr.Abs{}}
+	lines := kernelLines{at: map[addr.Abs]map[string]string{}, named: map[string]addr.Abs{}}
 	for line := range strings.Lines(data) {
 		f := strings.Fields(line)
 		a, module := addr.Abs(hex(t, f[0])), ""
@@ -70,17 +73,17 @@ func kallsymsLines(t *testing.T, data string) kernelLines {
 			lines.named[f[2]] = a
 		}
 	}
+	lines.sorted = slices.Sorted(maps.Keys(lines.at))
 	return lines
 }
 
 // nearest returns the last address up to a that has lines, and its names.
 func (l kernelLines) nearest(a addr.Abs) (addr.Abs, map[string]string) {
-	at := addr.Abs(0)
-	for start := range l.at {
-		if start <= a {
-			at = max(at, start)
-		}
+	i, exact := slices.BinarySearch(l.sorted, a)
+	if !exact {
+		i--
 	}
+	at := l.sorted[i]
 	return at, l.at[at]
 }
 
@@ -150,6 +153,7 @@ func TestKallsymsReasons(t *testing.T) {
 		{"", 0, reason.NoSymbolTable},
 		{"no symbols\nffffffff81000000\nffffffff81000000 T\nffffffff81000000 T \n", 4, reason.NoSymbolTable},
 		{"ffffffff81000000 T x" + strings.Repeat("x", maxLine) + "\n", 1, reason.NoSymbolTable},
+		{"ffffffff81000000 T x" + strings.Repeat("x", maxLine), 1, reason.NoSymbolTable},
 		{"ffffffff81000000 d data\n", 0, reason.NoSymbolTable},
 	} {
 		k, err := ReadKallsyms(strings.NewReader(test.data))

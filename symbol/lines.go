@@ -18,15 +18,16 @@ var errTooLong = errors.New("table of symbols is longer than 1 GiB")
 // eachLine calls f with every line of r, without its end. The line is only valid
 // during the call, and empty if it was too long.
 func eachLine(r io.Reader, f func(line []byte)) error {
-	limited := &io.LimitedReader{R: r, N: maxTable}
+	limited := &io.LimitedReader{R: r, N: maxTable + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
+		isLine := err == nil || len(line) > 0
 		for err == bufio.ErrBufferFull {
 			line = nil
 			_, err = lines.ReadSlice('\n')
 		}
-		if err == nil || len(line) > 0 {
+		if isLine {
 			f(bytes.TrimRight(line, "\r\n"))
 		}
 		switch {

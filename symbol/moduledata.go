@@ -26,30 +26,34 @@ const (
 // program has one or two.
 const maxCandidates = 8
 
-// findModuledata finds runtime.moduledata, which says where the text of t is that
-// functions are relative to, and the inline trees. It has no fixed place and a
-// stripped program no name for it; but it starts with a pointer to the pclntab,
-// which is at address at, and so much of it follows from the pclntab that it
-// cannot be mistaken.
-func (m *image) findModuledata(t *pclntab, at uint64) (text, gofunc uint64, err error) {
+// findModuledata returns the words of runtime.moduledata, which says where the text
+// is that functions are relative to, and the inline trees; nil if there is none. It
+// has no fixed place, and no name in a stripped program; but it starts with a
+// pointer to the pclntab, which is at address at, and so much of it follows from the
+// pclntab that it cannot be mistaken.
+func (m *image) findModuledata(t *pclntab, at uint64) ([]uint64, error) {
 	candidates, err := m.pointersTo(at)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	for _, v := range candidates {
 		md, err := m.wordsAt(v, mdWords)
 		if err != nil {
-			return 0, 0, err
+			return nil, err
 		}
 		if md != nil && t.agrees(md, at) {
-			gofunc = md[mdGofunc120]
-			if t.magic == go118magic {
-				gofunc = md[mdGofunc118]
-			}
-			return md[mdText], gofunc, nil
+			return md, nil
 		}
 	}
-	return 0, 0, m.fail(0, "no moduledata agrees with the pclntab")
+	return nil, nil
+}
+
+// useModuledata takes from the words of moduledata what t lacks.
+func (t *pclntab) useModuledata(md []uint64) {
+	t.text, t.trees.gofunc = md[mdText], md[mdGofunc120]
+	if t.magic == go118magic {
+		t.trees.gofunc = md[mdGofunc118]
+	}
 }
 
 // agrees reports whether md can be the moduledata of t, which is at address at.
@@ -110,16 +114,16 @@ func (m *image) wordsAt(v uint64, n int) ([]uint64, error) {
 		return nil, err
 	}
 	c := m.cursor(data, 0)
-	words := make([]uint64, n)
-	for i := range words {
-		words[i] = m.word(&c)
+	memory := make([]uint64, n)
+	for i := range memory {
+		memory[i] = m.word(&c)
 	}
 	err = m.eachRelative(func(at, value uint64) {
 		if i := (at - v) / size; at >= v && i < uint64(n) {
-			words[i] = value
+			memory[i] = value
 		}
 	})
-	return words, err
+	return memory, err
 }
 
 // eachRelative calls f for every place that the dynamic loader fills with an

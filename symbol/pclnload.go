@@ -76,10 +76,14 @@ func (m *image) newPclntab(data string, at, off uint64) (*pclntab, error) {
 		return nil, m.fail(off, "pclntab of an unknown form")
 	}
 	if t.isRelative() {
-		var err error
-		if t.text, t.trees.gofunc, err = m.findModuledata(t, at); err != nil {
+		md, err := m.findModuledata(t, at)
+		switch {
+		case err != nil:
 			return nil, err
+		case md == nil:
+			return nil, m.fail(off, "no moduledata agrees with this pclntab")
 		}
+		t.useModuledata(md)
 	}
 	if !t.isSound(m) {
 		return nil, m.fail(off, "pclntab does not describe the code of its file")
@@ -109,6 +113,7 @@ func (t *pclntab) parseHeader() bool {
 	default:
 		ok = false
 	}
+	t.names = t.names[:strings.LastIndexByte(t.names, 0)+1] // so every name has an end
 	return ok && t.nfunc < uint64(len(t.functab))/(2*t.entrySize())
 }
 

@@ -179,16 +179,16 @@ func (t *pclntab) function(i uint64) goFunc {
 	if t.magic == go12magic {
 		return f
 	}
-	npcdata, words := uint64(field(6)), t.recordWords()
+	npcdata, last := uint64(field(6)), t.recordWords()-1
 	f.cu = field(7)
 	if t.magic == go120magic {
 		f.start = field(8)
 	}
 	if npcdata > pcdataInlTreeIndex {
-		f.pcinline = field(words + pcdataInlTreeIndex)
+		f.pcinline = field(last + 1 + pcdataInlTreeIndex)
 	}
-	if t.nfuncdata(field(words-1)) > funcdataInlTree {
-		f.tree = t.treeAddress(first + 4*(words+npcdata))
+	if t.nfuncdata(field(last)) > funcdataInlTree {
+		f.tree = t.treeAddress(first + 4*(last+1+npcdata))
 	}
 	return f
 }

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,7 +150,7 @@ func isWrapper(f Frame) bool {
 // TestPclntabAgainstAddr2line compares with Go's own reader of pclntab, which does
 // not know inlined calls: it gives the outermost function and the innermost line.
 func TestPclntabAgainstAddr2line(t *testing.T) {
-	name := filepath.Join(runtime.GOROOT(), "bin", "go")
+	name := goTool(t)
 	f, facts := open(t, name), readelf(t, name)
 	addresses := textAddresses(t, facts, 20000)
 	lines := output(t, asInput(addresses), "go", "tool", "addr2line", name)
@@ -289,7 +288,7 @@ func go115(t *testing.T) []byte {
 
 func goTestdata(t *testing.T, name string, decode func(io.Reader) (io.Reader, error)) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join(runtime.GOROOT(), "src", name))
+	f, err := os.Open(filepath.Join(goRoot(t), "src", name))
 	testenv.Need(t, err == nil, "the test data of Go's source")
 	defer f.Close()
 	r, err := decode(f)

@@ -37,7 +37,7 @@ func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(spans, byStart)
+	slices.SortFunc(spans, byStart)
 	m.names = names.String()
 	m.ranges = flatten(spans, func(a, b *span) int { return cmp.Compare(b.value, a.value) })
 	return m, nil

@@ -67,10 +67,12 @@ func flatten(spans []span, better func(a, b *span) int) ranges {
 	open := &spanHeap{better: better}
 	pos := uint64(0)
 	for next := 0; ; {
-		for ; next < len(spans) && spans[next].start <= pos; next++ {
-			heap.Push(open, &spans[next])
-		}
 		open.expire(pos)
+		for ; next < len(spans) && spans[next].start <= pos; next++ {
+			if spans[next].end > pos {
+				heap.Push(open, &spans[next])
+			}
+		}
 		switch {
 		case open.Len() > 0:
 			best := open.spans[0]

@@ -3,8 +3,26 @@
 //
 // Every source of symbols answers in the same form, a Result: the frames at the
 // address, innermost first, where they come from, or the reason why there are
-// none. Files are asked by file offset or by virtual address and the answers
-// agree; see File.
+// none. File answers for an ELF file, on disk or in memory as the vdso is, and is
+// asked by file offset or by virtual address; Kallsyms for the kernel; PerfMap for
+// what a process generated. Nothing that is read is trusted.
+//
+// # Which symbol names an address
+//
+// A symbol table can have several candidates, and none. A wrong name is worse than
+// none, so what lies between symbols stays without, however near the next one is:
+// it is padding, or code whose symbol was stripped. In detail:
+//
+//   - Only symbols of code count, each within its own executable section. Data in
+//     the midst of code is a hole.
+//   - The smallest symbol that covers the address wins.
+//   - Among equals: a function before a symbol without type, one that is visible to
+//     other files before a local one, fewer leading underscores, the shorter name,
+//     the first in the alphabet. Weak or not says nothing: the names that libc
+//     documents are weak, and their aliases with underscores are not.
+//   - A symbol without a size that lies in one with a size is a label, and does not
+//     count. Elsewhere it reaches to the next symbol or the end of the section; not
+//     so in .dynsym, where the next symbol is not the neighbour.
 package symbol
 
 import (
@@ -15,8 +33,8 @@ import (
 // Frame is one function at an address. An address inside inlined functions has
 // several.
 type Frame struct {
-	Func    string // demangled name, what people read
-	Linkage string // linkage name, what the linker saw; equal to Func where nothing was mangled
+	Func    string // name for people: demangled, see Demangle; in Go without type arguments
+	Linkage string // name that the linker saw, without a symbol version; the same as Func for C
 	File    string // source file, as the compiler recorded it; "" when not known
 	Line    int    // line of the instruction, for an outer frame of the call; 0 when not known
 	Start   int    // line where the function starts; 0 when not known

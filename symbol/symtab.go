@@ -20,23 +20,7 @@ const (
 	stbLOCAL = 0
 )
 
-// symtab answers from an ELF symbol table.
-//
-// Which of several symbols names an address:
-//
-//   - Only symbols of code count, and only within their own executable section.
-//     A data object in the midst of code leaves a hole.
-//   - The smallest symbol that covers the address wins.
-//   - Among equals: a function before a symbol without type, one that is visible to
-//     other files before a local one, fewer leading underscores, the shorter name,
-//     alphabetical. Weak or not says nothing: the names that libc documents are
-//     weak, and their aliases with underscores are not.
-//   - A symbol without a size inside one that has a size is a label, and does not
-//     count. Elsewhere it reaches to the next symbol or the end of the section;
-//     not so in .dynsym, where the next symbol is not the neighbour.
-//
-// An address that no symbol covers has none, the nearest one below it does not
-// matter: padding, or code whose symbol was stripped.
+// symtab answers from an ELF symbol table by the rules of the package comment.
 type symtab struct {
 	ranges ranges // values are offsets in names
 	names  string
@@ -70,6 +54,7 @@ func (m *image) loadSymtab(s *section) (*symtab, error) {
 	if err != nil {
 		return nil, err
 	}
+	names = names[:strings.LastIndexByte(names, 0)+1] // so every name has an end
 	spans, err := m.readSymbols(s, names)
 	if err != nil {
 		return nil, err
@@ -83,8 +68,12 @@ func (m *image) loadSymtab(s *section) (*symtab, error) {
 
 // readSymbols returns the symbols of code in section s.
 func (m *image) readSymbols(s *section, names string) ([]span, error) {
-	var spans []span
-	err := m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
+	entry := m.size(16, 24)
+	if err := m.check(s.off, s.size); err != nil {
+		return nil, err
+	}
+	spans := make([]span, 0, s.size/entry)
+	err := m.eachEntry(s, entry, func(c *cursor.Cursor) {
 		if sym, ok := m.parseSymbol(c).span(m, names); ok {
 			spans = append(spans, sym)
 		}
@@ -124,10 +113,10 @@ func (s elfSymbol) span(m *image, names string) (span, bool) {
 		return span{}, false
 	}
 	text := &m.sections[s.shndx]
-	switch {
-	case m.rel:
+	if m.rel {
 		s.value += text.addr
-	case m.arm && rank != hidden:
+	}
+	if m.arm && rank != hidden {
 		s.value &^= 1 // marks Thumb code
 	}
 	if !text.contains(s.value) {
@@ -143,11 +132,11 @@ func (s elfSymbol) span(m *image, names string) (span, bool) {
 
 // rank orders symbols by type and binding, and reports whether s counts at all.
 func (s elfSymbol) rank(names string) (uint8, bool) {
-	rank := uint8(0)
+	rank, name := uint8(0), beginningAt(names, s.name)
 	switch s.info & 0xf {
 	case sttFUNC, sttGNUIFUNC:
 	case sttNOTYPE:
-		if isAssemblers(stringAt(names, s.name)) {
+		if isAssemblers(name) {
 			return 0, false
 		}
 		rank = 2
@@ -159,7 +148,7 @@ func (s elfSymbol) rank(names string) (uint8, bool) {
 	if s.info>>4 == stbLOCAL {
 		rank++
 	}
-	return rank, stringAt(names, s.name) != ""
+	return rank, name != ""
 }
 
 // isAssemblers reports whether a symbol without type is the assembler's own: a
@@ -200,7 +189,7 @@ func settleUnsized(spans []span) []span {
 	})
 }
 
-// preference returns the order of symbols that cover the same address; see symtab.
+// preference returns the order of symbols that cover the same address.
 func preference(names string) func(a, b *span) int {
 	return func(a, b *span) int {
 		if c := cmp.Or(
@@ -210,7 +199,7 @@ func preference(names string) func(a, b *span) int {
 		); c != 0 {
 			return c
 		}
-		return compareNames(stringAt(names, a.value), stringAt(names, b.value))
+		return compareNames(beginningAt(names, a.value), beginningAt(names, b.value))
 	}
 }
 

@@ -62,6 +62,15 @@ func debugFile(t testing.TB, name string) string {
 	return ""
 }
 
+// goRoot returns where Go is installed.
+func goRoot(t testing.TB) string {
+	t.Helper()
+	return output(t, nil, "go", "env", "GOROOT")[0]
+}
+
+// goTool returns the path of the go command, a large program in Go.
+func goTool(t testing.TB) string { return filepath.Join(goRoot(t), "bin", "go") }
+
 func open(t testing.TB, name string) *File {
 	t.Helper()
 	f, err := OpenFile(name)

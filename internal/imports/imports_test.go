@@ -28,7 +28,7 @@ var rules = map[string]rule{
 	"reason": {why: "the words of every package; imports nothing"},
 
 	"buildid": {
-		module: []string{"addr", "internal/cursor"},
+		module: []string{"addr"},
 		why:    "a tool that only wants build IDs gets nothing else",
 	},
 	"procmap": {
@@ -49,7 +49,7 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"debuginfo": {
-		module: []string{"addr", "buildid", "reason", "symbol"},
+		module: []string{"buildid", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
 	"profile": {
@@ -78,14 +78,14 @@ var rules = map[string]rule{
 
 	"internal/atomicfile": {why: "publishes files; imports nothing"},
 	"internal/cursor":     {why: "reads doubtful bytes; imports nothing"},
-	"internal/elftest":    {module: []string{"addr", "buildid"}, why: "builds ELF files for tests"},
+	"internal/elftest":    {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":    {why: "this test"},
 	"internal/progress":   {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest":   {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":    {why: "what tests may ask of the machine; imports nothing"},
 	"internal/cli": {
-		module: []string{"addr", "buildid", "capture", "debuginfo", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "internal/atomicfile", "internal/progress"},
+		module: []string{"addr", "buildid", "capture", "procmap", "procmap/live", "profile", "profile/folded",
+			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
