@@ -168,13 +168,11 @@ func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 }
 
 func (k *kernel) name(a addr.Abs) []symbol.Frame {
-	if r := k.symbols.Lookup(a); len(r.Frames) > 0 {
-		return r.Frames
-	}
+	// What came while recording says where it ends; kallsyms does not.
 	if s := k.passing(a); s != nil {
 		return []symbol.Frame{{Func: s.Name, Linkage: s.Name}}
 	}
-	return nil
+	return k.symbols.Lookup(a).Frames
 }
 
 // passing returns the name of code that came while recording, and may be gone.
