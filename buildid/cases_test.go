@@ -64,7 +64,7 @@ func gnu(id []byte, where buildid.Where, offset addr.Offset) want {
 
 // headers, notesAt and textAt are where the sections of most cases are.
 const (
-	notesAt = 0x400
+	notesAt = 0x300
 	textAt  = 0x800
 )
 
@@ -558,8 +558,8 @@ func (w want) checkDamage(err error) error {
 	if !ok {
 		return fmt.Errorf("got error %v, want a FormatError about %q", err, w.damage)
 	}
-	if !strings.Contains(damage.Msg, w.damage) || w.offset != 0 && damage.Offset != int64(w.offset) {
-		return fmt.Errorf("got damage at %#x: %s; want it at %v: %s", damage.Offset, damage.Msg, w.offset, w.damage)
+	if !strings.Contains(damage.Msg, w.damage) || w.offset != 0 && damage.Offset != w.offset {
+		return fmt.Errorf("got damage at %v: %s; want it at %v: %s", damage.Offset, damage.Msg, w.offset, w.damage)
 	}
 	return nil
 }

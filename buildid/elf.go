@@ -3,6 +3,7 @@ package buildid
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"hallmark/addr"
 )
@@ -64,8 +65,10 @@ type table struct {
 
 // readHeader finds out the layout and the two tables.
 func (s *search) readHeader() bool {
-	ident := s.read(0, 16, "ELF header")
+	const what = "ELF header"
+	ident := s.at(0, 16)
 	if ident == nil {
+		s.missing(0, what)
 		return false
 	}
 	class, order := ident[4], ident[5]
@@ -78,8 +81,9 @@ func (s *search) readHeader() bool {
 		return false
 	}
 	s.layout = layout{word: 4 * int(class), big: order == 2}
-	b := s.read(0, s.layout.headerSize(), "ELF header")
+	b := s.at(0, s.layout.headerSize())
 	if b == nil {
+		s.missing(0, what)
 		return false
 	}
 	s.readTables(b)
@@ -95,43 +99,43 @@ func (s *search) readTables(header []byte) {
 	s.sections.entrySize, s.sections.count = l.u16(sizes[4:]), uint64(l.u16(sizes[6:]))
 }
 
-// usable reports whether t has entries, of the size that they should have.
-func (s *search) usable(t *table, size int) bool {
+// check makes t empty unless its entries have the size that they should have.
+func (s *search) check(t *table, size int) {
 	switch {
 	case t.pos == 0 || t.count == 0:
-		return false
+		t.count = 0
 	case int(t.entrySize) != size:
-		s.damaged(t.pos, "%s of %d bytes", t.what, t.entrySize)
-		return false
+		s.damaged(addr.Offset(t.pos), "%s of %d bytes", t.what, t.entrySize)
+		t.count = 0
 	case t.pos > math.MaxInt64 || t.count > (math.MaxInt64-t.pos)/uint64(size):
-		s.damaged(t.pos, "%s outside the file", t.what)
-		return false
-	default:
-		return true
+		s.damaged(addr.Offset(t.pos), "%s outside the file", t.what)
+		t.count = 0
 	}
+}
+
+// entry returns entry i of a table that was checked, nil behind the last one.
+func (s *search) entry(t *table, i uint64) []byte {
+	if i >= t.count {
+		return nil
+	}
+	pos := t.pos + i*uint64(t.entrySize)
+	b := s.at(pos, int(t.entrySize))
+	if b == nil {
+		s.missing(pos, t.what)
+	}
+	return b
 }
 
 // sectionZero returns sh_size and sh_info of section header 0: the numbers of
 // sections and of program headers if these do not fit the ELF header.
 func (s *search) sectionZero() (size, info uint64) {
 	l := s.layout
-	b := s.read(s.sections.pos, l.sectionHeaderSize(), s.sections.what)
+	b := s.at(s.sections.pos, l.sectionHeaderSize())
 	if b == nil {
+		s.missing(s.sections.pos, s.sections.what)
 		return 0, 0
 	}
 	return l.address(b[8+3*l.word:]), uint64(l.u32(b[12+4*l.word:]))
-}
-
-// program returns the bytes of program header i and its p_type, nil at the end.
-func (s *search) program(i uint64) (b []byte, kind uint32) {
-	if i >= s.programs.count {
-		return nil, 0
-	}
-	size := s.layout.programHeaderSize()
-	if b = s.read(s.programs.pos+i*uint64(size), size, s.programs.what); b == nil {
-		return nil, 0
-	}
-	return b, s.layout.u32(b)
 }
 
 // A segment is what a search needs of a program header.
@@ -153,19 +157,17 @@ func (l layout) segment(b []byte) segment {
 
 // listSegments sets notes to the PT_NOTE segments.
 func (s *search) listSegments() {
-	s.notes.n = 0
+	s.notes = s.notes[:0]
 	if s.programs.count == pnXNum && s.sections.pos != 0 {
 		_, s.programs.count = s.sectionZero()
 	}
-	if !s.usable(&s.programs, s.layout.programHeaderSize()) {
-		return
-	}
-	for i := uint64(0); !s.notes.full(); i++ {
-		b, kind := s.program(i)
+	s.check(&s.programs, s.layout.programHeaderSize())
+	for i := uint64(0); len(s.notes) < maxRegions; i++ {
+		b := s.entry(&s.programs, i)
 		if b == nil {
 			break
 		}
-		if kind == ptNote {
+		if s.layout.u32(b) == ptNote {
 			p := s.layout.segment(b)
 			s.add(p.offset, p.size, p.align)
 		}
@@ -177,43 +179,37 @@ func (s *search) listSegments() {
 func (s *search) relocate() {
 	first := segment{offset: math.MaxUint64} // in the file: it holds the ELF header
 	for i := uint64(0); ; i++ {
-		b, kind := s.program(i)
+		b := s.entry(&s.programs, i)
 		if b == nil {
 			break
 		}
-		if kind != ptLoad {
+		if s.layout.u32(b) != ptLoad {
 			continue
 		}
 		p := s.layout.segment(b)
 		if p.offset < first.offset {
 			first = p
 		}
-		for j := range s.notes.all() {
-			s.notes.list[j].load(p)
+		for j := range s.notes {
+			s.notes[j].load(p)
 		}
 	}
-	found := s.notes.all()
-	s.notes.n = 0
-	for _, r := range found {
-		if r.loaded {
-			r.pos -= first.vaddr - first.offset
-			s.notes.add(r)
-		}
+	s.notes = slices.DeleteFunc(s.notes, func(r region) bool { return !r.loaded })
+	for i := range s.notes {
+		s.notes[i].pos -= first.vaddr - first.offset
 	}
 }
 
 // listSections sets notes to the SHT_NOTE sections.
 func (s *search) listSections() {
-	s.notes.n = 0
-	l, size := s.layout, s.layout.sectionHeaderSize()
+	s.notes = s.notes[:0]
+	l := s.layout
 	if s.sections.count == 0 && s.sections.pos != 0 {
 		s.sections.count, _ = s.sectionZero()
 	}
-	if !s.usable(&s.sections, size) {
-		return
-	}
-	for i := uint64(0); i < s.sections.count && !s.notes.full(); i++ {
-		b := s.read(s.sections.pos+i*uint64(size), size, s.sections.what)
+	s.check(&s.sections, l.sectionHeaderSize())
+	for i := uint64(0); len(s.notes) < maxRegions; i++ {
+		b := s.entry(&s.sections, i)
 		if b == nil {
 			break
 		}
@@ -226,12 +222,12 @@ func (s *search) listSections() {
 // add lists a place in the file that should hold notes.
 func (s *search) add(offset, size, align uint64) {
 	if offset > math.MaxInt64 || size > math.MaxInt64-offset {
-		s.damaged(offset, "notes outside the file")
+		s.damaged(addr.Offset(offset), "notes outside the file")
 		return
 	}
 	r := region{pos: offset, size: size, align: 4, file: addr.Offset(offset)}
 	if align == 8 {
 		r.align = 8
 	}
-	s.notes.add(r)
+	s.notes = append(s.notes, r)
 }

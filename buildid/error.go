@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"hallmark/addr"
 )
 
 // ErrFormat says that content which starts as an ELF file does is malformed, or
@@ -12,14 +14,14 @@ var ErrFormat = errors.New("malformed ELF")
 
 // FormatError is the damage that kept an identity from being found.
 type FormatError struct {
-	Name   string // of the file; "" if it has none
-	Offset int64  // of the damage in the file
-	Msg    string // what was wrong
+	Name   string      // of the file; "" if it has none
+	Offset addr.Offset // of the damage in the file; in memory, from the ELF header
+	Msg    string      // what was wrong
 }
 
 // Error returns the file's name, the offset and what was wrong there.
 func (e *FormatError) Error() string {
-	msg := fmt.Sprintf("%v: offset %#x: %s", ErrFormat, e.Offset, e.Msg)
+	msg := fmt.Sprintf("%v: offset %v: %s", ErrFormat, e.Offset, e.Msg)
 	if e.Name != "" {
 		return e.Name + ": " + msg
 	}
@@ -32,7 +34,7 @@ func (e *FormatError) Unwrap() error { return ErrFormat }
 var (
 	errKind = errors.New("no such kind of build ID")
 	errSize = errors.New("build ID of a size that its kind does not have")
-	errText = errors.New("Go build ID is not printable ASCII")
+	errText = errors.New("build ID of Go that is not printable ASCII")
 	errCut  = errors.New("build ID outside the file")
 
 	errNotRegular = errors.New("not a regular file")

@@ -14,8 +14,9 @@ import (
 //
 // A malformed ELF file in which no GNU build ID was found is a *FormatError.
 func Read(r io.ReaderAt) (Info, error) {
-	s := newSearch(r, 0)
+	s := getSearch()
 	defer s.release()
+	s.open(r, 0)
 	info, err := s.inFile()
 	if err != nil || !info.ID.IsZero() {
 		return info, err
@@ -53,23 +54,31 @@ func sizeOf(r io.ReaderAt) (int64, error) {
 // no notes or is not ELF. A directory, a FIFO, a device and whatever else is not
 // a file is an error, and does not make the call wait. Errors are *fs.PathError,
 // or *FormatError for a malformed ELF file in which no GNU build ID was found.
-func ReadFile(name string) (Info, error) {
-	fd, err := open(name, 0)
-	if err != nil {
-		return Info{}, err
-	}
-	defer syscall.Close(fd)
-	return ReadDescriptor(fd, name)
-}
+func ReadFile(name string) (Info, error) { return readFile(name, 0, true) }
 
 // ReadDescriptor is ReadFile for a file that is open already and stays so; its
 // file position is neither used nor changed. name only serves errors.
-func ReadDescriptor(fd int, name string) (Info, error) { return readDescriptor(fd, name, true) }
-
-// readDescriptor computes the hash of what is not ELF only if that is wanted.
-func readDescriptor(fd int, name string, hashAny bool) (Info, error) {
-	s := newFileSearch(fd)
+func ReadDescriptor(fd int, name string) (Info, error) {
+	s := getSearch()
 	defer s.release()
+	return s.readDescriptor(fd, name, true)
+}
+
+// readFile computes the hash of what is not ELF only if that is wanted.
+func readFile(name string, flags int, hashAny bool) (Info, error) {
+	s := getSearch()
+	defer s.release()
+	fd, err := openFile(name, flags, &s.path)
+	if err != nil {
+		return Info{}, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer syscall.Close(fd)
+	return s.readDescriptor(fd, name, hashAny)
+}
+
+func (s *search) readDescriptor(fd int, name string, hashAny bool) (Info, error) {
+	s.file = descriptor(fd)
+	s.open(&s.file, 0)
 	info, err := s.inFile()
 	if err == nil && info.ID.IsZero() && (info.ELF || hashAny) {
 		info, err = s.hashFile(info)
@@ -98,38 +107,4 @@ func (s *search) addHash(info Info, size int64) (Info, error) {
 	}
 	info.ID, info.Where = id, Hashed
 	return info, nil
-}
-
-// open does not wait for the other end of a FIFO or for a modem, as os.Open may.
-func open(name string, flags int) (int, error) {
-	for {
-		fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY|flags, 0)
-		if err == nil {
-			return fd, nil
-		}
-		if err != syscall.EINTR {
-			return -1, &fs.PathError{Op: "open", Path: name, Err: err}
-		}
-	}
-}
-
-// A descriptor is an open file, without the poller of os.File.
-type descriptor int
-
-// ReadAt is as io.ReaderAt wants it.
-func (d *descriptor) ReadAt(p []byte, off int64) (int, error) {
-	n := 0
-	for n < len(p) {
-		got, err := syscall.Pread(int(*d), p[n:], off+int64(n))
-		switch {
-		case err == syscall.EINTR:
-		case err != nil:
-			return n, err
-		case got == 0:
-			return n, io.EOF
-		default:
-			n += got
-		}
-	}
-	return n, nil
 }

@@ -139,6 +139,32 @@ func TestReadNotRegular(t *testing.T) {
 	}
 }
 
+// TestReads counts the reads, which are what identifying a file costs.
+func TestReads(t *testing.T) {
+	most := map[string]int{
+		"one note segment":                  1,
+		"second note segment":               1,
+		"Go's linker":                       1,
+		"Go's linker, far from the start":   2,
+		"only a section":                    2,
+		"more sections than one read holds": 7,
+		"no notes":                          2,
+	}
+	for _, c := range cases {
+		count := &counter{r: bytes.NewReader(c.build(forms[0]))}
+		if _, err := buildid.Read(count); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if limit, ok := most[c.name]; ok && count.reads > limit {
+			t.Errorf("%s: %d reads, want %d", c.name, count.reads, limit)
+		}
+		delete(most, c.name)
+	}
+	if len(most) > 0 {
+		t.Errorf("no such case: %v", most)
+	}
+}
+
 // TestFailedRead checks that a file that cannot be read has no identity: neither
 // the hash nor a Go ID, behind which there may be a GNU ID.
 func TestFailedRead(t *testing.T) {

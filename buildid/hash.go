@@ -17,8 +17,9 @@ const (
 // in a short file) and the length as a 64-bit big-endian number. OpenTelemetry
 // defines it as the attribute process.executable.build_id.htlhash.
 func Hash(r io.ReaderAt, size int64) (ID, error) {
-	s := newSearch(r, 0)
+	s := getSearch()
 	defer s.release()
+	s.open(r, 0)
 	return s.hash(size)
 }
 

@@ -8,9 +8,9 @@ import (
 // The bounds of one search.
 const (
 	windowSize = 4096 // bytes of one read, at most
-	headSize   = 1024 // bytes of the first read: it has the notes of nearly all that ld and lld link
-	maxReads   = 64   // reads
-	maxRegions = 16   // note regions of the segments, and of the sections
+	headSize   = 1024 // bytes of the first read; few files have their notes further on
+	maxReads   = 64   // reads, the first included
+	maxRegions = 16   // note segments, and note sections
 )
 
 // An image is the ELF file as a search sees it: through a window on its start,

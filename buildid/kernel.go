@@ -29,7 +29,7 @@ func ReadKernel() (Info, error) { return readNotes(kernelNotes) }
 func ReadModule(name string) (Info, error) { return readModule(moduleDir, name) }
 
 // Modules returns the names of the loaded kernel modules that have an identity,
-// in the order of the alphabet.
+// in lexical order.
 func Modules() ([]string, error) { return modules(moduleDir) }
 
 func readModule(dir, name string) (Info, error) {
@@ -78,11 +78,11 @@ func readNotes(name string) (Info, error) {
 // Info.Offset counts from their start. Without a note that carries an identity the
 // Info has no ID.
 func ReadNotes(notes []byte) (Info, error) {
-	s := newSearch(bytes.NewReader(notes), 0)
+	s := getSearch()
 	defer s.release()
+	s.open(bytes.NewReader(notes), 0)
 	s.layout = layout{big: nativeBig}
-	s.notes.n = 0
-	s.notes.add(region{size: uint64(len(notes)), align: 4})
+	s.notes = append(s.notes[:0], region{size: uint64(len(notes)), align: 4})
 	s.scan(InNotes)
 	info, err := s.result()
 	info.ELF = false

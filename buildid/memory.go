@@ -17,8 +17,9 @@ import (
 // be had from memory: without any note the Info has no ID. Memory at base that is
 // not ELF is a *FormatError.
 func ReadMemory(r io.ReaderAt, base addr.Abs) (Info, error) {
-	s := newSearch(r, uint64(base))
+	s := getSearch()
 	defer s.release()
+	s.open(r, uint64(base))
 	if !s.isELF() {
 		s.damaged(0, "no ELF header")
 		return s.result()

@@ -20,7 +20,7 @@ type region struct {
 	size   uint64      // in bytes
 	align  uint64      // of the notes in it, 4 or 8
 	file   addr.Offset // what pos is in the file
-	loaded bool        // pos is a virtual address
+	loaded bool        // into memory; pos is a virtual address
 	end    uint64      // where the walk over the notes ended
 	damage string      // why it ended before the end of the region, if it did
 }
@@ -32,22 +32,6 @@ func (r *region) inFile(pos uint64) addr.Offset { return r.file + addr.Offset(po
 func (r *region) load(p segment) {
 	if in := uint64(r.file) - p.offset; !r.loaded && uint64(r.file) >= p.offset && in < p.size {
 		r.pos, r.loaded = p.vaddr+in, true
-	}
-}
-
-// regions is a list that needs no allocation.
-type regions struct {
-	list [maxRegions]region
-	n    int
-}
-
-func (rs *regions) all() []region { return rs.list[:rs.n] }
-func (rs *regions) full() bool    { return rs.n == maxRegions }
-
-func (rs *regions) add(r region) {
-	if !rs.full() {
-		rs.list[rs.n] = r
-		rs.n++
 	}
 }
 
@@ -83,20 +67,20 @@ func padded(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 // notes padded to 4 bytes into segments that claim 8, and the kernel walks by 4
 // everywhere: what is not found by 8 is tried by 4.
 func (s *search) scan(where Where) bool {
-	for i := range s.notes.all() {
-		r := &s.notes.list[i]
+	for i := range s.notes {
+		r := &s.notes[i]
 		r.end, r.damage = s.walk(r, r.align, where)
 		if s.found() {
 			return true
 		}
 	}
-	for i := range s.notes.all() {
-		r := &s.notes.list[i]
+	for i := range s.notes {
+		r := &s.notes[i]
 		if r.align == 8 && s.scanAgain(r, where) {
 			return true
 		}
 		if r.damage != "" {
-			s.damaged(uint64(r.inFile(r.end)), "%s", r.damage)
+			s.damaged(r.inFile(r.end), "%s", r.damage)
 		}
 	}
 	return false
@@ -181,8 +165,8 @@ func (s *search) content(kind Kind, n note) (ID, error) {
 // segment. Go's linker (1.24 to 1.26 at least) writes it there and ends the segment
 // before it; the page is mapped all the same.
 func (s *search) scanBehind() bool {
-	for i := range s.notes.all() {
-		r := &s.notes.list[i]
+	for i := range s.notes {
+		r := &s.notes[i]
 		if r.damage != "" || r.end == r.pos {
 			continue
 		}

@@ -20,12 +20,11 @@ type Entry struct {
 	Done float64 // estimated share of the tree that is behind, from 0 to 1
 }
 
-// Scan goes through all regular files below a directory: in the order of the
-// alphabet, directory by directory, while several files are read at a time and
-// no more than some hundred wait for their turn. It does not follow symbolic
-// links and does not enter the kernel's own file systems (/proc, /sys and the
-// like) that it meets on its way. A file or directory that vanishes meanwhile is
-// left out.
+// Scan goes through all regular files below a directory in lexical order. It reads
+// several at a time, and no more than some hundred wait for their turn. It does not
+// follow symbolic links and does not enter the kernel's own file systems (/proc,
+// /sys and the like) that it meets on its way. A file or directory that vanishes
+// meanwhile is left out.
 func Scan(dir string) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		s := scan{
@@ -88,7 +87,7 @@ func (s *scan) work() {
 				break
 			}
 			if e := &b.entries[i]; e.Err == nil {
-				e.Info, e.Err = readELF(e.Path)
+				e.Info, e.Err = readFile(e.Path, syscall.O_NOFOLLOW, false)
 			}
 		}
 		close(b.done)
@@ -155,17 +154,6 @@ func (s *scan) send() bool {
 		}
 	}
 	return true
-}
-
-// readELF is ReadFile for the files of a scan: those that are not ELF are of no
-// further interest.
-func readELF(name string) (Info, error) {
-	fd, err := open(name, syscall.O_NOFOLLOW)
-	if err != nil {
-		return Info{}, err
-	}
-	defer syscall.Close(fd)
-	return readDescriptor(fd, name, false)
 }
 
 // device returns the number of the file system that a directory is in, 0 if that

@@ -2,8 +2,9 @@ package buildid
 
 import (
 	"fmt"
-	"io"
 	"sync"
+
+	"hallmark/addr"
 )
 
 // A search looks for the identity in one image.
@@ -12,32 +13,21 @@ type search struct {
 	layout   layout
 	programs table
 	sections table
-	notes    regions // of the segments, later of the sections
+	notes    []region // the segments, later the sections; at most maxRegions
 
 	gnu    Info         // ends the search
 	golang Info         // the answer if there is no GNU note
 	damage *FormatError // the first
 
-	file descriptor // what the image reads if the file has no io.ReaderAt
+	file descriptor    // what the image reads if the file has no io.ReaderAt
+	path [pathMax]byte // its name, for the kernel
 }
 
-// searches recycles the windows.
-var searches = sync.Pool{New: func() any { return new(search) }}
+// searches recycles the windows and what else is large.
+var searches = sync.Pool{New: func() any { return &search{notes: make([]region, 0, maxRegions)} }}
 
-// newSearch begins a search in r, from base on. It must be released.
-func newSearch(r io.ReaderAt, base uint64) *search {
-	s := searches.Get().(*search)
-	s.open(r, base)
-	return s
-}
-
-// newFileSearch begins a search in an open file. It must be released.
-func newFileSearch(fd int) *search {
-	s := searches.Get().(*search)
-	s.file = descriptor(fd)
-	s.open(&s.file, 0)
-	return s
-}
+// getSearch returns a search that has to open an image, and must be released.
+func getSearch() *search { return searches.Get().(*search) }
 
 func (s *search) release() {
 	s.r, s.err = nil, nil
@@ -96,18 +86,14 @@ func (s *search) result() (Info, error) {
 	}
 }
 
-// read is at for what must be there.
-func (s *search) read(pos uint64, n int, what string) []byte {
-	b := s.at(pos, n)
-	if b == nil {
-		s.damaged(pos, "%s outside the file", what)
-	}
-	return b
+// missing records that there is nothing where a part of the file should be.
+func (s *search) missing(pos uint64, part string) {
+	s.damaged(addr.Offset(pos), "%s outside the file", part)
 }
 
 // damaged records damage, the first only. What could not be read is none.
-func (s *search) damaged(pos uint64, format string, args ...any) {
+func (s *search) damaged(pos addr.Offset, format string, args ...any) {
 	if s.damage == nil && s.err == nil && !s.spent() {
-		s.damage = &FormatError{Offset: int64(pos), Msg: fmt.Sprintf(format, args...)}
+		s.damage = &FormatError{Offset: pos, Msg: fmt.Sprintf(format, args...)}
 	}
 }
