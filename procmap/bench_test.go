@@ -83,7 +83,7 @@ func BenchmarkIdentity(b *testing.B) {
 	c := start(b, play("map", gnuFile(b)))
 	for _, m := range methods(b) {
 		p := open(b, c.pid, m)
-		v := mappingOf(b, p, ofName(mustResolve(b, gnuFile(b))))
+		v := mappingOf(b, p, ofName(gnuFile(b)))
 		b.Run(m.String(), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,9 +8,9 @@
 // There are two ways to the same facts. The text of /proc/PID/maps is as old as
 // Linux; to find one address it must be read up to there. The PROCMAP_QUERY
 // ioctl on that file (Linux 6.11, include/uapi/linux/fs.h) looks up a single
-// address. Both give equal VMAs. Where the kernel has the ioctl the package uses
-// it, except for large batches of scattered addresses, for which reading all of
-// the text is faster.
+// address. Both give equal VMAs. The package takes the ioctl where the kernel has
+// it: it is much faster for single addresses and for batches of them, and about as
+// fast for all VMAs.
 //
 // The path to open is not the path to show. [VMA.Name] is what the kernel prints,
 // seen from wherever the reader is; the file at that path may be another one, in

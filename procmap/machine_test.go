@@ -3,6 +3,7 @@ package procmap
 import (
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,11 +91,11 @@ func compareProcess(t *testing.T, pid int, m Method) outcome {
 		before, errs[0] = kernelText(pid)
 		ours, errs[1] = ourText(pid, m)
 		after, errs[2] = kernelText(pid)
-		if o, ended := without(t, pid, before, errs); ended {
-			return o
-		}
-		if equalLines(ours, before) || equalLines(ours, after) {
+		switch o := judge(t, pid, before, after, errs); {
+		case o == equal && (equalLines(ours, before) || equalLines(ours, after)):
 			return equal
+		case o != equal && o != restless:
+			return o
 		}
 	}
 	have := map[string]bool{}
@@ -103,7 +104,7 @@ func compareProcess(t *testing.T, pid int, m Method) outcome {
 	}
 	stable := 0
 	for _, line := range before {
-		if !contains(after, line) {
+		if !slices.Contains(after, line) {
 			continue
 		}
 		stable++
@@ -115,43 +116,34 @@ func compareProcess(t *testing.T, pid int, m Method) outcome {
 	return restless
 }
 
-// without judges a process that could not be compared: both sides must see that.
-func without(t *testing.T, pid int, before []string, errs [3]error) (outcome, bool) {
+// judge says whether there is something to compare. What the kernel says before and
+// after, if it is the same, we must say too; else the process is just changing.
+func judge(t *testing.T, pid int, before, after []string, errs [3]error) outcome {
 	t.Helper()
-	kernel, ours, after := errs[0], errs[1], errs[2]
-	switch {
-	case kernel != nil && after != nil && ours != nil:
-		if errors.Is(kernel, os.ErrPermission) {
-			if !errors.Is(ours, os.ErrPermission) {
-				t.Errorf("process %d: %v, want permission denied", pid, ours)
-			}
-			return noAccess, true
+	kernel, ours, later := errs[0], errs[1], errs[2]
+	want := func(target error, o outcome) outcome {
+		if !errors.Is(ours, target) {
+			t.Errorf("process %d: %v, want %v", pid, ours, target)
 		}
-		if !errors.Is(ours, os.ErrProcessDone) {
-			t.Errorf("process %d: %v, want process done", pid, ours)
-		}
-		return gone, true
-	case kernel == nil && len(before) == 0 && after == nil:
-		if !errors.Is(ours, ErrNoMemory) {
-			t.Errorf("process %d: %v, want no memory", pid, ours)
-		}
-		return noMemory, true
-	case kernel == nil && after == nil && ours != nil:
-		t.Errorf("process %d: %v", pid, ours)
-		return equal, true
+		return o
 	}
-	return gone, kernel != nil || ours != nil || after != nil
+	switch {
+	case errors.Is(kernel, os.ErrPermission) && errors.Is(later, os.ErrPermission):
+		return want(os.ErrPermission, noAccess)
+	case errors.Is(kernel, os.ErrNotExist):
+		return want(os.ErrProcessDone, gone)
+	case kernel != nil || later != nil:
+		return restless
+	case len(before) == 0 && len(after) == 0:
+		return want(ErrNoMemory, noMemory)
+	case len(before) == 0 || len(after) == 0 || errors.Is(ours, os.ErrProcessDone):
+		return restless
+	case ours != nil:
+		t.Errorf("process %d: %v", pid, ours)
+	}
+	return equal
 }
 
 func equalLines(a, b []string) bool {
 	return strings.Join(a, "\n") == strings.Join(b, "\n")
-}
-
-func contains(lines []string, line string) bool {
-	for _, l := range lines {
-		if l == line {
-			return true
-		}
-	}
-	return false
 }

@@ -7,7 +7,7 @@ type Method uint8
 
 // The methods.
 const (
-	Auto  Method = iota // queries where the kernel has them, and text where that is faster
+	Auto  Method = iota // queries where the kernel has them, else text
 	Query               // the PROCMAP_QUERY ioctl, since Linux 6.11
 	Text                // reading /proc/PID/maps
 )

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"hallmark/addr"
@@ -58,9 +57,8 @@ type Process struct {
 	method Method // as asked for
 	query  bool   // PROCMAP_QUERY works on maps
 
-	width   width
-	known   sync.Map     // fileKey to Identity, of files that were read
-	atLeast atomic.Int64 // VMAs that the text was seen to have
+	width width
+	known sync.Map // fileKey to Identity, of files that were read
 }
 
 // Open opens the process with this ID, or the thread.

@@ -54,9 +54,9 @@ func TestGone(t *testing.T) {
 	sleep := testenv.Tool(t, "sleep")
 	run := func(c *child) {
 		c.stdin.Close()
-		for {
-			if exe, _ := os.Readlink("/proc/" + itoa(c.pid) + "/exe"); exe == mustResolve(t, sleep) {
-				return
+		for exe, err := "", error(nil); exe != mustResolve(t, sleep); {
+			if exe, err = os.Readlink("/proc/" + itoa(c.pid) + "/exe"); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
@@ -169,8 +169,7 @@ func TestMethods(t *testing.T) {
 
 // TestWithoutQuery plays a kernel that has no PROCMAP_QUERY.
 func TestWithoutQuery(t *testing.T) {
-	noQuery.Store(true)
-	defer noQuery.Store(false)
+	defer noQuery.Store(noQuery.Swap(true))
 	if p := open(t, os.Getpid(), Auto); p.Method() != Text {
 		t.Errorf("method %v, want text", p.Method())
 	}

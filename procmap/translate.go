@@ -21,24 +21,25 @@ func (t *Translation) At(i int) (v VMA, ok bool) {
 	return VMA{}, false
 }
 
-// The costs that decide between queries and text. A stack's addresses lie in a
-// handful of VMAs, so a batch of them is over after as many queries. When it is
-// not, each further address costs at most one query, about as much as
-// linesPerQuery lines of text; so reading text pays if the process has no more
-// lines than that for each address left. How many it has shows when they have
-// been read; hence the text is read only as far as it can pay. bench/procmap has
-// the measurements.
-const (
-	maxProbes     = 64
-	linesPerQuery = 2
-)
-
-// Translate looks up a batch of addresses, in any order, at the cost of about one
-// query for each VMA that holds some of them, or less if reading the text is
-// cheaper. It allocates per batch and per VMA found, not per address.
+// Translate looks up a batch of addresses, in any order, with about one query for
+// each VMA that holds some of them, or else by reading the text once. It allocates
+// per batch and per VMA found, not per address.
+//
+// Where there are queries the text is never read. It would only be faster for
+// batches that hit nearly every VMA of the process, and then by a quarter at most;
+// stacks hit a dozen. bench/README.md has the curve.
 func (p *Process) Translate(addrs []addr.Abs) (Translation, error) {
-	t := translator{p: p, out: Translation{Index: make([]int32, len(addrs))}}
-	if err := t.run(addrs); err != nil {
+	t := translator{p: p, out: Translation{
+		VMAs:  make([]VMA, 0, 8), // enough for most stacks
+		Index: make([]int32, len(addrs)),
+	}}
+	var err error
+	if p.query {
+		err = t.byQueries(addrs)
+	} else {
+		err = t.byText(addrs)
+	}
+	if err != nil {
 		return Translation{}, p.wrap(err)
 	}
 	return t.out, nil
@@ -48,8 +49,8 @@ func (p *Process) Translate(addrs []addr.Abs) (Translation, error) {
 type translator struct {
 	p     *Process
 	out   Translation
-	left  []asked // what probe did not answer; in order from walk on
-	known spans   // what probe learned
+	known spans   // what the first queries found
+	left  []asked // addresses without an answer, in order
 }
 
 // asked is an address of the batch with its place there.
@@ -58,29 +59,15 @@ type asked struct {
 	i    int
 }
 
-func (t *translator) run(addrs []addr.Abs) error {
-	if !t.p.query {
-		t.left = make([]asked, len(addrs))
-		for i, a := range addrs {
-			t.left[i] = asked{a, i}
-		}
-	} else if err := t.probe(addrs); err != nil || len(t.left) == 0 {
-		return err
-	}
-	slices.SortFunc(t.left, func(a, b asked) int { return cmp.Compare(a.addr, b.addr) })
-	if err := t.walkText(); err != nil || len(t.left) == 0 {
-		return err
-	}
-	return t.walkQueries()
-}
-
-// probe answers the addresses with the first few queries.
-func (t *translator) probe(addrs []addr.Abs) error {
+// byQueries answers in the order of the batch as long as few VMAs are hit, and the
+// rest in the order of the addresses.
+func (t *translator) byQueries(addrs []addr.Abs) error {
 	q, err := t.p.querier()
 	if err != nil {
 		return err
 	}
 	defer q.release()
+	t.known.grow(16)
 	var last span
 	for i, a := range addrs {
 		if !last.contains(a) {
@@ -96,17 +83,18 @@ func (t *translator) probe(addrs []addr.Abs) error {
 		}
 		t.out.Index[i] = last.vma
 	}
-	return nil
+	t.sort()
+	return t.walk(q)
 }
 
 // lookup returns the span that holds a, which may be a hole. ok is false when it
-// is not known and there were queries enough.
+// is not known and there is no room for more spans.
 func (t *translator) lookup(q *querier, a addr.Abs) (s span, ok bool, err error) {
 	place, s := t.known.find(a)
 	if s.contains(a) {
 		return s, true, nil
 	}
-	if t.known.n == maxProbes {
+	if len(t.known.found) == maxSpans {
 		return span{}, false, nil
 	}
 	v, ok, err := q.next(a, 0)
@@ -130,45 +118,8 @@ func (t *translator) add(v VMA) int32 {
 	return int32(len(t.out.VMAs) - 1)
 }
 
-// walkText answers from the text what is left, as far as the text can pay.
-func (t *translator) walkText() error {
-	limit := int64(len(t.left)) * linesPerQuery
-	if t.p.method == Query || t.p.query && t.p.atLeast.Load() > limit {
-		return nil
-	}
-	var lines int64
-	err := t.p.scan(func(line []byte) error {
-		if lines++; len(t.left) == 0 || t.p.query && lines > limit {
-			return errStop
-		}
-		start, end, err := parseRange(line)
-		if err != nil {
-			return err
-		}
-		t.skip(start)
-		if n := t.below(end); n > 0 {
-			v, err := ParseLine(line)
-			if err != nil {
-				return err
-			}
-			t.answer(n, t.add(v))
-		}
-		return nil
-	})
-	t.p.atLeast.Store(max(lines, t.p.atLeast.Load()))
-	if err == nil && (!t.p.query || lines <= limit) {
-		t.answer(len(t.left), -1)
-	}
-	return err
-}
-
-// walkQueries answers what is left, one query for a VMA.
-func (t *translator) walkQueries() error {
-	q, err := t.p.querier()
-	if err != nil {
-		return err
-	}
-	defer q.release()
+// walk answers what is left, one query for each VMA and each hole.
+func (t *translator) walk(q *querier) error {
 	for len(t.left) > 0 {
 		v, ok, err := q.next(t.left[0].addr, 0)
 		if err != nil {
@@ -184,6 +135,45 @@ func (t *translator) walkQueries() error {
 		}
 	}
 	return nil
+}
+
+// byText answers from the text, of which only the lines that hold an address are
+// parsed.
+func (t *translator) byText(addrs []addr.Abs) error {
+	t.left = make([]asked, len(addrs))
+	for i, a := range addrs {
+		t.left[i] = asked{a, i}
+	}
+	t.sort()
+	err := t.p.scan(t.line)
+	t.answer(len(t.left), -1)
+	return err
+}
+
+// line answers the addresses in the VMA that line describes, and those below.
+func (t *translator) line(line []byte) error {
+	if len(t.left) == 0 {
+		return errStop
+	}
+	start, end, err := parseRange(line)
+	if err != nil {
+		return err
+	}
+	t.skip(start)
+	n := t.below(end)
+	if n == 0 {
+		return nil
+	}
+	v, err := ParseLine(line)
+	if err != nil {
+		return err
+	}
+	t.answer(n, t.add(v))
+	return nil
+}
+
+func (t *translator) sort() {
+	slices.SortFunc(t.left, func(a, b asked) int { return cmp.Compare(a.addr, b.addr) })
 }
 
 // skip answers the addresses below start: they are not mapped.
@@ -215,17 +205,29 @@ type span struct {
 
 func (s span) contains(a addr.Abs) bool { return a-s.start < s.size }
 
-// spans are the answers to a few queries, in order.
+// maxSpans is how many VMAs and holes a batch may hit in whatever order. Beyond it
+// sorting the addresses costs less than keeping the spans in order, and the kernel
+// answers faster when it is asked in order.
+const maxSpans = 512
+
+// spans are the answers to queries, in the order of their addresses.
 type spans struct {
-	n      int
-	starts [maxProbes]addr.Abs // apart, because searching touches nothing else
-	spans  [maxProbes]span
+	starts []addr.Abs
+	places []int32 // in found, of the span with that start
+	found  []span  // in the order of the queries
+}
+
+// grow makes room for n more spans.
+func (t *spans) grow(n int) {
+	t.starts = slices.Grow(t.starts, n)
+	t.places = slices.Grow(t.places, n)
+	t.found = slices.Grow(t.found, n)
 }
 
 // find returns the last span that starts at or below a, and the place behind it.
 func (t *spans) find(a addr.Abs) (place int, s span) {
 	lo := 0
-	for n := t.n; n > 0; {
+	for n := len(t.starts); n > 0; {
 		half := (n + 1) / 2
 		if t.starts[lo+half-1] <= a {
 			lo += half
@@ -235,12 +237,11 @@ func (t *spans) find(a addr.Abs) (place int, s span) {
 	if lo == 0 {
 		return 0, span{}
 	}
-	return lo, t.spans[lo-1]
+	return lo, t.found[t.places[lo-1]]
 }
 
 func (t *spans) insert(place int, s span) {
-	copy(t.starts[place+1:t.n+1], t.starts[place:t.n])
-	copy(t.spans[place+1:t.n+1], t.spans[place:t.n])
-	t.starts[place], t.spans[place] = s.start, s
-	t.n++
+	t.starts = slices.Insert(t.starts, place, s.start)
+	t.places = slices.Insert(t.places, place, int32(len(t.found)))
+	t.found = append(t.found, s)
 }

@@ -36,7 +36,7 @@ var rules = map[string]rule{
 		why:    "a tool that only wants VMAs gets nothing else, and no dependency at all",
 	},
 	"procmap/live": {
-		module: []string{"addr", "buildid", "debuginfo", "procmap", "reason", "symbol"},
+		module: []string{"addr", "buildid", "debuginfo", "internal/perfmap", "procmap", "reason", "symbol"},
 		why:    "addresses of a running process; procmap itself knows no symbols",
 	},
 	"perfdata": {
@@ -71,7 +71,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "perfdata", "procmap", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -80,6 +80,7 @@ var rules = map[string]rule{
 	"internal/cursor":     {why: "reads doubtful bytes; imports nothing"},
 	"internal/elftest":    {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":    {why: "this test"},
+	"internal/perfmap":    {external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/progress":   {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest":   {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":    {why: "what tests may ask of the machine; imports nothing"},

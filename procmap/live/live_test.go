@@ -183,36 +183,6 @@ func TestPerfMap(t *testing.T) {
 	}
 }
 
-// TestForeignPerfMap has maps that the process cannot have written.
-func TestForeignPerfMap(t *testing.T) {
-	name := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
-	defer os.Remove(name)
-	for what, write := range map[string]func() error{
-		"a symbolic link": func() error { return os.Symlink("/etc/passwd", name) },
-		"a FIFO":          func() error { return syscall.Mkfifo(name, 0o644) },
-		"an old file": func() error {
-			started, err := startTime(os.Getpid())
-			old := started.AddDate(0, 0, -1)
-			return errors.Join(err, os.WriteFile(name, nil, 0o644), os.Chtimes(name, old, old))
-		},
-		"the file of another user": func() error {
-			testenv.Root(t)
-			return errors.Join(os.WriteFile(name, nil, 0o644), os.Chown(name, 65534, 65534))
-		},
-	} {
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
-		if f, err := OpenPerfMap(os.Getpid()); err == nil {
-			f.Close()
-			t.Errorf("%s was taken", what)
-		}
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestGone(t *testing.T) {
 	if _, err := Open(1 << 30); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("Open: %v, want process done", err)
