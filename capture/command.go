@@ -18,8 +18,9 @@ import (
 // ExecWhenTold first thing in main.
 type Command struct {
 	cmd  *exec.Cmd
+	tid  int      // of the thread that will exec
 	path string   // of the program, without symbolic links
-	gate *os.File // our end: a byte opens the gate, text comes back if exec fails
+	gate *os.File // our end: the thread comes first, a byte opens the gate, text comes back if exec fails
 	done chan struct{}
 	err  error // of Wait, valid once done is closed
 }
@@ -36,10 +37,12 @@ func ExecWhenTold() {
 	if os.Args[0] != waiterName || len(os.Args) < 3 {
 		return
 	}
-	// The kernel gives the events of the thread that execs to the new program.
+	// The new program gets the events of the thread that execs: it must be the one
+	// that is told.
 	runtime.LockOSThread()
 	gate := os.NewFile(gateFD, "gate")
 	syscall.CloseOnExec(gateFD)
+	fmt.Fprintf(gate, "%d\n", syscall.Gettid())
 	var told [1]byte
 	if _, err := io.ReadFull(gate, told[:]); err != nil {
 		os.Exit(125) // the recorder is gone
@@ -62,7 +65,6 @@ func StartCommand(args []string) (*Command, error) {
 		return nil, fmt.Errorf("starting %s: %w", args[0], err)
 	}
 	gate, theirs := os.NewFile(uintptr(ends[0]), "gate"), os.NewFile(uintptr(ends[1]), "gate")
-	defer theirs.Close()
 	c := &Command{path: path, gate: gate, done: make(chan struct{})}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		c.path, _ = filepath.Abs(real)
@@ -77,14 +79,27 @@ func StartCommand(args []string) (*Command, error) {
 	}
 	if err := c.cmd.Start(); err != nil {
 		gate.Close()
+		theirs.Close()
 		return nil, fmt.Errorf("starting %s: %w", args[0], err)
 	}
 	go func() {
 		c.err = c.cmd.Wait()
 		close(c.done)
 	}()
+	theirs.Close() // so that the end of the waiter ends the read
+	if _, err := fmt.Fscanln(gate, &c.tid); err != nil {
+		c.Kill()
+		return nil, fmt.Errorf("starting %s: %w (main must call ExecWhenTold)", args[0], err)
+	}
 	return c, nil
 }
+
+// An ExecError is a program that was found and could not be run: its format, or
+// the interpreter that it names.
+type ExecError struct{ Program, Reason string }
+
+// Error tells the program and why.
+func (e *ExecError) Error() string { return fmt.Sprintf("cannot run %s: %s", e.Program, e.Reason) }
 
 // PID returns the process number, which the program keeps when it is released.
 func (c *Command) PID() int { return c.cmd.Process.Pid }
@@ -98,7 +113,7 @@ func (c *Command) Release() error {
 	// The gate closes without a word when the program has taken over.
 	complaint, err := io.ReadAll(io.LimitReader(c.gate, 256))
 	if err != nil || len(complaint) > 0 {
-		return fmt.Errorf("cannot run %s: %s", c.cmd.Args[2], complaint)
+		return &ExecError{Program: c.cmd.Args[2], Reason: string(complaint)}
 	}
 	return nil
 }

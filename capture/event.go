@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -56,6 +57,9 @@ const (
 	bitBuildID = 1 << 34
 )
 
+// formatLost, PERF_FORMAT_LOST, lets reading an event tell what it lost.
+const formatLost = 1 << 4
+
 // eventPlan is how events are opened here: what was wanted, less what this
 // kernel or this user's rights refuse. Each thread and CPU has two events.
 type eventPlan struct {
@@ -78,6 +82,7 @@ func newEventPlan(event Event, hz int) *eventPlan {
 		Clockid:     unix.CLOCK_MONOTONIC,
 		Bits: unix.PerfBitDisabled | unix.PerfBitInherit | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID |
 			unix.PerfBitWatermark | unix.PerfBitExcludeIdle,
+		Read_format: formatLost,
 	}
 	p := &eventPlan{samples: common, changes: common}
 	p.samples.Config = unix.PERF_COUNT_SW_CPU_CLOCK
@@ -150,6 +155,10 @@ func (p *eventPlan) concede(err error) bool {
 	if !errors.Is(err, unix.EINVAL) {
 		return false
 	}
+	if p.samples.Read_format != 0 { // Linux 6.0; losses are told by records as well
+		p.samples.Read_format, p.changes.Read_format = 0, 0
+		return true
+	}
 	for _, c := range concessions {
 		if p.changes.Bits&c.bits != 0 {
 			p.changes.Bits &^= c.bits
@@ -178,6 +187,20 @@ func openError(event Event, err error) error {
 		return fmt.Errorf("too many open files for one event a thread and CPU: raise 'ulimit -n' or record fewer processes: %w", err)
 	}
 	return fmt.Errorf("opening a perf event: %w", err)
+}
+
+// maxFrequency is the kernel's limit, which it lowers by itself on a machine that
+// is too slow for it.
+func maxFrequency() int {
+	b, err := os.ReadFile("/proc/sys/kernel/perf_event_max_sample_rate")
+	if err != nil {
+		return math.MaxInt32
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return math.MaxInt32
+	}
+	return n
 }
 
 func paranoid() string {

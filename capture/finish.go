@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -27,10 +26,8 @@ type Recording struct {
 
 // Finish ends the recording and returns what it saw. The Session can only be
 // Closed afterwards.
-func (s *Session) Finish() (*Recording, error) {
-	if err := s.stop(); err != nil {
-		return nil, err
-	}
+func (s *Session) Finish() *Recording {
+	s.stop()
 	s.objects.work.stop()
 	f := finisher{
 		stacks:  s.tracker.stacks,
@@ -43,7 +40,7 @@ func (s *Session) Finish() (*Recording, error) {
 	if c := s.opts.Command; c != nil {
 		putFirst(p, c.path)
 	}
-	p.TimeNanos = time.Now().Add(-s.elapsed).UnixNano()
+	p.TimeNanos = s.started.UnixNano()
 	p.DurationNanos = int64(s.elapsed)
 	if s.stats.Coarse > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", s.stats.Coarse))
@@ -51,7 +48,7 @@ func (s *Session) Finish() (*Recording, error) {
 	if s.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", s.stats.Lost))
 	}
-	return &Recording{p, f.files}, nil
+	return &Recording{p, f.files}
 }
 
 // putFirst puts the mappings of a file before all others: pprof calls a profile
@@ -157,9 +154,9 @@ func (f *finisher) makeFrame(p place) profile.Frame {
 // generatedFrame names an address of generated code. The map of a process that
 // still runs is read now, that of one that ended was read then.
 func (o *object) generatedFrame(a addr.Abs) profile.Frame {
-	if o.jit == nil && !o.looked {
-		o.looked = true
+	if o.jit == nil && o.process != nil {
 		o.readPerfMap()
+		o.process = nil // once is enough
 	}
 	frame := profile.Frame{Reason: reason.Anonymous, Addr: a}
 	if o.jit != nil {

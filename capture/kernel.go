@@ -43,15 +43,20 @@ func newKernel(s *objects) *kernel {
 	return &kernel{object: s.add(&object{kind: kernelObject})}
 }
 
-// maxTransient bounds the memory for names of code that came and went.
+// maxTransient bounds the memory for names of code that came and went: the older
+// half makes room.
 const maxTransient = 1 << 16
 
 // learn remembers the name of code that came while recording: it may be gone
 // when the names are read.
 func (k *kernel) learn(r *perfdata.Ksymbol) {
-	if !r.Unregistered && len(k.transient) < maxTransient {
-		k.transient = append(k.transient, *r)
+	if r.Unregistered {
+		return
 	}
+	if len(k.transient) == maxTransient {
+		k.transient = append(k.transient[:0], k.transient[maxTransient/2:]...)
+	}
+	k.transient = append(k.transient, *r)
 }
 
 func (k *kernel) place(ip addr.Abs) place { return place{k.object, uint64(ip)} }

@@ -12,15 +12,22 @@ import (
 func TestLostIsCounted(t *testing.T) {
 	needPerf(t)
 	pid := start(t, buildC(t))
-	s := startSession(t, Options{PIDs: []int{pid}, Frequency: 20_000, Duration: 100 * time.Millisecond})
-	time.Sleep(time.Second)
-	if err := s.Run(context.Background()); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s := startSession(t, Options{
+		PIDs:      []int{pid},
+		Frequency: 20_000,
+		Progress: func(_ time.Duration, seen Stats) {
+			if seen.Lost > 0 {
+				cancel()
+			}
+			time.Sleep(500 * time.Millisecond) // a reader that is far too slow
+		},
+	})
+	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := s.Finish()
 	if s.Stats().Lost == 0 {
 		t.Errorf("%d samples, and none were lost", s.Stats().Samples)
 	}

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -25,15 +29,16 @@ type object struct {
 	kind  objectKind
 
 	// Of a file. All under objects.mu until the resolver has stopped.
+	want    buildid.ID // what the kernel read from the mapped pages, zero if it read none
 	id      buildid.ID
 	why     reason.Reason // id is zero because of it
 	content content       // nil when the file could not be reached
 	asked   int           // attempts to reach it
 
 	// Of generated code.
-	process *process
+	process *process // nil when it ended long ago
+	sampled bool
 	jit     *symbol.PerfMap
-	looked  bool // for the map of a process that still runs
 }
 
 type objectKind uint8
@@ -59,9 +64,18 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// maxOpen bounds the files kept open. Files beyond it are still identified, and
-// found again by their path for symbols.
+// maxOpen bounds the files kept open, and so does half of what this process may
+// open at all. Files beyond it are still identified, and found again by their path
+// for symbols.
 const maxOpen = 4096
+
+func mayKeepOpen() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(maxOpen, limit.Cur/2))
+}
 
 // objects knows every object of a recording. Its methods may be called by
 // several goroutines at once.
@@ -71,7 +85,8 @@ type objects struct {
 	files  map[fileKey]*object
 	gone   map[reason.Reason]*object
 	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
-	open   int
+	open   int              // files kept open, at most keep
+	keep   int
 	work   *resolver
 }
 
@@ -91,6 +106,7 @@ func newObjects() *objects {
 		files:  map[fileKey]*object{},
 		gone:   map[reason.Reason]*object{},
 		images: map[bool]*object{},
+		keep:   mayKeepOpen(),
 	}
 	o.work = newResolver(o)
 	return o
@@ -171,7 +187,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), id: key.id, why: reason.FileGone})
+		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone})
 		s.files[key] = o
 	}
 	return o
@@ -184,7 +200,7 @@ func (s *objects) reach(o *object, v procmap.VMA, pid uint32) {
 	defer s.mu.Unlock()
 	if o.content == nil && o.asked < maxAttempts {
 		o.asked++
-		s.work.ask(job{o, v, pid})
+		s.work.ask(job{o, o.want, v, pid})
 	}
 }
 
@@ -210,13 +226,12 @@ func isMemory(v procmap.VMA) bool {
 	if v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon") {
 		return true
 	}
-	for _, name := range []string{"/dev/zero", "/SYSV", "/anon_hugepage"} {
-		if strings.HasPrefix(v.Name, name) {
-			return true
-		}
-	}
-	return false
+	name := strings.TrimSuffix(v.Name, deleted)
+	return name == "/dev/zero" || name == "/anon_hugepage" || name != v.Name && sysv.MatchString(name)
 }
+
+// sysv matches the names that ipc/shm.c gives to shared memory.
+var sysv = regexp.MustCompile(`^/SYSV[0-9a-f]{8}$`)
 
 // generated returns the object of the process's executable memory without a file.
 func (s *objects) generated(p *process) *object {
@@ -240,10 +255,24 @@ func (s *objects) vdso(v procmap.VMA, p *process) *object {
 		s.images[wide] = o
 	}
 	if o.content == nil {
-		o.content, o.id = readImage(p.pid, v)
+		pid := p.pid
+		if own, ok := ownVDSO(); ok && wide {
+			pid, v = uint32(os.Getpid()), own // it is the same one, and always there
+		}
+		o.content, o.id = readImage(pid, v)
 	}
 	return o
 }
+
+// ownVDSO returns the mapping of the vdso of this process, a 64-bit one.
+var ownVDSO = sync.OnceValues(func() (procmap.VMA, bool) {
+	vmas, _ := readMappings(os.Getpid())
+	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" && v.Start > 1<<32 })
+	if i < 0 {
+		return procmap.VMA{}, false
+	}
+	return vmas[i], true
+})
 
 // maxImage bounds the vdso that is copied. It has two pages today.
 const maxImage = 1 << 20
@@ -273,10 +302,11 @@ func (s *objects) inventory(p *process) {
 	if name := processName(p.pid); name != "" {
 		p.name = name
 	}
+	now := monotonic()
 	vmas, err := readMappings(int(p.pid))
 	switch {
 	case err == nil:
-		p.unknown = reason.None
+		p.unknown, p.asOf = reason.None, now
 	case errors.Is(err, os.ErrPermission):
 		p.unknown = reason.NotPermitted
 	case errors.Is(err, procmap.ErrNoMemory):
@@ -284,6 +314,17 @@ func (s *objects) inventory(p *process) {
 	default:
 		p.unknown = reason.ProcessGone
 	}
+	s.insert(p, vmas)
+}
+
+// refresh reads the mappings again. What cannot be read changes nothing.
+func (s *objects) refresh(p *process) {
+	if vmas, err := readMappings(int(p.pid)); err == nil {
+		s.insert(p, vmas)
+	}
+}
+
+func (s *objects) insert(p *process, vmas []procmap.VMA) {
 	for _, v := range vmas {
 		if v.Perm&procmap.Exec != 0 {
 			p.space.insert(mapping{start: v.Start, end: v.End, offset: v.Offset, object: s.ofVMA(v, p)})
@@ -291,8 +332,24 @@ func (s *objects) inventory(p *process) {
 	}
 }
 
+// readMappings reads the VMAs of a process, through another of its threads when
+// the first one has ended and has no memory any more.
 func readMappings(pid int) ([]procmap.VMA, error) {
-	proc, err := procmap.Open(pid)
+	vmas, err := readThreadMappings(pid)
+	if !errors.Is(err, procmap.ErrNoMemory) {
+		return vmas, err
+	}
+	tids, _ := threadsOf(pid)
+	for _, tid := range tids {
+		if vmas, err := readThreadMappings(tid); err == nil {
+			return vmas, nil
+		}
+	}
+	return nil, err
+}
+
+func readThreadMappings(tid int) ([]procmap.VMA, error) {
+	proc, err := procmap.Open(tid)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,15 +28,26 @@ func (s *Session) openEvents() error {
 	case s.opts.SystemWide:
 		return s.openThread(-1, rings)
 	case s.opts.Command != nil:
-		s.plan.enableOnExec()
-		return s.openTarget(s.opts.Command.PID(), rings)
+		return s.openCommand(s.opts.Command, rings)
 	}
-	for _, pid := range s.opts.PIDs {
+	for _, pid := range slices.Compact(slices.Sorted(slices.Values(s.opts.PIDs))) {
 		if err := s.openTarget(pid, rings); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openCommand opens events of the one thread of the command that will exec, which
+// ends all others.
+func (s *Session) openCommand(c *Command, rings map[int]*cpuRings) error {
+	s.plan.enableOnExec()
+	watch, err := unix.PidfdOpen(c.PID(), 0)
+	if err != nil {
+		return fmt.Errorf("process %d: %w", c.PID(), err)
+	}
+	s.watch = append(s.watch, watch)
+	return s.openThread(c.tid, rings)
 }
 
 func (s *Session) openTarget(pid int, rings map[int]*cpuRings) error {
@@ -54,7 +66,9 @@ func (s *Session) openTarget(pid int, rings map[int]*cpuRings) error {
 }
 
 // openProcess opens events for each thread of the process, and looks again until
-// no thread is new: those that a thread starts from then on inherit its events.
+// no thread is new: those that a thread starts from then on inherit its events. A
+// thread that was started meanwhile by one that had its events already is counted
+// twice; it would be worse to miss one.
 func (s *Session) openProcess(pid int, rings map[int]*cpuRings) error {
 	have := map[int]bool{}
 	for {
@@ -95,7 +109,8 @@ func (s *Session) openThread(tid int, rings map[int]*cpuRings) error {
 		if err != nil {
 			return openError(s.opts.Event, err)
 		}
-		s.fds = append(s.fds, samples, changes)
+		s.samples = append(s.samples, samples)
+		s.changes = append(s.changes, changes)
 		if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
 			return err
 		}
@@ -147,9 +162,7 @@ func (s *Session) takeStock() error {
 			s.stats.Existing = len(found)
 			return nil
 		case <-tick.C:
-			if err := s.drain(); err != nil {
-				return err
-			}
+			s.drain()
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"hallmark/internal/testenv"
 	"hallmark/profile"
@@ -30,10 +29,7 @@ func TestRecordGeneratedCode(t *testing.T) {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := s.Finish()
 	found := int64(0)
 	for _, sample := range r.Profile.Sample {
 		leaf := sample.Location[0]
@@ -46,45 +42,5 @@ func TestRecordGeneratedCode(t *testing.T) {
 	}
 	if found*10 < int64(s.Stats().Samples)*8 || found == 0 {
 		t.Errorf("%d of %d samples in the generated loop", found, s.Stats().Samples)
-	}
-}
-
-// TestPerfMapOfAnotherTime refuses a map that was there before the process, and
-// one that is a link: /tmp is anybody's.
-func TestPerfMapOfAnotherTime(t *testing.T) {
-	p := &process{pid: uint32(os.Getpid()), since: monotonic() - uint64(time.Second)}
-	name := filepath.Join(t.TempDir(), "perf-1.map")
-	if err := os.WriteFile(name, []byte("1000 10 old\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := openPerfMap(name, p); err != nil {
-		t.Errorf("a map that is younger than the process: %v", err)
-	} else {
-		f.Close()
-	}
-	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(name, old, old); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := openPerfMap(name, p); err == nil {
-		f.Close()
-		t.Error("a map that is older than the process was taken")
-	}
-	link := filepath.Join(t.TempDir(), "perf-2.map")
-	if err := os.Symlink(name, link); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := openPerfMap(link, &process{}); err == nil {
-		f.Close()
-		t.Error("a link was followed")
-	}
-}
-
-// TestStartTime compares with the time at which a process was really started.
-func TestStartTime(t *testing.T) {
-	before := time.Now()
-	p := &process{pid: uint32(start(t, "sleep", "60"))}
-	if got := p.startTime(); got.Before(before.Add(-50*time.Millisecond)) || got.After(time.Now().Add(50*time.Millisecond)) {
-		t.Errorf("started at %v, /proc gives %v", before, got)
 	}
 }

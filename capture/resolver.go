@@ -1,9 +1,9 @@
 package capture
 
 import (
+	"fmt"
 	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +27,7 @@ type resolver struct {
 // job is a mapping of process pid through which an object may be reached.
 type job struct {
 	object *object
+	want   buildid.ID // what the kernel read from the mapped pages, zero if it read none
 	vma    procmap.VMA
 	pid    uint32
 }
@@ -97,7 +98,7 @@ func (r *resolver) resolve(j job) {
 		o.why = why
 		return
 	}
-	if o.content != nil || r.objects.open >= maxOpen {
+	if o.content != nil || r.objects.open >= r.objects.keep {
 		f.Close()
 	} else {
 		o.content = f
@@ -126,8 +127,8 @@ func reach(j job) (*os.File, buildid.ID, reason.Reason) {
 	switch {
 	case err != nil:
 		why = reason.FileDamaged
-	case !j.object.id.IsZero() && info.ID != j.object.id:
-		why = reason.FileChanged // the kernel read another one from the mapped pages
+	case !j.want.IsZero() && info.ID != j.want:
+		why = reason.FileChanged
 	default:
 		return f, info.ID, reason.None
 	}
@@ -135,8 +136,11 @@ func reach(j job) (*os.File, buildid.ID, reason.Reason) {
 	return nil, buildid.ID{}, why
 }
 
-// openMapped opens the file through the process, where its mapping still is as
-// the record told.
+// openMapped opens the file through the process, if what it has mapped there is
+// still what the record told: the same inode, or, in a record that has a build ID
+// in place of the inode, a file with that build ID, which reach compares. Names
+// prove nothing: the process may have executed another file of the same name, and
+// the same file may have another name by now, or for us.
 func openMapped(j job) (*os.File, reason.Reason) {
 	p, err := procmap.Open(int(j.pid))
 	if err != nil {
@@ -144,7 +148,10 @@ func openMapped(j job) (*os.File, reason.Reason) {
 	}
 	defer p.Close()
 	v, ok, err := p.Find(j.vma.Start)
-	if err != nil || !ok || v.Name != j.vma.Name {
+	if err != nil || !ok {
+		return nil, reason.ProcessGone
+	}
+	if j.want.IsZero() && (v.Dev != j.vma.Dev || v.Inode != j.vma.Inode) {
 		return nil, reason.ProcessGone
 	}
 	f, why, err := p.OpenFile(v)
@@ -159,25 +166,29 @@ func openMapped(j job) (*os.File, reason.Reason) {
 
 // openPath opens the file by its path, as this process sees it, and takes it
 // only when it is the very inode that was mapped. A record that has the build ID
-// has no inode: then the identity decides, which reach compares.
+// has no inode: then the identity decides, which reach compares. What is no
+// regular file is not opened: a stranger's path may lead to a device here.
 func openPath(v procmap.VMA) (*os.File, reason.Reason) {
-	fd, err := unix.Open(v.Name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	place, err := unix.Open(v.Name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, reason.FileGone
 	}
-	f := os.NewFile(uintptr(fd), v.Name)
-	if v.Inode != 0 && !isInode(fd, v) {
-		f.Close()
+	defer unix.Close(place)
+	var st unix.Stat_t
+	if err := unix.Fstat(place, &st); err != nil {
+		return nil, reason.FileGone
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || v.Inode != 0 && !isInode(&st, v) {
 		return nil, reason.FileChanged
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", place))
+	if err != nil {
+		return nil, reason.NotPermitted
 	}
 	return f, reason.None
 }
 
-func isInode(fd int, v procmap.VMA) bool {
-	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil {
-		return false
-	}
+func isInode(st *unix.Stat_t, v procmap.VMA) bool {
 	return st.Ino == v.Inode &&
 		unix.Major(st.Dev) == v.Dev.Major && unix.Minor(st.Dev) == v.Dev.Minor
 }

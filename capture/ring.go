@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -48,8 +49,9 @@ func (r *ring) close() error { return unix.Munmap(r.mem) }
 
 // drain appends the records in the ring to buf, gives their room back to the
 // kernel and calls each for every one of them, in the order in which they were
-// written on this CPU. A record that each gets lies in buf's memory.
-func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, error) {
+// written on this CPU. A record that each gets lies in buf's memory. It reports
+// false when what is in the ring is no record: the rest of it is passed over.
+func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 	head := atomic.LoadUint64(&r.page.Data_head)
 	tail := atomic.LoadUint64(&r.page.Data_tail)
 	from := len(buf)
@@ -58,12 +60,12 @@ func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, error) {
 	for rest := buf[from:]; len(rest) > 0; {
 		n, whole := perfdata.Size(rest)
 		if !whole {
-			return buf, fmt.Errorf("perf ring buffer: record of %d bytes where %d are left", n, len(rest))
+			return buf, false
 		}
 		each(rest[:n:n])
 		rest = rest[n:]
 	}
-	return buf, nil
+	return buf, true
 }
 
 func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
@@ -77,4 +79,14 @@ func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
 	}
 	buf = append(buf, r.data[from:]...)
 	return append(buf, r.data[:to]...)
+}
+
+// lost returns how many records of an event and those that inherited it found no
+// room in a ring, since Linux 6.0; before, 0.
+func lost(fd int) uint64 {
+	var b [16]byte // the event's value, then with PERF_FORMAT_LOST what it lost
+	if n, err := unix.Read(fd, b[:]); err != nil || n != len(b) {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b[8:])
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,8 @@ type Stats struct {
 type Session struct {
 	opts    Options
 	plan    *eventPlan
-	fds     []int
+	samples []int // events that sample
+	changes []int // events that tell of processes and mappings
 	rings   []*ring
 	decoder *perfdata.Decoder
 	early   *perfdata.Decoder // for what must be looked at before its turn
@@ -61,7 +63,8 @@ type Session struct {
 	stats   Stats
 	watch   []int  // pidfds of the processes and the command that are recorded
 	drained uint64 // when the last round of draining began
-	elapsed time.Duration
+	started time.Time
+	elapsed time.Duration // from the start of the samples to their end
 }
 
 // Start opens the events and takes stock of the processes that run. When the
@@ -69,6 +72,9 @@ type Session struct {
 func Start(opts Options) (*Session, error) {
 	if opts.Frequency == 0 {
 		opts.Frequency = DefaultFrequency
+	}
+	if most := maxFrequency(); opts.Frequency > most {
+		return nil, fmt.Errorf("a frequency of %d Hz is above kernel.perf_event_max_sample_rate, now %d", opts.Frequency, most)
 	}
 	s := &Session{opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), objects: newObjects()}
 	s.tracker = &tracker{
@@ -103,19 +109,35 @@ func (s *Session) start() error {
 	if s.opts.Command != nil {
 		return nil // the events start with its exec, and nothing is there before
 	}
-	// Events first, stock second: what is mapped in between is seen twice rather
-	// than not at all.
-	for _, fd := range s.fds {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return fmt.Errorf("starting the perf events: %w", err)
-		}
+	// First the events that tell of changes, then the stock: what is mapped in
+	// between is seen twice rather than not at all. Samples come last.
+	if err := enable(s.changes); err != nil {
+		return err
 	}
 	return s.takeStock()
 }
 
+func enable(fds []int) error {
+	for _, fd := range fds {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return fmt.Errorf("starting the perf events: %w", err)
+		}
+	}
+	return nil
+}
+
+func disable(fds []int) {
+	for _, fd := range fds {
+		// It fails only for an event that never came to be.
+		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
+	}
+}
+
 // Run records until ctx is done, Options.Duration has passed or what is
-// recorded has ended. Being interrupted is not an error.
+// recorded has ended. Being interrupted is not an error. After an error there may
+// be something to Finish all the same.
 func (s *Session) Run(ctx context.Context) error {
+	s.started = time.Now()
 	if s.opts.Duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.opts.Duration)
@@ -127,47 +149,42 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	defer w.close()
 	if c := s.opts.Command; c != nil {
-		if err := c.Release(); err != nil {
-			return err
-		}
+		err = c.Release() // its exec starts the samples
+	} else {
+		err = enable(s.samples)
 	}
-	start := time.Now()
-	defer func() { s.elapsed = time.Since(start) }()
+	if err != nil {
+		return err
+	}
 	for {
-		over, err := w.wait()
+		over, err := w.wait(len(s.sorter.pending) > 0)
 		if err != nil || over {
 			return err
 		}
-		if err := s.round(); err != nil {
-			return err
-		}
+		s.round()
 		if s.opts.Progress != nil {
-			s.opts.Progress(time.Since(start), s.stats)
+			s.opts.Progress(time.Since(s.started), s.stats)
 		}
 	}
 }
 
 // round empties every ring and handles the records whose turn has come.
-func (s *Session) round() error {
+func (s *Session) round() {
 	before := s.drained
 	s.drained = monotonic()
-	if err := s.drain(); err != nil {
-		return err
-	}
+	s.drain()
 	s.sorter.flush(before, s.handle)
 	s.tracker.reap(before)
-	return nil
 }
 
-func (s *Session) drain() error {
+func (s *Session) drain() {
 	var buf []byte
 	for _, r := range s.rings {
-		var err error
-		if buf, err = r.drain(buf, s.queue); err != nil {
-			return err
+		var ok bool
+		if buf, ok = r.drain(buf, s.queue); !ok {
+			s.stats.Malformed++
 		}
 	}
-	return nil
 }
 
 // queue takes a record out of a ring. Mapped files are looked for at once, while
@@ -192,17 +209,21 @@ func (s *Session) handle(rec []byte) {
 }
 
 // stop ends the recording and handles what is still in the rings.
-func (s *Session) stop() error {
+func (s *Session) stop() {
 	// A ring that was full tells how much it lost with the first record that
 	// finds room again: make room before the events end.
-	err := s.round()
-	for _, fd := range s.fds {
-		// It fails only for an event that never came to be.
-		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
-	}
-	err = errors.Join(err, s.drain())
+	s.round()
+	disable(s.samples)
+	s.elapsed = time.Since(s.started)
+	disable(s.changes)
+	s.drain()
 	s.sorter.flush(^uint64(0), s.handle)
-	return err
+	// The last loss has no record behind it. Newer kernels count it as well.
+	total := uint64(0)
+	for _, fd := range slices.Concat(s.samples, s.changes) {
+		total += lost(fd)
+	}
+	s.stats.Lost = max(s.stats.Lost, total)
 }
 
 // Close releases the events and every file that was kept open. The Command, if
@@ -212,10 +233,10 @@ func (s *Session) Close() error {
 	for _, r := range s.rings {
 		errs = append(errs, r.close())
 	}
-	for _, fd := range append(s.fds, s.watch...) {
+	for _, fd := range slices.Concat(s.samples, s.changes, s.watch) {
 		errs = append(errs, unix.Close(fd))
 	}
-	s.rings, s.fds, s.watch = nil, nil, nil
+	s.rings, s.samples, s.changes, s.watch = nil, nil, nil, nil
 	s.objects.close()
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"slices"
 	"time"
 
 	"hallmark/addr"
@@ -22,7 +23,8 @@ type tracker struct {
 	threads map[uint32]string
 	// perSample is what a sample stands for when its event does not measure time.
 	perSample time.Duration
-	clock     bool // the event measures time: periods are nanoseconds
+	clock     bool   // the event measures time: periods are nanoseconds
+	reaped    uint64 // when processes were last looked through
 	places    []place
 }
 
@@ -34,8 +36,11 @@ type process struct {
 	space space
 	// unknown is why the mappings are not known, reason.None when they are.
 	unknown reason.Reason
-	// looked is when the mappings were last read from /proc, in the clock of the samples.
-	looked uint64
+	// asOf is when the mappings were read from /proc, 0 when they were not: what
+	// records from before tell is in them already. The clock is that of the records.
+	asOf uint64
+	// refreshed is when they were last read again.
+	refreshed uint64
 	// generated stands for its executable memory without a file.
 	generated *object
 	// since is when it was forked (ns, CLOCK_MONOTONIC), 0 when before the recording.
@@ -78,6 +83,9 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 		return
 	}
 	p := t.process(r.Owner)
+	if r.Time < p.asOf {
+		return
+	}
 	p.space.insert(mapping{
 		start:  r.Start,
 		end:    r.Start + addr.Abs(r.Size),
@@ -93,6 +101,9 @@ const (
 
 func (t *tracker) comm(r *perfdata.Comm) {
 	t.threads[r.OwnerTID] = r.Name
+	if p := t.processes[r.OwnerPID]; p != nil && r.Time < p.asOf {
+		return
+	}
 	if r.Exec {
 		// The number is kept, everything else is new.
 		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time}
@@ -109,6 +120,9 @@ func (t *tracker) fork(r *perfdata.Task) {
 	}
 	if r.ChildPID == r.ParentPID || r.ChildPID == noTask {
 		return // a thread
+	}
+	if p := t.processes[r.ChildPID]; p != nil && r.Time < p.asOf {
+		return
 	}
 	child := &process{pid: r.ChildPID, since: r.Time}
 	if parent := t.processes[r.ParentPID]; parent != nil {
@@ -127,18 +141,36 @@ func (t *tracker) exit(r *perfdata.Task) {
 		return
 	}
 	p.ended = r.Time
-	if p.generated != nil {
+	if p.generated != nil && p.generated.sampled {
 		p.generated.readPerfMap()
 	}
 }
 
-// reap forgets the processes that ended long before now.
+// reap forgets the processes that ended long before now. It looks once a second.
 func (t *tracker) reap(now uint64) {
+	if now < t.reaped+uint64(time.Second) {
+		return
+	}
+	t.reaped = now
 	for pid, p := range t.processes {
-		if p.ended != 0 && p.ended+uint64(reapAfter) < now {
-			delete(t.processes, pid)
+		if p.ended == 0 || p.ended+uint64(reapAfter) > now {
+			continue
+		}
+		if len(otherThreads(pid)) > 0 {
+			p.ended = now // only its first thread has ended
+			continue
+		}
+		delete(t.processes, pid)
+		if p.generated != nil {
+			p.generated.process = nil
 		}
 	}
+}
+
+// otherThreads returns the threads of a process besides the first.
+func otherThreads(pid uint32) []int {
+	tids, _ := threadsOf(int(pid)) // none when it is gone
+	return slices.DeleteFunc(tids, func(tid int) bool { return tid == int(pid) })
 }
 
 // process returns the process, and one without mappings when no record told of
@@ -166,6 +198,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 	t.stats.Samples++
 	t.places = t.places[:0]
 	user, first := false, true
+	inUser := len(r.Callchain) > 0 && r.Callchain[0] == perfdata.ContextUser
 	for _, ip := range r.Callchain {
 		if ip >= perfdata.ContextMax {
 			user, first = ip == perfdata.ContextUser, true
@@ -175,7 +208,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		// is before them.
 		if !first {
 			ip--
-		} else if user {
+		} else if inUser {
 			t.refresh(p, addr.Abs(ip), r.Time)
 		}
 		first = false
@@ -191,15 +224,15 @@ const refreshAfter = uint64(time.Second)
 
 // refresh reads the mappings of a process again when it was seen to run where
 // nothing is known to be mapped. Unlike the callers' frames, which may be
-// garbage, the innermost one is real: a record was lost, or the mapping was moved
-// (mremap), of which the kernel tells nobody.
+// garbage, the innermost one of a sample taken in user code is real: a record was
+// lost, or the mapping was moved (mremap), of which the kernel tells nobody.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
 	if p.ended != 0 || p.pid == 0 || p.pid == noTask || isVsyscall(ip) || p.space.find(ip) != nil {
 		return
 	}
-	if p.looked == 0 || p.looked+refreshAfter < now {
-		p.looked = now
-		t.objects.inventory(p)
+	if p.refreshed == 0 || p.refreshed+refreshAfter < now {
+		p.refreshed = now
+		t.objects.refresh(p)
 	}
 }
 
@@ -215,6 +248,7 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 		return t.kernel.place(ip)
 	}
 	if m := p.space.find(ip); m != nil {
+		m.object.sampled = true
 		if m.object.isFile() {
 			return place{m.object, uint64(m.fileOffset(ip))}
 		}

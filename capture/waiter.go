@@ -19,9 +19,12 @@ type waiter struct {
 	unbind func()        // from the context
 	polls  []unix.PollFd // wake, then the rings, then the processes
 	first  int           // index of the first process in polls
+	blind  bool          // a ring\'s own event has ended, so it wakes nobody
 }
 
 const (
+	// glance is how long the rings of ended events are left alone.
+	glance = 20 * time.Millisecond
 	// longest is how long records wait at most before they are handled. It bounds
 	// what is pending between rounds while little happens.
 	longest = 250 * time.Millisecond
@@ -64,8 +67,9 @@ func newWaiter(ctx context.Context, rings []*ring, processes []int) (*waiter, er
 }
 
 // wait returns when there may be records to read, and tells when it is over.
-func (w *waiter) wait() (over bool, err error) {
-	_, err = unix.Poll(w.polls, int(longest.Milliseconds()))
+// pending says that there are some already whose turn has not come.
+func (w *waiter) wait(pending bool) (over bool, err error) {
+	_, err = unix.Poll(w.polls, w.timeout(pending))
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return false, fmt.Errorf("waiting for perf events: %w", err)
 	}
@@ -77,6 +81,17 @@ func (w *waiter) wait() (over bool, err error) {
 	return false, nil
 }
 
+// timeout returns after how many milliseconds to look without being woken.
+func (w *waiter) timeout(pending bool) int {
+	switch {
+	case w.blind:
+		return int(glance.Milliseconds())
+	case pending:
+		return int(longest.Milliseconds())
+	}
+	return -1
+}
+
 // ended notes what will not come back, and reports whether all processes have
 // ended. poll passes over negative descriptors.
 func (w *waiter) ended() bool {
@@ -84,6 +99,9 @@ func (w *waiter) ended() bool {
 	for i := range w.polls {
 		p := &w.polls[i]
 		process := i >= w.first
+		if p.Revents&unix.POLLHUP != 0 && !process {
+			w.blind = true
+		}
 		if p.Revents&unix.POLLHUP != 0 || process && p.Revents&unix.POLLIN != 0 {
 			p.Fd = -1
 		}

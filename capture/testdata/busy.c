@@ -5,6 +5,10 @@
 
 volatile unsigned long sink;
 
+#ifdef OTHER
+#define burn burn_other
+#endif
+
 __attribute__((noinline)) void burn(unsigned long rounds) {
 	for (unsigned long i = 0; i < rounds; i++)
 		sink = sink * 6364136223846793005UL + i;

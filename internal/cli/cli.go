@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -52,15 +53,36 @@ type usageError struct{ error }
 // exit status: 0 when all went well, 1 when something failed, 2 when the command
 // line is wrong; record returns that of the command it ran.
 func Main(args []string) int {
-	ctx, stop := interruptible()
-	defer stop()
-	e := &env{stdout: os.Stdout, stderr: os.Stderr, stdin: os.Stdin}
-	return run(ctx, e, args)
+	out := &checkedFile{File: os.Stdout}
+	status := run(context.Background(), &env{stdout: out, stderr: os.Stderr, stdin: os.Stdin}, args)
+	if out.err != nil && !errors.Is(out.err, syscall.EPIPE) && status == 0 {
+		fmt.Fprintf(os.Stderr, "hallmark: writing standard output: %v\n", out.err)
+		return 1
+	}
+	return status
 }
 
-// interruptible returns a context that ends with the next Ctrl-C or SIGTERM.
+// checkedFile remembers that a write failed, so that output that got lost is not
+// taken for success.
+type checkedFile struct {
+	*os.File
+	err error
+}
+
+func (f *checkedFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	if f.err == nil {
+		f.err = err
+	}
+	return n, err
+}
+
+// interruptible returns a context that ends with the first Ctrl-C or SIGTERM. The
+// second one has its usual effect. It is for verbs that look at it.
 func interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func run(ctx context.Context, e *env, args []string) int {
@@ -78,11 +100,17 @@ func run(ctx context.Context, e *env, args []string) int {
 	case errors.As(err, &special):
 		fmt.Fprintf(e.stderr, "hallmark: %v\n", err)
 		return special.status
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), isUsage(err):
 		fmt.Fprintf(e.stderr, "hallmark: %v\nTry 'hallmark --help'.\n", err)
 		return 2
 	default:
 		fmt.Fprintf(e.stderr, "hallmark: %v\n", err)
 		return 1
 	}
+}
+
+// isUsage knows the complaints of cobra that have no type of their own.
+func isUsage(err error) bool {
+	msg := err.Error()
+	return strings.HasPrefix(msg, "unknown command") || strings.HasPrefix(msg, "required flag")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -52,7 +53,9 @@ func newIDCommand(e *env) *cobra.Command {
 			if len(args) == 0 && !opt.kernel && !opt.modules && !opt.vdso {
 				return usageError{errors.New("id: nothing to identify")}
 			}
-			return runID(cmd.Context(), e, opt, args)
+			ctx, stop := interruptible()
+			defer stop()
+			return runID(ctx, e, opt, args)
 		},
 	}
 	flags := cmd.Flags()
@@ -145,6 +148,9 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 	}
 	if pid, ok := processID(arg); ok {
 		info, err := buildid.ReadProcess(pid)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = noProgram(pid)
+		}
 		return p.print(idRecord{Path: programOf(pid), PID: pid}, info, err)
 	}
 	if p.opt.recursive && isDir(arg) {
@@ -159,13 +165,11 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 
 // tree prints the ELF files of a directory and those below.
 func (p *idPrinter) tree(ctx context.Context, bar *progress.Bar, dir string) error {
-	files := 0
 	for entry := range buildid.Scan(dir) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		files++
-		bar.Set(entry.Done, fmt.Sprintf("%s, %d files", entry.Path, files))
+		bar.Set(entry.Done, entry.Path)
 		if entry.Err == nil && !entry.Info.ELF {
 			continue
 		}
@@ -182,7 +186,7 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		p.failed = true
 		r.Error = err.Error()
 		if !p.opt.json {
-			_, err := fmt.Fprintf(p.stderr, "hallmark: %v\n", r.Error)
+			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", oneLine(r.Error))
 			return err
 		}
 	} else {
@@ -209,12 +213,12 @@ func (p *idPrinter) text(r idRecord) error {
 	return err
 }
 
-// oneLine quotes a path that would break the line or steer the terminal.
-func oneLine(path string) string {
-	if strings.ContainsFunc(path, unicode.IsControl) {
-		return strconv.Quote(path)
+// oneLine quotes what would break the line or steer the terminal.
+func oneLine(s string) string {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return strconv.Quote(s)
 	}
-	return path
+	return s
 }
 
 // processID reads an argument of digits only.
@@ -233,6 +237,14 @@ func programOf(pid int) string {
 		return path
 	}
 	return link
+}
+
+// noProgram says why a process has no program to identify.
+func noProgram(pid int) error {
+	if isDir("/proc/" + strconv.Itoa(pid)) {
+		return fmt.Errorf("process %d runs no program: a kernel thread, or ended already", pid)
+	}
+	return fmt.Errorf("no process %d", pid)
 }
 
 func isDir(name string) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 	"time"
 
 	pprof "github.com/google/pprof/profile"
@@ -49,7 +50,9 @@ func newRecordCommand(e *env) *cobra.Command {
 			if err := r.check(args); err != nil {
 				return usageError{err}
 			}
-			return r.run(cmd.Context(), args)
+			ctx, stop := interruptible()
+			defer stop()
+			return r.run(ctx, args)
 		},
 	}
 	f := cmd.Flags()
@@ -57,7 +60,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.IntSliceVarP(&r.opts.PIDs, "pid", "p", nil, "record these processes and the children they will have")
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "samples a second and CPU")
 	f.DurationVarP(&r.opts.Duration, "duration", "d", 0, "stop recording after this time (30s, 5m)")
-	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file")
+	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output")
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
 	f.BoolVar(&r.report, "report", false, "show the report of the profile when it is written")
@@ -73,9 +76,6 @@ type record struct {
 	report, view bool
 }
 
-// maxFrequency is the kernel's own default limit, kernel.perf_event_max_sample_rate.
-const maxFrequency = 100_000
-
 func (r *record) check(args []string) error {
 	targets := 0
 	for _, given := range []bool{r.opts.SystemWide, len(r.opts.PIDs) > 0, len(args) > 0} {
@@ -88,75 +88,114 @@ func (r *record) check(args []string) error {
 		return errors.New("say what to record: -a, -p PID or -- CMD")
 	case targets > 1:
 		return errors.New("record one of: every process (-a), some (-p), a command")
-	case r.opts.Frequency < 1 || r.opts.Frequency > maxFrequency:
-		return fmt.Errorf("a frequency of %d is not between 1 and %d Hz", r.opts.Frequency, maxFrequency)
+	case r.opts.Frequency < 1:
+		return fmt.Errorf("a frequency of %d Hz is not positive", r.opts.Frequency)
+	case r.output == "":
+		return errors.New("--output has no name in it")
 	case r.opts.Duration < 0:
 		return fmt.Errorf("a duration of %v is negative", r.opts.Duration)
 	}
 	return nil
 }
 
+// run records into the output, which is opened first: a place that cannot be
+// written to is found before anything is started.
 func (r *record) run(ctx context.Context, args []string) error {
+	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
+	if result == nil {
+		return err
+	}
+	c := r.opts.Command
+	if c != nil {
+		// Ctrl-C asks the command to end as well, which may outlive the recording.
+		stop := context.AfterFunc(ctx, c.Terminate)
+		defer stop()
+	}
+	if err == nil {
+		r.tell(result)
+	} else {
+		fmt.Fprintf(r.env.stderr, "hallmark: %v\n", err)
+	}
+	if err := errors.Join(err, r.show(result)); err != nil {
+		r.commandStatus()
+		return exitStatus(1)
+	}
+	return r.commandStatus()
+}
+
+// result is what was recorded, even if it could not be written.
+type result struct {
+	profile *pprof.Profile
+	misses  profile.Misses
+	stats   capture.Stats
+}
+
+// write lets record write to the output.
+func (r *record) write(record func(io.Writer) (*result, error)) (result *result, err error) {
+	if r.output == "-" {
+		return record(r.env.stdout)
+	}
+	err = atomicfile.Write(r.output, 0o666, func(w io.Writer) (err error) {
+		result, err = record(w)
+		return err
+	})
+	return result, err
+}
+
+// record records and writes the profile to w. With an error there may be a result.
+func (r *record) record(ctx context.Context, args []string, w io.Writer) (*result, error) {
 	if len(args) > 0 {
 		c, err := capture.StartCommand(args)
 		if err != nil {
-			return commandError(err)
+			return nil, commandError(err)
 		}
 		r.opts.Command = c
 	}
-	p, misses, err := r.record(ctx)
-	if err != nil {
-		if r.opts.Command != nil {
-			r.opts.Command.Kill()
-		}
-		return err
-	}
-	if r.opts.Command != nil && ctx.Err() != nil {
-		r.opts.Command.Terminate()
-	}
-	if err := r.show(p, misses); err != nil {
-		return err
-	}
-	return r.commandStatus(ctx)
-}
-
-// commandError gives a command that cannot be started the exit status that
-// shells give it.
-func commandError(err error) error {
-	if errors.Is(err, exec.ErrNotFound) {
-		return statusError{127, err}
-	}
-	return statusError{126, err}
-}
-
-// record records and writes the profile.
-func (r *record) record(ctx context.Context) (*pprof.Profile, profile.Misses, error) {
 	bar := r.showProgress()
 	s, err := capture.Start(r.opts)
 	if err != nil {
-		return nil, nil, err
+		r.abandon()
+		return nil, err
 	}
 	defer s.Close()
 	for _, missing := range s.Stats().Reduced {
 		fmt.Fprintf(r.env.stderr, "hallmark: recording without %s\n", missing)
 	}
-	runErr := s.Run(ctx)
+	err = s.Run(ctx)
 	bar.Clear()
-	recording, err := s.Finish()
-	if err := errors.Join(runErr, err); err != nil {
-		return nil, nil, err
+	var exec *capture.ExecError
+	if errors.As(err, &exec) {
+		return nil, commandError(err)
 	}
-	var misses profile.Misses
+	recording := s.Finish()
+	done := &result{profile: recording.Profile}
 	if !r.noSymbols {
-		misses = recording.Symbolize()
+		done.misses = recording.Symbolize()
 	}
-	p := recording.Profile
-	err = atomicfile.Write(r.output, 0o666, func(w io.Writer) error { return p.Write(w) })
-	if err != nil {
-		return nil, nil, fmt.Errorf("writing the profile: %w", err)
+	done.stats = s.Stats()
+	if writeErr := done.profile.Write(w); writeErr != nil {
+		err = errors.Join(err, fmt.Errorf("writing the profile: %w", writeErr))
 	}
-	r.tell(s.Stats(), p, misses)
-	return p, misses, nil
+	return done, err
+}
+
+// abandon ends a command that was never let go.
+func (r *record) abandon() {
+	if r.opts.Command != nil {
+		r.opts.Command.Kill()
+	}
+}
+
+// commandError gives a command that cannot be run the exit status that shells
+// give it.
+func commandError(err error) error {
+	var failed *capture.ExecError
+	missing := errors.Is(err, exec.ErrNotFound) ||
+		errors.As(err, &failed) && failed.Reason == syscall.ENOENT.Error() // its interpreter
+	if missing {
+		return statusError{127, err}
+	}
+	return statusError{126, err}
 }
 
 // showProgress lets a recording of processes tell on a terminal how far it is. A
@@ -177,29 +216,35 @@ func (r *record) showProgress() *progress.Bar {
 }
 
 // tell says in a few lines how the recording went.
-func (r *record) tell(stats capture.Stats, p *pprof.Profile, misses profile.Misses) {
-	c := profile.MeasureCoverage(p, misses)
-	fmt.Fprintf(r.env.stderr, "hallmark: %d samples in %v, %s of the frames in files identified; wrote %s\n",
-		stats.Samples, time.Duration(p.DurationNanos).Round(10*time.Millisecond), percent(c.FileIdentified, c.FileFrames), r.output)
-	if stats.Lost > 0 {
-		fmt.Fprintf(r.env.stderr, "hallmark: %d records were lost: the machine was too busy to read them in time\n", stats.Lost)
+func (r *record) tell(done *result) {
+	c := profile.MeasureCoverage(done.profile, done.misses)
+	share := ""
+	if c.FileFrames > 0 {
+		share = percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
 	}
-	if stats.Throttled > 0 {
-		fmt.Fprintf(r.env.stderr, "hallmark: the kernel held sampling back %d times: record with a lower --frequency\n", stats.Throttled)
-	}
-	if stats.Coarse > 0 {
-		fmt.Fprintf(r.env.stderr, "hallmark: %d samples lost some detail to keep memory bounded: record for a shorter time\n", stats.Coarse)
-	}
-	if stats.Malformed > 0 {
-		fmt.Fprintf(r.env.stderr, "hallmark: %d records were malformed and left out\n", stats.Malformed)
+	stats := done.stats
+	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v, %swrote %s\n", plural(int64(stats.Samples), "sample"),
+		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), share, r.output)
+	for _, loss := range []struct {
+		count uint64
+		text  string
+	}{
+		{stats.Lost, "records were lost: the machine was too busy to read them in time"},
+		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
+		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
+		{stats.Malformed, "records were malformed and left out"},
+	} {
+		if loss.count > 0 {
+			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
+		}
 	}
 }
 
 // show shows the profile. What ended the recording must not end the view, so
 // that has an interrupt of its own.
-func (r *record) show(p *pprof.Profile, misses profile.Misses) error {
+func (r *record) show(done *result) error {
 	if r.report {
-		if err := writeReport(r.env, p, misses); err != nil {
+		if err := writeReport(r.env, done.profile, done.misses); err != nil {
 			return err
 		}
 	}
@@ -208,18 +253,21 @@ func (r *record) show(p *pprof.Profile, misses profile.Misses) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	return viewProfile(ctx, r.env, p)
+	return viewProfile(ctx, r.env, done.profile)
 }
 
 // commandStatus waits for the command, which may outlive the recording, and
-// returns its exit status. Ctrl-C asks the command to end as well.
-func (r *record) commandStatus(ctx context.Context) error {
+// returns its exit status.
+func (r *record) commandStatus() error {
 	c := r.opts.Command
 	if c == nil {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, c.Terminate)
-	defer stop()
+	select {
+	case <-c.Done():
+	default:
+		fmt.Fprintln(r.env.stderr, "hallmark: waiting for the command to end")
+	}
 	if status := c.Wait(); status != 0 {
 		return exitStatus(status)
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -108,7 +107,7 @@ func printable(s string) string {
 // terminalWidth returns the width of the terminal that w writes to, and 0 where
 // w writes to something else, in which lines may have any length.
 func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
 		return 0
 	}

@@ -31,7 +31,11 @@ func newViewCommand(e *env) *cobra.Command {
   hallmark view --diff before.pb.gz after.pb.gz
   hallmark view --http 127.0.0.1:8080 --no-browser out.pb.gz`,
 		Args: usage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			ctx, stop := interruptible()
+			defer stop()
+			return v.run(ctx, args[0])
+		},
 	}
 	v.input.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")

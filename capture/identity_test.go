@@ -1,0 +1,98 @@
+package capture
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+)
+
+// TestRecordReplacedFile records programs that replace their own file and execute
+// it again: same process, same path, same addresses, and no note that the kernel
+// could read. No sample may get the identity of the other file.
+func TestRecordReplacedFile(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t)
+	first, second := buildC(t, "-no-pie", "-Wl,--build-id=none"), buildC(t, "-no-pie", "-Wl,--build-id=none", "-DOTHER")
+	if ownID(t, first) == ownID(t, second) {
+		t.Fatal("both builds are the same file")
+	}
+	program := filepath.Join(t.TempDir(), "busy-c")
+	script := `cp "$1" "$3" && "$3" 100 && cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
+	p, _, _ := recordCommand(t, Options{Frequency: 2000}, "sh", "-c", script, "sh", first, second, program)
+	if found := samplesIn(p, "burn"); len(found) == 0 {
+		t.Error("no samples in the first program")
+	} else {
+		for id, n := range found {
+			if id != ownID(t, first) && !id.IsZero() {
+				t.Errorf("%d samples in burn have the identity %v", n, id)
+			}
+		}
+	}
+	for id, n := range samplesIn(p, "burn_other") {
+		if id != ownID(t, second) && !id.IsZero() {
+			t.Errorf("%d samples in burn_other have the identity %v", n, id)
+		}
+	}
+}
+
+// TestRecordNamesDiffer records a program whose name is not the one that we see:
+// deleted after its start, and in another root directory.
+func TestRecordNamesDiffer(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t)
+	file := buildGo(t)
+	want := fileID(t, file)
+	root := t.TempDir()
+	if msg, err := exec.Command("cp", file, filepath.Join(root, "elsewhere")).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, msg)
+	}
+	doomed := filepath.Join(t.TempDir(), "doomed")
+	for _, test := range []struct{ name, script string }{
+		{"deleted", `cp "$0" "$1"; "$1" 400ms & sleep 0.05; rm "$1"; wait`},
+		{"other root", `exec chroot "$2" /elsewhere 400ms`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, _, stats := recordCommand(t, Options{}, "sh", "-c", test.script, file, doomed, root)
+			if got := samplesIn(p, "main.spin")[want]; got*10 < int64(stats.Samples)*7 || got == 0 {
+				t.Errorf("%d of %d samples in main.spin of %v: %v", got, stats.Samples, want, samplesIn(p, "main.spin"))
+			}
+		})
+	}
+}
+
+// TestRecordWithoutFirstThread records a process whose first thread has ended.
+func TestRecordWithoutFirstThread(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t)
+	file := filepath.Join(t.TempDir(), "threads")
+	args := []string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", file, "testdata/threads.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	pid := start(t, file)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if tids, err := threadsOf(pid); err == nil && len(tids) == 2 && firstEnded(pid) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first thread does not end")
+		}
+	}
+	p, misses, _ := recordSession(t, t.Context(), Options{PIDs: []int{pid}, Duration: 300 * time.Millisecond})
+	if got := samplesIn(p, "burn")[fileID(t, file)]; got == 0 {
+		t.Errorf("samples in burn: %v", samplesIn(p, "burn"))
+	}
+	checkIdentified(t, p, misses)
+}
+
+// firstEnded reports whether the first thread of a process is a zombie, which has
+// no mappings.
+func firstEnded(pid int) bool {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	return err == nil && len(maps) == 0
+}
