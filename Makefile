@@ -2,7 +2,7 @@
 
 FUZZTIME ?= 10m
 
-.PHONY: all test fuzz bench docs clean
+.PHONY: all test fuzz bench clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -14,8 +14,11 @@ import (
 // A contender goes through all files once.
 type contender struct {
 	name string
-	run  func() (time.Duration, error)
+	run  func() (cost, error)
 }
+
+// A cost is the time that something took by the clock and on all processors.
+type cost struct{ wall, cpu time.Duration }
 
 // prepare writes and builds what is needed. The floor is the first contender.
 func prepare(work, dir string, files []string) ([]contender, error) {
@@ -52,43 +55,47 @@ func prepare(work, dir string, files []string) ([]contender, error) {
 		contender{"`find " + dir + " -type f`, opens no file", command(nil, "find", dir, "-type", "f")}), nil
 }
 
-// passes runs a program that goes through the list several times and prints the
-// nanoseconds that each took, without its own start. The fastest counts.
-func passes(program, list string, args ...string) func() (time.Duration, error) {
-	return func() (time.Duration, error) {
-		out, err := exec.Command(program, append([]string{list, "7"}, args...)...).Output()
+// passes runs a program that goes through the list several times and prints what
+// each pass cost, without its own start. The cheapest counts: the others were
+// disturbed by something else.
+func passes(program, list string, args ...string) func() (cost, error) {
+	return func() (cost, error) {
+		out, err := exec.Command(program, append([]string{list, "15"}, args...)...).Output()
 		if err != nil {
-			return 0, err
+			return cost{}, err
 		}
-		var times []time.Duration
-		for _, line := range strings.Fields(string(out)) {
-			ns, err := strconv.ParseInt(line, 10, 64)
-			if err != nil {
-				return 0, err
+		best := cost{math.MaxInt64, math.MaxInt64}
+		for line := range strings.Lines(string(out)) {
+			var c cost
+			if _, err := fmt.Sscan(line, &c.wall, &c.cpu); err != nil {
+				return cost{}, fmt.Errorf("%s printed %q: %w", program, line, err)
 			}
-			times = append(times, time.Duration(ns))
+			best = cost{min(best.wall, c.wall), min(best.cpu, c.cpu)}
 		}
-		return slices.Min(times), nil
+		return best, nil
 	}
 }
 
 // command times a program, its start included, with the files as its arguments in
 // as few calls as the kernel's limit on them allows. What it thinks of odd files
 // does not matter.
-func command(files []string, args ...string) func() (time.Duration, error) {
+func command(files []string, args ...string) func() (cost, error) {
 	const perCall = 10_000
 	calls := slices.Collect(slices.Chunk(files, perCall))
 	if len(calls) == 0 {
 		calls = [][]string{nil}
 	}
-	return func() (time.Duration, error) {
-		start := time.Now()
+	return func() (c cost, err error) {
 		for _, files := range calls {
-			err := exec.Command(args[0], slices.Concat(args[1:], files)...).Run()
+			cmd := exec.Command(args[0], slices.Concat(args[1:], files)...)
+			start := time.Now()
+			err := cmd.Run()
 			if _, exited := err.(*exec.ExitError); err != nil && !exited {
-				return 0, err
+				return c, err
 			}
+			c.wall += time.Since(start)
+			c.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		}
-		return time.Since(start), nil
+		return c, nil
 	}
 }

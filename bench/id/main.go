@@ -43,12 +43,12 @@ func run(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	times, err := measure(contenders, rounds)
+	costs, err := measure(contenders, rounds)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d ELF files below %s, median of %d rounds\n\n", len(files), dir, rounds)
-	printTable(contenders, times, len(files))
+	printTable(contenders, costs, len(files))
 	return nil
 }
 
@@ -71,33 +71,43 @@ func elfFiles(dir string) ([]string, error) {
 }
 
 // measure runs every contender once a round, each time in another order.
-func measure(contenders []contender, rounds int) ([][]time.Duration, error) {
-	times := make([][]time.Duration, len(contenders))
+func measure(contenders []contender, rounds int) ([][]cost, error) {
+	costs := make([][]cost, len(contenders))
 	for round := range rounds {
 		for i := range contenders {
 			who := (i + round) % len(contenders)
-			d, err := contenders[who].run()
+			c, err := contenders[who].run()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", contenders[who].name, err)
 			}
-			times[who] = append(times[who], d)
+			costs[who] = append(costs[who], c)
 		}
 	}
-	return times, nil
+	return costs, nil
 }
 
 // printTable compares each contender with the first one.
-func printTable(contenders []contender, times [][]time.Duration, files int) {
-	fmt.Println("| | µs a file | × floor |")
-	fmt.Println("|---|---:|---:|")
+func printTable(contenders []contender, costs [][]cost, files int) {
+	fmt.Println("| | µs a file | × floor | CPU µs a file | × floor |")
+	fmt.Println("|---|---:|---:|---:|---:|")
 	for i, c := range contenders {
-		ratios := make([]float64, len(times[i]))
-		for round, d := range times[i] {
-			ratios[round] = float64(d) / float64(times[0][round])
-		}
-		perFile := float64(median(times[i]).Nanoseconds()) / 1e3 / float64(files)
-		fmt.Printf("| %s | %.2f | %.2f |\n", c.name, perFile, median(ratios))
+		fmt.Printf("| %s |%s |%s |\n", c.name,
+			columns(costs[i], costs[0], files, func(c cost) time.Duration { return c.wall }),
+			columns(costs[i], costs[0], files, func(c cost) time.Duration { return c.cpu }))
 	}
+}
+
+// columns prints the median of one kind of cost and of its ratio to the floor's in
+// the same round.
+func columns(costs, floor []cost, files int, kind func(cost) time.Duration) string {
+	var times []time.Duration
+	var ratios []float64
+	for round := range costs {
+		times = append(times, kind(costs[round]))
+		ratios = append(ratios, float64(kind(costs[round]))/float64(kind(floor[round])))
+	}
+	perFile := float64(median(times).Nanoseconds()) / 1e3 / float64(files)
+	return fmt.Sprintf(" %.2f | %.2f", perFile, median(ratios))
 }
 
 func median[T cmp.Ordered](values []T) T {

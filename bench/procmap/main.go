@@ -64,7 +64,6 @@ type contender struct {
 
 // fresh starts each batch with the ID of the process.
 var fresh = []contender{
-	{"auto", translate(procmap.Auto)},
 	{"query", translate(procmap.Query)},
 	{"text", translate(procmap.Text)},
 	{"parse", parse},
@@ -79,7 +78,7 @@ func kept(pid int) (contenders []contender, closeAll func(), err error) {
 			c.Close()
 		}
 	}
-	for _, m := range []procmap.Method{procmap.Auto, procmap.Query, procmap.Text} {
+	for _, m := range []procmap.Method{procmap.Query, procmap.Text} {
 		p, err := procmap.OpenOptions(pid, procmap.Options{Method: m})
 		if err != nil {
 			closeAll()
@@ -107,7 +106,7 @@ func kept(pid int) (contenders []contender, closeAll func(), err error) {
 
 func mapsOf(pid int) string { return fmt.Sprintf("/proc/%d/maps", pid) }
 
-// translate asks package procmap in a certain way.
+// translate asks package procmap in one of its ways.
 func translate(m procmap.Method) func(int, []addr.Abs) (int, error) {
 	return func(pid int, addrs []addr.Abs) (int, error) {
 		p, err := procmap.OpenOptions(pid, procmap.Options{Method: m})
@@ -232,13 +231,17 @@ func median(times []time.Duration) time.Duration {
 }
 
 // ratio returns the median of the ratios of two contenders in the same round.
-func ratio(a, b []time.Duration) float64 {
+func ratio(a, b []time.Duration) string {
 	ratios := make([]float64, len(a))
 	for i := range a {
 		ratios[i] = float64(a[i]) / float64(b[i])
 	}
 	slices.Sort(ratios)
-	return ratios[len(ratios)/2]
+	r := ratios[len(ratios)/2]
+	if r < 10 {
+		return fmt.Sprintf("%.2f", r)
+	}
+	return fmt.Sprintf("%.0f", r)
 }
 
 func micros(d time.Duration) string {
@@ -273,7 +276,7 @@ func patchSetting(w *bufio.Writer) error {
 	}
 	defer done()
 	fmt.Fprintf(w, "%d VMAs, addresses in %d of them:\n\n", len(t.vmas), inVMAs)
-	fmt.Fprintln(w, "| process | addresses | auto µs | text µs | parse µs | procfs µs | text/auto | parse/auto | procfs/auto |")
+	fmt.Fprintln(w, "| process | addresses | query µs | text µs | parse µs | procfs µs | text/query | parse/query | procfs/query |")
 	fmt.Fprintln(w, "|---|---|--:|--:|--:|--:|--:|--:|--:|")
 	for _, process := range []struct {
 		name       string
@@ -299,20 +302,20 @@ func patchSetting(w *bufio.Writer) error {
 }
 
 func patchRow(w io.Writer, process, batch string, times map[string][]time.Duration) {
-	auto := times["auto"]
+	query := times["query"]
 	procfsTime, procfsRatio := "", ""
 	if fs := times["procfs"]; fs != nil {
-		procfsTime, procfsRatio = micros(median(fs)), fmt.Sprintf("%.0f", ratio(fs, auto))
+		procfsTime, procfsRatio = micros(median(fs)), ratio(fs, query)
 	}
-	fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.0f | %.0f | %s |\n", process, batch,
-		micros(median(auto)), micros(median(times["text"])), micros(median(times["parse"])), procfsTime,
-		ratio(times["text"], auto), ratio(times["parse"], auto), procfsRatio)
+	fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", process, batch,
+		micros(median(query)), micros(median(times["text"])), micros(median(times["parse"])), procfsTime,
+		ratio(times["text"], query), ratio(times["parse"], query), procfsRatio)
 }
 
 // curve measures batches of many sizes against processes of many sizes.
 func curve(w *bufio.Writer) error {
-	fmt.Fprintln(w, "| addresses | VMAs | batch | hit | auto µs | query µs | text µs | procfs µs | text/query | parse/auto | procfs/auto | auto/best |")
-	fmt.Fprintln(w, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintln(w, "| addresses | VMAs | batch | hit | query µs | text µs | parse µs | procfs µs | text/query | parse/query | procfs/query |")
+	fmt.Fprintln(w, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, vmas := range []int{50, 500, 2000, 8000, 30000} {
 		if err := curveOf(w, vmas); err != nil {
 			return err
@@ -338,12 +341,11 @@ func curveOf(w *bufio.Writer, vmas int) error {
 			if err != nil {
 				return err
 			}
-			auto, query, text := times["auto"], times["query"], times["text"]
-			best := min(median(query), median(text))
-			fmt.Fprintf(w, "| %s | %d | %d | %d | %s | %s | %s | %s | %.2f | %.1f | %.1f | %.2f |\n",
-				kind, len(t.vmas), n, t.hit(addrs), micros(median(auto)), micros(median(query)), micros(median(text)),
-				micros(median(times["procfs"])), ratio(text, query), ratio(times["parse"], auto),
-				ratio(times["procfs"], auto), float64(median(auto))/float64(best))
+			query, text, parsed, fs := times["query"], times["text"], times["parse"], times["procfs"]
+			fmt.Fprintf(w, "| %s | %d | %d | %d | %s | %s | %s | %s | %s | %s | %s |\n",
+				kind, len(t.vmas), n, t.hit(addrs), micros(median(query)), micros(median(text)),
+				micros(median(parsed)), micros(median(fs)),
+				ratio(text, query), ratio(parsed, query), ratio(fs, query))
 			if err := w.Flush(); err != nil {
 				return err
 			}
