@@ -32,7 +32,7 @@ const (
 	// starts has several mappings; and it bounds the rounds in a second. It is
 	// also how long a process must live for a file to be found that only it can
 	// reach and that the kernel does not identify.
-	breath = 5 * time.Millisecond
+	breath = 10 * time.Millisecond
 )
 
 // newWaiter returns a waiter that ends with ctx, or when none of the processes

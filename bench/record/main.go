@@ -102,7 +102,7 @@ func (r *recorder) record(file string) error {
 	args := r.args(file)
 	cmd := exec.Command(args[0], args[1:]...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("%w: %s", err, out[max(0, len(out)-300):])
 	}
 	use := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	r.cpu = append(r.cpu, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
