@@ -92,6 +92,8 @@ func (r *record) check(args []string) error {
 		return fmt.Errorf("a frequency of %d Hz is not positive", r.opts.Frequency)
 	case r.output == "":
 		return errors.New("--output has no name in it")
+	case r.output == "-" && r.report:
+		return errors.New("standard output cannot take both the profile and --report")
 	case r.opts.Duration < 0:
 		return fmt.Errorf("a duration of %v is negative", r.opts.Duration)
 	}
