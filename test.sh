@@ -17,6 +17,9 @@ need perf linux-perf
 need python3 python3
 need file file
 need c++filt binutils
+need clang-19 clang-19
+need llvm-strip-19 llvm-19
+[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 [ -d /usr/lib/debug/.build-id ] || missing="$missing libc6-dbg"
 if [ -n "$missing" ]; then

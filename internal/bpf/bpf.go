@@ -1,0 +1,97 @@
+// Package bpf has the programs that take samples inside the kernel, and turns what
+// they say into values.
+//
+// A Sampler counts stacks whose user frames are a file and an offset in it. Which
+// file is told by a serial number, that stands for one content of one file and is
+// introduced by an event; what identity the file has may be told by another one.
+// The programs are in C beside this file: identity.h, capture.h, sampler.bpf.c.
+package bpf
+
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_event -type id_event -type sample_counters -type work_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler sampler.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type stackmap_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" bench bench.bpf.c
+
+import (
+	"hallmark/addr"
+	"hallmark/buildid"
+)
+
+// FrameKind says what a frame of a stack is.
+type FrameKind uint32
+
+// The kinds of frames: enum frame_kind of events.h.
+const (
+	InFile     FrameKind = iota
+	InKernel             // in the kernel
+	NotMapped            // in no mapping
+	Generated            // in executable memory without a file
+	InVDSO               // in the code that the kernel maps into every process
+	InVDSO32             // the same, of 32-bit processes
+	NoEntry              // in a file for which the table had no room
+	Unstable             // in a process whose mappings changed while they were read
+	frameKinds           // their number
+)
+
+// A Frame is one place in a stack. All but the innermost of the kernel and of the
+// user are in a call instruction, not where it returns to.
+type Frame struct {
+	Kind   FrameKind
+	Serial uint32 // of a file
+	// At is an offset in a file or in the vdso, and an absolute address for all else.
+	At uint64
+}
+
+// StackID is the number of a stack: a hash of its frames.
+type StackID struct{ A, B uint64 }
+
+// Validity tells the contents of files apart. Two that have the same one are the
+// same content of the same file, whatever it is called.
+type Validity struct {
+	Inode      uint64
+	Size       uint64
+	Mtime      Time
+	Ctime      Time
+	Dev        Dev
+	Generation uint32
+}
+
+// Time is a time stamp of a file.
+type Time struct {
+	Sec  int64
+	Nsec uint32
+}
+
+// Dev is the device number of the file system itself, which on overlays and on
+// btrfs is not the one that stat tells.
+type Dev struct{ Major, Minor uint32 }
+
+// A File introduces a serial number.
+type File struct {
+	Serial uint32
+	Key    uint64 // of its entry in the table: see Sampler.Forget
+	PID    uint32 // of a process that has it mapped
+	Start  addr.Abs
+	End    addr.Abs
+	Offset addr.Offset // of Start in the file
+	Path   string      // as the process sees it, if nothing is renamed meanwhile
+	Validity
+}
+
+// Owner is whom a stack was seen in.
+type Owner struct {
+	PID, TID uint32
+	Started  uint64 // of the process, ns, CLOCK_BOOTTIME
+	Cgroup   uint64 // in the hierarchy of version 2
+	Process  string // name of the first thread
+	Thread   string
+}
+
+// A Handler takes what the programs say.
+type Handler interface {
+	File(File)
+	// Identity tells what identity the file has, as the kernel read it from the
+	// memory of a process.
+	Identity(serial uint32, id buildid.ID)
+	// Stack tells the frames of a stack, leaf first, those of the kernel before
+	// those of the user.
+	Stack(StackID, []Frame)
+}

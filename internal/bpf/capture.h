@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Reads the identity of a file in the task that was sampled, before the task
+ * returns to user mode (task work, since 6.18): there it may fault and sleep.
+ *
+ * What is read is the memory of a process, and must be the content of the file: it
+ * is, if no page of the mapping was ever copied for a write (anon_vma), and if the
+ * mappings of the process (mm_lock_seq) and the file itself (its validity) did not
+ * change from before to after. Whatever is not so is left to user space.
+ *
+ * The order in which notes count is that of package buildid: a GNU note in a
+ * PT_NOTE segment, one behind the last note of such a segment, Go's own note. */
+#ifndef HALLMARK_CAPTURE_H
+#define HALLMARK_CAPTURE_H
+
+#include "identity.h"
+
+#define MAX_SEGMENTS 64
+#define MAX_NOTES 32
+#define MAX_TRIES 16
+#define PT_NOTE 4
+#define NT_GNU_BUILD_ID 3
+#define NT_GO_BUILD_ID 4 /* Go cmd/link/internal/ld/elf.go */
+
+struct work_counters works_done;
+enum outcome { GOING_ON, FOUND, LEFT, CHANGED };
+
+/* How the segments are gone through, one way after the other. */
+enum pass { OWN_ALIGNMENT, BY_FOUR, BEHIND, PASSES };
+
+/* The reading of one file. */
+struct reading {
+	__u64 mm;
+	__u64 key;    /* of the table of files */
+	__u64 header; /* address of the file's first byte */
+	__u64 size;   /* bytes from there on that are mapped in one piece */
+	struct validity valid, before;
+	struct area area;
+	enum outcome outcome;
+	enum pass pass;
+	bool wide;    /* ELFCLASS64 */
+	bool damaged; /* there are notes that cannot be */
+	__u64 segments;
+	__u16 segment_size, segment_count;
+	__u64 note, end, align; /* offset of the next note, of the end of its segment */
+	__u8 raw[64];
+	struct identity gnu, go;
+};
+
+struct work {
+	struct bpf_task_work tw;
+	__u64 since; /* ns; 0 when free */
+	__u64 key;
+	__u64 serial;
+	__u64 at; /* an address in a mapping of the file */
+	struct reading reading;
+	struct file_entry entry;
+	struct id_event event;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct work);
+} works SEC(".maps");
+
+/* file_at finds the VMA that holds address, into r->area, and reports whether it shows the
+ * content of the file and nothing else. */
+static __noinline bool file_at(struct reading *r, __u64 address)
+{
+	struct area *a = &r->area;
+	struct mm_struct *mm = (void *)r->mm;
+	struct vm_area_struct *vma = (void *)find_vma((__u64)BPF_CORE_READ(mm, mm_mt.ma_root), address);
+	struct inode *inode;
+	struct file *file;
+
+	if (!vma || !read_area(vma, r->mm, address, a) || !a->file)
+		return false;
+	file = a->file;
+	inode = BPF_CORE_READ(file, f_inode);
+	read_validity(inode, &r->valid);
+	return (__u64)inode == r->key && !GET(vma, anon_vma);
+}
+
+struct search {
+	struct reading *r;
+	__u64 at;
+};
+
+/* step_back looks at the VMA before: the loader puts the segments of a file in the
+ * order of the file. */
+static long step_back(__u32 i, struct search *s)
+{
+	struct area *a = &s->r->area;
+
+	if (!file_at(s->r, s->at))
+		return 1;
+	if (!a->offset) {
+		s->r->header = a->start;
+		s->r->size = a->end - a->start;
+		return 1;
+	}
+	s->at = a->start - 1;
+	return 0;
+}
+
+/* copy reads from the file, as far as its first bytes are mapped in one piece. */
+static __always_inline bool copy(struct reading *r, void *to, __u32 n, __u64 offset)
+{
+	if (offset > r->size || n > r->size - offset) {
+		r->outcome = LEFT;
+		return false;
+	}
+	if (bpf_copy_from_user(to, n, (void *)(r->header + offset))) {
+		r->outcome = CHANGED;
+		return false;
+	}
+	return true;
+}
+
+#define RAW(r, type, offset) (*(type *)&(r)->raw[offset])
+
+/* read_header reads the ELF header: gABI chapter 4. */
+static __always_inline bool read_header(struct reading *r)
+{
+	if (!copy(r, r->raw, 64, 0))
+		return false;
+	r->wide = r->raw[4] == 2;
+	r->outcome = LEFT;
+	if (RAW(r, __u32, 0) != 0x464c457f || r->raw[4] < 1 || r->raw[4] > 2 || r->raw[5] != 1)
+		return false; /* not ELF, or not little-endian */
+	r->segments = r->wide ? RAW(r, __u64, 32) : RAW(r, __u32, 28);
+	r->segment_size = r->wide ? RAW(r, __u16, 54) : RAW(r, __u16, 42);
+	r->segment_count = r->wide ? RAW(r, __u16, 56) : RAW(r, __u16, 44);
+	if (r->segment_size != (r->wide ? 56 : 32) || r->segment_count > MAX_SEGMENTS)
+		return false;
+	r->outcome = GOING_ON;
+	return true;
+}
+
+/* read_note_segment reads a program header, and reports whether it is PT_NOTE. */
+static __always_inline bool read_note_segment(struct reading *r, __u32 i)
+{
+	if (!copy(r, r->raw, r->wide ? 56 : 32, r->segments + i * r->segment_size))
+		return false;
+	if (RAW(r, __u32, 0) != PT_NOTE)
+		return false;
+	r->note = r->wide ? RAW(r, __u64, 8) : RAW(r, __u32, 4);
+	r->end = r->note + (r->wide ? RAW(r, __u64, 32) : RAW(r, __u32, 16));
+	r->align = (r->wide ? RAW(r, __u64, 48) : RAW(r, __u32, 28)) == 8 ? 8 : 4;
+	if (r->end > r->size || r->note > r->end) {
+		r->outcome = LEFT; /* elsewhere in memory, or damaged */
+		return false;
+	}
+	return true;
+}
+
+struct note_header {
+	__u32 name, content, type;
+	char text[4];
+};
+
+static __always_inline __u64 padded(__u64 n, __u64 align) { return (n + align - 1) & ~(align - 1); }
+
+/* take copies the content of a note. */
+static __always_inline bool take(struct reading *r, struct identity *id, __u8 kind, __u32 n, __u64 offset)
+{
+	if (n < 1 || n > MAX_ID) {
+		r->outcome = LEFT;
+		return false;
+	}
+	id->kind = kind;
+	id->size = n;
+	return copy(r, id->bytes, n, offset);
+}
+
+/* read_note looks at the note at r->note and moves on. It reports whether there is
+ * a next one. */
+static __always_inline bool read_note(struct reading *r, __u64 end)
+{
+	struct note_header *h = (void *)r->raw;
+	__u64 content;
+
+	if (!copy(r, h, sizeof(*h), r->note))
+		return false;
+	content = r->note + padded(12 + (__u64)h->name, r->align);
+	if (content + h->content > end) {
+		r->damaged = true;
+		return false;
+	}
+	r->note = content + padded(h->content, r->align);
+	if (h->name != 4)
+		return true;
+	if (h->type == NT_GNU_BUILD_ID && *(__u32 *)h->text == 0x00554e47) {
+		if (take(r, &r->gnu, ID_GNU, h->content, content))
+			r->outcome = FOUND;
+		return false;
+	}
+	if (h->type == NT_GO_BUILD_ID && *(__u32 *)h->text == 0x00006f47 && !r->go.size)
+		return take(r, &r->go, ID_GO, h->content, content);
+	return true;
+}
+
+static long note_loop(__u32 i, struct reading **p)
+{
+	struct reading *r = *p;
+
+	if (r->note + 12 > r->end)
+		return 1;
+	if (i == MAX_NOTES) {
+		r->outcome = LEFT;
+		return 1;
+	}
+	return !read_note(r, r->end);
+}
+
+/* look_behind looks at the note behind the last one of a segment, which may be
+ * nothing of the kind. */
+static __always_inline void look_behind(struct reading *r)
+{
+	struct note_header *h = (void *)r->raw;
+
+	if (r->note > r->size || r->size - r->note < sizeof(*h) || !copy(r, h, sizeof(*h), r->note))
+		return;
+	r->align = 4;
+	if (h->name == 4 && h->type == NT_GNU_BUILD_ID && *(__u32 *)h->text == 0x00554e47)
+		read_note(r, r->size);
+}
+
+static long segment_loop(__u32 i, struct reading **p)
+{
+	struct reading *r = *p;
+	__u64 first;
+
+	if (!read_note_segment(r, i))
+		return r->outcome != GOING_ON;
+	if (r->pass == BY_FOUR && r->align != 8)
+		return 0;
+	if (r->pass == BY_FOUR)
+		r->align = 4;
+	first = r->note;
+	bpf_loop(MAX_NOTES + 1, note_loop, &r, 0);
+	if (r->pass == BEHIND && r->outcome == GOING_ON && !r->damaged && r->note != first)
+		look_behind(r);
+	return r->outcome != GOING_ON;
+}
+
+static long pass_loop(__u32 pass, struct reading **p)
+{
+	struct reading *r = *p;
+
+	r->pass = pass;
+	bpf_loop(r->segment_count, segment_loop, &r, 0);
+	return r->outcome != GOING_ON;
+}
+
+/* unchanged reports whether the mappings are as they were at the number, which is
+ * odd while they are being changed. */
+static __always_inline bool unchanged(struct mm_struct *mm, __u32 since)
+{
+	barrier();
+	return !(since & 1) && GET(mm, mm_lock_seq.sequence) == since;
+}
+
+/* read_file reads the identity of the file that is mapped at an address, and
+ * returns how that went. */
+static __always_inline enum outcome read_file(struct reading *r, __u64 at)
+{
+	struct mm_struct *mm = (void *)r->mm;
+	struct search back = {r, at};
+	__u32 since;
+
+	if (!bpf_core_field_exists(mm->mm_lock_seq.sequence))
+		return LEFT;
+	since = GET(mm, mm_lock_seq.sequence);
+	bpf_loop(8, step_back, &back, 0);
+	if (!r->size)
+		return unchanged(mm, since) ? LEFT : CHANGED;
+	r->before = r->valid;
+	if (read_header(r))
+		bpf_loop(PASSES, pass_loop, &r, 0);
+	if (r->outcome == CHANGED || !file_at(r, r->header) || !same(&r->before, &r->valid) || !unchanged(mm, since))
+		return CHANGED;
+	if (r->outcome == GOING_ON && r->damaged)
+		return LEFT;
+	return r->outcome;
+}
+
+/* publish replaces the entry of the file by one with the outcome, unless it is not
+ * that of this content any more, and tells user space. */
+static __always_inline void publish(struct work *w, enum outcome outcome)
+{
+	struct reading *r = &w->reading;
+	struct file_entry *e = bpf_map_lookup_elem(&files, &w->key);
+
+	if (!e)
+		return;
+	w->entry = *e;
+	e = &w->entry;
+	if (e->seal != seal(e->serial, &e->valid) || e->serial != w->serial || e->state != FILE_PENDING ||
+	    (outcome != CHANGED && outcome != LEFT && !same(&e->valid, &r->valid)))
+		return;
+	if (outcome == CHANGED && e->tries++ < MAX_TRIES) {
+		bpf_map_update_elem(&files, &w->key, e, BPF_EXIST);
+		return;
+	}
+	e->state = FILE_NONE;
+	if (outcome == FOUND || (outcome == GOING_ON && r->go.size)) {
+		e->state = FILE_KNOWN;
+		e->id = outcome == FOUND ? r->gnu : r->go;
+	}
+	bpf_map_update_elem(&files, &w->key, e, BPF_EXIST);
+	if (e->state != FILE_KNOWN) {
+		ADD(works_done.none, 1);
+		return;
+	}
+	ADD(works_done.known, 1);
+	w->event.kind = EVENT_ID;
+	w->event.state = e->state;
+	w->event.id = e->id;
+	w->event.serial = e->serial;
+	if (!submit(&w->event, sizeof(w->event), false))
+		ADD(works_done.lost_events, 1);
+}
+
+/* do_work runs in the task that was sampled. */
+static int do_work(struct bpf_map *map, void *key, void *value)
+{
+	struct work *w = value;
+	struct reading *r = &w->reading;
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	enum outcome outcome;
+
+	ADD(works_done.runs, 1);
+	if (mm) {
+		__builtin_memset(r, 0, sizeof(*r));
+		r->mm = (__u64)mm;
+		r->key = w->key;
+		outcome = read_file(r, w->at);
+		if (outcome == LEFT)
+			ADD(works_done.left, 1);
+		if (outcome == CHANGED)
+			ADD(works_done.changed, 1);
+		publish(w, outcome);
+	}
+	w->since = 0;
+	return 0;
+}
+
+/* A work that did not come to its end in this time never will, or is taken for
+ * one: what it works on are hints, which it checks. */
+#define WORK_NS 1000000000ULL
+
+static __always_inline int schedule(struct task_struct *task, struct work *w)
+{
+	if (exists(bpf_task_work_schedule_resume_impl))
+		return bpf_task_work_schedule_resume_impl(task, &w->tw, &works, do_work, NULL);
+	if (exists(bpf_task_work_schedule_resume))
+		return bpf_task_work_schedule_resume(task, &w->tw, &works, do_work);
+	return -1;
+}
+
+static __always_inline void ask_for(struct walk *walk, __u64 key, __u64 serial)
+{
+	__u64 now, since;
+	struct work *w;
+	__u32 slot;
+
+	if (!task_work)
+		return;
+	walk->works++;
+	ADD(works_done.asked, 1);
+	slot = mix(key, walk->tgid) & 255;
+	w = bpf_map_lookup_elem(&works, &slot);
+	if (!w)
+		return;
+	now = bpf_ktime_get_ns();
+	since = w->since;
+	if ((since && now - since < WORK_NS) || __sync_val_compare_and_swap(&w->since, since, now) != since) {
+		ADD(works_done.busy, 1);
+		return;
+	}
+	w->key = key;
+	w->serial = serial;
+	w->at = walk->start;
+	if (schedule(walk->task, w)) {
+		w->since = 0;
+		ADD(works_done.busy, 1);
+	}
+}
+
+#endif

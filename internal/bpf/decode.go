@@ -1,0 +1,143 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+)
+
+// Kinds of events: enum event_kind of events.h.
+const (
+	fileEvent = iota + 1
+	idEvent
+	stackEvent
+	halfEvent
+)
+
+// dispatch decodes an event and hands it to h.
+func dispatch(event []byte, h Handler) error {
+	if len(event) < 4 {
+		return fmt.Errorf("BPF event of %d bytes", len(event))
+	}
+	switch kind := binary.NativeEndian.Uint32(event); kind {
+	case fileEvent:
+		var e samplerFileEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		h.File(fileOf(&e))
+	case idEvent:
+		var e samplerIdEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		// What is not an identity (a Go ID of odd characters) is left to who opens the file.
+		if id, err := identityOf(&e); err == nil {
+			h.Identity(uint32(e.Serial), id)
+		}
+	case stackEvent:
+		return dispatchStack(event, h)
+	case halfEvent:
+	default:
+		return fmt.Errorf("BPF event of kind %d", kind)
+	}
+	return nil
+}
+
+func decode(event []byte, e any) error {
+	if _, err := binary.Decode(event, binary.NativeEndian, e); err != nil {
+		return fmt.Errorf("BPF event of %d bytes: %w", len(event), err)
+	}
+	return nil
+}
+
+// Sizes of struct stack_event and struct frame.
+const (
+	stackHeader = 24
+	frameSize   = 16
+)
+
+func dispatchStack(event []byte, h Handler) error {
+	if len(event) < stackHeader {
+		return fmt.Errorf("BPF stack of %d bytes", len(event))
+	}
+	order := binary.NativeEndian
+	id := StackID{order.Uint64(event[8:]), order.Uint64(event[16:])}
+	count := int(order.Uint32(event[4:]))
+	if event = event[stackHeader:]; len(event) < count*frameSize {
+		return fmt.Errorf("BPF stack of %d frames in %d bytes", count, len(event))
+	}
+	frames := make([]Frame, count)
+	for i := range frames {
+		where := order.Uint64(event[i*frameSize:])
+		frames[i] = Frame{FrameKind(where >> 32), uint32(where), order.Uint64(event[i*frameSize+8:])}
+	}
+	h.Stack(id, frames)
+	return nil
+}
+
+func fileOf(e *samplerFileEvent) File {
+	return File{
+		Serial: uint32(e.Serial),
+		Key:    e.Key,
+		PID:    e.Tgid,
+		Start:  addr.Abs(e.Start),
+		End:    addr.Abs(e.End),
+		Offset: addr.Offset(e.Offset),
+		Path:   joinPath(text(e.Path[:])),
+		Validity: Validity{
+			Inode:      e.Valid.Ino,
+			Size:       e.Valid.Size,
+			Mtime:      Time{e.Valid.MtimeSec, e.Valid.MtimeNsec},
+			Ctime:      Time{e.Valid.CtimeSec, e.Valid.CtimeNsec},
+			Dev:        Dev{e.Valid.Dev >> 20, e.Valid.Dev & (1<<20 - 1)},
+			Generation: e.Valid.Generation,
+		},
+	}
+}
+
+func identityOf(e *samplerIdEvent) (buildid.ID, error) {
+	b := text(e.Id.Bytes[:])
+	return buildid.New(buildid.Kind(e.Id.Kind), b[:min(int(e.Id.Size), len(b))])
+}
+
+// joinPath puts the components of a path, each followed by a NUL and the last one
+// first, into the usual form.
+func joinPath(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0, 0})
+	parts := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+	slices.Reverse(parts)
+	return "/" + strings.Join(parts, "/")
+}
+
+// ownerOf turns the key of a count into values.
+func ownerOf(k *samplerCountKey) Owner {
+	return Owner{
+		PID:     k.Tgid,
+		TID:     k.Tid,
+		Started: k.Started,
+		Cgroup:  k.Cgroup,
+		Process: name(k.Process[:]),
+		Thread:  name(k.Thread[:]),
+	}
+}
+
+// name returns the text up to the first NUL.
+func name(b []int8) string {
+	s, _, _ := bytes.Cut(text(b), []byte{0})
+	return string(s)
+}
+
+// text turns C's characters into bytes.
+func text[T int8 | uint8](chars []T) []byte {
+	b := make([]byte, len(chars))
+	for i, c := range chars {
+		b[i] = byte(c)
+	}
+	return b
+}

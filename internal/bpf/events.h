@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs and user space say to each other. The Go types are made from
+ * these. */
+#ifndef HALLMARK_EVENTS_H
+#define HALLMARK_EVENTS_H
+
+#include <linux/types.h>
+
+#define MAX_DEPTH 127  /* frames of the kernel, and as many of the user's */
+#define MAX_FRAMES 256 /* a power of two */
+#define MAX_ID 96      /* bytes; longer identities are for user space to read */
+#define MAX_PATH 512   /* a power of two */
+
+/* What a frame is, in the upper half of frame.where. */
+enum frame_kind {
+	FRAME_FILE = 0,       /* the lower half is a serial number; at a file offset */
+	FRAME_KERNEL = 1,     /* at an absolute address */
+	FRAME_NOT_MAPPED = 2, /* at an absolute address */
+	FRAME_GENERATED = 3,  /* executable memory without a file; at an absolute address */
+	FRAME_VDSO = 4,       /* at an offset in the vdso */
+	FRAME_VDSO_32 = 5,    /* at an offset in the vdso of 32-bit programs */
+	FRAME_NO_ENTRY = 6,   /* the table of files took no new entry; at an absolute address */
+	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
+};
+
+struct frame {
+	__u64 where;
+	__u64 at;
+};
+
+/* What tells whether an inode still has the content that it had. */
+struct validity {
+	__u64 ino;
+	__u64 size;
+	__s64 mtime_sec;
+	__s64 ctime_sec;
+	__u32 mtime_nsec;
+	__u32 ctime_nsec;
+	__u32 dev; /* as the kernel has it: 12 bits major, 20 bits minor */
+	__u32 generation;
+};
+
+enum file_state {
+	FILE_PENDING = 0, /* nobody has read the identity in the kernel yet */
+	FILE_KNOWN = 1,
+	FILE_NONE = 2, /* there is none that can be read in the kernel */
+};
+
+/* buildid.Kind has the same numbers. */
+enum id_kind {
+	ID_GNU = 1,
+	ID_GO = 2,
+};
+
+struct identity {
+	__u8 kind;
+	__u8 size;
+	__u8 bytes[MAX_ID];
+};
+
+/* An entry of the table of files. All but state, tries and identity is sealed. */
+struct file_entry {
+	struct validity valid;
+	__u64 serial;
+	__u64 seal;
+	__u8 state;
+	__u8 tries;
+	struct identity id;
+	__u8 pad[4];
+};
+
+struct stack_id {
+	__u64 a;
+	__u64 b;
+};
+
+struct count_key {
+	struct stack_id stack;
+	__u64 cgroup;  /* of version 2 */
+	__u64 started; /* ns, CLOCK_BOOTTIME: with tgid it names a process for good */
+	__u32 tgid;
+	__u32 tid;
+	char thread[16];
+	char process[16];
+};
+
+enum event_kind {
+	EVENT_FILE = 1,  /* a serial number was given */
+	EVENT_ID = 2,    /* its identity was read, or is not there */
+	EVENT_STACK = 3, /* the frames of a stack that is counted by its number */
+	EVENT_HALF = 4,  /* half of the entries for counts are taken */
+};
+
+struct file_event {
+	__u32 kind;
+	__u32 tgid;
+	__u64 serial;
+	__u64 key;        /* of its entry in the table */
+	__u64 start, end; /* of a VMA of the file in process tgid */
+	__u64 offset;     /* of start in the file */
+	struct validity valid;
+	char path[MAX_PATH]; /* its components, the last first, each with a NUL */
+};
+
+struct id_event {
+	__u32 kind;
+	__u8 state;
+	struct identity id;
+	__u8 pad;
+	__u64 serial;
+};
+
+struct stack_event {
+	__u32 kind;
+	__u32 count;
+	struct stack_id stack;
+	struct frame frames[MAX_FRAMES];
+};
+
+/* Of the sampler, for each CPU. */
+struct sample_counters {
+	__u64 samples;
+	__u64 frames;      /* of user code */
+	__u64 walks;       /* searches for a VMA */
+	__u64 unstable;    /* searches that met a change */
+	__u64 torn;        /* entries that were being written */
+	__u64 stale;       /* entries that were not valid any more */
+	__u64 table_full;  /* files that the table took no entry for */
+	__u64 lost_counts; /* samples that there was no room to count */
+	__u64 lost_events;
+};
+
+/* Of the readings of identities in the tasks themselves. */
+struct work_counters {
+	__u64 asked;
+	__u64 busy;    /* no element was free, or the kernel refused */
+	__u64 runs;
+	__u64 known;
+	__u64 none;
+	__u64 left;    /* for user space: what was to be read was not mapped or not trusted */
+	__u64 changed; /* the mappings or the file changed meanwhile */
+	__u64 lost_events;
+};
+
+#endif

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From a user address to (serial number of a file, file offset).
+ *
+ * A serial number stands for one content of one file. The table of files gives a
+ * new one when it meets an inode for the first time, or when what validates its
+ * entry (inode number, device, generation, size, times) is not as it was. So a
+ * frame never means another file than the one that was mapped, whatever becomes of
+ * the entry. What identity a serial number has is told by an event, now or later.
+ *
+ * Nothing here takes a lock of the memory management: VMAs are found by walking
+ * the maple tree of the current process in place (lib/maple_tree.c), and believed
+ * only if they say themselves, before and after they are read, that they hold the
+ * address in this very process. */
+#ifndef HALLMARK_IDENTITY_H
+#define HALLMARK_IDENTITY_H
+
+#include "kernel.h"
+#include "events.h"
+
+/* The last serial number that was given. */
+__u64 last_serial;
+
+/* Set by the loader where the kernel has task work. */
+const volatile bool task_work = false;
+
+/* How often user space took an entry out of the table of files. */
+__u64 forgotten;
+
+/* By the address of the struct inode. Its elements are recycled at any time, so
+ * that what is read of one must be sealed and valid to be believed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct file_entry);
+} files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} events SEC(".maps");
+
+/* What the table of files said last, one cache line each: most lines are cold when a
+ * sample is taken, and the table itself touches four. */
+struct recent {
+	__u64 key;
+	struct validity valid;
+	__u64 serial;
+};
+#define RECENT 16
+
+/* Scratch memory of a CPU, for programs on perf events only: they do not interrupt
+ * each other on one CPU, the kernel drops the inner one. */
+struct scratch {
+	struct sample_counters n;
+	__u64 forgotten;
+	struct recent recent[RECENT];
+	__u64 ips[MAX_DEPTH];
+	struct validity now; /* of the inode that is looked at */
+	struct file_entry fresh;
+	struct file_event file;
+	struct count_key key;
+	struct stack_event out;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct scratch *scratch(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+/* Nodes of a maple tree: include/linux/maple_tree.h. The address of a node has its
+ * type in the lower bits. A pivot is the last index of its slot; behind the last
+ * one in use there are zeros. */
+enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 = 3 };
+#define MAPLE_DEPTH 8
+
+/* slot_of finds the slot of an address by linear search. Most nodes are cold, and
+ * this touches the least of them. */
+#define slot_of(node, pivots, address)                                                        \
+	({                                                                                    \
+		__u32 slot_ = pivots;                                                         \
+		_Pragma("unroll") for (int i_ = 0; i_ < pivots; i_++)                         \
+		{                                                                             \
+			__u64 pivot_ = GET(node, pivot[i_]);                                  \
+			if (pivot_ >= (address) || (!pivot_ && i_)) {                         \
+				slot_ = i_;                                                   \
+				break;                                                        \
+			}                                                                     \
+		}                                                                             \
+		slot_;                                                                        \
+	})
+
+#define read_slot(node, i)                                                                    \
+	({                                                                                    \
+		__u64 entry_ = 0;                                                             \
+		bpf_core_read(&entry_, sizeof(entry_), &(node)->slot[i]);                     \
+		entry_;                                                                       \
+	})
+
+/* child returns what is in the slot of an address. */
+static __always_inline __u64 child(__u64 entry, __u32 type, __u64 address)
+{
+	struct maple_arange_64 *inner = (void *)(entry & ~0xffULL);
+	struct maple_range_64 *node = (void *)(entry & ~0xffULL);
+	__u32 slot;
+
+	if (type == MAPLE_ARANGE_64) {
+		slot = slot_of(inner, 9, address);
+		return read_slot(inner, slot);
+	}
+	slot = slot_of(node, 15, address);
+	return read_slot(node, slot);
+}
+
+/* find_vma returns the address of the VMA whose range in the tree at root holds
+ * address, or 0: the caller must ask the VMA whether it is true. It is global, so
+ * that the verifier looks at it once. */
+__noinline __u64 find_vma(__u64 root, __u64 address)
+{
+	if ((root & 3) != 2) /* an empty tree, or one without nodes */
+		return 0;
+	for (int depth = 0; depth < MAPLE_DEPTH; depth++) {
+		__u32 type = (root >> 3) & 0xf;
+
+		if (type == MAPLE_DENSE)
+			return 0;
+		root = child(root, type, address);
+		if (type == MAPLE_LEAF_64)
+			return root;
+	}
+	return 0;
+}
+
+/* A VMA as it says itself that it is. */
+struct area {
+	__u64 start, end;
+	__u64 offset; /* of start in the file */
+	struct file *file;
+};
+
+/* read_area copies what the VMA says, and reports whether it is one of mm that
+ * holds address, and did not change meanwhile. */
+static __always_inline bool read_area(struct vm_area_struct *vma, __u64 mm, __u64 address, struct area *a)
+{
+	a->start = GET(vma, vm_start);
+	a->end = GET(vma, vm_end);
+	a->offset = GET(vma, vm_pgoff) << 12;
+	a->file = GET(vma, vm_file);
+	barrier();
+	return address >= a->start && address < a->end && a->start == GET(vma, vm_start) &&
+	       (__u64)GET(vma, vm_mm) == mm && a->file == GET(vma, vm_file) && a->offset == GET(vma, vm_pgoff) << 12;
+}
+
+static __always_inline void read_times(struct inode *inode, struct validity *v)
+{
+	struct inode___underscores *newer = (void *)inode;
+	struct inode___plain *older = (void *)inode;
+	struct timespec64 m = {}, c = {};
+
+	if (bpf_core_field_exists(newer->__i_mtime))
+		BPF_CORE_READ_INTO(&m, newer, __i_mtime);
+	else if (bpf_core_field_exists(older->i_mtime))
+		BPF_CORE_READ_INTO(&m, older, i_mtime);
+	if (bpf_core_field_exists(newer->__i_ctime))
+		BPF_CORE_READ_INTO(&c, newer, __i_ctime);
+	else if (bpf_core_field_exists(older->i_ctime))
+		BPF_CORE_READ_INTO(&c, older, i_ctime);
+	v->mtime_sec = m.tv_sec;
+	v->mtime_nsec = m.tv_nsec;
+	v->ctime_sec = c.tv_sec;
+	v->ctime_nsec = c.tv_nsec;
+}
+
+/* I_CTIME_QUERIED of include/linux/fs.h, since 6.13: no part of the time. */
+#define CTIME_QUERIED (1U << 31)
+
+static __always_inline void read_validity(struct inode *inode, struct validity *v)
+{
+	struct super_block *super = GET(inode, i_sb);
+
+	v->ino = GET(inode, i_ino);
+	v->size = GET(inode, i_size);
+	v->dev = GET(super, s_dev);
+	v->generation = GET(inode, i_generation);
+	if (!bpf_core_field_exists(inode->i_mtime_sec)) {
+		read_times(inode, v);
+		return;
+	}
+	v->mtime_sec = GET(inode, i_mtime_sec);
+	v->mtime_nsec = GET(inode, i_mtime_nsec);
+	v->ctime_sec = GET(inode, i_ctime_sec);
+	v->ctime_nsec = GET(inode, i_ctime_nsec) & ~CTIME_QUERIED;
+}
+
+static __always_inline bool same(const struct validity *a, const struct validity *b)
+{
+	return a->ino == b->ino && a->size == b->size && a->dev == b->dev && a->generation == b->generation &&
+	       a->mtime_sec == b->mtime_sec && a->mtime_nsec == b->mtime_nsec &&
+	       a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec;
+}
+
+static __always_inline __u64 mix(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+	return hash ^ hash >> 29;
+}
+
+/* seal binds a serial number to the validity that it was given for: a copy of an
+ * element that was half written by another CPU does not have it. */
+static __always_inline __u64 seal(__u64 serial, const struct validity *v)
+{
+	__u64 hash = mix(serial, v->ino);
+
+	hash = mix(hash, v->size);
+	hash = mix(hash, v->mtime_sec);
+	hash = mix(hash, v->ctime_sec);
+	hash = mix(hash, (__u64)v->mtime_nsec << 32 | v->ctime_nsec);
+	return mix(hash, (__u64)v->dev << 32 | v->generation);
+}
+
+enum known { UNKNOWN, TORN, STALE, KNOWN };
+
+/* known copies the entry of an inode whose validity is now the given one. */
+static __always_inline enum known known(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
+{
+	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
+	struct validity valid;
+	__u64 sealed;
+
+	if (!e)
+		return UNKNOWN;
+	valid = e->valid;
+	*serial = e->serial;
+	sealed = e->seal;
+	*state = e->state;
+	barrier();
+	if (sealed != seal(*serial, &valid))
+		return TORN;
+	return same(&valid, now) ? KNOWN : STALE;
+}
+
+/* read_path writes the components of a path, the last first. A mount is crossed
+ * where its root is reached (fs/d_path.c). Names may change meanwhile: a path is
+ * for people, and for user space to try. */
+static __noinline void read_path(struct file *file, char *out)
+{
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct vfsmount *vfs = BPF_CORE_READ(file, f_path.mnt);
+	struct mount *mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+	__u32 used = 0;
+
+	for (int i = 0; i < 32; i++) {
+		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+		long n;
+
+		if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
+			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+			mount = BPF_CORE_READ(mount, mnt_parent);
+			continue;
+		}
+		if (dentry == parent && i > 0)
+			return;
+		if (used > MAX_PATH / 2 - 1)
+			return;
+		n = bpf_probe_read_kernel_str(&out[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
+		if (n <= 0 || dentry == parent)
+			return;
+		used += n;
+		dentry = parent;
+	}
+}
+
+/* Walk is the way through the user frames of one sample. */
+struct walk {
+	struct scratch *s;
+	struct task_struct *task;
+	__u64 mm;
+	__u64 root; /* of the tree of VMAs */
+	__u64 vdso;
+	__u32 tgid;
+	__u32 frames; /* that were written so far */
+	__u64 a, b;   /* two hashes over them */
+	/* The VMA of the frame before: neighbours are often in one. */
+	__u64 start, end;
+	__u64 base;  /* what is to be taken from an address to get frame.at */
+	__u64 where; /* see struct frame */
+	__u32 works; /* that were asked for */
+};
+
+static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind << 32; }
+
+/* ask_for has the identity of a file read in the current task. */
+static __always_inline void ask_for(struct walk *w, __u64 key, __u64 serial);
+
+/* submit sends an event and wakes user space if there is reason to. */
+static __always_inline bool submit(void *event, __u64 size, bool wake)
+{
+	wake = wake || bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > (1 << 20);
+	return !bpf_ringbuf_output(&events, event, size, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+/* admit gives a file a serial number, tells user space and has the identity read.
+ * It returns 0 when the table takes no entry. */
+static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inode)
+{
+	struct scratch *s = w->s;
+	struct file_entry *e = &s->fresh;
+	struct file_event *ev = &s->file;
+	__u64 key = (__u64)inode;
+
+	e->valid = s->now;
+	e->serial = ADD(last_serial, 1) + 1;
+	e->seal = seal(e->serial, &e->valid);
+	if (bpf_map_update_elem(&files, &key, e, BPF_ANY)) {
+		s->n.table_full++;
+		return 0;
+	}
+	ev->kind = EVENT_FILE;
+	ev->tgid = w->tgid;
+	ev->serial = e->serial;
+	ev->key = key;
+	ev->start = a->start;
+	ev->end = a->end;
+	ev->offset = a->offset;
+	ev->valid = s->now;
+	__builtin_memset(ev->path, 0, sizeof(ev->path));
+	read_path(a->file, ev->path);
+	if (!submit(ev, sizeof(*ev), true)) {
+		/* A serial number that user space knows nothing of is none. */
+		bpf_map_delete_elem(&files, &key);
+		s->n.lost_events++;
+		return 0;
+	}
+	ask_for(w, key, e->serial);
+	return e->serial;
+}
+
+/* look_up returns the serial number of the entry of an inode whose validity is in
+ * s->now, and makes one where there is none to be believed. */
+static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inode *inode, struct recent *recent)
+{
+	struct scratch *s = w->s;
+	__u64 serial = 0;
+	__u8 state = 0;
+
+	switch (known((__u64)inode, &s->now, &serial, &state)) {
+	case KNOWN:
+		if (task_work && state == FILE_PENDING) {
+			if (!w->works)
+				ask_for(w, (__u64)inode, serial);
+			return serial;
+		}
+		recent->key = (__u64)inode;
+		recent->valid = s->now;
+		recent->serial = serial;
+		return serial;
+	case TORN:
+		s->n.torn++;
+		break;
+	case STALE:
+		s->n.stale++;
+		break;
+	case UNKNOWN:
+		break;
+	}
+	return admit(w, a, inode);
+}
+
+/* serial_of returns the serial number of the file that an area maps. */
+static __always_inline __u64 serial_of(struct walk *w, struct area *a)
+{
+	struct file *file = a->file;
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct scratch *s = w->s;
+	struct recent *recent = &s->recent[mix(0, (__u64)inode) >> 60 & (RECENT - 1)];
+
+	read_validity(inode, &s->now);
+	if (recent->key == (__u64)inode && same(&recent->valid, &s->now))
+		return recent->serial;
+	return look_up(w, a, inode, recent);
+}
+
+/* locate finds what is mapped at an address, into w. */
+static __always_inline void locate(struct walk *w, __u64 ip)
+{
+	struct area a;
+	__u64 vma, serial;
+
+	w->s->n.walks++;
+	w->start = ip;
+	w->end = ip + 1;
+	w->base = 0;
+	vma = find_vma(w->root, ip);
+	if (!vma) {
+		w->where = where(FRAME_NOT_MAPPED);
+		return;
+	}
+	if (!read_area((void *)vma, w->mm, ip, &a)) {
+		w->s->n.unstable++;
+		w->where = where(FRAME_UNSTABLE);
+		return;
+	}
+	if (a.file) {
+		serial = serial_of(w, &a);
+		if (!serial) {
+			w->where = where(FRAME_NO_ENTRY);
+			return;
+		}
+		w->where = serial & 0xffffffff;
+		w->base = a.start - a.offset;
+	} else if (a.start == w->vdso) {
+		w->where = where(a.start >> 32 ? FRAME_VDSO : FRAME_VDSO_32);
+		w->base = a.start;
+	} else {
+		w->where = where(FRAME_GENERATED);
+	}
+	w->start = a.start;
+	w->end = a.end;
+}
+
+/* put writes a frame. */
+static __always_inline void put(struct walk *w, __u64 where, __u64 at)
+{
+	struct frame *f = &w->s->out.frames[w->frames & (MAX_FRAMES - 1)];
+
+	f->where = where;
+	f->at = at;
+	w->frames++;
+	w->a = mix(mix(w->a, where), at);
+	w->b = (w->b + at) * 0xd6e8feb86659fd93 + where;
+	w->b ^= w->b >> 32;
+}
+
+/* call_site turns a return address into one in the call before it. The innermost
+ * address of each context is none. */
+static __always_inline __u64 call_site(struct scratch *s, __u32 i)
+{
+	return i < MAX_DEPTH ? s->ips[i] - !!i : 0;
+}
+
+static long user_frame(__u32 i, struct walk *w)
+{
+	__u64 ip = call_site(w->s, i);
+
+	if (ip < w->start || ip >= w->end)
+		locate(w, ip);
+	put(w, w->where, ip - w->base);
+	return 0;
+}
+
+static long kernel_frame(__u32 i, struct walk *w)
+{
+	put(w, where(FRAME_KERNEL), call_site(w->s, i));
+	return 0;
+}
+
+/* walk_kernel takes the kernel's part of the stack. */
+static __always_inline void walk_kernel(struct bpf_perf_event_data *ctx, struct walk *w)
+{
+	long n = bpf_get_stack(ctx, w->s->ips, sizeof(w->s->ips), 0);
+
+	if (n > 0)
+		bpf_loop(n / sizeof(__u64), kernel_frame, w, 0);
+}
+
+/* walk_user takes the user's part of the stack, if the task has one. */
+static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct walk *w)
+{
+	struct mm_struct *mm = w->task->mm;
+	long n;
+
+	if (!mm)
+		return;
+	n = bpf_get_stack(ctx, w->s->ips, sizeof(w->s->ips), BPF_F_USER_STACK);
+	if (n <= 0)
+		return;
+	if (w->s->forgotten != forgotten) {
+		w->s->forgotten = forgotten;
+		__builtin_memset(w->s->recent, 0, sizeof(w->s->recent));
+	}
+	w->mm = (__u64)mm;
+	w->root = (__u64)BPF_CORE_READ(mm, mm_mt.ma_root);
+	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
+	w->tgid = bpf_get_current_pid_tgid() >> 32;
+	w->s->n.frames += n / sizeof(__u64);
+	bpf_loop(n / sizeof(__u64), user_frame, w, 0);
+}
+
+#endif

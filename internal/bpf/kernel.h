@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The few fields of the kernel's structures that the programs read. The loader
+ * finds where they are in the running kernel (CO-RE); a suffix after three
+ * underscores names another form that the same structure had. */
+#ifndef HALLMARK_KERNEL_H
+#define HALLMARK_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct super_block {
+	__u32 s_dev;
+};
+
+/* Since 6.11. */
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	long long i_size;
+	__u32 i_generation;
+	long long i_mtime_sec;
+	__u32 i_mtime_nsec;
+	long long i_ctime_sec;
+	__u32 i_ctime_nsec;
+};
+
+struct timespec64 {
+	long long tv_sec;
+	long tv_nsec;
+};
+
+/* 6.7 to 6.10; the change time since 6.6. */
+struct inode___underscores {
+	struct timespec64 __i_mtime;
+	struct timespec64 __i_ctime;
+};
+
+/* Before. */
+struct inode___plain {
+	struct timespec64 i_mtime;
+	struct timespec64 i_ctime;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	struct inode *f_inode;
+	struct path f_path;
+};
+
+struct maple_tree {
+	void *ma_root;
+};
+
+/* Of an inner node; a leaf has slots for entries in place of nodes. */
+struct maple_arange_64 {
+	unsigned long pivot[9];
+	void *slot[10];
+};
+
+struct maple_range_64 {
+	unsigned long pivot[15];
+	void *slot[16];
+};
+
+typedef struct {
+	void *vdso;
+} mm_context_t;
+
+typedef struct seqcount {
+	unsigned int sequence;
+} seqcount_t;
+
+struct mm_struct {
+	struct maple_tree mm_mt;
+	mm_context_t context;
+	seqcount_t mm_lock_seq; /* since 6.13 */
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	struct mm_struct *vm_mm;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
+	void *anon_vma;
+};
+
+struct task_struct {
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+	__u64 start_boottime;
+	char comm[16];
+};
+
+#pragma clang attribute pop
+
+/* include/uapi/linux/bpf.h since 6.18. */
+struct bpf_task_work {
+	__u64 opaque;
+} __attribute__((aligned(8)));
+
+/* What programs on perf events and task work get; nothing here looks into them. */
+struct bpf_perf_event_data {
+	__u64 opaque;
+};
+
+struct bpf_map {
+	__u32 id;
+};
+
+typedef int task_work_callback(struct bpf_map *map, void *key, void *value);
+
+/* kernel/bpf/helpers.c: with _impl in 6.18 and 6.19, without it later. */
+extern int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *tw, void *map,
+					      task_work_callback *callback, void *aux) __ksym __weak;
+extern int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_task_work *tw, void *map,
+					 task_work_callback *callback) __ksym __weak;
+
+/* Since 6.2: reads through the result are as fast as plain loads. */
+extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
+
+#define exists(ksym) (!!(ksym))
+
+/* GET reads a field of a structure that may be freed meanwhile: what a bad
+ * pointer gives is 0, and the caller must check what it believes. */
+#define GET(pointer, field)                                                                    \
+	(exists(bpf_rdonly_cast)                                                               \
+		 ? ((typeof(pointer))bpf_rdonly_cast((pointer),                                \
+			bpf_core_type_id_kernel(typeof(*(pointer)))))->field                   \
+		 : BPF_CORE_READ((pointer), field))
+
+#define ADD(counter, n) __sync_fetch_and_add(&(counter), n)
+
+#endif

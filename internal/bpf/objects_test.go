@@ -1,0 +1,68 @@
+package bpf
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hallmark/internal/testenv"
+)
+
+// TestObjectsAreCurrent compiles the programs again and compares: what is committed
+// is what the C says.
+func TestObjectsAreCurrent(t *testing.T) {
+	testenv.Tool(t, "clang-19")
+	testenv.Tool(t, "llvm-strip-19")
+	_, err := os.Stat("/usr/include/bpf/bpf_helpers.h")
+	testenv.Need(t, err == nil, "libbpf-dev")
+	dir := t.TempDir()
+	// bpf2go wants to be called where the sources are.
+	if out, err := exec.Command("cp", "-r", "../../internal", "../../tools", "../../go.mod", "../../go.sum", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	copied := filepath.Join(dir, "internal", "bpf")
+	generate := exec.Command("go", "generate", ".")
+	generate.Dir = copied
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("go generate: %v\n%s", err, out)
+	}
+	generated, err := filepath.Glob("*_bpfel.*")
+	if err != nil || len(generated) != 4 {
+		t.Fatalf("generated files: %v, %v", generated, err)
+	}
+	for _, name := range generated {
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(copied, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(have, want) {
+			t.Errorf("%s is not what the C gives: run go generate ./internal/bpf", name)
+		}
+	}
+}
+
+// TestLicences wants the licence on every source that goes into the kernel.
+func TestLicences(t *testing.T) {
+	for _, pattern := range []string{"*.h", "*.c"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, name := range files {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(b), "SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause") {
+				t.Errorf("%s does not say its licence", name)
+			}
+		}
+	}
+}

@@ -1,0 +1,128 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Counts stacks whose frames are (file, file offset): see identity.h.
+//
+// Stacks are de-duplicated here, so that user space's work grows with the number
+// of distinct stacks, not with that of samples.
+
+#include "capture.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Whether the kernel's part of stacks is wanted. */
+const volatile bool want_kernel = true;
+
+/* What is counted lies in one of two maps, so that user space can empty the other
+ * one while nobody writes into it. */
+#define MAX_COUNTS 16384
+
+struct counts_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_COUNTS);
+	__type(key, struct count_key);
+	__type(value, __u64);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct counts_map);
+} counts SEC(".maps");
+
+/* Entries in the map that is written into; user space sets it to 0. */
+__u64 counted;
+
+/* Stacks whose frames user space has, with the epoch in which they were sent. User
+ * space begins a new one when it forgets them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct stack_id);
+	__type(value, __u32);
+} sent SEC(".maps");
+
+__u32 epoch;
+
+/* send tells user space the frames of a stack, once. */
+static __always_inline void send(struct scratch *s, __u32 frames, struct stack_id *id)
+{
+	__u32 now = epoch, *then = bpf_map_lookup_elem(&sent, id);
+	struct stack_event *ev = &s->out;
+
+	if ((then && *then == now) || frames > MAX_FRAMES)
+		return;
+	ev->kind = EVENT_STACK;
+	ev->count = frames;
+	ev->stack = *id;
+	if (submit(ev, sizeof(*ev) - (MAX_FRAMES - frames) * sizeof(struct frame), false))
+		bpf_map_update_elem(&sent, id, &now, BPF_ANY);
+	else
+		s->n.lost_events++;
+}
+
+/* tell_half tells user space to empty the counts. */
+static __always_inline void tell_half(void)
+{
+	__u32 kind = EVENT_HALF;
+
+	submit(&kind, sizeof(kind), true);
+}
+
+/* add counts one sample. It reports whether there was room. */
+static __always_inline bool add(struct count_key *key)
+{
+	__u32 zero = 0;
+	__u64 one = 1, *n;
+	void *map = bpf_map_lookup_elem(&counts, &zero);
+
+	if (!map)
+		return false;
+	n = bpf_map_lookup_elem(map, key);
+	if (!n && !bpf_map_update_elem(map, key, &one, BPF_NOEXIST)) {
+		if (ADD(counted, 1) == MAX_COUNTS / 2)
+			tell_half();
+		return true;
+	}
+	if (!n) /* another CPU was faster, or it is full */
+		n = bpf_map_lookup_elem(map, key);
+	if (n)
+		ADD(*n, 1);
+	return n;
+}
+
+static __always_inline void count(struct walk *w)
+{
+	struct task_struct *leader = w->task->group_leader;
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct count_key *key = &w->s->key;
+
+	key->stack.a = w->a;
+	key->stack.b = w->b;
+	key->cgroup = bpf_get_current_cgroup_id();
+	key->started = GET(leader, start_boottime);
+	key->tgid = pid_tgid >> 32;
+	key->tid = pid_tgid;
+	bpf_get_current_comm(key->thread, sizeof(key->thread));
+	bpf_probe_read_kernel(key->process, sizeof(key->process), &leader->comm);
+	if (add(key))
+		send(w->s, w->frames, &key->stack);
+	else
+		w->s->n.lost_counts++;
+}
+
+SEC("perf_event")
+int sample(struct bpf_perf_event_data *ctx)
+{
+	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
+
+	if (!w.s)
+		return 0;
+	w.s->n.samples++;
+	if (want_kernel)
+		walk_kernel(ctx, &w);
+	walk_user(ctx, &w);
+	count(&w);
+	return 0;
+}

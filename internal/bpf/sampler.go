@@ -1,0 +1,255 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+// Options say how a Sampler samples. The zero value is right.
+type Options struct {
+	UserOnly   bool // leave the kernel's part of stacks out
+	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
+}
+
+// Sampler counts stacks inside the kernel. Its methods are for one goroutine, but
+// Forget.
+type Sampler struct {
+	objects samplerObjects
+	reader  *ringbuf.Reader
+	// writing is the map that samples are counted in; emptied is the other one.
+	writing, emptied *ebpf.Map
+	epoch            uint32
+	taskWork         bool
+	record           ringbuf.Record
+	keys             []samplerCountKey
+	values           []uint64
+}
+
+// countBatch is how many counts are taken out of the kernel at a time.
+const countBatch = 1024
+
+// MaxCounts is MAX_COUNTS of sampler.bpf.c.
+const MaxCounts = 16384
+
+// NewSampler loads the programs. They sample nothing until they are attached. The
+// caller closes the Sampler.
+func NewSampler(o Options) (*Sampler, error) {
+	s := &Sampler{taskWork: !o.NoTaskWork && HasTaskWork()}
+	if err := s.load(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("loading the BPF sampler: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sampler) load(o Options) error {
+	spec, err := loadSampler()
+	if err != nil {
+		return err
+	}
+	if err := configure(spec, s.taskWork); err != nil {
+		return err
+	}
+	if err := spec.Variables["want_kernel"].Set(!o.UserOnly); err != nil {
+		return err
+	}
+	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
+		return err
+	}
+	counts := spec.Maps["counts"].InnerMap
+	if s.writing, err = ebpf.NewMap(counts); err != nil {
+		return err
+	}
+	if s.emptied, err = ebpf.NewMap(counts); err != nil {
+		return err
+	}
+	if err := s.objects.Counts.Put(uint32(0), s.writing); err != nil {
+		return err
+	}
+	s.keys, s.values = make([]samplerCountKey, countBatch), make([]uint64, countBatch)
+	s.reader, err = ringbuf.NewReader(s.objects.Events)
+	return err
+}
+
+// configure sets what the programs of both objects must know of the kernel.
+func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
+	return spec.Variables["task_work"].Set(taskWork)
+}
+
+// HasTaskWork reports whether the kernel runs programs in a task before it returns
+// to user mode (6.18).
+func HasTaskWork() bool {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false
+	}
+	for _, name := range []string{"bpf_task_work_schedule_resume_impl", "bpf_task_work_schedule_resume"} {
+		var f *btf.Func
+		if kernel.TypeByName(name, &f) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// TaskWork reports whether identities are read in the sampled tasks. Where not,
+// user space has to read all of them.
+func (s *Sampler) TaskWork() bool { return s.taskWork }
+
+// Attach lets the program take the samples of a perf event.
+func (s *Sampler) Attach(event int) error { return attach(event, s.objects.Sample) }
+
+func attach(event int, p *ebpf.Program) error {
+	if err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.FD()); err != nil {
+		return fmt.Errorf("attaching a BPF program to a perf event: %w", err)
+	}
+	return nil
+}
+
+// Descriptor is readable when there are events to Read.
+func (s *Sampler) Descriptor() int { return s.objects.Events.FD() }
+
+// Read hands all events that there are to h.
+func (s *Sampler) Read(h Handler) error {
+	s.reader.SetDeadline(time.Unix(1, 0)) // in the past: take what is there
+	for {
+		err := s.reader.ReadInto(&s.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading BPF events: %w", err)
+		}
+		if err := dispatch(s.record.RawSample, h); err != nil {
+			return err
+		}
+	}
+}
+
+// Counted returns how many pairs of stack and owner were counted since the last
+// call of Counts. There is room for MaxCounts; the Descriptor wakes at half of it.
+func (s *Sampler) Counted() int {
+	var n uint64
+	if err := s.objects.Counted.Get(&n); err != nil {
+		return MaxCounts // whoever asks takes them, and is told the error
+	}
+	return int(n)
+}
+
+// Counts calls each for every stack and owner that was counted since the last
+// call. The frames of these stacks are in the events that are Read after it.
+func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) error {
+	// Updating a map of maps waits for the programs that still run with the old one
+	// (maybe_wait_bpf_programs, kernel/bpf/syscall.c).
+	if err := s.objects.Counts.Put(uint32(0), s.emptied); err != nil {
+		return fmt.Errorf("taking the counts of BPF: %w", err)
+	}
+	s.writing, s.emptied = s.emptied, s.writing
+	if err := s.objects.Counted.Set(uint64(0)); err != nil {
+		return fmt.Errorf("taking the counts of BPF: %w", err)
+	}
+	for cursor := new(ebpf.MapBatchCursor); ; {
+		n, err := s.emptied.BatchLookupAndDelete(cursor, s.keys, s.values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("taking the counts of BPF: %w", err)
+		}
+		for i := range n {
+			k := &s.keys[i]
+			each(StackID{k.Stack.A, k.Stack.B}, ownerOf(k), s.values[i])
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// Resend has the frames of every stack that is seen from now on sent again.
+func (s *Sampler) Resend() error {
+	s.epoch++
+	return s.objects.Epoch.Set(s.epoch)
+}
+
+// Forget takes the entry of a file out of the table, so that the file is
+// introduced again by the next process that is seen in it.
+func (s *Sampler) Forget(f File) error {
+	err := s.objects.Files.Delete(f.Key)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forgetting a file: %w", err)
+	}
+	return s.objects.Forgotten.Set(uint64(f.Serial)) // whatever differs from before
+}
+
+// Stats count what the programs did and could not do.
+type Stats struct {
+	Samples    uint64
+	Frames     uint64 // of user code
+	Walks      uint64 // searches for a mapping
+	Unstable   uint64 // searches that met a change
+	Torn       uint64 // entries of the table that were being written
+	Stale      uint64 // entries of the table of files that changed
+	TableFull  uint64 // files that the table took no entry for
+	LostCounts uint64 // samples that there was no room to count
+	LostEvents uint64 // events that found no room, most of which come again
+
+	Asked    uint64 // identities that were to be read in the sampled task
+	Busy     uint64 // those that were put off
+	Readings uint64 // those that were tried
+	Known    uint64 // those that were read
+	Left     uint64 // those that were left to user space, because memory must not be trusted or is not there
+	Changed  uint64 // those put off because mappings or file changed meanwhile
+}
+
+// Stats returns what was counted since the programs were loaded.
+func (s *Sampler) Stats() (Stats, error) {
+	return readStats(s.objects.Scratches, s.objects.WorksDone)
+}
+
+// readStats adds up the counters of all CPUs. They are the first thing in a CPU's
+// scratch memory.
+func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
+	var cpus [][]byte
+	if err := scratches.Lookup(uint32(0), &cpus); err != nil {
+		return Stats{}, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	var w samplerWorkCounters
+	if err := worksDone.Get(&w); err != nil {
+		return Stats{}, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	sum := Stats{Asked: w.Asked, Busy: w.Busy, Readings: w.Runs, Known: w.Known, Left: w.Left, Changed: w.Changed, LostEvents: w.LostEvents}
+	for _, cpu := range cpus {
+		var n samplerSampleCounters
+		if err := decode(cpu, &n); err != nil {
+			return Stats{}, err
+		}
+		sum.Samples += n.Samples
+		sum.Frames += n.Frames
+		sum.Walks += n.Walks
+		sum.Unstable += n.Unstable
+		sum.Torn += n.Torn
+		sum.Stale += n.Stale
+		sum.TableFull += n.TableFull
+		sum.LostCounts += n.LostCounts
+		sum.LostEvents += n.LostEvents
+	}
+	return sum, nil
+}
+
+// Close unloads the programs.
+func (s *Sampler) Close() error {
+	var errs []error
+	if s.reader != nil {
+		errs = append(errs, s.reader.Close())
+	}
+	for _, m := range []*ebpf.Map{s.writing, s.emptied} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(append(errs, s.objects.Close())...)
+}

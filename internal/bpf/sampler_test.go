@@ -1,0 +1,236 @@
+package bpf
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seen is what a Sampler told.
+type seen struct {
+	files  map[uint32]File
+	ids    map[uint32]buildid.ID
+	stacks map[StackID][]Frame
+	counts map[StackID]uint64
+	owners map[Owner]uint64
+}
+
+func newSeen() *seen {
+	return &seen{map[uint32]File{}, map[uint32]buildid.ID{}, map[StackID][]Frame{}, map[StackID]uint64{}, map[Owner]uint64{}}
+}
+
+func (s *seen) File(f File)                            { s.files[f.Serial] = f }
+func (s *seen) Identity(serial uint32, id buildid.ID)  { s.ids[serial] = id }
+func (s *seen) Stack(id StackID, frames []Frame)       { s.stacks[id] = frames }
+func (s *seen) count(stack StackID, o Owner, n uint64) { s.counts[stack] += n; s.owners[o] += n }
+
+// newTestSampler loads the programs, where that is possible.
+func newTestSampler(t *testing.T, o Options) *Sampler {
+	t.Helper()
+	testenv.Root(t)
+	s, err := NewSampler(o)
+	testenv.Need(t, err == nil, "a kernel that takes the BPF programs")
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// sampleSelf samples this thread while it spins.
+func sampleSelf(t *testing.T, s *Sampler) *seen {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	attr := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: 997,
+		Bits:   unix.PerfBitFreq | unix.PerfBitDisabled,
+	}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := s.Attach(fd); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []uint{unix.PERF_EVENT_IOC_ENABLE, unix.PERF_EVENT_IOC_DISABLE} {
+		if err := unix.IoctlSetInt(fd, step, 0); err != nil {
+			t.Fatal(err)
+		}
+		if step == unix.PERF_EVENT_IOC_ENABLE {
+			spin(300 * time.Millisecond)
+		}
+	}
+	got := newSeen()
+	if err := s.Counts(got.count); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// spin uses that much time of a CPU, which on a busy machine takes longer.
+//
+//go:noinline
+func spin(d time.Duration) {
+	for end := cpuTime() + d; cpuTime() < end; {
+		for range 1 << 16 {
+			sink = sink*6364136223846793005 + 1
+		}
+	}
+}
+
+var sink uint64
+
+// cpuTime returns what this thread has used.
+func cpuTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+// TestSamplerKnowsItself wants the frames of this program under its file, its
+// offsets and its identity, and the validity that stat tells of it.
+func TestSamplerKnowsItself(t *testing.T) {
+	s := newTestSampler(t, Options{})
+	got := sampleSelf(t, s)
+	self, err := buildid.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var samples, spinning uint64
+	for stack, n := range got.counts {
+		samples += n
+		for _, f := range got.stacks[stack] {
+			file, ok := got.files[f.Serial]
+			if f.Kind != InFile || !ok || addr.Abs(f.At)-addr.Abs(file.Offset)+file.Start != absOfSpin(f, file) {
+				continue
+			}
+			checkFile(t, file)
+			if id := got.ids[f.Serial]; s.TaskWork() && id != self.ID {
+				t.Fatalf("the identity is %v, want %v", id, self.ID)
+			}
+			spinning += n
+			break
+		}
+	}
+	// The rest is in the system calls around it, which take long on emulated machines.
+	if samples == 0 || spinning*4 < samples {
+		stats, _ := s.Stats()
+		t.Errorf("%d of %d samples are in spin: %+v", spinning, samples, stats)
+	}
+	checkOwner(t, got)
+}
+
+// absOfSpin returns the address that a frame in a file has in this process if it
+// is in spin, and 0 else.
+func absOfSpin(f Frame, file File) addr.Abs {
+	a := file.Start + addr.Abs(f.At) - addr.Abs(file.Offset)
+	if fn := runtime.FuncForPC(uintptr(a)); fn != nil && fn.Entry() == reflect.ValueOf(spin).Pointer() {
+		return a
+	}
+	return 0
+}
+
+func checkFile(t *testing.T, f File) {
+	t.Helper()
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(exe, &st); err != nil {
+		t.Fatal(err)
+	}
+	want := Validity{
+		Inode:      st.Ino,
+		Size:       uint64(st.Size),
+		Mtime:      Time{st.Mtim.Sec, uint32(st.Mtim.Nsec)},
+		Ctime:      Time{st.Ctim.Sec, uint32(st.Ctim.Nsec)},
+		Dev:        Dev{unix.Major(st.Dev), unix.Minor(st.Dev)},
+		Generation: f.Generation,
+	}
+	if f.Validity != want || f.Path != exe || f.PID != uint32(os.Getpid()) {
+		t.Fatalf("the file is %+v, stat says %+v of %s", f, want, exe)
+	}
+}
+
+func checkOwner(t *testing.T, got *seen) {
+	t.Helper()
+	for o := range got.owners {
+		if o.PID != uint32(os.Getpid()) || o.Process != filepath.Base(os.Args[0])[:min(15, len(filepath.Base(os.Args[0])))] || o.Started == 0 {
+			t.Errorf("samples are of %+v", o)
+		}
+	}
+}
+
+// TestForgottenIsIntroducedAgain takes the entry of a file out of the table, and
+// wants another serial number for the same content.
+func TestForgottenIsIntroducedAgain(t *testing.T) {
+	s := newTestSampler(t, Options{UserOnly: true})
+	first := sampleSelf(t, s)
+	for _, f := range first.files {
+		if err := s.Forget(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Resend(); err != nil {
+		t.Fatal(err)
+	}
+	second := sampleSelf(t, s)
+	again := 0
+	for _, f := range second.files {
+		for _, old := range first.files {
+			if f.Validity == old.Validity && f.Serial != old.Serial {
+				again++
+			}
+		}
+	}
+	if again == 0 || len(second.stacks) == 0 {
+		t.Errorf("%d files are introduced again, %d stacks sent again", again, len(second.stacks))
+	}
+}
+
+// TestKernelFrames wants them when they are wanted.
+func TestKernelFrames(t *testing.T) {
+	for _, userOnly := range []bool{false, true} {
+		s := newTestSampler(t, Options{UserOnly: userOnly, NoTaskWork: true})
+		got := sampleSelf(t, s)
+		for _, frames := range got.stacks {
+			for i, f := range frames {
+				if f.Kind >= frameKinds {
+					t.Fatalf("frame %d is of kind %d", i, f.Kind)
+				}
+				if f.Kind == InKernel && userOnly {
+					t.Fatal("there are frames of the kernel")
+				}
+			}
+		}
+		if len(got.ids) > 0 {
+			t.Error("an identity was read without task work")
+		}
+	}
+}
