@@ -9,7 +9,8 @@ import (
 )
 
 // cgroups turns the cgroup numbers of samples into paths. A number is the inode
-// of the cgroup's directory in the hierarchy that has the perf_event controller.
+// of the cgroup's directory: in the hierarchy that has the perf_event controller
+// for perf, in that of version 2 for BPF.
 type cgroups struct {
 	root   string // where that hierarchy is mounted, "" when nowhere
 	paths  map[uint64]string
@@ -18,18 +19,24 @@ type cgroups struct {
 
 // cgroupRoots are where that hierarchy may be mounted: of its own as version 1,
 // else as version 2, alone or beside version 1.
-var cgroupRoots = []struct {
-	path  string
-	magic int64 // include/uapi/linux/magic.h
-}{
+var cgroupRoots = []cgroupRoot{
 	{"/sys/fs/cgroup/perf_event", 0x27e0eb},
 	{"/sys/fs/cgroup", 0x63677270},
 	{"/sys/fs/cgroup/unified", 0x63677270},
 }
 
-func newCgroups() *cgroups {
+// unifiedRoots are where the hierarchy of version 2 may be mounted.
+var unifiedRoots = cgroupRoots[1:]
+
+type cgroupRoot struct {
+	path  string
+	magic int64 // include/uapi/linux/magic.h
+}
+
+// newCgroups takes the first of the roots that is there.
+func newCgroups(roots []cgroupRoot) *cgroups {
 	c := &cgroups{paths: map[uint64]string{}}
-	for _, root := range cgroupRoots {
+	for _, root := range roots {
 		var st syscall.Statfs_t
 		if syscall.Statfs(root.path, &st) == nil && st.Type == root.magic {
 			c.root = root.path

@@ -29,7 +29,7 @@ func TestContainer(t *testing.T) {
 // TestCgroupPath asks for the cgroup of this process by its inode number, and
 // compares with what /proc says of it.
 func TestCgroupPath(t *testing.T) {
-	c := newCgroups()
+	c := newCgroups(unifiedRoots)
 	testenv.Need(t, c.root != "", "a mounted cgroup v2")
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

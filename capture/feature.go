@@ -13,6 +13,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/bpf"
 	"hallmark/procmap"
 )
 
@@ -59,12 +60,9 @@ func Features() []Feature {
 		probeKallsyms(),
 		probeKernelID(),
 		probeDebugFiles(),
+		probeBPF(),
+		probeTaskWork(),
 	}
-}
-
-// Backend returns the way of recording that is taken where none is demanded.
-func Backend() (name string, why string) {
-	return "perf", "the only one in this version; it needs perf_event_open and nothing else"
 }
 
 // tryEvent opens an event for this thread, or for all threads of CPU 0.
@@ -297,6 +295,29 @@ func probeDebugFiles() Feature {
 		if dirs, err := os.ReadDir(filepath.Join(dir, ".build-id")); err == nil && len(dirs) > 0 {
 			f.Answer, f.Detail = Yes, filepath.Join(dir, ".build-id")
 		}
+	}
+	return f
+}
+
+func probeBPF() Feature {
+	f := Feature{
+		Name:   "sampling by BPF programs",
+		Cost:   "no --backend bpf",
+		Remedy: "run as root outside of containers, on Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF",
+	}
+	f.Answer, f.Detail = answer(tryBPF())
+	return f
+}
+
+func probeTaskWork() Feature {
+	f := Feature{
+		Name:   "BPF programs in the sampled task",
+		Answer: No,
+		Cost:   "the backend bpf identifies files by opening them, so those of processes that exit at once may be missed",
+		Remedy: "Linux 6.18",
+	}
+	if bpf.HasTaskWork() {
+		f.Answer = Yes
 	}
 	return f
 }

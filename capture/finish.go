@@ -28,25 +28,27 @@ type Recording struct {
 // Closed afterwards.
 func (s *Session) Finish() *Recording {
 	s.stop()
-	s.objects.work.stop()
+	t := s.tally
+	t.objects.work.stop()
+	t.stats.Disagreed = t.objects.disagreed
 	f := finisher{
-		stacks:  s.tracker.stacks,
-		objects: s.objects,
-		kernel:  s.tracker.kernel,
+		stacks:  t.stacks,
+		objects: t.objects,
+		kernel:  t.kernel,
 		files:   map[buildid.ID]*identified{},
 		frames:  map[place]profile.Frame{},
 	}
-	p := f.build(profile.NewBuilder(int64(s.tracker.perSample)))
+	p := f.build(profile.NewBuilder(int64(t.perSample)))
 	if c := s.opts.Command; c != nil {
 		putFirst(p, c.path)
 	}
 	p.TimeNanos = s.started.UnixNano()
 	p.DurationNanos = int64(s.elapsed)
-	if s.stats.Coarse > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", s.stats.Coarse))
+	if t.stats.Coarse > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", t.stats.Coarse))
 	}
-	if s.stats.Lost > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", s.stats.Lost))
+	if t.stats.Lost > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
 	return &Recording{p, f.files}
 }

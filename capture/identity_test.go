@@ -14,8 +14,9 @@ import (
 // TestRecordReplacedFile records programs that replace their own file and execute
 // it again: same process, same path, same addresses, and no note that the kernel
 // could read. No sample may get the identity of the other file.
-func TestRecordReplacedFile(t *testing.T) {
-	needPerf(t)
+func TestRecordReplacedFile(t *testing.T) { eachBackend(t, recordReplacedFile) }
+
+func recordReplacedFile(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	first, second := buildC(t, "-no-pie", "-Wl,--build-id=none"), buildC(t, "-no-pie", "-Wl,--build-id=none", "-DOTHER")
 	if ownID(t, first) == ownID(t, second) {
@@ -23,7 +24,7 @@ func TestRecordReplacedFile(t *testing.T) {
 	}
 	program := filepath.Join(t.TempDir(), "busy-c")
 	script := `cp "$1" "$3" && "$3" 100 && cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
-	p, _, _ := recordCommand(t, Options{Frequency: 2000}, "sh", "-c", script, "sh", first, second, program)
+	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program)
 	if found := samplesIn(p, "burn"); len(found) == 0 {
 		t.Error("no samples in the first program")
 	} else {
@@ -42,8 +43,9 @@ func TestRecordReplacedFile(t *testing.T) {
 
 // TestRecordNamesDiffer records a program whose name is not the one that we see:
 // deleted after its start, and in another root directory.
-func TestRecordNamesDiffer(t *testing.T) {
-	needPerf(t)
+func TestRecordNamesDiffer(t *testing.T) { eachBackend(t, recordNamesDiffer) }
+
+func recordNamesDiffer(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := buildGo(t)
 	want := fileID(t, file)
@@ -57,7 +59,7 @@ func TestRecordNamesDiffer(t *testing.T) {
 		{"other root", `exec chroot "$2" /elsewhere 400ms`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p, _, stats := recordCommand(t, Options{}, "sh", "-c", test.script, file, doomed, root)
+			p, _, stats := recordCommand(t, Options{Backend: backend}, "sh", "-c", test.script, file, doomed, root)
 			if got := samplesIn(p, "main.spin")[want]; got*10 < int64(stats.Samples)*7 || got == 0 {
 				t.Errorf("%d of %d samples in main.spin of %v: %v", got, stats.Samples, want, samplesIn(p, "main.spin"))
 			}
@@ -66,8 +68,9 @@ func TestRecordNamesDiffer(t *testing.T) {
 }
 
 // TestRecordWithoutFirstThread records a process whose first thread has ended.
-func TestRecordWithoutFirstThread(t *testing.T) {
-	needPerf(t)
+func TestRecordWithoutFirstThread(t *testing.T) { eachBackend(t, recordWithoutFirstThread) }
+
+func recordWithoutFirstThread(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := filepath.Join(t.TempDir(), "threads")
 	args := []string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", file, "testdata/threads.c"}
@@ -83,7 +86,7 @@ func TestRecordWithoutFirstThread(t *testing.T) {
 			t.Fatal("the first thread does not end")
 		}
 	}
-	p, misses, _ := recordSession(t, t.Context(), Options{PIDs: []int{pid}, Duration: 300 * time.Millisecond})
+	p, misses, _ := recordSession(t, t.Context(), Options{Backend: backend, PIDs: []int{pid}, Duration: 300 * time.Millisecond})
 	if got := samplesIn(p, "burn")[fileID(t, file)]; got == 0 {
 		t.Errorf("samples in burn: %v", samplesIn(p, "burn"))
 	}

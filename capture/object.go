@@ -15,6 +15,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 	"hallmark/perfdata"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -87,7 +88,9 @@ type objects struct {
 	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
 	open   int              // files kept open, at most keep
 	keep   int
-	work   *resolver
+	// disagreed counts files of which the kernel read another identity than they have.
+	disagreed uint64
+	work      *resolver
 }
 
 // fileKey is what the kernel says a mapped file is. Mapping records and
@@ -99,6 +102,7 @@ type fileKey struct {
 	major, minor uint32
 	inode        uint64
 	generation   uint64
+	content      bpf.Validity // when BPF told of it
 }
 
 func newObjects() *objects {
@@ -144,7 +148,7 @@ func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
 // before the turn of its record has come.
 func (s *objects) foresee(r *perfdata.Mmap2) {
 	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !isMemory(v) {
-		s.reach(s.file(keyOf(r), v), v, r.Owner)
+		s.reach(job{object: s.file(keyOf(r), v), vma: v, pid: r.Owner})
 	}
 }
 
@@ -154,7 +158,7 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 		return o
 	}
 	o := s.file(fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}, v)
-	s.reach(o, v, p.pid)
+	s.reach(job{object: o, vma: v, pid: p.pid})
 	return o
 }
 
@@ -193,14 +197,34 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	return o
 }
 
-// reach asks the resolver to look at a file through process pid, unless that is
-// done already.
-func (s *objects) reach(o *object, v procmap.VMA, pid uint32) {
+// ofContent returns the object of a file that BPF told of, and has it looked for.
+// again is called when it could not be reached.
+func (s *objects) ofContent(f *bpf.File, v procmap.VMA, again func()) *object {
+	o := s.file(fileKey{content: f.Validity}, v)
+	s.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: again})
+	return o
+}
+
+// learn takes the identity that the kernel read of a file from memory.
+func (s *objects) learn(o *object, id buildid.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.content == nil && o.asked < maxAttempts {
+	switch {
+	case o.id.IsZero():
+		o.id, o.why = id, reason.None
+	case o.id != id:
+		s.disagreed++
+	}
+}
+
+// reach asks the resolver to look at a file, unless that is done already.
+func (s *objects) reach(j job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := j.object; o.content == nil && o.asked < maxAttempts {
 		o.asked++
-		s.work.ask(job{o, o.want, v, pid})
+		j.want = o.want
+		s.work.ask(j)
 	}
 }
 

@@ -39,7 +39,7 @@ func perfDescriptors() []string {
 	var left []string
 	for _, e := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && (strings.Contains(target, "perf_event") || strings.Contains(target, "pidfd") || strings.HasPrefix(target, "/proc/")) {
+		if err == nil && (strings.Contains(target, "perf_event") || strings.Contains(target, "pidfd") || strings.Contains(target, "bpf") || strings.HasPrefix(target, "/proc/")) {
 			if !strings.HasSuffix(target, "/fd") {
 				left = append(left, target)
 			}
@@ -52,6 +52,26 @@ func perfDescriptors() []string {
 func needPerf(t testing.TB) {
 	t.Helper()
 	testenv.Need(t, probeOwn().Answer == Yes, "perf events (see hallmark doctor)")
+}
+
+// eachBackend runs a test with every backend.
+func eachBackend(t *testing.T, test func(t *testing.T, b Backend)) {
+	t.Run("perf", func(t *testing.T) {
+		needPerf(t)
+		test(t, Perf)
+	})
+	t.Run("bpf", func(t *testing.T) {
+		needBPF(t)
+		test(t, BPF)
+	})
+}
+
+// needBPF ends the test where the programs cannot be loaded.
+func needBPF(t testing.TB) {
+	t.Helper()
+	testenv.Root(t)
+	err := tryBPF()
+	testenv.Need(t, err == nil, fmt.Sprint("BPF programs (see hallmark doctor): ", err))
 }
 
 // buildGo builds testdata/busy.go.
@@ -156,8 +176,9 @@ func fileID(t testing.TB, file string) buildid.ID {
 // TestRecordPrograms records programs of every kind of linking, and wants nearly
 // every sample in the function that does the work, under the identity that
 // readelf reads from the file.
-func TestRecordPrograms(t *testing.T) {
-	needPerf(t)
+func TestRecordPrograms(t *testing.T) { eachBackend(t, recordPrograms) }
+
+func recordPrograms(t *testing.T, backend Backend) {
 	for _, test := range []struct {
 		name     string
 		build    func(testing.TB, ...string) string
@@ -183,7 +204,7 @@ func TestRecordPrograms(t *testing.T) {
 			if strings.HasPrefix(test.name, "go") {
 				duration = "300ms"
 			}
-			p, misses, stats := recordCommand(t, Options{}, file, duration)
+			p, misses, stats := recordCommand(t, Options{Backend: backend}, file, duration)
 			want := test.id(t, file)
 			if got := samplesIn(p, test.function)[want]; got*10 < int64(stats.Samples)*9 || got == 0 {
 				t.Errorf("%d of %d samples in %s of %v: %v", got, stats.Samples, test.function, want, samplesIn(p, test.function))
@@ -216,13 +237,14 @@ func checkIdentified(t testing.TB, p *pprof.Profile, misses profile.Misses) {
 }
 
 // TestRecordLabels wants process, thread, pid and tid of a recorded program.
-func TestRecordLabels(t *testing.T) {
-	needPerf(t)
+func TestRecordLabels(t *testing.T) { eachBackend(t, recordLabels) }
+
+func recordLabels(t *testing.T, backend Backend) {
 	c, err := StartCommand([]string{buildC(t), "200"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _, _ := recordSession(t, context.Background(), Options{Command: c})
+	p, _, _ := recordSession(t, context.Background(), Options{Backend: backend, Command: c})
 	for _, s := range p.Sample {
 		name, pid := profile.Process(s)
 		if name != "busy-c" || pid != int64(c.PID()) || s.Label["thread"][0] != "busy-c" || s.NumLabel["tid"][0] != pid {
@@ -236,8 +258,9 @@ func TestRecordLabels(t *testing.T) {
 
 // TestRecordRunning records processes that run already: what they have mapped is
 // known by the stock that is taken. One of them runs a deleted file.
-func TestRecordRunning(t *testing.T) {
-	needPerf(t)
+func TestRecordRunning(t *testing.T) { eachBackend(t, recordRunning) }
+
+func recordRunning(t *testing.T, backend Backend) {
 	testenv.Root(t) // only root may open a deleted file
 	goFile, cFile := buildGo(t), buildC(t)
 	wantGo, wantC := fileID(t, goFile), fileID(t, cFile)
@@ -247,7 +270,7 @@ func TestRecordRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, misses, _ := recordSession(t, context.Background(),
-		Options{PIDs: []int{a, b}, Duration: 400 * time.Millisecond})
+		Options{Backend: backend, PIDs: []int{a, b}, Duration: 400 * time.Millisecond})
 	if samplesIn(p, "main.spin")[wantGo] == 0 || samplesIn(p, "burn")[wantC] == 0 {
 		t.Errorf("samples in main.spin %v (want %v), in burn %v (want %v)",
 			samplesIn(p, "main.spin"), wantGo, samplesIn(p, "burn"), wantC)
@@ -271,8 +294,9 @@ func start(t testing.TB, args ...string) (pid int) {
 
 // TestRecordSystem records everything while processes of a few milliseconds come
 // and go, of a file that the kernel cannot identify by itself.
-func TestRecordSystem(t *testing.T) {
-	needPerf(t)
+func TestRecordSystem(t *testing.T) { eachBackend(t, recordSystem) }
+
+func recordSystem(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := buildGo(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -283,7 +307,7 @@ func TestRecordSystem(t *testing.T) {
 			_ = exec.Command(file, "3ms").Run()
 		}
 	}()
-	p, misses, stats := recordSession(t, ctx, Options{SystemWide: true, Duration: 1500 * time.Millisecond})
+	p, misses, stats := recordSession(t, ctx, Options{Backend: backend, SystemWide: true, Duration: 1500 * time.Millisecond})
 	cancel()
 	<-done
 	if stats.Existing < 2 {
@@ -302,29 +326,34 @@ func TestRecordSystem(t *testing.T) {
 }
 
 // TestRecordEnds checks each way in which a recording comes to its end.
-func TestRecordEnds(t *testing.T) {
-	needPerf(t)
+func TestRecordEnds(t *testing.T) { eachBackend(t, recordEnds) }
+
+func recordEnds(t *testing.T, backend Backend) {
 	file := buildC(t)
 	t.Run("with the process", func(t *testing.T) {
-		cmd := exec.Command(file, "200")
+		cmd := exec.Command(file, "1500") // longer than it takes to open the events
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
 		go func() { _ = cmd.Wait(); close(done) }()
-		recordSession(t, context.Background(), Options{PIDs: []int{cmd.Process.Pid}})
+		recordSession(t, context.Background(), Options{Backend: backend, PIDs: []int{cmd.Process.Pid}})
 		<-done
 	})
 	t.Run("when interrupted", func(t *testing.T) {
+		s := startSession(t, Options{Backend: backend, PIDs: []int{start(t, file)}})
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		_, _, stats := recordSession(t, ctx, Options{PIDs: []int{start(t, file)}})
-		if stats.Samples == 0 {
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.Finish()
+		if s.Stats().Samples == 0 {
 			t.Error("nothing was recorded before")
 		}
 	})
 	t.Run("no such process", func(t *testing.T) {
-		_, err := Start(Options{PIDs: []int{1 << 22}})
+		_, err := Start(Options{Backend: backend, PIDs: []int{1 << 22}})
 		if err == nil || !strings.Contains(err.Error(), "not running") {
 			t.Errorf("got %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -30,6 +31,11 @@ type job struct {
 	want   buildid.ID // what the kernel read from the mapped pages, zero if it read none
 	vma    procmap.VMA
 	pid    uint32
+	// content tells what was mapped, where BPF told it: then neither the inode nor
+	// the identity has to prove that it is the right file. Else it is nil.
+	content *bpf.Validity
+	// again is called when the file could not be reached, nil for no call.
+	again func()
 }
 
 // resolverWorkers open files at a time; they mostly wait.
@@ -90,21 +96,53 @@ func (r *resolver) resolve(j job) {
 	if r.settled(j.object) {
 		return
 	}
-	f, id, why := reach(j)
+	found := reach(j)
 	r.objects.mu.Lock()
-	defer r.objects.mu.Unlock()
+	why := r.objects.settle(j, found)
+	r.objects.mu.Unlock()
+	if why != reason.None && j.again != nil {
+		j.again()
+	}
+}
+
+// settle gives the object of a job what was found of its file, if it is believed.
+// The caller holds mu.
+func (s *objects) settle(j job, f reached) reason.Reason {
 	o := j.object
-	if why != reason.None {
-		o.why = why
-		return
+	if f.why == reason.None {
+		f.why = s.judge(j, f)
 	}
-	if o.content != nil || r.objects.open >= r.objects.keep {
-		f.Close()
-	} else {
-		o.content = f
-		r.objects.open++
+	if f.why != reason.None {
+		o.why = f.why
+		f.close()
+		return f.why
 	}
-	o.id, o.why = id, reason.None
+	o.id, o.why = f.id, reason.None
+	if o.content != nil || s.open >= s.keep {
+		f.close()
+		return reason.None
+	}
+	o.content = f.file
+	s.open++
+	return reason.None
+}
+
+// judge says whether what was found is the file that was mapped. The caller holds mu.
+func (s *objects) judge(j job, f reached) reason.Reason {
+	if j.content == nil {
+		if !j.want.IsZero() && f.id != j.want {
+			return reason.FileChanged
+		}
+		return reason.None
+	}
+	known := j.object.id // from memory, or from another opening of the file
+	if f.proven && !known.IsZero() && f.id != known {
+		s.disagreed++
+	}
+	if !f.proven && f.id != known {
+		return reason.FileChanged
+	}
+	return reason.None
 }
 
 func (r *resolver) settled(o *object) bool {
@@ -113,32 +151,43 @@ func (r *resolver) settled(o *object) bool {
 	return o.content != nil
 }
 
+// reached is what was found of a file, or why nothing was.
+type reached struct {
+	file   *os.File
+	id     buildid.ID
+	why    reason.Reason
+	proven bool // it has the content that was mapped
+}
+
+func (f reached) close() {
+	if f.file != nil {
+		f.file.Close()
+	}
+}
+
 // reach opens the file of a mapping and reads its identity, through the process
 // that has it mapped, or by its path when that process is gone.
-func reach(j job) (*os.File, buildid.ID, reason.Reason) {
+func reach(j job) reached {
 	f, why := openMapped(j)
 	if why == reason.ProcessGone {
 		f, why = openPath(j.vma)
 	}
 	if why != reason.None {
-		return nil, buildid.ID{}, why
+		return reached{why: why}
+	}
+	if j.content != nil {
+		waitForTick(j.content)
 	}
 	info, err := buildid.Read(f)
-	switch {
-	case err != nil:
-		why = reason.FileDamaged
-	case !j.want.IsZero() && info.ID != j.want:
-		why = reason.FileChanged
-	default:
-		return f, info.ID, reason.None
+	if err != nil {
+		return reached{file: f, why: reason.FileDamaged}
 	}
-	f.Close()
-	return nil, buildid.ID{}, why
+	return reached{file: f, id: info.ID, proven: j.content != nil && isContent(f, j.content)}
 }
 
 // openMapped opens the file through the process, if what it has mapped there is
 // still what the record told: the same inode, or, in a record that has a build ID
-// in place of the inode, a file with that build ID, which reach compares. Names
+// in place of the inode, a file with that build ID, which judge compares. Names
 // prove nothing: the process may have executed another file of the same name, and
 // the same file may have another name by now, or for us.
 func openMapped(j job) (*os.File, reason.Reason) {
@@ -148,10 +197,7 @@ func openMapped(j job) (*os.File, reason.Reason) {
 	}
 	defer p.Close()
 	v, ok, err := p.Find(j.vma.Start)
-	if err != nil || !ok {
-		return nil, reason.ProcessGone
-	}
-	if j.want.IsZero() && (v.Dev != j.vma.Dev || v.Inode != j.vma.Inode) {
+	if err != nil || !ok || !j.shows(v) {
 		return nil, reason.ProcessGone
 	}
 	f, why, err := p.OpenFile(v)
@@ -164,9 +210,17 @@ func openMapped(j job) (*os.File, reason.Reason) {
 	return f.File, reason.None
 }
 
+// shows reports whether v may be the mapping of j.
+func (j job) shows(v procmap.VMA) bool {
+	if j.content != nil || !j.want.IsZero() {
+		return true // the file itself will tell
+	}
+	return v.Dev == j.vma.Dev && v.Inode == j.vma.Inode
+}
+
 // openPath opens the file by its path, as this process sees it, and takes it
 // only when it is the very inode that was mapped. A record that has the build ID
-// has no inode: then the identity decides, which reach compares. What is no
+// has no inode: then the identity decides, which judge compares. What is no
 // regular file is not opened: a stranger's path may lead to a device here.
 func openPath(v procmap.VMA) (*os.File, reason.Reason) {
 	place, err := unix.Open(v.Name, unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -10,12 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"hallmark/perfdata"
 )
 
 // Options say what is recorded. One of SystemWide, PIDs and Command is set;
@@ -28,6 +25,7 @@ type Options struct {
 	Frequency int           // samples a second and CPU; 99 when 0
 	Duration  time.Duration // how long Run records; until it is interrupted when 0
 	Event     Event         // what makes a sample be taken
+	Backend   Backend       // how samples are taken; chosen by what this machine has when Auto
 
 	// Progress is called a few times a second while Run records; nil for no call.
 	Progress func(elapsed time.Duration, s Stats)
@@ -42,8 +40,9 @@ type Stats struct {
 	Samples   uint64
 	Lost      uint64   // records that found no room in a ring buffer
 	Throttled uint64   // times the kernel held an event back because it fired too often
-	Malformed uint64   // records that could not be decoded
+	Malformed uint64   // records that could not be read or decoded
 	Coarse    uint64   // samples counted with less detail, to bound the memory
+	Disagreed uint64   // files that have another identity than the kernel read from memory
 	Existing  int      // processes that ran when the recording started
 	Reduced   []string // what this kernel or this user's rights did not allow
 }
@@ -51,20 +50,54 @@ type Stats struct {
 // Session is a recording. Its methods are for one goroutine.
 type Session struct {
 	opts    Options
-	plan    *eventPlan
-	samples []int // events that sample
-	changes []int // events that tell of processes and mappings
-	rings   []*ring
-	decoder *perfdata.Decoder
-	early   *perfdata.Decoder // for what must be looked at before its turn
-	sorter  sorter
-	objects *objects
-	tracker *tracker
-	stats   Stats
-	watch   []int  // pidfds of the processes and the command that are recorded
-	drained uint64 // when the last round of draining began
+	sampler sampler
+	tally   *tally
+	watch   []int // pidfds of the processes and the command that are recorded
 	started time.Time
 	elapsed time.Duration // from the start of the samples to their end
+}
+
+// sampler is a way of taking samples: perfSampler and bpfSampler. Its methods are
+// called in this order, and close in any case.
+type sampler interface {
+	// open opens the events of a thread (-1: of all threads). They do not run yet.
+	open(tid int) error
+	// prepare takes stock of what runs already.
+	prepare() error
+	// begin starts the samples, unless they start with the command.
+	begin() error
+	// descriptors are readable when there is something to do in a round.
+	descriptors() []int
+	// pending reports whether a round is due before long in any case.
+	pending() bool
+	// round handles what the kernel told since the last one.
+	round() error
+	// halt ends the samples, finish handles what is left of them.
+	halt()
+	finish()
+	close() error
+}
+
+// tally is what samples are counted in, whoever takes them.
+type tally struct {
+	objects *objects
+	kernel  *kernel
+	cgroups *cgroups
+	stacks  *stacks
+	stats   Stats
+	// perSample is what a sample stands for when its event does not measure time.
+	perSample time.Duration
+}
+
+func newTally(hz int, roots []cgroupRoot) *tally {
+	o := newObjects()
+	return &tally{
+		objects:   o,
+		kernel:    newKernel(o),
+		cgroups:   newCgroups(roots),
+		stacks:    newStacks(),
+		perSample: time.Second / time.Duration(hz),
+	}
 }
 
 // Start opens the events and takes stock of the processes that run. When the
@@ -76,18 +109,7 @@ func Start(opts Options) (*Session, error) {
 	if most := maxFrequency(); opts.Frequency > most {
 		return nil, fmt.Errorf("a frequency of %d Hz is above kernel.perf_event_max_sample_rate, now %d", opts.Frequency, most)
 	}
-	s := &Session{opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), objects: newObjects()}
-	s.tracker = &tracker{
-		objects:   s.objects,
-		kernel:    newKernel(s.objects),
-		cgroups:   newCgroups(),
-		stacks:    newStacks(),
-		stats:     &s.stats,
-		processes: map[uint32]*process{},
-		threads:   map[uint32]string{},
-		perSample: time.Second / time.Duration(opts.Frequency),
-		clock:     opts.Event == CPUClock,
-	}
+	s := &Session{opts: opts}
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -95,42 +117,19 @@ func Start(opts Options) (*Session, error) {
 }
 
 func (s *Session) start() error {
-	if err := s.openEvents(); err != nil {
-		return err
+	roots, newSampler := cgroupRoots, newPerfSampler
+	if backend, _ := s.opts.Backend.resolve(); backend == BPF {
+		roots, newSampler = unifiedRoots, newBPFSampler
 	}
+	s.tally = newTally(s.opts.Frequency, roots)
 	var err error
-	if s.decoder, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+	if s.sampler, err = newSampler(s.tally, s.opts); err != nil {
 		return err
 	}
-	if s.early, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+	if err := s.openTargets(); err != nil {
 		return err
 	}
-	s.stats.Reduced = s.plan.reduced
-	if s.opts.Command != nil {
-		return nil // the events start with its exec, and nothing is there before
-	}
-	// First the events that tell of changes, then the stock: what is mapped in
-	// between is seen twice rather than not at all. Samples come last.
-	if err := enable(s.changes); err != nil {
-		return err
-	}
-	return s.takeStock()
-}
-
-func enable(fds []int) error {
-	for _, fd := range fds {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return fmt.Errorf("starting the perf events: %w", err)
-		}
-	}
-	return nil
-}
-
-func disable(fds []int) {
-	for _, fd := range fds {
-		// It fails only for an event that never came to be.
-		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
-	}
+	return s.sampler.prepare()
 }
 
 // Run records until ctx is done, Options.Duration has passed or what is
@@ -143,7 +142,7 @@ func (s *Session) Run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, s.opts.Duration)
 		defer cancel()
 	}
-	w, err := newWaiter(ctx, s.rings, s.watch)
+	w, err := newWaiter(ctx, s.sampler.descriptors(), s.watch)
 	if err != nil {
 		return err
 	}
@@ -151,103 +150,46 @@ func (s *Session) Run(ctx context.Context) error {
 	if c := s.opts.Command; c != nil {
 		err = c.Release() // its exec starts the samples
 	} else {
-		err = enable(s.samples)
+		err = s.sampler.begin()
 	}
 	if err != nil {
 		return err
 	}
 	for {
-		over, err := w.wait(len(s.sorter.pending) > 0)
+		over, err := w.wait(s.sampler.pending())
 		if err != nil || over {
 			return err
 		}
-		s.round()
+		if err := s.sampler.round(); err != nil {
+			return err
+		}
 		if s.opts.Progress != nil {
-			s.opts.Progress(time.Since(s.started), s.stats)
+			s.opts.Progress(time.Since(s.started), s.tally.stats)
 		}
 	}
 }
 
-// round empties every ring and handles the records whose turn has come.
-func (s *Session) round() {
-	before := s.drained
-	s.drained = monotonic()
-	s.drain()
-	s.sorter.flush(before, s.handle)
-	s.tracker.reap(before)
-}
-
-func (s *Session) drain() {
-	var buf []byte
-	for _, r := range s.rings {
-		var ok bool
-		if buf, ok = r.drain(buf, s.queue); !ok {
-			s.stats.Malformed++
-		}
-	}
-}
-
-// queue takes a record out of a ring. Mapped files are looked for at once, while
-// their process lives; everything else waits for its turn.
-func (s *Session) queue(rec []byte) {
-	s.sorter.add(s.decoder.Time(rec), rec)
-	if kind := perfdata.TypeOf(rec); kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
-		return
-	}
-	if r, err := s.early.Decode(rec); err == nil {
-		s.objects.foresee(r.(*perfdata.Mmap2))
-	}
-}
-
-func (s *Session) handle(rec []byte) {
-	r, err := s.decoder.Decode(rec)
-	if err != nil {
-		s.stats.Malformed++
-		return
-	}
-	s.tracker.handle(r)
-}
-
-// stop ends the recording and handles what is still in the rings.
+// stop ends the recording and handles what is left of it.
 func (s *Session) stop() {
-	// A ring that was full tells how much it lost with the first record that
-	// finds room again: make room before the events end.
-	s.round()
-	disable(s.samples)
+	s.sampler.halt()
 	s.elapsed = time.Since(s.started)
-	disable(s.changes)
-	s.drain()
-	s.sorter.flush(^uint64(0), s.handle)
-	// The last loss has no record behind it. Newer kernels count it as well.
-	total := uint64(0)
-	for _, fd := range slices.Concat(s.samples, s.changes) {
-		total += lost(fd)
-	}
-	s.stats.Lost = max(s.stats.Lost, total)
+	s.sampler.finish()
 }
 
 // Close releases the events and every file that was kept open. The Command, if
 // there is one, goes on.
 func (s *Session) Close() error {
 	var errs []error
-	for _, r := range s.rings {
-		errs = append(errs, r.close())
+	s.tally.objects.close() // its workers use what the sampler has open
+	if s.sampler != nil {
+		errs = append(errs, s.sampler.close())
 	}
-	for _, fd := range slices.Concat(s.samples, s.changes, s.watch) {
+	for _, fd := range s.watch {
 		errs = append(errs, unix.Close(fd))
 	}
-	s.rings, s.samples, s.changes, s.watch = nil, nil, nil, nil
-	s.objects.close()
+	s.sampler, s.watch = nil, nil
 	return errors.Join(errs...)
 }
 
 // Stats returns what was counted so far.
-func (s *Session) Stats() Stats { return s.stats }
-
-func monotonic() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // the clock and the pointer are valid
-	}
-	return uint64(now.Nano())
-}
+func (s *Session) Stats() Stats { return s.tally.stats }

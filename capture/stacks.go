@@ -45,22 +45,22 @@ func newStacks() *stacks {
 	}
 }
 
-// add counts one sample. When there are too many entries already, what is new is
+// add counts samples. When there are too many entries already, what is new is
 // counted with coarser labels, and in the end with its innermost frame only; then
 // add reports false.
-func (s *stacks) add(places []place, labels profile.Labels, nanos int64) (whole bool) {
-	if s.count(places, labels, nanos, s.most) {
+func (s *stacks) add(places []place, labels profile.Labels, n total) (whole bool) {
+	if s.count(places, labels, n, s.most) {
 		return true
 	}
 	labels = profile.Labels{Process: labels.Process, Cgroup: labels.Cgroup, Container: labels.Container}
-	if !s.count(places, labels, nanos, 2*s.most) {
-		s.count(places[:min(1, len(places))], profile.Labels{}, nanos, int(^uint(0)>>1))
+	if !s.count(places, labels, n, 2*s.most) {
+		s.count(places[:min(1, len(places))], profile.Labels{}, n, int(^uint(0)>>1))
 	}
 	return false
 }
 
-// count counts one sample, unless it is new and there are that many already.
-func (s *stacks) count(places []place, labels profile.Labels, nanos int64, most int) bool {
+// count counts samples, unless they are new and there are that many already.
+func (s *stacks) count(places []place, labels profile.Labels, n total, most int) bool {
 	s.key = s.key[:0]
 	for _, p := range places {
 		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
@@ -74,8 +74,8 @@ func (s *stacks) count(places []place, labels profile.Labels, nanos int64, most 
 	if !ok {
 		s.order = append(s.order, key)
 	}
-	t.samples++
-	t.nanos += nanos
+	t.samples += n.samples
+	t.nanos += n.nanos
 	s.counts[key] = t
 	return true
 }

@@ -21,7 +21,7 @@ func TestStacksComeBack(t *testing.T) {
 	s := newStacks()
 	for round := range 3 {
 		for i, places := range all {
-			if !s.add(places, profile.Labels{PID: i}, 10) {
+			if !s.add(places, profile.Labels{PID: i}, total{1, 10}) {
 				t.Errorf("round %d: stack %d is not counted whole", round, i)
 			}
 		}
@@ -48,7 +48,7 @@ func TestStacksAreBounded(t *testing.T) {
 	const samples = 10_000
 	coarse := 0
 	for i := range samples {
-		if !s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Labels{PID: i, Process: "p"}, 1) {
+		if !s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Labels{PID: i, Process: "p"}, total{1, 1}) {
 			coarse++
 		}
 	}
@@ -62,7 +62,7 @@ func TestStacksAreBounded(t *testing.T) {
 	if sum != samples || coarse != samples-s.most {
 		t.Errorf("%d samples are counted, %d of them coarsely; want %d and %d", sum, coarse, samples, samples-s.most)
 	}
-	if !s.add([]place{{leaf, 7}, {caller, 3}}, profile.Labels{PID: 3, Process: "p"}, 1) {
+	if !s.add([]place{{leaf, 7}, {caller, 3}}, profile.Labels{PID: 3, Process: "p"}, total{1, 1}) {
 		t.Error("a stack that is known already is not counted whole")
 	}
 }

@@ -13,19 +13,13 @@ import (
 // tracker follows the processes through the stream of records, in the order of
 // time, and turns samples into counted stacks.
 type tracker struct {
-	objects   *objects
-	kernel    *kernel
-	cgroups   *cgroups
-	stacks    *stacks
-	stats     *Stats
+	*tally
 	processes map[uint32]*process
 	// threads has the name of every thread that was told or asked for.
 	threads map[uint32]string
-	// perSample is what a sample stands for when its event does not measure time.
-	perSample time.Duration
-	clock     bool   // the event measures time: periods are nanoseconds
-	reaped    uint64 // when processes were last looked through
-	places    []place
+	clock   bool   // the event measures time: periods are nanoseconds
+	reaped  uint64 // when processes were last looked through
+	places  []place
 }
 
 // process is one address space with a name. A process that execs keeps its
@@ -214,7 +208,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		first = false
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	if !t.stacks.add(t.places, t.labels(p, r), t.weight(r)) {
+	if !t.stacks.add(t.places, t.labels(p, r), total{1, t.weight(r)}) {
 		t.stats.Coarse++
 	}
 }

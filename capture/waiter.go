@@ -17,7 +17,7 @@ type waiter struct {
 	over   atomic.Bool   // the context is done
 	wake   int           // an eventfd, readable when over
 	unbind func()        // from the context
-	polls  []unix.PollFd // wake, then the rings, then the processes
+	polls  []unix.PollFd // wake, then the sources, then the processes
 	first  int           // index of the first process in polls
 	blind  bool          // a ring\'s own event has ended, so it wakes nobody
 }
@@ -35,17 +35,18 @@ const (
 	breath = 10 * time.Millisecond
 )
 
-// newWaiter returns a waiter that ends with ctx, or when none of the processes
+// newWaiter returns a waiter that wakes when one of the sources has something to
+// read, and ends with ctx, or when none of the processes
 // is left, if there were any. The caller closes it.
-func newWaiter(ctx context.Context, rings []*ring, processes []int) (*waiter, error) {
+func newWaiter(ctx context.Context, sources, processes []int) (*waiter, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	w := &waiter{wake: wake}
 	w.polls = append(w.polls, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
-	for _, r := range rings {
-		w.polls = append(w.polls, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	for _, fd := range sources {
+		w.polls = append(w.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
 	w.first = len(w.polls)
 	for _, fd := range processes {
@@ -71,7 +72,7 @@ func newWaiter(ctx context.Context, rings []*ring, processes []int) (*waiter, er
 func (w *waiter) wait(pending bool) (over bool, err error) {
 	_, err = unix.Poll(w.polls, w.timeout(pending))
 	if err != nil && !errors.Is(err, unix.EINTR) {
-		return false, fmt.Errorf("waiting for perf events: %w", err)
+		return false, fmt.Errorf("waiting for events: %w", err)
 	}
 	if w.over.Load() || w.ended() {
 		return true, nil

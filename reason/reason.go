@@ -29,6 +29,8 @@ const (
 	KernelHidden  // the kernel does not tell its addresses to this user
 	NotAFile      // a mapping of something without content to identify, a device for instance
 	ModuleUnknown // kernel code outside the kernel image and of no known module
+	TableFull     // the kernel's table of files had no room for it
+	Unstable      // the mappings of the process changed while they were read
 	NotRecorded   // whoever made the profile wrote no identity into it
 
 	// Why an address has no symbol.
@@ -62,6 +64,8 @@ var table = [count]words{
 	KernelHidden:  {"kernel-hidden", "kernel addresses are hidden from this user", "run as root, and set kernel.kptr_restrict to 0 or 1"},
 	NotAFile:      {"not-a-file", "mapping of something that is not a regular file", ""},
 	ModuleUnknown: {"module-unknown", "kernel code of no known module", ""},
+	TableFull:     {"table-full", "no room in the table of mapped files", ""},
+	Unstable:      {"unstable", "mappings changed while they were read", ""},
 	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},

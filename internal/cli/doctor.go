@@ -63,7 +63,8 @@ func diagnose() diagnosis {
 		User:         unix.Geteuid(),
 		Features:     capture.Features(),
 	}
-	d.Backend, d.BackendWhy = capture.Backend()
+	backend, why := capture.DefaultBackend()
+	d.Backend, d.BackendWhy = backend.String(), why
 	return d
 }
 

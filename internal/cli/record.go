@@ -28,12 +28,15 @@ Recording ends with the command, with the processes, after --duration or with
 Ctrl-C, and the profile is written in every case. The exit status is that of the
 command.
 
+The backend perf learns of mappings from the kernel's records; bpf finds the file of
+each frame inside the kernel, which needs root and misses no short-lived process.
+
 An ordinary user may record own processes, without kernel code, as long as
 kernel.perf_event_paranoid is 2 or less. Everything else needs root.`
 
 func newRecordCommand(e *env) *cobra.Command {
 	r := &record{env: e}
-	var event string
+	var event, backend string
 	cmd := &cobra.Command{
 		Use:   "record [flags] [-a | -p PID[,PID] | -- CMD [ARG...]]",
 		Short: "Record a profile whose every frame says which exact file it is from",
@@ -45,6 +48,9 @@ func newRecordCommand(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if r.opts.Event, err = capture.ParseEvent(event); err != nil {
+				return usageError{err}
+			}
+			if r.opts.Backend, err = capture.ParseBackend(backend); err != nil {
 				return usageError{err}
 			}
 			if err := r.check(args); err != nil {
@@ -62,6 +68,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.DurationVarP(&r.opts.Duration, "duration", "d", 0, "stop recording after this time (30s, 5m)")
 	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output")
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, or bpf (files are identified inside the kernel; root only)")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
 	f.BoolVar(&r.report, "report", false, "show the report of the profile when it is written")
 	f.BoolVar(&r.view, "view", false, "open the profile in a browser when it is written")
@@ -235,6 +242,7 @@ func (r *record) tell(done *result) {
 		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
 		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
 		{stats.Malformed, "records were malformed and left out"},
+		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {
 			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)

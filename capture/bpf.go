@@ -1,0 +1,327 @@
+package capture
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/procmap"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+// bpfSampler takes samples by programs in the kernel, which count stacks whose
+// frames are (serial number of a file, offset): see internal/bpf. It is the
+// bpf.Handler of their events.
+type bpfSampler struct {
+	*tally
+	opts     Options
+	plan     *eventPlan
+	fds      []int
+	programs *bpf.Sampler
+	files    map[uint32]*object // by serial number
+	// stacks by their numbers: since the last time that they were all forgotten,
+	// and those from before that.
+	bodies, older map[bpf.StackID]*body
+	waiting       []bpfCount // for the frames of their stacks
+	processes     map[life]*process
+	taken         time.Time // when counts were taken
+}
+
+// body is the frames of a stack. The places are made when it is first counted;
+// those that depend on the process are made for each.
+type body struct {
+	frames  []bpf.Frame
+	places  []place
+	private bool
+}
+
+// bpfCount is how often a stack was seen in an owner.
+type bpfCount struct {
+	stack   bpf.StackID
+	owner   bpf.Owner
+	samples uint64
+}
+
+// life is one process for good: numbers are used again.
+type life struct {
+	pid     uint32
+	started uint64
+}
+
+func newBPFSampler(t *tally, opts Options) (sampler, error) {
+	if err := checkPIDNamespace(); err != nil {
+		return nil, bpfError(err)
+	}
+	s := &bpfSampler{
+		tally:     t,
+		opts:      opts,
+		plan:      newEventPlan(opts.Event, opts.Frequency),
+		files:     map[uint32]*object{},
+		bodies:    map[bpf.StackID]*body{},
+		processes: map[life]*process{},
+	}
+	s.plan.samples.Sample_type = 0 // the program asks for what it wants
+	if opts.Command != nil {
+		s.plan.enableOnExec()
+	}
+	var err error
+	if s.programs, err = bpf.NewSampler(bpf.Options{}); err != nil {
+		return nil, bpfError(err)
+	}
+	return s, nil
+}
+
+// open opens one event for a thread and all that it will start, or one on each
+// CPU for everybody.
+func (s *bpfSampler) open(tid int) error {
+	if tid != -1 {
+		return s.openOn(tid, -1)
+	}
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return err
+	}
+	for _, cpu := range cpus {
+		err := s.openOn(tid, cpu)
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the CPU went offline
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *bpfSampler) openOn(tid, cpu int) error {
+	fd, err := unix.PerfEventOpen(&s.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock:
+		return err
+	case err != nil:
+		return openError(s.opts.Event, err)
+	}
+	s.fds = append(s.fds, fd)
+	return s.programs.Attach(fd)
+}
+
+func (s *bpfSampler) prepare() error {
+	if s.opts.Command != nil {
+		return nil
+	}
+	s.stats.Existing = len(s.opts.PIDs)
+	if s.opts.SystemWide {
+		pids, err := processes()
+		if err != nil {
+			return err
+		}
+		s.stats.Existing = len(pids)
+	}
+	return nil
+}
+
+func (s *bpfSampler) begin() error {
+	s.taken = time.Now()
+	return enable(s.fds)
+}
+
+func (s *bpfSampler) descriptors() []int { return []int{s.programs.Descriptor()} }
+
+// pending reports whether samples lie in the kernel. While none do, or all are of
+// known stacks and fit, nobody is woken; but who wants to see progress is.
+func (s *bpfSampler) pending() bool { return s.opts.Progress != nil || s.programs.Counted() > 0 }
+
+// takeAfter is how long counts stay in the kernel while there is room.
+const takeAfter = time.Second
+
+func (s *bpfSampler) round() error {
+	if time.Since(s.taken) < takeAfter && s.programs.Counted() < bpf.MaxCounts/2 {
+		return s.programs.Read(s)
+	}
+	return s.take()
+}
+
+// take takes the counts out of the kernel.
+func (s *bpfSampler) take() error {
+	s.taken = time.Now()
+	err := s.programs.Counts(func(stack bpf.StackID, o bpf.Owner, n uint64) {
+		s.waiting = append(s.waiting, bpfCount{stack, o, n})
+	})
+	if err != nil {
+		return err
+	}
+	// The frames of what is counted were sent before.
+	if err := s.programs.Read(s); err != nil {
+		return err
+	}
+	kept := s.waiting[:0]
+	for _, c := range s.waiting {
+		if !s.count(c) {
+			kept = append(kept, c) // there was no room for the frames: they come again
+		}
+	}
+	s.waiting = kept
+	return s.forgetBodies()
+}
+
+// maxBodies bounds the stacks that are remembered. The kernel sends again what it
+// sees again.
+const maxBodies = 1 << 14
+
+// forgetBodies forgets the stacks that were sent before the last time.
+func (s *bpfSampler) forgetBodies() error {
+	if len(s.bodies) < maxBodies {
+		return nil
+	}
+	s.older, s.bodies = s.bodies, map[bpf.StackID]*body{}
+	return s.programs.Resend()
+}
+
+// File introduces a serial number.
+func (s *bpfSampler) File(f bpf.File) {
+	v := procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
+	if isMemory(v) {
+		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
+		return
+	}
+	s.files[f.Serial] = s.objects.ofContent(&f, v, func() {
+		// What cannot be forgotten is not looked for again, and says why it has no
+		// identity.
+		_ = s.programs.Forget(f)
+	})
+}
+
+// Identity takes what the kernel read of a file.
+func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
+	if o := s.files[serial]; o != nil && o.isFile() {
+		s.objects.learn(o, id)
+	}
+}
+
+// Stack takes the frames of a stack.
+func (s *bpfSampler) Stack(id bpf.StackID, frames []bpf.Frame) { s.bodies[id] = &body{frames: frames} }
+
+// count counts samples of a stack. It reports whether the frames of the stack are known.
+func (s *bpfSampler) count(c bpfCount) bool {
+	b := s.bodies[c.stack]
+	if b == nil {
+		b = s.older[c.stack]
+	}
+	if b == nil {
+		return false
+	}
+	places := b.places
+	if places == nil || b.private {
+		places = s.places(b, &c.owner)
+	}
+	s.stats.Samples += c.samples
+	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
+	if !s.stacks.add(places, s.labels(&c.owner), n) {
+		s.stats.Coarse += c.samples
+	}
+	return true
+}
+
+func (s *bpfSampler) labels(o *bpf.Owner) profile.Labels {
+	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: s.cgroups.path(o.Cgroup)}
+	l.Container = container(l.Cgroup)
+	return l
+}
+
+func (s *bpfSampler) places(b *body, o *bpf.Owner) []place {
+	b.places = make([]place, len(b.frames))
+	for i, f := range b.frames {
+		if f.Kind == bpf.Generated {
+			b.private = true
+		}
+		b.places[i] = s.place(f, o)
+	}
+	return b.places
+}
+
+// place says what a frame is.
+func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
+	switch f.Kind {
+	case bpf.InKernel:
+		return s.kernel.place(addr.Abs(f.At))
+	case bpf.InFile:
+		if object := s.files[f.Serial]; object != nil {
+			return place{object, f.At}
+		}
+	case bpf.InVDSO, bpf.InVDSO32:
+		return place{s.image(f.Kind == bpf.InVDSO, o), f.At}
+	case bpf.Generated:
+		generated := s.objects.generated(s.process(o))
+		generated.sampled = true
+		return place{generated, f.At}
+	case bpf.NotMapped:
+		if isVsyscall(addr.Abs(f.At)) {
+			return place{s.objects.missing(reason.Vsyscall), f.At}
+		}
+		return place{s.objects.missing(reason.NotMapped), f.At}
+	case bpf.NoEntry:
+		return place{s.objects.missing(reason.TableFull), f.At}
+	}
+	return place{s.objects.missing(reason.Unstable), f.At}
+}
+
+// image returns the object of the vdso. That of 64-bit processes is the one of this
+// process; any other is looked for in the process.
+func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
+	if v, ok := ownVDSO(); ok && wide {
+		return s.objects.vdso(v, s.process(o))
+	}
+	vmas, err := readMappings(int(o.PID))
+	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })
+	if err != nil || i < 0 {
+		return s.objects.missing(reason.ProcessGone)
+	}
+	return s.objects.vdso(vmas[i], s.process(o))
+}
+
+// process returns the process that generated code is in.
+func (s *bpfSampler) process(o *bpf.Owner) *process {
+	key := life{o.PID, o.Started}
+	p := s.processes[key]
+	if p == nil {
+		p = &process{pid: o.PID, name: o.Process, since: sinceBoot(o.Started)}
+		s.processes[key] = p
+	}
+	return p
+}
+
+// sinceBoot turns a time of CLOCK_BOOTTIME, which goes on while the machine is
+// suspended, into one of CLOCK_MONOTONIC. Both in ns.
+func sinceBoot(t uint64) uint64 {
+	var boot unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+		return 0
+	}
+	suspended := uint64(boot.Nano()) - monotonic()
+	return max(t, suspended) - suspended
+}
+
+func (s *bpfSampler) halt() { disable(s.fds) }
+
+func (s *bpfSampler) finish() {
+	err := s.take()
+	for _, c := range s.waiting {
+		s.stats.Lost += c.samples
+	}
+	n, statsErr := s.programs.Stats()
+	s.stats.Lost += n.LostCounts
+	if errors.Join(err, statsErr) != nil {
+		s.stats.Malformed++
+	}
+}
+
+func (s *bpfSampler) close() error {
+	var errs []error
+	for _, fd := range s.fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(append(errs, s.programs.Close())...)
+}

@@ -1,0 +1,268 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/perfdata"
+)
+
+// perfSampler takes samples by perf events, whose records tell of processes and
+// mappings as well.
+type perfSampler struct {
+	*tally
+	opts    Options
+	plan    *eventPlan
+	cpus    map[int]*cpuRings
+	samples []int // events that sample
+	changes []int // events that tell of processes and mappings
+	rings   []*ring
+	decoder *perfdata.Decoder
+	early   *perfdata.Decoder // for what must be looked at before its turn
+	sorter  sorter
+	tracker *tracker
+	drained uint64 // when the last round of draining began
+}
+
+// cpuRings are the rings that all events of a CPU write into.
+type cpuRings struct{ samples, changes *ring }
+
+func newPerfSampler(t *tally, opts Options) (sampler, error) {
+	s := &perfSampler{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), cpus: map[int]*cpuRings{}}
+	s.tracker = &tracker{tally: t, processes: map[uint32]*process{}, threads: map[uint32]string{}, clock: opts.Event == CPUClock}
+	if opts.Command != nil {
+		s.plan.enableOnExec()
+	}
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return nil, err
+	}
+	for _, cpu := range cpus {
+		s.cpus[cpu] = &cpuRings{}
+	}
+	return s, nil
+}
+
+// open opens the events of a thread (-1: all threads) on each CPU.
+func (s *perfSampler) open(tid int) error {
+	for cpu, r := range s.cpus {
+		samples, changes, err := s.plan.open(tid, cpu)
+		if errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock {
+			continue // the CPU went offline
+		}
+		if errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		if err != nil {
+			return openError(s.opts.Event, err)
+		}
+		s.samples = append(s.samples, samples)
+		s.changes = append(s.changes, changes)
+		if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
+			return err
+		}
+		if r.changes, err = s.connect(changes, r.changes, changePages); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect lets an event write into r, or into a new ring where there is none yet.
+func (s *perfSampler) connect(fd int, r *ring, pages int) (*ring, error) {
+	if r != nil {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
+			return r, fmt.Errorf("sharing a perf ring buffer: %w", err)
+		}
+		return r, nil
+	}
+	r, err := newRing(fd, pages)
+	if err == nil {
+		s.rings = append(s.rings, r)
+	}
+	return r, err
+}
+
+func (s *perfSampler) prepare() error {
+	var err error
+	if s.decoder, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+		return err
+	}
+	if s.early, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+		return err
+	}
+	s.stats.Reduced = s.plan.reduced
+	if s.opts.Command != nil {
+		return nil // the events start with its exec, and nothing is there before
+	}
+	// First the events that tell of changes, then the stock: what is mapped in
+	// between is seen twice rather than not at all. Samples come last.
+	if err := enable(s.changes); err != nil {
+		return err
+	}
+	return s.takeStock()
+}
+
+func (s *perfSampler) begin() error { return enable(s.samples) }
+
+func enable(fds []int) error {
+	for _, fd := range fds {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return fmt.Errorf("starting the perf events: %w", err)
+		}
+	}
+	return nil
+}
+
+func disable(fds []int) {
+	for _, fd := range fds {
+		// It fails only for an event that never came to be.
+		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
+	}
+}
+
+// stockWorkers read the mappings of as many processes at a time.
+const stockWorkers = 4
+
+// takeStock reads name and mappings of the processes that run already, and goes
+// on emptying the rings meanwhile.
+func (s *perfSampler) takeStock() error {
+	pids := s.opts.PIDs
+	if s.opts.SystemWide {
+		var err error
+		if pids, err = processes(); err != nil {
+			return err
+		}
+	}
+	done := make(chan []*process, 1)
+	go func() { done <- s.readProcesses(pids) }()
+	tick := time.NewTicker(time.Second / 50)
+	defer tick.Stop()
+	for {
+		select {
+		case found := <-done:
+			for _, p := range found {
+				s.tracker.processes[p.pid] = p
+			}
+			s.stats.Existing = len(found)
+			return nil
+		case <-tick.C:
+			s.drain()
+		}
+	}
+}
+
+func (s *perfSampler) readProcesses(pids []int) []*process {
+	found := make([]*process, len(pids))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range stockWorkers {
+		workers.Go(func() {
+			for i := range next {
+				found[i] = &process{pid: uint32(pids[i])}
+				s.objects.inventory(found[i])
+			}
+		})
+	}
+	for i := range pids {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return found
+}
+
+func (s *perfSampler) descriptors() []int {
+	var fds []int
+	for _, r := range s.rings {
+		fds = append(fds, r.fd)
+	}
+	return fds
+}
+
+// pending reports whether there are records whose turn has not come.
+func (s *perfSampler) pending() bool { return len(s.sorter.pending) > 0 }
+
+// round empties every ring and handles the records whose turn has come.
+func (s *perfSampler) round() error {
+	before := s.drained
+	s.drained = monotonic()
+	s.drain()
+	s.sorter.flush(before, s.handle)
+	s.tracker.reap(before)
+	return nil
+}
+
+func (s *perfSampler) drain() {
+	var buf []byte
+	for _, r := range s.rings {
+		var ok bool
+		if buf, ok = r.drain(buf, s.queue); !ok {
+			s.stats.Malformed++
+		}
+	}
+}
+
+// queue takes a record out of a ring. Mapped files are looked for at once, while
+// their process lives; everything else waits for its turn.
+func (s *perfSampler) queue(rec []byte) {
+	s.sorter.add(s.decoder.Time(rec), rec)
+	if kind := perfdata.TypeOf(rec); kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
+		return
+	}
+	if r, err := s.early.Decode(rec); err == nil {
+		s.objects.foresee(r.(*perfdata.Mmap2))
+	}
+}
+
+func (s *perfSampler) handle(rec []byte) {
+	r, err := s.decoder.Decode(rec)
+	if err != nil {
+		s.stats.Malformed++
+		return
+	}
+	s.tracker.handle(r)
+}
+
+func (s *perfSampler) halt() {
+	// A ring that was full tells how much it lost with the first record that
+	// finds room again: make room before the events end.
+	_ = s.round() // it cannot fail
+	disable(s.samples)
+}
+
+func (s *perfSampler) finish() {
+	disable(s.changes)
+	s.drain()
+	s.sorter.flush(^uint64(0), s.handle)
+	// The last loss has no record behind it. Newer kernels count it as well.
+	total := uint64(0)
+	for _, fd := range slices.Concat(s.samples, s.changes) {
+		total += lost(fd)
+	}
+	s.stats.Lost = max(s.stats.Lost, total)
+}
+
+func (s *perfSampler) close() error {
+	var errs []error
+	for _, r := range s.rings {
+		errs = append(errs, r.close())
+	}
+	for _, fd := range slices.Concat(s.samples, s.changes) {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
+
+func monotonic() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // the clock and the pointer are valid
+	}
+	return uint64(now.Nano())
+}
