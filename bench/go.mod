@@ -9,4 +9,6 @@ require (
 
 require golang.org/x/sys v0.49.0
 
+require github.com/cilium/ebpf v0.22.0 // indirect
+
 replace hallmark => ../

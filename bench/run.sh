@@ -9,6 +9,11 @@ echo
 echo "## procmap"
 go run ./procmap
 echo
+if [ "$(id -u)" = 0 ]; then
+	echo "## identity"
+	go run ./identity
+	echo
+fi
 echo "## record"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -50,6 +50,9 @@ func run() error {
 		{name: "hallmark record -a --no-symbols", args: func(file string) []string {
 			return []string{*hallmark, "record", "-a", "-F", freq, "-d", d + "s", "--no-symbols", "-o", file}
 		}},
+		{name: "hallmark record -a --no-symbols --backend bpf", args: func(file string) []string {
+			return []string{*hallmark, "record", "-a", "-F", freq, "-d", d + "s", "--no-symbols", "--backend", "bpf", "-o", file}
+		}},
 		{name: "perf record -a -g", args: func(file string) []string {
 			return []string{*perf, "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", freq, "-o", file, "--", "sleep", d}
 		}},
