@@ -10,7 +10,7 @@
  * Nothing here takes a lock of the memory management: VMAs are found by walking
  * the maple tree of the current process in place (lib/maple_tree.c), and believed
  * only if they say themselves, before and after they are read, that they hold the
- * address in this very process. */
+ * address in this very process, and nobody changed them meanwhile: see at_rest. */
 #ifndef HALLMARK_IDENTITY_H
 #define HALLMARK_IDENTITY_H
 
@@ -159,6 +159,38 @@ static __always_inline bool read_area(struct vm_area_struct *vma, __u64 mm, __u6
 	       (__u64)GET(vma, vm_mm) == mm && a->file == GET(vma, vm_file) && a->offset == GET(vma, vm_pgoff) << 12;
 }
 
+/* changes returns a number that grows when mappings of the process were changed:
+ * since 6.4, else it is 0. */
+static __always_inline __u32 changes(struct mm_struct *mm)
+{
+	struct mm_struct___number *older = (void *)mm;
+
+	if (bpf_core_field_exists(mm->mm_lock_seq.sequence))
+		return GET(mm, mm_lock_seq.sequence);
+	if (bpf_core_field_exists(older->mm_lock_seq))
+		return BPF_CORE_READ(older, mm_lock_seq);
+	return 0;
+}
+
+/* RWSEM_READER_OWNED of kernel/locking/rwsem.c: the owner is one of many readers. */
+#define READER_OWNED 1
+
+/* at_rest reports whether nobody has changed a VMA since changes() was the given
+ * number, nor is about to. Who changes or removes one marks it with that number
+ * first (vma_start_write, include/linux/mmap_lock.h). Before 6.4 there are no marks,
+ * and it is only asked whether somebody else may change mappings right now: the
+ * process is not interrupted in the midst of a change to the code that it runs. */
+static __always_inline bool at_rest(struct vm_area_struct *vma, struct mm_struct *mm, __u32 since)
+{
+	__u64 owner;
+
+	barrier();
+	if (bpf_core_field_exists(vma->vm_lock_seq))
+		return changes(mm) == since && GET(vma, vm_lock_seq) != since;
+	owner = BPF_CORE_READ(mm, mmap_lock.owner.counter);
+	return !owner || owner & READER_OWNED || owner == bpf_get_current_task();
+}
+
 static __always_inline void read_times(struct inode *inode, struct validity *v)
 {
 	struct inode___underscores *newer = (void *)inode;
@@ -283,7 +315,6 @@ struct walk {
 	struct scratch *s;
 	struct task_struct *task;
 	__u64 mm;
-	__u64 root; /* of the tree of VMAs */
 	__u64 vdso;
 	__u32 tgid;
 	__u32 frames; /* that were written so far */
@@ -374,42 +405,68 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 	return admit(w, a, inode);
 }
 
-/* serial_of returns the serial number of the file that an area maps. */
-static __always_inline __u64 serial_of(struct walk *w, struct area *a)
+/* serial_of returns the serial number of the file that an area maps, whose validity
+ * is in s->now. */
+static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct inode *inode)
 {
-	struct file *file = a->file;
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	struct scratch *s = w->s;
 	struct recent *recent = &s->recent[mix(0, (__u64)inode) >> 60 & (RECENT - 1)];
 
-	read_validity(inode, &s->now);
 	if (recent->key == (__u64)inode && same(&recent->valid, &s->now))
 		return recent->serial;
 	return look_up(w, a, inode, recent);
 }
 
+enum look { NOTHING, SEEN, MOVED };
+
+/* look finds the VMA that holds ip, and reads what it says of itself and its file.
+ * The tree is read after the number of its changes: a VMA that was taken out of it
+ * before that is not in it any more. */
+static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, struct inode **inode)
+{
+	struct mm_struct *mm = (void *)w->mm;
+	__u32 since = changes(mm);
+	struct vm_area_struct *vma;
+	struct file *file;
+
+	w->s->n.walks++;
+	vma = (void *)find_vma((__u64)BPF_CORE_READ(mm, mm_mt.ma_root), ip);
+	if (!vma)
+		return changes(mm) == since ? NOTHING : MOVED;
+	if (!read_area(vma, w->mm, ip, a))
+		return MOVED;
+	file = a->file;
+	if (file) {
+		*inode = BPF_CORE_READ(file, f_inode);
+		read_validity(*inode, &w->s->now);
+	}
+	return at_rest(vma, mm, since) ? SEEN : MOVED;
+}
+
 /* locate finds what is mapped at an address, into w. */
 static __always_inline void locate(struct walk *w, __u64 ip)
 {
+	struct inode *inode = NULL;
+	enum look seen = MOVED;
 	struct area a;
-	__u64 vma, serial;
+	__u64 serial;
 
-	w->s->n.walks++;
 	w->start = ip;
 	w->end = ip + 1;
 	w->base = 0;
-	vma = find_vma(w->root, ip);
-	if (!vma) {
+	for (int tries = 0; tries < 2 && seen == MOVED; tries++)
+		seen = look(w, ip, &a, &inode);
+	if (seen == NOTHING) {
 		w->where = where(FRAME_NOT_MAPPED);
 		return;
 	}
-	if (!read_area((void *)vma, w->mm, ip, &a)) {
+	if (seen == MOVED) {
 		w->s->n.unstable++;
 		w->where = where(FRAME_UNSTABLE);
 		return;
 	}
 	if (a.file) {
-		serial = serial_of(w, &a);
+		serial = serial_of(w, &a, inode);
 		if (!serial) {
 			w->where = where(FRAME_NO_ENTRY);
 			return;
@@ -487,7 +544,6 @@ static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct wa
 		__builtin_memset(w->s->recent, 0, sizeof(w->s->recent));
 	}
 	w->mm = (__u64)mm;
-	w->root = (__u64)BPF_CORE_READ(mm, mm_mt.ma_root);
 	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
 	w->tgid = bpf_get_current_pid_tgid() >> 32;
 	w->s->n.frames += n / sizeof(__u64);

@@ -94,14 +94,28 @@ typedef struct {
 	void *vdso;
 } mm_context_t;
 
+typedef struct {
+	long long counter;
+} atomic_long_t;
+
 typedef struct seqcount {
 	unsigned int sequence;
 } seqcount_t;
 
+struct rw_semaphore {
+	atomic_long_t owner;
+};
+
 struct mm_struct {
 	struct maple_tree mm_mt;
 	mm_context_t context;
+	struct rw_semaphore mmap_lock;
 	seqcount_t mm_lock_seq; /* since 6.13 */
+};
+
+/* 6.4 to 6.12. */
+struct mm_struct___number {
+	int mm_lock_seq;
 };
 
 struct vm_area_struct {
@@ -111,6 +125,7 @@ struct vm_area_struct {
 	unsigned long vm_pgoff;
 	struct file *vm_file;
 	void *anon_vma;
+	unsigned int vm_lock_seq; /* since 6.4, with CONFIG_PER_VMA_LOCK */
 };
 
 struct task_struct {
