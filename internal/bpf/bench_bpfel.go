@@ -34,8 +34,12 @@ const (
 	benchProgOurs      = "ours"
 	benchProgRaw       = "raw"
 	benchProgStackmap  = "stackmap"
-	benchVarForgotten  = "forgotten"
+	benchVarInserted   = "inserted"
 	benchVarLastSerial = "last_serial"
+	benchVarRemoved    = "removed"
+	benchVarTableHigh  = "table_high"
+	benchVarTableSize  = "table_size"
+	benchVarTableTime  = "table_time"
 	benchVarTaskWork   = "task_work"
 	benchVarWorksDone  = "works_done"
 )
@@ -102,8 +106,12 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
-	Forgotten  *ebpf.VariableSpec `ebpf:"forgotten"`
+	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
+	Removed    *ebpf.VariableSpec `ebpf:"removed"`
+	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
+	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
+	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
 }
@@ -149,8 +157,12 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
-	Forgotten  *ebpf.Variable `ebpf:"forgotten"`
+	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
+	Removed    *ebpf.Variable `ebpf:"removed"`
+	TableHigh  *ebpf.Variable `ebpf:"table_high"`
+	TableSize  *ebpf.Variable `ebpf:"table_size"`
+	TableTime  *ebpf.Variable `ebpf:"table_time"`
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`
 }

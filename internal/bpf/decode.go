@@ -16,7 +16,7 @@ const (
 	fileEvent = iota + 1
 	idEvent
 	stackEvent
-	halfEvent
+	wakeEvent
 )
 
 // dispatch decodes an event and hands it to h.
@@ -42,7 +42,7 @@ func dispatch(event []byte, h Handler) error {
 		}
 	case stackEvent:
 		return dispatchStack(event, h)
-	case halfEvent:
+	case wakeEvent:
 	default:
 		return fmt.Errorf("BPF event of kind %d", kind)
 	}

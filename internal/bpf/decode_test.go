@@ -29,7 +29,7 @@ func (ignore) Stack(StackID, []Frame)      {}
 // TestDispatchRefuses wants an error for events that are cut off or unknown.
 func TestDispatchRefuses(t *testing.T) {
 	for kind := range uint32(6) {
-		if kind == halfEvent {
+		if kind == wakeEvent {
 			continue
 		}
 		for _, size := range []int{0, 4, 16} {

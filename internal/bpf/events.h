@@ -58,7 +58,7 @@ struct identity {
 	__u8 bytes[MAX_ID];
 };
 
-/* An entry of the table of files. All but state, tries and identity is sealed. */
+/* An entry of the table of files. Its validity and its serial number are sealed. */
 struct file_entry {
 	struct validity valid;
 	__u64 serial;
@@ -66,7 +66,7 @@ struct file_entry {
 	__u8 state;
 	__u8 tries;
 	struct identity id;
-	__u8 pad[4];
+	__u32 used; /* when a sample was last in the file, in the time of the table; 0: the inode is gone */
 };
 
 struct stack_id {
@@ -88,7 +88,7 @@ enum event_kind {
 	EVENT_FILE = 1,  /* a serial number was given */
 	EVENT_ID = 2,    /* its identity was read, or is not there */
 	EVENT_STACK = 3, /* the frames of a stack that is counted by its number */
-	EVENT_HALF = 4,  /* half of the entries for counts are taken */
+	EVENT_WAKE = 4,  /* half of the counts or three quarters of the table are taken */
 };
 
 struct file_event {
@@ -125,7 +125,8 @@ struct sample_counters {
 	__u64 unstable;    /* searches that met a change */
 	__u64 torn;        /* entries that were being written */
 	__u64 stale;       /* entries that were not valid any more */
-	__u64 table_full;  /* files that the table took no entry for */
+	__u64 table_full;  /* frames in files that there was no room for in the table */
+	__u64 refused;     /* frames in files that the table took no entry for, though there was room */
 	__u64 lost_counts; /* samples that there was no room to count */
 	__u64 lost_events;
 };

@@ -19,21 +19,35 @@
 
 /* The last serial number that was given. */
 __u64 last_serial;
+#define LAST_SERIAL 0xffff0000
 
 /* Set by the loader where the kernel has task work. */
 const volatile bool task_work = false;
 
-/* How often user space took an entry out of the table of files. */
-__u64 forgotten;
-
-/* By the address of the struct inode. Its elements are recycled at any time, so
- * that what is read of one must be sealed and valid to be believed. */
+/* The table of files, by the address of the struct inode. Its elements are recycled
+ * at any time, so that what is read of one must be sealed and valid to be believed.
+ *
+ * It is no LRU map: the lists of these have spin locks, and a sample taken in an NMI
+ * may have interrupted their holder. See ARCHITECTURE.md for what may be called. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384); /* the loader sets it */
 	__type(key, __u64);
 	__type(value, struct file_entry);
 } files SEC(".maps");
+
+/* Set by the loader: how many files there is room for, and the number at which user
+ * space is told to make room. */
+const volatile __u64 table_size = 16384;
+const volatile __u64 table_high = 12288;
+
+/* Entries that were put into the table, and those that user space took out. */
+__u64 inserted;
+__u64 removed;
+
+/* The time of the table, which user space moves on: about once a second, and
+ * whenever it takes out an entry. */
+__u32 table_time = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -53,12 +67,11 @@ struct recent {
  * each other on one CPU, the kernel drops the inner one. */
 struct scratch {
 	struct sample_counters n;
-	__u64 forgotten;
+	__u32 time; /* of the table, when the recent answers were last dropped */
 	struct recent recent[RECENT];
 	__u64 ips[MAX_DEPTH];
 	struct validity now; /* of the inode that is looked at */
 	struct file_entry fresh;
-	struct file_event file;
 	struct count_key key;
 	struct stack_event out;
 };
@@ -260,23 +273,27 @@ static __always_inline __u64 seal(__u64 serial, const struct validity *v)
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
-/* known copies the entry of an inode whose validity is now the given one. */
+/* known looks for the entry of an inode whose validity is now the given one. */
 static __always_inline enum known known(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
 {
 	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
 	struct validity valid;
-	__u64 sealed;
+	__u64 given, sealed;
 
 	if (!e)
 		return UNKNOWN;
 	valid = e->valid;
-	*serial = e->serial;
+	given = e->serial;
 	sealed = e->seal;
 	*state = e->state;
 	barrier();
-	if (sealed != seal(*serial, &valid))
+	if (sealed != seal(given, &valid))
 		return TORN;
-	return same(&valid, now) ? KNOWN : STALE;
+	if (!same(&valid, now))
+		return STALE;
+	*serial = given;
+	e->used = table_time; /* an element that is another file's by now only looks younger */
+	return KNOWN;
 }
 
 /* read_path writes the components of a path, the last first. A mount is crossed
@@ -338,38 +355,79 @@ static __always_inline bool submit(void *event, __u64 size, bool wake)
 	return !bpf_ringbuf_output(&events, event, size, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* admit gives a file a serial number, tells user space and has the identity read.
- * It returns 0 when the table takes no entry. */
-static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inode)
+/* new_serial returns a serial number that was never given before, or 0 when there are
+ * no more: frames have room for 32 bits. All CPUs may pass the check at once. */
+static __always_inline __u64 new_serial(void)
 {
-	struct scratch *s = w->s;
-	struct file_entry *e = &s->fresh;
-	struct file_event *ev = &s->file;
-	__u64 key = (__u64)inode;
+	return last_serial < LAST_SERIAL ? ADD(last_serial, 1) + 1 : 0;
+}
 
-	e->valid = s->now;
-	e->serial = ADD(last_serial, 1) + 1;
-	e->seal = seal(e->serial, &e->valid);
-	if (bpf_map_update_elem(&files, &key, e, BPF_ANY)) {
-		s->n.table_full++;
-		return 0;
-	}
+/* wake tells user space that there is something to do before the next second. */
+static __always_inline void wake(void)
+{
+	__u32 kind = EVENT_WAKE;
+
+	submit(&kind, sizeof(kind), true);
+}
+
+/* insert puts the fresh entry into the table, for a file that it knows in this way. */
+static __always_inline bool insert(struct scratch *s, __u64 key, enum known how)
+{
+	if (how != UNKNOWN)
+		return !bpf_map_update_elem(&files, &key, &s->fresh, BPF_EXIST);
+	if (bpf_map_update_elem(&files, &key, &s->fresh, BPF_NOEXIST))
+		return false;
+	if (ADD(inserted, 1) + 1 - removed == table_high)
+		wake();
+	return true;
+}
+
+/* introduce fills the event that tells user space of a file. */
+static __noinline void introduce(struct walk *w, struct area *a, __u64 key, struct file_event *ev)
+{
 	ev->kind = EVENT_FILE;
 	ev->tgid = w->tgid;
-	ev->serial = e->serial;
+	ev->serial = w->s->fresh.serial;
 	ev->key = key;
 	ev->start = a->start;
 	ev->end = a->end;
 	ev->offset = a->offset;
-	ev->valid = s->now;
+	ev->valid = w->s->now;
 	__builtin_memset(ev->path, 0, sizeof(ev->path));
 	read_path(a->file, ev->path);
-	if (!submit(ev, sizeof(*ev), true)) {
-		/* A serial number that user space knows nothing of is none. */
-		bpf_map_delete_elem(&files, &key);
+}
+
+/* admit gives a file a serial number, tells user space and has the identity read.
+ * It returns 0 when the table takes no entry. The event has its place before anybody
+ * can read the entry, so that every serial number in a stack is told before it. */
+static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inode, enum known how)
+{
+	struct scratch *s = w->s;
+	struct file_entry *e = &s->fresh;
+	struct file_event *ev;
+	__u64 key = (__u64)inode;
+
+	/* Signed: an entry may be taken out before it is counted. */
+	if (how == UNKNOWN && (__s64)(inserted - removed) >= (__s64)table_size) {
+		s->n.table_full++;
+		return 0;
+	}
+	ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
+	if (!ev) {
 		s->n.lost_events++;
 		return 0;
 	}
+	e->valid = s->now;
+	e->serial = new_serial();
+	e->seal = seal(e->serial, &e->valid);
+	e->used = table_time;
+	if (!e->serial || !insert(s, key, how)) {
+		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
+		s->n.refused++;
+		return 0;
+	}
+	introduce(w, a, key, ev);
+	bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 	ask_for(w, key, e->serial);
 	return e->serial;
 }
@@ -381,28 +439,25 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 	struct scratch *s = w->s;
 	__u64 serial = 0;
 	__u8 state = 0;
+	enum known how = known((__u64)inode, &s->now, &serial, &state);
 
-	switch (known((__u64)inode, &s->now, &serial, &state)) {
-	case KNOWN:
-		if (task_work && state == FILE_PENDING) {
-			if (!w->works)
-				ask_for(w, (__u64)inode, serial);
+	s->n.torn += how == TORN;
+	s->n.stale += how == STALE;
+	if (how != KNOWN) {
+		serial = admit(w, a, inode, how);
+		/* Another CPU may have been faster. */
+		if (serial || known((__u64)inode, &s->now, &serial, &state) != KNOWN)
 			return serial;
-		}
-		recent->key = (__u64)inode;
-		recent->valid = s->now;
-		recent->serial = serial;
-		return serial;
-	case TORN:
-		s->n.torn++;
-		break;
-	case STALE:
-		s->n.stale++;
-		break;
-	case UNKNOWN:
-		break;
 	}
-	return admit(w, a, inode);
+	if (task_work && state == FILE_PENDING) {
+		if (!w->works)
+			ask_for(w, (__u64)inode, serial);
+		return serial;
+	}
+	recent->key = (__u64)inode;
+	recent->valid = s->now;
+	recent->serial = serial;
+	return serial;
 }
 
 /* serial_of returns the serial number of the file that an area maps, whose validity
@@ -539,8 +594,8 @@ static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct wa
 	n = bpf_get_stack(ctx, w->s->ips, sizeof(w->s->ips), BPF_F_USER_STACK);
 	if (n <= 0)
 		return;
-	if (w->s->forgotten != forgotten) {
-		w->s->forgotten = forgotten;
+	if (w->s->time != table_time) {
+		w->s->time = table_time;
 		__builtin_memset(w->s->recent, 0, sizeof(w->s->recent));
 	}
 	w->mm = (__u64)mm;

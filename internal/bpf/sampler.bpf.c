@@ -34,40 +34,60 @@ struct {
 /* Entries in the map that is written into; user space sets it to 0. */
 __u64 counted;
 
-/* Stacks whose frames user space has, with the epoch in which they were sent. User
- * space begins a new one when it forgets them. */
+/* Stacks whose frames user space has: sets of tags, the last one first. A tag is a
+ * hash of the stack and of the epoch in which it was sent; user space begins a new
+ * epoch when it forgets stacks. It is one word, so that it is never half written,
+ * and takes no lock. Two stacks of one tag, one in 2^64, would be one that is never
+ * sent: its samples count as lost. */
+#define SENT_SETS 16384 /* a power of two */
+#define SENT_WAYS 4
+
+struct sent_set {
+	__u64 tags[SENT_WAYS];
+};
+
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 32768);
-	__type(key, struct stack_id);
-	__type(value, __u32);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SENT_SETS);
+	__type(key, __u32);
+	__type(value, struct sent_set);
 } sent SEC(".maps");
 
-__u32 epoch;
+/* Begins with 1, so that no tag is 0 by more than chance. */
+__u32 epoch = 1;
+
+static __always_inline bool was_sent(const struct sent_set *set, __u64 tag)
+{
+	return set->tags[0] == tag || set->tags[1] == tag || set->tags[2] == tag || set->tags[3] == tag;
+}
+
+/* remember puts a tag in the place of the oldest of its set. When CPUs do so at
+ * once, a tag may be lost or be there twice. */
+static __always_inline void remember(struct sent_set *set, __u64 tag)
+{
+	set->tags[3] = set->tags[2];
+	set->tags[2] = set->tags[1];
+	set->tags[1] = set->tags[0];
+	set->tags[0] = tag;
+}
 
 /* send tells user space the frames of a stack, once. */
-static __always_inline void send(struct scratch *s, __u32 frames, struct stack_id *id)
+static __always_inline void send(struct scratch *s, __u32 frames, const struct stack_id *id)
 {
-	__u32 now = epoch, *then = bpf_map_lookup_elem(&sent, id);
+	__u64 tag = mix(mix(epoch, id->a), id->b);
+	__u32 slot = tag >> 32 & (SENT_SETS - 1);
+	struct sent_set *set = bpf_map_lookup_elem(&sent, &slot);
 	struct stack_event *ev = &s->out;
 
-	if ((then && *then == now) || frames > MAX_FRAMES)
+	if (!set || was_sent(set, tag) || frames > MAX_FRAMES)
 		return;
 	ev->kind = EVENT_STACK;
 	ev->count = frames;
 	ev->stack = *id;
 	if (submit(ev, sizeof(*ev) - (MAX_FRAMES - frames) * sizeof(struct frame), false))
-		bpf_map_update_elem(&sent, id, &now, BPF_ANY);
+		remember(set, tag);
 	else
 		s->n.lost_events++;
-}
-
-/* tell_half tells user space to empty the counts. */
-static __always_inline void tell_half(void)
-{
-	__u32 kind = EVENT_HALF;
-
-	submit(&kind, sizeof(kind), true);
 }
 
 /* add counts one sample. It reports whether there was room. */
@@ -82,7 +102,7 @@ static __always_inline bool add(struct count_key *key)
 	n = bpf_map_lookup_elem(map, key);
 	if (!n && !bpf_map_update_elem(map, key, &one, BPF_NOEXIST)) {
 		if (ADD(counted, 1) == MAX_COUNTS / 2)
-			tell_half();
+			wake();
 		return true;
 	}
 	if (!n) /* another CPU was faster, or it is full */

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,13 +17,16 @@ import (
 type Options struct {
 	UserOnly   bool // leave the kernel's part of stacks out
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
+	Entries    int  // how many files the table has room for; DefaultEntries when 0
 }
 
 // Sampler counts stacks inside the kernel. Its methods are for one goroutine, but
 // Forget.
 type Sampler struct {
-	objects samplerObjects
-	reader  *ringbuf.Reader
+	objects  samplerObjects
+	table    table
+	eviction *eviction
+	reader   *ringbuf.Reader
 	// writing is the map that samples are counted in; emptied is the other one.
 	writing, emptied *ebpf.Map
 	epoch            uint32
@@ -41,7 +45,7 @@ const MaxCounts = 16384
 // NewSampler loads the programs. They sample nothing until they are attached. The
 // caller closes the Sampler.
 func NewSampler(o Options) (*Sampler, error) {
-	s := &Sampler{taskWork: !o.NoTaskWork && HasTaskWork()}
+	s := &Sampler{taskWork: !o.NoTaskWork && HasTaskWork(), epoch: 1}
 	if err := s.load(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("loading the BPF sampler: %w", err), s.Close())
 	}
@@ -53,15 +57,20 @@ func (s *Sampler) load(o Options) error {
 	if err != nil {
 		return err
 	}
+	size := uint64(cmp.Or(o.Entries, DefaultEntries))
+	spec.Maps["files"].MaxEntries = uint32(size)
 	if err := configure(spec, s.taskWork); err != nil {
 		return err
 	}
-	if err := spec.Variables["want_kernel"].Set(!o.UserOnly); err != nil {
-		return err
+	for name, value := range map[string]any{"want_kernel": !o.UserOnly, "table_size": size, "table_high": tableHigh(size)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return err
+		}
 	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return err
 	}
+	s.openTable(size)
 	counts := spec.Maps["counts"].InnerMap
 	if s.writing, err = ebpf.NewMap(counts); err != nil {
 		return err
@@ -75,6 +84,12 @@ func (s *Sampler) load(o Options) error {
 	s.keys, s.values = make([]samplerCountKey, countBatch), make([]uint64, countBatch)
 	s.reader, err = ringbuf.NewReader(s.objects.Events)
 	return err
+}
+
+func (s *Sampler) openTable(size uint64) {
+	s.table.files, s.table.size, s.table.now = s.objects.Files, size, 1
+	s.table.inserted, s.table.removed, s.table.time = s.objects.Inserted, s.objects.Removed, s.objects.TableTime
+	s.eviction = newEviction(s.objects.Files)
 }
 
 // configure sets what the programs of both objects must know of the kernel.
@@ -115,13 +130,14 @@ func attach(event int, p *ebpf.Program) error {
 // Descriptor is readable when there are events to Read.
 func (s *Sampler) Descriptor() int { return s.objects.Events.FD() }
 
-// Read hands all events that there are to h.
+// Read hands all events that there are to h, and makes room in the table of files if
+// that is nearly full.
 func (s *Sampler) Read(h Handler) error {
 	s.reader.SetDeadline(time.Unix(1, 0)) // in the past: take what is there
 	for {
 		err := s.reader.ReadInto(&s.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
+			return s.table.makeRoom()
 		}
 		if err != nil {
 			return fmt.Errorf("reading BPF events: %w", err)
@@ -143,17 +159,21 @@ func (s *Sampler) Counted() int {
 }
 
 // Counts calls each for every stack and owner that was counted since the last
-// call. The frames of these stacks are in the events that are Read after it.
+// call. The frames of these stacks are in the events that are Read after it. Each call
+// moves the time on by which the table of files knows what is used.
 func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) error {
+	// Set to 0 before the maps change places: what is counted meanwhile counts twice
+	// here, and not at all if it were done after.
+	err := errors.Join(s.table.tick(), s.objects.Counted.Set(uint64(0)))
+	if err != nil {
+		return fmt.Errorf("taking the counts of BPF: %w", err)
+	}
 	// Updating a map of maps waits for the programs that still run with the old one
 	// (maybe_wait_bpf_programs, kernel/bpf/syscall.c).
 	if err := s.objects.Counts.Put(uint32(0), s.emptied); err != nil {
 		return fmt.Errorf("taking the counts of BPF: %w", err)
 	}
 	s.writing, s.emptied = s.emptied, s.writing
-	if err := s.objects.Counted.Set(uint64(0)); err != nil {
-		return fmt.Errorf("taking the counts of BPF: %w", err)
-	}
 	for cursor := new(ebpf.MapBatchCursor); ; {
 		n, err := s.emptied.BatchLookupAndDelete(cursor, s.keys, s.values, nil)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -177,13 +197,11 @@ func (s *Sampler) Resend() error {
 
 // Forget takes the entry of a file out of the table, so that the file is
 // introduced again by the next process that is seen in it.
-func (s *Sampler) Forget(f File) error {
-	err := s.objects.Files.Delete(f.Key)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("forgetting a file: %w", err)
-	}
-	return s.objects.Forgotten.Set(uint64(f.Serial)) // whatever differs from before
-}
+func (s *Sampler) Forget(f File) error { return s.table.forget(f.Key) }
+
+// EvictionHooks names where the kernel tells which inodes are gone, so that their
+// entries are the first to make room; "" where it does not.
+func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
 
 // Stats count what the programs did and could not do.
 type Stats struct {
@@ -193,9 +211,14 @@ type Stats struct {
 	Unstable   uint64 // searches that met a change
 	Torn       uint64 // entries of the table that were being written
 	Stale      uint64 // entries of the table of files that changed
-	TableFull  uint64 // files that the table took no entry for
+	TableFull  uint64 // frames in files that the table had no room for
+	Refused    uint64 // frames in files that the table took no entry for at once
 	LostCounts uint64 // samples that there was no room to count
 	LostEvents uint64 // events that found no room, most of which come again
+
+	Entries uint64 // in the table of files now
+	Evicted uint64 // entries that were taken out to make room for others
+	Gone    uint64 // entries whose inode is gone, as far as the kernel tells
 
 	Asked    uint64 // identities that were to be read in the sampled task
 	Busy     uint64 // those that were put off
@@ -207,7 +230,15 @@ type Stats struct {
 
 // Stats returns what was counted since the programs were loaded.
 func (s *Sampler) Stats() (Stats, error) {
-	return readStats(s.objects.Scratches, s.objects.WorksDone)
+	sum, err := readStats(s.objects.Scratches, s.objects.WorksDone)
+	if err != nil {
+		return Stats{}, err
+	}
+	if sum.Entries, sum.Evicted, err = s.table.stats(); err != nil {
+		return Stats{}, err
+	}
+	sum.Gone, err = s.eviction.count()
+	return sum, err
 }
 
 // readStats adds up the counters of all CPUs. They are the first thing in a CPU's
@@ -234,6 +265,7 @@ func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
 		sum.Torn += n.Torn
 		sum.Stale += n.Stale
 		sum.TableFull += n.TableFull
+		sum.Refused += n.Refused
 		sum.LostCounts += n.LostCounts
 		sum.LostEvents += n.LostEvents
 	}
@@ -243,6 +275,9 @@ func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
 // Close unloads the programs.
 func (s *Sampler) Close() error {
 	var errs []error
+	if s.eviction != nil {
+		errs = append(errs, s.eviction.close())
+	}
 	if s.reader != nil {
 		errs = append(errs, s.reader.Close())
 	}

@@ -28,6 +28,32 @@ type samplerCountKey struct {
 	Process [16]int8
 }
 
+type samplerFileEntry struct {
+	_     structs.HostLayout
+	Valid struct {
+		_          structs.HostLayout
+		Ino        uint64
+		Size       uint64
+		MtimeSec   int64
+		CtimeSec   int64
+		MtimeNsec  uint32
+		CtimeNsec  uint32
+		Dev        uint32
+		Generation uint32
+	}
+	Serial uint64
+	Seal   uint64
+	State  uint8
+	Tries  uint8
+	Id     struct {
+		_     structs.HostLayout
+		Kind  uint8
+		Size  uint8
+		Bytes [96]uint8
+	}
+	Used uint32
+}
+
 type samplerFileEvent struct {
 	_      structs.HostLayout
 	Kind   uint32
@@ -74,6 +100,7 @@ type samplerSampleCounters struct {
 	Torn       uint64
 	Stale      uint64
 	TableFull  uint64
+	Refused    uint64
 	LostCounts uint64
 	LostEvents uint64
 }
@@ -103,8 +130,12 @@ const (
 	samplerProgSample    = "sample"
 	samplerVarCounted    = "counted"
 	samplerVarEpoch      = "epoch"
-	samplerVarForgotten  = "forgotten"
+	samplerVarInserted   = "inserted"
 	samplerVarLastSerial = "last_serial"
+	samplerVarRemoved    = "removed"
+	samplerVarTableHigh  = "table_high"
+	samplerVarTableSize  = "table_size"
+	samplerVarTableTime  = "table_time"
 	samplerVarTaskWork   = "task_work"
 	samplerVarWantKernel = "want_kernel"
 	samplerVarWorksDone  = "works_done"
@@ -173,8 +204,12 @@ type samplerMapSpecs struct {
 type samplerVariableSpecs struct {
 	Counted    *ebpf.VariableSpec `ebpf:"counted"`
 	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
-	Forgotten  *ebpf.VariableSpec `ebpf:"forgotten"`
+	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
+	Removed    *ebpf.VariableSpec `ebpf:"removed"`
+	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
+	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
+	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
@@ -225,8 +260,12 @@ func (m *samplerMaps) Close() error {
 type samplerVariables struct {
 	Counted    *ebpf.Variable `ebpf:"counted"`
 	Epoch      *ebpf.Variable `ebpf:"epoch"`
-	Forgotten  *ebpf.Variable `ebpf:"forgotten"`
+	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
+	Removed    *ebpf.Variable `ebpf:"removed"`
+	TableHigh  *ebpf.Variable `ebpf:"table_high"`
+	TableSize  *ebpf.Variable `ebpf:"table_size"`
+	TableTime  *ebpf.Variable `ebpf:"table_time"`
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`

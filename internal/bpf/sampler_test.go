@@ -27,16 +27,28 @@ type seen struct {
 	stacks map[StackID][]Frame
 	counts map[StackID]uint64
 	owners map[Owner]uint64
+	pairs  map[pair]uint64
+}
+
+// pair is what samples are counted by.
+type pair struct {
+	stack StackID
+	owner Owner
 }
 
 func newSeen() *seen {
-	return &seen{map[uint32]File{}, map[uint32]buildid.ID{}, map[StackID][]Frame{}, map[StackID]uint64{}, map[Owner]uint64{}}
+	return &seen{map[uint32]File{}, map[uint32]buildid.ID{}, map[StackID][]Frame{}, map[StackID]uint64{}, map[Owner]uint64{}, map[pair]uint64{}}
 }
 
-func (s *seen) File(f File)                            { s.files[f.Serial] = f }
-func (s *seen) Identity(serial uint32, id buildid.ID)  { s.ids[serial] = id }
-func (s *seen) Stack(id StackID, frames []Frame)       { s.stacks[id] = frames }
-func (s *seen) count(stack StackID, o Owner, n uint64) { s.counts[stack] += n; s.owners[o] += n }
+func (s *seen) File(f File)                           { s.files[f.Serial] = f }
+func (s *seen) Identity(serial uint32, id buildid.ID) { s.ids[serial] = id }
+func (s *seen) Stack(id StackID, frames []Frame)      { s.stacks[id] = frames }
+
+func (s *seen) count(stack StackID, o Owner, n uint64) {
+	s.counts[stack] += n
+	s.owners[o] += n
+	s.pairs[pair{stack, o}] += n
+}
 
 // newTestSampler loads the programs, where that is possible.
 func newTestSampler(t *testing.T, o Options) *Sampler {
