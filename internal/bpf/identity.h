@@ -274,7 +274,7 @@ static __always_inline __u64 seal(__u64 serial, const struct validity *v)
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
 /* known looks for the entry of an inode whose validity is now the given one. */
-static __always_inline enum known known(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
+static __noinline enum known known(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
 {
 	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
 	struct validity valid;
@@ -299,13 +299,14 @@ static __always_inline enum known known(__u64 key, const struct validity *now, _
 /* read_path writes the components of a path, the last first. A mount is crossed
  * where its root is reached (fs/d_path.c). Names may change meanwhile: a path is
  * for people, and for user space to try. */
-static __noinline void read_path(struct file *file, char *out)
+static __noinline void read_path(struct file *file, struct file_event *ev)
 {
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
 	struct vfsmount *vfs = BPF_CORE_READ(file, f_path.mnt);
 	struct mount *mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
 	__u32 used = 0;
 
+	__builtin_memset(ev->path, 0, sizeof(ev->path));
 	for (int i = 0; i < 32; i++) {
 		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
 		long n;
@@ -319,7 +320,7 @@ static __noinline void read_path(struct file *file, char *out)
 			return;
 		if (used > MAX_PATH / 2 - 1)
 			return;
-		n = bpf_probe_read_kernel_str(&out[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
+		n = bpf_probe_read_kernel_str(&ev->path[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
 		if (n <= 0 || dentry == parent)
 			return;
 		used += n;
@@ -363,7 +364,7 @@ static __always_inline __u64 new_serial(void)
 }
 
 /* wake tells user space that there is something to do before the next second. */
-static __always_inline void wake(void)
+static __noinline void wake(void)
 {
 	__u32 kind = EVENT_WAKE;
 
@@ -383,7 +384,7 @@ static __always_inline bool insert(struct scratch *s, __u64 key, enum known how)
 }
 
 /* introduce fills the event that tells user space of a file. */
-static __noinline void introduce(struct walk *w, struct area *a, __u64 key, struct file_event *ev)
+static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, struct file_event *ev)
 {
 	ev->kind = EVENT_FILE;
 	ev->tgid = w->tgid;
@@ -393,8 +394,7 @@ static __noinline void introduce(struct walk *w, struct area *a, __u64 key, stru
 	ev->end = a->end;
 	ev->offset = a->offset;
 	ev->valid = w->s->now;
-	__builtin_memset(ev->path, 0, sizeof(ev->path));
-	read_path(a->file, ev->path);
+	read_path(a->file, ev);
 }
 
 /* admit gives a file a serial number, tells user space and has the identity read.

@@ -20,7 +20,7 @@ import (
 // spinner is the code of a program that counts down for some milliseconds and exits
 // with 0.
 var spinner = []byte{
-	0xb9, 0x00, 0x00, 0x00, 0x01, // mov $1<<24, %ecx
+	0xb9, 0x00, 0x00, 0x80, 0x00, // mov $1<<23, %ecx
 	0xff, 0xc9, // 1: dec %ecx
 	0x75, 0xfc, // jnz 1b
 	0xb8, 0x3c, 0x00, 0x00, 0x00, // mov $60, %eax: exit
@@ -157,7 +157,7 @@ func statsOf(t *testing.T, s *Sampler) Stats {
 // TestTableMakesRoom runs many files through a small table, and wants all of them to
 // be found, each as itself.
 func TestTableMakesRoom(t *testing.T) {
-	const files = 100
+	const files = 64
 	spinners := newSpinners(t, files)
 	s := newTestSampler(t, Options{Entries: 8})
 	got := newSeen()
@@ -203,7 +203,7 @@ func TestFullTableIsTold(t *testing.T) {
 // TestUsedEntriesStay wants a file that is always in use to keep its entry while many
 // others come and go.
 func TestUsedEntriesStay(t *testing.T) {
-	const files = 60
+	const files = 48
 	spinners := newSpinners(t, files)
 	s := newTestSampler(t, Options{Entries: 32})
 	got := newSeen()
