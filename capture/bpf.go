@@ -71,7 +71,7 @@ func newBPFSampler(t *tally, opts Options) (sampler, error) {
 		s.plan.enableOnExec()
 	}
 	var err error
-	if s.programs, err = bpf.NewSampler(bpf.Options{}); err != nil {
+	if s.programs, err = bpf.NewSampler(bpf.Options{NoTaskWork: opts.noTaskWork}); err != nil {
 		return nil, bpfError(err)
 	}
 	return s, nil

@@ -27,6 +27,8 @@ type Options struct {
 	Event     Event         // what makes a sample be taken
 	Backend   Backend       // how samples are taken; chosen by what this machine has when Auto
 
+	noTaskWork bool // for tests: as on kernels that have none
+
 	// Progress is called a few times a second while Run records; nil for no call.
 	Progress func(elapsed time.Duration, s Stats)
 }

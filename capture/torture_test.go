@@ -1,303 +1,305 @@
 package capture
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"hallmark/buildid"
 	"hallmark/internal/testenv"
-	"hallmark/profile"
 )
 
-// run is a process that ran while everything was recorded, and the identity of the
-// program that it was.
-type run struct {
-	name string
+// who is a process while it has one name: numbers are used again.
+type who struct {
 	pid  int
-	want buildid.ID
+	name string // of its first thread; empty for any
 }
 
-// torture is a case: it starts programs and waits for them.
+// torture runs programs that know what code they run, and remembers it.
 type torture struct {
-	t    *testing.T
-	runs []run
+	maker
+	host string
+	at   string // the case that runs
+	// truth is which images' code a process may have run, and in which case.
+	truth map[who]*truth
 }
 
-// exec runs a program whose identity is known.
-func (x *torture) exec(name string, want buildid.ID, args ...string) {
+type truth struct {
+	of     string // a case
+	images []*image
+}
+
+func newTorture(t testing.TB) *torture {
+	return &torture{maker: maker{t: t, dir: t.TempDir()}, host: buildHost(t), truth: map[who]*truth{}}
+}
+
+// ran says what a process may have run.
+func (x *torture) ran(w who, images ...*image) {
+	if x.truth[w] == nil {
+		x.truth[w] = &truth{of: x.at}
+	}
+	x.truth[w].images = append(x.truth[w].images, images...)
+}
+
+// exec runs an image that is a program, through a path of its file.
+func (x *torture) exec(i *image, args ...string) {
+	if len(args) == 0 {
+		args = []string{i.path}
+	}
 	cmd := exec.Command(args[0], args[1:]...)
-	if err := cmd.Run(); err != nil {
-		x.t.Errorf("%s: %v", name, err)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		x.t.Errorf("%s: %v\n%s", x.at, err, out)
 		return
 	}
-	x.runs = append(x.runs, run{name, cmd.Process.Pid, want})
+	x.ran(who{pid: cmd.Process.Pid}, i)
 }
 
-// brief is how long most programs run: milliseconds, for busy.c.
-const brief = "60"
+// words turns the words of a script into arguments, and finds the images in them.
+func words(script ...any) (args []string, images []*image) {
+	for _, word := range script {
+		switch word := word.(type) {
+		case string:
+			args = append(args, strings.Fields(word)...)
+		case *image:
+			args = append(args, word.path)
+			images = append(images, word)
+		default:
+			args = append(args, fmt.Sprint(word))
+		}
+	}
+	return args, images
+}
+
+// script runs a script of testdata/host.c, which may run the images that it names.
+func (x *torture) script(script ...any) {
+	args, images := words(script...)
+	x.run(images, append([]string{x.host}, args...)...)
+}
+
+// run runs a program that becomes the host, and tells its number and those of its
+// children.
+func (x *torture) run(images []*image, args ...string) {
+	out, err := exec.Command(args[0], args[1:]...).Output()
+	if err != nil {
+		x.t.Errorf("%s: %v %s", x.at, err, stderrOf(err))
+	}
+	for _, line := range strings.Fields(string(out)) {
+		if pid, err := strconv.Atoi(line); err == nil {
+			x.ran(who{pid: pid}, images...)
+		}
+	}
+}
+
+func stderrOf(err error) []byte {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.Stderr
+	}
+	return nil
+}
+
+// start starts a script that waits for a word, and returns how to give it.
+func (x *torture) start(script ...any) (resume func()) {
+	args, images := words(script...)
+	return x.startCommand(images, append([]string{x.host}, args...)...)
+}
+
+func (x *torture) startCommand(images []*image, args ...string) (resume func()) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.ran(who{pid: cmd.Process.Pid}, images...)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "ready" {
+	}
+	at := x.at
+	return func() {
+		_, _ = in.Write([]byte("."))
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			x.t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
+// A scene is one way of confusing who remembers files.
+type scene struct {
+	name string
+	// run plays it while everything is recorded.
+	run func(x *torture)
+	// prepare plays its first part before that, and returns the second.
+	prepare func(x *torture) (resume func())
+}
+
+// play plays all scenes while record records.
+func (x *torture) play(scenes []scene, record func(during func()) []sampled) []sampled {
+	var resume []func()
+	for _, s := range scenes {
+		if x.at = s.name; s.prepare != nil {
+			resume = append(resume, s.prepare(x))
+		}
+	}
+	return record(func() {
+		for _, r := range resume {
+			r()
+		}
+		for _, s := range scenes {
+			if x.at = s.name; s.run != nil {
+				s.run(x)
+			}
+		}
+	})
+}
+
+// sampled is the innermost frame of user code of some samples.
+type sampled struct {
+	who
+	file   string // as the recorder shows it
+	id     string // empty for none
+	offset uint64
+	why    string // there is no identity
+	n      int64
+}
+
+// verdict is what became of the samples of a scene.
+type verdict struct {
+	right, wrong int64
+	unknown      map[string]int64 // by reason
+	errors       []string
+}
+
+func (v *verdict) all() int64 {
+	n := v.right + v.wrong
+	for _, u := range v.unknown {
+		n += u
+	}
+	return n
+}
+
+// judge compares samples with the truth.
+func (x *torture) judge(samples []sampled) map[string]*verdict {
+	verdicts := map[string]*verdict{}
+	for _, s := range samples {
+		t := x.truth[s.who]
+		if t == nil {
+			t = x.truth[who{pid: s.pid}]
+		}
+		if t == nil || x.isOther(s.file) {
+			continue
+		}
+		v := verdicts[t.of]
+		if v == nil {
+			v = &verdict{unknown: map[string]int64{}}
+			verdicts[t.of] = v
+		}
+		v.count(s, t.images)
+	}
+	return verdicts
+}
+
+// isOther reports whether a file is one that the processes run besides images. What
+// is before exec is the test itself.
+func (x *torture) isOther(file string) bool {
+	if file == x.host || file == self || file == "[vdso]" {
+		return true
+	}
+	_, path, pseudo := strings.Cut(file, "] ")
+	if !pseudo {
+		path = file
+	}
+	return slices.ContainsFunc([]string{"/usr", "/lib", "/bin"}, func(dir string) bool { return strings.HasPrefix(path, dir) })
+}
+
+var self, _ = os.Executable()
+
+func (v *verdict) count(s sampled, images []*image) {
+	right := func(i *image) bool {
+		return i.id.String() == s.id && i.from <= s.offset && s.offset < i.to
+	}
+	switch {
+	case s.id == "":
+		v.unknown[s.why] += s.n
+	case slices.ContainsFunc(images, right):
+		v.right += s.n
+	default:
+		v.wrong += s.n
+		v.errors = append(v.errors, fmt.Sprintf("%d samples of process %d at %s %#x, %s", s.n, s.pid, s.id, s.offset, s.file))
+	}
+}
 
 // TestNeverWrong records everything while files are treated in every way that may
-// confuse who remembers them, and wants no frame of a program under an identity
-// that it never had.
-func TestNeverWrong(t *testing.T) { eachBackend(t, neverWrong) }
+// confuse who remembers them, and wants no frame of a program under an identity or
+// at an offset that it never ran.
+func TestNeverWrong(t *testing.T) {
+	for _, r := range ours {
+		t.Run(r.name, func(t *testing.T) {
+			r.need(t)
+			x := newTorture(t)
+			verdicts := x.judge(x.play(scenes, func(during func()) []sampled { return r.record(t, during) }))
+			for _, s := range scenes {
+				check(t, s, verdicts[s.name])
+			}
+		})
+	}
+}
 
-func neverWrong(t *testing.T, backend Backend) {
-	testenv.Root(t)
-	x := &torture{t: t}
-	one, two := buildC(t), buildC(t, "-Wl,--build-id=md5") // 20 and 16 bytes
-	go386 := build386(t)
-	s := startSession(t, Options{Backend: backend, SystemWide: true, Frequency: 1999})
+// check wants no wrong frame, and some that were found.
+func check(t *testing.T, s scene, v *verdict) {
+	if v == nil {
+		t.Errorf("%s: no samples", s.name)
+		return
+	}
+	t.Logf("%-45s %6d samples, %5.1f %% right, unknown %v", s.name, v.all(), 100*float64(v.right)/float64(v.all()), v.unknown)
+	for _, e := range v.errors {
+		t.Errorf("%s: WRONG: %s", s.name, e)
+	}
+}
+
+// recordOurs records with a backend of this package.
+func recordOurs(t testing.TB, opts Options, during func()) []sampled {
+	t.Helper()
+	opts.SystemWide, opts.Frequency = true, tortureFrequency
+	s := startSession(t, opts)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	x.overwritten(one, two)
-	x.renamed(one, two)
-	x.deleted(one)
-	x.onTmpfs(one, two)
-	x.inMemfd(one)
-	x.inMountNamespace(two)
-	x.onOverlay(one)
-	x.inodeReuse(one, two)
-	x.exec("32-bit", fileID(t, go386), go386, brief+"ms")
+	during()
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	r := s.Finish()
-	x.check(r.Profile)
 	if n := s.Stats().Disagreed; n > 0 {
 		t.Errorf("the kernel side read %d identities that the files did not have", n)
 	}
+	t.Logf("%+v", s.Stats())
+	return ofProfile(r.Profile)
 }
 
-// copyTo writes a program's bytes into a file in place, keeping its inode, and
-// makes both of one size.
-func copyTo(t *testing.T, dst, src string) {
+// cut returns the content of a file for comparison by other means.
+func cut(t testing.TB, path string) []byte {
 	t.Helper()
-	in, err := os.ReadFile(src)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const size = 1 << 16
-	if len(in) > size {
-		t.Fatalf("%s has %d bytes", src, len(in))
-	}
-	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	if _, err := out.Write(append(in, make([]byte, size-len(in))...)); err != nil {
-		t.Fatal(err)
-	}
+	return bytes.Clone(b)
 }
 
-func (x *torture) overwritten(one, two string) {
-	file := filepath.Join(x.t.TempDir(), "overwritten")
-	for i := range 6 {
-		src := []string{one, two}[i%2]
-		copyTo(x.t, file, src)
-		x.exec("overwritten in place", fileID(x.t, src), file, brief)
-	}
-}
-
-func (x *torture) renamed(one, two string) {
-	dir := x.t.TempDir()
-	file := filepath.Join(dir, "replaced")
-	for i := range 4 {
-		src := []string{one, two}[i%2]
-		copyTo(x.t, filepath.Join(dir, "new"), src)
-		if err := os.Rename(filepath.Join(dir, "new"), file); err != nil {
-			x.t.Fatal(err)
-		}
-		x.exec("replaced by rename", fileID(x.t, src), file, brief)
-	}
-}
-
-func (x *torture) deleted(one string) {
-	file := filepath.Join(x.t.TempDir(), "deleted")
-	copyTo(x.t, file, one)
-	cmd := exec.Command(file, "200")
-	if err := cmd.Start(); err != nil {
-		x.t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		x.t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	x.runs = append(x.runs, run{"deleted", cmd.Process.Pid, fileID(x.t, one)})
-}
-
-func (x *torture) onTmpfs(one, two string) {
-	file := filepath.Join("/dev/shm", fmt.Sprintf("hallmark-test-%d", os.Getpid()))
-	defer os.Remove(file)
-	for i := range 4 {
-		src := []string{one, two}[i%2]
-		copyTo(x.t, file, src)
-		x.exec("on tmpfs", fileID(x.t, src), file, brief)
-	}
-}
-
-func (x *torture) inMemfd(one string) {
-	fd, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC)
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "program")
-	defer file.Close()
-	src, err := os.Open(one)
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	defer src.Close()
-	if _, err := io.Copy(file, src); err != nil {
-		x.t.Fatal(err)
-	}
-	x.exec("memfd", fileID(x.t, one), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), brief)
-}
-
-// inMountNamespace runs a program from a file system that only it can see.
-func (x *torture) inMountNamespace(two string) {
-	unshare := testenv.Tool(x.t, "unshare")
-	script := `mount -t tmpfs none /mnt && cp "$0" /mnt/hidden && exec /mnt/hidden "$1"`
-	x.exec("in a mount namespace", fileID(x.t, two), unshare, "-m", "sh", "-c", script, two, "150")
-}
-
-// onOverlay runs a program from an overlay, whose mappings tell another device and
-// inode than the file has.
-func (x *torture) onOverlay(one string) {
-	systems, err := os.ReadFile("/proc/filesystems")
-	if err != nil || !strings.Contains(string(systems), "\toverlay\n") {
-		x.t.Log("NOT CHECKED: this kernel has no overlay file system")
-		return
-	}
-	unshare := testenv.Tool(x.t, "unshare")
-	script := `mount -t tmpfs none /mnt && mkdir /mnt/low /mnt/up /mnt/work /mnt/all && cp "$0" /mnt/low/program &&
-		mount -t overlay -o lowerdir=/mnt/low,upperdir=/mnt/up,workdir=/mnt/work none /mnt/all && exec /mnt/all/program "$1"`
-	x.exec("on an overlay", fileID(x.t, one), unshare, "-m", "sh", "-c", script, one, "150")
-}
-
-// inodeReuse makes and removes files of one name, whose inodes are used again.
-func (x *torture) inodeReuse(one, two string) {
-	dir := x.t.TempDir()
-	for i := range 20 {
-		src := []string{one, two}[i%2]
-		file := filepath.Join(dir, "again")
-		copyTo(x.t, file, src)
-		x.exec("inode used again", fileID(x.t, src), file, "10")
-		if err := os.Remove(file); err != nil {
-			x.t.Fatal(err)
-		}
-	}
-}
-
-func build386(t *testing.T) string {
-	t.Setenv("GOARCH", "386")
-	return buildGo(t)
-}
-
-// check compares each frame of the runs in programs with the identities.
-func (x *torture) check(p *pprof.Profile) {
-	seen := map[int]*tallied{}
-	for _, r := range x.runs {
-		seen[r.pid] = &tallied{run: r}
-	}
-	for _, s := range p.Sample {
-		_, pid := profile.Process(s)
-		if n := seen[int(pid)]; n != nil {
-			n.count(s)
-		}
-	}
-	byName := map[string]*tallied{}
-	for _, r := range x.runs {
-		n := seen[r.pid]
-		if n.wrong != "" {
-			x.t.Errorf("%s: a frame is in %s, the program is %v", r.name, n.wrong, r.want)
-		}
-		sum := byName[r.name]
-		if sum == nil {
-			sum = &tallied{run: r}
-			byName[r.name] = sum
-		}
-		sum.samples += n.samples
-		sum.right += n.right
-	}
-	for name, n := range byName {
-		x.t.Logf("%-24s %d of %d samples identified", name, n.right, n.samples)
-		if n.right == 0 || n.right*10 < n.samples*9 {
-			x.t.Errorf("%s: %d of %d samples are identified", name, n.right, n.samples)
-		}
-	}
-}
-
-// tallied is what was seen of a run.
-type tallied struct {
-	run
-	samples, right int64
-	wrong          string
-}
-
-// count looks at the innermost frame of user code, if it is in a program of the
-// test: all other files are not for this test to judge.
-func (n *tallied) count(s *pprof.Sample) {
-	for _, l := range s.Location {
-		if !ofTheTest(l.Mapping.File) {
-			continue
-		}
-		n.samples += s.Value[0]
-		id, _ := profile.Identity(l.Mapping)
-		switch {
-		case id == n.want:
-			n.right += s.Value[0]
-		case !id.IsZero():
-			n.wrong = l.Mapping.File + " " + id.String()
-		}
-		return
-	}
-}
-
-// ofTheTest reports whether a mapping can only be that of a program of the test.
-// Before it execs, a child runs the test itself.
-func ofTheTest(file string) bool {
-	for _, other := range []string{"[", "/usr", "/lib", self} {
-		if strings.HasPrefix(file, other) {
-			return strings.HasPrefix(file, "[file-")
-		}
-	}
-	return true
-}
-
-var self, _ = os.Executable()
-
-// TestManyMappings samples a program whose threads map and unmap files all the
-// time, at a high frequency.
-func TestManyMappings(t *testing.T) { eachBackend(t, manyMappings) }
-
-func manyMappings(t *testing.T, backend Backend) {
-	out := filepath.Join(t.TempDir(), "mapper")
-	args := []string{"build", "-o", out, "testdata/mapper.go"}
-	if msg, err := exec.Command(testenv.Tool(t, "go"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, msg)
-	}
-	p, _, stats := recordCommand(t, Options{Backend: backend, Frequency: 4999}, out, "700ms", out)
-	want := fileID(t, out)
-	for _, m := range p.Mapping {
-		if id, ok := profile.Identity(m); ok && m.File == out && id != want {
-			t.Errorf("%s has identity %v, want %v", m.File, id, want)
-		}
-	}
-	if got := samplesIn(p, "main.work")[want]; got*10 < int64(stats.Samples)*8 {
-		t.Errorf("%d of %d samples in main.work", got, stats.Samples)
-	}
-	t.Log(strconv.FormatUint(stats.Samples, 10), "samples,", stats.Lost, "lost")
-}
+var _ = filepath.Join
+var _ = unix.Getpid
+var _ = testenv.Root
+var _ = cut

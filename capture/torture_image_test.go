@@ -1,0 +1,287 @@
+package capture
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"hallmark/buildid"
+	"hallmark/internal/elftest"
+	"hallmark/internal/testenv"
+)
+
+// image is a file whose code runs at one place that no other image has: an identity
+// and an offset that are not of the same image are wrong.
+type image struct {
+	path     string
+	id       buildid.ID
+	from, to uint64 // file offsets of the code
+	pages    uint64 // file offset of the pages that it is in
+}
+
+// form says what an image is like. The zero value is a library with a build ID of
+// 20 bytes in its first page.
+type form struct {
+	class32 bool
+	idSize  int // bytes; negative for none
+	// Where the note is: behind the headers; or at an offset; and not where the
+	// process maps it; and not in a segment of its own.
+	noteAt     uint64
+	noteApart  bool
+	noteHidden bool
+	textAt     uint64 // 0x1000 if zero
+	moreText   bool   // another executable segment before that with the code
+	program    bool   // runs for a while by itself
+	dir        string // the test's if empty
+}
+
+// maker makes images.
+type maker struct {
+	t    testing.TB
+	dir  string
+	made int
+}
+
+const (
+	slotSize  = 64
+	slots     = 64
+	textSize  = slots * slotSize
+	imageSize = 1 << 16 // all are of one size, to be the same in this as well
+	base      = 0x400000
+)
+
+// image makes a file of a form.
+func (m *maker) image(f form) *image {
+	m.t.Helper()
+	m.made++
+	if f.textAt == 0 {
+		f.textAt = 0x1000
+	}
+	if f.idSize == 0 {
+		f.idSize = 20
+	}
+	if f.dir == "" {
+		f.dir = m.dir
+	}
+	slot := uint64(m.made % slots)
+	i := &image{path: filepath.Join(f.dir, fmt.Sprintf("image-%d", m.made)), pages: f.textAt}
+	i.from = f.textAt + slot*slotSize
+	i.to = i.from + slotSize
+	unique := sha256.Sum256(fmt.Appendf(nil, "image %d of process %d", m.made, os.Getpid()))
+	if err := f.write(i, unique[:]); err != nil {
+		m.t.Fatal(err)
+	}
+	i.id = f.identity(m.t, i.path, unique[:])
+	return i
+}
+
+// identity is what the image was made with.
+func (f form) identity(t testing.TB, path string, unique []byte) buildid.ID {
+	t.Helper()
+	if f.idSize < 0 {
+		return ownHash(t, path)
+	}
+	id, err := buildid.New(buildid.GNU, f.noteContent(unique))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (f form) noteContent(unique []byte) []byte {
+	var b []byte
+	for len(b) < f.idSize {
+		b = append(b, unique...)
+	}
+	return b[:f.idSize]
+}
+
+// ownHash is the hash of OpenTelemetry's profiles for files without a build ID:
+// https://opentelemetry.io/docs/specs/semconv/resource/process/.
+func ownHash(t testing.TB, path string) buildid.ID {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := sha256.New()
+	h.Write(content[:min(4096, len(content))])
+	h.Write(content[max(0, len(content)-4096):])
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(content))))
+	id, err := buildid.New(buildid.HTL, h.Sum(nil)[:16])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (f form) write(i *image, unique []byte) error {
+	file, err := os.OpenFile(i.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Write(f.headers(i, unique).Build()); err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(f.text(i), int64(f.textAt)); err != nil {
+		return err
+	}
+	if err := file.Truncate(int64(max(imageSize, f.textAt+textSize))); err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// headers describes all of the file but its code.
+func (f form) headers(i *image, unique []byte) elftest.File {
+	e := elftest.File{
+		Sections: []elftest.Section{{Name: ".unique", Type: elf.SHT_PROGBITS, Align: 16, Offset: 0x400, Data: unique}},
+		Segments: []elftest.Segment{
+			{Type: elf.PT_LOAD, Flags: elf.PF_R, Vaddr: base, Size: 0x1000, Align: 0x1000},
+			{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Off: f.textAt, Vaddr: base + f.textAt, Size: textSize, Align: 0x1000},
+		},
+	}
+	if f.class32 {
+		e.Class, e.Machine = elf.ELFCLASS32, elf.EM_386
+	}
+	if f.program {
+		e.Type, e.Entry = elf.ET_EXEC, base+i.from
+	}
+	if f.moreText {
+		e.Segments = append(e.Segments[:1], elftest.Segment{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Off: 0x1000, Vaddr: base + 0x1000, Size: 0x1000, Align: 0x1000}, e.Segments[1])
+	}
+	if f.idSize > 0 {
+		f.addNote(&e, unique)
+	}
+	return e
+}
+
+func (f form) addNote(e *elftest.File, unique []byte) {
+	note := elftest.NoteSection(".note.gnu.build-id", base+f.noteAt, 4, elftest.Notes(nil, 4, elftest.GNU(f.noteContent(unique))))
+	note.Offset = f.noteAt
+	if f.noteAt == 0 {
+		note.Offset, note.Addr = 0x600, base+0x600
+	}
+	e.Sections = append(e.Sections, note)
+	if !f.noteHidden {
+		e.Segments = append(e.Segments, elftest.Segment{Type: elf.PT_NOTE, Flags: elf.PF_R, From: note.Name, Align: 4})
+	}
+	if f.noteAt > 0 && !f.noteApart {
+		e.Segments[0].Size = 0x1000 + f.noteAt // up to the code, which is behind it
+	}
+}
+
+// text is the code. In the slots of all other images it goes to the slot of this
+// one, so that a file that is overwritten while its code runs goes on with the new
+// content where the new content's code is.
+func (f form) text(i *image) []byte {
+	text := make([]byte, textSize)
+	for at := range text {
+		text[at] = 0x90 // nop
+	}
+	for slot := slotSize; slot <= textSize; slot += slotSize {
+		text[slot-5] = 0xe9 // jmp
+		binary.LittleEndian.PutUint32(text[slot-4:], uint32(int(i.from-f.textAt)-slot))
+	}
+	code := library
+	switch {
+	case f.program && f.class32:
+		code = program32
+	case f.program:
+		code = program64
+	}
+	copy(text[i.from-f.textAt:], code)
+	return text
+}
+
+// rounds is how many rounds of a loop of two instructions make a program run for
+// some ten milliseconds.
+const rounds = 150_000_000
+
+var (
+	library = []byte{
+		0x48, 0x89, 0xf8, // mov %rdi,%rax
+		0x48, 0xff, 0xc8, // dec %rax
+		0x75, 0xfb, // jnz to dec
+		0xc3, // ret
+	}
+	program64 = append(binary.LittleEndian.AppendUint32([]byte{0xbf}, rounds), // mov rounds,%edi
+		0x48, 0xff, 0xcf, // dec %rdi
+		0x75, 0xfb, // jnz to dec
+		0xb8, 60, 0, 0, 0, // mov 60,%eax: exit
+		0x31, 0xff, // xor %edi,%edi
+		0x0f, 0x05, // syscall
+	)
+	program32 = append(binary.LittleEndian.AppendUint32([]byte{0xb9}, rounds), // mov rounds,%ecx
+		0x49,       // dec %ecx
+		0x75, 0xfd, // jnz to dec
+		0xb8, 1, 0, 0, 0, // mov 1,%eax: exit
+		0x31, 0xdb, // xor %ebx,%ebx
+		0xcd, 0x80, // int 0x80
+	)
+)
+
+// built takes a file that another linker made, whose function burn may run anywhere.
+func (m *maker) built(path string, id buildid.ID) *image {
+	return &image{path: path, id: id, to: math.MaxUint64}
+}
+
+// buildLibrary builds busy.c as a library.
+func (m *maker) buildLibrary(flags ...string) *image {
+	path := buildC(m.t, append([]string{"-shared", "-fPIC"}, flags...)...)
+	i := m.built(path, fileID(m.t, path))
+	file, err := elf.Open(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	text := file.Section(".text")
+	for _, s := range symbols {
+		if s.Name == "burn" {
+			i.from = s.Value - text.Addr + text.Offset
+			i.to = i.from + s.Size
+		}
+	}
+	return i
+}
+
+// buildHost builds testdata/host.c.
+func buildHost(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "host")
+	args := []string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, "testdata/host.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	return out
+}
+
+// copyFile copies a file to a new one.
+func copyFile(t testing.TB, dst, src string) {
+	t.Helper()
+	in, err := os.Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+}

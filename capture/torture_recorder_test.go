@@ -1,0 +1,56 @@
+package capture
+
+import (
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/profile"
+)
+
+// tortureFrequency is in samples a second and CPU.
+const tortureFrequency = 1999
+
+// recorder is a way of recording the whole machine.
+type recorder struct {
+	name   string
+	need   func(t testing.TB)
+	record func(t testing.TB, during func()) []sampled
+}
+
+// ours are our own ways.
+var ours = []recorder{
+	{"bpf", needBPF, func(t testing.TB, during func()) []sampled {
+		return recordOurs(t, Options{Backend: BPF}, during)
+	}},
+	{"bpf without task work", needBPF, func(t testing.TB, during func()) []sampled {
+		return recordOurs(t, Options{Backend: BPF, noTaskWork: true}, during)
+	}},
+	{"perf", needPerf, func(t testing.TB, during func()) []sampled {
+		return recordOurs(t, Options{Backend: Perf}, during)
+	}},
+}
+
+// ofProfile returns the innermost frame of user code of each sample.
+func ofProfile(p *pprof.Profile) []sampled {
+	var all []sampled
+	for _, s := range p.Sample {
+		for call := range profile.Calls(s) {
+			if call.Kernel() {
+				continue
+			}
+			l := call.Location
+			name, pid := profile.Process(s)
+			all = append(all, sampled{
+				who:    who{int(pid), name},
+				file:   l.Mapping.File,
+				id:     l.Mapping.BuildID,
+				offset: uint64(profile.FileOffset(l)),
+				why:    profile.ReasonOf(l.Mapping).Code(),
+				n:      s.Value[0],
+			})
+			break
+		}
+	}
+	return all
+}

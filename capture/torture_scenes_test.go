@@ -1,0 +1,534 @@
+package capture
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+)
+
+// scenes are all that the recorders are tried with.
+var scenes = []scene{
+	{name: "build ID of 8 bytes", run: program(form{idSize: 8})},
+	{name: "build ID of 16 bytes", run: program(form{idSize: 16})},
+	{name: "build ID of 20 bytes", run: program(form{idSize: 20})},
+	{name: "build ID of 32 bytes", run: program(form{idSize: 32})},
+	{name: "build ID of 64 bytes", run: program(form{idSize: 64})},
+	{name: "build ID of 100 bytes", run: program(form{idSize: 100})},
+	{name: "no build ID", run: program(form{idSize: -1})},
+	{name: "32-bit program", run: program(form{class32: true})},
+	{name: "32-bit program, no build ID", run: program(form{class32: true, idSize: -1})},
+	{name: "note outside the first page", run: program(form{noteAt: 0x3000, textAt: 0x5000})},
+	{name: "note not mapped", run: program(form{noteAt: 0x8000, noteApart: true})},
+	{name: "note in no segment", run: program(form{noteHidden: true})},
+	{name: "several executable segments", run: program(form{moreText: true, textAt: 0x3000})},
+	{name: "Go", run: goProgram(fileID)},
+	{name: "Go, external linking", run: goProgram(fileID, "-ldflags=-linkmode=external")},
+	{name: "Go, no GNU note", run: goProgram(ownID, "-ldflags=-B none")},
+	{name: "Go, 32-bit", run: goProgram32},
+	{name: "PIE", run: cProgram("-fPIE", "-pie")},
+	{name: "static", run: cProgram("-static")},
+	{name: "static PIE", run: cProgram("-static-pie")},
+
+	{name: "note page not in memory", run: evicted},
+	{name: "pages of the file reclaimed", run: pagedOut},
+	{name: "text mapped twice", run: mappedTwice},
+	{name: "mapped from the middle of the file", run: mappedFromMiddle},
+	{name: "mapped shared", run: mappedShared},
+	{name: "offset above 4 GiB", run: largeOffset},
+	{name: "the same build ID in two files", run: copied},
+	{name: "page written by a debugger", run: poked},
+	{name: "header written by the process", run: pokedHeader},
+	{name: "text moved to anonymous memory", run: movedText},
+	{name: "text moved, no build ID", run: movedTextNoID},
+
+	{name: "overwritten in place, program", run: overwrittenPrograms},
+	{name: "overwritten in place, library", run: overwrittenLibrary},
+	{name: "overwritten within a tick", run: overwrittenInTick},
+	{name: "overwritten, old times restored", run: overwrittenAndStamped},
+	{name: "overwritten while it runs", run: overwrittenWhileRunning},
+	{name: "written and run at once", run: writtenAndRun},
+	{name: "replaced by rename", run: renamed},
+	{name: "deleted", run: deletedWhileRunning},
+	{name: "inode used again", run: inodeReused},
+	{name: "inode used again, tmpfs", run: inodeReusedOnTmpfs},
+	{name: "on tmpfs", run: onTmpfs},
+	{name: "memfd", run: inMemfd},
+	{name: "in a mount namespace", run: inMountNamespace},
+	{name: "on an overlay, lower layer", run: onOverlay},
+	{name: "on an overlay, copied up", run: copiedUp},
+	{name: "one file system after the other", run: remounted},
+
+	{name: "process number used again", run: pidReused},
+	{name: "alternating at one address", run: alternating},
+	{name: "dlopen and dlclose", run: dlopened},
+	{name: "threads that map and unmap", run: churned},
+	{name: "fork without exec", run: forked},
+	{name: "exec from a thread", run: execInThread},
+	{name: "processes that live 1 ms", run: shortLived},
+
+	{name: "mapped before", prepare: mappedBefore(form{})},
+	{name: "mapped before, no build ID", prepare: mappedBefore(form{idSize: -1})},
+	{name: "mapped before and deleted", prepare: deletedBefore},
+	{name: "mapped before and replaced", prepare: replacedBefore},
+	{name: "mapped before on an overlay, copied up", prepare: copiedUpBefore},
+}
+
+// long is how long code of an image is called, in µs.
+const long = 60_000
+
+// program runs an image that is a program.
+func program(f form) func(x *torture) {
+	f.program = true
+	return func(x *torture) { x.exec(x.image(f)) }
+}
+
+func goProgram(id func(testing.TB, string) buildid.ID, flags ...string) func(x *torture) {
+	return func(x *torture) {
+		path := buildGo(x.t, flags...)
+		x.exec(x.built(path, id(x.t, path)), path, "60ms")
+	}
+}
+
+func goProgram32(x *torture) {
+	x.t.Setenv("GOARCH", "386")
+	goProgram(fileID)(x)
+	os.Unsetenv("GOARCH")
+}
+
+func cProgram(flags ...string) func(x *torture) {
+	return func(x *torture) {
+		path := buildC(x.t, flags...)
+		x.exec(x.built(path, fileID(x.t, path)), path, "60")
+	}
+}
+
+// evicted runs programs whose note is not in the page cache.
+func evicted(x *torture) {
+	for range 4 {
+		i := x.image(form{program: true, noteAt: 0x3000, textAt: 0x5000})
+		f, err := os.OpenFile(i.path, os.O_RDWR, 0)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		_ = f.Sync()
+		_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+		f.Close()
+		x.exec(i)
+	}
+}
+
+func pagedOut(x *torture) {
+	i := x.image(form{noteAt: 0x3000, textAt: 0x5000})
+	x.script("map a", i, 0, imageSize, "repeat 10 page-out a call a", i.from, long/10)
+}
+
+func mappedTwice(x *torture) {
+	i := x.image(form{textAt: 0x4000})
+	x.script("map a", i, 0, imageSize, "map b", i, 0x4000, 0x2000, "map c", i, 0x2000, 0x3000,
+		"repeat 3 call a", i.from, long/9, "call b", i.from-0x4000, long/9, "call c", i.from-0x2000, long/9)
+}
+
+func mappedFromMiddle(x *torture) {
+	i := x.image(form{textAt: 0x4000})
+	x.script("map a", i, 0x4000, textSize, "call a", i.from-0x4000, long)
+}
+
+func mappedShared(x *torture) {
+	i := x.image(form{})
+	x.script("map-shared a", i, 0, imageSize, "call a", i.from, long)
+}
+
+func largeOffset(x *torture) {
+	const at = 5 << 30
+	i := x.image(form{textAt: at})
+	x.script("map a", i, at, textSize, "call a", i.from-at, long)
+}
+
+// copied runs two files with one identity.
+func copied(x *torture) {
+	i := x.image(form{})
+	j := *i
+	j.path += "-copy"
+	copyFile(x.t, j.path, i.path)
+	x.script("map a", i, 0, imageSize, "map b", &j, 0, imageSize, "call a", i.from, long/2, "call b", i.from, long/2)
+}
+
+func poked(x *torture) {
+	i := x.image(form{})
+	x.script("map a", i, 0, imageSize, "poke a", i.pages, "call a", i.from, long)
+}
+
+func pokedHeader(x *torture) {
+	i := x.image(form{})
+	x.script("map a", i, 0, imageSize, "poke a", 0, "call a", i.from, long)
+}
+
+func movedText(x *torture) {
+	i := x.image(form{textAt: 0x4000})
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, 3*long)
+}
+
+func movedTextNoID(x *torture) {
+	i := x.image(form{textAt: 0x4000, idSize: -1})
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, 3*long)
+}
+
+// overwrite puts the content of an image into a file, as the same inode.
+func (x *torture) overwrite(path string, i *image) {
+	x.t.Helper()
+	content, err := os.ReadFile(i.path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(content); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// pair makes two images of a form.
+func (x *torture) pair(f form) (a, b *image) { return x.image(f), x.image(f) }
+
+func overwrittenPrograms(x *torture) {
+	a, b := x.pair(form{program: true})
+	file := filepath.Join(x.dir, "overwritten")
+	for range 3 {
+		for _, i := range []*image{a, b} {
+			x.overwrite(file, i)
+			x.exec(i, file)
+		}
+	}
+}
+
+// victim makes a file for images to be written into.
+func (x *torture) victim(dir string, i *image) string {
+	x.made++
+	file := filepath.Join(dir, fmt.Sprintf("victim-%d", x.made))
+	x.overwrite(file, i)
+	return file
+}
+
+func overwrittenLibrary(x *torture) {
+	a, b := x.pair(form{})
+	file := x.victim(x.dir, a)
+	x.script("map a", file, 0, imageSize,
+		"repeat 5 overwrite", file, a, "call a", a.from, 20000, "overwrite", file, b, "call a", b.from, 20000)
+}
+
+// overwrittenInTick overwrites a file many times between two ticks of the clock
+// that its times are taken from.
+func overwrittenInTick(x *torture) {
+	a, b := x.pair(form{})
+	file := x.victim(x.dir, a)
+	x.script("map a", file, 0, imageSize,
+		"repeat 600 overwrite", file, a, "call a", a.from, 200, "overwrite", file, b, "call a", b.from, 200)
+	x.script("map a", file, 0, imageSize,
+		"repeat 20 overwrite", file, a, "call a", a.from, 700, "overwrite", file, b, "call a", b.from, 10000)
+}
+
+func overwrittenAndStamped(x *torture) {
+	a, b := x.pair(form{})
+	file := x.victim(x.dir, a)
+	x.script("map a", file, 0, imageSize,
+		"repeat 5 overwrite", file, a, "stamp", file, "call a", a.from, 15000, "overwrite", file, b, "stamp", file, "call a", b.from, 15000)
+}
+
+// overwrittenWhileRunning has one process overwrite what the other one runs.
+func overwrittenWhileRunning(x *torture) {
+	a, b := x.pair(form{})
+	file := x.victim(x.dir, a)
+	both := []*image{a, b}
+	args, _ := words(x.host, "wait map a", file, 0, imageSize, "repeat 400 call a", a.from, 1000)
+	resume := x.startCommand(both, args...)
+	args, _ = words(x.host, "map a", a, 0, imageSize, "repeat 30 overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		resume()
+	}()
+	x.run(both, args...)
+	<-done
+}
+
+// writtenAndRun writes a program and runs it, over and over, as fast as it can.
+func writtenAndRun(x *torture) {
+	a, b := x.pair(form{program: true})
+	file := filepath.Join(x.dir, "fresh")
+	for range 4 {
+		for _, i := range []*image{a, b} {
+			os.Remove(file)
+			x.overwrite(file, i)
+			x.exec(i, file)
+		}
+	}
+}
+
+func renamed(x *torture) {
+	a, b := x.pair(form{program: true})
+	dir := x.t.TempDir()
+	file := filepath.Join(dir, "replaced")
+	for range 3 {
+		for _, i := range []*image{a, b} {
+			x.overwrite(filepath.Join(dir, "new"), i)
+			if err := os.Rename(filepath.Join(dir, "new"), file); err != nil {
+				x.t.Fatal(err)
+			}
+			x.exec(i, file)
+		}
+	}
+}
+
+func deletedWhileRunning(x *torture) {
+	i := x.image(form{})
+	x.script("map a", i, 0, imageSize, "unlink", i, "call a", i.from, long)
+	j := x.image(form{idSize: -1})
+	x.script("map a", j, 0, imageSize, "call a", j.from, long, "unlink", j, "call a", j.from, long)
+}
+
+func inodeReused(x *torture) { x.reuse(x.t.TempDir()) }
+
+func inodeReusedOnTmpfs(x *torture) { x.reuse(x.shm()) }
+
+// reuse makes and removes files of one name.
+func (x *torture) reuse(dir string) {
+	a, b := x.pair(form{})
+	file := filepath.Join(dir, "again")
+	for range 10 {
+		for _, i := range []*image{a, b} {
+			x.overwrite(file, i)
+			args, _ := words(x.host, "map a", file, 0, imageSize, "call a", i.from, 5000)
+			x.run([]*image{i}, args...)
+			if err := os.Remove(file); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// shm returns a directory on a tmpfs.
+func (x *torture) shm() string {
+	dir, err := os.MkdirTemp("/dev/shm", "hallmark-test")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func onTmpfs(x *torture) {
+	dir := x.shm()
+	x.exec(x.image(form{program: true, dir: dir}))
+	a, b := x.pair(form{dir: dir})
+	file := x.victim(dir, a)
+	x.script("map a", file, 0, imageSize,
+		"repeat 5 overwrite", file, a, "call a", a.from, 15000, "overwrite", file, b, "call a", b.from, 15000)
+	x.script("map a", file, 0, imageSize,
+		"repeat 400 overwrite", file, a, "call a", a.from, 200, "overwrite", file, b, "call a", b.from, 200)
+}
+
+func inMemfd(x *torture) {
+	i := x.image(form{program: true})
+	fd, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "program")
+	defer file.Close()
+	src, err := os.Open(i.path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer src.Close()
+	if _, err := io.Copy(file, src); err != nil {
+		x.t.Fatal(err)
+	}
+	x.exec(i, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+}
+
+// inMountNamespace runs a program from a file system that only it can see.
+func inMountNamespace(x *torture) {
+	i := x.image(form{program: true})
+	script := `mount -t tmpfs none /mnt && cp "$0" /mnt/hidden && exec /mnt/hidden`
+	x.exec(i, testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", script, i.path)
+}
+
+// overlay is a script that mounts an overlay on /mnt/all with the file "lib" in its
+// lower layer, and goes on with the arguments.
+const overlay = `mount -t tmpfs none /mnt && mkdir /mnt/low /mnt/up /mnt/work /mnt/all && cp "$0" /mnt/low/lib &&
+	mount -t overlay -o lowerdir=/mnt/low,upperdir=/mnt/up,workdir=/mnt/work none /mnt/all && exec "$@"`
+
+// onOverlayCommand is a script with an image on an overlay in place of a file.
+func (x *torture) onOverlayCommand(i *image, script ...any) (images []*image, command []string) {
+	args, images := words(script...)
+	return append(images, i), append([]string{testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", overlay, i.path, x.host}, args...)
+}
+
+func onOverlay(x *torture) {
+	for _, f := range []form{{}, {idSize: -1}} {
+		i := x.image(f)
+		images, command := x.onOverlayCommand(i, "map a /mnt/all/lib", 0, imageSize, "call a", i.from, long)
+		x.run(images, command...)
+	}
+}
+
+// copiedUp changes a file on an overlay: who has it mapped goes on with the file of
+// the lower layer.
+func copiedUp(x *torture) {
+	for _, f := range []form{{}, {idSize: -1}} {
+		a, b := x.pair(f)
+		images, command := x.onOverlayCommand(a, "map a /mnt/all/lib", 0, imageSize, "overwrite /mnt/all/lib", b, "call a", a.from, long,
+			"map b /mnt/all/lib", 0, imageSize, "call b", b.from, long)
+		x.run(images, command...)
+	}
+}
+
+// remounted mounts images of a file system one after the other at the same device:
+// all is the same, inode, generation, times and size, but the content.
+func remounted(x *torture) {
+	dir := x.t.TempDir()
+	a, b := x.pair(form{})
+	systems := x.twinFileSystems(dir, a, b)
+	if systems == nil {
+		x.t.Log("NOT CHECKED: no loop devices here")
+		x.script("map a", a, 0, imageSize, "call a", a.from, long)
+		return
+	}
+	script := `mount -o loop,ro "$0" /mnt && exec "$@"`
+	for range 4 {
+		for k, i := range []*image{a, b} {
+			args, _ := words("map a /mnt/lib", 0, imageSize, "call a", i.from, 15000)
+			x.run([]*image{i}, append([]string{testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", script, systems[k], x.host}, args...)...)
+		}
+	}
+}
+
+func (x *torture) twinFileSystems(dir string, a, b *image) []string {
+	content, other := cut(x.t, a.path), cut(x.t, b.path)
+	root := filepath.Join(dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		x.t.Fatal(err)
+	}
+	copyFile(x.t, filepath.Join(root, "lib"), a.path)
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	if out, err := exec.Command(testenv.Tool(x.t, "mkfs.ext4"), "-q", "-d", root, first, "4M").CombinedOutput(); err != nil {
+		x.t.Fatalf("mkfs.ext4: %v\n%s", err, out)
+	}
+	if exec.Command("unshare", "-m", "mount", "-o", "loop,ro", first, "/mnt").Run() != nil {
+		return nil
+	}
+	system := cut(x.t, first)
+	const page = 1024 // blocks of a small ext4
+	for at := 0; at < len(content); at += page {
+		if bytes.Equal(content[at:at+page], other[at:at+page]) {
+			continue
+		}
+		place := bytes.Index(system, content[at:at+page])
+		if place < 0 {
+			x.t.Fatalf("no page %#x of the file in its file system", at)
+		}
+		copy(system[place:], other[at:at+page])
+	}
+	if err := os.WriteFile(second, system, 0o644); err != nil {
+		x.t.Fatal(err)
+	}
+	return []string{first, second}
+}
+
+// pidReused runs programs that get the same number, one after the other.
+func pidReused(x *torture) {
+	a, b := x.pair(form{program: true})
+	var pids [2]int
+	const last = "/proc/sys/kernel/ns_last_pid"
+	reused := 0
+	for try := 0; try < 30 && reused < 4; try++ {
+		for k, i := range []*image{a, b} {
+			if k == 1 {
+				_ = os.WriteFile(last, fmt.Append(nil, pids[0]-1), 0)
+			}
+			cmd := exec.Command(i.path)
+			if err := cmd.Run(); err != nil {
+				x.t.Fatal(err)
+			}
+			pids[k] = cmd.Process.Pid
+			x.ran(who{pids[k], filepath.Base(i.path)}, i)
+		}
+		if pids[0] == pids[1] {
+			reused++
+		}
+	}
+	x.t.Logf("%d process numbers were used again", reused)
+}
+
+// alternating maps two files at the same address in turn.
+func alternating(x *torture) {
+	a, b := x.pair(form{})
+	x.script("repeat 200 map-here a", a, 0, imageSize, "call a", a.from, 300, "unmap a map-here b", b, 0, imageSize, "call b", b.from, 300, "unmap b")
+	x.script("repeat 200 map-here a", a, 0, imageSize, "call a", a.from, 300, "map-here b", b, 0, imageSize, "call b", b.from, 300)
+}
+
+func dlopened(x *torture) {
+	a, b := x.buildLibrary(), x.buildLibrary("-Wl,--build-id=md5", "-falign-functions=1024")
+	x.script("repeat 150 dl", a, 400, "dl", b, 400)
+}
+
+func churned(x *torture) {
+	a, b := x.pair(form{})
+	x.script("threads 4 repeat 300 map a", a, 0, imageSize, "map b", b, 0, imageSize, "call a", a.from, 100, "unmap a call b", b.from, 100, "unmap b")
+}
+
+func forked(x *torture) {
+	i := x.image(form{})
+	x.script("map a", i, 0, imageSize, "children 5 call a", i.from, long/5)
+}
+
+func execInThread(x *torture) {
+	i, j := x.image(form{}), x.image(form{program: true})
+	x.script("map a", i, 0, imageSize, "call a", i.from, long/2, "exec-in-thread", j)
+}
+
+// shortLived starts many processes that live about a millisecond.
+func shortLived(x *torture) {
+	a, b := x.pair(form{})
+	x.script("children 150 map a", a, 0, imageSize, "call a", a.from, 500)
+	x.script("children 150 map a", b, 0, imageSize, "call a", b.from, 500)
+}
+
+func mappedBefore(f form) func(x *torture) func() {
+	return func(x *torture) func() {
+		i := x.image(f)
+		return x.start("map a", i, 0, imageSize, "wait call a", i.from, long)
+	}
+}
+
+func deletedBefore(x *torture) func() {
+	i := x.image(form{})
+	return x.start("map a", i, 0, imageSize, "unlink", i, "wait call a", i.from, long)
+}
+
+func replacedBefore(x *torture) func() {
+	i, j := x.pair(form{})
+	resume := x.start("map a", i, 0, imageSize, "wait call a", i.from, long)
+	if err := os.Rename(j.path, i.path); err != nil {
+		x.t.Fatal(err)
+	}
+	return resume
+}
+
+func copiedUpBefore(x *torture) func() {
+	a, b := x.pair(form{})
+	images, command := x.onOverlayCommand(a, "map a /mnt/all/lib", 0, imageSize, "overwrite /mnt/all/lib", b, "wait call a", a.from, long)
+	return x.startCommand(images, command...)
+}
