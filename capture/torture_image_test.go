@@ -236,7 +236,7 @@ func (m *maker) built(path string, id buildid.ID) *image {
 
 // buildLibrary builds busy.c as a library.
 func (m *maker) buildLibrary(flags ...string) *image {
-	path := buildC(m.t, append([]string{"-shared", "-fPIC"}, flags...)...)
+	path := buildC(m.t, append([]string{"-shared", "-fPIC", "-nostartfiles"}, flags...)...)
 	i := m.built(path, fileID(m.t, path))
 	file, err := elf.Open(path)
 	if err != nil {

@@ -31,6 +31,7 @@ const (
 	ModuleUnknown // kernel code outside the kernel image and of no known module
 	TableFull     // the kernel's table of files had no room for it
 	Unstable      // the mappings of the process changed while they were read
+	FileWritten   // the file was being written, or had just been
 	NotRecorded   // whoever made the profile wrote no identity into it
 
 	// Why an address has no symbol.
@@ -66,6 +67,7 @@ var table = [count]words{
 	ModuleUnknown: {"module-unknown", "kernel code of no known module", ""},
 	TableFull:     {"table-full", "no room in the table of mapped files", ""},
 	Unstable:      {"unstable", "mappings changed while they were read", ""},
+	FileWritten:   {"file-written", "mapped file was being written, or had just been", ""},
 	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},

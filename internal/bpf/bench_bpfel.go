@@ -41,6 +41,7 @@ const (
 	benchVarTableSize  = "table_size"
 	benchVarTableTime  = "table_time"
 	benchVarTaskWork   = "task_work"
+	benchVarWallClock  = "wall_clock"
 	benchVarWorksDone  = "works_done"
 )
 
@@ -113,6 +114,7 @@ type benchVariableSpecs struct {
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
 	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
+	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
 }
 
@@ -164,6 +166,7 @@ type benchVariables struct {
 	TableSize  *ebpf.Variable `ebpf:"table_size"`
 	TableTime  *ebpf.Variable `ebpf:"table_time"`
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
+	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`
 }
 

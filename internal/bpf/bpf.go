@@ -29,6 +29,7 @@ const (
 	InVDSO32             // the same, of 32-bit processes
 	NoEntry              // in a file for which the table had no room
 	Unstable             // in a process whose mappings changed while they were read
+	Written              // in a file that is being written, or just was
 	frameKinds           // their number
 )
 
@@ -53,6 +54,10 @@ type Validity struct {
 	Ctime      Time
 	Dev        Dev
 	Generation uint32
+	// Pinned is not 0 when the file changed so shortly before that its times do not tell
+	// another change, but is the program of a process, and so cannot change as long as
+	// the process is there: it names the process and its exec.
+	Pinned uint64
 }
 
 // Time is a time stamp of a file.

@@ -286,6 +286,17 @@ static __always_inline enum outcome read_file(struct reading *r, __u64 at)
 	return r->outcome;
 }
 
+/* still reports whether what was read is the content that an entry stands for. */
+static __always_inline bool still(struct file_entry *e, struct work *w)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct reading *r = &w->reading;
+
+	if (e->valid.pinned && is_program(task->mm, (void *)w->key))
+		r->valid.pinned = executed(task);
+	return same(&e->valid, &r->valid);
+}
+
 /* publish replaces the entry of the file by one with the outcome, unless it is not
  * that of this content any more, and tells user space. */
 static __always_inline void publish(struct work *w, enum outcome outcome)
@@ -298,7 +309,7 @@ static __always_inline void publish(struct work *w, enum outcome outcome)
 	w->entry = *e;
 	e = &w->entry;
 	if (e->seal != seal(e->serial, &e->valid) || e->serial != w->serial || e->state != FILE_PENDING ||
-	    (outcome != CHANGED && outcome != LEFT && !same(&e->valid, &r->valid)))
+	    (outcome != CHANGED && outcome != LEFT && !still(e, w)))
 		return;
 	if (outcome == CHANGED && e->tries++ < MAX_TRIES) {
 		bpf_map_update_elem(&files, &w->key, e, BPF_EXIST);

@@ -97,6 +97,7 @@ func fileOf(e *samplerFileEvent) File {
 			Ctime:      Time{e.Valid.CtimeSec, e.Valid.CtimeNsec},
 			Dev:        Dev{e.Valid.Dev >> 20, e.Valid.Dev & (1<<20 - 1)},
 			Generation: e.Valid.Generation,
+			Pinned:     e.Valid.Pinned,
 		},
 	}
 }

@@ -21,6 +21,7 @@ enum frame_kind {
 	FRAME_VDSO_32 = 5,    /* at an offset in the vdso of 32-bit programs */
 	FRAME_NO_ENTRY = 6,   /* the table of files took no new entry; at an absolute address */
 	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
+	FRAME_WRITTEN = 8,    /* in a file that is being written, or just was; at an absolute address */
 };
 
 struct frame {
@@ -28,7 +29,8 @@ struct frame {
 	__u64 at;
 };
 
-/* What tells whether an inode still has the content that it had. */
+/* What tells whether an inode still has the content that it had: the kernel's times
+ * do, once they are older than its clock's step and nobody can write. */
 struct validity {
 	__u64 ino;
 	__u64 size;
@@ -38,6 +40,9 @@ struct validity {
 	__u32 ctime_nsec;
 	__u32 dev; /* as the kernel has it: 12 bits major, 20 bits minor */
 	__u32 generation;
+	/* Not 0 when the times are not old enough, but the file is the program of a process,
+	 * and so cannot be written: what names the process and its exec. */
+	__u64 pinned;
 };
 
 enum file_state {
@@ -125,6 +130,7 @@ struct sample_counters {
 	__u64 unstable;    /* searches that met a change */
 	__u64 torn;        /* entries that were being written */
 	__u64 stale;       /* entries that were not valid any more */
+	__u64 written;     /* searches that met a file being written, or just written */
 	__u64 table_full;  /* frames in files that there was no room for in the table */
 	__u64 refused;     /* frames in files that the table took no entry for, though there was room */
 	__u64 lost_counts; /* samples that there was no room to count */

@@ -231,6 +231,7 @@ static __always_inline void read_validity(struct inode *inode, struct validity *
 {
 	struct super_block *super = GET(inode, i_sb);
 
+	v->pinned = 0;
 	v->ino = GET(inode, i_ino);
 	v->size = GET(inode, i_size);
 	v->dev = GET(super, s_dev);
@@ -249,7 +250,7 @@ static __always_inline bool same(const struct validity *a, const struct validity
 {
 	return a->ino == b->ino && a->size == b->size && a->dev == b->dev && a->generation == b->generation &&
 	       a->mtime_sec == b->mtime_sec && a->mtime_nsec == b->mtime_nsec &&
-	       a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec;
+	       a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec && a->pinned == b->pinned;
 }
 
 static __always_inline __u64 mix(__u64 hash, __u64 value)
@@ -268,7 +269,50 @@ static __always_inline __u64 seal(__u64 serial, const struct validity *v)
 	hash = mix(hash, v->mtime_sec);
 	hash = mix(hash, v->ctime_sec);
 	hash = mix(hash, (__u64)v->mtime_nsec << 32 | v->ctime_nsec);
+	hash = mix(hash, v->pinned);
 	return mix(hash, (__u64)v->dev << 32 | v->generation);
+}
+
+/* Where the clock of files (CLOCK_REALTIME) is from that of the programs, ns. User
+ * space keeps it up to date. */
+__s64 wall_clock;
+
+/* Longer than the clock for the times of files stands still (CONFIG_HZ is 100 at
+ * least): a change before that may leave the times as they are. */
+#define TICK_NS 20000000LL
+
+static __always_inline __s64 wall_now(void) { return bpf_ktime_get_ns() + wall_clock; }
+
+/* is_program reports whether the file is the one that the process executed, and nobody
+ * can write to it as long as the process is there (exe_file_deny_write_access). */
+static __always_inline bool is_program(struct mm_struct *mm, struct inode *inode)
+{
+	struct file *exe = GET(mm, exe_file);
+
+	return (int)GET(inode, i_writecount.counter) < 0 && BPF_CORE_READ(exe, f_inode) == inode;
+}
+
+/* A number for what a process executed. */
+static __always_inline __u64 executed(struct task_struct *task)
+{
+	struct task_struct *leader = GET(task, group_leader);
+
+	return mix(GET(leader, start_boottime), GET(task, self_exec_id)) | 1;
+}
+
+/* settle reports whether what is in v tells the content of the file from any that it may
+ * have had or get. A file open for writing may change without a trace in its times:
+ * they are set before the data, and not at all by stores to shared memory. */
+static __always_inline bool settle(struct task_struct *task, struct inode *inode, struct validity *v, __s64 now)
+{
+	__s64 age = now - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
+
+	if ((age > TICK_NS || age < -TICK_NS) && (int)GET(inode, i_writecount.counter) <= 0)
+		return true;
+	if (!is_program(GET(task, mm), inode))
+		return false;
+	v->pinned = executed(task);
+	return true;
 }
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
@@ -342,6 +386,7 @@ struct walk {
 	__u64 base;  /* what is to be taken from an address to get frame.at */
 	__u64 where; /* see struct frame */
 	__u32 works; /* that were asked for */
+	__s64 now;   /* on the clock of files, ns */
 };
 
 static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind << 32; }
@@ -472,7 +517,7 @@ static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct in
 	return look_up(w, a, inode, recent);
 }
 
-enum look { NOTHING, SEEN, MOVED };
+enum look { NOTHING, SEEN, WRITTEN, MOVED };
 
 /* look finds the VMA that holds ip, and reads what it says of itself and its file.
  * The tree is read after the number of its changes: a VMA that was taken out of it
@@ -482,6 +527,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	struct mm_struct *mm = (void *)w->mm;
 	__u32 since = changes(mm);
 	struct vm_area_struct *vma;
+	bool settled = true;
 	struct file *file;
 
 	w->s->n.walks++;
@@ -494,8 +540,11 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	if (file) {
 		*inode = BPF_CORE_READ(file, f_inode);
 		read_validity(*inode, &w->s->now);
+		settled = settle(w->task, *inode, &w->s->now, w->now);
 	}
-	return at_rest(vma, mm, since) ? SEEN : MOVED;
+	if (!at_rest(vma, mm, since))
+		return MOVED;
+	return settled ? SEEN : WRITTEN;
 }
 
 /* locate finds what is mapped at an address, into w. */
@@ -518,6 +567,11 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 	if (seen == MOVED) {
 		w->s->n.unstable++;
 		w->where = where(FRAME_UNSTABLE);
+		return;
+	}
+	if (seen == WRITTEN) {
+		w->s->n.written++;
+		w->where = where(FRAME_WRITTEN);
 		return;
 	}
 	if (a.file) {
@@ -596,11 +650,13 @@ static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct wa
 		return;
 	if (w->s->time != table_time) {
 		w->s->time = table_time;
-		__builtin_memset(w->s->recent, 0, sizeof(w->s->recent));
+		for (int i = 0; i < RECENT; i++)
+			w->s->recent[i].key = 0;
 	}
 	w->mm = (__u64)mm;
 	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
 	w->tgid = bpf_get_current_pid_tgid() >> 32;
+	w->now = wall_now();
 	w->s->n.frames += n / sizeof(__u64);
 	bpf_loop(n / sizeof(__u64), user_frame, w, 0);
 }

@@ -17,12 +17,17 @@ struct super_block {
 	__u32 s_dev;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 /* Since 6.11. */
 struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	long long i_size;
 	__u32 i_generation;
+	atomic_t i_writecount;
 	long long i_mtime_sec;
 	__u32 i_mtime_nsec;
 	long long i_ctime_sec;
@@ -109,6 +114,7 @@ struct rw_semaphore {
 struct mm_struct {
 	struct maple_tree mm_mt;
 	mm_context_t context;
+	struct file *exe_file;
 	struct rw_semaphore mmap_lock;
 	seqcount_t mm_lock_seq; /* since 6.13 */
 };
@@ -132,6 +138,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
+	__u64 self_exec_id;
 	char comm[16];
 };
 

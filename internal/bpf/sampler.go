@@ -94,7 +94,16 @@ func (s *Sampler) openTable(size uint64) {
 
 // configure sets what the programs of both objects must know of the kernel.
 func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
-	return spec.Variables["task_work"].Set(taskWork)
+	return errors.Join(spec.Variables["task_work"].Set(taskWork), spec.Variables["wall_clock"].Set(wallClock()))
+}
+
+// wallClock returns what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, in ns.
+func wallClock() int64 {
+	var real, monotonic unix.Timespec
+	if errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic), unix.ClockGettime(unix.CLOCK_REALTIME, &real)) != nil {
+		return 0 // never: both clocks are there
+	}
+	return real.Nano() - monotonic.Nano()
 }
 
 // HasTaskWork reports whether the kernel runs programs in a task before it returns
@@ -164,7 +173,7 @@ func (s *Sampler) Counted() int {
 func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) error {
 	// Set to 0 before the maps change places: what is counted meanwhile counts twice
 	// here, and not at all if it were done after.
-	err := errors.Join(s.table.tick(), s.objects.Counted.Set(uint64(0)))
+	err := errors.Join(s.table.tick(), s.objects.Counted.Set(uint64(0)), s.objects.WallClock.Set(wallClock()))
 	if err != nil {
 		return fmt.Errorf("taking the counts of BPF: %w", err)
 	}
@@ -211,6 +220,7 @@ type Stats struct {
 	Unstable   uint64 // searches that met a change
 	Torn       uint64 // entries of the table that were being written
 	Stale      uint64 // entries of the table of files that changed
+	Written    uint64 // searches that met a file being written, or just written
 	TableFull  uint64 // frames in files that the table had no room for
 	Refused    uint64 // frames in files that the table took no entry for at once
 	LostCounts uint64 // samples that there was no room to count
@@ -264,6 +274,7 @@ func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
 		sum.Unstable += n.Unstable
 		sum.Torn += n.Torn
 		sum.Stale += n.Stale
+		sum.Written += n.Written
 		sum.TableFull += n.TableFull
 		sum.Refused += n.Refused
 		sum.LostCounts += n.LostCounts

@@ -40,6 +40,7 @@ type samplerFileEntry struct {
 		CtimeNsec  uint32
 		Dev        uint32
 		Generation uint32
+		Pinned     uint64
 	}
 	Serial uint64
 	Seal   uint64
@@ -73,6 +74,7 @@ type samplerFileEvent struct {
 		CtimeNsec  uint32
 		Dev        uint32
 		Generation uint32
+		Pinned     uint64
 	}
 	Path [512]int8
 }
@@ -99,6 +101,7 @@ type samplerSampleCounters struct {
 	Unstable   uint64
 	Torn       uint64
 	Stale      uint64
+	Written    uint64
 	TableFull  uint64
 	Refused    uint64
 	LostCounts uint64
@@ -137,6 +140,7 @@ const (
 	samplerVarTableSize  = "table_size"
 	samplerVarTableTime  = "table_time"
 	samplerVarTaskWork   = "task_work"
+	samplerVarWallClock  = "wall_clock"
 	samplerVarWantKernel = "want_kernel"
 	samplerVarWorksDone  = "works_done"
 )
@@ -211,6 +215,7 @@ type samplerVariableSpecs struct {
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
 	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
+	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
 }
@@ -267,6 +272,7 @@ type samplerVariables struct {
 	TableSize  *ebpf.Variable `ebpf:"table_size"`
 	TableTime  *ebpf.Variable `ebpf:"table_time"`
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
+	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`
 }
