@@ -3,7 +3,9 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +17,7 @@ type Backend uint8
 
 // The backends.
 const (
-	// Auto takes what this machine does best.
+	// Auto takes BPF where that works, else Perf.
 	Auto Backend = iota
 	// Perf takes samples with perf events, and learns of mappings from their records.
 	Perf
@@ -38,36 +40,66 @@ func ParseBackend(name string) (Backend, error) {
 	return 0, fmt.Errorf("unknown backend %q: there are auto, perf and bpf", name)
 }
 
-// resolve turns Auto into a backend, and says why that one.
-func (b Backend) resolve() (Backend, string) {
-	if b != Auto {
-		return b, "demanded"
-	}
-	return Perf, "it needs perf_event_open and nothing else; 'record --backend bpf' identifies files in the kernel itself"
-}
-
 // DefaultBackend returns the way of recording that is taken where none is
 // demanded, and why.
-func DefaultBackend() (Backend, string) { return Auto.resolve() }
+func DefaultBackend() (Backend, string) {
+	if err := tryBPF(); err != nil {
+		return Perf, whyNotBPF(err)
+	}
+	return BPF, "the file of every frame is found inside the kernel, also for processes that exit at once"
+}
 
-// errPIDNamespace says that BPF's process numbers mean nothing here.
-var errPIDNamespace = errors.New("this is not the PID namespace of the machine, whose process numbers BPF tells")
+// newSampler makes the sampler of the backend that is demanded, and of the best
+// that works where none is.
+func (s *Session) newSampler() error {
+	var err error
+	if s.opts.Backend != Perf {
+		if err = s.useBPF(); err == nil || s.opts.Backend == BPF {
+			return err
+		}
+	}
+	s.tally = newTally(s.opts.Frequency, cgroupRoots)
+	s.tally.stats.Backend = Perf
+	if err != nil && os.Geteuid() == 0 {
+		// Others know that they are not root.
+		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "BPF programs: "+whyNotBPF(err))
+	}
+	s.sampler, err = newPerfSampler(s.tally, s.opts)
+	return err
+}
 
-// initPIDNamespace is what the link reads in it: PROC_PID_INIT_INO of
-// include/linux/proc_ns.h.
-const initPIDNamespace = "pid:[4026531836]"
+func (s *Session) useBPF() error {
+	if err := checkPIDNamespace(); err != nil {
+		return unusable(err)
+	}
+	programs, err := bpf.NewSampler(bpf.Options{NoTaskWork: s.opts.noTaskWork})
+	if err != nil {
+		return unusable(err)
+	}
+	s.tally = newTally(s.opts.Frequency, unifiedRoots)
+	s.tally.stats.Backend = BPF
+	s.sampler = newBPFSampler(s.tally, s.opts, programs)
+	return nil
+}
 
 // tryBPF loads the programs and lets them go again.
 func tryBPF() error {
 	if err := checkPIDNamespace(); err != nil {
-		return err
+		return unusable(err)
 	}
 	s, err := bpf.NewSampler(bpf.Options{})
 	if err != nil {
-		return err
+		return unusable(err)
 	}
 	return s.Close()
 }
+
+// errPIDNamespace says that BPF's process numbers mean nothing here.
+var errPIDNamespace = errors.New("not in the PID namespace of the machine")
+
+// initPIDNamespace is what the link reads in it: PROC_PID_INIT_INO of
+// include/linux/proc_ns.h.
+const initPIDNamespace = "pid:[4026531836]"
 
 func checkPIDNamespace() error {
 	if link, err := os.Readlink("/proc/self/ns/pid"); err != nil || link != initPIDNamespace {
@@ -76,10 +108,88 @@ func checkPIDNamespace() error {
 	return nil
 }
 
-// bpfError says what it means to the user that the programs cannot be loaded.
-func bpfError(err error) error {
-	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {
-		return fmt.Errorf("the backend bpf needs root: %w; 'record --backend perf' does not", err)
+// unusableError says why the BPF programs cannot be used, and the way out.
+type unusableError struct {
+	why, remedy string
+	err         error
+}
+
+// Error tells all of it.
+func (e *unusableError) Error() string {
+	return fmt.Sprintf("the backend bpf %s; %s, or use 'record --backend perf'", e.why, e.remedy)
+}
+
+func (e *unusableError) Unwrap() error { return e.err }
+
+// whyNotBPF is the text of an error of tryBPF without what is clear from the context.
+func whyNotBPF(err error) string {
+	var e *unusableError
+	if errors.As(err, &e) {
+		return "bpf " + e.why
 	}
-	return fmt.Errorf("the backend bpf does not work here: %w; use 'record --backend perf'", err)
+	return err.Error()
+}
+
+// obstacles are what may be in the way of the programs, the most telling first.
+var obstacles = []struct {
+	found       func(error) bool
+	why, remedy string
+}{
+	{
+		func(err error) bool { return errors.Is(err, errPIDNamespace) },
+		"tells the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
+	},
+	{
+		func(err error) bool { return isRefusal(err) && os.Geteuid() != 0 },
+		"needs root", "run as root",
+	},
+	{
+		func(err error) bool { return isRefusal(err) && !ownsMachine() },
+		"needs root of the machine, and this is root of a user namespace", "run as root outside of it",
+	},
+	{
+		func(error) bool { return lockedDown() },
+		"reads kernel memory, which this kernel forbids (lockdown=confidentiality)", "boot without it",
+	},
+	{
+		func(err error) bool { return isRefusal(err) },
+		"is refused by a sandbox", "let it pass bpf(2) and give it CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE",
+	},
+	{
+		func(error) bool { return !describesItself() },
+		"needs a kernel that describes its types, and there is no " + kernelTypes, "take one with CONFIG_DEBUG_INFO_BTF",
+	},
+}
+
+// unusable says what it means to the user that the programs cannot be loaded.
+func unusable(err error) error {
+	for _, o := range obstacles {
+		if o.found(err) {
+			return &unusableError{o.why, o.remedy, err}
+		}
+	}
+	return &unusableError{fmt.Sprintf("does not load on this kernel (%v)", err), "take Linux 6.1 or later", err}
+}
+
+func isRefusal(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) }
+
+// ownsMachine reports whether this process is in the first user namespace, where
+// every number stands for itself: user_namespaces(7).
+func ownsMachine() bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	return err != nil || strings.Join(strings.Fields(string(b)), " ") == "0 0 4294967295"
+}
+
+// lockedDown reports whether the kernel keeps its memory to itself:
+// kernel_lockdown(7).
+func lockedDown() bool {
+	b, err := os.ReadFile("/sys/kernel/security/lockdown")
+	return err == nil && strings.Contains(string(b), "[confidentiality]")
+}
+
+const kernelTypes = "/sys/kernel/btf/vmlinux"
+
+func describesItself() bool {
+	_, err := os.Stat(kernelTypes)
+	return !errors.Is(err, fs.ErrNotExist)
 }

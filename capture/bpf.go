@@ -54,14 +54,13 @@ type life struct {
 	started uint64
 }
 
-func newBPFSampler(t *tally, opts Options) (sampler, error) {
-	if err := checkPIDNamespace(); err != nil {
-		return nil, bpfError(err)
-	}
+// newBPFSampler returns a sampler that closes the programs in the end.
+func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) *bpfSampler {
 	s := &bpfSampler{
 		tally:     t,
 		opts:      opts,
 		plan:      newEventPlan(opts.Event, opts.Frequency),
+		programs:  programs,
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
@@ -70,11 +69,7 @@ func newBPFSampler(t *tally, opts Options) (sampler, error) {
 	if opts.Command != nil {
 		s.plan.enableOnExec()
 	}
-	var err error
-	if s.programs, err = bpf.NewSampler(bpf.Options{NoTaskWork: opts.noTaskWork}); err != nil {
-		return nil, bpfError(err)
-	}
-	return s, nil
+	return s
 }
 
 // open opens one event for a thread and all that it will start, or one on each

@@ -47,22 +47,124 @@ type Feature struct {
 
 // Features tries everything that recording depends on.
 func Features() []Feature {
-	return []Feature{
-		probeOwn(),
-		probeKernelCode(),
-		probeSystemWide(),
-		probeBuildIDs(),
-		probeCgroups(),
-		probeCycles(),
-		probeQuery(),
-		probeForeign(),
-		probeMapFiles(),
-		probeKallsyms(),
-		probeKernelID(),
-		probeDebugFiles(),
-		probeBPF(),
-		probeTaskWork(),
+	found := make([]Feature, len(probes))
+	for i, p := range probes {
+		found[i] = Feature{Name: p.name, Cost: p.cost, Remedy: p.remedy}
+		found[i].Answer, found[i].Detail = p.probe()
 	}
+	return found
+}
+
+// probes are all features, the one that everything needs first.
+var probes = []struct {
+	name, cost, remedy string
+	probe              func() (Answer, string)
+}{
+	{
+		"record own processes",
+		"nothing can be recorded",
+		"sysctl kernel.perf_event_paranoid=2, and let the sandbox pass perf_event_open",
+		probeOwn,
+	},
+	{
+		"record kernel code",
+		"stacks end where the kernel begins",
+		"run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1",
+		func() (Answer, string) {
+			return probeEvent(false, func(a *unix.PerfEventAttr) { a.Bits &^= unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv })
+		},
+	},
+	{
+		"record every process (-a)",
+		"only own processes can be recorded",
+		"run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0",
+		func() (Answer, string) { return probeEvent(true, func(*unix.PerfEventAttr) {}) },
+	},
+	{
+		"sampling by BPF programs",
+		"the backend perf is used: it identifies files by the kernel's records and by opening them, so some of processes that exit at once are missed, and it costs more where many processes start",
+		"run as root outside of containers, on Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF",
+		probeBPF,
+	},
+	{
+		"BPF programs in the sampled task",
+		"the backend bpf identifies files by opening them, so some of processes that exit at once are missed",
+		"Linux 6.18",
+		probeTaskWork,
+	},
+	{
+		"build IDs in mapping records",
+		"the backend perf identifies files by opening them, so some of processes that exit at once are missed",
+		"Linux 5.12",
+		func() (Answer, string) {
+			return probeEvent(false, func(a *unix.PerfEventAttr) { a.Bits |= bitBuildID })
+		},
+	},
+	{
+		"cgroup of each sample",
+		"samples of the backend perf do not tell their cgroup and container",
+		"Linux 5.7 with CONFIG_CGROUP_PERF",
+		func() (Answer, string) {
+			return probeEvent(false, func(a *unix.PerfEventAttr) {
+				a.Bits |= bitCgroup
+				a.Sample_type |= unix.PERF_SAMPLE_CGROUP
+			})
+		},
+	},
+	{
+		"hardware cycle counter",
+		"no --event cycles; kernel code that runs with interrupts off is seen late by cpu-clock",
+		"a machine, or a virtual machine, with a performance monitoring unit",
+		func() (Answer, string) {
+			return probeEvent(false, func(a *unix.PerfEventAttr) {
+				a.Type, a.Config = unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES
+			})
+		},
+	},
+	{
+		"query mappings by address",
+		"the text of /proc/PID/maps is read instead, which is slower",
+		"Linux 6.11",
+		probeQuery,
+	},
+	{
+		"see mappings of every process",
+		"processes that already run when recording starts, and may not be looked at, have no identities",
+		"run as root or with CAP_SYS_PTRACE, outside of sandboxes",
+		probeForeign,
+	},
+	{
+		"open mapped files directly",
+		"deleted files, and some on overlays, cannot be opened: no identity unless the kernel tells it, and no symbols",
+		"run as root or with CAP_CHECKPOINT_RESTORE",
+		probeMapFiles,
+	},
+	{
+		"kernel symbols",
+		"kernel code has neither identity nor names",
+		"run as root, with sysctl kernel.kptr_restrict=1 or 0",
+		probeKallsyms,
+	},
+	{
+		"identity of the kernel",
+		"kernel code has no identity",
+		"mount sysfs at /sys",
+		probeKernelID,
+	},
+	{
+		"debug files",
+		"stripped files show only the names that they export",
+		"install debug packages (Debian: NAME-dbgsym, libc6-dbg)",
+		probeDebugFiles,
+	},
+}
+
+// probeEvent tries a clock event of user code with a change, of this thread or
+// of everybody.
+func probeEvent(everybody bool, change func(*unix.PerfEventAttr)) (Answer, string) {
+	attr := clockAttr()
+	change(&attr)
+	return answer(tryEvent(attr, everybody))
 }
 
 // tryEvent opens an event for this thread, or for all threads of CPU 0.
@@ -102,107 +204,46 @@ func answer(err error) (Answer, string) {
 	return No, err.Error()
 }
 
-func probeOwn() Feature {
-	f := Feature{
-		Name:   "record own processes",
-		Cost:   "nothing can be recorded",
-		Remedy: "sysctl kernel.perf_event_paranoid=2, and let the sandbox pass perf_event_open",
+func probeOwn() (Answer, string) {
+	a, detail := probeEvent(false, func(*unix.PerfEventAttr) {})
+	if detail == "" {
+		detail = "kernel.perf_event_paranoid is " + paranoid()
 	}
-	f.Answer, f.Detail = answer(tryEvent(clockAttr(), false))
-	if f.Detail == "" {
-		f.Detail = "kernel.perf_event_paranoid is " + paranoid()
-	}
-	return f
+	return a, detail
 }
 
-func probeKernelCode() Feature {
-	f := Feature{
-		Name:   "record kernel code",
-		Cost:   "stacks end where the kernel begins",
-		Remedy: "run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1",
+func probeBPF() (Answer, string) {
+	err := tryBPF()
+	if err == nil {
+		return Yes, ""
 	}
-	attr := clockAttr()
-	attr.Bits &^= unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv
-	f.Answer, f.Detail = answer(tryEvent(attr, false))
-	return f
+	a, _ := answer(err)
+	return a, whyNotBPF(err)
 }
 
-func probeSystemWide() Feature {
-	f := Feature{
-		Name:   "record every process (-a)",
-		Cost:   "only own processes can be recorded",
-		Remedy: "run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0",
+func probeTaskWork() (Answer, string) {
+	if bpf.HasTaskWork() {
+		return Yes, ""
 	}
-	f.Answer, f.Detail = answer(tryEvent(clockAttr(), true))
-	return f
+	return No, ""
 }
 
-func probeBuildIDs() Feature {
-	f := Feature{
-		Name:   "build IDs in mapping records",
-		Cost:   "files are identified by opening them, so those of processes that exit at once may be missed",
-		Remedy: "Linux 5.12",
-	}
-	attr := clockAttr()
-	attr.Bits |= bitBuildID
-	f.Answer, f.Detail = answer(tryEvent(attr, false))
-	return f
-}
-
-func probeCgroups() Feature {
-	f := Feature{
-		Name:   "cgroup of each sample",
-		Cost:   "samples do not tell their cgroup and container",
-		Remedy: "Linux 5.7 with CONFIG_CGROUP_PERF",
-	}
-	attr := clockAttr()
-	attr.Bits |= bitCgroup
-	attr.Sample_type |= unix.PERF_SAMPLE_CGROUP
-	f.Answer, f.Detail = answer(tryEvent(attr, false))
-	return f
-}
-
-func probeCycles() Feature {
-	f := Feature{
-		Name:   "hardware cycle counter",
-		Cost:   "no --event cycles; kernel code that runs with interrupts off is seen late by cpu-clock",
-		Remedy: "a machine, or a virtual machine, with a performance monitoring unit",
-	}
-	attr := clockAttr()
-	attr.Type, attr.Config = unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES
-	f.Answer, f.Detail = answer(tryEvent(attr, false))
-	return f
-}
-
-func probeQuery() Feature {
-	f := Feature{
-		Name:   "query mappings by address",
-		Cost:   "the text of /proc/PID/maps is read instead, which is slower",
-		Remedy: "Linux 6.11",
-	}
+func probeQuery() (Answer, string) {
 	p, err := procmap.OpenOptions(os.Getpid(), procmap.Options{Method: procmap.Query})
 	switch {
 	case err == nil:
-		f.Answer, f.Detail = Yes, "PROCMAP_QUERY"
 		p.Close()
+		return Yes, "PROCMAP_QUERY"
 	case errors.Is(err, errors.ErrUnsupported):
-		f.Answer = No
-	default:
-		f.Detail = err.Error()
+		return No, ""
 	}
-	return f
+	return Unknown, err.Error()
 }
 
-func probeForeign() Feature {
-	f := Feature{
-		Name:   "see mappings of every process",
-		Cost:   "processes that already run when recording starts, and may not be looked at, have no identities",
-		Remedy: "run as root or with CAP_SYS_PTRACE, outside of sandboxes",
-	}
+func probeForeign() (Answer, string) {
 	pids, err := processes()
 	if err != nil {
-		f.Detail = err.Error()
-		return f
+		return Unknown, err.Error()
 	}
 	seen, refused := 0, 0
 	for _, pid := range pids {
@@ -215,109 +256,59 @@ func probeForeign() Feature {
 			refused++
 		}
 	}
-	f.Answer = Yes
+	detail := fmt.Sprintf("%d of %d", seen, seen+refused)
 	if refused > 0 {
-		f.Answer = No
+		return No, detail
 	}
-	f.Detail = fmt.Sprintf("%d of %d", seen, seen+refused)
-	return f
+	return Yes, detail
 }
 
-func probeMapFiles() Feature {
-	f := Feature{
-		Name:   "open mapped files directly",
-		Cost:   "deleted files, and some on overlays, cannot be opened: no identity unless the kernel tells it, and no symbols",
-		Remedy: "run as root or with CAP_CHECKPOINT_RESTORE",
-	}
+func probeMapFiles() (Answer, string) {
 	links, err := os.ReadDir("/proc/self/map_files")
 	if err != nil || len(links) == 0 {
-		f.Answer = No
-		return f
+		return No, ""
 	}
 	file, err := os.Open(filepath.Join("/proc/self/map_files", links[0].Name()))
-	f.Answer, f.Detail = answer(err)
 	if err == nil {
 		file.Close()
 	}
-	return f
+	return answer(err)
 }
 
-func probeKallsyms() Feature {
-	f := Feature{
-		Name:   "kernel symbols",
-		Cost:   "kernel code has neither identity nor names",
-		Remedy: "run as root, with sysctl kernel.kptr_restrict=1 or 0",
-	}
+func probeKallsyms() (Answer, string) {
 	file, err := os.Open("/proc/kallsyms")
 	if err != nil {
-		f.Answer, f.Detail = No, err.Error()
-		return f
+		return No, err.Error()
 	}
 	defer file.Close()
 	var address uint64
 	if _, err := fmt.Fscanf(file, "%x", &address); err != nil {
-		f.Detail = err.Error()
-		return f
+		return Unknown, err.Error()
 	}
-	f.Answer = Yes
-	if address == 0 {
-		f.Answer = No
-	}
+	detail := ""
 	if b, err := os.ReadFile("/proc/sys/kernel/kptr_restrict"); err == nil {
-		f.Detail = "kernel.kptr_restrict is " + strings.TrimSpace(string(b))
+		detail = "kernel.kptr_restrict is " + strings.TrimSpace(string(b))
 	}
-	return f
+	if address == 0 {
+		return No, detail
+	}
+	return Yes, detail
 }
 
-func probeKernelID() Feature {
-	f := Feature{
-		Name:   "identity of the kernel",
-		Cost:   "kernel code has no identity",
-		Remedy: "mount sysfs at /sys",
-	}
+func probeKernelID() (Answer, string) {
 	info, err := buildid.ReadKernel()
 	if err != nil {
-		f.Answer, f.Detail = No, err.Error()
-		return f
+		return No, err.Error()
 	}
-	f.Answer, f.Detail = Yes, info.ID.String()
-	return f
+	return Yes, info.ID.String()
 }
 
-func probeDebugFiles() Feature {
-	f := Feature{
-		Name:   "debug files",
-		Answer: No,
-		Cost:   "stripped files show only the names that they export",
-		Remedy: "install debug packages (Debian: NAME-dbgsym, libc6-dbg)",
-	}
+func probeDebugFiles() (Answer, string) {
 	for _, dir := range debuginfo.DefaultDirs {
-		if dirs, err := os.ReadDir(filepath.Join(dir, ".build-id")); err == nil && len(dirs) > 0 {
-			f.Answer, f.Detail = Yes, filepath.Join(dir, ".build-id")
+		ids := filepath.Join(dir, ".build-id")
+		if dirs, err := os.ReadDir(ids); err == nil && len(dirs) > 0 {
+			return Yes, ids
 		}
 	}
-	return f
-}
-
-func probeBPF() Feature {
-	f := Feature{
-		Name:   "sampling by BPF programs",
-		Cost:   "no --backend bpf",
-		Remedy: "run as root outside of containers, on Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF",
-	}
-	f.Answer, f.Detail = answer(tryBPF())
-	return f
-}
-
-func probeTaskWork() Feature {
-	f := Feature{
-		Name:   "BPF programs in the sampled task",
-		Answer: No,
-		Cost:   "the backend bpf identifies files by opening them, so those of processes that exit at once may be missed",
-		Remedy: "Linux 6.18",
-	}
-	if bpf.HasTaskWork() {
-		f.Answer = Yes
-	}
-	return f
+	return No, ""
 }

@@ -96,7 +96,7 @@ func (s *perfSampler) prepare() error {
 	if s.early, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
 		return err
 	}
-	s.stats.Reduced = s.plan.reduced
+	s.stats.Reduced = append(s.stats.Reduced, s.plan.reduced...)
 	if s.opts.Command != nil {
 		return nil // the events start with its exec, and nothing is there before
 	}

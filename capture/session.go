@@ -25,7 +25,7 @@ type Options struct {
 	Frequency int           // samples a second and CPU; 99 when 0
 	Duration  time.Duration // how long Run records; until it is interrupted when 0
 	Event     Event         // what makes a sample be taken
-	Backend   Backend       // how samples are taken; chosen by what this machine has when Auto
+	Backend   Backend       // how samples are taken; chosen by what works here when Auto
 
 	noTaskWork bool // for tests: as on kernels that have none
 
@@ -39,6 +39,7 @@ const DefaultFrequency = 99
 
 // Stats count what a recording saw and what it could not see.
 type Stats struct {
+	Backend   Backend // that takes the samples
 	Samples   uint64
 	Lost      uint64   // records that found no room in a ring buffer
 	Throttled uint64   // times the kernel held an event back because it fired too often
@@ -119,13 +120,7 @@ func Start(opts Options) (*Session, error) {
 }
 
 func (s *Session) start() error {
-	roots, newSampler := cgroupRoots, newPerfSampler
-	if backend, _ := s.opts.Backend.resolve(); backend == BPF {
-		roots, newSampler = unifiedRoots, newBPFSampler
-	}
-	s.tally = newTally(s.opts.Frequency, roots)
-	var err error
-	if s.sampler, err = newSampler(s.tally, s.opts); err != nil {
+	if err := s.newSampler(); err != nil {
 		return err
 	}
 	if err := s.openTargets(); err != nil {
@@ -182,7 +177,9 @@ func (s *Session) stop() {
 // there is one, goes on.
 func (s *Session) Close() error {
 	var errs []error
-	s.tally.objects.close() // its workers use what the sampler has open
+	if s.tally != nil {
+		s.tally.objects.close() // its workers use what the sampler has open
+	}
 	if s.sampler != nil {
 		errs = append(errs, s.sampler.close())
 	}

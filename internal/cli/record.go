@@ -28,8 +28,9 @@ Recording ends with the command, with the processes, after --duration or with
 Ctrl-C, and the profile is written in every case. The exit status is that of the
 command.
 
-The backend perf learns of mappings from the kernel's records; bpf finds the file of
-each frame inside the kernel, which needs root and misses no short-lived process.
+The backend bpf finds the file of each frame inside the kernel, which needs root and
+misses no short-lived process; perf learns of mappings from the kernel's records. What
+works here is taken, bpf before perf: 'hallmark doctor' says which, and why.
 
 An ordinary user may record own processes, without kernel code, as long as
 kernel.perf_event_paranoid is 2 or less. Everything else needs root.`
@@ -232,8 +233,8 @@ func (r *record) tell(done *result) {
 		share = percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
 	}
 	stats := done.stats
-	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v, %swrote %s\n", plural(int64(stats.Samples), "sample"),
-		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), share, r.output)
+	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %v, %swrote %s\n", plural(int64(stats.Samples), "sample"),
+		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), stats.Backend, share, r.output)
 	for _, loss := range []struct {
 		count uint64
 		text  string
