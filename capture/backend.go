@@ -78,8 +78,11 @@ func (s *Session) useBPF() error {
 	}
 	s.tally = newTally(s.opts.Frequency, unifiedRoots)
 	s.tally.stats.Backend = BPF
-	s.sampler = newBPFSampler(s.tally, s.opts, programs)
-	return nil
+	sampler, err := newBPFSampler(s.tally, s.opts, programs)
+	if err == nil {
+		s.sampler = sampler
+	}
+	return err
 }
 
 // tryBPF loads the programs and lets them go again.

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,13 +25,16 @@ type bpfSampler struct {
 	plan     *eventPlan
 	fds      []int
 	programs *bpf.Sampler
-	files    map[uint32]*object // by serial number
+	// files by serial number: since the last time that all were forgotten, and those
+	// from before that.
+	files, olderFiles map[uint32]*object
 	// stacks by their numbers: since the last time that they were all forgotten,
 	// and those from before that.
 	bodies, older map[bpf.StackID]*body
-	waiting       []bpfCount // for the frames of their stacks
-	processes     map[life]*process
-	taken         time.Time // when counts were taken
+	waiting       []bpfCount        // for the frames of their stacks
+	processes     map[life]*process // seen in code that they generated
+	exits         *exits            // of these
+	taken         time.Time         // when counts were taken
 }
 
 // body is the frames of a stack. The places are made when it is first counted;
@@ -55,7 +59,11 @@ type life struct {
 }
 
 // newBPFSampler returns a sampler that closes the programs in the end.
-func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) *bpfSampler {
+func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, error) {
+	exits, err := newExits()
+	if err != nil {
+		return nil, errors.Join(err, programs.Close())
+	}
 	s := &bpfSampler{
 		tally:     t,
 		opts:      opts,
@@ -64,12 +72,13 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) *bpfSampler {
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
+		exits:     exits,
 	}
 	s.plan.samples.Sample_type = 0 // the program asks for what it wants
 	if opts.Command != nil {
 		s.plan.enableOnExec()
 	}
-	return s
+	return s, nil
 }
 
 // open opens one event for a thread and all that it will start, or one on each
@@ -123,7 +132,7 @@ func (s *bpfSampler) begin() error {
 	return enable(s.fds)
 }
 
-func (s *bpfSampler) descriptors() []int { return []int{s.programs.Descriptor()} }
+func (s *bpfSampler) descriptors() []int { return []int{s.programs.Descriptor(), s.exits.epoll} }
 
 // pending reports whether samples lie in the kernel. While none do, or all are of
 // known stacks and fit, nobody is woken; but who wants to see progress is.
@@ -133,9 +142,13 @@ func (s *bpfSampler) pending() bool { return s.opts.Progress != nil || s.program
 const takeAfter = time.Second
 
 func (s *bpfSampler) round() error {
+	if err := s.exits.each(s.exited); err != nil {
+		return err
+	}
 	if time.Since(s.taken) < takeAfter && s.programs.Counted() < bpf.MaxCounts/2 {
 		return s.programs.Read(s)
 	}
+	s.reap()
 	return s.take()
 }
 
@@ -159,20 +172,38 @@ func (s *bpfSampler) take() error {
 		}
 	}
 	s.waiting = kept
-	return s.forgetBodies()
+	return s.forget()
 }
 
 // maxBodies bounds the stacks that are remembered. The kernel sends again what it
 // sees again.
 const maxBodies = 1 << 14
 
-// forgetBodies forgets the stacks that were sent before the last time.
-func (s *bpfSampler) forgetBodies() error {
+// maxFiles bounds the serial numbers that are remembered. A file gets another one
+// each time that it comes back into a full table.
+const maxFiles = 1 << 16
+
+// forget forgets what was sent before the last time that it forgot.
+func (s *bpfSampler) forget() error {
+	if len(s.files) >= maxFiles {
+		s.olderFiles, s.files = s.files, map[uint32]*object{}
+		if err := s.programs.ForgetAll(); err != nil {
+			return err
+		}
+	}
 	if len(s.bodies) < maxBodies {
 		return nil
 	}
 	s.older, s.bodies = s.bodies, map[bpf.StackID]*body{}
 	return s.programs.Resend()
+}
+
+// file returns the object of a serial number, nil when it is not known.
+func (s *bpfSampler) file(serial uint32) *object {
+	if o := s.files[serial]; o != nil {
+		return o
+	}
+	return s.olderFiles[serial]
 }
 
 // File introduces a serial number.
@@ -191,7 +222,7 @@ func (s *bpfSampler) File(f bpf.File) {
 
 // Identity takes what the kernel read of a file.
 func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
-	if o := s.files[serial]; o != nil && o.isFile() {
+	if o := s.file(serial); o != nil && o.isFile() {
 		s.objects.learn(o, id)
 	}
 }
@@ -243,15 +274,13 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 	case bpf.InKernel:
 		return s.kernel.place(addr.Abs(f.At))
 	case bpf.InFile:
-		if object := s.files[f.Serial]; object != nil {
+		if object := s.file(f.Serial); object != nil {
 			return place{object, f.At}
 		}
 	case bpf.InVDSO, bpf.InVDSO32:
 		return place{s.image(f.Kind == bpf.InVDSO, o), f.At}
 	case bpf.Generated:
-		generated := s.objects.generated(s.process(o))
-		generated.sampled = true
-		return place{generated, f.At}
+		return place{s.generated(o), f.At}
 	case bpf.NotMapped:
 		if isVsyscall(addr.Abs(f.At)) {
 			return place{s.objects.missing(reason.Vsyscall), f.At}
@@ -269,14 +298,44 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 // process; any other is looked for in the process.
 func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 	if v, ok := ownVDSO(); ok && wide {
-		return s.objects.vdso(v, s.process(o))
+		return s.objects.vdso(v, &process{pid: o.PID})
 	}
 	vmas, err := readMappings(int(o.PID))
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })
 	if err != nil || i < 0 {
 		return s.objects.missing(reason.ProcessGone)
 	}
-	return s.objects.vdso(vmas[i], s.process(o))
+	return s.objects.vdso(vmas[i], &process{pid: o.PID})
+}
+
+// generated returns the object of the code that a process generated, and has its
+// map read when the process ends.
+func (s *bpfSampler) generated(o *bpf.Owner) *object {
+	p := s.process(o)
+	g := s.objects.generated(p)
+	if g.sampled {
+		return g
+	}
+	s.objects.seen(g)
+	if errors.Is(s.exits.watch(p), unix.ESRCH) {
+		s.exited(p)
+	}
+	return g
+}
+
+// exited reads the map of a process that has ended.
+func (s *bpfSampler) exited(p *process) {
+	p.ended = monotonic()
+	p.generated.readPerfMap()
+	s.objects.release(p.generated)
+}
+
+// reap forgets the processes that ended long ago: nothing more is counted in them.
+func (s *bpfSampler) reap() {
+	now := monotonic()
+	maps.DeleteFunc(s.processes, func(_ life, p *process) bool {
+		return p.ended != 0 && p.ended+uint64(reapAfter) < now
+	})
 }
 
 // process returns the process that generated code is in.
@@ -320,5 +379,5 @@ func (s *bpfSampler) close() error {
 	for _, fd := range s.fds {
 		errs = append(errs, unix.Close(fd))
 	}
-	return errors.Join(append(errs, s.programs.Close())...)
+	return errors.Join(append(errs, s.exits.close(), s.programs.Close())...)
 }

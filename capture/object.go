@@ -16,6 +16,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfmap"
 	"hallmark/perfdata"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -39,6 +40,7 @@ type object struct {
 	// Of generated code.
 	process *process // nil when it ended long ago
 	sampled bool
+	place   *perfmap.Place // of its map, nil when that cannot be reached any more
 	jit     *symbol.PerfMap
 }
 
@@ -88,6 +90,7 @@ type objects struct {
 	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
 	open   int              // files kept open, at most keep
 	keep   int
+	places int // of maps of generated code
 	// disagreed counts files of which the kernel read another identity than they have.
 	disagreed uint64
 	work      *resolver
@@ -384,6 +387,9 @@ func readThreadMappings(tid int) ([]procmap.VMA, error) {
 // close stops the resolver and closes every file.
 func (s *objects) close() {
 	s.work.stop()
+	for _, o := range s.list {
+		s.release(o)
+	}
 	for _, o := range s.files {
 		if o.content != nil {
 			o.content.Close()

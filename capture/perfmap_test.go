@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	pprof "github.com/google/pprof/profile"
+
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -14,24 +16,49 @@ import (
 
 // TestRecordGeneratedCode wants the names that a program wrote for the code that
 // it generated, also though it has ended when they are read.
-func TestRecordGeneratedCode(t *testing.T) {
-	needPerf(t)
-	file := filepath.Join(t.TempDir(), "jit")
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), "-O1", "-o", file, "testdata/jit.c").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
-	c, err := StartCommand([]string{file, "300"})
+func TestRecordGeneratedCode(t *testing.T) { eachBackend(t, recordGeneratedCode) }
+
+func recordGeneratedCode(t *testing.T, backend Backend) {
+	c, err := StartCommand([]string{buildJIT(t), "300"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", c.PID())) })
-	s := startSession(t, Options{Command: c})
-	if err := s.Run(t.Context()); err != nil {
+	p, _, stats := recordSession(t, t.Context(), Options{Backend: backend, Command: c})
+	checkGenerated(t, p, stats)
+}
+
+// TestRecordGeneratedCodeInContainer has the map in a /tmp that ends with the
+// process, which counts itself in its own way, and is another user's.
+func TestRecordGeneratedCodeInContainer(t *testing.T) {
+	eachBackend(t, recordGeneratedCodeInContainer)
+}
+
+func recordGeneratedCodeInContainer(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	script := `mount -t tmpfs none /tmp && chmod 1777 /tmp && cd / && exec setpriv --reuid=65534 --clear-groups /proc/self/fd/9 2500`
+	c, err := StartCommand([]string{"sh", "-c", `exec 9<"$0" && exec unshare --mount --pid --fork --mount-proc sh -c "$1"`, buildJIT(t), script})
+	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.Finish()
+	p, _, stats := recordSession(t, t.Context(), Options{Backend: backend, Command: c})
+	checkGenerated(t, p, stats)
+}
+
+func buildJIT(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "jit")
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), "-O1", "-o", file, "testdata/jit.c").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	return file
+}
+
+// checkGenerated wants most samples in the loop of jit.c, by its name.
+func checkGenerated(t *testing.T, p *pprof.Profile, stats Stats) {
+	t.Helper()
 	found := int64(0)
-	for _, sample := range r.Profile.Sample {
+	for _, sample := range p.Sample {
 		leaf := sample.Location[0]
 		if len(leaf.Line) == 1 && leaf.Line[0].Function.Name == "generated_loop" {
 			found += sample.Value[0]
@@ -40,7 +67,7 @@ func TestRecordGeneratedCode(t *testing.T) {
 			}
 		}
 	}
-	if found*10 < int64(s.Stats().Samples)*8 || found == 0 {
-		t.Errorf("%d of %d samples in the generated loop", found, s.Stats().Samples)
+	if found*10 < int64(stats.Samples)*8 || found == 0 {
+		t.Errorf("%d of %d samples in the generated loop", found, stats.Samples)
 	}
 }

@@ -37,7 +37,7 @@ type process struct {
 	refreshed uint64
 	// generated stands for its executable memory without a file.
 	generated *object
-	// since is when it was forked (ns, CLOCK_MONOTONIC), 0 when before the recording.
+	// since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
 	since uint64
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
@@ -156,7 +156,7 @@ func (t *tracker) reap(now uint64) {
 		}
 		delete(t.processes, pid)
 		if p.generated != nil {
-			p.generated.process = nil
+			t.objects.release(p.generated)
 		}
 	}
 }
@@ -242,10 +242,10 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 		return t.kernel.place(ip)
 	}
 	if m := p.space.find(ip); m != nil {
-		m.object.sampled = true
 		if m.object.isFile() {
 			return place{m.object, uint64(m.fileOffset(ip))}
 		}
+		t.objects.seen(m.object)
 		return place{m.object, uint64(ip)}
 	}
 	if isVsyscall(ip) {

@@ -212,6 +212,25 @@ func (s *Sampler) Forget(f File) error { return s.table.forget(f.Key) }
 // entries are the first to make room; "" where it does not.
 func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
 
+// ForgetAll takes every entry out of the table, so that every file is introduced
+// again.
+func (s *Sampler) ForgetAll() error {
+	for range s.objects.Files.MaxEntries() {
+		var key uint64
+		if err := s.objects.Files.NextKey(nil, &key); err != nil {
+			break // it is empty
+		}
+		if err := s.objects.Files.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forgetting all files: %w", err)
+		}
+	}
+	var n uint64
+	if err := s.objects.Forgotten.Get(&n); err != nil {
+		return fmt.Errorf("forgetting all files: %w", err)
+	}
+	return s.objects.Forgotten.Set(^n) // whatever differs from before
+}
+
 // Stats count what the programs did and could not do.
 type Stats struct {
 	Samples    uint64

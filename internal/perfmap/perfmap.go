@@ -24,80 +24,188 @@ import (
 // its user, of ours or of root, not older than the process. /tmp is anybody's,
 // and process numbers are used again.
 func Open(pid int, started time.Time) (*os.File, error) {
-	if started.IsZero() {
-		var err error
-		if started, err = StartTime(pid); err != nil {
-			return nil, err
-		}
-	}
-	var errs []error
-	for _, name := range names(pid) {
-		f, err := open(name, pid, started)
-		if err == nil {
-			return f, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
-}
-
-func names(pid int) []string {
-	outside := fmt.Sprintf("/tmp/perf-%d.map", pid)
-	if inner := innermostPID(pid); inner != "" {
-		return []string{fmt.Sprintf("/proc/%d/root/tmp/perf-%s.map", pid, inner), outside}
-	}
-	return []string{outside}
-}
-
-// innermostPID returns the number that the process has for itself, "" when it is
-// gone.
-func innermostPID(pid int) string {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(status)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			if f := strings.Fields(numbers); len(f) > 0 {
-				return f[len(f)-1]
-			}
-		}
-	}
-	return ""
-}
-
-func open(name string, pid int, started time.Time) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	p, err := Keep(pid, started)
 	if err != nil {
 		return nil, err
 	}
-	if err := check(f, pid, started); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", name, err)
+	defer p.Close()
+	return p.Open()
+}
+
+// A Place is where a process may write a map. What the process sees as /tmp is
+// kept open, and so is the map if there is one already, because nobody else may
+// see them when it has ended: those of a container, for instance.
+type Place struct {
+	outside string    // the name for us
+	inside  string    // the name in dir
+	dir     *os.File  // its /tmp, nil when that is ours
+	early   *os.File  // the map as it was found in dir at first, nil when there was none
+	started time.Time // the process
+	owner   int       // of what the process writes, -1 when it had ended already
+}
+
+// Keep returns the place of a process that started at the time, or when /proc
+// says it did if that is zero. Where the process has ended, nothing is kept, but
+// there may be a map all the same. The caller closes the Place.
+func Keep(pid int, started time.Time) (*Place, error) {
+	now, err := StartTime(pid)
+	if err != nil && started.IsZero() {
+		return nil, err
+	}
+	if started.IsZero() {
+		started = now
+	}
+	p := &Place{outside: fmt.Sprintf("/tmp/perf-%d.map", pid), started: started, owner: -1}
+	if err != nil || now.After(started.Add(tolerance)) {
+		return p, nil // it has ended, and another one may have its number
+	}
+	var inner string
+	inner, p.owner = status(pid)
+	if inner != "" {
+		p.inside = fmt.Sprintf("perf-%s.map", inner)
+		p.keepInside(fmt.Sprintf("/proc/%d/root", pid))
+	}
+	return p, nil
+}
+
+// tolerance is how exactly the start of a process is known, with some to spare.
+const tolerance = 100 * time.Millisecond
+
+// keepInside opens /tmp of the process, unless it is ours and the process has one
+// number for everybody.
+func (p *Place) keepInside(root string) {
+	dir, err := openBelow(root, "tmp")
+	if err != nil {
+		return
+	}
+	if p.outside == "/tmp/"+p.inside && isOurs(dir) {
+		dir.Close()
+		return
+	}
+	p.dir = dir
+	if f, err := p.openInside(); err == nil {
+		p.early = f
+	}
+}
+
+// openBelow opens a directory of another root. Links lead nowhere out of it.
+func openBelow(root, name string) (*os.File, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	dir, err := unix.Openat2(fd, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(dir), name), nil
+}
+
+func isOurs(dir *os.File) bool {
+	ours, err := os.Stat("/tmp")
+	if err != nil {
+		return false
+	}
+	theirs, err := dir.Stat()
+	return err == nil && os.SameFile(ours, theirs)
+}
+
+// Open opens the map.
+func (p *Place) Open() (*os.File, error) {
+	f, inside := p.openInside()
+	if inside == nil {
+		return f, nil
+	}
+	if p.early != nil { // its name is gone
+		return os.Open(fmt.Sprintf("/proc/self/fd/%d", p.early.Fd()))
+	}
+	f, err := p.check(os.OpenFile(p.outside, openFlags, 0))
+	if err != nil {
+		return nil, errors.Join(inside, err)
 	}
 	return f, nil
 }
 
-func check(f *os.File, pid int, started time.Time) error {
+// openFlags follow no link and wait for nobody.
+const openFlags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+
+func (p *Place) openInside() (*os.File, error) {
+	if p.dir == nil {
+		return nil, os.ErrNotExist
+	}
+	fd, err := unix.Openat(int(p.dir.Fd()), p.inside, openFlags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.inside, err)
+	}
+	return p.check(os.NewFile(uintptr(fd), p.inside), nil)
+}
+
+// check takes an opened map, or closes it if the process cannot have written it.
+func (p *Place) check(f *os.File, err error) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := p.judge(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return f, nil
+}
+
+func (p *Place) judge(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	owner := info.Sys().(*syscall.Stat_t).Uid
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case !info.Mode().IsRegular():
 		return errors.New("not a regular file")
-	case owner != 0 && int(owner) != os.Geteuid() && !runsAs(pid, owner):
+	case owner != 0 && owner != os.Geteuid() && owner != p.owner:
 		return errors.New("belongs to another user than the process")
-	case info.ModTime().Before(started):
+	case info.ModTime().Before(p.started):
 		return errors.New("older than the process")
 	}
 	return nil
 }
 
-func runsAs(pid int, uid uint32) bool {
-	var process syscall.Stat_t
-	return syscall.Stat(fmt.Sprintf("/proc/%d", pid), &process) == nil && process.Uid == uid
+// Close lets go of what was kept.
+func (p *Place) Close() error {
+	var errs []error
+	for _, f := range []*os.File{p.dir, p.early} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	p.dir, p.early = nil, nil
+	return errors.Join(errs...)
+}
+
+// status returns the number that a process has for itself, "" when it is gone,
+// and the user to whom its new files belong: proc_pid_status(5).
+func status(pid int) (inner string, owner int) {
+	owner = -1
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "", owner
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		switch {
+		case key == "NSpid" && len(fields) > 0:
+			inner = fields[len(fields)-1]
+		case key == "Uid" && len(fields) == 4: // real, effective, saved, of files
+			if uid, err := strconv.Atoi(fields[3]); err == nil {
+				owner = uid
+			}
+		}
+	}
+	return inner, owner
 }
 
 // StartTime returns when a running process started, to 10 ms.

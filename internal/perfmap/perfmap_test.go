@@ -1,16 +1,26 @@
 package perfmap
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"hallmark/internal/testenv"
 )
+
+// ours is the place of a process of this user.
+func ours(name string, started time.Time) *Place {
+	return &Place{outside: name, started: started, owner: os.Geteuid()}
+}
 
 // TestWhoseMap refuses a map that was there before the process, and one that is a
 // link: /tmp is anybody's.
@@ -20,7 +30,7 @@ func TestWhoseMap(t *testing.T) {
 	if err := os.WriteFile(name, []byte("1000 10 f\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := open(name, os.Getpid(), started); err != nil {
+	if f, err := ours(name, started).Open(); err != nil {
 		t.Errorf("a map that is younger than the process: %v", err)
 	} else {
 		f.Close()
@@ -29,7 +39,7 @@ func TestWhoseMap(t *testing.T) {
 	if err := os.Symlink(name, link); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := open(link, os.Getpid(), started); err == nil {
+	if f, err := ours(link, started).Open(); err == nil {
 		f.Close()
 		t.Error("a link was followed")
 	}
@@ -37,7 +47,7 @@ func TestWhoseMap(t *testing.T) {
 	if err := os.Chtimes(name, old, old); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := open(name, os.Getpid(), started); err == nil {
+	if f, err := ours(name, started).Open(); err == nil {
 		f.Close()
 		t.Error("a map that is older than the process was taken")
 	}
@@ -56,7 +66,7 @@ func TestForeignMap(t *testing.T) {
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := open(name, os.Getpid(), time.Time{}); err == nil {
+		if f, err := ours(name, time.Time{}).Open(); err == nil {
 			f.Close()
 			t.Errorf("%s was taken", what)
 		}
@@ -80,5 +90,107 @@ func TestStartTime(t *testing.T) {
 	got, err := StartTime(cmd.Process.Pid)
 	if err != nil || got.Before(before.Add(-tolerance)) || got.After(after.Add(tolerance)) {
 		t.Errorf("started between %v and %v, /proc gives %v, %v", before, after, got, err)
+	}
+}
+
+// TestKeptPlace lets processes write maps and end. Each has a /tmp that only it
+// can see and counts itself as the first process: a map is still there when it was
+// written before its place was kept, and afterwards, and when it has no name any
+// more; and it may belong to another user.
+func TestKeptPlace(t *testing.T) {
+	testenv.Root(t)
+	unshare := testenv.Tool(t, "unshare")
+	for _, test := range []struct{ name, before, after string }{
+		{"before", "echo map > /tmp/perf-1.map", ":"},
+		{"afterwards", ":", "echo map > /tmp/perf-1.map"},
+		{"grown", "echo -n m > /tmp/perf-1.map", "echo ap >> /tmp/perf-1.map"},
+		{"without a name", "echo map > /tmp/perf-1.map", "rm /tmp/perf-1.map"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			script := "mount -t tmpfs none /tmp; chmod 1777 /tmp; exec setpriv --reuid=65534 --clear-groups sh -c '" +
+				test.before + "; echo ready; read go; " + test.after + "'"
+			p := newSpeaker(t, unshare, "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+			p.expect(t, "ready")
+			place, err := Keep(p.child(t), time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer place.Close()
+			p.finish(t)
+			f, err := place.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if text, err := io.ReadAll(f); err != nil || string(text) != "map\n" {
+				t.Errorf("the map says %q, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestAnotherProcess has a process number that was given again.
+func TestAnotherProcess(t *testing.T) {
+	place, err := Keep(os.Getpid(), time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	if place.owner != -1 || place.dir != nil {
+		t.Errorf("a process that started later is taken for it: %+v", place)
+	}
+}
+
+// speaker is a program that waits for a line between two steps.
+type speaker struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func newSpeaker(t *testing.T, args ...string) *speaker {
+	t.Helper()
+	p := &speaker{cmd: exec.Command(args[0], args[1:]...)}
+	p.cmd.Stderr = os.Stderr
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in, p.out = in, bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *speaker) expect(t *testing.T, want string) {
+	t.Helper()
+	if line, err := p.out.ReadString('\n'); line != want+"\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+}
+
+// child returns the number of the one child of the program.
+func (p *speaker) child(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func (p *speaker) finish(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(p.in.Close(), p.cmd.Wait()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,0 +1,73 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// exits tells which processes have ended. Its descriptor is readable when one has.
+type exits struct {
+	epoll  int
+	pidfds map[int32]*process
+}
+
+// maxExits bounds the processes that are watched, each by a descriptor.
+const maxExits = 1024
+
+// errManyExits is the error of a process too many.
+var errManyExits = errors.New("too many processes are watched")
+
+func newExits() (*exits, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return &exits{fd, map[int32]*process{}}, nil
+}
+
+// watch tells the end of a process. The error is ESRCH when it has ended already.
+func (e *exits) watch(p *process) error {
+	if len(e.pidfds) >= maxExits {
+		return errManyExits
+	}
+	fd, err := unix.PidfdOpen(int(p.pid), 0)
+	if err != nil {
+		return err
+	}
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	e.pidfds[int32(fd)] = p
+	return nil
+}
+
+// each calls ended for every process that has ended since the last call.
+func (e *exits) each(ended func(*process)) error {
+	var events [64]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(e.epoll, events[:], 0)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("waiting for processes to end: %w", err)
+		}
+		if n <= 0 {
+			return nil
+		}
+		for _, event := range events[:n] {
+			ended(e.pidfds[event.Fd])
+			delete(e.pidfds, event.Fd)
+			unix.Close(int(event.Fd))
+		}
+	}
+}
+
+func (e *exits) close() error {
+	var errs []error
+	for fd := range e.pidfds {
+		errs = append(errs, unix.Close(int(fd)))
+	}
+	return errors.Join(append(errs, unix.Close(e.epoll))...)
+}
