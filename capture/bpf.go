@@ -23,7 +23,9 @@ type bpfSampler struct {
 	*tally
 	opts     Options
 	plan     *eventPlan
-	fds      []int
+	threads  []int       // events of threads
+	cpus     map[int]int // events of CPUs, by CPU, when all of them are recorded
+	notices  *notices
 	programs *bpf.Sampler
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
@@ -60,6 +62,15 @@ type life struct {
 
 // newBPFSampler returns a sampler that closes the programs in the end.
 func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, error) {
+	plan := newEventPlan(opts.Event, opts.Frequency)
+	plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
+	if opts.Command != nil {
+		plan.enableOnExec()
+	}
+	notices, err := newNotices(t, plan)
+	if err != nil {
+		return nil, errors.Join(err, programs.Close())
+	}
 	exits, err := newExits()
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
@@ -67,16 +78,14 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	s := &bpfSampler{
 		tally:     t,
 		opts:      opts,
-		plan:      newEventPlan(opts.Event, opts.Frequency),
+		plan:      plan,
+		cpus:      map[int]int{},
+		notices:   notices,
 		programs:  programs,
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
 		exits:     exits,
-	}
-	s.plan.samples.Sample_type = 0 // the program asks for what it wants
-	if opts.Command != nil {
-		s.plan.enableOnExec()
 	}
 	return s, nil
 }
@@ -84,35 +93,95 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 // open opens one event for a thread and all that it will start, or one on each
 // CPU for everybody.
 func (s *bpfSampler) open(tid int) error {
-	if tid != -1 {
-		return s.openOn(tid, -1)
+	if tid == -1 {
+		return s.followCPUs()
 	}
-	cpus, err := onlineCPUs()
+	fd, err := s.event(tid, -1)
+	if err == nil {
+		s.threads = append(s.threads, fd)
+	}
+	return err
+}
+
+// event opens an event whose samples the program takes.
+func (s *bpfSampler) event(tid, cpu int) (int, error) {
+	fd, err := unix.PerfEventOpen(&s.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock:
+		return -1, err
+	case err != nil:
+		return -1, openError(s.opts.Event, err)
+	}
+	if err := s.programs.Attach(fd); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// followCPUs opens events on the CPUs that came online since the last call, and
+// closes those of the CPUs that went: they would not come back with them.
+func (s *bpfSampler) followCPUs() error {
+	online, err := onlineCPUs()
 	if err != nil {
 		return err
 	}
-	for _, cpu := range cpus {
-		err := s.openOn(tid, cpu)
-		if err != nil && !errors.Is(err, unix.ENODEV) { // the CPU went offline
+	for cpu := range s.notices.rings {
+		if slices.Contains(online, cpu) {
+			continue
+		}
+		if err := s.closeCPU(cpu); err != nil {
+			return err
+		}
+	}
+	for _, cpu := range online {
+		if s.notices.rings[cpu] != nil {
+			continue
+		}
+		if err := s.openCPU(cpu); err != nil && !errors.Is(err, unix.ENODEV) { // it went offline
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *bpfSampler) openOn(tid, cpu int) error {
-	fd, err := unix.PerfEventOpen(&s.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock:
-		return err
-	case err != nil:
-		return openError(s.opts.Event, err)
+// openCPU opens the events of a CPU. It samples at once when the others do.
+func (s *bpfSampler) openCPU(cpu int) error {
+	if err := s.notices.open(cpu); err != nil {
+		return openError(CPUClock, err)
 	}
-	s.fds = append(s.fds, fd)
-	return s.programs.Attach(fd)
+	if !s.opts.SystemWide {
+		return nil
+	}
+	fd, err := s.event(-1, cpu)
+	if err != nil {
+		return errors.Join(err, s.notices.drop(cpu))
+	}
+	s.cpus[cpu] = fd
+	if err := s.notices.join(fd, cpu); err != nil || s.taken.IsZero() {
+		return err
+	}
+	return enable([]int{fd})
+}
+
+func (s *bpfSampler) closeCPU(cpu int) error {
+	err := s.notices.drop(cpu)
+	if fd, ok := s.cpus[cpu]; ok {
+		delete(s.cpus, cpu)
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}
+
+// events are all that sample.
+func (s *bpfSampler) events() []int {
+	return slices.AppendSeq(slices.Clone(s.threads), maps.Values(s.cpus))
 }
 
 func (s *bpfSampler) prepare() error {
+	if err := s.followCPUs(); err != nil {
+		return err
+	}
 	if s.opts.Command != nil {
 		return nil
 	}
@@ -129,10 +198,12 @@ func (s *bpfSampler) prepare() error {
 
 func (s *bpfSampler) begin() error {
 	s.taken = time.Now()
-	return enable(s.fds)
+	return enable(s.events())
 }
 
-func (s *bpfSampler) descriptors() []int { return []int{s.programs.Descriptor(), s.exits.epoll} }
+func (s *bpfSampler) descriptors() []int {
+	return append(s.notices.descriptors(), s.programs.Descriptor(), s.exits.epoll)
+}
 
 // pending reports whether samples lie in the kernel. While none do, or all are of
 // known stacks and fit, nobody is woken; but who wants to see progress is.
@@ -149,7 +220,17 @@ func (s *bpfSampler) round() error {
 		return s.programs.Read(s)
 	}
 	s.reap()
-	return s.take()
+	s.notices.read()
+	s.lookAtLimit()
+	return errors.Join(s.followCPUs(), s.take())
+}
+
+// lookAtLimit looks whether the kernel lowered its limit below the frequency: then
+// it holds events back. Those of CPUs tell so themselves.
+func (s *bpfSampler) lookAtLimit() {
+	if !s.opts.SystemWide && maxFrequency() < s.opts.Frequency {
+		s.stats.Throttled++
+	}
 }
 
 // take takes the counts out of the kernel.
@@ -360,9 +441,10 @@ func sinceBoot(t uint64) uint64 {
 	return max(t, suspended) - suspended
 }
 
-func (s *bpfSampler) halt() { disable(s.fds) }
+func (s *bpfSampler) halt() { disable(s.events()) }
 
 func (s *bpfSampler) finish() {
+	s.notices.read()
 	err := s.take()
 	for _, c := range s.waiting {
 		s.stats.Lost += c.samples
@@ -376,8 +458,8 @@ func (s *bpfSampler) finish() {
 
 func (s *bpfSampler) close() error {
 	var errs []error
-	for _, fd := range s.fds {
+	for _, fd := range s.events() {
 		errs = append(errs, unix.Close(fd))
 	}
-	return errors.Join(append(errs, s.exits.close(), s.programs.Close())...)
+	return errors.Join(append(errs, s.notices.close(), s.exits.close(), s.programs.Close())...)
 }

@@ -47,16 +47,22 @@ func newKernel(s *objects) *kernel {
 // half makes room.
 const maxTransient = 1 << 16
 
-// learn remembers the name of code that came while recording: it may be gone
-// when the names are read.
+// learn remembers the name of code that came or went while recording: it may be
+// gone when the names are read. What was there before is first told of when it goes.
 func (k *kernel) learn(r *perfdata.Ksymbol) {
-	if r.Unregistered {
+	if r.Unregistered && k.has(r) {
 		return
 	}
 	if len(k.transient) == maxTransient {
 		k.transient = append(k.transient[:0], k.transient[maxTransient/2:]...)
 	}
 	k.transient = append(k.transient, *r)
+}
+
+// has reports whether the code is what was last known to be there.
+func (k *kernel) has(r *perfdata.Ksymbol) bool {
+	s := k.passing(r.Addr)
+	return s != nil && s.Name == r.Name
 }
 
 func (k *kernel) place(ip addr.Abs) place { return place{k.object, uint64(ip)} }

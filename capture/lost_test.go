@@ -2,9 +2,12 @@ package capture
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"hallmark/internal/testenv"
 )
 
 // TestLostIsCounted lets the ring of a busy process overflow before it is read,
@@ -33,5 +36,43 @@ func TestLostIsCounted(t *testing.T) {
 	}
 	if len(r.Profile.Comments) != 1 || !strings.Contains(r.Profile.Comments[0], "records were lost") {
 		t.Errorf("the profile says %q", r.Profile.Comments)
+	}
+}
+
+// TestThrottledIsCounted lowers the kernel's limit while a recording runs above it.
+func TestThrottledIsCounted(t *testing.T) { eachBackend(t, throttledIsCounted) }
+
+func throttledIsCounted(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	const limit = "/proc/sys/kernel/perf_event_max_sample_rate"
+	before, err := os.ReadFile(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := start(t, buildC(t))
+	for name, opts := range map[string]Options{"everything": {SystemWide: true}, "a process": {PIDs: []int{pid}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() {
+				if err := os.WriteFile(limit, before, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			opts.Backend, opts.Frequency = backend, 20_000
+			lowered := false
+			opts.Progress = func(_ time.Duration, seen Stats) {
+				if !lowered {
+					lowered = os.WriteFile(limit, []byte("5000"), 0) == nil
+				}
+				if seen.Throttled > 0 {
+					cancel()
+				}
+			}
+			_, _, stats := recordSession(t, ctx, opts)
+			if stats.Throttled == 0 {
+				t.Errorf("%d samples, and none were held back", stats.Samples)
+			}
+		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hallmark/perfdata"
 )
 
 // Options say what is recorded. One of SystemWide, PIDs and Command is set;
@@ -100,6 +102,13 @@ func newTally(hz int, roots []cgroupRoot) *tally {
 		cgroups:   newCgroups(roots),
 		stacks:    newStacks(),
 		perSample: time.Second / time.Duration(hz),
+	}
+}
+
+// throttle takes the news that an event was held back, or goes on.
+func (t *tally) throttle(r *perfdata.Throttle) {
+	if !r.Ended {
+		t.stats.Throttled++
 	}
 }
 

@@ -62,9 +62,7 @@ func (t *tracker) handle(r perfdata.Record) {
 	case *perfdata.Lost:
 		t.stats.Lost += r.Count
 	case *perfdata.Throttle:
-		if !r.Ended {
-			t.stats.Throttled++
-		}
+		t.throttle(r)
 	case *perfdata.Ksymbol:
 		t.kernel.learn(r)
 	case *perfdata.Cgroup:

@@ -1,0 +1,112 @@
+package capture
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/perfdata"
+)
+
+// notices are what the kernel tells by records while BPF programs take the
+// samples: kernel code that came or went, and events that were held back. Each CPU
+// has an event of its own for them, which counts nothing, and a ring.
+type notices struct {
+	*tally
+	attr    unix.PerfEventAttr
+	rings   map[int]*ring // by CPU
+	decoder *perfdata.Decoder
+	buf     []byte
+}
+
+// noticePages is the size of a ring, a power of two. Records come rarely.
+const noticePages = 4
+
+// noticeFields is what each record tells beside itself: what must be in the
+// sample type of every event that writes into the rings.
+const noticeFields = perfdata.SampleTID | perfdata.SampleTime
+
+func newNotices(t *tally, plan *eventPlan) (*notices, error) {
+	n := &notices{tally: t, attr: plan.changes, rings: map[int]*ring{}}
+	n.attr.Sample_type = uint64(noticeFields)
+	n.attr.Bits = unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | bitKsymbol
+	n.attr.Wakeup = uint32(noticePages * os.Getpagesize() / 2)
+	var err error
+	n.decoder, err = perfdata.NewDecoder(noticeFields)
+	return n, err
+}
+
+// open begins to listen on a CPU.
+func (n *notices) open(cpu int) error {
+	fd, err := unix.PerfEventOpen(&n.attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	r, err := newRing(fd, noticePages)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	n.rings[cpu] = r
+	return nil
+}
+
+// join has a sampling event of a CPU tell that it is held back.
+func (n *notices) join(event, cpu int) error {
+	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].fd)
+}
+
+func (n *notices) descriptors() []int {
+	var fds []int
+	for _, r := range n.rings {
+		fds = append(fds, r.fd)
+	}
+	return fds
+}
+
+// read takes all that was told.
+func (n *notices) read() {
+	for _, r := range n.rings {
+		n.readRing(r)
+	}
+}
+
+func (n *notices) readRing(r *ring) {
+	var ok bool
+	if n.buf, ok = r.drain(n.buf[:0], n.handle); !ok {
+		n.stats.Malformed++
+	}
+}
+
+func (n *notices) handle(rec []byte) {
+	r, err := n.decoder.Decode(rec)
+	if err != nil {
+		n.stats.Malformed++
+		return
+	}
+	switch r := r.(type) {
+	case *perfdata.Ksymbol:
+		n.kernel.learn(r)
+	case *perfdata.Throttle:
+		n.throttle(r)
+	case *perfdata.Lost:
+		n.stats.Lost += r.Count
+	}
+}
+
+// drop ends listening on a CPU.
+func (n *notices) drop(cpu int) error {
+	r := n.rings[cpu]
+	delete(n.rings, cpu)
+	n.readRing(r)
+	return errors.Join(r.close(), unix.Close(r.fd))
+}
+
+func (n *notices) close() error {
+	var errs []error
+	for cpu := range n.rings {
+		errs = append(errs, n.drop(cpu))
+	}
+	return errors.Join(errs...)
+}
