@@ -18,6 +18,7 @@ func TestLostIsCounted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s := startSession(t, Options{
+		Backend:   Perf, // BPF programs count in the kernel
 		PIDs:      []int{pid},
 		Frequency: 20_000,
 		Progress: func(_ time.Duration, seen Stats) {

@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,12 @@ type perfSampler struct {
 	sorter  sorter
 	tracker *tracker
 	drained uint64 // when the last round of draining began
+	// followed is when CPUs were last looked for that came online.
+	followed time.Time
 }
+
+// followAfter is how soon CPUs are looked for again.
+const followAfter = time.Second
 
 // cpuRings are the rings that all events of a CPU write into.
 type cpuRings struct{ samples, changes *ring }
@@ -50,23 +56,52 @@ func newPerfSampler(t *tally, opts Options) (sampler, error) {
 
 // open opens the events of a thread (-1: all threads) on each CPU.
 func (s *perfSampler) open(tid int) error {
-	for cpu, r := range s.cpus {
-		samples, changes, err := s.plan.open(tid, cpu)
-		if errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock {
-			continue // the CPU went offline
-		}
-		if errors.Is(err, unix.ESRCH) {
+	for cpu := range s.cpus {
+		err := s.openOn(tid, cpu)
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the CPU went offline
 			return err
 		}
-		if err != nil {
-			return openError(s.opts.Event, err)
+	}
+	return nil
+}
+
+func (s *perfSampler) openOn(tid, cpu int) error {
+	samples, changes, err := s.plan.open(tid, cpu)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock {
+		return err
+	}
+	if err != nil {
+		return openError(s.opts.Event, err)
+	}
+	s.samples = append(s.samples, samples)
+	s.changes = append(s.changes, changes)
+	r := s.cpus[cpu]
+	if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
+		return err
+	}
+	r.changes, err = s.connect(changes, r.changes, changePages)
+	return err
+}
+
+// followCPUs opens events on the CPUs that came online, when all are recorded. The
+// events of a CPU that went do not come back with it; what is in its rings is
+// still read.
+func (s *perfSampler) followCPUs() error {
+	online, err := onlineCPUs()
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(s.cpus, func(cpu int, _ *cpuRings) bool { return !slices.Contains(online, cpu) })
+	for _, cpu := range online {
+		if s.cpus[cpu] != nil {
+			continue
 		}
-		s.samples = append(s.samples, samples)
-		s.changes = append(s.changes, changes)
-		if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
+		s.cpus[cpu] = &cpuRings{}
+		opened := len(s.samples)
+		if err := s.openOn(-1, cpu); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
 		}
-		if r.changes, err = s.connect(changes, r.changes, changePages); err != nil {
+		if err := errors.Join(enable(s.changes[opened:]), enable(s.samples[opened:])); err != nil {
 			return err
 		}
 	}
@@ -185,8 +220,9 @@ func (s *perfSampler) descriptors() []int {
 	return fds
 }
 
-// pending reports whether there are records whose turn has not come.
-func (s *perfSampler) pending() bool { return len(s.sorter.pending) > 0 }
+// pending reports whether there are records whose turn has not come, or somebody
+// wants to see progress.
+func (s *perfSampler) pending() bool { return s.opts.Progress != nil || len(s.sorter.pending) > 0 }
 
 // round empties every ring and handles the records whose turn has come.
 func (s *perfSampler) round() error {
@@ -195,7 +231,11 @@ func (s *perfSampler) round() error {
 	s.drain()
 	s.sorter.flush(before, s.handle)
 	s.tracker.reap(before)
-	return nil
+	if !s.opts.SystemWide || time.Since(s.followed) < followAfter {
+		return nil
+	}
+	s.followed = time.Now()
+	return s.followCPUs()
 }
 
 func (s *perfSampler) drain() {
@@ -232,7 +272,7 @@ func (s *perfSampler) handle(rec []byte) {
 func (s *perfSampler) halt() {
 	// A ring that was full tells how much it lost with the first record that
 	// finds room again: make room before the events end.
-	_ = s.round() // it cannot fail
+	s.drain()
 	disable(s.samples)
 }
 

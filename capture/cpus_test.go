@@ -1,0 +1,63 @@
+package capture
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+)
+
+// TestCPUsComeOnline takes all CPUs away from a recording, as when they go offline,
+// and wants samples again when they are found to be online.
+func TestCPUsComeOnline(t *testing.T) { eachBackend(t, cpusComeOnline) }
+
+func cpusComeOnline(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	start(t, buildC(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	opts := Options{Backend: backend, SystemWide: true, Frequency: 499}
+	var s *Session
+	taken, before := false, uint64(0)
+	opts.Progress = func(_ time.Duration, seen Stats) {
+		if !taken {
+			taken = true
+			takeCPUs(t, s)
+			before = s.Stats().Samples
+		} else if seen.Samples > before+10 {
+			cancel()
+		}
+	}
+	s = startSession(t, opts)
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.Finish()
+	if !taken || s.Stats().Samples <= before+10 {
+		t.Errorf("%d samples, then %d", before, s.Stats().Samples)
+	}
+}
+
+// takeCPUs ends the events of all CPUs, and has what they told until then counted.
+func takeCPUs(t *testing.T, s *Session) {
+	t.Helper()
+	switch sampler := s.sampler.(type) {
+	case *perfSampler:
+		disable(slices.Concat(sampler.samples, sampler.changes))
+		clear(sampler.cpus)
+		sampler.drain()
+		sampler.sorter.flush(^uint64(0), sampler.handle)
+	case *bpfSampler:
+		for _, cpu := range slices.Collect(maps.Keys(sampler.cpus)) {
+			if err := sampler.closeCPU(cpu); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := sampler.take(); err != nil {
+			t.Error(err)
+		}
+	}
+}
