@@ -58,7 +58,7 @@ func (s *Session) newSampler() error {
 			return err
 		}
 	}
-	s.tally = newTally(s.opts.Frequency, cgroupRoots)
+	s.tally = newTally(&s.opts, cgroupRoots)
 	s.tally.stats.Backend = Perf
 	if err != nil && os.Geteuid() == 0 {
 		// Others know that they are not root.
@@ -72,11 +72,11 @@ func (s *Session) useBPF() error {
 	if err := checkPIDNamespace(); err != nil {
 		return unusable(err)
 	}
-	programs, err := bpf.NewSampler(bpf.Options{NoTaskWork: s.opts.noTaskWork})
+	programs, err := bpf.NewSampler(bpf.Options{NoTaskWork: s.opts.noTaskWork, Times: s.opts.Timeline})
 	if err != nil {
 		return unusable(err)
 	}
-	s.tally = newTally(s.opts.Frequency, unifiedRoots)
+	s.tally = newTally(&s.opts, unifiedRoots)
 	s.tally.stats.Backend = BPF
 	sampler, err := newBPFSampler(s.tally, s.opts, programs)
 	if err == nil {

@@ -324,11 +324,8 @@ func (s *bpfSampler) count(c bpfCount) bool {
 	if places == nil || b.private {
 		places = s.places(b, &c.owner)
 	}
-	s.stats.Samples += c.samples
 	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
-	if !s.stacks.add(places, s.labels(&c.owner), n) {
-		s.stats.Coarse += c.samples
-	}
+	s.tally.add(places, s.labels(&c.owner), n, c.owner.Seen)
 	return true
 }
 

@@ -38,6 +38,9 @@ func (s *Session) Finish() *Recording {
 		files:   map[buildid.ID]*identified{},
 		frames:  map[place]profile.Frame{},
 	}
+	if t.times != nil {
+		f.times = t.times.times()
+	}
 	p := f.build(profile.NewBuilder(int64(t.perSample)))
 	if c := s.opts.Command; c != nil {
 		putFirst(p, c.path)
@@ -46,6 +49,9 @@ func (s *Session) Finish() *Recording {
 	p.DurationNanos = int64(s.elapsed)
 	if t.stats.Coarse > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", t.stats.Coarse))
+	}
+	if t.stats.Untimed > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d samples have no time", t.stats.Untimed))
 	}
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
@@ -105,6 +111,7 @@ type finisher struct {
 	kernel  *kernel
 	files   map[buildid.ID]*identified
 	frames  map[place]profile.Frame
+	times   map[counted][]int64 // when stacks were seen, if that was wanted
 }
 
 func (f *finisher) build(b *profile.Builder) *pprof.Profile {
@@ -119,7 +126,8 @@ func (f *finisher) build(b *profile.Builder) *pprof.Profile {
 			frames = append(frames, f.frame(p))
 		}
 		t := f.stacks.counts[key]
-		b.Add(frames, &f.stacks.labels[key.owner], t.samples, t.nanos)
+		s := b.Add(frames, &f.stacks.labels[key.owner], t.samples, t.nanos)
+		profile.AddTimes(s, f.times[key])
 	}
 	return b.Profile()
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/perfdata"
+	"hallmark/profile"
 )
 
 // Options say what is recorded. One of SystemWide, PIDs and Command is set;
@@ -28,6 +29,7 @@ type Options struct {
 	Duration  time.Duration // how long Run records; until it is interrupted when 0
 	Event     Event         // what makes a sample be taken
 	Backend   Backend       // how samples are taken; chosen by what works here when Auto
+	Timeline  bool          // keep when each sample was taken: see profile.Times
 
 	noTaskWork bool // for tests: as on kernels that have none
 
@@ -47,6 +49,7 @@ type Stats struct {
 	Throttled uint64   // times the kernel held an event back because it fired too often
 	Malformed uint64   // records that could not be read or decoded
 	Coarse    uint64   // samples counted with less detail, to bound the memory
+	Untimed   uint64   // samples of a timeline whose time was not kept, to bound the memory
 	Disagreed uint64   // files that have another identity than the kernel read from memory
 	Existing  int      // processes that ran when the recording started
 	Reduced   []string // what this kernel or this user's rights did not allow
@@ -89,19 +92,36 @@ type tally struct {
 	kernel  *kernel
 	cgroups *cgroups
 	stacks  *stacks
+	times   *timeline // nil when they are not wanted
 	stats   Stats
 	// perSample is what a sample stands for when its event does not measure time.
 	perSample time.Duration
 }
 
-func newTally(hz int, roots []cgroupRoot) *tally {
+func newTally(opts *Options, roots []cgroupRoot) *tally {
 	o := newObjects()
-	return &tally{
+	t := &tally{
 		objects:   o,
 		kernel:    newKernel(o),
 		cgroups:   newCgroups(roots),
 		stacks:    newStacks(),
-		perSample: time.Second / time.Duration(hz),
+		perSample: time.Second / time.Duration(opts.Frequency),
+	}
+	if opts.Timeline {
+		t.times = newTimeline()
+	}
+	return t
+}
+
+// add counts samples that were taken at a time (ns, CLOCK_MONOTONIC).
+func (t *tally) add(places []place, labels profile.Labels, n total, at uint64) {
+	if !t.stacks.add(places, labels, n) {
+		t.stats.Coarse += uint64(n.samples)
+	}
+	t.stats.Samples += uint64(n.samples)
+	if t.times != nil {
+		t.times.add(t.stacks.latest, at)
+		t.stats.Untimed = t.times.cut
 	}
 }
 

@@ -24,6 +24,7 @@ type stacks struct {
 	counts map[counted]total
 	order  []counted // the keys of counts, in the order of first sight
 	most   int       // entries in counts before owners are told apart no more
+	latest counted   // what was counted last
 	key    []byte
 }
 
@@ -77,6 +78,7 @@ func (s *stacks) count(places []place, labels profile.Labels, n total, most int)
 	t.samples += n.samples
 	t.nanos += n.nanos
 	s.counts[key] = t
+	s.latest = key
 	return true
 }
 

@@ -187,7 +187,6 @@ const idleName = "swapper"
 
 func (t *tracker) sample(r *perfdata.Sample) {
 	p := t.process(r.PID)
-	t.stats.Samples++
 	t.places = t.places[:0]
 	user, first := false, true
 	inUser := len(r.Callchain) > 0 && r.Callchain[0] == perfdata.ContextUser
@@ -206,9 +205,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		first = false
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	if !t.stacks.add(t.places, t.labels(p, r), total{1, t.weight(r)}) {
-		t.stats.Coarse++
-	}
+	t.add(t.places, t.labels(p, r), total{1, t.weight(r)}, r.Time)
 }
 
 // refreshAfter is how soon the mappings of a process are read from /proc again.

@@ -117,8 +117,8 @@ func NewBuilder(period int64) *Builder {
 }
 
 // Add counts a stack, leaf first, that was seen count times and stands for
-// nanos nanoseconds.
-func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) {
+// nanos nanoseconds. It returns the sample that counts it.
+func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) *pprof.Sample {
 	b.key = b.key[:0]
 	locations := make([]*pprof.Location, len(stack))
 	for i := range stack {
@@ -136,6 +136,7 @@ func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) {
 	}
 	s.Value[0] += count
 	s.Value[1] += nanos
+	return s
 }
 
 // Profile returns the profile. The Builder is not to be used afterwards.

@@ -86,6 +86,7 @@ type File struct {
 type Owner struct {
 	PID, TID uint32
 	Started  uint64 // of the process, ns, CLOCK_BOOTTIME
+	Seen     uint64 // when, ns, CLOCK_MONOTONIC; 0 without Options.Times
 	Cgroup   uint64 // in the hierarchy of version 2
 	Process  string // name of the first thread
 	Thread   string

@@ -122,6 +122,7 @@ func ownerOf(k *samplerCountKey) Owner {
 		PID:     k.Tgid,
 		TID:     k.Tid,
 		Started: k.Started,
+		Seen:    k.Seen,
 		Cgroup:  k.Cgroup,
 		Process: name(k.Process[:]),
 		Thread:  name(k.Thread[:]),

@@ -83,6 +83,7 @@ struct count_key {
 	struct stack_id stack;
 	__u64 cgroup;  /* of version 2 */
 	__u64 started; /* ns, CLOCK_BOOTTIME: with tgid it names a process for good */
+	__u64 seen;    /* ns, CLOCK_MONOTONIC; 0 where times are not wanted */
 	__u32 tgid;
 	__u32 tid;
 	char thread[16];

@@ -13,6 +13,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Whether the kernel's part of stacks is wanted. */
 const volatile bool want_kernel = true;
 
+/* Whether each sample is counted by itself, with its time. */
+const volatile bool want_times = false;
+
 /* What is counted lies in one of two maps, so that user space can empty the other
  * one while nobody writes into it. */
 #define MAX_COUNTS 16384
@@ -122,6 +125,7 @@ static __always_inline void count(struct walk *w)
 	key->stack.b = w->b;
 	key->cgroup = bpf_get_current_cgroup_id();
 	key->started = GET(leader, start_boottime);
+	key->seen = want_times ? bpf_ktime_get_ns() : 0;
 	key->tgid = pid_tgid >> 32;
 	key->tid = pid_tgid;
 	bpf_get_current_comm(key->thread, sizeof(key->thread));

@@ -16,6 +16,7 @@ import (
 // Options say how a Sampler samples. The zero value is right.
 type Options struct {
 	UserOnly   bool // leave the kernel's part of stacks out
+	Times      bool // count each sample by itself: see Owner.Seen
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
 }
@@ -66,6 +67,9 @@ func (s *Sampler) load(o Options) error {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return err
 		}
+	}
+	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
+		return err
 	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return err
@@ -214,22 +218,7 @@ func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
 
 // ForgetAll takes every entry out of the table, so that every file is introduced
 // again.
-func (s *Sampler) ForgetAll() error {
-	for range s.objects.Files.MaxEntries() {
-		var key uint64
-		if err := s.objects.Files.NextKey(nil, &key); err != nil {
-			break // it is empty
-		}
-		if err := s.objects.Files.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forgetting all files: %w", err)
-		}
-	}
-	var n uint64
-	if err := s.objects.Forgotten.Get(&n); err != nil {
-		return fmt.Errorf("forgetting all files: %w", err)
-	}
-	return s.objects.Forgotten.Set(^n) // whatever differs from before
-}
+func (s *Sampler) ForgetAll() error { return s.table.forgetAll() }
 
 // Stats count what the programs did and could not do.
 type Stats struct {

@@ -22,6 +22,7 @@ type samplerCountKey struct {
 	}
 	Cgroup  uint64
 	Started uint64
+	Seen    uint64
 	Tgid    uint32
 	Tid     uint32
 	Thread  [16]int8
@@ -142,6 +143,7 @@ const (
 	samplerVarTaskWork   = "task_work"
 	samplerVarWallClock  = "wall_clock"
 	samplerVarWantKernel = "want_kernel"
+	samplerVarWantTimes  = "want_times"
 	samplerVarWorksDone  = "works_done"
 )
 
@@ -217,6 +219,7 @@ type samplerVariableSpecs struct {
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
 	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
+	WantTimes  *ebpf.VariableSpec `ebpf:"want_times"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
 }
 
@@ -274,6 +277,7 @@ type samplerVariables struct {
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
 	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
+	WantTimes  *ebpf.Variable `ebpf:"want_times"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`
 }
 

@@ -75,6 +75,22 @@ func (t *table) forget(key uint64) error {
 	return t.advance()
 }
 
+// forgetAll takes all entries out that are there when it is called.
+func (t *table) forgetAll() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, err := t.uses()
+	if err != nil {
+		return err
+	}
+	for _, u := range all {
+		if _, err := t.remove(u.key); err != nil {
+			return err
+		}
+	}
+	return t.advance()
+}
+
 // remove reports whether there was an entry to take out.
 func (t *table) remove(key uint64) (bool, error) {
 	err := t.files.Delete(key)

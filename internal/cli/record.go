@@ -70,6 +70,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output")
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, or bpf (files are identified inside the kernel; root only)")
+	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
 	f.BoolVar(&r.report, "report", false, "show the report of the profile when it is written")
 	f.BoolVar(&r.view, "view", false, "open the profile in a browser when it is written")
@@ -242,6 +243,7 @@ func (r *record) tell(done *result) {
 		{stats.Lost, "records were lost: the machine was too busy to read them in time"},
 		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
 		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
+		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
 		{stats.Malformed, "records were malformed and left out"},
 		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {

@@ -1,7 +1,11 @@
 // Package speedscope writes profiles for https://www.speedscope.app, as its
-// file-format-schema.json describes them: one "sampled" profile whose stacks
-// stand for no order in time, since a pprof profile has none. Where samples tell
-// their process, it is the root of the stack.
+// file-format-schema.json describes them. Where samples tell their process, it is
+// the root of the stack.
+//
+// A profile is usually one "sampled" profile whose stacks stand for no order in
+// time. Where samples tell when they were taken (profile.Times), each thread is a
+// profile whose stacks are in their order, with empty ones between them for the
+// time that it did not run.
 package speedscope
 
 import (
@@ -64,46 +68,54 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	b := builder{frames: map[frame]int{}, locations: map[*pprof.Location][]int{}, stacks: map[string]int{}}
+	b := builder{frames: map[frame]int{}, locations: map[*pprof.Location][]int{}}
+	sum, line := newSum(), newTimeline(p, index)
 	for _, s := range p.Sample {
-		switch weight := s.Value[index]; {
-		case weight < 0:
+		weight := s.Value[index]
+		if weight < 0 {
 			return profile.ErrNegative
-		case weight > 0:
-			b.add(s, weight)
+		}
+		stack := b.stack(s)
+		if rest := weight - line.add(s, stack, weight); rest > 0 {
+			sum.add(stack, rest)
 		}
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	return e.Encode(b.file(o.Name, p.SampleType[index]))
+	return e.Encode(b.file(o.Name, p.SampleType[index], line.profiles(), sum))
 }
 
-// builder gives each frame and each stack its index.
-type builder struct {
-	shared    shared
-	samples   [][]int
-	weights   []int64
-	total     int64
-	frames    map[frame]int
-	locations map[*pprof.Location][]int // frames there, innermost first
-	stacks    map[string]int
+// sum adds up what each stack weighs.
+type sum struct {
+	samples [][]int
+	weights []int64
+	total   int64
+	stacks  map[string]int
 }
 
-func (b *builder) add(s *pprof.Sample, weight int64) {
-	stack := b.stack(s)
+func newSum() *sum { return &sum{stacks: map[string]int{}} }
+
+func (s *sum) add(stack []int, weight int64) {
 	var key []byte
 	for _, i := range stack {
 		key = binary.AppendUvarint(key, uint64(i))
 	}
-	at, ok := b.stacks[string(key)]
+	at, ok := s.stacks[string(key)]
 	if !ok {
-		at = len(b.samples)
-		b.stacks[string(key)] = at
-		b.samples = append(b.samples, stack)
-		b.weights = append(b.weights, 0)
+		at = len(s.samples)
+		s.stacks[string(key)] = at
+		s.samples = append(s.samples, stack)
+		s.weights = append(s.weights, 0)
 	}
-	b.weights[at] += weight
-	b.total += weight
+	s.weights[at] += weight
+	s.total += weight
+}
+
+// builder gives each frame its index.
+type builder struct {
+	shared    shared
+	frames    map[frame]int
+	locations map[*pprof.Location][]int // frames there, innermost first
 }
 
 // stack returns the frames of s, outermost first.
@@ -153,23 +165,30 @@ func (b *builder) index(f frame) int {
 	return i
 }
 
-func (b *builder) file(name string, t *pprof.ValueType) file {
+// file puts the threads before what has no time.
+func (b *builder) file(name string, t *pprof.ValueType, threads []sampledProfile, rest *sum) file {
 	unit, ok := units[t.Unit]
 	if !ok {
 		unit = "none"
 	}
-	return file{
+	f := file{
 		Schema:   schema,
 		Name:     name,
 		Exporter: "hallmark",
 		Shared:   shared{Frames: notNil(b.shared.Frames)},
-		Profiles: []sampledProfile{{
-			Type: "sampled", Name: t.Type, Unit: unit,
-			EndValue: b.total,
-			Samples:  notNil(b.samples),
-			Weights:  notNil(b.weights),
-		}},
+		Profiles: threads,
 	}
+	if rest.total > 0 || len(threads) == 0 {
+		f.Profiles = append(f.Profiles, sampledProfile{
+			Name: t.Type, EndValue: rest.total, Samples: rest.samples, Weights: rest.weights,
+		})
+	}
+	for i := range f.Profiles {
+		p := &f.Profiles[i]
+		p.Type, p.Unit = "sampled", unit
+		p.Samples, p.Weights = notNil(p.Samples), notNil(p.Weights)
+	}
+	return f
 }
 
 // notNil makes an empty list one in JSON as well, where nil is null.

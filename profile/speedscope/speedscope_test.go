@@ -48,7 +48,7 @@ func read(t testing.TB, data []byte) document {
 	if d.Schema != "https://www.speedscope.app/file-format-schema.json" {
 		t.Errorf("$schema is %q", d.Schema)
 	}
-	if d.Shared.Frames == nil || len(d.Profiles) != 1 {
+	if d.Shared.Frames == nil || len(d.Profiles) == 0 {
 		t.Fatalf("no list of frames or %d profiles:\n%s", len(d.Profiles), data)
 	}
 	for i, f := range d.Shared.Frames {
@@ -56,9 +56,17 @@ func read(t testing.TB, data []byte) document {
 			t.Errorf("frame %d has no name", i)
 		}
 	}
-	p := d.Profiles[0]
+	for i := range d.Profiles {
+		checkProfile(t, &d, i)
+	}
+	return d
+}
+
+func checkProfile(t testing.TB, d *document, i int) {
+	t.Helper()
+	p := d.Profiles[i]
 	if p.Type != "sampled" || p.StartValue == nil || p.EndValue == nil || p.Samples == nil || p.Weights == nil {
-		t.Fatalf("profile is not a sampled one, or lacks a field:\n%s", data)
+		t.Fatalf("profile is not a sampled one, or lacks a field: %+v", p)
 	}
 	if !slices.Contains([]string{"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"}, p.Unit) {
 		t.Errorf("unit %q is not one of the schema", p.Unit)
@@ -78,7 +86,6 @@ func read(t testing.TB, data []byte) document {
 	if *p.EndValue-*p.StartValue != total {
 		t.Errorf("from %d to %d, with weights of %d", *p.StartValue, *p.EndValue, total)
 	}
-	return d
 }
 
 func write(t testing.TB, p *pprof.Profile, o Options) document {

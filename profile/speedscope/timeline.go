@@ -1,0 +1,123 @@
+package speedscope
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/profile"
+)
+
+// timeline has the samples that tell when they were taken, by thread.
+type timeline struct {
+	possible bool // weights are nanoseconds
+	count    int  // which value of a sample counts, -1 when none does
+	threads  map[thread]*moments
+}
+
+type thread struct {
+	process, name string
+	pid, tid      int64
+}
+
+func (t thread) String() string {
+	if t.tid == 0 {
+		return t.process
+	}
+	return fmt.Sprintf("%s (%d), thread %s (%d)", t.process, t.pid, t.name, t.tid)
+}
+
+// moments are the samples of a thread.
+type moments struct {
+	list  []moment
+	total int64
+}
+
+// moment is a stack that ran for the weight until the time, both in ns.
+type moment struct {
+	time, weight int64
+	stack        []int
+}
+
+func newTimeline(p *pprof.Profile, index int) *timeline {
+	return &timeline{
+		possible: p.SampleType[index].Unit == "nanoseconds",
+		count:    slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" }),
+		threads:  map[thread]*moments{},
+	}
+}
+
+// add puts a sample of a weight at each of its times. It returns how much of the
+// weight has a time.
+func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
+	times := profile.Times(s)
+	count := int64(len(times))
+	if t.count >= 0 {
+		count = max(count, s.Value[t.count])
+	}
+	if !t.possible || len(times) == 0 || weight < count {
+		return 0
+	}
+	var id thread
+	id.process, id.pid = profile.Process(s)
+	id.name, id.tid = profile.Thread(s)
+	m := t.threads[id]
+	if m == nil {
+		m = &moments{}
+		t.threads[id] = m
+	}
+	timed, each := int64(0), weight/count
+	for i, at := range times {
+		w := each
+		if int64(i) == count-1 {
+			w = weight - timed // with what the division left
+		}
+		m.list = append(m.list, moment{at, w, stack})
+		timed += w
+	}
+	m.total += timed
+	return timed
+}
+
+// profiles returns a profile of each thread, the busiest first. They count from
+// the first moment of all, because numbers of JavaScript are exact up to 2^53 only.
+func (t *timeline) profiles() []sampledProfile {
+	var ids []thread
+	start := int64(0)
+	for id, m := range t.threads {
+		ids = append(ids, id)
+		slices.SortStableFunc(m.list, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
+		if first := m.list[0].time - m.list[0].weight; start == 0 || first < start {
+			start = first
+		}
+	}
+	slices.SortFunc(ids, func(a, b thread) int {
+		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.String(), b.String()))
+	})
+	var profiles []sampledProfile
+	for _, id := range ids {
+		profiles = append(profiles, t.threads[id].profile(id.String(), start))
+	}
+	return profiles
+}
+
+// profile lays the stacks out in time, without changing what they weigh: one that
+// would overlap the one before comes later.
+func (m *moments) profile(name string, start int64) sampledProfile {
+	p := sampledProfile{Name: name}
+	for _, at := range m.list {
+		if gap := at.time - at.weight - start - p.EndValue; gap > 0 {
+			p.append([]int{}, gap)
+		}
+		p.append(at.stack, at.weight)
+	}
+	return p
+}
+
+func (p *sampledProfile) append(stack []int, weight int64) {
+	p.Samples = append(p.Samples, stack)
+	p.Weights = append(p.Weights, weight)
+	p.EndValue += weight
+}

@@ -1,0 +1,63 @@
+package profile
+
+import (
+	"maps"
+
+	pprof "github.com/google/pprof/profile"
+)
+
+// timeLabel is the numeric label for the times at which a stack was seen, in
+// nanoseconds since 1970, one value for each time.
+//
+// pprof itself has no field and no name for it (github.com/google/pprof, issue 457
+// and pull request 728). Of what there is, this is closest to OpenTelemetry's
+// profiles: samples stay counted together and have a list, timestamps_unix_nano. So
+// a profile with times is the same as one without for every tool that does not
+// know them. Datadog's profilers write a sample for each time, with one value in
+// the label end_timestamp_ns, which costs a stack each.
+const (
+	timeLabel = "timestamp"
+	timeUnit  = "nanoseconds"
+)
+
+// AddTimes notes when a stack was seen, in nanoseconds since 1970.
+func AddTimes(s *pprof.Sample, times []int64) {
+	if len(times) == 0 {
+		return
+	}
+	// Samples may share their maps.
+	s.NumLabel, s.NumUnit = maps.Clone(s.NumLabel), maps.Clone(s.NumUnit)
+	all := append(Times(s), times...)
+	units := make([]string, len(all))
+	for i := range units {
+		units[i] = timeUnit
+	}
+	if s.NumLabel == nil {
+		s.NumLabel = map[string][]int64{}
+	}
+	if s.NumUnit == nil {
+		s.NumUnit = map[string][]string{}
+	}
+	s.NumLabel[timeLabel], s.NumUnit[timeLabel] = all, units
+}
+
+// Times returns when the stack was seen, in nanoseconds since 1970 and in no order:
+// as often as it was counted, or less often where times were not kept.
+func Times(s *pprof.Sample) []int64 {
+	if units := s.NumUnit[timeLabel]; len(units) == 0 || units[0] != timeUnit {
+		return nil // somebody else's label
+	}
+	return s.NumLabel[timeLabel]
+}
+
+// Thread returns the name and the number of the thread that s was taken in, ""
+// and 0 where the profile does not tell.
+func Thread(s *pprof.Sample) (name string, tid int64) {
+	if names := s.Label["thread"]; len(names) > 0 {
+		name = names[0]
+	}
+	if tids := s.NumLabel["tid"]; len(tids) > 0 {
+		tid = tids[0]
+	}
+	return name, tid
+}
