@@ -72,7 +72,11 @@ func (s *Session) useBPF() error {
 	if err := checkPIDNamespace(); err != nil {
 		return unusable(err)
 	}
-	programs, err := bpf.NewSampler(bpf.Options{NoTaskWork: s.opts.noTaskWork, Times: s.opts.Timeline})
+	programs, err := bpf.NewSampler(bpf.Options{
+		NoTaskWork: s.opts.noTaskWork,
+		Times:      s.opts.Timeline,
+		OfThreads:  len(s.opts.PIDs) > 0,
+	})
 	if err != nil {
 		return unusable(err)
 	}

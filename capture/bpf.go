@@ -97,10 +97,15 @@ func (s *bpfSampler) open(tid int) error {
 		return s.followCPUs()
 	}
 	fd, err := s.event(tid, -1)
-	if err == nil {
-		s.threads = append(s.threads, fd)
+	if err != nil {
+		return err
 	}
-	return err
+	s.threads = append(s.threads, fd)
+	id, err := eventID(fd)
+	if err != nil {
+		return err
+	}
+	return s.programs.Opened(id, uint32(tid))
 }
 
 // event opens an event whose samples the program takes.

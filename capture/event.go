@@ -105,6 +105,12 @@ func (p *eventPlan) enableOnExec() {
 	p.changes.Bits |= unix.PerfBitEnableOnExec
 }
 
+// tellEvents lets records tell of which event they are.
+func (p *eventPlan) tellEvents() {
+	p.samples.Sample_type |= uint64(perfdata.SampleID)
+	p.changes.Sample_type |= uint64(perfdata.SampleID)
+}
+
 // concessions are given up one after the other while the kernel answers EINVAL,
 // the newest first: 5.12, 5.7 and 5.1 brought them.
 var concessions = []struct {

@@ -44,6 +44,10 @@ func newPerfSampler(t *tally, opts Options) (sampler, error) {
 	if opts.Command != nil {
 		s.plan.enableOnExec()
 	}
+	if len(opts.PIDs) > 0 {
+		s.plan.tellEvents()
+		s.tracker.doubles = newDoubles()
+	}
 	cpus, err := onlineCPUs()
 	if err != nil {
 		return nil, err
@@ -75,6 +79,9 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 	}
 	s.samples = append(s.samples, samples)
 	s.changes = append(s.changes, changes)
+	if err := s.tracker.doubles.opened(samples, uint32(tid)); err != nil {
+		return err
+	}
 	r := s.cpus[cpu]
 	if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
 		return err

@@ -52,8 +52,8 @@ func (s *Session) openTarget(pid int) error {
 
 // openProcess opens events for each thread of the process, and looks again until
 // no thread is new: those that a thread starts from then on inherit its events. A
-// thread that was started meanwhile by one that had its events already is counted
-// twice; it would be worse to miss one.
+// thread that was started meanwhile by one that had its events already has two of
+// each, of which one counts: see doubles.
 func (s *Session) openProcess(pid int) error {
 	have, opened := map[int]bool{}, false
 	for {

@@ -20,6 +20,7 @@ type tracker struct {
 	clock   bool   // the event measures time: periods are nanoseconds
 	reaped  uint64 // when processes were last looked through
 	places  []place
+	doubles *doubles // nil when there can be none
 }
 
 // process is one address space with a name. A process that execs keeps its
@@ -97,6 +98,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	if r.Exec {
+		t.doubles.forget(r.OwnerTID)
 		// The number is kept, everything else is new.
 		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time}
 		return
@@ -128,6 +130,7 @@ const reapAfter = 10 * time.Second
 
 func (t *tracker) exit(r *perfdata.Task) {
 	delete(t.threads, r.ChildTID)
+	t.doubles.forget(r.ChildTID)
 	p := t.processes[r.ChildPID]
 	if p == nil || r.ChildPID != r.ChildTID {
 		return
@@ -186,6 +189,9 @@ func (t *tracker) process(pid uint32) *process {
 const idleName = "swapper"
 
 func (t *tracker) sample(r *perfdata.Sample) {
+	if t.doubles.has(r.TID, r.Event) {
+		return
+	}
 	p := t.process(r.PID)
 	t.places = t.places[:0]
 	user, first := false, true

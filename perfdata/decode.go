@@ -17,11 +17,12 @@ const (
 	SampleTID       SampleType = 1 << 1
 	SampleTime      SampleType = 1 << 2
 	SampleCallchain SampleType = 1 << 5
+	SampleID        SampleType = 1 << 6
 	SampleCPU       SampleType = 1 << 7
 	SamplePeriod    SampleType = 1 << 8
 	SampleCgroup    SampleType = 1 << 21
 
-	sampleKnown = SampleIP | SampleTID | SampleTime | SampleCallchain | SampleCPU | SamplePeriod | SampleCgroup
+	sampleKnown = SampleIP | SampleTID | SampleTime | SampleCallchain | SampleID | SampleCPU | SamplePeriod | SampleCgroup
 )
 
 // A Decoder decodes the records of events that were all opened with the same
@@ -81,7 +82,7 @@ func (d *Decoder) timeAt(rec []byte) int {
 	if TypeOf(rec) == TypeSample {
 		return HeaderSize + 8*d.count(SampleIP|SampleTID)
 	}
-	return len(rec) - 8*d.count(SampleTime|SampleCPU)
+	return len(rec) - 8*d.count(SampleTime|SampleID|SampleCPU)
 }
 
 // count returns how many of these fields, of 8 bytes each, there are.
@@ -171,6 +172,9 @@ func (d *Decoder) decodeSample(c *cursor.Cursor) Record {
 	if d.fields&SampleTime != 0 {
 		s.Time = c.U64()
 	}
+	if d.fields&SampleID != 0 {
+		s.Event = c.U64()
+	}
 	if d.fields&SampleCPU != 0 {
 		s.CPU = c.U32()
 		c.Skip(4)
@@ -234,7 +238,7 @@ func buildID(c *cursor.Cursor) []byte {
 
 // trailer reads the sample_id at the end of a record that is not a sample.
 func (d *Decoder) trailer(c *cursor.Cursor, rec []byte) ID {
-	size := 8 * d.count(SampleTID|SampleTime|SampleCPU)
+	size := 8 * d.count(SampleTID|SampleTime|SampleID|SampleCPU)
 	if size > len(rec)-c.Pos() {
 		c.Fail("%d bytes left where %d say who, when and where", len(rec)-c.Pos(), size)
 		return ID{}
@@ -246,6 +250,9 @@ func (d *Decoder) trailer(c *cursor.Cursor, rec []byte) ID {
 	}
 	if d.fields&SampleTime != 0 {
 		id.Time = c.U64()
+	}
+	if d.fields&SampleID != 0 {
+		id.Event = c.U64()
 	}
 	if d.fields&SampleCPU != 0 {
 		id.CPU = c.U32()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const everyField = SampleIP | SampleTID | SampleTime | SampleCPU | SamplePeriod | SampleCallchain | SampleCgroup
+const everyField = SampleIP | SampleTID | SampleTime | SampleID | SampleCPU | SamplePeriod | SampleCallchain | SampleCgroup
 
 // recordBytes builds a record of this machine's byte order: each value is a
 // number of its size, or a string that is padded to 8 bytes as the kernel does.
@@ -28,10 +28,12 @@ func recordBytes(kind Type, misc uint16, values ...any) []byte {
 	return b
 }
 
-// trailer is the sample_id of pid 7, tid 8, at time 9 on CPU 3.
-func trailerValues() []any { return []any{uint32(7), uint32(8), uint64(9), uint32(3), uint32(0)} }
+// trailer is the sample_id of pid 7, tid 8, at time 9, of event 6, on CPU 3.
+func trailerValues() []any {
+	return []any{uint32(7), uint32(8), uint64(9), uint64(6), uint32(3), uint32(0)}
+}
 
-var trailerID = ID{PID: 7, TID: 8, Time: 9, CPU: 3}
+var trailerID = ID{PID: 7, TID: 8, Time: 9, Event: 6, CPU: 3}
 
 func withTrailer(values ...any) []any { return append(values, trailerValues()...) }
 
@@ -40,7 +42,7 @@ var records = []struct {
 	data []byte
 	want Record
 }{
-	{"sample", recordBytes(TypeSample, 0, uint64(0x1000), uint32(7), uint32(8), uint64(9), uint32(3), uint32(0),
+	{"sample", recordBytes(TypeSample, 0, uint64(0x1000), uint32(7), uint32(8), uint64(9), uint64(6), uint32(3), uint32(0),
 		uint64(10101), uint64(3), ContextKernel, uint64(0xffffffff81000000), ContextUser, uint64(77)),
 		&Sample{ID: trailerID, IP: 0x1000, Period: 10101, Cgroup: 77,
 			Callchain: []uint64{ContextKernel, 0xffffffff81000000, ContextUser}}},
@@ -124,7 +126,7 @@ func TestDecodeLies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := recordBytes(TypeSample, 0, uint64(0x1000), uint32(7), uint32(8), uint64(9), uint32(3), uint32(0), uint64(1), ^uint64(0))
+	chain := recordBytes(TypeSample, 0, uint64(0x1000), uint32(7), uint32(8), uint64(9), uint64(6), uint32(3), uint32(0), uint64(1), ^uint64(0))
 	if _, err := d.Decode(chain); err == nil || !strings.Contains(err.Error(), "call chain of 18446744073709551615 entries") {
 		t.Errorf("a call chain of 2^64-1 entries: %v", err)
 	}

@@ -95,10 +95,11 @@ const (
 type Record interface{ record() }
 
 // ID is what every record says of its origin when the event asked for
-// sample_id_all: the running task, the time and the CPU.
+// sample_id_all: the running task, the time, the event and the CPU.
 type ID struct {
 	PID, TID uint32 // of the task that ran; PID is the thread group's
 	Time     uint64 // ns of the event's clock
+	Event    uint64 // number of the event, or of the one that it was inherited from
 	CPU      uint32
 }
 

@@ -149,10 +149,25 @@ struct bpf_task_work {
 	__u64 opaque;
 } __attribute__((aligned(8)));
 
-/* What programs on perf events and task work get; nothing here looks into them. */
+/* What programs on perf events get, and what lies there. */
 struct bpf_perf_event_data {
 	__u64 opaque;
 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct perf_event {
+	struct perf_event *parent; /* of which it was inherited */
+	__u64 id;
+};
+
+struct bpf_perf_event_data_kern {
+	struct perf_event *event;
+};
+
+#pragma clang attribute pop
+
+/* What task work gets; nothing here looks into it. */
 
 struct bpf_map {
 	__u32 id;

@@ -16,6 +16,7 @@ import (
 // Options say how a Sampler samples. The zero value is right.
 type Options struct {
 	UserOnly   bool // leave the kernel's part of stacks out
+	OfThreads  bool // the events are those of threads: see Opened
 	Times      bool // count each sample by itself: see Owner.Seen
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
@@ -67,6 +68,9 @@ func (s *Sampler) load(o Options) error {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return err
 		}
+	}
+	if err := spec.Variables["of_threads"].Set(o.OfThreads); err != nil {
+		return err
 	}
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
 		return err
@@ -136,6 +140,15 @@ func (s *Sampler) Attach(event int) error { return attach(event, s.objects.Sampl
 func attach(event int, p *ebpf.Program) error {
 	if err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.FD()); err != nil {
 		return fmt.Errorf("attaching a BPF program to a perf event: %w", err)
+	}
+	return nil
+}
+
+// Opened tells that an event, by its number, was opened for a thread. With
+// Options.OfThreads samples of events that the thread inherited do not count then.
+func (s *Sampler) Opened(event uint64, tid uint32) error {
+	if err := s.objects.Opened.Put(event, tid); err != nil {
+		return fmt.Errorf("telling BPF of an event: %w", err)
 	}
 	return nil
 }

@@ -128,6 +128,8 @@ const (
 	samplerMapCounts     = "counts"
 	samplerMapEvents     = "events"
 	samplerMapFiles      = "files"
+	samplerMapOpened     = "opened"
+	samplerMapOwn        = "own"
 	samplerMapScratches  = "scratches"
 	samplerMapSent       = "sent"
 	samplerMapWorks      = "works"
@@ -136,6 +138,7 @@ const (
 	samplerVarEpoch      = "epoch"
 	samplerVarInserted   = "inserted"
 	samplerVarLastSerial = "last_serial"
+	samplerVarOfThreads  = "of_threads"
 	samplerVarRemoved    = "removed"
 	samplerVarTableHigh  = "table_high"
 	samplerVarTableSize  = "table_size"
@@ -199,6 +202,8 @@ type samplerMapSpecs struct {
 	Counts    *ebpf.MapSpec `ebpf:"counts"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Files     *ebpf.MapSpec `ebpf:"files"`
+	Opened    *ebpf.MapSpec `ebpf:"opened"`
+	Own       *ebpf.MapSpec `ebpf:"own"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
 	Sent      *ebpf.MapSpec `ebpf:"sent"`
 	Works     *ebpf.MapSpec `ebpf:"works"`
@@ -212,6 +217,7 @@ type samplerVariableSpecs struct {
 	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
 	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
+	OfThreads  *ebpf.VariableSpec `ebpf:"of_threads"`
 	Removed    *ebpf.VariableSpec `ebpf:"removed"`
 	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
@@ -246,6 +252,8 @@ type samplerMaps struct {
 	Counts    *ebpf.Map `ebpf:"counts"`
 	Events    *ebpf.Map `ebpf:"events"`
 	Files     *ebpf.Map `ebpf:"files"`
+	Opened    *ebpf.Map `ebpf:"opened"`
+	Own       *ebpf.Map `ebpf:"own"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
 	Sent      *ebpf.Map `ebpf:"sent"`
 	Works     *ebpf.Map `ebpf:"works"`
@@ -256,6 +264,8 @@ func (m *samplerMaps) Close() error {
 		m.Counts,
 		m.Events,
 		m.Files,
+		m.Opened,
+		m.Own,
 		m.Scratches,
 		m.Sent,
 		m.Works,
@@ -270,6 +280,7 @@ type samplerVariables struct {
 	Epoch      *ebpf.Variable `ebpf:"epoch"`
 	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
+	OfThreads  *ebpf.Variable `ebpf:"of_threads"`
 	Removed    *ebpf.Variable `ebpf:"removed"`
 	TableHigh  *ebpf.Variable `ebpf:"table_high"`
 	TableSize  *ebpf.Variable `ebpf:"table_size"`

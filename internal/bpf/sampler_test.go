@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -247,5 +248,58 @@ func TestKernelFrames(t *testing.T) {
 		if len(got.ids) > 0 {
 			t.Error("an identity was read without task work")
 		}
+	}
+}
+
+// TestSamplerTimes wants every sample counted by itself, at times between start and
+// end, also where the events are those of threads.
+func TestSamplerTimes(t *testing.T) {
+	s := newTestSampler(t, Options{Times: true, OfThreads: true})
+	before := clock(t)
+	got := sampleSelf(t, s)
+	after := clock(t)
+	n := uint64(0)
+	for o, samples := range got.owners {
+		if o.Seen < before || o.Seen > after {
+			t.Errorf("seen at %d, between %d and %d", o.Seen, before, after)
+		}
+		n += samples
+	}
+	if stats, err := s.Stats(); err != nil || n != stats.Samples || uint64(len(got.owners)) != n || n < 100 {
+		t.Errorf("%d samples at %d times, of %+v, %v", n, len(got.owners), stats, err)
+	}
+}
+
+func clock(t *testing.T) uint64 {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return uint64(now.Nano())
+}
+
+// TestForgetAll wants every file introduced again, and none under its old number.
+func TestForgetAll(t *testing.T) {
+	s := newTestSampler(t, Options{})
+	first := sampleSelf(t, s)
+	if err := errors.Join(s.ForgetAll(), s.Resend()); err != nil {
+		t.Fatal(err)
+	}
+	second := sampleSelf(t, s)
+	for serial := range first.files {
+		if f, ok := second.files[serial]; ok {
+			t.Errorf("file %d came again: %s", serial, f.Path)
+		}
+	}
+	for _, frames := range second.stacks {
+		for _, f := range frames {
+			if _, ok := second.files[f.Serial]; f.Kind == InFile && !ok {
+				t.Errorf("a frame in file %d, which was not introduced again", f.Serial)
+			}
+		}
+	}
+	if len(second.stacks) == 0 {
+		t.Error("no stacks")
 	}
 }

@@ -1,0 +1,88 @@
+package capture
+
+import (
+	"io"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+)
+
+// TestRecordInherited records a process that starts a thread and then a process,
+// and wants each counted once: the thread, too, is given events of its own, as when
+// it is started while they are opened.
+func TestRecordInherited(t *testing.T) { eachBackend(t, recordInherited) }
+
+func recordInherited(t *testing.T, backend Backend) {
+	file := filepath.Join(t.TempDir(), "spawn")
+	args := []string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", file, "testdata/spawn.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	const budget, hz = 400, 499 // ms of each, samples a second
+	cmd := exec.Command(file, "400")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	pid := cmd.Process.Pid
+	s := startSession(t, Options{Backend: backend, PIDs: []int{pid}, Frequency: hz})
+	send(t, in)
+	thread := newThread(t, pid)
+	if err := s.sampler.open(thread); err != nil {
+		t.Fatal(err)
+	}
+	send(t, in)
+	send(t, in)
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	r := s.Finish()
+	r.Symbolize()
+	counts := map[bool]int64{} // by whether it is the thread
+	for _, sample := range r.Profile.Sample {
+		for c := range profile.Calls(sample) {
+			if c.Name() == "burn" {
+				_, tid := profile.Thread(sample)
+				counts[tid == int64(thread)] += sample.Value[0]
+			}
+		}
+	}
+	const want = budget * hz / 1000
+	for thread, n := range counts {
+		if n*4 > want*5 {
+			t.Errorf("%d samples of %d ms at %d Hz (thread: %v)", n, budget, hz, thread)
+		}
+	}
+	if counts[true]*2 < want || counts[false]*2 < want {
+		t.Errorf("samples are missing: %d in the thread, %d in the process", counts[true], counts[false])
+	}
+}
+
+func send(t *testing.T, w io.Writer) {
+	t.Helper()
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newThread waits for a thread of a process besides the first.
+func newThread(t *testing.T, pid int) int {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if tids := otherThreads(uint32(pid)); len(tids) > 0 {
+			return tids[0]
+		}
+	}
+	t.Fatal("no thread was started")
+	return 0
+}
