@@ -139,7 +139,8 @@ static __always_inline void count(struct walk *w)
 /* Whether events are those of threads. */
 const volatile bool of_threads = false;
 
-/* The threads that events were opened for, by the numbers of the events. */
+/* The threads that events were opened for, by the numbers of the events. User space
+ * fills both maps, so that no sample has to. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -148,10 +149,11 @@ struct {
 	__type(value, __u32);
 } opened SEC(".maps");
 
-/* Threads whose own event has sampled, with when they were started. */
+/* These threads, with when the one whose own event has sampled was started: 0 before. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, __u64);
 } own SEC(".maps");
@@ -167,12 +169,12 @@ static __always_inline bool doubled(struct bpf_perf_event_data *ctx, struct task
 	__u64 id = parent ? BPF_CORE_READ(parent, id) : BPF_CORE_READ(event, id);
 	__u32 tid = bpf_get_current_pid_tgid(), *owner = bpf_map_lookup_elem(&opened, &id);
 	__u64 started = GET(task, start_boottime), *then = bpf_map_lookup_elem(&own, &tid);
-	bool known = then && *then == started;
 
+	if (!then)
+		return false;
 	if (!owner || *owner != tid)
-		return known;
-	if (!known)
-		bpf_map_update_elem(&own, &tid, &started, BPF_ANY);
+		return *then == started;
+	*then = started;
 	return false;
 }
 

@@ -147,7 +147,7 @@ func attach(event int, p *ebpf.Program) error {
 // Opened tells that an event, by its number, was opened for a thread. With
 // Options.OfThreads samples of events that the thread inherited do not count then.
 func (s *Sampler) Opened(event uint64, tid uint32) error {
-	if err := s.objects.Opened.Put(event, tid); err != nil {
+	if err := errors.Join(s.objects.Own.Put(tid, uint64(0)), s.objects.Opened.Put(event, tid)); err != nil {
 		return fmt.Errorf("telling BPF of an event: %w", err)
 	}
 	return nil
