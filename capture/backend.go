@@ -43,7 +43,7 @@ func ParseBackend(name string) (Backend, error) {
 // DefaultBackend returns the way of recording that is taken where none is
 // demanded, and why.
 func DefaultBackend() (Backend, string) {
-	if err := tryBPF(); err != nil {
+	if _, err := tryBPF(); err != nil {
 		return Perf, whyNotBPF(err)
 	}
 	return BPF, "the file of every frame is found inside the kernel, also for processes that exit at once"
@@ -76,6 +76,7 @@ func (s *Session) useBPF() error {
 		NoTaskWork: s.opts.noTaskWork,
 		Times:      s.opts.Timeline,
 		OfThreads:  len(s.opts.PIDs) > 0,
+		Entries:    s.opts.TableEntries,
 	})
 	if err != nil {
 		return unusable(err)
@@ -89,16 +90,17 @@ func (s *Session) useBPF() error {
 	return err
 }
 
-// tryBPF loads the programs and lets them go again.
-func tryBPF() error {
+// tryBPF loads the programs and lets them go again. It returns what they take.
+func tryBPF() (string, error) {
 	if err := checkPIDNamespace(); err != nil {
-		return unusable(err)
+		return "", unusable(err)
 	}
 	s, err := bpf.NewSampler(bpf.Options{})
 	if err != nil {
-		return unusable(err)
+		return "", unusable(err)
 	}
-	return s.Close()
+	detail, err := describeTable(s)
+	return detail, errors.Join(err, s.Close())
 }
 
 // errPIDNamespace says that BPF's process numbers mean nothing here.

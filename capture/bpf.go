@@ -453,6 +453,7 @@ func (s *bpfSampler) finish() {
 	}
 	n, statsErr := s.programs.Stats()
 	s.stats.Lost += n.LostCounts
+	s.stats.Table = tableStats(n)
 	if errors.Join(err, statsErr) != nil {
 		s.stats.Malformed++
 	}

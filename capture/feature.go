@@ -213,9 +213,9 @@ func probeOwn() (Answer, string) {
 }
 
 func probeBPF() (Answer, string) {
-	err := tryBPF()
+	detail, err := tryBPF()
 	if err == nil {
-		return Yes, ""
+		return Yes, detail
 	}
 	a, _ := answer(err)
 	return a, whyNotBPF(err)

@@ -56,6 +56,7 @@ func (s *Session) Finish() *Recording {
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
+	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	return &Recording{p, f.files}
 }
 

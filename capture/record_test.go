@@ -71,7 +71,7 @@ func eachBackend(t *testing.T, test func(t *testing.T, b Backend)) {
 func needBPF(t testing.TB) {
 	t.Helper()
 	testenv.Root(t)
-	err := tryBPF()
+	_, err := tryBPF()
 	testenv.Need(t, err == nil, fmt.Sprint("BPF programs (see hallmark doctor): ", err))
 }
 

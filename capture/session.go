@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/bpf"
 	"hallmark/perfdata"
 	"hallmark/profile"
 )
@@ -33,6 +34,10 @@ type Options struct {
 
 	noTaskWork bool // for tests: as on kernels that have none
 
+	// TableEntries is how many files the table of the backend BPF has room for;
+	// DefaultTableEntries when 0.
+	TableEntries int
+
 	// Progress is called a few times a second while Run records; nil for no call.
 	Progress func(elapsed time.Duration, s Stats)
 }
@@ -40,6 +45,9 @@ type Options struct {
 // DefaultFrequency is the number of samples a second and CPU: not 100, so as not
 // to run in step with what happens at round intervals.
 const DefaultFrequency = 99
+
+// DefaultTableEntries is enough for the files of a large machine, with room to spare.
+const DefaultTableEntries = bpf.DefaultEntries
 
 // Stats count what a recording saw and what it could not see.
 type Stats struct {
@@ -53,6 +61,8 @@ type Stats struct {
 	Disagreed uint64   // files that have another identity than the kernel read from memory
 	Existing  int      // processes that ran when the recording started
 	Reduced   []string // what this kernel or this user's rights did not allow
+
+	Table TableStats // of the backend BPF
 }
 
 // Session is a recording. Its methods are for one goroutine.

@@ -416,30 +416,39 @@ static __noinline void wake(void)
 	submit(&kind, sizeof(kind), true);
 }
 
-/* insert puts the fresh entry into the table, for a file that it knows in this way. */
-static __always_inline bool insert(struct scratch *s, __u64 key, enum known how)
+/* full reports whether the table has no room for another file. Signed: an entry may
+ * be taken out before it is counted. */
+static __always_inline bool full(void)
 {
+	return (__s64)(inserted - removed) >= (__s64)table_size;
+}
+
+/* insert puts an entry into the table, for an inode that it knows in this way. */
+static __always_inline bool insert(__u64 key, struct file_entry *e, enum known how)
+{
+	e->used = table_time;
 	if (how != UNKNOWN)
-		return !bpf_map_update_elem(&files, &key, &s->fresh, BPF_EXIST);
-	if (bpf_map_update_elem(&files, &key, &s->fresh, BPF_NOEXIST))
+		return !bpf_map_update_elem(&files, &key, e, BPF_EXIST);
+	if (bpf_map_update_elem(&files, &key, e, BPF_NOEXIST))
 		return false;
 	if (ADD(inserted, 1) + 1 - removed == table_high)
 		wake();
 	return true;
 }
 
-/* introduce fills the event that tells user space of a file. */
-static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, struct file_event *ev)
+/* introduce tells user space what file a serial number stands for. */
+static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
 {
 	ev->kind = EVENT_FILE;
 	ev->tgid = w->tgid;
-	ev->serial = w->s->fresh.serial;
+	ev->serial = serial;
 	ev->key = key;
 	ev->start = a->start;
 	ev->end = a->end;
 	ev->offset = a->offset;
 	ev->valid = w->s->now;
 	read_path(a->file, ev);
+	bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 }
 
 /* admit gives a file a serial number, tells user space and has the identity read.
@@ -452,8 +461,7 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 	struct file_event *ev;
 	__u64 key = (__u64)inode;
 
-	/* Signed: an entry may be taken out before it is counted. */
-	if (how == UNKNOWN && (__s64)(inserted - removed) >= (__s64)table_size) {
+	if (how == UNKNOWN && full()) {
 		s->n.table_full++;
 		return 0;
 	}
@@ -465,14 +473,12 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 	e->valid = s->now;
 	e->serial = new_serial();
 	e->seal = seal(e->serial, &e->valid);
-	e->used = table_time;
-	if (!e->serial || !insert(s, key, how)) {
+	if (!e->serial || !insert(key, e, how)) {
 		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
 		s->n.refused++;
 		return 0;
 	}
-	introduce(w, a, key, ev);
-	bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
+	introduce(w, a, key, e->serial, ev);
 	ask_for(w, key, e->serial);
 	return e->serial;
 }

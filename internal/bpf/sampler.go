@@ -225,13 +225,13 @@ func (s *Sampler) Resend() error {
 // introduced again by the next process that is seen in it.
 func (s *Sampler) Forget(f File) error { return s.table.forget(f.Key) }
 
-// EvictionHooks names where the kernel tells which inodes are gone, so that their
-// entries are the first to make room; "" where it does not.
-func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
-
 // ForgetAll takes every entry out of the table, so that every file is introduced
 // again.
 func (s *Sampler) ForgetAll() error { return s.table.forgetAll() }
+
+// EvictionHooks names where the kernel tells which inodes are gone, so that their
+// entries are the first to make room; "" where it does not.
+func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
 
 // Stats count what the programs did and could not do.
 type Stats struct {

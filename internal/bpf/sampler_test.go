@@ -203,8 +203,8 @@ func checkOwner(t *testing.T, got *seen) {
 	}
 }
 
-// TestForgottenIsIntroducedAgain takes the entry of a file out of the table, and
-// wants another serial number for the same content.
+// TestForgottenIsIntroducedAgain takes entries of files out of the table, one by one
+// and all at once, and wants another serial number for the same content.
 func TestForgottenIsIntroducedAgain(t *testing.T) {
 	s := newTestSampler(t, Options{UserOnly: true})
 	first := sampleSelf(t, s)
@@ -213,21 +213,34 @@ func TestForgottenIsIntroducedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	second := sampleAgain(t, s, first)
+	if err := s.ForgetAll(); err != nil {
+		t.Fatal(err)
+	}
+	if n := statsOf(t, s).Entries; n != 0 {
+		t.Errorf("%d entries are left of all", n)
+	}
+	sampleAgain(t, s, second)
+}
+
+func sampleAgain(t *testing.T, s *Sampler, before *seen) *seen {
+	t.Helper()
 	if err := s.Resend(); err != nil {
 		t.Fatal(err)
 	}
-	second := sampleSelf(t, s)
+	now := sampleSelf(t, s)
 	again := 0
-	for _, f := range second.files {
-		for _, old := range first.files {
+	for _, f := range now.files {
+		for _, old := range before.files {
 			if f.Validity == old.Validity && f.Serial != old.Serial {
 				again++
 			}
 		}
 	}
-	if again == 0 || len(second.stacks) == 0 {
-		t.Errorf("%d files are introduced again, %d stacks sent again", again, len(second.stacks))
+	if again == 0 || len(now.stacks) == 0 {
+		t.Errorf("%d files are introduced again, %d stacks sent again", again, len(now.stacks))
 	}
+	return now
 }
 
 // TestKernelFrames wants them when they are wanted.

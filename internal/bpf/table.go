@@ -75,15 +75,15 @@ func (t *table) forget(key uint64) error {
 	return t.advance()
 }
 
-// forgetAll takes all entries out that are there when it is called.
+// forgetAll empties the table.
 func (t *table) forgetAll() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all, err := t.uses()
+	uses, err := t.uses()
 	if err != nil {
 		return err
 	}
-	for _, u := range all {
+	for _, u := range uses {
 		if _, err := t.remove(u.key); err != nil {
 			return err
 		}

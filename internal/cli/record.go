@@ -71,6 +71,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, or bpf (files are identified inside the kernel; root only)")
 	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope")
+	f.IntVar(&r.opts.TableEntries, "table-entries", capture.DefaultTableEntries, "room for `N` files in the kernel's table of the backend bpf")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
 	f.BoolVar(&r.report, "report", false, "show the report of the profile when it is written")
 	f.BoolVar(&r.view, "view", false, "open the profile in a browser when it is written")
@@ -84,6 +85,9 @@ type record struct {
 	output       string
 	report, view bool
 }
+
+// maxTableEntries bounds the memory of the table to about 1 GB.
+const maxTableEntries = 1 << 22
 
 func (r *record) check(args []string) error {
 	targets := 0
@@ -99,6 +103,8 @@ func (r *record) check(args []string) error {
 		return errors.New("record one of: every process (-a), some (-p), a command")
 	case r.opts.Frequency < 1:
 		return fmt.Errorf("a frequency of %d Hz is not positive", r.opts.Frequency)
+	case r.opts.TableEntries < 1 || r.opts.TableEntries > maxTableEntries:
+		return fmt.Errorf("%d table entries are not between 1 and %d", r.opts.TableEntries, maxTableEntries)
 	case r.output == "":
 		return errors.New("--output has no name in it")
 	case r.output == "-" && r.report:
@@ -244,6 +250,8 @@ func (r *record) tell(done *result) {
 		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
 		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
 		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
+		{stats.Table.Full, "frames found no room in the kernel's table of files: record with more --table-entries"},
+		{stats.Table.Refused, "frames could not be entered into the kernel's table of files at once"},
 		{stats.Malformed, "records were malformed and left out"},
 		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {
