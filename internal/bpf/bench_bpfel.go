@@ -13,36 +13,36 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type benchStackmapCounters struct {
+type benchComparisonCounters struct {
 	_      structs.HostLayout
 	Stacks uint64
-	Failed uint64
-	Valid  uint64
-	Ip     uint64
-	Empty  uint64
+	Frames [15]uint64
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	benchMapEvents     = "events"
-	benchMapFiles      = "files"
-	benchMapScratches  = "scratches"
-	benchMapStackmaps  = "stackmaps"
-	benchMapWorks      = "works"
-	benchProgOurs      = "ours"
-	benchProgRaw       = "raw"
-	benchProgStackmap  = "stackmap"
-	benchVarInserted   = "inserted"
-	benchVarLastSerial = "last_serial"
-	benchVarRemoved    = "removed"
-	benchVarTableHigh  = "table_high"
-	benchVarTableSize  = "table_size"
-	benchVarTableTime  = "table_time"
-	benchVarTaskWork   = "task_work"
-	benchVarWallClock  = "wall_clock"
-	benchVarWorksDone  = "works_done"
+	benchMapComparisons = "comparisons"
+	benchMapEvents      = "events"
+	benchMapFiles       = "files"
+	benchMapScratches   = "scratches"
+	benchMapStacks      = "stacks"
+	benchMapWorks       = "works"
+	benchProgAddresses  = "addresses"
+	benchProgBuildIds   = "build_ids"
+	benchProgCompare    = "compare"
+	benchProgOffsets    = "offsets"
+	benchProgStackIds   = "stack_ids"
+	benchVarInserted    = "inserted"
+	benchVarLastSerial  = "last_serial"
+	benchVarRemoved     = "removed"
+	benchVarTableHigh   = "table_high"
+	benchVarTableSize   = "table_size"
+	benchVarTableTime   = "table_time"
+	benchVarTaskWork    = "task_work"
+	benchVarWallClock   = "wall_clock"
+	benchVarWorksDone   = "works_done"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -87,20 +87,23 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	Ours     *ebpf.ProgramSpec `ebpf:"ours"`
-	Raw      *ebpf.ProgramSpec `ebpf:"raw"`
-	Stackmap *ebpf.ProgramSpec `ebpf:"stackmap"`
+	Addresses *ebpf.ProgramSpec `ebpf:"addresses"`
+	BuildIds  *ebpf.ProgramSpec `ebpf:"build_ids"`
+	Compare   *ebpf.ProgramSpec `ebpf:"compare"`
+	Offsets   *ebpf.ProgramSpec `ebpf:"offsets"`
+	StackIds  *ebpf.ProgramSpec `ebpf:"stack_ids"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Files     *ebpf.MapSpec `ebpf:"files"`
-	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Stackmaps *ebpf.MapSpec `ebpf:"stackmaps"`
-	Works     *ebpf.MapSpec `ebpf:"works"`
+	Comparisons *ebpf.MapSpec `ebpf:"comparisons"`
+	Events      *ebpf.MapSpec `ebpf:"events"`
+	Files       *ebpf.MapSpec `ebpf:"files"`
+	Scratches   *ebpf.MapSpec `ebpf:"scratches"`
+	Stacks      *ebpf.MapSpec `ebpf:"stacks"`
+	Works       *ebpf.MapSpec `ebpf:"works"`
 }
 
 // benchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -138,19 +141,21 @@ func (o *benchObjects) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
-	Events    *ebpf.Map `ebpf:"events"`
-	Files     *ebpf.Map `ebpf:"files"`
-	Scratches *ebpf.Map `ebpf:"scratches"`
-	Stackmaps *ebpf.Map `ebpf:"stackmaps"`
-	Works     *ebpf.Map `ebpf:"works"`
+	Comparisons *ebpf.Map `ebpf:"comparisons"`
+	Events      *ebpf.Map `ebpf:"events"`
+	Files       *ebpf.Map `ebpf:"files"`
+	Scratches   *ebpf.Map `ebpf:"scratches"`
+	Stacks      *ebpf.Map `ebpf:"stacks"`
+	Works       *ebpf.Map `ebpf:"works"`
 }
 
 func (m *benchMaps) Close() error {
 	return _BenchClose(
+		m.Comparisons,
 		m.Events,
 		m.Files,
 		m.Scratches,
-		m.Stackmaps,
+		m.Stacks,
 		m.Works,
 	)
 }
@@ -174,16 +179,20 @@ type benchVariables struct {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	Ours     *ebpf.Program `ebpf:"ours"`
-	Raw      *ebpf.Program `ebpf:"raw"`
-	Stackmap *ebpf.Program `ebpf:"stackmap"`
+	Addresses *ebpf.Program `ebpf:"addresses"`
+	BuildIds  *ebpf.Program `ebpf:"build_ids"`
+	Compare   *ebpf.Program `ebpf:"compare"`
+	Offsets   *ebpf.Program `ebpf:"offsets"`
+	StackIds  *ebpf.Program `ebpf:"stack_ids"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
-		p.Ours,
-		p.Raw,
-		p.Stackmap,
+		p.Addresses,
+		p.BuildIds,
+		p.Compare,
+		p.Offsets,
+		p.StackIds,
 	)
 }
 

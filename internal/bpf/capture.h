@@ -70,7 +70,7 @@ static __noinline bool file_at(struct reading *r, __u64 address)
 {
 	struct area *a = &r->area;
 	struct mm_struct *mm = (void *)r->mm;
-	struct vm_area_struct *vma = (void *)find_vma((__u64)BPF_CORE_READ(mm, mm_mt.ma_root), address);
+	struct vm_area_struct *vma = (void *)find_vma(tree(mm), address);
 	struct inode *inode;
 	struct file *file;
 

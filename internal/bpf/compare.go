@@ -17,7 +17,13 @@ type Cost struct {
 }
 
 // CountCosts has the kernel measure every run of every program until it is closed.
-func CountCosts() (io.Closer, error) { return ebpf.EnableStats(unix.BPF_STATS_RUN_TIME) }
+func CountCosts() (io.Closer, error) {
+	c, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("counting what BPF programs cost: %w", err)
+	}
+	return c, nil
+}
 
 // Cost returns what the sampler took while costs were counted.
 func (s *Sampler) Cost() (Cost, error) { return costOf(s.objects.Sample) }
@@ -30,7 +36,7 @@ func costOf(p *ebpf.Program) (Cost, error) {
 	return Cost{stats.RunCount, stats.Runtime}, nil
 }
 
-// Comparison takes the user's part of stacks in three ways, to measure them side
+// Comparison takes the user's part of stacks in several ways, to measure them side
 // by side: nothing is done with the stacks.
 type Comparison struct{ objects benchObjects }
 
@@ -40,8 +46,10 @@ type Way int
 // The ways of a Comparison.
 const (
 	Addresses Way = iota // addresses only
-	Stackmap             // the kernel's own build IDs: BPF_F_USER_BUILD_ID
+	BuildIDs             // the kernel's own build IDs: bpf_get_stack with BPF_F_USER_BUILD_ID
+	StackIDs             // the same in a map of stacks: bpf_get_stackid
 	Offsets              // files and offsets, as the Sampler does it
+	Both                 // where each frame is to which the kernel gave a build ID or none
 )
 
 // NewComparison loads the programs. The caller closes it.
@@ -49,6 +57,7 @@ func NewComparison() (*Comparison, error) {
 	c := new(Comparison)
 	spec, err := loadBench()
 	if err == nil {
+		limitStacks(spec, stackDepth(), 0)
 		err = configure(spec, HasTaskWork())
 	}
 	if err == nil {
@@ -61,7 +70,8 @@ func NewComparison() (*Comparison, error) {
 }
 
 func (c *Comparison) program(w Way) *ebpf.Program {
-	return [...]*ebpf.Program{c.objects.Raw, c.objects.Stackmap, c.objects.Ours}[w]
+	o := &c.objects
+	return [...]*ebpf.Program{o.Addresses, o.BuildIds, o.StackIds, o.Offsets, o.Compare}[w]
 }
 
 // Attach takes the samples of a perf event in one way.
@@ -70,24 +80,58 @@ func (c *Comparison) Attach(w Way, event int) error { return attach(event, c.pro
 // Cost returns what a way took while costs were counted.
 func (c *Comparison) Cost(w Way) (Cost, error) { return costOf(c.program(w)) }
 
-// Statuses count the frames of the kernel's own way: enum bpf_stack_build_id_status.
-type Statuses struct{ Valid, IP, Empty uint64 }
+// Statuses count frames by what the kernel's own way tells of them.
+type Statuses struct{ Empty, Valid, IP uint64 }
 
-// Statuses returns the statuses of all frames so far.
-func (c *Comparison) Statuses() (Statuses, error) {
-	var cpus [][]byte
-	if err := c.objects.Stackmaps.Lookup(uint32(0), &cpus); err != nil {
-		return Statuses{}, fmt.Errorf("statuses of frames: %w", err)
-	}
+// All returns the number of all frames.
+func (s Statuses) All() uint64 { return s.Empty + s.Valid + s.IP }
+
+// Frames are the frames that were looked at in Both ways, by where they are: enum
+// where_mapped of bench.bpf.c.
+type Frames struct {
+	Stacks  uint64
+	Code    Statuses // in executable mappings of files
+	Data    Statuses // in other mappings of files
+	Memory  Statuses // in memory without a file, the vdso for instance
+	Nowhere Statuses // in no mapping
+	Changed Statuses // unknown, because the mappings changed meanwhile
+}
+
+// All returns the frames wherever they are.
+func (f *Frames) All() Statuses {
 	var sum Statuses
+	for _, s := range f.parts() {
+		sum.Empty += s.Empty
+		sum.Valid += s.Valid
+		sum.IP += s.IP
+	}
+	return sum
+}
+
+// parts returns the statuses in the order of enum where_mapped.
+func (f *Frames) parts() []*Statuses {
+	return []*Statuses{&f.Code, &f.Data, &f.Memory, &f.Nowhere, &f.Changed}
+}
+
+// Frames returns what was counted so far.
+func (c *Comparison) Frames() (Frames, error) {
+	var cpus [][]byte
+	if err := c.objects.Comparisons.Lookup(uint32(0), &cpus); err != nil {
+		return Frames{}, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	var sum Frames
 	for _, cpu := range cpus {
-		var n benchStackmapCounters
+		var n benchComparisonCounters
 		if err := decode(cpu, &n); err != nil {
-			return Statuses{}, err
+			return Frames{}, err
 		}
-		sum.Valid += n.Valid
-		sum.IP += n.Ip
-		sum.Empty += n.Empty
+		sum.Stacks += n.Stacks
+		for i, s := range sum.parts() {
+			status := n.Frames[3*i:]
+			s.Empty += status[StatusEmpty]
+			s.Valid += status[StatusValid]
+			s.IP += status[StatusIP]
+		}
 	}
 	return sum, nil
 }

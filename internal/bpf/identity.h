@@ -152,6 +152,9 @@ __noinline __u64 find_vma(__u64 root, __u64 address)
 	return 0;
 }
 
+/* tree returns the root of the tree of a process's VMAs. */
+static __always_inline __u64 tree(struct mm_struct *mm) { return (__u64)BPF_CORE_READ(mm, mm_mt.ma_root); }
+
 /* A VMA as it says itself that it is. */
 struct area {
 	__u64 start, end;
@@ -537,7 +540,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	struct file *file;
 
 	w->s->n.walks++;
-	vma = (void *)find_vma((__u64)BPF_CORE_READ(mm, mm_mt.ma_root), ip);
+	vma = (void *)find_vma(tree(mm), ip);
 	if (!vma)
 		return changes(mm) == since ? NOTHING : MOVED;
 	if (!read_area(vma, w->mm, ip, a))

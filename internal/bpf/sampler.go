@@ -200,14 +200,21 @@ func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) 
 		return fmt.Errorf("taking the counts of BPF: %w", err)
 	}
 	s.writing, s.emptied = s.emptied, s.writing
+	return drainCounts(s.emptied, s.keys, s.values, func(k *samplerCountKey, n uint64) {
+		each(StackID{k.Stack.A, k.Stack.B}, ownerOf(k), n)
+	})
+}
+
+// drainCounts takes all counts out of a map that nobody writes into, a batch as
+// large as keys and values at a time.
+func drainCounts(m *ebpf.Map, keys []samplerCountKey, values []uint64, each func(k *samplerCountKey, n uint64)) error {
 	for cursor := new(ebpf.MapBatchCursor); ; {
-		n, err := s.emptied.BatchLookupAndDelete(cursor, s.keys, s.values, nil)
+		n, err := m.BatchLookupAndDelete(cursor, keys, values, nil)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("taking the counts of BPF: %w", err)
 		}
 		for i := range n {
-			k := &s.keys[i]
-			each(StackID{k.Stack.A, k.Stack.B}, ownerOf(k), s.values[i])
+			each(&keys[i], values[i])
 		}
 		if err != nil {
 			return nil

@@ -71,31 +71,7 @@ func newTestSampler(t *testing.T, o Options) *Sampler {
 // sampleSelf samples this thread while it spins.
 func sampleSelf(t *testing.T, s *Sampler) *seen {
 	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	attr := unix.PerfEventAttr{
-		Type:   unix.PERF_TYPE_SOFTWARE,
-		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-		Sample: 997,
-		Bits:   unix.PerfBitFreq | unix.PerfBitDisabled,
-	}
-	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := s.Attach(fd); err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []uint{unix.PERF_EVENT_IOC_ENABLE, unix.PERF_EVENT_IOC_DISABLE} {
-		if err := unix.IoctlSetInt(fd, step, 0); err != nil {
-			t.Fatal(err)
-		}
-		if step == unix.PERF_EVENT_IOC_ENABLE {
-			spin(300 * time.Millisecond)
-		}
-	}
+	spinSampled(t, s.Attach)
 	got := newSeen()
 	if err := s.Counts(got.count); err != nil {
 		t.Fatal(err)
@@ -104,6 +80,31 @@ func sampleSelf(t *testing.T, s *Sampler) *seen {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// spinSampled spins while programs take the samples of this thread.
+func spinSampled(t *testing.T, attaches ...func(event int) error) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	attr := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: 997,
+		Bits:   unix.PerfBitFreq,
+	}
+	for _, attach := range attaches {
+		fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := attach(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spin(300 * time.Millisecond)
 }
 
 // spin uses that much time of a CPU, which on a busy machine takes longer.
