@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,11 +24,14 @@ const (
 	Perf
 	// BPF finds file and offset of every frame inside the kernel. It needs root.
 	BPF
+	// Stackmap takes samples by the kernel's own map of stacks with build IDs. It needs
+	// root, and is for comparison and for kernels that do not take BPF.
+	Stackmap
 )
 
-var backendNames = [...]string{Auto: "auto", Perf: "perf", BPF: "bpf"}
+var backendNames = [...]string{Auto: "auto", Perf: "perf", BPF: "bpf", Stackmap: "stackmap"}
 
-// String returns "auto", "perf" or "bpf".
+// String returns "auto", "perf", "bpf" or "stackmap".
 func (b Backend) String() string { return backendNames[b] }
 
 // ParseBackend returns the backend of this name.
@@ -37,7 +41,7 @@ func ParseBackend(name string) (Backend, error) {
 			return Backend(b), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown backend %q: there are auto, perf and bpf", name)
+	return 0, fmt.Errorf("unknown backend %q: there are auto, perf, bpf and stackmap", name)
 }
 
 // DefaultBackend returns the way of recording that is taken where none is
@@ -53,7 +57,10 @@ func DefaultBackend() (Backend, string) {
 // that works where none is.
 func (s *Session) newSampler() error {
 	var err error
-	if s.opts.Backend != Perf {
+	switch s.opts.Backend {
+	case Stackmap:
+		return s.useStackmap()
+	case Auto, BPF:
 		if err = s.useBPF(); err == nil || s.opts.Backend == BPF {
 			return err
 		}
@@ -70,7 +77,7 @@ func (s *Session) newSampler() error {
 
 func (s *Session) useBPF() error {
 	if err := checkPIDNamespace(); err != nil {
-		return unusable(err)
+		return unusable(BPF, err)
 	}
 	programs, err := bpf.NewSampler(bpf.Options{
 		NoTaskWork: s.opts.noTaskWork,
@@ -79,7 +86,7 @@ func (s *Session) useBPF() error {
 		Entries:    s.opts.TableEntries,
 	})
 	if err != nil {
-		return unusable(err)
+		return unusable(BPF, err)
 	}
 	s.tally = newTally(&s.opts, unifiedRoots)
 	s.tally.stats.Backend = BPF
@@ -90,17 +97,47 @@ func (s *Session) useBPF() error {
 	return err
 }
 
+func (s *Session) useStackmap() error {
+	if err := checkPIDNamespace(); err != nil {
+		return unusable(Stackmap, err)
+	}
+	stacks := stackPlaces(s.opts.Frequency, runtime.NumCPU())
+	programs, err := bpf.NewStackmap(bpf.StackmapOptions{Stacks: stacks, Times: s.opts.Timeline})
+	if err != nil {
+		return unusable(Stackmap, err)
+	}
+	s.tally = newTally(&s.opts, unifiedRoots)
+	s.tally.stats.Backend = Stackmap
+	sampler, err := newStackmapSampler(s.tally, s.opts, programs)
+	if err == nil {
+		s.sampler = sampler
+	}
+	return err
+}
+
 // tryBPF loads the programs and lets them go again. It returns what they take.
 func tryBPF() (string, error) {
 	if err := checkPIDNamespace(); err != nil {
-		return "", unusable(err)
+		return "", unusable(BPF, err)
 	}
 	s, err := bpf.NewSampler(bpf.Options{})
 	if err != nil {
-		return "", unusable(err)
+		return "", unusable(BPF, err)
 	}
 	detail, err := describeTable(s)
 	return detail, errors.Join(err, s.Close())
+}
+
+// tryStackmap does the same with the programs of Stackmap.
+func tryStackmap() error {
+	if err := checkPIDNamespace(); err != nil {
+		return unusable(Stackmap, err)
+	}
+	s, err := bpf.NewStackmap(bpf.StackmapOptions{})
+	if err != nil {
+		return unusable(Stackmap, err)
+	}
+	return s.Close()
 }
 
 // errPIDNamespace says that BPF's process numbers mean nothing here.
@@ -119,13 +156,14 @@ func checkPIDNamespace() error {
 
 // unusableError says why the BPF programs cannot be used, and the way out.
 type unusableError struct {
+	backend     Backend
 	why, remedy string
 	err         error
 }
 
 // Error tells all of it.
 func (e *unusableError) Error() string {
-	return fmt.Sprintf("the backend bpf %s; %s, or use 'record --backend perf'", e.why, e.remedy)
+	return fmt.Sprintf("the backend %v %s; %s, or use 'record --backend perf'", e.backend, e.why, e.remedy)
 }
 
 func (e *unusableError) Unwrap() error { return e.err }
@@ -134,7 +172,7 @@ func (e *unusableError) Unwrap() error { return e.err }
 func whyNotBPF(err error) string {
 	var e *unusableError
 	if errors.As(err, &e) {
-		return "bpf " + e.why
+		return e.backend.String() + " " + e.why
 	}
 	return err.Error()
 }
@@ -171,13 +209,13 @@ var obstacles = []struct {
 }
 
 // unusable says what it means to the user that the programs cannot be loaded.
-func unusable(err error) error {
+func unusable(b Backend, err error) error {
 	for _, o := range obstacles {
 		if o.found(err) {
-			return &unusableError{o.why, o.remedy, err}
+			return &unusableError{b, o.why, o.remedy, err}
 		}
 	}
-	return &unusableError{fmt.Sprintf("does not load on this kernel (%v)", err), "take Linux 6.1 or later", err}
+	return &unusableError{b, fmt.Sprintf("does not load on this kernel (%v)", err), "take Linux 6.1 or later", err}
 }
 
 func isRefusal(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) }

@@ -12,7 +12,6 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/procmap"
-	"hallmark/profile"
 	"hallmark/reason"
 )
 
@@ -20,12 +19,7 @@ import (
 // frames are (serial number of a file, offset): see internal/bpf. It is the
 // bpf.Handler of their events.
 type bpfSampler struct {
-	*tally
-	opts     Options
-	plan     *eventPlan
-	threads  []int       // events of threads
-	cpus     map[int]int // events of CPUs, by CPU, when all of them are recorded
-	notices  *notices
+	bpfEvents
 	programs *bpf.Sampler
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
@@ -62,148 +56,27 @@ type life struct {
 
 // newBPFSampler returns a sampler that closes the programs in the end.
 func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, error) {
-	plan := newEventPlan(opts.Event, opts.Frequency)
-	plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
-	if opts.Command != nil {
-		plan.enableOnExec()
-	}
-	notices, err := newNotices(t, plan)
+	events, err := newBPFEvents(t, opts, programs.Attach, programs.Opened)
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
 	exits, err := newExits()
 	if err != nil {
-		return nil, errors.Join(err, programs.Close())
+		return nil, errors.Join(err, events.closeEvents(), programs.Close())
 	}
-	s := &bpfSampler{
-		tally:     t,
-		opts:      opts,
-		plan:      plan,
-		cpus:      map[int]int{},
-		notices:   notices,
+	return &bpfSampler{
+		bpfEvents: *events,
 		programs:  programs,
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
 		exits:     exits,
-	}
-	return s, nil
-}
-
-// open opens one event for a thread and all that it will start, or one on each
-// CPU for everybody.
-func (s *bpfSampler) open(tid int) error {
-	if tid == -1 {
-		return s.followCPUs()
-	}
-	fd, err := s.event(tid, -1)
-	if err != nil {
-		return err
-	}
-	s.threads = append(s.threads, fd)
-	id, err := eventID(fd)
-	if err != nil {
-		return err
-	}
-	return s.programs.Opened(id, uint32(tid))
-}
-
-// event opens an event whose samples the program takes.
-func (s *bpfSampler) event(tid, cpu int) (int, error) {
-	fd, err := unix.PerfEventOpen(&s.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock:
-		return -1, err
-	case err != nil:
-		return -1, openError(s.opts.Event, err)
-	}
-	if err := s.programs.Attach(fd); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// followCPUs opens events on the CPUs that came online since the last call, and
-// closes those of the CPUs that went: they would not come back with them.
-func (s *bpfSampler) followCPUs() error {
-	online, err := onlineCPUs()
-	if err != nil {
-		return err
-	}
-	for cpu := range s.notices.rings {
-		if slices.Contains(online, cpu) {
-			continue
-		}
-		if err := s.closeCPU(cpu); err != nil {
-			return err
-		}
-	}
-	for _, cpu := range online {
-		if s.notices.rings[cpu] != nil {
-			continue
-		}
-		if err := s.openCPU(cpu); err != nil && !errors.Is(err, unix.ENODEV) { // it went offline
-			return err
-		}
-	}
-	return nil
-}
-
-// openCPU opens the events of a CPU. It samples at once when the others do.
-func (s *bpfSampler) openCPU(cpu int) error {
-	if err := s.notices.open(cpu); err != nil {
-		return openError(CPUClock, err)
-	}
-	if !s.opts.SystemWide {
-		return nil
-	}
-	fd, err := s.event(-1, cpu)
-	if err != nil {
-		return errors.Join(err, s.notices.drop(cpu))
-	}
-	s.cpus[cpu] = fd
-	if err := s.notices.join(fd, cpu); err != nil || s.taken.IsZero() {
-		return err
-	}
-	return enable([]int{fd})
-}
-
-func (s *bpfSampler) closeCPU(cpu int) error {
-	err := s.notices.drop(cpu)
-	if fd, ok := s.cpus[cpu]; ok {
-		delete(s.cpus, cpu)
-		err = errors.Join(err, unix.Close(fd))
-	}
-	return err
-}
-
-// events are all that sample.
-func (s *bpfSampler) events() []int {
-	return slices.AppendSeq(slices.Clone(s.threads), maps.Values(s.cpus))
-}
-
-func (s *bpfSampler) prepare() error {
-	if err := s.followCPUs(); err != nil {
-		return err
-	}
-	if s.opts.Command != nil {
-		return nil
-	}
-	s.stats.Existing = len(s.opts.PIDs)
-	if s.opts.SystemWide {
-		pids, err := processes()
-		if err != nil {
-			return err
-		}
-		s.stats.Existing = len(pids)
-	}
-	return nil
+	}, nil
 }
 
 func (s *bpfSampler) begin() error {
 	s.taken = time.Now()
-	return enable(s.events())
+	return s.bpfEvents.begin()
 }
 
 func (s *bpfSampler) descriptors() []int {
@@ -228,14 +101,6 @@ func (s *bpfSampler) round() error {
 	s.notices.read()
 	s.lookAtLimit()
 	return errors.Join(s.followCPUs(), s.take())
-}
-
-// lookAtLimit looks whether the kernel lowered its limit below the frequency: then
-// it holds events back. Those of CPUs tell so themselves.
-func (s *bpfSampler) lookAtLimit() {
-	if !s.opts.SystemWide && maxFrequency() < s.opts.Frequency {
-		s.stats.Throttled++
-	}
 }
 
 // take takes the counts out of the kernel.
@@ -332,12 +197,6 @@ func (s *bpfSampler) count(c bpfCount) bool {
 	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
 	s.tally.add(places, s.labels(&c.owner), n, c.owner.Seen)
 	return true
-}
-
-func (s *bpfSampler) labels(o *bpf.Owner) profile.Labels {
-	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: s.cgroups.path(o.Cgroup)}
-	l.Container = container(l.Cgroup)
-	return l
 }
 
 func (s *bpfSampler) places(b *body, o *bpf.Owner) []place {
@@ -443,8 +302,6 @@ func sinceBoot(t uint64) uint64 {
 	return max(t, suspended) - suspended
 }
 
-func (s *bpfSampler) halt() { disable(s.events()) }
-
 func (s *bpfSampler) finish() {
 	s.notices.read()
 	err := s.take()
@@ -460,9 +317,5 @@ func (s *bpfSampler) finish() {
 }
 
 func (s *bpfSampler) close() error {
-	var errs []error
-	for _, fd := range s.events() {
-		errs = append(errs, unix.Close(fd))
-	}
-	return errors.Join(append(errs, s.notices.close(), s.exits.close(), s.programs.Close())...)
+	return errors.Join(s.closeEvents(), s.exits.close(), s.programs.Close())
 }

@@ -57,11 +57,26 @@ func (e *exits) each(ended func(*process)) error {
 			return nil
 		}
 		for _, event := range events[:n] {
-			ended(e.pidfds[event.Fd])
-			delete(e.pidfds, event.Fd)
-			unix.Close(int(event.Fd))
+			p, err := e.forget(event.Fd)
+			if err != nil {
+				return err
+			}
+			ended(p)
 		}
 	}
+}
+
+// forget takes a process out. Closing its descriptor would not do: while a child that
+// is being started has a copy of it, epoll would go on to tell of a number that may be
+// another descriptor's by then.
+func (e *exits) forget(fd int32) (*process, error) {
+	p := e.pidfds[fd]
+	delete(e.pidfds, fd)
+	err := errors.Join(unix.EpollCtl(e.epoll, unix.EPOLL_CTL_DEL, int(fd), nil), unix.Close(int(fd)))
+	if err != nil {
+		return nil, fmt.Errorf("waiting for processes to end: %w", err)
+	}
+	return p, nil
 }
 
 func (e *exits) close() error {

@@ -93,6 +93,12 @@ var probes = []struct {
 		probeTaskWork,
 	},
 	{
+		"sampling by the kernel's map of stacks",
+		"no --backend stackmap, to compare with",
+		"run as root outside of containers, on Linux 5.8 or later with CONFIG_DEBUG_INFO_BTF",
+		func() (Answer, string) { return answer(tryStackmap()) },
+	},
+	{
 		"build IDs in mapping records",
 		"the backend perf identifies files by opening them, so some of processes that exit at once are missed",
 		"Linux 5.12",

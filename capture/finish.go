@@ -53,6 +53,9 @@ func (s *Session) Finish() *Recording {
 	if t.stats.Untimed > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d samples have no time", t.stats.Untimed))
 	}
+	if t.stats.Collided > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d samples had no place in the kernel's map of stacks", t.stats.Collided))
+	}
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
@@ -159,7 +162,11 @@ func (f *finisher) makeFrame(p place) profile.Frame {
 	if o.id.IsZero() {
 		return profile.Frame{Reason: o.why, Path: o.path, Addr: addr.Abs(p.at)}
 	}
-	return profile.Frame{Binary: &f.file(o).Binary, Offset: addr.Offset(p.at)}
+	b := f.file(o)
+	if o.doubted && b.file != nil && !b.executes(addr.Offset(p.at)) {
+		return profile.Frame{Reason: reason.BadOffset, Addr: addr.Abs(p.at)}
+	}
+	return profile.Frame{Binary: &b.Binary, Offset: addr.Offset(p.at)}
 }
 
 // generatedFrame names an address of generated code. The map of a process that
@@ -209,4 +216,13 @@ func (b *identified) readSegments() {
 			b.Segments = append(b.Segments, profile.Segment{Offset: s.Offset, Virt: s.Virt, Size: s.FileSize})
 		}
 	}
+}
+
+// executes reports whether the offset lies in a page of which some is code. Pages
+// are mapped as a whole.
+func (b *identified) executes(o addr.Offset) bool {
+	const page = 4096
+	return slices.ContainsFunc(b.Segments, func(s profile.Segment) bool {
+		return o >= s.Offset&^(page-1) && o < (s.Offset+addr.Offset(s.Size)+page-1)&^(page-1)
+	})
 }

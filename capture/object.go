@@ -36,6 +36,7 @@ type object struct {
 	why     reason.Reason // id is zero because of it
 	content content       // nil when the file could not be reached
 	asked   int           // attempts to reach it
+	doubted bool          // offsets in it may be none: see stackmapSampler
 
 	// Of generated code.
 	process *process // nil when it ended long ago

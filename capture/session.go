@@ -58,6 +58,7 @@ type Stats struct {
 	Malformed uint64   // records that could not be read or decoded
 	Coarse    uint64   // samples counted with less detail, to bound the memory
 	Untimed   uint64   // samples of a timeline whose time was not kept, to bound the memory
+	Collided  uint64   // samples for which the kernel's stackmap had no place
 	Disagreed uint64   // files that have another identity than the kernel read from memory
 	Existing  int      // processes that ran when the recording started
 	Reduced   []string // what this kernel or this user's rights did not allow
@@ -75,8 +76,8 @@ type Session struct {
 	elapsed time.Duration // from the start of the samples to their end
 }
 
-// sampler is a way of taking samples: perfSampler and bpfSampler. Its methods are
-// called in this order, and close in any case.
+// sampler is a way of taking samples: perfSampler, bpfSampler and stackmapSampler.
+// Its methods are called in this order, and close in any case.
 type sampler interface {
 	// open opens the events of a thread (-1: of all threads). They do not run yet.
 	open(tid int) error

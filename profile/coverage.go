@@ -115,7 +115,8 @@ func inFile(m *pprof.Mapping) bool {
 		return m.File == "" || m.File[0] != '['
 	}
 	switch r {
-	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted:
+	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
+		reason.StackmapIP, reason.IDLength:
 		return true
 	}
 	return path != ""

@@ -32,6 +32,9 @@ const (
 	TableFull     // the kernel's table of files had no room for it
 	Unstable      // the mappings of the process changed while they were read
 	FileWritten   // the file was being written, or had just been
+	StackmapIP    // the kernel's stackmap found no build ID
+	BadOffset     // the kernel's stackmap told an offset that is not in the file's code
+	IDLength      // the kernel's stackmap told a build ID without its length, and no file tells it
 	NotRecorded   // whoever made the profile wrote no identity into it
 
 	// Why an address has no symbol.
@@ -68,6 +71,9 @@ var table = [count]words{
 	TableFull:     {"table-full", "no room in the table of mapped files", ""},
 	Unstable:      {"unstable", "mappings changed while they were read", ""},
 	FileWritten:   {"file-written", "mapped file was being written, or had just been", ""},
+	StackmapIP:    {"stackmap-ip", "the kernel's stackmap found no build ID", "record with --backend bpf or perf"},
+	BadOffset:     {"bad-offset", "the kernel's stackmap told an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
+	IDLength:      {"id-length", "the kernel's stackmap does not tell how long the build ID is, nor does a file", "record with --backend bpf or perf"},
 	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},

@@ -17,6 +17,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Whether the kernel's part of stacks is wanted. */
 const volatile bool want_kernel = true;
 
+/* Whether each sample is counted by itself, with its time. */
+const volatile bool want_times = false;
+
 /* There is everything twice, so that user space can empty one side while nobody
  * writes into it. User space sets how many entries there are, and how deep they may
  * be. */
@@ -107,6 +110,7 @@ static __always_inline void count(void *ctx, void *users, void *kernels, void *c
 	}
 	key.cgroup = bpf_get_current_cgroup_id();
 	key.started = BPF_CORE_READ(leader, start_boottime);
+	key.seen = want_times ? bpf_ktime_get_ns() : 0;
 	key.tgid = pid_tgid >> 32;
 	key.tid = pid_tgid;
 	bpf_get_current_comm(key.thread, sizeof(key.thread));

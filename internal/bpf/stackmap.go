@@ -27,6 +27,7 @@ type Stackmap struct {
 // StackmapOptions say how a Stackmap samples. The zero value is right.
 type StackmapOptions struct {
 	UserOnly bool // leave the kernel's part of stacks out
+	Times    bool // count each sample by itself: see Owner.Seen
 	// Stacks is how many places for stacks there are, rounded up to a power of two;
 	// 4096 when 0. A stack has its place by its hash, and while another one is in it
 	// the samples are lost: of n different stacks between two calls of Take, about
@@ -93,7 +94,8 @@ func (s *Stackmap) load(o StackmapOptions) error {
 		return err
 	}
 	limitStacks(spec, s.depth, o.Stacks)
-	if err := spec.Variables["want_kernel"].Set(!o.UserOnly); err != nil {
+	err = errors.Join(spec.Variables["want_kernel"].Set(!o.UserOnly), spec.Variables["want_times"].Set(o.Times))
+	if err != nil {
 		return err
 	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {

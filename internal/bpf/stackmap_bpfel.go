@@ -35,6 +35,7 @@ const (
 	stackmapProgSampleStackmap = "sample_stackmap"
 	stackmapVarN               = "n"
 	stackmapVarWantKernel      = "want_kernel"
+	stackmapVarWantTimes       = "want_times"
 )
 
 // loadStackmap returns the embedded CollectionSpec for stackmap.
@@ -101,6 +102,7 @@ type stackmapMapSpecs struct {
 type stackmapVariableSpecs struct {
 	N          *ebpf.VariableSpec `ebpf:"n"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
+	WantTimes  *ebpf.VariableSpec `ebpf:"want_times"`
 }
 
 // stackmapObjects contains all objects after they have been loaded into the kernel.
@@ -150,6 +152,7 @@ func (m *stackmapMaps) Close() error {
 type stackmapVariables struct {
 	N          *ebpf.Variable `ebpf:"n"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
+	WantTimes  *ebpf.Variable `ebpf:"want_times"`
 }
 
 // stackmapPrograms contains all programs after they have been loaded into the kernel.

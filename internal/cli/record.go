@@ -69,7 +69,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.DurationVarP(&r.opts.Duration, "duration", "d", 0, "stop recording after this time (30s, 5m)")
 	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output")
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
-	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, or bpf (files are identified inside the kernel; root only)")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, bpf (files are identified inside the kernel; root only), or stackmap (by the kernel's own means)")
 	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope")
 	f.IntVar(&r.opts.TableEntries, "table-entries", capture.DefaultTableEntries, "room for `N` files in the kernel's table of the backend bpf")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
@@ -247,6 +247,7 @@ func (r *record) tell(done *result) {
 		text  string
 	}{
 		{stats.Lost, "records were lost: the machine was too busy to read them in time"},
+		{stats.Collided, "samples had no place in the kernel's map of stacks: record with a lower --frequency"},
 		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
 		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
 		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},

@@ -1,0 +1,182 @@
+package capture
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/internal/bpf"
+	"hallmark/profile"
+)
+
+// bpfEvents are the events whose samples BPF programs take, and what is the same
+// for all samplers that work with them.
+type bpfEvents struct {
+	*tally
+	opts    Options
+	plan    *eventPlan
+	attach  func(event int) error                // gives a program the samples of an event
+	opened  func(event uint64, tid uint32) error // tells the program whose event it is; nil for no need
+	threads []int                                // events of threads
+	cpus    map[int]int                          // events of CPUs, by CPU, when all of them are recorded
+	notices *notices
+	running bool
+}
+
+func newBPFEvents(t *tally, opts Options, attach func(int) error, opened func(uint64, uint32) error) (*bpfEvents, error) {
+	plan := newEventPlan(opts.Event, opts.Frequency)
+	plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
+	if opts.Command != nil {
+		plan.enableOnExec()
+	}
+	notices, err := newNotices(t, plan)
+	if err != nil {
+		return nil, err
+	}
+	return &bpfEvents{tally: t, opts: opts, plan: plan, attach: attach, opened: opened, cpus: map[int]int{}, notices: notices}, nil
+}
+
+// open opens one event for a thread and all that it will start, or one on each
+// CPU for everybody.
+func (e *bpfEvents) open(tid int) error {
+	if tid == -1 {
+		return e.followCPUs()
+	}
+	fd, err := e.event(tid, -1)
+	if err != nil {
+		return err
+	}
+	e.threads = append(e.threads, fd)
+	if e.opened == nil {
+		return nil
+	}
+	id, err := eventID(fd)
+	if err != nil {
+		return err
+	}
+	return e.opened(id, uint32(tid))
+}
+
+// event opens an event whose samples the program takes.
+func (e *bpfEvents) event(tid, cpu int) (int, error) {
+	fd, err := unix.PerfEventOpen(&e.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && e.opts.Event == CPUClock:
+		return -1, err
+	case err != nil:
+		return -1, openError(e.opts.Event, err)
+	}
+	if err := e.attach(fd); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// followCPUs opens events on the CPUs that came online since the last call, and
+// closes those of the CPUs that went: they would not come back with them.
+func (e *bpfEvents) followCPUs() error {
+	online, err := onlineCPUs()
+	if err != nil {
+		return err
+	}
+	for cpu := range e.notices.rings {
+		if slices.Contains(online, cpu) {
+			continue
+		}
+		if err := e.closeCPU(cpu); err != nil {
+			return err
+		}
+	}
+	for _, cpu := range online {
+		if e.notices.rings[cpu] != nil {
+			continue
+		}
+		if err := e.openCPU(cpu); err != nil && !errors.Is(err, unix.ENODEV) { // it went offline
+			return err
+		}
+	}
+	return nil
+}
+
+// openCPU opens the events of a CPU. It samples at once when the others do.
+func (e *bpfEvents) openCPU(cpu int) error {
+	if err := e.notices.open(cpu); err != nil {
+		return openError(CPUClock, err)
+	}
+	if !e.opts.SystemWide {
+		return nil
+	}
+	fd, err := e.event(-1, cpu)
+	if err != nil {
+		return errors.Join(err, e.notices.drop(cpu))
+	}
+	e.cpus[cpu] = fd
+	if err := e.notices.join(fd, cpu); err != nil || !e.running {
+		return err
+	}
+	return enable([]int{fd})
+}
+
+func (e *bpfEvents) closeCPU(cpu int) error {
+	err := e.notices.drop(cpu)
+	if fd, ok := e.cpus[cpu]; ok {
+		delete(e.cpus, cpu)
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}
+
+// events are all that sample.
+func (e *bpfEvents) events() []int {
+	return slices.AppendSeq(slices.Clone(e.threads), maps.Values(e.cpus))
+}
+
+func (e *bpfEvents) prepare() error {
+	if err := e.followCPUs(); err != nil {
+		return err
+	}
+	if e.opts.Command != nil {
+		return nil
+	}
+	e.stats.Existing = len(e.opts.PIDs)
+	if e.opts.SystemWide {
+		pids, err := processes()
+		if err != nil {
+			return err
+		}
+		e.stats.Existing = len(pids)
+	}
+	return nil
+}
+
+func (e *bpfEvents) begin() error {
+	e.running = true
+	return enable(e.events())
+}
+
+// lookAtLimit looks whether the kernel lowered its limit below the frequency: then
+// it holds events back. Those of CPUs tell so themselves.
+func (e *bpfEvents) lookAtLimit() {
+	if !e.opts.SystemWide && maxFrequency() < e.opts.Frequency {
+		e.stats.Throttled++
+	}
+}
+
+func (e *bpfEvents) halt() { disable(e.events()) }
+
+func (e *bpfEvents) closeEvents() error {
+	errs := []error{e.notices.close()}
+	for _, fd := range e.events() {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
+
+func (e *bpfEvents) labels(o *bpf.Owner) profile.Labels {
+	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: e.cgroups.path(o.Cgroup)}
+	l.Container = container(l.Cgroup)
+	return l
+}

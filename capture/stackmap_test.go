@@ -1,0 +1,288 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+// needStackmap ends the test where the programs cannot be loaded.
+func needStackmap(t testing.TB) {
+	t.Helper()
+	testenv.Root(t)
+	err := tryStackmap()
+	testenv.Need(t, err == nil, fmt.Sprint("the kernel's stackmap (see hallmark doctor): ", err))
+}
+
+// TestStackmapSeesTheSame samples one C program by both mechanisms at the same
+// time. The callers of the function that is busy must be the same ones, at the same
+// offsets, and nearly all samples must be in it in both.
+func TestStackmapSeesTheSame(t *testing.T) {
+	needStackmap(t)
+	needBPF(t)
+	file := buildC(t)
+	want := fileID(t, file)
+	pid := start(t, file)
+	profiles := map[Backend]*pprof.Profile{}
+	done := make(chan *pprof.Profile)
+	opts := Options{PIDs: []int{pid}, Duration: 700 * time.Millisecond}
+	sessions := map[Backend]*Session{}
+	for _, b := range []Backend{BPF, Stackmap} {
+		opts.Backend = b
+		sessions[b] = startSession(t, opts)
+	}
+	go func() { done <- finished(t, sessions[BPF]) }()
+	profiles[Stackmap], profiles[BPF] = finished(t, sessions[Stackmap]), <-done
+	for b, p := range profiles {
+		if got, all := samplesIn(p, "burn")[want], samples(p); got*10 < all*8 || got == 0 {
+			t.Errorf("%v: %d of %d samples in burn", b, got, all)
+		}
+	}
+	of, by := callSites(profiles[BPF]), callSites(profiles[Stackmap])
+	if !maps.Equal(of, by) || len(of) == 0 {
+		t.Errorf("callers are %v, by the stackmap %v", of, by)
+	}
+}
+
+// finished runs a session to its end and symbolizes the profile.
+func finished(t testing.TB, s *Session) *pprof.Profile {
+	if err := s.Run(context.Background()); err != nil {
+		t.Error(err)
+	}
+	r := s.Finish()
+	r.Symbolize()
+	return r.Profile
+}
+
+func samples(p *pprof.Profile) (sum int64) {
+	for _, s := range p.Sample {
+		sum += s.Value[0]
+	}
+	return sum
+}
+
+// site is a place in a file.
+type site struct {
+	id     string
+	offset addr.Offset
+}
+
+// callSites returns what stands above burn in the stacks, with the function each is
+// in. The compiler gives no frame to a function that calls none, so its caller is
+// left out, but for samples at its very beginning and end.
+func callSites(p *pprof.Profile) map[site]string {
+	sites := map[site]string{}
+	for _, s := range p.Sample {
+		for i, l := range s.Location[1:] {
+			if f := function(l); function(s.Location[i]) == "burn" && f != "main" {
+				sites[site{l.Mapping.BuildID, profile.FileOffset(l)}] = f
+			}
+		}
+	}
+	return sites
+}
+
+// function returns the name of the innermost function of a location.
+func function(l *pprof.Location) string {
+	if len(l.Line) == 0 {
+		return ""
+	}
+	return l.Line[0].Function.Name
+}
+
+// TestStackmapBlindToGo wants no identity for the frames of a Go program, whose
+// GNU note is in no PT_NOTE segment, with the reason; and every sample in the profile.
+func TestStackmapBlindToGo(t *testing.T) {
+	needStackmap(t)
+	p, _, stats := recordCommand(t, Options{Backend: Stackmap}, buildGo(t), "400ms")
+	user := 0
+	for _, s := range p.Sample {
+		for _, l := range s.Location {
+			switch why := profile.ReasonOf(l.Mapping); why {
+			case reason.StackmapIP:
+				user++
+			case reason.None, reason.Anonymous, reason.ModuleUnknown:
+				if l.Mapping.File[0] != '[' {
+					t.Fatalf("a frame is in %s", l.Mapping.File)
+				}
+			default:
+				t.Fatalf("a frame has no identity because of %v", why)
+			}
+		}
+	}
+	if all := samples(p); user == 0 || all != int64(stats.Samples) {
+		t.Errorf("%d frames without build ID, %d samples of %d", user, all, stats.Samples)
+	}
+}
+
+// TestStackmapPaddedIDs wants the true length of build IDs that the kernel pads with
+// zeros, and of one that ends in a zero.
+func TestStackmapPaddedIDs(t *testing.T) {
+	needStackmap(t)
+	for _, flag := range []string{"0x0102030405060708", "md5", "sha1", "0x00112233445566778899aabbccddeeff00112200"} {
+		t.Run(flag, func(t *testing.T) {
+			file := buildC(t, "-Wl,--build-id="+flag)
+			p, _, stats := recordCommand(t, Options{Backend: Stackmap}, file, "400")
+			if got := samplesIn(p, "burn")[fileID(t, file)]; got*10 < int64(stats.Samples)*8 || got == 0 {
+				t.Errorf("%d of %d samples in burn: %v", got, stats.Samples, samplesIn(p, "burn"))
+			}
+			for _, m := range p.Mapping {
+				if m.BuildID != "" && m.File == file && m.BuildID != fileID(t, file).String() {
+					t.Errorf("%s has identity %s", file, m.BuildID)
+				}
+			}
+		})
+	}
+}
+
+// TestStackmapOfExited records programs that are gone, file and all, before anybody
+// looks. A whole build ID is an identity all the same; one that may be shorter than
+// it looks is not, and says so.
+func TestStackmapOfExited(t *testing.T) {
+	needStackmap(t)
+	script := `for i in 1 2 3 4; do cp "$0" "$1" && "$1" 60 && rm "$1"; done`
+	for _, test := range []struct {
+		flag string
+		want func(m *pprof.Mapping, id buildid.ID) bool
+	}{
+		{"sha1", func(m *pprof.Mapping, id buildid.ID) bool { return m.BuildID == id.String() }},
+		{"md5", func(m *pprof.Mapping, id buildid.ID) bool {
+			return m.BuildID == id.String() || profile.ReasonOf(m) == reason.IDLength
+		}},
+	} {
+		t.Run(test.flag, func(t *testing.T) {
+			file := buildC(t, "-Wl,--build-id="+test.flag)
+			id := fileID(t, file)
+			gone := filepath.Join(t.TempDir(), "gone")
+			p, _, _ := recordCommand(t, Options{Backend: Stackmap}, "sh", "-c", script, file, gone)
+			seen := 0
+			for _, s := range p.Sample {
+				if name, _ := profile.Process(s); name != "gone" {
+					continue
+				}
+				if m := innermostUser(s); m != nil && test.want(m, id) {
+					seen++
+				} else if m != nil && m.BuildID != "" && m.BuildID[:8] == id.String()[:8] {
+					t.Errorf("a frame has identity %s, want %v", m.BuildID, id)
+				}
+			}
+			if seen == 0 {
+				t.Errorf("no stack is in %v", id)
+			}
+		})
+	}
+}
+
+// innermostUser returns the mapping of the first frame that is not in the kernel.
+func innermostUser(s *pprof.Sample) *pprof.Mapping {
+	for _, l := range s.Location {
+		if l.Mapping.File != "[kernel]" {
+			return l.Mapping
+		}
+	}
+	return nil
+}
+
+// TestStackmapHoles records a program that has a return address in a hole, for which
+// the kernel tells the next file. It must not get its identity.
+func TestStackmapHoles(t *testing.T) {
+	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64, for which the program is written")
+	file := filepath.Join(t.TempDir(), "hole")
+	args := []string{"-O1", "-fno-omit-frame-pointer", "-o", file, "testdata/hole.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	for _, backend := range []Backend{Stackmap, BPF} {
+		for name, where := range map[string][]string{
+			"offset below 0":         {"0", "0x800"},
+			"offset before the code": {"0x1000", "0x800"},
+		} {
+			t.Run(backend.String()+" "+name, func(t *testing.T) {
+				needStackmap(t)
+				needBPF(t)
+				p, _, _ := recordCommand(t, Options{Backend: backend}, append(append([]string{file}, where...), "300")...)
+				why := callersOfBurn(p)
+				t.Log(why)
+				want := reason.NotMapped
+				if backend == Stackmap {
+					want = reason.BadOffset
+				}
+				if why[want] == 0 || why[reason.None] > 0 {
+					t.Errorf("callers are identified, or not because of: %v", why)
+				}
+			})
+		}
+	}
+}
+
+// callersOfBurn counts why the callers of burn have no identity. At its beginning
+// and its end the caller is main.
+func callersOfBurn(p *pprof.Profile) map[reason.Reason]int64 {
+	why := map[reason.Reason]int64{}
+	for _, s := range p.Sample {
+		i := slices.IndexFunc(s.Location, func(l *pprof.Location) bool { return function(l) == "burn" })
+		if i >= 0 && i+1 < len(s.Location) && function(s.Location[i+1]) != "main" {
+			why[profile.ReasonOf(s.Location[i+1].Mapping)] += s.Value[0]
+		}
+	}
+	return why
+}
+
+// TestStackmapPlaces wants a reason for each frame without a build ID that can be
+// believed, and callers in the call before the address they return to.
+func TestStackmapPlaces(t *testing.T) {
+	objects := newObjects()
+	defer objects.close()
+	s := &stackmapSampler{bpfEvents: bpfEvents{tally: &tally{objects: objects}}}
+	s.files = stackmapFiles{objects: objects, byID: map[paddedID]*stackmapFile{}}
+	whole := paddedID{19: 1}
+	for _, test := range []struct {
+		frame bpf.StackmapFrame
+		index int
+		why   reason.Reason
+		at    uint64
+	}{
+		{bpf.StackmapFrame{Status: bpf.StatusIP, At: 0x1234}, 0, reason.StackmapIP, 0x1234},
+		{bpf.StackmapFrame{Status: bpf.StatusIP, At: 0x1234}, 1, reason.StackmapIP, 0x1233},
+		{bpf.StackmapFrame{Status: bpf.StatusEmpty, At: 1}, 0, reason.StackmapIP, 1},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, BuildID: whole, At: 0x10}, 0, reason.None, 0x10},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, BuildID: whole, At: 0x10}, 3, reason.None, 0xf},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, BuildID: whole, At: 0}, 3, reason.BadOffset, 1<<64 - 1},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, BuildID: whole, At: 1<<64 - 0x800}, 0, reason.BadOffset, 1<<64 - 0x800},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, BuildID: paddedID{1}, At: 0x10}, 0, reason.IDLength, 0x10},
+		{bpf.StackmapFrame{Status: bpf.StatusValid, At: 0x10}, 0, reason.IDLength, 0x10},
+	} {
+		p := s.place(test.frame, test.index, 1)
+		why := p.object.why
+		if !p.object.id.IsZero() {
+			why = reason.None
+		}
+		if why != test.why || p.at != test.at {
+			t.Errorf("%+v, frame %d: at %#x because of %v", test.frame, test.index, p.at, why)
+		}
+	}
+}
+
+// TestStackPlaces bounds the memory for stacks.
+func TestStackPlaces(t *testing.T) {
+	for _, test := range []struct{ hz, cpus, want int }{{99, 1, 1 << 10}, {99, 2, 1 << 10}, {997, 2, 1 << 13}, {50000, 256, 1 << 14}} {
+		if got := stackPlaces(test.hz, test.cpus); got != test.want {
+			t.Errorf("%d places for %d Hz on %d CPUs, want %d", got, test.hz, test.cpus, test.want)
+		}
+	}
+}
