@@ -13,6 +13,7 @@ import (
 	runtimepprof "runtime/pprof"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,12 +41,22 @@ func CPU(t testing.TB) *pprof.Profile {
 	return nil
 }
 
-// work keeps a processor busy with code that is deep, and inlined in part.
+// work uses that much time of processors, which on a busy machine takes longer, with
+// code that is deep, and inlined in part.
 func work(d time.Duration) {
 	src := []byte("package p\n" + strings.Repeat("func f(x int) int { return g(x)*(x+1) + len([]int{1, 2}) }\n", 1000))
-	for end := time.Now().Add(d); time.Now().Before(end); {
+	for end := used() + d; used() < end; {
 		parser.ParseFile(token.NewFileSet(), "", src, 0)
 	}
+}
+
+// used returns the time of processors that this process has used.
+func used() time.Duration {
+	var t syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Utime.Nano() + t.Stime.Nano())
 }
 
 // Heap returns a profile of the memory of this process.
