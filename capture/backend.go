@@ -48,7 +48,7 @@ func ParseBackend(name string) (Backend, error) {
 // demanded, and why.
 func DefaultBackend() (Backend, string) {
 	if _, err := tryBPF(); err != nil {
-		return Perf, whyNotBPF(err)
+		return Perf, whyNot(err)
 	}
 	return BPF, "the file of every frame is found inside the kernel, also for processes that exit at once"
 }
@@ -56,22 +56,32 @@ func DefaultBackend() (Backend, string) {
 // newSampler makes the sampler of the backend that is demanded, and of the best
 // that works where none is.
 func (s *Session) newSampler() error {
-	var err error
 	switch s.opts.Backend {
+	case Perf:
+		return s.usePerf()
+	case BPF:
+		return s.useBPF()
 	case Stackmap:
 		return s.useStackmap()
-	case Auto, BPF:
-		if err = s.useBPF(); err == nil || s.opts.Backend == BPF {
-			return err
-		}
 	}
-	s.tally = newTally(&s.opts, cgroupRoots)
-	s.tally.stats.Backend = Perf
-	if err != nil && os.Geteuid() == 0 {
-		// Others know that they are not root.
-		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "BPF programs: "+whyNotBPF(err))
+	err := s.useBPF()
+	if err == nil {
+		return nil
 	}
-	s.sampler, err = newPerfSampler(s.tally, s.opts)
+	if perfErr := s.usePerf(); perfErr != nil {
+		return perfErr
+	}
+	if os.Geteuid() == 0 { // others know that they are not root
+		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "BPF programs: "+whyNot(err))
+	}
+	return nil
+}
+
+func (s *Session) usePerf() error {
+	sampler, err := newPerfSampler(s.newTally(Perf, cgroupRoots), s.opts)
+	if err == nil {
+		s.sampler = sampler
+	}
 	return err
 }
 
@@ -88,13 +98,13 @@ func (s *Session) useBPF() error {
 	if err != nil {
 		return unusable(BPF, err)
 	}
-	s.tally = newTally(&s.opts, unifiedRoots)
-	s.tally.stats.Backend = BPF
-	sampler, err := newBPFSampler(s.tally, s.opts, programs)
-	if err == nil {
-		s.sampler = sampler
+	sampler, err := newBPFSampler(s.newTally(BPF, unifiedRoots), s.opts, programs)
+	if err != nil {
+		s.tally.objects.close()
+		return err
 	}
-	return err
+	s.sampler = sampler
+	return nil
 }
 
 func (s *Session) useStackmap() error {
@@ -106,13 +116,13 @@ func (s *Session) useStackmap() error {
 	if err != nil {
 		return unusable(Stackmap, err)
 	}
-	s.tally = newTally(&s.opts, unifiedRoots)
-	s.tally.stats.Backend = Stackmap
-	sampler, err := newStackmapSampler(s.tally, s.opts, programs)
-	if err == nil {
-		s.sampler = sampler
+	sampler, err := newStackmapSampler(s.newTally(Stackmap, unifiedRoots), s.opts, programs)
+	if err != nil {
+		s.tally.objects.close()
+		return err
 	}
-	return err
+	s.sampler = sampler
+	return nil
 }
 
 // tryBPF loads the programs and lets them go again. It returns what they take.
@@ -154,7 +164,7 @@ func checkPIDNamespace() error {
 	return nil
 }
 
-// unusableError says why the BPF programs cannot be used, and the way out.
+// unusableError says why the programs of a backend cannot be used, and the way out.
 type unusableError struct {
 	backend     Backend
 	why, remedy string
@@ -168,11 +178,11 @@ func (e *unusableError) Error() string {
 
 func (e *unusableError) Unwrap() error { return e.err }
 
-// whyNotBPF is the text of an error of tryBPF without what is clear from the context.
-func whyNotBPF(err error) string {
+// whyNot is the text of an error of unusable without the way out.
+func whyNot(err error) string {
 	var e *unusableError
 	if errors.As(err, &e) {
-		return e.backend.String() + " " + e.why
+		return fmt.Sprintf("%v %s", e.backend, e.why)
 	}
 	return err.Error()
 }
@@ -208,7 +218,8 @@ var obstacles = []struct {
 	},
 }
 
-// unusable says what it means to the user that the programs cannot be loaded.
+// unusable says what it means to the user that the programs of a backend cannot be
+// loaded.
 func unusable(b Backend, err error) error {
 	for _, o := range obstacles {
 		if o.found(err) {

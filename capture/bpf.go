@@ -56,7 +56,7 @@ type life struct {
 
 // newBPFSampler returns a sampler that closes the programs in the end.
 func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, error) {
-	events, err := newBPFEvents(t, opts, programs.Attach, programs.Opened)
+	events, err := newBPFEvents(t, opts, programs.Attach)
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
@@ -65,7 +65,7 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 		return nil, errors.Join(err, events.closeEvents(), programs.Close())
 	}
 	return &bpfSampler{
-		bpfEvents: *events,
+		bpfEvents: events,
 		programs:  programs,
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
@@ -74,13 +74,25 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	}, nil
 }
 
+// open lets the programs know of whom the events are.
+func (s *bpfSampler) open(tid int) error {
+	if err := s.bpfEvents.open(tid); err != nil || tid == -1 {
+		return err
+	}
+	id, err := eventID(s.threads[len(s.threads)-1])
+	if err != nil {
+		return err
+	}
+	return s.programs.Opened(id, uint32(tid))
+}
+
 func (s *bpfSampler) begin() error {
 	s.taken = time.Now()
 	return s.bpfEvents.begin()
 }
 
 func (s *bpfSampler) descriptors() []int {
-	return append(s.notices.descriptors(), s.programs.Descriptor(), s.exits.epoll)
+	return []int{s.programs.Descriptor(), s.notices.epoll, s.exits.epoll}
 }
 
 // pending reports whether samples lie in the kernel. While none do, or all are of
@@ -98,9 +110,7 @@ func (s *bpfSampler) round() error {
 		return s.programs.Read(s)
 	}
 	s.reap()
-	s.notices.read()
-	s.lookAtLimit()
-	return errors.Join(s.followCPUs(), s.take())
+	return errors.Join(s.look(), s.take())
 }
 
 // take takes the counts out of the kernel.
@@ -294,16 +304,16 @@ func (s *bpfSampler) process(o *bpf.Owner) *process {
 // sinceBoot turns a time of CLOCK_BOOTTIME, which goes on while the machine is
 // suspended, into one of CLOCK_MONOTONIC. Both in ns.
 func sinceBoot(t uint64) uint64 {
+	now := monotonic() // first: what is read later is larger
 	var boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return 0
 	}
-	suspended := uint64(boot.Nano()) - monotonic()
+	suspended := uint64(boot.Nano()) - now
 	return max(t, suspended) - suspended
 }
 
 func (s *bpfSampler) finish() {
-	s.notices.read()
 	err := s.take()
 	for _, c := range s.waiting {
 		s.stats.Lost += c.samples

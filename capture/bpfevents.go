@@ -17,25 +17,22 @@ type bpfEvents struct {
 	*tally
 	opts    Options
 	plan    *eventPlan
-	attach  func(event int) error                // gives a program the samples of an event
-	opened  func(event uint64, tid uint32) error // tells the program whose event it is; nil for no need
-	threads []int                                // events of threads
-	cpus    map[int]int                          // events of CPUs, by CPU, when all of them are recorded
-	notices *notices
+	attach  func(event int) error // gives a program the samples of an event
+	threads []int                 // events of threads
+	cpus    map[int]int           // events of CPUs, by CPU, when all of them are recorded
 	running bool
+	notices *notices
 }
 
-func newBPFEvents(t *tally, opts Options, attach func(int) error, opened func(uint64, uint32) error) (*bpfEvents, error) {
-	plan := newEventPlan(opts.Event, opts.Frequency)
-	plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
+func newBPFEvents(t *tally, opts Options, attach func(event int) error) (bpfEvents, error) {
+	e := bpfEvents{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), attach: attach, cpus: map[int]int{}}
+	e.plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
 	if opts.Command != nil {
-		plan.enableOnExec()
+		e.plan.enableOnExec()
 	}
-	notices, err := newNotices(t, plan)
-	if err != nil {
-		return nil, err
-	}
-	return &bpfEvents{tally: t, opts: opts, plan: plan, attach: attach, opened: opened, cpus: map[int]int{}, notices: notices}, nil
+	var err error
+	e.notices, err = newNotices(t, e.plan)
+	return e, err
 }
 
 // open opens one event for a thread and all that it will start, or one on each
@@ -45,18 +42,10 @@ func (e *bpfEvents) open(tid int) error {
 		return e.followCPUs()
 	}
 	fd, err := e.event(tid, -1)
-	if err != nil {
-		return err
+	if err == nil {
+		e.threads = append(e.threads, fd)
 	}
-	e.threads = append(e.threads, fd)
-	if e.opened == nil {
-		return nil
-	}
-	id, err := eventID(fd)
-	if err != nil {
-		return err
-	}
-	return e.opened(id, uint32(tid))
+	return err
 }
 
 // event opens an event whose samples the program takes.
@@ -73,6 +62,44 @@ func (e *bpfEvents) event(tid, cpu int) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+func (e *bpfEvents) prepare() error {
+	if err := e.followCPUs(); err != nil {
+		return err
+	}
+	if e.opts.Command != nil {
+		return nil
+	}
+	e.stats.Existing = len(e.opts.PIDs)
+	if e.opts.SystemWide {
+		pids, err := processes()
+		if err != nil {
+			return err
+		}
+		e.stats.Existing = len(pids)
+	}
+	return nil
+}
+
+func (e *bpfEvents) begin() error {
+	e.running = true
+	return enable(e.all())
+}
+
+// all are the events that sample.
+func (e *bpfEvents) all() []int {
+	return slices.AppendSeq(slices.Clone(e.threads), maps.Values(e.cpus))
+}
+
+// look takes what the kernel told beside the samples, and looks after the CPUs.
+func (e *bpfEvents) look() error {
+	e.notices.read()
+	if !e.opts.SystemWide && maxFrequency() < e.opts.Frequency {
+		// The kernel holds events back. Those of CPUs tell so themselves.
+		e.stats.Throttled++
+	}
+	return e.followCPUs()
 }
 
 // followCPUs opens events on the CPUs that came online since the last call, and
@@ -104,7 +131,7 @@ func (e *bpfEvents) followCPUs() error {
 // openCPU opens the events of a CPU. It samples at once when the others do.
 func (e *bpfEvents) openCPU(cpu int) error {
 	if err := e.notices.open(cpu); err != nil {
-		return openError(CPUClock, err)
+		return err
 	}
 	if !e.opts.SystemWide {
 		return nil
@@ -129,47 +156,17 @@ func (e *bpfEvents) closeCPU(cpu int) error {
 	return err
 }
 
-// events are all that sample.
-func (e *bpfEvents) events() []int {
-	return slices.AppendSeq(slices.Clone(e.threads), maps.Values(e.cpus))
-}
-
-func (e *bpfEvents) prepare() error {
-	if err := e.followCPUs(); err != nil {
-		return err
-	}
-	if e.opts.Command != nil {
-		return nil
-	}
-	e.stats.Existing = len(e.opts.PIDs)
-	if e.opts.SystemWide {
-		pids, err := processes()
-		if err != nil {
-			return err
-		}
-		e.stats.Existing = len(pids)
-	}
-	return nil
-}
-
-func (e *bpfEvents) begin() error {
-	e.running = true
-	return enable(e.events())
-}
-
-// lookAtLimit looks whether the kernel lowered its limit below the frequency: then
-// it holds events back. Those of CPUs tell so themselves.
-func (e *bpfEvents) lookAtLimit() {
-	if !e.opts.SystemWide && maxFrequency() < e.opts.Frequency {
-		e.stats.Throttled++
+// halt ends the samples, and what is told beside them.
+func (e *bpfEvents) halt() {
+	disable(e.all())
+	if e.notices.finish() != nil {
+		e.stats.Malformed++
 	}
 }
-
-func (e *bpfEvents) halt() { disable(e.events()) }
 
 func (e *bpfEvents) closeEvents() error {
 	errs := []error{e.notices.close()}
-	for _, fd := range e.events() {
+	for _, fd := range e.all() {
 		errs = append(errs, unix.Close(fd))
 	}
 	return errors.Join(errs...)

@@ -20,11 +20,27 @@ const maxExits = 1024
 var errManyExits = errors.New("too many processes are watched")
 
 func newExits() (*exits, error) {
+	epoll, err := newEpoll()
+	return &exits{epoll, map[int32]*process{}}, err
+}
+
+// newEpoll returns a descriptor that is readable when one of those that are added
+// to it is: what is added may change while somebody waits for it.
+func newEpoll() (int, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+		return -1, fmt.Errorf("epoll: %w", err)
 	}
-	return &exits{fd, map[int32]*process{}}, nil
+	return fd, nil
+}
+
+// addTo adds a descriptor to an epoll, which it leaves when all copies of it are closed.
+func addTo(epoll, fd int) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return nil
 }
 
 // watch tells the end of a process. The error is ESRCH when it has ended already.
@@ -36,8 +52,7 @@ func (e *exits) watch(p *process) error {
 	if err != nil {
 		return err
 	}
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
-	if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+	if err := addTo(e.epoll, fd); err != nil {
 		unix.Close(fd)
 		return err
 	}

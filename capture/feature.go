@@ -224,7 +224,7 @@ func probeBPF() (Answer, string) {
 		return Yes, detail
 	}
 	a, _ := answer(err)
-	return a, whyNotBPF(err)
+	return a, whyNot(err)
 }
 
 func probeTaskWork() (Answer, string) {

@@ -16,6 +16,7 @@ type notices struct {
 	*tally
 	attr    unix.PerfEventAttr
 	rings   map[int]*ring // by CPU
+	epoll   int           // readable when one of the rings is to be read
 	decoder *perfdata.Decoder
 	buf     []byte
 }
@@ -33,15 +34,21 @@ func newNotices(t *tally, plan *eventPlan) (*notices, error) {
 	n.attr.Bits = unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | bitKsymbol
 	n.attr.Wakeup = uint32(noticePages * os.Getpagesize() / 2)
 	var err error
-	n.decoder, err = perfdata.NewDecoder(noticeFields)
+	if n.decoder, err = perfdata.NewDecoder(noticeFields); err != nil {
+		return nil, err
+	}
+	n.epoll, err = newEpoll()
 	return n, err
 }
 
 // open begins to listen on a CPU.
 func (n *notices) open(cpu int) error {
 	fd, err := unix.PerfEventOpen(&n.attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	if err != nil {
+	if errors.Is(err, unix.ENODEV) { // the CPU went offline
 		return err
+	}
+	if err != nil {
+		return openError(CPUClock, err)
 	}
 	r, err := newRing(fd, noticePages)
 	if err != nil {
@@ -49,20 +56,12 @@ func (n *notices) open(cpu int) error {
 		return err
 	}
 	n.rings[cpu] = r
-	return nil
+	return addTo(n.epoll, fd)
 }
 
 // join has a sampling event of a CPU tell that it is held back.
 func (n *notices) join(event, cpu int) error {
 	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].fd)
-}
-
-func (n *notices) descriptors() []int {
-	var fds []int
-	for _, r := range n.rings {
-		fds = append(fds, r.fd)
-	}
-	return fds
 }
 
 // read takes all that was told.
@@ -90,8 +89,6 @@ func (n *notices) handle(rec []byte) {
 		n.kernel.learn(r)
 	case *perfdata.Throttle:
 		n.throttle(r)
-	case *perfdata.Lost:
-		n.stats.Lost += r.Count
 	}
 }
 
@@ -100,13 +97,17 @@ func (n *notices) drop(cpu int) error {
 	r := n.rings[cpu]
 	delete(n.rings, cpu)
 	n.readRing(r)
+	n.stats.Lost += lost(r.fd)
 	return errors.Join(r.close(), unix.Close(r.fd))
 }
 
-func (n *notices) close() error {
+// finish ends listening.
+func (n *notices) finish() error {
 	var errs []error
 	for cpu := range n.rings {
 		errs = append(errs, n.drop(cpu))
 	}
 	return errors.Join(errs...)
 }
+
+func (n *notices) close() error { return errors.Join(n.finish(), unix.Close(n.epoll)) }

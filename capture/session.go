@@ -109,19 +109,21 @@ type tally struct {
 	perSample time.Duration
 }
 
-func newTally(opts *Options, roots []cgroupRoot) *tally {
+// newTally makes what the samples of a backend are counted in.
+func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 	o := newObjects()
-	t := &tally{
+	s.tally = &tally{
 		objects:   o,
 		kernel:    newKernel(o),
 		cgroups:   newCgroups(roots),
 		stacks:    newStacks(),
-		perSample: time.Second / time.Duration(opts.Frequency),
+		stats:     Stats{Backend: b},
+		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
-	if opts.Timeline {
-		t.times = newTimeline()
+	if s.opts.Timeline {
+		s.tally.times = newTimeline()
 	}
-	return t
+	return s.tally
 }
 
 // add counts samples that were taken at a time (ns, CLOCK_MONOTONIC).

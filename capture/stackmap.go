@@ -30,12 +30,12 @@ type stackmapSampler struct {
 
 // newStackmapSampler returns a sampler that closes the programs in the end.
 func newStackmapSampler(t *tally, opts Options, programs *bpf.Stackmap) (*stackmapSampler, error) {
-	events, err := newBPFEvents(t, opts, programs.Attach, nil)
+	events, err := newBPFEvents(t, opts, programs.Attach)
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
 	return &stackmapSampler{
-		bpfEvents: *events,
+		bpfEvents: events,
 		programs:  programs,
 		files:     stackmapFiles{objects: t.objects, byID: map[paddedID]*stackmapFile{}},
 	}, nil
@@ -49,15 +49,13 @@ func stackPlaces(hz, cpus int) int {
 }
 
 // The samples wake no round, the time does.
-func (s *stackmapSampler) descriptors() []int { return s.notices.descriptors() }
+func (s *stackmapSampler) descriptors() []int { return []int{s.notices.epoll} }
 func (s *stackmapSampler) pending() bool      { return true }
 
 func (s *stackmapSampler) round() error {
-	s.notices.read()
-	s.lookAtLimit()
-	err := s.programs.Take(s.count)
+	err := errors.Join(s.look(), s.programs.Take(s.count))
 	s.files.find()
-	return errors.Join(s.followCPUs(), err)
+	return err
 }
 
 func (s *stackmapSampler) count(c bpf.StackmapSample) {
@@ -94,7 +92,6 @@ func (s *stackmapSampler) place(f bpf.StackmapFrame, index int, pid uint32) plac
 }
 
 func (s *stackmapSampler) finish() {
-	s.notices.read()
 	err := s.programs.Take(s.count)
 	s.files.findAnywhere(s.opts.Command)
 	n, statsErr := s.programs.Stats()

@@ -227,11 +227,13 @@ func StartTime(pid int) (time.Time, error) {
 	return WallClock(time.Duration(n)*(time.Second/ticks), unix.CLOCK_BOOTTIME)
 }
 
-// WallClock turns a time of another of the kernel's clocks into wall-clock time.
+// WallClock turns a time of another of the kernel's clocks into wall-clock time,
+// rather too early than too late.
 func WallClock(t time.Duration, clock int32) (time.Time, error) {
+	wall := time.Now()
 	var now unix.Timespec
 	if err := unix.ClockGettime(clock, &now); err != nil {
 		return time.Time{}, err
 	}
-	return time.Now().Add(t - time.Duration(now.Nano())), nil
+	return wall.Add(t - time.Duration(now.Nano())), nil
 }
