@@ -14,6 +14,7 @@
 //   - Location.Address is that of an instruction that was running: for the frame
 //     of a caller the last byte of the call, not the return address.
 //   - The kernel image is "[kernel]", in addresses as it was linked.
+//   - The numeric label "timestamp" has the times at which a stack was seen: Times.
 //   - A frame without identity has a mapping without BuildID whose File names the
 //     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x".
 package profile

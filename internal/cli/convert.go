@@ -21,7 +21,8 @@ import (
 const convertLong = `Write a profile in another format:
 
   folded      one stack and its count a line, for flamegraph.pl and its kin
-  speedscope  JSON for https://www.speedscope.app
+  speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
+              order of time after 'hallmark record --timeline'
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
 
 The format follows from the name of the output: .folded, .speedscope.json, .pb.gz;

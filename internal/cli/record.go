@@ -32,6 +32,8 @@ The backend bpf finds the file of each frame inside the kernel, which needs root
 misses no short-lived process; perf learns of mappings from the kernel's records. What
 works here is taken, bpf before perf: 'hallmark doctor' says which, and why.
 
+With --timeline every sample keeps its time, for viewers that show what ran when.
+
 An ordinary user may record own processes, without kernel code, as long as
 kernel.perf_event_paranoid is 2 or less. Everything else needs root.`
 
