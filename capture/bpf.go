@@ -60,7 +60,7 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
-	exits, err := newExits()
+	exits, err := newExits(t.objects.keep / 8)
 	if err != nil {
 		return nil, errors.Join(err, events.closeEvents(), programs.Close())
 	}
@@ -269,8 +269,10 @@ func (s *bpfSampler) generated(o *bpf.Owner) *object {
 		return g
 	}
 	s.objects.seen(g)
-	if errors.Is(s.exits.watch(p), unix.ESRCH) {
+	if err := s.exits.watch(p); errors.Is(err, unix.ESRCH) {
 		s.exited(p)
+	} else if err != nil {
+		p.ended = monotonic() // nobody will tell: it is forgotten soon, and met anew
 	}
 	return g
 }

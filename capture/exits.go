@@ -11,17 +11,15 @@ import (
 type exits struct {
 	epoll  int
 	pidfds map[int32]*process
+	most   int // processes to watch, each by a descriptor
 }
-
-// maxExits bounds the processes that are watched, each by a descriptor.
-const maxExits = 1024
 
 // errManyExits is the error of a process too many.
 var errManyExits = errors.New("too many processes are watched")
 
-func newExits() (*exits, error) {
+func newExits(most int) (*exits, error) {
 	epoll, err := newEpoll()
-	return &exits{epoll, map[int32]*process{}}, err
+	return &exits{epoll, map[int32]*process{}, most}, err
 }
 
 // newEpoll returns a descriptor that is readable when one of those that are added
@@ -45,7 +43,7 @@ func addTo(epoll, fd int) error {
 
 // watch tells the end of a process. The error is ESRCH when it has ended already.
 func (e *exits) watch(p *process) error {
-	if len(e.pidfds) >= maxExits {
+	if len(e.pidfds) >= e.most {
 		return errManyExits
 	}
 	fd, err := unix.PidfdOpen(int(p.pid), 0)

@@ -11,13 +11,12 @@ import (
 	"hallmark/symbol"
 )
 
-const (
-	// maxPlaces bounds the processes whose maps are kept reachable: at most two
-	// descriptors each. Those beyond it may lose their names when they end.
-	maxPlaces = 512
-	// maxPerfMap bounds how much of a map is read, in bytes: anybody can write one.
-	maxPerfMap = 128 << 20
-)
+// maxPerfMap bounds how much of a map is read, in bytes: anybody can write one.
+const maxPerfMap = 128 << 20
+
+// maxPlaces bounds the processes whose maps are kept reachable, by at most two
+// descriptors each. Those beyond it may lose their names when they end.
+func (s *objects) maxPlaces() int { return s.keep / 16 }
 
 // seen notes that a process was seen in the code that it generated, and keeps the
 // place of its map: when it has ended, nobody may find it any more.
@@ -26,7 +25,7 @@ func (s *objects) seen(o *object) {
 		return
 	}
 	o.sampled = true
-	if s.places >= maxPlaces {
+	if s.places >= s.maxPlaces() {
 		return
 	}
 	started, err := o.process.started()

@@ -36,12 +36,18 @@ func SampleIndex(p *pprof.Profile, names ...string) (int, error) {
 
 // Process returns the name and the number of the process that s was taken in,
 // "" and 0 where the profile does not tell.
-func Process(s *pprof.Sample) (name string, pid int64) {
-	if names := s.Label["process"]; len(names) > 0 {
+func Process(s *pprof.Sample) (name string, pid int64) { return nameAndNumber(s, "process", "pid") }
+
+// Thread returns the name and the number of the thread that s was taken in, ""
+// and 0 where the profile does not tell.
+func Thread(s *pprof.Sample) (name string, tid int64) { return nameAndNumber(s, "thread", "tid") }
+
+func nameAndNumber(s *pprof.Sample, text, number string) (name string, n int64) {
+	if names := s.Label[text]; len(names) > 0 {
 		name = names[0]
 	}
-	if pids := s.NumLabel["pid"]; len(pids) > 0 {
-		pid = pids[0]
+	if numbers := s.NumLabel[number]; len(numbers) > 0 {
+		n = numbers[0]
 	}
-	return name, pid
+	return name, n
 }

@@ -49,15 +49,3 @@ func Times(s *pprof.Sample) []int64 {
 	}
 	return s.NumLabel[timeLabel]
 }
-
-// Thread returns the name and the number of the thread that s was taken in, ""
-// and 0 where the profile does not tell.
-func Thread(s *pprof.Sample) (name string, tid int64) {
-	if names := s.Label["thread"]; len(names) > 0 {
-		name = names[0]
-	}
-	if tids := s.NumLabel["tid"]; len(tids) > 0 {
-		tid = tids[0]
-	}
-	return name, tid
-}

@@ -28,8 +28,8 @@ Recording ends with the command, with the processes, after --duration or with
 Ctrl-C, and the profile is written in every case. The exit status is that of the
 command.
 
-The backend bpf finds the file of each frame inside the kernel, which needs root and
-misses no short-lived process; perf learns of mappings from the kernel's records. What
+The backend bpf finds the file of each frame inside the kernel, also of processes that
+exit at once, and needs root; perf learns of mappings from the kernel's records. What
 works here is taken, bpf before perf: 'hallmark doctor' says which, and why.
 
 With --timeline every sample keeps its time, for viewers that show what ran when.

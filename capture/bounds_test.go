@@ -1,0 +1,68 @@
+package capture
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestFilesAreForgotten gives out so many serial numbers that all are forgotten,
+// and wants samples before and after it in one file.
+func TestFilesAreForgotten(t *testing.T) {
+	needBPF(t)
+	file := buildC(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var s *Session
+	filled, enough := false, uint64(0)
+	s = startSession(t, Options{
+		Backend: BPF,
+		PIDs:    []int{start(t, file)},
+		Progress: func(_ time.Duration, seen Stats) {
+			sampler := s.sampler.(*bpfSampler)
+			switch {
+			case !filled && seen.Samples > 50:
+				filled = true
+				for serial := range uint32(maxFiles) {
+					sampler.files[1<<30+serial] = nil
+				}
+			case enough == 0 && filled && len(sampler.files) < maxFiles:
+				enough = seen.Samples + 100
+			case enough > 0 && seen.Samples > enough:
+				cancel()
+			}
+		},
+	})
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r := s.Finish()
+	misses := r.Symbolize()
+	if enough == 0 || s.Stats().Samples <= enough {
+		t.Errorf("%d samples, nothing was forgotten or nothing came afterwards", s.Stats().Samples)
+	}
+	checkIdentified(t, r.Profile, misses)
+	if found := samplesIn(r.Profile, "burn"); len(found) != 1 || found[fileID(t, file)] == 0 {
+		t.Errorf("samples in burn: %v", found)
+	}
+}
+
+// TestEndedProcessesAreForgotten has a process that generated code and ended.
+func TestEndedProcessesAreForgotten(t *testing.T) {
+	exits, err := newExits(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exits.close()
+	s := &bpfSampler{processes: map[life]*process{}, exits: exits}
+	s.tally = &tally{objects: newObjects()}
+	defer s.objects.close()
+	now := monotonic()
+	s.processes[life{pid: 1}] = &process{}
+	s.processes[life{pid: 2}] = &process{ended: now}
+	s.processes[life{pid: 3}] = &process{ended: now - 2*uint64(reapAfter)}
+	s.reap()
+	if _, ok := s.processes[life{pid: 3}]; ok || len(s.processes) != 2 {
+		t.Errorf("%d processes are left", len(s.processes))
+	}
+}
