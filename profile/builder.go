@@ -74,13 +74,62 @@ type Labels struct {
 }
 
 // A Builder puts stacks together to a profile. Make one with NewBuilder.
+//
+// Add does it in one call. Whoever has the same frames, stacks and labels many
+// times numbers them once, with Location, Stack and Owner, and then has Count
+// count them. Samples share what they have in common: the locations of a stack and
+// the labels of an owner are not to be changed in one of them alone.
 type Builder struct {
 	out       *pprof.Profile
 	mappings  map[mappingKey]*pprof.Mapping
 	locations map[locationKey]*pprof.Location
 	functions *functions
-	samples   map[string]*pprof.Sample
+	numbers   map[string]Stack // by the locations' IDs
+	stacks    [][]*pprof.Location
+	owners    map[Labels]Owner
+	labels    []sampleLabels
+	samples   map[sampleKey]*pprof.Sample
 	key       []byte
+	room      room
+}
+
+// Stack is the number that a Builder gave to a stack.
+type Stack uint32
+
+// Owner is the number that a Builder gave to Labels.
+type Owner uint32
+
+type sampleKey struct {
+	stack Stack
+	owner Owner
+}
+
+// sampleLabels are Labels in the form that samples have.
+type sampleLabels struct {
+	text    map[string][]string
+	numbers map[string][]int64
+}
+
+// room is where the parts of a profile are, many in one allocation.
+type room struct {
+	samples   slab[pprof.Sample]
+	values    slab[int64]
+	locations slab[pprof.Location]
+	stacks    slab[*pprof.Location]
+}
+
+// slab hands out pieces of large slices.
+type slab[T any] struct{ left []T }
+
+const slabSize = 1024
+
+func (s *slab[T]) take(n int) []T {
+	if len(s.left) < n {
+		s.left = make([]T, max(n, slabSize))
+	}
+	taken := s.left[:n:n]
+	s.left = s.left[n:]
+	return taken
 }
 
 type mappingKey struct {
@@ -113,26 +162,60 @@ func NewBuilder(period int64) *Builder {
 		mappings:  map[mappingKey]*pprof.Mapping{},
 		locations: map[locationKey]*pprof.Location{},
 		functions: functionsOf(out),
-		samples:   map[string]*pprof.Sample{},
+		numbers:   map[string]Stack{},
+		owners:    map[Labels]Owner{},
+		samples:   map[sampleKey]*pprof.Sample{},
 	}
 }
 
 // Add counts a stack, leaf first, that was seen count times and stands for
 // nanos nanoseconds. It returns the sample that counts it.
 func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) *pprof.Sample {
-	b.key = b.key[:0]
 	locations := make([]*pprof.Location, len(stack))
 	for i := range stack {
-		locations[i] = b.location(&stack[i])
-		b.key = binary.AppendUvarint(b.key, locations[i].ID)
+		locations[i] = b.Location(&stack[i])
 	}
-	b.key = append(b.key, 0)
-	b.key = labels.appendKey(b.key)
-	s := b.samples[string(b.key)]
+	return b.Count(b.Stack(locations), b.Owner(labels), count, nanos)
+}
+
+// Stack returns the number of the stack of these locations, leaf first.
+func (b *Builder) Stack(locations []*pprof.Location) Stack {
+	b.key = b.key[:0]
+	for _, l := range locations {
+		b.key = binary.AppendUvarint(b.key, l.ID)
+	}
+	n, ok := b.numbers[string(b.key)]
+	if !ok {
+		n = Stack(len(b.stacks))
+		own := b.room.stacks.take(len(locations))
+		copy(own, locations)
+		b.stacks = append(b.stacks, own)
+		b.numbers[string(b.key)] = n
+	}
+	return n
+}
+
+// Owner returns the number of these labels.
+func (b *Builder) Owner(l *Labels) Owner {
+	n, ok := b.owners[*l]
+	if !ok {
+		n = Owner(len(b.labels))
+		b.labels = append(b.labels, l.ofSample())
+		b.owners[*l] = n
+	}
+	return n
+}
+
+// Count counts a stack that was seen count times and stands for nanos nanoseconds. It
+// returns the sample that counts it, whose labels are shared with others.
+func (b *Builder) Count(stack Stack, owner Owner, count, nanos int64) *pprof.Sample {
+	key := sampleKey{stack, owner}
+	s := b.samples[key]
 	if s == nil {
-		s = &pprof.Sample{Location: locations, Value: []int64{0, 0}}
-		labels.apply(s)
-		b.samples[string(b.key)] = s
+		s = &b.room.samples.take(1)[0]
+		labels := b.labels[owner]
+		*s = pprof.Sample{Location: b.stacks[stack], Value: b.room.values.take(2), Label: labels.text, NumLabel: labels.numbers}
+		b.samples[key] = s
 		b.out.Sample = append(b.out.Sample, s)
 	}
 	s.Value[0] += count
@@ -143,7 +226,8 @@ func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) *pprof.
 // Profile returns the profile. The Builder is not to be used afterwards.
 func (b *Builder) Profile() *pprof.Profile { return b.out }
 
-func (b *Builder) location(f *Frame) *pprof.Location {
+// Location returns the location of a frame.
+func (b *Builder) Location(f *Frame) *pprof.Location {
 	m, address := b.place(f)
 	key := locationKey{mapping: m, address: address}
 	if f.Binary == nil && len(f.Symbols) > 0 {
@@ -152,7 +236,8 @@ func (b *Builder) location(f *Frame) *pprof.Location {
 	if l := b.locations[key]; l != nil {
 		return l
 	}
-	l := &pprof.Location{ID: uint64(len(b.out.Location) + 1), Mapping: m, Address: address}
+	l := &b.room.locations.take(1)[0]
+	*l = pprof.Location{ID: uint64(len(b.out.Location) + 1), Mapping: m, Address: address}
 	if len(f.Symbols) > 0 {
 		l.Line = b.functions.lines(f.Symbols)
 	}
@@ -203,29 +288,21 @@ func (b *Builder) mapping(key mappingKey, m pprof.Mapping) *pprof.Mapping {
 	return &m
 }
 
-func (l *Labels) appendKey(key []byte) []byte {
-	key = binary.AppendVarint(key, int64(l.PID))
-	key = binary.AppendVarint(key, int64(l.TID))
-	for _, s := range []string{l.Process, l.Thread, l.Cgroup, l.Container} {
-		key = append(key, s...)
-		key = append(key, 0)
-	}
-	return key
-}
-
-func (l *Labels) apply(s *pprof.Sample) {
+// ofSample returns the labels that are not empty.
+func (l *Labels) ofSample() (s sampleLabels) {
 	for name, value := range map[string]string{
 		"process": l.Process, "thread": l.Thread, "cgroup": l.Cgroup, "container": l.Container,
 	} {
 		if value != "" {
-			s.Label = setLabel(s.Label, name, value)
+			s.text = setLabel(s.text, name, value)
 		}
 	}
 	for name, value := range map[string]int{"pid": l.PID, "tid": l.TID} {
 		if value != 0 {
-			s.NumLabel = setLabel(s.NumLabel, name, int64(value))
+			s.numbers = setLabel(s.numbers, name, int64(value))
 		}
 	}
+	return s
 }
 
 func setLabel[T any](labels map[string][]T, name string, value T) map[string][]T {

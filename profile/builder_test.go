@@ -13,7 +13,7 @@ import (
 	"hallmark/symbol"
 )
 
-func gnuID(t *testing.T, b ...byte) buildid.ID {
+func gnuID(t testing.TB, b ...byte) buildid.ID {
 	t.Helper()
 	id, err := buildid.New(buildid.GNU, b)
 	if err != nil {

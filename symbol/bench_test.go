@@ -60,14 +60,26 @@ func BenchmarkLoad(b *testing.B) {
 			}
 		})
 	}
+	data, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.Run("kallsyms", func(b *testing.B) {
-		data, err := os.ReadFile("/proc/kallsyms")
-		if err != nil {
-			b.Fatal(err)
-		}
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := ReadKallsyms(bytes.NewReader(data)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("kallsyms at a thousand addresses", func(b *testing.B) {
+		var addresses []addr.Abs
+		for i := range 1000 {
+			addresses = append(addresses, 0xffffffff81000000+addr.Abs(i)<<14)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ReadKallsymsAt(bytes.NewReader(data), addresses); err != nil {
 				b.Fatal(err)
 			}
 		}

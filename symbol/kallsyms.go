@@ -41,14 +41,27 @@ type kernelSymbol struct {
 // kernel/kallsyms.c): lines of ADDRESS TYPE NAME and, for what is not in the kernel
 // image, a tab and [MODULE]. Damaged lines are counted and skipped.
 func ReadKallsyms(r io.Reader) (*Kallsyms, error) {
-	b := kallsymsBuilder{
-		Kallsyms: &Kallsyms{modules: []string{""}},
-		index:    map[string]uint32{"": 0},
-	}
-	if err := eachLine(r, b.line); err != nil {
+	b := newKallsymsBuilder()
+	var spans []span
+	err := b.read(r, func(s kallsymsLine) {
+		spans = append(spans, b.span(s))
+	})
+	if err != nil {
 		return nil, err
 	}
-	return b.finish(), nil
+	return b.finish(spans), nil
+}
+
+// ReadKallsymsAt reads the same, but only what answers for these addresses, in
+// memory for as many symbols. For any other address what is returned may know no
+// symbol.
+func ReadKallsymsAt(r io.Reader, addresses []addr.Abs) (*Kallsyms, error) {
+	b := newKallsymsBuilder()
+	n := newNearest(addresses)
+	if err := b.read(r, n.offer); err != nil {
+		return nil, err
+	}
+	return b.finish(n.spans(b)), nil
 }
 
 // Lookup answers for the instruction at an absolute address of the kernel.
@@ -115,28 +128,52 @@ type kallsymsBuilder struct {
 	*Kallsyms
 	table nameTable
 	index map[string]uint32 // of a module
-	spans []span
-	lines int
 }
 
-// line takes a line of the file.
-func (b *kallsymsBuilder) line(line []byte) {
-	a, typ, name, module, ok := parseKallsymsLine(line)
-	if !ok {
-		b.damaged++
-		return
+// kallsymsLine is a line of the file. Name and module are only valid until the
+// next one.
+type kallsymsLine struct {
+	start        uint64
+	rank         uint8
+	name, module []byte
+}
+
+func newKallsymsBuilder() *kallsymsBuilder {
+	return &kallsymsBuilder{
+		Kallsyms: &Kallsyms{modules: []string{""}},
+		index:    map[string]uint32{"": 0},
 	}
-	b.lines++
-	if a == 0 {
-		return
-	}
-	b.noteBound(name, addr.Abs(a))
-	s := span{start: a, rank: kernelRank(typ), unsized: true}
+}
+
+// read calls f with each line that tells an address.
+func (b *kallsymsBuilder) read(r io.Reader, f func(kallsymsLine)) error {
+	lines, told := 0, 0
+	err := eachLine(r, func(line []byte) {
+		a, typ, name, module, ok := parseKallsymsLine(line)
+		if !ok {
+			b.damaged++
+			return
+		}
+		lines++
+		if a == 0 {
+			return
+		}
+		told++
+		b.noteBound(name, addr.Abs(a))
+		f(kallsymsLine{a, kernelRank(typ), name, module})
+	})
+	b.hidden = lines > 0 && told == 0
+	return err
+}
+
+// span keeps the symbol of a line, if it is one of code.
+func (b *kallsymsBuilder) span(l kallsymsLine) span {
+	s := span{start: l.start, rank: l.rank, unsized: true}
 	if s.rank != hidden {
 		s.value = uint32(len(b.symbols))
-		b.symbols = append(b.symbols, kernelSymbol{b.table.add(name), b.moduleIndex(module)})
+		b.symbols = append(b.symbols, kernelSymbol{b.table.add(l.name), b.moduleIndex(l.module)})
 	}
-	b.spans = append(b.spans, s)
+	return s
 }
 
 func parseKallsymsLine(line []byte) (a uint64, typ byte, name, module []byte, ok bool) {
@@ -145,7 +182,10 @@ func parseKallsymsLine(line []byte) (a uint64, typ byte, name, module []byte, ok
 		return 0, 0, nil, nil, false
 	}
 	name, module, _ = bytes.Cut(rest[2:], []byte("\t"))
-	return a, rest[0], name, bytes.Trim(module, "[]"), isName(name)
+	if len(module) > 0 {
+		module = bytes.Trim(module, "[]")
+	}
+	return a, rest[0], name, module, isName(name)
 }
 
 // noteBound keeps the addresses of the symbols that bound the kernel's code.
@@ -172,16 +212,15 @@ func (b *kallsymsBuilder) moduleIndex(name []byte) uint32 {
 }
 
 // finish sorts what was read.
-func (b *kallsymsBuilder) finish() *Kallsyms {
+func (b *kallsymsBuilder) finish(spans []span) *Kallsyms {
 	k := b.Kallsyms
 	k.names = b.table.String()
-	k.hidden = b.lines > 0 && len(b.spans) == 0
-	slices.SortFunc(b.spans, byStart)
-	for i := range b.spans {
-		s := &b.spans[i]
+	slices.SortFunc(spans, byStart)
+	for i := range spans {
+		s := &spans[i]
 		s.end = s.start + min(maxKernelGap, math.MaxUint64-s.start)
 	}
-	k.ranges = flatten(settleUnsized(b.spans), k.prefer)
+	k.ranges = flatten(settleUnsized(spans), k.prefer)
 	k.symbols = slices.Clip(k.symbols)
 	return k
 }

@@ -3,6 +3,7 @@ package symbol
 import (
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,76 @@ func TestKallsymsReasons(t *testing.T) {
 		}
 		if got := k.Lookup(0xffffffff81000000).Reason; got != test.want || k.Damaged() != test.damaged {
 			t.Errorf("%.50q: %v with %d damaged lines, want %v with %d", test.data, got, k.Damaged(), test.want, test.damaged)
+		}
+	}
+}
+
+// TestReadKallsymsAt wants the same answers from what was read for some addresses
+// as from the whole table: for every symbol of this kernel's code, in the file's
+// order and in any other.
+func TestReadKallsymsAt(t *testing.T) {
+	data, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := ReadKallsyms(strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Need(t, !whole.Hidden(), "the addresses of kernel symbols: root, kernel.kptr_restrict of 0 or 1")
+	r := random()
+	shuffled := slices.Collect(strings.Lines(string(data)))
+	r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	var all, some []addr.Abs
+	for i, start := range whole.ranges.starts {
+		a := addr.Abs(start + r.Uint64N(uint64(whole.ranges.sizes[i])))
+		all = append(all, a)
+		if r.IntN(100) == 0 {
+			some = append(some, a, a+addr.Abs(r.Uint64N(2*maxKernelGap)))
+		}
+	}
+	some = append(some, 0, 1, whole.Text(), whole.Etext()-1, ^addr.Abs(0))
+	r.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+	for _, test := range []struct {
+		name, data string
+		addresses  []addr.Abs
+	}{
+		{"all", string(data), all},
+		{"some", string(data), some},
+		{"some of shuffled lines", strings.Join(shuffled, ""), some},
+	} {
+		t.Run(test.name, func(t *testing.T) { compareKallsyms(t, whole, test.data, test.addresses) })
+	}
+	t.Run("built", func(t *testing.T) {
+		k, err := ReadKallsyms(strings.NewReader(kallsyms))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var addresses []addr.Abs
+		for _, start := range []addr.Abs{0xffffffff81000000, 0xffffffffc0000000, 0xffffffffc0100000} {
+			for a := range addr.Abs(0x500) {
+				addresses = append(addresses, start-1+a)
+			}
+		}
+		compareKallsyms(t, k, kallsyms, addresses)
+	})
+}
+
+// compareKallsyms reads data for these addresses and wants the answers of whole.
+func compareKallsyms(t *testing.T, whole *Kallsyms, data string, addresses []addr.Abs) {
+	k, err := ReadKallsymsAt(strings.NewReader(data), addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Text() != whole.Text() || k.Etext() != whole.Etext() || k.Hidden() != whole.Hidden() || k.Damaged() != whole.Damaged() {
+		t.Errorf("_text %v, _etext %v, hidden %v, %d damaged", k.Text(), k.Etext(), k.Hidden(), k.Damaged())
+	}
+	for _, a := range addresses {
+		got, want := k.Lookup(a), whole.Lookup(a)
+		gotModule, gotOK := k.Module(a)
+		wantModule, wantOK := whole.Module(a)
+		if !reflect.DeepEqual(got, want) || gotModule != wantModule || gotOK != wantOK {
+			t.Errorf("%v is %v of %q, in the whole table %v of %q", a, got, gotModule, want, wantModule)
 		}
 	}
 }

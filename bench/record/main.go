@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -18,18 +19,25 @@ import (
 var (
 	hallmark = flag.String("hallmark", "hallmark", "the hallmark to measure")
 	perf     = flag.String("perf", "perf", "the perf to measure")
-	hz       = flag.Int("F", 99, "samples a second and CPU")
+	rates    = flag.String("F", "99,999", "samples a second and CPU, one table for each")
 	seconds  = flag.Int("d", 10, "seconds of each recording")
-	pairs    = flag.Int("n", 5, "pairs of recordings")
-	load     = flag.String("load", "while :; do gzip -c /proc/self/exe >/dev/null; done", "shell command that keeps the machine busy")
+	rounds   = flag.Int("n", 5, "rounds, in which every recorder has its turn")
+	only     = flag.String("only", "", "leave out the recorders whose names do not have this in them; perf with --buildid-mmap stays")
+	load     = flag.String("load", "while :; do gzip -c /proc/self/exe >/dev/null; done", "shell command that keeps the machine busy, empty for none")
 )
 
-// a recorder is a command that records the whole machine into a file.
+// a recorder records the whole machine into a file, by one command or several.
 type recorder struct {
-	name string
-	args func(file string) []string
-	cpu  []time.Duration
-	peak []int64 // KiB
+	name     string
+	commands [][]string
+	uses     []use
+}
+
+// use is what one recording took.
+type use struct {
+	cpu   time.Duration
+	peak  int64 // KiB, of the largest command
+	waits int64 // times that it gave the CPU up, each of which is a wakeup
 }
 
 func main() {
@@ -41,25 +49,6 @@ func main() {
 }
 
 func run() error {
-	d := strconv.Itoa(*seconds)
-	freq := strconv.Itoa(*hz)
-	recorders := []*recorder{
-		{name: "hallmark record -a, symbolized", args: func(file string) []string {
-			return []string{*hallmark, "record", "-a", "-F", freq, "-d", d + "s", "-o", file}
-		}},
-		{name: "hallmark record -a --no-symbols", args: func(file string) []string {
-			return []string{*hallmark, "record", "-a", "-F", freq, "-d", d + "s", "--no-symbols", "-o", file}
-		}},
-		{name: "hallmark record -a --no-symbols --backend bpf", args: func(file string) []string {
-			return []string{*hallmark, "record", "-a", "-F", freq, "-d", d + "s", "--no-symbols", "--backend", "bpf", "-o", file}
-		}},
-		{name: "perf record -a -g", args: func(file string) []string {
-			return []string{*perf, "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", freq, "-o", file, "--", "sleep", d}
-		}},
-		{name: "perf record -a -g --buildid-mmap", args: func(file string) []string {
-			return []string{*perf, "record", "-q", "-a", "-g", "--buildid-mmap", "-e", "cpu-clock", "-F", freq, "-o", file, "--", "sleep", d}
-		}},
-	}
 	dir, err := os.MkdirTemp("", "bench-record")
 	if err != nil {
 		return err
@@ -70,15 +59,44 @@ func run() error {
 		return err
 	}
 	defer stop()
-	for range *pairs {
-		for _, r := range recorders {
-			if err := r.record(filepath.Join(dir, "out")); err != nil {
-				return fmt.Errorf("%s: %w", r.name, err)
+	for rate := range strings.SplitSeq(*rates, ",") {
+		recorders, base := contenders(rate, filepath.Join(dir, "out"))
+		for range *rounds {
+			for _, r := range recorders {
+				if err := r.record(); err != nil {
+					return fmt.Errorf("%s: %w", r.name, err)
+				}
 			}
 		}
+		fmt.Printf("%s Hz, %d s, %d rounds\n\n", rate, *seconds, *rounds)
+		table(recorders, base)
 	}
-	table(recorders)
 	return nil
+}
+
+// contenders returns the recorders, and that which the others are compared with.
+func contenders(rate, file string) (recorders []*recorder, base *recorder) {
+	d := strconv.Itoa(*seconds)
+	own := func(flags ...string) []string {
+		return append([]string{*hallmark, "record", "-a", "-F", rate, "-d", d + "s", "-o", file}, flags...)
+	}
+	perfs := func(flags ...string) []string {
+		args := append([]string{*perf, "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", rate, "-o", file}, flags...)
+		return append(args, "--", "sleep", d)
+	}
+	report := []string{*perf, "report", "-i", file, "--stdio", "-g", "none"}
+	base = &recorder{name: "perf record -a -g --buildid-mmap", commands: [][]string{perfs("--buildid-mmap")}}
+	recorders = []*recorder{
+		{name: "hallmark record -a --backend bpf --no-symbols", commands: [][]string{own("--backend", "bpf", "--no-symbols")}},
+		{name: "hallmark record -a --backend bpf", commands: [][]string{own("--backend", "bpf")}},
+		{name: "hallmark record -a --backend perf --no-symbols", commands: [][]string{own("--backend", "perf", "--no-symbols")}},
+		{name: "hallmark record -a --backend perf", commands: [][]string{own("--backend", "perf")}},
+		base,
+		{name: "the same, then perf report", commands: [][]string{perfs("--buildid-mmap"), report}},
+		{name: "perf record -a -g", commands: [][]string{perfs()}},
+	}
+	recorders = slices.DeleteFunc(recorders, func(r *recorder) bool { return r != base && !strings.Contains(r.name, *only) })
+	return recorders, base
 }
 
 // startLoad keeps every CPU busy until stop is called.
@@ -90,6 +108,9 @@ func startLoad() (stop func(), err error) {
 		}
 	}
 	for range 2 {
+		if *load == "" {
+			break
+		}
 		cmd := exec.Command("sh", "-c", *load)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := cmd.Start(); err != nil {
@@ -101,36 +122,47 @@ func startLoad() (stop func(), err error) {
 	return stop, nil
 }
 
-func (r *recorder) record(file string) error {
-	args := r.args(file)
-	cmd := exec.Command(args[0], args[1:]...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out[max(0, len(out)-300):])
+// record runs the commands and adds up what they used.
+func (r *recorder) record() error {
+	var sum use
+	for _, args := range r.commands {
+		cmd := exec.Command(args[0], args[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out[max(0, len(out)-300):])
+		}
+		rusage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+		sum.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		sum.peak = max(sum.peak, rusage.Maxrss)
+		sum.waits += rusage.Nvcsw
 	}
-	use := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	r.cpu = append(r.cpu, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
-	r.peak = append(r.peak, use.Maxrss)
+	r.uses = append(r.uses, sum)
 	return nil
 }
 
-// table prints medians, and the median of the ratios to the last recorder but
-// one pair by pair.
-func table(recorders []*recorder) {
-	base := recorders[len(recorders)-2]
-	fmt.Printf("%d recordings each of %d s at %d Hz, in turn\n\n", *pairs, *seconds, *hz)
-	fmt.Printf("| recorder | CPU ms | CPU share | ratio to %s (min … max) | peak MiB |\n|---|---:|---:|---:|---:|\n", base.name)
+// table prints medians, and the median of the ratios within each round.
+func table(recorders []*recorder, base *recorder) {
+	fmt.Printf("| recorder | CPU ms | CPU share | ratio to %s (min … max) | peak MiB | wakeups |\n|---|---:|---:|---:|---:|---:|\n", base.name)
 	for _, r := range recorders {
-		ratios := make([]float64, len(r.cpu))
-		for i := range r.cpu {
-			ratios[i] = float64(r.cpu[i]) / float64(base.cpu[i])
+		var ratios []float64
+		for i, u := range r.uses {
+			ratios = append(ratios, float64(u.cpu)/float64(base.uses[i].cpu))
 		}
-		cpu := median(r.cpu)
-		fmt.Printf("| %s | %.0f | %.2f %% | %.2f (%.2f … %.2f) | %d |\n", r.name, cpu.Seconds()*1000,
-			100*cpu.Seconds()/float64(*seconds), median(ratios), slices.Min(ratios), slices.Max(ratios), median(r.peak)/1024)
+		cpu := median(r.uses, func(u use) time.Duration { return u.cpu })
+		fmt.Printf("| %s | %.0f | %.2f %% | %.2f (%.2f … %.2f) | %d | %d |\n", r.name, cpu.Seconds()*1000,
+			100*cpu.Seconds()/float64(*seconds),
+			median(ratios, func(f float64) float64 { return f }), slices.Min(ratios), slices.Max(ratios),
+			median(r.uses, func(u use) int64 { return u.peak })/1024,
+			median(r.uses, func(u use) int64 { return u.waits }))
 	}
+	fmt.Println()
 }
 
-func median[T int64 | float64 | time.Duration](values []T) T {
-	sorted := slices.Sorted(slices.Values(values))
+// median returns the one in the middle of what of tells of the values.
+func median[V any, T int64 | float64 | time.Duration](values []V, of func(V) T) T {
+	var sorted []T
+	for _, v := range values {
+		sorted = append(sorted, of(v))
+	}
+	slices.Sort(sorted)
 	return sorted[len(sorted)/2]
 }

@@ -126,5 +126,5 @@ func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
 	if c.input.sampleType != "" {
 		return usageError{errors.New("--sample-type makes no sense for pprof, which keeps all of them")}
 	}
-	return p.Write(w)
+	return profile.Write(w, p)
 }

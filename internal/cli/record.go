@@ -192,7 +192,7 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		done.misses = recording.Symbolize()
 	}
 	done.stats = s.Stats()
-	if writeErr := done.profile.Write(w); writeErr != nil {
+	if writeErr := profile.Write(w, done.profile); writeErr != nil {
 		err = errors.Join(err, fmt.Errorf("writing the profile: %w", writeErr))
 	}
 	return done, err
