@@ -36,7 +36,7 @@ func (s *Session) Finish() *Recording {
 		objects: t.objects,
 		kernel:  t.kernel,
 		files:   map[buildid.ID]*identified{},
-		frames:  map[place]profile.Frame{},
+		numbers: map[place]uint32{},
 	}
 	if t.times != nil {
 		f.times = t.times.times()
@@ -114,42 +114,84 @@ type finisher struct {
 	objects *objects
 	kernel  *kernel
 	files   map[buildid.ID]*identified
-	frames  map[place]profile.Frame
+	// places are those of all stacks, each once, and numbers their indexes.
+	places  []place
+	numbers map[place]uint32
 	times   map[counted][]int64 // when stacks were seen, if that was wanted
 }
 
 func (f *finisher) build(b *profile.Builder) *pprof.Profile {
-	for stack := range f.stacks.coded {
-		for _, p := range f.places(uint32(stack)) {
-			f.frame(p) // a file must be known whole before the first stack is added
+	numbered := f.number()
+	f.prepare()
+	locations := make([]*pprof.Location, len(f.places))
+	for i, p := range f.places {
+		frame := f.frame(p)
+		locations[i] = b.Location(&frame)
+	}
+	stacks := make([]profile.Stack, len(numbered))
+	for i, numbers := range numbered {
+		var few [128]*pprof.Location
+		stack := few[:0]
+		for _, n := range numbers {
+			stack = append(stack, locations[n])
 		}
+		stacks[i] = b.Stack(stack)
+	}
+	owners := make([]profile.Owner, len(f.stacks.labels))
+	for i := range f.stacks.labels {
+		owners[i] = b.Owner(&f.stacks.labels[i])
 	}
 	for _, key := range f.stacks.order {
-		var frames []profile.Frame
-		for _, p := range f.places(key.stack) {
-			frames = append(frames, f.frame(p))
-		}
 		t := f.stacks.counts[key]
-		s := b.Add(frames, &f.stacks.labels[key.owner], t.samples, t.nanos)
+		s := b.Count(stacks[key.stack], owners[key.owner], t.samples, t.nanos)
 		profile.AddTimes(s, f.times[key])
 	}
 	return b.Profile()
 }
 
-func (f *finisher) places(stack uint32) []place {
-	return f.stacks.places(stack, func(index uint32) *object { return f.objects.list[index] })
-}
-
-func (f *finisher) frame(p place) profile.Frame {
-	frame, ok := f.frames[p]
-	if !ok {
-		frame = f.makeFrame(p)
-		f.frames[p] = frame
+// number numbers the places of all stacks, and returns the stacks in numbers.
+func (f *finisher) number() [][]uint32 {
+	var all []uint32
+	ends := make([]int, len(f.stacks.coded))
+	for stack := range ends {
+		for p := range f.stacks.places(uint32(stack), f.objects.list) {
+			n, ok := f.numbers[p]
+			if !ok {
+				n = uint32(len(f.places))
+				f.numbers[p] = n
+				f.places = append(f.places, p)
+			}
+			all = append(all, n)
+		}
+		ends[stack] = len(all)
 	}
-	return frame
+	numbered, start := make([][]uint32, len(ends)), 0
+	for stack, end := range ends {
+		numbered[stack] = all[start:end]
+		start = end
+	}
+	return numbered
 }
 
-func (f *finisher) makeFrame(p place) profile.Frame {
+// prepare learns what must be known whole before the first frame is made: files,
+// which several objects may show, and the symbols of the kernel.
+func (f *finisher) prepare() {
+	var addresses []addr.Abs
+	for _, p := range f.places {
+		switch o := p.object; {
+		case o.kind == kernelObject:
+			addresses = append(addresses, addr.Abs(p.at))
+		case o.isFile() && !o.id.IsZero():
+			f.file(o)
+		}
+	}
+	if len(addresses) > 0 {
+		f.kernel.load(addresses)
+	}
+}
+
+// frame says what is known of a place.
+func (f *finisher) frame(p place) profile.Frame {
 	o := p.object
 	switch o.kind {
 	case kernelObject:

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -18,11 +17,10 @@ import (
 
 // kernel resolves the addresses of kernel code: of the image, of modules and of
 // BPF programs. While recording it only collects; what the addresses mean is
-// read once at the end.
+// loaded at the end.
 type kernel struct {
 	object *object
 
-	once    sync.Once // loads what follows
 	symbols *symbol.Kallsyms
 	why     reason.Reason // symbols is nil because of it
 	image   *profile.Binary
@@ -76,15 +74,16 @@ var linkedText = map[string]addr.Virt{
 	"arm64": 0xffff800080000000,
 }[runtime.GOARCH]
 
-// load reads the symbols and the identities of the running kernel.
-func (k *kernel) load() {
+// load reads the symbols for these addresses, and the identities of the running
+// kernel.
+func (k *kernel) load(addresses []addr.Abs) {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
 		k.why = reason.KernelHidden
 		return
 	}
 	defer f.Close()
-	symbols, err := symbol.ReadKallsyms(f)
+	symbols, err := symbol.ReadKallsymsAt(f, addresses)
 	switch {
 	case err != nil:
 		k.why = reason.BadSymbols
@@ -148,9 +147,8 @@ func parseModule(line string) (module, bool) {
 	return m, true
 }
 
-// frame says what an address of the kernel is.
+// frame says what an address of the kernel is, one of those that were loaded.
 func (k *kernel) frame(a addr.Abs) profile.Frame {
-	k.once.Do(k.load)
 	f := profile.Frame{Addr: a, Reason: k.why}
 	if k.symbols == nil {
 		return f

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"hallmark/profile"
 )
@@ -118,14 +119,17 @@ func (s *stacks) owner(labels profile.Labels) uint32 {
 	return id
 }
 
-// places decodes the stack with this index; object finds an object by its own.
-func (s *stacks) places(stack uint32, object func(index uint32) *object) []place {
-	var places []place
-	for code := []byte(s.coded[stack]); len(code) > 0; {
-		index, n := binary.Uvarint(code)
-		at, m := binary.Uvarint(code[n:])
-		places = append(places, place{object(uint32(index)), at})
-		code = code[n+m:]
+// places yields the places of the stack with this index; list has the objects by
+// their own.
+func (s *stacks) places(stack uint32, list []*object) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for code := []byte(s.coded[stack]); len(code) > 0; {
+			index, n := binary.Uvarint(code)
+			at, m := binary.Uvarint(code[n:])
+			if !yield(place{list[index], at}) {
+				return
+			}
+			code = code[n+m:]
+		}
 	}
-	return places
 }

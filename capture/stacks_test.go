@@ -8,15 +8,14 @@ import (
 )
 
 func TestStacksComeBack(t *testing.T) {
-	objects := []*object{{index: 0}, {index: 1}, {index: 300}}
-	find := func(index uint32) *object {
-		i := slices.IndexFunc(objects, func(o *object) bool { return o.index == index })
-		return objects[i]
+	objects := make([]*object, 301)
+	for i := range objects {
+		objects[i] = &object{index: uint32(i)}
 	}
 	all := [][]place{
 		{},
 		{{objects[0], 0}},
-		{{objects[2], ^uint64(0)}, {objects[1], 0xffffffff81000000}, {objects[0], 0x1234}},
+		{{objects[300], ^uint64(0)}, {objects[1], 0xffffffff81000000}, {objects[0], 0x1234}},
 	}
 	s := newStacks()
 	for round := range 3 {
@@ -30,7 +29,7 @@ func TestStacksComeBack(t *testing.T) {
 		t.Fatalf("%d entries", len(s.order))
 	}
 	for i, key := range s.order {
-		if got := s.places(key.stack, find); !slices.Equal(got, all[i]) {
+		if got := slices.Collect(s.places(key.stack, objects)); !slices.Equal(got, all[i]) {
 			t.Errorf("stack %d came back as %v", i, got)
 		}
 		if got := s.counts[key]; got.samples != 3 || got.nanos != 30 || s.labels[key.owner].PID != i {
