@@ -61,7 +61,7 @@ func NewComparison() (*Comparison, error) {
 		err = configure(spec, HasTaskWork())
 	}
 	if err == nil {
-		err = spec.LoadAndAssign(&c.objects, nil)
+		err = spec.LoadAndAssign(&c.objects, loadOptions(spec))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("loading the BPF programs to compare: %w", err), c.Close())

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 )
@@ -75,7 +74,7 @@ func (s *Sampler) load(o Options) error {
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
 		return err
 	}
-	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
+	if err := spec.LoadAndAssign(&s.objects, loadOptions(spec)); err != nil {
 		return err
 	}
 	s.openTable(size)
@@ -117,17 +116,15 @@ func wallClock() int64 {
 // HasTaskWork reports whether the kernel runs programs in a task before it returns
 // to user mode (6.18).
 func HasTaskWork() bool {
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := openKernelTypes()
 	if err != nil {
 		return false
 	}
-	for _, name := range []string{"bpf_task_work_schedule_resume_impl", "bpf_task_work_schedule_resume"} {
-		var f *btf.Func
-		if kernel.TypeByName(name, &f) == nil {
-			return true
-		}
-	}
-	return false
+	defer kernel.close()
+	return len(kernel.functions(map[string]bool{
+		"bpf_task_work_schedule_resume_impl": true,
+		"bpf_task_work_schedule_resume":      true,
+	})) > 0
 }
 
 // TaskWork reports whether identities are read in the sampled tasks. Where not,
