@@ -120,6 +120,7 @@ func (r *record) check(args []string) error {
 // run records into the output, which is opened first: a place that cannot be
 // written to is found before anything is started.
 func (r *record) run(ctx context.Context, args []string) error {
+	collectLate()
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
 	if result == nil {
 		return err

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+func TestPercentFor(t *testing.T) {
+	for _, live := range []uint64{0, 1 << 20, 5 << 20, 15 << 20, heapRoom / 2, heapRoom, 1 << 40} {
+		percent := percentFor(live)
+		goal := max(live, 4<<20) * uint64(100+percent) / 100
+		if percent < 100 || goal > max(heapRoom, 2*live) {
+			t.Errorf("with %d bytes in use GOGC is %d, which lets the heap grow to %d", live, percent, goal)
+		}
+	}
+}
+
+// TestCollectLate wants the setting to follow what is in use.
+func TestCollectLate(t *testing.T) {
+	runtime.GC() // what an earlier run had in use
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	collectLate()
+	if got := debug.SetGCPercent(100); got <= 100 {
+		t.Errorf("GOGC is %d for a small heap", got)
+	}
+	ballast := make([]byte, heapRoom)
+	for range 5 {
+		runtime.GC()
+		runtime.Gosched()
+	}
+	if got := debug.SetGCPercent(100); got != 100 {
+		t.Errorf("GOGC is %d for a large heap", got)
+	}
+	runtime.KeepAlive(ballast)
+}
