@@ -85,19 +85,12 @@ func (r *Recording) Symbolize() profile.Misses { return profile.Symbolize(r.Prof
 // Lookup answers for the files of the recording. It makes a Recording the
 // profile.Symbols of its profile.
 func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
-	results := make([]symbol.Result, len(offsets))
 	table, why := r.open(id, path)
 	if table == nil {
-		for i := range results {
-			results[i] = symbol.Miss(why)
-		}
-		return results
+		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
 	}
 	defer table.Close()
-	for i, o := range offsets {
-		results[i] = table.LookupOffset(o)
-	}
-	return results
+	return table.LookupOffsets(offsets)
 }
 
 func (r *Recording) open(id buildid.ID, path string) (*symbol.File, reason.Reason) {

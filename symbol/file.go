@@ -34,6 +34,8 @@ type finder interface {
 type source struct {
 	kind Source
 	load func() (finder, error) // may be called by several goroutines at once
+	// loadAt loads what answers for these addresses, and keeps nothing.
+	loadAt func([]addr.Virt) (finder, error)
 }
 
 var _ Table = (*File)(nil)
@@ -75,19 +77,21 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 	}
 	f := &File{image: m}
 	if s := m.pclntabSection(); s != nil {
-		f.add(SourcePclntab, func() (finder, error) { return m.loadPclntab(s) })
+		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return m.loadPclntab(s) })
 	}
 	if s := m.sectionOfType(shtSYMTAB); s != nil {
-		f.add(SourceSymtab, func() (finder, error) { return m.loadSymtab(s) })
+		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
 	}
 	if s := m.sectionOfType(shtDYNSYM); s != nil {
-		f.add(SourceDynsym, func() (finder, error) { return m.loadSymtab(s) })
+		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
 	}
 	return f, nil
 }
 
-func (f *File) add(kind Source, load func() (finder, error)) {
-	f.sources = append(f.sources, source{kind, sync.OnceValues(load)})
+// add adds a source. load gets the addresses that are asked for, nil for all.
+func (f *File) add(kind Source, load func([]addr.Virt) (finder, error)) {
+	all := sync.OnceValues(func() (finder, error) { return load(nil) })
+	f.sources = append(f.sources, source{kind, all, load})
 }
 
 // Join returns a File for the addresses of file that also answers from debug, the
@@ -180,6 +184,58 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 	default:
 		return Miss(reason.NoFile)
 	}
+}
+
+// LookupOffsets answers as LookupOffset does for each of the offsets. It reads of
+// the tables what it needs for these and keeps nothing, which takes a fraction of
+// the time and memory for loading them as long as it is called once.
+func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
+	results := make([]Result, len(offsets))
+	var left []unanswered
+	for i, o := range offsets {
+		v, ok := f.Virt(o)
+		switch {
+		case ok:
+			left = append(left, unanswered{v, &results[i]})
+			results[i] = Miss(f.missReason())
+		case f.image.hasCode():
+			results[i] = Miss(f.missReason())
+		default:
+			results[i] = Miss(reason.NoFile)
+		}
+	}
+	for _, s := range f.sources {
+		if len(left) > 0 {
+			left = s.answer(left)
+		}
+	}
+	return results
+}
+
+// unanswered is an address without symbols yet, and where they belong.
+type unanswered struct {
+	at     addr.Virt
+	result *Result
+}
+
+// answer fills in what the source knows, and returns what it does not.
+func (s *source) answer(asked []unanswered) []unanswered {
+	addresses := make([]addr.Virt, len(asked))
+	for i, a := range asked {
+		addresses[i] = a.at
+	}
+	table, err := s.loadAt(addresses)
+	return slices.DeleteFunc(asked, func(a unanswered) bool {
+		if err != nil {
+			*a.result = Miss(reason.BadSymbols)
+			return false
+		}
+		frames := table.find(a.at)
+		if frames != nil {
+			*a.result = Result{Frames: frames, Source: s.kind}
+		}
+		return frames != nil
+	})
 }
 
 // LookupVirt answers for the instruction at a virtual address.

@@ -43,12 +43,15 @@ func checkFile(t *testing.T, f *File, size int) {
 	for _, s := range f.Segments()[:min(len(f.Segments()), 16)] {
 		asked = append(asked, s.Virt, s.Virt+addr.Virt(s.FileSize/2), s.Virt+addr.Virt(s.MemSize))
 	}
+	var offsets []addr.Offset
 	for _, v := range asked {
 		checkResult(t, f.LookupVirt(v))
 		if o, ok := f.Offset(v); ok {
 			checkResult(t, f.LookupOffset(o))
+			offsets = append(offsets, o)
 		}
 	}
+	compareOffsets(t, f, offsets)
 	for _, s := range f.sources {
 		table, err := s.load()
 		if symbols, ok := table.(*symtab); ok && err == nil {

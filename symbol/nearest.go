@@ -74,3 +74,51 @@ func (n *nearest) spans(b *kallsymsBuilder) []span {
 	}
 	return spans
 }
+
+// neighbours tells which spans matter for some addresses: those that hold one,
+// and those that decide whether a span without a size does. That is the last one
+// to start up to the address, which matters if it has no size, and whatever holds
+// its start.
+type neighbours struct {
+	addresses []uint64 // sorted, each once
+	last      []uint64 // where the last span up to each address starts, 0 without any
+}
+
+func newNeighbours(addresses []addr.Virt) *neighbours {
+	n := new(neighbours)
+	for _, a := range addresses {
+		n.addresses = append(n.addresses, uint64(a))
+	}
+	slices.Sort(n.addresses)
+	n.addresses = slices.Compact(n.addresses)
+	n.last = make([]uint64, len(n.addresses))
+	return n
+}
+
+// offer takes each span in turn, in any order.
+func (n *neighbours) offer(s span) {
+	if i, _ := slices.BinarySearch(n.addresses, s.start); i < len(n.last) {
+		n.last[i] = max(n.last[i], s.start)
+	}
+}
+
+// settle ends the offers: what is the last one up to an address is so for the next
+// address too, unless there is one in between.
+func (n *neighbours) settle() {
+	for i := 1; i < len(n.last); i++ {
+		n.last[i] = max(n.last[i], n.last[i-1])
+	}
+}
+
+// matters reports whether a span matters for any address. It is enough to look at
+// the first one from its start on: for those above, the last start is no lower.
+func (n *neighbours) matters(s *span) bool {
+	i, _ := slices.BinarySearch(n.addresses, s.start)
+	switch {
+	case i == len(n.addresses):
+		return false
+	case s.unsized:
+		return s.start == n.last[i]
+	}
+	return s.end > n.last[i]
+}

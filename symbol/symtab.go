@@ -44,8 +44,9 @@ func unversioned(name string) string {
 	return name
 }
 
-// loadSymtab reads the symbol table in section s.
-func (m *image) loadSymtab(s *section) (*symtab, error) {
+// loadSymtab reads the symbol table in section s, or of it what answers for some
+// addresses, if there are any.
+func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
 	if uint64(s.link) >= uint64(len(m.sections)) {
 		return nil, m.fail(s.off, "symbol table without a string table")
 	}
@@ -55,30 +56,47 @@ func (m *image) loadSymtab(s *section) (*symtab, error) {
 		return nil, err
 	}
 	names = names[:strings.LastIndexByte(names, 0)+1] // so every name has an end
-	spans, err := m.readSymbols(s, names)
+	spans, err := m.readSymbols(s, names, addresses)
 	if err != nil {
 		return nil, err
-	}
-	if s.typ == shtDYNSYM {
-		spans = slices.DeleteFunc(spans, func(s span) bool { return s.unsized })
 	}
 	slices.SortFunc(spans, byStart)
 	return &symtab{flatten(settleUnsized(spans), preference(names)), names}, nil
 }
 
-// readSymbols returns the symbols of code in section s.
-func (m *image) readSymbols(s *section, names string) ([]span, error) {
-	entry := m.size(16, 24)
-	if err := m.check(s.off, s.size); err != nil {
+// readSymbols returns the symbols of code in section s, those that matter for the
+// addresses if there are any.
+func (m *image) readSymbols(s *section, names string, addresses []addr.Virt) ([]span, error) {
+	if len(addresses) == 0 {
+		if err := m.check(s.off, s.size); err != nil {
+			return nil, err
+		}
+		spans := make([]span, 0, s.size/m.size(16, 24))
+		err := m.eachSymbol(s, names, func(s span) { spans = append(spans, s) })
+		return spans, err
+	}
+	n := newNeighbours(addresses)
+	if err := m.eachSymbol(s, names, n.offer); err != nil {
 		return nil, err
 	}
-	spans := make([]span, 0, s.size/entry)
-	err := m.eachEntry(s, entry, func(c *cursor.Cursor) {
-		if sym, ok := m.parseSymbol(c).span(m, names); ok {
-			spans = append(spans, sym)
+	n.settle()
+	var spans []span
+	err := m.eachSymbol(s, names, func(s span) {
+		if n.matters(&s) {
+			spans = append(spans, s)
 		}
 	})
 	return spans, err
+}
+
+// eachSymbol calls f with the symbols of code in section s.
+func (m *image) eachSymbol(s *section, names string, f func(span)) error {
+	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
+		sym, ok := m.parseSymbol(c).span(m, names)
+		if ok && !(sym.unsized && s.typ == shtDYNSYM) {
+			f(sym)
+		}
+	})
 }
 
 // elfSymbol is an entry of an ELF symbol table.

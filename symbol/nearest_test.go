@@ -1,0 +1,110 @@
+package symbol
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"testing"
+
+	"hallmark/addr"
+)
+
+// TestNeighbours builds tables of the spans that matter for some addresses, and
+// wants for these the answers of the table of all spans.
+func TestNeighbours(t *testing.T) {
+	r := random()
+	order := func(a, b *span) int {
+		return cmp.Or(cmp.Compare(a.end-a.start, b.end-b.start), cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
+	}
+	table := func(spans []span) ranges {
+		slices.SortFunc(spans, byStart)
+		return flatten(settleUnsized(spans), order)
+	}
+	left := 0
+	for range 5000 {
+		spans := make([]span, r.IntN(12))
+		for i := range spans {
+			start := r.Uint64N(40)
+			spans[i] = span{start: start, end: start + 1 + r.Uint64N(20), value: uint32(i)}
+			if r.IntN(3) == 0 {
+				spans[i].end, spans[i].unsized = 60, true
+			}
+			if r.IntN(6) == 0 {
+				spans[i].rank = hidden
+			}
+		}
+		var addresses []addr.Virt
+		for range 1 + r.IntN(4) {
+			addresses = append(addresses, addr.Virt(r.Uint64N(64)))
+		}
+		n := newNeighbours(addresses)
+		for _, s := range spans {
+			n.offer(s)
+		}
+		n.settle()
+		var few []span
+		for _, s := range spans {
+			if n.matters(&s) {
+				few = append(few, s)
+			}
+		}
+		left += len(spans) - len(few)
+		got, want := table(few), table(slices.Clone(spans))
+		for _, a := range addresses {
+			if g, w := valueAt(&got, a), valueAt(&want, a); g != w {
+				t.Fatalf("%d is in span %d, in the table of all in %d: %+v", a, g, w, spans)
+			}
+		}
+	}
+	if left == 0 {
+		t.Error("every span mattered")
+	}
+}
+
+// valueAt returns the value of the range that holds a, -1 where none does.
+func valueAt(r *ranges, a addr.Virt) int {
+	if i, ok := r.find(uint64(a)); ok {
+		return int(r.values[i])
+	}
+	return -1
+}
+
+// TestLookupOffsets wants for many addresses at once the answers that each gets
+// alone: of real files at the start, in the midst and behind the end of every
+// symbol, and at addresses of code that were drawn.
+func TestLookupOffsets(t *testing.T) {
+	for _, name := range realFiles(t) {
+		file := open(t, name)
+		facts := readelf(t, name)
+		var offsets []addr.Offset
+		add := func(v addr.Virt) {
+			if o, ok := file.Offset(v); ok {
+				offsets = append(offsets, o)
+			}
+		}
+		for _, s := range facts.symbols {
+			add(addr.Virt(s.value))
+			add(addr.Virt(s.value + s.size/2))
+			add(addr.Virt(s.value + s.size))
+		}
+		for _, v := range textAddresses(t, facts, 2000) {
+			add(v)
+		}
+		compareOffsets(t, file, offsets)
+		r := random()
+		r.Shuffle(len(offsets), func(i, j int) { offsets[i], offsets[j] = offsets[j], offsets[i] })
+		for some := range slices.Chunk(offsets[:min(len(offsets), 60)], 20) {
+			compareOffsets(t, file, some)
+		}
+	}
+}
+
+// compareOffsets wants the same answers from LookupOffsets and LookupOffset.
+func compareOffsets(t *testing.T, file *File, offsets []addr.Offset) {
+	t.Helper()
+	for i, got := range file.LookupOffsets(offsets) {
+		if want := file.LookupOffset(offsets[i]); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s: %v is %+v among %d, alone %+v", file.Name(), offsets[i], got, len(offsets), want)
+		}
+	}
+}
