@@ -5,7 +5,7 @@
 // (build ID, file offset), BPF_MAP_TYPE_STACK_TRACE with BPF_F_STACK_BUILD_ID, and
 // one of addresses for the kernel's part, which has no build IDs.
 //
-// Nothing here is newer than Linux 5.8.
+// Nothing here is newer than Linux 5.8; it is tested with 5.10.
 
 #include "kernel.h"
 #include "events.h"

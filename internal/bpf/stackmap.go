@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // A Stackmap counts stacks by the kernel's own means: a map of stacks whose user
@@ -94,6 +95,7 @@ func (s *Stackmap) load(o StackmapOptions) error {
 		return err
 	}
 	limitStacks(spec, s.depth, o.Stacks)
+	raiseLocked()
 	err = errors.Join(spec.Variables["want_kernel"].Set(!o.UserOnly), spec.Variables["want_times"].Set(o.Times))
 	if err != nil {
 		return err
@@ -110,6 +112,12 @@ func (s *Stackmap) load(o StackmapOptions) error {
 		}
 	}
 	return s.objects.Side.Put(uint32(0), s.flags[s.writing])
+}
+
+// raiseLocked lets this process have maps of any size: before Linux 5.11 they count as
+// locked memory. Who may not raise the limit may not load programs either.
+func raiseLocked() {
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }
 
 // limitStacks sets how deep stacks may be and how many there is room for.

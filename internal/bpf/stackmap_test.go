@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"runtime"
@@ -14,7 +15,7 @@ func newTestStackmap(t *testing.T, o StackmapOptions) *Stackmap {
 	t.Helper()
 	testenv.Root(t)
 	s, err := NewStackmap(o)
-	testenv.Need(t, err == nil, "a kernel that takes the BPF programs")
+	testenv.Need(t, err == nil, fmt.Sprint("a kernel that takes the BPF programs: ", err))
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
