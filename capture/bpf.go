@@ -240,6 +240,8 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 		return place{s.objects.missing(reason.NotMapped), f.At}
 	case bpf.Written:
 		return place{s.objects.missing(reason.FileWritten), f.At}
+	case bpf.NotCode:
+		return place{s.objects.missing(reason.NotExecutable), f.At}
 	case bpf.NoEntry:
 		return place{s.objects.missing(reason.TableFull), f.At}
 	}

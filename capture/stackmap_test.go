@@ -199,7 +199,7 @@ func innermostUser(s *pprof.Sample) *pprof.Mapping {
 }
 
 // TestStackmapHoles records a program that has a return address in a hole, for which
-// the kernel tells the next file. It must not get its identity.
+// the kernel tells the next file, or in data. It must not get the identity of a file.
 func TestStackmapHoles(t *testing.T) {
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64, for which the program is written")
 	file := filepath.Join(t.TempDir(), "hole")
@@ -207,22 +207,21 @@ func TestStackmapHoles(t *testing.T) {
 	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, msg)
 	}
-	for _, backend := range []Backend{Stackmap, BPF} {
-		for name, where := range map[string][]string{
-			"offset below 0":         {"0", "0x800"},
-			"offset before the code": {"0x1000", "0x800"},
-		} {
-			t.Run(backend.String()+" "+name, func(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		args      []string
+		bpf, kern reason.Reason
+	}{
+		{"offset below 0", []string{"0", "0x800"}, reason.NotMapped, reason.BadOffset},
+		{"offset before the code", []string{"0x1000", "0x800"}, reason.NotMapped, reason.BadOffset},
+		{"no hole, but data", []string{"0", "-0x800"}, reason.NotExecutable, reason.BadOffset},
+	} {
+		for backend, want := range map[Backend]reason.Reason{BPF: test.bpf, Stackmap: test.kern} {
+			t.Run(backend.String()+" "+test.name, func(t *testing.T) {
 				needStackmap(t)
 				needBPF(t)
-				p, _, _ := recordCommand(t, Options{Backend: backend}, append(append([]string{file}, where...), "300")...)
-				why := callersOfBurn(p)
-				t.Log(why)
-				want := reason.NotMapped
-				if backend == Stackmap {
-					want = reason.BadOffset
-				}
-				if why[want] == 0 || why[reason.None] > 0 {
+				p, _, _ := recordCommand(t, Options{Backend: backend}, append(append([]string{file}, test.args...), "300")...)
+				if why := callersOfBurn(p); why[want] == 0 || why[reason.None] > 0 {
 					t.Errorf("callers are identified, or not because of: %v", why)
 				}
 			})

@@ -19,6 +19,7 @@ const (
 	// Why a frame has no identity.
 
 	NotMapped     // no mapping holds the address
+	NotExecutable // the address is in memory that is not executable
 	Anonymous     // executable memory without a file: generated code
 	Vsyscall      // the kernel's fixed vsyscall page, which has no file
 	ProcessGone   // the process exited before its mappings were read
@@ -57,6 +58,8 @@ var table = [count]words{
 	None: {"none", "known", ""},
 
 	NotMapped: {"not-mapped", "address is in no mapping",
+		"usually a frame-pointer walk through code built without frame pointers"},
+	NotExecutable: {"not-executable", "address is in memory that is not executable",
 		"usually a frame-pointer walk through code built without frame pointers"},
 	Anonymous:     {"anonymous", "executable memory without a file (generated code)", ""},
 	Vsyscall:      {"vsyscall", "the kernel's vsyscall page", ""},

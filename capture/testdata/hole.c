@@ -1,7 +1,7 @@
 // Spins in a frame that says that its caller is in a hole between mappings: below a
 // mapping of this program's own file. The arguments are the offset in the file that
-// is mapped, how far below the mapping the caller is, and for how many milliseconds
-// to spin. For x86-64 only.
+// is mapped, how far below the start of the mapping the caller is (or above it, if
+// negative), and for how many milliseconds to spin. For x86-64 only.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -93,27 +93,18 @@ int offsets(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
-/* Of struct vm_area_struct. */
-struct vm_area_struct___flags {
-	unsigned long vm_flags;
-} __attribute__((preserve_access_index));
-
-#define VM_EXEC 4
-
 static __always_inline enum where_mapped where_mapped(struct walk *w, __u64 ip)
 {
 	__u64 address = find_vma(tree((void *)w->mm), ip);
-	struct vm_area_struct *vma = (void *)address;
-	struct vm_area_struct___flags *flags = (void *)address;
 	struct area a;
 
-	if (!vma)
+	if (!address)
 		return IN_NOTHING;
-	if (!read_area(vma, w->mm, ip, &a))
+	if (!read_area((void *)address, w->mm, ip, &a))
 		return IN_CHANGE;
 	if (!a.file)
 		return IN_MEMORY;
-	return BPF_CORE_READ(flags, vm_flags) & VM_EXEC ? IN_CODE : IN_DATA;
+	return a.code ? IN_CODE : IN_DATA;
 }
 
 /* Both is one stack as it is seen in both ways. */

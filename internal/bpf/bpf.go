@@ -31,6 +31,7 @@ const (
 	NoEntry              // in a file for which the table had no room
 	Unstable             // in a process whose mappings changed while they were read
 	Written              // in a file that is being written, or just was
+	NotCode              // in memory that is not executable
 	frameKinds           // their number
 )
 

@@ -22,6 +22,7 @@ enum frame_kind {
 	FRAME_NO_ENTRY = 6,   /* the table of files took no new entry; at an absolute address */
 	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
 	FRAME_WRITTEN = 8,    /* in a file that is being written, or just was; at an absolute address */
+	FRAME_NOT_CODE = 9,   /* memory that is not executable; at an absolute address */
 };
 
 struct frame {

@@ -160,7 +160,10 @@ struct area {
 	__u64 start, end;
 	__u64 offset; /* of start in the file */
 	struct file *file;
+	bool code; /* it may be executed */
 };
+
+#define VM_EXEC 4 /* include/linux/mm.h */
 
 /* read_area copies what the VMA says, and reports whether it is one of mm that
  * holds address, and did not change meanwhile. */
@@ -170,6 +173,7 @@ static __always_inline bool read_area(struct vm_area_struct *vma, __u64 mm, __u6
 	a->end = GET(vma, vm_end);
 	a->offset = GET(vma, vm_pgoff) << 12;
 	a->file = GET(vma, vm_file);
+	a->code = GET(vma, vm_flags) & VM_EXEC;
 	barrier();
 	return address >= a->start && address < a->end && a->start == GET(vma, vm_start) &&
 	       (__u64)GET(vma, vm_mm) == mm && a->file == GET(vma, vm_file) && a->offset == GET(vma, vm_pgoff) << 12;
@@ -526,7 +530,7 @@ static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct in
 	return look_up(w, a, inode, recent);
 }
 
-enum look { NOTHING, SEEN, WRITTEN, MOVED };
+enum look { NOTHING, DATA, SEEN, WRITTEN, MOVED };
 
 /* look finds the VMA that holds ip, and reads what it says of itself and its file.
  * The tree is read after the number of its changes: a VMA that was taken out of it
@@ -546,14 +550,33 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	if (!read_area(vma, w->mm, ip, a))
 		return MOVED;
 	file = a->file;
-	if (file) {
+	if (file && a->code) {
 		*inode = BPF_CORE_READ(file, f_inode);
 		read_validity(*inode, &w->s->now);
 		settled = settle(w->task, *inode, &w->s->now, w->now);
 	}
 	if (!at_rest(vma, mm, since))
 		return MOVED;
+	if (!a->code) /* a stack that was walked through code without frame pointers */
+		return DATA;
 	return settled ? SEEN : WRITTEN;
+}
+
+/* miss counts what was not seen, and returns what the frame is. */
+static __always_inline __u64 miss(struct scratch *s, enum look seen)
+{
+	switch (seen) {
+	case NOTHING:
+		return where(FRAME_NOT_MAPPED);
+	case DATA:
+		return where(FRAME_NOT_CODE);
+	case WRITTEN:
+		s->n.written++;
+		return where(FRAME_WRITTEN);
+	default:
+		s->n.unstable++;
+		return where(FRAME_UNSTABLE);
+	}
 }
 
 /* locate finds what is mapped at an address, into w. */
@@ -569,18 +592,8 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 	w->base = 0;
 	for (int tries = 0; tries < 2 && seen == MOVED; tries++)
 		seen = look(w, ip, &a, &inode);
-	if (seen == NOTHING) {
-		w->where = where(FRAME_NOT_MAPPED);
-		return;
-	}
-	if (seen == MOVED) {
-		w->s->n.unstable++;
-		w->where = where(FRAME_UNSTABLE);
-		return;
-	}
-	if (seen == WRITTEN) {
-		w->s->n.written++;
-		w->where = where(FRAME_WRITTEN);
+	if (seen != SEEN) {
+		w->where = miss(w->s, seen);
 		return;
 	}
 	if (a.file) {
