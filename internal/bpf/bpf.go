@@ -7,7 +7,7 @@
 // The programs are in C beside this file: identity.h, capture.h, sampler.bpf.c.
 package bpf
 
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_entry -type file_event -type id_event -type sample_counters -type work_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler sampler.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_entry -type file_event -type validity -type identity -type id_event -type sample_counters -type work_counters -type stock_order -type stock_process -type stock_area -type stock_again -type stock_counters -type hook_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler sampler.bpf.c
 //go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type stackmap_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" stackmap stackmap.bpf.c
 //go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type comparison_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" bench bench.bpf.c
 //go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" eviction eviction.bpf.c

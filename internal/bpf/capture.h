@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reads the identity of a file in the task that was sampled, before the task
- * returns to user mode (task work, since 6.18): there it may fault and sleep.
+/* Reads the identity of a file from the memory of a process that has it mapped: in
+ * the task that was sampled, before the task returns to user mode (task work, since
+ * 6.18), and in tasks that an iterator is at. There it may fault and sleep.
  *
  * What is read is the memory of a process, and must be the content of the file: it
  * is, if no page of the mapping was ever copied for a write (anon_vma), and if the
- * mappings of the process (mm_lock_seq) and the file itself (its validity) did not
+ * mappings of the process (see watched) and the file itself (its validity) did not
  * change from before to after. Whatever is not so is left to user space.
  *
  * The order in which notes count is that of package buildid: a GNU note in a
@@ -30,6 +31,7 @@ enum pass { OWN_ALIGNMENT, BY_FOUR, BEHIND, PASSES };
 /* The reading of one file. */
 struct reading {
 	__u64 mm;
+	__u64 exec;   /* how many times the task had executed a program */
 	__u64 key;    /* of the table of files */
 	__u64 header; /* address of the file's first byte */
 	__u64 size;   /* bytes from there on that are mapped in one piece */
@@ -46,6 +48,12 @@ struct reading {
 	struct identity gnu, go;
 };
 
+/* Whose memory is read. */
+struct source {
+	struct reading *r;
+	struct bpf_iter__task *at; /* of the task that an iterator is at; NULL: the current one */
+};
+
 struct work {
 	struct bpf_task_work tw;
 	__u64 since; /* ns; 0 when free */
@@ -54,7 +62,6 @@ struct work {
 	__u64 at; /* an address in a mapping of the file */
 	struct reading reading;
 	struct file_entry entry;
-	struct id_event event;
 };
 
 struct {
@@ -66,14 +73,19 @@ struct {
 
 /* file_at finds the VMA that holds address, into r->area, and reports whether it shows the
  * content of the file and nothing else. */
-static __noinline bool file_at(struct reading *r, __u64 address)
+__noinline int file_at(struct reading *r, __u64 address)
 {
 	struct area *a = &r->area;
-	struct mm_struct *mm = (void *)r->mm;
-	struct vm_area_struct *vma = (void *)find_vma(tree(mm), address);
+	struct vm_area_struct *vma;
+	struct mm_struct *mm;
 	struct inode *inode;
 	struct file *file;
 
+	if (!r)
+		return false;
+	a = &r->area;
+	mm = (void *)r->mm;
+	vma = (void *)find_vma(tree(mm), address);
 	if (!vma || !read_area(vma, r->mm, address, a) || !a->file)
 		return false;
 	file = a->file;
@@ -104,14 +116,26 @@ static long step_back(__u32 i, struct search *s)
 	return 0;
 }
 
-/* copy reads from the file, as far as its first bytes are mapped in one piece. */
-static __always_inline bool copy(struct reading *r, void *to, __u32 n, __u64 offset)
+static __always_inline long copy_memory(struct source *s, void *to, __u32 n, const void *from)
 {
+	struct task_struct *task;
+
+	if (!s->at)
+		return bpf_copy_from_user(to, n, from);
+	task = s->at->task;
+	return task ? bpf_copy_from_user_task(to, n, from, task, 0) : -1;
+}
+
+/* copy reads from the file, as far as its first bytes are mapped in one piece. */
+static __always_inline bool copy(struct source *s, void *to, __u32 n, __u64 offset)
+{
+	struct reading *r = s->r;
+
 	if (offset > r->size || n > r->size - offset) {
 		r->outcome = LEFT;
 		return false;
 	}
-	if (bpf_copy_from_user(to, n, (void *)(r->header + offset))) {
+	if (copy_memory(s, to, n, (void *)(r->header + offset))) {
 		r->outcome = CHANGED;
 		return false;
 	}
@@ -121,9 +145,11 @@ static __always_inline bool copy(struct reading *r, void *to, __u32 n, __u64 off
 #define RAW(r, type, offset) (*(type *)&(r)->raw[offset])
 
 /* read_header reads the ELF header: gABI chapter 4. */
-static __always_inline bool read_header(struct reading *r)
+static __always_inline bool read_header(struct source *s)
 {
-	if (!copy(r, r->raw, 64, 0))
+	struct reading *r = s->r;
+
+	if (!copy(s, r->raw, 64, 0))
 		return false;
 	r->wide = r->raw[4] == 2;
 	r->outcome = LEFT;
@@ -139,9 +165,11 @@ static __always_inline bool read_header(struct reading *r)
 }
 
 /* read_note_segment reads a program header, and reports whether it is PT_NOTE. */
-static __always_inline bool read_note_segment(struct reading *r, __u32 i)
+static __always_inline bool read_note_segment(struct source *s, __u32 i)
 {
-	if (!copy(r, r->raw, r->wide ? 56 : 32, r->segments + i * r->segment_size))
+	struct reading *r = s->r;
+
+	if (!copy(s, r->raw, r->wide ? 56 : 32, r->segments + i * r->segment_size))
 		return false;
 	if (RAW(r, __u32, 0) != PT_NOTE)
 		return false;
@@ -163,25 +191,26 @@ struct note_header {
 static __always_inline __u64 padded(__u64 n, __u64 align) { return (n + align - 1) & ~(align - 1); }
 
 /* take copies the content of a note. */
-static __always_inline bool take(struct reading *r, struct identity *id, __u8 kind, __u32 n, __u64 offset)
+static __always_inline bool take(struct source *s, struct identity *id, __u8 kind, __u32 n, __u64 offset)
 {
 	if (n < 1 || n > MAX_ID) {
-		r->outcome = LEFT;
+		s->r->outcome = LEFT;
 		return false;
 	}
 	id->kind = kind;
 	id->size = n;
-	return copy(r, id->bytes, n, offset);
+	return copy(s, id->bytes, n, offset);
 }
 
 /* read_note looks at the note at r->note and moves on. It reports whether there is
  * a next one. */
-static __always_inline bool read_note(struct reading *r, __u64 end)
+static __always_inline bool read_note(struct source *s, __u64 end)
 {
+	struct reading *r = s->r;
 	struct note_header *h = (void *)r->raw;
 	__u64 content;
 
-	if (!copy(r, h, sizeof(*h), r->note))
+	if (!copy(s, h, sizeof(*h), r->note))
 		return false;
 	content = r->note + padded(12 + (__u64)h->name, r->align);
 	if (content + h->content > end) {
@@ -192,18 +221,18 @@ static __always_inline bool read_note(struct reading *r, __u64 end)
 	if (h->name != 4)
 		return true;
 	if (h->type == NT_GNU_BUILD_ID && *(__u32 *)h->text == 0x00554e47) {
-		if (take(r, &r->gnu, ID_GNU, h->content, content))
+		if (take(s, &r->gnu, ID_GNU, h->content, content))
 			r->outcome = FOUND;
 		return false;
 	}
 	if (h->type == NT_GO_BUILD_ID && *(__u32 *)h->text == 0x00006f47 && !r->go.size)
-		return take(r, &r->go, ID_GO, h->content, content);
+		return take(s, &r->go, ID_GO, h->content, content);
 	return true;
 }
 
-static long note_loop(__u32 i, struct reading **p)
+static long note_loop(__u32 i, struct source *s)
 {
-	struct reading *r = *p;
+	struct reading *r = s->r;
 
 	if (r->note + 12 > r->end)
 		return 1;
@@ -211,75 +240,104 @@ static long note_loop(__u32 i, struct reading **p)
 		r->outcome = LEFT;
 		return 1;
 	}
-	return !read_note(r, r->end);
+	return !read_note(s, r->end);
 }
 
 /* look_behind looks at the note behind the last one of a segment, which may be
  * nothing of the kind. */
-static __always_inline void look_behind(struct reading *r)
+static __always_inline void look_behind(struct source *s)
 {
+	struct reading *r = s->r;
 	struct note_header *h = (void *)r->raw;
 
-	if (r->note > r->size || r->size - r->note < sizeof(*h) || !copy(r, h, sizeof(*h), r->note))
+	if (r->note > r->size || r->size - r->note < sizeof(*h) || !copy(s, h, sizeof(*h), r->note))
 		return;
 	r->align = 4;
 	if (h->name == 4 && h->type == NT_GNU_BUILD_ID && *(__u32 *)h->text == 0x00554e47)
-		read_note(r, r->size);
+		read_note(s, r->size);
 }
 
-static long segment_loop(__u32 i, struct reading **p)
+static long segment_loop(__u32 i, struct source *s)
 {
-	struct reading *r = *p;
+	struct reading *r = s->r;
 	__u64 first;
 
-	if (!read_note_segment(r, i))
+	if (!read_note_segment(s, i))
 		return r->outcome != GOING_ON;
 	if (r->pass == BY_FOUR && r->align != 8)
 		return 0;
 	if (r->pass == BY_FOUR)
 		r->align = 4;
 	first = r->note;
-	bpf_loop(MAX_NOTES + 1, note_loop, &r, 0);
+	bpf_loop(MAX_NOTES + 1, note_loop, s, 0);
 	if (r->pass == BEHIND && r->outcome == GOING_ON && !r->damaged && r->note != first)
-		look_behind(r);
+		look_behind(s);
 	return r->outcome != GOING_ON;
 }
 
-static long pass_loop(__u32 pass, struct reading **p)
+static long pass_loop(__u32 pass, struct source *s)
 {
-	struct reading *r = *p;
+	struct reading *r = s->r;
 
 	r->pass = pass;
-	bpf_loop(r->segment_count, segment_loop, &r, 0);
+	bpf_loop(r->segment_count, segment_loop, s, 0);
 	return r->outcome != GOING_ON;
 }
 
-/* unchanged reports whether the mappings are as they were at the number, which is
- * odd while they are being changed. */
-static __always_inline bool unchanged(struct mm_struct *mm, __u32 since)
+/* watched reports whether a change of the mappings during a reading would be noticed.
+ * Since 6.13 a number is odd during one. Before, it moved at the end of each: to read
+ * the memory of another task takes the lock that changes need, so no change was under
+ * way then, and one that ended before or began after it does no harm. Without either
+ * nobody else may be there who could change them. */
+static __always_inline bool watched(struct source *s, struct mm_struct *mm)
+{
+	struct mm_struct___number *older = (void *)mm;
+
+	if (bpf_core_field_exists(mm->mm_lock_seq.sequence) || (s->at && bpf_core_field_exists(older->mm_lock_seq)))
+		return true;
+	return GET(mm, mm_users.counter) == 1;
+}
+
+/* remains reports whether the task that an iterator is at still has the memory that it
+ * had: as long as it does, that is not anybody else's. */
+static __always_inline bool remains(struct source *s)
+{
+	struct task_struct *task;
+
+	if (!s->at)
+		return true;
+	task = s->at->task;
+	return task && (__u64)task->mm == s->r->mm && task->self_exec_id == s->r->exec;
+}
+
+/* unchanged reports whether the mappings are as they were at the number of changes. */
+static __always_inline bool unchanged(struct source *s, struct mm_struct *mm, __u32 since)
 {
 	barrier();
-	return !(since & 1) && GET(mm, mm_lock_seq.sequence) == since;
+	if (bpf_core_field_exists(mm->mm_lock_seq.sequence) && since & 1)
+		return false; /* they were being changed */
+	return changes(mm) == since && watched(s, mm) && remains(s);
 }
 
 /* read_file reads the identity of the file that is mapped at an address, and
  * returns how that went. */
-static __always_inline enum outcome read_file(struct reading *r, __u64 at)
+static __always_inline enum outcome read_file(struct source *s, __u64 at)
 {
+	struct reading *r = s->r;
 	struct mm_struct *mm = (void *)r->mm;
 	struct search back = {r, at};
 	__u32 since;
 
-	if (!bpf_core_field_exists(mm->mm_lock_seq.sequence))
+	if (!watched(s, mm))
 		return LEFT;
-	since = GET(mm, mm_lock_seq.sequence);
+	since = changes(mm);
 	bpf_loop(8, step_back, &back, 0);
 	if (!r->size)
-		return unchanged(mm, since) ? LEFT : CHANGED;
+		return unchanged(s, mm, since) ? LEFT : CHANGED;
 	r->before = r->valid;
-	if (read_header(r))
-		bpf_loop(PASSES, pass_loop, &r, 0);
-	if (r->outcome == CHANGED || !file_at(r, r->header) || !same(&r->before, &r->valid) || !unchanged(mm, since))
+	if (read_header(s))
+		bpf_loop(PASSES, pass_loop, s, 0);
+	if (r->outcome == CHANGED || !file_at(r, r->header) || !same(&r->before, &r->valid) || !unchanged(s, mm, since))
 		return CHANGED;
 	if (r->outcome == GOING_ON && r->damaged)
 		return LEFT;
@@ -287,50 +345,70 @@ static __always_inline enum outcome read_file(struct reading *r, __u64 at)
 }
 
 /* still reports whether what was read is the content that an entry stands for. */
-static __always_inline bool still(struct file_entry *e, struct work *w)
+static __always_inline bool still(struct source *s, struct file_entry *e)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct reading *r = &w->reading;
+	struct task_struct *task = s->at ? s->at->task : bpf_get_current_task_btf();
+	struct reading *r = s->r;
 
-	if (e->valid.pinned && is_program(task->mm, (void *)w->key))
+	if (task && e->valid.pinned && is_program((void *)r->mm, (void *)r->key))
 		r->valid.pinned = executed(task);
 	return same(&e->valid, &r->valid);
 }
 
-/* publish replaces the entry of the file by one with the outcome, unless it is not
- * that of this content any more, and tells user space. */
-static __always_inline void publish(struct work *w, enum outcome outcome)
+/* admit_quietly gives a file a serial number that user space is told of when a sample
+ * is in the file. All of the entry is written. It reports whether the table took it:
+ * the last quarter is for what is sampled. */
+static __always_inline bool admit_quietly(__u64 key, struct file_entry *e, const struct validity *now, enum known how)
 {
-	struct reading *r = &w->reading;
-	struct file_entry *e = bpf_map_lookup_elem(&files, &w->key);
+	if (how == UNKNOWN && (__s64)(inserted - removed) >= (__s64)table_high)
+		return false;
+	__builtin_memset(e, 0, sizeof(*e));
+	e->valid = *now;
+	e->serial = new_serial();
+	e->seal = seal(e->serial, &e->valid);
+	e->state = FILE_PENDING | FILE_QUIET;
+	return e->serial && insert(key, e, how);
+}
 
-	if (!e)
-		return;
-	w->entry = *e;
-	e = &w->entry;
-	if (e->seal != seal(e->serial, &e->valid) || e->serial != w->serial || e->state != FILE_PENDING ||
-	    (outcome != CHANGED && outcome != LEFT && !still(e, w)))
-		return;
-	if (outcome == CHANGED && e->tries++ < MAX_TRIES) {
-		bpf_map_update_elem(&files, &w->key, e, BPF_EXIST);
-		return;
+/* conclude replaces the entry of the file by one with the outcome, unless it is not
+ * that of this content any more. It returns the state of the file if it is settled,
+ * and FILE_PENDING else. What one process could not tell of a file that user space
+ * does not know of, another one may. */
+static __always_inline enum file_state conclude(struct source *s, struct file_entry *e, __u64 serial, enum outcome outcome)
+{
+	bool none = outcome == LEFT || outcome == CHANGED;
+	struct reading *r = s->r;
+	__u8 quiet;
+
+	if (snapshot(r->key, e) != KNOWN || e->serial != serial || (e->state & ~FILE_QUIET) != FILE_PENDING ||
+	    (!none && !still(s, e)))
+		return FILE_PENDING;
+	quiet = e->state & FILE_QUIET;
+	if ((outcome == CHANGED || (outcome == LEFT && quiet)) && e->tries++ < MAX_TRIES) {
+		bpf_map_update_elem(&files, &r->key, e, BPF_EXIST);
+		return FILE_PENDING;
 	}
 	e->state = FILE_NONE;
 	if (outcome == FOUND || (outcome == GOING_ON && r->go.size)) {
 		e->state = FILE_KNOWN;
 		e->id = outcome == FOUND ? r->gnu : r->go;
 	}
-	bpf_map_update_elem(&files, &w->key, e, BPF_EXIST);
-	if (e->state != FILE_KNOWN) {
+	e->state |= quiet;
+	bpf_map_update_elem(&files, &r->key, e, BPF_EXIST);
+	return e->state & ~FILE_QUIET;
+}
+
+/* publish concludes a reading and tells user space. */
+static __always_inline void publish(struct source *s, struct work *w, enum outcome outcome)
+{
+	enum file_state state = conclude(s, &w->entry, w->serial, outcome);
+
+	if (state == FILE_NONE)
 		ADD(works_done.none, 1);
+	if (state != FILE_KNOWN)
 		return;
-	}
 	ADD(works_done.known, 1);
-	w->event.kind = EVENT_ID;
-	w->event.state = e->state;
-	w->event.id = e->id;
-	w->event.serial = e->serial;
-	if (!submit(&w->event, sizeof(w->event), false))
+	if (!(w->entry.state & FILE_QUIET) && !tell_identity(&w->entry))
 		ADD(works_done.lost_events, 1);
 }
 
@@ -339,6 +417,7 @@ static int do_work(struct bpf_map *map, void *key, void *value)
 {
 	struct work *w = value;
 	struct reading *r = &w->reading;
+	struct source source = {r};
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	enum outcome outcome;
 
@@ -347,12 +426,12 @@ static int do_work(struct bpf_map *map, void *key, void *value)
 		__builtin_memset(r, 0, sizeof(*r));
 		r->mm = (__u64)mm;
 		r->key = w->key;
-		outcome = read_file(r, w->at);
+		outcome = read_file(&source, w->at);
 		if (outcome == LEFT)
 			ADD(works_done.left, 1);
 		if (outcome == CHANGED)
 			ADD(works_done.changed, 1);
-		publish(w, outcome);
+		publish(&source, w, outcome);
 	}
 	w->since = 0;
 	return 0;

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -37,7 +38,7 @@ func dispatch(event []byte, h Handler) error {
 			return err
 		}
 		// What is not an identity (a Go ID of odd characters) is left to who opens the file.
-		if id, err := identityOf(&e); err == nil {
+		if id, err := identityOf(&e.Id); err == nil {
 			h.Identity(uint32(e.Serial), id)
 		}
 	case stackEvent:
@@ -49,10 +50,13 @@ func dispatch(event []byte, h Handler) error {
 	return nil
 }
 
-func decode(event []byte, e any) error {
-	if _, err := binary.Decode(event, binary.NativeEndian, e); err != nil {
-		return fmt.Errorf("BPF event of %d bytes: %w", len(event), err)
+// decode copies a structure of C, which has the same layout here.
+func decode[T any](event []byte, to *T) error {
+	size := int(unsafe.Sizeof(*to))
+	if len(event) < size {
+		return fmt.Errorf("BPF event of %d bytes, want %d", len(event), size)
 	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(to)), size), event)
 	return nil
 }
 
@@ -83,28 +87,31 @@ func dispatchStack(event []byte, h Handler) error {
 
 func fileOf(e *samplerFileEvent) File {
 	return File{
-		Serial: uint32(e.Serial),
-		Key:    e.Key,
-		PID:    e.Tgid,
-		Start:  addr.Abs(e.Start),
-		End:    addr.Abs(e.End),
-		Offset: addr.Offset(e.Offset),
-		Path:   joinPath(text(e.Path[:])),
-		Validity: Validity{
-			Inode:      e.Valid.Ino,
-			Size:       e.Valid.Size,
-			Mtime:      Time{e.Valid.MtimeSec, e.Valid.MtimeNsec},
-			Ctime:      Time{e.Valid.CtimeSec, e.Valid.CtimeNsec},
-			Dev:        Dev{e.Valid.Dev >> 20, e.Valid.Dev & (1<<20 - 1)},
-			Generation: e.Valid.Generation,
-			Pinned:     e.Valid.Pinned,
-		},
+		Serial:   uint32(e.Serial),
+		Key:      e.Key,
+		PID:      e.Tgid,
+		Start:    addr.Abs(e.Start),
+		End:      addr.Abs(e.End),
+		Offset:   addr.Offset(e.Offset),
+		Path:     joinPath(text(e.Path[:])),
+		Validity: validityOf(&e.Valid),
 	}
 }
 
-func identityOf(e *samplerIdEvent) (buildid.ID, error) {
-	b := text(e.Id.Bytes[:])
-	return buildid.New(buildid.Kind(e.Id.Kind), b[:min(int(e.Id.Size), len(b))])
+func validityOf(v *samplerValidity) Validity {
+	return Validity{
+		Inode:      v.Ino,
+		Size:       v.Size,
+		Mtime:      Time{v.MtimeSec, v.MtimeNsec},
+		Ctime:      Time{v.CtimeSec, v.CtimeNsec},
+		Dev:        Dev{v.Dev >> 20, v.Dev & (1<<20 - 1)},
+		Generation: v.Generation,
+		Pinned:     v.Pinned,
+	}
+}
+
+func identityOf(id *samplerIdentity) (buildid.ID, error) {
+	return buildid.New(buildid.Kind(id.Kind), id.Bytes[:min(int(id.Size), len(id.Bytes))])
 }
 
 // joinPath puts the components of a path, each followed by a NUL and the last one

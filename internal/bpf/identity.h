@@ -347,17 +347,41 @@ static __noinline enum known known(__u64 key, const struct validity *now, __u64 
 	return KNOWN;
 }
 
-/* read_path writes the components of a path, the last first. A mount is crossed
- * where its root is reached (fs/d_path.c). Names may change meanwhile: a path is
- * for people, and for user space to try. */
-static __noinline void read_path(struct file *file, struct file_event *ev)
+/* snapshot copies the entry of an inode: KNOWN if it is whole. An element that became
+ * another file's before the copy was complete has another seal. */
+static __always_inline enum known snapshot(__u64 key, struct file_entry *out)
 {
-	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
-	struct vfsmount *vfs = BPF_CORE_READ(file, f_path.mnt);
-	struct mount *mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
+
+	if (!e)
+		return UNKNOWN;
+	*out = *e;
+	barrier();
+	return out->seal == seal(out->serial, &out->valid) && e->seal == out->seal ? KNOWN : TORN;
+}
+
+struct path_text {
+	char text[MAX_PATH];
+};
+
+/* read_path writes the components of a path, the last first, and returns how many
+ * bytes. A mount is crossed where its root is reached (fs/d_path.c). Names may change
+ * meanwhile: a path is for people, and for user space to try. It is global as find_vma
+ * is. */
+__noinline __u32 read_path(struct area *a, struct path_text *out)
+{
+	struct dentry *dentry;
+	struct vfsmount *vfs;
+	struct mount *mount;
+	struct file *file;
 	__u32 used = 0;
 
-	__builtin_memset(ev->path, 0, sizeof(ev->path));
+	if (!a || !out)
+		return 0;
+	file = a->file;
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	vfs = BPF_CORE_READ(file, f_path.mnt);
+	mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
 	for (int i = 0; i < 32; i++) {
 		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
 		long n;
@@ -368,15 +392,18 @@ static __noinline void read_path(struct file *file, struct file_event *ev)
 			continue;
 		}
 		if (dentry == parent && i > 0)
-			return;
+			break;
 		if (used > MAX_PATH / 2 - 1)
-			return;
-		n = bpf_probe_read_kernel_str(&ev->path[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
-		if (n <= 0 || dentry == parent)
-			return;
+			break;
+		n = bpf_probe_read_kernel_str(&out->text[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
+		if (n <= 0)
+			break;
 		used += n;
+		if (dentry == parent)
+			break;
 		dentry = parent;
 	}
+	return used;
 }
 
 /* Walk is the way through the user frames of one sample. */
@@ -444,7 +471,7 @@ static __always_inline bool insert(__u64 key, struct file_entry *e, enum known h
 }
 
 /* introduce tells user space what file a serial number stands for. */
-static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
+static __noinline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
 {
 	ev->kind = EVENT_FILE;
 	ev->tgid = w->tgid;
@@ -454,7 +481,8 @@ static __always_inline void introduce(struct walk *w, struct area *a, __u64 key,
 	ev->end = a->end;
 	ev->offset = a->offset;
 	ev->valid = w->s->now;
-	read_path(a->file, ev);
+	__builtin_memset(ev->path, 0, sizeof(ev->path));
+	read_path(a, (void *)ev->path);
 	bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 }
 
@@ -490,6 +518,55 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 	return e->serial;
 }
 
+static __noinline void submit_identity(struct id_event *ev, struct file_entry *e)
+{
+	ev->kind = EVENT_ID;
+	ev->state = FILE_KNOWN;
+	ev->id = e->id;
+	ev->pad = 0;
+	ev->serial = e->serial;
+	bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
+}
+
+/* tell_identity tells user space what identity a file has. */
+static __always_inline bool tell_identity(struct file_entry *e)
+{
+	struct id_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
+
+	if (ev)
+		submit_identity(ev, e);
+	return ev;
+}
+
+/* unveil tells user space of a file that the table knows and it does not: now a sample
+ * is in it. It returns the serial number, or 0 when nothing could be told. */
+static __noinline __u64 unveil(struct walk *w, struct area *a, __u64 key, __u64 serial)
+{
+	struct scratch *s = w->s;
+	struct file_entry *e = &s->fresh;
+	struct file_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
+
+	if (!ev) {
+		s->n.lost_events++;
+		return 0;
+	}
+	if (snapshot(key, e) != KNOWN || e->serial != serial) {
+		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
+		s->n.torn++;
+		return 0;
+	}
+	introduce(w, a, key, serial, ev);
+	e->state &= ~FILE_QUIET;
+	if (e->state == FILE_KNOWN && !tell_identity(e)) {
+		s->n.lost_events++;
+		return serial; /* both are told again */
+	}
+	bpf_map_update_elem(&files, &key, e, BPF_EXIST);
+	if (e->state == FILE_PENDING)
+		ask_for(w, key, serial);
+	return serial;
+}
+
 /* look_up returns the serial number of the entry of an inode whose validity is in
  * s->now, and makes one where there is none to be believed. */
 static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inode *inode, struct recent *recent)
@@ -507,6 +584,8 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 		if (serial || known((__u64)inode, &s->now, &serial, &state) != KNOWN)
 			return serial;
 	}
+	if (state & FILE_QUIET)
+		return unveil(w, a, (__u64)inode, serial);
 	if (task_work && state == FILE_PENDING) {
 		if (!w->works)
 			ask_for(w, (__u64)inode, serial);

@@ -117,6 +117,7 @@ struct mm_struct {
 	struct file *exe_file;
 	struct rw_semaphore mmap_lock;
 	seqcount_t mm_lock_seq; /* since 6.13 */
+	atomic_t mm_users;
 };
 
 /* 6.4 to 6.12. */
@@ -135,12 +136,34 @@ struct vm_area_struct {
 	unsigned int vm_lock_seq; /* since 6.4, with CONFIG_PER_VMA_LOCK */
 };
 
+struct signal_struct {
+	int nr_threads;
+};
+
 struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
+	struct signal_struct *signal;
 	__u64 start_boottime;
-	__u64 self_exec_id;
+	__u64 self_exec_id; /* counts exec */
+	__u32 flags;
+	int pid; /* of the thread */
+	int tgid;
 	char comm[16];
+};
+
+struct seq_file {
+	unsigned long size;
+	unsigned long count;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop
@@ -181,6 +204,15 @@ extern int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct b
 					      task_work_callback *callback, void *aux) __ksym __weak;
 extern int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_task_work *tw, void *map,
 					 task_work_callback *callback) __ksym __weak;
+
+/* Since 6.7: the VMAs of a process, locked against changes. */
+struct bpf_iter_task_vma {
+	__u64 opaque;
+} __attribute__((aligned(8)));
+
+extern int bpf_iter_task_vma_new(struct bpf_iter_task_vma *it, struct task_struct *task, __u64 address) __ksym __weak;
+extern struct vm_area_struct *bpf_iter_task_vma_next(struct bpf_iter_task_vma *it) __ksym __weak;
+extern void bpf_iter_task_vma_destroy(struct bpf_iter_task_vma *it) __ksym __weak;
 
 /* Since 6.2: reads through the result are as fast as plain loads. */
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;

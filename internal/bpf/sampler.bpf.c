@@ -6,7 +6,8 @@
 // Stacks are de-duplicated here, so that user space's work grows with the number
 // of distinct stacks, not with that of samples.
 
-#include "capture.h"
+#include "inventory.h"
+#include "lsm.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

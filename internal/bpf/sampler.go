@@ -19,14 +19,21 @@ type Options struct {
 	Times      bool // count each sample by itself: see Owner.Seen
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
+	Running    bool // load what Enter needs
 }
 
 // Sampler counts stacks inside the kernel. Its methods are for one goroutine, but
 // Forget.
 type Sampler struct {
-	objects  samplerObjects
+	spec     *ebpf.CollectionSpec
+	options  *ebpf.CollectionOptions
+	objects  coreObjects
 	table    table
 	eviction *eviction
+	hook     *hook // nil because of noHook
+	noHook   error
+	stock    *Stock // nil because of noStock
+	noStock  error
 	reader   *ringbuf.Reader
 	// writing is the map that samples are counted in; emptied is the other one.
 	writing, emptied *ebpf.Map
@@ -50,6 +57,7 @@ func NewSampler(o Options) (*Sampler, error) {
 	if err := s.load(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("loading the BPF sampler: %w", err), s.Close())
 	}
+	s.setHook()
 	return s, nil
 }
 
@@ -74,7 +82,8 @@ func (s *Sampler) load(o Options) error {
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
 		return err
 	}
-	if err := spec.LoadAndAssign(&s.objects, loadOptions(spec)); err != nil {
+	s.spec, s.options = spec, loadOptions(spec)
+	if err := s.loadObjects(o.Running); err != nil {
 		return err
 	}
 	s.openTable(size)
@@ -116,15 +125,7 @@ func wallClock() int64 {
 // HasTaskWork reports whether the kernel runs programs in a task before it returns
 // to user mode (6.18).
 func HasTaskWork() bool {
-	kernel, err := openKernelTypes()
-	if err != nil {
-		return false
-	}
-	defer kernel.close()
-	return len(kernel.functions(map[string]bool{
-		"bpf_task_work_schedule_resume_impl": true,
-		"bpf_task_work_schedule_resume":      true,
-	})) > 0
+	return hasFunction("bpf_task_work_schedule_resume_impl") || hasFunction("bpf_task_work_schedule_resume")
 }
 
 // TaskWork reports whether identities are read in the sampled tasks. Where not,
@@ -313,6 +314,12 @@ func (s *Sampler) Close() error {
 	var errs []error
 	if s.eviction != nil {
 		errs = append(errs, s.eviction.close())
+	}
+	if s.hook != nil {
+		errs = append(errs, s.hook.close())
+	}
+	if s.stock != nil {
+		errs = append(errs, s.stock.Close())
 	}
 	if s.reader != nil {
 		errs = append(errs, s.reader.Close())

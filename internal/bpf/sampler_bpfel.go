@@ -30,30 +30,14 @@ type samplerCountKey struct {
 }
 
 type samplerFileEntry struct {
-	_     structs.HostLayout
-	Valid struct {
-		_          structs.HostLayout
-		Ino        uint64
-		Size       uint64
-		MtimeSec   int64
-		CtimeSec   int64
-		MtimeNsec  uint32
-		CtimeNsec  uint32
-		Dev        uint32
-		Generation uint32
-		Pinned     uint64
-	}
+	_      structs.HostLayout
+	Valid  samplerValidity
 	Serial uint64
 	Seal   uint64
 	State  uint8
 	Tries  uint8
-	Id     struct {
-		_     structs.HostLayout
-		Kind  uint8
-		Size  uint8
-		Bytes [96]uint8
-	}
-	Used uint32
+	Id     samplerIdentity
+	Used   uint32
 }
 
 type samplerFileEvent struct {
@@ -65,33 +49,35 @@ type samplerFileEvent struct {
 	Start  uint64
 	End    uint64
 	Offset uint64
-	Valid  struct {
-		_          structs.HostLayout
-		Ino        uint64
-		Size       uint64
-		MtimeSec   int64
-		CtimeSec   int64
-		MtimeNsec  uint32
-		CtimeNsec  uint32
-		Dev        uint32
-		Generation uint32
-		Pinned     uint64
-	}
-	Path [512]int8
+	Valid  samplerValidity
+	Path   [512]int8
+}
+
+type samplerHookCounters struct {
+	_       structs.HostLayout
+	Mapped  uint64
+	Read    uint64
+	Owed    uint64
+	Left    uint64
+	Busy    uint64
+	Refused uint64
+	Written uint64
 }
 
 type samplerIdEvent struct {
-	_     structs.HostLayout
-	Kind  uint32
-	State uint8
-	Id    struct {
-		_     structs.HostLayout
-		Kind  uint8
-		Size  uint8
-		Bytes [96]uint8
-	}
+	_      structs.HostLayout
+	Kind   uint32
+	State  uint8
+	Id     samplerIdentity
 	Pad    uint8
 	Serial uint64
+}
+
+type samplerIdentity struct {
+	_     structs.HostLayout
+	Kind  uint8
+	Size  uint8
+	Bytes [96]uint8
 }
 
 type samplerSampleCounters struct {
@@ -107,6 +93,73 @@ type samplerSampleCounters struct {
 	Refused    uint64
 	LostCounts uint64
 	LostEvents uint64
+}
+
+type samplerStockAgain struct {
+	_    structs.HostLayout
+	Kind uint32
+	Size uint32
+	Tgid uint32
+	Busy uint32
+	From uint64
+	Exec uint64
+}
+
+type samplerStockArea struct {
+	_      structs.HostLayout
+	Kind   uint32
+	Size   uint32
+	Start  uint64
+	End    uint64
+	Offset uint64
+	Key    uint64
+	Serial uint64
+	Valid  samplerValidity
+	State  uint8
+	Id     samplerIdentity
+	Pad    [5]uint8
+}
+
+type samplerStockCounters struct {
+	_         structs.HostLayout
+	Processes uint64
+	Areas     uint64
+	Read      uint64
+	Left      uint64
+	Refused   uint64
+	Again     uint64
+}
+
+type samplerStockOrder struct {
+	_    structs.HostLayout
+	Only uint32
+	List uint32
+	From uint64
+	Exec uint64
+}
+
+type samplerStockProcess struct {
+	_       structs.HostLayout
+	Kind    uint32
+	Size    uint32
+	Tgid    uint32
+	Tid     uint32
+	Started uint64
+	Exec    uint64
+	Name    [16]int8
+}
+
+type samplerValidity struct {
+	_          structs.HostLayout
+	Ino        uint64
+	Size       uint64
+	MtimeSec   int64
+	CtimeSec   int64
+	MtimeNsec  uint32
+	CtimeNsec  uint32
+	Dev        uint32
+	Generation uint32
+	Pinned     uint64
 }
 
 type samplerWorkCounters struct {
@@ -125,29 +178,38 @@ type samplerWorkCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	samplerMapCounts     = "counts"
-	samplerMapEvents     = "events"
-	samplerMapFiles      = "files"
-	samplerMapOpened     = "opened"
-	samplerMapOwn        = "own"
-	samplerMapScratches  = "scratches"
-	samplerMapSent       = "sent"
-	samplerMapWorks      = "works"
-	samplerProgSample    = "sample"
-	samplerVarCounted    = "counted"
-	samplerVarEpoch      = "epoch"
-	samplerVarInserted   = "inserted"
-	samplerVarLastSerial = "last_serial"
-	samplerVarOfThreads  = "of_threads"
-	samplerVarRemoved    = "removed"
-	samplerVarTableHigh  = "table_high"
-	samplerVarTableSize  = "table_size"
-	samplerVarTableTime  = "table_time"
-	samplerVarTaskWork   = "task_work"
-	samplerVarWallClock  = "wall_clock"
-	samplerVarWantKernel = "want_kernel"
-	samplerVarWantTimes  = "want_times"
-	samplerVarWorksDone  = "works_done"
+	samplerMapCounts      = "counts"
+	samplerMapDebts       = "debts"
+	samplerMapEvents      = "events"
+	samplerMapFiles       = "files"
+	samplerMapHooks       = "hooks"
+	samplerMapOpened      = "opened"
+	samplerMapOwn         = "own"
+	samplerMapScratches   = "scratches"
+	samplerMapSent        = "sent"
+	samplerMapStocks      = "stocks"
+	samplerMapWorks       = "works"
+	samplerProgSample     = "sample"
+	samplerProgSeeMapping = "see_mapping"
+	samplerProgTakeStock  = "take_stock"
+	samplerVarCounted     = "counted"
+	samplerVarEpoch       = "epoch"
+	samplerVarHookCalled  = "hook_called"
+	samplerVarHookDone    = "hook_done"
+	samplerVarInserted    = "inserted"
+	samplerVarLastSerial  = "last_serial"
+	samplerVarOfThreads   = "of_threads"
+	samplerVarOrder       = "order"
+	samplerVarRemoved     = "removed"
+	samplerVarStockDone   = "stock_done"
+	samplerVarTableHigh   = "table_high"
+	samplerVarTableSize   = "table_size"
+	samplerVarTableTime   = "table_time"
+	samplerVarTaskWork    = "task_work"
+	samplerVarWallClock   = "wall_clock"
+	samplerVarWantKernel  = "want_kernel"
+	samplerVarWantTimes   = "want_times"
+	samplerVarWorksDone   = "works_done"
 )
 
 // loadSampler returns the embedded CollectionSpec for sampler.
@@ -192,7 +254,9 @@ type samplerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerProgramSpecs struct {
-	Sample *ebpf.ProgramSpec `ebpf:"sample"`
+	Sample     *ebpf.ProgramSpec `ebpf:"sample"`
+	SeeMapping *ebpf.ProgramSpec `ebpf:"see_mapping"`
+	TakeStock  *ebpf.ProgramSpec `ebpf:"take_stock"`
 }
 
 // samplerMapSpecs contains maps before they are loaded into the kernel.
@@ -200,12 +264,15 @@ type samplerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
 	Counts    *ebpf.MapSpec `ebpf:"counts"`
+	Debts     *ebpf.MapSpec `ebpf:"debts"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Files     *ebpf.MapSpec `ebpf:"files"`
+	Hooks     *ebpf.MapSpec `ebpf:"hooks"`
 	Opened    *ebpf.MapSpec `ebpf:"opened"`
 	Own       *ebpf.MapSpec `ebpf:"own"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
 	Sent      *ebpf.MapSpec `ebpf:"sent"`
+	Stocks    *ebpf.MapSpec `ebpf:"stocks"`
 	Works     *ebpf.MapSpec `ebpf:"works"`
 }
 
@@ -215,10 +282,14 @@ type samplerMapSpecs struct {
 type samplerVariableSpecs struct {
 	Counted    *ebpf.VariableSpec `ebpf:"counted"`
 	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
+	HookCalled *ebpf.VariableSpec `ebpf:"hook_called"`
+	HookDone   *ebpf.VariableSpec `ebpf:"hook_done"`
 	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
 	OfThreads  *ebpf.VariableSpec `ebpf:"of_threads"`
+	Order      *ebpf.VariableSpec `ebpf:"order"`
 	Removed    *ebpf.VariableSpec `ebpf:"removed"`
+	StockDone  *ebpf.VariableSpec `ebpf:"stock_done"`
 	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
 	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
@@ -250,24 +321,30 @@ func (o *samplerObjects) Close() error {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
 	Counts    *ebpf.Map `ebpf:"counts"`
+	Debts     *ebpf.Map `ebpf:"debts"`
 	Events    *ebpf.Map `ebpf:"events"`
 	Files     *ebpf.Map `ebpf:"files"`
+	Hooks     *ebpf.Map `ebpf:"hooks"`
 	Opened    *ebpf.Map `ebpf:"opened"`
 	Own       *ebpf.Map `ebpf:"own"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
 	Sent      *ebpf.Map `ebpf:"sent"`
+	Stocks    *ebpf.Map `ebpf:"stocks"`
 	Works     *ebpf.Map `ebpf:"works"`
 }
 
 func (m *samplerMaps) Close() error {
 	return _SamplerClose(
 		m.Counts,
+		m.Debts,
 		m.Events,
 		m.Files,
+		m.Hooks,
 		m.Opened,
 		m.Own,
 		m.Scratches,
 		m.Sent,
+		m.Stocks,
 		m.Works,
 	)
 }
@@ -278,10 +355,14 @@ func (m *samplerMaps) Close() error {
 type samplerVariables struct {
 	Counted    *ebpf.Variable `ebpf:"counted"`
 	Epoch      *ebpf.Variable `ebpf:"epoch"`
+	HookCalled *ebpf.Variable `ebpf:"hook_called"`
+	HookDone   *ebpf.Variable `ebpf:"hook_done"`
 	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
 	OfThreads  *ebpf.Variable `ebpf:"of_threads"`
+	Order      *ebpf.Variable `ebpf:"order"`
 	Removed    *ebpf.Variable `ebpf:"removed"`
+	StockDone  *ebpf.Variable `ebpf:"stock_done"`
 	TableHigh  *ebpf.Variable `ebpf:"table_high"`
 	TableSize  *ebpf.Variable `ebpf:"table_size"`
 	TableTime  *ebpf.Variable `ebpf:"table_time"`
@@ -296,12 +377,16 @@ type samplerVariables struct {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerPrograms struct {
-	Sample *ebpf.Program `ebpf:"sample"`
+	Sample     *ebpf.Program `ebpf:"sample"`
+	SeeMapping *ebpf.Program `ebpf:"see_mapping"`
+	TakeStock  *ebpf.Program `ebpf:"take_stock"`
 }
 
 func (p *samplerPrograms) Close() error {
 	return _SamplerClose(
 		p.Sample,
+		p.SeeMapping,
+		p.TakeStock,
 	)
 }
 

@@ -19,7 +19,10 @@ import (
 	"hallmark/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	play()
+	goleak.VerifyTestMain(m)
+}
 
 // seen is what a Sampler told.
 type seen struct {

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Reads the identity of a file when its code is mapped, where BPF may be a Linux
+ * security module (lsm=...,bpf) and the kernel has no task work. So a process that is
+ * sampled once and gone is identified there as well.
+ *
+ * The hook may fault and sleep, but runs before there is the mapping. Linkers put the
+ * first bytes of a file into a segment of their own, which is mapped before the code:
+ * then they are there to be read. Where they come with the code itself, as in programs
+ * of Go, the reading is owed, and done when the thread maps something the next time.
+ *
+ * Nothing else may change the mappings meanwhile. While a process has one thread, it is
+ * the one that is here; what processes with several threads load later is left to be
+ * read by user space. */
+#ifndef HALLMARK_LSM_H
+#define HALLMARK_LSM_H
+
+#include "capture.h"
+#include "slots.h"
+
+#define PROT_EXEC 4
+
+struct hook_counters hook_done;
+
+/* That the hook is called at all: where the kernel's list of security modules lacks bpf,
+ * programs are attached and never run. */
+bool hook_called;
+
+/* Scratch memory, taken for one reading: the hook sleeps, and CPUs have none for that. */
+struct hooked {
+	__u32 taken;
+	struct reading reading;
+	struct file_entry entry;
+};
+#define HOOKED 64 /* a power of two */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HOOKED);
+	__type(key, __u32);
+	__type(value, struct hooked);
+} hooks SEC(".maps");
+
+/* A file that a thread has mapped and whose identity is still to be read. */
+struct debt {
+	__u64 mm;
+	__u64 key;
+	__u64 serial;
+	__u32 tries;
+};
+#define MAX_DEBT_TRIES 16
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32); /* thread */
+	__type(value, struct debt);
+} debts SEC(".maps");
+
+/* The search for the mapping of the first bytes of a file. */
+struct header_search {
+	struct slot slot;
+	__u64 mm;
+	__u64 key;
+	__u64 found;
+};
+
+/* MAX_SEARCH is how many slots are looked at: the program and what was mapped last
+ * come first. */
+#define MAX_SEARCH 256
+
+static long header_loop(__u32 i, struct header_search *h)
+{
+	struct slot *s = &h->slot;
+	struct area a;
+
+	find_slot(s);
+	if (s->entry && read_area((void *)s->entry, h->mm, s->address, &a) && a.file && !a.offset) {
+		struct file *file = a.file;
+
+		if ((__u64)BPF_CORE_READ(file, f_inode) == h->key) {
+			h->found = a.start;
+			return 1;
+		}
+	}
+	s->address = s->last + 1;
+	return !s->address;
+}
+
+/* header_of returns where the current task has the first bytes of a file, or 0. */
+static __always_inline __u64 header_of(struct mm_struct *mm, __u64 key)
+{
+	struct header_search h = {.mm = (__u64)mm, .key = key};
+
+	h.slot.root = tree(mm);
+	bpf_loop(MAX_SEARCH, header_loop, &h, 0);
+	return h.found;
+}
+
+static __always_inline struct hooked *take_hooked(__u32 tid)
+{
+	__u32 slot = mix(0, tid) & (HOOKED - 1);
+	struct hooked *h = bpf_map_lookup_elem(&hooks, &slot);
+
+	if (h && !__sync_val_compare_and_swap(&h->taken, 0, 1))
+		return h;
+	ADD(hook_done.busy, 1);
+	return NULL;
+}
+
+/* read_here reads the identity of a file whose first bytes the current task has mapped. */
+static __always_inline void read_here(struct hooked *h, __u64 mm, __u64 key, __u64 serial, __u64 header)
+{
+	struct reading *r = &h->reading;
+	struct source source = {r};
+	enum file_state state;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->mm = mm;
+	r->key = key;
+	state = conclude(&source, &h->entry, serial, read_file(&source, header));
+	if (state == FILE_PENDING)
+		ADD(hook_done.left, 1);
+	else
+		ADD(hook_done.read, 1);
+	if (state == FILE_KNOWN && !(h->entry.state & FILE_QUIET))
+		tell_identity(&h->entry);
+}
+
+/* pay reads what the thread owes, if it has it by now. */
+static __always_inline void pay(struct debt *debt, __u32 tid, struct mm_struct *mm)
+{
+	struct hooked *h;
+	__u64 header;
+
+	if (debt->mm != (__u64)mm || debt->tries++ > MAX_DEBT_TRIES) {
+		bpf_map_delete_elem(&debts, &tid);
+		return;
+	}
+	header = header_of(mm, debt->key);
+	if (!header)
+		return;
+	h = take_hooked(tid);
+	if (!h)
+		return;
+	read_here(h, debt->mm, debt->key, debt->serial, header);
+	h->taken = 0;
+	bpf_map_delete_elem(&debts, &tid);
+}
+
+/* read_or_owe sees to the identity of a file that the table does not have yet. */
+static __always_inline void read_or_owe(struct hooked *h, struct mm_struct *mm, __u32 tid, __u64 key, __u64 serial)
+{
+	struct debt debt = {(__u64)mm, key, serial};
+	__u64 header = header_of(mm, key);
+
+	if (header) {
+		read_here(h, (__u64)mm, key, serial, header);
+		return;
+	}
+	ADD(hook_done.owed, 1);
+	bpf_map_update_elem(&debts, &tid, &debt, BPF_ANY);
+}
+
+/* see sees a file whose code is about to be mapped. */
+static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32 tid)
+{
+	__u64 key = (__u64)inode, serial = 0;
+	struct validity now;
+	struct hooked *h;
+	enum known how;
+	__u8 state = 0;
+
+	ADD(hook_done.mapped, 1);
+	read_validity(inode, &now);
+	if (!settle(bpf_get_current_task_btf(), inode, &now, wall_now())) {
+		ADD(hook_done.written, 1);
+		return;
+	}
+	how = known(key, &now, &serial, &state);
+	if (how == KNOWN && (state & ~FILE_QUIET) != FILE_PENDING)
+		return;
+	h = take_hooked(tid);
+	if (!h)
+		return;
+	if (how == KNOWN || admit_quietly(key, &h->entry, &now, how))
+		read_or_owe(h, mm, tid, key, how == KNOWN ? serial : h->entry.serial);
+	else
+		ADD(hook_done.refused, 1);
+	h->taken = 0;
+}
+
+/* security_mmap_file(file, reqprot, prot, flags). There is no file when anonymous memory
+ * is mapped, whatever the verifier believes. */
+SEC("lsm.s/mmap_file")
+int see_mapping(__u64 *ctx)
+{
+	struct file *file = (void *)ctx[0];
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct debt *debt = bpf_map_lookup_elem(&debts, &tid);
+
+	if (!hook_called)
+		hook_called = true; /* not for nothing: all CPUs share it */
+	if (debt)
+		pay(debt, tid, mm);
+	if (inode && mm && ctx[2] & PROT_EXEC)
+		see(inode, mm, tid);
+	return 0;
+}
+
+#endif
