@@ -13,6 +13,9 @@ if [ "$(id -u)" = 0 ]; then
 	echo "## identity"
 	go run ./identity
 	echo
+	echo "## inventory"
+	go run ./inventory
+	echo
 fi
 echo "## record"
 tmp=$(mktemp -d)

@@ -94,6 +94,7 @@ func (s *Session) useBPF() error {
 		Times:      s.opts.Timeline,
 		OfThreads:  len(s.opts.PIDs) > 0,
 		Entries:    s.opts.TableEntries,
+		Running:    s.opts.Command == nil,
 	})
 	if err != nil {
 		return unusable(BPF, err)

@@ -86,6 +86,17 @@ func (s *bpfSampler) open(tid int) error {
 	return s.programs.Opened(id, uint32(tid))
 }
 
+// prepare has the kernel learn the files of what is recorded and runs.
+func (s *bpfSampler) prepare() error {
+	if err := s.bpfEvents.prepare(); err != nil || s.opts.Command != nil {
+		return err
+	}
+	if err := enterRunning(s.programs, s.opts.PIDs); err != nil {
+		s.stats.Reduced = append(s.stats.Reduced, err.Error())
+	}
+	return nil
+}
+
 func (s *bpfSampler) begin() error {
 	s.taken = time.Now()
 	return s.bpfEvents.begin()

@@ -1,0 +1,334 @@
+package capture
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/procmap"
+	"hallmark/reason"
+)
+
+// Inventory is what runs on this machine at one moment, or nearly so: a process that
+// ran all the while is there once, with what it had mapped when it was looked at.
+type Inventory struct {
+	Source    Source    // how it was taken
+	Processes []Running // by their numbers
+	Unseen    []Unseen
+}
+
+// Running is a process with code of its own: no kernel thread.
+type Running struct {
+	PID  int
+	Name string // of the first thread
+	Code []Code // executable mappings of files, by their addresses
+}
+
+// Code is an executable mapping of a file.
+type Code struct {
+	Start, End addr.Abs
+	Offset     addr.Offset // of Start in the file
+	Path       string      // to show; the file there may be another one
+	ID         buildid.ID
+	Reason     reason.Reason // why ID is zero
+}
+
+// Unseen is a process whose mappings could not be read, and why.
+type Unseen struct {
+	PID    int
+	Reason reason.Reason
+}
+
+// Source is a way of taking an inventory.
+type Source uint8
+
+// The sources. They see the same.
+const (
+	// AnySource is the one that costs least here.
+	AnySource Source = iota
+	// Iterator is a BPF program that the kernel runs for each of its tasks (Linux 6.7).
+	// It needs root. A process costs least, but the program must be loaded first.
+	Iterator
+	// Query asks for the mappings one by one: PROCMAP_QUERY (Linux 6.11).
+	Query
+	// Text reads /proc/PID/maps.
+	Text
+)
+
+var sourceNames = [...]string{AnySource: "any", Iterator: "iterator", Query: "query", Text: "text"}
+
+// String returns the source as one word.
+func (s Source) String() string { return sourceNames[s] }
+
+// InventoryOptions say what an inventory is taken of. The zero value is right.
+type InventoryOptions struct {
+	PIDs   []int  // these processes only; all when empty
+	Source Source // demands one
+}
+
+// TakeInventory looks at the processes that run. An error means that there is no
+// inventory; a process that could not be looked at is in Unseen.
+func TakeInventory(opts InventoryOptions) (*Inventory, error) {
+	pids := opts.PIDs
+	if len(pids) == 0 {
+		var err error
+		if pids, err = processes(); err != nil {
+			return nil, err
+		}
+	}
+	inv, err := newProcInventory(opts.Source)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
+		inv, err := inventoryByBPF(opts.PIDs)
+		if err == nil || opts.Source == Iterator {
+			return inv, err
+		}
+	}
+	inv.takeFromProc(pids)
+	return inv, nil
+}
+
+// manyProcesses is from how many processes on loading a program costs less than
+// queries: bench/README.md.
+const manyProcesses = 1000
+
+// enterRunning has the kernel learn the files of these processes, or of all that run,
+// before there are samples. Where it cannot be had, files are learned as samples come.
+func enterRunning(s *bpf.Sampler, pids []int) error {
+	err := s.Enter(numbers(pids)...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+func numbers(pids []int) []uint32 {
+	list := make([]uint32, len(pids))
+	for i, pid := range pids {
+		list[i] = uint32(pid)
+	}
+	return list
+}
+
+// inventoryByBPF has the kernel run through its tasks. What it cannot tell, identities
+// of files without a note for instance, is read from the files.
+func inventoryByBPF(pids []int) (*Inventory, error) {
+	if err := checkPIDNamespace(); err != nil {
+		return nil, err
+	}
+	stock, err := bpf.NewStock()
+	if err != nil {
+		return nil, err
+	}
+	defer stock.Close()
+	taken, unseen, err := stock.List(numbers(pids)...)
+	if err != nil {
+		return nil, err
+	}
+	inv := &Inventory{Source: Iterator}
+	for _, p := range taken {
+		inv.Processes = append(inv.Processes, runningOf(p))
+	}
+	completeFiles(inv.Processes, taken)
+	for _, pid := range unseen {
+		inv.add(lookAt(int(pid), procmap.Auto))
+	}
+	inv.sort()
+	return inv, nil
+}
+
+func runningOf(p *bpf.Process) Running {
+	r := Running{PID: int(p.PID), Name: p.Name}
+	for _, c := range p.Code {
+		r.Code = append(r.Code, Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, ID: c.ID})
+	}
+	return r
+}
+
+// completeFiles reads the identities that the kernel could not tell, of each content
+// once: what one process could not reach, another one may.
+func completeFiles(processes []Running, taken map[uint32]*bpf.Process) {
+	files := map[bpf.Validity]*unread{}
+	for i := range processes {
+		for j, c := range taken[uint32(processes[i].PID)].Code {
+			if !c.ID.IsZero() {
+				continue
+			}
+			u := files[c.Validity]
+			if u == nil {
+				u = new(unread)
+				files[c.Validity] = u
+			}
+			u.code = append(u.code, &processes[i].Code[j])
+			u.files = append(u.files, c.File)
+		}
+	}
+	eachInParallel(slices.Collect(maps.Values(files)), (*unread).read)
+}
+
+// unread is a file whose identity is not known yet, and where it is mapped.
+type unread struct {
+	code  []*Code
+	files []bpf.File
+}
+
+func (u *unread) read() {
+	id, why := buildid.ID{}, reason.None
+	for i := range min(len(u.files), maxAttempts) {
+		if id, why = readMapped(&u.files[i]); why == reason.None || why == reason.Anonymous {
+			break
+		}
+	}
+	for _, c := range u.code {
+		c.ID, c.Reason = id, why
+	}
+}
+
+// readMapped reads the identity of a file that BPF told of.
+func readMapped(f *bpf.File) (buildid.ID, reason.Reason) {
+	v := procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
+	if isMemory(v) {
+		return buildid.ID{}, reason.Anonymous
+	}
+	found := reach(job{vma: v, pid: f.PID, content: &f.Validity})
+	found.close()
+	if found.why == reason.None && !found.proven {
+		return buildid.ID{}, reason.FileChanged
+	}
+	return found.id, found.why
+}
+
+// newProcInventory asks this process how others can be asked.
+func newProcInventory(source Source) (*Inventory, error) {
+	p, err := procmap.OpenOptions(os.Getpid(), procmap.Options{Method: source.method()})
+	if err != nil {
+		return nil, fmt.Errorf("taking an inventory: %w", err)
+	}
+	defer p.Close()
+	if p.Method() == procmap.Query {
+		return &Inventory{Source: Query}, nil
+	}
+	return &Inventory{Source: Text}, nil
+}
+
+// method returns how /proc is asked.
+func (s Source) method() procmap.Method {
+	return map[Source]procmap.Method{Query: procmap.Query, Text: procmap.Text}[s] // else Auto
+}
+
+// takeFromProc looks at each process in /proc, several at a time. One that starts
+// meanwhile may be missing, one that ends is not unseen.
+func (inv *Inventory) takeFromProc(pids []int) {
+	var mu sync.Mutex
+	eachInParallel(pids, func(pid int) {
+		r, why := lookAt(pid, inv.Source.method())
+		mu.Lock()
+		defer mu.Unlock()
+		inv.add(r, why)
+	})
+	inv.sort()
+}
+
+func (inv *Inventory) add(r Running, why reason.Reason) {
+	switch why {
+	case reason.None:
+		inv.Processes = append(inv.Processes, r)
+	case reason.ProcessGone: // it ended, or is a kernel thread
+	default:
+		inv.Unseen = append(inv.Unseen, Unseen{r.PID, why})
+	}
+}
+
+func (inv *Inventory) sort() {
+	slices.SortFunc(inv.Processes, func(a, b Running) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(inv.Unseen, func(a, b Unseen) int { return cmp.Compare(a.PID, b.PID) })
+}
+
+// lookAt looks at one process through /proc, again when it executed another program
+// meanwhile. Without memory of its own it is gone, or never had code.
+func lookAt(pid int, method procmap.Method) (Running, reason.Reason) {
+	r := Running{PID: pid}
+	for range maxAttempts {
+		code, err := codeOf(pid, method)
+		switch {
+		case err == nil:
+			r.Code, r.Name = code, processName(uint32(pid))
+			return r, reason.None
+		case errors.Is(err, os.ErrPermission):
+			return r, reason.NotPermitted
+		case errors.Is(err, procmap.ErrNoMemory):
+			return r, reason.ProcessGone
+		case !errors.Is(err, os.ErrProcessDone):
+			return r, reason.Unstable
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
+			return r, reason.ProcessGone
+		}
+	}
+	return r, reason.Unstable
+}
+
+// codeOf returns the code of a process, through another of its threads when the first
+// one has ended and has no memory any more.
+func codeOf(pid int, method procmap.Method) ([]Code, error) {
+	code, err := codeOfThread(pid, method)
+	if !errors.Is(err, procmap.ErrNoMemory) {
+		return code, err
+	}
+	tids, _ := threadsOf(pid)
+	for _, tid := range tids {
+		if code, err := codeOfThread(tid, method); err == nil {
+			return code, nil
+		}
+	}
+	return nil, err
+}
+
+func codeOfThread(tid int, method procmap.Method) ([]Code, error) {
+	p, err := procmap.OpenOptions(tid, procmap.Options{Method: method})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	vmas, err := p.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var code []Code
+	for _, v := range vmas {
+		id, err := p.Identity(v)
+		if err != nil {
+			return nil, err
+		}
+		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason})
+	}
+	return code, nil
+}
+
+// eachInParallel calls f for each of the list, on as many CPUs as there are.
+func eachInParallel[T any](list []T, f func(T)) {
+	work := make(chan T)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		workers.Go(func() {
+			for item := range work {
+				f(item)
+			}
+		})
+	}
+	for _, item := range list {
+		work <- item
+	}
+	close(work)
+	workers.Wait()
+}

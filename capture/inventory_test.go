@@ -1,0 +1,166 @@
+package capture
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+	"hallmark/reason"
+)
+
+// eachSource runs a test with every way of taking an inventory that this kernel has.
+func eachSource(t *testing.T, test func(*testing.T, Source)) {
+	for _, s := range []Source{AnySource, Iterator, Query, Text} {
+		t.Run(s.String(), func(t *testing.T) {
+			if _, err := TakeInventory(InventoryOptions{PIDs: []int{os.Getpid()}, Source: s}); errors.Is(err, errors.ErrUnsupported) {
+				t.Skip(err)
+			}
+			test(t, s)
+		})
+	}
+}
+
+func takeInventory(t *testing.T, o InventoryOptions) map[int]Running {
+	t.Helper()
+	inv, err := TakeInventory(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPID := map[int]Running{}
+	for i, r := range inv.Processes {
+		if i > 0 && r.PID <= inv.Processes[i-1].PID {
+			t.Fatalf("process %d comes after %d", r.PID, inv.Processes[i-1].PID)
+		}
+		byPID[r.PID] = r
+	}
+	if o.Source != AnySource && inv.Source != o.Source {
+		t.Fatalf("the inventory is by %v, want %v", inv.Source, o.Source)
+	}
+	return byPID
+}
+
+// TestInventoryOfPrograms wants the identities of programs of every kind, and nothing
+// else than the text in /proc has.
+func TestInventoryOfPrograms(t *testing.T) {
+	testenv.Root(t)
+	goFile, plain, none := buildGo(t), buildC(t), buildC(t, "-Wl,--build-id=none")
+	short := buildC(t, "-static", "-Wl,--build-id=0x0123456789abcdef")
+	want := map[int]buildid.ID{
+		start(t, goFile, "1h"):     fileID(t, goFile),
+		start(t, plain, "3600000"): fileID(t, plain),
+		start(t, none, "3600000"):  ownID(t, none),
+		start(t, short, "3600000"): fileID(t, short),
+	}
+	pids := slices.Collect(maps.Keys(want))
+	settle(t, pids)
+	eachSource(t, func(t *testing.T, source Source) {
+		for _, only := range [][]int{nil, pids} {
+			taken := takeInventory(t, InventoryOptions{PIDs: only, Source: source})
+			if only != nil && len(taken) != len(pids) {
+				t.Errorf("%d processes, want %d", len(taken), len(pids))
+			}
+			for pid, id := range want {
+				checkRunning(t, taken[pid], pid, id)
+			}
+		}
+	})
+}
+
+// settle waits until processes map nothing more.
+func settle(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		for before := ""; ; time.Sleep(20 * time.Millisecond) {
+			now, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(now) > 0 && string(now) == before {
+				break
+			}
+			before = string(now)
+		}
+	}
+}
+
+// checkRunning wants the program of a process first, and its mappings as /proc has them.
+func checkRunning(t *testing.T, r Running, pid int, id buildid.ID) {
+	t.Helper()
+	exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(r.Code, func(c Code) bool { return c.Path == exe })
+	if i < 0 || r.Code[i].ID != id || r.Name != filepath.Base(exe) {
+		t.Errorf("%s, process %d, is %+v, want identity %v", exe, pid, r, id)
+	}
+	vmas, err := readMappings(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []Code
+	for _, v := range vmas {
+		if v.Perm&4 != 0 && v.FileBacked() {
+			want = append(want, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path()})
+		}
+	}
+	got := slices.Clone(r.Code)
+	for i := range got {
+		if got[i].ID.IsZero() || got[i].Reason != reason.None {
+			t.Errorf("%s has no identity: %v", got[i].Path, got[i].Reason)
+		}
+		got[i].ID, got[i].Reason = buildid.ID{}, reason.None
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("process %d:\n got %v\nwant %v", pid, got, want)
+	}
+}
+
+// TestInventoryWithoutFirstThread looks at a process whose first thread has ended and
+// whose file was replaced.
+func TestInventoryWithoutFirstThread(t *testing.T) { eachSource(t, inventoryWithoutFirstThread) }
+
+func inventoryWithoutFirstThread(t *testing.T, source Source) {
+	testenv.Root(t)
+	file := filepath.Join(t.TempDir(), "threads")
+	args := []string{"-O1", "-pthread", "-o", file, "testdata/threads.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	want := fileID(t, file)
+	pid := start(t, file)
+	for deadline := time.Now().Add(10 * time.Second); !firstEnded(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the first thread does not end")
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("another file"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := takeInventory(t, InventoryOptions{Source: source})[pid]
+	if len(r.Code) < 2 || r.Code[0].ID != want || r.Code[0].Path != file {
+		t.Errorf("got %+v, want the identity %v", r, want)
+	}
+}
+
+// TestInventoryOfNobody asks for processes that have no code: one that does not exist,
+// and a kernel thread.
+func TestInventoryOfNobody(t *testing.T) {
+	eachSource(t, func(t *testing.T, source Source) {
+		inv, err := TakeInventory(InventoryOptions{PIDs: []int{1 << 22, 2}, Source: source})
+		if err != nil || len(inv.Processes)+len(inv.Unseen) > 0 {
+			t.Errorf("got %+v, %v", inv, err)
+		}
+	})
+}
