@@ -111,12 +111,8 @@ enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 =
 		slot_;                                                                        \
 	})
 
-#define read_slot(node, i)                                                                    \
-	({                                                                                    \
-		__u64 entry_ = 0;                                                             \
-		bpf_core_read(&entry_, sizeof(entry_), &(node)->slot[i]);                     \
-		entry_;                                                                       \
-	})
+/* read_slot computes the address itself: the index is not known to the verifier. */
+#define read_slot(node, i) GET_POINTER((typeof(node))((__u64)(node) + (i) * sizeof(void *)), slot[0])
 
 /* child returns what is in the slot of an address. */
 static __always_inline __u64 child(__u64 entry, __u32 type, __u64 address)
@@ -153,7 +149,7 @@ __noinline __u64 find_vma(__u64 root, __u64 address)
 }
 
 /* tree returns the root of the tree of a process's VMAs. */
-static __always_inline __u64 tree(struct mm_struct *mm) { return (__u64)BPF_CORE_READ(mm, mm_mt.ma_root); }
+static __always_inline __u64 tree(struct mm_struct *mm) { return GET_POINTER(mm, mm_mt.ma_root); }
 
 /* A VMA as it says itself that it is. */
 struct area {
@@ -411,7 +407,6 @@ struct walk {
 	struct scratch *s;
 	struct task_struct *task;
 	__u64 mm;
-	__u64 vdso;
 	__u32 tgid;
 	__u32 frames; /* that were written so far */
 	__u64 a, b;   /* two hashes over them */
@@ -630,7 +625,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 		return MOVED;
 	file = a->file;
 	if (file && a->code) {
-		*inode = BPF_CORE_READ(file, f_inode);
+		*inode = (void *)GET_POINTER(file, f_inode);
 		read_validity(*inode, &w->s->now);
 		settled = settle(w->task, *inode, &w->s->now, w->now);
 	}
@@ -663,6 +658,7 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 {
 	struct inode *inode = NULL;
 	enum look seen = MOVED;
+	struct mm_struct *mm = (void *)w->mm;
 	struct area a;
 	__u64 serial;
 
@@ -683,7 +679,7 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 		}
 		w->where = serial & 0xffffffff;
 		w->base = a.start - a.offset;
-	} else if (a.start == w->vdso) {
+	} else if (a.start == GET_POINTER(mm, context.vdso)) {
 		w->where = where(a.start >> 32 ? FRAME_VDSO : FRAME_VDSO_32);
 		w->base = a.start;
 	} else {
@@ -755,7 +751,6 @@ static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct wa
 			w->s->recent[i].key = 0;
 	}
 	w->mm = (__u64)mm;
-	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
 	w->tgid = bpf_get_current_pid_tgid() >> 32;
 	w->now = wall_now();
 	w->s->n.frames += n / sizeof(__u64);

@@ -227,6 +227,14 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 			bpf_core_type_id_kernel(typeof(*(pointer)))))->field                   \
 		 : BPF_CORE_READ((pointer), field))
 
+/* GET_POINTER reads a field that is a pointer, as a number. The verifier would take it
+ * for one and let nothing be computed with it; so it is read as if it were a pivot. */
+#define GET_POINTER(pointer, field)                                                            \
+	GET((struct maple_range_64 *)((__u64)(pointer) +                                       \
+				      bpf_core_field_offset(typeof(*(pointer)), field) -       \
+				      bpf_core_field_offset(struct maple_range_64, pivot)),    \
+	    pivot[0])
+
 #define ADD(counter, n) __sync_fetch_and_add(&(counter), n)
 
 #endif
