@@ -339,7 +339,8 @@ static __noinline enum known known(__u64 key, const struct validity *now, __u64 
 	if (!same(&valid, now))
 		return STALE;
 	*serial = given;
-	e->used = table_time; /* an element that is another file's by now only looks younger */
+	if (e->used != table_time)
+		e->used = table_time; /* what is another file's by now only looks younger */
 	return KNOWN;
 }
 

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -58,7 +59,7 @@ func memoryOfProgram(p *ebpf.Program) (uint64, error) {
 			return 0, fmt.Errorf("maps of a BPF program: %w", err)
 		}
 		n, err := memoryOf(m)
-		if m.Close(); err != nil {
+		if err := errors.Join(err, m.Close()); err != nil {
 			return 0, err
 		}
 		sum += n

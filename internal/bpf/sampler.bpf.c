@@ -57,7 +57,8 @@ struct {
 	__type(value, struct sent_set);
 } sent SEC(".maps");
 
-/* Begins with 1, so that no tag is 0 by more than chance. */
+/* Begins with 1: the tag of a stack without frames in epoch 0 would be that of an empty
+ * place. */
 __u32 epoch = 1;
 
 static __always_inline bool was_sent(const struct sent_set *set, __u64 tag)

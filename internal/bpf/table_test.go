@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -227,6 +228,30 @@ func TestUsedEntriesStay(t *testing.T) {
 		t.Errorf("the file in use has %d serial numbers: %+v", numbers[0], stats)
 	}
 	spinners.check(t, got)
+}
+
+// TestCountsAreComplete takes counts all the time, and wants every sample to be counted
+// once or to be told as lost.
+func TestCountsAreComplete(t *testing.T) {
+	s := newTestSampler(t, Options{})
+	var over atomic.Bool
+	result := make(chan *seen)
+	sampled(t, s, func() {
+		go func() { result <- hammer(t, s, &over) }()
+		spin(300 * time.Millisecond)
+	})
+	over.Store(true)
+	got := <-result
+	var samples uint64
+	for stack, n := range got.counts {
+		samples += n
+		if got.stacks[stack] == nil {
+			t.Errorf("the frames of stack %x are not told", stack)
+		}
+	}
+	if stats := statsOf(t, s); samples == 0 || samples+stats.LostCounts != stats.Samples {
+		t.Errorf("%d samples are counted: %+v", samples, stats)
+	}
 }
 
 // TestSerialNumbersEnd wants no number to be given twice when there are no more.
