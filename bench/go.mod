@@ -9,6 +9,10 @@ require (
 
 require golang.org/x/sys v0.49.0
 
-require github.com/cilium/ebpf v0.22.0 // indirect
+require (
+	github.com/cilium/ebpf v0.22.0 // indirect
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe // indirect
+	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
+)
 
 replace hallmark => ../
