@@ -243,6 +243,9 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 	case bpf.InVDSO, bpf.InVDSO32:
 		return place{s.image(f.Kind == bpf.InVDSO, o), f.At}
 	case bpf.Generated:
+		if from, ok := s.objects.original(s.process(o), addr.Abs(f.At)); ok {
+			return from
+		}
 		return place{s.generated(o), f.At}
 	case bpf.NotMapped:
 		if isVsyscall(addr.Abs(f.At)) {
@@ -263,7 +266,7 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 // process; any other is looked for in the process.
 func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 	if v, ok := ownVDSO(); ok && wide {
-		return s.objects.vdso(v, &process{pid: o.PID})
+		return s.objects.vdso(v, &process{pid: o.PID}) // not to be remembered: every process has one
 	}
 	vmas, err := readMappings(int(o.PID))
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })

@@ -30,6 +30,7 @@ func (s *Session) Finish() *Recording {
 	s.stop()
 	t := s.tally
 	t.objects.work.stop()
+	t.objects.review()
 	t.stats.Disagreed = t.objects.disagreed
 	f := finisher{
 		stacks:  t.stacks,

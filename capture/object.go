@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,8 +36,14 @@ type object struct {
 	id      buildid.ID
 	why     reason.Reason // id is zero because of it
 	content content       // nil when the file could not be reached
+	seen    stamp         // of content, when the identity was read
+	proven  bool          // every frame is of the content that the identity was read from
 	asked   int           // attempts to reach it
 	doubted bool          // offsets in it may be none: see stackmapSampler
+	// layered tells that it is on an overlay and known by its inode alone, which stays the
+	// same when a file is copied up and changed: every mapping is looked at.
+	layered bool
+	mixed   bool // its mappings were of different contents
 
 	// Of generated code.
 	process *process // nil when it ended long ago
@@ -101,7 +108,8 @@ type objects struct {
 // /proc/PID/maps may number the devices of one file differently (overlayfs), so
 // each has keys of its own; what is the same file has the same identity in the end.
 type fileKey struct {
-	id           buildid.ID // when the kernel read one
+	id           buildid.ID // when the kernel read one, with
+	path         string     // for there is nothing else to tell files of one identity apart
 	fromProc     bool
 	major, minor uint32
 	inode        uint64
@@ -152,7 +160,7 @@ func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
 // before the turn of its record has come.
 func (s *objects) foresee(r *perfdata.Mmap2) {
 	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !isMemory(v) {
-		s.reach(job{object: s.file(keyOf(r), v), vma: v, pid: r.Owner})
+		s.reach(job{object: s.file(keyOf(r), v), vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
 	}
 }
 
@@ -162,9 +170,12 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 		return o
 	}
 	o := s.file(fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}, v)
-	s.reach(job{object: o, vma: v, pid: p.pid})
+	s.reach(job{object: o, vma: v, pid: p.pid, mapped: time.Now()})
 	return o
 }
+
+// wallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
+func wallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(monotonic() - t)) }
 
 // deleted is what the kernel puts behind the path of a file that was unlinked,
 // fs/d_path.c.
@@ -172,7 +183,7 @@ const deleted = " (deleted)"
 
 func keyOf(r *perfdata.Mmap2) fileKey {
 	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
-		return fileKey{id: id}
+		return fileKey{id: id, path: r.Name}
 	}
 	return fileKey{major: r.Major, minor: r.Minor, inode: r.Inode, generation: r.Generation}
 }
@@ -205,6 +216,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 // again is called when it could not be reached.
 func (s *objects) ofContent(f *bpf.File, v procmap.VMA, again func()) *object {
 	o := s.file(fileKey{content: f.Validity}, v)
+	o.proven = true
 	s.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: again})
 	return o
 }
@@ -225,7 +237,7 @@ func (s *objects) learn(o *object, id buildid.ID) {
 func (s *objects) reach(j job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := j.object; o.content == nil && o.asked < maxAttempts {
+	if o := j.object; o.layered || o.content == nil && o.asked < maxAttempts {
 		o.asked++
 		j.want = o.want
 		s.work.ask(j)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,8 @@ type job struct {
 	want   buildid.ID // what the kernel read from the mapped pages, zero if it read none
 	vma    procmap.VMA
 	pid    uint32
+	// mapped is when the mapping was there: what changed later may have changed under it.
+	mapped time.Time
 	// content tells what was mapped, where BPF told it: then neither the inode nor
 	// the identity has to prove that it is the right file. Else it is nil.
 	content *bpf.Validity
@@ -112,6 +115,14 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 	if f.why == reason.None {
 		f.why = s.judge(j, f)
 	}
+	if j.byInode() {
+		o.layered = o.layered || f.layered
+		o.mixed = o.mixed || f.why == reason.FileChanged || !o.id.IsZero() && f.why == reason.None && f.id != o.id
+	}
+	o.mixed = o.mixed || j.content == nil && f.seen.after(j.mapped)
+	if o.mixed {
+		o.id, f.why = buildid.ID{}, reason.FileChanged
+	}
 	if f.why != reason.None {
 		o.why = f.why
 		f.close()
@@ -122,7 +133,7 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 		f.close()
 		return reason.None
 	}
-	o.content = f.file
+	o.content, o.seen = f.file, f.seen
 	s.open++
 	return reason.None
 }
@@ -148,15 +159,21 @@ func (s *objects) judge(j job, f reached) reason.Reason {
 func (r *resolver) settled(o *object) bool {
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
-	return o.content != nil
+	return o.content != nil && !o.layered
 }
+
+// byInode reports whether nothing but an inode tells which file was mapped.
+func (j job) byInode() bool { return j.content == nil && j.want.IsZero() }
 
 // reached is what was found of a file, or why nothing was.
 type reached struct {
 	file   *os.File
 	id     buildid.ID
+	seen   stamp // before the identity was read
 	why    reason.Reason
 	proven bool // it has the content that was mapped
+	// layered tells that it is on an overlay.
+	layered bool
 }
 
 func (f reached) close() {
@@ -178,11 +195,17 @@ func reach(j job) reached {
 	if j.content != nil {
 		waitForTick(j.content)
 	}
+	seen := stampOf(f)
 	info, err := buildid.Read(f)
 	if err != nil {
 		return reached{file: f, why: reason.FileDamaged}
 	}
-	return reached{file: f, id: info.ID, proven: j.content != nil && isContent(f, j.content)}
+	return reached{file: f, id: info.ID, seen: seen, layered: isLayered(f), proven: j.proves(f)}
+}
+
+// proves reports whether an open file that was read has the content that was mapped.
+func (j job) proves(f *os.File) bool {
+	return j.content != nil && isContent(f, j.content) && (j.content.Pinned == 0 || isProgram(j.pid, f))
 }
 
 // openMapped opens the file through the process, if what it has mapped there is

@@ -89,7 +89,7 @@ func callSites(p *pprof.Profile) map[site]string {
 	sites := map[site]string{}
 	for _, s := range p.Sample {
 		for i, l := range s.Location[1:] {
-			if f := function(l); function(s.Location[i]) == "burn" && f != "main" {
+			if f := functionOf(l); functionOf(s.Location[i]) == "burn" && f != "main" {
 				sites[site{l.Mapping.BuildID, profile.FileOffset(l)}] = f
 			}
 		}
@@ -98,7 +98,7 @@ func callSites(p *pprof.Profile) map[site]string {
 }
 
 // function returns the name of the innermost function of a location.
-func function(l *pprof.Location) string {
+func functionOf(l *pprof.Location) string {
 	if len(l.Line) == 0 {
 		return ""
 	}
@@ -234,8 +234,8 @@ func TestStackmapHoles(t *testing.T) {
 func callersOfBurn(p *pprof.Profile) map[reason.Reason]int64 {
 	why := map[reason.Reason]int64{}
 	for _, s := range p.Sample {
-		i := slices.IndexFunc(s.Location, func(l *pprof.Location) bool { return function(l) == "burn" })
-		if i >= 0 && i+1 < len(s.Location) && function(s.Location[i+1]) != "main" {
+		i := slices.IndexFunc(s.Location, func(l *pprof.Location) bool { return functionOf(l) == "burn" })
+		if i >= 0 && i+1 < len(s.Location) && functionOf(s.Location[i+1]) != "main" {
 			why[profile.ReasonOf(s.Location[i+1].Mapping)] += s.Value[0]
 		}
 	}

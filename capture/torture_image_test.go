@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/binary"
@@ -10,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"hallmark/buildid"
 	"hallmark/internal/elftest"
@@ -22,8 +25,19 @@ import (
 type image struct {
 	path     string
 	id       buildid.ID
-	from, to uint64 // file offsets of the code
+	from, to uint64 // file offsets of the code that runs
 	pages    uint64 // file offset of the pages that it is in
+}
+
+// has reports whether the image's code is run at an offset. In the slots of others is
+// the way to its own; but where they have their loops, nothing stays long enough for a
+// sample to be anything but theirs.
+func (i *image) has(offset uint64) bool {
+	if i.from <= offset && offset < i.to {
+		return true
+	}
+	at := (offset - i.pages) % slotSize
+	return i.pages > 0 && offset-i.pages < textSize && (at < 3 || at > 8)
 }
 
 // form says what an image is like. The zero value is a library with a build ID of
@@ -38,7 +52,8 @@ type form struct {
 	noteHidden bool
 	textAt     uint64 // 0x1000 if zero
 	moreText   bool   // another executable segment before that with the code
-	program    bool   // runs for a while by itself
+	program    bool   // runs by itself, for as many rounds
+	rounds     uint32 // 70 million, some ten milliseconds, if zero
 	dir        string // the test's if empty
 }
 
@@ -79,6 +94,7 @@ func (m *maker) image(f form) *image {
 		m.t.Fatal(err)
 	}
 	i.id = f.identity(m.t, i.path, unique[:])
+	time.Sleep(tick + tick/4) // what was just written may have no identity yet
 	return i
 }
 
@@ -191,42 +207,42 @@ func (f form) text(i *image) []byte {
 		text[slot-5] = 0xe9 // jmp
 		binary.LittleEndian.PutUint32(text[slot-4:], uint32(int(i.from-f.textAt)-slot))
 	}
-	code := library
-	switch {
-	case f.program && f.class32:
-		code = program32
-	case f.program:
-		code = program64
-	}
-	copy(text[i.from-f.textAt:], code)
+	copy(text[i.from-f.textAt:], f.code())
 	return text
 }
 
-// rounds is how many rounds of a loop of two instructions make a program run for
-// some ten milliseconds.
-const rounds = 150_000_000
+func (f form) code() []byte {
+	rounds := binary.LittleEndian.AppendUint32(nil, cmp.Or(f.rounds, 70_000_000))
+	switch {
+	case f.program && f.class32:
+		return slices.Concat([]byte{0xb9}, rounds, untilExit32) // mov rounds,%ecx
+	case f.program:
+		return slices.Concat([]byte{0xbf}, rounds, untilExit64) // mov rounds,%edi
+	}
+	return function
+}
 
 var (
-	library = []byte{
+	function = []byte{
 		0x48, 0x89, 0xf8, // mov %rdi,%rax
 		0x48, 0xff, 0xc8, // dec %rax
 		0x75, 0xfb, // jnz to dec
 		0xc3, // ret
 	}
-	program64 = append(binary.LittleEndian.AppendUint32([]byte{0xbf}, rounds), // mov rounds,%edi
+	untilExit64 = []byte{
 		0x48, 0xff, 0xcf, // dec %rdi
 		0x75, 0xfb, // jnz to dec
 		0xb8, 60, 0, 0, 0, // mov 60,%eax: exit
 		0x31, 0xff, // xor %edi,%edi
 		0x0f, 0x05, // syscall
-	)
-	program32 = append(binary.LittleEndian.AppendUint32([]byte{0xb9}, rounds), // mov rounds,%ecx
+	}
+	untilExit32 = []byte{
 		0x49,       // dec %ecx
 		0x75, 0xfd, // jnz to dec
 		0xb8, 1, 0, 0, 0, // mov 1,%eax: exit
 		0x31, 0xdb, // xor %ebx,%ebx
 		0xcd, 0x80, // int 0x80
-	)
+	}
 )
 
 // built takes a file that another linker made, whose function burn may run anywhere.

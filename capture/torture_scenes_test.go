@@ -50,26 +50,28 @@ var scenes = []scene{
 	{name: "text moved to anonymous memory", run: movedText},
 	{name: "text moved, no build ID", run: movedTextNoID},
 
-	{name: "overwritten in place, program", run: overwrittenPrograms},
-	{name: "overwritten in place, library", run: overwrittenLibrary},
-	{name: "overwritten within a tick", run: overwrittenInTick},
-	{name: "overwritten, old times restored", run: overwrittenAndStamped},
-	{name: "overwritten while it runs", run: overwrittenWhileRunning},
+	{name: "overwritten in place, program", run: overwrittenPrograms, open: true},
+	{name: "overwritten in place, library", run: overwrittenLibrary, open: true},
+	{name: "overwritten within a tick", run: overwrittenInTick, open: true},
+	{name: "overwritten, old times restored", run: overwrittenAndStamped, open: true},
+	{name: "overwritten while it runs", run: overwrittenWhileRunning, open: true},
+	{name: "overwritten by long writes while it runs", run: longWrites, open: true},
+	{name: "overwritten and run within a tick", run: rewrittenPrograms, open: true},
 	{name: "written and run at once", run: writtenAndRun},
 	{name: "replaced by rename", run: renamed},
 	{name: "deleted", run: deletedWhileRunning},
-	{name: "inode used again", run: inodeReused},
-	{name: "inode used again, tmpfs", run: inodeReusedOnTmpfs},
-	{name: "on tmpfs", run: onTmpfs},
+	{name: "inode used again", run: inodeReused, open: true},
+	{name: "inode used again, tmpfs", run: inodeReusedOnTmpfs, open: true},
+	{name: "on tmpfs", run: onTmpfs, open: true},
 	{name: "memfd", run: inMemfd},
 	{name: "in a mount namespace", run: inMountNamespace},
 	{name: "on an overlay, lower layer", run: onOverlay},
-	{name: "on an overlay, copied up", run: copiedUp},
+	{name: "on an overlay, copied up", run: copiedUp, open: true},
 	{name: "one file system after the other", run: remounted},
 
 	{name: "process number used again", run: pidReused},
 	{name: "alternating at one address", run: alternating},
-	{name: "dlopen and dlclose", run: dlopened},
+	{name: "dlopen and dlclose", run: dlopened, open: true},
 	{name: "threads that map and unmap", run: churned},
 	{name: "fork without exec", run: forked},
 	{name: "exec from a thread", run: execInThread},
@@ -77,13 +79,14 @@ var scenes = []scene{
 
 	{name: "mapped before", prepare: mappedBefore(form{})},
 	{name: "mapped before, no build ID", prepare: mappedBefore(form{idSize: -1})},
+	{name: "mapped before, text moved", prepare: movedBefore},
 	{name: "mapped before and deleted", prepare: deletedBefore},
 	{name: "mapped before and replaced", prepare: replacedBefore},
-	{name: "mapped before on an overlay, copied up", prepare: copiedUpBefore},
+	{name: "mapped before on an overlay, copied up", prepare: copiedUpBefore, open: true},
 }
 
 // long is how long code of an image is called, in µs.
-const long = 60_000
+const long = 30_000
 
 // program runs an image that is a program.
 func program(f form) func(x *torture) {
@@ -174,21 +177,27 @@ func pokedHeader(x *torture) {
 
 func movedText(x *torture) {
 	i := x.image(form{textAt: 0x4000})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, 3*long)
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 1500")
 }
 
 func movedTextNoID(x *torture) {
 	i := x.image(form{textAt: 0x4000, idSize: -1})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, 3*long)
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 1500")
+}
+
+func (x *torture) read(path string) []byte {
+	x.t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return b
 }
 
 // overwrite puts the content of an image into a file, as the same inode.
 func (x *torture) overwrite(path string, i *image) {
 	x.t.Helper()
-	content, err := os.ReadFile(i.path)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	content := x.read(i.path)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		x.t.Fatal(err)
@@ -246,14 +255,26 @@ func overwrittenAndStamped(x *torture) {
 		"repeat 5 overwrite", file, a, "stamp", file, "call a", a.from, 15000, "overwrite", file, b, "stamp", file, "call a", b.from, 15000)
 }
 
-// overwrittenWhileRunning has one process overwrite what the other one runs.
-func overwrittenWhileRunning(x *torture) {
-	a, b := x.pair(form{})
+// rewrittenPrograms overwrites and runs a program over and over, as fast as it can.
+func rewrittenPrograms(x *torture) {
+	a, b := x.pair(form{program: true, rounds: 1_500_000})
+	file := x.victim(x.dir, a)
+	x.script("repeat 80 overwrite", file, a, "spawn", file, a, "overwrite", file, b, "spawn", file, b)
+}
+
+func overwrittenWhileRunning(x *torture) { x.overwriteWhileRunning(form{}) }
+
+// longWrites overwrites the head of the file long before the code that runs.
+func longWrites(x *torture) { x.overwriteWhileRunning(form{textAt: 32 << 20}) }
+
+// overwriteWhileRunning has one process overwrite what the other one runs.
+func (x *torture) overwriteWhileRunning(f form) {
+	a, b := x.pair(f)
 	file := x.victim(x.dir, a)
 	both := []*image{a, b}
-	args, _ := words(x.host, "wait map a", file, 0, imageSize, "repeat 400 call a", a.from, 1000)
+	args, _ := words(x.host, "wait map a", file, 0, a.pages+textSize, "repeat 400 call a", a.from, 1000)
 	resume := x.startCommand(both, args...)
-	args, _ = words(x.host, "map a", a, 0, imageSize, "repeat 30 overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
+	args, _ = words(x.host, "map a", a, 0, a.pages+textSize, "repeat 30 overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -395,8 +416,8 @@ func copiedUp(x *torture) {
 	}
 }
 
-// remounted mounts images of a file system one after the other at the same device:
-// all is the same, inode, generation, times and size, but the content.
+// remounted mounts images of a file system one after the other, in which all is the same,
+// inode, generation, times and size, but the content.
 func remounted(x *torture) {
 	dir := x.t.TempDir()
 	a, b := x.pair(form{})
@@ -416,7 +437,7 @@ func remounted(x *torture) {
 }
 
 func (x *torture) twinFileSystems(dir string, a, b *image) []string {
-	content, other := cut(x.t, a.path), cut(x.t, b.path)
+	content, other := x.read(a.path), x.read(b.path)
 	root := filepath.Join(dir, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		x.t.Fatal(err)
@@ -429,7 +450,7 @@ func (x *torture) twinFileSystems(dir string, a, b *image) []string {
 	if exec.Command("unshare", "-m", "mount", "-o", "loop,ro", first, "/mnt").Run() != nil {
 		return nil
 	}
-	system := cut(x.t, first)
+	system := x.read(first)
 	const page = 1024 // blocks of a small ext4
 	for at := 0; at < len(content); at += page {
 		if bytes.Equal(content[at:at+page], other[at:at+page]) {
@@ -463,7 +484,7 @@ func pidReused(x *torture) {
 				x.t.Fatal(err)
 			}
 			pids[k] = cmd.Process.Pid
-			x.ran(who{pids[k], filepath.Base(i.path)}, i)
+			x.ran(who{pids[k], nameOf(i.path)}, i)
 		}
 		if pids[0] == pids[1] {
 			reused++
@@ -497,6 +518,11 @@ func forked(x *torture) {
 func execInThread(x *torture) {
 	i, j := x.image(form{}), x.image(form{program: true})
 	x.script("map a", i, 0, imageSize, "call a", i.from, long/2, "exec-in-thread", j)
+	for w := range x.truth {
+		if x.truth[w].of == x.at {
+			x.ran(who{w.pid, nameOf(j.path)}, j)
+		}
+	}
 }
 
 // shortLived starts many processes that live about a millisecond.
@@ -511,6 +537,11 @@ func mappedBefore(f form) func(x *torture) func() {
 		i := x.image(f)
 		return x.start("map a", i, 0, imageSize, "wait call a", i.from, long)
 	}
+}
+
+func movedBefore(x *torture) func() {
+	i := x.image(form{textAt: 0x4000})
+	return x.start("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "wait call a", i.from, long, "sleep 1500")
 }
 
 func deletedBefore(x *torture) func() {

@@ -38,6 +38,7 @@ type process struct {
 	refreshed uint64
 	// generated stands for its executable memory without a file.
 	generated *object
+	originals originals
 	// since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
 	since uint64
 	// ended is when its first thread ended, 0 while it runs. The records of its
@@ -245,6 +246,9 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 	if m := p.space.find(ip); m != nil {
 		if m.object.isFile() {
 			return place{m.object, uint64(m.fileOffset(ip))}
+		}
+		if from, ok := t.objects.original(p, ip); ok {
+			return from
 		}
 		t.objects.seen(m.object)
 		return place{m.object, uint64(ip)}

@@ -68,12 +68,11 @@ static void call(struct script *s) {
 
 // overwrite puts the content of one file into another one that stays the same inode.
 static void overwrite(struct script *s) {
+	static char buf[64 << 20];
 	int to = open(next(s), O_WRONLY), from = open(next(s), O_RDONLY);
-	char buf[1 << 16];
-	ssize_t n;
 	CHECK(to >= 0 && from >= 0);
-	while ((n = read(from, buf, sizeof(buf))) > 0)
-		CHECK(write(to, buf, n) == n);
+	ssize_t n = read(from, buf, sizeof(buf));
+	CHECK(n > 0 && write(to, buf, n) == n);
 	CHECK(!close(to) && !close(from));
 }
 
@@ -159,6 +158,20 @@ static void *exec_thread(void *words) {
 	_exit(1);
 }
 
+// spawn runs a program to its end, and tells its number and the next word.
+static void spawn(struct script *s) {
+	char *program = next(s), *word = next(s), line[512];
+	pid_t pid = vfork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		execl(program, program, (char *)0);
+		_exit(1);
+	}
+	int n = snprintf(line, sizeof(line), "%d %s\n", pid, word), status;
+	CHECK(write(1, line, n) == n);
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
 // dl loads a library, calls its function burn for some microseconds, and unloads it.
 static void dl(struct script *s) {
 	void *library = dlopen(next(s), RTLD_NOW);
@@ -199,10 +212,14 @@ static void step(struct script *s) {
 		CHECK(!unlink(next(s)));
 	else if (is(word, "move-text"))
 		move_text(s);
+	else if (is(word, "spawn"))
+		spawn(s);
 	else if (is(word, "poke"))
 		poke(s);
 	else if (is(word, "dl"))
 		dl(s);
+	else if (is(word, "sleep")) // ms: so that who wants to can look at the process
+		usleep(number(s) * 1000);
 	else if (is(word, "wait"))
 		wait_for_word();
 	else if (is(word, "unmap")) {
