@@ -2,7 +2,7 @@
 
 FUZZTIME ?= 10m
 
-.PHONY: all test fuzz bench clean
+.PHONY: all test fuzz bench soak torture clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark
@@ -22,6 +22,14 @@ fuzz:
 # The tables of bench/README.md, made anew on this machine.
 bench:
 	cd bench && ./run.sh
+
+# Ten minutes of recording under constant churn, watched: as root.
+soak: all
+	cd bench && go run ./soak -hallmark ../hallmark
+
+# What each backend and its peers know of files that are treated badly: as root.
+torture: all
+	go test -run '^$$' -bench NeverWrong -benchtime 1x ./capture -hallmark $(CURDIR)/hallmark
 
 clean:
 	rm -f hallmark

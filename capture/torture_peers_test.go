@@ -58,7 +58,7 @@ func recordStackmap(t testing.TB, during func()) []sampled {
 
 func recordPerf(t testing.TB, during func()) []sampled {
 	file := filepath.Join(t.TempDir(), "perf.data")
-	withCommand(t, during, "perf", "record", "-q", "-a", "--buildid-mmap", "-e", "cpu-clock:u", "-F", strconv.Itoa(tortureFrequency), "-o", file)
+	withCommand(t, during, "perf", "record", "-q", "-a", "-B", "--buildid-mmap", "-e", "cpu-clock:u", "-F", strconv.Itoa(tortureFrequency), "-o", file)
 	script := exec.Command("perf", "script", "-i", file, "--show-mmap-events", "--show-task-events", "-F", "comm,pid,tid,time,event,ip")
 	out, err := script.StdoutPipe()
 	if err != nil {

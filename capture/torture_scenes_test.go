@@ -65,7 +65,7 @@ var scenes = []scene{
 	{name: "on tmpfs", run: onTmpfs, open: true},
 	{name: "memfd", run: inMemfd},
 	{name: "in a mount namespace", run: inMountNamespace},
-	{name: "on an overlay, lower layer", run: onOverlay},
+	{name: "on an overlay, lower layer", run: onOverlay, open: true},
 	{name: "on an overlay, copied up", run: copiedUp, open: true},
 	{name: "one file system after the other", run: remounted},
 
@@ -177,12 +177,12 @@ func pokedHeader(x *torture) {
 
 func movedText(x *torture) {
 	i := x.image(form{textAt: 0x4000})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 1500")
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000")
 }
 
 func movedTextNoID(x *torture) {
 	i := x.image(form{textAt: 0x4000, idSize: -1})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 1500")
+	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000")
 }
 
 func (x *torture) read(path string) []byte {
@@ -541,7 +541,7 @@ func mappedBefore(f form) func(x *torture) func() {
 
 func movedBefore(x *torture) func() {
 	i := x.image(form{textAt: 0x4000})
-	return x.start("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "wait call a", i.from, long, "sleep 1500")
+	return x.start("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "wait call a", i.from, long, "sleep 2000")
 }
 
 func deletedBefore(x *torture) func() {
