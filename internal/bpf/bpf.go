@@ -56,6 +56,7 @@ type Validity struct {
 	Ctime      Time
 	Dev        Dev
 	Generation uint32
+	Medium     uint64 // of what the file system is on: no two of one Dev have the same
 	// Pinned is not 0 when the file changed so shortly before that its times do not tell
 	// another change, but is the program of a process, and so cannot change as long as
 	// the process is there: it names the process and its exec.

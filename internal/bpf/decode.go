@@ -106,6 +106,7 @@ func validityOf(v *samplerValidity) Validity {
 		Ctime:      Time{v.CtimeSec, v.CtimeNsec},
 		Dev:        Dev{v.Dev >> 20, v.Dev & (1<<20 - 1)},
 		Generation: v.Generation,
+		Medium:     v.Medium,
 		Pinned:     v.Pinned,
 	}
 }

@@ -41,6 +41,7 @@ struct validity {
 	__u32 ctime_nsec;
 	__u32 dev; /* as the kernel has it: 12 bits major, 20 bits minor */
 	__u32 generation;
+	__u64 medium; /* of what the file system is on */
 	/* Not 0 when the times are not old enough, but the file is the program of a process,
 	 * and so cannot be written: what names the process and its exec. */
 	__u64 pinned;

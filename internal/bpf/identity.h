@@ -54,12 +54,21 @@ struct {
 	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
 
-/* What the table of files said last, one cache line each: most lines are cold when a
- * sample is taken, and the table itself touches four. */
+/* A VMA as it says itself that it is. */
+struct area {
+	__u64 start, end;
+	__u64 offset; /* of start in the file */
+	struct file *file;
+	bool code; /* it may be executed */
+};
+
+/* What the table of files said last of files that are at rest, one cache line each:
+ * most lines are cold when a sample is taken, and the table itself touches four. */
 struct recent {
 	__u64 key;
-	struct validity valid;
 	__u64 serial;
+	__u64 ino, size, mtime, ctime, medium;
+	__u32 dev, generation;
 };
 #define RECENT 16
 
@@ -70,7 +79,8 @@ struct scratch {
 	__u32 time; /* of the table, when the recent answers were last dropped */
 	struct recent recent[RECENT];
 	__u64 ips[MAX_DEPTH];
-	struct validity now; /* of the inode that is looked at */
+	struct area area;    /* that is looked at */
+	struct validity now; /* of its inode */
 	struct file_entry fresh;
 	struct count_key key;
 	struct stack_event out;
@@ -151,14 +161,6 @@ __noinline __u64 find_vma(__u64 root, __u64 address)
 /* tree returns the root of the tree of a process's VMAs. */
 static __always_inline __u64 tree(struct mm_struct *mm) { return GET_POINTER(mm, mm_mt.ma_root); }
 
-/* A VMA as it says itself that it is. */
-struct area {
-	__u64 start, end;
-	__u64 offset; /* of start in the file */
-	struct file *file;
-	bool code; /* it may be executed */
-};
-
 #define VM_EXEC 4 /* include/linux/mm.h */
 
 /* read_area copies what the VMA says, and reports whether it is one of mm that
@@ -230,6 +232,23 @@ static __always_inline void read_times(struct inode *inode, struct validity *v)
 /* I_CTIME_QUERIED of include/linux/fs.h, since 6.13: no part of the time. */
 #define CTIME_QUERIED (1U << 31)
 
+/* medium returns a number that no two media have, though one after the other has the
+ * same device number, and files of the same numbers and times: images of read-only file
+ * systems that were built to be reproducible have. */
+static __always_inline __u64 medium(struct super_block *super)
+{
+	struct block_device *device = GET(super, s_bdev);
+	struct backing_dev_info *info;
+	struct gendisk *disk;
+
+	if (device) {
+		disk = GET(device, bd_disk);
+		return GET(disk, diskseq);
+	}
+	info = GET(super, s_bdi);
+	return GET(info, id);
+}
+
 static __always_inline void read_validity(struct inode *inode, struct validity *v)
 {
 	struct super_block *super = GET(inode, i_sb);
@@ -238,6 +257,7 @@ static __always_inline void read_validity(struct inode *inode, struct validity *
 	v->ino = GET(inode, i_ino);
 	v->size = GET(inode, i_size);
 	v->dev = GET(super, s_dev);
+	v->medium = medium(super);
 	v->generation = GET(inode, i_generation);
 	if (!bpf_core_field_exists(inode->i_mtime_sec)) {
 		read_times(inode, v);
@@ -253,13 +273,41 @@ static __always_inline bool same(const struct validity *a, const struct validity
 {
 	return a->ino == b->ino && a->size == b->size && a->dev == b->dev && a->generation == b->generation &&
 	       a->mtime_sec == b->mtime_sec && a->mtime_nsec == b->mtime_nsec &&
-	       a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec && a->pinned == b->pinned;
+	       a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec && a->pinned == b->pinned && a->medium == b->medium;
 }
 
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
 	return hash ^ hash >> 29;
+}
+
+/* Both parts of a time in one word: the nanoseconds need 30 bits. */
+static __always_inline __u64 packed(__s64 sec, __u32 nsec) { return (__u64)sec << 30 | nsec; }
+
+static __always_inline struct recent *recent_of(struct scratch *s, struct inode *inode)
+{
+	return &s->recent[mix(0, (__u64)inode) >> 60 & (RECENT - 1)];
+}
+
+static __always_inline bool is_recent(const struct recent *r, struct inode *inode, const struct validity *v)
+{
+	return r->key == (__u64)inode && r->ino == v->ino && r->size == v->size &&
+	       r->mtime == packed(v->mtime_sec, v->mtime_nsec) && r->ctime == packed(v->ctime_sec, v->ctime_nsec) &&
+	       r->medium == v->medium && r->dev == v->dev && r->generation == v->generation && !v->pinned;
+}
+
+static __always_inline void remember_recent(struct recent *r, struct inode *inode, const struct validity *v, __u64 serial)
+{
+	r->key = v->pinned ? 0 : (__u64)inode;
+	r->serial = serial;
+	r->ino = v->ino;
+	r->size = v->size;
+	r->mtime = packed(v->mtime_sec, v->mtime_nsec);
+	r->ctime = packed(v->ctime_sec, v->ctime_nsec);
+	r->medium = v->medium;
+	r->dev = v->dev;
+	r->generation = v->generation;
 }
 
 /* seal binds a serial number to the validity that it was given for: a copy of an
@@ -273,6 +321,7 @@ static __always_inline __u64 seal(__u64 serial, const struct validity *v)
 	hash = mix(hash, v->ctime_sec);
 	hash = mix(hash, (__u64)v->mtime_nsec << 32 | v->ctime_nsec);
 	hash = mix(hash, v->pinned);
+	hash = mix(hash, v->medium);
 	return mix(hash, (__u64)v->dev << 32 | v->generation);
 }
 
@@ -286,13 +335,16 @@ __s64 wall_clock;
 
 static __always_inline __s64 wall_now(void) { return bpf_ktime_get_ns() + wall_clock; }
 
+/* How many have the file open for writing; below 0 when nobody may. */
+static __always_inline int writers(struct inode *inode) { return GET(inode, i_writecount.counter); }
+
 /* is_program reports whether the file is the one that the process executed, and nobody
  * can write to it as long as the process is there (exe_file_deny_write_access). */
 static __always_inline bool is_program(struct mm_struct *mm, struct inode *inode)
 {
 	struct file *exe = GET(mm, exe_file);
 
-	return (int)GET(inode, i_writecount.counter) < 0 && BPF_CORE_READ(exe, f_inode) == inode;
+	return writers(inode) < 0 && BPF_CORE_READ(exe, f_inode) == inode;
 }
 
 /* A number for what a process executed. */
@@ -306,11 +358,11 @@ static __always_inline __u64 executed(struct task_struct *task)
 /* settle reports whether what is in v tells the content of the file from any that it may
  * have had or get. A file open for writing may change without a trace in its times:
  * they are set before the data, and not at all by stores to shared memory. */
-static __always_inline bool settle(struct task_struct *task, struct inode *inode, struct validity *v, __s64 now)
+static __always_inline bool settle(struct task_struct *task, struct inode *inode, struct validity *v)
 {
-	__s64 age = now - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
+	__s64 age = wall_now() - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
 
-	if ((age > TICK_NS || age < -TICK_NS) && (int)GET(inode, i_writecount.counter) <= 0)
+	if ((age > TICK_NS || age < -TICK_NS) && writers(inode) <= 0)
 		return true;
 	if (!is_program(GET(task, mm), inode))
 		return false;
@@ -320,24 +372,20 @@ static __always_inline bool settle(struct task_struct *task, struct inode *inode
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
-/* known looks for the entry of an inode whose validity is now the given one. */
+/* known looks for the entry of an inode whose validity is now the given one: only that
+ * makes the seal of the entry. */
 static __noinline enum known known(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
 {
 	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
-	struct validity valid;
 	__u64 given, sealed;
 
 	if (!e)
 		return UNKNOWN;
-	valid = e->valid;
 	given = e->serial;
 	sealed = e->seal;
 	*state = e->state;
-	barrier();
-	if (sealed != seal(given, &valid))
-		return TORN;
-	if (!same(&valid, now))
-		return STALE;
+	if (sealed != seal(given, now))
+		return sealed == seal(given, &e->valid) ? STALE : TORN;
 	*serial = given;
 	if (e->used != table_time)
 		e->used = table_time; /* what is another file's by now only looks younger */
@@ -416,7 +464,6 @@ struct walk {
 	__u64 base;  /* what is to be taken from an address to get frame.at */
 	__u64 where; /* see struct frame */
 	__u32 works; /* that were asked for */
-	__s64 now;   /* on the clock of files, ns */
 };
 
 static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind << 32; }
@@ -587,9 +634,7 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 			ask_for(w, (__u64)inode, serial);
 		return serial;
 	}
-	recent->key = (__u64)inode;
-	recent->valid = s->now;
-	recent->serial = serial;
+	remember_recent(recent, inode, &s->now, serial);
 	return serial;
 }
 
@@ -597,12 +642,11 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
  * is in s->now. */
 static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct inode *inode)
 {
-	struct scratch *s = w->s;
-	struct recent *recent = &s->recent[mix(0, (__u64)inode) >> 60 & (RECENT - 1)];
+	struct recent *r = recent_of(w->s, inode);
 
-	if (recent->key == (__u64)inode && same(&recent->valid, &s->now))
-		return recent->serial;
-	return look_up(w, a, inode, recent);
+	if (is_recent(r, inode, &w->s->now))
+		return r->serial;
+	return look_up(w, a, inode, r);
 }
 
 enum look { NOTHING, DATA, SEEN, WRITTEN, MOVED };
@@ -615,8 +659,8 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	struct mm_struct *mm = (void *)w->mm;
 	__u32 since = changes(mm);
 	struct vm_area_struct *vma;
-	bool settled = true;
 	struct file *file;
+	bool settled = true;
 
 	w->s->n.walks++;
 	vma = (void *)find_vma(tree(mm), ip);
@@ -628,7 +672,11 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	if (file && a->code) {
 		*inode = (void *)GET_POINTER(file, f_inode);
 		read_validity(*inode, &w->s->now);
-		settled = settle(w->task, *inode, &w->s->now, w->now);
+		/* What was old enough before is so now, and need only not be written to. */
+		if (is_recent(recent_of(w->s, *inode), *inode, &w->s->now))
+			settled = writers(*inode) <= 0;
+		else
+			settled = settle(w->task, *inode, &w->s->now);
 	}
 	if (!at_rest(vma, mm, since))
 		return MOVED;
@@ -660,34 +708,34 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 	struct inode *inode = NULL;
 	enum look seen = MOVED;
 	struct mm_struct *mm = (void *)w->mm;
-	struct area a;
+	struct area *a = &w->s->area;
 	__u64 serial;
 
 	w->start = ip;
 	w->end = ip + 1;
 	w->base = 0;
 	for (int tries = 0; tries < 2 && seen == MOVED; tries++)
-		seen = look(w, ip, &a, &inode);
+		seen = look(w, ip, a, &inode);
 	if (seen != SEEN) {
 		w->where = miss(w->s, seen);
 		return;
 	}
-	if (a.file) {
-		serial = serial_of(w, &a, inode);
+	if (a->file) {
+		serial = serial_of(w, a, inode);
 		if (!serial) {
 			w->where = where(FRAME_NO_ENTRY);
 			return;
 		}
 		w->where = serial & 0xffffffff;
-		w->base = a.start - a.offset;
-	} else if (a.start == GET_POINTER(mm, context.vdso)) {
-		w->where = where(a.start >> 32 ? FRAME_VDSO : FRAME_VDSO_32);
-		w->base = a.start;
+		w->base = a->start - a->offset;
+	} else if (a->start == GET_POINTER(mm, context.vdso)) {
+		w->where = where(a->start >> 32 ? FRAME_VDSO : FRAME_VDSO_32);
+		w->base = a->start;
 	} else {
 		w->where = where(FRAME_GENERATED);
 	}
-	w->start = a.start;
-	w->end = a.end;
+	w->start = a->start;
+	w->end = a->end;
 }
 
 /* put writes a frame. */
@@ -753,7 +801,6 @@ static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct wa
 	}
 	w->mm = (__u64)mm;
 	w->tgid = bpf_get_current_pid_tgid() >> 32;
-	w->now = wall_now();
 	w->s->n.frames += n / sizeof(__u64);
 	bpf_loop(n / sizeof(__u64), user_frame, w, 0);
 }

@@ -81,7 +81,7 @@ static __always_inline bool note_down(struct stock *s, struct task_struct *task,
 	a->offset = vma->vm_pgoff << 12;
 	a->key = (__u64)inode;
 	read_validity(inode, &a->valid);
-	if (!settle(task, inode, &a->valid, wall_now()))
+	if (!settle(task, inode, &a->valid))
 		a->key = 0;
 	if (order.list)
 		a->size += read_path(&area, (void *)n->path) & (MAX_PATH - 1);

@@ -13,8 +13,22 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct gendisk {
+	__u64 diskseq; /* since 5.15 */
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+};
+
+struct backing_dev_info {
+	__u64 id;
+};
+
 struct super_block {
 	__u32 s_dev;
+	struct block_device *s_bdev;
+	struct backing_dev_info *s_bdi;
 };
 
 typedef struct {

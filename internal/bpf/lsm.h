@@ -172,7 +172,7 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 
 	ADD(hook_done.mapped, 1);
 	read_validity(inode, &now);
-	if (!settle(bpf_get_current_task_btf(), inode, &now, wall_now())) {
+	if (!settle(bpf_get_current_task_btf(), inode, &now)) {
 		ADD(hook_done.written, 1);
 		return;
 	}

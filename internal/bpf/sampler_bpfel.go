@@ -159,6 +159,7 @@ type samplerValidity struct {
 	CtimeNsec  uint32
 	Dev        uint32
 	Generation uint32
+	Medium     uint64
 	Pinned     uint64
 }
 

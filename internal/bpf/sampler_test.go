@@ -2,10 +2,13 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -192,11 +195,27 @@ func checkFile(t *testing.T, f File) {
 		Ctime:      Time{st.Ctim.Sec, uint32(st.Ctim.Nsec)},
 		Dev:        Dev{unix.Major(st.Dev), unix.Minor(st.Dev)},
 		Generation: f.Generation,
+		Medium:     medium(t, f),
 		Pinned:     f.Pinned, // the test may have been linked just now
 	}
 	if f.Validity != want || f.Path != exe || f.PID != uint32(os.Getpid()) {
 		t.Fatalf("the file is %+v, stat says %+v of %s", f, want, exe)
 	}
+}
+
+// medium returns the number of the disk that a file is on, as sysfs has it, and what
+// was told of files that are on none.
+func medium(t *testing.T, f File) uint64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/diskseq", f.Dev.Major, f.Dev.Minor))
+	if err != nil {
+		return f.Medium
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func checkOwner(t *testing.T, got *seen) {
