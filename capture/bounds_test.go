@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"hallmark/reason"
 )
 
 // TestFilesAreForgotten gives out so many serial numbers that all are forgotten,
@@ -44,6 +46,19 @@ func TestFilesAreForgotten(t *testing.T) {
 	checkIdentified(t, r.Profile, misses)
 	if found := samplesIn(r.Profile, "burn"); len(found) != 1 || found[fileID(t, file)] == 0 {
 		t.Errorf("samples in burn: %v", found)
+	}
+}
+
+// TestInheritedGeneratedCode sees a child in code that its parent, which has ended,
+// generated.
+func TestInheritedGeneratedCode(t *testing.T) {
+	objects := newObjects()
+	defer objects.close()
+	g := objects.generated(&process{pid: 1 << 22})
+	objects.release(g)
+	objects.seen(g)
+	if frame := g.generatedFrame(0x1000); frame.Reason != reason.Anonymous || frame.Symbols != nil {
+		t.Errorf("got %+v", frame)
 	}
 }
 

@@ -103,16 +103,23 @@ func (s *perfSampler) followCPUs() error {
 		if s.cpus[cpu] != nil {
 			continue
 		}
-		s.cpus[cpu] = &cpuRings{}
-		opened := len(s.samples)
-		if err := s.openOn(-1, cpu); err != nil && !errors.Is(err, unix.ENODEV) {
-			return err
-		}
-		if err := errors.Join(enable(s.changes[opened:]), enable(s.samples[opened:])); err != nil {
+		if err := s.addCPU(cpu); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *perfSampler) addCPU(cpu int) error {
+	s.cpus[cpu] = &cpuRings{}
+	opened := len(s.samples)
+	if err := s.openOn(-1, cpu); errors.Is(err, unix.ENODEV) { // it went offline
+		delete(s.cpus, cpu)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return errors.Join(enable(s.changes[opened:]), enable(s.samples[opened:]))
 }
 
 // connect lets an event write into r, or into a new ring where there is none yet.

@@ -25,7 +25,8 @@ func (s *objects) seen(o *object) {
 		return
 	}
 	o.sampled = true
-	if s.places >= s.maxPlaces() {
+	// What a child has from its parent stays the parent's, which may have ended.
+	if o.process == nil || s.places >= s.maxPlaces() {
 		return
 	}
 	started, err := o.process.started()
