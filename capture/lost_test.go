@@ -60,7 +60,7 @@ func throttledIsCounted(t *testing.T, backend Backend) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			opts.Backend, opts.Frequency = backend, 20_000
+			opts.Backend, opts.Frequency = backend, 10_000
 			lowered := false
 			opts.Progress = func(_ time.Duration, seen Stats) {
 				if !lowered {
