@@ -10,15 +10,22 @@ echo "## procmap"
 go run ./procmap
 echo
 if [ "$(id -u)" = 0 ]; then
-	echo "## identity"
-	go run ./identity
-	echo
 	echo "## inventory"
 	go run ./inventory
 	echo
 fi
-echo "## record"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 go build -C .. -o "$tmp/hallmark" ./cmd/hallmark
+echo "## record"
 go run ./record -hallmark "$tmp/hallmark"
+if [ "$(id -u)" = 0 ]; then
+	echo
+	echo "## identity"
+	for load in load/*.sh; do
+		echo
+		echo "$load"
+		"$tmp/hallmark" bench identity -d 30s -- "$load"
+		./perfids.sh 10 "$load"
+	done
+fi

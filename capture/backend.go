@@ -144,7 +144,7 @@ func tryStackmap() error {
 	if err := checkPIDNamespace(); err != nil {
 		return unusable(Stackmap, err)
 	}
-	s, err := bpf.NewStackmap(bpf.StackmapOptions{})
+	s, err := bpf.NewStackmap(bpf.StackmapOptions{Stacks: 64}) // little memory
 	if err != nil {
 		return unusable(Stackmap, err)
 	}

@@ -95,7 +95,7 @@ var probes = []struct {
 	{
 		"sampling by the kernel's map of stacks",
 		"no --backend stackmap, to compare with",
-		"run as root outside of containers, on Linux 5.8 or later with CONFIG_DEBUG_INFO_BTF",
+		"run as root outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
 		func() (Answer, string) { return answer(tryStackmap()) },
 	},
 	{

@@ -31,6 +31,7 @@ var verbs = []func(*env) *cobra.Command{
 	newViewCommand,
 	newConvertCommand,
 	newDoctorCommand,
+	newBenchCommand,
 	newManCommand,
 }
 

@@ -1,0 +1,58 @@
+package capture
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestCompare measures while a C program runs that has a build ID: all ways must
+// have sampled, the kernel's own way must know frames in its code, and ours all but
+// a few of those in files.
+func TestCompare(t *testing.T) {
+	needStackmap(t)
+	needBPF(t)
+	c, err := Compare(t.Context(), CompareOptions{Frequency: 499, Duration: 3 * time.Second, Load: []string{buildC(t), "300"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Costs) != len(costed)+2 {
+		t.Errorf("costs of %d ways", len(c.Costs))
+	}
+	for _, w := range c.Costs {
+		if w.Samples == 0 || w.Nanos <= 0 {
+			t.Errorf("%+v", w)
+		}
+	}
+	if code := c.Frames[0]; c.Stacks == 0 || code.Valid == 0 {
+		t.Errorf("%d stacks, %+v", c.Stacks, c.Frames)
+	}
+	if len(c.Backends) != 3 {
+		t.Fatalf("%d backends", len(c.Backends))
+	}
+	for _, b := range c.Backends {
+		t.Logf("%s: %d samples, %d lost, %d of %d frames in files", b.Backend, b.Samples, b.Lost, b.Coverage.FileIdentified, b.Coverage.FileFrames)
+		if b.Samples == 0 || b.Coverage.FileIdentified == 0 {
+			t.Errorf("%+v", b)
+		}
+	}
+	if ours := c.Backends[0].Coverage; ours.FileIdentified*100 < ours.FileFrames*99 {
+		t.Errorf("%d of %d frames in files are identified: %+v", ours.FileIdentified, ours.FileFrames, ours.Gaps)
+	}
+}
+
+// TestCompareFailingLoad wants the error of a load that cannot run, or fails.
+func TestCompareFailingLoad(t *testing.T) {
+	needStackmap(t)
+	needBPF(t)
+	for _, load := range [][]string{{"/nonexistent/command"}, {"false"}} {
+		if _, err := Compare(t.Context(), CompareOptions{Duration: 100 * time.Millisecond, Load: load}); err == nil {
+			t.Errorf("%v: no error", load)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Compare(ctx, CompareOptions{Duration: time.Hour}); err == nil {
+		t.Error("no error when interrupted")
+	}
+}

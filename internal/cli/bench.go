@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/capture"
+	"hallmark/profile"
+)
+
+func newBenchCommand(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure on this machine what things cost",
+	}
+	cmd.AddCommand(newBenchIdentityCommand(e))
+	return cmd
+}
+
+const benchIdentityLong = `Measure what it costs to know the file of every frame, and how many are known: by
+the kernel's own means (build IDs in stacks) and by the backends of 'record', side
+by side. The result is Markdown.
+
+A third of the time is for costs, those that the kernel accounts to each BPF program.
+In the second third the kernel's own way is looked at in every frame, beside what is
+mapped there; in the last one the backends record.
+
+The command is run again and again until the time is over, without its output; what is
+known is measured of it and all that it starts, costs of the whole machine. Without a
+command everything is measured of the whole machine, as it is. Needs root.`
+
+func newBenchIdentityCommand(e *env) *cobra.Command {
+	var opts capture.CompareOptions
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "identity [flags] [-- CMD [ARG...]]",
+		Short: "Compare ways to know the file of every frame: cost and coverage",
+		Long:  benchIdentityLong,
+		Example: `  hallmark bench identity                # whatever the machine does now
+  hallmark bench identity -d 30s -- go build -a -o /dev/null cmd/gofmt
+  hallmark bench identity --json -- python3 app.py | jq .costs`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if opts.Frequency < 1 || opts.Duration <= 0 {
+				return usageError{fmt.Errorf("frequency %d and duration %v must be positive", opts.Frequency, opts.Duration)}
+			}
+			opts.Load = args
+			return runBenchIdentity(e, opts, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&opts.Frequency, "frequency", "F", 997, "samples a second of each way, for each CPU or thread")
+	f.DurationVarP(&opts.Duration, "duration", "d", 20*time.Second, "how long to measure (20s, 5m)")
+	f.BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+func runBenchIdentity(e *env, opts capture.CompareOptions, asJSON bool) error {
+	ctx, stop := interruptible()
+	defer stop()
+	c, err := capture.Compare(ctx, opts)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted before the measurement was over")
+	}
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(e.stdout).Encode(c)
+	}
+	fmt.Fprintf(e.stdout, "%v at %d Hz; %.1f frames of user code in a stack\n",
+		c.Duration, c.Frequency, float64(framesOf(c.Frames))/float64(max(c.Stacks, 1)))
+	writeCosts(e, c.Costs)
+	writeFrames(e, c.Frames)
+	writeBackends(e, c.Backends)
+	return nil
+}
+
+// framesOf returns the number of frames wherever they are.
+func framesOf(shares []capture.FrameShare) (sum uint64) {
+	for _, s := range shares {
+		sum += s.Valid + s.IP + s.Empty
+	}
+	return sum
+}
+
+func writeCosts(e *env, costs []capture.WayCost) {
+	fmt.Fprint(e.stdout, "\n| way | samples | ns a sample | above the first |\n|---|---:|---:|---:|\n")
+	for _, w := range costs {
+		fmt.Fprintf(e.stdout, "| %s | %d | %.0f | %+.0f |\n", w.Way, w.Samples, w.Nanos, w.Nanos-costs[0].Nanos)
+	}
+}
+
+// writeFrames shows what the kernel's own way says of the frames. A build ID for an
+// address in no mapping is that of another file.
+func writeFrames(e *env, shares []capture.FrameShare) {
+	fmt.Fprint(e.stdout, "\n| where the frames are | share | the kernel's own way: VALID | IP | EMPTY |\n|---|---:|---:|---:|---:|\n")
+	all := framesOf(shares)
+	for _, s := range shares {
+		n := s.Valid + s.IP + s.Empty
+		fmt.Fprintf(e.stdout, "| %s | %s | %s | %s | %s |\n", s.Where, share(n, all), share(s.Valid, n), share(s.IP, n), share(s.Empty, n))
+	}
+}
+
+func writeBackends(e *env, backends []capture.BackendResult) {
+	fmt.Fprint(e.stdout, "\n| backend | samples | lost | frames in files | identified | without identity, of all frames |\n|---|---:|---:|---:|---:|---|\n")
+	for _, b := range backends {
+		c := b.Coverage
+		fmt.Fprintf(e.stdout, "| %s | %d | %d | %d | %s | %s |\n", b.Backend, b.Samples, b.Lost,
+			c.FileFrames, share(c.FileIdentified, c.FileFrames), reasons(c))
+	}
+}
+
+// reasons lists why frames have no identity.
+func reasons(c profile.Coverage) string {
+	var list []string
+	for _, g := range c.Gaps {
+		if g.Lacks == profile.LacksIdentity {
+			list = append(list, fmt.Sprintf("%s %v", share(g.Frames, c.Frames), g.Reason))
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// share writes a part of a whole in percent, rounded down: 100 is all of it.
+func share[T int64 | uint64](part, whole T) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f %%", math.Floor(1e4*float64(part)/float64(whole))/100)
+}
