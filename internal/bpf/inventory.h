@@ -17,7 +17,6 @@
 #include "capture.h"
 #include "slots.h"
 
-#define VM_EXEC 4             /* include/linux/mm.h */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 /* Mappings of a process that are noted down in one run. */
