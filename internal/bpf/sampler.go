@@ -62,6 +62,9 @@ func NewSampler(o Options) (*Sampler, error) {
 }
 
 func (s *Sampler) load(o Options) error {
+	if err := checkKernel(); err != nil {
+		return err
+	}
 	spec, err := loadSampler()
 	if err != nil {
 		return err
@@ -110,6 +113,7 @@ func (s *Sampler) openTable(size uint64) {
 
 // configure sets what the programs of both objects must know of the kernel.
 func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
+	leaveOldTaskWork(spec)
 	return errors.Join(spec.Variables["task_work"].Set(taskWork), spec.Variables["wall_clock"].Set(wallClock()))
 }
 
@@ -124,9 +128,7 @@ func wallClock() int64 {
 
 // HasTaskWork reports whether the kernel runs programs in a task before it returns
 // to user mode (6.18).
-func HasTaskWork() bool {
-	return hasFunction("bpf_task_work_schedule_resume_impl") || hasFunction("bpf_task_work_schedule_resume")
-}
+func HasTaskWork() bool { return hasFunction(taskWorkOld) || hasFunction(taskWorkNew) }
 
 // TaskWork reports whether identities are read in the sampled tasks. Where not,
 // user space has to read all of them.
