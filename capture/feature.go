@@ -1,8 +1,10 @@
 package capture
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -287,18 +289,30 @@ func probeKallsyms() (Answer, string) {
 		return No, err.Error()
 	}
 	defer file.Close()
-	var address uint64
-	if _, err := fmt.Fscanf(file, "%x", &address); err != nil {
+	shown, err := showsAddresses(file)
+	if err != nil {
 		return Unknown, err.Error()
 	}
 	detail := ""
 	if b, err := os.ReadFile("/proc/sys/kernel/kptr_restrict"); err == nil {
 		detail = "kernel.kptr_restrict is " + strings.TrimSpace(string(b))
 	}
-	if address == 0 {
+	if !shown {
 		return No, detail
 	}
 	return Yes, detail
+}
+
+// showsAddresses reports whether any symbol of kallsyms has another address than
+// zero. The first ones are at zero indeed where variables of each CPU are (before 6.15).
+func showsAddresses(kallsyms io.Reader) (bool, error) {
+	lines := bufio.NewScanner(kallsyms)
+	for lines.Scan() {
+		if address, _, _ := strings.Cut(lines.Text(), " "); strings.Trim(address, "0") != "" {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
 }
 
 func probeKernelID() (Answer, string) {
