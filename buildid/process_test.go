@@ -3,6 +3,7 @@ package buildid_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -17,12 +18,12 @@ import (
 
 // TestDeletedProgram runs a program whose file is replaced and deleted meanwhile.
 func TestDeletedProgram(t *testing.T) {
-	sleep := testenv.Tool(t, "sleep")
-	want, err := buildid.ReadFile(sleep)
+	cat := testenv.Tool(t, "cat")
+	want, err := buildid.ReadFile(cat)
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(sleep)
+	content, err := os.ReadFile(cat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +31,21 @@ func TestDeletedProgram(t *testing.T) {
 	if err := os.WriteFile(name, content, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(name, "1000")
-	if err := cmd.Start(); err != nil {
+	cmd := exec.Command(name)
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
+	// Once it answers, all is mapped.
+	if _, err := io.WriteString(in, "."); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,10 @@ import (
 // CI reports whether the tests run where nothing may be missing.
 func CI() bool { return os.Getenv("CI") != "" }
 
+// Emulated reports whether the tests run on an emulated processor, as internal/vmtest
+// does it: there a test may want the same answers, but not as many in a second.
+func Emulated() bool { return os.Getenv("HALLMARK_EMULATED") != "" }
+
 // Need ends the test unless ok: it fails in CI and is skipped elsewhere. what
 // names the missing thing and how to get it.
 func Need(t testing.TB, ok bool, what string) {
