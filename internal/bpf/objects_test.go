@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"hallmark/internal/testenv"
 )
+
+//go:generate sh -c "clang-19 --version | head -n 1 >testdata/clang.txt"
 
 // TestObjectsAreCurrent compiles the programs again and compares: what is committed
 // is what the C says.
@@ -46,9 +49,24 @@ func TestObjectsAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(have, want) {
+			needSameCompiler(t, filepath.Join(copied, "testdata", "clang.txt"))
 			t.Errorf("%s is not what the C gives: run go generate ./internal/bpf", name)
 		}
 	}
+}
+
+// needSameCompiler ends a test that compares what different compilers made.
+func needSameCompiler(t *testing.T, ours string) {
+	t.Helper()
+	here, err := os.ReadFile(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.ReadFile(filepath.Join("testdata", "clang.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Need(t, bytes.Equal(here, theirs), fmt.Sprintf("%q, which compiled what is committed, instead of %q", theirs, here))
 }
 
 // TestLicences wants the licence on every source that goes into the kernel.

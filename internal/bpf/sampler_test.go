@@ -62,10 +62,7 @@ func newTestSampler(t *testing.T, o Options) *Sampler {
 	t.Helper()
 	testenv.Root(t)
 	s, err := NewSampler(o)
-	if err != nil {
-		t.Log(err)
-	}
-	testenv.Need(t, err == nil, "a kernel that takes the BPF programs")
+	testenv.Need(t, err == nil, fmt.Sprint("a kernel that takes the BPF programs: ", err))
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
