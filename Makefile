@@ -2,13 +2,34 @@
 
 FUZZTIME ?= 10m
 
-.PHONY: all test fuzz bench soak torture clean
+KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hallmark/kernels
+KERNEL ?= 6.1
+PKG ?= ./internal/bpf
+RUN ?= .
+
+.PHONY: all test kernels on goldens fuzz bench soak torture clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark
 
 test:
 	./test.sh
+
+# Debian's kernels, that tests run on.
+kernels:
+	internal/vmtest/getkernels.sh $(KERNELS)
+
+# The tests RUN of the package PKG on the kernel KERNEL: they, and what lies in their
+# directory, are all that there is beside a shell.
+on: kernels
+	CGO_ENABLED=0 go build -o $(KERNELS)/onkernel ./internal/vmtest/onkernel
+	CGO_ENABLED=0 go test -count=1 -v -run '$(RUN)' -exec '$(KERNELS)/onkernel $(KERNELS)/vmlinuz-$(KERNEL)' $(PKG)
+
+# What the kernels say of the programs and to the doctor, of this machine's and of all
+# others.
+goldens: kernels
+	go test -count=1 -run TestVerifiedInstructions ./internal/bpf -update
+	HALLMARK_KERNELS=$(KERNELS) go test -count=1 -timeout 60m ./internal/vmtest -update
 
 # Every fuzz target in turn, each for FUZZTIME.
 fuzz:

@@ -89,6 +89,12 @@ var rules = map[string]rule{
 	"internal/progress": {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":  {why: "what tests may ask of the machine; imports nothing"},
+	"internal/vmtest":   {why: "runs programs on other kernels, whatever they are"},
+	"internal/vmtest/onkernel": {
+		module:   []string{"internal/vmtest"},
+		external: []string{sys},
+		why:      "all that a virtual machine has besides what runs there",
+	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "procmap", "procmap/live", "profile", "profile/folded",
 			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "internal/atomicfile", "internal/progress"},
