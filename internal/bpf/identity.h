@@ -513,8 +513,10 @@ static __always_inline bool insert(__u64 key, struct file_entry *e, enum known h
 	return true;
 }
 
+static __noinline void submit_file(struct file_event *ev) { bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP); }
+
 /* introduce tells user space what file a serial number stands for. */
-static __noinline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
+static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
 {
 	ev->kind = EVENT_FILE;
 	ev->tgid = w->tgid;
@@ -526,11 +528,10 @@ static __noinline void introduce(struct walk *w, struct area *a, __u64 key, __u6
 	ev->valid = w->s->now;
 	__builtin_memset(ev->path, 0, sizeof(ev->path));
 	read_path(a, (void *)ev->path);
-	bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
+	submit_file(ev);
 }
 
-/* admit gives a file a serial number, tells user space and has the identity read.
- * It returns 0 when the table takes no entry. The event has its place before anybody
+/* admit gives a file a serial number and tells user space. It returns 0 when the table takes no entry. The event has its place before anybody
  * can read the entry, so that every serial number in a stack is told before it. */
 static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inode, enum known how)
 {
@@ -557,7 +558,6 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 		return 0;
 	}
 	introduce(w, a, key, e->serial, ev);
-	ask_for(w, key, e->serial);
 	return e->serial;
 }
 
@@ -605,8 +605,6 @@ static __noinline __u64 unveil(struct walk *w, struct area *a, __u64 key, __u64 
 		return serial; /* both are told again */
 	}
 	bpf_map_update_elem(&files, &key, e, BPF_EXIST);
-	if (e->state == FILE_PENDING)
-		ask_for(w, key, serial);
 	return serial;
 }
 
@@ -622,13 +620,23 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 	s->n.torn += how == TORN;
 	s->n.stale += how == STALE;
 	if (how != KNOWN) {
-		serial = admit(w, a, inode, how);
-		/* Another CPU may have been faster. */
-		if (serial || known((__u64)inode, &s->now, &serial, &state) != KNOWN)
-			return serial;
+		__u64 given = admit(w, a, inode, how);
+
+		/* If there is none, another CPU may have been faster. */
+		if (!given && known((__u64)inode, &s->now, &serial, &state) != KNOWN)
+			return 0;
+		if (given) {
+			serial = given;
+			state = FILE_PENDING;
+			w->works = 0; /* it is asked for at once */
+		}
 	}
-	if (state & FILE_QUIET)
-		return unveil(w, a, (__u64)inode, serial);
+	if (state & FILE_QUIET) {
+		serial = unveil(w, a, (__u64)inode, serial);
+		state &= ~FILE_QUIET;
+		if (!serial)
+			return 0;
+	}
 	if (task_work && state == FILE_PENDING) {
 		if (!w->works)
 			ask_for(w, (__u64)inode, serial);
