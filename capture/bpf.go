@@ -336,6 +336,7 @@ func (s *bpfSampler) finish() {
 	for _, c := range s.waiting {
 		s.stats.Lost += c.samples
 	}
+	s.bodies, s.older, s.waiting = nil, nil, nil // room for symbols
 	n, statsErr := s.programs.Stats()
 	s.stats.Lost += n.LostCounts
 	s.stats.Table = tableStats(n)

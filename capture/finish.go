@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -22,6 +23,9 @@ type Recording struct {
 	Profile *pprof.Profile
 
 	files map[buildid.ID]*identified
+	// reading is held while a file's tables are in memory. Those of two large
+	// programs at a time would be more than all else that a recording needs.
+	reading sync.Mutex
 }
 
 // Finish ends the recording and returns what it saw. The Session can only be
@@ -43,6 +47,7 @@ func (s *Session) Finish() *Recording {
 		f.times = t.times.times()
 	}
 	p := f.build(profile.NewBuilder(int64(t.perSample)))
+	t.stacks = nil // room for symbols
 	if c := s.opts.Command; c != nil {
 		putFirst(p, c.path)
 	}
@@ -61,7 +66,7 @@ func (s *Session) Finish() *Recording {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
-	return &Recording{p, f.files}
+	return &Recording{Profile: p, files: f.files}
 }
 
 // putFirst puts the mappings of a file before all others: pprof calls a profile
@@ -91,6 +96,8 @@ func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []
 		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
 	}
 	defer table.Close()
+	r.reading.Lock()
+	defer r.reading.Unlock()
 	return table.LookupOffsets(offsets)
 }
 

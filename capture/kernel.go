@@ -1,8 +1,9 @@
 package capture
 
 import (
-	"bufio"
-	"os"
+	"errors"
+	"fmt"
+	"io/fs"
 	"runtime"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ import (
 // BPF programs. While recording it only collects; what the addresses mean is
 // loaded at the end.
 type kernel struct {
-	object *object
+	object   *object
+	cacheDir string // Options.CacheDir
 
 	symbols *symbol.Kallsyms
 	why     reason.Reason // symbols is nil because of it
@@ -31,8 +33,18 @@ type kernel struct {
 
 // module is a loaded kernel module.
 type module struct {
+	name       string
 	start, end addr.Abs
 	binary     *profile.Binary // nil when it has no build ID
+}
+
+// String tells the module apart from any other one that there was or will be.
+func (m module) String() string {
+	id := ""
+	if m.binary != nil {
+		id = m.binary.ID.String()
+	}
+	return fmt.Sprintf("%s %x-%x %s", m.name, uint64(m.start), uint64(m.end), id)
 }
 
 func newKernel(s *objects) *kernel {
@@ -77,14 +89,13 @@ var linkedText = map[string]addr.Virt{
 // load reads the symbols for these addresses, and the identities of the running
 // kernel.
 func (k *kernel) load(addresses []addr.Abs) {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
+	info, _ := buildid.ReadKernel() // without an identity the zero one
+	k.modules = readModules(procfs)
+	symbols, err := newKernelCache(k.cacheDir, procfs, info.ID, k.modules).read(addresses)
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		k.why = reason.KernelHidden
 		return
-	}
-	defer f.Close()
-	symbols, err := symbol.ReadKallsymsAt(f, addresses)
-	switch {
 	case err != nil:
 		k.why = reason.BadSymbols
 		return
@@ -93,34 +104,20 @@ func (k *kernel) load(addresses []addr.Abs) {
 		return
 	}
 	k.symbols = symbols
-	k.loadImage()
-	k.loadModules()
+	k.settleImage(info.ID)
 }
 
-// loadImage settles what identity the image has and where it lies.
-func (k *kernel) loadImage() {
-	info, err := buildid.ReadKernel()
-	if err != nil || k.symbols.Etext() <= k.symbols.Text() {
+const procfs = "/proc"
+
+// settleImage settles what identity the image has and where it lies.
+func (k *kernel) settleImage(id buildid.ID) {
+	if id.IsZero() || k.symbols.Etext() <= k.symbols.Text() {
 		return
 	}
 	k.image = &profile.Binary{
-		ID:       info.ID,
+		ID:       id,
 		Path:     "[kernel]",
 		Segments: []profile.Segment{{Virt: linkedText, Size: uint64(k.symbols.Etext() - k.symbols.Text())}},
-	}
-}
-
-// loadModules reads where the modules lie: /proc/modules, kernel/module/procfs.c.
-func (k *kernel) loadModules() {
-	f, err := os.Open("/proc/modules")
-	if err != nil {
-		return // a kernel without modules
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if m, ok := parseModule(lines.Text()); ok {
-			k.modules = append(k.modules, m)
-		}
 	}
 }
 
@@ -140,7 +137,7 @@ func parseModule(line string) (module, bool) {
 	if err != nil || start == 0 {
 		return module{}, false
 	}
-	m := module{start: addr.Abs(start), end: addr.Abs(start + size)}
+	m := module{name: fields[0], start: addr.Abs(start), end: addr.Abs(start + size)}
 	if info, err := buildid.ReadModule(fields[0]); err == nil {
 		m.binary = &profile.Binary{ID: info.ID, Path: "[" + fields[0] + "]"}
 	}
@@ -161,10 +158,8 @@ func (k *kernel) frame(a addr.Abs) profile.Frame {
 // binary returns what part of the kernel an address is in. Offsets in the image
 // count from _text, those in a module from where it was loaded.
 func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason) {
-	for _, m := range k.modules {
-		if a >= m.start && a < m.end && m.binary != nil {
-			return m.binary, addr.Offset(a - m.start), reason.None
-		}
+	if m := findModule(k.modules, a); m != nil && m.binary != nil {
+		return m.binary, addr.Offset(a - m.start), reason.None
 	}
 	owner, known := k.symbols.Module(a)
 	switch {

@@ -38,6 +38,10 @@ type Options struct {
 	// DefaultTableEntries when 0.
 	TableEntries int
 
+	// CacheDir is where what is the same for every recording is kept, for this user
+	// alone: the kernel's symbols. It is made when it is missing; "" for nowhere.
+	CacheDir string
+
 	// Progress is called a few times a second while Run records; nil for no call.
 	Progress func(elapsed time.Duration, s Stats)
 }
@@ -120,6 +124,7 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 		stats:     Stats{Backend: b},
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
+	s.tally.kernel.cacheDir = s.opts.CacheDir
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
 	}

@@ -253,7 +253,7 @@ func (b *Builder) place(f *Frame) (*pprof.Mapping, uint64) {
 		key := mappingKey{reason: f.Reason, path: f.Path}
 		return b.mapping(key, pprof.Mapping{Limit: math.MaxUint64, File: PseudoFile(f.Reason, f.Path)}), uint64(f.Addr)
 	}
-	m := pprof.Mapping{File: f.Binary.Path, BuildID: f.Binary.ID.String()}
+	m := pprof.Mapping{File: f.Binary.Path}
 	for _, s := range f.Binary.Segments {
 		if f.Offset >= s.Offset && uint64(f.Offset-s.Offset) < s.Size {
 			m.Start, m.Limit, m.Offset = s.pages()
@@ -264,6 +264,9 @@ func (b *Builder) place(f *Frame) (*pprof.Mapping, uint64) {
 	if m.Limit == 0 { // no segment is known to hold it
 		m.Limit = math.MaxInt64
 		key.start = math.MaxUint64
+	}
+	if b.mappings[key] == nil {
+		m.BuildID = f.Binary.ID.String()
 	}
 	return b.mapping(key, m), uint64(f.Offset) - m.Offset + m.Start
 }

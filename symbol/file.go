@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -204,12 +205,25 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 			results[i] = Miss(reason.NoFile)
 		}
 	}
+	own := copies{}
 	for _, s := range f.sources {
 		if len(left) > 0 {
-			left = s.answer(left)
+			left = s.answer(left, own)
 		}
 	}
 	return results
+}
+
+// copies has strings that are no parts of a table, which would keep all of it.
+type copies map[string]string
+
+func (c copies) of(s string) string {
+	own, ok := c[s]
+	if !ok {
+		own = strings.Clone(s)
+		c[own] = own
+	}
+	return own
 }
 
 // unanswered is an address without symbols yet, and where they belong.
@@ -219,7 +233,7 @@ type unanswered struct {
 }
 
 // answer fills in what the source knows, and returns what it does not.
-func (s *source) answer(asked []unanswered) []unanswered {
+func (s *source) answer(asked []unanswered, own copies) []unanswered {
 	addresses := make([]addr.Virt, len(asked))
 	for i, a := range asked {
 		addresses[i] = a.at
@@ -231,6 +245,10 @@ func (s *source) answer(asked []unanswered) []unanswered {
 			return false
 		}
 		frames := table.find(a.at)
+		for i := range frames {
+			f := &frames[i]
+			f.Func, f.Linkage, f.File = own.of(f.Func), own.of(f.Linkage), own.of(f.File)
+		}
 		if frames != nil {
 			*a.result = Result{Frames: frames, Source: s.kind}
 		}

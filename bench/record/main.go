@@ -62,16 +62,40 @@ func run() error {
 	for rate := range strings.SplitSeq(*rates, ",") {
 		recorders, base := contenders(rate, filepath.Join(dir, "out"))
 		for range *rounds {
-			for _, r := range recorders {
-				if err := r.record(); err != nil {
-					return fmt.Errorf("%s: %w", r.name, err)
-				}
+			if err := round(recorders); err != nil {
+				return err
 			}
 		}
 		fmt.Printf("%s Hz, %d s, %d rounds\n\n", rate, *seconds, *rounds)
 		table(recorders, base)
 	}
 	return nil
+}
+
+// attempts is how often a round is tried: perf 6.1 aborts when a process with a build
+// ID of more than 20 bytes is among those recorded.
+const attempts = 5
+
+// round gives each recorder its turn, and counts if none failed.
+func round(recorders []*recorder) (err error) {
+	for range attempts {
+		uses := make([]use, len(recorders))
+		for i, r := range recorders {
+			if uses[i], err = r.record(); err != nil {
+				err = fmt.Errorf("%s: %w", r.name, err)
+				break
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "record: once more:", err)
+			continue
+		}
+		for i, r := range recorders {
+			r.uses = append(r.uses, uses[i])
+		}
+		return nil
+	}
+	return err
 }
 
 // contenders returns the recorders, and that which the others are compared with.
@@ -123,20 +147,18 @@ func startLoad() (stop func(), err error) {
 }
 
 // record runs the commands and adds up what they used.
-func (r *recorder) record() error {
-	var sum use
+func (r *recorder) record() (sum use, err error) {
 	for _, args := range r.commands {
 		cmd := exec.Command(args[0], args[1:]...)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out[max(0, len(out)-300):])
+			return use{}, fmt.Errorf("%w: %s", err, out[max(0, len(out)-300):])
 		}
 		rusage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 		sum.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		sum.peak = max(sum.peak, rusage.Maxrss)
 		sum.waits += rusage.Nvcsw
 	}
-	r.uses = append(r.uses, sum)
-	return nil
+	return sum, nil
 }
 
 // table prints medians, and the median of the ratios within each round.

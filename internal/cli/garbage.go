@@ -8,7 +8,7 @@ import (
 
 // heapRoom is how large the heap of a recorder may become before garbage is
 // collected.
-const heapRoom = 28 << 20 // bytes
+const heapRoom = 20 << 20 // bytes
 
 // collectLate has garbage collected when the heap reaches heapRoom, and once it
 // needs more than half of that, as usual. A recorder allocates little in all, in a

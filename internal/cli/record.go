@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -121,6 +123,9 @@ func (r *record) check(args []string) error {
 // written to is found before anything is started.
 func (r *record) run(ctx context.Context, args []string) error {
 	collectLate()
+	if dir, err := os.UserCacheDir(); err == nil {
+		r.opts.CacheDir = filepath.Join(dir, "hallmark")
+	}
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
 	if result == nil {
 		return err

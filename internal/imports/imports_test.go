@@ -71,7 +71,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/bpf", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},

@@ -1,0 +1,189 @@
+package capture
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
+	"hallmark/symbol"
+)
+
+// kernelCache is a copy of /proc/kallsyms in a directory. The kernel takes long to
+// write that file, every time, for the same text. The copy begins with a key: the
+// identity of the running kernel, and which modules lie where. What else the file
+// tells of, BPF programs for instance, comes and goes: the copy does not answer
+// for it.
+type kernelCache struct {
+	dir string // "" for no copy
+	// proc is /proc, or what stands for it in a test.
+	proc    string
+	modules []module
+	key     []byte
+}
+
+// newKernelCache returns the cache in a directory, for a kernel with this identity.
+func newKernelCache(dir, proc string, id buildid.ID, modules []module) *kernelCache {
+	c := &kernelCache{dir: dir, proc: proc, modules: modules}
+	boot, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
+	if id.IsZero() || err != nil || !isPrivate(dir) {
+		c.dir = ""
+	}
+	lines := []string{"hallmark kallsyms 1", id.String(), strings.TrimSpace(string(boot))}
+	for _, m := range modules {
+		lines = append(lines, m.String())
+	}
+	c.key = []byte(strings.Join(lines, " ") + "\n")
+	return c
+}
+
+func (c *kernelCache) name() string { return filepath.Join(c.dir, "kallsyms") }
+
+// read returns the symbols for these addresses.
+func (c *kernelCache) read(addresses []addr.Abs) (*symbol.Kallsyms, error) {
+	live, err := os.Open(filepath.Join(c.proc, "kallsyms"))
+	if err != nil {
+		return nil, err
+	}
+	defer live.Close()
+	if c.dir == "" {
+		return symbol.ReadKallsymsAt(live, addresses)
+	}
+	first := make([]byte, 4096)
+	n, err := live.Read(first)
+	if err != nil {
+		return nil, err
+	}
+	all := io.MultiReader(bytes.NewReader(first[:n]), live)
+	k, err := c.readCopy(first[:n], addresses)
+	switch {
+	case err == nil:
+		return k, nil
+	case errors.Is(err, errElsewhere):
+		return symbol.ReadKallsymsAt(all, addresses)
+	}
+	return c.copy(all, addresses)
+}
+
+// Why the copy does not answer.
+var (
+	errNoCopy    = errors.New("no copy of this kernel's symbols")
+	errElsewhere = errors.New("addresses that a copy of the kernel's symbols does not answer for")
+)
+
+// readCopy reads the copy, if it is of the kernel that runs: it has the same key,
+// and begins as the file does, whose addresses are other ones after each boot, and
+// none where the kernel hides them.
+func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kallsyms, error) {
+	f, err := os.Open(c.name())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	expected := append(bytes.Clone(c.key), first...)
+	begin := make([]byte, len(expected))
+	if _, err := io.ReadFull(f, begin); err != nil || !bytes.Equal(begin, expected) || !isOwn(f) {
+		return nil, errNoCopy
+	}
+	k, err := symbol.ReadKallsymsAt(io.MultiReader(bytes.NewReader(first), f), addresses)
+	if err != nil || k.Hidden() {
+		return nil, errNoCopy
+	}
+	for _, a := range addresses {
+		if (a < k.Text() || a >= k.Etext()) && findModule(c.modules, a) == nil {
+			return nil, errElsewhere
+		}
+	}
+	return k, nil
+}
+
+// isPrivate reports whether only this user and root can put files into a directory,
+// or what is to be one, and other directories in its place. Root in the home of a
+// user must not follow that user's links.
+func isPrivate(dir string) bool {
+	if !filepath.IsAbs(dir) {
+		return false
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		err := unix.Stat(dir, &st)
+		isOurs := st.Uid == 0 || int(st.Uid) == os.Geteuid()
+		isShared := st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0
+		if err != nil && !errors.Is(err, unix.ENOENT) || err == nil && (!isOurs || isShared) {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+	}
+}
+
+// isOwn reports whether nobody else can have written the file.
+func isOwn(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&0o022 == 0
+}
+
+// copy reads the symbols and makes a new copy of them. That it cannot be written
+// costs nothing but time, the next time.
+func (c *kernelCache) copy(live io.Reader, addresses []addr.Abs) (k *symbol.Kallsyms, err error) {
+	began := false
+	read := func(w io.Writer) error {
+		began = true
+		w.Write(c.key)
+		k, err = symbol.ReadKallsymsAt(io.TeeReader(live, w), addresses)
+		if err == nil && k.Hidden() {
+			return errNoCopy
+		}
+		return err
+	}
+	if os.MkdirAll(c.dir, 0o700) == nil {
+		_ = atomicfile.Write(c.name(), 0o600, func(w io.Writer) error { return read(deaf{w}) })
+	}
+	if !began {
+		return symbol.ReadKallsymsAt(live, addresses)
+	}
+	return k, err
+}
+
+// deaf does not hear of errors, which the writer below it remembers.
+type deaf struct{ w io.Writer }
+
+func (d deaf) Write(b []byte) (int, error) {
+	d.w.Write(b)
+	return len(b), nil
+}
+
+// readModules reads where the modules lie: /proc/modules, kernel/module/procfs.c.
+func readModules(proc string) []module {
+	f, err := os.Open(filepath.Join(proc, "modules"))
+	if err != nil {
+		return nil // a kernel without modules
+	}
+	defer f.Close()
+	var modules []module
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if m, ok := parseModule(lines.Text()); ok {
+			modules = append(modules, m)
+		}
+	}
+	return modules
+}
+
+// findModule returns the module that an address is in.
+func findModule(modules []module, a addr.Abs) *module {
+	for i := range modules {
+		if m := &modules[i]; a >= m.start && a < m.end {
+			return m
+		}
+	}
+	return nil
+}
