@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"hallmark/buildid"
 	"hallmark/procmap"
@@ -125,6 +126,7 @@ func (s *stackmapFiles) findIn(pid int) {
 
 // offer takes a file, if it is one that is looked for, and else closes it.
 func (s *stackmapFiles) offer(file *os.File, path string) {
+	seen := stampOf(file)
 	info, err := buildid.Read(file)
 	padded, ok := pad(info.ID)
 	wanted := s.byID[padded]
@@ -136,5 +138,6 @@ func (s *stackmapFiles) offer(file *os.File, path string) {
 	s.objects.mu.Lock()
 	defer s.objects.mu.Unlock()
 	wanted.object.path = path
-	s.objects.settle(job{object: wanted.object}, reached{file: file, id: info.ID})
+	wanted.object.proven = true // the kernel has read the build ID from what was mapped
+	s.objects.settle(job{object: wanted.object, want: info.ID, mapped: time.Now()}, reached{file: file, id: info.ID, seen: seen})
 }
