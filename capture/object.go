@@ -206,7 +206,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone})
+		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
@@ -216,7 +216,6 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 // again is called when it could not be reached.
 func (s *objects) ofContent(f *bpf.File, v procmap.VMA, again func()) *object {
 	o := s.file(fileKey{content: f.Validity}, v)
-	o.proven = true
 	s.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: again})
 	return o
 }

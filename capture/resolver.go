@@ -115,12 +115,7 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 	if f.why == reason.None {
 		f.why = s.judge(j, f)
 	}
-	if j.byInode() {
-		o.layered = o.layered || f.layered
-		o.mixed = o.mixed || f.why == reason.FileChanged || !o.id.IsZero() && f.why == reason.None && f.id != o.id
-	}
-	o.mixed = o.mixed || j.content == nil && f.seen.after(j.mapped)
-	if o.mixed {
+	if o.doubt(j, f); o.mixed {
 		o.id, f.why = buildid.ID{}, reason.FileChanged
 	}
 	if f.why != reason.None {
@@ -136,6 +131,19 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 	o.content, o.seen = f.file, f.seen
 	s.open++
 	return reason.None
+}
+
+// doubt notes when nothing tells which of two contents of a file a mapping shows: the file
+// changed after it was mapped, or mappings of one inode were of different contents.
+func (o *object) doubt(j job, f reached) {
+	if j.content != nil {
+		return // BPF tells contents apart
+	}
+	o.layered = o.layered || j.want.IsZero() && f.layered
+	another := f.file != nil && !o.id.IsZero() && f.id != o.id
+	if f.seen.after(j.mapped) || another || j.want.IsZero() && f.why == reason.FileChanged {
+		o.mixed = true
+	}
 }
 
 // judge says whether what was found is the file that was mapped. The caller holds mu.
@@ -161,9 +169,6 @@ func (r *resolver) settled(o *object) bool {
 	defer r.objects.mu.Unlock()
 	return o.content != nil && !o.layered
 }
-
-// byInode reports whether nothing but an inode tells which file was mapped.
-func (j job) byInode() bool { return j.content == nil && j.want.IsZero() }
 
 // reached is what was found of a file, or why nothing was.
 type reached struct {

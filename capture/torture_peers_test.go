@@ -88,7 +88,7 @@ type perfMapping struct {
 
 var (
 	perfLine = regexp.MustCompile(`^ *(.+?) +(-?\d+)/(-?\d+) +[\d.]+: +(.*)$`)
-	perfMap  = regexp.MustCompile(`^PERF_RECORD_MMAP2? \S+: \[(0x[0-9a-f]+)\((0x[0-9a-f]+)\) @ (\S+) (?:<([0-9a-f]*)>|[^]]*)\]: (\S+) (.*)$`)
+	perfMap  = regexp.MustCompile(`^PERF_RECORD_MMAP2? (\d+)/\d+: \[(0x[0-9a-f]+)\((0x[0-9a-f]+)\) @ (\S+) (?:<([0-9a-f]*)>|[^]]*)\]: (\S+) (.*)$`)
 	perfFork = regexp.MustCompile(`^PERF_RECORD_FORK\((\d+):(\d+)\):\((\d+):(\d+)\)`)
 	perfIP   = regexp.MustCompile(`^cpu-clock\S* +([0-9a-f]+)$`)
 )
@@ -106,7 +106,8 @@ func (p *perfText) read(r io.Reader) {
 
 func (p *perfText) event(w who, text string) {
 	if m := perfMap.FindStringSubmatch(text); m != nil {
-		p.maps[w.pid] = append(p.maps[w.pid], perfMapping{hex(m[1]), hex(m[2]), hex(m[3]), m[4], m[6]})
+		pid, _ := strconv.Atoi(m[1]) // perf's own records of what was there before are of nobody
+		p.maps[pid] = append(p.maps[pid], perfMapping{hex(m[2]), hex(m[3]), hex(m[4]), m[5], m[7]})
 	} else if f := perfFork.FindStringSubmatch(text); f != nil && f[1] != f[3] {
 		child, _ := strconv.Atoi(f[1])
 		parent, _ := strconv.Atoi(f[3])

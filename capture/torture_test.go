@@ -154,6 +154,9 @@ type scene struct {
 	run func(x *torture)
 	// prepare plays its first part before that, and returns the second.
 	prepare func(x *torture) (resume func())
+	// moments is how many samples may seem wrong: a CPU that was stopped in a loop before
+	// the file changed goes on there in the new content, and is sampled before it does.
+	moments int64
 	// open tells that much may be unknown: of what is being written, above all.
 	open bool
 }
@@ -285,8 +288,8 @@ func check(t *testing.T, s scene, v *verdict) {
 		return
 	}
 	t.Logf("%-45s %6d samples, %5.1f %% right, unknown %v", s.name, v.all(), 100*float64(v.right)/float64(v.all()), v.unknown)
-	for _, e := range v.errors {
-		t.Errorf("%s: WRONG: %s", s.name, e)
+	if v.wrong > s.moments {
+		t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
 	}
 	if !s.open && v.right*10 < v.all()*8 {
 		t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, v.all(), v.unknown)
