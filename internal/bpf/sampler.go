@@ -108,7 +108,6 @@ func (s *Sampler) load(o Options) error {
 func (s *Sampler) openTable(size uint64) {
 	s.table.files, s.table.size, s.table.now = s.objects.Files, size, 1
 	s.table.inserted, s.table.removed, s.table.time = s.objects.Inserted, s.objects.Removed, s.objects.TableTime
-	s.eviction = newEviction(s.objects.Files)
 }
 
 // configure sets what the programs of both objects must know of the kernel.
@@ -163,7 +162,7 @@ func (s *Sampler) Read(h Handler) error {
 	for {
 		err := s.reader.ReadInto(&s.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return s.table.makeRoom()
+			return s.tend()
 		}
 		if err != nil {
 			return fmt.Errorf("reading BPF events: %w", err)
@@ -238,7 +237,31 @@ func (s *Sampler) ForgetAll() error { return s.table.forgetAll() }
 
 // EvictionHooks names where the kernel tells which inodes are gone, so that their
 // entries are the first to make room; "" where it does not.
-func (s *Sampler) EvictionHooks() string { return s.eviction.String() }
+func (s *Sampler) EvictionHooks() string {
+	s.watchInodes()
+	return s.eviction.String()
+}
+
+// tend looks after the table of files.
+func (s *Sampler) tend() error {
+	entries, _, err := s.table.stats()
+	if err != nil {
+		return err
+	}
+	if entries >= s.table.size/2 {
+		s.watchInodes()
+	}
+	return s.table.makeRoom()
+}
+
+// watchInodes attaches the programs that mark entries of inodes that are gone. To load
+// them, the library reads all types of the kernel, which takes as long as all else that
+// a Sampler does at its start: so they are attached when the table is half full.
+func (s *Sampler) watchInodes() {
+	if s.eviction == nil {
+		s.eviction = newEviction(s.objects.Files)
+	}
+}
 
 // Stats count what the programs did and could not do.
 type Stats struct {
@@ -275,7 +298,9 @@ func (s *Sampler) Stats() (Stats, error) {
 	if sum.Entries, sum.Evicted, err = s.table.stats(); err != nil {
 		return Stats{}, err
 	}
-	sum.Gone, err = s.eviction.count()
+	if s.eviction != nil {
+		sum.Gone, err = s.eviction.count()
+	}
 	return sum, err
 }
 
