@@ -251,11 +251,11 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 		if isVsyscall(addr.Abs(f.At)) {
 			return place{s.objects.missing(reason.Vsyscall), f.At}
 		}
-		return place{s.objects.missing(reason.NotMapped), f.At}
+		return garbage(s.objects.missing(reason.NotMapped))
 	case bpf.Written:
 		return place{s.objects.missing(reason.FileWritten), f.At}
 	case bpf.NotCode:
-		return place{s.objects.missing(reason.NotExecutable), f.At}
+		return garbage(s.objects.missing(reason.NotExecutable))
 	case bpf.NoEntry:
 		return place{s.objects.missing(reason.TableFull), f.At}
 	}

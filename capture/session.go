@@ -127,15 +127,14 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 	s.tally.kernel.cacheDir = s.opts.CacheDir
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
+		s.tally.stacks.most, s.tally.stacks.fixed = maxTimelineCounts, true
 	}
 	return s.tally
 }
 
 // add counts samples that were taken at a time (ns, CLOCK_MONOTONIC).
 func (t *tally) add(places []place, labels profile.Labels, n total, at uint64) {
-	if !t.stacks.add(places, labels, n) {
-		t.stats.Coarse += uint64(n.samples)
-	}
+	t.stats.Coarse += uint64(t.stacks.add(places, labels, n))
 	t.stats.Samples += uint64(n.samples)
 	if t.times != nil {
 		t.times.add(t.stacks.latest, at)

@@ -15,6 +15,10 @@ type place struct {
 	at uint64
 }
 
+// garbage returns the place of an address where no code is. The address itself says
+// nothing, and would make every stack another one.
+func garbage(o *object) place { return place{object: o} }
+
 // stacks counts the stacks that were seen. Its size grows with the number of
 // distinct stacks and owners, not with the number of samples, and is bounded.
 type stacks struct {
@@ -24,7 +28,8 @@ type stacks struct {
 	labels []profile.Labels
 	counts map[counted]total
 	order  []counted // the keys of counts, in the order of first sight
-	most   int       // entries in counts before owners are told apart no more
+	most   int       // entries in counts before they are folded
+	fixed  bool      // entries are not folded any more
 	latest counted   // what was counted last
 	key    []byte
 }
@@ -35,8 +40,11 @@ type counted struct{ stack, owner uint32 }
 type total struct{ samples, nanos int64 }
 
 // maxCounts bounds the memory of a recording: about 300 bytes for each entry of
-// a usual depth.
-const maxCounts = 1 << 20
+// a usual depth. With a timeline, whose times are those of entries, there may be more.
+const (
+	maxCounts         = 1 << 16
+	maxTimelineCounts = 1 << 20
+)
 
 func newStacks() *stacks {
 	return &stacks{
@@ -47,18 +55,62 @@ func newStacks() *stacks {
 	}
 }
 
-// add counts samples. When there are too many entries already, what is new is
-// counted with coarser labels, and in the end with its innermost frame only; then
-// add reports false.
-func (s *stacks) add(places []place, labels profile.Labels, n total) (whole bool) {
+// add counts samples, and returns how many lost some detail for it. When there are too
+// many entries, those of the processes that were first seen longest ago are told apart by
+// their names only. When that is not enough, because there are too many stacks, what is new
+// is counted with such labels too, and in the end with its innermost frame only.
+func (s *stacks) add(places []place, labels profile.Labels, n total) (coarse int64) {
 	if s.count(places, labels, n, s.most) {
-		return true
+		return 0
 	}
-	labels = profile.Labels{Process: labels.Process, Cgroup: labels.Cgroup, Container: labels.Container}
-	if !s.count(places, labels, n, 2*s.most) {
+	if !s.fixed {
+		coarse = s.fold()
+		s.fixed = len(s.counts) > s.most/4*3
+		if s.count(places, labels, n, s.most) {
+			return coarse
+		}
+	}
+	if !s.count(places, coarsened(labels), n, 2*s.most) {
 		s.count(places[:min(1, len(places))], profile.Labels{}, n, int(^uint(0)>>1))
 	}
-	return false
+	return coarse + n.samples
+}
+
+// coarsened returns what a process has in common with all others of its kind.
+func coarsened(l profile.Labels) profile.Labels {
+	return profile.Labels{Process: l.Process, Cgroup: l.Cgroup, Container: l.Container}
+}
+
+// fold adds up the entries of the older half of the owners that have the same coarse
+// labels, and returns how many samples lost detail.
+func (s *stacks) fold() (coarse int64) {
+	labels, counts, order := s.labels, s.counts, s.order
+	s.labels, s.owners, s.counts, s.order = nil, map[profile.Labels]uint32{}, map[counted]total{}, nil
+	numbers := make([]uint32, len(labels))
+	for i, l := range labels {
+		if i < len(labels)/2 {
+			l = coarsened(l)
+		}
+		numbers[i] = s.owner(l)
+	}
+	for _, key := range order {
+		owner := numbers[key.owner]
+		if s.labels[owner] != labels[key.owner] {
+			coarse += counts[key].samples
+		}
+		s.sum(counted{key.stack, owner}, counts[key])
+	}
+	return coarse
+}
+
+// sum adds to an entry, or makes it.
+func (s *stacks) sum(key counted, n total) {
+	t, ok := s.counts[key]
+	if !ok {
+		s.order = append(s.order, key)
+	}
+	s.counts[key] = total{t.samples + n.samples, t.nanos + n.nanos}
+	s.latest = key
 }
 
 // count counts samples, unless they are new and there are that many already.
@@ -71,15 +123,7 @@ func (s *stacks) count(places []place, labels profile.Labels, n total, most int)
 	if len(s.counts) >= most && !s.has(labels) {
 		return false
 	}
-	key := counted{s.stack(), s.owner(labels)}
-	t, ok := s.counts[key]
-	if !ok {
-		s.order = append(s.order, key)
-	}
-	t.samples += n.samples
-	t.nanos += n.nanos
-	s.counts[key] = t
-	s.latest = key
+	s.sum(counted{s.stack(), s.owner(labels)}, n)
 	return true
 }
 

@@ -20,7 +20,7 @@ func TestStacksComeBack(t *testing.T) {
 	s := newStacks()
 	for round := range 3 {
 		for i, places := range all {
-			if !s.add(places, profile.Labels{PID: i}, total{1, 10}) {
+			if s.add(places, profile.Labels{PID: i}, total{1, 10}) != 0 {
 				t.Errorf("round %d: stack %d is not counted whole", round, i)
 			}
 		}
@@ -45,23 +45,58 @@ func TestStacksAreBounded(t *testing.T) {
 	s.most = 100
 	leaf, caller := &object{index: 1}, &object{index: 2}
 	const samples = 10_000
-	coarse := 0
+	coarse := int64(0)
 	for i := range samples {
-		if !s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Labels{PID: i, Process: "p"}, total{1, 1}) {
-			coarse++
-		}
+		coarse += s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Labels{PID: i, Process: "p"}, total{1, 1})
 	}
 	if len(s.counts) > 2*s.most+1 || len(s.labels) > s.most+2 || len(s.coded) > 2*s.most+1 {
 		t.Errorf("%d counts, %d owners, %d stacks", len(s.counts), len(s.labels), len(s.coded))
 	}
-	sum := int64(0)
+	whole := int64(0)
+	for key, n := range s.counts {
+		if l := s.labels[key.owner]; l.PID != 0 {
+			whole += n.samples
+		}
+	}
+	if sum := sumOf(s); sum != samples || coarse != samples-whole-1 { // PID 0 is told by chance
+		t.Errorf("%d samples are counted, %d of them coarsely; want %d and %d", sum, coarse, samples, samples-whole-1)
+	}
+	if s.add([]place{{leaf, 7}, {caller, 99}}, profile.Labels{PID: 99, Process: "p"}, total{1, 1}) != 0 {
+		t.Error("a stack that is known already is not counted whole")
+	}
+}
+
+func sumOf(s *stacks) (sum int64) {
 	for _, n := range s.counts {
 		sum += n.samples
 	}
-	if sum != samples || coarse != samples-s.most {
-		t.Errorf("%d samples are counted, %d of them coarsely; want %d and %d", sum, coarse, samples, samples-s.most)
+	return sum
+}
+
+// TestShortLivesAreFolded counts the same few stacks in ever new processes: the last
+// ones are always told apart, and all others by their name.
+func TestShortLivesAreFolded(t *testing.T) {
+	s := newStacks()
+	s.most = 100
+	leaf := &object{index: 1}
+	const lives = 10_000
+	coarse := int64(0)
+	for pid := 1; pid <= lives; pid++ {
+		coarse += s.add([]place{{leaf, uint64(pid % 3)}}, profile.Labels{PID: pid, TID: pid, Process: "p"}, total{1, 1})
 	}
-	if !s.add([]place{{leaf, 7}, {caller, 3}}, profile.Labels{PID: 3, Process: "p"}, total{1, 1}) {
-		t.Error("a stack that is known already is not counted whole")
+	if len(s.counts) > s.most || s.fixed {
+		t.Errorf("%d entries for at most %d", len(s.counts), s.most)
+	}
+	last, whole := s.labels[len(s.labels)-1], int64(0)
+	for key, n := range s.counts {
+		if s.labels[key.owner].PID != 0 {
+			whole += n.samples
+		}
+	}
+	if last.PID != lives || whole < int64(s.most)/3 {
+		t.Errorf("the last process is %+v, %d of the last ones are told apart", last, whole)
+	}
+	if sum := sumOf(s); sum != lives || coarse != lives-whole {
+		t.Errorf("%d samples, %d lost detail, %d did not", sum, coarse, whole)
 	}
 }

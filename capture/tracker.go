@@ -259,7 +259,7 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 	if p.unknown != reason.None {
 		return place{t.objects.missing(p.unknown), uint64(ip)}
 	}
-	return place{t.objects.missing(reason.NotMapped), uint64(ip)}
+	return garbage(t.objects.missing(reason.NotMapped))
 }
 
 // isVsyscall reports whether ip lies in the page that x86-64 kernels show at
