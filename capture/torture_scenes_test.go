@@ -56,7 +56,7 @@ var scenes = []scene{
 	{name: "overwritten, old times restored", run: overwrittenAndStamped, open: true},
 	{name: "overwritten while it runs", run: overwrittenWhileRunning, open: true, moments: 5},
 	{name: "overwritten by long writes while it runs", run: longWrites, open: true, moments: 5},
-	{name: "overwritten and run within a tick", run: rewrittenPrograms, open: true},
+	{name: "overwritten and run within a tick", run: rewrittenPrograms, open: true, caught: true},
 	{name: "written and run at once", run: writtenAndRun},
 	{name: "replaced by rename", run: renamed},
 	{name: "deleted", run: deletedWhileRunning, open: true},

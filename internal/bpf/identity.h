@@ -549,6 +549,7 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 		s->n.lost_events++;
 		return 0;
 	}
+	__builtin_memset(e, 0, sizeof(*e)); /* it may have been another file's */
 	e->valid = s->now;
 	e->serial = new_serial();
 	e->seal = seal(e->serial, &e->valid);

@@ -39,8 +39,9 @@ func memoryOf(m *ebpf.Map) (uint64, error) {
 		return 0, fmt.Errorf("memory of a BPF map: %w", err)
 	}
 	n, ok := info.Memlock()
-	if !ok {
-		return 0, fmt.Errorf("memory of a BPF map: %w", ebpf.ErrNotSupported)
+	if !ok && m.Type() == ebpf.RingBuf {
+		// Before Linux 6.4 the kernel counts values, of which a ring has none.
+		return uint64(m.MaxEntries()), nil
 	}
 	return n, nil
 }
