@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/cilium/ebpf"
 )
@@ -56,12 +57,28 @@ func (s *Sampler) loadObjects(running bool) error {
 	return s.spec.LoadAndAssign(&s.objects, s.options)
 }
 
-// hasFunction reports whether the kernel has a function that programs may call.
-func hasFunction(name string) bool {
+// iterateVMAs is a function that programs call, and that kernels before 6.7 do not have.
+const iterateVMAs = "bpf_iter_task_vma_new"
+
+// kernelHas tells which of the functions and structures that not all kernels have are in
+// this one. The error is that of reading its types.
+var kernelHas = sync.OnceValues(func() (map[string]bool, error) {
 	kernel, err := openKernelTypes()
 	if err != nil {
-		return false
+		return nil, err
 	}
 	defer kernel.close()
-	return len(kernel.functions(map[string]bool{name: true})) > 0
+	has := map[string]bool{}
+	kernel.named(map[string]bool{iterateVMAs: true, taskWorkOld: true, taskWorkNew: true, mapleTree: true}, func(_ uint32, t btfType) {
+		if t.kind() == kindFunc || t.kind() == kindStruct {
+			has[string(kernel.name(t.nameOff()))] = true
+		}
+	})
+	return has, nil
+})
+
+// hasFunction reports whether the kernel has a function that programs may call.
+func hasFunction(name string) bool {
+	has, _ := kernelHas() // without its types it has nothing that can be called
+	return has[name]
 }

@@ -89,7 +89,7 @@ func (s *Stock) attach() (err error) {
 
 // checkStock returns an error where the kernel cannot have the program.
 func checkStock() error {
-	if !hasFunction("bpf_iter_task_vma_new") {
+	if !hasFunction(iterateVMAs) {
 		return fmt.Errorf("iterator over VMAs (Linux 6.7): %w", errors.ErrUnsupported)
 	}
 	return nil

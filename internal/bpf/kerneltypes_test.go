@@ -16,6 +16,7 @@ import (
 // all that the kernel has, and wants the kernel to have got the same instructions.
 func TestTypesForPrograms(t *testing.T) {
 	testenv.Root(t)
+	testenv.Need(t, checkKernel() == nil, "a kernel that takes the BPF programs")
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"sampler": loadSampler, "bench": loadBench} {
 		t.Run(name, func(t *testing.T) {
 			all := loadPrograms(t, load, func(*ebpf.CollectionSpec) *ebpf.CollectionOptions { return new(ebpf.CollectionOptions) })

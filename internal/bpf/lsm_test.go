@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/internal/testenv"
 )
 
 // newHookedSampler loads a Sampler with the hook where files are mapped.
@@ -60,18 +61,14 @@ func TestHookKnowsWhatEndedLongAgo(t *testing.T) {
 // is one.
 func TestHookKnowsLibraries(t *testing.T) {
 	s := newHookedSampler(t)
-	program, err := exec.LookPath("date")
-	if err != nil {
-		t.Skip(err)
-	}
+	program := testenv.Tool(t, "date")
 	f, err := elf.Open(program)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if libs, err := f.ImportedLibraries(); err != nil || len(libs) == 0 {
-		t.Skip(program, " has no libraries: ", err)
-	}
+	libs, err := f.ImportedLibraries()
+	testenv.Need(t, err == nil && len(libs) > 0, program+" with shared libraries")
 	if err := exec.Command(program).Run(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ type kernel struct {
 }
 
 var kernels = []kernel{
-	{"5.10", `BPF programs|Linux 6\.11|Linux 5\.16`},
-	{"6.1", `Linux 6\.11`},
+	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 5\.16`},
+	{"6.1", `Linux 6\.11|Linux 6\.7`},
 	{"6.12", ""},
 	{"6.18", ""},
 	{"7.2", ""},

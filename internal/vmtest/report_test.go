@@ -79,15 +79,14 @@ func (k kernel) report(t *testing.T, s suite, r Result) {
 // skipReason is what a test says that is skipped through testenv.
 var skipReason = regexp.MustCompile(`NOT CHECKED: needs (.*)`)
 
-// wantsTool reports whether a test was skipped for a program that is not in the
-// guest. Elsewhere it is run.
+// wantsTool reports whether a test was skipped for a program or a library that is not
+// in the guest. Elsewhere it is run.
 func (o outcome) wantsTool() bool {
 	m := skipReason.FindStringSubmatch(o.output)
-	return m != nil && strings.HasSuffix(m[1], " in PATH")
+	return m != nil && (strings.HasSuffix(m[1], " in PATH") || strings.Contains(m[1], "shared libraries"))
 }
 
 // excuses reports whether a test was skipped for what the kernel is known to lack.
 func (k kernel) excuses(o outcome) bool {
-	m := skipReason.FindStringSubmatch(o.output)
-	return o.action == "skip" && m != nil && k.lacks != "" && regexp.MustCompile(k.lacks).MatchString(m[1])
+	return o.action == "skip" && k.lacks != "" && regexp.MustCompile(k.lacks).MatchString(o.output)
 }
