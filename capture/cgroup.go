@@ -1,11 +1,16 @@
 package capture
 
 import (
+	"encoding/binary"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // cgroups turns the cgroup numbers of samples into paths. A number is the inode
@@ -50,18 +55,49 @@ func newCgroups(roots []cgroupRoot) *cgroups {
 func (c *cgroups) learn(id uint64, path string) { c.paths[id] = path }
 
 // path returns the path of the cgroup below the mount point, "" when it is not
-// known. The cgroups that exist are read when the first of them is asked for.
+// known: it may be gone already.
 func (c *cgroups) path(id uint64) string {
-	if p, ok := c.paths[id]; ok || id == 0 {
+	p, ok := c.paths[id]
+	if ok || id == 0 || c.root == "" {
 		return p
 	}
-	if !c.walked && c.root != "" {
+	p, err := c.open(id)
+	if err != nil && !c.walked {
 		c.walked = true
 		c.walk()
+		p = c.paths[id]
 	}
-	return c.paths[id]
+	c.paths[id] = p
+	return p
 }
 
+// kernfsHandle is the type of a handle that is the number of a directory:
+// FILEID_KERNFS of include/linux/exportfs.h.
+const kernfsHandle = 0xfe
+
+// open asks for the directory by its number, which only root may (CAP_DAC_READ_SEARCH).
+func (c *cgroups) open(id uint64) (string, error) {
+	mount, err := os.Open(c.root)
+	if err != nil {
+		return "", err
+	}
+	defer mount.Close()
+	handle := unix.NewFileHandle(kernfsHandle, binary.NativeEndian.AppendUint64(nil, id))
+	fd, err := unix.OpenByHandleAt(int(mount.Fd()), handle, unix.O_PATH|unix.O_CLOEXEC)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return c.below(name), err
+}
+
+// below turns the name of a directory into a cgroup.
+func (c *cgroups) below(name string) string {
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(name, c.root), "/")
+}
+
+// walk reads all cgroups that exist.
 func (c *cgroups) walk() {
 	// What cannot be read is a cgroup without a name; it still has its number.
 	_ = filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
@@ -70,7 +106,7 @@ func (c *cgroups) walk() {
 		}
 		var st syscall.Stat_t
 		if syscall.Lstat(path, &st) == nil {
-			c.paths[st.Ino] = "/" + strings.TrimPrefix(strings.TrimPrefix(path, c.root), "/")
+			c.paths[st.Ino] = c.below(path)
 		}
 		return nil
 	})

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,5 +52,30 @@ func TestCgroupPath(t *testing.T) {
 	c.learn(1<<60, "/gone")
 	if got := c.path(1 << 60); got != "/gone" {
 		t.Errorf("a learned cgroup is %q", got)
+	}
+}
+
+// TestCgroupOfLater asks for a cgroup that was made when others were known already,
+// as root can.
+func TestCgroupOfLater(t *testing.T) {
+	testenv.Root(t)
+	c := newCgroups(unifiedRoots)
+	testenv.Need(t, c.root != "", "a mounted cgroup v2")
+	for _, name := range []string{"hallmark-test-1", "hallmark-test-2"} {
+		dir := filepath.Join(c.root, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("cgroups cannot be made here: %v", err)
+		}
+		defer os.Remove(dir)
+		var st syscall.Stat_t
+		if err := syscall.Stat(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.path(st.Ino); got != "/"+name {
+			t.Errorf("path(%d) = %q, want %q", st.Ino, got, "/"+name)
+		}
+	}
+	if got := c.path(1 << 40); got != "" {
+		t.Errorf("a cgroup that does not exist is %q", got)
 	}
 }

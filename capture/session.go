@@ -127,7 +127,7 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 	s.tally.kernel.cacheDir = s.opts.CacheDir
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
-		s.tally.stacks.most, s.tally.stacks.fixed = maxTimelineCounts, true
+		s.tally.stacks.most, s.tally.stacks.fixed = maxCounts, true
 	}
 	return s.tally
 }

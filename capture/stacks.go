@@ -3,6 +3,7 @@ package capture
 import (
 	"encoding/binary"
 	"iter"
+	"runtime"
 
 	"hallmark/profile"
 )
@@ -39,11 +40,13 @@ type counted struct{ stack, owner uint32 }
 
 type total struct{ samples, nanos int64 }
 
-// maxCounts bounds the memory of a recording: about 300 bytes for each entry of
-// a usual depth. With a timeline, whose times are those of entries, there may be more.
+// A recording has room for so many entries, of about 300 bytes each at a usual depth:
+// more on large machines, which do more at a time. With a timeline, whose times are those
+// of entries, there may be the most in any case.
 const (
-	maxCounts         = 1 << 16
-	maxTimelineCounts = 1 << 20
+	minCounts = 1 << 16
+	maxCounts = 1 << 20
+	cpuCounts = 1 << 14 // for each CPU
 )
 
 func newStacks() *stacks {
@@ -51,7 +54,7 @@ func newStacks() *stacks {
 		ids:    map[string]uint32{},
 		owners: map[profile.Labels]uint32{},
 		counts: map[counted]total{},
-		most:   maxCounts,
+		most:   min(max(minCounts, cpuCounts*runtime.NumCPU()), maxCounts),
 	}
 }
 
