@@ -92,7 +92,7 @@ func (s *Session) useBPF() error {
 	programs, err := bpf.NewSampler(bpf.Options{
 		NoTaskWork: s.opts.noTaskWork,
 		Times:      s.opts.Timeline,
-		OfThreads:  len(s.opts.PIDs) > 0,
+		Follow:     !s.opts.SystemWide,
 		Entries:    s.opts.TableEntries,
 		Running:    s.opts.Command == nil,
 	})
@@ -113,7 +113,7 @@ func (s *Session) useStackmap() error {
 		return unusable(Stackmap, err)
 	}
 	stacks := stackPlaces(s.opts.Frequency, runtime.NumCPU())
-	programs, err := bpf.NewStackmap(bpf.StackmapOptions{Stacks: stacks, Times: s.opts.Timeline})
+	programs, err := bpf.NewStackmap(bpf.StackmapOptions{Follow: !s.opts.SystemWide, Stacks: stacks, Times: s.opts.Timeline})
 	if err != nil {
 		return unusable(Stackmap, err)
 	}

@@ -56,7 +56,7 @@ type life struct {
 
 // newBPFSampler returns a sampler that closes the programs in the end.
 func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, error) {
-	events, err := newBPFEvents(t, opts, programs.Attach)
+	events, err := newBPFEvents(t, opts, programs)
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
@@ -72,18 +72,6 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 		processes: map[life]*process{},
 		exits:     exits,
 	}, nil
-}
-
-// open lets the programs know of whom the events are.
-func (s *bpfSampler) open(tid int) error {
-	if err := s.bpfEvents.open(tid); err != nil || tid == -1 {
-		return err
-	}
-	id, err := eventID(s.threads[len(s.threads)-1])
-	if err != nil {
-		return err
-	}
-	return s.programs.Opened(id, uint32(tid))
 }
 
 // prepare has the kernel learn the files of what is recorded and runs.
@@ -339,6 +327,7 @@ func (s *bpfSampler) finish() {
 	s.bodies, s.older, s.waiting = nil, nil, nil // room for symbols
 	n, statsErr := s.programs.Stats()
 	s.stats.Lost += n.LostCounts
+	s.stats.Unfollowed = n.Unfollowed
 	s.stats.Table = tableStats(n)
 	if errors.Join(err, statsErr) != nil {
 		s.stats.Malformed++

@@ -17,47 +17,45 @@ type bpfEvents struct {
 	*tally
 	opts    Options
 	plan    *eventPlan
-	attach  func(event int) error // gives a program the samples of an event
-	threads []int                 // events of threads
-	cpus    map[int]int           // events of CPUs, by CPU, when all of them are recorded
+	takers  bpfPrograms
+	cpus    map[int]int // events by CPU
 	running bool
 	notices *notices
 }
 
-func newBPFEvents(t *tally, opts Options, attach func(event int) error) (bpfEvents, error) {
-	e := bpfEvents{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), attach: attach, cpus: map[int]int{}}
+// bpfPrograms take samples.
+type bpfPrograms interface {
+	// Attach gives them the samples of an event.
+	Attach(event int) error
+	// Follow has them take the samples of a process and of those that it will start,
+	// where they do not take all.
+	Follow(pid uint32, fromExec bool) error
+}
+
+func newBPFEvents(t *tally, opts Options, takers bpfPrograms) (bpfEvents, error) {
+	e := bpfEvents{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), takers: takers, cpus: map[int]int{}}
 	e.plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
-	if opts.Command != nil {
-		e.plan.enableOnExec()
-	}
 	var err error
 	e.notices, err = newNotices(t, e.plan)
 	return e, err
 }
 
-// open opens one event for a thread and all that it will start, or one on each
-// CPU for everybody.
-func (e *bpfEvents) open(tid int) error {
-	if tid == -1 {
-		return e.followCPUs()
-	}
-	fd, err := e.event(tid, -1)
-	if err == nil {
-		e.threads = append(e.threads, fd)
-	}
-	return err
-}
+func (e *bpfEvents) openAll() error { return e.followCPUs() }
 
-// event opens an event whose samples the program takes.
-func (e *bpfEvents) event(tid, cpu int) (int, error) {
-	fd, err := unix.PerfEventOpen(&e.plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+func (e *bpfEvents) openProcess(pid int) error { return e.takers.Follow(uint32(pid), false) }
+
+func (e *bpfEvents) openCommand(c *Command) error { return e.takers.Follow(uint32(c.PID()), true) }
+
+// event opens an event whose samples the programs take.
+func (e *bpfEvents) event(cpu int) (int, error) {
+	fd, err := unix.PerfEventOpen(&e.plan.samples, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV) && e.opts.Event == CPUClock:
+	case errors.Is(err, unix.ENODEV) && e.opts.Event == CPUClock:
 		return -1, err
 	case err != nil:
 		return -1, openError(e.opts.Event, err)
 	}
-	if err := e.attach(fd); err != nil {
+	if err := e.takers.Attach(fd); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
@@ -89,16 +87,12 @@ func (e *bpfEvents) begin() error {
 
 // all are the events that sample.
 func (e *bpfEvents) all() []int {
-	return slices.AppendSeq(slices.Clone(e.threads), maps.Values(e.cpus))
+	return slices.Collect(maps.Values(e.cpus))
 }
 
 // look takes what the kernel told beside the samples, and looks after the CPUs.
 func (e *bpfEvents) look() error {
 	e.notices.read()
-	if !e.opts.SystemWide && maxFrequency() < e.opts.Frequency {
-		// The kernel holds events back. Those of CPUs tell so themselves.
-		e.stats.Throttled++
-	}
 	return e.followCPUs()
 }
 
@@ -133,10 +127,7 @@ func (e *bpfEvents) openCPU(cpu int) error {
 	if err := e.notices.open(cpu); err != nil {
 		return err
 	}
-	if !e.opts.SystemWide {
-		return nil
-	}
-	fd, err := e.event(-1, cpu)
+	fd, err := e.event(cpu)
 	if err != nil {
 		return errors.Join(err, e.notices.drop(cpu))
 	}

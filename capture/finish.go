@@ -62,6 +62,9 @@ func (s *Session) Finish() *Recording {
 	if t.stats.Collided > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d samples had no place in the kernel's map of stacks", t.stats.Collided))
 	}
+	if t.stats.Unfollowed > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d processes were not recorded, because too many ran at once", t.stats.Unfollowed))
+	}
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}

@@ -157,7 +157,12 @@ func (s *perfSampler) prepare() error {
 	return s.takeStock()
 }
 
-func (s *perfSampler) begin() error { return enable(s.samples) }
+func (s *perfSampler) begin() error {
+	if s.opts.Command != nil {
+		return nil // its exec does
+	}
+	return enable(s.samples)
+}
 
 func enable(fds []int) error {
 	for _, fd := range fds {

@@ -55,17 +55,18 @@ const DefaultTableEntries = bpf.DefaultEntries
 
 // Stats count what a recording saw and what it could not see.
 type Stats struct {
-	Backend   Backend // that takes the samples
-	Samples   uint64
-	Lost      uint64   // records that found no room in a ring buffer
-	Throttled uint64   // times the kernel held an event back because it fired too often
-	Malformed uint64   // records that could not be read or decoded
-	Coarse    uint64   // samples counted with less detail, to bound the memory
-	Untimed   uint64   // samples of a timeline whose time was not kept, to bound the memory
-	Collided  uint64   // samples for which the kernel's stackmap had no place
-	Disagreed uint64   // files that have another identity than the kernel read from memory
-	Existing  int      // processes that ran when the recording started
-	Reduced   []string // what this kernel or this user's rights did not allow
+	Backend    Backend // that takes the samples
+	Samples    uint64
+	Lost       uint64   // records that found no room in a ring buffer
+	Throttled  uint64   // times the kernel held an event back because it fired too often
+	Malformed  uint64   // records that could not be read or decoded
+	Coarse     uint64   // samples counted with less detail, to bound the memory
+	Untimed    uint64   // samples of a timeline whose time was not kept, to bound the memory
+	Collided   uint64   // samples for which the kernel's stackmap had no place
+	Unfollowed uint64   // processes that were not recorded, because too many ran at once
+	Disagreed  uint64   // files that have another identity than the kernel read from memory
+	Existing   int      // processes that ran when the recording started
+	Reduced    []string // what this kernel or this user's rights did not allow
 
 	Table TableStats // of the backend BPF
 }
@@ -83,11 +84,14 @@ type Session struct {
 // sampler is a way of taking samples: perfSampler, bpfSampler and stackmapSampler.
 // Its methods are called in this order, and close in any case.
 type sampler interface {
-	// open opens the events of a thread (-1: of all threads). They do not run yet.
-	open(tid int) error
+	// openAll opens the events of everything, openProcess those of a process and
+	// openCommand those of a command, once it executes its program. They do not run yet.
+	openAll() error
+	openProcess(pid int) error
+	openCommand(c *Command) error
 	// prepare takes stock of what runs already.
 	prepare() error
-	// begin starts the samples, unless they start with the command.
+	// begin starts the samples, but those of a command, which start with it.
 	begin() error
 	// descriptors are readable when there is something to do in a round.
 	descriptors() []int
@@ -190,13 +194,13 @@ func (s *Session) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.close()
-	if c := s.opts.Command; c != nil {
-		err = c.Release() // its exec starts the samples
-	} else {
-		err = s.sampler.begin()
-	}
-	if err != nil {
+	if err := s.sampler.begin(); err != nil {
 		return err
+	}
+	if c := s.opts.Command; c != nil {
+		if err := c.Release(); err != nil {
+			return err
+		}
 	}
 	for {
 		over, err := w.wait(s.sampler.pending())

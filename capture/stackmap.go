@@ -30,7 +30,7 @@ type stackmapSampler struct {
 
 // newStackmapSampler returns a sampler that closes the programs in the end.
 func newStackmapSampler(t *tally, opts Options, programs *bpf.Stackmap) (*stackmapSampler, error) {
-	events, err := newBPFEvents(t, opts, programs.Attach)
+	events, err := newBPFEvents(t, opts, programs)
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
@@ -96,6 +96,7 @@ func (s *stackmapSampler) finish() {
 	s.files.findAnywhere(s.opts.Command)
 	n, statsErr := s.programs.Stats()
 	s.stats.Lost += n.Uncounted
+	s.stats.Unfollowed = n.Unfollowed
 	s.stats.Collided += n.Collided + n.NoRoom
 	if errors.Join(err, statsErr) != nil {
 		s.stats.Malformed++

@@ -12,7 +12,7 @@ import (
 func (s *Session) openTargets() error {
 	switch {
 	case s.opts.SystemWide:
-		return s.sampler.open(-1)
+		return s.sampler.openAll()
 	case s.opts.Command != nil:
 		return s.openCommand(s.opts.Command)
 	}
@@ -24,15 +24,13 @@ func (s *Session) openTargets() error {
 	return nil
 }
 
-// openCommand opens events of the one thread of the command that will exec, which
-// ends all others.
 func (s *Session) openCommand(c *Command) error {
 	watch, err := unix.PidfdOpen(c.PID(), 0)
 	if err != nil {
 		return fmt.Errorf("process %d: %w", c.PID(), err)
 	}
 	s.watch = append(s.watch, watch)
-	return s.sampler.open(c.tid)
+	return s.sampler.openCommand(c)
 }
 
 func (s *Session) openTarget(pid int) error {
@@ -44,17 +42,23 @@ func (s *Session) openTarget(pid int) error {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
 	s.watch = append(s.watch, watch)
-	if err := s.openProcess(pid); err != nil {
+	if err := s.sampler.openProcess(pid); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
 	return nil
 }
 
+func (s *perfSampler) openAll() error { return s.open(-1) }
+
+// openCommand opens events of the one thread of the command that will exec, which
+// ends all others.
+func (s *perfSampler) openCommand(c *Command) error { return s.open(c.tid) }
+
 // openProcess opens events for each thread of the process, and looks again until
 // no thread is new: those that a thread starts from then on inherit its events. A
 // thread that was started meanwhile by one that had its events already has two of
 // each, of which one counts: see doubles.
-func (s *Session) openProcess(pid int) error {
+func (s *perfSampler) openProcess(pid int) error {
 	have, opened := map[int]bool{}, false
 	for {
 		tids, err := threadsOf(pid)
@@ -67,7 +71,7 @@ func (s *Session) openProcess(pid int) error {
 				continue
 			}
 			have[tid], found = true, true
-			err := s.sampler.open(tid)
+			err := s.open(tid)
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}

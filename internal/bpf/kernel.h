@@ -192,19 +192,6 @@ struct bpf_perf_event_data {
 	__u64 opaque;
 };
 
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct perf_event {
-	struct perf_event *parent; /* of which it was inherited */
-	__u64 id;
-};
-
-struct bpf_perf_event_data_kern {
-	struct perf_event *event;
-};
-
-#pragma clang attribute pop
-
 /* What task work gets; nothing here looks into it. */
 
 struct bpf_map {

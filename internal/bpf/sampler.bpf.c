@@ -6,6 +6,7 @@
 // Stacks are de-duplicated here, so that user space's work grows with the number
 // of distinct stacks, not with that of samples.
 
+#include "follow.h"
 #include "inventory.h"
 #include "lsm.h"
 
@@ -138,54 +139,15 @@ static __always_inline void count(struct walk *w)
 		w->s->n.lost_counts++;
 }
 
-/* Whether events are those of threads. */
-const volatile bool of_threads = false;
-
-/* The threads that events were opened for, by the numbers of the events. User space
- * fills both maps, so that no sample has to. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64);
-	__type(value, __u32);
-} opened SEC(".maps");
-
-/* These threads, with when the one whose own event has sampled was started: 0 before. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
-	__type(value, __u64);
-} own SEC(".maps");
-
-/* doubled reports whether a sample is one of an inherited event in a thread that has
- * an event of its own as well: the thread was started while events were opened. The
- * kernel swaps the events of threads that inherited them (context_equiv,
- * kernel/events/core.c), so that only the number of an event says whose it was. */
-static __always_inline bool doubled(struct bpf_perf_event_data *ctx, struct task_struct *task)
-{
-	struct bpf_perf_event_data_kern *kern = (void *)ctx;
-	struct perf_event *event = BPF_CORE_READ(kern, event), *parent = BPF_CORE_READ(event, parent);
-	__u64 id = parent ? BPF_CORE_READ(parent, id) : BPF_CORE_READ(event, id);
-	__u32 tid = bpf_get_current_pid_tgid(), *owner = bpf_map_lookup_elem(&opened, &id);
-	__u64 started = GET(task, start_boottime), *then = bpf_map_lookup_elem(&own, &tid);
-
-	if (!then)
-		return false;
-	if (!owner || *owner != tid)
-		return *then == started;
-	*then = started;
-	return false;
-}
-
 SEC("perf_event")
 int sample(struct bpf_perf_event_data *ctx)
 {
-	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
+	struct walk w = {.task = bpf_get_current_task_btf()};
 
-	if (!w.s || (of_threads && doubled(ctx, w.task)))
+	if (!is_wanted())
+		return 0;
+	w.s = scratch();
+	if (!w.s)
 		return 0;
 	w.s->n.samples++;
 	if (want_kernel)

@@ -15,7 +15,7 @@ import (
 // Options say how a Sampler samples. The zero value is right.
 type Options struct {
 	UserOnly   bool // leave the kernel's part of stacks out
-	OfThreads  bool // the events are those of threads: see Opened
+	Follow     bool // sample only the processes that Follow names
 	Times      bool // count each sample by itself: see Owner.Seen
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
@@ -30,7 +30,8 @@ type Sampler struct {
 	objects  coreObjects
 	table    table
 	eviction *eviction
-	hook     *hook // nil because of noHook
+	follower *follower // nil without Options.Follow
+	hook     *hook     // nil because of noHook
 	noHook   error
 	stock    *Stock // nil because of noStock
 	noStock  error
@@ -79,7 +80,7 @@ func (s *Sampler) load(o Options) error {
 			return err
 		}
 	}
-	if err := spec.Variables["of_threads"].Set(o.OfThreads); err != nil {
+	if err := setFollow(spec, o.Follow); err != nil {
 		return err
 	}
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
@@ -90,6 +91,11 @@ func (s *Sampler) load(o Options) error {
 		return err
 	}
 	s.openTable(size)
+	if o.Follow {
+		if s.follower, err = newFollower(s.objects.Followed); err != nil {
+			return err
+		}
+	}
 	counts := spec.Maps["counts"].InnerMap
 	if s.writing, err = ebpf.NewMap(counts); err != nil {
 		return err
@@ -143,14 +149,9 @@ func attach(event int, p *ebpf.Program) error {
 	return nil
 }
 
-// Opened tells that an event, by its number, was opened for a thread. With
-// Options.OfThreads samples of events that the thread inherited do not count then.
-func (s *Sampler) Opened(event uint64, tid uint32) error {
-	if err := errors.Join(s.objects.Own.Put(tid, uint64(0)), s.objects.Opened.Put(event, tid)); err != nil {
-		return fmt.Errorf("telling BPF of an event: %w", err)
-	}
-	return nil
-}
+// Follow has a process sampled, and all that it will start, from now on or from when it
+// executes a program. It needs Options.Follow.
+func (s *Sampler) Follow(pid uint32, fromExec bool) error { return s.follower.add(pid, fromExec) }
 
 // Descriptor is readable when there are events to Read.
 func (s *Sampler) Descriptor() int { return s.objects.Events.FD() }
@@ -276,6 +277,7 @@ type Stats struct {
 	Refused    uint64 // frames in files that the table took no entry for at once
 	LostCounts uint64 // samples that there was no room to count
 	LostEvents uint64 // events that found no room, most of which come again
+	Unfollowed uint64 // processes that there was no room to follow
 
 	Entries uint64 // in the table of files now
 	Evicted uint64 // entries that were taken out to make room for others
@@ -296,6 +298,9 @@ func (s *Sampler) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	if sum.Entries, sum.Evicted, err = s.table.stats(); err != nil {
+		return Stats{}, err
+	}
+	if sum.Unfollowed, err = s.follower.missed(); err != nil {
 		return Stats{}, err
 	}
 	if s.eviction != nil {
@@ -338,7 +343,7 @@ func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
 
 // Close unloads the programs.
 func (s *Sampler) Close() error {
-	var errs []error
+	errs := []error{s.follower.close()}
 	if s.eviction != nil {
 		errs = append(errs, s.eviction.close())
 	}

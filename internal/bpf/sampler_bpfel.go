@@ -183,9 +183,8 @@ const (
 	samplerMapDebts       = "debts"
 	samplerMapEvents      = "events"
 	samplerMapFiles       = "files"
+	samplerMapFollowed    = "followed"
 	samplerMapHooks       = "hooks"
-	samplerMapOpened      = "opened"
-	samplerMapOwn         = "own"
 	samplerMapScratches   = "scratches"
 	samplerMapSent        = "sent"
 	samplerMapStocks      = "stocks"
@@ -195,11 +194,11 @@ const (
 	samplerProgTakeStock  = "take_stock"
 	samplerVarCounted     = "counted"
 	samplerVarEpoch       = "epoch"
+	samplerVarFollow      = "follow"
 	samplerVarHookCalled  = "hook_called"
 	samplerVarHookDone    = "hook_done"
 	samplerVarInserted    = "inserted"
 	samplerVarLastSerial  = "last_serial"
-	samplerVarOfThreads   = "of_threads"
 	samplerVarOrder       = "order"
 	samplerVarRemoved     = "removed"
 	samplerVarStockDone   = "stock_done"
@@ -268,9 +267,8 @@ type samplerMapSpecs struct {
 	Debts     *ebpf.MapSpec `ebpf:"debts"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Files     *ebpf.MapSpec `ebpf:"files"`
+	Followed  *ebpf.MapSpec `ebpf:"followed"`
 	Hooks     *ebpf.MapSpec `ebpf:"hooks"`
-	Opened    *ebpf.MapSpec `ebpf:"opened"`
-	Own       *ebpf.MapSpec `ebpf:"own"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
 	Sent      *ebpf.MapSpec `ebpf:"sent"`
 	Stocks    *ebpf.MapSpec `ebpf:"stocks"`
@@ -283,11 +281,11 @@ type samplerMapSpecs struct {
 type samplerVariableSpecs struct {
 	Counted    *ebpf.VariableSpec `ebpf:"counted"`
 	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
+	Follow     *ebpf.VariableSpec `ebpf:"follow"`
 	HookCalled *ebpf.VariableSpec `ebpf:"hook_called"`
 	HookDone   *ebpf.VariableSpec `ebpf:"hook_done"`
 	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
-	OfThreads  *ebpf.VariableSpec `ebpf:"of_threads"`
 	Order      *ebpf.VariableSpec `ebpf:"order"`
 	Removed    *ebpf.VariableSpec `ebpf:"removed"`
 	StockDone  *ebpf.VariableSpec `ebpf:"stock_done"`
@@ -325,9 +323,8 @@ type samplerMaps struct {
 	Debts     *ebpf.Map `ebpf:"debts"`
 	Events    *ebpf.Map `ebpf:"events"`
 	Files     *ebpf.Map `ebpf:"files"`
+	Followed  *ebpf.Map `ebpf:"followed"`
 	Hooks     *ebpf.Map `ebpf:"hooks"`
-	Opened    *ebpf.Map `ebpf:"opened"`
-	Own       *ebpf.Map `ebpf:"own"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
 	Sent      *ebpf.Map `ebpf:"sent"`
 	Stocks    *ebpf.Map `ebpf:"stocks"`
@@ -340,9 +337,8 @@ func (m *samplerMaps) Close() error {
 		m.Debts,
 		m.Events,
 		m.Files,
+		m.Followed,
 		m.Hooks,
-		m.Opened,
-		m.Own,
 		m.Scratches,
 		m.Sent,
 		m.Stocks,
@@ -356,11 +352,11 @@ func (m *samplerMaps) Close() error {
 type samplerVariables struct {
 	Counted    *ebpf.Variable `ebpf:"counted"`
 	Epoch      *ebpf.Variable `ebpf:"epoch"`
+	Follow     *ebpf.Variable `ebpf:"follow"`
 	HookCalled *ebpf.Variable `ebpf:"hook_called"`
 	HookDone   *ebpf.Variable `ebpf:"hook_done"`
 	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
-	OfThreads  *ebpf.Variable `ebpf:"of_threads"`
 	Order      *ebpf.Variable `ebpf:"order"`
 	Removed    *ebpf.Variable `ebpf:"removed"`
 	StockDone  *ebpf.Variable `ebpf:"stock_done"`

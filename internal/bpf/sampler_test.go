@@ -287,10 +287,9 @@ func TestKernelFrames(t *testing.T) {
 	}
 }
 
-// TestSamplerTimes wants every sample counted by itself, at times between start and
-// end, also where the events are those of threads.
+// TestSamplerTimes wants every sample counted by itself, at times between start and end.
 func TestSamplerTimes(t *testing.T) {
-	s := newTestSampler(t, Options{Times: true, OfThreads: true})
+	s := newTestSampler(t, Options{Times: true})
 	before := clock(t)
 	got := sampleSelf(t, s)
 	after := clock(t)

@@ -9,6 +9,7 @@
 
 #include "kernel.h"
 #include "events.h"
+#include "follow.h"
 
 #include <linux/errno.h>
 
@@ -123,8 +124,11 @@ SEC("perf_event")
 int sample_stackmap(struct bpf_perf_event_data *ctx)
 {
 	__u32 zero = 0, *b;
-	void *map = bpf_map_lookup_elem(&side, &zero);
+	void *map;
 
+	if (!is_wanted())
+		return 0;
+	map = bpf_map_lookup_elem(&side, &zero);
 	if (!map)
 		return 0;
 	b = bpf_map_lookup_elem(map, &zero);

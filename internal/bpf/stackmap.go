@@ -16,18 +16,20 @@ import (
 // frames are a build ID and an offset, as far as the kernel finds them without
 // waiting for anything (kernel/bpf/stackmap.c). Its methods are for one goroutine.
 type Stackmap struct {
-	objects stackmapObjects
-	flags   [2]*ebpf.Map // what lies in the map of maps for each side
-	writing int          // the side that samples are counted in
-	depth   int          // frames of a stack at most
-	missing uint64       // samples whose stack was not in the map
-	keys    []samplerCountKey
-	values  []uint64
+	objects  stackmapObjects
+	follower *follower    // nil without StackmapOptions.Follow
+	flags    [2]*ebpf.Map // what lies in the map of maps for each side
+	writing  int          // the side that samples are counted in
+	depth    int          // frames of a stack at most
+	missing  uint64       // samples whose stack was not in the map
+	keys     []samplerCountKey
+	values   []uint64
 }
 
 // StackmapOptions say how a Stackmap samples. The zero value is right.
 type StackmapOptions struct {
 	UserOnly bool // leave the kernel's part of stacks out
+	Follow   bool // sample only the processes that Follow names
 	Times    bool // count each sample by itself: see Owner.Seen
 	// Stacks is how many places for stacks there are, rounded up to a power of two;
 	// 4096 when 0. A stack has its place by its hash, and while another one is in it
@@ -74,6 +76,8 @@ type StackmapStats struct {
 	Collided  uint64 // lost, because another stack had their place
 	NoRoom    uint64 // lost, because there was no memory for the stack
 	Uncounted uint64 // lost, because there was no room to count them
+
+	Unfollowed uint64 // processes that there was no room to follow
 }
 
 // Lost returns how many samples are not in any count.
@@ -96,12 +100,17 @@ func (s *Stackmap) load(o StackmapOptions) error {
 	}
 	limitStacks(spec, s.depth, o.Stacks)
 	raiseLocked()
-	err = errors.Join(spec.Variables["want_kernel"].Set(!o.UserOnly), spec.Variables["want_times"].Set(o.Times))
+	err = errors.Join(spec.Variables["want_kernel"].Set(!o.UserOnly), spec.Variables["want_times"].Set(o.Times), setFollow(spec, o.Follow))
 	if err != nil {
 		return err
 	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return err
+	}
+	if o.Follow {
+		if s.follower, err = newFollower(s.objects.Followed); err != nil {
+			return err
+		}
 	}
 	for side := range s.flags {
 		if s.flags[side], err = ebpf.NewMap(spec.Maps["side"].InnerMap); err != nil {
@@ -151,6 +160,10 @@ func stackDepth() int {
 
 // Attach lets the program take the samples of a perf event.
 func (s *Stackmap) Attach(event int) error { return attach(event, s.objects.SampleStackmap) }
+
+// Follow has a process sampled, and all that it will start, from now on or from when it
+// executes a program. It needs StackmapOptions.Follow.
+func (s *Stackmap) Follow(pid uint32, fromExec bool) error { return s.follower.add(pid, fromExec) }
 
 // stackmapSide is the maps of one side.
 type stackmapSide struct{ users, kernels, counts *ebpf.Map }
@@ -232,7 +245,8 @@ func (s *Stackmap) Stats() (StackmapStats, error) {
 	if err := s.objects.N.Get(&n); err != nil {
 		return StackmapStats{}, fmt.Errorf("reading the counters of BPF: %w", err)
 	}
-	return StackmapStats{n.Samples, n.Collided, n.NoRoom, n.LostCounts + s.missing}, nil
+	unfollowed, err := s.follower.missed()
+	return StackmapStats{n.Samples, n.Collided, n.NoRoom, n.LostCounts + s.missing, unfollowed}, err
 }
 
 // Cost returns what the program took while costs were counted.
@@ -240,7 +254,7 @@ func (s *Stackmap) Cost() (Cost, error) { return costOf(s.objects.SampleStackmap
 
 // Close unloads the programs.
 func (s *Stackmap) Close() error {
-	var errs []error
+	errs := []error{s.follower.close()}
 	for _, m := range s.flags {
 		if m != nil {
 			errs = append(errs, m.Close())

@@ -27,12 +27,14 @@ type stackmapStackmapCounters struct {
 const (
 	stackmapMapCountsA         = "counts_a"
 	stackmapMapCountsB         = "counts_b"
+	stackmapMapFollowed        = "followed"
 	stackmapMapKernelsA        = "kernels_a"
 	stackmapMapKernelsB        = "kernels_b"
 	stackmapMapSide            = "side"
 	stackmapMapUsersA          = "users_a"
 	stackmapMapUsersB          = "users_b"
 	stackmapProgSampleStackmap = "sample_stackmap"
+	stackmapVarFollow          = "follow"
 	stackmapVarN               = "n"
 	stackmapVarWantKernel      = "want_kernel"
 	stackmapVarWantTimes       = "want_times"
@@ -89,6 +91,7 @@ type stackmapProgramSpecs struct {
 type stackmapMapSpecs struct {
 	CountsA  *ebpf.MapSpec `ebpf:"counts_a"`
 	CountsB  *ebpf.MapSpec `ebpf:"counts_b"`
+	Followed *ebpf.MapSpec `ebpf:"followed"`
 	KernelsA *ebpf.MapSpec `ebpf:"kernels_a"`
 	KernelsB *ebpf.MapSpec `ebpf:"kernels_b"`
 	Side     *ebpf.MapSpec `ebpf:"side"`
@@ -100,6 +103,7 @@ type stackmapMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type stackmapVariableSpecs struct {
+	Follow     *ebpf.VariableSpec `ebpf:"follow"`
 	N          *ebpf.VariableSpec `ebpf:"n"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
 	WantTimes  *ebpf.VariableSpec `ebpf:"want_times"`
@@ -127,6 +131,7 @@ func (o *stackmapObjects) Close() error {
 type stackmapMaps struct {
 	CountsA  *ebpf.Map `ebpf:"counts_a"`
 	CountsB  *ebpf.Map `ebpf:"counts_b"`
+	Followed *ebpf.Map `ebpf:"followed"`
 	KernelsA *ebpf.Map `ebpf:"kernels_a"`
 	KernelsB *ebpf.Map `ebpf:"kernels_b"`
 	Side     *ebpf.Map `ebpf:"side"`
@@ -138,6 +143,7 @@ func (m *stackmapMaps) Close() error {
 	return _StackmapClose(
 		m.CountsA,
 		m.CountsB,
+		m.Followed,
 		m.KernelsA,
 		m.KernelsB,
 		m.Side,
@@ -150,6 +156,7 @@ func (m *stackmapMaps) Close() error {
 //
 // It can be passed to loadStackmapObjects or ebpf.CollectionSpec.LoadAndAssign.
 type stackmapVariables struct {
+	Follow     *ebpf.Variable `ebpf:"follow"`
 	N          *ebpf.Variable `ebpf:"n"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
 	WantTimes  *ebpf.Variable `ebpf:"want_times"`

@@ -261,6 +261,7 @@ func (r *record) tell(done *result) {
 		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
 		{stats.Table.Full, "frames found no room in the kernel's table of files: record with more --table-entries"},
 		{stats.Table.Refused, "frames could not be entered into the kernel's table of files at once"},
+		{stats.Unfollowed, "processes were not recorded, because too many ran at once: record with -a"},
 		{stats.Malformed, "records were malformed and left out"},
 		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {

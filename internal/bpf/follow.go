@@ -1,0 +1,98 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// maxFollowed is MAX_FOLLOWED of follow.h.
+const maxFollowed = 16384
+
+// follower keeps the map of the processes that are recorded: follow.bpf.c.
+type follower struct {
+	objects followObjects
+	links   []link.Link
+}
+
+// setFollow prepares programs that sample everything, or what is followed.
+func setFollow(spec *ebpf.CollectionSpec, follow bool) error {
+	spec.Maps["followed"].MaxEntries = 1
+	if follow {
+		spec.Maps["followed"].MaxEntries = maxFollowed
+	}
+	return spec.Variables["follow"].Set(follow)
+}
+
+// newFollower attaches the programs that keep the map of programs that sample.
+func newFollower(followed *ebpf.Map) (*follower, error) {
+	f := new(follower)
+	if err := f.attach(followed); err != nil {
+		return nil, errors.Join(fmt.Errorf("following processes: %w", err), f.close())
+	}
+	return f, nil
+}
+
+func (f *follower) attach(followed *ebpf.Map) error {
+	spec, err := loadFollow()
+	if err != nil {
+		return err
+	}
+	opts := loadOptions(spec)
+	if opts == nil {
+		opts = new(ebpf.CollectionOptions)
+	}
+	opts.MapReplacements = map[string]*ebpf.Map{"followed": followed}
+	if err := spec.LoadAndAssign(&f.objects, opts); err != nil {
+		return err
+	}
+	for name, program := range map[string]*ebpf.Program{
+		"sched_process_fork": f.objects.FollowFork,
+		"sched_process_exec": f.objects.FollowExec,
+		"sched_process_free": f.objects.FollowFree,
+	} {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		f.links = append(f.links, l)
+	}
+	return nil
+}
+
+// add follows a process, and those that it will start.
+func (f *follower) add(pid uint32, fromExec bool) error {
+	state := uint32(1) // FOLLOW_RUNS
+	if fromExec {
+		state = 0 // FOLLOW_WAITS
+	}
+	if err := f.objects.Followed.Put(pid, state); err != nil {
+		return fmt.Errorf("following process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// missed returns how many processes there was no room for.
+func (f *follower) missed() (uint64, error) {
+	if f == nil {
+		return 0, nil
+	}
+	var n uint64
+	if err := f.objects.Unfollowed.Get(&n); err != nil {
+		return 0, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	return n, nil
+}
+
+func (f *follower) close() error {
+	if f == nil {
+		return nil
+	}
+	var errs []error
+	for _, l := range f.links {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(append(errs, f.objects.Close())...)
+}
