@@ -86,7 +86,7 @@ func recordWithoutFirstThread(t *testing.T, backend Backend) {
 			t.Fatal("the first thread does not end")
 		}
 	}
-	p, misses, _ := recordSession(t, t.Context(), Options{Backend: backend, PIDs: []int{pid}, Duration: 300 * time.Millisecond})
+	p, misses, _ := recordSession(t, t.Context(), Options{Backend: backend, PIDs: []int{pid}, Duration: time.Second})
 	if got := samplesIn(p, "burn")[fileID(t, file)]; got == 0 {
 		t.Errorf("samples in burn: %v", samplesIn(p, "burn"))
 	}

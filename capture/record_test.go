@@ -270,7 +270,7 @@ func recordRunning(t *testing.T, backend Backend) {
 	if err := os.Remove(cFile); err != nil {
 		t.Fatal(err)
 	}
-	duration := 400 * time.Millisecond
+	duration := 800 * time.Millisecond
 	if testenv.Emulated() {
 		duration *= 10
 	}
