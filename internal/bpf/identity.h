@@ -355,6 +355,15 @@ static __always_inline __u64 executed(struct task_struct *task)
 	return mix(GET(leader, start_boottime), GET(task, self_exec_id)) | 1;
 }
 
+/* step returns how long the times of a file may stand still, ns: file systems round them
+ * down, those without room for more to seconds (ext4 with inodes of 128 bytes). */
+static __always_inline __s64 step(struct inode *inode)
+{
+	struct super_block *super = GET(inode, i_sb);
+
+	return TICK_NS + GET(super, s_time_gran);
+}
+
 /* settle reports whether what is in v tells the content of the file from any that it may
  * have had or get. A file open for writing may change without a trace in its times:
  * they are set before the data, and not at all by stores to shared memory. */
@@ -362,7 +371,7 @@ static __always_inline bool settle(struct task_struct *task, struct inode *inode
 {
 	__s64 age = wall_now() - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
 
-	if ((age > TICK_NS || age < -TICK_NS) && writers(inode) <= 0)
+	if ((age > step(inode) || age < -TICK_NS) && writers(inode) <= 0)
 		return true;
 	if (!is_program(GET(task, mm), inode))
 		return false;
