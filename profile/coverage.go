@@ -116,7 +116,7 @@ func inFile(m *pprof.Mapping) bool {
 	}
 	switch r {
 	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
-		reason.StackmapIP, reason.IDLength:
+		reason.TableFull, reason.Unstable, reason.FileWritten, reason.StackmapIP, reason.IDLength:
 		return true
 	}
 	return path != ""

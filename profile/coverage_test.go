@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	pprof "github.com/google/pprof/profile"
+
 	"hallmark/internal/proftest"
 	"hallmark/reason"
 )
@@ -50,6 +52,29 @@ func TestCoverageCountsFrames(t *testing.T) {
 		w := want[i]
 		if g.Lacks != w.lacks || g.Reason != w.reason || g.Frames != w.frames || strings.Join(binaries, ", ") != w.binaries {
 			t.Errorf("gap %+v, want %+v", g, w)
+		}
+	}
+}
+
+// TestCoverageInFiles: what may have been in a file counts against the share, and what
+// cannot have been in one does not.
+func TestCoverageInFiles(t *testing.T) {
+	for file, want := range map[string]bool{
+		"/usr/bin/gzip":             true,
+		"[file-gone]":               true,
+		"[file-written]":            true,
+		"[table-full]":              true,
+		"[unstable]":                true,
+		"[stackmap-ip]":             true,
+		"[file-changed] /opt/a.out": true,
+		"[kernel]":                  false,
+		"[not-mapped]":              false,
+		"[not-executable]":          false,
+		"[anonymous]":               false,
+		"[bad-offset]":              false,
+	} {
+		if have := inFile(&pprof.Mapping{File: file}); have != want {
+			t.Errorf("%s is in a file: %v", file, have)
 		}
 	}
 }
