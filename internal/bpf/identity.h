@@ -338,6 +338,20 @@ static __always_inline __s64 wall_now(void) { return bpf_ktime_get_ns() + wall_c
 /* How many have the file open for writing; below 0 when nobody may. */
 static __always_inline int writers(struct inode *inode) { return GET(inode, i_writecount.counter); }
 
+/* is_memory reports whether the file is memory that somebody may write to at any moment
+ * and nobody has opened: who makes a memfd does not count as one who has it open for
+ * writing. Stores into its mappings leave a trace in the times once for each page. */
+static __always_inline bool is_memory(struct inode *inode)
+{
+	struct super_block *super = GET(inode, i_sb);
+	struct address_space *mapping;
+
+	if (GET(super, s_bdev) || writers(inode) > 0)
+		return false;
+	mapping = GET(inode, i_mapping);
+	return GET(mapping, i_mmap_writable.counter) > 0;
+}
+
 /* is_program reports whether the file is the one that the process executed, and nobody
  * can write to it as long as the process is there (exe_file_deny_write_access). */
 static __always_inline bool is_program(struct mm_struct *mm, struct inode *inode)
@@ -371,6 +385,8 @@ static __always_inline bool settle(struct task_struct *task, struct inode *inode
 {
 	__s64 age = wall_now() - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
 
+	if (is_memory(inode))
+		return false;
 	if ((age > step(inode) || age < -TICK_NS) && writers(inode) <= 0)
 		return true;
 	if (!is_program(GET(task, mm), inode))
@@ -667,7 +683,7 @@ static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct in
 	return look_up(w, a, inode, r);
 }
 
-enum look { NOTHING, DATA, SEEN, WRITTEN, MOVED };
+enum look { NOTHING, DATA, MEMORY, SEEN, WRITTEN, MOVED };
 
 /* look finds the VMA that holds ip, and reads what it says of itself and its file.
  * The tree is read after the number of its changes: a VMA that was taken out of it
@@ -678,7 +694,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	__u32 since = changes(mm);
 	struct vm_area_struct *vma;
 	struct file *file;
-	bool settled = true;
+	bool settled = true, memory = false;
 
 	w->s->n.walks++;
 	vma = (void *)find_vma(tree(mm), ip);
@@ -690,6 +706,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	if (file && a->code) {
 		*inode = (void *)GET_POINTER(file, f_inode);
 		read_validity(*inode, &w->s->now);
+		memory = is_memory(*inode);
 		/* What was old enough before is so now, and need only not be written to. */
 		if (is_recent(recent_of(w->s, *inode), *inode, &w->s->now))
 			settled = writers(*inode) <= 0;
@@ -700,6 +717,8 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 		return MOVED;
 	if (!a->code) /* a stack that was walked through code without frame pointers */
 		return DATA;
+	if (memory) /* runtimes map a memfd twice, to write code and to run it */
+		return MEMORY;
 	return settled ? SEEN : WRITTEN;
 }
 
@@ -711,6 +730,8 @@ static __always_inline __u64 miss(struct scratch *s, enum look seen)
 		return where(FRAME_NOT_MAPPED);
 	case DATA:
 		return where(FRAME_NOT_CODE);
+	case MEMORY:
+		return where(FRAME_GENERATED);
 	case WRITTEN:
 		s->n.written++;
 		return where(FRAME_WRITTEN);

@@ -36,9 +36,14 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct address_space {
+	atomic_t i_mmap_writable; /* shared mappings that may be written to */
+};
+
 /* Since 6.11. */
 struct inode {
 	struct super_block *i_sb;
+	struct address_space *i_mapping;
 	unsigned long i_ino;
 	long long i_size;
 	__u32 i_generation;
