@@ -18,8 +18,17 @@ import (
 // it generated, also though it has ended when they are read.
 func TestRecordGeneratedCode(t *testing.T) { eachBackend(t, recordGeneratedCode) }
 
-func recordGeneratedCode(t *testing.T, backend Backend) {
-	c, err := StartCommand([]string{buildJIT(t), "300"})
+func recordGeneratedCode(t *testing.T, backend Backend) { runGeneratedCode(t, backend, "300") }
+
+// TestRecordGeneratedCodeInMemfd has the code in a file without a name, that is written
+// through another mapping.
+func TestRecordGeneratedCodeInMemfd(t *testing.T) {
+	needBPF(t)
+	runGeneratedCode(t, BPF, "300", "memfd")
+}
+
+func runGeneratedCode(t *testing.T, backend Backend, args ...string) {
+	c, err := StartCommand(append([]string{buildJIT(t)}, args...))
 	if err != nil {
 		t.Fatal(err)
 	}

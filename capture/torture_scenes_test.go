@@ -53,6 +53,7 @@ var scenes = []scene{
 	{name: "overwritten in place, program", run: overwrittenPrograms, open: true},
 	{name: "overwritten in place, library", run: overwrittenLibrary, open: true},
 	{name: "overwritten within a tick", run: overwrittenInTick, open: true},
+	{name: "overwritten within a second that is a tick", run: overwrittenInSecond, open: true},
 	{name: "overwritten, old times restored", run: overwrittenAndStamped, open: true},
 	{name: "overwritten while it runs", run: overwrittenWhileRunning, open: true, moments: 5},
 	{name: "overwritten by long writes while it runs", run: longWrites, open: true, moments: 5},
@@ -246,6 +247,24 @@ func overwrittenInTick(x *torture) {
 		"repeat 600 overwrite", file, a, "call a", a.from, 200, "overwrite", file, b, "call a", b.from, 200)
 	x.script("map a", file, 0, imageSize,
 		"repeat 20 overwrite", file, a, "call a", a.from, 700, "overwrite", file, b, "call a", b.from, 10000)
+}
+
+// overwrittenInSecond overwrites a file on a file system that counts times in seconds.
+func overwrittenInSecond(x *torture) {
+	a, b := x.pair(form{})
+	system := filepath.Join(x.t.TempDir(), "system")
+	if out, err := exec.Command(testenv.Tool(x.t, "mkfs.ext4"), "-q", "-I", "128", system, "4M").CombinedOutput(); err != nil {
+		x.t.Fatalf("mkfs.ext4: %v\n%s", err, out)
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		x.t.Log("NOT CHECKED: no loop devices here")
+		x.script("map a", a, 0, imageSize, "call a", a.from, long)
+		return
+	}
+	args, _ := words("map a /mnt/lib", 0, imageSize,
+		"repeat 8 overwrite /mnt/lib", a, "call a", a.from, 15000, "overwrite /mnt/lib", b, "call a", b.from, 15000)
+	script := `mount -o loop "$0" /mnt && cp "$1" /mnt/lib && shift && exec "$@"`
+	x.run([]*image{a, b}, append([]string{testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", script, system, a.path, x.host}, args...)...)
 }
 
 func overwrittenAndStamped(x *torture) {
