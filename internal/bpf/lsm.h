@@ -126,23 +126,25 @@ static __always_inline void read_here(struct hooked *h, __u64 mm, __u64 key, __u
 		tell_identity(&h->entry);
 }
 
-/* pay reads what the thread owes, if it has it by now. */
+/* pay reads what the thread owes, if it has it by now. It works with a copy: the element may
+ * become another thread's, and with it the memory that an address is in. */
 static __always_inline void pay(struct debt *debt, __u32 tid, struct mm_struct *mm)
 {
+	struct debt owed = *debt;
 	struct hooked *h;
 	__u64 header;
 
-	if (debt->mm != (__u64)mm || debt->tries++ > MAX_DEBT_TRIES) {
+	if (owed.mm != (__u64)mm || debt->tries++ > MAX_DEBT_TRIES) {
 		bpf_map_delete_elem(&debts, &tid);
 		return;
 	}
-	header = header_of(mm, debt->key);
+	header = header_of(mm, owed.key);
 	if (!header)
 		return;
 	h = take_hooked(tid);
 	if (!h)
 		return;
-	read_here(h, debt->mm, debt->key, debt->serial, header);
+	read_here(h, owed.mm, owed.key, owed.serial, header);
 	h->taken = 0;
 	bpf_map_delete_elem(&debts, &tid);
 }
