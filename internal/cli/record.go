@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -215,7 +216,7 @@ func (r *record) abandon() {
 // give it.
 func commandError(err error) error {
 	var failed *capture.ExecError
-	missing := errors.Is(err, exec.ErrNotFound) ||
+	missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) ||
 		errors.As(err, &failed) && failed.Reason == syscall.ENOENT.Error() // its interpreter
 	if missing {
 		return statusError{127, err}
