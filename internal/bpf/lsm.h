@@ -192,12 +192,13 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 }
 
 /* security_mmap_file(file, reqprot, prot, flags). There is no file when anonymous memory
- * is mapped, whatever the verifier believes. */
+ * is mapped. Verifiers that do not believe so take the question out; what is read of no
+ * file is 0 then. Since 7.0 they want it asked. */
 SEC("lsm.s/mmap_file")
 int see_mapping(__u64 *ctx)
 {
 	struct file *file = (void *)ctx[0];
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct inode *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct debt *debt = bpf_map_lookup_elem(&debts, &tid);
