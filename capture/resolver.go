@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,6 +125,9 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 		return f.why
 	}
 	o.id, o.why = f.id, reason.None
+	if j.content != nil && f.layered && f.name != "" {
+		o.path = f.name // BPF tells the path in the layer
+	}
 	if o.content != nil || s.open >= s.keep {
 		f.close()
 		return reason.None
@@ -179,6 +183,7 @@ type reached struct {
 	proven bool // it has the content that was mapped
 	// layered tells that it is on an overlay.
 	layered bool
+	name    string // that the process has it under; "" when that is not known
 }
 
 func (f reached) close() {
@@ -190,7 +195,7 @@ func (f reached) close() {
 // reach opens the file of a mapping and reads its identity, through the process
 // that has it mapped, or by its path when that process is gone.
 func reach(j job) reached {
-	f, why := openMapped(j)
+	f, name, why := openMapped(j)
 	if why == reason.ProcessGone {
 		f, why = openPath(j.vma)
 	}
@@ -205,7 +210,7 @@ func reach(j job) reached {
 	if err != nil {
 		return reached{file: f, why: reason.FileDamaged}
 	}
-	return reached{file: f, id: info.ID, seen: seen, layered: isLayered(f), proven: j.proves(f)}
+	return reached{file: f, id: info.ID, seen: seen, layered: isLayered(f), proven: j.proves(f), name: name}
 }
 
 // proves reports whether an open file that was read has the content that was mapped.
@@ -218,24 +223,24 @@ func (j job) proves(f *os.File) bool {
 // in place of the inode, a file with that build ID, which judge compares. Names
 // prove nothing: the process may have executed another file of the same name, and
 // the same file may have another name by now, or for us.
-func openMapped(j job) (*os.File, reason.Reason) {
+func openMapped(j job) (*os.File, string, reason.Reason) {
 	p, err := procmap.Open(int(j.pid))
 	if err != nil {
-		return nil, reason.ProcessGone
+		return nil, "", reason.ProcessGone
 	}
 	defer p.Close()
 	v, ok, err := p.Find(j.vma.Start)
 	if err != nil || !ok || !j.shows(v) {
-		return nil, reason.ProcessGone
+		return nil, "", reason.ProcessGone
 	}
 	f, why, err := p.OpenFile(v)
 	if err != nil {
-		return nil, reason.ProcessGone
+		return nil, "", reason.ProcessGone
 	}
 	if f == nil {
-		return nil, why
+		return nil, "", why
 	}
-	return f.File, reason.None
+	return f.File, strings.TrimSuffix(v.Name, deleted), reason.None
 }
 
 // shows reports whether v may be the mapping of j.
