@@ -392,6 +392,7 @@ static __always_inline enum file_state conclude(struct source *s, struct file_en
 	if (outcome == FOUND || (outcome == GOING_ON && r->go.size)) {
 		e->state = FILE_KNOWN;
 		e->id = outcome == FOUND ? r->gnu : r->go;
+		e->id_seal = seal_identity(e->serial, &e->id);
 	}
 	e->state |= quiet;
 	bpf_map_update_elem(&files, &r->key, e, BPF_EXIST);

@@ -68,14 +68,16 @@ struct identity {
 	__u8 bytes[MAX_ID];
 };
 
-/* An entry of the table of files. Its validity and its serial number are sealed. */
+/* An entry of the table of files. Its validity and its serial number are sealed, and so
+ * is an identity that is known. */
 struct file_entry {
 	struct validity valid;
 	__u64 serial;
 	__u64 seal;
+	__u64 id_seal;
+	struct identity id;
 	__u8 state;
 	__u8 tries;
-	struct identity id;
 	__u32 used; /* when a sample was last in the file, in the time of the table; 0: the inode is gone */
 };
 

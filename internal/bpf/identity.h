@@ -417,8 +417,20 @@ static __noinline enum known known(__u64 key, const struct validity *now, __u64 
 	return KNOWN;
 }
 
+/* seal_identity binds an identity to the serial number that it was read for. */
+static __always_inline __u64 seal_identity(__u64 serial, const struct identity *id)
+{
+	const __u64 *words = (const void *)id;
+	__u64 hash = mix(serial, id->bytes[MAX_ID - 2] | id->bytes[MAX_ID - 1] << 8);
+
+	_Pragma("unroll") for (int i = 0; i < sizeof(*id) / sizeof(*words); i++)
+		hash = mix(hash, words[i]);
+	return hash;
+}
+
 /* snapshot copies the entry of an inode: KNOWN if it is whole. An element that became
- * another file's before the copy was complete has another seal. */
+ * another file's before the copy was complete has another seal; in which order its parts
+ * were written is not said anywhere, so the identity has one of its own. */
 static __always_inline enum known snapshot(__u64 key, struct file_entry *out)
 {
 	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
@@ -427,7 +439,11 @@ static __always_inline enum known snapshot(__u64 key, struct file_entry *out)
 		return UNKNOWN;
 	*out = *e;
 	barrier();
-	return out->seal == seal(out->serial, &out->valid) && e->seal == out->seal ? KNOWN : TORN;
+	if (out->seal != seal(out->serial, &out->valid) || e->seal != out->seal)
+		return TORN;
+	if ((out->state & ~FILE_QUIET) == FILE_KNOWN && out->id_seal != seal_identity(out->serial, &out->id))
+		return TORN;
+	return KNOWN;
 }
 
 struct path_text {

@@ -34,9 +34,10 @@ type samplerFileEntry struct {
 	Valid  samplerValidity
 	Serial uint64
 	Seal   uint64
+	IdSeal uint64
+	Id     samplerIdentity
 	State  uint8
 	Tries  uint8
-	Id     samplerIdentity
 	Used   uint32
 }
 
