@@ -60,9 +60,9 @@ func (s *Session) newSampler() error {
 	case Perf:
 		return s.usePerf()
 	case BPF:
-		return s.useBPF()
+		return orPerf(s.useBPF())
 	case Stackmap:
-		return s.useStackmap()
+		return orPerf(s.useStackmap())
 	}
 	err := s.useBPF()
 	if err == nil {
@@ -77,8 +77,20 @@ func (s *Session) newSampler() error {
 	return nil
 }
 
+// orPerf adds the way out that there always is.
+func orPerf(err error) error {
+	var e *unusableError
+	if errors.As(err, &e) {
+		return fmt.Errorf("%w, or use 'record --backend perf'", err)
+	}
+	return err
+}
+
 func (s *Session) usePerf() error {
 	sampler, err := newPerfSampler(s.newTally(Perf, cgroupRoots), s.opts)
+	if n := s.opts.TableEntries; n != 0 && n != DefaultTableEntries {
+		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "a table of files, which only the backend bpf has")
+	}
 	if err == nil {
 		s.sampler = sampler
 	}
@@ -174,7 +186,7 @@ type unusableError struct {
 
 // Error tells all of it.
 func (e *unusableError) Error() string {
-	return fmt.Sprintf("the backend %v %s; %s, or use 'record --backend perf'", e.backend, e.why, e.remedy)
+	return fmt.Sprintf("the backend %v %s; %s", e.backend, e.why, e.remedy)
 }
 
 func (e *unusableError) Unwrap() error { return e.err }

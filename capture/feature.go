@@ -98,7 +98,7 @@ var probes = []struct {
 		"sampling by the kernel's map of stacks",
 		"no --backend stackmap, to compare with",
 		"run as root outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
-		func() (Answer, string) { return answer(tryStackmap()) },
+		func() (Answer, string) { return usable(tryStackmap()) },
 	},
 	{
 		"build IDs in mapping records",
@@ -224,6 +224,14 @@ func probeBPF() (Answer, string) {
 	detail, err := tryBPF()
 	if err == nil {
 		return Yes, detail
+	}
+	return usable(err)
+}
+
+// usable is the answer to a try of a backend.
+func usable(err error) (Answer, string) {
+	if err == nil {
+		return Yes, ""
 	}
 	a, _ := answer(err)
 	return a, whyNot(err)
