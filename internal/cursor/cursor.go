@@ -177,16 +177,19 @@ func (c *Cursor) Varint() int64 {
 }
 
 // String reads bytes up to a NUL, which is consumed and not returned.
-func (c *Cursor) String() string {
+func (c *Cursor) String() string { return string(c.CString()) }
+
+// CString is String without a copy: what it returns aliases the data.
+func (c *Cursor) CString() []byte {
 	if c.err != nil {
-		return ""
+		return nil
 	}
 	n := bytes.IndexByte(c.data[c.pos:], 0)
 	if n < 0 {
 		c.Fail("string is not terminated")
-		return ""
+		return nil
 	}
-	s := string(c.data[c.pos : c.pos+n])
+	s := c.data[c.pos : c.pos+n : c.pos+n]
 	c.pos += n + 1
 	return s
 }

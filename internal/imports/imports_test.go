@@ -44,8 +44,8 @@ var rules = map[string]rule{
 		why:    "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
-		module:   []string{"addr", "reason", "internal/cursor"},
-		external: []string{"github.com/ianlancetaylor/demangle"},
+		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf"},
+		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"debuginfo": {
@@ -83,6 +83,7 @@ var rules = map[string]rule{
 		why:      "the only importer of the BPF library, which nobody else need know",
 	},
 	"internal/cursor":   {why: "reads doubtful bytes; imports nothing"},
+	"internal/dwarf":    {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":  {why: "this test"},
 	"internal/perfmap":  {external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},

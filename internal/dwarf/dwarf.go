@@ -1,0 +1,151 @@
+// Package dwarf reads from DWARF what a symbolizer wants, and nothing else: which
+// function and which inlined calls an address belongs to, with file and line of
+// each.
+//
+// It is a package of its own, beside debug/dwarf, because it is made for reading
+// everything once, as fast as memory gives it, and for input that cannot be
+// trusted. Abbreviations are compiled into plans, so that an entry of no interest
+// (nine of ten: types, variables, parameters) costs a few additions. Nothing is
+// built that lasts: a Reader works on one unit at a time, in buffers that it uses
+// again for the next, and several Readers can work on the units of one Data at
+// once.
+//
+// Versions 2 to 5 are understood, with 32-bit and 64-bit offsets, in both byte
+// orders, with addresses of 4 and 8 bytes; also entries that refer to other units
+// or to the supplementary file that dwz makes, and units split off into .dwo files.
+//
+// # Which entry an address belongs to
+//
+// An entry of a function or of an inlined call has its addresses, whatever those of
+// the entries around it are. Where several of one unit claim an address, the one
+// that comes last in the unit has it: that is the innermost one where they are
+// nested as they should be. The entries around it are its callers.
+//
+// The line is that of the last row at or before the address in the line program of
+// the same unit. What the linker threw away is left out: it begins at 0 or another
+// address that is outside all code.
+package dwarf
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"sync/atomic"
+)
+
+// Data is the debugging information of one file: the contents of its sections,
+// decompressed and relocated. It must not be changed while Readers use it.
+type Data struct {
+	Big      bool // big-endian
+	AddrSize int  // bytes of an address in this file's class, 4 or 8
+
+	Info       []byte // .debug_info
+	Abbrev     []byte // .debug_abbrev
+	Line       []byte // .debug_line
+	Str        []byte // .debug_str
+	LineStr    []byte // .debug_line_str
+	StrOffsets []byte // .debug_str_offsets
+	Addr       []byte // .debug_addr
+	Ranges     []byte // .debug_ranges
+	Rnglists   []byte // .debug_rnglists
+
+	// Text are the addresses of code, in ascending order and disjoint. What begins
+	// elsewhere was thrown away by the linker, and is left out.
+	Text []Range
+
+	// Sup is the supplementary file that dwz put common parts into, or nil.
+	Sup *Data
+
+	// Split finds a unit that was split off, by its ID and by the name that the
+	// compiler gave it; nil if it is not found. A Data without Split finds none.
+	Split func(id uint64, dir, name string) *Data
+
+	units  []Unit
+	budget *atomic.Int64
+}
+
+// Range is the addresses from Low up to, and without, High.
+type Range struct{ Low, High uint64 }
+
+// Error is damage found in DWARF.
+type Error struct {
+	Section string
+	Offset  uint64 // in the section
+	Msg     string // what was wrong
+}
+
+// Error returns the damage and its place.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s offset %#x: %s", e.Section, e.Offset, e.Msg)
+}
+
+func (d *Data) fail(section string, offset uint64, format string, args ...any) error {
+	return &Error{section, offset, fmt.Sprintf(format, args...)}
+}
+
+// Budget of work. Parts of DWARF may be referred to any number of times, and a
+// hostile file is all references: what all of them together may cost is bounded
+// by a multiple of the size that no compiler's output comes near.
+const (
+	minBudget    = 64 << 20
+	budgetFactor = 32
+)
+
+// open prepares d for Readers.
+func (d *Data) open() {
+	total := 0
+	for _, section := range [][]byte{d.Info, d.Abbrev, d.Line, d.Str, d.LineStr, d.StrOffsets, d.Addr, d.Ranges, d.Rnglists} {
+		total += len(section)
+	}
+	d.budget = new(atomic.Int64)
+	d.budget.Store(minBudget + budgetFactor*int64(total))
+}
+
+// spend takes n bytes of work from the budget.
+func (d *Data) spend(n int) error {
+	if d.budget.Add(-int64(n)) < 0 {
+		return d.fail(".debug_info", 0, "its parts refer to each other far too often")
+	}
+	return nil
+}
+
+// isText reports whether v is an address of code.
+func (d *Data) isText(v uint64) bool {
+	i := sort.Search(len(d.Text), func(i int) bool { return d.Text[i].High > v })
+	return i < len(d.Text) && d.Text[i].Low <= v
+}
+
+// unitAt returns the unit that holds the entry at an offset of .debug_info.
+func (d *Data) unitAt(offset uint64) *Unit {
+	i, exact := slices.BinarySearchFunc(d.units, offset, func(u Unit, offset uint64) int {
+		switch {
+		case u.end <= offset:
+			return -1
+		case u.start > offset:
+			return 1
+		}
+		return 0
+	})
+	if !exact {
+		return nil
+	}
+	return &d.units[i]
+}
+
+// cstring returns the bytes at an offset up to a NUL, or nil where there is none.
+func cstring(b []byte, offset uint64) []byte {
+	if offset >= uint64(len(b)) {
+		return nil
+	}
+	b = b[offset:]
+	for i, x := range b[:min(len(b), maxString)] {
+		if x == 0 {
+			return b[:i:i]
+		}
+	}
+	return nil
+}
+
+// maxString is the longest name that is believed. The longest that a C++ compiler
+// was seen to write have some ten thousand bytes.
+const maxString = 64 << 10

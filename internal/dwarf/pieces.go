@@ -1,0 +1,174 @@
+package dwarf
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// paint appends to pieces which span an address belongs to: of those that claim
+// it, the one with the highest scope. It takes time n·log n however they overlap.
+func (r *Reader) paint(pieces []Piece, spans []span) []Piece {
+	slices.SortFunc(spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.scope, b.scope))
+	})
+	open := spanHeap{spans: spans, heap: r.heap[:0]}
+	next, pos := 0, uint64(0)
+	for next < len(spans) || len(open.heap) > 0 {
+		if len(open.heap) == 0 {
+			pos = spans[next].low
+		}
+		for ; next < len(spans) && spans[next].low <= pos; next++ {
+			open.push(int32(next))
+		}
+		best := &spans[open.heap[0]]
+		pieces = appendPiece(pieces, pos, best.scope)
+		pos = best.high
+		if next < len(spans) {
+			pos = min(pos, spans[next].low)
+		}
+		for len(open.heap) > 0 && spans[open.heap[0]].high <= pos {
+			open.pop()
+		}
+		if len(open.heap) == 0 {
+			pieces = appendPiece(pieces, pos, -1)
+		}
+	}
+	r.heap = open.heap
+	return pieces
+}
+
+func appendPiece(pieces []Piece, start uint64, scope int32) []Piece {
+	if n := len(pieces); n > 0 {
+		last := &pieces[n-1]
+		if last.Scope == scope {
+			return pieces
+		}
+		if last.Start == start {
+			last.Scope = scope
+			return pieces
+		}
+	}
+	return append(pieces, Piece{Start: start, Scope: scope})
+}
+
+// spanHeap is a heap of spans with the highest scope first.
+type spanHeap struct {
+	spans []span
+	heap  []int32
+}
+
+func (h *spanHeap) scope(i int) int32 { return h.spans[h.heap[i]].scope }
+
+func (h *spanHeap) push(span int32) {
+	h.heap = append(h.heap, span)
+	for i := len(h.heap) - 1; i > 0; {
+		up := (i - 1) / 2
+		if h.scope(up) >= h.scope(i) {
+			return
+		}
+		h.heap[up], h.heap[i] = h.heap[i], h.heap[up]
+		i = up
+	}
+}
+
+func (h *spanHeap) pop() {
+	last := len(h.heap) - 1
+	h.heap[0] = h.heap[last]
+	h.heap = h.heap[:last]
+	for i := 0; ; {
+		down := 2*i + 1
+		if down >= last {
+			return
+		}
+		if down+1 < last && h.scope(down+1) > h.scope(down) {
+			down++
+		}
+		if h.scope(i) >= h.scope(down) {
+			return
+		}
+		h.heap[i], h.heap[down] = h.heap[down], h.heap[i]
+		i = down
+	}
+}
+
+// merger puts scopes and rows together, in the order of addresses.
+type merger struct {
+	*Reader
+	scope int32 // current one, -1 for none
+	next  int   // scope piece to come
+}
+
+// run makes the pieces of a unit.
+func (m *merger) run() {
+	m.scope = -1
+	for i, piece := range m.lines {
+		if piece.Scope < 0 {
+			continue
+		}
+		m.bare(piece.Start)
+		end := m.lines[i+1].Start // the last piece ends the last sequence
+		m.sequence(&m.sequences[piece.Scope], piece.Start, end)
+	}
+	m.bare(math.MaxUint64)
+}
+
+// bare makes pieces of scopes without rows, up to end.
+func (m *merger) bare(end uint64) {
+	for m.next < len(m.scopes) && m.scopes[m.next].Start < end {
+		m.take()
+		m.emit(m.scopes[m.next-1].Start, &row{}, m.scope >= 0)
+	}
+}
+
+// take makes the next scope piece the current one.
+func (m *merger) take() {
+	m.scope = m.scopes[m.next].Scope
+	m.next++
+}
+
+// sequence makes pieces of the rows of a sequence from start to end.
+func (m *merger) sequence(s *sequence, start, end uint64) {
+	rows := m.rows[s.first:s.last]
+	first, exact := slices.BinarySearchFunc(rows, start, func(r row, start uint64) int { return cmp.Compare(r.addr, start) })
+	if !exact {
+		first--
+	}
+	for i := first; i < len(rows) && rows[i].addr < end; i++ {
+		stop := end
+		if i+1 < len(rows) {
+			stop = min(end, rows[i+1].addr)
+		}
+		at := max(rows[i].addr, start)
+		for m.next < len(m.scopes) && m.scopes[m.next].Start <= at {
+			m.take()
+		}
+		m.emit(at, &rows[i], true)
+		for m.next < len(m.scopes) && m.scopes[m.next].Start < stop {
+			m.take()
+			m.emit(m.scopes[m.next-1].Start, &rows[i], true)
+		}
+	}
+	for m.next < len(m.scopes) && m.scopes[m.next].Start <= end {
+		m.take()
+	}
+	m.emit(end, &row{}, m.scope >= 0)
+}
+
+// emit starts a piece, unless it says the same as the one before.
+func (m *merger) emit(start uint64, r *row, known bool) {
+	piece := Piece{start, m.scope, r.file, r.line, r.column, known}
+	if n := len(m.Pieces); n > 0 {
+		last := &m.Pieces[n-1]
+		if last.Start == start {
+			*last = piece
+			return
+		}
+		piece.Start = last.Start
+		if *last == piece {
+			return
+		}
+		piece.Start = start
+	}
+	m.Pieces = append(m.Pieces, piece)
+}

@@ -1,0 +1,155 @@
+package dwarf
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Reader reads units, one at a time. Several can work on one Data at once.
+type Reader struct {
+	// Columns makes the Reader tell columns. Without them there are fewer and longer
+	// pieces.
+	Columns bool
+
+	Result
+
+	data      *Data
+	tables    tables
+	states    map[*Unit]*state // of other units
+	foreign   map[uint64]Func  // of other units, by place
+	funcs     map[uint64]int32 // of this unit, by place
+	values    values
+	described values
+	open      []open
+	spans     []span
+	rows      []row
+	sequences []sequence
+	files     Files
+	scopes    []Piece // which scope an address belongs to
+	lines     []Piece // which sequence
+	heap      []int32
+}
+
+// Result is what a unit says of its code. It is valid until the next unit is read.
+type Result struct {
+	Scopes []Scope
+	Funcs  []Func
+	Pieces []Piece
+	Files  *Files
+	Lang   uint64 // DW_LANG_…
+}
+
+// Piece is a part of the code that has one answer. It reaches to the next piece.
+type Piece struct {
+	Start  uint64
+	Scope  int32  // innermost one; -1 where there is none
+	File   uint32 // of the instructions; number in Files
+	Line   uint32 // 0 when not known
+	Column uint32
+	Known  bool // false where the unit says nothing
+}
+
+// NewReader returns a Reader for the units of d.
+func (d *Data) NewReader() *Reader {
+	return &Reader{data: d, states: map[*Unit]*state{}, foreign: map[uint64]Func{}, funcs: map[uint64]int32{}}
+}
+
+// Read reads a unit of the Reader's Data.
+func (r *Reader) Read(u *Unit) error {
+	r.reset()
+	s, err := r.state(u, nil)
+	if err != nil {
+		return err
+	}
+	line := s
+	if split := r.split(s); split != nil {
+		if s, err = r.splitState(split, s); err != nil {
+			return err
+		}
+	}
+	r.Lang = s.lang
+	walk := scan{Reader: r, state: s, cLike: isC(s.lang), open: r.open[:0]}
+	err = walk.run()
+	r.open = walk.open
+	if err != nil {
+		return err
+	}
+	if err := r.readLines(line); err != nil {
+		return err
+	}
+	return r.join()
+}
+
+func (r *Reader) reset() {
+	r.Scopes, r.Funcs, r.Pieces = r.Scopes[:0], r.Funcs[:0], r.Pieces[:0]
+	r.spans, r.rows, r.sequences = r.spans[:0], r.rows[:0], r.sequences[:0]
+	if len(r.funcs) > 1<<12 {
+		r.funcs = map[uint64]int32{}
+	}
+	clear(r.funcs)
+	r.files = Files{dirs: r.files.dirs[:0], files: r.files.files[:0]}
+	r.Result.Files = &r.files
+}
+
+// split returns the Data that has the split-off part of a unit, or nil.
+func (r *Reader) split(s *state) *Data {
+	if s.dwoName == nil || r.data.Split == nil {
+		return nil
+	}
+	return r.data.Split(s.dwoID, string(s.dir), string(s.dwoName))
+}
+
+func (r *Reader) splitState(d *Data, skeleton *state) (*state, error) {
+	d.budget = r.data.budget
+	if err := d.readHeaders(); err != nil {
+		return nil, err
+	}
+	for i := range d.units {
+		if u := &d.units[i]; u.kind == unitCompile || u.kind == unitSplitCompile {
+			return r.state(u, skeleton)
+		}
+	}
+	return skeleton, nil
+}
+
+// isC reports whether types of this language hold no functions.
+func isC(lang uint64) bool {
+	switch lang {
+	case languageC89, languageC, languageC99, languageC11, languageC17:
+		return true
+	default:
+		return false
+	}
+}
+
+// readLines runs the line program of a unit. A unit without code has the program
+// of others.
+func (r *Reader) readLines(s *state) error {
+	if !s.hasLines || s.kind == unitPartial && len(r.Scopes) == 0 {
+		return nil
+	}
+	p, err := r.openProgram(s)
+	if err != nil {
+		return err
+	}
+	return p.run(r)
+}
+
+// join makes the pieces from the spans of scopes and the rows.
+func (r *Reader) join() error {
+	slices.SortFunc(r.sequences, func(a, b sequence) int {
+		return cmp.Or(cmp.Compare(a.Low, b.Low), cmp.Compare(b.High, a.High))
+	})
+	if err := r.data.spend(16 * len(r.spans)); err != nil {
+		return err
+	}
+	r.scopes = r.paint(r.scopes[:0], r.spans)
+	r.spans = r.spans[:0]
+	for i, s := range r.sequences {
+		r.spans = append(r.spans, span{s.Low, s.High, int32(i)})
+	}
+	r.lines = r.paint(r.lines[:0], r.spans)
+	m := merger{Reader: r}
+	m.run()
+	return nil
+}

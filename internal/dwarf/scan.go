@@ -1,0 +1,168 @@
+package dwarf
+
+// A Scope is a function, or a call inlined into one, as it is in the code.
+type Scope struct {
+	Parent int32 // index of the scope it was inlined into, -1 for a function
+	Func   int32 // index of the Func that it is an instance of
+
+	// Where it was called, in the Parent.
+	CallFile   uint32 // number in the unit's files
+	CallLine   uint32
+	CallColumn uint32
+}
+
+// A Func is what scopes are instances of.
+type Func struct {
+	Name []byte // linkage name, else its name; nil if it has none
+	Line uint32 // where it starts, 0 when not known
+}
+
+// span is addresses that a scope claims.
+type span struct {
+	low, high uint64
+	scope     int32
+}
+
+// open is a scope whose children are being read.
+type open struct {
+	scope int32
+	depth int // of its children
+}
+
+// maxDepth is how deep inlined calls may be nested. Templates reach some fifty.
+const maxDepth = 256
+
+// scan reads all entries of a unit.
+type scan struct {
+	*Reader
+	*state
+	cLike bool   // types hold no functions
+	open  []open // innermost last
+	depth int    // of the entry being read: 1 for children of the unit
+}
+
+// run walks over the entries of the unit, and collects the scopes that it has and
+// their addresses.
+func (s *scan) run() error {
+	b := s.data.Info[:s.end]
+	for p := int(s.die); p < len(b); {
+		start := p
+		code := uint64(b[p])
+		if code < 0x80 {
+			p++
+		} else if code, p = uleb(b, p); p == overrun {
+			return s.fail(uint64(start), "entry does not end")
+		}
+		if code == 0 {
+			if s.leave(); s.depth <= 0 {
+				return nil // what follows the unit's own entry is padding
+			}
+			continue
+		}
+		a := s.table.lookup(code)
+		if a == nil {
+			return s.fail(uint64(start), "abbreviation %d is unknown", code)
+		}
+		next, err := s.visit(b, start, p, a)
+		if err != nil {
+			return err
+		}
+		if next == overrun || next > len(b) {
+			return s.fail(uint64(start), "entry does not end")
+		}
+		if s.depth == 0 {
+			return nil // the unit's own entry has no children
+		}
+		p = next
+	}
+	return nil
+}
+
+// leave ends the list of children that is being read.
+func (s *scan) leave() {
+	s.depth--
+	if n := len(s.open); n > 0 && s.open[n-1].depth > s.depth {
+		s.open = s.open[:n-1]
+	}
+}
+
+// visit reads or passes over the entry at start, whose attributes are at p, and
+// returns where to go on: at its first child or behind all of them.
+func (s *scan) visit(b []byte, start, p int, a *abbrev) (int, error) {
+	scope := int32(-1)
+	next := p + a.fixed
+	switch {
+	case a.code && (a.tag == tagSubprogram || a.tag == tagInlinedSubroutine):
+		var err error
+		if next, scope, err = s.scope(b, start, p, a); err != nil || next == overrun {
+			return next, err
+		}
+	case a.sibling && a.children && s.isBarren(a.tag):
+		return s.sibling(b, start, p, a), nil
+	case a.fixed < 0:
+		if next = s.skip(b, p, a.skip); next == overrun {
+			return next, nil
+		}
+	}
+	if a.children {
+		s.depth++
+		if scope >= 0 {
+			if len(s.open) >= maxDepth {
+				return 0, s.fail(uint64(start), "inlined calls are nested deeper than %d", maxDepth)
+			}
+			s.open = append(s.open, open{scope, s.depth})
+		}
+	}
+	return next, nil
+}
+
+// isBarren reports whether no function can be among the children of a tag.
+func (s *scan) isBarren(tag uint16) bool {
+	switch tag {
+	case tagEnumerationType, tagArrayType, tagSubroutineType:
+		return true
+	case tagStructureType, tagUnionType, tagClassType:
+		return s.cLike
+	default:
+		return false
+	}
+}
+
+// sibling returns where the next sibling of an entry is, or overrun where it does
+// not say so or points backwards.
+func (s *scan) sibling(b []byte, start, p int, a *abbrev) int {
+	next := s.read(b, p, a.read, &s.values)
+	data, offset, ok := s.reference(s.values.form[slotSibling], s.values.raw[slotSibling])
+	if next == overrun || !ok || data != s.data || offset < uint64(next) || offset > s.end {
+		return overrun
+	}
+	return int(offset)
+}
+
+// scope reads an entry that has code, and returns where its children are and its
+// scope.
+func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, err error) {
+	v := &s.values
+	if next = s.read(b, p, a.read, v); next == overrun {
+		return next, -1, nil
+	}
+	scope = int32(len(s.Scopes))
+	parent := int32(-1)
+	if n := len(s.open); n > 0 && a.tag == tagInlinedSubroutine {
+		parent = s.open[n-1].scope
+	}
+	err = s.eachRange(v, func(low, high uint64) {
+		if low < high && s.root.isText(low) {
+			s.spans = append(s.spans, span{low, high, scope})
+		}
+	})
+	if err != nil {
+		return next, -1, err
+	}
+	fn, err := s.function(uint64(start), v)
+	s.Scopes = append(s.Scopes, Scope{
+		Parent: parent, Func: fn,
+		CallFile: v.number(slotCallFile), CallLine: v.number(slotCallLine), CallColumn: v.number(slotCallColumn),
+	})
+	return next, scope, err
+}

@@ -1,0 +1,273 @@
+package dwarf
+
+import "hallmark/internal/cursor"
+
+// A Unit is a header in .debug_info: a compilation, or a part of one.
+type Unit struct {
+	format
+	data         *Data
+	start, end   uint64 // offsets in .debug_info
+	die          uint64 // offset of the unit's entry
+	kind         uint8
+	abbrevOffset uint64
+	id           uint64 // of a skeleton or of what was split off, if the header tells
+}
+
+// Size returns the bytes of the unit, which tell how long reading it takes.
+func (u *Unit) Size() int { return int(u.end - u.start) }
+
+// Offset returns where in .debug_info the unit is.
+func (u *Unit) Offset() uint64 { return u.start }
+
+// Units returns the units of d that can describe code, in the order of the file,
+// and prepares d for Readers. It must be called first.
+func (d *Data) Units() ([]*Unit, error) {
+	d.open()
+	if err := d.readHeaders(); err != nil {
+		return nil, err
+	}
+	if d.Sup != nil {
+		d.Sup.budget = d.budget
+		if err := d.Sup.readHeaders(); err != nil {
+			return nil, err
+		}
+	}
+	var units []*Unit
+	for i := range d.units {
+		switch d.units[i].kind {
+		case unitCompile, unitPartial, unitSkeleton:
+			units = append(units, &d.units[i])
+		}
+	}
+	return units, nil
+}
+
+func (d *Data) readHeaders() error {
+	d.units = nil
+	for at := 0; at < len(d.Info); {
+		u, err := d.readHeader(uint64(at))
+		if err != nil {
+			return err
+		}
+		if u.end != u.start {
+			d.units = append(d.units, u)
+		}
+		at = int(u.end)
+		if u.end == u.start {
+			break
+		}
+	}
+	return nil
+}
+
+// readHeader reads a unit header (DWARF 5, section 7.5.1).
+func (d *Data) readHeader(at uint64) (Unit, error) {
+	c := cursor.New(d.Info, 0, d.Big)
+	c.SeekTo(at)
+	u := Unit{data: d, start: at, kind: unitCompile, format: format{offsetSize: 4, big: d.Big}}
+	length := uint64(c.U32())
+	if length == 0xffffffff {
+		u.offsetSize = 8
+		length = c.U64()
+	}
+	if length > uint64(c.Len()) {
+		return u, d.fail(".debug_info", at, "unit of %#x bytes, %#x left", length, c.Len())
+	}
+	u.end = uint64(c.Pos()) + length
+	u.version = c.U16()
+	switch {
+	case u.version >= 2 && u.version <= 4:
+		u.abbrevOffset = c.Word(int(u.offsetSize))
+		u.addrSize = c.U8()
+	case u.version == 5:
+		u.kind, u.addrSize = c.U8(), c.U8()
+		u.abbrevOffset = c.Word(int(u.offsetSize))
+		switch u.kind {
+		case unitSkeleton, unitSplitCompile:
+			u.id = c.U64()
+		case unitType, unitSplitType:
+			c.U64()
+			c.Word(int(u.offsetSize))
+		}
+	default:
+		u.kind = 0 // of a version to come: passed over
+	}
+	u.die = uint64(c.Pos())
+	if c.Err() != nil || u.die > u.end {
+		return u, d.fail(".debug_info", at, "unit is too short for its header")
+	}
+	if u.kind != 0 && u.addrSize != 4 && u.addrSize != 8 {
+		return u, d.fail(".debug_info", at, "addresses of %d bytes", u.addrSize)
+	}
+	return u, nil
+}
+
+// state is what a unit's own entry says: where the tables are that its other
+// entries refer to.
+type state struct {
+	*Unit
+	root  *Data // the file whose code it describes
+	table *table
+
+	lang      uint64
+	name, dir []byte
+	low       uint64 // what range lists are relative to
+	lines     uint64 // offset of the line program
+	hasLines  bool
+
+	strBase       uint64
+	addrs, ranges *Data // whose .debug_addr and range lists are meant
+	addrBase      uint64
+	rnglistsBase  uint64
+	gnuRangesBase uint64
+
+	dwoName []byte
+	dwoID   uint64
+}
+
+// state reads a unit's own entry. Where the unit was split off, skeleton is what
+// the unit that stayed says, and else nil.
+func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
+	t, err := r.tables.get(u.data, u.abbrevOffset, u.format)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{Unit: u, root: r.data, table: t, addrs: u.data, ranges: u.data}
+	var v values
+	if _, err := s.entry(u.die, &v); err != nil {
+		return nil, err
+	}
+	s.bases(&v, skeleton)
+	s.lang = v.raw[slotLanguage]
+	s.name, s.dir = s.str(&v, slotName), s.str(&v, slotCompDir)
+	s.dwoName = s.str(&v, slotDwoName)
+	s.dwoID = u.id
+	if v.has(slotDwoID) {
+		s.dwoID = v.raw[slotDwoID]
+	}
+	s.lines, s.hasLines = v.raw[slotStmtList], v.has(slotStmtList)
+	s.low, _ = s.address(v.form[slotLowPC], v.raw[slotLowPC])
+	if skeleton != nil {
+		s.low, s.lines, s.hasLines, s.dir = skeleton.low, skeleton.lines, skeleton.hasLines, skeleton.dir
+	}
+	return s, nil
+}
+
+// bases sets what the unit's indices are relative to. A table starts with a
+// header; a unit that does not tell means what follows the first one.
+func (s *state) bases(v *values, skeleton *state) {
+	header := uint64(8)
+	if s.offsetSize == 8 {
+		header = 16
+	}
+	if s.version >= 5 {
+		s.strBase, s.addrBase, s.rnglistsBase = header, header, header+4
+	}
+	set := func(base *uint64, slot slot) {
+		if v.has(slot) {
+			*base = v.raw[slot]
+		}
+	}
+	set(&s.strBase, slotStrOffsetsBase)
+	set(&s.addrBase, slotAddrBase)
+	set(&s.rnglistsBase, slotRnglistsBase)
+	set(&s.gnuRangesBase, slotGNURangesBase)
+	if skeleton == nil {
+		return
+	}
+	s.addrs, s.addrBase = skeleton.addrs, skeleton.addrBase
+	if s.version < 5 {
+		s.ranges, s.gnuRangesBase = skeleton.ranges, skeleton.gnuRangesBase
+	}
+}
+
+// entry reads the entry at an offset of .debug_info, which must be within the unit.
+// The abbreviation is nil for the null entry.
+func (s *state) entry(offset uint64, v *values) (*abbrev, error) {
+	b := s.data.Info[:s.end]
+	code, p := uleb(b, int(offset))
+	if p == overrun {
+		return nil, s.fail(offset, "entry does not end")
+	}
+	if code == 0 {
+		*v = values{}
+		return nil, nil
+	}
+	a := s.table.lookup(code)
+	if a == nil {
+		return nil, s.fail(offset, "abbreviation %d is unknown", code)
+	}
+	if s.read(b, p, a.read, v) == overrun {
+		return nil, s.fail(offset, "entry does not end")
+	}
+	return a, nil
+}
+
+func (s *state) fail(offset uint64, format string, args ...any) error {
+	return s.data.fail(".debug_info", offset, format, args...)
+}
+
+// str returns the string in a slot, or nil where it has none or a damaged one.
+func (s *state) str(v *values, at slot) []byte {
+	raw := v.raw[at]
+	switch v.form[at] {
+	case formString:
+		return cstring(s.data.Info[:s.end], raw)
+	case formStrp:
+		return cstring(s.data.Str, raw)
+	case formLineStrp:
+		return cstring(s.data.LineStr, raw)
+	case formStrpSup, formGNUStrpAlt:
+		if s.data.Sup == nil {
+			return nil
+		}
+		return cstring(s.data.Sup.Str, raw)
+	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
+		offset, ok := indexed(s.data.StrOffsets, s.format, s.strBase, raw, uint32(s.offsetSize))
+		if !ok {
+			return nil
+		}
+		return cstring(s.data.Str, offset)
+	default:
+		return nil
+	}
+}
+
+// address returns the address that an attribute has.
+func (s *state) address(form uint16, raw uint64) (uint64, bool) {
+	switch form {
+	case formAddr:
+		return raw, true
+	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
+		return s.indexedAddress(raw)
+	default:
+		return 0, false
+	}
+}
+
+func (s *state) indexedAddress(index uint64) (uint64, bool) {
+	return indexed(s.addrs.Addr, s.format, s.addrBase, index, uint32(s.addrSize))
+}
+
+// indexed returns a number of a table in b that starts at base.
+func indexed(b []byte, f format, base, index uint64, size uint32) (uint64, bool) {
+	if base > uint64(len(b)) || index >= (uint64(len(b))-base)/uint64(size) {
+		return 0, false
+	}
+	return f.fixed(b[base+index*uint64(size):], size), true
+}
+
+// reference returns the place that an attribute refers to: an offset in the
+// .debug_info of a Data.
+func (s *state) reference(form uint16, raw uint64) (*Data, uint64, bool) {
+	switch form {
+	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+		return s.data, s.start + raw, raw < s.end-s.start
+	case formRefAddr:
+		return s.data, raw, true
+	case formRefSup4, formRefSup8, formGNURefAlt:
+		return s.data.Sup, raw, s.data.Sup != nil
+	default:
+		return nil, 0, false
+	}
+}
