@@ -132,7 +132,8 @@ func (m *image) readHeader() (header, error) {
 	}
 	c.SeekTo(16)
 	m.rel = c.U16() == etREL
-	m.arm = c.U16() == emARM
+	m.machine = c.U16()
+	m.arm = m.machine == emARM
 	c.Skip(4)  // e_version
 	m.word(&c) // e_entry
 	h := header{phoff: m.word(&c), shoff: m.word(&c)}

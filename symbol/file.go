@@ -21,6 +21,7 @@ import (
 // sources are mixed in one answer.
 type File struct {
 	image   *image
+	images  []*image // it, and that of the debug file
 	sources []source // best first
 	closers []io.Closer
 }
@@ -76,7 +77,7 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{image: m}
+	f := &File{image: m, images: []*image{m}}
 	if s := m.pclntabSection(); s != nil {
 		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return m.loadPclntab(s) })
 	}
@@ -101,6 +102,7 @@ func (f *File) add(kind Source, load func([]addr.Virt) (finder, error)) {
 func Join(file, debug *File) *File {
 	joined := &File{
 		image:   file.image,
+		images:  slices.Concat(file.images, debug.images),
 		sources: slices.Concat(debug.sources, file.sources),
 		closers: slices.Concat(file.closers, debug.closers),
 	}
@@ -151,10 +153,12 @@ func (f *File) Segments() []Segment { return slices.Clone(f.image.segments) }
 
 // Virt returns the virtual address of the byte at a file offset. Where segments
 // share bytes of the file, the executable one decides.
-func (f *File) Virt(o addr.Offset) (addr.Virt, bool) {
+func (f *File) Virt(o addr.Offset) (addr.Virt, bool) { return virtAt(f.image.segments, o) }
+
+func virtAt(segments []Segment, o addr.Offset) (addr.Virt, bool) {
 	var v addr.Virt
 	found := false
-	for _, s := range f.image.segments {
+	for _, s := range segments {
 		if s.holds(o) && (!found || s.Executable()) {
 			v, found = addr.Virt(o-s.Offset)+s.Virt, true
 		}

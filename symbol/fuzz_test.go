@@ -74,7 +74,7 @@ func checkResult(t *testing.T, r Result) {
 			t.Errorf("frame %d of %+v", i, r)
 		}
 	}
-	if len(r.Frames) > maxInlineDepth+1 {
+	if len(r.Frames) > maxIndexDepth {
 		t.Errorf("%d frames", len(r.Frames))
 	}
 }

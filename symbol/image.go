@@ -15,6 +15,7 @@ type image struct {
 	name     string
 	big      bool
 	is64     bool
+	machine  uint16
 	arm      bool // 32-bit Arm, whose symbol values mark Thumb code
 	rel      bool // a relocatable file, whose sections were laid out here
 	segments []Segment
@@ -157,14 +158,20 @@ func (m *image) readString(off, n uint64) (string, error) {
 	return b.String(), nil
 }
 
-// check reports whether n bytes at off may be read, by asking for the last of
-// them: a length that the file does not have allocates nothing.
+// check reports whether n bytes at off may be read into memory, as checkEnd does.
 func (m *image) check(off, n uint64) error {
+	if n > maxTable {
+		return m.fail(off, "table is too large")
+	}
+	return m.checkEnd(off, n)
+}
+
+// checkEnd reports whether n bytes at off are in the file, by asking for the last
+// of them: a length that the file does not have allocates nothing.
+func (m *image) checkEnd(off, n uint64) error {
 	switch {
 	case n == 0:
 		return nil
-	case n > maxTable:
-		return m.fail(off, "table is too large")
 	case off > math.MaxInt64-n:
 		return m.fail(off, "table is outside the file")
 	}

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+
+	"hallmark/internal/dwarf"
 )
 
 // ranges is a sorted list of disjoint address ranges, each with a number that
@@ -114,4 +116,18 @@ func (h *spanHeap) Pop() any {
 	last := h.spans[len(h.spans)-1]
 	h.spans = h.spans[:len(h.spans)-1]
 	return last
+}
+
+// union returns the addresses of spans as disjoint ranges in ascending order.
+func union(spans []span) []dwarf.Range {
+	slices.SortFunc(spans, byStart)
+	var all []dwarf.Range
+	for _, s := range spans {
+		if n := len(all); n > 0 && s.start <= all[n-1].High {
+			all[n-1].High = max(all[n-1].High, s.end)
+		} else {
+			all = append(all, dwarf.Range{Low: s.start, High: s.end})
+		}
+	}
+	return all
 }

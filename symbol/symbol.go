@@ -4,7 +4,8 @@
 // Every source of symbols answers in the same form, a Result: the frames at the
 // address, innermost first, where they come from, or the reason why there are
 // none. File answers for an ELF file, on disk or in memory as the vdso is, and is
-// asked by file offset or by virtual address; Kallsyms for the kernel; PerfMap for
+// asked by file offset or by virtual address; Index for one whose debug information
+// was prepared, with inlined calls and lines; Kallsyms for the kernel; PerfMap for
 // what a process generated. Nothing that is read is trusted.
 //
 // # Which symbol names an address
@@ -37,8 +38,19 @@ type Frame struct {
 	Linkage string // name that the linker saw, without a symbol version; the same as Func for C
 	File    string // source file, as the compiler recorded it; "" when not known
 	Line    int    // line of the instruction, for an outer frame of the call; 0 when not known
+	Column  int    // in the line, counted from 1; 0 when not known
 	Start   int    // line where the function starts; 0 when not known
+	Symbol  string // ELF symbol at the address, if it has another name than Linkage: a part (.cold), a clone, an alias
+	Lang    Lang   // language the function is written in
 	Inlined bool   // inlined into the next frame
+}
+
+// Readable returns the name for people that Linkage stands for.
+func (f *Frame) Readable() string {
+	if f.Lang == LangGo {
+		return elideTypeArguments(f.Linkage)
+	}
+	return Demangle(f.Linkage)
 }
 
 // Source says which table gave an answer.
@@ -47,6 +59,7 @@ type Source uint8
 // The sources of symbols. Where a file has several, the one listed first answers.
 const (
 	SourceUnknown  Source = iota
+	SourceDWARF           // debug information, with lines, columns and inlined calls
 	SourcePclntab         // Go's .gopclntab, with lines and inlined calls
 	SourceSymtab          // ELF .symtab
 	SourceDynsym          // ELF .dynsym
@@ -54,7 +67,7 @@ const (
 	SourcePerfMap         // /tmp/perf-PID.map, written by a runtime
 )
 
-var sourceNames = [...]string{"unknown", "pclntab", "symtab", "dynsym", "kallsyms", "perf-map"}
+var sourceNames = [...]string{"unknown", "dwarf", "pclntab", "symtab", "dynsym", "kallsyms", "perf-map"}
 
 // String returns the source's name, "pclntab" for instance.
 func (s Source) String() string {

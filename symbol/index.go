@@ -1,0 +1,194 @@
+package symbol
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"hallmark/addr"
+	"hallmark/internal/cursor"
+	"hallmark/reason"
+)
+
+// ErrNotIndex says that a file is no index, or one of another version.
+var ErrNotIndex = errors.New("not an index of this version")
+
+// An Index answers from an index: all that debug information and symbol tables say
+// of the code of one file. It is a Table. It is never changed, and may be used by
+// several goroutines at once.
+type Index struct {
+	indexHeader
+	name     string
+	data     []byte
+	parts    [parts][]byte
+	segments []Segment
+	text     string
+	mapped   bool
+}
+
+var _ Table = (*Index)(nil)
+
+// OpenIndex opens the index with this name, until Close. It is mapped into memory
+// and not read: the first answer costs no more than looking at what it needs.
+func OpenIndex(name string) (*Index, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() < indexHeaderSize {
+		return nil, &FormatError{name, ErrNotIndex}
+	}
+	data, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	x, err := NewIndex(data, name)
+	if err != nil {
+		syscall.Munmap(data)
+		return nil, err
+	}
+	x.mapped = true
+	return x, nil
+}
+
+// NewIndex returns the Index in data, which must not be changed while it is used;
+// name is for messages. Only the header is checked: lookups in a damaged index are
+// safe and may give wrong answers, and Check tells.
+func NewIndex(data []byte, name string) (*Index, error) {
+	if len(data) < indexHeaderSize || string(data[:len(indexMagic)]) != indexMagic ||
+		binary.LittleEndian.Uint32(data[atVersion:]) != indexVersion {
+		return nil, &FormatError{name, ErrNotIndex}
+	}
+	if crc32.Checksum(data[:atHeaderSum], castagnoli) != binary.LittleEndian.Uint32(data[atHeaderSum:]) {
+		return nil, indexDamage(name, atHeaderSum, "header is damaged")
+	}
+	x := &Index{indexHeader: decodeIndexHeader(data), name: name, data: data}
+	for i, p := range x.indexHeader.parts {
+		if uint64(p.off)+uint64(p.size) > uint64(len(data)) {
+			return nil, indexDamage(name, int64(p.off), "part "+partNames[i]+" is outside the file")
+		}
+		x.parts[i] = data[p.off : p.off+p.size : p.off+p.size]
+	}
+	if len(x.parts[partBlocks]) < blockSize || len(x.parts[partBuckets]) < 8 || x.shift > 31 {
+		return nil, indexDamage(name, atShift, "header is implausible")
+	}
+	if text := x.parts[partText]; len(text) > 0 {
+		x.text = unsafe.String(&text[0], len(text)) // data does not change
+	}
+	x.segments = decodeSegments(x.parts[partSegments])
+	return x, nil
+}
+
+func indexDamage(name string, off int64, msg string) error {
+	return &FormatError{name, &cursor.Error{Offset: off, Msg: msg}}
+}
+
+// Close gives back what OpenIndex mapped. Lookups must not follow, and no string
+// that came from the Index may be used any more.
+func (x *Index) Close() error {
+	if !x.mapped {
+		return nil
+	}
+	x.mapped = false
+	return os.NewSyscallError("munmap", syscall.Munmap(x.data))
+}
+
+// Check reads all of the index and returns what is wrong with it.
+func (x *Index) Check() error {
+	if crc32.Checksum(x.data[indexHeaderSize:], castagnoli) != x.sum {
+		return indexDamage(x.name, indexHeaderSize, "content does not agree with its checksum")
+	}
+	return nil
+}
+
+// Bytes returns the index as it is in a file. It must not be changed.
+func (x *Index) Bytes() []byte { return x.data }
+
+// Name returns the name that the Index was opened with.
+func (x *Index) Name() string { return x.name }
+
+// Identity returns the identity of the file that the index was made from, as its
+// maker wrote it, "" if it did not.
+func (x *Index) Identity() string { return string(x.parts[partIdentity]) }
+
+// Sources returns which tables the index was made from, best first.
+func (x *Index) Sources() []Source {
+	var kinds []Source
+	for s := range Source(len(sourceNames)) {
+		if x.sources&(1<<s) != 0 {
+			kinds = append(kinds, s)
+		}
+	}
+	return kinds
+}
+
+// Segments returns the PT_LOAD segments of the file that the index was made from.
+func (x *Index) Segments() []Segment { return slices.Clone(x.segments) }
+
+// LookupOffset answers for the instruction at a file offset. An index that was made
+// from a debug file alone cannot tell: reason.NoFile.
+func (x *Index) LookupOffset(o addr.Offset) Result {
+	v, ok := virtAt(x.segments, o)
+	switch {
+	case ok:
+		return x.LookupVirt(v)
+	case x.flags&indexHasCode != 0:
+		return Miss(x.missReason())
+	default:
+		return Miss(reason.NoFile)
+	}
+}
+
+// LookupVirt answers for the instruction at a virtual address.
+func (x *Index) LookupVirt(v addr.Virt) Result {
+	frames, source := x.AppendFrames(nil, v)
+	if len(frames) == 0 {
+		return Miss(x.missReason())
+	}
+	for i := range frames {
+		frames[i].Func = frames[i].Readable()
+	}
+	return Result{Frames: frames, Source: source}
+}
+
+func (x *Index) missReason() reason.Reason {
+	if x.sources == 0 {
+		return reason.NoSymbolTable
+	}
+	return reason.NoSymbol
+}
+
+// encodeSegments writes the fields of segments one after another.
+func encodeSegments(segments []Segment) []byte {
+	var b []byte
+	le := binary.LittleEndian
+	for _, s := range segments {
+		b = le.AppendUint64(b, uint64(s.Offset))
+		b = le.AppendUint64(b, uint64(s.Virt))
+		b = le.AppendUint64(b, s.FileSize)
+		b = le.AppendUint64(b, s.MemSize)
+		b = le.AppendUint64(b, uint64(s.Flags))
+	}
+	return b
+}
+
+func decodeSegments(b []byte) []Segment {
+	var segments []Segment
+	le := binary.LittleEndian
+	for ; len(b) >= segmentSize; b = b[segmentSize:] {
+		segments = append(segments, Segment{
+			Offset: addr.Offset(le.Uint64(b)), Virt: addr.Virt(le.Uint64(b[8:])),
+			FileSize: le.Uint64(b[16:]), MemSize: le.Uint64(b[24:]), Flags: uint32(le.Uint64(b[32:])),
+		})
+	}
+	return segments
+}

@@ -1,0 +1,195 @@
+package symbol
+
+import (
+	"bytes"
+	hexadecimal "encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/reason"
+)
+
+// documented are the pieces of the example in the documentation of the format.
+func documented() (*indexPart, []codePiece) {
+	part := &indexPart{
+		functions: []partFunction{{name: []byte("caller"), line: 10, number: 0}, {name: []byte("callee"), line: 3, number: 1}},
+		sites:     []partSite{{parent: -1, function: 0, source: SourceDWARF}, {parent: 0, function: 1, callLine: 13}},
+	}
+	piece := func(start uint32, site int32, line uint32) codePiece {
+		return codePiece{start: start, part: part, site: site, line: line}
+	}
+	return part, []codePiece{
+		piece(0, 0, 10), piece(6, 0, 12), piece(11, 1, 4), piece(20, 1, 5), piece(40, 0, 14),
+	}
+}
+
+// TestDocumentedStream compares the example in doc.go with what is written.
+func TestDocumentedStream(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(doc), "Without columns the stream is")
+	if !ok {
+		t.Fatal("no example in doc.go")
+	}
+	var want []byte
+	for _, line := range strings.Split(example, "\n") {
+		text, ok := strings.CutPrefix(line, "//\t")
+		if !ok {
+			continue
+		}
+		text, _, _ = strings.Cut(text, "  ")
+		b, err := hexadecimal.DecodeString(strings.ReplaceAll(text, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, b...)
+	}
+	_, pieces := documented()
+	var w indexWriter
+	for _, p := range pieces {
+		w.add(p)
+	}
+	w.finish(47)
+	if !bytes.Equal(w.stream, want) {
+		t.Errorf("the stream is % x, and documented is % x", w.stream, want)
+	}
+}
+
+func TestIndexIsDeterministic(t *testing.T) {
+	name := goTool(t)
+	f := open(t, name)
+	var first []byte
+	for _, threads := range []int{1, 2, 7} {
+		x, err := f.Index(IndexOptions{Threads: threads, Identity: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = x.Bytes()
+		}
+		if !bytes.Equal(first, x.Bytes()) {
+			t.Errorf("%d threads make another index", threads)
+		}
+	}
+}
+
+// TestIndexOfSymbols compares indexes of files without debug information to the
+// tables they were made from.
+func TestIndexOfSymbols(t *testing.T) {
+	for _, name := range realFiles(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			f := open(t, name)
+			if f.debugImage() != nil || f.image.pclntabSection() != nil {
+				t.Skip("has more than symbols")
+			}
+			x := index(t, name)
+			for _, v := range textAddresses(t, readelf(t, name), 5000) {
+				got, want := x.LookupVirt(v), f.LookupVirt(v)
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s: the index says %+v, the file %+v", v, got, want)
+				}
+				o, ok := f.Offset(v)
+				if !ok {
+					continue
+				}
+				if got, want := x.LookupOffset(o), f.LookupOffset(o); !reflect.DeepEqual(got, want) {
+					t.Fatalf("offset %s: the index says %+v, the file %+v", o, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenIndex(t *testing.T) {
+	x, err := open(t, goTool(t)).Index(IndexOptions{Identity: "some identity"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "index")
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(name, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(x.Bytes())
+	opened, err := OpenIndex(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Check(); err != nil || opened.Identity() != "some identity" || opened.Name() != name {
+		t.Errorf("%v, %q, %q", err, opened.Identity(), opened.Name())
+	}
+	if err := opened.Close(); err != nil {
+		t.Error(err)
+	}
+	for what, damage := range map[string]func([]byte) []byte{
+		"empty":     func(b []byte) []byte { return nil },
+		"an ELF":    func(b []byte) []byte { return append([]byte("\x7fELF"), b...) },
+		"version 2": func(b []byte) []byte { b[8] = 2; return b },
+		"header":    func(b []byte) []byte { b[40]++; return b },
+		"cut off":   func(b []byte) []byte { return b[:len(b)/2] },
+	} {
+		write(damage(bytes.Clone(x.Bytes())))
+		_, err := OpenIndex(name)
+		var format *FormatError
+		if !errors.As(err, &format) || format.Name != name {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	changed := bytes.Clone(x.Bytes())
+	changed[len(changed)-1]++
+	write(changed)
+	if opened, err = OpenIndex(name); err != nil || opened.Check() == nil {
+		t.Errorf("a changed byte was not found: %v", err)
+	}
+	opened.Close()
+	if _, err := OpenIndex("/dev/zero"); !errors.Is(err, ErrNotIndex) {
+		t.Errorf("/dev/zero: %v", err)
+	}
+}
+
+func TestIndexMisses(t *testing.T) {
+	x, err := NewIndex(mustIndex(t, program().Build()), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []addr.Virt{0, addr.Virt(x.base) - 1, addr.Virt(x.base) + 1<<33, ^addr.Virt(0)} {
+		if r := x.LookupVirt(v); len(r.Frames) != 0 || r.Reason != reason.NoSymbolTable {
+			t.Errorf("%s: %+v", v, r)
+		}
+	}
+}
+
+func mustIndex(t *testing.T, elf []byte) []byte {
+	t.Helper()
+	f, err := NewFile(bytes.NewReader(elf), "built")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := f.Index(IndexOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x.Bytes()
+}
+
+func TestAppendFramesDoesNotAllocate(t *testing.T) {
+	x := index(t, goTool(t))
+	addresses := textAddresses(t, readelf(t, goTool(t)), 100)
+	var buf [64]Frame
+	if n := testing.AllocsPerRun(10, func() {
+		for _, v := range addresses {
+			x.AppendFrames(buf[:0], v)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

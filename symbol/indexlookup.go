@@ -1,0 +1,261 @@
+package symbol
+
+import (
+	"encoding/binary"
+
+	"hallmark/addr"
+)
+
+// maxIndexDepth bounds how many frames an address can have.
+const maxIndexDepth = 1 << 10
+
+// AppendFrames appends the frames at a virtual address to dst, innermost first,
+// and returns their source. It allocates nothing if dst has room. Func of each is
+// left empty: what it should be has to be made, by Frame.Readable, and once for each
+// function is enough.
+func (x *Index) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
+	at, ok := x.find(uint64(v))
+	if !ok {
+		return dst, SourceUnknown
+	}
+	r := streamReader{data: x.parts[partStream], columns: x.flags&indexHasColumns != 0}
+	empty := len(dst)
+	for range maxIndexDepth {
+		p := r.site(at.site)
+		fn, ok := x.function(p.function)
+		name := x.string(fn.name)
+		if !ok || r.bad || name == "" {
+			break
+		}
+		if !p.hasFile {
+			p.file = fn.file
+		}
+		dst = append(dst, Frame{
+			Linkage: name, File: x.path(p.file),
+			Line: int(fn.start + uint32(at.line)), Column: int(at.column),
+			Start: int(fn.start), Lang: fn.lang, Inlined: p.inlined,
+		})
+		if !p.inlined {
+			if p.hasSymbol {
+				dst[len(dst)-1].Symbol = x.string(p.symbol)
+			}
+			return dst, p.source
+		}
+		at = p.call
+	}
+	return dst[:empty], SourceUnknown
+}
+
+// location is a line in a site.
+type location struct {
+	site   uint32 // offset in the stream
+	line   int32  // from the line where the site's function starts
+	column uint32
+}
+
+// find returns the location of a virtual address.
+func (x *Index) find(v uint64) (location, bool) {
+	v -= x.base
+	if v > 1<<32-1 {
+		return location{}, false
+	}
+	start, at, ok := x.block(uint32(v))
+	if !ok {
+		return location{}, false
+	}
+	r := streamReader{data: x.parts[partStream], at: uint64(at), columns: x.flags&indexHasColumns != 0}
+	entry := entry{block: at}
+	for left := v - uint64(start); ; {
+		r.next(&entry)
+		length := entry.length
+		switch {
+		case r.bad:
+			return location{}, false
+		case length == 0 || left < length:
+			return entry.location, !entry.hole
+		}
+		left -= length
+	}
+}
+
+// block returns where the block that has an offset from base starts, and where it is
+// in the stream.
+func (x *Index) block(off uint32) (start, at uint32, ok bool) {
+	buckets, blocks := x.parts[partBuckets], x.parts[partBlocks]
+	k := uint64(off>>x.shift) * 4
+	if k+8 > uint64(len(buckets)) {
+		return 0, 0, false
+	}
+	le := binary.LittleEndian
+	low, high := uint64(le.Uint32(buckets[k:])), uint64(le.Uint32(buckets[k+4:]))+1
+	if low >= high || high > uint64(len(blocks)/blockSize) {
+		return 0, 0, false
+	}
+	for high-low > 1 {
+		middle := (low + high) / 2
+		if le.Uint32(blocks[middle*blockSize:]) <= off {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	b := blocks[low*blockSize : low*blockSize+blockSize]
+	start = le.Uint32(b)
+	return start, le.Uint32(b[4:]), start <= off
+}
+
+// entry is a part of a block: so many addresses that have one location, or none.
+type entry struct {
+	location
+	block  uint32 // offset of the block in the stream
+	length uint64 // 0 for the rest of the block
+	hole   bool
+}
+
+// site is a function in the code, or a call inlined into another site.
+type site struct {
+	function  uint32
+	file      uint32
+	symbol    uint32
+	hasFile   bool
+	hasSymbol bool
+	inlined   bool
+	source    Source
+	call      location // of an inlined one
+}
+
+// streamReader reads the stream of an index.
+type streamReader struct {
+	data    []byte
+	at      uint64
+	columns bool
+	bad     bool // read beyond the end, or something implausible
+}
+
+func (r *streamReader) byte() byte {
+	if r.at >= uint64(len(r.data)) {
+		r.bad = true
+		return 0
+	}
+	r.at++
+	return r.data[r.at-1]
+}
+
+// number reads an unsigned LEB128 number.
+func (r *streamReader) number() uint32 {
+	b := r.byte()
+	if b < 0x80 {
+		return uint32(b)
+	}
+	n := uint32(b & 0x7f)
+	for shift := 7; shift < 35; shift += 7 {
+		b = r.byte()
+		n |= uint32(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+// signed reads a number whose lowest bit is the sign.
+func (r *streamReader) signed() int32 {
+	n := r.number()
+	return int32(n>>1) ^ -int32(n&1)
+}
+
+// next reads an entry. e is the one before it in the block.
+func (r *streamReader) next(e *entry) {
+	first := r.byte()
+	e.length = uint64(first & 0xf)
+	if e.length == lengthLong {
+		e.length += uint64(r.number())
+	}
+	kind := first >> 4
+	if e.hole = kind == entryHole; e.hole {
+		return
+	}
+	switch kind {
+	case entrySite:
+		e.site = e.block - r.number()
+		e.line = r.signed()
+	case entryLine:
+		e.line += r.signed()
+	case entryCaller:
+		outer := streamReader{data: r.data, columns: r.columns}
+		e.location = outer.site(e.site).call
+		r.bad = r.bad || outer.bad
+		e.line += r.signed()
+	default:
+		e.line += lineSteps[kind-entryStep]
+	}
+	if r.columns {
+		e.column = r.number()
+	}
+}
+
+// site reads the site at an offset of the stream.
+func (r *streamReader) site(off uint32) (p site) {
+	r.at = uint64(off)
+	flags := r.byte()
+	p.function = r.number()
+	if p.hasFile = flags&siteFile != 0; p.hasFile {
+		p.file = r.number()
+	}
+	if p.inlined = flags&siteInlined != 0; !p.inlined {
+		p.source = Source(flags >> siteSource)
+		if p.hasSymbol = flags&siteSymbol != 0; p.hasSymbol {
+			p.symbol = r.number()
+		}
+		return p
+	}
+	back := r.number()
+	r.bad = r.bad || back == 0 || back > off // callers come first, so that every chain ends
+	p.call.site, p.call.line = off-back, r.signed()
+	if r.columns {
+		p.call.column = r.number()
+	}
+	return p
+}
+
+// function is what an index knows of a function.
+type function struct {
+	name, start, file uint32
+	lang              Lang
+}
+
+func (x *Index) function(number uint32) (function, bool) {
+	at := uint64(number) * functionSize
+	b := x.parts[partFunctions]
+	if at+functionSize > uint64(len(b)) {
+		return function{}, false
+	}
+	b = b[at : at+functionSize]
+	le := binary.LittleEndian
+	file := le.Uint32(b[8:])
+	return function{le.Uint32(b), le.Uint32(b[4:]), file & maxIndexFiles, Lang(file >> 24)}, true
+}
+
+// path returns the path of a file. Number 0 is for no file.
+func (x *Index) path(number uint32) string {
+	b := x.parts[partFiles]
+	if at := uint64(number) * 4; at+4 <= uint64(len(b)) {
+		return x.string(binary.LittleEndian.Uint32(b[at:]))
+	}
+	return ""
+}
+
+// string returns a string by its number.
+func (x *Index) string(number uint32) string {
+	b := x.parts[partStrings]
+	at := uint64(number) * 4
+	if at+8 > uint64(len(b)) {
+		return ""
+	}
+	start, end := binary.LittleEndian.Uint32(b[at:]), binary.LittleEndian.Uint32(b[at+4:])
+	if start > end || uint64(end) > uint64(len(x.text)) {
+		return ""
+	}
+	return x.text[start:end]
+}

@@ -1,0 +1,275 @@
+package symbol
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/testenv"
+)
+
+// builds are the forms of debug information that compilers and tools make. Each
+// command runs in a directory of its own with SRC as the sources' place, and leaves
+// a file called prog, or one called witness besides, for the witness to read.
+var builds = []struct {
+	name    string
+	tools   []string
+	witness func(testing.TB, string, []addr.Virt) []witnessFrames
+	sh      string
+}{
+	{"gcc, DWARF 2", gcc, llvm, "g++ -O2 -gdwarf-2 $CC -o prog"},
+	{"gcc, DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 $CC -o prog"},
+	{"gcc, DWARF 5", gcc, llvm, "g++ -O2 -gdwarf-5 $CC -o prog"},
+	{"gcc, 64-bit DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 -gdwarf64 $CC -o prog"},
+	{"gcc, 64-bit DWARF 5", gcc, llvm, "g++ -O2 -gdwarf-5 -gdwarf64 $CC -o prog"},
+	{"gcc, type units", gcc, llvm, "g++ -O2 -g -fdebug-types-section $CC -o prog"},
+	{"gcc, LTO", gcc, llvm, "g++ -O2 -g -flto $CC -o prog"},
+	{"gcc, relative names", gcc, llvm, "cp $SRC/inlined.* $SRC/other.cc . && g++ -O1 -g inlined.cc other.cc -o prog"},
+	{"gcc, sections thrown away", gcc, llvm, "g++ -O2 -g -ffunction-sections -Wl,--gc-sections $CC -o prog"},
+	{"gcc, not optimized", gcc, llvm, "g++ -O0 -g $CC -o prog"},
+	{"zlib", []string{"g++", "objcopy"}, llvm, "g++ -O2 -g $CC -o prog && objcopy --compress-debug-sections=zlib prog"},
+	{"zlib, the old way", []string{"g++", "objcopy"}, llvm, "g++ -O2 -g $CC -o witness && objcopy --compress-debug-sections=zlib-gnu witness prog"},
+	{"zstd", []string{"g++", "llvm-objcopy-19"}, llvm, "g++ -O2 -g $CC -o prog && llvm-objcopy-19 --compress-debug-sections=zstd prog"},
+	{"dwz, DWARF 4", []string{"g++", "dwz"}, llvm, "g++ -O2 -gdwarf-4 $CC -o prog && dwz prog"},
+	{"dwz, DWARF 5", []string{"g++", "dwz"}, llvm, "g++ -O2 -g $CC -o prog && dwz prog"},
+	{"clang, DWARF 4", clang, llvm, "clang-19 -O2 -gdwarf-4 $CC -lstdc++ -o prog"},
+	{"clang, DWARF 5", clang, llvm, "clang-19 -O2 -gdwarf-5 $CC -lstdc++ -o prog"},
+	{"clang, lines only", clang, llvm, "clang-19 -O2 -gline-tables-only $CC -lstdc++ -o prog"},
+	{"object", gcc, llvm, "gcc -O2 -g -c $SRC/narrow.c -o prog"},
+	{"object, 32-bit", gcc, llvm, "gcc -m32 -O2 -g -c $SRC/narrow.c -o prog"},
+	{"object, aarch64", clang, llvm, "clang-19 --target=aarch64-linux-gnu -O2 -g -c $SRC/narrow.c -o prog"},
+	{"object, big-endian", clang, llvm, "clang-19 --target=s390x-linux-gnu -O2 -g -c $SRC/narrow.c -o prog"},
+	{"object, 32-bit big-endian", clang, llvm, "clang-19 --target=powerpc-linux-gnu -O2 -gdwarf-4 -c $SRC/narrow.c -o prog"},
+}
+
+var (
+	gcc   = []string{"g++"}
+	clang = []string{"clang-19"}
+)
+
+// TestIndexOfEveryForm compares the addresses of small programs with what another
+// tool says.
+func TestIndexOfEveryForm(t *testing.T) {
+	src, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range builds {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			for _, tool := range b.tools {
+				testenv.Tool(t, tool)
+			}
+			dir := t.TempDir()
+			c := exec.Command("sh", "-ec", b.sh)
+			c.Dir = dir
+			c.Env = append(c.Environ(), "SRC="+src, "CC="+src+"/inlined.cc "+src+"/other.cc")
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			prog, witness := filepath.Join(dir, "prog"), filepath.Join(dir, "witness")
+			if _, err := os.Stat(witness); err != nil {
+				witness = prog
+			}
+			compareWith(t, b.witness, prog, witness, 3000)
+		})
+	}
+}
+
+// TestObjectAndProgram compares what is said of the functions of a relocatable file
+// with many sections to what is said of them in a program that is linked from it.
+func TestObjectAndProgram(t *testing.T) {
+	testenv.Tool(t, "g++")
+	dir := t.TempDir()
+	object, program := filepath.Join(dir, "inlined.o"), filepath.Join(dir, "prog")
+	for _, args := range [][]string{
+		{"-O2", "-g", "-ffunction-sections", "-c", "testdata/inlined.cc", "-o", object},
+		{"-O2", "-g", object, "testdata/other.cc", "-o", program},
+	} {
+		if out, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	x, o := index(t, program), index(t, object)
+	sections := open(t, object).image.sections
+	inProgram := map[string]uint64{}
+	for _, s := range readelf(t, program).symbols {
+		inProgram[s.name] = s.value
+	}
+	compared := 0
+	for _, symbols := range readelf(t, object).code {
+		for _, s := range symbols {
+			number, err := strconv.Atoi(s.ndx)
+			if err != nil || inProgram[s.name] == 0 {
+				continue
+			}
+			for i := range s.size {
+				v := addr.Virt(sections[number].addr + s.value + i)
+				got, want := o.LookupVirt(v), x.LookupVirt(addr.Virt(inProgram[s.name]+i))
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s+%#x:\nin the object %+v\nin the program %+v", s.name, i, got, want)
+				}
+				compared++
+			}
+		}
+	}
+	if compared < 1000 {
+		t.Errorf("only %d addresses compared", compared)
+	}
+}
+
+// compareWith compares the frames at n addresses of a file with what a witness says
+// of another one with the same code.
+func compareWith(t *testing.T, ask func(testing.TB, string, []addr.Virt) []witnessFrames, name, witness string, n int) {
+	t.Helper()
+	x := index(t, name)
+	facts := readelf(t, name)
+	addresses := codeAddresses(facts, n)
+	answers := ask(t, witness, addresses)
+	if len(answers) != len(addresses) || len(answers) == 0 {
+		t.Fatalf("%d answers for %d addresses", len(answers), len(addresses))
+	}
+	wrong := 0
+	for i, v := range addresses {
+		if diff := answers[i].compare(x.LookupVirt(v).Frames, facts.aliasesAt(v)); diff != "" {
+			if wrong++; wrong <= 5 {
+				t.Errorf("%s: %s", v, diff)
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d addresses differ", wrong, len(addresses))
+	}
+}
+
+// aliasesAt returns the names of all symbols that cover an address.
+func (f *readelfFacts) aliasesAt(v addr.Virt) (names []string) {
+	for _, s := range f.symbols {
+		if uint64(v)-s.value < s.size {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+// index makes an index of a file.
+func index(t testing.TB, name string) *Index {
+	t.Helper()
+	x, err := open(t, name).Index(IndexOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// codeAddresses returns up to n addresses of functions that have a symbol, all of
+// them if there are fewer. Of a relocatable file these are offsets in sections, and
+// only those of the first one, which starts at 0, are addresses.
+func codeAddresses(facts *readelfFacts, n int) []addr.Virt {
+	seen := map[addr.Virt]bool{}
+	for index, symbols := range facts.code {
+		if facts.text[0].addr == 0 && index != facts.text[0].index {
+			continue
+		}
+		for _, s := range symbols {
+			for v := s.value; v < s.value+s.size; v++ {
+				seen[addr.Virt(v)] = true
+			}
+		}
+	}
+	all := slices.Sorted(maps.Keys(seen))
+	r := random()
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
+}
+
+// witnessFrame is a frame as another tool tells it.
+type witnessFrame struct {
+	function, file string // the file without its directory
+	line, column   int
+}
+
+type witnessFrames []witnessFrame
+
+// llvm asks llvm-symbolizer.
+func llvm(t testing.TB, name string, addresses []addr.Virt) []witnessFrames {
+	t.Helper()
+	lines := output(t, asInput(addresses), "llvm-symbolizer-19", "--obj="+name, "--no-demangle", "--functions=linkage", "--inlines", "--output-style=LLVM")
+	answers := make([]witnessFrames, 0, len(addresses))
+	var frames witnessFrames
+	for i := 0; i < len(lines); i++ {
+		if lines[i] == "" {
+			answers = append(answers, frames)
+			frames = nil
+			continue
+		}
+		frames = append(frames, parseWitness(lines[i], lines[i+1]))
+		i++
+	}
+	return answers
+}
+
+// parseWitness reads FILE:LINE:COLUMN, of which parts that are not known can be
+// missing.
+func parseWitness(function, place string) witnessFrame {
+	parts := strings.Split(place, ":")
+	f := witnessFrame{function: function, file: filepath.Base(parts[0])}
+	if len(parts) > 1 {
+		f.line, _ = strconv.Atoi(parts[1])
+	}
+	if len(parts) > 2 {
+		f.column, _ = strconv.Atoi(parts[2])
+	}
+	return f
+}
+
+// compare returns how frames differ from what the witness says, or "". names are
+// the symbols at the address: which of them it takes is its own choice.
+func (w witnessFrames) compare(frames []Frame, names []string) string {
+	if len(frames) == 0 && len(w) == 1 && w[0].line == 0 && w[0].function == "??" {
+		return ""
+	}
+	same := len(frames) == len(w)
+	for i := 0; same && i < len(w); i++ {
+		same = w[i].is(&frames[i]) || i == len(w)-1 && w[i].isNamed(&frames[i], names)
+	}
+	if same {
+		return ""
+	}
+	var b strings.Builder
+	for _, f := range frames {
+		fmt.Fprintf(&b, "\n\t%s (%s) %s:%d:%d", f.Linkage, f.Symbol, f.File, f.Line, f.Column)
+	}
+	b.WriteString("\nbut the witness says")
+	for _, f := range w {
+		fmt.Fprintf(&b, "\n\t%s %s:%d:%d", f.function, f.file, f.line, f.column)
+	}
+	return b.String()
+}
+
+// is reports whether the witness means f. Where the line is not known, llvm-symbolizer
+// takes the file from the symbol table.
+func (w *witnessFrame) is(f *Frame) bool {
+	file := "??"
+	if f.File != "" {
+		file = filepath.Base(f.File)
+	}
+	return (w.function == "" || w.function == f.Linkage) && (w.file == file || f.File == "" && w.line == 0) &&
+		w.line == f.Line && w.column == f.Column
+}
+
+// isNamed is is for a frame that the witness gives the name of one of several
+// symbols, and f that of another one or of the debug information.
+func (w *witnessFrame) isNamed(f *Frame, names []string) bool {
+	other := *w
+	other.function = ""
+	return other.is(f) && slices.Contains(names, w.function)
+}

@@ -1,0 +1,340 @@
+package symbol
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+	"slices"
+)
+
+// entriesInBlock is how many entries a block has at most. More make the index
+// smaller and each lookup slower.
+const entriesInBlock = 24
+
+// indexWriter writes the stream of an index and what leads to it.
+type indexWriter struct {
+	columns bool
+	stream  []byte
+	blocks  []blockStart
+	pending []codePiece // of the block to come
+	last    codePiece   // the last one that was added
+}
+
+type blockStart struct{ start, at uint32 }
+
+// codePiece is a piece of code with one answer. It reaches to the next one.
+type codePiece struct {
+	start  uint32 // from the base
+	part   *indexPart
+	site   int32 // in part; -1 for a hole
+	line   uint32
+	column uint32
+	symbol uint32 // number of the string, where the ELF symbol has another name
+}
+
+// sameAs reports whether two pieces have the same answer.
+func (p *codePiece) sameAs(q *codePiece) bool {
+	if p.site < 0 || q.site < 0 {
+		return p.site < 0 && q.site < 0
+	}
+	return p.site == q.site && p.line == q.line && p.part == q.part && p.column == q.column && p.symbol == q.symbol
+}
+
+// add appends a piece. Pieces must come in the order of addresses.
+func (w *indexWriter) add(p codePiece) {
+	if len(w.pending) > 0 && p.sameAs(&w.last) {
+		return
+	}
+	if len(w.pending) == entriesInBlock {
+		w.flush()
+	}
+	w.pending = append(w.pending, p)
+	w.last = p
+}
+
+// flush writes the pending pieces as a block, behind the sites that are new in it.
+func (w *indexWriter) flush() {
+	if len(w.pending) == 0 {
+		return
+	}
+	for i := range w.pending {
+		if p := &w.pending[i]; p.site >= 0 {
+			w.site(p.part, p.site, p.symbol)
+		}
+	}
+	at := uint32(len(w.stream))
+	w.blocks = append(w.blocks, blockStart{w.pending[0].start, at})
+	var before *codePiece
+	for i := range w.pending {
+		p := &w.pending[i]
+		length := uint32(0)
+		if i+1 < len(w.pending) {
+			length = w.pending[i+1].start - p.start
+		}
+		w.entry(p, before, length, at)
+		if p.site >= 0 {
+			before = p
+		}
+	}
+	w.pending = w.pending[:0]
+}
+
+// entry writes an entry of the block at offset at. before is the last one that was
+// no hole.
+func (w *indexWriter) entry(p, before *codePiece, length, at uint32) {
+	if p.site < 0 {
+		w.head(entryHole, length)
+		return
+	}
+	here, line := p.part.sites[p.site].at, p.relativeLine()
+	switch {
+	case before != nil && before.part.sites[before.site].at == here:
+		w.move(line-before.relativeLine(), length)
+	case before != nil && before.callerAt() == here+1:
+		w.head(entryCaller, length)
+		w.signed(line - before.part.callLine(before.site))
+	default:
+		w.head(entrySite, length)
+		w.number(at - here)
+		w.signed(line)
+	}
+	if w.columns {
+		w.number(p.column)
+	}
+}
+
+// relativeLine returns the line, from the start of the function.
+func (p *codePiece) relativeLine() int32 {
+	return int32(p.line - p.part.functionOf(p.site).line)
+}
+
+// callerAt returns where the caller of the piece's site is in the stream, plus 1; 0
+// if it has none.
+func (p *codePiece) callerAt() uint32 {
+	site := &p.part.sites[p.site]
+	if site.parent < 0 {
+		return 0
+	}
+	return p.part.sites[site.parent].at + 1
+}
+
+// move writes an entry for the same site.
+func (w *indexWriter) move(lines int32, length uint32) {
+	if i := slices.Index(lineSteps[:], lines); i >= 0 {
+		w.head(entryStep+byte(i), length)
+		return
+	}
+	w.head(entryLine, length)
+	w.signed(lines)
+}
+
+// head writes the first byte of an entry, and the length where it does not fit.
+// The length 0 stands for the rest of the block.
+func (w *indexWriter) head(kind byte, length uint32) {
+	if length < lengthLong {
+		w.stream = append(w.stream, kind<<4|byte(length))
+		return
+	}
+	w.stream = append(w.stream, kind<<4|lengthLong)
+	w.number(length - lengthLong)
+}
+
+func (w *indexWriter) number(n uint32) { w.stream = binary.AppendUvarint(w.stream, uint64(n)) }
+
+func (w *indexWriter) signed(n int32) { w.number(uint32(n)<<1 ^ uint32(n>>31)) }
+
+// site writes a site and the callers it needs, unless they are there.
+func (w *indexWriter) site(part *indexPart, number int32, symbol uint32) {
+	s := &part.sites[number]
+	if s.written && s.symbol == symbol {
+		return
+	}
+	if s.parent >= 0 {
+		w.site(part, s.parent, symbol)
+	}
+	s.written, s.symbol, s.at = true, symbol, uint32(len(w.stream))
+	fn := part.functionOf(number)
+	flags := byte(0)
+	if s.file != fn.file {
+		flags |= siteFile
+	}
+	if s.parent >= 0 {
+		flags |= siteInlined
+	} else {
+		flags |= byte(s.source) << siteSource
+		if symbol != 0 {
+			flags |= siteSymbol
+		}
+	}
+	w.stream = append(w.stream, flags)
+	w.number(fn.number)
+	if flags&siteFile != 0 {
+		w.number(s.file)
+	}
+	if s.parent < 0 {
+		if symbol != 0 {
+			w.number(symbol)
+		}
+		return
+	}
+	w.number(s.at - part.sites[s.parent].at)
+	w.signed(part.callLine(number))
+	if w.columns {
+		w.number(s.callColumn)
+	}
+}
+
+// finish ends the code at end, and returns the blocks and the buckets that lead to
+// them.
+func (w *indexWriter) finish(end uint32) (blocks, buckets []byte, shift uint8) {
+	w.add(codePiece{start: end, site: -1})
+	w.flush()
+	for _, b := range w.blocks {
+		blocks = binary.LittleEndian.AppendUint32(blocks, b.start)
+		blocks = binary.LittleEndian.AppendUint32(blocks, b.at)
+	}
+	shift = bucketShift(end, len(w.blocks))
+	block := 0
+	for k := uint64(0); ; k++ {
+		for block+1 < len(w.blocks) && uint64(w.blocks[block+1].start) <= k<<shift {
+			block++
+		}
+		buckets = binary.LittleEndian.AppendUint32(buckets, uint32(block))
+		if k > uint64(end>>shift) {
+			return blocks, buckets, shift
+		}
+	}
+}
+
+// bucketShift returns how many bits of an address do not tell its bucket, so that
+// there are about as many buckets as blocks.
+func bucketShift(end uint32, blocks int) uint8 {
+	return uint8(bits.Len32(end / uint32(max(blocks, 1))))
+}
+
+// tables are the strings, files and functions of an index.
+type tables struct {
+	strings   []string
+	byString  map[string]uint32
+	files     []uint32 // numbers of strings
+	byFile    map[string]uint32
+	functions []indexFunction
+	byKey     map[functionKey]int32
+}
+
+// indexFunction is a function of an index. While the index is made its number is
+// the order in which it was seen, and in the end that of how often it is used.
+type indexFunction struct {
+	functionKey
+	file   uint32
+	uses   uint32
+	number uint32
+}
+
+type functionKey struct {
+	name uint32 // number of the string
+	line uint32
+	lang Lang
+}
+
+func newTables() *tables {
+	t := &tables{byString: map[string]uint32{}, byFile: map[string]uint32{}, byKey: map[functionKey]int32{}}
+	t.string("")
+	t.file("")
+	return t
+}
+
+// string returns the number of a string.
+func (t *tables) string(s string) uint32 {
+	n, ok := t.byString[s]
+	if !ok {
+		n = uint32(len(t.strings))
+		t.strings = append(t.strings, s)
+		t.byString[s] = n
+	}
+	return n
+}
+
+// file returns the number of a file.
+func (t *tables) file(path string) uint32 {
+	n, ok := t.byFile[path]
+	if !ok {
+		n = uint32(len(t.files))
+		t.files = append(t.files, t.string(path))
+		t.byFile[path] = n
+	}
+	return n
+}
+
+// function returns the index of a function, one of whose sites is in file.
+func (t *tables) function(key functionKey, file uint32) int32 {
+	n, ok := t.byKey[key]
+	if !ok {
+		n = int32(len(t.functions))
+		t.functions = append(t.functions, indexFunction{functionKey: key, file: file})
+		t.byKey[key] = n
+	}
+	return n
+}
+
+// rank gives small numbers to the functions that are used most, for small numbers
+// take fewer bytes, and returns the records in this order.
+func (t *tables) rank() []byte {
+	order := make([]uint32, len(t.functions))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int {
+		return cmp.Compare(t.functions[b].uses, t.functions[a].uses)
+	})
+	b := make([]byte, 0, len(order)*functionSize)
+	for i, n := range order {
+		f := &t.functions[n]
+		f.number = uint32(i)
+		b = binary.LittleEndian.AppendUint32(b, f.name)
+		b = binary.LittleEndian.AppendUint32(b, f.line)
+		b = binary.LittleEndian.AppendUint32(b, f.file|uint32(f.lang)<<24)
+	}
+	return b
+}
+
+func (t *tables) encodeFiles() []byte {
+	var b []byte
+	for _, n := range t.files {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// encodeStrings returns where each string ends, after where the first one starts,
+// and the strings.
+func (t *tables) encodeStrings() (offsets, text []byte) {
+	size := 0
+	for _, s := range t.strings {
+		size += len(s)
+	}
+	text = make([]byte, 0, size)
+	offsets = binary.LittleEndian.AppendUint32(make([]byte, 0, 4*len(t.strings)+4), 0)
+	for _, s := range t.strings {
+		text = append(text, s...)
+		offsets = binary.LittleEndian.AppendUint32(offsets, uint32(len(text)))
+	}
+	return offsets, text
+}
+
+// assembleIndex puts the parts behind a header.
+func assembleIndex(h indexHeader, contents [parts][]byte) []byte {
+	size := indexHeaderSize
+	for i, c := range contents {
+		h.parts[i] = part{uint32(size), uint32(len(c))}
+		size = (size + len(c) + indexAlign - 1) &^ (indexAlign - 1)
+	}
+	data := make([]byte, size)
+	for i, c := range contents {
+		copy(data[h.parts[i].off:], c)
+	}
+	h.sum = crc32.Checksum(data[indexHeaderSize:], castagnoli)
+	copy(data, h.encode())
+	return data
+}
