@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 )
@@ -36,6 +37,7 @@ type bareSite struct {
 // several claim: one that knows the function, and among these the first in the file.
 func (m *merger) findRuns() {
 	var spans []span
+	m.runList = nil
 	for _, part := range m.parts {
 		for i := 0; i < len(part.pieces); {
 			kind := part.pieces[i].kind()
@@ -256,29 +258,61 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 		return nil, &FormatError{f.Name(), errTooFar}
 	}
 	header := indexHeader{base: m.base}
-	for _, s := range f.sources {
-		table, err := s.load()
-		if err != nil {
-			return nil, err
-		}
-		if symbols, ok := table.(*symtab); ok {
-			m.symbols.layers = append(m.symbols.layers, symbolLayer{symbols, s.kind})
-			header.sources |= 1 << s.kind
-		}
-	}
 	if d := f.debugImage(); d != nil {
 		debug, err := d.openDebug()
 		if err != nil {
 			return nil, err
 		}
-		defer debug.close()
+		defer debug.close() // names are in it until the index is made
 		if m.parts, err = readUnits(debug.Data, m.base, opt); err != nil {
 			return nil, d.damage(err)
 		}
 		header.sources |= 1 << SourceDWARF
 	}
+	m.findRuns()
+	if err := f.addTables(m, &header); err != nil {
+		return nil, err
+	}
 	return f.writeIndex(m, header, end, opt)
 }
+
+// addTables adds what the file's symbol tables say, for addresses that the debug
+// information does not know.
+func (f *File) addTables(m *merger, header *indexHeader) error {
+	for _, s := range f.sources {
+		table, err := s.load()
+		if err != nil {
+			return err
+		}
+		header.sources |= 1 << s.kind
+		switch table := table.(type) {
+		case *symtab:
+			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
+		case *pclntab:
+			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })
+			if !ok {
+				return &FormatError{f.Name(), errShared}
+			}
+			if len(part.pieces) > 0 {
+				m.parts = append(m.parts, part)
+				m.findRuns()
+			}
+		}
+	}
+	return nil
+}
+
+// isFunction reports whether the debug information has a function at v.
+func (m *merger) isFunction(v uint64) bool {
+	i, ok := m.runs.find(v - m.base)
+	if !ok {
+		return false
+	}
+	r := &m.runList[m.runs.values[i]]
+	return r.part.pieces[r.first].kind() == kindFunction
+}
+
+var errShared = errors.New("tables of its pclntab are shared far too often")
 
 // debugImage returns the image that has DWARF, or nil.
 func (f *File) debugImage() *image {
@@ -291,7 +325,6 @@ func (f *File) debugImage() *image {
 }
 
 func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOptions) (*Index, error) {
-	m.findRuns()
 	m.sweep(end, m.use)
 	var contents [parts][]byte
 	contents[partFunctions] = m.tables.rank()

@@ -202,30 +202,41 @@ func (t *pclntab) nfuncdata(word uint32) uint32 {
 	return word >> 24
 }
 
-// value returns what the table at off has for pc (runtime/symtab.go, pcvalue): the
-// table is a list of varints, in turn by how much the value changes and for how
-// many instructions it stays.
-func (t *pclntab) value(off uint32, f *goFunc, pc uint64) (int32, bool) {
+// value returns what the table at off has for pc (runtime/symtab.go, pcvalue).
+func (t *pclntab) value(off uint32, f *goFunc, pc uint64) (value int32, ok bool) {
+	at := f.entry
+	value = -1
+	t.eachValue(off, func(v int32, advance uint32) bool {
+		at += uint64(advance) * t.quantum
+		value, ok = v, pc < at
+		return !ok
+	})
+	if !ok {
+		value = -1
+	}
+	return value, ok
+}
+
+// eachValue calls each with the values of the table at off, and for how many
+// instructions each stays, until it returns false: the table is a list of varints, in
+// turn by how much the value changes and for how many instructions it stays.
+func (t *pclntab) eachValue(off uint32, each func(value int32, advance uint32) bool) {
 	if off == 0 || uint64(off) >= uint64(len(t.pcs)) {
-		return -1, false
+		return
 	}
 	s := t.pcs[off:]
 	s = s[:min(len(s), maxPCTable)]
-	value, at := int32(-1), f.entry
+	value := int32(-1)
 	for first := true; ; first = false {
 		change, n := uvarint(s)
 		if n == 0 || change == 0 && !first {
-			return -1, false
+			return
 		}
 		value += int32(-(change & 1) ^ (change >> 1))
 		s = s[n:]
 		advance, n := uvarint(s)
-		if n == 0 {
-			return -1, false
-		}
-		at += uint64(advance) * t.quantum
-		if pc < at {
-			return value, true
+		if n == 0 || !each(value, advance) {
+			return
 		}
 		s = s[n:]
 	}

@@ -1,0 +1,125 @@
+package symbol
+
+import (
+	"math"
+	"slices"
+
+	"hallmark/addr"
+)
+
+// goPart makes an indexPart of a pclntab.
+type goPart struct {
+	*pclntab
+	part      *indexPart
+	base      uint64
+	functions map[goFunction]int32
+	files     map[string]uint32
+	sites     map[partSite]int32
+	cuts      []uint64 // addresses of a function where its answer may change
+	budget    int      // steps that may still be taken
+}
+
+type goFunction struct {
+	name string
+	line int
+}
+
+// maxSteps bounds the steps through all tables of a pclntab by its size. Functions may
+// share tables, and a hostile one has nothing but functions that do.
+const maxSteps = 16
+
+// indexPart returns the functions of the pclntab that are wanted as a part, and false
+// if its tables are longer than their bytes.
+func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPart, bool) {
+	p := goPart{
+		pclntab: t, part: &indexPart{lang: LangGo}, base: base,
+		functions: map[goFunction]int32{}, files: map[string]uint32{}, sites: map[partSite]int32{},
+		budget: 1<<20 + maxSteps*len(t.data),
+	}
+	for i := range t.nfunc {
+		f := t.function(i)
+		if f.entry < base || f.end-base > math.MaxUint32 || !wanted(f.entry) {
+			continue
+		}
+		p.add(&f)
+		if p.budget < 0 {
+			return nil, false
+		}
+	}
+	return p.part, true
+}
+
+// add adds the pieces of a function.
+func (p *goPart) add(f *goFunc) {
+	p.cuts = append(p.cuts[:0], f.entry)
+	for _, table := range []uint32{f.pcfile, f.pcln, f.pcinline} {
+		p.cut(table, f)
+	}
+	slices.Sort(p.cuts)
+	for _, pc := range slices.Compact(p.cuts) {
+		if pc < f.end {
+			p.piece(pc)
+		}
+	}
+	p.part.pieces = append(p.part.pieces, partPiece{start: uint32(f.end - p.base), site: siteNone})
+}
+
+// cut appends where the value of a table changes.
+func (p *goPart) cut(table uint32, f *goFunc) {
+	pc := f.entry
+	p.eachValue(table, func(_ int32, advance uint32) bool {
+		pc += uint64(advance) * p.quantum
+		p.cuts = append(p.cuts, pc)
+		p.budget--
+		return pc < f.end && p.budget >= 0
+	})
+}
+
+// piece adds the piece that starts at pc.
+func (p *goPart) piece(pc uint64) {
+	frames := p.find(addr.Virt(pc))
+	piece := partPiece{start: uint32(pc - p.base), site: siteNone}
+	if len(frames) > 0 {
+		piece.line = uint32(frames[0].Line)
+	}
+	for i := len(frames) - 1; i >= 0; i-- {
+		site := partSite{parent: -1, function: p.functionNumber(&frames[i]), file: p.fileNumber(frames[i].File), source: SourcePclntab}
+		if i+1 < len(frames) {
+			site.parent, site.callLine = piece.site, uint32(frames[i+1].Line)
+		}
+		piece.site = p.siteNumber(site)
+	}
+	p.budget -= len(frames)
+	p.part.pieces = append(p.part.pieces, piece)
+}
+
+func (p *goPart) functionNumber(f *Frame) int32 {
+	key := goFunction{f.Linkage, f.Start}
+	n, ok := p.functions[key]
+	if !ok {
+		n = int32(len(p.part.functions))
+		p.part.functions = append(p.part.functions, partFunction{name: []byte(f.Linkage), line: uint32(f.Start), index: -1})
+		p.functions[key] = n
+	}
+	return n
+}
+
+func (p *goPart) fileNumber(path string) uint32 {
+	n, ok := p.files[path]
+	if !ok {
+		n = uint32(len(p.part.files))
+		p.part.files = append(p.part.files, path)
+		p.files[path] = n
+	}
+	return n
+}
+
+func (p *goPart) siteNumber(site partSite) int32 {
+	n, ok := p.sites[site]
+	if !ok {
+		n = int32(len(p.part.sites))
+		p.part.sites = append(p.part.sites, site)
+		p.sites[site] = n
+	}
+	return n
+}
