@@ -134,6 +134,33 @@ func withSymbol(f *File, v addr.Virt) Result {
 	return r
 }
 
+// TestPieces compares what an index lists with what it answers.
+func TestPieces(t *testing.T) {
+	x := index(t, goTool(t))
+	end := addr.Virt(x.base)
+	n := 0
+	for p := range x.Pieces() {
+		if p.Virt < end || p.Size == 0 {
+			t.Fatalf("%s+%#x after what ends at %s", p.Virt, p.Size, end)
+		}
+		if p.Virt > end {
+			if frames, _ := x.AppendFrames(nil, end); len(frames) != 0 {
+				t.Fatalf("%s is not listed, and has %+v", end, frames)
+			}
+		}
+		end = p.Virt + addr.Virt(p.Size)
+		for _, v := range []addr.Virt{p.Virt, end - 1} {
+			if frames, source := x.AppendFrames(nil, v); source != p.Source || !reflect.DeepEqual(frames, p.Frames) {
+				t.Fatalf("%s: listed as %+v, answered as %+v", v, p.Frames, frames)
+			}
+		}
+		n++
+	}
+	if n < 1000 {
+		t.Errorf("only %d pieces", n)
+	}
+}
+
 func TestOpenIndex(t *testing.T) {
 	x, err := open(t, goTool(t)).Index(IndexOptions{Identity: "some identity"})
 	if err != nil {

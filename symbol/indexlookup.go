@@ -18,6 +18,12 @@ func (x *Index) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
 	if !ok {
 		return dst, SourceUnknown
 	}
+	return x.chain(dst, at)
+}
+
+// chain appends the frames of a location: that of the innermost function, and those
+// of its callers.
+func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 	r := streamReader{data: x.parts[partStream], columns: x.flags&indexHasColumns != 0}
 	empty := len(dst)
 	for range maxIndexDepth {

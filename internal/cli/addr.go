@@ -14,6 +14,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/procmap/live"
 	"hallmark/reason"
+	"hallmark/symbol"
 )
 
 const addrLong = `Addr prints what is at addresses of a running process, one a line: the address,
@@ -178,7 +179,22 @@ type frameRecord struct {
 	Linkage  string `json:"linkage,omitempty"` // where it differs from function
 	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Symbol   string `json:"symbol,omitempty"` // ELF symbol, where it has another name
 	Inlined  bool   `json:"inlined,omitempty"`
+}
+
+func frameRecords(frames []symbol.Frame) []frameRecord {
+	records := make([]frameRecord, len(frames))
+	for i, f := range frames {
+		records[i] = frameRecord{
+			Function: f.Func, File: f.File, Line: f.Line, Column: f.Column, Symbol: f.Symbol, Inlined: f.Inlined,
+		}
+		if f.Linkage != f.Func {
+			records[i].Linkage = f.Linkage
+		}
+	}
+	return records
 }
 
 func writePlaces(w io.Writer, places []live.Place) error {
@@ -208,13 +224,7 @@ func placeOf(place live.Place) placeRecord {
 		return r
 	}
 	r.Source = place.Symbol.Source.String()
-	for _, f := range place.Symbol.Frames {
-		frame := frameRecord{Function: f.Func, File: f.File, Line: f.Line, Inlined: f.Inlined}
-		if f.Linkage != f.Func {
-			frame.Linkage = f.Linkage
-		}
-		r.Frames = append(r.Frames, frame)
-	}
+	r.Frames = frameRecords(place.Symbol.Frames)
 	return r
 }
 

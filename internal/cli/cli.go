@@ -30,6 +30,8 @@ var verbs = []func(*env) *cobra.Command{
 	newReportCommand,
 	newViewCommand,
 	newConvertCommand,
+	newIndexCommand,
+	newLookupCommand,
 	newDoctorCommand,
 	newBenchCommand,
 	newManCommand,

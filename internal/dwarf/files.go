@@ -32,6 +32,9 @@ func (f *Files) AppendPath(path []byte, number uint32) []byte {
 		return path
 	}
 	file := &f.files[i]
+	if string(file.name) == "?" {
+		return path // Go's compiler has it for code that comes from no file
+	}
 	if isAbsolute(file.name) {
 		return append(path, file.name...)
 	}

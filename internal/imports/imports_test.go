@@ -49,7 +49,7 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"debuginfo": {
-		module: []string{"buildid", "reason", "symbol"},
+		module: []string{"buildid", "internal/atomicfile", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
 	"profile": {
@@ -97,8 +97,8 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module: []string{"addr", "buildid", "capture", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "internal/atomicfile", "internal/progress"},
+		module: []string{"addr", "buildid", "capture", "debuginfo", "procmap", "procmap/live", "profile", "profile/folded",
+			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

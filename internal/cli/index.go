@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/internal/atomicfile"
+	"hallmark/symbol"
+)
+
+const indexLong = `Index prepares what debug information and symbol tables say of a file's code, so
+that lookups answer at once: functions, the calls inlined into them, files, lines
+and columns. The debug file of the same identity is used too where it is installed.
+
+An index is kept under the identity of its file in the user's cache directory, where
+lookup finds it; or it goes to the file given with -o. Its path, its size and the
+tables it was made from are printed.
+
+With --check the arguments are indexes, which are read as a whole and compared with
+their checksums. With --dump they are printed: every piece of code with its address,
+its size and its functions, innermost first.`
+
+const indexExample = `  hallmark index /usr/bin/* 2>/dev/null   # prepare what is there
+  hallmark index -o prog.index prog
+  hallmark index --check prog.index
+  hallmark index --dump prog.index | less`
+
+type indexOptions struct {
+	out         string
+	check, dump bool
+	noColumns   bool
+	threads     int
+}
+
+func newIndexCommand(e *env) *cobra.Command {
+	var opt indexOptions
+	cmd := &cobra.Command{
+		Use:     "index [flags] FILE...",
+		Short:   "Prepare the symbols of files for fast lookups",
+		Long:    indexLong,
+		Example: indexExample,
+		Args:    atLeast(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case opt.check && opt.dump:
+				return usageError{errors.New("index: --check and --dump do not go together")}
+			case opt.out != "" && len(args) > 1:
+				return usageError{errors.New("index: -o takes one file")}
+			case opt.threads < 0:
+				return usageError{errors.New("index: --threads must not be negative")}
+			}
+			return runIndex(e, opt, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&opt.out, "output", "o", "", "write the index to this `FILE`")
+	flags.BoolVar(&opt.check, "check", false, "check indexes instead of making them")
+	flags.BoolVar(&opt.dump, "dump", false, "print indexes instead of making them")
+	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
+	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
+	return cmd
+}
+
+func runIndex(e *env, opt indexOptions, args []string) error {
+	do := makeIndex
+	switch {
+	case opt.check:
+		do = checkIndex
+	case opt.dump:
+		do = dumpIndex
+	}
+	failed := false
+	for _, arg := range args {
+		if err := do(e, opt, arg); err != nil {
+			failed = true
+			fmt.Fprintf(e.stderr, "hallmark: %s\n", oneLine(err.Error()))
+		}
+	}
+	if failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+func makeIndex(e *env, opt indexOptions, name string) error {
+	x, id, err := indexFile(name, symbol.IndexOptions{NoColumns: opt.noColumns, Threads: opt.threads})
+	if err != nil {
+		return err
+	}
+	path := opt.out
+	if path == "" {
+		path, err = new(debuginfo.Indexes).Store(id, x)
+	} else {
+		err = atomicfile.Write(path, 0o666, func(w io.Writer) error {
+			_, err := w.Write(x.Bytes())
+			return err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	size := quantity(int64(len(x.Bytes())), "bytes")
+	_, err = fmt.Fprintf(e.stdout, "%s  %s  %s\n", oneLine(path), size, sourceNames(x))
+	return err
+}
+
+// indexFile makes the index of a file, together with its debug file.
+func indexFile(name string, opt symbol.IndexOptions) (*symbol.Index, buildid.ID, error) {
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return nil, buildid.ID{}, err
+	}
+	defer func() { file.Close() }()
+	info, err := buildid.Read(file.Reader())
+	if err != nil {
+		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
+	}
+	file = new(debuginfo.Finder).Complete(info.ID, file)
+	opt.Identity = info.ID.String()
+	x, err := file.Index(opt)
+	return x, info.ID, err
+}
+
+// sourceNames returns the tables that an index was made from.
+func sourceNames(x *symbol.Index) string {
+	var names []string
+	for _, s := range x.Sources() {
+		names = append(names, s.String())
+	}
+	if len(names) == 0 {
+		return "no symbols"
+	}
+	return strings.Join(names, ", ")
+}
+
+func checkIndex(e *env, _ indexOptions, name string) error {
+	x, err := symbol.OpenIndex(name)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	if err := x.Check(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", oneLine(name))
+	return err
+}
+
+// dumpIndex prints an index as text: what it is of, and its pieces.
+func dumpIndex(e *env, _ indexOptions, name string) error {
+	x, err := symbol.OpenIndex(name)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	w := bufio.NewWriter(e.stdout)
+	fmt.Fprintf(w, "identity %s\nsources %s\n", printable(x.Identity()), sourceNames(x))
+	for _, s := range x.Segments() {
+		fmt.Fprintf(w, "segment %s at %s, %#x bytes of %#x\n", s.Offset, s.Virt, s.FileSize, s.MemSize)
+	}
+	for piece := range x.Pieces() {
+		fmt.Fprintf(w, "%s+%#x %s\n", piece.Virt, piece.Size, piece.Source)
+		for _, f := range piece.Frames {
+			dumpFrame(w, &f)
+		}
+	}
+	return w.Flush()
+}
+
+func dumpFrame(w io.Writer, f *symbol.Frame) {
+	inlined := ""
+	if f.Inlined {
+		inlined = " inlined"
+	}
+	fmt.Fprintf(w, "\t%s %s", printable(f.Linkage), printable(sourceCell(f.File, f.Line)))
+	if f.Column != 0 {
+		fmt.Fprintf(w, ":%d", f.Column)
+	}
+	fmt.Fprintf(w, "%s starts at %d", inlined, f.Start)
+	if f.Lang != symbol.LangUnknown {
+		fmt.Fprintf(w, " in %s", f.Lang)
+	}
+	if f.Symbol != "" {
+		fmt.Fprintf(w, " symbol %s", printable(f.Symbol))
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+const lookupLong = `Lookup prints what is at offsets in a file, one a line: the offset, the function,
+the source file and line. Calls that were inlined have lines of their own below, up
+to the function that is really there.
+
+The file is named by its path or by its identity; of an identity the index must have
+been prepared (hallmark index), or its debug file be installed. An index itself can
+be given too. With an index the answer comes at once, without one the file's debug
+information is read first.
+
+Offsets are hexadecimal, with 0x or without, and are positions in the file; with
+--virtual they are virtual addresses, as nm and objdump print them. The offset -
+stands for those on standard input, separated by blanks or newlines. They are looked
+up as they are: of a return address, which is behind the call, ask for the byte
+before.
+
+What is not known has the reason in its place, in brackets.`
+
+const lookupExample = `  hallmark lookup /bin/bash 31d20
+  hallmark lookup --virtual prog 401136
+  hallmark lookup --json 7f5aa8d651230c1b7a2e7c1b4f6a8b9c0d1e2f30 - <offsets`
+
+type lookupOptions struct {
+	json, virtual bool
+}
+
+func newLookupCommand(e *env) *cobra.Command {
+	var opt lookupOptions
+	cmd := &cobra.Command{
+		Use:     "lookup [flags] FILE|ID OFFSET...",
+		Short:   "Print function and line of offsets in a file",
+		Long:    lookupLong,
+		Example: lookupExample,
+		Args:    atLeast(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return runLookup(e, opt, args[0], args[1:])
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
+	flags.BoolVar(&opt.virtual, "virtual", false, "offsets are virtual addresses")
+	return cmd
+}
+
+func runLookup(e *env, opt lookupOptions, name string, args []string) error {
+	for _, arg := range args {
+		if _, err := parseOffset(arg); arg != "-" && err != nil {
+			return usageError{err}
+		}
+	}
+	x, err := openLookup(name)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	p := &lookupPrinter{opt: opt, index: x, w: bufio.NewWriter(e.stdout), width: terminalWidth(e.stdout), gaps: gaps{}}
+	for _, arg := range args {
+		if arg == "-" {
+			err = p.printAll(e.stdin)
+		} else {
+			err = p.print([]string{arg})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := p.w.Flush(); err != nil {
+		return err
+	}
+	p.gaps.write(e.stderr)
+	return nil
+}
+
+// openLookup returns the index of what name stands for.
+func openLookup(name string) (*symbol.Index, error) {
+	x, err := symbol.OpenIndex(name)
+	switch {
+	case err == nil:
+		return x, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return openIdentity(name, err)
+	case errors.Is(err, symbol.ErrNotIndex):
+		return openIndexed(name)
+	default:
+		return nil, err
+	}
+}
+
+// openIndexed returns the prepared index of a file, or else one made now.
+func openIndexed(name string) (*symbol.Index, error) {
+	if info, err := buildid.ReadFile(name); err == nil {
+		if x, err := new(debuginfo.Indexes).Open(info.ID); err == nil {
+			return x, nil
+		}
+	}
+	x, _, err := indexFile(name, symbol.IndexOptions{})
+	return x, err
+}
+
+// openIdentity returns the prepared index of an identity, or one made now of its
+// debug file. notFile is why text names no file.
+func openIdentity(text string, notFile error) (*symbol.Index, error) {
+	id, err := buildid.Parse(text)
+	if err != nil {
+		return nil, notFile
+	}
+	x, err := new(debuginfo.Indexes).Open(id)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return x, err
+	}
+	file, why := new(debuginfo.Finder).Open(id)
+	if file == nil {
+		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", text, why)
+	}
+	defer file.Close()
+	return file.Index(symbol.IndexOptions{Identity: id.String()})
+}
+
+func parseOffset(s string) (uint64, error) {
+	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
+	n, err := strconv.ParseUint(digits, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a hexadecimal offset", s)
+	}
+	return n, nil
+}
+
+// lookupPrinter looks up offsets and prints what it finds.
+type lookupPrinter struct {
+	opt   lookupOptions
+	index *symbol.Index
+	w     *bufio.Writer
+	width int
+	gaps  gaps
+}
+
+// lookupRecord is one object of output.
+type lookupRecord struct {
+	Offset  *addr.Offset   `json:"offset,omitempty"`
+	Virtual *addr.Virt     `json:"virtual,omitempty"`
+	Frames  []frameRecord  `json:"frames,omitempty"` // innermost first
+	Source  string         `json:"source,omitempty"` // of the frames
+	Reason  *reason.Reason `json:"reason,omitempty"` // why there are none
+}
+
+// printAll prints the offsets in r.
+func (p *lookupPrinter) printAll(r io.Reader) error {
+	words := bufio.NewScanner(r)
+	words.Split(bufio.ScanWords)
+	var offsets []string
+	for words.Scan() {
+		if offsets = append(offsets, words.Text()); len(offsets) == batch {
+			if err := p.print(offsets); err != nil {
+				return err
+			}
+			offsets = offsets[:0]
+		}
+	}
+	if err := words.Err(); err != nil {
+		return fmt.Errorf("standard input: %w", err)
+	}
+	return p.print(offsets)
+}
+
+// print prints a batch.
+func (p *lookupPrinter) print(offsets []string) error {
+	t := &table{columns: make([]column, 3)}
+	enc := json.NewEncoder(p.w)
+	enc.SetEscapeHTML(false)
+	for _, text := range offsets {
+		n, err := parseOffset(text)
+		if err != nil {
+			return err
+		}
+		var r symbol.Result
+		if p.opt.virtual {
+			r = p.index.LookupVirt(addr.Virt(n))
+		} else {
+			r = p.index.LookupOffset(addr.Offset(n))
+		}
+		p.gaps.add(r.Reason)
+		if p.opt.json {
+			err = enc.Encode(p.record(n, r))
+		} else {
+			addFrames(t, addr.Offset(n).String(), r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.write(p.w, p.width)
+	return nil
+}
+
+func (p *lookupPrinter) record(n uint64, r symbol.Result) lookupRecord {
+	var record lookupRecord
+	if p.opt.virtual {
+		v := addr.Virt(n)
+		record.Virtual = &v
+	} else {
+		o := addr.Offset(n)
+		record.Offset = &o
+	}
+	if len(r.Frames) == 0 {
+		record.Reason = &r.Reason
+		return record
+	}
+	record.Frames, record.Source = frameRecords(r.Frames), r.Source.String()
+	return record
+}
+
+// addFrames adds the rows of an answer.
+func addFrames(t *table, first string, r symbol.Result) {
+	if len(r.Frames) == 0 {
+		t.add(first, "["+r.Reason.Code()+"]", "-")
+	}
+	for _, f := range r.Frames {
+		t.add(first, f.Func, sourceCell(f.File, f.Line))
+		first = ""
+	}
+}
