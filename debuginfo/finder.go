@@ -71,6 +71,28 @@ func (f *Finder) Complete(id buildid.ID, file *symbol.File) *symbol.File {
 	return file
 }
 
+// Companion opens a file that the debug information of another one refers to, or
+// returns nil: as symbol.IndexOptions.Open. The supplementary file that dwz made must
+// have the build ID that is said, and is looked for by it too.
+func (f *Finder) Companion(c symbol.Companion) *symbol.File {
+	if c.BuildID == nil {
+		file, err := symbol.OpenFile(c.Path)
+		if err != nil {
+			return nil
+		}
+		return file
+	}
+	id, err := buildid.New(buildid.GNU, c.BuildID)
+	if err != nil {
+		return nil
+	}
+	if file, _ := open(id, c.Path); file != nil {
+		return file
+	}
+	file, _ := f.openDebug(id)
+	return file
+}
+
 // openDebug opens the debug file with this identity.
 func (f *Finder) openDebug(id buildid.ID) (*symbol.File, reason.Reason) {
 	why := reason.NoFile

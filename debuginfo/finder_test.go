@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,5 +224,47 @@ func TestWhyNot(t *testing.T) {
 		if got := whyNot(test.err); got != test.want {
 			t.Errorf("%v: %v, want %v", test.err, got, test.want)
 		}
+	}
+}
+
+// TestCompanion looks for a supplementary file by path and by build ID, and for one
+// that is another file.
+func TestCompanion(t *testing.T) {
+	self := self(t)
+	info, err := buildid.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Need(t, info.ID.Kind() == buildid.GNU, "a test program with a GNU build ID")
+	dir := t.TempDir()
+	name := info.ID.String()
+	installed := filepath.Join(dir, ".build-id", name[:2], name[2:]+".debug")
+	if err := os.MkdirAll(filepath.Dir(installed), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, installed); err != nil {
+		t.Fatal(err)
+	}
+	other := slices.Repeat([]byte{7}, len(info.ID.Bytes()))
+	for _, test := range []struct {
+		name  string
+		found bool
+		symbol.Companion
+	}{
+		{"by path", true, symbol.Companion{Path: self, BuildID: info.ID.Bytes()}},
+		{"by build ID", true, symbol.Companion{Path: "/no/such/file", BuildID: info.ID.Bytes()}},
+		{"another file", false, symbol.Companion{Path: self, BuildID: other}},
+		{"without build ID", true, symbol.Companion{Path: self}},
+		{"nowhere", false, symbol.Companion{Path: "/no/such/file"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := (&Finder{Dirs: []string{dir}}).Companion(test.Companion)
+			if (file != nil) != test.found {
+				t.Fatalf("found: %v", file != nil)
+			}
+			if file != nil {
+				file.Close()
+			}
+		})
 	}
 }

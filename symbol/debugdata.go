@@ -43,9 +43,9 @@ func (m *image) hasDWARF() bool {
 	return m.section(".debug_info") != nil || m.section(".zdebug_info") != nil
 }
 
-// openDebug returns the debug sections of the file. The caller closes them, and
-// uses nothing of them afterwards.
-func (m *image) openDebug() (*debugData, error) {
+// openDebug returns the debug sections of the file whose names have a suffix. The
+// caller closes them, and uses nothing of them afterwards.
+func (m *image) openDebug(suffix string) (*debugData, error) {
 	d := &debugData{
 		Data: &dwarf.Data{Big: m.big, AddrSize: int(m.size(4, 8)), Text: m.text()},
 		room: freeInflation,
@@ -65,7 +65,7 @@ func (m *image) openDebug() (*debugData, error) {
 		{"rnglists", &d.Rnglists},
 	} {
 		var err error
-		if *s.data, err = m.debugSection(d, s.name); err != nil {
+		if *s.data, err = m.debugSection(d, s.name+suffix); err != nil {
 			d.close()
 			return nil, err
 		}

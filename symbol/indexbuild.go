@@ -21,6 +21,12 @@ type IndexOptions struct {
 	// NoColumns leaves columns out, which makes the index smaller.
 	NoColumns bool
 
+	// Open opens another file that holds a part of the debug information, for the
+	// Index to close, and returns nil where it is not found. It is called by one
+	// goroutine at a time. Names come from the file and prove nothing. Without Open
+	// there are no such files.
+	Open func(Companion) *File
+
 	// Threads is how many units are read at once; 0 means one for each processor.
 	Threads int
 }
@@ -204,6 +210,20 @@ func (b *partBuilder) fileNumber(file uint32) uint32 {
 		b.numbers[file] = int32(n)
 	}
 	return uint32(n)
+}
+
+// readUnits reads the debug information of a file, and what it refers to.
+func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, error) {
+	d, err := c.debug(c.image, "")
+	if err != nil {
+		return nil, err
+	}
+	if d.Sup, err = c.supplementary(); err != nil {
+		return nil, err
+	}
+	d.Split = c.split
+	parts, err := readUnits(d.Data, base, opt)
+	return parts, c.image.damage(err)
 }
 
 // readUnits reads all units of d, several at once. The parts are in the order of

@@ -259,13 +259,11 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 	}
 	header := indexHeader{base: m.base}
 	if d := f.debugImage(); d != nil {
-		debug, err := d.openDebug()
-		if err != nil {
+		c := companions{image: d, open: opt.Open}
+		defer c.close() // names are in it until the index is made
+		var err error
+		if m.parts, err = c.readUnits(m.base, opt); err != nil {
 			return nil, err
-		}
-		defer debug.close() // names are in it until the index is made
-		if m.parts, err = readUnits(debug.Data, m.base, opt); err != nil {
-			return nil, d.damage(err)
 		}
 		header.sources |= 1 << SourceDWARF
 	}

@@ -43,6 +43,13 @@ var builds = []struct {
 	{"clang, DWARF 4", clang, llvm, "clang-19 -O2 -gdwarf-4 $CC -lstdc++ -o prog"},
 	{"clang, DWARF 5", clang, llvm, "clang-19 -O2 -gdwarf-5 $CC -lstdc++ -o prog"},
 	{"clang, lines only", clang, llvm, "clang-19 -O2 -gline-tables-only $CC -lstdc++ -o prog"},
+	{"dwz, supplementary file", []string{"g++", "dwz"}, llvm, "g++ -O2 -g $CC -o witness && cp witness prog && cp prog again && dwz -m common prog again"},
+	{"gcc, split", gcc, llvm, "g++ -O2 -g -gsplit-dwarf $CC -o prog"},
+	{"gcc, split, DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 -gsplit-dwarf $CC -o prog"},
+	{"clang, split", clang, llvm, "clang-19 -O2 -gdwarf-5 -gsplit-dwarf $CC -lstdc++ -o prog"},
+	{"clang, split, DWARF 4", clang, llvm, "clang-19 -O2 -gdwarf-4 -gsplit-dwarf $CC -lstdc++ -o prog"},
+	{"clang, package", []string{"clang-19", "llvm-dwp-19"}, llvm, "clang-19 -O2 -gdwarf-5 -gsplit-dwarf $CC -lstdc++ -o prog && llvm-dwp-19 -e prog -o prog.dwp && rm *.dwo"},
+	{"clang, package, DWARF 4", []string{"clang-19", "llvm-dwp-19"}, llvm, "clang-19 -O2 -gdwarf-4 -gsplit-dwarf $CC -lstdc++ -o prog && llvm-dwp-19 -e prog -o prog.dwp && rm *.dwo"},
 	{"object", gcc, llvm, "gcc -O2 -g -c $SRC/narrow.c -o prog"},
 	{"object, 32-bit", gcc, llvm, "gcc -m32 -O2 -g -c $SRC/narrow.c -o prog"},
 	{"object, aarch64", clang, llvm, "clang-19 --target=aarch64-linux-gnu -O2 -g -c $SRC/narrow.c -o prog"},
@@ -137,13 +144,19 @@ func compareWith(t *testing.T, ask func(testing.TB, string, []addr.Virt) []witne
 	if len(answers) != len(addresses) || len(answers) == 0 {
 		t.Fatalf("%d answers for %d addresses", len(answers), len(addresses))
 	}
-	wrong := 0
+	wrong, inlined := 0, 0
 	for i, v := range addresses {
+		if len(answers[i]) > 1 {
+			inlined++
+		}
 		if diff := answers[i].compare(x.LookupVirt(v).Frames, facts.aliasesAt(v)); diff != "" {
 			if wrong++; wrong <= 5 {
 				t.Errorf("%s: %s", v, diff)
 			}
 		}
+	}
+	if inlined == 0 {
+		t.Error("no address is in an inlined function")
 	}
 	if wrong > 0 {
 		t.Errorf("%d of %d addresses differ", wrong, len(addresses))
@@ -163,11 +176,19 @@ func (f *readelfFacts) aliasesAt(v addr.Virt) (names []string) {
 // index makes an index of a file.
 func index(t testing.TB, name string) *Index {
 	t.Helper()
-	x, err := open(t, name).Index(IndexOptions{})
+	x, err := open(t, name).Index(IndexOptions{Open: openCompanion})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x
+}
+
+func openCompanion(c Companion) *File {
+	f, err := OpenFile(c.Path)
+	if err != nil {
+		return nil
+	}
+	return f
 }
 
 // codeAddresses returns up to n addresses of functions that have a symbol, all of

@@ -122,8 +122,9 @@ func indexFile(name string, opt symbol.IndexOptions) (*symbol.Index, buildid.ID,
 	if err != nil {
 		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
 	}
-	file = new(debuginfo.Finder).Complete(info.ID, file)
-	opt.Identity = info.ID.String()
+	finder := new(debuginfo.Finder)
+	file = finder.Complete(info.ID, file)
+	opt.Identity, opt.Open = info.ID.String(), finder.Companion
 	x, err := file.Index(opt)
 	return x, info.ID, err
 }

@@ -128,12 +128,13 @@ func openIdentity(text string, notFile error) (*symbol.Index, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return x, err
 	}
-	file, why := new(debuginfo.Finder).Open(id)
+	finder := new(debuginfo.Finder)
+	file, why := finder.Open(id)
 	if file == nil {
 		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", text, why)
 	}
 	defer file.Close()
-	return file.Index(symbol.IndexOptions{Identity: id.String()})
+	return file.Index(symbol.IndexOptions{Identity: id.String(), Open: finder.Companion})
 }
 
 func parseOffset(s string) (uint64, error) {

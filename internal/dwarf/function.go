@@ -50,10 +50,7 @@ func (r *Reader) describe(s *state, data *Data, offset uint64) (Func, error) {
 	if data == s.data && offset >= s.die && offset < s.end {
 		return r.follow(s, offset)
 	}
-	key := offset << 1
-	if data != r.data {
-		key |= 1
-	}
+	key := place{data, offset}
 	if f, ok := r.foreign[key]; ok {
 		return f, nil
 	}
@@ -67,6 +64,12 @@ func (r *Reader) describe(s *state, data *Data, offset uint64) (Func, error) {
 	}
 	r.foreign[key] = f
 	return f, err
+}
+
+// place is where an entry is.
+type place struct {
+	data   *Data
+	offset uint64
 }
 
 // follow collects what is known of a function from its entry, and from those that

@@ -38,7 +38,7 @@ type program struct {
 // openProgram reads the header of the line program at an offset of .debug_line, and
 // the tables of files into r.
 func (r *Reader) openProgram(s *state) (*program, error) {
-	d := r.data
+	d := r.main
 	p := &program{format: format{offsetSize: 4, big: d.Big, addrSize: s.addrSize}, data: d}
 	p.c = cursor.New(d.Line, 0, d.Big)
 	c := &p.c

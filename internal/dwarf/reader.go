@@ -13,10 +13,10 @@ type Reader struct {
 
 	Result
 
-	data      *Data
+	main      *Data // the file that has the units
 	tables    tables
 	states    map[*Unit]*state // of other units
-	foreign   map[uint64]Func  // of other units, by place
+	foreign   map[place]Func   // of other units
 	funcs     map[uint64]int32 // of this unit, by place
 	values    values
 	described values
@@ -51,7 +51,7 @@ type Piece struct {
 
 // NewReader returns a Reader for the units of d.
 func (d *Data) NewReader() *Reader {
-	return &Reader{data: d, states: map[*Unit]*state{}, foreign: map[uint64]Func{}, funcs: map[uint64]int32{}}
+	return &Reader{main: d, states: map[*Unit]*state{}, foreign: map[place]Func{}, funcs: map[uint64]int32{}}
 }
 
 // Read reads a unit of the Reader's Data.
@@ -93,20 +93,27 @@ func (r *Reader) reset() {
 
 // split returns the Data that has the split-off part of a unit, or nil.
 func (r *Reader) split(s *state) *Data {
-	if s.dwoName == nil || r.data.Split == nil {
+	if s.dwoName == nil || r.main.Split == nil {
 		return nil
 	}
-	return r.data.Split(s.dwoID, string(s.dir), string(s.dwoName))
+	return r.main.Split(s.dwoID, string(s.dir), string(s.dwoName))
 }
 
+// splitState returns the state of the unit in d that was split off from skeleton,
+// and skeleton itself if it is not there.
 func (r *Reader) splitState(d *Data, skeleton *state) (*state, error) {
-	d.budget = r.data.budget
+	d.budget = r.main.budget
 	if err := d.readHeaders(); err != nil {
 		return nil, err
 	}
 	for i := range d.units {
-		if u := &d.units[i]; u.kind == unitCompile || u.kind == unitSplitCompile {
-			return r.state(u, skeleton)
+		u := &d.units[i]
+		if u.kind != unitCompile && u.kind != unitSplitCompile {
+			continue
+		}
+		s, err := r.state(u, skeleton)
+		if err != nil || s.dwoID == skeleton.dwoID {
+			return s, err
 		}
 	}
 	return skeleton, nil
@@ -140,7 +147,7 @@ func (r *Reader) join() error {
 	slices.SortFunc(r.sequences, func(a, b sequence) int {
 		return cmp.Or(cmp.Compare(a.Low, b.Low), cmp.Compare(b.High, a.High))
 	})
-	if err := r.data.spend(16 * len(r.spans)); err != nil {
+	if err := r.main.spend(16 * len(r.spans)); err != nil {
 		return err
 	}
 	r.scopes = r.paint(r.scopes[:0], r.spans)

@@ -132,7 +132,7 @@ func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &state{Unit: u, root: r.data, table: t, addrs: u.data, ranges: u.data}
+	s := &state{Unit: u, root: r.main, table: t, addrs: u.data, ranges: u.data}
 	var v values
 	if _, err := s.entry(u.die, &v); err != nil {
 		return nil, err

@@ -1,0 +1,231 @@
+package symbol
+
+import (
+	"path/filepath"
+	"sync"
+
+	"hallmark/internal/cursor"
+	"hallmark/internal/dwarf"
+)
+
+// A Companion is another file that holds a part of a file's debug information.
+type Companion struct {
+	From    string // name of the file that refers to it
+	Path    string // where it is said to be
+	BuildID []byte // of the supplementary file that dwz made; nil where none is said
+}
+
+// companions are the files that the debug information of a file refers to, once they
+// are needed: units split off into .dwo files or a .dwp file, and the supplementary
+// file of dwz.
+type companions struct {
+	image *image
+	open  func(Companion) *File
+
+	mu       sync.Mutex
+	pack     *splitPackage // nil until it is looked for
+	looked   bool
+	acquired []func() error // what gives everything back
+}
+
+// close gives back what was opened.
+func (c *companions) close() {
+	for _, f := range c.acquired {
+		f()
+	}
+}
+
+// find opens a file, for as long as c.
+func (c *companions) find(path string, buildID []byte) *image {
+	if c.open == nil {
+		return nil
+	}
+	f := c.open(Companion{From: c.image.name, Path: path, BuildID: buildID})
+	if f == nil {
+		return nil
+	}
+	c.acquired = append(c.acquired, f.Close)
+	return f.image
+}
+
+// debug opens the debug sections of a file, those with a suffix, for as long as c.
+func (c *companions) debug(m *image, suffix string) (*debugData, error) {
+	d, err := m.openDebug(suffix)
+	if err == nil {
+		c.acquired = append(c.acquired, d.close)
+	}
+	return d, err
+}
+
+// supplementary returns what .gnu_debugaltlink leads to: a name, and the build ID of
+// the file.
+func (c *companions) supplementary() (*dwarf.Data, error) {
+	s := c.image.section(".gnu_debugaltlink")
+	if s == nil {
+		return nil, nil
+	}
+	link, err := c.image.read(s.off, s.size)
+	if err != nil {
+		return nil, err
+	}
+	at := cursor.New(link, int64(s.off), false)
+	path := at.String()
+	id := at.Bytes(uint64(at.Len()))
+	if at.Err() != nil {
+		return nil, c.image.damage(at.Err())
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(c.image.name), path)
+	}
+	m := c.find(path, id)
+	if m == nil {
+		return nil, nil
+	}
+	d, err := c.debug(m, "")
+	if err != nil {
+		return nil, err
+	}
+	return d.Data, nil
+}
+
+// split returns the unit that was split off under an ID and a name, nil if it is not
+// found or damaged: what stayed is of use without it. It may be called by several
+// goroutines.
+func (c *companions) split(id uint64, dir, name string) *dwarf.Data {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.packaged(id); d != nil {
+		return d
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	m := c.find(name, nil)
+	if m == nil {
+		return nil
+	}
+	d, err := c.debug(m, ".dwo")
+	if err != nil {
+		return nil
+	}
+	return d.Data
+}
+
+// packaged returns the unit from the .dwp file, which has the name of the program and
+// its own extension.
+func (c *companions) packaged(id uint64) *dwarf.Data {
+	if !c.looked {
+		c.looked = true
+		c.pack = c.openPackage()
+	}
+	if c.pack == nil {
+		return nil
+	}
+	return c.pack.unit(id)
+}
+
+func (c *companions) openPackage() *splitPackage {
+	m := c.find(c.image.name+".dwp", nil)
+	if m == nil {
+		return nil
+	}
+	s := m.section(".debug_cu_index")
+	if s == nil {
+		return nil
+	}
+	index, err := m.read(s.off, s.size)
+	if err != nil {
+		return nil
+	}
+	d, err := c.debug(m, ".dwo")
+	if err != nil {
+		return nil
+	}
+	return &splitPackage{data: d.Data, index: index}
+}
+
+// splitPackage is a .dwp file: the sections of many .dwo files, one after another, and
+// an index of where those of each unit are (DWARF 5, section 7.3.5, and its predecessor
+// at https://gcc.gnu.org/wiki/DebugFissionDWP).
+type splitPackage struct {
+	data  *dwarf.Data
+	index []byte
+}
+
+// Numbers of sections in the index, the same in both versions for those of interest
+// but that range lists came with DWARF 5.
+const (
+	dwSectInfo       = 1
+	dwSectAbbrev     = 3
+	dwSectStrOffsets = 6
+	dwSectRnglists   = 8
+)
+
+// unit returns the sections of a unit, or nil if it is not there.
+func (p *splitPackage) unit(id uint64) *dwarf.Data {
+	c := cursor.New(p.index, 0, p.data.Big)
+	version := c.U16() // 5, or the lower half of 2
+	if c.U16(); p.data.Big && version == 0 {
+		version = 2
+	}
+	columns, units, slots := uint64(c.U32()), uint64(c.U32()), uint64(c.U32())
+	tables := uint64(c.Pos())
+	row, ok := p.row(id, tables, slots)
+	if !ok || row == 0 || row > units || columns > 16 {
+		return nil
+	}
+	d := &dwarf.Data{Big: p.data.Big, AddrSize: p.data.AddrSize, Str: p.data.Str, LineStr: p.data.LineStr}
+	names := tables + 12*slots
+	for i := range columns {
+		number := func(row uint64) uint64 {
+			c.SeekTo(names + 4*(row*columns+i))
+			return uint64(c.U32())
+		}
+		section, off, size := number(0), number(row), number(units+row)
+		switch {
+		case section == dwSectInfo:
+			d.Info = slice(p.data.Info, off, size)
+		case section == dwSectAbbrev:
+			d.Abbrev = slice(p.data.Abbrev, off, size)
+		case section == dwSectStrOffsets:
+			d.StrOffsets = slice(p.data.StrOffsets, off, size)
+		case section == dwSectRnglists && version == 5:
+			d.Rnglists = slice(p.data.Rnglists, off, size)
+		}
+	}
+	if c.Err() != nil {
+		return nil
+	}
+	return d
+}
+
+// row returns the row of a unit by the hash table of IDs at an offset of the index.
+func (p *splitPackage) row(id, tables, slots uint64) (uint64, bool) {
+	if slots == 0 || slots&(slots-1) != 0 || slots > uint64(len(p.index)) {
+		return 0, false
+	}
+	c := cursor.New(p.index, 0, p.data.Big)
+	slot, step := id&(slots-1), id>>32&(slots-1)|1
+	for range slots {
+		c.SeekTo(tables + 8*slot)
+		found := c.U64()
+		c.SeekTo(tables + 8*slots + 4*slot)
+		row := uint64(c.U32())
+		if c.Err() != nil || row == 0 {
+			return 0, false
+		}
+		if found == id {
+			return row, true
+		}
+		slot = (slot + step) & (slots - 1)
+	}
+	return 0, false
+}
+
+// slice returns size bytes of a section at off, or nil where it has not so many.
+func slice(section []byte, off, size uint64) []byte {
+	if off > uint64(len(section)) || size > uint64(len(section))-off {
+		return nil
+	}
+	return section[off : off+size : off+size]
+}
