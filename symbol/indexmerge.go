@@ -19,6 +19,9 @@ type merger struct {
 	bare    *indexPart // of the functions that only a symbol names
 	bySite  map[bareSite]int32
 	tables  *tables
+
+	lastNamed namedBy // what otherName was asked last
+	lastName  uint32
 }
 
 // codeRun is pieces of a part that are about functions, or only about lines.
@@ -165,11 +168,21 @@ func (m *merger) otherName(part *indexPart, site int32, sym symbolRef) uint32 {
 	for part.sites[site].parent >= 0 {
 		site = part.sites[site].parent
 	}
-	name := m.symbols.name(sym)
-	if name == string(part.functionOf(site).name) {
-		return 0
+	key := namedBy{part, part.sites[site].function, sym}
+	if key != m.lastNamed {
+		m.lastNamed, m.lastName = key, 0
+		if name := m.symbols.name(sym); name != string(part.functionOf(site).name) {
+			m.lastName = m.tables.strings.number([]byte(name))
+		}
 	}
-	return m.tables.string(name)
+	return m.lastName
+}
+
+// namedBy is a function and the symbol at its address.
+type namedBy struct {
+	part     *indexPart
+	function int32
+	symbol   symbolRef
 }
 
 // use gives numbers to a site and its callers, that is to their functions and files.
@@ -183,7 +196,7 @@ func (m *merger) use(p codePiece) {
 		s.file = m.tables.file(p.part.files[s.file])
 		fn := &p.part.functions[s.function]
 		if fn.index < 0 {
-			fn.index = m.tables.function(functionKey{m.tables.string(string(fn.name)), fn.line, p.part.lang}, s.file)
+			fn.index = m.tables.function(functionKey{m.tables.strings.number(fn.name), fn.line, p.part.lang}, s.file)
 		}
 		m.tables.functions[fn.index].uses++
 		number = s.parent
@@ -332,7 +345,7 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 	contents[partBlocks], contents[partBuckets], header.shift = w.finish(uint32(end))
 	contents[partStream] = w.stream
 	contents[partFiles] = m.tables.encodeFiles()
-	contents[partStrings], contents[partText] = m.tables.encodeStrings()
+	contents[partStrings], contents[partText] = m.tables.strings.encode(), m.tables.strings.text
 	contents[partIdentity] = []byte(opt.Identity)
 	contents[partSegments] = encodeSegments(f.image.segments)
 	if !opt.NoColumns {

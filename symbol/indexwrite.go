@@ -215,10 +215,9 @@ func bucketShift(end uint32, blocks int) uint8 {
 
 // tables are the strings, files and functions of an index.
 type tables struct {
-	strings   []string
-	byString  map[string]uint32
-	files     []uint32 // numbers of strings
-	byFile    map[string]uint32
+	strings   stringTable
+	files     []uint32          // numbers of strings
+	byFile    map[uint32]uint32 // by number of the string
 	functions []indexFunction
 	byKey     map[functionKey]int32
 }
@@ -239,30 +238,20 @@ type functionKey struct {
 }
 
 func newTables() *tables {
-	t := &tables{byString: map[string]uint32{}, byFile: map[string]uint32{}, byKey: map[functionKey]int32{}}
-	t.string("")
+	t := &tables{byFile: map[uint32]uint32{}, byKey: map[functionKey]int32{}}
+	t.strings.number(nil)
 	t.file("")
 	return t
 }
 
-// string returns the number of a string.
-func (t *tables) string(s string) uint32 {
-	n, ok := t.byString[s]
-	if !ok {
-		n = uint32(len(t.strings))
-		t.strings = append(t.strings, s)
-		t.byString[s] = n
-	}
-	return n
-}
-
 // file returns the number of a file.
 func (t *tables) file(path string) uint32 {
-	n, ok := t.byFile[path]
+	name := t.strings.number([]byte(path))
+	n, ok := t.byFile[name]
 	if !ok {
 		n = uint32(len(t.files))
-		t.files = append(t.files, t.string(path))
-		t.byFile[path] = n
+		t.files = append(t.files, name)
+		t.byFile[name] = n
 	}
 	return n
 }
@@ -305,22 +294,6 @@ func (t *tables) encodeFiles() []byte {
 		b = binary.LittleEndian.AppendUint32(b, n)
 	}
 	return b
-}
-
-// encodeStrings returns where each string ends, after where the first one starts,
-// and the strings.
-func (t *tables) encodeStrings() (offsets, text []byte) {
-	size := 0
-	for _, s := range t.strings {
-		size += len(s)
-	}
-	text = make([]byte, 0, size)
-	offsets = binary.LittleEndian.AppendUint32(make([]byte, 0, 4*len(t.strings)+4), 0)
-	for _, s := range t.strings {
-		text = append(text, s...)
-		offsets = binary.LittleEndian.AppendUint32(offsets, uint32(len(text)))
-	}
-	return offsets, text
 }
 
 // assembleIndex puts the parts behind a header.

@@ -5,18 +5,18 @@ package dwarf
 type abbrev struct {
 	tag      uint16
 	children bool
-	code     bool // says which addresses it has: DW_AT_low_pc or DW_AT_ranges
-	sibling  bool // has DW_AT_sibling
-	fixed    int  // bytes of an entry, or -1 where it depends
-	skip     []op
-	read     []op
+	code     bool  // says which addresses it has: DW_AT_low_pc or DW_AT_ranges
+	sibling  int32 // bytes before a DW_AT_sibling of DW_FORM_ref4, or -1
+	fixed    int   // bytes of an entry, or -1 where it depends
+	skip     []op  // nil where fixed tells all
+	read     []op  // nil where entries are never read
 }
 
 // table is a set of abbreviations, by code.
 type table struct {
 	dense  []abbrev // of codes from 1 on
 	sparse map[uint64]*abbrev
-	ops    int
+	ops    []op // of all plans
 }
 
 func (t *table) lookup(code uint64) *abbrev {
@@ -28,7 +28,6 @@ func (t *table) lookup(code uint64) *abbrev {
 
 // add keeps an abbreviation. Codes mostly count from 1; the first of a code counts.
 func (t *table) add(code uint64, a abbrev) {
-	t.ops += len(a.skip) + len(a.read) + 4
 	switch {
 	case code == uint64(len(t.dense))+1:
 		t.dense = append(t.dense, a)
@@ -52,6 +51,7 @@ type tableKey struct {
 type tables struct {
 	byKey map[tableKey]*table
 	ops   int
+	attrs []op // of the abbreviation that is being read
 }
 
 // maxCachedOps bounds what tables keeps, at 24 bytes each.
@@ -62,26 +62,26 @@ func (c *tables) get(d *Data, offset uint64, f format) (*table, error) {
 	if t := c.byKey[key]; t != nil {
 		return t, nil
 	}
-	t, err := d.parseTable(offset, f)
+	t, err := c.parse(d, offset, f)
 	if err != nil {
 		return nil, err
 	}
-	if c.byKey == nil || c.ops+t.ops > maxCachedOps {
+	size := len(t.ops) + 4*len(t.dense) + 4*len(t.sparse)
+	if c.byKey == nil || c.ops+size > maxCachedOps {
 		c.byKey, c.ops = map[tableKey]*table{}, 0
 	}
 	c.byKey[key] = t
-	c.ops += t.ops
+	c.ops += size
 	return t, nil
 }
 
-// parseTable reads the abbreviations at offset of .debug_abbrev (DWARF 5, section
-// 7.5.3).
-func (d *Data) parseTable(offset uint64, f format) (*table, error) {
+// parse reads the abbreviations at offset of .debug_abbrev (DWARF 5, section 7.5.3).
+func (c *tables) parse(d *Data, offset uint64, f format) (*table, error) {
 	b := d.Abbrev
 	if offset > uint64(len(b)) {
 		return nil, d.fail(".debug_abbrev", offset, "abbreviations are outside the section")
 	}
-	t := new(table)
+	t := &table{dense: make([]abbrev, 0, 64), ops: make([]op, 0, 512)}
 	start := int(offset)
 	for p := start; ; {
 		code, next := uleb(b, p)
@@ -91,24 +91,26 @@ func (d *Data) parseTable(offset uint64, f format) (*table, error) {
 		if code == 0 {
 			return t, d.spend(next - start)
 		}
-		a, end := f.parseAbbrev(b, next)
+		a, end := c.abbrev(b, next, f)
 		if end == overrun {
 			return nil, d.fail(".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
 		}
+		t.plan(&a, c.attrs)
 		t.add(code, a)
 		p = end
 	}
 }
 
-// parseAbbrev reads one declaration behind its code, and returns where it ends.
-func (f format) parseAbbrev(b []byte, p int) (abbrev, int) {
+// abbrev reads one declaration behind its code, and returns where it ends. Its
+// attributes are in c.attrs.
+func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 	tag, p := uleb(b, p)
 	if p == overrun || p >= len(b) {
 		return abbrev{}, overrun
 	}
 	a := abbrev{tag: uint16(tag), children: b[p] != 0}
 	p++
-	for {
+	for c.attrs = c.attrs[:0]; ; {
 		var attr, form uint64
 		if attr, p = uleb(b, p); p == overrun {
 			return abbrev{}, overrun
@@ -117,7 +119,6 @@ func (f format) parseAbbrev(b []byte, p int) (abbrev, int) {
 			return abbrev{}, overrun
 		}
 		if attr == 0 && form == 0 {
-			a.finish()
 			return a, p
 		}
 		kind, size, ok := f.shape(form)
@@ -130,53 +131,58 @@ func (f format) parseAbbrev(b []byte, p int) (abbrev, int) {
 				return abbrev{}, overrun
 			}
 		}
-		a.read = append(a.read, o)
-		a.code = a.code || o.slot == slotLowPC || o.slot == slotRanges
-		a.sibling = a.sibling || o.slot == slotSibling
+		c.attrs = append(c.attrs, o)
 	}
 }
 
-// finish makes the plan for passing over from that for reading, and joins what
-// the latter only passes over.
-func (a *abbrev) finish() {
-	a.fixed = 0
-	for _, o := range a.read {
+// plan makes the plans for an abbreviation with these attributes.
+func (t *table) plan(a *abbrev, attrs []op) {
+	a.sibling = -1
+	for _, o := range attrs {
+		if o.slot == slotSibling && o.form == formRef4 && a.fixed >= 0 {
+			a.sibling = int32(a.fixed)
+		}
+		a.code = a.code || o.slot == slotLowPC || o.slot == slotRanges
 		if o.kind == opFixed && a.fixed >= 0 {
 			a.fixed += int(o.size)
 		} else {
 			a.fixed = -1
 		}
-		a.skip = appendOp(a.skip, op{kind: o.kind, form: o.form, size: o.size})
 	}
-	if a.readable() {
-		var read []op
-		for _, o := range a.read {
-			read = appendOp(read, o)
+	start := len(t.ops)
+	if a.fixed < 0 {
+		for _, o := range attrs {
+			t.step(start, op{kind: o.kind, form: o.form, size: o.size})
 		}
-		a.read = read
-	} else {
-		a.read = nil
+		a.skip = t.ops[start:]
+	}
+	start = len(t.ops)
+	if a.readable() {
+		for _, o := range attrs {
+			t.step(start, o)
+		}
+		a.read = t.ops[start:]
 	}
 }
 
-// readable reports whether entries with this tag are ever read. Others with a
-// sibling are, to find it.
+// step appends a step to the plan that begins at start, or makes the last one pass
+// over more.
+func (t *table) step(start int, o op) {
+	if n := len(t.ops); n > start && o.slot == slotNone && o.kind == opFixed {
+		if last := &t.ops[n-1]; last.slot == slotNone && last.kind == opFixed {
+			last.size += o.size
+			return
+		}
+	}
+	t.ops = append(t.ops, o)
+}
+
+// readable reports whether entries with this tag are ever read.
 func (a *abbrev) readable() bool {
 	switch a.tag {
 	case tagSubprogram, tagInlinedSubroutine, tagCompileUnit, tagPartialUnit, tagSkeletonUnit:
 		return true
 	default:
-		return a.sibling && a.children
+		return false
 	}
-}
-
-// appendOp appends a step, or makes the last one pass over more.
-func appendOp(ops []op, o op) []op {
-	if o.slot == slotNone && o.kind == opFixed && len(ops) > 0 {
-		if last := &ops[len(ops)-1]; last.slot == slotNone && last.kind == opFixed {
-			last.size += o.size
-			return ops
-		}
-	}
-	return append(ops, o)
 }

@@ -285,25 +285,37 @@ func (f *format) direct(b []byte, p int, o *op) (op, int) {
 }
 
 // read passes over what ops describe as skip does, and keeps the values that have
-// a slot.
+// a slot. The first value of a slot counts.
 func (f *format) read(b []byte, p int, ops []op, v *values) int {
 	v.form = [slots]uint16{}
 	for i := range ops {
-		o := ops[i]
-		if o.kind == opIndirect {
-			if o, p = f.direct(b, p, &o); p == overrun {
+		o := &ops[i]
+		start := p
+		switch o.kind {
+		case opFixed:
+			p += int(o.size)
+		case opLEB:
+			for p < len(b) && b[p] >= 0x80 {
+				p++
+			}
+			p++
+		case opIndirect:
+			direct, next := f.direct(b, p, o)
+			if next == overrun {
 				return overrun
 			}
+			o, start = &direct, next
+			p = f.skip(b, next, []op{direct})
+		default:
+			p = f.skipOther(b, p, o)
 		}
-		start := p
-		if p = f.skip(b, p, []op{o}); p == overrun {
+		if uint(p) > uint(len(b)) {
 			return overrun
 		}
-		if o.slot == slotNone || v.form[o.slot] != 0 {
-			continue
+		if o.slot != slotNone && v.form[o.slot] == 0 {
+			v.form[o.slot] = o.form
+			v.raw[o.slot] = f.value(b, start, o)
 		}
-		v.form[o.slot] = o.form
-		v.raw[o.slot] = f.value(b, start, &o)
 	}
 	return p
 }

@@ -97,8 +97,8 @@ func (s *scan) visit(b []byte, start, p int, a *abbrev) (int, error) {
 		if next, scope, err = s.scope(b, start, p, a); err != nil || next == overrun {
 			return next, err
 		}
-	case a.sibling && a.children && s.isBarren(a.tag):
-		return s.sibling(b, start, p, a), nil
+	case a.sibling >= 0 && a.children && s.isBarren(a.tag):
+		return s.sibling(b, p, a), nil
 	case a.fixed < 0:
 		if next = s.skip(b, p, a.skip); next == overrun {
 			return next, nil
@@ -128,15 +128,18 @@ func (s *scan) isBarren(tag uint16) bool {
 	}
 }
 
-// sibling returns where the next sibling of an entry is, or overrun where it does
-// not say so or points backwards.
-func (s *scan) sibling(b []byte, start, p int, a *abbrev) int {
-	next := s.read(b, p, a.read, &s.values)
-	data, offset, ok := s.reference(s.values.form[slotSibling], s.values.raw[slotSibling])
-	if next == overrun || !ok || data != s.data || offset < uint64(next) || offset > s.end {
+// sibling returns where the next sibling of an entry is, or overrun where it points
+// backwards.
+func (s *scan) sibling(b []byte, p int, a *abbrev) int {
+	at := p + int(a.sibling)
+	if at+4 > len(b) {
 		return overrun
 	}
-	return int(offset)
+	next := s.start + s.fixed(b[at:], 4)
+	if next <= uint64(at) || next > s.end {
+		return overrun
+	}
+	return int(next)
 }
 
 // scope reads an entry that has code, and returns where its children are and its
