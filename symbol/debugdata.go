@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
@@ -35,7 +37,8 @@ const (
 type debugData struct {
 	*dwarf.Data
 	mapped [][]byte
-	room   uint64 // what may still be decompressed
+	room   uint64       // what may still be decompressed
+	done   atomic.Int64 // bytes of units that were read
 }
 
 // hasDWARF reports whether the file has a .debug_info, compressed or not.
@@ -83,6 +86,27 @@ func (d *debugData) close() error {
 	}
 	d.mapped = nil
 	return first
+}
+
+// advise tells the system what will be done with a part of a section, if the section
+// is mapped. It is advice: that it fails does no harm.
+func (d *debugData) advise(part []byte, advice int) {
+	if len(part) == 0 {
+		return
+	}
+	page := uintptr(os.Getpagesize())
+	at := uintptr(unsafe.Pointer(&part[0]))
+	for _, m := range d.mapped {
+		start := uintptr(unsafe.Pointer(&m[0]))
+		if at < start || at-start >= uintptr(len(m)) {
+			continue
+		}
+		first := (at - start + page - 1) &^ (page - 1)
+		last := (at - start + uintptr(len(part))) &^ (page - 1)
+		if first < last {
+			syscall.Madvise(m[first:last], advice)
+		}
+	}
 }
 
 // text returns the addresses of the sections of code, in order and disjoint.

@@ -17,7 +17,7 @@ import (
 // documented are the pieces of the example in the documentation of the format.
 func documented() (*indexPart, []codePiece) {
 	part := &indexPart{
-		functions: []partFunction{{name: []byte("caller"), line: 10, number: 0}, {name: []byte("callee"), line: 3, number: 1}},
+		functions: []partFunction{{line: 10, number: 0}, {line: 3, number: 1}},
 		sites:     []partSite{{parent: -1, function: 0, source: SourceDWARF}, {parent: 0, function: 1, callLine: 13}},
 	}
 	piece := func(start uint32, site int32, line uint32) codePiece {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"hallmark/internal/dwarf"
 )
@@ -41,6 +42,7 @@ type indexPart struct {
 	sites     []partSite
 	functions []partFunction
 	files     []string // of sites, until they are numbered
+	names     *partNameTable
 	lang      Lang
 }
 
@@ -72,13 +74,25 @@ type partSite struct {
 
 // partFunction is a function that sites are instances of.
 type partFunction struct {
-	name  []byte
+	name  uint32 // number in the part's names; 0 for none
 	line  uint32
 	index int32 // in tables, -1 while nothing uses it
 
 	// Of the function in the index.
 	number uint32
 	file   uint32
+}
+
+// partNameTable are names of functions of parts, which were made one after another.
+type partNameTable struct {
+	stringTable
+	inIndex []uint32 // number in the index of each, plus 1; 0 before it has one
+}
+
+func newPartNames() *partNameTable {
+	t := new(partNameTable)
+	t.number(nil)
+	return t
 }
 
 // functionOf returns what is known of the function of a site.
@@ -95,6 +109,7 @@ type partBuilder struct {
 	reader *dwarf.Reader
 	base   uint64
 	paths  map[string]string // one copy of each
+	names  *partNameTable
 
 	// Of the unit at hand.
 	part    *indexPart
@@ -118,10 +133,10 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	if len(r.Pieces) == 0 {
 		return nil, nil
 	}
-	b.part = &indexPart{lang: langOf(r.Lang), pieces: make([]partPiece, 0, len(r.Pieces))}
+	b.part = &indexPart{lang: langOf(r.Lang), names: b.names, pieces: make([]partPiece, 0, len(r.Pieces))}
 	b.part.functions = make([]partFunction, len(r.Funcs))
 	for i, f := range r.Funcs {
-		b.part.functions[i] = partFunction{name: f.Name, line: f.Line, index: -1}
+		b.part.functions[i] = partFunction{name: b.names.number(f.Name), line: f.Line, index: -1}
 	}
 	b.first = slices.Grow(b.first[:0], len(r.Scopes))[:len(r.Scopes)]
 	for i := range b.first {
@@ -157,7 +172,7 @@ func (b *partBuilder) piece(p *dwarf.Piece) {
 
 // named returns the innermost scope from this one on whose function has a name.
 func (b *partBuilder) named(scope int32) int32 {
-	for scope >= 0 && len(b.part.functions[b.reader.Scopes[scope].Func].name) == 0 {
+	for scope >= 0 && b.part.functions[b.reader.Scopes[scope].Func].name == 0 {
 		scope = b.reader.Scopes[scope].Parent
 	}
 	return scope
@@ -222,13 +237,27 @@ func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, err
 		return nil, err
 	}
 	d.Split = c.split
-	parts, err := readUnits(d.Data, base, opt)
+	parts, err := readUnits(d, base, opt)
 	return parts, c.image.damage(err)
+}
+
+// forgetAfter is how many bytes of units are read before the strings that they refer
+// to are given back to the system.
+const forgetAfter = 128 << 20
+
+// forget gives the memory of a unit back to the system. It is the file's, and comes
+// again when another unit refers to it.
+func (d *debugData) forget(u *dwarf.Unit) {
+	d.advise(d.Info[u.Offset():][:u.Size()], syscall.MADV_DONTNEED)
+	size := int64(u.Size())
+	if done := d.done.Add(size); done/forgetAfter != (done-size)/forgetAfter {
+		d.advise(d.Str, syscall.MADV_DONTNEED)
+	}
 }
 
 // readUnits reads all units of d, several at once. The parts are in the order of
 // the units.
-func readUnits(d *dwarf.Data, base uint64, opt IndexOptions) ([]*indexPart, error) {
+func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error) {
 	units, err := d.Units()
 	if err != nil {
 		return nil, err
@@ -248,7 +277,7 @@ func readUnits(d *dwarf.Data, base uint64, opt IndexOptions) ([]*indexPart, erro
 	var workers sync.WaitGroup
 	for range min(threads, len(units)) {
 		workers.Go(func() {
-			b := partBuilder{reader: d.NewReader(), base: base, paths: map[string]string{}, more: map[scopeFile]int32{}}
+			b := partBuilder{reader: d.NewReader(), base: base, paths: map[string]string{}, names: newPartNames(), more: map[scopeFile]int32{}}
 			b.reader.Columns = !opt.NoColumns
 			for !failed.Load() {
 				i := int(next.Add(1)) - 1
@@ -256,9 +285,11 @@ func readUnits(d *dwarf.Data, base uint64, opt IndexOptions) ([]*indexPart, erro
 					return
 				}
 				at := order[i]
-				if parts[at], errs[at] = b.unit(units[at]); errs[at] != nil {
+				parts[at], errs[at] = b.unit(units[at])
+				if errs[at] != nil {
 					failed.Store(true)
 				}
+				d.forget(units[at])
 			}
 		})
 	}

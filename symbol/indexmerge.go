@@ -125,7 +125,7 @@ func (m *merger) bareSite(sym symbolRef, file string) int32 {
 		source = SourceDWARF
 	}
 	n := int32(len(m.bare.sites))
-	m.bare.functions = append(m.bare.functions, partFunction{name: []byte(m.symbols.name(sym)), index: -1})
+	m.bare.functions = append(m.bare.functions, partFunction{name: m.bare.names.number([]byte(m.symbols.name(sym))), index: -1})
 	m.bare.files = append(m.bare.files, file)
 	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: n, file: uint32(n), source: source})
 	m.bySite[key] = n
@@ -171,7 +171,7 @@ func (m *merger) otherName(part *indexPart, site int32, sym symbolRef) uint32 {
 	key := namedBy{part, part.sites[site].function, sym}
 	if key != m.lastNamed {
 		m.lastNamed, m.lastName = key, 0
-		if name := m.symbols.name(sym); name != string(part.functionOf(site).name) {
+		if name := m.symbols.name(sym); name != string(part.names.bytes(part.functionOf(site).name)) {
 			m.lastName = m.tables.strings.number([]byte(name))
 		}
 	}
@@ -196,7 +196,7 @@ func (m *merger) use(p codePiece) {
 		s.file = m.tables.file(p.part.files[s.file])
 		fn := &p.part.functions[s.function]
 		if fn.index < 0 {
-			fn.index = m.tables.function(functionKey{m.tables.strings.number(fn.name), fn.line, p.part.lang}, s.file)
+			fn.index = m.tables.function(functionKey{m.tables.name(p.part.names, fn.name), fn.line, p.part.lang}, s.file)
 		}
 		m.tables.functions[fn.index].uses++
 		number = s.parent
@@ -262,7 +262,7 @@ func (c *symbolCursor) at(v uint64) (sym symbolRef, until uint64) {
 // Index makes an index of all that the file's tables and debug information say.
 func (f *File) Index(opt IndexOptions) (*Index, error) {
 	text := f.image.text()
-	m := &merger{bare: new(indexPart), bySite: map[bareSite]int32{}, tables: newTables()}
+	m := &merger{bare: &indexPart{names: newPartNames()}, bySite: map[bareSite]int32{}, tables: newTables()}
 	end := uint64(0)
 	if len(text) > 0 {
 		m.base, end = text[0].Low, text[len(text)-1].High-text[0].Low

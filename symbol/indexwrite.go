@@ -244,6 +244,18 @@ func newTables() *tables {
 	return t
 }
 
+// name returns the number of a string that has a number in names.
+func (t *tables) name(names *partNameTable, number uint32) uint32 {
+	if missing := len(names.ends) - len(names.inIndex); missing > 0 {
+		names.inIndex = append(names.inIndex, make([]uint32, missing)...)
+	}
+	n := &names.inIndex[number]
+	if *n == 0 {
+		*n = t.strings.number(names.bytes(number)) + 1
+	}
+	return *n - 1
+}
+
 // file returns the number of a file.
 func (t *tables) file(path string) uint32 {
 	name := t.strings.number([]byte(path))

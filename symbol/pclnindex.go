@@ -32,7 +32,7 @@ const maxSteps = 16
 // if its tables are longer than their bytes.
 func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPart, bool) {
 	p := goPart{
-		pclntab: t, part: &indexPart{lang: LangGo}, base: base,
+		pclntab: t, part: &indexPart{lang: LangGo, names: newPartNames()}, base: base,
 		functions: map[goFunction]int32{}, files: map[string]uint32{}, sites: map[partSite]int32{},
 		budget: 1<<20 + maxSteps*len(t.data),
 	}
@@ -98,7 +98,7 @@ func (p *goPart) functionNumber(f *Frame) int32 {
 	n, ok := p.functions[key]
 	if !ok {
 		n = int32(len(p.part.functions))
-		p.part.functions = append(p.part.functions, partFunction{name: []byte(f.Linkage), line: uint32(f.Start), index: -1})
+		p.part.functions = append(p.part.functions, partFunction{name: p.part.names.number([]byte(f.Linkage)), line: uint32(f.Start), index: -1})
 		p.functions[key] = n
 	}
 	return n
