@@ -42,6 +42,7 @@ type indexPart struct {
 	sites     []partSite
 	functions []partFunction
 	files     []string // of sites, until they are numbered
+	inIndex   []uint32 // number in the index of each file, plus 1; 0 before it has one
 	names     *partNameTable
 	lang      Lang
 }
@@ -109,7 +110,9 @@ type partBuilder struct {
 	reader *dwarf.Reader
 	base   uint64
 	paths  map[string]string // one copy of each
-	names  *partNameTable
+
+	names   *partNameTable
+	byPlace map[*byte]uint32
 
 	// Of the unit at hand.
 	part    *indexPart
@@ -136,7 +139,7 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	b.part = &indexPart{lang: langOf(r.Lang), names: b.names, pieces: make([]partPiece, 0, len(r.Pieces))}
 	b.part.functions = make([]partFunction, len(r.Funcs))
 	for i, f := range r.Funcs {
-		b.part.functions[i] = partFunction{name: b.names.number(f.Name), line: f.Line, index: -1}
+		b.part.functions[i] = partFunction{name: b.name(f.Name), line: f.Line, index: -1}
 	}
 	b.first = slices.Grow(b.first[:0], len(r.Scopes))[:len(r.Scopes)]
 	for i := range b.first {
@@ -153,6 +156,17 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	}
 	b.part.sites = slices.Clip(b.part.sites)
 	return b.part, nil
+}
+
+// name returns the number of a name.
+func (b *partBuilder) name(s dwarf.String) uint32 {
+	place := s.Place()
+	n, ok := b.byPlace[place]
+	if !ok {
+		n = b.names.number(s.Bytes())
+		b.byPlace[place] = n
+	}
+	return n
 }
 
 func (b *partBuilder) piece(p *dwarf.Piece) {
@@ -277,7 +291,7 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 	var workers sync.WaitGroup
 	for range min(threads, len(units)) {
 		workers.Go(func() {
-			b := partBuilder{reader: d.NewReader(), base: base, paths: map[string]string{}, names: newPartNames(), more: map[scopeFile]int32{}}
+			b := partBuilder{reader: d.NewReader(), base: base, paths: map[string]string{}, names: newPartNames(), byPlace: map[*byte]uint32{}, more: map[scopeFile]int32{}}
 			b.reader.Columns = !opt.NoColumns
 			for !failed.Load() {
 				i := int(next.Add(1)) - 1

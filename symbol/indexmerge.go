@@ -193,7 +193,7 @@ func (m *merger) use(p codePiece) {
 			return
 		}
 		s.used = true
-		s.file = m.tables.file(p.part.files[s.file])
+		s.file = m.tables.fileOf(p.part, s.file)
 		fn := &p.part.functions[s.function]
 		if fn.index < 0 {
 			fn.index = m.tables.function(functionKey{m.tables.name(p.part.names, fn.name), fn.line, p.part.lang}, s.file)

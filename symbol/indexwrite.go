@@ -268,6 +268,18 @@ func (t *tables) file(path string) uint32 {
 	return n
 }
 
+// fileOf returns the number of a file that has a number in a part.
+func (t *tables) fileOf(part *indexPart, number uint32) uint32 {
+	if missing := len(part.files) - len(part.inIndex); missing > 0 {
+		part.inIndex = append(part.inIndex, make([]uint32, missing)...)
+	}
+	n := &part.inIndex[number]
+	if *n == 0 {
+		*n = t.file(part.files[number]) + 1
+	}
+	return *n - 1
+}
+
 // function returns the index of a function, one of whose sites is in file.
 func (t *tables) function(key functionKey, file uint32) int32 {
 	n, ok := t.byKey[key]

@@ -116,7 +116,7 @@ func (r *Reader) chain(addr uint64) string {
 	}
 	names := ""
 	for ; scope >= 0; scope = r.Scopes[scope].Parent {
-		names += string(r.Funcs[r.Scopes[scope].Func].Name) + " "
+		names += string(r.Funcs[r.Scopes[scope].Func].Name.Bytes()) + " "
 	}
 	return names
 }

@@ -27,6 +27,7 @@
 package dwarf
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sort"
@@ -132,19 +133,39 @@ func (d *Data) unitAt(offset uint64) *Unit {
 	return &d.units[i]
 }
 
-// cstring returns the bytes at an offset up to a NUL, or nil where there is none.
-func cstring(b []byte, offset uint64) []byte {
+// A String is a string where it is in its section: a place, which costs nothing, and
+// bytes once they are asked for. The zero value is no string.
+type String struct{ tail []byte }
+
+// stringAt returns the string at an offset of b.
+func stringAt(b []byte, offset uint64) String {
 	if offset >= uint64(len(b)) {
+		return String{}
+	}
+	return String{b[offset:]}
+}
+
+// Place returns what is equal for the same string at the same place, and nil for no
+// string. Linkers keep one copy of each, so what has another place mostly differs.
+func (s String) Place() *byte {
+	if len(s.tail) == 0 {
 		return nil
 	}
-	b = b[offset:]
-	for i, x := range b[:min(len(b), maxString)] {
-		if x == 0 {
-			return b[:i:i]
-		}
-	}
-	return nil
+	return &s.tail[0]
 }
+
+// Bytes returns the string, which is part of its section. A string without an end is
+// none.
+func (s String) Bytes() []byte {
+	n := bytes.IndexByte(s.tail[:min(len(s.tail), maxString)], 0)
+	if n <= 0 {
+		return nil
+	}
+	return s.tail[:n:n]
+}
+
+// isEmpty reports whether there is no string, or one without bytes.
+func (s String) isEmpty() bool { return len(s.tail) == 0 || s.tail[0] == 0 }
 
 // maxString is the longest name that is believed. The longest that a C++ compiler
 // was seen to write have some ten thousand bytes.

@@ -142,9 +142,9 @@ func (f *Files) readTable(p *program, s *state, add func(name []byte, dir uint64
 		}
 		name := at.str(&v, slotName)
 		if v.form[slotName] == formString {
-			name = cstring(b, v.raw[slotName])
+			name = stringAt(b, v.raw[slotName])
 		}
-		add(name, v.raw[slotCallFile])
+		add(name.Bytes(), v.raw[slotCallFile])
 		c.SeekTo(uint64(next))
 	}
 }

@@ -77,7 +77,7 @@ type place struct {
 // search.
 func (r *Reader) follow(s *state, offset uint64) (Func, error) {
 	var f Func
-	var name []byte
+	var name String
 	v := &r.described
 	for range maxHops {
 		if _, err := s.entry(offset, v); err != nil {
@@ -86,17 +86,17 @@ func (r *Reader) follow(s *state, offset uint64) (Func, error) {
 		if err := s.data.spend(16); err != nil {
 			return f, err
 		}
-		if f.Name == nil {
+		if f.Name.isEmpty() {
 			f.Name = s.str(v, slotLinkageName)
 		}
-		if name == nil {
+		if name.isEmpty() {
 			name = s.str(v, slotName)
 		}
 		if f.Line == 0 {
 			f.Line = v.number(slotDeclLine)
 		}
 		data, target, ok := s.origin(v)
-		if !ok || f.Name != nil && f.Line != 0 {
+		if !ok || !f.Name.isEmpty() && f.Line != 0 {
 			break
 		}
 		var err error
@@ -105,7 +105,7 @@ func (r *Reader) follow(s *state, offset uint64) (Func, error) {
 		}
 		offset = target
 	}
-	if len(f.Name) == 0 {
+	if f.Name.isEmpty() {
 		f.Name = name
 	}
 	return f, nil

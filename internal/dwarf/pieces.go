@@ -9,9 +9,7 @@ import (
 // paint appends to pieces which span an address belongs to: of those that claim
 // it, the one with the highest scope. It takes time n·log n however they overlap.
 func (r *Reader) paint(pieces []Piece, spans []span) []Piece {
-	slices.SortFunc(spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.scope, b.scope))
-	})
+	spans = r.sortSpans(spans)
 	open := spanHeap{spans: spans, heap: r.heap[:0]}
 	next, pos := 0, uint64(0)
 	for next < len(spans) || len(open.heap) > 0 {
@@ -36,6 +34,51 @@ func (r *Reader) paint(pieces []Piece, spans []span) []Piece {
 	}
 	r.heap = open.heap
 	return pieces
+}
+
+// sortSpans returns spans, whose scopes ascend, in the order of their starts, and
+// those that start together in the order of their scopes. It uses spans and r.sorted.
+func (r *Reader) sortSpans(spans []span) []span {
+	low, high := uint64(math.MaxUint64), uint64(0)
+	sorted := true
+	for i := range spans {
+		low, high = min(low, spans[i].low), max(high, spans[i].low)
+		sorted = sorted && (i == 0 || spans[i-1].low <= spans[i].low)
+	}
+	if sorted {
+		return spans
+	}
+	if len(spans) < 1<<radixBits || high-low >= 1<<(3*radixBits) {
+		slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.low, b.low) })
+		return spans
+	}
+	r.sorted = slices.Grow(r.sorted[:0], len(spans))[:len(spans)]
+	from, to := spans, r.sorted
+	for shift := 0; (high-low)>>shift != 0; shift += radixBits {
+		radixPass(from, to, low, shift)
+		from, to = to, from
+	}
+	return from
+}
+
+// radixBits is how many bits of the starts one pass looks at.
+const radixBits = 10
+
+// radixPass puts the spans of from into to in the order of some bits of their starts,
+// counted from low, and those with equal bits as they were.
+func radixPass(from, to []span, low uint64, shift int) {
+	var at [1<<radixBits + 1]int
+	for i := range from {
+		at[(from[i].low-low)>>shift&(1<<radixBits-1)+1]++
+	}
+	for i := 1; i < len(at); i++ {
+		at[i] += at[i-1]
+	}
+	for i := range from {
+		key := (from[i].low - low) >> shift & (1<<radixBits - 1)
+		to[at[key]] = from[i]
+		at[key]++
+	}
 }
 
 func appendPiece(pieces []Piece, start uint64, scope int32) []Piece {

@@ -22,6 +22,7 @@ type Reader struct {
 	described values
 	open      []open
 	spans     []span
+	sorted    []span
 	rows      []row
 	sequences []sequence
 	files     Files

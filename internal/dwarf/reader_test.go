@@ -1,7 +1,10 @@
 package dwarf
 
 import (
+	"cmp"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -207,6 +210,21 @@ func checkPieces(t *testing.T, r *Reader) {
 	for i, s := range r.Scopes {
 		if int(s.Parent) >= i || int(s.Func) >= len(r.Funcs) {
 			t.Errorf("scope %d is %+v", i, s)
+		}
+	}
+}
+
+func TestSortSpans(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, reach := range []uint64{1, 100, 1 << 20, 1 << 29, 1 << 40} {
+		spans := make([]span, 5000)
+		for i := range spans {
+			spans[i] = span{low: 0x1000 + random.Uint64N(reach), scope: int32(i)}
+		}
+		want := slices.Clone(spans)
+		slices.SortStableFunc(want, func(a, b span) int { return cmp.Compare(a.low, b.low) })
+		if got := new(Reader).sortSpans(spans); !slices.Equal(got, want) {
+			t.Errorf("starts within %#x are not in order", reach)
 		}
 	}
 }

@@ -13,7 +13,7 @@ type Scope struct {
 
 // A Func is what scopes are instances of.
 type Func struct {
-	Name []byte // linkage name, else its name; nil if it has none
+	Name String // linkage name, else its name
 	Line uint32 // where it starts, 0 when not known
 }
 

@@ -109,11 +109,11 @@ type state struct {
 	root  *Data // the file whose code it describes
 	table *table
 
-	lang      uint64
-	name, dir []byte
-	low       uint64 // what range lists are relative to
-	lines     uint64 // offset of the line program
-	hasLines  bool
+	lang     uint64
+	dir      []byte // DW_AT_comp_dir
+	low      uint64 // what range lists are relative to
+	lines    uint64 // offset of the line program
+	hasLines bool
 
 	strBase       uint64
 	addrs, ranges *Data // whose .debug_addr and range lists are meant
@@ -139,8 +139,7 @@ func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
 	}
 	s.bases(&v, skeleton)
 	s.lang = v.raw[slotLanguage]
-	s.name, s.dir = s.str(&v, slotName), s.str(&v, slotCompDir)
-	s.dwoName = s.str(&v, slotDwoName)
+	s.dir, s.dwoName = s.str(&v, slotCompDir).Bytes(), s.str(&v, slotDwoName).Bytes()
 	s.dwoID = u.id
 	if v.has(slotDwoID) {
 		s.dwoID = v.raw[slotDwoID]
@@ -207,29 +206,29 @@ func (s *state) fail(offset uint64, format string, args ...any) error {
 	return s.data.fail(".debug_info", offset, format, args...)
 }
 
-// str returns the string in a slot, or nil where it has none or a damaged one.
-func (s *state) str(v *values, at slot) []byte {
+// str returns the string in a slot.
+func (s *state) str(v *values, at slot) String {
 	raw := v.raw[at]
 	switch v.form[at] {
 	case formString:
-		return cstring(s.data.Info[:s.end], raw)
+		return stringAt(s.data.Info[:s.end], raw)
 	case formStrp:
-		return cstring(s.data.Str, raw)
+		return stringAt(s.data.Str, raw)
 	case formLineStrp:
-		return cstring(s.data.LineStr, raw)
+		return stringAt(s.data.LineStr, raw)
 	case formStrpSup, formGNUStrpAlt:
 		if s.data.Sup == nil {
-			return nil
+			return String{}
 		}
-		return cstring(s.data.Sup.Str, raw)
+		return stringAt(s.data.Sup.Str, raw)
 	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
 		offset, ok := indexed(s.data.StrOffsets, s.format, s.strBase, raw, uint32(s.offsetSize))
 		if !ok {
-			return nil
+			return String{}
 		}
-		return cstring(s.data.Str, offset)
+		return stringAt(s.data.Str, offset)
 	default:
-		return nil
+		return String{}
 	}
 }
 
