@@ -3,8 +3,10 @@ package symbol
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -74,6 +76,25 @@ func (m *image) openDebug(suffix string) (*debugData, error) {
 		}
 	}
 	return d, nil
+}
+
+// errShrunk says that mapped bytes were no longer there.
+var errShrunk = errors.New("the file was cut off while it was read")
+
+// whileMapped calls f, which looks at mapped bytes. Those of a file that is cut off
+// meanwhile are gone, and looking at them is a fault, which becomes an error.
+func whileMapped(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }:
+			err = errShrunk
+		default:
+			panic(fault)
+		}
+	}()
+	return f()
 }
 
 // close gives back what is mapped.

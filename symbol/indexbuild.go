@@ -272,7 +272,11 @@ func (d *debugData) forget(u *dwarf.Unit) {
 // readUnits reads all units of d, several at once. The parts are in the order of
 // the units.
 func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error) {
-	units, err := d.Units()
+	var units []*dwarf.Unit
+	err := whileMapped(func() (err error) {
+		units, err = d.Units()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +303,10 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 					return
 				}
 				at := order[i]
-				parts[at], errs[at] = b.unit(units[at])
+				errs[at] = whileMapped(func() (err error) {
+					parts[at], err = b.unit(units[at])
+					return err
+				})
 				if errs[at] != nil {
 					failed.Store(true)
 				}

@@ -203,6 +203,28 @@ func (m *merger) use(p codePiece) {
 	}
 }
 
+// reserve makes room for the names of all parts, which mostly are the index's.
+func (m *merger) reserve() {
+	seen := map[*partNameTable]bool{}
+	size := 0
+	for _, part := range m.parts {
+		if !seen[part.names] {
+			seen[part.names] = true
+			size += len(part.names.text)
+		}
+	}
+	m.tables.strings.text = make([]byte, 0, size)
+}
+
+// streamSize guesses the size of the stream, so that it need not grow often.
+func (m *merger) streamSize() int {
+	size := 0
+	for _, part := range m.parts {
+		size += 3*len(part.pieces) + 6*len(part.sites)
+	}
+	return size
+}
+
 // number gives the functions of parts the numbers that they have in the index.
 func (m *merger) number() {
 	for _, part := range append(m.parts, m.bare) {
@@ -336,11 +358,12 @@ func (f *File) debugImage() *image {
 }
 
 func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOptions) (*Index, error) {
+	m.reserve()
 	m.sweep(end, m.use)
 	var contents [parts][]byte
 	contents[partFunctions] = m.tables.rank()
 	m.number()
-	w := indexWriter{columns: !opt.NoColumns}
+	w := indexWriter{columns: !opt.NoColumns, stream: make([]byte, 0, m.streamSize())}
 	m.sweep(end, w.add)
 	contents[partBlocks], contents[partBuckets], header.shift = w.finish(uint32(end))
 	contents[partStream] = w.stream
