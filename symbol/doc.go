@@ -47,7 +47,7 @@
 //	signed  line of the call, if inlined
 //	number  column of the call, if inlined and there are columns
 //
-// A caller stands before its callees, so that every chain ends. A block is up to 24
+// A caller stands before its callees, so that every chain ends. A block is up to 12
 // entries for addresses that follow each other. The first byte of an entry has the
 // length in its low four bits: 1 to 14 bytes, 15 for what follows as a number, less
 // 15, and 0 for all up to the next block. The high four bits say what is there:

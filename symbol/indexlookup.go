@@ -24,13 +24,13 @@ func (x *Index) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
 // chain appends the frames of a location: that of the innermost function, and those
 // of its callers.
 func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
-	r := streamReader{data: x.parts[partStream], columns: x.flags&indexHasColumns != 0}
+	r := x.stream()
 	empty := len(dst)
 	for range maxIndexDepth {
-		p := r.site(at.site)
+		p, end := r.site(at.site)
 		fn, ok := x.function(p.function)
 		name := x.string(fn.name)
-		if !ok || r.bad || name == "" {
+		if !ok || end >= outside || name == "" {
 			break
 		}
 		if !p.hasFile {
@@ -52,6 +52,10 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 	return dst[:empty], SourceUnknown
 }
 
+func (x *Index) stream() streamReader {
+	return streamReader{x.parts[partStream], x.flags&indexHasColumns != 0}
+}
+
 // location is a line in a site.
 type location struct {
 	site   uint32 // offset in the stream
@@ -69,18 +73,17 @@ func (x *Index) find(v uint64) (location, bool) {
 	if !ok {
 		return location{}, false
 	}
-	r := streamReader{data: x.parts[partStream], at: uint64(at), columns: x.flags&indexHasColumns != 0}
-	entry := entry{block: at}
-	for left := v - uint64(start); ; {
-		r.next(&entry)
-		length := entry.length
+	r := x.stream()
+	e := entry{block: at}
+	pos := uint64(at)
+	for left := v - uint64(start); ; left -= e.length {
+		pos = r.next(&e, pos)
 		switch {
-		case r.bad:
+		case pos >= outside:
 			return location{}, false
-		case length == 0 || left < length:
-			return entry.location, !entry.hole
+		case e.length == 0 || left < e.length:
+			return e.location, !e.hole
 		}
-		left -= length
 	}
 }
 
@@ -130,99 +133,116 @@ type site struct {
 	call      location // of an inlined one
 }
 
-// streamReader reads the stream of an index.
+// streamReader reads the stream of an index. Offsets beyond the end of data stand for
+// damage: nothing can be read there, and they only grow.
 type streamReader struct {
 	data    []byte
-	at      uint64
 	columns bool
-	bad     bool // read beyond the end, or something implausible
 }
 
-func (r *streamReader) byte() byte {
-	if r.at >= uint64(len(r.data)) {
-		r.bad = true
-		return 0
+// outside is an offset beyond the end of every stream.
+const outside = 1 << 40
+
+// number reads an unsigned LEB128 number at an offset, and returns where it ends.
+func (r streamReader) number(at uint64) (uint32, uint64) {
+	if at < uint64(len(r.data)) && r.data[at] < 0x80 {
+		return uint32(r.data[at]), at + 1
 	}
-	r.at++
-	return r.data[r.at-1]
+	return r.longNumber(at)
 }
 
-// number reads an unsigned LEB128 number.
-func (r *streamReader) number() uint32 {
-	b := r.byte()
-	if b < 0x80 {
-		return uint32(b)
-	}
-	n := uint32(b & 0x7f)
-	for shift := 7; shift < 35; shift += 7 {
-		b = r.byte()
+// longNumber is number for those of several bytes, apart so that number is inlined.
+//
+//go:noinline
+func (r streamReader) longNumber(at uint64) (n uint32, end uint64) {
+	for shift := 0; shift < 35 && at < uint64(len(r.data)); shift += 7 {
+		b := r.data[at]
+		at++
 		n |= uint32(b&0x7f) << shift
 		if b < 0x80 {
-			return n
+			return n, at
 		}
 	}
-	r.bad = true
-	return 0
+	return 0, outside
 }
 
-// signed reads a number whose lowest bit is the sign.
-func (r *streamReader) signed() int32 {
-	n := r.number()
-	return int32(n>>1) ^ -int32(n&1)
-}
+// signed returns the number that n stands for, whose lowest bit is the sign.
+func signed(n uint32) int32 { return int32(n>>1) ^ -int32(n&1) }
 
-// next reads an entry. e is the one before it in the block.
-func (r *streamReader) next(e *entry) {
-	first := r.byte()
-	e.length = uint64(first & 0xf)
-	if e.length == lengthLong {
-		e.length += uint64(r.number())
+// next reads an entry at an offset, and returns where it ends. e is the one before it
+// in the block.
+func (r streamReader) next(e *entry, at uint64) uint64 {
+	if at >= uint64(len(r.data)) {
+		return outside
 	}
-	kind := first >> 4
-	if e.hole = kind == entryHole; e.hole {
-		return
+	first := r.data[at]
+	at++
+	n := uint32(0)
+	length := uint64(first & 0xf)
+	if length == lengthLong {
+		n, at = r.number(at)
+		length += uint64(n)
 	}
-	switch kind {
+	e.length = length
+	e.hole = false
+	switch kind := first >> 4; kind {
+	case entryHole:
+		e.hole = true
+		return at
 	case entrySite:
-		e.site = e.block - r.number()
-		e.line = r.signed()
+		n, at = r.number(at)
+		e.site = e.block - n
+		n, at = r.number(at)
+		e.line = signed(n)
 	case entryLine:
-		e.line += r.signed()
+		n, at = r.number(at)
+		e.line += signed(n)
 	case entryCaller:
-		outer := streamReader{data: r.data, columns: r.columns}
-		e.location = outer.site(e.site).call
-		r.bad = r.bad || outer.bad
-		e.line += r.signed()
+		outer, end := r.site(e.site)
+		if end == outside {
+			return outside
+		}
+		n, at = r.number(at)
+		e.location = outer.call
+		e.line += signed(n)
 	default:
 		e.line += lineSteps[kind-entryStep]
 	}
 	if r.columns {
-		e.column = r.number()
+		e.column, at = r.number(at)
 	}
+	return at
 }
 
-// site reads the site at an offset of the stream.
-func (r *streamReader) site(off uint32) (p site) {
-	r.at = uint64(off)
-	flags := r.byte()
-	p.function = r.number()
+// site reads the site at an offset of the stream, and returns where it ends.
+func (r streamReader) site(off uint32) (p site, at uint64) {
+	at = uint64(off)
+	if at >= uint64(len(r.data)) {
+		return p, outside
+	}
+	flags := r.data[at]
+	p.function, at = r.number(at + 1)
 	if p.hasFile = flags&siteFile != 0; p.hasFile {
-		p.file = r.number()
+		p.file, at = r.number(at)
 	}
 	if p.inlined = flags&siteInlined != 0; !p.inlined {
 		p.source = Source(flags >> siteSource)
 		if p.hasSymbol = flags&siteSymbol != 0; p.hasSymbol {
-			p.symbol = r.number()
+			p.symbol, at = r.number(at)
 		}
-		return p
+		return p, at
 	}
-	back := r.number()
-	r.bad = r.bad || back == 0 || back > off // callers come first, so that every chain ends
-	p.call.site, p.call.line = off-back, r.signed()
+	back, at := r.number(at)
+	if back == 0 || back > off {
+		return p, outside // callers come first, so that every chain ends
+	}
+	p.call.site = off - back
+	line, at := r.number(at)
+	p.call.line = signed(line)
 	if r.columns {
-		p.call.column = r.number()
+		p.call.column, at = r.number(at)
 	}
-	return p
+	return p, at
 }
 
 // function is what an index knows of a function.

@@ -39,10 +39,9 @@ func (x *Index) blockPieces(blocks []byte, frames *[]Frame, yield func(Piece) bo
 		end = uint64(le.Uint32(blocks[blockSize:]))
 	}
 	e := entry{block: le.Uint32(blocks[4:])}
-	r := streamReader{data: x.parts[partStream], at: uint64(e.block), columns: x.flags&indexHasColumns != 0}
+	r, at := x.stream(), uint64(e.block)
 	for pos < end {
-		r.next(&e)
-		if r.bad {
+		if at = r.next(&e, at); at >= outside {
 			return true // damaged: what follows may be sound
 		}
 		if e.length == 0 {

@@ -62,6 +62,23 @@ var (
 	clang = []string{"clang-19"}
 )
 
+// Where we and llvm-symbolizer differ, what the file says decides. These are the cases
+// that are known; the first three are allowed for below:
+//
+//   - It names the outermost function by a symbol, and takes any of those at the
+//     address; we take the debug information's name, and one symbol beside it.
+//   - Without a line it tells the file that the symbol table has for local symbols;
+//     that may be another one, and we tell none.
+//   - It prints symbols with their versions.
+//   - A call can be inlined into code that its function does not claim: thunks that GCC
+//     makes of a function's body. It tells no function there, eu-addr2line and we tell
+//     those of the call.
+//   - Of DWARF 2 without extensions (-gstrict-dwarf) it tells calls inlined in the second
+//     part of a function that GCC split, though the entry of this part,
+//     __second_sect_of_NAME, comes later and has none; eu-addr2line and we tell the part.
+//   - In relocatable files it takes sections that all start at 0 for the same addresses;
+//     we and eu-addr2line lay them out one after another.
+
 // TestIndexOfEveryForm compares the addresses of small programs with what another
 // tool says.
 func TestIndexOfEveryForm(t *testing.T) {
@@ -242,7 +259,7 @@ func llvm(t testing.TB, name string, addresses []addr.Virt) []witnessFrames {
 // missing.
 func parseWitness(function, place string) witnessFrame {
 	parts := strings.Split(place, ":")
-	f := witnessFrame{function: function, file: filepath.Base(parts[0])}
+	f := witnessFrame{function: unversioned(function), file: filepath.Base(parts[0])}
 	if len(parts) > 1 {
 		f.line, _ = strconv.Atoi(parts[1])
 	}
@@ -293,4 +310,35 @@ func (w *witnessFrame) isNamed(f *Frame, names []string) bool {
 	other := *w
 	other.function = ""
 	return other.is(f) && slices.Contains(names, w.function)
+}
+
+// TestIndexOfRealFiles compares what is said of programs and libraries that nobody
+// made for this test.
+func TestIndexOfRealFiles(t *testing.T) {
+	for _, name := range slices.Concat(debugFiles(t), []string{gofmtProgram(t)}) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			compareWith(t, llvm, name, name, 10_000)
+		})
+	}
+}
+
+// debugFiles are the debug files of the libraries of a distribution.
+func debugFiles(t *testing.T) (files []string) {
+	for _, name := range realFiles(t) {
+		if strings.HasSuffix(name, ".debug") && open(t, name).debugImage() != nil {
+			files = append(files, name)
+		}
+	}
+	testenv.Need(t, len(files) > 0, "debug files of libraries (libc6-dbg)")
+	return files
+}
+
+// gofmtProgram returns a program in Go with debug information: the test itself has none.
+func gofmtProgram(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "gofmt")
+	if out, err := exec.Command(testenv.Tool(t, "go"), "build", "-o", name, "cmd/gofmt").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return name
 }

@@ -10,7 +10,7 @@ import (
 
 // entriesInBlock is how many entries a block has at most. More make the index
 // smaller and each lookup slower.
-const entriesInBlock = 24
+const entriesInBlock = 12
 
 // indexWriter writes the stream of an index and what leads to it.
 type indexWriter struct {
