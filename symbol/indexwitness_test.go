@@ -17,7 +17,8 @@ import (
 )
 
 // builds are the forms of debug information that compilers and tools make. Each
-// command runs in a directory of its own with SRC as the sources' place, and leaves
+// command runs in a directory of its own with SRC as the sources' place, CC as the
+// C++ sources and BASE as the program that g++ -O2 -gdwarf-5 makes of them, and leaves
 // a file called prog, or one called witness besides, for the witness to read.
 var builds = []struct {
 	name    string
@@ -27,7 +28,7 @@ var builds = []struct {
 }{
 	{"gcc, DWARF 2", gcc, llvm, "g++ -O2 -gdwarf-2 $CC -o prog"},
 	{"gcc, DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 $CC -o prog"},
-	{"gcc, DWARF 5", gcc, llvm, "g++ -O2 -gdwarf-5 $CC -o prog"},
+	{"gcc, DWARF 5", gcc, llvm, "cp $BASE prog"},
 	{"gcc, 64-bit DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 -gdwarf64 $CC -o prog"},
 	{"gcc, 64-bit DWARF 5", gcc, llvm, "g++ -O2 -gdwarf-5 -gdwarf64 $CC -o prog"},
 	{"gcc, type units", gcc, llvm, "g++ -O2 -g -fdebug-types-section $CC -o prog"},
@@ -35,15 +36,15 @@ var builds = []struct {
 	{"gcc, relative names", gcc, llvm, "cp $SRC/inlined.* $SRC/other.cc . && g++ -O1 -g inlined.cc other.cc -o prog"},
 	{"gcc, sections thrown away", gcc, llvm, "g++ -O2 -g -ffunction-sections -Wl,--gc-sections $CC -o prog"},
 	{"gcc, not optimized", gcc, llvm, "g++ -O0 -g $CC -o prog"},
-	{"zlib", []string{"g++", "objcopy"}, llvm, "g++ -O2 -g $CC -o prog && objcopy --compress-debug-sections=zlib prog"},
-	{"zlib, the old way", []string{"g++", "objcopy"}, llvm, "g++ -O2 -g $CC -o witness && objcopy --compress-debug-sections=zlib-gnu witness prog"},
-	{"zstd", []string{"g++", "llvm-objcopy-19"}, llvm, "g++ -O2 -g $CC -o prog && llvm-objcopy-19 --compress-debug-sections=zstd prog"},
+	{"zlib", []string{"g++", "objcopy"}, llvm, "objcopy --compress-debug-sections=zlib $BASE prog"},
+	{"zlib, the old way", []string{"g++", "objcopy"}, llvm, "cp $BASE witness && objcopy --compress-debug-sections=zlib-gnu witness prog"},
+	{"zstd", []string{"g++", "llvm-objcopy-19"}, llvm, "llvm-objcopy-19 --compress-debug-sections=zstd $BASE prog"},
 	{"dwz, DWARF 4", []string{"g++", "dwz"}, llvm, "g++ -O2 -gdwarf-4 $CC -o prog && dwz prog"},
-	{"dwz, DWARF 5", []string{"g++", "dwz"}, llvm, "g++ -O2 -g $CC -o prog && dwz prog"},
+	{"dwz, DWARF 5", []string{"g++", "dwz"}, llvm, "cp $BASE prog && dwz prog"},
 	{"clang, DWARF 4", clang, llvm, "clang-19 -O2 -gdwarf-4 $CC -lstdc++ -o prog"},
 	{"clang, DWARF 5", clang, llvm, "clang-19 -O2 -gdwarf-5 $CC -lstdc++ -o prog"},
 	{"clang, lines only", clang, llvm, "clang-19 -O2 -gline-tables-only $CC -lstdc++ -o prog"},
-	{"dwz, supplementary file", []string{"g++", "dwz"}, llvm, "g++ -O2 -g $CC -o witness && cp witness prog && cp prog again && dwz -m common prog again"},
+	{"dwz, supplementary file", []string{"g++", "dwz"}, llvm, "cp $BASE witness && cp witness prog && cp prog again && dwz -m common prog again"},
 	{"gcc, split", gcc, llvm, "g++ -O2 -g -gsplit-dwarf $CC -o prog"},
 	{"gcc, split, DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 -gsplit-dwarf $CC -o prog"},
 	{"clang, split", clang, llvm, "clang-19 -O2 -gdwarf-5 -gsplit-dwarf $CC -lstdc++ -o prog"},
@@ -82,10 +83,14 @@ var (
 // TestIndexOfEveryForm compares the addresses of small programs with what another
 // tool says.
 func TestIndexOfEveryForm(t *testing.T) {
+	testenv.Tool(t, "g++")
 	src, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
+	sources := src + "/inlined.cc " + src + "/other.cc"
+	base := filepath.Join(t.TempDir(), "base")
+	shell(t, t.TempDir(), "g++ -O2 -gdwarf-5 "+sources+" -o "+base)
 	for _, b := range builds {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
@@ -93,18 +98,24 @@ func TestIndexOfEveryForm(t *testing.T) {
 				testenv.Tool(t, tool)
 			}
 			dir := t.TempDir()
-			c := exec.Command("sh", "-ec", b.sh)
-			c.Dir = dir
-			c.Env = append(c.Environ(), "SRC="+src, "CC="+src+"/inlined.cc "+src+"/other.cc")
-			if out, err := c.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			shell(t, dir, b.sh, "SRC="+src, "CC="+sources, "BASE="+base)
 			prog, witness := filepath.Join(dir, "prog"), filepath.Join(dir, "witness")
 			if _, err := os.Stat(witness); err != nil {
 				witness = prog
 			}
 			compareWith(t, b.witness, prog, witness, 3000)
 		})
+	}
+}
+
+// shell runs a command in a directory.
+func shell(t *testing.T, dir, command string, env ...string) {
+	t.Helper()
+	c := exec.Command("sh", "-ec", command)
+	c.Dir = dir
+	c.Env = append(c.Environ(), env...)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
