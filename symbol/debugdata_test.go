@@ -1,10 +1,17 @@
 package symbol
 
 import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"hallmark/internal/elftest"
 )
 
 // TestFileCutOff maps a section and cuts its file off before it is read.
@@ -47,4 +54,50 @@ func TestFileCutOff(t *testing.T) {
 		}
 	}()
 	whileMapped(func() error { panic("other") })
+}
+
+// TestImplausibleCompression builds files whose debug sections claim to be far larger
+// than their bytes, or are.
+func TestImplausibleCompression(t *testing.T) {
+	var zeros bytes.Buffer
+	z := zlib.NewWriter(&zeros)
+	for range 100 {
+		z.Write(make([]byte, 1<<20))
+	}
+	z.Close()
+	header := func(kind uint32, size uint64) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, kind)
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		b = binary.LittleEndian.AppendUint64(b, size)
+		return binary.LittleEndian.AppendUint64(b, 1)
+	}
+	for _, test := range []struct {
+		name, want string
+		data       []byte
+	}{
+		{"shrunk a thousand times", "implausible size", append(header(1, 100<<20), zeros.Bytes()...)},
+		{"claims to be endless", "implausible size", header(1, 1<<62)},
+		{"zstd that claims to be endless", "implausible size", header(2, 1<<62)},
+		{"longer than it is", "unexpected EOF", append(header(1, 1<<20), zeros.Bytes()[:500]...)},
+		{"of an unknown kind", "unknown kind", header(3, 10)},
+		{"without a header", "bytes wanted", []byte{1, 0, 0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := program()
+			p.Sections = append(p.Sections, elftest.Section{
+				Name: ".debug_info", Type: elf.SHT_PROGBITS, Flags: elf.SHF_COMPRESSED, Data: test.data,
+			})
+			f, err := NewFile(bytes.NewReader(p.Build()), "built")
+			if err != nil {
+				t.Fatal(err)
+			}
+			bounded(t, len(test.data), func() {
+				_, err = f.Index(IndexOptions{})
+			})
+			var format *FormatError
+			if !errors.As(err, &format) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
 }
