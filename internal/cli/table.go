@@ -96,12 +96,25 @@ func shorten(s string, n int) string {
 // printable replaces what could move the cursor of a terminal or change its
 // colours: names come from files that nobody vouches for.
 func printable(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) {
 			return r
 		}
 		return '\uFFFD'
 	}, s)
+}
+
+// isPlain reports whether s is printable ASCII, as nearly all names are.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // terminalWidth returns the width of the terminal that w writes to, and 0 where
