@@ -18,6 +18,8 @@ need gcc gcc
 need perf linux-perf
 need python3 python3
 need file file
+need debuginfod debuginfod
+need debuginfod-find debuginfod
 need c++filt binutils
 need clang-19 clang-19
 need llvm-strip-19 llvm-19

@@ -52,6 +52,10 @@ var rules = map[string]rule{
 		module: []string{"buildid", "internal/atomicfile", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
+	"debuginfo/debuginfod": {
+		module: []string{"buildid"},
+		why:    "speaks with servers; needs only the words of the question",
+	},
 	"profile": {
 		module:   []string{"addr", "buildid", "reason", "symbol"},
 		external: []string{pprof},

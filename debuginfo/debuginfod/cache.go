@@ -1,0 +1,134 @@
+package debuginfod
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The cache has a directory for each build ID with a file "debuginfo" or
+// "executable" in it. An empty one says that no server had it when it was written.
+// Numbers of seconds are kept in control files that the user may change:
+// debuginfod-client-config(7).
+const (
+	missSeconds   = "cache_miss_s"           // how long an empty file holds
+	cleanSeconds  = "cache_clean_interval_s" // how often the cache is cleaned
+	unusedSeconds = "max_unused_age_s"       // how long files are kept that nobody reads
+)
+
+var defaultSeconds = map[string]int64{missSeconds: 600, cleanSeconds: 86400, unusedSeconds: 604800}
+
+func (c *Client) path(k key) string { return filepath.Join(c.Dir, k.id.String(), string(k.file)) }
+
+// seconds returns the number in a control file.
+func (c *Client) seconds(name string) time.Duration {
+	n := defaultSeconds[name]
+	if b, err := os.ReadFile(filepath.Join(c.Dir, name)); err == nil {
+		if m, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			n = m
+		}
+	}
+	return time.Duration(n) * time.Second
+}
+
+// cached reports whether the file is in the cache. If the cache says that no server
+// has it, the error is ErrNotFound.
+func (c *Client) cached(path string) (found bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil
+	}
+	if info.Size() > 0 {
+		return true, nil
+	}
+	if age := time.Since(info.ModTime()); age >= 0 && age < c.seconds(missSeconds) {
+		return false, ErrNotFound
+	}
+	return false, nil
+}
+
+// create opens a new file in the directory of a build ID.
+func (c *Client) create(k key) (*os.File, error) {
+	dir := filepath.Dir(c.path(k))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return os.CreateTemp(dir, "."+string(k.file)+"-*")
+}
+
+// remember notes that no server has a file. A file that somebody else stored
+// meanwhile stays.
+func (c *Client) remember(k key) error {
+	path := c.path(k)
+	now := time.Now()
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o400); err == nil {
+			err = f.Close()
+		}
+	}
+	if info, statErr := os.Stat(path); statErr == nil && info.Size() == 0 {
+		err = os.Chtimes(path, now, now)
+	}
+	if err != nil {
+		return err
+	}
+	return ErrNotFound
+}
+
+// clean removes what nobody has read for long, if it is time to do so again. What
+// cannot be removed stays: this is housekeeping, and others do it too.
+func (c *Client) clean() {
+	control := filepath.Join(c.Dir, cleanSeconds)
+	interval := c.seconds(cleanSeconds)
+	info, _ := os.Stat(control)
+	if info != nil && time.Since(info.ModTime()) < interval {
+		return
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return
+	}
+	// The time of the control file tells when it was done last.
+	if err := os.WriteFile(control, strconv.AppendInt(nil, int64(interval/time.Second), 10), 0o600); err != nil {
+		return
+	}
+	if info != nil { // else the cache is new
+		c.removeUnused(time.Now().Add(-c.seconds(unusedSeconds)))
+	}
+}
+
+func (c *Client) removeUnused(since time.Time) {
+	dirs, _ := os.ReadDir(c.Dir)
+	for _, dir := range dirs {
+		if !dir.IsDir() || !isHex(dir.Name()) {
+			continue
+		}
+		name := filepath.Join(c.Dir, dir.Name())
+		files, _ := os.ReadDir(name)
+		for _, f := range files {
+			if info, err := f.Info(); err == nil && info.Mode().IsRegular() && lastRead(info).Before(since) {
+				_ = os.Remove(filepath.Join(name, f.Name()))
+			}
+		}
+		_ = os.Remove(name) // only if it is empty
+	}
+}
+
+func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef") == "" }
+
+func lastRead(info fs.FileInfo) time.Time {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.ModTime()
+	}
+	read := time.Unix(st.Atim.Unix())
+	if read.Before(info.ModTime()) {
+		return info.ModTime()
+	}
+	return read
+}

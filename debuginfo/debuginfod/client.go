@@ -1,0 +1,238 @@
+// Package debuginfod asks debuginfod servers for the files of a build ID.
+//
+// The protocol is that of elfutils (debuginfod(8), "WEBAPI"): GET
+// URL/buildid/ID/debuginfo and …/executable. So are the environment variables and
+// the cache directory (debuginfod-client-config(7)), which gdb, perf and everybody
+// else who uses elfutils' client shares with this one.
+//
+// A server is not trusted: what it sends is used only if it has the build ID that
+// was asked for, and is bounded in size and time. A server that cannot be reached
+// is left alone for a while, so that it costs its timeout once and not once for
+// each file.
+package debuginfod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"hallmark/buildid"
+)
+
+// ErrNotFound says that no server has the file, or that none had it lately.
+var ErrNotFound = errors.New("no debuginfod server has the file")
+
+// Error is a request that failed. Whether the server has the file is not known.
+type Error struct {
+	URL string
+	Err error
+}
+
+func (e *Error) Error() string { return e.URL + ": " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// File is which of the files of a build ID is meant.
+type File string
+
+// The files of a build ID.
+const (
+	DebugInfo  File = "debuginfo"
+	Executable File = "executable"
+)
+
+// Client fetches files. Its fields must not change after its first use; its
+// methods may be called by several goroutines at once, and those that ask for the
+// same file share one download. The zero value asks nobody.
+type Client struct {
+	// URLs are the servers, without the /buildid part.
+	URLs []string
+	// Dir is the cache directory. Without it nothing can be fetched.
+	Dir string
+	// Timeout is how long a server may be silent, 15 s when 0.
+	Timeout time.Duration
+	// MaxTime bounds a download, and MaxSize its size in bytes, unpacked: no bound when 0.
+	MaxTime time.Duration
+	MaxSize int64
+	// Retries is how often a server is asked again after an error that may pass. It
+	// is not for answers that tell that the server does not have the file.
+	Retries int
+	// Header goes with each request.
+	Header http.Header
+	// Progress is told how far a download is; nil for no call. Size is 0 while it is
+	// not known. It is called from the goroutines of several downloads.
+	Progress func(id buildid.ID, file File, bytes, size int64)
+
+	once    sync.Once
+	http    *http.Client
+	servers []*server
+	slots   chan struct{} // one for each download at a time
+
+	mu    sync.Mutex
+	calls map[key]*call
+}
+
+type key struct {
+	id   buildid.ID
+	file File
+}
+
+// call is a download that several may wait for.
+type call struct {
+	done    chan struct{}
+	cancel  context.CancelFunc
+	waiting int // under Client.mu
+	err     error
+}
+
+// maxDownloads at a time: a server has other clients.
+const maxDownloads = 8
+
+func (c *Client) init() {
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	c.http = newHTTP(c.Timeout)
+	for _, url := range c.URLs {
+		c.servers = append(c.servers, &server{url: url})
+	}
+	c.slots = make(chan struct{}, maxDownloads)
+	c.calls = map[key]*call{}
+	c.clean()
+}
+
+// Fetch returns the path in the cache of a file of the build ID, which must be of
+// kind GNU. The error is ErrNotFound, that of ctx, or wraps one or several *Error.
+func (c *Client) Fetch(ctx context.Context, id buildid.ID, file File) (path string, err error) {
+	if id.Kind() != buildid.GNU || len(c.URLs) == 0 || c.Dir == "" {
+		return "", ErrNotFound
+	}
+	c.once.Do(c.init)
+	k := key{id, file}
+	path = c.path(k)
+	if found, err := c.cached(path); found || err != nil {
+		return path, err
+	}
+	call := c.join(k)
+	defer c.leave(k, call)
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-call.done:
+		return path, call.err
+	}
+}
+
+// join returns the call for a file, and starts it if there is none.
+func (c *Client) join(k key) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call := c.calls[k]
+	if call == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		call = newCall(cancel)
+		c.calls[k] = call
+		go func() {
+			defer close(call.done)
+			call.err = c.download(ctx, k)
+		}()
+	}
+	call.waiting++
+	return call
+}
+
+func newCall(cancel context.CancelFunc) *call {
+	return &call{done: make(chan struct{}), cancel: cancel}
+}
+
+// leave ends a call when nobody waits for it any more.
+func (c *Client) leave(k key, call *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.waiting--; call.waiting > 0 {
+		return
+	}
+	call.cancel()
+	if c.calls[k] == call {
+		delete(c.calls, k)
+	}
+}
+
+// download asks all servers and puts the file into the cache.
+func (c *Client) download(ctx context.Context, k key) error {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// Another process, or a call that just ended, may have been faster.
+	if found, err := c.cached(c.path(k)); found || err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range c.servers {
+		err := c.downloadFrom(ctx, s, k)
+		if err == nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		if !errors.Is(err, ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // one of them may have it: ask again later
+	}
+	return c.remember(k)
+}
+
+// downloadFrom asks a server, again when the error may pass.
+func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
+	if err := s.down(time.Now()); err != nil {
+		return &Error{s.url, err}
+	}
+	for try := 0; ; try++ {
+		err := c.get(ctx, s.url+"/buildid/"+k.id.String()+"/"+string(k.file), k)
+		var lasting *lastingError
+		switch {
+		case err == nil, errors.Is(err, ErrNotFound):
+			s.answered()
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &lasting):
+			return &Error{s.url, err}
+		case try >= c.Retries, timedOut(err):
+			s.failed(time.Now(), err)
+			return &Error{s.url, err}
+		}
+		if err := pause(ctx, backoff(try)); err != nil {
+			return err
+		}
+	}
+}
+
+// store puts a download into the cache, if it is the right file.
+func (c *Client) store(temp string, k key) error {
+	info, err := buildid.ReadFile(temp)
+	if err != nil {
+		return &lastingError{fmt.Errorf("what it sent cannot be read: %w", stripped(err))}
+	}
+	if info.ID != k.id {
+		return &lastingError{fmt.Errorf("what it sent is another file: %v", info.ID)}
+	}
+	return os.Rename(temp, c.path(k))
+}
+
+// stripped takes the name of a temporary file out of an error.
+func stripped(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package debuginfod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// server is what is known of a server's health.
+type server struct {
+	url string
+
+	mu       sync.Mutex
+	failures int // in a row
+	until    time.Time
+	err      error
+}
+
+// How long a server that failed is left alone: this long after the first time,
+// doubled with each failure that follows.
+const (
+	firstRest   = 30 * time.Second
+	longestRest = 10 * time.Minute
+)
+
+// down returns why the server is not asked now, nil if it is.
+func (s *server) down(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.until) {
+		return fmt.Errorf("not asked, because it failed a moment ago: %w", s.err)
+	}
+	return nil
+}
+
+func (s *server) failed(now time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.until) {
+		return // others failed at the same time: that is one failure
+	}
+	s.until = now.Add(min(longestRest, firstRest<<min(s.failures, 10)))
+	s.err = err
+	s.failures++
+}
+
+func (s *server) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures, s.until = 0, time.Time{}
+}
+
+// backoff returns how long to wait before a request is repeated: about 250 ms,
+// doubled each time, and not in step with others.
+func backoff(try int) time.Duration {
+	d := 250 * time.Millisecond << min(try, 6)
+	return d/2 + rand.N(d)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+const (
+	defaultTimeout = 15 * time.Second
+	// connectTimeout is short: a server that is there accepts at once.
+	connectTimeout = 5 * time.Second
+)
+
+func newHTTP(timeout time.Duration) *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: min(connectTimeout, timeout)}).DialContext
+	t.ResponseHeaderTimeout = timeout
+	t.MaxIdleConnsPerHost = maxDownloads
+	return &http.Client{Transport: t}
+}
+
+// lastingError is one that the same request would bring again, while others may succeed.
+type lastingError struct{ error }
+
+func (e *lastingError) Unwrap() error { return e.error }
+
+// timedOut reports whether a server was silent: asking it again takes as long again.
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// get downloads url into the cache.
+func (c *Client) get(ctx context.Context, url string, k key) (err error) {
+	if c.MaxTime > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.MaxTime, &lastingError{fmt.Errorf("it takes longer than %v", c.MaxTime)})
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	response, err := c.request(ctx, url)
+	if err != nil {
+		return errors.Join(causeOf(ctx), err)
+	}
+	defer response.Body.Close()
+	if err := status(response); err != nil {
+		return err
+	}
+	if err := c.receive(ctx, cancel, response, k); err != nil {
+		return errors.Join(causeOf(ctx), err)
+	}
+	return nil
+}
+
+// causeOf returns why ctx was ended from within.
+func causeOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return cause
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, url string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, &lastingError{err}
+	}
+	for name, values := range c.Header {
+		request.Header[name] = values
+	}
+	request.Header.Set("User-Agent", "hallmark")
+	if c.MaxTime > 0 {
+		request.Header.Set("X-DEBUGINFOD-MAXTIME", strconv.Itoa(int(c.MaxTime.Seconds())))
+	}
+	if c.MaxSize > 0 {
+		request.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.MaxSize, 10))
+	}
+	return c.http.Do(request)
+}
+
+// status turns an answer that is no file into an error.
+func status(r *http.Response) error {
+	switch {
+	case r.StatusCode == http.StatusOK:
+		return nil
+	case r.StatusCode == http.StatusNotFound, r.StatusCode == http.StatusGone:
+		return ErrNotFound
+	case r.StatusCode >= 500, r.StatusCode == http.StatusTooManyRequests, r.StatusCode == http.StatusRequestTimeout:
+		return errors.New(r.Status)
+	}
+	return &lastingError{errors.New(r.Status)}
+}
+
+// receive stores the body of an answer, and gives up when the server is silent.
+func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r *http.Response, k key) error {
+	size := max(0, r.ContentLength)
+	if n, err := strconv.ParseInt(r.Header.Get("X-DEBUGINFOD-SIZE"), 10, 64); err == nil {
+		size = max(0, n)
+	}
+	if c.MaxSize > 0 && size > c.MaxSize {
+		return &lastingError{fmt.Errorf("the file of %d bytes is above the limit of %d", size, c.MaxSize)}
+	}
+	temp, err := c.create(k)
+	if err != nil {
+		return &lastingError{err}
+	}
+	defer os.Remove(temp.Name()) // nothing is there any more when it was stored
+	defer temp.Close()
+	silence := time.AfterFunc(c.Timeout, func() { cancel(fmt.Errorf("it sent nothing for %v: %w", c.Timeout, os.ErrDeadlineExceeded)) })
+	defer silence.Stop()
+	d := &download{body: r.Body, left: c.MaxSize, heard: func(n int64) {
+		silence.Reset(c.Timeout)
+		if c.Progress != nil {
+			c.Progress(k.id, k.file, n, size)
+		}
+	}}
+	if _, err := io.Copy(temp, d); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return &lastingError{err}
+	}
+	return c.store(temp.Name(), k)
+}
+
+// download is the body of an answer, bounded.
+type download struct {
+	body  io.Reader
+	n     int64
+	left  int64 // at most; 0 for no bound
+	heard func(n int64)
+}
+
+func (d *download) Read(b []byte) (int, error) {
+	n, err := d.body.Read(b)
+	d.n += int64(n)
+	if d.left > 0 && d.n > d.left {
+		return 0, &lastingError{fmt.Errorf("it sends more than the limit of %d bytes", d.left)}
+	}
+	if n > 0 {
+		d.heard(d.n)
+	}
+	return n, err
+}
