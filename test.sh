@@ -15,6 +15,8 @@ need readelf binutils
 need eu-readelf elfutils
 need llvm-symbolizer llvm
 need gcc gcc
+need g++ g++
+need dwz dwz
 need perf linux-perf
 need python3 python3
 need file file
@@ -23,6 +25,7 @@ need debuginfod-find debuginfod
 need c++filt binutils
 need clang-19 clang-19
 need llvm-strip-19 llvm-19
+need llvm-dwp-19 llvm-19
 need qemu-system-x86_64 qemu-system-x86
 need busybox busybox-static
 need cpio cpio
