@@ -185,7 +185,7 @@ func FuzzDemangle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		start := time.Now()
 		got := Demangle(name)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 20*time.Second { // a machine may be busy
 			t.Errorf("%v for %q", took, name)
 		}
 		if got != name && len(got) > 1<<maxDemangled {
