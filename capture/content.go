@@ -51,9 +51,13 @@ type stamp struct {
 	links        uint64
 }
 
-// after reports whether the file changed after a time. That the last of its names was
-// removed is no change.
+// after reports whether the file may have changed after a time. That the last of its names
+// was removed is no change. File systems that have no room for more count in seconds, and
+// some in two.
 func (s stamp) after(t time.Time) bool {
+	if s.mtime.Nsec == 0 && s.ctime.Nsec == 0 {
+		t = t.Add(-2 * time.Second)
+	}
 	return wall(s.mtime).After(t) || wall(s.ctime).After(t) && s.links > 0
 }
 

@@ -143,6 +143,9 @@ func (o *object) doubt(j job, f reached) {
 	if j.content != nil {
 		return // BPF tells contents apart
 	}
+	if !j.want.IsZero() && f.id != j.want && f.name != "" && f.name != strings.TrimSuffix(j.vma.Name, deleted) {
+		return // another file altogether, which the process has at that address by now
+	}
 	o.layered = o.layered || j.want.IsZero() && f.layered
 	another := f.file != nil && !o.id.IsZero() && f.id != o.id
 	if f.seen.after(j.mapped) || another || j.want.IsZero() && f.why == reason.FileChanged {

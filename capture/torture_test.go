@@ -279,17 +279,14 @@ func TestNeverWrong(t *testing.T) {
 			x := newTorture(t)
 			verdicts := x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(t, during) }))
 			for _, s := range chosen() {
-				check(t, s, verdicts[s.name])
-				if v := verdicts[s.name]; v != nil && s.caught && r.name == "bpf" && bpf.HasTaskWork() && v.right*2 < v.all() {
-					t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, v.all(), v.unknown)
-				}
+				check(t, s, verdicts[s.name], r.name == "bpf" && bpf.HasTaskWork())
 			}
 		})
 	}
 }
 
 // check wants no wrong frame, and some that were found.
-func check(t *testing.T, s scene, v *verdict) {
+func check(t *testing.T, s scene, v *verdict, inTask bool) {
 	if v == nil {
 		t.Errorf("%s: no samples", s.name)
 		return
@@ -298,7 +295,11 @@ func check(t *testing.T, s scene, v *verdict) {
 	if v.wrong > s.moments {
 		t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
 	}
-	if !s.open && v.right*10 < v.all()*8 {
+	least := int64(5) // tenths: what user space must open may be gone on a busy machine
+	if inTask && !s.open {
+		least = 8
+	}
+	if (!s.open || inTask && s.caught) && v.right*10 < v.all()*least {
 		t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, v.all(), v.unknown)
 	}
 }
