@@ -68,7 +68,7 @@ var scenes = []scene{
 	{name: "in a mount namespace", run: inMountNamespace},
 	{name: "on an overlay, lower layer", run: onOverlay, open: true},
 	{name: "on an overlay, copied up", run: copiedUp, open: true},
-	{name: "one file system after the other", run: remounted},
+	{name: "one file system after the other", run: remounted, open: true, caught: true},
 
 	{name: "process number used again", run: pidReused},
 	{name: "alternating at one address", run: alternating},

@@ -50,7 +50,9 @@ func openBreakpoint(t *testing.T, address uint64) int {
 		Ext2:    uint64(unsafe.Sizeof(uintptr(0))),
 	}
 	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	testenv.Need(t, err == nil, "a machine with breakpoints in the kernel")
+	if err != nil {
+		t.Skip("NOT CHECKED: this machine has no breakpoints in the kernel; the kernels in QEMU have")
+	}
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }

@@ -40,7 +40,7 @@ var suites = []suite{
 	{
 		pkg:  "internal/bpf",
 		run:  ".",
-		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestVerifiedInstructions"},
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions"},
 	},
 	{
 		pkg:      "procmap",
