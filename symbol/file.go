@@ -276,6 +276,17 @@ func (f *File) LookupVirt(v addr.Virt) Result {
 	return Miss(why)
 }
 
+// AppendFrames appends the frames at a virtual address to dst, innermost first, and
+// returns their source. Func of each is left empty, as by Index.AppendFrames.
+func (f *File) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
+	r := f.LookupVirt(v)
+	for _, frame := range r.Frames {
+		frame.Func = ""
+		dst = append(dst, frame)
+	}
+	return dst, r.Source
+}
+
 // missReason returns why an address has no symbol if all tables are sound.
 func (f *File) missReason() reason.Reason {
 	if len(f.sources) == 0 {

@@ -134,6 +134,18 @@ func (x *Index) Sources() []Source {
 // Segments returns the PT_LOAD segments of the file that the index was made from.
 func (x *Index) Segments() []Segment { return slices.Clone(x.segments) }
 
+// Virt returns the virtual address of the byte at a file offset, as File.Virt does.
+func (x *Index) Virt(o addr.Offset) (addr.Virt, bool) { return virtAt(x.segments, o) }
+
+// LookupOffsets answers as LookupOffset does for each of the offsets.
+func (x *Index) LookupOffsets(offsets []addr.Offset) []Result {
+	results := make([]Result, len(offsets))
+	for i, o := range offsets {
+		results[i] = x.LookupOffset(o)
+	}
+	return results
+}
+
 // LookupOffset answers for the instruction at a file offset. An index that was made
 // from a debug file alone cannot tell: reason.NoFile.
 func (x *Index) LookupOffset(o addr.Offset) Result {
