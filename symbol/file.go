@@ -14,8 +14,8 @@ import (
 	"hallmark/reason"
 )
 
-// A File answers from the symbol tables of an ELF file: Go's pclntab first, then
-// .symtab, then .dynsym. It is a Table.
+// A File answers from the symbol tables of an ELF file, the best Source first. It is
+// a Table.
 //
 // The headers are read at once, each table when it is first needed. No two
 // sources are mixed in one answer.
@@ -83,6 +83,9 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 	}
 	if s := m.sectionOfType(shtSYMTAB); s != nil {
 		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
+	}
+	if s := m.section(".gnu_debugdata"); s != nil {
+		f.add(SourceMiniDebug, func([]addr.Virt) (finder, error) { return m.loadMiniDebug(s) })
 	}
 	if s := m.sectionOfType(shtDYNSYM); s != nil {
 		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })

@@ -41,6 +41,19 @@ func (r *ranges) add(start, end uint64, value uint32) {
 	r.values = append(r.values, value)
 }
 
+// keep drops the ranges whose value is not wanted.
+func (r *ranges) keep(wanted func(value uint32) bool) {
+	kept := ranges{starts: r.starts[:0], sizes: r.sizes[:0], values: r.values[:0]}
+	for i, value := range r.values {
+		if wanted(value) {
+			kept.starts = append(kept.starts, r.starts[i])
+			kept.sizes = append(kept.sizes, r.sizes[i])
+			kept.values = append(kept.values, value)
+		}
+	}
+	*r = kept
+}
+
 // clampSize returns a size that fits its column: nothing is called by a name
 // that starts 4 GiB before it.
 func clampSize(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }

@@ -58,16 +58,17 @@ type Source uint8
 
 // The sources of symbols. Where a file has several, the one listed first answers.
 const (
-	SourceUnknown  Source = iota
-	SourceDWARF           // debug information, with lines, columns and inlined calls
-	SourcePclntab         // Go's .gopclntab, with lines and inlined calls
-	SourceSymtab          // ELF .symtab
-	SourceDynsym          // ELF .dynsym
-	SourceKallsyms        // /proc/kallsyms
-	SourcePerfMap         // /tmp/perf-PID.map, written by a runtime
+	SourceUnknown   Source = iota
+	SourceDWARF            // debug information, with lines, columns and inlined calls
+	SourcePclntab          // Go's .gopclntab, with lines and inlined calls
+	SourceSymtab           // ELF .symtab
+	SourceMiniDebug        // .gnu_debugdata, a compressed .symtab of what is not in .dynsym
+	SourceDynsym           // ELF .dynsym
+	SourceKallsyms         // /proc/kallsyms
+	SourcePerfMap          // /tmp/perf-PID.map, written by a runtime
 )
 
-var sourceNames = [...]string{"unknown", "dwarf", "pclntab", "symtab", "dynsym", "kallsyms", "perf-map"}
+var sourceNames = [...]string{"unknown", "dwarf", "pclntab", "symtab", "minidebug", "dynsym", "kallsyms", "perf-map"}
 
 // String returns the source's name, "pclntab" for instance.
 func (s Source) String() string {

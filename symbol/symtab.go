@@ -47,21 +47,32 @@ func unversioned(name string) string {
 // loadSymtab reads the symbol table in section s, or of it what answers for some
 // addresses, if there are any.
 func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
-	if uint64(s.link) >= uint64(len(m.sections)) {
-		return nil, m.fail(s.off, "symbol table without a string table")
-	}
-	strtab := &m.sections[s.link]
-	names, err := m.readString(strtab.off, strtab.size)
+	names, err := m.symbolNames(s)
 	if err != nil {
 		return nil, err
 	}
-	names = names[:strings.LastIndexByte(names, 0)+1] // so every name has an end
 	spans, err := m.readSymbols(s, names, addresses)
 	if err != nil {
 		return nil, err
 	}
+	return newSymtab(spans, names), nil
+}
+
+// newSymtab returns the table of symbols in any order, whose values are offsets in
+// names.
+func newSymtab(spans []span, names string) *symtab {
 	slices.SortFunc(spans, byStart)
-	return &symtab{flatten(settleUnsized(spans), preference(names)), names}, nil
+	return &symtab{flatten(settleUnsized(spans), preference(names)), names}
+}
+
+// symbolNames returns the string table of the symbol table in section s.
+func (m *image) symbolNames(s *section) (string, error) {
+	if uint64(s.link) >= uint64(len(m.sections)) {
+		return "", m.fail(s.off, "symbol table without a string table")
+	}
+	strtab := &m.sections[s.link]
+	names, err := m.readString(strtab.off, strtab.size)
+	return names[:strings.LastIndexByte(names, 0)+1], err // so every name has an end
 }
 
 // readSymbols returns the symbols of code in section s, those that matter for the

@@ -45,7 +45,7 @@ var rules = map[string]rule{
 	},
 	"symbol": {
 		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf"},
-		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/"},
+		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"debuginfo": {

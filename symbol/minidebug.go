@@ -1,0 +1,89 @@
+package symbol
+
+import (
+	"bytes"
+	"io"
+	"slices"
+
+	"github.com/xi2/xz"
+)
+
+// Limits on .gnu_debugdata. What find-debuginfo puts there shrinks to an eighth; a
+// few bytes could stand for gigabytes.
+const (
+	miniDebugRoom      = 1 << 20  // bytes that any may have inflated
+	maxMiniInflation   = 32       // and this many for each byte of it
+	maxMiniDictionary  = 64 << 20 // that of xz -9, which touches no more of it than it has data
+	maxMiniCompression = maxTable / maxMiniInflation
+)
+
+// loadMiniDebug reads the symbols that distributions leave in a stripped file for the
+// sake of backtraces: .gnu_debugdata in section s is an ELF file, compressed by xz,
+// that has a .symtab of the functions that .dynsym does not have
+// (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html).
+//
+// Together the two are what .symtab was, so they are settled together: an address
+// whose best symbol is in .dynsym is left to that.
+func (m *image) loadMiniDebug(s *section) (*symtab, error) {
+	inner, err := m.inflateMiniDebug(s)
+	if err != nil {
+		return nil, err
+	}
+	spans, names, err := inner.allSymbols(inner.sectionOfType(shtSYMTAB))
+	if err != nil {
+		return nil, err
+	}
+	others, otherNames, err := m.allSymbols(m.sectionOfType(shtDYNSYM))
+	if err != nil {
+		return nil, err
+	}
+	spans = slices.DeleteFunc(spans, func(s span) bool { return !m.isText(s.start, s.end) })
+	own := uint32(len(names))
+	for _, o := range others {
+		o.value += own
+		spans = append(spans, o)
+	}
+	t := newSymtab(spans, names+otherNames)
+	t.names = names
+	t.ranges.keep(func(value uint32) bool { return value < own })
+	return t, nil
+}
+
+// inflateMiniDebug returns the file in .gnu_debugdata.
+func (m *image) inflateMiniDebug(s *section) (*image, error) {
+	if s.size > maxMiniCompression {
+		return nil, m.fail(s.off, "debug data are too large")
+	}
+	packed, err := m.read(s.off, s.size)
+	if err != nil {
+		return nil, err
+	}
+	limit := miniDebugRoom + maxMiniInflation*len(packed)
+	r, err := xz.NewReader(bytes.NewReader(packed), maxMiniDictionary)
+	if err != nil {
+		return nil, m.fail(s.off, err.Error())
+	}
+	var data bytes.Buffer
+	_, err = data.ReadFrom(io.LimitReader(r, int64(limit)+1))
+	switch {
+	case err != nil:
+		return nil, m.fail(s.off, err.Error())
+	case data.Len() > limit:
+		return nil, m.fail(s.off, "debug data shrank more than any known")
+	}
+	return readImage(bytes.NewReader(data.Bytes()), m.name+"(.gnu_debugdata)")
+}
+
+// allSymbols returns the symbols of code in section s, if there is one, and its
+// string table, in which their values are offsets.
+func (m *image) allSymbols(s *section) ([]span, string, error) {
+	if s == nil {
+		return nil, "", nil
+	}
+	names, err := m.symbolNames(s)
+	if err != nil {
+		return nil, "", err
+	}
+	spans, err := m.readSymbols(s, names, nil)
+	return spans, names, err
+}
