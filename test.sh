@@ -26,6 +26,8 @@ need c++filt binutils
 need clang-19 clang-19
 need llvm-strip-19 llvm-19
 need llvm-dwp-19 llvm-19
+need ld.lld-19 lld-19
+need mold mold
 need qemu-system-x86_64 qemu-system-x86
 need busybox busybox-static
 need cpio cpio

@@ -21,7 +21,16 @@ const (
 // Template arguments are kept, because instantiations differ in what they do and
 // cost; parameter lists, return types and the suffixes of clones (.cold, .part.0)
 // are left out, as perf does and people write.
+//
+// The entry of a procedure linkage table, "NAME@plt", stays one.
 func Demangle(name string) string {
+	if function, ok := strings.CutSuffix(name, pltSuffix); ok && isMangled(name) {
+		return demangled(function) + pltSuffix
+	}
+	return demangled(name)
+}
+
+func demangled(name string) string {
 	if !isMangled(name) || len(name) > maxMangled {
 		return name
 	}

@@ -23,9 +23,11 @@ func TestDemangle(t *testing.T) {
 		"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE.llvm.123": "core::fmt::Formatter::pad",
 		"_RNvNtCs1234_7mycrate3foo3bar":                           "mycrate::foo::bar",
 		"_RNvMs0_NtCs1234_7mycrate3fooNtB5_3Bar3new":              "<mycrate::foo::Bar>::new",
-		"_Zbroken": "_Zbroken",
-		"_Rbroken": "_Rbroken",
-		"_Z":       "_Z",
+		"_ZN3foo3barEi@plt":                                       "foo::bar@plt",
+		"puts@plt":                                                "puts@plt",
+		"_Zbroken":                                                "_Zbroken",
+		"_Rbroken":                                                "_Rbroken",
+		"_Z":                                                      "_Z",
 		"_ZN3foo3barEi" + strings.Repeat("x", maxMangled): "_ZN3foo3barEi" + strings.Repeat("x", maxMangled),
 	} {
 		if got := Demangle(name); got != want {

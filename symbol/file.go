@@ -90,6 +90,9 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 	if s := m.sectionOfType(shtDYNSYM); s != nil {
 		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
 	}
+	if len(m.pltSections()) > 0 {
+		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return m.loadPLT(at) })
+	}
 	return f, nil
 }
 

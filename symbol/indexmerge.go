@@ -256,7 +256,7 @@ func (c *symbolCursor) rewind() { c.next = make([]int, len(c.layers)) }
 // name returns the name of a symbol.
 func (c *symbolCursor) name(sym symbolRef) string {
 	l := &c.layers[sym.layer]
-	return unversioned(stringAt(l.names, l.ranges.values[sym.index]))
+	return l.name(sym.index)
 }
 
 // at returns the symbol at v and up to where it is the answer. Addresses must not

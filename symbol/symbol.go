@@ -64,11 +64,12 @@ const (
 	SourceSymtab           // ELF .symtab
 	SourceMiniDebug        // .gnu_debugdata, a compressed .symtab of what is not in .dynsym
 	SourceDynsym           // ELF .dynsym
+	SourcePLT              // code and relocations of procedure linkage tables
 	SourceKallsyms         // /proc/kallsyms
 	SourcePerfMap          // /tmp/perf-PID.map, written by a runtime
 )
 
-var sourceNames = [...]string{"unknown", "dwarf", "pclntab", "symtab", "minidebug", "dynsym", "kallsyms", "perf-map"}
+var sourceNames = [...]string{"unknown", "dwarf", "pclntab", "symtab", "minidebug", "dynsym", "plt", "kallsyms", "perf-map"}
 
 // String returns the source's name, "pclntab" for instance.
 func (s Source) String() string {

@@ -31,14 +31,18 @@ func (t *symtab) find(v addr.Virt) []Frame {
 	if !ok {
 		return nil
 	}
-	linkage := unversioned(stringAt(t.names, t.ranges.values[i]))
+	linkage := t.name(i)
 	return []Frame{{Func: Demangle(linkage), Linkage: linkage}}
 }
 
+// name returns the name of the range with this index.
+func (t *symtab) name(i int) string { return unversioned(stringAt(t.names, t.ranges.values[i])) }
+
 // unversioned returns the name without the symbol version that linkers append
-// in .symtab: "memcpy" for "memcpy@@GLIBC_2.14".
+// in .symtab: "memcpy" for "memcpy@@GLIBC_2.14". What an entry of a procedure linkage
+// table is called has none.
 func unversioned(name string) string {
-	if i := strings.IndexByte(name, '@'); i > 0 {
+	if i := strings.IndexByte(name, '@'); i > 0 && name[i:] != pltSuffix {
 		return name[:i]
 	}
 	return name
