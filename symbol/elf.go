@@ -26,17 +26,21 @@ func (e *FormatError) Unwrap() error { return e.Err }
 
 // Constants of the gABI, under the names it gives them.
 const (
-	etREL     = 1
-	emARM     = 40
-	pnXNUM    = 0xffff
-	ptLOAD    = 1
-	shnXINDEX = 0xffff
+	etREL  = 1
+	emARM  = 40
+	pnXNUM = 0xffff
+	ptLOAD = 1
+
+	shnLORESERVE = 0xff00 // from here on a number of a section stands for something else
+	shnXINDEX    = 0xffff // for what is in another table
 
 	shtPROGBITS = 1
 	shtSYMTAB   = 2
 	shtRELA     = 4
 	shtNOBITS   = 8
 	shtDYNSYM   = 11
+
+	shtSYMTABSHNDX = 18
 
 	shfWRITE     = 1
 	shfALLOC     = 2

@@ -472,3 +472,57 @@ func TestEveryFile(t *testing.T) {
 	}
 	t.Logf("%d files: %v", len(files), tables)
 }
+
+// TestManySections looks up functions in more sections than an entry of a symbol table
+// can number.
+func TestManySections(t *testing.T) {
+	dir := t.TempDir()
+	testenv.Tool(t, "gcc")
+	source := `.altmacro
+.macro function n
+.section .text.f\n,"ax",@progbits
+.type f\n,@function
+f\n: ret
+.size f\n,1
+.endm
+.set number, 0
+.rept 66000
+function %number
+.set number, number+1
+.endr
+.set absolute, 0xffef
+`
+	if err := os.WriteFile(filepath.Join(dir, "many.s"), []byte(source), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	shell(t, dir, "gcc -c many.s -o many.o")
+	name := filepath.Join(dir, "many.o")
+	f, x := open(t, name), index(t, name)
+	places := map[string]uint64{} // offset of each section in the file
+	for _, line := range output(t, nil, "readelf", "-SW", name) {
+		// "  [    4] .text.f0  PROGBITS  0000000000000000 000040 000001 00  AX  0   0  1"
+		if _, rest, ok := strings.Cut(line, "] .text.f"); ok {
+			w := strings.Fields(rest)
+			places["f"+w[0]] = hex(t, w[3])
+		}
+	}
+	found := 0
+	for _, line := range output(t, nil, "readelf", "-sW", name) {
+		s, ok := parseReadelfSymbol(t, line)
+		if !ok || s.typ != "FUNC" {
+			continue
+		}
+		if found++; found%997 != 0 && found < 65990 {
+			continue
+		}
+		o := addr.Offset(places[s.name])
+		for _, table := range []Table{f, x} {
+			if got := table.LookupOffset(o); len(got.Frames) != 1 || got.Frames[0].Linkage != s.name {
+				t.Fatalf("offset %v is %+v, want %s", o, got, s.name)
+			}
+		}
+	}
+	if found != 66000 {
+		t.Errorf("%d functions", found)
+	}
+}

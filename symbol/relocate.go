@@ -43,6 +43,7 @@ var relocations = map[uint16]map[uint32]relocation{
 // would have made them that puts sections where layOut did. raw is not changed.
 func (m *image) relocate(s *section, raw []byte) ([]byte, error) {
 	copied := false
+	addresses := map[uint32][]uint64{} // by number of the symbol table
 	for i := range m.sections {
 		rel := &m.sections[i]
 		if rel.typ != shtRELA && rel.typ != shtREL || uint64(rel.info) >= uint64(len(m.sections)) || &m.sections[rel.info] != s {
@@ -51,26 +52,29 @@ func (m *image) relocate(s *section, raw []byte) ([]byte, error) {
 		if !copied {
 			raw, copied = slices.Clone(raw), true
 		}
-		if err := m.applyRelocations(rel, raw); err != nil {
+		if addresses[rel.link] == nil {
+			var err error
+			if addresses[rel.link], err = m.symbolAddresses(rel); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.applyRelocations(rel, raw, addresses[rel.link]); err != nil {
 			return nil, err
 		}
 	}
 	return raw, nil
 }
 
-// applyRelocations applies the relocations in section rel to data.
-func (m *image) applyRelocations(rel *section, data []byte) error {
-	addresses, err := m.symbolAddresses(rel)
-	if err != nil {
-		return err
-	}
+// applyRelocations applies the relocations in section rel to data. addresses are those
+// of the symbols.
+func (m *image) applyRelocations(rel *section, data []byte, addresses []uint64) error {
 	known := relocations[m.machine]
 	entry := m.size(8, 16)
 	if rel.typ == shtRELA {
 		entry = m.size(12, 24)
 	}
 	var unknown error
-	err = m.eachEntry(rel, entry, func(c *cursor.Cursor) {
+	err := m.eachEntry(rel, entry, func(c *cursor.Cursor) {
 		at := c.Offset()
 		offset, info := m.word(c), m.word(c)
 		addend := uint64(0)
@@ -144,11 +148,15 @@ func (m *image) symbolAddresses(rel *section) ([]uint64, error) {
 	if err := m.check(symtab.off, symtab.size); err != nil {
 		return nil, err
 	}
+	r, err := m.symbolReader(symtab)
+	if err != nil {
+		return nil, err
+	}
 	addresses := make([]uint64, 0, symtab.size/entry)
-	err := m.eachEntry(symtab, entry, func(c *cursor.Cursor) {
-		s := m.parseSymbol(c)
-		if int(s.shndx) < len(m.sections) {
-			s.value += m.sections[s.shndx].addr
+	err = m.eachEntry(symtab, entry, func(c *cursor.Cursor) {
+		s := r.next(c)
+		if uint64(s.section) < uint64(len(m.sections)) {
+			s.value += m.sections[s.section].addr
 		}
 		addresses = append(addresses, s.value)
 	})

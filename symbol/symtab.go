@@ -106,8 +106,12 @@ func (m *image) readSymbols(s *section, names string, addresses []addr.Virt) ([]
 
 // eachSymbol calls f with the symbols of code in section s.
 func (m *image) eachSymbol(s *section, names string, f func(span)) error {
+	r, err := m.symbolReader(s)
+	if err != nil {
+		return err
+	}
 	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		sym, ok := m.parseSymbol(c).span(m, names)
+		sym, ok := r.next(c).span(m, names)
 		if ok && !(sym.unsized && s.typ == shtDYNSYM) {
 			f(sym)
 		}
@@ -118,8 +122,45 @@ func (m *image) eachSymbol(s *section, names string, f func(span)) error {
 type elfSymbol struct {
 	name        uint32
 	info        uint8
-	shndx       uint16
+	section     uint32 // noSection if it is in none
 	value, size uint64
+}
+
+// noSection is the number of no section: there are not so many.
+const noSection = math.MaxUint32
+
+// symbolReader reads the entries of a symbol table, one after another.
+type symbolReader struct {
+	*image
+	// large has the sections of entries in which they do not fit, as a uint32 for each
+	// entry of the table.
+	large cursor.Cursor
+}
+
+func (m *image) symbolReader(s *section) (*symbolReader, error) {
+	r := &symbolReader{image: m}
+	for i := range m.sections {
+		t := &m.sections[i]
+		if t.typ == shtSYMTABSHNDX && uint64(t.link) < uint64(len(m.sections)) && &m.sections[t.link] == s {
+			data, err := m.read(t.off, t.size)
+			r.large = m.cursor(data, t.off)
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// next reads the next entry.
+func (r *symbolReader) next(c *cursor.Cursor) elfSymbol {
+	s := r.parseSymbol(c)
+	large := r.large.U32()
+	switch {
+	case s.section == shnXINDEX && r.large.Err() == nil:
+		s.section = large
+	case s.section >= shnLORESERVE:
+		s.section = noSection // an absolute or common symbol
+	}
+	return s
 }
 
 func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
@@ -129,7 +170,7 @@ func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
 	}
 	s.info = c.U8()
 	c.U8() // st_other
-	s.shndx = c.U16()
+	s.section = uint32(c.U16())
 	if m.is64 {
 		s.value, s.size = c.U64(), c.U64()
 	}
@@ -138,14 +179,14 @@ func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
 
 // span returns the addresses that s names, or false where it names no code.
 func (s elfSymbol) span(m *image, names string) (span, bool) {
-	if int(s.shndx) >= len(m.sections) || !m.sections[s.shndx].isText() {
+	if uint64(s.section) >= uint64(len(m.sections)) || !m.sections[s.section].isText() {
 		return span{}, false
 	}
 	rank, ok := s.rank(names)
 	if !ok {
 		return span{}, false
 	}
-	text := &m.sections[s.shndx]
+	text := &m.sections[s.section]
 	if m.rel {
 		s.value += text.addr
 	}
