@@ -132,6 +132,7 @@ func FuzzPclntab(f *testing.F) {
 func FuzzKallsyms(f *testing.F) {
 	f.Add(kallsyms)
 	f.Add("0000000000000000 T _text\n")
+	f.Add("ffffffff81000000 T _text\nffffffff81000100 T f\nffffffff81000200 T _etext\n")
 	f.Add("ffffffff81000000 T a\nffffffff81000000 T b\r\n\nx y z\n")
 	f.Fuzz(func(t *testing.T, data string) {
 		bounded(t, len(data), func() {
@@ -148,6 +149,11 @@ func FuzzKallsyms(f *testing.F) {
 					t.Errorf("%#x has no symbol", start)
 				}
 				k.Lookup(addr.Abs(start))
+			}
+			if x, err := k.Index(IndexOptions{}); err == nil {
+				for _, start := range k.ranges.starts {
+					compareWithKallsyms(t, x, k, addr.Abs(start))
+				}
 			}
 		})
 	})

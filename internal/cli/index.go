@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,18 +24,24 @@ An index is kept under the identity of its file in the user's cache directory, w
 lookup finds it; or it goes to the file given with -o. Its path, its size and the
 tables it was made from are printed.
 
+With --kernel the running kernel is prepared too, of what it tells root in
+/proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
+An index made from the kernel's debug file has the same identity, says more and stays.
+
 With --check the arguments are indexes, which are read as a whole and compared with
 their checksums. With --dump they are printed: every piece of code with its address,
 its size and its functions, innermost first.`
 
 const indexExample = `  hallmark index /usr/bin/* 2>/dev/null   # prepare what is there
   hallmark index -o prog.index prog
+  sudo hallmark index --kernel
   hallmark index --check prog.index
   hallmark index --dump prog.index | less`
 
 type indexOptions struct {
 	out         string
 	check, dump bool
+	kernel      bool
 	noColumns   bool
 	threads     int
 }
@@ -46,9 +53,18 @@ func newIndexCommand(e *env) *cobra.Command {
 		Short:   "Prepare the symbols of files for fast lookups",
 		Long:    indexLong,
 		Example: indexExample,
-		Args:    atLeast(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if opt.kernel {
+				return nil
+			}
+			return atLeast(1)(cmd, args)
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
+			case opt.kernel && (opt.check || opt.dump):
+				return usageError{errors.New("index: --kernel makes an index")}
+			case opt.kernel && opt.out != "" && len(args) > 0:
+				return usageError{errors.New("index: -o takes one file")}
 			case opt.check && opt.dump:
 				return usageError{errors.New("index: --check and --dump do not go together")}
 			case opt.out != "" && len(args) > 1:
@@ -63,6 +79,7 @@ func newIndexCommand(e *env) *cobra.Command {
 	flags.StringVarP(&opt.out, "output", "o", "", "write the index to this `FILE`")
 	flags.BoolVar(&opt.check, "check", false, "check indexes instead of making them")
 	flags.BoolVar(&opt.dump, "dump", false, "print indexes instead of making them")
+	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (root)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
 	return cmd
@@ -77,11 +94,17 @@ func runIndex(e *env, opt indexOptions, args []string) error {
 		do = dumpIndex
 	}
 	failed := false
-	for _, arg := range args {
-		if err := do(e, opt, arg); err != nil {
+	tell := func(err error) {
+		if err != nil {
 			failed = true
 			fmt.Fprintf(e.stderr, "hallmark: %s\n", oneLine(err.Error()))
 		}
+	}
+	if opt.kernel {
+		tell(makeKernelIndex(e, opt))
+	}
+	for _, arg := range args {
+		tell(do(e, opt, arg))
 	}
 	if failed {
 		return exitStatus(1)
@@ -94,6 +117,40 @@ func makeIndex(e *env, opt indexOptions, name string) error {
 	if err != nil {
 		return err
 	}
+	return keepIndex(e, opt, id, x)
+}
+
+// makeKernelIndex makes an index of the running kernel, unless there is one that was
+// made from something better.
+func makeKernelIndex(e *env, opt indexOptions) error {
+	info, err := buildid.ReadKernel()
+	if err != nil {
+		return err
+	}
+	if old, err := new(debuginfo.Indexes).Open(info.ID); err == nil && opt.out == "" {
+		defer old.Close()
+		if s := old.Sources(); len(s) > 0 && s[0] < symbol.SourceKallsyms {
+			return describeIndex(e, old.Name(), old)
+		}
+	}
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	symbols, err := symbol.ReadKallsyms(f)
+	if err != nil {
+		return err
+	}
+	x, err := symbols.Index(symbol.IndexOptions{Identity: info.ID.String()})
+	if err != nil {
+		return err
+	}
+	return keepIndex(e, opt, info.ID, x)
+}
+
+// keepIndex writes an index to its place, and prints what it is.
+func keepIndex(e *env, opt indexOptions, id buildid.ID, x *symbol.Index) (err error) {
 	path := opt.out
 	if path == "" {
 		path, err = new(debuginfo.Indexes).Store(id, x)
@@ -106,8 +163,13 @@ func makeIndex(e *env, opt indexOptions, name string) error {
 	if err != nil {
 		return err
 	}
+	return describeIndex(e, path, x)
+}
+
+// describeIndex prints a line about the index at a path.
+func describeIndex(e *env, path string, x *symbol.Index) error {
 	size := quantity(int64(len(x.Bytes())), "bytes")
-	_, err = fmt.Fprintf(e.stdout, "%s  %s  %s\n", oneLine(path), size, sourceNames(x))
+	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", oneLine(path), size, sourceNames(x))
 	return err
 }
 
