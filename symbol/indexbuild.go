@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"hallmark/internal/dwarf"
 )
@@ -38,13 +39,13 @@ var errTooFar = errors.New("its code spans more than 4 GiB")
 // indexPart is what one source says of the code: a unit of the debug information,
 // or a symbol table.
 type indexPart struct {
-	pieces    []partPiece
-	sites     []partSite
+	pieces []partPiece
+	sites  []partSite
+	from   *partTables // what functions and files of sites are numbers in, at first
+
+	// functions are those of the index. Sites that are used have their numbers in it
+	// once the index has them.
 	functions []partFunction
-	files     []string // of sites, until they are numbered
-	inIndex   []uint32 // number in the index of each file, plus 1; 0 before it has one
-	names     *partNameTable
-	lang      Lang
 }
 
 // partPiece is a piece of the code. It reaches to the next one.
@@ -61,7 +62,7 @@ const siteNone = -1
 
 // partSite is a function in the code, or a call inlined into another site.
 type partSite struct {
-	parent     int32 // site of the caller, -1 if not inlined
+	parent     int32 // site of the caller, -1 if not inlined; before this one
 	function   int32
 	file       uint32
 	callLine   uint32
@@ -73,29 +74,6 @@ type partSite struct {
 	written    bool
 }
 
-// partFunction is a function that sites are instances of.
-type partFunction struct {
-	name  uint32 // number in the part's names; 0 for none
-	line  uint32
-	index int32 // in tables, -1 while nothing uses it
-
-	// Of the function in the index.
-	number uint32
-	file   uint32
-}
-
-// partNameTable are names of functions of parts, which were made one after another.
-type partNameTable struct {
-	stringTable
-	inIndex []uint32 // number in the index of each, plus 1; 0 before it has one
-}
-
-func newPartNames() *partNameTable {
-	t := new(partNameTable)
-	t.number(nil)
-	return t
-}
-
 // functionOf returns what is known of the function of a site.
 func (p *indexPart) functionOf(site int32) *partFunction { return &p.functions[p.sites[site].function] }
 
@@ -105,27 +83,95 @@ func (p *indexPart) callLine(site int32) int32 {
 	return int32(s.callLine - p.functionOf(s.parent).line)
 }
 
+// partTables are the functions and the files of parts that were made one after
+// another.
+type partTables struct {
+	functions []namedFunction
+	byPlace   hashTable // of functions
+	names     stringArena
+	files     []string
+	byPath    map[string]uint32
+
+	// Numbers in the index, plus 1; 0 for what nothing uses.
+	functionNumbers, fileNumbers []uint32
+}
+
+// namedFunction is a function that sites are instances of.
+type namedFunction struct {
+	name  string
+	place *byte  // of the name, where it was found
+	hash  uint32 // of the name
+	line  uint32
+	lang  Lang
+}
+
+// newPartTables returns tables whose file 0 is none.
+func newPartTables() *partTables {
+	return &partTables{files: []string{""}, byPath: map[string]uint32{"": 0}}
+}
+
+// function returns the number of a function, -1 for one without a name.
+func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
+	place := f.Name.Place()
+	t.byPlace.room()
+	hash := hashNumbers(uint64(uintptr(unsafe.Pointer(place))), uint64(f.Line)<<8|uint64(lang))
+	at := t.byPlace.find(hash, func(number uint32) bool {
+		g := &t.functions[number]
+		return g.place == place && g.line == f.Line && g.lang == lang
+	})
+	if at.number == 0 {
+		name := f.Name.Bytes()
+		if len(name) == 0 {
+			return -1
+		}
+		n := t.add(t.names.copy(name), f.Line, lang)
+		t.functions[n].place = place
+		t.byPlace.fill(at, hash, uint32(n))
+	}
+	return int32(at.number) - 1
+}
+
+// add returns the number of a new function.
+func (t *partTables) add(name string, line uint32, lang Lang) int32 {
+	t.functions = append(t.functions, namedFunction{name: name, hash: hashString(name), line: line, lang: lang})
+	return int32(len(t.functions)) - 1
+}
+
+// file returns the number of a file.
+func (t *partTables) file(path []byte) uint32 {
+	n, ok := t.byPath[string(path)]
+	if !ok {
+		n = uint32(len(t.files))
+		t.files = append(t.files, t.names.copy(path))
+		t.byPath[t.files[n]] = n
+	}
+	return n
+}
+
 // partBuilder makes parts of units.
 type partBuilder struct {
 	reader *dwarf.Reader
 	base   uint64
-	paths  map[string]string // one copy of each
-
-	names   *partNameTable
-	byPlace map[*byte]uint32
+	tables *partTables
 
 	// Of the unit at hand.
-	part    *indexPart
-	first   []int32 // first site of each scope, -1 for none
-	more    map[scopeFile]int32
-	numbers []int32 // of files in part, by number in the unit; -1 before
-	path    []byte
+	part      *indexPart
+	lang      Lang
+	sites     []builtSite
+	first     []int32 // site of each scope that was asked for last, -1 for none
+	functions []int32 // number of each Func, unasked before it has one
+	files     []int32 // number of each file, unasked before it has one
+	path      []byte
 }
 
-type scopeFile struct {
-	scope int32
-	file  uint32
+// builtSite is a site with the next one of the same scope, -1 for none.
+type builtSite struct {
+	partSite
+	next int32
 }
+
+// unasked is the number of what has none yet.
+const unasked = -2
 
 // unit returns the part of a unit.
 func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
@@ -136,37 +182,28 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	if len(r.Pieces) == 0 {
 		return nil, nil
 	}
-	b.part = &indexPart{lang: langOf(r.Lang), names: b.names, pieces: make([]partPiece, 0, len(r.Pieces))}
-	b.part.functions = make([]partFunction, len(r.Funcs))
-	for i, f := range r.Funcs {
-		b.part.functions[i] = partFunction{name: b.name(f.Name), line: f.Line, index: -1}
-	}
-	b.first = slices.Grow(b.first[:0], len(r.Scopes))[:len(r.Scopes)]
-	for i := range b.first {
-		b.first[i] = -1
-	}
-	b.numbers = slices.Grow(b.numbers[:0], r.Files.Len())[:r.Files.Len()]
-	for i := range b.numbers {
-		b.numbers[i] = -1
-	}
-	clear(b.more)
-	b.fileNumber(math.MaxUint32) // number 0 is no file
+	b.part = &indexPart{from: b.tables, pieces: make([]partPiece, 0, len(r.Pieces))}
+	b.lang, b.sites = langOf(r.Lang), b.sites[:0]
+	b.first = refill(b.first, len(r.Scopes), -1)
+	b.functions = refill(b.functions, len(r.Funcs), unasked)
+	b.files = refill(b.files, r.Files.Len(), unasked)
 	for i := range r.Pieces {
 		b.piece(&r.Pieces[i])
 	}
-	b.part.sites = slices.Clip(b.part.sites)
+	b.part.sites = make([]partSite, len(b.sites))
+	for i := range b.sites {
+		b.part.sites[i] = b.sites[i].partSite
+	}
 	return b.part, nil
 }
 
-// name returns the number of a name.
-func (b *partBuilder) name(s dwarf.String) uint32 {
-	place := s.Place()
-	n, ok := b.byPlace[place]
-	if !ok {
-		n = b.names.number(s.Bytes())
-		b.byPlace[place] = n
+// refill returns s with n times v in it.
+func refill(s []int32, n int, v int32) []int32 {
+	s = slices.Grow(s[:0], n)[:n]
+	for i := range s {
+		s[i] = v
 	}
-	return n
+	return s
 }
 
 func (b *partBuilder) piece(p *dwarf.Piece) {
@@ -179,66 +216,60 @@ func (b *partBuilder) piece(p *dwarf.Piece) {
 	case scope >= 0:
 		site = b.site(scope, p.File)
 	case p.Known:
-		site = siteNone - 1 - int32(b.fileNumber(p.File))
+		site = siteNone - 1 - int32(b.file(p.File))
 	}
 	b.part.pieces = append(b.part.pieces, partPiece{uint32(start), site, p.Line, p.Column})
 }
 
 // named returns the innermost scope from this one on whose function has a name.
 func (b *partBuilder) named(scope int32) int32 {
-	for scope >= 0 && b.part.functions[b.reader.Scopes[scope].Func].name == 0 {
+	for scope >= 0 && b.function(b.reader.Scopes[scope].Func) < 0 {
 		scope = b.reader.Scopes[scope].Parent
 	}
 	return scope
 }
 
-// site returns the site of a scope whose code comes from a file.
-func (b *partBuilder) site(scope int32, file uint32) int32 {
-	number := b.fileNumber(file)
-	if n := b.first[scope]; n >= 0 && b.part.sites[n].file == number {
-		return n
+// function returns the number of a Func of the unit, -1 for one without a name.
+func (b *partBuilder) function(number int32) int32 {
+	n := &b.functions[number]
+	if *n == unasked {
+		*n = b.tables.function(&b.reader.Funcs[number], b.lang)
 	}
-	key := scopeFile{scope, number}
-	if n, ok := b.more[key]; ok {
-		return n
+	return *n
+}
+
+// site returns the site of a scope whose code comes from a file. Most scopes have
+// code of one file, and few have code of more than two.
+func (b *partBuilder) site(scope int32, file uint32) int32 {
+	number := b.file(file)
+	for n := b.first[scope]; n >= 0; n = b.sites[n].next {
+		if b.sites[n].file == number {
+			return n
+		}
 	}
 	s := &b.reader.Scopes[scope]
-	site := partSite{parent: -1, function: s.Func, file: number, source: SourceDWARF}
+	site := partSite{parent: -1, function: b.function(s.Func), file: number, source: SourceDWARF}
 	if parent := b.named(s.Parent); parent >= 0 {
 		site.parent = b.site(parent, s.CallFile)
 		site.callLine, site.callColumn = s.CallLine, s.CallColumn
 	}
-	n := int32(len(b.part.sites))
-	b.part.sites = append(b.part.sites, site)
-	if b.first[scope] < 0 {
-		b.first[scope] = n
-	} else {
-		b.more[key] = n
-	}
+	n := int32(len(b.sites))
+	b.sites = append(b.sites, builtSite{site, b.first[scope]})
+	b.first[scope] = n
 	return n
 }
 
-// fileNumber returns the number in the part of a file of the unit.
-func (b *partBuilder) fileNumber(file uint32) uint32 {
-	known := uint64(file) < uint64(len(b.numbers))
-	if known && b.numbers[file] >= 0 {
-		return uint32(b.numbers[file])
-	}
-	b.path = b.reader.Files.AppendPath(b.path[:0], file)
-	if len(b.path) == 0 && len(b.part.files) > 0 {
+// file returns the number of a file of the unit.
+func (b *partBuilder) file(number uint32) uint32 {
+	if uint64(number) >= uint64(len(b.files)) {
 		return 0
 	}
-	path, ok := b.paths[string(b.path)]
-	if !ok {
-		path = string(b.path)
-		b.paths[path] = path
+	n := &b.files[number]
+	if *n == unasked {
+		b.path = b.reader.Files.AppendPath(b.path[:0], number)
+		*n = int32(b.tables.file(b.path))
 	}
-	n := len(b.part.files)
-	b.part.files = append(b.part.files, path)
-	if known {
-		b.numbers[file] = int32(n)
-	}
-	return uint32(n)
+	return uint32(*n)
 }
 
 // readUnits reads the debug information of a file, and what it refers to.
@@ -295,7 +326,7 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 	var workers sync.WaitGroup
 	for range min(threads, len(units)) {
 		workers.Go(func() {
-			b := partBuilder{reader: d.NewReader(), base: base, paths: map[string]string{}, names: newPartNames(), byPlace: map[*byte]uint32{}, more: map[scopeFile]int32{}}
+			b := partBuilder{reader: d.NewReader(), base: base, tables: newPartTables()}
 			b.reader.Columns = !opt.NoColumns
 			for !failed.Load() {
 				i := int(next.Add(1)) - 1

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"slices"
+	"sort"
 )
 
 // merger puts what all sources say of the code of one file together, so that every
@@ -16,24 +16,24 @@ type merger struct {
 	runs    ranges // values are indices in runList
 	runList []codeRun
 	symbols symbolCursor
-	bare    *indexPart // of the functions that only a symbol names
+	bare    indexPart // of the functions that only a symbol names
 	bySite  map[bareSite]int32
-	tables  *tables
+	tables  tables
 
-	lastNamed namedBy // what otherName was asked last
+	lastNamed namedBy // what symbolOf was asked last
 	lastName  uint32
 }
 
 // codeRun is pieces of a part that are about functions, or only about lines.
 type codeRun struct {
-	part        *indexPart
-	first, last int // pieces; the run ends where the last one starts
+	part        int32
+	first, last int32 // pieces; the run ends where the last one starts
 }
 
-// bareSite is a function that only a symbol names, in a file.
+// bareSite is a function that only a symbol names, in a file of the index.
 type bareSite struct {
 	layer, index int
-	file         string
+	file         uint32
 }
 
 // findRuns finds the runs of all parts, and settles which has an address that
@@ -41,7 +41,7 @@ type bareSite struct {
 func (m *merger) findRuns() {
 	var spans []span
 	m.runList = nil
-	for _, part := range m.parts {
+	for number, part := range m.parts {
 		for i := 0; i < len(part.pieces); {
 			kind := part.pieces[i].kind()
 			first := i
@@ -54,11 +54,10 @@ func (m *merger) findRuns() {
 				start: uint64(part.pieces[first].start), end: uint64(part.pieces[i].start),
 				value: uint32(len(m.runList)), rank: kind,
 			})
-			m.runList = append(m.runList, codeRun{part, first, i})
+			m.runList = append(m.runList, codeRun{int32(number), int32(first), int32(i)})
 		}
 	}
-	slices.SortFunc(spans, byStart)
-	m.runs = flatten(spans, func(a, b *span) int {
+	m.runs = flatten(sortByStart(spans), func(a, b *span) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
 	})
 }
@@ -81,10 +80,60 @@ func (p *partPiece) kind() uint8 {
 	}
 }
 
+// pieces returns the pieces of a run from start to end, and the one behind them.
+func (m *merger) pieces(r *codeRun, start, end uint64) []partPiece {
+	pieces := m.parts[r.part].pieces[r.first : r.last+1]
+	if uint64(pieces[0].start) < start {
+		pieces = pieces[searchPiece(pieces, start+1)-1:]
+	}
+	if n := len(pieces) - 1; uint64(pieces[n].start) > end {
+		pieces = pieces[:searchPiece(pieces, end)+1]
+	}
+	return pieces
+}
+
+// searchPiece returns the number of pieces that start before v.
+func searchPiece(pieces []partPiece, v uint64) int {
+	return sort.Search(len(pieces), func(i int) bool { return uint64(pieces[i].start) >= v })
+}
+
+// use gives numbers to the functions and files of the sites that are used.
+func (m *merger) use() {
+	for i, start := range m.runs.starts {
+		r := &m.runList[m.runs.values[i]]
+		part, last := m.parts[r.part], int32(siteNone)
+		pieces := m.pieces(r, start, start+uint64(m.runs.sizes[i]))
+		for i := range pieces[:len(pieces)-1] {
+			if site := pieces[i].site; site >= 0 && site != last {
+				m.useSite(part, site)
+				last = site
+			}
+		}
+	}
+	m.tables.rank()
+	for _, part := range m.parts {
+		part.functions = m.tables.functions
+	}
+}
+
+// useSite gives numbers to the functions and files of a site and its callers.
+func (m *merger) useSite(part *indexPart, number int32) {
+	for number >= 0 {
+		s := &part.sites[number]
+		if s.used {
+			return
+		}
+		s.used = true
+		s.file = m.tables.fileOf(part.from, s.file)
+		s.function = m.tables.functionOf(part.from, s.function, s.file)
+		m.tables.functions[s.function].uses++
+		number = s.parent
+	}
+}
+
 // sweep calls emit with all pieces of the code, in the order of addresses, up to
 // end.
 func (m *merger) sweep(end uint64, emit func(codePiece)) {
-	m.symbols.rewind()
 	pos := uint64(0)
 	for i, start := range m.runs.starts {
 		m.sweepSymbols(pos, start, emit)
@@ -99,80 +148,71 @@ func (m *merger) sweep(end uint64, emit func(codePiece)) {
 func (m *merger) sweepSymbols(pos, end uint64, emit func(codePiece)) {
 	for pos < end {
 		sym, until := m.symbols.at(m.base + pos)
-		until = min(until-m.base, end)
-		m.emitBare(uint32(pos), sym, "", 0, 0, emit)
-		pos = until
+		emit(m.barePiece(uint32(pos), sym, 0, 0, 0))
+		pos = min(until-m.base, end)
 	}
-}
-
-// emitBare emits a piece that only a symbol names, or nothing.
-func (m *merger) emitBare(start uint32, sym symbolRef, file string, line, column uint32, emit func(codePiece)) {
-	piece := codePiece{start: start, site: -1}
-	if sym.index >= 0 {
-		piece = codePiece{start: start, part: m.bare, site: m.bareSite(sym, file), line: line, column: column}
-	}
-	emit(piece)
-}
-
-// bareSite returns the site of a function that only a symbol names.
-func (m *merger) bareSite(sym symbolRef, file string) int32 {
-	key := bareSite{sym.layer, sym.index, file}
-	if n, ok := m.bySite[key]; ok {
-		return n
-	}
-	source := m.symbols.layers[sym.layer].source
-	if file != "" {
-		source = SourceDWARF
-	}
-	n := int32(len(m.bare.sites))
-	m.bare.functions = append(m.bare.functions, partFunction{name: m.bare.names.number([]byte(m.symbols.name(sym))), index: -1})
-	m.bare.files = append(m.bare.files, file)
-	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: n, file: uint32(n), source: source})
-	m.bySite[key] = n
-	return n
 }
 
 // sweepRun emits the pieces of a run from start to end.
 func (m *merger) sweepRun(r *codeRun, start, end uint64, emit func(codePiece)) {
-	pieces := r.part.pieces
-	i, exact := slices.BinarySearchFunc(pieces[r.first:r.last], uint32(start), func(p partPiece, start uint32) int {
-		return cmp.Compare(p.start, start)
-	})
-	if i += r.first; !exact {
-		i--
-	}
-	for ; i < r.last && uint64(pieces[i].start) < end; i++ {
+	part, pieces := m.parts[r.part], m.pieces(r, start, end)
+	for i := range pieces[:len(pieces)-1] {
+		p := &pieces[i]
 		stop := min(uint64(pieces[i+1].start), end)
-		for pos := max(uint64(pieces[i].start), start); pos < stop; {
+		for pos := max(uint64(p.start), start); pos < stop; {
 			sym, until := m.symbols.at(m.base + pos)
-			m.emitPiece(r.part, &pieces[i], uint32(pos), sym, emit)
+			if p.site >= 0 {
+				emit(codePiece{uint32(pos), part, p.site, p.line, p.column, m.symbolOf(part, p.site, sym)})
+			} else {
+				emit(m.barePiece(uint32(pos), sym, m.tables.fileOf(part.from, uint32(siteNone-1-p.site)), p.line, p.column))
+			}
 			pos = min(until-m.base, stop)
 		}
 	}
 }
 
-func (m *merger) emitPiece(part *indexPart, p *partPiece, start uint32, sym symbolRef, emit func(codePiece)) {
-	if p.site < 0 {
-		m.emitBare(start, sym, part.files[siteNone-1-p.site], p.line, p.column, emit)
-		return
+// barePiece returns a piece that only a symbol names, or a hole.
+func (m *merger) barePiece(start uint32, sym symbolRef, file, line, column uint32) codePiece {
+	if sym.index < 0 {
+		return codePiece{start: start, site: -1}
 	}
-	piece := codePiece{start: start, part: part, site: p.site, line: p.line, column: p.column}
-	if sym.index >= 0 {
-		piece.symbol = m.otherName(part, p.site, sym)
-	}
-	emit(piece)
+	return codePiece{start: start, part: &m.bare, site: m.bareSite(sym, file), line: line, column: column}
 }
 
-// otherName returns the number of a symbol's name, 0 if it is that of the function.
-func (m *merger) otherName(part *indexPart, site int32, sym symbolRef) uint32 {
+// bareSite returns the site of a function that only a symbol names.
+func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
+	key := bareSite{sym.layer, sym.index, file}
+	if n, ok := m.bySite[key]; ok {
+		return n
+	}
+	source := m.symbols.layers[sym.layer].source
+	if file != 0 {
+		source = SourceDWARF
+	}
+	function := m.tables.function(m.tables.string(m.symbols.name(sym)), 0, LangUnknown, file)
+	m.tables.rank()
+	n := int32(len(m.bare.sites))
+	m.bare.functions = m.tables.functions
+	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: function, file: file, source: source})
+	m.bySite[key] = n
+	return n
+}
+
+// symbolOf returns the number of a symbol's name, 0 if there is none, or it is that
+// of the function that a site is in.
+func (m *merger) symbolOf(part *indexPart, site int32, sym symbolRef) uint32 {
+	if sym.index < 0 {
+		return 0
+	}
 	for part.sites[site].parent >= 0 {
 		site = part.sites[site].parent
 	}
-	key := namedBy{part, part.sites[site].function, sym}
+	key := namedBy{part.sites[site].function, sym}
 	if key != m.lastNamed {
 		m.lastNamed, m.lastName = key, 0
-		if name := m.symbols.name(sym); name != string(part.names.bytes(part.functionOf(site).name)) {
-			m.lastName = m.tables.strings.number([]byte(name))
+		name := m.symbols.name(sym)
+		if name != m.tables.strings.strings[part.functionOf(site).name] {
+			m.lastName = m.tables.string(name)
 		}
 	}
 	return m.lastName
@@ -180,40 +220,8 @@ func (m *merger) otherName(part *indexPart, site int32, sym symbolRef) uint32 {
 
 // namedBy is a function and the symbol at its address.
 type namedBy struct {
-	part     *indexPart
 	function int32
 	symbol   symbolRef
-}
-
-// use gives numbers to a site and its callers, that is to their functions and files.
-func (m *merger) use(p codePiece) {
-	for number := p.site; number >= 0; {
-		s := &p.part.sites[number]
-		if s.used {
-			return
-		}
-		s.used = true
-		s.file = m.tables.fileOf(p.part, s.file)
-		fn := &p.part.functions[s.function]
-		if fn.index < 0 {
-			fn.index = m.tables.function(functionKey{m.tables.name(p.part.names, fn.name), fn.line, p.part.lang}, s.file)
-		}
-		m.tables.functions[fn.index].uses++
-		number = s.parent
-	}
-}
-
-// reserve makes room for the names of all parts, which mostly are the index's.
-func (m *merger) reserve() {
-	seen := map[*partNameTable]bool{}
-	size := 0
-	for _, part := range m.parts {
-		if !seen[part.names] {
-			seen[part.names] = true
-			size += len(part.names.text)
-		}
-	}
-	m.tables.strings.text = make([]byte, 0, size)
 }
 
 // streamSize guesses the size of the stream, so that it need not grow often.
@@ -225,22 +233,15 @@ func (m *merger) streamSize() int {
 	return size
 }
 
-// number gives the functions of parts the numbers that they have in the index.
-func (m *merger) number() {
-	for _, part := range append(m.parts, m.bare) {
-		for i := range part.functions {
-			if fn := &part.functions[i]; fn.index >= 0 {
-				fn.number, fn.file = m.tables.functions[fn.index].number, m.tables.functions[fn.index].file
-			}
-		}
-	}
-}
-
 // symbolCursor goes through the symbols of a file in the order of addresses. What
 // an earlier layer does not name is looked for in the next.
 type symbolCursor struct {
 	layers []symbolLayer
 	next   []int // of each layer, the first range that ends behind the last address
+
+	// The last answer, and where it begins and ends.
+	last         symbolRef
+	since, until uint64
 }
 
 type symbolLayer struct {
@@ -251,8 +252,6 @@ type symbolLayer struct {
 // symbolRef is a symbol. index is -1 for none.
 type symbolRef struct{ layer, index int }
 
-func (c *symbolCursor) rewind() { c.next = make([]int, len(c.layers)) }
-
 // name returns the name of a symbol.
 func (c *symbolCursor) name(sym symbolRef) string {
 	l := &c.layers[sym.layer]
@@ -262,6 +261,17 @@ func (c *symbolCursor) name(sym symbolRef) string {
 // at returns the symbol at v and up to where it is the answer. Addresses must not
 // go backwards.
 func (c *symbolCursor) at(v uint64) (sym symbolRef, until uint64) {
+	if v < c.since || v >= c.until {
+		c.last, c.until = c.search(v)
+		c.since = v
+	}
+	return c.last, c.until
+}
+
+func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
+	if len(c.next) == 0 {
+		c.next = make([]int, len(c.layers))
+	}
 	until = math.MaxUint64
 	for i := range c.layers {
 		r := &c.layers[i].ranges
@@ -284,7 +294,8 @@ func (c *symbolCursor) at(v uint64) (sym symbolRef, until uint64) {
 // Index makes an index of all that the file's tables and debug information say.
 func (f *File) Index(opt IndexOptions) (*Index, error) {
 	text := f.image.text()
-	m := &merger{bare: &indexPart{names: newPartNames()}, bySite: map[bareSite]int32{}, tables: newTables()}
+	m := &merger{bySite: map[bareSite]int32{}}
+	m.tables.file("")
 	end := uint64(0)
 	if len(text) > 0 {
 		m.base, end = text[0].Low, text[len(text)-1].High-text[0].Low
@@ -342,7 +353,7 @@ func (m *merger) isFunction(v uint64) bool {
 		return false
 	}
 	r := &m.runList[m.runs.values[i]]
-	return r.part.pieces[r.first].kind() == kindFunction
+	return m.parts[r.part].pieces[r.first].kind() == kindFunction
 }
 
 var errShared = errors.New("tables of its pclntab are shared far too often")
@@ -358,17 +369,15 @@ func (f *File) debugImage() *image {
 }
 
 func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOptions) (*Index, error) {
-	m.reserve()
-	m.sweep(end, m.use)
-	var contents [parts][]byte
-	contents[partFunctions] = m.tables.rank()
-	m.number()
+	m.use()
 	w := indexWriter{columns: !opt.NoColumns, stream: make([]byte, 0, m.streamSize())}
 	m.sweep(end, w.add)
+	var contents [parts][]byte
 	contents[partBlocks], contents[partBuckets], header.shift = w.finish(uint32(end))
 	contents[partStream] = w.stream
+	contents[partFunctions] = m.tables.encodeFunctions()
 	contents[partFiles] = m.tables.encodeFiles()
-	contents[partStrings], contents[partText] = m.tables.strings.encode(), m.tables.strings.text
+	contents[partStrings], contents[partText] = m.tables.strings.encode()
 	contents[partIdentity] = []byte(opt.Identity)
 	contents[partSegments] = encodeSegments(f.image.segments)
 	if !opt.NoColumns {

@@ -216,95 +216,102 @@ func bucketShift(end uint32, blocks int) uint8 {
 // tables are the strings, files and functions of an index.
 type tables struct {
 	strings   stringTable
-	files     []uint32          // numbers of strings
-	byFile    map[uint32]uint32 // by number of the string
-	functions []indexFunction
-	byKey     map[functionKey]int32
+	files     []uint32       // numbers of strings
+	byString  []int32        // number of the file with the path that is a string, plus 1
+	functions []partFunction // in the order in which they were seen
+	byKey     hashTable
+	ranked    []int32 // functions in the order of their numbers
 }
 
-// indexFunction is a function of an index. While the index is made its number is
-// the order in which it was seen, and in the end that of how often it is used.
-type indexFunction struct {
-	functionKey
+// partFunction is a function of an index.
+type partFunction struct {
+	name   uint32 // number of the string
+	line   uint32
 	file   uint32
 	uses   uint32
-	number uint32
+	number uint32 // in the index
+	lang   Lang
 }
 
-type functionKey struct {
-	name uint32 // number of the string
-	line uint32
-	lang Lang
-}
-
-func newTables() *tables {
-	t := &tables{byFile: map[uint32]uint32{}, byKey: map[functionKey]int32{}}
-	t.strings.number(nil)
-	t.file("")
-	return t
-}
-
-// name returns the number of a string that has a number in names.
-func (t *tables) name(names *partNameTable, number uint32) uint32 {
-	if missing := len(names.ends) - len(names.inIndex); missing > 0 {
-		names.inIndex = append(names.inIndex, make([]uint32, missing)...)
-	}
-	n := &names.inIndex[number]
-	if *n == 0 {
-		*n = t.strings.number(names.bytes(number)) + 1
-	}
-	return *n - 1
-}
+// string returns the number of a string.
+func (t *tables) string(s string) uint32 { return t.strings.number(s, hashString(s)) }
 
 // file returns the number of a file.
 func (t *tables) file(path string) uint32 {
-	name := t.strings.number([]byte(path))
-	n, ok := t.byFile[name]
-	if !ok {
-		n = uint32(len(t.files))
-		t.files = append(t.files, name)
-		t.byFile[name] = n
+	name := t.string(path)
+	if missing := int(name) + 1 - len(t.byString); missing > 0 {
+		t.byString = append(t.byString, make([]int32, missing)...)
 	}
-	return n
+	n := &t.byString[name]
+	if *n == 0 {
+		t.files = append(t.files, name)
+		*n = int32(len(t.files))
+	}
+	return uint32(*n) - 1
 }
 
-// fileOf returns the number of a file that has a number in a part.
-func (t *tables) fileOf(part *indexPart, number uint32) uint32 {
-	if missing := len(part.files) - len(part.inIndex); missing > 0 {
-		part.inIndex = append(part.inIndex, make([]uint32, missing)...)
+// fileOf returns the number of a file that has a number in parts.
+func (t *tables) fileOf(from *partTables, number uint32) uint32 {
+	if len(from.fileNumbers) == 0 {
+		from.fileNumbers = make([]uint32, len(from.files))
 	}
-	n := &part.inIndex[number]
+	n := &from.fileNumbers[number]
 	if *n == 0 {
-		*n = t.file(part.files[number]) + 1
+		*n = t.file(from.files[number]) + 1
 	}
 	return *n - 1
 }
 
-// function returns the index of a function, one of whose sites is in file.
-func (t *tables) function(key functionKey, file uint32) int32 {
-	n, ok := t.byKey[key]
-	if !ok {
-		n = int32(len(t.functions))
-		t.functions = append(t.functions, indexFunction{functionKey: key, file: file})
-		t.byKey[key] = n
+// functionOf returns which function has a number in parts, and one of whose sites is
+// in file.
+func (t *tables) functionOf(from *partTables, number int32, file uint32) int32 {
+	if len(from.functionNumbers) == 0 {
+		from.functionNumbers = make([]uint32, len(from.functions))
 	}
-	return n
+	n := &from.functionNumbers[number]
+	if *n == 0 {
+		f := &from.functions[number]
+		*n = uint32(t.function(t.strings.number(f.name, f.hash), f.line, f.lang, file)) + 1
+	}
+	return int32(*n) - 1
 }
 
-// rank gives small numbers to the functions that are used most, for small numbers
-// take fewer bytes, and returns the records in this order.
-func (t *tables) rank() []byte {
-	order := make([]uint32, len(t.functions))
-	for i := range order {
-		order[i] = uint32(i)
+// function returns the function with a name, a line where it starts and a language,
+// one of whose sites is in file.
+func (t *tables) function(name, line uint32, lang Lang, file uint32) int32 {
+	t.byKey.room()
+	hash := hashNumbers(uint64(name), uint64(line)<<8|uint64(lang))
+	at := t.byKey.find(hash, func(number uint32) bool {
+		f := &t.functions[number]
+		return f.name == name && f.line == line && f.lang == lang
+	})
+	if at.number == 0 {
+		t.byKey.fill(at, hash, uint32(len(t.functions)))
+		t.functions = append(t.functions, partFunction{name: name, line: line, lang: lang, file: file})
 	}
-	slices.SortStableFunc(order, func(a, b uint32) int {
+	return int32(at.number) - 1
+}
+
+// rank gives numbers to the functions that have none: small ones to those that are
+// used most, for small numbers take fewer bytes.
+func (t *tables) rank() {
+	start := len(t.ranked)
+	for i := start; i < len(t.functions); i++ {
+		t.ranked = append(t.ranked, int32(i))
+	}
+	slices.SortStableFunc(t.ranked[start:], func(a, b int32) int {
 		return cmp.Compare(t.functions[b].uses, t.functions[a].uses)
 	})
-	b := make([]byte, 0, len(order)*functionSize)
-	for i, n := range order {
+	for i, n := range t.ranked[start:] {
+		t.functions[n].number = uint32(start + i)
+	}
+}
+
+// encodeFunctions returns the records of all functions.
+func (t *tables) encodeFunctions() []byte {
+	b := make([]byte, 0, len(t.ranked)*functionSize)
+	for _, n := range t.ranked {
 		f := &t.functions[n]
-		f.number = uint32(i)
 		b = binary.LittleEndian.AppendUint32(b, f.name)
 		b = binary.LittleEndian.AppendUint32(b, f.line)
 		b = binary.LittleEndian.AppendUint32(b, f.file|uint32(f.lang)<<24)

@@ -13,7 +13,6 @@ type goPart struct {
 	part      *indexPart
 	base      uint64
 	functions map[goFunction]int32
-	files     map[string]uint32
 	sites     map[partSite]int32
 	cuts      []uint64 // addresses of a function where its answer may change
 	budget    int      // steps that may still be taken
@@ -32,8 +31,8 @@ const maxSteps = 16
 // if its tables are longer than their bytes.
 func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPart, bool) {
 	p := goPart{
-		pclntab: t, part: &indexPart{lang: LangGo, names: newPartNames()}, base: base,
-		functions: map[goFunction]int32{}, files: map[string]uint32{}, sites: map[partSite]int32{},
+		pclntab: t, part: &indexPart{from: newPartTables()}, base: base,
+		functions: map[goFunction]int32{}, sites: map[partSite]int32{},
 		budget: 1<<20 + maxSteps*len(t.data),
 	}
 	for i := range t.nfunc {
@@ -83,7 +82,7 @@ func (p *goPart) piece(pc uint64) {
 		piece.line = uint32(frames[0].Line)
 	}
 	for i := len(frames) - 1; i >= 0; i-- {
-		site := partSite{parent: -1, function: p.functionNumber(&frames[i]), file: p.fileNumber(frames[i].File), source: SourcePclntab}
+		site := partSite{parent: -1, function: p.functionNumber(&frames[i]), file: p.part.from.file([]byte(frames[i].File)), source: SourcePclntab}
 		if i+1 < len(frames) {
 			site.parent, site.callLine = piece.site, uint32(frames[i+1].Line)
 		}
@@ -97,19 +96,8 @@ func (p *goPart) functionNumber(f *Frame) int32 {
 	key := goFunction{f.Linkage, f.Start}
 	n, ok := p.functions[key]
 	if !ok {
-		n = int32(len(p.part.functions))
-		p.part.functions = append(p.part.functions, partFunction{name: p.part.names.number([]byte(f.Linkage)), line: uint32(f.Start), index: -1})
+		n = p.part.from.add(f.Linkage, uint32(f.Start), LangGo)
 		p.functions[key] = n
-	}
-	return n
-}
-
-func (p *goPart) fileNumber(path string) uint32 {
-	n, ok := p.files[path]
-	if !ok {
-		n = uint32(len(p.part.files))
-		p.part.files = append(p.part.files, path)
-		p.files[path] = n
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -82,6 +83,14 @@ func flatten(spans []span, better func(a, b *span) int) ranges {
 	open := &spanHeap{better: better}
 	pos := uint64(0)
 	for next := 0; ; {
+		if len(open.spans) == 0 && isAlone(spans, next, pos) {
+			if s := &spans[next]; s.rank != hidden {
+				r.add(s.start, s.end, s.value)
+			}
+			pos = spans[next].end
+			next++
+			continue
+		}
 		open.expire(pos)
 		for ; next < len(spans) && spans[next].start <= pos; next++ {
 			if spans[next].end > pos {
@@ -105,6 +114,39 @@ func flatten(spans []span, better func(a, b *span) int) ranges {
 			return r
 		}
 	}
+}
+
+// isAlone reports whether the next span covers what no other does: there is none
+// before it that reaches beyond pos.
+func isAlone(spans []span, next int, pos uint64) bool {
+	return next < len(spans) && spans[next].start >= pos && spans[next].end > spans[next].start &&
+		(next+1 == len(spans) || spans[next+1].start >= spans[next].end)
+}
+
+// sortByStart returns spans, which start below 4 GiB, in the order of their starts,
+// and those that start together in the order that they had. It uses spans.
+func sortByStart(spans []span) []span {
+	if slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
+		return spans
+	}
+	const bits = 11
+	from, to := spans, make([]span, len(spans))
+	for shift := 0; shift < 32; shift += bits {
+		var at [1<<bits + 1]int
+		for i := range from {
+			at[from[i].start>>shift&(1<<bits-1)+1]++
+		}
+		for i := 1; i < len(at); i++ {
+			at[i] += at[i-1]
+		}
+		for i := range from {
+			key := from[i].start >> shift & (1<<bits - 1)
+			to[at[key]] = from[i]
+			at[key]++
+		}
+		from, to = to, from
+	}
+	return from
 }
 
 // spanHeap is a heap (container/heap) of spans with the best one first.

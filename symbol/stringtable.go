@@ -1,80 +1,110 @@
 package symbol
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/maphash"
+	"math/rand/v2"
+	"strings"
 )
 
-// stringTable holds one copy of each string, numbered from 0 in the order in which
-// they came.
-type stringTable struct {
-	seed  maphash.Seed
-	text  []byte
-	ends  []uint32 // of each string in text
-	slots []slot   // a hash table of a power of two, at most three quarters full
+// hashTable finds numbers by the hash of what has them. Its size is a power of two,
+// and it is at most three quarters full.
+type hashTable struct {
+	slots []slot
+	used  int
 }
 
-// slot is a string in the hash table. Most comparisons end with the hash.
+// slot is an entry of a hashTable. Most comparisons end with the hash.
 type slot struct {
 	hash   uint32
 	number uint32 // plus 1; 0 for an empty slot
 }
 
-// number returns the number of a string, which is copied if it is new.
-func (t *stringTable) number(s []byte) uint32 {
-	if 4*len(t.ends) >= 3*len(t.slots) {
-		t.grow()
-	}
-	hash := uint32(maphash.Bytes(t.seed, s))
-	at := t.find(hash, func(number uint32) bool { return bytes.Equal(t.bytes(number), s) })
-	if found := t.slots[at].number; found != 0 {
-		return found - 1
-	}
-	t.text = append(t.text, s...)
-	t.ends = append(t.ends, uint32(len(t.text)))
-	t.slots[at] = slot{hash, uint32(len(t.ends))}
-	return uint32(len(t.ends)) - 1
-}
-
-// find returns the slot of a string, or the empty one where it belongs.
-func (t *stringTable) find(hash uint32, is func(number uint32) bool) int {
+// find returns the slot of what has a hash, or the empty one where it belongs. There
+// must be room.
+func (t *hashTable) find(hash uint32, is func(number uint32) bool) *slot {
 	mask := len(t.slots) - 1
 	for at := int(hash) & mask; ; at = (at + 1) & mask {
-		s := t.slots[at]
+		s := &t.slots[at]
 		if s.number == 0 || s.hash == hash && is(s.number-1) {
-			return at
+			return s
 		}
 	}
 }
 
-// bytes returns a string by its number.
-func (t *stringTable) bytes(number uint32) []byte {
-	start := uint32(0)
-	if number > 0 {
-		start = t.ends[number-1]
-	}
-	return t.text[start:t.ends[number]]
+// fill makes an empty slot that of a number.
+func (t *hashTable) fill(s *slot, hash, number uint32) {
+	*s = slot{hash, number + 1}
+	t.used++
 }
 
-func (t *stringTable) grow() {
-	if t.slots == nil {
-		t.seed = maphash.MakeSeed()
+// room makes room for one more.
+func (t *hashTable) room() {
+	if 4*t.used < 3*len(t.slots) {
+		return
 	}
 	old := t.slots
 	t.slots = make([]slot, max(2*len(old), 1<<10))
 	for _, s := range old {
 		if s.number != 0 {
-			t.slots[t.find(s.hash, func(uint32) bool { return false })] = s
+			*t.find(s.hash, func(uint32) bool { return false }) = s
 		}
 	}
 }
 
-// encode returns where each string ends, after where the first one starts.
-func (t *stringTable) encode() []byte {
-	ends := make([]byte, 4, 4*len(t.ends)+4)
-	for _, end := range t.ends {
-		ends = binary.LittleEndian.AppendUint32(ends, end)
+// Hashes are of this process alone: who makes a file cannot know which of its names
+// collide.
+var (
+	hashSeed = maphash.MakeSeed()
+	hashOdd  = [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}
+)
+
+func hashString(s string) uint32 { return uint32(maphash.String(hashSeed, s)) }
+
+func hashNumbers(a, b uint64) uint32 { return uint32((a*hashOdd[0] + b*hashOdd[1]) >> 32) }
+
+// stringTable numbers strings from 0 in the order in which they come.
+type stringTable struct {
+	hashTable
+	strings []string
+	size    int // of all
+}
+
+// number returns the number of a string with its hash.
+func (t *stringTable) number(s string, hash uint32) uint32 {
+	t.room()
+	at := t.find(hash, func(number uint32) bool { return t.strings[number] == s })
+	if at.number == 0 {
+		t.fill(at, hash, uint32(len(t.strings)))
+		t.strings = append(t.strings, s)
+		t.size += len(s)
 	}
-	return ends
+	return at.number - 1
+}
+
+// encode returns where each string ends, after where the first one starts, and the
+// text.
+func (t *stringTable) encode() (ends, text []byte) {
+	ends, text = make([]byte, 4, 4*len(t.strings)+4), make([]byte, 0, t.size)
+	for _, s := range t.strings {
+		text = append(text, s...)
+		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(text)))
+	}
+	return ends, text
+}
+
+// stringArena copies strings into memory that they share.
+type stringArena struct{ chunk strings.Builder }
+
+// arenaChunk is how much memory is taken at once.
+const arenaChunk = 64 << 10
+
+func (a *stringArena) copy(s []byte) string {
+	if a.chunk.Cap()-a.chunk.Len() < len(s) {
+		a.chunk = strings.Builder{}
+		a.chunk.Grow(max(len(s), arenaChunk))
+	}
+	start := a.chunk.Len()
+	a.chunk.Write(s)
+	return a.chunk.String()[start:]
 }
