@@ -1,5 +1,7 @@
 package dwarf
 
+import "math"
+
 // abbrev is an abbreviation declaration, compiled: what it takes to pass over an
 // entry that has it, and to read one.
 type abbrev struct {
@@ -15,8 +17,27 @@ type abbrev struct {
 // table is a set of abbreviations, by code.
 type table struct {
 	dense  []abbrev // of codes from 1 on
+	quick  []quick  // of codes from 0 on
 	sparse map[uint64]*abbrev
 	ops    []op // of all plans
+}
+
+// quick is what it takes to pass over an entry of no interest, which most are.
+type quick struct {
+	size  int32 // bytes of its attributes, or those before the one of quickSibling
+	depth int8  // by how much its children are deeper: 1 if it has any
+	kind  uint8
+}
+
+const (
+	quickNot     = iota // it must be looked at
+	quickPass           // it has a fixed size
+	quickSibling        // no function can be among its children, and it tells where they end
+	quickInC            // and so it is if the language is C
+)
+
+func (t *table) reset() {
+	t.dense, t.quick, t.ops, t.sparse = t.dense[:0], append(t.quick[:0], quick{}), t.ops[:0], nil
 }
 
 func (t *table) lookup(code uint64) *abbrev {
@@ -27,15 +48,54 @@ func (t *table) lookup(code uint64) *abbrev {
 }
 
 // add keeps an abbreviation. Codes mostly count from 1; the first of a code counts.
-func (t *table) add(code uint64, a abbrev) {
+func (t *table) add(code uint64, a *abbrev) {
 	switch {
 	case code == uint64(len(t.dense))+1:
-		t.dense = append(t.dense, a)
+		t.dense = append(t.dense, *a)
+		t.quick = append(t.quick, a.quick())
 	case t.lookup(code) == nil:
 		if t.sparse == nil {
 			t.sparse = map[uint64]*abbrev{}
 		}
-		t.sparse[code] = &a
+		kept := *a
+		t.sparse[code] = &kept
+	}
+}
+
+// quick returns how entries are passed over.
+func (a *abbrev) quick() quick {
+	q := quick{}
+	if a.children {
+		q.depth = 1
+	}
+	switch {
+	case a.isScope():
+		return q
+	case a.sibling >= 0 && a.children && a.isBarren(false):
+		q.kind, q.size = quickSibling, a.sibling
+	case a.sibling >= 0 && a.children && a.isBarren(true):
+		q.kind, q.size = quickInC, a.sibling
+	case a.fixed >= 0 && a.fixed <= math.MaxInt32:
+		q.kind, q.size = quickPass, int32(a.fixed)
+	}
+	return q
+}
+
+// isScope reports whether entries are of code with a function.
+func (a *abbrev) isScope() bool {
+	return a.code && (a.tag == tagSubprogram || a.tag == tagInlinedSubroutine)
+}
+
+// isBarren reports whether no function can be among the children: where types hold
+// none, as in C, or elsewhere.
+func (a *abbrev) isBarren(inC bool) bool {
+	switch a.tag {
+	case tagEnumerationType, tagArrayType, tagSubroutineType:
+		return true
+	case tagStructureType, tagUnionType, tagClassType:
+		return inC
+	default:
+		return false
 	}
 }
 
@@ -46,24 +106,28 @@ type tableKey struct {
 	format format
 }
 
-// tables keeps the tables that were used last. Linked objects bring one each, and
-// files that went through dwz or Go's linker share one among all units.
+// tables keeps the tables that were used last. Linked objects bring one each, which
+// is forgotten with the unit; files that went through dwz or Go's linker share one
+// among all units.
 type tables struct {
-	byKey map[tableKey]*table
-	ops   int
-	attrs []op // of the abbreviation that is being read
+	byKey  map[tableKey]*table
+	ops    int
+	own    table // of the unit being read
+	attrs  []op  // of the abbreviation that is being read
+	shapes shapes
 }
 
 // maxCachedOps bounds what tables keeps, at 24 bytes each.
 const maxCachedOps = 1 << 17
 
+// get returns a table, to be kept.
 func (c *tables) get(d *Data, offset uint64, f format) (*table, error) {
 	key := tableKey{d, offset, f}
 	if t := c.byKey[key]; t != nil {
 		return t, nil
 	}
-	t, err := c.parse(d, offset, f)
-	if err != nil {
+	t := &table{dense: make([]abbrev, 0, 64), quick: make([]quick, 0, 64), ops: make([]op, 0, 512)}
+	if err := c.parse(t, d, offset, f); err != nil {
 		return nil, err
 	}
 	size := len(t.ops) + 4*len(t.dense) + 4*len(t.sparse)
@@ -75,28 +139,35 @@ func (c *tables) get(d *Data, offset uint64, f format) (*table, error) {
 	return t, nil
 }
 
+// getOwn returns a table that nothing but the unit being read uses, and that is lost
+// with the next one.
+func (c *tables) getOwn(d *Data, offset uint64, f format) (*table, error) {
+	return &c.own, c.parse(&c.own, d, offset, f)
+}
+
 // parse reads the abbreviations at offset of .debug_abbrev (DWARF 5, section 7.5.3).
-func (c *tables) parse(d *Data, offset uint64, f format) (*table, error) {
+func (c *tables) parse(t *table, d *Data, offset uint64, f format) error {
 	b := d.Abbrev
 	if offset > uint64(len(b)) {
-		return nil, d.fail(".debug_abbrev", offset, "abbreviations are outside the section")
+		return d.fail(".debug_abbrev", offset, "abbreviations are outside the section")
 	}
-	t := &table{dense: make([]abbrev, 0, 64), ops: make([]op, 0, 512)}
+	t.reset()
+	c.shapes.make(f)
 	start := int(offset)
 	for p := start; ; {
 		code, next := uleb(b, p)
 		if next == overrun {
-			return nil, d.fail(".debug_abbrev", uint64(p), "abbreviations do not end")
+			return d.fail(".debug_abbrev", uint64(p), "abbreviations do not end")
 		}
 		if code == 0 {
-			return t, d.spend(next - start)
+			return d.spend(next - start)
 		}
 		a, end := c.abbrev(b, next, f)
 		if end == overrun {
-			return nil, d.fail(".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
+			return d.fail(".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
 		}
 		t.plan(&a, c.attrs)
-		t.add(code, a)
+		t.add(code, &a)
 		p = end
 	}
 }
@@ -121,11 +192,11 @@ func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 		if attr == 0 && form == 0 {
 			return a, p
 		}
-		kind, size, ok := f.shape(form)
+		shape, ok := c.shapes.of(form)
 		if !ok {
 			return abbrev{}, overrun
 		}
-		o := op{kind: kind, slot: slotOf(attr), form: uint16(form), size: size}
+		o := op{kind: shape.kind, slot: slotOf(attr), form: uint16(form), size: shape.size}
 		if form == formImplicitConst {
 			if o.value, p = sleb(b, p); p == overrun {
 				return abbrev{}, overrun
@@ -133,6 +204,38 @@ func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 		}
 		c.attrs = append(c.attrs, o)
 	}
+}
+
+// shapes are the shapes of the common forms in one format.
+type shapes struct {
+	format format
+	common [0x30]shape
+}
+
+// shape is how many bytes a form takes.
+type shape struct {
+	kind  opKind
+	known bool
+	size  uint32
+}
+
+func (s *shapes) make(f format) {
+	if s.format == f {
+		return
+	}
+	s.format = f
+	for form := range s.common {
+		kind, size, ok := f.shape(uint64(form))
+		s.common[form] = shape{kind, ok, size}
+	}
+}
+
+func (s *shapes) of(form uint64) (shape, bool) {
+	if form < uint64(len(s.common)) {
+		return s.common[form], s.common[form].known
+	}
+	kind, size, ok := s.format.shape(form)
+	return shape{kind, ok, size}, ok
 }
 
 // plan makes the plans for an abbreviation with these attributes.

@@ -141,10 +141,11 @@ func (f *Files) readTable(p *program, s *state, add func(name []byte, dir uint64
 			return
 		}
 		name := at.str(&v, slotName)
-		if v.form[slotName] == formString {
-			name = stringAt(b, v.raw[slotName])
+		if form, place := v.get(slotName); form == formString {
+			name = stringAt(b, place)
 		}
-		add(name.Bytes(), v.raw[slotCallFile])
+		_, dir := v.get(slotCallFile)
+		add(name.Bytes(), dir)
 		c.SeekTo(uint64(next))
 	}
 }

@@ -1,5 +1,7 @@
 package dwarf
 
+import "math/rand/v2"
+
 // maxHops bounds how many references lead from an entry to its name: a call refers
 // to a function, that to its declaration. References in a circle end here.
 const maxHops = 8
@@ -19,29 +21,94 @@ func (s *scan) function(offset uint64, v *values) (int32, error) {
 			data, offset = d, o
 		}
 	}
-	key := offset << 1
+	key := offset<<1 | 1
 	if data != s.data {
-		key |= 1
+		key++
 	}
-	if fn, ok := s.funcs[key]; ok {
-		return fn, nil
+	at := s.funcs.at(key)
+	if *at >= 0 {
+		return *at, nil
 	}
 	f, err := s.describe(s.state, data, offset)
 	if err != nil {
 		return 0, err
 	}
-	fn := int32(len(s.Funcs))
+	*at = int32(len(s.Funcs))
 	s.Funcs = append(s.Funcs, f)
-	s.funcs[key] = fn
-	return fn, nil
+	return *at, nil
+}
+
+// placeTable numbers places in a unit.
+type placeTable struct {
+	slots []placeSlot // a power of two, at most half full
+	used  int
+	odd   uint64 // of this process alone: who makes a file cannot know what collides
+}
+
+type placeSlot struct {
+	key    uint64 // 0 for an empty slot
+	number int32
+}
+
+// minPlaces is the size of a small placeTable.
+const minPlaces = 1 << 10
+
+// reset forgets all, and more memory than the last unit used.
+func (t *placeTable) reset() {
+	size := minPlaces
+	for size < 4*t.used {
+		size *= 2
+	}
+	if t.odd == 0 {
+		t.odd = rand.Uint64() | 1
+	}
+	if size < len(t.slots) || t.slots == nil {
+		t.slots = make([]placeSlot, size)
+	} else {
+		clear(t.slots)
+	}
+	t.used = 0
+}
+
+// at returns the number of a key, which is not 0, until the next call: -1 for a new
+// one.
+func (t *placeTable) at(key uint64) *int32 {
+	if 2*t.used >= len(t.slots) {
+		t.grow()
+	}
+	s := t.find(key)
+	if s.key == 0 {
+		*s = placeSlot{key, -1}
+		t.used++
+	}
+	return &s.number
+}
+
+func (t *placeTable) find(key uint64) *placeSlot {
+	mask := uint64(len(t.slots) - 1)
+	for i := (key * t.odd) >> 32; ; i++ {
+		if s := &t.slots[i&mask]; s.key == key || s.key == 0 {
+			return s
+		}
+	}
+}
+
+func (t *placeTable) grow() {
+	old := t.slots
+	t.slots = make([]placeSlot, 2*len(old))
+	for i := range old {
+		if old[i].key != 0 {
+			*t.find(old[i].key) = old[i]
+		}
+	}
 }
 
 // origin returns the entry that v refers to for what it does not say itself.
 func (s *state) origin(v *values) (*Data, uint64, bool) {
 	if v.has(slotOrigin) {
-		return s.reference(v.form[slotOrigin], v.raw[slotOrigin])
+		return s.reference(v.get(slotOrigin))
 	}
-	return s.reference(v.form[slotSpecification], v.raw[slotSpecification])
+	return s.reference(v.get(slotSpecification))
 }
 
 // describe returns the Func whose entry is at an offset of data. s is the unit that
@@ -124,7 +191,7 @@ func (r *Reader) stateAt(s *state, data *Data, offset uint64) (*state, error) {
 	if known := r.states[u]; known != nil {
 		return known, nil
 	}
-	found, err := r.state(u, nil)
+	found, err := r.state(u, nil, false)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package dwarf
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // format is what the bytes of a unit's entries depend on besides the
 // abbreviations. It is comparable, to be part of a key.
@@ -43,60 +46,46 @@ const (
 
 // slotOf returns the slot of an attribute, slotNone where nobody asks for it.
 func slotOf(attr uint64) slot {
-	switch attr {
-	case atSibling:
-		return slotSibling
-	case atName:
-		return slotName
-	case atLinkageName, atMIPSLinkageName:
-		return slotLinkageName
-	case atLowPC:
-		return slotLowPC
-	case atHighPC:
-		return slotHighPC
-	case atRanges:
-		return slotRanges
-	case atAbstractOrigin:
-		return slotOrigin
-	case atSpecification:
-		return slotSpecification
-	case atDeclLine:
-		return slotDeclLine
-	case atCallFile:
-		return slotCallFile
-	case atCallLine:
-		return slotCallLine
-	case atCallColumn:
-		return slotCallColumn
-	default:
-		return unitSlotOf(attr)
+	if attr < uint64(len(standardSlots)) {
+		return standardSlots[attr]
 	}
-}
-
-// unitSlotOf returns the slot of an attribute that only units have.
-func unitSlotOf(attr uint64) slot {
 	switch attr {
-	case atStmtList:
-		return slotStmtList
-	case atCompDir:
-		return slotCompDir
-	case atLanguage:
-		return slotLanguage
-	case atStrOffsetsBase:
-		return slotStrOffsetsBase
-	case atAddrBase, atGNUAddrBase:
+	case atMIPSLinkageName:
+		return slotLinkageName
+	case atGNUAddrBase:
 		return slotAddrBase
-	case atRnglistsBase:
-		return slotRnglistsBase
 	case atGNURangesBase:
 		return slotGNURangesBase
-	case atDwoName, atGNUDwoName:
+	case atGNUDwoName:
 		return slotDwoName
 	case atGNUDwoID:
 		return slotDwoID
 	default:
 		return slotNone
 	}
+}
+
+// standardSlots are the slots of the attributes that DWARF itself has.
+var standardSlots = [0x90]slot{
+	atSibling:        slotSibling,
+	atName:           slotName,
+	atLinkageName:    slotLinkageName,
+	atLowPC:          slotLowPC,
+	atHighPC:         slotHighPC,
+	atRanges:         slotRanges,
+	atAbstractOrigin: slotOrigin,
+	atSpecification:  slotSpecification,
+	atDeclLine:       slotDeclLine,
+	atCallFile:       slotCallFile,
+	atCallLine:       slotCallLine,
+	atCallColumn:     slotCallColumn,
+	atStmtList:       slotStmtList,
+	atCompDir:        slotCompDir,
+	atLanguage:       slotLanguage,
+	atStrOffsetsBase: slotStrOffsetsBase,
+	atAddrBase:       slotAddrBase,
+	atRnglistsBase:   slotRnglistsBase,
+	atDwoName:        slotDwoName,
 }
 
 // opKind says how many bytes a form takes.
@@ -177,40 +166,57 @@ func variableShape(form uint64) (kind opKind, size uint32, ok bool) {
 // fixed reads a number of n bytes, of 1, 2, 3, 4 or 8. Of longer ones it reads the
 // first 8. b must have n bytes.
 func (f *format) fixed(b []byte, n uint32) uint64 {
-	var v uint64
 	if f.big {
+		var v uint64
 		for _, x := range b[:min(n, 8)] {
 			v = v<<8 | uint64(x)
 		}
 		return v
 	}
 	switch n {
+	case 0:
+		return 0
 	case 1:
 		return uint64(b[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(b))
+	case 3:
+		return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16
 	case 4:
-		return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24
+		return uint64(binary.LittleEndian.Uint32(b))
+	case 8, 16:
+		return binary.LittleEndian.Uint64(b)
 	}
+	var v uint64
 	for i := int(min(n, 8)) - 1; i >= 0; i-- {
 		v = v<<8 | uint64(b[i])
 	}
 	return v
 }
 
-// values are the attributes of one entry that are of interest. A slot whose form
-// is 0 has no value.
+// values are the attributes of one entry that are of interest.
 type values struct {
+	set  uint32 // bits of the slots that have a value
 	form [slots]uint16
 	raw  [slots]uint64 // number; of DW_FORM_string its position
 }
 
-func (v *values) has(s slot) bool { return v.form[s] != 0 }
+func (v *values) has(s slot) bool { return v.set>>s&1 != 0 }
+
+// get returns the form and the value in a slot, zeros where there is none.
+func (v *values) get(s slot) (form uint16, raw uint64) {
+	if !v.has(s) {
+		return 0, 0
+	}
+	return v.form[s], v.raw[s]
+}
 
 // number returns a small number, 0 where there is none.
 func (v *values) number(s slot) uint32 {
-	if v.form[s] == 0 || v.raw[s] > math.MaxUint32 {
-		return 0
+	if _, raw := v.get(s); raw <= math.MaxUint32 {
+		return uint32(raw)
 	}
-	return uint32(v.raw[s])
+	return 0
 }
 
 // overrun is the position that tells that the bytes ended within an entry.
@@ -229,6 +235,12 @@ func (f *format) skip(b []byte, p int, ops []op) int {
 				p++
 			}
 			p++
+		case opBlockLEB:
+			if p < len(b) && b[p] < 0x80 {
+				p += 1 + int(b[p])
+			} else {
+				p = f.skipOther(b, p, o)
+			}
 		default:
 			p = f.skipOther(b, p, o)
 		}
@@ -287,7 +299,7 @@ func (f *format) direct(b []byte, p int, o *op) (op, int) {
 // read passes over what ops describe as skip does, and keeps the values that have
 // a slot. The first value of a slot counts.
 func (f *format) read(b []byte, p int, ops []op, v *values) int {
-	v.form = [slots]uint16{}
+	v.set = 0
 	for i := range ops {
 		o := &ops[i]
 		start := p
@@ -312,7 +324,8 @@ func (f *format) read(b []byte, p int, ops []op, v *values) int {
 		if uint(p) > uint(len(b)) {
 			return overrun
 		}
-		if o.slot != slotNone && v.form[o.slot] == 0 {
+		if o.slot != slotNone && !v.has(o.slot) {
+			v.set |= 1 << o.slot
 			v.form[o.slot] = o.form
 			v.raw[o.slot] = f.value(b, start, o)
 		}

@@ -8,11 +8,11 @@ func (s *state) eachRange(v *values, f func(low, high uint64)) error {
 	if v.has(slotRanges) {
 		return s.rangeList(v, f)
 	}
-	low, ok := s.address(v.form[slotLowPC], v.raw[slotLowPC])
+	low, ok := s.address(v.get(slotLowPC))
 	if !ok || !v.has(slotHighPC) {
 		return nil
 	}
-	high, absolute := s.address(v.form[slotHighPC], v.raw[slotHighPC])
+	high, absolute := s.address(v.get(slotHighPC))
 	if !absolute {
 		high = low + v.raw[slotHighPC]
 	}

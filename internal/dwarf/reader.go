@@ -17,7 +17,7 @@ type Reader struct {
 	tables    tables
 	states    map[*Unit]*state // of other units
 	foreign   map[place]Func   // of other units
-	funcs     map[uint64]int32 // of this unit, by place
+	funcs     placeTable       // of this unit
 	values    values
 	described values
 	open      []open
@@ -52,13 +52,13 @@ type Piece struct {
 
 // NewReader returns a Reader for the units of d.
 func (d *Data) NewReader() *Reader {
-	return &Reader{main: d, states: map[*Unit]*state{}, foreign: map[place]Func{}, funcs: map[uint64]int32{}}
+	return &Reader{main: d, states: map[*Unit]*state{}, foreign: map[place]Func{}}
 }
 
 // Read reads a unit of the Reader's Data.
 func (r *Reader) Read(u *Unit) error {
 	r.reset()
-	s, err := r.state(u, nil)
+	s, err := r.state(u, nil, true)
 	if err != nil {
 		return err
 	}
@@ -84,10 +84,7 @@ func (r *Reader) Read(u *Unit) error {
 func (r *Reader) reset() {
 	r.Scopes, r.Funcs, r.Pieces = r.Scopes[:0], r.Funcs[:0], r.Pieces[:0]
 	r.spans, r.rows, r.sequences = r.spans[:0], r.rows[:0], r.sequences[:0]
-	if len(r.funcs) > 1<<12 {
-		r.funcs = map[uint64]int32{}
-	}
-	clear(r.funcs)
+	r.funcs.reset()
 	r.files = Files{dirs: r.files.dirs[:0], files: r.files.files[:0]}
 	r.Result.Files = &r.files
 }
@@ -112,7 +109,7 @@ func (r *Reader) splitState(d *Data, skeleton *state) (*state, error) {
 		if u.kind != unitCompile && u.kind != unitSplitCompile {
 			continue
 		}
-		s, err := r.state(u, skeleton)
+		s, err := r.state(u, skeleton, false)
 		if err != nil || s.dwoID == skeleton.dwoID {
 			return s, err
 		}

@@ -45,35 +45,42 @@ type scan struct {
 // their addresses.
 func (s *scan) run() error {
 	b := s.data.Info[:s.end]
-	for p := int(s.die); p < len(b); {
-		start := p
-		code := uint64(b[p])
-		if code < 0x80 {
-			p++
-		} else if code, p = uleb(b, p); p == overrun {
-			return s.fail(uint64(start), "entry does not end")
-		}
+	start := int(s.die)
+	p, err := s.next(b, start)
+	if err != nil || s.depth == 0 {
+		return err // the unit's own entry has no children
+	}
+	quick := s.table.quick
+	for p < len(b) {
+		start = p
+		code := int(b[p])
 		if code == 0 {
+			p++
 			if s.leave(); s.depth <= 0 {
 				return nil // what follows the unit's own entry is padding
 			}
 			continue
 		}
-		a := s.table.lookup(code)
-		if a == nil {
-			return s.fail(uint64(start), "abbreviation %d is unknown", code)
+		if code < 0x80 && code < len(quick) {
+			q := quick[code]
+			switch {
+			case q.kind == quickPass:
+				p += 1 + int(q.size)
+				s.depth += int(q.depth)
+				continue
+			case q.kind == quickSibling || q.kind == quickInC && s.cLike:
+				if p = s.sibling(b, p+1+int(q.size)); p == overrun {
+					return s.fail(uint64(start), "entry does not end")
+				}
+				continue
+			}
 		}
-		next, err := s.visit(b, start, p, a)
-		if err != nil {
+		if p, err = s.next(b, start); err != nil || s.depth <= 0 {
 			return err
 		}
-		if next == overrun || next > len(b) {
-			return s.fail(uint64(start), "entry does not end")
-		}
-		if s.depth == 0 {
-			return nil // the unit's own entry has no children
-		}
-		p = next
+	}
+	if p > len(b) {
+		return s.fail(uint64(start), "entry does not end")
 	}
 	return nil
 }
@@ -86,19 +93,40 @@ func (s *scan) leave() {
 	}
 }
 
-// visit reads or passes over the entry at start, whose attributes are at p, and
-// returns where to go on: at its first child or behind all of them.
+// next reads or passes over the entry at start, and returns where to go on: at its
+// first child or behind all of them.
+func (s *scan) next(b []byte, start int) (int, error) {
+	code, p := uleb(b, start)
+	if p == overrun {
+		return 0, s.fail(uint64(start), "entry does not end")
+	}
+	a := s.table.lookup(code)
+	switch {
+	case code == 0:
+		s.leave()
+		return p, nil
+	case a == nil:
+		return 0, s.fail(uint64(start), "abbreviation %d is unknown", code)
+	}
+	p, err := s.visit(b, start, p, a)
+	if err == nil && (p == overrun || p > len(b)) {
+		err = s.fail(uint64(start), "entry does not end")
+	}
+	return p, err
+}
+
+// visit reads or passes over the entry at start, whose attributes are at p.
 func (s *scan) visit(b []byte, start, p int, a *abbrev) (int, error) {
 	scope := int32(-1)
 	next := p + a.fixed
 	switch {
-	case a.code && (a.tag == tagSubprogram || a.tag == tagInlinedSubroutine):
+	case a.isScope():
 		var err error
 		if next, scope, err = s.scope(b, start, p, a); err != nil || next == overrun {
 			return next, err
 		}
-	case a.sibling >= 0 && a.children && s.isBarren(a.tag):
-		return s.sibling(b, p, a), nil
+	case a.sibling >= 0 && a.children && a.isBarren(s.cLike):
+		return s.sibling(b, p+int(a.sibling)), nil
 	case a.fixed < 0:
 		if next = s.skip(b, p, a.skip); next == overrun {
 			return next, nil
@@ -116,22 +144,9 @@ func (s *scan) visit(b []byte, start, p int, a *abbrev) (int, error) {
 	return next, nil
 }
 
-// isBarren reports whether no function can be among the children of a tag.
-func (s *scan) isBarren(tag uint16) bool {
-	switch tag {
-	case tagEnumerationType, tagArrayType, tagSubroutineType:
-		return true
-	case tagStructureType, tagUnionType, tagClassType:
-		return s.cLike
-	default:
-		return false
-	}
-}
-
-// sibling returns where the next sibling of an entry is, or overrun where it points
-// backwards.
-func (s *scan) sibling(b []byte, p int, a *abbrev) int {
-	at := p + int(a.sibling)
+// sibling returns where the next sibling of an entry is, whose DW_AT_sibling is at,
+// or overrun where it points backwards.
+func (s *scan) sibling(b []byte, at int) int {
 	if at+4 > len(b) {
 		return overrun
 	}

@@ -11,6 +11,7 @@ type Unit struct {
 	kind         uint8
 	abbrevOffset uint64
 	id           uint64 // of a skeleton or of what was split off, if the header tells
+	sharesTable  bool   // of abbreviations, with a unit before it
 }
 
 // Size returns the bytes of the unit, which tell how long reading it takes.
@@ -44,12 +45,15 @@ func (d *Data) Units() ([]*Unit, error) {
 
 func (d *Data) readHeaders() error {
 	d.units = nil
+	tables := map[uint64]bool{}
 	for at := 0; at < len(d.Info); {
 		u, err := d.readHeader(uint64(at))
 		if err != nil {
 			return err
 		}
 		if u.end != u.start {
+			u.sharesTable = tables[u.abbrevOffset]
+			tables[u.abbrevOffset] = true
 			d.units = append(d.units, u)
 		}
 		at = int(u.end)
@@ -126,9 +130,14 @@ type state struct {
 }
 
 // state reads a unit's own entry. Where the unit was split off, skeleton is what
-// the unit that stayed says, and else nil.
-func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
-	t, err := r.tables.get(u.data, u.abbrevOffset, u.format)
+// the unit that stayed says, and else nil. With own the state is of use until the
+// next one that is asked for so.
+func (r *Reader) state(u *Unit, skeleton *state, own bool) (*state, error) {
+	get := r.tables.get
+	if own && !u.sharesTable {
+		get = r.tables.getOwn
+	}
+	t, err := get(u.data, u.abbrevOffset, u.format)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +147,15 @@ func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
 		return nil, err
 	}
 	s.bases(&v, skeleton)
-	s.lang = v.raw[slotLanguage]
+	_, s.lang = v.get(slotLanguage)
 	s.dir, s.dwoName = s.str(&v, slotCompDir).Bytes(), s.str(&v, slotDwoName).Bytes()
 	s.dwoID = u.id
 	if v.has(slotDwoID) {
 		s.dwoID = v.raw[slotDwoID]
 	}
-	s.lines, s.hasLines = v.raw[slotStmtList], v.has(slotStmtList)
-	s.low, _ = s.address(v.form[slotLowPC], v.raw[slotLowPC])
+	_, s.lines = v.get(slotStmtList)
+	s.hasLines = v.has(slotStmtList)
+	s.low, _ = s.address(v.get(slotLowPC))
 	if skeleton != nil {
 		s.low, s.lines, s.hasLines, s.dir = skeleton.low, skeleton.lines, skeleton.hasLines, skeleton.dir
 	}
@@ -189,7 +199,7 @@ func (s *state) entry(offset uint64, v *values) (*abbrev, error) {
 		return nil, s.fail(offset, "entry does not end")
 	}
 	if code == 0 {
-		*v = values{}
+		v.set = 0
 		return nil, nil
 	}
 	a := s.table.lookup(code)
@@ -208,8 +218,8 @@ func (s *state) fail(offset uint64, format string, args ...any) error {
 
 // str returns the string in a slot.
 func (s *state) str(v *values, at slot) String {
-	raw := v.raw[at]
-	switch v.form[at] {
+	form, raw := v.get(at)
+	switch form {
 	case formString:
 		return stringAt(s.data.Info[:s.end], raw)
 	case formStrp:
