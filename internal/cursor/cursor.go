@@ -154,6 +154,10 @@ func (c *Cursor) Word(size int) uint64 {
 
 // Uvarint reads an unsigned LEB128 number (DWARF 5, section 7.6) of at most 64 bits.
 func (c *Cursor) Uvarint() uint64 {
+	if c.err == nil && c.pos < len(c.data) && c.data[c.pos] < 0x80 {
+		c.pos++
+		return uint64(c.data[c.pos-1])
+	}
 	var n uint64
 	for shift := uint(0); c.err == nil; shift += 7 {
 		b := c.U8()

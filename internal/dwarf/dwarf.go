@@ -112,6 +112,11 @@ func (d *Data) spend(n int) error {
 
 // isText reports whether v is an address of code.
 func (d *Data) isText(v uint64) bool {
+	for i := 0; i < min(len(d.Text), 4); i++ {
+		if r := &d.Text[i]; v < r.High {
+			return r.Low <= v
+		}
+	}
 	i := sort.Search(len(d.Text), func(i int) bool { return d.Text[i].High > v })
 	return i < len(d.Text) && d.Text[i].Low <= v
 }

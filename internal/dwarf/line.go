@@ -92,6 +92,7 @@ type machine struct {
 	opIndex uint64
 	began   int  // first row of the sequence
 	keep    bool // the sequence is of code
+	falls   bool // its addresses go backwards somewhere
 }
 
 // run appends the rows of the program to r.
@@ -113,8 +114,32 @@ func (p *program) run(r *Reader) error {
 			r.emit(&m)
 			continue
 		}
-		if at = p.standard(r, &m, b, at, opcode); at == overrun || at > len(b) {
-			return p.data.fail(".debug_line", p.code, "program does not end")
+		operands := at
+		var operand uint64
+		if opcode >= lnsAdvancePC && opcode <= lnsSetColumn {
+			if operand, at = uleb(b, at); at == overrun {
+				return p.data.fail(".debug_line", p.code, "program does not end")
+			}
+		}
+		switch opcode {
+		case lnsCopy:
+			r.emit(&m)
+		case lnsAdvancePC:
+			p.advance(&m, operand)
+		case lnsAdvanceLine:
+			n, _ := sleb(b, operands)
+			m.line += uint32(n)
+		case lnsSetFile:
+			m.file = uint32(min(operand, math.MaxUint32))
+		case lnsSetColumn:
+			if r.Columns {
+				m.column = uint32(min(operand, math.MaxUint16))
+			}
+		case lnsNegateStmt, lnsSetBasicBlock, lnsPrologueEnd, lnsEpilogueBegin:
+		default:
+			if at = p.rare(r, &m, b, at, opcode); at == overrun || at > len(b) {
+				return p.data.fail(".debug_line", p.code, "program does not end")
+			}
 		}
 	}
 	r.rows = r.rows[:m.began] // of a sequence without end
@@ -126,9 +151,13 @@ func (r *Reader) emit(m *machine) {
 	if !m.keep {
 		return
 	}
-	if n := len(r.rows); n > m.began && r.rows[n-1].addr == m.addr {
-		r.rows[n-1] = m.row
-		return
+	if n := len(r.rows); n > m.began {
+		last := &r.rows[n-1]
+		if last.addr == m.addr {
+			*last = m.row
+			return
+		}
+		m.falls = m.falls || last.addr > m.addr
 	}
 	r.rows = append(r.rows, m.row)
 }
@@ -155,32 +184,12 @@ func (p *program) advance(m *machine, n uint64) {
 	m.opIndex = n % p.maxOps
 }
 
-// standard carries out a standard opcode, whose operands are at at.
-func (p *program) standard(r *Reader, m *machine, b []byte, at int, opcode uint8) int {
+// rare carries out a standard opcode that is not often used, or an unknown one, whose
+// operands are at at.
+func (p *program) rare(r *Reader, m *machine, b []byte, at int, opcode uint8) int {
 	switch opcode {
 	case lnsExtended:
 		return p.extended(r, m, b, at)
-	case lnsCopy:
-		r.emit(m)
-	case lnsAdvancePC:
-		n, next := uleb(b, at)
-		p.advance(m, n)
-		return next
-	case lnsAdvanceLine:
-		n, next := sleb(b, at)
-		m.line += uint32(n)
-		return next
-	case lnsSetFile:
-		n, next := uleb(b, at)
-		m.file = uint32(min(n, math.MaxUint32))
-		return next
-	case lnsSetColumn:
-		n, next := uleb(b, at)
-		if r.Columns {
-			m.column = uint32(min(n, math.MaxUint16))
-		}
-		return next
-	case lnsNegateStmt, lnsSetBasicBlock, lnsPrologueEnd, lnsEpilogueBegin:
 	case lnsConstAddPC:
 		p.advance(m, uint64(255-p.opcodeBase)/uint64(p.lineRange))
 	case lnsFixedAdvancePC:
@@ -230,13 +239,7 @@ func (p *program) extended(r *Reader, m *machine, b []byte, at int) int {
 // ascending order is of no use.
 func (r *Reader) endSequence(m *machine) {
 	rows := r.rows[m.began:]
-	for i := 1; i < len(rows); i++ {
-		if rows[i].addr < rows[i-1].addr {
-			rows = nil
-			break
-		}
-	}
-	if len(rows) == 0 || m.addr <= rows[0].addr {
+	if m.falls || len(rows) == 0 || m.addr <= rows[0].addr {
 		r.rows = r.rows[:m.began]
 		return
 	}

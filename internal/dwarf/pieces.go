@@ -19,13 +19,13 @@ func (r *Reader) paint(pieces []Piece, spans []span) []Piece {
 		for ; next < len(spans) && spans[next].low <= pos; next++ {
 			open.push(int32(next))
 		}
-		best := &spans[open.heap[0]]
+		best := open.best()
 		pieces = appendPiece(pieces, pos, best.scope)
 		pos = best.high
 		if next < len(spans) {
 			pos = min(pos, spans[next].low)
 		}
-		for len(open.heap) > 0 && spans[open.heap[0]].high <= pos {
+		for len(open.heap) > 0 && open.best().high <= pos {
 			open.pop()
 		}
 		if len(open.heap) == 0 {
@@ -45,10 +45,13 @@ func (r *Reader) sortSpans(spans []span) []span {
 		low, high = min(low, spans[i].low), max(high, spans[i].low)
 		sorted = sorted && (i == 0 || spans[i-1].low <= spans[i].low)
 	}
-	if sorted {
+	switch {
+	case sorted:
 		return spans
-	}
-	if len(spans) < 1<<radixBits || high-low >= 1<<(3*radixBits) {
+	case len(spans) < fewSpans:
+		insertionSort(spans)
+		return spans
+	case high-low >= 1<<32:
 		slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.low, b.low) })
 		return spans
 	}
@@ -61,8 +64,21 @@ func (r *Reader) sortSpans(spans []span) []span {
 	return from
 }
 
+// fewSpans is how many spans are sorted faster by moving them one by one.
+const fewSpans = 40
+
+func insertionSort(spans []span) {
+	for i := 1; i < len(spans); i++ {
+		s, at := spans[i], i
+		for ; at > 0 && spans[at-1].low > s.low; at-- {
+			spans[at] = spans[at-1]
+		}
+		spans[at] = s
+	}
+}
+
 // radixBits is how many bits of the starts one pass looks at.
-const radixBits = 10
+const radixBits = 8
 
 // radixPass puts the spans of from into to in the order of some bits of their starts,
 // counted from low, and those with equal bits as they were.
@@ -95,17 +111,36 @@ func appendPiece(pieces []Piece, start uint64, scope int32) []Piece {
 	return append(pieces, Piece{Start: start, Scope: scope})
 }
 
-// spanHeap is a heap of spans with the highest scope first.
+// spanHeap is spans, of which the one with the highest scope is wanted. As long as
+// each one that is pushed is higher than all others, as it is where calls are nested,
+// they are a stack. Else it is a heap, until it is empty.
 type spanHeap struct {
-	spans []span
-	heap  []int32
+	spans  []span
+	heap   []int32
+	heaped bool
 }
 
 func (h *spanHeap) scope(i int) int32 { return h.spans[h.heap[i]].scope }
 
+// best returns the span with the highest scope of those that were pushed.
+func (h *spanHeap) best() *span {
+	if h.heaped {
+		return &h.spans[h.heap[0]]
+	}
+	return &h.spans[h.heap[len(h.heap)-1]]
+}
+
 func (h *spanHeap) push(span int32) {
+	last := len(h.heap) - 1
 	h.heap = append(h.heap, span)
-	for i := len(h.heap) - 1; i > 0; {
+	if !h.heaped {
+		if last < 0 || h.scope(last) <= h.scope(last+1) {
+			return
+		}
+		h.heaped = true
+		slices.Reverse(h.heap[:last+1]) // what descends is a heap
+	}
+	for i := last + 1; i > 0; {
 		up := (i - 1) / 2
 		if h.scope(up) >= h.scope(i) {
 			return
@@ -115,10 +150,18 @@ func (h *spanHeap) push(span int32) {
 	}
 }
 
+// pop forgets the best one.
 func (h *spanHeap) pop() {
 	last := len(h.heap) - 1
-	h.heap[0] = h.heap[last]
-	h.heap = h.heap[:last]
+	if h.heaped {
+		h.heap[0] = h.heap[last]
+	}
+	if h.heap = h.heap[:last]; last == 0 {
+		h.heaped = false
+	}
+	if !h.heaped {
+		return
+	}
 	for i := 0; ; {
 		down := 2*i + 1
 		if down >= last {

@@ -64,7 +64,8 @@ func (s *state) isBase(v uint64) bool { return v == 0 || s.root.isText(v) }
 func (s *state) newRangeList(offset uint64, f func(low, high uint64)) error {
 	c := cursor.New(s.ranges.Rnglists, 0, s.big)
 	c.SeekTo(offset)
-	list := rangeReader{state: s, c: &c, base: s.low}
+	list := rangeReader{state: s, c: &c}
+	list.rebase(s.low)
 	for {
 		low, high, more := list.next()
 		if c.Err() != nil {
@@ -80,9 +81,13 @@ func (s *state) newRangeList(offset uint64, f func(low, high uint64)) error {
 // rangeReader reads a list of .debug_rnglists, entry by entry.
 type rangeReader struct {
 	*state
-	c    *cursor.Cursor
-	base uint64
+	c      *cursor.Cursor
+	base   uint64
+	isBase bool
 }
+
+// rebase sets what offsets are relative to.
+func (r *rangeReader) rebase(v uint64) { r.base, r.isBase = v, r.state.isBase(v) }
 
 // next returns the next range. An entry that only sets the base, or refers to an
 // address that is not there, gives an empty one.
@@ -91,7 +96,8 @@ func (r *rangeReader) next() (low, high uint64, more bool) {
 	case rleEndOfList:
 		return 0, 0, false
 	case rleBaseAddressx:
-		r.base, _ = r.indexedAddress(r.c.Uvarint())
+		base, _ := r.indexedAddress(r.c.Uvarint())
+		r.rebase(base)
 	case rleStartxEndx:
 		low, _ = r.indexedAddress(r.c.Uvarint())
 		high, _ = r.indexedAddress(r.c.Uvarint())
@@ -100,12 +106,12 @@ func (r *rangeReader) next() (low, high uint64, more bool) {
 		high = low + r.c.Uvarint()
 	case rleOffsetPair:
 		low, high = r.c.Uvarint(), r.c.Uvarint()
-		if !r.isBase(r.base) {
+		if !r.isBase {
 			return 0, 0, true
 		}
 		low, high = r.base+low, r.base+high
 	case rleBaseAddress:
-		r.base = r.c.Word(int(r.addrSize))
+		r.rebase(r.c.Word(int(r.addrSize)))
 	case rleStartEnd:
 		low, high = r.c.Word(int(r.addrSize)), r.c.Word(int(r.addrSize))
 	case rleStartLength:
