@@ -19,8 +19,9 @@ type Companion struct {
 // are needed: units split off into .dwo files or a .dwp file, and the supplementary
 // file of dwz.
 type companions struct {
-	image *image
-	open  func(Companion) *File
+	image   *image
+	open    func(Companion) *File
+	threads int // see IndexOptions
 
 	mu       sync.Mutex
 	pack     *splitPackage // nil until it is looked for
@@ -50,7 +51,7 @@ func (c *companions) find(path string, buildID []byte) *image {
 
 // debug opens the debug sections of a file, those with a suffix, for as long as c.
 func (c *companions) debug(m *image, suffix string) (*debugData, error) {
-	d, err := m.openDebug(suffix)
+	d, err := m.openDebug(suffix, c.threads)
 	if err == nil {
 		c.acquired = append(c.acquired, d.close)
 	}

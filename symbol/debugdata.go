@@ -2,12 +2,16 @@ package symbol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -38,7 +42,8 @@ const (
 // debugData are the debug sections of a file, mapped or read into memory.
 type debugData struct {
 	*dwarf.Data
-	mapped [][]byte
+	mapped [][]byte     // parts of the file
+	memory [][]byte     // what was decompressed
 	room   uint64       // what may still be decompressed
 	done   atomic.Int64 // bytes of units that were read
 }
@@ -48,13 +53,15 @@ func (m *image) hasDWARF() bool {
 	return m.section(".debug_info") != nil || m.section(".zdebug_info") != nil
 }
 
-// openDebug returns the debug sections of the file whose names have a suffix. The
-// caller closes them, and uses nothing of them afterwards.
-func (m *image) openDebug(suffix string) (*debugData, error) {
+// openDebug returns the debug sections of the file whose names have a suffix, and
+// decompresses so many of them at once. The caller closes them, and uses nothing of
+// them afterwards.
+func (m *image) openDebug(suffix string, threads int) (*debugData, error) {
 	d := &debugData{
 		Data: &dwarf.Data{Big: m.big, AddrSize: int(m.size(4, 8)), Text: m.text()},
 		room: freeInflation,
 	}
+	var sections []*debugSection
 	for _, s := range []struct {
 		name string
 		data *[]byte
@@ -69,13 +76,57 @@ func (m *image) openDebug(suffix string) (*debugData, error) {
 		{"ranges", &d.Ranges},
 		{"rnglists", &d.Rnglists},
 	} {
-		var err error
-		if *s.data, err = m.debugSection(d, s.name+suffix); err != nil {
+		section, err := m.debugSection(d, s.name+suffix)
+		if err != nil {
 			d.close()
 			return nil, err
 		}
+		if section != nil {
+			section.to = s.data
+			sections = append(sections, section)
+		}
+	}
+	if err := m.load(d, sections, threads); err != nil {
+		d.close()
+		return nil, err
 	}
 	return d, nil
+}
+
+// debugSection is a section of debug information on its way into memory.
+type debugSection struct {
+	*section
+	raw  []byte
+	open func(io.Reader) (io.Reader, error) // of the decompressor, nil where raw is all
+	out  []byte                             // of the size that decompressed raw has
+	to   *[]byte
+}
+
+// load puts the contents of sections where they belong, several at once, those that
+// take longest first.
+func (m *image) load(d *debugData, sections []*debugSection, threads int) error {
+	slices.SortStableFunc(sections, func(a, b *debugSection) int { return cmp.Compare(len(b.out), len(a.out)) })
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	errs := make([]error, len(sections))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(threads, len(sections)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(sections)); i = next.Add(1) - 1 {
+				errs[i] = m.whileMapped(func() error { return m.loadSection(sections[i]) })
+				d.advise(sections[i].raw, syscall.MADV_DONTNEED)
+			}
+		})
+	}
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errShrunk says that mapped bytes were no longer there.
@@ -97,16 +148,39 @@ func whileMapped(f func() error) (err error) {
 	return f()
 }
 
+// whileMapped calls f, which looks at mapped bytes, and names the file where they are
+// gone.
+func (m *image) whileMapped(f func() error) error {
+	err := whileMapped(f)
+	if err == errShrunk {
+		return m.damage(err)
+	}
+	return err
+}
+
 // close gives back what is mapped.
 func (d *debugData) close() error {
 	var first error
-	for _, b := range d.mapped {
+	for _, b := range slices.Concat(d.mapped, d.memory) {
 		if err := syscall.Munmap(b); err != nil && first == nil {
 			first = os.NewSyscallError("munmap", err)
 		}
 	}
-	d.mapped = nil
+	d.mapped, d.memory = nil, nil
 	return first
+}
+
+// allocate returns memory for the decompressed bytes of a section. It is not the
+// garbage collector's, which would let as much again become garbage.
+func (d *debugData) allocate(size uint64) []byte {
+	if size >= 1<<16 {
+		b, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err == nil {
+			d.memory = append(d.memory, b)
+			return b
+		}
+	}
+	return make([]byte, size)
 }
 
 // advise tells the system what will be done with a part of a section, if the section
@@ -141,34 +215,47 @@ func (m *image) text() []dwarf.Range {
 	return union(spans)
 }
 
-// debugSection returns the contents of .debug_NAME.
-func (m *image) debugSection(d *debugData, name string) ([]byte, error) {
+// debugSection returns .debug_NAME, nil where there is none.
+func (m *image) debugSection(d *debugData, name string) (*debugSection, error) {
 	s := m.section(".debug_" + name)
 	if s == nil {
 		if s = m.section(".zdebug_" + name); s == nil {
 			return nil, nil
 		}
 	}
-	data, err := m.contents(d, s)
-	if err != nil || !m.rel {
-		return data, err
+	raw, err := m.view(d, s)
+	if err != nil {
+		return nil, err
 	}
-	return m.relocate(s, data)
+	b := &debugSection{section: s, raw: raw}
+	return b, m.whileMapped(func() error { return m.decompression(d, b) })
 }
 
-// contents returns what is in a section, decompressed.
-func (m *image) contents(d *debugData, s *section) ([]byte, error) {
-	raw, err := m.view(d, s)
+// decompression finds out whether and how a section is compressed.
+func (m *image) decompression(d *debugData, b *debugSection) error {
 	switch {
-	case err != nil:
-		return nil, err
-	case s.flags&shfCOMPRESSED != 0:
-		return m.decompress(d, s, raw)
-	case strings.HasPrefix(s.name, ".z"):
-		return m.decompressOld(d, s, raw)
+	case b.flags&shfCOMPRESSED != 0:
+		return m.compressed(d, b)
+	case strings.HasPrefix(b.name, ".z"):
+		return m.compressedOld(d, b)
 	default:
-		return raw, nil
+		return nil
 	}
+}
+
+// loadSection decompresses and relocates a section.
+func (m *image) loadSection(b *debugSection) (err error) {
+	data := b.raw
+	if b.open != nil {
+		if data, err = b.out, m.decompress(b); err != nil {
+			return m.fail(b.off, "compressed section: "+err.Error())
+		}
+	}
+	if m.rel {
+		data, err = m.relocate(b.section, data)
+	}
+	*b.to = data
+	return err
 }
 
 // view returns the bytes of a section: mapped where the file is one of the system's,
@@ -191,9 +278,9 @@ func (m *image) view(d *debugData, s *section) ([]byte, error) {
 	return b[before:], nil
 }
 
-// decompress inflates a section with SHF_COMPRESSED.
-func (m *image) decompress(d *debugData, s *section, raw []byte) ([]byte, error) {
-	c := m.cursor(raw, s.off)
+// compressed reads the header of a section with SHF_COMPRESSED.
+func (m *image) compressed(d *debugData, b *debugSection) error {
+	c := m.cursor(b.raw, b.off)
 	kind := c.U32()
 	if m.is64 {
 		c.U32()
@@ -201,70 +288,65 @@ func (m *image) decompress(d *debugData, s *section, raw []byte) ([]byte, error)
 	size := m.word(&c)
 	m.word(&c) // ch_addralign
 	if c.Err() != nil {
-		return nil, m.damage(c.Err())
+		return m.damage(c.Err())
 	}
-	switch raw = raw[c.Pos():]; kind {
+	b.raw = b.raw[c.Pos():]
+	switch kind {
 	case elfcompressZLIB:
-		return m.inflate(d, s, raw, size)
+		b.open = openZlib
 	case elfcompressZSTD:
-		return m.inflateZstd(d, s, raw, size)
+		b.open = openZstd
 	default:
-		return nil, m.fail(s.off, "compression of an unknown kind")
+		return m.fail(b.off, "compression of an unknown kind")
 	}
+	return m.admit(d, b, size)
 }
 
-// decompressOld inflates a .zdebug section, as GNU tools made them before there was
-// SHF_COMPRESSED: "ZLIB", the size in big-endian, a zlib stream.
-func (m *image) decompressOld(d *debugData, s *section, raw []byte) ([]byte, error) {
-	c := cursor.New(raw, int64(s.off), true)
+// compressedOld reads the header of a .zdebug section, as GNU tools made them before
+// there was SHF_COMPRESSED: "ZLIB", the size in big-endian, a zlib stream.
+func (m *image) compressedOld(d *debugData, b *debugSection) error {
+	c := cursor.New(b.raw, int64(b.off), true)
 	if magic := c.U32(); magic != binary.BigEndian.Uint32([]byte("ZLIB")) {
-		return nil, m.fail(s.off, "compressed section without its magic")
+		return m.fail(b.off, "compressed section without its magic")
 	}
 	size := c.U64()
 	if c.Err() != nil {
-		return nil, m.damage(c.Err())
+		return m.damage(c.Err())
 	}
-	return m.inflate(d, s, raw[c.Pos():], size)
+	b.raw, b.open = b.raw[c.Pos():], openZlib
+	return m.admit(d, b, size)
 }
 
-// admit checks that a section of so many bytes may come out of n bytes.
-func (m *image) admit(d *debugData, s *section, n int, size uint64) error {
-	d.room += maxInflation * uint64(n)
+// admit checks that so many bytes may come out of a section, and makes room for them.
+func (m *image) admit(d *debugData, b *debugSection, size uint64) error {
+	d.room += maxInflation * uint64(len(b.raw))
 	if size > min(d.room, maxInflated) {
-		return m.fail(s.off, "compressed section claims an implausible size")
+		return m.fail(b.off, "compressed section claims an implausible size")
 	}
 	d.room -= size
+	b.out = d.allocate(size)
 	return nil
 }
 
-func (m *image) inflate(d *debugData, s *section, raw []byte, size uint64) ([]byte, error) {
-	if err := m.admit(d, s, len(raw), size); err != nil {
+func openZlib(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
+
+func openZstd(r io.Reader) (io.Reader, error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+	if err != nil {
 		return nil, err
 	}
-	z, err := zlib.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		return nil, m.fail(s.off, err.Error())
-	}
-	return m.fill(s, z, size)
+	return z.IOReadCloser(), nil
 }
 
-func (m *image) inflateZstd(d *debugData, s *section, raw []byte, size uint64) ([]byte, error) {
-	if err := m.admit(d, s, len(raw), size); err != nil {
-		return nil, err
-	}
-	z, err := zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+// decompress fills the section's memory.
+func (m *image) decompress(b *debugSection) error {
+	r, err := b.open(bytes.NewReader(b.raw))
 	if err != nil {
-		return nil, m.fail(s.off, err.Error())
+		return err
 	}
-	defer z.Close()
-	return m.fill(s, z, size)
-}
-
-// fill returns the size bytes that come out of r.
-func (m *image) fill(s *section, r io.Reader, size uint64) ([]byte, error) {
-	data := make([]byte, size)
-	if _, err := io.ReadFull(r, data); err != nil {
-		return nil, m.fail(s.off, "compressed section: "+err.Error())
+	if c, ok := r.(io.Closer); ok {
+		defer c.Close()
 	}
-	return data, nil
+	_, err = io.ReadFull(r, b.out)
+	return err
 }

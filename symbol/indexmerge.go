@@ -162,7 +162,10 @@ func (m *merger) sweepRun(r *codeRun, start, end uint64, emit func(codePiece)) {
 		for pos := max(uint64(p.start), start); pos < stop; {
 			sym, until := m.symbols.at(m.base + pos)
 			if p.site >= 0 {
-				emit(codePiece{uint32(pos), part, p.site, p.line, p.column, m.symbolOf(part, p.site, sym)})
+				emit(codePiece{
+					start: uint32(pos), part: part, site: p.site,
+					line: p.line, column: p.column, symbol: m.symbolOf(part, p.site, sym),
+				})
 			} else {
 				emit(m.barePiece(uint32(pos), sym, m.tables.fileOf(part.from, uint32(siteNone-1-p.site)), p.line, p.column))
 			}
@@ -305,7 +308,7 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 	}
 	header := indexHeader{base: m.base}
 	if d := f.debugImage(); d != nil {
-		c := companions{image: d, open: opt.Open}
+		c := companions{image: d, open: opt.Open, threads: opt.Threads}
 		defer c.close() // names are in it until the index is made
 		var err error
 		if m.parts, err = c.readUnits(m.base, opt); err != nil {

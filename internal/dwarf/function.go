@@ -191,7 +191,7 @@ func (r *Reader) stateAt(s *state, data *Data, offset uint64) (*state, error) {
 	if known := r.states[u]; known != nil {
 		return known, nil
 	}
-	found, err := r.state(u, nil, false)
+	found, err := r.state(u, nil)
 	if err != nil {
 		return nil, err
 	}

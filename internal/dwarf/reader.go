@@ -58,7 +58,7 @@ func (d *Data) NewReader() *Reader {
 // Read reads a unit of the Reader's Data.
 func (r *Reader) Read(u *Unit) error {
 	r.reset()
-	s, err := r.state(u, nil, true)
+	s, err := r.ownState(u)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *Reader) splitState(d *Data, skeleton *state) (*state, error) {
 		if u.kind != unitCompile && u.kind != unitSplitCompile {
 			continue
 		}
-		s, err := r.state(u, skeleton, false)
+		s, err := r.state(u, skeleton)
 		if err != nil || s.dwoID == skeleton.dwoID {
 			return s, err
 		}

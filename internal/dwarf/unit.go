@@ -130,17 +130,30 @@ type state struct {
 }
 
 // state reads a unit's own entry. Where the unit was split off, skeleton is what
-// the unit that stayed says, and else nil. With own the state is of use until the
-// next one that is asked for so.
-func (r *Reader) state(u *Unit, skeleton *state, own bool) (*state, error) {
-	get := r.tables.get
-	if own && !u.sharesTable {
-		get = r.tables.getOwn
-	}
-	t, err := get(u.data, u.abbrevOffset, u.format)
+// the unit that stayed says, and else nil.
+func (r *Reader) state(u *Unit, skeleton *state) (*state, error) {
+	t, err := r.tables.get(u.data, u.abbrevOffset, u.format)
 	if err != nil {
 		return nil, err
 	}
+	return r.stateBy(u, skeleton, t)
+}
+
+// ownState returns the state of the unit that is being read, which is of use until
+// the next one is.
+func (r *Reader) ownState(u *Unit) (*state, error) {
+	if u.sharesTable {
+		return r.state(u, nil)
+	}
+	t, err := r.tables.getOwn(u.data, u.abbrevOffset, u.format)
+	if err != nil {
+		return nil, err
+	}
+	return r.stateBy(u, nil, t)
+}
+
+// stateBy reads a unit's own entry by its abbreviations.
+func (r *Reader) stateBy(u *Unit, skeleton *state, t *table) (*state, error) {
 	s := &state{Unit: u, root: r.main, table: t, addrs: u.data, ranges: u.data}
 	var v values
 	if _, err := s.entry(u.die, &v); err != nil {
