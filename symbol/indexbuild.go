@@ -286,9 +286,9 @@ func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, err
 	return parts, c.image.damage(err)
 }
 
-// forgetAfter is how many bytes of units are read before the strings that they refer
-// to are given back to the system.
-const forgetAfter = 128 << 20
+// forgetAfter is how many bytes of units are read before what they refer to is given
+// back to the system.
+const forgetAfter = 64 << 20
 
 // forget gives the memory of a unit back to the system. It is the file's, and comes
 // again when another unit refers to it.
@@ -296,7 +296,14 @@ func (d *debugData) forget(u *dwarf.Unit) {
 	d.advise(d.Info[u.Offset():][:u.Size()], syscall.MADV_DONTNEED)
 	size := int64(u.Size())
 	if done := d.done.Add(size); done/forgetAfter != (done-size)/forgetAfter {
-		d.advise(d.Str, syscall.MADV_DONTNEED)
+		d.forgetAll()
+	}
+}
+
+// forgetAll gives the memory of all sections back to the system.
+func (d *debugData) forgetAll() {
+	for _, m := range d.mapped {
+		d.advise(m, syscall.MADV_DONTNEED)
 	}
 }
 
@@ -346,5 +353,6 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 		})
 	}
 	workers.Wait()
+	d.forgetAll()
 	return slices.DeleteFunc(parts, func(p *indexPart) bool { return p == nil }), errors.Join(errs...)
 }
