@@ -40,6 +40,7 @@ var errTooFar = errors.New("its code spans more than 4 GiB")
 // or a symbol table.
 type indexPart struct {
 	pieces []partPiece
+	runs   []partRun
 	sites  []partSite
 	from   *partTables // what functions and files of sites are numbers in, at first
 
@@ -59,6 +60,46 @@ type partPiece struct {
 // siteNone is the site of a hole. A piece whose file and line is known, and whose
 // function is not, has siteNone-1-file.
 const siteNone = -1
+
+// Kinds of pieces, the best first.
+const (
+	kindFunction = iota
+	kindLine
+	kindHole
+)
+
+func (p *partPiece) kind() uint8 {
+	switch {
+	case p.site >= 0:
+		return kindFunction
+	case p.site < siteNone:
+		return kindLine
+	default:
+		return kindHole
+	}
+}
+
+// partRun is pieces that are all about functions, or all only about lines.
+type partRun struct {
+	first, last int32 // pieces; the run ends where the last one starts
+}
+
+// findRuns finds the runs of the part.
+func (p *indexPart) findRuns() {
+	var runs []partRun
+	first, kind := 0, uint8(kindHole)
+	for i := range p.pieces {
+		next := p.pieces[i].kind()
+		if next == kind {
+			continue
+		}
+		if kind != kindHole {
+			runs = append(runs, partRun{int32(first), int32(i)})
+		}
+		first, kind = i, next
+	}
+	p.runs = slices.Clip(runs)
+}
 
 // partSite is a function in the code, or a call inlined into another site.
 type partSite struct {
@@ -194,6 +235,7 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	for i := range b.sites {
 		b.part.sites[i] = b.sites[i].partSite
 	}
+	b.part.findRuns()
 	return b.part, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sort"
+	"sync"
 )
 
 // merger puts what all sources say of the code of one file together, so that every
@@ -24,10 +25,10 @@ type merger struct {
 	lastName  uint32
 }
 
-// codeRun is pieces of a part that are about functions, or only about lines.
+// codeRun is a run of pieces of one of the parts.
 type codeRun struct {
-	part        int32
-	first, last int32 // pieces; the run ends where the last one starts
+	partRun
+	part int32
 }
 
 // bareSite is a function that only a symbol names, in a file of the index.
@@ -39,45 +40,24 @@ type bareSite struct {
 // findRuns finds the runs of all parts, and settles which has an address that
 // several claim: one that knows the function, and among these the first in the file.
 func (m *merger) findRuns() {
-	var spans []span
-	m.runList = nil
+	n := 0
+	for _, part := range m.parts {
+		n += len(part.runs)
+	}
+	spans := make([]span, 0, n)
+	m.runList = make([]codeRun, 0, n)
 	for number, part := range m.parts {
-		for i := 0; i < len(part.pieces); {
-			kind := part.pieces[i].kind()
-			first := i
-			for i++; i < len(part.pieces) && part.pieces[i].kind() == kind; i++ {
-			}
-			if kind == kindHole || i == len(part.pieces) {
-				continue
-			}
+		for _, r := range part.runs {
 			spans = append(spans, span{
-				start: uint64(part.pieces[first].start), end: uint64(part.pieces[i].start),
-				value: uint32(len(m.runList)), rank: kind,
+				start: uint64(part.pieces[r.first].start), end: uint64(part.pieces[r.last].start),
+				value: uint32(len(m.runList)), rank: part.pieces[r.first].kind(),
 			})
-			m.runList = append(m.runList, codeRun{int32(number), int32(first), int32(i)})
+			m.runList = append(m.runList, codeRun{r, int32(number)})
 		}
 	}
 	m.runs = flatten(sortByStart(spans), func(a, b *span) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
 	})
-}
-
-// Kinds of pieces, the best first.
-const (
-	kindFunction = iota
-	kindLine
-	kindHole
-)
-
-func (p *partPiece) kind() uint8 {
-	switch {
-	case p.site >= 0:
-		return kindFunction
-	case p.site < siteNone:
-		return kindLine
-	default:
-		return kindHole
-	}
 }
 
 // pieces returns the pieces of a run from start to end, and the one behind them.
@@ -308,6 +288,11 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 	}
 	header := indexHeader{base: m.base}
 	if d := f.debugImage(); d != nil {
+		if opt.Threads != 1 {
+			var loading sync.WaitGroup
+			defer loading.Wait()
+			loading.Go(f.loadTables)
+		}
 		c := companions{image: d, open: opt.Open, threads: opt.Threads}
 		defer c.close() // names are in it until the index is made
 		var err error
@@ -321,6 +306,14 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 		return nil, err
 	}
 	return f.writeIndex(m, header, end, opt)
+}
+
+// loadTables reads the symbol tables, so that they are there for addTables, which also
+// says what is wrong with them.
+func (f *File) loadTables() {
+	for _, s := range f.sources {
+		s.load()
+	}
 }
 
 // addTables adds what the file's symbol tables say, for addresses that the debug

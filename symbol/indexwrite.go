@@ -296,16 +296,31 @@ func (t *tables) function(name, line uint32, lang Lang, file uint32) int32 {
 // used most, for small numbers take fewer bytes.
 func (t *tables) rank() {
 	start := len(t.ranked)
+	var counts [manyUses + 1]int32 // of functions with so many uses, or more
 	for i := start; i < len(t.functions); i++ {
-		t.ranked = append(t.ranked, int32(i))
+		counts[min(t.functions[i].uses, manyUses)]++
 	}
-	slices.SortStableFunc(t.ranked[start:], func(a, b int32) int {
+	var at [manyUses + 1]int32
+	for uses := manyUses - 1; uses >= 0; uses-- {
+		at[uses] = at[uses+1] + counts[uses+1]
+	}
+	t.ranked = append(t.ranked, make([]int32, len(t.functions)-start)...)
+	ranked := t.ranked[start:]
+	for i := start; i < len(t.functions); i++ {
+		uses := min(t.functions[i].uses, manyUses)
+		ranked[at[uses]] = int32(i)
+		at[uses]++
+	}
+	slices.SortStableFunc(ranked[:at[manyUses]], func(a, b int32) int {
 		return cmp.Compare(t.functions[b].uses, t.functions[a].uses)
 	})
-	for i, n := range t.ranked[start:] {
+	for i, n := range ranked {
 		t.functions[n].number = uint32(start + i)
 	}
 }
+
+// manyUses is how many uses few functions have.
+const manyUses = 255
 
 // encodeFunctions returns the records of all functions.
 func (t *tables) encodeFunctions() []byte {

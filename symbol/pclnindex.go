@@ -45,6 +45,7 @@ func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPar
 			return nil, false
 		}
 	}
+	p.part.findRuns()
 	return p.part, true
 }
 
