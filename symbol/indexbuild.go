@@ -109,6 +109,7 @@ type partSite struct {
 	callLine   uint32
 	callColumn uint32
 	at         uint32 // in the stream
+	caller     uint32 // where the caller is there, as it was written last
 	symbol     uint32 // with which it was written there
 	source     Source
 	used       bool

@@ -31,6 +31,8 @@ type codePiece struct {
 	line   uint32
 	column uint32
 	symbol uint32 // number of the string, where the ELF symbol has another name
+
+	at, caller uint32 // in the stream, the site and that of its caller
 }
 
 // sameAs reports whether two pieces have the same answer.
@@ -61,6 +63,7 @@ func (w *indexWriter) flush() {
 	for i := range w.pending {
 		if p := &w.pending[i]; p.site >= 0 {
 			w.site(p.part, p.site, p.symbol)
+			p.at, p.caller = p.part.sites[p.site].at, p.part.sites[p.site].caller
 		}
 	}
 	at := uint32(len(w.stream))
@@ -87,11 +90,11 @@ func (w *indexWriter) entry(p, before *codePiece, length, at uint32) {
 		w.head(entryHole, length)
 		return
 	}
-	here, line := p.part.sites[p.site].at, p.relativeLine()
+	here, line := p.at, p.relativeLine()
 	switch {
-	case before != nil && before.part.sites[before.site].at == here:
+	case before != nil && before.at == here:
 		w.move(line-before.relativeLine(), length)
-	case before != nil && before.callerAt() == here+1:
+	case before != nil && before.isInlined() && before.caller == here:
 		w.head(entryCaller, length)
 		w.signed(line - before.part.callLine(before.site))
 	default:
@@ -109,15 +112,8 @@ func (p *codePiece) relativeLine() int32 {
 	return int32(p.line - p.part.functionOf(p.site).line)
 }
 
-// callerAt returns where the caller of the piece's site is in the stream, plus 1; 0
-// if it has none.
-func (p *codePiece) callerAt() uint32 {
-	site := &p.part.sites[p.site]
-	if site.parent < 0 {
-		return 0
-	}
-	return p.part.sites[site.parent].at + 1
-}
+// isInlined reports whether the piece's site was inlined into another.
+func (p *codePiece) isInlined() bool { return p.part.sites[p.site].parent >= 0 }
 
 // move writes an entry for the same site.
 func (w *indexWriter) move(lines int32, length uint32) {
@@ -178,7 +174,8 @@ func (w *indexWriter) site(part *indexPart, number int32, symbol uint32) {
 		}
 		return
 	}
-	w.number(s.at - part.sites[s.parent].at)
+	s.caller = part.sites[s.parent].at
+	w.number(s.at - s.caller)
 	w.signed(part.callLine(number))
 	if w.columns {
 		w.number(s.callColumn)
