@@ -61,8 +61,9 @@ type Data struct {
 	// compiler gave it; nil if it is not found. A Data without Split finds none.
 	Split func(id uint64, dir, name string) *Data
 
-	units  []Unit
-	budget *atomic.Int64
+	units     []Unit
+	budget    *atomic.Int64
+	allowance int64 // what the budget was at first
 }
 
 // Range is the addresses from Low up to, and without, High.
@@ -99,8 +100,13 @@ func (d *Data) open() {
 		total += len(section)
 	}
 	d.budget = new(atomic.Int64)
-	d.budget.Store(minBudget + budgetFactor*int64(total))
+	d.allowance = minBudget + budgetFactor*int64(total)
+	d.budget.Store(d.allowance)
 }
+
+// Renew lets Readers spend again what they could at first. It is for a Data that is
+// asked again and again, before each question.
+func (d *Data) Renew() { d.budget.Store(d.allowance) }
 
 // spend takes n bytes of work from the budget.
 func (d *Data) spend(n int) error {

@@ -1,0 +1,145 @@
+package dwarf
+
+// Sweep calls each with the units of d that can describe code, in the order of the
+// file, until it returns false, and prepares d for Readers of these units. It takes
+// the place of Units for whoever does not want all of them.
+//
+// have is called before anything of .debug_info is looked at, with the end of it: so
+// the section may be there in parts, as it comes out of a compressed one.
+func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool, err error)) error {
+	d.open()
+	d.units = nil
+	if d.Sup != nil {
+		d.Sup.budget = d.budget
+		if err := d.Sup.readHeaders(); err != nil {
+			return err
+		}
+	}
+	size := uint64(len(d.Info))
+	for at := uint64(0); at < size; {
+		if err := have(min(at+maxHeader, size)); err != nil {
+			return err
+		}
+		u, err := d.readHeader(at)
+		if err != nil {
+			return err
+		}
+		d.units = append(d.units, u)
+		if at = u.end; !u.describesCode() {
+			continue
+		}
+		if err := have(min(u.die+maxUnitEntry, u.end)); err != nil {
+			return err
+		}
+		if more, err := each(&d.units[len(d.units)-1]); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bounds of what a Sweep looks at: a header, and a unit's own entry, whose longest
+// parts are names of a file and of a directory.
+const (
+	maxHeader    = 64
+	maxUnitEntry = 64 << 10
+)
+
+// describesCode reports whether the unit is of a kind that can have code.
+func (u *Unit) describesCode() bool {
+	switch u.kind {
+	case unitCompile, unitPartial, unitSkeleton:
+		return true
+	default:
+		return false
+	}
+}
+
+// End returns where in .debug_info the unit ends.
+func (u *Unit) End() uint64 { return u.end }
+
+// claims returns the addresses that a unit's own entry says the unit has, and false
+// where it does not say. It is a fraction of the work of reading the unit, and reads no
+// more of the abbreviations than it must: they are several megabytes in a kernel.
+func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
+	b := u.data.Info[:u.end]
+	code, p := uleb(b, int(u.die))
+	a, ok := r.tables.find(u, code)
+	if p == overrun || !ok {
+		return ranges, false
+	}
+	v := &r.values
+	s := state{Unit: u, root: r.main, addrs: u.data, ranges: u.data}
+	if s.read(b, p, a.read, v) == overrun {
+		return ranges, false
+	}
+	s.bases(v, nil)
+	s.gnuRangesBase = 0 // is about the entries that were split off, not this one
+	s.low, _ = s.address(v.form[slotLowPC], v.raw[slotLowPC])
+	start := len(ranges)
+	err := s.eachRange(v, func(low, high uint64) {
+		if low < high {
+			ranges = append(ranges, Range{low, high})
+		}
+	})
+	if err != nil {
+		return ranges[:start], false
+	}
+	return ranges, v.has(slotRanges) || v.has(slotHighPC)
+}
+
+// find returns the abbreviation of a unit that has a code, and reads those before it
+// only as far as it takes to pass over them.
+func (c *tables) find(u *Unit, code uint64) (abbrev, bool) {
+	b := u.data.Abbrev
+	if u.abbrevOffset > uint64(len(b)) || code == 0 {
+		return abbrev{}, false
+	}
+	for p := int(u.abbrevOffset); ; {
+		found, next := uleb(b, p)
+		switch {
+		case next == overrun || found == 0:
+			return abbrev{}, false
+		case found == code:
+			a, end := c.abbrev(b, next, u.format)
+			if end == overrun || !a.readable() {
+				return abbrev{}, false
+			}
+			new(table).plan(&a, c.attrs)
+			return a, true
+		}
+		if p = passAbbrev(b, next); p == overrun {
+			return abbrev{}, false
+		}
+	}
+}
+
+// passAbbrev returns where the declaration that is at p, behind its code, ends.
+func passAbbrev(b []byte, p int) int {
+	_, p = uleb(b, p)
+	if p == overrun || p >= len(b) {
+		return overrun
+	}
+	for p++; p+2 <= len(b); {
+		attr, form := uint64(b[p]), uint64(b[p+1])
+		if attr|form < 0x80 { // one byte each, as nearly all
+			p += 2
+		} else {
+			if attr, p = uleb(b, p); p == overrun {
+				return overrun
+			}
+			if form, p = uleb(b, p); p == overrun {
+				return overrun
+			}
+		}
+		if form == formImplicitConst {
+			if _, p = uleb(b, p); p == overrun {
+				return overrun
+			}
+		}
+		if attr|form == 0 {
+			return p
+		}
+	}
+	return overrun
+}
