@@ -102,7 +102,7 @@ func TestOpen(t *testing.T) {
 	}
 	v := addressOf(t, joined, staticFunction)
 	o, ok := joined.Offset(v)
-	if got := joined.LookupOffset(o); !ok || len(got.Frames) != 1 || got.Source != symbol.SourceSymtab {
+	if got := joined.LookupOffset(o); !ok || len(got.Frames) != 1 || got.Source != symbol.SourceDWARF {
 		t.Errorf("%s at offset %v is %+v", staticFunction, o, got)
 	}
 

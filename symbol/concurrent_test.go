@@ -42,6 +42,9 @@ func TestAllocations(t *testing.T) {
 	p := program()
 	p.Symbols = symbols
 	native, goBinary := build(t, p), open(t, goTool(t))
+	if err := native.Load(); err != nil {
+		t.Fatal(err)
+	}
 	inlined := addr.Virt(0)
 	for _, v := range textAddresses(t, readelf(t, goBinary.Name()), 500) {
 		if frames := goBinary.LookupVirt(v).Frames; len(frames) > 2 && !strings.Contains(frames[0].Linkage+frames[1].Linkage+frames[2].Linkage, "[") {

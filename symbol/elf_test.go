@@ -381,14 +381,17 @@ func TestJoin(t *testing.T) {
 	debugName := separate(t, name)
 	f, debug := open(t, name), open(t, debugName)
 	joined := Join(f, debug)
-	found := 0
+	found, lines := 0, 0
 	for _, s := range full.symbols {
 		if s.typ != "FUNC" || s.size == 0 {
 			continue
 		}
 		found++
+		if got := joined.LookupVirt(addr.Virt(s.value)); got.Source == SourceDWARF && got.Frames[0].Line > 0 {
+			lines++
+		}
 		o, ok := joined.Offset(addr.Virt(s.value))
-		if got := joined.LookupOffset(o); !ok || got.Source != SourceSymtab || linkage(joined, addr.Virt(s.value)) != s.name {
+		if got := joined.LookupOffset(o); !ok || got.Source > SourceSymtab || linkage(joined, addr.Virt(s.value)) != s.name {
 			t.Errorf("%s: %+v", s.name, got)
 		}
 		if got := f.LookupVirt(addr.Virt(s.value)); got.Frames != nil {
@@ -401,8 +404,8 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%s: %+v from the debug file alone", s.name, debug.LookupVirt(addr.Virt(s.value)))
 		}
 	}
-	if found < 3 {
-		t.Errorf("%d functions", found)
+	if found < 3 || lines != 3 {
+		t.Errorf("%d functions, %d of them with a line", found, lines)
 	}
 	if err := joined.Close(); err != nil {
 		t.Error(err)

@@ -6,28 +6,41 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"hallmark/addr"
 	"hallmark/reason"
 )
 
-// A File answers from the symbol tables of an ELF file, the best Source first. It is
-// a Table.
+// A File answers from what an ELF file says of its code: from its debug information,
+// Go's pclntab and its symbol tables, the best Source first, and by the same rules as an
+// Index of it, which is faster where many addresses are asked for. It is a Table.
 //
-// The headers are read at once, each table when it is first needed. No two
-// sources are mixed in one answer.
+// The headers are read at once, and all else when it is first needed: of the debug
+// information the units that may have the address.
 type File struct {
+	// Companion opens another file that holds a part of the debug information, as
+	// IndexOptions.Open does. Without it there are no such files. It must be set
+	// before the first lookup.
+	Companion func(Companion) *File
+
+	// NoDWARF leaves the debug information alone: answers come from one symbol table
+	// each, without inlined calls except in Go, and cost little memory. It must be set
+	// before the first lookup.
+	NoDWARF bool
+
 	image   *image
-	images  []*image // it, and that of the debug file
-	sources []source // best first
+	images  []*image  // it, and that of the debug file
+	sources []*source // best first
 	closers []io.Closer
+	debug   func() (*debugInfo, error) // the debug information, opened; nil without
+	opened  atomic.Pointer[debugInfo]
 }
 
 // finder is a loaded table of one file. It returns nil for an address that it
-// does not name.
+// does not name. Func of the frames is empty.
 type finder interface {
 	find(addr.Virt) []Frame
 }
@@ -38,6 +51,9 @@ type source struct {
 	load func() (finder, error) // may be called by several goroutines at once
 	// loadAt loads what answers for these addresses, and keeps nothing.
 	loadAt func([]addr.Virt) (finder, error)
+
+	asked  atomic.Int32
+	loaded atomic.Bool
 }
 
 var _ Table = (*File)(nil)
@@ -77,7 +93,7 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{image: m, images: []*image{m}}
+	f := newFile(m)
 	if s := m.pclntabSection(); s != nil {
 		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return m.loadPclntab(s) })
 	}
@@ -98,29 +114,65 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 
 // add adds a source. load gets the addresses that are asked for, nil for all.
 func (f *File) add(kind Source, load func([]addr.Virt) (finder, error)) {
-	all := sync.OnceValues(func() (finder, error) { return load(nil) })
-	f.sources = append(f.sources, source{kind, all, load})
+	s := &source{kind: kind, loadAt: load}
+	s.load = sync.OnceValues(func() (finder, error) {
+		defer s.loaded.Store(true)
+		return load(nil)
+	})
+	f.sources = append(f.sources, s)
+}
+
+// oneByOne is for how many addresses a table of symbols is read for that address
+// alone. To read all of it takes some fifty times as long.
+const oneByOne = 32
+
+// at returns what answers for an address.
+func (s *source) at(v addr.Virt) (finder, error) {
+	whole := s.kind == SourcePclntab || s.kind == SourceMiniDebug
+	if whole || s.loaded.Load() || s.asked.Add(1) > oneByOne {
+		return s.load()
+	}
+	return s.loadAt([]addr.Virt{v})
 }
 
 // Join returns a File for the addresses of file that also answers from debug, the
 // debug file made from it, whose own file offsets mean nothing. Closing it closes
 // both.
 func Join(file, debug *File) *File {
-	joined := &File{
-		image:   file.image,
-		images:  slices.Concat(file.images, debug.images),
-		sources: slices.Concat(debug.sources, file.sources),
-		closers: slices.Concat(file.closers, debug.closers),
+	joined := newFile(slices.Concat(file.images, debug.images)...)
+	joined.sources = slices.Concat(debug.sources, file.sources)
+	joined.closers = slices.Concat(file.closers, debug.closers)
+	joined.Companion, joined.NoDWARF = file.Companion, file.NoDWARF
+	if joined.Companion == nil {
+		joined.Companion = debug.Companion
 	}
-	slices.SortStableFunc(joined.sources, func(a, b source) int {
+	slices.SortStableFunc(joined.sources, func(a, b *source) int {
 		return cmp.Compare(a.kind, b.kind)
 	})
 	return joined
 }
 
-// Close closes the file that OpenFile opened. Lookups must not follow.
+// newFile returns the File of the first of images, without tables.
+func newFile(images ...*image) *File {
+	f := &File{image: images[0], images: images}
+	f.debug = sync.OnceValues(func() (*debugInfo, error) {
+		d, err := openDebugInfo(f.debugImage(), f.Companion)
+		f.opened.Store(d)
+		return d, err
+	})
+	return f
+}
+
+// hasDebug reports whether the file answers from debug information.
+func (f *File) hasDebug() bool { return !f.NoDWARF && f.debugImage() != nil }
+
+// Close closes the file that OpenFile opened, and what lookups opened. None must
+// follow.
 func (f *File) Close() error {
 	var errs []error
+	if d := f.opened.Swap(nil); d != nil {
+		d.close()
+	}
 	for _, c := range f.closers {
 		errs = append(errs, c.Close())
 	}
@@ -135,17 +187,24 @@ func (f *File) Reader() io.ReaderAt { return f.image.r }
 
 // Sources returns which tables the file has, best first.
 func (f *File) Sources() []Source {
-	kinds := make([]Source, len(f.sources))
-	for i, s := range f.sources {
-		kinds[i] = s.kind
+	var kinds []Source
+	if f.hasDebug() {
+		kinds = append(kinds, SourceDWARF)
+	}
+	for _, s := range f.sources {
+		kinds = append(kinds, s.kind)
 	}
 	return slices.Compact(kinds)
 }
 
-// Load reads all tables now rather than when they are first needed, and returns
-// what is wrong with them.
+// Load reads all tables now rather than when they are first needed, and of the debug
+// information where it has what, and returns what is wrong with them.
 func (f *File) Load() error {
 	var errs []error
+	if f.hasDebug() {
+		_, err := f.debug()
+		errs = append(errs, err)
+	}
 	for _, s := range f.sources {
 		_, err := s.load()
 		errs = append(errs, err)
@@ -197,105 +256,25 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 	}
 }
 
-// LookupOffsets answers as LookupOffset does for each of the offsets. It reads of
-// the tables what it needs for these and keeps nothing, which takes a fraction of
-// the time and memory for loading them as long as it is called once.
-func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
-	results := make([]Result, len(offsets))
-	var left []unanswered
-	for i, o := range offsets {
-		v, ok := f.Virt(o)
-		switch {
-		case ok:
-			left = append(left, unanswered{v, &results[i]})
-			results[i] = Miss(f.missReason())
-		case f.image.hasCode():
-			results[i] = Miss(f.missReason())
-		default:
-			results[i] = Miss(reason.NoFile)
-		}
-	}
-	own := copies{}
-	for _, s := range f.sources {
-		if len(left) > 0 {
-			left = s.answer(left, own)
-		}
-	}
-	return results
-}
-
-// copies has strings that are no parts of a table, which would keep all of it.
-type copies map[string]string
-
-func (c copies) of(s string) string {
-	own, ok := c[s]
-	if !ok {
-		own = strings.Clone(s)
-		c[own] = own
-	}
-	return own
-}
-
-// unanswered is an address without symbols yet, and where they belong.
-type unanswered struct {
-	at     addr.Virt
-	result *Result
-}
-
-// answer fills in what the source knows, and returns what it does not.
-func (s *source) answer(asked []unanswered, own copies) []unanswered {
-	addresses := make([]addr.Virt, len(asked))
-	for i, a := range asked {
-		addresses[i] = a.at
-	}
-	table, err := s.loadAt(addresses)
-	return slices.DeleteFunc(asked, func(a unanswered) bool {
-		if err != nil {
-			*a.result = Miss(reason.BadSymbols)
-			return false
-		}
-		frames := table.find(a.at)
-		for i := range frames {
-			f := &frames[i]
-			f.Func, f.Linkage, f.File = own.of(f.Func), own.of(f.Linkage), own.of(f.File)
-		}
-		if frames != nil {
-			*a.result = Result{Frames: frames, Source: s.kind}
-		}
-		return frames != nil
-	})
-}
-
 // LookupVirt answers for the instruction at a virtual address.
 func (f *File) LookupVirt(v addr.Virt) Result {
-	why := f.missReason()
-	for _, s := range f.sources {
-		table, err := s.load()
-		if err != nil {
-			why = reason.BadSymbols
-			continue
-		}
-		if frames := table.find(v); frames != nil {
-			return Result{Frames: frames, Source: s.kind}
-		}
+	r := f.answer(v, direct{f})
+	for i := range r.Frames {
+		r.Frames[i].Func = r.Frames[i].Readable()
 	}
-	return Miss(why)
+	return r
 }
 
 // AppendFrames appends the frames at a virtual address to dst, innermost first, and
 // returns their source. Func of each is left empty, as by Index.AppendFrames.
 func (f *File) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
-	r := f.LookupVirt(v)
-	for _, frame := range r.Frames {
-		frame.Func = ""
-		dst = append(dst, frame)
-	}
-	return dst, r.Source
+	r := f.answer(v, direct{f})
+	return append(dst, r.Frames...), r.Source
 }
 
 // missReason returns why an address has no symbol if all tables are sound.
 func (f *File) missReason() reason.Reason {
-	if len(f.sources) == 0 {
+	if len(f.sources) == 0 && !f.hasDebug() {
 		return reason.NoSymbolTable
 	}
 	return reason.NoSymbol

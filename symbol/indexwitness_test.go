@@ -172,6 +172,7 @@ func TestObjectAndProgram(t *testing.T) {
 func compareWith(t *testing.T, ask func(testing.TB, string, []addr.Virt) []witnessFrames, name, witness string, n int) {
 	t.Helper()
 	x := index(t, name)
+	conform(t, x, openWhole(t, name), 3000)
 	facts := readelf(t, name)
 	addresses := codeAddresses(facts, n)
 	answers := ask(t, witness, addresses)

@@ -40,6 +40,7 @@ func TestPclntabAgainstRuntime(t *testing.T) {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			program := buildPcs(t, flags)
 			f := open(t, program)
+			f.NoDWARF = true
 			if err := f.Load(); err != nil {
 				t.Fatal(err)
 			}
@@ -152,6 +153,7 @@ func isWrapper(f Frame) bool {
 func TestPclntabAgainstAddr2line(t *testing.T) {
 	name := goTool(t)
 	f, facts := open(t, name), readelf(t, name)
+	f.NoDWARF = true
 	addresses := textAddresses(t, facts, 20000)
 	lines := output(t, asInput(addresses), "go", "tool", "addr2line", name)
 	inlined := 0
@@ -187,6 +189,7 @@ func TestOldPclntab(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			f.NoDWARF = true
 			if err := f.Load(); err != nil {
 				t.Fatal(err)
 			}
@@ -221,6 +224,7 @@ func TestOldInlinedCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := open(t, name)
+	f.NoDWARF = true
 	addresses := textAddresses(t, readelf(t, name), 5000)
 	chains := addr2lineChains(t, name, addresses)
 	inlined, wrapped := 0, 0

@@ -27,12 +27,20 @@ type symtab struct {
 }
 
 func (t *symtab) find(v addr.Virt) []Frame {
-	i, ok := t.ranges.find(uint64(v))
-	if !ok {
+	name := t.nameAt(v)
+	if name == "" {
 		return nil
 	}
-	linkage := t.name(i)
-	return []Frame{{Func: Demangle(linkage), Linkage: linkage}}
+	return []Frame{{Linkage: name}}
+}
+
+// nameAt returns the name of the symbol at an address, "" without one.
+func (t *symtab) nameAt(v addr.Virt) string {
+	i, ok := t.ranges.find(uint64(v))
+	if !ok {
+		return ""
+	}
+	return t.name(i)
 }
 
 // name returns the name of the range with this index.
@@ -59,7 +67,11 @@ func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSymtab(spans, names), nil
+	t := newSymtab(spans, names)
+	if len(addresses) > 0 {
+		t.compact()
+	}
+	return t, nil
 }
 
 // newSymtab returns the table of symbols in any order, whose values are offsets in
@@ -77,6 +89,17 @@ func (m *image) symbolNames(s *section) (string, error) {
 	strtab := &m.sections[s.link]
 	names, err := m.readString(strtab.off, strtab.size)
 	return names[:strings.LastIndexByte(names, 0)+1], err // so every name has an end
+}
+
+// compact lets go of the names that nothing needs.
+func (t *symtab) compact() {
+	var kept strings.Builder
+	for i, off := range t.ranges.values {
+		t.ranges.values[i] = uint32(kept.Len())
+		kept.WriteString(stringAt(t.names, off))
+		kept.WriteByte(0)
+	}
+	t.names = kept.String()
 }
 
 // readSymbols returns the symbols of code in section s, those that matter for the

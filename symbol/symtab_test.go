@@ -17,6 +17,7 @@ func TestAgainstReadelf(t *testing.T) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
 			f, facts := open(t, name), readelf(t, name)
+			f.NoDWARF = true
 			f.without(SourcePclntab, SourcePLT)
 			named := 0
 			for _, v := range textAddresses(t, facts, 5000) {
@@ -35,7 +36,7 @@ func TestAgainstReadelf(t *testing.T) {
 
 // without leaves sources out.
 func (f *File) without(kinds ...Source) {
-	f.sources = slices.DeleteFunc(f.sources, func(s source) bool { return slices.Contains(kinds, s.kind) })
+	f.sources = slices.DeleteFunc(f.sources, func(s *source) bool { return slices.Contains(kinds, s.kind) })
 }
 
 // namesAt returns the names that the address may get.
@@ -113,6 +114,7 @@ func TestAgainstSymbolizers(t *testing.T) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
 			f, facts := open(t, name), readelf(t, name)
+			f.NoDWARF = true
 			f.without(SourcePLT) // which they do not know
 			addresses := textAddresses(t, facts, 5000)
 			for witness, names := range map[string][]string{

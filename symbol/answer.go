@@ -1,0 +1,150 @@
+package symbol
+
+import (
+	"hallmark/addr"
+	"hallmark/reason"
+)
+
+// evidence is what the sources of a file say of single addresses. Func of frames is
+// empty.
+type evidence interface {
+	// function returns the frames of an address in a function that the debug
+	// information has, or nil.
+	function(addr.Virt) ([]Frame, error)
+
+	// place returns the frames of another address: one without a name, where the debug
+	// information knows the line, or nil.
+	place(addr.Virt) ([]Frame, error)
+
+	// table returns a source other than the debug information, as far as it answers for
+	// an address.
+	table(*source, addr.Virt) (finder, error)
+}
+
+// answer puts together what the sources say of an address. It is what merger does for
+// all addresses at once: a function of the debug information, else one of pclntab, else
+// a symbol with the line, if there is one.
+func (f *File) answer(v addr.Virt, e evidence) Result {
+	a := answer{evidence: e, file: f, at: v}
+	frames, source := a.function()
+	if frames != nil && f.NoDWARF {
+		return Result{Frames: frames, Source: source}
+	}
+	name, table := a.symbol()
+	switch {
+	case frames != nil:
+		if outermost := &frames[len(frames)-1]; name != "" && name != outermost.Linkage {
+			outermost.Symbol = name
+		}
+	case name != "":
+		frames, source = a.bare(name, table)
+	case a.damaged:
+		return Miss(reason.BadSymbols)
+	default:
+		return Miss(f.missReason())
+	}
+	return Result{Frames: frames, Source: source}
+}
+
+// answer is an answer in the making.
+type answer struct {
+	evidence
+	file    *File
+	at      addr.Virt
+	damaged bool
+}
+
+// function returns the frames of the function at the address.
+func (a *answer) function() ([]Frame, Source) {
+	if frames := a.debugFunction(a.at); frames != nil {
+		return frames, SourceDWARF
+	}
+	for _, s := range a.file.sources {
+		if s.kind != SourcePclntab {
+			continue
+		}
+		found, err := a.table(s, a.at)
+		table, ok := found.(*pclntab)
+		if err != nil || !ok {
+			a.damaged = true
+			continue
+		}
+		frames := table.find(a.at)
+		if frames == nil {
+			continue
+		}
+		// What the debug information knows a part of is its own.
+		if i, _ := table.search(uint64(a.at)); a.debugFunction(addr.Virt(table.entry(i))) == nil {
+			return frames, SourcePclntab
+		}
+	}
+	return nil, SourceUnknown
+}
+
+func (a *answer) debugFunction(v addr.Virt) []Frame {
+	frames, err := a.evidence.function(v)
+	a.damaged = a.damaged || err != nil
+	return frames
+}
+
+// symbol returns the name of the symbol at the address, "" without one.
+func (a *answer) symbol() (string, Source) {
+	for _, s := range a.file.sources {
+		if s.kind == SourcePclntab {
+			continue
+		}
+		found, err := a.table(s, a.at)
+		table, ok := found.(*symtab)
+		if err != nil || !ok {
+			a.damaged = true
+			continue
+		}
+		if name := table.nameAt(a.at); name != "" {
+			return name, s.kind
+		}
+	}
+	return "", SourceUnknown
+}
+
+// bare returns the frames at an address that only a symbol names.
+func (a *answer) bare(name string, table Source) ([]Frame, Source) {
+	frames, err := a.place(a.at)
+	a.damaged = a.damaged || err != nil
+	if err != nil || frames == nil {
+		return []Frame{{Linkage: name}}, table
+	}
+	if frames[0].Linkage == "" {
+		frames[0].Linkage = name
+	}
+	if frames[0].File != "" {
+		table = SourceDWARF
+	}
+	return frames, table
+}
+
+// direct is the evidence for one address at a time. What is loaded stays.
+type direct struct{ *File }
+
+func (d direct) function(v addr.Virt) ([]Frame, error) {
+	if !d.hasDebug() {
+		return nil, nil
+	}
+	debug, err := d.debug()
+	if err != nil {
+		return nil, err
+	}
+	return debug.function(uint64(v))
+}
+
+func (d direct) place(v addr.Virt) ([]Frame, error) {
+	if !d.hasDebug() {
+		return nil, nil
+	}
+	debug, err := d.debug()
+	if err != nil {
+		return nil, err
+	}
+	return debug.place(uint64(v))
+}
+
+func (d direct) table(s *source, v addr.Virt) (finder, error) { return s.at(v) }

@@ -1,0 +1,99 @@
+package symbol
+
+import (
+	"math"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/testenv"
+)
+
+// conform wants the same answers from an index and from a file without it, alone and
+// many at once, for n addresses and where the answers change.
+func conform(t *testing.T, x *Index, f *File, n int) {
+	t.Helper()
+	addresses := boundaries(x, n)
+	many := f.lookupAll(addresses)
+	for i, v := range addresses {
+		want := x.LookupVirt(v)
+		if got := f.LookupVirt(v); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%v is\n\t%+v\nwithout an index, and with it\n\t%+v", v, got, want)
+		}
+		if !reflect.DeepEqual(many[i], want) {
+			t.Fatalf("%v is\n\t%+v\namong %d, and with an index\n\t%+v", v, many[i], len(addresses), want)
+		}
+	}
+	conformOffsets(t, x, f, addresses)
+	if !reflect.DeepEqual(f.Sources(), x.Sources()) {
+		t.Errorf("sources are %v, and those of the index %v", f.Sources(), x.Sources())
+	}
+}
+
+// conformOffsets is conform for file offsets.
+func conformOffsets(t *testing.T, x *Index, f *File, addresses []addr.Virt) {
+	t.Helper()
+	offsets := []addr.Offset{0, 1, math.MaxInt64, math.MaxUint64}
+	for _, v := range addresses {
+		if o, ok := f.Offset(v); ok {
+			offsets = append(offsets, o)
+		}
+	}
+	many := f.LookupOffsets(offsets)
+	for i, want := range x.LookupOffsets(offsets) {
+		if !reflect.DeepEqual(many[i], want) {
+			t.Fatalf("offset %v is\n\t%+v\nwithout an index, and with it\n\t%+v", offsets[i], many[i], want)
+		}
+	}
+}
+
+// boundaries returns the addresses at both sides of where the answers of x change, a
+// random choice of n if there are more, and some outside all code.
+func boundaries(x *Index, n int) []addr.Virt {
+	var all []addr.Virt
+	for p := range x.Pieces() {
+		end := p.Virt + addr.Virt(p.Size)
+		all = append(all, p.Virt-1, p.Virt, p.Virt+addr.Virt(p.Size/2), end-1, end)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	r := random()
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	all = all[:min(len(all), n)]
+	base := addr.Virt(x.base)
+	return append(all, 0, 1, base-1, base, base+math.MaxUint32, base+math.MaxUint32+1, math.MaxUint64)
+}
+
+// TestConformanceOfFiles compares the index of programs and libraries that nobody made
+// for this test with the files themselves.
+func TestConformanceOfFiles(t *testing.T) {
+	for _, name := range realFiles(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			conform(t, index(t, name), openWhole(t, name), 3000)
+		})
+	}
+}
+
+// TestConformanceOfJoined does so for a stripped file and its debug file.
+func TestConformanceOfJoined(t *testing.T) {
+	testenv.Tool(t, "objcopy")
+	whole := compile(t, "-g", "-O2")
+	debug := separate(t, whole)
+	joined := func() *File { return Join(openWhole(t, whole), openWhole(t, debug)) }
+	x, err := joined().Index(IndexOptions{Open: openCompanion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conform(t, x, joined(), 3000)
+}
+
+// openWhole opens a file with all that its debug information refers to.
+func openWhole(t testing.TB, name string) *File {
+	t.Helper()
+	f := open(t, name)
+	f.Companion = openCompanion
+	return f
+}

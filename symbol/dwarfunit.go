@@ -1,0 +1,113 @@
+package symbol
+
+import (
+	"hallmark/internal/dwarf"
+)
+
+// unitCode is what a unit of the debug information says of its code.
+type unitCode struct {
+	*dwarf.Result
+	text stringMaker
+	lang Lang
+}
+
+// stringMaker makes strings that stay when the debug information is closed.
+type stringMaker interface {
+	name(dwarf.String) string
+	path(files *dwarf.Files, number uint32) string
+}
+
+// frames returns what the unit says of an address, and of which kind that is: the
+// frames of a function; of a line without a function one frame without a name; or
+// nothing.
+func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
+	p := c.At(v)
+	if p == nil {
+		return nil, kindHole
+	}
+	scope := c.named(p.Scope)
+	if scope < 0 && !p.Known {
+		return nil, kindHole
+	}
+	frame := Frame{File: c.text.path(c.Files, p.File), Line: int(p.Line), Column: int(p.Column)}
+	if scope < 0 {
+		return []Frame{frame}, kindLine
+	}
+	var few [8]Frame
+	frames := few[:0]
+	for {
+		s := &c.Scopes[scope]
+		fn := &c.Funcs[s.Func]
+		frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(fn.Line), c.lang
+		scope = c.named(s.Parent)
+		frame.Inlined = scope >= 0
+		frames = append(frames, frame)
+		if scope < 0 {
+			return append([]Frame(nil), frames...), kindFunction
+		}
+		frame = Frame{File: c.text.path(c.Files, s.CallFile), Line: int(s.CallLine), Column: int(s.CallColumn)}
+	}
+}
+
+// named returns the innermost scope from this one on whose function has a name.
+func (c *unitCode) named(scope int32) int32 {
+	for scope >= 0 && len(c.Funcs[c.Scopes[scope].Func].Name.Bytes()) == 0 {
+		scope = c.Scopes[scope].Parent
+	}
+	return scope
+}
+
+// size returns about how many bytes of memory c takes.
+func (c *unitCode) size() int {
+	return 40*len(c.Pieces) + 24*len(c.Scopes) + 32*len(c.Funcs) + 32*c.Files.Len()
+}
+
+// copier is the stringMaker that makes a new string each time.
+type copier struct{}
+
+func (copier) name(s dwarf.String) string { return string(s.Bytes()) }
+
+func (copier) path(files *dwarf.Files, number uint32) string {
+	return string(files.AppendPath(nil, number))
+}
+
+// internedText is the stringMaker that makes one string of each name and path.
+type internedText struct {
+	names map[*byte]string  // by place
+	paths map[string]string // one copy of each
+
+	byFile map[uint32]string // of the unit
+	buf    []byte
+}
+
+func newInternedText() *internedText {
+	return &internedText{names: map[*byte]string{}, paths: map[string]string{}, byFile: map[uint32]string{}}
+}
+
+// unit begins with another unit, whose files have other numbers.
+func (t *internedText) unit() {
+	clear(t.byFile)
+}
+
+func (t *internedText) name(s dwarf.String) string {
+	name, ok := t.names[s.Place()]
+	if !ok {
+		name = string(s.Bytes())
+		t.names[s.Place()] = name
+	}
+	return name
+}
+
+func (t *internedText) path(files *dwarf.Files, number uint32) string {
+	path, ok := t.byFile[number]
+	if ok {
+		return path
+	}
+	t.buf = files.AppendPath(t.buf[:0], number)
+	if path, ok = t.paths[string(t.buf)]; !ok {
+		path = string(t.buf)
+		t.paths[path] = path
+	}
+	t.byFile[number] = path
+	return path
+}
