@@ -99,9 +99,9 @@ func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []
 		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
 	}
 	defer table.Close()
-	table.NoDWARF = true // which would cost more memory than all of the recording
 	r.reading.Lock()
 	defer r.reading.Unlock()
+	table.NoDWARF = true // which would cost more memory than all of the recording
 	return table.LookupOffsets(offsets)
 }
 
