@@ -110,7 +110,7 @@ func (a *answer) symbol() (string, Source) {
 func (a *answer) bare(name string, table Source) ([]Frame, Source) {
 	frames, err := a.place(a.at)
 	a.damaged = a.damaged || err != nil
-	if err != nil || frames == nil {
+	if frames == nil {
 		return []Frame{{Linkage: name}}, table
 	}
 	if frames[0].Linkage == "" {

@@ -1,6 +1,8 @@
 package symbol
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,11 +14,13 @@ import (
 type debugInfo struct {
 	companions
 	data    *debugData
-	units   *dwarf.Directory                 // by what the units say of themselves
-	lines   func() (*dwarf.Directory, error) // by their line programs
+	swept   atomic.Bool // an address was looked for by a sweep
 	cache   unitCache
-	readers sync.Pool // of *dwarf.Reader, nil where there is none
-	read    atomic.Int64
+	readers sync.Pool // of *dwarf.Reader
+
+	// Which units have an address, by what they say of themselves, and by their line
+	// programs: those that are sound, and an error if others are not.
+	units, lines func() (*dwarf.Directory, error)
 }
 
 // openDebugInfo opens the debug information in m. Files that it refers to are opened
@@ -28,7 +32,13 @@ func openDebugInfo(m *image, open func(Companion) *File) (*debugInfo, error) {
 		d.close()
 		return nil, m.damage(err)
 	}
-	d.lines = sync.OnceValues(d.findLines)
+	d.units = sync.OnceValues(func() (*dwarf.Directory, error) {
+		return d.makeDirectory((*dwarf.Reader).Directory)
+	})
+	d.lines = sync.OnceValues(func() (*dwarf.Directory, error) {
+		units, _ := d.units()
+		return d.makeDirectory(func(r *dwarf.Reader) (*dwarf.Directory, error) { return r.Lines(units.Units) })
+	})
 	return d, nil
 }
 
@@ -40,9 +50,18 @@ func (d *debugInfo) openData() (err error) {
 		return err
 	}
 	d.data.Split = d.splitOnce()
-	r := d.data.NewReader()
-	d.units, err = r.Directory()
-	return err
+	return nil
+}
+
+func (d *debugInfo) makeDirectory(with func(*dwarf.Reader) (*dwarf.Directory, error)) (*dwarf.Directory, error) {
+	r := d.reader()
+	defer d.readers.Put(r)
+	dir := new(dwarf.Directory)
+	err := whileMapped(func() (err error) {
+		dir, err = with(r)
+		return err
+	})
+	return dir, d.image.damage(err)
 }
 
 // splitOnce returns what finds split-off units, and opens each file once. Each caller
@@ -71,16 +90,6 @@ func (d *debugInfo) splitOnce() func(id uint64, dir, name string) *dwarf.Data {
 	}
 }
 
-func (d *debugInfo) findLines() (dir *dwarf.Directory, err error) {
-	r := d.reader()
-	defer d.readers.Put(r)
-	err = whileMapped(func() (err error) {
-		dir, err = r.Lines(d.units.Units)
-		return err
-	})
-	return dir, d.image.damage(err)
-}
-
 // reader returns a Reader, which the caller puts back into d.readers.
 func (d *debugInfo) reader() *dwarf.Reader {
 	r, _ := d.readers.Get().(*dwarf.Reader)
@@ -93,22 +102,61 @@ func (d *debugInfo) reader() *dwarf.Reader {
 
 // function returns the frames at an address of a function, nil if there is none.
 func (d *debugInfo) function(v uint64) ([]Frame, error) {
-	frames, kind, err := d.find(d.units, v)
-	if kind != kindFunction {
-		return nil, err
+	if !d.swept.Swap(true) {
+		if frames, err := d.sweep(v); frames != nil || err != nil {
+			return frames, err
+		}
 	}
-	return frames, err
+	dir, damage := d.units()
+	frames, kind, err := d.find(dir, v)
+	if kind != kindFunction {
+		return nil, cmp.Or(err, damage)
+	}
+	return frames, nil
 }
 
 // place returns the frames at an address where function has none. It is one without
 // a name, or nil where there is no line either.
 func (d *debugInfo) place(v uint64) ([]Frame, error) {
-	lines, err := d.lines()
-	if err != nil {
-		return nil, err
-	}
+	lines, damage := d.lines()
 	frames, _, err := d.find(lines, v)
-	return frames, err
+	return frames, cmp.Or(err, damage)
+}
+
+// sweep returns what function does, and nothing where it does not know. It reads no
+// further than to the unit that has the answer, and keeps nothing: who asks for one
+// address need not wait for more.
+func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
+	data := *d.data.Data // which others may prepare for themselves meanwhile
+	r := data.NewReader()
+	r.Columns = true
+	var ranges []dwarf.Range
+	visit := func(u *dwarf.Unit) bool {
+		var damage error
+		if ranges, damage = r.Addresses(u, ranges[:0]); damage != nil || !contain(ranges, v) {
+			return true
+		}
+		if r.RefersOut(u) {
+			return false
+		}
+		if err = r.Read(u); err != nil {
+			return false
+		}
+		code := unitCode{Result: &r.Result, text: copier{}, lang: langOf(r.Lang)}
+		found, kind := code.frames(v)
+		if kind == kindFunction {
+			frames = found
+		}
+		return kind != kindFunction
+	}
+	whileMapped(func() error { // damage is told by who looks at all units
+		return data.Sweep(func(uint64) error { return nil }, visit)
+	})
+	return frames, d.image.damage(err)
+}
+
+func contain(ranges []dwarf.Range, v uint64) bool {
+	return slices.ContainsFunc(ranges, func(r dwarf.Range) bool { return r.Low <= v && v < r.High })
 }
 
 // find returns what the units say of an address by the rules of merger.findRuns: the
@@ -141,7 +189,6 @@ func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 		r := d.reader()
 		defer d.readers.Put(r)
 		err = whileMapped(func() error {
-			d.read.Add(int64(u.Size()))
 			if err := r.Read(u); err != nil {
 				return err
 			}

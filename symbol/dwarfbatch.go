@@ -58,6 +58,7 @@ func (f *File) lookupAll(addresses []addr.Virt) []Result {
 	if b.debug != nil {
 		b.readFunctions()
 		b.readPlaces()
+		b.setReadable()
 	}
 	answers := make([]Result, len(b.addresses))
 	for i, v := range b.addresses {
@@ -109,7 +110,8 @@ type unitAnswer struct {
 	frames []Frame
 	kind   uint8
 	unit   int32
-	err    error
+	err    error // of a unit that may have the address
+	damage error // of others
 }
 
 // isFinal reports whether what later units say does not count.
@@ -148,13 +150,13 @@ func (b *batch) loadTables() {
 
 // readFunctions finds the functions at all addresses.
 func (b *batch) readFunctions() {
-	b.functions = make([]unitAnswer, len(b.addresses))
 	all := make([]int32, len(b.addresses))
 	for i := range all {
 		all[i] = int32(i)
 	}
+	units, damage := b.debug.units()
 	b.debug.data.Renew()
-	b.read(b.debug.units, all, b.functions)
+	b.functions = b.read(units, all, damage)
 }
 
 // readPlaces finds the lines where there is a symbol and no function.
@@ -169,25 +171,45 @@ func (b *batch) readPlaces() {
 			bare = append(bare, int32(i))
 		}
 	}
-	if len(bare) == 0 {
-		return
+	if len(bare) > 0 {
+		lines, damage := b.debug.lines()
+		b.places = b.read(lines, bare, damage)
 	}
-	lines, err := b.debug.lines()
-	if err != nil {
-		b.err = err
-		return
+}
+
+// setReadable makes the names for people of all functions, several at once.
+func (b *batch) setReadable() {
+	var names []linkageName
+	for _, answers := range [][]unitAnswer{b.functions, b.places} {
+		for i := range answers {
+			for k := range answers[i].frames {
+				name := answers[i].frames[k].linkageName()
+				if _, ok := b.readable[name]; !ok {
+					b.readable[name] = ""
+					names = append(names, name)
+				}
+			}
+		}
 	}
-	b.places = make([]unitAnswer, len(b.addresses))
-	b.read(lines, bare, b.places)
+	readable := make([]string, len(names))
+	inParallel(len(names), func() func(int) {
+		return func(i int) { readable[i] = names[i].readable() }
+	})
+	for i, name := range names {
+		b.readable[name] = readable[i]
+	}
 }
 
 // read asks the units that dir names for some of the addresses, by their numbers, and
-// puts what they say into answers.
-func (b *batch) read(dir *dwarf.Directory, asked []int32, answers []unitAnswer) {
+// returns what they say. damage is what is wrong with units that dir leaves out.
+func (b *batch) read(dir *dwarf.Directory, asked []int32, damage error) []unitAnswer {
+	answers := make([]unitAnswer, len(b.addresses))
+	for i := range answers {
+		answers[i].kind = kindHole
+	}
 	needed := make([][]int32, len(dir.Units))
 	var units, claims []int32
 	for _, i := range asked {
-		answers[i].kind = kindHole
 		claims = dir.At(uint64(b.addresses[i]), claims[:0])
 		for _, u := range claims {
 			if needed[u] == nil {
@@ -197,25 +219,38 @@ func (b *batch) read(dir *dwarf.Directory, asked []int32, answers []unitAnswer) 
 		}
 	}
 	slices.SortFunc(units, func(a, b int32) int { return cmp.Compare(dir.Units[b].Size(), dir.Units[a].Size()) })
+	var mu sync.Mutex // for answers
+	inParallel(len(units), func() func(int) {
+		w := newUnitWorker(b.debug)
+		return func(n int) {
+			u := units[n]
+			w.ask(dir.Units[u], b.addresses, needed[u])
+			mu.Lock()
+			defer mu.Unlock()
+			for k, i := range needed[u] {
+				w.answers[k].unit = u
+				answers[i].add(w.answers[k])
+			}
+		}
+	})
+	for _, i := range asked {
+		if !answers[i].isFinal() {
+			answers[i].damage = damage
+		}
+	}
+	return answers
+}
+
+// inParallel calls what start returns with the numbers below n, on several goroutines
+// at once. start is called once for each of them.
+func inParallel(n int, start func() func(int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	var mu sync.Mutex // for answers
-	for range min(runtime.GOMAXPROCS(0), len(units)) {
+	for range min(runtime.GOMAXPROCS(0), n) {
 		workers.Go(func() {
-			w := newUnitWorker(b.debug)
-			for {
-				n := int(next.Add(1)) - 1
-				if n >= len(units) {
-					return
-				}
-				u := units[n]
-				w.ask(dir.Units[u], b.addresses, needed[u])
-				mu.Lock()
-				for k, i := range needed[u] {
-					w.answers[k].unit = u
-					answers[i].add(w.answers[k])
-				}
-				mu.Unlock()
+			do := start()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
@@ -224,15 +259,14 @@ func (b *batch) read(dir *dwarf.Directory, asked []int32, answers []unitAnswer) 
 
 // unitWorker asks one unit after another.
 type unitWorker struct {
-	debug    *debugInfo
-	reader   *dwarf.Reader
-	text     *internedText
-	readable readableNames
-	answers  []unitAnswer
+	debug   *debugInfo
+	reader  *dwarf.Reader
+	text    *internedText
+	answers []unitAnswer
 }
 
 func newUnitWorker(d *debugInfo) *unitWorker {
-	w := &unitWorker{debug: d, reader: d.data.NewReader(), text: newInternedText(), readable: readableNames{}}
+	w := &unitWorker{debug: d, reader: d.data.NewReader(), text: newInternedText()}
 	w.reader.Columns = true
 	return w
 }
@@ -249,7 +283,6 @@ func (w *unitWorker) ask(u *dwarf.Unit, addresses []addr.Virt, numbers []int32) 
 		for k, i := range numbers {
 			a := unitAnswer{}
 			a.frames, a.kind = code.frames(uint64(addresses[i]))
-			w.readable.set(a.frames)
 			w.answers[k] = a
 		}
 		return nil
@@ -265,25 +298,32 @@ func (w *unitWorker) ask(u *dwarf.Unit, addresses []addr.Virt, numbers []int32) 
 // readableNames are names for people that were made.
 type readableNames map[linkageName]string
 
+// linkageName is what a name for people is made of.
 type linkageName struct {
 	name string
 	isGo bool
 }
 
+func (f *Frame) linkageName() linkageName { return linkageName{f.Linkage, f.Lang == LangGo} }
+
+func (n linkageName) readable() string {
+	f := Frame{Linkage: n.name}
+	if n.isGo {
+		f.Lang = LangGo
+	}
+	return f.Readable()
+}
+
 // set sets Func of frames.
 func (known readableNames) set(frames []Frame) {
 	for i := range frames {
-		f := &frames[i]
-		if f.Func != "" || f.Linkage == "" {
-			continue
-		}
-		key := linkageName{f.Linkage, f.Lang == LangGo}
+		key := frames[i].linkageName()
 		name, ok := known[key]
 		if !ok {
-			name = f.Readable()
+			name = key.readable()
 			known[key] = name
 		}
-		f.Func = name
+		frames[i].Func = name
 	}
 }
 
@@ -307,10 +347,11 @@ func (b *batch) function(v addr.Virt) ([]Frame, error) {
 	if i < 0 {
 		return b.debug.function(uint64(v))
 	}
-	if a := &b.functions[i]; a.kind == kindFunction || a.err != nil {
-		return a.frames, a.err
+	a := &b.functions[i]
+	if a.kind != kindFunction {
+		return nil, cmp.Or(a.err, a.damage)
 	}
-	return nil, nil
+	return a.frames, nil
 }
 
 func (b *batch) place(v addr.Virt) ([]Frame, error) {
@@ -318,7 +359,7 @@ func (b *batch) place(v addr.Virt) ([]Frame, error) {
 		return nil, b.err
 	}
 	a := &b.places[b.number(v)]
-	return a.frames, a.err
+	return a.frames, cmp.Or(a.err, a.damage)
 }
 
 func (b *batch) table(s *source, _ addr.Virt) (finder, error) {

@@ -95,6 +95,12 @@ func newNeighbours(addresses []addr.Virt) *neighbours {
 	return n
 }
 
+// isOffer reports whether an offer of the span would change anything.
+func (n *neighbours) isOffer(s span) bool {
+	i, _ := slices.BinarySearch(n.addresses, s.start)
+	return i < len(n.last) && n.last[i] < s.start
+}
+
 // offer takes each span in turn, in any order.
 func (n *neighbours) offer(s span) {
 	if i, _ := slices.BinarySearch(n.addresses, s.start); i < len(n.last) {
@@ -112,7 +118,7 @@ func (n *neighbours) settle() {
 
 // matters reports whether a span matters for any address. It is enough to look at
 // the first one from its start on: for those above, the last start is no lower.
-func (n *neighbours) matters(s *span) bool {
+func (n *neighbours) matters(s span) bool {
 	i, _ := slices.BinarySearch(n.addresses, s.start)
 	switch {
 	case i == len(n.addresses):

@@ -2,7 +2,9 @@ package symbol
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -110,31 +112,40 @@ func (m *image) readSymbols(s *section, names string, addresses []addr.Virt) ([]
 			return nil, err
 		}
 		spans := make([]span, 0, s.size/m.size(16, 24))
-		err := m.eachSymbol(s, names, func(s span) { spans = append(spans, s) })
+		err := m.eachSymbol(s, names, nil, func(s span) { spans = append(spans, s) })
 		return spans, err
 	}
 	n := newNeighbours(addresses)
-	if err := m.eachSymbol(s, names, n.offer); err != nil {
+	if err := m.eachSymbol(s, names, n.isOffer, n.offer); err != nil {
 		return nil, err
 	}
 	n.settle()
 	var spans []span
-	err := m.eachSymbol(s, names, func(s span) {
-		if n.matters(&s) {
+	err := m.eachSymbol(s, names, n.matters, func(s span) {
+		if n.matters(s) {
 			spans = append(spans, s)
 		}
 	})
 	return spans, err
 }
 
-// eachSymbol calls f with the symbols of code in section s.
-func (m *image) eachSymbol(s *section, names string, f func(span)) error {
+// eachSymbol calls f with the symbols of code in section s, except those that worth
+// says no to: it gets what the table says, and is asked before anything else is looked
+// at.
+func (m *image) eachSymbol(s *section, names string, worth func(span) bool, f func(span)) error {
 	r, err := m.symbolReader(s)
 	if err != nil {
 		return err
 	}
+	if m.rel || m.arm {
+		worth = nil // their values are not the addresses
+	}
 	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		sym, ok := r.next(c).span(m, names)
+		entry := r.next(c)
+		if worth != nil && !worth(span{start: entry.value, end: entry.end(), unsized: entry.size == 0}) {
+			return
+		}
+		sym, ok := entry.span(m, names)
 		if ok && !(sym.unsized && s.typ == shtDYNSYM) {
 			f(sym)
 		}
@@ -187,17 +198,30 @@ func (r *symbolReader) next(c *cursor.Cursor) elfSymbol {
 }
 
 func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
-	s.name = c.U32()
-	if !m.is64 {
-		s.value, s.size = uint64(c.U32()), uint64(c.U32())
+	b := c.Bytes(m.size(16, 24))
+	le := binary.LittleEndian
+	switch {
+	case b == nil:
+		return s
+	case m.is64:
+		s = elfSymbol{le.Uint32(b), b[4], uint32(le.Uint16(b[6:])), le.Uint64(b[8:]), le.Uint64(b[16:])}
+	default:
+		s = elfSymbol{le.Uint32(b), b[12], uint32(le.Uint16(b[14:])), uint64(le.Uint32(b[4:])), uint64(le.Uint32(b[8:]))}
 	}
-	s.info = c.U8()
-	c.U8() // st_other
-	s.section = uint32(c.U16())
-	if m.is64 {
-		s.value, s.size = c.U64(), c.U64()
+	if m.big {
+		s.name, s.section = bits.ReverseBytes32(s.name), uint32(bits.ReverseBytes16(uint16(s.section)))
+		unused := 64 - 8*m.size(4, 8)
+		s.value, s.size = bits.ReverseBytes64(s.value)>>unused, bits.ReverseBytes64(s.size)>>unused
 	}
 	return s
+}
+
+// end returns where what the symbol names ends.
+func (s *elfSymbol) end() uint64 {
+	if s.value+s.size < s.value {
+		return math.MaxUint64
+	}
+	return s.value + s.size
 }
 
 // span returns the addresses that s names, or false where it names no code.

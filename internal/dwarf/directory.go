@@ -24,23 +24,28 @@ type unitSpan struct {
 }
 
 // Directory makes the Directory of the Reader's Data, and prepares it for other
-// Readers.
+// Readers. What is damaged is left out, and told by the error.
 func (r *Reader) Directory() (*Directory, error) {
-	dir := new(Directory)
 	units, err := r.main.Units()
 	if err != nil {
-		return nil, err
+		units = r.main.codeUnits() // up to the damage
 	}
+	return r.directory(units, r.Addresses, err)
+}
+
+func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Range, error), err error) (*Directory, error) {
+	dir := &Directory{Units: units}
 	var ranges []Range
-	dir.Units = units
 	for i, u := range units {
-		if ranges, err = r.Addresses(u, ranges[:0]); err != nil {
-			return nil, err
+		var damage error
+		if ranges, damage = addresses(u, ranges[:0]); damage != nil {
+			err = cmp.Or(err, damage)
+			continue
 		}
 		dir.add(ranges, i)
 	}
 	dir.finish()
-	return dir, nil
+	return dir, err
 }
 
 func (dir *Directory) add(ranges []Range, unit int) {
@@ -114,16 +119,7 @@ func (dir *Directory) collect(v uint64, low, high int, units []int32) []int32 {
 // more addresses than the entries do: of padding, of thunks, of what was written in
 // assembler.
 func (r *Reader) Lines(units []*Unit) (*Directory, error) {
-	dir := &Directory{Units: units}
-	for i, u := range units {
-		ranges, err := r.LineAddresses(u, nil)
-		if err != nil {
-			return nil, err
-		}
-		dir.add(ranges, i)
-	}
-	dir.finish()
-	return dir, nil
+	return r.directory(units, r.LineAddresses, nil)
 }
 
 // LineAddresses appends the addresses that the line program of a unit speaks of. It

@@ -1,12 +1,14 @@
 package dwarf
 
+import "slices"
+
 // Sweep calls each with the units of d that can describe code, in the order of the
 // file, until it returns false, and prepares d for Readers of these units. It takes
 // the place of Units for whoever does not want all of them.
 //
 // have is called before anything of .debug_info is looked at, with the end of it: so
 // the section may be there in parts, as it comes out of a compressed one.
-func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool, err error)) error {
+func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) error {
 	d.open()
 	d.units = nil
 	if d.Sup != nil {
@@ -16,6 +18,7 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool, e
 		}
 	}
 	size := uint64(len(d.Info))
+	var units []Unit
 	for at := uint64(0); at < size; {
 		if err := have(min(at+maxHeader, size)); err != nil {
 			return err
@@ -24,15 +27,16 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool, e
 		if err != nil {
 			return err
 		}
-		d.units = append(d.units, u)
+		units = append(units, u)
+		d.units = units
 		if at = u.end; !u.describesCode() {
 			continue
 		}
 		if err := have(min(u.die+maxUnitEntry, u.end)); err != nil {
 			return err
 		}
-		if more, err := each(&d.units[len(d.units)-1]); !more || err != nil {
-			return err
+		if !each(&units[len(units)-1]) {
+			return nil
 		}
 	}
 	return nil
@@ -86,6 +90,18 @@ func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
 		return ranges[:start], false
 	}
 	return ranges, v.has(slotRanges) || v.has(slotHighPC)
+}
+
+// RefersOut reports whether entries of a unit may refer to other units of the same file
+// for the name of a function. Then a Reader needs all units, as after Units.
+func (r *Reader) RefersOut(u *Unit) bool {
+	t, err := r.tables.get(u.data, u.abbrevOffset, u.format)
+	if err != nil {
+		return true // which reading the unit will tell
+	}
+	return slices.ContainsFunc(t.ops, func(o op) bool {
+		return (o.slot == slotOrigin || o.slot == slotSpecification) && (o.form == formRefAddr || o.form == formIndirect)
+	})
 }
 
 // find returns the abbreviation of a unit that has a code, and reads those before it

@@ -33,14 +33,17 @@ func (d *Data) Units() ([]*Unit, error) {
 			return nil, err
 		}
 	}
-	var units []*Unit
+	return d.codeUnits(), nil
+}
+
+// codeUnits returns the units that can describe code.
+func (d *Data) codeUnits() (units []*Unit) {
 	for i := range d.units {
-		switch d.units[i].kind {
-		case unitCompile, unitPartial, unitSkeleton:
+		if d.units[i].describesCode() {
 			units = append(units, &d.units[i])
 		}
 	}
-	return units, nil
+	return units
 }
 
 func (d *Data) readHeaders() error {
