@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -46,6 +47,12 @@ func TestVdso(t *testing.T) {
 	}
 	if functions == 0 {
 		t.Error("no function in the vdso")
+	}
+	x := mustIndexFile(t, f)
+	for o := range addr.Offset(len(image)) {
+		if got, want := x.LookupOffset(o), f.LookupOffset(o); !reflect.DeepEqual(got, want) {
+			t.Fatalf("offset %v is %+v in the index, and %+v in the vdso", o, got, want)
+		}
 	}
 }
 
