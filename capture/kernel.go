@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -27,6 +29,8 @@ type kernel struct {
 	why     reason.Reason // symbols is nil because of it
 	image   *profile.Binary
 	modules []module
+	// lineOf returns the source line of code in BPF programs that are loaded; nil for none.
+	lineOf func(addr.Abs) (file string, line int, ok bool)
 	// transient is code that came or went while recording, newest last.
 	transient []perfdata.Ksymbol
 }
@@ -105,6 +109,9 @@ func (k *kernel) load(addresses []addr.Abs) {
 	}
 	k.symbols = symbols
 	k.settleImage(info.ID)
+	if slices.ContainsFunc(addresses, k.isProgram) {
+		k.lineOf = bpf.ReadCodeLines().Find
+	}
 }
 
 const procfs = "/proc"
@@ -172,11 +179,21 @@ func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 }
 
 func (k *kernel) name(a addr.Abs) []symbol.Frame {
+	frames := k.symbols.Lookup(a).Frames
 	// What came while recording says where it ends; kallsyms does not.
-	if s := k.passing(a); s != nil {
+	if s := k.passing(a); s != nil && (len(frames) == 0 || frames[0].Linkage != s.Name) {
 		return []symbol.Frame{{Func: s.Name, Linkage: s.Name}}
 	}
-	return k.symbols.Lookup(a).Frames
+	if k.lineOf != nil && k.isProgram(a) {
+		frames[0].File, frames[0].Line, _ = k.lineOf(a)
+	}
+	return frames
+}
+
+// isProgram reports whether an address is in a BPF program that is loaded.
+func (k *kernel) isProgram(a addr.Abs) bool {
+	module, ok := k.symbols.Module(a)
+	return ok && module == "bpf"
 }
 
 // passing returns the name of code that came while recording, and may be gone.
