@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hallmark/buildid"
 )
 
 // The cache has a directory for each build ID with a file "debuginfo" or
@@ -22,7 +24,13 @@ const (
 
 var defaultSeconds = map[string]int64{missSeconds: 600, cleanSeconds: 86400, unusedSeconds: 604800}
 
-func (c *Client) path(k key) string { return filepath.Join(c.Dir, k.id.String(), string(k.file)) }
+func (c *Client) path(k key) string { return CachePath(c.Dir, k.id, k.file) }
+
+// CachePath returns where a cache directory has a file of a build ID, if it has it. It
+// may be empty: then no server had it. Files stay as long as somebody reads them.
+func CachePath(dir string, id buildid.ID, file File) string {
+	return filepath.Join(dir, id.String(), string(file))
+}
 
 // seconds returns the number in a control file.
 func (c *Client) seconds(name string) time.Duration {

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,6 +67,9 @@ type Client struct {
 	// Progress is told how far a download is; nil for no call. Size is 0 while it is
 	// not known. It is called from the goroutines of several downloads.
 	Progress func(id buildid.ID, file File, bytes, size int64)
+	// Warn is told of the first failure of each server; nil for no call. It is called
+	// from the goroutines of several downloads.
+	Warn func(*Error)
 
 	once    sync.Once
 	http    *http.Client
@@ -104,6 +108,9 @@ func (c *Client) init() {
 	c.calls = map[key]*call{}
 	c.clean()
 }
+
+// String returns the URLs of the servers.
+func (c *Client) String() string { return strings.Join(c.URLs, " ") }
 
 // Fetch returns the path in the cache of a file of the build ID, which must be of
 // kind GNU. The error is ErrNotFound, that of ctx, or wraps one or several *Error.
@@ -205,15 +212,26 @@ func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &lasting):
-			return &Error{s.url, err}
+			return c.failure(s, err)
 		case try >= c.Retries, timedOut(err):
 			s.failed(time.Now(), err)
-			return &Error{s.url, err}
+			return c.failure(s, err)
 		}
 		if err := pause(ctx, backoff(try)); err != nil {
 			return err
 		}
 	}
+}
+
+// failure returns the error of a server, after telling of it if it is the first.
+func (c *Client) failure(s *server, err error) error {
+	failed := &Error{s.url, err}
+	s.told.Do(func() {
+		if c.Warn != nil {
+			c.Warn(failed)
+		}
+	})
+	return failed
 }
 
 // store puts a download into the cache, if it is the right file.

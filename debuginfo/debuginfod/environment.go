@@ -19,7 +19,7 @@ import (
 // are passed over: the build ID of every file is checked. The error names a
 // variable that cannot be understood.
 func FromEnvironment() (*Client, error) {
-	c := &Client{Dir: cacheDir(), Retries: 2}
+	c := &Client{Dir: CacheDir(), Retries: 2}
 	for _, url := range strings.Fields(os.Getenv("DEBUGINFOD_URLS")) {
 		if !strings.HasPrefix(url, "ima:") {
 			c.URLs = append(c.URLs, strings.TrimRight(url, "/"))
@@ -52,8 +52,9 @@ func FromEnvironment() (*Client, error) {
 	return c, err
 }
 
-// cacheDir returns where elfutils' client keeps its cache.
-func cacheDir() string {
+// CacheDir returns where clients keep their cache, as the environment says; "" if it
+// does not.
+func CacheDir() string {
 	if dir := os.Getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
 		return dir
 	}

@@ -47,12 +47,12 @@ func TestCacheDir(t *testing.T) {
 	plainEnvironment(t)
 	home := t.TempDir()
 	t.Setenv("HOME", home)
-	if got, want := cacheDir(), filepath.Join(home, ".cache/debuginfod_client"); got != want {
+	if got, want := CacheDir(), filepath.Join(home, ".cache/debuginfod_client"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	old := filepath.Join(home, ".debuginfod_client_cache")
 	write(t, filepath.Join(old, "file"), "")
-	if got := cacheDir(); got != old {
+	if got := CacheDir(); got != old {
 		t.Errorf("%s, want %s", got, old)
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 // server is what is known of a server's health.
 type server struct {
-	url string
+	url  string
+	told sync.Once // Client.Warn of its first failure
 
 	mu       sync.Mutex
 	failures int // in a row

@@ -2,55 +2,15 @@ package debuginfod
 
 import (
 	"errors"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
 )
-
-// startServer starts elfutils' server for the files in dir and returns its URL.
-func startServer(t *testing.T, dir string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	cmd := exec.Command(testenv.Tool(t, "debuginfod"), "-d", ":memory:", "-p", port, "-F", dir)
-	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "HOME="+t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return "http://127.0.0.1:" + port
-}
-
-// waitFor returns when the server has found the file.
-func waitFor(t *testing.T, url string) {
-	t.Helper()
-	for range 600 {
-		if r, err := http.Get(url); err == nil {
-			r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				http.DefaultClient.CloseIdleConnections()
-				return
-			}
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatalf("%s: not there after a minute", url)
-}
 
 // TestBesideElfutils asks elfutils' server, and shares the cache with its client:
 // what one fetched, or was told that it is not there, the other one finds.
@@ -61,8 +21,7 @@ func TestBesideElfutils(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "true"), content, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	url := startServer(t, dir)
-	waitFor(t, url+"/buildid/"+id.String()+"/executable")
+	url := testenv.Debuginfod(t, dir, "/buildid/"+id.String()+"/executable")
 	missing, err := buildid.Parse("00112233445566778899aabbccddeeff00112233")
 	if err != nil {
 		t.Fatal(err)
