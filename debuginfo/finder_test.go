@@ -16,6 +16,20 @@ import (
 	"hallmark/symbol"
 )
 
+// TestMain keeps what the user of this machine has in caches out of the tests.
+func TestMain(m *testing.M) {
+	home, err := os.MkdirTemp("", "home")
+	if err != nil {
+		panic(err)
+	}
+	for name, value := range map[string]string{"HOME": home, "XDG_CACHE_HOME": "", "DEBUGINFOD_CACHE_PATH": "", "DEBUGINFOD_URLS": ""} {
+		os.Setenv(name, value)
+	}
+	status := m.Run()
+	os.RemoveAll(home)
+	os.Exit(status)
+}
+
 const system = "/usr/lib/debug/.build-id"
 
 // TestFindEveryDebugFile finds the debug files that packages installed, whose

@@ -47,6 +47,7 @@ const (
 	BadSymbols    // the symbol tables are malformed here
 	NoPerfMap     // generated code whose runtime wrote no perf map
 	NotLookedUp   // nobody has asked for a symbol yet
+	ServerFailed  // no file was found here, and a debuginfod server failed
 
 	count
 )
@@ -86,6 +87,7 @@ var table = [count]words{
 	BadSymbols:    {"bad-symbols", "symbol table is malformed here", ""},
 	NoPerfMap:     {"no-perf-map", "generated code, and its runtime wrote no /tmp/perf-PID.map", "start the runtime with its perf map option (node --perf-basic-prof, java -XX:+DumpPerfMapAtExit, python -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
+	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
 }
 
 // String returns the reason as a short phrase for people.

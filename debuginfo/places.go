@@ -1,0 +1,170 @@
+package debuginfo
+
+import (
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"hallmark/buildid"
+	"hallmark/debuginfo/debuginfod"
+)
+
+// paths returns where a place has what is looked for, if it has it.
+func (s *search) paths(place Place, w want) []string {
+	switch {
+	case place == AtPath && w == wantFile:
+		return s.Paths
+	case place == KernelTrees && w == wantFile:
+		return s.inKernelTrees()
+	case place == InDirs && w == wantDebug:
+		return s.inDirs()
+	case place == ByDebugLink && w == wantDebug:
+		return s.linked()
+	case place == PerfCache:
+		return s.inPerfCache(w)
+	case place == DebuginfodCache:
+		return s.inDebuginfodCache(w)
+	case place == InExtra:
+		return s.inExtra()
+	}
+	return nil
+}
+
+func (s *search) inDirs() []string {
+	var paths []string
+	for _, dir := range s.dirs() {
+		if path, ok := byBuildID(dir, s.ID); ok {
+			paths = append(paths, path+".debug")
+		}
+	}
+	return paths
+}
+
+// linked returns where GDB looks for the file of a debug link (GDB manual, "Separate
+// Debug Files").
+func (s *search) linked() []string {
+	if s.file == nil {
+		return nil
+	}
+	link, ok := s.file.DebugLink()
+	if !ok || !filepath.IsAbs(s.file.Name()) {
+		return nil
+	}
+	name := s.file.Name()
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real
+	}
+	dir := filepath.Dir(name)
+	paths := []string{filepath.Join(dir, link.Name), filepath.Join(dir, ".debug", link.Name)}
+	for _, root := range s.dirs() {
+		paths = append(paths, filepath.Join(root, dir, link.Name))
+	}
+	return slices.DeleteFunc(paths, func(p string) bool { return p == name })
+}
+
+// agreesWithLink reports whether a file without any build ID is the debug file of one
+// without a GNU build ID, by the checksum of the debug link.
+func (s *search) agreesWithLink(path string) bool {
+	link, _ := s.file.DebugLink()
+	info, err := buildid.ReadFile(path)
+	if err != nil || info.ID.Kind() != buildid.HTL || s.ID.Kind() == buildid.GNU {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	sum := crc32.NewIEEE()
+	_, err = io.Copy(sum, f)
+	return err == nil && sum.Sum32() == link.CRC
+}
+
+// inPerfCache returns the files of perf's cache (build_id_cache__cachedir,
+// tools/perf/util/build-id.c). What older perfs put there is a file in place of the
+// directory.
+func (s *search) inPerfCache(w want) []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	path, ok := byBuildID(filepath.Join(home, ".debug"), s.ID)
+	switch {
+	case !ok:
+		return nil
+	case w == wantDebug:
+		return []string{filepath.Join(path, "debug"), filepath.Join(path, "vmlinux"), filepath.Join(path, "elf")}
+	}
+	return append([]string{filepath.Join(path, "elf"), filepath.Join(path, "vmlinux"), filepath.Join(path, "vdso")}, filled(path)...)
+}
+
+func (s *search) inDebuginfodCache(w want) []string {
+	dir := debuginfod.CacheDir()
+	if s.Servers != nil {
+		dir = s.Servers.Dir
+	}
+	if dir == "" || s.ID.Kind() != buildid.GNU {
+		return nil
+	}
+	return filled(debuginfod.CachePath(dir, s.ID, w))
+}
+
+// filled returns path if a regular file is there that is not empty, as the notes of a
+// debuginfod client are that no server has a file.
+func filled(path string) []string {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil
+	}
+	return []string{path}
+}
+
+func (s *search) inExtra() []string {
+	s.scan.Do(s.scanExtra)
+	var paths []string
+	for _, name := range s.Extra {
+		info, err := os.Stat(name)
+		switch {
+		case err != nil:
+		case info.Mode().IsRegular():
+			paths = append(paths, name)
+		default:
+			if path, ok := byBuildID(name, s.ID); ok {
+				paths = append(append(paths, path+".debug"), filled(path)...)
+			}
+		}
+	}
+	return append(paths, s.scanned[s.ID]...)
+}
+
+// maxScanned bounds how many files of a directory are looked at.
+const maxScanned = 200_000
+
+// scanExtra reads the identities of all files in plain directories of Extra. A
+// directory with a .build-id in it tells by its names what it has.
+func (f *Finder) scanExtra() {
+	f.scanned = map[buildid.ID][]string{}
+	seen := 0
+	for _, dir := range f.Extra {
+		if info, err := os.Stat(filepath.Join(dir, ".build-id")); err == nil && info.IsDir() {
+			continue
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			continue
+		}
+		_ = filepath.WalkDir(dir+"/", func(path string, d fs.DirEntry, err error) error {
+			if seen++; seen > maxScanned {
+				return fs.SkipAll
+			}
+			if err != nil || !d.Type().IsRegular() {
+				return nil
+			}
+			if info, err := buildid.ReadFile(path); err == nil && info.ELF {
+				f.scanned[info.ID] = append(f.scanned[info.ID], path)
+			}
+			return nil
+		})
+	}
+}
