@@ -3,6 +3,9 @@ package debuginfo
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -37,30 +40,55 @@ var (
 )
 
 // A Library has the symbols of files: prepared ones, and those that a Finder finds.
-// The zero value uses what is on this machine. Its methods may be called by several
-// goroutines at once.
+// The zero value uses what is on this machine. Its fields must not change after its
+// first use; its methods may be called by several goroutines at once.
+//
+// An index answers if it was made from debug information, without a look at anything
+// else: it stays in use when the debug file is gone. One that was made of less answers
+// as long as no file has more to say. When one has, the index is made again.
 type Library struct {
 	Finder  Finder
 	Indexes Indexes
+
+	// IndexWhen says whether to make an index of a file with so many bytes of debug
+	// information, to answer for so many addresses. Nil means WorthIndexing.
+	IndexWhen func(size int64, addresses int) bool
+
+	making sync.Mutex // an index: it takes all processors and much memory
+}
+
+// A Request says whose symbols are wanted.
+type Request struct {
+	Query
+
+	// Addresses is how many will be looked up, as far as that is known.
+	Addresses int
+}
+
+// Below smallDebugInfo reading all of the debug information takes no time to speak
+// of. unitSize is what has to be read for an address: the unit that it is in, which
+// has about so much in large C++ programs, and less in others.
+const (
+	smallDebugInfo = 8 << 20
+	unitSize       = 256 << 10
+)
+
+// WorthIndexing reports whether an index costs less than answers for so many addresses
+// without one: when the units that they may be in make up all of the debug information.
+func WorthIndexing(size int64, addresses int) bool {
+	return size >= smallDebugInfo && int64(addresses) >= size/unitSize
 }
 
 // Open returns the symbols of the file with this identity, for the caller to close.
 // The candidates are paths where that file may be. Without any it says why the first
 // candidate that exists is not the file.
-func (l *Library) Open(_ context.Context, id buildid.ID, candidates ...string) (Symbols, reason.Reason) {
-	if x, err := l.Indexes.Open(id); err == nil {
-		return x, reason.None
-	}
-	file, why := l.Finder.Open(id, candidates...)
-	if file == nil {
-		return nil, why
-	}
-	return file, reason.None
+func (l *Library) Open(ctx context.Context, id buildid.ID, candidates ...string) (Symbols, reason.Reason) {
+	return l.Get(ctx, Request{Query: Query{ID: id, Paths: candidates}})
 }
 
 // OpenFile returns the symbols of the file with this name, which may be an index, for
 // the caller to close.
-func (l *Library) OpenFile(_ context.Context, name string) (Symbols, error) {
+func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 	if x, err := symbol.OpenIndex(name); err == nil {
 		return x, nil
 	}
@@ -73,9 +101,124 @@ func (l *Library) OpenFile(_ context.Context, name string) (Symbols, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if x, err := l.Indexes.Open(info.ID); err == nil {
-		file.Close()
-		return x, nil
+	s, _ := l.Get(ctx, Request{Query: Query{ID: info.ID, File: file}})
+	return s, nil
+}
+
+// Get returns the symbols that are requested, for the caller to close, or why there are
+// none. Its Query's File is given back, if it is not in use.
+func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
+	x, err := l.Indexes.Open(r.ID)
+	if err == nil && IsComplete(x) {
+		if r.File != nil {
+			r.File.Close()
+		}
+		return x, reason.None
 	}
-	return l.Finder.Complete(info.ID, file), nil
+	file, why := l.Finder.Search(ctx, r.Query)
+	switch {
+	case file == nil && x == nil:
+		return nil, why
+	case file == nil:
+		return x, reason.None
+	case x != nil && !isBetter(file, x):
+		file.Close()
+		return x, reason.None
+	}
+	if x != nil {
+		x.Close()
+	}
+	if x != nil || l.pays(file, r.Addresses) {
+		if x, _, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{}); err == nil {
+			file.Close()
+			return x, reason.None
+		}
+	}
+	return file, reason.None
+}
+
+func (l *Library) pays(file *symbol.File, addresses int) bool {
+	when := l.IndexWhen
+	if when == nil {
+		when = WorthIndexing
+	}
+	return hasCode(file) && when(file.DebugSize(), addresses)
+}
+
+// IsComplete reports whether no file can have more to say than an index.
+func IsComplete(x *symbol.Index) bool {
+	return slices.Contains(x.Sources(), symbol.SourceDWARF) && holdsCode(x.Segments())
+}
+
+// Detach gives results strings of their own, so that they can be used when the Symbols
+// that they come from are closed. Equal strings become one.
+func Detach(results []symbol.Result) {
+	known := map[string]string{}
+	own := func(s *string) {
+		copied, ok := known[*s]
+		if !ok {
+			copied = strings.Clone(*s)
+			known[copied] = copied
+		}
+		*s = copied
+	}
+	for _, r := range results {
+		for i := range r.Frames {
+			f := &r.Frames[i]
+			own(&f.Func)
+			own(&f.Linkage)
+			own(&f.File)
+			own(&f.Symbol)
+		}
+	}
+}
+
+// isBetter reports whether a file has more to say than an index.
+func isBetter(file *symbol.File, x *symbol.Index) bool {
+	has := x.Sources()
+	if hasCode(file) != holdsCode(x.Segments()) {
+		return hasCode(file)
+	}
+	if file.DebugSize() > 0 && !slices.Contains(has, symbol.SourceDWARF) {
+		return true
+	}
+	return slices.ContainsFunc(file.Sources(), func(s symbol.Source) bool {
+		return s != symbol.SourceDynsym && !slices.Contains(has, s)
+	})
+}
+
+// Prepare makes the index of a file with an identity, and keeps it. It returns the index,
+// for the caller to close, and where it is; if it could not be kept it has no path. While
+// another process makes the same index it waits, until ctx is done.
+func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File, opt symbol.IndexOptions) (x *symbol.Index, path string, err error) {
+	l.making.Lock()
+	defer l.making.Unlock()
+	unlock, err := l.Indexes.lock(ctx, id)
+	if err != nil && ctx.Err() != nil {
+		return nil, "", err
+	}
+	if err == nil {
+		defer unlock()
+		if x, err := l.Indexes.Open(id); err == nil {
+			if !opt.NoColumns && !isBetter(file, x) && IsComplete(x) {
+				return x, x.Name(), nil
+			}
+			x.Close()
+		}
+	}
+	opt.Identity = id.String()
+	if opt.Open == nil {
+		opt.Open = l.Finder.Companion
+	}
+	if x, err = file.Index(opt); err != nil {
+		return nil, "", err
+	}
+	if path, err = l.Indexes.Store(id, x); err != nil {
+		return x, "", nil
+	}
+	if kept, err := l.Indexes.Open(id); err == nil {
+		x.Close()
+		return kept, path, nil // it costs no memory
+	}
+	return x, path, nil
 }

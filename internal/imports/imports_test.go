@@ -49,7 +49,7 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"debuginfo": {
-		module: []string{"buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},
+		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
 	"debuginfo/debuginfod": {
