@@ -63,6 +63,16 @@ func symbolized(l *pprof.Location) bool {
 	return false
 }
 
+// hasSource reports whether a source file or a line is known at l.
+func hasSource(l *pprof.Location) bool {
+	for _, line := range l.Line {
+		if line.Line != 0 || line.Function != nil && line.Function.Filename != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Name returns the function's name. Where it is not known, that is the binary
 // and the file offset, "[libc.so.6+0x9a1d0]", or, where there is no binary
 // either, the reason: "[not-mapped]".

@@ -1,7 +1,7 @@
 package profile
 
 import (
-	"runtime"
+	"slices"
 	"sync"
 
 	pprof "github.com/google/pprof/profile"
@@ -13,7 +13,8 @@ import (
 )
 
 // Symbols answers for the code of files, which it knows by their identity. Its
-// method may be called by several goroutines at once.
+// method is called by several goroutines at once, by more than there are processors:
+// who needs much memory to answer lets the others wait.
 type Symbols interface {
 	// Lookup returns one Result for each of the offsets in the file whose
 	// identity is id. path is where the file was when the profile was made: a
@@ -21,12 +22,20 @@ type Symbols interface {
 	Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result
 }
 
+// A Liner is Symbols that know in less time that they have no source lines.
+type Liner interface {
+	// Lines answers as Lookup does, or with misses if it has no lines.
+	Lines(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result
+}
+
 // Misses tells for locations without symbols why they have none.
 type Misses map[*pprof.Location]reason.Reason
 
 // Symbolize gives functions and lines to the locations of p that have none, and
-// returns the reasons for those that stay without. Locations that have symbols
-// keep them. Each file is asked for once, several files at the same time.
+// returns the reasons for those that stay without. Locations that have lines keep
+// what they have; those that only have names, as the symbol tables of a stripped
+// file tell them, get lines if they are known now. Each file is asked for once,
+// several files at the same time.
 func Symbolize(p *pprof.Profile, s Symbols) Misses {
 	misses := Misses{}
 	files := unsymbolized(p, misses)
@@ -34,10 +43,13 @@ func Symbolize(p *pprof.Profile, s Symbols) Misses {
 	functions := functionsOf(p)
 	for _, f := range files {
 		for i, l := range f.locations {
-			if frames := f.results[i].Frames; len(frames) > 0 {
+			frames := f.results[i].Frames
+			switch {
+			case symbolized(l) && !slices.ContainsFunc(frames, hasLine):
+			case len(frames) > 0:
 				l.Line = functions.lines(frames)
 				noteSymbols(l.Mapping, frames)
-			} else {
+			default:
 				misses[l] = f.results[i].Reason
 			}
 		}
@@ -45,15 +57,18 @@ func Symbolize(p *pprof.Profile, s Symbols) Misses {
 	return misses
 }
 
-// file is the code of one file that has no symbols yet.
+func hasLine(f symbol.Frame) bool { return f.Line != 0 }
+
+// file is the code of one file that has no symbols yet, or no lines.
 type file struct {
 	id        buildid.ID
 	path      string
 	locations []*pprof.Location
+	named     bool            // all of them have names
 	results   []symbol.Result // one for each location
 }
 
-// unsymbolized groups the locations without symbols by file, in the order of p.
+// unsymbolized groups the locations without lines by file, in the order of p.
 // Those that have no identity to ask for become misses.
 func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 	type key struct {
@@ -63,37 +78,39 @@ func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 	var files []*file
 	byKey := map[key]*file{}
 	for _, l := range p.Location {
-		if symbolized(l) {
+		if hasSource(l) {
 			continue
 		}
 		id, ok := Identity(l.Mapping)
 		if !ok {
-			misses[l] = reason.NoIdentity
+			if !symbolized(l) {
+				misses[l] = reason.NoIdentity
+			}
 			continue
 		}
 		k := key{id, l.Mapping.File}
 		if byKey[k] == nil {
-			byKey[k] = &file{id: k.id, path: k.path}
+			byKey[k] = &file{id: k.id, path: k.path, named: true}
 			files = append(files, byKey[k])
 		}
 		byKey[k].locations = append(byKey[k].locations, l)
+		byKey[k].named = byKey[k].named && symbolized(l)
 	}
 	return files
 }
 
-// lookup fills in the results of the files, as many at a time as there are
-// processors.
+// atOnce is how many files are asked for at a time: more than there are processors,
+// so that those that have to come from elsewhere do not keep the others waiting.
+const atOnce = 16
+
+// lookup fills in the results of the files.
 func lookup(files []*file, s Symbols) {
 	todo := make(chan *file)
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(files)) {
+	for range min(atOnce, len(files)) {
 		workers.Go(func() {
 			for f := range todo {
-				offsets := make([]addr.Offset, len(f.locations))
-				for i, l := range f.locations {
-					offsets[i] = FileOffset(l)
-				}
-				f.results = s.Lookup(f.id, f.path, offsets)
+				f.lookup(s)
 			}
 		})
 	}
@@ -102,4 +119,17 @@ func lookup(files []*file, s Symbols) {
 	}
 	close(todo)
 	workers.Wait()
+}
+
+// lookup fills in the results.
+func (f *file) lookup(s Symbols) {
+	offsets := make([]addr.Offset, len(f.locations))
+	for i, l := range f.locations {
+		offsets[i] = FileOffset(l)
+	}
+	if liner, ok := s.(Liner); ok && f.named {
+		f.results = liner.Lines(f.id, f.path, offsets)
+	} else {
+		f.results = s.Lookup(f.id, f.path, offsets)
+	}
 }

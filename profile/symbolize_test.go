@@ -101,6 +101,63 @@ func TestSymbolizeFillsWhatIsMissing(t *testing.T) {
 	}
 }
 
+// slowSymbols answers for no file before it is asked for the last one.
+type slowSymbols struct {
+	last  string
+	asked chan struct{}
+}
+
+func (s slowSymbols) Lookup(id buildid.ID, _ string, offsets []addr.Offset) []symbol.Result {
+	if id.String() == s.last {
+		close(s.asked)
+	}
+	<-s.asked
+	return slices.Repeat([]symbol.Result{symbol.Miss(reason.NoFile)}, len(offsets))
+}
+
+// TestSlowFilesKeepNobodyWaiting has as many files that come from elsewhere as are asked
+// for at once, less one.
+func TestSlowFilesKeepNobodyWaiting(t *testing.T) {
+	m := proftest.New()
+	last := ""
+	for i := range atOnce {
+		last = fmt.Sprintf("%040x", i+1)
+		m.Sample("p", 1, 1, m.Location(m.Mapping("/bin/"+last, last, 0x400000), 0x400000))
+	}
+	if misses := Symbolize(m.Profile, slowSymbols{last, make(chan struct{})}); len(misses) != atOnce {
+		t.Errorf("%d misses", len(misses))
+	}
+}
+
+// TestSymbolizeAddsLines has locations with the names that the symbol table of a
+// stripped file tells. They get lines where they are known, and are no misses elsewhere.
+func TestSymbolizeAddsLines(t *testing.T) {
+	const known, unknown = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
+	m := proftest.New()
+	symbols := &fakeSymbols{names: map[string]string{known: "better"}}
+	at := map[string]*pprof.Location{}
+	for _, id := range []string{known, unknown, ""} {
+		l := m.Location(m.Mapping("/bin/"+id, id, 0x400000), 0x400000, "named")
+		l.Line[0].Line, l.Line[0].Function.Filename = 0, ""
+		m.Sample("p", 1, 1, l)
+		at[id] = l
+	}
+	if misses := Symbolize(m.Profile, symbols); len(misses) != 0 {
+		t.Errorf("misses %v", misses)
+	}
+	if got := at[known].Line; len(got) != 2 || got[0].Line != 7 || got[1].Function.Name != "better" || !at[known].Mapping.HasLineNumbers {
+		t.Errorf("%+v", got)
+	}
+	for _, id := range []string{unknown, ""} {
+		if got := at[id].Line; len(got) != 1 || got[0].Function.Name != "named" {
+			t.Errorf("%q: %+v", id, got)
+		}
+	}
+	if err := m.Profile.CheckValid(); err != nil {
+		t.Error(err)
+	}
+}
+
 func sortedKeys(m map[string]int) []string {
 	var keys []string
 	for k := range m {
