@@ -1,12 +1,14 @@
 package live
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/debuginfo"
 	"hallmark/procmap"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -17,11 +19,15 @@ type kernel struct {
 	symbols    *symbol.Kallsyms // nil if there are none
 	why        reason.Reason    // why there are none
 	identities map[string]procmap.Identity
+
+	library *debuginfo.Library
+	image   debuginfo.Symbols // of vmlinux; nil if it is not found, or not looked for
+	looked  bool
 }
 
 // readKernel reads what the kernel tells of itself to this user.
-func readKernel() *kernel {
-	k := &kernel{why: reason.KernelHidden, identities: map[string]procmap.Identity{}}
+func readKernel(library *debuginfo.Library) *kernel {
+	k := &kernel{why: reason.KernelHidden, identities: map[string]procmap.Identity{}, library: library}
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
 		return k
@@ -54,10 +60,34 @@ func (k *kernel) place(a addr.Abs) Place {
 	case known || inImage:
 		place.Name = "[kernel]"
 		place.Identity = k.identity("")
+		if r := k.inImage(a); len(r.Frames) > 0 {
+			place.Symbol = r
+		}
 	default:
 		place.Identity.Reason = reason.ModuleUnknown
 	}
 	return place
+}
+
+// inImage answers from the kernel's vmlinux, which knows lines and inlined calls.
+func (k *kernel) inImage(a addr.Abs) symbol.Result {
+	id := k.identity("").ID
+	if !k.looked && !id.IsZero() {
+		k.looked = true
+		k.image, _ = k.library.OpenKernel(context.Background(), id, 0)
+	}
+	text := k.symbols.Text()
+	if k.image == nil || text == 0 || a < text {
+		return symbol.Miss(reason.NoFile)
+	}
+	return k.image.LookupOffset(addr.Offset(a - text))
+}
+
+func (k *kernel) Close() error {
+	if k.image == nil {
+		return nil
+	}
+	return k.image.Close()
 }
 
 // identity returns the identity of the kernel image, which has no module's name,

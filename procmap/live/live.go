@@ -2,11 +2,13 @@
 // offset in it, which function and line.
 //
 // Everything is asked of the machine at that moment: the mappings of the process,
-// the mapped files themselves, installed debug files, the running kernel, and the
-// map that a runtime writes for code which it generates.
+// the mapped files themselves, prepared indexes and installed debug files, the running
+// kernel, and the map that a runtime writes for code which it generates. No server is
+// asked.
 package live
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -38,8 +40,8 @@ type Place struct {
 // addresses. Its methods may not be called by several goroutines at once.
 type Process struct {
 	maps    *procmap.Process
-	finder  debuginfo.Finder
-	files   map[buildid.ID]*symbol.File
+	library debuginfo.Library
+	files   map[buildid.ID]debuginfo.Symbols
 	closers []io.Closer
 	kernel  *kernel          // nil until a kernel address is asked for
 	jit     lookup[addr.Abs] // nil until generated code is asked for
@@ -51,7 +53,7 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Process{maps: maps, files: map[buildid.ID]*symbol.File{}}, nil
+	return &Process{maps: maps, files: map[buildid.ID]debuginfo.Symbols{}}, nil
 }
 
 // Close closes everything that was opened for p.
@@ -101,7 +103,8 @@ func (p *Process) unmapped(a addr.Abs) Place {
 		}
 	}
 	if p.kernel == nil {
-		p.kernel = readKernel()
+		p.kernel = readKernel(&p.library)
+		p.closers = append(p.closers, p.kernel)
 	}
 	return p.kernel.place(a)
 }
@@ -172,7 +175,7 @@ func (p *Process) tableOf(v procmap.VMA, id procmap.Identity) (lookup[addr.Offse
 		return f.LookupOffset, nil
 	}
 	f, why, err := p.open(v, id.ID)
-	if f == nil {
+	if f == nil || err != nil {
 		return miss[addr.Offset](why), err
 	}
 	p.files[id.ID] = f
@@ -182,20 +185,19 @@ func (p *Process) tableOf(v procmap.VMA, id procmap.Identity) (lookup[addr.Offse
 
 // open opens the symbols of the file that v maps, from the file or, where that
 // cannot be reached, from wherever its identity is found.
-func (p *Process) open(v procmap.VMA, id buildid.ID) (*symbol.File, reason.Reason, error) {
+func (p *Process) open(v procmap.VMA, id buildid.ID) (debuginfo.Symbols, reason.Reason, error) {
+	q := debuginfo.Query{ID: id, Paths: []string{v.Path()}, Local: true}
 	r, why, err := p.content(v)
 	if err != nil {
 		return nil, reason.None, err
 	}
 	if why == reason.None {
-		file, err := symbol.NewFile(r, v.Name)
-		if err != nil {
+		if q.File, err = symbol.NewFile(r, v.Name); err != nil {
 			return nil, unreadable(err), nil
 		}
-		return p.finder.Complete(id, file), reason.None, nil
 	}
-	file, why := p.finder.Open(id, v.Path())
-	return file, why, nil
+	table, why := p.library.Get(context.Background(), debuginfo.Request{Query: q})
+	return table, why, nil
 }
 
 // unreadable tells a file that is no ELF file from a broken one.

@@ -3,55 +3,83 @@ package local
 import (
 	"io"
 	"os"
+	"slices"
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/debuginfo"
 	"hallmark/procmap"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
 
-// kernel answers for the running kernel, whose offsets in a profile count from
-// _text.
-func kernel(id buildid.ID) func(addr.Offset) symbol.Result {
+// addRunning fills in what vmlinux did not tell, from what the running kernel tells of
+// itself, if that is the kernel meant. Its offsets in a profile count from _text.
+func addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
+	missing := func(r symbol.Result) bool { return len(r.Frames) == 0 }
+	if !slices.ContainsFunc(results, missing) {
+		return
+	}
+	running, why := kallsyms(id)
+	for i, o := range offsets {
+		switch {
+		case !missing(results[i]):
+		case running != nil:
+			results[i] = running.Lookup(running.Text() + addr.Abs(o))
+		case results[i].Reason == reason.NoFile:
+			results[i] = symbol.Miss(why)
+		}
+	}
+}
+
+// kallsyms returns the symbols of the running kernel, if it is the one with this
+// identity, or why there are none.
+func kallsyms(id buildid.ID) (*symbol.Kallsyms, reason.Reason) {
 	running, err := buildid.ReadKernel()
 	if err != nil || running.ID != id {
-		return miss(reason.NoFile)
+		return nil, reason.NoFile
 	}
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
-		return miss(reason.KernelHidden)
+		return nil, reason.KernelHidden
 	}
 	defer f.Close()
 	symbols, err := symbol.ReadKallsyms(f)
 	switch {
 	case err != nil:
-		return miss(reason.BadSymbols)
+		return nil, reason.BadSymbols
 	case symbols.Text() == 0:
-		return miss(reason.KernelHidden)
+		return nil, reason.KernelHidden
 	}
-	return func(o addr.Offset) symbol.Result { return symbols.Lookup(symbols.Text() + addr.Abs(o)) }
+	return symbols, reason.None
 }
 
 // vdso answers for the code that the running kernel maps into every process, of
-// which this process has a copy.
-func vdso(id buildid.ID) (find func(addr.Offset) symbol.Result, done func()) {
-	nothing := func() {}
+// which this process has a copy, if it has this identity.
+func vdso(id buildid.ID) (table debuginfo.Symbols, ok bool) {
 	running, err := buildid.ReadVDSO()
 	if err != nil || running.ID != id {
-		return miss(reason.NoFile), nothing
+		return nil, false
 	}
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
-		return miss(reason.NoFile), nothing
+		return nil, false
 	}
 	file, err := vdsoFile(memory)
 	if err != nil {
 		memory.Close()
-		return miss(reason.NoFile), nothing
+		return nil, false
 	}
-	return file.LookupOffset, func() { memory.Close() }
+	return &inMemory{file, memory}, true
 }
+
+// inMemory is a file that is read from a process.
+type inMemory struct {
+	*symbol.File
+	memory io.Closer
+}
+
+func (m *inMemory) Close() error { return m.memory.Close() }
 
 func vdsoFile(memory io.ReaderAt) (*symbol.File, error) {
 	p, err := procmap.Open(os.Getpid())

@@ -11,6 +11,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/debuginfo"
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
@@ -117,6 +118,10 @@ func TestKernel(t *testing.T) {
 	r := (&Symbols{}).Lookup(running.ID, "[kernel]", []addr.Offset{offset})[0]
 	if len(r.Frames) != 1 || r.Frames[0].Func != want {
 		t.Errorf("the kernel's first function is %v (%v), want %s", r.Frames, r.Reason, want)
+	}
+	nowhere := &Symbols{Library: &debuginfo.Library{Finder: debuginfo.Finder{Places: []debuginfo.Place{}}}}
+	if r := nowhere.Lines(running.ID, "[kernel]", []addr.Offset{offset})[0]; r.Frames != nil || r.Reason != reason.NoFile {
+		t.Errorf("lines without vmlinux: %+v", r)
 	}
 }
 
