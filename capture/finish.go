@@ -89,11 +89,18 @@ func putFirst(p *pprof.Profile, path string) {
 // Symbolize gives symbols to the frames of files, from the files as they were
 // kept open while recording, and returns the reasons for those that stay
 // without. The Session must not be Closed yet.
+//
+// A recorder is to take little memory. So it names functions, by the symbol tables of
+// the files and of their debug files, and leaves lines and inlined calls for later;
+// but where an index was prepared, they cost nothing. No server is asked.
 func (r *Recording) Symbolize() profile.Misses { return profile.Symbolize(r.Profile, r) }
 
 // Lookup answers for the files of the recording. It makes a Recording the
 // profile.Symbols of its profile.
 func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
+	if results := r.prepared(id, offsets); results != nil {
+		return results
+	}
 	table, why := r.open(id, path)
 	if table == nil {
 		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
@@ -103,6 +110,22 @@ func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []
 	defer r.reading.Unlock()
 	table.NoDWARF = true // which would cost more memory than all of the recording
 	return table.LookupOffsets(offsets)
+}
+
+// prepared answers from the index of a file, if there is one that is as good as the
+// file can be.
+func (r *Recording) prepared(id buildid.ID, offsets []addr.Offset) []symbol.Result {
+	x, err := new(debuginfo.Indexes).Open(id)
+	if err != nil {
+		return nil
+	}
+	defer x.Close()
+	if !debuginfo.IsComplete(x) {
+		return nil
+	}
+	results := x.LookupOffsets(offsets)
+	debuginfo.Detach(results)
+	return results
 }
 
 func (r *Recording) open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
