@@ -14,7 +14,6 @@ import (
 	"hallmark/internal/atomicfile"
 	"hallmark/profile"
 	"hallmark/profile/folded"
-	"hallmark/profile/local"
 	"hallmark/profile/speedscope"
 )
 
@@ -27,8 +26,7 @@ const convertLong = `Write a profile in another format:
 
 The format follows from the name of the output: .folded, .speedscope.json, .pb.gz;
 --format says it otherwise. The output appears under its name when it is whole.
-Frames without symbols get them from the files of this machine, as with 'hallmark
-report', unless --no-symbols.
+Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 
 folded counts samples where the profile does, the other formats what the profile
 wants shown; --sample-type says otherwise.`
@@ -46,6 +44,7 @@ func newConvertCommand(e *env) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
 	}
 	c.input.addFlags(cmd.Flags())
+	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope or pprof (default: by the name of the output)")
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
@@ -56,6 +55,7 @@ func newConvertCommand(e *env) *cobra.Command {
 type converter struct {
 	env       *env
 	input     input
+	symbols   symbolOptions
 	output    string
 	format    string
 	noSymbols bool
@@ -99,7 +99,9 @@ func (c *converter) run(name string) error {
 		return err
 	}
 	if !c.noSymbols {
-		profile.Symbolize(p, &local.Symbols{})
+		if _, err := c.symbols.symbolize(c.env, p); err != nil {
+			return err
+		}
 	}
 	write := func(w io.Writer) error { return f.write(c, w, p) }
 	if c.output == "-" {

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/profile"
-	"hallmark/profile/local"
 	"hallmark/profile/summary"
 )
 
@@ -19,8 +18,10 @@ the time (or memory, or whatever the profile counts) went to, and how much of it
 is known: the share of frames with the identity of their file, the share with a
 function's name, and why the rest has none.
 
-FILE is any pprof profile, '-' standard input. Frames without symbols get them
-from the files of this machine, if their identity is the recorded one.
+FILE is any pprof profile, '-' standard input. Frames without symbols, or without
+source lines, get them from what has their identity: prepared indexes, the files
+and installed debug files of this machine, and where DEBUGINFOD_URLS names
+debuginfod servers, these.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
@@ -50,6 +51,7 @@ func newReportCommand(e *env) *cobra.Command {
 		},
 	}
 	r.input.addFlags(cmd.Flags())
+	r.symbols.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
 	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
@@ -60,11 +62,12 @@ func newReportCommand(e *env) *cobra.Command {
 const defaultTop = 20
 
 type report struct {
-	env   *env
-	input input
-	top   int
-	sort  string
-	json  bool
+	env     *env
+	input   input
+	symbols symbolOptions
+	top     int
+	sort    string
+	json    bool
 }
 
 func (r *report) run(name string) error {
@@ -75,7 +78,11 @@ func (r *report) run(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.write(p, profile.Symbolize(p, &local.Symbols{})); err != nil {
+	misses, err := r.symbols.symbolize(r.env, p)
+	if err != nil {
+		return err
+	}
+	if err := r.write(p, misses); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

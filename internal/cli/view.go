@@ -19,7 +19,7 @@ callees, source lines, search, and the difference from a second profile.
 
 Only this machine can see the pages: they are served on the loopback interface,
 until Ctrl-C. To look from elsewhere, forward the port (ssh -L). Frames without
-symbols get them from the files of this machine, as with 'hallmark report'.`
+symbols get them as with 'hallmark report'.`
 
 func newViewCommand(e *env) *cobra.Command {
 	v := viewer{env: e}
@@ -38,6 +38,7 @@ func newViewCommand(e *env) *cobra.Command {
 		},
 	}
 	v.input.addFlags(cmd.Flags())
+	v.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
 	cmd.Flags().BoolVar(&v.noBrowser, "no-browser", false, "do not open a browser")
@@ -47,6 +48,7 @@ func newViewCommand(e *env) *cobra.Command {
 type viewer struct {
 	env       *env
 	input     input
+	symbols   symbolOptions
 	base      string
 	address   string
 	noBrowser bool
@@ -66,7 +68,7 @@ func (v *viewer) run(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	err = serve(ctx, v.env, p, v.address, view.Options{
+	err = serve(ctx, v.env, p, v.address, v.symbols, view.Options{
 		Base:       base,
 		SampleType: v.input.sampleType,
 		Browser:    !v.noBrowser,
@@ -80,19 +82,28 @@ func (v *viewer) run(ctx context.Context, name string) error {
 // anyPort is an address on which a profile may be shown.
 const anyPort = "127.0.0.1:0"
 
-// viewProfile shows p in the browser until ctx is done.
+// viewProfile shows p, which was just recorded, in the browser until ctx is done. It
+// asks no server, as the recorder does not.
 func viewProfile(ctx context.Context, e *env, p *pprof.Profile) error {
-	return serve(ctx, e, p, anyPort, view.Options{Browser: true})
+	return serve(ctx, e, p, anyPort, symbolOptions{noDebuginfod: true}, view.Options{Browser: true})
 }
 
 // serve serves pages about p until ctx is done. It opens a browser, if o wants
 // one, only where there is a display for it.
-func serve(ctx context.Context, e *env, p *pprof.Profile, address string, o view.Options) error {
+func serve(ctx context.Context, e *env, p *pprof.Profile, address string, symbols symbolOptions, o view.Options) error {
+	s, err := symbols.open(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer s.close()
 	o.Browser = o.Browser && hasDisplay()
-	o.Symbols = &local.Symbols{}
-	o.Ready = func(url string) { fmt.Fprintf(e.stdout, "Serving %s until Ctrl-C\n", url) }
+	o.Symbols = &local.Symbols{Library: s.Library, Context: s.ctx}
+	o.Ready = func(url string) {
+		s.bar.Clear()
+		fmt.Fprintf(e.stdout, "Serving %s until Ctrl-C\n", url)
+	}
 	o.Errors = e.stderr
-	err := view.Serve(ctx, address, p, o)
+	err = view.Serve(ctx, address, p, o)
 	if errors.Is(err, view.ErrNotLoopback) {
 		return usageError{err}
 	}

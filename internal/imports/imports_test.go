@@ -101,7 +101,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module: []string{"addr", "buildid", "capture", "debuginfo", "procmap", "procmap/live", "profile", "profile/folded",
+		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "procmap", "procmap/live", "profile", "profile/folded",
 			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",

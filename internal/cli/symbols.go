@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/spf13/pflag"
+
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/progress"
+	"hallmark/profile"
+	"hallmark/profile/local"
+	"hallmark/reason"
+)
+
+// symbolOptions are what the verbs that look for symbols have in common.
+type symbolOptions struct {
+	noDebuginfod bool
+	extra        []string
+	verbose      bool
+}
+
+func (o *symbolOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.noDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
+	flags.StringArrayVar(&o.extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory (can be repeated)")
+	flags.BoolVar(&o.verbose, "verbose", false, "tell where files were looked for, on standard error")
+}
+
+// symbolSource is where a verb gets symbols from, until close.
+type symbolSource struct {
+	*debuginfo.Library
+	ctx  context.Context // ends with Ctrl-C, if servers may be asked
+	bar  *progress.Bar
+	stop context.CancelFunc
+}
+
+// open returns the source of symbols that the options and the environment say.
+func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error) {
+	for _, path := range o.extra {
+		if _, err := os.Stat(path); err != nil {
+			return nil, usageError{fmt.Errorf("--debug-path: %w", err)}
+		}
+	}
+	s := &symbolSource{Library: new(debuginfo.Library), ctx: ctx, stop: func() {}}
+	finder := &s.Library.Finder
+	finder.Extra = o.extra
+	if !o.noDebuginfod {
+		client, err := debuginfod.FromEnvironment()
+		if err != nil {
+			return nil, err
+		}
+		finder.Servers = client
+		if len(client.URLs) > 0 {
+			s.bar = progress.New(e.stderr)
+			var stop context.CancelFunc
+			s.ctx, stop = interruptible()
+			s.stop = stop
+			client.Progress = s.showProgress
+			client.Warn = func(err *debuginfod.Error) {
+				fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: %s\n", oneLine(err.Error()))
+			}
+		}
+	}
+	if o.verbose {
+		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
+			fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: %s: %s\n", id, oneLine(stepText(step)))
+		}
+	}
+	return s, nil
+}
+
+func (s *symbolSource) showProgress(id buildid.ID, file debuginfod.File, bytes, size int64) {
+	done := 0.0
+	if size > 0 {
+		done = float64(bytes) / float64(size)
+	}
+	s.bar.Set(done, fmt.Sprintf("fetching %s of %s, %s", file, id, quantity(bytes, "bytes")))
+}
+
+// close ends what open began.
+func (s *symbolSource) close() {
+	s.bar.Clear()
+	s.stop()
+}
+
+// stepText says what came of looking for a file at a place.
+func stepText(step debuginfo.Step) string {
+	what := step.Why.String()
+	switch {
+	case step.Err != nil:
+		what = step.Err.Error()
+	case step.Why == reason.None:
+		what = "found"
+	case step.Why == reason.NoFile:
+		what = "not there"
+	case step.Why == reason.FileChanged:
+		what = "another file"
+	}
+	return fmt.Sprintf("%s: %s: %s", step.Place, step.Path, what)
+}
+
+// errInterrupted says that Ctrl-C came while servers were asked.
+var errInterrupted = errors.New("interrupted while looking for symbols")
+
+// symbolize gives symbols to the frames of p, and returns why others have none.
+func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, error) {
+	s, err := o.open(context.Background(), e)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	misses := profile.Symbolize(p, &local.Symbols{Library: s.Library, Context: s.ctx})
+	if s.ctx.Err() != nil {
+		return nil, errInterrupted
+	}
+	return misses, nil
+}
