@@ -94,6 +94,14 @@ type Query struct {
 // if the other is not found, for the caller to close. With neither it returns why the
 // first file that was there is not the one. Servers are asked until ctx is done.
 func (f *Finder) Search(ctx context.Context, q Query) (*symbol.File, reason.Reason) {
+	file, why := f.search(ctx, q)
+	if file != nil && file.Companion == nil {
+		file.Companion = f.Companion
+	}
+	return file, why
+}
+
+func (f *Finder) search(ctx context.Context, q Query) (*symbol.File, reason.Reason) {
 	s := &search{Finder: f, ctx: ctx, Query: q, why: reason.NoFile}
 	file := q.File
 	if file == nil {

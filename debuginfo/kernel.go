@@ -74,8 +74,20 @@ func (p *placed) LookupOffset(o addr.Offset) symbol.Result {
 
 func (p *placed) LookupOffsets(offsets []addr.Offset) []symbol.Result {
 	results := make([]symbol.Result, len(offsets))
+	file, isFile := p.Symbols.(*symbol.File)
+	var addresses []addr.Virt
+	var asked []int // which have an address
 	for i, o := range offsets {
+		if v, ok := p.virt(o); ok && isFile {
+			addresses, asked = append(addresses, v), append(asked, i)
+			continue
+		}
 		results[i] = p.LookupOffset(o)
+	}
+	if isFile {
+		for i, r := range file.LookupVirts(addresses) {
+			results[asked[i]] = r
+		}
 	}
 	return results
 }

@@ -67,14 +67,16 @@ type Request struct {
 
 // Below smallDebugInfo reading all of the debug information takes no time to speak
 // of. unitSize is what has to be read for an address: the unit that it is in, which
-// has about so much in large C++ programs, and less in others.
+// has about so much in large programs.
 const (
-	smallDebugInfo = 8 << 20
+	smallDebugInfo = 1 << 20
 	unitSize       = 256 << 10
 )
 
-// WorthIndexing reports whether an index costs less than answers for so many addresses
-// without one: when the units that they may be in make up all of the debug information.
+// WorthIndexing reports whether to make an index of a file with so many bytes of debug
+// information, to answer for so many addresses: when the units that they may be in make
+// up all of it. To make the index takes at most some twice as long as these answers do,
+// and the next ones cost nothing.
 func WorthIndexing(size int64, addresses int) bool {
 	return size >= smallDebugInfo && int64(addresses) >= size/unitSize
 }

@@ -148,6 +148,25 @@ func TestDebugFileIndexed(t *testing.T) {
 	}
 }
 
+// TestSplitOff compiles a program whose debug information is in a .dwo file.
+func TestSplitOff(t *testing.T) {
+	dir := t.TempDir()
+	source, name := filepath.Join(dir, "prog.c"), filepath.Join(dir, "prog")
+	if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "gcc", "-g", "-gsplit-dwarf", "-o", name, source)
+	l, _ := library(t, never)
+	s, why := l.Open(t.Context(), identify(t, name), name)
+	if s == nil {
+		t.Fatal(why)
+	}
+	defer s.Close()
+	if r := s.LookupVirt(symbolsOf(t, name)["main"]); len(r.Frames) != 1 || r.Source != symbol.SourceDWARF || r.Frames[0].Start != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestOpenFile(t *testing.T) {
 	p := build(t)
 	l, dir := library(t, never)
@@ -236,19 +255,19 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 }
 
 func TestWorthIndexing(t *testing.T) {
-	const libc, vmlinux, ceph = 8 << 20, 250 << 20, 1200 << 20
+	const libc, vmlinux, ceph = 5 << 20, 166 << 20, 363 << 20
 	for _, test := range []struct {
 		size      int64
 		addresses int
 		want      bool
 	}{
 		{0, 1e6, false},
-		{1 << 20, 1e6, false},
+		{1<<20 - 1, 1e6, false},
 		{libc, 1, false},
 		{libc, 100, true},
 		{vmlinux, 100, false},
 		{vmlinux, 2000, true},
-		{ceph, 2000, false},
+		{ceph, 1000, false},
 		{ceph, 100_000, true},
 	} {
 		if got := WorthIndexing(test.size, test.addresses); got != test.want {

@@ -39,6 +39,10 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 	return results
 }
 
+// LookupVirts answers as LookupVirt does for each of the addresses, and reads as
+// LookupOffsets does.
+func (f *File) LookupVirts(addresses []addr.Virt) []Result { return f.lookupAll(addresses) }
+
 // lookupAll answers for each of the addresses.
 func (f *File) lookupAll(addresses []addr.Virt) []Result {
 	if len(addresses) == 0 {
