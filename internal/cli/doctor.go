@@ -13,7 +13,8 @@ import (
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
-and how to get it. Nothing is changed on the machine.
+and how to get it; and say where symbols come from. Nothing is changed on the
+machine, and no server is asked.
 
 Exit status 1 means that nothing at all can be recorded.`
 
@@ -51,6 +52,7 @@ type diagnosis struct {
 	Backend      string            `json:"backend"`
 	BackendWhy   string            `json:"backend_reason"`
 	Features     []capture.Feature `json:"features"`
+	Symbols      symbolDiagnosis   `json:"symbols"`
 }
 
 func diagnose() diagnosis {
@@ -62,6 +64,7 @@ func diagnose() diagnosis {
 		Architecture: runtime.GOARCH,
 		User:         unix.Geteuid(),
 		Features:     capture.Features(),
+		Symbols:      diagnoseSymbols(),
 	}
 	backend, why := capture.DefaultBackend()
 	d.Backend, d.BackendWhy = backend.String(), why
@@ -77,6 +80,7 @@ func (d *diagnosis) write(e *env) {
 	t.write(e.stdout, terminalWidth(e.stdout))
 	d.writeMissing(e)
 	fmt.Fprintf(e.stdout, "\nrecord takes the backend %q: %s.\n", d.Backend, d.BackendWhy)
+	d.Symbols.write(e)
 }
 
 func (d *diagnosis) writeMissing(e *env) {
