@@ -34,6 +34,7 @@ need cpio cpio
 need xz xz-utils
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
+[ -e /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a ] || missing="$missing libclang-rt-19-dev"
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 [ -d /usr/lib/debug/.build-id ] || missing="$missing libc6-dbg"
 if [ -n "$missing" ]; then

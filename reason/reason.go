@@ -48,6 +48,7 @@ const (
 	NoPerfMap     // generated code whose runtime wrote no perf map
 	NotLookedUp   // nobody has asked for a symbol yet
 	ServerFailed  // no file was found here, and a debuginfod server failed
+	NoOffset      // text tells an address and not where in its file it is
 
 	count
 )
@@ -88,6 +89,7 @@ var table = [count]words{
 	NoPerfMap:     {"no-perf-map", "generated code, and its runtime wrote no /tmp/perf-PID.map", "start the runtime with its perf map option (node --perf-basic-prof, java -XX:+DumpPerfMapAtExit, python -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
+	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
 }
 
 // String returns the reason as a short phrase for people.

@@ -52,6 +52,10 @@ var rules = map[string]rule{
 		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
+	"symbolize": {
+		module: []string{"addr", "buildid", "debuginfo", "reason", "symbol"},
+		why:    "text in, text out; files are for debuginfo to find",
+	},
 	"debuginfo/debuginfod": {
 		module: []string{"buildid"},
 		why:    "speaks with servers; needs only the words of the question",

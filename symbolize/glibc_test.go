@@ -1,0 +1,72 @@
+package symbolize
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	wanted    = regexp.MustCompile(`(?m)^want (\w+) (\d+)$`)
+	annotates = regexp.MustCompile(`(?m) in (\w+) at .*backtrace\.c:(\d+):\d+`)
+)
+
+// TestBacktrace compares lines with those that the program itself knows of its calls,
+// one of which is the last instruction of its function.
+func TestBacktrace(t *testing.T) {
+	for _, flags := range [][]string{{"-O1"}, {"-O2", "-fno-optimize-sibling-calls"}, {"-O1", "-no-pie"}, {"-O1", "-rdynamic"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			p := compile(t, "backtrace.c", "gcc", flags...)
+			raw := p.output(t)
+			text, _ := rewrite(t, &Filter{Library: p.library, TrustPaths: true}, raw)
+			var want, got []string
+			for _, m := range wanted.FindAllStringSubmatch(text, -1) {
+				want = append(want, m[1]+" "+m[2])
+			}
+			for _, m := range annotates.FindAllStringSubmatch(text, -1) {
+				got = append(got, m[1]+" "+m[2])
+			}
+			if len(want) != 5 {
+				t.Fatalf("the program knows %q", want)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %q, the program knows %q in\n%s", got, want, raw)
+			}
+		})
+	}
+}
+
+func TestBacktraceForms(t *testing.T) {
+	p := compile(t, "asan.c", "gcc", "-O1")
+	at := p.at(t, "main", 0)
+	outer := p.at(t, "outer", 0)
+	frame := fmt.Sprintf("%s(+%#x)", p.path, at+1)
+	const main = " in main at SOURCE/asan.c:13:33"
+	for _, test := range []struct{ name, line, want string }{
+		{"with a blank", frame + " [0x55d1]", frame + " [0x55d1]" + main},
+		{"without a blank", frame + "[0x55d1]", frame + "[0x55d1]" + main},
+		{"in a log", "2026-01-02 E: " + frame + "[0x55d1] ...\x1b[0m", "2026-01-02 E: " + frame + "[0x55d1]" + main + " ...\x1b[0m"},
+		{"a stack with a function", frame + "[0x10001]\n" + p.path + "(main+0x1)[0x10001]\n\n" + p.path + "(main+0x1)[0x10001]",
+			frame + "[0x10001]" + main + "\n" + p.path + "(main+0x1)[0x10001]" + main + "\n\n" + p.path + "(main+0x1)[0x10001]"},
+		{"inlined", fmt.Sprintf("%s(+%#x) [0x1]", p.path, outer+1), fmt.Sprintf("%[1]s(+%#[2]x) [0x1] in inner at SOURCE/asan.c:5:10 (inlined)\n%[1]s(+%#[2]x) [0x1] in outer at SOURCE/asan.c:9:10", p.path, outer+1)},
+		{"a function", "/x/prog(main+0x1) [0x55d1]", ""},
+		{"an address alone", "[0x55d1]", ""},
+		{"a file and an address", "prog[0x55d1]", ""},
+		{"a call in C", "x = f(+0x12)[0x1", ""},
+		{"not a number", "f(+0x1g)[0x1] f(+0x)[0x1] (+0x1)[0x1] f(+0x1)[0x]", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, _ := rewrite(t, &Filter{Library: p.library, TrustPaths: true}, test.line)
+			got = regexp.MustCompile(` at \S*/asan.c`).ReplaceAllString(got, " at SOURCE/asan.c")
+			want := test.want
+			if want == "" {
+				want = test.line
+			}
+			if got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}

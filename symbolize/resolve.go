@@ -1,0 +1,246 @@
+package symbolize
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// place is an instruction, as text tells it.
+type place struct {
+	module string     // the file's name or path
+	id     buildid.ID // zero if the text does not tell
+	at     uint64
+	offset bool // at is an offset in the file, else a virtual address of it
+	caller bool // at is a return address, which is behind the call
+}
+
+// resolver finds out what is at places.
+type resolver struct {
+	ctx        context.Context
+	library    *debuginfo.Library
+	binaries   []string
+	byID       map[buildid.ID]string // of the binaries
+	trustPaths bool
+	found      func(Frame)
+	tally      *tally
+	number     int64 // of the line, from 0
+	sources    map[module]*source
+	clock      int64
+}
+
+// module is what text tells of a file.
+type module struct {
+	name string
+	id   buildid.ID
+}
+
+// source answers for a module, or says why nothing does.
+type source struct {
+	symbols debuginfo.Symbols // nil if there are none
+	why     reason.Reason
+	trusted bool
+	answers map[question]symbol.Result
+	used    int64 // when, by the resolver's clock
+}
+
+type question struct {
+	at     uint64
+	offset bool
+}
+
+const (
+	maxPath    = 4096    // bytes of the name of a file, as the kernel has it
+	maxSources = 256     // open at the same time; each is a file and its mappings
+	maxAnswers = 1 << 14 // kept of one source, since stacks repeat
+)
+
+func newResolver(ctx context.Context, f *Filter, t *tally) *resolver {
+	library := f.Library
+	if library == nil {
+		library = new(debuginfo.Library)
+	}
+	return &resolver{
+		ctx: ctx, library: library, binaries: f.Binaries, byID: identify(f.Binaries), trustPaths: f.TrustPaths,
+		found: f.Found, tally: t, sources: map[module]*source{},
+	}
+}
+
+func (r *resolver) close() {
+	for _, s := range r.sources {
+		s.close()
+	}
+}
+
+func (s *source) close() {
+	if s.symbols != nil {
+		s.symbols.Close()
+	}
+}
+
+// lookup answers for a place, and counts it.
+func (r *resolver) lookup(p place) symbol.Result {
+	s := r.source(p)
+	result := s.lookup(p)
+	r.tally.add(p.module, result.Reason)
+	r.tell(p, s, result)
+	return result
+}
+
+// check answers for a place whose function the text names already. keep says whether
+// that stays: no answer, or another one, is no reason to doubt it.
+func (r *resolver) check(p place, name string, replace bool) (result symbol.Result, keep bool) {
+	s := r.source(p)
+	result = s.lookup(p)
+	frames := result.Frames
+	if len(frames) == 0 || !replace && !agrees(&frames[len(frames)-1], name) {
+		r.tally.named++
+		return result, true
+	}
+	r.tally.add(p.module, reason.None)
+	r.tell(p, s, result)
+	return result, false
+}
+
+func (r *resolver) tell(p place, s *source, result symbol.Result) {
+	if len(result.Frames) > 0 && s.trusted {
+		r.tally.trusted++
+	}
+	if r.found == nil {
+		return
+	}
+	f := Frame{Line: r.number + 1, Module: p.module, ID: p.id, Trusted: s.trusted, Result: result}
+	if p.offset {
+		f.Offset = new(addr.Offset(p.at))
+	} else {
+		f.Virt = new(addr.Virt(p.at))
+	}
+	r.found(f)
+}
+
+// source returns what answers for a place's module.
+func (r *resolver) source(p place) *source {
+	if len(p.module) > maxPath {
+		return &source{why: reason.NoFile}
+	}
+	r.clock++
+	m := module{p.module, p.id}
+	s := r.sources[m]
+	if s == nil {
+		r.forget()
+		m.name = strings.Clone(m.name) // the line that it is a part of may be long
+		s = r.open(m)
+		s.answers = map[question]symbol.Result{}
+		r.sources[m] = s
+	}
+	s.used = r.clock
+	return s
+}
+
+// forget makes room for another source.
+func (r *resolver) forget() {
+	if len(r.sources) < maxSources {
+		return
+	}
+	var oldest module
+	least := r.clock
+	for m, s := range r.sources {
+		if s.used < least {
+			oldest, least = m, s.used
+		}
+	}
+	r.sources[oldest].close()
+	delete(r.sources, oldest)
+}
+
+func (r *resolver) open(m module) *source {
+	if !m.id.IsZero() {
+		symbols, why := r.library.Open(r.ctx, m.id, r.candidates(m)...)
+		return &source{symbols: symbols, why: why}
+	}
+	name, why := r.fileNamed(m.name)
+	if why != reason.None {
+		return &source{why: why}
+	}
+	symbols, err := r.library.OpenFile(r.ctx, name)
+	if err != nil {
+		return &source{why: reason.NoFile}
+	}
+	return &source{symbols: symbols, trusted: true}
+}
+
+// identify returns the files by their identity. One that cannot be read has none.
+func identify(files []string) map[buildid.ID]string {
+	byID := map[buildid.ID]string{}
+	for _, name := range files {
+		if info, err := buildid.ReadFile(name); err == nil {
+			byID[info.ID] = name
+		}
+	}
+	return byID
+}
+
+// candidates are the files that may have an identity.
+func (r *resolver) candidates(m module) []string {
+	var candidates []string
+	if name, ok := r.byID[m.id]; ok {
+		candidates = append(candidates, name)
+	}
+	if filepath.IsAbs(m.name) {
+		candidates = append(candidates, m.name)
+	}
+	return candidates
+}
+
+// fileNamed returns the file that is taken on trust for one with this name.
+func (r *resolver) fileNamed(name string) (string, reason.Reason) {
+	found := ""
+	for _, b := range r.binaries {
+		switch {
+		case b == name:
+			return b, reason.None
+		case filepath.Base(b) != filepath.Base(name):
+		case found != "":
+			return "", reason.NoIdentity // two of that name: which one?
+		default:
+			found = b
+		}
+	}
+	switch {
+	case found != "":
+		return found, reason.None
+	case r.trustPaths && filepath.Base(name) != name:
+		return name, reason.None
+	}
+	return "", reason.NoIdentity
+}
+
+func (s *source) lookup(p place) symbol.Result {
+	if s.symbols == nil {
+		return symbol.Miss(s.why)
+	}
+	q := question{p.at, p.offset}
+	if p.caller {
+		q.at--
+	}
+	result, ok := s.answers[q]
+	if ok {
+		return result
+	}
+	if q.offset {
+		result = s.symbols.LookupOffset(addr.Offset(q.at))
+	} else {
+		result = s.symbols.LookupVirt(addr.Virt(q.at))
+	}
+	if len(s.answers) == maxAnswers {
+		clear(s.answers)
+	}
+	s.answers[q] = result
+	return result
+}
