@@ -30,6 +30,7 @@ var verbs = []func(*env) *cobra.Command{
 	newReportCommand,
 	newViewCommand,
 	newConvertCommand,
+	newSymbolizeCommand,
 	newIndexCommand,
 	newLookupCommand,
 	newDoctorCommand,

@@ -24,11 +24,11 @@ func (in *input) addFlags(flags *pflag.FlagSet) {
 
 // read reads the profile in the file called name, or on standard input for "-".
 func (in *input) read(e *env, name string) (*pprof.Profile, error) {
-	if in.maxSize < 1 || in.maxSize > maxMaxSize {
-		return nil, usageError{fmt.Errorf("--max-size must be between 1 and %d", maxMaxSize)}
-	}
-	o := profile.ReadOptions{MaxSize: in.maxSize << 20}
-	if name != "-" {
+	o, err := in.options()
+	switch {
+	case err != nil:
+		return nil, err
+	case name != "-":
 		return profile.ReadFile(name, o)
 	}
 	p, err := profile.Read(e.stdin, o)
@@ -36,4 +36,11 @@ func (in *input) read(e *env, name string) (*pprof.Profile, error) {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}
 	return p, nil
+}
+
+func (in *input) options() (profile.ReadOptions, error) {
+	if in.maxSize < 1 || in.maxSize > maxMaxSize {
+		return profile.ReadOptions{}, usageError{fmt.Errorf("--max-size must be between 1 and %d", maxMaxSize)}
+	}
+	return profile.ReadOptions{MaxSize: in.maxSize << 20}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	pprof "github.com/google/pprof/profile"
@@ -134,7 +135,7 @@ func (r *report) writeText(s *summary.Summary) {
 	w := r.env.stdout
 	if s.Total == 0 {
 		fmt.Fprintf(w, "The profile is empty: it has no %s.\n\n", s.SampleType)
-		r.writeCoverage(&s.Coverage)
+		writeCoverage(w, &s.Coverage)
 		return
 	}
 	fmt.Fprintln(w, headline(s))
@@ -148,7 +149,7 @@ func (r *report) writeText(s *summary.Summary) {
 		r.section(processTable(s, others), len(s.Processes), others)
 	}
 	fmt.Fprintln(w)
-	r.writeCoverage(&s.Coverage)
+	writeCoverage(w, &s.Coverage)
 }
 
 // section writes a table of at most so many of n things, and how many it left out.
@@ -225,8 +226,7 @@ func processTable(s *summary.Summary, most int) *table {
 }
 
 // writeCoverage writes how much is known, and what can be done about the rest.
-func (r *report) writeCoverage(c *profile.Coverage) {
-	w := r.env.stdout
+func writeCoverage(w io.Writer, c *profile.Coverage) {
 	if c.Frames == 0 {
 		fmt.Fprintln(w, "Coverage: there are no frames.")
 		return

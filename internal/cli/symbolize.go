@@ -1,0 +1,366 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/progress"
+	"hallmark/profile"
+	"hallmark/profile/local"
+	"hallmark/reason"
+	"hallmark/symbolize"
+)
+
+const symbolizeLong = `Symbolize gives functions, source lines and inlined calls to what tells a file and
+where in it:
+
+  text      logs and crash reports with the stacks of sanitizers, LLVM's symbolizer
+            markup, Android's tombstones, backtrace_symbols(3), the kernel's oopses;
+            the output of perf script; anything with a build ID and an offset. All
+            else in the text stays as it is, byte for byte.
+  folded    folded stacks, one and its count a line
+  pprof     a profile
+
+The content says which it is, --format otherwise; gzip is seen through. IN is a file
+or, as without it, standard input: in a pipe, lines are passed on as they come. After
+the first Ctrl-C the rest of standard input is still read, to its end.
+
+In text a build ID is the truth. A frame without one stays as it is, unless --binary
+names its file or --trust-paths takes the files that are at their paths now; these
+may be others than those that ran. What has a function already keeps it, and gets
+what is inlined there only if the symbols agree; --force puts ours in its place.
+
+How many frames got functions is told on standard error, and why the others did not.
+
+With --json one object is printed for each frame that was looked up: line (of the
+text), module, id, virtual or offset (in the file), trusted (the file was taken for
+its name), frames (innermost first: function, linkage, file, line, column, symbol,
+inlined), source, reason.`
+
+const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
+  hallmark symbolize --binary ./prog crash.log    # a log without build IDs
+  adb logcat | hallmark symbolize
+  perf script --no-inline --show-mmap-events | hallmark symbolize | stackcollapse-perf.pl
+  hallmark symbolize -o out.pb.gz recorded.pb.gz`
+
+func newSymbolizeCommand(e *env) *cobra.Command {
+	s := symbolizer{env: e}
+	cmd := &cobra.Command{
+		Use:     "symbolize [flags] [IN]",
+		Short:   "Give functions and lines to logs, stack traces and profiles",
+		Long:    symbolizeLong,
+		Example: symbolizeExample,
+		Args:    usage(cobra.MaximumNArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return s.run(append(args, "-")[0])
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&s.output, "output", "o", "-", "write to the file `OUT`, '-' for standard output")
+	flags.StringVar(&s.format, "format", "", "take IN for this `FORMAT`: text, folded or pprof (default: by its content)")
+	flags.StringArrayVar(&s.filter.Binaries, "binary", nil, "let this `FILE` answer for text that names it, whatever its path; may be repeated")
+	flags.BoolVar(&s.filter.TrustPaths, "trust-paths", false, "without a build ID take the file that is at the path now")
+	flags.BoolVar(&s.filter.Replace, "force", false, "replace functions that are there already")
+	flags.BoolVar(&s.filter.Lines, "lines", false, "add source lines to text of perf script, as its -F +srcline")
+	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not tell how many frames got functions")
+	flags.Int64Var(&s.input.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
+	return cmd
+}
+
+type symbolizer struct {
+	env         *env
+	input       input
+	output      string
+	format      string
+	filter      symbolize.Filter
+	json, quiet bool
+}
+
+var symbolizeFormats = map[string]symbolize.Format{
+	"text": symbolize.Text, "folded": symbolize.Folded, "pprof": symbolize.Pprof,
+}
+
+func (s *symbolizer) run(name string) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	in, done, err := s.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := uncompressed(in)
+	if err == nil {
+		err = s.symbolize(ctx, name, r)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", inputName(name), err)
+	}
+	return nil
+}
+
+// check refuses what cannot be carried out before anything is read.
+func (s *symbolizer) check() error {
+	if _, known := symbolizeFormats[s.format]; s.format != "" && !known {
+		return usageError{fmt.Errorf("--format %s: must be text, folded or pprof", s.format)}
+	}
+	for _, name := range s.filter.Binaries {
+		if _, err := buildid.ReadFile(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *symbolizer) symbolize(ctx context.Context, name string, r *bufio.Reader) error {
+	format, named := symbolizeFormats[s.format]
+	if !named {
+		format = symbolize.Detect(buffered(r))
+	}
+	switch format {
+	case symbolize.PerfData:
+		return fmt.Errorf("perf.data is not read; try: perf script -i %s --show-mmap-events | hallmark symbolize", name)
+	case symbolize.Pprof:
+		return s.writeProfile(r)
+	default:
+		s.filter.Folded = format == symbolize.Folded
+		return s.writeText(ctx, r)
+	}
+}
+
+// inputName is what messages call an input.
+func inputName(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
+}
+
+// errInterrupted is that Ctrl-C ended the reading of a file.
+var errInterrupted = errors.New("interrupted")
+
+// open opens the input. What is read of a file ends with ctx; standard input ends when
+// whoever writes it has got the same Ctrl-C and is done.
+func (s *symbolizer) open(ctx context.Context, name string) (r io.Reader, done func(), err error) {
+	if name == "-" {
+		return s.env.stdin, func() {}, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	watched := &watchedFile{ctx: ctx, f: f, size: info.Size()}
+	if s.output != "-" || terminalWidth(s.env.stdout) == 0 {
+		watched.bar = progress.New(s.env.stderr)
+	}
+	return watched, func() { watched.bar.Clear(); f.Close() }, nil
+}
+
+// watchedFile is a file whose reading a bar shows and Ctrl-C ends.
+type watchedFile struct {
+	ctx        context.Context
+	f          *os.File
+	bar        *progress.Bar
+	size, read int64
+}
+
+func (w *watchedFile) Read(b []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, errInterrupted
+	}
+	n, err := w.f.Read(b)
+	if w.read += int64(n); w.size > 0 {
+		w.bar.Set(float64(w.read)/float64(w.size), w.f.Name())
+	}
+	return n, err
+}
+
+// uncompressed returns a reader of what may be compressed with gzip.
+func uncompressed(r io.Reader) (*bufio.Reader, error) {
+	plain := bufio.NewReader(r)
+	if !bytes.HasPrefix(buffered(plain), []byte{0x1f, 0x8b}) {
+		return plain, nil
+	}
+	gz, err := gzip.NewReader(plain)
+	if err != nil {
+		return nil, err
+	}
+	return bufio.NewReader(gz), nil
+}
+
+// buffered returns what comes with the first read. The next read tells of a failure.
+func buffered(r *bufio.Reader) []byte {
+	r.Peek(1)
+	start, _ := r.Peek(r.Buffered())
+	return start
+}
+
+// write makes the output, which appears under its name when it is whole.
+func (s *symbolizer) write(content func(io.Writer) error) error {
+	if s.output == "-" {
+		return content(s.env.stdout)
+	}
+	return atomicfile.Write(s.output, 0o666, content)
+}
+
+func (s *symbolizer) writeProfile(r io.Reader) error {
+	switch {
+	case s.json || s.filter.Lines || s.filter.TrustPaths || s.filter.Binaries != nil:
+		return usageError{errors.New("--json, --lines, --binary and --trust-paths are for text, this is a profile")}
+	case s.output == "-" && terminalWidth(s.env.stdout) > 0:
+		return usageError{errors.New("a profile is nothing for a terminal: -o OUT")}
+	}
+	o, err := s.input.options()
+	if err != nil {
+		return err
+	}
+	p, err := profile.Read(r, o)
+	if err != nil {
+		return err
+	}
+	symbols := profile.Symbolize
+	if s.filter.Replace {
+		symbols = profile.Resymbolize
+	}
+	misses := symbols(p, &local.Symbols{})
+	if err := s.write(func(w io.Writer) error { return profile.Write(w, p) }); err != nil {
+		return err
+	}
+	if !s.quiet {
+		c := profile.MeasureCoverage(p, misses)
+		writeCoverage(s.env.stderr, &c)
+	}
+	return nil
+}
+
+func (s *symbolizer) writeText(ctx context.Context, r io.Reader) error {
+	var summary *symbolize.Summary
+	err := s.write(func(w io.Writer) (err error) {
+		if s.json {
+			summary, err = s.copyJSON(ctx, w, r)
+		} else {
+			summary, err = s.filter.Copy(ctx, w, r)
+		}
+		return err
+	})
+	if summary != nil && !s.quiet {
+		writeTextSummary(s.env.stderr, summary)
+	}
+	return err
+}
+
+// textRecord is one object of output.
+type textRecord struct {
+	Line    int64          `json:"line"`
+	Module  string         `json:"module"`
+	ID      buildid.ID     `json:"id,omitzero"`
+	Virtual *addr.Virt     `json:"virtual,omitempty"`
+	Offset  *addr.Offset   `json:"offset,omitempty"`
+	Trusted bool           `json:"trusted,omitempty"`
+	Frames  []frameRecord  `json:"frames,omitempty"` // innermost first
+	Source  string         `json:"source,omitempty"` // of the frames
+	Reason  *reason.Reason `json:"reason,omitempty"` // why there are none
+}
+
+// copyJSON writes the frames in text instead of the text. Like text they are written
+// as they come.
+func (s *symbolizer) copyJSON(ctx context.Context, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
+	out := &objects{w: w}
+	out.enc = json.NewEncoder(&out.pending)
+	out.enc.SetEscapeHTML(false)
+	s.filter.Found = out.add
+	return s.filter.Copy(ctx, out, r)
+}
+
+// objects writes the frames found in text whenever the text would be written, which it
+// drops.
+type objects struct {
+	w       io.Writer
+	pending bytes.Buffer
+	enc     *json.Encoder
+}
+
+func (o *objects) Write(text []byte) (int, error) {
+	if _, err := o.pending.WriteTo(o.w); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+func (o *objects) add(f symbolize.Frame) {
+	record := textRecord{Line: f.Line, Module: f.Module, ID: f.ID, Virtual: f.Virt, Offset: f.Offset, Trusted: f.Trusted}
+	if len(f.Frames) == 0 {
+		record.Reason = &f.Reason
+	} else {
+		record.Frames, record.Source = frameRecords(f.Frames), f.Source.String()
+	}
+	o.enc.Encode(record) // into memory, and of nothing that could fail
+}
+
+// writeTextSummary says what became of the frames in a text.
+func writeTextSummary(w io.Writer, s *symbolize.Summary) {
+	if s.Frames == 0 {
+		fmt.Fprintln(w, "hallmark: no frames that tell a file and an offset")
+		return
+	}
+	fmt.Fprintf(w, "hallmark: %s, %s symbolized", plural(s.Frames, "frame"), thousands(s.Symbolized))
+	if s.Named > 0 {
+		fmt.Fprintf(w, ", %s named before", thousands(s.Named))
+	}
+	fmt.Fprintln(w)
+	if s.Trusted > 0 {
+		fmt.Fprintf(w, "hallmark: %s of them unverified: no build ID, files were taken for their names\n", thousands(s.Trusted))
+	}
+	for _, g := range s.Gaps {
+		line := fmt.Sprintf("%s: %s", plural(g.Frames, "frame"), g.Reason)
+		if names := shortNames(g.Modules); names != "" {
+			line += ": " + names
+		}
+		if advice := cmp.Or(textAdvice[g.Reason], g.Reason.Advice()); advice != "" {
+			line += " → " + advice
+		}
+		fmt.Fprintf(w, "hallmark: %s\n", printable(line))
+	}
+}
+
+// textAdvice is what helps with text, other than with a profile.
+var textAdvice = map[reason.Reason]string{
+	reason.NoIdentity:  "name their files with --binary, or --trust-paths",
+	reason.FileChanged: "keep the file that ran and name it with --binary",
+}
+
+// shortNames names the first few files.
+func shortNames(files []string) string {
+	var names []string
+	for _, file := range files[:min(len(files), mostNames)] {
+		names = append(names, profile.ShortName(file))
+	}
+	names = slices.Compact(names)
+	if more := len(files) - mostNames; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
