@@ -1,0 +1,60 @@
+package symbol
+
+import (
+	"strings"
+
+	"hallmark/addr"
+)
+
+// Function is a function in the ELF symbol table of a file.
+type Function struct {
+	Name string // with the suffix of a part or a clone, without a symbol version
+	Virt addr.Virt
+	Size uint64 // 0 if the table does not tell
+}
+
+// Functions returns what the ELF symbol tables of a file, and of the debug file joined
+// to it, have in code, in no order: for those who have the name of a function and want
+// its address. Several can have the same name, and the same address. The dynamic symbol
+// table stands in where there is no other.
+func (f *File) Functions() ([]Function, error) {
+	for _, kind := range []uint32{shtSYMTAB, shtDYNSYM} {
+		for _, m := range f.images {
+			s := m.sectionOfType(kind)
+			if s == nil {
+				continue
+			}
+			if functions, err := m.functions(s); len(functions) > 0 || err != nil {
+				return functions, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (m *image) functions(s *section) ([]Function, error) {
+	if uint64(s.link) >= uint64(len(m.sections)) {
+		return nil, m.fail(s.off, "symbol table without a string table")
+	}
+	strtab := &m.sections[s.link]
+	names, err := m.readString(strtab.off, strtab.size)
+	if err != nil {
+		return nil, err
+	}
+	names = names[:strings.LastIndexByte(names, 0)+1] // so every name has an end
+	if err := m.check(s.off, s.size); err != nil {
+		return nil, err
+	}
+	var functions []Function
+	err = m.eachSymbol(s, names, func(sym span) {
+		if sym.rank == hidden {
+			return
+		}
+		fn := Function{Name: unversioned(stringAt(names, sym.value)), Virt: addr.Virt(sym.start)}
+		if !sym.unsized {
+			fn.Size = sym.end - sym.start
+		}
+		functions = append(functions, fn)
+	})
+	return functions, err
+}
