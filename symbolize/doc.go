@@ -9,6 +9,7 @@
 //   - the stacks of sanitizers and of LLVM's tools, and LLVM's symbolizer markup
 //   - tombstones and logcat of Android
 //   - backtrace_symbols(3) of glibc and musl
+//   - the kernel's oopses, warnings and stacks
 //   - perf script
 //   - folded stacks
 //   - anything with a build ID and an offset, see the dialects for the forms

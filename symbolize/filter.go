@@ -109,6 +109,7 @@ func newText(ctx context.Context, f *Filter) *text {
 		&android{r},
 		&sanitizer{resolver: r, replace: f.Replace},
 		&glibc{resolver: r},
+		&kernel{resolver: r},
 		newPerf(r, f),
 		&identified{r},
 	}
