@@ -9,6 +9,7 @@
 //   - the stacks of sanitizers and of LLVM's tools, and LLVM's symbolizer markup
 //   - tombstones and logcat of Android
 //   - backtrace_symbols(3) of glibc and musl
+//   - the stacks of systemd-coredump, as in the journal, and of eu-stack
 //   - the kernel's oopses, warnings and stacks
 //   - perf script
 //   - folded stacks

@@ -107,6 +107,7 @@ func newText(ctx context.Context, f *Filter) *text {
 	t.dialects = []dialect{
 		&markup{resolver: r},
 		&android{r},
+		&coredump{resolver: r},
 		&sanitizer{resolver: r, replace: f.Replace},
 		&glibc{resolver: r},
 		&kernel{resolver: r},

@@ -1,7 +1,6 @@
 package symbolize
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -266,12 +265,9 @@ func (p *perf) locate(f *perfFrame) (place, reason.Reason) {
 	return at, reason.None
 }
 
-// fixed reports whether a file has its addresses in itself, low ones that could be
-// offsets as well.
+// fixed reports whether a file chooses its addresses, low ones that could be offsets as
+// well.
 func (p *perf) fixed(at place) bool {
-	file, ok := p.source(at).symbols.(interface{ Segments() []symbol.Segment })
-	if !ok {
-		return false
-	}
-	return slices.ContainsFunc(file.Segments(), func(s symbol.Segment) bool { return s.Offset == 0 && s.Virt != 0 })
+	start, ok := p.source(at).startOfFile()
+	return ok && start != 0
 }

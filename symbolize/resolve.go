@@ -18,6 +18,7 @@ type place struct {
 	id     buildid.ID // zero if the text does not tell
 	at     uint64
 	offset bool // at is an offset in the file, else a virtual address of it
+	start  bool // at counts from where the start of the file is in memory
 	caller bool // at is a return address, which is behind the call
 }
 
@@ -87,7 +88,7 @@ func (s *source) close() {
 // lookup answers for a place, and counts it.
 func (r *resolver) lookup(p place) symbol.Result {
 	s := r.source(p)
-	result := s.lookup(p)
+	result := s.lookup(&p)
 	r.tally.add(p.module, result.Reason)
 	r.tell(p, s, result)
 	return result
@@ -97,7 +98,7 @@ func (r *resolver) lookup(p place) symbol.Result {
 // that stays: no answer, or another one, is no reason to doubt it.
 func (r *resolver) check(p place, name string, replace bool) (result symbol.Result, keep bool) {
 	s := r.source(p)
-	result = s.lookup(p)
+	result = s.lookup(&p)
 	frames := result.Frames
 	if len(frames) == 0 || !replace && !agrees(&frames[len(frames)-1], name) {
 		r.tally.named++
@@ -221,9 +222,18 @@ func (r *resolver) fileNamed(name string) (string, reason.Reason) {
 	return "", reason.NoIdentity
 }
 
-func (s *source) lookup(p place) symbol.Result {
+// lookup answers for a place, which it settles: at is an offset or an address of the
+// file then.
+func (s *source) lookup(p *place) symbol.Result {
 	if s.symbols == nil {
 		return symbol.Miss(s.why)
+	}
+	if p.start {
+		at, ok := s.startOfFile()
+		if !ok {
+			return symbol.Miss(reason.NoOffset)
+		}
+		p.at, p.start = p.at+uint64(at), false
 	}
 	q := question{p.at, p.offset}
 	if p.caller {
@@ -243,4 +253,19 @@ func (s *source) lookup(p place) symbol.Result {
 	}
 	s.answers[q] = result
 	return result
+}
+
+// startOfFile returns the virtual address of the first byte of the file: 0 but for
+// programs that choose their addresses.
+func (s *source) startOfFile() (addr.Virt, bool) {
+	file, ok := s.symbols.(interface{ Segments() []symbol.Segment })
+	if !ok {
+		return 0, false
+	}
+	for _, segment := range file.Segments() {
+		if segment.Offset == 0 && segment.FileSize > 0 {
+			return segment.Virt, true
+		}
+	}
+	return 0, false
 }

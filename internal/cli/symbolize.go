@@ -30,9 +30,9 @@ const symbolizeLong = `Symbolize gives functions, source lines and inlined calls
 where in it:
 
   text      logs and crash reports with the stacks of sanitizers, LLVM's symbolizer
-            markup, Android's tombstones, backtrace_symbols(3), the kernel's oopses;
-            the output of perf script; anything with a build ID and an offset. All
-            else in the text stays as it is, byte for byte.
+            markup, Android's tombstones, backtrace_symbols(3), systemd-coredump,
+            the kernel's oopses; the output of perf script; anything with a build ID
+            and an offset. All else in the text stays as it is, byte for byte.
   folded    folded stacks, one and its count a line
   pprof     a profile
 
@@ -55,6 +55,7 @@ inlined), source, reason.`
 const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
   hallmark symbolize --binary ./prog crash.log    # a log without build IDs
   adb logcat | hallmark symbolize
+  coredumpctl info | hallmark symbolize
   perf script --no-inline --show-mmap-events | hallmark symbolize | stackcollapse-perf.pl
   hallmark symbolize -o out.pb.gz recorded.pb.gz`
 
