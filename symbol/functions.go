@@ -1,10 +1,6 @@
 package symbol
 
-import (
-	"strings"
-
-	"hallmark/addr"
-)
+import "hallmark/addr"
 
 // Function is a function in the ELF symbol table of a file.
 type Function struct {
@@ -33,20 +29,15 @@ func (f *File) Functions() ([]Function, error) {
 }
 
 func (m *image) functions(s *section) ([]Function, error) {
-	if uint64(s.link) >= uint64(len(m.sections)) {
-		return nil, m.fail(s.off, "symbol table without a string table")
-	}
-	strtab := &m.sections[s.link]
-	names, err := m.readString(strtab.off, strtab.size)
+	names, err := m.symbolNames(s)
 	if err != nil {
 		return nil, err
 	}
-	names = names[:strings.LastIndexByte(names, 0)+1] // so every name has an end
 	if err := m.check(s.off, s.size); err != nil {
 		return nil, err
 	}
 	var functions []Function
-	err = m.eachSymbol(s, names, func(sym span) {
+	err = m.eachSymbol(s, names, nil, func(sym span) {
 		if sym.rank == hidden {
 			return
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -103,9 +102,6 @@ func stepText(step debuginfo.Step) string {
 	}
 	return fmt.Sprintf("%s: %s: %s", step.Place, step.Path, what)
 }
-
-// errInterrupted says that Ctrl-C came while servers were asked.
-var errInterrupted = errors.New("interrupted while looking for symbols")
 
 // symbolize gives symbols to the frames of p, and returns why others have none.
 func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, error) {
