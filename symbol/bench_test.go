@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,4 +140,45 @@ func BenchmarkLookup(b *testing.B) {
 			k.Lookup(0xffffffff81000000 + addr.Abs(r.Uint64N(64<<17)))
 		}
 	})
+}
+
+// BenchmarkIndexLookup asks indexes, without an allocation: at random addresses, at
+// those of a profile, where few of them make up most, and in order.
+func BenchmarkIndexLookup(b *testing.B) {
+	program, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range append(debugFiles(b), program) {
+		x := index(b, name)
+		random := textAddresses(b, readelf(b, name), 1<<17)
+		profile := make([]addr.Virt, len(random))
+		for i, zipf := 0, rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 16, uint64(len(random)-1)); i < len(profile); i++ {
+			profile[i] = random[zipf.Uint64()]
+		}
+		sorted := slices.Sorted(slices.Values(random))
+		for _, test := range []struct {
+			name      string
+			addresses []addr.Virt
+		}{{"random", random}, {"profile", profile}, {"sorted", sorted}} {
+			b.Run(filepath.Base(name)+"/"+test.name, func(b *testing.B) { benchmarkFrames(b, x, test.addresses) })
+			b.Run(filepath.Base(name)+"/"+test.name+" with a cursor", func(b *testing.B) { benchmarkCursor(b, x, test.addresses) })
+		}
+	}
+}
+
+func benchmarkFrames(b *testing.B, x *Index, addresses []addr.Virt) {
+	b.ReportAllocs()
+	var frames [64]Frame
+	for i := 0; b.Loop(); i++ {
+		x.AppendFrames(frames[:0], addresses[i%len(addresses)])
+	}
+}
+
+func benchmarkCursor(b *testing.B, x *Index, addresses []addr.Virt) {
+	b.ReportAllocs()
+	c := x.Cursor()
+	for i := 0; b.Loop(); i++ {
+		c.Frames(addresses[i%len(addresses)])
+	}
 }

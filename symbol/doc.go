@@ -6,10 +6,10 @@
 // 128 bytes:
 //
 //	  0  "hallmark"
-//	  8  uint32  version, 1
+//	  8  uint32  version, 2
 //	 12  uint32  flags: 1 there are columns, 2 made from a file that holds its code
 //	 16  uint32  bits of the Sources it was made from
-//	 20  uint8   shift: bits of an address that do not tell its bucket
+//	 20  uint8   bytes that a granule has in the part granules
 //	 24  uint32  CRC-32C of everything behind the header
 //	 32  uint64  base: the virtual address that all others are relative to
 //	 40  uint32  offset in the file and uint32 size of each of the nine parts
@@ -20,61 +20,81 @@
 //	identity   text of the identity of the file that the index is of
 //	segments   its PT_LOAD segments: p_offset, p_vaddr, p_filesz, p_memsz, p_flags as
 //	           uint64 each. They turn a file offset into a virtual address.
-//	buckets    uint32 for each 2^shift addresses: the block that its first one is in,
-//	           or the first block; and one more behind the last
-//	blocks     in the order of addresses: uint32 address, uint32 offset in the stream
-//	stream     sites and blocks, see below
-//	functions  uint32 string of the name, uint32 line where it starts, and in a uint32
-//	           the file in 24 bits and the Lang in the high 8. Those used most come
-//	           first, so that their numbers are short.
-//	files      uint32 string of each path; file 0 is none
-//	strings    uint32 end in the text of each string, after a 0: string n is between
-//	           the ends n and n+1. String 0 is empty.
+//	directory  uint32 for each chapter, which is 128 granules: number of its first
+//	           one in the part granules. Chapters that are alike may have the same.
+//	granules   for each granule, which is 128 addresses, the offset of its block in
+//	           the stream, 0 if nothing is known of it; and a byte more
+//	stream     sites and blocks, see below, and 32 bytes more
+//	functions  a record for each function that is inlined somewhere, those first that
+//	           are most often, so that their numbers are short
+//	files      uint32 offset and uint32 size of each path in the text; file 0 is none
+//	long       the same of names of 4095 bytes and more
 //	text       the bytes of all strings
 //
-// In the stream a number is an unsigned LEB128, and a signed one has its sign in the
-// lowest bit (0, -1, 1, -2 … are 0, 1, 2, 3 …). Lines are counted from the line where
-// the function starts, which makes them small.
+// The record of a function has 12 bytes. From the lowest bit on, there are 32 bits of
+// offset of the name in the text, 12 of its size, 24 of the line where the function
+// starts, 22 of the file and 6 of the Lang. If the size is 4095 then the name is the
+// one with that number in the part long.
 //
-// A site is a function in the code, or one call inlined into another site:
+// What a lookup needs is close together in the stream, behind a byte that is not
+// used. A site is a function in the code, or one call inlined into another site. One
+// that is not inlined is
 //
-//	byte    flags: 1 inlined, 2 in another file than its function's, 4 has a symbol;
-//	        the Source from bit 3 on
-//	number  function
-//	number  file, if flag 2
-//	number  string of the ELF symbol's name, if flag 4
-//	number  distance back to the site of the caller, if inlined
-//	signed  line of the call, if inlined
-//	number  column of the call, if inlined and there are columns
+//	byte    flags: 2 has a symbol; the Source from bit 2 on
+//	record  the function, with the file of this site
+//	number  offset in the text of the ELF symbol's name, if flag 2; unsigned LEB128
+//	number  size of the symbol's name, if flag 2
 //
-// A caller stands before its callees, so that every chain ends. A block is up to 12
-// entries for addresses that follow each other. The first byte of an entry has the
-// length in its low four bits: 1 to 14 bytes, 15 for what follows as a number, less
-// 15, and 0 for all up to the next block. The high four bits say what is there:
+// and an inlined one is
 //
-//	0     nothing is known
-//	1     a site: number, its distance back from the block; signed, the line
-//	2     the same site as before, the line moved: signed
-//	3     the site that called the one before: signed, the line from that of the call
-//	4-15  the same site, the line moved by 1, 2, 3, 4, 5, 6, 8, -1, -2, -3, -4, -5
+//	byte      1, and the sizes of the numbers below, less 1, from bits 1, 3, 5 and 7 on
+//	1-4 bytes twice the number of the function, and 1 if it is in another file here
+//	1-4 bytes distance back to the site of the caller
+//	1-4 bytes line of the call, from the line where the caller starts
+//	1-2 bytes column of the call, if there are columns
+//	number    file, if it is another one; unsigned LEB128
 //
-// and all but 0 end with the column as a number, if there are columns. The last block
-// is behind the last code, and says that nothing is known.
+// A caller stands before its callees, so that every chain ends. It stands close
+// before them: a site that is needed again farther down is written again.
 //
-// For example: caller, which starts on line 10, has code of its lines 10, 12 and 14,
-// and on line 13 calls callee, which starts on line 3, is inlined, and has code of its
-// lines 4 and 5. Without columns the stream is
+// A block has up to 128 entries, which are stretches of code with one answer:
 //
-//	08 00        at 0: a site of function 0, by SourceDWARF
-//	01 01 02 06  at 2: function 1, inlined into the site 2 bytes before, from line 10+3
-//	16 06 00     at 6, the block: 6 bytes of the site 6 before the block, line 10+0
-//	55           5 bytes, line moved by 2: 12
-//	19 04 02     9 bytes of the site 4 before the block, line 3+1
-//	4f 05        15+5 bytes, line moved by 1: 5
-//	37 02        7 bytes of the caller, line 13+1
-//	00           and nothing more
+//	24 bits   header: 7 bits of how many entries there are behind the first, and how
+//	          wide the fields below are: 3 bits of the site's number, 4 codes for the
+//	          line and for the column, 3 for the distance and for the first line
+//	bytes     where each entry but the first starts in the granule
+//	bits      of each entry: number of the site in this block, line from the first
+//	          line of that site, column
+//	bits      of each site: its distance back from the block, 0 if nothing is known;
+//	          first line, from the line where its function starts
 //
-// A lookup takes the bucket of the address, finds the last block that starts at or
-// before it among the blocks that the bucket and the next one name, reads its entries
-// until the one that reaches beyond the address, and follows the callers.
+// Bits are packed from the lowest one on. Lines are modulo 2^32. The codes of 4 bits
+// stand for themselves, only 15 is 32 bits of line and 16 of column. Those of 3 bits
+// are 6, 7, 8, 9, 10, 11, 13 or 28 bits of distance, and 0, 2, 4, 6, 8, 10, 13 or 32
+// of first line.
+//
+// For example: caller, which starts on line 10 of file 1, has code of its lines 10,
+// 12 and 14, and on line 13 calls callee, which starts on line 3, is inlined, and has
+// code of its lines 4 and 5. The text starts with "a.ccallercallee".
+// Without columns the stream is
+//
+//	00           not used
+//	04           at 1: a site by SourceDWARF, of the function whose
+//	03 00 00 00    name is at 3 in the text,
+//	06 a0 00 00    has 6 bytes, and starts on line 10
+//	10 00 00 04    of file 1, in C
+//	01 00 0d 03  at 14: function 0, inlined into the site 13 bytes before, on line 10+3
+//	05 0d 20     at 18, the block: 6 entries, with 2 bits of site and 3 of line; for
+//	               sites there are 6 bits of distance and 2 of first line
+//	06 0b 14     the other entries start at 6, 11 and 20,
+//	28 2f          40 and 47
+//	00 85 02 45  (0, 0), (0, 2), (1, 0), (1, 1), (0, 4), (2, 0), and the sites:
+//	04 11 00       17 back, from line 10+0; 4 back, from line 3+1; nothing known
+//
+// The first entry is on line 10, which is the first line of site 0; the third one on
+// line 4, which is that of site 1.
+//
+// A lookup takes the granule of the address from the directory and the chapter, counts
+// how many entries of its block start at or before the address, takes the fields of
+// the last one and of its site, and follows the callers.
 package symbol

@@ -26,6 +26,7 @@ type Index struct {
 	data     []byte
 	parts    [parts][]byte
 	segments []Segment
+	stream   []byte
 	text     string
 	mapped   bool
 }
@@ -72,15 +73,16 @@ func NewIndex(data []byte, name string) (*Index, error) {
 		return nil, indexDamage(name, atHeaderSum, "header is damaged")
 	}
 	x := &Index{indexHeader: decodeIndexHeader(data), name: name, data: data}
+	if x.width < minGranuleWidth || x.width > maxGranuleWidth {
+		return nil, indexDamage(name, atWidth, "header is implausible")
+	}
 	for i, p := range x.indexHeader.parts {
 		if uint64(p.off)+uint64(p.size) > uint64(len(data)) {
 			return nil, indexDamage(name, int64(p.off), "part "+partNames[i]+" is outside the file")
 		}
 		x.parts[i] = data[p.off : p.off+p.size : p.off+p.size]
 	}
-	if len(x.parts[partBlocks]) < blockSize || len(x.parts[partBuckets]) < 8 || x.shift > 31 {
-		return nil, indexDamage(name, atShift, "header is implausible")
-	}
+	x.stream = x.parts[partStream]
 	if text := x.parts[partText]; len(text) > 0 {
 		x.text = unsafe.String(&text[0], len(text)) // data does not change
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,15 +16,23 @@ import (
 )
 
 // documented are the pieces of the example in the documentation of the format.
-func documented() (*indexPart, []codePiece) {
+func documented() (*tables, []codePiece) {
+	t := new(tables)
+	t.file("")
+	file := t.file("a.c")
+	t.function(t.string("caller"), 10, LangC, file)
+	t.function(t.string("callee"), 3, LangC, file)
 	part := &indexPart{
-		functions: []partFunction{{line: 10, number: 0}, {line: 3, number: 1}},
-		sites:     []partSite{{parent: -1, function: 0, source: SourceDWARF}, {parent: 0, function: 1, callLine: 13}},
+		functions: t.functions,
+		sites: []partSite{
+			{parent: -1, function: 0, file: file, source: SourceDWARF},
+			{parent: 0, function: 1, file: file, callLine: 13},
+		},
 	}
 	piece := func(start uint32, site int32, line uint32) codePiece {
 		return codePiece{start: start, part: part, site: site, line: line}
 	}
-	return part, []codePiece{
+	return t, []codePiece{
 		piece(0, 0, 10), piece(6, 0, 12), piece(11, 1, 4), piece(20, 1, 5), piece(40, 0, 14),
 	}
 }
@@ -51,14 +60,14 @@ func TestDocumentedStream(t *testing.T) {
 		}
 		want = append(want, b...)
 	}
-	_, pieces := documented()
-	var w indexWriter
+	tables, pieces := documented()
+	w := newIndexWriter(tables, false, 0)
 	for _, p := range pieces {
 		w.add(p)
 	}
 	w.finish(47)
-	if !bytes.Equal(w.stream, want) {
-		t.Errorf("the stream is % x, and documented is % x", w.stream, want)
+	if got := w.stream[:len(w.stream)-streamPadding]; !bytes.Equal(got, want) {
+		t.Errorf("the stream is % x, and documented is % x", got, want)
 	}
 }
 
@@ -187,7 +196,7 @@ func TestOpenIndex(t *testing.T) {
 	for what, damage := range map[string]func([]byte) []byte{
 		"empty":     func(b []byte) []byte { return nil },
 		"an ELF":    func(b []byte) []byte { return append([]byte("\x7fELF"), b...) },
-		"version 2": func(b []byte) []byte { b[8] = 2; return b },
+		"version 3": func(b []byte) []byte { b[8] = 3; return b },
 		"header":    func(b []byte) []byte { b[40]++; return b },
 		"cut off":   func(b []byte) []byte { return b[:len(b)/2] },
 	} {
@@ -235,13 +244,30 @@ func mustIndex(t *testing.T, elf []byte) []byte {
 	return x.Bytes()
 }
 
-func TestAppendFramesDoesNotAllocate(t *testing.T) {
+// TestCursor compares a Cursor to the Index, at random addresses and in order.
+func TestCursor(t *testing.T) {
+	x := index(t, goTool(t))
+	addresses := textAddresses(t, readelf(t, goTool(t)), 20000)
+	addresses = append(addresses, slices.Sorted(slices.Values(addresses))...)
+	c := x.Cursor()
+	for _, v := range addresses {
+		frames, source := c.Frames(v)
+		want, wantSource := x.AppendFrames(nil, v)
+		if source != wantSource || !slices.Equal(frames, want) {
+			t.Fatalf("%s: the cursor says %+v, the index %+v", v, frames, want)
+		}
+	}
+}
+
+func TestLookupsDoNotAllocate(t *testing.T) {
 	x := index(t, goTool(t))
 	addresses := textAddresses(t, readelf(t, goTool(t)), 100)
 	var buf [64]Frame
+	c := x.Cursor()
 	if n := testing.AllocsPerRun(10, func() {
 		for _, v := range addresses {
 			x.AppendFrames(buf[:0], v)
+			c.Frames(v)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -109,7 +109,6 @@ type partSite struct {
 	callLine   uint32
 	callColumn uint32
 	at         uint32 // in the stream
-	caller     uint32 // where the caller is there, as it was written last
 	symbol     uint32 // with which it was written there
 	source     Source
 	used       bool
@@ -120,9 +119,9 @@ type partSite struct {
 func (p *indexPart) functionOf(site int32) *partFunction { return &p.functions[p.sites[site].function] }
 
 // callLine returns the line of a call, from the start of the caller.
-func (p *indexPart) callLine(site int32) int32 {
+func (p *indexPart) callLine(site int32) uint32 {
 	s := &p.sites[site]
-	return int32(s.callLine - p.functionOf(s.parent).line)
+	return s.callLine - p.functionOf(s.parent).startLine()
 }
 
 // partTables are the functions and the files of parts that were made one after

@@ -3,12 +3,13 @@ package symbol
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 )
 
 // The fixed parts of an index; the package comment describes the format.
 const (
 	indexMagic      = "hallmark"
-	indexVersion    = 1
+	indexVersion    = 2
 	indexHeaderSize = 128
 	indexAlign      = 8
 )
@@ -23,33 +24,45 @@ const (
 const (
 	partIdentity = iota
 	partSegments
-	partBuckets
-	partBlocks
+	partDirectory
+	partGranules
 	partStream
 	partFunctions
 	partFiles
-	partStrings
+	partLong
 	partText
 
 	parts
 )
 
 var partNames = [parts]string{
-	"identity", "segments", "buckets", "blocks", "stream", "functions", "files", "strings", "text",
+	"identity", "segments", "directory", "granules", "stream", "functions", "files", "long", "text",
 }
 
 // Sizes of the records of parts.
 const (
 	segmentSize  = 40
-	blockSize    = 8
 	functionSize = 12
+	placeSize    = 8
+)
+
+// A granule is a stretch of addresses with a block of its own. The directory has a
+// number for so many granules.
+const (
+	granuleBits = 7
+	granuleSize = 1 << granuleBits
+	chapterBits = 7
+	chapterSize = 1 << chapterBits
+
+	minGranuleWidth = 3 // bytes in the file
+	maxGranuleWidth = 4
 )
 
 // indexHeader is the start of an index.
 type indexHeader struct {
 	flags   uint32
 	sources uint32 // bits, by Source
-	shift   uint8  // of buckets
+	width   uint8  // of granules in the file, in bytes
 	base    uint64
 	parts   [parts]part
 	sum     uint32 // CRC-32C of what follows the header
@@ -64,7 +77,7 @@ const (
 	atVersion   = 8
 	atFlags     = 12
 	atSources   = 16
-	atShift     = 20
+	atWidth     = 20
 	atSum       = 24
 	atBase      = 32
 	atParts     = 40
@@ -78,7 +91,7 @@ func (h *indexHeader) encode() []byte {
 	le.PutUint32(b[atVersion:], indexVersion)
 	le.PutUint32(b[atFlags:], h.flags)
 	le.PutUint32(b[atSources:], h.sources)
-	b[atShift] = h.shift
+	b[atWidth] = h.width
 	le.PutUint32(b[atSum:], h.sum)
 	le.PutUint64(b[atBase:], h.base)
 	for i, p := range h.parts {
@@ -93,8 +106,7 @@ func decodeIndexHeader(b []byte) indexHeader {
 	le := binary.LittleEndian
 	h := indexHeader{
 		flags: le.Uint32(b[atFlags:]), sources: le.Uint32(b[atSources:]),
-		shift: b[atShift],
-		sum:   le.Uint32(b[atSum:]), base: le.Uint64(b[atBase:]),
+		width: b[atWidth], sum: le.Uint32(b[atSum:]), base: le.Uint64(b[atBase:]),
 	}
 	for i := range h.parts {
 		h.parts[i] = part{le.Uint32(b[atParts+8*i:]), le.Uint32(b[atParts+8*i+4:])}
@@ -102,31 +114,104 @@ func decodeIndexHeader(b []byte) indexHeader {
 	return h
 }
 
-// Kinds of entries in a block: the high four bits of its first byte.
+// The first byte of a site. Of an inlined one it has the sizes of its numbers, less 1.
 const (
-	entryHole   = 0
-	entrySite   = 1 // another site: distance back to it, line from its function's start
-	entryLine   = 2 // the same site, another line
-	entryCaller = 3 // the caller of the site
-	entryStep   = 4 // the same site, the line moved by one of lineSteps
+	siteInlined = 1 << 0 // has a caller
+	siteSymbol  = 1 << 1 // not inlined: has a symbol with another name
+	siteSource  = 2      // not inlined: bits from here on are the Source
 )
 
-// lineSteps are the moves that take no byte of their own.
-var lineSteps = [12]int32{1, 2, 3, 4, 5, 6, 8, -1, -2, -3, -4, -5}
-
-// Lengths of entries: the low four bits of the first byte.
+// nearSite is how far before what refers to it a site is, save for what was written
+// together with it. One that is farther away is written again, so that a lookup stays
+// on a page or two, and distances are small. It is never farther than farSite.
 const (
-	lengthRest = 0  // up to the next block
-	lengthLong = 15 // a number follows, of what is beyond 15
+	nearSite = 1<<12 - 1
+	farSite  = 1<<27 - 1
 )
 
-// Flags of sites.
+// maxSiteSize is the size of the largest site, and streamPadding how many bytes follow
+// what is in the stream: whatever starts in it can be read without looking for the end.
 const (
-	siteInlined = 1 << iota // has a caller
-	siteFile                // is in another file than its function mostly is
-	siteSymbol              // not inlined: has a symbol with another name
-	siteSource  = 3         // not inlined: bits from here on are the Source
+	maxSiteSize   = 32
+	streamPadding = maxSiteSize
 )
 
-// maxIndexFiles is the highest number of a file.
-const maxIndexFiles = 1<<24 - 1
+// blockHeader is the head of a block: 7 bits of how many entries it has behind the
+// first, and the widths of their fields and those of its sites, in bits.
+type blockHeader uint32
+
+// blockHeaderSize is the size of a blockHeader in the stream.
+const blockHeaderSize = 3
+
+// Widths that do not stand for themselves in a block's header.
+var (
+	lineWidths     = [16]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 32}
+	columnWidths   = [16]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16}
+	distanceWidths = [8]uint8{6, 7, 8, 9, 10, 11, 13, 28}
+	firstWidths    = [8]uint8{0, 2, 4, 6, 8, 10, 13, 32}
+)
+
+func (h blockHeader) more() uint64        { return uint64(h) % granuleSize }
+func (h blockHeader) siteBits() uint      { return uint(h) >> 7 & 7 }
+func (h blockHeader) lineBits() uint      { return uint(lineWidths[h>>10&15]) }
+func (h blockHeader) columnBits() uint    { return uint(columnWidths[h>>14&15]) }
+func (h blockHeader) distanceBits() uint  { return uint(distanceWidths[h>>18&7]) }
+func (h blockHeader) firstLineBits() uint { return uint(firstWidths[h>>21&7]) }
+
+// blockWidths are how many bits the highest numbers of a block need.
+type blockWidths struct {
+	site, line, column, distance, firstLine int
+}
+
+// header returns the header of a block with such numbers.
+func (w *blockWidths) header(more int) blockHeader {
+	return blockHeader(more | w.site<<7 | widthCode(lineWidths[:], w.line)<<10 |
+		widthCode(columnWidths[:], w.column)<<14 | widthCode(distanceWidths[:], w.distance)<<18 | widthCode(firstWidths[:], w.firstLine)<<21)
+}
+
+// widthCode returns the number of the first width that is not less than bits.
+func widthCode(widths []uint8, bits int) int {
+	return slices.IndexFunc(widths, func(width uint8) bool { return int(width) >= bits })
+}
+
+// functionRecord is what an index knows of a function: in low from the lowest bit on
+// 32 bits of name, 12 of size, and of line the lowest 20; and in high 4 bits of line,
+// 22 of file and 6 of lang.
+type functionRecord struct {
+	low  uint64
+	high uint32
+}
+
+const (
+	longName      = 1<<12 - 1 // the size of names whose place and size is in a part of its own
+	maxStart      = 1<<24 - 1 // of lines
+	maxIndexFiles = 1<<22 - 1 // the highest number of a file
+)
+
+func newFunctionRecord(name, size, line, file uint32, lang Lang) functionRecord {
+	return functionRecord{uint64(name) | uint64(size)<<32 | uint64(line)<<44, line>>20 | file<<4 | uint32(lang)<<26}
+}
+
+func (f functionRecord) name() uint64 { return f.low & (1<<32 - 1) } // place in the text, or number of a long one
+func (f functionRecord) size() uint64 { return f.low >> 32 & longName }
+func (f functionRecord) line() uint32 { return uint32(f.low>>44) | f.high&0xf<<20 }
+func (f functionRecord) file() uint32 { return f.high >> 4 & maxIndexFiles }
+func (f functionRecord) lang() Lang   { return Lang(f.high >> 26) }
+
+func (f functionRecord) append(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(b, f.low), f.high)
+}
+
+func decodeFunction(b []byte) functionRecord {
+	_ = b[functionSize-1]
+	return functionRecord{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])}
+}
+
+// startLine returns the line where a function starts, as an index has it: 0, which is
+// that it is not known, where it is out of all measure.
+func startLine(line uint32) uint32 {
+	if line > maxStart {
+		return 0
+	}
+	return line
+}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"hallmark/addr"
@@ -51,6 +52,7 @@ func FuzzIndexOfFile(f *testing.F) {
 				t.Error(err)
 			}
 			checkIndex(t, x)
+			checkCursor(t, x, true)
 		})
 	})
 }
@@ -67,14 +69,14 @@ func FuzzIndex(f *testing.F) {
 			f.Fatal(err)
 		}
 		p := &x.parts
-		f.Add(p[partBuckets], p[partBlocks], p[partStream], p[partFunctions], p[partFiles], p[partStrings], p[partText], x.shift, true)
+		f.Add(p[partDirectory], p[partGranules], p[partStream], p[partFunctions], p[partFiles], p[partLong], p[partText], true)
 	}
-	f.Fuzz(func(t *testing.T, buckets, blocks, stream, functions, files, strings, text []byte, shift uint8, columns bool) {
+	f.Fuzz(func(t *testing.T, directory, granules, stream, functions, files, long, text []byte, columns bool) {
 		contents := [parts][]byte{
-			partBuckets: buckets, partBlocks: blocks, partStream: stream, partFunctions: functions,
-			partFiles: files, partStrings: strings, partText: text,
+			partDirectory: directory, partGranules: granules, partStream: stream, partFunctions: functions,
+			partFiles: files, partLong: long, partText: text,
 		}
-		header := indexHeader{shift: shift, sources: 1 << SourceDWARF}
+		header := indexHeader{sources: 1 << SourceDWARF, width: minGranuleWidth}
 		if columns {
 			header.flags |= indexHasColumns
 		}
@@ -83,6 +85,7 @@ func FuzzIndex(f *testing.F) {
 			x, err := NewIndex(data, "fuzz")
 			if err == nil {
 				checkIndex(t, x)
+				checkCursor(t, x, false)
 			}
 		})
 	})
@@ -95,5 +98,20 @@ func checkIndex(t *testing.T, x *Index) {
 		checkResult(t, x.LookupVirt(addr.Virt(x.base)+v))
 		checkResult(t, x.LookupVirt(addr.Virt(x.base)+v<<16))
 		checkResult(t, x.LookupOffset(addr.Offset(v)))
+	}
+}
+
+// checkCursor asks for addresses up and down. What a Cursor says of a sound index is
+// what the Index says.
+func checkCursor(t *testing.T, x *Index, sound bool) {
+	t.Helper()
+	c := x.Cursor()
+	for i := range 2048 {
+		v := addr.Virt(x.base) + addr.Virt(min(i, 2048-i))
+		frames, source := c.Frames(v)
+		want, wantSource := x.AppendFrames(nil, v)
+		if sound && (source != wantSource || !slices.Equal(frames, want)) {
+			t.Fatalf("%s: the cursor says %+v, the index %+v", v, frames, want)
+		}
 	}
 }

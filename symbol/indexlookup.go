@@ -2,6 +2,8 @@ package symbol
 
 import (
 	"encoding/binary"
+	"math/bits"
+	"slices"
 
 	"hallmark/addr"
 )
@@ -14,274 +16,238 @@ const maxIndexDepth = 1 << 10
 // left empty: what it should be has to be made, by Frame.Readable, and once for each
 // function is enough.
 func (x *Index) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
-	at, ok := x.find(uint64(v))
-	if !ok {
+	at := x.find(uint64(v))
+	if at.site == 0 {
 		return dst, SourceUnknown
 	}
 	return x.chain(dst, at)
 }
 
-// chain appends the frames of a location: that of the innermost function, and those
-// of its callers.
-func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
-	r := x.stream()
-	empty := len(dst)
-	for range maxIndexDepth {
-		p, end := r.site(at.site)
-		fn, ok := x.function(p.function)
-		name := x.string(fn.name)
-		if !ok || end >= outside || name == "" {
-			break
-		}
-		if !p.hasFile {
-			p.file = fn.file
-		}
-		dst = append(dst, Frame{
-			Linkage: name, File: x.path(p.file),
-			Line: int(fn.start + uint32(at.line)), Column: int(at.column),
-			Start: int(fn.start), Lang: fn.lang, Inlined: p.inlined,
-		})
-		if !p.inlined {
-			if p.hasSymbol {
-				dst[len(dst)-1].Symbol = x.string(p.symbol)
-			}
-			return dst, p.source
-		}
-		at = p.call
-	}
-	return dst[:empty], SourceUnknown
-}
-
-func (x *Index) stream() streamReader {
-	return streamReader{x.parts[partStream], x.flags&indexHasColumns != 0}
-}
-
 // location is a line in a site.
 type location struct {
-	site   uint32 // offset in the stream
+	site   uint32 // offset in the stream; 0 for none
 	line   int32  // from the line where the site's function starts
 	column uint32
 }
 
 // find returns the location of a virtual address.
-func (x *Index) find(v uint64) (location, bool) {
+func (x *Index) find(v uint64) location {
 	v -= x.base
-	if v > 1<<32-1 {
-		return location{}, false
+	if v>>32 != 0 {
+		return location{}
 	}
-	start, at, ok := x.block(uint32(v))
-	if !ok {
-		return location{}, false
+	at := x.block(uint32(v))
+	b := x.from(at)
+	if at == 0 || len(b) < blockHeaderSize+streamPadding {
+		return location{}
 	}
-	r := x.stream()
-	e := entry{block: at}
-	pos := uint64(at)
-	for left := v - uint64(start); ; left -= e.length {
-		pos = r.next(&e, pos)
-		switch {
-		case pos >= outside:
-			return location{}, false
-		case e.length == 0 || left < e.length:
-			return e.location, !e.hole
+	h := blockHeader(binary.LittleEndian.Uint32(b))
+	return x.location(at, h, entryAt(b[blockHeaderSize:], h.more(), v%granuleSize))
+}
+
+// block returns where the block is that has an offset from base, 0 if there is none.
+func (x *Index) block(off uint32) uint32 {
+	granule := uint64(off) >> granuleBits
+	i := granule >> chapterBits * 4
+	if directory := x.parts[partDirectory]; i+4 <= uint64(len(directory)) {
+		i = (uint64(binary.LittleEndian.Uint32(directory[i:])) + granule%chapterSize) * uint64(x.width)
+		if granules := x.parts[partGranules]; i+4 <= uint64(len(granules)) {
+			return uint32(lowest(uint64(binary.LittleEndian.Uint32(granules[i:])), uint(x.width)*8))
 		}
 	}
+	return 0
 }
 
-// block returns where the block that has an offset from base starts, and where it is
-// in the stream.
-func (x *Index) block(off uint32) (start, at uint32, ok bool) {
-	buckets, blocks := x.parts[partBuckets], x.parts[partBlocks]
-	k := uint64(off>>x.shift) * 4
-	if k+8 > uint64(len(buckets)) {
-		return 0, 0, false
-	}
-	le := binary.LittleEndian
-	low, high := uint64(le.Uint32(buckets[k:])), uint64(le.Uint32(buckets[k+4:]))+1
-	if low >= high || high > uint64(len(blocks)/blockSize) {
-		return 0, 0, false
-	}
-	for high-low > 1 {
-		middle := (low + high) / 2
-		if le.Uint32(blocks[middle*blockSize:]) <= off {
-			low = middle
-		} else {
-			high = middle
+// entryAt returns the number of the entry that has an address of a granule. starts has
+// where those behind the first start, so many, and whatever follows.
+func entryAt(starts []byte, more, off uint64) (n uint64) {
+	const (
+		each = 0x0101010101010101
+		high = 0x80 * each
+	)
+	off = off*each | high
+	for len(starts) >= 8 {
+		// Of the bytes that are not above off, the high bit stays.
+		found := (off - binary.LittleEndian.Uint64(starts)&^high) & high
+		if more < 8 {
+			return n + uint64(bits.OnesCount64(found&(1<<(more*8&63)-1)))
 		}
+		n += uint64(bits.OnesCount64(found))
+		starts, more = starts[8:], more-8
 	}
-	b := blocks[low*blockSize : low*blockSize+blockSize]
-	start = le.Uint32(b)
-	return start, le.Uint32(b[4:]), start <= off
+	return n
 }
 
-// entry is a part of a block: so many addresses that have one location, or none.
-type entry struct {
-	location
-	block  uint32 // offset of the block in the stream
-	length uint64 // 0 for the rest of the block
-	hole   bool
-}
-
-// site is a function in the code, or a call inlined into another site.
-type site struct {
-	function  uint32
-	file      uint32
-	symbol    uint32
-	hasFile   bool
-	hasSymbol bool
-	inlined   bool
-	source    Source
-	call      location // of an inlined one
-}
-
-// streamReader reads the stream of an index. Offsets beyond the end of data stand for
-// damage: nothing can be read there, and they only grow.
-type streamReader struct {
-	data    []byte
-	columns bool
-}
-
-// outside is an offset beyond the end of every stream.
-const outside = 1 << 40
-
-// number reads an unsigned LEB128 number at an offset, and returns where it ends.
-func (r streamReader) number(at uint64) (uint32, uint64) {
-	if at < uint64(len(r.data)) && r.data[at] < 0x80 {
-		return uint32(r.data[at]), at + 1
+// entryExtent returns where an entry is in its granule.
+func entryExtent(starts []byte, more, entry uint64) (e extent) {
+	end := uint64(granuleSize)
+	if entry > 0 && entry <= uint64(len(starts)) {
+		e.start = uint64(starts[entry-1])
 	}
-	return r.longNumber(at)
+	if entry < more && entry < uint64(len(starts)) {
+		end = uint64(starts[entry])
+	}
+	if end > e.start {
+		e.size = end - e.start
+	}
+	return e
 }
 
-// longNumber is number for those of several bytes, apart so that number is inlined.
-//
-//go:noinline
-func (r streamReader) longNumber(at uint64) (n uint32, end uint64) {
-	for shift := 0; shift < 35 && at < uint64(len(r.data)); shift += 7 {
-		b := r.data[at]
-		at++
-		n |= uint32(b&0x7f) << shift
-		if b < 0x80 {
-			return n, at
+// location returns the location of an entry of a block.
+func (x *Index) location(block uint32, h blockHeader, entry uint64) location {
+	size := h.siteBits() + h.lineBits() + h.columnBits()
+	fields := (uint64(block) + blockHeaderSize + h.more()) * 8
+	e := x.bits(fields + entry*uint64(size))
+	site := fields + (h.more()+1)*uint64(size) + lowest(e, h.siteBits())*uint64(h.distanceBits()+h.firstLineBits())
+	distance := uint32(lowest(x.bits(site), h.distanceBits()))
+	if distance == 0 || distance > block {
+		return location{}
+	}
+	first := lowest(x.bits(site+uint64(h.distanceBits())), h.firstLineBits())
+	line := lowest(e>>h.siteBits(), h.lineBits())
+	return location{block - distance, int32(first + line), uint32(lowest(e>>(h.siteBits()+h.lineBits()), h.columnBits()))}
+}
+
+// bits returns the bits at a place in the stream; there can be up to 57.
+func (x *Index) bits(at uint64) uint64 {
+	b := x.stream
+	if at>>3+8 > uint64(len(b)) {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[at>>3:]) >> (at & 7)
+}
+
+// lowest returns the lowest bits of n.
+func lowest(n uint64, width uint) uint64 { return n & (1<<(width&63) - 1) }
+
+// chain appends the frames of a location: that of the innermost function, and those
+// of its callers.
+func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
+	empty := len(dst)
+	for range maxIndexDepth {
+		b := x.from(at.site)
+		if len(b) < maxSiteSize {
+			break
 		}
-	}
-	return 0, outside
-}
-
-// signed returns the number that n stands for, whose lowest bit is the sign.
-func signed(n uint32) int32 { return int32(n>>1) ^ -int32(n&1) }
-
-// next reads an entry at an offset, and returns where it ends. e is the one before it
-// in the block.
-func (r streamReader) next(e *entry, at uint64) uint64 {
-	if at >= uint64(len(r.data)) {
-		return outside
-	}
-	first := r.data[at]
-	at++
-	n := uint32(0)
-	length := uint64(first & 0xf)
-	if length == lengthLong {
-		n, at = r.number(at)
-		length += uint64(n)
-	}
-	e.length = length
-	e.hole = false
-	switch kind := first >> 4; kind {
-	case entryHole:
-		e.hole = true
-		return at
-	case entrySite:
-		n, at = r.number(at)
-		e.site = e.block - n
-		n, at = r.number(at)
-		e.line = signed(n)
-	case entryLine:
-		n, at = r.number(at)
-		e.line += signed(n)
-	case entryCaller:
-		outer, end := r.site(e.site)
-		if end == outside {
-			return outside
+		if len(dst) == cap(dst) {
+			dst = slices.Grow(dst, 1)
 		}
-		n, at = r.number(at)
-		e.location = outer.call
-		e.line += signed(n)
-	default:
-		e.line += lineSteps[kind-entryStep]
-	}
-	if r.columns {
-		e.column, at = r.number(at)
-	}
-	return at
-}
-
-// site reads the site at an offset of the stream, and returns where it ends.
-func (r streamReader) site(off uint32) (p site, at uint64) {
-	at = uint64(off)
-	if at >= uint64(len(r.data)) {
-		return p, outside
-	}
-	flags := r.data[at]
-	p.function, at = r.number(at + 1)
-	if p.hasFile = flags&siteFile != 0; p.hasFile {
-		p.file, at = r.number(at)
-	}
-	if p.inlined = flags&siteInlined != 0; !p.inlined {
-		p.source = Source(flags >> siteSource)
-		if p.hasSymbol = flags&siteSymbol != 0; p.hasSymbol {
-			p.symbol, at = r.number(at)
+		dst = dst[:len(dst)+1]
+		f := &dst[len(dst)-1]
+		if b[0]&siteInlined == 0 {
+			source := Source(b[0] >> siteSource)
+			if source == SourceUnknown || !x.frame(f, decodeFunction(b[1:]), at) {
+				break
+			}
+			f.Inlined = false
+			if b[0]&siteSymbol != 0 {
+				f.Symbol = x.symbol(b[1+functionSize:])
+			}
+			return dst, source
 		}
-		return p, at
+		function, call, size := x.inlined(b, at.site)
+		if call.site >= at.site || !x.frame(f, x.function(function>>1), at) {
+			break
+		}
+		f.Inlined = true
+		if function&1 != 0 {
+			file, _ := binary.Uvarint(b[size:])
+			f.File = x.path(uint32(file))
+		}
+		at = call
 	}
-	back, at := r.number(at)
-	if back == 0 || back > off {
-		return p, outside // callers come first, so that every chain ends
-	}
-	p.call.site = off - back
-	line, at := r.number(at)
-	p.call.line = signed(line)
-	if r.columns {
-		p.call.column, at = r.number(at)
-	}
-	return p, at
+	return dst[:empty], SourceUnknown
 }
 
-// function is what an index knows of a function.
-type function struct {
-	name, start, file uint32
-	lang              Lang
+// inlined reads the site of an inlined call, b, which is at an offset. It returns the
+// number of the function with the lowest bit telling whether that of a file follows,
+// the location of the call, and the size of all that. The caller's offset is lower in
+// a sound index.
+func (x *Index) inlined(b []byte, at uint32) (function uint32, call location, size uint) {
+	flags := uint(b[0])
+	size = 2 + flags>>1&3
+	function = little(b[1:], size-1)
+	back := flags>>3&3 + 1
+	call.site = at - little(b[size:], back)
+	size += back
+	line := flags>>5&3 + 1
+	call.line = int32(little(b[size:], line))
+	size += line
+	if x.flags&indexHasColumns != 0 {
+		column := flags>>7 + 1
+		call.column = little(b[size:], column)
+		size += column
+	}
+	return function, call, size
 }
 
-func (x *Index) function(number uint32) (function, bool) {
-	at := uint64(number) * functionSize
+// little returns the number in the first bytes of b, of which there are 8.
+func little(b []byte, size uint) uint32 {
+	return uint32(lowest(binary.LittleEndian.Uint64(b), size*8))
+}
+
+// frame makes f what is known of code of a function, and reports whether there is
+// something. Inlined is left as it is.
+func (x *Index) frame(f *Frame, fn functionRecord, at location) bool {
+	start, size := fn.name(), fn.size()
+	if size == longName {
+		start, size = x.place(partLong, fn.name())
+	}
+	f.Linkage = x.substring(start, size)
+	f.File = x.path(fn.file())
+	f.Func, f.Symbol = "", ""
+	f.Line = int(fn.line() + uint32(at.line))
+	f.Column = int(at.column)
+	f.Start = int(fn.line())
+	f.Lang = fn.lang()
+	return f.Linkage != ""
+}
+
+// function returns the function with a number, one without a name if there is none.
+func (x *Index) function(number uint32) functionRecord {
 	b := x.parts[partFunctions]
-	if at+functionSize > uint64(len(b)) {
-		return function{}, false
+	i := uint64(number) * functionSize
+	if i+functionSize > uint64(len(b)) {
+		return functionRecord{}
 	}
-	b = b[at : at+functionSize]
-	le := binary.LittleEndian
-	file := le.Uint32(b[8:])
-	return function{le.Uint32(b), le.Uint32(b[4:]), file & maxIndexFiles, Lang(file >> 24)}, true
+	return decodeFunction(b[i:])
 }
 
 // path returns the path of a file. Number 0 is for no file.
 func (x *Index) path(number uint32) string {
-	b := x.parts[partFiles]
-	if at := uint64(number) * 4; at+4 <= uint64(len(b)) {
-		return x.string(binary.LittleEndian.Uint32(b[at:]))
-	}
-	return ""
+	return x.substring(x.place(partFiles, uint64(number)))
 }
 
-// string returns a string by its number.
-func (x *Index) string(number uint32) string {
-	b := x.parts[partStrings]
-	at := uint64(number) * 4
-	if at+8 > uint64(len(b)) {
+// place returns where a string is in the text, and its size, of the many in a part.
+func (x *Index) place(part int, number uint64) (at, size uint64) {
+	b := x.parts[part]
+	i := number * placeSize
+	if i+placeSize > uint64(len(b)) {
+		return 0, 0
+	}
+	n := binary.LittleEndian.Uint64(b[i:])
+	return n & (1<<32 - 1), n >> 32
+}
+
+// symbol returns the name of a symbol, of which b has the place.
+func (x *Index) symbol(b []byte) string {
+	at, n := binary.Uvarint(b)
+	size, _ := binary.Uvarint(b[max(n, 0):])
+	return x.substring(at, size)
+}
+
+// substring returns a part of the text.
+func (x *Index) substring(at, size uint64) string {
+	if at > uint64(len(x.text)) || size > uint64(len(x.text))-at {
 		return ""
 	}
-	start, end := binary.LittleEndian.Uint32(b[at:]), binary.LittleEndian.Uint32(b[at+4:])
-	if start > end || uint64(end) > uint64(len(x.text)) {
-		return ""
+	return x.text[at : at+size]
+}
+
+// from returns the stream from an offset on, nothing if it is outside.
+func (x *Index) from(at uint32) []byte {
+	if uint64(at) > uint64(len(x.stream)) {
+		return nil
 	}
-	return x.text[start:end]
+	return x.stream[at:]
 }

@@ -106,7 +106,9 @@ func (m *merger) useSite(part *indexPart, number int32) {
 		s.used = true
 		s.file = m.tables.fileOf(part.from, s.file)
 		s.function = m.tables.functionOf(part.from, s.function, s.file)
-		m.tables.functions[s.function].uses++
+		if s.parent >= 0 {
+			m.tables.functions[s.function].uses++
+		}
 		number = s.parent
 	}
 }
@@ -173,7 +175,6 @@ func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
 		source = SourceDWARF
 	}
 	function := m.tables.function(m.tables.string(m.symbols.name(sym)), 0, LangUnknown, file)
-	m.tables.rank()
 	n := int32(len(m.bare.sites))
 	m.bare.functions = m.tables.functions
 	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: function, file: file, source: source})
@@ -366,14 +367,15 @@ func (f *File) debugImage() *image {
 
 func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOptions) (*Index, error) {
 	m.use()
-	w := indexWriter{columns: !opt.NoColumns, stream: make([]byte, 0, m.streamSize())}
+	w := newIndexWriter(&m.tables, !opt.NoColumns, m.streamSize())
 	m.sweep(end, w.add)
+	w.finish(uint32(end))
 	var contents [parts][]byte
-	contents[partBlocks], contents[partBuckets], header.shift = w.finish(uint32(end))
-	contents[partStream] = w.stream
+	contents[partDirectory], contents[partStream] = w.directory, w.stream
+	contents[partGranules], header.width = w.encodeGranules()
 	contents[partFunctions] = m.tables.encodeFunctions()
-	contents[partFiles] = m.tables.encodeFiles()
-	contents[partStrings], contents[partText] = m.tables.strings.encode()
+	contents[partFiles], contents[partLong] = m.tables.encodeFiles(), m.tables.long
+	contents[partText] = m.tables.strings.encode()
 	contents[partIdentity] = []byte(opt.Identity)
 	contents[partSegments] = encodeSegments(f.image.segments)
 	if !opt.NoColumns {

@@ -3,7 +3,6 @@ package symbol
 import (
 	"encoding/binary"
 	"iter"
-	"math"
 
 	"hallmark/addr"
 )
@@ -20,41 +19,57 @@ type Piece struct {
 // a Piece are valid until the next one.
 func (x *Index) Pieces() iter.Seq[Piece] {
 	return func(yield func(Piece) bool) {
-		blocks := x.parts[partBlocks]
-		var frames []Frame
-		for ; len(blocks) >= blockSize; blocks = blocks[blockSize:] {
-			if !x.blockPieces(blocks, &frames, yield) {
+		var piece Piece
+		var last location
+		for l := range x.located() {
+			if l.location == last && l.virt == piece.Virt+addr.Virt(piece.Size) {
+				piece.Size += l.size
+				continue
+			}
+			if len(piece.Frames) > 0 && !yield(piece) {
+				return
+			}
+			piece.Virt, piece.Size, last = l.virt, l.size, l.location
+			piece.Frames, piece.Source = x.chain(piece.Frames[:0], l.location)
+		}
+		if len(piece.Frames) > 0 {
+			yield(piece)
+		}
+	}
+}
+
+// located is an entry of a block, or a part of one that reaches across granules.
+type located struct {
+	location
+	virt addr.Virt
+	size uint64
+}
+
+// located returns the entries of all granules, in the order of addresses.
+func (x *Index) located() iter.Seq[located] {
+	return func(yield func(located) bool) {
+		end := uint64(len(x.parts[partDirectory])/4) << (chapterBits + granuleBits)
+		for off := uint64(0); off < min(end, 1<<32); off += granuleSize {
+			if !x.blockLocations(off, yield) {
 				return
 			}
 		}
 	}
 }
 
-// blockPieces yields the pieces of the first of blocks, and reports whether more are
-// wanted. frames is memory to use.
-func (x *Index) blockPieces(blocks []byte, frames *[]Frame, yield func(Piece) bool) bool {
-	le := binary.LittleEndian
-	pos, end := uint64(le.Uint32(blocks)), uint64(math.MaxUint32)
-	if len(blocks) >= 2*blockSize {
-		end = uint64(le.Uint32(blocks[blockSize:]))
+// blockLocations yields the entries of the granule at an offset from base, and reports
+// whether more are wanted.
+func (x *Index) blockLocations(off uint64, yield func(located) bool) bool {
+	at := x.block(uint32(off))
+	b := x.from(at)
+	if at == 0 || len(b) < blockHeaderSize+streamPadding {
+		return true
 	}
-	e := entry{block: le.Uint32(blocks[4:])}
-	r, at := x.stream(), uint64(e.block)
-	for pos < end {
-		if at = r.next(&e, at); at >= outside {
-			return true // damaged: what follows may be sound
-		}
-		if e.length == 0 {
-			e.length = end - pos
-		}
-		piece := Piece{Virt: addr.Virt(x.base + pos), Size: e.length}
-		pos += e.length
-		if e.hole {
-			continue
-		}
-		*frames, piece.Source = x.chain((*frames)[:0], e.location)
-		piece.Frames = *frames
-		if len(piece.Frames) > 0 && !yield(piece) {
+	h := blockHeader(binary.LittleEndian.Uint32(b))
+	for i := range h.more() + 1 {
+		e := entryExtent(b[blockHeaderSize:], h.more(), i)
+		l := located{x.location(at, h, i), addr.Virt(x.base + off + e.start), e.size}
+		if l.size > 0 && l.site != 0 && !yield(l) {
 			return false
 		}
 	}

@@ -341,7 +341,7 @@ func TestIndexOfRealFiles(t *testing.T) {
 }
 
 // debugFiles are the debug files of the libraries of a distribution.
-func debugFiles(t *testing.T) (files []string) {
+func debugFiles(t testing.TB) (files []string) {
 	for _, name := range realFiles(t) {
 		if strings.HasSuffix(name, ".debug") && open(t, name).debugImage() != nil {
 			files = append(files, name)

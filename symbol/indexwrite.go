@@ -4,24 +4,28 @@ import (
 	"cmp"
 	"encoding/binary"
 	"hash/crc32"
+	"math"
 	"math/bits"
 	"slices"
 )
 
-// entriesInBlock is how many entries a block has at most. More make the index
-// smaller and each lookup slower.
-const entriesInBlock = 12
-
 // indexWriter writes the stream of an index and what leads to it.
 type indexWriter struct {
 	columns bool
+	tables  *tables
 	stream  []byte
-	blocks  []blockStart
-	pending []codePiece // of the block to come
-	last    codePiece   // the last one that was added
-}
+	again   int // bytes of sites in it that had been written before
 
-type blockStart struct{ start, at uint32 }
+	directory []byte
+	granules  []uint32 // blocks of granules, those of one chapter after another
+	chapter   []uint32 // those that are not in a chapter yet
+
+	granule uint32       // number of the one at hand
+	pending []blockEntry // pieces in it
+	sites   []blockSite  // of them
+	last    codePiece    // the last one that was added
+	whole   uint32       // block of the granule before if all of that is last, or 0
+}
 
 // codePiece is a piece of code with one answer. It reaches to the next one.
 type codePiece struct {
@@ -31,8 +35,20 @@ type codePiece struct {
 	line   uint32
 	column uint32
 	symbol uint32 // number of the string, where the ELF symbol has another name
+}
 
-	at, caller uint32 // in the stream, the site and that of its caller
+// blockEntry is a piece in a block.
+type blockEntry struct {
+	codePiece
+	at      uint32 // of the site in the stream
+	inBlock uint32 // number of the site in the block
+	inFunc  int32  // line, from the start of the site's function
+}
+
+// blockSite is a site that entries of a block are about.
+type blockSite struct {
+	at          uint32 // in the stream, 0 for holes
+	first, last int32  // lowest and highest line
 }
 
 // sameAs reports whether two pieces have the same answer.
@@ -43,171 +59,272 @@ func (p *codePiece) sameAs(q *codePiece) bool {
 	return p.site == q.site && p.line == q.line && p.part == q.part && p.column == q.column && p.symbol == q.symbol
 }
 
+// newIndexWriter returns a writer whose stream will have about so many bytes.
+func newIndexWriter(t *tables, columns bool, size int) *indexWriter {
+	w := &indexWriter{columns: columns, tables: t, stream: make([]byte, 1, size+1)} // nothing is at 0
+	w.start(codePiece{site: -1})
+	return w
+}
+
 // add appends a piece. Pieces must come in the order of addresses.
 func (w *indexWriter) add(p codePiece) {
-	if len(w.pending) > 0 && p.sameAs(&w.last) {
+	if p.sameAs(&w.last) {
 		return
 	}
-	if len(w.pending) == entriesInBlock {
-		w.flush()
+	w.fill(p.start >> granuleBits)
+	if p.start%granuleSize == 0 {
+		w.pending, w.whole = w.pending[:0], 0
 	}
-	w.pending = append(w.pending, p)
+	w.start(p)
+}
+
+// start begins a piece in the granule at hand.
+func (w *indexWriter) start(p codePiece) {
+	w.pending = append(w.pending, blockEntry{codePiece: p})
 	w.last = p
 }
 
-// flush writes the pending pieces as a block, behind the sites that are new in it.
-func (w *indexWriter) flush() {
-	if len(w.pending) == 0 {
-		return
-	}
-	for i := range w.pending {
-		if p := &w.pending[i]; p.site >= 0 {
-			w.site(p.part, p.site, p.symbol)
-			p.at, p.caller = p.part.sites[p.site].at, p.part.sites[p.site].caller
+// fill writes the granules before this one. The last piece reaches into it.
+func (w *indexWriter) fill(granule uint32) {
+	for ; w.granule < granule; w.granule++ {
+		at := w.whole
+		if at == 0 || len(w.pending) > 1 {
+			at = w.block()
 		}
+		if w.chapter = append(w.chapter, at); len(w.chapter) == chapterSize {
+			w.endChapter()
+		}
+		if w.whole = at; len(w.pending) > 1 {
+			w.whole = 0
+		}
+		w.pending = w.pending[:0]
+		w.last.start = (w.granule + 1) << granuleBits
+		w.start(w.last)
+	}
+}
+
+// endChapter writes a chapter, unless it is like the one before, as in long holes.
+func (w *indexWriter) endChapter() {
+	at := max(len(w.granules)-len(w.chapter), 0)
+	if !slices.Equal(w.granules[at:], w.chapter) {
+		at = len(w.granules)
+		w.granules = append(w.granules, w.chapter...)
+	}
+	w.directory = binary.LittleEndian.AppendUint32(w.directory, uint32(at))
+	w.chapter = w.chapter[:0]
+}
+
+// block writes the pending pieces, behind the sites that are new in them, and returns
+// where; 0 if they are one hole.
+func (w *indexWriter) block() uint32 {
+	if len(w.pending) == 1 && w.pending[0].site < 0 {
+		return 0
+	}
+	w.sites = w.sites[:0]
+	for i := range w.pending {
+		w.settle(&w.pending[i])
 	}
 	at := uint32(len(w.stream))
-	w.blocks = append(w.blocks, blockStart{w.pending[0].start, at})
-	var before *codePiece
-	for i := range w.pending {
-		p := &w.pending[i]
-		length := uint32(0)
-		if i+1 < len(w.pending) {
-			length = w.pending[i+1].start - p.start
-		}
-		w.entry(p, before, length, at)
-		if p.site >= 0 {
-			before = p
-		}
+	h := w.header(at)
+	w.stream = binary.LittleEndian.AppendUint32(w.stream, uint32(h))[:at+blockHeaderSize]
+	for _, e := range w.pending[1:] {
+		w.stream = append(w.stream, byte(e.start%granuleSize))
 	}
-	w.pending = w.pending[:0]
+	fields := bitWriter{out: w.stream}
+	for _, e := range w.pending {
+		fields.put(e.inBlock, h.siteBits())
+		fields.put(uint32(e.inFunc-w.sites[e.inBlock].first), h.lineBits())
+		fields.put(e.column, h.columnBits())
+	}
+	for _, s := range w.sites {
+		fields.put(s.distance(at), h.distanceBits())
+		fields.put(uint32(s.first), h.firstLineBits())
+	}
+	w.stream = fields.end()
+	return at
 }
 
-// entry writes an entry of the block at offset at. before is the last one that was
-// no hole.
-func (w *indexWriter) entry(p, before *codePiece, length, at uint32) {
-	if p.site < 0 {
-		w.head(entryHole, length)
-		return
+// settle writes the site of an entry unless it is there, and gives it a number in the
+// block.
+func (w *indexWriter) settle(e *blockEntry) {
+	e.at, e.inFunc, e.column = 0, 0, e.columnIn(w.columns)
+	if e.site >= 0 {
+		e.at = w.site(e.part, e.site, e.symbol)
+		e.inFunc = int32(e.line - e.part.functionOf(e.site).startLine())
 	}
-	here, line := p.at, p.relativeLine()
-	switch {
-	case before != nil && before.at == here:
-		w.move(line-before.relativeLine(), length)
-	case before != nil && before.isInlined() && before.caller == here:
-		w.head(entryCaller, length)
-		w.signed(line - before.part.callLine(before.site))
-	default:
-		w.head(entrySite, length)
-		w.number(at - here)
-		w.signed(line)
+	n := slices.IndexFunc(w.sites, func(s blockSite) bool { return s.at == e.at })
+	if n < 0 {
+		n = len(w.sites)
+		w.sites = append(w.sites, blockSite{e.at, e.inFunc, e.inFunc})
 	}
-	if w.columns {
-		w.number(p.column)
+	s := &w.sites[n]
+	e.inBlock, s.first, s.last = uint32(n), min(s.first, e.inFunc), max(s.last, e.inFunc)
+}
+
+// columnIn returns the column of a piece, 0 if there is none or it is out of all
+// measure.
+func (p *codePiece) columnIn(columns bool) uint32 {
+	if !columns || p.site < 0 || p.column > math.MaxUint16 {
+		return 0
+	}
+	return p.column
+}
+
+// header returns the header of the block at an offset.
+func (w *indexWriter) header(at uint32) blockHeader {
+	need := blockWidths{site: bits.Len(uint(len(w.sites) - 1))}
+	for _, e := range w.pending {
+		need.column = widest(need.column, e.column)
+	}
+	for _, s := range w.sites {
+		need.line = widest(need.line, uint32(s.last-s.first))
+		need.distance = widest(need.distance, s.distance(at))
+		need.firstLine = widest(need.firstLine, uint32(s.first))
+	}
+	return need.header(len(w.pending) - 1)
+}
+
+// widest returns the number of bits that n needs, or width if that is more.
+func widest(width int, n uint32) int { return max(width, bits.Len32(n)) }
+
+// distance returns how far a site is before its block, 0 for the one of holes.
+func (s *blockSite) distance(block uint32) uint32 {
+	if s.at == 0 {
+		return 0
+	}
+	return block - s.at
+}
+
+// bitWriter appends numbers of so many bits to bytes, the lowest bit first.
+type bitWriter struct {
+	out  []byte
+	word uint64
+	used uint
+}
+
+// put appends the lowest bits of n, 32 at most.
+func (b *bitWriter) put(n uint32, width uint) {
+	b.word |= uint64(n) << b.used
+	for b.used += width; b.used >= 8; b.used -= 8 {
+		b.out = append(b.out, byte(b.word))
+		b.word >>= 8
 	}
 }
 
-// relativeLine returns the line, from the start of the function.
-func (p *codePiece) relativeLine() int32 {
-	return int32(p.line - p.part.functionOf(p.site).line)
-}
-
-// isInlined reports whether the piece's site was inlined into another.
-func (p *codePiece) isInlined() bool { return p.part.sites[p.site].parent >= 0 }
-
-// move writes an entry for the same site.
-func (w *indexWriter) move(lines int32, length uint32) {
-	if i := slices.Index(lineSteps[:], lines); i >= 0 {
-		w.head(entryStep+byte(i), length)
-		return
+// end returns the bytes.
+func (b *bitWriter) end() []byte {
+	if b.used > 0 {
+		b.out = append(b.out, byte(b.word))
 	}
-	w.head(entryLine, length)
-	w.signed(lines)
-}
-
-// head writes the first byte of an entry, and the length where it does not fit.
-// The length 0 stands for the rest of the block.
-func (w *indexWriter) head(kind byte, length uint32) {
-	if length < lengthLong {
-		w.stream = append(w.stream, kind<<4|byte(length))
-		return
-	}
-	w.stream = append(w.stream, kind<<4|lengthLong)
-	w.number(length - lengthLong)
+	return b.out
 }
 
 func (w *indexWriter) number(n uint32) { w.stream = binary.AppendUvarint(w.stream, uint64(n)) }
 
-func (w *indexWriter) signed(n int32) { w.number(uint32(n)<<1 ^ uint32(n>>31)) }
-
-// site writes a site and the callers it needs, unless they are there.
-func (w *indexWriter) site(part *indexPart, number int32, symbol uint32) {
+// site writes a site and the callers it needs, unless they are near, and returns where
+// it is.
+func (w *indexWriter) site(part *indexPart, number int32, symbol uint32) uint32 {
 	s := &part.sites[number]
-	if s.written && s.symbol == symbol {
-		return
+	if s.written && s.symbol == symbol && w.near(s.at) {
+		return s.at
 	}
+	caller := uint32(0)
 	if s.parent >= 0 {
-		w.site(part, s.parent, symbol)
+		caller = w.site(part, s.parent, symbol)
 	}
-	s.written, s.symbol, s.at = true, symbol, uint32(len(w.stream))
-	fn := part.functionOf(number)
-	flags := byte(0)
-	if s.file != fn.file {
-		flags |= siteFile
-	}
+	at := uint32(len(w.stream))
 	if s.parent >= 0 {
-		flags |= siteInlined
+		w.inlinedSite(part, number, at-caller)
 	} else {
-		flags |= byte(s.source) << siteSource
-		if symbol != 0 {
-			flags |= siteSymbol
-		}
+		w.outerSite(part.functionOf(number), s, symbol)
+	}
+	if s.written {
+		w.again += len(w.stream) - int(at)
+	}
+	s.written, s.symbol, s.at = true, symbol, at
+	return at
+}
+
+// near reports whether what comes next in the stream may name the site at an offset.
+// Where this would make the index much larger, which only takes absurd chains of
+// calls, sites are not written again while there is another way.
+func (w *indexWriter) near(at uint32) bool {
+	distance := len(w.stream) - int(at)
+	return distance <= nearSite || distance <= farSite && w.again > len(w.stream)/2
+}
+
+// outerSite writes a site that is not inlined.
+func (w *indexWriter) outerSite(fn *partFunction, s *partSite, symbol uint32) {
+	flags := byte(s.source) << siteSource
+	if symbol != 0 {
+		flags |= siteSymbol
 	}
 	w.stream = append(w.stream, flags)
-	w.number(fn.number)
-	if flags&siteFile != 0 {
+	w.stream = w.tables.appendFunction(w.stream, fn, s.file)
+	if symbol != 0 {
+		at, size := w.tables.place(symbol)
+		w.number(at)
+		w.number(size)
+	}
+}
+
+// inlinedSite writes a call that was inlined. The site of its caller is so far back.
+func (w *indexWriter) inlinedSite(part *indexPart, number int32, back uint32) {
+	s, fn := &part.sites[number], part.functionOf(number)
+	function := fn.number << 1
+	if s.file != fn.file {
+		function |= 1
+	}
+	call := part.callLine(number)
+	column := s.callColumn
+	if !w.columns || column > math.MaxUint16 {
+		column = 0
+	}
+	w.stream = append(w.stream, siteInlined|(numberSize(function)-1)<<1|(numberSize(back)-1)<<3|
+		(numberSize(call)-1)<<5|(numberSize(column)-1)<<7)
+	w.fixed(function)
+	w.fixed(back)
+	w.fixed(call)
+	if w.columns {
+		w.fixed(column)
+	}
+	if function&1 != 0 {
 		w.number(s.file)
 	}
-	if s.parent < 0 {
-		if symbol != 0 {
-			w.number(symbol)
-		}
-		return
-	}
-	s.caller = part.sites[s.parent].at
-	w.number(s.at - s.caller)
-	w.signed(part.callLine(number))
-	if w.columns {
-		w.number(s.callColumn)
-	}
 }
 
-// finish ends the code at end, and returns the blocks and the buckets that lead to
-// them.
-func (w *indexWriter) finish(end uint32) (blocks, buckets []byte, shift uint8) {
+// fixed writes a number in as many bytes as it needs.
+func (w *indexWriter) fixed(n uint32) {
+	size := len(w.stream) + int(numberSize(n))
+	w.stream = binary.LittleEndian.AppendUint32(w.stream, n)[:size]
+}
+
+// numberSize returns how many bytes a number needs.
+func numberSize(n uint32) byte { return byte(max(bits.Len32(n)+7, 8) / 8) }
+
+// startLine returns the line that lines in a function are counted from.
+func (f *partFunction) startLine() uint32 { return startLine(f.line) }
+
+// finish ends the code at end.
+func (w *indexWriter) finish(end uint32) {
 	w.add(codePiece{start: end, site: -1})
-	w.flush()
-	for _, b := range w.blocks {
-		blocks = binary.LittleEndian.AppendUint32(blocks, b.start)
-		blocks = binary.LittleEndian.AppendUint32(blocks, b.at)
+	w.fill(uint32((uint64(end) + granuleSize - 1) >> granuleBits))
+	if len(w.chapter) > 0 {
+		w.endChapter()
 	}
-	shift = bucketShift(end, len(w.blocks))
-	block := 0
-	for k := uint64(0); ; k++ {
-		for block+1 < len(w.blocks) && uint64(w.blocks[block+1].start) <= k<<shift {
-			block++
-		}
-		buckets = binary.LittleEndian.AppendUint32(buckets, uint32(block))
-		if k > uint64(end>>shift) {
-			return blocks, buckets, shift
-		}
-	}
+	w.stream = append(w.stream, make([]byte, streamPadding)...)
 }
 
-// bucketShift returns how many bits of an address do not tell its bucket, so that
-// there are about as many buckets as blocks.
-func bucketShift(end uint32, blocks int) uint8 {
-	return uint8(bits.Len32(end / uint32(max(blocks, 1))))
+// encodeGranules returns the blocks of granules in as many bytes as they need, and how
+// many that are of each.
+func (w *indexWriter) encodeGranules() (b []byte, width uint8) {
+	width = max(numberSize(uint32(len(w.stream))), minGranuleWidth)
+	b = make([]byte, 0, len(w.granules)*int(width)+4)
+	for _, at := range w.granules {
+		size := len(b) + int(width)
+		b = binary.LittleEndian.AppendUint32(b, at)[:size]
+	}
+	return append(b, 0), width // what is read of the last one is 4 bytes long
 }
 
 // tables are the strings, files and functions of an index.
@@ -218,6 +335,7 @@ type tables struct {
 	functions []partFunction // in the order in which they were seen
 	byKey     hashTable
 	ranked    []int32 // functions in the order of their numbers
+	long      []byte  // where the strings are whose size a function's record cannot hold
 }
 
 // partFunction is a function of an index.
@@ -225,8 +343,8 @@ type partFunction struct {
 	name   uint32 // number of the string
 	line   uint32
 	file   uint32
-	uses   uint32
-	number uint32 // in the index
+	uses   uint32 // how many inlined calls
+	number uint32 // in the index, if there are any
 	lang   Lang
 }
 
@@ -289,44 +407,28 @@ func (t *tables) function(name, line uint32, lang Lang, file uint32) int32 {
 	return int32(at.number) - 1
 }
 
-// rank gives numbers to the functions that have none: small ones to those that are
-// used most, for small numbers take fewer bytes.
+// rank gives numbers to the functions that are inlined somewhere: small ones to those
+// that are most often, for small numbers take fewer bytes.
 func (t *tables) rank() {
-	start := len(t.ranked)
-	var counts [manyUses + 1]int32 // of functions with so many uses, or more
-	for i := start; i < len(t.functions); i++ {
-		counts[min(t.functions[i].uses, manyUses)]++
+	for i := range t.functions {
+		if t.functions[i].uses > 0 {
+			t.ranked = append(t.ranked, int32(i))
+		}
 	}
-	var at [manyUses + 1]int32
-	for uses := manyUses - 1; uses >= 0; uses-- {
-		at[uses] = at[uses+1] + counts[uses+1]
-	}
-	t.ranked = append(t.ranked, make([]int32, len(t.functions)-start)...)
-	ranked := t.ranked[start:]
-	for i := start; i < len(t.functions); i++ {
-		uses := min(t.functions[i].uses, manyUses)
-		ranked[at[uses]] = int32(i)
-		at[uses]++
-	}
-	slices.SortStableFunc(ranked[:at[manyUses]], func(a, b int32) int {
+	slices.SortStableFunc(t.ranked, func(a, b int32) int {
 		return cmp.Compare(t.functions[b].uses, t.functions[a].uses)
 	})
-	for i, n := range ranked {
-		t.functions[n].number = uint32(start + i)
+	for i, n := range t.ranked {
+		t.functions[n].number = uint32(i)
 	}
 }
 
-// manyUses is how many uses few functions have.
-const manyUses = 255
-
-// encodeFunctions returns the records of all functions.
+// encodeFunctions returns the records of the functions that have numbers.
 func (t *tables) encodeFunctions() []byte {
 	b := make([]byte, 0, len(t.ranked)*functionSize)
 	for _, n := range t.ranked {
 		f := &t.functions[n]
-		b = binary.LittleEndian.AppendUint32(b, f.name)
-		b = binary.LittleEndian.AppendUint32(b, f.line)
-		b = binary.LittleEndian.AppendUint32(b, f.file|uint32(f.lang)<<24)
+		b = t.appendFunction(b, f, f.file)
 	}
 	return b
 }
@@ -334,9 +436,30 @@ func (t *tables) encodeFunctions() []byte {
 func (t *tables) encodeFiles() []byte {
 	var b []byte
 	for _, n := range t.files {
-		b = binary.LittleEndian.AppendUint32(b, n)
+		at, size := t.place(n)
+		b = binary.LittleEndian.AppendUint32(b, at)
+		b = binary.LittleEndian.AppendUint32(b, size)
 	}
 	return b
+}
+
+// place returns where a string is in the text, and its size.
+func (t *tables) place(number uint32) (at, size uint32) {
+	return t.strings.starts[number], uint32(len(t.strings.strings[number]))
+}
+
+// appendFunction appends the record of a function, for code of it in a file.
+func (t *tables) appendFunction(b []byte, f *partFunction, file uint32) []byte {
+	at, size := t.place(f.name)
+	if size >= longName {
+		t.long = binary.LittleEndian.AppendUint32(t.long, at)
+		t.long = binary.LittleEndian.AppendUint32(t.long, size)
+		at, size = uint32(len(t.long)/placeSize-1), longName
+	}
+	if file > maxIndexFiles {
+		file = 0
+	}
+	return newFunctionRecord(at, size, startLine(f.line), file, f.lang).append(b)
 }
 
 // assembleIndex puts the parts behind a header.

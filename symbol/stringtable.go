@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 	"math/rand/v2"
 	"strings"
@@ -67,7 +66,8 @@ func hashNumbers(a, b uint64) uint32 { return uint32((a*hashOdd[0] + b*hashOdd[1
 type stringTable struct {
 	hashTable
 	strings []string
-	size    int // of all
+	starts  []uint32 // of each, if they stand one after another
+	size    int      // of all
 }
 
 // number returns the number of a string with its hash.
@@ -77,20 +77,19 @@ func (t *stringTable) number(s string, hash uint32) uint32 {
 	if at.number == 0 {
 		t.fill(at, hash, uint32(len(t.strings)))
 		t.strings = append(t.strings, s)
+		t.starts = append(t.starts, uint32(t.size))
 		t.size += len(s)
 	}
 	return at.number - 1
 }
 
-// encode returns where each string ends, after where the first one starts, and the
-// text.
-func (t *stringTable) encode() (ends, text []byte) {
-	ends, text = make([]byte, 4, 4*len(t.strings)+4), make([]byte, 0, t.size)
+// encode returns the strings, one after another.
+func (t *stringTable) encode() []byte {
+	text := make([]byte, 0, t.size)
 	for _, s := range t.strings {
 		text = append(text, s...)
-		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(text)))
 	}
-	return ends, text
+	return text
 }
 
 // stringArena copies strings into memory that they share.
