@@ -24,6 +24,10 @@
 //   - A symbol without a size that lies in one with a size is a label, and does not
 //     count. Elsewhere it reaches to the next symbol or the end of the section; not
 //     so in .dynsym, where the next symbol is not the neighbour.
+//   - Symbols of sections and source files (STT_SECTION, STT_FILE) name no code.
+//   - What .gnu_debugdata and .dynsym have is settled as if it were one table, which it
+//     was before the file was stripped.
+//   - An entry of a procedure linkage table is NAME@plt, unless a table names it.
 package symbol
 
 import (
