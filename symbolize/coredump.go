@@ -71,7 +71,6 @@ func (c *coredump) rewriteFrame(line string) ([]string, bool) {
 		return nil, false
 	}
 	exact := number == 0 || c.interrupted
-	c.interrupted = m[2] == signalReturn
 	at, _, _ := cutHex(m[4])
 	p := place{module: m[3], id: c.ids[m[3]], at: at, start: true, caller: !exact}
 	var r symbol.Result
@@ -80,6 +79,7 @@ func (c *coredump) rewriteFrame(line string) ([]string, bool) {
 	} else if checked, keep := c.check(p, m[2], false); !keep {
 		r = checked
 	}
+	c.interrupted = isSignalReturn(m[2], r.Frames)
 	if len(r.Frames) == 0 {
 		return []string{line}, true
 	}

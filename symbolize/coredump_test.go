@@ -35,9 +35,9 @@ func TestEuStack(t *testing.T) {
 				testenv.Need(t, err == nil, "permission to trace a process")
 				return string(out)
 			}
-			want := regexp.MustCompile(`sleeper\.c:\d+:\d+`).FindAllString(stack("-i", "-s"), -1)
+			want := regexp.MustCompile(`sleeper\.c:\d+`).FindAllString(stack("-i", "-s"), -1)
 			text, s := rewrite(t, &Filter{Library: p.library}, stack("-b", "-q"))
-			got := regexp.MustCompile(`sleeper\.c:\d+:\d+`).FindAllString(text, -1)
+			got := regexp.MustCompile(`sleeper\.c:\d+`).FindAllString(text, -1)
 			if len(want) != 4 || !slices.Equal(got, want) || s.Symbolized == 0 {
 				t.Errorf("got %q, eu-stack says %q of\n%s", got, want, text)
 			}

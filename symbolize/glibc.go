@@ -13,16 +13,12 @@ import "strings"
 // program without position-independence is 0, and then none is printed. From such a
 // frame follows where others of the file are that have a name, which is that of
 // another function if the call was the last instruction. All are return addresses, save
-// that of the instruction which a signal interrupted: it comes after the frame that
-// the kernel returns to from a handler.
+// that of the instruction which a signal interrupted.
 type glibc struct {
 	*resolver
 	interrupted bool              // the next frame did not call anything
 	bias        map[string]uint64 // of the files in this stack: where address 0 is
 }
-
-// signalReturn is the function in glibc and musl that a signal handler returns to.
-const signalReturn = "__restore_rt"
 
 func (g *glibc) rewrite(line string) ([]string, bool) {
 	f, ok := parseGlibc(line)
@@ -31,7 +27,7 @@ func (g *glibc) rewrite(line string) ([]string, bool) {
 		return nil, false
 	}
 	exact := g.interrupted
-	g.interrupted = f.name == signalReturn
+	g.interrupted = isSignalReturn(f.name, nil)
 	if !g.place(&f) {
 		g.tally.named++
 		return []string{line}, true
@@ -40,7 +36,7 @@ func (g *glibc) rewrite(line string) ([]string, bool) {
 	if len(r.Frames) == 0 {
 		return []string{line}, true
 	}
-	g.interrupted = r.Frames[0].Linkage == signalReturn
+	g.interrupted = isSignalReturn(f.name, r.Frames)
 	return annotated(f.frame, f.after, r), true
 }
 

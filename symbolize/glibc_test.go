@@ -50,6 +50,7 @@ func TestBacktraceForms(t *testing.T) {
 		{"in a log", "2026-01-02 E: " + frame + "[0x55d1] ...\x1b[0m", "2026-01-02 E: " + frame + "[0x55d1]" + main + " ...\x1b[0m"},
 		{"a stack with a function", frame + "[0x10001]\n" + p.path + "(main+0x1)[0x10001]\n\n" + p.path + "(main+0x1)[0x10001]",
 			frame + "[0x10001]" + main + "\n" + p.path + "(main+0x1)[0x10001]" + main + "\n\n" + p.path + "(main+0x1)[0x10001]"},
+		{"interrupted by a signal", "/x(__restore_rt+0x0)[0x1]\n" + fmt.Sprintf("%s(+%#x)[0x1]", p.path, at), "/x(__restore_rt+0x0)[0x1]\n" + fmt.Sprintf("%s(+%#x)[0x1]", p.path, at) + main},
 		{"inlined", fmt.Sprintf("%s(+%#x) [0x1]", p.path, outer+1), fmt.Sprintf("%[1]s(+%#[2]x) [0x1] in inner at SOURCE/asan.c:5:10 (inlined)\n%[1]s(+%#[2]x) [0x1] in outer at SOURCE/asan.c:9:10", p.path, outer+1)},
 		{"a function", "/x/prog(main+0x1) [0x55d1]", ""},
 		{"an address alone", "[0x55d1]", ""},

@@ -29,13 +29,12 @@ type perf struct {
 	events  *perfEvents
 
 	process  int  // of the sample, -1 if not known
-	leaf     bool // the next frame is the innermost
-	kernel   bool // the frame before was one of the kernel
+	exact    bool // the next frame of user space is no return address
 	expanded bool // perf itself printed what is inlined in the next frame
 }
 
 func newPerf(r *resolver, f *Filter) *perf {
-	return &perf{resolver: r, replace: f.Replace, sources: f.Lines, events: newPerfEvents(), process: -1, leaf: true}
+	return &perf{resolver: r, replace: f.Replace, sources: f.Lines, events: newPerfEvents(), process: -1, exact: true}
 }
 
 func (p *perf) rewrite(line string) ([]string, bool) {
@@ -46,11 +45,13 @@ func (p *perf) rewrite(line string) ([]string, bool) {
 		p.events.read(line)
 		return []string{line}, true
 	}
-	if line == "" || !p.readHeader(line) {
-		p.process, p.leaf, p.kernel, p.expanded = -1, true, false, false
-		return nil, false
+	if p.readHeader(line) {
+		return p.rewriteSample(line)
 	}
-	return p.rewriteSample(line)
+	if !strings.HasPrefix(line, "  ") { // as source lines do, of frames in a chain
+		p.process, p.exact, p.expanded = -1, true, false
+	}
+	return nil, false
 }
 
 // readHeader reads the first line of a sample: the command, which may have blanks,
@@ -74,7 +75,7 @@ func (p *perf) readHeader(line string) bool {
 	if !both {
 		p.process = p.events.processOf(int(number))
 	}
-	p.leaf, p.kernel, p.expanded = true, false, false
+	p.exact, p.expanded = true, false
 	return true
 }
 
@@ -155,21 +156,28 @@ func (p *perf) rewriteFrame(line string) ([]string, bool) {
 		p.expanded = true
 		return []string{line}, true
 	}
-	kernel := ip >= 1<<63
-	caller := !p.leaf && !(p.kernel && !kernel)
 	expanded := p.expanded
-	p.leaf, p.kernel, p.expanded = false, kernel, false
+	p.expanded = false
+	if ip >= kernelSpace {
+		return []string{line}, true
+	}
+	caller := !p.exact
+	p.exact = isSignalReturn(withoutOffset(f.name), nil)
 	if expanded && !p.replace || !strings.HasPrefix(f.module, "/") {
 		return []string{line}, true
 	}
 	at, why := p.locate(f)
 	at.caller = caller
 	frames := p.answer(f, at, why)
+	p.exact = p.exact || isSignalReturn("", frames)
 	if len(frames) == 0 {
 		return []string{line}, true
 	}
 	return p.lines(f, frames), true
 }
+
+// kernelSpace is the lowest address of the kernel.
+const kernelSpace = 1 << 63
 
 // rewriteSample rewrites the line of a sample without a chain of calls, which has the
 // frame at its end. Its number is an address.

@@ -161,6 +161,8 @@ func TestPerfForms(t *testing.T) {
 		{"deleted", strings.TrimSuffix(known, "\n") + " (deleted)\n", header + fmt.Sprintf("\t%x [unknown] (/x/prog (deleted))\n", spin), header + fmt.Sprintf("\t%x spin (/x/prog (deleted))\n", spin)},
 		{"a caller", known, header + frame(spin+4, "leaf") + frame(main, "[unknown]"), header + frame(spin+4, "leaf") + frame(main, "spin")},
 		{"the kernel's caller", known, header + "\tffffffff81001000 do_syscall ([kernel.kallsyms])\n" + frame(main, "[unknown]"), header + "\tffffffff81001000 do_syscall ([kernel.kallsyms])\n" + frame(main, "main")},
+		{"source lines of perf", known, header + frame(spin, "spin") + "  spin.c:6\n" + frame(main, "[unknown]"), header + frame(spin, "spin") + "  spin.c:6\n" + frame(main, "spin")},
+		{"interrupted by a signal", known, header + frame(spin, "x") + frame(spin, "__restore_rt+0x0") + frame(main, "[unknown]"), header + frame(spin, "x") + frame(spin, "__restore_rt+0x0") + frame(main, "main")},
 		{"a name that agrees", known, header + frame(spin, "spin+0x0"), ""},
 		{"another name", known, header + frame(spin, "spin2+0x0"), ""},
 		{"inlined by perf itself", known, header + frame(spin, "x (inlined)\n"), ""},

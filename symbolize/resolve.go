@@ -33,6 +33,7 @@ type resolver struct {
 	tally      *tally
 	number     int64 // of the line, from 0
 	sources    map[module]*source
+	answers    map[question]symbol.Result // of the sources, since stacks repeat
 	clock      int64
 }
 
@@ -47,19 +48,19 @@ type source struct {
 	symbols debuginfo.Symbols // nil if there are none
 	why     reason.Reason
 	trusted bool
-	answers map[question]symbol.Result
 	used    int64 // when, by the resolver's clock
 }
 
 type question struct {
+	source *source
 	at     uint64
 	offset bool
 }
 
 const (
-	maxPath    = 4096    // bytes of the name of a file, as the kernel has it
-	maxSources = 256     // open at the same time; each is a file and its mappings
-	maxAnswers = 1 << 14 // kept of one source, since stacks repeat
+	maxPath    = 4096 // bytes of the name of a file, as the kernel has it
+	maxSources = 256  // open at the same time; each is a file and its mappings
+	maxAnswers = 1 << 16
 )
 
 func newResolver(ctx context.Context, f *Filter, t *tally) *resolver {
@@ -69,7 +70,7 @@ func newResolver(ctx context.Context, f *Filter, t *tally) *resolver {
 	}
 	return &resolver{
 		ctx: ctx, library: library, binaries: f.Binaries, byID: identify(f.Binaries), trustPaths: f.TrustPaths,
-		found: f.Found, tally: t, sources: map[module]*source{},
+		found: f.Found, tally: t, sources: map[module]*source{}, answers: map[question]symbol.Result{},
 	}
 }
 
@@ -88,7 +89,7 @@ func (s *source) close() {
 // lookup answers for a place, and counts it.
 func (r *resolver) lookup(p place) symbol.Result {
 	s := r.source(p)
-	result := s.lookup(&p)
+	result := r.ask(s, &p)
 	r.tally.add(p.module, result.Reason)
 	r.tell(p, s, result)
 	return result
@@ -98,7 +99,7 @@ func (r *resolver) lookup(p place) symbol.Result {
 // that stays: no answer, or another one, is no reason to doubt it.
 func (r *resolver) check(p place, name string, replace bool) (result symbol.Result, keep bool) {
 	s := r.source(p)
-	result = s.lookup(&p)
+	result = r.ask(s, &p)
 	frames := result.Frames
 	if len(frames) == 0 || !replace && !agrees(&frames[len(frames)-1], name) {
 		r.tally.named++
@@ -137,14 +138,13 @@ func (r *resolver) source(p place) *source {
 		r.forget()
 		m.name = strings.Clone(m.name) // the line that it is a part of may be long
 		s = r.open(m)
-		s.answers = map[question]symbol.Result{}
 		r.sources[m] = s
 	}
 	s.used = r.clock
 	return s
 }
 
-// forget makes room for another source.
+// forget makes room for another source. The answers of one do not outlive it.
 func (r *resolver) forget() {
 	if len(r.sources) < maxSources {
 		return
@@ -158,6 +158,7 @@ func (r *resolver) forget() {
 	}
 	r.sources[oldest].close()
 	delete(r.sources, oldest)
+	clear(r.answers)
 }
 
 func (r *resolver) open(m module) *source {
@@ -222,9 +223,9 @@ func (r *resolver) fileNamed(name string) (string, reason.Reason) {
 	return "", reason.NoIdentity
 }
 
-// lookup answers for a place, which it settles: at is an offset or an address of the
-// file then.
-func (s *source) lookup(p *place) symbol.Result {
+// ask has a source answer for a place, which it settles: at is an offset or an address
+// of the file then.
+func (r *resolver) ask(s *source, p *place) symbol.Result {
 	if s.symbols == nil {
 		return symbol.Miss(s.why)
 	}
@@ -235,24 +236,26 @@ func (s *source) lookup(p *place) symbol.Result {
 		}
 		p.at, p.start = p.at+uint64(at), false
 	}
-	q := question{p.at, p.offset}
+	q := question{s, p.at, p.offset}
 	if p.caller {
 		q.at--
 	}
-	result, ok := s.answers[q]
-	if ok {
-		return result
+	result, known := r.answers[q]
+	if !known {
+		if len(r.answers) == maxAnswers {
+			clear(r.answers)
+		}
+		result = q.ask()
+		r.answers[q] = result
 	}
-	if q.offset {
-		result = s.symbols.LookupOffset(addr.Offset(q.at))
-	} else {
-		result = s.symbols.LookupVirt(addr.Virt(q.at))
-	}
-	if len(s.answers) == maxAnswers {
-		clear(s.answers)
-	}
-	s.answers[q] = result
 	return result
+}
+
+func (q question) ask() symbol.Result {
+	if q.offset {
+		return q.source.symbols.LookupOffset(addr.Offset(q.at))
+	}
+	return q.source.symbols.LookupVirt(addr.Virt(q.at))
 }
 
 // startOfFile returns the virtual address of the first byte of the file: 0 but for
@@ -268,4 +271,14 @@ func (s *source) startOfFile() (addr.Virt, bool) {
 		}
 	}
 	return 0, false
+}
+
+// signalReturn is the function in glibc and musl that a signal handler returns to. The
+// frame after it is what the signal interrupted, which called nothing.
+const signalReturn = "__restore_rt"
+
+// isSignalReturn reports whether it is that function which a frame has, by the name in
+// the text or by what was found.
+func isSignalReturn(name string, frames []symbol.Frame) bool {
+	return name == signalReturn || len(frames) > 0 && frames[len(frames)-1].Linkage == signalReturn
 }

@@ -22,9 +22,10 @@ import (
 // frames with numbers of their own and those behind them count on.
 type sanitizer struct {
 	*resolver
-	replace bool
-	last    int // number of the last frame, as in the text
-	more    int // frames that were added to the stack
+	replace     bool
+	last        int  // number of the frame in the line before, as in the text; -1 if there was none
+	more        int  // frames that were added to the stack
+	interrupted bool // the next frame did not call anything
 }
 
 func (s *sanitizer) rewrite(line string) ([]string, bool) {
@@ -32,19 +33,23 @@ func (s *sanitizer) rewrite(line string) ([]string, bool) {
 		return s.rewriteSummary(line)
 	}
 	head, number, rest, ok := cutFrameNumber(line)
-	if !ok {
-		return nil, false
+	var f *sanitized
+	if ok {
+		f, ok = parseSanitized(rest)
 	}
-	f, ok := parseSanitized(rest)
 	if !ok {
+		s.last, s.interrupted = -1, false
 		return nil, false
 	}
 	if number == 0 || number != s.last+1 {
-		s.more = 0
+		s.more, s.interrupted = 0, false
 	}
 	s.last = number
 	f.head, f.number = head, number+s.more
-	if frames := s.answer(f); len(frames) > 0 {
+	f.place.caller = f.raw && !s.interrupted
+	frames := s.answer(f)
+	s.interrupted = isSignalReturn(f.name, frames)
+	if len(frames) > 0 {
 		s.more += len(frames) - 1
 		return f.lines(frames), true
 	}
@@ -78,6 +83,7 @@ type sanitized struct {
 	reference
 	place place
 	name  string // of the function, "" if not known
+	raw   bool   // the address is the one on the stack
 }
 
 // parseSanitized takes apart what follows the number of a frame. One that has its
@@ -119,7 +125,7 @@ func (f *sanitized) parseName(between string) bool {
 		}
 		f.name = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(name), "<null>"))
 	case len(f.address) == rawAddress:
-		f.in, f.name, f.place.caller = "", name, true
+		f.in, f.name, f.raw = "", name, true
 	default:
 		f.name = strings.TrimPrefix(name, "in ")
 		return name == "" || f.name != name

@@ -113,6 +113,8 @@ func TestSanitizerForms(t *testing.T) {
 		{"llvm", " #3 0x00005565f8a30000 " + call, " #3 0x00005565f8a30000 main SOURCE:13:33"},
 		{"llvm, a function", " #3 0x00005565f8a30000 main " + call, " #3 0x00005565f8a30000 main SOURCE:13:33"},
 		{"llvm, not a caller", " #3 0x00005565f8a30000 main " + ref, ""},
+		{"llvm, interrupted by a signal", " #2 0x00005565f8a30000 __restore_rt (/x/libc.so.6+0x1)\n #3 0x00005565f8a30000 " + ref, " #2 0x00005565f8a30000 __restore_rt (/x/libc.so.6+0x1)\n #3 0x00005565f8a30000 main SOURCE:13:33"},
+		{"an unrelated number", "#0 0x1  " + deep + "\ntext\n#1 0x1234 is a bug", "#0 0x1 in inner SOURCE:5:10\n#1 0x1 in outer SOURCE:9:10\ntext\n#1 0x1234 is a bug"},
 		{"summary", "SUMMARY: AddressSanitizer: SEGV " + ref, "SUMMARY: AddressSanitizer: SEGV SOURCE:13:33 in main"},
 		{"no frame", "Location is global '<null>' at 0x0 (prog+0x4054)", ""},
 		{"no address", "#1 0x (/x+0x1)\n#1 0x1(/x+0x1)\n#1\n#1 \n# 1 0x1 (/x+0x1)\n#99999999999999999999 0x1 (/x+0x1)", ""},

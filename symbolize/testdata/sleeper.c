@@ -2,8 +2,7 @@
 #include <unistd.h>
 
 static inline __attribute__((always_inline)) void inlined(void) {
-	write(1, "ready\n", 6);
-	pause();
+	write(1, "ready\n", 6), pause(); // on one line: it may not have got to the second
 	__asm__ volatile("");
 }
 
