@@ -35,20 +35,22 @@ func isPprof(start []byte) bool {
 	return len(start) > 2 && start[0] == sampleType && start[1] < '\t' && (start[2] == 1<<3 || start[2] == 2<<3 || start[1] == 0)
 }
 
-// isFolded reports whether all lines are stacks with their counts, and one of them is
-// deep enough to tell that from other text.
+// isFolded reports whether all lines are stacks with their counts, and one of them looks
+// like nothing else: frames with ; between them, or one of which only the file is known.
 func isFolded(start []byte) bool {
 	if end := bytes.LastIndexByte(start, '\n'); end >= 0 {
 		start = start[:end]
 	}
-	deep := false
+	certain := false
 	for line := range bytes.Lines(start) {
 		line = bytes.TrimRight(line, "\r\n")
 		space := bytes.LastIndexByte(line, ' ')
 		if space <= 0 || space == len(line)-1 || len(bytes.Trim(line[space+1:], "0123456789")) > 0 {
 			return false
 		}
-		deep = deep || bytes.IndexByte(line, ';') >= 0 || line[0] == '['
+		stack := line[:space]
+		certain = certain || bytes.IndexByte(stack, ';') >= 0 && !bytes.Contains(stack, []byte("; ")) ||
+			stack[0] == '[' && stack[space-1] == ']' && bytes.IndexByte(stack, ' ') < 0
 	}
-	return deep
+	return certain
 }
