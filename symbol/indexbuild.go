@@ -127,7 +127,7 @@ func (p *indexPart) callLine(site int32) uint32 {
 // partTables are the functions and the files of parts that were made one after
 // another.
 type partTables struct {
-	functions []namedFunction
+	functions functionList
 	byPlace   hashTable // of functions
 	names     stringArena
 	files     []string
@@ -146,6 +146,29 @@ type namedFunction struct {
 	lang  Lang
 }
 
+// functionList is functions by number, in chunks that never move.
+type functionList struct {
+	chunks [][]namedFunction
+	n      int
+}
+
+const functionChunk = 1 << 10
+
+func (l *functionList) at(n uint32) *namedFunction {
+	return &l.chunks[n/functionChunk][n%functionChunk]
+}
+
+// add returns the number of a new function.
+func (l *functionList) add(f namedFunction) int32 {
+	if l.n%functionChunk == 0 {
+		l.chunks = append(l.chunks, make([]namedFunction, 0, functionChunk))
+	}
+	last := &l.chunks[len(l.chunks)-1]
+	*last = append(*last, f)
+	l.n++
+	return int32(l.n - 1)
+}
+
 // newPartTables returns tables whose file 0 is none.
 func newPartTables() *partTables {
 	return &partTables{files: []string{""}, byPath: map[string]uint32{"": 0}}
@@ -157,7 +180,7 @@ func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
 	t.byPlace.room()
 	hash := hashNumbers(uint64(uintptr(unsafe.Pointer(place))), uint64(f.Line)<<8|uint64(lang))
 	at := t.byPlace.find(hash, func(number uint32) bool {
-		g := &t.functions[number]
+		g := t.functions.at(number)
 		return g.place == place && g.line == f.Line && g.lang == lang
 	})
 	if at.number == 0 {
@@ -166,7 +189,7 @@ func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
 			return -1
 		}
 		n := t.add(t.names.copy(name), f.Line, lang)
-		t.functions[n].place = place
+		t.functions.at(uint32(n)).place = place
 		t.byPlace.fill(at, hash, uint32(n))
 	}
 	return int32(at.number) - 1
@@ -174,8 +197,7 @@ func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
 
 // add returns the number of a new function.
 func (t *partTables) add(name string, line uint32, lang Lang) int32 {
-	t.functions = append(t.functions, namedFunction{name: name, hash: hashString(name), line: line, lang: lang})
-	return int32(len(t.functions)) - 1
+	return t.functions.add(namedFunction{name: name, hash: hashString(name), line: line, lang: lang})
 }
 
 // file returns the number of a file.

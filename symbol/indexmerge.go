@@ -79,6 +79,11 @@ func searchPiece(pieces []partPiece, v uint64) int {
 
 // use gives numbers to the functions and files of the sites that are used.
 func (m *merger) use() {
+	most := 0
+	for _, part := range m.parts {
+		most = max(most, part.from.functions.n)
+	}
+	m.tables.reserve(most)
 	for i, start := range m.runs.starts {
 		r := &m.runList[m.runs.values[i]]
 		part, last := m.parts[r.part], int32(siteNone)

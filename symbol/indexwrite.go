@@ -348,6 +348,13 @@ type partFunction struct {
 	lang   Lang
 }
 
+// reserve makes room for n more functions.
+func (t *tables) reserve(n int) {
+	t.functions = slices.Grow(t.functions, n)
+	t.byKey.reserve(t.byKey.used + n)
+	t.strings.reserve(n)
+}
+
 // string returns the number of a string.
 func (t *tables) string(s string) uint32 { return t.strings.number(s, hashString(s)) }
 
@@ -381,11 +388,11 @@ func (t *tables) fileOf(from *partTables, number uint32) uint32 {
 // in file.
 func (t *tables) functionOf(from *partTables, number int32, file uint32) int32 {
 	if len(from.functionNumbers) == 0 {
-		from.functionNumbers = make([]uint32, len(from.functions))
+		from.functionNumbers = make([]uint32, from.functions.n)
 	}
 	n := &from.functionNumbers[number]
 	if *n == 0 {
-		f := &from.functions[number]
+		f := from.functions.at(uint32(number))
 		*n = uint32(t.function(t.strings.number(f.name, f.hash), f.line, f.lang, file)) + 1
 	}
 	return int32(*n) - 1

@@ -3,6 +3,7 @@ package symbol
 import (
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -39,11 +40,23 @@ func (t *hashTable) fill(s *slot, hash, number uint32) {
 
 // room makes room for one more.
 func (t *hashTable) room() {
-	if 4*t.used < 3*len(t.slots) {
-		return
+	if 4*t.used >= 3*len(t.slots) {
+		t.grow(max(2*len(t.slots), 1<<10))
 	}
+}
+
+// reserve makes room for n.
+func (t *hashTable) reserve(n int) {
+	size := 1 << 10
+	for 3*size < 4*(n+1) {
+		size *= 2
+	}
+	t.grow(max(size, len(t.slots)))
+}
+
+func (t *hashTable) grow(size int) {
 	old := t.slots
-	t.slots = make([]slot, max(2*len(old), 1<<10))
+	t.slots = make([]slot, size)
 	for _, s := range old {
 		if s.number != 0 {
 			*t.find(s.hash, func(uint32) bool { return false }) = s
@@ -81,6 +94,12 @@ func (t *stringTable) number(s string, hash uint32) uint32 {
 		t.size += len(s)
 	}
 	return at.number - 1
+}
+
+// reserve makes room for n more strings.
+func (t *stringTable) reserve(n int) {
+	t.strings = slices.Grow(t.strings, n)
+	t.hashTable.reserve(t.used + n)
 }
 
 // encode returns the strings, one after another.

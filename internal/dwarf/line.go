@@ -2,6 +2,7 @@ package dwarf
 
 import (
 	"math"
+	"slices"
 
 	"hallmark/internal/cursor"
 )
@@ -95,10 +96,14 @@ type machine struct {
 	falls   bool // its addresses go backwards somewhere
 }
 
+// bytesOfRow is about how many bytes of a program make a row.
+const bytesOfRow = 4
+
 // run appends the rows of the program to r.
 func (p *program) run(r *Reader) error {
 	b := p.data.Line[:p.end]
 	m := machine{row: row{file: 1, line: 1}, began: len(r.rows), keep: p.data.isText(0)}
+	r.rows = slices.Grow(r.rows, (len(b)-int(p.code))/bytesOfRow)
 	addrs, lines := p.specials()
 	simple := p.maxOps == 1
 	for at := int(p.code); at < len(b); {

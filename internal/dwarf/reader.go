@@ -148,12 +148,13 @@ func (r *Reader) join() error {
 	if err := r.main.spend(16 * len(r.spans)); err != nil {
 		return err
 	}
-	r.scopes = r.paint(r.scopes[:0], r.spans)
+	r.scopes = r.paint(slices.Grow(r.scopes[:0], 2*len(r.spans)), r.spans)
 	r.spans = r.spans[:0]
 	for i, s := range r.sequences {
 		r.spans = append(r.spans, span{s.Low, s.High, int32(i)})
 	}
 	r.lines = r.paint(r.lines[:0], r.spans)
+	r.Pieces = slices.Grow(r.Pieces, len(r.rows)+len(r.scopes))
 	m := merger{Reader: r}
 	m.run()
 	return nil
