@@ -220,6 +220,8 @@ type partBuilder struct {
 	// Of the unit at hand.
 	part      *indexPart
 	lang      Lang
+	place     piecePlace // of the piece before
+	at        int32      // its site
 	sites     []builtSite
 	first     []int32 // site of each scope that was asked for last, -1 for none
 	functions []int32 // number of each Func, unasked before it has one
@@ -246,7 +248,7 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 		return nil, nil
 	}
 	b.part = &indexPart{from: b.tables, pieces: make([]partPiece, 0, len(r.Pieces))}
-	b.lang, b.sites = langOf(r.Lang), b.sites[:0]
+	b.lang, b.sites, b.place = langOf(r.Lang), b.sites[:0], piecePlace{scope: unasked}
 	b.first = refill(b.first, len(r.Scopes), -1)
 	b.functions = refill(b.functions, len(r.Funcs), unasked)
 	b.files = refill(b.files, r.Files.Len(), unasked)
@@ -275,14 +277,29 @@ func (b *partBuilder) piece(p *dwarf.Piece) {
 	if start > math.MaxUint32 {
 		return // behind the last code
 	}
-	site := int32(siteNone)
+	if place := (piecePlace{p.Scope, p.File, p.Known}); place != b.place {
+		b.place, b.at = place, b.siteOf(p)
+	}
+	b.part.pieces = append(b.part.pieces, partPiece{uint32(start), b.at, p.Line, p.Column})
+}
+
+// piecePlace is what decides on the site of a piece.
+type piecePlace struct {
+	scope int32
+	file  uint32
+	known bool
+}
+
+// siteOf returns the site that a piece belongs to.
+func (b *partBuilder) siteOf(p *dwarf.Piece) int32 {
 	switch scope := b.named(p.Scope); {
 	case scope >= 0:
-		site = b.site(scope, p.File)
+		return b.site(scope, p.File)
 	case p.Known:
-		site = siteNone - 1 - int32(b.file(p.File))
+		return siteNone - 1 - int32(b.file(p.File))
+	default:
+		return siteNone
 	}
-	b.part.pieces = append(b.part.pieces, partPiece{uint32(start), site, p.Line, p.Column})
 }
 
 // named returns the innermost scope from this one on whose function has a name.
@@ -350,14 +367,13 @@ func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, err
 	return parts, c.image.damage(err)
 }
 
-// forgetAfter is how many bytes of units are read before what they refer to is given
-// back to the system.
-const forgetAfter = 64 << 20
+// forgetAfter is how many bytes of units are read before their memory, and that of
+// what they refer to, is given back to the system.
+const forgetAfter = 32 << 20
 
-// forget gives the memory of a unit back to the system. It is the file's, and comes
-// again when another unit refers to it.
+// forget gives memory back to the system once many units were read. It is the file's,
+// and comes again when another unit refers to it.
 func (d *debugData) forget(u *dwarf.Unit) {
-	d.advise(d.Info[u.Offset():][:u.Size()], syscall.MADV_DONTNEED)
 	size := int64(u.Size())
 	if done := d.done.Add(size); done/forgetAfter != (done-size)/forgetAfter {
 		d.forgetAll()

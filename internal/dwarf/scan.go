@@ -51,12 +51,15 @@ func (s *scan) run() error {
 		return err // the unit's own entry has no children
 	}
 	quick := s.table.quick
+	deeper := 0 // than s.depth: within entries that were passed over
 	for p < len(b) {
 		start = p
 		code := int(b[p])
 		if code == 0 {
 			p++
-			if s.leave(); s.depth <= 0 {
+			if deeper > 0 {
+				deeper--
+			} else if s.leave(); s.depth <= 0 {
 				return nil // what follows the unit's own entry is padding
 			}
 			continue
@@ -66,7 +69,7 @@ func (s *scan) run() error {
 			switch {
 			case q.kind == quickPass:
 				p += 1 + int(q.size)
-				s.depth += int(q.depth)
+				deeper += int(q.depth)
 				continue
 			case q.kind == quickSibling || q.kind == quickInC && s.cLike:
 				if p = s.sibling(b, p+1+int(q.size)); p == overrun {
@@ -75,6 +78,7 @@ func (s *scan) run() error {
 				continue
 			}
 		}
+		s.depth, deeper = s.depth+deeper, 0
 		if p, err = s.next(b, start); err != nil || s.depth <= 0 {
 			return err
 		}
