@@ -398,6 +398,7 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 	if err != nil {
 		return nil, err
 	}
+	d.forgetAll() // headers are all over .debug_info
 	order := make([]int, len(units))
 	for i := range order {
 		order[i] = i

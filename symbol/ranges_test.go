@@ -74,3 +74,18 @@ func TestFlattenDeepNesting(t *testing.T) {
 		t.Errorf("%d spans were compared %d times", n, compared)
 	}
 }
+
+func TestSortByStart(t *testing.T) {
+	r := random()
+	for _, reach := range []uint64{1, 1 << 5, 1 << 13, 1 << 32} {
+		spans := make([]span, 3000)
+		for i := range spans {
+			spans[i] = span{start: r.Uint64N(reach), value: uint32(i)}
+		}
+		want := slices.Clone(spans)
+		slices.SortStableFunc(want, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+		if got := sortByStart(spans); !slices.Equal(got, want) {
+			t.Errorf("starts below %#x are not in order", reach)
+		}
+	}
+}

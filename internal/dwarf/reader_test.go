@@ -228,3 +228,38 @@ func TestSortSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestPaint compares with asking every span for every address. Spans that are nested
+// make a stack, and those that overlap a heap.
+func TestPaint(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		const reach = 64
+		spans := make([]span, 1+random.IntN(12))
+		for i := range spans {
+			low := random.Uint64N(reach)
+			spans[i] = span{low, low + 1 + random.Uint64N(reach-low), int32(i)}
+		}
+		var want [reach + 1]int32
+		for v := range uint64(len(want)) {
+			want[v] = -1
+			for _, s := range spans {
+				if s.low <= v && v < s.high {
+					want[v] = s.scope
+				}
+			}
+		}
+		pieces := new(Reader).paint(nil, slices.Clone(spans))
+		for v := range uint64(len(want)) {
+			got := int32(-1)
+			for _, p := range pieces {
+				if p.Start <= v {
+					got = p.Scope
+				}
+			}
+			if got != want[v] {
+				t.Fatalf("%d belongs to %d, want %d: %v", v, got, want[v], spans)
+			}
+		}
+	}
+}
