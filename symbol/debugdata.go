@@ -57,6 +57,48 @@ func (m *image) hasDWARF() bool {
 // decompresses so many of them at once. The caller closes them, and uses nothing of
 // them afterwards.
 func (m *image) openDebug(suffix string, threads int) (*debugData, error) {
+	d, sections, err := m.debugSections(suffix)
+	if err == nil {
+		err = m.load(d, sections, threads)
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openDebugByNeed does what openDebug does, but that a compressed .debug_info is left
+// to what it returns second, which is nil where there is none.
+func (m *image) openDebugByNeed() (*debugData, *inflating, error) {
+	d, sections, err := m.debugSections("")
+	if err != nil {
+		d.close()
+		return nil, nil, err
+	}
+	var info *inflating
+	sections = slices.DeleteFunc(sections, func(b *debugSection) bool {
+		if b.to != &d.Info || b.open == nil || m.rel {
+			return false
+		}
+		d.Info = b.out
+		info = newInflating(m, b)
+		info.need(0) // while others are decompressed
+		return true
+	})
+	if err := m.load(d, sections, 0); err != nil {
+		if info != nil {
+			info.stop()
+		}
+		d.close()
+		return nil, nil, err
+	}
+	return d, info, nil
+}
+
+// debugSections returns the debug sections of the file whose names have a suffix. They
+// are not loaded.
+func (m *image) debugSections(suffix string) (*debugData, []*debugSection, error) {
 	d := &debugData{
 		Data: &dwarf.Data{Big: m.big, AddrSize: int(m.size(4, 8)), Text: m.text()},
 		room: freeInflation,
@@ -78,19 +120,14 @@ func (m *image) openDebug(suffix string, threads int) (*debugData, error) {
 	} {
 		section, err := m.debugSection(d, s.name+suffix)
 		if err != nil {
-			d.close()
-			return nil, err
+			return d, nil, err
 		}
 		if section != nil {
 			section.to = s.data
 			sections = append(sections, section)
 		}
 	}
-	if err := m.load(d, sections, threads); err != nil {
-		d.close()
-		return nil, err
-	}
-	return d, nil
+	return d, sections, nil
 }
 
 // debugSection is a section of debug information on its way into memory.

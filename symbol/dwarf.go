@@ -14,6 +14,7 @@ import (
 type debugInfo struct {
 	companions
 	data    *debugData
+	info    *inflating  // its .debug_info, nil where that is all there
 	swept   atomic.Bool // an address was looked for by a sweep
 	cache   unitCache
 	readers sync.Pool // of *dwarf.Reader
@@ -27,12 +28,14 @@ type debugInfo struct {
 // by open, if that is not nil.
 func openDebugInfo(m *image, open func(Companion) *File) (*debugInfo, error) {
 	d := &debugInfo{companions: companions{image: m, open: open}}
-	err := whileMapped(d.openData)
-	if err != nil {
+	if err := d.openData(); err != nil {
 		d.close()
-		return nil, m.damage(err)
+		return nil, err
 	}
 	d.units = sync.OnceValues(func() (*dwarf.Directory, error) {
+		if err := d.need(uint64(len(d.data.Info))); err != nil {
+			return new(dwarf.Directory), err
+		}
 		return d.makeDirectory((*dwarf.Reader).Directory)
 	})
 	d.lines = sync.OnceValues(func() (*dwarf.Directory, error) {
@@ -43,14 +46,30 @@ func openDebugInfo(m *image, open func(Companion) *File) (*debugInfo, error) {
 }
 
 func (d *debugInfo) openData() (err error) {
-	if d.data, err = d.debug(d.image, ""); err != nil {
+	if d.data, d.info, err = d.image.openDebugByNeed(); err != nil {
 		return err
 	}
+	d.acquired = append(d.acquired, d.data.close)
 	if d.data.Sup, err = d.supplementary(); err != nil {
 		return err
 	}
 	d.data.Split = d.splitOnce()
 	return nil
+}
+
+// need returns when .debug_info is there up to end.
+func (d *debugInfo) need(end uint64) error {
+	if d.info == nil {
+		return nil
+	}
+	return d.info.need(end)
+}
+
+func (d *debugInfo) close() {
+	if d.info != nil {
+		d.info.stop()
+	}
+	d.companions.close()
 }
 
 func (d *debugInfo) makeDirectory(with func(*dwarf.Reader) (*dwarf.Directory, error)) (*dwarf.Directory, error) {
@@ -150,7 +169,7 @@ func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
 		return kind != kindFunction
 	}
 	whileMapped(func() error { // damage is told by who looks at all units
-		return data.Sweep(func(uint64) error { return nil }, visit)
+		return data.Sweep(d.need, visit)
 	})
 	return frames, d.image.damage(err)
 }

@@ -32,7 +32,7 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 		if at = u.end; !u.describesCode() {
 			continue
 		}
-		if err := have(min(u.die+maxUnitEntry, u.end)); err != nil {
+		if err := have(u.end); err != nil {
 			return err
 		}
 		if !each(&units[len(units)-1]) {
@@ -42,12 +42,8 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 	return nil
 }
 
-// Bounds of what a Sweep looks at: a header, and a unit's own entry, whose longest
-// parts are names of a file and of a directory.
-const (
-	maxHeader    = 64
-	maxUnitEntry = 64 << 10
-)
+// maxHeader is at least the size of a unit header.
+const maxHeader = 64
 
 // describesCode reports whether the unit is of a kind that can have code.
 func (u *Unit) describesCode() bool {
