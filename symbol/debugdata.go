@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -246,7 +247,7 @@ func (m *image) text() []dwarf.Range {
 	var spans []span
 	for i := range m.sections {
 		if s := &m.sections[i]; s.isText() && s.size != 0 {
-			spans = append(spans, span{start: s.addr, end: s.addr + s.size})
+			spans = append(spans, span{start: s.addr, end: s.addr + min(s.size, math.MaxUint64-s.addr)})
 		}
 	}
 	return union(spans)

@@ -127,6 +127,10 @@ func (d *Data) isText(v uint64) bool {
 	return i < len(d.Text) && d.Text[i].Low <= v
 }
 
+// clip returns the end of code that starts in Text and is said to end at high: nothing
+// reaches beyond the last code.
+func (d *Data) clip(high uint64) uint64 { return min(high, d.Text[len(d.Text)-1].High) }
+
 // unitAt returns the unit that holds the entry at an offset of .debug_info.
 func (d *Data) unitAt(offset uint64) *Unit {
 	i, exact := slices.BinarySearchFunc(d.units, offset, func(u Unit, offset uint64) int {

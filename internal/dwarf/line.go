@@ -244,9 +244,9 @@ func (p *program) extended(r *Reader, m *machine, b []byte, at int) int {
 // ascending order is of no use.
 func (r *Reader) endSequence(m *machine) {
 	rows := r.rows[m.began:]
-	if m.falls || len(rows) == 0 || m.addr <= rows[0].addr {
+	if m.falls || len(rows) == 0 || r.main.clip(m.addr) <= rows[0].addr {
 		r.rows = r.rows[:m.began]
 		return
 	}
-	r.sequences = append(r.sequences, sequence{Range{rows[0].addr, m.addr}, m.began, len(r.rows)})
+	r.sequences = append(r.sequences, sequence{Range{rows[0].addr, r.main.clip(m.addr)}, m.began, len(r.rows)})
 }

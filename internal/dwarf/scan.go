@@ -175,7 +175,7 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 	}
 	err = s.eachRange(v, func(low, high uint64) {
 		if low < high && s.root.isText(low) {
-			s.spans = append(s.spans, span{low, high, scope})
+			s.spans = append(s.spans, span{low, s.root.clip(high), scope})
 		}
 	})
 	if err != nil {
