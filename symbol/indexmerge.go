@@ -21,7 +21,7 @@ type merger struct {
 	bySite  map[bareSite]int32
 	tables  tables
 
-	lastNamed namedBy // what symbolOf was asked last
+	lastNamed namedBy // what symbolOf was asked last; at first of no symbol
 	lastName  uint32
 }
 
@@ -283,7 +283,7 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 // Index makes an index of all that the file's tables and debug information say.
 func (f *File) Index(opt IndexOptions) (*Index, error) {
 	text := f.image.text()
-	m := &merger{bySite: map[bareSite]int32{}}
+	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}}
 	m.tables.file("")
 	end := uint64(0)
 	if len(text) > 0 {
