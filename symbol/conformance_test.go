@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"bytes"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -96,4 +97,33 @@ func openWhole(t testing.TB, name string) *File {
 	f := open(t, name)
 	f.Companion = openCompanion
 	return f
+}
+
+// FuzzConformance wants the same answers from damaged files and from indexes of them,
+// where one can be made.
+func FuzzConformance(f *testing.F) {
+	for _, data := range smallPrograms(f) {
+		f.Add(data)
+	}
+	for _, g := range goPrograms() {
+		f.Add(g.build())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := NewFile(bytes.NewReader(data), "fuzz")
+		if err != nil {
+			return
+		}
+		x, err := file.Index(IndexOptions{Threads: 1})
+		if err != nil {
+			return
+		}
+		addresses := boundaries(x, 200)
+		many := file.lookupAll(addresses)
+		for i, v := range addresses {
+			want := x.LookupVirt(v)
+			if got := file.LookupVirt(v); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(many[i], want) {
+				t.Fatalf("%v is\n\t%+v\nwithout an index,\n\t%+v\namong %d, and with it\n\t%+v", v, got, many[i], len(addresses), want)
+			}
+		}
+	})
 }

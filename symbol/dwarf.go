@@ -127,7 +127,7 @@ func (d *debugInfo) function(v uint64) ([]Frame, error) {
 		}
 	}
 	dir, damage := d.units()
-	frames, kind, err := d.find(dir, v)
+	frames, kind, err := d.find(v, dir)
 	if kind != kindFunction {
 		return nil, cmp.Or(err, damage)
 	}
@@ -137,8 +137,9 @@ func (d *debugInfo) function(v uint64) ([]Frame, error) {
 // place returns the frames at an address where function has none. It is one without
 // a name, or nil where there is no line either.
 func (d *debugInfo) place(v uint64) ([]Frame, error) {
+	units, _ := d.units()
 	lines, damage := d.lines()
-	frames, _, err := d.find(lines, v)
+	frames, _, err := d.find(v, units, lines)
 	return frames, cmp.Or(err, damage)
 }
 
@@ -178,14 +179,19 @@ func contain(ranges []dwarf.Range, v uint64) bool {
 	return slices.ContainsFunc(ranges, func(r dwarf.Range) bool { return r.Low <= v && v < r.High })
 }
 
-// find returns what the units say of an address by the rules of merger.findRuns: the
-// first function counts, and without one the first line.
-func (d *debugInfo) find(dir *dwarf.Directory, v uint64) (best []Frame, kind uint8, err error) {
+// find returns what the units in dirs say of an address by the rules of merger.findRuns:
+// the first function counts, and without one the first line.
+func (d *debugInfo) find(v uint64, dirs ...*dwarf.Directory) (best []Frame, kind uint8, err error) {
 	var few [8]int32
+	units := few[:0]
+	for _, dir := range dirs {
+		units = dir.At(v, units)
+	}
+	slices.Sort(units)
 	kind = kindHole
 	d.data.Renew()
-	for _, i := range dir.At(v, few[:0]) {
-		u, err := d.unit(dir.Units[i])
+	for _, i := range slices.Compact(units) {
+		u, err := d.unit(dirs[0].Units[i])
 		if err != nil {
 			return nil, kindHole, err
 		}

@@ -178,6 +178,9 @@ func (b *batch) readPlaces() {
 	if len(bare) > 0 {
 		lines, damage := b.debug.lines()
 		b.places = b.read(lines, bare, damage)
+		for _, i := range bare {
+			b.places[i].add(b.functions[i])
+		}
 	}
 }
 

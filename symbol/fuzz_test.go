@@ -91,6 +91,9 @@ func FuzzFile(f *testing.F) {
 		f.Add(g.build())
 	}
 	f.Add(vdsoImage(f))
+	for _, data := range smallPrograms(f) {
+		f.Add(data)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		bounded(t, len(data), func() {
 			file, err := NewFile(bytes.NewReader(data), "fuzz")
