@@ -98,7 +98,7 @@ func (t *stringTable) number(s string, hash uint32) uint32 {
 
 // reserve makes room for n more strings.
 func (t *stringTable) reserve(n int) {
-	t.strings = slices.Grow(t.strings, n)
+	t.strings, t.starts = slices.Grow(t.strings, n), slices.Grow(t.starts, n)
 	t.hashTable.reserve(t.used + n)
 }
 

@@ -23,8 +23,13 @@ func TestStringTable(t *testing.T) {
 			t.Fatalf("the number of %q is that of %q", s, got)
 		}
 	}
-	ends, text := table.encode()
-	if len(ends) != 4*len(want)+4 || len(text) != table.size {
-		t.Errorf("%d strings have %d bytes of ends and %d of text", len(want), len(ends), len(text))
+	text := table.encode()
+	if len(text) != table.size {
+		t.Errorf("the strings have %d bytes, and %d of text", table.size, len(text))
+	}
+	for n, s := range table.strings {
+		if start := table.starts[n]; string(text[start:][:len(s)]) != s {
+			t.Fatalf("string %d does not start at %d", n, start)
+		}
 	}
 }
