@@ -63,10 +63,14 @@ func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, err := m.symbolReader(s)
+	if err != nil {
+		return nil, err
+	}
 	var symbols []ELFSymbol
 	file := ""
 	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		e := m.parseSymbol(c)
+		e := r.next(c)
 		name := beginningAt(names, e.name)
 		switch {
 		case e.info&0xf == sttFILE:
@@ -83,7 +87,7 @@ func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
 
 // isNamed reports whether s is code or data of the file that a name stands for.
 func (s elfSymbol) isNamed(m *image, name string) bool {
-	if s.shndx == 0 || int(s.shndx) >= len(m.sections) || m.sections[s.shndx].flags&shfALLOC == 0 {
+	if s.section == 0 || uint64(s.section) >= uint64(len(m.sections)) || m.sections[s.section].flags&shfALLOC == 0 {
 		return false
 	}
 	switch s.info & 0xf {
@@ -97,7 +101,7 @@ func (s elfSymbol) isNamed(m *image, name string) bool {
 
 func (s elfSymbol) named(m *image, name, file string) ELFSymbol {
 	if m.rel {
-		s.value += m.sections[s.shndx].addr
+		s.value += m.sections[s.section].addr
 	}
 	if s.info>>4 != stbLOCAL {
 		file = ""

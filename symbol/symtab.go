@@ -104,19 +104,6 @@ func (t *symtab) compact() {
 	t.names = kept.String()
 }
 
-// symbolNames returns the names that the symbol table in section s refers to.
-func (m *image) symbolNames(s *section) (string, error) {
-	if uint64(s.link) >= uint64(len(m.sections)) {
-		return "", m.fail(s.off, "symbol table without a string table")
-	}
-	strtab := &m.sections[s.link]
-	names, err := m.readString(strtab.off, strtab.size)
-	if err != nil {
-		return "", err
-	}
-	return names[:strings.LastIndexByte(names, 0)+1], nil // so every name has an end
-}
-
 // readSymbols returns the symbols of code in section s, those that matter for the
 // addresses if there are any.
 func (m *image) readSymbols(s *section, names string, addresses []addr.Virt) ([]span, error) {

@@ -11,5 +11,5 @@ import (
 
 func main() {
 	capture.ExecWhenTold()
-	os.Exit(cli.Main(os.Args[1:]))
+	os.Exit(cli.Main(os.Args))
 }

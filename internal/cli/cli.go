@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"hallmark/internal/addr2line"
 )
 
 // env is what a verb may touch of the world outside its arguments.
@@ -33,6 +35,7 @@ var verbs = []func(*env) *cobra.Command{
 	newSymbolizeCommand,
 	newIndexCommand,
 	newLookupCommand,
+	newAddr2lineCommand,
 	newDoctorCommand,
 	newBenchCommand,
 	newManCommand,
@@ -53,12 +56,19 @@ type statusError struct {
 // usageError marks a command line that cannot be carried out as it is written.
 type usageError struct{ error }
 
-// Main runs the command line args (without the program's name) and returns the
-// exit status: 0 when all went well, 1 when something failed, 2 when the command
-// line is wrong; record returns that of the command it ran.
+// Main runs a command line, whose first word is what the program was called, and
+// returns the exit status: 0 when all went well, 1 when something failed, 2 when the
+// command line is wrong; record returns that of the command it ran. Called by the name
+// of another program that it stands in for, it is that one.
 func Main(args []string) int {
 	out := &checkedFile{File: os.Stdout}
-	status := run(context.Background(), &env{stdout: out, stderr: os.Stderr, stdin: os.Stdin}, args)
+	e := &env{stdout: out, stderr: os.Stderr, stdin: os.Stdin}
+	var status int
+	if p, ok := addr2line.ProgramOf(args[0]); ok {
+		status = runAddr2line(context.Background(), e, p, args[0], args[1:])
+	} else {
+		status = run(context.Background(), e, args[1:])
+	}
 	if out.err != nil && !errors.Is(out.err, syscall.EPIPE) && status == 0 {
 		fmt.Fprintf(os.Stderr, "hallmark: writing standard output: %v\n", out.err)
 		return 1

@@ -84,6 +84,11 @@ var rules = map[string]rule{
 		why:      "records; knows nothing of commands and terminals",
 	},
 
+	"internal/addr2line": {
+		module:   []string{"addr", "buildid", "debuginfo", "reason", "symbol"},
+		external: []string{"github.com/ianlancetaylor/demangle"},
+		why:      "other programs' command lines over debuginfo; starts without the verbs",
+	},
 	"internal/atomicfile": {why: "publishes files; imports nothing"},
 	"internal/bpf": {
 		module:   []string{"addr", "buildid"},
@@ -106,7 +111,7 @@ var rules = map[string]rule{
 	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "internal/atomicfile", "internal/progress"},
+			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "internal/addr2line", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

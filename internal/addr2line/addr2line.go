@@ -1,0 +1,90 @@
+// Package addr2line answers as GNU addr2line, llvm-addr2line and llvm-symbolizer do:
+// the same command lines, the same protocol on standard input, the same text, so that
+// whatever runs one of them can run this one.
+//
+// What is answered is ours where the originals are wrong or differ, and some things
+// they tell are not known here:
+//
+//   - GNU addr2line and llvm print discriminators, which are never printed here.
+//   - What lies between functions has no name; GNU addr2line takes that of the
+//     function before.
+//   - The name of a function is that of the debug information, whatever the symbol
+//     table says; llvm's programs take that of the symbol table for the outermost
+//     function, which is done here as well. Among aliases the choice may differ.
+//   - Where data is declared, and the variables of a FRAME, are not known, nor the file
+//     where a function starts, nor its address where it is inlined.
+//   - Paths are whole: --relativenames is accepted and does nothing.
+package addr2line
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// A Program is one of those that are stood in for.
+type Program uint8
+
+// The programs. Both of llvm's are one program with other defaults.
+const (
+	GNU Program = iota
+	LLVMAddr2line
+	LLVMSymbolizer
+)
+
+var programNames = [...]string{"addr2line", "llvm-addr2line", "llvm-symbolizer"}
+
+// String returns the name that the program is installed under.
+func (p Program) String() string { return programNames[p] }
+
+// ProgramOf returns which program a file name calls for, as its path or its base name
+// alone: addr2line, llvm-symbolizer-19 and x86_64-linux-gnu-addr2line are some.
+func ProgramOf(name string) (p Program, ok bool) {
+	base := filepath.Base(name)
+	switch {
+	case isNamed(base, "llvm-symbolizer"):
+		return LLVMSymbolizer, true
+	case isNamed(base, "llvm-addr2line"):
+		return LLVMAddr2line, true
+	case isNamed(base, "addr2line"):
+		return GNU, true
+	}
+	return 0, false
+}
+
+// isNamed reports whether base is tool, as tools for a target or of a version are
+// named: TARGET-tool, tool-19, tool-2.40.
+func isNamed(base, tool string) bool {
+	at := strings.LastIndex(base, tool)
+	if at < 0 || at > 0 && base[at-1] != '-' {
+		return false
+	}
+	version := base[at+len(tool):]
+	return version == "" || version[0] == '-' && len(version) > 1 && strings.Trim(version[1:], "0123456789.") == ""
+}
+
+// World is what a program touches outside its arguments.
+type World struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	Version        string // of this program, for --version
+}
+
+// Run runs a program and returns its exit status. name is what it was called, for
+// messages, and args are its arguments.
+func Run(ctx context.Context, p Program, name string, args []string, w World) int {
+	args = expandResponseFiles(args)
+	out := &output{w: w.Stdout}
+	var status int
+	if p == GNU {
+		status = runGNU(ctx, name, args, w, out)
+	} else {
+		status = runLLVM(ctx, p, name, args, w, out)
+	}
+	if out.flush() != nil {
+		return 1
+	}
+	return status
+}

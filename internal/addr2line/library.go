@@ -1,0 +1,120 @@
+package addr2line
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// openFile opens the symbols of the file with this name.
+func openFile(ctx context.Context, l *debuginfo.Library, name string) (debuginfo.Symbols, error) {
+	s, err := l.OpenFile(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return withLines(l, s)
+}
+
+// openIdentity opens the symbols of the file with this identity.
+func openIdentity(ctx context.Context, l *debuginfo.Library, id buildid.ID) (debuginfo.Symbols, reason.Reason) {
+	s, why := l.Open(ctx, id)
+	if s == nil {
+		return nil, why
+	}
+	s, err := withLines(l, s)
+	if err != nil {
+		return nil, reason.BadSymbols
+	}
+	return s, reason.None
+}
+
+// withLines returns symbols that tell lines and inlined calls where they are known.
+func withLines(l *debuginfo.Library, s debuginfo.Symbols) (debuginfo.Symbols, error) {
+	file, ok := s.(*symbol.File)
+	if !ok {
+		return s, nil
+	}
+	defer file.Close()
+	return file.Index(symbol.IndexOptions{Open: l.Finder.Companion})
+}
+
+// A table is what the symbol table of a file says of code and data.
+type table struct {
+	symbols []symbol.ELFSymbol // by address
+	byName  map[string][]addr.Virt
+}
+
+// readTable reads the symbol table of a file and closes the file. Without a file, or
+// if it is damaged, the table is empty.
+func readTable(file *symbol.File) *table {
+	t := new(table)
+	if file != nil {
+		t.symbols, _ = file.ELFSymbols()
+		file.Close()
+	}
+	return t
+}
+
+// at returns the symbol that holds an address, or starts there if its size is not
+// known. Of several that start at the same address it is the largest one, and of those
+// the last in the alphabet.
+func (t *table) at(v addr.Virt) (symbol.ELFSymbol, bool) {
+	i := t.above(v)
+	if i == 0 {
+		return symbol.ELFSymbol{}, false
+	}
+	s := t.symbols[i-1]
+	if uint64(v-s.Virt) >= max(s.Size, 1) {
+		return symbol.ELFSymbol{}, false
+	}
+	return s, true
+}
+
+// fileOf returns the source file of the local symbol with this name that an address
+// belongs to, "" if it is not known. The symbol may have no size.
+func (t *table) fileOf(name string, v addr.Virt) string {
+	const near = 16 // symbols that can start at one address
+	end := t.above(v)
+	for i := end - 1; i >= max(0, end-near); i-- {
+		if t.symbols[i].Name == name {
+			return t.symbols[i].File
+		}
+	}
+	return ""
+}
+
+// above returns the index of the first symbol that starts above an address.
+func (t *table) above(v addr.Virt) int {
+	return sort.Search(len(t.symbols), func(i int) bool { return t.symbols[i].Virt > v })
+}
+
+// named returns the addresses of the symbols with this name.
+func (t *table) named(name string) []addr.Virt {
+	if t.byName == nil {
+		t.byName = make(map[string][]addr.Virt, len(t.symbols))
+		for _, s := range t.symbols {
+			if known := t.byName[s.Name]; !slices.Contains(known, s.Virt) {
+				t.byName[s.Name] = append(known, s.Virt)
+			}
+		}
+	}
+	return t.byName[name]
+}
+
+// openELF opens a file and its debug file for what its tables say, or returns nil.
+func openELF(l *debuginfo.Library, path string) *symbol.File {
+	file, err := symbol.OpenFile(path)
+	if err != nil {
+		return nil
+	}
+	if info, err := buildid.Read(file.Reader()); err == nil {
+		return l.Finder.Complete(info.ID, file)
+	}
+	return file
+}

@@ -1,0 +1,324 @@
+package addr2line
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/symbol"
+)
+
+// longestLLVMLine is how much of a line llvm-symbolizer reads at once.
+const longestLLVMLine = 1023
+
+// optionsFrom are the environment variables with initial options.
+var optionsFrom = map[Program]string{
+	LLVMAddr2line:  "LLVM_ADDR2LINE_OPTS",
+	LLVMSymbolizer: "LLVM_SYMBOLIZER_OPTS",
+}
+
+// runLLVM is llvm-addr2line or llvm-symbolizer.
+func runLLVM(ctx context.Context, p Program, name string, args []string, w World, out *output) int {
+	opt, err := parseLLVM(p, append(splitWords(w.Getenv(optionsFrom[p])), args...))
+	switch {
+	case opt.help:
+		out.buf = fmt.Appendf(out.buf, llvmHelp, p)
+		return 0
+	case opt.version:
+		out.buf = fmt.Appendf(out.buf, "%s\n  Hallmark %s\n  It stands in for LLVM's.\n", p, w.Version)
+		return 0
+	case err != nil:
+		fmt.Fprintln(w.Stderr, err)
+		return 1
+	}
+	l := newLLVM(p, name, opt, w, out)
+	defer l.close()
+	if opt.hasFile && !l.check(ctx) {
+		return 1
+	}
+	if err := l.run(ctx); err != nil {
+		fmt.Fprintf(w.Stderr, "%s: error: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+// llvm answers requests of llvm-symbolizer's protocol.
+type llvm struct {
+	llvmOptions
+	name    string // of the program, for messages
+	base    int    // of numbers
+	world   World
+	out     *output
+	library debuginfo.Library
+	modules map[string]*module // nil for what could not be opened
+	printer *printer
+	frames  []symbol.Frame
+}
+
+// A module is a file that was asked about.
+type module struct {
+	symbols debuginfo.Symbols
+	path    string // "" if it is known by its identity alone
+	id      buildid.ID
+	within  []symbol.Section // what addresses are offsets in; nil if they are addresses
+	table   *table           // nil until it is needed
+}
+
+// maxModules is how many files are open at once. A process of a browser maps some 200.
+const maxModules = 512
+
+func newLLVM(p Program, name string, opt llvmOptions, w World, out *output) *llvm {
+	l := &llvm{llvmOptions: opt, name: name, world: w, out: out, modules: map[string]*module{}}
+	l.library.Finder.Dirs = opt.debugDirs
+	if p == LLVMAddr2line {
+		l.base = 16
+	}
+	l.printer = newPrinter(&l.llvmOptions, out)
+	return l
+}
+
+// run answers the requests that were given, or those on standard input.
+func (l *llvm) run(ctx context.Context) error {
+	if len(l.requests) > 0 {
+		l.printer.begin()
+		for _, text := range l.requests {
+			l.answer(ctx, text)
+		}
+		l.printer.end()
+		return nil
+	}
+	in := newLines(l.world.Stdin, l.out, longestLLVMLine)
+	for {
+		line, ok := in.next()
+		if !ok {
+			return in.failed()
+		}
+		line, _, _ = bytes.Cut(line, []byte{0}) // as C strings end
+		l.answer(ctx, strings.TrimRight(string(line), "\r"))
+		if err := l.out.done(); err != nil {
+			return err
+		}
+	}
+}
+
+// close closes all modules.
+func (l *llvm) close() {
+	for _, m := range l.modules {
+		if m != nil {
+			m.symbols.Close()
+		}
+	}
+	clear(l.modules)
+}
+
+// check reports whether the file of all addresses can be opened, and says why not.
+func (l *llvm) check(ctx context.Context) bool {
+	r := request{file: l.file, isParsed: true}
+	m, err := l.module(ctx, &r)
+	if err != nil {
+		l.fail(&r, err)
+	}
+	return m != nil
+}
+
+// fail tells what is wrong with a file. It reports whether an empty answer is due.
+func (l *llvm) fail(r *request, err error) bool {
+	if l.style == styleJSON {
+		l.printer.failure(r, err.Error())
+		return false
+	}
+	l.complain(r.moduleName(), err)
+	return true
+}
+
+// complain writes a message, behind all answers before it.
+func (l *llvm) complain(what string, err error) {
+	l.out.flush()
+	fmt.Fprintf(l.world.Stderr, "%s: error: '%s': %v\n", l.name, what, err)
+}
+
+// nothing stands for a place of which nothing is known.
+var nothing = []symbol.Frame{{}}
+
+// answer answers a request.
+func (l *llvm) answer(ctx context.Context, text string) {
+	r := request{file: l.file, identity: l.identity}
+	if err := r.parse(text, l.base); err != nil {
+		if text != "" {
+			l.complain(text, err)
+		}
+		l.printer.code(&r, nothing, 0)
+		return
+	}
+	m, err := l.module(ctx, &r)
+	if err != nil && !l.fail(&r, err) {
+		return
+	}
+	switch {
+	case r.command == commandData:
+		l.data(&r, m)
+	case r.command == commandFrame:
+		l.printer.frame(&r)
+	case r.symbol != "":
+		l.symbolNamed(&r, m)
+	default:
+		v := addr.Virt(r.number - l.adjust)
+		l.printer.code(&r, l.find(m, v), l.start(m, v))
+	}
+}
+
+// symbolNamed answers with the code at a symbol, or so many bytes behind it.
+func (l *llvm) symbolNamed(r *request, m *module) {
+	var found []location
+	for _, v := range l.tableOf(m).named(r.symbol) {
+		v += addr.Virt(r.number)
+		if frames := l.find(m, v); len(frames) > 0 && frames[0] != nothing[0] {
+			found = append(found, location{frames[0], l.start(m, v)})
+		}
+	}
+	l.printer.symbol(r, found)
+}
+
+// data answers with the symbol at an address.
+func (l *llvm) data(r *request, m *module) {
+	s, _ := l.tableOf(m).at(addr.Virt(r.number - l.adjust))
+	l.printer.data(r, s)
+}
+
+// find returns the frames at an address, or nothing; none at all without a module.
+// Where no line is known, the symbol table may know the file.
+func (l *llvm) find(m *module, v addr.Virt) []symbol.Frame {
+	if m == nil {
+		return nil
+	}
+	for _, s := range m.within {
+		if s.Executable && uint64(v) < s.Size {
+			v += s.Virt
+			break
+		}
+	}
+	var source symbol.Source
+	l.frames, source = m.symbols.AppendFrames(l.frames[:0], v)
+	n := len(l.frames)
+	if n == 0 || source != symbol.SourceDWARF && l.functions == shortNames {
+		return nothing // symbol tables know no short names
+	}
+	if l.frames[n-1].File == "" {
+		l.frames[n-1].File = l.tableOf(m).fileOf(l.frames[n-1].Linkage, v)
+	}
+	return l.frames
+}
+
+// start returns where the function at an address starts, by the symbol table, if that
+// is to be printed; else 0.
+func (l *llvm) start(m *module, v addr.Virt) addr.Virt {
+	if !l.verbose && l.style != styleJSON {
+		return 0
+	}
+	s, _ := l.tableOf(m).at(v)
+	return s.Virt
+}
+
+// module returns the module that a request is about, nil if it cannot be opened; the
+// first time with the reason.
+func (l *llvm) module(ctx context.Context, r *request) (*module, error) {
+	key := r.moduleName()
+	if m, ok := l.modules[key]; ok {
+		return m, nil
+	}
+	if len(l.modules) >= maxModules {
+		l.close()
+	}
+	if !r.identity.IsZero() {
+		symbols, _ := openIdentity(ctx, &l.library, r.identity)
+		if symbols == nil {
+			return nil, errors.New("could not find build ID")
+		}
+		l.modules[key] = &module{symbols: symbols, id: r.identity}
+		return l.modules[key], nil
+	}
+	m, err := l.openFile(ctx, r.file)
+	l.modules[key] = m
+	return m, err
+}
+
+// openFile opens a module by the path of its file, which may have the name of an
+// architecture behind it.
+func (l *llvm) openFile(ctx context.Context, path string) (*module, error) {
+	if colon := strings.LastIndexByte(path, ':'); colon > 0 && isArchitecture(path[colon+1:]) {
+		path = path[:colon]
+	}
+	symbols, err := openFile(ctx, &l.library, path)
+	if err != nil {
+		return nil, llvmError(path, err)
+	}
+	m := &module{symbols: symbols, path: path}
+	if file, err := symbol.OpenFile(path); err == nil {
+		if file.Relocatable() {
+			m.within = file.Sections()
+		}
+		file.Close()
+	}
+	return m, nil
+}
+
+// llvmError puts the reason why a file could not be opened in llvm-symbolizer's words
+// where it has some.
+func llvmError(path string, err error) error {
+	var number syscall.Errno
+	var damaged *symbol.FormatError
+	info, statErr := os.Stat(path)
+	switch {
+	case statErr == nil && info.IsDir():
+		return theirError("Is a directory")
+	case errors.As(err, &number):
+		return errors.New(strerror(number))
+	case errors.Is(err, symbol.ErrNotELF) && isArchive(path):
+		return theirError("No object file for requested architecture")
+	case errors.Is(err, symbol.ErrNotELF):
+		return theirError("The file was not recognized as a valid object file")
+	case errors.As(err, &damaged):
+		return damaged.Err
+	}
+	return err
+}
+
+// isArchitecture reports whether a name is one of an ELF machine, as LLVM calls them.
+func isArchitecture(name string) bool {
+	switch name {
+	case "x86_64", "amd64", "i386", "i486", "i586", "i686", "arm64", "aarch64", "aarch64_be", "arm", "armv7", "thumb",
+		"mips", "mipsel", "mips64", "mips64el", "powerpc", "powerpc64", "powerpc64le", "ppc64le", "riscv32", "riscv64",
+		"s390x", "loongarch64", "sparc", "sparcv9":
+		return true
+	}
+	return false
+}
+
+// tableOf returns the symbol table of a module, which is read once. Without a module,
+// or if it is damaged, it is empty.
+func (l *llvm) tableOf(m *module) *table {
+	if m == nil {
+		return new(table)
+	}
+	if m.table == nil {
+		m.table = readTable(l.openELF(m))
+	}
+	return m.table
+}
+
+// openELF opens the file of a module for what its tables say, or returns nil.
+func (l *llvm) openELF(m *module) *symbol.File {
+	if m.path != "" {
+		return openELF(&l.library, m.path)
+	}
+	file, _ := l.library.Finder.Open(m.id)
+	return file
+}

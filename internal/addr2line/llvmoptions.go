@@ -1,0 +1,319 @@
+package addr2line
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hallmark/buildid"
+)
+
+// style is a form of output.
+type style uint8
+
+const (
+	styleLLVM style = iota
+	styleGNU
+	styleJSON
+)
+
+// functionNames says which name of a function is printed.
+type functionNames uint8
+
+const (
+	linkageNames functionNames = iota
+	shortNames
+	noNames
+)
+
+// llvmOptions are the options of llvm-symbolizer.
+type llvmOptions struct {
+	addresses, basenames, pretty, verbose bool
+	demangle, inlines                     bool
+
+	functions functionNames
+	style     style
+	adjust    uint64 // subtracted from addresses
+
+	file      string
+	hasFile   bool
+	identity  buildid.ID // of all addresses, zero if none was given
+	debugDirs []string
+	requests  []string // on the command line
+
+	help, version bool
+}
+
+// errTwoFiles says that a command line names its file in two ways.
+var errTwoFiles = errors.New("error: cannot specify both --build-id and --obj")
+
+// llvmKind says how an option is written.
+type llvmKind uint8
+
+const (
+	kindFlag     llvmKind = iota // alone
+	kindLetter                   // other letters may follow
+	kindJoined                   // the value follows
+	kindSeparate                 // the next argument is the value
+)
+
+// An llvmOption is a spelling of an option: with its dashes, and with = at the end if
+// the value follows there. set gets the value.
+type llvmOption struct {
+	spelling string
+	kind     llvmKind
+	set      func(o *llvmOptions, value string) error
+}
+
+// matches reports whether an argument is or starts with this spelling, and returns
+// what follows.
+func (l *llvmOption) matches(arg string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(arg, l.spelling)
+	switch l.kind {
+	case kindLetter:
+		return rest, ok
+	case kindJoined:
+		return rest, ok && (rest != "" || strings.HasSuffix(l.spelling, "="))
+	}
+	return rest, ok && rest == ""
+}
+
+// flags are the spellings of an option without a value: words, and a letter.
+func flags(set func(o *llvmOptions), spellings ...string) []llvmOption {
+	var table []llvmOption
+	for _, s := range spellings {
+		kind := kindFlag
+		if len(s) == 2 {
+			kind = kindLetter
+		}
+		table = append(table, llvmOption{s, kind, func(o *llvmOptions, _ string) error {
+			set(o)
+			return nil
+		}})
+	}
+	return table
+}
+
+// valued are the two spellings of an option with a value.
+func valued(spelling string, set func(o *llvmOptions, value string) error) []llvmOption {
+	return []llvmOption{{spelling + "=", kindJoined, set}, {spelling, kindSeparate, set}}
+}
+
+// ignored is an option that changes nothing here.
+func ignored(*llvmOptions, string) error { return nil }
+
+func setFile(o *llvmOptions, value string) error {
+	o.file, o.hasFile = value, true
+	return nil
+}
+
+func setFunctions(o *llvmOptions, value string) error {
+	switch value {
+	case "none":
+		o.functions = noNames
+	case "short":
+		o.functions = shortNames
+	default:
+		o.functions = linkageNames
+	}
+	return nil
+}
+
+func setStyle(o *llvmOptions, value string) error {
+	switch value {
+	case "GNU":
+		o.style = styleGNU
+	case "JSON":
+		o.style = styleJSON
+	default:
+		o.style = styleLLVM
+	}
+	return nil
+}
+
+func setAdjust(o *llvmOptions, value string) (err error) {
+	if o.adjust, err = strconv.ParseUint(value, 0, 64); err != nil {
+		return fmt.Errorf("--adjust-vma=: expected a non-negative integer, but got '%s'", value)
+	}
+	return nil
+}
+
+func setIdentity(o *llvmOptions, value string) error {
+	id, ok := parseIdentity(value)
+	if !ok {
+		return fmt.Errorf("--build-id=: expected a build ID, but got '%s'", value)
+	}
+	o.identity = id
+	return nil
+}
+
+// parseIdentity reads the hexadecimal digits of a GNU build ID.
+func parseIdentity(digits string) (buildid.ID, bool) {
+	raw, err := hex.DecodeString(digits)
+	if err != nil || len(raw) == 0 {
+		return buildid.ID{}, false
+	}
+	id, err := buildid.New(buildid.GNU, raw)
+	return id, err == nil
+}
+
+func addDebugDir(o *llvmOptions, value string) error {
+	o.debugDirs = append(o.debugDirs, value)
+	return nil
+}
+
+func refuseMarkup(*llvmOptions, string) error {
+	return errors.New("error: --filter-markup is not supported: hallmark reads no markup")
+}
+
+func setContext(*llvmOptions, string) error {
+	return errors.New("error: --print-source-context-lines is not supported: hallmark reads no sources")
+}
+
+var llvmTable = slices.Concat(llvmFlags(), llvmValued())
+
+// llvmFlags returns the options without a value (llvm-symbolizer --help, LLVM 19).
+func llvmFlags() []llvmOption {
+	nothing := func(*llvmOptions) {}
+	return slices.Concat(
+		flags(func(o *llvmOptions) { o.addresses = true }, "--addresses", "--print-address", "-a"),
+		flags(func(o *llvmOptions) { o.basenames = true }, "--basenames", "-s"),
+		flags(func(o *llvmOptions) { o.basenames = false }, "--relativenames"),
+		flags(func(o *llvmOptions) { o.pretty = true }, "--pretty-print", "-p"),
+		flags(func(o *llvmOptions) { o.verbose = true }, "--verbose"),
+		flags(func(o *llvmOptions) { o.functions = linkageNames }, "--functions", "-f"),
+		flags(func(o *llvmOptions) { o.demangle = true }, "--demangle", "-C", "-demangle=true"),
+		flags(func(o *llvmOptions) { o.demangle = false }, "--no-demangle", "-demangle=false"),
+		flags(func(o *llvmOptions) { o.inlines = true }, "--inlines", "-i", "--inlining", "--inlining=true"),
+		flags(func(o *llvmOptions) { o.inlines = false }, "--no-inlines", "--inlining=false"),
+		[]llvmOption{{"--filter-markup", kindFlag, refuseMarkup}},
+		flags(func(o *llvmOptions) { o.help = true }, "--help", "-h"),
+		flags(func(o *llvmOptions) { o.version = true }, "--version", "-v"),
+		flags(nothing, "--color", "--debuginfod", "--no-debuginfod", "--dia", "--relative-address",
+			"--untag-addresses", "--no-untag-addresses", "--skip-line-zero", "--disable-gsym"),
+	)
+}
+
+// llvmValued returns the options with a value.
+func llvmValued() []llvmOption {
+	table := []llvmOption{
+		{"--functions=", kindJoined, setFunctions},
+		{"-f=", kindJoined, setFunctions},
+		{"-e", kindSeparate, setFile},
+		{"-e", kindJoined, setFile},
+		{"-e=", kindJoined, setFile},
+		{"--color=", kindJoined, ignored},
+	}
+	for _, s := range []string{"--cache-size", "--default-arch", "--dsym-hint", "--dwp", "--fallback-debug-path", "--gsym-file-directory"} {
+		table = append(table, valued(s, ignored)...)
+	}
+	return slices.Concat(table,
+		valued("--obj", setFile),
+		valued("--exe", setFile),
+		valued("--output-style", setStyle),
+		valued("--adjust-vma", setAdjust),
+		valued("--build-id", setIdentity),
+		valued("--debug-file-directory", addDebugDir),
+		valued("--print-source-context-lines", setContext),
+	)
+}
+
+// parseLLVM reads a command line. All that is wrong with it is in the error, one a line.
+func parseLLVM(p Program, args []string) (llvmOptions, error) {
+	o := llvmOptions{demangle: true, inlines: true}
+	if p == LLVMAddr2line {
+		o = llvmOptions{functions: noNames, style: styleGNU}
+	}
+	var errs []error
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "":
+		case arg[0] != '-' || arg == "-":
+			o.requests = append(o.requests, arg)
+		default:
+			var err error
+			args, err = o.option(arg, args)
+			errs = append(errs, err)
+		}
+	}
+	if o.hasFile && !o.identity.IsZero() {
+		errs = append(errs, errTwoFiles)
+	}
+	return o, errors.Join(errs...)
+}
+
+// option reads an option, or several that stand together, and returns the arguments
+// behind.
+func (o *llvmOptions) option(arg string, args []string) ([]string, error) {
+	var errs []error
+	for arg != "-" {
+		l, rest := findLLVM(arg)
+		switch {
+		case l == nil && strings.HasPrefix(arg, "--"):
+			return args, errors.Join(append(errs, fmt.Errorf("error: unknown argument '%s'", arg))...)
+		case l == nil:
+			errs = append(errs, fmt.Errorf("error: unknown argument '%s'", arg[:2]))
+			arg = "-" + arg[2:]
+			continue
+		case l.kind == kindSeparate && len(args) == 0:
+			return args, errors.Join(append(errs, fmt.Errorf("error: %s: missing argument", l.spelling))...)
+		case l.kind == kindSeparate:
+			rest, args = args[0], args[1:]
+		}
+		errs = append(errs, l.set(o, rest))
+		if l.kind != kindLetter {
+			break
+		}
+		arg = "-" + rest
+	}
+	return args, errors.Join(errs...)
+}
+
+// findLLVM returns the longest spelling that an argument is or starts with, and what
+// is behind it; or nil.
+func findLLVM(arg string) (best *llvmOption, rest string) {
+	for i := range llvmTable {
+		l := &llvmTable[i]
+		if after, ok := l.matches(arg); ok && (best == nil || len(l.spelling) > len(best.spelling)) {
+			best, rest = l, after
+		}
+	}
+	return best, rest
+}
+
+const llvmHelp = `OVERVIEW: %[1]s
+
+USAGE: %[1]s [options] addresses...
+
+Without addresses, they are read from standard input, one a line:
+  [CODE|DATA|FRAME] ["]FILE["] ADDRESS
+  [CODE|DATA|FRAME] BUILDID:HEX ADDRESS
+with -e or --build-id the address alone. ADDRESS may be SYMBOL[+OFFSET].
+
+OPTIONS:
+  -a --addresses --print-address   Show addresses
+  --adjust-vma=<offset>            Subtract this from addresses
+  -s --basenames                   Leave out directories
+  --build-id=<hex>                 Build ID of the file that all addresses are of
+  -C --demangle, --no-demangle     Show function names as they are in the source, or not
+  --debug-file-directory=<dir>     Where debug files are, instead of /usr/lib/debug
+  -e --obj --exe=<file>            File that all addresses are of
+  -f --functions[=none|short|linkage]
+                                   Which function names to show
+  -i --inlines, --no-inlines       Show the callers of inlined functions, or not
+  --output-style=LLVM|GNU|JSON     Form of the answers
+  -p --pretty-print                One line for each function
+  --verbose                        One line for each thing known
+  -h --help                        Show this
+  -v --version                     Show the version
+Accepted, without effect: --cache-size --color --debuginfod --no-debuginfod
+  --default-arch --dia --dsym-hint --dwp --fallback-debug-path --relative-address
+  --relativenames --skip-line-zero --untag-addresses --no-untag-addresses
+
+Pass @FILE as argument to read options from FILE.
+`

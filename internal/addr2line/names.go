@@ -1,0 +1,92 @@
+package addr2line
+
+import (
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Limits on mangled names, for the reasons of symbol.Demangle. Parameters make names
+// longer than those it returns.
+const (
+	maxMangled   = 2 << 10
+	maxDemangled = 16 // as a power of 2
+)
+
+// A demangler returns readable forms of linkage names.
+type demangler func(string) string
+
+// demangleGNU returns a C++ or Rust name with its parameters, as c++filt writes it.
+func demangleGNU(name string) string { return demangled(name) }
+
+// demangleLLVM returns a C++ or Rust name with its parameters, as llvm-cxxfilt
+// writes it.
+func demangleLLVM(name string) string { return demangled(name, demangle.LLVMStyle) }
+
+func demangled(name string, options ...demangle.Option) string {
+	if !isMangled(name) || len(name) > maxMangled {
+		return name
+	}
+	readable, err := demangle.ToString(name, append(options, demangle.MaxLength(maxDemangled))...)
+	if err != nil || readable == "" {
+		return name
+	}
+	return readable
+}
+
+func isMangled(name string) bool {
+	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R")
+}
+
+// shortName returns the name of a function alone, as it stands in its source: without
+// namespaces, classes and parameters, but with template arguments.
+func shortName(name string) string {
+	if !isMangled(name) || len(name) > maxMangled {
+		return name
+	}
+	tree, err := demangle.ToAST(name, demangle.LLVMStyle, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
+	if err != nil {
+		return name
+	}
+	return demangle.ASTToString(innermost(tree), demangle.LLVMStyle, demangle.NoParams)
+}
+
+// innermost returns the part of a demangled name that is the name of the entity itself.
+func innermost(tree demangle.AST) demangle.AST {
+	switch t := tree.(type) {
+	case *demangle.Typed:
+		return innermost(t.Name)
+	case *demangle.Qualified:
+		return innermost(t.Name)
+	case *demangle.MethodWithQualifiers:
+		return innermost(t.Method)
+	case *demangle.Template:
+		return &demangle.Template{Name: innermost(t.Name), Args: t.Args}
+	}
+	return tree
+}
+
+// nameCache keeps readable names: most addresses are in few functions.
+type nameCache struct {
+	readable demangler // nil leaves names alone
+	names    map[string]string
+}
+
+func newNameCache(readable demangler) *nameCache {
+	return &nameCache{readable, map[string]string{}}
+}
+
+// of returns the readable form of a name.
+func (c *nameCache) of(name string) string {
+	if c.readable == nil || !isMangled(name) {
+		return name
+	}
+	s, ok := c.names[name]
+	if !ok {
+		// The name is a part of a file that may be closed before the cache is.
+		name = strings.Clone(name)
+		s = c.readable(name)
+		c.names[name] = s
+	}
+	return s
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/internal/addr2line"
+)
+
+const addr2lineLong = `Addr2line prints function, source file and line of virtual addresses, and is a
+drop-in for GNU addr2line, llvm-addr2line and llvm-symbolizer: it takes their command
+lines, speaks their protocols on standard input and prints what they print. It is
+whichever of them a link is named after, that leads to hallmark: addr2line,
+llvm-symbolizer, llvm-symbolizer-19, x86_64-linux-gnu-addr2line and the like. Tools
+that run one of them, such as perf, pprof and sanitizers, need no more than the link.
+
+Called as a verb it is GNU addr2line; --as=NAME in front of all other flags makes it
+another one. The flags behind are those of the program: see 'hallmark addr2line
+--as=NAME -h'.
+
+Where an index of the file was prepared (hallmark index), the first answer comes at
+once. What differs from the originals: discriminators are not printed, code between
+functions has no name, and nothing is known of where data is declared, nor of the
+variables of a frame.`
+
+const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
+  nm prog | awk '{print $1}' | hallmark addr2line -e prog
+  hallmark addr2line --as=llvm-symbolizer --obj=prog 0x401136
+
+  ln -s "$(command -v hallmark)" ~/tools/addr2line          # perf report, flame graphs
+  PATH=~/tools:$PATH perf report
+  ln -s "$(command -v hallmark)" ~/tools/llvm-symbolizer    # sanitizers, pprof
+  ASAN_SYMBOLIZER_PATH=~/tools/llvm-symbolizer ./prog
+  go tool pprof -tools ~/tools prog profile.pb.gz`
+
+func newAddr2lineCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:                "addr2line [--as=NAME] [flags] [ADDRESS...]",
+		Short:              "Stand in for addr2line and llvm-symbolizer",
+		Long:               addr2lineLong,
+		Example:            addr2lineExample,
+		DisableFlagParsing: true, // they are another program's
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			p, args, err := chosenProgram(args)
+			if err != nil {
+				return err
+			}
+			return exitWith(runAddr2line(cmd.Context(), e, p, "hallmark addr2line", args))
+		},
+	}
+}
+
+// chosenProgram returns the program that --as names, and the arguments behind it.
+func chosenProgram(args []string) (addr2line.Program, []string, error) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], "--as=") {
+		return addr2line.GNU, args, nil
+	}
+	name := strings.TrimPrefix(args[0], "--as=")
+	p, ok := addr2line.ProgramOf(name)
+	if !ok {
+		return 0, nil, usageError{fmt.Errorf("addr2line: --as=%s: neither addr2line nor llvm-addr2line nor llvm-symbolizer", name)}
+	}
+	return p, args[1:], nil
+}
+
+func exitWith(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return exitStatus(status)
+}
+
+func runAddr2line(ctx context.Context, e *env, p addr2line.Program, name string, args []string) int {
+	return addr2line.Run(ctx, p, name, args, addr2line.World{
+		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr,
+		Getenv: os.Getenv, Version: version(),
+	})
+}
