@@ -328,3 +328,35 @@ func TestManyFiles(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestIndexForManyAddresses asks for so many addresses of a file that an index pays.
+func TestIndexForManyAddresses(t *testing.T) {
+	p := compile(t, "asan.c", "gcc", "-O1")
+	library := alone(t)
+	start := p.at(t, "_start", 0)
+	library.IndexWhen = func(_ int64, addresses int) bool { return addresses >= 2*fewAnswers }
+	text := func(n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "    #0 0x55d1  (%s+%#x) (BuildId: %s)\n", p.path, start+uint64(i), p.id)
+		}
+		return text.String()
+	}
+	few, many := text(fewAnswers-1), text(3*fewAnswers)
+	for _, test := range []struct {
+		text    string
+		indexed bool
+	}{{few, false}, {many, true}} {
+		want, _ := rewrite(t, &Filter{Library: p.library}, test.text)
+		if got, _ := rewrite(t, &Filter{Library: library}, test.text); got != want {
+			t.Errorf("got\n%swith an index\n%s", got, want)
+		}
+		x, err := library.Indexes.Open(p.id)
+		if (err == nil) != test.indexed {
+			t.Errorf("after %d addresses: %v", strings.Count(test.text, "\n"), err)
+		}
+		if err == nil {
+			x.Close()
+		}
+	}
+}

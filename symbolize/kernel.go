@@ -50,15 +50,19 @@ func (k *kernel) rewrite(line string) ([]string, bool) {
 		k.tally.add(f.file, why)
 		return []string{line}, true
 	}
-	r := k.lookup(place{module: f.file, id: f.id, at: at, caller: f.caller && f.offset > 0})
+	r := k.lookup(place{module: f.file, id: f.id, at: at, caller: f.caller && f.offset > 0, kernel: true})
 	if len(r.Frames) == 0 || sourceLine(&r.Frames[0]) == "" {
 		return []string{line}, true
 	}
 	return f.lines(r.Frames), true
 }
 
-// kernelFile is the file that code of the kernel is from which is of no module.
-const kernelFile = "vmlinux"
+// kernelFile is the file that code of the kernel is from which is of no module; those of
+// modules have the suffix.
+const (
+	kernelFile   = "vmlinux"
+	moduleSuffix = ".ko"
+)
 
 // kernelFrame is a frame in a line.
 type kernelFrame struct {
@@ -120,7 +124,7 @@ func parseKernelModule(s string) (file string, id buildid.ID) {
 	if told {
 		id, _ = parseID(digits)
 	}
-	return name + ".ko", id
+	return name + moduleSuffix, id
 }
 
 // isInstruction reports whether what follows is where the processor was, and no return
@@ -159,14 +163,14 @@ type functions struct {
 
 // place returns the virtual address of a frame.
 func (k *kernel) place(f *kernelFrame) (uint64, reason.Reason) {
-	m := module{f.file, f.id}
+	m := module{f.file, f.id, true}
 	file := k.files[m]
 	if file == nil {
 		if k.files == nil || len(k.files) >= maxSources {
 			k.files = map[module]*functions{}
 		}
 		file = k.functions(m)
-		k.files[module{strings.Clone(m.name), m.id}] = file
+		k.files[module{strings.Clone(m.name), m.id, true}] = file
 	}
 	if file.why != reason.None {
 		return 0, file.why
@@ -208,7 +212,7 @@ func (k *kernel) openFile(m module) (*symbol.File, reason.Reason) {
 		return nil, reason.NoFile
 	}
 	if !m.id.IsZero() {
-		return k.library.Finder.Open(m.id, k.candidates(m)...)
+		return k.library.Finder.Search(k.ctx, k.query(m))
 	}
 	name, why := k.fileNamed(m.name)
 	if why != reason.None {

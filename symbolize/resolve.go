@@ -19,6 +19,7 @@ type place struct {
 	at     uint64
 	offset bool // at is an offset in the file, else a virtual address of it
 	start  bool // at counts from where the start of the file is in memory
+	kernel bool // the module is the kernel, or one of its modules
 	caller bool // at is a return address, which is behind the call
 }
 
@@ -39,16 +40,19 @@ type resolver struct {
 
 // module is what text tells of a file.
 type module struct {
-	name string
-	id   buildid.ID
+	name   string
+	id     buildid.ID
+	kernel bool
 }
 
 // source answers for a module, or says why nothing does.
 type source struct {
 	symbols debuginfo.Symbols // nil if there are none
 	why     reason.Reason
+	query   debuginfo.Query
 	trusted bool
 	used    int64 // when, by the resolver's clock
+	asked   int   // for so many answers, not counting those that were kept
 }
 
 type question struct {
@@ -132,7 +136,7 @@ func (r *resolver) source(p place) *source {
 		return &source{why: reason.NoFile}
 	}
 	r.clock++
-	m := module{p.module, p.id}
+	m := module{p.module, p.id, p.kernel}
 	s := r.sources[m]
 	if s == nil {
 		r.forget()
@@ -163,8 +167,9 @@ func (r *resolver) forget() {
 
 func (r *resolver) open(m module) *source {
 	if !m.id.IsZero() {
-		symbols, why := r.library.Open(r.ctx, m.id, r.candidates(m)...)
-		return &source{symbols: symbols, why: why}
+		q := r.query(m)
+		symbols, why := r.library.Get(r.ctx, debuginfo.Request{Query: q})
+		return &source{symbols: symbols, why: why, query: q}
 	}
 	name, why := r.fileNamed(m.name)
 	if why != reason.None {
@@ -174,7 +179,8 @@ func (r *resolver) open(m module) *source {
 	if err != nil {
 		return &source{why: reason.NoFile}
 	}
-	return &source{symbols: symbols, trusted: true}
+	info, _ := buildid.ReadFile(name)
+	return &source{symbols: symbols, query: debuginfo.Query{ID: info.ID, Paths: []string{name}}, trusted: true}
 }
 
 // identify returns the files by their identity. One that cannot be read has none.
@@ -188,16 +194,22 @@ func identify(files []string) map[buildid.ID]string {
 	return byID
 }
 
-// candidates are the files that may have an identity.
-func (r *resolver) candidates(m module) []string {
-	var candidates []string
+// query says what to look for, of a module with an identity.
+func (r *resolver) query(m module) debuginfo.Query {
+	q := debuginfo.Query{ID: m.id}
 	if name, ok := r.byID[m.id]; ok {
-		candidates = append(candidates, name)
+		q.Paths = append(q.Paths, name)
 	}
 	if filepath.IsAbs(m.name) {
-		candidates = append(candidates, m.name)
+		q.Paths = append(q.Paths, m.name)
 	}
-	return candidates
+	if m.kernel {
+		q.Module = strings.TrimSuffix(m.name, moduleSuffix)
+		if q.Kernel = m.name == kernelFile; q.Kernel {
+			q.Module = ""
+		}
+	}
+	return q
 }
 
 // fileNamed returns the file that is taken on trust for one with this name.
@@ -245,10 +257,32 @@ func (r *resolver) ask(s *source, p *place) symbol.Result {
 		if len(r.answers) == maxAnswers {
 			clear(r.answers)
 		}
+		r.count(s)
 		result = q.ask()
 		r.answers[q] = result
 	}
 	return result
+}
+
+// fewAnswers is how many answers no index is made for.
+const fewAnswers = 64
+
+// count counts an answer of a source. Nobody knows how many will be wanted; when as many
+// were as before, as many again are expected, and an index is used if that pays.
+func (r *resolver) count(s *source) {
+	s.asked++
+	_, direct := s.symbols.(*symbol.File)
+	if s.asked < fewAnswers || s.asked&(s.asked-1) != 0 || !direct || s.query.ID.IsZero() {
+		return
+	}
+	better, _ := r.library.Get(r.ctx, debuginfo.Request{Query: s.query, Addresses: 2 * s.asked})
+	if x, ok := better.(*symbol.Index); ok {
+		s.symbols.Close()
+		s.symbols = x
+		clear(r.answers)
+	} else if better != nil {
+		better.Close()
+	}
 }
 
 func (q question) ask() symbol.Result {

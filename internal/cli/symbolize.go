@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -80,6 +81,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 	flags.BoolVar(&s.filter.Lines, "lines", false, "add source lines to text of perf script, as its -F +srcline")
 	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not tell how many frames got functions")
+	s.symbols.addFlags(flags)
 	flags.Int64Var(&s.input.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
 	return cmd
 }
@@ -87,6 +89,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 type symbolizer struct {
 	env         *env
 	input       input
+	symbols     symbolOptions
 	output      string
 	format      string
 	filter      symbolize.Filter
@@ -101,21 +104,35 @@ func (s *symbolizer) run(name string) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := s.context(name)
 	defer stop()
-	in, done, err := s.open(ctx, name)
+	source, err := s.symbols.open(ctx, s.env)
+	if err != nil {
+		return err
+	}
+	defer source.close()
+	in, done, err := s.open(ctx, source, name)
 	if err != nil {
 		return err
 	}
 	defer done()
 	r, err := uncompressed(in)
 	if err == nil {
-		err = s.symbolize(ctx, name, r)
+		err = s.symbolize(source, name, r)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", inputName(name), err)
 	}
 	return nil
+}
+
+// context ends with Ctrl-C, save where that ends the program at once as usual: nobody
+// else writes what is typed.
+func (s *symbolizer) context(name string) (context.Context, context.CancelFunc) {
+	if f, ok := s.env.stdin.(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
+		return context.Background(), func() {}
+	}
+	return interruptible()
 }
 
 // check refuses what cannot be carried out before anything is read.
@@ -131,7 +148,7 @@ func (s *symbolizer) check() error {
 	return nil
 }
 
-func (s *symbolizer) symbolize(ctx context.Context, name string, r *bufio.Reader) error {
+func (s *symbolizer) symbolize(source *symbolSource, name string, r *bufio.Reader) error {
 	format, named := symbolizeFormats[s.format]
 	if !named {
 		format = symbolize.Detect(buffered(r))
@@ -140,10 +157,11 @@ func (s *symbolizer) symbolize(ctx context.Context, name string, r *bufio.Reader
 	case symbolize.PerfData:
 		return fmt.Errorf("perf.data is not read; try: perf script -i %s --show-mmap-events | hallmark symbolize", name)
 	case symbolize.Pprof:
-		return s.writeProfile(r)
+		return s.writeProfile(source, r)
 	default:
 		s.filter.Folded = format == symbolize.Folded
-		return s.writeText(ctx, r)
+		s.filter.Library = source.Library
+		return s.writeText(source.ctx, r)
 	}
 }
 
@@ -155,12 +173,9 @@ func inputName(name string) string {
 	return name
 }
 
-// errInterrupted is that Ctrl-C ended the reading of a file.
-var errInterrupted = errors.New("interrupted")
-
 // open opens the input. What is read of a file ends with ctx; standard input ends when
 // whoever writes it has got the same Ctrl-C and is done.
-func (s *symbolizer) open(ctx context.Context, name string) (r io.Reader, done func(), err error) {
+func (s *symbolizer) open(ctx context.Context, source *symbolSource, name string) (r io.Reader, done func(), err error) {
 	if name == "-" {
 		return s.env.stdin, func() {}, nil
 	}
@@ -173,12 +188,15 @@ func (s *symbolizer) open(ctx context.Context, name string) (r io.Reader, done f
 		f.Close()
 		return nil, nil, err
 	}
-	watched := &watchedFile{ctx: ctx, f: f, size: info.Size()}
-	if s.output != "-" || terminalWidth(s.env.stdout) == 0 {
+	watched := &watchedFile{ctx: ctx, f: f, bar: source.bar, size: info.Size()}
+	if watched.bar == nil && (s.output != "-" || terminalWidth(s.env.stdout) == 0) {
 		watched.bar = progress.New(s.env.stderr)
 	}
 	return watched, func() { watched.bar.Clear(); f.Close() }, nil
 }
+
+// errInterrupted says that Ctrl-C came while something was read or looked for.
+var errInterrupted = errors.New("interrupted")
 
 // watchedFile is a file whose reading a bar shows and Ctrl-C ends.
 type watchedFile struct {
@@ -227,7 +245,7 @@ func (s *symbolizer) write(content func(io.Writer) error) error {
 	return atomicfile.Write(s.output, 0o666, content)
 }
 
-func (s *symbolizer) writeProfile(r io.Reader) error {
+func (s *symbolizer) writeProfile(source *symbolSource, r io.Reader) error {
 	switch {
 	case s.json || s.filter.Lines || s.filter.TrustPaths || s.filter.Binaries != nil:
 		return usageError{errors.New("--json, --lines, --binary and --trust-paths are for text, this is a profile")}
@@ -246,7 +264,10 @@ func (s *symbolizer) writeProfile(r io.Reader) error {
 	if s.filter.Replace {
 		symbols = profile.Resymbolize
 	}
-	misses := symbols(p, &local.Symbols{})
+	misses := symbols(p, &local.Symbols{Library: source.Library, Context: source.ctx})
+	if source.ctx.Err() != nil {
+		return errInterrupted
+	}
 	if err := s.write(func(w io.Writer) error { return profile.Write(w, p) }); err != nil {
 		return err
 	}
