@@ -118,7 +118,7 @@ func (d *Data) spend(n int) error {
 
 // isText reports whether v is an address of code.
 func (d *Data) isText(v uint64) bool {
-	for i := 0; i < min(len(d.Text), 4); i++ {
+	for i := 0; i < min(len(d.Text), 4); i++ { // most code is in one of the first
 		if r := &d.Text[i]; v < r.High {
 			return r.Low <= v
 		}
