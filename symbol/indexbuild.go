@@ -140,8 +140,8 @@ type partTables struct {
 // namedFunction is a function that sites are instances of.
 type namedFunction struct {
 	name  string
-	place *byte  // of the name, where it was found
-	hash  uint32 // of the name
+	place uintptr // of the name, where it was found
+	hash  uint32  // of the name
 	line  uint32
 	lang  Lang
 }
@@ -176,9 +176,9 @@ func newPartTables() *partTables {
 
 // function returns the number of a function, -1 for one without a name.
 func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
-	place := f.Name.Place()
+	place := uintptr(unsafe.Pointer(f.Name.Place())) // which outlives t
 	t.byPlace.room()
-	hash := hashNumbers(uint64(uintptr(unsafe.Pointer(place))), uint64(f.Line)<<8|uint64(lang))
+	hash := hashNumbers(uint64(place), uint64(f.Line)<<8|uint64(lang))
 	at := t.byPlace.find(hash, func(number uint32) bool {
 		g := t.functions.at(number)
 		return g.place == place && g.line == f.Line && g.lang == lang

@@ -246,15 +246,13 @@ func (m *merger) emit(start uint64, r *row, known bool) {
 	piece := Piece{start, m.scope, r.file, r.line, r.column, known}
 	if n := len(m.Pieces); n > 0 {
 		last := &m.Pieces[n-1]
-		if last.Start == start {
+		switch {
+		case last.Start == start:
 			*last = piece
 			return
-		}
-		piece.Start = last.Start
-		if *last == piece {
+		case last.Line == r.line && last.Scope == m.scope && last.Column == r.column && last.File == r.file && last.Known == known:
 			return
 		}
-		piece.Start = start
 	}
 	m.Pieces = append(m.Pieces, piece)
 }
