@@ -123,7 +123,7 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		return nil, why
 	case file == nil:
 		return x, reason.None
-	case x != nil && !isBetter(file, x):
+	case x != nil && !isBetter(file, x, r.Kernel):
 		file.Close()
 		return x, reason.None
 	}
@@ -175,18 +175,17 @@ func Detach(results []symbol.Result) {
 	}
 }
 
-// isBetter reports whether a file has more to say than an index.
-func isBetter(file *symbol.File, x *symbol.Index) bool {
-	has := x.Sources()
-	if hasCode(file) != holdsCode(x.Segments()) {
+// isBetter reports whether a file has more to say than an index: where code is in the
+// file, which is of no interest in a kernel, or from a better source.
+func isBetter(file *symbol.File, x *symbol.Index, isKernel bool) bool {
+	if !isKernel && hasCode(file) != holdsCode(x.Segments()) {
 		return hasCode(file)
 	}
-	if file.DebugSize() > 0 && !slices.Contains(has, symbol.SourceDWARF) {
-		return true
+	best, has := file.Sources(), x.Sources()
+	if file.DebugSize() > 0 {
+		best = []symbol.Source{symbol.SourceDWARF}
 	}
-	return slices.ContainsFunc(file.Sources(), func(s symbol.Source) bool {
-		return s != symbol.SourceDynsym && !slices.Contains(has, s)
-	})
+	return len(best) > 0 && (len(has) == 0 || best[0] < has[0])
 }
 
 // Prepare makes the index of a file with an identity, and keeps it. It returns the index,
@@ -202,7 +201,7 @@ func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File,
 	if err == nil {
 		defer unlock()
 		if x, err := l.Indexes.Open(id); err == nil {
-			if !opt.NoColumns && !isBetter(file, x) && IsComplete(x) {
+			if !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) {
 				return x, x.Name(), nil
 			}
 			x.Close()
