@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 
 	pprof "github.com/google/pprof/profile"
@@ -53,17 +55,7 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 		if err != nil {
 			return nil, err
 		}
-		finder.Servers = client
-		if len(client.URLs) > 0 {
-			s.bar = progress.New(e.stderr)
-			var stop context.CancelFunc
-			s.ctx, stop = interruptible()
-			s.stop = stop
-			client.Progress = s.showProgress
-			client.Warn = func(err *debuginfod.Error) {
-				fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: %s\n", oneLine(err.Error()))
-			}
-		}
+		s.use(client, e)
 	}
 	if o.verbose {
 		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
@@ -71,6 +63,29 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 		}
 	}
 	return s, nil
+}
+
+// use lets servers be asked. Who waits for them may get tired of it.
+func (s *symbolSource) use(client *debuginfod.Client, e *env) {
+	s.Finder.Servers = client
+	if len(client.URLs) == 0 {
+		return
+	}
+	s.ctx, s.stop = interruptible()
+	s.bar = progress.New(e.stderr)
+	client.Progress = s.showProgress
+	client.Warn = func(err *debuginfod.Error) {
+		fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: debuginfod server %s: %s\n", err.URL, oneLine(serverProblem(err)))
+	}
+}
+
+// serverProblem says what is wrong with a server, without the URL of a file.
+func serverProblem(err *debuginfod.Error) string {
+	var request *url.Error
+	if errors.As(err.Err, &request) {
+		return request.Err.Error()
+	}
+	return err.Err.Error()
 }
 
 func (s *symbolSource) showProgress(id buildid.ID, file debuginfod.File, bytes, size int64) {
@@ -103,6 +118,9 @@ func stepText(step debuginfo.Step) string {
 	return fmt.Sprintf("%s: %s: %s", step.Place, step.Path, what)
 }
 
+// errAsking says that Ctrl-C came while servers were asked.
+var errAsking = errors.New("interrupted while looking for symbols; with --no-debuginfod no server is asked")
+
 // symbolize gives symbols to the frames of p, and returns why others have none.
 func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, error) {
 	s, err := o.open(context.Background(), e)
@@ -112,7 +130,7 @@ func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, err
 	defer s.close()
 	misses := profile.Symbolize(p, &local.Symbols{Library: s.Library, Context: s.ctx})
 	if s.ctx.Err() != nil {
-		return nil, errInterrupted
+		return nil, errAsking
 	}
 	return misses, nil
 }

@@ -81,7 +81,7 @@ func TestInterruptedWhileAskingServers(t *testing.T) {
 	}))
 	defer server.Close()
 	status, stdout, stderr := runReport(t, server.URL, proftest.Save(t, proftest.Mixed()))
-	if status != 1 || stdout != "" || stderr != "hallmark: "+errInterrupted.Error()+"\n" {
+	if status != 1 || stdout != "" || stderr != "hallmark: "+errAsking.Error()+"\n" {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }
