@@ -11,6 +11,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
+	"hallmark/symbol"
 )
 
 // kernelScript lays a small program out as x86's vmlinux.lds.S does a kernel: linked to
@@ -96,6 +97,47 @@ func TestOpenKernel(t *testing.T) {
 			s.Close()
 		}
 	}
+}
+
+// TestKernelOfKallsyms keeps an index of what a running kernel tells, as nm tells it of
+// this one: names, until a debug file of the kernel is installed.
+func TestKernelOfKallsyms(t *testing.T) {
+	vmlinux, symbols := buildKernel(t)
+	id := identify(t, vmlinux)
+	k, err := symbol.ReadKallsyms(strings.NewReader(command(t, "nm", vmlinux)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := k.Index(symbol.IndexOptions{Identity: id.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, dir := library(t, never)
+	if _, err := l.Indexes.Store(id, x); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want symbol.Source) {
+		t.Helper()
+		s, why := l.OpenKernel(t.Context(), id, 1)
+		if s == nil {
+			t.Fatal(why)
+		}
+		defer s.Close()
+		r := s.LookupOffset(addr.Offset(symbols["vfs_something"] - symbols["_text"]))
+		if len(r.Frames) != 1 || r.Frames[0].Func != "vfs_something" || r.Source != want {
+			t.Errorf("%+v, want vfs_something by %v", r, want)
+		}
+	}
+	check(symbol.SourceKallsyms)
+	command(t, "objcopy", "--only-keep-debug", vmlinux, filepath.Join(dir, "debug"))
+	if err := os.Mkdir(filepath.Join(dir, "boot"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "debug"), filepath.Join(dir, "boot/vmlinux-9")); err != nil {
+		t.Fatal(err)
+	}
+	check(symbol.SourceDWARF)
+	check(symbol.SourceDWARF)
 }
 
 // TestNoKernel: the kernels of others are no reason to say that the file was replaced.
