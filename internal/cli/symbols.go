@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"sync"
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/pflag"
@@ -38,6 +40,16 @@ type symbolSource struct {
 	ctx  context.Context // ends with Ctrl-C, if servers may be asked
 	bar  *progress.Bar
 	stop context.CancelFunc
+
+	telling sync.Mutex // searches run at the same time
+	stderr  io.Writer
+}
+
+// tell tells a line, above the bar.
+func (s *symbolSource) tell(line string) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	fmt.Fprintf(s.bar.Over(s.stderr), "hallmark: %s\n", oneLine(line))
 }
 
 // open returns the source of symbols that the options and the environment say.
@@ -47,7 +59,7 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 			return nil, usageError{fmt.Errorf("--debug-path: %w", err)}
 		}
 	}
-	s := &symbolSource{Library: new(debuginfo.Library), ctx: ctx, stop: func() {}}
+	s := &symbolSource{Library: new(debuginfo.Library), ctx: ctx, stop: func() {}, stderr: e.stderr}
 	finder := &s.Library.Finder
 	finder.Extra = o.extra
 	if !o.noDebuginfod {
@@ -55,27 +67,27 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 		if err != nil {
 			return nil, err
 		}
-		s.use(client, e)
+		s.use(client)
 	}
 	if o.verbose {
 		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
-			fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: %s: %s\n", id, oneLine(stepText(step)))
+			s.tell(id.String() + ": " + stepText(step))
 		}
 	}
 	return s, nil
 }
 
 // use lets servers be asked. Who waits for them may get tired of it.
-func (s *symbolSource) use(client *debuginfod.Client, e *env) {
+func (s *symbolSource) use(client *debuginfod.Client) {
 	s.Finder.Servers = client
 	if len(client.URLs) == 0 {
 		return
 	}
 	s.ctx, s.stop = interruptible()
-	s.bar = progress.New(e.stderr)
+	s.bar = progress.New(s.stderr)
 	client.Progress = s.showProgress
 	client.Warn = func(err *debuginfod.Error) {
-		fmt.Fprintf(s.bar.Over(e.stderr), "hallmark: debuginfod server %s: %s\n", err.URL, oneLine(serverProblem(err)))
+		s.tell("debuginfod server " + err.URL + ": " + serverProblem(err))
 	}
 }
 
