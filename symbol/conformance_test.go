@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"hallmark/addr"
@@ -96,7 +97,33 @@ func openWhole(t testing.TB, name string) *File {
 	t.Helper()
 	f := open(t, name)
 	f.Companion = openCompanion
+	f.NoIndex = true // or it would be one before long
 	return f
+}
+
+// TestSwitchOver asks for so many addresses that an index takes the place of the debug
+// information.
+func TestSwitchOver(t *testing.T) {
+	name := debugFiles(t)[0]
+	f, x := open(t, name), index(t, name)
+	addresses := boundaries(x, 20_000)
+	var asked sync.WaitGroup
+	for part := range slices.Chunk(addresses, len(addresses)/4+1) {
+		asked.Go(func() {
+			for _, v := range part {
+				if got, want := f.LookupVirt(v), x.LookupVirt(v); !reflect.DeepEqual(got, want) {
+					t.Errorf("%v is\n\t%+v, want\n\t%+v", v, got, want)
+					return
+				}
+			}
+		})
+	}
+	asked.Wait()
+	if f.index == nil {
+		read, all := f.Explored()
+		t.Errorf("no index after %d of %d bytes were read", read, all)
+	}
+	conformOffsets(t, x, f, addresses[:100])
 }
 
 // FuzzConformance wants the same answers from damaged files and from indexes of them,
@@ -113,6 +140,7 @@ func FuzzConformance(f *testing.F) {
 		if err != nil {
 			return
 		}
+		file.NoIndex = true
 		x, err := file.Index(IndexOptions{Threads: 1})
 		if err != nil {
 			return

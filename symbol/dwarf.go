@@ -19,6 +19,8 @@ type debugInfo struct {
 	cache   unitCache
 	readers sync.Pool // of *dwarf.Reader
 
+	explored atomic.Int64 // bytes of units that were read
+
 	// Which units have an address, by what they say of themselves, and by their line
 	// programs: those that are sound, and an error if others are not.
 	units, lines func() (*dwarf.Directory, error)
@@ -213,6 +215,7 @@ func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 	return d.cache.get(u, func() (code *unitCode, err error) {
 		r := d.reader()
 		defer d.readers.Put(r)
+		d.explored.Add(int64(u.Size()))
 		err = whileMapped(func() error {
 			if err := r.Read(u); err != nil {
 				return err

@@ -48,6 +48,11 @@ func (f *File) lookupAll(addresses []addr.Virt) []Result {
 	if len(addresses) == 0 {
 		return nil
 	}
+	f.using.RLock()
+	defer f.using.RUnlock()
+	if f.index != nil {
+		return f.index.lookupAll(addresses)
+	}
 	b := &batch{file: f, addresses: slices.Clone(addresses), tables: map[*source]loaded{}, strings: copies{}, readable: readableNames{}}
 	slices.Sort(b.addresses)
 	b.addresses = slices.Compact(b.addresses)

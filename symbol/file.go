@@ -19,7 +19,8 @@ import (
 // Index of it, which is faster where many addresses are asked for. It is a Table.
 //
 // The headers are read at once, and all else when it is first needed: of the debug
-// information the units that may have the address.
+// information the units that may have the address. Those that were read last are kept,
+// and in the end, if many are asked for, an index in memory takes their place.
 type File struct {
 	// Companion opens another file that holds a part of the debug information, as
 	// IndexOptions.Open does. Without it there are no such files. It must be set
@@ -31,12 +32,20 @@ type File struct {
 	// before the first lookup.
 	NoDWARF bool
 
+	// NoIndex keeps the File from making an index of itself. Without it the File does so
+	// in memory when it was asked for so many addresses that it pays, see Explored.
+	NoIndex bool
+
 	image   *image
 	images  []*image  // it, and that of the debug file
 	sources []*source // best first
 	closers []io.Closer
 	debug   func() (*debugInfo, error) // the debug information, opened; nil without
 	opened  atomic.Pointer[debugInfo]
+
+	using     sync.RWMutex // held while debug is used; for writing when it is replaced
+	switching sync.Once
+	index     *Index // in place of debug; nil before
 }
 
 // finder is a loaded table of one file. It returns nil for an address that it
@@ -142,7 +151,7 @@ func Join(file, debug *File) *File {
 	joined := newFile(slices.Concat(file.images, debug.images)...)
 	joined.sources = slices.Concat(debug.sources, file.sources)
 	joined.closers = slices.Concat(file.closers, debug.closers)
-	joined.Companion, joined.NoDWARF = file.Companion, file.NoDWARF
+	joined.Companion, joined.NoDWARF, joined.NoIndex = file.Companion, file.NoDWARF, file.NoIndex
 	if joined.Companion == nil {
 		joined.Companion = debug.Companion
 	}
@@ -258,7 +267,7 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 
 // LookupVirt answers for the instruction at a virtual address.
 func (f *File) LookupVirt(v addr.Virt) Result {
-	r := f.answer(v, direct{f})
+	r := f.lookup(v)
 	for i := range r.Frames {
 		r.Frames[i].Func = r.Frames[i].Readable()
 	}
@@ -268,7 +277,7 @@ func (f *File) LookupVirt(v addr.Virt) Result {
 // AppendFrames appends the frames at a virtual address to dst, innermost first, and
 // returns their source. Func of each is left empty, as by Index.AppendFrames.
 func (f *File) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
-	r := f.answer(v, direct{f})
+	r := f.lookup(v)
 	return append(dst, r.Frames...), r.Source
 }
 
