@@ -132,7 +132,7 @@ func (r *Reader) LineAddresses(u *Unit, ranges []Range) ([]Range, error) {
 		return r.AppendKnown(ranges), nil
 	}
 	r.reset()
-	s, err := r.state(u, nil)
+	s, err := r.brief(u)
 	if err != nil {
 		return ranges, err
 	}

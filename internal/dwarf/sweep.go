@@ -88,6 +88,17 @@ func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
 	return ranges, v.has(slotRanges) || v.has(slotHighPC)
 }
 
+// brief returns what state does, but that no entries of the unit besides its own can be
+// read by it.
+func (r *Reader) brief(u *Unit) (*state, error) {
+	code, _ := uleb(u.data.Info[:u.end], int(u.die))
+	a, ok := r.tables.find(u, code)
+	if !ok {
+		return r.state(u, nil)
+	}
+	return r.stateBy(u, nil, &table{sparse: map[uint64]*abbrev{code: &a}})
+}
+
 // RefersOut reports whether entries of a unit may refer to other units of the same file
 // for the name of a function. Then a Reader needs all units, as after Units.
 func (r *Reader) RefersOut(u *Unit) bool {
