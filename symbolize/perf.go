@@ -223,7 +223,8 @@ func (p *perf) answer(f *perfFrame, at place, why reason.Reason) []symbol.Frame 
 	return r.Frames
 }
 
-// lines writes the functions at a frame, as perf does it.
+// lines writes the functions at a frame, as perf does it: its source lines have no
+// columns.
 func (p *perf) lines(f *perfFrame, frames []symbol.Frame) []string {
 	var lines []string
 	for i := range frames {
@@ -236,7 +237,7 @@ func (p *perf) lines(f *perfFrame, frames []symbol.Frame) []string {
 		default:
 			lines = append(lines, f.head+clean(fn.Func)+f.tail)
 		}
-		if at := sourceLine(fn); at != "" && p.sources {
+		if at := sourceLine(&symbol.Frame{File: fn.File, Line: fn.Line}); at != "" && p.sources {
 			lines = append(lines, "  "+at)
 		}
 	}

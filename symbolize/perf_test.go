@@ -105,6 +105,7 @@ func (p *program) llvm(t *testing.T, offset string, caller bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	out = regexp.MustCompile(`(?m):\d+$`).ReplaceAll(out, nil) // columns
 	return strings.Join(strings.Fields(string(out)), " ")
 }
 
