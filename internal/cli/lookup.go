@@ -1,21 +1,14 @@
 package cli
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
-	"hallmark/reason"
 	"hallmark/symbol"
 )
 
@@ -30,9 +23,10 @@ information is read first.
 
 Offsets are hexadecimal, with 0x or without, and are positions in the file; with
 --virtual they are virtual addresses, as nm and objdump print them. The offset -
-stands for those on standard input, separated by blanks or newlines. They are looked
-up as they are: of a return address, which is behind the call, ask for the byte
-before.
+stands for those on standard input, separated by blanks or newlines, which are
+answered whenever there are some: another program can ask and wait for the answer.
+They are looked up as they are: of a return address, which is behind the call, ask
+for the byte before.
 
 What is not known has the reason in its place, in brackets.`
 
@@ -64,7 +58,7 @@ func newLookupCommand(e *env) *cobra.Command {
 
 func runLookup(e *env, opt lookupOptions, name string, args []string) error {
 	for _, arg := range args {
-		if _, err := parseOffset(arg); arg != "-" && err != nil {
+		if _, err := parseOffset([]byte(arg)); arg != "-" && err != nil {
 			return usageError{err}
 		}
 	}
@@ -73,18 +67,18 @@ func runLookup(e *env, opt lookupOptions, name string, args []string) error {
 		return err
 	}
 	defer x.Close()
-	p := &lookupPrinter{opt: opt, index: x, w: bufio.NewWriter(e.stdout), width: terminalWidth(e.stdout), gaps: gaps{}}
+	p := newLookupPrinter(e.stdout, x, opt)
 	for _, arg := range args {
 		if arg == "-" {
 			err = p.printAll(e.stdin)
 		} else {
-			err = p.print([]string{arg})
+			err = p.print([]byte(arg))
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, p.flush())
 		}
 	}
-	if err := p.w.Flush(); err != nil {
+	if err := p.flush(); err != nil {
 		return err
 	}
 	p.gaps.write(e.stderr)
@@ -135,108 +129,4 @@ func openIdentity(text string, notFile error) (*symbol.Index, error) {
 	}
 	defer file.Close()
 	return file.Index(symbol.IndexOptions{Identity: id.String(), Open: finder.Companion})
-}
-
-func parseOffset(s string) (uint64, error) {
-	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
-	n, err := strconv.ParseUint(digits, 16, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a hexadecimal offset", s)
-	}
-	return n, nil
-}
-
-// lookupPrinter looks up offsets and prints what it finds.
-type lookupPrinter struct {
-	opt   lookupOptions
-	index *symbol.Index
-	w     *bufio.Writer
-	width int
-	gaps  gaps
-}
-
-// lookupRecord is one object of output.
-type lookupRecord struct {
-	Offset  *addr.Offset   `json:"offset,omitempty"`
-	Virtual *addr.Virt     `json:"virtual,omitempty"`
-	Frames  []frameRecord  `json:"frames,omitempty"` // innermost first
-	Source  string         `json:"source,omitempty"` // of the frames
-	Reason  *reason.Reason `json:"reason,omitempty"` // why there are none
-}
-
-// printAll prints the offsets in r.
-func (p *lookupPrinter) printAll(r io.Reader) error {
-	words := bufio.NewScanner(r)
-	words.Split(bufio.ScanWords)
-	var offsets []string
-	for words.Scan() {
-		if offsets = append(offsets, words.Text()); len(offsets) == batch {
-			if err := p.print(offsets); err != nil {
-				return err
-			}
-			offsets = offsets[:0]
-		}
-	}
-	if err := words.Err(); err != nil {
-		return fmt.Errorf("standard input: %w", err)
-	}
-	return p.print(offsets)
-}
-
-// print prints a batch.
-func (p *lookupPrinter) print(offsets []string) error {
-	t := &table{columns: make([]column, 3)}
-	enc := json.NewEncoder(p.w)
-	enc.SetEscapeHTML(false)
-	for _, text := range offsets {
-		n, err := parseOffset(text)
-		if err != nil {
-			return err
-		}
-		var r symbol.Result
-		if p.opt.virtual {
-			r = p.index.LookupVirt(addr.Virt(n))
-		} else {
-			r = p.index.LookupOffset(addr.Offset(n))
-		}
-		p.gaps.add(r.Reason)
-		if p.opt.json {
-			err = enc.Encode(p.record(n, r))
-		} else {
-			addFrames(t, addr.Offset(n).String(), r)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	t.write(p.w, p.width)
-	return nil
-}
-
-func (p *lookupPrinter) record(n uint64, r symbol.Result) lookupRecord {
-	var record lookupRecord
-	if p.opt.virtual {
-		v := addr.Virt(n)
-		record.Virtual = &v
-	} else {
-		o := addr.Offset(n)
-		record.Offset = &o
-	}
-	if len(r.Frames) == 0 {
-		record.Reason = &r.Reason
-		return record
-	}
-	record.Frames, record.Source = frameRecords(r.Frames), r.Source.String()
-	return record
-}
-
-// addFrames adds the rows of an answer.
-func addFrames(t *table, first string, r symbol.Result) {
-	if len(r.Frames) == 0 {
-		t.add(first, "["+r.Reason.Code()+"]", "-")
-	}
-	for _, f := range r.Frames {
-		t.add(first, f.Func, sourceCell(f.File, f.Line))
-		first = ""
-	}
 }
