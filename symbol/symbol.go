@@ -4,9 +4,17 @@
 // Every source of symbols answers in the same form, a Result: the frames at the
 // address, innermost first, where they come from, or the reason why there are
 // none. File answers for an ELF file, on disk or in memory as the vdso is, and is
-// asked by file offset or by virtual address; Index for one whose debug information
-// was prepared, with inlined calls and lines; Kallsyms for the kernel; PerfMap for
-// what a process generated. Nothing that is read is trusted.
+// asked by file offset or by virtual address; Index does so for a file that was
+// prepared, with the same answers, faster; Kallsyms for the kernel; PerfMap for what a
+// process generated. Nothing that is read is trusted.
+//
+// # Which source names an address
+//
+// A function of the debug information is the best answer, with all calls that were
+// inlined there. Else Go's pclntab may have one. Where neither does, as in code that
+// was written in assembler, the symbol's name stands with the line that the debug
+// information has, if any. Of several units that claim an address the first in the file
+// has it. A symbol of another name than the function is told beside it.
 //
 // # Which symbol names an address
 //

@@ -38,7 +38,10 @@ func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Rang
 	var ranges []Range
 	for i, u := range units {
 		var damage error
-		if ranges, damage = addresses(u, ranges[:0]); damage != nil {
+		if ranges, damage = addresses(u, ranges[:0]); damage == nil {
+			damage = r.main.spend(spanCost * len(ranges))
+		}
+		if damage != nil {
 			err = cmp.Or(err, damage)
 			continue
 		}
@@ -47,6 +50,10 @@ func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Rang
 	dir.finish()
 	return dir, err
 }
+
+// spanCost is what a span costs of the budget: units can share a list of ranges, and
+// each has its copy here.
+const spanCost = 64
 
 func (dir *Directory) add(ranges []Range, unit int) {
 	for _, r := range ranges {
@@ -84,11 +91,15 @@ func (dir *Directory) grow(low, high int) (top uint64) {
 	return top
 }
 
+// maxClaims is how many units that may have an address are looked at. In what linkers
+// make there is one, or a few where code that units have in common was merged.
+const maxClaims = 256
+
 // At appends the units that may have code at v to units, as their indices in Units and
 // in that order.
 func (dir *Directory) At(v uint64, units []int32) []int32 {
 	start := len(units)
-	units = dir.collect(v, 0, len(dir.spans), units)
+	units = dir.collect(v, 0, len(dir.spans), units, start+maxClaims)
 	if len(units) > start+1 {
 		slices.Sort(units[start:])
 		units = slices.Compact(units)
@@ -96,13 +107,13 @@ func (dir *Directory) At(v uint64, units []int32) []int32 {
 	return units
 }
 
-func (dir *Directory) collect(v uint64, low, high int, units []int32) []int32 {
-	for low < high {
+func (dir *Directory) collect(v uint64, low, high int, units []int32, most int) []int32 {
+	for low < high && len(units) < most {
 		middle := low + (high-low)/2
 		if dir.tops[middle] <= v {
 			return units
 		}
-		units = dir.collect(v, low, middle, units)
+		units = dir.collect(v, low, middle, units, most)
 		s := &dir.spans[middle]
 		if s.Low > v {
 			return units
