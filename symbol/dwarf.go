@@ -15,6 +15,7 @@ type debugInfo struct {
 	companions
 	data    *debugData
 	info    *inflating  // its .debug_info, nil where that is all there
+	own     dwarf.Data  // for the one sweep, while others prepare data for themselves
 	swept   atomic.Bool // an address was looked for by a sweep
 	cache   unitCache
 	readers sync.Pool // of *dwarf.Reader
@@ -56,6 +57,11 @@ func (d *debugInfo) openData() (err error) {
 		return err
 	}
 	d.data.Split = d.splitOnce()
+	d.own = *d.data.Data
+	if sup := d.data.Sup; sup != nil {
+		own := *sup
+		d.own.Sup = &own
+	}
 	return nil
 }
 
@@ -149,8 +155,7 @@ func (d *debugInfo) place(v uint64) ([]Frame, error) {
 // further than to the unit that has the answer, and keeps nothing: who asks for one
 // address need not wait for more.
 func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
-	data := *d.data.Data // which others may prepare for themselves meanwhile
-	r := data.NewReader()
+	r := d.own.NewReader()
 	r.Columns = true
 	var ranges []dwarf.Range
 	visit := func(u *dwarf.Unit) bool {
@@ -172,7 +177,7 @@ func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
 		return kind != kindFunction
 	}
 	whileMapped(func() error { // damage is told by who looks at all units
-		return data.Sweep(d.need, visit)
+		return d.own.Sweep(d.need, visit)
 	})
 	return frames, d.image.damage(err)
 }
