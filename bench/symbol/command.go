@@ -47,11 +47,11 @@ func (b *bench) commandContenders(in *input) ([]*contender, error) {
 		if _, err := (task{args: p.index(index, in.raw)}).run(); err != nil {
 			return nil, err
 		}
-		contenders = append(contenders, task{args: p.command(index), stdin: list}.contender(p.name+", from its index"))
+		contenders = append(contenders, task{args: p.command(index), stdin: list, asks: true}.contender(p.name+", from its index"))
 	}
 	for _, p := range b.directPeers() {
 		if p.exact {
-			contenders = append(contenders, task{args: p.command(in.raw), stdin: list}.contender(p.name))
+			contenders = append(contenders, task{args: p.command(in.raw), stdin: list, asks: true}.contender(p.name))
 		}
 	}
 	return contenders, nil
@@ -69,6 +69,7 @@ const ownAddr2line = "hallmark addr2line"
 
 // own returns our two commands, lookup first and addr2line, to be run as t is.
 func (b *bench) own(file, address string, t task) []*contender {
+	t.asks = true
 	t.args = []string{b.hallmark, "lookup", "--virtual", file, address}
 	contenders := []*contender{t.contender("hallmark lookup")}
 	if exec.Command(b.hallmark, "addr2line", "--help").Run() == nil {
@@ -141,9 +142,9 @@ func (b *bench) directTables(one, many *table, in *input, file, list string) err
 	cold.stdin = list
 	all := b.own(file, "-", cold)
 	for _, p := range b.directPeers() {
-		single = append(single, task{args: p.command(file), stdin: first}.contender(p.name))
+		single = append(single, task{args: p.command(file), stdin: first, asks: true}.contender(p.name))
 		if p.exact {
-			all = append(all, task{args: p.command(file), stdin: list}.contender(p.name))
+			all = append(all, task{args: p.command(file), stdin: list, asks: true}.contender(p.name))
 		}
 	}
 	if err := measure(single, b.rounds); err != nil {

@@ -57,6 +57,12 @@ type part struct {
 
 func main() {
 	log.SetFlags(0)
+	if len(os.Args) > 2 && os.Args[1] == measuredArg {
+		if err := printMeasured(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	opt := options{peers: named{}, indexers: named{}}
 	parts := []*part{
 		{name: "agree", usage: "compare answers to random addresses", run: agreement},

@@ -1,12 +1,48 @@
 package main
 
 import (
+	"bytes"
+	"log"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
+
+// Tasks run this program to be measured.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == measuredArg {
+		if err := printMeasured(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTaskCountsOnlyItsProgram(t *testing.T) {
+	kept := bytes.Repeat([]byte{1}, 256<<20)
+	small, err := task{args: []string{"true"}}.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if small.peak <= 0 || small.peak > 64<<20 {
+		t.Errorf("true took %d bytes beside our %d", small.peak, len(kept))
+	}
+	if _, err := (task{args: []string{"false"}, asks: true}).run(); err != nil {
+		t.Errorf("a program that found nothing failed: %v", err)
+	}
+	if _, err := (task{args: []string{"false"}}).run(); err == nil {
+		t.Error("a program that failed did not")
+	}
+	if _, err := (task{args: []string{"sh", "-c", "echo why >&2; exit 2"}}).run(); err == nil || !strings.Contains(err.Error(), "why") {
+		t.Errorf("a program that failed: %v", err)
+	}
+	runtime.KeepAlive(kept)
+}
 
 func TestReadAnswers(t *testing.T) {
 	inlined := answer{{name: "callee", file: "a.h", line: 7}, {name: "caller", file: "a.c", line: 12}}
