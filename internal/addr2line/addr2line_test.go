@@ -55,7 +55,7 @@ var gnuCases = []sameCase{
 	{args: "-b foo -e {} 1"}, {args: "-b elf64-x86-64 -e {} {WORK}"}, {args: "--target"}, {args: "-e"},
 	{args: "-j .foo -e {} 1"}, {args: "--section .text -f -e {} 10"}, {args: "-j.text -fe {} 0x10"}, {args: "-j .text -fe {} fffffff"},
 	{args: "-x"}, {args: "--foo"}, {args: "--version=3"}, {args: "--re -e {} {WORK}"}, {args: "--de -e {} {WORK}"}, {args: "--demangle=foo -e {} 1"},
-	{args: "--demangle=auto -fe {} {WORK}"}, {args: "-rR --no-recursion-limit -e {} {WORK}"},
+	{args: "--demangle=auto -fe {} {WORK}"}, {args: "--demangle=none -fe {} {WORK}"}, {args: "-rR --no-recursion-limit -e {} {WORK}"},
 	{args: "{WORK} -e {} {WORK} -f"}, {args: "@words -e {}"}, {args: "@nofile -e {}"}, {args: "-- -e {}"}, {args: "-e {} -- {WORK} -1"},
 	{args: "-afe {} work work+4 work+0x10 work+010 foo foo+1 +5 add add+1 work+0x14+-4 work+zz x+1+2 ++3 w+"},
 	{args: "-e {}", stdin: ""},
@@ -188,4 +188,19 @@ func symbolAddress(t testing.TB, program, name string) string {
 	}
 	t.Fatalf("%s has no %s", program, name)
 	return ""
+}
+
+// TestShortRustNames has names as rustc mangles them (its RFC 2603, and the form before).
+func TestShortRustNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"_ZN4core3fmt5Write9write_str17h0123456789abcdefE":                                          "write_str",
+		"_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE": "fmt",
+		"_RNvNtCs1234_7mycrate3foo3bar":                                                             "bar",
+		"_RINvNtC3std3mem8align_ofjEB2_":                                                            "align_of::<usize>",
+		"main":                                                                                      "main",
+	} {
+		if got := shortName(name); got != want {
+			t.Errorf("short name of %s is %s, want %s", name, got, want)
+		}
+	}
 }

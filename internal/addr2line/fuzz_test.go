@@ -123,3 +123,21 @@ func FuzzResponseFile(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDemangling reads anything as a mangled name. A few bytes must not become
+// gigabytes.
+func FuzzDemangling(f *testing.F) {
+	for _, s := range []string{
+		"_ZN4shop5shelfINS_4itemELi2EE3putIJNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEdEEEvDpOT_", "_ZN3fooEv.cold",
+		"_RNvCs1234_7mycrate3foo", "_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "_ZNK1AcvT_IiEEv", "_Z1fIJEEvDpT_",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		for _, readable := range []demangler{demangleGNU, demangleLLVM, shortName} {
+			if s := readable(name); len(s) > max(len(name), 1<<(maxDemangled+1)) {
+				t.Errorf("%q becomes %d bytes", name, len(s))
+			}
+		}
+	})
+}

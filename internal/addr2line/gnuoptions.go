@@ -161,7 +161,7 @@ func (o *gnuOptions) set(c byte, value string) error {
 		if value != "" && !slices.Contains(gnuStyles, value) {
 			return fmt.Errorf("unknown demangling style `%s'", value)
 		}
-		o.demangle = true
+		o.demangle = value != "none"
 	case 'e':
 		o.file = value
 	case 'f':

@@ -41,7 +41,11 @@ func withLines(l *debuginfo.Library, s debuginfo.Symbols) (debuginfo.Symbols, er
 		return s, nil
 	}
 	defer file.Close()
-	return file.Index(symbol.IndexOptions{Open: l.Finder.Companion})
+	x, err := file.Index(symbol.IndexOptions{Open: l.Finder.Companion})
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // A table is what the symbol table of a file says of code and data.

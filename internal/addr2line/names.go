@@ -39,16 +39,20 @@ func isMangled(name string) bool {
 }
 
 // shortName returns the name of a function alone, as it stands in its source: without
-// namespaces, classes and parameters, but with template arguments.
+// namespaces, classes and parameters, but with template arguments. Debug information
+// has it too, where compilers spell some types in other ways.
 func shortName(name string) string {
 	if !isMangled(name) || len(name) > maxMangled {
 		return name
 	}
-	tree, err := demangle.ToAST(name, demangle.LLVMStyle, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
+	if isRust(name) {
+		return lastPart(demangled(name))
+	}
+	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
 	if err != nil {
 		return name
 	}
-	return demangle.ASTToString(innermost(tree), demangle.LLVMStyle, demangle.NoParams)
+	return demangle.ASTToString(innermost(tree), demangle.NoParams, demangle.MaxLength(maxDemangled))
 }
 
 // innermost returns the part of a demangled name that is the name of the entity itself.
@@ -64,6 +68,30 @@ func innermost(tree demangle.AST) demangle.AST {
 		return &demangle.Template{Name: innermost(t.Name), Args: t.Args}
 	}
 	return tree
+}
+
+// isRust reports whether a mangled name is Rust's: the older form looks like C++ and
+// ends with 17h, 16 hexadecimal digits and E.
+func isRust(name string) bool {
+	at := strings.LastIndex(name, "17h")
+	return strings.HasPrefix(name, "_R") || at > 0 && len(name) >= at+20 && name[at+19] == 'E'
+}
+
+// lastPart returns the last part of a path in Rust: that of store::Shelf::put::<u8> is
+// put::<u8>.
+func lastPart(path string) string {
+	start, depth := 0, 0
+	for i := range len(path) {
+		switch {
+		case path[i] == '<':
+			depth++
+		case path[i] == '>':
+			depth--
+		case depth == 0 && strings.HasPrefix(path[i:], "::") && !strings.HasPrefix(path[i:], "::<"):
+			start = i + len("::")
+		}
+	}
+	return path[start:]
 }
 
 // nameCache keeps readable names: most addresses are in few functions.

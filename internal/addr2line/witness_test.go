@@ -121,6 +121,7 @@ func TestAgainstOriginals(t *testing.T) {
 			}
 			compareAnswers(t, &f, LLVMSymbolizer, explainLLVM, "-a", "--no-demangle", "--no-inlines", "-e", f.name)
 			compareAnswers(t, &f, LLVMAddr2line, explainLLVM, "-afie", f.name)
+			compareShort(t, &f)
 			compareJSON(t, &f)
 		})
 	}
@@ -219,6 +220,29 @@ func compareAnswers(t *testing.T, f *witnessFile, p Program, explain func(f *wit
 	}
 	for class, n := range classes {
 		t.Logf("%v: %d %s", args, n, class)
+	}
+}
+
+// compareShort compares short names, but for template arguments, which compilers spell
+// in their own ways.
+func compareShort(t *testing.T, f *witnessFile) {
+	t.Helper()
+	args := []string{"-a", "--functions=short", "-e", f.name}
+	theirText, _, _ := theirs(t, LLVMSymbolizer, strings.NewReader(asInput(f.addresses)), args...)
+	ourText, _, _ := ours(t, LLVMSymbolizer, strings.NewReader(asInput(f.addresses)), args...)
+	want, got := parseAnswers(t, theirText), parseAnswers(t, ourText)
+	for i, v := range f.addresses {
+		if len(got[i]) != len(want[i]) {
+			t.Errorf("%#x: %d frames, want %d", v, len(got[i]), len(want[i]))
+			continue
+		}
+		for j, w := range want[i] {
+			theirs, _, _ := strings.Cut(w.name, "<")
+			ours, _, _ := strings.Cut(got[i][j].name, "<")
+			if theirs != ours && f.isIn(v, "") {
+				t.Errorf("%#x: short name %q, want %q", v, got[i][j].name, w.name)
+			}
+		}
 	}
 }
 
