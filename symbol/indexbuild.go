@@ -369,7 +369,7 @@ func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, err
 
 // forgetAfter is how many bytes of units are read before their memory, and that of
 // what they refer to, is given back to the system.
-const forgetAfter = 32 << 20
+const forgetAfter = 64 << 20
 
 // forget gives memory back to the system once many units were read. It is the file's,
 // and comes again when another unit refers to it.
