@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +10,6 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/debuginfo"
-	"hallmark/symbol"
 )
 
 const lookupLong = `Lookup prints what is at offsets in a file, one a line: the offset, the function,
@@ -62,12 +62,12 @@ func runLookup(e *env, opt lookupOptions, name string, args []string) error {
 			return usageError{err}
 		}
 	}
-	x, err := openLookup(name)
+	symbols, err := openLookup(name)
 	if err != nil {
 		return err
 	}
-	defer x.Close()
-	p := newLookupPrinter(e.stdout, x, opt)
+	defer symbols.Close()
+	p := newLookupPrinter(e.stdout, symbols, opt)
 	for _, arg := range args {
 		if arg == "-" {
 			err = p.printAll(e.stdin)
@@ -85,48 +85,20 @@ func runLookup(e *env, opt lookupOptions, name string, args []string) error {
 	return nil
 }
 
-// openLookup returns the index of what name stands for.
-func openLookup(name string) (*symbol.Index, error) {
-	x, err := symbol.OpenIndex(name)
-	switch {
-	case err == nil:
-		return x, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return openIdentity(name, err)
-	case errors.Is(err, symbol.ErrNotIndex):
-		return openIndexed(name)
-	default:
+// openLookup returns the symbols of what name stands for: a file, or an identity.
+func openLookup(name string) (debuginfo.Symbols, error) {
+	ctx, library := context.Background(), new(debuginfo.Library)
+	symbols, err := library.OpenFile(ctx, name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return symbols, err
+	}
+	id, notID := buildid.Parse(name)
+	if notID != nil {
 		return nil, err
 	}
-}
-
-// openIndexed returns the prepared index of a file, or else one made now.
-func openIndexed(name string) (*symbol.Index, error) {
-	if info, err := buildid.ReadFile(name); err == nil {
-		if x, err := new(debuginfo.Indexes).Open(info.ID); err == nil {
-			return x, nil
-		}
+	symbols, why := library.Open(ctx, id)
+	if symbols == nil {
+		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", name, why)
 	}
-	x, _, err := indexFile(name, symbol.IndexOptions{})
-	return x, err
-}
-
-// openIdentity returns the prepared index of an identity, or one made now of its
-// debug file. notFile is why text names no file.
-func openIdentity(text string, notFile error) (*symbol.Index, error) {
-	id, err := buildid.Parse(text)
-	if err != nil {
-		return nil, notFile
-	}
-	x, err := new(debuginfo.Indexes).Open(id)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return x, err
-	}
-	finder := new(debuginfo.Finder)
-	file, why := finder.Open(id)
-	if file == nil {
-		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", text, why)
-	}
-	defer file.Close()
-	return file.Index(symbol.IndexOptions{Identity: id.String(), Open: finder.Companion})
+	return symbols, nil
 }
