@@ -139,22 +139,29 @@ func (x *Index) Segments() []Segment { return slices.Clone(x.segments) }
 // Virt returns the virtual address of the byte at a file offset, as File.Virt does.
 func (x *Index) Virt(o addr.Offset) (addr.Virt, bool) { return virtAt(x.segments, o) }
 
-// LookupOffsets answers as LookupOffset does for each of the offsets.
+// LookupOffsets answers as LookupOffset does for each of the offsets. Names are made
+// readable once for all of them.
 func (x *Index) LookupOffsets(offsets []addr.Offset) []Result {
+	names := readableNames{}
 	results := make([]Result, len(offsets))
 	for i, o := range offsets {
-		results[i] = x.LookupOffset(o)
+		results[i] = x.lookupOffset(o, names)
 	}
 	return results
 }
 
 // LookupOffset answers for the instruction at a file offset. An index that was made
 // from a debug file alone cannot tell: reason.NoFile.
-func (x *Index) LookupOffset(o addr.Offset) Result {
+func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, nil) }
+
+// LookupVirt answers for the instruction at a virtual address.
+func (x *Index) LookupVirt(v addr.Virt) Result { return x.lookupVirt(v, nil) }
+
+func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
 	v, ok := virtAt(x.segments, o)
 	switch {
 	case ok:
-		return x.LookupVirt(v)
+		return x.lookupVirt(v, names)
 	case x.flags&indexHasCode != 0:
 		return Miss(x.missReason())
 	default:
@@ -162,16 +169,30 @@ func (x *Index) LookupOffset(o addr.Offset) Result {
 	}
 }
 
-// LookupVirt answers for the instruction at a virtual address.
-func (x *Index) LookupVirt(v addr.Virt) Result {
+func (x *Index) lookupVirt(v addr.Virt, names readableNames) Result {
 	frames, source := x.AppendFrames(nil, v)
 	if len(frames) == 0 {
 		return Miss(x.missReason())
 	}
 	for i := range frames {
-		frames[i].Func = frames[i].Readable()
+		frames[i].Func = names.of(&frames[i])
 	}
 	return Result{Frames: frames, Source: source}
+}
+
+// readableNames are readable names by the mangled ones. A nil one remembers nothing.
+type readableNames map[string]string
+
+func (n readableNames) of(f *Frame) string {
+	if n == nil || f.Lang == LangGo || !isMangled(f.Linkage) {
+		return f.Readable()
+	}
+	name, ok := n[f.Linkage]
+	if !ok {
+		name = f.Readable()
+		n[f.Linkage] = name
+	}
+	return name
 }
 
 func (x *Index) missReason() reason.Reason {

@@ -273,3 +273,25 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestIndexOffsets compares the answers for many offsets with those for one each.
+func TestIndexOffsets(t *testing.T) {
+	for _, name := range realFiles(t) {
+		x := index(t, name)
+		var offsets []addr.Offset
+		f := open(t, name)
+		for p := range x.Pieces() {
+			if o, ok := f.Offset(p.Virt); ok {
+				offsets = append(offsets, o, o)
+			}
+			if len(offsets) > 1000 {
+				break
+			}
+		}
+		for i, r := range x.LookupOffsets(offsets) {
+			if want := x.LookupOffset(offsets[i]); !reflect.DeepEqual(r, want) {
+				t.Errorf("%s, offset %s: %+v together, and %+v alone", name, offsets[i], r, want)
+			}
+		}
+	}
+}
