@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"hallmark/buildid"
 )
@@ -173,7 +174,8 @@ func setContext(*llvmOptions, string) error {
 	return errors.New("error: --print-source-context-lines is not supported: hallmark reads no sources")
 }
 
-var llvmTable = slices.Concat(llvmFlags(), llvmValued())
+// llvmTable returns all spellings of all options. Most processes need none of them.
+var llvmTable = sync.OnceValue(func() []llvmOption { return slices.Concat(llvmFlags(), llvmValued()) })
 
 // llvmFlags returns the options without a value (llvm-symbolizer --help, LLVM 19).
 func llvmFlags() []llvmOption {
@@ -277,8 +279,9 @@ func (o *llvmOptions) option(arg string, args []string) ([]string, error) {
 // findLLVM returns the longest spelling that an argument is or starts with, and what
 // is behind it; or nil.
 func findLLVM(arg string) (best *llvmOption, rest string) {
-	for i := range llvmTable {
-		l := &llvmTable[i]
+	table := llvmTable()
+	for i := range table {
+		l := &table[i]
 		if after, ok := l.matches(arg); ok && (best == nil || len(l.spelling) > len(best.spelling)) {
 			best, rest = l, after
 		}
