@@ -45,7 +45,8 @@ var (
 //
 // An index answers if it was made from debug information, without a look at anything
 // else: it stays in use when the debug file is gone. One that was made of less answers
-// as long as no file has more to say. When one has, the index is made again.
+// as long as no file has more to say. When one has, the index is made again. A file that
+// is asked for much becomes an index that is kept, too.
 type Library struct {
 	Finder  Finder
 	Indexes Indexes
@@ -134,6 +135,13 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		if x, _, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{}); err == nil {
 			file.Close()
 			return x, reason.None
+		}
+	}
+	if hasCode(file) {
+		ctx = context.WithoutCancel(ctx)
+		file.MakeIndex = func() (*symbol.Index, error) {
+			x, _, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{})
+			return x, err
 		}
 	}
 	return file, reason.None

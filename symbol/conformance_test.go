@@ -18,7 +18,7 @@ import (
 func conform(t *testing.T, x *Index, f *File, n int) {
 	t.Helper()
 	addresses := boundaries(x, n)
-	many := f.lookupAll(addresses)
+	many := f.LookupVirts(addresses)
 	for i, v := range addresses {
 		want := x.LookupVirt(v)
 		if got := f.LookupVirt(v); !reflect.DeepEqual(got, want) {
@@ -146,7 +146,7 @@ func FuzzConformance(f *testing.F) {
 			return
 		}
 		addresses := boundaries(x, 200)
-		many := file.lookupAll(addresses)
+		many := file.LookupVirts(addresses)
 		for i, v := range addresses {
 			want := x.LookupVirt(v)
 			if got := file.LookupVirt(v); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(many[i], want) {

@@ -33,7 +33,7 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 			results[i] = Miss(reason.NoFile)
 		}
 	}
-	for i, r := range f.lookupAll(addresses) {
+	for i, r := range f.LookupVirts(addresses) {
 		results[asked[i]] = r
 	}
 	return results
@@ -41,17 +41,14 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 
 // LookupVirts answers as LookupVirt does for each of the addresses, and reads as
 // LookupOffsets does.
-func (f *File) LookupVirts(addresses []addr.Virt) []Result { return f.lookupAll(addresses) }
-
-// lookupAll answers for each of the addresses.
-func (f *File) lookupAll(addresses []addr.Virt) []Result {
+func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	if len(addresses) == 0 {
 		return nil
 	}
 	f.using.RLock()
 	defer f.using.RUnlock()
 	if f.index != nil {
-		return f.index.lookupAll(addresses)
+		return f.index.LookupVirts(addresses)
 	}
 	b := &batch{file: f, addresses: slices.Clone(addresses), tables: map[*source]loaded{}, strings: copies{}, readable: readableNames{}}
 	slices.Sort(b.addresses)
@@ -305,38 +302,6 @@ func (w *unitWorker) ask(u *dwarf.Unit, addresses []addr.Virt, numbers []int32) 
 		}
 	}
 	w.debug.data.forget(u)
-}
-
-// readableNames are names for people that were made.
-type readableNames map[linkageName]string
-
-// linkageName is what a name for people is made of.
-type linkageName struct {
-	name string
-	isGo bool
-}
-
-func (f *Frame) linkageName() linkageName { return linkageName{f.Linkage, f.Lang == LangGo} }
-
-func (n linkageName) readable() string {
-	f := Frame{Linkage: n.name}
-	if n.isGo {
-		f.Lang = LangGo
-	}
-	return f.Readable()
-}
-
-// set sets Func of frames.
-func (known readableNames) set(frames []Frame) {
-	for i := range frames {
-		key := frames[i].linkageName()
-		name, ok := known[key]
-		if !ok {
-			name = key.readable()
-			known[key] = name
-		}
-		frames[i].Func = name
-	}
 }
 
 func (b *batch) answer(v addr.Virt) Result {

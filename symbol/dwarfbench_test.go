@@ -38,7 +38,7 @@ func BenchmarkManyAddresses(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		f.lookupAll(addresses)
+		f.LookupVirts(addresses)
 		f.Close()
 	}
 }

@@ -45,7 +45,7 @@ func (f *File) switchOver() {
 		return
 	}
 	f.switching.Do(func() {
-		x, err := f.Index(IndexOptions{Open: f.Companion})
+		x, err := f.makeIndex()
 		if err != nil {
 			return // damaged: what is sound can be read all the same
 		}
@@ -58,11 +58,9 @@ func (f *File) switchOver() {
 	})
 }
 
-// lookupAll answers for each of the addresses.
-func (x *Index) lookupAll(addresses []addr.Virt) []Result {
-	results := make([]Result, len(addresses))
-	for i, v := range addresses {
-		results[i] = x.LookupVirt(v)
+func (f *File) makeIndex() (*Index, error) {
+	if f.MakeIndex != nil {
+		return f.MakeIndex()
 	}
-	return results
+	return f.Index(IndexOptions{Open: f.Companion})
 }

@@ -33,8 +33,13 @@ type File struct {
 	NoDWARF bool
 
 	// NoIndex keeps the File from making an index of itself. Without it the File does so
-	// in memory when it was asked for so many addresses that it pays, see Explored.
+	// when it was asked for so many addresses that it pays, see Explored.
 	NoIndex bool
+
+	// MakeIndex makes the index that the File answers from then, and closes with itself,
+	// for instance one that is kept for others. Nil means Index, in memory. It must be
+	// set before the first lookup.
+	MakeIndex func() (*Index, error)
 
 	image   *image
 	images  []*image  // it, and that of the debug file
@@ -181,6 +186,9 @@ func (f *File) Close() error {
 	var errs []error
 	if d := f.opened.Swap(nil); d != nil {
 		d.close()
+	}
+	if f.index != nil {
+		errs = append(errs, f.index.Close())
 	}
 	for _, c := range f.closers {
 		errs = append(errs, c.Close())

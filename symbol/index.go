@@ -150,6 +150,16 @@ func (x *Index) LookupOffsets(offsets []addr.Offset) []Result {
 	return results
 }
 
+// LookupVirts answers as LookupVirt does for each of the addresses.
+func (x *Index) LookupVirts(addresses []addr.Virt) []Result {
+	names := readableNames{}
+	results := make([]Result, len(addresses))
+	for i, v := range addresses {
+		results[i] = x.lookupVirt(v, names)
+	}
+	return results
+}
+
 // LookupOffset answers for the instruction at a file offset. An index that was made
 // from a debug file alone cannot tell: reason.NoFile.
 func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, nil) }
@@ -174,25 +184,8 @@ func (x *Index) lookupVirt(v addr.Virt, names readableNames) Result {
 	if len(frames) == 0 {
 		return Miss(x.missReason())
 	}
-	for i := range frames {
-		frames[i].Func = names.of(&frames[i])
-	}
+	names.set(frames)
 	return Result{Frames: frames, Source: source}
-}
-
-// readableNames are readable names by the mangled ones. A nil one remembers nothing.
-type readableNames map[string]string
-
-func (n readableNames) of(f *Frame) string {
-	if n == nil || f.Lang == LangGo || !isMangled(f.Linkage) {
-		return f.Readable()
-	}
-	name, ok := n[f.Linkage]
-	if !ok {
-		name = f.Readable()
-		n[f.Linkage] = name
-	}
-	return name
 }
 
 func (x *Index) missReason() reason.Reason {

@@ -21,6 +21,8 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+
+	"hallmark/debuginfo"
 )
 
 // A Program is one of those that are stood in for.
@@ -70,12 +72,18 @@ type World struct {
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
 	Version        string // of this program, for --version
+
+	// Library has the symbols. Nil means the zero debuginfo.Library.
+	Library *debuginfo.Library
 }
 
 // Run runs a program and returns its exit status. name is what it was called, for
 // messages, and args are its arguments.
 func Run(ctx context.Context, p Program, name string, args []string, w World) int {
 	args = expandResponseFiles(args)
+	if w.Library == nil {
+		w.Library = new(debuginfo.Library)
+	}
 	out := &output{w: w.Stdout}
 	var status int
 	if p == GNU {

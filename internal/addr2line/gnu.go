@@ -37,7 +37,7 @@ func runGNU(ctx context.Context, name string, args []string, w World, out *outpu
 		out.buf = fmt.Appendf(out.buf, "addr2line (Hallmark) %s\nIt stands in for GNU addr2line.\n", w.Version)
 		return 0
 	}
-	g := &gnu{gnuOptions: opt, out: out, names: newNameCache(nil)}
+	g := &gnu{gnuOptions: opt, library: w.Library, out: out, names: newNameCache(nil)}
 	if opt.demangle {
 		g.names.readable = demangleGNU
 	}
@@ -61,6 +61,7 @@ var errEmpty = errors.New("file is empty")
 // gnu answers in the form of GNU addr2line.
 type gnu struct {
 	gnuOptions
+	library *debuginfo.Library
 	out     *output
 	names   *nameCache
 	symbols debuginfo.Symbols
@@ -97,7 +98,7 @@ func (g *gnu) open(ctx context.Context) error {
 	case g.target != "" && !isTarget(g.target):
 		return fmt.Errorf("%s: invalid bfd target", g.file)
 	}
-	g.symbols, err = openFile(ctx, new(debuginfo.Library), g.file)
+	g.symbols, err = g.library.OpenFile(ctx, g.file)
 	switch {
 	case errors.As(err, &number):
 		return fmt.Errorf("%s: %s", g.file, strerror(number))
@@ -242,7 +243,7 @@ func parseOffset(text string) uint64 {
 
 func (g *gnu) symbolTable() *table {
 	if g.table == nil {
-		g.table = readTable(openELF(new(debuginfo.Library), g.file))
+		g.table = readTable(openELF(g.library, g.file))
 	}
 	return g.table
 }

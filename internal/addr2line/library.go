@@ -1,52 +1,14 @@
 package addr2line
 
 import (
-	"context"
 	"slices"
 	"sort"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
-	"hallmark/reason"
 	"hallmark/symbol"
 )
-
-// openFile opens the symbols of the file with this name.
-func openFile(ctx context.Context, l *debuginfo.Library, name string) (debuginfo.Symbols, error) {
-	s, err := l.OpenFile(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return withLines(l, s)
-}
-
-// openIdentity opens the symbols of the file with this identity.
-func openIdentity(ctx context.Context, l *debuginfo.Library, id buildid.ID) (debuginfo.Symbols, reason.Reason) {
-	s, why := l.Open(ctx, id)
-	if s == nil {
-		return nil, why
-	}
-	s, err := withLines(l, s)
-	if err != nil {
-		return nil, reason.BadSymbols
-	}
-	return s, reason.None
-}
-
-// withLines returns symbols that tell lines and inlined calls where they are known.
-func withLines(l *debuginfo.Library, s debuginfo.Symbols) (debuginfo.Symbols, error) {
-	file, ok := s.(*symbol.File)
-	if !ok {
-		return s, nil
-	}
-	defer file.Close()
-	x, err := file.Index(symbol.IndexOptions{Open: l.Finder.Companion})
-	if err != nil {
-		return nil, err
-	}
-	return x, nil
-}
 
 // A table is what the symbol table of a file says of code and data.
 type table struct {

@@ -57,7 +57,7 @@ type llvm struct {
 	base    int    // of numbers
 	world   World
 	out     *output
-	library debuginfo.Library
+	library *debuginfo.Library
 	modules map[string]*module // nil for what could not be opened
 	printer *printer
 	frames  []symbol.Frame
@@ -76,7 +76,7 @@ type module struct {
 const maxModules = 512
 
 func newLLVM(p Program, name string, opt llvmOptions, w World, out *output) *llvm {
-	l := &llvm{llvmOptions: opt, name: name, world: w, out: out, modules: map[string]*module{}}
+	l := &llvm{llvmOptions: opt, name: name, world: w, library: w.Library, out: out, modules: map[string]*module{}}
 	l.library.Finder.Dirs = opt.debugDirs
 	if p == LLVMAddr2line {
 		l.base = 16
@@ -238,7 +238,7 @@ func (l *llvm) module(ctx context.Context, r *request) (*module, error) {
 		l.close()
 	}
 	if !r.identity.IsZero() {
-		symbols, _ := openIdentity(ctx, &l.library, r.identity)
+		symbols, _ := l.library.Open(ctx, r.identity)
 		if symbols == nil {
 			return nil, errors.New("could not find build ID")
 		}
@@ -256,7 +256,7 @@ func (l *llvm) openFile(ctx context.Context, path string) (*module, error) {
 	if colon := strings.LastIndexByte(path, ':'); colon > 0 && isArchitecture(path[colon+1:]) {
 		path = path[:colon]
 	}
-	symbols, err := openFile(ctx, &l.library, path)
+	symbols, err := l.library.OpenFile(ctx, path)
 	if err != nil {
 		return nil, llvmError(path, err)
 	}
@@ -317,7 +317,7 @@ func (l *llvm) tableOf(m *module) *table {
 // openELF opens the file of a module for what its tables say, or returns nil.
 func (l *llvm) openELF(m *module) *symbol.File {
 	if m.path != "" {
-		return openELF(&l.library, m.path)
+		return openELF(l.library, m.path)
 	}
 	file, _ := l.library.Finder.Open(m.id)
 	return file

@@ -78,8 +78,15 @@ func exitWith(status int) error {
 }
 
 func runAddr2line(ctx context.Context, e *env, p addr2line.Program, name string, args []string) int {
-	return addr2line.Run(ctx, p, name, args, addr2line.World{
+	var symbols symbolOptions
+	source, err := symbols.open(ctx, e)
+	if err != nil {
+		fmt.Fprintf(e.stderr, "%s: %s\n", name, oneLine(err.Error()))
+		return 1
+	}
+	defer source.close()
+	return addr2line.Run(source.ctx, p, name, args, addr2line.World{
 		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr,
-		Getenv: os.Getenv, Version: version(),
+		Getenv: os.Getenv, Version: version(), Library: source.Library,
 	})
 }

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,11 +21,12 @@ import (
 
 const indexLong = `Index prepares what debug information and symbol tables say of a file's code, so
 that lookups answer at once: functions, the calls inlined into them, files, lines
-and columns. The debug file of the same identity is used too where it is installed.
+and columns. The debug file of the same identity is used too where it is found.
 
 An index is kept under the identity of its file in the user's cache directory, where
-lookup finds it; or it goes to the file given with -o. Its path, its size and the
-tables it was made from are printed.
+all verbs find it; or it goes to the file given with -o. Its path, its size and the
+tables it was made from are printed. What is kept is bounded, and the indexes that
+nobody used for longest make room; --list prints all, these first.
 
 With --kernel the running kernel is prepared too, of what it tells root in
 /proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
@@ -41,9 +45,11 @@ const indexExample = `  hallmark index /usr/bin/* 2>/dev/null   # prepare what i
 type indexOptions struct {
 	out         string
 	check, dump bool
+	list        bool
 	kernel      bool
 	noColumns   bool
 	threads     int
+	symbols     symbolOptions
 }
 
 func newIndexCommand(e *env) *cobra.Command {
@@ -54,13 +60,18 @@ func newIndexCommand(e *env) *cobra.Command {
 		Long:    indexLong,
 		Example: indexExample,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if opt.kernel {
+			switch {
+			case opt.list:
+				return usage(cobra.NoArgs)(cmd, args)
+			case opt.kernel:
 				return nil
 			}
 			return atLeast(1)(cmd, args)
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case opt.list:
+				return listIndexes(e)
 			case opt.kernel && (opt.check || opt.dump):
 				return usageError{errors.New("index: --kernel makes an index")}
 			case opt.kernel && opt.out != "" && len(args) > 0:
@@ -72,21 +83,28 @@ func newIndexCommand(e *env) *cobra.Command {
 			case opt.threads < 0:
 				return usageError{errors.New("index: --threads must not be negative")}
 			}
-			return runIndex(e, opt, args)
+			return runIndex(cmd.Context(), e, opt, args)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&opt.out, "output", "o", "", "write the index to this `FILE`")
 	flags.BoolVar(&opt.check, "check", false, "check indexes instead of making them")
 	flags.BoolVar(&opt.dump, "dump", false, "print indexes instead of making them")
+	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, size, when it was used last")
 	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (root)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
+	opt.symbols.addFlags(flags)
 	return cmd
 }
 
-func runIndex(e *env, opt indexOptions, args []string) error {
-	do := makeIndex
+func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) error {
+	source, err := opt.symbols.open(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer source.close()
+	do := func(e *env, opt indexOptions, name string) error { return makeIndex(source, e, opt, name) }
 	switch {
 	case opt.check:
 		do = checkIndex
@@ -112,12 +130,60 @@ func runIndex(e *env, opt indexOptions, args []string) error {
 	return nil
 }
 
-func makeIndex(e *env, opt indexOptions, name string) error {
-	x, id, err := indexFile(name, symbol.IndexOptions{NoColumns: opt.noColumns, Threads: opt.threads})
+// makeIndex makes the index of a file, together with its debug file.
+func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) error {
+	file, id, err := source.openToIndex(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads, Open: source.Finder.Companion}
+	if opt.out == "" {
+		x, path, err := source.Prepare(source.ctx, id, file, o)
+		if err != nil {
+			return err
+		}
+		defer x.Close()
+		if path == "" { // it was not kept: why is what is told
+			return keepIndex(e, opt, id, x)
+		}
+		return describeIndex(e, path, x)
+	}
+	x, err := file.Index(o)
 	if err != nil {
 		return err
 	}
 	return keepIndex(e, opt, id, x)
+}
+
+// openToIndex opens a file with its debug file.
+func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error) {
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return nil, buildid.ID{}, err
+	}
+	info, err := buildid.Read(file.Reader())
+	if err != nil {
+		file.Close()
+		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
+	}
+	file, _ = s.Finder.Search(s.ctx, debuginfo.Query{ID: info.ID, File: file})
+	return file, info.ID, nil
+}
+
+// listIndexes prints the indexes that are kept.
+func listIndexes(e *env) error {
+	kept, err := new(debuginfo.Indexes).List()
+	if err != nil {
+		return err
+	}
+	t := &table{columns: []column{{}, {right: true}, {}}}
+	for _, k := range kept {
+		t.add(strings.TrimSuffix(filepath.Base(k.Path), ".index"), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly))
+	}
+	w := bufio.NewWriter(e.stdout)
+	t.write(w, terminalWidth(e.stdout))
+	return w.Flush()
 }
 
 // makeKernelIndex makes an index of the running kernel, unless there is one that was
@@ -171,24 +237,6 @@ func describeIndex(e *env, path string, x *symbol.Index) error {
 	size := quantity(int64(len(x.Bytes())), "bytes")
 	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", oneLine(path), size, sourceNames(x))
 	return err
-}
-
-// indexFile makes the index of a file, together with its debug file.
-func indexFile(name string, opt symbol.IndexOptions) (*symbol.Index, buildid.ID, error) {
-	file, err := symbol.OpenFile(name)
-	if err != nil {
-		return nil, buildid.ID{}, err
-	}
-	defer func() { file.Close() }()
-	info, err := buildid.Read(file.Reader())
-	if err != nil {
-		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
-	}
-	finder := new(debuginfo.Finder)
-	file = finder.Complete(info.ID, file)
-	opt.Identity, opt.Open = info.ID.String(), finder.Companion
-	x, err := file.Index(opt)
-	return x, info.ID, err
 }
 
 // sourceNames returns the tables that an index was made from.

@@ -17,9 +17,10 @@ the source file and line. Calls that were inlined have lines of their own below,
 to the function that is really there.
 
 The file is named by its path or by its identity; of an identity the index must have
-been prepared (hallmark index), or its debug file be installed. An index itself can
-be given too. With an index the answer comes at once, without one the file's debug
-information is read first.
+been prepared (hallmark index), or its file be found. An index itself can be given
+too. With an index the answer comes at once; without one the parts of the debug
+information are read that have the answer, and all of it becomes an index if many are
+asked for.
 
 Offsets are hexadecimal, with 0x or without, and are positions in the file; with
 --virtual they are virtual addresses, as nm and objdump print them. The offset -
@@ -36,6 +37,7 @@ const lookupExample = `  hallmark lookup /bin/bash 31d20
 
 type lookupOptions struct {
 	json, virtual bool
+	symbols       symbolOptions
 }
 
 func newLookupCommand(e *env) *cobra.Command {
@@ -46,23 +48,29 @@ func newLookupCommand(e *env) *cobra.Command {
 		Long:    lookupLong,
 		Example: lookupExample,
 		Args:    atLeast(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return runLookup(e, opt, args[0], args[1:])
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runLookup(cmd.Context(), e, opt, args[0], args[1:])
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.virtual, "virtual", false, "offsets are virtual addresses")
+	opt.symbols.addFlags(flags)
 	return cmd
 }
 
-func runLookup(e *env, opt lookupOptions, name string, args []string) error {
+func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args []string) error {
 	for _, arg := range args {
 		if _, err := parseOffset([]byte(arg)); arg != "-" && err != nil {
 			return usageError{err}
 		}
 	}
-	symbols, err := openLookup(name)
+	source, err := opt.symbols.open(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer source.close()
+	symbols, err := openLookup(source, name)
 	if err != nil {
 		return err
 	}
@@ -86,9 +94,8 @@ func runLookup(e *env, opt lookupOptions, name string, args []string) error {
 }
 
 // openLookup returns the symbols of what name stands for: a file, or an identity.
-func openLookup(name string) (debuginfo.Symbols, error) {
-	ctx, library := context.Background(), new(debuginfo.Library)
-	symbols, err := library.OpenFile(ctx, name)
+func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
+	symbols, err := source.OpenFile(source.ctx, name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return symbols, err
 	}
@@ -96,7 +103,7 @@ func openLookup(name string) (debuginfo.Symbols, error) {
 	if notID != nil {
 		return nil, err
 	}
-	symbols, why := library.Open(ctx, id)
+	symbols, why := source.Open(source.ctx, id)
 	if symbols == nil {
 		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", name, why)
 	}
