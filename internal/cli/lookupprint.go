@@ -176,45 +176,48 @@ func hexDigit(c byte) uint64 {
 // frameCells knows how functions and files of frames are printed. The same ones come
 // again and again, and names are costly to make readable.
 type frameCells struct {
-	functions, files           map[stringPlace]string // by Linkage and by File
+	functions, files           cellsByPlace // of Linkage and of File
 	renderFunction, renderFile func(*symbol.Frame) string
 }
 
-// stringPlace is where a string is in memory, which it stays in as long as the key of
-// a map points to it. Symbols have one copy of each, so this finds it without looking
-// at the text.
-type stringPlace struct {
-	text *byte
+// cellsByPlace are cells by the first byte of the strings that they are of, which stay
+// where they are while a map points to them. Symbols have one copy of each string, so
+// this finds it without looking at the text.
+type cellsByPlace map[*byte]cell
+
+// cell is how a string of this size is printed: one may start as another does.
+type cell struct {
 	size int
+	text string
 }
 
 // maxCells bounds how many functions, and how many files, are remembered.
 const maxCells = 1 << 18
 
 func newFrameCells(function, file func(*symbol.Frame) string) *frameCells {
-	return &frameCells{map[stringPlace]string{}, map[stringPlace]string{}, function, file}
+	return &frameCells{cellsByPlace{}, cellsByPlace{}, function, file}
 }
 
 func (c *frameCells) function(f *symbol.Frame) string {
-	return remember(c.functions, f.Linkage, f, c.renderFunction)
+	return c.functions.of(f.Linkage, f, c.renderFunction)
 }
 
 func (c *frameCells) file(f *symbol.Frame) string {
-	return remember(c.files, f.File, f, c.renderFile)
+	return c.files.of(f.File, f, c.renderFile)
 }
 
-// remember returns the cell of a string, which is made of f if it is new.
-func remember(cells map[stringPlace]string, s string, f *symbol.Frame, render func(*symbol.Frame) string) string {
-	key := stringPlace{unsafe.StringData(s), len(s)}
-	cell, ok := cells[key]
-	if !ok {
-		if len(cells) == maxCells {
-			clear(cells)
+// of returns the cell of a string, which is made of f if it is new.
+func (c cellsByPlace) of(s string, f *symbol.Frame, render func(*symbol.Frame) string) string {
+	key := unsafe.StringData(s)
+	found, ok := c[key]
+	if !ok || found.size != len(s) {
+		if len(c) == maxCells {
+			clear(c)
 		}
-		cell = render(f)
-		cells[key] = cell
+		found = cell{len(s), render(f)}
+		c[key] = found
 	}
-	return cell
+	return found.text
 }
 
 func textFunction(f *symbol.Frame) string { return printable(f.Readable()) }
