@@ -53,7 +53,8 @@ func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	b := &batch{file: f, addresses: slices.Clone(addresses), tables: map[*source]loaded{}, strings: copies{}, readable: readableNames{}}
 	slices.Sort(b.addresses)
 	b.addresses = slices.Compact(b.addresses)
-	b.loadTables()
+	var loading sync.WaitGroup
+	loading.Go(b.loadTables)
 	if f.hasDebug() {
 		if b.debug = f.opened.Load(); b.debug == nil {
 			if b.debug, b.err = openDebugInfo(f.debugImage(), f.Companion); b.err == nil {
@@ -63,6 +64,9 @@ func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	}
 	if b.debug != nil {
 		b.readFunctions()
+	}
+	loading.Wait()
+	if b.debug != nil {
 		b.readPlaces()
 		b.setReadable()
 	}
@@ -70,11 +74,14 @@ func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	for i, v := range b.addresses {
 		answers[i] = b.answer(v)
 	}
-	results := make([]Result, len(addresses))
+	results, taken := make([]Result, len(addresses)), make([]bool, len(answers))
 	for i, v := range addresses {
 		n := b.number(v)
 		results[i] = answers[n]
-		answers[n].Frames = slices.Clone(answers[n].Frames) // for who asks for it again
+		if taken[n] {
+			results[i].Frames = slices.Clone(answers[n].Frames)
+		}
+		taken[n] = true
 	}
 	return results
 }
