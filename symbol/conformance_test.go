@@ -127,7 +127,8 @@ func TestSwitchOver(t *testing.T) {
 }
 
 // FuzzConformance wants the same answers from damaged files and from indexes of them,
-// where one can be made.
+// where one can be made. Only a file can miss functions that lie outside of what their
+// unit's entry says, which damage can do.
 func FuzzConformance(f *testing.F) {
 	for _, data := range smallPrograms(f) {
 		f.Add(data)
@@ -149,9 +150,22 @@ func FuzzConformance(f *testing.F) {
 		many := file.LookupVirts(addresses)
 		for i, v := range addresses {
 			want := x.LookupVirt(v)
+			if want.Source == SourceDWARF && !isClaimed(file, v) {
+				continue
+			}
 			if got := file.LookupVirt(v); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(many[i], want) {
 				t.Fatalf("%v is\n\t%+v\nwithout an index,\n\t%+v\namong %d, and with it\n\t%+v", v, got, many[i], len(addresses), want)
 			}
 		}
 	})
+}
+
+// isClaimed reports whether the entry of a unit says that an address is its own.
+func isClaimed(f *File, v addr.Virt) bool {
+	debug, err := f.debug()
+	if err != nil {
+		return false
+	}
+	units, err := debug.units()
+	return err == nil && len(units.At(uint64(v), nil)) > 0
 }

@@ -8,7 +8,8 @@ import (
 // A Directory tells which units of a Data may have code at an address.
 //
 // It goes by what the units' own entries say, and for a unit whose entry does not say
-// by what is in it. .debug_aranges is not consulted: compilers leave it out, or units
+// by what is in it. Functions that lie elsewhere are not found: no compiler is known to
+// make such. .debug_aranges is not consulted: compilers leave it out, or units
 // out of it, and to find those takes a look at every header, after which the look at
 // the entry behind costs little. Other readers that trust it miss code.
 type Directory struct {
