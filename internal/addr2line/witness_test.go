@@ -135,6 +135,9 @@ func explainGNU(f *witnessFile, v uint64, want, got []place) string {
 		}
 		return "between functions: theirs is the function before"
 	}
+	if isPLT(got) {
+		return "entry of a procedure linkage table: they have no name for it"
+	}
 	if len(want) != len(got) {
 		return ""
 	}
@@ -167,6 +170,10 @@ func isJoinedTwice(theirs, ours string) bool {
 	return ok && !path.IsAbs(ours) && twice != ""
 }
 
+func isPLT(places []place) bool {
+	return len(places) == 1 && strings.HasSuffix(places[0].name, "@plt") && places[0].file == "??"
+}
+
 // explainLLVM returns why llvm-symbolizer says something else, or "".
 func explainLLVM(f *witnessFile, v uint64, want, got []place) string {
 	last := len(want) - 1
@@ -175,6 +182,8 @@ func explainLLVM(f *witnessFile, v uint64, want, got []place) string {
 		return ""
 	case got[0].isUnknown() && !f.isIn(v, ""):
 		return "between functions: theirs is a symbol without a size, or a line"
+	case isPLT(got) && !f.isIn(v, ""):
+		return "entry of a procedure linkage table: they have no name for it"
 	}
 	w, g := want[last], got[last]
 	base, _, _ := strings.Cut(w.name, "@")

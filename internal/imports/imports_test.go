@@ -85,7 +85,7 @@ var rules = map[string]rule{
 	},
 
 	"internal/addr2line": {
-		module:   []string{"addr", "buildid", "debuginfo", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "symbol"},
 		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
