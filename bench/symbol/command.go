@@ -17,7 +17,7 @@ func commands(b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := measure(contenders, b.rounds); err != nil {
+		if err := measure(contenders, b.longRounds()); err != nil {
 			return fmt.Errorf("%s: %w", in.name, err)
 		}
 		addRows(t, in.name, contenders)
@@ -26,6 +26,10 @@ func commands(b *bench) error {
 }
 
 const million = 1_000_000
+
+// longRounds is how often something is measured that takes so long that it is not
+// disturbed by little things.
+func (b *bench) longRounds() int { return max(1, b.rounds-2) }
 
 func (b *bench) commandContenders(in *input) ([]*contender, error) {
 	list := filepath.Join(b.work, in.name+".million")
@@ -151,7 +155,7 @@ func (b *bench) directTables(one, many *table, in *input, file, list string) err
 		return err
 	}
 	addRows(one, filepath.Base(file), single)
-	if err := measure(all, b.rounds); err != nil {
+	if err := measure(all, b.longRounds()); err != nil {
 		return err
 	}
 	addRows(many, filepath.Base(file), all)

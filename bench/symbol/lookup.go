@@ -43,10 +43,7 @@ func (b *bench) lookups(t *table, in *input, kind string, addresses []uint64) er
 		return err
 	}
 	contenders := []*contender{own}
-	for _, p := range append(b.indexPeers(), b.directPeers()...) {
-		if !p.times {
-			continue
-		}
+	for _, p := range append(b.indexPeers(), b.found([]*peer{b.crate()})...) {
 		c, err := b.peerLookups(p, in, kind, addresses)
 		if err != nil {
 			return err

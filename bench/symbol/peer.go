@@ -25,7 +25,6 @@ type peer struct {
 	// where there is one.
 	command func(file string) []string
 	read    func(io.Reader) (map[uint64]answer, error)
-	times   bool // -time works
 }
 
 // found returns the peers that are there, and says which are not.
@@ -45,8 +44,7 @@ func (b *bench) built(name string) string { return filepath.Join(b.dir, "peers",
 
 // directPeers read debug information.
 func (b *bench) directPeers() []*peer {
-	crate := b.driver("addr2line crate", b.built("addr2line-peer"))
-	peers := []*peer{llvmSymbolizer(), crate}
+	peers := []*peer{llvmSymbolizer(), b.crate()}
 	for _, name := range slices.Sorted(maps.Keys(b.peers)) {
 		peers = append(peers, b.driver(name, b.peers[name]))
 	}
@@ -74,10 +72,12 @@ func gsymutil(threads int, out, file string) []string {
 	return []string{"llvm-gsymutil-19", "--quiet", fmt.Sprintf("--num-threads=%d", threads), "--convert=" + file, "--out-file=" + out}
 }
 
+func (b *bench) crate() *peer { return b.driver("addr2line crate", b.built("addr2line-peer")) }
+
 // driver is a small program that asks a library.
 func (b *bench) driver(name, program string) *peer {
 	return &peer{
-		name: name, exact: true, times: true, read: readBlocks,
+		name: name, exact: true, read: readBlocks,
 		command: func(file string) []string { return []string{program, file} },
 	}
 }
