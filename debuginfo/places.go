@@ -50,10 +50,13 @@ func (s *search) linked() []string {
 		return nil
 	}
 	link, ok := s.file.DebugLink()
-	if !ok || !filepath.IsAbs(s.file.Name()) {
+	if !ok || s.file.Name() == "" {
 		return nil
 	}
-	name := s.file.Name()
+	name, err := filepath.Abs(s.file.Name())
+	if err != nil {
+		return nil
+	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real
 	}

@@ -243,6 +243,26 @@ func TestOrderOfPlaces(t *testing.T) {
 	}
 }
 
+// TestDebugLinkHere opens a program by names that count from the working directory, as
+// people type them.
+func TestDebugLinkHere(t *testing.T) {
+	p := build(t)
+	p.link(t)
+	t.Chdir(p.dir)
+	base := filepath.Base(p.name)
+	for _, name := range []string{base, "./" + base, "../" + filepath.Base(p.dir) + "/" + base} {
+		want := p.install(t, filepath.Join(p.dir, "prog.debug"))
+		file, why := (&Finder{Dirs: []string{}}).Open(p.id, name)
+		if file == nil {
+			t.Fatal(why)
+		}
+		if r := file.LookupVirt(p.hidden); len(r.Frames) != 1 || r.Frames[0].Linkage != hiddenFunction {
+			t.Errorf("%s: %+v, want %s of %s", name, r, hiddenFunction, want)
+		}
+		file.Close()
+	}
+}
+
 // TestDebugLinkOfAnother has debug links that lead to another file.
 func TestDebugLinkOfAnother(t *testing.T) {
 	for _, test := range []struct {
