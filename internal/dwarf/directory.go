@@ -63,7 +63,9 @@ func (dir *Directory) add(ranges []Range, unit int) {
 }
 
 func (dir *Directory) finish() {
-	slices.SortFunc(dir.spans, func(a, b unitSpan) int { return cmp.Compare(a.Low, b.Low) })
+	slices.SortFunc(dir.spans, func(a, b unitSpan) int {
+		return cmp.Or(cmp.Compare(a.Low, b.Low), cmp.Compare(a.unit, b.unit))
+	})
 	dir.tops = make([]uint64, len(dir.spans))
 	dir.grow(0, len(dir.spans))
 }
@@ -93,7 +95,8 @@ func (dir *Directory) grow(low, high int) (top uint64) {
 }
 
 // maxClaims is how many units that may have an address are looked at. In what linkers
-// make there is one, or a few where code that units have in common was merged.
+// make there is one, or a few where code that units have in common was merged: of very
+// many that claim the same code these are the first ones.
 const maxClaims = 256
 
 // At appends the units that may have code at v to units, as their indices in Units and
@@ -116,7 +119,7 @@ func (dir *Directory) collect(v uint64, low, high int, units []int32, most int) 
 		}
 		units = dir.collect(v, low, middle, units, most)
 		s := &dir.spans[middle]
-		if s.Low > v {
+		if s.Low > v || len(units) >= most {
 			return units
 		}
 		if v < s.High {

@@ -31,3 +31,43 @@ func TestDirectoryAt(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryOfMany has more units that claim the same code than are looked at: the
+// first of them count.
+func TestDirectoryOfMany(t *testing.T) {
+	dir := new(Directory)
+	for unit := range 4 * maxClaims {
+		dir.add([]Range{{0x1000, 0x1000 + uint64(1+unit%7)}}, unit)
+	}
+	dir.finish()
+	for i, unit := range dir.At(0x1000, nil) {
+		if int(unit) != i {
+			t.Fatalf("claim %d is of unit %d", i, unit)
+		}
+	}
+}
+
+// TestClaimsOfUnits has a unit that says where its code begins, and one behind it with
+// ranges that are relative to nothing.
+func TestClaimsOfUnits(t *testing.T) {
+	var abbrev, entry, info, ranges bytesOf
+	abbrev.put(uint8(1), leb(tagCompileUnit), uint8(0), leb(atLowPC), leb(formAddr), leb(atHighPC), leb(formData4), uint16(0))
+	abbrev.put(uint8(2), leb(tagCompileUnit), uint8(0), leb(atRanges), leb(formSecOffset), uint16(0), uint8(0))
+	for _, e := range []*bytesOf{entry.put(uint8(1), uint64(0x1100), uint32(0x10)), new(bytesOf).put(uint8(2), uint32(0))} {
+		info.put(uint32(headerSize-4+len(*e)), uint16(4), uint32(0), uint8(8), *e)
+	}
+	ranges.put(uint64(0x1000), uint64(0x1010), uint64(0), uint64(0))
+	d := &Data{AddrSize: 8, Abbrev: abbrev, Info: info, Ranges: ranges, Text: []Range{{0x1000, 0x2000}}}
+	if _, err := d.Units(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := d.NewReader().Directory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v, want := range map[uint64][]int32{0x1000: {1}, 0x1010: nil, 0x1100: {0}, 0x1110: nil, 0x2100: nil} {
+		if got := dir.At(v, nil); !slices.Equal(got, want) {
+			t.Errorf("%#x is in units %d, want %d", v, got, want)
+		}
+	}
+}

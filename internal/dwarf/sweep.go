@@ -75,7 +75,7 @@ func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
 	}
 	s.bases(v, nil)
 	s.gnuRangesBase = 0 // is about the entries that were split off, not this one
-	s.low, _ = s.address(v.form[slotLowPC], v.raw[slotLowPC])
+	s.low, _ = s.address(v.get(slotLowPC))
 	start := len(ranges)
 	err := s.eachRange(v, func(low, high uint64) {
 		if low < high {
@@ -118,6 +118,7 @@ func (c *tables) find(u *Unit, code uint64) (abbrev, bool) {
 	if u.abbrevOffset > uint64(len(b)) || code == 0 {
 		return abbrev{}, false
 	}
+	c.shapes.make(u.format)
 	for p := int(u.abbrevOffset); ; {
 		found, next := uleb(b, p)
 		switch {
