@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/reason"
 )
 
 // TestFileCutOff maps a section and cuts its file off before it is read.
@@ -98,6 +100,13 @@ func TestImplausibleCompression(t *testing.T) {
 			if !errors.As(err, &format) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
+			bounded(t, len(test.data), func() {
+				for _, r := range append(f.LookupVirts([]addr.Virt{0x1000, 0x1010}), f.LookupVirt(0x1000), f.LookupVirt(0x1010)) {
+					if r.Reason != reason.BadSymbols {
+						t.Errorf("got %+v", r)
+					}
+				}
+			})
 		})
 	}
 }

@@ -106,7 +106,11 @@ func (d *Data) open() {
 
 // Renew lets Readers spend again what they could at first. It is for a Data that is
 // asked again and again, before each question.
-func (d *Data) Renew() { d.budget.Store(d.allowance) }
+func (d *Data) Renew() {
+	if d.budget != nil { // else it could not be opened, and nobody reads it
+		d.budget.Store(d.allowance)
+	}
+}
 
 // spend takes n bytes of work from the budget.
 func (d *Data) spend(n int) error {
