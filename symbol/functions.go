@@ -37,7 +37,7 @@ func (m *image) functions(s *section) ([]Function, error) {
 		return nil, err
 	}
 	var functions []Function
-	err = m.eachSymbol(s, names, nil, func(sym span) {
+	err = m.eachSymbol(s, names, func(sym span) {
 		if sym.rank == hidden {
 			return
 		}

@@ -73,17 +73,3 @@ func (m *image) inflateMiniDebug(s *section) (*image, error) {
 	}
 	return readImage(bytes.NewReader(data.Bytes()), m.name+"(.gnu_debugdata)")
 }
-
-// allSymbols returns the symbols of code in section s, if there is one, and its
-// string table, in which their values are offsets.
-func (m *image) allSymbols(s *section) ([]span, string, error) {
-	if s == nil {
-		return nil, "", nil
-	}
-	names, err := m.symbolNames(s)
-	if err != nil {
-		return nil, "", err
-	}
-	spans, err := m.readSymbols(s, names, nil)
-	return spans, names, err
-}

@@ -95,15 +95,27 @@ func newNeighbours(addresses []addr.Virt) *neighbours {
 	return n
 }
 
+// from returns the number of the first address from v on.
+func (n *neighbours) from(v uint64) int {
+	if len(n.addresses) == 1 { // as is common
+		if v > n.addresses[0] {
+			return 1
+		}
+		return 0
+	}
+	i, _ := slices.BinarySearch(n.addresses, v)
+	return i
+}
+
 // isOffer reports whether an offer of the span would change anything.
-func (n *neighbours) isOffer(s span) bool {
-	i, _ := slices.BinarySearch(n.addresses, s.start)
-	return i < len(n.last) && n.last[i] < s.start
+func (n *neighbours) isOffer(start, _ uint64, _ bool) bool {
+	i := n.from(start)
+	return i < len(n.last) && n.last[i] < start
 }
 
 // offer takes each span in turn, in any order.
 func (n *neighbours) offer(s span) {
-	if i, _ := slices.BinarySearch(n.addresses, s.start); i < len(n.last) {
+	if i := n.from(s.start); i < len(n.last) {
 		n.last[i] = max(n.last[i], s.start)
 	}
 }
@@ -118,13 +130,13 @@ func (n *neighbours) settle() {
 
 // matters reports whether a span matters for any address. It is enough to look at
 // the first one from its start on: for those above, the last start is no lower.
-func (n *neighbours) matters(s span) bool {
-	i, _ := slices.BinarySearch(n.addresses, s.start)
+func (n *neighbours) matters(start, end uint64, unsized bool) bool {
+	i := n.from(start)
 	switch {
 	case i == len(n.addresses):
 		return false
-	case s.unsized:
-		return s.start == n.last[i]
+	case unsized:
+		return start == n.last[i]
 	}
-	return s.end > n.last[i]
+	return end > n.last[i]
 }

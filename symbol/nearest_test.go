@@ -44,7 +44,7 @@ func TestNeighbours(t *testing.T) {
 		n.settle()
 		var few []span
 		for _, s := range spans {
-			if n.matters(s) {
+			if n.matters(s.start, s.end, s.unsized) {
 				few = append(few, s)
 			}
 		}

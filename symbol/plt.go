@@ -202,7 +202,7 @@ func (m *image) dynamicNames(entries []pltEntry) (map[uint32]string, error) {
 	}
 	number := uint32(0)
 	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		symbol := m.parseSymbol(c)
+		symbol := m.parseSymbol(c.Bytes(m.size(16, 24)))
 		if _, ok := names[number]; ok {
 			names[number] = strings.Clone(beginningAt(text, symbol.name))
 		}
@@ -229,7 +229,7 @@ func (m *image) resolverNames(entries []pltEntry) (map[uint64]string, error) {
 		return nil, err
 	}
 	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		symbol := m.parseSymbol(c)
+		symbol := m.parseSymbol(c.Bytes(m.size(16, 24)))
 		known, ok := names[symbol.value]
 		if !ok || symbol.info&0xf != sttGNUIFUNC {
 			return

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
@@ -61,19 +62,51 @@ func unversioned(name string) string {
 // loadSymtab reads the symbol table in section s, or of it what answers for some
 // addresses, if there are any.
 func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
-	names, err := m.symbolNames(s)
-	if err != nil {
-		return nil, err
-	}
-	spans, err := m.readSymbols(s, names, addresses)
-	if err != nil {
-		return nil, err
-	}
-	t := newSymtab(spans, names)
 	if len(addresses) > 0 {
-		t.compact()
+		return m.loadSymbols(s, addresses)
 	}
-	return t, nil
+	spans, names, err := m.allSymbols(s)
+	if err != nil {
+		return nil, err
+	}
+	return newSymtab(spans, names), nil
+}
+
+// loadSymbols reads of the symbol table in section s what answers for some addresses. It
+// looks at table and names where they are in the file, as most of them are of no interest.
+func (m *image) loadSymbols(s *section, addresses []addr.Virt) (t *symtab, err error) {
+	var views debugData
+	defer views.close()
+	entries, err := m.viewTable(&views, s)
+	if err != nil {
+		return nil, err
+	}
+	strtab, err := m.namesOf(s)
+	if err != nil {
+		return nil, err
+	}
+	text, err := m.viewTable(&views, strtab)
+	if err != nil {
+		return nil, err
+	}
+	err = m.whileMapped(func() error {
+		names := complete(unsafe.String(unsafe.SliceData(text), len(text)))
+		spans, err := m.symbolsAt(s, entries, names, addresses)
+		if err == nil {
+			t = newSymtab(spans, names)
+			t.compact()
+		}
+		return err
+	})
+	return t, err
+}
+
+// viewTable returns the bytes of a section of limited size, until views is closed.
+func (m *image) viewTable(views *debugData, s *section) ([]byte, error) {
+	if err := m.check(s.off, s.size); err != nil {
+		return nil, err
+	}
+	return m.view(views, s)
 }
 
 // newSymtab returns the table of symbols in any order, whose values are offsets in
@@ -85,13 +118,24 @@ func newSymtab(spans []span, names string) *symtab {
 
 // symbolNames returns the string table of the symbol table in section s.
 func (m *image) symbolNames(s *section) (string, error) {
-	if uint64(s.link) >= uint64(len(m.sections)) {
-		return "", m.fail(s.off, "symbol table without a string table")
+	strtab, err := m.namesOf(s)
+	if err != nil {
+		return "", err
 	}
-	strtab := &m.sections[s.link]
 	names, err := m.readString(strtab.off, strtab.size)
-	return names[:strings.LastIndexByte(names, 0)+1], err // so every name has an end
+	return complete(names), err
 }
+
+// namesOf returns the section with the names of the symbol table in section s.
+func (m *image) namesOf(s *section) (*section, error) {
+	if uint64(s.link) >= uint64(len(m.sections)) {
+		return nil, m.fail(s.off, "symbol table without a string table")
+	}
+	return &m.sections[s.link], nil
+}
+
+// complete returns names up to the end of the last one that has an end.
+func complete(names string) string { return names[:strings.LastIndexByte(names, 0)+1] }
 
 // compact lets go of the names that nothing needs.
 func (t *symtab) compact() {
@@ -104,52 +148,75 @@ func (t *symtab) compact() {
 	t.names = kept.String()
 }
 
-// readSymbols returns the symbols of code in section s, those that matter for the
-// addresses if there are any.
-func (m *image) readSymbols(s *section, names string, addresses []addr.Virt) ([]span, error) {
-	if len(addresses) == 0 {
-		if err := m.check(s.off, s.size); err != nil {
-			return nil, err
-		}
-		spans := make([]span, 0, s.size/m.size(16, 24))
-		err := m.eachSymbol(s, names, nil, func(s span) { spans = append(spans, s) })
-		return spans, err
+// allSymbols returns the symbols of code in section s, if there is one, and its
+// string table, in which their values are offsets.
+func (m *image) allSymbols(s *section) ([]span, string, error) {
+	if s == nil {
+		return nil, "", nil
 	}
-	n := newNeighbours(addresses)
-	if err := m.eachSymbol(s, names, n.isOffer, n.offer); err != nil {
-		return nil, err
+	names, err := m.symbolNames(s)
+	if err != nil {
+		return nil, "", err
 	}
-	n.settle()
-	var spans []span
-	err := m.eachSymbol(s, names, n.matters, func(s span) {
-		if n.matters(s) {
-			spans = append(spans, s)
-		}
-	})
-	return spans, err
+	if err := m.check(s.off, s.size); err != nil {
+		return nil, "", err
+	}
+	spans := make([]span, 0, s.size/m.size(16, 24))
+	err = m.eachSymbol(s, names, func(s span) { spans = append(spans, s) })
+	return spans, names, err
 }
 
-// eachSymbol calls f with the symbols of code in section s, except those that worth
-// says no to: it gets what the table says, and is asked before anything else is looked
-// at.
-func (m *image) eachSymbol(s *section, names string, worth func(span) bool, f func(span)) error {
+// eachSymbol calls f with the symbols of code in section s.
+func (m *image) eachSymbol(s *section, names string, f func(span)) error {
 	r, err := m.symbolReader(s)
 	if err != nil {
 		return err
 	}
-	if m.rel || m.arm {
-		worth = nil // their values are not the addresses
-	}
 	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
 		entry := r.next(c)
-		if worth != nil && !worth(span{start: entry.value, end: entry.end(), unsized: entry.size == 0}) {
-			return
-		}
-		sym, ok := entry.span(m, names)
-		if ok && !(sym.unsized && s.typ == shtDYNSYM) {
+		if sym, ok := entry.code(m, s, names); ok {
 			f(sym)
 		}
 	})
+}
+
+// symbolsAt returns the symbols of code in section s that matter for the addresses.
+// entries is the contents of the section.
+func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []addr.Virt) ([]span, error) {
+	r, err := m.symbolReader(s)
+	if err != nil {
+		return nil, err
+	}
+	n := newNeighbours(addresses)
+	r.eachWorth(s, entries, names, n.isOffer, n.offer)
+	n.settle()
+	var spans []span
+	r.eachWorth(s, entries, names, n.matters, func(s span) {
+		if n.matters(s.start, s.end, s.unsized) {
+			spans = append(spans, s)
+		}
+	})
+	return spans, nil
+}
+
+// eachWorth calls f with the symbols of code in entries, except those that worth says no
+// to: it gets what the table says, and is asked before anything else is looked at.
+func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(span)) {
+	moved := r.rel || r.arm // their values are not the addresses
+	size := int(r.size(16, 24))
+	for i := 0; len(entries) >= size; i++ {
+		b := entries[:size]
+		entries = entries[size:]
+		start, length := r.extent(b)
+		if !moved && !worth(start, limit(start, length), length == 0) {
+			continue
+		}
+		entry := r.parseSymbol(b)
+		r.locate(&entry, i)
+		if sym, ok := entry.code(r.image, s, names); ok {
+			f(sym)
+		}
+	}
 }
 
 // elfSymbol is an entry of an ELF symbol table.
@@ -163,12 +230,13 @@ type elfSymbol struct {
 // noSection is the number of no section: there are not so many.
 const noSection = math.MaxUint32
 
-// symbolReader reads the entries of a symbol table, one after another.
+// symbolReader reads the entries of a symbol table.
 type symbolReader struct {
 	*image
+	number int // of the next entry
 	// large has the sections of entries in which they do not fit, as a uint32 for each
 	// entry of the table.
-	large cursor.Cursor
+	large []byte
 }
 
 func (m *image) symbolReader(s *section) (*symbolReader, error) {
@@ -177,7 +245,7 @@ func (m *image) symbolReader(s *section) (*symbolReader, error) {
 		t := &m.sections[i]
 		if t.typ == shtSYMTABSHNDX && uint64(t.link) < uint64(len(m.sections)) && &m.sections[t.link] == s {
 			data, err := m.read(t.off, t.size)
-			r.large = m.cursor(data, t.off)
+			r.large = data
 			return r, err
 		}
 	}
@@ -186,42 +254,70 @@ func (m *image) symbolReader(s *section) (*symbolReader, error) {
 
 // next reads the next entry.
 func (r *symbolReader) next(c *cursor.Cursor) elfSymbol {
-	s := r.parseSymbol(c)
-	large := r.large.U32()
-	switch {
-	case s.section == shnXINDEX && r.large.Err() == nil:
-		s.section = large
+	s := r.parseSymbol(c.Bytes(r.size(16, 24)))
+	r.locate(&s, r.number)
+	r.number++
+	return s
+}
+
+// locate sets the section of the entry with this number, if it does not fit the entry.
+func (r *symbolReader) locate(s *elfSymbol, number int) {
+	switch at := 4 * number; {
+	case s.section == shnXINDEX && at+4 <= len(r.large):
+		c := r.cursor(r.large[at:], 0)
+		s.section = c.U32()
 	case s.section >= shnLORESERVE:
 		s.section = noSection // an absolute or common symbol
 	}
-	return s
 }
 
-func (m *image) parseSymbol(c *cursor.Cursor) (s elfSymbol) {
-	b := c.Bytes(m.size(16, 24))
-	le := binary.LittleEndian
-	switch {
-	case b == nil:
+// parseSymbol reads an entry. Without one all is 0.
+func (m *image) parseSymbol(b []byte) (s elfSymbol) {
+	if len(b) == 0 {
 		return s
-	case m.is64:
-		s = elfSymbol{le.Uint32(b), b[4], uint32(le.Uint16(b[6:])), le.Uint64(b[8:]), le.Uint64(b[16:])}
-	default:
-		s = elfSymbol{le.Uint32(b), b[12], uint32(le.Uint16(b[14:])), uint64(le.Uint32(b[4:])), uint64(le.Uint32(b[8:]))}
+	}
+	le := binary.LittleEndian
+	s.name, s.section = le.Uint32(b), uint32(le.Uint16(b[14:]))
+	if m.is64 {
+		s.info, s.section = b[4], uint32(le.Uint16(b[6:]))
+	} else {
+		s.info = b[12]
 	}
 	if m.big {
 		s.name, s.section = bits.ReverseBytes32(s.name), uint32(bits.ReverseBytes16(uint16(s.section)))
-		unused := 64 - 8*m.size(4, 8)
-		s.value, s.size = bits.ReverseBytes64(s.value)>>unused, bits.ReverseBytes64(s.size)>>unused
 	}
+	s.value, s.size = m.extent(b)
 	return s
 }
 
-// end returns where what the symbol names ends.
-func (s *elfSymbol) end() uint64 {
-	if s.value+s.size < s.value {
+// extent reads the value and the size of an entry.
+func (m *image) extent(b []byte) (value, size uint64) {
+	le := binary.LittleEndian
+	if m.is64 {
+		value, size = le.Uint64(b[8:]), le.Uint64(b[16:])
+	} else {
+		value, size = uint64(le.Uint32(b[4:])), uint64(le.Uint32(b[8:]))
+	}
+	if m.big {
+		unused := 64 - 8*m.size(4, 8)
+		value, size = bits.ReverseBytes64(value)>>unused, bits.ReverseBytes64(size)>>unused
+	}
+	return value, size
+}
+
+// limit returns where what starts there ends.
+func limit(start, size uint64) uint64 {
+	if start+size < start {
 		return math.MaxUint64
 	}
-	return s.value + s.size
+	return start + size
+}
+
+// code returns what span does, for an entry of the table in section t: without a size, one
+// of .dynsym names nothing.
+func (s elfSymbol) code(m *image, t *section, names string) (span, bool) {
+	sym, ok := s.span(m, names)
+	return sym, ok && !(sym.unsized && t.typ == shtDYNSYM)
 }
 
 // span returns the addresses that s names, or false where it names no code.
