@@ -1,6 +1,9 @@
 package symbol
 
 import (
+	"slices"
+	"sync"
+
 	"hallmark/addr"
 	"hallmark/reason"
 )
@@ -148,3 +151,30 @@ func (d direct) place(v addr.Virt) ([]Frame, error) {
 }
 
 func (d direct) table(s *source, v addr.Virt) (finder, error) { return s.at(v) }
+
+// ahead is the evidence for the first address that a file is asked for. The table that
+// most likely has the symbol is read beside the search through the debug information.
+type ahead struct {
+	direct
+	first *source
+	load  func() (finder, error)
+}
+
+// askAhead returns the evidence for v, and begins to read the table.
+func (f *File) askAhead(v addr.Virt) evidence {
+	i := slices.IndexFunc(f.sources, func(s *source) bool { return s.kind != SourcePclntab })
+	if i < 0 {
+		return direct{f}
+	}
+	a := &ahead{direct{f}, f.sources[i], nil}
+	a.load = sync.OnceValues(func() (finder, error) { return a.first.at(v) })
+	go a.load()
+	return a
+}
+
+func (a *ahead) table(s *source, v addr.Virt) (finder, error) {
+	if s == a.first {
+		return a.load()
+	}
+	return s.at(v)
+}

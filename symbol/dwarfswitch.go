@@ -29,6 +29,9 @@ func (f *File) lookup(v addr.Virt) Result {
 		}
 		return Result{Frames: frames, Source: source}
 	}
+	if f.hasDebug() && f.opened.Load() == nil {
+		return f.answer(v, f.askAhead(v))
+	}
 	return f.answer(v, direct{f})
 }
 
