@@ -45,7 +45,7 @@ func TestRecordGeneratedCodeInContainer(t *testing.T) {
 
 func recordGeneratedCodeInContainer(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	script := `mount -t tmpfs none /tmp && chmod 1777 /tmp && cd / && exec setpriv --reuid=65534 --clear-groups /proc/self/fd/9 2500`
+	script := `mount -t tmpfs none /tmp && chmod 1777 /tmp && cd / && exec setpriv --reuid=65534 --clear-groups /proc/self/fd/9 5000`
 	c, err := StartCommand([]string{"sh", "-c", `exec 9<"$0" && exec unshare --mount --pid --fork --mount-proc sh -c "$1"`, buildJIT(t), script})
 	if err != nil {
 		t.Fatal(err)

@@ -20,11 +20,12 @@ import (
 // code of each line is in; with the sources, what is on the line.
 func TestCodeLines(t *testing.T) {
 	newTestSampler(t, Options{})
+	programs := heldPrograms(t)
 	code := ReadCodeLines()
 	functions := programsInKallsyms(t)
 	checked := 0
-	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
-		checked += checkLinesOf(t, id, code, functions)
+	for _, p := range programs {
+		checked += checkLinesOf(t, p, code, functions)
 	}
 	if checked == 0 {
 		t.Error("no program has lines")
@@ -39,14 +40,22 @@ func TestCodeLines(t *testing.T) {
 	}
 }
 
-// checkLinesOf checks the lines of one program, and returns how many it has.
-func checkLinesOf(t *testing.T, id ebpf.ProgramID, code *CodeLines, functions []kallsymsFunction) int {
+// heldPrograms returns the programs that are loaded. Those of other processes stay
+// loaded until the test ends.
+func heldPrograms(t *testing.T) (programs []*ebpf.Program) {
 	t.Helper()
-	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return 0 // gone
+	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
+		if p, err := ebpf.NewProgramFromID(id); err == nil {
+			t.Cleanup(func() { p.Close() })
+			programs = append(programs, p)
+		}
 	}
-	defer p.Close()
+	return programs
+}
+
+// checkLinesOf checks the lines of one program, and returns how many it has.
+func checkLinesOf(t *testing.T, p *ebpf.Program, code *CodeLines, functions []kallsymsFunction) int {
+	t.Helper()
 	info, err := p.Info()
 	if err != nil {
 		t.Fatal(err)
