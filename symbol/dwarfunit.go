@@ -38,7 +38,7 @@ func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
 	for {
 		s := &c.Scopes[scope]
 		fn := &c.Funcs[s.Func]
-		frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(fn.Line), c.lang
+		frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(startLine(fn.Line)), c.lang
 		scope = c.named(s.Parent)
 		frame.Inlined = scope >= 0
 		frames = append(frames, frame)

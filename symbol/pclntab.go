@@ -93,7 +93,7 @@ func (t *pclntab) find(v addr.Virt) []Frame {
 // of pc.
 func (t *pclntab) frame(name, start uint32, f *goFunc, pc uint64) Frame {
 	linkage := stringAt(t.names, name)
-	frame := Frame{Linkage: linkage, Start: int(start), Lang: LangGo}
+	frame := Frame{Linkage: linkage, Start: int(startLine(start)), Lang: LangGo}
 	file, ok1 := t.value(f.pcfile, f, pc)
 	line, ok2 := t.value(f.pcln, f, pc)
 	if ok1 && ok2 && file >= 0 && line > 0 {
