@@ -135,7 +135,7 @@ func (d *debugInfo) function(v uint64) ([]Frame, error) {
 		}
 	}
 	dir, damage := d.units()
-	frames, kind, err := d.find(v, dir)
+	frames, kind, err := d.find(v, dir, kindLine)
 	if kind != kindFunction {
 		return nil, cmp.Or(err, damage)
 	}
@@ -146,8 +146,11 @@ func (d *debugInfo) function(v uint64) ([]Frame, error) {
 // a name, or nil where there is no line either.
 func (d *debugInfo) place(v uint64) ([]Frame, error) {
 	units, _ := d.units()
+	if frames, _, err := d.find(v, units, kindLine); frames != nil || err != nil {
+		return frames, err
+	}
 	lines, damage := d.lines()
-	frames, _, err := d.find(v, units, lines)
+	frames, _, err := d.find(v, lines, kindFunction)
 	return frames, cmp.Or(err, damage)
 }
 
@@ -170,11 +173,11 @@ func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
 			return false
 		}
 		code := unitCode{Result: &r.Result, text: copier{}, lang: langOf(r.Lang)}
-		found, kind := code.frames(v)
+		found, kind := code.claimed(v)
 		if kind == kindFunction {
 			frames = found
 		}
-		return kind != kindFunction
+		return kind == kindHole
 	}
 	whileMapped(func() error { // damage is told by who looks at all units
 		return d.own.Sweep(d.need, visit)
@@ -186,29 +189,29 @@ func contain(ranges []dwarf.Range, v uint64) bool {
 	return slices.ContainsFunc(ranges, func(r dwarf.Range) bool { return r.Low <= v && v < r.High })
 }
 
-// find returns what the units in dirs say of an address by the rules of merger.findRuns:
-// the first function counts, and without one the first line.
-func (d *debugInfo) find(v uint64, dirs ...*dwarf.Directory) (best []Frame, kind uint8, err error) {
+// find returns what the units in dir say of an address by the rules of merger.findRuns:
+// the first of a kind that is good enough counts, and without one the best. Of those
+// units that claim the address themselves a line is enough.
+func (d *debugInfo) find(v uint64, dir *dwarf.Directory, enough uint8) (best []Frame, kind uint8, err error) {
 	var few [8]int32
-	units := few[:0]
-	for _, dir := range dirs {
-		units = dir.At(v, units)
-	}
-	slices.Sort(units)
 	kind = kindHole
 	d.data.Renew()
-	for _, i := range slices.Compact(units) {
-		u, err := d.unit(dirs[0].Units[i])
+	for _, i := range dir.At(v, few[:0]) {
+		code, err := d.unit(dir.Units[i])
 		if err != nil {
 			return nil, kindHole, err
 		}
 		err = whileMapped(func() error {
-			if frames, k := u.frames(v); k < kind {
+			say := code.frames
+			if enough == kindLine {
+				say = code.claimed
+			}
+			if frames, k := say(v); k < kind {
 				best, kind = frames, k
 			}
 			return nil
 		})
-		if err != nil || kind == kindFunction {
+		if err != nil || kind <= enough {
 			return best, kind, d.image.damage(err)
 		}
 	}

@@ -128,17 +128,18 @@ type unitAnswer struct {
 }
 
 // isFinal reports whether what later units say does not count.
-func (a *unitAnswer) isFinal() bool { return a.kind == kindFunction || a.err != nil }
+func (a *unitAnswer) isFinal(enough uint8) bool { return a.kind <= enough || a.err != nil }
 
 // add takes account of what another unit says.
-func (a *unitAnswer) add(b unitAnswer) {
-	if b.isFinal() != a.isFinal() {
-		if b.isFinal() {
-			*a = b
-		}
-		return
+func (a *unitAnswer) add(b unitAnswer, enough uint8) {
+	better := b.unit < a.unit
+	switch final := b.isFinal(enough); {
+	case final != a.isFinal(enough):
+		better = final
+	case !final && b.kind != a.kind:
+		better = b.kind < a.kind
 	}
-	if b.kind < a.kind || b.kind == a.kind && b.unit < a.unit || a.isFinal() && b.unit < a.unit {
+	if better {
 		*a = b
 	}
 }
@@ -169,14 +170,14 @@ func (b *batch) readFunctions() {
 	}
 	units, damage := b.debug.units()
 	b.debug.data.Renew()
-	b.functions = b.read(units, all, damage)
+	b.functions = b.read(units, kindLine, all, damage)
 }
 
-// readPlaces finds the lines where there is a symbol and no function.
+// readPlaces finds the lines where there is a symbol and nothing that a unit claims.
 func (b *batch) readPlaces() {
 	var bare []int32
 	for i, v := range b.addresses {
-		if b.functions[i].kind == kindFunction {
+		if b.functions[i].isFinal(kindLine) {
 			continue
 		}
 		a := answer{evidence: b, file: b.file, at: v}
@@ -186,10 +187,7 @@ func (b *batch) readPlaces() {
 	}
 	if len(bare) > 0 {
 		lines, damage := b.debug.lines()
-		b.places = b.read(lines, bare, damage)
-		for _, i := range bare {
-			b.places[i].add(b.functions[i])
-		}
+		b.places = b.read(lines, kindFunction, bare, damage)
 	}
 }
 
@@ -217,8 +215,9 @@ func (b *batch) setReadable() {
 }
 
 // read asks the units that dir names for some of the addresses, by their numbers, and
-// returns what they say. damage is what is wrong with units that dir leaves out.
-func (b *batch) read(dir *dwarf.Directory, asked []int32, damage error) []unitAnswer {
+// returns what they say, as debugInfo.find does. damage is what is wrong with units that
+// dir leaves out.
+func (b *batch) read(dir *dwarf.Directory, enough uint8, asked []int32, damage error) []unitAnswer {
 	answers := make([]unitAnswer, len(b.addresses))
 	for i := range answers {
 		answers[i].kind = kindHole
@@ -240,17 +239,17 @@ func (b *batch) read(dir *dwarf.Directory, asked []int32, damage error) []unitAn
 		w := newUnitWorker(b.debug)
 		return func(n int) {
 			u := units[n]
-			w.ask(dir.Units[u], b.addresses, needed[u])
+			w.ask(dir.Units[u], enough, b.addresses, needed[u])
 			mu.Lock()
 			defer mu.Unlock()
 			for k, i := range needed[u] {
 				w.answers[k].unit = u
-				answers[i].add(w.answers[k])
+				answers[i].add(w.answers[k], enough)
 			}
 		}
 	})
 	for _, i := range asked {
-		if !answers[i].isFinal() {
+		if !answers[i].isFinal(enough) {
 			answers[i].damage = damage
 		}
 	}
@@ -288,7 +287,7 @@ func newUnitWorker(d *debugInfo) *unitWorker {
 }
 
 // ask asks a unit for some of the addresses, by their numbers, and sets w.answers.
-func (w *unitWorker) ask(u *dwarf.Unit, addresses []addr.Virt, numbers []int32) {
+func (w *unitWorker) ask(u *dwarf.Unit, enough uint8, addresses []addr.Virt, numbers []int32) {
 	w.answers = slices.Grow(w.answers[:0], len(numbers))[:len(numbers)]
 	err := whileMapped(func() error {
 		if err := w.reader.Read(u); err != nil {
@@ -296,9 +295,13 @@ func (w *unitWorker) ask(u *dwarf.Unit, addresses []addr.Virt, numbers []int32) 
 		}
 		code := unitCode{Result: &w.reader.Result, text: w.text, lang: langOf(w.reader.Lang)}
 		w.text.unit()
+		say := code.frames
+		if enough == kindLine {
+			say = code.claimed
+		}
 		for k, i := range numbers {
 			a := unitAnswer{}
-			a.frames, a.kind = code.frames(uint64(addresses[i]))
+			a.frames, a.kind = say(uint64(addresses[i]))
 			w.answers[k] = a
 		}
 		return nil
@@ -339,10 +342,14 @@ func (b *batch) function(v addr.Virt) ([]Frame, error) {
 }
 
 func (b *batch) place(v addr.Virt) ([]Frame, error) {
-	if b.places == nil {
+	if b.debug == nil {
 		return nil, b.err
 	}
-	a := &b.places[b.number(v)]
+	i := b.number(v)
+	a := &b.functions[i]
+	if !a.isFinal(kindLine) && b.places != nil {
+		a = &b.places[i]
+	}
 	return a.frames, cmp.Or(a.err, a.damage)
 }
 

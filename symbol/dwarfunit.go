@@ -49,6 +49,16 @@ func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
 	}
 }
 
+// claimed returns what frames does of an address that the unit's own entry claims. The
+// lines of a partial unit are those of other units, and are no claim.
+func (c *unitCode) claimed(v uint64) ([]Frame, uint8) {
+	frames, kind := c.frames(v)
+	if kind == kindLine && c.Partial {
+		return nil, kindHole
+	}
+	return frames, kind
+}
+
 // named returns the innermost scope from this one on whose function has a name.
 func (c *unitCode) named(scope int32) int32 {
 	for scope >= 0 && len(c.Funcs[c.Scopes[scope].Func].Name.Bytes()) == 0 {

@@ -41,6 +41,7 @@ var errTooFar = errors.New("its code spans more than 4 GiB")
 type indexPart struct {
 	pieces []partPiece
 	runs   []partRun
+	claims []partClaim
 	sites  []partSite
 	from   *partTables // what functions and files of sites are numbers in, at first
 
@@ -84,6 +85,13 @@ type partRun struct {
 	first, last int32 // pieces; the run ends where the last one starts
 }
 
+// partClaim is a part of a run about lines that is in the addresses which the unit's
+// own entry names.
+type partClaim struct {
+	run        int32
+	start, end uint32 // from the base
+}
+
 // findRuns finds the runs of the part.
 func (p *indexPart) findRuns() {
 	var runs []partRun
@@ -99,6 +107,26 @@ func (p *indexPart) findRuns() {
 		first, kind = i, next
 	}
 	p.runs = slices.Clip(runs)
+}
+
+// claim finds which parts of runs about lines are in ranges from the base.
+func (p *indexPart) claim(ranges []dwarf.Range) {
+	next := 0
+	for i, r := range p.runs {
+		if p.pieces[r.first].kind() != kindLine {
+			continue
+		}
+		start, end := p.pieces[r.first].start, p.pieces[r.last].start
+		for next < len(ranges) && ranges[next].High <= uint64(start) {
+			next++
+		}
+		for _, c := range ranges[next:] {
+			if c.Low >= uint64(end) {
+				break
+			}
+			p.claims = append(p.claims, partClaim{int32(i), uint32(max(c.Low, uint64(start))), uint32(min(c.High, uint64(end)))})
+		}
+	}
 }
 
 // partSite is a function in the code, or a call inlined into another site.
@@ -260,7 +288,26 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 		b.part.sites[i] = b.sites[i].partSite
 	}
 	b.part.findRuns()
-	return b.part, nil
+	return b.part, b.claim(u)
+}
+
+// claim finds which lines without functions the entry of the unit claims.
+func (b *partBuilder) claim(u *dwarf.Unit) error {
+	if b.reader.Partial || !slices.ContainsFunc(b.part.runs, func(r partRun) bool { return b.part.pieces[r.first].kind() == kindLine }) {
+		return nil
+	}
+	ranges, err := b.reader.Addresses(u, nil)
+	if err != nil {
+		return err
+	}
+	var claims []span
+	for _, r := range ranges {
+		if r.High > b.base {
+			claims = append(claims, span{start: max(r.Low, b.base) - b.base, end: r.High - b.base})
+		}
+	}
+	b.part.claim(union(claims))
+	return nil
 }
 
 // refill returns s with n times v in it.

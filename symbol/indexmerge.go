@@ -37,27 +37,65 @@ type bareSite struct {
 	file         uint32
 }
 
-// findRuns finds the runs of all parts, and settles which has an address that
-// several claim: one that knows the function, and among these the first in the file.
+// findRuns finds the runs of all units, and settles which has an address that several
+// speak of: the first in the file that knows the function, or claims the address by its
+// own entry. Where a linker kept another copy of a function than a unit's own, and the
+// two have the same size, the debug information of the unit's is about the one that was
+// kept: then there are functions where the kept one is none, but a thunk.
 func (m *merger) findRuns() {
 	n := 0
 	for _, part := range m.parts {
-		n += len(part.runs)
+		n += len(part.runs) + len(part.claims)
 	}
 	spans := make([]span, 0, n)
 	m.runList = make([]codeRun, 0, n)
 	for number, part := range m.parts {
-		for _, r := range part.runs {
+		for _, c := range part.claims {
 			spans = append(spans, span{
-				start: uint64(part.pieces[r.first].start), end: uint64(part.pieces[r.last].start),
-				value: uint32(len(m.runList)), rank: part.pieces[r.first].kind(),
+				start: uint64(c.start), end: uint64(c.end), value: uint32(len(m.runList)) + uint32(c.run), rank: kindFunction,
 			})
-			m.runList = append(m.runList, codeRun{r, int32(number)})
 		}
+		spans = m.appendRuns(spans, number, part)
 	}
+	m.settle(spans)
+}
+
+// addPart adds a part that only knows functions: where the runs before have none.
+func (m *merger) addPart(part *indexPart) {
+	spans := make([]span, 0, len(m.runs.starts)+len(part.runs))
+	for i, start := range m.runs.starts {
+		number := m.runs.values[i]
+		spans = append(spans, span{
+			start: start, end: start + uint64(m.runs.sizes[i]), value: number, rank: m.kind(number),
+		})
+	}
+	m.parts = append(m.parts, part)
+	m.settle(m.appendRuns(spans, len(m.parts)-1, part))
+}
+
+// appendRuns appends the runs of a part with a number to spans and to the runList.
+func (m *merger) appendRuns(spans []span, number int, part *indexPart) []span {
+	for _, r := range part.runs {
+		spans = append(spans, span{
+			start: uint64(part.pieces[r.first].start), end: uint64(part.pieces[r.last].start),
+			value: uint32(len(m.runList)), rank: part.pieces[r.first].kind(),
+		})
+		m.runList = append(m.runList, codeRun{r, int32(number)})
+	}
+	return spans
+}
+
+// settle makes the runs of spans.
+func (m *merger) settle(spans []span) {
 	m.runs = flatten(sortByStart(spans), func(a, b *span) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
 	})
+}
+
+// kind returns the kind of the pieces of a run.
+func (m *merger) kind(number uint32) uint8 {
+	r := &m.runList[number]
+	return m.parts[r.part].pieces[r.first].kind()
 }
 
 // pieces returns the pieces of a run from start to end, and the one behind them.
@@ -340,8 +378,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 				return &FormatError{f.Name(), errShared}
 			}
 			if len(part.pieces) > 0 {
-				m.parts = append(m.parts, part)
-				m.findRuns()
+				m.addPart(part)
 			}
 		}
 	}
@@ -354,8 +391,7 @@ func (m *merger) isFunction(v uint64) bool {
 	if !ok {
 		return false
 	}
-	r := &m.runList[m.runs.values[i]]
-	return m.parts[r.part].pieces[r.first].kind() == kindFunction
+	return m.kind(m.runs.values[i]) == kindFunction
 }
 
 var errShared = errors.New("tables of its pclntab are shared far too often")

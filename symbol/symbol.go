@@ -14,7 +14,9 @@
 // inlined there. Else Go's pclntab may have one. Where neither does, as in code that
 // was written in assembler, the symbol's name stands with the line that the debug
 // information has, if any. Of several units that claim an address the first in the file
-// has it. A symbol of another name than the function is told beside it.
+// has it, also where it knows no more than the line: the debug information of a function
+// that the linker threw away may speak of what it kept in its place, a thunk for
+// instance. A symbol of another name than the function is told beside it.
 //
 // # Which symbol names an address
 //

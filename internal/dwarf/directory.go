@@ -140,16 +140,16 @@ func (r *Reader) Lines(units []*Unit) (*Directory, error) {
 // LineAddresses appends the addresses that the line program of a unit speaks of. It
 // can read the unit.
 func (r *Reader) LineAddresses(u *Unit, ranges []Range) ([]Range, error) {
-	if u.kind == unitPartial {
-		if err := r.Read(u); err != nil {
-			return ranges, err
-		}
-		return r.AppendKnown(ranges), nil
-	}
 	r.reset()
 	s, err := r.brief(u)
 	if err != nil {
 		return ranges, err
+	}
+	if s.partial {
+		if err := r.Read(u); err != nil {
+			return ranges, err
+		}
+		return r.AppendKnown(ranges), nil
 	}
 	if err := r.readLines(s); err != nil {
 		return ranges, err

@@ -38,6 +38,10 @@ type Result struct {
 	Pieces []Piece
 	Files  *Files
 	Lang   uint64 // DW_LANG_…
+
+	// Partial says that the unit is a part that others have in common, with a line
+	// program that they use, too.
+	Partial bool
 }
 
 // Piece is a part of the code that has one answer. It reaches to the next piece.
@@ -68,7 +72,7 @@ func (r *Reader) Read(u *Unit) error {
 			return err
 		}
 	}
-	r.Lang = s.lang
+	r.Lang, r.Partial = s.lang, s.partial
 	walk := scan{Reader: r, state: s, cLike: isC(s.lang), open: r.open[:0]}
 	err = walk.run()
 	r.open = walk.open
@@ -130,7 +134,7 @@ func isC(lang uint64) bool {
 // readLines runs the line program of a unit. A unit without code has the program
 // of others.
 func (r *Reader) readLines(s *state) error {
-	if !s.hasLines || s.kind == unitPartial && len(r.Scopes) == 0 {
+	if !s.hasLines || s.partial && len(r.Scopes) == 0 {
 		return nil
 	}
 	p, err := r.openProgram(s)

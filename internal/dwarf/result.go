@@ -43,6 +43,6 @@ func (r *Result) Clone() *Result {
 	files.dirs, files.files = slices.Clone(files.dirs), slices.Clone(files.files)
 	return &Result{
 		Scopes: slices.Clone(r.Scopes), Funcs: slices.Clone(r.Funcs), Pieces: slices.Clone(r.Pieces),
-		Files: &files, Lang: r.Lang,
+		Files: &files, Lang: r.Lang, Partial: r.Partial,
 	}
 }

@@ -113,8 +113,9 @@ func (d *Data) readHeader(at uint64) (Unit, error) {
 // entries refer to.
 type state struct {
 	*Unit
-	root  *Data // the file whose code it describes
-	table *table
+	root    *Data // the file whose code it describes
+	table   *table
+	partial bool
 
 	lang     uint64
 	dir      []byte // DW_AT_comp_dir
@@ -159,9 +160,11 @@ func (r *Reader) ownState(u *Unit) (*state, error) {
 func (r *Reader) stateBy(u *Unit, skeleton *state, t *table) (*state, error) {
 	s := &state{Unit: u, root: r.main, table: t, addrs: u.data, ranges: u.data}
 	var v values
-	if _, err := s.entry(u.die, &v); err != nil {
+	a, err := s.entry(u.die, &v)
+	if err != nil {
 		return nil, err
 	}
+	s.partial = a != nil && a.tag == tagPartialUnit // before DWARF 5 the header does not tell
 	s.bases(&v, skeleton)
 	_, s.lang = v.get(slotLanguage)
 	s.dir, s.dwoName = s.str(&v, slotCompDir).Bytes(), s.str(&v, slotDwoName).Bytes()
