@@ -1,8 +1,10 @@
 package debuginfo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -132,7 +134,7 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		x.Close()
 	}
 	if x != nil || l.pays(file, r.Addresses) {
-		if x, _, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{}); err == nil {
+		if x, _ := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{}); x != nil {
 			file.Close()
 			return x, reason.None
 		}
@@ -140,8 +142,11 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 	if hasCode(file) {
 		ctx = context.WithoutCancel(ctx)
 		file.MakeIndex = func() (*symbol.Index, error) {
-			x, _, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{})
-			return x, err
+			x, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{})
+			if x != nil {
+				return x, nil
+			}
+			return nil, err
 		}
 	}
 	return file, reason.None
@@ -197,20 +202,22 @@ func isBetter(file *symbol.File, x *symbol.Index, isKernel bool) bool {
 }
 
 // Prepare makes the index of a file with an identity, and keeps it. It returns the index,
-// for the caller to close, and where it is; if it could not be kept it has no path. While
-// another process makes the same index it waits, until ctx is done.
-func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File, opt symbol.IndexOptions) (x *symbol.Index, path string, err error) {
+// for the caller to close; if it could not be kept, both the index and the error why. One
+// that lacks a part of the debug information, split off by the compiler or shared by dwz,
+// in a file that is not there, is not kept: it would answer in place of that file when it
+// is back. While another process makes the same index Prepare waits, until ctx is done.
+func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File, opt symbol.IndexOptions) (*symbol.Index, error) {
 	l.making.Lock()
 	defer l.making.Unlock()
 	unlock, err := l.Indexes.lock(ctx, id)
 	if err != nil && ctx.Err() != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if err == nil {
 		defer unlock()
 		if x, err := l.Indexes.Open(id); err == nil {
 			if !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) {
-				return x, x.Name(), nil
+				return x, nil
 			}
 			x.Close()
 		}
@@ -219,15 +226,54 @@ func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File,
 	if opt.Open == nil {
 		opt.Open = l.Finder.Companion
 	}
-	if x, err = file.Index(opt); err != nil {
-		return nil, "", err
+	parts := companions{open: opt.Open}
+	opt.Open = parts.find
+	x, err := file.Index(opt)
+	if err != nil {
+		return nil, err
 	}
-	if path, err = l.Indexes.Store(id, x); err != nil {
-		return x, "", nil
+	if err := parts.missing(file.Name()); err != nil {
+		return x, err
 	}
-	if kept, err := l.Indexes.Open(id); err == nil {
-		x.Close()
-		return kept, path, nil // it costs no memory
+	return l.keep(id, x)
+}
+
+// keep stores an index, and returns it as it is stored.
+func (l *Library) keep(id buildid.ID, x *symbol.Index) (*symbol.Index, error) {
+	if _, err := l.Indexes.Store(id, x); err != nil {
+		return x, err
 	}
-	return x, path, nil
+	kept, err := l.Indexes.Open(id)
+	if err != nil {
+		return x, err
+	}
+	x.Close()
+	return kept, nil // it costs no memory
+}
+
+// companions remembers which files that debug information refers to were not found.
+type companions struct {
+	open func(symbol.Companion) *symbol.File
+
+	mu   sync.Mutex
+	lost string // the first one
+}
+
+func (c *companions) find(wanted symbol.Companion) *symbol.File {
+	file := c.open(wanted)
+	// A package of split units is looked for beside every program.
+	if file == nil && filepath.Ext(wanted.Path) != ".dwp" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lost = cmp.Or(c.lost, wanted.Path)
+	}
+	return file
+}
+
+// missing returns an error if a file that name refers to was not found.
+func (c *companions) missing(name string) error {
+	if c.lost == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: a part of its debug information is in %s, which is not there", name, c.lost)
 }

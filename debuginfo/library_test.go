@@ -54,9 +54,9 @@ func prepare(t *testing.T, l *Library, p *program) {
 		t.Fatal(why)
 	}
 	defer file.Close()
-	x, path, err := l.Prepare(t.Context(), p.id, file, symbol.IndexOptions{})
-	if err != nil || path == "" {
-		t.Fatalf("%q, %v", path, err)
+	x, err := l.Prepare(t.Context(), p.id, file, symbol.IndexOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	x.Close()
 }
@@ -164,6 +164,40 @@ func TestSplitOff(t *testing.T) {
 	defer s.Close()
 	if r := s.LookupVirt(symbolsOf(t, name)["main"]); len(r.Frames) != 1 || r.Source != symbol.SourceDWARF || r.Frames[0].Start != 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestSplitOffIsAway takes away what was split off, wants an index, and puts it back.
+func TestSplitOffIsAway(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("prog.c", []byte("int main(void) { return 0; }\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "gcc", "-g", "-gsplit-dwarf", "-c", "prog.c")
+	command(t, "gcc", "-o", "prog", "prog.o")
+	name := filepath.Join(dir, "prog")
+	l, _ := library(t, always)
+	for _, there := range []bool{false, true} {
+		from, to := "prog.dwo", "away.dwo"
+		if there {
+			from, to = to, from
+		}
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+		s, why := l.Open(t.Context(), identify(t, name), name)
+		if s == nil {
+			t.Fatal(why)
+		}
+		r := s.LookupVirt(symbolsOf(t, name)["main"])
+		if len(r.Frames) != 1 || r.Frames[0].Line != 1 || r.Frames[0].Start == 1 != there {
+			t.Errorf("there: %v: %+v", there, r)
+		}
+		s.Close()
+		if kept, _ := l.Indexes.List(); len(kept) > 0 != there {
+			t.Errorf("there: %v: kept %v", there, kept)
+		}
 	}
 }
 

@@ -26,7 +26,9 @@ and columns. The debug file of the same identity is used too where it is found.
 An index is kept under the identity of its file in the user's cache directory, where
 all verbs find it; or it goes to the file given with -o. Its path, its size and the
 tables it was made from are printed. What is kept is bounded, and the indexes that
-nobody used for longest make room; --list prints all, these first.
+nobody used for longest make room; --list prints all, these first. None is kept that
+lacks a .dwo file or a file of dwz, so that it cannot stand in their way when they are
+there; -o writes it.
 
 With --kernel the running kernel is prepared too, of what it tells root in
 /proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
@@ -139,15 +141,14 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 	defer file.Close()
 	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads, Open: source.Finder.Companion}
 	if opt.out == "" {
-		x, path, err := source.Prepare(source.ctx, id, file, o)
+		x, err := source.Prepare(source.ctx, id, file, o)
+		if x != nil {
+			defer x.Close()
+		}
 		if err != nil {
 			return err
 		}
-		defer x.Close()
-		if path == "" { // it was not kept: why is what is told
-			return keepIndex(e, opt, id, x)
-		}
-		return describeIndex(e, path, x)
+		return describeIndex(e, x.Name(), x)
 	}
 	x, err := file.Index(o)
 	if err != nil {
