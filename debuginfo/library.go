@@ -205,7 +205,8 @@ func isBetter(file *symbol.File, x *symbol.Index, isKernel bool) bool {
 // for the caller to close; if it could not be kept, both the index and the error why. One
 // that lacks a part of the debug information, split off by the compiler or shared by dwz,
 // in a file that is not there, is not kept: it would answer in place of that file when it
-// is back. While another process makes the same index Prepare waits, until ctx is done.
+// is back. One that is kept already is read as a whole, and made again if it is damaged.
+// While another process makes the same index Prepare waits, until ctx is done.
 func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File, opt symbol.IndexOptions) (*symbol.Index, error) {
 	l.making.Lock()
 	defer l.making.Unlock()
@@ -216,7 +217,7 @@ func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File,
 	if err == nil {
 		defer unlock()
 		if x, err := l.Indexes.Open(id); err == nil {
-			if !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) {
+			if !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) && x.Check() == nil {
 				return x, nil
 			}
 			x.Close()

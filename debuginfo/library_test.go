@@ -1,6 +1,7 @@
 package debuginfo
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -269,6 +270,32 @@ func TestMadeOnce(t *testing.T) {
 	}
 	if left, err := os.ReadDir(first.Indexes.Dir); len(left) != 1 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestDamagedIndexIsMadeAgain: what is damaged behind the header is not seen when an index
+// is opened, but when one is wanted.
+func TestDamagedIndexIsMadeAgain(t *testing.T) {
+	p := build(t)
+	l, dir := library(t, never)
+	p.install(t, inTree(dir, p.id)+".debug")
+	prepare(t, l, p)
+	path, err := l.Indexes.Path(p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(sound)
+	damaged[len(damaged)/2] ^= 0xff
+	if err := os.WriteFile(path, damaged, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	prepare(t, l, p)
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sound) {
+		t.Errorf("the index is still damaged (%v)", err)
 	}
 }
 
