@@ -1,7 +1,6 @@
 package symbolize
 
 import (
-	"regexp"
 	"strings"
 
 	"hallmark/buildid"
@@ -26,9 +25,9 @@ type coredump struct {
 }
 
 var (
-	coredumpModule = regexp.MustCompile(`[Mm]odule (\S+) (?:with build-id:? |from .*, build-id=)([0-9a-f]+)`)
-	coredumpFrame  = regexp.MustCompile(`^( +0x[0-9a-f]{16}) (.+) \((\S.*) \+ 0x([0-9a-f]{1,16})\)`)
-	euStackFrame   = regexp.MustCompile(`^ +\[([0-9a-f]{2,})\]@0x[0-9a-f]{1,16}\+0x([0-9a-f]{1,16})`)
+	coredumpModule = pattern(`[Mm]odule (\S+) (?:with build-id:? |from .*, build-id=)([0-9a-f]+)`)
+	coredumpFrame  = pattern(`^( +0x[0-9a-f]{16}) (.+) \((\S.*) \+ 0x([0-9a-f]{1,16})\)`)
+	euStackFrame   = pattern(`^ +\[([0-9a-f]{2,})\]@0x[0-9a-f]{1,16}\+0x([0-9a-f]{1,16})`)
 )
 
 func (c *coredump) rewrite(line string) ([]string, bool) {
@@ -47,7 +46,7 @@ func (c *coredump) rewrite(line string) ([]string, bool) {
 
 // readModule reads the line that tells the build ID of a file.
 func (c *coredump) readModule(line string) {
-	m := coredumpModule.FindStringSubmatch(line)
+	m := coredumpModule().FindStringSubmatch(line)
 	if m == nil || len(m[1]) > maxPath {
 		return
 	}
@@ -66,7 +65,7 @@ func (c *coredump) rewriteFrame(line string) ([]string, bool) {
 	if !ok {
 		return nil, false
 	}
-	m := coredumpFrame.FindStringSubmatch(rest)
+	m := coredumpFrame().FindStringSubmatch(rest)
 	if m == nil {
 		return nil, false
 	}
@@ -106,7 +105,7 @@ func coredumpLines(before, tail, after string, frames []symbol.Frame) []string {
 }
 
 func (c *coredump) rewriteEuStack(line string) ([]string, bool) {
-	m := euStackFrame.FindStringSubmatch(line)
+	m := euStackFrame().FindStringSubmatch(line)
 	if m == nil {
 		return nil, false
 	}

@@ -2,7 +2,6 @@ package symbolize
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -32,12 +31,12 @@ type kernel struct {
 }
 
 // kernelHead matches the line that tells which kernel it is.
-var kernelHead = regexp.MustCompile(`CPU: \d+ .*Comm: .* ([0-9a-f]{32,40})$`)
+var kernelHead = pattern(`CPU: \d+ .*Comm: .* ([0-9a-f]{32,40})$`)
 
 func (k *kernel) rewrite(line string) ([]string, bool) {
 	f, ok := parseKernel(line)
 	if !ok {
-		if m := kernelHead.FindStringSubmatch(line); m != nil {
+		if m := kernelHead().FindStringSubmatch(line); m != nil {
 			k.running, _ = parseID(m[1])
 		}
 		return nil, false

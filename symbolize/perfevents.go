@@ -2,7 +2,6 @@ package symbolize
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,22 +46,22 @@ func newPerfEvents() *perfEvents {
 
 // perfMmap matches what perf_event__fprintf_mmap2 and its older sibling print.
 var (
-	perfMmap = regexp.MustCompile(`PERF_RECORD_MMAP2? (-?\d+)/(-?\d+): \[(?:0x)?([0-9a-f]+)\((?:0x)?([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)([^\]]*)\]: [^ ]+ (.*)$`)
-	perfFork = regexp.MustCompile(`PERF_RECORD_FORK\((\d+):(\d+)\):\((\d+):(\d+)\)`)
-	perfExec = regexp.MustCompile(`PERF_RECORD_COMM exec: .*:(\d+)/\d+$`)
-	perfExit = regexp.MustCompile(`PERF_RECORD_EXIT\((\d+):(\d+)\)`)
-	perfID   = regexp.MustCompile(`^([0-9a-f]{16,64}) (/.*)$`)
+	perfMmap = pattern(`PERF_RECORD_MMAP2? (-?\d+)/(-?\d+): \[(?:0x)?([0-9a-f]+)\((?:0x)?([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)([^\]]*)\]: [^ ]+ (.*)$`)
+	perfFork = pattern(`PERF_RECORD_FORK\((\d+):(\d+)\):\((\d+):(\d+)\)`)
+	perfExec = pattern(`PERF_RECORD_COMM exec: .*:(\d+)/\d+$`)
+	perfExit = pattern(`PERF_RECORD_EXIT\((\d+):(\d+)\)`)
+	perfID   = pattern(`^([0-9a-f]{16,64}) (/.*)$`)
 )
 
 // read reads the line of an event.
 func (e *perfEvents) read(line string) {
-	if m := perfMmap.FindStringSubmatch(line); m != nil {
+	if m := perfMmap().FindStringSubmatch(line); m != nil {
 		e.readMmap(m)
-	} else if m := perfFork.FindStringSubmatch(line); m != nil {
+	} else if m := perfFork().FindStringSubmatch(line); m != nil {
 		e.fork(atoi(m[1]), atoi(m[2]), atoi(m[3]))
-	} else if m := perfExec.FindStringSubmatch(line); m != nil {
+	} else if m := perfExec().FindStringSubmatch(line); m != nil {
 		e.drop(atoi(m[1]))
-	} else if m := perfExit.FindStringSubmatch(line); m != nil {
+	} else if m := perfExit().FindStringSubmatch(line); m != nil {
 		delete(e.threads, atoi(m[2]))
 		if m[1] == m[2] {
 			e.drop(atoi(m[1]))
@@ -183,7 +182,7 @@ func (e *perfEvents) readIdentity(line string) {
 	if len(line) < 18 || !isHex(line[0]) {
 		return
 	}
-	if m := perfID.FindStringSubmatch(line); m != nil {
+	if m := perfID().FindStringSubmatch(line); m != nil {
 		if id, err := parseID(m[1]); err == nil && len(m[2]) <= maxPath {
 			e.identify(m[2], id)
 		}
