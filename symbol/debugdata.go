@@ -79,7 +79,11 @@ func (m *image) openDebugByNeed() (*debugData, *inflating, error) {
 	}
 	var info *inflating
 	sections = slices.DeleteFunc(sections, func(b *debugSection) bool {
-		if b.to != &d.Info || b.open == nil || m.rel {
+		if b.to != &d.Info || m.rel {
+			return false
+		}
+		if b.open == nil {
+			d.Peek = func(p []byte, offset uint64) bool { return m.readAt(p, b.off+offset) == nil }
 			return false
 		}
 		d.Info = b.out

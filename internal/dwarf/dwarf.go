@@ -61,6 +61,11 @@ type Data struct {
 	// compiler gave it; nil if it is not found. A Data without Split finds none.
 	Split func(id uint64, dir, name string) *Data
 
+	// Peek copies bytes of Info, from an offset on, and reports whether they are all
+	// there. Sweep looks through it at the beginnings of units, if it is not nil: where
+	// Info is a mapped file, a page for each costs more.
+	Peek func(b []byte, offset uint64) bool
+
 	units     []Unit
 	budget    *atomic.Int64
 	allowance int64 // what the budget was at first

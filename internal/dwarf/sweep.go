@@ -19,11 +19,16 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 	}
 	size := uint64(len(d.Info))
 	var units []Unit
+	var beginning [maxPeek]byte
 	for at := uint64(0); at < size; {
 		if err := have(min(at+maxHeader, size)); err != nil {
 			return err
 		}
-		u, err := d.readHeader(at)
+		head := beginning[:min(maxPeek, size-at)]
+		if d.Peek == nil || !d.Peek(head, at) {
+			head = d.Info[at:]
+		}
+		u, err := d.parseHeader(head, at)
 		if err != nil {
 			return err
 		}
@@ -35,12 +40,19 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 		if err := have(u.end); err != nil {
 			return err
 		}
-		if !each(&units[len(units)-1]) {
+		last := &units[len(units)-1]
+		last.head = head[:min(uint64(len(head)), u.end-u.start)]
+		more := each(last)
+		if last.head = nil; !more {
 			return nil
 		}
 	}
 	return nil
 }
+
+// maxPeek is how much of a unit is looked at to see what it has: its header and, mostly,
+// its own entry.
+const maxPeek = 256
 
 // maxHeader is at least the size of a unit header.
 const maxHeader = 64
@@ -62,17 +74,13 @@ func (u *Unit) End() uint64 { return u.end }
 // where it does not say. It is a fraction of the work of reading the unit, and reads no
 // more of the abbreviations than it must: they are several megabytes in a kernel.
 func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
-	b := u.data.Info[:u.end]
-	code, p := uleb(b, int(u.die))
-	a, ok := r.tables.find(u, code)
-	if p == overrun || !ok {
-		return ranges, false
-	}
 	v := &r.values
-	s := state{Unit: u, root: r.main, addrs: u.data, ranges: u.data}
-	if s.read(b, p, a.read, v) == overrun {
-		return ranges, false
+	if u.head == nil || !r.ownEntry(u, u.head, u.die-u.start) {
+		if !r.ownEntry(u, u.data.Info[:u.end], u.die) {
+			return ranges, false
+		}
 	}
+	s := state{Unit: u, root: r.main, addrs: u.data, ranges: u.data}
 	s.bases(v, nil)
 	s.gnuRangesBase = 0 // is about the entries that were split off, not this one
 	s.low, _ = s.address(v.get(slotLowPC))
@@ -86,6 +94,13 @@ func (r *Reader) claims(u *Unit, ranges []Range) ([]Range, bool) {
 		return ranges[:start], false
 	}
 	return ranges, v.has(slotRanges) || v.has(slotHighPC)
+}
+
+// ownEntry reads the numbers of a unit's own entry, which is at p in b, into r.values.
+func (r *Reader) ownEntry(u *Unit, b []byte, at uint64) bool {
+	code, p := uleb(b, int(at))
+	a, ok := r.tables.find(u, code)
+	return p != overrun && ok && u.read(b, p, a.read, &r.values) != overrun
 }
 
 // brief returns what state does, but that no entries of the unit besides its own can be

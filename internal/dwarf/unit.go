@@ -12,6 +12,7 @@ type Unit struct {
 	abbrevOffset uint64
 	id           uint64 // of a skeleton or of what was split off, if the header tells
 	sharesTable  bool   // of abbreviations, with a unit before it
+	head         []byte // its first bytes, while Sweep is at it; or nil
 }
 
 // Size returns the bytes of the unit, which tell how long reading it takes.
@@ -67,20 +68,24 @@ func (d *Data) readHeaders() error {
 	return nil
 }
 
-// readHeader reads a unit header (DWARF 5, section 7.5.1).
-func (d *Data) readHeader(at uint64) (Unit, error) {
-	c := cursor.New(d.Info, 0, d.Big)
-	c.SeekTo(at)
+// readHeader reads the header of the unit at an offset.
+func (d *Data) readHeader(at uint64) (Unit, error) { return d.parseHeader(d.Info[at:], at) }
+
+// parseHeader reads a unit header (DWARF 5, section 7.5.1) from b, the bytes at its
+// offset, which need not be all of the unit.
+func (d *Data) parseHeader(b []byte, at uint64) (Unit, error) {
+	c := cursor.New(b, 0, d.Big)
 	u := Unit{data: d, start: at, kind: unitCompile, format: format{offsetSize: 4, big: d.Big}}
 	length := uint64(c.U32())
 	if length == 0xffffffff {
 		u.offsetSize = 8
 		length = c.U64()
 	}
-	if length > uint64(c.Len()) {
-		return u, d.fail(".debug_info", at, "unit of %#x bytes, %#x left", length, c.Len())
+	start := at + uint64(c.Pos())
+	if left := uint64(len(d.Info)) - start; length > left {
+		return u, d.fail(".debug_info", at, "unit of %#x bytes, %#x left", length, left)
 	}
-	u.end = uint64(c.Pos()) + length
+	u.end = start + length
 	u.version = c.U16()
 	switch {
 	case u.version >= 2 && u.version <= 4:
@@ -99,7 +104,7 @@ func (d *Data) readHeader(at uint64) (Unit, error) {
 	default:
 		u.kind = 0 // of a version to come: passed over
 	}
-	u.die = uint64(c.Pos())
+	u.die = at + uint64(c.Pos())
 	if c.Err() != nil || u.die > u.end {
 		return u, d.fail(".debug_info", at, "unit is too short for its header")
 	}
