@@ -76,6 +76,7 @@ func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args
 	}
 	defer symbols.Close()
 	p := newLookupPrinter(e.stdout, symbols, opt)
+	defer p.close()
 	for _, arg := range args {
 		if arg == "-" {
 			err = p.printAll(e.stdin)
@@ -83,11 +84,8 @@ func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args
 			err = p.print([]byte(arg))
 		}
 		if err != nil {
-			return errors.Join(err, p.flush())
+			return err
 		}
-	}
-	if err := p.flush(); err != nil {
-		return err
 	}
 	p.gaps.write(e.stderr)
 	return nil

@@ -47,7 +47,9 @@ func TestLookupJSON(t *testing.T) {
 		in.WriteString(v.String() + "\n")
 	}
 	var out bytes.Buffer
-	if err := newLookupPrinter(&out, x, lookupOptions{json: true, virtual: true}).printAll(strings.NewReader(in.String())); err != nil {
+	p := newLookupPrinter(&out, x, lookupOptions{json: true, virtual: true})
+	defer p.close()
+	if err := p.printAll(strings.NewReader(in.String())); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range addresses {
@@ -98,7 +100,9 @@ func TestLookupAnswersAtOnce(t *testing.T) {
 	read, answer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- newLookupPrinter(answer, x, lookupOptions{virtual: true}).printAll(question)
+		p := newLookupPrinter(answer, x, lookupOptions{virtual: true})
+		defer p.close()
+		done <- p.printAll(question)
 		answer.Close()
 	}()
 	buf := make([]byte, 64<<10)

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
-	"unsafe"
+	"sync"
 
 	"hallmark/addr"
 	"hallmark/debuginfo"
@@ -15,38 +16,44 @@ import (
 	"hallmark/symbol"
 )
 
-// lookupPrinter looks up offsets and prints what it finds.
+// lookupPrinter looks up offsets and prints what it finds. It must be closed.
 type lookupPrinter struct {
-	opt     lookupOptions
-	symbols debuginfo.Symbols
-	append  func(out []byte, a *lookupAnswer) []byte // in text or JSON
-	gaps    gaps
-
 	w      io.Writer
-	out    []byte // what is not written yet
-	answer lookupAnswer
+	gaps   gaps
+	pieces []*lookupPiece // for as many as are answered at once, and some that wait
+
+	todo    chan *lookupPiece // nil while nothing was large enough for several goroutines
+	workers sync.WaitGroup
 }
 
-// lookupAnswer is what is known of an offset.
-type lookupAnswer struct {
-	offset  uint64
-	virtual bool // offset is a virtual address
-	frames  []symbol.Frame
-	source  symbol.Source // of the frames
-	reason  reason.Reason // why there are none
-}
+// piecesEach is how many pieces there are for each processor, so that none waits while
+// answers are written.
+const piecesEach = 4
 
 func newLookupPrinter(w io.Writer, s debuginfo.Symbols, opt lookupOptions) *lookupPrinter {
-	p := &lookupPrinter{opt: opt, symbols: s, gaps: gaps{}, w: w, answer: lookupAnswer{virtual: opt.virtual}}
+	appendAnswer := newFrameCells(textFunction, textFile).appendText
 	if opt.json {
-		p.append = newFrameCells(jsonFunction, jsonFile).appendJSON
-	} else {
-		p.append = newFrameCells(textFunction, textFile).appendText
+		appendAnswer = newFrameCells(jsonFunction, jsonFile).appendJSON
+	}
+	p := &lookupPrinter{w: w, gaps: gaps{}}
+	for range piecesEach * runtime.GOMAXPROCS(0) {
+		p.pieces = append(p.pieces, &lookupPiece{
+			symbols: s, append: appendAnswer, gaps: gaps{},
+			answer: lookupAnswer{virtual: opt.virtual}, done: make(chan struct{}, 1),
+		})
 	}
 	return p
 }
 
-// lookupChunk is how much is read at once, and about how much is written.
+// close ends what the printer started. Symbols are not used any more then.
+func (p *lookupPrinter) close() {
+	if p.todo != nil {
+		close(p.todo)
+		p.workers.Wait()
+	}
+}
+
+// lookupChunk is how much is read at once.
 const lookupChunk = 64 << 10
 
 var errLongOffset = errors.New("standard input: an offset without an end")
@@ -57,10 +64,12 @@ func (p *lookupPrinter) printAll(r io.Reader) error {
 	buf := make([]byte, 0, lookupChunk)
 	for {
 		n, err := r.Read(buf[len(buf):cap(buf)])
-		rest, wrong := p.printWords(buf[:len(buf)+n], err == io.EOF)
-		if wrong == nil {
-			wrong = p.flush()
+		words := buf[:len(buf)+n]
+		if err != io.EOF {
+			words = words[:lastBlank(words)]
 		}
+		rest := buf[len(words) : len(buf)+n]
+		wrong := p.print(words)
 		switch {
 		case wrong != nil:
 			return wrong
@@ -75,50 +84,156 @@ func (p *lookupPrinter) printAll(r io.Reader) error {
 	}
 }
 
-// printWords prints the offsets in text, and returns the rest behind the last blank if
-// this is not the end.
-func (p *lookupPrinter) printWords(text []byte, end bool) (rest []byte, err error) {
-	for {
-		for len(text) > 0 && isBlank(text[0]) {
-			text = text[1:]
-		}
-		size := 0
-		for size < len(text) && !isBlank(text[size]) {
-			size++
-		}
-		if size == 0 || size == len(text) && !end {
-			return text, nil
-		}
-		if err := p.print(text[:size]); err != nil {
-			return nil, err
-		}
-		text = text[size:]
+// lastBlank returns where the last blank in text ends, 0 if there is none.
+func lastBlank(text []byte) int {
+	n := len(text)
+	for n > 0 && !isBlank(text[n-1]) {
+		n--
 	}
+	return n
 }
 
 func isBlank(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// print prints what is known of an offset.
-func (p *lookupPrinter) print(word []byte) error {
-	offset, err := parseOffset(word)
-	if err != nil {
-		return err
+// print prints what is known of offsets, which are answered by several goroutines where
+// there are many. After an error the printer can only be closed.
+func (p *lookupPrinter) print(words []byte) error {
+	started := 0
+	for ; len(words) > 0; started++ {
+		piece := p.pieces[started%len(p.pieces)]
+		if started >= len(p.pieces) {
+			if err := p.finish(piece); err != nil {
+				return err
+			}
+		}
+		size := pieceSize(words)
+		piece.words, words = words[:size], words[size:]
+		if started == 0 && len(words) == 0 {
+			piece.look()
+			piece.done <- struct{}{}
+		} else {
+			p.start(piece)
+		}
 	}
-	p.look(offset)
-	p.gaps.add(p.answer.reason)
-	p.out = p.append(p.out, &p.answer)
-	if len(p.out) >= lookupChunk {
-		return p.flush()
+	for i := max(started-len(p.pieces), 0); i < started; i++ {
+		if err := p.finish(p.pieces[i%len(p.pieces)]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// look makes answer that for an offset.
-func (p *lookupPrinter) look(offset uint64) {
+// pieceSize returns the size of the first piece of words. The answers are some hundred
+// times as long in C++.
+func pieceSize(words []byte) int {
+	n := min(512, len(words))
+	for n < len(words) && !isBlank(words[n]) {
+		n++
+	}
+	return n
+}
+
+// start lets a goroutine answer a piece.
+func (p *lookupPrinter) start(piece *lookupPiece) {
+	if p.todo == nil {
+		p.todo = make(chan *lookupPiece, len(p.pieces))
+		for range runtime.GOMAXPROCS(0) {
+			p.workers.Go(func() {
+				for piece := range p.todo {
+					piece.look()
+					piece.done <- struct{}{}
+				}
+			})
+		}
+	}
+	p.todo <- piece
+}
+
+// finish waits for the answers of a piece and writes them.
+func (p *lookupPrinter) finish(piece *lookupPiece) error {
+	<-piece.done
+	for {
+		if _, err := p.w.Write(piece.out); err != nil {
+			return err
+		}
+		piece.out = piece.out[:0]
+		if piece.err != nil {
+			return piece.err
+		}
+		if len(piece.words) == 0 {
+			break
+		}
+		piece.look()
+	}
+	for r, n := range piece.gaps {
+		p.gaps[r] += n
+	}
+	clear(piece.gaps)
+	return nil
+}
+
+// lookupPiece is offsets that are answered one after another.
+type lookupPiece struct {
+	symbols debuginfo.Symbols
+	append  func(out []byte, a *lookupAnswer) []byte // in text or JSON
+	words   []byte                                   // what is not answered yet
+	out     []byte                                   // the answers
+	err     error
+	gaps    gaps
+	answer  lookupAnswer
+	done    chan struct{} // has something once there are answers
+}
+
+// lookupAnswer is what is known of an offset.
+type lookupAnswer struct {
+	offset  uint64
+	virtual bool // offset is a virtual address
+	frames  []symbol.Frame
+	source  symbol.Source // of the frames
+	reason  reason.Reason // why there are none
+}
+
+// maxPieceOut bounds the answers that are not written yet, but for the last one.
+const maxPieceOut = 256 << 10
+
+// look answers offsets until there are none, or many answers.
+func (p *lookupPiece) look() {
+	for len(p.out) < maxPieceOut {
+		word := p.word()
+		if len(word) == 0 {
+			return
+		}
+		offset, err := parseOffset(word)
+		if err != nil {
+			p.err = err
+			return
+		}
+		p.lookAt(offset)
+		p.gaps.add(p.answer.reason)
+		p.out = p.append(p.out, &p.answer)
+	}
+}
+
+// word takes the next word, nothing if there is none.
+func (p *lookupPiece) word() []byte {
+	text := p.words
+	for len(text) > 0 && isBlank(text[0]) {
+		text = text[1:]
+	}
+	size := 0
+	for size < len(text) && !isBlank(text[size]) {
+		size++
+	}
+	p.words = text[size:]
+	return text[:size]
+}
+
+// lookAt makes answer that for an offset.
+func (p *lookupPiece) lookAt(offset uint64) {
 	a := &p.answer
 	a.offset, a.frames, a.reason = offset, a.frames[:0], reason.None
 	v, inFile := addr.Virt(offset), true
-	if !p.opt.virtual {
+	if !a.virtual {
 		v, inFile = p.symbols.Virt(addr.Offset(offset))
 	}
 	if inFile {
@@ -126,20 +241,11 @@ func (p *lookupPrinter) look(offset uint64) {
 	}
 	switch {
 	case len(a.frames) > 0:
-	case p.opt.virtual:
+	case a.virtual:
 		a.reason = p.symbols.LookupVirt(v).Reason
 	default:
 		a.reason = p.symbols.LookupOffset(addr.Offset(offset)).Reason
 	}
-}
-
-func (p *lookupPrinter) flush() error {
-	if len(p.out) == 0 {
-		return nil
-	}
-	_, err := p.w.Write(p.out)
-	p.out = p.out[:0]
-	return err
 }
 
 // parseOffset reads a hexadecimal number.
@@ -171,53 +277,6 @@ func hexDigit(c byte) uint64 {
 		return uint64(d) + 10
 	}
 	return 16
-}
-
-// frameCells knows how functions and files of frames are printed. The same ones come
-// again and again, and names are costly to make readable.
-type frameCells struct {
-	functions, files           cellsByPlace // of Linkage and of File
-	renderFunction, renderFile func(*symbol.Frame) string
-}
-
-// cellsByPlace are cells by the first byte of the strings that they are of, which stay
-// where they are while a map points to them. Symbols have one copy of each string, so
-// this finds it without looking at the text.
-type cellsByPlace map[*byte]cell
-
-// cell is how a string of this size is printed: one may start as another does.
-type cell struct {
-	size int
-	text string
-}
-
-// maxCells bounds how many functions, and how many files, are remembered.
-const maxCells = 1 << 18
-
-func newFrameCells(function, file func(*symbol.Frame) string) *frameCells {
-	return &frameCells{cellsByPlace{}, cellsByPlace{}, function, file}
-}
-
-func (c *frameCells) function(f *symbol.Frame) string {
-	return c.functions.of(f.Linkage, f, c.renderFunction)
-}
-
-func (c *frameCells) file(f *symbol.Frame) string {
-	return c.files.of(f.File, f, c.renderFile)
-}
-
-// of returns the cell of a string, which is made of f if it is new.
-func (c cellsByPlace) of(s string, f *symbol.Frame, render func(*symbol.Frame) string) string {
-	key := unsafe.StringData(s)
-	found, ok := c[key]
-	if !ok || found.size != len(s) {
-		if len(c) == maxCells {
-			clear(c)
-		}
-		found = cell{len(s), render(f)}
-		c[key] = found
-	}
-	return found.text
 }
 
 func textFunction(f *symbol.Frame) string { return printable(f.Readable()) }
