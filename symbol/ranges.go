@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -123,30 +122,51 @@ func isAlone(spans []span, next int, pos uint64) bool {
 		(next+1 == len(spans) || spans[next+1].start >= spans[next].end)
 }
 
-// sortByStart returns spans, which start below 4 GiB, in the order of their starts,
-// and those that start together in the order that they had. It uses spans.
+// sortByStart returns spans in the order that byStart has, and those that are equal in
+// it in the order that they had. It uses spans. A few passes over the bits of starts
+// cost a fraction of comparing them, unless they are far apart.
 func sortByStart(spans []span) []span {
-	if slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
+	if slices.IsSortedFunc(spans, byStart) {
 		return spans
 	}
-	const bits = 11
+	low, high := spans[0].start, spans[0].start
+	for i := range spans {
+		low, high = min(low, spans[i].start), max(high, spans[i].start)
+	}
+	if high-low > math.MaxUint32 {
+		slices.SortStableFunc(spans, byStart)
+		return spans
+	}
 	from, to := spans, make([]span, len(spans))
-	for shift := 0; shift < 32; shift += bits {
-		var at [1<<bits + 1]int
+	for shift := 0; shift < 3*digitBits; shift += digitBits {
+		var at [1<<digitBits + 1]int
 		for i := range from {
-			at[from[i].start>>shift&(1<<bits-1)+1]++
+			at[from[i].digit(low, shift)+1]++
 		}
 		for i := 1; i < len(at); i++ {
 			at[i] += at[i-1]
 		}
 		for i := range from {
-			key := from[i].start >> shift & (1<<bits - 1)
+			key := from[i].digit(low, shift)
 			to[at[key]] = from[i]
 			at[key]++
 		}
 		from, to = to, from
 	}
 	return from
+}
+
+// digitBits is the size of a digit of what spans are sorted by. Three of them have room
+// for an offset of 32 bits and for unsized.
+const digitBits = 11
+
+// digit returns a digit of what a span is sorted by, where none starts before low.
+func (s *span) digit(low uint64, shift int) uint64 {
+	key := (s.start - low) << 1
+	if s.unsized {
+		key |= 1
+	}
+	return key >> shift & (1<<digitBits - 1)
 }
 
 // spanHeap is a heap (container/heap) of spans with the best one first.

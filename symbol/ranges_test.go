@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"testing"
 )
@@ -75,17 +76,22 @@ func TestFlattenDeepNesting(t *testing.T) {
 	}
 }
 
+// TestSortByStart compares the order of spans with that of the standard library, near
+// each other and far apart.
 func TestSortByStart(t *testing.T) {
 	r := random()
-	for _, reach := range []uint64{1, 1 << 5, 1 << 13, 1 << 32} {
-		spans := make([]span, 3000)
+	for _, distance := range []uint64{1, 16, 1 << 12, math.MaxUint32, math.MaxUint32 + 1, 1 << 60} {
+		spans := []span{{start: distance}, {start: 0}}
+		for i := range 1000 {
+			spans = append(spans, span{start: r.Uint64N(distance + 1), value: uint32(i), unsized: i%3 == 0})
+		}
 		for i := range spans {
-			spans[i] = span{start: r.Uint64N(reach), value: uint32(i)}
+			spans[i].start += math.MaxUint64 - 1<<61
 		}
 		want := slices.Clone(spans)
-		slices.SortStableFunc(want, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+		slices.SortStableFunc(want, byStart)
 		if got := sortByStart(spans); !slices.Equal(got, want) {
-			t.Errorf("starts below %#x are not in order", reach)
+			t.Errorf("spans that start within %#x are in another order", distance)
 		}
 	}
 }

@@ -112,8 +112,7 @@ func (m *image) viewTable(views *debugData, s *section) ([]byte, error) {
 // newSymtab returns the table of symbols in any order, whose values are offsets in
 // names.
 func newSymtab(spans []span, names string) *symtab {
-	slices.SortFunc(spans, byStart)
-	return &symtab{flatten(settleUnsized(spans), preference(names)), names}
+	return &symtab{flatten(settleUnsized(sortByStart(spans)), preference(names)), names}
 }
 
 // symbolNames returns the string table of the symbol table in section s.
