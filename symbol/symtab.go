@@ -74,7 +74,7 @@ func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
 
 // loadSymbols reads of the symbol table in section s what answers for some addresses. It
 // looks at table and names where they are in the file, as most of them are of no interest.
-func (m *image) loadSymbols(s *section, addresses []addr.Virt) (t *symtab, err error) {
+func (m *image) loadSymbols(s *section, addresses []addr.Virt) (*symtab, error) {
 	var views debugData
 	defer views.close()
 	entries, err := m.viewTable(&views, s)
@@ -89,6 +89,7 @@ func (m *image) loadSymbols(s *section, addresses []addr.Virt) (t *symtab, err e
 	if err != nil {
 		return nil, err
 	}
+	var t *symtab
 	err = m.whileMapped(func() error {
 		names := complete(unsafe.String(unsafe.SliceData(text), len(text)))
 		spans, err := m.symbolsAt(s, entries, names, addresses)
@@ -98,7 +99,10 @@ func (m *image) loadSymbols(s *section, addresses []addr.Virt) (t *symtab, err e
 		}
 		return err
 	})
-	return t, err
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // viewTable returns the bytes of a section of limited size, until views is closed.
