@@ -3,6 +3,7 @@ package debuginfo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -94,10 +95,14 @@ func (l *Library) Open(ctx context.Context, id buildid.ID, candidates ...string)
 // OpenFile returns the symbols of the file with this name, which may be an index, for
 // the caller to close.
 func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
-	if x, err := symbol.OpenIndex(name); err == nil {
+	x, notIndex := symbol.OpenIndex(name)
+	if notIndex == nil {
 		return x, nil
 	}
 	file, err := symbol.OpenFile(name)
+	if errors.Is(err, symbol.ErrNotELF) && !errors.Is(notIndex, symbol.ErrNotIndex) {
+		return nil, notIndex // it is one, but damaged
+	}
 	if err != nil {
 		return nil, err
 	}

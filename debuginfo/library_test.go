@@ -221,6 +221,18 @@ func TestOpenFile(t *testing.T) {
 		}
 		s.Close()
 	}
+	content, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := filepath.Join(t.TempDir(), "short.index")
+	if err := os.WriteFile(short, content[:len(content)/2], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var damage *symbol.FormatError
+	if _, err := l.OpenFile(t.Context(), short); !errors.As(err, &damage) || errors.Is(err, symbol.ErrNotELF) {
+		t.Errorf("half of an index: %v", err)
+	}
 	if _, err := l.OpenFile(t.Context(), "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
