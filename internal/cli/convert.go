@@ -47,6 +47,7 @@ func newConvertCommand(e *env) *cobra.Command {
 	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope or pprof (default: by the name of the output)")
+	completeValues(cmd, "format", "folded", "speedscope", "pprof")
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.MarkFlagRequired("output")
 	return cmd

@@ -55,6 +55,7 @@ func newReportCommand(e *env) *cobra.Command {
 	r.symbols.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
+	completeValues(cmd, "sort", "flat", "cum")
 	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
 	return cmd
 }

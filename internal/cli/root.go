@@ -60,3 +60,11 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		return nil
 	}
 }
+
+// completeValues lets shells complete the values of a flag.
+func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+	complete := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // no such flag
+	}
+}

@@ -75,6 +75,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&s.output, "output", "o", "-", "write to the file `OUT`, '-' for standard output")
 	flags.StringVar(&s.format, "format", "", "take IN for this `FORMAT`: text, folded or pprof (default: by its content)")
+	completeValues(cmd, "format", "text", "folded", "pprof")
 	flags.StringArrayVar(&s.filter.Binaries, "binary", nil, "let this `FILE` answer for text that names it, whatever its path; may be repeated")
 	flags.BoolVar(&s.filter.TrustPaths, "trust-paths", false, "without a build ID take the file that is at the path now")
 	flags.BoolVar(&s.filter.Replace, "force", false, "replace functions that are there already")
