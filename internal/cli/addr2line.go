@@ -24,8 +24,10 @@ another one. The flags behind are those of the program: see 'hallmark addr2line
 
 Where an index of the file was prepared (hallmark index), the first answer comes at
 once. What differs from the originals: discriminators are not printed, code between
-functions has no name, and nothing is known of where data is declared, nor of the
-variables of a frame.`
+functions has no name, and nothing is known of where data is declared, of the file
+that a function starts in, nor of the variables of a frame. Neither sources nor markup
+are read (--print-source-context-lines, --filter-markup); 'hallmark symbolize' reads
+markup.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   nm prog | awk '{print $1}' | hallmark addr2line -e prog

@@ -26,9 +26,9 @@ and columns. The debug file of the same identity is used too where it is found.
 An index is kept under the identity of its file in the user's cache directory, where
 all verbs find it; or it goes to the file given with -o. Its path, its size and the
 tables it was made from are printed. What is kept is bounded, and the indexes that
-nobody used for longest make room; --list prints all, these first. None is kept that
-lacks a .dwo file or a file of dwz, so that it cannot stand in their way when they are
-there; -o writes it.
+nobody used for longest make room; --list prints all, these first. Where a
+.dwo file or a file of dwz is not there, none is kept, so that the file counts when it
+is back; -o writes one without it.
 
 With --kernel the running kernel is prepared too, of what it tells root in
 /proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
