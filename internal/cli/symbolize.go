@@ -57,6 +57,7 @@ const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # wi
   hallmark symbolize --binary ./prog crash.log    # a log without build IDs
   adb logcat | hallmark symbolize
   coredumpctl info | hallmark symbolize
+  perf record -g --buildid-mmap ./prog            # without it: --trust-paths
   perf script --no-inline --show-mmap-events | hallmark symbolize | stackcollapse-perf.pl
   hallmark symbolize -o out.pb.gz recorded.pb.gz`
 
