@@ -36,6 +36,10 @@ type IndexOptions struct {
 // errTooFar says that an index cannot hold the code of a file.
 var errTooFar = errors.New("its code spans more than 4 GiB")
 
+// errLongNames says that functions and files have far longer names than there are bytes
+// of: each is the end of another, or they share an absurd directory.
+var errLongNames = errors.New("its names and paths share their bytes far too often")
+
 // indexPart is what one source says of the code: a unit of the debug information,
 // or a symbol table.
 type indexPart struct {
@@ -160,6 +164,7 @@ type partTables struct {
 	names     stringArena
 	files     []string
 	byPath    map[string]uint32
+	room      *atomic.Int64 // for names and paths of all parts; nil for any
 
 	// Numbers in the index, plus 1; 0 for what nothing uses.
 	functionNumbers, fileNumbers []uint32
@@ -216,12 +221,18 @@ func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
 		if len(name) == 0 {
 			return -1
 		}
+		if !t.take(len(name)) {
+			return -1
+		}
 		n := t.add(t.names.copy(name), f.Line, lang)
 		t.functions.at(uint32(n)).place = place
 		t.byPlace.fill(at, hash, uint32(n))
 	}
 	return int32(at.number) - 1
 }
+
+// take reports whether there is room for so many bytes of a name or path.
+func (t *partTables) take(n int) bool { return t.room == nil || t.room.Add(-int64(n)) >= 0 }
 
 // add returns the number of a new function.
 func (t *partTables) add(name string, line uint32, lang Lang) int32 {
@@ -232,6 +243,9 @@ func (t *partTables) add(name string, line uint32, lang Lang) int32 {
 func (t *partTables) file(path []byte) uint32 {
 	n, ok := t.byPath[string(path)]
 	if !ok {
+		if !t.take(len(path)) {
+			return 0
+		}
 		n = uint32(len(t.files))
 		t.files = append(t.files, t.names.copy(path))
 		t.byPath[t.files[n]] = n
@@ -286,6 +300,9 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	b.part.sites = make([]partSite, len(b.sites))
 	for i := range b.sites {
 		b.part.sites[i] = b.sites[i].partSite
+	}
+	if b.tables.room.Load() < 0 {
+		return nil, errLongNames
 	}
 	b.part.findRuns()
 	return b.part, b.claim(u)
@@ -434,6 +451,21 @@ func (d *debugData) forgetAll() {
 	}
 }
 
+// Names and paths may take so many bytes in an index in the making, and some for each
+// byte of debug information. Every goroutine has copies of its own.
+const (
+	minNames    = 32 << 20
+	namesFactor = 4
+)
+
+func roomForNames(d *dwarf.Data) int64 {
+	n := len(d.Info) + len(d.Str) + len(d.LineStr) + len(d.Line)
+	if d.Sup != nil {
+		n += len(d.Sup.Info) + len(d.Sup.Str)
+	}
+	return minNames + namesFactor*int64(n)
+}
+
 // readUnits reads all units of d, several at once. The parts are in the order of
 // the units.
 func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error) {
@@ -456,12 +488,23 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 		threads = runtime.GOMAXPROCS(0)
 	}
 	parts, errs := make([]*indexPart, len(units)), make([]error, len(units))
-	var next atomic.Int64
+	var next, room atomic.Int64
+	room.Store(roomForNames(d.Data))
+	if split := d.Split; split != nil {
+		d.Split = func(id uint64, dir, name string) *dwarf.Data {
+			part := split(id, dir, name)
+			if part != nil {
+				room.Add(namesFactor * int64(len(part.Info)))
+			}
+			return part
+		}
+	}
 	var failed atomic.Bool
 	var workers sync.WaitGroup
 	for range min(threads, len(units)) {
 		workers.Go(func() {
 			b := partBuilder{reader: d.NewReader(), base: base, tables: newPartTables()}
+			b.tables.room = &room
 			b.reader.Columns = !opt.NoColumns
 			for !failed.Load() {
 				i := int(next.Add(1)) - 1

@@ -43,7 +43,9 @@ func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Rang
 			damage = r.main.spend(spanCost * len(ranges))
 		}
 		if damage != nil {
-			err = cmp.Or(err, damage)
+			if err = cmp.Or(err, damage); r.main.isSpent() {
+				break
+			}
 			continue
 		}
 		dir.add(ranges, i)
@@ -51,10 +53,6 @@ func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Rang
 	dir.finish()
 	return dir, err
 }
-
-// spanCost is what a span costs of the budget: units can share a list of ranges, and
-// each has its copy here.
-const spanCost = 64
 
 func (dir *Directory) add(ranges []Range, unit int) {
 	for _, r := range ranges {

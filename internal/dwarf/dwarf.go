@@ -94,8 +94,15 @@ func (d *Data) fail(section string, offset uint64, format string, args ...any) e
 // hostile file is all references: what all of them together may cost is bounded
 // by a multiple of the size that no compiler's output comes near.
 const (
-	minBudget    = 64 << 20
+	minBudget    = 32 << 20
 	budgetFactor = 32
+)
+
+// Units and functions can share lists of ranges, and units line programs, but each has
+// its own spans and pieces of them: about so many bytes are kept of each.
+const (
+	spanCost  = 64
+	pieceCost = 16
 )
 
 // open prepares d for Readers.
@@ -124,6 +131,9 @@ func (d *Data) spend(n int) error {
 	}
 	return nil
 }
+
+// isSpent reports whether nothing of the budget is left.
+func (d *Data) isSpent() bool { return d.budget.Load() < 0 }
 
 // isText reports whether v is an address of code.
 func (d *Data) isText(v uint64) bool {

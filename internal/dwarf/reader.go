@@ -149,9 +149,6 @@ func (r *Reader) join() error {
 	slices.SortFunc(r.sequences, func(a, b sequence) int {
 		return cmp.Or(cmp.Compare(a.Low, b.Low), cmp.Compare(b.High, a.High))
 	})
-	if err := r.main.spend(16 * len(r.spans)); err != nil {
-		return err
-	}
 	r.scopes = r.paint(slices.Grow(r.scopes[:0], 2*len(r.spans)), r.spans)
 	r.spans = r.spans[:0]
 	for i, s := range r.sequences {
@@ -161,5 +158,5 @@ func (r *Reader) join() error {
 	r.Pieces = slices.Grow(r.Pieces, len(r.rows)+len(r.scopes))
 	m := merger{Reader: r}
 	m.run()
-	return nil
+	return r.main.spend(pieceCost * len(r.Pieces))
 }

@@ -173,11 +173,15 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 	if n := len(s.open); n > 0 && a.tag == tagInlinedSubroutine {
 		parent = s.open[n-1].scope
 	}
+	before := len(s.spans)
 	err = s.eachRange(v, func(low, high uint64) {
 		if low < high && s.root.isText(low) {
 			s.spans = append(s.spans, span{low, s.root.clip(high), scope})
 		}
 	})
+	if err == nil {
+		err = s.root.spend(spanCost * (len(s.spans) - before))
+	}
 	if err != nil {
 		return next, -1, err
 	}

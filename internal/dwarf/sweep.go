@@ -43,7 +43,7 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 		last := &units[len(units)-1]
 		last.head = head[:min(uint64(len(head)), u.end-u.start)]
 		more := each(last)
-		if last.head = nil; !more {
+		if last.head = nil; !more || d.isSpent() {
 			return nil
 		}
 	}
