@@ -128,6 +128,9 @@ func (m *image) debugSections(suffix string) (*debugData, []*debugSection, error
 			return d, nil, err
 		}
 		if section != nil {
+			if slices.ContainsFunc(sections, section.shares) {
+				return d, nil, m.fail(section.off, "compressed section shares bytes with another")
+			}
 			section.to = s.data
 			sections = append(sections, section)
 		}
@@ -142,6 +145,12 @@ type debugSection struct {
 	open func(io.Reader) (io.Reader, error) // of the decompressor, nil where raw is all
 	out  []byte                             // of the size that decompressed raw has
 	to   *[]byte
+}
+
+// shares reports whether two compressed sections have bytes of the file in common: then
+// a few could stand for very many.
+func (b *debugSection) shares(o *debugSection) bool {
+	return b.open != nil && o.open != nil && b.off < o.off+o.size && o.off < b.off+b.size
 }
 
 // load puts the contents of sections where they belong, several at once, those that

@@ -110,3 +110,37 @@ func TestImplausibleCompression(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedCompression builds a file whose compressed sections are all the same bytes.
+func TestSharedCompression(t *testing.T) {
+	var packed bytes.Buffer
+	binary.Write(&packed, binary.LittleEndian, []uint64{1, 1 << 20, 1})
+	z := zlib.NewWriter(&packed)
+	z.Write(make([]byte, 1<<20))
+	z.Close()
+	p := program()
+	for _, name := range []string{".debug_info", ".debug_abbrev", ".debug_line"} {
+		p.Sections = append(p.Sections, elftest.Section{
+			Name: name, Type: elf.SHT_PROGBITS, Flags: elf.SHF_COMPRESSED, Data: packed.Bytes(),
+		})
+	}
+	p.Damage = func(_ *elf.Header64, _ []elf.Prog64, sections []elf.Section64) {
+		for i := range sections {
+			if elf.SectionFlag(sections[i].Flags)&elf.SHF_COMPRESSED != 0 {
+				sections[i].Off = 0x500
+			}
+		}
+	}
+	data := p.Build()
+	copy(data[0x500:], packed.Bytes())
+	f, err := NewFile(bytes.NewReader(data), "built")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Index(IndexOptions{}); err == nil || !strings.Contains(err.Error(), "shares bytes") {
+		t.Errorf("got %v", err)
+	}
+	if r := f.LookupVirt(0x1000); r.Reason != reason.BadSymbols {
+		t.Errorf("got %+v", r)
+	}
+}
