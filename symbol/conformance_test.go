@@ -74,7 +74,7 @@ func TestConformanceOfFiles(t *testing.T) {
 	for _, name := range realFiles(t) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
-			conform(t, index(t, name), openWhole(t, name), 3000)
+			conform(t, index(t, name), openWhole(t, name), 1000)
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestConformanceOfJoined(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conform(t, x, joined(), 3000)
+	conform(t, x, joined(), 1000)
 }
 
 // openWhole opens a file with all that its debug information refers to.

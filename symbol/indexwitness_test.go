@@ -172,7 +172,7 @@ func TestObjectAndProgram(t *testing.T) {
 func compareWith(t *testing.T, ask func(testing.TB, string, []addr.Virt) []witnessFrames, name, witness string, n int) {
 	t.Helper()
 	x := index(t, name)
-	conform(t, x, openWhole(t, name), 3000)
+	conform(t, x, openWhole(t, name), 600)
 	facts := readelf(t, name)
 	addresses := codeAddresses(facts, n)
 	answers := ask(t, witness, addresses)
@@ -335,7 +335,7 @@ func (w *witnessFrame) isNamed(f *Frame, names []string) bool {
 func TestIndexOfRealFiles(t *testing.T) {
 	for _, name := range slices.Concat(debugFiles(t), []string{gofmtProgram(t)}) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			compareWith(t, llvm, name, name, 10_000)
+			compareWith(t, llvm, name, name, 3000)
 		})
 	}
 }
