@@ -75,11 +75,6 @@ var (
 //   - A call can be inlined into code that its function does not claim: thunks that GCC
 //     makes of a function's body. It tells no function there, eu-addr2line and we tell
 //     those of the call.
-//   - The linker keeps one copy of what several units have, such as these thunks, and has
-//     all of them describe it. It takes the first unit, as GNU addr2line does, though that
-//     may have one row for all of the thunk; eu-addr2line and we take one that has calls
-//     inlined there, whose rows fit the instructions. This is so for 3 of 100,000
-//     addresses of ceph-osd.
 //   - Of DWARF 2 without extensions (-gstrict-dwarf) it tells calls inlined in the second
 //     part of a function that GCC split, though the entry of this part,
 //     __second_sect_of_NAME, comes later and has none; eu-addr2line and we tell the part.
