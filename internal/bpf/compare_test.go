@@ -8,7 +8,8 @@ import (
 
 // TestComparison lets all ways look at this program. The frames that were looked at
 // in both ways must all have a place and a status; those of a Go program have an
-// address only, and nearly all are in its code.
+// address only, and nearly all are in its code: a few can be in the C library, which
+// the race detector brings along.
 func TestComparison(t *testing.T) {
 	testenv.Root(t)
 	c, err := NewComparison()
@@ -35,7 +36,7 @@ func TestComparison(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := f.All()
-	if f.Stacks == 0 || all.All() < f.Stacks || f.Code.IP*10 < all.All()*9 || f.Code.Valid > 0 {
+	if f.Stacks == 0 || all.All() < f.Stacks || f.Code.IP*10 < all.All()*9 {
 		t.Errorf("frames: %+v", f)
 	}
 }
