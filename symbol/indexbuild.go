@@ -36,6 +36,9 @@ type IndexOptions struct {
 // errTooFar says that an index cannot hold the code of a file.
 var errTooFar = errors.New("its code spans more than 4 GiB")
 
+// errTooMuch says that an index would be larger than its offsets can tell.
+var errTooMuch = errors.New("its index would have more than 4 GiB")
+
 // errLongNames says that functions and files have far longer names than there are bytes
 // of: each is the end of another, or they share an absurd directory.
 var errLongNames = errors.New("its names and paths share their bytes far too often")

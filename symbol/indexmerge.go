@@ -425,5 +425,8 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 	if f.image.hasCode() {
 		header.flags |= indexHasCode
 	}
+	if indexSize(contents) > math.MaxUint32 {
+		return nil, &FormatError{f.Name(), errTooMuch}
+	}
 	return NewIndex(assembleIndex(header, contents), f.Name())
 }

@@ -469,6 +469,15 @@ func (t *tables) appendFunction(b []byte, f *partFunction, file uint32) []byte {
 	return newFunctionRecord(at, size, startLine(f.line), file, f.lang).append(b)
 }
 
+// indexSize returns how many bytes an index of these parts has.
+func indexSize(contents [parts][]byte) uint64 {
+	size := uint64(indexHeaderSize)
+	for _, c := range contents {
+		size = (size + uint64(len(c)) + indexAlign - 1) &^ (indexAlign - 1)
+	}
+	return size
+}
+
 // assembleIndex puts the parts behind a header.
 func assembleIndex(h indexHeader, contents [parts][]byte) []byte {
 	size := indexHeaderSize
@@ -476,7 +485,7 @@ func assembleIndex(h indexHeader, contents [parts][]byte) []byte {
 		h.parts[i] = part{uint32(size), uint32(len(c))}
 		size = (size + len(c) + indexAlign - 1) &^ (indexAlign - 1)
 	}
-	data := make([]byte, size)
+	data := make([]byte, indexSize(contents))
 	for i, c := range contents {
 		copy(data[h.parts[i].off:], c)
 	}
