@@ -48,6 +48,10 @@ var rules = map[string]rule{
 		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
+	"unwind": {
+		module: []string{"addr"},
+		why:    "call frame information to tables, and stacks by them; files and processes are for capture to find",
+	},
 	"debuginfo": {
 		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",

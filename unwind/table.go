@@ -1,0 +1,149 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"hallmark/addr"
+)
+
+// ErrFormat is what errors about malformed tables wrap.
+var ErrFormat = errors.New("malformed unwind table")
+
+// Flags of a table.
+type Flags uint8
+
+// The flags.
+const (
+	// GapsKeepFP says that code without call frame information in this file keeps frame
+	// pointers: Go's, and what V8 compiles ahead.
+	GapsKeepFP Flags = 1 << iota
+)
+
+const (
+	magic      = 0x31575548 // "HUW1"
+	headerSize = 48
+	ruleSize   = 16
+	granule    = 256
+)
+
+// A Table says for each place of a file how to get to the caller's frame. Its methods
+// may be called by several goroutines at once.
+type Table struct {
+	raw                    []byte
+	base                   addr.Offset
+	granules, rows, rules  uint32
+	directory, lows, index []byte
+	ruleBytes              []byte
+}
+
+// Parse returns the table that b holds, which is not copied and must not change. A
+// table that lacks what its header promises, or whose parts contradict each other, is an
+// error that wraps ErrFormat: no lookup in a Table goes beyond its bytes.
+func Parse(b []byte) (*Table, error) {
+	if len(b) < headerSize || binary.LittleEndian.Uint32(b) != magic {
+		return nil, fmt.Errorf("%w: no header", ErrFormat)
+	}
+	order := binary.LittleEndian
+	t := &Table{
+		raw:      b,
+		base:     addr.Offset(order.Uint64(b[8:])),
+		granules: order.Uint32(b[16:]),
+		rows:     order.Uint32(b[20:]),
+		rules:    order.Uint32(b[24:]),
+	}
+	if size := order.Uint32(b[44:]); uint64(size) != uint64(len(b)) || size%8 != 0 {
+		return nil, fmt.Errorf("%w: %d bytes, its header says %d", ErrFormat, len(b), size)
+	}
+	part := func(field int, n uint64) []byte {
+		at := uint64(order.Uint32(b[field:]))
+		if at%8 != 0 || at < headerSize || at > uint64(len(b)) || n > uint64(len(b))-at {
+			return nil
+		}
+		return b[at : at+n : at+n]
+	}
+	t.directory = part(28, 4*(uint64(t.granules)+1))
+	t.lows = part(32, uint64(t.rows))
+	t.index = part(36, 2*uint64(t.rows))
+	t.ruleBytes = part(40, ruleSize*uint64(t.rules))
+	if t.directory == nil || t.lows == nil || t.index == nil || t.ruleBytes == nil || t.rules == 0 || t.rules > 1<<16 || t.base%granule != 0 {
+		return nil, fmt.Errorf("%w: parts beyond its %d bytes", ErrFormat, len(b))
+	}
+	return t, t.check()
+}
+
+// check looks at what lookups rely on.
+func (t *Table) check() error {
+	last := uint32(0)
+	for g := range t.granules + 1 {
+		n := binary.LittleEndian.Uint32(t.directory[4*g:])
+		if n < last || n > t.rows {
+			return fmt.Errorf("%w: granule %d begins with row %d of %d", ErrFormat, g, n, t.rows)
+		}
+		last = n
+	}
+	for i := range t.rows {
+		if n := binary.LittleEndian.Uint16(t.index[2*i:]); uint32(n) >= t.rules {
+			return fmt.Errorf("%w: row %d has rule %d of %d", ErrFormat, i, n, t.rules)
+		}
+	}
+	return nil
+}
+
+// Bytes returns the table as it was given to Parse.
+func (t *Table) Bytes() []byte { return t.raw }
+
+// Machine returns whose code the table is of.
+func (t *Table) Machine() Machine { return Machine(t.raw[4]) }
+
+// Flags returns the table's flags.
+func (t *Table) Flags() Flags { return Flags(t.raw[5]) }
+
+// Rows returns how many rows the table has.
+func (t *Table) Rows() int { return int(t.rows) }
+
+// Rules returns how many distinct rules the table has.
+func (t *Table) Rules() int { return int(t.rules) }
+
+// Lookup returns the rule for the instruction at an offset of the file. Where there is
+// none it is of kind None.
+func (t *Table) Lookup(off addr.Offset) Rule {
+	if off < t.base || uint64(off-t.base)/granule >= uint64(t.granules) {
+		return Rule{}
+	}
+	g := uint32((off - t.base) / granule)
+	low := byte(off - t.base)
+	row := binary.LittleEndian.Uint32(t.directory[4*g:])
+	end := binary.LittleEndian.Uint32(t.directory[4*g+4:])
+	for row < end {
+		middle := row + (end-row)/2
+		if t.lows[middle] <= low {
+			row = middle + 1
+		} else {
+			end = middle
+		}
+	}
+	if row == 0 {
+		return Rule{}
+	}
+	return t.rule(binary.LittleEndian.Uint16(t.index[2*(row-1):]))
+}
+
+// rule returns the rule of this number.
+func (t *Table) rule(n uint16) Rule {
+	b := t.ruleBytes[ruleSize*int(n):][:ruleSize]
+	r := Rule{
+		Kind:     Kind(b[0]),
+		Register: Register(b[1]),
+		Flags:    b[2],
+		RA:       int8(b[3]),
+		Offset:   int32(binary.LittleEndian.Uint32(b[4:])),
+		Addend:   int8(b[14]),
+		Link:     Register(b[15]),
+	}
+	for i := range r.Saved {
+		r.Saved[i] = int8(b[8+i])
+	}
+	return r
+}
