@@ -49,7 +49,7 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
-		module: []string{"addr"},
+		module: []string{"addr", "internal/cursor"},
 		why:    "call frame information to tables, and stacks by them; files and processes are for capture to find",
 	},
 	"debuginfo": {
