@@ -31,6 +31,7 @@ type Options struct {
 	Event     Event         // what makes a sample be taken
 	Backend   Backend       // how samples are taken; chosen by what works here when Auto
 	Timeline  bool          // keep when each sample was taken: see profile.Times
+	CallGraph CallGraph     // how the callers of user code are found
 
 	noTaskWork bool // for tests: as on kernels that have none
 

@@ -1,0 +1,191 @@
+package unwind
+
+import "hallmark/addr"
+
+// State is where a frame stands.
+type State struct {
+	IP addr.Abs
+	// Exact tells that execution stands at IP: in the innermost frame, and in one that
+	// a signal interrupted. Else IP is a return address, and the call is before it.
+	Exact  bool
+	Method Method // how the frame was found
+	Registers
+}
+
+// Lookup returns the address that says where the frame is in its code: that of the
+// instruction which is executed, or of the last byte of the call.
+func (s *State) Lookup() addr.Abs {
+	if s.Exact {
+		return s.IP
+	}
+	return s.IP - 1
+}
+
+// Step goes to the caller of a frame whose code has this rule. When there is none, or
+// none that is sure, it returns how the stack ends, and the state is of no use any more.
+// Rules of kind None and FP are followed by [State.StepFP], which is for whoever knows
+// what lies where: here they are an end.
+func (s *State) Step(m Machine, r *Rule, mem Memory) (End, bool) {
+	switch r.Kind {
+	case Outermost:
+		return Complete, true
+	case Reg, Deref, PLT:
+		return s.stepCall(m, r, mem)
+	case Signal:
+		return s.stepSignal(m, r, mem)
+	}
+	return r.end(), true
+}
+
+// end returns how a stack ends where the rule says nothing.
+func (r *Rule) end() End {
+	if r.Kind == None && r.Why() == Gap || r.Kind == FP {
+		return NoRule
+	}
+	return Unsupported
+}
+
+// stepCall goes to the caller of a function.
+func (s *State) stepCall(m Machine, r *Rule, mem Memory) (End, bool) {
+	cfa, base, end := s.frame(m, r, mem)
+	if end != NotTold {
+		return end, true
+	}
+	if !s.above(m, cfa) {
+		return BadFrame, true
+	}
+	ra, end := s.returnAddress(r, mem, cfa)
+	if end != NotTold {
+		return end, true
+	}
+	if r.Flags&SavedAtRegister == 0 {
+		base = cfa
+	}
+	if end := s.restore(m, r, mem, base); end != NotTold {
+		return end, true
+	}
+	s.Set(m.StackPointer(), cfa)
+	return s.enter(m, ra, ByCFI)
+}
+
+// frame returns the canonical frame address, and the value of the register that it was
+// found from.
+func (s *State) frame(m Machine, r *Rule, mem Memory) (cfa, base uint64, end End) {
+	from := r.Register
+	if r.Kind == PLT {
+		from = m.StackPointer()
+	}
+	base, known := s.Get(from)
+	if !known {
+		return 0, 0, RegisterLost
+	}
+	switch r.Kind {
+	case PLT:
+		cfa = base + 8
+		if int32(s.IP&15) >= r.Offset {
+			cfa += 8 // the entry has pushed its number
+		}
+	case Deref:
+		at, ok := mem.ReadWord(addr.Abs(base + uint64(int64(r.Offset))))
+		if !ok {
+			return 0, 0, Unreadable
+		}
+		cfa = at + 8*uint64(int64(r.Addend))
+	default:
+		cfa = base + uint64(int64(r.Offset))
+	}
+	return cfa, base, NotTold
+}
+
+// above reports whether a caller whose stack is at cfa can be the one of s: calls go
+// down the stack, but what has not pushed anything yet is where its caller is.
+func (s *State) above(m Machine, cfa uint64) bool {
+	sp, known := s.Get(m.StackPointer())
+	return known && (cfa > sp || s.Exact && cfa == sp)
+}
+
+func (s *State) returnAddress(r *Rule, mem Memory, cfa uint64) (uint64, End) {
+	if r.RA == Same {
+		ra, known := s.Get(r.Link)
+		if !known {
+			return 0, RegisterLost
+		}
+		return ra, NotTold
+	}
+	if r.RA == Unknown {
+		return 0, RegisterLost
+	}
+	ra, ok := mem.ReadWord(slot(cfa, r.RA))
+	if !ok {
+		return 0, Unreadable
+	}
+	return ra, NotTold
+}
+
+// slot returns the address of a word, by its distance from base.
+func slot(base uint64, words int8) addr.Abs { return addr.Abs(base + 8*uint64(int64(words))) }
+
+// restore gives the registers that functions preserve the values that they have in the
+// caller. All others are lost by a call.
+func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) End {
+	s.Known &= m.preserved()
+	for i, n := range m.Saved() {
+		switch at := r.Saved[i]; at {
+		case Same:
+		case Unknown:
+			s.Lose(n)
+		default:
+			v, ok := mem.ReadWord(slot(base, at))
+			if !ok {
+				return Unreadable
+			}
+			s.Set(n, v)
+		}
+	}
+	return NotTold
+}
+
+// enter makes a return address the place of s.
+func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
+	s.IP, s.Exact, s.Method = m.code(ra), false, by
+	if s.IP == 0 {
+		return Complete, true
+	}
+	return NotTold, false
+}
+
+// code returns the address that a return address stands for. arm64 signs them in the
+// bits above those that addresses of programs have, 48 where they did not ask for more.
+func (m Machine) code(ra uint64) addr.Abs {
+	if m == ARM64 && ra&(1<<55) == 0 {
+		ra &= 1<<48 - 1
+	}
+	return addr.Abs(ra)
+}
+
+// StepFP goes to the caller of a frame whose code keeps frame pointers: a frame pointer
+// points to that of the caller, with the return address behind it.
+func (s *State) StepFP(m Machine, mem Memory) (End, bool) {
+	sp, known := s.Get(m.StackPointer())
+	fp, kept := s.Get(m.FramePointer())
+	switch {
+	case !known || !kept:
+		return RegisterLost, true
+	case fp == 0:
+		return Complete, true
+	case fp < sp || fp%8 != 0:
+		return BadFrame, true
+	}
+	ra, ok := mem.ReadWord(addr.Abs(fp + 8))
+	if !ok {
+		return Unreadable, true
+	}
+	caller, ok := mem.ReadWord(addr.Abs(fp))
+	if !ok {
+		return Unreadable, true
+	}
+	s.Known = 0
+	s.Set(m.FramePointer(), caller)
+	s.Set(m.StackPointer(), fp+16)
+	return s.enter(m, ra, ByFP)
+}

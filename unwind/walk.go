@@ -1,0 +1,94 @@
+package unwind
+
+import "hallmark/addr"
+
+// Frame is one frame of a stack.
+type Frame struct {
+	// At is the instruction that is executed, or the last byte of the call.
+	At     addr.Abs
+	Method Method
+}
+
+// A Walker walks the stacks of a process. It is not for use by several goroutines at once.
+type Walker struct {
+	Machine Machine
+	Memory  Memory
+	Space   Space
+	// Entry is where the stack of the process's first thread began (mm->start_stack, 28th
+	// field of /proc/PID/stat), 0 when that is not known. Code that nobody called ends there.
+	Entry addr.Abs
+	// Max is how many frames are yielded at most.
+	Max int
+
+	mapping Mapping // of the latest frame
+	cached  bool    // the mapping is one
+}
+
+// Walk yields the frames of a stack from that of s on, which becomes the outermost one,
+// and returns how the stack ended. A frame is only yielded when code can be at its address.
+// A stack of which some frames are known already goes on with the state of the last of
+// them, which is yielded again. When yield returns false, Walk returns NotTold.
+func (w *Walker) Walk(s *State, yield func(Frame) bool) End {
+	w.cached = false
+	for range w.Max {
+		if end := w.enter(s.Lookup()); end != NotTold {
+			return end
+		}
+		if !yield(Frame{s.Lookup(), s.Method}) {
+			return NotTold
+		}
+		if end, ended := w.step(s); ended {
+			return end
+		}
+	}
+	return TooDeep
+}
+
+// enter finds the mapping of a frame, and how the stack ends if that cannot be code.
+func (w *Walker) enter(at addr.Abs) End {
+	if !w.cached || !w.mapping.holds(at) {
+		w.mapping, w.cached = w.Space.At(at)
+		if !w.cached || !w.mapping.holds(at) {
+			return NotMapped
+		}
+	}
+	if w.mapping.Content == Data {
+		return NotCode
+	}
+	return NotTold
+}
+
+// step goes to the caller of a frame in w.mapping.
+func (w *Walker) step(s *State) (End, bool) {
+	m := &w.mapping
+	switch {
+	case m.Content == Generated:
+		return s.StepFP(w.Machine, w.Memory)
+	case m.Content == Unidentified:
+		return NotIdentified, true
+	case m.Table == nil:
+		return NoTable, true
+	}
+	rule := m.Table.Lookup(m.Offset + addr.Offset(s.Lookup()-m.Start))
+	switch {
+	case rule.Kind == FP:
+		return s.StepFP(w.Machine, w.Memory)
+	case rule.Kind != None:
+		return s.Step(w.Machine, &rule, w.Memory)
+	case w.atEntry(s):
+		return Complete, true
+	case rule.Why() == Gap && m.keepsFP():
+		return s.StepFP(w.Machine, w.Memory)
+	}
+	return rule.end(), true
+}
+
+// entrySlack is how much of the stack code may have pushed that nobody called.
+const entrySlack = 32
+
+// atEntry reports whether a frame has the stack that the process began with: the dynamic
+// linker's first instructions have no call frame information.
+func (w *Walker) atEntry(s *State) bool {
+	sp, known := s.Get(w.Machine.StackPointer())
+	return known && w.Entry > entrySlack && sp >= uint64(w.Entry)-entrySlack
+}
