@@ -3,34 +3,19 @@ package perfdata
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
 )
 
-// SampleType says which fields a sample has, PERF_SAMPLE_* of the kernel.
-type SampleType uint64
-
-// The fields that a Decoder understands.
-const (
-	SampleIP        SampleType = 1 << 0
-	SampleTID       SampleType = 1 << 1
-	SampleTime      SampleType = 1 << 2
-	SampleCallchain SampleType = 1 << 5
-	SampleID        SampleType = 1 << 6
-	SampleCPU       SampleType = 1 << 7
-	SamplePeriod    SampleType = 1 << 8
-	SampleCgroup    SampleType = 1 << 21
-
-	sampleKnown = SampleIP | SampleTID | SampleTime | SampleCallchain | SampleID | SampleCPU | SamplePeriod | SampleCgroup
-)
-
 // A Decoder decodes the records of events that were all opened with the same
-// sample type, with sample_id_all, on a machine of this byte order. Records it
-// returns are its own and valid until the next Decode. It is not for use by
-// several goroutines at once.
+// attributes. Records it returns are its own and valid until the next Decode. It
+// is not for use by several goroutines at once.
 type Decoder struct {
-	fields SampleType
+	attr    Attr
+	big     bool
+	trailed SampleType // what records that are no samples end with
 
 	sample   Sample
 	mmap     Mmap2
@@ -43,13 +28,32 @@ type Decoder struct {
 	unknown  Unknown
 }
 
-// NewDecoder returns a Decoder for samples that have the given fields. It fails
-// when there are fields among them that it does not know.
+// NewDecoder returns a Decoder for samples that have the given fields, of events
+// with sample_id_all on a machine of this byte order. It fails when there are
+// fields among them that it does not know.
 func NewDecoder(fields SampleType) (*Decoder, error) {
-	if unknown := fields &^ sampleKnown; unknown != 0 {
+	return NewAttrDecoder(Attr{Fields: fields, Flags: AttrSampleIDAll}, bigEndian)
+}
+
+// NewAttrDecoder returns a Decoder for records of events with these attributes,
+// written by a machine of the given byte order. Of the attributes it uses Fields,
+// Read, Branches, UserRegs, IntrRegs and AttrSampleIDAll, and fails when one of
+// the first three has bits that change the records in a way it does not know.
+func NewAttrDecoder(attr Attr, big bool) (*Decoder, error) {
+	if unknown := attr.Fields &^ sampleKnown; unknown != 0 {
 		return nil, fmt.Errorf("perf sample fields %#x are not supported", uint64(unknown))
 	}
-	return &Decoder{fields: fields}, nil
+	if unknown := attr.Read &^ readKnown; unknown != 0 && attr.Fields&SampleRead != 0 {
+		return nil, fmt.Errorf("perf read format %#x is not supported", uint64(unknown))
+	}
+	if unknown := attr.Branches &^ branchKnown; unknown != 0 && attr.Fields&SampleBranchStack != 0 {
+		return nil, fmt.Errorf("perf branch sample type %#x is not supported", uint64(unknown))
+	}
+	d := &Decoder{attr: attr, big: big}
+	if attr.Flags&AttrSampleIDAll != 0 {
+		d.trailed = attr.Fields & originFields
+	}
+	return d, nil
 }
 
 // Size returns the size in bytes of the record at the start of data, and
@@ -69,39 +73,53 @@ func TypeOf(data []byte) Type { return Type(binary.NativeEndian.Uint32(data)) }
 // Time returns the time of a whole record without decoding it, 0 when it has none.
 func (d *Decoder) Time(rec []byte) uint64 {
 	at := d.timeAt(rec)
-	if d.fields&SampleTime == 0 || at < HeaderSize || at+8 > len(rec) {
+	if at < HeaderSize || at+8 > len(rec) {
 		return 0
 	}
-	return binary.NativeEndian.Uint64(rec[at:])
+	return d.order().Uint64(rec[at:])
+}
+
+func (d *Decoder) order() binary.ByteOrder {
+	if d.big {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
 }
 
 func (d *Decoder) timeAt(rec []byte) int {
 	if len(rec) < HeaderSize {
 		return -1
 	}
-	if TypeOf(rec) == TypeSample {
-		return HeaderSize + 8*d.count(SampleIP|SampleTID)
+	if d.kind(rec) == TypeSample {
+		if d.attr.Fields&SampleTime == 0 {
+			return -1
+		}
+		return HeaderSize + 8*count(d.attr.Fields&(SampleIdentifier|SampleIP|SampleTID))
 	}
-	return len(rec) - 8*d.count(SampleTime|SampleID|SampleCPU)
+	if d.trailed&SampleTime == 0 {
+		return -1
+	}
+	return len(rec) - 8*count(d.trailed&^SampleTID)
 }
 
+// kind is TypeOf in the Decoder's byte order.
+func (d *Decoder) kind(rec []byte) Type { return Type(d.order().Uint32(rec)) }
+
 // count returns how many of these fields, of 8 bytes each, there are.
-func (d *Decoder) count(fields SampleType) int {
-	n := 0
-	for have := d.fields & fields; have != 0; have &= have - 1 {
-		n++
-	}
-	return n
-}
+func count(fields SampleType) int { return bits.OnesCount64(uint64(fields)) }
 
 // Decode decodes one whole record, header included (see Size). The error is a
 // *FormatError.
 func (d *Decoder) Decode(rec []byte) (Record, error) {
-	if n, whole := Size(rec); !whole || n != len(rec) {
-		return nil, &FormatError{Err: fmt.Errorf("header says %d bytes, there are %d", n, len(rec))}
+	if len(rec) < HeaderSize {
+		return nil, &FormatError{Err: fmt.Errorf("%d bytes are no header", len(rec))}
 	}
-	kind, misc := TypeOf(rec), binary.NativeEndian.Uint16(rec[4:])
-	c := cursor.New(rec, 0, bigEndian)
+	order := d.order()
+	kind, misc, size := Type(order.Uint32(rec)), order.Uint16(rec[4:]), int(order.Uint16(rec[6:]))
+	if size != len(rec) {
+		return nil, &FormatError{Type: kind, Err: fmt.Errorf("header says %d bytes, there are %d", size, len(rec))}
+	}
+	c := cursor.New(rec, 0, d.big)
 	c.Skip(HeaderSize)
 	r := d.body(&c, kind, misc, rec)
 	if c.Err() != nil {
@@ -115,7 +133,7 @@ var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 func (d *Decoder) body(c *cursor.Cursor, kind Type, misc uint16, rec []byte) Record {
 	switch kind {
 	case TypeSample:
-		return d.decodeSample(c)
+		return d.decodeSample(c, misc)
 	case TypeMmap, TypeMmap2:
 		return d.decodeMmap(c, kind, misc, rec)
 	case TypeComm:
@@ -157,48 +175,6 @@ func (d *Decoder) body(c *cursor.Cursor, kind Type, misc uint16, rec []byte) Rec
 	return &d.unknown
 }
 
-// decodeSample reads the fields in the order that perf_output_sample of
-// kernel/events/core.c writes them in.
-func (d *Decoder) decodeSample(c *cursor.Cursor) Record {
-	s := &d.sample
-	chain := s.Callchain[:0]
-	*s = Sample{}
-	if d.fields&SampleIP != 0 {
-		s.IP = addr.Abs(c.U64())
-	}
-	if d.fields&SampleTID != 0 {
-		s.PID, s.TID = c.U32(), c.U32()
-	}
-	if d.fields&SampleTime != 0 {
-		s.Time = c.U64()
-	}
-	if d.fields&SampleID != 0 {
-		s.Event = c.U64()
-	}
-	if d.fields&SampleCPU != 0 {
-		s.CPU = c.U32()
-		c.Skip(4)
-	}
-	if d.fields&SamplePeriod != 0 {
-		s.Period = c.U64()
-	}
-	if d.fields&SampleCallchain != 0 {
-		n := c.U64()
-		if n > uint64(c.Len()/8) {
-			c.Fail("call chain of %d entries in %d bytes", n, c.Len())
-			n = 0
-		}
-		for range n {
-			chain = append(chain, c.U64())
-		}
-	}
-	s.Callchain = chain
-	if d.fields&SampleCgroup != 0 {
-		s.Cgroup = c.U64()
-	}
-	return s
-}
-
 func (d *Decoder) decodeMmap(c *cursor.Cursor, kind Type, misc uint16, rec []byte) Record {
 	m := Mmap2{Owner: c.U32()}
 	c.Skip(4) // the thread
@@ -238,25 +214,33 @@ func buildID(c *cursor.Cursor) []byte {
 
 // trailer reads the sample_id at the end of a record that is not a sample.
 func (d *Decoder) trailer(c *cursor.Cursor, rec []byte) ID {
-	size := 8 * d.count(SampleTID|SampleTime|SampleID|SampleCPU)
+	size := 8 * count(d.trailed)
 	if size > len(rec)-c.Pos() {
 		c.Fail("%d bytes left where %d say who, when and where", len(rec)-c.Pos(), size)
 		return ID{}
 	}
 	c.SeekTo(uint64(len(rec) - size))
 	var id ID
-	if d.fields&SampleTID != 0 {
+	if d.trailed&SampleTID != 0 {
 		id.PID, id.TID = c.U32(), c.U32()
 	}
-	if d.fields&SampleTime != 0 {
+	if d.trailed&SampleTime != 0 {
 		id.Time = c.U64()
 	}
-	if d.fields&SampleID != 0 {
+	if d.trailed&SampleID != 0 {
 		id.Event = c.U64()
 	}
-	if d.fields&SampleCPU != 0 {
+	if d.trailed&SampleStreamID != 0 {
+		id.Stream = c.U64()
+	}
+	if d.trailed&SampleCPU != 0 {
 		id.CPU = c.U32()
 		c.Skip(4)
+	}
+	if d.trailed&SampleIdentifier != 0 {
+		if n := c.U64(); d.trailed&SampleID == 0 {
+			id.Event = n
+		}
 	}
 	return id
 }

@@ -138,8 +138,8 @@ func TestDecodeLies(t *testing.T) {
 }
 
 func TestNewDecoderRefusesWhatItDoesNotKnow(t *testing.T) {
-	if _, err := NewDecoder(everyField | 1<<13); err == nil {
-		t.Error("a stack in the sample is not decoded, and not refused")
+	if _, err := NewDecoder(everyField | 1<<25); err == nil {
+		t.Error("a field that is not known is not refused")
 	}
 }
 
@@ -172,7 +172,7 @@ func BenchmarkDecodeSample(b *testing.B) {
 	for i := range 32 {
 		chain = append(chain, uint64(0x400000+i))
 	}
-	head := []any{uint64(0x1000), uint32(7), uint32(8), uint64(9), uint32(3), uint32(0), uint64(10101), uint64(32)}
+	head := []any{uint64(0x1000), uint32(7), uint32(8), uint64(9), uint64(6), uint32(3), uint32(0), uint64(10101), uint64(32)}
 	data := recordBytes(TypeSample, 0, append(append(head, chain...), uint64(77))...)
 	d, err := NewDecoder(everyField)
 	if err != nil {

@@ -100,18 +100,8 @@ type ID struct {
 	PID, TID uint32 // of the task that ran; PID is the thread group's
 	Time     uint64 // ns of the event's clock
 	Event    uint64 // number of the event, or of the one that it was inherited from
+	Stream   uint64 // number of the event itself
 	CPU      uint32
-}
-
-// Sample is one sample (PERF_RECORD_SAMPLE).
-type Sample struct {
-	ID
-	IP     addr.Abs
-	Period uint64 // events (or ns, for clocks) that this sample stands for
-	Cgroup uint64 // inode number of the cgroup v2 directory, 0 when not asked for
-	// Callchain has absolute addresses, leaf first, with the kernel's context
-	// markers between them (ContextUser …). It is valid until the next Decode.
-	Callchain []uint64
 }
 
 // Markers in a call chain, PERF_CONTEXT_* of the kernel: what follows was taken in that context.
