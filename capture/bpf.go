@@ -12,6 +12,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/procmap"
+	"hallmark/profile"
 	"hallmark/reason"
 )
 
@@ -204,7 +205,7 @@ func (s *bpfSampler) count(c bpfCount) bool {
 		places = s.places(b, &c.owner)
 	}
 	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
-	s.tally.add(places, s.labels(&c.owner), n, c.owner.Seen)
+	s.tally.add(places, profile.Walk{}, s.labels(&c.owner), n, c.owner.Seen)
 	return true
 }
 

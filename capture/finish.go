@@ -163,7 +163,7 @@ func (f *finisher) build(b *profile.Builder) *pprof.Profile {
 		for _, n := range numbers {
 			stack = append(stack, locations[n])
 		}
-		stacks[i] = b.Stack(stack)
+		stacks[i] = b.Stack(stack, f.stacks.walk(uint32(i)))
 	}
 	owners := make([]profile.Owner, len(f.stacks.labels))
 	for i := range f.stacks.labels {

@@ -137,9 +137,10 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 	return s.tally
 }
 
-// add counts samples that were taken at a time (ns, CLOCK_MONOTONIC).
-func (t *tally) add(places []place, labels profile.Labels, n total, at uint64) {
-	t.stats.Coarse += uint64(t.stacks.add(places, labels, n))
+// add counts samples of a stack, found in some way, that were taken at a time (ns,
+// CLOCK_MONOTONIC).
+func (t *tally) add(places []place, walk profile.Walk, labels profile.Labels, n total, at uint64) {
+	t.stats.Coarse += uint64(t.stacks.add(places, walk, labels, n))
 	t.stats.Samples += uint64(n.samples)
 	if t.times != nil {
 		t.times.add(t.stacks.latest, at)

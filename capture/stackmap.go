@@ -67,7 +67,7 @@ func (s *stackmapSampler) count(c bpf.StackmapSample) {
 		places = append(places, s.place(f, i, c.Owner.PID))
 	}
 	n := total{int64(c.Samples), int64(c.Samples) * int64(s.perSample)}
-	s.tally.add(places, s.labels(&c.Owner), n, c.Owner.Seen)
+	s.tally.add(places, framePointers(len(c.User)), s.labels(&c.Owner), n, c.Owner.Seen)
 }
 
 // callSite returns where the frame with this index is: all but the innermost are in

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"hallmark/profile"
+	"hallmark/unwind"
 )
 
 // place is one frame of a stack while recording: an object and where in it. What
@@ -16,6 +17,17 @@ type place struct {
 	at uint64
 }
 
+// framePointers says of a stack with so many user frames that the kernel found them.
+func framePointers(user int) profile.Walk {
+	switch user {
+	case 0:
+		return profile.Walk{End: unwind.NoUserStack}
+	case 1:
+		return profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByRegs)}
+	}
+	return profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByRegs).With(unwind.ByFP)}
+}
+
 // garbage returns the place of an address where no code is. The address itself says
 // nothing, and would make every stack another one.
 func garbage(o *object) place { return place{object: o} }
@@ -23,7 +35,7 @@ func garbage(o *object) place { return place{object: o} }
 // stacks counts the stacks that were seen. Its size grows with the number of
 // distinct stacks and owners, not with the number of samples, and is bounded.
 type stacks struct {
-	ids    map[string]uint32 // a stack's places, coded, to its index in coded
+	ids    map[string]uint32 // a stack's walk and places, coded, to its index in coded
 	coded  []string
 	owners map[profile.Labels]uint32 // to its index in labels
 	labels []profile.Labels
@@ -62,19 +74,19 @@ func newStacks() *stacks {
 // many entries, those of the processes that were first seen longest ago are told apart by
 // their names only. When that is not enough, because there are too many stacks, what is new
 // is counted with such labels too, and in the end with its innermost frame only.
-func (s *stacks) add(places []place, labels profile.Labels, n total) (coarse int64) {
-	if s.count(places, labels, n, s.most) {
+func (s *stacks) add(places []place, walk profile.Walk, labels profile.Labels, n total) (coarse int64) {
+	if s.count(places, walk, labels, n, s.most) {
 		return 0
 	}
 	if !s.fixed {
 		coarse = s.fold()
 		s.fixed = len(s.counts) > s.most/4*3
-		if s.count(places, labels, n, s.most) {
+		if s.count(places, walk, labels, n, s.most) {
 			return coarse
 		}
 	}
-	if !s.count(places, coarsened(labels), n, 2*s.most) {
-		s.count(places[:min(1, len(places))], profile.Labels{}, n, int(^uint(0)>>1))
+	if !s.count(places, walk, coarsened(labels), n, 2*s.most) {
+		s.count(places[:min(1, len(places))], profile.Walk{}, profile.Labels{}, n, int(^uint(0)>>1))
 	}
 	return coarse + n.samples
 }
@@ -117,8 +129,8 @@ func (s *stacks) sum(key counted, n total) {
 }
 
 // count counts samples, unless they are new and there are that many already.
-func (s *stacks) count(places []place, labels profile.Labels, n total, most int) bool {
-	s.key = s.key[:0]
+func (s *stacks) count(places []place, walk profile.Walk, labels profile.Labels, n total, most int) bool {
+	s.key = append(s.key[:0], byte(walk.End), byte(walk.Methods))
 	for _, p := range places {
 		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
 		s.key = binary.AppendUvarint(s.key, p.at)
@@ -166,11 +178,20 @@ func (s *stacks) owner(labels profile.Labels) uint32 {
 	return id
 }
 
+// walkSize is how many bytes of a coded stack are its walk.
+const walkSize = 2
+
+// walk returns how the stack with this index was found.
+func (s *stacks) walk(stack uint32) profile.Walk {
+	code := s.coded[stack]
+	return profile.Walk{End: unwind.End(code[0]), Methods: profile.Methods(code[1])}
+}
+
 // places yields the places of the stack with this index; list has the objects by
 // their own.
 func (s *stacks) places(stack uint32, list []*object) iter.Seq[place] {
 	return func(yield func(place) bool) {
-		for code := []byte(s.coded[stack]); len(code) > 0; {
+		for code := []byte(s.coded[stack][walkSize:]); len(code) > 0; {
 			index, n := binary.Uvarint(code)
 			at, m := binary.Uvarint(code[n:])
 			if !yield(place{list[index], at}) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hallmark/profile"
+	"hallmark/unwind"
 )
 
 func TestStacksComeBack(t *testing.T) {
@@ -17,10 +18,11 @@ func TestStacksComeBack(t *testing.T) {
 		{{objects[0], 0}},
 		{{objects[300], ^uint64(0)}, {objects[1], 0xffffffff81000000}, {objects[0], 0x1234}},
 	}
+	walks := []profile.Walk{{}, {End: unwind.Complete}, {End: unwind.NoRule, Methods: profile.Methods(0).With(unwind.ByCFI)}}
 	s := newStacks()
 	for round := range 3 {
 		for i, places := range all {
-			if s.add(places, profile.Labels{PID: i}, total{1, 10}) != 0 {
+			if s.add(places, walks[i], profile.Labels{PID: i}, total{1, 10}) != 0 {
 				t.Errorf("round %d: stack %d is not counted whole", round, i)
 			}
 		}
@@ -29,8 +31,8 @@ func TestStacksComeBack(t *testing.T) {
 		t.Fatalf("%d entries", len(s.order))
 	}
 	for i, key := range s.order {
-		if got := slices.Collect(s.places(key.stack, objects)); !slices.Equal(got, all[i]) {
-			t.Errorf("stack %d came back as %v", i, got)
+		if got := slices.Collect(s.places(key.stack, objects)); !slices.Equal(got, all[i]) || s.walk(key.stack) != walks[i] {
+			t.Errorf("stack %d came back as %v, %v", i, got, s.walk(key.stack))
 		}
 		if got := s.counts[key]; got.samples != 3 || got.nanos != 30 || s.labels[key.owner].PID != i {
 			t.Errorf("stack %d has %+v of %+v", i, got, s.labels[key.owner])
@@ -47,7 +49,7 @@ func TestStacksAreBounded(t *testing.T) {
 	const samples = 10_000
 	coarse := int64(0)
 	for i := range samples {
-		coarse += s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Labels{PID: i, Process: "p"}, total{1, 1})
+		coarse += s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Walk{}, profile.Labels{PID: i, Process: "p"}, total{1, 1})
 	}
 	if len(s.counts) > 2*s.most+1 || len(s.labels) > s.most+2 || len(s.coded) > 2*s.most+1 {
 		t.Errorf("%d counts, %d owners, %d stacks", len(s.counts), len(s.labels), len(s.coded))
@@ -61,7 +63,7 @@ func TestStacksAreBounded(t *testing.T) {
 	if sum := sumOf(s); sum != samples || coarse != samples-whole-1 { // PID 0 is told by chance
 		t.Errorf("%d samples are counted, %d of them coarsely; want %d and %d", sum, coarse, samples, samples-whole-1)
 	}
-	if s.add([]place{{leaf, 7}, {caller, 99}}, profile.Labels{PID: 99, Process: "p"}, total{1, 1}) != 0 {
+	if s.add([]place{{leaf, 7}, {caller, 99}}, profile.Walk{}, profile.Labels{PID: 99, Process: "p"}, total{1, 1}) != 0 {
 		t.Error("a stack that is known already is not counted whole")
 	}
 }
@@ -82,7 +84,7 @@ func TestShortLivesAreFolded(t *testing.T) {
 	const lives = 10_000
 	coarse := int64(0)
 	for pid := 1; pid <= lives; pid++ {
-		coarse += s.add([]place{{leaf, uint64(pid % 3)}}, profile.Labels{PID: pid, TID: pid, Process: "p"}, total{1, 1})
+		coarse += s.add([]place{{leaf, uint64(pid % 3)}}, profile.Walk{}, profile.Labels{PID: pid, TID: pid, Process: "p"}, total{1, 1})
 	}
 	if len(s.counts) > s.most || s.fixed {
 		t.Errorf("%d entries for at most %d", len(s.counts), s.most)

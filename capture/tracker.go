@@ -212,7 +212,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		first = false
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	t.add(t.places, t.labels(p, r), total{1, t.weight(r)}, r.Time)
+	t.add(t.places, profile.Walk{}, t.labels(p, r), total{1, t.weight(r)}, r.Time)
 }
 
 // refreshAfter is how soon the mappings of a process are read from /proc again.

@@ -14,6 +14,10 @@
 //   - Location.Address is that of an instruction that was running: for the frame
 //     of a caller the last byte of the call, not the return address.
 //   - The kernel image is "[kernel]", in addresses as it was linked.
+//   - The label "stack" says how the user's part of a stack ended: "complete", or the
+//     code of the reason why frames are missing (StackEnd). The label "unwound" has the
+//     ways in which its frames were found: "cfi" by call frame information, "fp" by
+//     frame pointers, "signal" over a signal's frame, "regs" where there is one frame.
 //   - The numeric label "timestamp" has the times at which a stack was seen: Times.
 //   - A frame without identity has a mapping without BuildID whose File names the
 //     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x".
@@ -84,10 +88,11 @@ type Builder struct {
 	mappings  map[mappingKey]*pprof.Mapping
 	locations map[locationKey]*pprof.Location
 	functions *functions
-	numbers   map[string]Stack // by the locations' IDs
-	stacks    [][]*pprof.Location
+	numbers   map[string]Stack // by the walk and the locations' IDs
+	stacks    []builtStack
 	owners    map[Labels]Owner
 	labels    []sampleLabels
+	labelled  map[walkedOwner]sampleLabels
 	samples   map[sampleKey]*pprof.Sample
 	key       []byte
 	room      room
@@ -102,6 +107,18 @@ type Owner uint32
 type sampleKey struct {
 	stack Stack
 	owner Owner
+}
+
+// builtStack is a stack and how it was found.
+type builtStack struct {
+	locations []*pprof.Location
+	walk      Walk
+}
+
+// walkedOwner is what the labels of samples follow from.
+type walkedOwner struct {
+	owner Owner
+	walk  Walk
 }
 
 // sampleLabels are Labels in the form that samples have.
@@ -164,6 +181,7 @@ func NewBuilder(period int64) *Builder {
 		functions: functionsOf(out),
 		numbers:   map[string]Stack{},
 		owners:    map[Labels]Owner{},
+		labelled:  map[walkedOwner]sampleLabels{},
 		samples:   map[sampleKey]*pprof.Sample{},
 	}
 }
@@ -175,12 +193,13 @@ func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) *pprof.
 	for i := range stack {
 		locations[i] = b.Location(&stack[i])
 	}
-	return b.Count(b.Stack(locations), b.Owner(labels), count, nanos)
+	return b.Count(b.Stack(locations, Walk{}), b.Owner(labels), count, nanos)
 }
 
-// Stack returns the number of the stack of these locations, leaf first.
-func (b *Builder) Stack(locations []*pprof.Location) Stack {
-	b.key = b.key[:0]
+// Stack returns the number of the stack of these locations, leaf first, that were found
+// in this way.
+func (b *Builder) Stack(locations []*pprof.Location, walk Walk) Stack {
+	b.key = append(b.key[:0], byte(walk.End), byte(walk.Methods))
 	for _, l := range locations {
 		b.key = binary.AppendUvarint(b.key, l.ID)
 	}
@@ -189,7 +208,7 @@ func (b *Builder) Stack(locations []*pprof.Location) Stack {
 		n = Stack(len(b.stacks))
 		own := b.room.stacks.take(len(locations))
 		copy(own, locations)
-		b.stacks = append(b.stacks, own)
+		b.stacks = append(b.stacks, builtStack{own, walk})
 		b.numbers[string(b.key)] = n
 	}
 	return n
@@ -213,14 +232,25 @@ func (b *Builder) Count(stack Stack, owner Owner, count, nanos int64) *pprof.Sam
 	s := b.samples[key]
 	if s == nil {
 		s = &b.room.samples.take(1)[0]
-		labels := b.labels[owner]
-		*s = pprof.Sample{Location: b.stacks[stack], Value: b.room.values.take(2), Label: labels.text, NumLabel: labels.numbers}
+		labels := b.labelsOf(owner, b.stacks[stack].walk)
+		*s = pprof.Sample{Location: b.stacks[stack].locations, Value: b.room.values.take(2), Label: labels.text, NumLabel: labels.numbers}
 		b.samples[key] = s
 		b.out.Sample = append(b.out.Sample, s)
 	}
 	s.Value[0] += count
 	s.Value[1] += nanos
 	return s
+}
+
+// labelsOf returns the labels of an owner's samples whose stacks were found in a way.
+func (b *Builder) labelsOf(owner Owner, walk Walk) sampleLabels {
+	key := walkedOwner{owner, walk}
+	l, ok := b.labelled[key]
+	if !ok {
+		l = walk.label(b.labels[owner])
+		b.labelled[key] = l
+	}
+	return l
 }
 
 // Profile returns the profile. The Builder is not to be used afterwards.

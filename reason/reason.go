@@ -1,5 +1,5 @@
 // Package reason says why something could not be known: why a frame has no
-// identity, or why an address has no symbol.
+// identity, why an address has no symbol, or why a stack has no more frames.
 //
 // A miss is a value, not an error. Every reason has a short text for the user,
 // a code that machines can rely on, and where there is one, advice on how to
@@ -8,8 +8,8 @@ package reason
 
 import "fmt"
 
-// Reason is why a frame has no identity or an address no symbol. The zero
-// value, None, says that nothing is missing.
+// Reason is why a frame has no identity, an address no symbol or a stack no more
+// frames. The zero value, None, says that nothing is missing.
 type Reason uint8
 
 const (
@@ -49,6 +49,21 @@ const (
 	NotLookedUp   // nobody has asked for a symbol yet
 	ServerFailed  // no file was found here, and a debuginfod server failed
 	NoOffset      // text tells an address and not where in its file it is
+
+	// Why a stack has no more frames; NotMapped and NotExecutable of a return address
+	// are others.
+
+	NoUserStack     // a kernel thread has none
+	NoTable         // the unwind table of a file was not there
+	NoRule          // no call frame information covers the place
+	UnsupportedRule // the call frame information is beyond what tables say
+	RegisterLost    // a register that is needed was not preserved
+	StackUnreadable // the memory of the stack could not be read
+	BadFrame        // the caller's part of the stack would lie below the callee's
+	TooDeep         // there are more frames than are recorded
+	NoSerial        // the file is being written, or the table of files was full
+	Compat          // a 32-bit process
+	FramePointers   // frame pointers do not tell whether frames are missing
 
 	count
 )
@@ -90,6 +105,18 @@ var table = [count]words{
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
 	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
+
+	NoUserStack:     {"no-user-stack", "kernel thread, which has no user stack", ""},
+	NoTable:         {"no-table", "no unwind table of the file was there", "record for longer, with more --unwind-memory, or as root so that the file can be opened"},
+	NoRule:          {"no-rule", "no call frame information covers the place", "build it with -fasynchronous-unwind-tables, or with frame pointers"},
+	UnsupportedRule: {"unsupported-rule", "call frame information is of a kind that is not supported", ""},
+	RegisterLost:    {"register-lost", "a register that is needed was not preserved", ""},
+	StackUnreadable: {"stack-unreadable", "stack could not be read", ""},
+	BadFrame:        {"bad-frame", "caller's part of the stack would lie below the callee's", ""},
+	TooDeep:         {"too-deep", "more frames than are recorded", ""},
+	NoSerial:        {"no-serial", "file is being written, or found no room in the table of files", "record with more --table-entries"},
+	Compat:          {"compat", "32-bit process", ""},
+	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf"},
 }
 
 // String returns the reason as a short phrase for people.

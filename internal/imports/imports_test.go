@@ -65,7 +65,7 @@ var rules = map[string]rule{
 		why:    "speaks with servers; needs only the words of the question",
 	},
 	"profile": {
-		module:   []string{"addr", "buildid", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
@@ -83,7 +83,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
