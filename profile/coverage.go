@@ -26,6 +26,9 @@ type Coverage struct {
 	// Gaps are the frames that lack their identity or their symbol, by reason,
 	// the largest first. A frame that lacks both is in the gap of its identity.
 	Gaps []Gap `json:"gaps"`
+
+	// Stacks says how many stacks are complete, nil where the profile does not tell.
+	Stacks *Stacks `json:"stacks,omitempty"`
 }
 
 // Gap is the frames that lack something for the same reason.
@@ -84,6 +87,7 @@ func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 		}
 	}
 	c.Gaps = g.sorted()
+	c.Stacks = MeasureStacks(p)
 	return c
 }
 
@@ -132,13 +136,10 @@ func (ms Misses) of(l *pprof.Location) reason.Reason {
 
 // frameCounts returns for every location the number of frames that it stands for.
 func frameCounts(p *pprof.Profile) map[*pprof.Location]int64 {
-	index, err := SampleIndex(p, "samples")
+	samples := sampleCounts(p)
 	counts := make(map[*pprof.Location]int64, len(p.Location))
 	for _, s := range p.Sample {
-		n := int64(1)
-		if err == nil {
-			n = max(s.Value[index], -s.Value[index])
-		}
+		n := samples(s)
 		for _, l := range s.Location {
 			counts[l] += n
 		}

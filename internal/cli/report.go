@@ -17,7 +17,8 @@ import (
 const reportLong = `Report what a profile says in short: the functions, binaries and processes that
 the time (or memory, or whatever the profile counts) went to, and how much of it
 is known: the share of frames with the identity of their file, the share with a
-function's name, and why the rest has none.
+function's name, and why the rest has none; and the share of stacks that are
+complete, and why the others end early, by the binary where they do.
 
 FILE is any pprof profile, '-' standard input. Frames without symbols, or without
 source lines, get them from what has their identity: prepared indexes, the files
@@ -30,7 +31,9 @@ With --json the fields are: sample_type, unit (of all values), total, samples,
 time, duration_ns, comments; functions: name, source, file, build_id, flat, cum;
 binaries: file, build_id, flat, cum; processes: name, pids, flat; coverage:
 frames, identified, symbolized, file_frames, file_identified (the same for frames
-in mapped files only), and gaps: lacks, reason, text, advice, frames, binaries.
+in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
+where the profile tells, stacks: samples, complete, and gaps: reason, text, advice,
+samples, binaries (those of the outermost frames).
 Fields are added in later versions, and neither renamed nor removed.`
 
 func newReportCommand(e *env) *cobra.Command {
@@ -245,6 +248,27 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 		}
 	}
 	t.write(w, 0) // advice is for reading: better wrapped than cut
+	writeStacks(w, c.Stacks)
+}
+
+// writeStacks writes how many stacks are complete, and why the others are not.
+func writeStacks(w io.Writer, s *profile.Stacks) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "Stacks: %s, %s complete\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples))
+	t := &table{columns: []column{number, {}}}
+	for _, g := range s.Gaps {
+		var names []string
+		for _, b := range g.Binaries {
+			names = append(names, profile.ShortName(b.File))
+		}
+		t.add("  "+percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
+		if advice := g.Reason.Advice(); advice != "" {
+			t.add("", "→ "+advice)
+		}
+	}
+	t.write(w, 0)
 }
 
 // gapText says what is wrong, and in which binaries mostly.
@@ -256,13 +280,18 @@ func gapText(g profile.Gap) string {
 			names = append(names, strings.TrimPrefix(profile.ShortName(b.File), pseudo+" "))
 		}
 	}
+	return withNames(g.Reason.String(), names)
+}
+
+// withNames adds the first few of the binaries that something is about.
+func withNames(text string, names []string) string {
 	if len(names) == 0 {
-		return g.Reason.String()
+		return text
 	}
 	if more := len(names) - mostNames; more > 0 {
 		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
 	}
-	return g.Reason.String() + ": " + strings.Join(names, ", ")
+	return text + ": " + strings.Join(names, ", ")
 }
 
 // mostNames is how many binaries are named for one reason.

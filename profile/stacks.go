@@ -1,0 +1,114 @@
+package profile
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/reason"
+)
+
+// Stacks says how many of a profile's stacks have all frames of the user's part. It counts
+// samples, without those of kernel threads, which have no such part, and without those
+// that do not tell.
+type Stacks struct {
+	Samples  int64 `json:"samples"`
+	Complete int64 `json:"complete"`
+
+	// Gaps are the samples whose stack lacks frames, by reason, the most first.
+	Gaps []StackGap `json:"gaps"`
+}
+
+// StackGap is the samples whose stacks lack frames for the same reason.
+type StackGap struct {
+	Reason   reason.Reason
+	Samples  int64
+	Binaries []StackBinary // in which the outermost frames are that there are, the most first
+}
+
+// MarshalJSON writes the reason as its code, its text and its advice.
+func (g StackGap) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Reason   reason.Reason `json:"reason"`
+		Text     string        `json:"text"`
+		Advice   string        `json:"advice,omitempty"`
+		Samples  int64         `json:"samples"`
+		Binaries []StackBinary `json:"binaries"`
+	}{g.Reason, g.Reason.String(), g.Reason.Advice(), g.Samples, g.Binaries})
+}
+
+// StackBinary is the part of a StackGap in one binary.
+type StackBinary struct {
+	File    string `json:"file,omitempty"`     // Mapping.File
+	BuildID string `json:"build_id,omitempty"` // Mapping.BuildID
+	Samples int64  `json:"samples"`
+}
+
+// MeasureStacks returns how many stacks of p are complete, or nil where no sample tells.
+func MeasureStacks(p *pprof.Profile) *Stacks {
+	sum := &Stacks{Gaps: []StackGap{}}
+	gaps := map[reason.Reason]map[StackBinary]int64{}
+	counts := sampleCounts(p)
+	for _, s := range p.Sample {
+		why, told := StackEnd(s)
+		if !told || why == reason.NoUserStack {
+			continue
+		}
+		n := counts(s)
+		sum.Samples += n
+		if why == reason.None {
+			sum.Complete += n
+			continue
+		}
+		if gaps[why] == nil {
+			gaps[why] = map[StackBinary]int64{}
+		}
+		gaps[why][outermost(s)] += n
+	}
+	if sum.Samples == 0 {
+		return nil
+	}
+	for why, binaries := range gaps {
+		sum.Gaps = append(sum.Gaps, stackGap(why, binaries))
+	}
+	slices.SortFunc(sum.Gaps, func(a, b StackGap) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Reason, b.Reason))
+	})
+	return sum
+}
+
+// outermost names the binary of a sample's last frame.
+func outermost(s *pprof.Sample) (b StackBinary) {
+	if n := len(s.Location); n > 0 && s.Location[n-1].Mapping != nil {
+		m := s.Location[n-1].Mapping
+		b = StackBinary{File: m.File, BuildID: m.BuildID}
+	}
+	return b
+}
+
+func stackGap(why reason.Reason, binaries map[StackBinary]int64) StackGap {
+	gap := StackGap{Reason: why}
+	for b, n := range binaries {
+		b.Samples = n
+		gap.Samples += n
+		gap.Binaries = append(gap.Binaries, b)
+	}
+	slices.SortFunc(gap.Binaries, func(a, b StackBinary) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+	})
+	return gap
+}
+
+// sampleCounts returns a function that says how often a sample was taken: once in a
+// profile that does not count samples.
+func sampleCounts(p *pprof.Profile) func(*pprof.Sample) int64 {
+	index, err := SampleIndex(p, "samples")
+	return func(s *pprof.Sample) int64 {
+		if err != nil {
+			return 1
+		}
+		return max(s.Value[index], -s.Value[index])
+	}
+}
