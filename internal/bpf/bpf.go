@@ -16,6 +16,7 @@ package bpf
 import (
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/unwind"
 )
 
 // FrameKind says what a frame of a stack is.
@@ -40,7 +41,8 @@ const (
 // user are in a call instruction, not where it returns to.
 type Frame struct {
 	Kind   FrameKind
-	Serial uint32 // of a file
+	Serial uint32        // of a file
+	Method unwind.Method // how it was found, with Options.Unwind
 	// At is an offset in a file or in the vdso, and an absolute address for all else.
 	At uint64
 }
@@ -103,6 +105,10 @@ type Handler interface {
 	// memory of a process.
 	Identity(serial uint32, id buildid.ID)
 	// Stack tells the frames of a stack, leaf first, those of the kernel before
-	// those of the user.
-	Stack(StackID, []Frame)
+	// those of the user, and how those of the user end.
+	Stack(StackID, []Frame, unwind.End)
+	// Copy hands over a sample that is to be finished: see Options.Unwind.
+	Copy(*Copy)
+	// Space tells the executable memory of a process, before a Copy that is of it.
+	Space(*Space)
 }

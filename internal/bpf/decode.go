@@ -10,6 +10,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/unwind"
 )
 
 // Kinds of events: enum event_kind of events.h.
@@ -79,9 +80,9 @@ func dispatchStack(event []byte, h Handler) error {
 	frames := make([]Frame, count)
 	for i := range frames {
 		where := order.Uint64(event[i*frameSize:])
-		frames[i] = Frame{FrameKind(where >> 32), uint32(where), order.Uint64(event[i*frameSize+8:])}
+		frames[i] = Frame{FrameKind(where >> 32 & 0xff), uint32(where), unwind.Method(where >> 40), order.Uint64(event[i*frameSize+8:])}
 	}
-	h.Stack(id, frames)
+	h.Stack(id, frames, unwind.NotTold)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/unwind"
 )
 
 func TestJoinPath(t *testing.T) {
@@ -22,9 +23,11 @@ func TestJoinPath(t *testing.T) {
 
 type ignore struct{}
 
-func (ignore) File(File)                   {}
-func (ignore) Identity(uint32, buildid.ID) {}
-func (ignore) Stack(StackID, []Frame)      {}
+func (ignore) File(File)                          {}
+func (ignore) Identity(uint32, buildid.ID)        {}
+func (ignore) Stack(StackID, []Frame, unwind.End) {}
+func (ignore) Copy(*Copy)                         {}
+func (ignore) Space(*Space)                       {}
 
 // TestDispatchRefuses wants an error for events that are cut off or unknown.
 func TestDispatchRefuses(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/unwind"
 )
 
 // FuzzKernelTypes reads types that may be anything, and those that are left of them.
@@ -59,7 +60,9 @@ type noFrames struct {
 
 func (noFrames) File(File)                   {}
 func (noFrames) Identity(uint32, buildid.ID) {}
-func (n noFrames) Stack(_ StackID, frames []Frame) {
+func (noFrames) Copy(*Copy)                  {}
+func (noFrames) Space(*Space)                {}
+func (n noFrames) Stack(_ StackID, frames []Frame, _ unwind.End) {
 	if len(frames)*frameSize > n.size {
 		n.t.Errorf("%d frames in %d bytes", len(frames), n.size)
 	}

@@ -20,6 +20,14 @@ type Options struct {
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
 	Running    bool // load what Enter needs
+	// Unwind walks stacks of the user by the Tables that it is given, in place of the
+	// kernel's walk by frame pointers. Samples that need a table which is not there are
+	// sent as Copies.
+	Unwind       bool
+	UnwindMemory int64 // bytes of tables at most; DefaultUnwindMemory when 0
+	// CopyAll sends every sample as a Copy from its innermost frame on, and counts it
+	// nevertheless: so whoever walks it can compare.
+	CopyAll bool
 }
 
 // Sampler counts stacks inside the kernel. Its methods are for one goroutine, but
@@ -29,6 +37,7 @@ type Sampler struct {
 	options  *ebpf.CollectionOptions
 	objects  coreObjects
 	table    table
+	tables   *Tables // nil without Options.Unwind
 	eviction *eviction
 	follower *follower // nil without Options.Follow
 	hook     *hook     // nil because of noHook
@@ -277,6 +286,10 @@ type Stats struct {
 	Refused    uint64 // frames in files that the table took no entry for at once
 	LostCounts uint64 // samples that there was no room to count
 	LostEvents uint64 // events that found no room, most of which come again
+	Unwound    uint64 // stacks that were walked by tables
+	Copies     uint64 // samples that were sent to be finished
+	LostCopies uint64 // samples that were to be finished, and that the ring had no room for
+	Spaces     uint64 // spaces that were sent
 	Unfollowed uint64 // processes that there was no room to follow
 
 	Entries uint64 // in the table of files now

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
+	"hallmark/unwind"
 )
 
 func TestMain(m *testing.M) {
@@ -35,6 +37,16 @@ type seen struct {
 	counts map[StackID]uint64
 	owners map[Owner]uint64
 	pairs  map[pair]uint64
+	ends   map[StackID]unwind.End
+	copies []*Copy
+	spaces map[uint64]*Space
+}
+
+// keep returns a copy of c that stays.
+func keep(c *Copy) *Copy {
+	kept := *c
+	kept.Memory = slices.Clone(c.Memory)
+	return &kept
 }
 
 // pair is what samples are counted by.
@@ -44,12 +56,19 @@ type pair struct {
 }
 
 func newSeen() *seen {
-	return &seen{map[uint32]File{}, map[uint32]buildid.ID{}, map[StackID][]Frame{}, map[StackID]uint64{}, map[Owner]uint64{}, map[pair]uint64{}}
+	return &seen{
+		files: map[uint32]File{}, ids: map[uint32]buildid.ID{}, stacks: map[StackID][]Frame{}, counts: map[StackID]uint64{},
+		owners: map[Owner]uint64{}, pairs: map[pair]uint64{}, ends: map[StackID]unwind.End{}, spaces: map[uint64]*Space{},
+	}
 }
 
 func (s *seen) File(f File)                           { s.files[f.Serial] = f }
 func (s *seen) Identity(serial uint32, id buildid.ID) { s.ids[serial] = id }
-func (s *seen) Stack(id StackID, frames []Frame)      { s.stacks[id] = frames }
+func (s *seen) Stack(id StackID, frames []Frame, end unwind.End) {
+	s.stacks[id], s.ends[id] = frames, end
+}
+func (s *seen) Copy(c *Copy)   { s.copies = append(s.copies, keep(c)) }
+func (s *seen) Space(p *Space) { s.spaces[p.ID] = p }
 
 func (s *seen) count(stack StackID, o Owner, n uint64) {
 	s.counts[stack] += n
