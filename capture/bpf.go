@@ -14,6 +14,7 @@ import (
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
+	"hallmark/unwind"
 )
 
 // bpfSampler takes samples by programs in the kernel, which count stacks whose
@@ -189,7 +190,16 @@ func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
 }
 
 // Stack takes the frames of a stack.
-func (s *bpfSampler) Stack(id bpf.StackID, frames []bpf.Frame) { s.bodies[id] = &body{frames: frames} }
+func (s *bpfSampler) Stack(id bpf.StackID, frames []bpf.Frame, _ unwind.End) {
+	s.bodies[id] = &body{frames: frames}
+}
+
+// Copy takes a sample that is to be finished: none, as the programs are not asked to
+// unwind.
+func (s *bpfSampler) Copy(*bpf.Copy) {}
+
+// Space takes the executable memory of a process, which comes with such samples.
+func (s *bpfSampler) Space(*bpf.Space) {}
 
 // count counts samples of a stack. It reports whether the frames of the stack are known.
 func (s *bpfSampler) count(c bpfCount) bool {

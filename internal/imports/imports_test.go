@@ -95,7 +95,7 @@ var rules = map[string]rule{
 	},
 	"internal/atomicfile": {why: "publishes files; imports nothing"},
 	"internal/bpf": {
-		module:   []string{"addr", "buildid"},
+		module:   []string{"addr", "buildid", "unwind"},
 		external: []string{"github.com/cilium/ebpf", sys},
 		why:      "the only importer of the BPF library, which nobody else need know",
 	},
