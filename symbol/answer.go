@@ -67,7 +67,7 @@ func (a *answer) function() ([]Frame, Source) {
 			continue
 		}
 		found, err := a.table(s, a.at)
-		table, ok := found.(*pclntab)
+		table, ok := found.(*goTable)
 		if err != nil || !ok {
 			a.damaged = true
 			continue
@@ -77,7 +77,7 @@ func (a *answer) function() ([]Frame, Source) {
 			continue
 		}
 		// What the debug information knows a part of is its own.
-		if i, _ := table.search(uint64(a.at)); a.debugFunction(addr.Virt(table.entry(i))) == nil {
+		if i, _ := table.Search(uint64(a.at)); a.debugFunction(addr.Virt(table.Entry(i))) == nil {
 			return frames, SourcePclntab
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/pclntab"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -304,7 +305,7 @@ func (f *failing) ReadAt(b []byte, off int64) (int, error) {
 func TestReadErrors(t *testing.T) {
 	p := program()
 	p.Symbols, p.DynSymbols = symbols, symbols
-	goFile := goProgram{magic: go118magic, ptr: 8, order: binary.LittleEndian}
+	goFile := goProgram{magic: pclntab.Go118, ptr: 8, order: binary.LittleEndian}
 	for _, data := range [][]byte{p.Build(), goFile.build()} {
 		for calls := 0; ; calls++ {
 			f, err := NewFile(&failing{bytes.NewReader(data), calls}, "built")
@@ -465,7 +466,7 @@ func TestEveryFile(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if p, ok := table.(*pclntab); ok && err == nil {
+			if p, ok := table.(*goTable); ok && err == nil {
 				if first, last := p.treeBounds(); first <= last && p.trees.data == "" {
 					t.Errorf("%s: no inlined calls", name)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/pclntab"
 )
 
 // goProgram builds ELF files with the tables of a Go program: two functions, of
@@ -106,11 +107,11 @@ func (p goProgram) inlineTree() []byte {
 		{nameInner, 0x10, 30},
 	} {
 		b = append(b, 0, 0, 0, 0)
-		if p.magic != go120magic {
+		if p.magic != pclntab.Go120 {
 			b = p.u32(p.u32(b, 0), 0) // file and line of the call site
 		}
 		b = p.u32(p.u32(b, c.name), c.parent)
-		if p.magic == go120magic {
+		if p.magic == pclntab.Go120 {
 			b = p.u32(b, c.start)
 		}
 	}
@@ -168,7 +169,7 @@ func padded(b []byte, n int) []byte {
 
 // entry appends an address of a function as the functab has it.
 func (p goProgram) entry(b []byte, at uint32) []byte {
-	if p.magic == go116magic {
+	if p.magic == pclntab.Go116 {
 		return p.word(b, goText+uint64(at))
 	}
 	return p.u32(b, at)
@@ -178,7 +179,7 @@ func (p goProgram) entry(b []byte, at uint32) []byte {
 func (p goProgram) entrySize() int { return len(p.entry(nil, 0)) }
 
 func (p goProgram) offset(b []byte, n int) []byte {
-	if p.magic == go116magic {
+	if p.magic == pclntab.Go116 {
 		return p.word(b, uint64(n))
 	}
 	return p.u32(b, uint32(n))
@@ -205,7 +206,7 @@ func (p goProgram) record(at, name, start uint32, values pcTables) []byte {
 	for _, n := range []uint32{name, 0, 0, 0, values.files, values.lines, npcdata, 0} {
 		b = p.u32(b, n)
 	}
-	if p.magic == go120magic {
+	if p.magic == pclntab.Go120 {
 		b = p.u32(b, start)
 	}
 	b = append(b, 0, 0, 0, nfuncdata)
@@ -218,14 +219,14 @@ func (p goProgram) record(at, name, start uint32, values pcTables) []byte {
 
 // funcdata appends a list of four, of which the last is the inline tree.
 func (p goProgram) funcdata(b []byte) []byte {
-	if p.magic != go116magic {
+	if p.magic != pclntab.Go116 {
 		return p.u32(p.u32(p.u32(p.u32(b, ^uint32(0)), ^uint32(0)), ^uint32(0)), 8)
 	}
 	return p.word(p.word(p.word(p.word(padded(b, p.ptr), 0), 0), 0), goRodata+8)
 }
 
 func (p goProgram) headerSize() int {
-	if p.magic == go116magic {
+	if p.magic == pclntab.Go116 {
 		return 8 + 7*p.ptr
 	}
 	return 8 + 8*p.ptr
@@ -235,7 +236,7 @@ func (p goProgram) header(tables [5]uint64) []byte {
 	b := p.u32(nil, p.magic)
 	b = append(b, 0, 0, 1, byte(p.ptr))
 	b = p.word(p.word(b, 2), 2)
-	if p.magic != go116magic {
+	if p.magic != pclntab.Go116 {
 		b = p.word(b, 0)
 	}
 	for _, n := range tables {
@@ -245,17 +246,17 @@ func (p goProgram) header(tables [5]uint64) []byte {
 }
 
 func (p goProgram) moduledata(tables [5]uint64) []uint64 {
-	md := make([]uint64, mdWords+8)
-	md[mdPCHeader] = goPclntab
-	for i, at := range []int{mdNames, mdCUs, mdFiles, mdPCs, mdRecords} {
+	md := make([]uint64, pclntab.MDWords+8)
+	md[pclntab.MDPCHeader] = goPclntab
+	for i, at := range []int{pclntab.MDNames, pclntab.MDCUs, pclntab.MDFiles, pclntab.MDPCs, pclntab.MDRecords} {
 		md[at] = goPclntab + tables[i]
 	}
-	md[mdFunctab], md[mdFunctabN] = md[mdRecords], 3
-	md[mdMinPC], md[mdMaxPC] = goText, goText+0x60
-	md[mdText], md[mdEtext] = goText, goText+0x60
-	md[mdGofunc118] = goRodata
-	if p.magic == go120magic {
-		md[mdGofunc118], md[mdGofunc120] = 0, goRodata
+	md[pclntab.MDFunctab], md[pclntab.MDFunctabN] = md[pclntab.MDRecords], 3
+	md[pclntab.MDMinPC], md[pclntab.MDMaxPC] = goText, goText+0x60
+	md[pclntab.MDText], md[pclntab.MDEtext] = goText, goText+0x60
+	md[pclntab.MDGofunc118] = goRodata
+	if p.magic == pclntab.Go120 {
+		md[pclntab.MDGofunc118], md[pclntab.MDGofunc120] = 0, goRodata
 	}
 	return md
 }
@@ -263,7 +264,7 @@ func (p goProgram) moduledata(tables [5]uint64) []uint64 {
 // goPrograms returns one of each form.
 func goPrograms() []goProgram {
 	var programs []goProgram
-	for _, magic := range []uint32{go116magic, go118magic, go120magic} {
+	for _, magic := range []uint32{pclntab.Go116, pclntab.Go118, pclntab.Go120} {
 		for _, ptr := range []int{4, 8} {
 			programs = append(programs,
 				goProgram{magic: magic, ptr: ptr, order: binary.LittleEndian},
@@ -297,7 +298,7 @@ func TestPclntabForms(t *testing.T) {
 			checkFrames(t, f, 0x60)
 			checkFrames(t, f, ^addr.Virt(0))
 			start := f.LookupVirt(goText + 0x18).Frames
-			if p.magic == go120magic && (start[0].Start != 30 || start[1].Start != 20 || start[2].Start != 10) {
+			if p.magic == pclntab.Go120 && (start[0].Start != 30 || start[1].Start != 20 || start[2].Start != 10) {
 				t.Errorf("%+v, want the first lines 30, 20 and 10", start)
 			}
 		})

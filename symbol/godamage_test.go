@@ -6,12 +6,13 @@ import (
 	"errors"
 	"testing"
 
+	"hallmark/internal/pclntab"
 	"hallmark/reason"
 )
 
 // damaged returns the program with Go's newest tables, damaged.
 func damaged(damage func(*goParts)) *bytes.Reader {
-	p := goProgram{magic: go120magic, ptr: 8, order: binary.LittleEndian, damage: damage}
+	p := goProgram{magic: pclntab.Go120, ptr: 8, order: binary.LittleEndian, damage: damage}
 	return bytes.NewReader(p.build())
 }
 
@@ -34,8 +35,8 @@ func TestDamagedPclntab(t *testing.T) {
 		"pointer size":           func(p *goParts) { p.pclntab[7] = 2 },
 		"quantum":                func(p *goParts) { p.pclntab[6] = 0 },
 		"padding":                func(p *goParts) { p.pclntab[4] = 1 },
-		"no functions":           func(p *goParts) { put64(p.pclntab[8:], 0); p.moduledata[mdFunctabN] = 1 },
-		"too many functions":     func(p *goParts) { put64(p.pclntab[8:], 1<<60); p.moduledata[mdFunctabN] = 1<<60 + 1 },
+		"no functions":           func(p *goParts) { put64(p.pclntab[8:], 0); p.moduledata[pclntab.MDFunctabN] = 1 },
+		"too many functions":     func(p *goParts) { put64(p.pclntab[8:], 1<<60); p.moduledata[pclntab.MDFunctabN] = 1<<60 + 1 },
 		"tables out of order":    func(p *goParts) { put64(p.pclntab[8+8*namesTable:], 1<<40) },
 		"table beyond the end":   func(p *goParts) { put64(p.pclntab[8+8*functabTable:], 1<<20) },
 		"functions out of order": func(p *goParts) { put32(p.at(functabTable, 8), 0x61) },
@@ -43,21 +44,21 @@ func TestDamagedPclntab(t *testing.T) {
 		"record cut off":         func(p *goParts) { p.pclntab = p.pclntab[:len(p.pclntab)-8] },
 		"name within a name":     func(p *goParts) { put32(p.at(functabTable, 24+4), 3) },
 		"name beyond the end":    func(p *goParts) { put32(p.at(functabTable, 24+4), 1<<20) },
-		"no moduledata":          func(p *goParts) { p.moduledata[mdPCHeader]++ },
-		"moduledata cut off":     func(p *goParts) { p.moduledata = p.moduledata[:mdWords-1] },
-		"other names":            func(p *goParts) { p.moduledata[mdNames]++ },
-		"other units":            func(p *goParts) { p.moduledata[mdCUs]++ },
-		"other files":            func(p *goParts) { p.moduledata[mdFiles]++ },
-		"other values":           func(p *goParts) { p.moduledata[mdPCs]++ },
-		"other records":          func(p *goParts) { p.moduledata[mdRecords]++ },
-		"other functab":          func(p *goParts) { p.moduledata[mdFunctab]++ },
-		"number of functions":    func(p *goParts) { p.moduledata[mdFunctabN]++ },
-		"first address":          func(p *goParts) { p.moduledata[mdMinPC]++ },
-		"last address":           func(p *goParts) { p.moduledata[mdMaxPC]++ },
-		"text":                   func(p *goParts) { p.moduledata[mdText]++ },
-		"end of text":            func(p *goParts) { p.moduledata[mdEtext] = goText },
+		"no moduledata":          func(p *goParts) { p.moduledata[pclntab.MDPCHeader]++ },
+		"moduledata cut off":     func(p *goParts) { p.moduledata = p.moduledata[:pclntab.MDWords-1] },
+		"other names":            func(p *goParts) { p.moduledata[pclntab.MDNames]++ },
+		"other units":            func(p *goParts) { p.moduledata[pclntab.MDCUs]++ },
+		"other files":            func(p *goParts) { p.moduledata[pclntab.MDFiles]++ },
+		"other values":           func(p *goParts) { p.moduledata[pclntab.MDPCs]++ },
+		"other records":          func(p *goParts) { p.moduledata[pclntab.MDRecords]++ },
+		"other functab":          func(p *goParts) { p.moduledata[pclntab.MDFunctab]++ },
+		"number of functions":    func(p *goParts) { p.moduledata[pclntab.MDFunctabN]++ },
+		"first address":          func(p *goParts) { p.moduledata[pclntab.MDMinPC]++ },
+		"last address":           func(p *goParts) { p.moduledata[pclntab.MDMaxPC]++ },
+		"text":                   func(p *goParts) { p.moduledata[pclntab.MDText]++ },
+		"end of text":            func(p *goParts) { p.moduledata[pclntab.MDEtext] = goText },
 		"text elsewhere": func(p *goParts) {
-			p.moduledata[mdText], p.moduledata[mdMinPC], p.moduledata[mdMaxPC], p.moduledata[mdEtext] = goRodata, goRodata, goRodata+0x60, goRodata+0x60
+			p.moduledata[pclntab.MDText], p.moduledata[pclntab.MDMinPC], p.moduledata[pclntab.MDMaxPC], p.moduledata[pclntab.MDEtext] = goRodata, goRodata, goRodata+0x60, goRodata+0x60
 		},
 	} {
 		f, err := NewFile(damaged(damage), "built")
@@ -79,9 +80,9 @@ func TestDamagedPclntab(t *testing.T) {
 func TestDamagedInlineTrees(t *testing.T) {
 	const tree, call = 8, 16 // where it starts, and the bytes of a call
 	for name, damage := range map[string]func(*goParts){
-		"not known where":            func(p *goParts) { p.moduledata[mdGofunc120] = 0 },
-		"elsewhere":                  func(p *goParts) { p.moduledata[mdGofunc120] += 4 },
-		"beyond the section":         func(p *goParts) { p.moduledata[mdGofunc120] += 0x1000 },
+		"not known where":            func(p *goParts) { p.moduledata[pclntab.MDGofunc120] = 0 },
+		"elsewhere":                  func(p *goParts) { p.moduledata[pclntab.MDGofunc120] += 4 },
+		"beyond the section":         func(p *goParts) { p.moduledata[pclntab.MDGofunc120] += 0x1000 },
 		"name within a name":         func(p *goParts) { put32(p.rodata[tree+4:], 3) },
 		"name beyond the end":        func(p *goParts) { put32(p.rodata[tree+4:], 1<<20) },
 		"call site elsewhere":        func(p *goParts) { put32(p.rodata[tree+8:], 0x40) },

@@ -372,7 +372,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		switch table := table.(type) {
 		case *symtab:
 			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
-		case *pclntab:
+		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })
 			if !ok {
 				return &FormatError{f.Name(), errShared}

@@ -1,6 +1,10 @@
 package symbol
 
-import "math"
+import (
+	"math"
+
+	"hallmark/internal/pclntab"
+)
 
 // inlineTrees are the calls that the compiler inlined, one list for each function
 // (runtime/symtabinl.go). They are in the program's read-only data.
@@ -19,7 +23,7 @@ type inlinedCall struct {
 
 // inlined appends the calls at pc to calls, innermost first. When one of them is
 // implausible there are none.
-func (t *pclntab) inlined(calls []inlinedCall, f *goFunc, pc uint64) []inlinedCall {
+func (t *goTable) inlined(calls []inlinedCall, f *goFunc, pc uint64) []inlinedCall {
 	if f.tree == 0 || t.trees.data == "" {
 		return calls
 	}
@@ -33,14 +37,14 @@ func (t *pclntab) inlined(calls []inlinedCall, f *goFunc, pc uint64) []inlinedCa
 			break
 		}
 		calls = append(calls, c)
-		pc = f.entry + uint64(c.parent)
+		pc = f.Entry + uint64(c.parent)
 	}
 	return nil
 }
 
 // call returns an entry of a function's tree if it is plausible: it names a
 // function from its first letter, and its call site is in the function.
-func (t *pclntab) call(f *goFunc, index uint32) (inlinedCall, bool) {
+func (t *goTable) call(f *goFunc, index uint32) (inlinedCall, bool) {
 	size := t.callSize()
 	at := f.tree - t.trees.base + size*uint64(index)
 	data := t.trees.data
@@ -49,19 +53,19 @@ func (t *pclntab) call(f *goFunc, index uint32) (inlinedCall, bool) {
 	}
 	data = data[at : at+size]
 	var c inlinedCall
-	if t.magic == go120magic {
-		c = inlinedCall{name: t.u32(data, 4), parent: t.u32(data, 8), start: t.u32(data, 12)}
+	if t.Magic == pclntab.Go120 {
+		c = inlinedCall{name: t.U32(data, 4), parent: t.U32(data, 8), start: t.U32(data, 12)}
 	} else {
-		c = inlinedCall{name: t.u32(data, 12), parent: t.u32(data, 16)}
+		c = inlinedCall{name: t.U32(data, 12), parent: t.U32(data, 16)}
 	}
 	const padding = 3 // a byte that is padding in both forms
-	return c, data[padding] == 0 && t.isName(c.name) && uint64(c.parent) < f.end-f.entry
+	return c, data[padding] == 0 && t.IsName(c.name) && uint64(c.parent) < f.End-f.Entry
 }
 
 // callSize returns the bytes of an entry. Until Go 1.19 it held the file and line
 // of the call site too.
-func (t *pclntab) callSize() uint64 {
-	if t.magic == go120magic {
+func (t *goTable) callSize() uint64 {
+	if t.Magic == pclntab.Go120 {
 		return 16
 	}
 	return 20
@@ -69,16 +73,16 @@ func (t *pclntab) callSize() uint64 {
 
 // treeAddress returns the virtual address of the inline tree of a function whose
 // list of funcdata is at off in the records; 0 for none.
-func (t *pclntab) treeAddress(off uint64) uint64 {
-	if t.isRelative() {
-		n := t.u32(t.records, off+4*funcdataInlTree)
+func (t *goTable) treeAddress(off uint64) uint64 {
+	if t.IsRelative() {
+		n := t.U32(t.Records, off+4*funcdataInlTree)
 		if n == ^uint32(0) {
 			return 0
 		}
 		return t.trees.gofunc + uint64(n)
 	}
-	off = (off + t.ptr - 1) &^ (t.ptr - 1)
-	return t.word(t.records, off+t.ptr*funcdataInlTree, t.ptr)
+	off = (off + t.Ptr - 1) &^ (t.Ptr - 1)
+	return t.Word(t.Records, off+t.Ptr*funcdataInlTree, t.Ptr)
 }
 
 // maxTree is how much is read from the start of the last tree on. The trees tell
@@ -87,13 +91,13 @@ const maxTree = 1 << 20
 
 // loadTrees reads the part of the program's data that has all inline trees, and
 // keeps it if the first call of each is plausible.
-func (m *image) loadTrees(t *pclntab, at uint64) error {
+func (m *image) loadTrees(t *goTable, at uint64) error {
 	first, last := t.treeBounds()
 	if first > last {
 		return nil
 	}
-	if first-at < uint64(len(t.data)) { // since Go 1.26
-		t.trees.base, t.trees.data = at, t.data
+	if first-at < uint64(len(t.Data)) { // since Go 1.26
+		t.trees.base, t.trees.data = at, t.Data
 	} else if in := m.sectionAt(first, last-first+1); in != nil {
 		data, err := m.readString(in.off+first-in.addr, min(last-first+maxTree, in.addr+in.size-first))
 		if err != nil {
@@ -108,9 +112,9 @@ func (m *image) loadTrees(t *pclntab, at uint64) error {
 }
 
 // treeBounds returns the lowest and the highest address of a tree.
-func (t *pclntab) treeBounds() (first, last uint64) {
+func (t *goTable) treeBounds() (first, last uint64) {
 	first = math.MaxUint64
-	for i := range t.nfunc {
+	for i := range t.NFunc {
 		if tree := t.function(i).tree; tree != 0 {
 			first, last = min(first, tree), max(last, tree)
 		}
@@ -119,8 +123,8 @@ func (t *pclntab) treeBounds() (first, last uint64) {
 }
 
 // treesAgree reports whether the first call of every tree is plausible.
-func (t *pclntab) treesAgree() bool {
-	for i := range t.nfunc {
+func (t *goTable) treesAgree() bool {
+	for i := range t.NFunc {
 		f := t.function(i)
 		if f.tree == 0 {
 			continue

@@ -1,83 +1,18 @@
 package symbol
 
-import "hallmark/internal/cursor"
-
-// Indices of the words of runtime.moduledata (runtime/symtab.go), the same since
-// Go 1.16 up to the text.
-const (
-	mdPCHeader  = 0
-	mdNames     = 1
-	mdCUs       = 4
-	mdFiles     = 7
-	mdPCs       = 10
-	mdRecords   = 13
-	mdFunctab   = 16
-	mdFunctabN  = 17
-	mdMinPC     = 20
-	mdMaxPC     = 21
-	mdText      = 22
-	mdEtext     = 23
-	mdGofunc118 = 38
-	mdGofunc120 = 40 // two more words, for coverage counters, came before it
-	mdWords     = 41
+import (
+	"hallmark/internal/cursor"
+	"hallmark/internal/pclntab"
 )
 
-// maxCandidates bounds what is looked at that could be a pclntab or point to one. A
-// program has one or two.
-const maxCandidates = 8
+// loadedImage is an image as the dynamic loader leaves it.
+type loadedImage struct{ *image }
 
-// findModuledata returns the words of runtime.moduledata, which says where the text
-// is that functions are relative to, and the inline trees; nil if there is none. It
-// has no fixed place, and no name in a stripped program; but it starts with a
-// pointer to the pclntab, which is at address at, and so much of it follows from the
-// pclntab that it cannot be mistaken.
-func (m *image) findModuledata(t *pclntab, at uint64) ([]uint64, error) {
-	candidates, err := m.pointersTo(at)
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range candidates {
-		md, err := m.wordsAt(v, mdWords)
-		if err != nil {
-			return nil, err
-		}
-		if md != nil && t.agrees(md, at) {
-			return md, nil
-		}
-	}
-	return nil, nil
-}
-
-// useModuledata takes from the words of moduledata what t lacks.
-func (t *pclntab) useModuledata(md []uint64) {
-	t.text, t.trees.gofunc = md[mdText], md[mdGofunc120]
-	if t.magic == go118magic {
-		t.trees.gofunc = md[mdGofunc118]
-	}
-}
-
-// agrees reports whether md can be the moduledata of t, which is at address at.
-func (t *pclntab) agrees(md []uint64, at uint64) bool {
-	header := func(i uint64) uint64 { return at + t.header(i) }
-	text := md[mdText]
-	return md[mdPCHeader] == at &&
-		md[mdNames] == header(3) &&
-		md[mdCUs] == header(4) &&
-		md[mdFiles] == header(5) &&
-		md[mdPCs] == header(6) &&
-		md[mdRecords] == header(7) &&
-		md[mdFunctab] == header(7) &&
-		md[mdFunctabN] == t.nfunc+1 &&
-		md[mdMinPC] == text+uint64(t.u32(t.functab, 0)) &&
-		md[mdMaxPC] == text+uint64(t.u32(t.functab, 8*t.nfunc)) &&
-		text <= md[mdMinPC] && md[mdMinPC] <= md[mdMaxPC] && md[mdMaxPC] <= md[mdEtext]
-}
-
-// pointersTo returns where writable data holds this address once it is loaded.
-func (m *image) pointersTo(target uint64) ([]uint64, error) {
+// PointersTo returns where writable data holds this address once it is loaded.
+func (m loadedImage) PointersTo(target uint64) ([]uint64, error) {
 	var found []uint64
 	note := func(v uint64) {
-		if len(found) < maxCandidates {
+		if len(found) < pclntab.MaxCandidates {
 			found = append(found, v)
 		}
 	}
@@ -100,10 +35,10 @@ func (m *image) pointersTo(target uint64) ([]uint64, error) {
 	return found, err
 }
 
-// wordsAt returns n address-sized words of memory at v as the dynamic loader
+// WordsAt returns n address-sized words of memory at v as the dynamic loader
 // leaves them in a program loaded where it was linked to be; nil where the file
 // has no such memory.
-func (m *image) wordsAt(v uint64, n int) ([]uint64, error) {
+func (m loadedImage) WordsAt(v uint64, n int) ([]uint64, error) {
 	size := m.size(4, 8)
 	s := m.sectionAt(v, uint64(n)*size)
 	if s == nil {

@@ -9,7 +9,7 @@ import (
 
 // goPart makes an indexPart of a pclntab.
 type goPart struct {
-	*pclntab
+	*goTable
 	part      *indexPart
 	base      uint64
 	functions map[goFunction]int32
@@ -29,15 +29,15 @@ const maxSteps = 16
 
 // indexPart returns the functions of the pclntab that are wanted as a part, and false
 // if its tables are longer than their bytes.
-func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPart, bool) {
+func (t *goTable) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPart, bool) {
 	p := goPart{
-		pclntab: t, part: &indexPart{from: newPartTables()}, base: base,
+		goTable: t, part: &indexPart{from: newPartTables()}, base: base,
 		functions: map[goFunction]int32{}, sites: map[partSite]int32{},
-		budget: 1<<20 + maxSteps*len(t.data),
+		budget: 1<<20 + maxSteps*len(t.Data),
 	}
-	for i := range t.nfunc {
+	for i := range t.NFunc {
 		f := t.function(i)
-		if f.entry < base || f.end-base > math.MaxUint32 || !wanted(f.entry) {
+		if f.Entry < base || f.End-base > math.MaxUint32 || !wanted(f.Entry) {
 			continue
 		}
 		p.add(&f)
@@ -51,27 +51,27 @@ func (t *pclntab) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPar
 
 // add adds the pieces of a function.
 func (p *goPart) add(f *goFunc) {
-	p.cuts = append(p.cuts[:0], f.entry)
-	for _, table := range []uint32{f.pcfile, f.pcln, f.pcinline} {
+	p.cuts = append(p.cuts[:0], f.Entry)
+	for _, table := range []uint32{f.PCFile, f.PCLn, f.pcinline} {
 		p.cut(table, f)
 	}
 	slices.Sort(p.cuts)
 	for _, pc := range slices.Compact(p.cuts) {
-		if pc < f.end {
+		if pc < f.End {
 			p.piece(pc)
 		}
 	}
-	p.part.pieces = append(p.part.pieces, partPiece{start: uint32(f.end - p.base), site: siteNone})
+	p.part.pieces = append(p.part.pieces, partPiece{start: uint32(f.End - p.base), site: siteNone})
 }
 
 // cut appends where the value of a table changes.
 func (p *goPart) cut(table uint32, f *goFunc) {
-	pc := f.entry
-	p.eachValue(table, func(_ int32, advance uint32) bool {
-		pc += uint64(advance) * p.quantum
+	pc := f.Entry
+	p.EachValue(table, func(_ int32, advance uint32) bool {
+		pc += uint64(advance) * p.Quantum
 		p.cuts = append(p.cuts, pc)
 		p.budget--
-		return pc < f.end && p.budget >= 0
+		return pc < f.End && p.budget >= 0
 	})
 }
 

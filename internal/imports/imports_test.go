@@ -44,7 +44,7 @@ var rules = map[string]rule{
 		why:    "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
-		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf"},
+		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf", "internal/pclntab"},
 		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
@@ -103,6 +103,7 @@ var rules = map[string]rule{
 	"internal/dwarf":    {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":  {why: "this test"},
+	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
 	"internal/perfmap":  {external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/progress": {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
