@@ -65,24 +65,30 @@ func (p *part) begin(start, end addr.Offset) bool {
 // row says that a rule holds from an offset on, in the function that begin started last:
 // up to the next row, or the end of the function.
 func (p *part) row(at addr.Offset, r Rule) {
-	s := &p.spans[len(p.spans)-1]
+	if at < p.layer.base || at-p.layer.base > maxSpread {
+		return
+	}
 	r.Flags = r.Flags&SavedAtRegister | uint8(p.layer.source)<<4
-	n := p.rules.number(r)
-	low := uint32(at - p.layer.base)
-	if at < p.layer.base || at-p.layer.base >= addr.Offset(s.end) {
+	p.put(uint32(at-p.layer.base), p.rules.number(r))
+}
+
+// put is row, with a place from the layer's base on and a rule's number.
+func (p *part) put(at, rule uint32) {
+	s := &p.spans[len(p.spans)-1]
+	if at >= s.end {
 		return
 	}
 	if s.n > 0 {
 		last := &p.rows[len(p.rows)-1]
 		switch {
-		case last.rule == n:
+		case last.rule == rule:
 			return
-		case last.at >= low: // nothing holds over no bytes
-			last.rule = n
+		case last.at >= at: // nothing holds over no bytes
+			last.rule = rule
 			return
 		}
 	}
-	p.rows = append(p.rows, row{low, n})
+	p.rows = append(p.rows, row{at, rule})
 	s.n++
 }
 

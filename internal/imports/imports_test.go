@@ -49,8 +49,9 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
-		module: []string{"addr", "internal/cursor"},
-		why:    "call frame information to tables, and stacks by them; files and processes are for capture to find",
+		module:   []string{"addr", "internal/cursor"},
+		external: []string{"github.com/klauspost/compress/"},
+		why:      "call frame information to tables, and stacks by them; files and processes are for capture to find",
 	},
 	"debuginfo": {
 		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},

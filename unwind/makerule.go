@@ -1,0 +1,161 @@
+package unwind
+
+// makeRule says the state as a rule.
+func (x *executor) makeRule(e *cie) Rule {
+	s := &x.state
+	none := func(w Why) Rule { return Rule{Kind: None, Register: Register(w)} }
+	switch {
+	case e.ra != uint64(x.machine.returnColumn()):
+		return none(Unusual)
+	case e.signal:
+		return x.signalRule()
+	case s.places[slotRA].kind == placeUndefined:
+		return Rule{Kind: Outermost}
+	case s.cfa.kind == None:
+		return none(s.cfa.why)
+	case !s.restoresSP():
+		return none(Unusual)
+	}
+	r := Rule{Kind: s.cfa.kind, Register: Register(s.cfa.register), Offset: int32(s.cfa.offset), Addend: int8(s.cfa.addend / 8)}
+	if int64(r.Offset) != s.cfa.offset || int64(r.Addend)*8 != s.cfa.addend {
+		return none(Unusual)
+	}
+	if !x.returnAddress(&r) {
+		return none(Unusual)
+	}
+	x.savedRegisters(&r)
+	return r
+}
+
+// restoresSP reports whether the caller's stack pointer is the CFA.
+func (s *frameState) restoresSP() bool {
+	p := s.places[slotSP]
+	return p.kind == placeSame || p.kind == placeValue && p.n == 0
+}
+
+// fromCFA returns a place relative to the CFA if it is relative to the register that the
+// CFA is.
+func (s *frameState) fromCFA(p place) place {
+	if p.kind == placeAtRegister && s.cfa.kind == Reg && p.register == s.cfa.register {
+		return placeWith(placeAt, 0, int64(p.n)-s.cfa.offset)
+	}
+	return p
+}
+
+// returnAddress puts into a rule where the return address is.
+func (x *executor) returnAddress(r *Rule) bool {
+	switch p := x.state.fromCFA(x.state.places[slotRA]); p.kind {
+	case placeAt:
+		n, ok := words(p.n)
+		r.RA = n
+		return ok
+	case placeIn:
+		r.RA, r.Link = Same, Register(p.register)
+		return int(p.register) < x.machine.registers()
+	case placeSame: // in the register that calls leave it in, which x86-64 does not have
+		r.RA, r.Link = Same, X30
+		return x.machine == ARM64
+	}
+	return false
+}
+
+// words returns a number of bytes in units of 8, if a rule can have it.
+func words(n int32) (int8, bool) {
+	if n%8 != 0 || n/8 <= int32(Same) || n/8 >= int32(Unknown) {
+		return Unknown, false
+	}
+	return int8(n / 8), true
+}
+
+// savedRegisters puts into a rule where the registers are that functions preserve. What
+// cannot be said of one is a register lost, not the frame.
+func (x *executor) savedRegisters(r *Rule) {
+	n := len(x.machine.Saved())
+	base := placeAt
+	if x.atRegister(n) {
+		base = placeAtRegister
+		r.Flags |= SavedAtRegister
+	}
+	for i := range r.Saved {
+		if i >= n {
+			break // there are no more, and what stands there must not make rules differ
+		}
+		r.Saved[i] = x.saved(i, base)
+	}
+}
+
+// atRegister reports whether the places of saved registers are relative to the register
+// that the CFA is found from. Where some are and others are not, the frame pointer's
+// decides: most functions find their frames from it.
+func (x *executor) atRegister(n int) bool {
+	framePointer := 0
+	if x.machine == X86_64 {
+		framePointer = 1
+	}
+	some := false
+	for i := range n {
+		p := x.state.fromCFA(x.state.places[i])
+		there := p.kind == placeAtRegister && p.register == x.state.cfa.register
+		if i == framePointer && (there || p.kind == placeAt) {
+			return there
+		}
+		some = some || there
+	}
+	return some
+}
+
+func (x *executor) saved(i int, base placeKind) int8 {
+	p := x.state.fromCFA(x.state.places[i])
+	switch {
+	case p.kind == placeSame:
+		return Same
+	case p.kind != base:
+		return Unknown
+	case base == placeAtRegister && p.register != x.state.cfa.register:
+		return Unknown
+	}
+	n, _ := words(p.n)
+	return n
+}
+
+// Where Linux puts registers for a signal's handler, from the stack pointer on at the
+// instructions that the handler returns to: x86-64 is at a struct ucontext there, whose
+// registers begin with r8 (arch/x86/include/uapi/asm/sigcontext.h).
+const (
+	signalRSP = 160
+	signalRIP = 168
+)
+
+var signalSavedX86 = [...]int32{128, 120, 72, 80, 88, 96} // in the order of Machine.Saved
+
+// signalRule is the rule for the code that a signal's handler returns to, if what it says
+// is the kernel's layout.
+func (x *executor) signalRule() Rule {
+	s := &x.state
+	unusual := Rule{Kind: None, Register: Register(Unusual)}
+	if x.machine == ARM64 {
+		// What the vdso says (CFA x29, x29 and x30 there) is for walks by frame pointers: it
+		// leads to the caller of the function that was interrupted. The registers are all in
+		// the frame, whatever it says.
+		if s.cfa != (cfaRule{kind: Reg, register: uint8(X29)}) {
+			return unusual
+		}
+		return Rule{Kind: Signal, Register: SP}
+	}
+	if s.cfa.kind != Deref || s.cfa.register != uint8(RSP) || s.cfa.addend != 0 {
+		return unusual
+	}
+	offset := s.cfa.offset - signalRSP
+	at := func(p place, n int32) bool {
+		return p.kind == placeAtRegister && p.register == uint8(RSP) && int64(p.n) == offset+int64(n)
+	}
+	for i, n := range signalSavedX86 {
+		if !at(s.places[i], n) {
+			return unusual
+		}
+	}
+	if !at(s.places[slotRA], signalRIP) || offset != int64(int32(offset)) {
+		return unusual
+	}
+	return Rule{Kind: Signal, Register: RSP, Offset: int32(offset)}
+}
