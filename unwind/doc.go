@@ -37,7 +37,10 @@
 //	 0  kind     u8   how the canonical frame address (CFA) is found, a Kind
 //	 1  register u8   that it is found from, by its DWARF number; for None a Why
 //	 2  flags    u8   bit 0: saved registers lie relative to that register's value,
-//	                  not to the CFA; bits 4 to 7: the Source
+//	                  not to the CFA; bit 1: the caller may be on another stack, whose
+//	                  addresses may be lower; bit 2: the caller was interrupted, and
+//	                  the return address is where it stood; bit 3: the return address
+//	                  lies as bit 0 says of registers; bits 4 to 7: the Source
 //	 3  ra       i8   the return address is at CFA + 8·ra, or in link if it is Same
 //	 4  offset   i32  bytes
 //	 8  saved    6×i8 the registers that functions must preserve (see Machine.Saved):

@@ -87,16 +87,30 @@ const (
 	Unknown int8 = 127  // lost
 )
 
-// SavedAtRegister is the flag of rules whose saved registers lie relative to the
-// value of Rule.Register, not to the CFA: functions that align their stack.
-const SavedAtRegister = 1
+// Flags of rules, in the lower four bits of Rule.Flags.
+const (
+	// SavedAtRegister: saved registers lie relative to the value of Rule.Register, not to
+	// the CFA: functions that align their stack.
+	SavedAtRegister = 1 << iota
+	// OtherStack: the caller may be on another stack, so that its stack pointer may be
+	// below this one.
+	OtherStack
+	// Interrupted: the caller was interrupted and did not call, so that the return address
+	// is where it stood.
+	Interrupted
+	// ReturnAtRegister: the return address lies relative to the value of Rule.Register,
+	// not to the CFA.
+	ReturnAtRegister
+
+	ruleFlags = 0xf
+)
 
 // A Rule says how to get from one frame to its caller's.
 type Rule struct {
 	Kind     Kind
 	Register Register // or Why, of a rule of kind None
-	Flags    uint8    // SavedAtRegister, and the Source in the upper four bits
-	RA       int8     // units of 8 bytes from the CFA, or Same
+	Flags    uint8    // SavedAtRegister and others, and the Source in the upper four bits
+	RA       int8     // units of 8 bytes from the CFA or the register's value, or Same
 	Offset   int32    // bytes
 	Saved    [6]int8  // units of 8 bytes from the CFA or the register's value, Same, or Unknown
 	Addend   int8     // units of 8 bytes
