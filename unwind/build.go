@@ -36,6 +36,7 @@ func Build(r io.ReaderAt, o BuildOptions) (*Table, error) {
 // sources say what there is to know of a file, each in layers of its own, in the order of
 // what they are worth. An error is one of reading: what is damaged is for builder.warn.
 var sources = []func(*builder) error{
+	(*builder).pclntab,
 	(*builder).ehFrame,
 	(*builder).debugFrame,
 }

@@ -1,0 +1,238 @@
+package unwind
+
+import (
+	"bytes"
+	"strings"
+
+	"hallmark/internal/cursor"
+	"hallmark/internal/pclntab"
+)
+
+// pclntab makes rows of the table that Go programs carry for their own tracebacks. It
+// says for each instruction how far the stack pointer is from where it was at the entry,
+// as .debug_frame does, which is made from the same lists and is not there in stripped
+// programs. What neither says is where the caller's frame pointer is, which C code needs
+// that called Go, and how to get over a switch of stacks: that is told by instructions.
+//
+// A program can have one table that is all it runs, so that damage to it is no reason to
+// have no rows of other sources.
+func (b *builder) pclntab() error {
+	t, err := b.file.pclntab()
+	if err != nil || t == nil {
+		b.warn(err)
+		return nil
+	}
+	g := goRows{
+		table:   t,
+		file:    b.file,
+		part:    b.layer(Pclntab).part(),
+		budget:  1<<20 + maxGoSteps*len(t.Data),
+		flagged: goFlagged(t),
+	}
+	for i := range t.NFunc {
+		if err := g.function(i); err != nil {
+			return err
+		}
+		if g.budget < 0 {
+			b.warn(errGoShared)
+			b.layers = b.layers[:len(b.layers)-1]
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxGoSteps bounds the steps through all lists of a table by its size. Functions may
+// share lists, and a hostile table has nothing but functions that do.
+const maxGoSteps = 16
+
+var errGoShared = &cursor.Error{Msg: "pclntab: its lists are shared far too often"}
+
+// goRows makes rows of a pclntab.
+type goRows struct {
+	table   *pclntab.Table
+	file    *elfFile
+	part    *part
+	budget  int  // steps that may still be taken
+	flagged bool // functions have flags, which came with Go 1.17
+
+	window  []byte // code from windowAt on
+	from    uint64
+	deltas  []goDelta
+	cuts    []uint64
+	current goFunction
+}
+
+// goDelta says how far the stack pointer is from where it was at a function's entry, up
+// to an address.
+type goDelta struct {
+	end   uint64
+	bytes int32
+}
+
+// goFunction is what is known of a function before its rows are made.
+type goFunction struct {
+	pclntab.Frame
+	name       string
+	entry, end uint64 // end is that of the instructions that the list is about
+	code       []byte // from entry on
+	deltas     []goDelta
+	assembly   bool // it may be: what compilers do not do is possible
+}
+
+// goFlagged reports whether functions have flags: if there are any at all, one begins a
+// stack.
+func goFlagged(t *pclntab.Table) bool {
+	if t.Magic != pclntab.Go116 {
+		return t.IsRelative()
+	}
+	for i := range t.NFunc {
+		if t.Frame(i).Flags != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// function makes the rows of function i.
+func (g *goRows) function(i uint64) error {
+	f := &g.current
+	record := g.table.Function(i)
+	*f = goFunction{Frame: g.table.Frame(i), entry: record.Entry}
+	g.list(f, record.End)
+	if len(f.deltas) == 0 {
+		return nil // code of others, such as the race detector's
+	}
+	start, end, ok := g.file.code(f.entry, f.end)
+	if !ok || uint64(end-start) != f.end-f.entry {
+		return nil
+	}
+	if !g.flagged || g.table.Magic != pclntab.Go120 {
+		f.assembly = true
+	} else {
+		f.assembly = f.Flags&pclntab.Asm != 0
+	}
+	if f.assembly || f.Flags != 0 || f.ID != 0 {
+		f.name = g.table.Name(record.Name)
+	}
+	if err := g.readCode(f, uint64(start), end-start); err != nil {
+		return err
+	}
+	if f.isRestorer() && g.file.machine == X86_64 {
+		// Signal handlers return to it as if it had called them, from the byte before.
+		g.part.add(start-1, end, Rule{Kind: Signal})
+		return nil
+	}
+	if !g.part.begin(start, end) {
+		return nil
+	}
+	m := goMachines[g.file.machine]
+	shape := m.shape(f, g.flagged)
+	g.cuts = shape.cuts(g.cuts[:0])
+	at, cut := f.entry, 0
+	for _, d := range f.deltas {
+		for at < d.end {
+			for cut < len(g.cuts) && g.cuts[cut] <= at {
+				cut++
+			}
+			g.part.row(start+off(at-f.entry), m.rule(f, &shape, at, d.bytes))
+			g.budget--
+			next := d.end
+			if cut < len(g.cuts) {
+				next = min(next, g.cuts[cut])
+			}
+			at = next
+		}
+	}
+	return nil
+}
+
+// list takes the list of stack depths of a function that ends at end at the latest.
+func (g *goRows) list(f *goFunction, end uint64) {
+	f.end, g.deltas = f.entry, g.deltas[:0]
+	g.table.EachValue(f.PCSP, func(value int32, advance uint32) bool {
+		f.end = min(f.end+uint64(advance)*g.table.Quantum, end)
+		g.deltas = append(g.deltas, goDelta{f.end, value})
+		g.budget--
+		return f.end < end && g.budget >= 0
+	})
+	f.deltas = g.deltas
+	if f.end == f.entry {
+		f.deltas = nil
+	}
+}
+
+// How much code is read at once, and of one function.
+const (
+	goWindow  = 1 << 20
+	goMaxCode = 64 << 10
+)
+
+// readCode sets the code of a function, whose beginning is at an offset of the file: all
+// of it if it is of reasonable size.
+func (g *goRows) readCode(f *goFunction, at uint64, size off) error {
+	n := min(uint64(size), goMaxCode)
+	if at < g.from || at+n > g.from+uint64(len(g.window)) {
+		if g.window == nil {
+			g.window = make([]byte, goWindow)
+		}
+		g.window = g.window[:goWindow]
+		got, err := g.file.r.ReadAt(g.window, int64(at))
+		if uint64(got) < n {
+			return err
+		}
+		g.window, g.from = g.window[:got], at
+	}
+	f.code = g.window[at-g.from:][:n]
+	return nil
+}
+
+// deltaAt returns how far the stack pointer is from where it was at the entry.
+func (f *goFunction) deltaAt(pc uint64) int32 {
+	for _, d := range f.deltas {
+		if pc < d.end {
+			return d.bytes
+		}
+	}
+	return 0
+}
+
+// begun returns where the function first has a frame, or 0.
+func (f *goFunction) begun() uint64 {
+	at := f.entry
+	for _, d := range f.deltas {
+		if d.bytes > 0 {
+			return at
+		}
+		at = d.end
+	}
+	return 0
+}
+
+// beginsStack reports whether no function calls this one.
+func (f *goFunction) beginsStack() bool {
+	if f.Flags&pclntab.TopFrame != 0 {
+		return true
+	}
+	switch f.name {
+	case "runtime.goexit", "runtime.mstart", "runtime.rt0_go":
+		return true
+	}
+	return false
+}
+
+// isRestorer reports whether the kernel lets signal handlers return to this function: it
+// does nothing but ask for what was interrupted.
+func (f *goFunction) isRestorer() bool {
+	return f.name == "runtime.sigreturn__sigaction" && bytes.HasPrefix(f.code, []byte(x86Restorer))
+}
+
+// isInjected reports whether a signal handler makes code call this function wherever it
+// is (runtime/traceback.go, isInjectedCall).
+func (f *goFunction) isInjected() bool {
+	switch f.name {
+	case "runtime.asyncPreempt", "runtime.sigpanic", "runtime.sigpanic0":
+		return true
+	}
+	return strings.HasPrefix(f.name, "runtime.debugCallV")
+}
