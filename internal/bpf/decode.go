@@ -19,6 +19,8 @@ const (
 	idEvent
 	stackEvent
 	wakeEvent
+	spaceEvent
+	copyEvent
 )
 
 // dispatch decodes an event and hands it to h.
@@ -45,6 +47,10 @@ func dispatch(event []byte, h Handler) error {
 	case stackEvent:
 		return dispatchStack(event, h)
 	case wakeEvent:
+	case spaceEvent:
+		return dispatchSpace(event, h)
+	case copyEvent:
+		return dispatchCopy(event, h)
 	default:
 		return fmt.Errorf("BPF event of kind %d", kind)
 	}
@@ -73,7 +79,7 @@ func dispatchStack(event []byte, h Handler) error {
 	}
 	order := binary.NativeEndian
 	id := StackID{order.Uint64(event[8:]), order.Uint64(event[16:])}
-	count := int(order.Uint32(event[4:]))
+	count, end := int(order.Uint16(event[4:])), unwind.End(event[6])
 	if event = event[stackHeader:]; len(event) < count*frameSize {
 		return fmt.Errorf("BPF stack of %d frames in %d bytes", count, len(event))
 	}
@@ -82,7 +88,7 @@ func dispatchStack(event []byte, h Handler) error {
 		where := order.Uint64(event[i*frameSize:])
 		frames[i] = Frame{FrameKind(where >> 32 & 0xff), uint32(where), unwind.Method(where >> 40), order.Uint64(event[i*frameSize+8:])}
 	}
-	h.Stack(id, frames, unwind.NotTold)
+	h.Stack(id, frames, end)
 	return nil
 }
 

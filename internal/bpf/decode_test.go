@@ -31,7 +31,7 @@ func (ignore) Space(*Space)                       {}
 
 // TestDispatchRefuses wants an error for events that are cut off or unknown.
 func TestDispatchRefuses(t *testing.T) {
-	for kind := range uint32(6) {
+	for kind := range uint32(8) {
 		if kind == wakeEvent {
 			continue
 		}
@@ -44,7 +44,7 @@ func TestDispatchRefuses(t *testing.T) {
 		}
 	}
 	many := binary.NativeEndian.AppendUint32(nil, stackEvent)
-	many = binary.NativeEndian.AppendUint32(many, 1<<31)
+	many = binary.NativeEndian.AppendUint32(many, 1<<15)
 	if err := dispatch(append(many, make([]byte, 64)...), ignore{}); err == nil {
 		t.Error("a stack of more frames than bytes was taken")
 	}

@@ -11,7 +11,7 @@
 #define MAX_ID 96      /* bytes; longer identities are for user space to read */
 #define MAX_PATH 512   /* a power of two */
 
-/* What a frame is, in the upper half of frame.where. */
+/* What a frame is, in frame.where from bit 32 on. */
 enum frame_kind {
 	FRAME_FILE = 0,       /* the lower half is a serial number; at a file offset */
 	FRAME_KERNEL = 1,     /* at an absolute address */
@@ -23,6 +23,34 @@ enum frame_kind {
 	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
 	FRAME_WRITTEN = 8,    /* in a file that is being written, or just was; at an absolute address */
 	FRAME_NOT_CODE = 9,   /* memory that is not executable; at an absolute address */
+};
+
+/* How a frame was found, in frame.where from bit 40 on; unwind.Method has the same
+ * numbers. */
+enum unwind_method {
+	METHOD_REGS = 1,   /* the innermost frame: where the processor stood */
+	METHOD_CFI = 2,    /* by a rule of a table */
+	METHOD_FP = 3,     /* by the frame pointer */
+	METHOD_SIGNAL = 4, /* what a signal interrupted */
+};
+
+/* How a stack ended; unwind.End has the same numbers. */
+enum stack_end {
+	END_NOT_TOLD = 0,
+	END_COMPLETE = 1,
+	END_NO_USER_STACK = 2,
+	END_NO_TABLE = 3,
+	END_NO_RULE = 4,
+	END_UNSUPPORTED = 5,
+	END_REGISTER_LOST = 6,
+	END_UNREADABLE = 7,
+	END_NOT_MAPPED = 8,
+	END_NOT_CODE = 9,
+	END_BAD_FRAME = 10,
+	END_TOO_DEEP = 11,
+	END_NOT_IDENTIFIED = 12,
+	END_COMPAT = 13,
+	END_FRAME_POINTERS = 14,
 };
 
 struct frame {
@@ -102,6 +130,8 @@ enum event_kind {
 	EVENT_ID = 2,    /* its identity was read, or is not there */
 	EVENT_STACK = 3, /* the frames of a stack that is counted by its number */
 	EVENT_WAKE = 4,  /* half of the counts or three quarters of the table are taken */
+	EVENT_SPACE = 5, /* the executable memory of a process */
+	EVENT_COPY = 6,  /* a sample that is to be finished, with its stack's memory */
 };
 
 struct file_event {
@@ -125,9 +155,66 @@ struct id_event {
 
 struct stack_event {
 	__u32 kind;
-	__u32 count;
+	__u16 count;
+	__u8 end; /* enum stack_end, of the user's part */
+	__u8 pad;
 	struct stack_id stack;
 	struct frame frames[MAX_FRAMES];
+};
+
+/* What lies behind the reserved serial numbers of frames: the vdso, to be unwound. */
+#define VDSO_SERIAL 0xffff0001
+
+/* Where in the pool the table of a file is: package unwind has the format. */
+struct unwind_table {
+	__u64 base; /* of the file's first granule */
+	__u32 directory, lows, index, rules; /* positions in the pool, in bytes */
+	__u32 granules;
+	__u32 flags; /* the table's, and those below */
+	__u32 used;  /* when a sample last met it, in the time of the table of files */
+	__u32 pad;
+};
+
+enum unwind_flags {
+	UNWIND_GAPS_KEEP_FP = 1,  /* code without rules keeps frame pointers */
+	UNWIND_UNAVAILABLE = 256, /* there will be no table */
+};
+
+#define DWARF_REGISTERS 32
+#define MAX_COPY 32768 /* bytes, a power of two */
+
+struct copy_event {
+	__u32 kind;
+	__u32 size; /* of the memory of the stack, which is behind this */
+	struct count_key key;
+	__u64 space; /* 0: not known */
+	__u64 entry; /* where the stack of the process began */
+	__u64 start; /* of the memory */
+	__u64 ip;
+	__u64 registers[DWARF_REGISTERS];
+	__u32 known; /* a bit for each */
+	__u8 exact;
+	__u8 counted;
+	__u8 pad[2];
+};
+
+#define MAX_AREAS_OF_SPACE 512 /* a power of two */
+
+/* Executable memory; a frame in it is at its address - base. */
+struct space_area {
+	__u64 start, end;
+	__u64 where; /* as in struct frame */
+	__u64 base;
+};
+
+struct space_event {
+	__u32 kind;
+	__u32 tgid;
+	__u64 started;
+	__u64 space;
+	__u32 count;
+	__u32 cut; /* there are more */
+	struct space_area areas[MAX_AREAS_OF_SPACE];
 };
 
 /* Of the sampler, for each CPU. */
@@ -143,6 +230,10 @@ struct sample_counters {
 	__u64 refused;     /* frames in files that the table took no entry for, though there was room */
 	__u64 lost_counts; /* samples that there was no room to count */
 	__u64 lost_events;
+	__u64 unwound;     /* stacks that were walked by tables */
+	__u64 copies;      /* samples that were sent to be finished */
+	__u64 lost_copies; /* those that found no room */
+	__u64 spaces;      /* that were sent */
 };
 
 /* Of the readings of identities in the tasks themselves. */

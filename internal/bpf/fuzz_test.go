@@ -70,7 +70,7 @@ func (n noFrames) Stack(_ StackID, frames []Frame, _ unwind.End) {
 
 // FuzzDispatch decodes events that may be anything.
 func FuzzDispatch(f *testing.F) {
-	for kind := range uint32(6) {
+	for kind := range uint32(8) {
 		f.Add(append(binary.NativeEndian.AppendUint32(nil, kind), make([]byte, 700)...))
 	}
 	f.Fuzz(func(t *testing.T, event []byte) {

@@ -72,6 +72,52 @@ struct recent {
 };
 #define RECENT 16
 
+/* A rule of a table: package unwind has the format. */
+struct unwind_rule {
+	__u8 kind;
+	__u8 reg; /* or why there is none */
+	__u8 flags;
+	__s8 ra;
+	__s32 offset;
+	__s8 saved[6];
+	__s8 addend;
+	__u8 link;
+};
+
+/* A VMA that frames of a sample are in, and how they are unwound: see unwind.h. */
+struct unwind_place {
+	__u64 start, end;
+	__u64 base;
+	__u64 where;
+	struct unwind_table table;
+	__u32 how;
+	__u32 pad;
+};
+#define PLACES 4 /* a power of two */
+
+/* The unwinding of the user's part of a stack. */
+struct unwinding {
+	__u64 registers[DWARF_REGISTERS]; /* of the frame, by their DWARF numbers */
+	__u64 ip;
+	__u64 entry; /* where the stack of the process began */
+	__u32 known; /* a bit for each register */
+	__u8 exact;  /* execution stands at ip, which is no return address */
+	__u8 method;
+	__u8 end;
+	__u8 unfinished; /* only because a table was not there yet */
+	struct unwind_rule rule;
+	__u32 at;     /* the place of the frame */
+	__u32 oldest; /* the last one that was found */
+	__u32 works; /* as in struct walk */
+	struct unwind_place places[PLACES];
+	__u64 words[DWARF_REGISTERS + 4]; /* read from the stack */
+	/* The innermost frame's, when all samples are copied. */
+	__u64 first[DWARF_REGISTERS];
+	__u64 first_ip;
+	/* The space that was last told: see unwind.h. */
+	__u64 space_key, space;
+};
+
 /* Scratch memory of a CPU, for programs on perf events only: they do not interrupt
  * each other on one CPU, the kernel drops the inner one. */
 struct scratch {
@@ -84,6 +130,7 @@ struct scratch {
 	struct file_entry fresh;
 	struct count_key key;
 	struct stack_event out;
+	struct unwinding unwinding;
 };
 
 struct {
@@ -505,6 +552,7 @@ struct walk {
 	__u64 base;  /* what is to be taken from an address to get frame.at */
 	__u64 where; /* see struct frame */
 	__u32 works; /* that were asked for */
+	__u32 ended; /* enum stack_end */
 };
 
 static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind << 32; }
@@ -838,22 +886,30 @@ static __always_inline void walk_kernel(struct bpf_perf_event_data *ctx, struct 
 		bpf_loop(n / sizeof(__u64), kernel_frame, w, 0);
 }
 
+/* keep_time drops the recent answers when the time of the table has moved on. */
+static __always_inline void keep_time(struct scratch *s)
+{
+	if (s->time == table_time)
+		return;
+	s->time = table_time;
+	for (int i = 0; i < RECENT; i++)
+		s->recent[i].key = 0;
+}
+
 /* walk_user takes the user's part of the stack, if the task has one. */
 static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct walk *w)
 {
 	struct mm_struct *mm = w->task->mm;
 	long n;
 
+	w->ended = END_NO_USER_STACK;
 	if (!mm)
 		return;
+	w->ended = END_FRAME_POINTERS;
 	n = bpf_get_stack(ctx, w->s->ips, sizeof(w->s->ips), BPF_F_USER_STACK);
 	if (n <= 0)
 		return;
-	if (w->s->time != table_time) {
-		w->s->time = table_time;
-		for (int i = 0; i < RECENT; i++)
-			w->s->recent[i].key = 0;
-	}
+	keep_time(w->s);
 	w->mm = (__u64)mm;
 	w->tgid = bpf_get_current_pid_tgid() >> 32;
 	w->s->n.frames += n / sizeof(__u64);

@@ -132,6 +132,8 @@ struct rw_semaphore {
 };
 
 struct mm_struct {
+	unsigned long task_size;
+	unsigned long start_stack;
 	struct maple_tree mm_mt;
 	mm_context_t context;
 	struct file *exe_file;
@@ -170,6 +172,11 @@ struct task_struct {
 	int pid; /* of the thread */
 	int tgid;
 	char comm[16];
+};
+
+/* Of x86-64; what the programs want of it is only whether it is this one. */
+struct pt_regs {
+	unsigned long r15;
 };
 
 struct seq_file {

@@ -9,6 +9,7 @@
 #include "follow.h"
 #include "inventory.h"
 #include "lsm.h"
+#include "copy.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -39,46 +40,9 @@ struct {
 /* Entries in the map that is written into; user space sets it to 0. */
 __u64 counted;
 
-/* Stacks whose frames user space has: sets of tags, the last one first. A tag is a
- * hash of the stack and of the epoch in which it was sent; user space begins a new
- * epoch when it forgets stacks. It is one word, so that it is never half written,
- * and takes no lock. Two stacks of one tag, one in 2^64, would be one that is never
- * sent: its samples count as lost. */
-#define SENT_SETS 16384 /* a power of two */
-#define SENT_WAYS 4
-
-struct sent_set {
-	__u64 tags[SENT_WAYS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SENT_SETS);
-	__type(key, __u32);
-	__type(value, struct sent_set);
-} sent SEC(".maps");
-
-/* Begins with 1: the tag of a stack without frames in epoch 0 would be that of an empty
- * place. */
-__u32 epoch = 1;
-
-static __always_inline bool was_sent(const struct sent_set *set, __u64 tag)
-{
-	return set->tags[0] == tag || set->tags[1] == tag || set->tags[2] == tag || set->tags[3] == tag;
-}
-
-/* remember puts a tag in the place of the oldest of its set. When CPUs do so at
- * once, a tag may be lost or be there twice. */
-static __always_inline void remember(struct sent_set *set, __u64 tag)
-{
-	set->tags[3] = set->tags[2];
-	set->tags[2] = set->tags[1];
-	set->tags[1] = set->tags[0];
-	set->tags[0] = tag;
-}
-
-/* send tells user space the frames of a stack, once. */
-static __always_inline void send(struct scratch *s, __u32 frames, const struct stack_id *id)
+/* send tells user space the frames of a stack, once. It reports whether user space has
+ * them. */
+static __always_inline bool send(struct scratch *s, __u32 frames, __u8 end, const struct stack_id *id)
 {
 	__u64 tag = mix(mix(epoch, id->a), id->b);
 	__u32 slot = tag >> 32 & (SENT_SETS - 1);
@@ -86,14 +50,17 @@ static __always_inline void send(struct scratch *s, __u32 frames, const struct s
 	struct stack_event *ev = &s->out;
 
 	if (!set || was_sent(set, tag) || frames > MAX_FRAMES)
-		return;
+		return set;
 	ev->kind = EVENT_STACK;
 	ev->count = frames;
+	ev->end = end;
 	ev->stack = *id;
-	if (submit(ev, sizeof(*ev) - (MAX_FRAMES - frames) * sizeof(struct frame), false))
-		remember(set, tag);
-	else
+	if (!submit(ev, sizeof(*ev) - (MAX_FRAMES - frames) * sizeof(struct frame), false)) {
 		s->n.lost_events++;
+		return false;
+	}
+	remember(set, tag);
+	return true;
 }
 
 /* add counts one sample. It reports whether there was room. */
@@ -118,7 +85,8 @@ static __always_inline bool add(struct count_key *key)
 	return n;
 }
 
-static __always_inline void count(struct walk *w)
+/* own writes down whose sample it is. */
+static __always_inline void own(struct walk *w)
 {
 	struct task_struct *leader = w->task->group_leader;
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -133,10 +101,29 @@ static __always_inline void count(struct walk *w)
 	key->tid = pid_tgid;
 	bpf_get_current_comm(key->thread, sizeof(key->thread));
 	bpf_probe_read_kernel(key->process, sizeof(key->process), &leader->comm);
-	if (add(key))
-		send(w->s, w->frames, &key->stack);
-	else
-		w->s->n.lost_counts++;
+}
+
+/* count counts the sample. It reports whether user space has the frames of its stack. */
+static __always_inline bool count(struct walk *w)
+{
+	if (add(&w->s->key))
+		return send(w->s, w->frames, w->ended, &w->s->key.stack);
+	w->s->n.lost_counts++;
+	return false;
+}
+
+/* pass_on has user space finish the sample, and reports whether it will. */
+static __always_inline bool pass_on(struct walk *w)
+{
+	return w->s->unwinding.unfinished && send(w->s, w->frames, w->ended, &w->s->key.stack) && copy_sample(false);
+}
+
+static __always_inline void sample_unwinding(struct bpf_perf_event_data *ctx, struct walk *w)
+{
+	unwind_user(ctx, w);
+	own(w);
+	if (!pass_on(w) && count(w) && copy_all && w->mm)
+		copy_sample(true);
 }
 
 SEC("perf_event")
@@ -152,7 +139,12 @@ int sample(struct bpf_perf_event_data *ctx)
 	w.s->n.samples++;
 	if (want_kernel)
 		walk_kernel(ctx, &w);
+	if (unwinding) {
+		sample_unwinding(ctx, &w);
+		return 0;
+	}
 	walk_user(ctx, &w);
+	own(&w);
 	count(&w);
 	return 0;
 }

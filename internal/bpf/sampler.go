@@ -92,6 +92,9 @@ func (s *Sampler) load(o Options) error {
 	if err := setFollow(spec, o.Follow); err != nil {
 		return err
 	}
+	if err := setUnwind(spec, &o); err != nil {
+		return err
+	}
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
 		return err
 	}
@@ -100,6 +103,11 @@ func (s *Sampler) load(o Options) error {
 		return err
 	}
 	s.openTable(size)
+	if o.Unwind {
+		if s.tables, err = newTables(&s.objects, spec); err != nil {
+			return err
+		}
+	}
 	if o.Follow {
 		if s.follower, err = newFollower(s.objects.Followed); err != nil {
 			return err
@@ -350,13 +358,17 @@ func readStats(scratches *ebpf.Map, worksDone *ebpf.Variable) (Stats, error) {
 		sum.Refused += n.Refused
 		sum.LostCounts += n.LostCounts
 		sum.LostEvents += n.LostEvents
+		sum.Unwound += n.Unwound
+		sum.Copies += n.Copies
+		sum.LostCopies += n.LostCopies
+		sum.Spaces += n.Spaces
 	}
 	return sum, nil
 }
 
 // Close unloads the programs.
 func (s *Sampler) Close() error {
-	errs := []error{s.follower.close()}
+	errs := []error{s.follower.close(), s.tables.close()}
 	if s.eviction != nil {
 		errs = append(errs, s.eviction.close())
 	}

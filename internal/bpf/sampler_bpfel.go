@@ -13,6 +13,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type samplerCopyEvent struct {
+	_         structs.HostLayout
+	Kind      uint32
+	Size      uint32
+	Key       samplerCountKey
+	Space     uint64
+	Entry     uint64
+	Start     uint64
+	Ip        uint64
+	Registers [32]uint64
+	Known     uint32
+	Exact     uint8
+	Counted   uint8
+	Pad       [2]uint8
+}
+
 type samplerCountKey struct {
 	_     structs.HostLayout
 	Stack struct {
@@ -94,6 +110,27 @@ type samplerSampleCounters struct {
 	Refused    uint64
 	LostCounts uint64
 	LostEvents uint64
+	Unwound    uint64
+	Copies     uint64
+	LostCopies uint64
+	Spaces     uint64
+}
+
+type samplerSpaceEvent struct {
+	_       structs.HostLayout
+	Kind    uint32
+	Tgid    uint32
+	Started uint64
+	Space   uint64
+	Count   uint32
+	Cut     uint32
+	Areas   [512]struct {
+		_     structs.HostLayout
+		Start uint64
+		End   uint64
+		Where uint64
+		Base  uint64
+	}
 }
 
 type samplerStockAgain struct {
@@ -150,6 +187,19 @@ type samplerStockProcess struct {
 	Name    [16]int8
 }
 
+type samplerUnwindTable struct {
+	_         structs.HostLayout
+	Base      uint64
+	Directory uint32
+	Lows      uint32
+	Index     uint32
+	Rules     uint32
+	Granules  uint32
+	Flags     uint32
+	Used      uint32
+	Pad       uint32
+}
+
 type samplerValidity struct {
 	_          structs.HostLayout
 	Ino        uint64
@@ -180,37 +230,42 @@ type samplerWorkCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	samplerMapCounts      = "counts"
-	samplerMapDebts       = "debts"
-	samplerMapEvents      = "events"
-	samplerMapFiles       = "files"
-	samplerMapFollowed    = "followed"
-	samplerMapHooks       = "hooks"
-	samplerMapScratches   = "scratches"
-	samplerMapSent        = "sent"
-	samplerMapStocks      = "stocks"
-	samplerMapWorks       = "works"
-	samplerProgSample     = "sample"
-	samplerProgSeeMapping = "see_mapping"
-	samplerProgTakeStock  = "take_stock"
-	samplerVarCounted     = "counted"
-	samplerVarEpoch       = "epoch"
-	samplerVarFollow      = "follow"
-	samplerVarHookCalled  = "hook_called"
-	samplerVarHookDone    = "hook_done"
-	samplerVarInserted    = "inserted"
-	samplerVarLastSerial  = "last_serial"
-	samplerVarOrder       = "order"
-	samplerVarRemoved     = "removed"
-	samplerVarStockDone   = "stock_done"
-	samplerVarTableHigh   = "table_high"
-	samplerVarTableSize   = "table_size"
-	samplerVarTableTime   = "table_time"
-	samplerVarTaskWork    = "task_work"
-	samplerVarWallClock   = "wall_clock"
-	samplerVarWantKernel  = "want_kernel"
-	samplerVarWantTimes   = "want_times"
-	samplerVarWorksDone   = "works_done"
+	samplerMapChunks       = "chunks"
+	samplerMapCounts       = "counts"
+	samplerMapDebts        = "debts"
+	samplerMapDesks        = "desks"
+	samplerMapEvents       = "events"
+	samplerMapFiles        = "files"
+	samplerMapFollowed     = "followed"
+	samplerMapHooks        = "hooks"
+	samplerMapScratches    = "scratches"
+	samplerMapSent         = "sent"
+	samplerMapStocks       = "stocks"
+	samplerMapUnwindTables = "unwind_tables"
+	samplerMapWorks        = "works"
+	samplerProgSample      = "sample"
+	samplerProgSeeMapping  = "see_mapping"
+	samplerProgTakeStock   = "take_stock"
+	samplerVarCopyAll      = "copy_all"
+	samplerVarCounted      = "counted"
+	samplerVarEpoch        = "epoch"
+	samplerVarFollow       = "follow"
+	samplerVarHookCalled   = "hook_called"
+	samplerVarHookDone     = "hook_done"
+	samplerVarInserted     = "inserted"
+	samplerVarLastSerial   = "last_serial"
+	samplerVarOrder        = "order"
+	samplerVarRemoved      = "removed"
+	samplerVarStockDone    = "stock_done"
+	samplerVarTableHigh    = "table_high"
+	samplerVarTableSize    = "table_size"
+	samplerVarTableTime    = "table_time"
+	samplerVarTaskWork     = "task_work"
+	samplerVarUnwinding    = "unwinding"
+	samplerVarWallClock    = "wall_clock"
+	samplerVarWantKernel   = "want_kernel"
+	samplerVarWantTimes    = "want_times"
+	samplerVarWorksDone    = "works_done"
 )
 
 // loadSampler returns the embedded CollectionSpec for sampler.
@@ -264,22 +319,26 @@ type samplerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
-	Counts    *ebpf.MapSpec `ebpf:"counts"`
-	Debts     *ebpf.MapSpec `ebpf:"debts"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Files     *ebpf.MapSpec `ebpf:"files"`
-	Followed  *ebpf.MapSpec `ebpf:"followed"`
-	Hooks     *ebpf.MapSpec `ebpf:"hooks"`
-	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Sent      *ebpf.MapSpec `ebpf:"sent"`
-	Stocks    *ebpf.MapSpec `ebpf:"stocks"`
-	Works     *ebpf.MapSpec `ebpf:"works"`
+	Chunks       *ebpf.MapSpec `ebpf:"chunks"`
+	Counts       *ebpf.MapSpec `ebpf:"counts"`
+	Debts        *ebpf.MapSpec `ebpf:"debts"`
+	Desks        *ebpf.MapSpec `ebpf:"desks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Files        *ebpf.MapSpec `ebpf:"files"`
+	Followed     *ebpf.MapSpec `ebpf:"followed"`
+	Hooks        *ebpf.MapSpec `ebpf:"hooks"`
+	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
+	Sent         *ebpf.MapSpec `ebpf:"sent"`
+	Stocks       *ebpf.MapSpec `ebpf:"stocks"`
+	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Works        *ebpf.MapSpec `ebpf:"works"`
 }
 
 // samplerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
+	CopyAll    *ebpf.VariableSpec `ebpf:"copy_all"`
 	Counted    *ebpf.VariableSpec `ebpf:"counted"`
 	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
 	Follow     *ebpf.VariableSpec `ebpf:"follow"`
@@ -294,6 +353,7 @@ type samplerVariableSpecs struct {
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
 	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
+	Unwinding  *ebpf.VariableSpec `ebpf:"unwinding"`
 	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
 	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
 	WantTimes  *ebpf.VariableSpec `ebpf:"want_times"`
@@ -320,22 +380,27 @@ func (o *samplerObjects) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
-	Counts    *ebpf.Map `ebpf:"counts"`
-	Debts     *ebpf.Map `ebpf:"debts"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Files     *ebpf.Map `ebpf:"files"`
-	Followed  *ebpf.Map `ebpf:"followed"`
-	Hooks     *ebpf.Map `ebpf:"hooks"`
-	Scratches *ebpf.Map `ebpf:"scratches"`
-	Sent      *ebpf.Map `ebpf:"sent"`
-	Stocks    *ebpf.Map `ebpf:"stocks"`
-	Works     *ebpf.Map `ebpf:"works"`
+	Chunks       *ebpf.Map `ebpf:"chunks"`
+	Counts       *ebpf.Map `ebpf:"counts"`
+	Debts        *ebpf.Map `ebpf:"debts"`
+	Desks        *ebpf.Map `ebpf:"desks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Files        *ebpf.Map `ebpf:"files"`
+	Followed     *ebpf.Map `ebpf:"followed"`
+	Hooks        *ebpf.Map `ebpf:"hooks"`
+	Scratches    *ebpf.Map `ebpf:"scratches"`
+	Sent         *ebpf.Map `ebpf:"sent"`
+	Stocks       *ebpf.Map `ebpf:"stocks"`
+	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
+	Works        *ebpf.Map `ebpf:"works"`
 }
 
 func (m *samplerMaps) Close() error {
 	return _SamplerClose(
+		m.Chunks,
 		m.Counts,
 		m.Debts,
+		m.Desks,
 		m.Events,
 		m.Files,
 		m.Followed,
@@ -343,6 +408,7 @@ func (m *samplerMaps) Close() error {
 		m.Scratches,
 		m.Sent,
 		m.Stocks,
+		m.UnwindTables,
 		m.Works,
 	)
 }
@@ -351,6 +417,7 @@ func (m *samplerMaps) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
+	CopyAll    *ebpf.Variable `ebpf:"copy_all"`
 	Counted    *ebpf.Variable `ebpf:"counted"`
 	Epoch      *ebpf.Variable `ebpf:"epoch"`
 	Follow     *ebpf.Variable `ebpf:"follow"`
@@ -365,6 +432,7 @@ type samplerVariables struct {
 	TableSize  *ebpf.Variable `ebpf:"table_size"`
 	TableTime  *ebpf.Variable `ebpf:"table_time"`
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
+	Unwinding  *ebpf.Variable `ebpf:"unwinding"`
 	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
 	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
 	WantTimes  *ebpf.Variable `ebpf:"want_times"`

@@ -1,6 +1,16 @@
 package bpf
 
-import "hallmark/addr"
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"hallmark/addr"
+)
 
 // MaxFrames is MAX_FRAMES of events.h: what a stack has at most, with the frames of the
 // kernel. One with more ends with unwind.TooDeep.
@@ -51,4 +61,90 @@ type Area struct {
 	Kind       FrameKind
 	Serial     uint32
 	Base       uint64
+}
+
+// unwindEvents is how large the ring is from which user space takes what is to be
+// finished, in bytes: for some hundred stacks.
+const unwindEvents = 8 << 20
+
+// setUnwind prepares what the programs unwind with.
+func setUnwind(spec *ebpf.CollectionSpec, o *Options) error {
+	err := errors.Join(spec.Variables["unwinding"].Set(o.Unwind), spec.Variables["copy_all"].Set(o.Unwind && o.CopyAll))
+	if err != nil || !o.Unwind {
+		return err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	memory := min(max(cmp.Or(o.UnwindMemory, DefaultUnwindMemory), chunkSize), 1<<32-chunkSize)
+	spec.Maps["chunks"].MaxEntries = uint32((memory + chunkSize - 1) / chunkSize)
+	spec.Maps["unwind_tables"].MaxEntries = uint32(cmp.Or(o.Entries, DefaultEntries)) + 1
+	spec.Maps["desks"].MaxEntries = uint32(cpus)
+	spec.Maps["events"].MaxEntries = unwindEvents
+	return nil
+}
+
+func dispatchCopy(event []byte, h Handler) error {
+	var e samplerCopyEvent
+	if err := decode(event, &e); err != nil {
+		return err
+	}
+	memory := event[unsafe.Sizeof(e):]
+	if uint64(len(memory)) < uint64(e.Size) {
+		return fmt.Errorf("BPF copy of %d bytes in %d", e.Size, len(memory))
+	}
+	c := Copy{
+		Owner:     ownerOf(&e.Key),
+		Stack:     StackID{e.Key.Stack.A, e.Key.Stack.B},
+		Counted:   e.Counted != 0,
+		IP:        addr.Abs(e.Ip),
+		Exact:     e.Exact != 0,
+		SP:        addr.Abs(e.Registers[stackPointer]),
+		Registers: e.Registers,
+		Known:     e.Known,
+		Space:     e.Space,
+		Entry:     addr.Abs(e.Entry),
+		Start:     addr.Abs(e.Start),
+		Memory:    memory[:e.Size:e.Size],
+	}
+	h.Copy(&c)
+	return nil
+}
+
+// Sizes of struct space_event without its areas, and of struct space_area.
+const (
+	spaceHeader = 32
+	areaSize    = 32
+)
+
+func dispatchSpace(event []byte, h Handler) error {
+	if len(event) < spaceHeader {
+		return fmt.Errorf("BPF space of %d bytes", len(event))
+	}
+	order := binary.NativeEndian
+	count := order.Uint32(event[24:])
+	s := Space{
+		PID:     order.Uint32(event[4:]),
+		Started: order.Uint64(event[8:]),
+		ID:      order.Uint64(event[16:]),
+		Cut:     order.Uint32(event[28:]) != 0,
+	}
+	if event = event[spaceHeader:]; uint64(len(event)) < uint64(count)*areaSize {
+		return fmt.Errorf("BPF space of %d areas in %d bytes", count, len(event))
+	}
+	s.Areas = make([]Area, count)
+	for i := range s.Areas {
+		b := event[i*areaSize:]
+		where := order.Uint64(b[16:])
+		s.Areas[i] = Area{
+			Start:  addr.Abs(order.Uint64(b)),
+			End:    addr.Abs(order.Uint64(b[8:])),
+			Kind:   FrameKind(where >> 32 & 0xff),
+			Serial: uint32(where),
+			Base:   order.Uint64(b[24:]),
+		}
+	}
+	h.Space(&s)
+	return nil
 }

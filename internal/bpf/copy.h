@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sends samples that user space is to finish: the registers, the memory of the stack, and
+ * before that, once for each state of a process, what lies where in it. So user space can
+ * go on when the process is gone. */
+#ifndef HALLMARK_COPY_H
+#define HALLMARK_COPY_H
+
+#include "sent.h"
+#include "slots.h"
+#include "unwind.h"
+
+/* What functions may use of the stack below the stack pointer: System V ABI for x86-64,
+ * section 3.2.2. arm64 has nothing of the kind. */
+#define RED_ZONE (IS_X86 ? 128 : 0)
+
+#define PAGE 4096
+
+/* Memory that events are made in, of a CPU: more than a map for each CPU may have. */
+struct desk {
+	union {
+		struct {
+			struct copy_event copy;
+			__u8 stack[MAX_COPY + PAGE];
+		};
+		struct space_event space;
+	};
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it: as many as CPUs */
+	__type(key, __u32);
+	__type(value, struct desk);
+} desks SEC(".maps");
+
+static __always_inline struct desk *desk(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	return bpf_map_lookup_elem(&desks, &cpu);
+}
+
+/* The reading of the stack, page by page: what is not there now cannot be had. */
+struct stack_reading {
+	struct desk *desk;
+	__u64 from, end;
+	__u32 n; /* bytes so far */
+};
+
+static long read_page(__u32 i, struct stack_reading *r)
+{
+	__u64 n = PAGE - r->from % PAGE;
+	__u32 at = r->n;
+
+	if (r->from >= r->end || at >= MAX_COPY)
+		return 1;
+	if (n > r->end - r->from)
+		n = r->end - r->from;
+	if (n > PAGE || bpf_probe_read_user(&r->desk->stack[at & (MAX_COPY - 1)], n, (void *)r->from))
+		return 1;
+	r->n = at + n;
+	r->from += n;
+	return 0;
+}
+
+/* read_stack copies the stack from an address on, up to where the process's began or to
+ * the end of what may be copied, and returns how many bytes. */
+static __always_inline __u32 read_stack(struct desk *d, __u64 from, __u64 entry)
+{
+	struct stack_reading r = {d, from, from + MAX_COPY};
+
+	if (entry > from && entry + 2 * ENTRY_SLACK < r.end)
+		r.end = entry + 2 * ENTRY_SLACK;
+	bpf_loop(MAX_COPY / PAGE + 1, read_page, &r, 0);
+	return r.n < MAX_COPY ? r.n : MAX_COPY;
+}
+
+/* The VMAs of a process, one after the other. */
+#define MAX_SLOTS 4096
+
+struct listing {
+	struct slot slot;
+	struct space_event *ev;
+	struct scratch *s;
+	__u64 mm;
+	__u64 hash;
+	__u32 count;
+	__u32 cut;
+};
+
+static __always_inline void list_area(struct listing *l, __u64 address)
+{
+	struct unwind_place *p = &l->s->unwinding.places[0];
+	struct space_area *a;
+
+	if (l->count >= MAX_AREAS_OF_SPACE) {
+		l->cut = true;
+		return;
+	}
+	find_place(address, 0);
+	a = &l->ev->areas[l->count % MAX_AREAS_OF_SPACE];
+	a->start = p->start;
+	a->end = p->end;
+	a->where = p->where;
+	a->base = p->base;
+	l->hash = mix(mix(mix(mix(l->hash, a->start), a->end), a->where), a->base);
+	l->count++;
+}
+
+static long list_slot(__u32 i, struct listing *l)
+{
+	struct slot *s = &l->slot;
+	struct area a;
+
+	find_slot(s);
+	if (s->entry && read_area((void *)s->entry, l->mm, s->address, &a) && a.code)
+		list_area(l, s->address);
+	s->address = s->last + 1;
+	if (i == MAX_SLOTS - 1 && s->address)
+		l->cut = true;
+	return !s->address || l->cut;
+}
+
+/* was_told reports whether user space has what a hash stands for, and where that is
+ * remembered. */
+static __always_inline bool was_told(__u64 hash, struct sent_set **set, __u64 *tag)
+{
+	__u32 slot;
+
+	*tag = mix(mix(epoch, hash), EVENT_SPACE);
+	slot = *tag >> 32 & (SENT_SETS - 1);
+	*set = bpf_map_lookup_elem(&sent, &slot);
+	return *set && was_sent(*set, *tag);
+}
+
+/* list_space writes down the executable memory of the current process, and returns a
+ * number for it, or 0 if it was changing. Files in it are introduced. */
+static __always_inline __u64 list_space(struct walk *w, struct space_event *ev)
+{
+	struct mm_struct *mm = (void *)w->mm;
+	struct listing l = {.ev = ev, .s = w->s, .mm = w->mm};
+	__u32 since = changes(mm);
+
+	l.slot.root = tree(mm);
+	l.hash = mix(w->s->key.started, w->tgid);
+	bpf_loop(MAX_SLOTS, list_slot, &l, 0);
+	if (changes(mm) != since)
+		return 0;
+	ev->kind = EVENT_SPACE;
+	ev->tgid = w->tgid;
+	ev->started = w->s->key.started;
+	ev->count = l.count;
+	ev->cut = l.cut;
+	ev->space = mix(l.hash, l.cut) | 1;
+	return ev->space;
+}
+
+/* tell_space sees to it that user space has the executable memory of the current process,
+ * and returns the number of that, or 0. Where the kernel counts changes of the mappings, it
+ * is only looked at after one. */
+static __always_inline __u64 tell_space(struct walk *w, struct desk *d)
+{
+	struct unwinding *u = &w->s->unwinding;
+	struct vm_area_struct *vma = NULL;
+	struct sent_set *set;
+	__u64 key, tag;
+
+	key = mix(mix(executed(w->task), changes((void *)w->mm)), table_time);
+	if (bpf_core_field_exists(vma->vm_lock_seq) && u->space_key == key && was_told(u->space, &set, &tag))
+		return u->space;
+	u->space = list_space(w, &d->space);
+	u->space_key = key;
+	if (!u->space || was_told(u->space, &set, &tag))
+		return u->space;
+	if (!set || d->space.count > MAX_AREAS_OF_SPACE ||
+	    !submit(&d->space, sizeof(d->space) - (MAX_AREAS_OF_SPACE - d->space.count) * sizeof(struct space_area), false))
+		return 0;
+	remember(set, tag);
+	w->s->n.spaces++;
+	return u->space;
+}
+
+/* submit_copy sends the sample of s->key, whose stack user space has been sent, from the
+ * frame of these registers on. */
+static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, __u64 ip, __u32 known, bool exact, bool counted)
+{
+	struct desk *d = desk();
+	struct copy_event *ev;
+	__u64 space;
+
+	if (!d)
+		return false;
+	space = tell_space(w, d);
+	ev = &d->copy;
+	ev->kind = EVENT_COPY;
+	ev->key = w->s->key;
+	ev->space = space;
+	ev->entry = w->s->unwinding.entry;
+	ev->ip = ip;
+	ev->known = known;
+	ev->exact = exact;
+	ev->counted = counted;
+	__builtin_memcpy(ev->registers, registers, sizeof(ev->registers));
+	ev->start = registers[STACK_POINTER] - RED_ZONE;
+	ev->size = read_stack(d, ev->start, ev->entry);
+	return ev->size <= MAX_COPY && submit(ev, sizeof(*ev) + ev->size, false);
+}
+
+/* copy_sample sends a sample to be finished, or to be compared. It reports whether user
+ * space has it. */
+static __noinline int copy_sample(bool counted)
+{
+	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
+	struct unwinding *u;
+	bool sent;
+
+	if (!w.s || !unwinding)
+		return false;
+	u = &w.s->unwinding;
+	w.mm = (__u64)w.task->mm;
+	w.tgid = bpf_get_current_pid_tgid() >> 32;
+	sent = counted ? submit_copy(&w, u->first, u->first_ip, IS_X86 ? 0xffff : ~0U, true, true)
+		       : submit_copy(&w, u->registers, u->ip, u->known, u->exact, false);
+	if (sent)
+		w.s->n.copies++;
+	else
+		w.s->n.lost_copies++;
+	return sent;
+}
+
+#endif

@@ -1,0 +1,6 @@
+package bpf
+
+import "hallmark/unwind"
+
+// stackPointer is the register that is one.
+const stackPointer = unwind.RSP

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Walks the user's part of a stack by the tables of package unwind, which say for each
+ * place of a file where the caller's stack and registers are. What a rule means is the
+ * same as in unwind.State.Step, and how a stack is walked as in unwind.Walker: where
+ * they differ, one of them is wrong.
+ *
+ * The tables of all files lie in a pool of pieces that user space writes. A file that has
+ * none there ends the walk; user space then finishes it: see copy.h. */
+#ifndef HALLMARK_UNWIND_H
+#define HALLMARK_UNWIND_H
+
+#include "identity.h"
+#include "sent.h"
+
+/* Whether stacks are walked by tables. */
+const volatile bool unwinding = false;
+
+/* Whether every sample is sent from its innermost frame on, and counted nevertheless. */
+const volatile bool copy_all = false;
+
+/* A piece of the pool. Behind it is again how the next one begins, so that what is read at
+ * a time (the rows of a granule at most) lies behind one pointer. */
+#define CHUNK (1 << 20)
+#define CHUNK_TAIL 4096
+
+struct chunk {
+	__u8 bytes[CHUNK + CHUNK_TAIL];
+};
+
+struct chunk_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct chunk));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, __u32);
+	__array(values, struct chunk_map);
+} chunks SEC(".maps");
+
+/* By the serial number of the file. Only user space changes it, and nothing that was
+ * taken out, here or in the pool, becomes something else before the programs that may have
+ * seen it are through. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, __u32);
+	__type(value, struct unwind_table);
+} unwind_tables SEC(".maps");
+
+/* pool_at returns CHUNK_TAIL bytes of the pool, or NULL. */
+static __always_inline void *pool_at(__u32 position)
+{
+	__u32 number = position / CHUNK, zero = 0;
+	struct chunk *c;
+	void *map = bpf_map_lookup_elem(&chunks, &number);
+
+	if (!map)
+		return NULL;
+	c = bpf_map_lookup_elem(map, &zero);
+	return c ? &c->bytes[position % CHUNK] : NULL;
+}
+
+/* How frames in a place are unwound, or how a stack ends there. */
+enum how { BY_TABLE, BY_FP, ABSENT, UNAVAILABLE, NOT_IDENTIFIED, OUT_OF_MAP, OUT_OF_CODE };
+
+/* Kinds of rules: unwind.Kind has the same numbers. */
+enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RULE_SIGNAL, RULE_FP };
+
+#define WHY_GAP 0
+#define RULE_SAME (-128)
+#define RULE_UNKNOWN 127
+#define RULE_SAVED_AT_REGISTER 1
+
+/* The machine that the kernel runs on, which the loader finds out. */
+#define IS_X86 bpf_core_field_exists(((struct pt_regs *)0)->r15)
+#define STACK_POINTER (IS_X86 ? 7 : 31)
+#define FRAME_POINTER (IS_X86 ? 6 : 29)
+
+static __always_inline bool knows(struct unwinding *u, __u32 reg) { return reg < DWARF_REGISTERS && u->known >> reg & 1; }
+
+static __always_inline void set_register(struct unwinding *u, __u32 reg, __u64 value)
+{
+	u->registers[reg & (DWARF_REGISTERS - 1)] = value;
+	u->known |= 1U << reg;
+}
+
+static __always_inline bool read_words(__u64 *to, __u32 n, __u64 from)
+{
+	return !bpf_probe_read_user(to, n * sizeof(*to), (void *)from);
+}
+
+/* looked_up returns the address that says where a frame is in its code. */
+static __always_inline __u64 looked_up(struct unwinding *u) { return u->ip - !u->exact; }
+
+/* rows_until returns how many of n sorted bytes, at most 256, are not above low. It has
+ * no branches: which way they go cannot be foreseen. */
+static __always_inline __u32 rows_until(const __u8 *lows, __u32 n, __u8 low)
+{
+	__u32 at = 0;
+
+#define SEARCH_STEP(step)                                                                      \
+	at += (step) & -(__u32)((at + (step) <= n) & (lows[(at + (step) - 1) & 511] <= low))
+	if (n > 31) {
+		SEARCH_STEP(256);
+		SEARCH_STEP(128);
+		SEARCH_STEP(64);
+		SEARCH_STEP(32);
+	}
+	SEARCH_STEP(16);
+	SEARCH_STEP(8);
+	SEARCH_STEP(4);
+	SEARCH_STEP(2);
+	SEARCH_STEP(1);
+	return at;
+}
+
+/* find_rule finds the rule of a frame in a place with a table, into u->rule. Without one
+ * it is that which says nothing. */
+static __always_inline void find_rule(struct unwinding *u, struct unwind_place *p)
+{
+	__u64 off = looked_up(u) - p->base - p->table.base, granule = off >> 8;
+	__u32 first, n, row;
+	__u64 *to = (void *)&u->rule, *rule;
+	__u32 *directory;
+	__u16 *index;
+	__u8 *lows;
+
+	to[0] = to[1] = 0;
+	if (granule >= p->table.granules) /* also before the first one */
+		return;
+	directory = pool_at(p->table.directory + 4 * granule);
+	if (!directory)
+		return;
+	first = directory[0];
+	n = directory[1] - first;
+	lows = pool_at(p->table.lows + first);
+	if (!lows)
+		return;
+	row = first + rows_until(lows, n, off);
+	if (!row)
+		return;
+	index = pool_at(p->table.index + 2 * (row - 1));
+	if (!index)
+		return;
+	rule = pool_at(p->table.rules + 16 * (__u32)*index);
+	if (!rule)
+		return;
+	to[0] = rule[0];
+	to[1] = rule[1];
+}
+
+/* code_address returns the address that a return address stands for: arm64 signs them in
+ * the bits above those that addresses of programs have. */
+static __always_inline __u64 code_address(__u64 address)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	__u64 size = 1ULL << 48;
+
+	if (IS_X86 || address >> 55 & 1)
+		return address;
+	if (bpf_core_field_exists(mm->task_size))
+		size = GET(mm, task_size);
+	return address & (size - 1);
+}
+
+/* enter_caller makes a return address the place of the frame. */
+static __always_inline enum stack_end enter_caller(struct unwinding *u, __u64 ra, enum unwind_method method)
+{
+	u->ip = code_address(ra);
+	u->exact = false;
+	u->method = method;
+	return u->ip ? END_NOT_TOLD : END_COMPLETE;
+}
+
+/* step_fp goes to the caller of code that keeps frame pointers. */
+static __always_inline enum stack_end step_fp(struct unwinding *u)
+{
+	__u64 sp = u->registers[STACK_POINTER], fp = u->registers[FRAME_POINTER];
+
+	if (!knows(u, STACK_POINTER) || !knows(u, FRAME_POINTER))
+		return END_REGISTER_LOST;
+	if (!fp)
+		return END_COMPLETE;
+	if (fp < sp || fp % 8)
+		return END_BAD_FRAME;
+	if (!read_words(u->words, 2, fp))
+		return END_UNREADABLE;
+	u->known = 0;
+	set_register(u, FRAME_POINTER, u->words[0]);
+	set_register(u, STACK_POINTER, fp + 16);
+	return enter_caller(u, u->words[1], METHOD_FP);
+}
+
+/* step_signal goes to what a signal interrupted. Its registers lie in struct sigcontext
+ * of the kernel's struct rt_sigframe (arch/x86, arch/arm64: kernel/signal.c). */
+static __always_inline enum stack_end step_signal(struct unwinding *u)
+{
+	static const __u8 order[] = {8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7};
+	__u64 frame = u->registers[STACK_POINTER] + u->rule.offset;
+
+	if (!knows(u, STACK_POINTER))
+		return END_REGISTER_LOST;
+	if (!read_words(u->words, IS_X86 ? 17 : 33, frame + (IS_X86 ? 40 : 312)))
+		return END_UNREADABLE;
+	if (IS_X86) {
+		_Pragma("unroll") for (int i = 0; i < 16; i++)
+			u->registers[order[i]] = u->words[i];
+		u->known = 0xffff;
+		u->ip = u->words[16];
+	} else {
+		_Pragma("unroll") for (int i = 0; i < 32; i++)
+			u->registers[i] = u->words[i];
+		u->known = ~0U;
+		u->ip = u->words[32];
+	}
+	u->exact = true;
+	u->method = METHOD_SIGNAL;
+	return u->ip ? END_NOT_TOLD : END_NOT_MAPPED; /* it called a null pointer */
+}
+
+/* saved_register returns the register of which rule->saved[i] says where it is. */
+static __always_inline __u32 saved_register(int i)
+{
+	if (!IS_X86)
+		return 29;
+	return i == 0 ? 3 : i == 1 ? 6 : 10 + i;
+}
+
+/* is_near reports whether a word lies in the 8 below the CFA. */
+static __always_inline bool is_near(__s32 words) { return words >= -8 && words < 0; }
+
+/* read_near reads what a rule wants of the words below the CFA at once: most of the
+ * time that is all. u->words has the lowest of them first, whose number is returned. What
+ * cannot be read is wanted: both ends are, and no page has less than these words. */
+static __always_inline __s32 read_near(struct unwinding *u, __u64 cfa, bool saved)
+{
+	__s32 lowest = is_near(u->rule.ra) ? u->rule.ra : 0, highest = lowest ?: -9;
+	__u32 n;
+
+	if (saved) {
+		_Pragma("unroll") for (int i = 0; i < 6; i++)
+		{
+			__s32 at = u->rule.saved[i];
+
+			if (is_near(at) && at < lowest)
+				lowest = at;
+			if (is_near(at) && at > highest)
+				highest = at;
+		}
+	}
+	if (!lowest)
+		return 0;
+	n = highest + 1 - lowest;
+	if (n > 8 || !read_words(u->words, n, cfa + 8 * (__s64)lowest))
+		return -9;
+	return lowest;
+}
+
+/* restore gives a register the value that it has in the caller. */
+static __always_inline bool restore(struct unwinding *u, __u32 reg, __s32 at, __u64 base, __s32 lowest)
+{
+	__u64 value;
+
+	if (at == RULE_SAME)
+		return true;
+	if (at == RULE_UNKNOWN) {
+		u->known &= ~(1U << reg);
+		return true;
+	}
+	if (lowest && is_near(at))
+		value = u->words[(at - lowest) & 7];
+	else if (!read_words(&value, 1, base + 8 * (__s64)at))
+		return false;
+	set_register(u, reg, value);
+	return true;
+}
+
+/* step_call goes to the caller of a function. */
+static __always_inline enum stack_end step_call(struct unwinding *u)
+{
+	struct unwind_rule *rule = &u->rule;
+	__u32 from = rule->kind == RULE_PLT ? STACK_POINTER : rule->reg;
+	__u64 base = u->registers[from & (DWARF_REGISTERS - 1)], sp = u->registers[STACK_POINTER], cfa, ra;
+	bool at_register = rule->flags & RULE_SAVED_AT_REGISTER;
+	__s32 lowest;
+
+	if (!knows(u, from) || !knows(u, STACK_POINTER))
+		return knows(u, from) ? END_BAD_FRAME : END_REGISTER_LOST;
+	if (rule->kind == RULE_PLT) {
+		cfa = base + 8 + ((__s32)(u->ip & 15) >= rule->offset ? 8 : 0);
+	} else if (rule->kind == RULE_DEREF) {
+		if (!read_words(&cfa, 1, base + rule->offset))
+			return END_UNREADABLE;
+		cfa += 8 * (__s64)rule->addend;
+	} else {
+		cfa = base + rule->offset;
+	}
+	if (cfa < sp || (cfa == sp && !u->exact))
+		return END_BAD_FRAME;
+	lowest = read_near(u, cfa, !at_register);
+	if (lowest < -8)
+		return END_UNREADABLE;
+	if (rule->ra == RULE_SAME) {
+		if (!knows(u, rule->link))
+			return END_REGISTER_LOST;
+		ra = u->registers[rule->link & (DWARF_REGISTERS - 1)];
+	} else if (rule->ra == RULE_UNKNOWN) {
+		return END_REGISTER_LOST;
+	} else if (is_near(rule->ra)) {
+		ra = u->words[(rule->ra - lowest) & 7];
+	} else if (!read_words(&ra, 1, cfa + 8 * (__s64)rule->ra)) {
+		return END_UNREADABLE;
+	}
+	u->known &= IS_X86 ? 0xf048 : 1U << 29; /* functions preserve these */
+	if (!at_register)
+		base = cfa;
+	_Pragma("unroll") for (int i = 0; i < 6; i++)
+	{
+		if ((IS_X86 || !i) && !restore(u, saved_register(i), rule->saved[i], base, at_register ? 0 : lowest))
+			return END_UNREADABLE;
+	}
+	set_register(u, STACK_POINTER, cfa);
+	return enter_caller(u, ra, METHOD_CFI);
+}
+
+/* at_entry reports whether a frame has the stack that the process began with: the dynamic
+ * linker's first instructions have no call frame information. */
+#define ENTRY_SLACK 32
+static __always_inline bool at_entry(struct unwinding *u)
+{
+	return knows(u, STACK_POINTER) && u->entry > ENTRY_SLACK && u->registers[STACK_POINTER] >= u->entry - ENTRY_SLACK;
+}
+
+/* step_to_caller goes from one frame to its caller's, and returns how the stack ends if
+ * it cannot. It is global as find_vma is. */
+__noinline int step_to_caller(struct unwinding *u)
+{
+	struct unwind_place *p;
+
+	if (!u || !unwinding)
+		return END_NOT_IDENTIFIED;
+	p = &u->places[u->at % PLACES];
+	if (p->how == BY_TABLE)
+		find_rule(u, p);
+	else
+		u->rule.kind = RULE_FP;
+	if (u->rule.kind == RULE_NONE) {
+		if (at_entry(u))
+			return END_COMPLETE;
+		if (u->rule.reg != WHY_GAP)
+			return END_UNSUPPORTED;
+		if (p->table.granules && !(p->table.flags & UNWIND_GAPS_KEEP_FP))
+			return END_NO_RULE;
+		u->rule.kind = RULE_FP;
+	}
+	switch (u->rule.kind) {
+	case RULE_OUTERMOST:
+		return END_COMPLETE;
+	case RULE_REG:
+	case RULE_DEREF:
+	case RULE_PLT:
+		return step_call(u);
+	case RULE_SIGNAL:
+		return step_signal(u);
+	case RULE_FP:
+		return step_fp(u);
+	default:
+		return END_UNSUPPORTED;
+	}
+}
+
+/* how_of returns how frames in a place are unwound, and finds its table. */
+static __always_inline enum how how_of(struct unwind_place *p)
+{
+	__u32 serial = p->where;
+	struct unwind_table *t;
+
+	switch (p->where >> 32) {
+	case FRAME_FILE:
+		break;
+	case FRAME_VDSO:
+		serial = VDSO_SERIAL;
+		break;
+	case FRAME_GENERATED:
+		return BY_FP;
+	case FRAME_NOT_MAPPED:
+		return OUT_OF_MAP;
+	case FRAME_NOT_CODE:
+		return OUT_OF_CODE;
+	default:
+		return NOT_IDENTIFIED;
+	}
+	t = bpf_map_lookup_elem(&unwind_tables, &serial);
+	if (!t)
+		return ABSENT;
+	if (t->used != table_time)
+		t->used = table_time;
+	if (t->flags & UNWIND_UNAVAILABLE)
+		return UNAVAILABLE;
+	p->table = *t;
+	return BY_TABLE;
+}
+
+/* end_of returns how a stack ends in a place that is not unwound. */
+static __always_inline enum stack_end end_of(enum how how)
+{
+	switch (how) {
+	case OUT_OF_MAP:
+		return END_NOT_MAPPED;
+	case OUT_OF_CODE:
+		return END_NOT_CODE;
+	case NOT_IDENTIFIED:
+		return END_NOT_IDENTIFIED;
+	default:
+		return END_NO_TABLE;
+	}
+}
+
+/* find_place finds what is mapped at an address in the current process, into the place
+ * of this number. */
+static __noinline int find_place(__u64 address, __u32 number)
+{
+	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
+	struct unwind_place *p;
+
+	if (!w.s || !unwinding)
+		return 0;
+	w.mm = (__u64)w.task->mm;
+	w.tgid = bpf_get_current_pid_tgid() >> 32;
+	w.works = w.s->unwinding.works;
+	locate(&w, address);
+	w.s->unwinding.works = w.works;
+	p = &w.s->unwinding.places[number % PLACES];
+	p->start = w.start;
+	p->end = w.end;
+	p->base = w.base;
+	p->where = w.where;
+	return 0;
+}
+
+static __always_inline bool is_in(const struct unwind_place *p, __u64 address) { return address - p->start < p->end - p->start; }
+
+/* enter_place makes the place of an address the frame's: one that was found in this
+ * sample, or else a new one instead of the oldest. */
+static __always_inline void enter_place(struct unwinding *u, __u64 address)
+{
+	struct unwind_place *p;
+
+	_Pragma("unroll") for (int i = 0; i < PLACES; i++)
+	{
+		if (is_in(&u->places[i], address)) {
+			u->at = i;
+			return;
+		}
+	}
+	u->oldest++;
+	u->at = u->oldest % PLACES;
+	find_place(address, u->at);
+	p = &u->places[u->at % PLACES];
+	p->how = how_of(p);
+}
+
+static long unwind_frame(__u32 i, struct walk *w)
+{
+	struct unwinding *u = &w->s->unwinding;
+	__u64 address = looked_up(u);
+	struct unwind_place *p;
+
+	if (w->frames >= MAX_FRAMES) {
+		u->end = END_TOO_DEEP;
+		return 1;
+	}
+	if (!is_in(&u->places[u->at % PLACES], address))
+		enter_place(u, address);
+	p = &u->places[u->at % PLACES];
+	if (p->how < OUT_OF_MAP)
+		put(w, p->where | (__u64)u->method << 40, address - p->base);
+	if (p->how > BY_FP) {
+		u->end = end_of(p->how);
+		u->unfinished = p->how == ABSENT;
+		return 1;
+	}
+	u->end = step_to_caller(u);
+	return u->end != END_NOT_TOLD;
+}
+
+/* Of struct pt_regs, the words: arch/x86/include/uapi/asm/ptrace.h, and
+ * arch/arm64/include/uapi/asm/ptrace.h, where they are x0 to x30, sp, pc, pstate. */
+enum { X86_R11 = 6, X86_IP = 16, X86_CS = 17, X86_SP = 19, X86_REGS = 21, ARM64_PSTATE = 33, ARM64_REGS = 34 };
+
+#define X86_CS_32 0x23 /* __USER32_CS */
+#define ARM64_MODE_32 0x10
+
+/* read_x86 takes the registers of the user. */
+static __always_inline enum stack_end read_x86(struct bpf_perf_event_data *ctx, struct unwinding *u, __u64 regs)
+{
+	static const __u8 order[] = {15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5};
+	__u64 sp = ((__u64 *)ctx)[X86_SP];
+
+	/* An NMI in the first instructions of a system call: they are just being saved. */
+	if (sp > regs + 8 * X86_R11 && sp <= regs + 8 * X86_REGS)
+		return END_UNREADABLE;
+	if (bpf_probe_read_kernel(u->words, 8 * X86_REGS, (void *)regs))
+		return END_UNREADABLE;
+	if ((u->words[X86_CS] & 3) != 3)
+		return END_NO_USER_STACK;
+	if ((u->words[X86_CS] & 0xffff) == X86_CS_32)
+		return END_COMPAT;
+	_Pragma("unroll") for (int i = 0; i < sizeof(order); i++)
+		u->registers[order[i]] = u->words[i];
+	u->registers[7] = u->words[X86_SP];
+	u->ip = u->words[X86_IP];
+	u->known = 0xffff;
+	return END_NOT_TOLD;
+}
+
+static __always_inline enum stack_end read_arm64(struct unwinding *u, __u64 regs)
+{
+	if (bpf_probe_read_kernel(u->words, 8 * ARM64_REGS, (void *)regs))
+		return END_UNREADABLE;
+	if (u->words[ARM64_PSTATE] & ARM64_MODE_32)
+		return END_COMPAT;
+	if (u->words[ARM64_PSTATE] & 0xf)
+		return END_NO_USER_STACK;
+	_Pragma("unroll") for (int i = 0; i < 32; i++)
+		u->registers[i] = u->words[i];
+	u->ip = u->words[32];
+	u->known = ~0U;
+	return END_NOT_TOLD;
+}
+
+/* begin_unwinding takes the innermost frame of the user. */
+static __always_inline enum stack_end begin_unwinding(struct bpf_perf_event_data *ctx, struct walk *w)
+{
+	struct unwinding *u = &w->s->unwinding;
+	struct mm_struct *mm = w->task->mm;
+	enum stack_end end;
+	__u64 regs;
+
+	if (!mm)
+		return END_NO_USER_STACK;
+	regs = bpf_task_pt_regs(w->task);
+	end = IS_X86 ? read_x86(ctx, u, regs) : read_arm64(u, regs);
+	if (end)
+		return end;
+	u->entry = GET(mm, start_stack);
+	u->exact = true;
+	u->method = METHOD_REGS;
+	u->at = u->oldest = u->works = 0;
+	_Pragma("unroll") for (int i = 0; i < PLACES; i++)
+		u->places[i].start = u->places[i].end = 0;
+	w->mm = (__u64)mm;
+	w->tgid = bpf_get_current_pid_tgid() >> 32;
+	keep_time(w->s);
+	if (copy_all) {
+		__builtin_memcpy(u->first, u->registers, sizeof(u->first));
+		u->first_ip = u->ip;
+	}
+	return END_NOT_TOLD;
+}
+
+/* unwind_user takes the user's part of the stack. */
+static __always_inline void unwind_user(struct bpf_perf_event_data *ctx, struct walk *w)
+{
+	struct unwinding *u = &w->s->unwinding;
+	__u32 before = w->frames;
+
+	u->unfinished = false;
+	u->end = begin_unwinding(ctx, w);
+	if (u->end == END_COMPAT)
+		walk_user(ctx, w);
+	if (!u->end) {
+		bpf_loop(MAX_FRAMES + 1, unwind_frame, w, 0);
+		w->s->n.unwound++;
+		w->s->n.frames += w->frames - before;
+	}
+	w->ended = u->end;
+	w->a = mix(w->a, w->ended);
+}
+
+#endif
