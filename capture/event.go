@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -99,6 +100,16 @@ func newEventPlan(event Event, hz int) *eventPlan {
 	return p
 }
 
+// copyStacks lets samples bring the registers of user code and so many bytes of its
+// stack, in place of the callers that frame pointers lead to.
+func (p *eventPlan) copyStacks(m *perfMachine, size, pages int) {
+	p.samples.Sample_type |= uint64(perfdata.SampleRegsUser | perfdata.SampleStackUser)
+	p.samples.Sample_regs_user = m.mask()
+	p.samples.Sample_stack_user = uint32(size)
+	p.samples.Bits |= unix.PerfBitExcludeCallchainUser
+	p.samples.Wakeup = uint32(pages * os.Getpagesize() / 2)
+}
+
 // enableOnExec lets the events start with the next execve.
 func (p *eventPlan) enableOnExec() {
 	p.samples.Bits |= unix.PerfBitEnableOnExec
@@ -177,8 +188,14 @@ func (p *eventPlan) concede(err error) bool {
 	return false
 }
 
-// fields returns what the samples have in the end.
-func (p *eventPlan) fields() perfdata.SampleType { return perfdata.SampleType(p.samples.Sample_type) }
+// decoder returns a decoder of what the records have in the end.
+func (p *eventPlan) decoder() (*perfdata.Decoder, error) {
+	return perfdata.NewAttrDecoder(perfdata.Attr{
+		Fields:   perfdata.SampleType(p.samples.Sample_type),
+		Flags:    perfdata.AttrSampleIDAll,
+		UserRegs: p.samples.Sample_regs_user,
+	}, binary.NativeEndian.Uint16([]byte{0, 1}) == 1)
+}
 
 // openError says what an error of perf_event_open means to the user.
 func openError(event Event, err error) error {

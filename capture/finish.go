@@ -65,6 +65,9 @@ func (s *Session) Finish() *Recording {
 	if t.stats.Unfollowed > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d processes were not recorded, because too many ran at once", t.stats.Unfollowed))
 	}
+	if t.stats.Cut > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d stacks are deeper than what was copied of them", t.stats.Cut))
+	}
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}

@@ -39,6 +39,7 @@ type object struct {
 	seen    stamp         // of content, when the identity was read
 	proven  bool          // every frame is of the content that the identity was read from
 	asked   int           // attempts to reach it
+	tried   int           // those of them that are over
 	doubted bool          // offsets in it may be none: see stackmapSampler
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.

@@ -1,9 +1,12 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +30,9 @@ type perfSampler struct {
 	early   *perfdata.Decoder // for what must be looked at before its turn
 	sorter  sorter
 	tracker *tracker
-	drained uint64 // when the last round of draining began
+	pages   int          // of a ring that samples are written into
+	tables  *builtTables // nil when no stacks are copied
+	drained uint64       // when the last round of draining began
 	// followed is when CPUs were last looked for that came online.
 	followed time.Time
 }
@@ -41,6 +46,12 @@ type cpuRings struct{ samples, changes *ring }
 func newPerfSampler(t *tally, opts Options) (sampler, error) {
 	s := &perfSampler{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), cpus: map[int]*cpuRings{}}
 	s.tracker = &tracker{tally: t, processes: map[uint32]*process{}, threads: map[uint32]string{}, clock: opts.Event == CPUClock}
+	s.pages = samplePages
+	if opts.CallGraph.By == ByDWARF {
+		if err := s.copyStacks(); err != nil {
+			return nil, err
+		}
+	}
 	if opts.Command != nil {
 		s.plan.enableOnExec()
 	}
@@ -56,6 +67,22 @@ func newPerfSampler(t *tally, opts Options) (sampler, error) {
 		s.cpus[cpu] = &cpuRings{}
 	}
 	return s, nil
+}
+
+// copyStacks lets samples bring their stacks, which are unwound here.
+func (s *perfSampler) copyStacks() error {
+	m := thisMachine()
+	if m == nil {
+		return fmt.Errorf("stacks of %s cannot be unwound by DWARF: use --call-graph fp", runtime.GOARCH)
+	}
+	if os.Geteuid() == 0 {
+		s.pages = copyPages // an ordinary user may not lock more
+	}
+	size := cmp.Or(s.opts.CallGraph.StackSize, DefaultStackSize)
+	s.plan.copyStacks(m, size, s.pages)
+	s.tables = newBuiltTables(s.objects)
+	s.tracker.unwinder = newUserStacks(s.tracker, s.tables, size)
+	return nil
 }
 
 // open opens the events of a thread (-1: all threads) on each CPU.
@@ -83,7 +110,7 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 		return err
 	}
 	r := s.cpus[cpu]
-	if r.samples, err = s.connect(samples, r.samples, samplePages); err != nil {
+	if r.samples, err = s.connect(samples, r.samples, s.pages); err != nil {
 		return err
 	}
 	r.changes, err = s.connect(changes, r.changes, changePages)
@@ -139,10 +166,10 @@ func (s *perfSampler) connect(fd int, r *ring, pages int) (*ring, error) {
 
 func (s *perfSampler) prepare() error {
 	var err error
-	if s.decoder, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+	if s.decoder, err = s.plan.decoder(); err != nil {
 		return err
 	}
-	if s.early, err = perfdata.NewDecoder(s.plan.fields()); err != nil {
+	if s.early, err = s.plan.decoder(); err != nil {
 		return err
 	}
 	s.stats.Reduced = append(s.stats.Reduced, s.plan.reduced...)
@@ -241,7 +268,9 @@ func (s *perfSampler) descriptors() []int {
 
 // pending reports whether there are records whose turn has not come, or somebody
 // wants to see progress.
-func (s *perfSampler) pending() bool { return s.opts.Progress != nil || len(s.sorter.pending) > 0 }
+func (s *perfSampler) pending() bool {
+	return s.opts.Progress != nil || len(s.sorter.pending) > 0 || s.tracker.waits()
+}
 
 // round empties every ring and handles the records whose turn has come.
 func (s *perfSampler) round() error {
@@ -249,6 +278,9 @@ func (s *perfSampler) round() error {
 	s.drained = monotonic()
 	s.drain()
 	s.sorter.flush(before, s.handle)
+	if u := s.tracker.unwinder; u != nil {
+		u.retry(false)
+	}
 	s.tracker.reap(before)
 	if !s.opts.SystemWide || time.Since(s.followed) < followAfter {
 		return nil
@@ -299,6 +331,10 @@ func (s *perfSampler) finish() {
 	disable(s.changes)
 	s.drain()
 	s.sorter.flush(^uint64(0), s.handle)
+	if u := s.tracker.unwinder; u != nil {
+		s.objects.work.stop()
+		u.settle(s.tables.wait)
+	}
 	// The last loss has no record behind it. Newer kernels count it as well.
 	total := uint64(0)
 	for _, fd := range slices.Concat(s.samples, s.changes) {
@@ -309,6 +345,9 @@ func (s *perfSampler) finish() {
 
 func (s *perfSampler) close() error {
 	var errs []error
+	if s.tables != nil {
+		s.tables.wait()
+	}
 	for _, r := range s.rings {
 		errs = append(errs, r.close())
 	}

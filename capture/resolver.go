@@ -102,6 +102,7 @@ func (r *resolver) resolve(j job) {
 	}
 	found := reach(j)
 	r.objects.mu.Lock()
+	j.object.tried++
 	why := r.objects.settle(j, found)
 	r.objects.mu.Unlock()
 	if why != reason.None && j.again != nil {
@@ -174,7 +175,11 @@ func (s *objects) judge(j job, f reached) reason.Reason {
 func (r *resolver) settled(o *object) bool {
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
-	return o.content != nil && !o.layered
+	if o.content == nil || o.layered {
+		return false
+	}
+	o.tried++
+	return true
 }
 
 // reached is what was found of a file, or why nothing was.

@@ -27,6 +27,9 @@ type ring struct {
 const (
 	samplePages = 64
 	changePages = 32
+	// copyPages is for samples that copy stacks, where the user may lock any memory:
+	// tens of the largest.
+	copyPages = 1024
 )
 
 // newRing maps a ring of at most pages (a power of two) for the event fd, and a

@@ -67,6 +67,8 @@ type Stats struct {
 	Unfollowed uint64   // processes that were not recorded, because too many ran at once
 	Disagreed  uint64   // files that have another identity than the kernel read from memory
 	Existing   int      // processes that ran when the recording started
+	Copied     uint64   // bytes of stacks that samples have copied
+	Cut        uint64   // stacks of which more would have had to be copied
 	Reduced    []string // what this kernel or this user's rights did not allow
 
 	Table TableStats // of the backend BPF

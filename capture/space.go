@@ -22,6 +22,7 @@ func (m *mapping) fileOffset(a addr.Abs) addr.Offset {
 // without overlap. The zero value is an empty address space.
 type space struct {
 	mappings []mapping
+	copied   *space // as it is now, nil when nobody has asked for it
 }
 
 // find returns the mapping that holds a, or nil.
@@ -49,6 +50,7 @@ func (s *space) insert(m mapping) {
 	if m.end <= m.start {
 		return
 	}
+	s.copied = nil
 	first := s.after(m.start)
 	if first > 0 && s.mappings[first-1].end > m.start {
 		first--
@@ -76,4 +78,14 @@ func (s *space) insert(m mapping) {
 }
 
 // clone returns a copy, as fork makes it.
-func (s *space) clone() space { return space{slices.Clone(s.mappings)} }
+func (s *space) clone() space { return space{mappings: slices.Clone(s.mappings)} }
+
+// snapshot returns a copy for whoever wants the space as it is now, which all who ask
+// before it changes share.
+func (s *space) snapshot() *space {
+	if s.copied == nil {
+		c := s.clone()
+		s.copied = &c
+	}
+	return s.copied
+}

@@ -21,6 +21,8 @@ type tracker struct {
 	reaped  uint64 // when processes were last looked through
 	places  []place
 	doubles *doubles // nil when there can be none
+	// unwinder finds the callers of user code when samples bring their stacks, else nil.
+	unwinder *userStacks
 }
 
 // process is one address space with a name. A process that execs keeps its
@@ -41,6 +43,8 @@ type process struct {
 	originals originals
 	// since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
 	since uint64
+	// entry is where its stack began, 0 when nobody has asked yet.
+	entry addr.Abs
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
@@ -122,6 +126,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 	child := &process{pid: r.ChildPID, since: r.Time}
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		child.name, child.space, child.unknown = parent.name, parent.space.clone(), parent.unknown
+		child.entry = parent.entry
 	}
 	t.processes[r.ChildPID] = child
 }
@@ -195,7 +200,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 	}
 	p := t.process(r.PID)
 	t.places = t.places[:0]
-	user, first := false, true
+	user, first, frames := false, true, 0
 	inUser := len(r.Callchain) > 0 && r.Callchain[0] == perfdata.ContextUser
 	for _, ip := range r.Callchain {
 		if ip >= perfdata.ContextMax {
@@ -210,9 +215,16 @@ func (t *tracker) sample(r *perfdata.Sample) {
 			t.refresh(p, addr.Abs(ip), r.Time)
 		}
 		first = false
+		if user {
+			frames++
+		}
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	t.add(t.places, profile.Walk{}, t.labels(p, r), total{1, t.weight(r)}, r.Time)
+	if t.unwinder != nil {
+		t.unwinder.sample(p, r)
+		return
+	}
+	t.add(t.places, framePointers(frames), t.labels(p, r), total{1, t.weight(r)}, r.Time)
 }
 
 // refreshAfter is how soon the mappings of a process are read from /proc again.
@@ -243,7 +255,13 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 	if !user {
 		return t.kernel.place(ip)
 	}
-	if m := p.space.find(ip); m != nil {
+	return t.userPlace(p, &p.space, ip)
+}
+
+// userPlace returns the place of an address of user code in what is, or was, the space of
+// a process.
+func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
+	if m := s.find(ip); m != nil {
 		if m.object.isFile() {
 			return place{m.object, uint64(m.fileOffset(ip))}
 		}

@@ -1,0 +1,236 @@
+package capture
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/unwind"
+)
+
+// userStacks unwinds the stacks that samples have copied.
+type userStacks struct {
+	*tracker
+	machine *perfMachine
+	tables  tableSource
+	size    int // bytes that a sample was to copy
+	walker  unwind.Walker
+	stack   unwind.Stack
+	space   walkedSpace
+	waiting []*unfinished
+	held    int // bytes in waiting
+}
+
+// tableSource has the unwind tables of files.
+type tableSource interface {
+	// table returns the table of a file, nil when it has none, and whether that is settled.
+	table(o *object) (*unwind.Table, bool)
+}
+
+// unfinished is a sample that waits for a table.
+type unfinished struct {
+	process *process
+	space   *space // as it was
+	state   unwind.State
+	stack   []byte
+	kernel  []place
+	labels  profile.Labels
+	weight  int64
+	time    uint64
+	needs   *object
+}
+
+const (
+	// maxHeld bounds the stacks that wait, in bytes.
+	maxHeld = 64 << 20
+	// maxUserFrames is as many as other backends record.
+	maxUserFrames = 127
+)
+
+func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
+	u := &userStacks{tracker: t, machine: thisMachine(), tables: tables, size: size}
+	u.space = walkedSpace{objects: t.objects, tables: tables}
+	u.walker = unwind.Walker{Machine: u.machine.machine, Memory: &u.stack, Space: &u.space, Max: maxUserFrames}
+	return u
+}
+
+// sample counts a sample whose frames in the kernel are in t.places, or lets it wait.
+func (u *userStacks) sample(p *process, r *perfdata.Sample) {
+	u.stats.Copied += uint64(len(r.UserStack))
+	s, ok := u.machine.state(r)
+	if !ok {
+		end := unwind.NoUserStack
+		if r.UserRegs.ABI == perfdata.Regs32 {
+			end = unwind.Compat
+			if ip, ok := r.UserRegs.Get(int(u.machine.ip)); ok {
+				u.places = append(u.places, u.userPlace(p, &p.space, addr.Abs(ip)))
+			}
+		}
+		u.add(u.places, profile.Walk{End: end}, u.labels(p, r), total{1, u.weight(r)}, r.Time)
+		return
+	}
+	if r.Misc&miscModeMask == miscUser {
+		u.refresh(p, s.IP, r.Time)
+	}
+	one := unfinished{process: p, space: &p.space, state: s, stack: r.UserStack, kernel: u.places, labels: u.labels(p, r), weight: u.weight(r), time: r.Time}
+	if u.finish(&one, false) {
+		return
+	}
+	one.space = p.space.snapshot()
+	one.stack, one.kernel = slices.Clone(one.stack), slices.Clone(one.kernel)
+	u.waiting = append(u.waiting, &one)
+	u.held += len(one.stack)
+	u.shed()
+}
+
+// finish counts a sample, unless a table is still to come that it can wait for.
+func (u *userStacks) finish(one *unfinished, last bool) bool {
+	u.space.begin(one)
+	sp, _ := one.state.Get(u.machine.machine.StackPointer())
+	u.stack = unwind.Stack{Base: addr.Abs(sp), Bytes: one.stack}
+	u.walker.Entry = one.process.stackStart()
+	u.places = append(u.places[:0], one.kernel...)
+	s, methods := one.state, profile.Methods(0)
+	end := u.walker.Walk(&s, func(f unwind.Frame) bool {
+		u.places = append(u.places, u.userPlace(one.process, one.space, f.At))
+		methods = methods.With(f.Method)
+		return true
+	})
+	if end == unwind.NoTable && u.space.needs != nil && !last {
+		one.needs = u.space.needs
+		u.places = u.places[:len(one.kernel)]
+		return false
+	}
+	if methods == 0 { // no code is mapped where it stood: that is for reasons to tell
+		u.places = append(u.places, u.userPlace(one.process, one.space, s.IP))
+		methods = methods.With(unwind.ByRegs)
+	}
+	if end == unwind.Unreadable && len(one.stack) >= min(u.size, cutFrom) {
+		u.stats.Cut++
+	}
+	u.add(u.places, profile.Walk{End: end, Methods: methods}, one.labels, total{1, one.weight}, one.time)
+	return true
+}
+
+// cutFrom is below what fits into a record with every other field.
+const cutFrom = 60 << 10
+
+// retry finishes the samples whose tables have come; at last all of them.
+func (u *userStacks) retry(last bool) {
+	u.waiting = slices.DeleteFunc(u.waiting, func(one *unfinished) bool {
+		if _, settled := u.tables.table(one.needs); !settled && !last || !u.finish(one, last) {
+			return false
+		}
+		u.held -= len(one.stack)
+		return true
+	})
+}
+
+// shed finishes the oldest samples as far as they go when too much is held.
+func (u *userStacks) shed() {
+	for u.held > maxHeld {
+		one := u.waiting[0]
+		u.waiting = u.waiting[1:]
+		u.held -= len(one.stack)
+		u.finish(one, true)
+	}
+}
+
+// settle finishes everything. No file is looked for any more.
+func (u *userStacks) settle(wait func()) {
+	for {
+		before := len(u.waiting)
+		wait()
+		u.retry(false)
+		if len(u.waiting) == 0 {
+			return
+		}
+		if len(u.waiting) == before && !u.progress() {
+			u.retry(true)
+			return
+		}
+	}
+}
+
+// progress reports whether any sample that waits needs what is not settled yet.
+func (u *userStacks) progress() bool {
+	return slices.ContainsFunc(u.waiting, func(one *unfinished) bool {
+		_, settled := u.tables.table(one.needs)
+		return !settled
+	})
+}
+
+// walkedSpace is the address space of a sample.
+type walkedSpace struct {
+	objects *objects
+	tables  tableSource
+	process *process
+	space   *space
+	needs   *object // whose table is not there yet
+}
+
+func (w *walkedSpace) begin(one *unfinished) {
+	w.process, w.space, w.needs = one.process, one.space, nil
+}
+
+// At returns the mapping that a lies in. Only executable ones are known.
+func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
+	m := w.space.find(a)
+	if m == nil {
+		return unwind.Mapping{}, false
+	}
+	found := unwind.Mapping{Start: m.start, End: m.end, Offset: m.offset}
+	o := m.object
+	if !o.isFile() {
+		from, ok := w.objects.original(w.process, a)
+		if !ok {
+			found.Content = unwind.Generated
+			return found, true
+		}
+		found.Start = a &^ (pageSize - 1)
+		found.End = found.Start + pageSize
+		found.Offset = addr.Offset(from.at) - addr.Offset(a-found.Start)
+		o = from.object
+	}
+	table, settled := w.tables.table(o)
+	if found.Table = table; table == nil && !settled {
+		w.needs = o
+	}
+	return found, true
+}
+
+// stackStart returns the address that the stack of a process began at, 0 when it is gone
+// or this user may not know.
+func (p *process) stackStart() addr.Abs {
+	if p.entry == 0 && p.ended == 0 && p.pid != 0 && p.pid != noTask {
+		p.entry = stackStartOf(p.pid)
+	}
+	return p.entry
+}
+
+// stackStartOf reads field 28 of /proc/PID/stat, proc(5).
+func stackStartOf(pid uint32) addr.Abs {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	const field = 28
+	text := string(b)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // from the third on: names may have anything in them
+	if len(fields) <= field-3 {
+		return 0
+	}
+	start, err := strconv.ParseUint(fields[field-3], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return addr.Abs(start)
+}
+
+// waits reports whether samples wait for tables.
+func (t *tracker) waits() bool { return t.unwinder != nil && len(t.unwinder.waiting) > 0 }
