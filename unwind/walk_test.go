@@ -97,8 +97,8 @@ func (s oneFile) At(a addr.Abs) (Mapping, bool) {
 	return m, true
 }
 
-// words is a stack at 0x10000.
-func words(values ...uint64) *Stack {
+// stackOf returns a stack at 0x10000.
+func stackOf(values ...uint64) *Stack {
 	s := &Stack{Base: 0x10000}
 	for _, v := range values {
 		s.Bytes = binary.LittleEndian.AppendUint64(s.Bytes, v)
@@ -177,7 +177,7 @@ func TestWalk(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := Walker{Machine: X86_64, Memory: words(test.memory...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Entry: 0x20000, Max: 16}
+			w := Walker{Machine: X86_64, Memory: stackOf(test.memory...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Entry: 0x20000, Max: 16}
 			s := State{IP: test.ip, Exact: true, Method: ByRegs}
 			s.Set(RSP, test.sp)
 			s.Set(RBP, test.bp)
@@ -201,7 +201,7 @@ func TestWalkGaps(t *testing.T) {
 		"a file with the flag":    tableOf(t, GapsKeepFP, rulesOfTest),
 		"a file without the flag": tableOf(t, 0, rulesOfTest),
 	} {
-		w := Walker{Machine: X86_64, Memory: words(0, 0x500020), Space: oneFile{table}, Max: 16}
+		w := Walker{Machine: X86_64, Memory: stackOf(0, 0x500020), Space: oneFile{table}, Max: 16}
 		s := State{IP: 0x400060, Exact: true, Method: ByRegs}
 		s.Set(RSP, 0x10000)
 		s.Set(RBP, 0x10000)
@@ -222,7 +222,7 @@ func TestWalkGaps(t *testing.T) {
 
 // TestWalkGoesOn cuts every walk at every frame and goes on with a copy of the state.
 func TestWalkGoesOn(t *testing.T) {
-	memory := words(append(signalWords(0x400010, 0x10000+176, 0x10000+192), 0, 0, 0, 0x400022)...)
+	memory := stackOf(append(signalWords(0x400010, 0x10000+176, 0x10000+192), 0, 0, 0, 0x400022)...)
 	walk := func(s State, stop int) (frames []Frame, at State) {
 		w := Walker{Machine: X86_64, Memory: memory, Space: oneFile{tableOf(t, 0, rulesOfTest)}, Max: 16}
 		w.Walk(&s, func(f Frame) bool {
@@ -277,8 +277,8 @@ func FuzzWalk(f *testing.F) {
 	for _, r := range rulesOfTest {
 		seed = append(seed, r.rule.encode()...)
 	}
-	f.Add(seed, words(0x400001, 0x400011, 0x10020, 0x400031, 0x400041).Bytes, uint8(0), uint16(3), uint64(0x10000), uint64(0x10010))
-	f.Add(seed, words(signalWords(0x400051, 0x10000, 0)...).Bytes, uint8(1), uint16(0x51), uint64(0x10000), uint64(0))
+	f.Add(seed, stackOf(0x400001, 0x400011, 0x10020, 0x400031, 0x400041).Bytes, uint8(0), uint16(3), uint64(0x10000), uint64(0x10010))
+	f.Add(seed, stackOf(signalWords(0x400051, 0x10000, 0)...).Bytes, uint8(1), uint16(0x51), uint64(0x10000), uint64(0))
 	f.Fuzz(func(t *testing.T, coded, stack []byte, flags uint8, at uint16, sp, bp uint64) {
 		if len(coded) > 16*200 {
 			return
@@ -322,7 +322,7 @@ func FuzzWalk(f *testing.F) {
 }
 
 func TestWalkAllocatesNothing(t *testing.T) {
-	w := Walker{Machine: X86_64, Memory: words(slices.Repeat([]uint64{0x400001}, 30)...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Max: 16}
+	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 30)...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Max: 16}
 	s, n := State{}, 0
 	count := func(Frame) bool { n++; return true }
 	if allocated := testing.AllocsPerRun(100, func() {
@@ -335,7 +335,7 @@ func TestWalkAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkWalk(b *testing.B) {
-	w := Walker{Machine: X86_64, Memory: words(slices.Repeat([]uint64{0x400001}, 200)...), Space: oneFile{tableOf(b, 0, rulesOfTest)}, Max: 128}
+	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 200)...), Space: oneFile{tableOf(b, 0, rulesOfTest)}, Max: 128}
 	s, n := State{}, 0
 	count := func(Frame) bool { n++; return true }
 	b.ReportAllocs()

@@ -1,0 +1,35 @@
+package unwind_test
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/unwind"
+)
+
+// registersOf asks ptrace for the registers of a stopped thread.
+func registersOf(t *testing.T, tid int) unwind.State {
+	t.Helper()
+	var r unix.PtraceRegs
+	locked(func() {
+		if err := unix.PtraceAttach(tid); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Wait4(tid, nil, unix.WALL, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.PtraceGetRegs(tid, &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.PtraceDetach(tid); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s := unwind.State{IP: addr.Abs(r.Rip), Exact: true, Method: unwind.ByRegs}
+	for n, v := range [16]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15} {
+		s.Set(unwind.Register(n), v)
+	}
+	return s
+}
