@@ -27,6 +27,10 @@ func registersOf(t *testing.T, tid int) unwind.State {
 			t.Fatal(err)
 		}
 	})
+	return stateOfRegs(&r)
+}
+
+func stateOfRegs(r *unix.PtraceRegs) unwind.State {
 	s := unwind.State{IP: addr.Abs(r.Rip), Exact: true, Method: unwind.ByRegs}
 	for n, v := range [16]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15} {
 		s.Set(unwind.Register(n), v)

@@ -1,4 +1,5 @@
-/* Threads that are busy in code that is hard to unwind, and never end. */
+/* Threads that are busy in code that is hard to unwind, and never end; with an argument
+ * a thread that ends. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
@@ -97,8 +98,14 @@ static void *thread(void *kind)
 	forever((unsigned)(size_t)kind);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argv;
+	if (argc > 1) {
+		sink += align(3, "once") + tail(3, 4) + grow(5);
+		sort(7);
+		return 0;
+	}
 	struct sigaction a = {.sa_handler = here, .sa_flags = SA_RESTART};
 	sigaction(SIGPROF, &a, NULL);
 	sigaction(SIGUSR2, &a, NULL);
