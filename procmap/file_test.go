@@ -231,7 +231,7 @@ func TestUnmapped(t *testing.T) {
 	m := mapFile(path, 0)
 	v := mappingOf(t, self, ofName(path))
 	must(t, syscall.Munmap(m))
-	v.Start, v.End = 0x10000, 0x20000 // mapped by nobody
+	v.Start, v.End = 0x1000, 0x2000 // mapped by nobody: programs of Go for arm64 begin at 0x10000
 	if f, why, err := p.OpenFile(v); f != nil || why != reason.NotMapped || err != nil {
 		t.Errorf("OpenFile = %v, %v, %v, want not mapped", f, why, err)
 	}
