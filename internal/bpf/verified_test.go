@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -74,14 +75,18 @@ func TestVerifiedInstructions(t *testing.T) {
 }
 
 // kernelName names what has a golden: the series of the kernel and who built it,
-// the first word of letters in its release.
+// the first word of letters in its release, and the architecture unless it is amd64.
 func kernelName(t *testing.T, release string) string {
 	t.Helper()
 	m := regexp.MustCompile(`^(\d+\.\d+)[^a-z]*([a-z]*)`).FindStringSubmatch(release)
 	if m == nil {
 		t.Fatalf("the kernel's release is %q", release)
 	}
-	return strings.TrimSuffix(m[1]+"-"+m[2], "-")
+	name := strings.TrimSuffix(m[1]+"-"+m[2], "-")
+	if runtime.GOARCH != "amd64" {
+		name += "-" + runtime.GOARCH
+	}
+	return name
 }
 
 // verifyAll loads every program of every object, each by itself.
