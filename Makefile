@@ -20,10 +20,12 @@ kernels:
 	internal/vmtest/getkernels.sh $(KERNELS)
 
 # The tests RUN of the package PKG on the kernel KERNEL: they, and what lies in their
-# directory, are all that there is beside a shell.
+# directory, are all that there is beside a shell. KERNEL=6.12-arm64 is for arm64.
+on: export CGO_ENABLED = 0
 on: kernels
-	CGO_ENABLED=0 go build -o $(KERNELS)/onkernel ./internal/vmtest/onkernel
-	CGO_ENABLED=0 go test -count=1 -v -run '$(RUN)' -exec '$(KERNELS)/onkernel $(KERNELS)/vmlinuz-$(KERNEL)' $(PKG)
+	go build -o $(KERNELS)/onkernel ./internal/vmtest/onkernel
+	GOARCH=arm64 go build -o $(KERNELS)/onkernel-arm64 ./internal/vmtest/onkernel
+	GOARCH=$(if $(filter %-arm64,$(KERNEL)),arm64,amd64) go test -count=1 -v -run '$(RUN)' -exec '$(KERNELS)/onkernel $(KERNELS)/vmlinuz-$(KERNEL)' $(PKG)
 
 # What the kernels say of the programs and to the doctor, of this machine's and of all
 # others.

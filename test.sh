@@ -1,9 +1,9 @@
 #!/bin/sh
 # Checks everything: formatting, vet, staticcheck, the other architecture, and all
 # tests, those of concurrent code under the race detector, and those that depend on
-# the kernel on other kernels too, in QEMU. What the tests compare with (readelf,
-# perf ...) and QEMU are installed from Debian's packages when run as root; the kernels
-# are fetched once, into a directory of the user's cache.
+# the kernel on other kernels too, one of them for arm64, in QEMU. What the tests
+# compare with (readelf, perf ...) and QEMU are installed from Debian's packages when
+# run as root; the kernels are fetched once, into a directory of the user's cache.
 set -eu
 cd "$(dirname "$0")"
 
@@ -29,6 +29,8 @@ need llvm-dwp-19 llvm-19
 need ld.lld-19 lld-19
 need mold mold
 need qemu-system-x86_64 qemu-system-x86
+need qemu-system-aarch64 qemu-system-arm
+need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 need busybox busybox-static
 need cpio cpio
 need xz xz-utils
@@ -36,6 +38,7 @@ need xz xz-utils
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 [ -e /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a ] || missing="$missing libclang-rt-19-dev"
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+[ -e /usr/aarch64-linux-gnu/include/stdio.h ] || missing="$missing libc6-dev-arm64-cross"
 [ -d /usr/lib/debug/.build-id ] || missing="$missing libc6-dbg"
 if [ -n "$missing" ]; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -17,19 +17,21 @@ import (
 // system: cpio's "newc" (Documentation/driver-api/early-userspace/buffer-format.rst).
 // The first error stays and is returned by Close.
 type Initramfs struct {
+	System
 	file *os.File
 	out  *bufio.Writer
 	made map[string]bool
 	err  error
 }
 
-// CreateInitramfs begins an archive that has the two devices that every process needs.
-func CreateInitramfs(name string) (*Initramfs, error) {
+// CreateInitramfs begins an archive that has the two devices that every process needs,
+// and takes programs from a system.
+func CreateInitramfs(name string, from System) (*Initramfs, error) {
 	f, err := os.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	a := &Initramfs{file: f, out: bufio.NewWriter(f), made: map[string]bool{"/": true}}
+	a := &Initramfs{System: from, file: f, out: bufio.NewWriter(f), made: map[string]bool{"/": true}}
 	a.parents("/dev/null")
 	a.entry("/dev/console", unixChar|0o600, device{5, 1}, nil)
 	a.entry("/dev/null", unixChar|0o666, device{1, 3}, nil)
@@ -86,9 +88,10 @@ func (a *Initramfs) Copy(name, from string) {
 }
 
 // libraryDirs are where the dynamic linkers of distributions look.
-var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"}
+var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib"}
 
-// Program adds a program under a name, and what it is linked with under their own.
+// Program adds a program under a name, and what it is linked with, which is the
+// system's, under their own.
 func (a *Initramfs) Program(name, from string) {
 	a.Copy(name, from)
 	f, err := elf.Open(from)
@@ -102,7 +105,7 @@ func (a *Initramfs) Program(name, from string) {
 			interpreter, err := io.ReadAll(p.Open())
 			a.keep(err)
 			path := string(bytes.TrimRight(interpreter, "\x00"))
-			a.Copy(path, path)
+			a.Copy(path, filepath.Join(a.Root, path))
 		}
 	}
 	libraries, err := f.ImportedLibraries()
@@ -115,21 +118,22 @@ func (a *Initramfs) Program(name, from string) {
 func (a *Initramfs) library(name string) {
 	for _, dir := range libraryDirs {
 		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); err == nil {
+		from := filepath.Join(a.Root, path)
+		if _, err := os.Stat(from); err == nil {
 			if !a.made[path] {
-				a.Program(path, path)
+				a.Program(path, from)
 			}
 			return
 		}
 	}
-	a.keep(fmt.Errorf("no library %s in %v", name, libraryDirs))
+	a.keep(fmt.Errorf("no library %s in %v of %s", name, libraryDirs, a.Root))
 }
 
 // Tools adds what the guest itself needs, a shell among it, and what tests compare
-// with as far as the machine has it.
+// with as far as the system has it.
 func (a *Initramfs) Tools() {
 	for _, name := range []string{"busybox", "cat", "readelf", "sleep"} {
-		path, err := exec.LookPath(name)
+		path, err := a.find(name)
 		switch {
 		case err == nil:
 			a.Program("/bin/"+name, path)
@@ -137,6 +141,16 @@ func (a *Initramfs) Tools() {
 			a.keep(err)
 		}
 	}
+}
+
+// find returns where a program of the system is on this machine.
+func (s System) find(name string) (string, error) {
+	if s.Root == "/" {
+		return exec.LookPath(name)
+	}
+	path := filepath.Join(s.Root, "bin", name)
+	_, err := os.Stat(path)
+	return path, err
 }
 
 // Close ends the archive.
@@ -190,7 +204,7 @@ func (m *Machine) pack(name string, jobs []Job) error {
 	if err != nil {
 		return err
 	}
-	a, err := CreateInitramfs(name)
+	a, err := CreateInitramfs(name, System{})
 	if err != nil {
 		return err
 	}

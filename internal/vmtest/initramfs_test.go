@@ -16,7 +16,7 @@ func TestInitramfs(t *testing.T) {
 	cpio := testenv.Tool(t, "cpio")
 	dir := t.TempDir()
 	archive := filepath.Join(dir, "archive")
-	a, err := CreateInitramfs(archive)
+	a, err := CreateInitramfs(archive, System{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestInitramfs(t *testing.T) {
 
 // TestSkipsAreJudged wants that only what a guest cannot have excuses a skip.
 func TestSkipsAreJudged(t *testing.T) {
-	old, young := kernel{"5.10", `BPF programs|Linux 6\.11`}, kernel{"7.2", ""}
+	old, young := kernel{lacks: `BPF programs|Linux 6\.11`}, kernel{}
 	for _, test := range []struct {
 		says             string
 		tool, old, young bool

@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,14 +19,16 @@ var update = flag.Bool("update", false, "test nothing, and rewrite the goldens o
 type kernel struct {
 	series string
 	lacks  string // matches the reasons for which tests are skipped on it, and should be
+	suites []suite
 }
 
 var kernels = []kernel{
-	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 5\.16`},
-	{"6.1", `Linux 6\.11|Linux 6\.7`},
-	{"6.12", ""},
-	{"6.18", ""},
-	{"7.2", ""},
+	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 5\.16`, suites},
+	{"6.1", `Linux 6\.11|Linux 6\.7`, suites},
+	{"6.12", "", suites},
+	{"6.18", "", suites},
+	{"7.2", "", suites},
+	{"6.12-arm64", `x86-64 machine|breakpoints in the kernel|maps \[vsyscall\]`, armSuites},
 }
 
 // A suite is tests of one package that run in the guest.
@@ -65,6 +68,33 @@ var suites = []suite{
 // program: on an emulated processor its start takes longer than its work.
 const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Command|Cgroup)"
 
+// armSuites run on arm64: what depends on the architecture, and, of what does not, as
+// much as shows that it indeed does not.
+var armSuites = []suite{
+	{
+		pkg: "internal/bpf",
+		run: "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StackmapKernelFrames|" +
+			"StockIsWhatProcSays|FollowChildren|HookKnows|CountsAreComplete|TypesForPrograms|VerifiedInstructions)",
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions"},
+	},
+	{
+		pkg:  "procmap",
+		run:  ".",
+		must: []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestChurn"},
+	},
+	{
+		pkg:  "buildid",
+		run:  "Kernel|Notes|Modules|Memory|Process|VDSO|Deleted",
+		must: []string{"TestProcesses", "TestVDSO", "TestDeletedProgram"},
+	},
+	{
+		pkg:      "capture",
+		run:      capturing,
+		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
+		compiled: capturing,
+	},
+}
+
 // goldens is what is run to rewrite them.
 var goldens = []suite{{pkg: "internal/bpf", run: "^TestVerifiedInstructions$"}}
 
@@ -75,29 +105,41 @@ const perSuite = 8 * time.Minute
 func TestKernels(t *testing.T) {
 	dir := os.Getenv("HALLMARK_KERNELS")
 	testenv.Need(t, dir != "", "HALLMARK_KERNELS, a directory of kernels (make kernels)")
-	testenv.Need(t, runtime.GOARCH == "amd64", "a machine of amd64, as the kernels are")
-	for _, tool := range []string{"qemu-system-x86_64", "busybox", "cat", "readelf", "sleep"} {
+	testenv.Need(t, runtime.GOARCH == "amd64", "a machine of amd64, as most kernels are")
+	for _, tool := range []string{"busybox", "cat", "readelf", "sleep"} {
 		testenv.Tool(t, tool)
 	}
-	chosen := suites
-	if *update {
-		chosen = goldens
+	b := newBuilder(t)
+	if !*update {
+		b.compile(suites)
 	}
-	files, jobs := pack(t, chosen)
 	for _, k := range kernels {
-		t.Run(k.series, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(jobs))*perSuite)
-			defer cancel()
-			image := filepath.Join(dir, "vmlinuz-"+k.series)
-			m := Machine{Kernel: image, Modules: ModulesFor(image), Files: files}
-			results, err := m.Run(ctx, jobs)
-			if err != nil {
-				t.Error(err)
-			}
-			for i, s := range chosen {
-				k.report(t, s, results[i])
-			}
-			checkDoctor(t, k.series, results[len(chosen)])
-		})
+		t.Run(k.series, func(t *testing.T) { k.test(t, b, filepath.Join(dir, "vmlinuz-"+k.series)) })
 	}
+}
+
+// test boots a kernel and has its suites run.
+func (k kernel) test(t *testing.T, b builder, image string) {
+	arch, err := archOf(image)
+	testenv.Need(t, err == nil, fmt.Sprintf("the kernel (make kernels): %v", err))
+	testenv.Tool(t, arch.emulator)
+	if *update {
+		k.suites = goldens
+	}
+	system, err := SystemFor(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := jobs(k.suites)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(jobs))*perSuite)
+	defer cancel()
+	m := Machine{Kernel: image, Modules: ModulesFor(image), Files: b.pack(t, system, k.suites)}
+	results, err := m.Run(ctx, jobs)
+	if err != nil {
+		t.Error(err)
+	}
+	for i, s := range k.suites {
+		k.report(t, s, results[i])
+	}
+	checkDoctor(t, k.series, results[len(k.suites)])
 }

@@ -4,114 +4,173 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"hallmark/internal/testenv"
 )
 
-// packer makes the initramfs that all kernels get.
-type packer struct {
+// A builder builds programs for all architectures, each once.
+type builder struct {
 	*testing.T
-	*Initramfs
-	dir  string // for what is built
-	made string // by compilers, for tests
+	dir string
 }
+
+func newBuilder(t *testing.T) builder {
+	t.Helper()
+	b := builder{t, t.TempDir()}
+	for _, a := range arches {
+		for _, dir := range []string{b.compiled(a.name), b.file(a.name, "")} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return b
+}
+
+// compiled is where programs are that compilers made for tests of an architecture.
+func (b builder) compiled(arch string) string { return filepath.Join(b.dir, "made", arch) }
+
+// file is where a program for an architecture is.
+func (b builder) file(arch, name string) string { return filepath.Join(b.dir, "built", arch, name) }
 
 // root is that of the module.
 var root = filepath.Join("..", "..")
 
-// pack packs the tests and the programs that they need. It returns the name of the
-// initramfs, and what there is to do in it: the suites, and then the doctor.
-func pack(t *testing.T, suites []suite) (string, []Job) {
-	t.Helper()
-	p := packer{T: t, dir: t.TempDir()}
-	p.made = filepath.Join(p.dir, "compiled")
-	files := filepath.Join(p.dir, "files")
-	var err error
-	if p.Initramfs, err = CreateInitramfs(files); err != nil {
-		t.Fatal(err)
+// build has the Go command make a static program, and returns where it is.
+func (b builder) build(arch, command, pkg string) string {
+	b.Helper()
+	file := b.file(arch, strings.ReplaceAll(pkg[2:], "/", "-"))
+	if _, err := os.Stat(file); err == nil {
+		return file
 	}
-	p.build("/init", "build", "./internal/vmtest/onkernel")
-	p.build("/bin/hallmark", "build", "./cmd/hallmark")
-	p.Tools()
-	p.compilers()
-	var jobs []Job
-	for _, s := range suites {
-		jobs = append(jobs, p.suite(s))
-	}
-	p.Copy("/compiled", p.made)
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return files, append(jobs, Job{Args: []string{"hallmark", "doctor", "--json"}})
-}
-
-// build has the Go command make a static program, adds it under a name and returns
-// where it is on the host.
-func (p *packer) build(name, command string, args ...string) string {
-	p.Helper()
-	file := filepath.Join(p.dir, filepath.Base(name))
-	args = append([]string{command, "-o", file}, args...)
-	cmd := exec.Command(testenv.Tool(p.T, "go"), args...)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	args := append(strings.Fields(command), "-o", file, pkg)
+	cmd := exec.Command(testenv.Tool(b.T, "go"), args...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		p.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		b.Fatalf("GOARCH=%s go %s: %v\n%s", arch, strings.Join(args, " "), err, out)
 	}
-	p.Copy(name, file)
 	return file
 }
 
-// stand is where the stand-ins for compilers are on the host.
-func (p *packer) stand() string { return filepath.Join(p.dir, "compilers") }
-
-// compilers adds programs that stand in for compilers, here and in the guest.
-func (p *packer) compilers() {
-	p.Helper()
-	for _, dir := range []string{p.made, p.stand()} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			p.Fatal(err)
-		}
-	}
-	for _, name := range []string{"gcc", "go"} {
-		if err := os.Symlink(filepath.Join(p.dir, "init"), filepath.Join(p.stand(), name)); err != nil {
-			p.Fatal(err)
-		}
-		p.Link("/bin/"+name, "/init")
-	}
+// test builds the tests of a package.
+func (b builder) test(arch, pkg string) string {
+	b.Helper()
+	return b.build(arch, "test -c", "./"+pkg)
 }
 
-// suite adds the tests of a suite, and what is in their directory.
-func (p *packer) suite(s suite) Job {
-	p.Helper()
-	place := "/hallmark/" + s.pkg
-	test := filepath.Base(s.pkg) + ".test"
-	file := p.build(place+"/"+test, "test", "-c", "./"+s.pkg)
-	p.Copy(place, filepath.Join(root, filepath.FromSlash(s.pkg)))
-	if s.compiled != "" {
-		p.compile(s, file)
-	}
-	j := Job{
-		Dir:  place,
-		Args: []string{"./" + test, "-test.v=test2json", "-test.run=" + s.run, "-test.skip=^Fuzz", "-test.timeout=" + perSuite.String()},
-		Env:  []string{"VMTEST_COMPILED=/compiled", "HALLMARK_EMULATED=1"},
-	}
-	if *update {
-		j.Args, j.Keep = append(j.Args, "-update"), []string{"testdata/verified/*"}
-	}
-	return j
+// onkernel builds what is both the guest and a stand-in for compilers.
+func (b builder) onkernel(arch string) string {
+	b.Helper()
+	return b.build(arch, "build", "./internal/vmtest/onkernel")
 }
 
-// compile runs tests on the host, for the programs that they compile: the guest has
-// no compilers.
-func (p *packer) compile(s suite, test string) {
-	p.Helper()
-	cmd := exec.Command(test, "-test.run="+s.compiled)
-	cmd.Dir = filepath.Join(root, filepath.FromSlash(s.pkg))
+// compilers are what tests call to make programs.
+var compilers = []string{"gcc", "go"}
+
+// standIn makes a directory with programs that stand in for compilers on the host.
+func (b builder) standIn() string {
+	b.Helper()
+	dir := b.file("", "compilers")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range compilers {
+		if err := os.Symlink(b.onkernel(runtime.GOARCH), filepath.Join(dir, name)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// compile runs tests on the host, for the programs that they compile, for all
+// architectures: the guests have no compilers.
+func (b builder) compile(suites []suite) {
+	b.Helper()
 	path := os.Getenv("PATH")
-	cmd.Env = append(os.Environ(), "CI=", "PATH="+p.stand()+":"+path, "VMTEST_TOOLS="+path, "VMTEST_COMPILED="+p.made)
-	// Whether the tests pass here is for others to say.
-	if out, err := cmd.CombinedOutput(); err != nil {
-		p.Logf("the tests of %s fail on the host: %v\n%s", s.pkg, err, out)
+	env := append(os.Environ(), "CI=", "PATH="+b.standIn()+":"+path, "VMTEST_TOOLS="+path, "VMTEST_COMPILED="+filepath.Join(b.dir, "made"))
+	for _, s := range suites {
+		if s.compiled == "" {
+			continue
+		}
+		cmd := exec.Command(b.test(runtime.GOARCH, s.pkg), "-test.run="+s.compiled)
+		cmd.Dir, cmd.Env = filepath.Join(root, filepath.FromSlash(s.pkg)), env
+		// Whether the tests pass here is for others to say.
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Logf("the tests of %s fail on the host: %v\n%s", s.pkg, err, out)
+		}
 	}
+}
+
+// A packer makes the initramfs that all kernels of an architecture get.
+type packer struct {
+	builder
+	*Initramfs
+}
+
+// pack packs the tests and the programs that they need, once for each architecture,
+// and returns the name of the initramfs.
+func (b builder) pack(t *testing.T, from System, suites []suite) string {
+	t.Helper()
+	b.T = t
+	files := b.file(from.Arch, "files")
+	if _, err := os.Stat(files); err == nil {
+		return files
+	}
+	archive, err := CreateInitramfs(files, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := packer{b, archive}
+	p.Copy("/init", p.onkernel(p.Arch))
+	p.Copy("/bin/hallmark", p.build(p.Arch, "build", "./cmd/hallmark"))
+	p.Tools()
+	for _, name := range compilers {
+		if hasCompiler(p.Arch, name) {
+			p.Link("/bin/"+name, "/init")
+		}
+	}
+	for _, s := range suites {
+		p.Copy(s.program(), p.test(p.Arch, s.pkg))
+		p.Copy(s.place(), filepath.Join(root, filepath.FromSlash(s.pkg)))
+	}
+	p.Copy("/compiled", p.compiled(p.Arch))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// hasCompiler reports whether the host has what makes programs for an architecture.
+func hasCompiler(arch, name string) bool {
+	if command := CrossCompilers[arch]; name == "gcc" && command != "" {
+		name = command
+	}
+	_, err := exec.LookPath(name)
+	return err == nil
+}
+
+// place is where the tests run in the guest: all that is in their directory is there.
+func (s suite) place() string { return "/hallmark/" + s.pkg }
+
+// program is the program with the tests there.
+func (s suite) program() string { return s.place() + "/" + filepath.Base(s.pkg) + ".test" }
+
+// jobs returns what there is to do in a guest: the suites, and then the doctor.
+func jobs(suites []suite) []Job {
+	var list []Job
+	for _, s := range suites {
+		j := Job{
+			Dir:  s.place(),
+			Args: []string{s.program(), "-test.v=test2json", "-test.run=" + s.run, "-test.skip=^Fuzz", "-test.timeout=" + perSuite.String()},
+			Env:  []string{"VMTEST_COMPILED=/compiled", "HALLMARK_EMULATED=1"},
+		}
+		if *update {
+			j.Args, j.Keep = append(j.Args, "-update"), []string{"testdata/verified/*"}
+		}
+		list = append(list, j)
+	}
+	return append(list, Job{Args: []string{"hallmark", "doctor", "--json"}})
 }

@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -53,7 +52,6 @@ type Event struct {
 const (
 	JobsFile   = "/jobs.json"
 	ModulesDir = "/modules"
-	Port       = "/dev/ttyS1" // where events go; ttyS0 is the kernel's
 )
 
 // A Machine is a virtual machine. It does its jobs one after the other, and is gone.
@@ -74,22 +72,13 @@ func ModulesFor(kernel string) []string {
 	return []string{overlay}
 }
 
-// qemu are the arguments for every machine. Multi-threaded emulation panics while
-// the kernel patches itself; a clock that follows the instructions (-icount) lets 5.10
-// wait for its second processor for ever. The initramfs is twice in the memory while
-// it is unpacked.
-var qemu = []string{
-	"-M", "q35", "-cpu", "max", "-smp", "2", "-m", "1536M", "-accel", "tcg,thread=single",
-	"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-net", "none", "-no-reboot",
-}
-
-// commandLine is the kernel's. BPF is asked for by name because it is not in every
-// kernel's own list of security modules.
-const commandLine = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on tsc=reliable vsyscall=xonly lsm=lockdown,capability,landlock,bpf"
-
 // Run boots, does the jobs and returns what became of them. Without error all of
 // them came to their end; otherwise the error shows the kernel's last words.
 func (m *Machine) Run(ctx context.Context, jobs []Job) ([]Result, error) {
+	arch, err := archOf(m.Kernel)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "vmtest")
 	if err != nil {
 		return nil, err
@@ -99,9 +88,8 @@ func (m *Machine) Run(ctx context.Context, jobs []Job) ([]Result, error) {
 	if err := m.pack(initrd, jobs); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append(slices.Clone(qemu),
-		"-kernel", m.Kernel, "-initrd", initrd, "-append", commandLine,
-		"-serial", "file:"+console, "-serial", "stdio")...)
+	name, args := arch.command(m.Kernel, initrd, console)
+	cmd := exec.CommandContext(ctx, name, args...)
 	results := make([]Result, len(jobs))
 	err = errors.Join(m.listen(cmd, results), ctx.Err())
 	for i := range results {

@@ -7,10 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+
+	"hallmark/internal/vmtest"
 )
 
-// compiledVar names the directory with what compilers made.
+// compiledVar names the directory with what compilers made: on the host it has one for
+// each architecture, in the guest it is the one of the guest's.
 const compiledVar = "VMTEST_COMPILED"
 
 // toolsVar is the PATH with the real compilers, where there are any.
@@ -18,13 +22,22 @@ const toolsVar = "VMTEST_TOOLS"
 
 // compile stands in for a compiler, so that tests which compile programs run where
 // no compiler is. With the real one at hand, on the host, it is called and what it
-// made is kept; in the guest, what was made by the same arguments is taken.
+// made is kept, for other architectures too; in the guest, what was made by the same
+// arguments is taken.
 func compile(tool string, args []string) int {
 	o := slices.Index(args, "-o")
+	dir, name := os.Getenv(compiledVar), ""
+	if o >= 0 {
+		name = kept(tool, args, o)
+	}
 	if path := os.Getenv(toolsVar); path != "" {
-		status := callReal(tool, args, path)
+		if err := os.Setenv("PATH", path); err != nil {
+			return told(err)
+		}
+		status := callReal(tool, args, nil)
 		if status == 0 && o >= 0 {
-			status = told(copyFile(kept(tool, args, o), args[o+1]))
+			status = told(copyFile(filepath.Join(dir, runtime.GOARCH, name), args[o+1]))
+			crossCompile(tool, args, o, name)
 		}
 		return status
 	}
@@ -32,7 +45,27 @@ func compile(tool string, args []string) int {
 		fmt.Fprintf(os.Stderr, "there is no %s in this machine but for what was compiled before\n", tool)
 		return 127
 	}
-	return told(copyFile(args[o+1], kept(tool, args, o)))
+	return told(copyFile(args[o+1], filepath.Join(dir, name)))
+}
+
+// crossCompile makes the same for the other architectures. What cannot be made for
+// them is missed by those who need it.
+func crossCompile(tool string, args []string, o int, name string) {
+	for _, arch := range vmtest.Arches() {
+		if arch == runtime.GOARCH {
+			continue
+		}
+		command := tool
+		if tool == "gcc" {
+			command = vmtest.CrossCompilers[arch]
+		}
+		if _, err := exec.LookPath(command); err != nil {
+			continue
+		}
+		args := slices.Clone(args)
+		args[o+1] = filepath.Join(os.Getenv(compiledVar), arch, name)
+		callReal(command, args, append(os.Environ(), "GOARCH="+arch))
+	}
 }
 
 func told(err error) int {
@@ -43,12 +76,10 @@ func told(err error) int {
 	return 0
 }
 
-func callReal(tool string, args []string, path string) int {
-	if err := os.Setenv("PATH", path); err != nil {
-		return told(err)
-	}
+// callReal runs a command and returns its exit status.
+func callReal(tool string, args, env []string) int {
 	cmd := exec.Command(tool, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, env
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		return told(err)
 	}
@@ -70,7 +101,7 @@ func kept(tool string, args []string, o int) string {
 			fmt.Fprintln(h, a)
 		}
 	}
-	return filepath.Join(os.Getenv(compiledVar), fmt.Sprintf("%x", h.Sum(nil)[:16]))
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }
 
 func copyFile(to, from string) error {

@@ -77,7 +77,7 @@ func work() error {
 	if err := json.Unmarshal(list, &jobs); err != nil {
 		return err
 	}
-	port, err := os.OpenFile(vmtest.Port, os.O_WRONLY, 0)
+	port, err := os.OpenFile(vmtest.Port(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 
 	"hallmark/internal/vmtest"
 )
@@ -50,7 +51,7 @@ func run(args []string) (status int, err error) {
 	}
 	defer os.RemoveAll(dir)
 	m := vmtest.Machine{Kernel: args[0], Modules: vmtest.ModulesFor(args[0]), Files: filepath.Join(dir, "files"), Copy: os.Stdout}
-	if err := pack(m.Files, args[1]); err != nil {
+	if err := pack(m, args[1]); err != nil {
 		return 0, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -68,14 +69,32 @@ const (
 	program = "/here.program"
 )
 
-func pack(name, file string) error {
-	a, err := vmtest.CreateInitramfs(name)
+func pack(m vmtest.Machine, file string) error {
+	system, err := vmtest.SystemFor(m.Kernel)
 	if err != nil {
 		return err
 	}
-	a.Copy("/init", "/proc/self/exe")
+	init, err := initFor(system.Arch)
+	if err != nil {
+		return err
+	}
+	a, err := vmtest.CreateInitramfs(m.Files, system)
+	if err != nil {
+		return err
+	}
+	a.Copy("/init", init)
 	a.Tools()
 	a.Program(program, file)
 	a.Copy(place, ".")
 	return a.Close()
+}
+
+// initFor returns this program as one of an architecture: for others than the
+// machine's it lies beside it as NAME-ARCHITECTURE.
+func initFor(arch string) (string, error) {
+	if arch == runtime.GOARCH {
+		return "/proc/self/exe", nil
+	}
+	self, err := os.Executable()
+	return self + "-" + arch, err
 }
