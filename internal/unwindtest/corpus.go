@@ -81,9 +81,9 @@ func compiled() []Program {
 		c("frames", "gcc", "-O2 frames.c frames.S"),
 		plugins, syscalls,
 		c("rust", "rustc", "-O rust.rs"),
-		{Name: "go", Build: "cd pure && go build -o ../go .", Run: "./go", Tools: []string{"go"}},
-		{Name: "go-stripped", Build: "cd pure && go build -ldflags='-s -w' -o ../go-stripped .", Run: "./go-stripped", Tools: []string{"go"}},
-		{Name: "cgo", Build: "cd cgo && go build -o ../cgo-program .", Run: "./cgo-program", Env: []string{"CGO_ENABLED=1"}, Tools: []string{"go", "gcc"}},
+		{Name: "go", Build: "go build -o go-program pure.go", Run: "./go-program", Tools: []string{"go"}},
+		{Name: "go-stripped", Build: "go build -ldflags='-s -w' -o go-stripped pure.go", Run: "./go-stripped", Tools: []string{"go"}},
+		{Name: "cgo", Build: "go build -o cgo-program cgo.go", Run: "./cgo-program", Env: []string{"CGO_ENABLED=1"}, Tools: []string{"go", "gcc"}},
 	}
 }
 
@@ -110,11 +110,16 @@ func (p *Program) Missing() string {
 
 // Unpack writes the sources of the corpus to a directory.
 func Unpack(dir string) error {
-	tree, err := fs.Sub(sources, "testdata")
-	if err != nil {
-		return err
-	}
-	return os.CopyFS(dir, tree)
+	return fs.WalkDir(sources, "testdata", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := sources.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, d.Name()), b, 0o644)
+	})
 }
 
 // Make builds the program in a directory that Unpack filled.

@@ -55,7 +55,7 @@ func compare(ctx context.Context, o options) error {
 		defer os.RemoveAll(dir)
 		o.dir = dir
 	}
-	if err := unwindtest.Unpack(o.dir); err != nil && !o.keep {
+	if err := unwindtest.Unpack(o.dir); err != nil {
 		return err
 	}
 	tables := &unwindtest.Tables{Warn: func(file string, err error) { fmt.Printf("%s: %v\n", file, err) }}

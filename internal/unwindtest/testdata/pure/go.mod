@@ -1,3 +1,0 @@
-module corpus
-
-go 1.26
