@@ -203,7 +203,7 @@ type Summary struct {
 	EqualOne              int // stacks that are the same as perf's or elfutils'
 	FramesOne, SameOne    int // frames, beside whichever of the two has more that are the same
 	Complete              int // stacks whose end we know to be the program's or thread's entry
-	Ends                  map[unwind.End]int
+	Ends                  []Count // of stacks that are not complete, by the file of the last frame
 	Alone                 []Count // differences with both witnesses, by class, most first
 	WithPerf              []Count
 	WithoutElfutils       bool
@@ -212,8 +212,8 @@ type Summary struct {
 
 // Summarize counts.
 func Summarize(cases []Case, elfutils bool) Summary {
-	s := Summary{Ends: map[unwind.End]int{}, WithoutElfutils: !elfutils}
-	alone, perf := map[Class]*Count{}, map[Class]*Count{}
+	s := Summary{WithoutElfutils: !elfutils}
+	ends, alone, perf := map[Class]*Count{}, map[Class]*Count{}, map[Class]*Count{}
 	for i := range cases {
 		c := &cases[i]
 		v := c.WithPerf()
@@ -223,14 +223,15 @@ func Summarize(cases []Case, elfutils bool) Summary {
 		s.SamePerf += v.Same
 		s.PerfFrames += len(c.Perf)
 		s.OurFrames += len(c.Ours.Frames)
-		s.Ends[c.Ours.End]++
 		if c.Ours.End == unwind.Complete {
 			s.Complete++
+		} else {
+			count(ends, c, Class{endNames[c.Ours.End], c.lastFile()})
 		}
 		if v.Equal() {
 			s.EqualPerf++
 		} else {
-			count(perf, c, v)
+			count(perf, c, c.Class(v))
 		}
 		if elfutils {
 			if c.witnessesAgree() {
@@ -249,15 +250,21 @@ func Summarize(cases []Case, elfutils bool) Summary {
 		if best.Equal() {
 			s.EqualOne++
 		} else {
-			count(alone, c, best)
+			count(alone, c, c.Class(best))
 		}
 	}
-	s.Alone, s.WithPerf = sorted(alone), sorted(perf)
+	s.Ends, s.Alone, s.WithPerf = sorted(ends), sorted(alone), sorted(perf)
 	return s
 }
 
-func count(m map[Class]*Count, c *Case, v Verdict) {
-	class := c.Class(v)
+func (c *Case) lastFile() string {
+	if n := len(c.Ours.Frames); n > 0 {
+		return c.Ours.Frames[n-1].name()
+	}
+	return "(no frame)"
+}
+
+func count(m map[Class]*Count, c *Case, class Class) {
 	if m[class] == nil {
 		m[class] = &Count{Class: class, Example: c}
 	}

@@ -20,6 +20,8 @@ type options struct {
 	run      *regexp.Regexp
 	record   unwindtest.Recording
 	examples int
+	ends     int
+	verbose  bool
 	keep     bool
 	elfutils bool
 	file     string
@@ -34,7 +36,9 @@ func main() {
 	flag.IntVar(&o.record.Milliseconds, "ms", 2000, "how long each program works")
 	flag.IntVar(&o.record.Hz, "F", 999, "samples a second")
 	flag.IntVar(&o.record.StackSize, "stack", 65528, "bytes of stack in a sample")
-	flag.IntVar(&o.examples, "examples", 0, "classes of differences to show with an example, for each program")
+	flag.IntVar(&o.examples, "classes", 0, "classes of differences to show, for each program")
+	flag.IntVar(&o.ends, "ends", 0, "classes of incomplete stacks to show, for each program")
+	flag.BoolVar(&o.verbose, "v", false, "show an example of each class")
 	flag.BoolVar(&o.keep, "keep", false, "keep the recordings in -dir and use those that are there")
 	flag.BoolVar(&o.elfutils, "elfutils", true, "ask elfutils as well")
 	flag.StringVar(&o.file, "file", "", "compare in this recording of perf record --call-graph dwarf instead")
@@ -145,10 +149,16 @@ func (w *witnesses) report(name string, s unwindtest.Summary) {
 	fmt.Printf("| %s | %d | %d | %.3f | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f / %.1f |\n", name, s.Samples, s.Frames, percent(s.SamePerf, s.Frames),
 		percent(s.SameOne, s.FramesOne), percent(s.EqualPerf, s.Samples), percent(s.EqualElfutils, s.Samples), percent(s.EqualOne, s.Samples), percent(s.Agree, s.Samples), percent(s.Complete, s.Samples),
 		float64(s.OurFrames)/float64(max(s.Samples, 1)), float64(s.PerfFrames)/float64(max(s.Samples, 1)))
-	for i, c := range s.Alone {
-		if i >= w.examples {
-			break
+	w.classes("differ from both witnesses", s.Alone, w.examples)
+	w.classes("end incomplete", s.Ends, w.ends)
+}
+
+// classes shows the most frequent of them.
+func (w *witnesses) classes(what string, list []unwindtest.Count, n int) {
+	for _, c := range list[:min(n, len(list))] {
+		fmt.Printf("%d %s: %s at %s\n", c.N, what, c.How, c.File)
+		if w.verbose {
+			fmt.Print(c.Example)
 		}
-		fmt.Printf("%d × %s at %s\n%v", c.N, c.How, c.File, c.Example)
 	}
 }
