@@ -199,10 +199,10 @@ type Summary struct {
 	SamePerf              int // frames that are the same
 	EqualPerf             int // stacks
 	EqualElfutils         int
-	Agree                 int // stacks of which perf and elfutils say the same
-	EqualOne              int // stacks that are the same as perf's or elfutils'
-	FramesOne, SameOne    int // frames, beside whichever of the two has more that are the same
-	Complete              int // stacks whose end we know to be the program's or thread's entry
+	Agree                 int     // stacks of which perf and elfutils say the same
+	EqualOne              int     // stacks that are the same as perf's or elfutils'
+	FramesOne, SameOne    int     // frames, beside whichever of the two has more that are the same
+	Complete              int     // stacks whose end we know to be the program's or thread's entry
 	Ends                  []Count // of stacks that are not complete, by the file of the last frame
 	Alone                 []Count // differences with both witnesses, by class, most first
 	WithPerf              []Count
