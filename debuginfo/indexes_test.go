@@ -111,7 +111,7 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	old := time.Now().Add(-2 * leftoverAge)
+	old := time.Now().Add(-48 * time.Hour)
 	if err := os.Chtimes(leftover, old, old); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ var rules = map[string]rule{
 		why:      "call frame information to tables, and stacks by them; files and processes are for capture to find",
 	},
 	"debuginfo": {
-		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "reason", "symbol"},
+		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/cachedir", "reason", "symbol"},
 		why:    "finds files by identity; whoever asks is above it",
 	},
 	"symbolize": {
@@ -84,7 +84,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/cachedir", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -95,6 +95,7 @@ var rules = map[string]rule{
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
 	"internal/atomicfile": {why: "publishes files; imports nothing"},
+	"internal/cachedir":   {module: []string{"buildid", "internal/atomicfile"}, why: "files by identity in a bounded directory; what is in them is for others to say"},
 	"internal/bpf": {
 		module:   []string{"addr", "buildid", "unwind"},
 		external: []string{"github.com/cilium/ebpf", sys},
