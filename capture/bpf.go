@@ -33,12 +33,14 @@ type bpfSampler struct {
 	processes     map[life]*process // seen in code that they generated
 	exits         *exits            // of these
 	taken         time.Time         // when counts were taken
+	unwinding     *unwinding        // nil when stacks are walked by frame pointers
 }
 
 // body is the frames of a stack. The places are made when it is first counted;
 // those that depend on the process are made for each.
 type body struct {
 	frames  []bpf.Frame
+	walk    profile.Walk
 	places  []place
 	private bool
 }
@@ -66,14 +68,19 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	if err != nil {
 		return nil, errors.Join(err, events.closeEvents(), programs.Close())
 	}
-	return &bpfSampler{
+	s := &bpfSampler{
 		bpfEvents: events,
 		programs:  programs,
 		files:     map[uint32]*object{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
 		exits:     exits,
-	}, nil
+	}
+	if kernel := programs.Tables(); kernel != nil {
+		t.tables = newTables(t.objects, kernel, newTableCache(opts.CacheDir))
+		s.unwinding = newUnwinding(s, t.tables)
+	}
+	return s, nil
 }
 
 // prepare has the kernel learn the files of what is recorded and runs.
@@ -81,10 +88,39 @@ func (s *bpfSampler) prepare() error {
 	if err := s.bpfEvents.prepare(); err != nil || s.opts.Command != nil {
 		return err
 	}
-	if err := enterRunning(s.programs, s.opts.PIDs); err != nil {
+	if err := s.enterRunning(); err != nil {
 		s.stats.Reduced = append(s.stats.Reduced, err.Error())
 	}
 	return nil
+}
+
+// enterRunning has the kernel learn the files of what runs, and gives it their tables:
+// those that are in the cache soon, the others when they are built.
+func (s *bpfSampler) enterRunning() error {
+	if s.unwinding == nil {
+		return enterRunning(s.programs, s.opts.PIDs)
+	}
+	running, err := s.programs.EnterFiles(numbers(s.opts.PIDs)...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	for i := range running {
+		s.foresee(&running[i])
+	}
+	return err
+}
+
+// foresee has the table of a file ready that no sample was in yet.
+func (s *bpfSampler) foresee(c *bpf.Code) {
+	v := vmaOfFile(&c.File)
+	if isMemory(v) {
+		return
+	}
+	o := s.objects.ofContent(&c.File, v)
+	if !c.ID.IsZero() {
+		s.objects.learn(o, c.ID)
+	}
+	s.unwinding.tables.introduce(c.Serial, o, &job{object: o, vma: v, pid: c.PID, content: &c.Validity})
 }
 
 func (s *bpfSampler) begin() error {
@@ -98,7 +134,9 @@ func (s *bpfSampler) descriptors() []int {
 
 // pending reports whether samples lie in the kernel. While none do, or all are of
 // known stacks and fit, nobody is woken; but who wants to see progress is.
-func (s *bpfSampler) pending() bool { return s.opts.Progress != nil || s.programs.Counted() > 0 }
+func (s *bpfSampler) pending() bool {
+	return s.opts.Progress != nil || s.programs.Counted() > 0 || s.unwinding.waits()
+}
 
 // takeAfter is how long counts stay in the kernel while there is room.
 const takeAfter = time.Second
@@ -106,6 +144,9 @@ const takeAfter = time.Second
 func (s *bpfSampler) round() error {
 	if err := s.exits.each(s.exited); err != nil {
 		return err
+	}
+	if s.unwinding != nil {
+		s.unwinding.goOn(false)
 	}
 	if time.Since(s.taken) < takeAfter && s.programs.Counted() < bpf.MaxCounts/2 {
 		return s.programs.Read(s)
@@ -148,16 +189,26 @@ const maxFiles = 1 << 16
 // forget forgets what was sent before the last time that it forgot.
 func (s *bpfSampler) forget() error {
 	if len(s.files) >= maxFiles {
-		s.olderFiles, s.files = s.files, map[uint32]*object{}
+		s.forgetFiles()
 		if err := s.programs.ForgetAll(); err != nil {
 			return err
 		}
 	}
-	if len(s.bodies) < maxBodies {
+	if len(s.bodies) < maxBodies && (s.unwinding == nil || !s.unwinding.full()) {
 		return nil
 	}
 	s.older, s.bodies = s.bodies, map[bpf.StackID]*body{}
+	if s.unwinding != nil {
+		s.unwinding.forget()
+	}
 	return s.programs.Resend()
+}
+
+func (s *bpfSampler) forgetFiles() {
+	s.olderFiles, s.files = s.files, map[uint32]*object{}
+	if s.unwinding != nil {
+		s.unwinding.tables.forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
+	}
 }
 
 // file returns the object of a serial number, nil when it is not known.
@@ -170,56 +221,103 @@ func (s *bpfSampler) file(serial uint32) *object {
 
 // File introduces a serial number.
 func (s *bpfSampler) File(f bpf.File) {
-	v := procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
+	v := vmaOfFile(&f)
 	if isMemory(v) {
 		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
 		return
 	}
-	s.files[f.Serial] = s.objects.ofContent(&f, v, func() {
+	o := s.objects.ofContent(&f, v)
+	s.files[f.Serial] = o
+	j := job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = s.programs.Forget(f)
-	})
+	}}
+	if s.unwinding == nil {
+		s.objects.reach(j)
+		return
+	}
+	t := s.unwinding.tables
+	t.expect(o)
+	if !s.objects.reach(j) {
+		t.reached(o)
+	}
+	t.introduce(f.Serial, o, nil)
+}
+
+func vmaOfFile(f *bpf.File) procmap.VMA {
+	return procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
 }
 
 // Identity takes what the kernel read of a file.
 func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
 	if o := s.file(serial); o != nil && o.isFile() {
 		s.objects.learn(o, id)
+		if s.unwinding != nil {
+			s.unwinding.tables.identified(o)
+		}
 	}
 }
 
 // Stack takes the frames of a stack.
-func (s *bpfSampler) Stack(id bpf.StackID, frames []bpf.Frame, _ unwind.End) {
-	s.bodies[id] = &body{frames: frames}
+func (s *bpfSampler) Stack(id bpf.StackID, frames []bpf.Frame, end unwind.End) {
+	s.bodies[id] = &body{frames: frames, walk: walkOf(frames, end)}
 }
 
-// Copy takes a sample that is to be finished: none, as the programs are not asked to
-// unwind.
-func (s *bpfSampler) Copy(*bpf.Copy) {}
+// walkOf says how the frames of a stack were found.
+func walkOf(frames []bpf.Frame, end unwind.End) profile.Walk {
+	w, user := profile.Walk{End: end}, 0
+	for _, f := range frames {
+		if f.Kind != bpf.InKernel {
+			user++
+			w.Methods = w.Methods.With(f.Method)
+		}
+	}
+	if end == unwind.NotTold || end == unwind.FramePointers {
+		return framePointers(user)
+	}
+	return w
+}
+
+// Copy takes a sample that is to be finished.
+func (s *bpfSampler) Copy(c *bpf.Copy) {
+	if s.unwinding != nil {
+		s.unwinding.take(c)
+	}
+}
 
 // Space takes the executable memory of a process, which comes with such samples.
-func (s *bpfSampler) Space(*bpf.Space) {}
+func (s *bpfSampler) Space(space *bpf.Space) {
+	if s.unwinding != nil {
+		s.unwinding.spaces[space.ID] = space
+	}
+}
 
 // count counts samples of a stack. It reports whether the frames of the stack are known.
 func (s *bpfSampler) count(c bpfCount) bool {
-	b := s.bodies[c.stack]
-	if b == nil {
-		b = s.older[c.stack]
-	}
+	b := s.body(c.stack)
 	if b == nil {
 		return false
 	}
-	places := b.places
-	if places == nil || b.private {
-		places = s.places(b, &c.owner)
-	}
+	places := s.placesOf(b, &c.owner)
 	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
-	s.tally.add(places, profile.Walk{}, s.labels(&c.owner), n, c.owner.Seen)
+	s.tally.add(places, b.walk, s.labels(&c.owner), n, c.owner.Seen)
 	return true
 }
 
-func (s *bpfSampler) places(b *body, o *bpf.Owner) []place {
+// body returns the frames of a stack, nil when they are not known.
+func (s *bpfSampler) body(id bpf.StackID) *body {
+	if b := s.bodies[id]; b != nil {
+		return b
+	}
+	return s.older[id]
+}
+
+// placesOf says what the frames of a stack are in an owner.
+func (s *bpfSampler) placesOf(b *body, o *bpf.Owner) []place {
+	if b.places != nil && !b.private {
+		return b.places
+	}
 	b.places = make([]place, len(b.frames))
 	for i, f := range b.frames {
 		if f.Kind == bpf.Generated {
@@ -332,6 +430,10 @@ func sinceBoot(t uint64) uint64 {
 
 func (s *bpfSampler) finish() {
 	err := s.take()
+	if s.unwinding != nil {
+		s.unwinding.end()
+		s.stats.Unwind = s.unwinding.count(s.programs.Tables().Stats())
+	}
 	for _, c := range s.waiting {
 		s.stats.Lost += c.samples
 	}

@@ -72,6 +72,7 @@ func (s *Session) Finish() *Recording {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
+	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)
 	return &Recording{Profile: p, files: f.files}
 }
 

@@ -40,6 +40,7 @@ type object struct {
 	proven  bool          // every frame is of the content that the identity was read from
 	asked   int           // attempts to reach it
 	tried   int           // those of them that are over
+	size    int64         // in bytes, where BPF told it
 	doubted bool          // offsets in it may be none: see stackmapSampler
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
@@ -103,6 +104,8 @@ type objects struct {
 	// disagreed counts files of which the kernel read another identity than they have.
 	disagreed uint64
 	work      *resolver
+	// reached is told of each object that was looked for, when that has ended; nil for nobody.
+	reached func(*object)
 }
 
 // fileKey is what the kernel says a mapped file is. Mapping records and
@@ -207,18 +210,15 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, proven: key.content != bpf.Validity{}})
+		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, size: int64(key.content.Size), proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
 }
 
-// ofContent returns the object of a file that BPF told of, and has it looked for.
-// again is called when it could not be reached.
-func (s *objects) ofContent(f *bpf.File, v procmap.VMA, again func()) *object {
-	o := s.file(fileKey{content: f.Validity}, v)
-	s.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: again})
-	return o
+// ofContent returns the object of a file that BPF told of.
+func (s *objects) ofContent(f *bpf.File, v procmap.VMA) *object {
+	return s.file(fileKey{content: f.Validity}, v)
 }
 
 // learn takes the identity that the kernel read of a file from memory.
@@ -233,15 +233,19 @@ func (s *objects) learn(o *object, id buildid.ID) {
 	}
 }
 
-// reach asks the resolver to look at a file, unless that is done already.
-func (s *objects) reach(j job) {
+// reach asks the resolver to look at a file, unless that is done already. It reports whether
+// it did.
+func (s *objects) reach(j job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := j.object; o.layered || o.content == nil && o.asked < maxAttempts {
-		o.asked++
-		j.want = o.want
-		s.work.ask(j)
+	o := j.object
+	if !o.layered && (o.content != nil || o.asked >= maxAttempts) {
+		return false
 	}
+	o.asked++
+	j.want = o.want
+	s.work.ask(j)
+	return true
 }
 
 // maxAttempts bounds how often a file is looked for that cannot be reached: each

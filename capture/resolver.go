@@ -78,6 +78,9 @@ func (r *resolver) run() {
 			return
 		}
 		r.resolve(j)
+		if told := r.objects.reached; told != nil {
+			told(j.object)
+		}
 	}
 }
 

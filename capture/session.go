@@ -39,8 +39,13 @@ type Options struct {
 	// DefaultTableEntries when 0.
 	TableEntries int
 
+	// UnwindMemory is how many bytes of unwind tables the backend BPF has in the kernel at
+	// most; DefaultUnwindMemory when 0.
+	UnwindMemory int64
+
 	// CacheDir is where what is the same for every recording is kept, for this user
-	// alone: the kernel's symbols. It is made when it is missing; "" for nowhere.
+	// alone: the kernel's symbols, unwind tables. It is made when it is missing; "" for
+	// nowhere.
 	CacheDir string
 
 	// Progress is called a few times a second while Run records; nil for no call.
@@ -71,7 +76,8 @@ type Stats struct {
 	Cut        uint64   // stacks of which more would have had to be copied
 	Reduced    []string // what this kernel or this user's rights did not allow
 
-	Table TableStats // of the backend BPF
+	Table  TableStats  // of the backend BPF
+	Unwind UnwindStats // of the backend BPF
 }
 
 // Session is a recording. Its methods are for one goroutine.
@@ -115,6 +121,7 @@ type tally struct {
 	cgroups *cgroups
 	stacks  *stacks
 	times   *timeline // nil when they are not wanted
+	tables  *tables   // nil where callers are not found by unwind tables
 	stats   Stats
 	// perSample is what a sample stands for when its event does not measure time.
 	perSample time.Duration
@@ -232,6 +239,9 @@ func (s *Session) stop() {
 func (s *Session) Close() error {
 	var errs []error
 	if s.tally != nil {
+		if t := s.tally.tables; t != nil {
+			t.stop() // they read files that are kept open
+		}
 		s.tally.objects.close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {

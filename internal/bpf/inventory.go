@@ -106,6 +106,27 @@ func (s *Sampler) Enter(pids ...uint32) error {
 	return s.stock.enter(pids)
 }
 
+// EnterFiles is Enter, and returns each of the files once, as one process has it mapped. Those
+// without a serial number are left out. With an error there may be some all the same.
+func (s *Sampler) EnterFiles(pids ...uint32) ([]Code, error) {
+	if s.stock == nil {
+		return nil, fmt.Errorf("entering running processes: %w", s.noStock)
+	}
+	taken, _, err := s.stock.List(pids...)
+	s.stock.taken = nil
+	seen := map[uint32]bool{}
+	var files []Code
+	for _, p := range taken {
+		for _, c := range p.Code {
+			if c.Serial != 0 && !seen[c.Serial] {
+				seen[c.Serial] = true
+				files = append(files, c)
+			}
+		}
+	}
+	return files, err
+}
+
 // look is one look at all processes, or at one.
 type look struct {
 	samplerStockOrder

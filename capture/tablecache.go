@@ -1,0 +1,113 @@
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"hallmark/buildid"
+	"hallmark/internal/cachedir"
+	"hallmark/unwind"
+)
+
+// tableCache keeps unwind tables from one recording to the next, by the identity and the
+// size of their file: a file that was stripped has the same identity, and may have less to
+// say. Only identities that compilers and linkers wrote name a content; a hash of head and
+// tail does not name what lies between, so tables of such files are made anew.
+type tableCache struct {
+	dir  *cachedir.Dir // nil for no cache
+	most int64         // bytes that all of them may have
+}
+
+// maxTableCache is more than the tables of all programs of a machine that is not a
+// developer's.
+const maxTableCache = 256 << 20
+
+// newTableCache returns the cache in a directory of caches, "" for none.
+func newTableCache(dir string) tableCache {
+	if dir == "" {
+		return tableCache{}
+	}
+	return tableCache{&cachedir.Dir{Path: filepath.Join(dir, "unwind"), Suffix: ".unwind"}, maxTableCache}
+}
+
+// tableKey names the content of a file.
+type tableKey struct {
+	id   buildid.ID
+	size int64 // of the file, in bytes
+}
+
+// keeps reports whether tables of files with this key are kept.
+func (c tableCache) keeps(k tableKey) bool {
+	return c.dir != nil && k.size > 0 && (k.id.Kind() == buildid.GNU || k.id.Kind() == buildid.Go)
+}
+
+// A kept table has a header before it: what it is, the version of the way in which tables are
+// built, and what tells whether it is whole.
+const (
+	tableCacheMagic   = 0x43575548 // "HUWC"
+	tableCacheVersion = 1          // count up when unwind.Build finds other rules
+	tableCacheHeader  = 16
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// errDamaged is the error of a kept table that is not whole, or of another version.
+var errDamaged = errors.New("damaged table in the cache")
+
+// load returns the table of a file. If none is kept the error is that of a file which is
+// not there; a damaged one is errDamaged.
+func (c tableCache) load(k tableKey) (*unwind.Table, error) {
+	if !c.keeps(k) {
+		return nil, os.ErrNotExist
+	}
+	name := c.name(k)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	order := binary.LittleEndian
+	if len(b) < tableCacheHeader || order.Uint32(b) != tableCacheMagic || order.Uint32(b[4:]) != tableCacheVersion ||
+		order.Uint32(b[8:]) != crc32.Checksum(b[tableCacheHeader:], castagnoli) {
+		return nil, errDamaged
+	}
+	t, err := unwind.Parse(b[tableCacheHeader:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	cachedir.Used(name)
+	return t, nil
+}
+
+// store keeps the table of a file.
+func (c tableCache) store(k tableKey, t *unwind.Table) error {
+	if !c.keeps(k) {
+		return nil
+	}
+	header := make([]byte, tableCacheHeader)
+	order := binary.LittleEndian
+	order.PutUint32(header, tableCacheMagic)
+	order.PutUint32(header[4:], tableCacheVersion)
+	order.PutUint32(header[8:], crc32.Checksum(t.Bytes(), castagnoli))
+	return c.dir.Write(c.name(k), func(w io.Writer) error {
+		_, err := w.Write(header)
+		if err == nil {
+			_, err = w.Write(t.Bytes())
+		}
+		return err
+	})
+}
+
+func (c tableCache) name(k tableKey) string { return c.dir.Name(k.id, strconv.FormatInt(k.size, 10)) }
+
+// prune makes room, once for all tables that were stored.
+func (c tableCache) prune() {
+	if c.dir != nil {
+		_ = c.dir.Prune("", c.dir.Limit(c.most)) // a cache may be larger for once
+	}
+}

@@ -1,0 +1,329 @@
+package capture
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"hallmark/internal/bpf"
+	"hallmark/unwind"
+)
+
+// tables builds the unwind tables of the files that are recorded, beside the recording,
+// and gives them to the BPF programs. A table is of a file's content, and is given under
+// every serial number that the content has.
+//
+// What samples wait for comes first. While none waits, no table is kept in this
+// process: the programs have their own copy, and the next one is read again from the cache.
+type tables struct {
+	objects *objects
+	kernel  tableTaker
+	cache   tableCache
+	vdso    *unwind.Table // nil when it has none
+
+	mu       sync.Mutex
+	work     *sync.Cond // on mu: the queue has grown, or it is over
+	news     *sync.Cond // on mu: the outcome of a file is known
+	files    map[*object]*fileTable
+	serials  map[uint32]*fileTable
+	queue    []*fileTable
+	finished []uint32 // serial numbers whose outcome came since they were last taken
+	last     bool     // only what samples wait for is built any more
+	stopped  bool
+	stored   bool // tables were put into the cache
+	holds    bool // some fileTable has its table
+	stats    UnwindStats
+	workers  sync.WaitGroup
+}
+
+// tableTaker is what uses the tables: bpf.Tables.
+type tableTaker interface {
+	Put(serial uint32, t *unwind.Table) error
+	PutNone(serial uint32) error
+	PutUnavailable(serial uint32) error
+	Has(serial uint32) bool
+	Remove(serial uint32) error
+}
+
+// fileTable is the table of a file, or why there is none. All under tables.mu.
+type fileTable struct {
+	object  *object
+	serials []uint32
+	phase   tablePhase
+	outcome tableOutcome
+	again   bool          // it was asked for while it was worked at
+	reaches int           // attempts to reach the file that have not ended
+	later   *job          // how the file may be reached, if that is to be tried only when need be
+	wanted  int           // by how many samples
+	table   *unwind.Table // as long as samples wait
+}
+
+type tablePhase uint8
+
+const (
+	tableIdle tablePhase = iota
+	tableQueued
+	tableWorking
+	tableReaching // waits for the file
+)
+
+type tableOutcome uint8
+
+const (
+	tableUnknown tableOutcome = iota
+	tableThere
+	tableNone // it will not come
+)
+
+// tableWorkers build tables at a time. Each uses several threads where that helps, and
+// takes a few times the size of the file's call frame information.
+const tableWorkers = 2
+
+func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
+	t := &tables{
+		objects: o,
+		kernel:  kernel,
+		cache:   cache,
+		files:   map[*object]*fileTable{},
+		serials: map[uint32]*fileTable{},
+	}
+	t.work, t.news = sync.NewCond(&t.mu), sync.NewCond(&t.mu)
+	t.putVDSO()
+	for range tableWorkers {
+		t.workers.Go(t.run)
+	}
+	o.reached = t.reached
+	return t
+}
+
+// putVDSO gives the table of the vdso, which is the same in all 64-bit processes. It comes
+// from the copy in this one.
+func (t *tables) putVDSO() {
+	v, ok := ownVDSO()
+	if !ok {
+		return
+	}
+	image, _ := readImage(uint32(os.Getpid()), v)
+	if image == nil {
+		return
+	}
+	table, err := unwind.Build(image, unwind.BuildOptions{})
+	if err == nil && t.kernel.Put(bpf.VDSOSerial, table) == nil {
+		t.vdso = table
+	}
+}
+
+// expect notes that a file is about to be looked for: reached tells the end of it.
+func (t *tables) expect(o *object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.file(o).reaches++
+}
+
+// reached notes that an attempt to reach a file has ended, or was not worth it.
+func (t *tables) reached(o *object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.files[o]
+	if f == nil {
+		return
+	}
+	f.reaches--
+	if f.phase == tableReaching {
+		t.ask(f)
+	} else if f.outcome == tableNone && t.source(f).content != nil {
+		t.ask(f) // another process than the first had it
+	}
+}
+
+// identified notes that the identity of a file is known, which may be all that it takes.
+func (t *tables) identified(o *object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.files[o]; f != nil && f.phase == tableReaching {
+		t.ask(f)
+	}
+}
+
+// introduce has the table of a file built and given under a serial number. If later is not
+// nil, the file is looked for in that way, but only when the cache has no table.
+func (t *tables) introduce(serial uint32, o *object, later *job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.file(o)
+	if t.serials[serial] == nil {
+		t.serials[serial] = f
+		f.serials = append(f.serials, serial)
+	}
+	if later != nil && f.later == nil {
+		f.later = later
+	}
+	if !t.kernel.Has(serial) {
+		t.ask(f)
+	}
+}
+
+// file returns what is known of an object's table. The caller holds mu.
+func (t *tables) file(o *object) *fileTable {
+	f := t.files[o]
+	if f == nil {
+		f = &fileTable{object: o}
+		t.files[o] = f
+	}
+	return f
+}
+
+// ask queues a file. The caller holds mu.
+func (t *tables) ask(f *fileTable) {
+	switch f.phase {
+	case tableWorking:
+		f.again = true
+	case tableIdle, tableReaching:
+		f.phase = tableQueued
+		t.queue = append(t.queue, f)
+		t.work.Signal()
+	}
+}
+
+// missing asks for the table of a file that the programs had none of.
+func (t *tables) missing(serial uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.serials[serial]; f != nil && f.phase == tableIdle && !t.kernel.Has(serial) {
+		t.ask(f)
+	}
+}
+
+// want returns the table of a file for a sample that is being finished: nil when it is not
+// there, and then whether it is worth to wait until finished tells of it.
+func (t *tables) want(serial uint32) (table *unwind.Table, wait bool) {
+	if serial == bpf.VDSOSerial {
+		return t.vdso, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.serials[serial]
+	switch {
+	case f == nil || f.phase == tableIdle && f.outcome == tableNone:
+		return nil, false
+	case f.table != nil:
+		return f.table, false
+	}
+	f.wanted++
+	if f.phase == tableIdle {
+		t.ask(f)
+	}
+	return nil, true
+}
+
+// takeFinished returns the serial numbers of the files whose outcome came since the last
+// call. When block is set it waits for some; there are none when no more will come.
+func (t *tables) takeFinished(block bool) []uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for block && len(t.finished) == 0 && !t.stopped && t.busy() {
+		t.news.Wait()
+	}
+	finished := t.finished
+	t.finished = nil
+	return finished
+}
+
+// busy reports whether the outcome of a file is still to come that samples wait for.
+func (t *tables) busy() bool {
+	for _, f := range t.files {
+		if f.wanted > 0 && f.phase != tableIdle {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyWanted leaves out from now on what no sample waits for.
+func (t *tables) onlyWanted() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = true
+	t.work.Broadcast()
+}
+
+// dropAll lets go of all tables in this process: no sample waits.
+func (t *tables) dropAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.holds {
+		return
+	}
+	t.holds = false
+	for _, f := range t.files {
+		f.table = nil
+	}
+}
+
+// forget forgets serial numbers that will not be heard of again.
+func (t *tables) forget(gone func(serial uint32) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for serial, f := range t.serials {
+		if !gone(serial) {
+			continue
+		}
+		delete(t.serials, serial)
+		f.serials = slices.DeleteFunc(f.serials, func(s uint32) bool { return s == serial })
+		_ = t.kernel.Remove(serial) // what cannot be removed is not asked for any more
+	}
+}
+
+// stop returns when nothing is built any more.
+func (t *tables) stop() {
+	t.mu.Lock()
+	t.stopped = true
+	t.work.Broadcast()
+	t.mu.Unlock()
+	t.workers.Wait()
+	if t.stored {
+		t.stored = false
+		t.cache.prune()
+	}
+}
+
+// count returns what was counted so far.
+func (t *tables) count() UnwindStats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stats
+}
+
+// source is what a table can be made of.
+type source struct {
+	key     tableKey
+	content io.ReaderAt // nil when the file could not be reached, or not yet
+}
+
+func (t *tables) source(f *fileTable) source {
+	t.objects.mu.Lock()
+	defer t.objects.mu.Unlock()
+	s := source{key: tableKey{f.object.id, f.object.size}}
+	if f.object.content != nil {
+		s.content = f.object.content
+	}
+	return s
+}
+
+// emptyTable is that of a file without call frame information.
+var emptyTable = new(unwind.Table)
+
+// readTable reads the table of a file from the cache, or builds it.
+func (t *tables) readTable(s source) (table *unwind.Table, built bool, err error) {
+	table, err = t.cache.load(s.key)
+	if err == nil || s.content == nil {
+		return table, false, err
+	}
+	table, err = unwind.Build(s.content, unwind.BuildOptions{})
+	if errors.Is(err, unwind.ErrNotELF) {
+		return emptyTable, true, nil
+	}
+	return table, true, err
+}

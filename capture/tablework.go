@@ -1,0 +1,165 @@
+package capture
+
+import (
+	"slices"
+
+	"hallmark/unwind"
+)
+
+// run builds tables until it is over.
+func (t *tables) run() {
+	for {
+		f := t.next()
+		if f == nil {
+			return
+		}
+		s := t.source(f)
+		table, built, err := t.readTable(s)
+		if err == nil {
+			t.put(f, table)
+			t.found(f, table, built)
+		} else {
+			t.lacks(f, s)
+		}
+		if err == nil && built && table != emptyTable {
+			t.keep(s.key, table)
+		}
+	}
+}
+
+// next returns the file that most samples wait for, and of those the one that was asked for
+// first.
+func (t *tables) next() *fileTable {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		if t.stopped {
+			return nil
+		}
+		if i := t.mostWanted(); i >= 0 {
+			f := t.queue[i]
+			t.queue = slices.Delete(t.queue, i, i+1)
+			f.phase, f.again = tableWorking, false
+			return f
+		}
+		t.work.Wait()
+	}
+}
+
+// mostWanted returns its index in the queue, -1 for none.
+func (t *tables) mostWanted() int {
+	best := -1
+	for i, f := range t.queue {
+		if t.last && f.wanted == 0 {
+			continue
+		}
+		if best < 0 || f.wanted > t.queue[best].wanted {
+			best = i
+		}
+	}
+	return best
+}
+
+// put gives the programs the table under all serial numbers of the file.
+func (t *tables) put(f *fileTable, table *unwind.Table) {
+	t.mu.Lock()
+	serials, instead := slices.Clone(f.serials), f.outcome == tableNone
+	t.mu.Unlock()
+	for _, serial := range serials {
+		if instead || !t.kernel.Has(serial) {
+			t.putOne(serial, table)
+		}
+	}
+}
+
+func (t *tables) putOne(serial uint32, table *unwind.Table) {
+	if table.Rows() == 0 {
+		_ = t.kernel.PutNone(serial) // or else the samples are finished here
+		return
+	}
+	if t.kernel.Put(serial, table) == nil {
+		return
+	}
+	_ = t.kernel.PutUnavailable(serial)
+	t.mu.Lock()
+	t.stats.NoRoom++
+	t.mu.Unlock()
+}
+
+// found notes that there is a table.
+func (t *tables) found(f *fileTable, table *unwind.Table, built bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case f.outcome == tableThere:
+	case built:
+		t.stats.Built++
+	default:
+		t.stats.Cached++
+	}
+	if f.wanted > 0 {
+		f.table, t.holds = table, true
+	}
+	t.settle(f, tableThere)
+}
+
+// lacks notes that no table could be made of what there was of a file. It may not have been
+// reached yet.
+func (t *tables) lacks(f *fileTable, s source) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case s.content == nil && t.source(f).content != nil:
+		f.phase = tableIdle
+		t.ask(f)
+	case s.content == nil && t.reach(f):
+		f.phase = tableReaching
+	default:
+		t.giveUp(f)
+	}
+}
+
+// reach reports whether a file is being looked for, and has it looked for if that was left
+// for when need be.
+func (t *tables) reach(f *fileTable) bool {
+	if later := f.later; f.reaches == 0 && later != nil {
+		f.later = nil
+		if t.objects.reach(*later) {
+			f.reaches++
+		}
+	}
+	return f.reaches > 0
+}
+
+// giveUp notes that the table of a file will not come, and tells the programs.
+func (t *tables) giveUp(f *fileTable) {
+	if f.outcome != tableNone {
+		t.stats.Unavailable++
+	}
+	for _, serial := range f.serials {
+		if !t.kernel.Has(serial) {
+			_ = t.kernel.PutUnavailable(serial) // or else samples come that are counted here
+		}
+	}
+	t.settle(f, tableNone)
+}
+
+// settle tells who waits for a file what came of it.
+func (t *tables) settle(f *fileTable, o tableOutcome) {
+	f.phase, f.outcome, f.wanted = tableIdle, o, 0
+	t.finished = append(t.finished, f.serials...)
+	t.news.Broadcast()
+	if f.again {
+		t.ask(f)
+	}
+}
+
+// keep puts a table into the cache. What cannot be kept is built again the next time.
+func (t *tables) keep(key tableKey, table *unwind.Table) {
+	if !t.cache.keeps(key) || t.cache.store(key, table) != nil {
+		return
+	}
+	t.mu.Lock()
+	t.stored = true
+	t.mu.Unlock()
+}

@@ -1,0 +1,232 @@
+package capture
+
+import (
+	"runtime"
+	"slices"
+
+	"hallmark/internal/bpf"
+	"hallmark/profile"
+	"hallmark/unwind"
+)
+
+// unwinding finishes the samples whose stacks the BPF programs could not walk to their end,
+// because the table of a file was not there yet: the first few of each file. They come with
+// a copy of the stack, wait here for the table, and are then walked on from where the
+// programs stopped, by the same rules.
+type unwinding struct {
+	s      *bpfSampler
+	tables *tables
+	// spaces by their numbers: since the last time that all were forgotten, and those
+	// from before that.
+	spaces, olderSpaces map[uint64]*bpf.Space
+	waiting             map[uint32][]*copiedSample // by the file whose table they wait for
+	held                int                        // bytes in waiting
+	stats               UnwindStats
+	// compared is called with samples that are counted already: see bpf.Options.CopyAll.
+	compared func(stack bpf.StackID, frames []bpf.Frame, end unwind.End)
+}
+
+// copiedSample is a sample that is to be finished.
+type copiedSample struct {
+	owner   bpf.Owner
+	stack   bpf.StackID
+	counted bool
+	labels  profile.Labels
+	places  []place // of the frames that the programs found
+	methods profile.Methods
+	space   *bpf.Space
+	walker  unwind.Walker
+	state   unwind.State
+	memory  unwind.Stack
+	frames  []bpf.Frame // found here
+	held    bool        // the memory is its own, and counted
+}
+
+const (
+	// maxCopied bounds the copies of stacks that wait, in bytes.
+	maxCopied = 64 << 20
+	// maxSpaces bounds the address spaces that are remembered. The kernel sends again
+	// what it sees again.
+	maxSpaces = 1 << 12
+)
+
+// machines are those whose stacks are unwound, by Go's names.
+var machines = map[string]unwind.Machine{"amd64": unwind.X86_64, "arm64": unwind.ARM64}
+
+func newUnwinding(s *bpfSampler, t *tables) *unwinding {
+	return &unwinding{
+		s:       s,
+		tables:  t,
+		spaces:  map[uint64]*bpf.Space{},
+		waiting: map[uint32][]*copiedSample{},
+	}
+}
+
+// forget forgets the spaces that were sent before the last time that it forgot.
+func (u *unwinding) forget() {
+	u.olderSpaces, u.spaces = u.spaces, map[uint64]*bpf.Space{}
+}
+
+// full reports whether it is time to forget.
+func (u *unwinding) full() bool { return len(u.spaces) >= maxSpaces }
+
+func (u *unwinding) space(id uint64) *bpf.Space {
+	if s := u.spaces[id]; s != nil {
+		return s
+	}
+	return u.olderSpaces[id]
+}
+
+// take takes a sample that is to be finished. The copy is not used afterwards.
+func (u *unwinding) take(c *bpf.Copy) {
+	if c.Counted && u.compared == nil {
+		return
+	}
+	b := u.s.body(c.Stack)
+	if b == nil || len(b.frames) == 0 && !c.Counted {
+		u.s.stats.Lost++ // there was no room for its frames
+		return
+	}
+	one := u.sample(c, b)
+	if !c.Counted {
+		u.askFor(b.frames[len(b.frames)-1])
+	}
+	if one.space == nil || u.held+len(c.Memory) > maxCopied {
+		u.giveUp(one)
+		return
+	}
+	u.walk(one)
+}
+
+// askFor asks for the table that the programs did not have.
+func (u *unwinding) askFor(last bpf.Frame) {
+	if last.Kind == bpf.InFile {
+		u.tables.missing(last.Serial)
+	}
+}
+
+func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
+	one := &copiedSample{
+		owner:   c.Owner,
+		stack:   c.Stack,
+		counted: c.Counted,
+		labels:  u.s.labels(&c.Owner),
+		methods: b.walk.Methods,
+		space:   u.space(c.Space),
+		memory:  unwind.Stack{Base: c.Start, Bytes: c.Memory},
+		state: unwind.State{
+			IP:        c.IP,
+			Exact:     c.Exact,
+			Method:    unwind.ByRegs,
+			Registers: unwind.Registers{Values: c.Registers, Known: c.Known},
+		},
+	}
+	if !c.Counted {
+		one.places = slices.Clip(u.s.placesOf(b, &c.Owner))
+	}
+	one.walker = unwind.Walker{Machine: machines[runtime.GOARCH], Memory: &one.memory, Entry: c.Entry}
+	return one
+}
+
+// walk walks a sample's stack on, and counts it, or lets it wait for a table.
+func (u *unwinding) walk(one *copiedSample) {
+	space := &copiedSpace{space: one.space, tables: u.tables}
+	one.walker.Space = space
+	// The frame from which the walk goes on was found before.
+	found := !one.counted || len(one.frames) > 0
+	one.walker.Max = bpf.MaxFrames - len(one.places) - len(one.frames)
+	if found {
+		one.walker.Max++
+	}
+	end := one.walker.Walk(&one.state, func(f unwind.Frame) bool {
+		if !found {
+			one.frames = append(one.frames, space.frame(f))
+		}
+		found = false
+		return true
+	})
+	if end != unwind.NoTable || !space.wait {
+		u.finish(one, end)
+		return
+	}
+	u.keep(one)
+	u.waiting[space.missing] = append(u.waiting[space.missing], one)
+}
+
+// keep makes the copy of a stack one that stays.
+func (u *unwinding) keep(one *copiedSample) {
+	if !one.held {
+		one.held = true
+		one.memory.Bytes = slices.Clone(one.memory.Bytes)
+		u.held += len(one.memory.Bytes)
+	}
+}
+
+// giveUp counts a sample as the programs found it.
+func (u *unwinding) giveUp(one *copiedSample) { u.finish(one, unwind.NoTable) }
+
+// finish counts a sample.
+func (u *unwinding) finish(one *copiedSample, end unwind.End) {
+	if one.held {
+		u.held -= len(one.memory.Bytes)
+	}
+	if one.counted {
+		u.compared(one.stack, one.frames, end)
+		return
+	}
+	if end == unwind.NoTable {
+		u.stats.GivenUp++
+	} else {
+		u.stats.Completed++
+	}
+	for _, f := range one.frames {
+		one.places = append(one.places, u.s.place(f, &one.owner))
+		one.methods = one.methods.With(f.Method)
+	}
+	u.s.tally.add(one.places, profile.Walk{End: end, Methods: one.methods}, one.labels, total{1, int64(u.s.perSample)}, one.owner.Seen)
+}
+
+// goOn walks the samples on whose tables have come. When last is set it waits for those that
+// may still come.
+func (u *unwinding) goOn(last bool) {
+	for {
+		finished := u.tables.takeFinished(last && len(u.waiting) > 0)
+		for _, serial := range finished {
+			ready := u.waiting[serial]
+			delete(u.waiting, serial)
+			for _, one := range ready {
+				u.walk(one)
+			}
+		}
+		if len(finished) == 0 || !last {
+			break
+		}
+	}
+	if len(u.waiting) == 0 {
+		u.tables.dropAll()
+	}
+}
+
+// end finishes everything that can be finished, and then nothing is built any more.
+func (u *unwinding) end() {
+	u.tables.onlyWanted()
+	u.goOn(true)
+	for _, left := range u.waiting {
+		for _, one := range left {
+			u.giveUp(one)
+		}
+	}
+	u.waiting = nil
+	u.tables.stop()
+}
+
+// waits reports whether samples wait for tables.
+func (u *unwinding) waits() bool { return u != nil && len(u.waiting) > 0 }
+
+// count returns what was counted, with what the kernel's part tells.
+func (u *unwinding) count(kernel bpf.TablesStats) UnwindStats {
+	n := u.tables.count()
+	n.Completed, n.GivenUp = u.stats.Completed, u.stats.GivenUp
+	n.Evicted, n.Memory, n.Capacity = kernel.Evicted, kernel.Memory, kernel.Capacity
+	return n
+}
