@@ -30,6 +30,9 @@ type Running struct {
 	PID  int
 	Name string // of the first thread
 	Code []Code // executable mappings of files, by their addresses
+	// Program is the index in Code of the file that was executed, -1 where it is not
+	// known. It means something after LookAtDisk.
+	Program int
 }
 
 // Code is an executable mapping of a file.
@@ -39,6 +42,7 @@ type Code struct {
 	Path       string      // to show; the file there may be another one
 	ID         buildid.ID
 	Reason     reason.Reason // why ID is zero
+	Disk       Disk          // what is at Path now; set by LookAtDisk
 }
 
 // Unseen is a process whose mappings could not be read, and why.

@@ -27,6 +27,7 @@ type env struct {
 var verbs = []func(*env) *cobra.Command{
 	newIDCommand,
 	newMapsCommand,
+	newPSCommand,
 	newAddrCommand,
 	newRecordCommand,
 	newReportCommand,

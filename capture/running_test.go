@@ -1,0 +1,164 @@
+package capture
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/internal/testenv"
+)
+
+// runCopy starts a copy of a program, and returns where it is and its process.
+func runCopy(t *testing.T, program string, args ...string) (path string, pid int) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), filepath.Base(program))
+	copyTo(t, program, path)
+	return path, start(t, append([]string{path}, args...)...)
+}
+
+// copyTo puts a copy of a file in the place of what is at a path.
+func copyTo(t *testing.T, from, to string) {
+	t.Helper()
+	if msg, err := exec.Command("cp", "--remove-destination", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, msg)
+	}
+}
+
+// TestLookAtDisk wants what became of the files of running programs: nothing, gone,
+// another one in their place, the same one again, a directory.
+func TestLookAtDisk(t *testing.T) {
+	testenv.Root(t)
+	one, other := buildC(t), buildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
+	want := map[int]Disk{}
+	_, pid := runCopy(t, one, "3600000")
+	want[pid] = DiskSame
+
+	path, pid := runCopy(t, one, "3600000")
+	want[pid] = DiskGone
+	awaitProgram(t, pid, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+
+	path, pid = runCopy(t, one, "3600000")
+	want[pid] = DiskOther
+	awaitProgram(t, pid, path)
+	copyTo(t, other, path)
+
+	path, pid = runCopy(t, one, "3600000")
+	want[pid] = DiskSame // another inode of the same build
+	awaitProgram(t, pid, path)
+	copyTo(t, one, path)
+
+	path, pid = runCopy(t, one, "3600000")
+	want[pid] = DiskOther
+	awaitProgram(t, pid, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil { // nobody may wait for it
+		t.Fatal(err)
+	}
+
+	eachSource(t, func(t *testing.T, s Source) {
+		inv, err := TakeInventory(InventoryOptions{Source: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		found := 0
+		for _, p := range inv.Processes {
+			disk, mine := want[p.PID]
+			if !mine {
+				continue
+			}
+			found++
+			if p.Program < 0 {
+				t.Errorf("process %d has no program", p.PID)
+				continue
+			}
+			c := p.Code[p.Program]
+			if c.Disk != disk {
+				t.Errorf("process %d, %s: %v, want %v", p.PID, c.Path, c.Disk, disk)
+			}
+			if c.ID != fileID(t, one) {
+				t.Errorf("process %d runs %v, want %v", p.PID, c.ID, fileID(t, one))
+			}
+		}
+		if found != len(want) {
+			t.Errorf("%d of %d processes found", found, len(want))
+		}
+	})
+}
+
+// awaitProgram waits until a process has executed its program, and its libraries are there.
+func awaitProgram(t *testing.T, pid int, path string) {
+	t.Helper()
+	for range 1000 {
+		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(inv.Processes) == 1 {
+			for _, c := range inv.Processes[0].Code {
+				if filepath.Base(c.Path) == "libc.so.6" {
+					return
+				}
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s does not run", path)
+}
+
+// TestLookAtDiskInNamespace wants the file that the process sees, and not the one that is
+// at the same path here: another one, behind a link that leads out of its root directory.
+func TestLookAtDiskInNamespace(t *testing.T) {
+	testenv.Root(t)
+	program := buildC(t, "-static")
+	root := t.TempDir()
+	copyTo(t, program, filepath.Join(root, "prog"))
+	cmd := exec.Command("unshare", "--mount", "--root="+root, "/prog", "3600000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	look := func() (Disk, bool) {
+		inv, err := TakeInventory(InventoryOptions{PIDs: []int{cmd.Process.Pid}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		if len(inv.Processes) != 1 || inv.Processes[0].Program < 0 {
+			return 0, false
+		}
+		p := inv.Processes[0]
+		return p.Code[p.Program].Disk, p.Code[p.Program].ID == fileID(t, program)
+	}
+	for range 1000 {
+		if disk, runs := look(); runs {
+			if disk != DiskSame {
+				t.Fatalf("%v, want the same", disk)
+			}
+			if err := os.Remove(filepath.Join(root, "prog")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(program, filepath.Join(root, "prog")); err != nil {
+				t.Fatal(err)
+			}
+			if disk, _ := look(); disk != DiskGone {
+				t.Fatalf("%v behind a link that leads nowhere in there, want gone", disk)
+			}
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the program does not run")
+}

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/buildid"
+	"hallmark/capture"
+	"hallmark/reason"
+)
+
+const psLong = `Ps lists what runs, by identity: a line for each process with the identity and the
+path of its program, and with --libs one for each library that it has mapped.
+
+With an ID, or the first digits of one, it lists the processes that run this build:
+their program, or a library, has this identity. With a path it lists those that run the
+file which is there now, and those that have something else mapped from there. The exit
+status is 0 if there are any, and 1 if there are none.
+
+Behind a path stands, in brackets, where what runs is not what is there:
+
+  deleted   nothing is at that path any more
+  replaced  the file at that path has another identity: an upgrade whose processes
+            were not started again
+  builds    processes have different builds mapped from that path
+
+Paths are those that the process sees. A number of digits only is a process.`
+
+const psExample = `  hallmark ps                     # what runs, and what of it was replaced on disk
+  hallmark ps --libs 1            # what process 1 has mapped
+  hallmark ps --stale --libs      # what should be started again after an upgrade
+  hallmark ps 5dc767c02e183bb9    # who still runs this build?
+  hallmark ps /usr/lib/x86_64-linux-gnu/libc.so.6
+  hallmark ps --json | jq -r 'select(.program.disk=="replaced").pid'`
+
+type psOptions struct {
+	json, libs, stale bool
+}
+
+func newPSCommand(e *env) *cobra.Command {
+	var opt psOptions
+	cmd := &cobra.Command{
+		Use:     "ps [flags] [ID|PATH|PID]...",
+		Short:   "Print what runs, by identity, and who still runs a build",
+		Long:    psLong,
+		Example: psExample,
+		RunE:    func(_ *cobra.Command, args []string) error { return runPS(e, opt, args) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each process")
+	flags.BoolVar(&opt.libs, "libs", false, "list libraries too")
+	flags.BoolVar(&opt.stale, "stale", false, "list only what was deleted or replaced")
+	return cmd
+}
+
+func runPS(e *env, opt psOptions, args []string) error {
+	want, err := wantedCode(args)
+	if err != nil {
+		return err
+	}
+	inv, err := capture.TakeInventory(capture.InventoryOptions{PIDs: want.pids})
+	if err != nil {
+		return err
+	}
+	inv.LookAtDisk()
+	listed := want.list(inv, opt)
+	w := bufio.NewWriter(e.stdout)
+	if opt.json {
+		err = writeProcessRecords(w, listed)
+	} else {
+		writeProcesses(w, listed, terminalWidth(e.stdout))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		return err
+	}
+	writeUnseen(e.stderr, inv.Unseen)
+	if len(listed) == 0 && (len(args) > 0 || opt.stale) {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// writeUnseen tells of processes that may run what is asked for, and nobody knows.
+func writeUnseen(w io.Writer, unseen []capture.Unseen) {
+	for why, n := range countReasons(unseen) {
+		text := why.String()
+		if advice := why.Advice(); advice != "" {
+			text += ": " + advice
+		}
+		fmt.Fprintf(w, "hallmark: %s could not be looked at: %s\n", processCount(n), text)
+	}
+}
+
+func processCount(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return thousands(int64(n)) + " processes"
+}
+
+func countReasons(unseen []capture.Unseen) map[reason.Reason]int {
+	n := map[reason.Reason]int{}
+	for _, u := range unseen {
+		n[u.Reason]++
+	}
+	return n
+}
+
+// wanted is what the arguments ask for; nothing of a kind means all.
+type wanted struct {
+	pids  []int
+	ids   map[buildid.ID]bool
+	heads []string // of identities
+	paths map[string]bool
+}
+
+// leastDigits is how many digits of a build ID must be given.
+const leastDigits = 6
+
+func wantedCode(args []string) (*wanted, error) {
+	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}}
+	for _, arg := range args {
+		pid, isPID := processID(arg)
+		head := isHead(arg)
+		switch {
+		case isPID:
+			w.pids = append(w.pids, pid)
+		case head:
+			w.heads = append(w.heads, arg)
+		case strings.Contains(arg, "/"):
+			if err := w.addPath(arg); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, usageError{fmt.Errorf("%q is no identity (at least %d digits), no path (./%s for a file here) and no process", arg, leastDigits, arg)}
+		}
+	}
+	return w, nil
+}
+
+// addPath wants what is at a path now, and what was.
+func (w *wanted) addPath(arg string) error {
+	path, err := filepath.Abs(arg)
+	if err != nil {
+		return err
+	}
+	info, err := buildid.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist): // processes may still run what was there
+	case err != nil:
+		return err
+	default:
+		w.ids[info.ID] = true
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+	}
+	w.paths[path] = true
+	return nil
+}
+
+// isHead reports whether s is an identity, or can be the first digits of one.
+func isHead(s string) bool {
+	if text, ok := strings.CutPrefix(s, "go:"); ok {
+		return len(text) >= leastDigits
+	}
+	digits := strings.TrimPrefix(s, "htl:")
+	return len(digits) >= leastDigits && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
+}
+
+// all reports whether every piece of code is wanted.
+func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.paths) == 0 }
+
+// has reports whether a piece of code is one of those that are asked for.
+func (w *wanted) has(c *capture.Code) bool {
+	if w.all() || w.ids[c.ID] || w.paths[c.Path] {
+		return true
+	}
+	text := c.ID.String()
+	for _, head := range w.heads {
+		if strings.HasPrefix(text, head) || c.ID.Kind() != buildid.Go && strings.HasPrefix(text, strings.ToLower(head)) {
+			return true
+		}
+	}
+	return false
+}
+
+// psRecord is a process in the output.
+type psRecord struct {
+	PID     int          `json:"pid"`
+	Name    string       `json:"name"`
+	Program *codeRecord  `json:"program,omitempty"`
+	Libs    []codeRecord `json:"libs,omitempty"`
+}
+
+// codeRecord is a file that a process has mapped to execute.
+type codeRecord struct {
+	Path   string         `json:"path"`
+	ID     buildid.ID     `json:"id,omitzero"`
+	Reason *reason.Reason `json:"reason,omitempty"` // why there is no id
+	Disk   string         `json:"disk"`             // what is at the path now
+	Builds int            `json:"builds,omitempty"` // different ones that run from this path, if several do
+}
+
+// list returns the processes that have something that is asked for. Their program is
+// always told; libraries are where they are asked for by name, or all are.
+func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
+	builds := countBuilds(inv)
+	var listed []psRecord
+	for i := range inv.Processes {
+		p := &inv.Processes[i]
+		r, found := psRecord{PID: p.PID, Name: p.Name}, false
+		seen := map[codeRecord]bool{}
+		for j := range p.Code {
+			c := &p.Code[j]
+			record := codeRecordOf(c, builds)
+			program := j == p.Program || p.Program >= 0 && c.Path == p.Code[p.Program].Path && c.ID == p.Code[p.Program].ID
+			asked := w.has(c) && (!opt.stale || record.stale()) && (program || opt.libs || !w.all())
+			found = found || asked
+			key := record
+			key.Reason = nil
+			switch {
+			case seen[key]:
+			case program:
+				r.Program = &record
+			case asked:
+				r.Libs = append(r.Libs, record)
+			}
+			seen[key] = true
+		}
+		if found || w.all() && !opt.stale {
+			listed = append(listed, r)
+		}
+	}
+	return listed
+}
+
+func codeRecordOf(c *capture.Code, builds map[string]map[buildid.ID]bool) codeRecord {
+	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String()}
+	if c.ID.IsZero() {
+		r.Reason = &c.Reason
+	}
+	if n := len(builds[c.Path]); n > 1 {
+		r.Builds = n
+	}
+	return r
+}
+
+// stale reports whether what runs is not what is on disk.
+func (r *codeRecord) stale() bool {
+	return r.Disk == capture.DiskGone.String() || r.Disk == capture.DiskOther.String()
+}
+
+// countBuilds returns the identities that run from each path.
+func countBuilds(inv *capture.Inventory) map[string]map[buildid.ID]bool {
+	builds := map[string]map[buildid.ID]bool{}
+	for _, p := range inv.Processes {
+		for _, c := range p.Code {
+			if c.ID.IsZero() || !strings.HasPrefix(c.Path, "/") {
+				continue
+			}
+			if builds[c.Path] == nil {
+				builds[c.Path] = map[buildid.ID]bool{}
+			}
+			builds[c.Path][c.ID] = true
+		}
+	}
+	return builds
+}
+
+func writeProcessRecords(w io.Writer, list []psRecord) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, r := range list {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeProcesses writes a line for each process, and one for each of its libraries.
+func writeProcesses(w io.Writer, list []psRecord, width int) {
+	t := &table{columns: []column{{right: true}, {most: 16}, {}, {}}}
+	for _, r := range list {
+		if r.Program == nil {
+			t.add(fmt.Sprint(r.PID), r.Name, "", "")
+		} else {
+			t.add(fmt.Sprint(r.PID), r.Name, r.Program.identity(width), r.Program.where())
+		}
+		for _, lib := range r.Libs {
+			t.add("", "", lib.identity(width), lib.where())
+		}
+	}
+	t.write(w, width)
+}
+
+func (r *codeRecord) identity(width int) string {
+	if r.Reason != nil {
+		return "[" + r.Reason.Code() + "]"
+	}
+	return shortID(r.ID.String(), width)
+}
+
+// where returns the path, and what is to be known of it.
+func (r *codeRecord) where() string {
+	text := r.Path
+	if r.stale() {
+		text += " [" + r.Disk + "]"
+	}
+	if r.Builds > 0 {
+		text += fmt.Sprintf(" [%d builds]", r.Builds)
+	}
+	return text
+}
