@@ -28,6 +28,7 @@ var verbs = []func(*env) *cobra.Command{
 	newIDCommand,
 	newMapsCommand,
 	newPSCommand,
+	newCensusCommand,
 	newAddrCommand,
 	newRecordCommand,
 	newReportCommand,

@@ -1,0 +1,114 @@
+package capture
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"hallmark/internal/testenv"
+)
+
+// countingScript counts with the means of a shell: what is executable in the text of
+// /proc/*/maps, and the tasks in /proc.
+const countingScript = `
+cat /proc/[0-9]*/maps 2>/dev/null | awk '$2 ~ /x/ && $5 != 0 { mappings++; files[$4 " " $5] = 1 } END { n = 0; for (f in files) n++; print mappings, n }'
+ls -d /proc/[0-9]*/task/[0-9]* 2>/dev/null | wc -l
+ls -d /proc/[0-9]* | wc -l`
+
+// TestCensusAgreesWithProc compares with a script that reads /proc, while programs come
+// and go: so it tries again until nothing came in between.
+func TestCensusAgreesWithProc(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "awk")
+	var differs string
+	for range 20 {
+		before := countByScript(t)
+		c := TakeCensus()
+		after := countByScript(t)
+		if c.Code.Mappings == nil || c.Code.Inodes == nil || c.Tasks == nil || c.Processes == nil {
+			t.Fatalf("%+v", c)
+		}
+		differs = ""
+		have := counted4{*c.Code.Mappings, *c.Code.Inodes, *c.Tasks, *c.Processes}
+		for i, n := range have {
+			// Threads of the script count, and half of a process is there for a moment.
+			low, high := min(before[i], after[i]), max(before[i], after[i])
+			if slack := 4 + low/50; n < low-slack || n > high+slack {
+				differs += fmt.Sprintf("%s: %d, the script says %d and %d\n", [...]string{"mappings", "inodes", "tasks", "processes"}[i], n, before[i], after[i])
+			}
+		}
+		if differs == "" {
+			return
+		}
+	}
+	t.Error(differs)
+}
+
+type counted4 [4]int
+
+func countByScript(t *testing.T) (n counted4) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", countingScript).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscan(bytes.NewReader(out), &n[0], &n[1], &n[2], &n[3]); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	return n
+}
+
+// TestCensusAdds wants numbers that fit together.
+func TestCensusAdds(t *testing.T) {
+	testenv.Root(t)
+	c := TakeCensus()
+	f := c.Files
+	if *f.Reached > *f.Open+*f.Mapped || *f.Reached < max(*f.Open, *f.Mapped) || *c.Code.Identities == 0 || *c.Code.Identities > 2**c.Code.Inodes {
+		t.Errorf("%+v %+v", f, c.Code)
+	}
+	if _, err := os.Stat("/proc/slabinfo"); err == nil {
+		caches := map[string]bool{}
+		for _, d := range c.Designs {
+			caches[d.Structure] = true
+			if d.Absorbed != (d.Cost == 0) && d.Objects > d.PerSlab || d.Bytes > d.Slot || d.Slot*d.PerSlab > d.SlabBytes {
+				t.Errorf("%+v", d)
+			}
+		}
+		if !caches["struct file"] || !caches["struct inode"] {
+			t.Errorf("designs of %v", caches)
+		}
+	}
+}
+
+// TestSlabs works out slots as the kernel does: with its own pointer inside of a free
+// object or behind it, and with objects that begin at cache lines.
+func TestSlabs(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		s        slab
+		absorbed bool
+	}{
+		{"room in the slot", slab{bytes: 184, slot: 192, align: 64, perSlab: 21, total: 4096}, true},
+		{"no room in the slot", slab{bytes: 192, slot: 192, align: 64, perSlab: 21, total: 4096}, false},
+		{"the allocator's pointer behind, room in the slab", slab{bytes: 1120, slot: 1128, align: 8, perSlab: 14, total: 16384}, true},
+		{"the allocator's pointer behind, no room", slab{bytes: 616, slot: 624, align: 8, perSlab: 13, total: 8192}, false},
+		{"both", slab{bytes: 768, slot: 832, align: 64, perSlab: 19, total: 16384}, true},
+	} {
+		c.s.objects = 1000
+		if d := c.s.design(""); d.Absorbed != c.absorbed || (d.Cost == 0) != c.absorbed {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+	}
+	slabs, err := parseSlabs([]byte("slabinfo - version: 2.1\n# name\nfilp  2433 2709 192 21 1 : tunables 0 0 0 : slabdata 129 129 0\n"), 4096)
+	if err != nil || len(slabs) != 1 || slabs[0].objects != 2433 || slabs[0].slot != 192 || slabs[0].perSlab != 21 || slabs[0].total != 4096 {
+		t.Errorf("%+v, %v", slabs, err)
+	}
+	for _, bad := range []string{"filp 1", "filp a b c d e f", "filp 1 1 0 0 0"} {
+		if _, err := parseSlabs([]byte("\n\n"+bad+"\n"), 4096); err == nil || !strings.Contains(err.Error(), "line 3") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/capture"
+)
+
+const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files whose
+code is mapped; and works out what a pointer to it would cost in each of them on this
+machine, beside what Hallmark's own table takes.
+
+It is the exercise that the kernel's developers set themselves when they wanted the
+build ID in struct file: how many instances of it are there, and how many files with
+code are behind them? A structure whose allocator leaves room behind it takes a pointer
+for nothing; else fewer fit into a slab.
+
+What cannot be counted is told with the reason: most of it needs root.`
+
+const censusExample = `  hallmark census
+  hallmark census --json | jq .designs`
+
+func newCensusCommand(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "census [flags]",
+		Short:   "Count open files against files with code, and what designs would cost",
+		Long:    censusLong,
+		Example: censusExample,
+		Args:    usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			c := capture.TakeCensus()
+			w := bufio.NewWriter(e.stdout)
+			if asJSON {
+				enc := json.NewEncoder(w)
+				enc.SetIndent("", "  ")
+				return errors.Join(enc.Encode(c), w.Flush())
+			}
+			writeCensus(w, c, terminalWidth(e.stdout))
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func writeCensus(w io.Writer, c *capture.Census, width int) {
+	t := &table{columns: []column{{right: true}, {}}}
+	for _, line := range []struct {
+		n    *int
+		what string
+	}{
+		{c.Processes, "processes"},
+		{c.Tasks, "tasks, with the kernel's"},
+		{c.Files.Allocated, "open files (struct file), as the kernel counts them"},
+		{c.Files.Descriptors, "descriptors of processes"},
+		{c.Files.Open, "open files behind descriptors"},
+		{c.Files.Mapped, "open files behind mappings"},
+		{c.Files.Reached, "open files behind either"},
+		{c.Inodes, "inodes in cache"},
+		{c.Code.Spaces, "address spaces"},
+		{c.Code.Mappings, "executable mappings of files"},
+		{c.Code.Inodes, "inodes of files with code that is mapped"},
+		{c.Code.Identities, "identities of these"},
+	} {
+		if line.n != nil {
+			t.add(thousands(int64(*line.n)), line.what)
+		}
+	}
+	t.write(w, width)
+	writeDesigns(w, c, width)
+	for _, m := range c.Missing {
+		fmt.Fprintf(w, "\nnot counted: %s: %s\n", m.What, m.Why)
+	}
+}
+
+// writeDesigns tells what each way to keep a build ID would take.
+func writeDesigns(w io.Writer, c *capture.Census, width int) {
+	if len(c.Designs) == 0 && c.Table == nil {
+		return
+	}
+	fmt.Fprintln(w, "\nA pointer to the build ID in each")
+	t := &table{columns: []column{{}, {}, {right: true}, {right: true}, {right: true}, {right: true}, {}}}
+	t.add("structure", "cache", "objects", "bytes", "slot", "per slab", "takes")
+	for _, d := range c.Designs {
+		takes := quantity(d.Cost, "bytes")
+		if d.Absorbed {
+			takes = "nothing: as many fit into a slab"
+		}
+		t.add(d.Structure, d.Cache, thousands(int64(d.Objects)), fmt.Sprint(d.Bytes), fmt.Sprint(d.Slot), fmt.Sprint(d.PerSlab), takes)
+	}
+	t.write(w, width)
+	if c.Table != nil {
+		fmt.Fprintf(w, "\nHallmark's table, with whole identities of %s files: %s\n", thousands(int64(c.Table.Entries)), quantity(int64(c.Table.Bytes), "bytes"))
+	}
+}
