@@ -62,6 +62,7 @@ type place struct {
 // registers are, by slot.
 type frameState struct {
 	cfa    cfaRule
+	offset int64 // of the last CFA that was a register and an offset, see executor.define
 	places [slots]place
 }
 
@@ -72,6 +73,7 @@ type cfaRule struct {
 	register uint8
 	offset   int64
 	addend   int64 // bytes
+	isFixed  bool  // an expression, whose offset no instruction changes
 }
 
 // The slots of registers that matter: those that functions must preserve in the order of
@@ -262,17 +264,16 @@ func (x *executor) define(op uint8, e *cie, r *reader) bool {
 	case cfaDefCFASF:
 		x.defCFA(r.unsigned(), r.signed()*e.dataAlign)
 	case cfaDefCFARegister:
-		register := r.unsigned()
-		if x.state.cfa.kind != Reg {
-			return false
-		}
-		x.defCFA(register, x.state.cfa.offset)
+		// Behind an expression DWARF does not know it; the C++ runtime and gdb take the offset
+		// from before the expression, and assembly in libgcrypt relies on that.
+		x.defCFA(r.unsigned(), x.state.offset)
 	case cfaDefCFAOffset:
-		return x.defOffset(int64(r.unsigned()))
+		x.defOffset(int64(r.unsigned()))
 	case cfaDefCFAOffsetSF:
-		return x.defOffset(r.signed() * e.dataAlign)
+		x.defOffset(r.signed() * e.dataAlign)
 	case cfaDefCFAExpression:
 		x.state.cfa = cfaOf(x.machine, r.take(r.unsigned()))
+		x.state.cfa.isFixed = true
 	default:
 		return x.defineRegister(op, e, r)
 	}
@@ -280,7 +281,7 @@ func (x *executor) define(op uint8, e *cie, r *reader) bool {
 }
 
 func (x *executor) defCFA(register uint64, offset int64) {
-	x.state.cfa = cfaRule{why: Unusual}
+	x.state.cfa, x.state.offset = cfaRule{why: Unusual}, offset
 	if register < uint64(x.machine.registers()) {
 		x.state.cfa = cfaRule{kind: Reg, register: uint8(register), offset: offset}
 	}
@@ -294,12 +295,12 @@ func (m Machine) registers() int {
 	return 16
 }
 
-func (x *executor) defOffset(offset int64) bool {
-	if x.state.cfa.kind != Reg {
-		return false
+// defOffset changes the offset only: where the CFA is an expression, it stays one.
+func (x *executor) defOffset(offset int64) {
+	x.state.offset = offset
+	if !x.state.cfa.isFixed {
+		x.state.cfa.offset = offset
 	}
-	x.state.cfa.offset = offset
-	return true
 }
 
 // defineRegister runs an instruction that says where a register is.

@@ -237,6 +237,8 @@ func savedOf(v, at string, relative bool) int8 {
 	switch {
 	case v == "" || v == "same":
 		return Same
+	case !relative && strings.HasPrefix(v, "[DW_OP_plus_uconst 0x"):
+		n, _ = strconv.ParseInt(strings.TrimPrefix(strings.TrimSuffix(v, "]"), "[DW_OP_plus_uconst 0x"), 16, 64)
 	case !relative && strings.HasPrefix(v, "[CFA"):
 		n = signedNumber(strings.Trim(v, "[CFA]"))
 	case relative && strings.HasPrefix(v, at):
@@ -257,7 +259,7 @@ func (w *witness) cfaOf(cfa string) Rule {
 	if m := llvmAt.FindStringSubmatch(cfa); m != nil {
 		return Rule{Kind: Reg, Register: registerNumbers[w.machine][m[1]], Offset: int32(signedNumber(m[2]))}
 	}
-	ops := strings.Split(cfa, ", ")
+	ops := strings.Split(strings.TrimSuffix(cfa, ", DW_OP_nop"), ", ")
 	m := llvmBReg.FindStringSubmatch(ops[0])
 	if m == nil {
 		return none
@@ -268,6 +270,9 @@ func (w *witness) cfaOf(cfa string) Rule {
 		r.Kind = Deref
 	case strings.HasPrefix(rest, "DW_OP_deref, DW_OP_plus_uconst 0x") && len(ops) == 3:
 		n, _ := strconv.ParseInt(strings.TrimPrefix(ops[2], "DW_OP_plus_uconst 0x"), 16, 64)
+		if n%8 != 0 {
+			return Rule{Kind: None, Register: Register(Unusual)}
+		}
 		r.Kind, r.Addend = Deref, int8(n/8)
 	case r.Register == RSP && r.Offset == 8 && strings.HasPrefix(rest, "DW_OP_breg16 RIP+0, DW_OP_lit15, DW_OP_and, DW_OP_lit"):
 		n, _ := strconv.Atoi(strings.TrimPrefix(ops[4], "DW_OP_lit"))
@@ -313,6 +318,115 @@ func TestRowsAreLLVMs(t *testing.T) {
 				t.Error("there are no rows")
 			}
 			t.Logf("%d rows: %v", w.rows, w.seen)
+		})
+	}
+}
+
+var readelfFunction = regexp.MustCompile(`^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE (?:cie=[0-9a-f]+ )?pc=([0-9a-f]+)\.\.([0-9a-f]+)`)
+
+var readelfRegister = regexp.MustCompile(`\br[0-9]+ \(([a-z0-9]+)\)`)
+
+// compareReadelf compares a file's table with the rows that readelf prints, which says
+// of expressions only that they are some.
+func (w *witness) compareReadelf(t *testing.T, name string) {
+	out, err := exec.Command(testenv.Tool(t, "readelf"), "--debug-dump=frames-interp", name).Output()
+	if len(out) == 0 { // it also fails because it does not find debug links
+		t.Fatal(err)
+	}
+	var columns []string
+	var row []string
+	var at, end uint64
+	flush := func(next uint64) {
+		if row != nil && at < next {
+			w.checkReadelf(t, at, next, columns, row)
+		}
+		row = nil
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(readelfRegister.ReplaceAllString(line, "$1"))
+		switch m := readelfFunction.FindStringSubmatch(line); {
+		case m != nil:
+			flush(end)
+			end, columns = number(t, m[2]), nil
+			if number(t, m[1]) == 0 {
+				end = 0
+			}
+		case strings.Contains(line, " CIE "):
+			flush(end)
+			end = 0
+		case len(words) > 1 && words[0] == "LOC":
+			columns = words[1:]
+		case end != 0 && columns != nil && len(words) == len(columns)+1:
+			next := number(t, words[0])
+			flush(next)
+			at, row = next, words[1:]
+		}
+	}
+	flush(end)
+}
+
+// checkReadelf compares a rule with a row of readelf's.
+func (w *witness) checkReadelf(t *testing.T, start, end uint64, columns, row []string) {
+	for _, virt := range []uint64{start, end - 1} {
+		off, ok := w.offset(virt)
+		if !ok {
+			return
+		}
+		r := w.table.Lookup(off)
+		for i, name := range columns {
+			if got := w.readelfCell(&r, name, row[i]); got != row[i] {
+				t.Errorf("%#x: %s is %s, want %s: %+v", virt, name, got, row[i], r)
+			}
+		}
+	}
+	w.rows++
+}
+
+// readelfCell says with readelf's words what a rule has for a column, and repeats those
+// that it says less precisely, or that the rule cannot say.
+func (w *witness) readelfCell(r *Rule, column, want string) string {
+	name := strings.ToUpper(column)
+	switch {
+	case r.Kind == Outermost && column == "ra":
+		return "u"
+	case r.Kind != Reg && r.Kind != Deref || want == "exp" || want == "vexp":
+		return want
+	case column == "CFA":
+		for readelfName, n := range registerNumbers[w.machine] {
+			if cell := fmt.Sprintf("%s%+d", strings.ToLower(readelfName), r.Offset); n == r.Register && r.Kind == Reg && cell == want {
+				return cell
+			}
+		}
+		return "another"
+	case column == "ra" && r.RA == Same:
+		return want
+	case column == "ra":
+		return fmt.Sprintf("c%+d", 8*int(r.RA))
+	}
+	for i, reg := range w.machine.Saved() {
+		if n, ok := registerNumbers[w.machine][name]; ok && n == reg && r.Saved[i] == Same && want != "s" {
+			return "u" // not told to be anywhere
+		} else if ok && n == reg && r.Saved[i] != Unknown && want != "s" && r.Flags&SavedAtRegister == 0 {
+			return fmt.Sprintf("c%+d", 8*int(r.Saved[i]))
+		}
+	}
+	return want
+}
+
+func TestRowsAreReadelfs(t *testing.T) {
+	for _, name := range systemFiles(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newWitness(t, raw, BuildOptions{})
+			w.compareReadelf(t, name)
+			if w.rows == 0 {
+				t.Error("there are no rows")
+			}
+			t.Logf("%d rows", w.rows)
 		})
 	}
 }
