@@ -215,7 +215,7 @@ func TestSystem(t *testing.T) {
 
 // TestRulesLimit has more distinct rules than a table can have: the rarest are left out.
 func TestRulesLimit(t *testing.T) {
-	b := newBuilder(&elfFile{machine: X86_64, segments: []segment{{off: 0, virt: 0, size: 1 << 30, exec: true}}}, BuildOptions{})
+	b := newBuilder(&elfFile{machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
 	p := b.layer(EHFrame).part()
 	const n = 70000
 	for i := range n {

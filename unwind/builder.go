@@ -23,10 +23,8 @@ type builder struct {
 
 func newBuilder(f *elfFile, o BuildOptions) *builder {
 	b := &builder{file: f, opts: o, base: math.MaxUint64}
-	for _, s := range f.segments {
-		if s.exec {
-			b.base = min(b.base, addr.Offset(s.off)&^(granule-1))
-		}
+	for _, s := range f.text {
+		b.base = min(b.base, addr.Offset(s.off)&^(granule-1))
 	}
 	return b
 }

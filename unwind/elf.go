@@ -1,9 +1,12 @@
 package unwind
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
+	"slices"
+	"sort"
 	"strings"
 
 	"hallmark/addr"
@@ -54,6 +57,7 @@ type elfFile struct {
 	r        io.ReaderAt
 	machine  Machine
 	segments []segment // PT_LOAD, in the order of the file
+	text     []segment // those of code, by address
 	sections []section
 	ehHeader uint64 // virtual address of .eh_frame_hdr, as its program header says
 	ehSize   uint64 // bytes of it, 0 if there is none
@@ -62,7 +66,6 @@ type elfFile struct {
 // segment is a PT_LOAD.
 type segment struct {
 	off, virt, size uint64 // size is what comes from the file
-	exec            bool
 }
 
 // section is a section with contents in the file.
@@ -204,12 +207,13 @@ func (f *elfFile) readSegments(off, stride, count uint64) error {
 		c := cursor.New(data[i*stride:], int64(off+i*stride), false)
 		f.addSegment(&c)
 	}
+	slices.SortStableFunc(f.text, func(a, b segment) int { return cmp.Compare(a.virt, b.virt) })
 	return nil
 }
 
 func (f *elfFile) addSegment(c *cursor.Cursor) {
 	typ, flags := c.U32(), c.U32()
-	s := segment{off: c.U64(), virt: c.U64(), exec: flags&pfX != 0}
+	s := segment{off: c.U64(), virt: c.U64()}
 	c.U64() // p_paddr
 	s.size = c.U64()
 	switch {
@@ -217,6 +221,10 @@ func (f *elfFile) addSegment(c *cursor.Cursor) {
 		f.ehHeader, f.ehSize = s.virt, s.size
 	case typ == ptLOAD && s.size > 0 && s.off+s.size > s.off && s.virt+s.size > s.virt:
 		f.segments = append(f.segments, s)
+		var last [1]byte
+		if flags&pfX != 0 && f.readAt(last[:], s.off+s.size-1) == nil { // where the file ends before, nothing can run
+			f.text = append(f.text, s)
+		}
 	}
 }
 
@@ -243,12 +251,18 @@ func (f *elfFile) at(virt uint64) *segment {
 // code returns the part of the range of virtual addresses from start up to end that is
 // in one executable segment, as offsets of the file.
 func (f *elfFile) code(start, end uint64) (from, to addr.Offset, ok bool) {
-	for i := range f.segments {
-		s := &f.segments[i]
-		if s.exec && start-s.virt < s.size && end > start {
-			in := start - s.virt
-			n := min(end-start, s.size-in)
-			return addr.Offset(s.off + in), addr.Offset(s.off + in + n), true
+	i := len(f.text) - 1
+	if i > 1 {
+		i = sort.Search(len(f.text), func(i int) bool { return f.text[i].virt > start }) - 1
+	}
+	for ; i >= 0; i-- {
+		s := &f.text[i]
+		in := start - s.virt
+		if in < s.size && end > start {
+			return addr.Offset(s.off + in), addr.Offset(s.off + in + min(end-start, s.size-in)), true
+		}
+		if s.virt <= start {
+			break // segments do not overlap
 		}
 	}
 	return 0, 0, false

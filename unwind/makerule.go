@@ -11,6 +11,8 @@ func (x *executor) makeRule(e *cie) Rule {
 		return x.signalRule()
 	case s.places[slotRA].kind == placeUndefined:
 		return Rule{Kind: Outermost}
+	case s.cfa == cfaRule{}:
+		return none(Damaged) // nobody said what the CFA is
 	case s.cfa.kind == None:
 		return none(s.cfa.why)
 	case !s.restoresSP():

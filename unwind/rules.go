@@ -1,6 +1,10 @@
 package unwind
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+)
 
 // rules numbers distinct rules in the order in which they are first met. Number 0 is
 // the rule that says nothing.
@@ -60,10 +64,14 @@ func (r *Rule) words() (first, second uint64) {
 	return first, second | uint64(uint8(r.Addend))<<48 | uint64(r.Link)<<56
 }
 
+// seeds make it impossible to write a file whose rules all have one hash. They do not
+// change the numbers of rules.
+var seeds = [2]uint64{rand.Uint64(), rand.Uint64()}
+
 func (r *Rule) hash() uint64 {
-	a, b := r.words()
-	h := a*0x9e3779b97f4a7c15 ^ b*0xc2b2ae3d27d4eb4f
-	return h ^ h>>29
+	first, second := r.words()
+	high, low := bits.Mul64(first^seeds[0], second^seeds[1])
+	return high ^ low
 }
 
 func (r *Rule) put(b []byte) {
