@@ -212,7 +212,7 @@ func (f *goFunction) begun() uint64 {
 // beginsStack reports whether no function calls this one.
 func (f *goFunction) beginsStack() bool {
 	if f.Flags&pclntab.TopFrame != 0 {
-		return true
+		return f.name != "runtime.sigtramp" // it returns to what the signal interrupted
 	}
 	switch f.name {
 	case "runtime.goexit", "runtime.mstart", "runtime.rt0_go":

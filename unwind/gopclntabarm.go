@@ -115,9 +115,19 @@ func writesSP(w uint32) bool {
 	return sp && (w>>21 == 0x459 || w>>21 == 0x659)
 }
 
-// writesFP reports whether an instruction may write x29: it names it where instructions
-// name what they write, though some name there what they store.
-func writesFP(w uint32) bool { return w&0x1f == 29 || w>>10&0x1f == 29 && w>>25&5 == 4 }
+// writesFP reports whether an instruction may write x29.
+func writesFP(w uint32) bool {
+	first, second := w&0x1f == 29, w>>10&0x1f == 29
+	switch {
+	case w>>26&7 == 5: // branches, and mrs
+		return first && w>>20 == 0xd53
+	case w>>27&1 == 0 || w>>25&1 == 1: // no loads or stores
+		return first
+	case w>>27&7 == 5: // pairs
+		return w>>22&1 == 1 && (first || second)
+	}
+	return first && w>>22&3 != 0
+}
 
 // goRuleARM64 returns the rule at an address, where the stack pointer is delta below where
 // it was.
@@ -171,4 +181,13 @@ func goSwitchedARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 		}
 	}
 	return unusual()
+}
+
+// address returns the address of what is this far from the entry; never for a negative
+// distance.
+func (f *goFunction) address(at int) uint64 {
+	if at < 0 {
+		return never
+	}
+	return f.entry + uint64(at)
 }

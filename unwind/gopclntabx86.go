@@ -3,15 +3,8 @@ package unwind
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 
 	"hallmark/internal/pclntab"
-)
-
-// Registers by the numbers that x86-64 instructions give them.
-const (
-	x86RSP = 4
-	x86RBP = 5
 )
 
 // placesX86 are the places in Rule.Saved of the registers that C functions preserve, by
@@ -30,88 +23,86 @@ var placesX86 = map[byte]int{3: 0, x86RBP: 1, 12: 2, 13: 3, 14: 4, 15: 5}
 // (runtime/cgo/abi_amd64.h).
 func goShapeX86(f *goFunction, flagged bool) goShape {
 	s := newGoShape()
-	p := goPrologue{f: f, shape: &s, foreign: true}
+	p := goPrologue{f: f, shape: &s}
 	p.read()
 	if !f.assembly {
 		return s
 	}
-	begun := 0
-	if s.frame != never {
-		begun = int(s.frame - f.entry)
-	}
-	if s.saved[1].from == never {
-		s.clobber = f.address(writesX86(f.code, 0, x86RBP))
-	}
-	if flagged && f.Flags&pclntab.SPWrite == 0 {
-		return s
-	}
-	at := writesX86(f.code, begun, x86RSP)
-	if at < 0 {
-		if !flagged {
-			return s
+	switches := !flagged || f.Flags&pclntab.SPWrite != 0
+	for at := 0; at < len(f.code) && f.entry+uint64(at) < f.end; {
+		i := decodeX86(f.code[at:])
+		if i.size == 0 {
+			s.unknown(f.entry+uint64(at), switches)
+			break
 		}
-		at = begun // it is told, and not found
+		end := f.entry + uint64(at+i.size)
+		if switches && i.writes(x86RSP) && !i.addsToStack() {
+			s.switched = min(s.switched, end)
+		}
+		if i.writes(x86RBP) {
+			s.frameWritten(f, end, isZeroRBP(f.code[at:at+i.size]))
+		}
+		at += i.size
 	}
-	s.switched = f.address(at)
-	s.findCleared(f, at)
-	s.findLost(f, begun)
+	if len(f.code) == goMaxCode {
+		s.unknown(f.entry+goMaxCode, switches)
+	}
 	return s
 }
 
-// address returns the address of what is this far from the entry; never for a negative
-// distance.
-func (f *goFunction) address(at int) uint64 {
-	if at < 0 {
-		return never
-	}
-	return f.entry + uint64(at)
+// isZeroRBP reports whether an instruction is "mov $0, %rbp" or "xor %ebp, %ebp".
+func isZeroRBP(code []byte) bool {
+	return string(code) == "\x48\xc7\xc5\x00\x00\x00\x00" || string(code) == "\x31\xed"
 }
 
-// findCleared finds "xor %ebp, %ebp" behind the switch of stacks.
-func (s *goShape) findCleared(f *goFunction, at int) {
-	if i := bytes.Index(f.code[min(at, len(f.code)):], []byte{0x31, 0xed}); i >= 0 {
-		s.cleared = f.address(at + i + 2)
+// frameWritten notes that the instruction that ends here writes the frame pointer.
+func (s *goShape) frameWritten(f *goFunction, end uint64, zero bool) {
+	switch {
+	case s.frame != never && end <= s.frame || f.deltaAt(end) == 0 && s.saved[1].from != never:
+		// the beginning of the frame, or its end
+	case zero && end > s.switched:
+		s.cleared = min(s.cleared, end)
+	case s.saved[1].from == never:
+		s.clobber = min(s.clobber, end)
+	default:
+		s.lost = min(s.lost, end)
 	}
 }
 
-// findLost finds what may be the first instruction that writes the frame pointer, other
-// than the last of the function's frame.
-func (s *goShape) findLost(f *goFunction, begun int) {
-	for at := begun; s.frame != never; {
-		at = writesX86(f.code, at, x86RBP)
-		if at < 0 {
-			return
-		}
-		if f.code[at-1] == 0x5d && f.deltaAt(f.address(at)) == 0 {
-			continue
-		}
-		s.lost = f.address(at)
-		return
+// unknown notes that from here on it is not known what instructions do.
+func (s *goShape) unknown(at uint64, switches bool) {
+	if switches {
+		s.switched = min(s.switched, at)
 	}
+	s.clobber, s.lost = min(s.clobber, at), min(s.lost, at)
 }
 
 // goPrologue follows the first instructions of a frame.
 type goPrologue struct {
-	f       *goFunction
-	shape   *goShape
-	foreign bool // nothing came before them
+	f     *goFunction
+	shape *goShape
 }
 
+var movRSPtoRBP = []byte{0x48, 0x89, 0xe5}
+
 func (p *goPrologue) read() {
-	f := p.f
+	f, s := p.f, p.shape
 	begun := f.begun()
 	if begun == 0 || begun-f.entry > uint64(len(f.code)) {
 		return
 	}
 	at := int(begun - f.entry)
-	if f.code[at-1] == 0x55 && f.deltaAt(begun) == 8 && (at == 1 || f.code[at-2]&0xf0 != 0x40 || bytes.HasPrefix(f.code[at:], []byte{0x48, 0x89, 0xe5})) {
-		p.shape.saved[1] = goSaved{begun, -2}
-		if bytes.HasPrefix(f.code[at:], []byte{0x48, 0x89, 0xe5}) { // mov %rsp, %rbp
-			p.shape.frame = begun + 3
+	foreign := f.assembly && (f.code[0] == 0x55 && at == 1 || stepX86(f.code) == at)
+	if f.code[at-1] == 0x55 && f.deltaAt(begun) == 8 && (at == 1 || f.code[at-2]&0xf0 != 0x40 || bytes.HasPrefix(f.code[at:], movRSPtoRBP)) {
+		s.saved[1] = goSaved{begun, -2}
+		if bytes.HasPrefix(f.code[at:], movRSPtoRBP) {
+			s.frame = begun + 3
+			at += 3
 		}
-		return
+		if !foreign {
+			return
+		}
 	}
-	p.foreign = at <= 8 && (stepX86(f.code) == at)
 	for at < len(f.code) {
 		n := p.instruction(at)
 		if n == 0 {
@@ -119,23 +110,23 @@ func (p *goPrologue) read() {
 		}
 		at += n
 	}
-	p.shape.foreign = p.shape.saved[0].from != never
+	s.foreign = foreign
+	for i := range s.saved {
+		s.foreign = s.foreign && s.saved[i].from != never
+	}
+	for i := range s.saved {
+		if i != 1 && !s.foreign {
+			s.saved[i].from = never // what is stored are arguments
+		}
+	}
 }
 
 // stepX86 returns the length of an instruction that moves the stack pointer by a constant
 // or is about flags, 0 for others.
 func stepX86(code []byte) int {
-	for _, form := range []struct {
-		code string
-		size int
-	}{
-		{"\x48\x83\xec", 4}, {"\x48\x81\xec", 7}, {"\x48\x83\xc4", 4}, // sub, add of 8 bits
-		{"\x48\x8d\x64\x24", 5}, {"\x48\x8d\xa4\x24", 8}, // lea
-		{"\x9c", 1}, {"\xfc", 1}, // pushfq, cld
-	} {
-		if bytes.HasPrefix(code, []byte(form.code)) {
-			return form.size
-		}
+	i := decodeX86(code)
+	if i.size > 0 && (i.addsToStack() || i.table == 0 && (i.op == 0x9c || i.op == 0xfc)) { // pushfq, cld
+		return i.size
 	}
 	return 0
 }
@@ -162,7 +153,7 @@ func (p *goPrologue) instruction(at int) int {
 		}
 	case op == 0x8d:
 		return 0
-	case known && (reg == x86RBP || p.foreign) && p.shape.saved[place].from == never && fromCFA%8 == 0 && fromCFA < -8 && fromCFA > -8*100:
+	case known && p.shape.saved[place].from == never && fromCFA%8 == 0 && fromCFA < -8 && fromCFA > -8*100:
 		p.shape.saved[place] = goSaved{after, int8(fromCFA / 8)}
 	}
 	return n
@@ -184,66 +175,6 @@ func stackOperandX86(code []byte) (op, reg byte, disp int32, size int) {
 	}
 	return 0, 0, 0, 0
 }
-
-// writesX86 returns where, from a distance on, what may be an instruction that writes a
-// register has its operation code behind it; -1 for nowhere. It looks at all bytes, as if
-// any could begin an instruction: so it may be mistaken where there is none, but misses
-// none of those that write 64 bits of a general register. To add a constant to the stack
-// pointer, what lists tell of, does not count.
-func writesX86(code []byte, from int, reg byte) int {
-	for i := from; i < len(code); i++ {
-		var next byte
-		if i+1 < len(code) {
-			next = code[i+1]
-		}
-		var prefix byte
-		if i > 0 {
-			prefix = code[i-1]
-		}
-		if mayWriteX86(prefix, code[i], next, reg) && !(reg == x86RSP && isLeaRSP(code[i:])) {
-			return i + 1
-		}
-	}
-	return -1
-}
-
-func isLeaRSP(code []byte) bool {
-	return len(code) > 2 && code[0] == 0x8d && (code[1] == 0x64 || code[1] == 0xa4) && code[2] == 0x24
-}
-
-// Operation codes that write the register which the reg field of the byte behind them
-// names, and those that write the one of the r/m field (Intel SDM, volume 2, appendix A).
-var (
-	writeRegX86 = []byte{0x03, 0x0b, 0x13, 0x1b, 0x23, 0x2b, 0x33, 0x63, 0x69, 0x6b, 0x87, 0x8b, 0x8d,
-		0xaf, 0xb6, 0xb7, 0xb8, 0xbc, 0xbd, 0xbe, 0xbf, 0xc1}
-	writeRMX86 = []byte{0x01, 0x09, 0x11, 0x19, 0x21, 0x29, 0x31, 0x81, 0x83, 0x87, 0x89, 0x8f, 0xa4, 0xa5, 0xac, 0xad,
-		0xb1, 0xb3, 0xba, 0xbb, 0xc1, 0xc7, 0xd1, 0xd3, 0xf7, 0xff}
-)
-
-// mayWriteX86 reports whether a byte can be the operation code of an instruction that
-// writes a register.
-func mayWriteX86(prefix, op, next, reg byte) bool {
-	var rex byte
-	if prefix&0xf0 == 0x40 {
-		rex = prefix
-	}
-	wide := rex&8 != 0
-	switch {
-	case reg == x86RSP && !wide:
-		return op == 0x5c && rex&1 == 0 && prefix&^4 != 0x89 && prefix != 0x8b // nothing writes half of it; 0x5c is an operand of mov and lea
-	case op == 0x58+reg, op == 0xb8+reg && prefix != 0x0f, op == 0x90+reg:
-		return rex&1 == 0
-	case slices.Contains(writeRegX86, op) && next>>3&7 == reg && rex&4 == 0, op >= 0x40 && op < 0x50 && prefix == 0x0f && next>>3&7 == reg:
-		return true
-	case slices.Contains(writeRMX86, op) && next>>6 == 3 && next&7 == reg && rex&1 == 0:
-		return !(reg == x86RSP && (op == 0x81 || op == 0x83) && isSumX86(next))
-	}
-	return false
-}
-
-// isSumX86 reports whether 0x81 or 0x83 with this byte behind it adds, subtracts or
-// compares.
-func isSumX86(next byte) bool { return next>>3&7 == 0 || next>>3&7 == 5 || next>>3&7 == 7 }
 
 // goRuleX86 returns the rule at an address, where the stack pointer is delta below where
 // it was.
