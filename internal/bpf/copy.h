@@ -206,8 +206,8 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 }
 
 /* copy_sample sends a sample to be finished, or to be compared. It reports whether user
- * space has it. */
-static __noinline int copy_sample(bool counted)
+ * space has it. It is global as find_vma is. */
+__noinline int copy_sample(bool counted)
 {
 	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
 	struct unwinding *u;

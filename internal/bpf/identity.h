@@ -108,7 +108,6 @@ struct unwinding {
 	struct unwind_rule rule;
 	__u32 at;     /* the place of the frame */
 	__u32 oldest; /* the last one that was found */
-	__u32 works; /* as in struct walk */
 	struct unwind_place places[PLACES];
 	__u64 words[DWARF_REGISTERS + 4]; /* read from the stack */
 	/* The innermost frame's, when all samples are copied. */
@@ -117,6 +116,15 @@ struct unwinding {
 	/* The space that was last told: see unwind.h. */
 	__u64 space_key, space;
 };
+
+/* A file whose identity is to be read in the current task: at an address that it is
+ * mapped at. That is asked for when all else is done. */
+struct wish {
+	__u64 key;
+	__u64 serial;
+	__u64 at;
+};
+#define WISHES 4
 
 /* Scratch memory of a CPU, for programs on perf events only: they do not interrupt
  * each other on one CPU, the kernel drops the inner one. */
@@ -130,6 +138,8 @@ struct scratch {
 	struct file_entry fresh;
 	struct count_key key;
 	struct stack_event out;
+	__u32 wished;
+	struct wish wishes[WISHES];
 	struct unwinding unwinding;
 };
 
@@ -551,14 +561,26 @@ struct walk {
 	__u64 start, end;
 	__u64 base;  /* what is to be taken from an address to get frame.at */
 	__u64 where; /* see struct frame */
-	__u32 works; /* that were asked for */
 	__u32 ended; /* enum stack_end */
 };
 
 static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind << 32; }
 
-/* ask_for has the identity of a file read in the current task. */
-static __always_inline void ask_for(struct walk *w, __u64 key, __u64 serial);
+/* wish writes down that the identity of a file is to be read in the current task. Of those
+ * that were not given their serial number just now, one is enough for a sample. */
+static __always_inline void wish(struct walk *w, __u64 key, __u64 serial, bool fresh)
+{
+	__u32 n = w->s->wished;
+	struct wish *wish;
+
+	if (n >= WISHES || (n && !fresh))
+		return;
+	wish = &w->s->wishes[n];
+	wish->key = key;
+	wish->serial = serial;
+	wish->at = w->start;
+	w->s->wished = n + 1;
+}
 
 /* submit sends an event and wakes user space if there is reason to. */
 static __always_inline bool submit(void *event, __u64 size, bool wake)
@@ -705,6 +727,7 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 	struct scratch *s = w->s;
 	__u64 serial = 0;
 	__u8 state = 0;
+	bool fresh = false;
 	enum known how = known((__u64)inode, &s->now, &serial, &state);
 
 	s->n.torn += how == TORN;
@@ -718,7 +741,7 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 		if (given) {
 			serial = given;
 			state = FILE_PENDING;
-			w->works = 0; /* it is asked for at once */
+			fresh = true;
 		}
 	}
 	if (state & FILE_QUIET) {
@@ -728,8 +751,7 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 			return 0;
 	}
 	if (task_work && state == FILE_PENDING) {
-		if (!w->works)
-			ask_for(w, (__u64)inode, serial);
+		wish(w, (__u64)inode, serial, fresh);
 		return serial;
 	}
 	remember_recent(recent, inode, &s->now, serial);

@@ -137,14 +137,16 @@ int sample(struct bpf_perf_event_data *ctx)
 	if (!w.s)
 		return 0;
 	w.s->n.samples++;
+	w.s->wished = 0;
 	if (want_kernel)
 		walk_kernel(ctx, &w);
 	if (unwinding) {
 		sample_unwinding(ctx, &w);
-		return 0;
+	} else {
+		walk_user(ctx, &w);
+		own(&w);
+		count(&w);
 	}
-	walk_user(ctx, &w);
-	own(&w);
-	count(&w);
+	ask_for_wishes(&w);
 	return 0;
 }

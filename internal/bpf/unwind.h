@@ -235,50 +235,49 @@ static __always_inline __u32 saved_register(int i)
 /* is_near reports whether a word lies in the 8 below the CFA. */
 static __always_inline bool is_near(__s32 words) { return words >= -8 && words < 0; }
 
-/* read_near reads what a rule wants of the words below the CFA at once: most of the
- * time that is all. u->words has the lowest of them first, whose number is returned. What
- * cannot be read is wanted: both ends are, and no page has less than these words. */
-static __always_inline __s32 read_near(struct unwinding *u, __u64 cfa, bool saved)
+/* read_near reads the words below the CFA that a rule wants at once: most of the time
+ * that is all of them. u->words has the lowest one first, whose number is returned, or 0 if
+ * they must be read one by one. */
+static __always_inline __s32 read_near(struct unwinding *u, __u64 cfa)
 {
-	__s32 lowest = is_near(u->rule.ra) ? u->rule.ra : 0, highest = lowest ?: -9;
-	__u32 n;
+	__s32 lowest = 0;
 
-	if (saved) {
+	if (is_near(u->rule.ra))
+		lowest = u->rule.ra;
+	if (!(u->rule.flags & RULE_SAVED_AT_REGISTER)) {
 		_Pragma("unroll") for (int i = 0; i < 6; i++)
 		{
 			__s32 at = u->rule.saved[i];
 
 			if (is_near(at) && at < lowest)
 				lowest = at;
-			if (is_near(at) && at > highest)
-				highest = at;
 		}
 	}
-	if (!lowest)
+	if (lowest < -8 || lowest >= 0 || !read_words(u->words, -lowest, cfa + 8 * (__s64)lowest))
 		return 0;
-	n = highest + 1 - lowest;
-	if (n > 8 || !read_words(u->words, n, cfa + 8 * (__s64)lowest))
-		return -9;
 	return lowest;
 }
 
-/* restore gives a register the value that it has in the caller. */
-static __always_inline bool restore(struct unwinding *u, __u32 reg, __s32 at, __u64 base, __s32 lowest)
+/* restore gives a register the value that it has in the caller. What cannot be read is
+ * lost: where a function has restored registers and is about to return, rules still name
+ * places that are below the stack by then. */
+static __always_inline void restore(struct unwinding *u, __u32 reg, __s32 at, __u64 base, __s32 lowest)
 {
 	__u64 value;
 
 	if (at == RULE_SAME)
-		return true;
+		return;
 	if (at == RULE_UNKNOWN) {
 		u->known &= ~(1U << reg);
-		return true;
+		return;
 	}
 	if (lowest && is_near(at))
 		value = u->words[(at - lowest) & 7];
-	else if (!read_words(&value, 1, base + 8 * (__s64)at))
-		return false;
+	else if (!read_words(&value, 1, base + 8 * (__s64)at)) {
+		u->known &= ~(1U << reg);
+		return;
+	}
 	set_register(u, reg, value);
-	return true;
 }
 
 /* step_call goes to the caller of a function. */
@@ -303,27 +302,27 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 	}
 	if (cfa < sp || (cfa == sp && !u->exact))
 		return END_BAD_FRAME;
-	lowest = read_near(u, cfa, !at_register);
-	if (lowest < -8)
-		return END_UNREADABLE;
+	lowest = read_near(u, cfa);
 	if (rule->ra == RULE_SAME) {
 		if (!knows(u, rule->link))
 			return END_REGISTER_LOST;
 		ra = u->registers[rule->link & (DWARF_REGISTERS - 1)];
 	} else if (rule->ra == RULE_UNKNOWN) {
 		return END_REGISTER_LOST;
-	} else if (is_near(rule->ra)) {
+	} else if (lowest && is_near(rule->ra)) {
 		ra = u->words[(rule->ra - lowest) & 7];
 	} else if (!read_words(&ra, 1, cfa + 8 * (__s64)rule->ra)) {
 		return END_UNREADABLE;
 	}
-	u->known &= IS_X86 ? 0xf048 : 1U << 29; /* functions preserve these */
-	if (!at_register)
+	if (at_register)
+		lowest = 0;
+	else
 		base = cfa;
+	/* All others are taken to be what they are: hand-written code knows what it calls. */
 	_Pragma("unroll") for (int i = 0; i < 6; i++)
 	{
-		if ((IS_X86 || !i) && !restore(u, saved_register(i), rule->saved[i], base, at_register ? 0 : lowest))
-			return END_UNREADABLE;
+		if (IS_X86 || !i)
+			restore(u, saved_register(i), rule->saved[i], base, lowest);
 	}
 	set_register(u, STACK_POINTER, cfa);
 	return enter_caller(u, ra, METHOD_CFI);
@@ -423,8 +422,8 @@ static __always_inline enum stack_end end_of(enum how how)
 }
 
 /* find_place finds what is mapped at an address in the current process, into the place
- * of this number. */
-static __noinline int find_place(__u64 address, __u32 number)
+ * of this number. It is global as find_vma is. */
+__noinline int find_place(__u64 address, __u32 number)
 {
 	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
 	struct unwind_place *p;
@@ -433,9 +432,7 @@ static __noinline int find_place(__u64 address, __u32 number)
 		return 0;
 	w.mm = (__u64)w.task->mm;
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
-	w.works = w.s->unwinding.works;
 	locate(&w, address);
-	w.s->unwinding.works = w.works;
 	p = &w.s->unwinding.places[number % PLACES];
 	p->start = w.start;
 	p->end = w.end;
@@ -552,7 +549,7 @@ static __always_inline enum stack_end begin_unwinding(struct bpf_perf_event_data
 	u->entry = GET(mm, start_stack);
 	u->exact = true;
 	u->method = METHOD_REGS;
-	u->at = u->oldest = u->works = 0;
+	u->at = u->oldest = 0;
 	_Pragma("unroll") for (int i = 0; i < PLACES; i++)
 		u->places[i].start = u->places[i].end = 0;
 	w->mm = (__u64)mm;

@@ -1,37 +1,242 @@
 package bpf
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/internal/testenv"
 	"hallmark/unwind"
 )
 
-// TestUnfinished samples itself without tables, and wants each sample to be finished by
-// whoever takes it.
-func TestUnfinished(t *testing.T) {
-	s := newTestSampler(t, Options{Unwind: true})
-	got := sampleSelf(t, s)
-	stats := statsOf(t, s)
-	t.Logf("%+v", stats)
-	if len(got.copies) == 0 || uint64(len(got.copies)) != stats.Copies {
-		t.Fatalf("%d copies, %+v", len(got.copies), stats)
+// buildStacks builds testdata/stacks.c without frame pointers.
+func buildStacks(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "stacks")
+	args := []string{"-O2", "-fomit-frame-pointer", "-static-libgcc", "-pthread", "-o", out, "testdata/stacks.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
 	}
-	for _, c := range got.copies {
-		if c.Counted || got.ends[c.Stack] != unwind.NoTable {
-			t.Fatalf("%+v: %v", c, got.ends[c.Stack])
-		}
-		frames := got.stacks[c.Stack]
-		last := frames[len(frames)-1]
-		space := got.spaces[c.Space]
-		if space == nil {
-			t.Fatalf("no space: %+v", c)
-		}
-		_ = last
+	return out
+}
+
+// stackKinds are those that stacks.c can make.
+var stackKinds = []string{"recursion", "deep", "qsort", "alloca", "aligned", "signal", "fault", "thread", "mixed"}
+
+// A still process has one stack, and keeps it.
+type still struct {
+	pid, tid int
+	stack    []addr.Abs // as libgcc has it, the innermost frame first
+}
+
+// startStill runs stacks.c until the test ends.
+func startStill(t testing.TB, program, kind string) *still {
+	t.Helper()
+	cmd := exec.Command(program, kind)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	for _, p := range got.spaces {
-		for _, a := range p.Areas {
-			t.Logf("%x-%x %d %d %x", a.Start, a.End, a.Kind, a.Serial, a.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	s := &still{pid: cmd.Process.Pid}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	lines.Scan()
+	if s.tid, err = strconv.Atoi(lines.Text()); err != nil {
+		t.Fatal(err)
+	}
+	lines.Scan()
+	for _, word := range strings.Fields(lines.Text()) {
+		at, err := strconv.ParseUint(word, 16, 64)
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Log(p.Cut)
+		s.stack = append(s.stack, addr.Abs(at))
+	}
+	return s
+}
+
+// sampleThread has programs take samples of a thread until it has used so much time.
+func sampleThread(t testing.TB, s *Sampler, tid int, d time.Duration) *seen {
+	t.Helper()
+	attr := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_TASK_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: 1_000_000, // ns
+	}
+	fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := s.Attach(fd); err != nil {
+		t.Fatal(err)
+	}
+	var used [8]byte
+	for time.Duration(*(*uint64)(unsafe.Pointer(&used))) < d {
+		time.Sleep(10 * time.Millisecond)
+		if _, err := unix.Read(fd, used[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := newSeen()
+	if err := s.Counts(got.count); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// putTables gives the programs the tables of files that were introduced, and of the vdso.
+func putTables(t testing.TB, s *Sampler, files map[uint32]File) map[uint32]*unwind.Table {
+	t.Helper()
+	tables := map[uint32]*unwind.Table{VDSOSerial: vdsoTable(t)}
+	for serial, f := range files {
+		tables[serial] = tableOf(t, f.Path)
+	}
+	for serial, table := range tables {
+		if err := s.Tables().Put(serial, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tables
+}
+
+func tableOf(t testing.TB, path string) *unwind.Table {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := unwind.Build(f, unwind.BuildOptions{})
+	if err != nil {
+		t.Fatal(path, err)
+	}
+	return table
+}
+
+// vdsoTable reads this process's own vdso, which is that of all.
+func vdsoTable(t testing.TB) *unwind.Table {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		var start, end int64
+		if !strings.HasSuffix(line, "[vdso]\n") {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
+			t.Fatal(err)
+		}
+		mem, err := os.Open("/proc/self/mem")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mem.Close()
+		image := make([]byte, end-start)
+		if _, err := mem.ReadAt(image, start); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		table, err := unwind.Build(strings.NewReader(string(image)), unwind.BuildOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	t.Fatal("no vdso")
+	return nil
+}
+
+// absolute returns the addresses of the user's frames of a stack.
+func absolute(t testing.TB, frames []Frame, files map[uint32]File) (at []addr.Abs) {
+	t.Helper()
+	for _, f := range frames {
+		switch {
+		case f.Kind == InKernel:
+		case f.Kind == InFile:
+			file, ok := files[f.Serial]
+			if !ok {
+				t.Fatalf("a frame in file %d, which was not introduced", f.Serial)
+			}
+			at = append(at, file.Start+addr.Abs(f.At)-addr.Abs(file.Offset))
+		default:
+			at = append(at, addr.Abs(f.At))
+		}
+	}
+	return at
+}
+
+// TestUnwinding compares the stacks of programs that keep no frame pointers with what
+// libgcc's unwinder says of them in these programs themselves.
+func TestUnwinding(t *testing.T) {
+	testenv.Root(t)
+	program := buildStacks(t)
+	for _, kind := range stackKinds {
+		t.Run(kind, func(t *testing.T) {
+			s := newTestSampler(t, Options{Unwind: true})
+			process := startStill(t, program, kind)
+			first := sampleThread(t, s, process.tid, 20*time.Millisecond)
+			if len(first.copies) == 0 {
+				t.Error("without tables, no sample is to be finished")
+			}
+			putTables(t, s, first.files)
+			second := sampleThread(t, s, process.tid, 200*time.Millisecond)
+			if len(second.copies) > 0 {
+				t.Errorf("with tables, %d samples are to be finished", len(second.copies))
+			}
+			checkStill(t, process, second, first.files)
+		})
+	}
+}
+
+// checkStill compares the stacks of a still process with what it says itself. The
+// innermost frame is somewhere in a loop.
+func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) {
+	t.Helper()
+	want, end := process.stack, unwind.Complete
+	if len(want) > MaxFrames {
+		want, end = want[:MaxFrames], unwind.TooDeep
+	}
+	var right, all uint64
+	for stack, n := range got.counts {
+		frames := absolute(t, got.stacks[stack], files)
+		all += n
+		kernel := len(got.stacks[stack]) - len(frames)
+		cut := want[:min(len(want), MaxFrames-kernel)]
+		if got.ends[stack] == end && len(frames) > 1 && slices.Equal(frames[1:], cut[1:]) {
+			right += n
+			continue
+		}
+		t.Errorf("%d samples: end %d, %x\nwant %d, %x", n, got.ends[stack], frames, end, cut)
+	}
+	if all == 0 || right != all {
+		t.Errorf("%d of %d samples are right", right, all)
 	}
 }
