@@ -15,12 +15,18 @@ func (x *executor) makeRule(e *cie) Rule {
 		return none(Damaged) // nobody said what the CFA is
 	case s.cfa.kind == None:
 		return none(s.cfa.why)
-	case !s.restoresSP():
-		return none(Unusual)
+	case !s.restoresSP() || x.machine == ARM64 && s.cfa.register < 8:
+		return none(Unusual) // to another stack: setcontext, longjmp, whose argument is the CFA on arm64
 	}
 	r := Rule{Kind: s.cfa.kind, Register: Register(s.cfa.register), Offset: int32(s.cfa.offset), Addend: int8(s.cfa.addend / 8)}
 	if int64(r.Offset) != s.cfa.offset || int64(r.Addend)*8 != s.cfa.addend {
 		return none(Unusual)
+	}
+	if x.machine == ARM64 {
+		if !x.pair(&r) {
+			return none(Unusual)
+		}
+		return r
 	}
 	if !x.returnAddress(&r) {
 		return none(Unusual)
@@ -54,9 +60,6 @@ func (x *executor) returnAddress(r *Rule) bool {
 	case placeIn:
 		r.RA, r.Link = Same, Register(p.register)
 		return int(p.register) < x.machine.registers()
-	case placeSame: // in the register that calls leave it in, which x86-64 does not have
-		r.RA, r.Link = Same, X30
-		return x.machine == ARM64
 	}
 	return false
 }

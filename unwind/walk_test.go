@@ -14,9 +14,9 @@ type ruleAt struct {
 	rule Rule
 }
 
-// tableOf encodes rules, which are in the order of their offsets, as the package's comment
+// handmade encodes rules, which are in the order of their offsets, as the package's comment
 // says, with no sharing. It is not what builds tables: tests of walks need any rule.
-func tableOf(t testing.TB, flags Flags, rules []ruleAt) *Table {
+func handmade(t testing.TB, flags Flags, rules []ruleAt) *Table {
 	t.Helper()
 	table, err := Parse(encodeRules(flags, rules))
 	if err != nil {
@@ -177,7 +177,7 @@ func TestWalk(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := Walker{Machine: X86_64, Memory: stackOf(test.memory...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Entry: 0x20000, Max: 16}
+			w := Walker{Machine: X86_64, Memory: stackOf(test.memory...), Space: oneFile{handmade(t, 0, rulesOfTest)}, Entry: 0x20000, Max: 16}
 			s := State{IP: test.ip, Exact: true, Method: ByRegs}
 			s.Set(RSP, test.sp)
 			s.Set(RBP, test.bp)
@@ -197,9 +197,9 @@ func TestWalk(t *testing.T) {
 // TestWalkGaps walks through code without a rule, in files that keep frame pointers there.
 func TestWalkGaps(t *testing.T) {
 	for name, table := range map[string]*Table{
-		"a file without any":      tableOf(t, 0, nil),
-		"a file with the flag":    tableOf(t, GapsKeepFP, rulesOfTest),
-		"a file without the flag": tableOf(t, 0, rulesOfTest),
+		"a file without any":      handmade(t, 0, nil),
+		"a file with the flag":    handmade(t, GapsKeepFP, rulesOfTest),
+		"a file without the flag": handmade(t, 0, rulesOfTest),
 	} {
 		w := Walker{Machine: X86_64, Memory: stackOf(0, 0x500020), Space: oneFile{table}, Max: 16}
 		s := State{IP: 0x400060, Exact: true, Method: ByRegs}
@@ -224,7 +224,7 @@ func TestWalkGaps(t *testing.T) {
 func TestWalkGoesOn(t *testing.T) {
 	memory := stackOf(append(signalWords(0x400010, 0x10000+176, 0x10000+192), 0, 0, 0, 0x400022)...)
 	walk := func(s State, stop int) (frames []Frame, at State) {
-		w := Walker{Machine: X86_64, Memory: memory, Space: oneFile{tableOf(t, 0, rulesOfTest)}, Max: 16}
+		w := Walker{Machine: X86_64, Memory: memory, Space: oneFile{handmade(t, 0, rulesOfTest)}, Max: 16}
 		w.Walk(&s, func(f Frame) bool {
 			frames = append(frames, f)
 			return len(frames) != stop
@@ -322,7 +322,7 @@ func FuzzWalk(f *testing.F) {
 }
 
 func TestWalkAllocatesNothing(t *testing.T) {
-	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 30)...), Space: oneFile{tableOf(t, 0, rulesOfTest)}, Max: 16}
+	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 30)...), Space: oneFile{handmade(t, 0, rulesOfTest)}, Max: 16}
 	s, n := State{}, 0
 	count := func(Frame) bool { n++; return true }
 	if allocated := testing.AllocsPerRun(100, func() {
@@ -335,7 +335,7 @@ func TestWalkAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkWalk(b *testing.B) {
-	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 200)...), Space: oneFile{tableOf(b, 0, rulesOfTest)}, Max: 128}
+	w := Walker{Machine: X86_64, Memory: stackOf(slices.Repeat([]uint64{0x400001}, 200)...), Space: oneFile{handmade(b, 0, rulesOfTest)}, Max: 128}
 	s, n := State{}, 0
 	count := func(Frame) bool { n++; return true }
 	b.ReportAllocs()

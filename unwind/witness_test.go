@@ -89,7 +89,8 @@ func arm64Registers() map[string]Register {
 }
 
 var (
-	llvmFunction = regexp.MustCompile(`^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE cie=[0-9a-f]+ pc=([0-9a-f]+)\.\.\.([0-9a-f]+)`)
+	llvmFunction = regexp.MustCompile(`^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.\.([0-9a-f]+)`)
+	llvmColumn   = regexp.MustCompile(`^  Return address column: ([0-9]+)$`)
 	llvmRow      = regexp.MustCompile(`^  0x([0-9a-f]+): CFA=(.*)$`)
 	llvmAt       = regexp.MustCompile(`^([A-Z0-9]+)([+-][0-9]+)?$`)
 	llvmBReg     = regexp.MustCompile(`^DW_OP_breg([0-9]+) [A-Z0-9]+([+-][0-9]+)$`)
@@ -119,9 +120,14 @@ func (w *witness) readLLVM(t *testing.T, out io.Reader, section string) {
 	lines.Buffer(nil, 1<<20)
 	var end, at uint64
 	row, here := "", false
+	cie, columns, column := "", map[string]string{}, ""
 	flush := func(next uint64) {
-		if row != "" {
+		switch {
+		case row == "":
+		case column == fmt.Sprint(w.machine.returnColumn()):
 			w.check(t, at, next, row, w.llvmRule(t, row))
+		default: // rawmemchr of glibc for arm64 keeps the return address in another register
+			w.check(t, at, next, row, Rule{Kind: None, Register: Register(Unusual)})
 		}
 		row = ""
 	}
@@ -133,14 +139,17 @@ func (w *witness) readLLVM(t *testing.T, out io.Reader, section string) {
 		}
 		if m := llvmFunction.FindStringSubmatch(line); m != nil {
 			flush(end)
-			start := number(t, m[1])
-			end = number(t, m[2])
+			start := number(t, m[2])
+			end, column = number(t, m[3]), columns[m[1]]
 			if start == 0 {
 				end = 0
 			}
 		} else if strings.Contains(line, " CIE") {
 			flush(end)
 			end = 0
+			cie, _, _ = strings.Cut(line, " ")
+		} else if m := llvmColumn.FindStringSubmatch(line); m != nil {
+			columns[cie] = m[1]
 		} else if m := llvmRow.FindStringSubmatch(line); m != nil && here && end != 0 {
 			next := number(t, m[1])
 			flush(next)
@@ -201,10 +210,15 @@ func (w *witness) ruleOf(t *testing.T, row, cfa string, places map[Register]stri
 	if r.Kind == None {
 		return r
 	}
+	if w.machine == ARM64 && r.Register < 8 {
+		return Rule{Kind: None, Register: Register(Unusual)} // longjmp's buffer is no stack
+	}
 	if v, ok := places[w.machine.stackPointer()]; ok && v != "CFA" {
 		return Rule{Kind: None, Register: Register(Unusual)} // setcontext, longjmp
 	}
 	switch v, ok := places[ra]; {
+	case strings.HasPrefix(v, "[CFA") && w.machine == ARM64 && r.Kind == Reg:
+		return pairOf(r, signedNumber(strings.Trim(v, "[CFA]")), places[X29])
 	case strings.HasPrefix(v, "[CFA"):
 		r.RA = int8(signedNumber(strings.Trim(v, "[CFA]")) / 8)
 	case !ok && w.machine == ARM64:
@@ -227,6 +241,26 @@ func (w *witness) ruleOf(t *testing.T, row, cfa string, places map[Register]stri
 	}
 	for i, reg := range w.machine.Saved() {
 		r.Saved[i] = savedOf(places[reg], at, relative)
+	}
+	return r
+}
+
+// pairOf completes a rule for arm64 whose return address lies at CFA + ra: relative to the
+// CFA if that is near enough for a byte, and else to the register, x29 likewise.
+func pairOf(r Rule, ra int64, x29 string) Rule {
+	shift := int64(0)
+	if ra < -127*8 {
+		r.Flags, shift = SavedAtRegister, int64(r.Offset)
+	}
+	if ra += shift; ra%8 != 0 || ra > 126*8 || ra < -127*8 {
+		return Rule{Kind: None, Register: Register(Unusual)}
+	}
+	r.RA, r.Saved[0] = int8(ra/8), Same
+	if x29 != "" && x29 != "same" {
+		r.Saved[0] = Unknown
+		if n := signedNumber(strings.Trim(x29, "[CFA]")) + shift; strings.HasPrefix(x29, "[CFA") && n%8 == 0 && n <= 126*8 && n >= -127*8 {
+			r.Saved[0] = int8(n / 8)
+		}
 	}
 	return r
 }
