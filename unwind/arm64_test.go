@@ -40,7 +40,7 @@ func TestFarRecord(t *testing.T) {
 	s.Set(SP, uint64(memory.Base))
 	s.Set(X29, 5)
 	s.Set(X30, 6)
-	r := Rule{Kind: Reg, Register: SP, Flags: SavedAtRegister, Offset: frame, RA: 1}
+	r := Rule{Kind: Reg, Register: SP, Flags: SavedAtRegister | ReturnAtRegister, Offset: frame, RA: 1}
 	if end, ended := s.Step(ARM64, &r, memory); ended {
 		t.Fatalf("the stack ends with %d", end)
 	}

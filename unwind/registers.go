@@ -40,11 +40,3 @@ func (m Machine) FramePointer() Register {
 	}
 	return RBP
 }
-
-// preserved returns a bit for each register that rules tell of.
-func (m Machine) preserved() uint32 {
-	if m == ARM64 {
-		return 1 << X29
-	}
-	return 1<<RBX | 1<<RBP | 1<<R12 | 1<<R13 | 1<<R14 | 1<<R15
-}

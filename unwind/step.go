@@ -51,21 +51,21 @@ func (s *State) stepCall(m Machine, r *Rule, mem Memory) (End, bool) {
 	if end != NotTold {
 		return end, true
 	}
-	if !s.above(m, cfa) {
+	if r.Flags&OtherStack == 0 && !s.above(m, cfa) {
 		return BadFrame, true
 	}
-	ra, end := s.returnAddress(r, mem, cfa)
+	ra, end := s.returnAddress(r, mem, r.from(ReturnAtRegister, base, cfa))
 	if end != NotTold {
 		return end, true
 	}
-	if r.Flags&SavedAtRegister == 0 {
-		base = cfa
-	}
-	if end := s.restore(m, r, mem, base); end != NotTold {
-		return end, true
-	}
+	s.restore(m, r, mem, r.from(SavedAtRegister, base, cfa))
 	s.Set(m.StackPointer(), cfa)
-	return s.enter(m, ra, ByCFI)
+	if m == ARM64 {
+		s.Lose(X30) // the call has written it
+	}
+	end, ended := s.enter(m, ra, ByCFI)
+	s.Exact = r.Flags&Interrupted != 0
+	return end, ended
 }
 
 // frame returns the canonical frame address, and the value of the register that it was
@@ -104,7 +104,7 @@ func (s *State) above(m Machine, cfa uint64) bool {
 	return known && (cfa > sp || s.Exact && cfa == sp)
 }
 
-func (s *State) returnAddress(r *Rule, mem Memory, cfa uint64) (uint64, End) {
+func (s *State) returnAddress(r *Rule, mem Memory, base uint64) (uint64, End) {
 	if r.RA == Same {
 		ra, known := s.Get(r.Link)
 		if !known {
@@ -115,7 +115,7 @@ func (s *State) returnAddress(r *Rule, mem Memory, cfa uint64) (uint64, End) {
 	if r.RA == Unknown {
 		return 0, RegisterLost
 	}
-	ra, ok := mem.ReadWord(slot(cfa, r.RA))
+	ra, ok := mem.ReadWord(slot(base, r.RA))
 	if !ok {
 		return 0, Unreadable
 	}
@@ -125,24 +125,37 @@ func (s *State) returnAddress(r *Rule, mem Memory, cfa uint64) (uint64, End) {
 // slot returns the address of a word, by its distance from base.
 func slot(base uint64, words int8) addr.Abs { return addr.Abs(base + 8*uint64(int64(words))) }
 
+// from returns what places in a rule are relative to: the value of its register if a flag
+// says so, else the CFA.
+func (r *Rule) from(flag uint8, register, cfa uint64) uint64 {
+	if r.Flags&flag != 0 {
+		return register
+	}
+	return cfa
+}
+
 // restore gives the registers that functions preserve the values that they have in the
-// caller. All others are lost by a call.
-func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) End {
-	s.Known &= m.preserved()
+// caller. Where a function has taken one from the stack already, its call frame information
+// may still say that it is there, below the stack pointer, and a copy of the stack need not
+// have that: then it is lost, which matters if a caller's frame is found from it. The other
+// registers keep their values, though most calls change them: only assembler that knows of a
+// callee that does not has its frame at one of them.
+func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) {
 	for i, n := range m.Saved() {
-		switch at := r.Saved[i]; at {
-		case Same:
-		case Unknown:
-			s.Lose(n)
-		default:
-			v, ok := mem.ReadWord(slot(base, at))
-			if !ok {
-				return Unreadable
-			}
+		at := r.Saved[i]
+		if at == Same {
+			continue
+		}
+		v, ok := uint64(0), false
+		if at != Unknown {
+			v, ok = mem.ReadWord(slot(base, at))
+		}
+		if ok {
 			s.Set(n, v)
+		} else {
+			s.Lose(n)
 		}
 	}
-	return NotTold
 }
 
 // enter makes a return address the place of s.
