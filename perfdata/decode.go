@@ -23,9 +23,9 @@ type Decoder struct {
 	task     Task
 	lost     Lost
 	throttle Throttle
+	context  Switch
 	ksymbol  Ksymbol
 	cgroup   Cgroup
-	unknown  Unknown
 }
 
 // NewDecoder returns a Decoder for samples that have the given fields, of events
@@ -138,46 +138,46 @@ func (d *Decoder) body(c *cursor.Cursor, kind Type, misc uint16, rec []byte) Rec
 		return d.decodeMmap(c, kind, misc, rec)
 	case TypeComm:
 		d.comm = Comm{OwnerPID: c.U32(), OwnerTID: c.U32(), Exec: misc&miscCommExec != 0, Name: c.String()}
-		d.comm.ID = d.trailer(c, rec)
+		d.comm.ID = d.trailer(c, rec, misc)
 		return &d.comm
 	case TypeFork, TypeExit:
 		t := Task{Exited: kind == TypeExit}
 		t.ChildPID, t.ParentPID, t.ChildTID, t.ParentTID = c.U32(), c.U32(), c.U32(), c.U32()
-		c.Skip(8) // time, which the trailer has too
-		t.ID = d.trailer(c, rec)
+		t.At = c.U64()
+		t.ID = d.trailer(c, rec, misc)
 		d.task = t
 		return &d.task
 	case TypeLost:
-		c.Skip(8) // the event's number
-		d.lost = Lost{Count: c.U64()}
-		d.lost.ID = d.trailer(c, rec)
+		d.lost = Lost{Type: kind, Of: c.U64(), Count: c.U64()}
+		d.lost.ID = d.trailer(c, rec, misc)
 		return &d.lost
 	case TypeLostSample:
-		d.lost = Lost{Count: c.U64()}
-		d.lost.ID = d.trailer(c, rec)
+		d.lost = Lost{Type: kind, Count: c.U64()}
+		d.lost.ID = d.trailer(c, rec, misc)
 		return &d.lost
 	case TypeThrottle, TypeUnthrottle:
-		d.throttle = Throttle{ID: d.trailer(c, rec), Ended: kind == TypeUnthrottle}
+		d.throttle = Throttle{Ended: kind == TypeUnthrottle, At: c.U64(), Of: c.U64(), From: c.U64()}
+		d.throttle.ID = d.trailer(c, rec, misc)
 		return &d.throttle
 	case TypeKsymbol:
-		d.ksymbol = Ksymbol{Addr: addr.Abs(c.U64()), Size: c.U32()}
-		c.Skip(2) // what kind of code
-		d.ksymbol.Unregistered = c.U16()&1 != 0
+		d.ksymbol = Ksymbol{Addr: addr.Abs(c.U64()), Size: c.U32(), Kind: c.U16(), Flags: c.U16()}
+		d.ksymbol.Unregistered = d.ksymbol.Flags&1 != 0
 		d.ksymbol.Name = c.String()
-		d.ksymbol.ID = d.trailer(c, rec)
+		d.ksymbol.ID = d.trailer(c, rec, misc)
 		return &d.ksymbol
 	case TypeCgroup:
 		d.cgroup = Cgroup{Cgroup: c.U64(), Path: c.String()}
-		d.cgroup.ID = d.trailer(c, rec)
+		d.cgroup.ID = d.trailer(c, rec, misc)
 		return &d.cgroup
 	}
-	d.unknown = Unknown{Type: kind, Data: rec[HeaderSize:]}
-	return &d.unknown
+	if r := d.rareBody(c, kind, misc, rec); r != nil {
+		return r
+	}
+	return decodeUser(c, kind, misc, rec, d.big)
 }
 
 func (d *Decoder) decodeMmap(c *cursor.Cursor, kind Type, misc uint16, rec []byte) Record {
-	m := Mmap2{Owner: c.U32()}
-	c.Skip(4) // the thread
+	m := Mmap2{Type: kind, Owner: c.U32(), Thread: c.U32()}
 	m.Start, m.Size, m.Offset = addr.Abs(c.U64()), c.U64(), addr.Offset(c.U64())
 	if kind == TypeMmap2 {
 		if misc&miscMmapBuildID != 0 {
@@ -186,11 +186,11 @@ func (d *Decoder) decodeMmap(c *cursor.Cursor, kind Type, misc uint16, rec []byt
 			m.Major, m.Minor, m.Inode, m.Generation = c.U32(), c.U32(), c.U64(), c.U64()
 		}
 		m.Prot, m.Flags = c.U32(), c.U32()
-	} else if misc&(1<<13) == 0 { // PERF_RECORD_MISC_MMAP_DATA is not set: executable
+	} else if misc&miscMmapData == 0 {
 		m.Prot = protExec
 	}
 	m.Name = c.String()
-	m.ID = d.trailer(c, rec)
+	m.ID = d.trailer(c, rec, misc)
 	d.mmap = m
 	return &d.mmap
 }
@@ -213,14 +213,14 @@ func buildID(c *cursor.Cursor) []byte {
 }
 
 // trailer reads the sample_id at the end of a record that is not a sample.
-func (d *Decoder) trailer(c *cursor.Cursor, rec []byte) ID {
+func (d *Decoder) trailer(c *cursor.Cursor, rec []byte, misc uint16) ID {
 	size := 8 * count(d.trailed)
 	if size > len(rec)-c.Pos() {
 		c.Fail("%d bytes left where %d say who, when and where", len(rec)-c.Pos(), size)
 		return ID{}
 	}
 	c.SeekTo(uint64(len(rec) - size))
-	var id ID
+	id := ID{Misc: misc}
 	if d.trailed&SampleTID != 0 {
 		id.PID, id.TID = c.U32(), c.U32()
 	}

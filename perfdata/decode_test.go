@@ -35,6 +35,12 @@ func trailerValues() []any {
 
 var trailerID = ID{PID: 7, TID: 8, Time: 9, Event: 6, CPU: 3}
 
+func withMisc(misc uint16) ID {
+	id := trailerID
+	id.Misc = misc
+	return id
+}
+
 func withTrailer(values ...any) []any { return append(values, trailerValues()...) }
 
 var records = []struct {
@@ -48,25 +54,25 @@ var records = []struct {
 			Callchain: []uint64{ContextKernel, 0xffffffff81000000, ContextUser}}},
 	{"mmap2 with inode", recordBytes(TypeMmap2, 0, withTrailer(uint32(1), uint32(2), uint64(0x400000), uint64(0x2000), uint64(0x1000),
 		uint32(8), uint32(1), uint64(4711), uint64(5), uint32(5), uint32(2), "/usr/bin/gzip")...),
-		&Mmap2{ID: trailerID, Owner: 1, Start: 0x400000, Size: 0x2000, Offset: 0x1000, Prot: 5, Flags: 2,
+		&Mmap2{ID: trailerID, Type: TypeMmap2, Owner: 1, Thread: 2, Start: 0x400000, Size: 0x2000, Offset: 0x1000, Prot: 5, Flags: 2,
 			Major: 8, Minor: 1, Inode: 4711, Generation: 5, Name: "/usr/bin/gzip"}},
 	{"mmap2 with build ID", recordBytes(TypeMmap2, miscMmapBuildID, withTrailer(uint32(1), uint32(2), uint64(0x400000), uint64(0x2000), uint64(0),
 		[]byte{8, 0, 0, 0}, [20]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint32(5), uint32(2), "/lib/x.so")...),
-		&Mmap2{ID: trailerID, Owner: 1, Start: 0x400000, Size: 0x2000, Prot: 5, Flags: 2,
+		&Mmap2{ID: withMisc(miscMmapBuildID), Type: TypeMmap2, Owner: 1, Thread: 2, Start: 0x400000, Size: 0x2000, Prot: 5, Flags: 2,
 			BuildID: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Name: "/lib/x.so"}},
 	{"mmap", recordBytes(TypeMmap, 0, withTrailer(uint32(1), uint32(2), uint64(0x400000), uint64(0x2000), uint64(0x1000), "[vdso]")...),
-		&Mmap2{ID: trailerID, Owner: 1, Start: 0x400000, Size: 0x2000, Offset: 0x1000, Prot: protExec, Name: "[vdso]"}},
+		&Mmap2{ID: trailerID, Type: TypeMmap, Owner: 1, Thread: 2, Start: 0x400000, Size: 0x2000, Offset: 0x1000, Prot: protExec, Name: "[vdso]"}},
 	{"comm by exec", recordBytes(TypeComm, miscCommExec, withTrailer(uint32(1), uint32(2), "gzip")...),
-		&Comm{ID: trailerID, OwnerPID: 1, OwnerTID: 2, Name: "gzip", Exec: true}},
+		&Comm{ID: withMisc(miscCommExec), OwnerPID: 1, OwnerTID: 2, Name: "gzip", Exec: true}},
 	{"fork", recordBytes(TypeFork, 0, withTrailer(uint32(11), uint32(1), uint32(12), uint32(2), uint64(9))...),
-		&Task{ID: trailerID, ChildPID: 11, ParentPID: 1, ChildTID: 12, ParentTID: 2}},
+		&Task{ID: trailerID, ChildPID: 11, ParentPID: 1, ChildTID: 12, ParentTID: 2, At: 9}},
 	{"exit", recordBytes(TypeExit, 0, withTrailer(uint32(11), uint32(1), uint32(12), uint32(2), uint64(9))...),
-		&Task{ID: trailerID, Exited: true, ChildPID: 11, ParentPID: 1, ChildTID: 12, ParentTID: 2}},
-	{"lost", recordBytes(TypeLost, 0, withTrailer(uint64(1), uint64(42))...), &Lost{ID: trailerID, Count: 42}},
-	{"lost samples", recordBytes(TypeLostSample, 0, withTrailer(uint64(43))...), &Lost{ID: trailerID, Count: 43}},
-	{"throttle", recordBytes(TypeThrottle, 0, withTrailer(uint64(9), uint64(1), uint64(1))...), &Throttle{ID: trailerID}},
+		&Task{ID: trailerID, Exited: true, ChildPID: 11, ParentPID: 1, ChildTID: 12, ParentTID: 2, At: 9}},
+	{"lost", recordBytes(TypeLost, 0, withTrailer(uint64(1), uint64(42))...), &Lost{ID: trailerID, Type: TypeLost, Of: 1, Count: 42}},
+	{"lost samples", recordBytes(TypeLostSample, 0, withTrailer(uint64(43))...), &Lost{ID: trailerID, Type: TypeLostSample, Count: 43}},
+	{"throttle", recordBytes(TypeThrottle, 0, withTrailer(uint64(9), uint64(1), uint64(1))...), &Throttle{ID: trailerID, At: 9, Of: 1, From: 1}},
 	{"ksymbol", recordBytes(TypeKsymbol, 0, withTrailer(uint64(0xffffffffc0000000), uint32(64), uint16(1), uint16(1), "bpf_prog_6deef7357e7b4530")...),
-		&Ksymbol{ID: trailerID, Addr: 0xffffffffc0000000, Size: 64, Unregistered: true, Name: "bpf_prog_6deef7357e7b4530"}},
+		&Ksymbol{ID: trailerID, Addr: 0xffffffffc0000000, Size: 64, Kind: 1, Flags: 1, Unregistered: true, Name: "bpf_prog_6deef7357e7b4530"}},
 	{"cgroup", recordBytes(TypeCgroup, 0, withTrailer(uint64(77), "/system.slice")...), &Cgroup{ID: trailerID, Cgroup: 77, Path: "/system.slice"}},
 	{"unknown", recordBytes(99, 0, uint64(5)), &Unknown{Type: 99, Data: recordBytes(99, 0, uint64(5))[HeaderSize:]}},
 }

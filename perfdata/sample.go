@@ -14,10 +14,8 @@ type Sample struct {
 	ID
 	IP     addr.Abs
 	Addr   addr.Abs // that the event is about: of a page fault, of data, of a breakpoint
-	Period uint64   // events (or ns, for clocks) that this sample stands for
+	Period uint64   // events (or ns, for clocks) that this sample stands for, 0 when neither it nor its event tells
 	Cgroup uint64   // inode number of the cgroup v2 directory, 0 when not asked for
-	// Misc is perf_event_header.misc: what the processor was doing (MiscMode).
-	Misc uint16
 	// Callchain has absolute addresses, leaf first, with the kernel's context
 	// markers between them (ContextUser …).
 	Callchain []uint64
@@ -133,8 +131,8 @@ func (s *Sample) WeightParts() (v1 uint32, v2, v3 uint16) {
 	return uint32(s.Weight), uint16(s.Weight >> 32), uint16(s.Weight >> 48)
 }
 
-// MiscMode is what the processor was doing.
-func (s *Sample) MiscMode() Mode { return Mode(s.Misc & 7) }
+// Mode is what the processor was doing.
+func (id ID) Mode() Mode { return Mode(id.Misc & 7) }
 
 // Mode is PERF_RECORD_MISC_CPUMODE_MASK.
 type Mode uint16
@@ -154,7 +152,7 @@ const (
 func (d *Decoder) decodeSample(c *cursor.Cursor, misc uint16) Record {
 	s := &d.sample
 	*s = Sample{
-		Callchain: s.Callchain[:0], Read: Read{Values: s.Read.Values[:0]}, Misc: misc,
+		Callchain: s.Callchain[:0], Read: Read{Values: s.Read.Values[:0]}, ID: ID{Misc: misc},
 		Branches: s.Branches[:0], BranchCounts: s.BranchCounts[:0],
 		UserRegs: Regs{Values: s.UserRegs.Values[:0]}, IntrRegs: Regs{Values: s.IntrRegs.Values[:0]},
 	}
@@ -189,6 +187,8 @@ func (d *Decoder) decodeSample(c *cursor.Cursor, misc uint16) Record {
 	}
 	if has&SamplePeriod != 0 {
 		s.Period = c.U64()
+	} else if d.attr.Flags&AttrFreq == 0 {
+		s.Period = d.attr.Period
 	}
 	if has&SampleRead != 0 {
 		d.read(c, &s.Read)

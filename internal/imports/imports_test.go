@@ -40,8 +40,9 @@ var rules = map[string]rule{
 		why:    "addresses of a running process; procmap itself knows no symbols",
 	},
 	"perfdata": {
-		module: []string{"addr", "internal/cursor"},
-		why:    "records are values; what they mean is for capture to say",
+		module:   []string{"addr", "internal/cursor"},
+		external: []string{"github.com/klauspost/compress/"},
+		why:      "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
 		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf", "internal/pclntab"},
