@@ -111,7 +111,11 @@ var rules = map[string]rule{
 	"internal/progress": {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":  {why: "what tests may ask of the machine; imports nothing"},
-	"internal/vmtest":   {why: "runs programs on other kernels, whatever they are"},
+	"internal/unwindtest": {
+		module: []string{"addr", "perfdata", "unwind"},
+		why:    "compares stacks with those of others, for tests and measurements",
+	},
+	"internal/vmtest": {why: "runs programs on other kernels, whatever they are"},
 	"internal/vmtest/onkernel": {
 		module:   []string{"internal/vmtest"},
 		external: []string{sys},

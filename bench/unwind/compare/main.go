@@ -59,6 +59,11 @@ func compare(ctx context.Context, o options) error {
 		defer os.RemoveAll(dir)
 		o.dir = dir
 	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return err
+	}
+	o.dir = dir
 	if err := unwindtest.Unpack(o.dir); err != nil {
 		return err
 	}
