@@ -47,7 +47,7 @@ func debugFrame(t *testing.T, name string) (rows []goRow) {
 	for lines.Scan() {
 		line := lines.Text()
 		if m := llvmFunction.FindStringSubmatch(line); m != nil {
-			end = number(t, m[2])
+			end = number(t, m[3])
 			continue
 		}
 		if m := llvmRow.FindStringSubmatch(line); m != nil {
