@@ -101,26 +101,49 @@ func (s *Session) useBPF() error {
 	if err := checkPIDNamespace(); err != nil {
 		return unusable(BPF, err)
 	}
-	programs, err := bpf.NewSampler(bpf.Options{
-		NoTaskWork: s.opts.noTaskWork,
-		Times:      s.opts.Timeline,
-		Follow:     !s.opts.SystemWide,
-		Entries:    s.opts.TableEntries,
-		Running:    s.opts.Command == nil,
-	})
+	programs, reduced, err := s.newPrograms()
 	if err != nil {
 		return unusable(BPF, err)
 	}
 	sampler, err := newBPFSampler(s.newTally(BPF, unifiedRoots), s.opts, programs)
 	if err != nil {
+		s.stopTables()
 		s.tally.objects.close()
 		return err
 	}
+	s.tally.stats.Reduced = reduced
 	s.sampler = sampler
 	return nil
 }
 
+// newPrograms loads the programs, without the part that unwinds where that does not load
+// and nobody demands it.
+func (s *Session) newPrograms() (programs *bpf.Sampler, reduced []string, err error) {
+	o := bpf.Options{
+		NoTaskWork:   s.opts.noTaskWork,
+		Times:        s.opts.Timeline,
+		Follow:       !s.opts.SystemWide,
+		Entries:      s.opts.TableEntries,
+		Running:      s.opts.Command == nil,
+		Unwind:       s.opts.CallGraph.By != ByFP && machines[runtime.GOARCH] != 0,
+		UnwindMemory: s.opts.UnwindMemory,
+		CopyAll:      s.opts.copyAll,
+	}
+	if programs, err = bpf.NewSampler(o); err == nil || !o.Unwind || s.opts.CallGraph.By == ByDWARF {
+		return programs, nil, err
+	}
+	o.Unwind = false
+	programs, withoutErr := bpf.NewSampler(o)
+	if withoutErr != nil {
+		return nil, nil, err
+	}
+	return programs, []string{fmt.Sprintf("callers in code without frame pointers (%v)", err)}, nil
+}
+
 func (s *Session) useStackmap() error {
+	if s.opts.CallGraph.By == ByDWARF {
+		return errors.New("the backend stackmap knows frame pointers only: use --call-graph fp, or the backend bpf or perf")
+	}
 	if err := checkPIDNamespace(); err != nil {
 		return unusable(Stackmap, err)
 	}
@@ -149,6 +172,30 @@ func tryBPF() (string, error) {
 	}
 	detail, err := describeTable(s)
 	return detail, errors.Join(err, s.Close())
+}
+
+// tryUnwinding does the same with the programs that find callers by unwind tables, and has
+// them take a table.
+func tryUnwinding() (string, error) {
+	if machines[runtime.GOARCH] == 0 {
+		return "", fmt.Errorf("stacks of %s: %w", runtime.GOARCH, errors.ErrUnsupported)
+	}
+	if err := checkPIDNamespace(); err != nil {
+		return "", unusable(BPF, err)
+	}
+	s, err := bpf.NewSampler(bpf.Options{Unwind: true})
+	if err != nil {
+		return "", unusable(BPF, err)
+	}
+	defer s.Close()
+	vdso, err := buildVDSO()
+	if err == nil {
+		err = s.Tables().Put(bpf.VDSOSerial, vdso)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("unwind tables take up to %d MiB in the kernel", s.Tables().Stats().Capacity>>20), nil
 }
 
 // tryStackmap does the same with the programs of Stackmap.

@@ -95,6 +95,12 @@ var probes = []struct {
 		probeTaskWork,
 	},
 	{
+		"callers in code without frame pointers",
+		"stacks of the backend bpf end where code keeps no frame pointers, as most of what distributions build; record --backend perf --call-graph dwarf finds them, at a higher cost",
+		"run as root outside of containers, on x86-64 with Linux 6.1 or later",
+		probeUnwinding,
+	},
+	{
 		"sampling by the kernel's map of stacks",
 		"no --backend stackmap, to compare with",
 		"run as root outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
@@ -222,6 +228,14 @@ func probeOwn() (Answer, string) {
 
 func probeBPF() (Answer, string) {
 	detail, err := tryBPF()
+	if err == nil {
+		return Yes, detail
+	}
+	return usable(err)
+}
+
+func probeUnwinding() (Answer, string) {
+	detail, err := tryUnwinding()
 	if err == nil {
 		return Yes, detail
 	}

@@ -34,6 +34,7 @@ type Options struct {
 	CallGraph CallGraph     // how the callers of user code are found
 
 	noTaskWork bool // for tests: as on kernels that have none
+	copyAll    bool // for tests: see bpf.Options.CopyAll
 
 	// TableEntries is how many files the table of the backend BPF has room for;
 	// DefaultTableEntries when 0.
@@ -239,9 +240,7 @@ func (s *Session) stop() {
 func (s *Session) Close() error {
 	var errs []error
 	if s.tally != nil {
-		if t := s.tally.tables; t != nil {
-			t.stop() // they read files that are kept open
-		}
+		s.stopTables()
 		s.tally.objects.close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {
@@ -252,6 +251,13 @@ func (s *Session) Close() error {
 	}
 	s.sampler, s.watch = nil, nil
 	return errors.Join(errs...)
+}
+
+// stopTables ends the work at unwind tables, which reads files that are kept open.
+func (s *Session) stopTables() {
+	if t := s.tally.tables; t != nil {
+		t.stop()
+	}
 }
 
 // Stats returns what was counted so far.

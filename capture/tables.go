@@ -98,21 +98,26 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 	return t
 }
 
-// putVDSO gives the table of the vdso, which is the same in all 64-bit processes. It comes
-// from the copy in this one.
+// putVDSO gives the table of the vdso. Without it stacks end there, which is told.
 func (t *tables) putVDSO() {
-	v, ok := ownVDSO()
-	if !ok {
-		return
-	}
-	image, _ := readImage(uint32(os.Getpid()), v)
-	if image == nil {
-		return
-	}
-	table, err := unwind.Build(image, unwind.BuildOptions{})
+	table, err := buildVDSO()
 	if err == nil && t.kernel.Put(bpf.VDSOSerial, table) == nil {
 		t.vdso = table
 	}
+}
+
+// buildVDSO makes the table of the vdso of 64-bit processes, which is the same in all. It
+// comes from the copy in this one.
+func buildVDSO() (*unwind.Table, error) {
+	v, ok := ownVDSO()
+	if !ok {
+		return nil, os.ErrNotExist
+	}
+	image, _ := readImage(uint32(os.Getpid()), v)
+	if image == nil {
+		return nil, os.ErrNotExist
+	}
+	return unwind.Build(image, unwind.BuildOptions{})
 }
 
 // expect notes that a file is about to be looked for: reached tells the end of it.

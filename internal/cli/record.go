@@ -19,6 +19,7 @@ import (
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/progress"
 	"hallmark/profile"
+	"hallmark/reason"
 )
 
 const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command.
@@ -35,6 +36,13 @@ The backend bpf finds the file of each frame inside the kernel, also of processe
 exit at once, and needs root; perf learns of mappings from the kernel's records. What
 works here is taken, bpf before perf: 'hallmark doctor' says which, and why.
 
+Callers are found by the call frame information of the files (--call-graph auto), which
+is in everything that distributions build: with the backend bpf inside the kernel, by
+tables that are made once of each file and kept in ~/.cache/hallmark/unwind. The backend
+perf follows frame pointers unless --call-graph dwarf has it copy stacks, which costs
+more; dwarf,SIZE says how many bytes of each. --call-graph fp follows frame pointers in
+any case, and is for code that was built with them.
+
 With --timeline every sample keeps its time, for viewers that show what ran when.
 
 An ordinary user may record own processes, without kernel code, as long as
@@ -42,7 +50,7 @@ kernel.perf_event_paranoid is 2 or less. Everything else needs root.`
 
 func newRecordCommand(e *env) *cobra.Command {
 	r := &record{env: e}
-	var event, backend string
+	var event, backend, callGraph string
 	cmd := &cobra.Command{
 		Use:   "record [flags] [-a | -p PID[,PID] | -- CMD [ARG...]]",
 		Short: "Record a profile whose every frame says which exact file it is from",
@@ -50,7 +58,9 @@ func newRecordCommand(e *env) *cobra.Command {
 		Example: `  hallmark record -- gzip -k big.log
   hallmark record -a -d 30s -o machine.pb.gz
   hallmark record -p 1234,5678 --view
-  hallmark record --report -- python3 train.py`,
+  hallmark record --report -- python3 train.py
+  hallmark record --backend perf --call-graph dwarf,32768 -- ./prog
+  hallmark record -a -d 10m --unwind-memory 256`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if r.opts.Event, err = capture.ParseEvent(event); err != nil {
@@ -59,6 +69,10 @@ func newRecordCommand(e *env) *cobra.Command {
 			if r.opts.Backend, err = capture.ParseBackend(backend); err != nil {
 				return usageError{err}
 			}
+			if r.opts.CallGraph, err = capture.ParseCallGraph(callGraph); err != nil {
+				return usageError{err}
+			}
+			r.opts.UnwindMemory = r.unwindMemory << 20
 			if err := r.check(args); err != nil {
 				return usageError{err}
 			}
@@ -77,6 +91,9 @@ func newRecordCommand(e *env) *cobra.Command {
 	completeValues(cmd, "event", "cpu-clock", "cycles")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, bpf (files are identified inside the kernel; root only), or stackmap (by the kernel's own means)")
 	completeValues(cmd, "backend", "auto", "perf", "bpf", "stackmap")
+	f.StringVar(&callGraph, "call-graph", capture.CallGraph{}.String(), "how callers are found: `auto`, fp (by frame pointers), dwarf (by call frame information), or dwarf,SIZE")
+	completeValues(cmd, "call-graph", "auto", "fp", "dwarf")
+	f.Int64Var(&r.unwindMemory, "unwind-memory", capture.DefaultUnwindMemory>>20, "room for unwind tables in the kernel, in `MB`, of the backend bpf")
 	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope")
 	f.IntVar(&r.opts.TableEntries, "table-entries", capture.DefaultTableEntries, "room for `N` files in the kernel's table of the backend bpf")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
@@ -88,10 +105,14 @@ func newRecordCommand(e *env) *cobra.Command {
 type record struct {
 	env          *env
 	opts         capture.Options
+	unwindMemory int64 // MiB
 	noSymbols    bool
 	output       string
 	report, view bool
 }
+
+// maxUnwindMemory, in MiB, is beyond the tables of all files of a large machine.
+const maxUnwindMemory = 4096
 
 // maxTableEntries bounds the memory of the table to about 1 GB.
 const maxTableEntries = 1 << 22
@@ -112,6 +133,8 @@ func (r *record) check(args []string) error {
 		return fmt.Errorf("a frequency of %d Hz is not positive", r.opts.Frequency)
 	case r.opts.TableEntries < 1 || r.opts.TableEntries > maxTableEntries:
 		return fmt.Errorf("%d table entries are not between 1 and %d", r.opts.TableEntries, maxTableEntries)
+	case r.unwindMemory < 1 || r.unwindMemory > maxUnwindMemory:
+		return fmt.Errorf("--unwind-memory %d is not between 1 and %d", r.unwindMemory, maxUnwindMemory)
 	case r.output == "":
 		return errors.New("--output has no name in it")
 	case r.output == "-" && r.report:
@@ -246,9 +269,9 @@ func (r *record) showProgress() *progress.Bar {
 // tell says in a few lines how the recording went.
 func (r *record) tell(done *result) {
 	c := profile.MeasureCoverage(done.profile, done.misses)
-	share := ""
+	share := stackShare(c.Stacks)
 	if c.FileFrames > 0 {
-		share = percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
+		share += percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
 	}
 	stats := done.stats
 	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %v, %swrote %s\n", plural(int64(stats.Samples), "sample"),
@@ -264,6 +287,8 @@ func (r *record) tell(done *result) {
 		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
 		{stats.Table.Full, "frames found no room in the kernel's table of files: record with more --table-entries"},
 		{stats.Table.Refused, "frames could not be entered into the kernel's table of files at once"},
+		{stats.Unwind.NoRoom, "unwind tables found no room in the kernel: record with more --unwind-memory"},
+		{stats.Unwind.Evicted, "unwind tables made room for others in the kernel: record with more --unwind-memory"},
 		{stats.Unfollowed, "processes were not recorded, because too many ran at once: record with -a"},
 		{stats.Malformed, "records were malformed and left out"},
 		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
@@ -272,6 +297,24 @@ func (r *record) tell(done *result) {
 			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
 		}
 	}
+}
+
+// stackShare tells how many stacks are complete, and nothing of those that were walked by
+// frame pointers, which do not tell.
+func stackShare(s *profile.Stacks) string {
+	if s == nil {
+		return ""
+	}
+	told := s.Samples
+	for _, g := range s.Gaps {
+		if g.Reason == reason.FramePointers {
+			told -= g.Samples
+		}
+	}
+	if told == 0 {
+		return ""
+	}
+	return percent(s.Complete, told) + " of the stacks complete, "
 }
 
 // show shows the profile. What ended the recording must not end the view, so

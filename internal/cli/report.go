@@ -256,7 +256,7 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "Stacks: %s, %s complete\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples))
+	fmt.Fprintf(w, "Stacks: %s, %s known to be complete\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples))
 	t := &table{columns: []column{number, {}}}
 	for _, g := range s.Gaps {
 		var names []string

@@ -1,0 +1,312 @@
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/unwind"
+)
+
+// fakeKernel takes tables as the programs do.
+type fakeKernel struct {
+	mu          sync.Mutex
+	tables      map[uint32]*unwind.Table
+	none        map[uint32]bool
+	unavailable map[uint32]bool
+	full        bool
+}
+
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{tables: map[uint32]*unwind.Table{}, none: map[uint32]bool{}, unavailable: map[uint32]bool{}}
+}
+
+func (k *fakeKernel) Put(serial uint32, t *unwind.Table) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.full {
+		return bpf.ErrNoRoom
+	}
+	delete(k.unavailable, serial)
+	k.tables[serial] = t
+	return nil
+}
+
+func (k *fakeKernel) PutNone(serial uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.none[serial] = true
+	return nil
+}
+
+func (k *fakeKernel) PutUnavailable(serial uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unavailable[serial] = true
+	return nil
+}
+
+func (k *fakeKernel) Has(serial uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tables[serial] != nil || k.none[serial] || k.unavailable[serial]
+}
+
+func (k *fakeKernel) Remove(serial uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.tables, serial)
+	delete(k.none, serial)
+	delete(k.unavailable, serial)
+	return nil
+}
+
+// fileObject returns an object of a file that was reached already.
+func fileObjectOf(t *testing.T, s *objects, name string) *object {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	info, err := buildid.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(&object{path: name, id: info.ID, content: f, size: st.Size()})
+}
+
+// awaitTable waits until the outcome of a file is known that a sample wants.
+func awaitTable(t *testing.T, tables *tables, serial uint32) *unwind.Table {
+	t.Helper()
+	for {
+		table, wait := tables.want(serial)
+		if !wait {
+			return table
+		}
+		if len(tables.takeFinished(true)) == 0 {
+			t.Fatalf("nothing comes of file %d", serial)
+		}
+	}
+}
+
+// libc returns a file with call frame information that is on every machine: what this
+// machine's programs are interpreted by.
+func libc(t *testing.T) string {
+	t.Helper()
+	for _, pattern := range []string{"/lib/*/libc.so.6", "/lib64/libc.so.6", "/lib/ld-*.so.*", "/lib/*/ld-*.so.*"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
+		}
+	}
+	t.Skip("no C library here")
+	return ""
+}
+
+// TestTablesAreGiven has the table of a file given under two serial numbers, and in a
+// second recording taken from the cache: the same one.
+func TestTablesAreGiven(t *testing.T) {
+	dir, name := t.TempDir(), libc(t)
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want, err := unwind.Build(f, unwind.BuildOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cached := range []bool{false, true} {
+		objects, kernel := newObjects(), newFakeKernel()
+		tables := newTables(objects, kernel, newTableCache(dir))
+		o := fileObjectOf(t, objects, name)
+		tables.introduce(7, o, nil)
+		tables.introduce(8, o, nil)
+		for _, serial := range []uint32{7, 8} {
+			if got := awaitTable(t, tables, serial); got == nil || !bytes.Equal(got.Bytes(), want.Bytes()) {
+				t.Fatalf("serial number %d: another table", serial)
+			}
+			if given := kernel.tables[serial]; given == nil || !bytes.Equal(given.Bytes(), want.Bytes()) {
+				t.Errorf("serial number %d: the kernel has another table, or none", serial)
+			}
+		}
+		tables.stop()
+		objects.work.stop()
+		if n := tables.count(); n.Cached != 0 != cached || n.Built != 0 == cached || n.Built+n.Cached != 1 {
+			t.Errorf("%+v in a recording with the cache filled: %v", n, cached)
+		}
+	}
+}
+
+// TestTablesThatDoNotCome wants an answer for files that cannot be reached, that are no
+// ELF files, and for which there is no room.
+func TestTablesThatDoNotCome(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.work.stop()
+	tables := newTables(objects, kernel, tableCache{})
+	defer tables.stop()
+
+	lost := objects.file(fileKey{inode: 1}, vmaOfFile(&bpf.File{Path: "/no/such/file"}))
+	tables.expect(lost)
+	objects.reach(job{object: lost, vma: vmaOfFile(&bpf.File{Path: "/no/such/file"}), pid: ^uint32(0) >> 1})
+	tables.introduce(1, lost, nil)
+	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
+		t.Errorf("a file out of reach has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
+	}
+
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tables.introduce(2, fileObjectOf(t, objects, script), nil)
+	if table := awaitTable(t, tables, 2); table == nil || table.Rows() != 0 || !kernel.none[2] {
+		t.Errorf("what is no ELF file has the table %v, the kernel knows: %v", table, kernel.none[2])
+	}
+
+	kernel.mu.Lock()
+	kernel.full = true
+	kernel.mu.Unlock()
+	tables.introduce(3, fileObjectOf(t, objects, libc(t)), nil)
+	if table := awaitTable(t, tables, 3); table == nil || !kernel.unavailable[3] {
+		t.Errorf("where the kernel is full, the table is %v, the kernel knows: %v", table, kernel.unavailable[3])
+	}
+	if n := tables.count(); n.NoRoom != 1 || n.Unavailable != 1 {
+		t.Errorf("%+v", n)
+	}
+	if _, wait := tables.want(99); wait {
+		t.Error("a serial number that nobody introduced is waited for")
+	}
+}
+
+// TestEvictedTableComesAgain has a table taken out, and asked for by a sample again.
+func TestEvictedTableComesAgain(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.work.stop()
+	tables := newTables(objects, kernel, tableCache{})
+	defer tables.stop()
+	tables.introduce(5, fileObjectOf(t, objects, libc(t)), nil)
+	first := awaitTable(t, tables, 5)
+	tables.dropAll()
+	if err := kernel.Remove(5); err != nil {
+		t.Fatal(err)
+	}
+	tables.missing(5)
+	if again := awaitTable(t, tables, 5); again == nil || !bytes.Equal(again.Bytes(), first.Bytes()) || !kernel.Has(5) {
+		t.Errorf("it came back: %v, in the kernel: %v", again != nil, kernel.Has(5))
+	}
+}
+
+// TestTableCache keeps a table, and damages it in every way there is.
+func TestTableCache(t *testing.T) {
+	name := libc(t)
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := unwind.Build(f, unwind.BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildid.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := newTableCache(t.TempDir())
+	key := tableKey{info.ID, 1 << 20}
+	if err := cache.store(key, table); err != nil {
+		t.Fatal(err)
+	}
+	got, err := cache.load(key)
+	if err != nil || !bytes.Equal(got.Bytes(), table.Bytes()) {
+		t.Fatalf("another table came back: %v", err)
+	}
+	if _, err := cache.load(tableKey{info.ID, 1<<20 + 1}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file of another size has a table: %v", err)
+	}
+	whole, err := os.ReadFile(cache.name(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(whole); at += 1 + len(whole)/100 {
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 0x10
+		for _, b := range [][]byte{damaged, whole[:at]} {
+			if at >= 12 && at < tableCacheHeader && len(b) == len(whole) {
+				continue // nothing is there
+			}
+			if err := os.WriteFile(cache.name(key), b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := cache.load(key); !errors.Is(err, errDamaged) {
+				t.Errorf("damaged at %d of %d, %d bytes: %v", at, len(whole), len(b), err)
+			}
+		}
+	}
+}
+
+// TestTableCacheKeepsWhatIsNamed keeps no table of a file that a hash of its ends names.
+func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
+	cache := newTableCache(t.TempDir())
+	for text, want := range map[string]bool{"0123456789abcdef": true, "go:a/b": true, "htl:00112233445566778899aabbccddeeff": false} {
+		id, err := buildid.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cache.keeps(tableKey{id, 1}); got != want {
+			t.Errorf("%s is kept: %v", text, got)
+		}
+	}
+	if cache.keeps(tableKey{size: 1}) || (tableCache{}).keeps(tableKey{}) {
+		t.Error("a file without identity is kept, or where there is no cache")
+	}
+}
+
+// TestTableCacheIsBounded fills the cache beyond what it may have: the tables that nobody
+// used for longest go.
+func TestTableCacheIsBounded(t *testing.T) {
+	f, err := os.Open(libc(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := unwind.Build(f, unwind.BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := newTableCache(t.TempDir())
+	cache.most = int64(2*len(table.Bytes()) + 100)
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		key := tableKey{id, int64(i + 1)}
+		if err := cache.store(key, table); err != nil {
+			t.Fatal(err)
+		}
+		used := time.Now().Add(time.Duration(i-5) * time.Hour)
+		if err := os.Chtimes(cache.name(key), used, used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.prune()
+	for i := range 4 {
+		if _, err := cache.load(tableKey{id, int64(i + 1)}); (err == nil) != (i >= 2) {
+			t.Errorf("table %d is there: %v", i, err == nil)
+		}
+	}
+}
