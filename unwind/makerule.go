@@ -93,10 +93,7 @@ func (x *executor) savedRegisters(r *Rule) {
 // that the CFA is found from. Where some are and others are not, the frame pointer's
 // decides: most functions find their frames from it.
 func (x *executor) atRegister(n int) bool {
-	framePointer := 0
-	if x.machine == X86_64 {
-		framePointer = 1
-	}
+	framePointer := x.machine.framePointer()
 	some := false
 	for i := range n {
 		p := x.state.fromCFA(x.state.places[i])
@@ -107,6 +104,14 @@ func (x *executor) atRegister(n int) bool {
 		some = some || there
 	}
 	return some
+}
+
+// framePointer returns which of Machine.Saved the frame pointer is.
+func (m Machine) framePointer() int {
+	if m == X86_64 {
+		return 1
+	}
+	return 0
 }
 
 func (x *executor) saved(i int, base placeKind) int8 {

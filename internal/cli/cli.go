@@ -37,6 +37,7 @@ var verbs = []func(*env) *cobra.Command{
 	newSymbolizeCommand,
 	newIndexCommand,
 	newLookupCommand,
+	newUnwindCommand,
 	newAddr2lineCommand,
 	newDoctorCommand,
 	newBenchCommand,

@@ -123,7 +123,7 @@ var rules = map[string]rule{
 	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "internal/addr2line", "internal/atomicfile", "internal/progress"},
+			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

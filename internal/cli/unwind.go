@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"bufio"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/addr"
+	"hallmark/unwind"
+)
+
+const unwindLong = `Unwind prints the tables by which callers are found in files without frame pointers,
+a row a line: offsets in the file, how the canonical frame address (c) is found,
+where the return address and the registers of the caller are, and what says so.
+Registers that a line does not name are unchanged.
+
+The tables are made from .eh_frame and .debug_frame. What they cannot say has the
+reason in its place: gap (nothing is said of the code), expression (one that has no
+place in a table), unusual (a register is where no table can say) or damaged.
+
+With --stats there is a summary of each file instead, with --check only the row of
+one offset. What is left out because it is damaged is told on standard error; when
+a file can have no table the others go on, and the exit status is 1.`
+
+const unwindExample = `  hallmark unwind /bin/sh
+  hallmark unwind --check 0x27020 /lib/x86_64-linux-gnu/libc.so.6
+  hallmark unwind --stats /usr/lib/x86_64-linux-gnu/*.so.*
+  hallmark unwind --json /bin/sh | jq -r 'select(.kind == "none") | .why'`
+
+type unwindOptions struct {
+	json, stats bool
+	check       string
+	threads     int
+}
+
+func newUnwindCommand(e *env) *cobra.Command {
+	var opt unwindOptions
+	cmd := &cobra.Command{
+		Use:     "unwind [flags] FILE...",
+		Short:   "Print how callers are found in files without frame pointers",
+		Long:    unwindLong,
+		Example: unwindExample,
+		Args:    atLeast(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p := &unwindPrinter{opt: opt, out: bufio.NewWriter(e.stdout), stdout: e.stdout, stderr: e.stderr, several: len(args) > 1}
+			if opt.check != "" {
+				at, err := parseAddress(opt.check)
+				if err != nil {
+					return usageError{fmt.Errorf("%q is not a hexadecimal offset", opt.check)}
+				}
+				p.at = addr.Offset(at)
+			}
+			if opt.check != "" && opt.stats {
+				return usageError{errors.New("--check and --stats do not go together")}
+			}
+			return p.files(args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
+	flags.BoolVar(&opt.stats, "stats", false, "print a summary of each file")
+	flags.StringVar(&opt.check, "check", "", "print the row of this hexadecimal `offset` in the file only")
+	flags.IntVar(&opt.threads, "threads", 0, "threads that make a table (0: as many as run at once)")
+	return cmd
+}
+
+// unwindPrinter prints the tables of files.
+type unwindPrinter struct {
+	opt            unwindOptions
+	at             addr.Offset // of --check
+	out            *bufio.Writer
+	stdout, stderr io.Writer
+	several        bool
+}
+
+func (p *unwindPrinter) files(names []string) error {
+	failed := false
+	for _, name := range names {
+		if err := p.file(name); err != nil {
+			failed = true
+			fmt.Fprintf(p.stderr, "hallmark: %s\n", oneLine(err.Error()))
+		}
+		if err := p.out.Flush(); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+func (p *unwindPrinter) file(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	start := time.Now()
+	table, err := unwind.Build(f, unwind.BuildOptions{
+		Threads: p.opt.threads,
+		Warn:    func(err error) { fmt.Fprintf(p.stderr, "hallmark: %s: %v\n", oneLine(name), err) },
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	took := time.Since(start)
+	if p.several && !p.opt.json {
+		fmt.Fprintf(p.out, "%s:\n", oneLine(name))
+	}
+	switch {
+	case p.opt.stats:
+		return p.stats(name, f, table, took)
+	case p.opt.check != "":
+		return p.rows(name, table, func(r unwind.Row) bool { return r.Start <= p.at && p.at < r.End })
+	}
+	return p.rows(name, table, func(unwind.Row) bool { return true })
+}
+
+// rows prints those rows of a table that are wanted.
+func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Row) bool) error {
+	m := t.Machine()
+	text := &table{columns: make([]column, 4)}
+	found := false
+	for row := range t.All() {
+		if !wanted(row) {
+			continue
+		}
+		found = true
+		if p.opt.json {
+			if err := json.NewEncoder(p.out).Encode(recordOfRow(name, m, row)); err != nil {
+				return err
+			}
+			continue
+		}
+		r := &row.Rule
+		text.add(fmt.Sprintf("%x-%x", uint64(row.Start), uint64(row.End)), r.CFA(m), r.Places(m), r.Source().String())
+	}
+	if !found {
+		if p.opt.check != "" {
+			return fmt.Errorf("%s: no row has offset %v", name, p.at)
+		}
+		return nil
+	}
+	if !p.opt.json {
+		text.write(p.out, terminalWidth(p.stdout))
+	}
+	return nil
+}
+
+// rowRecord is one row as a JSON object.
+type rowRecord struct {
+	File       string         `json:"file"`
+	Start      addr.Offset    `json:"start"`
+	End        addr.Offset    `json:"end"`
+	Kind       string         `json:"kind"`
+	Why        string         `json:"why,omitempty"`
+	Register   string         `json:"register,omitempty"`
+	Offset     *int32         `json:"offset,omitempty"`
+	Addend     int            `json:"addend,omitempty"`      // bytes
+	RA         *int           `json:"ra,omitempty"`          // bytes from the CFA
+	RARegister string         `json:"ra_register,omitempty"` // where the return address is otherwise
+	SavedFrom  string         `json:"saved_from,omitempty"`  // cfa, or a register
+	Saved      map[string]int `json:"saved,omitempty"`       // bytes from it
+	Lost       []string       `json:"lost,omitempty"`
+	Source     string         `json:"source,omitempty"`
+}
+
+func recordOfRow(name string, m unwind.Machine, row unwind.Row) rowRecord {
+	r := row.Rule
+	rec := rowRecord{File: name, Start: row.Start, End: row.End, Kind: r.Kind.String()}
+	if r.Source() != unwind.NoSource {
+		rec.Source = r.Source().String()
+	}
+	switch r.Kind {
+	case unwind.None:
+		rec.Why = r.Why().String()
+	case unwind.Signal:
+		rec.Register, rec.Offset = m.Name(r.Register), &r.Offset
+	case unwind.Reg, unwind.Deref, unwind.PLT:
+		rec.Register, rec.Offset, rec.Addend = m.Name(r.Register), &r.Offset, 8*int(r.Addend)
+		rec.places(m, &r)
+	}
+	return rec
+}
+
+// places fills in where the caller's registers are.
+func (rec *rowRecord) places(m unwind.Machine, r *unwind.Rule) {
+	if r.RA == unwind.Same {
+		rec.RARegister = m.Name(r.Link)
+	} else {
+		n := 8 * int(r.RA)
+		rec.RA = &n
+	}
+	for i, reg := range m.Saved() {
+		switch n := r.Saved[i]; n {
+		case unwind.Same:
+		case unwind.Unknown:
+			rec.Lost = append(rec.Lost, m.Name(reg))
+		default:
+			if rec.Saved == nil {
+				rec.Saved, rec.SavedFrom = map[string]int{}, "cfa"
+			}
+			rec.Saved[m.Name(reg)] = 8 * int(n)
+		}
+	}
+	if r.Flags&unwind.SavedAtRegister != 0 && rec.Saved != nil {
+		rec.SavedFrom = m.Name(r.Register)
+	}
+}
+
+// statsRecord is the summary of one file as a JSON object.
+type statsRecord struct {
+	File        string            `json:"file"`
+	Machine     string            `json:"machine"`
+	Rows        int               `json:"rows"`
+	Rules       int               `json:"rules"`
+	Size        int               `json:"size"`         // bytes
+	Code        uint64            `json:"code"`         // bytes that are executable
+	Known       uint64            `json:"known"`        // bytes of them with a rule
+	Silent      map[string]int    `json:"silent"`       // rows without, by reason
+	SilentBytes map[string]uint64 `json:"silent_bytes"` // bytes of these
+	Lost        int               `json:"lost"`         // rows that lose the frame pointer
+	Nanoseconds int64             `json:"ns"`           // to make the table
+}
+
+func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took time.Duration) error {
+	s := t.Stats()
+	code := executableBytes(f)
+	if p.opt.json {
+		rec := statsRecord{File: name, Machine: t.Machine().String(), Rows: s.Rows, Rules: s.Rules, Size: s.Size, Code: code,
+			Known: s.Known, Silent: map[string]int{}, SilentBytes: map[string]uint64{}, Lost: s.Lost, Nanoseconds: int64(took)}
+		for why := range unwind.Why(len(s.Silent)) {
+			rec.Silent[why.String()], rec.SilentBytes[why.String()] = s.Silent[why], s.SilentBytes[why]
+		}
+		return json.NewEncoder(p.out).Encode(rec)
+	}
+	perRow := "-"
+	if s.Rows > 0 {
+		perRow = strconv.FormatFloat(float64(s.Size)/float64(s.Rows), 'f', 2, 64)
+	}
+	text := &table{columns: []column{{}, {right: true}, {}}}
+	text.add("rows", thousands(int64(s.Rows)), plural(int64(s.Rules), "distinct rule"))
+	text.add("size", quantity(int64(s.Size), "bytes"), perRow+" bytes a row, "+t.Machine().String())
+	text.add("code with a rule", percent(int64(s.Known), int64(code)), "of "+quantity(int64(code), "bytes"))
+	for why := range unwind.Why(len(s.Silent)) {
+		text.add("none: "+why.String(), thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+quantity(int64(s.SilentBytes[why]), "bytes")))
+	}
+	text.add("frame pointer lost", thousands(int64(s.Lost)), "rows")
+	text.add("made in", quantity(int64(took), "nanoseconds"), "")
+	text.write(p.out, terminalWidth(p.stdout))
+	return nil
+}
+
+// executableBytes returns how much of a file is mapped to be executed.
+func executableBytes(r io.ReaderAt) (n uint64) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return 0
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			n += p.Filesz
+		}
+	}
+	return n
+}
