@@ -181,7 +181,7 @@ func (m *merger) row(at, rule uint32) {
 
 // limitRules leaves out the rarest rules if there are more than a table can have, of
 // equally rare ones those met last. Their rows say that they are unusual.
-func limitRules(rows []row, list []Rule) ([]row, []Rule) {
+func limitRules(rows []row, list []packed) ([]row, []packed) {
 	if len(list) <= maxRules {
 		return rows, list
 	}
@@ -198,7 +198,7 @@ func limitRules(rows []row, list []Rule) ([]row, []Rule) {
 	const rare = maxRules - 1
 	keep := byUse[:rare]
 	slices.Sort(keep)
-	kept := make([]Rule, 0, maxRules)
+	kept := make([]packed, 0, maxRules)
 	numbers := uses // anew
 	for i := range numbers {
 		numbers[i] = rare
@@ -207,7 +207,8 @@ func limitRules(rows []row, list []Rule) ([]row, []Rule) {
 		numbers[n] = uint32(len(kept))
 		kept = append(kept, list[n])
 	}
-	kept = append(kept, Rule{Kind: None, Register: Register(Unusual)})
+	unusual := Rule{Kind: None, Register: Register(Unusual)}
+	kept = append(kept, unusual.pack())
 	out := rows[:0]
 	for _, r := range rows {
 		r.rule = numbers[r.rule]
@@ -219,7 +220,7 @@ func limitRules(rows []row, list []Rule) ([]row, []Rule) {
 }
 
 // encode writes the table as doc.go says.
-func (b *builder) encode(rows []row, list []Rule) (*Table, error) {
+func (b *builder) encode(rows []row, list []packed) (*Table, error) {
 	var first, granules uint32
 	if len(rows) > 0 {
 		first = rows[0].at / granule

@@ -99,9 +99,12 @@ type executor struct {
 	source     Source
 	fileOffset uint64 // of virtual address 0, from the layer's base
 
-	state   frameState
-	changed bool   // state, since rule was made
-	rule    uint32 // the number of its rule
+	state    frameState
+	changed  bool   // state, since rule was made
+	moved    bool   // registers to other places, since rule was made
+	made     Rule   // the last rule
+	relative bool   // made depends on what the CFA is in more than Register and Offset
+	rule     uint32 // its number
 }
 
 func newExecutor(m Machine) *executor {
@@ -153,7 +156,7 @@ func (x *executor) initial(e *cie, code []byte) error {
 // run makes the rows of a function from its instructions, and reports whether they are
 // well-formed.
 func (x *executor) run(e *cie, r reader, start, end uint64) bool {
-	x.state, x.changed = e.initial, true
+	x.state, x.changed, x.moved = e.initial, true, true
 	return x.execute(e, r, start, end)
 }
 
@@ -163,9 +166,12 @@ func (x *executor) hold(e *cie, start, end uint64) {
 		return
 	}
 	if x.changed {
-		rule := x.makeRule(e)
-		rule.Flags |= uint8(x.source) << 4
-		x.rule, x.changed = x.part.rules.number(rule), false
+		if x.moved || !x.sameBut() {
+			x.made = x.makeRule(e)
+			x.made.Flags |= uint8(x.source) << 4
+		}
+		x.rule = x.part.rules.number(x.made.pack())
+		x.changed, x.moved = false, false
 	}
 	x.part.put(uint32(start+x.fileOffset), x.rule)
 }
@@ -185,7 +191,7 @@ func (x *executor) execute(e *cie, r reader, at, end uint64) bool {
 			continue
 		case cfaRestore:
 			*x.slot(low) = e.initial.places[x.slotIndex(low)]
-			x.changed = true
+			x.changed, x.moved = true, true
 			continue
 		}
 		switch op {
@@ -259,6 +265,7 @@ func (x *executor) define(op uint8, e *cie, r *reader) bool {
 			return false
 		}
 		x.state, x.remembered = x.remembered[n-1], x.remembered[:n-1]
+		x.moved = true
 	case cfaDefCFA:
 		x.defCFA(r.unsigned(), int64(r.unsigned()))
 	case cfaDefCFASF:
@@ -306,6 +313,7 @@ func (x *executor) defOffset(offset int64) {
 // defineRegister runs an instruction that says where a register is.
 func (x *executor) defineRegister(op uint8, e *cie, r *reader) bool {
 	register := r.unsigned()
+	x.moved = true
 	switch op {
 	case cfaOffsetExtended:
 		x.setOffset(register, e, int64(r.unsigned()))
@@ -344,7 +352,7 @@ func (x *executor) slotIndex(register uint64) uint8 {
 
 func (x *executor) setOffset(register uint64, e *cie, n int64) {
 	*x.slot(register) = placeWith(placeAt, 0, n*e.dataAlign)
-	x.changed = true
+	x.changed, x.moved = true, true
 }
 
 // placeWith returns a place, if its number fits.

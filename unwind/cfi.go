@@ -299,6 +299,7 @@ func (b *builder) rows(s *cfiSection, source Source) {
 		*w = sectionWorker{file: b.file, section: s, x: newExecutor(b.file.machine), rules: newRules()}
 		all.Go(func() {
 			for n := int(taken.Add(1) - 1); n < len(parts); n = int(taken.Add(1) - 1) {
+				parts[n].expect(cuts[n+1] - cuts[n])
 				parts[n].rules = w.rules
 				w.chunk(parts[n], cuts[n], cuts[n+1])
 			}
@@ -306,6 +307,12 @@ func (b *builder) rows(s *cfiSection, source Source) {
 	}
 	all.Wait()
 	b.warn(damage(workers))
+}
+
+// expect makes room for what is usually in so many bytes of a section.
+func (p *part) expect(size int) {
+	p.rows = make([]row, 0, size/5)
+	p.spans = make([]span, 0, size/32)
 }
 
 // damage puts into one error what the workers left out.

@@ -52,11 +52,14 @@ func (p *part) add(start, end addr.Offset, r Rule) {
 }
 
 // begin starts a function that goes from start up to end, and reports whether it lies
-// where the table's code may lie; if not, it has no rows.
+// where the table's code may lie; if not, it can have no rows. Without rows it is none.
 func (p *part) begin(start, end addr.Offset) bool {
 	base := p.layer.base
 	if start < base || end <= start || end-base > maxSpread {
 		return false
+	}
+	if n := len(p.spans); n > 0 && p.spans[n-1].n == 0 {
+		p.spans = p.spans[:n-1]
 	}
 	p.spans = append(p.spans, span{start: uint32(start - base), end: uint32(end - base), first: uint32(len(p.rows))})
 	return true
@@ -69,7 +72,7 @@ func (p *part) row(at addr.Offset, r Rule) {
 		return
 	}
 	r.Flags = r.Flags&ruleFlags | uint8(p.layer.source)<<4
-	p.put(uint32(at-p.layer.base), p.rules.number(r))
+	p.put(uint32(at-p.layer.base), p.rules.number(r.pack()))
 }
 
 // put is row, with a place from the layer's base on and a rule's number.
@@ -101,10 +104,16 @@ func (l *layer) ordered() []span {
 	all := make([]span, 0, n)
 	for i, p := range l.parts {
 		for _, s := range p.spans {
-			s.part = uint32(i)
-			all = append(all, s)
+			if s.part = uint32(i); s.n > 0 {
+				all = append(all, s)
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(all, func(a, b span) int {
+		if a.start != b.start {
+			return cmp.Compare(a.start, b.start)
+		}
+		return cmp.Or(cmp.Compare(a.part, b.part), cmp.Compare(a.first, b.first))
+	})
 	return all
 }

@@ -35,6 +35,17 @@ func (x *executor) makeRule(e *cie) Rule {
 	return r
 }
 
+// sameBut changes the last rule to the state's if all that is different is how the CFA is
+// found, as after most instructions, and reports whether that was possible.
+func (x *executor) sameBut() bool {
+	cfa := &x.state.cfa
+	if x.made.Kind != Reg || cfa.kind != Reg || x.relative || cfa.offset != int64(int32(cfa.offset)) {
+		return false
+	}
+	x.made.Register, x.made.Offset = Register(cfa.register), int32(cfa.offset)
+	return true
+}
+
 // restoresSP reports whether the caller's stack pointer is the CFA.
 func (s *frameState) restoresSP() bool {
 	p := s.places[slotSP]
@@ -73,18 +84,32 @@ func words(n int32) (int8, bool) {
 }
 
 // savedRegisters puts into a rule where the registers are that functions preserve. What
-// cannot be said of one is a register lost, not the frame.
+// cannot be said of one is a register lost, not the frame. Of a machine with fewer of
+// them the others are 0, so that they do not make rules differ.
 func (x *executor) savedRegisters(r *Rule) {
 	n := len(x.machine.Saved())
+	x.relative = false
+	for i := range n {
+		switch p := &x.state.places[i]; p.kind {
+		case placeSame:
+			r.Saved[i] = Same
+		case placeAt:
+			r.Saved[i], _ = words(p.n)
+		default:
+			r.Saved[i] = Unknown
+			x.relative = x.relative || p.kind == placeAtRegister
+		}
+	}
+	x.relative = x.relative || x.state.places[slotRA].kind == placeAtRegister
+	if !x.relative {
+		return
+	}
 	base := placeAt
 	if x.atRegister(n) {
 		base = placeAtRegister
 		r.Flags |= SavedAtRegister
 	}
-	for i := range r.Saved {
-		if i >= n {
-			break // there are no more, and what stands there must not make rules differ
-		}
+	for i := range n {
 		r.Saved[i] = x.saved(i, base)
 	}
 }

@@ -6,19 +6,23 @@ import (
 	"math/rand/v2"
 )
 
+// packed is a rule's bytes, as doc.go says they are, as two numbers.
+type packed [2]uint64
+
 // rules numbers distinct rules in the order in which they are first met. Number 0 is
 // the rule that says nothing.
 type rules struct {
-	list  []Rule
+	list  []packed
 	slots []uint32 // number + 1 by hash; a power of two, at most half full
 	last  uint32   // the number given last
 }
 
 func newRules() *rules {
-	return &rules{list: []Rule{{}}, slots: newSlots(256, []Rule{{}})}
+	list := make([]packed, 1, 128)
+	return &rules{list: list, slots: newSlots(256, list)}
 }
 
-func newSlots(n int, list []Rule) []uint32 {
+func newSlots(n int, list []packed) []uint32 {
 	slots := make([]uint32, n)
 	for i := range list {
 		at := list[i].hash()
@@ -31,7 +35,7 @@ func newSlots(n int, list []Rule) []uint32 {
 }
 
 // number returns the number of a rule.
-func (t *rules) number(r Rule) uint32 {
+func (t *rules) number(r packed) uint32 {
 	if t.list[t.last] == r {
 		return t.last
 	}
@@ -55,27 +59,23 @@ func (t *rules) number(r Rule) uint32 {
 	return t.last
 }
 
-// words returns the rule's bytes, as doc.go says they are, as two numbers.
-func (r *Rule) words() (first, second uint64) {
-	first = uint64(r.Kind) | uint64(r.Register)<<8 | uint64(r.Flags)<<16 | uint64(uint8(r.RA))<<24 | uint64(uint32(r.Offset))<<32
-	for i, s := range r.Saved {
-		second |= uint64(uint8(s)) << (8 * i)
-	}
-	return first, second | uint64(uint8(r.Addend))<<48 | uint64(r.Link)<<56
+func (r *Rule) pack() packed {
+	first := uint64(r.Kind) | uint64(r.Register)<<8 | uint64(r.Flags)<<16 | uint64(uint8(r.RA))<<24 | uint64(uint32(r.Offset))<<32
+	s := &r.Saved
+	second := uint64(uint8(s[0])) | uint64(uint8(s[1]))<<8 | uint64(uint8(s[2]))<<16 | uint64(uint8(s[3]))<<24 | uint64(uint8(s[4]))<<32 | uint64(uint8(s[5]))<<40
+	return packed{first, second | uint64(uint8(r.Addend))<<48 | uint64(r.Link)<<56}
 }
 
 // seeds make it impossible to write a file whose rules all have one hash. They do not
 // change the numbers of rules.
 var seeds = [2]uint64{rand.Uint64(), rand.Uint64()}
 
-func (r *Rule) hash() uint64 {
-	first, second := r.words()
-	high, low := bits.Mul64(first^seeds[0], second^seeds[1])
+func (p packed) hash() uint64 {
+	high, low := bits.Mul64(p[0]^seeds[0], p[1]^seeds[1])
 	return high ^ low
 }
 
-func (r *Rule) put(b []byte) {
-	first, second := r.words()
-	binary.LittleEndian.PutUint64(b, first)
-	binary.LittleEndian.PutUint64(b[8:], second)
+func (p packed) put(b []byte) {
+	binary.LittleEndian.PutUint64(b, p[0])
+	binary.LittleEndian.PutUint64(b[8:], p[1])
 }
