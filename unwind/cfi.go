@@ -281,7 +281,7 @@ func (s *cfiSection) find(at uint64) *cie {
 }
 
 // rows fills a layer with the functions of a section, and tells of damage.
-func (b *builder) rows(s *cfiSection, source Source) {
+func (b *builder) rows(s *cfiSection, source Source) error {
 	cuts, err := s.scan(newExecutor(b.file.machine))
 	b.warn(err)
 	layer := b.layer(source)
@@ -306,7 +306,33 @@ func (b *builder) rows(s *cfiSection, source Source) {
 		})
 	}
 	all.Wait()
+	if tooMany(workers) {
+		return s.fail(0, "a section of more than %d distinct rules", maxDistinct)
+	}
 	b.warn(damage(workers))
+	return nil
+}
+
+// tooMany reports whether the workers together met more rules than a source may have,
+// which does not depend on how many there are.
+func tooMany(workers []sectionWorker) bool {
+	sum := 0
+	for i := range workers {
+		if workers[i].rules.full {
+			return true
+		}
+		sum += len(workers[i].rules.list)
+	}
+	if sum <= maxDistinct {
+		return false
+	}
+	together := newRules()
+	for i := range workers {
+		for _, r := range workers[i].rules.list {
+			together.number(r)
+		}
+	}
+	return together.full
 }
 
 // expect makes room for what is usually in so many bytes of a section.
@@ -369,6 +395,7 @@ var (
 	errNoCIE     = errors.New("no common entry")
 	errCIE       = errors.New("the common entry cannot be understood")
 	errFDE       = errors.New("the entry ends too early")
+	errFar       = errors.New("its code is 2 GiB or more behind that of the first segment")
 	errMalformed = errors.New("malformed instructions")
 )
 
@@ -405,7 +432,11 @@ func (w *sectionWorker) function(p *part, rec record) {
 		return
 	}
 	from, to, ok := w.file.code(start, start+unsignedOf(size, e.encoding))
-	if !ok || !p.begin(from, to) {
+	if !ok {
+		return
+	}
+	if !p.begin(from, to) {
+		w.leaveOut(rec.at, errFar)
 		return
 	}
 	w.x.section, w.x.part, w.x.source = w.section, p, p.layer.source

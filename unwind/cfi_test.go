@@ -67,7 +67,9 @@ const codeAt, codeSize = 0x1000, 0x4000
 func tableOf(t testing.TB, f *frames, m Machine, o BuildOptions) *Table {
 	t.Helper()
 	b := newBuilder(&elfFile{machine: m, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, o)
-	b.rows(&cfiSection{data: f.Bytes(), eh: f.eh, virt: 0x10000}, EHFrame)
+	if err := b.rows(&cfiSection{data: f.Bytes(), eh: f.eh, virt: 0x10000}, EHFrame); err != nil {
+		t.Fatal(err)
+	}
 	table, err := b.table()
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +211,44 @@ func TestSections(t *testing.T) {
 			if got := text(tableOf(t, f, X86_64, BuildOptions{})); got != c.want {
 				t.Errorf("%s, eh %v:\n%swant\n%s", c.name, eh, got, c.want)
 			}
+		}
+	}
+}
+
+// TestSignalFrames checks rules for the code that handlers of signals return to. That of
+// x86-64 in the C library is compared in TestRowsAreLLVMs.
+func TestSignalFrames(t *testing.T) {
+	f := &frames{eh: true}
+	f.cie(1, 'z', 'S', 0, 4, 0x78, 30, 0, 0x0c, 29, 0, 0x12, 29, 0, 0x9d, 0, 0x9e, 0x7f) // as in Linux' vdso
+	f.fde(absolute(0x1000, 0x100, 0)...)
+	f.cie(1, 'z', 'S', 0, 4, 0x78, 30, 0, 0x0c, 31, 0)
+	f.fde(absolute(0x1100, 0x100, 0)...)
+	want := "1000-1100 kind 5 r31+0 ra 0 saved [0 0 0 0 0 0] add 0 link 0 flags 0\n1100-1200 none 2\n"
+	if got := text(tableOf(t, f, ARM64, BuildOptions{})); got != want {
+		t.Errorf("%swant\n%s", got, want)
+	}
+}
+
+// TestTooManyRules has a rule of its own for each of more instructions than there may be
+// rules: no table is made, with any number of threads.
+func TestTooManyRules(t *testing.T) {
+	f := &frames{eh: true}
+	f.cie(plain...)
+	const n = maxDistinct + 10
+	var program []byte
+	for i := range n {
+		if i%1000 == 0 && i > 0 {
+			f.fde(absolute(0x1000, 0x1000, program...)...)
+			program = program[:0]
+		}
+		program = append(program, 0x41, 0x0e, byte(i)|0x80, byte(i>>7)|0x80, byte(i>>14)|0x80, byte(i>>21))
+	}
+	f.fde(absolute(0x1000, 0x1000, program...)...)
+	for threads := range 4 {
+		b := newBuilder(&elfFile{machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
+		err := b.rows(&cfiSection{data: f.Bytes(), eh: true, off: 0x77}, EHFrame)
+		if err == nil || !strings.Contains(err.Error(), "offset 0x77: a section of more than 1048576 distinct rules") {
+			t.Errorf("%d threads: %v", threads, err)
 		}
 	}
 }

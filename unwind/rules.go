@@ -15,7 +15,12 @@ type rules struct {
 	list  []packed
 	slots []uint32 // number + 1 by hash; a power of two, at most half full
 	last  uint32   // the number given last
+	full  bool     // there are more than maxDistinct
 }
+
+// maxDistinct is how many distinct rules a source may have. The largest programs have
+// little more than a thousand.
+const maxDistinct = 1 << 20
 
 func newRules() *rules {
 	list := make([]packed, 1, 128)
@@ -43,6 +48,9 @@ func (t *rules) number(r packed) uint32 {
 	for at := r.hash(); ; at++ {
 		slot := &t.slots[at&mask]
 		if *slot == 0 {
+			if t.full = t.full || len(t.list) == maxDistinct; t.full {
+				return 0
+			}
 			t.list = append(t.list, r)
 			*slot = uint32(len(t.list))
 			t.last = *slot - 1

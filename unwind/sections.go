@@ -16,20 +16,20 @@ import (
 // ehFrame is the source .eh_frame.
 func (b *builder) ehFrame() error {
 	s, err := b.file.ehFrame()
-	if s != nil {
-		b.rows(s, EHFrame)
+	if s == nil {
+		return b.damaged(err)
 	}
-	return b.damaged(err)
+	return b.rows(s, EHFrame)
 }
 
 // debugFrame is the source .debug_frame, which programs without exceptions have, and
 // which has what assemblers were told with ".cfi_sections .debug_frame".
 func (b *builder) debugFrame() error {
 	s, err := b.file.debugFrame()
-	if s != nil {
-		b.rows(s, DebugFrame)
+	if s == nil {
+		return b.damaged(err)
 	}
-	return b.damaged(err)
+	return b.rows(s, DebugFrame)
 }
 
 // damaged warns of an error in what a file says, and returns any other.
