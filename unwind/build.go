@@ -39,6 +39,9 @@ var sources = []func(*builder) error{
 	(*builder).pclntab,
 	(*builder).ehFrame,
 	(*builder).debugFrame,
+	(*builder).plt,
+	(*builder).known,
+	(*builder).framePointers,
 }
 
 func (o *BuildOptions) threads() int {

@@ -19,8 +19,7 @@ import (
 func (b *builder) pclntab() error {
 	t, err := b.file.pclntab()
 	if err != nil || t == nil {
-		b.warn(err)
-		return nil
+		return b.damaged(err)
 	}
 	g := goRows{
 		table:   t,
@@ -120,7 +119,7 @@ func (g *goRows) function(i uint64) error {
 	}
 	if f.isRestorer() && g.file.machine == X86_64 {
 		// Signal handlers return to it as if it had called them, from the byte before.
-		g.part.add(start-1, end, Rule{Kind: Signal})
+		g.part.add(start-1, end, signalRule(X86_64))
 		return nil
 	}
 	if !g.part.begin(start, end) {

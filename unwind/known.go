@@ -1,6 +1,129 @@
 package unwind
 
+import (
+	"bytes"
+	"encoding/binary"
+)
+
 // x86Restorer is the code to which the kernel lets signal handlers return:
 // "mov $15, %rax; syscall", rt_sigreturn. Debuggers and the C compiler's run-time library
 // know it by these bytes, so that all C libraries and Go have the same.
 const x86Restorer = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+
+// armRestorer is the same for arm64, "mov x8, #139; svc #0": in the kernel's vdso.
+const armRestorer = "\x68\x11\x80\xd2\x01\x00\x00\xd4"
+
+// x86CloneChild is how musl's clone goes on in the new thread: "pop %rdi; call *%r9;
+// mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall; hlt", exit. Nothing called it.
+const x86CloneChild = "\x5f\x41\xff\xd1\x89\xc7\x31\xc0\xb0\x3c\x0f\x05\xf4"
+
+// known makes rows of code without call frame information that is known by its bytes, and
+// of the file's entry, to which the kernel jumps.
+//
+// A signal handler returns to a restorer as if it had called it from the instruction
+// before, so that has the rule too where it is there to fill: every C library has a
+// "nop" for that.
+func (b *builder) known() error {
+	gaps := b.gaps()
+	part := b.layer(Known).part()
+	if err := b.entry(part, gaps); err != nil {
+		return err
+	}
+	restorer, fill, before := x86Restorer, []string{"\x90", "\xcc"}, off(1)
+	if b.file.machine == ARM64 {
+		restorer, fill, before = armRestorer, []string{"\x1f\x20\x03\xd5"}, 4
+	}
+	const longest = 16
+	return b.eachGap(gaps, off(len(restorer)), longest, func(at off, code []byte) {
+		each(code, restorer, func(i int) {
+			start := at + off(i)
+			if b.file.machine == ARM64 && start%4 != 0 {
+				return
+			}
+			for _, f := range fill {
+				if bytes.HasSuffix(code[:i], []byte(f)) {
+					start = at + off(i) - before
+				}
+			}
+			part.add(start, at+off(i+len(restorer)), signalRule(b.file.machine))
+		})
+		if b.file.machine == X86_64 {
+			each(code, x86CloneChild, func(i int) {
+				part.add(at+off(i+1), at+off(i+len(x86CloneChild)), Rule{Kind: Outermost})
+			})
+		}
+	})
+}
+
+// entry adds the code at the file's entry up to where it jumps away, if it is in a gap.
+func (b *builder) entry(p *part, gaps []gap) error {
+	var raw [8]byte
+	if err := b.file.readAt(raw[:], 24); err != nil { // e_entry
+		return b.damaged(err)
+	}
+	virt := binary.LittleEndian.Uint64(raw[:])
+	start, _, ok := b.file.code(virt, virt+1)
+	if !ok {
+		return nil
+	}
+	const longest = 128
+	for _, g := range gaps {
+		if start < g.start || start >= g.end {
+			continue
+		}
+		code, err := b.file.read(uint64(start), uint64(min(g.end-start, longest)))
+		if err != nil {
+			return b.damaged(err)
+		}
+		n := entryX86(code, virt)
+		if b.file.machine == ARM64 {
+			n = entryARM64(code)
+		}
+		p.add(start, start+off(n), Rule{Kind: Outermost})
+	}
+	return nil
+}
+
+// entryX86 returns how many bytes of code run before it jumps away: up to an
+// unconditional jump, or to a call from which nothing returns, since another function
+// begins behind it.
+func entryX86(code []byte, virt uint64) int {
+	called := false
+	for at := 0; at < len(code); {
+		i := decodeX86(code[at:])
+		here := virt + uint64(at)
+		switch {
+		case i.size == 0:
+			return at
+		case called && (here%16 == 0 || i.table == 0 && (i.op == 0x90 || i.op == 0xcc) || i.table == 1 && (i.op == 0x1f || i.op == 0x1e)):
+			return at
+		}
+		at += i.size
+		switch {
+		case i.table == 0 && (i.op == 0xe9 || i.op == 0xeb || i.op == 0xc3 || i.op == 0xf4 || i.op == 0xff && i.modrm>>3&7 == 4), i.table == 1 && i.op == 0x0b:
+			return at
+		}
+		called = i.table == 0 && (i.op == 0xe8 || i.op == 0xff && i.modrm>>3&7 == 2)
+	}
+	return len(code)
+}
+
+// entryARM64 is entryX86 for arm64: up to a jump, brk, or a call.
+func entryARM64(code []byte) int {
+	for at := 0; at+4 <= len(code); at += 4 {
+		w := binary.LittleEndian.Uint32(code[at:])
+		if w>>26&0x1f == 5 || w>>25 == 0x6b || w>>21 == 0x6a1 { // b and bl, br blr and ret, brk
+			return at + 4
+		}
+	}
+	return len(code)
+}
+
+// signalRule is the rule of a restorer: the kernel's signal frame is where the stack
+// pointer is.
+func signalRule(m Machine) Rule {
+	if m == ARM64 {
+		return Rule{Kind: Signal, Register: SP}
+	}
+	return Rule{Kind: Signal, Register: RSP}
+}

@@ -1,0 +1,94 @@
+package unwind
+
+import (
+	"cmp"
+	"slices"
+)
+
+const shfEXECINSTR = 4
+
+// A gap is code, by offsets of the file, that no layer covers.
+type gap struct{ start, end off }
+
+// gaps returns the code that no layer so far covers, in the order of the file: of sections
+// of code, or of executable segments if there are no section headers.
+func (b *builder) gaps() []gap {
+	var covered []gap
+	for _, l := range b.layers {
+		for _, p := range l.parts {
+			for _, s := range p.spans {
+				covered = append(covered, gap{l.base + off(s.start), l.base + off(s.end)})
+			}
+		}
+	}
+	byStart := func(a, b gap) int { return cmp.Compare(a.start, b.start) }
+	slices.SortFunc(covered, byStart)
+	code := b.code()
+	slices.SortFunc(code, byStart)
+	var gaps []gap
+	at := off(0)
+	for _, c := range code {
+		at = max(at, c.start)
+		for len(covered) > 0 && covered[0].start < c.end {
+			if covered[0].start > at {
+				gaps = append(gaps, gap{at, covered[0].start})
+			}
+			at = max(at, covered[0].end)
+			if at > c.end {
+				break // it may cover what follows too
+			}
+			covered = covered[1:]
+		}
+		if at < c.end {
+			gaps = append(gaps, gap{at, c.end})
+			at = c.end
+		}
+	}
+	return gaps
+}
+
+// code returns where the file has code.
+func (b *builder) code() (code []gap) {
+	for _, s := range b.file.sections {
+		if s.flags&shfEXECINSTR == 0 || s.flags&shfALLOC == 0 {
+			continue
+		}
+		if start, end, ok := b.file.code(s.virt, s.virt+s.bytes); ok && uint64(start) == s.off {
+			code = append(code, gap{start, end})
+		}
+	}
+	if code != nil {
+		return code
+	}
+	for _, s := range b.file.segments {
+		if s.exec {
+			code = append(code, gap{off(s.off), off(s.off + s.size)})
+		}
+	}
+	return code
+}
+
+// eachGap calls each with the code of every gap of at least some bytes, in pieces of at
+// most 1 MiB. Pieces of a gap overlap by as much as is told.
+func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code []byte)) error {
+	var buf []byte
+	for _, g := range gaps {
+		if g.end-g.start < least {
+			continue
+		}
+		for at := g.start; at < g.end; {
+			n := min(g.end-at, goWindow)
+			if buf == nil {
+				buf = make([]byte, goWindow)
+			}
+			if err := b.file.readAt(buf[:n], uint64(at)); err != nil {
+				return b.damaged(err)
+			}
+			each(at, buf[:n])
+			if at += n; at < g.end {
+				at -= overlap
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package unwind
+
+import (
+	"encoding/binary"
+)
+
+// plt makes rows of procedure linkage tables: not every linker writes call frame
+// information for them. What their code does to the stack is told by its instructions, of
+// which there are few.
+func (b *builder) plt() error {
+	var part *part
+	for i := range b.file.sections {
+		s := &b.file.sections[i]
+		switch s.name {
+		case ".plt", ".plt.sec", ".plt.got", ".plt.bnd", ".iplt":
+		default:
+			continue
+		}
+		start, end, ok := b.file.code(s.virt, s.virt+s.bytes)
+		if !ok || uint64(start) != s.off {
+			continue
+		}
+		code, err := b.file.read(uint64(start), uint64(end-start))
+		if err != nil {
+			return b.damaged(err)
+		}
+		if part == nil {
+			part = b.layer(PLTCode).part()
+		}
+		if b.file.machine == ARM64 {
+			part.pltARM64(start, code)
+		} else {
+			part.pltX86(start, s.virt, code)
+		}
+	}
+	return nil
+}
+
+// pltEntry is how many bytes the entries of x86-64 have, or two of those that push nothing.
+const pltEntry = 16
+
+// pltX86 makes rows of the entries in code, which is at a virtual address.
+func (p *part) pltX86(start off, virt uint64, code []byte) {
+	if virt%pltEntry != 0 || !p.begin(start, start+off(len(code))) {
+		return
+	}
+	for at := 0; at < len(code); {
+		e := readPLTX86(code[at:])
+		for i, depth := range e.depths {
+			p.row(start+off(at+e.at[i]), depth)
+		}
+		at += e.size
+	}
+}
+
+// pltX86Entry is what an entry does to the stack.
+type pltX86Entry struct {
+	size   int
+	at     []int // where each rule begins
+	depths []Rule
+}
+
+// readPLTX86 reads the entry at the start of code. The first entry of a table, to which
+// the others jump once they have pushed a number, pushes a second one; mold's others push
+// nothing, and its first both.
+func readPLTX86(code []byte) pltX86Entry {
+	e := pltX86Entry{size: min(pltEntry, len(code))}
+	pushed, pushes := int32(0), []int(nil)
+	for at := 0; at < len(code) && at < 2*pltEntry; {
+		i := decodeX86(code[at:])
+		end := at + i.size
+		switch {
+		case i.size == 0:
+			return e.unknown()
+		case i.table == 0 && i.op == 0xff && i.modrm == 0x25, i.table == 0 && i.op == 0xe9: // jmp
+			if end > pltEntry && pushed < 2 {
+				return e.unknown()
+			}
+			if end > pltEntry {
+				e.size = min(2*pltEntry, len(code))
+			}
+			return e.made(pushes)
+		case i.table == 0 && i.op == 0xff && i.modrm == 0x35 && pushed == 0 && at == 0: // push, in the first entry
+			e.at, e.depths = []int{0, end}, []Rule{stackX86(16), stackX86(24)}
+			pushes = nil
+			pushed = 2
+		case i.table == 0 && (i.op == 0x68 || i.op == 0xff && i.modrm == 0x35 || i.op&0xf8 == 0x50): // push
+			pushed++
+			pushes = append(pushes, end)
+		case i.table == 1 && i.op == 0x1e, i.table == 0 && i.op&0xf8 == 0xb8 && i.rm == 11: // endbr64; mov $n, %r11d
+		default:
+			return e.unknown()
+		}
+		at = end
+	}
+	return e.unknown()
+}
+
+func (e pltX86Entry) unknown() pltX86Entry {
+	e.at, e.depths = []int{0}, []Rule{{}}
+	return e
+}
+
+// made returns the entry with the rules that follow from where it pushes.
+func (e pltX86Entry) made(pushes []int) pltX86Entry {
+	switch {
+	case e.depths != nil:
+		return e
+	case len(pushes) == 1 && pushes[0] < pltEntry:
+		r := stackX86(0)
+		r.Kind, r.Offset = PLT, int32(pushes[0])
+		e.at, e.depths = []int{0}, []Rule{r}
+		return e
+	}
+	e.at, e.depths = []int{0}, []Rule{stackX86(8)}
+	for i, at := range pushes {
+		e.at, e.depths = append(e.at, at), append(e.depths, stackX86(16+8*int32(i)))
+	}
+	return e
+}
+
+// stackX86 is the rule of code that has done nothing but push.
+func stackX86(depth int32) Rule {
+	return Rule{Kind: Reg, Register: RSP, Offset: depth, RA: -1, Saved: [6]int8{Same, Same, Same, Same, Same, Same}}
+}
+
+// Instructions of the entries for arm64, each with a mask.
+var pltARM64 = [][2]uint32{
+	{0x90000010, 0x9f00001f}, // adrp x16, PAGE
+	{0xf9400211, 0xffc003ff}, // ldr x17, [x16, #OFFSET]
+	{0x91000210, 0xffc003ff}, // add x16, x16, #OFFSET
+	{0xd503201f, 0xffffffff}, // nop
+	{0xd503245f, 0xffffffff}, // bti c
+	{0xd503219f, 0xffffffff}, // autia1716
+}
+
+const (
+	pltPushARM64 = 0xa9bf7bf0 // stp x16, x30, [sp, #-16]!
+	pltJumpARM64 = 0xd61f0220 // br x17
+)
+
+// pltARM64 makes rows of the entries in code. The first entry of a table, to which the
+// others jump, pushes two registers.
+func (p *part) pltARM64(start off, code []byte) {
+	if !p.begin(start, start+off(len(code))) {
+		return
+	}
+	none := [6]int8{Same, Unknown, Unknown, Unknown, Unknown, Unknown}
+	entry := Rule{Kind: Reg, Register: SP, RA: Same, Link: X30, Saved: none}
+	pushed := Rule{Kind: Reg, Register: SP, Offset: 16, RA: -1, Saved: none}
+	now := entry
+	for at := 0; at+4 <= len(code); at += 4 {
+		w := binary.LittleEndian.Uint32(code[at:])
+		if w == pltPushARM64 {
+			p.row(start+off(at), now)
+			now = pushed
+			continue
+		}
+		if w == pltJumpARM64 {
+			p.row(start+off(at), now)
+			now = entry
+			continue
+		}
+		if known := knownARM64(w); known {
+			p.row(start+off(at), now)
+		} else {
+			p.row(start+off(at), Rule{})
+		}
+	}
+}
+
+func knownARM64(w uint32) bool {
+	for _, form := range pltARM64 {
+		if w&form[1] == form[0] {
+			return true
+		}
+	}
+	return false
+}
