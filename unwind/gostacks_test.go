@@ -269,7 +269,8 @@ func eachStack(t *testing.T, pid, rounds int, each func(s *stopped)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the process is let go as this thread ends
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		stopThreads(t, pid, rounds, each)
 	}()
 	<-done
@@ -282,6 +283,13 @@ func stopThreads(t *testing.T, pid, rounds int, each func(s *stopped)) {
 	}
 	defer memory.Close()
 	tables, seized := map[string]*Table{}, map[int]bool{}
+	defer func() { // or the process could not be waited for
+		for tid := range seized {
+			if ptrace(ptraceInterrupt, tid) == nil && waitStopped(tid) {
+				syscall.PtraceDetach(tid)
+			}
+		}
+	}()
 	for range rounds {
 		for _, tid := range threads(t, pid) {
 			if !seized[tid] && ptrace(ptraceSeize, tid) != nil {
