@@ -17,6 +17,7 @@
 
 /* Memory that events are made in, of a CPU: more than a map for each CPU may have. */
 struct desk {
+	struct slot slot;
 	union {
 		struct {
 			struct copy_event copy;
@@ -55,6 +56,7 @@ static long read_page(__u32 i, struct stack_reading *r)
 		return 1;
 	if (n > r->end - r->from)
 		n = r->end - r->from;
+	barrier_var(n); /* so that the verifier sees the next line */
 	if (n > PAGE || bpf_probe_read_user(&r->desk->stack[at & (MAX_COPY - 1)], n, (void *)r->from))
 		return 1;
 	r->n = at + n;
@@ -78,46 +80,43 @@ static __always_inline __u32 read_stack(struct desk *d, __u64 from, __u64 entry)
 #define MAX_SLOTS 4096
 
 struct listing {
-	struct slot slot;
-	struct space_event *ev;
+	struct desk *d;
 	struct scratch *s;
 	__u64 mm;
-	__u64 hash;
-	__u32 count;
-	__u32 cut;
 };
 
 static __always_inline void list_area(struct listing *l, __u64 address)
 {
 	struct unwind_place *p = &l->s->unwinding.places[0];
+	struct space_event *ev = &l->d->space;
 	struct space_area *a;
 
-	if (l->count >= MAX_AREAS_OF_SPACE) {
-		l->cut = true;
+	if (ev->count >= MAX_AREAS_OF_SPACE) {
+		ev->cut = true;
 		return;
 	}
-	find_place(address, 0);
-	a = &l->ev->areas[l->count % MAX_AREAS_OF_SPACE];
+	find_place(l->s, address, p);
+	a = &ev->areas[ev->count % MAX_AREAS_OF_SPACE];
 	a->start = p->start;
 	a->end = p->end;
 	a->where = p->where;
 	a->base = p->base;
-	l->hash = mix(mix(mix(mix(l->hash, a->start), a->end), a->where), a->base);
-	l->count++;
+	ev->space = mix(mix(mix(mix(ev->space, p->start), p->end), p->where), p->base);
+	ev->count++;
 }
 
 static long list_slot(__u32 i, struct listing *l)
 {
-	struct slot *s = &l->slot;
-	struct area a;
+	struct slot *s = &l->d->slot;
+	struct area *a = &l->s->area;
 
 	find_slot(s);
-	if (s->entry && read_area((void *)s->entry, l->mm, s->address, &a) && a.code)
+	if (s->entry && read_area((void *)s->entry, l->mm, s->address, a) && a->code)
 		list_area(l, s->address);
 	s->address = s->last + 1;
 	if (i == MAX_SLOTS - 1 && s->address)
-		l->cut = true;
-	return !s->address || l->cut;
+		l->d->space.cut = true;
+	return !s->address || l->d->space.cut;
 }
 
 /* was_told reports whether user space has what a hash stands for, and where that is
@@ -134,23 +133,24 @@ static __always_inline bool was_told(__u64 hash, struct sent_set **set, __u64 *t
 
 /* list_space writes down the executable memory of the current process, and returns a
  * number for it, or 0 if it was changing. Files in it are introduced. */
-static __always_inline __u64 list_space(struct walk *w, struct space_event *ev)
+static __always_inline __u64 list_space(struct walk *w, struct desk *d)
 {
 	struct mm_struct *mm = (void *)w->mm;
-	struct listing l = {.ev = ev, .s = w->s, .mm = w->mm};
+	struct listing l = {d, w->s, w->mm};
+	struct space_event *ev = &d->space;
 	__u32 since = changes(mm);
 
-	l.slot.root = tree(mm);
-	l.hash = mix(w->s->key.started, w->tgid);
-	bpf_loop(MAX_SLOTS, list_slot, &l, 0);
-	if (changes(mm) != since)
-		return 0;
+	d->slot.root = tree(mm);
+	d->slot.address = 0;
 	ev->kind = EVENT_SPACE;
 	ev->tgid = w->tgid;
 	ev->started = w->s->key.started;
-	ev->count = l.count;
-	ev->cut = l.cut;
-	ev->space = mix(l.hash, l.cut) | 1;
+	ev->space = mix(ev->started, ev->tgid);
+	ev->count = ev->cut = 0;
+	bpf_loop(MAX_SLOTS, list_slot, &l, 0);
+	if (changes(mm) != since)
+		return 0;
+	ev->space = mix(ev->space, ev->cut) | 1;
 	return ev->space;
 }
 
@@ -167,7 +167,7 @@ static __always_inline __u64 tell_space(struct walk *w, struct desk *d)
 	key = mix(mix(executed(w->task), changes((void *)w->mm)), table_time);
 	if (bpf_core_field_exists(vma->vm_lock_seq) && u->space_key == key && was_told(u->space, &set, &tag))
 		return u->space;
-	u->space = list_space(w, &d->space);
+	u->space = list_space(w, d);
 	u->space_key = key;
 	if (!u->space || was_told(u->space, &set, &tag))
 		return u->space;

@@ -134,6 +134,7 @@ struct scratch {
 	struct recent recent[RECENT];
 	__u64 ips[MAX_DEPTH];
 	struct area area;    /* that is looked at */
+	__u64 inode;         /* of its file */
 	struct validity now; /* of its inode */
 	struct file_entry fresh;
 	struct count_key key;
@@ -240,10 +241,16 @@ static __always_inline __u32 changes(struct mm_struct *mm)
 {
 	struct mm_struct___number *older = (void *)mm;
 
-	if (bpf_core_field_exists(mm->mm_lock_seq.sequence))
+	/* Not computed where the kernel has no such field: that is an instruction that it
+	 * refuses, and so may not be moved out of here. */
+	if (bpf_core_field_exists(mm->mm_lock_seq.sequence)) {
+		barrier_var(mm);
 		return GET(mm, mm_lock_seq.sequence);
-	if (bpf_core_field_exists(older->mm_lock_seq))
+	}
+	if (bpf_core_field_exists(older->mm_lock_seq)) {
+		barrier_var(older);
 		return BPF_CORE_READ(older, mm_lock_seq);
+	}
 	return 0;
 }
 
@@ -568,18 +575,18 @@ static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind <<
 
 /* wish writes down that the identity of a file is to be read in the current task. Of those
  * that were not given their serial number just now, one is enough for a sample. */
-static __always_inline void wish(struct walk *w, __u64 key, __u64 serial, bool fresh)
+static __always_inline void wish(struct scratch *s, __u64 key, __u64 serial, __u64 at, bool fresh)
 {
-	__u32 n = w->s->wished;
+	__u32 n = s->wished;
 	struct wish *wish;
 
 	if (n >= WISHES || (n && !fresh))
 		return;
-	wish = &w->s->wishes[n];
+	wish = &s->wishes[n];
 	wish->key = key;
 	wish->serial = serial;
-	wish->at = w->start;
-	w->s->wished = n + 1;
+	wish->at = at;
+	s->wished = n + 1;
 }
 
 /* submit sends an event and wakes user space if there is reason to. */
@@ -627,16 +634,16 @@ static __always_inline bool insert(__u64 key, struct file_entry *e, enum known h
 static __noinline void submit_file(struct file_event *ev) { bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP); }
 
 /* introduce tells user space what file a serial number stands for. */
-static __always_inline void introduce(struct walk *w, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
+static __always_inline void introduce(struct scratch *s, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
 {
 	ev->kind = EVENT_FILE;
-	ev->tgid = w->tgid;
+	ev->tgid = bpf_get_current_pid_tgid() >> 32;
 	ev->serial = serial;
 	ev->key = key;
 	ev->start = a->start;
 	ev->end = a->end;
 	ev->offset = a->offset;
-	ev->valid = w->s->now;
+	ev->valid = s->now;
 	__builtin_memset(ev->path, 0, sizeof(ev->path));
 	read_path(a, (void *)ev->path);
 	submit_file(ev);
@@ -644,9 +651,8 @@ static __always_inline void introduce(struct walk *w, struct area *a, __u64 key,
 
 /* admit gives a file a serial number and tells user space. It returns 0 when the table takes no entry. The event has its place before anybody
  * can read the entry, so that every serial number in a stack is told before it. */
-static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inode, enum known how)
+static __noinline __u64 admit(struct scratch *s, struct area *a, struct inode *inode, enum known how)
 {
-	struct scratch *s = w->s;
 	struct file_entry *e = &s->fresh;
 	struct file_event *ev;
 	__u64 key = (__u64)inode;
@@ -669,7 +675,7 @@ static __noinline __u64 admit(struct walk *w, struct area *a, struct inode *inod
 		s->n.refused++;
 		return 0;
 	}
-	introduce(w, a, key, e->serial, ev);
+	introduce(s, a, key, e->serial, ev);
 	return e->serial;
 }
 
@@ -695,9 +701,8 @@ static __always_inline bool tell_identity(struct file_entry *e)
 
 /* unveil tells user space of a file that the table knows and it does not: now a sample
  * is in it. It returns the serial number, or 0 when nothing could be told. */
-static __noinline __u64 unveil(struct walk *w, struct area *a, __u64 key, __u64 serial)
+static __noinline __u64 unveil(struct scratch *s, struct area *a, __u64 key, __u64 serial)
 {
-	struct scratch *s = w->s;
 	struct file_entry *e = &s->fresh;
 	struct file_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
 
@@ -710,7 +715,7 @@ static __noinline __u64 unveil(struct walk *w, struct area *a, __u64 key, __u64 
 		s->n.torn++;
 		return 0;
 	}
-	introduce(w, a, key, serial, ev);
+	introduce(s, a, key, serial, ev);
 	e->state &= ~FILE_QUIET;
 	if (e->state == FILE_KNOWN && !tell_identity(e)) {
 		s->n.lost_events++;
@@ -722,9 +727,8 @@ static __noinline __u64 unveil(struct walk *w, struct area *a, __u64 key, __u64 
 
 /* look_up returns the serial number of the entry of an inode whose validity is in
  * s->now, and makes one where there is none to be believed. */
-static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inode *inode, struct recent *recent)
+static __always_inline __u64 look_up(struct scratch *s, struct area *a, struct inode *inode, struct recent *recent)
 {
-	struct scratch *s = w->s;
 	__u64 serial = 0;
 	__u8 state = 0;
 	bool fresh = false;
@@ -733,7 +737,7 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 	s->n.torn += how == TORN;
 	s->n.stale += how == STALE;
 	if (how != KNOWN) {
-		__u64 given = admit(w, a, inode, how);
+		__u64 given = admit(s, a, inode, how);
 
 		/* If there is none, another CPU may have been faster. */
 		if (!given && known((__u64)inode, &s->now, &serial, &state) != KNOWN)
@@ -745,13 +749,13 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 		}
 	}
 	if (state & FILE_QUIET) {
-		serial = unveil(w, a, (__u64)inode, serial);
+		serial = unveil(s, a, (__u64)inode, serial);
 		state &= ~FILE_QUIET;
 		if (!serial)
 			return 0;
 	}
 	if (task_work && state == FILE_PENDING) {
-		wish(w, (__u64)inode, serial, fresh);
+		wish(s, (__u64)inode, serial, a->start, fresh);
 		return serial;
 	}
 	remember_recent(recent, inode, &s->now, serial);
@@ -760,13 +764,13 @@ static __always_inline __u64 look_up(struct walk *w, struct area *a, struct inod
 
 /* serial_of returns the serial number of the file that an area maps, whose validity
  * is in s->now. */
-static __always_inline __u64 serial_of(struct walk *w, struct area *a, struct inode *inode)
+static __always_inline __u64 serial_of(struct scratch *s, struct area *a, struct inode *inode)
 {
-	struct recent *r = recent_of(w->s, inode);
+	struct recent *r = recent_of(s, inode);
 
-	if (is_recent(r, inode, &w->s->now))
+	if (is_recent(r, inode, &s->now))
 		return r->serial;
-	return look_up(w, a, inode, r);
+	return look_up(s, a, inode, r);
 }
 
 enum look { NOTHING, DATA, MEMORY, SEEN, WRITTEN, MOVED };
@@ -846,7 +850,7 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 		return;
 	}
 	if (a->file) {
-		serial = serial_of(w, a, inode);
+		serial = serial_of(w->s, a, inode);
 		if (!serial) {
 			w->where = where(FRAME_NO_ENTRY);
 			return;

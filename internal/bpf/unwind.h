@@ -232,48 +232,54 @@ static __always_inline __u32 saved_register(int i)
 	return i == 0 ? 3 : i == 1 ? 6 : 10 + i;
 }
 
-/* is_near reports whether a word lies in the 8 below the CFA. */
-static __always_inline bool is_near(__s32 words) { return words >= -8 && words < 0; }
+/* below returns how many words a place of a rule is below the CFA. */
+static __always_inline __u32 below(__s8 place) { return (__u8)-place; }
+
+/* is_near reports whether that is one of the next 8. */
+static __always_inline bool is_near(__s8 place) { return below(place) - 1 < 8; }
 
 /* read_near reads the words below the CFA that a rule wants at once: most of the time
- * that is all of them. u->words has the lowest one first, whose number is returned, or 0 if
- * they must be read one by one. */
-static __always_inline __s32 read_near(struct unwinding *u, __u64 cfa)
+ * that is all of them. It returns how many they are, the lowest one first, or 0 if they must
+ * be read one by one. */
+static __always_inline __u32 read_near(struct unwinding *u, __u64 cfa)
 {
-	__s32 lowest = 0;
+	__u32 n = 0;
 
 	if (is_near(u->rule.ra))
-		lowest = u->rule.ra;
+		n = below(u->rule.ra);
 	if (!(u->rule.flags & RULE_SAVED_AT_REGISTER)) {
 		_Pragma("unroll") for (int i = 0; i < 6; i++)
 		{
-			__s32 at = u->rule.saved[i];
+			__s8 place = u->rule.saved[i];
 
-			if (is_near(at) && at < lowest)
-				lowest = at;
+			if (is_near(place) && below(place) > n)
+				n = below(place);
 		}
 	}
-	if (lowest < -8 || lowest >= 0 || !read_words(u->words, -lowest, cfa + 8 * (__s64)lowest))
-		return 0;
-	return lowest;
+	barrier_var(n); /* so that the verifier sees the next line */
+	n &= 15;
+	return n && read_words(u->words, n, cfa - 8 * n) ? n : 0;
 }
+
+/* near_word returns one of n words that were read so. */
+static __always_inline __u64 near_word(struct unwinding *u, __u32 n, __s8 place) { return u->words[(n - below(place)) & 7]; }
 
 /* restore gives a register the value that it has in the caller. What cannot be read is
  * lost: where a function has restored registers and is about to return, rules still name
  * places that are below the stack by then. */
-static __always_inline void restore(struct unwinding *u, __u32 reg, __s32 at, __u64 base, __s32 lowest)
+static __always_inline void restore(struct unwinding *u, __u32 reg, __s8 place, __u64 base, __u32 near)
 {
 	__u64 value;
 
-	if (at == RULE_SAME)
+	if (place == RULE_SAME)
 		return;
-	if (at == RULE_UNKNOWN) {
+	if (place == RULE_UNKNOWN) {
 		u->known &= ~(1U << reg);
 		return;
 	}
-	if (lowest && is_near(at))
-		value = u->words[(at - lowest) & 7];
-	else if (!read_words(&value, 1, base + 8 * (__s64)at)) {
+	if (near && is_near(place)) {
+		value = near_word(u, near, place);
+	} else if (!read_words(&value, 1, base + 8 * (__s64)place)) {
 		u->known &= ~(1U << reg);
 		return;
 	}
@@ -287,7 +293,7 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 	__u32 from = rule->kind == RULE_PLT ? STACK_POINTER : rule->reg;
 	__u64 base = u->registers[from & (DWARF_REGISTERS - 1)], sp = u->registers[STACK_POINTER], cfa, ra;
 	bool at_register = rule->flags & RULE_SAVED_AT_REGISTER;
-	__s32 lowest;
+	__u32 near;
 
 	if (!knows(u, from) || !knows(u, STACK_POINTER))
 		return knows(u, from) ? END_BAD_FRAME : END_REGISTER_LOST;
@@ -302,27 +308,27 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 	}
 	if (cfa < sp || (cfa == sp && !u->exact))
 		return END_BAD_FRAME;
-	lowest = read_near(u, cfa);
+	near = read_near(u, cfa);
 	if (rule->ra == RULE_SAME) {
 		if (!knows(u, rule->link))
 			return END_REGISTER_LOST;
 		ra = u->registers[rule->link & (DWARF_REGISTERS - 1)];
 	} else if (rule->ra == RULE_UNKNOWN) {
 		return END_REGISTER_LOST;
-	} else if (lowest && is_near(rule->ra)) {
-		ra = u->words[(rule->ra - lowest) & 7];
+	} else if (near && is_near(rule->ra)) {
+		ra = near_word(u, near, rule->ra);
 	} else if (!read_words(&ra, 1, cfa + 8 * (__s64)rule->ra)) {
 		return END_UNREADABLE;
 	}
 	if (at_register)
-		lowest = 0;
+		near = 0;
 	else
 		base = cfa;
 	/* All others are taken to be what they are: hand-written code knows what it calls. */
 	_Pragma("unroll") for (int i = 0; i < 6; i++)
 	{
 		if (IS_X86 || !i)
-			restore(u, saved_register(i), rule->saved[i], base, lowest);
+			restore(u, saved_register(i), rule->saved[i], base, near);
 	}
 	set_register(u, STACK_POINTER, cfa);
 	return enter_caller(u, ra, METHOD_CFI);
@@ -421,32 +427,72 @@ static __always_inline enum stack_end end_of(enum how how)
 	}
 }
 
-/* find_place finds what is mapped at an address in the current process, into the place
- * of this number. It is global as find_vma is. */
-__noinline int find_place(__u64 address, __u32 number)
+/* look_for looks for the VMA that holds an address, which it leaves with what is to be known
+ * of its file in scratch memory. It returns an enum look. It is global as find_vma is, and
+ * so is serial_at: together they are locate, and take less of the stack. */
+__noinline int look_for(__u64 address)
 {
 	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
-	struct unwind_place *p;
+	struct inode *inode = NULL;
+	enum look seen = MOVED;
 
 	if (!w.s || !unwinding)
-		return 0;
+		return MOVED;
 	w.mm = (__u64)w.task->mm;
-	w.tgid = bpf_get_current_pid_tgid() >> 32;
-	locate(&w, address);
-	p = &w.s->unwinding.places[number % PLACES];
-	p->start = w.start;
-	p->end = w.end;
-	p->base = w.base;
-	p->where = w.where;
-	return 0;
+	for (int tries = 0; tries < 2 && seen == MOVED; tries++)
+		seen = look(&w, address, &w.s->area, &inode);
+	w.s->inode = (__u64)inode;
+	return seen;
+}
+
+/* serial_at returns the serial number of the file that was looked at, or 0. */
+__noinline __u64 serial_at(void)
+{
+	struct scratch *s = scratch();
+
+	return s && unwinding ? serial_of(s, &s->area, (void *)s->inode) : 0;
+}
+
+/* find_place finds what is mapped at an address in the current process. */
+static __always_inline void find_place(struct scratch *s, __u64 address, struct unwind_place *p)
+{
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	enum look seen = look_for(address);
+	struct area *a = &s->area;
+	__u64 serial;
+
+	p->start = address;
+	p->end = address + 1;
+	p->base = 0;
+	if (seen != SEEN) {
+		p->where = miss(s, seen);
+		return;
+	}
+	if (a->file) {
+		serial = serial_at();
+		if (!serial) {
+			p->where = where(FRAME_NO_ENTRY);
+			return;
+		}
+		p->where = serial & 0xffffffff;
+		p->base = a->start - a->offset;
+	} else if (mm && a->start == GET_POINTER(mm, context.vdso)) {
+		p->where = where(a->start >> 32 ? FRAME_VDSO : FRAME_VDSO_32);
+		p->base = a->start;
+	} else {
+		p->where = where(FRAME_GENERATED);
+	}
+	p->start = a->start;
+	p->end = a->end;
 }
 
 static __always_inline bool is_in(const struct unwind_place *p, __u64 address) { return address - p->start < p->end - p->start; }
 
 /* enter_place makes the place of an address the frame's: one that was found in this
  * sample, or else a new one instead of the oldest. */
-static __always_inline void enter_place(struct unwinding *u, __u64 address)
+static __always_inline void enter_place(struct scratch *s, __u64 address)
 {
+	struct unwinding *u = &s->unwinding;
 	struct unwind_place *p;
 
 	_Pragma("unroll") for (int i = 0; i < PLACES; i++)
@@ -458,8 +504,8 @@ static __always_inline void enter_place(struct unwinding *u, __u64 address)
 	}
 	u->oldest++;
 	u->at = u->oldest % PLACES;
-	find_place(address, u->at);
 	p = &u->places[u->at % PLACES];
+	find_place(s, address, p);
 	p->how = how_of(p);
 }
 
@@ -474,7 +520,7 @@ static long unwind_frame(__u32 i, struct walk *w)
 		return 1;
 	}
 	if (!is_in(&u->places[u->at % PLACES], address))
-		enter_place(u, address);
+		enter_place(w->s, address);
 	p = &u->places[u->at % PLACES];
 	if (p->how < OUT_OF_MAP)
 		put(w, p->where | (__u64)u->method << 40, address - p->base);
