@@ -1,7 +1,9 @@
 package capture
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 
 	"hallmark/unwind"
 )
@@ -10,9 +12,11 @@ import (
 // recording: that of a large program takes longer than a ring buffer waits.
 type builtTables struct {
 	objects *objects
+	cache   tableCache
 	mu      sync.Mutex
 	tables  map[*object]*builtTable
 	turns   chan struct{} // one for each table that is being built
+	stored  atomic.Bool   // something was put into the cache
 	workers sync.WaitGroup
 }
 
@@ -24,8 +28,8 @@ type builtTable struct {
 // tableBuilders build tables at a time, each by several goroutines.
 const tableBuilders = 2
 
-func newBuiltTables(o *objects) *builtTables {
-	return &builtTables{objects: o, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders)}
+func newBuiltTables(o *objects, cache tableCache) *builtTables {
+	return &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders)}
 }
 
 // table returns the table of a file, nil when it has none, and whether that is settled:
@@ -37,7 +41,7 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 		return t.table, t.done
 	}
 	file, pending := b.objects.contentOf(o)
-	if file == nil {
+	if file.content == nil {
 		return nil, !pending
 	}
 	t := &builtTable{}
@@ -46,28 +50,51 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 	return nil, false
 }
 
-func (b *builtTables) build(t *builtTable, file content) {
+func (b *builtTables) build(t *builtTable, file source) {
 	b.turns <- struct{}{}
-	built, err := unwind.Build(file, unwind.BuildOptions{})
+	built := b.read(file)
 	<-b.turns
-	if err != nil {
-		built = nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.table, t.done = built, true
 }
 
+// read returns the table of a file from the cache, or builds it; nil when there can be none.
+func (b *builtTables) read(file source) *unwind.Table {
+	if t, err := b.cache.load(file.key); err == nil {
+		return t
+	}
+	t, err := unwind.Build(file.content, unwind.BuildOptions{})
+	if errors.Is(err, unwind.ErrNotELF) {
+		return emptyTable
+	}
+	if err != nil {
+		return nil
+	}
+	if b.cache.store(file.key, t) == nil { // without a cache the next recording takes longer
+		b.stored.Store(true)
+	}
+	return t
+}
+
+// stop returns when every table that was asked for is built, and makes room in the cache.
+func (b *builtTables) stop() {
+	b.wait()
+	if b.stored.Swap(false) {
+		b.cache.prune()
+	}
+}
+
 // wait returns when every table that was asked for is built.
 func (b *builtTables) wait() { b.workers.Wait() }
 
-// contentOf returns the content of a file, nil when it is not there, and whether it may
+// contentOf returns the content of a file, none when it is not there, and whether it may
 // still come.
-func (s *objects) contentOf(o *object) (file content, pending bool) {
+func (s *objects) contentOf(o *object) (file source, pending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.mixed {
-		return nil, false
+	if o.mixed || o.content == nil {
+		return source{}, !o.mixed && o.tried < o.asked
 	}
-	return o.content, o.tried < o.asked
+	return source{key: tableKey{o.id, o.seen.size}, content: o.content}, false
 }

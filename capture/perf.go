@@ -80,7 +80,7 @@ func (s *perfSampler) copyStacks() error {
 	}
 	size := cmp.Or(s.opts.CallGraph.StackSize, DefaultStackSize)
 	s.plan.copyStacks(m, size, s.pages)
-	s.tables = newBuiltTables(s.objects)
+	s.tables = newBuiltTables(s.objects, newTableCache(s.opts.CacheDir))
 	s.tracker.unwinder = newUserStacks(s.tracker, s.tables, size)
 	return nil
 }
@@ -346,7 +346,7 @@ func (s *perfSampler) finish() {
 func (s *perfSampler) close() error {
 	var errs []error
 	if s.tables != nil {
-		s.tables.wait()
+		s.tables.stop()
 	}
 	for _, r := range s.rings {
 		errs = append(errs, r.close())
