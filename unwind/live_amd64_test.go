@@ -10,7 +10,7 @@ import (
 )
 
 // registersOf asks ptrace for the registers of a stopped thread.
-func registersOf(t *testing.T, tid int) unwind.State {
+func registersOf(t testing.TB, tid int) unwind.State {
 	t.Helper()
 	var r unix.PtraceRegs
 	locked(func() {

@@ -89,9 +89,7 @@ func checkLive(t *testing.T, cmd *exec.Cmd, times int) {
 				compared++
 			}
 		}
-		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		resume(t, pid)
 		time.Sleep(3 * time.Millisecond)
 	}
 	if compared < threads/2 || threads == 0 {
@@ -130,7 +128,7 @@ func compareLive(t *testing.T, tid int, stack liveStack, witnesses map[string]ma
 }
 
 // stop sends SIGSTOP and waits until every thread stands.
-func stop(t *testing.T, pid int) {
+func stop(t testing.TB, pid int) {
 	t.Helper()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -144,7 +142,14 @@ func stop(t *testing.T, pid int) {
 	t.Fatal("the program does not stop")
 }
 
-func threads(t *testing.T, pid int) []int {
+func resume(t testing.TB, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func threads(t testing.TB, pid int) []int {
 	t.Helper()
 	dirs, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -228,11 +233,11 @@ type liveSpace struct {
 	vmas   []procmap.VMA
 	tables map[string]*unwind.Table
 	text   string
-	t      *testing.T
+	t      testing.TB
 	pid    int
 }
 
-func newLiveSpace(t *testing.T, pid int, tables map[string]*unwind.Table) *liveSpace {
+func newLiveSpace(t testing.TB, pid int, tables map[string]*unwind.Table) *liveSpace {
 	t.Helper()
 	p, err := procmap.Open(pid)
 	if err != nil {
