@@ -39,6 +39,7 @@ var sources = []func(*builder) error{
 	(*builder).pclntab,
 	(*builder).ehFrame,
 	(*builder).debugFrame,
+	(*builder).vdsoARM64,
 	(*builder).plt,
 	(*builder).known,
 	(*builder).framePointers,

@@ -1,0 +1,160 @@
+package unwind
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"hallmark/addr"
+	"hallmark/internal/cursor"
+)
+
+// The kernel's vdso for arm64 has no call frame information: its linker script throws
+// away what compilers write, and the directives at the code that signal handlers return to
+// are commented out (arch/arm64/kernel/vdso/vdso.lds.S and sigreturn.S). What there is to
+// know of it is in its instructions.
+
+// sigreturnName is the function that handlers return to: only the vdso exports it.
+const sigreturnName = "__kernel_rt_sigreturn"
+
+// sigreturnCode is mov x8, #__NR_rt_sigreturn; svc #0. Nothing else can be there, since
+// debuggers know it by the same bytes.
+var sigreturnCode = []byte{0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}
+
+// vdsoARM64 is the source of rules for the vdso of arm64.
+func (b *builder) vdsoARM64() error {
+	if b.file.machine != ARM64 {
+		return nil
+	}
+	functions, err := b.file.functions()
+	if err != nil {
+		return b.damaged(err)
+	}
+	for _, f := range functions {
+		if f.name != sigreturnName {
+			continue
+		}
+		if code, err := b.file.read(uint64(f.start), uint64(len(sigreturnCode))); err != nil || !bytes.Equal(code, sigreturnCode) {
+			return b.damaged(err)
+		}
+		// The handler's return address is the first instruction, so the last byte before
+		// it is where a call would have been.
+		b.layer(Known).part().add(f.start-1, f.start+addr.Offset(len(sigreturnCode)), Rule{Kind: Signal, Register: SP})
+		return b.leaves(functions)
+	}
+	return nil
+}
+
+// leaves says of functions that call nothing and keep nothing on the stack where their
+// caller is.
+func (b *builder) leaves(functions []function) error {
+	p := b.layer(Known).part()
+	for _, f := range functions {
+		code, err := b.file.read(uint64(f.start), uint64(f.end-f.start))
+		if err != nil {
+			return b.damaged(err)
+		}
+		if isLeaf(code) {
+			p.add(f.start, f.end, Rule{Kind: Reg, Register: SP, RA: Same, Link: X30, Saved: [6]int8{Same}})
+		}
+	}
+	return nil
+}
+
+// A function is one that a file exports, in offsets of the file.
+type function struct {
+	name       string
+	start, end addr.Offset
+}
+
+// Constants of the gABI for symbols.
+const (
+	symbolSize = 24
+	sttNOTYPE  = 0 // code in assembly
+	sttFUNC    = 2
+)
+
+// functions returns the functions that a file exports, if it does not export very much.
+func (f *elfFile) functions() ([]function, error) {
+	symbols, names := f.section(".dynsym"), f.section(".dynstr")
+	if symbols == nil || names == nil || symbols.bytes > 1<<12 || names.bytes > 1<<12 {
+		return nil, nil // that is not the vdso
+	}
+	table, err := f.read(symbols.off, symbols.bytes)
+	if err != nil {
+		return nil, err
+	}
+	text, err := f.read(names.off, names.bytes)
+	if err != nil {
+		return nil, err
+	}
+	var found []function
+	for ; len(table) >= symbolSize; table = table[symbolSize:] {
+		c := cursor.New(table[:symbolSize], 0, false)
+		name, info := uint64(c.U32()), c.U8()
+		c.SeekTo(8)
+		virt, size := c.U64(), c.U64()
+		from, to, ok := f.code(virt, virt+size)
+		if typ := info & 0xf; typ != sttFUNC && typ != sttNOTYPE || !ok || uint64(to-from) != size || name >= uint64(len(text)) {
+			continue
+		}
+		s, _, _ := bytes.Cut(text[name:], []byte{0})
+		found = append(found, function{string(s), from, to})
+	}
+	return found, nil
+}
+
+// isLeaf reports whether code for arm64 is a whole function in which the stack pointer
+// and the register with the return address are what they were at its first instruction.
+// What it does not know for sure is none.
+func isLeaf(code []byte) bool {
+	for ; len(code) >= 4; code = code[4:] {
+		w := binary.LittleEndian.Uint32(code)
+		if w>>26 == 0b000101 {
+			continue // b: a jump, elsewhere perhaps, with everything as it is
+		}
+		if calls(w) || writesSP(w) || writesLink(w) {
+			return false
+		}
+	}
+	return len(code) == 0
+}
+
+// calls reports whether an instruction is a call or may be: bl, and branches to
+// registers but for a return.
+func calls(w uint32) bool {
+	const ret, mayCall = 0xd65f03c0, 0x94000000
+	return w&0xfc000000 == mayCall || w&0xfe000000 == 0xd6000000 && w != ret
+}
+
+// writesSP reports whether an instruction writes the stack pointer, which is register 31
+// only in some of them (Arm Architecture Reference Manual, C4.1), or may do so.
+func writesSP(w uint32) bool {
+	to, base := w&31 == 31, w>>5&31 == 31
+	flagsOnly := w>>29&1 == 1 // what adds and subtracts and writes register 31 is a comparison
+	switch {
+	case w>>27&3 == 0: // reserved, and vectors of any length, whose size moves it
+		return true
+	case w>>24&0b11111 == 0b10001: // add, sub of an immediate value, of tags
+		return to && !flagsOnly
+	case w>>21&0b11111111 == 0b01011001: // add, sub of an extended register
+		return to && !flagsOnly
+	case w>>23&0b111111 == 0b100100: // and, orr, eor with an immediate value; ands is a comparison
+		return to && w>>29&3 != 3
+	case w>>25&0b1111 == 0b1101: // of two registers, some of which write tags
+		return to
+	case isLoadStore(w):
+		pair := w>>28&1 == 0 // and structures of vectors
+		tags := w>>24 == 0xd9
+		return base && (tags || pair && w>>23&1 == 1 || !pair && w>>24&1 == 0 && w>>10&1 == 1)
+	}
+	return false
+}
+
+// isLoadStore reports whether an instruction loads or stores.
+func isLoadStore(w uint32) bool { return w>>25&0b0101 == 0b0100 }
+
+// writesLink reports whether an instruction writes register 30, or may do so.
+func writesLink(w uint32) bool {
+	two := isLoadStore(w) && w>>28&1 == 0 // of registers may be loaded, or exchanged
+	return w&31 == 30 || two && (w>>10&31 == 30 || w>>16&31 == 30)
+}
