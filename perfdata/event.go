@@ -124,21 +124,22 @@ func (s *events) decode(rec []byte) (Record, *Event) {
 	}
 	kind := e.decoder.kind(rec)
 	if kind == TypeSample && e.refused != nil {
-		return malformed(kind, rec, e.refused), e
+		return malformed(rec, e.refused, s.big), e
 	}
 	r, err := e.decoder.Decode(rec)
 	if err != nil {
-		return malformed(kind, rec, err), e
+		return malformed(rec, err, s.big), e
 	}
 	return r, e
 }
 
 // orphan is a record of no event that is known.
 func (s *events) orphan(rec []byte) Record {
-	d := Decoder{big: s.big}
-	return malformed(d.kind(rec), rec, &FormatError{Type: d.kind(rec), Err: fmt.Errorf("of no event that is known (number %d)", s.lastID)})
+	kind := Type(orderOf(s.big).Uint32(rec))
+	return malformed(rec, &FormatError{Type: kind, Err: fmt.Errorf("of no event that is known (number %d)", s.lastID)}, s.big)
 }
 
-func malformed(kind Type, rec []byte, err error) *Malformed {
-	return &Malformed{Type: kind, Data: rec[HeaderSize:], Err: err}
+func malformed(rec []byte, err error, big bool) *Malformed {
+	order := orderOf(big)
+	return &Malformed{Type: Type(order.Uint32(rec)), Misc: order.Uint16(rec[4:]), Data: rec[HeaderSize:], Err: err}
 }

@@ -80,7 +80,7 @@ func (r *Reader) unpack(kind Type, rec []byte) (Record, error) {
 		c := cursor.New(data, 0, r.big)
 		data = c.Bytes(c.U64())
 		if c.Err() != nil {
-			return malformed(kind, rec, &FormatError{Type: kind, Err: c.Err()}), nil
+			return malformed(rec, &FormatError{Type: kind, Err: c.Err()}, r.big), nil
 		}
 	}
 	if r.unpacked == nil {

@@ -352,7 +352,7 @@ func (r *Reader) own(c *cutter, kind Type, rec []byte) (Record, error) {
 	}
 	got, err := r.early.Decode(rec)
 	if err != nil {
-		got = malformed(kind, rec, err)
+		got = malformed(rec, err, r.big)
 	}
 	if err := r.take(got); err != nil {
 		return nil, err

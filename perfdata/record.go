@@ -1,5 +1,6 @@
-// Package perfdata reads the records that the kernel's perf events write: out of a
-// ring buffer (Decoder), and out of perf.data files and streams (Reader).
+// Package perfdata reads the records that the kernel's perf events write, out of a
+// ring buffer (Decoder) and out of perf.data files and streams (Reader), and writes
+// such records (Encoder) and files (Writer).
 //
 // A record is a value, one Go type a kind. The formats are those of
 // include/uapi/linux/perf_event.h, enum perf_event_type, and for files those of
@@ -243,6 +244,7 @@ type Unknown struct {
 // Malformed is a record that is damaged, or of an event that the file does not tell of.
 type Malformed struct {
 	Type Type
+	Misc uint16
 	Data []byte // without the header
 	Err  error
 }

@@ -120,6 +120,8 @@ func decodeUser(c *cursor.Cursor, kind Type, misc uint16, rec []byte, big bool) 
 		return &Auxtrace{Size: c.U64(), Offset: c.U64(), Reference: c.U64(), Index: c.U32(), TID: c.U32(), CPU: c.U32()}
 	case TypeThreadMap:
 		return threadMap(c)
+	case TypeCPUMap:
+		return cpuMap(c)
 	case TypeTimeConv:
 		return timeConv(c)
 	case TypeHeaderFeature:
