@@ -213,7 +213,7 @@ func describe(r Record) []string {
 }
 
 func describeSample(s *Sample) []string {
-	lines := []string{fmt.Sprintf("%d SAMPLE (IP, %#x): %d/%d: %#x period: %d addr: %s", s.Time, s.Misc, s.PID, s.TID, uint64(s.IP), s.Period, hex(uint64(s.Addr)))}
+	lines := []string{fmt.Sprintf("%d SAMPLE (IP, %#x): %d/%d: %#x period: %d addr: %s", s.Time, s.Misc, s.PID, s.TID, uint64(s.IP), s.Period, hexC(uint64(s.Addr)))}
 	for _, a := range s.Callchain {
 		lines = append(lines, fmt.Sprintf("chain %016x", a))
 	}
@@ -228,8 +228,8 @@ func describeSample(s *Sample) []string {
 	return lines
 }
 
-// hex is %#x of C, which has no 0x before 0.
-func hex(n uint64) string {
+// hexC is %#x of C, which has no 0x before 0.
+func hexC(n uint64) string {
 	if n == 0 {
 		return "0"
 	}
@@ -237,7 +237,7 @@ func hex(n uint64) string {
 }
 
 func describeMmap(m *Mmap2) string {
-	where := fmt.Sprintf("%d/%d: [%s(%s) @ %s", int32(m.Owner), int32(m.Thread), hex(uint64(m.Start)), hex(m.Size), hex(uint64(m.Offset)))
+	where := fmt.Sprintf("%d/%d: [%s(%s) @ %s", int32(m.Owner), int32(m.Thread), hexC(uint64(m.Start)), hexC(m.Size), hexC(uint64(m.Offset)))
 	if m.Type == TypeMmap {
 		mode := "r"
 		if m.Prot&protExec != 0 {
