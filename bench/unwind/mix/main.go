@@ -1,0 +1,206 @@
+// Mix tells what share of user stacks each recorder brings to their end: to the entry of
+// the program or thread. Everything on the machine is recorded while load.sh runs, from
+// the first moment on, by each recorder in turn.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+var (
+	hallmark = flag.String("hallmark", "hallmark", "the hallmark to measure")
+	rate     = flag.Int("F", 199, "samples a second and CPU")
+	seconds  = flag.Int("d", 10, "seconds of each recording")
+	rounds   = flag.Int("n", 1, "rounds, in which every recorder has its turn")
+	only     = flag.String("only", "", "leave out the recorders whose names do not have this in them")
+	worst    = flag.Int("worst", 0, "show so many of the files whose frames are most often the last of incomplete stacks")
+	load     = flag.String("load", "", "shell command instead of load.sh")
+	keep     = flag.String("keep", "", "directory for recordings, which are kept")
+)
+
+// short is the life of the processes that are told apart.
+const short = 10 * time.Millisecond
+
+// A recorder records everything into a file, and reads it.
+type recorder struct {
+	name    string
+	command func(file string) []string
+	read    func(file string) ([]stack, error)
+	result
+}
+
+// result is what came of all rounds.
+type result struct {
+	all, brief   share
+	told         share // by what the recorder itself says
+	cpu          time.Duration
+	peak         int64
+	frames, size int64
+	ends         map[string]int
+}
+
+// share counts stacks, and those that reach an entry.
+type share struct{ n, complete int }
+
+func (s *share) add(complete bool) {
+	s.n++
+	if complete {
+		s.complete++
+	}
+}
+
+func (s share) String() string {
+	if s.n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f (of %d)", 100*float64(s.complete)/float64(s.n), s.n)
+}
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	if err := run(); err != nil {
+		log.Fatal("mix: ", err)
+	}
+}
+
+func run() error {
+	dir := *keep
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "bench-mix"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	}
+	recorders := contenders()
+	for range *rounds {
+		for _, r := range recorders {
+			if err := r.round(dir); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+		}
+	}
+	report(recorders)
+	return nil
+}
+
+func contenders() []*recorder {
+	f, d := strconv.Itoa(*rate), strconv.Itoa(*seconds)
+	own := func(flags ...string) func(string) []string {
+		return func(file string) []string {
+			return append([]string{*hallmark, "record", "-a", "-F", f, "-d", d + "s", "-o", file}, flags...)
+		}
+	}
+	perf := func(flags ...string) func(string) []string {
+		return func(file string) []string {
+			args := append([]string{"perf", "record", "-q", "-a", "-N", "-m", "8M", "-e", "cpu-clock", "-F", f, "-o", file}, flags...)
+			return append(args, "--", "sleep", d)
+		}
+	}
+	var list []*recorder
+	for _, r := range []*recorder{
+		{name: "hallmark --backend bpf", command: own("--backend", "bpf"), read: readPprof},
+		{name: "hallmark --backend bpf --call-graph fp", command: own("--backend", "bpf", "--call-graph", "fp"), read: readPprof},
+		{name: "perf record -g", command: perf("-g"), read: readPerf},
+		{name: "perf record --call-graph dwarf", command: perf("--call-graph", "dwarf"), read: readPerf},
+		{name: "perf record --call-graph dwarf,65528", command: perf("--call-graph", "dwarf,65528"), read: readPerf},
+	} {
+		if strings.Contains(r.name, *only) {
+			r.ends = map[string]int{}
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// round records once, under the load, while another perf notes when processes begin and end.
+func (r *recorder) round(dir string) error {
+	file := filepath.Join(dir, strings.ReplaceAll(r.name, " ", "_"))
+	lives := filepath.Join(dir, "lives")
+	args := []string{"perf", "record", "-q", "-a", "-N", "-e", "dummy:u", "-o", lives, "--", "sleep", strconv.Itoa(*seconds + 1)}
+	tasks := exec.Command(args[0], args[1:]...)
+	if err := tasks.Start(); err != nil {
+		return err
+	}
+	stop, err := startLoad(dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	args = r.command(file)
+	cmd := exec.Command(args[0], args[1:]...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	u := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	r.peak = max(r.peak, u.Maxrss)
+	if st, err := os.Stat(file); err == nil {
+		r.size += st.Size()
+	}
+	stop()
+	if err := tasks.Wait(); err != nil {
+		return err
+	}
+	born, err := lifetimes(lives)
+	if err != nil {
+		return err
+	}
+	stacks, err := r.read(file)
+	if err != nil {
+		return err
+	}
+	for _, s := range stacks {
+		r.count(s, born)
+	}
+	return nil
+}
+
+func (r *result) count(s stack, lives map[int]time.Duration) {
+	complete := s.complete()
+	for range s.count {
+		r.all.add(complete)
+		if life, ended := lives[s.pid]; ended && life < short {
+			r.brief.add(complete)
+		}
+		if s.end != "" {
+			r.told.add(s.end == "complete")
+		}
+	}
+	r.frames += int64(s.count * s.depth)
+	if !complete {
+		r.ends[s.last()+" "+s.end] += s.count
+	}
+}
+
+// startLoad keeps the machine busy until stop is called.
+func startLoad(dir string) (stop func(), err error) {
+	text := *load
+	if text == "" {
+		text = fmt.Sprintf("exec sh unwind/mix/load.sh %d %s", *seconds+2, dir)
+	}
+	cmd := exec.Command("sh", "-c", text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stopped := false
+	return func() {
+		if !stopped {
+			stopped = true
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			_ = cmd.Wait()
+		}
+	}, nil
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+func report(recorders []*recorder) {
+	fmt.Printf("%d Hz, %d s, %d rounds\n\n", *rate, *seconds, *rounds)
+	fmt.Println("| recorder | stacks that reach an entry % | in processes that lived < 10 ms % | by what it says itself % | frames a stack | CPU ms a round | peak MiB | MB written |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|")
+	for _, r := range recorders {
+		fmt.Printf("| %s | %v | %v | %v | %.1f | %d | %d | %.1f |\n", r.name, r.all, r.brief, r.told, float64(r.frames)/float64(max(r.all.n, 1)),
+			r.cpu.Milliseconds()/int64(*rounds), r.peak>>10, float64(r.size)/1e6/float64(*rounds))
+	}
+	for _, r := range recorders {
+		r.showWorst()
+	}
+}
+
+// showWorst shows where incomplete stacks ended.
+func (r *recorder) showWorst() {
+	names := slices.SortedFunc(maps.Keys(r.ends), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.ends[b], r.ends[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names[:min(*worst, len(names))] {
+		fmt.Printf("%s: %d end at %s\n", r.name, r.ends[name], name)
+	}
+}
