@@ -46,6 +46,8 @@ type result struct {
 	peak         int64
 	frames, size int64
 	ends         map[string]int
+	disputes     map[string]int // outermost frames about whose being an entry we and the recorder differ
+	ended        int            // samples of processes that ended
 }
 
 // share counts stacks, and those that reach an entry.
@@ -116,7 +118,7 @@ func contenders() []*recorder {
 		{name: "perf record --call-graph dwarf,65528", command: perf("--call-graph", "dwarf,65528"), read: readPerf},
 	} {
 		if strings.Contains(r.name, *only) {
-			r.ends = map[string]int{}
+			r.ends, r.disputes = map[string]int{}, map[string]int{}
 			list = append(list, r)
 		}
 	}
@@ -171,14 +173,20 @@ func (r *result) count(s stack, lives map[int]time.Duration) {
 	complete := s.complete()
 	for range s.count {
 		r.all.add(complete)
-		if life, ended := lives[s.pid]; ended && life < short {
-			r.brief.add(complete)
+		if life, ended := lives[s.pid]; ended {
+			r.ended++
+			if life < short {
+				r.brief.add(complete)
+			}
 		}
 		if s.end != "" {
 			r.told.add(s.end == "complete")
 		}
 	}
 	r.frames += int64(s.count * s.depth)
+	if s.end != "" && complete != (s.end == "complete") {
+		r.disputes[fmt.Sprintf("%s of %s, said to be %s", s.symbol, s.last(), s.end)] += s.count
+	}
 	if !complete {
 		r.ends[s.last()+" "+s.end] += s.count
 	}

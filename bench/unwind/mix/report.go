@@ -20,12 +20,17 @@ func report(recorders []*recorder) {
 	}
 }
 
-// showWorst shows where incomplete stacks ended.
+// showWorst shows where incomplete stacks ended, and what is in dispute.
 func (r *recorder) showWorst() {
-	names := slices.SortedFunc(maps.Keys(r.ends), func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.ends[b], r.ends[a]), cmp.Compare(a, b))
-	})
-	for _, name := range names[:min(*worst, len(names))] {
-		fmt.Printf("%s: %d end at %s\n", r.name, r.ends[name], name)
+	for what, of := range map[string]map[string]int{"end at": r.ends, "in dispute:": r.disputes} {
+		names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+			return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b))
+		})
+		for _, name := range names[:min(*worst, len(names))] {
+			fmt.Printf("%s: %d %s %s\n", r.name, of[name], what, name)
+		}
+	}
+	if *worst > 0 {
+		fmt.Printf("%s: %d of processes that ended\n", r.name, r.ended)
 	}
 }

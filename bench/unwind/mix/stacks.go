@@ -26,9 +26,9 @@ type stack struct {
 }
 
 // entries are the functions that nobody calls: those of threads in the C library, and those
-// that Go's scheduler and linker begin with.
+// that Go's scheduler begins with. Those that switch to the stack of a goroutine are none.
 var entries = regexp.MustCompile(`^(_start|_dl_start_user|_?_?_?clone3?|thread_start|__GI___clone3?|` +
-	`runtime\.(goexit|mstart|rt0_go|mcall|systemstack|morestack|asmcgocall|gogo)(\.abi0|0|1)?|_rt0_amd64_linux|crosscall1)(@.*)?$`)
+	`runtime\.(goexit|mstart|rt0_go)(\.abi0|0|1)?|_rt0_amd64_linux|crosscall1)(@.*)?$`)
 
 // entrySize is how many bytes of a program's first function are taken to be it.
 const entrySize = 48
