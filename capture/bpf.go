@@ -273,8 +273,12 @@ func walkOf(frames []bpf.Frame, end unwind.End) profile.Walk {
 			w.Methods = w.Methods.With(f.Method)
 		}
 	}
-	if end == unwind.NotTold || end == unwind.FramePointers {
+	switch {
+	case end == unwind.NotTold || end == unwind.FramePointers:
 		return framePointers(user)
+	case end == unwind.NotMapped && user == 0 && len(frames) > 0:
+		// In the kernel, with the memory of user code gone or not there yet: execve and exit.
+		w.End = unwind.NoUserStack
 	}
 	return w
 }

@@ -53,7 +53,7 @@ const (
 	// Why a stack has no more frames; NotMapped and NotExecutable of a return address
 	// are others.
 
-	NoUserStack     // a kernel thread has none
+	NoUserStack     // there is none: in kernel threads, in execve, in exit
 	NoTable         // the unwind table of a file was not there
 	NoRule          // no call frame information covers the place
 	UnsupportedRule // the call frame information is beyond what tables say
@@ -61,7 +61,7 @@ const (
 	StackUnreadable // the memory of the stack could not be read
 	BadFrame        // the caller's part of the stack would lie below the callee's
 	TooDeep         // there are more frames than are recorded
-	NoSerial        // the file is being written, or the table of files was full
+	NoSerial        // which content of a file it was is not known
 	Compat          // a 32-bit process
 	FramePointers   // frame pointers do not tell whether frames are missing
 
@@ -106,15 +106,15 @@ var table = [count]words{
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
 	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
 
-	NoUserStack:     {"no-user-stack", "kernel thread, which has no user stack", ""},
+	NoUserStack:     {"no-user-stack", "no user stack: a kernel thread, or a process that executes a program or ends", ""},
 	NoTable:         {"no-table", "no unwind table of the file was there", "record for longer, with more --unwind-memory, or as root so that the file can be opened"},
 	NoRule:          {"no-rule", "no call frame information covers the place", "build it with -fasynchronous-unwind-tables, or with frame pointers"},
 	UnsupportedRule: {"unsupported-rule", "call frame information is of a kind that is not supported", ""},
 	RegisterLost:    {"register-lost", "a register that is needed was not preserved", ""},
 	StackUnreadable: {"stack-unreadable", "stack could not be read", ""},
-	BadFrame:        {"bad-frame", "caller's part of the stack would lie below the callee's", ""},
+	BadFrame:        {"bad-frame", "caller's part of the stack would lie below the callee's", "in generated code: have it keep frame pointers, if its compiler can"},
 	TooDeep:         {"too-deep", "more frames than are recorded", ""},
-	NoSerial:        {"no-serial", "file is being written, or found no room in the table of files", "record with more --table-entries"},
+	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
 	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf"},
 }

@@ -1,0 +1,213 @@
+package capture
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/internal/bpf"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+	"hallmark/reason"
+	"hallmark/unwind"
+)
+
+// needUnwinding ends the test where the programs that unwind cannot be loaded.
+func needUnwinding(t testing.TB) {
+	t.Helper()
+	testenv.Root(t)
+	_, err := tryUnwinding()
+	testenv.Need(t, err == nil, "BPF programs that unwind (see hallmark doctor)")
+}
+
+// buildCallbacks builds testdata/callbacks.c as distributions build what they have.
+func buildCallbacks(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "callbacks")
+	args := []string{"-O2", "-fomit-frame-pointer", "-o", out, "testdata/callbacks.c"}
+	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	return out
+}
+
+// functionsOf returns the names of a stack, the innermost first.
+func functionsOf(s *pprof.Sample) (names []string) {
+	for c := range profile.Calls(s) {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// checkStacks wants nearly all stacks to be complete, and returns those that are.
+func checkStacks(t *testing.T, p *pprof.Profile) []*pprof.Sample {
+	t.Helper()
+	n := profile.MeasureStacks(p)
+	if n == nil || n.Samples < 10 {
+		t.Fatalf("too few stacks to tell: %+v", n)
+	}
+	if n.Complete < n.Samples*9/10 {
+		t.Errorf("%d of %d stacks are complete: %+v", n.Complete, n.Samples, n.Gaps)
+	}
+	for _, c := range profile.MeasureCoverage(p, nil).Gaps {
+		if c.Reason == reason.NotMapped || c.Reason == reason.NotExecutable {
+			t.Errorf("%d frames are no code: %+v", c.Frames, c.Binaries)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(p.Sample), func(s *pprof.Sample) bool {
+		why, told := profile.StackEnd(s)
+		return !told || why != reason.None
+	})
+}
+
+// TestWholeStacks records a program that has no frame pointers and is called back by a
+// library without them, twice: the second time the tables come from the cache. Every
+// stack that is said to be complete begins in _start, and each caller of the callback
+// is there.
+func TestWholeStacks(t *testing.T) {
+	needUnwinding(t)
+	program, cache := buildCallbacks(t), t.TempDir()
+	for round := range 2 {
+		p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CacheDir: cache}, program, "1000")
+		inCallback := int64(0)
+		for _, s := range checkStacks(t, p) {
+			names := functionsOf(s)
+			if i := slices.Index(names, "main"); i >= 0 && names[len(names)-1] != "_start" {
+				t.Errorf("a complete stack is %v", names)
+			}
+			i := slices.Index(names, "compare")
+			if i < 0 {
+				continue
+			}
+			inCallback += s.Value[0]
+			sort, main := slices.Index(names, "sort_numbers"), slices.Index(names, "main")
+			if sort < i+2 || main != sort+1 {
+				t.Errorf("the callback is called by %v", names[i:])
+			}
+		}
+		if inCallback == 0 {
+			t.Error("no sample is in the callback")
+		}
+		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 0) {
+			t.Errorf("recording %d: %+v", round, u)
+		}
+	}
+}
+
+// TestStacksOfBriefProcesses records processes that are over before anybody could look at
+// them from outside.
+func TestStacksOfBriefProcesses(t *testing.T) {
+	needUnwinding(t)
+	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 999, CacheDir: t.TempDir()},
+		"sh", "-c", `i=0; while [ $i -lt 300 ]; do "$0" 3; i=$((i+1)); done`, buildCallbacks(t))
+	brief := 0
+	for _, s := range checkStacks(t, p) {
+		if name, _ := profile.Process(s); name != "callbacks" {
+			continue
+		}
+		brief++
+		names := functionsOf(s)
+		if i := slices.Index(names, "compare"); i >= 0 && names[len(names)-1] != "_start" {
+			t.Errorf("a complete stack is %v", names)
+		}
+	}
+	t.Logf("%d different stacks, %+v", brief, stats.Unwind)
+	if brief == 0 {
+		t.Error("no process has a complete stack")
+	}
+}
+
+// TestStacksOfAnInterpreter records Python, whose evaluation loop is in deep stacks of a large file.
+func TestStacksOfAnInterpreter(t *testing.T) {
+	needUnwinding(t)
+	python := testenv.Tool(t, "python3")
+	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CacheDir: t.TempDir()}, python, "-c", `
+import json, time
+end = time.process_time() + 2
+while time.process_time() < end:
+    sorted(json.loads(json.dumps([{"a": i, "b": str(i)} for i in range(2000)])), key=lambda x: x["b"])
+`)
+	deep := 0
+	for _, s := range checkStacks(t, p) {
+		names := functionsOf(s)
+		if len(names) > 10 && names[len(names)-1] == "_start" {
+			deep++
+		}
+	}
+	t.Logf("%d deep stacks, %+v", deep, stats.Unwind)
+	if deep == 0 {
+		t.Error("no stack is deep and begins at the entry")
+	}
+}
+
+// TestFramePointersOnly records as before there were tables.
+func TestFramePointersOnly(t *testing.T) {
+	needUnwinding(t)
+	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CallGraph: CallGraph{By: ByFP}}, buildC(t), "500")
+	n := profile.MeasureStacks(p)
+	if n == nil || n.Complete != 0 || len(n.Gaps) != 1 || n.Gaps[0].Reason != reason.FramePointers {
+		t.Errorf("%+v", n)
+	}
+	if stats.Unwind.Built+stats.Unwind.Cached != 0 {
+		t.Errorf("%+v", stats.Unwind)
+	}
+}
+
+// TestUnwindersAgree walks every stack of a recording a second time in user space, and
+// wants the same frames, found in the same ways, and the same end.
+func TestUnwindersAgree(t *testing.T) {
+	needUnwinding(t)
+	for name, args := range map[string][]string{
+		"callbacks": {buildCallbacks(t), "1000"},
+		"shell":     {"sh", "-c", "i=0; while [ $i -lt 100 ]; do ls / >/dev/null; i=$((i+1)); done"},
+		"Go":        {buildGo(t), "500ms"},
+	} {
+		t.Run(name, func(t *testing.T) { unwindersAgree(t, args) })
+	}
+}
+
+func unwindersAgree(t *testing.T, args []string) {
+	c, err := StartCommand(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startSession(t, Options{Backend: BPF, Frequency: 499, Command: c, copyAll: true})
+	sampler := s.sampler.(*bpfSampler)
+	same, other, unfinished, cut := 0, 0, 0, 0
+	sampler.unwinding.compared = func(id bpf.StackID, frames []bpf.Frame, end unwind.End) {
+		b := sampler.body(id)
+		if b == nil || b.walk.End == unwind.NoTable || end == unwind.NoTable {
+			unfinished++
+			return
+		}
+		theirs := userFrames(b.frames)
+		// Without a frame of the user the end is called another one: see walkOf.
+		if slices.Equal(theirs, frames) && (b.walk.End == end || len(frames) == 0) {
+			same++
+			return
+		}
+		if end == unwind.Unreadable && len(frames) <= len(theirs) && slices.Equal(theirs[:len(frames)], frames) {
+			cut++ // a copy is of what is in memory, and has an end
+			return
+		}
+		if other++; other < 5 {
+			t.Errorf("the kernel found %v, end %d;\nwe found %v, end %d", theirs, b.walk.End, frames, end)
+		}
+	}
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Finish()
+	t.Logf("%d samples agree, %d do not, %d came before their tables, %d copies were too short", same, other, unfinished, cut)
+	if same == 0 || cut > same/5 {
+		t.Errorf("none of the samples of %s was compared", strings.Join(args, " "))
+	}
+}
+
+func userFrames(frames []bpf.Frame) []bpf.Frame {
+	return slices.DeleteFunc(slices.Clone(frames), func(f bpf.Frame) bool { return f.Kind == bpf.InKernel })
+}
