@@ -60,10 +60,8 @@ func (b *builder) code() (code []gap) {
 	if code != nil {
 		return code
 	}
-	for _, s := range b.file.segments {
-		if s.exec {
-			code = append(code, gap{off(s.off), off(s.off + s.size)})
-		}
+	for _, s := range b.file.text {
+		code = append(code, gap{off(s.off), off(s.off + s.size)})
 	}
 	return code
 }

@@ -45,7 +45,7 @@ func goShapeARM64(f *goFunction, flagged bool) goShape {
 	if s.frame != never {
 		first = int(s.frame-f.entry) / 4
 	}
-	at := f.findARM64(first, writesSP)
+	at := f.findARM64(first, setsSP)
 	if at < 0 {
 		if !flagged {
 			return s
@@ -101,10 +101,10 @@ func (s *goShape) readARM64(f *goFunction, begun uint64, nth int) {
 	}
 }
 
-// writesSP reports whether an instruction writes the stack pointer other than by adding a
+// setsSP reports whether an instruction writes the stack pointer other than by adding a
 // constant to it: add, sub and the logical ones with a constant, of other registers, and
 // add and sub of extended registers.
-func writesSP(w uint32) bool {
+func setsSP(w uint32) bool {
 	sp, from := w&0x1f == 31, w>>5&0x1f
 	switch w >> 23 & 0x1ff {
 	case 0x122, 0x1a2: // add, sub

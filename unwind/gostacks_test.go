@@ -53,7 +53,7 @@ func buildTables(t *testing.T, pid int, tables map[string]*Table) (maps []mapped
 		start, end, _ := strings.Cut(w[0], "-")
 		m := mapped{start: number(t, start), end: number(t, end), offset: number(t, w[2]), path: w[5]}
 		if _, ok := tables[m.path]; !ok {
-			tables[m.path] = tableOf(t, pid, m)
+			tables[m.path] = tableAt(t, pid, m)
 		}
 		m.table = tables[m.path]
 		maps = append(maps, m)
@@ -61,7 +61,7 @@ func buildTables(t *testing.T, pid int, tables map[string]*Table) (maps []mapped
 	return maps
 }
 
-func tableOf(t *testing.T, pid int, m mapped) *Table {
+func tableAt(t *testing.T, pid int, m mapped) *Table {
 	t.Helper()
 	name := m.path
 	if name == "[vdso]" {
