@@ -73,7 +73,11 @@ func TestVDSO(t *testing.T) {
 
 // TestWithoutSections takes the section headers away: the table is the same.
 func TestWithoutSections(t *testing.T) {
-	images := [][]byte{vdso(t), readFile(t, compile(t, "gcc -shared -fPIC -O2 $SRC/forms.c -o $OUT"))}
+	images := [][]byte{
+		vdso(t),
+		readFile(t, compile(t, "gcc -shared -fPIC -O2 $SRC/forms.c -o $OUT")),
+		readFile(t, compile(t, "gcc -shared -fPIC -O2 $SRC/forms.c $SRC/forms.S -o $OUT")),
+	}
 	for _, raw := range images {
 		want := build(t, raw, BuildOptions{})
 		bare := bytes.Clone(raw)

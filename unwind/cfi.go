@@ -18,8 +18,12 @@ type cfiSection struct {
 	off  uint64 // of the section in the file, for errors
 	virt uint64 // address of data[0]
 	eh   bool
-	open bool // the section ends where a length of zero says so
 	cies []cie
+
+	// Without a section header the end is where a length of zero says so, unless fewer
+	// functions than this came before: linkers keep such lengths of the files they join.
+	open  bool
+	count uint64
 }
 
 // cie is a common information entry: what functions have in common.
@@ -67,20 +71,23 @@ type record struct {
 // next reads the header of the entry at pos. Without an entry it returns ok false, and
 // an error unless the section ends there.
 func (s *cfiSection) next(pos int) (rec record, ok bool, err error) {
-	for {
-		if len(s.data)-pos < 4 {
-			return rec, false, nil // some linkers pad
-		}
-		length := uint64(binary.LittleEndian.Uint32(s.data[pos:]))
-		rec = record{at: pos, idAt: pos + 4}
-		if length != 0 {
-			return s.header(rec, length)
-		}
-		if s.open {
-			return rec, false, nil
+	for len(s.data)-pos >= 4 {
+		if length := uint64(binary.LittleEndian.Uint32(s.data[pos:])); length != 0 {
+			return s.header(record{at: pos, idAt: pos + 4}, length)
 		}
 		pos += 4
 	}
+	return rec, false, nil
+}
+
+// ends reports whether a section without header ends at pos, before which there were so
+// many functions: at a length of zero, or where all were there and no entry follows.
+func (s *cfiSection) ends(pos int, functions uint64) bool {
+	if !s.open || functions < s.count || len(s.data)-pos < 4 {
+		return false
+	}
+	length := binary.LittleEndian.Uint32(s.data[pos:])
+	return length == 0 || s.count > 0 && uint64(length) > uint64(len(s.data)-pos)
 }
 
 func (s *cfiSection) header(rec record, length uint64) (record, bool, error) {
@@ -121,8 +128,11 @@ const chunkSize = 64 << 10
 // scan finds the common entries, and where work can be divided: positions of entries, the
 // last one where the section's entries end.
 func (s *cfiSection) scan(x *executor) (cuts []int, err error) {
-	pos := 0
+	pos, functions := 0, uint64(0)
 	for {
+		if s.ends(pos, functions) {
+			return append(cuts, pos), nil
+		}
 		rec, ok, failed := s.next(pos)
 		if !ok {
 			return append(cuts, pos), failed
@@ -132,6 +142,8 @@ func (s *cfiSection) scan(x *executor) (cuts []int, err error) {
 		}
 		if rec.isCIE {
 			s.cies = append(s.cies, s.parseCIE(rec, x))
+		} else {
+			functions++
 		}
 		pos = rec.end
 	}

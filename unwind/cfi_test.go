@@ -215,6 +215,44 @@ func TestSections(t *testing.T) {
 	}
 }
 
+// TestEnds has a length of zero between two functions and nothing that makes sense behind
+// them. A section's size is known from its header; else the number of functions counts.
+func TestEnds(t *testing.T) {
+	f := &frames{eh: true}
+	f.cie(plain...)
+	f.fde(absolute(0x1000, 0x100)...)
+	f.Write(make([]byte, 4))
+	f.fde(absolute(0x1100, 0x100)...)
+	whole := bytes.Clone(f.Bytes())
+	garbage := append(bytes.Clone(whole), 0xff, 0xff, 0xff, 0x7f, 1, 2, 3, 4)
+	for _, c := range []struct {
+		name    string
+		section cfiSection
+		end     int
+		warns   bool
+	}{
+		{"a section", cfiSection{data: whole}, 0x1200, false},
+		{"a section with more", cfiSection{data: garbage}, 0x1200, true},
+		{"no header, no count", cfiSection{data: garbage, open: true}, 0x1100, false},
+		{"no header, two functions", cfiSection{data: garbage, open: true, count: 2}, 0x1200, false},
+		{"no header, three functions", cfiSection{data: garbage, open: true, count: 3}, 0x1200, true},
+	} {
+		warned := false
+		b := newBuilder(&elfFile{machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Warn: func(error) { warned = true }})
+		c.section.eh = true
+		if err := b.rows(&c.section, EHFrame); err != nil {
+			t.Fatal(err)
+		}
+		table, err := b.table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("1000-%x %s", c.end, plainRule); text(table) != want || warned != c.warns {
+			t.Errorf("%s: warned %v:\n%s", c.name, warned, text(table))
+		}
+	}
+}
+
 // TestSignalFrames checks rules for the code that handlers of signals return to. That of
 // x86-64 in the C library is compared in TestRowsAreLLVMs.
 func TestSignalFrames(t *testing.T) {

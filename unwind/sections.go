@@ -57,7 +57,7 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 	if f.ehSize == 0 {
 		return nil, nil
 	}
-	virt, err := f.ehFrameAddress()
+	virt, count, err := f.ehFrameAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -70,37 +70,38 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cfiSection{data: data, off: s.off + in, virt: virt, eh: true, open: true}, nil
+	return &cfiSection{data: data, off: s.off + in, virt: virt, eh: true, open: true, count: count}, nil
 }
 
-// ehFrameAddress returns where .eh_frame is, as .eh_frame_hdr says (LSB Core 10.6.2).
-func (f *elfFile) ehFrameAddress() (uint64, error) {
+// ehFrameAddress returns where .eh_frame is and how many functions it has, 0 if that is
+// not told, as .eh_frame_hdr says (LSB Core 10.6.2).
+func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 	s := f.at(f.ehHeader)
 	if s == nil {
-		return 0, &cursor.Error{Offset: 0, Msg: "PT_GNU_EH_FRAME leads to no part of the file"}
+		return 0, 0, &cursor.Error{Offset: 0, Msg: "PT_GNU_EH_FRAME leads to no part of the file"}
 	}
 	in := f.ehHeader - s.virt
 	off := s.off + in
 	head, err := f.read(off, min(f.ehSize, s.size-in, 32))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	r := reader{b: head}
-	version, encoding := r.u8(), r.u8()
-	r.skip(2)
-	bad := version != 1 || encoding == peOmit
-	if encoding&0x70 == 0x30 { // DW_EH_PE_datarel: from the header's start
-		encoding &= 0x0f
-		_, n := r.address(f.ehHeader, encoding)
-		if !bad && !r.bad {
-			return f.ehHeader + n, nil
-		}
+	version, encoding, countEncoding := r.u8(), r.u8(), r.u8()
+	r.u8()               // of the table
+	const dataRel = 0x30 // from the header's start
+	raw, virt := r.address(f.ehHeader, encoding)
+	if encoding&0xf0 == dataRel {
+		virt = f.ehHeader + raw
 	}
-	_, virt := r.address(f.ehHeader, encoding)
-	if bad || r.bad || encoding&0x70 != 0 && encoding&0x70 != pePCRel {
-		return 0, &cursor.Error{Offset: int64(off), Msg: "malformed .eh_frame_hdr"}
+	known := encoding&0xf0 == dataRel || encoding&0xf0 == 0 || encoding&0xf0 == pePCRel
+	if version != 1 || r.bad || !known {
+		return 0, 0, &cursor.Error{Offset: int64(off), Msg: "malformed .eh_frame_hdr"}
 	}
-	return virt, nil
+	if countEncoding != peOmit {
+		count, _ = r.address(f.ehHeader, countEncoding&0x0f)
+	}
+	return virt, count, nil
 }
 
 // debugFrame reads .debug_frame, compressed or not.

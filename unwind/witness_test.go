@@ -390,7 +390,7 @@ func (w *witness) compareReadelf(t *testing.T, name string) {
 			end = 0
 		case len(words) > 1 && words[0] == "LOC":
 			columns = words[1:]
-		case end != 0 && columns != nil && len(words) == len(columns)+1:
+		case end != 0 && columns != nil && len(words) == len(columns)+1 && len(words[0]) == 16:
 			next := number(t, words[0])
 			flush(next)
 			at, row = next, words[1:]
