@@ -71,7 +71,7 @@ func TestVDSO(t *testing.T) {
 	}
 }
 
-// TestWithoutSections takes the section headers away: the table is the same.
+// TestWithoutSections takes the section headers away: .eh_frame says the same.
 func TestWithoutSections(t *testing.T) {
 	images := [][]byte{
 		vdso(t),
@@ -82,8 +82,21 @@ func TestWithoutSections(t *testing.T) {
 		want := build(t, raw, BuildOptions{})
 		bare := bytes.Clone(raw)
 		clear(bare[40:48]) // e_shoff
-		if got := build(t, bare, BuildOptions{}); !bytes.Equal(got.Bytes(), want.Bytes()) || got.Rows() == 0 {
-			t.Errorf("%d rows without section headers, %d with them", got.Rows(), want.Rows())
+		got := build(t, bare, BuildOptions{})
+		rows := 0
+		for row := range want.All() {
+			if row.Rule.Source() != EHFrame {
+				continue
+			}
+			for _, off := range []addr.Offset{row.Start, row.End - 1} {
+				if r := got.Lookup(off); r != row.Rule {
+					t.Errorf("%v: %+v, with section headers %+v", off, r, row.Rule)
+				}
+			}
+			rows++
+		}
+		if rows == 0 {
+			t.Error("there are no rows")
 		}
 	}
 }
@@ -103,7 +116,7 @@ func TestThreads(t *testing.T) {
 }
 
 func TestWithoutCFI(t *testing.T) {
-	raw := readFile(t, compile(t, "gcc -shared -fPIC -O2 -fno-asynchronous-unwind-tables -nostdlib -Wl,--no-ld-generated-unwind-info $SRC/forms.c -o $OUT"))
+	raw := readFile(t, compile(t, "gcc -shared -fPIC -O2 -fno-asynchronous-unwind-tables -nostdlib -Wl,--no-ld-generated-unwind-info $SRC/empty.c -o $OUT"))
 	table := build(t, raw, BuildOptions{})
 	if table.Rows() != 0 || table.granules != 0 {
 		t.Errorf("%d rows in %d granules", table.Rows(), table.granules)
