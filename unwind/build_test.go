@@ -101,6 +101,31 @@ func TestWithoutSections(t *testing.T) {
 	}
 }
 
+// TestSigreturn asks for the place behind the system call of the C library's restorer of
+// signals, where execution stands during it.
+func TestSigreturn(t *testing.T) {
+	const name = "/lib/x86_64-linux-gnu/libc.so.6"
+	if _, err := os.Stat(name); err != nil {
+		t.Skip(err)
+	}
+	raw := readFile(t, name)
+	table := build(t, raw, BuildOptions{})
+	restorer := []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05} // mov $__NR_rt_sigreturn, %rax; syscall
+	at := bytes.Index(raw, restorer)
+	if at < 0 {
+		t.Skip("no restorer in " + name)
+	}
+	end := addr.Offset(at + len(restorer))
+	for off := addr.Offset(at) - 1; off <= end; off++ {
+		if r := table.Lookup(off); r.Kind != Signal {
+			t.Errorf("%v: %+v", off, r)
+		}
+	}
+	if r := table.Lookup(end + 1); r.Kind == Signal {
+		t.Errorf("%v: %+v", end+1, r)
+	}
+}
+
 // TestThreads makes tables with different numbers of threads, of a section that is
 // divided into many chunks.
 func TestThreads(t *testing.T) {
@@ -232,7 +257,7 @@ func TestSystem(t *testing.T) {
 
 // TestRulesLimit has more distinct rules than a table can have: the rarest are left out.
 func TestRulesLimit(t *testing.T) {
-	b := newBuilder(&elfFile{machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
+	b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
 	p := b.layer(EHFrame).part()
 	const n = 70000
 	for i := range n {

@@ -322,7 +322,7 @@ func (b *builder) rows(s *cfiSection, source Source) error {
 		return s.fail(0, "a section of more than %d distinct rules", maxDistinct)
 	}
 	b.warn(damage(workers))
-	return nil
+	return b.sigreturns(layer)
 }
 
 // tooMany reports whether the workers together met more rules than a source may have,

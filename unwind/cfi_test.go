@@ -66,7 +66,7 @@ const codeAt, codeSize = 0x1000, 0x4000
 // tableOf makes a table of a section for code at codeAt.
 func tableOf(t testing.TB, f *frames, m Machine, o BuildOptions) *Table {
 	t.Helper()
-	b := newBuilder(&elfFile{machine: m, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, o)
+	b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: m, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, o)
 	if err := b.rows(&cfiSection{data: f.Bytes(), eh: f.eh, virt: 0x10000}, EHFrame); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestEnds(t *testing.T) {
 		{"no header, three functions", cfiSection{data: garbage, open: true, count: 3}, 0x1200, true},
 	} {
 		warned := false
-		b := newBuilder(&elfFile{machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Warn: func(error) { warned = true }})
+		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Warn: func(error) { warned = true }})
 		c.section.eh = true
 		if err := b.rows(&c.section, EHFrame); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 	f.fde(absolute(0x1000, 0x1000, program...)...)
 	for threads := range 4 {
-		b := newBuilder(&elfFile{machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
+		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
 		err := b.rows(&cfiSection{data: f.Bytes(), eh: true, off: 0x77}, EHFrame)
 		if err == nil || !strings.Contains(err.Error(), "offset 0x77: a section of more than 1048576 distinct rules") {
 			t.Errorf("%d threads: %v", threads, err)
@@ -312,7 +312,7 @@ func TestLayers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		const size = 3 * granule
-		b := newBuilder(&elfFile{machine: X86_64, text: []segment{{size: size}}}, BuildOptions{})
+		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{size: size}}}, BuildOptions{})
 		var want [size]Rule
 		for range 1 + rng.IntN(3) {
 			layer := b.layer(Source(1 + rng.IntN(5)))
