@@ -36,10 +36,11 @@ func (x *executor) makeRule(e *cie) Rule {
 }
 
 // sameBut changes the last rule to the state's if all that is different is how the CFA is
-// found, as after most instructions, and reports whether that was possible.
+// found, as after most instructions, and reports whether that was possible. It is for
+// x86-64 only, where what a rule says of registers depends on no more of the CFA.
 func (x *executor) sameBut() bool {
 	cfa := &x.state.cfa
-	if x.made.Kind != Reg || cfa.kind != Reg || x.relative || cfa.offset != int64(int32(cfa.offset)) {
+	if x.machine != X86_64 || x.made.Kind != Reg || cfa.kind != Reg || x.relative || cfa.offset != int64(int32(cfa.offset)) {
 		return false
 	}
 	x.made.Register, x.made.Offset = Register(cfa.register), int32(cfa.offset)
