@@ -66,23 +66,31 @@ func (b *builder) code() (code []gap) {
 	return code
 }
 
+// gapWindow is how much is read at once where gaps are small, as those between functions.
+const gapWindow = 64 << 10
+
 // eachGap calls each with the code of every gap of at least some bytes, in pieces of at
 // most 1 MiB. Pieces of a gap overlap by as much as is told.
 func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code []byte)) error {
 	var buf []byte
+	var from, to off // what buf holds
 	for _, g := range gaps {
 		if g.end-g.start < least {
 			continue
 		}
 		for at := g.start; at < g.end; {
 			n := min(g.end-at, goWindow)
-			if buf == nil {
-				buf = make([]byte, goWindow)
+			if at < from || at+n > to {
+				if buf == nil {
+					buf = make([]byte, goWindow)
+				}
+				got, _ := b.file.r.ReadAt(buf[:max(n, gapWindow)], int64(at)) // more than the gap, if there is more
+				if off(got) < n {
+					return b.damaged(b.file.readAt(buf[:n], uint64(at)))
+				}
+				from, to = at, at+off(got)
 			}
-			if err := b.file.readAt(buf[:n], uint64(at)); err != nil {
-				return b.damaged(err)
-			}
-			each(at, buf[:n])
+			each(at, buf[at-from:][:n])
 			if at += n; at < g.end {
 				at -= overlap
 			}

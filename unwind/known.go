@@ -95,7 +95,7 @@ func entryX86(code []byte, virt uint64) int {
 		switch {
 		case i.size == 0:
 			return at
-		case called && (here%16 == 0 || i.table == 0 && (i.op == 0x90 || i.op == 0xcc) || i.table == 1 && (i.op == 0x1f || i.op == 0x1e)):
+		case called && (here%16 == 0 || i.isNop()):
 			return at
 		}
 		at += i.size

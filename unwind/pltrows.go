@@ -46,8 +46,8 @@ func (p *part) pltX86(start off, virt uint64, code []byte) {
 	}
 	for at := 0; at < len(code); {
 		e := readPLTX86(code[at:])
-		for i, depth := range e.depths {
-			p.row(start+off(at+e.at[i]), depth)
+		for i, r := range e.rules {
+			p.row(start+off(at+e.at[i]), r)
 		}
 		at += e.size
 	}
@@ -55,68 +55,74 @@ func (p *part) pltX86(start off, virt uint64, code []byte) {
 
 // pltX86Entry is what an entry does to the stack.
 type pltX86Entry struct {
-	size   int
-	at     []int // where each rule begins
-	depths []Rule
+	size  int
+	at    []int // where each rule begins
+	rules []Rule
 }
 
-// readPLTX86 reads the entry at the start of code. The first entry of a table, to which
-// the others jump once they have pushed a number, pushes a second one; mold's others push
-// nothing, and its first both.
+// readPLTX86 reads the entry at the start of code: of 16 bytes, or of 32 if it does not
+// jump away in the first half, as mold's first one. Entries push a number and jump to the
+// first one, which pushes another; mold's leave both to the first one.
 func readPLTX86(code []byte) pltX86Entry {
 	e := pltX86Entry{size: min(pltEntry, len(code))}
-	pushed, pushes := int32(0), []int(nil)
-	for at := 0; at < len(code) && at < 2*pltEntry; {
+	var pushes []int
+	first, jumps := false, false
+	for at := 0; at < e.size; {
 		i := decodeX86(code[at:])
-		end := at + i.size
-		switch {
+		switch end := at + i.size; {
 		case i.size == 0:
 			return e.unknown()
-		case i.table == 0 && i.op == 0xff && i.modrm == 0x25, i.table == 0 && i.op == 0xe9: // jmp
-			if end > pltEntry && pushed < 2 {
-				return e.unknown()
-			}
-			if end > pltEntry {
-				e.size = min(2*pltEntry, len(code))
-			}
-			return e.made(pushes)
-		case i.table == 0 && i.op == 0xff && i.modrm == 0x35 && pushed == 0 && at == 0: // push, in the first entry
-			e.at, e.depths = []int{0, end}, []Rule{stackX86(16), stackX86(24)}
-			pushes = nil
-			pushed = 2
-		case i.table == 0 && (i.op == 0x68 || i.op == 0xff && i.modrm == 0x35 || i.op&0xf8 == 0x50): // push
-			pushed++
+		case isJumpX86(&i):
+			jumps = true
+		case isPushX86(&i):
+			first = first || at == 0 && i.op == 0xff
 			pushes = append(pushes, end)
-		case i.table == 1 && i.op == 0x1e, i.table == 0 && i.op&0xf8 == 0xb8 && i.rm == 11: // endbr64; mov $n, %r11d
+		case i.isNop() || i.table == 0 && i.op&0xf8 == 0xb8 && i.rm == 11: // mov $n, %r11d
 		default:
 			return e.unknown()
 		}
-		at = end
+		at += i.size
+		if at == pltEntry && !jumps {
+			e.size = min(2*pltEntry, len(code))
+		}
 	}
-	return e.unknown()
+	if !jumps {
+		return e.unknown()
+	}
+	depth := int32(8)
+	if first { // the entry that jumped here has pushed
+		depth = 16
+	} else if len(pushes) == 1 && e.size == pltEntry {
+		r := stackX86(0)
+		r.Kind, r.Offset = PLT, int32(pushes[0])
+		e.at, e.rules = []int{0}, []Rule{r}
+		return e
+	}
+	e.at, e.rules = []int{0}, []Rule{stackX86(depth)}
+	for i, at := range pushes {
+		e.at, e.rules = append(e.at, at), append(e.rules, stackX86(depth+8*int32(i+1)))
+	}
+	return e
 }
 
 func (e pltX86Entry) unknown() pltX86Entry {
-	e.at, e.depths = []int{0}, []Rule{{}}
+	e.at, e.rules = []int{0}, []Rule{{}}
 	return e
 }
 
-// made returns the entry with the rules that follow from where it pushes.
-func (e pltX86Entry) made(pushes []int) pltX86Entry {
-	switch {
-	case e.depths != nil:
-		return e
-	case len(pushes) == 1 && pushes[0] < pltEntry:
-		r := stackX86(0)
-		r.Kind, r.Offset = PLT, int32(pushes[0])
-		e.at, e.depths = []int{0}, []Rule{r}
-		return e
-	}
-	e.at, e.depths = []int{0}, []Rule{stackX86(8)}
-	for i, at := range pushes {
-		e.at, e.depths = append(e.at, at), append(e.depths, stackX86(16+8*int32(i)))
-	}
-	return e
+// isJumpX86 reports whether an instruction is "jmp", to an address or through a slot.
+func isJumpX86(i *x86Instruction) bool {
+	return i.table == 0 && (i.op == 0xe9 || i.op == 0xff && i.modrm == 0x25)
+}
+
+// isPushX86 reports whether an instruction pushes a number, a slot or a register.
+func isPushX86(i *x86Instruction) bool {
+	return i.table == 0 && (i.op == 0x68 || i.op == 0xff && i.modrm == 0x35 || i.op&0xf8 == 0x50)
+}
+
+// isNop reports whether an instruction does nothing: nop, endbr64, int3 as padding.
+func (i *x86Instruction) isNop() bool {
+	return !i.vector && (i.table == 0 && (i.op == 0x90 || i.op == 0xcc) || i.table == 1 && (i.op == 0x1f || i.op == 0x1e))
 }
 
 // stackX86 is the rule of code that has done nothing but push.
