@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"bytes"
+	"sort"
 	"strings"
 
 	"hallmark/internal/cursor"
@@ -76,6 +77,7 @@ type goFunction struct {
 	entry, end uint64 // end is that of the instructions that the list is about
 	code       []byte // from entry on
 	deltas     []goDelta
+	above      uint64 // where the stack pointer first is above where it was at the entry, or 0
 	assembly   bool // it may be: what compilers do not do is possible
 }
 
@@ -150,6 +152,9 @@ func (g *goRows) function(i uint64) error {
 func (g *goRows) list(f *goFunction, end uint64) {
 	f.end, g.deltas = f.entry, g.deltas[:0]
 	g.table.EachValue(f.PCSP, func(value int32, advance uint32) bool {
+		if value < 0 && f.above == 0 {
+			f.above = f.end
+		}
 		f.end = min(f.end+uint64(advance)*g.table.Quantum, end)
 		g.deltas = append(g.deltas, goDelta{f.end, value})
 		g.budget--
@@ -188,12 +193,11 @@ func (g *goRows) readCode(f *goFunction, at uint64, size off) error {
 
 // deltaAt returns how far the stack pointer is from where it was at the entry.
 func (f *goFunction) deltaAt(pc uint64) int32 {
-	for _, d := range f.deltas {
-		if pc < d.end {
-			return d.bytes
-		}
+	i := sort.Search(len(f.deltas), func(i int) bool { return pc < f.deltas[i].end })
+	if i == len(f.deltas) {
+		return 0
 	}
-	return 0
+	return f.deltas[i].bytes
 }
 
 // begun returns where the function first has a frame, or 0.

@@ -211,14 +211,7 @@ func goRuleX86(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 // goPoppedX86 returns the rule where the return address is no longer on the stack: with
 // "pop %r12" syscall.rawVforkSyscall takes it from there, which its child would overwrite.
 func goPoppedX86(f *goFunction, delta int32) Rule {
-	at := f.entry
-	for _, d := range f.deltas {
-		if d.bytes < 0 {
-			break
-		}
-		at = d.end
-	}
-	n := at - f.entry
+	n := f.above - f.entry
 	if delta != -8 || n < 2 || n > uint64(len(f.code)) || string(f.code[n-2:n]) != "\x41\x5c" {
 		return unusual()
 	}

@@ -38,13 +38,10 @@ func decodeX86(code []byte) (i x86Instruction) {
 		rex = code[at]
 		at++
 	}
-	if at+5 > len(code) { // a short last instruction
-		code = append(append(make([]byte, 0, at+16), code...), make([]byte, 16)...)
-		defer func(n int) {
-			if i.size > n {
-				i = x86Instruction{}
-			}
-		}(len(code) - 16)
+	given := len(code)
+	const longest = 16 // after prefixes
+	if given-at < longest {
+		code = append(append(make([]byte, 0, given+longest), code...), make([]byte, longest)...)
 	}
 	switch c := code[at]; {
 	case c == 0xc5:
@@ -75,9 +72,7 @@ func decodeX86(code []byte) (i x86Instruction) {
 		i.modrm = code[at]
 		i.reg = i.modrm>>3&7 | rex<<1&8
 		i.rm = i.modrm&7 | rex<<3&8
-		if at+1 < len(code) {
-			i.base = code[at+1]
-		}
+		i.base = code[at+1]
 		at += addressX86(i.modrm, i.base)
 	}
 	switch {
@@ -91,7 +86,9 @@ func decodeX86(code []byte) (i x86Instruction) {
 	if imm == 4 && short && i.op&0xfe != 0xe8 {
 		imm = 2
 	}
-	i.size = at + imm
+	if i.size = at + imm; i.size > given {
+		return x86Instruction{}
+	}
 	return i
 }
 
