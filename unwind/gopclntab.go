@@ -78,7 +78,7 @@ type goFunction struct {
 	code       []byte // from entry on
 	deltas     []goDelta
 	above      uint64 // where the stack pointer first is above where it was at the entry, or 0
-	assembly   bool // it may be: what compilers do not do is possible
+	assembly   bool   // it may be: what compilers do not do is possible
 }
 
 // goFlagged reports whether functions have flags: if there are any at all, one begins a

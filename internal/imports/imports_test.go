@@ -50,7 +50,7 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
-		module:   []string{"addr", "internal/cursor"},
+		module:   []string{"addr", "internal/cursor", "internal/pclntab"},
 		external: []string{"github.com/klauspost/compress/"},
 		why:      "call frame information to tables, and stacks by them; files and processes are for capture to find",
 	},
