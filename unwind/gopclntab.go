@@ -227,7 +227,8 @@ func (f *goFunction) beginsStack() bool {
 // isRestorer reports whether the kernel lets signal handlers return to this function: it
 // does nothing but ask for what was interrupted.
 func (f *goFunction) isRestorer() bool {
-	return f.name == "runtime.sigreturn__sigaction" && bytes.HasPrefix(f.code, []byte(x86Restorer))
+	const name = "runtime.sigreturn" // and since Go 1.21 "runtime.sigreturn__sigaction"
+	return strings.HasPrefix(f.name, name) && bytes.HasPrefix(f.code, []byte(x86Restorer))
 }
 
 // isInjected reports whether a signal handler makes code call this function wherever it

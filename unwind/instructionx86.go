@@ -182,8 +182,8 @@ func (i *x86Instruction) writes(reg byte) bool {
 	inRM := i.has && i.modrm>>6 == 3 && i.rm == reg
 	group := i.modrm >> 3 & 7
 	switch {
-	case i.vector || i.table > 1:
-		return inReg || inRM || i.third == reg
+	case i.vector || i.table > 1: // most write vector registers
+		return (inReg || inRM || i.third == reg) && i.table < 4 && slices.Contains(generalX86[i.table], i.op)
 	case i.table == 1:
 		return inReg && slices.Contains(regTwoX86, i.op) || inRM && slices.Contains(rmTwoX86, i.op) || i.op&0xf8 == 0xc8 && i.rm == reg
 	case i.op&0xf8 == 0x58, i.op&0xf0 == 0xb0, i.op > 0x90 && i.op < 0x98:
@@ -198,6 +198,15 @@ func (i *x86Instruction) writes(reg byte) bool {
 		return inRM && group < 2
 	}
 	return inReg && slices.Contains(regOneX86, i.op) || inRM && slices.Contains(rmOneX86, i.op)
+}
+
+// generalX86 has, by table, the operation codes with a VEX or EVEX prefix, or behind 0f 38
+// and 0f 3a, that write general registers: of BMI, movbe, crc32 and adx, and those that take
+// numbers out of vectors and masks.
+var generalX86 = [4][]byte{
+	1: {0x2c, 0x2d, 0x50, 0x78, 0x79, 0x7e, 0x93, 0xc5, 0xd7},
+	2: {0xf0, 0xf1, 0xf2, 0xf3, 0xf5, 0xf6, 0xf7},
+	3: {0x14, 0x15, 0x16, 0x17, 0xf0},
 }
 
 // Operation codes that write the register of the reg field, and of the r/m field: those
