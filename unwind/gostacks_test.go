@@ -395,6 +395,9 @@ func goStacks(t *testing.T, name string, pure bool) (stacks []string) {
 			t.Errorf("%#x, sp %#x, fp %#x: %#x, by frame pointers %#x", regs[ip], regs[RSP], regs[RBP], stack, callers)
 		}
 	})
+	if len(stacks) == 0 {
+		t.Skip("no thread can be stopped: may this user trace processes?")
+	}
 	t.Logf("%d frames; %v", frames, ends)
 	return stacks
 }
