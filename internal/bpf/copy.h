@@ -202,6 +202,10 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 	__builtin_memcpy(ev->registers, registers, sizeof(ev->registers));
 	ev->start = registers[STACK_POINTER] - RED_ZONE;
 	ev->size = read_stack(d, ev->start, ev->entry);
+	if (!ev->size) { /* below the stack pointer nothing is there yet */
+		ev->start = registers[STACK_POINTER];
+		ev->size = read_stack(d, ev->start, ev->entry);
+	}
 	return ev->size <= MAX_COPY && submit(ev, sizeof(*ev) + ev->size, false);
 }
 

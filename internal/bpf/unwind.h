@@ -74,7 +74,9 @@ enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RU
 #define WHY_GAP 0
 #define RULE_SAME (-128)
 #define RULE_UNKNOWN 127
-#define RULE_SAVED_AT_REGISTER 1
+
+/* Flags of rules: unwind.SavedAtRegister and those after it. */
+enum unwind_rule_flags { SAVED_AT_REGISTER = 1, OTHER_STACK = 2, INTERRUPTED = 4, RETURN_AT_REGISTER = 8 };
 
 /* The machine that the kernel runs on, which the loader finds out. */
 #define IS_X86 bpf_core_field_exists(((struct pt_regs *)0)->r15)
@@ -238,16 +240,16 @@ static __always_inline __u32 below(__s8 place) { return (__u8)-place; }
 /* is_near reports whether that is one of the next 8. */
 static __always_inline bool is_near(__s8 place) { return below(place) - 1 < 8; }
 
-/* read_near reads the words below the CFA that a rule wants at once: most of the time
- * that is all of them. It returns how many they are, the lowest one first, or 0 if they must
- * be read one by one. */
-static __always_inline __u32 read_near(struct unwinding *u, __u64 cfa)
+/* read_near reads the words below base that a rule wants at once, those of registers if
+ * they lie there too: most of the time that is all of them, and base the CFA. It returns how
+ * many they are, the lowest one first, or 0 if they must be read one by one. */
+static __always_inline __u32 read_near(struct unwinding *u, __u64 base, bool saved)
 {
 	__u32 n = 0;
 
 	if (is_near(u->rule.ra))
 		n = below(u->rule.ra);
-	if (!(u->rule.flags & RULE_SAVED_AT_REGISTER)) {
+	if (saved) {
 		_Pragma("unroll") for (int i = 0; i < 6; i++)
 		{
 			__s8 place = u->rule.saved[i];
@@ -258,7 +260,7 @@ static __always_inline __u32 read_near(struct unwinding *u, __u64 cfa)
 	}
 	barrier_var(n); /* so that the verifier sees the next line */
 	n &= 15;
-	return n && read_words(u->words, n, cfa - 8 * n) ? n : 0;
+	return n && read_words(u->words, n, base - 8 * n) ? n : 0;
 }
 
 /* near_word returns one of n words that were read so. */
@@ -286,52 +288,89 @@ static __always_inline void restore(struct unwinding *u, __u32 reg, __s8 place, 
 	set_register(u, reg, value);
 }
 
-/* step_call goes to the caller of a function. */
-static __always_inline enum stack_end step_call(struct unwinding *u)
+/* find_return returns how a stack ends if the return address of a rule cannot be had. */
+static __always_inline enum stack_end find_return(struct unwinding *u, __u64 base, __u32 near, __u64 *ra)
+{
+	struct unwind_rule *rule = &u->rule;
+
+	if (rule->ra == RULE_SAME) {
+		*ra = u->registers[rule->link & (DWARF_REGISTERS - 1)];
+		return knows(u, rule->link) ? END_NOT_TOLD : END_REGISTER_LOST;
+	}
+	if (rule->ra == RULE_UNKNOWN)
+		return END_REGISTER_LOST;
+	if (near && is_near(rule->ra)) {
+		*ra = near_word(u, near, rule->ra);
+		return END_NOT_TOLD;
+	}
+	return read_words(ra, 1, base + 8 * (__s64)rule->ra) ? END_NOT_TOLD : END_UNREADABLE;
+}
+
+/* find_cfa returns how a stack ends if the CFA of a rule cannot be had. */
+static __always_inline enum stack_end find_cfa(struct unwinding *u, __u64 *base, __u64 *cfa)
 {
 	struct unwind_rule *rule = &u->rule;
 	__u32 from = rule->kind == RULE_PLT ? STACK_POINTER : rule->reg;
-	__u64 base = u->registers[from & (DWARF_REGISTERS - 1)], sp = u->registers[STACK_POINTER], cfa, ra;
-	bool at_register = rule->flags & RULE_SAVED_AT_REGISTER;
+
+	if (!knows(u, from))
+		return END_REGISTER_LOST;
+	*base = u->registers[from & (DWARF_REGISTERS - 1)];
+	switch (rule->kind) {
+	case RULE_PLT:
+		*cfa = *base + 8 + ((__s32)(u->ip & 15) >= rule->offset ? 8 : 0);
+		return END_NOT_TOLD;
+	case RULE_DEREF:
+		if (!read_words(cfa, 1, *base + rule->offset))
+			return END_UNREADABLE;
+		*cfa += 8 * (__s64)rule->addend;
+		return END_NOT_TOLD;
+	default:
+		*cfa = *base + rule->offset;
+		return END_NOT_TOLD;
+	}
+}
+
+/* is_above reports whether a caller whose stack is at cfa can be the frame's: calls go down
+ * the stack, but what has not pushed anything yet is where its caller is. */
+static __always_inline bool is_above(struct unwinding *u, __u64 cfa)
+{
+	__u64 sp = u->registers[STACK_POINTER];
+
+	return knows(u, STACK_POINTER) && (cfa > sp || (u->exact && cfa == sp));
+}
+
+/* step_call goes to the caller of a function. */
+static __always_inline enum stack_end step_call(struct unwinding *u)
+{
+	__u64 base = 0, cfa = 0, ra = 0, saved_base, ra_base;
+	__u8 flags = u->rule.flags;
+	enum stack_end end = find_cfa(u, &base, &cfa);
 	__u32 near;
 
-	if (!knows(u, from) || !knows(u, STACK_POINTER))
-		return knows(u, from) ? END_BAD_FRAME : END_REGISTER_LOST;
-	if (rule->kind == RULE_PLT) {
-		cfa = base + 8 + ((__s32)(u->ip & 15) >= rule->offset ? 8 : 0);
-	} else if (rule->kind == RULE_DEREF) {
-		if (!read_words(&cfa, 1, base + rule->offset))
-			return END_UNREADABLE;
-		cfa += 8 * (__s64)rule->addend;
-	} else {
-		cfa = base + rule->offset;
-	}
-	if (cfa < sp || (cfa == sp && !u->exact))
+	if (end)
+		return end;
+	if (!(flags & OTHER_STACK) && !is_above(u, cfa))
 		return END_BAD_FRAME;
-	near = read_near(u, cfa);
-	if (rule->ra == RULE_SAME) {
-		if (!knows(u, rule->link))
-			return END_REGISTER_LOST;
-		ra = u->registers[rule->link & (DWARF_REGISTERS - 1)];
-	} else if (rule->ra == RULE_UNKNOWN) {
-		return END_REGISTER_LOST;
-	} else if (near && is_near(rule->ra)) {
-		ra = near_word(u, near, rule->ra);
-	} else if (!read_words(&ra, 1, cfa + 8 * (__s64)rule->ra)) {
-		return END_UNREADABLE;
-	}
-	if (at_register)
+	saved_base = flags & SAVED_AT_REGISTER ? base : cfa;
+	ra_base = flags & RETURN_AT_REGISTER ? base : cfa;
+	near = read_near(u, ra_base, saved_base == ra_base);
+	end = find_return(u, ra_base, near, &ra);
+	if (end)
+		return end;
+	if (saved_base != ra_base)
 		near = 0;
-	else
-		base = cfa;
-	/* All others are taken to be what they are: hand-written code knows what it calls. */
+	/* All others keep their values: hand-written code knows what its callees leave alone. */
 	_Pragma("unroll") for (int i = 0; i < 6; i++)
 	{
 		if (IS_X86 || !i)
-			restore(u, saved_register(i), rule->saved[i], base, near);
+			restore(u, saved_register(i), u->rule.saved[i], saved_base, near);
 	}
 	set_register(u, STACK_POINTER, cfa);
-	return enter_caller(u, ra, METHOD_CFI);
+	if (!IS_X86)
+		u->known &= ~(1U << 30); /* the call has written it */
+	end = enter_caller(u, ra, METHOD_CFI);
+	u->exact = !!(flags & INTERRUPTED);
+	return end;
 }
 
 /* at_entry reports whether a frame has the stack that the process began with: the dynamic
@@ -522,6 +561,10 @@ static long unwind_frame(__u32 i, struct walk *w)
 	if (!is_in(&u->places[u->at % PLACES], address))
 		enter_place(w->s, address);
 	p = &u->places[u->at % PLACES];
+	if (p->how == OUT_OF_MAP && u->method == METHOD_REGS) {
+		u->end = END_NO_USER_STACK; /* any more, or yet: the task exits, or executes a program */
+		return 1;
+	}
 	if (p->how < OUT_OF_MAP)
 		put(w, p->where | (__u64)u->method << 40, address - p->base);
 	if (p->how > BY_FP) {
