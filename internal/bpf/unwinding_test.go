@@ -240,3 +240,152 @@ func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) 
 		t.Errorf("%d of %d samples are right", right, all)
 	}
 }
+
+// processSpace is what user space was told of a process.
+type processSpace struct {
+	*Space
+	tables map[uint32]*unwind.Table
+}
+
+// At finds the area of an address.
+func (p processSpace) At(a addr.Abs) (unwind.Mapping, bool) {
+	for _, area := range p.Areas {
+		if a < area.Start || a >= area.End {
+			continue
+		}
+		m := unwind.Mapping{Start: area.Start, End: area.End, Offset: addr.Offset(uint64(area.Start) - area.Base)}
+		switch area.Kind {
+		case InFile:
+			m.Table = p.tables[area.Serial]
+		case InVDSO:
+			m.Table = p.tables[VDSOSerial]
+		case Generated:
+			m.Content = unwind.Generated
+		default:
+			m.Content = unwind.Unidentified
+		}
+		return m, true
+	}
+	return unwind.Mapping{}, false
+}
+
+// walkCopy walks a copy from its frame on, at most so many frames.
+func walkCopy(c *Copy, space *Space, tables map[uint32]*unwind.Table, most int) (frames []unwind.Frame, end unwind.End) {
+	w := unwind.Walker{
+		Machine: unwind.X86_64,
+		Memory:  &unwind.Stack{Base: c.Start, Bytes: c.Memory},
+		Space:   processSpace{space, tables},
+		Entry:   c.Entry,
+		Max:     most,
+	}
+	if stackPointer == unwind.SP {
+		w.Machine = unwind.ARM64
+	}
+	state := unwind.State{IP: c.IP, Exact: c.Exact, Method: unwind.ByRegs, Registers: unwind.Registers{Values: c.Registers, Known: c.Known}}
+	end = w.Walk(&state, func(f unwind.Frame) bool {
+		frames = append(frames, f)
+		return true
+	})
+	return frames, end
+}
+
+// TestAgreement walks the stacks of all samples with package unwind too, from copies of
+// their memory, and wants the same of both: every frame, how it was found, and the end.
+func TestAgreement(t *testing.T) {
+	testenv.Root(t)
+	program := buildStacks(t)
+	for _, kind := range append([]string{"busy"}, stackKinds...) {
+		t.Run(kind, func(t *testing.T) {
+			s := newTestSampler(t, Options{Unwind: true, CopyAll: true, UserOnly: true})
+			process := startStill(t, program, kind)
+			first := sampleThread(t, s, process.tid, 20*time.Millisecond)
+			tables := putTables(t, s, first.files)
+			second := sampleThread(t, s, process.tid, 200*time.Millisecond)
+			compared := 0
+			for _, c := range second.copies {
+				space := second.spaces[c.Space]
+				if space == nil {
+					space = first.spaces[c.Space]
+				}
+				if !c.Counted || space == nil {
+					t.Fatalf("a copy that was counted: %v, of space %d", c.Counted, c.Space)
+				}
+				checkCopy(t, kind, c, second, space, tables, first.files)
+				compared++
+			}
+			if compared == 0 || compared != len(second.copies) {
+				t.Errorf("%d copies were compared: %+v", compared, statsOf(t, s))
+			}
+		})
+	}
+}
+
+// otherStack returns how the walk of a copy ends: one has memory of one stack, and the
+// handler of a fault may be on another one than the fault.
+func otherStack(kind string) unwind.End {
+	if kind == "fault" {
+		return unwind.Unreadable
+	}
+	return unwind.Complete
+}
+
+func checkCopy(t *testing.T, kind string, c *Copy, got *seen, space *Space, tables map[uint32]*unwind.Table, files map[uint32]File) {
+	t.Helper()
+	frames := got.stacks[c.Stack]
+	at := absolute(t, frames, files)
+	walked, end := walkCopy(c, space, tables, MaxFrames)
+	same := end == got.ends[c.Stack] && len(at) == len(walked) || end == otherStack(kind) && len(at) > len(walked)
+	for i := range min(len(at), len(walked)) {
+		same = same && walked[i].At == at[i] && walked[i].Method == frames[i].Method
+	}
+	if !same {
+		t.Errorf("the programs end with %d: %#x\nthe copy with %d: %#x", got.ends[c.Stack], at, end, walked)
+	}
+}
+
+// TestFinished finishes samples that lack a table, and wants what the programs say once
+// they have it.
+func TestFinished(t *testing.T) {
+	testenv.Root(t)
+	program := buildStacks(t)
+	for _, kind := range stackKinds {
+		t.Run(kind, func(t *testing.T) {
+			s := newTestSampler(t, Options{Unwind: true, UserOnly: true})
+			process := startStill(t, program, kind)
+			files := sampleThread(t, s, process.tid, 20*time.Millisecond).files
+			tables := putTables(t, s, files)
+			for serial, f := range files { // as if only the program's had come
+				if filepath.Base(f.Path) != "stacks" {
+					if err := s.Tables().Remove(serial); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := s.Resend(); err != nil {
+				t.Fatal(err)
+			}
+			got := sampleThread(t, s, process.tid, 50*time.Millisecond)
+			if kind == "deep" {
+				checkStill(t, process, got, files) // it ends before it meets another file
+				return
+			}
+			if len(got.copies) == 0 {
+				t.Fatal("no sample is to be finished")
+			}
+			for _, c := range got.copies {
+				known := absolute(t, got.stacks[c.Stack], files)
+				walked, end := walkCopy(c, got.spaces[c.Space], tables, MaxFrames)
+				for _, f := range walked[1:] {
+					known = append(known, f.At)
+				}
+				want := process.stack[1:]
+				if otherStack(kind) != unwind.Complete {
+					want = want[:min(len(want), len(known)-1)]
+				}
+				if c.Counted || got.ends[c.Stack] != unwind.NoTable || end != otherStack(kind) || !slices.Equal(known[1:], want) {
+					t.Errorf("finished with %d: %#x\nwant %#x", end, known, process.stack)
+				}
+			}
+		})
+	}
+}

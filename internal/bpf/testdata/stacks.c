@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -129,12 +130,42 @@ static NOINLINE void nested(void) {
 	sink++;
 }
 
+// ready says that there is no stack that is kept.
+static void ready(void) {
+	printf("%ld\n\n", syscall(SYS_gettid));
+	fflush(stdout);
+}
+
+static NOINLINE int order(const void *a, const void *b) {
+	return *(const int *)a - *(const int *)b;
+}
+
+// busy is always somewhere else: in the C library, in system calls, in the vdso.
+static NOINLINE void busy(void) {
+	static int numbers[512];
+	char text[64];
+	struct timespec now;
+
+	ready();
+	for (;;) {
+		for (int i = 0; i < 512; i++)
+			numbers[i] = rand();
+		qsort(numbers, 512, sizeof(numbers[0]), order);
+		snprintf(text, sizeof(text), "%d %s %f", numbers[7], "text", numbers[9] / 3.0);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		sink += strlen(text) + strtol(text, NULL, 10) + now.tv_nsec + getppid();
+		free(malloc(numbers[3] & 0xffff));
+	}
+}
+
 int main(int argc, char **argv) {
 	const char *kind = argc > 1 ? argv[1] : "";
 	pthread_t t;
 
 	bottom = leaf;
-	if (!strcmp(kind, "recursion")) {
+	if (!strcmp(kind, "busy")) {
+		busy();
+	} else if (!strcmp(kind, "recursion")) {
 		recurse(60, 1, 2);
 	} else if (!strcmp(kind, "deep")) {
 		recurse(400, 1, 2);
