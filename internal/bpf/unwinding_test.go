@@ -234,7 +234,7 @@ func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) 
 			right += n
 			continue
 		}
-		t.Errorf("%d samples: end %d, %x\nwant %d, %x", n, got.ends[stack], frames, end, cut)
+		t.Errorf("%d samples: end %d, %v\nwant %d, %v", n, got.ends[stack], frames, end, cut)
 	}
 	if all == 0 || right != all {
 		t.Errorf("%d of %d samples are right", right, all)
@@ -339,7 +339,7 @@ func checkCopy(t *testing.T, kind string, c *Copy, got *seen, space *Space, tabl
 		same = same && walked[i].At == at[i] && walked[i].Method == frames[i].Method
 	}
 	if !same {
-		t.Errorf("the programs end with %d: %#x\nthe copy with %d: %#x", got.ends[c.Stack], at, end, walked)
+		t.Errorf("the programs end with %d: %v\nthe copy with %d: %v", got.ends[c.Stack], at, end, walked)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestFinished(t *testing.T) {
 					want = want[:min(len(want), len(known)-1)]
 				}
 				if c.Counted || got.ends[c.Stack] != unwind.NoTable || end != otherStack(kind) || !slices.Equal(known[1:], want) {
-					t.Errorf("finished with %d: %#x\nwant %#x", end, known, process.stack)
+					t.Errorf("finished with %d: %v\nwant %v", end, known, process.stack)
 				}
 			}
 		})

@@ -111,6 +111,12 @@ func verifyAll(t *testing.T) verified {
 		for program := range spec.Programs {
 			all[strings.TrimSuffix(object, "_bpfel.o")+"."+program] = verify(t, spec.Copy(), program)
 		}
+		if v := spec.Variables["unwinding"]; v != nil {
+			if err := v.Set(true); err != nil {
+				t.Fatal(err)
+			}
+			all["sampler.sample(unwinding)"] = verify(t, spec, "sample")
+		}
 	}
 	return all
 }
