@@ -43,8 +43,6 @@ type process struct {
 	originals originals
 	// since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
 	since uint64
-	// entry is where its stack began, 0 when nobody has asked yet.
-	entry addr.Abs
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
@@ -126,7 +124,6 @@ func (t *tracker) fork(r *perfdata.Task) {
 	child := &process{pid: r.ChildPID, since: r.Time}
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		child.name, child.space, child.unknown = parent.name, parent.space.clone(), parent.unknown
-		child.entry = parent.entry
 	}
 	t.processes[r.ChildPID] = child
 }

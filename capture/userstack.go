@@ -1,15 +1,12 @@
 package capture
 
 import (
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"hallmark/addr"
 	"hallmark/perfdata"
 	"hallmark/profile"
+	"hallmark/reason"
 	"hallmark/unwind"
 )
 
@@ -63,7 +60,7 @@ func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
 func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	u.stats.Copied += uint64(len(r.UserStack))
 	s, ok := u.machine.state(r)
-	if !ok {
+	if !ok || u.inExec(p, r, s.IP) {
 		end := unwind.NoUserStack
 		if r.UserRegs.ABI == perfdata.Regs32 {
 			end = unwind.Compat
@@ -88,12 +85,17 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	u.shed()
 }
 
+// inExec reports whether a sample was taken while the kernel executed a program: the old
+// stack is gone, and the registers are still those of the call.
+func (u *userStacks) inExec(p *process, r *perfdata.Sample, ip addr.Abs) bool {
+	return r.Misc&miscModeMask != miscUser && len(r.UserStack) == 0 && p.unknown == reason.None && p.space.find(ip) == nil
+}
+
 // finish counts a sample, unless a table is still to come that it can wait for.
 func (u *userStacks) finish(one *unfinished, last bool) bool {
 	u.space.begin(one)
 	sp, _ := one.state.Get(u.machine.machine.StackPointer())
 	u.stack = unwind.Stack{Base: addr.Abs(sp), Bytes: one.stack}
-	u.walker.Entry = one.process.stackStart()
 	u.places = append(u.places[:0], one.kernel...)
 	s, methods := one.state, profile.Methods(0)
 	end := u.walker.Walk(&s, func(f unwind.Frame) bool {
@@ -105,6 +107,9 @@ func (u *userStacks) finish(one *unfinished, last bool) bool {
 		one.needs = u.space.needs
 		u.places = u.places[:len(one.kernel)]
 		return false
+	}
+	if end == unwind.NoRule && u.atEntry(&s) {
+		end = unwind.Complete
 	}
 	if methods == 0 { // no code is mapped where it stood: that is for reasons to tell
 		u.places = append(u.places, u.userPlace(one.process, one.space, s.IP))
@@ -204,32 +209,45 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	return found, true
 }
 
-// stackStart returns the address that the stack of a process began at, 0 when it is gone
-// or this user may not know.
-func (p *process) stackStart() addr.Abs {
-	if p.entry == 0 && p.ended == 0 && p.pid != 0 && p.pid != noTask {
-		p.entry = stackStartOf(p.pid)
+// atEntry reports whether the outermost frame that was found has the stack that the kernel
+// gives to a program: the dynamic linker's first instructions have no call frame information.
+// The process may be gone, so that nobody can be asked where its stack began; but the copy
+// has what the kernel put there. The dynamic linker may have pushed some words.
+func (u *userStacks) atEntry(s *unwind.State) bool {
+	sp, known := s.Get(u.machine.machine.StackPointer())
+	for range 1 + entryWords {
+		if known && u.argumentsAt(sp) {
+			return true
+		}
+		sp += 8
 	}
-	return p.entry
+	return false
 }
 
-// stackStartOf reads field 28 of /proc/PID/stat, proc(5).
-func stackStartOf(pid uint32) addr.Abs {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
+const (
+	entryWords   = 4
+	maxArguments = 1 << 12
+)
+
+// argumentsAt reports whether the arguments of a program are at an address: their number,
+// pointers to them, which lie behind one another further up the stack, and a zero; then the
+// same of the environment (System V ABI for x86-64, figure 3.9).
+func (u *userStacks) argumentsAt(at uint64) bool {
+	n, ok := u.stack.ReadWord(addr.Abs(at))
+	if !ok || n > maxArguments {
+		return false
 	}
-	const field = 28
-	text := string(b)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // from the third on: names may have anything in them
-	if len(fields) <= field-3 {
-		return 0
+	last := at
+	for i := range n {
+		p, ok := u.stack.ReadWord(addr.Abs(at + 8*(i+1)))
+		if !ok || p <= last {
+			return false
+		}
+		last = p
 	}
-	start, err := strconv.ParseUint(fields[field-3], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return addr.Abs(start)
+	end, ok := u.stack.ReadWord(addr.Abs(at + 8*(n+1)))
+	first, readable := u.stack.ReadWord(addr.Abs(at + 8*(n+2)))
+	return ok && end == 0 && readable && (first > last || first == 0 && n > 0)
 }
 
 // waits reports whether samples wait for tables.

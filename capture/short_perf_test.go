@@ -1,0 +1,54 @@
+package capture
+
+import (
+	"context"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+// TestCopiedStacksOfShortLives records programs that live for a few milliseconds, most of it
+// in the dynamic linker, whose first instructions have no call frame information.
+func TestCopiedStacksOfShortLives(t *testing.T) {
+	needPerf(t)
+	testenv.Root(t) // for what is not ours
+	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
+	shell := exec.Command("/bin/sh", "-c", "while :; do /bin/true; done")
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = shell.Process.Kill()
+		_ = shell.Wait()
+	})
+	p, _, _ := recordSession(t, context.Background(), Options{
+		PIDs: []int{shell.Process.Pid}, Duration: 3 * time.Second, Frequency: 999, Backend: Perf, CallGraph: CallGraph{By: ByDWARF},
+	})
+	ends, total := map[string]int64{}, int64(0)
+	for _, s := range p.Sample {
+		if s.Label["process"] == nil || s.Label["process"][0] != "true" {
+			continue
+		}
+		why, told := profile.StackEnd(s)
+		if !told {
+			t.Fatal("a stack does not say how it ended")
+		}
+		total += s.Value[0]
+		ends[why.Code()] += s.Value[0]
+		if why != reason.None && why != reason.NoUserStack {
+			t.Logf("%v: %v", why, userNames(s))
+		}
+	}
+	t.Logf("%d samples: %v", total, ends)
+	if total < 50 {
+		t.Errorf("%d samples", total)
+	}
+	if whole := ends[reason.None.Code()] + ends[reason.NoUserStack.Code()]; whole*100 < total*90 {
+		t.Errorf("%d of %d stacks are complete: %v", whole, total, ends)
+	}
+}
