@@ -38,6 +38,7 @@ var stackKinds = []string{"recursion", "deep", "qsort", "alloca", "aligned", "si
 // A still process has one stack, and keeps it.
 type still struct {
 	pid, tid int
+	vdso     addr.Abs   // where it begins
 	stack    []addr.Abs // as libgcc has it, the innermost frame first
 }
 
@@ -71,6 +72,7 @@ func startStill(t testing.TB, program, kind string) *still {
 		}
 		s.stack = append(s.stack, addr.Abs(at))
 	}
+	s.vdso, _ = vdsoOf(t, s.pid)
 	return s
 }
 
@@ -143,39 +145,41 @@ func tableOf(t testing.TB, path string) *unwind.Table {
 // vdsoTable reads this process's own vdso, which is that of all.
 func vdsoTable(t testing.TB) *unwind.Table {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
+	mem, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	start, end := vdsoOf(t, os.Getpid())
+	table, err := unwind.Build(io.NewSectionReader(mem, int64(start), int64(end-start)), unwind.BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// vdsoOf returns where the vdso is in a process.
+func vdsoOf(t testing.TB, pid int) (start, end addr.Abs) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(maps)) {
-		var start, end int64
 		if !strings.HasSuffix(line, "[vdso]\n") {
 			continue
 		}
-		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
+		if _, err := fmt.Sscanf(line, "%x-%x", (*uint64)(&start), (*uint64)(&end)); err != nil {
 			t.Fatal(err)
 		}
-		mem, err := os.Open("/proc/self/mem")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer mem.Close()
-		image := make([]byte, end-start)
-		if _, err := mem.ReadAt(image, start); err != nil && err != io.EOF {
-			t.Fatal(err)
-		}
-		table, err := unwind.Build(strings.NewReader(string(image)), unwind.BuildOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return table
+		return start, end
 	}
 	t.Fatal("no vdso")
-	return nil
+	return 0, 0
 }
 
 // absolute returns the addresses of the user's frames of a stack.
-func absolute(t testing.TB, frames []Frame, files map[uint32]File) (at []addr.Abs) {
+func absolute(t testing.TB, frames []Frame, files map[uint32]File, vdso addr.Abs) (at []addr.Abs) {
 	t.Helper()
 	for _, f := range frames {
 		switch {
@@ -186,6 +190,8 @@ func absolute(t testing.TB, frames []Frame, files map[uint32]File) (at []addr.Ab
 				t.Fatalf("a frame in file %d, which was not introduced", f.Serial)
 			}
 			at = append(at, file.Start+addr.Abs(f.At)-addr.Abs(file.Offset))
+		case f.Kind == InVDSO:
+			at = append(at, vdso+addr.Abs(f.At))
 		default:
 			at = append(at, addr.Abs(f.At))
 		}
@@ -226,7 +232,7 @@ func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) 
 	}
 	var right, all uint64
 	for stack, n := range got.counts {
-		frames := absolute(t, got.stacks[stack], files)
+		frames := absolute(t, got.stacks[stack], files, process.vdso)
 		all += n
 		kernel := len(got.stacks[stack]) - len(frames)
 		cut := want[:min(len(want), MaxFrames-kernel)]
