@@ -9,21 +9,14 @@ import (
 	"hallmark/unwind"
 )
 
+const liveMachine = unwind.X86_64
+
 // registersOf asks ptrace for the registers of a stopped thread.
 func registersOf(t testing.TB, tid int) unwind.State {
 	t.Helper()
 	var r unix.PtraceRegs
-	locked(func() {
-		if err := unix.PtraceAttach(tid); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.Wait4(tid, nil, unix.WALL, nil); err != nil {
-			t.Fatal(err)
-		}
+	attached(t, tid, func() {
 		if err := unix.PtraceGetRegs(tid, &r); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.PtraceDetach(tid); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -1,4 +1,4 @@
-//go:build amd64
+//go:build amd64 || arm64
 
 package unwind_test
 
@@ -200,7 +200,7 @@ func liveStacks(t *testing.T, pid int, tables map[string]*unwind.Table) map[int]
 	stacks := map[int]liveStack{}
 	for _, tid := range threads(t, pid) {
 		s := registersOf(t, tid)
-		w := unwind.Walker{Machine: unwind.X86_64, Memory: liveMemory{mem}, Space: space, Entry: addr.Abs(entry), Max: 500}
+		w := unwind.Walker{Machine: liveMachine, Memory: liveMemory{mem}, Space: space, Entry: addr.Abs(entry), Max: 500}
 		var stack liveStack
 		stack.end = w.Walk(&s, func(f unwind.Frame) bool {
 			at := f.At
@@ -333,6 +333,23 @@ func parseStacks(t *testing.T, cmd *exec.Cmd) map[int][]addr.Abs {
 		}
 	}
 	return stacks
+}
+
+// attached has ptrace stop a thread while f runs.
+func attached(t testing.TB, tid int, f func()) {
+	t.Helper()
+	locked(func() {
+		if err := unix.PtraceAttach(tid); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Wait4(tid, nil, unix.WALL, nil); err != nil {
+			t.Fatal(err)
+		}
+		f()
+		if err := unix.PtraceDetach(tid); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // locked runs f on one thread of the system, as ptrace wants it.

@@ -2,6 +2,9 @@
 // keeps it for ever: a line with the number of the thread, and one with the addresses that
 // say where each frame is, the innermost one first.
 #define _GNU_SOURCE
+#if defined(SIGNED) && defined(__aarch64__)
+#pragma GCC target("branch-protection=standard") // return addresses are signed
+#endif
 #include <alloca.h>
 #include <pthread.h>
 #include <signal.h>
