@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,10 +73,21 @@ const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|
 // much as shows that it indeed does not.
 var armSuites = []suite{
 	{
-		pkg: "internal/bpf",
-		run: "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StackmapKernelFrames|" +
-			"StockIsWhatProcSays|FollowChildren|HookKnows|CountsAreComplete|TypesForPrograms|VerifiedInstructions)",
+		pkg:  "internal/bpf",
+		run:  "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions)$",
 		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions"},
+	},
+	{
+		pkg:      "internal/bpf",
+		run:      "^TestUnwinding$/^(signal|mixed)$",
+		must:     []string{"TestUnwinding/signal", "TestUnwinding/mixed"},
+		compiled: "^TestUnwinding$/^signal$",
+	},
+	{
+		pkg:      "unwind",
+		run:      "^TestOwnStacks$",
+		must:     []string{"TestOwnStacks"},
+		compiled: "^TestOwnStacks$",
 	},
 	{
 		pkg:  "procmap",
@@ -111,7 +123,7 @@ func TestKernels(t *testing.T) {
 	}
 	b := newBuilder(t)
 	if !*update {
-		b.compile(suites)
+		b.compile(slices.Concat(suites, armSuites))
 	}
 	for _, k := range kernels {
 		t.Run(k.series, func(t *testing.T) { k.test(t, b, filepath.Join(dir, "vmlinuz-"+k.series)) })

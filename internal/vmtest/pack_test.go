@@ -91,10 +91,13 @@ func (b builder) compile(suites []suite) {
 	b.Helper()
 	path := os.Getenv("PATH")
 	env := append(os.Environ(), "CI=", "PATH="+b.standIn()+":"+path, "VMTEST_TOOLS="+path, "VMTEST_COMPILED="+filepath.Join(b.dir, "made"))
+	done := map[[2]string]bool{}
 	for _, s := range suites {
-		if s.compiled == "" {
+		what := [2]string{s.pkg, s.compiled}
+		if s.compiled == "" || done[what] {
 			continue
 		}
+		done[what] = true
 		cmd := exec.Command(b.test(runtime.GOARCH, s.pkg), "-test.run="+s.compiled)
 		cmd.Dir, cmd.Env = filepath.Join(root, filepath.FromSlash(s.pkg)), env
 		// Whether the tests pass here is for others to say.
