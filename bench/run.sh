@@ -14,6 +14,9 @@ if [ "$(id -u)" = 0 ]; then
 	go run ./inventory
 	echo
 fi
+echo "## perfdata"
+go run ./perfdata
+echo
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 go build -C .. -o "$tmp/hallmark" ./cmd/hallmark

@@ -310,3 +310,34 @@ func TestReadError(t *testing.T) {
 		t.Errorf("the next call says %v", again)
 	}
 }
+
+// TestAuxtrace passes over a trace that stands outside of its record, in files and in
+// streams, and misses one that is cut off.
+func TestAuxtrace(t *testing.T) {
+	for _, pipe := range []bool{false, true} {
+		trace := bytes.Repeat([]byte{0xff}, 3*blockSize+5)
+		head := builder{byteOrder: orderOf(false)}
+		if pipe {
+			head.u64(magic, pipeHeaderSize)
+		} else {
+			head.u64(magic, fileHeaderSize, attrSize0+16, fileHeaderSize, 0, fileHeaderSize, uint64(64+len(trace)), 0, 0, 0, 0, 0, 0)
+		}
+		head.u32(uint32(TypeFinishedInit), 8<<16)
+		head.u32(uint32(TypeAuxtrace), 48<<16)
+		head.u64(uint64(len(trace)), 5, 6)
+		head.u32(1, 2, 3, 0)
+		head.bytes(trace)
+		head.u32(uint32(TypeFinishedInit), 8<<16)
+		data := head.buf
+		lines, _, err := readAll(t, data, ReaderOptions{})
+		if len(lines) != 3 || !strings.Contains(lines[1], "Offset:5 Reference:6 Index:1 TID:2 CPU:3") || err != nil {
+			t.Errorf("pipe %v: %v, %v", pipe, lines, err)
+		}
+		for _, cut := range []int{9, 100, 2 * blockSize, len(trace)} {
+			lines, _, err := readAll(t, data[:len(data)-cut], ReaderOptions{})
+			if !errors.Is(err, io.ErrUnexpectedEOF) || len(lines) != 1 || !strings.Contains(err.Error(), "behind the AUXTRACE record") {
+				t.Errorf("pipe %v, %d bytes cut: %d records, %v", pipe, cut, len(lines), err)
+			}
+		}
+	}
+}

@@ -23,7 +23,7 @@ func (r *Reader) complete(c *cutter, kind Type, rec []byte) ([]byte, error) {
 	// Skipping may reuse the block that the record is in.
 	rec = append([]byte(nil), rec...)
 	if err := c.skip(behind); err != nil {
-		return nil, fmt.Errorf("%d bytes behind a %v record: %w", behind, kind, err)
+		return nil, fmt.Errorf("%d bytes behind the %v record: %w", behind, kind, err)
 	}
 	return rec, nil
 }
