@@ -24,6 +24,7 @@ var (
 	only     = flag.String("only", "", "leave out the recorders whose names do not have this in them")
 	worst    = flag.Int("worst", 0, "show so many of the files whose frames are most often the last of incomplete stacks")
 	load     = flag.String("load", "", "shell command instead of load.sh")
+	otel     = flag.String("otel", "", "the OpenTelemetry profiler (ebpf-profiler), if it is to be measured too")
 	keep     = flag.String("keep", "", "directory for recordings, which are kept")
 )
 
@@ -35,6 +36,7 @@ type recorder struct {
 	name    string
 	command func(file string) []string
 	read    func(file string) ([]stack, error)
+	begin   func(file string) error // what is to be done before the command, if anything
 	result
 }
 
@@ -45,6 +47,7 @@ type result struct {
 	cpu          time.Duration
 	peak         int64
 	frames, size int64
+	bpf          bpfTime
 	ends         map[string]int
 	disputes     map[string]int // outermost frames about whose being an entry we and the recorder differ
 	ended        int            // samples of processes that ended
@@ -84,7 +87,10 @@ func run() error {
 		}
 		defer os.RemoveAll(dir)
 	}
-	recorders := contenders()
+	recorders, err := contenders()
+	if err != nil {
+		return err
+	}
 	for range *rounds {
 		for _, r := range recorders {
 			if err := r.round(dir); err != nil {
@@ -96,7 +102,7 @@ func run() error {
 	return nil
 }
 
-func contenders() []*recorder {
+func contenders() ([]*recorder, error) {
 	f, d := strconv.Itoa(*rate), strconv.Itoa(*seconds)
 	own := func(flags ...string) func(string) []string {
 		return func(file string) []string {
@@ -109,20 +115,30 @@ func contenders() []*recorder {
 			return append(args, "--", "sleep", d)
 		}
 	}
-	var list []*recorder
-	for _, r := range []*recorder{
+	all := []*recorder{
 		{name: "hallmark --backend bpf", command: own("--backend", "bpf"), read: readPprof},
 		{name: "hallmark --backend bpf --call-graph fp", command: own("--backend", "bpf", "--call-graph", "fp"), read: readPprof},
 		{name: "perf record -g", command: perf("-g"), read: readPerf},
 		{name: "perf record --call-graph dwarf", command: perf("--call-graph", "dwarf"), read: readPerf},
 		{name: "perf record --call-graph dwarf,65528", command: perf("--call-graph", "dwarf,65528"), read: readPerf},
-	} {
+	}
+	if *otel != "" {
+		r, err := newReceiver()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &recorder{name: "OpenTelemetry profiler", read: readOTLP, begin: r.to, command: func(string) []string {
+			return []string{"sh", "-c", fmt.Sprintf("timeout -s INT %d %s -collection-agent %s -disable-tls -no-kernel-version-check -samples-per-second %s -reporter-interval 1s -send-error-frames; exit 0", *seconds+1, *otel, r.address, f)}
+		}})
+	}
+	var list []*recorder
+	for _, r := range all {
 		if strings.Contains(r.name, *only) {
 			r.ends, r.disputes = map[string]int{}, map[string]int{}
 			list = append(list, r)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // round records once, under the load, while another perf notes when processes begin and end.
@@ -139,9 +155,18 @@ func (r *recorder) round(dir string) error {
 		return err
 	}
 	defer stop()
+	if r.begin != nil {
+		if err := r.begin(file); err != nil {
+			return err
+		}
+	}
 	args = r.command(file)
 	cmd := exec.Command(args[0], args[1:]...)
+	watched := watchBPF()
 	out, err := cmd.CombinedOutput()
+	bpf := watched()
+	r.bpf.total += bpf.total
+	r.bpf.runs += bpf.runs
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
