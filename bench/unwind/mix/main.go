@@ -31,12 +31,16 @@ var (
 // short is the life of the processes that are told apart.
 const short = 10 * time.Millisecond
 
+// otelStart is how long the OpenTelemetry profiler takes to begin, on a busy machine.
+const otelStart = 20 * time.Second
+
 // A recorder records everything into a file, and reads it.
 type recorder struct {
 	name    string
 	command func(file string) []string
 	read    func(file string) ([]stack, error)
 	begin   func(file string) error // what is to be done before the command, if anything
+	early   time.Duration           // how long the command is started before the load, for those that take long to begin
 	result
 }
 
@@ -87,6 +91,7 @@ func run() error {
 		}
 		defer os.RemoveAll(dir)
 	}
+	places = append(places, dir)
 	recorders, err := contenders()
 	if err != nil {
 		return err
@@ -127,8 +132,8 @@ func contenders() ([]*recorder, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, &recorder{name: "OpenTelemetry profiler", read: readOTLP, begin: r.to, command: func(string) []string {
-			return []string{"sh", "-c", fmt.Sprintf("timeout -s INT %d %s -collection-agent %s -disable-tls -no-kernel-version-check -samples-per-second %s -reporter-interval 1s -send-error-frames; exit 0", *seconds+1, *otel, r.address, f)}
+		all = append(all, &recorder{name: "OpenTelemetry profiler", early: otelStart, read: readOTLP, begin: r.to, command: func(string) []string {
+			return []string{"sh", "-c", fmt.Sprintf("timeout -s INT %d %s -collection-agent %s -disable-tls -no-kernel-version-check -samples-per-second %s -reporter-interval 1s -send-error-frames; exit 0", *seconds+int(otelStart.Seconds()), *otel, r.address, f)}
 		}})
 	}
 	var list []*recorder
@@ -145,42 +150,61 @@ func contenders() ([]*recorder, error) {
 func (r *recorder) round(dir string) error {
 	file := filepath.Join(dir, strings.ReplaceAll(r.name, " ", "_"))
 	lives := filepath.Join(dir, "lives")
-	args := []string{"perf", "record", "-q", "-a", "-N", "-e", "dummy:u", "-o", lives, "--", "sleep", strconv.Itoa(*seconds + 1)}
-	tasks := exec.Command(args[0], args[1:]...)
-	if err := tasks.Start(); err != nil {
-		return err
+	args := r.command(file)
+	cmd := exec.Command(args[0], args[1:]...)
+	watched := watchBPF()
+	if r.early > 0 {
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		time.Sleep(r.early)
 	}
-	stop, err := startLoad(dir)
-	if err != nil {
-		return err
-	}
-	defer stop()
 	if r.begin != nil {
 		if err := r.begin(file); err != nil {
 			return err
 		}
 	}
-	args = r.command(file)
-	cmd := exec.Command(args[0], args[1:]...)
-	watched := watchBPF()
-	out, err := cmd.CombinedOutput()
+	tasks := exec.Command("perf", "record", "-q", "-a", "-N", "-e", "dummy:u", "-o", lives, "--", "sleep", strconv.Itoa(*seconds+1))
+	if err := tasks.Start(); err != nil {
+		return err
+	}
+	root, stop, err := startLoad(dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if r.early == 0 {
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return err
+	}
+	r.used(cmd.ProcessState, file)
 	bpf := watched()
 	r.bpf.total += bpf.total
 	r.bpf.runs += bpf.runs
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	u := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	r.peak = max(r.peak, u.Maxrss)
-	if st, err := os.Stat(file); err == nil {
-		r.size += st.Size()
-	}
 	stop()
 	if err := tasks.Wait(); err != nil {
 		return err
 	}
-	born, err := lifetimes(lives)
+	return r.judge(file, lives, root)
+}
+
+// used adds what a recorder took.
+func (r *result) used(p *os.ProcessState, file string) {
+	r.cpu += p.UserTime() + p.SystemTime()
+	r.peak = max(r.peak, p.SysUsage().(*syscall.Rusage).Maxrss)
+	if st, err := os.Stat(file); err == nil {
+		r.size += st.Size()
+	}
+}
+
+// judge counts the stacks of a recording that are of the load: the process root and those that
+// descend from it.
+func (r *recorder) judge(file, tasks string, root int) error {
+	h, err := readHistory(tasks)
 	if err != nil {
 		return err
 	}
@@ -189,7 +213,9 @@ func (r *recorder) round(dir string) error {
 		return err
 	}
 	for _, s := range stacks {
-		r.count(s, born)
+		if h.descends(s.pid, root) {
+			r.count(s, h.lives)
+		}
 	}
 	return nil
 }
@@ -218,7 +244,7 @@ func (r *result) count(s stack, lives map[int]time.Duration) {
 }
 
 // startLoad keeps the machine busy until stop is called.
-func startLoad(dir string) (stop func(), err error) {
+func startLoad(dir string) (pid int, stop func(), err error) {
 	text := *load
 	if text == "" {
 		text = fmt.Sprintf("exec sh unwind/mix/load.sh %d %s", *seconds+2, dir)
@@ -226,10 +252,10 @@ func startLoad(dir string) (stop func(), err error) {
 	cmd := exec.Command("sh", "-c", text)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	stopped := false
-	return func() {
+	return cmd.Process.Pid, func() {
 		if !stopped {
 			stopped = true
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

@@ -290,13 +290,16 @@ func packed(b []byte) (list []uint64) {
 	return list
 }
 
+// places are where the programs of the load are.
+var places = []string{"/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/libexec", "/usr/lib/gcc", "/usr/local/go/bin", "/usr/local/go/pkg/tool"}
+
 var paths map[string]string
 
 // pathOf finds a file by its name, which is all that the profiler tells.
 func pathOf(name string) string {
 	if paths == nil {
 		paths = map[string]string{}
-		for _, dir := range []string{"/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/libexec", "/usr/lib/gcc", "/usr/local/go/bin", "/usr/local/go/pkg/tool"} {
+		for _, dir := range places {
 			_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && !e.IsDir() {
 					paths[e.Name()] = path

@@ -164,15 +164,22 @@ func (s *stack) frame(line string, f []string) {
 	}
 }
 
-var task = regexp.MustCompile(`([0-9]+)\.([0-9]{9}): +PERF_RECORD_(FORK|EXIT)\(([0-9]+):([0-9]+)\)`)
+var task = regexp.MustCompile(`([0-9]+)\.([0-9]{9}): +PERF_RECORD_(FORK|EXIT)\(([0-9]+):([0-9]+)\):\(([0-9]+):`)
 
-// lifetimes returns how long the processes lived that began and ended while perf watched.
-func lifetimes(file string) (map[int]time.Duration, error) {
+// history is what perf noted of processes.
+type history struct {
+	parent map[int]int
+	lives  map[int]time.Duration // of those that began and ended while perf watched
+}
+
+// readHistory reads when the processes began and ended that a recording of no events tells of.
+func readHistory(file string) (history, error) {
+	h := history{map[int]int{}, map[int]time.Duration{}}
 	out, err := exec.Command("perf", "script", "-i", file, "--ns", "--show-task-events", "-F", "tid,time").Output()
 	if err != nil {
-		return nil, fmt.Errorf("perf script: %w", err)
+		return h, fmt.Errorf("perf script: %w", err)
 	}
-	born, lives := map[int]time.Duration{}, map[int]time.Duration{}
+	born := map[int]time.Duration{}
 	for _, m := range task.FindAllStringSubmatch(string(out), -1) {
 		if m[4] != m[5] {
 			continue
@@ -180,12 +187,24 @@ func lifetimes(file string) (map[int]time.Duration, error) {
 		s, _ := strconv.ParseInt(m[1], 10, 64)
 		ns, _ := strconv.ParseInt(m[2], 10, 64)
 		pid, _ := strconv.Atoi(m[4])
+		parent, _ := strconv.Atoi(m[6])
 		at := time.Duration(s)*time.Second + time.Duration(ns)
 		if m[3] == "FORK" {
-			born[pid] = at
+			born[pid], h.parent[pid] = at, parent
 		} else if b, ok := born[pid]; ok {
-			lives[pid] = at - b
+			h.lives[pid] = at - b
 		}
 	}
-	return lives, nil
+	return h, nil
+}
+
+// descends reports whether a process is another one's child's child, or it itself.
+func (h *history) descends(pid, from int) bool {
+	for range 100 {
+		if pid == from {
+			return true
+		}
+		pid = h.parent[pid]
+	}
+	return false
 }
