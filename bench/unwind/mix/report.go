@@ -13,7 +13,7 @@ func report(recorders []*recorder) {
 	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, r := range recorders {
 		fmt.Printf("| %s | %v | %v | %v | %.1f | %s | %d | %d | %.1f |\n", r.name, r.all, r.brief, r.told, float64(r.frames)/float64(max(r.all.n, 1)),
-			r.bpf, r.cpu.Milliseconds()/int64(*rounds), r.peak>>10, float64(r.size)/1e6/float64(*rounds))
+			r.bpf, r.cpu.Milliseconds()/int64(max(r.rounds, 1)), r.peak>>10, float64(r.size)/1e6/float64(max(r.rounds, 1)))
 	}
 	for _, r := range recorders {
 		r.showWorst()
