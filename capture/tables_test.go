@@ -86,7 +86,7 @@ func fileObjectOf(t *testing.T, s *objects, name string) *object {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.add(&object{path: name, id: info.ID, content: f, size: st.Size()})
+	return s.add(&object{path: name, id: info.ID, content: f, seen: stampOf(f), size: st.Size()})
 }
 
 // awaitTable waits until the outcome of a file is known that a sample wants.
@@ -188,6 +188,35 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	}
 	if _, wait := tables.want(99); wait {
 		t.Error("a serial number that nobody introduced is waited for")
+	}
+}
+
+// TestTableOfAnOverwrittenFile has a file change after its identity was read: neither is its
+// table used, nor kept under that identity.
+func TestTableOfAnOverwrittenFile(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.work.stop()
+	cache := newTableCache(t.TempDir())
+	tables := newTables(objects, kernel, cache)
+	defer tables.stop()
+	name := filepath.Join(t.TempDir(), "library")
+	b, err := os.ReadFile(libc(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := fileObjectOf(t, objects, name)
+	if err := os.WriteFile(name, b[:len(b)/2], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tables.introduce(1, o, nil)
+	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
+		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
+	}
+	if kept, err := cache.dir.List(); err != nil || len(kept) > 0 {
+		t.Errorf("%v are kept, %v", kept, err)
 	}
 }
 
