@@ -152,6 +152,9 @@ func (s *bpfSampler) round() error {
 		return s.programs.Read(s)
 	}
 	s.reap()
+	if s.unwinding != nil {
+		s.unwinding.tables.retry()
+	}
 	return errors.Join(s.look(), s.take())
 }
 
@@ -224,6 +227,9 @@ func (s *bpfSampler) File(f bpf.File) {
 	v := vmaOfFile(&f)
 	if isMemory(v) {
 		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
+		if s.unwinding != nil {
+			s.unwinding.tables.introduceMemory(f.Serial)
+		}
 		return
 	}
 	o := s.objects.ofContent(&f, v)

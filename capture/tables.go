@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"hallmark/internal/bpf"
 	"hallmark/unwind"
@@ -28,13 +29,16 @@ type tables struct {
 	files    map[*object]*fileTable
 	serials  map[uint32]*fileTable
 	queue    []*fileTable
+	refused  []uint32 // serial numbers whose tables found no room
 	finished []uint32 // serial numbers whose outcome came since they were last taken
 	last     bool     // only what samples wait for is built any more
 	stopped  bool
 	stored   bool // tables were put into the cache
 	holds    bool // some fileTable has its table
 	stats    UnwindStats
-	workers  sync.WaitGroup
+	// refusedAt is when the first of refused was.
+	refusedAt time.Time
+	workers   sync.WaitGroup
 }
 
 // tableTaker is what uses the tables: bpf.Tables.
@@ -44,6 +48,7 @@ type tableTaker interface {
 	PutUnavailable(serial uint32) error
 	Has(serial uint32) bool
 	Remove(serial uint32) error
+	Stats() bpf.TablesStats
 }
 
 // fileTable is the table of a file, or why there is none. All under tables.mu.
@@ -55,6 +60,8 @@ type fileTable struct {
 	again   bool          // it was asked for while it was worked at
 	reaches int           // attempts to reach the file that have not ended
 	later   *job          // how the file may be reached, if that is to be tried only when need be
+	sampled bool          // a sample is in it, or in a process that has it
+	refused bool          // there was no room in the kernel
 	wanted  int           // by how many samples
 	table   *unwind.Table // as long as samples wait
 }
@@ -161,11 +168,28 @@ func (t *tables) introduce(serial uint32, o *object, later *job) {
 		t.serials[serial] = f
 		f.serials = append(f.serials, serial)
 	}
-	if later != nil && f.later == nil {
+	if later == nil {
+		f.sampled = true
+	} else if f.later == nil {
 		f.later = later
 	}
 	if !t.kernel.Has(serial) {
 		t.ask(f)
+	}
+}
+
+// introduceMemory tells the programs that what looks like a file to them is memory, with
+// code that was generated.
+func (t *tables) introduceMemory(serial uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.serials[serial] = &fileTable{outcome: tableThere, table: emptyTable}
+	t.putNone(serial)
+}
+
+func (t *tables) putNone(serial uint32) {
+	if !t.kernel.Has(serial) {
+		_ = t.kernel.PutNone(serial) // or else the samples are finished here
 	}
 }
 
@@ -195,9 +219,33 @@ func (t *tables) ask(f *fileTable) {
 func (t *tables) missing(serial uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f := t.serials[serial]; f != nil && f.phase == tableIdle && !t.kernel.Has(serial) {
-		t.ask(f)
+	switch f := t.serials[serial]; {
+	case f == nil:
+	case f.object == nil:
+		t.putNone(serial)
+	default:
+		f.sampled = true
+		if f.phase == tableIdle && !t.kernel.Has(serial) {
+			t.ask(f)
+		}
 	}
+}
+
+// retryAfter is when a table that there was no room for is tried again: others may not be
+// used any more by then.
+const retryAfter = 5 * time.Second
+
+// retry has the programs ask again for the tables that found no room some time ago.
+func (t *tables) retry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.refused) == 0 || time.Since(t.refusedAt) < retryAfter {
+		return
+	}
+	for _, serial := range t.refused {
+		_ = t.kernel.Remove(serial) // or else it stays unavailable
+	}
+	t.refused = nil
 }
 
 // want returns the table of a file for a sample that is being finished: nil when it is not
@@ -216,6 +264,7 @@ func (t *tables) want(serial uint32) (table *unwind.Table, wait bool) {
 		return f.table, false
 	}
 	f.wanted++
+	f.sampled = true
 	if f.phase == tableIdle {
 		t.ask(f)
 	}

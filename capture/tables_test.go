@@ -22,10 +22,17 @@ type fakeKernel struct {
 	none        map[uint32]bool
 	unavailable map[uint32]bool
 	full        bool
+	room        bpf.TablesStats
+}
+
+func (k *fakeKernel) Stats() bpf.TablesStats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.room
 }
 
 func newFakeKernel() *fakeKernel {
-	return &fakeKernel{tables: map[uint32]*unwind.Table{}, none: map[uint32]bool{}, unavailable: map[uint32]bool{}}
+	return &fakeKernel{tables: map[uint32]*unwind.Table{}, none: map[uint32]bool{}, unavailable: map[uint32]bool{}, room: bpf.TablesStats{Capacity: 1 << 20}}
 }
 
 func (k *fakeKernel) Put(serial uint32, t *unwind.Table) error {
@@ -217,6 +224,68 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	}
 	if kept, err := cache.dir.List(); err != nil || len(kept) > 0 {
 		t.Errorf("%v are kept, %v", kept, err)
+	}
+}
+
+// TestMemoryHasNoTable introduces memory that looks like a file, and takes it out.
+func TestMemoryHasNoTable(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.work.stop()
+	tables := newTables(objects, kernel, tableCache{})
+	defer tables.stop()
+	tables.introduceMemory(1)
+	if err := kernel.Remove(1); err != nil {
+		t.Fatal(err)
+	}
+	tables.dropAll()
+	tables.missing(1)
+	if table := awaitTable(t, tables, 1); table == nil || table.Rows() != 0 || !kernel.none[1] {
+		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.none[1])
+	}
+}
+
+// TestRoomIsForSamples has little room left: what no sample was in is left alone until
+// one is, and what found no room is tried again.
+func TestRoomIsForSamples(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.work.stop()
+	tables := newTables(objects, kernel, tableCache{})
+	defer tables.stop()
+	kernel.mu.Lock()
+	kernel.room.Bytes = kernel.room.Capacity
+	kernel.mu.Unlock()
+	o := fileObjectOf(t, objects, libc(t))
+	tables.introduce(1, o, &job{object: o})
+	for len(tables.takeFinished(false)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if kernel.Has(1) {
+		t.Fatal("the kernel has a table that nobody was in, and little room")
+	}
+
+	kernel.mu.Lock()
+	kernel.full = true
+	kernel.mu.Unlock()
+	tables.missing(1)
+	awaitTable(t, tables, 1)
+	if !kernel.unavailable[1] {
+		t.Error("a table without room is not said to be unavailable")
+	}
+	tables.retry() // too early
+	if !kernel.Has(1) {
+		t.Error("it is tried again at once")
+	}
+	kernel.mu.Lock()
+	kernel.full = false
+	kernel.mu.Unlock()
+	tables.mu.Lock()
+	tables.refusedAt = tables.refusedAt.Add(-retryAfter)
+	tables.mu.Unlock()
+	tables.retry()
+	tables.dropAll()
+	tables.missing(1)
+	if table := awaitTable(t, tables, 1); table == nil || kernel.tables[1] == nil {
+		t.Error("it is not given when there is room")
 	}
 }
 

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"slices"
+	"time"
 
 	"hallmark/unwind"
 )
@@ -12,6 +13,9 @@ func (t *tables) run() {
 		f := t.next()
 		if f == nil {
 			return
+		}
+		if t.leaves(f) {
+			continue
 		}
 		s := t.source(f)
 		table, built, err := t.readTable(s)
@@ -25,6 +29,19 @@ func (t *tables) run() {
 			t.keep(s.key, table)
 		}
 	}
+}
+
+// leaves leaves the table of a file alone that no sample was in, when there is not much room
+// any more: it comes when one is.
+func (t *tables) leaves(f *fileTable) bool {
+	n := t.kernel.Stats()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.sampled || n.Bytes < n.Capacity/4*3 {
+		return false
+	}
+	t.settle(f, f.outcome)
+	return true
 }
 
 // next returns the file that most samples wait for, and of those the one that was asked for
@@ -67,12 +84,12 @@ func (t *tables) put(f *fileTable, table *unwind.Table) {
 	t.mu.Unlock()
 	for _, serial := range serials {
 		if instead || !t.kernel.Has(serial) {
-			t.putOne(serial, table)
+			t.putOne(f, serial, table)
 		}
 	}
 }
 
-func (t *tables) putOne(serial uint32, table *unwind.Table) {
+func (t *tables) putOne(f *fileTable, serial uint32, table *unwind.Table) {
 	if table.Rows() == 0 {
 		_ = t.kernel.PutNone(serial) // or else the samples are finished here
 		return
@@ -82,8 +99,15 @@ func (t *tables) putOne(serial uint32, table *unwind.Table) {
 	}
 	_ = t.kernel.PutUnavailable(serial)
 	t.mu.Lock()
-	t.stats.NoRoom++
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	if !f.refused {
+		f.refused = true
+		t.stats.NoRoom++
+	}
+	if len(t.refused) == 0 {
+		t.refusedAt = time.Now()
+	}
+	t.refused = append(t.refused, serial)
 }
 
 // found notes that there is a table.
