@@ -316,7 +316,7 @@ func TestAgreement(t *testing.T) {
 				if !c.Counted || space == nil {
 					t.Fatalf("a copy that was counted: %v, of space %d", c.Counted, c.Space)
 				}
-				checkCopy(t, kind, c, second, space, tables, first.files)
+				checkCopy(t, kind, process.vdso, c, second, space, tables, first.files)
 				compared++
 			}
 			if compared == 0 || compared != len(second.copies) {
@@ -335,10 +335,10 @@ func otherStack(kind string) unwind.End {
 	return unwind.Complete
 }
 
-func checkCopy(t *testing.T, kind string, c *Copy, got *seen, space *Space, tables map[uint32]*unwind.Table, files map[uint32]File) {
+func checkCopy(t *testing.T, kind string, vdso addr.Abs, c *Copy, got *seen, space *Space, tables map[uint32]*unwind.Table, files map[uint32]File) {
 	t.Helper()
 	frames := got.stacks[c.Stack]
-	at := absolute(t, frames, files)
+	at := absolute(t, frames, files, vdso)
 	walked, end := walkCopy(c, space, tables, MaxFrames)
 	same := end == got.ends[c.Stack] && len(at) == len(walked) || end == otherStack(kind) && len(at) > len(walked)
 	for i := range min(len(at), len(walked)) {
@@ -379,7 +379,7 @@ func TestFinished(t *testing.T) {
 				t.Fatal("no sample is to be finished")
 			}
 			for _, c := range got.copies {
-				known := absolute(t, got.stacks[c.Stack], files)
+				known := absolute(t, got.stacks[c.Stack], files, process.vdso)
 				walked, end := walkCopy(c, got.spaces[c.Space], tables, MaxFrames)
 				for _, f := range walked[1:] {
 					known = append(known, f.At)
