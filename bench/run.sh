@@ -9,6 +9,9 @@ echo
 echo "## procmap"
 go run ./procmap
 echo
+echo "## unwind"
+go run ./unwind
+echo
 if [ "$(id -u)" = 0 ]; then
 	echo "## inventory"
 	go run ./inventory
