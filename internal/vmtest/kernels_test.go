@@ -42,9 +42,11 @@ type suite struct {
 
 var suites = []suite{
 	{
-		pkg:  "internal/bpf",
-		run:  ".",
-		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions"},
+		pkg: "internal/bpf",
+		run: ".",
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
+			"TestUnwinding", "TestAgreement", "TestFinished", "TestStraddling"},
+		compiled: "^TestUnwinding$/^recursion$", // all make the same program
 	},
 	{
 		pkg:      "procmap",
