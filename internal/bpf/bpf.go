@@ -4,7 +4,8 @@
 // A Sampler counts stacks whose user frames are a file and an offset in it. Which
 // file is told by a serial number, that stands for one content of one file and is
 // introduced by an event; what identity the file has may be told by another one.
-// The programs are in C beside this file: identity.h, capture.h, sampler.bpf.c.
+// The programs are in C beside this file: identity.h, unwind.h, copy.h, capture.h,
+// sampler.bpf.c.
 package bpf
 
 //go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_entry -type file_event -type validity -type identity -type id_event -type sample_counters -type work_counters -type unwind_table -type copy_event -type space_event -type stock_order -type stock_process -type stock_area -type stock_again -type stock_counters -type hook_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler sampler.bpf.c

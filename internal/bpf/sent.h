@@ -5,11 +5,10 @@
 
 #include "kernel.h"
 
-/* Sets of tags, the last one first. A tag is a
- * hash of the stack and of the epoch in which it was sent; user space begins a new
- * epoch when it forgets stacks. It is one word, so that it is never half written,
- * and takes no lock. Two stacks of one tag, one in 2^64, would be one that is never
- * sent: its samples count as lost. */
+/* Sets of tags, the last one first. A tag is a hash of the stack and of the epoch in which
+ * it was sent; user space begins a new epoch when it forgets stacks. It is one word, so
+ * that it is never half written, and takes no lock. Two stacks of one tag, one in 2^64,
+ * would be one that is never sent: its samples count as lost. */
 #define SENT_SETS 16384 /* a power of two */
 #define SENT_WAYS 4
 

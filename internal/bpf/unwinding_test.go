@@ -275,6 +275,16 @@ func (p processSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	return unwind.Mapping{}, false
 }
 
+// vdso returns where the vdso begins.
+func (s *Space) vdso() addr.Abs {
+	for _, a := range s.Areas {
+		if a.Kind == InVDSO {
+			return a.Start
+		}
+	}
+	return 0
+}
+
 // walkCopy walks a copy from its frame on, at most so many frames.
 func walkCopy(c *Copy, space *Space, tables map[uint32]*unwind.Table, most int) (frames []unwind.Frame, end unwind.End) {
 	w := unwind.Walker{
