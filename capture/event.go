@@ -107,7 +107,7 @@ func (p *eventPlan) copyStacks(m *perfMachine, size, pages int) {
 	p.samples.Sample_regs_user = m.mask()
 	p.samples.Sample_stack_user = uint32(size)
 	p.samples.Bits |= unix.PerfBitExcludeCallchainUser
-	p.samples.Wakeup = uint32(pages * os.Getpagesize() / 2)
+	p.samples.Wakeup = uint32(pages * os.Getpagesize() / 4) // a small ring has room for few copies
 }
 
 // enableOnExec lets the events start with the next execve.
