@@ -99,10 +99,14 @@ func (c Call) Kernel() bool { return c.Location.Mapping != nil && isKernel(c.Loc
 // isKernel goes by the name: "[kernel]", and "[NAME]" of a module. perf and
 // tools built on it write "[kernel.kallsyms]" with a suffix.
 func isKernel(m *pprof.Mapping) bool {
-	if r, _, ok := pseudo(m.File); ok {
-		return r == reason.KernelHidden || r == reason.ModuleUnknown
+	file := m.File
+	if r, path, ok := pseudo(m.File); ok {
+		if r == reason.KernelHidden || r == reason.ModuleUnknown {
+			return true
+		}
+		file = path
 	}
-	return strings.HasPrefix(m.File, "[") && !isUserArea(m.File)
+	return strings.HasPrefix(file, "[") && !isUserArea(file)
 }
 
 // isUserArea reports whether name is what the kernel calls an area of a process

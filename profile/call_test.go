@@ -71,6 +71,7 @@ func TestKernel(t *testing.T) {
 		"[kernel]": true, "[nf_tables]": true, "[kernel.kallsyms]_stext": true,
 		"[kernel-hidden]": true, "[module-unknown]": true,
 		"[vdso]": false, "[vsyscall]": false, "[heap]": false, "[anon:libc_malloc]": false,
+		"[not-recorded] [kernel]": true, "[not-recorded] [vdso]": false, "[not-recorded] /bin/x": false,
 		"[not-mapped]": false, "[anonymous]": false, "/bin/x": false, "": false,
 	} {
 		c := Call{Location: &pprof.Location{Mapping: &pprof.Mapping{File: file}}}
