@@ -74,6 +74,11 @@ var rules = map[string]rule{
 	"profile/folded":     {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
+	"profile/fromperf": {
+		module:   []string{"addr", "buildid", "perfdata", "profile", "reason", "symbol"},
+		external: []string{pprof},
+		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
+	},
 	"profile/local": {
 		module:   []string{"addr", "buildid", "debuginfo", "procmap", "profile", "reason", "symbol"},
 		external: []string{pprof},

@@ -1,0 +1,164 @@
+package fromperf
+
+import (
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+// file is what a mapping shows. What identity it has is settled when all is read: perf
+// writes its list of build IDs last.
+type file struct {
+	name   string // to show
+	kernel bool
+	id     buildid.ID // from the record, zero if it has none
+	size   uint64     // of the kernel's image
+	inode  inode
+	// generation tells apart the files that had the same inode number in turn: 0 where
+	// perf read the mapping from /proc.
+	generation uint64
+	changed    bool // different files had the number
+
+	binary *profile.Binary
+	why    reason.Reason // binary is nil because of it
+}
+
+// inode is what a record without a build ID tells a file by.
+type inode struct {
+	major, minor uint32
+	number       uint64
+}
+
+// files knows every file that was mapped.
+type files struct {
+	byKey  map[fileKey]*file
+	byName map[string]int // different files that were mapped by one name
+}
+
+type fileKey struct {
+	name   string
+	id     buildid.ID
+	inode  inode
+	kernel bool
+}
+
+func newFiles() *files {
+	return &files{byKey: map[fileKey]*file{}, byName: map[string]int{}}
+}
+
+func (s *files) get(key fileKey) *file {
+	f := s.byKey[key]
+	if f == nil {
+		f = &file{name: key.name, kernel: key.kernel, id: key.id, inode: key.inode}
+		s.byKey[key] = f
+		s.byName[key.name]++
+	}
+	return f
+}
+
+func (s *files) mapped(r *perfdata.Mmap2) *file {
+	key := fileKey{name: r.Name, inode: inode{r.Major, r.Minor, r.Inode}}
+	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
+		key.id, key.inode = id, inode{}
+	}
+	f := s.get(key)
+	if r.Generation != 0 {
+		f.changed = f.changed || f.generation != 0 && f.generation != r.Generation
+		f.generation = r.Generation
+	}
+	return f
+}
+
+// kernelImage is how perf calls the kernel. Behind it stands the symbol whose address
+// is in place of a file offset.
+const kernelImage = "[kernel.kallsyms]"
+
+// ofKernel returns the image of the kernel, or a module. Offsets in them count from
+// where they begin.
+func (s *files) ofKernel(r *perfdata.Mmap2) *file {
+	key := fileKey{name: r.Name, kernel: true}
+	if strings.HasPrefix(r.Name, kernelImage) {
+		key.name = kernelImage
+	}
+	key.id, _ = buildid.New(buildid.GNU, r.BuildID) // without one the zero ID
+	f := s.get(key)
+	f.size = max(f.size, r.Size)
+	return f
+}
+
+// linkedText is where the image of the kernel is linked to run, by uname -m: see
+// package capture.
+func linkedText(arch string) addr.Virt {
+	switch arch {
+	case "x86_64":
+		return 0xffffffff81000000
+	case "aarch64":
+		return 0xffff800080000000
+	}
+	return 0
+}
+
+// settle gives every file its identity.
+func (s *files) settle(info *perfdata.Info) {
+	listed := listedIDs(info)
+	for _, f := range s.byKey {
+		id := f.id
+		if id.IsZero() {
+			id, f.why = s.listed(f, listed)
+		}
+		image := f.name == kernelImage
+		f.name = f.shown()
+		if id.IsZero() {
+			continue
+		}
+		f.binary = &profile.Binary{ID: id, Path: f.name}
+		if text := linkedText(info.Arch); image && text != 0 {
+			f.binary.Segments = []profile.Segment{{Virt: text, Size: f.size}}
+		}
+	}
+}
+
+// shown returns the name of the file in profiles.
+func (f *file) shown() string {
+	switch {
+	case f.name == kernelImage:
+		return "[kernel]"
+	case f.kernel:
+		return "[" + moduleName(f.name) + "]"
+	}
+	return strings.TrimSuffix(f.name, deleted)
+}
+
+// listedID is a line of perf's list of build IDs.
+type listedID struct {
+	id        buildid.ID
+	ambiguous bool
+}
+
+func listedIDs(info *perfdata.Info) map[string]listedID {
+	all := map[string]listedID{}
+	for _, b := range info.BuildIDs {
+		id, err := buildid.New(buildid.GNU, b.BuildID)
+		if err != nil {
+			continue
+		}
+		known, again := all[b.Name]
+		all[b.Name] = listedID{id, again && (known.ambiguous || known.id != id)}
+	}
+	return all
+}
+
+func (s *files) listed(f *file, list map[string]listedID) (buildid.ID, reason.Reason) {
+	l, ok := list[f.name]
+	switch {
+	case !ok:
+		return buildid.ID{}, reason.NotRecorded
+	case l.ambiguous || f.changed || s.byName[f.name] > 1 && f.name != "[vdso]":
+		return buildid.ID{}, reason.FileChanged
+	}
+	return l.id, reason.None
+}

@@ -1,0 +1,243 @@
+// Package fromperf makes a profile of a perf.data file, wherever it was recorded.
+//
+// It looks at nothing but the file. What a process had mapped follows from the
+// records, in the order of time; which file that is, from the build ID in the record
+// (perf record --buildid-mmap) or from perf's list of build IDs by path. A path at
+// which different files were mapped has no identity by that list: perf read what was
+// there in the end.
+package fromperf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/symbol"
+)
+
+// Options say what of a file is wanted.
+type Options struct {
+	// Event is the name of the event whose samples are counted: the first one that
+	// takes samples by default. "cpu-clock" is also "cpu-clock:ppp".
+	Event string
+}
+
+// Stats says what a profile lacks.
+type Stats struct {
+	Samples   int64
+	Lost      uint64 // records that perf or the kernel lost
+	Malformed int64
+	// Unwalked counts samples that have a copy of the stack instead of its addresses
+	// (perf record --call-graph dwarf): of these there is the innermost frame of user
+	// code only.
+	Unwalked int64
+	// Damage is where the file is damaged or cut off; the profile is of what stands
+	// before. nil when it is whole.
+	Damage error
+}
+
+// replay follows the records of one file.
+type replay struct {
+	event     *perfdata.Event
+	r         *perfdata.Reader
+	wanted    string
+	processes map[uint32]*process
+	threads   map[uint32]string
+	kernel    space // of what is mapped for the kernel itself: image and modules
+	programs  []perfdata.Ksymbol
+	cgroups   map[uint64]string
+	files     *files
+	counts    *counts
+	stats     Stats
+	places    []place
+
+	first, last uint64
+}
+
+// Read makes the profile of what is left in r. The error is about the file as a whole:
+// no event of that name, no samples at all. A file that is damaged later on gives what
+// stands before, and Stats tells.
+func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
+	p := &replay{
+		r: r, wanted: o.Event,
+		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
+		files: newFiles(), counts: newCounts(),
+	}
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			if err != io.EOF {
+				p.stats.Damage = err
+			}
+			break
+		}
+		p.handle(rec)
+	}
+	switch {
+	case p.stats.Samples > 0:
+		return p.build(), p.stats, nil
+	case o.Event != "" && p.event == nil:
+		return nil, p.stats, fmt.Errorf("no samples of an event %q: the file has %s", o.Event, eventNames(r.Events()))
+	}
+	return nil, p.stats, errors.Join(errors.New("the file has no samples"), p.stats.Damage)
+}
+
+func (p *replay) handle(r perfdata.Record) {
+	switch r := r.(type) {
+	case *perfdata.Sample:
+		p.sample(r)
+	case *perfdata.Mmap2:
+		p.mmap(r)
+	case *perfdata.Comm:
+		p.comm(r)
+	case *perfdata.Task:
+		p.task(r)
+	case *perfdata.Lost:
+		p.stats.Lost += r.Count
+	case *perfdata.Ksymbol:
+		p.ksymbol(r)
+	case *perfdata.Cgroup:
+		p.cgroups[r.Cgroup] = r.Path
+	case *perfdata.Malformed:
+		p.stats.Malformed++
+	}
+}
+
+// chosen reports whether samples of an event are wanted, and chooses the first one.
+func (p *replay) chosen(e *perfdata.Event) bool {
+	if p.event == nil && e != nil && !isDummy(e.Attr) && (p.wanted == "" || isNamed(e, p.wanted)) {
+		p.event = e
+	}
+	return e != nil && e == p.event
+}
+
+func (p *replay) sample(s *perfdata.Sample) {
+	if !p.chosen(p.r.Event()) {
+		return
+	}
+	p.stats.Samples++
+	p.first, p.last = cmp.Or(p.first, s.Time), max(p.last, s.Time)
+	proc := p.process(s.PID)
+	p.places = p.places[:0]
+	user := false
+	first := true
+	for _, ip := range s.Callchain {
+		if ip >= perfdata.ContextMax {
+			user, first = ip == perfdata.ContextUser, true
+			continue
+		}
+		// All but the innermost of each context are return addresses: the call
+		// is before them.
+		if !first {
+			ip--
+		}
+		first = false
+		p.places = append(p.places, p.place(proc, addr.Abs(ip), user))
+	}
+	p.addInnermost(s, proc, user)
+	p.counts.add(p.places, p.labels(proc, s), weight(p.event.Attr, s))
+}
+
+// addInnermost adds what the call chain does not have: all of it, when none was asked
+// for; or the part in user code, of which there is a copy of the stack.
+func (p *replay) addInnermost(s *perfdata.Sample, proc *process, hasUser bool) {
+	if ip, ok := s.UserRegs.Get(userIP(p.r.Info().Arch)); ok && !hasUser && s.UserStack != nil {
+		p.stats.Unwalked++
+		if len(p.places) > 0 || s.Mode() == perfdata.ModeKernel {
+			if len(p.places) == 0 {
+				p.places = append(p.places, p.place(proc, s.IP, false))
+			}
+			p.places = append(p.places, p.place(proc, addr.Abs(ip), true))
+			return
+		}
+	}
+	if len(p.places) == 0 {
+		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
+	}
+}
+
+// userIP is the number of the instruction pointer among the registers, by the
+// architecture's perf_regs.h.
+func userIP(arch string) int {
+	switch arch {
+	case "x86_64", "i386", "i686":
+		return 8
+	case "aarch64", "arm64":
+		return 32
+	}
+	return -1
+}
+
+func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
+	l := profile.Labels{Process: proc.name, Thread: cmp.Or(p.threads[s.TID], proc.name), Cgroup: p.cgroups[s.Cgroup]}
+	if s.PID != noTask {
+		l.PID, l.TID = int(s.PID), int(s.TID)
+	}
+	return l
+}
+
+// build makes the profile of what was counted.
+func (p *replay) build() *pprof.Profile {
+	p.files.settle(p.r.Info())
+	b := profile.NewBuilder(samplePeriod(p.event.Attr))
+	locations := map[place]*pprof.Location{}
+	for _, c := range p.counts.all {
+		stack := make([]*pprof.Location, 0, len(c.stack))
+		for _, at := range c.stack {
+			l := locations[at]
+			if l == nil {
+				frame := p.frame(at)
+				l = b.Location(&frame)
+				locations[at] = l
+			}
+			stack = append(stack, l)
+		}
+		b.Count(b.Stack(stack), b.Owner(&c.labels), c.samples, c.weight)
+	}
+	out := b.Profile()
+	nameValues(out, p.event)
+	out.DurationNanos = int64(p.last - p.first)
+	if c := p.r.Info().Clock; c != nil {
+		out.TimeNanos = int64(c.Wall + p.first - c.Time)
+	}
+	out.Comments = append(out.Comments, p.stats.comments()...)
+	return out
+}
+
+// frame says what is known of a place, now that all records were read.
+func (p *replay) frame(at place) profile.Frame {
+	if at.file != nil {
+		if at.file.binary == nil {
+			return profile.Frame{Reason: at.file.why, Path: at.file.name, Addr: addr.Abs(at.at)}
+		}
+		return profile.Frame{Binary: at.file.binary, Offset: addr.Offset(at.at)}
+	}
+	f := profile.Frame{Reason: at.why, Addr: addr.Abs(at.at)}
+	if at.program != "" {
+		f.Symbols = []symbol.Frame{{Func: at.program, Linkage: at.program}}
+	}
+	return f
+}
+
+func (s *Stats) comments() []string {
+	var all []string
+	if s.Lost > 0 {
+		all = append(all, fmt.Sprintf("%d records were lost", s.Lost))
+	}
+	if s.Malformed > 0 {
+		all = append(all, fmt.Sprintf("%d records are malformed", s.Malformed))
+	}
+	if s.Unwalked > 0 {
+		all = append(all, fmt.Sprintf("%d samples have a copy of the stack instead of its addresses: only their innermost frame of user code is here", s.Unwalked))
+	}
+	if s.Damage != nil {
+		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))
+	}
+	return all
+}

@@ -1,0 +1,170 @@
+package fromperf
+
+import (
+	"path"
+	"strings"
+
+	"hallmark/addr"
+	"hallmark/perfdata"
+	"hallmark/reason"
+)
+
+// process is one address space with a name. A process that execs keeps its number
+// and gets a new space.
+type process struct {
+	name  string
+	space space
+}
+
+const (
+	noTask   = ^uint32(0) // the kernel's number of a task that has none, and perf's of the kernel
+	idleName = "swapper"  // of the tasks that run when no other does
+
+	protExec = 4 // PROT_EXEC of mmap(2)
+
+	// miscForkExec marks a fork that perf made up for a process that ran already:
+	// its mappings follow (PERF_RECORD_MISC_FORK_EXEC).
+	miscForkExec = 1 << 13
+)
+
+func (p *replay) process(pid uint32) *process {
+	proc := p.processes[pid]
+	if proc == nil {
+		proc = &process{}
+		if pid == 0 {
+			proc.name = idleName
+		}
+		p.processes[pid] = proc
+	}
+	return proc
+}
+
+func (p *replay) comm(r *perfdata.Comm) {
+	p.threads[r.OwnerTID] = r.Name
+	if r.Exec {
+		// The number is kept, everything else is new.
+		p.processes[r.OwnerPID] = &process{name: r.Name}
+		return
+	}
+	if r.OwnerPID == r.OwnerTID {
+		p.process(r.OwnerPID).name = r.Name
+	}
+}
+
+func (p *replay) task(r *perfdata.Task) {
+	if r.Exited {
+		// Records of its other threads may follow: the process stays until its
+		// number is used again.
+		return
+	}
+	if r.ChildPID == noTask || r.ChildTID == noTask {
+		return // it has ended already
+	}
+	if name, ok := p.threads[r.ParentTID]; ok {
+		p.threads[r.ChildTID] = name
+	}
+	if r.ChildPID == r.ParentPID {
+		return // a thread
+	}
+	child := &process{}
+	if parent := p.processes[r.ParentPID]; parent != nil && r.Misc&miscForkExec == 0 {
+		child.name, child.space = parent.name, parent.space.clone()
+	}
+	p.processes[r.ChildPID] = child
+}
+
+func (p *replay) mmap(r *perfdata.Mmap2) {
+	m := mapping{start: r.Start, end: r.Start + addr.Abs(r.Size), offset: r.Offset, executable: r.Prot&protExec != 0}
+	if m.end < m.start {
+		return
+	}
+	if r.Owner == noTask {
+		m.file, m.offset = p.files.ofKernel(r), 0
+		p.kernel.insert(m)
+		return
+	}
+	if !isMemory(r.Name) {
+		m.file = p.files.mapped(r)
+	}
+	p.process(r.Owner).space.insert(m)
+}
+
+// isMemory reports whether a mapping shows no file, or one that is only memory by
+// another name.
+func isMemory(name string) bool {
+	if name == "[vdso]" {
+		return false
+	}
+	name = strings.TrimSuffix(name, deleted)
+	return name == "" || name[0] == '[' || strings.HasPrefix(name, "//anon") || name == "/dev/zero" ||
+		name == "/anon_hugepage" || strings.HasPrefix(name, "/SYSV")
+}
+
+// deleted is what the kernel puts behind the path of a file that was unlinked,
+// fs/d_path.c.
+const deleted = " (deleted)"
+
+// maxPrograms bounds the memory for names of code that came and went.
+const maxPrograms = 1 << 16
+
+func (p *replay) ksymbol(r *perfdata.Ksymbol) {
+	if len(p.programs) < maxPrograms && !r.Unregistered {
+		p.programs = append(p.programs, *r)
+	}
+}
+
+// place is one frame of a stack: a file and where in it, or why there is none.
+type place struct {
+	file    *file
+	at      uint64 // a file offset, or an absolute address where there is no file
+	why     reason.Reason
+	program string // name of generated code in the kernel
+}
+
+func (p *replay) place(proc *process, ip addr.Abs, user bool) place {
+	if !user {
+		return p.kernelPlace(ip)
+	}
+	m := proc.space.find(ip)
+	switch {
+	case m == nil && ip&^0xfff == vsyscall:
+		return place{why: reason.Vsyscall, at: uint64(ip)}
+	case m == nil:
+		// The address itself says nothing, and would make every stack another one.
+		return place{why: reason.NotMapped}
+	case !m.executable:
+		return place{why: reason.NotExecutable}
+	case m.file == nil:
+		return place{why: reason.Anonymous, at: uint64(ip)}
+	}
+	return place{file: m.file, at: uint64(m.fileOffset(ip))}
+}
+
+// vsyscall is the page that x86-64 kernels show at the same place in every process:
+// arch/x86/include/uapi/asm/vsyscall.h.
+const vsyscall = 0xffffffffff600000
+
+func (p *replay) kernelPlace(ip addr.Abs) place {
+	if m := p.kernel.find(ip); m != nil {
+		return place{file: m.file, at: uint64(m.fileOffset(ip))}
+	}
+	for i := len(p.programs) - 1; i >= 0; i-- {
+		if s := &p.programs[i]; ip >= s.Addr && uint64(ip-s.Addr) < uint64(s.Size) {
+			return place{why: reason.Anonymous, at: uint64(ip), program: s.Name}
+		}
+	}
+	if len(p.kernel.mappings) == 0 {
+		return place{why: reason.KernelHidden}
+	}
+	return place{why: reason.ModuleUnknown, at: uint64(ip)}
+}
+
+// moduleName returns the name that the kernel has for the module in a file:
+// "nf_tables" for /lib/modules/6.1.0/kernel/net/netfilter/nf-tables.ko.xz.
+func moduleName(file string) string {
+	if name, ok := strings.CutPrefix(file, "["); ok {
+		return strings.TrimSuffix(name, "]")
+	}
+	name, _, _ := strings.Cut(path.Base(file), ".ko")
+	return strings.ReplaceAll(name, "-", "_")
+}
