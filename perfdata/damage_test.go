@@ -267,6 +267,17 @@ func TestStreamOfAFile(t *testing.T) {
 	}
 }
 
+func TestHasMagic(t *testing.T) {
+	for _, opts := range []WriterOptions{{}, {BigEndian: true}, {Pipe: true}} {
+		if data := buildFile(t, opts, 1); !HasMagic(data[:MagicSize]) || HasMagic(data[:MagicSize-1]) {
+			t.Errorf("%+v: not seen, or in less", opts)
+		}
+	}
+	if HasMagic([]byte("PERFFILE")) || HasMagic(nil) {
+		t.Error("seen where it is not")
+	}
+}
+
 func TestNotPerfData(t *testing.T) {
 	for _, data := range []string{"", "PERF", "PERFILE2", "PERFFILE12345678", strings.Repeat("x", 200)} {
 		if _, err := NewReader(strings.NewReader(data), ReaderOptions{}); !errors.Is(err, ErrNotPerfData) {

@@ -35,6 +35,15 @@ type fileHeader struct {
 	features [4]uint64 // a bit for each feature
 }
 
+// MagicSize is how many bytes HasMagic looks at.
+const MagicSize = 8
+
+// HasMagic reports whether a file or a stream that starts with these bytes is one of
+// perf's.
+func HasMagic(b []byte) bool {
+	return len(b) >= MagicSize && (binary.LittleEndian.Uint64(b) == magic || binary.BigEndian.Uint64(b) == magic)
+}
+
 // parseMagic reads the first bytes that both headers have in common.
 func parseMagic(b []byte) (big bool, size uint64, err error) {
 	switch {

@@ -27,6 +27,8 @@ const convertLong = `Write a profile in another format:
 The format follows from the name of the output: .folded, .speedscope.json, .pb.gz;
 --format says it otherwise. The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
+A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
+tells the build ID of every mapping, and else only of files in which samples were.
 
 folded counts samples where the profile does, the other formats what the profile
 wants shown; --sample-type says otherwise.`
@@ -39,7 +41,8 @@ func newConvertCommand(e *env) *cobra.Command {
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
   hallmark convert -o out.speedscope.json out.pb.gz
-  hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg`,
+  hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
+  perf record -g --buildid-mmap sleep 1 && hallmark convert -o out.pb.gz perf.data`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
 	}

@@ -12,7 +12,8 @@ import (
 // input is what the verbs that read a profile have in common.
 type input struct {
 	sampleType string
-	maxSize    int64 // MiB
+	maxSize    int64  // MiB
+	event      string // of a recording by perf
 }
 
 const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in memory
@@ -20,18 +21,24 @@ const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in mem
 func (in *input) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&in.sampleType, "sample-type", "", "count this `TYPE` of value, of those in the profile: cpu, samples, inuse_space … (default: the profile's own choice)")
 	flags.Int64Var(&in.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
+	flags.StringVar(&in.event, "event", "", "of a perf.data file, count the samples of this `EVENT` (default: the first one)")
 }
 
-// read reads the profile in the file called name, or on standard input for "-".
+// read reads the profile in the file called name, or on standard input for "-". A
+// recording by perf will do.
 func (in *input) read(e *env, name string) (*pprof.Profile, error) {
 	o, err := in.options()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case name != "-":
+	}
+	p, stdin, ok, err := in.readPerf(e, name)
+	if ok || err != nil {
+		return p, err
+	}
+	if name != "-" {
 		return profile.ReadFile(name, o)
 	}
-	p, err := profile.Read(e.stdin, o)
+	p, err = profile.Read(stdin, o)
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}

@@ -127,8 +127,8 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
+		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/folded",
+			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

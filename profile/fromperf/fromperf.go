@@ -206,7 +206,7 @@ func (p *replay) build() *pprof.Profile {
 	if c := p.r.Info().Clock; c != nil {
 		out.TimeNanos = int64(c.Wall + p.first - c.Time)
 	}
-	out.Comments = append(out.Comments, p.stats.comments()...)
+	out.Comments = append(out.Comments, p.stats.Notes()...)
 	return out
 }
 
@@ -225,7 +225,8 @@ func (p *replay) frame(at place) profile.Frame {
 	return f
 }
 
-func (s *Stats) comments() []string {
+// Notes says in sentences what the profile lacks. They are its comments as well.
+func (s *Stats) Notes() []string {
 	var all []string
 	if s.Lost > 0 {
 		all = append(all, fmt.Sprintf("%d records were lost", s.Lost))

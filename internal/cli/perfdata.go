@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/perfdata"
+	"hallmark/profile/fromperf"
+)
+
+// readPerf reads a recording by perf, in the file called name or from a pipe on standard
+// input for "-". ok is false when it is none; then nothing has been read from the
+// input that it returns, standard input for "-".
+func (in *input) readPerf(e *env, name string) (p *pprof.Profile, rest io.Reader, ok bool, err error) {
+	if name == "-" {
+		stdin := bufio.NewReader(e.stdin)
+		head, _ := stdin.Peek(perfdata.MagicSize) // shorter input is no recording
+		if !perfdata.HasMagic(head) {
+			return nil, stdin, false, nil
+		}
+		p, err = in.convertPerf(e, "standard input", stdin)
+		return p, nil, true, err
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, false, nil // whoever reads profiles says so
+	}
+	defer f.Close()
+	var head [perfdata.MagicSize]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil || !perfdata.HasMagic(head[:]) {
+		return nil, nil, false, nil
+	}
+	p, err = in.convertPerf(e, name, f)
+	return p, nil, true, err
+}
+
+func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profile, error) {
+	r, err := perfdata.NewReader(from, perfdata.ReaderOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer r.Close()
+	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, problem := range r.Problems() {
+		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, problem)
+	}
+	if stats.Damage != nil {
+		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
+	}
+	return p, nil
+}
