@@ -206,6 +206,7 @@ type Summary struct {
 	Ends                  []Count // of stacks that are not complete, by the file of the last frame
 	Alone                 []Count // differences with both witnesses, by class, most first
 	WithPerf              []Count
+	WithElfutils          []Count
 	WithoutElfutils       bool
 	PerfFrames, OurFrames int
 }
@@ -213,7 +214,7 @@ type Summary struct {
 // Summarize counts.
 func Summarize(cases []Case, elfutils bool) Summary {
 	s := Summary{WithoutElfutils: !elfutils}
-	ends, alone, perf := map[Class]*Count{}, map[Class]*Count{}, map[Class]*Count{}
+	ends, dw, alone, perf := map[Class]*Count{}, map[Class]*Count{}, map[Class]*Count{}, map[Class]*Count{}
 	for i := range cases {
 		c := &cases[i]
 		v := c.WithPerf()
@@ -240,6 +241,8 @@ func Summarize(cases []Case, elfutils bool) Summary {
 			w := c.WithElfutils()
 			if w.Equal() {
 				s.EqualElfutils++
+			} else {
+				count(dw, c, c.Class(w))
 			}
 			if w.Frames-w.Same < best.Frames-best.Same {
 				best = w
@@ -253,7 +256,7 @@ func Summarize(cases []Case, elfutils bool) Summary {
 			count(alone, c, c.Class(best))
 		}
 	}
-	s.Ends, s.Alone, s.WithPerf = sorted(ends), sorted(alone), sorted(perf)
+	s.Ends, s.Alone, s.WithPerf, s.WithElfutils = sorted(ends), sorted(alone), sorted(perf), sorted(dw)
 	return s
 }
 

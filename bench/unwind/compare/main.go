@@ -21,6 +21,7 @@ type options struct {
 	record   unwindtest.Recording
 	examples int
 	ends     int
+	each     int
 	verbose  bool
 	keep     bool
 	elfutils bool
@@ -38,6 +39,7 @@ func main() {
 	flag.IntVar(&o.record.StackSize, "stack", 65528, "bytes of stack in a sample")
 	flag.IntVar(&o.examples, "classes", 0, "classes of differences to show, for each program")
 	flag.IntVar(&o.ends, "ends", 0, "classes of incomplete stacks to show, for each program")
+	flag.IntVar(&o.each, "each", 0, "classes of differences from each of the two to show, for each program")
 	flag.BoolVar(&o.verbose, "v", false, "show an example of each class")
 	flag.BoolVar(&o.keep, "keep", false, "keep the recordings in -dir and use those that are there")
 	flag.BoolVar(&o.elfutils, "elfutils", true, "ask elfutils as well")
@@ -155,6 +157,8 @@ func (w *witnesses) report(name string, s unwindtest.Summary) {
 		percent(s.SameOne, s.FramesOne), percent(s.EqualPerf, s.Samples), percent(s.EqualElfutils, s.Samples), percent(s.EqualOne, s.Samples), percent(s.Agree, s.Samples), percent(s.Complete, s.Samples),
 		float64(s.OurFrames)/float64(max(s.Samples, 1)), float64(s.PerfFrames)/float64(max(s.Samples, 1)))
 	w.classes("differ from both witnesses", s.Alone, w.examples)
+	w.classes("differ from perf", s.WithPerf, w.each)
+	w.classes("differ from elfutils", s.WithElfutils, w.each)
 	w.classes("end incomplete", s.Ends, w.ends)
 }
 
