@@ -1,11 +1,14 @@
 package capture
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -141,6 +144,44 @@ while time.process_time() < end:
 	t.Logf("%d deep stacks, %+v", deep, stats.Unwind)
 	if deep == 0 {
 		t.Error("no stack is deep and begins at the entry")
+	}
+}
+
+// TestTablesOfWhatRuns records a process that sleeps: the tables of its files are there
+// before any sample is, and one that was in the cache needs no look at the file.
+func TestTablesOfWhatRuns(t *testing.T) {
+	needUnwinding(t)
+	stock, err := bpf.NewStock()
+	testenv.Need(t, err == nil, "a list of what runs (Linux 6.7)")
+	if err := stock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sleep := exec.Command(testenv.Tool(t, "sleep"), "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = sleep.Process.Kill()
+		_ = sleep.Wait()
+	}()
+	for linked := false; !linked; time.Sleep(time.Millisecond) {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", sleep.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		linked = strings.Contains(string(maps), "/libc") // it is mapped after the program
+	}
+	cache := t.TempDir()
+	for round := range 2 {
+		s := startSession(t, Options{Backend: BPF, PIDs: []int{sleep.Process.Pid}, CacheDir: cache})
+		n := s.tally.tables.count()
+		for ; n.Built+n.Cached < 3; n = s.tally.tables.count() { // the program, the linker, the C library
+			time.Sleep(time.Millisecond)
+		}
+		if (round == 0) != (n.Built > 0) || (round == 1) != (n.Cached > 0) {
+			t.Errorf("recording %d: %+v", round, n)
+		}
+		s.stopTables() // what was built is in the cache then
 	}
 }
 
