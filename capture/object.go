@@ -248,6 +248,19 @@ func (s *objects) reach(j job) bool {
 	return true
 }
 
+// letGo closes a file that is wanted no more for now. It may be reached again.
+func (s *objects) letGo(o *object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.content == nil {
+		return
+	}
+	o.content.Close()
+	o.content = nil
+	o.asked--
+	s.open--
+}
+
 // maxAttempts bounds how often a file is looked for that cannot be reached: each
 // process that maps it is another chance, and another cost.
 const maxAttempts = 8

@@ -126,11 +126,14 @@ func buildVDSO() (*unwind.Table, error) {
 	return unwind.Build(image, unwind.BuildOptions{})
 }
 
-// expect notes that a file is about to be looked for: reached tells the end of it.
+// expect notes that a file that was sampled is about to be looked for: reached tells the
+// end of it.
 func (t *tables) expect(o *object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.file(o).reaches++
+	f := t.file(o)
+	f.reaches++
+	f.sampled = true
 }
 
 // reached notes that an attempt to reach a file has ended, or was not worth it.

@@ -12,6 +12,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/procmap"
 	"hallmark/unwind"
 )
 
@@ -225,6 +226,53 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	if kept, err := cache.dir.List(); err != nil || len(kept) > 0 {
 		t.Errorf("%v are kept, %v", kept, err)
 	}
+}
+
+// TestForeseenFilesAreClosed has the table of a file built that no sample is in, through a
+// process that has it mapped. It is not kept open; when a sample is in it, it is again.
+func TestForeseenFilesAreClosed(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	defer objects.close()
+	tables := newTables(objects, kernel, newTableCache(t.TempDir()))
+	defer tables.stop()
+	o, j := ownProgram(t, objects)
+	tables.introduce(1, o, &j)
+	for !kernel.Has(1) {
+		time.Sleep(time.Millisecond)
+	}
+	tables.stop()
+	if o.content != nil || objects.open != 0 {
+		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	}
+	tables.expect(o)
+	if !objects.reach(j) {
+		t.Error("it is not reached again")
+	}
+	objects.work.stop()
+	if o.content == nil || objects.open != 1 {
+		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	}
+}
+
+// ownProgram returns the object of this program, and the way to reach it.
+func ownProgram(t *testing.T, s *objects) (*object, job) {
+	t.Helper()
+	vmas, err := readMappings(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vmas {
+		if v.Name == exe && v.Perm&procmap.Exec != 0 {
+			o := s.file(fileKey{fromProc: true, inode: v.Inode}, v)
+			return o, job{object: o, vma: v, pid: uint32(os.Getpid()), mapped: time.Now()}
+		}
+	}
+	t.Fatal("this program is not mapped")
+	return nil, job{}
 }
 
 // TestMemoryHasNoTable introduces memory that looks like a file, and takes it out.

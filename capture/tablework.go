@@ -124,6 +124,9 @@ func (t *tables) found(f *fileTable, table *unwind.Table, built bool) {
 	if f.wanted > 0 {
 		f.table, t.holds = table, true
 	}
+	if !f.sampled {
+		t.objects.letGo(f.object) // the files that are kept open are those of samples
+	}
 	t.settle(f, tableThere)
 }
 
