@@ -30,7 +30,7 @@ func TestAgreesWithPerf(t *testing.T) {
 	if err := theirs.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p, _, _ := recordSession(t, context.Background(), Options{PIDs: []int{pid}, Duration: time.Second})
+	p, _, _ := recordSession(t, context.Background(), Options{PIDs: []int{pid}, Duration: time.Second, CallGraph: CallGraph{By: ByFP}})
 	if err := theirs.Wait(); err != nil {
 		t.Fatalf("perf record: %v", err)
 	}

@@ -40,7 +40,7 @@ func TestStackmapSeesTheSame(t *testing.T) {
 	pid := start(t, file)
 	profiles := map[Backend]*pprof.Profile{}
 	done := make(chan *pprof.Profile)
-	opts := Options{PIDs: []int{pid}, Duration: 700 * time.Millisecond}
+	opts := Options{PIDs: []int{pid}, Duration: 700 * time.Millisecond, CallGraph: CallGraph{By: ByFP}}
 	sessions := map[Backend]*Session{}
 	for _, b := range []Backend{BPF, Stackmap} {
 		opts.Backend = b
@@ -220,7 +220,7 @@ func TestStackmapHoles(t *testing.T) {
 			t.Run(backend.String()+" "+test.name, func(t *testing.T) {
 				needStackmap(t)
 				needBPF(t)
-				p, _, _ := recordCommand(t, Options{Backend: backend}, append(append([]string{file}, test.args...), "300")...)
+				p, _, _ := recordCommand(t, Options{Backend: backend, CallGraph: CallGraph{By: ByFP}}, append(append([]string{file}, test.args...), "300")...)
 				if why := callersOfBurn(p, file); why[want] == 0 || why[reason.None] > 0 {
 					t.Errorf("callers are identified, or not because of: %v", why)
 				}
