@@ -198,7 +198,7 @@ func (p *replay) build() *pprof.Profile {
 			}
 			stack = append(stack, l)
 		}
-		b.Count(b.Stack(stack), b.Owner(&c.labels), c.samples, c.weight)
+		b.Count(b.Stack(stack, profile.Walk{}), b.Owner(&c.labels), c.samples, c.weight)
 	}
 	out := b.Profile()
 	nameValues(out, p.event)
