@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"hallmark/internal/testenv"
 )
@@ -32,28 +33,45 @@ var recordings = []struct {
 	{name: "system wide", args: []string{"-a", "-g", "--namespaces", "--all-cgroups", "--switch-events", "-F", "199"}, root: true},
 }
 
-// perfRecord records a few programs that start each other. With stream, perf writes
-// into a pipe.
+// recorded are the recordings that were made, by what perf was asked for, in a
+// directory that lasts as long as the tests.
+var (
+	recorded   = map[string]string{}
+	recordedIn string
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(recordedIn)
+	os.Exit(code)
+}
+
+// perfRecord records a few programs that start each other, once for each wish. With
+// stream, perf writes into a pipe. The file is not to be changed.
 func perfRecord(t testing.TB, stream bool, args ...string) (file string) {
 	t.Helper()
-	perf := testenv.Tool(t, "perf")
-	file = filepath.Join(t.TempDir(), "perf.data")
+	key := fmt.Sprint(stream, args)
+	if recorded[key] == "" {
+		recorded[key] = perfRecordAnew(t, stream, args...)
+	}
+	return recorded[key]
+}
+
+func perfRecordAnew(t testing.TB, stream bool, args ...string) (file string) {
+	t.Helper()
+	dir, err := recordingsDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(dir, fmt.Sprintf("%d.data", len(recorded)))
 	target := file
 	if stream {
 		target = "-"
 	}
 	work := fmt.Sprintf("head -c 4000000 %s | gzip -1 | wc -c >&2; ls /etc > /dev/null; true", os.Args[0])
-	args = append(append([]string{"record", "-q", "-o", target}, args...), "--", "sh", "-c", work)
-	cmd := exec.Command(perf, args...)
-	// What perf keeps of build IDs belongs to the test.
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("perf %s: %v\n%s", strings.Join(args, " "), err, stderr.Bytes())
-	}
+	stdout := runPerf(t, append(append([]string{"record", "-q", "-o", target}, args...), "--", "sh", "-c", work)...)
 	if stream {
-		if err := os.WriteFile(file, stdout.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(file, stdout, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,6 +103,35 @@ func TestReaderAgreesWithPerf(t *testing.T) {
 	}
 }
 
+// runPerf runs perf again when it crashes: it does so on files of other tests that have
+// odd build IDs, while they are there.
+func runPerf(t testing.TB, args ...string) (stdout []byte) {
+	t.Helper()
+	perf := testenv.Tool(t, "perf")
+	for attempt := 1; ; attempt++ {
+		cmd := exec.Command(perf, args...)
+		// What perf keeps of build IDs belongs to the test.
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+		var out, problems bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &problems
+		err := cmd.Run()
+		if err == nil {
+			return out.Bytes()
+		}
+		if attempt == 5 || cmd.ProcessState == nil || cmd.ProcessState.Exited() {
+			t.Fatalf("perf %s: %v\n%s", strings.Join(args, " "), err, problems.Bytes())
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func recordingsDir() (dir string, err error) {
+	if recordedIn == "" {
+		recordedIn, err = os.MkdirTemp("", "perfdata")
+	}
+	return recordedIn, err
+}
+
 func compareLines(t *testing.T, ours, theirs []string) {
 	t.Helper()
 	for i := range max(len(ours), len(theirs)) {
@@ -111,10 +158,7 @@ var (
 // perfDump returns what perf script -D says of the kernel's records.
 func perfDump(t *testing.T, file string) []string {
 	t.Helper()
-	out, err := exec.Command(testenv.Tool(t, "perf"), "script", "--no-inline", "-D", "-i", file).Output()
-	if err != nil {
-		t.Fatalf("perf script -D: %v", err)
-	}
+	out := runPerf(t, "script", "--no-inline", "-D", "-i", file)
 	var lines []string
 	inSample := false
 	for line := range strings.SplitSeq(string(out), "\n") {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -193,10 +192,7 @@ var perfTells = regexp.MustCompile(`(?m)^# (hostname|os release|perf version|arc
 
 func perfHeader(t *testing.T, file string) string {
 	t.Helper()
-	out, err := exec.Command("perf", "report", "--header-only", "-i", file).Output()
-	if err != nil {
-		t.Fatalf("perf report --header-only: %v", err)
-	}
+	out := runPerf(t, "report", "--header-only", "-i", file)
 	lines := perfTells.FindAllString(string(out), -1)
 	if len(lines) < 12 {
 		t.Fatalf("perf report --header-only:\n%s", out)
@@ -206,10 +202,7 @@ func perfHeader(t *testing.T, file string) string {
 
 func perfBuildIDs(t *testing.T, file string) string {
 	t.Helper()
-	out, err := exec.Command("perf", "buildid-list", "-i", file).Output()
-	if err != nil {
-		t.Fatalf("perf buildid-list: %v", err)
-	}
+	out := runPerf(t, "buildid-list", "-i", file)
 	return string(out)
 }
 

@@ -48,6 +48,7 @@ type replay struct {
 	r         *perfdata.Reader
 	wanted    string
 	processes map[uint32]*process
+	ended     []uint32 // processes whose first thread ended, the first to end first
 	threads   map[uint32]string
 	kernel    space // of what is mapped for the kernel itself: image and modules
 	programs  []perfdata.Ksymbol
@@ -60,15 +61,19 @@ type replay struct {
 	first, last uint64
 }
 
-// Read makes the profile of what is left in r. The error is about the file as a whole:
-// no event of that name, no samples at all. A file that is damaged later on gives what
-// stands before, and Stats tells.
-func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
-	p := &replay{
+func newReplay(r *perfdata.Reader, o Options) *replay {
+	return &replay{
 		r: r, wanted: o.Event,
 		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
 		files: newFiles(), counts: newCounts(),
 	}
+}
+
+// Read makes the profile of what is left in r. The error is about the file as a whole:
+// no event of that name, no samples at all. A file that is damaged later on gives what
+// stands before, and Stats tells.
+func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
+	p := newReplay(r, o)
 	for {
 		rec, err := r.Next()
 		if err != nil {
@@ -124,6 +129,7 @@ func (p *replay) sample(s *perfdata.Sample) {
 	p.stats.Samples++
 	p.first, p.last = cmp.Or(p.first, s.Time), max(p.last, s.Time)
 	proc := p.process(s.PID)
+	proc.seen = s.Time
 	p.places = p.places[:0]
 	user := false
 	first := true

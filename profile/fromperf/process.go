@@ -14,6 +14,8 @@ import (
 type process struct {
 	name  string
 	space space
+	ended uint64 // time when its first thread ended, 0 while that runs
+	seen  uint64 // time of its last sample
 }
 
 const (
@@ -53,8 +55,7 @@ func (p *replay) comm(r *perfdata.Comm) {
 
 func (p *replay) task(r *perfdata.Task) {
 	if r.Exited {
-		// Records of its other threads may follow: the process stays until its
-		// number is used again.
+		p.exit(r)
 		return
 	}
 	if r.ChildPID == noTask || r.ChildTID == noTask {
@@ -72,6 +73,42 @@ func (p *replay) task(r *perfdata.Task) {
 	}
 	p.processes[r.ChildPID] = child
 }
+
+// forgetAfter is how long (ns) a process is remembered that has ended and is not seen
+// any more: its other threads may go on when the first one has ended.
+const forgetAfter = 60e9
+
+// exit notes down that a process ended, and forgets those that ended long ago: a long
+// recording has no end of processes.
+func (p *replay) exit(r *perfdata.Task) {
+	delete(p.threads, r.ChildTID)
+	proc := p.processes[r.ChildPID]
+	if proc == nil || r.ChildPID != r.ChildTID {
+		return
+	}
+	proc.ended = r.Time
+	p.ended = append(p.ended, r.ChildPID)
+	for range len(p.ended) {
+		pid := p.ended[0]
+		old := p.processes[pid]
+		full := len(p.ended) > maxEnded
+		if old != nil && old.ended+forgetAfter > r.Time && !full {
+			return
+		}
+		p.ended = p.ended[1:]
+		switch {
+		case old == nil || old.ended == 0: // its number was used again, and is not at its end
+		case old.seen+forgetAfter > r.Time && !full:
+			old.ended = old.seen
+			p.ended = append(p.ended, pid)
+		default:
+			delete(p.processes, pid)
+		}
+	}
+}
+
+// maxEnded is how many processes that ended are remembered at most.
+const maxEnded = 1 << 16
 
 func (p *replay) mmap(r *perfdata.Mmap2) {
 	m := mapping{start: r.Start, end: r.Start + addr.Abs(r.Size), offset: r.Offset, executable: r.Prot&protExec != 0}
