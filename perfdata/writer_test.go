@@ -119,7 +119,7 @@ func checkEncoding(t *testing.T, file string) {
 		}
 		records++
 	}
-	if records < 20 {
+	if records < 10 {
 		t.Errorf("%d records only", records)
 	}
 }
