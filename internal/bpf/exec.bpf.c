@@ -1,0 +1,345 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Tells which programs are executed and which processes end. The identity of a program is
+// read by the process itself before it runs its first instruction (capture.h), so that it
+// is known however short it lives and wherever its file is.
+//
+// The programs are on raw tracepoints, in the task that they tell of or, when it has
+// ended, in an RCU callback.
+
+#include "follow.h"
+#include "lsm.h"
+#include "exec.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct linux_binprm {
+	const char *filename;
+	const char *interp;
+};
+
+typedef struct {
+	__u32 val;
+} kuid_t;
+
+typedef struct {
+	__u32 val;
+} kgid_t;
+
+struct cred {
+	kuid_t uid, euid;
+	kgid_t gid, egid;
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+struct task_struct___exec {
+	struct task_struct *real_parent;
+	struct cred *cred;
+	int exit_code;
+	struct sched_entity se;
+};
+
+struct signal_struct___exec {
+	atomic_t live;
+	unsigned int flags;
+	int group_exit_code;
+	unsigned long long sum_sched_runtime;
+};
+
+struct mm_struct___exec {
+	unsigned long start_code;
+	unsigned long arg_start, arg_end;
+};
+
+struct inode___links {
+	unsigned int i_nlink;
+};
+
+struct pt_regs___x86 {
+	unsigned long ip;
+};
+
+struct pt_regs___arm64 {
+	unsigned long pc;
+};
+
+#pragma clang attribute pop
+
+#define SIGNAL_GROUP_EXIT 4 /* include/linux/sched/signal.h */
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+struct exec_counters exec_done;
+
+/* So that the Go types can be made from these. */
+const struct exit_event *types_exit __attribute__((unused));
+const struct ended_event *types_ended __attribute__((unused));
+
+/* Room for all texts of an event; a power of two, and behind it the longest one. */
+#define EXEC_TEXT 16384
+
+/* Memory that an event is made in. A program that is interrupted by itself on one CPU is
+ * left out by the kernel, which counts that. */
+struct exec_desk {
+	struct exec_event ev;
+	char text[EXEC_TEXT + MAX_EXEC_PATH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct exec_desk);
+} exec_desks SEC(".maps");
+
+/* is_followed reports whether a process is to be told of. What it is followed from is its
+ * exec at the latest, so in which state it is does not matter. */
+static __always_inline bool is_followed(__u32 tgid) { return !follow || bpf_map_lookup_elem(&followed, &tgid); }
+
+/* path_walk is the way from a file up to the root of its mount namespace. */
+struct path_walk {
+	struct exec_desk *d;
+	struct dentry *dentry;
+	struct mount *mount;
+	__u32 used;
+	bool cut;
+};
+
+#define MAX_PATH_STEPS 256 /* components and mounts */
+
+static long path_loop(__u32 i, struct path_walk *p)
+{
+	struct dentry *dentry = p->dentry, *parent = BPF_CORE_READ(dentry, d_parent);
+	struct mount *mount = p->mount;
+	__u32 at = p->used;
+	long n;
+
+	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
+		p->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		p->mount = BPF_CORE_READ(mount, mnt_parent);
+		return 0;
+	}
+	if (dentry == parent && at)
+		return 1;
+	if (at > MAX_EXEC_PATH - MAX_NAME || i == MAX_PATH_STEPS - 1) {
+		p->cut = true;
+		return 1;
+	}
+	n = bpf_probe_read_kernel_str(&p->d->text[at & (EXEC_TEXT - 1)], MAX_NAME, BPF_CORE_READ(dentry, d_name.name));
+	if (n <= 0)
+		return 1;
+	p->used = at + n;
+	p->dentry = parent;
+	return dentry == parent;
+}
+
+/* write_path writes the path of the program, as the mount namespace of the process has it,
+ * and returns how many bytes. */
+static __always_inline __u32 write_path(struct exec_desk *d, struct file *file)
+{
+	struct vfsmount *vfs = BPF_CORE_READ(file, f_path.mnt);
+	struct path_walk p = {.d = d, .dentry = BPF_CORE_READ(file, f_path.dentry)};
+
+	p.mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+	bpf_loop(MAX_PATH_STEPS, path_loop, &p, 0);
+	if (p.cut)
+		d->ev.flags |= EXEC_PATH_CUT;
+	return p.used;
+}
+
+/* write_text writes a text of the kernel with its NUL, and returns how many bytes. */
+static __always_inline __u32 write_text(struct exec_desk *d, __u32 at, __u32 size, const char *from)
+{
+	long n = bpf_probe_read_kernel_str(&d->text[at & (EXEC_TEXT - 1)], size, from);
+
+	return n > 0 ? n : 0;
+}
+
+/* write_args writes the arguments, which lie where the new program will find them, and
+ * returns how many bytes. */
+static __always_inline __u32 write_args(struct exec_desk *d, __u32 at, struct mm_struct *mm)
+{
+	struct mm_struct___exec *e = (void *)mm;
+	__u64 start = BPF_CORE_READ(e, arg_start), n = BPF_CORE_READ(e, arg_end) - start;
+
+	if (n > MAX_EXEC_ARGS) {
+		n = MAX_EXEC_ARGS;
+		d->ev.flags |= EXEC_ARGS_CUT;
+	}
+	barrier_var(n); /* so that the verifier sees the next line */
+	if (n > MAX_EXEC_ARGS || bpf_probe_read_user(&d->text[at & (EXEC_TEXT - 1)], n, (void *)start)) {
+		d->ev.flags |= EXEC_ARGS_UNREAD;
+		return 0;
+	}
+	return n;
+}
+
+/* write_texts writes all texts and returns how many bytes. */
+static __always_inline __u32 write_texts(struct exec_desk *d, struct mm_struct *mm, struct linux_binprm *bprm)
+{
+	const char *filename = BPF_CORE_READ(bprm, filename), *interp = BPF_CORE_READ(bprm, interp);
+	struct exec_event *ev = &d->ev;
+	__u32 at;
+
+	at = ev->path_size = write_path(d, BPF_CORE_READ(mm, exe_file));
+	at += ev->file_size = write_text(d, at, MAX_EXEC_PATH, filename);
+	ev->interp_size = 0;
+	if (interp != filename) { /* bprm_change_interp, fs/exec.c */
+		ev->flags |= EXEC_SCRIPT;
+		at += ev->interp_size = write_text(d, at, MAX_INTERP, interp);
+	}
+	at += ev->args_size = write_args(d, at, mm);
+	return at;
+}
+
+/* entry returns where the process will run first: in the interpreter of its program, or
+ * in the program. */
+static __always_inline __u64 entry(struct task_struct *task)
+{
+	void *regs = (void *)bpf_task_pt_regs(task);
+	struct pt_regs___x86 *x86 = regs;
+	struct pt_regs___arm64 *arm64 = regs;
+
+	if (bpf_core_field_exists(x86->ip))
+		return BPF_CORE_READ(x86, ip);
+	if (bpf_core_field_exists(arm64->pc))
+		return BPF_CORE_READ(arm64, pc);
+	return 0;
+}
+
+/* identify says which file is mapped at an address, and has its identity read. */
+static __always_inline __u64 identify(struct walk *w, __u64 address)
+{
+	w->s->wished = 0;
+	locate(w, address);
+	ask_for_wishes(w);
+	return w->where;
+}
+
+static __always_inline void write_owner(struct exec_event *ev, struct task_struct *task)
+{
+	struct task_struct___exec *t = (void *)task;
+	struct cred *cred = BPF_CORE_READ(t, cred);
+
+	ev->started = BPF_CORE_READ(task, group_leader, start_boottime);
+	ev->exec = BPF_CORE_READ(task, self_exec_id);
+	ev->cgroup = bpf_get_current_cgroup_id();
+	ev->ppid = BPF_CORE_READ(t, real_parent, tgid);
+	ev->uid = BPF_CORE_READ(cred, uid.val);
+	ev->gid = BPF_CORE_READ(cred, gid.val);
+	ev->euid = BPF_CORE_READ(cred, euid.val);
+	ev->egid = BPF_CORE_READ(cred, egid.val);
+	bpf_get_current_comm(ev->comm, sizeof(ev->comm));
+}
+
+static __always_inline bool is_nameless(struct file *file)
+{
+	struct inode___links *inode = (void *)BPF_CORE_READ(file, f_inode);
+
+	return !BPF_CORE_READ(inode, i_nlink);
+}
+
+/* tell_exec tells what the current task has executed. */
+static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32 tid, struct linux_binprm *bprm)
+{
+	struct exec_event *ev = &d->ev;
+	struct mm_struct *mm = (void *)w->mm;
+	__u32 n;
+
+	ev->kind = EVENT_EXEC;
+	ev->flags = 0;
+	ev->tgid = w->tgid;
+	ev->tid = tid;
+	write_owner(ev, w->task);
+	if (is_nameless(BPF_CORE_READ(mm, exe_file)))
+		ev->flags |= EXEC_DELETED;
+	n = write_texts(d, mm, bprm);
+	if (n > EXEC_TEXT || bpf_ringbuf_output(&events, ev, sizeof(*ev) + n, 0))
+		ADD(exec_done.lost_execs, 1);
+}
+
+/* sched_process_exec(task, old pid, bprm): the new memory is there, and nothing of it has
+ * run. */
+SEC("raw_tp/sched_process_exec")
+int see_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct walk w = {.task = bpf_get_current_task_btf()};
+	struct mm_struct___exec *mm;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0;
+	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
+
+	w.s = scratch();
+	w.mm = (__u64)w.task->mm;
+	w.tgid = bpf_get_current_pid_tgid() >> 32;
+	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
+		return 0;
+	mm = (void *)w.mm;
+	keep_time(w.s);
+	d->ev.time = now;
+	d->ev.program = identify(&w, BPF_CORE_READ(mm, start_code));
+	d->ev.interpreter = identify(&w, entry(w.task));
+	tell_exec(d, &w, ctx->args[1], (void *)ctx->args[2]);
+	return 0;
+}
+
+/* cpu_time returns what all threads of a process have run, ns. The first one's own time is
+ * in the sum only when it was reaped, and may have run for a moment after that. */
+static __always_inline __u64 cpu_time(struct task_struct *leader)
+{
+	struct task_struct___exec *t = (void *)leader;
+	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(leader, signal);
+	__u64 own = BPF_CORE_READ(t, se.sum_exec_runtime), sum = BPF_CORE_READ(signal, sum_sched_runtime);
+
+	return sum > own ? sum : own;
+}
+
+/* sched_process_exit(task), for each thread, in that thread. */
+SEC("raw_tp/sched_process_exit")
+int see_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *task = (void *)ctx->args[0], *leader = BPF_CORE_READ(task, group_leader);
+	struct task_struct___exec *l = (void *)leader, *t = (void *)task;
+	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
+	struct exit_event ev = {.kind = EVENT_EXIT, .tgid = BPF_CORE_READ(task, tgid)};
+	struct cred *cred = BPF_CORE_READ(t, cred);
+
+	if (BPF_CORE_READ(signal, live.counter) || BPF_CORE_READ(task, flags) & PF_KTHREAD || !is_followed(ev.tgid))
+		return 0;
+	ev.time = bpf_ktime_get_ns();
+	ev.started = BPF_CORE_READ(leader, start_boottime);
+	ev.cgroup = bpf_get_current_cgroup_id();
+	ev.cpu = cpu_time(leader);
+	ev.ppid = BPF_CORE_READ(l, real_parent, tgid);
+	ev.uid = BPF_CORE_READ(cred, uid.val);
+	ev.gid = BPF_CORE_READ(cred, gid.val);
+	/* As wait_task_zombie of kernel/exit.c has it. */
+	ev.status = BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT ? BPF_CORE_READ(signal, group_exit_code)
+								      : BPF_CORE_READ(l, exit_code);
+	bpf_probe_read_kernel(ev.comm, sizeof(ev.comm), &leader->comm);
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), 0))
+		ADD(exec_done.lost_exits, 1);
+	return 0;
+}
+
+/* sched_process_free(task), when the task has been switched out for good: before, what it
+ * has run is only known up to the last time that the scheduler looked. */
+SEC("raw_tp/sched_process_free")
+int see_free(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *task = (void *)ctx->args[0];
+	struct ended_event ev = {.kind = EVENT_ENDED, .tgid = BPF_CORE_READ(task, tgid)};
+
+	if (BPF_CORE_READ(task, pid) != ev.tgid || !is_followed(ev.tgid))
+		return 0;
+	ev.started = BPF_CORE_READ(task, start_boottime);
+	ev.cpu = cpu_time(task);
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), 0))
+		ADD(exec_done.lost_ends, 1);
+	return 0;
+}

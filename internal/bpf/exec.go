@@ -1,0 +1,279 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// ExecOptions say what an ExecWatcher tells. The zero value tells every execution of a
+// program.
+type ExecOptions struct {
+	Exits      bool // tell which processes end, too
+	Follow     bool // tell only of the processes that Follow names, and of those that they start
+	NoTaskWork bool // do not read identities in the processes themselves, as on kernels before 6.18
+	Entries    int  // how many files the table has room for; DefaultEntries when 0
+	Ring       int  // bytes that events wait in, a power of two; 8 MiB when 0
+}
+
+// ExecWatcher tells which programs are executed, and with which identities: exec.bpf.c.
+// Its methods are for one goroutine.
+type ExecWatcher struct {
+	spec     *ebpf.CollectionSpec
+	options  *ebpf.CollectionOptions
+	objects  execCore
+	exits    execExits
+	links    []link.Link
+	table    table
+	follower *follower // nil without ExecOptions.Follow
+	hook     *hook     // nil because of noHook
+	noHook   error
+	reader   *ringbuf.Reader
+	record   ringbuf.Record
+	taskWork bool
+	ticked   time.Time
+}
+
+// execCore is what every ExecWatcher has.
+type execCore struct {
+	execMaps
+	execVariables
+	SeeExec   *ebpf.Program `ebpf:"see_exec"`
+	Variables *ebpf.Map     `ebpf:".bss"`
+}
+
+func (o *execCore) Close() error {
+	return errors.Join(o.execMaps.Close(), o.SeeExec.Close(), o.Variables.Close())
+}
+
+// execExits are the programs that tell of the ends of processes.
+type execExits struct {
+	SeeExit *ebpf.Program `ebpf:"see_exit"`
+	SeeFree *ebpf.Program `ebpf:"see_free"`
+}
+
+// defaultExecRing has room for some ten thousand events.
+const defaultExecRing = 8 << 20
+
+// NewExecWatcher loads the programs and attaches them. The caller closes the ExecWatcher.
+func NewExecWatcher(o ExecOptions) (*ExecWatcher, error) {
+	w := &ExecWatcher{taskWork: !o.NoTaskWork && HasTaskWork()}
+	if err := w.load(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("loading the BPF programs that tell of processes: %w", err), w.Close())
+	}
+	w.setHook()
+	return w, nil
+}
+
+func (w *ExecWatcher) load(o ExecOptions) error {
+	if err := checkKernel(); err != nil {
+		return err
+	}
+	spec, err := loadExec()
+	if err != nil {
+		return err
+	}
+	if err := w.configure(spec, o); err != nil {
+		return err
+	}
+	w.spec, w.options = spec, loadOptions(spec)
+	raiseLocked()
+	if err := spec.LoadAndAssign(&w.objects, w.options); err != nil {
+		return err
+	}
+	w.openTable()
+	if w.reader, err = ringbuf.NewReader(w.objects.Events); err != nil {
+		return err
+	}
+	return w.attach(o)
+}
+
+func (w *ExecWatcher) configure(spec *ebpf.CollectionSpec, o ExecOptions) error {
+	w.table.size = DefaultEntries
+	if o.Entries > 0 {
+		w.table.size = uint64(o.Entries)
+	}
+	spec.Maps["files"].MaxEntries = uint32(w.table.size)
+	spec.Maps["events"].MaxEntries = defaultExecRing
+	if o.Ring > 0 {
+		spec.Maps["events"].MaxEntries = uint32(o.Ring)
+	}
+	return errors.Join(
+		configure(spec, w.taskWork),
+		spec.Variables["table_size"].Set(w.table.size),
+		spec.Variables["table_high"].Set(tableHigh(w.table.size)),
+		setFollow(spec, o.Follow),
+	)
+}
+
+func (w *ExecWatcher) openTable() {
+	w.table.files, w.table.now = w.objects.Files, 1
+	w.table.inserted, w.table.removed, w.table.time = w.objects.Inserted, w.objects.Removed, w.objects.TableTime
+	w.ticked = time.Now()
+}
+
+// attach attaches the programs. Those that keep the map of followed processes come last:
+// on one tracepoint, programs run in the order in which they were attached, and what ends
+// must still be followed when it is told.
+func (w *ExecWatcher) attach(o ExecOptions) error {
+	if err := w.attachTo("sched_process_exec", w.objects.SeeExec); err != nil {
+		return err
+	}
+	if o.Exits {
+		if err := w.spec.LoadAndAssign(&w.exits, w.shared()); err != nil {
+			return err
+		}
+		err := errors.Join(w.attachTo("sched_process_exit", w.exits.SeeExit), w.attachTo("sched_process_free", w.exits.SeeFree))
+		if err != nil {
+			return err
+		}
+	}
+	if !o.Follow {
+		return nil
+	}
+	var err error
+	w.follower, err = newFollower(w.objects.Followed)
+	return err
+}
+
+func (w *ExecWatcher) attachTo(tracepoint string, p *ebpf.Program) error {
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+	if err != nil {
+		return fmt.Errorf("%s: %w", tracepoint, err)
+	}
+	w.links = append(w.links, l)
+	return nil
+}
+
+// shared returns options with which programs that are loaded later use these maps and
+// variables in place of some of their own.
+func (w *ExecWatcher) shared() *ebpf.CollectionOptions {
+	var opts ebpf.CollectionOptions
+	if w.options != nil {
+		opts = *w.options
+	}
+	opts.MapReplacements = map[string]*ebpf.Map{
+		execMapFiles:    w.objects.Files,
+		execMapEvents:   w.objects.Events,
+		execMapFollowed: w.objects.Followed,
+		".bss":          w.objects.Variables,
+	}
+	return &opts
+}
+
+// setHook attaches the hook where files are mapped, where identities are not read in the
+// processes themselves.
+func (w *ExecWatcher) setHook() {
+	if w.taskWork {
+		w.noHook = errTaskWork
+		return
+	}
+	w.hook, w.noHook = newHook(w.spec, w.shared())
+}
+
+// InKernel reports whether identities are read in the kernel, in the processes themselves
+// or where files are mapped. Where not, user space has to read them while the files are
+// there.
+func (w *ExecWatcher) InKernel() bool { return w.taskWork || w.hook != nil }
+
+// Follow has a process told of, and all that it will start. It needs ExecOptions.Follow.
+func (w *ExecWatcher) Follow(pid uint32) error { return w.follower.add(pid, false) }
+
+// Descriptor is readable when there are events to Read.
+func (w *ExecWatcher) Descriptor() int { return w.objects.Events.FD() }
+
+// Read hands all events that there are to h, and looks after the table of files.
+func (w *ExecWatcher) Read(h ExecHandler) error {
+	w.reader.SetDeadline(time.Unix(1, 0)) // in the past: take what is there
+	for {
+		err := w.reader.ReadInto(&w.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return w.tend()
+		}
+		if err != nil {
+			return fmt.Errorf("reading BPF events: %w", err)
+		}
+		if err := dispatchExec(w.record.RawSample, h); err != nil {
+			return err
+		}
+	}
+}
+
+// tend moves the time of the table on, and makes room in it.
+func (w *ExecWatcher) tend() error {
+	if time.Since(w.ticked) < time.Second {
+		return nil
+	}
+	w.ticked = time.Now()
+	return errors.Join(w.table.tick(), w.objects.WallClock.Set(wallClock()), w.table.makeRoom())
+}
+
+// Forget takes the entry of a file out of the table, so that the file is introduced again
+// by the next process that executes it.
+func (w *ExecWatcher) Forget(f File) error { return w.table.forget(f.Key) }
+
+// ForgetAll has every file introduced again.
+func (w *ExecWatcher) ForgetAll() error { return w.table.forgetAll() }
+
+// ExecStats count what the programs could not do.
+type ExecStats struct {
+	LostExecs  uint64 // executions that there was no room for
+	LostExits  uint64 // ends that there was no room for
+	LostEnds   uint64 // ends whose CPU time there was no room for
+	Unfollowed uint64 // processes that there was no room to follow
+	Asked      uint64 // identities that were to be read in the processes themselves
+	Busy       uint64 // those of them that were not, because too many others were
+	Known      uint64 // those that were read
+}
+
+// Stats returns what was counted since the programs were loaded.
+func (w *ExecWatcher) Stats() (ExecStats, error) {
+	var n execExecCounters
+	var works samplerWorkCounters
+	if err := errors.Join(w.objects.ExecDone.Get(&n), w.objects.WorksDone.Get(&works)); err != nil {
+		return ExecStats{}, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	s := ExecStats{LostExecs: n.LostExecs, LostExits: n.LostExits, LostEnds: n.LostEnds, Asked: works.Asked, Busy: works.Busy, Known: works.Known}
+	// What interrupted itself on one CPU did not run.
+	s.LostExecs += missedRuns(w.objects.SeeExec)
+	s.LostExits += missedRuns(w.exits.SeeExit)
+	s.LostEnds += missedRuns(w.exits.SeeFree)
+	var err error
+	s.Unfollowed, err = w.follower.missed()
+	return s, err
+}
+
+// missedRuns returns how often a program was left out by the kernel (Linux 5.12).
+func missedRuns(p *ebpf.Program) uint64 {
+	if p == nil {
+		return 0
+	}
+	stats, err := p.Stats()
+	if err != nil {
+		return 0
+	}
+	return stats.RecursionMisses
+}
+
+// Close detaches and unloads the programs.
+func (w *ExecWatcher) Close() error {
+	errs := []error{w.follower.close()}
+	for _, l := range w.links {
+		errs = append(errs, l.Close())
+	}
+	if w.hook != nil {
+		errs = append(errs, w.hook.close())
+	}
+	if w.reader != nil {
+		errs = append(errs, w.reader.Close())
+	}
+	for _, p := range []*ebpf.Program{w.exits.SeeExit, w.exits.SeeFree} {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(append(errs, w.objects.Close())...)
+}

@@ -1,0 +1,175 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"hallmark/buildid"
+)
+
+// Kinds of events: enum exec_event_kind of exec.h.
+const (
+	execEvent = iota + 32
+	exitEvent
+	endedEvent
+)
+
+// An ExecHandler takes what the programs of an ExecWatcher say.
+type ExecHandler interface {
+	File(File)
+	// Identity tells what identity a file has, as the kernel read it from the memory of a
+	// process.
+	Identity(serial uint32, id buildid.ID)
+	// Exec tells that a process executed a program. The files in it were introduced before.
+	Exec(*Exec)
+	// Exit tells that a process ends.
+	Exit(*Exit)
+	// Ended tells what a process has run in all, a moment after it was waited for.
+	Ended(*Ended)
+}
+
+// Place is what is mapped somewhere: a file by its serial number, or what else.
+type Place struct {
+	Kind   FrameKind
+	Serial uint32 // of a file
+}
+
+// Exec is the execution of a program by a process. Nothing of the program has run yet.
+type Exec struct {
+	PID, PPID            uint32
+	TID                  uint32 // of the thread that called execve: its number is PID from here on
+	Time                 uint64 // ns, CLOCK_MONOTONIC
+	Started              uint64 // of the process, ns, CLOCK_BOOTTIME
+	Count                uint64 // of programs that the process has executed
+	Cgroup               uint64 // in the hierarchy of version 2
+	UID, GID, EUID, EGID uint32
+	Name                 string // of the process
+	Program              Place
+	Interpreter          Place  // where the process starts: the program's ELF interpreter, or the program itself
+	Path                 string // of the program, from the root of the mount namespace
+	PathCut              bool   // its first components are missing
+	Deleted              bool   // the program's file has no name any more
+	File                 string // what was asked for, as it was given to execve
+	Script               bool   // File names its interpreter, and that is the program or names it in turn
+	Interp               string // what a script named in the end
+	Args                 []byte // each with a NUL, the first ones of many
+	ArgsCut              bool   // there are more
+	ArgsUnread           bool   // they could not be read
+}
+
+// Exit is the end of a process.
+type Exit struct {
+	PID, PPID uint32
+	Time      uint64 // ns, CLOCK_MONOTONIC
+	Started   uint64 // ns, CLOCK_BOOTTIME
+	Cgroup    uint64
+	CPU       uint64 // ns, of all threads, up to the last time that the scheduler looked
+	Status    int32  // as wait(2) has it
+	UID, GID  uint32
+	Name      string
+}
+
+// Ended tells what a process has run.
+type Ended struct {
+	PID     uint32
+	Started uint64 // ns, CLOCK_BOOTTIME
+	CPU     uint64 // ns, of all threads
+}
+
+// dispatchExec decodes an event and hands it to h.
+func dispatchExec(event []byte, h ExecHandler) error {
+	if len(event) < 4 {
+		return fmt.Errorf("BPF event of %d bytes", len(event))
+	}
+	switch kind := binary.NativeEndian.Uint32(event); kind {
+	case fileEvent:
+		var e samplerFileEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		h.File(fileOf(&e))
+	case idEvent:
+		var e samplerIdEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		// What is not an identity (a Go ID of odd characters) is left to who opens the file.
+		if id, err := identityOf(&e.Id); err == nil {
+			h.Identity(uint32(e.Serial), id)
+		}
+	case wakeEvent:
+	case execEvent:
+		e, err := execOf(event)
+		if err != nil {
+			return err
+		}
+		h.Exec(e)
+	case exitEvent:
+		var e execExitEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		h.Exit(exitOf(&e))
+	case endedEvent:
+		var e execEndedEvent
+		if err := decode(event, &e); err != nil {
+			return err
+		}
+		h.Ended(&Ended{e.Tgid, e.Started, e.Cpu})
+	default:
+		return fmt.Errorf("BPF event of kind %d", kind)
+	}
+	return nil
+}
+
+// Flags of executions: enum exec_flags of exec.h.
+const (
+	execDeleted = 1 << iota
+	execPathCut
+	execArgsCut
+	execArgsUnread
+	execScript
+)
+
+func execOf(event []byte) (*Exec, error) {
+	var e execExecEvent
+	if err := decode(event, &e); err != nil {
+		return nil, err
+	}
+	texts := event[unsafe.Sizeof(e):]
+	sizes := [...]uint32{e.PathSize, e.FileSize, e.InterpSize, e.ArgsSize}
+	var parts [len(sizes)][]byte
+	for i, n := range sizes {
+		if uint64(n) > uint64(len(texts)) {
+			return nil, fmt.Errorf("BPF event of an execution with texts of %v bytes in %d", sizes, len(event))
+		}
+		parts[i], texts = texts[:n], texts[n:]
+	}
+	return &Exec{
+		PID: e.Tgid, PPID: e.Ppid, TID: e.Tid,
+		Time: e.Time, Started: e.Started, Count: e.Exec, Cgroup: e.Cgroup,
+		UID: e.Uid, GID: e.Gid, EUID: e.Euid, EGID: e.Egid,
+		Name:    name(e.Comm[:]),
+		Program: placeOf(e.Program), Interpreter: placeOf(e.Interpreter),
+		Path: joinPath(parts[0]), PathCut: e.Flags&execPathCut != 0, Deleted: e.Flags&execDeleted != 0,
+		File: untilNUL(parts[1]), Script: e.Flags&execScript != 0, Interp: untilNUL(parts[2]),
+		Args: bytes.Clone(parts[3]), ArgsCut: e.Flags&execArgsCut != 0, ArgsUnread: e.Flags&execArgsUnread != 0,
+	}, nil
+}
+
+func placeOf(where uint64) Place { return Place{FrameKind(where >> 32 & 0xff), uint32(where)} }
+
+func exitOf(e *execExitEvent) *Exit {
+	return &Exit{
+		PID: e.Tgid, PPID: e.Ppid, Time: e.Time, Started: e.Started, Cgroup: e.Cgroup,
+		CPU: e.Cpu, Status: e.Status, UID: e.Uid, GID: e.Gid, Name: name(e.Comm[:]),
+	}
+}
+
+// untilNUL returns the text before the first NUL.
+func untilNUL(b []byte) string {
+	s, _, _ := bytes.Cut(b, []byte{0})
+	return string(s)
+}
