@@ -29,6 +29,7 @@ var verbs = []func(*env) *cobra.Command{
 	newMapsCommand,
 	newPSCommand,
 	newCensusCommand,
+	newExecCommand,
 	newAddrCommand,
 	newRecordCommand,
 	newReportCommand,

@@ -1,0 +1,297 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/reason"
+)
+
+// WatchOptions say what a Watch tells. The zero value tells every program that is executed
+// on this machine.
+type WatchOptions struct {
+	Exits   bool     // tell which processes end, too
+	Libs    bool     // tell which libraries are loaded, too
+	Command *Command // tell only of this program, which Run releases, and of what it starts
+	Backend Backend  // BPF, Perf, or what works here when Auto
+
+	// Told is called when all that is known by now has been told; nil for no call.
+	Told func() error
+
+	noTaskWork bool // for tests: as on kernels that have none
+	ring       int  // for tests: see bpf.ExecOptions.Ring
+}
+
+// WatchKind is what a WatchEvent tells.
+type WatchKind uint8
+
+// What is told.
+const (
+	Executed WatchKind = iota + 1 // a process executed a program
+	Exited                        // a process has ended
+	Loaded                        // a process mapped a library
+	Missed                        // events found no room
+)
+
+var watchKindNames = [...]string{Executed: "exec", Exited: "exit", Loaded: "load", Missed: "lost"}
+
+// String returns "exec", "exit", "load" or "lost".
+func (k WatchKind) String() string { return watchKindNames[k] }
+
+// A WatchEvent tells that a process executed a program, ended, or loaded a library; or
+// that such events were lost. Numbers of processes and users are those of the machine,
+// whatever namespace they are in.
+type WatchEvent struct {
+	Kind      WatchKind
+	Time      time.Time
+	PID, PPID int       // PPID is 0 when it is not known
+	Started   time.Time // when the process was, which with PID names it for good; zero when not known
+	Name      string    // of the process
+	Owner     *Owner    // nil when it is not known
+	Cgroup    string    // in the hierarchy of version 2, "" when it is not known
+	Container string    // that the cgroup belongs to, "" for none
+
+	// Program is what runs: of a script, its interpreter. Of a process that ended it is
+	// what was executed last, and nil if that was not told.
+	Program *Binary
+	// Interpreter is the program's ELF interpreter, nil for none. Library is what was loaded.
+	Interpreter, Library *Binary
+
+	// Of an execution:
+	File string // what was asked for, as it was given to execve; "" when that is not known
+	// Script is File if that names its interpreter ("#!", or binfmt_misc), which is Interp.
+	Script, Interp string
+	Args           []string // nil when they could not be read
+	ArgsCut        bool     // there are more arguments, or the last one is longer
+
+	// Of an end:
+	End *End
+
+	Lost uint64 // events, of a Missed
+}
+
+// Owner is whom a process belongs to.
+type Owner struct{ UID, GID, EUID, EGID uint32 }
+
+// End is how a process ended.
+type End struct {
+	// Status is what wait(2) tells. It is not there with perf events.
+	Status *syscall.WaitStatus
+	// CPU is what all threads of the process have run, nil when it is not known. Final is
+	// not set when nobody has waited for the process soon: then a little is missing.
+	CPU   *time.Duration
+	Final bool
+	Lived time.Duration // since the process was started; 0 when it is not known
+}
+
+// Binary is a file that is executed.
+type Binary struct {
+	Path    string // as the mount namespace of the process has it
+	Cut     bool   // the path's first components are missing
+	Deleted bool   // the file had no name any more
+	ID      buildid.ID
+	Reason  reason.Reason // why there is no ID
+}
+
+// WatchStats count what a Watch told and what it could not tell.
+type WatchStats struct {
+	Backend      Backend
+	Execs, Exits uint64
+	Loads        uint64
+	Lost         uint64 // events that found no room
+	Unfollowed   uint64 // processes that were not followed, because too many ran at once
+	Unidentified uint64 // programs and interpreters without an identity
+	Disagreed    uint64 // files that have another identity than the kernel read from memory
+	Malformed    uint64 // records that could not be read
+	Reduced      []string
+}
+
+// Watch tells what is executed and what ends, as it happens. Its methods are for one
+// goroutine.
+type Watch struct {
+	opts  WatchOptions
+	queue *watchQueue
+	teller
+	stats   WatchStats
+	command []int // pidfd of the command
+}
+
+// teller is a way of knowing: bpfWatch and perfWatch.
+type teller interface {
+	// begin has what happens from now on told.
+	begin() error
+	// descriptors are readable when there is something to read.
+	descriptors() []int
+	// breath is how long to wait for more of what woke us.
+	breath() time.Duration
+	// read puts what was told into the queue.
+	read() error
+	// halt ends the telling. What was told before can still be read.
+	halt()
+	count(*WatchStats)
+	close() error
+}
+
+// StartWatch prepares to tell. When the error is nil the caller must Close the Watch.
+func StartWatch(o WatchOptions) (*Watch, error) {
+	w := &Watch{opts: o, queue: newWatchQueue()}
+	if err := w.start(); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+func (w *Watch) start() error {
+	if err := w.choose(); err != nil {
+		return err
+	}
+	if c := w.opts.Command; c != nil {
+		fd, err := unix.PidfdOpen(c.PID(), 0)
+		if err != nil {
+			return fmt.Errorf("process %d: %w", c.PID(), err)
+		}
+		w.command = []int{fd}
+	}
+	return nil
+}
+
+// choose takes the backend that is demanded, or the best one that works.
+func (w *Watch) choose() error {
+	switch w.opts.Backend {
+	case Perf:
+		return w.usePerf()
+	case BPF:
+		if err := w.useBPF(); err != nil {
+			return fmt.Errorf("%w, or use 'exec --backend perf'", err)
+		}
+		return nil
+	case Stackmap:
+		return errors.New("the backend stackmap samples and watches nothing: use auto, bpf or perf")
+	}
+	err := w.useBPF()
+	if err == nil {
+		return nil
+	}
+	if perfErr := w.usePerf(); perfErr != nil {
+		return perfErr
+	}
+	if os.Geteuid() == 0 { // others know that they are not root
+		w.stats.Reduced = append(w.stats.Reduced, "BPF programs: "+whyNot(err))
+	}
+	return nil
+}
+
+// Run calls each for every event in the order of time, until ctx is done, the command has
+// ended, or each returns an error, which it returns. The event belongs to each.
+func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
+	wait, err := newWaiter(ctx, w.descriptors(), w.command)
+	if err != nil {
+		return err
+	}
+	defer wait.close()
+	if err := w.begin(); err != nil {
+		return err
+	}
+	if c := w.opts.Command; c != nil {
+		if err := c.Release(); err != nil {
+			return err
+		}
+	}
+	for over := false; !over; {
+		if over, err = wait.forEvents(w.queue.timeout(), w.breath()); err != nil {
+			return err
+		}
+		if err := w.round(each); err != nil {
+			return err
+		}
+	}
+	w.halt()
+	return w.rest(each)
+}
+
+// round tells what is there to be told.
+func (w *Watch) round(each func(*WatchEvent) error) error {
+	now := monotonic()
+	if err := w.read(); err != nil {
+		return err
+	}
+	return w.tell(now-min(now, uint64(slack)), each)
+}
+
+// tell hands on the events from before a time that are complete.
+func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
+	for n := 0; ; n++ {
+		ev := w.queue.next(before)
+		if ev == nil && n > 0 && w.opts.Told != nil {
+			return w.opts.Told()
+		}
+		if ev == nil {
+			return nil
+		}
+		w.tally(ev)
+		if err := each(ev); err != nil {
+			return err
+		}
+	}
+}
+
+// rest tells what happened before the end: what is not complete has its time to become so.
+func (w *Watch) rest(each func(*WatchEvent) error) error {
+	for {
+		if err := w.read(); err != nil {
+			return err
+		}
+		if err := w.tell(monotonic(), each); err != nil || w.queue.empty() {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (w *Watch) tally(ev *WatchEvent) {
+	switch ev.Kind {
+	case Executed:
+		w.stats.Execs++
+	case Exited:
+		w.stats.Exits++
+		return
+	case Loaded:
+		w.stats.Loads++
+	case Missed:
+		w.stats.Lost += ev.Lost
+	}
+	for _, b := range []*Binary{ev.Program, ev.Interpreter, ev.Library} {
+		if b != nil && b.ID.IsZero() {
+			w.stats.Unidentified++
+		}
+	}
+}
+
+// Stats returns what was counted so far.
+func (w *Watch) Stats() WatchStats {
+	s := w.stats
+	if w.teller != nil {
+		w.count(&s)
+	}
+	return s
+}
+
+// Close ends the telling. The command, if there is one, goes on.
+func (w *Watch) Close() error {
+	var errs []error
+	if w.teller != nil {
+		errs = append(errs, w.teller.close())
+	}
+	for _, fd := range w.command {
+		errs = append(errs, syscall.Close(fd))
+	}
+	w.teller, w.command = nil, nil
+	return errors.Join(errs...)
+}

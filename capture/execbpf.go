@@ -1,0 +1,334 @@
+package capture
+
+import (
+	"bytes"
+	"maps"
+	"sync"
+	"syscall"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/reason"
+)
+
+// bpfWatch is told by programs in the kernel: see bpf.ExecWatcher. It is the
+// bpf.ExecHandler of their events.
+type bpfWatch struct {
+	queue    *watchQueue
+	programs *bpf.ExecWatcher
+	objects  *objects
+	cgroups  *cgroups
+	// files by serial number: since the last time that all were forgotten, and those
+	// from before that.
+	files, olderFiles map[uint32]*object
+	old               sync.WaitGroup  // objects that were forgotten, and may still be looked for
+	lives             map[life]*lived // processes whose program was told, with WatchOptions.Exits
+	exits             bool
+	ends              map[life]*ending // processes whose end was told, until they are gone
+	lost              uint64           // that was told
+	looked            time.Time        // for what was lost
+	fresh             bool             // a file was introduced in the last reading
+}
+
+// lived is what is remembered of a process until it ends.
+type lived struct{ program *Binary }
+
+// ending is the end of a process.
+type ending struct {
+	event *WatchEvent
+	cpu   time.Duration
+	final bool
+	since uint64 // ns, CLOCK_MONOTONIC
+}
+
+// Bounds of what is remembered, and of what is waited for.
+const (
+	maxLives = 1 << 16
+	// identityPatience is how long an execution waits for its identities. Those that the
+	// kernel reads come at once, files are opened meanwhile.
+	identityPatience = 300 * time.Millisecond
+	// endPatience is how long an end waits for the process to be waited for and gone.
+	endPatience = 500 * time.Millisecond
+)
+
+func (w *Watch) useBPF() error {
+	if w.opts.Command != nil {
+		if err := checkPIDNamespace(); err != nil {
+			return unusable(BPF, err)
+		}
+	}
+	programs, err := bpf.NewExecWatcher(bpf.ExecOptions{
+		Exits:      w.opts.Exits,
+		Follow:     w.opts.Command != nil,
+		NoTaskWork: w.opts.noTaskWork,
+		Ring:       w.opts.ring,
+	})
+	if err != nil {
+		return unusable(BPF, err)
+	}
+	b := &bpfWatch{
+		queue:    w.queue,
+		programs: programs,
+		objects:  newPassingObjects(),
+		cgroups:  newCgroups(unifiedRoots),
+		files:    map[uint32]*object{},
+		lives:    map[life]*lived{},
+		ends:     map[life]*ending{},
+		exits:    w.opts.Exits,
+		looked:   time.Now(),
+	}
+	w.teller, w.stats.Backend = b, BPF
+	if c := w.opts.Command; c != nil {
+		return programs.Follow(uint32(c.PID()))
+	}
+	return nil
+}
+
+// newPassingObjects returns objects that keep no file open: only identities are wanted.
+func newPassingObjects() *objects {
+	o := newObjects()
+	o.keep = 0
+	return o
+}
+
+func (b *bpfWatch) begin() error       { return nil }
+func (b *bpfWatch) descriptors() []int { return []int{b.programs.Descriptor()} }
+
+// breath lets events gather where nothing is lost by it: files that the kernel does not
+// identify must be opened while they can be reached.
+func (b *bpfWatch) breath() time.Duration {
+	if b.programs.InKernel() && !b.fresh {
+		return breath
+	}
+	return 0
+}
+
+func (b *bpfWatch) read() error {
+	b.fresh = false
+	if err := b.programs.Read(b); err != nil {
+		return err
+	}
+	if time.Since(b.looked) > time.Second {
+		b.looked = time.Now()
+		b.forgetEnds()
+		if err := b.lookForLost(); err != nil {
+			return err
+		}
+	}
+	if len(b.files) < maxFiles {
+		return nil
+	}
+	return b.forgetFiles()
+}
+
+// forgetFiles begins anew with the files: what was introduced before is remembered until
+// the next time.
+func (b *bpfWatch) forgetFiles() error {
+	b.olderFiles, b.files = b.files, map[uint32]*object{}
+	b.old.Go(b.objects.close)
+	b.objects = newPassingObjects()
+	return b.programs.ForgetAll()
+}
+
+// lookForLost tells how many events found no room since the last time.
+func (b *bpfWatch) lookForLost() error {
+	stats, err := b.programs.Stats()
+	if err != nil {
+		return err
+	}
+	if n := stats.LostExecs + stats.LostExits; n > b.lost {
+		b.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: n - b.lost}, time: monotonic()}, 0)
+		b.lost = n
+	}
+	return nil
+}
+
+// forgetEnds forgets processes that ended and that nobody waits for.
+func (b *bpfWatch) forgetEnds() {
+	now := monotonic()
+	maps.DeleteFunc(b.ends, func(_ life, e *ending) bool { return e.since+uint64(reapAfter) < now })
+}
+
+func (b *bpfWatch) halt() {}
+
+func (b *bpfWatch) count(s *WatchStats) {
+	if n, err := b.programs.Stats(); err == nil {
+		s.Unfollowed = n.Unfollowed
+	}
+	b.objects.mu.Lock()
+	defer b.objects.mu.Unlock()
+	s.Disagreed += b.objects.disagreed
+}
+
+func (b *bpfWatch) close() error {
+	b.objects.close()
+	b.old.Wait()
+	return b.programs.Close()
+}
+
+// file returns the object of a serial number, nil when it is not known.
+func (b *bpfWatch) file(serial uint32) *object {
+	if o := b.files[serial]; o != nil {
+		return o
+	}
+	return b.olderFiles[serial]
+}
+
+// File introduces a serial number.
+func (b *bpfWatch) File(f bpf.File) {
+	v := vmaOfFile(&f)
+	o := b.objects.ofContent(&f, v)
+	b.files[f.Serial], b.fresh = o, true
+	b.objects.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
+		// What cannot be forgotten is not looked for again, and says why it has no
+		// identity.
+		_ = b.programs.Forget(f)
+	}})
+}
+
+// Identity takes what the kernel read of a file.
+func (b *bpfWatch) Identity(serial uint32, id buildid.ID) {
+	if o := b.file(serial); o != nil {
+		b.objects.learn(o, id)
+	}
+}
+
+// Exec takes the execution of a program.
+func (b *bpfWatch) Exec(e *bpf.Exec) {
+	key := life{e.PID, e.Started}
+	ev := &WatchEvent{
+		Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
+		Owner:   &Owner{e.UID, e.GID, e.EUID, e.EGID},
+		Program: &Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
+		File:    e.File,
+		ArgsCut: e.ArgsCut,
+	}
+	if e.Script {
+		ev.Script, ev.Interp = e.File, e.Interp
+	}
+	if !e.ArgsUnread {
+		ev.Args = splitArgs(e.Args)
+	}
+	ev.Cgroup = b.cgroups.path(e.Cgroup)
+	ev.Container = container(ev.Cgroup)
+	program, interpreter := b.objectOf(e.Program), (*object)(nil)
+	if e.Interpreter != e.Program {
+		interpreter = b.objectOf(e.Interpreter)
+		ev.Interpreter = &Binary{Path: interpreter.path}
+	}
+	objects := b.objects
+	b.queue.add(&heldEvent{
+		WatchEvent: ev,
+		time:       e.Time,
+		complete:   func() bool { return objects.settled(program) && (interpreter == nil || objects.settled(interpreter)) },
+		finish: func() {
+			objects.identify(program, ev.Program)
+			if interpreter != nil {
+				objects.identify(interpreter, ev.Interpreter)
+			}
+			b.remember(key, ev.Program)
+		},
+	}, identityPatience)
+}
+
+// remember keeps what a process runs until it ends.
+func (b *bpfWatch) remember(key life, program *Binary) {
+	if b.exits && (len(b.lives) < maxLives || b.lives[key] != nil) {
+		b.lives[key] = &lived{program}
+	}
+}
+
+// objectOf returns the object of a place in a process.
+func (b *bpfWatch) objectOf(p bpf.Place) *object {
+	if p.Kind == bpf.InFile {
+		if o := b.file(p.Serial); o != nil {
+			return o
+		}
+	}
+	return b.objects.missing(whyNoFile(p.Kind))
+}
+
+// whyNoFile says why it is not known which file is somewhere.
+func whyNoFile(kind bpf.FrameKind) reason.Reason {
+	switch kind {
+	case bpf.NotMapped:
+		return reason.NotMapped
+	case bpf.NotCode:
+		return reason.NotExecutable
+	case bpf.Generated, bpf.InVDSO, bpf.InVDSO32:
+		return reason.Anonymous
+	case bpf.NoEntry, bpf.InFile:
+		return reason.TableFull
+	case bpf.Written:
+		return reason.FileWritten
+	}
+	return reason.Unstable
+}
+
+// settled reports whether all is known of an object that will be.
+func (s *objects) settled(o *object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !o.isFile() || !o.id.IsZero()
+}
+
+// identify tells what identity a binary has.
+func (s *objects) identify(o *object, b *Binary) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.ID = o.id; o.id.IsZero() {
+		b.Reason = o.why
+	}
+}
+
+// splitArgs returns the arguments, each of which has a NUL behind it; the last one of many
+// may lack it.
+func splitArgs(b []byte) []string {
+	args := []string{}
+	for len(b) > 0 {
+		arg, rest, _ := bytes.Cut(b, []byte{0})
+		args, b = append(args, string(arg)), rest
+	}
+	return args
+}
+
+// Exit takes the end of a process.
+func (b *bpfWatch) Exit(e *bpf.Exit) {
+	key := life{e.PID, e.Started}
+	if b.ends[key] != nil {
+		return // two of its threads ended at once, and each found itself the last one
+	}
+	status := syscall.WaitStatus(e.Status)
+	end := &End{Status: &status, Lived: time.Duration(e.Time - min(e.Time, sinceBoot(e.Started)))}
+	ev := &WatchEvent{
+		Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
+		Owner: &Owner{e.UID, e.GID, e.UID, e.GID}, Cgroup: b.cgroups.path(e.Cgroup), End: end,
+	}
+	ev.Container = container(ev.Cgroup)
+	ending := &ending{event: ev, cpu: time.Duration(e.CPU), since: e.Time}
+	b.ends[key] = ending
+	b.queue.add(&heldEvent{
+		WatchEvent: ev,
+		time:       e.Time,
+		complete:   func() bool { return ending.final },
+		finish: func() {
+			cpu := ending.cpu // what comes later comes too late
+			end.CPU, end.Final = &cpu, ending.final
+			if l := b.lives[key]; l != nil {
+				ev.Program = l.program
+				delete(b.lives, key)
+			}
+			if ending.final {
+				delete(b.ends, key)
+			}
+		},
+	}, endPatience)
+}
+
+// Ended takes what a process has run in all.
+func (b *bpfWatch) Ended(e *bpf.Ended) {
+	if ending := b.ends[life{e.PID, e.Started}]; ending != nil {
+		ending.cpu, ending.final = time.Duration(e.CPU), true
+	}
+}

@@ -1,0 +1,7 @@
+package capture
+
+import (
+	"errors"
+)
+
+func (w *Watch) usePerf() error { return errors.New("not yet") }

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/capture"
+)
+
+const execLong = `Exec tells which programs are executed, as it happens: when, by which process, with which
+arguments, and from which exact file. With --exit it tells which processes end too, how,
+and what they have run; with --libs which libraries are loaded.
+
+With a command it tells only of it and of what it starts, and ends with it. Else it tells
+of all processes of the machine, until Ctrl-C or for --count events.
+
+As root, on kernels from 6.1 on, programs in the kernel (--backend bpf) see every
+execution. From 6.18 on the process itself reads the identities before it runs its first
+instruction: however short it lives, in whichever mount namespace its files are, and
+whether they were deleted. Before, and of files without a build ID, Hallmark opens the
+file. The backend perf learns of executions from the kernel's records: arguments and
+users come from /proc, if the process is still there, and of an end neither the exit
+status nor the CPU time is known.
+
+--match leaves out all but the events in which this is: an identity or its first digits
+(at least 6), a path of a program, a script or a library, or the name of a process.
+Process and user numbers are those of the machine, also of what is in a container.
+
+The program of a script is its interpreter, and the script stands behind it. In place of an
+identity stands the reason why there is none, in brackets. What could not be told in time is
+counted, in the stream and at the end.`
+
+const execExample = `  hallmark exec                              # what is executed here
+  hallmark exec --exit -- make               # what make starts, and what each costs
+  hallmark exec --match 5dc767c02e183bb9     # who executes this build?
+  hallmark exec --match /usr/bin/git --exit
+  hallmark exec --json | jq -r 'select(.program.deleted).program.path'`
+
+type execOptions struct {
+	capture.WatchOptions
+	json  bool
+	match []string
+	count int
+}
+
+func newExecCommand(e *env) *cobra.Command {
+	var opt execOptions
+	var backend string
+	cmd := &cobra.Command{
+		Use:     "exec [flags] [-- CMD [ARG...]]",
+		Short:   "Tell which programs are executed and which processes end, by identity",
+		Long:    execLong,
+		Example: execExample,
+		RunE: func(_ *cobra.Command, args []string) error {
+			var err error
+			if opt.Backend, err = watchBackend(backend); err != nil {
+				return usageError{err}
+			}
+			if opt.count < 0 {
+				return usageError{fmt.Errorf("a count of %d is negative", opt.count)}
+			}
+			match, err := newWatchMatch(opt.match)
+			if err != nil {
+				return usageError{err}
+			}
+			ctx, stop := interruptible()
+			defer stop()
+			return runExec(ctx, e, opt, match, args)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each event")
+	f.BoolVar(&opt.Exits, "exit", false, "tell which processes end, too")
+	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
+	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path or process name; may be repeated")
+	f.IntVar(&opt.count, "count", 0, "end after `N` events")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (root only) or perf")
+	completeValues(cmd, "backend", "auto", "bpf", "perf")
+	return cmd
+}
+
+// watchBackend returns the backend of this name, if it can watch.
+func watchBackend(name string) (capture.Backend, error) {
+	b, err := capture.ParseBackend(name)
+	if err != nil || b == capture.Stackmap {
+		return 0, fmt.Errorf("unknown backend %q: there are auto, bpf and perf", name)
+	}
+	return b, nil
+}
+
+// errEnough ends the telling after --count.
+var errEnough = errors.New("enough events")
+
+func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
+	collectLate()
+	if len(args) > 0 {
+		c, err := capture.StartCommand(args)
+		if err != nil {
+			return commandError(err)
+		}
+		opt.Command = c
+		stop := context.AfterFunc(ctx, c.Terminate)
+		defer stop()
+	}
+	told, err := watch(ctx, e, opt, match)
+	if opt.Command == nil {
+		return err
+	}
+	if err != nil {
+		opt.Command.Kill() // unless it has ended
+	}
+	var failed *capture.ExecError
+	if errors.As(err, &failed) {
+		return commandError(err)
+	}
+	if status := opt.Command.Wait(); err == nil && told && status != 0 {
+		return exitStatus(status)
+	}
+	return err
+}
+
+// watch tells until the end, and reports whether that was not for --count.
+func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (whole bool, err error) {
+	out := newWatchWriter(e.stdout, opt)
+	opt.Told = out.w.Flush
+	w, err := capture.StartWatch(opt.WatchOptions)
+	if err != nil {
+		return true, err
+	}
+	defer w.Close()
+	for _, missing := range w.Stats().Reduced {
+		fmt.Fprintf(e.stderr, "hallmark: telling without %s\n", missing)
+	}
+	left := opt.count
+	err = w.Run(ctx, func(ev *capture.WatchEvent) error {
+		if !match.has(ev) {
+			return nil
+		}
+		if err := out.write(ev); err != nil {
+			return err
+		}
+		if ev.Kind == capture.Missed {
+			return nil
+		}
+		if left--; left == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	} else {
+		whole = true
+	}
+	err = errors.Join(err, out.w.Flush())
+	tellWatch(e.stderr, w.Stats(), opt)
+	return whole, err
+}
+
+// tellWatch says in a few lines what was told, and what was not.
+func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
+	text := plural(int64(s.Execs), "execution")
+	if opt.Exits {
+		text += ", " + plural(int64(s.Exits), "end")
+	}
+	if opt.Libs {
+		text += ", " + plural(int64(s.Loads), "library load")
+	}
+	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, thousands(int64(s.Lost)))
+	for _, loss := range []struct {
+		count uint64
+		text  string
+	}{
+		{s.Unidentified, "times a file had no identity"},
+		{s.Unfollowed, "processes were not followed, because too many ran at once"},
+		{s.Malformed, "records were malformed and left out"},
+		{s.Disagreed, "files have another identity than processes had in memory: the file counts"},
+	} {
+		if loss.count > 0 {
+			fmt.Fprintf(w, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
+		}
+	}
+}
+
+// watchWriter writes events.
+type watchWriter struct {
+	w    *bufio.Writer
+	json *json.Encoder // nil for text
+	text watchText
+}
+
+func newWatchWriter(stdout io.Writer, opt execOptions) *watchWriter {
+	out := &watchWriter{w: bufio.NewWriterSize(stdout, 1<<16), text: watchText{width: terminalWidth(stdout), exits: opt.Exits || opt.Libs}}
+	if opt.json {
+		out.json = json.NewEncoder(out.w)
+		out.json.SetEscapeHTML(false)
+	}
+	return out
+}
+
+func (o *watchWriter) write(ev *capture.WatchEvent) error {
+	if o.json != nil {
+		return o.json.Encode(watchRecordOf(ev))
+	}
+	return o.text.write(o.w, ev)
+}

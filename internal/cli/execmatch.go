@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"hallmark/buildid"
+	"hallmark/capture"
+)
+
+// watchMatch is what --match asks for; nothing means everything.
+type watchMatch struct {
+	heads        []string // of identities
+	paths, names map[string]bool
+}
+
+// newWatchMatch reads what is asked for. What can be the head of an identity may be a name
+// all the same.
+func newWatchMatch(args []string) (*watchMatch, error) {
+	m := &watchMatch{paths: map[string]bool{}, names: map[string]bool{}}
+	for _, arg := range args {
+		switch {
+		case arg == "":
+			return nil, fmt.Errorf("--match has nothing in it")
+		case strings.Contains(arg, "/"):
+			if err := m.addPath(arg); err != nil {
+				return nil, err
+			}
+		default:
+			if isHead(arg) {
+				m.heads = append(m.heads, arg)
+			}
+			m.names[arg] = true
+		}
+	}
+	return m, nil
+}
+
+// addPath wants what is executed from a path, and what is there by another name.
+func (m *watchMatch) addPath(arg string) error {
+	path, err := filepath.Abs(arg)
+	if err != nil {
+		return err
+	}
+	m.paths[path] = true
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		m.paths[real] = true
+	}
+	return nil
+}
+
+// has reports whether an event is to be told. What was lost always is.
+func (m *watchMatch) has(ev *capture.WatchEvent) bool {
+	if len(m.paths)+len(m.names) == 0 || ev.Kind == capture.Missed || m.names[ev.Name] || m.paths[ev.Script] {
+		return true
+	}
+	for _, b := range []*capture.Binary{ev.Program, ev.Interpreter, ev.Library} {
+		if b != nil && (m.paths[b.Path] || m.hasID(b.ID)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *watchMatch) hasID(id buildid.ID) bool {
+	if id.IsZero() {
+		return false
+	}
+	text := id.String()
+	for _, head := range m.heads {
+		if strings.HasPrefix(text, head) || id.Kind() != buildid.Go && strings.HasPrefix(text, strings.ToLower(head)) {
+			return true
+		}
+	}
+	return false
+}
