@@ -129,8 +129,9 @@ type teller interface {
 	begin() error
 	// descriptors are readable when there is something to read.
 	descriptors() []int
-	// breath is how long to wait for more of what woke us.
-	breath() time.Duration
+	// pause says for how many milliseconds to wait at most, and how long for more when
+	// woken. When nothing is held back, that may be for ever.
+	pause(idle bool) (timeout int, breath time.Duration, err error)
 	// read puts what was told into the queue.
 	read() error
 	// halt ends the telling. What was told before can still be read.
@@ -205,7 +206,11 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 		}
 	}
 	for over := false; !over; {
-		if over, err = wait.forEvents(w.queue.timeout(), w.breath()); err != nil {
+		timeout, breath, err := w.pause(w.queue.empty())
+		if err != nil {
+			return err
+		}
+		if over, err = wait.forEvents(timeout, breath); err != nil {
 			return err
 		}
 		if err := w.round(each); err != nil {

@@ -28,7 +28,8 @@ type bpfWatch struct {
 	ends              map[life]*ending // processes whose end was told, until they are gone
 	lost              uint64           // that was told
 	looked            time.Time        // for what was lost
-	fresh             bool             // a file was introduced in the last reading
+	seen              int              // events in the last reading
+	wakes             bool             // the next event wakes us
 }
 
 // lived is what is remembered of a process until it ends.
@@ -95,17 +96,29 @@ func newPassingObjects() *objects {
 func (b *bpfWatch) begin() error       { return nil }
 func (b *bpfWatch) descriptors() []int { return []int{b.programs.Descriptor()} }
 
-// breath lets events gather where nothing is lost by it: files that the kernel does not
-// identify must be opened while they can be reached.
-func (b *bpfWatch) breath() time.Duration {
-	if b.programs.InKernel() && !b.fresh {
-		return breath
+// period is how often is looked for events while there are any: to be woken by each would
+// cost who executes a program more than all else.
+const period = 25 * time.Millisecond
+
+// pause has the next event wake us when nothing has happened for a while.
+func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
+	if wakes := idle && b.seen == 0; wakes != b.wakes {
+		b.wakes = wakes
+		if err := b.programs.Wake(wakes); err != nil {
+			return 0, 0, err
+		}
+		if err := b.read(); err != nil { // what came before it was said
+			return 0, 0, err
+		}
 	}
-	return 0
+	if b.wakes && b.seen == 0 {
+		return -1, 0, nil
+	}
+	return int(period.Milliseconds()), 0, nil
 }
 
 func (b *bpfWatch) read() error {
-	b.fresh = false
+	b.seen = 0
 	if err := b.programs.Read(b); err != nil {
 		return err
 	}
@@ -179,7 +192,8 @@ func (b *bpfWatch) file(serial uint32) *object {
 func (b *bpfWatch) File(f bpf.File) {
 	v := vmaOfFile(&f)
 	o := b.objects.ofContent(&f, v)
-	b.files[f.Serial], b.fresh = o, true
+	b.files[f.Serial] = o
+	b.seen++
 	b.objects.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
@@ -196,6 +210,7 @@ func (b *bpfWatch) Identity(serial uint32, id buildid.ID) {
 
 // Exec takes the execution of a program.
 func (b *bpfWatch) Exec(e *bpf.Exec) {
+	b.seen++
 	key := life{e.PID, e.Started}
 	ev := &WatchEvent{
 		Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
@@ -295,6 +310,7 @@ func splitArgs(b []byte) []string {
 
 // Exit takes the end of a process.
 func (b *bpfWatch) Exit(e *bpf.Exit) {
+	b.seen++
 	key := life{e.PID, e.Started}
 	if b.ends[key] != nil {
 		return // two of its threads ended at once, and each found itself the last one

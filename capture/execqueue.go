@@ -32,8 +32,6 @@ const (
 	slack = time.Millisecond
 	// maxQueued bounds the memory of what is held. Beyond it events are told as they are.
 	maxQueued = 1 << 14
-	// held is how often events that are not complete are looked at.
-	held = 5 * time.Millisecond
 )
 
 func newWatchQueue() *watchQueue { return &watchQueue{clock: newWallClock()} }
@@ -67,14 +65,6 @@ func (q *watchQueue) next(before uint64) *WatchEvent {
 }
 
 func (q *watchQueue) empty() bool { return len(q.events) == 0 }
-
-// timeout returns after how many milliseconds to look again without being woken.
-func (q *watchQueue) timeout() int {
-	if q.empty() {
-		return -1
-	}
-	return int(held.Milliseconds())
-}
 
 // forEvents returns when there may be something to read, and after a time in any case, in
 // ms. It tells when it is over.

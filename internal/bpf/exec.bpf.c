@@ -76,6 +76,15 @@ struct pt_regs___arm64 {
 
 struct exec_counters exec_done;
 
+/* Whether user space waits to be woken by the next event. While it looks by itself every
+ * few milliseconds, only files that it should open wake it. */
+bool wake_reader = true;
+
+static __always_inline bool send(void *event, __u64 size)
+{
+	return !bpf_ringbuf_output(&events, event, size, wake_reader ? 0 : BPF_RB_NO_WAKEUP);
+}
+
 /* So that the Go types can be made from these. */
 const struct exit_event *types_exit __attribute__((unused));
 const struct ended_event *types_ended __attribute__((unused));
@@ -259,7 +268,7 @@ static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32
 	if (is_nameless(BPF_CORE_READ(mm, exe_file)))
 		ev->flags |= EXEC_DELETED;
 	n = write_texts(d, mm, bprm);
-	if (n > EXEC_TEXT || bpf_ringbuf_output(&events, ev, sizeof(*ev) + n, 0))
+	if (n > EXEC_TEXT || !send(ev, sizeof(*ev) + n))
 		ADD(exec_done.lost_execs, 1);
 }
 
@@ -322,7 +331,7 @@ int see_exit(struct bpf_raw_tracepoint_args *ctx)
 	ev.status = BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT ? BPF_CORE_READ(signal, group_exit_code)
 								      : BPF_CORE_READ(l, exit_code);
 	bpf_probe_read_kernel(ev.comm, sizeof(ev.comm), &leader->comm);
-	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), 0))
+	if (!send(&ev, sizeof(ev)))
 		ADD(exec_done.lost_exits, 1);
 	return 0;
 }
@@ -339,7 +348,7 @@ int see_free(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	ev.started = BPF_CORE_READ(task, start_boottime);
 	ev.cpu = cpu_time(task);
-	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), 0))
+	if (!send(&ev, sizeof(ev)))
 		ADD(exec_done.lost_ends, 1);
 	return 0;
 }

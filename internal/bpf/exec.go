@@ -176,16 +176,20 @@ func (w *ExecWatcher) setHook() {
 	w.hook, w.noHook = newHook(w.spec, w.shared())
 }
 
-// InKernel reports whether identities are read in the kernel, in the processes themselves
-// or where files are mapped. Where not, user space has to read them while the files are
-// there.
-func (w *ExecWatcher) InKernel() bool { return w.taskWork || w.hook != nil }
-
 // Follow has a process told of, and all that it will start. It needs ExecOptions.Follow.
 func (w *ExecWatcher) Follow(pid uint32) error { return w.follower.add(pid, false) }
 
 // Descriptor is readable when there are events to Read.
 func (w *ExecWatcher) Descriptor() int { return w.objects.Events.FD() }
+
+// Wake says whether the next event makes the Descriptor readable, or only what should not
+// wait: a file that was never seen. Who has had Wake set must Read before waiting.
+func (w *ExecWatcher) Wake(wake bool) error {
+	if err := w.objects.WakeReader.Set(wake); err != nil {
+		return fmt.Errorf("waiting for BPF events: %w", err)
+	}
+	return nil
+}
 
 // Read hands all events that there are to h, and looks after the table of files.
 func (w *ExecWatcher) Read(h ExecHandler) error {

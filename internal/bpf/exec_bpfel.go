@@ -97,6 +97,7 @@ const (
 	execVarTaskWork    = "task_work"
 	execVarTypesEnded  = "types_ended"
 	execVarTypesExit   = "types_exit"
+	execVarWakeReader  = "wake_reader"
 	execVarWallClock   = "wall_clock"
 	execVarWorksDone   = "works_done"
 )
@@ -180,6 +181,7 @@ type execVariableSpecs struct {
 	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
 	TypesEnded *ebpf.VariableSpec `ebpf:"types_ended"`
 	TypesExit  *ebpf.VariableSpec `ebpf:"types_exit"`
+	WakeReader *ebpf.VariableSpec `ebpf:"wake_reader"`
 	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
 	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
 }
@@ -244,6 +246,7 @@ type execVariables struct {
 	TaskWork   *ebpf.Variable `ebpf:"task_work"`
 	TypesEnded *ebpf.Variable `ebpf:"types_ended"`
 	TypesExit  *ebpf.Variable `ebpf:"types_exit"`
+	WakeReader *ebpf.Variable `ebpf:"wake_reader"`
 	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
 	WorksDone  *ebpf.Variable `ebpf:"works_done"`
 }

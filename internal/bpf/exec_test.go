@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
 )
@@ -95,5 +98,35 @@ func TestExecWatcher(t *testing.T) {
 		if int(e.PID) == pid {
 			t.Logf("%+v", e)
 		}
+	}
+}
+
+// BenchmarkExec tells what the programs cost, by the kernel's own count.
+func BenchmarkExec(b *testing.B) {
+	testenv.Root(b)
+	w, err := NewExecWatcher(ExecOptions{Exits: true})
+	testenv.Need(b, err == nil, fmt.Sprint("a kernel that takes the BPF programs: ", err))
+	defer w.Close()
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	testenv.Need(b, err == nil, fmt.Sprint("statistics of BPF programs: ", err))
+	defer stats.Close()
+	if err := w.Wake(false); err != nil {
+		b.Fatal(err)
+	}
+	program := testenv.Tool(b, "true")
+	for b.Loop() {
+		if err := exec.Command(program).Run(); err != nil {
+			b.Fatal(err)
+		}
+		if err := w.Read(newTold()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, p := range map[string]*ebpf.Program{"exec": w.objects.SeeExec, "exit": w.exits.SeeExit, "free": w.exits.SeeFree} {
+		s, err := p.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(s.Runtime.Nanoseconds())/float64(s.RunCount), name+"-ns")
 	}
 }
