@@ -168,7 +168,7 @@ func (x *executor) hold(e *cie, start, end uint64) {
 	if x.changed {
 		if x.moved || !x.sameBut() {
 			x.made = x.makeRule(e)
-			x.made.Flags |= uint8(x.source) << 4
+			x.made.Flags |= uint8(x.source) << sourceShift
 		}
 		x.rule = x.part.rules.number(x.made.pack())
 		x.changed, x.moved = false, false

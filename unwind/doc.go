@@ -12,7 +12,7 @@
 // All numbers are little-endian. Everything begins at a multiple of eight bytes, and
 // positions are in bytes from the start of the table.
 //
-//	 0  magic    u32  "HUW1"
+//	 0  magic    u32  "HUW2"
 //	 4  machine  u8   a Machine
 //	 5  flags    u8   Flags
 //	 6  reserved u16  0
@@ -40,11 +40,13 @@
 //	                  not to the CFA; bit 1: the caller may be on another stack, whose
 //	                  addresses may be lower; bit 2: the caller was interrupted, and
 //	                  the return address is where it stood; bit 3: the return address
-//	                  lies as bit 0 says of registers; bits 4 to 7: the Source
+//	                  lies as bit 0 says of registers; bit 4: saved registers lie
+//	                  relative to the frame pointer's value, see SavedAtFramePointer;
+//	                  bits 5 to 7: the Source
 //	 3  ra       i8   the return address is at CFA + 8·ra, or in link if it is Same
 //	 4  offset   i32  bytes
 //	 8  saved    6×i8 the registers that functions must preserve (see Machine.Saved):
-//	                  each is at CFA (or the register's value) + 8·saved, or Same, or Unknown
+//	                  each is at CFA (or a register's value) + 8·saved, or Same, or Unknown
 //	14  addend   i8   of Deref
 //	15  link     u8   the register that the return address is in, if ra is Same
 package unwind

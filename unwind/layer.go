@@ -71,7 +71,7 @@ func (p *part) row(at addr.Offset, r Rule) {
 	if at < p.layer.base || at-p.layer.base > maxSpread {
 		return
 	}
-	r.Flags = r.Flags&ruleFlags | uint8(p.layer.source)<<4
+	r.Flags = r.Flags&ruleFlags | uint8(p.layer.source)<<sourceShift
 	p.put(uint32(at-p.layer.base), p.rules.number(r.pack()))
 }
 

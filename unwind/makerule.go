@@ -105,31 +105,36 @@ func (x *executor) savedRegisters(r *Rule) {
 	if !x.relative {
 		return
 	}
-	base := placeAt
-	if x.atRegister(n) {
-		base = placeAtRegister
+	from := x.savedFrom(n)
+	switch {
+	case from.kind == placeAt:
+	case from.register == x.state.cfa.register:
 		r.Flags |= SavedAtRegister
+	default:
+		r.Flags |= SavedAtFramePointer
 	}
 	for i := range n {
-		r.Saved[i] = x.saved(i, base)
+		r.Saved[i] = x.saved(i, from)
 	}
 }
 
-// atRegister reports whether the places of saved registers are relative to the register
-// that the CFA is found from. Where some are and others are not, the frame pointer's
-// decides: most functions find their frames from it.
-func (x *executor) atRegister(n int) bool {
+// savedFrom returns what the places of saved registers are relative to: a place at the
+// CFA, or one at the register that the CFA is found from or at the frame pointer. Where they
+// differ, the frame pointer's decides: most functions find their frames from it.
+func (x *executor) savedFrom(n int) place {
+	from := place{kind: placeAt}
 	framePointer := x.machine.framePointer()
-	some := false
 	for i := range n {
 		p := x.state.fromCFA(x.state.places[i])
-		there := p.kind == placeAtRegister && p.register == x.state.cfa.register
-		if i == framePointer && (there || p.kind == placeAt) {
-			return there
+		sayable := p.kind == placeAtRegister && (p.register == x.state.cfa.register || p.register == uint8(x.machine.FramePointer()))
+		if i == framePointer && (sayable || p.kind == placeAt) {
+			return p
 		}
-		some = some || there
+		if sayable && from.kind == placeAt {
+			from = p
+		}
 	}
-	return some
+	return from
 }
 
 // framePointer returns which of Machine.Saved the frame pointer is.
@@ -140,14 +145,13 @@ func (m Machine) framePointer() int {
 	return 0
 }
 
-func (x *executor) saved(i int, base placeKind) int8 {
+// saved returns how far a register's place is from where those of the rule count from.
+func (x *executor) saved(i int, from place) int8 {
 	p := x.state.fromCFA(x.state.places[i])
 	switch {
 	case p.kind == placeSame:
 		return Same
-	case p.kind != base:
-		return Unknown
-	case base == placeAtRegister && p.register != x.state.cfa.register:
+	case p.kind != from.kind || p.register != from.register:
 		return Unknown
 	}
 	n, _ := words(p.n)

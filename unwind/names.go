@@ -93,6 +93,9 @@ func (r *Rule) Places(m Machine) string {
 	if r.Flags&SavedAtRegister != 0 {
 		base = m.Name(r.Register)
 	}
+	if r.Flags&SavedAtFramePointer != 0 {
+		base = m.Name(m.FramePointer())
+	}
 	for i, reg := range m.Saved() {
 		switch n := r.Saved[i]; n {
 		case Same:

@@ -87,7 +87,7 @@ const (
 	Unknown int8 = 127  // lost
 )
 
-// Flags of rules, in the lower four bits of Rule.Flags.
+// Flags of rules, in the lower five bits of Rule.Flags.
 const (
 	// SavedAtRegister: saved registers lie relative to the value of Rule.Register, not to
 	// the CFA: functions that align their stack.
@@ -101,24 +101,30 @@ const (
 	// ReturnAtRegister: the return address lies relative to the value of Rule.Register,
 	// not to the CFA.
 	ReturnAtRegister
+	// SavedAtFramePointer: saved registers lie relative to the value of the frame pointer,
+	// while the CFA is found from another register: the beginning and the end of functions
+	// that align their stack. Where that value is not between the stack pointer and the CFA,
+	// it is the caller's again, and so are the others, which were found from it.
+	SavedAtFramePointer
 
-	ruleFlags = 0xf
+	sourceShift = 5
+	ruleFlags   = 1<<sourceShift - 1
 )
 
 // A Rule says how to get from one frame to its caller's.
 type Rule struct {
 	Kind     Kind
 	Register Register // or Why, of a rule of kind None
-	Flags    uint8    // SavedAtRegister and others, and the Source in the upper four bits
-	RA       int8     // units of 8 bytes from the CFA or the register's value, or Same
+	Flags    uint8    // SavedAtRegister and others, and the Source in the upper three bits
+	RA       int8     // units of 8 bytes from the CFA or a register's value, or Same
 	Offset   int32    // bytes
-	Saved    [6]int8  // units of 8 bytes from the CFA or the register's value, Same, or Unknown
+	Saved    [6]int8  // units of 8 bytes from the CFA or a register's value, Same, or Unknown
 	Addend   int8     // units of 8 bytes
 	Link     Register // that the return address is in, if RA is Same
 }
 
 // Source returns where the rule comes from.
-func (r *Rule) Source() Source { return Source(r.Flags >> 4) }
+func (r *Rule) Source() Source { return Source(r.Flags >> sourceShift) }
 
 // Why returns why a rule of kind None says nothing.
 func (r *Rule) Why() Why { return Why(r.Register) }

@@ -54,11 +54,17 @@ func (s *State) stepCall(m Machine, r *Rule, mem Memory) (End, bool) {
 	if r.Flags&OtherStack == 0 && !s.above(m, cfa) {
 		return BadFrame, true
 	}
+	saved, end := s.savedFrom(m, r, base, cfa)
+	if end != NotTold {
+		return end, true
+	}
 	ra, end := s.returnAddress(r, mem, r.from(ReturnAtRegister, base, cfa))
 	if end != NotTold {
 		return end, true
 	}
-	s.restore(m, r, mem, r.from(SavedAtRegister, base, cfa))
+	if saved != 0 {
+		s.restore(m, r, mem, saved)
+	}
 	s.Set(m.StackPointer(), cfa)
 	if m == ARM64 {
 		s.Lose(X30) // the call has written it
@@ -132,6 +138,23 @@ func (r *Rule) from(flag uint8, register, cfa uint64) uint64 {
 		return register
 	}
 	return cfa
+}
+
+// savedFrom returns what the places of saved registers are relative to, 0 if they are
+// unchanged after all, because the frame pointer is the caller's again.
+func (s *State) savedFrom(m Machine, r *Rule, register, cfa uint64) (uint64, End) {
+	if r.Flags&SavedAtFramePointer == 0 {
+		return r.from(SavedAtRegister, register, cfa), NotTold
+	}
+	fp, known := s.Get(m.FramePointer())
+	sp, there := s.Get(m.StackPointer())
+	switch {
+	case !known || !there:
+		return 0, RegisterLost
+	case fp < sp || fp >= cfa:
+		return 0, NotTold
+	}
+	return fp, NotTold
 }
 
 // restore gives the registers that functions preserve the values that they have in the

@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	magic      = 0x31575548 // "HUW1"
+	magic      = 0x32575548 // "HUW2"
 	headerSize = 48
 	ruleSize   = 16
 	granule    = 256

@@ -124,6 +124,7 @@ var rulesOfTest = []ruleAt{
 	{0x10e0, Rule{Kind: Deref, Register: RSP, Flags: OtherStack, RA: -1, Saved: allSame}},
 	{0x10f0, Rule{Kind: Reg, Register: RSP, Flags: Interrupted, Offset: 16, RA: -1, Saved: allSame}},
 	{0x1100, Rule{Kind: Reg, Register: RBP, Flags: ReturnAtRegister, Offset: 64, RA: 1, Saved: allSame}},
+	{0x1110, Rule{Kind: Reg, Register: RBX, Flags: SavedAtFramePointer, Offset: 0x10040, RA: -1, Saved: [6]int8{Same, 0, Same, Same, Same, Same}}}, // an aligned stack's beginning and end
 }
 
 // signalWords is what a kernel leaves for a handler, from its stack pointer on.
@@ -167,6 +168,8 @@ func TestWalk(t *testing.T) {
 		{"a caller on another stack, below", code + 0xe1, stack + 32, 0, []uint64{code + 0x21, 0, 0, 0, stack + 8}, []addr.Abs{code + 0xe1, code + 0x20}, Complete},
 		{"what was interrupted is exact", code + 0xf1, stack, 0, []uint64{0, code + 0x20}, []addr.Abs{code + 0xf1, code + 0x20}, Complete},
 		{"a return address beside a register", code + 0x101, stack, stack + 16, []uint64{0, 0, 0, code + 0x21}, []addr.Abs{code + 0x101, code + 0x20}, Complete},
+		{"an aligned stack's beginning", code + 0x111, stack, stack + 16, []uint64{0, 0, stack + 80, 0, 0, 0, 0, code + 0x12, 0, 0, 0, code + 0x22}, []addr.Abs{code + 0x111, code + 0x11, code + 0x21}, Complete},
+		{"an aligned stack's end", code + 0x111, stack + 24, stack + 80, []uint64{0, 0, 1, 0, 0, 0, 0, code + 0x12, 0, 0, 0, code + 0x22}, []addr.Abs{code + 0x111, code + 0x11, code + 0x21}, Complete},
 		{"a return address of zero", code + 1, stack, 0, []uint64{0}, []addr.Abs{code + 1}, Complete},
 		{"a cut stack", code + 1, stack + 8, 0, []uint64{0}, []addr.Abs{code + 1}, Unreadable},
 		{"generated code", 0x500010, stack, stack, []uint64{0, 0x500020}, []addr.Abs{0x500010, 0x50001f}, Complete},

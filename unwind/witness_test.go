@@ -64,7 +64,7 @@ func (w *witness) check(t *testing.T, start, end uint64, line string, want Rule)
 			return
 		}
 		got := w.table.Lookup(off)
-		got.Flags &= SavedAtRegister
+		got.Flags &= SavedAtRegister | SavedAtFramePointer
 		if got != want {
 			t.Errorf("%#x: %+v, want %+v: %s", virt, got, want, line)
 		}
@@ -230,17 +230,21 @@ func (w *witness) ruleOf(t *testing.T, row, cfa string, places map[Register]stri
 			return Rule{Kind: None, Register: Register(Unusual)}
 		}
 	}
-	at := fmt.Sprintf("[DW_OP_breg%d ", r.Register)
 	fp := Register(RBP)
 	if w.machine == ARM64 {
 		fp = X29
 	}
-	relative := strings.Contains(row, at) && !strings.HasPrefix(places[fp], "[CFA")
-	if relative {
-		r.Flags = SavedAtRegister
+	at := func(reg Register) string { return fmt.Sprintf("[DW_OP_breg%d ", reg) }
+	from := ""
+	switch byCFA, own := at(r.Register), at(fp); {
+	case strings.HasPrefix(places[fp], "[CFA"):
+	case strings.HasPrefix(places[fp], byCFA), !strings.HasPrefix(places[fp], own) && strings.Contains(row, byCFA):
+		r.Flags, from = SavedAtRegister, byCFA
+	case strings.Contains(row, "="+own):
+		r.Flags, from = SavedAtFramePointer, own
 	}
 	for i, reg := range w.machine.Saved() {
-		r.Saved[i] = savedOf(places[reg], at, relative)
+		r.Saved[i] = savedOf(places[reg], from, from != "")
 	}
 	return r
 }
@@ -440,7 +444,7 @@ func (w *witness) readelfCell(r *Rule, column, want string) string {
 	for i, reg := range w.machine.Saved() {
 		if n, ok := registerNumbers[w.machine][name]; ok && n == reg && r.Saved[i] == Same && want != "s" {
 			return "u" // not told to be anywhere
-		} else if ok && n == reg && r.Saved[i] != Unknown && want != "s" && r.Flags&SavedAtRegister == 0 {
+		} else if ok && n == reg && r.Saved[i] != Unknown && want != "s" && r.Flags&(SavedAtRegister|SavedAtFramePointer) == 0 {
 			return fmt.Sprintf("c%+d", 8*int(r.Saved[i]))
 		}
 	}

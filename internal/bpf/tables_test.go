@@ -63,7 +63,7 @@ func made(t testing.TB, size int) *unwind.Table {
 	part(32, make([]byte, rows))
 	part(36, make([]byte, 2*rows))
 	part(40, make([]byte, 16))
-	copy(b, "HUW1\x01")
+	copy(b, "HUW2\x01")
 	binary.LittleEndian.PutUint32(b[16:], 1)
 	binary.LittleEndian.PutUint32(b[20:], uint32(rows))
 	binary.LittleEndian.PutUint32(b[24:], 1)

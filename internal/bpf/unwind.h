@@ -76,7 +76,7 @@ enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RU
 #define RULE_UNKNOWN 127
 
 /* Flags of rules: unwind.SavedAtRegister and those after it. */
-enum unwind_rule_flags { SAVED_AT_REGISTER = 1, OTHER_STACK = 2, INTERRUPTED = 4, RETURN_AT_REGISTER = 8 };
+enum unwind_rule_flags { SAVED_AT_REGISTER = 1, OTHER_STACK = 2, INTERRUPTED = 4, RETURN_AT_REGISTER = 8, SAVED_AT_FRAME_POINTER = 16 };
 
 /* The machine that the kernel runs on, which the loader finds out. */
 #define IS_X86 bpf_core_field_exists(((struct pt_regs *)0)->r15)
@@ -339,6 +339,23 @@ static __always_inline bool is_above(struct unwinding *u, __u64 cfa)
 	return knows(u, STACK_POINTER) && (cfa > sp || (u->exact && cfa == sp));
 }
 
+/* find_saved finds what the places of saved registers are relative to, 0 if they are
+ * unchanged after all, because the frame pointer is the caller's again. It returns how a
+ * stack ends if that cannot be had. */
+static __always_inline enum stack_end find_saved(struct unwinding *u, __u64 base, __u64 cfa, __u64 *from)
+{
+	__u64 sp = u->registers[STACK_POINTER], fp = u->registers[FRAME_POINTER];
+	__u8 flags = u->rule.flags;
+
+	*from = flags & SAVED_AT_REGISTER ? base : cfa;
+	if (!(flags & SAVED_AT_FRAME_POINTER))
+		return END_NOT_TOLD;
+	if (!knows(u, STACK_POINTER) || !knows(u, FRAME_POINTER))
+		return END_REGISTER_LOST;
+	*from = fp < sp || fp >= cfa ? 0 : fp;
+	return END_NOT_TOLD;
+}
+
 /* step_call goes to the caller of a function. */
 static __always_inline enum stack_end step_call(struct unwinding *u)
 {
@@ -351,7 +368,9 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 		return end;
 	if (!(flags & OTHER_STACK) && !is_above(u, cfa))
 		return END_BAD_FRAME;
-	saved_base = flags & SAVED_AT_REGISTER ? base : cfa;
+	end = find_saved(u, base, cfa, &saved_base);
+	if (end)
+		return end;
 	ra_base = flags & RETURN_AT_REGISTER ? base : cfa;
 	near = read_near(u, ra_base, saved_base == ra_base);
 	end = find_return(u, ra_base, near, &ra);
@@ -362,7 +381,7 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 	/* All others keep their values: hand-written code knows what its callees leave alone. */
 	_Pragma("unroll") for (int i = 0; i < 6; i++)
 	{
-		if (IS_X86 || !i)
+		if (saved_base && (IS_X86 || !i))
 			restore(u, saved_register(i), u->rule.saved[i], saved_base, near);
 	}
 	set_register(u, STACK_POINTER, cfa);

@@ -216,6 +216,9 @@ func (rec *rowRecord) places(m unwind.Machine, r *unwind.Rule) {
 	if r.Flags&unwind.SavedAtRegister != 0 && rec.Saved != nil {
 		rec.SavedFrom = m.Name(r.Register)
 	}
+	if r.Flags&unwind.SavedAtFramePointer != 0 && rec.Saved != nil {
+		rec.SavedFrom = m.Name(m.FramePointer())
+	}
 }
 
 // statsRecord is the summary of one file as a JSON object.
