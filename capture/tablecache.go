@@ -51,7 +51,7 @@ func (c tableCache) keeps(k tableKey) bool {
 // built, and what tells whether it is whole.
 const (
 	tableCacheMagic   = 0x43575548 // "HUWC"
-	tableCacheVersion = 2          // count up when unwind.Build finds other rules
+	tableCacheVersion = 3          // count up when unwind.Build finds other rules
 	tableCacheHeader  = 16
 )
 

@@ -328,7 +328,7 @@ func TestLayers(t *testing.T) {
 					end := start + 1 + addr.Offset(rng.IntN(int(size-start)))
 					r := Rule{Kind: Reg, Register: RSP, Offset: int32(8 * rng.IntN(4)), RA: -1}
 					p.add(start, end, r)
-					r.Flags = uint8(layer.source) << 4
+					r.Flags = uint8(layer.source) << sourceShift
 					functions = append(functions, function{start, end, r})
 				}
 			}

@@ -13,9 +13,7 @@ const (
 	armSetFP      = 0xd10023fd // sub x29, sp, #8
 	armPair       = 0xa9007bfd // stp x29, x30, [sp, #OFFSET]
 	armPairMask   = 0xffc07fff
-	armClearFP    = 0xaa1f03fd // mov x29, xzr
-	armClearFP2   = 0xd280001d // mov x29, #0
-	armLongestAsm = 32         // instructions before armPair
+	armLongestAsm = 32 // instructions before armPair
 )
 
 // goShapeARM64 looks at the instructions of a function for arm64. A frame has the return
@@ -53,7 +51,6 @@ func goShapeARM64(f *goFunction, flagged bool) goShape {
 		at = 4 * first
 	}
 	s.switched = f.address(at)
-	s.cleared = f.address(f.findARM64(at/4, func(w uint32) bool { return w == armClearFP || w == armClearFP2 }))
 	s.lost = f.address(f.findARM64(first, writesFP))
 	return s
 }
@@ -141,7 +138,7 @@ func goRuleARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 	case f.isInjected():
 		return unusual() // the interrupted function's registers lie above the frame
 	case at >= s.switched && !(delta == 0 && s.frame != never):
-		return goSwitchedARM64(f, s, at, delta)
+		return goSwitchedARM64(s, at, delta)
 	}
 	r := Rule{Kind: Reg, Register: SP, Offset: delta, RA: Same, Link: X30, Saved: none}
 	r.Saved[0] = Same
@@ -170,17 +167,14 @@ func goRuleARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 
 // goSwitchedARM64 returns the rule where the stack pointer may be on another stack, as
 // goSwitchedX86 does.
-func goSwitchedARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
-	switch {
-	case at >= s.cleared, f.name == "runtime.mcall":
-		return Rule{Kind: Outermost}
-	case at >= s.frame && at < s.lost:
-		return Rule{
-			Kind: Reg, Register: X29, Offset: delta + 8, RA: 1, Flags: OtherStack | SavedAtRegister | ReturnAtRegister,
-			Saved: [6]int8{0, Unknown, Unknown, Unknown, Unknown, Unknown},
-		}
+func goSwitchedARM64(s *goShape, at uint64, delta int32) Rule {
+	if at < s.frame || at >= s.lost {
+		return unusual()
 	}
-	return unusual()
+	return Rule{
+		Kind: Reg, Register: X29, Offset: delta + 8, RA: 1, Flags: OtherStack | SavedAtRegister | ReturnAtRegister,
+		Saved: [6]int8{0, Unknown, Unknown, Unknown, Unknown, Unknown},
+	}
 }
 
 // address returns the address of what is this far from the entry; never for a negative

@@ -99,7 +99,7 @@ func TestGoRowsOfFunction(t *testing.T) {
 	} {
 		r := got.Lookup(off(f.Section(".text").Offset + at))
 		want.RA = -1
-		want.Flags |= uint8(Pclntab) << 4
+		want.Flags |= uint8(Pclntab) << sourceShift
 		if r != want {
 			t.Errorf("%d: %+v, want %+v", at, r, want)
 		}

@@ -8,7 +8,6 @@ type goShape struct {
 	saved    [6]goSaved // by place in Rule.Saved
 	frame    uint64     // the frame pointer is the function's own
 	switched uint64     // the stack pointer may be on another stack
-	cleared  uint64     // after the switch: the frame pointer is 0, that says there is no caller
 	lost     uint64     // the frame pointer may be anything, after it was the function's own
 	clobber  uint64     // a register may be overwritten that was not saved
 	foreign  bool       // it preserves what C functions preserve
@@ -23,7 +22,7 @@ type goSaved struct {
 }
 
 func newGoShape() goShape {
-	s := goShape{frame: never, switched: never, cleared: never, lost: never, clobber: never}
+	s := goShape{frame: never, switched: never, lost: never, clobber: never}
 	for i := range s.saved {
 		s.saved[i].from = never
 	}
@@ -32,7 +31,7 @@ func newGoShape() goShape {
 
 // cuts appends the addresses at which what holds may change, in order.
 func (s *goShape) cuts(to []uint64) []uint64 {
-	for _, at := range []uint64{s.frame, s.switched, s.cleared, s.lost, s.clobber} {
+	for _, at := range []uint64{s.frame, s.switched, s.lost, s.clobber} {
 		if at != never {
 			to = append(to, at)
 		}

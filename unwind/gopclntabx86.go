@@ -40,7 +40,7 @@ func goShapeX86(f *goFunction, flagged bool) goShape {
 			s.switched = min(s.switched, end)
 		}
 		if i.writes(x86RBP) {
-			s.frameWritten(f, end, isZeroRBP(f.code[at:at+i.size]))
+			s.frameWritten(f, end)
 		}
 		at += i.size
 	}
@@ -50,18 +50,11 @@ func goShapeX86(f *goFunction, flagged bool) goShape {
 	return s
 }
 
-// isZeroRBP reports whether an instruction is "mov $0, %rbp" or "xor %ebp, %ebp".
-func isZeroRBP(code []byte) bool {
-	return string(code) == "\x48\xc7\xc5\x00\x00\x00\x00" || string(code) == "\x31\xed"
-}
-
 // frameWritten notes that the instruction that ends here writes the frame pointer.
-func (s *goShape) frameWritten(f *goFunction, end uint64, zero bool) {
+func (s *goShape) frameWritten(f *goFunction, end uint64) {
 	switch {
 	case s.frame != never && end <= s.frame || f.deltaAt(end) == 0 && s.saved[1].from != never:
 		// the beginning of the frame, or its end
-	case zero && end > s.switched:
-		s.cleared = min(s.cleared, end)
 	case s.saved[1].from == never:
 		s.clobber = min(s.clobber, end)
 	default:
@@ -187,7 +180,7 @@ func goRuleX86(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 	}
 	popped := delta == 0 && s.frame != never
 	if at >= s.switched && !popped {
-		return goSwitchedX86(f, s, at)
+		return goSwitchedX86(s, at)
 	}
 	r := Rule{Kind: Reg, Register: RSP, Offset: delta + 8, RA: -1, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Unknown, Unknown}}
 	if f.isInjected() {
@@ -220,18 +213,15 @@ func goPoppedX86(f *goFunction, delta int32) Rule {
 
 // goSwitchedX86 returns the rule where the stack pointer may be on another stack. The
 // function's own frame pointer still leads to its caller, as Go's tracer relies on
-// (runtime/tracestack.go, fpTracebackPCs). Where it was cleared, the caller is none on
-// whose return anything waits: the goroutine that parked, or whose stack grows. So it is
-// for runtime.mcall, from whose callee nothing returns, before Go 1.23 too.
-func goSwitchedX86(f *goFunction, s *goShape, at uint64) Rule {
-	switch {
-	case at >= s.cleared, f.name == "runtime.mcall":
-		return Rule{Kind: Outermost}
-	case at >= s.frame && at < s.lost:
-		return Rule{
-			Kind: Reg, Register: RBP, Offset: 16, RA: -1, Flags: OtherStack,
-			Saved: [6]int8{Unknown, -2, Unknown, Unknown, Unknown, Unknown},
-		}
+// (runtime/tracestack.go, fpTracebackPCs). Where there is none, as in runtime.mcall and
+// runtime.morestack, only the runtime's own structures lead to the goroutine that parked, or
+// whose stack grows.
+func goSwitchedX86(s *goShape, at uint64) Rule {
+	if at < s.frame || at >= s.lost {
+		return unusual()
 	}
-	return unusual()
+	return Rule{
+		Kind: Reg, Register: RBP, Offset: 16, RA: -1, Flags: OtherStack,
+		Saved: [6]int8{Unknown, -2, Unknown, Unknown, Unknown, Unknown},
+	}
 }
