@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"hallmark/buildid"
 	"hallmark/internal/cachedir"
@@ -33,8 +34,14 @@ func newTableCache(dir string) tableCache {
 	if dir == "" {
 		return tableCache{}
 	}
-	return tableCache{&cachedir.Dir{Path: filepath.Join(dir, "unwind"), Suffix: ".unwind"}, maxTableCache}
+	return tableCache{&cachedir.Dir{Path: filepath.Join(dir, "unwind"), Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
 }
+
+const tableSuffix = ".unwind"
+
+// tableVersion is in the names of the tables of a version, so that several versions of this
+// program do not write over each other's.
+func tableVersion(n int) string { return ".v" + strconv.Itoa(n) }
 
 // tableKey names the content of a file.
 type tableKey struct {
@@ -47,12 +54,11 @@ func (c tableCache) keeps(k tableKey) bool {
 	return c.dir != nil && k.size > 0 && (k.id.Kind() == buildid.GNU || k.id.Kind() == buildid.Go)
 }
 
-// A kept table has a header before it: what it is, the version of the way in which tables are
+// A kept table has a header before it: what it is, the version of the way in which it was
 // built, and what tells whether it is whole.
 const (
-	tableCacheMagic   = 0x43575548 // "HUWC"
-	tableCacheVersion = 3          // count up when unwind.Build finds other rules
-	tableCacheHeader  = 16
+	tableCacheMagic  = 0x43575548 // "HUWC"
+	tableCacheHeader = 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -72,7 +78,7 @@ func (c tableCache) load(k tableKey) (*unwind.Table, error) {
 		return nil, err
 	}
 	order := binary.LittleEndian
-	if len(b) < tableCacheHeader || order.Uint32(b) != tableCacheMagic || order.Uint32(b[4:]) != tableCacheVersion ||
+	if len(b) < tableCacheHeader || order.Uint32(b) != tableCacheMagic || order.Uint32(b[4:]) != unwind.Version ||
 		order.Uint32(b[8:]) != crc32.Checksum(b[tableCacheHeader:], castagnoli) {
 		return nil, errDamaged
 	}
@@ -92,7 +98,7 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 	header := make([]byte, tableCacheHeader)
 	order := binary.LittleEndian
 	order.PutUint32(header, tableCacheMagic)
-	order.PutUint32(header[4:], tableCacheVersion)
+	order.PutUint32(header[4:], unwind.Version)
 	order.PutUint32(header[8:], crc32.Checksum(t.Bytes(), castagnoli))
 	return c.dir.Write(c.name(k), func(w io.Writer) error {
 		_, err := w.Write(header)
@@ -105,9 +111,26 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 
 func (c tableCache) name(k tableKey) string { return c.dir.Name(k.id, strconv.FormatInt(k.size, 10)) }
 
-// prune makes room, once for all tables that were stored.
+// prune makes room, once for all tables that were stored. Those of earlier versions of
+// unwind.Build go first.
 func (c tableCache) prune() {
-	if c.dir != nil {
-		_ = c.dir.Prune("", c.dir.Limit(c.most)) // a cache may be larger for once
+	if c.dir == nil {
+		return
 	}
+	any := cachedir.Dir{Path: c.dir.Path, Suffix: tableSuffix}
+	files, _ := any.List() // what is not seen now is another time
+	for _, f := range files {
+		if isOlderTable(f.Path) {
+			_ = os.Remove(f.Path)
+		}
+	}
+	_ = any.Prune("", any.Limit(c.most)) // a cache may be larger for once
+}
+
+// isOlderTable reports whether a file has a table of an earlier version: the first one
+// had none in its name.
+func isOlderTable(name string) bool {
+	number, ok := strings.CutPrefix(filepath.Ext(strings.TrimSuffix(name, tableSuffix)), ".v")
+	n, err := strconv.Atoi(number)
+	return !ok || err != nil || n < unwind.Version
 }

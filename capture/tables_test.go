@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -453,6 +454,42 @@ func TestTableCacheIsBounded(t *testing.T) {
 	for i := range 4 {
 		if _, err := cache.load(tableKey{id, int64(i + 1)}); (err == nil) != (i >= 2) {
 			t.Errorf("table %d is there: %v", i, err == nil)
+		}
+	}
+}
+
+// TestTableCacheOfOtherVersions has tables of other versions beside those of this one: none
+// is used, earlier ones go, and later ones are left to the program that wrote them.
+func TestTableCacheOfOtherVersions(t *testing.T) {
+	cache := newTableCache(t.TempDir())
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := tableKey{id, 4096}
+	ours := cache.name(key)
+	suffix := cache.dir.Suffix
+	stays := map[string]bool{
+		strings.TrimSuffix(ours, suffix) + tableSuffix:                                  false,
+		strings.TrimSuffix(ours, suffix) + tableVersion(unwind.Version-1) + tableSuffix: false,
+		strings.TrimSuffix(ours, suffix) + tableVersion(unwind.Version+1) + tableSuffix: true,
+	}
+	for name := range stays {
+		if err := os.WriteFile(name, []byte("a table"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cache.load(key); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the table of another version is used: %v", err)
+	}
+	if err := os.WriteFile(ours, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	stays[ours] = true
+	cache.prune()
+	for name, want := range stays {
+		if _, err := os.Stat(name); (err == nil) != want {
+			t.Errorf("%s: %v", filepath.Base(name), err)
 		}
 	}
 }

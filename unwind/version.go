@@ -1,0 +1,8 @@
+package unwind
+
+// Version is that of what Build makes: whoever keeps tables must not use those of another
+// version. It is raised whenever the same file gets another table.
+//
+//	1  until tables knew their version: V8's builtins and Go's pclntab came in it
+//	2  the first that is checked by what is built
+const Version = 2
