@@ -474,6 +474,9 @@ func TestTableCacheOfOtherVersions(t *testing.T) {
 		strings.TrimSuffix(ours, suffix) + tableVersion(unwind.Version-1) + tableSuffix: false,
 		strings.TrimSuffix(ours, suffix) + tableVersion(unwind.Version+1) + tableSuffix: true,
 	}
+	if err := os.MkdirAll(cache.dir.Path, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	for name := range stays {
 		if err := os.WriteFile(name, []byte("a table"), 0o666); err != nil {
 			t.Fatal(err)
