@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 )
 
@@ -102,9 +103,9 @@ func newEventPlan(event Event, hz int) *eventPlan {
 
 // copyStacks lets samples bring the registers of user code and so many bytes of its
 // stack, in place of the callers that frame pointers lead to.
-func (p *eventPlan) copyStacks(m *perfMachine, size, pages int) {
+func (p *eventPlan) copyStacks(m *perfregs.Machine, size, pages int) {
 	p.samples.Sample_type |= uint64(perfdata.SampleRegsUser | perfdata.SampleStackUser)
-	p.samples.Sample_regs_user = m.mask()
+	p.samples.Sample_regs_user = m.Mask()
 	p.samples.Sample_stack_user = uint32(size)
 	p.samples.Bits |= unix.PerfBitExcludeCallchainUser
 	p.samples.Wakeup = uint32(pages * os.Getpagesize() / 4) // a small ring has room for few copies

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 )
 
@@ -71,7 +72,7 @@ func newPerfSampler(t *tally, opts Options) (sampler, error) {
 
 // copyStacks lets samples bring their stacks, which are unwound here.
 func (s *perfSampler) copyStacks() error {
-	m := thisMachine()
+	m := perfregs.Of(runtime.GOARCH)
 	if m == nil {
 		return fmt.Errorf("stacks of %s cannot be unwound by DWARF: use --call-graph fp", runtime.GOARCH)
 	}

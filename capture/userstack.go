@@ -1,9 +1,11 @@
 package capture
 
 import (
+	"runtime"
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -13,7 +15,7 @@ import (
 // userStacks unwinds the stacks that samples have copied.
 type userStacks struct {
 	*tracker
-	machine *perfMachine
+	machine *perfregs.Machine
 	tables  tableSource
 	size    int // bytes that a sample was to copy
 	walker  unwind.Walker
@@ -50,28 +52,28 @@ const (
 )
 
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
-	u := &userStacks{tracker: t, machine: thisMachine(), tables: tables, size: size}
+	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size}
 	u.space = walkedSpace{objects: t.objects, tables: tables}
-	u.walker = unwind.Walker{Machine: u.machine.machine, Memory: &u.stack, Space: &u.space, Max: maxUserFrames}
+	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, Max: maxUserFrames}
 	return u
 }
 
 // sample counts a sample whose frames in the kernel are in t.places, or lets it wait.
 func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	u.stats.Copied += uint64(len(r.UserStack))
-	s, ok := u.machine.state(r)
+	s, ok := u.machine.State(r)
 	if !ok || u.inExec(p, r, s.IP) {
 		end := unwind.NoUserStack
 		if r.UserRegs.ABI == perfdata.Regs32 {
 			end = unwind.Compat
-			if ip, ok := r.UserRegs.Get(int(u.machine.ip)); ok {
-				u.places = append(u.places, u.userPlace(p, &p.space, addr.Abs(ip)))
+			if ip, ok := u.machine.IP(r); ok {
+				u.places = append(u.places, u.userPlace(p, &p.space, ip))
 			}
 		}
 		u.add(u.places, profile.Walk{End: end}, u.labels(p, r), total{1, u.weight(r)}, r.Time)
 		return
 	}
-	if r.Misc&miscModeMask == miscUser {
+	if r.Mode() == perfdata.ModeUser {
 		u.refresh(p, s.IP, r.Time)
 	}
 	one := unfinished{process: p, space: &p.space, state: s, stack: r.UserStack, kernel: u.places, labels: u.labels(p, r), weight: u.weight(r), time: r.Time}
@@ -88,13 +90,13 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 // inExec reports whether a sample was taken while the kernel executed a program: the old
 // stack is gone, and the registers are still those of the call.
 func (u *userStacks) inExec(p *process, r *perfdata.Sample, ip addr.Abs) bool {
-	return r.Misc&miscModeMask != miscUser && len(r.UserStack) == 0 && p.unknown == reason.None && p.space.find(ip) == nil
+	return r.Mode() != perfdata.ModeUser && len(r.UserStack) == 0 && p.unknown == reason.None && p.space.find(ip) == nil
 }
 
 // finish counts a sample, unless a table is still to come that it can wait for.
 func (u *userStacks) finish(one *unfinished, last bool) bool {
 	u.space.begin(one)
-	sp, _ := one.state.Get(u.machine.machine.StackPointer())
+	sp, _ := one.state.Get(u.machine.Machine.StackPointer())
 	u.stack = unwind.Stack{Base: addr.Abs(sp), Bytes: one.stack}
 	u.places = append(u.places[:0], one.kernel...)
 	s, methods := one.state, profile.Methods(0)
@@ -214,7 +216,7 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 // The process may be gone, so that nobody can be asked where its stack began; but the copy
 // has what the kernel put there. The dynamic linker may have pushed some words.
 func (u *userStacks) atEntry(s *unwind.State) bool {
-	sp, known := s.Get(u.machine.machine.StackPointer())
+	sp, known := s.Get(u.machine.Machine.StackPointer())
 	for range 1 + entryWords {
 		if known && u.argumentsAt(sp) {
 			return true

@@ -90,7 +90,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/cachedir", "internal/perfmap", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/cachedir", "internal/perfmap", "internal/perfregs", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -113,6 +113,7 @@ var rules = map[string]rule{
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
 	"internal/perfmap":  {external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
+	"internal/perfregs": {module: []string{"addr", "perfdata", "unwind"}, why: "registers of perf's samples, for recordings and for perf's files"},
 	"internal/progress": {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":  {why: "what tests may ask of the machine; imports nothing"},
