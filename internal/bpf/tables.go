@@ -262,7 +262,8 @@ func (t *Tables) makeEntryRoom() error {
 const recently = 2
 
 // evict takes out what was not used for longest, until this many bytes and entries are
-// gone. It returns how many entries that were.
+// gone. It returns how many entries that were. The table of the vdso stays: it is small, and
+// no sample in it asks for it again, as it is the table of no file.
 func (t *Tables) evict(bytes int64, entries int) (int, error) {
 	var now uint32
 	if err := t.time.Get(&now); err != nil {
@@ -274,7 +275,7 @@ func (t *Tables) evict(bytes int64, entries int) (int, error) {
 	}
 	n := 0
 	for _, u := range uses {
-		if now-u.time < recently || (bytes <= 0 && n >= entries) {
+		if int32(now-u.time) < recently || (bytes <= 0 && n >= entries) { // it may have moved on since
 			break
 		}
 		place := t.held[u.serial]
@@ -294,10 +295,13 @@ func (t *Tables) evict(bytes int64, entries int) (int, error) {
 // tableUse is when a table was last used, in the time of the table of files.
 type tableUse struct{ serial, time uint32 }
 
-// uses lists the entries, what was used last at the end.
+// uses lists the entries that may be taken out, what was used last at the end.
 func (t *Tables) uses() ([]tableUse, error) {
 	var uses []tableUse
 	for serial := range t.held {
+		if serial == VDSOSerial {
+			continue
+		}
 		var entry samplerUnwindTable
 		if err := t.entries.Lookup(serial, &entry); err != nil {
 			return nil, fmt.Errorf("listing unwind tables: %w", err)

@@ -126,6 +126,31 @@ func checkPool(t *testing.T, tables *Tables) {
 	}
 }
 
+// TestVDSOStays fills the pool, and the room for entries, long after the table of the vdso
+// was used last: it stays, because nothing asks for it again.
+func TestVDSOStays(t *testing.T) {
+	s := newTestSampler(t, Options{Unwind: true, UnwindMemory: 1 << 20, Entries: 8})
+	tables := s.Tables()
+	if err := tables.Put(VDSOSerial, made(t, 4<<10)); err != nil {
+		t.Fatal(err)
+	}
+	for serial := uint32(1); serial <= 30; serial++ {
+		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil { // the time moves on
+			t.Fatal(err)
+		}
+		put := func() error { return tables.Put(serial, made(t, 300<<10)) }
+		if serial > 15 {
+			put = func() error { return tables.PutNone(serial) }
+		}
+		if err := put(); err != nil {
+			t.Fatal(serial, err)
+		}
+	}
+	if !tables.Has(VDSOSerial) || tables.Stats().Evicted == 0 {
+		t.Errorf("the table of the vdso is there: %v; %+v", tables.Has(VDSOSerial), tables.Stats())
+	}
+}
+
 // TestJustUsedStays wants no table taken out that was just used.
 func TestJustUsedStays(t *testing.T) {
 	s := newTestSampler(t, Options{Unwind: true, UnwindMemory: 1 << 20})
