@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"io"
 	"time"
 	"unsafe"
@@ -91,6 +92,9 @@ func (s *Stock) attach() (err error) {
 func checkStock() error {
 	if !hasFunction(iterateVMAs) {
 		return fmt.Errorf("iterator over VMAs (Linux 6.7): %w", errors.ErrUnsupported)
+	}
+	if err := checkPageSize(os.Getpagesize()); err != nil {
+		return fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
 	}
 	return nil
 }

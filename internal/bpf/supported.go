@@ -3,10 +3,15 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"os"
 )
 
 // errOldTree says why a kernel is too old whatever else it has.
 var errOldTree = errors.New("before Linux 6.1 a process has its VMAs in another kind of tree than the programs walk")
+
+// errPageSize says why a kernel with other pages (arm64 has them of 16 and 64 KiB) is not
+// sampled: it counts file offsets in pages, and the programs take one for 4 KiB.
+var errPageSize = errors.New("the kernel has pages of another size than the 4 KiB that the programs count with")
 
 const mapleTree = "maple_tree"
 
@@ -18,6 +23,13 @@ func checkKernel() error {
 	}
 	if !has[mapleTree] {
 		return errOldTree
+	}
+	return checkPageSize(os.Getpagesize())
+}
+
+func checkPageSize(bytes int) error {
+	if bytes != 4096 {
+		return errPageSize
 	}
 	return nil
 }
