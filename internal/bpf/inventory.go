@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"io"
+	"os"
 	"time"
 	"unsafe"
 
