@@ -132,8 +132,9 @@ type teller interface {
 	// pause says for how many milliseconds to wait at most, and how long for more when
 	// woken. When nothing is held back, that may be for ever.
 	pause(idle bool) (timeout int, breath time.Duration, err error)
-	// read puts what was told into the queue.
-	read() error
+	// read puts what was told into the queue, and returns the time from before which all is
+	// there (ns, CLOCK_MONOTONIC).
+	read() (uint64, error)
 	// halt ends the telling. What was told before can still be read.
 	halt()
 	count(*WatchStats)
@@ -223,11 +224,11 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 
 // round tells what is there to be told.
 func (w *Watch) round(each func(*WatchEvent) error) error {
-	now := monotonic()
-	if err := w.read(); err != nil {
+	until, err := w.read()
+	if err != nil {
 		return err
 	}
-	return w.tell(now-min(now, uint64(slack)), each)
+	return w.tell(until, each)
 }
 
 // tell hands on the events from before a time that are complete.
@@ -249,11 +250,13 @@ func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
 
 // rest tells what happened before the end: what is not complete has its time to become so.
 func (w *Watch) rest(each func(*WatchEvent) error) error {
+	end := monotonic() + uint64(slack)
 	for {
-		if err := w.read(); err != nil {
+		until, err := w.read()
+		if err != nil {
 			return err
 		}
-		if err := w.tell(monotonic(), each); err != nil || w.queue.empty() {
+		if err := w.tell(until, each); err != nil || until > end && w.queue.empty() {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

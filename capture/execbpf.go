@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"sync"
 	"syscall"
@@ -30,6 +31,7 @@ type bpfWatch struct {
 	looked            time.Time        // for what was lost
 	seen              int              // events in the last reading
 	wakes             bool             // the next event wakes us
+	libs              *perfWatch       // nil without WatchOptions.Libs
 }
 
 // lived is what is remembered of a process until it ends.
@@ -80,6 +82,11 @@ func (w *Watch) useBPF() error {
 		looked:   time.Now(),
 	}
 	w.teller, w.stats.Backend = b, BPF
+	if w.opts.Libs {
+		if b.libs, err = newPerfWatch(w.queue, w.opts, true); err != nil {
+			return err
+		}
+	}
 	if c := w.opts.Command; c != nil {
 		return programs.Follow(uint32(c.PID()))
 	}
@@ -93,8 +100,20 @@ func newPassingObjects() *objects {
 	return o
 }
 
-func (b *bpfWatch) begin() error       { return nil }
-func (b *bpfWatch) descriptors() []int { return []int{b.programs.Descriptor()} }
+func (b *bpfWatch) begin() error {
+	if b.libs != nil {
+		return b.libs.begin()
+	}
+	return nil
+}
+
+func (b *bpfWatch) descriptors() []int {
+	fds := []int{b.programs.Descriptor()}
+	if b.libs != nil {
+		fds = append(fds, b.libs.descriptors()...)
+	}
+	return fds
+}
 
 // period is how often is looked for events while there are any: to be woken by each would
 // cost who executes a program more than all else.
@@ -107,17 +126,27 @@ func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
 		if err := b.programs.Wake(wakes); err != nil {
 			return 0, 0, err
 		}
-		if err := b.read(); err != nil { // what came before it was said
+		if err := b.take(); err != nil { // what came before it was said
 			return 0, 0, err
 		}
 	}
-	if b.wakes && b.seen == 0 {
+	if b.wakes && b.seen == 0 && b.libs == nil {
 		return -1, 0, nil
 	}
 	return int(period.Milliseconds()), 0, nil
 }
 
-func (b *bpfWatch) read() error {
+func (b *bpfWatch) read() (uint64, error) {
+	until := monotonic() - uint64(slack)
+	if err := b.take(); err != nil || b.libs == nil {
+		return until, err
+	}
+	told, err := b.libs.read()
+	return min(until, told), err
+}
+
+// take takes what the programs told.
+func (b *bpfWatch) take() error {
 	b.seen = 0
 	if err := b.programs.Read(b); err != nil {
 		return err
@@ -163,11 +192,18 @@ func (b *bpfWatch) forgetEnds() {
 	maps.DeleteFunc(b.ends, func(_ life, e *ending) bool { return e.since+uint64(reapAfter) < now })
 }
 
-func (b *bpfWatch) halt() {}
+func (b *bpfWatch) halt() {
+	if b.libs != nil {
+		b.libs.halt()
+	}
+}
 
 func (b *bpfWatch) count(s *WatchStats) {
 	if n, err := b.programs.Stats(); err == nil {
 		s.Unfollowed = n.Unfollowed
+	}
+	if b.libs != nil {
+		b.libs.count(s)
 	}
 	b.objects.mu.Lock()
 	defer b.objects.mu.Unlock()
@@ -177,7 +213,11 @@ func (b *bpfWatch) count(s *WatchStats) {
 func (b *bpfWatch) close() error {
 	b.objects.close()
 	b.old.Wait()
-	return b.programs.Close()
+	err := b.programs.Close()
+	if b.libs != nil {
+		err = errors.Join(err, b.libs.close())
+	}
+	return err
 }
 
 // file returns the object of a serial number, nil when it is not known.

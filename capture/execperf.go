@@ -1,7 +1,397 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/perfdata"
+	"hallmark/reason"
 )
 
-func (w *Watch) usePerf() error { return errors.New("not yet") }
+// perfWatch is told by the records of perf events that count nothing: of names, mappings
+// and tasks. Beside programs in the kernel it tells of libraries alone.
+type perfWatch struct {
+	queue   *watchQueue
+	objects *objects
+	decoder *perfdata.Decoder
+	opts    WatchOptions
+	only    bool // libraries
+	events  []int
+	rings   []*ring
+	buf     []byte
+	records []watchRecord // whose turn has not come
+	until   uint64        // records from before are handled
+	drained uint64        // when the last reading began
+	tasks   map[uint32]*watchedTask
+	lost    uint64
+	broken  uint64 // records that could not be read
+}
+
+// watchRecord is a record with what was found out when it came.
+type watchRecord struct {
+	perfdata.Record
+	time   uint64
+	object *object  // of a mapping
+	facts  *factsOf // of an execution
+}
+
+// watchedTask is a process that did something since the watch began.
+type watchedTask struct {
+	ppid    uint32
+	threads int    // that are known to run; 0 when it ran before
+	since   uint64 // when it was forked, ns, CLOCK_MONOTONIC; 0 when it ran before
+	exec    *perfExec
+	program *Binary
+	loaded  *object // last
+}
+
+// perfExec is an execution: the kernel tells the name first, then what it maps, and the
+// vdso last. All else is mapped by the program.
+type perfExec struct {
+	event                *WatchEvent
+	facts                *factsOf
+	program, interpreter *object
+	done                 bool
+}
+
+const vdsoName = "[vdso]"
+
+func (w *Watch) usePerf() error {
+	p, err := newPerfWatch(w.queue, w.opts, false)
+	if err != nil {
+		return err
+	}
+	w.teller, w.stats.Backend = p, Perf
+	w.stats.Reduced = append(w.stats.Reduced, "arguments and users of processes that end at once, and how processes end (backend perf)")
+	return nil
+}
+
+func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, error) {
+	p := &perfWatch{queue: queue, objects: newPassingObjects(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}}
+	if err := p.open(); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// open opens an event on each CPU, for everything or for a command.
+func (p *perfWatch) open() error {
+	plan := newEventPlan(CPUClock, 1)
+	plan.changes.Bits &^= bitKsymbol | bitCgroup
+	plan.changes.Sample_type = uint64(noticeFields)
+	var err error
+	if p.decoder, err = perfdata.NewDecoder(noticeFields); err != nil {
+		return err
+	}
+	tid := -1
+	if p.opts.Command != nil {
+		tid = p.opts.Command.tid
+	}
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return err
+	}
+	for _, cpu := range cpus {
+		if err := p.openOn(plan, tid, cpu); err != nil && !errors.Is(err, unix.ENODEV) { // it went offline
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *perfWatch) openOn(plan *eventPlan, tid, cpu int) error {
+	fd, err := unix.PerfEventOpen(&plan.changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	for err != nil && plan.concede(err) {
+		fd, err = unix.PerfEventOpen(&plan.changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	}
+	if errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	if err != nil {
+		return openError(CPUClock, err)
+	}
+	p.events = append(p.events, fd)
+	r, err := newRing(fd, samplePages)
+	if err == nil {
+		p.rings = append(p.rings, r)
+	}
+	return err
+}
+
+func (p *perfWatch) begin() error {
+	p.drained = monotonic()
+	return enable(p.events)
+}
+
+func (p *perfWatch) descriptors() []int {
+	fds := make([]int, len(p.rings))
+	for i, r := range p.rings {
+		fds[i] = r.fd
+	}
+	return fds
+}
+
+// pause looks again soon while records wait for their turn: files must be opened while
+// they can be reached.
+func (p *perfWatch) pause(idle bool) (int, time.Duration, error) {
+	if idle && len(p.records) == 0 {
+		return -1, 0, nil
+	}
+	return int(glance.Milliseconds()), 0, nil
+}
+
+// read takes the records of all CPUs. Those from before the last reading are complete, and
+// are handled in the order of their time: see sorter.
+func (p *perfWatch) read() (uint64, error) {
+	began := monotonic()
+	for _, r := range p.rings {
+		var ok bool
+		if p.buf, ok = r.drain(p.buf[:0], p.take); !ok {
+			p.broken++
+		}
+	}
+	slices.SortStableFunc(p.records, func(a, b watchRecord) int { return cmp.Compare(a.time, b.time) })
+	n := 0
+	for n < len(p.records) && p.records[n].time < p.drained {
+		p.handle(&p.records[n])
+		n++
+	}
+	p.records = slices.Delete(p.records, 0, n)
+	p.until, p.drained = p.drained, began
+	return p.until, nil
+}
+
+// take keeps a record, with what can only be found out now.
+func (p *perfWatch) take(rec []byte) {
+	decoded, err := p.decoder.Decode(rec)
+	if err != nil {
+		p.broken++
+		return
+	}
+	switch r := decoded.(type) {
+	case *perfdata.Mmap2:
+		if r.Prot&protExec == 0 || r.Owner == noTask {
+			return
+		}
+		kept := *r
+		w := watchRecord{Record: &kept, time: r.Time}
+		if v := vmaOf(r); !isMemory(v) {
+			w.object = p.objects.file(keyOf(r), v)
+			p.objects.reach(job{object: w.object, vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
+		}
+		p.records = append(p.records, w)
+	case *perfdata.Comm:
+		if !r.Exec {
+			return
+		}
+		kept := *r
+		w := watchRecord{Record: &kept, time: r.Time}
+		if !p.only {
+			w.facts = readFacts(r.OwnerPID)
+		}
+		p.records = append(p.records, w)
+	case *perfdata.Task:
+		kept := *r
+		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
+	case *perfdata.Lost:
+		p.lost += r.Count
+		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: monotonic()}, 0)
+	}
+}
+
+func (p *perfWatch) handle(w *watchRecord) {
+	switch r := w.Record.(type) {
+	case *perfdata.Comm:
+		p.exec(r, w.facts)
+	case *perfdata.Mmap2:
+		p.mmap(r, w.object)
+	case *perfdata.Task:
+		switch {
+		case r.ChildPID == noTask:
+		case r.Exited:
+			p.exit(r)
+		default:
+			p.fork(r)
+		}
+	}
+}
+
+func (p *perfWatch) task(pid uint32) *watchedTask {
+	t := p.tasks[pid]
+	if t == nil {
+		t = &watchedTask{}
+		if len(p.tasks) < maxLives {
+			p.tasks[pid] = t
+		}
+	}
+	return t
+}
+
+func (p *perfWatch) fork(r *perfdata.Task) {
+	if r.ChildPID == r.ParentPID {
+		if t := p.tasks[r.ChildPID]; t != nil && t.threads > 0 {
+			t.threads++
+		}
+		return
+	}
+	p.doubt(r.ChildPID, r.Time) // the number is another process's from here on
+	delete(p.tasks, r.ChildPID)
+	t := p.task(r.ChildPID)
+	t.ppid, t.threads, t.since = r.ParentPID, 1, r.Time
+}
+
+// doubt drops what was read of a process after it became another program, or another
+// process became it.
+func (p *perfWatch) doubt(pid uint32, at uint64) {
+	if t := p.tasks[pid]; t != nil && t.exec != nil && t.exec.facts != nil && t.exec.facts.read >= at {
+		t.exec.facts = nil
+	}
+}
+
+// exec takes the first record of an execution.
+func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
+	p.doubt(r.OwnerPID, r.Time)
+	t := p.task(r.OwnerPID)
+	e := &perfExec{facts: facts}
+	t.exec, t.loaded = e, nil
+	if p.only {
+		return
+	}
+	e.event = &WatchEvent{Kind: Executed, PID: int(r.OwnerPID), PPID: int(t.ppid), Name: r.Name, Program: &Binary{Reason: reason.ProcessGone}}
+	if t.since != 0 {
+		e.event.Started = p.queue.clock.at(t.since)
+	}
+	p.queue.add(&heldEvent{
+		WatchEvent: e.event,
+		time:       r.Time,
+		complete: func() bool {
+			read := e.facts == nil || e.facts.read < p.until
+			return e.done && read && p.objects.settled(e.program) && (e.interpreter == nil || p.objects.settled(e.interpreter))
+		},
+		finish: func() {
+			p.identify(e)
+			t.program = e.event.Program
+		},
+	}, identityPatience)
+}
+
+// identify fills in what is known of an execution by now.
+func (p *perfWatch) identify(e *perfExec) {
+	if e.program != nil {
+		p.objects.identify(e.program, e.event.Program)
+	}
+	if e.interpreter != nil {
+		e.event.Interpreter = &Binary{Path: e.interpreter.path}
+		p.objects.identify(e.interpreter, e.event.Interpreter)
+	}
+	if e.facts != nil && e.facts.read < p.until {
+		e.facts.fill(e.event)
+	}
+}
+
+// mmap takes a mapping of code.
+func (p *perfWatch) mmap(r *perfdata.Mmap2, o *object) {
+	t := p.task(r.Owner)
+	e := t.exec
+	switch {
+	case e != nil && !e.done && r.Name == vdsoName:
+		e.done = true
+		if e.program == nil {
+			e.program = p.objects.missing(reason.NotMapped)
+		}
+	case o == nil:
+	case e != nil && !e.done && (e.program == nil || e.program == o):
+		e.take(r, o)
+	case e != nil && !e.done:
+		e.interpreter = o
+	case p.opts.Libs && t.loaded != o && (e == nil || o != e.program && o != e.interpreter):
+		t.loaded = o
+		p.load(r, t, o)
+	}
+}
+
+// take takes the mapping of the program.
+func (e *perfExec) take(r *perfdata.Mmap2, o *object) {
+	e.program = o
+	if e.event != nil {
+		e.event.Program.Path, e.event.Program.Deleted = o.path, isDeleted(r.Name)
+	}
+}
+
+// isDeleted reports whether a name that the kernel tells is that of a file without one.
+func isDeleted(name string) bool {
+	return len(name) > len(deleted) && name[len(name)-len(deleted):] == deleted
+}
+
+// load tells that a process mapped the code of a library.
+func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
+	ev := &WatchEvent{
+		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: processName(r.Owner), Program: t.program,
+		Library: &Binary{Path: o.path, Deleted: isDeleted(r.Name)},
+	}
+	p.queue.add(&heldEvent{
+		WatchEvent: ev,
+		time:       r.Time,
+		complete:   func() bool { return p.objects.settled(o) },
+		finish:     func() { p.objects.identify(o, ev.Library) },
+	}, identityPatience)
+}
+
+// exit takes the end of a thread. Of a process that ran before it is not known how many it
+// has: that ends with its first one.
+func (p *perfWatch) exit(r *perfdata.Task) {
+	t := p.tasks[r.ChildPID]
+	if t != nil && t.threads > 0 {
+		t.threads--
+		if t.threads > 0 {
+			return
+		}
+	} else if r.ChildPID != r.ChildTID {
+		return
+	}
+	delete(p.tasks, r.ChildPID)
+	if p.only || !p.opts.Exits {
+		return
+	}
+	ev := &WatchEvent{Kind: Exited, PID: int(r.ChildPID), PPID: int(r.ParentPID), End: &End{}}
+	if t != nil {
+		ev.PPID = int(t.ppid)
+	}
+	if t != nil && t.since != 0 {
+		ev.Started, ev.End.Lived = p.queue.clock.at(t.since), time.Duration(r.Time-t.since)
+	}
+	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, finish: func() {
+		if t == nil {
+			return
+		}
+		ev.Program = t.program
+		if t.exec != nil && t.exec.event != nil {
+			ev.Name = t.exec.event.Name
+		}
+	}}, 0)
+}
+
+func (p *perfWatch) halt() { disable(p.events) }
+
+func (p *perfWatch) count(s *WatchStats) {
+	s.Malformed += p.broken
+	p.objects.mu.Lock()
+	defer p.objects.mu.Unlock()
+	s.Disagreed += p.objects.disagreed
+}
+
+func (p *perfWatch) close() error {
+	p.objects.close()
+	var errs []error
+	for _, r := range p.rings {
+		errs = append(errs, r.close())
+	}
+	for _, fd := range p.events {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
