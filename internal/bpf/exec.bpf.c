@@ -221,12 +221,122 @@ static __always_inline __u64 entry(struct task_struct *task)
 	return 0;
 }
 
+/* The reading of an identity by the process that has just executed the file. It is told by
+ * the file's serial number, whatever the table of files says by then: the number of a file
+ * that was just written is for one process alone, and the next one that executes it takes
+ * the entry. */
+struct exec_work {
+	struct bpf_task_work tw;
+	__u64 since; /* ns; 0 when free */
+	__u64 key;
+	__u64 serial;
+	__u64 at; /* an address in a mapping of the file */
+	struct validity valid;
+	struct reading reading;
+	struct file_entry entry;
+};
+#define EXEC_WORKS 256 /* a power of two */
+#define WORK_PLACES 8  /* that one may take */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EXEC_WORKS);
+	__type(key, __u32);
+	__type(value, struct exec_work);
+} exec_works SEC(".maps");
+
+static __always_inline void tell_reading(struct exec_work *w, struct identity *id)
+{
+	w->entry.id = *id;
+	w->entry.serial = w->serial;
+	if (tell_identity(&w->entry))
+		ADD(works_done.known, 1);
+	else
+		ADD(works_done.lost_events, 1);
+}
+
+/* do_exec_work runs in the process before it returns to user mode: nothing of the program
+ * has run. */
+static int do_exec_work(struct bpf_map *map, void *key, void *value)
+{
+	struct exec_work *w = value;
+	struct reading *r = &w->reading;
+	struct source source = {r};
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	enum outcome outcome;
+
+	ADD(works_done.runs, 1);
+	if (mm) {
+		__builtin_memset(r, 0, sizeof(*r));
+		r->mm = (__u64)mm;
+		r->key = w->key;
+		outcome = read_file(&source, w->at);
+		conclude(&source, &w->entry, w->serial, outcome);
+		if (w->valid.pinned && is_program(mm, (void *)r->key))
+			r->valid.pinned = executed(task);
+		if (same(&w->valid, &r->valid) && outcome == FOUND)
+			tell_reading(w, &r->gnu);
+		else if (same(&w->valid, &r->valid) && outcome == GOING_ON && r->go.size)
+			tell_reading(w, &r->go);
+	}
+	w->since = 0;
+	return 0;
+}
+
+static __always_inline int schedule_reading(struct task_struct *task, struct exec_work *w)
+{
+	if (exists(bpf_task_work_schedule_resume_impl))
+		return bpf_task_work_schedule_resume_impl(task, &w->tw, &exec_works, do_exec_work, NULL);
+	if (exists(bpf_task_work_schedule_resume))
+		return bpf_task_work_schedule_resume(task, &w->tw, &exec_works, do_exec_work);
+	return -1;
+}
+
+/* take_work takes an element that is free, or that was never given back. */
+static __always_inline struct exec_work *take_work(__u64 now, __u32 first)
+{
+	for (__u32 i = 0; i < WORK_PLACES; i++) {
+		__u32 slot = (first + i) & (EXEC_WORKS - 1);
+		struct exec_work *w = bpf_map_lookup_elem(&exec_works, &slot);
+		__u64 since;
+
+		if (!w)
+			return NULL;
+		since = w->since;
+		if ((!since || now - since >= WORK_NS) && __sync_val_compare_and_swap(&w->since, since, now) == since)
+			return w;
+	}
+	return NULL;
+}
+
+/* have_read has the identity of a file read that the table does not know. */
+static __always_inline void have_read(struct walk *walk, const struct wish *wish)
+{
+	struct exec_work *w = take_work(bpf_ktime_get_ns(), mix(wish->serial, walk->tgid));
+
+	ADD(works_done.asked, 1);
+	if (!w) {
+		ADD(works_done.busy, 1);
+		return;
+	}
+	w->key = wish->key;
+	w->serial = wish->serial;
+	w->at = wish->at;
+	w->valid = walk->s->now;
+	if (schedule_reading(walk->task, w)) {
+		w->since = 0;
+		ADD(works_done.busy, 1);
+	}
+}
+
 /* identify says which file is mapped at an address, and has its identity read. */
 static __always_inline __u64 identify(struct walk *w, __u64 address)
 {
 	w->s->wished = 0;
 	locate(w, address);
-	ask_for_wishes(w);
+	if (task_work && w->s->wished)
+		have_read(w, &w->s->wishes[0]);
 	return w->where;
 }
 
@@ -279,7 +389,7 @@ int see_exec(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct walk w = {.task = bpf_get_current_task_btf()};
 	struct mm_struct___exec *mm;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), address;
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
@@ -292,7 +402,8 @@ int see_exec(struct bpf_raw_tracepoint_args *ctx)
 	keep_time(w.s);
 	d->ev.time = now;
 	d->ev.program = identify(&w, BPF_CORE_READ(mm, start_code));
-	d->ev.interpreter = identify(&w, entry(w.task));
+	address = entry(w.task);
+	d->ev.interpreter = address >= w.start && address < w.end ? w.where : identify(&w, address);
 	tell_exec(d, &w, ctx->args[1], (void *)ctx->args[2]);
 	return 0;
 }

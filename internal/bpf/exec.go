@@ -99,6 +99,7 @@ func (w *ExecWatcher) configure(spec *ebpf.CollectionSpec, o ExecOptions) error 
 		w.table.size = uint64(o.Entries)
 	}
 	spec.Maps["files"].MaxEntries = uint32(w.table.size)
+	spec.Maps["works"].MaxEntries = 1 // these have an array of their own
 	spec.Maps["events"].MaxEntries = defaultExecRing
 	if o.Ring > 0 {
 		spec.Maps["events"].MaxEntries = uint32(o.Ring)

@@ -75,6 +75,7 @@ const (
 	execMapDebts       = "debts"
 	execMapEvents      = "events"
 	execMapExecDesks   = "exec_desks"
+	execMapExecWorks   = "exec_works"
 	execMapFiles       = "files"
 	execMapFollowed    = "followed"
 	execMapHooks       = "hooks"
@@ -157,6 +158,7 @@ type execMapSpecs struct {
 	Debts     *ebpf.MapSpec `ebpf:"debts"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	ExecDesks *ebpf.MapSpec `ebpf:"exec_desks"`
+	ExecWorks *ebpf.MapSpec `ebpf:"exec_works"`
 	Files     *ebpf.MapSpec `ebpf:"files"`
 	Followed  *ebpf.MapSpec `ebpf:"followed"`
 	Hooks     *ebpf.MapSpec `ebpf:"hooks"`
@@ -209,6 +211,7 @@ type execMaps struct {
 	Debts     *ebpf.Map `ebpf:"debts"`
 	Events    *ebpf.Map `ebpf:"events"`
 	ExecDesks *ebpf.Map `ebpf:"exec_desks"`
+	ExecWorks *ebpf.Map `ebpf:"exec_works"`
 	Files     *ebpf.Map `ebpf:"files"`
 	Followed  *ebpf.Map `ebpf:"followed"`
 	Hooks     *ebpf.Map `ebpf:"hooks"`
@@ -221,6 +224,7 @@ func (m *execMaps) Close() error {
 		m.Debts,
 		m.Events,
 		m.ExecDesks,
+		m.ExecWorks,
 		m.Files,
 		m.Followed,
 		m.Hooks,

@@ -1,9 +1,19 @@
 package bpf
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,44 +71,508 @@ func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() 
 	}
 }
 
-func (s *told) of(pid int) *Exec {
-	for _, e := range s.execs {
-		if int(e.PID) == pid {
-			return e
+// tinyProgram returns the smallest program that can be: it ends at once with a status, or
+// never if that is negative. Its build ID is of 20 times this byte.
+func tinyProgram(t *testing.T, id byte, status int) []byte {
+	t.Helper()
+	var code []byte
+	switch {
+	case runtime.GOARCH == "amd64" && status < 0:
+		code = []byte{0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7} // pause, and again
+	case runtime.GOARCH == "amd64":
+		code = []byte{0xb8, 231, 0, 0, 0, 0xbf, byte(status), 0, 0, 0, 0x0f, 0x05} // exit_group
+	case runtime.GOARCH == "arm64" && status < 0:
+		code = binary.LittleEndian.AppendUint32(nil, 0x14000000) // b .
+	case runtime.GOARCH == "arm64":
+		for _, instruction := range []uint32{0xd2800000 | uint32(status)<<5, 0xd2800bc8, 0xd4000001} {
+			code = binary.LittleEndian.AppendUint32(code, instruction)
+		}
+	default:
+		t.Skip("no program of " + runtime.GOARCH)
+	}
+	const base, notes, text = 0x400000, 64 + 2*56, 64 + 2*56 + 36
+	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
+	header := elf.Header64{
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1,
+		Entry: base + text, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 2,
+	}
+	size := uint64(text + len(code))
+	segments := []elf.Prog64{
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Filesz: size, Memsz: size, Align: 0x10000},
+		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: notes, Vaddr: base + notes, Filesz: 36, Memsz: 36, Align: 4},
+	}
+	var b bytes.Buffer
+	for _, part := range []any{&header, segments, []uint32{4, 20, 3}, []byte("GNU\x00"), bytes.Repeat([]byte{id}, 20), code} {
+		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return nil
+	return b.Bytes()
 }
 
-// TestExecWatcher runs a program.
-func TestExecWatcher(t *testing.T) {
-	w := newTestExecWatcher(t, ExecOptions{Exits: true})
+func tinyID(t *testing.T, id byte) buildid.ID {
+	t.Helper()
+	want, err := buildid.New(buildid.GNU, bytes.Repeat([]byte{id}, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+// writeTiny writes such a program into a file.
+func writeTiny(t *testing.T, id byte, status int) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tiny")
+	if err := os.WriteFile(name, tinyProgram(t, id, status), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// identifies reports whether the kernel reads identities.
+func (w *ExecWatcher) identifies() bool { return w.taskWork || w.hook != nil }
+
+// execution waits for what a process executed last, and its identity.
+func (s *told) execution(t *testing.T, w *ExecWatcher, pid int, id buildid.ID) *Exec {
+	t.Helper()
+	var last *Exec
+	s.readUntil(t, w, fmt.Sprintf("the execution of %v by process %d", id, pid), func() bool {
+		for _, e := range s.execs {
+			if int(e.PID) == pid && e.Program.Kind == InFile && (s.ids[e.Program.Serial] == id || !w.identifies()) {
+				last = e
+			}
+		}
+		return last != nil
+	})
+	if _, ok := s.files[last.Program.Serial]; !ok {
+		t.Errorf("the program of %+v was not introduced", last)
+	}
+	return last
+}
+
+// execRole says, in the environment, what this program is to do in a test.
+const execRole = "HALLMARK_TEST_EXEC"
+
+func init() {
+	file := os.Getenv("HALLMARK_TEST_FILE")
+	switch os.Getenv(execRole) {
+	case "mount": // a file system that nobody else sees
+		program, err := os.ReadFile(file)
+		must(err)
+		must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
+		must(syscall.Mount("tmpfs", filepath.Dir(file), "tmpfs", 0, ""))
+		must(os.WriteFile(file+"-hidden", program, 0o755))
+		must(syscall.Exec(file+"-hidden", []string{"hidden"}, nil))
+	case "thread": // executes in a thread that is not the first one
+		for {
+			go func() {
+				runtime.LockOSThread()
+				if syscall.Gettid() != os.Getpid() {
+					must(syscall.Exec(file, []string{fmt.Sprint(syscall.Gettid())}, nil))
+				}
+				select {}
+			}()
+		}
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(9)
+	}
+}
+
+// TestExecIdentities executes programs that are gone at once, wherever their files are, and
+// wants the kernel to have read the identity of each.
+func TestExecIdentities(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{})
+	scenes := []struct {
+		name  string
+		start func(t *testing.T, program string) *exec.Cmd
+		check func(t *testing.T, e *Exec, program string)
+	}{
+		{"plain", func(t *testing.T, program string) *exec.Cmd { return exec.Command(program, "a", "", "b\nc\xff") },
+			func(t *testing.T, e *Exec, program string) {
+				if string(e.Args) != program+"\x00a\x00\x00b\nc\xff\x00" || e.ArgsCut || e.File != program || e.Script || e.Deleted || e.Name != "tiny" {
+					t.Errorf("%+v", e)
+				}
+				if e.PPID != uint32(os.Getpid()) || e.TID != e.PID || e.UID != uint32(os.Getuid()) || e.Interpreter != e.Program {
+					t.Errorf("%+v", e)
+				}
+			}},
+		{"long", func(t *testing.T, program string) *exec.Cmd {
+			return exec.Command(program, strings.Repeat("x", 3000), strings.Repeat("y", 3000))
+		}, func(t *testing.T, e *Exec, program string) {
+			want := program + "\x00" + strings.Repeat("x", 3000) + "\x00" + strings.Repeat("y", 3000)
+			if !e.ArgsCut || string(e.Args) != want[:4096] {
+				t.Errorf("%d bytes of arguments, cut %v", len(e.Args), e.ArgsCut)
+			}
+		}},
+		{"memfd", func(t *testing.T, program string) *exec.Cmd {
+			fd, err := unix.MemfdCreate("tiny in memory", unix.MFD_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory := os.NewFile(uintptr(fd), "memfd")
+			t.Cleanup(func() { memory.Close() })
+			b, err := os.ReadFile(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := memory.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			return inherit(memory)
+		}, func(t *testing.T, e *Exec, _ string) {
+			if e.Path != "/memfd:tiny in memory" || !e.Deleted {
+				t.Errorf("%+v", e)
+			}
+		}},
+		{"deleted", func(t *testing.T, program string) *exec.Cmd {
+			f, err := os.Open(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			if err := os.Remove(program); err != nil {
+				t.Fatal(err)
+			}
+			return inherit(f)
+		}, func(t *testing.T, e *Exec, program string) {
+			if e.Path != program || !e.Deleted {
+				t.Errorf("%+v", e)
+			}
+		}},
+		{"mount namespace", func(t *testing.T, program string) *exec.Cmd {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), execRole+"=mount", "HALLMARK_TEST_FILE="+program)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+			return cmd
+		}, func(t *testing.T, e *Exec, program string) {
+			if e.Path != program+"-hidden" || e.Count < 2 || string(e.Args) != "hidden\x00" {
+				t.Errorf("%+v", e)
+			}
+		}},
+		{"chroot", func(t *testing.T, program string) *exec.Cmd {
+			cmd := exec.Command("/tiny")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: filepath.Dir(program)}
+			return cmd
+		}, func(t *testing.T, e *Exec, program string) {
+			if e.Path != program || e.File != "/tiny" {
+				t.Errorf("%+v", e)
+			}
+		}},
+		{"PID namespace", func(t *testing.T, program string) *exec.Cmd {
+			cmd := exec.Command(program)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+			return cmd
+		}, nil},
+		{"script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, program+" x"), "y") },
+			func(t *testing.T, e *Exec, program string) {
+				if !e.Script || e.Interp != program || e.Path != program || string(e.Args) != program+"\x00x\x00"+e.File+"\x00y\x00" {
+					t.Errorf("%+v", e)
+				}
+			}},
+		{"script of a script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, script(t, program))) },
+			func(t *testing.T, e *Exec, program string) {
+				if !e.Script || e.Interp != program || e.Path != program || e.File == program {
+					t.Errorf("%+v", e)
+				}
+			}},
+		{"thread", func(t *testing.T, program string) *exec.Cmd {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), execRole+"=thread", "HALLMARK_TEST_FILE="+program)
+			return cmd
+		}, func(t *testing.T, e *Exec, _ string) {
+			if e.TID == e.PID || string(e.Args) != fmt.Sprintf("%d\x00", e.TID) {
+				t.Errorf("%+v", e)
+			}
+		}},
+		{"setuid", func(t *testing.T, program string) *exec.Cmd {
+			if err := errors.Join(os.Chown(program, 12345, 54321), syscall.Chmod(program, 0o6755)); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Open(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			cmd := inherit(f)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+			return cmd
+		}, func(t *testing.T, e *Exec, _ string) {
+			if e.UID != 65534 || e.GID != 65534 || e.EUID != 12345 || e.EGID != 54321 {
+				t.Errorf("%+v", e)
+			}
+		}},
+	}
+	for i, s := range scenes {
+		t.Run(s.name, func(t *testing.T) {
+			got := newTold()
+			id := byte(0x10 + i)
+			program := writeTiny(t, id, 7)
+			cmd := s.start(t, program)
+			var status *exec.ExitError
+			if err := cmd.Run(); !errors.As(err, &status) || status.ExitCode() != 7 {
+				t.Fatal(err)
+			}
+			e := got.execution(t, w, cmd.Process.Pid, tinyID(t, id))
+			if s.check != nil {
+				s.check(t, e, program)
+			}
+		})
+	}
+}
+
+// inherit returns a command that executes an open file.
+func inherit(f *os.File) *exec.Cmd {
+	cmd := exec.Command("/proc/self/fd/3")
+	cmd.ExtraFiles = []*os.File{f}
+	return cmd
+}
+
+// script writes a script for an interpreter.
+func script(t *testing.T, interpreter string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(name, []byte("#!"+interpreter+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestExecOwn executes this program, that has an interpreter or none.
+func TestExecOwn(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{})
 	got := newTold()
-	cmd := exec.Command("/proc/self/exe", "a", "", "b c")
+	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), role+"=exit")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	pid := cmd.Process.Pid
-	got.readUntil(t, w, "the execution", func() bool { return got.of(pid) != nil })
-	e := got.of(pid)
-	t.Logf("%+v", e)
-	t.Logf("%+v", got.files)
-	t.Logf("%+v", got.ids)
-	got.readUntil(t, w, "the end", func() bool {
-		for _, e := range got.ended {
-			if int(e.PID) == pid {
-				t.Logf("%+v", e)
-				return true
-			}
-		}
-		return false
-	})
-	for _, e := range got.exits {
-		if int(e.PID) == pid {
-			t.Logf("%+v", e)
+	e := got.execution(t, w, cmd.Process.Pid, ownIdentity(t))
+	self, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	loaded := slices.ContainsFunc(self.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	if loaded != (e.Interpreter != e.Program) || e.Interpreter.Kind != InFile {
+		t.Errorf("%+v, and the program has an interpreter: %v", e, loaded)
+	}
+}
+
+// TestExecThatFails wants no event where nothing is executed.
+func TestExecThatFails(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{})
+	got := newTold()
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, []byte("\x7fELF"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/nonexistent/program", damaged, script(t, "/nonexistent/interpreter")} {
+		if err := exec.Command(name).Run(); err == nil {
+			t.Errorf("%s was executed", name)
 		}
 	}
+	last := exec.Command(writeTiny(t, 1, 0))
+	if err := last.Run(); err != nil {
+		t.Fatal(err)
+	}
+	got.execution(t, w, last.Process.Pid, tinyID(t, 1))
+	for _, e := range got.execs {
+		if e.PPID == uint32(os.Getpid()) && int(e.PID) != last.Process.Pid {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// TestExecExits compares with what wait tells.
+func TestExecExits(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Exits: true})
+	for _, status := range []int{0, 1, 255, -1} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			got := newTold()
+			cmd := exec.Command(writeTiny(t, 2, status))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if status < 0 {
+				cmd.Process.Kill()
+			}
+			cmd.Wait()
+			pid := uint32(cmd.Process.Pid)
+			got.readUntil(t, w, "the end", func() bool {
+				return slices.ContainsFunc(got.ended, func(e *Ended) bool { return e.PID == pid })
+			})
+			i := slices.IndexFunc(got.exits, func(e *Exit) bool { return e.PID == pid })
+			if i < 0 {
+				t.Fatal("no exit was told")
+			}
+			e := got.exits[i]
+			if want := cmd.ProcessState.Sys().(syscall.WaitStatus); syscall.WaitStatus(e.Status) != want {
+				t.Errorf("status %#x, wait tells %#x", e.Status, want)
+			}
+			if e.PPID != uint32(os.Getpid()) || e.Name != "tiny" || e.Time < sinceBootOf(t, e.Started) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// sinceBootOf turns a time of CLOCK_BOOTTIME into one of CLOCK_MONOTONIC. They are the same
+// where the machine did not sleep.
+func sinceBootOf(t *testing.T, started uint64) uint64 {
+	t.Helper()
+	var monotonic, boot unix.Timespec
+	if err := errors.Join(unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot), unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic)); err != nil {
+		t.Fatal(err)
+	}
+	return started - uint64(boot.Nano()-monotonic.Nano())
+}
+
+// TestExecCPU compares the time that a process has run with what wait tells.
+func TestExecCPU(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Exits: true})
+	got := newTold()
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^$", "-test.benchtime", "1ms")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	pid := uint32(cmd.Process.Pid)
+	var cpu time.Duration
+	got.readUntil(t, w, "the end", func() bool {
+		for _, e := range got.ended {
+			if e.PID == pid {
+				cpu = time.Duration(e.CPU)
+			}
+		}
+		return cpu != 0
+	})
+	// What wait tells is scaled from ticks where the kernel counts these.
+	if want := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); cpu < want/2 || cpu > 2*want+10*time.Millisecond {
+		t.Errorf("it has run %v, wait tells %v", cpu, want)
+	}
+}
+
+// TestExecFollow wants to be told of what is followed and of nothing else.
+func TestExecFollow(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Follow: true, Exits: true})
+	tiny := writeTiny(t, 3, 0)
+	if err := exec.Command(tiny).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Follow(uint32(os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
+	got := newTold()
+	cmd := exec.Command(tiny)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	got.readUntil(t, w, "the end", func() bool { return len(got.ended) > 0 })
+	if len(got.execs) != 1 || int(got.execs[0].PID) != cmd.Process.Pid || len(got.exits) != 1 || int(got.ended[0].PID) != cmd.Process.Pid {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestExecMany executes programs faster than anybody can look at them.
+func TestExecMany(t *testing.T) {
+	const count, atOnce, programs = 2000, 4, 3
+	w := newTestExecWatcher(t, ExecOptions{Exits: true})
+	got := newTold()
+	var names []string
+	for i := range programs {
+		names = append(names, writeTiny(t, byte(0x50+i), i))
+	}
+	var mu sync.Mutex
+	want := map[uint32]byte{}
+	var starters sync.WaitGroup
+	for n := range atOnce {
+		starters.Go(func() {
+			for i := n; i < count; i += atOnce {
+				p, err := os.StartProcess(names[i%programs], []string{"tiny"}, new(os.ProcAttr))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				want[uint32(p.Pid)] = byte(0x50 + i%programs)
+				mu.Unlock()
+				p.Wait()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { starters.Wait(); close(done) }()
+	for over := false; !over; time.Sleep(time.Millisecond) {
+		if err := w.Read(got); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+	}
+	got.readUntil(t, w, "the last one", func() bool { return len(got.execs) >= len(want) })
+	stats, err := w.Stats()
+	if err != nil || stats.LostExecs+stats.LostExits+stats.LostEnds > 0 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	execs, exits := map[uint32]*Exec{}, map[uint32]*Exit{}
+	for _, e := range got.execs {
+		execs[e.PID] = e
+	}
+	for _, e := range got.exits {
+		exits[e.PID] = e
+	}
+	for pid, id := range want {
+		switch e := execs[pid]; {
+		case e == nil:
+			t.Errorf("process %d was not told", pid)
+		case w.identifies() && got.ids[e.Program.Serial] != tinyID(t, id):
+			t.Errorf("process %d has the identity %v: %+v, %+v, %+v", pid, got.ids[e.Program.Serial], e, got.files[e.Program.Serial], stats)
+		case exits[pid] == nil || syscall.WaitStatus(exits[pid].Status).ExitStatus() != int(id-0x50):
+			t.Errorf("process %d: %+v", pid, exits[pid])
+		}
+	}
+}
+
+// TestExecLost executes more than there is room for, and wants all to be told or counted.
+func TestExecLost(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Follow: true, Ring: 1 << 16})
+	if err := w.Follow(uint32(os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
+	const count = 300
+	tiny := writeTiny(t, 4, 0)
+	for range count {
+		if err := exec.Command(tiny, strings.Repeat("x", 1000)).Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := newTold()
+	if err := w.Read(got); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := w.Stats()
+	if err != nil || stats.LostExecs == 0 || len(got.execs) == 0 || len(got.execs)+int(stats.LostExecs) != count {
+		t.Errorf("%d told, %+v, %v", len(got.execs), stats, err)
+	}
+}
+
+// FuzzExecEvent wants no event to do harm, whatever is in it.
+func FuzzExecEvent(f *testing.F) {
+	for kind := range byte(40) {
+		f.Add(append([]byte{kind, 0, 0, 0}, make([]byte, 700)...))
+	}
+	f.Fuzz(func(_ *testing.T, event []byte) {
+		// What is none is an error.
+		_ = dispatchExec(event, newTold())
+	})
 }
 
 // BenchmarkExec tells what the programs cost, by the kernel's own count.
