@@ -22,6 +22,18 @@ import (
 // A name that exists and is no regular file, such as /dev/null or a pipe, cannot
 // be replaced and is written to as it stands.
 func Write(name string, perm fs.FileMode, write func(io.Writer) error) error {
+	return WriteSeeking(name, perm, func(f io.WriteSeeker) error {
+		w := bufio.NewWriterSize(f, 1<<16)
+		if err := write(w); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
+}
+
+// WriteSeeking is Write for formats of which what is at the start is known last. What
+// is written is not buffered.
+func WriteSeeking(name string, perm fs.FileMode, write func(io.WriteSeeker) error) error {
 	info, err := os.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		return writeThrough(name, write)
@@ -34,7 +46,7 @@ func Write(name string, perm fs.FileMode, write func(io.Writer) error) error {
 	return replace(name, perm, write)
 }
 
-func writeThrough(name string, write func(io.Writer) error) error {
+func writeThrough(name string, write func(io.WriteSeeker) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -42,7 +54,7 @@ func writeThrough(name string, write func(io.Writer) error) error {
 	return finish(f, write, func() error { return nil })
 }
 
-func replace(name string, perm fs.FileMode, write func(io.Writer) error) (err error) {
+func replace(name string, perm fs.FileMode, write func(io.WriteSeeker) error) (err error) {
 	f, err := create(name, perm)
 	if err != nil {
 		return err
@@ -78,12 +90,8 @@ func create(name string, perm fs.FileMode) (*os.File, error) {
 }
 
 // finish writes f, calls sync and closes f, which happens in any case.
-func finish(f *os.File, write func(io.Writer) error, sync func() error) error {
-	w := bufio.NewWriterSize(f, 1<<16)
-	err := write(w)
-	if err == nil {
-		err = w.Flush()
-	}
+func finish(f *os.File, write func(io.WriteSeeker) error, sync func() error) error {
+	err := write(f)
 	if err == nil {
 		err = sync()
 	}
