@@ -15,6 +15,7 @@ import (
 	"hallmark/profile"
 	"hallmark/profile/folded"
 	"hallmark/profile/speedscope"
+	"hallmark/profile/toperf"
 )
 
 const convertLong = `Write a profile in another format:
@@ -23,9 +24,13 @@ const convertLong = `Write a profile in another format:
   speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
               order of time after 'hallmark record --timeline'
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
+  perf        perf.data, for 'perf report' and its kin, which look for symbols
+              themselves, by the build IDs: those of Go's toolchain as its linker
+              makes GNU build IDs of them
 
-The format follows from the name of the output: .folded, .speedscope.json, .pb.gz;
---format says it otherwise. The output appears under its name when it is whole.
+The format follows from the name of the output: .folded, .speedscope.json, .pb.gz,
+.perf.data (or perf.data alone);
+--format says it otherwise. To standard output perf is what 'perf record -o -' writes. The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
 tells the build ID of every mapping, and else only of files in which samples were.
@@ -37,11 +42,12 @@ func newConvertCommand(e *env) *cobra.Command {
 	c := converter{env: e}
 	cmd := &cobra.Command{
 		Use:   "convert [flags] -o OUT FILE",
-		Short: "Write a profile as folded stacks, for speedscope, or with symbols",
+		Short: "Write a profile as folded stacks, for speedscope or perf, or with symbols",
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
   hallmark convert -o out.speedscope.json out.pb.gz
   hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
+  hallmark convert -o out.perf.data out.pb.gz && perf report -i out.perf.data
   perf record -g --buildid-mmap sleep 1 && hallmark convert -o out.pb.gz perf.data`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
@@ -49,8 +55,8 @@ func newConvertCommand(e *env) *cobra.Command {
 	c.input.addFlags(cmd.Flags())
 	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
-	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope or pprof (default: by the name of the output)")
-	completeValues(cmd, "format", "folded", "speedscope", "pprof")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, pprof or perf (default: by the name of the output)")
+	completeValues(cmd, "format", "folded", "speedscope", "pprof", "perf")
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.MarkFlagRequired("output")
 	return cmd
@@ -70,12 +76,16 @@ type format struct {
 	name       string
 	extensions []string
 	write      func(c *converter, w io.Writer, p *pprof.Profile) error
+	// symbols is whether the format has names of functions.
+	symbols bool
 }
 
 var formats = []format{
-	{"folded", []string{".folded"}, (*converter).writeFolded},
-	{"speedscope", []string{".speedscope.json"}, (*converter).writeSpeedscope},
-	{"pprof", []string{".pb.gz", ".pprof"}, (*converter).writePprof},
+	{"folded", []string{".folded"}, (*converter).writeFolded, true},
+	{"speedscope", []string{".speedscope.json"}, (*converter).writeSpeedscope, true},
+
+	{"pprof", []string{".pb.gz", ".pprof"}, (*converter).writePprof, true},
+	{"perf", []string{"perf.data"}, (*converter).writePerf, false},
 }
 
 // formatOf returns the format with this name, or without a name the one that the
@@ -88,9 +98,9 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope or pprof", name)}
+		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, pprof or perf", name)}
 	}
-	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .pb.gz or --format", output)}
+	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .pb.gz, .perf.data or --format", output)}
 }
 
 func (c *converter) run(name string) error {
@@ -102,16 +112,19 @@ func (c *converter) run(name string) error {
 	if err != nil {
 		return err
 	}
-	if !c.noSymbols {
+	if !c.noSymbols && f.symbols {
 		if _, err := c.symbols.symbolize(c.env, p); err != nil {
 			return err
 		}
 	}
-	write := func(w io.Writer) error { return f.write(c, w, p) }
-	if c.output == "-" {
-		err = write(c.env.stdout)
-	} else {
-		err = atomicfile.Write(c.output, 0o666, write)
+	switch {
+	case c.output == "-":
+		// Standard output may be able to seek, and not be at its start.
+		err = f.write(c, struct{ io.Writer }{c.env.stdout}, p)
+	case f.name == "perf": // the head of the file is written last
+		err = atomicfile.WriteSeeking(c.output, 0o666, func(w io.WriteSeeker) error { return f.write(c, w, p) })
+	default:
+		err = atomicfile.Write(c.output, 0o666, func(w io.Writer) error { return f.write(c, w, p) })
 	}
 	if err != nil {
 		return fmt.Errorf("converting %s: %w", name, err)
@@ -133,4 +146,8 @@ func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
 		return usageError{errors.New("--sample-type makes no sense for pprof, which keeps all of them")}
 	}
 	return profile.Write(w, p)
+}
+
+func (c *converter) writePerf(w io.Writer, p *pprof.Profile) error {
+	return toperf.Write(w, p, toperf.Options{SampleType: c.input.sampleType})
 }

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	pprof "github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"hallmark/perfdata"
 	"hallmark/profile/fromperf"
+	"hallmark/profile/toperf"
 )
 
 // readPerf reads a recording by perf, in the file called name or from a pipe on standard
@@ -55,4 +58,19 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
 	}
 	return p, nil
+}
+
+// isPerfName reports whether a file of this name is to be one of perf's.
+func isPerfName(output string) bool { return strings.HasSuffix(output, "perf.data") }
+
+// writePerfHere writes a profile of this machine in perf's format.
+func writePerfHere(w io.Writer, p *pprof.Profile) error {
+	info := perfdata.Info{Version: "hallmark", Cmdline: os.Args}
+	var uts unix.Utsname
+	if unix.Uname(&uts) == nil {
+		info.Hostname = unix.ByteSliceToString(uts.Nodename[:])
+		info.OSRelease = unix.ByteSliceToString(uts.Release[:])
+		info.Arch = unix.ByteSliceToString(uts.Machine[:])
+	}
+	return toperf.Write(w, p, toperf.Options{Info: info})
 }

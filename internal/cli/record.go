@@ -24,7 +24,8 @@ import (
 
 const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command.
 
-The profile is in pprof's format. Each frame has the identity (build ID) of the
+The profile is in pprof's format, or in that of perf where the name of the output ends
+in perf.data: 'perf report' and its kin read it, with a build ID of every file. Each frame has the identity (build ID) of the
 exact file it is from and the place in that file, so symbols can be added on any
 machine and at any later time; those found on this machine are added at once.
 
@@ -58,6 +59,7 @@ func newRecordCommand(e *env) *cobra.Command {
 		Example: `  hallmark record -- gzip -k big.log
   hallmark record -a -d 30s -o machine.pb.gz
   hallmark record -p 1234,5678 --view
+  hallmark record -a -d 5s -o out.perf.data && perf report -i out.perf.data
   hallmark record --report -- python3 train.py
   hallmark record --backend perf --call-graph dwarf,32768 -- ./prog
   hallmark record -a -d 10m --unwind-memory 256`,
@@ -86,7 +88,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.IntSliceVarP(&r.opts.PIDs, "pid", "p", nil, "record these processes and the children they will have")
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "samples a second and CPU")
 	f.DurationVarP(&r.opts.Duration, "duration", "d", 0, "stop recording after this time (30s, 5m)")
-	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output")
+	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output; one whose name ends in perf.data is for perf")
 	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
 	completeValues(cmd, "event", "cpu-clock", "cycles")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, bpf (files are identified inside the kernel; root only), or stackmap (by the kernel's own means)")
@@ -186,6 +188,13 @@ func (r *record) write(record func(io.Writer) (*result, error)) (result *result,
 	if r.output == "-" {
 		return record(r.env.stdout)
 	}
+	if isPerfName(r.output) {
+		err = atomicfile.WriteSeeking(r.output, 0o666, func(w io.WriteSeeker) (err error) {
+			result, err = record(w)
+			return err
+		})
+		return result, err
+	}
 	err = atomicfile.Write(r.output, 0o666, func(w io.Writer) (err error) {
 		result, err = record(w)
 		return err
@@ -224,7 +233,11 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		done.misses = recording.Symbolize()
 	}
 	done.stats = s.Stats()
-	if writeErr := profile.Write(w, done.profile); writeErr != nil {
+	encode := profile.Write
+	if isPerfName(r.output) {
+		encode = writePerfHere
+	}
+	if writeErr := encode(w, done.profile); writeErr != nil {
 		err = errors.Join(err, fmt.Errorf("writing the profile: %w", writeErr))
 	}
 	return done, err

@@ -71,7 +71,12 @@ var rules = map[string]rule{
 		external: []string{pprof},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
-	"profile/folded":     {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/folded": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/toperf": {
+		module:   []string{"addr", "buildid", "perfdata", "profile", "reason"},
+		external: []string{pprof},
+		why:      "a profile as perf would have recorded it, on any machine",
+	},
 	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
@@ -129,7 +134,7 @@ var rules = map[string]rule{
 	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/folded",
-			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
+			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
