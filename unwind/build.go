@@ -42,6 +42,7 @@ var sources = []func(*builder) error{
 	(*builder).vdsoARM64,
 	(*builder).plt,
 	(*builder).known,
+	(*builder).followed,
 	(*builder).framePointers,
 }
 

@@ -41,6 +41,10 @@ const pltEntry = 16
 
 // pltX86 makes rows of the entries in code, which is at a virtual address.
 func (p *part) pltX86(start off, virt uint64, code []byte) {
+	if onlyJumpsX86(code) {
+		p.add(start, start+off(len(code)), stackX86(8))
+		return
+	}
 	if virt%pltEntry != 0 || !p.begin(start, start+off(len(code))) {
 		return
 	}
@@ -51,6 +55,19 @@ func (p *part) pltX86(start off, virt uint64, code []byte) {
 		}
 		at += e.size
 	}
+}
+
+// onlyJumpsX86 reports whether code does nothing but jump, as the entries of static programs
+// for functions that are chosen when they start: there are 8 or 16 bytes of each.
+func onlyJumpsX86(code []byte) bool {
+	for len(code) > 0 {
+		i := decodeX86(code)
+		if i.size == 0 || !i.isNop() && !isJumpX86(&i) {
+			return false
+		}
+		code = code[i.size:]
+	}
+	return true
 }
 
 // pltX86Entry is what an entry does to the stack.
@@ -122,7 +139,7 @@ func isPushX86(i *x86Instruction) bool {
 
 // isNop reports whether an instruction does nothing: nop, endbr64, int3 as padding.
 func (i *x86Instruction) isNop() bool {
-	return !i.vector && (i.table == 0 && (i.op == 0x90 || i.op == 0xcc) || i.table == 1 && (i.op == 0x1f || i.op == 0x1e))
+	return !i.vector && (i.table == 0 && (i.op == 0x90 && i.rm == 0 || i.op == 0xcc) || i.table == 1 && (i.op == 0x1f || i.op == 0x1e))
 }
 
 // stackX86 is the rule of code that has done nothing but push.
