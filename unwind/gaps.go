@@ -10,6 +10,9 @@ const shfEXECINSTR = 4
 // A gap is code, by offsets of the file, that no layer covers.
 type gap struct{ start, end off }
 
+// compare puts gaps into the order of the file.
+func (g gap) compare(other gap) int { return cmp.Compare(g.start, other.start) }
+
 // gaps returns the code that no layer so far covers, in the order of the file: of sections
 // of code, or of executable segments if there are no section headers.
 func (b *builder) gaps() []gap {
@@ -21,10 +24,9 @@ func (b *builder) gaps() []gap {
 			}
 		}
 	}
-	byStart := func(a, b gap) int { return cmp.Compare(a.start, b.start) }
-	slices.SortFunc(covered, byStart)
+	slices.SortFunc(covered, gap.compare)
 	code := b.code()
-	slices.SortFunc(code, byStart)
+	slices.SortFunc(code, gap.compare)
 	var gaps []gap
 	at := off(0)
 	for _, c := range code {

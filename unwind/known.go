@@ -3,6 +3,7 @@ package unwind
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 )
 
 // x86Restorer is the code to which the kernel lets signal handlers return:
@@ -16,6 +17,17 @@ const armRestorer = "\x68\x11\x80\xd2\x01\x00\x00\xd4"
 // x86CloneChild is how musl's clone goes on in the new thread: "pop %rdi; call *%r9;
 // mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall; hlt", exit. Nothing called it.
 const x86CloneChild = "\x5f\x41\xff\xd1\x89\xc7\x31\xc0\xb0\x3c\x0f\x05\xf4"
+
+// x86StartContext is where functions of makecontext return to in glibc, __start_context:
+// "mov %rbx, %rsp; mov (%rsp), %rdi; test %rdi, %rdi; je". Nothing called them.
+const x86StartContext = "\x48\x89\xdc\x48\x8b\x3c\x24\x48\x85\xff\x74"
+
+// x86Clone3 is how glibc's clone3 goes on behind its system call, on purpose without call
+// frame information: "syscall; test %rax, %rax; jl; je; ret", and in the new thread "xor %ebp,
+// %ebp; and $-16, %rsp". All but the new thread, which is there for an instant only, have
+// what clone3 was called with on the stack. In the new one there is nothing yet, and no code
+// is where nothing is.
+var x86Clone3 = [2]string{"\x0f\x05\x48\x85\xc0\x7c", "\x74\x01\xc3\x31\xed\x48\x83\xe4\xf0"}
 
 // known makes rows of code without call frame information that is known by its bytes, and
 // of the file's entry, to which the kernel jumps.
@@ -34,7 +46,7 @@ func (b *builder) known() error {
 		restorer, fill, before = armRestorer, []string{"\x1f\x20\x03\xd5"}, 4
 	}
 	const longest = 16
-	return b.eachGap(gaps, off(len(restorer)), longest, func(at off, code []byte) {
+	return b.eachGap(b.widened(gaps, off(len(x86StartContext))), off(len(restorer)), longest, func(at off, code []byte) {
 		each(code, restorer, func(i int) {
 			start := at + off(i)
 			if b.file.machine == ARM64 && start%4 != 0 {
@@ -48,11 +60,44 @@ func (b *builder) known() error {
 			part.add(start, at+off(i+len(restorer)), signalRule(b.file.machine))
 		})
 		if b.file.machine == X86_64 {
-			each(code, x86CloneChild, func(i int) {
-				part.add(at+off(i+1), at+off(i+len(x86CloneChild)), Rule{Kind: Outermost})
-			})
+			part.threads(at, code)
 		}
 	})
+}
+
+// threads adds what is known of where threads and contexts begin.
+func (p *part) threads(at off, code []byte) {
+	each(code, x86CloneChild, func(i int) {
+		p.add(at+off(i+1), at+off(i+len(x86CloneChild)), Rule{Kind: Outermost})
+	})
+	each(code, x86StartContext, func(i int) {
+		if i > 0 {
+			p.add(at+off(i-1), at+off(i), Rule{Kind: Outermost}) // where a call would be
+		}
+	})
+	each(code, x86Clone3[0], func(i int) {
+		end := i + len(x86Clone3[0]) + 1 // behind how far the jump goes
+		if end <= len(code) && bytes.HasPrefix(code[end:], []byte(x86Clone3[1])) {
+			p.add(at+off(i), at+off(end+3), stackX86(8))
+		}
+	})
+}
+
+// widened returns gaps with a number of bytes of the code behind them.
+func (b *builder) widened(gaps []gap, more off) []gap {
+	code := b.code()
+	slices.SortFunc(code, gap.compare)
+	wide := slices.Clone(gaps)
+	for i := range wide {
+		g := &wide[i]
+		for len(code) > 0 && code[0].end < g.end {
+			code = code[1:]
+		}
+		if len(code) > 0 {
+			g.end = min(g.end+more, code[0].end)
+		}
+	}
+	return wide
 }
 
 // entry adds the code at the file's entry up to where it jumps away, if it is in a gap.

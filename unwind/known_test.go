@@ -25,7 +25,7 @@ func codeFile(machine elf.Machine, entry uint64, code []byte) []byte {
 }
 
 // kindsOf writes the kind of rule of each byte of code: "." for none, "S" for signals,
-// "O" for the outermost frame, "F" for frame pointers.
+// "O" for the outermost frame, "R" for a register, "F" for frame pointers.
 func kindsOf(t *testing.T, raw []byte) string {
 	t.Helper()
 	table := onlySource(t, raw, (*builder).ehFrame, (*builder).known, (*builder).framePointers)
@@ -37,7 +37,7 @@ func kindsOf(t *testing.T, raw []byte) string {
 	var kinds strings.Builder
 	for i := range text.Size {
 		r := table.Lookup(addr.Offset(text.Offset + i))
-		kinds.WriteByte(map[Kind]byte{None: '.', Signal: 'S', Outermost: 'O', FP: 'F'}[r.Kind])
+		kinds.WriteByte(map[Kind]byte{None: '.', Signal: 'S', Outermost: 'O', Reg: 'R', FP: 'F'}[r.Kind])
 	}
 	return kinds.String()
 }
@@ -54,6 +54,9 @@ func TestKnownCode(t *testing.T) {
 		{"no room in front", elf.EM_X86_64, 0, "c3 48c7c00f000000 0f05 c3", ".SSSSSSSSS."},
 		{"another system call", elf.EM_X86_64, 0, "c3 90 48c7c00e000000 0f05 c3", "............"},
 		{"musl's clone", elf.EM_X86_64, 0, "0f05 85c0 750f 31ed 5f 41ffd1 89c7 31c0 b03c 0f05 f4 c3", ".........OOOOOOOOOOOO."},
+		{"glibc's contexts", elf.EM_X86_64, 0, "c390 4889dc 488b3c24 4885ff 7408 e800000000 4889c7 e800000000 f4", ".O.........................."},
+		{"glibc's clone3", elf.EM_X86_64, 0, "c390 0f05 4885c0 7c18 7401 c3 31ed 4883e4f0 4c89c7 ffd2", "..RRRRRRRRRR..........."},
+		{"the same registers elsewhere", elf.EM_X86_64, 0, "c390 4889dc 488b4424 08 c3", "..........."},
 		{"musl's entry", elf.EM_X86_64, 0x1002, "90c3 4831ed 4889e7 488d3500000000 4883e4f0 e800000000 90 c3",
 			"..OOOOOOOOOOOOOOOOOOOOOO.."},
 		{"the dynamic loader's entry", elf.EM_X86_64, 0x1000, "4889e7 e800000000 4989c4 4889e2 e800000000 41ffe4 c3", "OOOOOOOOOOOOOOOOOOOOOO."},
