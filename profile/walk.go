@@ -22,6 +22,9 @@ type Methods uint8
 // With returns the set with one more method.
 func (m Methods) With(one unwind.Method) Methods { return m | 1<<one }
 
+// Has reports whether frames were found in this way.
+func (m Methods) Has(one unwind.Method) bool { return m&(1<<one) != 0 }
+
 // Labels of samples that say how their stacks were walked. All samples of a
 // recording together have few different values: how many frames were found in which way
 // would make each depth of a stack another one.

@@ -80,12 +80,12 @@ var rules = map[string]rule{
 	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
-		module:   []string{"addr", "buildid", "perfdata", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
 	},
 	"profile/local": {
-		module:   []string{"addr", "buildid", "debuginfo", "procmap", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "the one part of profile that looks at the machine it runs on",
 	},

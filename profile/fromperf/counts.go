@@ -20,11 +20,13 @@ type counts struct {
 
 type countKey struct {
 	stack  int
+	walk   profile.Walk
 	labels profile.Labels
 }
 
 type counted struct {
 	stack           []place
+	walk            profile.Walk
 	labels          profile.Labels
 	samples, weight int64
 }
@@ -33,13 +35,13 @@ func newCounts() *counts {
 	return &counts{places: map[place]uint64{}, stacks: map[string]int{}, index: map[countKey]int{}}
 }
 
-func (c *counts) add(places []place, labels profile.Labels, weight int64) {
-	key := countKey{c.stack(places), labels}
+func (c *counts) add(places []place, walk profile.Walk, labels profile.Labels, weight int64) {
+	key := countKey{c.stack(places), walk, labels}
 	i, ok := c.index[key]
 	if !ok {
 		i = len(c.all)
 		c.index[key] = i
-		c.all = append(c.all, &counted{stack: c.lists[key.stack], labels: labels})
+		c.all = append(c.all, &counted{stack: c.lists[key.stack], walk: walk, labels: labels})
 	}
 	c.all[i].samples++
 	c.all[i].weight += weight

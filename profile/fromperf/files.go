@@ -8,6 +8,7 @@ import (
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
+	"hallmark/unwind"
 )
 
 // file is what a mapping shows. What identity it has is settled when all is read: perf
@@ -22,6 +23,10 @@ type file struct {
 	// perf read the mapping from /proc.
 	generation uint64
 	changed    bool // different files had the number
+
+	looked bool          // for the table
+	table  *unwind.Table // nil when the file is not at hand
+	by     buildid.ID    // that the table was looked for by
 
 	binary *profile.Binary
 	why    reason.Reason // binary is nil because of it

@@ -1,6 +1,7 @@
 // Package fromperf makes a profile of a perf.data file, wherever it was recorded.
 //
-// It looks at nothing but the file. What a process had mapped follows from the
+// It looks at nothing but the file, and at the unwind tables that Options give: the
+// stacks of perf record --call-graph dwarf are copies of memory. What a process had mapped follows from the
 // records, in the order of time; which file that is, from the build ID in the record
 // (perf record --buildid-mmap) or from perf's list of build IDs by path. A path at
 // which different files were mapped has no identity by that list: perf read what was
@@ -16,9 +17,11 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/symbol"
+	"hallmark/unwind"
 )
 
 // Options say what of a file is wanted.
@@ -26,6 +29,8 @@ type Options struct {
 	// Event is the name of the event whose samples are counted: the first one that
 	// takes samples by default. "cpu-clock" is also "cpu-clock:ppp".
 	Event string
+	// Tables has unwind tables, by which copied stacks are walked; nil for none.
+	Tables Tables
 }
 
 // Stats says what a profile lacks.
@@ -34,8 +39,8 @@ type Stats struct {
 	Lost      uint64 // records that perf or the kernel lost
 	Malformed int64
 	// Unwalked counts samples that have a copy of the stack instead of its addresses
-	// (perf record --call-graph dwarf): of these there is the innermost frame of user
-	// code only.
+	// (perf record --call-graph dwarf) and lack callers, because a file that is needed to
+	// find them is not at hand.
 	Unwalked int64
 	// Damage is where the file is damaged or cut off; the profile is of what stands
 	// before. nil when it is whole.
@@ -58,12 +63,17 @@ type replay struct {
 	stats     Stats
 	places    []place
 
+	machine *perfregs.Machine // nil when its stacks cannot be walked
+	tables  Tables
+	list    map[string]listedID // perf's, when it had
+	listed  int                 // so many
+
 	first, last uint64
 }
 
 func newReplay(r *perfdata.Reader, o Options) *replay {
 	return &replay{
-		r: r, wanted: o.Event,
+		r: r, wanted: o.Event, tables: o.Tables,
 		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
 		files: newFiles(), counts: newCounts(),
 	}
@@ -131,8 +141,22 @@ func (p *replay) sample(s *perfdata.Sample) {
 	proc := p.process(s.PID)
 	proc.seen = s.Time
 	p.places = p.places[:0]
-	user := false
-	first := true
+	walk := p.chain(s, proc)
+	switch {
+	case walk == profile.Walk{} && p.hasCopy(s):
+		walk = p.copied(s, proc)
+	case walk == profile.Walk{} && len(p.places) == 0 && s.Mode() == perfdata.ModeUser:
+		walk = profile.Walk{Methods: profile.Methods(0).With(unwind.ByRegs)}
+	}
+	if len(p.places) == 0 { // no stacks were asked for
+		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
+	}
+	p.counts.add(p.places, walk, p.labels(proc, s), weight(p.event.Attr, s))
+}
+
+// chain adds the frames of the call chain, and says how those of user code were found.
+func (p *replay) chain(s *perfdata.Sample, proc *process) (walk profile.Walk) {
+	user, first := false, true
 	for _, ip := range s.Callchain {
 		if ip >= perfdata.ContextMax {
 			user, first = ip == perfdata.ContextUser, true
@@ -140,44 +164,26 @@ func (p *replay) sample(s *perfdata.Sample) {
 		}
 		// All but the innermost of each context are return addresses: the call
 		// is before them.
+		method := unwind.ByRegs
 		if !first {
 			ip--
+			method = unwind.ByFP
 		}
 		first = false
 		p.places = append(p.places, p.place(proc, addr.Abs(ip), user))
-	}
-	p.addInnermost(s, proc, user)
-	p.counts.add(p.places, p.labels(proc, s), weight(p.event.Attr, s))
-}
-
-// addInnermost adds what the call chain does not have: all of it, when none was asked
-// for; or the part in user code, of which there is a copy of the stack.
-func (p *replay) addInnermost(s *perfdata.Sample, proc *process, hasUser bool) {
-	if ip, ok := s.UserRegs.Get(userIP(p.r.Info().Arch)); ok && !hasUser && s.UserStack != nil {
-		p.stats.Unwalked++
-		if len(p.places) > 0 || s.Mode() == perfdata.ModeKernel {
-			if len(p.places) == 0 {
-				p.places = append(p.places, p.place(proc, s.IP, false))
-			}
-			p.places = append(p.places, p.place(proc, addr.Abs(ip), true))
-			return
+		if user {
+			walk = profile.Walk{End: unwind.FramePointers, Methods: walk.Methods.With(method)}
 		}
 	}
-	if len(p.places) == 0 {
-		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
-	}
+	return walk
 }
 
-// userIP is the number of the instruction pointer among the registers, by the
-// architecture's perf_regs.h.
-func userIP(arch string) int {
-	switch arch {
-	case "x86_64", "i386", "i686":
-		return 8
-	case "aarch64", "arm64":
-		return 32
+// hasCopy reports whether a sample has registers and stack of user code.
+func (p *replay) hasCopy(s *perfdata.Sample) bool {
+	if p.machine == nil {
+		p.machine = perfregs.Of(p.r.Info().Arch)
 	}
-	return -1
+	return p.machine != nil && s.UserStack != nil
 }
 
 func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
@@ -194,8 +200,9 @@ func (p *replay) build() *pprof.Profile {
 	b := profile.NewBuilder(samplePeriod(p.event.Attr))
 	locations := map[place]*pprof.Location{}
 	for _, c := range p.counts.all {
-		stack := make([]*pprof.Location, 0, len(c.stack))
-		for _, at := range c.stack {
+		places, walk := trusted(c.stack, c.walk)
+		stack := make([]*pprof.Location, 0, len(places))
+		for _, at := range places {
 			l := locations[at]
 			if l == nil {
 				frame := p.frame(at)
@@ -204,7 +211,7 @@ func (p *replay) build() *pprof.Profile {
 			}
 			stack = append(stack, l)
 		}
-		b.Count(b.Stack(stack, profile.Walk{}), b.Owner(&c.labels), c.samples, c.weight)
+		b.Count(b.Stack(stack, walk), b.Owner(&c.labels), c.samples, c.weight)
 	}
 	out := b.Profile()
 	nameValues(out, p.event)
@@ -241,7 +248,7 @@ func (s *Stats) Notes() []string {
 		all = append(all, fmt.Sprintf("%d records are malformed", s.Malformed))
 	}
 	if s.Unwalked > 0 {
-		all = append(all, fmt.Sprintf("%d samples have a copy of the stack instead of its addresses: only their innermost frame of user code is here", s.Unwalked))
+		all = append(all, fmt.Sprintf("%d stacks end early, because a file that perf recorded is not at hand", s.Unwalked))
 	}
 	if s.Damage != nil {
 		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))

@@ -89,7 +89,7 @@ func TestAgreesWithPerf(t *testing.T) {
 			}
 			file := perfRecord(t, test.args...)
 			p, stats := readFile(t, file, Options{Event: test.event})
-			ours, theirs := ourStacks(t, p), perfStacks(t, file, test.event)
+			ours, theirs := ourStacks(t, p, true), perfStacks(t, file, test.event)
 			if stats.Samples < 5 || stats.Malformed != 0 || stats.Damage != nil {
 				t.Errorf("%+v", stats)
 			}
@@ -144,8 +144,9 @@ func differs(ours, theirs string) bool {
 	return true
 }
 
-// ourStacks returns how often each stack is in the profile, in the words of perfStacks.
-func ourStacks(t *testing.T, p *pprof.Profile) map[string]int64 {
+// ourStacks returns how often each stack is in the profile, in the words of perfStacks. perf
+// shows return addresses in call chains, and the calls before them in stacks that it unwinds.
+func ourStacks(t *testing.T, p *pprof.Profile, returns bool) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
 	for _, s := range p.Sample {
@@ -164,8 +165,8 @@ func ourStacks(t *testing.T, p *pprof.Profile) map[string]int64 {
 			innermost := i == 0 || was && !kernel
 			_, known := profile.Identity(l.Mapping)
 			at := uint64(profile.FileOffset(l))
-			if !innermost {
-				at++ // perf shows return addresses
+			if returns && !innermost {
+				at++
 			}
 			switch {
 			case name == "[not-executable]":

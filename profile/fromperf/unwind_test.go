@@ -1,0 +1,151 @@
+package fromperf
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+	"hallmark/reason"
+	"hallmark/unwind"
+)
+
+// atPath builds the tables of the files that lie where they did when perf recorded them.
+func atPath(t *testing.T) Tables {
+	return func(id buildid.ID, path string) *unwind.Table {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		info, err := buildid.Read(f)
+		if err != nil || info.ID != id {
+			t.Errorf("%s is %v, recorded was %v: %v", path, info.ID, id, err)
+			return nil
+		}
+		table, err := unwind.Build(f, unwind.BuildOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return table
+	}
+}
+
+const sortingProgram = `
+#include <stdlib.h>
+static int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+__attribute__((noinline)) static int work(int *v, int n)
+{
+	for (int i = 0; i < n; i++)
+		v[i] = (i * 7919) % n;
+	qsort(v, n, sizeof *v, compare);
+	return v[n / 2];
+}
+int main(void)
+{
+	int n = 30000, *v = malloc(n * sizeof *v), sum = 0;
+	for (int i = 0; i < 100; i++)
+		sum += work(v, n);
+	return sum == 1;
+}
+`
+
+// recordCopies records a program without frame pointers, which the C library calls back.
+func recordCopies(t *testing.T, args ...string) (file, program string) {
+	t.Helper()
+	perf, gcc := testenv.Tool(t, "perf"), testenv.Tool(t, "gcc")
+	dir := t.TempDir()
+	file, program = filepath.Join(dir, "perf.data"), filepath.Join(dir, "sorts")
+	build := exec.Command(gcc, "-O2", "-fomit-frame-pointer", "-Wl,--build-id", "-xc", "-", "-o", program)
+	build.Stdin = strings.NewReader(sortingProgram)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	args = append([]string{"record", "-q", "-o", file, "--call-graph", "dwarf,16384", "-F", "499"}, args...)
+	cmd := exec.Command(perf, append(args, "--", program)...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return file, program
+}
+
+// TestCopiesAgreeWithPerf compares every frame of the stacks that are walked here with
+// those that perf script finds.
+func TestCopiesAgreeWithPerf(t *testing.T) {
+	for _, mode := range [][]string{{"-e", "cpu-clock:u"}, {"-e", "cpu-clock:u", "--buildid-mmap"}} {
+		t.Run(strings.Join(mode, " "), func(t *testing.T) {
+			file, _ := recordCopies(t, mode...)
+			p, stats := readFile(t, file, Options{Tables: atPath(t)})
+			if stats.Samples < 5 || stats.Unwalked != 0 {
+				t.Errorf("%+v", stats)
+			}
+			whole := 0
+			for _, s := range p.Sample {
+				if why, told := profile.StackEnd(s); !told {
+					t.Error("a stack does not tell how it ends")
+				} else if why == reason.None {
+					whole++
+				}
+			}
+			if whole*10 < len(p.Sample)*9 {
+				t.Errorf("%d of %d stacks are complete", whole, len(p.Sample))
+			}
+			compareStacks(t, ourStacks(t, p, false), perfStacks(t, file, ""))
+		})
+	}
+}
+
+// TestFileNotAtHand has a recording whose program is gone: stacks end in it, and say so.
+func TestFileNotAtHand(t *testing.T) {
+	file, program := recordCopies(t, "-e", "cpu-clock:u")
+	tables := atPath(t)
+	p, stats := readFile(t, file, Options{Tables: func(id buildid.ID, path string) *unwind.Table {
+		if path == program {
+			return nil
+		}
+		return tables(id, path)
+	}})
+	if stats.Unwalked == 0 || len(stats.Notes()) == 0 {
+		t.Errorf("%+v", stats)
+	}
+	for _, s := range p.Sample {
+		for i, l := range s.Location {
+			if l.Mapping.File == program && i != len(s.Location)-1 {
+				t.Errorf("frames are found from the %d. on, in a program that is not there", i)
+			}
+		}
+		last := s.Location[len(s.Location)-1]
+		if why, told := profile.StackEnd(s); last.Mapping.File == program && (!told || why != reason.NoTable) {
+			t.Errorf("the reason is %v", why)
+		}
+	}
+}
+
+// TestDoubtfulFile has a file that turns out to be none that can be named, after stacks were
+// walked by its table: what followed from it goes.
+func TestDoubtfulFile(t *testing.T) {
+	id, err := buildid.New(buildid.GNU, bytes.Repeat([]byte{1}, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sure := &file{looked: true, by: id, binary: &profile.Binary{ID: id}}
+	doubted := &file{looked: true, by: id, why: reason.FileChanged}
+	walk := profile.Walk{End: unwind.Complete, Methods: profile.Methods(0).With(unwind.ByRegs).With(unwind.ByCFI)}
+	stack := []place{{file: sure}, {file: doubted}, {file: sure}}
+	if got, w := trusted(stack, walk); len(got) != 2 || w.End != unwind.NotIdentified {
+		t.Errorf("%d frames, end %d", len(got), w.End)
+	}
+	if got, w := trusted(stack[:1], walk); len(got) != 1 || w != walk {
+		t.Errorf("%d frames, end %d of what is sure", len(got), w.End)
+	}
+	byFP := profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByFP)}
+	if got, w := trusted(stack, byFP); len(got) != 3 || w != byFP {
+		t.Errorf("%d frames, end %d without tables", len(got), w.End)
+	}
+}
