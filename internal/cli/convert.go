@@ -53,6 +53,7 @@ func newConvertCommand(e *env) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
 	}
 	c.input.addFlags(cmd.Flags())
+	c.input.symbols = &c.symbols
 	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, pprof or perf (default: by the name of the output)")

@@ -10,9 +10,13 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
+	"hallmark/debuginfo"
 	"hallmark/perfdata"
 	"hallmark/profile/fromperf"
+	"hallmark/profile/local"
 	"hallmark/profile/toperf"
+	"hallmark/unwind"
 )
 
 // readPerf reads a recording by perf, in the file called name or from a pipe on standard
@@ -47,7 +51,7 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event})
+	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: in.tables()})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -73,4 +77,14 @@ func writePerfHere(w io.Writer, p *pprof.Profile) error {
 		info.Arch = unix.ByteSliceToString(uts.Machine[:])
 	}
 	return toperf.Write(w, p, toperf.Options{Info: info})
+}
+
+// tables returns where the unwind tables come from for stacks that perf copied: from the
+// files that symbols come from, as far as they are on this machine.
+func (in *input) tables() fromperf.Tables {
+	finder := new(debuginfo.Finder)
+	if in.symbols != nil {
+		finder.Extra = in.symbols.extra
+	}
+	return func(id buildid.ID, path string) *unwind.Table { return local.Table(finder, id, path) }
 }

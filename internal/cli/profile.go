@@ -12,8 +12,9 @@ import (
 // input is what the verbs that read a profile have in common.
 type input struct {
 	sampleType string
-	maxSize    int64  // MiB
-	event      string // of a recording by perf
+	maxSize    int64          // MiB
+	event      string         // of a recording by perf
+	symbols    *symbolOptions // say where its files may be; nil: nowhere else
 }
 
 const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in memory

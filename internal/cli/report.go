@@ -55,6 +55,7 @@ func newReportCommand(e *env) *cobra.Command {
 		},
 	}
 	r.input.addFlags(cmd.Flags())
+	r.input.symbols = &r.symbols
 	r.symbols.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")

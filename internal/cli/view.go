@@ -38,6 +38,7 @@ func newViewCommand(e *env) *cobra.Command {
 		},
 	}
 	v.input.addFlags(cmd.Flags())
+	v.input.symbols = &v.symbols
 	v.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
