@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -61,17 +60,11 @@ func (b *builtTables) build(t *builtTable, file source) {
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
 func (b *builtTables) read(file source) *unwind.Table {
-	if t, err := b.cache.load(file.key); err == nil {
-		return t
-	}
-	t, err := unwind.Build(file.content, unwind.BuildOptions{})
-	if errors.Is(err, unwind.ErrNotELF) {
-		return emptyTable
-	}
+	t, built, err := file.table(b.cache)
 	if err != nil {
 		return nil
 	}
-	if b.cache.store(file.key, t) == nil { // without a cache the next recording takes longer
+	if built && b.cache.keep(file.key, t) {
 		b.stored.Store(true)
 	}
 	return t
@@ -96,5 +89,5 @@ func (s *objects) contentOf(o *object) (file source, pending bool) {
 	if o.mixed || o.content == nil {
 		return source{}, !o.mixed && o.tried < o.asked
 	}
-	return source{key: tableKey{o.id, o.seen.size}, content: o.content}, false
+	return source{o, tableKey{o.id, o.seen.size}, o.content}, false
 }

@@ -109,6 +109,12 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 	})
 }
 
+// keep stores the table of a file, and reports whether it did. What cannot be kept, and what
+// there is nothing to keep of, is built again the next time.
+func (c tableCache) keep(k tableKey, t *unwind.Table) bool {
+	return t != emptyTable && c.keeps(k) && c.store(k, t) == nil
+}
+
 func (c tableCache) name(k tableKey) string { return c.dir.Name(k.id, strconv.FormatInt(k.size, 10)) }
 
 // prune makes room, once for all tables that were stored. Those of earlier versions of

@@ -224,6 +224,12 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
 	}
+	copied := newBuiltTables(objects, cache)
+	copied.table(o)
+	copied.wait()
+	if table, settled := copied.table(o); table != nil || !settled {
+		t.Errorf("copied stacks are walked by the table %v, settled: %v", table, settled)
+	}
 	if kept, err := cache.dir.List(); err != nil || len(kept) > 0 {
 		t.Errorf("%v are kept, %v", kept, err)
 	}

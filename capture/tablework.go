@@ -18,14 +18,14 @@ func (t *tables) run() {
 			continue
 		}
 		s := t.source(f)
-		table, built, err := t.readTable(s)
+		table, built, err := s.table(t.cache)
 		if err == nil {
 			t.put(f, table)
 			t.found(f, table, built)
 		} else {
 			t.lacks(f, s)
 		}
-		if err == nil && built && table != emptyTable {
+		if err == nil && built {
 			t.keep(s.key, table)
 		}
 	}
@@ -181,9 +181,9 @@ func (t *tables) settle(f *fileTable, o tableOutcome) {
 	}
 }
 
-// keep puts a table into the cache. What cannot be kept is built again the next time.
+// keep puts a table into the cache.
 func (t *tables) keep(key tableKey, table *unwind.Table) {
-	if !t.cache.keeps(key) || t.cache.store(key, table) != nil {
+	if !t.cache.keep(key, table) {
 		return
 	}
 	t.mu.Lock()
