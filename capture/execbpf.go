@@ -56,10 +56,10 @@ const (
 )
 
 func (w *Watch) useBPF() error {
-	if w.opts.Command != nil {
-		if err := checkPIDNamespace(); err != nil {
-			return unusable(BPF, err)
-		}
+	if err := checkPIDNamespace(); err != nil && w.opts.Command != nil {
+		return unusable(BPF, err)
+	} else if err != nil {
+		w.stats.Reduced = append(w.stats.Reduced, "the process numbers of this PID namespace: they are those of the machine")
 	}
 	programs, err := bpf.NewExecWatcher(bpf.ExecOptions{
 		Exits:      w.opts.Exits,

@@ -177,6 +177,10 @@ func (w *ExecWatcher) setHook() {
 	w.hook, w.noHook = newHook(w.spec, w.shared())
 }
 
+// TaskWork reports whether identities are read in the processes themselves. Where not,
+// user space has to read those that are not read where files are mapped.
+func (w *ExecWatcher) TaskWork() bool { return w.taskWork }
+
 // Follow has a process told of, and all that it will start. It needs ExecOptions.Follow.
 func (w *ExecWatcher) Follow(pid uint32) error { return w.follower.add(pid, false) }
 

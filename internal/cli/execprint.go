@@ -254,6 +254,9 @@ func endText(end *capture.End) string {
 	if end.CPU != nil {
 		parts = append(parts, "cpu "+quantity(int64(*end.CPU), "nanoseconds"))
 	}
+	if len(parts) == 0 {
+		return "[ended]"
+	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 

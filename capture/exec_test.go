@@ -1,0 +1,311 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+)
+
+// watchCommand returns what a backend tells of a command.
+func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
+	t.Helper()
+	c, err := StartCommand(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Command = c
+	w, err := StartWatch(o)
+	if err != nil {
+		c.Kill()
+		c.Wait()
+		testenv.Need(t, false, fmt.Sprint("a kernel that tells: ", err))
+	}
+	var told []*WatchEvent
+	err = w.Run(t.Context(), func(ev *WatchEvent) error {
+		told = append(told, ev)
+		return nil
+	})
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	if s := w.Stats(); s.Lost+s.Malformed+s.Unfollowed+s.Disagreed > 0 {
+		t.Errorf("%+v", s)
+	}
+	return told
+}
+
+// eachWatch runs a test with each way of knowing.
+func eachWatch(t *testing.T, f func(t *testing.T, o WatchOptions)) {
+	for _, b := range []struct {
+		name string
+		opts WatchOptions
+	}{
+		{"bpf", WatchOptions{Backend: BPF}},
+		{"opened", WatchOptions{Backend: BPF, noTaskWork: true}},
+		{"perf", WatchOptions{Backend: Perf}},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			if b.opts.Backend == BPF {
+				testenv.Root(t)
+			}
+			f(t, b.opts)
+		})
+	}
+}
+
+func idOf(t *testing.T, path string) buildid.ID {
+	t.Helper()
+	info, err := buildid.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+// TestWatchCommand compares what is told of a shell's children with the files.
+func TestWatchCommand(t *testing.T) {
+	shell, sleep := testenv.Tool(t, "sh"), testenv.Tool(t, "sleep")
+	eachWatch(t, func(t *testing.T, o WatchOptions) {
+		o.Exits, o.Libs = true, true
+		before := time.Now()
+		told := watchCommand(t, o, "sh", "-c", sleep+" 0.05; "+sleep+" 0.06; exit 3")
+		after := time.Now()
+		real, err := filepath.EvalSymlinks(sleep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		var last time.Time
+		for _, ev := range told {
+			if ev.Time.Before(last) || ev.Time.Before(before) || ev.Time.After(after) {
+				t.Errorf("%v: event of %v after one of %v", ev.Kind, ev.Time, last)
+			}
+			last = ev.Time
+			switch {
+			case ev.Kind == Loaded:
+				if ev.Library.ID.IsZero() {
+					t.Errorf("%+v", ev.Library)
+				}
+				continue
+			case ev.Program == nil || ev.Program.ID != idOf(t, ev.Program.Path):
+				t.Errorf("%+v of %+v", ev.Program, ev)
+				continue
+			}
+			kinds = append(kinds, ev.Kind.String()+" "+filepath.Base(ev.Program.Path))
+			if ev.Kind == Executed && ev.Program.Path == real {
+				if !slices.Equal(ev.Args, []string{sleep, "0.05"}) && !slices.Equal(ev.Args, []string{sleep, "0.06"}) {
+					t.Errorf("arguments %q", ev.Args)
+				}
+				if ev.Owner == nil || int(ev.Owner.UID) != os.Getuid() || ev.PPID == 0 || ev.Interpreter == nil {
+					t.Errorf("%+v", ev)
+				}
+			}
+			if ev.Kind == Exited && o.Backend == BPF && ev.Program.Path != real && ev.End.Status.ExitStatus() != 3 {
+				t.Errorf("the shell ended with %v", ev.End.Status)
+			}
+		}
+		sh, err := filepath.EvalSymlinks(shell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Shells may become their last command or not.
+		want := []string{"exec " + filepath.Base(sh), "exec sleep", "exit sleep", "exec sleep", "exit sleep", "exit " + filepath.Base(sh)}
+		if !slices.Equal(kinds, want) {
+			t.Errorf("told %q", kinds)
+		}
+	})
+}
+
+// TestWatchScenes executes what is gone at once, and wants identities all the same.
+func TestWatchScenes(t *testing.T) {
+	testenv.Root(t)
+	testenv.Need(t, tryWatch(t), "a kernel whose processes read identities (6.18)")
+	program := testenv.Tool(t, "true")
+	shell := testenv.Tool(t, "sh")
+	unshare := testenv.Tool(t, "unshare")
+	hidden := t.TempDir()
+	if real, err := filepath.EvalSymlinks(hidden); err == nil {
+		hidden = real
+	}
+	nested := filepath.Join(t.TempDir(), "nested")
+	if err := os.WriteFile(nested, []byte("#!/usr/bin/env sh\n:\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	goProgram := buildGoNote(t)
+	for _, test := range []struct {
+		name string
+		args []string
+		path string // of the program, or its end
+		file string // that it is
+	}{
+		{"mount namespace", []string{unshare, "-m", "sh", "-c", fmt.Sprintf("mount -t tmpfs tmpfs %[1]s && cp %[2]s %[1]s/hidden && %[1]s/hidden; :", hidden, program)}, hidden + "/hidden", program},
+		{"bind mount", []string{unshare, "-m", "sh", "-c", fmt.Sprintf("touch %[1]s/bound; mount --bind %[2]s %[1]s/bound && %[1]s/bound; :", hidden, program)}, hidden + "/bound", program},
+		{"PID namespace", []string{unshare, "-pf", program}, "/true", program},
+		{"env", []string{nested}, shell, shell},
+		{"Go", []string{goProgram}, goProgram, goProgram},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			told := watchCommand(t, WatchOptions{Backend: BPF}, test.args...)
+			real, err := filepath.EvalSymlinks(test.path)
+			if err != nil {
+				real = test.path
+			}
+			want := idOf(t, test.file)
+			if !slices.ContainsFunc(told, func(ev *WatchEvent) bool {
+				return ev.Kind == Executed && strings.HasSuffix(ev.Program.Path, real) && ev.Program.ID == want
+			}) {
+				for _, ev := range told {
+					t.Errorf("told %+v %+v, want %v %v", ev, ev.Program, real, want)
+				}
+			}
+		})
+	}
+}
+
+// tryWatch reports whether identities are read in the processes.
+func tryWatch(t *testing.T) bool {
+	t.Helper()
+	w, err := StartWatch(WatchOptions{Backend: BPF})
+	if err != nil {
+		t.Log(err)
+		return false
+	}
+	defer w.Close()
+	return w.teller.(*bpfWatch).programs.TaskWork()
+}
+
+// buildGoNote builds a program with Go's own build ID and no GNU one.
+func buildGoNote(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command(testenv.Tool(t, "go"), "build", "-ldflags=-B=none", "-o", program, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// TestWatchMany executes a program many times, and wants each told with its identity.
+func TestWatchMany(t *testing.T) {
+	eachWatch(t, func(t *testing.T, o WatchOptions) {
+		const count = 300
+		o.Exits = true
+		program, err := filepath.EvalSymlinks(testenv.Tool(t, "true"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := watchCommand(t, o, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done", count, program))
+		want, execs, exits := idOf(t, program), 0, 0
+		for _, ev := range told {
+			if ev.Program == nil || ev.Program.Path != program {
+				continue
+			}
+			if ev.Program.ID != want {
+				t.Errorf("%v: %+v", ev.Kind, ev.Program)
+			}
+			switch ev.Kind {
+			case Executed:
+				execs++
+			case Exited:
+				exits++
+			}
+		}
+		if execs != count || exits != count {
+			t.Errorf("%d executions and %d ends, want %d", execs, exits, count)
+		}
+	})
+}
+
+// TestWatchEnds wants the end of a context and an error to end the telling.
+func TestWatchEnds(t *testing.T) {
+	testenv.Root(t)
+	eachWatch(t, func(t *testing.T, o WatchOptions) {
+		w, err := StartWatch(o)
+		testenv.Need(t, err == nil, fmt.Sprint("a kernel that tells: ", err))
+		defer w.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := w.Run(ctx, func(*WatchEvent) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWatchQueue wants the order of time, and what is not complete to hold up the rest for
+// no longer than it may.
+func TestWatchQueue(t *testing.T) {
+	q := newWatchQueue()
+	now := monotonic()
+	ready := false
+	add := func(pid int, at uint64, complete func() bool, patience time.Duration) {
+		q.add(&heldEvent{WatchEvent: &WatchEvent{PID: pid}, time: at, complete: complete}, patience)
+	}
+	next := func() int {
+		if ev := q.next(now); ev != nil {
+			return ev.PID
+		}
+		return 0
+	}
+	add(3, now-10, nil, 0)
+	add(1, now-30, nil, 0)
+	add(2, now-20, func() bool { return ready }, time.Hour)
+	add(5, now+uint64(time.Hour), nil, 0)
+	if got := []int{next(), next(), next()}; !slices.Equal(got, []int{1, 0, 0}) {
+		t.Errorf("told %v before the second is complete", got)
+	}
+	ready = true
+	if got := []int{next(), next(), next()}; !slices.Equal(got, []int{2, 3, 0}) {
+		t.Errorf("told %v", got)
+	}
+	add(4, now-5, func() bool { return false }, 0)
+	if got := next(); got != 4 {
+		t.Errorf("told %v when the patience is at its end", got)
+	}
+	for range maxQueued + 1 {
+		add(6, now-1, func() bool { return false }, time.Hour)
+	}
+	if got := []int{next(), next()}; !slices.Equal(got, []int{6, 6}) || len(q.events) != maxQueued {
+		t.Errorf("told %v of too many, and %d are left", got, len(q.events))
+	}
+}
+
+// TestFactsAreDoubted wants what /proc tells of a later program not to be told of an
+// earlier one.
+func TestFactsAreDoubted(t *testing.T) {
+	for _, test := range []struct {
+		read uint64
+		want bool
+	}{{150, true}, {200, false}, {250, false}} {
+		p := &perfWatch{tasks: map[uint32]*watchedTask{7: {exec: &perfExec{facts: &factsOf{read: test.read}}}}}
+		p.doubt(7, 200)
+		if have := p.tasks[7].exec.facts != nil; have != test.want {
+			t.Errorf("read at %d, another program at 200: kept %v", test.read, have)
+		}
+	}
+}
+
+func TestReadFacts(t *testing.T) {
+	f := readFacts(uint32(os.Getpid()))
+	if !slices.Equal(splitArgs(f.args), os.Args) && !f.cut || f.ppid != os.Getppid() || f.owner == nil || int(f.owner.UID) != os.Getuid() || int(f.owner.EGID) != os.Getegid() {
+		t.Errorf("%+v", f)
+	}
+	if gone := readFacts(1 << 30); gone.args != nil || gone.owner != nil {
+		t.Errorf("%+v of nobody", gone)
+	}
+}
