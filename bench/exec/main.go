@@ -1,0 +1,291 @@
+// Command exec starts programs that live for about a millisecond as fast as the machine
+// can, alone and while something tells what is executed: hallmark, perf, bpftrace. It tells
+// what each costs the programs, and how many of them it saw; of hallmark also whether each
+// identity is right.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hallmark/buildid"
+)
+
+var (
+	hallmark = flag.String("hallmark", "hallmark", "the hallmark to measure")
+	count    = flag.Int("n", 4000, "processes in a round")
+	atOnce   = flag.Int("c", 4, "processes at a time")
+	rounds   = flag.Int("rounds", 5, "rounds")
+	only     = flag.String("only", "", "measure only contenders with this in their name")
+)
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "exec:", err)
+		os.Exit(1)
+	}
+}
+
+// watcher is something that tells what is executed, into a file.
+type watcher struct {
+	name string
+	args []string // after which comes nothing; "" stands for the file of its own output
+	seen func(l *load, out string) (string, error)
+}
+
+// private gives a tool the kernel's trace files, and nobody else.
+func private(command string) []string {
+	return []string{"unshare", "-m", "sh", "-c", "mount -t tracefs none /sys/kernel/tracing 2>/dev/null; exec " + command}
+}
+
+func watchers(dir string) []watcher {
+	data := filepath.Join(dir, "perf.data")
+	return []watcher{
+		{"alone", nil, nil},
+		{"hallmark exec", []string{*hallmark, "exec", "--json"}, check},
+		{"hallmark exec --exit", []string{*hallmark, "exec", "--exit", "--json"}, check},
+		{"hallmark exec --backend perf", []string{*hallmark, "exec", "--backend", "perf", "--json"}, check},
+		{"perf record -e sched:sched_process_exec", private("perf record -q -a -e sched:sched_process_exec -o " + data), func(l *load, _ string) (string, error) {
+			text, err := exec.Command(private("")[0], private("perf script -i "+data)[1:]...).Output()
+			return lines(l, text), err
+		}},
+		{"perf trace -e sched:*exec", private("perf trace -a -e 'sched:sched_process_exec'"), countLines},
+		{"bpftrace, exec", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); }'`), countLines},
+		{"bpftrace, exec and exit", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); } tracepoint:sched:sched_process_exit { printf("end of %d\n", pid); }'`), countLines},
+	}
+}
+
+// result is what a round took.
+type result struct {
+	wall, cpu, own float64 // seconds: of the load, its CPU time, that of the watcher
+	seen           string
+}
+
+// load are the programs that are started.
+type load struct {
+	dir, starter string
+	programs     []string
+	ids          []string
+	started      map[int]string // identity of what a process executed, by its number
+}
+
+func run() error {
+	dir, err := os.MkdirTemp("", "exec")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	l, err := build(dir)
+	if err != nil {
+		return err
+	}
+	all := slices.DeleteFunc(watchers(dir), func(w watcher) bool {
+		return w.args != nil && !strings.Contains(w.name, *only)
+	})
+	results := make([][]result, len(all))
+	for range *rounds {
+		for i, w := range all {
+			r, err := l.measure(w)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			results[i] = append(results[i], r)
+		}
+	}
+	print(all, results)
+	return nil
+}
+
+func build(dir string) (*load, error) {
+	l := &load{dir: dir, starter: filepath.Join(dir, "starter")}
+	for _, args := range [][]string{
+		{"-O2", "-o", l.starter, "exec/load/starter.c"},
+		{"-O2", "-Wl,--build-id", "-o", filepath.Join(dir, "life"), "exec/load/life.c"},
+		{"-O2", "-Wl,--build-id", "-static", "-o", filepath.Join(dir, "static-life"), "exec/load/life.c"},
+	} {
+		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("gcc: %w\n%s", err, out)
+		}
+	}
+	for _, name := range []string{"life", "static-life"} {
+		program := filepath.Join(dir, name)
+		info, err := buildid.ReadFile(program)
+		if err != nil {
+			return nil, err
+		}
+		l.programs, l.ids = append(l.programs, program), append(l.ids, info.ID.String())
+	}
+	return l, nil
+}
+
+// measure runs the load once while w watches.
+func (l *load) measure(w watcher) (result, error) {
+	var r result
+	out := filepath.Join(l.dir, "out")
+	stop := func() error { return nil }
+	if w.args != nil {
+		var err error
+		if stop, err = start(w.args, out, &r.own); err != nil {
+			return r, err
+		}
+	}
+	args := append([]string{filepath.Join(l.dir, "list"), strconv.Itoa(*count), strconv.Itoa(*atOnce)}, l.programs...)
+	text, err := exec.Command(l.starter, args...).Output()
+	if err = errors.Join(err, stop()); err != nil {
+		return r, err
+	}
+	if _, err := fmt.Sscan(string(text), &r.wall, &r.cpu); err != nil {
+		return r, err
+	}
+	if err := l.readList(args[0]); err != nil || w.seen == nil {
+		return r, err
+	}
+	r.seen, err = w.seen(l, out)
+	return r, err
+}
+
+// start starts a watcher. What is returned ends it and takes its CPU time since now.
+func start(args []string, out string, cpu *float64) (func() error, error) {
+	f, err := os.Create(out)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	var complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = f, &complaints
+	if strings.Contains(strings.Join(args, " "), "perf trace") {
+		cmd.Stderr = f // where it writes what it traces
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	time.Sleep(3 * time.Second) // until it watches
+	before := ticks(cmd.Process.Pid)
+	return func() error {
+		time.Sleep(500 * time.Millisecond) // what is still on its way
+		*cpu = ticks(cmd.Process.Pid) - before
+		cmd.Process.Signal(os.Interrupt)
+		err := cmd.Wait()
+		var status *exec.ExitError
+		if errors.As(err, &status) && status.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
+			err = nil
+		}
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, complaints.String())
+		}
+		return errors.Join(err, f.Close())
+	}, nil
+}
+
+// ticks returns the CPU seconds of a process: proc(5).
+func ticks(pid int) float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100
+}
+
+func (l *load) readList(name string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	l.started = map[int]string{}
+	for line := range strings.Lines(string(b)) {
+		var pid, program int
+		if _, err := fmt.Sscan(line, &pid, &program); err != nil {
+			return err
+		}
+		l.started[pid] = l.ids[program]
+	}
+	return nil
+}
+
+// event is what is asked of hallmark.
+type event struct {
+	Event   string
+	PID     int
+	Program struct{ ID, Path string }
+}
+
+// check tells how many processes were told, and how many with the right identity.
+func check(l *load, out string) (string, error) {
+	f, err := os.Open(out)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	right, wrong := map[int]bool{}, 0
+	for in := json.NewDecoder(bufio.NewReader(f)); in.More(); {
+		var e event
+		if err := in.Decode(&e); err != nil {
+			return "", err
+		}
+		want, ours := l.started[e.PID]
+		if e.Event != "exec" || !ours || filepath.Dir(e.Program.Path) != l.dir || strings.HasSuffix(e.Program.Path, "starter") {
+			continue
+		}
+		if e.Program.ID == want {
+			right[e.PID] = true
+		} else {
+			wrong++
+		}
+	}
+	return fmt.Sprintf("%d, %d wrong", len(right), wrong), nil
+}
+
+func countLines(l *load, out string) (string, error) {
+	b, err := os.ReadFile(out)
+	return lines(l, b), err
+}
+
+// lines counts those that name one of the programs.
+func lines(l *load, text []byte) string {
+	n := 0
+	for line := range bytes.Lines(text) {
+		for _, program := range l.programs {
+			if bytes.Contains(line, []byte(program)) {
+				n++
+				break
+			}
+		}
+	}
+	return strconv.Itoa(n)
+}
+
+func print(all []watcher, results [][]result) {
+	fmt.Printf("| %d processes, %d at a time | time | × alone | CPU µs a process | × alone | watcher's CPU µs a process | seen |\n|---|--:|--:|--:|--:|--:|--:|\n", *count, *atOnce)
+	perProcess := 1e6 / float64(*count)
+	for i, w := range all {
+		var walls, wallRatios, cpus, cpuRatios, owns []float64
+		for n, r := range results[i] {
+			alone := results[0][n]
+			walls, cpus, owns = append(walls, r.wall), append(cpus, r.cpu*perProcess), append(owns, r.own*perProcess)
+			wallRatios, cpuRatios = append(wallRatios, r.wall/alone.wall), append(cpuRatios, r.cpu/alone.cpu)
+		}
+		fmt.Printf("| %s | %.2f s | %.3f | %.0f | %.3f | %.1f | %s |\n", w.name, median(walls), median(wallRatios), median(cpus), median(cpuRatios), median(owns), results[i][len(results[i])-1].seen)
+	}
+}
+
+func median[T cmp.Ordered](values []T) T {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
