@@ -14,6 +14,15 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* Since 6.10. */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+/* Since 7.0 programs on raw tracepoints may be preempted, and what happens on that CPU
+ * meanwhile is left out: the kernel takes it for a program that interrupts itself. Set by
+ * the loader where it can be prevented. */
+const volatile bool hold_cpu = false;
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct linux_binprm {
@@ -382,10 +391,7 @@ static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32
 		ADD(exec_done.lost_execs, 1);
 }
 
-/* sched_process_exec(task, old pid, bprm): the new memory is there, and nothing of it has
- * run. */
-SEC("raw_tp/sched_process_exec")
-int see_exec(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 {
 	struct walk w = {.task = bpf_get_current_task_btf()};
 	struct mm_struct___exec *mm;
@@ -397,14 +403,28 @@ int see_exec(struct bpf_raw_tracepoint_args *ctx)
 	w.mm = (__u64)w.task->mm;
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
-		return 0;
+		return;
 	mm = (void *)w.mm;
 	keep_time(w.s);
 	d->ev.time = now;
 	d->ev.program = identify(&w, BPF_CORE_READ(mm, start_code));
 	address = entry(w.task);
 	d->ev.interpreter = address >= w.start && address < w.end ? w.where : identify(&w, address);
-	tell_exec(d, &w, ctx->args[1], (void *)ctx->args[2]);
+	tell_exec(d, &w, tid, bprm);
+}
+
+/* sched_process_exec(task, old pid, bprm): the new memory is there, and nothing of it has
+ * run. */
+SEC("raw_tp/sched_process_exec")
+int see_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	if (hold_cpu && exists(bpf_preempt_disable) && exists(bpf_preempt_enable)) {
+		bpf_preempt_disable();
+		see_program(ctx->args[1], (void *)ctx->args[2]);
+		bpf_preempt_enable();
+	} else {
+		see_program(ctx->args[1], (void *)ctx->args[2]);
+	}
 	return 0;
 }
 
@@ -419,18 +439,16 @@ static __always_inline __u64 cpu_time(struct task_struct *leader)
 	return sum > own ? sum : own;
 }
 
-/* sched_process_exit(task), for each thread, in that thread. */
-SEC("raw_tp/sched_process_exit")
-int see_exit(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline void see_end(struct task_struct *task)
 {
-	struct task_struct *task = (void *)ctx->args[0], *leader = BPF_CORE_READ(task, group_leader);
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	struct task_struct___exec *l = (void *)leader, *t = (void *)task;
 	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
 	struct exit_event ev = {.kind = EVENT_EXIT, .tgid = BPF_CORE_READ(task, tgid)};
 	struct cred *cred = BPF_CORE_READ(t, cred);
 
 	if (BPF_CORE_READ(signal, live.counter) || BPF_CORE_READ(task, flags) & PF_KTHREAD || !is_followed(ev.tgid))
-		return 0;
+		return;
 	ev.time = bpf_ktime_get_ns();
 	ev.started = BPF_CORE_READ(leader, start_boottime);
 	ev.cgroup = bpf_get_current_cgroup_id();
@@ -444,6 +462,19 @@ int see_exit(struct bpf_raw_tracepoint_args *ctx)
 	bpf_probe_read_kernel(ev.comm, sizeof(ev.comm), &leader->comm);
 	if (!send(&ev, sizeof(ev)))
 		ADD(exec_done.lost_exits, 1);
+}
+
+/* sched_process_exit(task), for each thread, in that thread. */
+SEC("raw_tp/sched_process_exit")
+int see_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	if (hold_cpu && exists(bpf_preempt_disable) && exists(bpf_preempt_enable)) {
+		bpf_preempt_disable();
+		see_end((void *)ctx->args[0]);
+		bpf_preempt_enable();
+	} else {
+		see_end((void *)ctx->args[0]);
+	}
 	return 0;
 }
 

@@ -78,12 +78,8 @@ func (w *ExecWatcher) load(o ExecOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := w.configure(spec, o); err != nil {
-		return err
-	}
-	w.spec, w.options = spec, loadOptions(spec)
 	raiseLocked()
-	if err := spec.LoadAndAssign(&w.objects, w.options); err != nil {
+	if err := w.loadCore(spec, o); err != nil {
 		return err
 	}
 	w.openTable()
@@ -91,6 +87,24 @@ func (w *ExecWatcher) load(o ExecOptions) error {
 		return err
 	}
 	return w.attach(o)
+}
+
+// loadCore loads what every ExecWatcher has. Kernels that let programs hold the CPU and
+// not call functions meanwhile (before 6.15) do not preempt them either.
+func (w *ExecWatcher) loadCore(spec *ebpf.CollectionSpec, o ExecOptions) error {
+	if err := w.configure(spec, o); err != nil {
+		return err
+	}
+	holding := spec.Copy()
+	if err := holding.Variables["hold_cpu"].Set(true); err != nil {
+		return err
+	}
+	w.spec, w.options = holding, loadOptions(holding)
+	if err := holding.LoadAndAssign(&w.objects, w.options); err == nil {
+		return nil
+	}
+	w.spec, w.options = spec, loadOptions(spec)
+	return spec.LoadAndAssign(&w.objects, w.options)
 }
 
 func (w *ExecWatcher) configure(spec *ebpf.CollectionSpec, o ExecOptions) error {

@@ -87,6 +87,7 @@ const (
 	execProgSeeMapping = "see_mapping"
 	execVarExecDone    = "exec_done"
 	execVarFollow      = "follow"
+	execVarHoldCpu     = "hold_cpu"
 	execVarHookCalled  = "hook_called"
 	execVarHookDone    = "hook_done"
 	execVarInserted    = "inserted"
@@ -172,6 +173,7 @@ type execMapSpecs struct {
 type execVariableSpecs struct {
 	ExecDone   *ebpf.VariableSpec `ebpf:"exec_done"`
 	Follow     *ebpf.VariableSpec `ebpf:"follow"`
+	HoldCpu    *ebpf.VariableSpec `ebpf:"hold_cpu"`
 	HookCalled *ebpf.VariableSpec `ebpf:"hook_called"`
 	HookDone   *ebpf.VariableSpec `ebpf:"hook_done"`
 	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
@@ -239,6 +241,7 @@ func (m *execMaps) Close() error {
 type execVariables struct {
 	ExecDone   *ebpf.Variable `ebpf:"exec_done"`
 	Follow     *ebpf.Variable `ebpf:"follow"`
+	HoldCpu    *ebpf.Variable `ebpf:"hold_cpu"`
 	HookCalled *ebpf.Variable `ebpf:"hook_called"`
 	HookDone   *ebpf.Variable `ebpf:"hook_done"`
 	Inserted   *ebpf.Variable `ebpf:"inserted"`
