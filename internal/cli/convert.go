@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"hallmark/internal/atomicfile"
 	"hallmark/profile"
+	"hallmark/profile/firefox"
 	"hallmark/profile/folded"
 	"hallmark/profile/speedscope"
 	"hallmark/profile/toperf"
@@ -23,13 +25,15 @@ const convertLong = `Write a profile in another format:
   folded      one stack and its count a line, for flamegraph.pl and its kin
   speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
               order of time after 'hallmark record --timeline'
+  firefox     JSON for https://profiler.firefox.com, by process and thread, in the order
+              of time after 'hallmark record --timeline', with the files' build IDs
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
   perf        perf.data, for 'perf report' and its kin, which look for symbols
               themselves, by the build IDs: those of Go's toolchain as its linker
               makes GNU build IDs of them
 
-The format follows from the name of the output: .folded, .speedscope.json, .pb.gz,
-.perf.data (or perf.data alone);
+The format follows from the name of the output: .folded, .speedscope.json,
+.firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data alone);
 --format says it otherwise. To standard output perf is what 'perf record -o -' writes. The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
@@ -42,7 +46,7 @@ func newConvertCommand(e *env) *cobra.Command {
 	c := converter{env: e}
 	cmd := &cobra.Command{
 		Use:   "convert [flags] -o OUT FILE",
-		Short: "Write a profile as folded stacks, for speedscope or perf, or with symbols",
+		Short: "Write a profile as folded stacks, for speedscope, Firefox Profiler or perf, or with symbols",
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
   hallmark convert -o out.speedscope.json out.pb.gz
@@ -56,8 +60,8 @@ func newConvertCommand(e *env) *cobra.Command {
 	c.input.symbols = &c.symbols
 	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
-	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, pprof or perf (default: by the name of the output)")
-	completeValues(cmd, "format", "folded", "speedscope", "pprof", "perf")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output)")
+	completeValues(cmd, "format", "folded", "speedscope", "firefox", "pprof", "perf")
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.MarkFlagRequired("output")
 	return cmd
@@ -85,6 +89,7 @@ var formats = []format{
 	{"folded", []string{".folded"}, (*converter).writeFolded, true},
 	{"speedscope", []string{".speedscope.json"}, (*converter).writeSpeedscope, true},
 
+	{"firefox", []string{".firefox.json", ".firefox.json.gz"}, (*converter).writeFirefox, true},
 	{"pprof", []string{".pb.gz", ".pprof"}, (*converter).writePprof, true},
 	{"perf", []string{"perf.data"}, (*converter).writePerf, false},
 }
@@ -99,9 +104,9 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, pprof or perf", name)}
+		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, firefox, pprof or perf", name)}
 	}
-	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .pb.gz, .perf.data or --format", output)}
+	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
 }
 
 func (c *converter) run(name string) error {
@@ -140,6 +145,20 @@ func (c *converter) writeFolded(w io.Writer, p *pprof.Profile) error {
 func (c *converter) writeSpeedscope(w io.Writer, p *pprof.Profile) error {
 	name := strings.TrimSuffix(filepath.Base(c.output), ".speedscope.json")
 	return speedscope.Write(w, p, speedscope.Options{Name: name, SampleType: c.input.sampleType})
+}
+
+// writeFirefox compresses what has a name that says so, which the profiler reads as well.
+func (c *converter) writeFirefox(w io.Writer, p *pprof.Profile) error {
+	plain := strings.TrimSuffix(filepath.Base(c.output), ".gz")
+	o := firefox.Options{Name: strings.TrimSuffix(plain, ".firefox.json"), SampleType: c.input.sampleType}
+	if !strings.HasSuffix(c.output, ".gz") {
+		return firefox.Write(w, p, o)
+	}
+	z := gzip.NewWriter(w)
+	if err := firefox.Write(z, p, o); err != nil {
+		return err
+	}
+	return z.Close()
 }
 
 func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {

@@ -78,6 +78,7 @@ var rules = map[string]rule{
 		why:      "a profile as perf would have recorded it, on any machine",
 	},
 	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/firefox":    {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
 		module:   []string{"addr", "buildid", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
@@ -133,7 +134,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/folded",
+		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded",
 			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",

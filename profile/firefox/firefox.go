@@ -1,0 +1,194 @@
+// Package firefox writes profiles for https://profiler.firefox.com, in its processed
+// format (docs-developer/processed-profile-format.md of
+// github.com/firefox-devtools/profiler): each thread has its own samples and tables, and
+// libraries have the build IDs by which symbol servers know them.
+//
+// Samples that tell when they were taken (profile.Times) are each at their time. Of
+// those that do not, each stack is one sample with all of its weight, one behind the
+// other: their times say nothing.
+package firefox
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/buildid"
+	"hallmark/profile"
+)
+
+// Options select what is written.
+type Options struct {
+	Name       string // of the profile, shown in the title
+	SampleType string // sample type to weigh by; empty means the profile's default
+}
+
+// Write writes p. Stacks that weigh nothing are left out. A difference of two profiles
+// gives profile.ErrNegative.
+func Write(w io.Writer, p *pprof.Profile, o Options) error {
+	index, err := profile.SampleIndex(p, o.SampleType)
+	if err != nil {
+		return err
+	}
+	b := &builder{unit: unitOf(p.SampleType[index].Unit), libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*tables{}}
+	b.count = slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" })
+	b.start = startOf(p)
+	for _, s := range p.Sample {
+		if s.Value[index] < 0 {
+			return profile.ErrNegative
+		}
+		if s.Value[index] > 0 {
+			b.add(s, s.Value[index])
+		}
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(b.file(p, o.Name))
+}
+
+// unit is how the profiler calls what samples weigh.
+type unit struct {
+	name  string
+	scale float64
+}
+
+func unitOf(name string) unit {
+	switch name {
+	case "nanoseconds":
+		return unit{"tracing-ms", 1e-6}
+	case "microseconds":
+		return unit{"tracing-ms", 1e-3}
+	case "milliseconds":
+		return unit{"tracing-ms", 1}
+	case "bytes":
+		return unit{"bytes", 1}
+	}
+	return unit{"samples", 1}
+}
+
+// startOf returns when the first sample was taken, in ns since 1970.
+func startOf(p *pprof.Profile) int64 {
+	start := int64(math.MaxInt64)
+	for _, s := range p.Sample {
+		for _, t := range profile.Times(s) {
+			start = min(start, t)
+		}
+	}
+	if start == math.MaxInt64 || p.TimeNanos > 0 && p.TimeNanos < start {
+		start = p.TimeNanos
+	}
+	return start
+}
+
+type builder struct {
+	unit     unit
+	count    int // which value of a sample counts, -1 when none does
+	start    int64
+	libs     []lib
+	libIndex map[*pprof.Mapping]int
+	byOwner  map[owner]*tables
+	threads  []*tables
+}
+
+// owner is a thread.
+type owner struct {
+	process, thread string
+	pid, tid        int64
+}
+
+func (b *builder) add(s *pprof.Sample, weight int64) {
+	var o owner
+	o.process, o.pid = profile.Process(s)
+	o.thread, o.tid = profile.Thread(s)
+	t := b.byOwner[o]
+	if t == nil {
+		t = newTables(b, o)
+		b.byOwner[o] = t
+		b.threads = append(b.threads, t)
+	}
+	t.total += weight
+	stack := t.stack(s)
+	times := profile.Times(s)
+	count := int64(len(times))
+	if b.count >= 0 {
+		count = max(count, s.Value[b.count])
+	}
+	if count > weight { // no part of it is left for each
+		times = nil
+	}
+	for i, at := range times {
+		part := weight / (count - int64(i))
+		weight -= part
+		t.moments = append(t.moments, moment{at - b.start, part, stack})
+	}
+	if weight > 0 {
+		t.untimed = append(t.untimed, moment{weight: weight, stack: stack})
+	}
+}
+
+// moment is a sample, at a time (ns since the start).
+type moment struct {
+	time, weight int64
+	stack        *int
+}
+
+func (b *builder) file(p *pprof.Profile, name string) *file {
+	f := &file{
+		Meta: meta{
+			Interval: max(float64(p.Period)/1e6, 1e-3), StartTime: float64(b.start) / 1e6,
+			Product: cmp.Or(name, "profile"), Importer: "hallmark", Stackwalk: 1, Version: 27,
+			PreprocessedProfileVersion: version, Symbolicated: true, UsesOnlyOneStackType: true, NotSearchfox: true,
+			Categories: categories, MarkerSchema: []any{},
+			Extensions:  extensions{[]string{}, []string{}, []string{}, 0},
+			SampleUnits: sampleUnits{"ms", "ms", "µs"},
+		},
+		Libs: append([]lib{}, b.libs...), Pages: []any{}, Counters: []any{}, ProfilerOverhead: []any{}, Threads: []*thread{},
+	}
+	slices.SortStableFunc(b.threads, func(a, b *tables) int { return cmp.Compare(b.total, a.total) })
+	for _, t := range b.threads {
+		f.Threads = append(f.Threads, t.finish(b.unit))
+	}
+	return f
+}
+
+// lib returns the index of a mapping's file, -1 where there is none.
+func (b *builder) lib(m *pprof.Mapping) int {
+	if m == nil || m.File == "" {
+		return -1
+	}
+	i, ok := b.libIndex[m]
+	if ok {
+		return i
+	}
+	name := profile.ShortName(m.File)
+	l := lib{Name: name, Path: m.File, DebugName: name, DebugPath: m.File}
+	if id, ok := profile.Identity(m); ok && id.Kind() == buildid.GNU {
+		code := fmt.Sprintf("%x", id.Bytes())
+		l.CodeID, l.BreakpadID = &code, breakpadID(id.Bytes())
+	}
+	// A file that has code in several segments has a mapping for each.
+	i = slices.IndexFunc(b.libs, func(other lib) bool { return other.Path == l.Path && other.BreakpadID == l.BreakpadID })
+	if i < 0 {
+		i = len(b.libs)
+		b.libs = append(b.libs, l)
+	}
+	b.libIndex[m] = i
+	return i
+}
+
+// breakpadID returns the name that Breakpad has for a file: the first 16 bytes of the
+// build ID as a GUID, whose first three numbers are little-endian, and the age 0.
+func breakpadID(id []byte) string {
+	var g [16]byte
+	copy(g[:], id)
+	slices.Reverse(g[0:4])
+	slices.Reverse(g[4:6])
+	slices.Reverse(g[6:8])
+	return strings.ToUpper(fmt.Sprintf("%x", g)) + "0"
+}

@@ -1,0 +1,254 @@
+package firefox
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/profile"
+)
+
+// tables builds the tables of a thread, each entry once.
+type tables struct {
+	thread    *thread
+	builder   *builder
+	total     int64
+	moments   []moment
+	untimed   []moment
+	strings   map[string]int
+	locations map[*pprof.Location][]int // frames there, outermost first
+	stacks    map[stackKey]int
+	funcs     map[funcKey]int
+	resources map[int]int // by library
+}
+
+type stackKey struct{ prefix, frame int }
+
+type funcKey struct {
+	name, file string
+	line       int64
+	resource   int
+}
+
+func newTables(b *builder, o owner) *tables {
+	t := &tables{
+		thread: &thread{
+			ProcessType: "default", PausedRanges: []any{}, ProcessName: o.process, Name: cmp.Or(o.thread, o.process, "profile"),
+			IsMainThread: o.tid == o.pid || o.tid == 0, PID: strconv.FormatInt(o.pid, 10), TID: o.tid, StringArray: []string{},
+		},
+		builder: b, strings: map[string]int{}, locations: map[*pprof.Location][]int{},
+		stacks: map[stackKey]int{}, funcs: map[funcKey]int{}, resources: map[int]int{},
+	}
+	if o.pid == 0 {
+		// Threads of one process are those that have one number.
+		t.thread.PID = cmp.Or(o.process, "0")
+	}
+	return t
+}
+
+func (t *tables) string(s string) int {
+	i, ok := t.strings[s]
+	if !ok {
+		i = len(t.thread.StringArray)
+		t.strings[s] = i
+		t.thread.StringArray = append(t.thread.StringArray, s)
+	}
+	return i
+}
+
+// stack returns the index of a sample's stack, nil for an empty one.
+func (t *tables) stack(s *pprof.Sample) *int {
+	at := -1
+	for _, l := range slices.Backward(s.Location) {
+		for _, frame := range t.frames(l) {
+			at = t.push(at, frame)
+		}
+	}
+	return index(at)
+}
+
+// index returns a pointer to i, nil for -1: null in JSON.
+func index(i int) *int {
+	if i < 0 {
+		return nil
+	}
+	return &i
+}
+
+// push returns the stack of a frame that was called from another stack.
+func (t *tables) push(prefix, frame int) int {
+	key := stackKey{prefix, frame}
+	i, ok := t.stacks[key]
+	if !ok {
+		s := &t.thread.StackTable
+		i = s.Length
+		t.stacks[key] = i
+		s.Length++
+		s.Frame = append(s.Frame, frame)
+		s.Prefix = append(s.Prefix, index(prefix))
+		s.Category = append(s.Category, t.thread.FrameTable.Category[frame])
+		s.Subcategory = append(s.Subcategory, 0)
+	}
+	return i
+}
+
+// frames returns the frames at a location, the outermost first.
+func (t *tables) frames(l *pprof.Location) []int {
+	list, ok := t.locations[l]
+	if ok {
+		return list
+	}
+	calls := slices.Collect(profile.CallsAt(l))
+	slices.Reverse(calls)
+	for depth, c := range calls {
+		list = append(list, t.frame(c, depth))
+	}
+	t.locations[l] = list
+	return list
+}
+
+func (t *tables) frame(c profile.Call, depth int) int {
+	f := &t.thread.FrameTable
+	category := user
+	switch {
+	case c.Kernel():
+		category = kernel
+	case c.Location.Mapping == nil:
+		category = other
+	}
+	lib := t.builder.lib(c.Location.Mapping)
+	f.Address = append(f.Address, address(c.Location, lib))
+	f.InlineDepth = append(f.InlineDepth, depth)
+	f.Category = append(f.Category, category)
+	f.Subcategory = append(f.Subcategory, 0)
+	f.Func = append(f.Func, t.function(c, lib))
+	f.NativeSymbol = append(f.NativeSymbol, nil)
+	f.InnerWindowID = append(f.InnerWindowID, 0)
+	f.Implementation = append(f.Implementation, nil)
+	f.Line = append(f.Line, number(c.Line))
+	f.Column = append(f.Column, nil)
+	f.Length++
+	return f.Length - 1
+}
+
+// maxExact is the largest whole number of JavaScript that is exact.
+const maxExact = 1 << 53
+
+// address is where in the library a frame is; of the kernel, where in its image.
+func address(l *pprof.Location, lib int) int64 {
+	a := l.Address
+	if l.Mapping != nil && l.Mapping.Start >= 1<<63 {
+		a -= l.Mapping.Start
+	}
+	if lib < 0 || a >= maxExact {
+		return -1
+	}
+	return int64(a)
+}
+
+func number(n int64) *int64 {
+	if n <= 0 {
+		return nil
+	}
+	return &n
+}
+
+func (t *tables) function(c profile.Call, lib int) int {
+	key := funcKey{name: c.Name(), resource: t.resource(lib)}
+	if c.Function != nil {
+		key.file, key.line = c.Function.Filename, c.Function.StartLine
+	}
+	i, ok := t.funcs[key]
+	if ok {
+		return i
+	}
+	f := &t.thread.FuncTable
+	i = f.Length
+	t.funcs[key] = i
+	f.Length++
+	f.Name = append(f.Name, t.string(key.name))
+	f.IsJS = append(f.IsJS, false)
+	f.RelevantForJS = append(f.RelevantForJS, false)
+	f.Resource = append(f.Resource, key.resource)
+	file := -1
+	if key.file != "" {
+		file = t.string(key.file)
+	}
+	f.FileName = append(f.FileName, index(file))
+	f.LineNumber = append(f.LineNumber, number(key.line))
+	f.ColumnNumber = append(f.ColumnNumber, nil)
+	return i
+}
+
+func (t *tables) resource(lib int) int {
+	if lib < 0 {
+		return -1
+	}
+	i, ok := t.resources[lib]
+	if !ok {
+		r := &t.thread.ResourceTable
+		i = r.Length
+		t.resources[lib] = i
+		r.Length++
+		r.Lib = append(r.Lib, index(lib))
+		r.Name = append(r.Name, t.string(t.builder.libs[lib].Name))
+		r.Host = append(r.Host, nil)
+		r.Type = append(r.Type, resourceLib)
+	}
+	return i
+}
+
+// finish lays out the samples. Those without a time come first, so that they are not
+// taken for what ran between others.
+func (t *tables) finish(u unit) *thread {
+	slices.SortStableFunc(t.moments, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
+	s := samples{WeightType: u.name, Stack: []*int{}, Time: []float64{}, Weight: []float64{}}
+	for i, m := range slices.Concat(t.spread(), t.moments) {
+		s.Length = i + 1
+		s.Stack = append(s.Stack, m.stack)
+		s.Time = append(s.Time, float64(m.time)/1e6)
+		s.Weight = append(s.Weight, float64(m.weight)*u.scale)
+	}
+	t.thread.Samples = s
+	if s.Length > 0 {
+		t.thread.RegisterTime = s.Time[0]
+	}
+	t.notNil()
+	return t.thread
+}
+
+// spread gives samples without a time one: behind each other where the thread has no
+// times at all, and else all that of the first.
+func (t *tables) spread() []moment {
+	var at int64
+	for i := range t.untimed {
+		m := &t.untimed[i]
+		m.time = at
+		if len(t.moments) > 0 {
+			m.time = t.moments[0].time
+		} else if t.builder.unit.name == "tracing-ms" {
+			at += int64(float64(m.weight) * t.builder.unit.scale * 1e6)
+		} else {
+			at += 1e6
+		}
+	}
+	return t.untimed
+}
+
+// notNil makes empty columns lists in JSON as well, where nil is null.
+func (t *tables) notNil() {
+	th := t.thread
+	none := []any{}
+	th.Markers = markers{0, none, none, none, none, none, none}
+	th.NativeSymbols = nativeSymbols{0, none, none, none, none}
+	if th.StackTable.Length == 0 {
+		th.StackTable = stackTable{0, []int{}, []*int{}, []int{}, []int{}}
+		th.FrameTable = frameTable{0, []int64{}, []int{}, []int{}, []int{}, []int{}, []*int{}, []int{}, []*int{}, []*int64{}, []*int64{}}
+		th.FuncTable = funcTable{0, []int{}, []bool{}, []bool{}, []int{}, []*int{}, []*int64{}, []*int64{}}
+	}
+	if th.ResourceTable.Length == 0 {
+		th.ResourceTable = resourceTable{0, []*int{}, []int{}, []*int{}, []int{}}
+	}
+}
