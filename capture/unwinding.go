@@ -113,7 +113,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 		labels:  u.s.labels(&c.Owner),
 		methods: b.walk.Methods,
 		space:   u.space(c.Space),
-		memory:  unwind.Stack{Base: c.Start, Bytes: c.Memory},
+		memory:  unwind.Stack{Base: c.Start, Bytes: c.Memory, Missing: c.Missing},
 		state: unwind.State{
 			IP:        c.IP,
 			Exact:     c.Exact,

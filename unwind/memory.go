@@ -17,6 +17,9 @@ type Memory interface {
 type Stack struct {
 	Base  addr.Abs
 	Bytes []byte
+	// Missing has a bit for each of the first 16 pages of 4096 bytes, from that of Base on,
+	// which the copy does not have.
+	Missing uint16
 }
 
 // ReadWord returns the 8 bytes at a when the copy has them.
@@ -25,5 +28,14 @@ func (s *Stack) ReadWord(a addr.Abs) (uint64, bool) {
 	if n := uint64(len(s.Bytes)); n < 8 || off > n-8 {
 		return 0, false
 	}
+	if s.Missing != 0 && (s.lacks(a) || s.lacks(a+7)) {
+		return 0, false
+	}
 	return binary.LittleEndian.Uint64(s.Bytes[off:]), true
+}
+
+// lacks reports whether the page of an address is missing.
+func (s *Stack) lacks(a addr.Abs) bool {
+	const page = 4096
+	return s.Missing>>(a/page-s.Base/page)&1 != 0
 }

@@ -359,3 +359,16 @@ func BenchmarkWalk(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")
 }
+
+// TestMissingPages reads a copy that begins in the middle of a page and lacks two others.
+func TestMissingPages(t *testing.T) {
+	s := Stack{Base: 0x10800, Bytes: make([]byte, 4*4096), Missing: 1<<1 | 1<<3}
+	for at, want := range map[addr.Abs]bool{
+		0x107ff: false, 0x10800: true, 0x10ff8: true, 0x10ff9: false, 0x11000: false, 0x11ff8: false, 0x11fff: false,
+		0x12000: true, 0x12ff8: true, 0x12ffc: false, 0x13800: false, 0x14000: true, 0x147f8: true, 0x147f9: false,
+	} {
+		if _, ok := s.ReadWord(at); ok != want {
+			t.Errorf("%v: %v, want %v", at, ok, want)
+		}
+	}
+}

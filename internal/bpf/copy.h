@@ -40,11 +40,14 @@ static __always_inline struct desk *desk(void)
 	return bpf_map_lookup_elem(&desks, &cpu);
 }
 
-/* The reading of the stack, page by page: what is not there now cannot be had. */
+/* The reading of the stack, page by page: what is not there now cannot be had. That need
+ * not be its end: what a large frame has not touched yet has no pages. */
 struct stack_reading {
 	struct desk *desk;
 	__u64 from, end;
-	__u32 n; /* bytes so far */
+	__u32 n;       /* bytes so far */
+	__u32 size;    /* up to the last page that was there */
+	__u32 missing; /* a bit for each page */
 };
 
 static long read_page(__u32 i, struct stack_reading *r)
@@ -57,23 +60,29 @@ static long read_page(__u32 i, struct stack_reading *r)
 	if (n > r->end - r->from)
 		n = r->end - r->from;
 	barrier_var(n); /* so that the verifier sees the next line */
-	if (n > PAGE || bpf_probe_read_user(&r->desk->stack[at & (MAX_COPY - 1)], n, (void *)r->from))
+	if (n > PAGE)
 		return 1;
 	r->n = at + n;
+	if (bpf_probe_read_user(&r->desk->stack[at & (MAX_COPY - 1)], n, (void *)r->from))
+		r->missing |= 1U << (i & 31);
+	else
+		r->size = r->n;
 	r->from += n;
 	return 0;
 }
 
 /* read_stack copies the stack from an address on, up to where the process's began or to
- * the end of what may be copied, and returns how many bytes. */
-static __always_inline __u32 read_stack(struct desk *d, __u64 from, __u64 entry)
+ * the end of what may be copied. */
+static __always_inline void read_stack(struct desk *d, __u64 from, __u64 entry)
 {
 	struct stack_reading r = {d, from, from + MAX_COPY};
 
 	if (entry > from && entry + 2 * ENTRY_SLACK < r.end)
 		r.end = entry + 2 * ENTRY_SLACK;
 	bpf_loop(MAX_COPY / PAGE + 1, read_page, &r, 0);
-	return r.n < MAX_COPY ? r.n : MAX_COPY;
+	d->copy.start = from;
+	d->copy.size = r.size < MAX_COPY ? r.size : MAX_COPY;
+	d->copy.missing = r.missing;
 }
 
 /* The VMAs of a process, one after the other. */
@@ -200,12 +209,7 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 	ev->exact = exact;
 	ev->counted = counted;
 	__builtin_memcpy(ev->registers, registers, sizeof(ev->registers));
-	ev->start = registers[STACK_POINTER] - RED_ZONE;
-	ev->size = read_stack(d, ev->start, ev->entry);
-	if (!ev->size) { /* below the stack pointer nothing is there yet */
-		ev->start = registers[STACK_POINTER];
-		ev->size = read_stack(d, ev->start, ev->entry);
-	}
+	read_stack(d, registers[STACK_POINTER] - RED_ZONE, ev->entry);
 	return ev->size <= MAX_COPY && submit(ev, sizeof(*ev) + ev->size, false);
 }
 

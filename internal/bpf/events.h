@@ -195,7 +195,7 @@ struct copy_event {
 	__u32 known; /* a bit for each */
 	__u8 exact;
 	__u8 counted;
-	__u8 pad[2];
+	__u16 missing; /* a bit for each page of the memory, from that of start on: it is not there */
 };
 
 #define MAX_AREAS_OF_SPACE 512 /* a power of two */

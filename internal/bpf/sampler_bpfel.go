@@ -26,7 +26,7 @@ type samplerCopyEvent struct {
 	Known     uint32
 	Exact     uint8
 	Counted   uint8
-	Pad       [2]uint8
+	Missing   uint16
 }
 
 type samplerCountKey struct {

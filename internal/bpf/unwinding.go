@@ -41,6 +41,9 @@ type Copy struct {
 	Entry  addr.Abs // where the stack began when the program was executed (mm->start_stack)
 	Start  addr.Abs // of Memory: at SP or a little below
 	Memory []byte   // of the stack, as far as it could be read, up to MaxCopy
+	// Missing has a bit for each page of 4096 bytes of Memory, from that of Start on: it could
+	// not be read.
+	Missing uint16
 }
 
 // A Space is what a process has in its executable memory: areas in the order of their
@@ -107,6 +110,7 @@ func dispatchCopy(event []byte, h Handler) error {
 		Entry:     addr.Abs(e.Entry),
 		Start:     addr.Abs(e.Start),
 		Memory:    memory[:e.Size:e.Size],
+		Missing:   e.Missing,
 	}
 	h.Copy(&c)
 	return nil

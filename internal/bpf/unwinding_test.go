@@ -33,7 +33,7 @@ func buildStacks(t testing.TB) string {
 }
 
 // stackKinds are those that stacks.c can make.
-var stackKinds = []string{"recursion", "deep", "qsort", "alloca", "aligned", "signal", "fault", "thread", "mixed"}
+var stackKinds = []string{"recursion", "deep", "qsort", "alloca", "aligned", "sparse", "signal", "fault", "thread", "mixed"}
 
 // A still process has one stack, and keeps it.
 type still struct {
@@ -291,7 +291,7 @@ func (s *Space) vdso() addr.Abs {
 func walkCopy(c *Copy, space *Space, tables map[uint32]*unwind.Table, most int) (frames []unwind.Frame, end unwind.End) {
 	w := unwind.Walker{
 		Machine: unwind.X86_64,
-		Memory:  &unwind.Stack{Base: c.Start, Bytes: c.Memory},
+		Memory:  &unwind.Stack{Base: c.Start, Bytes: c.Memory, Missing: c.Missing},
 		Space:   processSpace{space, tables},
 		Entry:   c.Entry,
 		Max:     most,
@@ -392,6 +392,9 @@ func TestFinished(t *testing.T) {
 			}
 			if len(got.copies) == 0 {
 				t.Fatal("no sample is to be finished")
+			}
+			if kind == "sparse" && got.copies[0].Missing == 0 {
+				t.Error("all pages of the stack are there")
 			}
 			for _, c := range got.copies {
 				known := absolute(t, got.stacks[c.Stack], files, process.vdso)

@@ -93,6 +93,16 @@ static NOINLINE void aligned(int n) {
 	sink += room[two] + more[0];
 }
 
+/* Most of its frame is never touched, so that pages of the stack are not there. */
+__attribute__((optimize("no-stack-clash-protection"))) static NOINLINE void *sparse(void *unused) {
+	volatile char room[24000];
+
+	room[two] = 1;
+	bottom();
+	sink += room[two];
+	return unused;
+}
+
 static void handler(int sig) {
 	(void)sig;
 	leaf();
@@ -178,6 +188,9 @@ int main(int argc, char **argv) {
 		dynamic(10);
 	} else if (!strcmp(kind, "aligned")) {
 		aligned(5);
+	} else if (!strcmp(kind, "sparse")) {
+		pthread_create(&t, NULL, sparse, NULL); /* on a stack that is new */
+		pthread_join(t, NULL);
 	} else if (!strcmp(kind, "signal")) {
 		handle(SIGUSR1, 0);
 		bottom = raised;
