@@ -216,16 +216,19 @@ func checkRule(t testing.TB, name string, m Machine, row *Row) {
 	t.Errorf("%s: %v: no rule can be %+v", name, row.Start, *r)
 }
 
-// TestSystem makes the tables of all ELF files of this machine's packages, and counts
-// what they do not say.
+// TestSystem makes the tables of ELF files of this machine's packages, of every 16th or of
+// all, and counts what they do not say.
 func TestSystem(t *testing.T) {
 	if testing.Short() || testenv.Emulated() {
-		t.Skip("looks at every file of /usr")
+		t.Skip("looks at files of /usr")
 	}
 	var why [4]uint64
 	var known uint64
 	var files, rows, size int
-	for _, name := range testenv.ELFFiles(t, "/usr/lib", "/usr/bin") {
+	for i, name := range testenv.ELFFiles(t, "/usr/lib", "/usr/bin") {
+		if i%16 != 0 && !testenv.Thorough() {
+			continue
+		}
 		f, err := os.Open(name)
 		if err != nil {
 			continue

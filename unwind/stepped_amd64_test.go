@@ -40,9 +40,10 @@ func TestInstructions(t *testing.T) {
 
 const (
 	// mostSteps bounds the instructions of a program.
-	mostSteps = 150_000
-	// every is a prime number, so that loops are seen at each of their instructions.
-	every = 5
+	mostSteps = 100_000
+	// Of so many instructions one is looked at, prime numbers, so that loops are seen at
+	// each of their instructions.
+	often, seldom = 5, 23
 )
 
 // checkSteps runs a program.
@@ -64,6 +65,10 @@ func checkSteps(t *testing.T, args []string) {
 	}
 	s := newStepper(t, pid)
 	defer s.mem.file.Close()
+	every := seldom
+	if testenv.Thorough() {
+		every = often
+	}
 	for s.steps < mostSteps && s.step() {
 		if s.steps%every == 0 {
 			s.compare()
