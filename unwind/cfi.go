@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -296,6 +297,10 @@ func (s *cfiSection) find(at uint64) *cie {
 func (b *builder) rows(s *cfiSection, source Source) error {
 	cuts, err := s.scan(newExecutor(b.file.machine))
 	b.warn(err)
+	var told []span
+	if source == DebugFrame {
+		told = b.toldByPclntab()
+	}
 	layer := b.layer(source)
 	n := len(cuts) - 1
 	parts := make([]*part, max(n, 0))
@@ -308,7 +313,7 @@ func (b *builder) rows(s *cfiSection, source Source) error {
 	var all sync.WaitGroup
 	for i := range workers {
 		w := &workers[i]
-		*w = sectionWorker{file: b.file, section: s, x: newExecutor(b.file.machine), rules: newRules()}
+		*w = sectionWorker{file: b.file, section: s, told: told, x: newExecutor(b.file.machine), rules: newRules()}
 		all.Go(func() {
 			for n := int(taken.Add(1) - 1); n < len(parts); n = int(taken.Add(1) - 1) {
 				parts[n].expect(cuts[n+1] - cuts[n])
@@ -374,6 +379,7 @@ func damage(workers []sectionWorker) error {
 type sectionWorker struct {
 	file    *elfFile
 	section *cfiSection
+	told    []span // what other sources said already, in order
 	x       *executor
 	rules   *rules
 	last    *cie
@@ -447,6 +453,9 @@ func (w *sectionWorker) function(p *part, rec record) {
 	if !ok {
 		return
 	}
+	if w.wasTold(from-p.layer.base, to-p.layer.base) {
+		return
+	}
 	if !p.begin(from, to) {
 		w.leaveOut(rec.at, errFar)
 		return
@@ -458,6 +467,26 @@ func (w *sectionWorker) function(p *part, rec record) {
 		p.forget()
 		p.row(from, Rule{Kind: None, Register: Register(Damaged)})
 	}
+}
+
+// toldByPclntab returns the functions that Go's linker told of, which tells the same in
+// .debug_frame.
+func (b *builder) toldByPclntab() []span {
+	for _, l := range b.layers {
+		if l.source == Pclntab {
+			return l.ordered()
+		}
+	}
+	return nil
+}
+
+// wasTold reports whether another source said already all that there is to say of a function.
+func (w *sectionWorker) wasTold(start, end off) bool {
+	i, found := slices.BinarySearchFunc(w.told, start, func(s span, at off) int { return cmp.Compare(off(s.start), at) })
+	if !found {
+		i--
+	}
+	return i >= 0 && end <= off(w.told[i].end)
 }
 
 func errOf(e *cie) error {

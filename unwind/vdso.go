@@ -16,11 +16,8 @@ import (
 // sigreturnName is the function that handlers return to: only the vdso exports it.
 const sigreturnName = "__kernel_rt_sigreturn"
 
-// sigreturnCode is mov x8, #__NR_rt_sigreturn; svc #0. Nothing else can be there, since
-// debuggers know it by the same bytes.
-var sigreturnCode = []byte{0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}
-
-// vdsoARM64 is the source of rules for the vdso of arm64.
+// vdsoARM64 is the source of rules for the vdso of arm64, where it is sure by its name what
+// handlers return to, even if nothing were before it, and which functions have no frames.
 func (b *builder) vdsoARM64() error {
 	if b.file.machine != ARM64 {
 		return nil
@@ -33,12 +30,12 @@ func (b *builder) vdsoARM64() error {
 		if f.name != sigreturnName {
 			continue
 		}
-		if code, err := b.file.read(uint64(f.start), uint64(len(sigreturnCode))); err != nil || !bytes.Equal(code, sigreturnCode) {
+		if code, err := b.file.read(uint64(f.start), uint64(len(armRestorer))); err != nil || string(code) != armRestorer {
 			return b.damaged(err)
 		}
 		// The handler's return address is the first instruction, so the last byte before
 		// it is where a call would have been.
-		b.layer(Known).part().add(f.start-1, f.start+addr.Offset(len(sigreturnCode)), Rule{Kind: Signal, Register: SP})
+		b.layer(Known).part().add(f.start-1, f.start+addr.Offset(len(armRestorer)), signalRule(ARM64))
 		return b.leaves(functions)
 	}
 	return nil
