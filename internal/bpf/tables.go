@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,12 +40,21 @@ type Tables struct {
 	most    int // entries
 	pool    chunks
 	free    spans
-	held    map[uint32]span // by serial number; of size 0 without a table
-	removed []span          // that programs may still be in
-	dirty   bool            // entries were taken out that programs may still be in
+	held    map[uint32]*placed            // by serial number; nil without a table
+	same    map[[sha256.Size]byte]*placed // by content
+	removed []span                        // that programs may still be in
+	dirty   bool                          // entries were taken out that programs may still be in
 
 	bytes            int64
 	evicted, refused uint64
+}
+
+// placed is a table in the pool. The same content may be mapped as several files, each with a
+// serial number of its own: copies in images of containers, files that are packed anew.
+type placed struct {
+	span
+	content [sha256.Size]byte // the hash of it
+	users   int               // serial numbers
 }
 
 // newTables prepares the pool of a Sampler.
@@ -54,7 +64,8 @@ func newTables(o *coreObjects, spec *ebpf.CollectionSpec) (*Tables, error) {
 		time:    o.TableTime,
 		most:    int(o.UnwindTables.MaxEntries()),
 		pool:    chunks{outer: o.Chunks, spec: spec.Maps["chunks"].InnerMap, most: int(o.Chunks.MaxEntries())},
-		held:    map[uint32]span{},
+		held:    map[uint32]*placed{},
+		same:    map[[sha256.Size]byte]*placed{},
 	}
 	_, err := t.grow()
 	return t, err
@@ -83,11 +94,10 @@ func (t *Tables) Put(serial uint32, table *unwind.Table) error {
 		return err
 	}
 	b := table.Bytes()
-	place, err := t.room(uint32(min(len(b), 1<<31)))
+	place, err := t.place(b)
 	if err != nil {
 		return err
 	}
-	t.pool.write(place.start, b)
 	order := binary.LittleEndian
 	return t.insert(serial, place, samplerUnwindTable{
 		Base:      order.Uint64(b[8:]),
@@ -114,7 +124,7 @@ func (t *Tables) putFlags(serial, flags uint32) error {
 	if err := t.remove(serial); err != nil {
 		return err
 	}
-	return t.insert(serial, span{}, samplerUnwindTable{Flags: flags})
+	return t.insert(serial, nil, samplerUnwindTable{Flags: flags})
 }
 
 // Has reports whether something is known of the file: if not, it was never put, or
@@ -147,8 +157,40 @@ func (t *Tables) Stats() TablesStats {
 	}
 }
 
+// place returns where a table is in the pool, and puts it there if need be.
+func (t *Tables) place(b []byte) (*placed, error) {
+	content := sha256.Sum256(b)
+	if p := t.same[content]; p != nil {
+		p.users++
+		return p, nil
+	}
+	at, err := t.room(uint32(min(len(b), 1<<31)))
+	if err != nil {
+		return nil, err
+	}
+	t.pool.write(at.start, b)
+	p := &placed{at, content, 1}
+	t.same[content] = p
+	t.bytes += int64(p.size)
+	return p, nil
+}
+
+// leave takes a user away from a table, and the table out with the last one.
+func (t *Tables) leave(p *placed) {
+	if p == nil {
+		return
+	}
+	if p.users--; p.users > 0 {
+		return
+	}
+	delete(t.same, p.content)
+	t.removed = append(t.removed, p.span)
+	t.bytes -= int64(p.size)
+	t.dirty = true
+}
+
 // insert puts an entry where there is none.
-func (t *Tables) insert(serial uint32, place span, entry samplerUnwindTable) error {
+func (t *Tables) insert(serial uint32, place *placed, entry samplerUnwindTable) error {
 	err := t.makeEntryRoom()
 	if err == nil {
 		err = t.settle()
@@ -160,13 +202,10 @@ func (t *Tables) insert(serial uint32, place span, entry samplerUnwindTable) err
 		err = t.entries.Update(serial, &entry, ebpf.UpdateNoExist)
 	}
 	if err != nil {
-		if place.size > 0 {
-			t.free.give(place)
-		}
+		t.leave(place)
 		return fmt.Errorf("unwind table of file %d: %w", serial, err)
 	}
 	t.held[serial] = place
-	t.bytes += int64(place.size)
 	return nil
 }
 
@@ -181,10 +220,7 @@ func (t *Tables) remove(serial uint32) error {
 	}
 	delete(t.held, serial)
 	t.dirty = true
-	if place.size > 0 {
-		t.removed = append(t.removed, place)
-		t.bytes -= int64(place.size)
-	}
+	t.leave(place)
 	return nil
 }
 
@@ -278,14 +314,14 @@ func (t *Tables) evict(bytes int64, entries int) (int, error) {
 		if int32(now-u.time) < recently || (bytes <= 0 && n >= entries) { // it may have moved on since
 			break
 		}
-		place := t.held[u.serial]
-		if place.size == 0 && entries == 0 {
+		if t.held[u.serial] == nil && entries == 0 {
 			continue // would make no room
 		}
+		before := t.bytes
 		if err := t.remove(u.serial); err != nil {
 			return n, err
 		}
-		bytes -= int64(place.size)
+		bytes -= before - t.bytes
 		t.evicted++
 		n++
 	}

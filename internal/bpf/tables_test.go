@@ -47,8 +47,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// made returns a table of a size of about so many bytes, whose rules say nothing.
-func made(t testing.TB, size int) *unwind.Table {
+// made returns one of many tables of a size of about so many bytes, whose rules say nothing.
+func made(t testing.TB, size int, which uint32) *unwind.Table {
 	t.Helper()
 	const header = 48
 	rows := (size - header - 32) / 3
@@ -64,6 +64,7 @@ func made(t testing.TB, size int) *unwind.Table {
 	part(36, make([]byte, 2*rows))
 	part(40, make([]byte, 16))
 	copy(b, "HUW2\x01")
+	binary.LittleEndian.PutUint64(b[8:], uint64(which)*256)
 	binary.LittleEndian.PutUint32(b[16:], 1)
 	binary.LittleEndian.PutUint32(b[20:], uint32(rows))
 	binary.LittleEndian.PutUint32(b[24:], 1)
@@ -87,7 +88,7 @@ func TestTables(t *testing.T) {
 	tables := s.Tables()
 	const size = 300 << 10
 	for serial := uint32(1); serial <= 20; serial++ {
-		if err := tables.Put(serial, made(t, size)); err != nil {
+		if err := tables.Put(serial, made(t, size, serial)); err != nil {
 			t.Fatal(serial, err)
 		}
 		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil { // the time moves on
@@ -104,7 +105,7 @@ func TestTables(t *testing.T) {
 		}
 	}
 	checkPool(t, tables)
-	if err := tables.Put(99, made(t, 5<<20)); !errors.Is(err, ErrNoRoom) || tables.Has(99) || tables.Stats().Refused != 1 {
+	if err := tables.Put(99, made(t, 5<<20, 0)); !errors.Is(err, ErrNoRoom) || tables.Has(99) || tables.Stats().Refused != 1 {
 		t.Errorf("a table that is larger than all: %v", err)
 	}
 	if tables.Stats().Tables != stats.Tables {
@@ -116,7 +117,7 @@ func TestTables(t *testing.T) {
 func checkPool(t *testing.T, tables *Tables) {
 	t.Helper()
 	for serial, place := range tables.held {
-		want := made(t, 300<<10).Bytes()
+		want := made(t, 300<<10, serial).Bytes()
 		for at := uint32(0); at < place.size; at += 256 {
 			n := min(256, place.size-at)
 			if !bytes.Equal(tables.poolBytes(place.start+at, n), want[at:at+n]) {
@@ -131,14 +132,14 @@ func checkPool(t *testing.T, tables *Tables) {
 func TestVDSOStays(t *testing.T) {
 	s := newTestSampler(t, Options{Unwind: true, UnwindMemory: 1 << 20, Entries: 8})
 	tables := s.Tables()
-	if err := tables.Put(VDSOSerial, made(t, 4<<10)); err != nil {
+	if err := tables.Put(VDSOSerial, made(t, 4<<10, 1)); err != nil {
 		t.Fatal(err)
 	}
 	for serial := uint32(1); serial <= 30; serial++ {
 		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil { // the time moves on
 			t.Fatal(err)
 		}
-		put := func() error { return tables.Put(serial, made(t, 300<<10)) }
+		put := func() error { return tables.Put(serial, made(t, 300<<10, serial+1)) }
 		if serial > 15 {
 			put = func() error { return tables.PutNone(serial) }
 		}
@@ -151,20 +152,50 @@ func TestVDSOStays(t *testing.T) {
 	}
 }
 
+// TestSameContent puts one table under several serial numbers: it takes room once, as long as
+// one of them is left.
+func TestSameContent(t *testing.T) {
+	tables := newTestSampler(t, Options{Unwind: true, UnwindMemory: 1 << 20}).Tables()
+	const size = 700 << 10 // there is no room for two
+	taken := int64(len(made(t, size, 1).Bytes()))
+	for serial := uint32(1); serial <= 3; serial++ {
+		if err := tables.Put(serial, made(t, size, 1)); err != nil {
+			t.Fatal(serial, err)
+		}
+		if n := tables.Stats(); n.Bytes != taken || n.Tables != int(serial) {
+			t.Errorf("%+v with %d serial numbers", n, serial)
+		}
+	}
+	for serial := uint32(1); serial <= 3; serial++ {
+		if err := tables.Put(9, made(t, size, 9)); !errors.Is(err, ErrNoRoom) {
+			t.Errorf("there is room for another one before %d is removed: %v", serial, err)
+		}
+		if err := tables.Remove(serial); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := tables.Stats(); n.Bytes != 0 || n.Tables != 0 {
+		t.Errorf("%+v in the end", n)
+	}
+	if err := tables.Put(9, made(t, size, 9)); err != nil {
+		t.Errorf("after all were removed: %v", err)
+	}
+}
+
 // TestJustUsedStays wants no table taken out that was just used.
 func TestJustUsedStays(t *testing.T) {
 	s := newTestSampler(t, Options{Unwind: true, UnwindMemory: 1 << 20})
 	tables := s.Tables()
-	if err := tables.Put(1, made(t, 700<<10)); err != nil {
+	if err := tables.Put(1, made(t, 700<<10, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := tables.Put(2, made(t, 700<<10)); !errors.Is(err, ErrNoRoom) || !tables.Has(1) {
+	if err := tables.Put(2, made(t, 700<<10, 2)); !errors.Is(err, ErrNoRoom) || !tables.Has(1) {
 		t.Errorf("a second table: %v, the first is there: %v", err, tables.Has(1))
 	}
 	if err := tables.Remove(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := tables.Put(2, made(t, 700<<10)); err != nil {
+	if err := tables.Put(2, made(t, 700<<10, 2)); err != nil {
 		t.Errorf("after the first was removed: %v", err)
 	}
 }
@@ -259,5 +290,7 @@ func putAt(t *testing.T, tables *Tables, serial uint32, table *unwind.Table, at 
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables.held[serial] = span{} // its place was never free
+	delete(tables.same, tables.held[serial].content)
+	tables.bytes -= int64(tables.held[serial].size)
+	tables.held[serial] = nil // its place was never free
 }
