@@ -118,6 +118,9 @@ func TestGoRowsAreDebugFrames(t *testing.T) {
 		})
 	}
 	t.Run("hallmark", func(t *testing.T) {
+		if !testenv.Thorough() {
+			t.Skip("it is large")
+		}
 		name := filepath.Join(t.TempDir(), "hallmark")
 		if out, err := exec.Command("go", "build", "-o", name, "hallmark/cmd/hallmark").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
