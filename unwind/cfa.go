@@ -116,7 +116,7 @@ func newExecutor(m Machine) *executor {
 		x.slotOf[r] = uint8(i)
 	}
 	x.slotOf[m.returnColumn()] = slotRA
-	x.slotOf[m.stackPointer()] = slotSP
+	x.slotOf[m.StackPointer()] = slotSP
 	return x
 }
 
@@ -126,13 +126,6 @@ func (m Machine) returnColumn() Register {
 		return X30
 	}
 	return 16
-}
-
-func (m Machine) stackPointer() Register {
-	if m == ARM64 {
-		return SP
-	}
-	return RSP
 }
 
 func (x *executor) slot(register uint64) *place {

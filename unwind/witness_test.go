@@ -213,7 +213,7 @@ func (w *witness) ruleOf(t *testing.T, row, cfa string, places map[Register]stri
 	if w.machine == ARM64 && r.Register < 8 {
 		return Rule{Kind: None, Register: Register(Unusual)} // longjmp's buffer is no stack
 	}
-	if v, ok := places[w.machine.stackPointer()]; ok && v != "CFA" {
+	if v, ok := places[w.machine.StackPointer()]; ok && v != "CFA" {
 		return Rule{Kind: None, Register: Register(Unusual)} // setcontext, longjmp
 	}
 	switch v, ok := places[ra]; {
