@@ -18,10 +18,23 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
-/* Since 7.0 programs on raw tracepoints may be preempted, and what happens on that CPU
- * meanwhile is left out: the kernel takes it for a program that interrupts itself. Set by
- * the loader where it can be prevented. */
+/* Since 7.0 programs on raw tracepoints may be preempted, and what another task executes on
+ * that CPU meanwhile is left out: the kernel takes it for a program that interrupts itself.
+ * So the loader lets the programs hold the CPU while they use its memory, and attaches
+ * each more than once: a copy does what those before it were left out of. */
 const volatile bool hold_cpu = false;
+
+static __always_inline void hold(void)
+{
+	if (hold_cpu && exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void let_go(void)
+{
+	if (hold_cpu && exists(bpf_preempt_enable))
+		bpf_preempt_enable();
+}
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -104,6 +117,7 @@ const struct ended_event *types_ended __attribute__((unused));
 /* Memory that an event is made in. A program that is interrupted by itself on one CPU is
  * left out by the kernel, which counts that. */
 struct exec_desk {
+	__u64 last_exec, last_end; /* that were told: hashes */
 	struct exec_event ev;
 	char text[EXEC_TEXT + MAX_EXEC_PATH];
 };
@@ -395,7 +409,7 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 {
 	struct walk w = {.task = bpf_get_current_task_btf()};
 	struct mm_struct___exec *mm;
-	__u64 now = bpf_ktime_get_ns(), address;
+	__u64 now = bpf_ktime_get_ns(), address, told;
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
@@ -404,6 +418,10 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
 		return;
+	told = mix(mix(w.tgid, BPF_CORE_READ(w.task, self_exec_id)), (__u64)w.task);
+	if (hold_cpu && d->last_exec == told)
+		return;
+	d->last_exec = told;
 	mm = (void *)w.mm;
 	keep_time(w.s);
 	d->ev.time = now;
@@ -415,18 +433,19 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 
 /* sched_process_exec(task, old pid, bprm): the new memory is there, and nothing of it has
  * run. */
-SEC("raw_tp/sched_process_exec")
-int see_exec(struct bpf_raw_tracepoint_args *ctx)
-{
-	if (hold_cpu && exists(bpf_preempt_disable) && exists(bpf_preempt_enable)) {
-		bpf_preempt_disable();
-		see_program(ctx->args[1], (void *)ctx->args[2]);
-		bpf_preempt_enable();
-	} else {
-		see_program(ctx->args[1], (void *)ctx->args[2]);
+#define SEE_EXEC(name)                                                                         \
+	SEC("raw_tp/sched_process_exec")                                                       \
+	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
+	{                                                                                      \
+		hold();                                                                        \
+		see_program(ctx->args[1], (void *)ctx->args[2]);                               \
+		let_go();                                                                      \
+		return 0;                                                                      \
 	}
-	return 0;
-}
+
+SEE_EXEC(see_exec)
+SEE_EXEC(see_exec_2)
+SEE_EXEC(see_exec_3)
 
 /* cpu_time returns what all threads of a process have run, ns. The first one's own time is
  * in the sum only when it was reaped, and may have run for a moment after that. */
@@ -446,11 +465,17 @@ static __always_inline void see_end(struct task_struct *task)
 	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
 	struct exit_event ev = {.kind = EVENT_EXIT, .tgid = BPF_CORE_READ(task, tgid)};
 	struct cred *cred = BPF_CORE_READ(t, cred);
+	__u32 zero = 0;
+	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
 	if (BPF_CORE_READ(signal, live.counter) || BPF_CORE_READ(task, flags) & PF_KTHREAD || !is_followed(ev.tgid))
 		return;
-	ev.time = bpf_ktime_get_ns();
 	ev.started = BPF_CORE_READ(leader, start_boottime);
+	if (hold_cpu && d && d->last_end == mix(ev.started, ev.tgid))
+		return;
+	if (d)
+		d->last_end = mix(ev.started, ev.tgid);
+	ev.time = bpf_ktime_get_ns();
 	ev.cgroup = bpf_get_current_cgroup_id();
 	ev.cpu = cpu_time(leader);
 	ev.ppid = BPF_CORE_READ(l, real_parent, tgid);
@@ -465,18 +490,19 @@ static __always_inline void see_end(struct task_struct *task)
 }
 
 /* sched_process_exit(task), for each thread, in that thread. */
-SEC("raw_tp/sched_process_exit")
-int see_exit(struct bpf_raw_tracepoint_args *ctx)
-{
-	if (hold_cpu && exists(bpf_preempt_disable) && exists(bpf_preempt_enable)) {
-		bpf_preempt_disable();
-		see_end((void *)ctx->args[0]);
-		bpf_preempt_enable();
-	} else {
-		see_end((void *)ctx->args[0]);
+#define SEE_EXIT(name)                                                                         \
+	SEC("raw_tp/sched_process_exit")                                                       \
+	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
+	{                                                                                      \
+		hold();                                                                        \
+		see_end((void *)ctx->args[0]);                                                 \
+		let_go();                                                                      \
+		return 0;                                                                      \
 	}
-	return 0;
-}
+
+SEE_EXIT(see_exit)
+SEE_EXIT(see_exit_2)
+SEE_EXIT(see_exit_3)
 
 /* sched_process_free(task), when the task has been switched out for good: before, what it
  * has run is only known up to the last time that the scheduler looked. */

@@ -3,12 +3,16 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // ExecOptions say what an ExecWatcher tells. The zero value tells every execution of a
@@ -35,6 +39,8 @@ type ExecWatcher struct {
 	noHook   error
 	reader   *ringbuf.Reader
 	record   ringbuf.Record
+	copies   execCopies
+	once     *onceHandler // nil without copies
 	taskWork bool
 	ticked   time.Time
 }
@@ -55,6 +61,22 @@ func (o *execCore) Close() error {
 type execExits struct {
 	SeeExit *ebpf.Program `ebpf:"see_exit"`
 	SeeFree *ebpf.Program `ebpf:"see_free"`
+}
+
+// execCopies do what the first programs were left out of: see hold_cpu in exec.bpf.c.
+type execCopies struct {
+	execCopiesOfExec
+	execCopiesOfExit
+}
+
+type execCopiesOfExec struct {
+	SeeExec2 *ebpf.Program `ebpf:"see_exec_2"`
+	SeeExec3 *ebpf.Program `ebpf:"see_exec_3"`
+}
+
+type execCopiesOfExit struct {
+	SeeExit2 *ebpf.Program `ebpf:"see_exit_2"`
+	SeeExit3 *ebpf.Program `ebpf:"see_exit_3"`
 }
 
 // defaultExecRing has room for some ten thousand events.
@@ -89,22 +111,36 @@ func (w *ExecWatcher) load(o ExecOptions) error {
 	return w.attach(o)
 }
 
-// loadCore loads what every ExecWatcher has. Kernels that let programs hold the CPU and
-// not call functions meanwhile (before 6.15) do not preempt them either.
+// loadCore loads what every ExecWatcher has. Where programs may be preempted they hold the
+// CPU, if the kernel takes that.
 func (w *ExecWatcher) loadCore(spec *ebpf.CollectionSpec, o ExecOptions) error {
 	if err := w.configure(spec, o); err != nil {
 		return err
 	}
-	holding := spec.Copy()
-	if err := holding.Variables["hold_cpu"].Set(true); err != nil {
-		return err
-	}
-	w.spec, w.options = holding, loadOptions(holding)
-	if err := holding.LoadAndAssign(&w.objects, w.options); err == nil {
-		return nil
+	if preempts() {
+		holding := spec.Copy()
+		if err := holding.Variables["hold_cpu"].Set(true); err != nil {
+			return err
+		}
+		w.spec, w.options = holding, loadOptions(holding)
+		if err := holding.LoadAndAssign(&w.objects, w.options); err == nil {
+			w.once = &onceHandler{seen: map[execution]bool{}}
+			return nil
+		}
 	}
 	w.spec, w.options = spec, loadOptions(spec)
 	return spec.LoadAndAssign(&w.objects, w.options)
+}
+
+// preempts reports whether programs on raw tracepoints may be preempted: since 7.0.
+func preempts() bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	release, _, _ := strings.Cut(unix.ByteSliceToString(name.Release[:]), ".")
+	major, err := strconv.Atoi(release)
+	return err == nil && major >= 7
 }
 
 func (w *ExecWatcher) configure(spec *ebpf.CollectionSpec, o ExecOptions) error {
@@ -139,12 +175,28 @@ func (w *ExecWatcher) attach(o ExecOptions) error {
 	if err := w.attachTo("sched_process_exec", w.objects.SeeExec); err != nil {
 		return err
 	}
+	if w.once != nil {
+		if err := w.spec.LoadAndAssign(&w.copies.execCopiesOfExec, w.shared()); err != nil {
+			return err
+		}
+		if err := w.attachTo("sched_process_exec", w.copies.SeeExec2, w.copies.SeeExec3); err != nil {
+			return err
+		}
+	}
 	if o.Exits {
 		if err := w.spec.LoadAndAssign(&w.exits, w.shared()); err != nil {
 			return err
 		}
 		err := errors.Join(w.attachTo("sched_process_exit", w.exits.SeeExit), w.attachTo("sched_process_free", w.exits.SeeFree))
 		if err != nil {
+			return err
+		}
+	}
+	if o.Exits && w.once != nil {
+		if err := w.spec.LoadAndAssign(&w.copies.execCopiesOfExit, w.shared()); err != nil {
+			return err
+		}
+		if err := w.attachTo("sched_process_exit", w.copies.SeeExit2, w.copies.SeeExit3); err != nil {
 			return err
 		}
 	}
@@ -156,12 +208,14 @@ func (w *ExecWatcher) attach(o ExecOptions) error {
 	return err
 }
 
-func (w *ExecWatcher) attachTo(tracepoint string, p *ebpf.Program) error {
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
-	if err != nil {
-		return fmt.Errorf("%s: %w", tracepoint, err)
+func (w *ExecWatcher) attachTo(tracepoint string, programs ...*ebpf.Program) error {
+	for _, p := range programs {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+		if err != nil {
+			return fmt.Errorf("%s: %w", tracepoint, err)
+		}
+		w.links = append(w.links, l)
 	}
-	w.links = append(w.links, l)
 	return nil
 }
 
@@ -173,10 +227,13 @@ func (w *ExecWatcher) shared() *ebpf.CollectionOptions {
 		opts = *w.options
 	}
 	opts.MapReplacements = map[string]*ebpf.Map{
-		execMapFiles:    w.objects.Files,
-		execMapEvents:   w.objects.Events,
-		execMapFollowed: w.objects.Followed,
-		".bss":          w.objects.Variables,
+		execMapFiles:     w.objects.Files,
+		execMapScratches: w.objects.Scratches,
+		execMapExecDesks: w.objects.ExecDesks,
+		execMapExecWorks: w.objects.ExecWorks,
+		execMapEvents:    w.objects.Events,
+		execMapFollowed:  w.objects.Followed,
+		".bss":           w.objects.Variables,
 	}
 	return &opts
 }
@@ -213,6 +270,9 @@ func (w *ExecWatcher) Wake(wake bool) error {
 // Read hands all events that there are to h, and looks after the table of files.
 func (w *ExecWatcher) Read(h ExecHandler) error {
 	w.reader.SetDeadline(time.Unix(1, 0)) // in the past: take what is there
+	if w.once != nil {
+		w.once.ExecHandler, h = h, w.once
+	}
 	for {
 		err := w.reader.ReadInto(&w.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -263,24 +323,70 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 	}
 	s := ExecStats{LostExecs: n.LostExecs, LostExits: n.LostExits, LostEnds: n.LostEnds, Asked: works.Asked, Busy: works.Busy, Known: works.Known}
 	// What interrupted itself on one CPU did not run.
-	s.LostExecs += missedRuns(w.objects.SeeExec)
-	s.LostExits += missedRuns(w.exits.SeeExit)
+	s.LostExecs += missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3)
+	s.LostExits += missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
 	s.LostEnds += missedRuns(w.exits.SeeFree)
 	var err error
 	s.Unfollowed, err = w.follower.missed()
 	return s, err
 }
 
-// missedRuns returns how often a program was left out by the kernel (Linux 5.12).
-func missedRuns(p *ebpf.Program) uint64 {
-	if p == nil {
+// missedRuns returns how often a program and all its copies were left out by the kernel, at
+// most (Linux 5.12).
+func missedRuns(copies ...*ebpf.Program) uint64 {
+	least := uint64(math.MaxUint64)
+	for _, p := range copies {
+		if p == nil {
+			continue
+		}
+		stats, err := p.Stats()
+		if err != nil {
+			return 0
+		}
+		least = min(least, stats.RecursionMisses)
+	}
+	if least == math.MaxUint64 {
 		return 0
 	}
-	stats, err := p.Stats()
-	if err != nil {
-		return 0
+	return least
+}
+
+// onceHandler passes on what several copies of a program may tell, once.
+type onceHandler struct {
+	ExecHandler
+	seen, before map[execution]bool
+}
+
+// execution names what a process did.
+type execution struct {
+	pid     uint32
+	started uint64
+	count   uint64 // of executions; 0 for the end
+}
+
+func (o *onceHandler) isNew(e execution) bool {
+	if o.seen[e] || o.before[e] {
+		return false
 	}
-	return stats.RecursionMisses
+	if len(o.seen) >= 1<<12 {
+		o.before, o.seen = o.seen, map[execution]bool{}
+	}
+	o.seen[e] = true
+	return true
+}
+
+// Exec passes on an execution.
+func (o *onceHandler) Exec(e *Exec) {
+	if o.isNew(execution{e.PID, e.Started, e.Count}) {
+		o.ExecHandler.Exec(e)
+	}
+}
+
+// Exit passes on an end.
+func (o *onceHandler) Exit(e *Exit) {
+	if o.isNew(execution{pid: e.PID, started: e.Started}) {
+		o.ExecHandler.Exit(e)
+	}
 }
 
 // Close detaches and unloads the programs.
@@ -295,7 +401,7 @@ func (w *ExecWatcher) Close() error {
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
-	for _, p := range []*ebpf.Program{w.exits.SeeExit, w.exits.SeeFree} {
+	for _, p := range []*ebpf.Program{w.exits.SeeExit, w.exits.SeeFree, w.copies.SeeExec2, w.copies.SeeExec3, w.copies.SeeExit2, w.copies.SeeExit3} {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(append(errs, w.objects.Close())...)

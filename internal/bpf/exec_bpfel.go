@@ -82,7 +82,11 @@ const (
 	execMapScratches   = "scratches"
 	execMapWorks       = "works"
 	execProgSeeExec    = "see_exec"
+	execProgSeeExec2   = "see_exec_2"
+	execProgSeeExec3   = "see_exec_3"
 	execProgSeeExit    = "see_exit"
+	execProgSeeExit2   = "see_exit_2"
+	execProgSeeExit3   = "see_exit_3"
 	execProgSeeFree    = "see_free"
 	execProgSeeMapping = "see_mapping"
 	execVarExecDone    = "exec_done"
@@ -147,7 +151,11 @@ type execSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type execProgramSpecs struct {
 	SeeExec    *ebpf.ProgramSpec `ebpf:"see_exec"`
+	SeeExec2   *ebpf.ProgramSpec `ebpf:"see_exec_2"`
+	SeeExec3   *ebpf.ProgramSpec `ebpf:"see_exec_3"`
 	SeeExit    *ebpf.ProgramSpec `ebpf:"see_exit"`
+	SeeExit2   *ebpf.ProgramSpec `ebpf:"see_exit_2"`
+	SeeExit3   *ebpf.ProgramSpec `ebpf:"see_exit_3"`
 	SeeFree    *ebpf.ProgramSpec `ebpf:"see_free"`
 	SeeMapping *ebpf.ProgramSpec `ebpf:"see_mapping"`
 }
@@ -263,7 +271,11 @@ type execVariables struct {
 // It can be passed to loadExecObjects or ebpf.CollectionSpec.LoadAndAssign.
 type execPrograms struct {
 	SeeExec    *ebpf.Program `ebpf:"see_exec"`
+	SeeExec2   *ebpf.Program `ebpf:"see_exec_2"`
+	SeeExec3   *ebpf.Program `ebpf:"see_exec_3"`
 	SeeExit    *ebpf.Program `ebpf:"see_exit"`
+	SeeExit2   *ebpf.Program `ebpf:"see_exit_2"`
+	SeeExit3   *ebpf.Program `ebpf:"see_exit_3"`
 	SeeFree    *ebpf.Program `ebpf:"see_free"`
 	SeeMapping *ebpf.Program `ebpf:"see_mapping"`
 }
@@ -271,7 +283,11 @@ type execPrograms struct {
 func (p *execPrograms) Close() error {
 	return _ExecClose(
 		p.SeeExec,
+		p.SeeExec2,
+		p.SeeExec3,
 		p.SeeExit,
+		p.SeeExit2,
+		p.SeeExit3,
 		p.SeeFree,
 		p.SeeMapping,
 	)
