@@ -28,11 +28,18 @@ type bpfWatch struct {
 	exits             bool
 	ends              map[life]*ending // processes whose end was told, until they are gone
 	lost              uint64           // that was told
+	homes             map[uint64]home  // by the number of the cgroup
 	looked            time.Time        // for what was lost
 	seen              int              // events in the last reading
 	wakes             bool             // the next event wakes us
 	libs              *perfWatch       // nil without WatchOptions.Libs
 }
+
+// home is where a process belongs.
+type home struct{ cgroup, container string }
+
+// maxHomes bounds the cgroups that are remembered.
+const maxHomes = 1 << 12
 
 // lived is what is remembered of a process until it ends.
 type lived struct{ program *Binary }
@@ -78,6 +85,7 @@ func (w *Watch) useBPF() error {
 		files:    map[uint32]*object{},
 		lives:    map[life]*lived{},
 		ends:     map[life]*ending{},
+		homes:    map[uint64]home{},
 		exits:    w.opts.Exits,
 		looked:   time.Now(),
 	}
@@ -265,8 +273,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	if !e.ArgsUnread {
 		ev.Args = splitArgs(e.Args)
 	}
-	ev.Cgroup = b.cgroups.path(e.Cgroup)
-	ev.Container = container(ev.Cgroup)
+	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	program, interpreter := b.objectOf(e.Program), (*object)(nil)
 	if e.Interpreter != e.Program {
 		interpreter = b.objectOf(e.Interpreter)
@@ -285,6 +292,20 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 			b.remember(key, ev.Program)
 		},
 	}, identityPatience)
+}
+
+// homeOf returns the cgroup of this number, and the container that it belongs to.
+func (b *bpfWatch) homeOf(id uint64) (string, string) {
+	h, ok := b.homes[id]
+	if !ok {
+		h.cgroup = b.cgroups.path(id)
+		h.container = container(h.cgroup)
+		if len(b.homes) >= maxHomes {
+			clear(b.homes)
+		}
+		b.homes[id] = h
+	}
+	return h.cgroup, h.container
 }
 
 // remember keeps what a process runs until it ends.
@@ -359,9 +380,9 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	end := &End{Status: &status, Lived: time.Duration(e.Time - min(e.Time, sinceBoot(e.Started)))}
 	ev := &WatchEvent{
 		Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
-		Owner: &Owner{e.UID, e.GID, e.UID, e.GID}, Cgroup: b.cgroups.path(e.Cgroup), End: end,
+		Owner: &Owner{e.UID, e.GID, e.UID, e.GID}, End: end,
 	}
-	ev.Container = container(ev.Cgroup)
+	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	ending := &ending{event: ev, cpu: time.Duration(e.CPU), since: e.Time}
 	b.ends[key] = ending
 	b.queue.add(&heldEvent{

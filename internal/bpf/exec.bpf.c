@@ -237,10 +237,15 @@ static __always_inline __u64 entry(struct task_struct *task)
 	struct pt_regs___x86 *x86 = regs;
 	struct pt_regs___arm64 *arm64 = regs;
 
-	if (bpf_core_field_exists(x86->ip))
+	/* Not computed where there is no such register: see changes. */
+	if (bpf_core_field_exists(x86->ip)) {
+		barrier_var(x86);
 		return BPF_CORE_READ(x86, ip);
-	if (bpf_core_field_exists(arm64->pc))
+	}
+	if (bpf_core_field_exists(arm64->pc)) {
+		barrier_var(arm64);
 		return BPF_CORE_READ(arm64, pc);
+	}
 	return 0;
 }
 
@@ -407,18 +412,19 @@ static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32
 
 static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 {
-	struct walk w = {.task = bpf_get_current_task_btf()};
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct walk w = {.task = task};
 	struct mm_struct___exec *mm;
 	__u64 now = bpf_ktime_get_ns(), address, told;
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
 	w.s = scratch();
-	w.mm = (__u64)w.task->mm;
+	w.mm = (__u64)task->mm;
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
 		return;
-	told = mix(mix(w.tgid, BPF_CORE_READ(w.task, self_exec_id)), (__u64)w.task);
+	told = mix(executed(task), w.tgid);
 	if (hold_cpu && d->last_exec == told)
 		return;
 	d->last_exec = told;
@@ -426,7 +432,7 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 	keep_time(w.s);
 	d->ev.time = now;
 	d->ev.program = identify(&w, BPF_CORE_READ(mm, start_code));
-	address = entry(w.task);
+	address = entry(task);
 	d->ev.interpreter = address >= w.start && address < w.end ? w.where : identify(&w, address);
 	tell_exec(d, &w, tid, bprm);
 }
