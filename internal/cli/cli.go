@@ -35,6 +35,7 @@ var verbs = []func(*env) *cobra.Command{
 	newReportCommand,
 	newViewCommand,
 	newConvertCommand,
+	newInjectCommand,
 	newSymbolizeCommand,
 	newIndexCommand,
 	newLookupCommand,

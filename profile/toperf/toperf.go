@@ -13,6 +13,8 @@
 //     profile, in its order.
 //   - Processes without a number have one above all that the kernel gives.
 //
+// Files that have no GNU build ID get one, see BuildID.
+//
 // perf looks up symbols itself, by the build IDs: names that the profile has are not in
 // the file, but for those of generated code in the kernel. Nor are how stacks were
 // walked, and reasons beside those that a missing mapping tells.

@@ -244,7 +244,7 @@ func TestEveryKindOfFrame(t *testing.T) {
 		switch {
 		case strings.HasPrefix(m.BuildID, "go"):
 			id, _ := profile.Identity(m)
-			same, err := buildid.New(buildid.GNU, recordID(id))
+			same, err := buildid.New(buildid.GNU, BuildID(id))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -381,8 +381,8 @@ func TestGoBuildID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if linked.ID.Kind() != buildid.GNU || !bytes.Equal(recordID(made), linked.ID.Bytes()) {
-		t.Errorf("%x, and the linker makes %v", recordID(made), linked.ID)
+	if linked.ID.Kind() != buildid.GNU || !bytes.Equal(BuildID(made), linked.ID.Bytes()) {
+		t.Errorf("%x, and the linker makes %v", BuildID(made), linked.ID)
 	}
 }
 
