@@ -92,7 +92,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 func writeUnseen(w io.Writer, unseen []capture.Unseen) {
 	for why, n := range countReasons(unseen) {
 		text := why.String()
-		if advice := why.Advice(); advice != "" {
+		if advice := why.Advice(); advice != "" && os.Geteuid() != 0 {
 			text += ": " + advice
 		}
 		fmt.Fprintf(w, "hallmark: %s could not be looked at: %s\n", processCount(n), text)

@@ -75,6 +75,9 @@ func newRecordCommand(e *env) *cobra.Command {
 				return usageError{err}
 			}
 			r.opts.UnwindMemory = r.unwindMemory << 20
+			if cmd.Flags().Changed("duration") && r.opts.Duration == 0 {
+				return usageError{errors.New("a duration of 0 records nothing")}
+			}
 			if err := r.check(args); err != nil {
 				return usageError{err}
 			}

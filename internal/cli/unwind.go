@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,7 +101,7 @@ func (p *unwindPrinter) files(names []string) error {
 }
 
 func (p *unwindPrinter) file(name string) error {
-	f, err := os.Open(name)
+	f, err := openRegular(name)
 	if err != nil {
 		return err
 	}
@@ -124,6 +125,23 @@ func (p *unwindPrinter) file(name string) error {
 		return p.rows(name, table, func(r unwind.Row) bool { return r.Start <= p.at && p.at < r.End })
 	}
 	return p.rows(name, table, func(unwind.Row) bool { return true })
+}
+
+// openRegular opens a file, and does not wait for one that is a pipe.
+func openRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // rows prints those rows of a table that are wanted.
