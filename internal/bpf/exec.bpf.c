@@ -410,12 +410,22 @@ static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32
 		ADD(exec_done.lost_execs, 1);
 }
 
+/* was_told reports whether a program before this one has told what the current task has
+ * executed. When it is wrong, for want of the CPU, that is told twice. */
+static __always_inline bool was_told(void)
+{
+	__u32 zero = 0;
+	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
+
+	return d && d->last_exec == mix(executed(bpf_get_current_task_btf()), bpf_get_current_pid_tgid() >> 32);
+}
+
 static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct walk w = {.task = task};
 	struct mm_struct___exec *mm;
-	__u64 now = bpf_ktime_get_ns(), address, told;
+	__u64 now = bpf_ktime_get_ns(), address;
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
@@ -424,10 +434,7 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
 		return;
-	told = mix(executed(task), w.tgid);
-	if (hold_cpu && d->last_exec == told)
-		return;
-	d->last_exec = told;
+	d->last_exec = mix(executed(task), w.tgid);
 	mm = (void *)w.mm;
 	keep_time(w.s);
 	d->ev.time = now;
@@ -439,19 +446,21 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 
 /* sched_process_exec(task, old pid, bprm): the new memory is there, and nothing of it has
  * run. */
-#define SEE_EXEC(name)                                                                         \
+#define SEE_EXEC(name, copy)                                                                   \
 	SEC("raw_tp/sched_process_exec")                                                       \
 	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
 	{                                                                                      \
+		if (copy && was_told())                                                        \
+			return 0;                                                              \
 		hold();                                                                        \
 		see_program(ctx->args[1], (void *)ctx->args[2]);                               \
 		let_go();                                                                      \
 		return 0;                                                                      \
 	}
 
-SEE_EXEC(see_exec)
-SEE_EXEC(see_exec_2)
-SEE_EXEC(see_exec_3)
+SEE_EXEC(see_exec, false)
+SEE_EXEC(see_exec_2, true)
+SEE_EXEC(see_exec_3, true)
 
 /* cpu_time returns what all threads of a process have run, ns. The first one's own time is
  * in the sum only when it was reaped, and may have run for a moment after that. */
@@ -462,6 +471,18 @@ static __always_inline __u64 cpu_time(struct task_struct *leader)
 	__u64 own = BPF_CORE_READ(t, se.sum_exec_runtime), sum = BPF_CORE_READ(signal, sum_sched_runtime);
 
 	return sum > own ? sum : own;
+}
+
+/* was_ended does the same for the end of a process. Most threads are not the last one. */
+static __always_inline bool was_ended(struct task_struct *task)
+{
+	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	__u32 zero = 0;
+	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
+
+	return BPF_CORE_READ(signal, live.counter) ||
+	       (d && d->last_end == mix(BPF_CORE_READ(leader, start_boottime), BPF_CORE_READ(task, tgid)));
 }
 
 static __always_inline void see_end(struct task_struct *task)
@@ -477,8 +498,6 @@ static __always_inline void see_end(struct task_struct *task)
 	if (BPF_CORE_READ(signal, live.counter) || BPF_CORE_READ(task, flags) & PF_KTHREAD || !is_followed(ev.tgid))
 		return;
 	ev.started = BPF_CORE_READ(leader, start_boottime);
-	if (hold_cpu && d && d->last_end == mix(ev.started, ev.tgid))
-		return;
 	if (d)
 		d->last_end = mix(ev.started, ev.tgid);
 	ev.time = bpf_ktime_get_ns();
@@ -496,19 +515,21 @@ static __always_inline void see_end(struct task_struct *task)
 }
 
 /* sched_process_exit(task), for each thread, in that thread. */
-#define SEE_EXIT(name)                                                                         \
+#define SEE_EXIT(name, copy)                                                                   \
 	SEC("raw_tp/sched_process_exit")                                                       \
 	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
 	{                                                                                      \
+		if (copy && was_ended((void *)ctx->args[0]))                                   \
+			return 0;                                                              \
 		hold();                                                                        \
 		see_end((void *)ctx->args[0]);                                                 \
 		let_go();                                                                      \
 		return 0;                                                                      \
 	}
 
-SEE_EXIT(see_exit)
-SEE_EXIT(see_exit_2)
-SEE_EXIT(see_exit_3)
+SEE_EXIT(see_exit, false)
+SEE_EXIT(see_exit_2, true)
+SEE_EXIT(see_exit_3, true)
 
 /* sched_process_free(task), when the task has been switched out for good: before, what it
  * has run is only known up to the last time that the scheduler looked. */

@@ -331,8 +331,8 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 	return s, err
 }
 
-// missedRuns returns how often a program and all its copies were left out by the kernel, at
-// most (Linux 5.12).
+// missedRuns returns how often a program and all its copies can have been left out by the
+// kernel together (Linux 5.12): copies that are not needed hardly ever are.
 func missedRuns(copies ...*ebpf.Program) uint64 {
 	least := uint64(math.MaxUint64)
 	for _, p := range copies {
