@@ -158,3 +158,31 @@ func TestMissingDirectoryIsNamed(t *testing.T) {
 		t.Errorf("error %v, want a *os.PathError for %s", err, name)
 	}
 }
+
+// TestWriteSeeking writes what stands at the start last, into a file and a new name.
+func TestWriteSeeking(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "out")
+	err := WriteSeeking(name, 0o666, func(w io.WriteSeeker) error {
+		if _, err := io.WriteString(w, "????, and the rest"); err != nil {
+			return err
+		}
+		if _, err := w.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, "head")
+		return err
+	})
+	if got := content(t, name); err != nil || got != "head, and the rest" {
+		t.Errorf("%q, error %v", got, err)
+	}
+	failed := errors.New("failed")
+	err = WriteSeeking(name, 0o666, func(w io.WriteSeeker) error {
+		io.WriteString(w, "half")
+		return failed
+	})
+	if got := content(t, name); !errors.Is(err, failed) || got != "head, and the rest" {
+		t.Errorf("%q, error %v", got, err)
+	}
+	onlyEntry(t, dir, "out")
+}

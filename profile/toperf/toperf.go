@@ -48,8 +48,8 @@ type Options struct {
 // DefaultMaxSamples takes perf a few seconds to read, and 100 MB of memory to write.
 const DefaultMaxSamples = 4 << 20
 
-// Write writes p: as a file where w is an io.WriteSeeker that is at its start, else as
-// the stream that perf record writes into a pipe. A difference of two profiles gives
+// Write writes p: as a file where w can seek, and is at its start, else as the stream
+// that perf record writes into a pipe. A difference of two profiles gives
 // profile.ErrNegative.
 func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	index, err := profile.SampleIndex(p, o.SampleType)
@@ -60,8 +60,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	_, seekable := w.(io.WriteSeeker)
-	out, err := perfdata.NewWriter(w, perfdata.WriterOptions{Pipe: !seekable, InOrder: true})
+	out, err := perfdata.NewWriter(w, perfdata.WriterOptions{Pipe: !canSeek(w), InOrder: true})
 	if err != nil {
 		return err
 	}
@@ -82,6 +81,16 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 		return err
 	}
 	return out.Close()
+}
+
+// canSeek reports whether w is a file; a pipe has the method and cannot.
+func canSeek(w io.Writer) bool {
+	s, ok := w.(io.WriteSeeker)
+	if !ok {
+		return false
+	}
+	_, err := s.Seek(0, io.SeekCurrent)
+	return err == nil
 }
 
 // moment is a sample to be written.
