@@ -60,14 +60,14 @@ func (b *builtTables) build(t *builtTable, file source) {
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
 func (b *builtTables) read(file source) *unwind.Table {
-	t, built, err := file.table(b.cache)
+	m, err := file.table(b.cache)
 	if err != nil {
 		return nil
 	}
-	if built && b.cache.keep(file.key, t) {
+	if m.built && b.cache.keep(m.key, m.table) {
 		b.stored.Store(true)
 	}
-	return t
+	return m.table
 }
 
 // stop returns when every table that was asked for is built, and makes room in the cache.
@@ -89,5 +89,5 @@ func (s *objects) contentOf(o *object) (file source, pending bool) {
 	if o.mixed || o.content == nil {
 		return source{}, !o.mixed && o.tried < o.asked
 	}
-	return source{o, tableKey{o.id, o.seen.size}, o.content}, false
+	return source{o, o.id, o.content}, false
 }

@@ -40,7 +40,6 @@ type object struct {
 	proven  bool          // every frame is of the content that the identity was read from
 	asked   int           // attempts to reach it
 	tried   int           // those of them that are over
-	size    int64         // in bytes, where BPF told it
 	doubted bool          // offsets in it may be none: see stackmapSampler
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
@@ -210,7 +209,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, size: int64(key.content.Size), proven: key.content != bpf.Validity{}})
+		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o

@@ -12,14 +12,21 @@ import (
 	"strings"
 
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 	"hallmark/internal/cachedir"
 	"hallmark/unwind"
 )
 
-// tableCache keeps unwind tables from one recording to the next, by the identity and the
-// size of their file: a file that was stripped has the same identity, and may have less to
-// say. Only identities that compilers and linkers wrote name a content; a hash of head and
-// tail does not name what lies between, so tables of such files are made anew.
+// tableCache keeps unwind tables from one recording to the next, by all that is known of the
+// content of their file without reading it. A file that was stripped has the same identity,
+// and may have less to say; a builder may give all its versions one identity; so size, a hash
+// of head and tail and the time of the last change have to be the same as well. That names
+// no content where identities are not written by compilers and linkers, so tables of such files
+// are made anew.
+//
+// Whoever wants others to be told wrong frames can make a file that has all of these in common
+// with one of theirs. So a table is kept only of a file that nobody else can have written: see
+// isTrusted. It is used for the files of others as well: that is for their stacks only.
 type tableCache struct {
 	dir  *cachedir.Dir // nil for no cache
 	most int64         // bytes that all of them may have
@@ -45,13 +52,18 @@ func tableVersion(n int) string { return ".v" + strconv.Itoa(n) }
 
 // tableKey names the content of a file.
 type tableKey struct {
-	id   buildid.ID
-	size int64 // of the file, in bytes
+	id    buildid.ID
+	size  int64      // in bytes
+	hash  buildid.ID // of head and tail
+	mtime bpf.Time
 }
 
 // keeps reports whether tables of files with this key are kept.
-func (c tableCache) keeps(k tableKey) bool {
-	return c.dir != nil && k.size > 0 && (k.id.Kind() == buildid.GNU || k.id.Kind() == buildid.Go)
+func (c tableCache) keeps(k tableKey) bool { return k.size > 0 && c.names(k.id) }
+
+// names reports whether tables of files with this identity are kept.
+func (c tableCache) names(id buildid.ID) bool {
+	return c.dir != nil && (id.Kind() == buildid.GNU || id.Kind() == buildid.Go)
 }
 
 // A kept table has a header before it: what it is, the version of the way in which it was
@@ -115,7 +127,11 @@ func (c tableCache) keep(k tableKey, t *unwind.Table) bool {
 	return t != emptyTable && c.keeps(k) && c.store(k, t) == nil
 }
 
-func (c tableCache) name(k tableKey) string { return c.dir.Name(k.id, strconv.FormatInt(k.size, 10)) }
+func (c tableCache) name(k tableKey) string {
+	hash := strings.TrimPrefix(k.hash.String(), "htl:")
+	changed := fmt.Sprintf("%x.%x", k.mtime.Sec, k.mtime.Nsec)
+	return c.dir.Name(k.id, strconv.FormatInt(k.size, 10), hash, changed)
+}
 
 // prune makes room, once for all tables that were stored. Those of earlier versions of
 // unwind.Build go first.

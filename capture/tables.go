@@ -161,7 +161,7 @@ func (t *tables) identified(o *object) {
 }
 
 // introduce has the table of a file built and given under a serial number. If later is not
-// nil, the file is looked for in that way, but only when the cache has no table.
+// nil, the file is looked for in that way.
 func (t *tables) introduce(serial uint32, o *object, later *job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -355,5 +355,5 @@ func (t *tables) source(f *fileTable) source {
 	t.objects.mu.Lock()
 	defer t.objects.mu.Unlock()
 	o := f.object
-	return source{o, tableKey{o.id, o.size}, o.content}
+	return source{o, o.id, o.content}
 }

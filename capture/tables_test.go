@@ -89,13 +89,9 @@ func fileObjectOf(t *testing.T, s *objects, name string) *object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.add(&object{path: name, id: info.ID, content: f, seen: stampOf(f), size: st.Size()})
+	return s.add(&object{path: name, id: info.ID, content: f, seen: stampOf(f)})
 }
 
 // awaitTable waits until the outcome of a file is known that a sample wants.
@@ -379,7 +375,7 @@ func TestTableCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := newTableCache(t.TempDir())
-	key := tableKey{info.ID, 1 << 20}
+	key := tableKey{id: info.ID, size: 1 << 20}
 	if err := cache.store(key, table); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +383,7 @@ func TestTableCache(t *testing.T) {
 	if err != nil || !bytes.Equal(got.Bytes(), table.Bytes()) {
 		t.Fatalf("another table came back: %v", err)
 	}
-	if _, err := cache.load(tableKey{info.ID, 1<<20 + 1}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := cache.load(tableKey{id: info.ID, size: 1<<20 + 1}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file of another size has a table: %v", err)
 	}
 	whole, err := os.ReadFile(cache.name(key))
@@ -419,7 +415,7 @@ func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cache.keeps(tableKey{id, 1}); got != want {
+		if got := cache.keeps(tableKey{id: id, size: 1}); got != want {
 			t.Errorf("%s is kept: %v", text, got)
 		}
 	}
@@ -447,7 +443,7 @@ func TestTableCacheIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		key := tableKey{id, int64(i + 1)}
+		key := tableKey{id: id, size: int64(i + 1)}
 		if err := cache.store(key, table); err != nil {
 			t.Fatal(err)
 		}
@@ -458,7 +454,7 @@ func TestTableCacheIsBounded(t *testing.T) {
 	}
 	cache.prune()
 	for i := range 4 {
-		if _, err := cache.load(tableKey{id, int64(i + 1)}); (err == nil) != (i >= 2) {
+		if _, err := cache.load(tableKey{id: id, size: int64(i + 1)}); (err == nil) != (i >= 2) {
 			t.Errorf("table %d is there: %v", i, err == nil)
 		}
 	}
@@ -472,7 +468,7 @@ func TestTableCacheOfOtherVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := tableKey{id, 4096}
+	key := tableKey{id: id, size: 4096}
 	ours := cache.name(key)
 	suffix := cache.dir.Suffix
 	stays := map[string]bool{

@@ -4,14 +4,22 @@ import (
 	"errors"
 	"os"
 
+	"hallmark/buildid"
 	"hallmark/unwind"
 )
 
 // source is what a table can be made of.
 type source struct {
 	object  *object
-	key     tableKey
+	id      buildid.ID
 	content content // nil when the file could not be reached, or not yet
+}
+
+// made is the table of a file.
+type made struct {
+	table *unwind.Table
+	built bool     // and not read from the cache
+	key   tableKey // to keep it by, the zero one when it must not be kept
 }
 
 // emptyTable is that of a file without call frame information.
@@ -20,20 +28,54 @@ var emptyTable = new(unwind.Table)
 // errWritten is the error of a file that was overwritten after its identity was read.
 var errWritten = errors.New("file was written while it was read")
 
-// table reads the table of a file from the cache, or builds it.
-func (s source) table(cache tableCache) (table *unwind.Table, built bool, err error) {
-	table, err = cache.load(s.key)
-	if err == nil || s.content == nil {
-		return table, false, err
+// table reads the table of a file from the cache, or builds it. Without the file there is
+// none: an identity alone may be that of another content.
+func (s source) table(cache tableCache) (made, error) {
+	if s.content == nil {
+		return made{}, os.ErrNotExist
 	}
-	table, err = s.build()
-	return table, true, err
+	key := s.key(cache)
+	if table, err := cache.load(key); err == nil && !s.written() {
+		return made{table: table}, nil
+	}
+	if !s.isTrusted() {
+		key = tableKey{}
+	}
+	table, err := s.build()
+	return made{table, true, key}, err
+}
+
+// key returns what names the content of the file in the cache, the zero key when there is
+// nothing to look for.
+func (s source) key(cache tableCache) tableKey {
+	f, ok := s.content.(*os.File)
+	if !ok || !cache.names(s.id) {
+		return tableKey{}
+	}
+	st := stampOf(f)
+	hash, err := buildid.Hash(f, st.size)
+	if err != nil {
+		return tableKey{}
+	}
+	return tableKey{s.id, st.size, hash, st.mtime}
+}
+
+// written reports whether the file is another one by now than its identity was read of.
+func (s source) written() bool {
+	f, ok := s.content.(*os.File)
+	return ok && s.object.changed(f)
+}
+
+// isTrusted reports whether nobody but root and this user can have written the file.
+func (s source) isTrusted() bool {
+	f, ok := s.content.(*os.File)
+	return ok && isTrusted(f)
 }
 
 // build makes the table of the file that the identity was read of.
 func (s source) build() (*unwind.Table, error) {
 	table, err := unwind.Build(s.content, unwind.BuildOptions{})
-	if f, ok := s.content.(*os.File); ok && s.object.changed(f) {
+	if s.written() {
 		return nil, errWritten
 	}
 	if errors.Is(err, unwind.ErrNotELF) {

@@ -18,15 +18,15 @@ func (t *tables) run() {
 			continue
 		}
 		s := t.source(f)
-		table, built, err := s.table(t.cache)
-		if err == nil {
-			t.put(f, table)
-			t.found(f, table, built)
-		} else {
+		m, err := s.table(t.cache)
+		if err != nil {
 			t.lacks(f, s)
+			continue
 		}
-		if err == nil && built {
-			t.keep(s.key, table)
+		t.put(f, m.table)
+		t.found(f, m.table, m.built)
+		if m.built {
+			t.keep(m.key, m.table)
 		}
 	}
 }

@@ -1,0 +1,127 @@
+package capture
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+	"hallmark/unwind"
+)
+
+// forge returns a copy of a file with other call frame information under the same identity and
+// of the same size: where the CFA is 8 bytes above the stack pointer, it is 16 now.
+func forge(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.Section(".eh_frame")
+	testenv.Need(t, s != nil && e.Machine == elf.EM_X86_64, ".eh_frame of x86-64")
+	frames := b[s.Offset:][:s.FileSize]
+	const rule, other = "\x0c\x07\x08", "\x0c\x07\x10" // DW_CFA_def_cfa rsp
+	if !bytes.Contains(frames, []byte(rule)) {
+		t.Fatal("no rule is like that")
+	}
+	copy(frames, bytes.ReplaceAll(frames, []byte(rule), []byte(other)))
+	return b
+}
+
+// tableOf has the table of a file made in a recording of its own.
+func tableOf(t *testing.T, cache, name string) (*unwind.Table, UnwindStats) {
+	t.Helper()
+	objects := newObjects()
+	defer objects.work.stop()
+	tables := newTables(objects, newFakeKernel(), newTableCache(cache))
+	tables.introduce(7, fileObjectOf(t, objects, name), nil)
+	table := awaitTable(t, tables, 7)
+	tables.stop()
+	return table, tables.count()
+}
+
+func builtOf(t *testing.T, name string) *unwind.Table {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := unwind.Build(f, unwind.BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// TestTablesOfStrangersAreNotKept records files that others can have written, with the
+// identity and the size of the C library: nothing is kept of them, and the C library has its
+// own table.
+func TestTablesOfStrangersAreNotKept(t *testing.T) {
+	real := libc(t)
+	forged := forge(t, real)
+	st, err := os.Stat(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(name string) error{
+		"owned by another": func(name string) error {
+			testenv.Need(t, os.Geteuid() == 0, "root")
+			return os.Chown(name, 65534, 65534)
+		},
+		"writable by all":   func(name string) error { return os.Chmod(name, 0o646) },
+		"writable by group": func(name string) error { return os.Chmod(name, 0o664) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			cache, name := t.TempDir(), filepath.Join(t.TempDir(), "library")
+			if err := os.WriteFile(name, forged, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(name, st.ModTime(), st.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(name); err != nil {
+				t.Fatal(err)
+			}
+			if table, _ := tableOf(t, cache, name); table == nil || bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
+				t.Error("the file has no table of its own")
+			}
+			if kept, err := newTableCache(cache).dir.List(); err != nil || len(kept) > 0 {
+				t.Errorf("%v are kept, %v", kept, err)
+			}
+			if table, n := tableOf(t, cache, real); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
+				t.Errorf("the C library has the table of another file: %+v", n)
+			}
+		})
+	}
+}
+
+// TestTablesOfOneIdentity keeps tables of two files of this user's that have one identity and
+// one size: each has its own.
+func TestTablesOfOneIdentity(t *testing.T) {
+	real, cache := libc(t), t.TempDir()
+	other := filepath.Join(t.TempDir(), "library")
+	if err := os.WriteFile(other, forge(t, real), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(other, time.Now(), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, name := range []string{other, real} {
+			if table, n := tableOf(t, cache, name); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, name).Bytes()) {
+				t.Errorf("%s has the table of another file: %+v", name, n)
+			}
+		}
+	}
+	if _, n := tableOf(t, cache, real); n.Cached != 1 {
+		t.Errorf("that of the C library is not kept: %+v", n)
+	}
+}
