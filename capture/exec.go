@@ -106,6 +106,7 @@ type WatchStats struct {
 	Execs, Exits uint64
 	Loads        uint64
 	Lost         uint64 // events that found no room
+	Uncertain    uint64 // events that may be lost, at most: programs were preempted (Linux 7.0)
 	Unfollowed   uint64 // processes that were not followed, because too many ran at once
 	Unidentified uint64 // programs and interpreters without an identity
 	Disagreed    uint64 // files that have another identity than the kernel read from memory

@@ -208,7 +208,7 @@ func (b *bpfWatch) halt() {
 
 func (b *bpfWatch) count(s *WatchStats) {
 	if n, err := b.programs.Stats(); err == nil {
-		s.Unfollowed = n.Unfollowed
+		s.Unfollowed, s.Uncertain = n.Unfollowed, n.Uncertain
 	}
 	if b.libs != nil {
 		b.libs.count(s)

@@ -309,9 +309,12 @@ type ExecStats struct {
 	LostExits  uint64 // ends that there was no room for
 	LostEnds   uint64 // ends whose CPU time there was no room for
 	Unfollowed uint64 // processes that there was no room to follow
-	Asked      uint64 // identities that were to be read in the processes themselves
-	Busy       uint64 // those of them that were not, because too many others were
-	Known      uint64 // those that were read
+	// Uncertain are events that may be lost since programs can be preempted (Linux 7.0): so
+	// many at most, and most likely none of them.
+	Uncertain uint64
+	Asked     uint64 // identities that were to be read in the processes themselves
+	Busy      uint64 // those of them that were not, because too many others were
+	Known     uint64 // those that were read
 }
 
 // Stats returns what was counted since the programs were loaded.
@@ -323,8 +326,14 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 	}
 	s := ExecStats{LostExecs: n.LostExecs, LostExits: n.LostExits, LostEnds: n.LostEnds, Asked: works.Asked, Busy: works.Busy, Known: works.Known}
 	// What interrupted itself on one CPU did not run.
-	s.LostExecs += missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3)
-	s.LostExits += missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
+	execs := missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3)
+	exits := missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
+	if w.once != nil {
+		s.Uncertain = execs + exits
+	} else {
+		s.LostExecs += execs
+		s.LostExits += exits
+	}
 	s.LostEnds += missedRuns(w.exits.SeeFree)
 	var err error
 	s.Unfollowed, err = w.follower.missed()

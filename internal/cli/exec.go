@@ -178,6 +178,7 @@ func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 		text  string
 	}{
 		{s.Unidentified, "times a file had no identity"},
+		{s.Uncertain, "events at most may be missing: the programs in the kernel were preempted"},
 		{s.Unfollowed, "processes were not followed, because too many ran at once"},
 		{s.Malformed, "records were malformed and left out"},
 		{s.Disagreed, "files have another identity than processes had in memory: the file counts"},
