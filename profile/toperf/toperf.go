@@ -112,13 +112,13 @@ func momentsOf(p *pprof.Profile, index int, most int64) ([]moment, error) {
 			total = math.MaxInt64 / 2
 		}
 	}
-	scale := (total + most - 1) / max(most, 1)
+	scale := total/most + 1
 	var all []moment
 	timed := false
 	for i, s := range p.Sample {
 		n := countOf(s, count, index)
 		if scale > 1 {
-			n = (n + scale - 1) / scale
+			n = n/scale + min(n%scale, 1)
 		}
 		times := profile.Times(s)
 		timed = timed || len(times) > 0
