@@ -99,6 +99,10 @@ func versionFiles(t *testing.T) []versionFile {
 		{"restorer", elf.EM_X86_64, 0, "c3 90 48c7c00f000000 0f05 c3"},
 		{"clone", elf.EM_X86_64, 0, "0f05 85c0 750f 31ed 5f 41ffd1 89c7 31c0 b03c 0f05 f4 c3"},
 		{"entry", elf.EM_X86_64, 0x1002, "90c3 4831ed 4889e7 488d3500000000 4883e4f0 e800000000 90 c3"},
+		{"contexts", elf.EM_X86_64, 0, "c390 4889dc 488b3c24 4885ff 7408 e800000000 4889c7 e800000000 f4"},
+		{"clone3", elf.EM_X86_64, 0, "c390 0f05 4885c0 7c18 7401 c3 31ed 4883e4f0 4c89c7 ffd2"},
+		{"followed", elf.EM_X86_64, 0, "53 4883ec08 e800000001 4883c408 5b c3"},
+		{"followed for arm64", elf.EM_AARCH64, 0, "fd7bbfa9 fd030091 04000094 fd7bc1a8 c0035fd6"},
 		{"restorer for arm64", elf.EM_AARCH64, 0, "c0035fd6 1f2003d5 681180d2 010000d4 c0035fd6"},
 		{"entry for arm64", elf.EM_AARCH64, 0x1000, "1d0080d2 1e0080d2 e0030091 00000094 c0035fd6"},
 	} {
