@@ -23,6 +23,7 @@ func (b *builder) followed() error {
 		least = 8       // bytes of the shortest function
 		most  = 4 << 10 // that have a gap which is looked at
 	)
+	budget := 1 << 20 // instructions that may be followed in a file, most of which have some hundred
 	small := b.gaps()
 	small = slices.DeleteFunc(small, func(g gap) bool { return g.end-g.start > most })
 	return b.eachGap(small, least, 0, func(at off, code []byte) {
@@ -31,7 +32,7 @@ func (b *builder) followed() error {
 			if _, done := all[start]; done || (at+off(start))%16 != 0 && !(start == 0 && b.beginsSection(at)) {
 				continue
 			}
-			if one := m.follow(code, start, all); one != nil {
+			if one := m.follow(code, start, all, &budget); one != nil {
 				maps.Copy(all, one)
 			}
 		}
@@ -87,13 +88,16 @@ var followedMachines = map[Machine]followedMachine{
 
 // follow follows all ways from a place in code, and returns what is at each instruction that
 // is not among those known already; nil if that is not sure.
-func (m *followedMachine) follow(code []byte, start int, known map[int]followedPlace) map[int]followedPlace {
+func (m *followedMachine) follow(code []byte, start int, known map[int]followedPlace, budget *int) map[int]followedPlace {
 	type way struct {
 		at    int
 		state followedState
 	}
 	found, ways, returns := map[int]followedPlace{}, []way{{start, m.entry}}, false
 	for len(ways) > 0 {
+		if *budget--; *budget < 0 {
+			return nil
+		}
 		w := ways[len(ways)-1]
 		ways = ways[:len(ways)-1]
 		if p, ok := known[w.at]; ok {
