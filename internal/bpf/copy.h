@@ -213,6 +213,10 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 	return ev->size <= MAX_COPY && submit(ev, sizeof(*ev) + ev->size, false);
 }
 
+/* Copies are large, and leave the rest of the ring to what is told of files and stacks: a
+ * sample that is counted as it is lacks some frames, and one whose stack was not told is lost. */
+#define RING_FOR_COPIES (2 << 20)
+
 /* copy_sample sends a sample to be finished, or to be compared. It reports whether user
  * space has it. It is global as find_vma is. */
 __noinline int copy_sample(bool counted)
@@ -226,6 +230,10 @@ __noinline int copy_sample(bool counted)
 	u = &w.s->unwinding;
 	w.mm = (__u64)w.task->mm;
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
+	if (!counted && bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_FOR_COPIES) {
+		w.s->n.lost_copies++;
+		return false;
+	}
 	sent = counted ? submit_copy(&w, u->first, u->first_ip, IS_X86 ? 0xffff : ~0U, true, true)
 		       : submit_copy(&w, u->registers, u->ip, u->known, u->exact, false);
 	if (sent)
