@@ -1,14 +1,16 @@
 package unwind
 
 import (
+	"context"
 	"io"
 	"runtime"
 )
 
 // BuildOptions say how a table is built. The zero value is right.
 type BuildOptions struct {
-	Threads int         // how many goroutines work at it; 0: as many as run at once, at most 8
-	Warn    func(error) // is told what was left out because it is damaged, with its offset
+	Context context.Context // its end is that of the build, with its error; nil: there is none
+	Threads int             // how many goroutines work at it; 0: as many as run at once, at most 8
+	Warn    func(error)     // is told what was left out because it is damaged, with its offset
 }
 
 // Build makes the table of an ELF file, or of the image of one in memory, as the vdso is.
@@ -18,15 +20,23 @@ type BuildOptions struct {
 // BuildOptions.Warn: its code has no rules.
 //
 // The same file gives the same bytes, whatever the number of threads. The memory that it
-// takes is a small multiple of the size of the call frame information.
+// takes is a small multiple of the size of the call frame information, 1 GiB at most, and
+// the time is bounded too: there is no table (ErrUnsupported) of a file with more than
+// 16 Mi rows or 4 Mi functions, and sections of call frame information of more than
+// 128 MiB are damage. Code that no function covers is looked at up to 256 MiB.
 func Build(r io.ReaderAt, o BuildOptions) (*Table, error) {
-	f, err := openELF(r)
+	bounds := &boundedReader{r: r, ctx: o.Context}
+	f, err := openELF(bounds)
 	if err != nil {
 		return nil, err
 	}
 	b := newBuilder(f, o)
+	b.bounds = bounds
 	for _, source := range sources {
 		if err := source(b); err != nil {
+			return nil, err
+		}
+		if err := b.err(); err != nil {
 			return nil, err
 		}
 	}

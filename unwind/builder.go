@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sort"
 
 	"hallmark/addr"
 )
@@ -16,13 +17,14 @@ const maxRules = 1 << 16
 type builder struct {
 	file   *elfFile
 	opts   BuildOptions
+	bounds *boundedReader // what file reads from
 	flags  Flags
 	layers []*layer
 	base   addr.Offset // of the first executable segment, at a granule
 }
 
 func newBuilder(f *elfFile, o BuildOptions) *builder {
-	b := &builder{file: f, opts: o, base: math.MaxUint64}
+	b := &builder{file: f, opts: o, bounds: new(boundedReader), base: math.MaxUint64}
 	for _, s := range f.text {
 		b.base = min(b.base, addr.Offset(s.off)&^(granule-1))
 	}
@@ -125,11 +127,14 @@ type merger struct {
 }
 
 func (m *merger) rows(spans []span) []row {
-	n := 0
+	n, all := len(spans), 2*len(spans)
 	for i := range spans {
-		n += int(spans[i].n) + 1
+		n += int(spans[i].n) // parts of one that was divided have all of its rows
 	}
-	m.out = make([]row, 0, n)
+	for _, p := range m.parts {
+		all += len(p.rows)
+	}
+	m.out = make([]row, 0, min(n, all))
 	for i := range spans {
 		s := &spans[i]
 		m.span(s)
@@ -144,15 +149,13 @@ func (m *merger) span(s *span) {
 	p := m.parts[s.part]
 	numbers := m.numbers(p.rules)
 	rows := p.rows[s.first:][:s.n]
-	if len(rows) == 0 || rows[0].at > s.start {
+	before := sort.Search(len(rows), func(i int) bool { return rows[i].at > s.start })
+	if before == 0 {
 		m.row(s.start, 0)
 	}
-	for i, r := range rows {
+	for _, r := range rows[max(before-1, 0):] {
 		if r.at >= s.end {
 			break
-		}
-		if i+1 < len(rows) && rows[i+1].at <= s.start {
-			continue
 		}
 		n := &numbers[r.rule]
 		if *n == 0 {

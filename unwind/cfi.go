@@ -142,6 +142,9 @@ func (s *cfiSection) scan(x *executor) (cuts []int, err error) {
 			cuts = append(cuts, rec.at)
 		}
 		if rec.isCIE {
+			if len(s.cies) == maxCIEs {
+				return append(cuts, rec.at), s.fail(rec.at, "more than %d common entries", maxCIEs)
+			}
 			s.cies = append(s.cies, s.parseCIE(rec, x))
 		} else {
 			functions++
@@ -309,20 +312,28 @@ func (b *builder) rows(s *cfiSection, source Source) error {
 	}
 	layer.parts = parts
 	workers := make([]sectionWorker, max(1, min(b.opts.threads(), n)))
-	var taken atomic.Int64
+	var taken, rows, functions atomic.Int64
 	var all sync.WaitGroup
 	for i := range workers {
 		w := &workers[i]
 		*w = sectionWorker{file: b.file, section: s, told: told, x: newExecutor(b.file.machine), rules: newRules()}
 		all.Go(func() {
 			for n := int(taken.Add(1) - 1); n < len(parts); n = int(taken.Add(1) - 1) {
-				parts[n].expect(cuts[n+1] - cuts[n])
-				parts[n].rules = w.rules
-				w.chunk(parts[n], cuts[n], cuts[n+1])
+				p := parts[n]
+				p.expect(cuts[n+1] - cuts[n])
+				p.rules = w.rules
+				w.chunk(p, cuts[n], cuts[n+1])
+				rows, functions := rows.Add(int64(len(p.rows))), functions.Add(int64(len(p.spans)))
+				if b.bounds.err() != nil || tooLarge(int(rows), int(functions)) != nil {
+					return // and so do the others
+				}
 			}
 		})
 	}
 	all.Wait()
+	if err := b.err(); err != nil {
+		return err
+	}
 	if tooMany(workers) {
 		return s.fail(0, "a section of more than %d distinct rules", maxDistinct)
 	}

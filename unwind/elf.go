@@ -47,7 +47,6 @@ const (
 // Limits on what a file may claim.
 const (
 	maxHeaders = 1 << 16 // program or section headers that are looked at
-	maxSection = 1 << 30 // bytes of one section, in the file and decompressed
 	maxNames   = 16 << 20
 )
 

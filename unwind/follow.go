@@ -23,16 +23,19 @@ func (b *builder) followed() error {
 		least = 8       // bytes of the shortest function
 		most  = 4 << 10 // that have a gap which is looked at
 	)
-	budget := 1 << 20 // instructions that may be followed in a file, most of which have some hundred
+	left, begins := maxFollowed, b.sectionStarts()
 	small := b.gaps()
 	small = slices.DeleteFunc(small, func(g gap) bool { return g.end-g.start > most })
 	return b.eachGap(small, least, 0, func(at off, code []byte) {
 		all := map[int]followedPlace{}
 		for start := range code {
-			if _, done := all[start]; done || (at+off(start))%16 != 0 && !(start == 0 && b.beginsSection(at)) {
+			if left <= 0 {
+				break
+			}
+			if _, done := all[start]; done || (at+off(start))%16 != 0 && !(start == 0 && begins[at]) {
 				continue
 			}
-			if one := m.follow(code, start, all, &budget); one != nil {
+			if one := m.follow(code, start, all, &left); one != nil {
 				maps.Copy(all, one)
 			}
 		}
@@ -45,9 +48,15 @@ func (b *builder) followed() error {
 	})
 }
 
-// beginsSection reports whether a section of code begins at an offset of the file.
-func (b *builder) beginsSection(at off) bool {
-	return slices.ContainsFunc(b.file.sections, func(s section) bool { return off(s.off) == at && s.flags&shfEXECINSTR != 0 })
+// sectionStarts returns where in the file sections of code begin.
+func (b *builder) sectionStarts() map[off]bool {
+	starts := map[off]bool{}
+	for _, s := range b.file.sections {
+		if s.flags&shfEXECINSTR != 0 {
+			starts[off(s.off)] = true
+		}
+	}
+	return starts
 }
 
 // followedPlace is an instruction that was followed.
@@ -87,15 +96,15 @@ var followedMachines = map[Machine]followedMachine{
 }
 
 // follow follows all ways from a place in code, and returns what is at each instruction that
-// is not among those known already; nil if that is not sure.
-func (m *followedMachine) follow(code []byte, start int, known map[int]followedPlace, budget *int) map[int]followedPlace {
+// is not among those known already; nil if that is not sure. It takes what it looks at off left.
+func (m *followedMachine) follow(code []byte, start int, known map[int]followedPlace, left *int) map[int]followedPlace {
 	type way struct {
 		at    int
 		state followedState
 	}
 	found, ways, returns := map[int]followedPlace{}, []way{{start, m.entry}}, false
 	for len(ways) > 0 {
-		if *budget--; *budget < 0 {
+		if *left--; *left < 0 {
 			return nil
 		}
 		w := ways[len(ways)-1]

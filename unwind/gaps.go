@@ -14,7 +14,8 @@ type gap struct{ start, end off }
 func (g gap) compare(other gap) int { return cmp.Compare(g.start, other.start) }
 
 // gaps returns the code that no layer so far covers, in the order of the file: of sections
-// of code, or of executable segments if there are no section headers.
+// of code, or of executable segments if there are no section headers. They are where a
+// table may have rows, and not larger than maxLooked together.
 func (b *builder) gaps() []gap {
 	var covered []gap
 	for _, l := range b.layers {
@@ -46,6 +47,21 @@ func (b *builder) gaps() []gap {
 			at = c.end
 		}
 	}
+	return b.bounded(gaps)
+}
+
+// bounded returns the part of gaps that is looked at: what lies far behind has no rows
+// anyway, and of very much the first.
+func (b *builder) bounded(gaps []gap) []gap {
+	left, end := off(maxLooked), b.base+maxSpread
+	for i := range gaps {
+		g := &gaps[i]
+		g.end = min(g.end, end, g.start+left)
+		if g.start >= g.end {
+			return gaps[:i]
+		}
+		left -= g.end - g.start
+	}
 	return gaps
 }
 
@@ -72,10 +88,12 @@ func (b *builder) code() (code []gap) {
 const gapWindow = 64 << 10
 
 // eachGap calls each with the code of every gap of at least some bytes, in pieces of at
-// most 1 MiB. Pieces of a gap overlap by as much as is told.
+// most 1 MiB. Pieces of a gap overlap by as much as is told. It ends when maxLooked bytes are
+// read, which gaps that lie far apart need more of than they have.
 func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code []byte)) error {
 	var buf []byte
-	var from, to off // what buf holds
+	var from, to off             // what buf holds
+	left := maxLooked + goWindow // for overlaps
 	for _, g := range gaps {
 		if g.end-g.start < least {
 			continue
@@ -86,11 +104,15 @@ func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code
 				if buf == nil {
 					buf = make([]byte, goWindow)
 				}
+				if left <= 0 {
+					return nil
+				}
 				got, _ := b.file.r.ReadAt(buf[:max(n, gapWindow)], int64(at)) // more than the gap, if there is more
 				if off(got) < n {
 					return b.damaged(b.file.readAt(buf[:n], uint64(at)))
 				}
 				from, to = at, at+off(got)
+				left -= got
 			}
 			each(at, buf[at-from:][:n])
 			if at += n; at < g.end {

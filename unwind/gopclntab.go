@@ -33,6 +33,9 @@ func (b *builder) pclntab() error {
 		if err := g.function(i); err != nil {
 			return err
 		}
+		if i%1024 == 0 && b.bounds.err() != nil {
+			return b.bounds.err()
+		}
 		if g.budget < 0 {
 			b.warn(errGoShared)
 			b.layers = b.layers[:len(b.layers)-1]

@@ -61,6 +61,9 @@ func (p *part) begin(start, end addr.Offset) bool {
 	if n := len(p.spans); n > 0 && p.spans[n-1].n == 0 {
 		p.spans = p.spans[:n-1]
 	}
+	if len(p.spans) > maxFunctions {
+		return false // there will be no table
+	}
 	p.spans = append(p.spans, span{start: uint32(start - base), end: uint32(end - base), first: uint32(len(p.rows))})
 	return true
 }
@@ -90,6 +93,9 @@ func (p *part) put(at, rule uint32) {
 			last.rule = rule
 			return
 		}
+	}
+	if len(p.rows) > maxRows {
+		return // there will be no table
 	}
 	p.rows = append(p.rows, row{at, rule})
 	s.n++

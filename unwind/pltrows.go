@@ -9,6 +9,7 @@ import (
 // which there are few.
 func (b *builder) plt() error {
 	var part *part
+	left := uint64(maxPLT)
 	for i := range b.file.sections {
 		s := &b.file.sections[i]
 		switch s.name {
@@ -17,9 +18,10 @@ func (b *builder) plt() error {
 			continue
 		}
 		start, end, ok := b.file.code(s.virt, s.virt+s.bytes)
-		if !ok || uint64(start) != s.off {
+		if !ok || uint64(start) != s.off || uint64(end-start) > left {
 			continue
 		}
+		left -= uint64(end - start)
 		code, err := b.file.read(uint64(start), uint64(end-start))
 		if err != nil {
 			return b.damaged(err)

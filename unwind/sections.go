@@ -46,7 +46,7 @@ func (b *builder) damaged(err error) error {
 // images in memory, by .eh_frame_hdr.
 func (f *elfFile) ehFrame() (*cfiSection, error) {
 	if s := f.section(".eh_frame"); s != nil && s.flags&shfCOMPRESSED == 0 {
-		data, err := f.read(s.off, s.bytes)
+		data, err := f.readCFI(s.off, s.bytes)
 		if err == nil {
 			return &cfiSection{data: data, off: s.off, virt: s.virt, eh: true}, nil
 		}
@@ -66,7 +66,7 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 		return nil, &cursor.Error{Offset: 0, Msg: ".eh_frame_hdr leads to no part of the file"}
 	}
 	in := virt - s.virt
-	data, err := f.read(s.off+in, s.size-in)
+	data, err := f.readCFI(s.off+in, min(s.size-in, maxCFI))
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +104,14 @@ func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 	return virt, count, nil
 }
 
+// readCFI reads call frame information.
+func (f *elfFile) readCFI(off, n uint64) ([]byte, error) {
+	if n > maxCFI {
+		return nil, &cursor.Error{Offset: int64(off), Msg: "call frame information of implausible size"}
+	}
+	return f.read(off, n)
+}
+
 // debugFrame reads .debug_frame, compressed or not.
 func (f *elfFile) debugFrame() (*cfiSection, error) {
 	s := f.section(".debug_frame")
@@ -113,7 +121,7 @@ func (f *elfFile) debugFrame() (*cfiSection, error) {
 	if s == nil {
 		return nil, nil
 	}
-	data, err := f.read(s.off, s.bytes)
+	data, err := f.readCFI(s.off, s.bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +187,7 @@ func inflateZlib(packed []byte, size, off uint64) ([]byte, error) {
 const maxRatio = 64
 
 func readInflated(z io.Reader, packed int, size, off uint64) ([]byte, error) {
-	if size > maxSection || size > uint64(packed)*maxRatio+4096 {
+	if size > maxCFI || size > uint64(packed)*maxRatio+4096 {
 		return nil, compressedError(off, "implausible size")
 	}
 	data := make([]byte, size)

@@ -1,0 +1,159 @@
+package unwind
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"hallmark/addr"
+)
+
+// sparse is a file that has bytes at its beginning, and is zeros behind. It counts what is
+// read.
+type sparse struct {
+	head []byte
+	size int64
+	read atomic.Int64
+	each func() // before a read
+}
+
+func (s *sparse) ReadAt(b []byte, off int64) (int, error) {
+	s.read.Add(int64(len(b)))
+	if s.each != nil {
+		s.each()
+	}
+	if off >= s.size {
+		return 0, io.EOF
+	}
+	n := int(min(int64(len(b)), s.size-off))
+	clear(b[:n])
+	if off < int64(len(s.head)) {
+		copy(b[:n], s.head[off:])
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Program headers are behind the ELF header in files of tests.
+const firstProgramHeader = elfHeaderSize
+
+// programELF returns the beginning of a program for x86-64 whose segments of code are so.
+func programELF(segments ...segment) []byte {
+	order := binary.LittleEndian
+	b := make([]byte, elfHeaderSize)
+	copy(b, "\x7fELF\x02\x01\x01")
+	order.PutUint16(b[16:], 3) // ET_DYN
+	order.PutUint16(b[18:], emX86_64)
+	order.PutUint64(b[32:], firstProgramHeader)
+	order.PutUint16(b[54:], programHeaderSize)
+	order.PutUint16(b[56:], uint16(len(segments)))
+	for _, s := range segments {
+		b = order.AppendUint32(b, ptLOAD)
+		b = order.AppendUint32(b, pfX|4)
+		for _, n := range []uint64{s.off, s.virt, s.virt, s.size, s.size, 0x1000} {
+			b = order.AppendUint64(b, n)
+		}
+	}
+	return b
+}
+
+// TestSparse builds tables of files that are holes: most of that is not read.
+func TestSparse(t *testing.T) {
+	var many []segment
+	for i := range uint64(1000) {
+		many = append(many, segment{off: i << 30, virt: i << 30, size: 1<<30 - 1})
+	}
+	overlapping := slices.Repeat([]segment{{size: 1 << 40}}, 1000)
+	for name, head := range map[string][]byte{
+		"8 GiB":       programELF(segment{size: 8 << 30}),
+		"16 TiB":      programELF(segment{size: 16 << 40}),
+		"segments":    programELF(many...),
+		"overlapping": programELF(overlapping...),
+	} {
+		f := &sparse{head: head, size: 16 << 40}
+		table, err := Build(f, BuildOptions{})
+		if err != nil || table.Rows() > 2 { // the entry is at 0
+			t.Errorf("%s: %v, %v", name, table, err)
+		}
+		if n := f.read.Load(); n > 3*maxLooked || n < maxLooked {
+			t.Errorf("%s: %d bytes were read", name, n)
+		}
+	}
+}
+
+// TestGapsFarApart has code at every place but a byte in 64 KiB: what is read for the gaps is
+// bounded, not only what is in them.
+func TestGapsFarApart(t *testing.T) {
+	f := &sparse{head: programELF(segment{size: maxSpread}), size: maxSpread}
+	elf, err := openELF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBuilder(elf, BuildOptions{})
+	p := b.layer(EHFrame).part()
+	for at := off(0); at < maxSpread; at += gapWindow {
+		p.add(at+16, min(at+gapWindow, maxSpread), Rule{Kind: Outermost})
+	}
+	if err := b.known(); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.read.Load(); n > maxLooked+2*goWindow || n < maxLooked {
+		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// TestContext ends builds at each of their first reads.
+func TestContext(t *testing.T) {
+	for stop := range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		f, reads := &sparse{head: programELF(segment{size: 8 << 30}), size: 8 << 30}, 0
+		f.each = func() {
+			if reads++; reads > stop {
+				cancel()
+			}
+		}
+		_, err := Build(f, BuildOptions{Context: ctx})
+		if !errors.Is(err, context.Canceled) || reads > stop+1 {
+			t.Errorf("stopped at %d: %v after %d reads", stop, err, reads)
+		}
+	}
+}
+
+// TestDividedFunctions has functions of an upper layer all over one with as many rows of a
+// lower one, which is divided by them: its rows are not looked at again for each of them.
+func TestDividedFunctions(t *testing.T) {
+	const n = 100000
+	b := newBuilder(&elfFile{r: &sparse{}, machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
+	upper, lower := b.layer(EHFrame).part(), b.layer(DebugFrame).part()
+	lower.begin(0, 16*n)
+	for i := range addr.Offset(n) {
+		upper.add(16*i+8, 16*i+16, Rule{Kind: Outermost})
+		lower.row(16*i, Rule{Kind: Reg, Register: RSP, Offset: int32(8 * (i % 100)), RA: -1})
+	}
+	m := &merger{parts: []*part{upper, lower}, rules: newRules(), known: map[*rules][]uint32{}}
+	lowerSpans := b.layers[1].ordered()
+	lowerSpans[0].part = 1
+	all := over(apart(b.layers[0].ordered()), apart(lowerSpans))
+	rows := m.rows(all)
+	if len(rows) < 2*n || cap(rows) > 6*n {
+		t.Errorf("%d rows, with room for %d", len(rows), cap(rows))
+	}
+	table, err := b.table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range addr.Offset(n) {
+		if r := table.Lookup(16*i + 4); r.Offset != int32(8*(i%100)) || r.Kind != Reg {
+			t.Fatalf("%d: %+v", i, r)
+		}
+		if r := table.Lookup(16*i + 12); r.Kind != Outermost {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+}
