@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,7 +12,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
 	"hallmark/internal/bpf"
 	"hallmark/internal/cachedir"
 	"hallmark/unwind"
@@ -36,12 +40,14 @@ type tableCache struct {
 // developer's.
 const maxTableCache = 256 << 20
 
-// newTableCache returns the cache in a directory of caches, "" for none.
+// newTableCache returns the cache in a directory of caches, "" for none. Where others can
+// put files there is none either: they would be believed.
 func newTableCache(dir string) tableCache {
-	if dir == "" {
+	path := filepath.Join(dir, "unwind")
+	if !isPrivate(path) {
 		return tableCache{}
 	}
-	return tableCache{&cachedir.Dir{Path: filepath.Join(dir, "unwind"), Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
+	return tableCache{&cachedir.Dir{Path: path, Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
 }
 
 const tableSuffix = ".unwind"
@@ -85,7 +91,7 @@ func (c tableCache) load(k tableKey) (*unwind.Table, error) {
 		return nil, os.ErrNotExist
 	}
 	name := c.name(k)
-	b, err := os.ReadFile(name)
+	b, err := readOwn(name, maxTableCache)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +108,28 @@ func (c tableCache) load(k tableKey) (*unwind.Table, error) {
 	return t, nil
 }
 
+// readOwn reads a file that nobody but this user has written and that has at most so many
+// bytes; any other is errDamaged. Neither a link nor a pipe with its name is followed.
+func readOwn(name string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, errDamaged
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > most || !isOwn(f) {
+		return nil, errDamaged
+	}
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return b, nil
+}
+
 // store keeps the table of a file.
 func (c tableCache) store(k tableKey, t *unwind.Table) error {
 	if !c.keeps(k) {
@@ -112,7 +140,15 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 	order.PutUint32(header, tableCacheMagic)
 	order.PutUint32(header[4:], unwind.Version)
 	order.PutUint32(header[8:], crc32.Checksum(t.Bytes(), castagnoli))
-	return c.dir.Write(c.name(k), func(w io.Writer) error {
+	// Another may have made the directory since it was looked at.
+	if err := os.MkdirAll(c.dir.Path, 0o700); err != nil || !isPrivate(c.dir.Path) {
+		return cmp.Or(err, os.ErrPermission)
+	}
+	name := c.name(k)
+	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return os.ErrExist // it would be written through
+	}
+	return atomicfile.Write(name, 0o600, func(w io.Writer) error {
 		_, err := w.Write(header)
 		if err == nil {
 			_, err = w.Write(t.Bytes())

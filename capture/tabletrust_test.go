@@ -3,11 +3,15 @@ package capture
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
 	"hallmark/internal/testenv"
 	"hallmark/unwind"
 )
@@ -123,5 +127,55 @@ func TestTablesOfOneIdentity(t *testing.T) {
 	}
 	if _, n := tableOf(t, cache, real); n.Cached != 1 {
 		t.Errorf("that of the C library is not kept: %+v", n)
+	}
+}
+
+// TestTableCacheOfOthers has what others can write not be used as a cache, nor anything that
+// is no file of this user's own.
+func TestTableCacheOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if c := newTableCache(dir); c.dir != nil {
+		t.Error("a directory that all may write is used")
+	}
+	if c := newTableCache(""); c.dir != nil {
+		t.Error("there is a cache without a directory")
+	}
+	table, cache := builtOf(t, libc(t)), newTableCache(t.TempDir())
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := tableKey{id: id, size: 1}
+	if err := cache.store(key, table); err != nil {
+		t.Fatal(err)
+	}
+	name := cache.name(key)
+	aside := filepath.Join(t.TempDir(), "aside")
+	for what, change := range map[string]func() error{
+		"a pipe":             func() error { return unix.Mkfifo(name, 0o600) },
+		"a link":             func() error { return os.Symlink(aside, name) },
+		"a link to no end":   func() error { return os.Symlink("/dev/zero", name) },
+		"too large":          func() error { return errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, maxTableCache+1)) },
+		"writable by others": func() error { return errors.Join(os.Link(aside, name), os.Chmod(name, 0o622)) },
+		"a directory":        func() error { return os.Mkdir(name, 0o700) },
+	} {
+		if err := os.Rename(name, aside); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cache.load(key); !errors.Is(err, errDamaged) {
+			t.Errorf("%s is read: %v", what, err)
+		}
+		if err := errors.Join(os.Remove(name), os.Chmod(aside, 0o600), os.Rename(aside, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cache.load(key); err != nil {
+		t.Errorf("it is not read when it is as it was: %v", err)
 	}
 }

@@ -148,7 +148,7 @@ while time.process_time() < end:
 }
 
 // TestTablesOfWhatRuns records a process that sleeps: the tables of its files are there
-// before any sample is, and one that was in the cache needs no look at the file.
+// before any sample is, and one that was in the cache is not built again.
 func TestTablesOfWhatRuns(t *testing.T) {
 	needUnwinding(t)
 	stock, err := bpf.NewStock()
