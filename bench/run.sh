@@ -23,6 +23,11 @@ echo
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 go build -C .. -o "$tmp/hallmark" ./cmd/hallmark
+if [ "$(id -u)" = 0 ]; then
+	echo "## exec"
+	go run ./exec -hallmark "$tmp/hallmark"
+	echo
+fi
 echo "## record"
 go run ./record -hallmark "$tmp/hallmark"
 if [ "$(id -u)" = 0 ]; then
