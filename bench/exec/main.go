@@ -60,7 +60,7 @@ func watchers(dir string) []watcher {
 		{"hallmark exec --exit", []string{*hallmark, "exec", "--exit", "--json"}, check},
 		{"hallmark exec --backend perf", []string{*hallmark, "exec", "--backend", "perf", "--json"}, check},
 		{"perf record -e sched:sched_process_exec", private("perf record -q -a -e sched:sched_process_exec -o " + data), func(l *load, _ string) (string, error) {
-			text, err := exec.Command(private("")[0], private("perf script -i "+data)[1:]...).Output()
+			text, err := exec.Command(private("")[0], private("perf script -i " + data)[1:]...).Output()
 			return lines(l, text), err
 		}},
 		{"perf trace -e sched:*exec", private("perf trace -a -e 'sched:sched_process_exec'"), countLines},
