@@ -27,7 +27,7 @@ const (
 	Unreadable               // the stack's memory could not be read
 	NotMapped                // a return address is in no mapping
 	NotCode                  // a return address is in memory that is not executable
-	BadFrame                 // the caller's stack would be below the callee's
+	BadFrame                 // the caller's stack would be below the callee's, or there is no caller where one must be
 	TooDeep                  // there are more frames than are recorded
 	NotIdentified            // a file without identity: being written, or no room in the table of files
 	Compat                   // a 32-bit process

@@ -181,13 +181,18 @@ func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) {
 	}
 }
 
-// enter makes a return address the place of s.
+// enter makes a return address the place of s. Nothing is where stacks begin, neither an
+// address to return to nor a frame pointer (System V ABI, "The Stack Frame"); with a frame
+// pointer, a return address of 0 is what something else left there.
 func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
 	s.IP, s.Exact, s.Method = m.code(ra), false, by
-	if s.IP == 0 {
-		return Complete, true
+	if s.IP != 0 {
+		return NotTold, false
 	}
-	return NotTold, false
+	if fp, known := s.Get(m.FramePointer()); !known || fp != 0 {
+		return BadFrame, true
+	}
+	return Complete, true
 }
 
 // code returns the address that a return address stands for. arm64 signs them in the

@@ -63,7 +63,7 @@ func (w *Walker) step(s *State) (End, bool) {
 	m := &w.mapping
 	switch {
 	case m.Content == Generated:
-		return s.StepFP(w.Machine, w.Memory)
+		return w.stepGenerated(s)
 	case m.Content == Unidentified:
 		return NotIdentified, true
 	case m.Table == nil:
@@ -81,6 +81,16 @@ func (w *Walker) step(s *State) (End, bool) {
 		return s.StepFP(w.Machine, w.Memory)
 	}
 	return rule.end(), true
+}
+
+// stepGenerated goes to the caller of generated code. No stack begins there: where it seems
+// to, the frame pointer is none.
+func (w *Walker) stepGenerated(s *State) (End, bool) {
+	end, ended := s.StepFP(w.Machine, w.Memory)
+	if end == Complete {
+		end = BadFrame
+	}
+	return end, ended
 }
 
 // entrySlack is how much of the stack code may have pushed that nobody called.

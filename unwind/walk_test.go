@@ -172,7 +172,16 @@ func TestWalk(t *testing.T) {
 		{"an aligned stack's end", code + 0x111, stack + 24, stack + 80, []uint64{0, 0, 1, 0, 0, 0, 0, code + 0x12, 0, 0, 0, code + 0x22}, []addr.Abs{code + 0x111, code + 0x11, code + 0x21}, Complete},
 		{"a return address of zero", code + 1, stack, 0, []uint64{0}, []addr.Abs{code + 1}, Complete},
 		{"a cut stack", code + 1, stack + 8, 0, []uint64{0}, []addr.Abs{code + 1}, Unreadable},
-		{"generated code", 0x500010, stack, stack, []uint64{0, 0x500020}, []addr.Abs{0x500010, 0x50001f}, Complete},
+		{"a return address of zero and a frame pointer", code + 1, stack, stack + 64, []uint64{0}, []addr.Abs{code + 1}, BadFrame},
+		{"a return address of zero, the frame pointer restored", code + 0x11, stack, stack + 16, []uint64{1, 2, 0, 0}, []addr.Abs{code + 0x11}, Complete},
+		{"a return address of zero, another frame pointer restored", code + 0x11, stack, stack + 16, []uint64{1, 2, 3, 0}, []addr.Abs{code + 0x11}, BadFrame},
+		{"a return address of zero, the frame pointer lost", code + 0x11, stack, stack - 8, []uint64{0}, []addr.Abs{code + 0x11}, BadFrame},
+		{"a frame pointer of zero", code + 0x81, stack, 0, nil, []addr.Abs{code + 0x81}, Complete},
+		{"a frame pointer to zeros", code + 0x81, stack, stack, []uint64{0, 0}, []addr.Abs{code + 0x81}, Complete},
+		{"a frame pointer to a return address of zero", code + 0x81, stack, stack, []uint64{stack + 16, 0}, []addr.Abs{code + 0x81}, BadFrame},
+		{"generated code", 0x500010, stack, stack, []uint64{stack + 16, 0x500020, 0, code + 0x21}, []addr.Abs{0x500010, 0x50001f, code + 0x20}, Complete},
+		{"generated code with a frame pointer of zero", 0x500010, stack, stack, []uint64{0, 0x500020}, []addr.Abs{0x500010, 0x50001f}, BadFrame},
+		{"generated code with a frame pointer to zeros", 0x500010, stack, stack, []uint64{0, 0}, []addr.Abs{0x500010}, BadFrame},
 		{"generated code without frame pointers", 0x500010, stack, stack - 16, []uint64{0, 0x500020}, []addr.Abs{0x500010}, BadFrame},
 		{"a crooked frame pointer", 0x500010, stack, stack + 4, []uint64{0, 0x500020}, []addr.Abs{0x500010}, BadFrame},
 		{"a file without identity", 0x600010, stack, stack, nil, []addr.Abs{0x600010}, NotIdentified},
@@ -210,7 +219,7 @@ func TestWalkGaps(t *testing.T) {
 		"a file with the flag":    handmade(t, GapsKeepFP, rulesOfTest),
 		"a file without the flag": handmade(t, 0, rulesOfTest),
 	} {
-		w := Walker{Machine: X86_64, Memory: stackOf(0, 0x500020), Space: oneFile{table}, Max: 16}
+		w := Walker{Machine: X86_64, Memory: stackOf(0x10010, 0x500020, 0, 0x400021), Space: oneFile{table}, Max: 16}
 		s := State{IP: 0x400060, Exact: true, Method: ByRegs}
 		s.Set(RSP, 0x10000)
 		s.Set(RBP, 0x10000)
@@ -219,7 +228,7 @@ func TestWalkGaps(t *testing.T) {
 			methods = append(methods, f.Method)
 			return true
 		})
-		want, wantEnd := []Method{ByRegs, ByFP}, Complete
+		want, wantEnd := []Method{ByRegs, ByFP, ByFP}, Complete
 		if name == "a file without the flag" {
 			want, wantEnd = []Method{ByRegs}, NoRule
 		}

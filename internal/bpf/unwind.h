@@ -171,13 +171,16 @@ static __always_inline __u64 code_address(__u64 address)
 	return address & (size - 1);
 }
 
-/* enter_caller makes a return address the place of the frame. */
+/* enter_caller makes a return address the place of the frame. Nothing is where stacks begin,
+ * neither an address to return to nor a frame pointer. */
 static __always_inline enum stack_end enter_caller(struct unwinding *u, __u64 ra, enum unwind_method method)
 {
 	u->ip = code_address(ra);
 	u->exact = false;
 	u->method = method;
-	return u->ip ? END_NOT_TOLD : END_COMPLETE;
+	if (u->ip)
+		return END_NOT_TOLD;
+	return knows(u, FRAME_POINTER) && !u->registers[FRAME_POINTER] ? END_COMPLETE : END_BAD_FRAME;
 }
 
 /* step_fp goes to the caller of code that keeps frame pointers. */
@@ -405,6 +408,7 @@ static __always_inline bool at_entry(struct unwinding *u)
 __noinline int step_to_caller(struct unwinding *u)
 {
 	struct unwind_place *p;
+	enum stack_end end;
 
 	if (!u || !unwinding)
 		return END_NOT_IDENTIFIED;
@@ -432,7 +436,9 @@ __noinline int step_to_caller(struct unwinding *u)
 	case RULE_SIGNAL:
 		return step_signal(u);
 	case RULE_FP:
-		return step_fp(u);
+		end = step_fp(u);
+		/* No stack begins in generated code: the frame pointer is none. */
+		return end == END_COMPLETE && p->how == BY_FP ? END_BAD_FRAME : end;
 	default:
 		return END_UNSUPPORTED;
 	}
