@@ -4,7 +4,8 @@ import "hallmark/addr"
 
 // Frame is one frame of a stack.
 type Frame struct {
-	// At is the instruction that is executed, or the last byte of the call.
+	// At is the instruction that is executed, or the last byte of the call. Nothing called
+	// what signal handlers return to: that is executed next.
 	At     addr.Abs
 	Method Method
 }
@@ -34,10 +35,14 @@ func (w *Walker) Walk(s *State, yield func(Frame) bool) End {
 		if end := w.enter(s.Lookup()); end != NotTold {
 			return end
 		}
+		rule := w.rule(s)
+		if rule.Kind == Signal && w.mapping.holds(s.IP) {
+			s.Exact = true
+		}
 		if !yield(Frame{s.Lookup(), s.Method}) {
 			return NotTold
 		}
-		if end, ended := w.step(s); ended {
+		if end, ended := w.step(s, &rule); ended {
 			return end
 		}
 	}
@@ -58,8 +63,17 @@ func (w *Walker) enter(at addr.Abs) End {
 	return NotTold
 }
 
-// step goes to the caller of a frame in w.mapping.
-func (w *Walker) step(s *State) (End, bool) {
+// rule returns the rule of a frame in w.mapping.
+func (w *Walker) rule(s *State) Rule {
+	m := &w.mapping
+	if m.Content != File || m.Table == nil {
+		return Rule{}
+	}
+	return m.Table.Lookup(m.Offset + addr.Offset(s.Lookup()-m.Start))
+}
+
+// step goes to the caller of a frame in w.mapping, which has this rule.
+func (w *Walker) step(s *State, rule *Rule) (End, bool) {
 	m := &w.mapping
 	switch {
 	case m.Content == Generated:
@@ -69,12 +83,11 @@ func (w *Walker) step(s *State) (End, bool) {
 	case m.Table == nil:
 		return NoTable, true
 	}
-	rule := m.Table.Lookup(m.Offset + addr.Offset(s.Lookup()-m.Start))
 	switch {
 	case rule.Kind == FP:
 		return s.StepFP(w.Machine, w.Memory)
 	case rule.Kind != None:
-		return s.Step(w.Machine, &rule, w.Memory)
+		return s.Step(w.Machine, rule, w.Memory)
 	case w.atEntry(s):
 		return Complete, true
 	case rule.Why() == Gap && m.keepsFP():

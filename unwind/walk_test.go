@@ -112,7 +112,7 @@ var rulesOfTest = []ruleAt{
 	{0x1020, Rule{Kind: Outermost}},
 	{0x1030, Rule{Kind: Deref, Register: RBP, Offset: -8, RA: -1, Flags: SavedAtRegister, Saved: [6]int8{-2, 0, Same, Same, Same, Unknown}}}, // aligned stack
 	{0x1040, Rule{Kind: PLT, Offset: 11, RA: -1, Saved: allSame}},
-	{0x1050, Rule{Kind: Signal}},
+	{0x104f, Rule{Kind: Signal}}, // and the byte before its first instruction
 	{0x1060, Rule{}},
 	{0x1070, Rule{Register: Register(Expression)}},
 	{0x1080, Rule{Kind: FP}},
@@ -154,6 +154,7 @@ func TestWalk(t *testing.T) {
 		{"a linker's stub before it pushes", code + 0x4a, stack, 0, []uint64{code + 0x21, 0}, []addr.Abs{code + 0x4a, code + 0x20}, Complete},
 		{"a linker's stub that has pushed", code + 0x4b, stack, 0, []uint64{1, code + 0x21}, []addr.Abs{code + 0x4b, code + 0x20}, Complete},
 		{"what a signal interrupted is exact", code + 0x51, stack, 0, append(signalWords(code+0x10, stack+176, stack+192), 0, 0, 0, code+0x22), []addr.Abs{code + 0x51, code + 0x10, code + 0x21}, Complete},
+		{"a handler that returns is exact where it returns to", code + 0x1, stack, 0, append([]uint64{code + 0x50}, signalWords(code+0x20, stack, 0)...), []addr.Abs{code + 0x1, code + 0x50, code + 0x20}, Complete},
 		{"a signal on another stack", code + 0x51, stack + 64, 0, append([]uint64{code + 0x21, 0, 0, 0, 0, 0, 0, 0}, signalWords(code+2, stack, 0)...), []addr.Abs{code + 0x51, code + 2, code + 0x20}, Complete},
 		{"a signal from a jump to nothing", code + 0x51, stack, 0, signalWords(0, stack+176, 0), []addr.Abs{code + 0x51}, NotMapped},
 		{"no rule", code + 0x61, stack, 0, []uint64{code}, []addr.Abs{code + 0x61}, NoRule},

@@ -576,8 +576,9 @@ static __always_inline void enter_place(struct scratch *s, __u64 address)
 static long unwind_frame(__u32 i, struct walk *w)
 {
 	struct unwinding *u = &w->s->unwinding;
-	__u64 address = looked_up(u);
+	__u64 address = looked_up(u), ip = u->ip, where;
 	struct unwind_place *p;
+	bool called = !u->exact;
 
 	if (w->frames >= MAX_FRAMES) {
 		u->end = END_TOO_DEEP;
@@ -590,14 +591,19 @@ static long unwind_frame(__u32 i, struct walk *w)
 		u->end = END_NO_USER_STACK; /* any more, or yet: the task exits, or executes a program */
 		return 1;
 	}
-	if (p->how < OUT_OF_MAP)
-		put(w, p->where | (__u64)u->method << 40, address - p->base);
+	where = p->where | (__u64)u->method << 40;
 	if (p->how > BY_FP) {
+		if (p->how < OUT_OF_MAP)
+			put(w, where, address - p->base);
 		u->end = end_of(p->how);
 		u->unfinished = p->how == ABSENT;
 		return 1;
 	}
 	u->end = step_to_caller(u);
+	/* Nothing called what signal handlers return to: that is executed next. */
+	if (u->rule.kind == RULE_SIGNAL && called && is_in(p, ip))
+		address = ip;
+	put(w, where, address - p->base);
 	return u->end != END_NOT_TOLD;
 }
 

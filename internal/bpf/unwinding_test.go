@@ -399,6 +399,7 @@ func TestFinished(t *testing.T) {
 			for _, c := range got.copies {
 				known := absolute(t, got.stacks[c.Stack], files, process.vdso)
 				walked, end := walkCopy(c, got.spaces[c.Space], tables, MaxFrames)
+				known[len(known)-1] = walked[0].At // whether handlers return to it is in its table
 				for _, f := range walked[1:] {
 					known = append(known, f.At)
 				}
