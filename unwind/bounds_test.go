@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -155,5 +156,67 @@ func TestDividedFunctions(t *testing.T) {
 		if r := table.Lookup(16*i + 12); r.Kind != Outermost {
 			t.Fatalf("%d: %+v", i, r)
 		}
+	}
+}
+
+// cfiBuilder returns a builder for call frame information of code at codeAt.
+func cfiBuilder(threads int) *builder {
+	return newBuilder(&elfFile{r: &sparse{}, machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: 1 << 30}}}, BuildOptions{Threads: threads})
+}
+
+// TestTooMuchCFI has more functions, and more rows, than a table is made of: there is none,
+// with any number of threads, and no more memory than for one that is just not too large.
+func TestTooMuchCFI(t *testing.T) {
+	var functions, rows frames
+	var program []byte
+	for range 40000 {
+		program = append(program, 0x41, 0x0e, 16, 0x41, 0x0e, 8) // to the next byte, another offset of the CFA
+	}
+	functions.eh, rows.eh = true, true
+	functions.cie(plain...)
+	rows.cie(plain...)
+	for range maxFunctions + 1 {
+		functions.fde(absolute(codeAt, 0x10)...)
+	}
+	for range maxRows/80000 + 1 {
+		rows.fde(absolute(codeAt, 1<<20, program...)...)
+	}
+	for name, f := range map[string]*frames{"functions": &functions, "rows": &rows} {
+		for _, threads := range []int{1, 3} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := cfiBuilder(threads).rows(&cfiSection{data: f.Bytes(), eh: true}, EHFrame)
+			runtime.ReadMemStats(&after)
+			if !errors.Is(err, ErrUnsupported) {
+				t.Errorf("%s, %d threads: %v", name, threads, err)
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<30 {
+				t.Errorf("%s, %d threads: %d bytes were allocated for %d", name, threads, n, f.Len())
+			}
+		}
+	}
+}
+
+// TestTooManyCIEs has more common entries than are kept: the section ends there.
+func TestTooManyCIEs(t *testing.T) {
+	f := &frames{eh: true}
+	f.cie(plain...)
+	f.fde(absolute(codeAt, 0x10)...)
+	for range maxCIEs {
+		f.cie(plain...)
+	}
+	f.fde(absolute(codeAt+0x100, 0x10)...)
+	b := cfiBuilder(2)
+	var told []error
+	b.opts.Warn = func(err error) { told = append(told, err) }
+	if err := b.rows(&cfiSection{data: f.Bytes(), eh: true}, EHFrame); err != nil {
+		t.Fatal(err)
+	}
+	table, err := b.table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || table.Lookup(codeAt).Kind != Reg || table.Lookup(codeAt+0x100).Kind != None {
+		t.Errorf("%v is told; %+v", told, table.Lookup(codeAt+0x100))
 	}
 }

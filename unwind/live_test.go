@@ -208,7 +208,7 @@ func liveStacks(t *testing.T, pid int, tables map[string]*unwind.Table) map[int]
 		var stack liveStack
 		stack.end = w.Walk(&s, func(f unwind.Frame) bool {
 			at := f.At
-			if f.Method != unwind.ByRegs && f.Method != unwind.BySignal {
+			if !s.Exact {
 				at++
 			}
 			stack.pcs = append(stack.pcs, at)
