@@ -40,7 +40,7 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 		return t.table, t.done
 	}
 	file, pending := b.objects.contentOf(o)
-	if file.content == nil {
+	if !file.isReachable() {
 		return nil, !pending
 	}
 	t := &builtTable{}
@@ -86,8 +86,8 @@ func (b *builtTables) wait() { b.workers.Wait() }
 func (s *objects) contentOf(o *object) (file source, pending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.mixed || o.content == nil {
+	if o.mixed || o.content == nil && o.way == nil {
 		return source{}, !o.mixed && o.tried < o.asked
 	}
-	return source{o, o.id, o.content}, false
+	return source{s, o, o.id, o.content, o.way}, false
 }

@@ -36,7 +36,8 @@ type object struct {
 	id      buildid.ID
 	why     reason.Reason // id is zero because of it
 	content content       // nil when the file could not be reached
-	seen    stamp         // of content, when the identity was read
+	way     *job          // in which it was reached, nil when it was not
+	seen    stamp         // of the file, when the identity was read
 	proven  bool          // every frame is of the content that the identity was read from
 	asked   int           // attempts to reach it
 	tried   int           // those of them that are over

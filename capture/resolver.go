@@ -132,11 +132,16 @@ func (s *objects) settle(j job, f reached) reason.Reason {
 	if j.content != nil && f.layered && f.name != "" {
 		o.path = f.name // BPF tells the path in the layer
 	}
-	if o.content != nil || s.open >= s.keep {
+	if o.content != nil {
 		f.close()
 		return reason.None
 	}
-	o.content, o.seen = f.file, f.seen
+	o.way, o.seen = &j, f.seen
+	if s.open >= s.keep {
+		f.close()
+		return reason.None
+	}
+	o.content = f.file
 	s.open++
 	return reason.None
 }

@@ -146,7 +146,7 @@ func (t *tables) reached(o *object) {
 	f.reaches--
 	if f.phase == tableReaching {
 		t.ask(f)
-	} else if f.outcome == tableNone && t.source(f).content != nil {
+	} else if f.outcome == tableNone && t.source(f).isReachable() {
 		t.ask(f) // another process than the first had it
 	}
 }
@@ -355,5 +355,5 @@ func (t *tables) source(f *fileTable) source {
 	t.objects.mu.Lock()
 	defer t.objects.mu.Unlock()
 	o := f.object
-	return source{o, o.id, o.content}
+	return source{t.objects, o, o.id, o.content, o.way}
 }

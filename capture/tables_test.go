@@ -498,3 +498,39 @@ func TestTableCacheOfOtherVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestManyFilesHaveTables has more files sampled than may be kept open: their tables are built
+// all the same, and again when they made room for others, and nothing stays open.
+func TestManyFilesHaveTables(t *testing.T) {
+	objects, kernel := newObjects(), newFakeKernel()
+	objects.keep = 0 // as when as many are open as may be
+	defer objects.close()
+	tables := newTables(objects, kernel, tableCache{})
+	defer tables.stop()
+	o, j := ownProgram(t, objects)
+	tables.expect(o)
+	if !objects.reach(j) {
+		t.Fatal("it is not looked for")
+	}
+	tables.introduce(1, o, nil)
+	for range 2 {
+		if table := awaitTable(t, tables, 1); table == nil || kernel.unavailable[1] {
+			t.Fatalf("there is no table: %+v", tables.count())
+		}
+		tables.dropAll()
+		if err := kernel.Remove(1); err != nil {
+			t.Fatal(err)
+		}
+		tables.missing(1)
+	}
+	objects.work.stop()
+	copied := newBuiltTables(objects, tableCache{})
+	copied.table(o)
+	copied.wait()
+	if table, settled := copied.table(o); table == nil || !settled {
+		t.Errorf("copied stacks have no table, settled: %v", settled)
+	}
+	if o.content != nil || objects.open != 0 {
+		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	}
+}

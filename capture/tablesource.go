@@ -5,15 +5,21 @@ import (
 	"os"
 
 	"hallmark/buildid"
+	"hallmark/reason"
 	"hallmark/unwind"
 )
 
 // source is what a table can be made of.
 type source struct {
+	objects *objects
 	object  *object
 	id      buildid.ID
-	content content // nil when the file could not be reached, or not yet
+	content content // nil when the file is not open
+	way     *job    // to open it again, nil when it could not be reached, or not yet
 }
+
+// isReachable reports whether there is something to make a table of.
+func (s source) isReachable() bool { return s.content != nil || s.way != nil }
 
 // made is the table of a file.
 type made struct {
@@ -29,10 +35,16 @@ var emptyTable = new(unwind.Table)
 var errWritten = errors.New("file was written while it was read")
 
 // table reads the table of a file from the cache, or builds it. Without the file there is
-// none: an identity alone may be that of another content.
+// none: an identity alone may be that of another content. A file that is not kept open is
+// opened for as long as it takes.
 func (s source) table(cache tableCache) (made, error) {
 	if s.content == nil {
-		return made{}, os.ErrNotExist
+		f := s.open()
+		if f == nil {
+			return made{}, os.ErrNotExist
+		}
+		defer f.Close()
+		s.content = f
 	}
 	key := s.key(cache)
 	if table, err := cache.load(key); err == nil && !s.written() {
@@ -43,6 +55,25 @@ func (s source) table(cache tableCache) (made, error) {
 	}
 	table, err := s.build()
 	return made{table, true, key}, err
+}
+
+// open opens the file in the way in which it was reached before, nil when that is another
+// one by now, or is gone.
+func (s source) open() *os.File {
+	if s.way == nil {
+		return nil
+	}
+	found := reach(*s.way)
+	if found.why == reason.None {
+		s.objects.mu.Lock()
+		found.why = s.objects.judge(*s.way, found)
+		s.objects.mu.Unlock()
+	}
+	if found.why != reason.None || found.id != s.id {
+		found.close()
+		return nil
+	}
+	return found.file
 }
 
 // key returns what names the content of the file in the cache, the zero key when there is

@@ -136,7 +136,7 @@ func (t *tables) lacks(f *fileTable, s source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case s.content == nil && t.source(f).content != nil:
+	case !s.isReachable() && t.source(f).isReachable():
 		f.phase = tableIdle
 		t.ask(f)
 	case s.content == nil && t.reach(f):
