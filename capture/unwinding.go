@@ -20,7 +20,7 @@ type unwinding struct {
 	// from before that.
 	spaces, olderSpaces map[uint64]*bpf.Space
 	waiting             map[uint32][]*copiedSample // by the file whose table they wait for
-	held                int                        // bytes in waiting
+	held                int                        // bytes that waiting takes
 	stats               UnwindStats
 	// compared is called with samples that are counted already: see bpf.Options.CopyAll.
 	compared func(stack bpf.StackID, frames []bpf.Frame, end unwind.End)
@@ -39,12 +39,15 @@ type copiedSample struct {
 	state   unwind.State
 	memory  unwind.Stack
 	frames  []bpf.Frame // found here
-	held    bool        // the memory is its own, and counted
+	held    int         // bytes that it takes while it waits; its memory is its own then
 }
 
 const (
-	// maxCopied bounds the copies of stacks that wait, in bytes.
+	// maxCopied bounds what waits, in bytes.
 	maxCopied = 64 << 20
+	// waitingSize is what a sample takes at least that waits, in bytes, whatever was copied
+	// of its stack: registers, labels, and a hundred frames.
+	waitingSize = 8 << 10
 	// maxSpaces bounds the address spaces that are remembered. The kernel sends again
 	// what it sees again.
 	maxSpaces = 1 << 12
@@ -91,7 +94,7 @@ func (u *unwinding) take(c *bpf.Copy) {
 	if !c.Counted {
 		u.askFor(b.frames[len(b.frames)-1])
 	}
-	if one.space == nil || u.held+len(c.Memory) > maxCopied {
+	if one.space == nil || u.held+waitingSize+len(c.Memory) > maxCopied {
 		u.giveUp(one)
 		return
 	}
@@ -145,6 +148,9 @@ func (u *unwinding) walk(one *copiedSample) {
 		found = false
 		return true
 	})
+	if end == unwind.NotMapped && space.beyond {
+		end = unwind.NotIdentified
+	}
 	if end != unwind.NoTable || !space.wait {
 		u.finish(one, end)
 		return
@@ -155,10 +161,10 @@ func (u *unwinding) walk(one *copiedSample) {
 
 // keep makes the copy of a stack one that stays.
 func (u *unwinding) keep(one *copiedSample) {
-	if !one.held {
-		one.held = true
+	if one.held == 0 {
 		one.memory.Bytes = slices.Clone(one.memory.Bytes)
-		u.held += len(one.memory.Bytes)
+		one.held = waitingSize + len(one.memory.Bytes)
+		u.held += one.held
 	}
 }
 
@@ -167,9 +173,7 @@ func (u *unwinding) giveUp(one *copiedSample) { u.finish(one, unwind.NoTable) }
 
 // finish counts a sample.
 func (u *unwinding) finish(one *copiedSample, end unwind.End) {
-	if one.held {
-		u.held -= len(one.memory.Bytes)
-	}
+	u.held -= one.held
 	if one.counted {
 		u.compared(one.stack, one.frames, end)
 		return

@@ -17,6 +17,8 @@ type copiedSpace struct {
 	// whether it may still come.
 	missing uint32
 	wait    bool
+	// beyond tells that an address was looked for that may be in an area which is not told.
+	beyond bool
 }
 
 // area returns the area that holds an address, or nil.
@@ -29,11 +31,19 @@ func (s *copiedSpace) area(a addr.Abs) *bpf.Area {
 	return &areas[i]
 }
 
+// isBeyond reports whether an address lies behind all areas that are told, where there are
+// more than that.
+func (s *copiedSpace) isBeyond(a addr.Abs) bool {
+	areas := s.space.Areas
+	return s.space.Cut && (len(areas) == 0 || a >= areas[len(areas)-1].End)
+}
+
 // At returns the mapping that a lies in.
 func (s *copiedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	s.wait = false
 	area := s.area(a)
 	if area == nil {
+		s.beyond = s.isBeyond(a)
 		return unwind.Mapping{}, false
 	}
 	m := unwind.Mapping{Start: area.Start, End: area.End, Offset: addr.Offset(uint64(area.Start) - area.Base), Content: unwind.Unidentified}

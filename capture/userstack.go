@@ -22,7 +22,7 @@ type userStacks struct {
 	stack   unwind.Stack
 	space   walkedSpace
 	waiting []*unfinished
-	held    int // bytes in waiting
+	held    int // bytes that waiting takes
 }
 
 // tableSource has the unwind tables of files.
@@ -44,8 +44,11 @@ type unfinished struct {
 	needs   *object
 }
 
+// held returns how many bytes it takes while it waits.
+func (u *unfinished) held() int { return waitingSize + len(u.stack) }
+
 const (
-	// maxHeld bounds the stacks that wait, in bytes.
+	// maxHeld bounds what waits, in bytes.
 	maxHeld = 64 << 20
 	// maxUserFrames is as many as other backends record.
 	maxUserFrames = 127
@@ -83,7 +86,7 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	one.space = p.space.snapshot()
 	one.stack, one.kernel = slices.Clone(one.stack), slices.Clone(one.kernel)
 	u.waiting = append(u.waiting, &one)
-	u.held += len(one.stack)
+	u.held += one.held()
 	u.shed()
 }
 
@@ -133,7 +136,7 @@ func (u *userStacks) retry(last bool) {
 		if _, settled := u.tables.table(one.needs); !settled && !last || !u.finish(one, last) {
 			return false
 		}
-		u.held -= len(one.stack)
+		u.held -= one.held()
 		return true
 	})
 }
@@ -143,7 +146,7 @@ func (u *userStacks) shed() {
 	for u.held > maxHeld {
 		one := u.waiting[0]
 		u.waiting = u.waiting[1:]
-		u.held -= len(one.stack)
+		u.held -= one.held()
 		u.finish(one, true)
 	}
 }

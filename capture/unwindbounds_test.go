@@ -1,0 +1,66 @@
+package capture
+
+import (
+	"testing"
+
+	"hallmark/internal/bpf"
+	"hallmark/unwind"
+)
+
+// walkIn walks a stack with two frames, and nothing in registers but the stack pointer and
+// where it is.
+func walkIn(t *testing.T, space *bpf.Space, tables *tables) (end unwind.End, u *unwinding) {
+	t.Helper()
+	u = newUnwinding(&bpfSampler{}, tables)
+	u.compared = func(_ bpf.StackID, _ []bpf.Frame, e unwind.End) { end = e }
+	one := &copiedSample{counted: true, space: space, state: unwind.State{IP: 0x5000, Exact: true, Method: unwind.ByRegs}}
+	one.walker = unwind.Walker{Machine: unwind.X86_64, Memory: &one.memory}
+	u.walk(one)
+	return end, u
+}
+
+// TestCutSpace looks for a place in the executable memory of a process of which not all is
+// told: behind what is told it may be mapped, before that it is not.
+func TestCutSpace(t *testing.T) {
+	before := bpf.Area{Start: 0x1000, End: 0x2000, Kind: bpf.Generated}
+	behind := bpf.Area{Start: 0x7000, End: 0x8000, Kind: bpf.Generated}
+	for _, c := range []struct {
+		areas []bpf.Area
+		cut   bool
+		want  unwind.End
+	}{
+		{[]bpf.Area{before}, true, unwind.NotIdentified},
+		{nil, true, unwind.NotIdentified},
+		{[]bpf.Area{before}, false, unwind.NotMapped},
+		{[]bpf.Area{before, behind}, true, unwind.NotMapped},
+	} {
+		if end, _ := walkIn(t, &bpf.Space{Areas: c.areas, Cut: c.cut}, nil); end != c.want {
+			t.Errorf("areas %v, cut %v: it ends %d, not %d", c.areas, c.cut, end, c.want)
+		}
+	}
+}
+
+// TestWaitingCounts has a sample wait of whose stack nothing was copied: it takes room all the
+// same, and gives it back.
+func TestWaitingCounts(t *testing.T) {
+	objects := newObjects()
+	defer objects.close()
+	tables := newTables(objects, newFakeKernel(), tableCache{})
+	defer tables.stop()
+	o := objects.file(fileKey{inode: 1}, vmaOfFile(&bpf.File{Path: "/no/such/file"}))
+	tables.expect(o) // and nothing comes of it
+	tables.introduce(1, o, nil)
+	_, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
+	if len(u.waiting[1]) != 1 || u.held < waitingSize {
+		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
+	}
+	tables.reached(o)
+	u.goOn(true)
+	if len(u.waiting) != 0 || u.held != 0 {
+		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
+	}
+	copied := &userStacks{waiting: []*unfinished{{stack: make([]byte, 10)}}}
+	if n := copied.waiting[0].held(); n != waitingSize+10 {
+		t.Errorf("a sample with 10 bytes of stack takes %d", n)
+	}
+}
