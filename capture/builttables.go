@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -60,7 +61,7 @@ func (b *builtTables) build(t *builtTable, file source) {
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
 func (b *builtTables) read(file source) *unwind.Table {
-	m, err := file.table(b.cache)
+	m, err := file.table(context.Background(), b.cache)
 	if err != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"os"
 	"slices"
 	"sync"
@@ -38,6 +39,8 @@ type tables struct {
 	// refusedAt is when the first of refused was.
 	refusedAt time.Time
 	workers   sync.WaitGroup
+	building  context.Context // the end of which is that of what is built
+	cancel    func()
 }
 
 // tableTaker is what uses the tables: bpf.Tables.
@@ -95,6 +98,7 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 		serials: map[uint32]*fileTable{},
 	}
 	t.work, t.news = sync.NewCond(&t.mu), sync.NewCond(&t.mu)
+	t.building, t.cancel = context.WithCancel(context.Background())
 	t.putVDSO()
 	for range tableWorkers {
 		t.workers.Go(t.run)
@@ -331,12 +335,13 @@ func (t *tables) forget(gone func(serial uint32) bool) {
 	}
 }
 
-// stop returns when nothing is built any more.
+// stop ends what is being built, and returns when nothing is any more.
 func (t *tables) stop() {
 	t.mu.Lock()
 	t.stopped = true
 	t.work.Broadcast()
 	t.mu.Unlock()
+	t.cancel()
 	t.workers.Wait()
 	if t.stored {
 		t.stored = false

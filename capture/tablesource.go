@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -37,7 +38,7 @@ var errWritten = errors.New("file was written while it was read")
 // table reads the table of a file from the cache, or builds it. Without the file there is
 // none: an identity alone may be that of another content. A file that is not kept open is
 // opened for as long as it takes.
-func (s source) table(cache tableCache) (made, error) {
+func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 	if s.content == nil {
 		f := s.open()
 		if f == nil {
@@ -53,7 +54,7 @@ func (s source) table(cache tableCache) (made, error) {
 	if !s.isTrusted() {
 		key = tableKey{}
 	}
-	table, err := s.build()
+	table, err := s.build(ctx)
 	return made{table, true, key}, err
 }
 
@@ -104,8 +105,8 @@ func (s source) isTrusted() bool {
 }
 
 // build makes the table of the file that the identity was read of.
-func (s source) build() (*unwind.Table, error) {
-	table, err := unwind.Build(s.content, unwind.BuildOptions{})
+func (s source) build(ctx context.Context) (*unwind.Table, error) {
+	table, err := unwind.Build(s.content, unwind.BuildOptions{Context: ctx})
 	if s.written() {
 		return nil, errWritten
 	}

@@ -18,7 +18,7 @@ func (t *tables) run() {
 			continue
 		}
 		s := t.source(f)
-		m, err := s.table(t.cache)
+		m, err := s.table(t.building, t.cache)
 		if err != nil {
 			t.lacks(f, s)
 			continue
