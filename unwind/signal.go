@@ -71,7 +71,7 @@ func (s *State) stepSignal(m Machine, r *Rule, mem Memory) (End, bool) {
 		}
 		regs.Set(saved.number, v)
 	}
-	*s = State{IP: addr.Abs(ip), Exact: true, Method: BySignal, Registers: regs}
+	*s = State{IP: addr.Abs(ip), Exact: true, Method: BySignal, Registers: regs, bits: s.bits}
 	if ip == 0 {
 		return NotMapped, true // it called a null pointer: the caller is not told
 	}

@@ -10,6 +10,7 @@ type State struct {
 	Exact  bool
 	Method Method // how the frame was found
 	Registers
+	bits uint8 // of addresses of programs: Walker.AddressBits
 }
 
 // Lookup returns the address that says where the frame is in its code: that of the
@@ -185,7 +186,7 @@ func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) {
 // address to return to nor a frame pointer (System V ABI, "The Stack Frame"); with a frame
 // pointer, a return address of 0 is what something else left there.
 func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
-	s.IP, s.Exact, s.Method = m.code(ra), false, by
+	s.IP, s.Exact, s.Method = m.code(ra, s.bits), false, by
 	if s.IP != 0 {
 		return NotTold, false
 	}
@@ -196,10 +197,13 @@ func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
 }
 
 // code returns the address that a return address stands for. arm64 signs them in the
-// bits above those that addresses of programs have, 48 where they did not ask for more.
-func (m Machine) code(ra uint64) addr.Abs {
+// bits above those that addresses of programs have, 48 if that is not told.
+func (m Machine) code(ra uint64, bits uint8) addr.Abs {
+	if bits == 0 {
+		bits = 48
+	}
 	if m == ARM64 && ra&(1<<55) == 0 {
-		ra &= 1<<48 - 1
+		ra &= 1<<bits - 1
 	}
 	return addr.Abs(ra)
 }

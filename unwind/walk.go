@@ -18,6 +18,9 @@ type Walker struct {
 	// Entry is where the stack of the process's first thread began (mm->start_stack, 28th
 	// field of /proc/PID/stat), 0 when that is not known. Code that nobody called ends there.
 	Entry addr.Abs
+	// AddressBits is how many bits the addresses of programs have on this kernel, for arm64,
+	// which signs return addresses in those above: 39 to 52; 0 is 48.
+	AddressBits uint8
 	// Max is how many frames are yielded at most.
 	Max int
 
@@ -31,6 +34,7 @@ type Walker struct {
 // them, which is yielded again. When yield returns false, Walk returns NotTold.
 func (w *Walker) Walk(s *State, yield func(Frame) bool) End {
 	w.cached = false
+	s.bits = w.AddressBits
 	for range w.Max {
 		if end := w.enter(s.Lookup()); end != NotTold {
 			return end

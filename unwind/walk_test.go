@@ -272,8 +272,26 @@ func TestSignedReturnAddress(t *testing.T) {
 		0xab2bffff12345678: 0x0000ffff12345678,
 		0xffff800012345678: 0xffff800012345678, // the kernel's
 	} {
-		if got := ARM64.code(ra); got != want {
+		if got := ARM64.code(ra, 0); got != want {
 			t.Errorf("%#x: %v, want %v", ra, got, want)
+		}
+	}
+}
+
+// TestAddressBits walks by a signed return address on kernels of other sizes.
+func TestAddressBits(t *testing.T) {
+	for bits, signed := range map[uint8]uint64{0: 0x2b << 48, 39: 0x2bfff << 39 &^ (1 << 55), 47: 1 << 47, 52: 5 << 52} {
+		w := Walker{Machine: ARM64, AddressBits: bits, Memory: stackOf(0, signed|0x500020), Space: oneFile{}, Max: 3}
+		s := State{IP: 0x500010, Exact: true, Method: ByRegs}
+		s.Set(SP, 0x10000)
+		s.Set(X29, 0x10000)
+		var frames []addr.Abs
+		w.Walk(&s, func(f Frame) bool {
+			frames = append(frames, f.At)
+			return true
+		})
+		if !slices.Equal(frames, []addr.Abs{0x500010, 0x50001f}) {
+			t.Errorf("%d bits: %v", bits, frames)
 		}
 	}
 }
