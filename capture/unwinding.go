@@ -127,7 +127,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 	if !c.Counted {
 		one.places = slices.Clip(u.s.placesOf(b, &c.Owner))
 	}
-	one.walker = unwind.Walker{Machine: machines[runtime.GOARCH], Memory: &one.memory, Entry: c.Entry}
+	one.walker = unwind.Walker{Machine: machines[runtime.GOARCH], Memory: &one.memory, Entry: c.Entry, AddressBits: addressBits()}
 	return one
 }
 

@@ -57,7 +57,7 @@ const (
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
 	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size}
 	u.space = walkedSpace{objects: t.objects, tables: tables}
-	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, Max: maxUserFrames}
+	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, AddressBits: addressBits(), Max: maxUserFrames}
 	return u
 }
 
