@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"hallmark/unwind"
 )
@@ -18,6 +19,9 @@ type builtTables struct {
 	turns   chan struct{} // one for each table that is being built
 	stored  atomic.Bool   // something was put into the cache
 	workers sync.WaitGroup
+	ctx     context.Context // done when nothing is waited for any more
+	abandon context.CancelFunc
+	most    time.Duration // to wait
 }
 
 type builtTable struct {
@@ -29,7 +33,9 @@ type builtTable struct {
 const tableBuilders = 2
 
 func newBuiltTables(o *objects, cache tableCache) *builtTables {
-	return &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders)}
+	b := &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience}
+	b.ctx, b.abandon = context.WithCancel(context.Background())
+	return b
 }
 
 // table returns the table of a file, nil when it has none, and whether that is settled:
@@ -38,7 +44,10 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.tables[o]; t != nil {
-		return t.table, t.done
+		return t.table, t.done || b.ctx.Err() != nil
+	}
+	if b.ctx.Err() != nil {
+		return nil, true
 	}
 	file, pending := b.objects.contentOf(o)
 	if !file.isReachable() {
@@ -51,7 +60,11 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 }
 
 func (b *builtTables) build(t *builtTable, file source) {
-	b.turns <- struct{}{}
+	select {
+	case b.turns <- struct{}{}:
+	case <-b.ctx.Done():
+		return
+	}
 	built := b.read(file)
 	<-b.turns
 	b.mu.Lock()
@@ -61,7 +74,7 @@ func (b *builtTables) build(t *builtTable, file source) {
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
 func (b *builtTables) read(file source) *unwind.Table {
-	m, err := file.table(context.Background(), b.cache)
+	m, err := file.table(b.ctx, b.cache)
 	if err != nil {
 		return nil
 	}
@@ -71,16 +84,22 @@ func (b *builtTables) read(file source) *unwind.Table {
 	return m.table
 }
 
-// stop returns when every table that was asked for is built, and makes room in the cache.
+// stop ends the work, and makes room in the cache.
 func (b *builtTables) stop() {
 	b.wait()
+	b.abandon()
 	if b.stored.Swap(false) {
 		b.cache.prune()
 	}
 }
 
-// wait returns when every table that was asked for is built.
-func (b *builtTables) wait() { b.workers.Wait() }
+// wait returns when every table that was asked for is built. What takes too long is
+// abandoned: nothing comes of it.
+func (b *builtTables) wait() {
+	if b.ctx.Err() == nil && !waitFor(&b.workers, b.most) {
+		b.abandon()
+	}
+}
 
 // contentOf returns the content of a file, none when it is not there, and whether it may
 // still come.

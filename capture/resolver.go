@@ -25,6 +25,8 @@ type resolver struct {
 	queue   []job
 	stopped bool
 	workers sync.WaitGroup
+	most    time.Duration // that stop waits
+	over    bool          // what is found comes too late. Under objects.mu
 }
 
 // job is a mapping of process pid through which an object may be reached.
@@ -46,7 +48,7 @@ type job struct {
 const resolverWorkers = 4
 
 func newResolver(o *objects) *resolver {
-	r := &resolver{objects: o}
+	r := &resolver{objects: o, most: patience}
 	r.wake = sync.NewCond(&r.mu)
 	for range resolverWorkers {
 		r.workers.Go(r.run)
@@ -62,13 +64,24 @@ func (r *resolver) ask(j job) {
 	r.wake.Signal()
 }
 
-// stop returns when every job that was asked for is done.
+// stop returns when every job that was asked for is done. A file system that does not answer
+// is not waited for: then the objects do not change any more all the same.
 func (r *resolver) stop() {
 	r.mu.Lock()
+	again := r.stopped
 	r.stopped = true
 	r.wake.Broadcast()
 	r.mu.Unlock()
-	r.workers.Wait()
+	if again {
+		return
+	}
+	waitFor(&r.workers, r.most)
+	r.mu.Lock()
+	r.queue = nil
+	r.mu.Unlock()
+	r.objects.mu.Lock()
+	r.over = true
+	r.objects.mu.Unlock()
 }
 
 func (r *resolver) run() {
@@ -105,6 +118,11 @@ func (r *resolver) resolve(j job) {
 	}
 	found := reach(j)
 	r.objects.mu.Lock()
+	if r.over {
+		r.objects.mu.Unlock()
+		found.close()
+		return
+	}
 	j.object.tried++
 	why := r.objects.settle(j, found)
 	r.objects.mu.Unlock()

@@ -33,14 +33,16 @@ type tables struct {
 	finished []uint32 // serial numbers whose outcome came since they were last taken
 	last     bool     // only what samples wait for is built any more
 	stopped  bool
+	waited   bool // for the workers, once
 	stored   bool // tables were put into the cache
 	holds    bool // some fileTable has its table
 	stats    UnwindStats
 	// refusedAt is when the first of refused was.
 	refusedAt time.Time
 	workers   sync.WaitGroup
-	building  context.Context // the end of which is that of what is built
-	cancel    func()
+	ctx       context.Context // done when nothing is built any more
+	cancel    context.CancelFunc
+	most      time.Duration // that is waited for what samples want at the end, and for workers
 }
 
 // tableTaker is what uses the tables: bpf.Tables.
@@ -96,9 +98,10 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 		cache:   cache,
 		files:   map[*object]*fileTable{},
 		serials: map[uint32]*fileTable{},
+		most:    patience,
 	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.work, t.news = sync.NewCond(&t.mu), sync.NewCond(&t.mu)
-	t.building, t.cancel = context.WithCancel(context.Background())
 	t.putVDSO()
 	for range tableWorkers {
 		t.workers.Go(t.run)
@@ -300,12 +303,24 @@ func (t *tables) busy() bool {
 	return false
 }
 
-// onlyWanted leaves out from now on what no sample waits for.
+// onlyWanted leaves out from now on what no sample waits for, and after some time everything.
 func (t *tables) onlyWanted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = true
 	t.work.Broadcast()
+	late := time.AfterFunc(t.most, t.abandon)
+	context.AfterFunc(t.ctx, func() { late.Stop() })
+}
+
+// abandon has nothing be built any more.
+func (t *tables) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.cancel()
+	t.work.Broadcast()
+	t.news.Broadcast()
 }
 
 // dropAll lets go of all tables in this process: no sample waits.
@@ -335,16 +350,24 @@ func (t *tables) forget(gone func(serial uint32) bool) {
 	}
 }
 
-// stop ends what is being built, and returns when nothing is any more.
+// stop returns when nothing is built any more, or when a file that is read does not
+// answer: nothing comes of that.
 func (t *tables) stop() {
 	t.mu.Lock()
 	t.stopped = true
 	t.work.Broadcast()
+	again := t.waited
+	t.waited = true
 	t.mu.Unlock()
-	t.cancel()
-	t.workers.Wait()
-	if t.stored {
-		t.stored = false
+	if !again {
+		waitFor(&t.workers, t.most)
+	}
+	t.abandon()
+	t.mu.Lock()
+	stored := t.stored
+	t.stored = false
+	t.mu.Unlock()
+	if stored {
 		t.cache.prune()
 	}
 }

@@ -107,6 +107,9 @@ func (s source) isTrusted() bool {
 // build makes the table of the file that the identity was read of.
 func (s source) build(ctx context.Context) (*unwind.Table, error) {
 	table, err := unwind.Build(s.content, unwind.BuildOptions{Context: ctx})
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // what could not be read is not in the table
+	}
 	if s.written() {
 		return nil, errWritten
 	}

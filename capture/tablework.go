@@ -18,7 +18,10 @@ func (t *tables) run() {
 			continue
 		}
 		s := t.source(f)
-		m, err := s.table(t.building, t.cache)
+		m, err := s.table(t.ctx, t.cache)
+		if t.ctx.Err() != nil {
+			return // nobody waits for it any more
+		}
 		if err != nil {
 			t.lacks(f, s)
 			continue
