@@ -30,7 +30,7 @@ func (t *TableStats) Notes() []string {
 		text  string
 	}{
 		{t.Full, "frames found no room in the kernel's table of files"},
-		{t.Refused, "frames could not be entered into the kernel's table of files at once"},
+		{t.Refused, "of the frames found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
 		{t.Evicted, "files made room in the kernel's table for others, and were looked up again if they came back"},
 		{t.Stale, "files changed while they were recorded, and count as other files from then on"},
 		{t.Torn, "entries of the kernel's table of files were read again, because they were just being written"},

@@ -302,7 +302,7 @@ func (r *record) tell(done *result) {
 		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
 		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
 		{stats.Table.Full, "frames found no room in the kernel's table of files: record with more --table-entries"},
-		{stats.Table.Refused, "frames could not be entered into the kernel's table of files at once"},
+		{stats.Table.Refused, "of the frames found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
 		{stats.Unwind.NoRoom, "unwind tables found no room in the kernel: record with more --unwind-memory"},
 		{stats.Unwind.Evicted, "unwind tables made room for others in the kernel: record with more --unwind-memory"},
 		{stats.Unfollowed, "processes were not recorded, because too many ran at once: record with -a"},
