@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -16,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfregs"
 	"hallmark/procmap"
 )
 
@@ -231,7 +233,11 @@ func probeBPF() (Answer, string) {
 	if err == nil {
 		return Yes, detail
 	}
-	return usable(err)
+	a, why := usable(err)
+	if own, _ := probeOwn(); a == No && own == Yes && perfregs.Of(runtime.GOARCH) != nil {
+		why = "not by bpf (" + why + "), but by record --backend perf --call-graph dwarf"
+	}
+	return a, why
 }
 
 func probeUnwinding() (Answer, string) {
@@ -239,7 +245,11 @@ func probeUnwinding() (Answer, string) {
 	if err == nil {
 		return Yes, detail
 	}
-	return usable(err)
+	a, why := usable(err)
+	if own, _ := probeOwn(); a == No && own == Yes && perfregs.Of(runtime.GOARCH) != nil {
+		why = "not by bpf (" + why + "), but by record --backend perf --call-graph dwarf"
+	}
+	return a, why
 }
 
 // usable is the answer to a try of a backend.
@@ -318,6 +328,10 @@ func probeKallsyms() (Answer, string) {
 	detail := ""
 	if b, err := os.ReadFile("/proc/sys/kernel/kptr_restrict"); err == nil {
 		detail = "kernel.kptr_restrict is " + strings.TrimSpace(string(b))
+	}
+	if !shown && strings.HasSuffix(detail, " 0") {
+		// 0 shows them to whoever may record the kernel (kallsyms_show_value).
+		return No, "this user may neither record the kernel nor read its log (CAP_SYSLOG)"
 	}
 	if !shown {
 		return No, detail
