@@ -113,7 +113,7 @@ var table = [count]words{
 	RegisterLost:    {"register-lost", "a register that is needed was not preserved", ""},
 	StackUnreadable: {"stack-unreadable", "stack could not be read", "with the backend perf: copy more of it, with --call-graph dwarf,65528"},
 	BadFrame:        {"bad-frame", "caller's part of the stack would lie below the callee's", "in generated code: have it keep frame pointers, if its compiler can"},
-	TooDeep:         {"too-deep", "more frames than are recorded", "the backend bpf records 256, others 127"},
+	TooDeep:         {"too-deep", "more frames than are recorded", "record with --backend bpf, which records the most"},
 	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
 	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf"},
