@@ -7,7 +7,9 @@ import (
 )
 
 // timeLabel is the numeric label for the times at which a stack was seen, in
-// nanoseconds since 1970, one value for each time.
+// nanoseconds since 1970, one value for each time. Of a recording by another tool that
+// does not tell what time of day it was, the profile has no time either
+// (Profile.TimeNanos is 0), and these are of that recording's clock.
 //
 // pprof itself has no field and no name for it (github.com/google/pprof, issue 457
 // and pull request 728). Of what there is, this is closest to OpenTelemetry's

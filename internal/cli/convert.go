@@ -24,9 +24,11 @@ const convertLong = `Write a profile in another format:
 
   folded      one stack and its count a line, for flamegraph.pl and its kin
   speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
-              order of time after 'hallmark record --timeline'
+              order of time after 'hallmark record --timeline', and of time that perf
+              recorded
   firefox     JSON for https://profiler.firefox.com, by process and thread, in the order
-              of time after 'hallmark record --timeline', with the files' build IDs
+              of time after 'hallmark record --timeline' and of what perf recorded, with
+              the files' build IDs
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
   perf        perf.data, for 'perf report' and its kin, which look for symbols
               themselves, by the build IDs: those of Go's toolchain as its linker
@@ -38,6 +40,8 @@ The format follows from the name of the output: .folded, .speedscope.json,
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
 tells the build ID of every mapping, and else only of files in which samples were.
+The times of its samples are kept for speedscope, firefox and perf; with --timeline
+for pprof as well.
 
 folded counts samples where the profile does, the other formats what the profile
 wants shown; --sample-type says otherwise.`
@@ -63,6 +67,7 @@ func newConvertCommand(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output)")
 	completeValues(cmd, "format", "folded", "speedscope", "firefox", "pprof", "perf")
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
+	cmd.Flags().BoolVar(&c.input.times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
 	cmd.MarkFlagRequired("output")
 	return cmd
 }
@@ -83,15 +88,16 @@ type format struct {
 	write      func(c *converter, w io.Writer, p *pprof.Profile) error
 	// symbols is whether the format has names of functions.
 	symbols bool
+	// times is whether it tells when samples were taken.
+	times bool
 }
 
 var formats = []format{
-	{"folded", []string{".folded"}, (*converter).writeFolded, true},
-	{"speedscope", []string{".speedscope.json"}, (*converter).writeSpeedscope, true},
-
-	{"firefox", []string{".firefox.json", ".firefox.json.gz"}, (*converter).writeFirefox, true},
-	{"pprof", []string{".pb.gz", ".pprof"}, (*converter).writePprof, true},
-	{"perf", []string{"perf.data"}, (*converter).writePerf, false},
+	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true},
+	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
+	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
+	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true},
+	{name: "perf", extensions: []string{"perf.data"}, write: (*converter).writePerf, times: true},
 }
 
 // formatOf returns the format with this name, or without a name the one that the
@@ -114,6 +120,7 @@ func (c *converter) run(name string) error {
 	if err != nil {
 		return err
 	}
+	c.input.times = c.input.times || f.times
 	p, err := c.input.read(c.env, name)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: in.tables()})
+	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: in.tables(), Times: in.times})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

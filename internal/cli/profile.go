@@ -14,6 +14,7 @@ type input struct {
 	sampleType string
 	maxSize    int64          // MiB
 	event      string         // of a recording by perf
+	times      bool           // keep the times of its samples
 	symbols    *symbolOptions // say where its files may be; nil: nowhere else
 }
 

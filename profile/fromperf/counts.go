@@ -35,7 +35,8 @@ func newCounts() *counts {
 	return &counts{places: map[place]uint64{}, stacks: map[string]int{}, index: map[countKey]int{}}
 }
 
-func (c *counts) add(places []place, walk profile.Walk, labels profile.Labels, weight int64) {
+// add counts a stack, and returns its index in all.
+func (c *counts) add(places []place, walk profile.Walk, labels profile.Labels, weight int64) int {
 	key := countKey{c.stack(places), walk, labels}
 	i, ok := c.index[key]
 	if !ok {
@@ -45,6 +46,7 @@ func (c *counts) add(places []place, walk profile.Walk, labels profile.Labels, w
 	}
 	c.all[i].samples++
 	c.all[i].weight += weight
+	return i
 }
 
 func (c *counts) stack(places []place) int {

@@ -31,6 +31,9 @@ type Options struct {
 	Event string
 	// Tables has unwind tables, by which copied stacks are walked; nil for none.
 	Tables Tables
+	// Times is whether the samples keep when they were taken (profile.Times). That takes
+	// memory for each sample, up to a bound: see Stats.Untimed.
+	Times bool
 }
 
 // Stats says what a profile lacks.
@@ -42,6 +45,8 @@ type Stats struct {
 	// (perf record --call-graph dwarf) and lack callers, because a file that is needed to
 	// find them is not at hand.
 	Unwalked int64
+	// Untimed counts samples whose times were wanted, and for which there was no room.
+	Untimed int64
 	// Damage is where the file is damaged or cut off; the profile is of what stands
 	// before. nil when it is whole.
 	Damage error
@@ -60,6 +65,7 @@ type replay struct {
 	cgroups   map[uint64]string
 	files     *files
 	counts    *counts
+	times     *times // nil when they are not wanted
 	stats     Stats
 	places    []place
 
@@ -72,11 +78,15 @@ type replay struct {
 }
 
 func newReplay(r *perfdata.Reader, o Options) *replay {
-	return &replay{
+	p := &replay{
 		r: r, wanted: o.Event, tables: o.Tables,
 		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
 		files: newFiles(), counts: newCounts(),
 	}
+	if o.Times {
+		p.times = newTimes()
+	}
+	return p
 }
 
 // Read makes the profile of what is left in r. The error is about the file as a whole:
@@ -96,7 +106,8 @@ func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
 	}
 	switch {
 	case p.stats.Samples > 0:
-		return p.build(), p.stats, nil
+		out := p.build()
+		return out, p.stats, nil
 	case o.Event != "" && p.event == nil:
 		return nil, p.stats, fmt.Errorf("no samples of an event %q: the file has %s", o.Event, eventNames(r.Events()))
 	}
@@ -151,7 +162,10 @@ func (p *replay) sample(s *perfdata.Sample) {
 	if len(p.places) == 0 { // no stacks were asked for
 		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
 	}
-	p.counts.add(p.places, walk, p.labels(proc, s), weight(p.event.Attr, s))
+	number := p.counts.add(p.places, walk, p.labels(proc, s), weight(p.event.Attr, s))
+	if p.times != nil && p.event.Attr.Fields&perfdata.SampleTime != 0 {
+		p.times.add(number, s.Time)
+	}
 }
 
 // chain adds the frames of the call chain, and says how those of user code were found.
@@ -199,7 +213,9 @@ func (p *replay) build() *pprof.Profile {
 	p.files.settle(p.r.Info())
 	b := profile.NewBuilder(samplePeriod(p.event.Attr))
 	locations := map[place]*pprof.Location{}
-	for _, c := range p.counts.all {
+	move, wall := toWall(p.r.Info(), p.event)
+	times := p.timesOf(move)
+	for i, c := range p.counts.all {
 		places, walk := trusted(c.stack, c.walk)
 		stack := make([]*pprof.Location, 0, len(places))
 		for _, at := range places {
@@ -211,16 +227,28 @@ func (p *replay) build() *pprof.Profile {
 			}
 			stack = append(stack, l)
 		}
-		b.Count(b.Stack(stack, walk), b.Owner(&c.labels), c.samples, c.weight)
+		sample := b.Count(b.Stack(stack, walk), b.Owner(&c.labels), c.samples, c.weight)
+		if times != nil {
+			profile.AddTimes(sample, times[i])
+		}
 	}
 	out := b.Profile()
 	nameValues(out, p.event)
 	out.DurationNanos = int64(p.last - p.first)
-	if c := p.r.Info().Clock; c != nil {
-		out.TimeNanos = int64(c.Wall + p.first - c.Time)
+	if wall {
+		out.TimeNanos = int64(p.first) + move
 	}
 	out.Comments = append(out.Comments, p.stats.Notes()...)
 	return out
+}
+
+// timesOf returns the times of all that was counted, nil when they are not wanted.
+func (p *replay) timesOf(move int64) [][]int64 {
+	if p.times == nil {
+		return nil
+	}
+	p.stats.Untimed = p.times.cut
+	return p.times.all(len(p.counts.all), move)
 }
 
 // frame says what is known of a place, now that all records were read.
@@ -249,6 +277,9 @@ func (s *Stats) Notes() []string {
 	}
 	if s.Unwalked > 0 {
 		all = append(all, fmt.Sprintf("%d stacks end early, because a file that perf recorded is not at hand", s.Unwalked))
+	}
+	if s.Untimed > 0 {
+		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))
 	}
 	if s.Damage != nil {
 		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))
