@@ -23,6 +23,8 @@ type Inventory struct {
 	Source    Source    // how it was taken
 	Processes []Running // by their numbers
 	Unseen    []Unseen
+	// Hidden tells that this process is in a PID namespace, and sees no others' processes.
+	Hidden bool
 }
 
 // Running is a process with code of its own: no kernel thread.
@@ -92,6 +94,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
+	inv.Hidden = checkPIDNamespace() != nil
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
 		inv, err := inventoryByBPF(opts.PIDs)
 		if err == nil || opts.Source == Iterator {

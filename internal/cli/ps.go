@@ -82,6 +82,9 @@ func runPS(e *env, opt psOptions, args []string) error {
 		return err
 	}
 	writeUnseen(e.stderr, inv.Unseen)
+	if inv.Hidden {
+		fmt.Fprintln(e.stderr, "hallmark: only the processes of this container (PID namespace) are seen")
+	}
 	if len(listed) == 0 && (len(args) > 0 || opt.stale) {
 		return exitStatus(1)
 	}
