@@ -109,5 +109,5 @@ func (s *objects) contentOf(o *object) (file source, pending bool) {
 	if o.mixed || o.content == nil && o.way == nil {
 		return source{}, !o.mixed && o.tried < o.asked
 	}
-	return source{s, o, o.id, o.content, o.way}, false
+	return source{s, o.id, o.seen, o.content, o.way}, false
 }

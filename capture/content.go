@@ -72,16 +72,20 @@ func stampOf(f *os.File) stamp {
 
 // changed reports whether the content of a file that was kept open is another one than
 // that whose identity was read. Names, links and permissions may have changed.
-func (o *object) changed(f *os.File) bool {
+func (o *object) changed(f *os.File) bool { return isChanged(f, o.seen, o.id) }
+
+// isChanged reports whether an open file has another content than when it had this stamp,
+// and this identity was read of it.
+func isChanged(f *os.File, seen stamp, id buildid.ID) bool {
 	now := stampOf(f)
-	if now == o.seen {
+	if now == seen {
 		return false
 	}
-	if now.size != o.seen.size || now.mtime != o.seen.mtime {
+	if now.size != seen.size || now.mtime != seen.mtime {
 		return true
 	}
 	info, err := buildid.Read(f)
-	return err != nil || info.ID != o.id
+	return err != nil || info.ID != id
 }
 
 // review looks at the files that were kept open once more. One that was overwritten

@@ -104,6 +104,9 @@ func TestWatchCommand(t *testing.T) {
 			}
 			kinds = append(kinds, ev.Kind.String()+" "+filepath.Base(ev.Program.Path))
 			if ev.Kind == Executed && ev.Program.Path == real {
+				if o.Backend == Perf && len(ev.Args) == 0 {
+					continue // it ended before /proc was asked
+				}
 				if !slices.Equal(ev.Args, []string{sleep, "0.05"}) && !slices.Equal(ev.Args, []string{sleep, "0.06"}) {
 					t.Errorf("arguments %q", ev.Args)
 				}

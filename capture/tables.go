@@ -383,5 +383,5 @@ func (t *tables) source(f *fileTable) source {
 	t.objects.mu.Lock()
 	defer t.objects.mu.Unlock()
 	o := f.object
-	return source{t.objects, o, o.id, o.content, o.way}
+	return source{t.objects, o.id, o.seen, o.content, o.way}
 }

@@ -13,8 +13,8 @@ import (
 // source is what a table can be made of.
 type source struct {
 	objects *objects
-	object  *object
 	id      buildid.ID
+	seen    stamp   // of the content, when the identity was read
 	content content // nil when the file is not open
 	way     *job    // to open it again, nil when it could not be reached, or not yet
 }
@@ -40,12 +40,12 @@ var errWritten = errors.New("file was written while it was read")
 // opened for as long as it takes.
 func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 	if s.content == nil {
-		f := s.open()
+		f, seen := s.open()
 		if f == nil {
 			return made{}, os.ErrNotExist
 		}
 		defer f.Close()
-		s.content = f
+		s.content, s.seen = f, seen
 	}
 	key := s.key(cache)
 	if table, err := cache.load(key); err == nil && !s.written() {
@@ -60,9 +60,9 @@ func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 
 // open opens the file in the way in which it was reached before, nil when that is another
 // one by now, or is gone.
-func (s source) open() *os.File {
+func (s source) open() (*os.File, stamp) {
 	if s.way == nil {
-		return nil
+		return nil, stamp{}
 	}
 	found := reach(*s.way)
 	if found.why == reason.None {
@@ -72,9 +72,9 @@ func (s source) open() *os.File {
 	}
 	if found.why != reason.None || found.id != s.id {
 		found.close()
-		return nil
+		return nil, stamp{}
 	}
-	return found.file
+	return found.file, found.seen
 }
 
 // key returns what names the content of the file in the cache, the zero key when there is
@@ -95,7 +95,7 @@ func (s source) key(cache tableCache) tableKey {
 // written reports whether the file is another one by now than its identity was read of.
 func (s source) written() bool {
 	f, ok := s.content.(*os.File)
-	return ok && s.object.changed(f)
+	return ok && isChanged(f, s.seen, s.id)
 }
 
 // isTrusted reports whether nobody but root and this user can have written the file.
