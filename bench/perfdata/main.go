@@ -5,6 +5,11 @@
 // turns in each round, and the table has the medians.
 //
 //	go run ./perfdata [-file FILE | -size MB] [-rounds N]
+//
+// With -report it measures how long it takes to see the functions of a recording:
+// 'hallmark report' beside perf report and perf script.
+//
+//	go run ./perfdata -report -file FILE [-rounds N]
 package main
 
 import (
@@ -31,11 +36,15 @@ func main() {
 	size := flag.Int64("size", 400, "megabytes of the file that is made")
 	rounds := flag.Int("rounds", 5, "how often everything is measured")
 	read := flag.String("read", "", "how to read the file once: bytes, order, fileorder")
+	report := flag.Bool("report", false, "measure reports with symbols, of -file")
 	flag.Parse()
 	var err error
-	if *read != "" {
+	switch {
+	case *read != "":
 		err = readOnce(*file, *read)
-	} else {
+	case *report:
+		err = measureReports(*file, *rounds)
+	default:
 		err = run(*file, *size<<20, *rounds)
 	}
 	if err != nil {
@@ -201,7 +210,8 @@ type contender struct {
 // A cost is what a process took, its start included.
 type cost struct {
 	cpu    time.Duration
-	memory int64 // bytes resident at most
+	wall   time.Duration // told by reports only
+	memory int64         // bytes resident at most
 }
 
 func (c contender) run() (cost, error) {
@@ -212,7 +222,7 @@ func (c contender) run() (cost, error) {
 		return cost{}, fmt.Errorf("%w\n%s", err, stderr.String())
 	}
 	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return cost{cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), usage.Maxrss << 10}, nil
+	return cost{cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), memory: usage.Maxrss << 10}, nil
 }
 
 func printTable(file string, contenders []contender, costs [][]cost) error {
