@@ -530,10 +530,14 @@ func TestExecMany(t *testing.T) {
 	}
 	execs, exits := map[uint32]*Exec{}, map[uint32]*Exit{}
 	for _, e := range got.execs {
-		execs[e.PID] = e
+		if e.PPID == uint32(os.Getpid()) { // other processes may get the numbers of those that ended
+			execs[e.PID] = e
+		}
 	}
 	for _, e := range got.exits {
-		exits[e.PID] = e
+		if x := execs[e.PID]; x != nil && x.Started == e.Started {
+			exits[e.PID] = e
+		}
 	}
 	for pid, id := range want {
 		switch e := execs[pid]; {
