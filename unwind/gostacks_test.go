@@ -394,8 +394,8 @@ func goStacks(t *testing.T, name string, pure bool) (stacks []string) {
 		}
 		stacks = append(stacks, strings.Join(names, " "))
 		last := strings.TrimSuffix(names[len(names)-1], ".abi0")
-		if leaves := last == "runtime.mcall" || last == "runtime.morestack" || last == ""; err != errEnd && !(err == errSwitched && leaves) {
-			t.Errorf("%#x, sp %#x, fp %#x: %v, frames %#x", regs[ip], regs[RSP], regs[RBP], err, stack)
+		if leaves := switchers[last] || last == "runtime.mcall" || last == "runtime.morestack" || last == ""; err != errEnd && !(err == errSwitched && leaves) {
+			t.Errorf("%#x, sp %#x, fp %#x: %v in %s, frames %#x", regs[ip], regs[RSP], regs[RBP], err, last, stack)
 			return
 		}
 		if pure && !sameCallers(stack, callers, s.signals) {
