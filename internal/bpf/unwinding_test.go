@@ -319,19 +319,23 @@ func TestAgreement(t *testing.T) {
 			first := sampleThread(t, s, process.tid, 20*time.Millisecond)
 			tables := putTables(t, s, first.files)
 			second := sampleThread(t, s, process.tid, 200*time.Millisecond)
-			compared := 0
+			compared, unfinished := 0, 0
 			for _, c := range second.copies {
 				space := second.spaces[c.Space]
 				if space == nil {
 					space = first.spaces[c.Space]
 				}
-				if !c.Counted || space == nil {
-					t.Fatalf("a copy that was counted: %v, of space %d", c.Counted, c.Space)
+				if !c.Counted { // a file was met anew, and its table is not there
+					unfinished++
+					continue
+				}
+				if space == nil {
+					t.Fatalf("a copy of space %d, which was not told", c.Space)
 				}
 				checkCopy(t, kind, c, second, space, tables, first.files)
 				compared++
 			}
-			if compared == 0 || compared != len(second.copies) {
+			if compared == 0 || compared < 9*unfinished {
 				t.Errorf("%d copies were compared: %+v", compared, statsOf(t, s))
 			}
 		})
