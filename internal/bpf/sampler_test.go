@@ -77,7 +77,7 @@ func (s *seen) count(stack StackID, o Owner, n uint64) {
 }
 
 // newTestSampler loads the programs, where that is possible.
-func newTestSampler(t *testing.T, o Options) *Sampler {
+func newTestSampler(t testing.TB, o Options) *Sampler {
 	t.Helper()
 	testenv.Root(t)
 	s, err := NewSampler(o)

@@ -146,7 +146,7 @@ func take(t *testing.T, s *Sampler, got *seen) {
 	}
 }
 
-func statsOf(t *testing.T, s *Sampler) Stats {
+func statsOf(t testing.TB, s *Sampler) Stats {
 	t.Helper()
 	stats, err := s.Stats()
 	if err != nil {
