@@ -12,9 +12,10 @@ import (
 )
 
 // countingScript counts with the means of a shell: what is executable in the text of
-// /proc/*/maps, and the tasks in /proc.
+// /proc/*/maps, but for the shell's own, and the tasks in /proc.
 const countingScript = `
-cat /proc/[0-9]*/maps 2>/dev/null | awk '$2 ~ /x/ && $5 != 0 { mappings++; files[$4 " " $5] = 1 } END { n = 0; for (f in files) n++; print mappings, n }'
+list=$(for d in /proc/[0-9]*; do [ $d = /proc/$$ ] || echo $d/maps; done)
+cat $list 2>/dev/null | awk '$2 ~ /x/ && $5 != 0 { mappings++; files[$4 " " $5] = 1 } END { n = 0; for (f in files) n++; print mappings, n }'
 ls -d /proc/[0-9]*/task/[0-9]* 2>/dev/null | wc -l
 ls -d /proc/[0-9]* | wc -l`
 
