@@ -59,7 +59,7 @@ const (
 	UnsupportedRule // the call frame information is beyond what tables say
 	RegisterLost    // a register that is needed was not preserved
 	StackUnreadable // the memory of the stack could not be read
-	BadFrame        // the caller's part of the stack would lie below the callee's
+	BadFrame        // the caller's frame cannot be where it was looked for: below the callee's, or at address 0
 	TooDeep         // there are more frames than are recorded
 	NoSerial        // which content of a file it was is not known
 	Compat          // a 32-bit process
@@ -112,7 +112,7 @@ var table = [count]words{
 	UnsupportedRule: {"unsupported-rule", "call frame information is of a kind that is not supported", ""},
 	RegisterLost:    {"register-lost", "a register that is needed was not preserved", ""},
 	StackUnreadable: {"stack-unreadable", "stack could not be read", "with the backend perf: copy more of it, with --call-graph dwarf,65528"},
-	BadFrame:        {"bad-frame", "caller's part of the stack would lie below the callee's", "in generated code: have it keep frame pointers, if its compiler can"},
+	BadFrame:        {"bad-frame", "caller's frame cannot be where it was looked for", "in generated code: have it keep frame pointers, if its compiler can"},
 	TooDeep:         {"too-deep", "more frames than are recorded", "record with --backend bpf, which records the most"},
 	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
