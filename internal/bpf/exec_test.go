@@ -185,131 +185,136 @@ func must(err error) {
 	}
 }
 
+// execScene is a way to have a program executed, and what is to be told of it besides its
+// identity.
+type execScene struct {
+	name  string
+	start func(t *testing.T, program string) *exec.Cmd
+	check func(t *testing.T, e *Exec, program string)
+}
+
+var execScenes = []execScene{
+	{"plain", func(t *testing.T, program string) *exec.Cmd { return exec.Command(program, "a", "", "b\nc\xff") },
+		func(t *testing.T, e *Exec, program string) {
+			if string(e.Args) != program+"\x00a\x00\x00b\nc\xff\x00" || e.ArgsCut || e.File != program || e.Script || e.Deleted || e.Name != "tiny" {
+				t.Errorf("%+v", e)
+			}
+			if e.PPID != uint32(os.Getpid()) || e.TID != e.PID || e.UID != uint32(os.Getuid()) || e.Interpreter != e.Program {
+				t.Errorf("%+v", e)
+			}
+		}},
+	{"long", func(t *testing.T, program string) *exec.Cmd {
+		return exec.Command(program, strings.Repeat("x", 3000), strings.Repeat("y", 3000))
+	}, func(t *testing.T, e *Exec, program string) {
+		want := program + "\x00" + strings.Repeat("x", 3000) + "\x00" + strings.Repeat("y", 3000)
+		if !e.ArgsCut || string(e.Args) != want[:4096] {
+			t.Errorf("%d bytes of arguments, cut %v", len(e.Args), e.ArgsCut)
+		}
+	}},
+	{"memfd", func(t *testing.T, program string) *exec.Cmd {
+		fd, err := unix.MemfdCreate("tiny in memory", unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := os.NewFile(uintptr(fd), "memfd")
+		t.Cleanup(func() { memory.Close() })
+		b, err := os.ReadFile(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := memory.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		return inherit(memory)
+	}, func(t *testing.T, e *Exec, _ string) {
+		if e.Path != "/memfd:tiny in memory" || !e.Deleted {
+			t.Errorf("%+v", e)
+		}
+	}},
+	{"deleted", func(t *testing.T, program string) *exec.Cmd {
+		f, err := os.Open(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+		return inherit(f)
+	}, func(t *testing.T, e *Exec, program string) {
+		if e.Path != program || !e.Deleted {
+			t.Errorf("%+v", e)
+		}
+	}},
+	{"mount namespace", func(t *testing.T, program string) *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), execRole+"=mount", "HALLMARK_TEST_FILE="+program)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		return cmd
+	}, func(t *testing.T, e *Exec, program string) {
+		if e.Path != program+"-hidden" || e.Count < 2 || string(e.Args) != "hidden\x00" {
+			t.Errorf("%+v", e)
+		}
+	}},
+	{"chroot", func(t *testing.T, program string) *exec.Cmd {
+		cmd := exec.Command("/tiny")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: filepath.Dir(program)}
+		return cmd
+	}, func(t *testing.T, e *Exec, program string) {
+		if e.Path != program || e.File != "/tiny" {
+			t.Errorf("%+v", e)
+		}
+	}},
+	{"PID namespace", func(t *testing.T, program string) *exec.Cmd {
+		cmd := exec.Command(program)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		return cmd
+	}, nil},
+	{"script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, program+" x"), "y") },
+		func(t *testing.T, e *Exec, program string) {
+			if !e.Script || e.Interp != program || e.Path != program || string(e.Args) != program+"\x00x\x00"+e.File+"\x00y\x00" {
+				t.Errorf("%+v", e)
+			}
+		}},
+	{"script of a script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, script(t, program))) },
+		func(t *testing.T, e *Exec, program string) {
+			if !e.Script || e.Interp != program || e.Path != program || e.File == program {
+				t.Errorf("%+v", e)
+			}
+		}},
+	{"thread", func(t *testing.T, program string) *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), execRole+"=thread", "HALLMARK_TEST_FILE="+program)
+		return cmd
+	}, func(t *testing.T, e *Exec, _ string) {
+		if e.TID == e.PID || string(e.Args) != fmt.Sprintf("%d\x00", e.TID) {
+			t.Errorf("%+v", e)
+		}
+	}},
+	{"setuid", func(t *testing.T, program string) *exec.Cmd {
+		if err := errors.Join(os.Chown(program, 12345, 54321), syscall.Chmod(program, 0o6755)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		cmd := inherit(f)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return cmd
+	}, func(t *testing.T, e *Exec, _ string) {
+		if e.UID != 65534 || e.GID != 65534 || e.EUID != 12345 || e.EGID != 54321 {
+			t.Errorf("%+v", e)
+		}
+	}},
+}
+
 // TestExecIdentities executes programs that are gone at once, wherever their files are, and
 // wants the kernel to have read the identity of each.
 func TestExecIdentities(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{})
-	scenes := []struct {
-		name  string
-		start func(t *testing.T, program string) *exec.Cmd
-		check func(t *testing.T, e *Exec, program string)
-	}{
-		{"plain", func(t *testing.T, program string) *exec.Cmd { return exec.Command(program, "a", "", "b\nc\xff") },
-			func(t *testing.T, e *Exec, program string) {
-				if string(e.Args) != program+"\x00a\x00\x00b\nc\xff\x00" || e.ArgsCut || e.File != program || e.Script || e.Deleted || e.Name != "tiny" {
-					t.Errorf("%+v", e)
-				}
-				if e.PPID != uint32(os.Getpid()) || e.TID != e.PID || e.UID != uint32(os.Getuid()) || e.Interpreter != e.Program {
-					t.Errorf("%+v", e)
-				}
-			}},
-		{"long", func(t *testing.T, program string) *exec.Cmd {
-			return exec.Command(program, strings.Repeat("x", 3000), strings.Repeat("y", 3000))
-		}, func(t *testing.T, e *Exec, program string) {
-			want := program + "\x00" + strings.Repeat("x", 3000) + "\x00" + strings.Repeat("y", 3000)
-			if !e.ArgsCut || string(e.Args) != want[:4096] {
-				t.Errorf("%d bytes of arguments, cut %v", len(e.Args), e.ArgsCut)
-			}
-		}},
-		{"memfd", func(t *testing.T, program string) *exec.Cmd {
-			fd, err := unix.MemfdCreate("tiny in memory", unix.MFD_CLOEXEC)
-			if err != nil {
-				t.Fatal(err)
-			}
-			memory := os.NewFile(uintptr(fd), "memfd")
-			t.Cleanup(func() { memory.Close() })
-			b, err := os.ReadFile(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := memory.Write(b); err != nil {
-				t.Fatal(err)
-			}
-			return inherit(memory)
-		}, func(t *testing.T, e *Exec, _ string) {
-			if e.Path != "/memfd:tiny in memory" || !e.Deleted {
-				t.Errorf("%+v", e)
-			}
-		}},
-		{"deleted", func(t *testing.T, program string) *exec.Cmd {
-			f, err := os.Open(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			if err := os.Remove(program); err != nil {
-				t.Fatal(err)
-			}
-			return inherit(f)
-		}, func(t *testing.T, e *Exec, program string) {
-			if e.Path != program || !e.Deleted {
-				t.Errorf("%+v", e)
-			}
-		}},
-		{"mount namespace", func(t *testing.T, program string) *exec.Cmd {
-			cmd := exec.Command("/proc/self/exe")
-			cmd.Env = append(os.Environ(), execRole+"=mount", "HALLMARK_TEST_FILE="+program)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-			return cmd
-		}, func(t *testing.T, e *Exec, program string) {
-			if e.Path != program+"-hidden" || e.Count < 2 || string(e.Args) != "hidden\x00" {
-				t.Errorf("%+v", e)
-			}
-		}},
-		{"chroot", func(t *testing.T, program string) *exec.Cmd {
-			cmd := exec.Command("/tiny")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: filepath.Dir(program)}
-			return cmd
-		}, func(t *testing.T, e *Exec, program string) {
-			if e.Path != program || e.File != "/tiny" {
-				t.Errorf("%+v", e)
-			}
-		}},
-		{"PID namespace", func(t *testing.T, program string) *exec.Cmd {
-			cmd := exec.Command(program)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-			return cmd
-		}, nil},
-		{"script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, program+" x"), "y") },
-			func(t *testing.T, e *Exec, program string) {
-				if !e.Script || e.Interp != program || e.Path != program || string(e.Args) != program+"\x00x\x00"+e.File+"\x00y\x00" {
-					t.Errorf("%+v", e)
-				}
-			}},
-		{"script of a script", func(t *testing.T, program string) *exec.Cmd { return exec.Command(script(t, script(t, program))) },
-			func(t *testing.T, e *Exec, program string) {
-				if !e.Script || e.Interp != program || e.Path != program || e.File == program {
-					t.Errorf("%+v", e)
-				}
-			}},
-		{"thread", func(t *testing.T, program string) *exec.Cmd {
-			cmd := exec.Command("/proc/self/exe")
-			cmd.Env = append(os.Environ(), execRole+"=thread", "HALLMARK_TEST_FILE="+program)
-			return cmd
-		}, func(t *testing.T, e *Exec, _ string) {
-			if e.TID == e.PID || string(e.Args) != fmt.Sprintf("%d\x00", e.TID) {
-				t.Errorf("%+v", e)
-			}
-		}},
-		{"setuid", func(t *testing.T, program string) *exec.Cmd {
-			if err := errors.Join(os.Chown(program, 12345, 54321), syscall.Chmod(program, 0o6755)); err != nil {
-				t.Fatal(err)
-			}
-			f, err := os.Open(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			cmd := inherit(f)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-			return cmd
-		}, func(t *testing.T, e *Exec, _ string) {
-			if e.UID != 65534 || e.GID != 65534 || e.EUID != 12345 || e.EGID != 54321 {
-				t.Errorf("%+v", e)
-			}
-		}},
-	}
-	for i, s := range scenes {
+	for i, s := range execScenes {
 		t.Run(s.name, func(t *testing.T) {
 			got := newTold()
 			id := byte(0x10 + i)
