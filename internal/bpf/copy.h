@@ -188,9 +188,33 @@ static __always_inline __u64 tell_space(struct walk *w, struct desk *d)
 	return u->space;
 }
 
-/* submit_copy sends the sample of s->key, whose stack user space has been sent, from the
- * frame of these registers on. */
-static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, __u64 ip, __u32 known, bool exact, bool counted)
+/* begin_copy writes down the sample of s->key, from the frame where the walk ended on, or
+ * from the innermost one on if the walk was counted. It is only read here which: the stack
+ * of the program is as long as may be. */
+static __always_inline void begin_copy(struct copy_event *ev, struct scratch *s, __u64 space, bool counted)
+{
+	struct unwinding *u = &s->unwinding;
+
+	ev->kind = EVENT_COPY;
+	ev->key = s->key;
+	ev->space = space;
+	ev->entry = u->entry;
+	ev->counted = counted;
+	if (counted) {
+		ev->ip = u->first_ip;
+		ev->known = IS_X86 ? 0xffff : ~0U;
+		ev->exact = true;
+		__builtin_memcpy(ev->registers, u->first, sizeof(ev->registers));
+	} else {
+		ev->ip = u->ip;
+		ev->known = u->known;
+		ev->exact = u->exact;
+		__builtin_memcpy(ev->registers, u->registers, sizeof(ev->registers));
+	}
+}
+
+/* submit_copy sends a sample, whose stack user space has been sent. */
+static __always_inline bool submit_copy(struct walk *w, bool counted)
 {
 	struct desk *d = desk();
 	struct copy_event *ev;
@@ -198,18 +222,10 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 
 	if (!d)
 		return false;
-	space = tell_space(w, d);
+	space = tell_space(w, d); /* before ev is written: they have the same memory */
 	ev = &d->copy;
-	ev->kind = EVENT_COPY;
-	ev->key = w->s->key;
-	ev->space = space;
-	ev->entry = w->s->unwinding.entry;
-	ev->ip = ip;
-	ev->known = known;
-	ev->exact = exact;
-	ev->counted = counted;
-	__builtin_memcpy(ev->registers, registers, sizeof(ev->registers));
-	read_stack(d, registers[STACK_POINTER] - RED_ZONE, ev->entry);
+	begin_copy(ev, w->s, space, counted);
+	read_stack(d, ev->registers[STACK_POINTER] - RED_ZONE, ev->entry);
 	return ev->size <= MAX_COPY && submit(ev, sizeof(*ev) + ev->size, false);
 }
 
@@ -222,20 +238,17 @@ static __always_inline bool submit_copy(struct walk *w, const __u64 *registers, 
 __noinline int copy_sample(bool counted)
 {
 	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
-	struct unwinding *u;
 	bool sent;
 
 	if (!w.s || !unwinding)
 		return false;
-	u = &w.s->unwinding;
 	w.mm = (__u64)w.task->mm;
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!counted && bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_FOR_COPIES) {
 		w.s->n.lost_copies++;
 		return false;
 	}
-	sent = counted ? submit_copy(&w, u->first, u->first_ip, IS_X86 ? 0xffff : ~0U, true, true)
-		       : submit_copy(&w, u->registers, u->ip, u->known, u->exact, false);
+	sent = submit_copy(&w, counted);
 	if (sent)
 		w.s->n.copies++;
 	else

@@ -99,6 +99,7 @@ struct unwind_place {
 struct unwinding {
 	__u64 registers[DWARF_REGISTERS]; /* of the frame, by their DWARF numbers */
 	__u64 ip;
+	__u64 shown; /* the address that the frame is told with */
 	__u64 entry; /* where the stack of the process began */
 	__u32 known; /* a bit for each register */
 	__u8 exact;  /* execution stands at ip, which is no return address */

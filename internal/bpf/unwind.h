@@ -403,6 +403,8 @@ static __always_inline bool at_entry(struct unwinding *u)
 	return knows(u, STACK_POINTER) && u->entry > ENTRY_SLACK && u->registers[STACK_POINTER] >= u->entry - ENTRY_SLACK;
 }
 
+static __always_inline bool is_in(const struct unwind_place *p, __u64 address) { return address - p->start < p->end - p->start; }
+
 /* step_to_caller goes from one frame to its caller's, and returns how the stack ends if
  * it cannot. It is global as find_vma is. */
 __noinline int step_to_caller(struct unwinding *u)
@@ -434,6 +436,9 @@ __noinline int step_to_caller(struct unwinding *u)
 	case RULE_PLT:
 		return step_call(u);
 	case RULE_SIGNAL:
+		/* Nothing called what signal handlers return to: that is executed next. */
+		if (is_in(p, u->ip))
+			u->shown = u->ip;
 		return step_signal(u);
 	case RULE_FP:
 		end = step_fp(u);
@@ -550,8 +555,6 @@ static __always_inline void find_place(struct scratch *s, __u64 address, struct 
 	p->end = a->end;
 }
 
-static __always_inline bool is_in(const struct unwind_place *p, __u64 address) { return address - p->start < p->end - p->start; }
-
 /* enter_place makes the place of an address the frame's: one that was found in this
  * sample, or else a new one instead of the oldest. */
 static __always_inline void enter_place(struct scratch *s, __u64 address)
@@ -576,9 +579,8 @@ static __always_inline void enter_place(struct scratch *s, __u64 address)
 static long unwind_frame(__u32 i, struct walk *w)
 {
 	struct unwinding *u = &w->s->unwinding;
-	__u64 address = looked_up(u), ip = u->ip, where;
+	__u64 address = looked_up(u), where;
 	struct unwind_place *p;
-	bool called = !u->exact;
 
 	if (w->frames >= MAX_FRAMES) {
 		u->end = END_TOO_DEEP;
@@ -599,11 +601,9 @@ static long unwind_frame(__u32 i, struct walk *w)
 		u->unfinished = p->how == ABSENT;
 		return 1;
 	}
+	u->shown = address;
 	u->end = step_to_caller(u);
-	/* Nothing called what signal handlers return to: that is executed next. */
-	if (u->rule.kind == RULE_SIGNAL && called && is_in(p, ip))
-		address = ip;
-	put(w, where, address - p->base);
+	put(w, where, u->shown - p->base);
 	return u->end != END_NOT_TOLD;
 }
 
