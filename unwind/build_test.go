@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,9 +207,10 @@ func checkRule(t testing.TB, name string, m Machine, row *Row) {
 	t.Helper()
 	r := &row.Rule
 	switch {
-	case r.Kind > FP, r.Kind == None && r.Why() > Damaged, r.Kind == FP && r.Source() != Known:
+	case r.Kind > Goroutine, r.Kind == None && r.Why() > Damaged, r.Kind == FP && r.Source() != Known:
 	case r.Kind != None && int(r.Register) >= m.registers():
 	case r.Kind != None && r.Source() == NoSource:
+	case r.Kind == Goroutine && (r.Source() != Pclntab || m != X86_64 || slices.Min(r.Saved[:4]) < 0 || slices.Max(r.Saved[:4]) >= goroutineWords || r.Offset < 0):
 	case (r.Kind == Reg || r.Kind == Deref || r.Kind == PLT) && (r.RA == Unknown || r.RA == Same && int(r.Link) >= m.registers()):
 	default:
 		return

@@ -64,6 +64,7 @@ type goRows struct {
 	deltas  []goDelta
 	cuts    []uint64
 	current goFunction
+	system  []byte // the code of runtime.systemstack, once it was met
 }
 
 // goDelta says how far the stack pointer is from where it was at a function's entry, up
@@ -82,6 +83,8 @@ type goFunction struct {
 	deltas     []goDelta
 	above      uint64 // where the stack pointer first is above where it was at the entry, or 0
 	assembly   bool   // it may be: what compilers do not do is possible
+	stranded   bool   // it switches to a stack from which only goroutine leads back
+	goroutine  goroutineRule
 }
 
 // goFlagged reports whether functions have flags: if there are any at all, one begins a
@@ -130,6 +133,7 @@ func (g *goRows) function(i uint64) error {
 	if !g.part.begin(start, end) {
 		return nil
 	}
+	g.findGoroutine(f)
 	m := goMachines[g.file.machine]
 	shape := m.shape(f, g.flagged)
 	g.cuts = shape.cuts(g.cuts[:0])
@@ -149,6 +153,18 @@ func (g *goRows) function(i uint64) error {
 		}
 	}
 	return nil
+}
+
+// findGoroutine finds where struct g and struct m have what runtime.morestack needs. The
+// other function that tells it comes before, in the same file of assembly.
+func (g *goRows) findGoroutine(f *goFunction) {
+	switch {
+	case g.file.machine != X86_64:
+	case f.name == "runtime.systemstack":
+		g.system = bytes.Clone(f.code)
+	case f.growsStack():
+		f.goroutine, f.stranded = goroutineX86(f.code, g.system)
+	}
 }
 
 // list takes the list of stack depths of a function that ends at end at the latest.
@@ -226,6 +242,9 @@ func (f *goFunction) beginsStack() bool {
 	}
 	return false
 }
+
+// growsStack reports whether a goroutine has called this function for a larger stack.
+func (f *goFunction) growsStack() bool { return f.name == "runtime.morestack" }
 
 // isRestorer reports whether the kernel lets signal handlers return to this function: it
 // does nothing but ask for what was interrupted.

@@ -52,6 +52,9 @@ func goShapeARM64(f *goFunction, flagged bool) goShape {
 	}
 	s.switched = f.address(at)
 	s.lost = f.address(f.findARM64(first, writesFP))
+	if !f.growsStack() {
+		s.begins = f.address(f.findARM64(0, clearsFP))
+	}
 	return s
 }
 
@@ -126,6 +129,9 @@ func writesFP(w uint32) bool {
 	return first && w>>22&3 != 0
 }
 
+// clearsFP reports whether an instruction is "mov x29, xzr".
+func clearsFP(w uint32) bool { return w == 0xaa1f03fd }
+
 // goRuleARM64 returns the rule at an address, where the stack pointer is delta below where
 // it was.
 func goRuleARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
@@ -168,6 +174,9 @@ func goRuleARM64(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 // goSwitchedARM64 returns the rule where the stack pointer may be on another stack, as
 // goSwitchedX86 does.
 func goSwitchedARM64(s *goShape, at uint64, delta int32) Rule {
+	if at >= s.begins {
+		return Rule{Kind: Outermost}
+	}
 	if at < s.frame || at >= s.lost {
 		return unusual()
 	}

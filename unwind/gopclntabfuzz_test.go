@@ -91,11 +91,11 @@ func TestGoRowsOfFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at, want := range map[uint64]Rule{
-		0:  {Kind: Reg, Register: RSP, Offset: 8, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Unknown, Unknown}},
-		1:  {Kind: Reg, Register: RSP, Offset: 16, Saved: [6]int8{Unknown, -2, Unknown, Unknown, Unknown, Unknown}},
+		0:  {Kind: Reg, Register: RSP, Offset: 8, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Same, Unknown}},
+		1:  {Kind: Reg, Register: RSP, Offset: 16, Saved: [6]int8{Unknown, -2, Unknown, Unknown, Same, Unknown}},
 		8:  {Kind: Reg, Register: RBP, Offset: 16, Flags: OtherStack, Saved: [6]int8{Unknown, -2, Unknown, Unknown, Unknown, Unknown}},
 		14: {Kind: Reg, Register: RBP, Offset: 16, Flags: OtherStack, Saved: [6]int8{Unknown, -2, Unknown, Unknown, Unknown, Unknown}},
-		15: {Kind: Reg, Register: RSP, Offset: 8, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Unknown, Unknown}},
+		15: {Kind: Reg, Register: RSP, Offset: 8, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Same, Unknown}},
 	} {
 		r := got.Lookup(off(f.Section(".text").Offset + at))
 		want.RA = -1

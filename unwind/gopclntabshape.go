@@ -9,6 +9,7 @@ type goShape struct {
 	frame    uint64     // the frame pointer is the function's own
 	switched uint64     // the stack pointer may be on another stack
 	lost     uint64     // the frame pointer may be anything, after it was the function's own
+	begins   uint64     // the stack pointer is on another stack, which nothing leads away from
 	clobber  uint64     // a register may be overwritten that was not saved
 	foreign  bool       // it preserves what C functions preserve
 }
@@ -22,7 +23,7 @@ type goSaved struct {
 }
 
 func newGoShape() goShape {
-	s := goShape{frame: never, switched: never, lost: never, clobber: never}
+	s := goShape{frame: never, switched: never, lost: never, begins: never, clobber: never}
 	for i := range s.saved {
 		s.saved[i].from = never
 	}
@@ -31,7 +32,7 @@ func newGoShape() goShape {
 
 // cuts appends the addresses at which what holds may change, in order.
 func (s *goShape) cuts(to []uint64) []uint64 {
-	for _, at := range []uint64{s.frame, s.switched, s.lost, s.clobber} {
+	for _, at := range []uint64{s.frame, s.switched, s.lost, s.begins, s.clobber} {
 		if at != never {
 			to = append(to, at)
 		}

@@ -42,12 +42,20 @@ func goShapeX86(f *goFunction, flagged bool) goShape {
 		if i.writes(x86RBP) {
 			s.frameWritten(f, end)
 		}
+		if s.switched != never && clearsRBP(f.code[at:]) && !f.growsStack() {
+			s.begins = min(s.begins, end)
+		}
 		at += i.size
 	}
 	if len(f.code) == goMaxCode {
 		s.unknown(f.entry+goMaxCode, switches)
 	}
 	return s
+}
+
+// clearsRBP reports whether the first instruction is "xor %ebp, %ebp" or "mov $0, %rbp".
+func clearsRBP(code []byte) bool {
+	return bytes.HasPrefix(code, []byte{0x31, 0xed}) || bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc5, 0, 0, 0, 0})
 }
 
 // frameWritten notes that the instruction that ends here writes the frame pointer.
@@ -180,9 +188,9 @@ func goRuleX86(f *goFunction, s *goShape, at uint64, delta int32) Rule {
 	}
 	popped := delta == 0 && s.frame != never
 	if at >= s.switched && !popped {
-		return goSwitchedX86(s, at)
+		return goSwitchedX86(f, s, at)
 	}
-	r := Rule{Kind: Reg, Register: RSP, Offset: delta + 8, RA: -1, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Unknown, Unknown}}
+	r := Rule{Kind: Reg, Register: RSP, Offset: delta + 8, RA: -1, Saved: [6]int8{Unknown, Same, Unknown, Unknown, Same, Unknown}} // r14 is g
 	if f.isInjected() {
 		r.Flags |= Interrupted
 	}
@@ -213,11 +221,16 @@ func goPoppedX86(f *goFunction, delta int32) Rule {
 
 // goSwitchedX86 returns the rule where the stack pointer may be on another stack. The
 // function's own frame pointer still leads to its caller, as Go's tracer relies on
-// (runtime/tracestack.go, fpTracebackPCs). Where there is none, as in runtime.mcall and
-// runtime.morestack, only the runtime's own structures lead to the goroutine that parked, or
-// whose stack grows.
-func goSwitchedX86(s *goShape, at uint64) Rule {
-	if at < s.frame || at >= s.lost {
+// (runtime/tracestack.go, fpTracebackPCs). runtime.morestack has none: see goroutine.go.
+// runtime.mcall clears it, because what it calls never returns, and lets other goroutines run:
+// a stack begins there.
+func goSwitchedX86(f *goFunction, s *goShape, at uint64) Rule {
+	switch {
+	case f.stranded:
+		return f.goroutine.rule(R14)
+	case at >= s.begins:
+		return Rule{Kind: Outermost}
+	case at < s.frame || at >= s.lost:
 		return unusual()
 	}
 	return Rule{

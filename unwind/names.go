@@ -32,7 +32,7 @@ func (m Machine) Name(r Register) string {
 	return fmt.Sprintf("register %d", r)
 }
 
-var kindNames = [...]string{"none", "outermost", "register", "dereference", "plt", "signal", "frame-pointer"}
+var kindNames = [...]string{"none", "outermost", "register", "dereference", "plt", "signal", "frame-pointer", "goroutine"}
 
 // String returns a word for the kind.
 func (k Kind) String() string { return nameOf(kindNames[:], int(k), "kind") }
@@ -72,6 +72,8 @@ func (r *Rule) CFA(m Machine) string {
 		return fmt.Sprintf("rsp+8, +16 from byte %d on", r.Offset)
 	case Signal:
 		return "signal frame at " + at
+	case Goroutine:
+		return fmt.Sprintf("goroutine of %s, by m at %d and curg at %d", m.Name(r.Register), 8*int(r.Saved[0]), r.Offset)
 	}
 	return at
 }

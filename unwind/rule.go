@@ -55,6 +55,7 @@ const (
 	PLT                   // rsp + 8, and 8 more in the last bytes of an entry, from offset on, of 16
 	Signal                // the kernel's signal frame is at sp + offset, and has all registers
 	FP                    // code that keeps frame pointers, and says nothing else
+	Goroutine             // the goroutine that register's g works for: see goroutine.go
 )
 
 // Why says why a rule of kind None says nothing.

@@ -34,6 +34,8 @@ func (s *State) Step(m Machine, r *Rule, mem Memory) (End, bool) {
 		return s.stepCall(m, r, mem)
 	case Signal:
 		return s.stepSignal(m, r, mem)
+	case Goroutine:
+		return s.stepGoroutine(m, r, mem)
 	}
 	return r.end(), true
 }

@@ -6,4 +6,5 @@ package unwind
 //	1  until tables knew their version: V8's builtins and Go's pclntab came in it
 //	2  the first that is checked by what is built
 //	3  saved registers at the frame pointer, followed functions, stacks of Go's scheduler
-const Version = 3
+//	4  where Go grows stacks, and where its scheduler's begin
+const Version = 4

@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 #define MAX_DEPTH 127  /* frames of the kernel, and as many of the user's */
-#define MAX_FRAMES 512 /* a power of two */
+#define MAX_FRAMES 1024 /* a power of two */
 #define MAX_ID 96      /* bytes; longer identities are for user space to read */
 #define MAX_PATH 512   /* a power of two */
 

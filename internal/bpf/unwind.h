@@ -69,7 +69,7 @@ static __always_inline void *pool_at(__u32 position)
 enum how { BY_TABLE, BY_FP, ABSENT, UNAVAILABLE, NOT_IDENTIFIED, OUT_OF_MAP, OUT_OF_CODE };
 
 /* Kinds of rules: unwind.Kind has the same numbers. */
-enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RULE_SIGNAL, RULE_FP };
+enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RULE_SIGNAL, RULE_FP, RULE_GOROUTINE };
 
 #define WHY_GAP 0
 #define RULE_SAME (-128)
@@ -395,6 +395,38 @@ static __always_inline enum stack_end step_call(struct unwinding *u)
 	return end;
 }
 
+/* step_goroutine goes from the stack of a scheduler of Go to the goroutine for which it works,
+ * and doubts what it reads: see unwind/goroutine.go. Places of the rule are in words. */
+#define GOROUTINE_WORDS 16
+static __always_inline enum stack_end step_goroutine(struct unwinding *u)
+{
+	struct unwind_rule *rule = &u->rule;
+	__u64 g0 = u->registers[rule->reg & (DWARF_REGISTERS - 1)], m, g, back;
+	__u64 *words = u->words;
+
+	if (!knows(u, STACK_POINTER) || !knows(u, rule->reg))
+		return END_REGISTER_LOST;
+	if (!read_words(words, GOROUTINE_WORDS, g0))
+		return END_UNREADABLE;
+	m = words[rule->saved[0] & (GOROUTINE_WORDS - 1)];
+	if (words[rule->saved[1] & (GOROUTINE_WORDS - 1)] != u->registers[STACK_POINTER])
+		return END_UNSUPPORTED;
+	if (!read_words(&back, 1, m) || !read_words(&g, 1, m + rule->offset))
+		return END_UNREADABLE;
+	if (back != g0)
+		return END_UNSUPPORTED;
+	if (!g)
+		return END_COMPLETE;
+	if (!read_words(words, GOROUTINE_WORDS, g))
+		return END_UNREADABLE;
+	if (words[rule->saved[0] & (GOROUTINE_WORDS - 1)] != m || g == g0)
+		return END_UNSUPPORTED;
+	u->known = 0;
+	set_register(u, STACK_POINTER, words[rule->saved[1] & (GOROUTINE_WORDS - 1)]);
+	set_register(u, FRAME_POINTER, words[rule->saved[3] & (GOROUTINE_WORDS - 1)]);
+	return enter_caller(u, words[rule->saved[2] & (GOROUTINE_WORDS - 1)], METHOD_CFI);
+}
+
 /* at_entry reports whether a frame has the stack that the process began with: the dynamic
  * linker's first instructions have no call frame information. */
 #define ENTRY_SLACK 32
@@ -440,6 +472,8 @@ __noinline int step_to_caller(struct unwinding *u)
 		if (is_in(p, u->ip))
 			u->shown = u->ip;
 		return step_signal(u);
+	case RULE_GOROUTINE:
+		return step_goroutine(u);
 	case RULE_FP:
 		end = step_fp(u);
 		/* No stack begins in generated code: the frame pointer is none. */

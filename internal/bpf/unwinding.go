@@ -14,7 +14,7 @@ import (
 
 // MaxFrames is MAX_FRAMES of events.h: what a stack has at most, with the frames of the
 // kernel. One with more ends with unwind.TooDeep.
-const MaxFrames = 512
+const MaxFrames = 1024
 
 // MaxCopy is how much of a stack's memory a Copy has at most, in bytes.
 const MaxCopy = 32 << 10

@@ -342,10 +342,10 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// otherStack returns how the walk of a copy ends: one has memory of one stack, and the
-// handler of a fault may be on another one than the fault.
-func otherStack(kind string) unwind.End {
-	if kind == "fault" {
+// endOfCopy returns how the walk of a copy may end: one has memory of one stack, while the
+// handler of a fault may be on another one than the fault, and at most MaxCopy of it.
+func endOfCopy(kind string) unwind.End {
+	if kind == "fault" || kind == "deep" {
 		return unwind.Unreadable
 	}
 	return unwind.Complete
@@ -357,7 +357,7 @@ func checkCopy(t *testing.T, kind string, c *Copy, got *seen, space *Space, tabl
 	at := absolute(t, frames, files, space.vdso())
 	walked, end := walkCopy(c, space, tables, MaxFrames)
 	same := end == got.ends[c.Stack] && len(at) == len(walked)
-	if other := otherStack(kind); other != unwind.Complete { // that ends where the other stack begins
+	if other := endOfCopy(kind); other != unwind.Complete {
 		same = same || end == other && len(at) > len(walked)
 	}
 	for i := range min(len(at), len(walked)) {
@@ -408,10 +408,10 @@ func TestFinished(t *testing.T) {
 					known = append(known, f.At)
 				}
 				want := process.stack[1:]
-				if otherStack(kind) != unwind.Complete {
+				if endOfCopy(kind) != unwind.Complete {
 					want = want[:min(len(want), len(known)-1)]
 				}
-				if c.Counted || got.ends[c.Stack] != unwind.NoTable || end != otherStack(kind) || !slices.Equal(known[1:], want) {
+				if c.Counted || got.ends[c.Stack] != unwind.NoTable || end != endOfCopy(kind) || !slices.Equal(known[1:], want) {
 					t.Errorf("finished with %d: %v\nwant %v", end, known, process.stack)
 				}
 			}

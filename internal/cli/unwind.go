@@ -202,7 +202,7 @@ func recordOfRow(name string, m unwind.Machine, row unwind.Row) rowRecord {
 	switch r.Kind {
 	case unwind.None:
 		rec.Why = r.Why().String()
-	case unwind.Signal:
+	case unwind.Signal, unwind.Goroutine:
 		rec.Register, rec.Offset = m.Name(r.Register), &r.Offset
 	case unwind.Reg, unwind.Deref, unwind.PLT:
 		rec.Register, rec.Offset, rec.Addend = m.Name(r.Register), &r.Offset, 8*int(r.Addend)

@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
 	} else if (!strcmp(kind, "recursion")) {
 		recurse(60, 1, 2);
 	} else if (!strcmp(kind, "deep")) {
-		recurse(600, 1, 2);
+		recurse(1200, 1, 2);
 	} else if (!strcmp(kind, "qsort")) {
 		sort();
 	} else if (!strcmp(kind, "alloca")) {
