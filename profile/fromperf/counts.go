@@ -1,69 +1,63 @@
 package fromperf
 
-import (
-	"encoding/binary"
-	"slices"
-
-	"hallmark/profile"
-)
+import "hallmark/profile"
 
 // counts counts the stacks that were seen. Its size grows with the number of distinct
 // stacks and owners, not with the number of samples.
 type counts struct {
-	places map[place]uint64 // to a number
-	stacks map[string]int   // the numbers of a stack's places, to an index in lists
-	lists  [][]place
-	index  map[countKey]int // to an index in all
-	all    []*counted
-	key    []byte
+	stacks *stacks
+	owners *owners
+	index  map[uint64]int // of a stack and an owner, to an index in all
+	all    []counted
 }
 
-type countKey struct {
-	stack  int
-	walk   profile.Walk
-	labels profile.Labels
-}
-
+// counted is a stack of one owner.
 type counted struct {
-	stack           []place
-	walk            profile.Walk
-	labels          profile.Labels
+	stack, owner    uint32
 	samples, weight int64
 }
 
 func newCounts() *counts {
-	return &counts{places: map[place]uint64{}, stacks: map[string]int{}, index: map[countKey]int{}}
+	return &counts{stacks: newStacks(), owners: newOwners(), index: map[uint64]int{}}
 }
 
-// add counts a stack, and returns its index in all.
-func (c *counts) add(places []place, walk profile.Walk, labels profile.Labels, weight int64) int {
-	key := countKey{c.stack(places), walk, labels}
+// add counts a stack of numbered places, leaf first, and returns its index in all.
+func (c *counts) add(places []uint32, walk profile.Walk, labels *profile.Labels, weight int64) int {
+	stack, owner := c.stacks.number(places, walk), c.owners.number(labels)
+	key := uint64(stack)<<32 | uint64(owner)
 	i, ok := c.index[key]
 	if !ok {
 		i = len(c.all)
 		c.index[key] = i
-		c.all = append(c.all, &counted{stack: c.lists[key.stack], walk: walk, labels: labels})
+		c.all = append(c.all, counted{stack: stack, owner: owner})
 	}
 	c.all[i].samples++
 	c.all[i].weight += weight
 	return i
 }
 
-func (c *counts) stack(places []place) int {
-	c.key = c.key[:0]
-	for _, p := range places {
-		n, ok := c.places[p]
-		if !ok {
-			n = uint64(len(c.places))
-			c.places[p] = n
-		}
-		c.key = binary.AppendUvarint(c.key, n)
+// owners numbers labels.
+type owners struct {
+	numbers map[profile.Labels]uint32
+	all     []profile.Labels
+	recent  [256]uint32 // a number and one more, by the thread
+}
+
+func newOwners() *owners { return &owners{numbers: map[profile.Labels]uint32{}} }
+
+// number returns the number of these labels. To hash them takes longer than to see that
+// they are the thread's last ones.
+func (o *owners) number(l *profile.Labels) uint32 {
+	recent := &o.recent[uint(l.TID)%uint(len(o.recent))]
+	if *recent > 0 && o.all[*recent-1] == *l {
+		return *recent - 1
 	}
-	i, ok := c.stacks[string(c.key)]
+	n, ok := o.numbers[*l]
 	if !ok {
-		i = len(c.lists)
-		c.stacks[string(c.key)] = i
-		c.lists = append(c.lists, slices.Clone(places))
+		n = uint32(len(o.all))
+		o.numbers[*l] = n
+		o.all = append(o.all, *l)
 	}
-	return i
+	*recent = n + 1
+	return n
 }

@@ -20,7 +20,6 @@ import (
 	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
-	"hallmark/symbol"
 	"hallmark/unwind"
 )
 
@@ -54,20 +53,23 @@ type Stats struct {
 
 // replay follows the records of one file.
 type replay struct {
-	event     *perfdata.Event
-	r         *perfdata.Reader
-	wanted    string
-	processes map[uint32]*process
-	ended     []uint32 // processes whose first thread ended, the first to end first
-	threads   map[uint32]string
-	kernel    space // of what is mapped for the kernel itself: image and modules
-	programs  []perfdata.Ksymbol
-	cgroups   map[uint64]string
-	files     *files
-	counts    *counts
-	times     *times // nil when they are not wanted
-	stats     Stats
-	places    []place
+	event        *perfdata.Event
+	r            *perfdata.Reader
+	wanted       string
+	processes    map[uint32]*process
+	ended        []uint32 // processes whose first thread ended, the first to end first
+	threads      map[uint32]string
+	layouts      uint64 // how many there were
+	kernel       space  // of what is mapped for the kernel itself: image and modules
+	programs     []perfdata.Ksymbol
+	kernelLayout uint64 // of kernel and programs
+	cgroups      map[uint64]string
+	files        *files
+	counts       *counts
+	times        *times // nil when they are not wanted
+	stats        Stats
+	known        *places
+	places       []uint32 // of the sample at hand, by their numbers in known
 
 	machine *perfregs.Machine // nil when its stacks cannot be walked
 	tables  Tables
@@ -81,7 +83,8 @@ func newReplay(r *perfdata.Reader, o Options) *replay {
 	p := &replay{
 		r: r, wanted: o.Event, tables: o.Tables,
 		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
-		files: newFiles(), counts: newCounts(),
+		files: newFiles(), counts: newCounts(), known: newPlaces(),
+		layouts: emptyKernel, kernelLayout: emptyKernel,
 	}
 	if o.Times {
 		p.times = newTimes()
@@ -162,7 +165,8 @@ func (p *replay) sample(s *perfdata.Sample) {
 	if len(p.places) == 0 { // no stacks were asked for
 		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
 	}
-	number := p.counts.add(p.places, walk, p.labels(proc, s), weight(p.event.Attr, s))
+	labels := p.labels(proc, s)
+	number := p.counts.add(p.places, walk, &labels, weight(p.event.Attr, s))
 	if p.times != nil && p.event.Attr.Fields&perfdata.SampleTime != 0 {
 		p.times.add(number, s.Time)
 	}
@@ -208,40 +212,6 @@ func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 	return l
 }
 
-// build makes the profile of what was counted.
-func (p *replay) build() *pprof.Profile {
-	p.files.settle(p.r.Info())
-	b := profile.NewBuilder(samplePeriod(p.event.Attr))
-	locations := map[place]*pprof.Location{}
-	move, wall := toWall(p.r.Info(), p.event)
-	times := p.timesOf(move)
-	for i, c := range p.counts.all {
-		places, walk := trusted(c.stack, c.walk)
-		stack := make([]*pprof.Location, 0, len(places))
-		for _, at := range places {
-			l := locations[at]
-			if l == nil {
-				frame := p.frame(at)
-				l = b.Location(&frame)
-				locations[at] = l
-			}
-			stack = append(stack, l)
-		}
-		sample := b.Count(b.Stack(stack, walk), b.Owner(&c.labels), c.samples, c.weight)
-		if times != nil {
-			profile.AddTimes(sample, times[i])
-		}
-	}
-	out := b.Profile()
-	nameValues(out, p.event)
-	out.DurationNanos = int64(p.last - p.first)
-	if wall {
-		out.TimeNanos = int64(p.first) + move
-	}
-	out.Comments = append(out.Comments, p.stats.Notes()...)
-	return out
-}
-
 // timesOf returns the times of all that was counted, nil when they are not wanted.
 func (p *replay) timesOf(move int64) [][]int64 {
 	if p.times == nil {
@@ -249,21 +219,6 @@ func (p *replay) timesOf(move int64) [][]int64 {
 	}
 	p.stats.Untimed = p.times.cut
 	return p.times.all(len(p.counts.all), move)
-}
-
-// frame says what is known of a place, now that all records were read.
-func (p *replay) frame(at place) profile.Frame {
-	if at.file != nil {
-		if at.file.binary == nil {
-			return profile.Frame{Reason: at.file.why, Path: at.file.name, Addr: addr.Abs(at.at)}
-		}
-		return profile.Frame{Binary: at.file.binary, Offset: addr.Offset(at.at)}
-	}
-	f := profile.Frame{Reason: at.why, Addr: addr.Abs(at.at)}
-	if at.program != "" {
-		f.Symbols = []symbol.Frame{{Func: at.program, Linkage: at.program}}
-	}
-	return f
 }
 
 // Notes says in sentences what the profile lacks. They are its comments as well.

@@ -6,16 +6,16 @@ import (
 
 	"hallmark/addr"
 	"hallmark/perfdata"
-	"hallmark/reason"
 )
 
 // process is one address space with a name. A process that execs keeps its number
 // and gets a new space.
 type process struct {
-	name  string
-	space space
-	ended uint64 // time when its first thread ended, 0 while that runs
-	seen  uint64 // time of its last sample
+	name   string
+	space  space
+	layout uint64 // number of the space as it is now; 0 while it is empty
+	ended  uint64 // time when its first thread ended, 0 while that runs
+	seen   uint64 // time of its last sample
 }
 
 const (
@@ -69,7 +69,7 @@ func (p *replay) task(r *perfdata.Task) {
 	}
 	child := &process{}
 	if parent := p.processes[r.ParentPID]; parent != nil && r.Misc&miscForkExec == 0 {
-		child.name, child.space = parent.name, parent.space.clone()
+		child.name, child.space, child.layout = parent.name, parent.space.clone(), parent.layout
 	}
 	p.processes[r.ChildPID] = child
 }
@@ -118,12 +118,25 @@ func (p *replay) mmap(r *perfdata.Mmap2) {
 	if r.Owner == noTask {
 		m.file, m.offset = p.files.ofKernel(r), 0
 		p.kernel.insert(m)
+		p.kernelLayout = p.newLayout()
 		return
 	}
 	if !isMemory(r.Name) {
 		m.file = p.files.mapped(r)
 	}
-	p.process(r.Owner).space.insert(m)
+	proc := p.process(r.Owner)
+	proc.space.insert(m)
+	proc.layout = p.newLayout()
+}
+
+// emptyKernel is the layout of the kernel's space before anything is mapped in it. That of
+// processes is 0.
+const emptyKernel = 1
+
+// newLayout returns a number for a space that has changed: it is another one now.
+func (p *replay) newLayout() uint64 {
+	p.layouts++
+	return p.layouts
 }
 
 // isMemory reports whether a mapping shows no file, or one that is only memory by
@@ -147,53 +160,8 @@ const maxPrograms = 1 << 16
 func (p *replay) ksymbol(r *perfdata.Ksymbol) {
 	if len(p.programs) < maxPrograms && !r.Unregistered {
 		p.programs = append(p.programs, *r)
+		p.kernelLayout = p.newLayout()
 	}
-}
-
-// place is one frame of a stack: a file and where in it, or why there is none.
-type place struct {
-	file    *file
-	at      uint64 // a file offset, or an absolute address where there is no file
-	why     reason.Reason
-	program string // name of generated code in the kernel
-}
-
-func (p *replay) place(proc *process, ip addr.Abs, user bool) place {
-	if !user {
-		return p.kernelPlace(ip)
-	}
-	m := proc.space.find(ip)
-	switch {
-	case m == nil && ip&^0xfff == vsyscall:
-		return place{why: reason.Vsyscall, at: uint64(ip)}
-	case m == nil:
-		// The address itself says nothing, and would make every stack another one.
-		return place{why: reason.NotMapped}
-	case !m.executable:
-		return place{why: reason.NotExecutable}
-	case m.file == nil:
-		return place{why: reason.Anonymous, at: uint64(ip)}
-	}
-	return place{file: m.file, at: uint64(m.fileOffset(ip))}
-}
-
-// vsyscall is the page that x86-64 kernels show at the same place in every process:
-// arch/x86/include/uapi/asm/vsyscall.h.
-const vsyscall = 0xffffffffff600000
-
-func (p *replay) kernelPlace(ip addr.Abs) place {
-	if m := p.kernel.find(ip); m != nil {
-		return place{file: m.file, at: uint64(m.fileOffset(ip))}
-	}
-	for i := len(p.programs) - 1; i >= 0; i-- {
-		if s := &p.programs[i]; ip >= s.Addr && uint64(ip-s.Addr) < uint64(s.Size) {
-			return place{why: reason.Anonymous, at: uint64(ip), program: s.Name}
-		}
-	}
-	if len(p.kernel.mappings) == 0 {
-		return place{why: reason.KernelHidden}
-	}
-	return place{why: reason.ModuleUnknown, at: uint64(ip)}
 }
 
 // moduleName returns the name that the kernel has for the module in a file:

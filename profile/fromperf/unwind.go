@@ -110,20 +110,6 @@ func (p *replay) listedIDs() map[string]listedID {
 	return p.list
 }
 
-// trusted returns a stack without what followed from a table of a file whose identity is
-// in doubt, now that all is read.
-func trusted(stack []place, walk profile.Walk) ([]place, profile.Walk) {
-	if !walk.Methods.Has(unwind.ByCFI) {
-		return stack, walk
-	}
-	for i, at := range stack {
-		if f := at.file; f != nil && f.looked && (f.binary == nil || f.binary.ID != f.by) {
-			return stack[:i+1], profile.Walk{End: unwind.NotIdentified, Methods: walk.Methods}
-		}
-	}
-	return stack, walk
-}
-
 // A Tables function returns the unwind table of the file with an identity, of which there
 // may be a copy at a path: nil when the file is not at hand.
 type Tables func(id buildid.ID, path string) *unwind.Table

@@ -137,15 +137,16 @@ func TestDoubtfulFile(t *testing.T) {
 	sure := &file{looked: true, by: id, binary: &profile.Binary{ID: id}}
 	doubted := &file{looked: true, by: id, why: reason.FileChanged}
 	walk := profile.Walk{End: unwind.Complete, Methods: profile.Methods(0).With(unwind.ByRegs).With(unwind.ByCFI)}
-	stack := []place{{file: sure}, {file: doubted}, {file: sure}}
-	if got, w := trusted(stack, walk); len(got) != 2 || w.End != unwind.NotIdentified {
+	p := &replay{known: &places{all: []place{{file: sure}, {file: doubted}}}}
+	stack := []uint32{0, 1, 0}
+	if got, w := p.trusted(stack, walk); len(got) != 2 || w.End != unwind.NotIdentified {
 		t.Errorf("%d frames, end %d", len(got), w.End)
 	}
-	if got, w := trusted(stack[:1], walk); len(got) != 1 || w != walk {
+	if got, w := p.trusted(stack[:1], walk); len(got) != 1 || w != walk {
 		t.Errorf("%d frames, end %d of what is sure", len(got), w.End)
 	}
 	byFP := profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByFP)}
-	if got, w := trusted(stack, byFP); len(got) != 3 || w != byFP {
+	if got, w := p.trusted(stack, byFP); len(got) != 3 || w != byFP {
 		t.Errorf("%d frames, end %d without tables", len(got), w.End)
 	}
 }

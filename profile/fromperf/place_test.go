@@ -1,0 +1,80 @@
+package fromperf
+
+import (
+	"slices"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/reason"
+	"hallmark/unwind"
+)
+
+// TestPlacesFollowTheMappings asks for the same addresses again and again, while what is
+// mapped there changes.
+func TestPlacesFollowTheMappings(t *testing.T) {
+	p := newReplay(nil, Options{})
+	mmap := func(pid uint32, name string, offset addr.Offset) {
+		p.mmap(&perfdata.Mmap2{Owner: pid, Start: 0x1000, Size: 0x1000, Offset: offset, Prot: protExec, Name: name})
+	}
+	expect := func(what string, pid uint32, name string, at uint64, why reason.Reason) {
+		t.Helper()
+		for range 2 {
+			got := p.known.all[p.place(p.process(pid), 0x1010, true)]
+			if got.why != why || got.at != at || (got.file == nil) != (name == "") || name != "" && got.file.name != name {
+				t.Errorf("%s: %+v", what, got)
+			}
+		}
+	}
+	expect("nothing is mapped", 1, "", 0, reason.NotMapped)
+	expect("nothing is mapped", 2, "", 0, reason.NotMapped)
+	mmap(1, "/a", 0x5000)
+	expect("mapped", 1, "/a", 0x5010, reason.None)
+	expect("another process", 2, "", 0, reason.NotMapped)
+	p.task(&perfdata.Task{ParentPID: 1, ParentTID: 1, ChildPID: 3, ChildTID: 3})
+	expect("forked", 3, "/a", 0x5010, reason.None)
+	mmap(3, "/b", 0)
+	expect("mapped over it", 3, "/b", 0x10, reason.None)
+	expect("in the parent", 1, "/a", 0x5010, reason.None)
+	mmap(1, "/a", 0x6000)
+	expect("elsewhere in the file", 1, "/a", 0x6010, reason.None)
+	p.comm(&perfdata.Comm{OwnerPID: 1, OwnerTID: 1, Exec: true})
+	expect("executed", 1, "", 0, reason.NotMapped)
+
+	inKernel := func() place { return p.known.all[p.place(p.process(1), 0x1010, false)] }
+	if got := inKernel(); got.why != reason.KernelHidden {
+		t.Errorf("kernel without mappings: %+v", got)
+	}
+	p.ksymbol(&perfdata.Ksymbol{Addr: 0x1000, Size: 0x100, Name: "bpf_prog"})
+	if got := inKernel(); got.program != "bpf_prog" {
+		t.Errorf("generated code: %+v", got)
+	}
+	mmap(noTask, "[kernel.kallsyms]_text", 0)
+	if got := inKernel(); got.file == nil || got.at != 0x10 {
+		t.Errorf("kernel: %+v", got)
+	}
+}
+
+// TestStacksComeBack numbers stacks that are parts of each other.
+func TestStacksComeBack(t *testing.T) {
+	s := newStacks()
+	byFP := profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByFP)}
+	walks := []profile.Walk{{}, byFP}
+	stacks := [][]uint32{{7}, {8, 7}, {7, 8}, {0, 0, 7}, {0}, {}, {1 << 20, 8, 7}}
+	numbers := map[uint32]bool{}
+	for range 2 {
+		for _, walk := range walks {
+			for _, stack := range stacks {
+				n := s.number(stack, walk)
+				numbers[n] = true
+				if got, w := s.appendTo(nil, n); !slices.Equal(got, stack) || w != walk {
+					t.Errorf("%v %v came back as %v %v", stack, walk, got, w)
+				}
+			}
+		}
+	}
+	if len(numbers) != len(walks)*len(stacks) {
+		t.Errorf("%d numbers", len(numbers))
+	}
+}
