@@ -74,7 +74,7 @@ func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 	g := gaps{}
 	var c Coverage
 	for _, l := range p.Location {
-		n := weights[l]
+		n := *weights.At(l)
 		if n == 0 {
 			continue
 		}
@@ -135,13 +135,13 @@ func (ms Misses) of(l *pprof.Location) reason.Reason {
 }
 
 // frameCounts returns for every location the number of frames that it stands for.
-func frameCounts(p *pprof.Profile) map[*pprof.Location]int64 {
+func frameCounts(p *pprof.Profile) *PerLocation[int64] {
 	samples := sampleCounts(p)
-	counts := make(map[*pprof.Location]int64, len(p.Location))
+	counts := NewPerLocation[int64](p)
 	for _, s := range p.Sample {
 		n := samples(s)
 		for _, l := range s.Location {
-			counts[l] += n
+			*counts.At(l) += n
 		}
 	}
 	return counts
