@@ -73,7 +73,7 @@ func New(p *pprof.Profile, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTally()
+	t := newTally(p)
 	for _, s := range p.Sample {
 		t.add(s, s.Value[index])
 	}
@@ -136,24 +136,41 @@ type pidKey struct {
 // tally adds samples up.
 type tally struct {
 	total     int64
-	functions map[functionKey]*Function
-	binaries  map[binaryKey]*Binary
+	functions map[functionKey]*counted[Function]
+	binaries  map[binaryKey]*counted[Binary]
 	processes map[string]*Process
 	pids      map[pidKey]bool
 
-	// What the sample at hand has counted for already.
-	seenFunctions map[*Function]bool
-	seenBinaries  map[*Binary]bool
+	places *profile.PerLocation[place]
+	sample int // number of the sample at hand
 }
 
-func newTally() *tally {
+// place is what a location counts for.
+type place struct {
+	functions []*counted[Function] // leaf first
+	binary    *counted[Binary]
+}
+
+// counted is a line of the summary, and the last sample that counted for it.
+type counted[T any] struct {
+	line   T
+	sample int
+}
+
+// first reports whether the sample of a number counts for the line for the first time.
+func (c *counted[T]) first(sample int) bool {
+	is := c.sample != sample
+	c.sample = sample
+	return is
+}
+
+func newTally(p *pprof.Profile) *tally {
 	return &tally{
-		functions:     map[functionKey]*Function{},
-		binaries:      map[binaryKey]*Binary{},
-		processes:     map[string]*Process{},
-		pids:          map[pidKey]bool{},
-		seenFunctions: map[*Function]bool{},
-		seenBinaries:  map[*Binary]bool{},
+		functions: map[functionKey]*counted[Function]{},
+		binaries:  map[binaryKey]*counted[Binary]{},
+		processes: map[string]*Process{},
+		pids:      map[pidKey]bool{},
+		places:    profile.NewPerLocation[place](p),
 	}
 }
 
@@ -163,25 +180,34 @@ func (t *tally) add(s *pprof.Sample, value int64) {
 	}
 	t.total += max(value, -value)
 	t.addProcess(s, value)
-	clear(t.seenFunctions)
-	clear(t.seenBinaries)
-	leaf := true
-	for c := range profile.Calls(s) {
-		f, b := t.function(c), t.binary(c.Location.Mapping)
-		if leaf {
-			f.Flat += value
-			b.Flat += value
-			leaf = false
+	t.sample++
+	for i, l := range s.Location {
+		at := t.place(l)
+		if i == 0 {
+			at.functions[0].line.Flat += value
+			at.binary.line.Flat += value
 		}
-		if !t.seenFunctions[f] {
-			t.seenFunctions[f] = true
-			f.Cum += value
+		for _, f := range at.functions {
+			if f.first(t.sample) {
+				f.line.Cum += value
+			}
 		}
-		if !t.seenBinaries[b] {
-			t.seenBinaries[b] = true
-			b.Cum += value
+		if at.binary.first(t.sample) {
+			at.binary.line.Cum += value
 		}
 	}
+}
+
+// place returns what a location counts for.
+func (t *tally) place(l *pprof.Location) *place {
+	at := t.places.At(l)
+	if at.binary == nil {
+		at.binary = t.binary(l.Mapping)
+		for c := range profile.CallsAt(l) {
+			at.functions = append(at.functions, t.function(c))
+		}
+	}
+	return at
 }
 
 func (t *tally) addProcess(s *pprof.Sample, value int64) {
@@ -201,32 +227,32 @@ func (t *tally) addProcess(s *pprof.Sample, value int64) {
 	}
 }
 
-func (t *tally) function(c profile.Call) *Function {
+func (t *tally) function(c profile.Call) *counted[Function] {
 	k := functionKey{binary: keyOf(c.Location.Mapping)}
 	if c.Function != nil {
 		k.name = c.Name()
 	}
 	f := t.functions[k]
 	if f == nil {
-		f = &Function{Name: k.name}
+		f = &counted[Function]{line: Function{Name: k.name}}
 		if c.Function != nil {
-			f.Source = c.Function.Filename
+			f.line.Source = c.Function.Filename
 		}
 		if m := c.Location.Mapping; m != nil {
-			f.File, f.BuildID = m.File, m.BuildID
+			f.line.File, f.line.BuildID = m.File, m.BuildID
 		}
 		t.functions[k] = f
 	}
 	return f
 }
 
-func (t *tally) binary(m *pprof.Mapping) *Binary {
+func (t *tally) binary(m *pprof.Mapping) *counted[Binary] {
 	k := keyOf(m)
 	b := t.binaries[k]
 	if b == nil {
-		b = &Binary{}
+		b = &counted[Binary]{}
 		if m != nil {
-			b.File, b.BuildID = m.File, m.BuildID
+			b.line.File, b.line.BuildID = m.File, m.BuildID
 		}
 		t.binaries[k] = b
 	}
@@ -234,7 +260,7 @@ func (t *tally) binary(m *pprof.Mapping) *Binary {
 }
 
 func (t *tally) sortedFunctions(byCum bool) []Function {
-	return sorted(t.functions, func(a, b Function) int {
+	return sorted(linesOf(t.functions), func(a, b Function) int {
 		flat, cum := cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.Cum, a.Cum)
 		if byCum {
 			flat, cum = cum, flat
@@ -245,24 +271,32 @@ func (t *tally) sortedFunctions(byCum bool) []Function {
 }
 
 func (t *tally) sortedBinaries() []Binary {
-	return sorted(t.binaries, func(a, b Binary) int {
+	return sorted(linesOf(t.binaries), func(a, b Binary) int {
 		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.Cum, a.Cum),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
 	})
 }
 
 func (t *tally) sortedProcesses() []Process {
-	return sorted(t.processes, func(a, b Process) int {
+	all := make([]Process, 0, len(t.processes))
+	for _, p := range t.processes {
+		all = append(all, *p)
+	}
+	return sorted(all, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// sorted returns the values of m in the order of compare.
-func sorted[K comparable, V any](m map[K]*V, compare func(a, b V) int) []V {
-	values := make([]V, 0, len(m))
-	for _, v := range m {
-		values = append(values, *v)
+// linesOf returns what was counted.
+func linesOf[K comparable, T any](m map[K]*counted[T]) []T {
+	lines := make([]T, 0, len(m))
+	for _, c := range m {
+		lines = append(lines, c.line)
 	}
-	slices.SortFunc(values, compare)
-	return values
+	return lines
+}
+
+func sorted[T any](lines []T, compare func(a, b T) int) []T {
+	slices.SortFunc(lines, compare)
+	return lines
 }
