@@ -15,12 +15,15 @@ import (
 
 // addRunning fills in what vmlinux did not tell, from what the running kernel tells of
 // itself, if that is the kernel meant. Its offsets in a profile count from _text.
-func addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
+func (s *Symbols) addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
 	missing := func(r symbol.Result) bool { return len(r.Frames) == 0 }
 	if !slices.ContainsFunc(results, missing) {
 		return
 	}
 	running, why := kallsyms(id)
+	if running != nil {
+		s.keep(id, running)
+	}
 	for i, o := range offsets {
 		switch {
 		case !missing(results[i]):
@@ -30,6 +33,22 @@ func addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
 			results[i] = symbol.Miss(why)
 		}
 	}
+}
+
+// keep makes an index of the running kernel, unless there is one. The kernel takes long to
+// write what it tells of itself, every time, and most of the symbols are not asked for.
+func (s *Symbols) keep(id buildid.ID, running *symbol.Kallsyms) {
+	known, err := s.Library.Indexes.Open(id)
+	if err == nil {
+		known.Close()
+		return
+	}
+	x, err := running.Index(symbol.IndexOptions{Identity: id.String()})
+	if err != nil {
+		return
+	}
+	defer x.Close()
+	_, _ = s.Library.Indexes.Store(id, x) // without it the next one waits as long
 }
 
 // kallsyms returns the symbols of the running kernel, if it is the one with this

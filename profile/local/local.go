@@ -58,7 +58,7 @@ func (s *Symbols) Lines(id buildid.ID, path string, offsets []addr.Offset) []sym
 func (s *Symbols) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
 	results := s.lookup(id, path, offsets)
 	if path == "[kernel]" {
-		addRunning(id, offsets, results)
+		s.addRunning(id, offsets, results)
 	}
 	return results
 }

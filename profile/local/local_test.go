@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,15 +119,25 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Need(t, symbols.Text() != 0, "kernel addresses in /proc/kallsyms (root)")
-	offset := addr.Offset(symbols.Stext() - symbols.Text())
-	want := symbols.Lookup(symbols.Stext()).Frames[0].Func
-	r := (&Symbols{}).Lookup(running.ID, "[kernel]", []addr.Offset{offset})[0]
-	if len(r.Frames) != 1 || r.Frames[0].Func != want {
-		t.Errorf("the kernel's first function is %v (%v), want %s", r.Frames, r.Reason, want)
+	var offsets []addr.Offset
+	for at := symbols.Stext(); at < symbols.Etext(); at += 0x1001 {
+		offsets = append(offsets, addr.Offset(at-symbols.Text()))
 	}
-	nowhere := &Symbols{Library: &debuginfo.Library{Finder: debuginfo.Finder{Places: []debuginfo.Place{}}}}
-	if r := nowhere.Lines(running.ID, "[kernel]", []addr.Offset{offset})[0]; r.Frames != nil || r.Reason != reason.NoFile {
+	// Without vmlinux the first one to ask makes an index, by which the second one answers.
+	nowhere := &debuginfo.Library{Finder: debuginfo.Finder{Places: []debuginfo.Place{}}, Indexes: debuginfo.Indexes{Dir: t.TempDir()}}
+	if r := (&Symbols{Library: nowhere}).Lines(running.ID, "[kernel]", offsets[:1])[0]; r.Frames != nil || r.Reason != reason.NoFile {
 		t.Errorf("lines without vmlinux: %+v", r)
+	}
+	for _, who := range []string{"kernel", "index"} {
+		for i, r := range (&Symbols{Library: nowhere}).Lookup(running.ID, "[kernel]", offsets) {
+			want := symbols.Lookup(symbols.Text() + addr.Abs(offsets[i]))
+			if !slices.Equal(r.Frames, want.Frames) || r.Source != want.Source {
+				t.Fatalf("%s: at %v is %+v, want %+v", who, offsets[i], r, want)
+			}
+		}
+		if kept, err := nowhere.Indexes.List(); err != nil || len(kept) != 1 {
+			t.Fatalf("%d indexes are kept, %v", len(kept), err)
+		}
 	}
 }
 
