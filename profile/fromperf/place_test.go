@@ -62,6 +62,9 @@ func TestStacksComeBack(t *testing.T) {
 	byFP := profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByFP)}
 	walks := []profile.Walk{{}, byFP}
 	stacks := [][]uint32{{7}, {8, 7}, {7, 8}, {0, 0, 7}, {0}, {}, {1 << 20, 8, 7}}
+	for place := range uint32(3 * maxListed) {
+		stacks = append(stacks, []uint32{100 + place, 8, 7})
+	}
 	numbers := map[uint32]bool{}
 	for range 2 {
 		for _, walk := range walks {

@@ -9,16 +9,23 @@ import (
 // from the outermost frame inwards, for most have most of their frames in common: a stack
 // is the number of the node of its innermost frame.
 type stacks struct {
-	nodes []node            // nodes[0] is the root
-	index map[uint64]uint32 // of a node, by the numbers of its parent and its place
+	nodes []node // nodes[0] is the root
+	// more has the nodes of which their parent has listed ones enough, by the numbers of
+	// parent and place. Most have few, and a list of those is faster.
+	more map[uint64]uint32
 }
 
 type node struct {
 	parent uint32
 	place  uint32 // of the frame; below the root it is how the stack was found
+	child  uint32 // the last one that was listed, 0 for none
+	next   uint32 // in the list of the parent, 0 at its end
 }
 
-func newStacks() *stacks { return &stacks{nodes: make([]node, 1), index: map[uint64]uint32{}} }
+// maxListed is how many nodes below one are in its list.
+const maxListed = 12
+
+func newStacks() *stacks { return &stacks{nodes: make([]node, 1), more: map[uint64]uint32{}} }
 
 // number returns the number of a stack of places, leaf first.
 func (s *stacks) number(places []uint32, walk profile.Walk) uint32 {
@@ -29,15 +36,28 @@ func (s *stacks) number(places []uint32, walk profile.Walk) uint32 {
 	return at
 }
 
+// child returns the node of a place below another one.
 func (s *stacks) child(parent, place uint32) uint32 {
-	key := uint64(parent)<<32 | uint64(place)
-	n, ok := s.index[key]
-	if !ok {
-		n = uint32(len(s.nodes))
-		s.nodes = append(s.nodes, node{parent, place})
-		s.index[key] = n
+	listed := 0
+	for n := s.nodes[parent].child; n != 0; n = s.nodes[n].next {
+		if s.nodes[n].place == place {
+			return n
+		}
+		listed++
 	}
-	return n
+	added := uint32(len(s.nodes))
+	if listed < maxListed {
+		s.nodes = append(s.nodes, node{parent: parent, place: place, next: s.nodes[parent].child})
+		s.nodes[parent].child = added
+		return added
+	}
+	key := uint64(parent)<<32 | uint64(place)
+	if n, ok := s.more[key]; ok {
+		return n
+	}
+	s.nodes = append(s.nodes, node{parent: parent, place: place})
+	s.more[key] = added
+	return added
 }
 
 // appendTo appends the places of a stack, leaf first, and returns how it was found.
