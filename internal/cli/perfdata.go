@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"hallmark/buildid"
+	"hallmark/capture"
 	"hallmark/debuginfo"
 	"hallmark/perfdata"
 	"hallmark/profile/fromperf"
 	"hallmark/profile/local"
 	"hallmark/profile/toperf"
-	"hallmark/unwind"
 )
 
 // readPerf reads a recording by perf, in the file called name or from a pipe on standard
@@ -51,7 +51,9 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: in.tables(), Times: in.times})
+	tables, done := in.tables()
+	defer done()
+	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: tables, Times: in.times})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -79,12 +81,23 @@ func writePerfHere(w io.Writer, p *pprof.Profile) error {
 	return toperf.Write(w, p, toperf.Options{Info: info})
 }
 
-// tables returns where the unwind tables come from for stacks that perf copied: from the
-// files that symbols come from, as far as they are on this machine.
-func (in *input) tables() fromperf.Tables {
-	finder := new(debuginfo.Finder)
+// tables returns where the unwind tables come from for stacks that perf copied, until done
+// is called: from the files that symbols come from, as far as they are on this machine, and
+// from the tables that recordings keep.
+func (in *input) tables() (tables fromperf.Tables, done func()) {
+	kept := capture.NewFileTables(cacheDir())
+	from := &local.Tables{Finder: new(debuginfo.Finder), Build: kept.Build}
 	if in.symbols != nil {
-		finder.Extra = in.symbols.extra
+		from.Finder.Extra = in.symbols.extra
 	}
-	return func(id buildid.ID, path string) *unwind.Table { return local.Table(finder, id, path) }
+	return from.Table, kept.Close
+}
+
+// cacheDir is where what is the same each time is kept for this user, "" for nowhere.
+func cacheDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "hallmark")
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -154,9 +152,7 @@ func (r *record) check(args []string) error {
 // written to is found before anything is started.
 func (r *record) run(ctx context.Context, args []string) error {
 	collectLate()
-	if dir, err := os.UserCacheDir(); err == nil {
-		r.opts.CacheDir = filepath.Join(dir, "hallmark")
-	}
+	r.opts.CacheDir = cacheDir()
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
 	if result == nil {
 		return err

@@ -10,17 +10,37 @@ import (
 	"hallmark/unwind"
 )
 
-// Table returns the unwind table of the file on this machine that has an identity: the one
-// at path, or what the finder finds. It is nil when there is none, and none can be made.
-func Table(finder *debuginfo.Finder, id buildid.ID, path string) *unwind.Table {
+// Tables has unwind tables of the files on this machine.
+type Tables struct {
+	// Finder finds the files; nil means one of what is on this machine.
+	Finder *debuginfo.Finder
+
+	// Build makes the table of an open file with this identity, or has kept it from
+	// another time; nil means unwind.Build.
+	Build func(f *os.File, id buildid.ID) (*unwind.Table, error)
+}
+
+// Table returns the unwind table of the file that has an identity: the one at path, or what
+// the finder finds. It is nil when there is none, and none can be made.
+func (t *Tables) Table(id buildid.ID, path string) *unwind.Table {
 	if path == "[vdso]" {
 		return vdsoTable(id)
 	}
-	file, _ := finder.Open(id, path)
+	if t.Finder == nil {
+		t.Finder = new(debuginfo.Finder)
+	}
+	file, _ := t.Finder.Open(id, path)
 	if file == nil {
 		return nil
 	}
 	defer file.Close()
+	if !holdsCode(file) {
+		return nil
+	}
+	if f, ok := file.Reader().(*os.File); ok && t.Build != nil {
+		table, _ := t.Build(f, id)
+		return table
+	}
 	return tableOf(file)
 }
 
@@ -43,12 +63,14 @@ func vdsoTable(id buildid.ID) *unwind.Table {
 	return tableOf(file)
 }
 
-// tableOf makes the table of a file that holds the code of which its headers speak: a debug
-// file does not, nor the call frame information of programs.
+// holdsCode reports whether a file holds the code of which its headers speak: a debug file
+// does not, nor the call frame information of programs.
+func holdsCode(file *symbol.File) bool {
+	return slices.ContainsFunc(file.Segments(), func(s symbol.Segment) bool { return s.Executable() && s.FileSize > 0 })
+}
+
+// tableOf makes the table of a file that holds code.
 func tableOf(file *symbol.File) *unwind.Table {
-	if !slices.ContainsFunc(file.Segments(), func(s symbol.Segment) bool { return s.Executable() && s.FileSize > 0 }) {
-		return nil
-	}
 	table, err := unwind.Build(file.Reader(), unwind.BuildOptions{})
 	if err != nil {
 		return nil

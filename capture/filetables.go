@@ -1,0 +1,48 @@
+package capture
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+
+	"hallmark/buildid"
+	"hallmark/unwind"
+)
+
+// FileTables makes the unwind tables of files for who has stacks of an earlier time. It
+// takes them from the cache that recordings keep, and keeps there what it makes. Its
+// methods may be called by several goroutines at once.
+type FileTables struct {
+	cache  tableCache
+	stored atomic.Bool
+}
+
+// NewFileTables uses the cache in Options.CacheDir, "" for none.
+func NewFileTables(cacheDir string) *FileTables {
+	return &FileTables{cache: newTableCache(cacheDir)}
+}
+
+// Build returns the table of an open file, which has this identity. What is in the cache
+// for other content with the same identity is not for it, and it is not kept if others
+// than root and this user may have written the file.
+func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
+	file := source{id: id, seen: stampOf(f), content: f}
+	if info, err := buildid.Read(f); err != nil || info.ID != id {
+		return nil, errWritten
+	}
+	m, err := file.table(context.Background(), t.cache)
+	if err != nil {
+		return nil, err
+	}
+	if m.built && t.cache.keep(m.key, m.table) {
+		t.stored.Store(true)
+	}
+	return m.table, nil
+}
+
+// Close makes room in the cache, if something was put into it.
+func (t *FileTables) Close() {
+	if t.stored.Swap(false) {
+		t.cache.prune()
+	}
+}
