@@ -49,12 +49,14 @@ type ExecWatcher struct {
 type execCore struct {
 	execMaps
 	execVariables
-	SeeExec   *ebpf.Program `ebpf:"see_exec"`
-	Variables *ebpf.Map     `ebpf:".bss"`
+	SeeExec *ebpf.Program `ebpf:"see_exec"`
+	// Variables: those that begin as 0, and the others.
+	Zeroed  *ebpf.Map `ebpf:".bss"`
+	Started *ebpf.Map `ebpf:".data"`
 }
 
 func (o *execCore) Close() error {
-	return errors.Join(o.execMaps.Close(), o.SeeExec.Close(), o.Variables.Close())
+	return errors.Join(o.execMaps.Close(), o.SeeExec.Close(), o.Zeroed.Close(), o.Started.Close())
 }
 
 // execExits are the programs that tell of the ends of processes.
@@ -233,7 +235,8 @@ func (w *ExecWatcher) shared() *ebpf.CollectionOptions {
 		execMapExecWorks: w.objects.ExecWorks,
 		execMapEvents:    w.objects.Events,
 		execMapFollowed:  w.objects.Followed,
-		".bss":           w.objects.Variables,
+		".bss":           w.objects.Zeroed,
+		".data":          w.objects.Started,
 	}
 	return &opts
 }

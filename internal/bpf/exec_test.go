@@ -439,6 +439,66 @@ func sinceBootOf(t *testing.T, started uint64) uint64 {
 	return started - uint64(boot.Nano()-monotonic.Nano())
 }
 
+// TestExecWake wants what ends to wake nobody who does not wait for it, and to wake who does.
+func TestExecWake(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Follow: true, Exits: true})
+	if err := w.Follow(uint32(os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
+	cat := testenv.Tool(t, "cat")
+	woken := newEdge(t, w.Descriptor())
+	got := newTold()
+	for i, test := range []struct {
+		wake     bool
+		patience int // ms
+	}{{false, 0}, {true, 10_000}, {false, 0}} {
+		if err := w.Wake(test.wake); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(cat)
+		in, err := cmd.StdinPipe()
+		if err := errors.Join(err, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		got.readUntil(t, w, "the execution", func() bool { return len(got.execs) > i })
+		woken(0) // by that
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		if have := woken(test.patience); have != test.wake {
+			t.Errorf("woken: %v, with Wake(%v)", have, test.wake)
+		}
+		got.readUntil(t, w, "the end", func() bool { return len(got.ended) > i })
+	}
+}
+
+// newEdge returns what reports whether a descriptor with something to read was woken since it
+// was called last, or is within some milliseconds.
+func newEdge(t *testing.T, fd int) func(timeout int) bool {
+	t.Helper()
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(epoll) })
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		t.Fatal(err)
+	}
+	return func(timeout int) bool {
+		for {
+			n, err := unix.EpollWait(epoll, make([]unix.EpollEvent, 1), timeout)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n > 0
+		}
+	}
+}
+
 // TestExecCPU compares the time that a process has run with what wait tells.
 func TestExecCPU(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Exits: true})
