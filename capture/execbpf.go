@@ -32,6 +32,7 @@ type bpfWatch struct {
 	looked            time.Time        // for what was lost
 	seen              int              // events in the last reading
 	wakes             bool             // the next event wakes us
+	period            time.Duration    // until the next reading, unless that wakes us
 	libs              *perfWatch       // nil without WatchOptions.Libs
 }
 
@@ -123,9 +124,13 @@ func (b *bpfWatch) descriptors() []int {
 	return fds
 }
 
-// period is how often is looked for events while there are any: to be woken by each would
-// cost who executes a program more than all else.
-const period = 25 * time.Millisecond
+// Bounds of how often is looked for events while there are any: to be woken by each would
+// cost who executes a program more than all else. The first one is soon told, and the more
+// there are, the more of them are taken at a time. The ring wakes us before it is full.
+const (
+	shortPeriod = 10 * time.Millisecond
+	longPeriod  = 100 * time.Millisecond
+)
 
 // pause has the next event wake us when nothing has happened for a while.
 func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
@@ -139,9 +144,15 @@ func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
 		}
 	}
 	if b.wakes && b.seen == 0 && b.libs == nil {
+		b.period = 0 // until something happens
 		return -1, 0, nil
 	}
-	return int(period.Milliseconds()), 0, nil
+	most := longPeriod
+	if b.libs != nil { // whose files must be opened while their processes live
+		most = glance
+	}
+	b.period = min(max(2*b.period, shortPeriod), most)
+	return int(b.period.Milliseconds()), 0, nil
 }
 
 func (b *bpfWatch) read() (uint64, error) {

@@ -99,12 +99,26 @@ struct pt_regs___arm64 {
 struct exec_counters exec_done;
 
 /* Whether user space waits to be woken by the next event. While it looks by itself every
- * few milliseconds, only files that it should open wake it. */
+ * now and then, it is woken by files that it should open, and before the ring is full. */
 bool wake_reader = true;
+
+/* The size of the ring, bytes. */
+const volatile __u64 ring_size;
+
+/* fills reports whether an event takes the ring one eighth further, of those behind its
+ * first half. */
+static __always_inline bool fills(__u64 size)
+{
+	__u64 used = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA), eighth = ring_size / 8;
+
+	return used + size >= ring_size / 2 && (used + size) / eighth != used / eighth;
+}
 
 static __always_inline bool send(void *event, __u64 size)
 {
-	return !bpf_ringbuf_output(&events, event, size, wake_reader ? 0 : BPF_RB_NO_WAKEUP);
+	__u64 wake = wake_reader ? 0 : fills(size) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+
+	return !bpf_ringbuf_output(&events, event, size, wake);
 }
 
 /* So that the Go types can be made from these. */

@@ -152,12 +152,14 @@ func (w *ExecWatcher) configure(spec *ebpf.CollectionSpec, o ExecOptions) error 
 	}
 	spec.Maps["files"].MaxEntries = uint32(w.table.size)
 	spec.Maps["works"].MaxEntries = 1 // these have an array of their own
-	spec.Maps["events"].MaxEntries = defaultExecRing
+	ring := defaultExecRing
 	if o.Ring > 0 {
-		spec.Maps["events"].MaxEntries = uint32(o.Ring)
+		ring = o.Ring
 	}
+	spec.Maps["events"].MaxEntries = uint32(ring)
 	return errors.Join(
 		configure(spec, w.taskWork),
+		spec.Variables["ring_size"].Set(uint64(ring)),
 		spec.Variables["table_size"].Set(w.table.size),
 		spec.Variables["table_high"].Set(tableHigh(w.table.size)),
 		setFollow(spec, o.Follow),
@@ -262,7 +264,8 @@ func (w *ExecWatcher) Follow(pid uint32) error { return w.follower.add(pid, fals
 func (w *ExecWatcher) Descriptor() int { return w.objects.Events.FD() }
 
 // Wake says whether the next event makes the Descriptor readable, or only what should not
-// wait: a file that was never seen. Who has had Wake set must Read before waiting.
+// wait: a file that was never seen, and events that take more than half of the room for them.
+// Who has had Wake set must Read before waiting.
 func (w *ExecWatcher) Wake(wake bool) error {
 	if err := w.objects.WakeReader.Set(wake); err != nil {
 		return fmt.Errorf("waiting for BPF events: %w", err)

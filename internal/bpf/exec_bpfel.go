@@ -97,6 +97,7 @@ const (
 	execVarInserted    = "inserted"
 	execVarLastSerial  = "last_serial"
 	execVarRemoved     = "removed"
+	execVarRingSize    = "ring_size"
 	execVarTableHigh   = "table_high"
 	execVarTableSize   = "table_size"
 	execVarTableTime   = "table_time"
@@ -187,6 +188,7 @@ type execVariableSpecs struct {
 	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
 	Removed    *ebpf.VariableSpec `ebpf:"removed"`
+	RingSize   *ebpf.VariableSpec `ebpf:"ring_size"`
 	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
 	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
 	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
@@ -255,6 +257,7 @@ type execVariables struct {
 	Inserted   *ebpf.Variable `ebpf:"inserted"`
 	LastSerial *ebpf.Variable `ebpf:"last_serial"`
 	Removed    *ebpf.Variable `ebpf:"removed"`
+	RingSize   *ebpf.Variable `ebpf:"ring_size"`
 	TableHigh  *ebpf.Variable `ebpf:"table_high"`
 	TableSize  *ebpf.Variable `ebpf:"table_size"`
 	TableTime  *ebpf.Variable `ebpf:"table_time"`

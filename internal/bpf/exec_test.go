@@ -472,6 +472,36 @@ func TestExecWake(t *testing.T) {
 	}
 }
 
+// TestExecFills wants who waits for nothing to be woken all the same before events are lost.
+func TestExecFills(t *testing.T) {
+	w := newTestExecWatcher(t, ExecOptions{Follow: true, Ring: 1 << 16})
+	if err := errors.Join(w.Follow(uint32(os.Getpid())), w.Wake(false)); err != nil {
+		t.Fatal(err)
+	}
+	program := testenv.Tool(t, "true")
+	live := func() {
+		if err := exec.Command(program, strings.Repeat("x", 1000)).Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := newTold()
+	live() // a file that was never seen wakes
+	got.readUntil(t, w, "the execution", func() bool { return len(got.execs) > 0 })
+	woken := newEdge(t, w.Descriptor())
+	for n := 1; !woken(0); n++ {
+		if live(); n == 100 {
+			t.Fatal("nobody was woken")
+		}
+	}
+	if err := w.Read(got); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := w.Stats()
+	if n := len(got.execs); n < 20 || stats.LostExecs > 0 || err != nil {
+		t.Errorf("%d executions told, %+v, %v", n, stats, err)
+	}
+}
+
 // newEdge returns what reports whether a descriptor with something to read was woken since it
 // was called last, or is within some milliseconds.
 func newEdge(t *testing.T, fd int) func(timeout int) bool {
