@@ -97,14 +97,23 @@ const (
 // and the text for a Go ID, "htl:" and hexadecimal for an HTL ID, "" for the
 // zero ID.
 func (id ID) String() string {
+	text, _ := id.MarshalText() // never fails
+	return string(text)
+}
+
+// AppendText appends what String returns. The error is always nil.
+func (id ID) AppendText(b []byte) ([]byte, error) {
 	switch id.kind {
 	case Go:
-		return goPrefix + id.bytes
+		return append(append(b, goPrefix...), id.bytes...), nil
 	case HTL:
-		return htlPrefix + hex.EncodeToString([]byte(id.bytes))
-	default:
-		return hex.EncodeToString([]byte(id.bytes))
+		b = append(b, htlPrefix...)
 	}
+	const digits = "0123456789abcdef"
+	for _, c := range []byte(id.bytes) {
+		b = append(b, digits[c>>4], digits[c&15])
+	}
+	return b, nil
 }
 
 // Parse reads the form that String writes; hexadecimal digits may be upper-case.
@@ -137,7 +146,9 @@ func parse(s string) (ID, error) {
 }
 
 // MarshalText returns what String returns.
-func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id ID) MarshalText() ([]byte, error) {
+	return id.AppendText(make([]byte, 0, len(htlPrefix)+2*len(id.bytes)))
+}
 
 // UnmarshalText reads what MarshalText wrote: empty text is the zero ID, the
 // rest is as in Parse.

@@ -36,6 +36,9 @@ func TestParse(t *testing.T) {
 		if id.Kind() != test.kind || string(id.Bytes()) != test.data || id.String() != test.text || id.IsZero() {
 			t.Errorf("Parse(%q) is %v %q, written %q", test.text, id.Kind(), id.Bytes(), id)
 		}
+		if text, err := id.AppendText([]byte("x")); err != nil || string(text) != "x"+test.text {
+			t.Errorf("AppendText is %q, %v", text, err)
+		}
 		made, err := buildid.New(test.kind, []byte(test.data))
 		if err != nil || made != id {
 			t.Errorf("New(%v, %q) is %q, %v", test.kind, test.data, made, err)
