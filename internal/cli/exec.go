@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -192,22 +191,25 @@ func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 // watchWriter writes events.
 type watchWriter struct {
 	w    *bufio.Writer
-	json *json.Encoder // nil for text
+	json bool
 	text watchText
+	line []byte
 }
 
 func newWatchWriter(stdout io.Writer, opt execOptions) *watchWriter {
-	out := &watchWriter{w: bufio.NewWriterSize(stdout, 1<<16), text: watchText{width: terminalWidth(stdout), exits: opt.Exits || opt.Libs}}
-	if opt.json {
-		out.json = json.NewEncoder(out.w)
-		out.json.SetEscapeHTML(false)
+	return &watchWriter{
+		w:    bufio.NewWriterSize(stdout, 1<<16),
+		json: opt.json,
+		text: watchText{width: terminalWidth(stdout), exits: opt.Exits || opt.Libs},
 	}
-	return out
 }
 
 func (o *watchWriter) write(ev *capture.WatchEvent) error {
-	if o.json != nil {
-		return o.json.Encode(watchRecordOf(ev))
+	if o.json {
+		o.line = appendWatchJSON(o.line[:0], ev)
+	} else {
+		o.line = o.text.append(o.line[:0], ev)
 	}
-	return o.text.write(o.w, ev)
+	_, err := o.w.Write(o.line)
+	return err
 }
