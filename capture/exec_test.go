@@ -250,6 +250,13 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
+// completeWhen is complete when this reports it.
+type completeWhen func() bool
+
+func (c completeWhen) complete() bool { return c() }
+
+func (c completeWhen) finish() {}
+
 // TestWatchQueue wants the order of time, and what is not complete to hold up the rest for
 // no longer than it may.
 func TestWatchQueue(t *testing.T) {
@@ -257,7 +264,11 @@ func TestWatchQueue(t *testing.T) {
 	now := monotonic()
 	ready := false
 	add := func(pid int, at uint64, complete func() bool, patience time.Duration) {
-		q.add(&heldEvent{WatchEvent: &WatchEvent{PID: pid}, time: at, complete: complete}, patience)
+		e := &heldEvent{WatchEvent: &WatchEvent{PID: pid}, time: at}
+		if complete != nil {
+			e.missing = completeWhen(complete)
+		}
+		q.add(e, patience)
 	}
 	next := func() int {
 		if ev := q.next(now); ev != nil {

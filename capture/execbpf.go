@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,17 +24,17 @@ type bpfWatch struct {
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
 	files, olderFiles map[uint32]*object
-	old               sync.WaitGroup  // objects that were forgotten, and may still be looked for
-	lives             map[life]*lived // processes whose program was told, with WatchOptions.Exits
+	old               sync.WaitGroup   // objects that were forgotten, and may still be looked for
+	lives             map[life]*Binary // of processes whose program was told, with WatchOptions.Exits
 	exits             bool
-	ends              map[life]*ending // processes whose end was told, until they are gone
-	lost              uint64           // that was told
-	homes             map[uint64]home  // by the number of the cgroup
-	looked            time.Time        // for what was lost
-	seen              int              // events in the last reading
-	wakes             bool             // the next event wakes us
-	period            time.Duration    // until the next reading, unless that wakes us
-	libs              *perfWatch       // nil without WatchOptions.Libs
+	ends              map[life]*toldEnd // processes whose end was told, until they are gone
+	lost              uint64            // that was told
+	homes             map[uint64]home   // by the number of the cgroup
+	looked            time.Time         // for what was lost
+	seen              int               // events in the last reading
+	wakes             bool              // the next event wakes us
+	period            time.Duration     // until the next reading, unless that wakes us
+	libs              *perfWatch        // nil without WatchOptions.Libs
 }
 
 // home is where a process belongs.
@@ -41,17 +42,6 @@ type home struct{ cgroup, container string }
 
 // maxHomes bounds the cgroups that are remembered.
 const maxHomes = 1 << 12
-
-// lived is what is remembered of a process until it ends.
-type lived struct{ program *Binary }
-
-// ending is the end of a process.
-type ending struct {
-	event *WatchEvent
-	cpu   time.Duration
-	final bool
-	since uint64 // ns, CLOCK_MONOTONIC
-}
 
 // Bounds of what is remembered, and of what is waited for.
 const (
@@ -84,8 +74,8 @@ func (w *Watch) useBPF() error {
 		objects:  newPassingObjects(),
 		cgroups:  newCgroups(unifiedRoots),
 		files:    map[uint32]*object{},
-		lives:    map[life]*lived{},
-		ends:     map[life]*ending{},
+		lives:    map[life]*Binary{},
+		ends:     map[life]*toldEnd{},
 		homes:    map[uint64]home{},
 		exits:    w.opts.Exits,
 		looked:   time.Now(),
@@ -208,7 +198,7 @@ func (b *bpfWatch) lookForLost() error {
 // forgetEnds forgets processes that ended and that nobody waits for.
 func (b *bpfWatch) forgetEnds() {
 	now := monotonic()
-	maps.DeleteFunc(b.ends, func(_ life, e *ending) bool { return e.since+uint64(reapAfter) < now })
+	maps.DeleteFunc(b.ends, func(_ life, e *toldEnd) bool { return e.held.time+uint64(reapAfter) < now })
 }
 
 func (b *bpfWatch) halt() {
@@ -267,42 +257,62 @@ func (b *bpfWatch) Identity(serial uint32, id buildid.ID) {
 	}
 }
 
+// toldExec is the execution of a program, in one piece of memory.
+type toldExec struct {
+	held                 heldEvent
+	event                WatchEvent
+	owner                Owner
+	binary, loader       Binary
+	watch                *bpfWatch
+	key                  life
+	objects              *objects
+	program, interpreter *object // interpreter is nil for none
+}
+
 // Exec takes the execution of a program.
 func (b *bpfWatch) Exec(e *bpf.Exec) {
 	b.seen++
-	key := life{e.PID, e.Started}
-	ev := &WatchEvent{
-		Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
-		Owner:   &Owner{e.UID, e.GID, e.EUID, e.EGID},
-		Program: &Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
-		File:    e.File,
-		ArgsCut: e.ArgsCut,
+	x := &toldExec{
+		event: WatchEvent{
+			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
+			File:    e.File,
+			ArgsCut: e.ArgsCut,
+		},
+		owner:   Owner{e.UID, e.GID, e.EUID, e.EGID},
+		binary:  Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
+		watch:   b,
+		key:     life{e.PID, e.Started},
+		objects: b.objects,
+		program: b.objectOf(e.Program),
 	}
+	ev := &x.event
+	ev.Owner, ev.Program = &x.owner, &x.binary
+	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	if e.Script {
 		ev.Script, ev.Interp = e.File, e.Interp
 	}
 	if !e.ArgsUnread {
 		ev.Args = splitArgs(e.Args)
 	}
-	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
-	program, interpreter := b.objectOf(e.Program), (*object)(nil)
 	if e.Interpreter != e.Program {
-		interpreter = b.objectOf(e.Interpreter)
-		ev.Interpreter = &Binary{Path: interpreter.path}
+		x.interpreter = b.objectOf(e.Interpreter)
+		x.loader.Path = x.interpreter.path
+		ev.Interpreter = &x.loader
 	}
-	objects := b.objects
-	b.queue.add(&heldEvent{
-		WatchEvent: ev,
-		time:       e.Time,
-		complete:   func() bool { return objects.settled(program) && (interpreter == nil || objects.settled(interpreter)) },
-		finish: func() {
-			objects.identify(program, ev.Program)
-			if interpreter != nil {
-				objects.identify(interpreter, ev.Interpreter)
-			}
-			b.remember(key, ev.Program)
-		},
-	}, identityPatience)
+	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
+	b.queue.add(&x.held, identityPatience)
+}
+
+func (x *toldExec) complete() bool {
+	return x.objects.settled(x.program) && (x.interpreter == nil || x.objects.settled(x.interpreter))
+}
+
+func (x *toldExec) finish() {
+	x.objects.identify(x.program, &x.binary)
+	if x.interpreter != nil {
+		x.objects.identify(x.interpreter, &x.loader)
+	}
+	x.watch.remember(x.key, x.binary)
 }
 
 // homeOf returns the cgroup of this number, and the container that it belongs to.
@@ -320,9 +330,9 @@ func (b *bpfWatch) homeOf(id uint64) (string, string) {
 }
 
 // remember keeps what a process runs until it ends.
-func (b *bpfWatch) remember(key life, program *Binary) {
+func (b *bpfWatch) remember(key life, program Binary) {
 	if b.exits && (len(b.lives) < maxLives || b.lives[key] != nil) {
-		b.lives[key] = &lived{program}
+		b.lives[key] = &program
 	}
 }
 
@@ -372,12 +382,27 @@ func (s *objects) identify(o *object, b *Binary) {
 // splitArgs returns the arguments, each of which has a NUL behind it; the last one of many
 // may lack it.
 func splitArgs(b []byte) []string {
-	args := []string{}
-	for len(b) > 0 {
-		arg, rest, _ := bytes.Cut(b, []byte{0})
-		args, b = append(args, string(arg)), rest
+	text := string(b)
+	args := make([]string, 0, bytes.Count(b, []byte{0})+1)
+	for len(text) > 0 {
+		arg, rest, _ := strings.Cut(text, "\x00")
+		args, text = append(args, arg), rest
 	}
 	return args
+}
+
+// toldEnd is the end of a process.
+type toldEnd struct {
+	held   heldEvent
+	event  WatchEvent
+	owner  Owner
+	end    End
+	status syscall.WaitStatus
+	cpu    time.Duration // as far as it is known, and whether that is all
+	final  bool
+	last   time.Duration // what was told
+	watch  *bpfWatch
+	key    life
 }
 
 // Exit takes the end of a process.
@@ -387,36 +412,44 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	if b.ends[key] != nil {
 		return // two of its threads ended at once, and each found itself the last one
 	}
-	status := syscall.WaitStatus(e.Status)
-	end := &End{Status: &status, Lived: time.Duration(e.Time - min(e.Time, sinceBoot(e.Started)))}
-	ev := &WatchEvent{
-		Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
-		Owner: &Owner{e.UID, e.GID, e.UID, e.GID}, End: end,
-	}
-	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
-	ending := &ending{event: ev, cpu: time.Duration(e.CPU), since: e.Time}
-	b.ends[key] = ending
-	b.queue.add(&heldEvent{
-		WatchEvent: ev,
-		time:       e.Time,
-		complete:   func() bool { return ending.final },
-		finish: func() {
-			cpu := ending.cpu // what comes later comes too late
-			end.CPU, end.Final = &cpu, ending.final
-			if l := b.lives[key]; l != nil {
-				ev.Program = l.program
-				delete(b.lives, key)
-			}
-			if ending.final {
-				delete(b.ends, key)
-			}
+	x := &toldEnd{
+		event: WatchEvent{
+			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
 		},
-	}, endPatience)
+		owner:  Owner{e.UID, e.GID, e.UID, e.GID},
+		end:    End{Lived: time.Duration(e.Time - min(e.Time, b.queue.clock.sinceBoot(e.Started)))},
+		status: syscall.WaitStatus(e.Status),
+		cpu:    time.Duration(e.CPU),
+		watch:  b,
+		key:    key,
+	}
+	x.end.Status = &x.status
+	ev := &x.event
+	ev.Owner, ev.End = &x.owner, &x.end
+	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
+	b.ends[key] = x
+	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
+	b.queue.add(&x.held, endPatience)
+}
+
+func (x *toldEnd) complete() bool { return x.final }
+
+func (x *toldEnd) finish() {
+	b := x.watch
+	x.last = x.cpu // what comes later comes too late
+	x.end.CPU, x.end.Final = &x.last, x.final
+	if program := b.lives[x.key]; program != nil {
+		x.event.Program = program
+		delete(b.lives, x.key)
+	}
+	if x.final {
+		delete(b.ends, x.key)
+	}
 }
 
 // Ended takes what a process has run in all.
 func (b *bpfWatch) Ended(e *bpf.Ended) {
-	if ending := b.ends[life{e.PID, e.Started}]; ending != nil {
-		ending.cpu, ending.final = time.Duration(e.CPU), true
+	if x := b.ends[life{e.PID, e.Started}]; x != nil {
+		x.cpu, x.final = time.Duration(e.CPU), true
 	}
 }

@@ -52,6 +52,8 @@ type watchedTask struct {
 // perfExec is an execution: the kernel tells the name first, then what it maps, and the
 // vdso last. All else is mapped by the program.
 type perfExec struct {
+	watch                *perfWatch
+	task                 *watchedTask
 	event                *WatchEvent
 	facts                *factsOf
 	program, interpreter *object
@@ -256,7 +258,7 @@ func (p *perfWatch) doubt(pid uint32, at uint64) {
 func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
 	p.doubt(r.OwnerPID, r.Time)
 	t := p.task(r.OwnerPID)
-	e := &perfExec{facts: facts}
+	e := &perfExec{watch: p, task: t, facts: facts}
 	t.exec, t.loaded = e, nil
 	if p.only {
 		return
@@ -265,22 +267,18 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
 	if t.since != 0 {
 		e.event.Started = p.queue.clock.at(t.since)
 	}
-	p.queue.add(&heldEvent{
-		WatchEvent: e.event,
-		time:       r.Time,
-		complete: func() bool {
-			read := e.facts == nil || e.facts.read < p.until
-			return e.done && read && p.objects.settled(e.program) && (e.interpreter == nil || p.objects.settled(e.interpreter))
-		},
-		finish: func() {
-			p.identify(e)
-			t.program = e.event.Program
-		},
-	}, identityPatience)
+	p.queue.add(&heldEvent{WatchEvent: e.event, time: r.Time, missing: e}, identityPatience)
 }
 
-// identify fills in what is known of an execution by now.
-func (p *perfWatch) identify(e *perfExec) {
+func (e *perfExec) complete() bool {
+	p := e.watch
+	read := e.facts == nil || e.facts.read < p.until
+	return e.done && read && p.objects.settled(e.program) && (e.interpreter == nil || p.objects.settled(e.interpreter))
+}
+
+// finish fills in what is known of an execution by now.
+func (e *perfExec) finish() {
+	p := e.watch
 	if e.program != nil {
 		p.objects.identify(e.program, e.event.Program)
 	}
@@ -291,6 +289,7 @@ func (p *perfWatch) identify(e *perfExec) {
 	if e.facts != nil && e.facts.read < p.until {
 		e.facts.fill(e.event)
 	}
+	e.task.program = e.event.Program
 }
 
 // mmap takes a mapping of code.
@@ -333,13 +332,19 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: processName(r.Owner), Program: t.program,
 		Library: &Binary{Path: o.path, Deleted: isDeleted(r.Name)},
 	}
-	p.queue.add(&heldEvent{
-		WatchEvent: ev,
-		time:       r.Time,
-		complete:   func() bool { return p.objects.settled(o) },
-		finish:     func() { p.objects.identify(o, ev.Library) },
-	}, identityPatience)
+	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfLoad{p.objects, o, ev.Library}}, identityPatience)
 }
+
+// perfLoad is a library whose identity is on its way.
+type perfLoad struct {
+	objects *objects
+	object  *object
+	library *Binary
+}
+
+func (l *perfLoad) complete() bool { return l.objects.settled(l.object) }
+
+func (l *perfLoad) finish() { l.objects.identify(l.object, l.library) }
 
 // exit takes the end of a thread. Of a process that ran before it is not known how many it
 // has: that ends with its first one.
@@ -364,15 +369,26 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 	if t != nil && t.since != 0 {
 		ev.Started, ev.End.Lived = p.queue.clock.at(t.since), time.Duration(r.Time-t.since)
 	}
-	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, finish: func() {
-		if t == nil {
-			return
-		}
-		ev.Program = t.program
-		if t.exec != nil && t.exec.event != nil {
-			ev.Name = t.exec.event.Name
-		}
-	}}, 0)
+	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfEnd{ev, t}}, 0)
+}
+
+// perfEnd is the end of a process, which ran what was told last.
+type perfEnd struct {
+	event *WatchEvent
+	task  *watchedTask // nil when nothing is known of it
+}
+
+func (e *perfEnd) complete() bool { return true }
+
+func (e *perfEnd) finish() {
+	t := e.task
+	if t == nil {
+		return
+	}
+	e.event.Program = t.program
+	if t.exec != nil && t.exec.event != nil {
+		e.event.Name = t.exec.event.Name
+	}
 }
 
 func (p *perfWatch) halt() { disable(p.events) }

@@ -18,12 +18,17 @@ type watchQueue struct {
 // heldEvent is an event that may not be complete yet.
 type heldEvent struct {
 	*WatchEvent
-	time uint64 // ns, CLOCK_MONOTONIC
-	due  uint64 // when it is told as it is
-	// complete reports whether all is known that will be; nil for always.
-	complete func() bool
-	// finish fills in what depends on what was told before; nil for nothing.
-	finish func()
+	time    uint64  // ns, CLOCK_MONOTONIC
+	due     uint64  // when it is told as it is
+	missing missing // nil for nothing
+}
+
+// missing is what an event may still lack.
+type missing interface {
+	// complete reports whether all is known that will be.
+	complete() bool
+	// finish fills in what is known, when all that happened before was told.
+	finish()
 }
 
 const (
@@ -53,13 +58,13 @@ func (q *watchQueue) next(before uint64) *WatchEvent {
 	}
 	e := q.events[0]
 	full := len(q.events) > maxQueued
-	if !full && (e.time >= before || e.complete != nil && !e.complete() && monotonic() < e.due) {
+	if !full && (e.time >= before || e.missing != nil && !e.missing.complete() && monotonic() < e.due) {
 		return nil
 	}
 	q.events[0] = nil
 	q.events = q.events[1:]
-	if e.finish != nil {
-		e.finish()
+	if e.missing != nil {
+		e.missing.finish()
 	}
 	return e.WatchEvent
 }
@@ -122,6 +127,12 @@ func (c *wallClock) check(now uint64) {
 	if d := ahead(unix.CLOCK_BOOTTIME) - c.boot; d > int64(time.Millisecond) || d < -int64(time.Millisecond) {
 		c.boot += d
 	}
+}
+
+// sinceBoot turns a time of CLOCK_BOOTTIME into one of CLOCK_MONOTONIC, which stands still
+// while the machine sleeps: 0 for one from before the last sleep.
+func (c *wallClock) sinceBoot(t uint64) uint64 {
+	return uint64(max(0, int64(t)+c.boot-c.monotonic))
 }
 
 // atBoot returns the wall time of one of CLOCK_BOOTTIME.

@@ -39,6 +39,7 @@ type ExecWatcher struct {
 	noHook   error
 	reader   *ringbuf.Reader
 	record   ringbuf.Record
+	decoder  execDecoder
 	copies   execCopies
 	once     *onceHandler // nil without copies
 	taskWork bool
@@ -287,7 +288,7 @@ func (w *ExecWatcher) Read(h ExecHandler) error {
 		if err != nil {
 			return fmt.Errorf("reading BPF events: %w", err)
 		}
-		if err := dispatchExec(w.record.RawSample, h); err != nil {
+		if err := w.decoder.dispatch(w.record.RawSample, h); err != nil {
 			return err
 		}
 	}

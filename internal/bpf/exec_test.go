@@ -51,9 +51,15 @@ func newTold() *told { return &told{files: map[uint32]File{}, ids: map[uint32]bu
 
 func (s *told) File(f File)                           { s.files[f.Serial] = f }
 func (s *told) Identity(serial uint32, id buildid.ID) { s.ids[serial] = id }
-func (s *told) Exec(e *Exec)                          { s.execs = append(s.execs, e) }
-func (s *told) Exit(e *Exit)                          { s.exits = append(s.exits, e) }
-func (s *told) Ended(e *Ended)                        { s.ended = append(s.ended, e) }
+func (s *told) Exit(e *Exit)                          { s.exits = append(s.exits, clone(e)) }
+func (s *told) Ended(e *Ended)                        { s.ended = append(s.ended, clone(e)) }
+func (s *told) Exec(e *Exec) {
+	e = clone(e)
+	e.Args = bytes.Clone(e.Args)
+	s.execs = append(s.execs, e)
+}
+
+func clone[T any](p *T) *T { v := *p; return &v }
 
 // readUntil reads until something is there.
 func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() bool) {
@@ -669,6 +675,31 @@ func TestExecLost(t *testing.T) {
 	}
 }
 
+// TestKnown wants what was made before, of other bytes than those that may be overwritten, and
+// no more of it than there is room for.
+func TestKnown(t *testing.T) {
+	var k known
+	made := 0
+	text := func(b []byte) string { made++; return strings.ToUpper(string(b)) }
+	var b []byte
+	for i := range 3 * maxKnown {
+		for range 2 {
+			b = fmt.Appendf(b[:0], "text %d", i)
+			if got, want := k.get(b, text), fmt.Sprintf("TEXT %d", i); got != want {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		}
+		if made != i+1 || len(k) > maxKnown {
+			t.Fatalf("%d made of %d, %d kept", made, i+1, len(k))
+		}
+	}
+	long := bytes.Repeat([]byte{'x'}, longKnown+1)
+	before := len(k)
+	if got := k.get(long, text); len(got) != len(long) || len(k) != before {
+		t.Errorf("%d bytes, %d kept", len(got), len(k)-before)
+	}
+}
+
 // FuzzExecEvent wants no event to do harm, whatever is in it.
 func FuzzExecEvent(f *testing.F) {
 	for kind := range byte(40) {
@@ -676,7 +707,7 @@ func FuzzExecEvent(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, event []byte) {
 		// What is none is an error.
-		_ = dispatchExec(event, newTold())
+		_ = new(execDecoder).dispatch(event, newTold())
 	})
 }
 

@@ -16,7 +16,8 @@ const (
 	endedEvent
 )
 
-// An ExecHandler takes what the programs of an ExecWatcher say.
+// An ExecHandler takes what the programs of an ExecWatcher say. What pointers lead to is
+// another event's when it returns.
 type ExecHandler interface {
 	File(File)
 	// Identity tells what identity a file has, as the kernel read it from the memory of a
@@ -54,7 +55,7 @@ type Exec struct {
 	File                 string // what was asked for, as it was given to execve
 	Script               bool   // File names its interpreter, and that is the program or names it in turn
 	Interp               string // what a script named in the end
-	Args                 []byte // each with a NUL, the first ones of many
+	Args                 []byte // each with a NUL, the first ones of many; overwritten by the next event
 	ArgsCut              bool   // there are more
 	ArgsUnread           bool   // they could not be read
 }
@@ -78,8 +79,16 @@ type Ended struct {
 	CPU     uint64 // ns, of all threads
 }
 
-// dispatchExec decodes an event and hands it to h.
-func dispatchExec(event []byte, h ExecHandler) error {
+// execDecoder makes events of bytes. Most of them have texts that others had before.
+type execDecoder struct {
+	exec         Exec
+	exit         Exit
+	ended        Ended
+	texts, paths known
+}
+
+// dispatch decodes an event and hands it to h.
+func (d *execDecoder) dispatch(event []byte, h ExecHandler) error {
 	if len(event) < 4 {
 		return fmt.Errorf("BPF event of %d bytes", len(event))
 	}
@@ -101,23 +110,24 @@ func dispatchExec(event []byte, h ExecHandler) error {
 		}
 	case wakeEvent:
 	case execEvent:
-		e, err := execOf(event)
-		if err != nil {
+		if err := d.decodeExec(event); err != nil {
 			return err
 		}
-		h.Exec(e)
+		h.Exec(&d.exec)
 	case exitEvent:
 		var e execExitEvent
 		if err := decode(event, &e); err != nil {
 			return err
 		}
-		h.Exit(exitOf(&e))
+		d.exit = d.exitOf(&e)
+		h.Exit(&d.exit)
 	case endedEvent:
 		var e execEndedEvent
 		if err := decode(event, &e); err != nil {
 			return err
 		}
-		h.Ended(&Ended{e.Tgid, e.Started, e.Cpu})
+		d.ended = Ended{e.Tgid, e.Started, e.Cpu}
+		h.Ended(&d.ended)
 	default:
 		return fmt.Errorf("BPF event of kind %d", kind)
 	}
@@ -133,43 +143,73 @@ const (
 	execScript
 )
 
-func execOf(event []byte) (*Exec, error) {
+func (d *execDecoder) decodeExec(event []byte) error {
 	var e execExecEvent
 	if err := decode(event, &e); err != nil {
-		return nil, err
+		return err
 	}
 	texts := event[unsafe.Sizeof(e):]
 	sizes := [...]uint32{e.PathSize, e.FileSize, e.InterpSize, e.ArgsSize}
 	var parts [len(sizes)][]byte
 	for i, n := range sizes {
 		if uint64(n) > uint64(len(texts)) {
-			return nil, fmt.Errorf("BPF event of an execution with texts of %v bytes in %d", sizes, len(event))
+			return fmt.Errorf("BPF event of an execution with texts of %v bytes in %d", sizes, len(event))
 		}
 		parts[i], texts = texts[:n], texts[n:]
 	}
-	return &Exec{
+	d.exec = Exec{
 		PID: e.Tgid, PPID: e.Ppid, TID: e.Tid,
 		Time: e.Time, Started: e.Started, Count: e.Exec, Cgroup: e.Cgroup,
 		UID: e.Uid, GID: e.Gid, EUID: e.Euid, EGID: e.Egid,
-		Name:    name(e.Comm[:]),
+		Name:    d.name(&e.Comm),
 		Program: placeOf(e.Program), Interpreter: placeOf(e.Interpreter),
-		Path: joinPath(parts[0]), PathCut: e.Flags&execPathCut != 0, Deleted: e.Flags&execDeleted != 0,
-		File: untilNUL(parts[1]), Script: e.Flags&execScript != 0, Interp: untilNUL(parts[2]),
-		Args: bytes.Clone(parts[3]), ArgsCut: e.Flags&execArgsCut != 0, ArgsUnread: e.Flags&execArgsUnread != 0,
-	}, nil
+		Path: d.paths.get(parts[0], joinPath), PathCut: e.Flags&execPathCut != 0, Deleted: e.Flags&execDeleted != 0,
+		File: d.text(parts[1]), Script: e.Flags&execScript != 0, Interp: d.text(parts[2]),
+		Args: parts[3], ArgsCut: e.Flags&execArgsCut != 0, ArgsUnread: e.Flags&execArgsUnread != 0,
+	}
+	return nil
 }
 
 func placeOf(where uint64) Place { return Place{FrameKind(where >> 32 & 0xff), uint32(where)} }
 
-func exitOf(e *execExitEvent) *Exit {
-	return &Exit{
+func (d *execDecoder) exitOf(e *execExitEvent) Exit {
+	return Exit{
 		PID: e.Tgid, PPID: e.Ppid, Time: e.Time, Started: e.Started, Cgroup: e.Cgroup,
-		CPU: e.Cpu, Status: e.Status, UID: e.Uid, GID: e.Gid, Name: name(e.Comm[:]),
+		CPU: e.Cpu, Status: e.Status, UID: e.Uid, GID: e.Gid, Name: d.name(&e.Comm),
 	}
 }
 
-// untilNUL returns the text before the first NUL.
-func untilNUL(b []byte) string {
-	s, _, _ := bytes.Cut(b, []byte{0})
-	return string(s)
+// text returns the text before the first NUL.
+func (d *execDecoder) text(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return d.texts.get(b, func(b []byte) string { return string(b) })
+}
+
+// name returns the name of a process.
+func (d *execDecoder) name(comm *[16]int8) string {
+	return d.text((*[len(comm)]byte)(unsafe.Pointer(comm))[:])
+}
+
+// known are strings that were made of bytes before.
+type known map[string]string
+
+// Bounds of what is kept.
+const (
+	maxKnown  = 1 << 12
+	longKnown = 256 // bytes
+)
+
+func (k *known) get(b []byte, text func([]byte) string) string {
+	s, ok := (*k)[string(b)]
+	if ok {
+		return s
+	}
+	if s = text(b); len(b) > longKnown {
+		return s
+	}
+	if *k == nil || len(*k) >= maxKnown {
+		*k = known{}
+	}
+	(*k)[string(b)] = s
+	return s
 }
