@@ -80,7 +80,8 @@ type WatchEvent struct {
 // Owner is whom a process belongs to.
 type Owner struct{ UID, GID, EUID, EGID uint32 }
 
-// End is how a process ended.
+// End is how a process ended. What the Command did before it executed its program, which was
+// to wait for its release, is left out.
 type End struct {
 	// Status is what wait(2) tells. It is not there with perf events.
 	Status *syscall.WaitStatus

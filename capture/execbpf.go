@@ -35,6 +35,10 @@ type bpfWatch struct {
 	wakes             bool              // the next event wakes us
 	period            time.Duration     // until the next reading, unless that wakes us
 	libs              *perfWatch        // nil without WatchOptions.Libs
+	command           uint32            // that was released; 0 for none
+	released          life              // the command, when it has executed its program
+	before            uint64            // ns, that it had run by then
+	from              uint64            // when it did, ns, CLOCK_MONOTONIC
 }
 
 // home is where a process belongs.
@@ -87,7 +91,8 @@ func (w *Watch) useBPF() error {
 		}
 	}
 	if c := w.opts.Command; c != nil {
-		return programs.Follow(uint32(c.PID()))
+		b.command = uint32(c.PID())
+		return programs.Follow(b.command)
 	}
 	return nil
 }
@@ -272,6 +277,9 @@ type toldExec struct {
 // Exec takes the execution of a program.
 func (b *bpfWatch) Exec(e *bpf.Exec) {
 	b.seen++
+	if e.PID == b.command && b.from == 0 {
+		b.released, b.before, b.from = life{e.PID, e.Started}, e.CPU, e.Time
+	}
 	x := &toldExec{
 		event: WatchEvent{
 			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
@@ -412,12 +420,16 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	if b.ends[key] != nil {
 		return // two of its threads ended at once, and each found itself the last one
 	}
+	began := b.queue.clock.sinceBoot(e.Started)
+	if key == b.released {
+		began = b.from
+	}
 	x := &toldEnd{
 		event: WatchEvent{
 			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
 		},
 		owner:  Owner{e.UID, e.GID, e.UID, e.GID},
-		end:    End{Lived: time.Duration(e.Time - min(e.Time, b.queue.clock.sinceBoot(e.Started)))},
+		end:    End{Lived: time.Duration(e.Time - min(e.Time, began))},
 		status: syscall.WaitStatus(e.Status),
 		cpu:    time.Duration(e.CPU),
 		watch:  b,
@@ -437,6 +449,9 @@ func (x *toldEnd) complete() bool { return x.final }
 func (x *toldEnd) finish() {
 	b := x.watch
 	x.last = x.cpu // what comes later comes too late
+	if x.key == b.released {
+		x.last = max(0, x.last-time.Duration(b.before))
+	}
 	x.end.CPU, x.end.Final = &x.last, x.final
 	if program := b.lives[x.key]; program != nil {
 		x.event.Program = program

@@ -382,6 +382,17 @@ static __always_inline __u64 identify(struct walk *w, __u64 address)
 	return w->where;
 }
 
+/* cpu_time returns what all threads of a process have run, ns. The first one's own time is
+ * in the sum only when it was reaped, and may have run for a moment after that. */
+static __always_inline __u64 cpu_time(struct task_struct *leader)
+{
+	struct task_struct___exec *t = (void *)leader;
+	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(leader, signal);
+	__u64 own = BPF_CORE_READ(t, se.sum_exec_runtime), sum = BPF_CORE_READ(signal, sum_sched_runtime);
+
+	return sum > own ? sum : own;
+}
+
 static __always_inline void write_owner(struct exec_event *ev, struct task_struct *task)
 {
 	struct task_struct___exec *t = (void *)task;
@@ -390,6 +401,7 @@ static __always_inline void write_owner(struct exec_event *ev, struct task_struc
 	ev->started = BPF_CORE_READ(task, group_leader, start_boottime);
 	ev->exec = BPF_CORE_READ(task, self_exec_id);
 	ev->cgroup = bpf_get_current_cgroup_id();
+	ev->cpu = cpu_time(task); /* which is the first thread now */
 	ev->ppid = BPF_CORE_READ(t, real_parent, tgid);
 	ev->uid = BPF_CORE_READ(cred, uid.val);
 	ev->gid = BPF_CORE_READ(cred, gid.val);
@@ -475,17 +487,6 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 SEE_EXEC(see_exec, false)
 SEE_EXEC(see_exec_2, true)
 SEE_EXEC(see_exec_3, true)
-
-/* cpu_time returns what all threads of a process have run, ns. The first one's own time is
- * in the sum only when it was reaped, and may have run for a moment after that. */
-static __always_inline __u64 cpu_time(struct task_struct *leader)
-{
-	struct task_struct___exec *t = (void *)leader;
-	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(leader, signal);
-	__u64 own = BPF_CORE_READ(t, se.sum_exec_runtime), sum = BPF_CORE_READ(signal, sum_sched_runtime);
-
-	return sum > own ? sum : own;
-}
 
 /* was_ended does the same for the end of a process. Most threads are not the last one. */
 static __always_inline bool was_ended(struct task_struct *task)

@@ -36,6 +36,7 @@ struct exec_event {
 	__u64 started;     /* of the process, ns, CLOCK_BOOTTIME */
 	__u64 exec;        /* how many programs it has executed */
 	__u64 cgroup;      /* of version 2 */
+	__u64 cpu;         /* ns, that the process has run before */
 	__u64 program;     /* as in struct frame */
 	__u64 interpreter; /* the same; that of the program when it has none */
 	__u32 tgid, ppid;

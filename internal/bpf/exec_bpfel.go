@@ -36,6 +36,7 @@ type execExecEvent struct {
 	Started     uint64
 	Exec        uint64
 	Cgroup      uint64
+	Cpu         uint64
 	Program     uint64
 	Interpreter uint64
 	Tgid        uint32

@@ -45,6 +45,7 @@ type Exec struct {
 	Started              uint64 // of the process, ns, CLOCK_BOOTTIME
 	Count                uint64 // of programs that the process has executed
 	Cgroup               uint64 // in the hierarchy of version 2
+	CPU                  uint64 // ns, that the process has run before
 	UID, GID, EUID, EGID uint32
 	Name                 string // of the process
 	Program              Place
@@ -159,7 +160,7 @@ func (d *execDecoder) decodeExec(event []byte) error {
 	}
 	d.exec = Exec{
 		PID: e.Tgid, PPID: e.Ppid, TID: e.Tid,
-		Time: e.Time, Started: e.Started, Count: e.Exec, Cgroup: e.Cgroup,
+		Time: e.Time, Started: e.Started, Count: e.Exec, Cgroup: e.Cgroup, CPU: e.Cpu,
 		UID: e.Uid, GID: e.Gid, EUID: e.Euid, EGID: e.Egid,
 		Name:    d.name(&e.Comm),
 		Program: placeOf(e.Program), Interpreter: placeOf(e.Interpreter),
