@@ -45,7 +45,8 @@ var suites = []suite{
 		pkg: "internal/bpf",
 		run: ".",
 		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
-			"TestUnwinding", "TestAgreement", "TestFinished", "TestStraddling"},
+			"TestUnwinding", "TestAgreement", "TestFinished", "TestStraddling",
+			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecLost"},
 		compiled: "^TestUnwinding$/^recursion$", // all make the same program
 	},
 	{
@@ -65,19 +66,27 @@ var suites = []suite{
 		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
 		compiled: capturing,
 	},
+	{
+		pkg:  "capture",
+		run:  watching,
+		must: []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
+	},
 }
 
 // capturing are the tests of capture that do not want most samples to be in the
 // program: on an emulated processor its start takes longer than its work.
 const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Command|Cgroup)"
 
+// watching are the tests of capture that are told what is executed.
+const watching = "^TestWatch(Command|Many|Ends)$"
+
 // armSuites run on arm64: what depends on the architecture, and, of what does not, as
 // much as shows that it indeed does not.
 var armSuites = []suite{
 	{
 		pkg:  "internal/bpf",
-		run:  "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions)$",
-		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions"},
+		run:  "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions|Exec.*)$",
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits"},
 	},
 	{
 		pkg:      "internal/bpf",
@@ -106,6 +115,11 @@ var armSuites = []suite{
 		run:      capturing,
 		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
 		compiled: capturing,
+	},
+	{
+		pkg:  "capture",
+		run:  watching,
+		must: []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
 	},
 }
 
