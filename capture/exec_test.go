@@ -167,6 +167,31 @@ func TestWatchCost(t *testing.T) {
 	}
 }
 
+// TestWatchForks wants what executes nothing to be told when it ends, by the name that it has
+// from its parent and without a program.
+func TestWatchForks(t *testing.T) {
+	sh := testenv.Tool(t, "sh")
+	eachWatch(t, func(t *testing.T, o WatchOptions) {
+		o.Exits = true
+		found := false
+		for _, ev := range watchCommand(t, o, sh, "-c", "(exit 4); exit 3") {
+			if ev.Kind != Exited || ev.Program != nil {
+				continue
+			}
+			found = true
+			if ev.Name != "sh" || ev.PPID == 0 || ev.End.Lived <= 0 {
+				t.Errorf("%+v, %+v", ev, ev.End)
+			}
+			if s := ev.End.Status; o.Backend == Perf && s != nil || o.Backend == BPF && s.ExitStatus() != 4 {
+				t.Errorf("it ended with %v", s)
+			}
+		}
+		if !found {
+			t.Error("the end of the shell's child was not told")
+		}
+	})
+}
+
 // TestWatchScenes executes what is gone at once, and wants identities all the same.
 func TestWatchScenes(t *testing.T) {
 	testenv.Root(t)

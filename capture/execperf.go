@@ -42,6 +42,7 @@ type watchRecord struct {
 // watchedTask is a process that did something since the watch began.
 type watchedTask struct {
 	ppid    uint32
+	name    string // "" when it ran before
 	threads int    // that are known to run; 0 when it ran before
 	since   uint64 // when it was forked, ns, CLOCK_MONOTONIC; 0 when it ran before
 	exec    *perfExec
@@ -187,12 +188,12 @@ func (p *perfWatch) take(rec []byte) {
 		}
 		p.records = append(p.records, w)
 	case *perfdata.Comm:
-		if !r.Exec {
-			return
+		if !r.Exec && r.OwnerPID != r.OwnerTID {
+			return // the name of another thread
 		}
 		kept := *r
 		w := watchRecord{Record: &kept, time: r.Time}
-		if !p.only {
+		if r.Exec && !p.only {
 			w.facts = readFacts(r.OwnerPID)
 		}
 		p.records = append(p.records, w)
@@ -208,7 +209,10 @@ func (p *perfWatch) take(rec []byte) {
 func (p *perfWatch) handle(w *watchRecord) {
 	switch r := w.Record.(type) {
 	case *perfdata.Comm:
-		p.exec(r, w.facts)
+		p.name(r)
+		if r.Exec {
+			p.exec(r, w.facts)
+		}
 	case *perfdata.Mmap2:
 		p.mmap(r, w.object)
 	case *perfdata.Task:
@@ -244,6 +248,17 @@ func (p *perfWatch) fork(r *perfdata.Task) {
 	delete(p.tasks, r.ChildPID)
 	t := p.task(r.ChildPID)
 	t.ppid, t.threads, t.since = r.ParentPID, 1, r.Time
+	if parent := p.tasks[r.ParentPID]; parent != nil {
+		t.name = parent.name
+	}
+}
+
+// name takes the name of a process. Of one that ran before nothing else is known, so only an
+// execution makes it one that is watched.
+func (p *perfWatch) name(r *perfdata.Comm) {
+	if t := p.tasks[r.OwnerPID]; t != nil || r.Exec {
+		p.task(r.OwnerPID).name = r.Name
+	}
 }
 
 // doubt drops what was read of a process after it became another program, or another
@@ -364,7 +379,7 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 	}
 	ev := &WatchEvent{Kind: Exited, PID: int(r.ChildPID), PPID: int(r.ParentPID), End: &End{}}
 	if t != nil {
-		ev.PPID = int(t.ppid)
+		ev.PPID, ev.Name = int(t.ppid), t.name
 	}
 	if t != nil && t.since != 0 {
 		ev.Started, ev.End.Lived = p.queue.clock.at(t.since), time.Duration(r.Time-t.since)
@@ -381,13 +396,8 @@ type perfEnd struct {
 func (e *perfEnd) complete() bool { return true }
 
 func (e *perfEnd) finish() {
-	t := e.task
-	if t == nil {
-		return
-	}
-	e.event.Program = t.program
-	if t.exec != nil && t.exec.event != nil {
-		e.event.Name = t.exec.event.Name
+	if e.task != nil {
+		e.event.Program = e.task.program
 	}
 }
 

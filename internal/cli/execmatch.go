@@ -37,13 +37,14 @@ func newWatchMatch(args []string) (*watchMatch, error) {
 	return m, nil
 }
 
-// addPath wants what is executed from a path, and what is there by another name.
+// addPath wants what is executed from a path, and what is there by another name. A script is
+// told as it was asked for, maybe relative to a directory that is not known.
 func (m *watchMatch) addPath(arg string) error {
 	path, err := filepath.Abs(arg)
 	if err != nil {
 		return err
 	}
-	m.paths[path] = true
+	m.paths[arg], m.paths[path] = true, true
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		m.paths[real] = true
 	}

@@ -114,9 +114,11 @@ func (t *watchText) what(ev *capture.WatchEvent) string {
 			parts = append(parts, "…")
 		}
 	case capture.Exited:
-		name := quoted(ev.Name)
+		name := "-" // it ran before
 		if ev.Program != nil {
 			name = binaryText(ev.Program)
+		} else if ev.Name != "" {
+			name = quoted(ev.Name)
 		}
 		parts = append(parts, name, endText(ev.End))
 	case capture.Loaded:
