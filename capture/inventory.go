@@ -33,8 +33,12 @@ type Running struct {
 	Name string // of the first thread
 	Code []Code // executable mappings of files, by their addresses
 	// Program is the index in Code of the file that was executed, -1 where it is not
-	// known. It means something after LookAtDisk.
+	// known. It means something after LookAtDisk, as do the next two.
 	Program int
+	Ended   bool // since its code was looked at
+	// Container is the number that Docker and others give to a container, of a process
+	// some of whose files are elsewhere.
+	Container string
 }
 
 // Code is an executable mapping of a file.
@@ -44,7 +48,12 @@ type Code struct {
 	Path       string      // to show; the file there may be another one
 	ID         buildid.ID
 	Reason     reason.Reason // why ID is zero
-	Disk       Disk          // what is at Path now; set by LookAtDisk
+	// What follows is set by LookAtDisk.
+	Disk  Disk  // what is at Path now
+	Place Place // that Path is for the process
+	// Elsewhere tells that Path is another place for this process than for the one that
+	// has it mapped, which is in a container for instance.
+	Elsewhere bool
 }
 
 // Unseen is a process whose mappings could not be read, and why.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -35,22 +36,24 @@ var diskNames = [...]string{DiskUnknown: "unknown", DiskSame: "same", DiskGone: 
 // String returns "same", "deleted", "replaced", "memory" or "unknown".
 func (d Disk) String() string { return diskNames[d] }
 
-// LookAtDisk sets Code.Disk of all code, and Running.Program of all processes. It reads
-// the file that is at each path now, once for each tree of files.
+// LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
+// processes. It reads the file that is at each path now, once for each tree of files.
 func (inv *Inventory) LookAtDisk() {
+	here, _ := treeOf(os.Getpid())
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		p.Program = p.findProgram()
 		tree, err := treeOf(p.PID)
-		if err != nil {
-			continue // it ended, or is another user's
+		if err != nil { // it ended, or is another user's
+			p.Ended = errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+			continue
 		}
 		for j := range p.Code {
 			c := &p.Code[j]
 			key := treePath{tree, c.Path}
 			if files[key] == nil {
-				files[key] = &onDisk{path: tree.inside(c.Path)}
+				files[key] = &onDisk{tree: tree, path: tree.inside(c.Path)}
 			}
 			files[key].add(p.PID, c)
 		}
@@ -59,7 +62,13 @@ func (inv *Inventory) LookAtDisk() {
 	for _, f := range files {
 		list = append(list, f)
 	}
-	eachInParallel(list, (*onDisk).look)
+	eachInParallel(list, func(f *onDisk) { f.look(here) })
+	for i := range inv.Processes {
+		p := &inv.Processes[i]
+		if slices.ContainsFunc(p.Code, func(c Code) bool { return c.Elsewhere }) {
+			p.Container = containerOf(p.PID)
+		}
+	}
 }
 
 // memfdPrefix is how the kernel names files that memfd_create made: mm/memfd.c.
@@ -121,8 +130,9 @@ type treePath struct {
 
 // onDisk is a path, the processes that see it, and the code that was mapped from there.
 type onDisk struct {
-	path string
-	pids []int // a few of them, each of which may end
+	tree tree
+	path string // inside of it
+	pids []int  // a few of them, each of which may end
 	code []*Code
 }
 
@@ -133,8 +143,11 @@ func (f *onDisk) add(pid int, c *Code) {
 	f.code = append(f.code, c)
 }
 
-func (f *onDisk) look() {
+func (f *onDisk) look(here tree) {
 	id, at := f.read()
+	if at != DiskNever {
+		f.findPlaces(here)
+	}
 	for _, c := range f.code {
 		switch {
 		case at == DiskSame && c.ID.IsZero():
@@ -164,7 +177,7 @@ func (f *onDisk) read() (buildid.ID, Disk) {
 // readBelow reads what a process sees at a path. The path is not left to go through a
 // symbolic link into the files of this process.
 func readBelow(pid int, path string) (buildid.ID, Disk) {
-	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := openRoot(pid)
 	if err != nil {
 		return buildid.ID{}, DiskUnknown
 	}

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,16 +26,22 @@ path of its program, and with --libs one for each library that it has mapped.
 With an ID, or the first digits of one, it lists the processes that run this build:
 their program, or a library, has this identity. With a path it lists those that run the
 file which is there now, and those that have something else mapped from there. The exit
-status is 0 if there are any, and 1 if there are none.
+status is 0 if there are any, 1 if there are none, and 2 if nobody knows: none was found,
+and some processes could not be looked at.
 
 Behind a path stands, in brackets, where what runs is not what is there:
 
   deleted   nothing is at that path any more
   replaced  the file at that path has another identity: an upgrade whose processes
             were not started again
-  builds    processes have different builds mapped from that path
+  builds    processes have different builds mapped from there, the same file of the
+            same directory
+  elsewhere that path is another place for the process than it is here, as in a
+            container; or, where its cgroup tells, the container
 
-Paths are those that the process sees. A number of digits only is a process.`
+A path in two containers is two places: what is in one is no other build of what is in the
+other. Directories tell, not mount namespaces: a service with a /tmp of its own runs the
+machine's /usr. A number that can be a process is one, not the digits of an ID.`
 
 const psExample = `  hallmark ps                     # what runs, and what of it was replaced on disk
   hallmark ps --libs 1            # what process 1 has mapped
@@ -81,41 +90,80 @@ func runPS(e *env, opt psOptions, args []string) error {
 	if err := errors.Join(err, w.Flush()); err != nil {
 		return err
 	}
+	want.writeAbsent(e.stderr, inv)
 	writeUnseen(e.stderr, inv.Unseen)
 	if inv.Hidden {
 		fmt.Fprintln(e.stderr, "hallmark: only the processes of this container (PID namespace) are seen")
 	}
-	if len(listed) == 0 && (len(args) > 0 || opt.stale) {
+	return psStatus(len(listed), len(inv.Unseen), len(args) > 0 || opt.stale)
+}
+
+// psStatus answers a question by the exit status: that nothing was listed says that there
+// is nothing only if every process was looked at.
+func psStatus(listed, unseen int, question bool) error {
+	switch {
+	case listed > 0 || !question:
+		return nil
+	case unseen > 0:
+		return exitStatus(2)
+	default:
 		return exitStatus(1)
 	}
-	return nil
+}
+
+// writeAbsent tells of processes that were asked for by number and have no code.
+func (w *wanted) writeAbsent(out io.Writer, inv *capture.Inventory) {
+	there := map[int]bool{}
+	for _, p := range inv.Processes {
+		there[p.PID] = true
+	}
+	for _, u := range inv.Unseen {
+		there[u.PID] = true
+	}
+	for _, pid := range w.pids {
+		if there[pid] {
+			continue
+		}
+		why := "there is none"
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			why = "it has no memory of its own (a kernel thread or a zombie)"
+		}
+		fmt.Fprintf(out, "hallmark: process %d: %s\n", pid, why)
+		there[pid] = true
+	}
 }
 
 // writeUnseen tells of processes that may run what is asked for, and nobody knows.
 func writeUnseen(w io.Writer, unseen []capture.Unseen) {
-	for why, n := range countReasons(unseen) {
+	pids := map[reason.Reason][]int{}
+	for _, u := range unseen {
+		pids[u.Reason] = append(pids[u.Reason], u.PID)
+	}
+	for _, why := range slices.Sorted(maps.Keys(pids)) {
 		text := why.String()
 		if advice := why.Advice(); advice != "" && os.Geteuid() != 0 {
 			text += ": " + advice
 		}
-		fmt.Fprintf(w, "hallmark: %s could not be looked at: %s\n", processCount(n), text)
+		fmt.Fprintf(w, "hallmark: %s could not be looked at: %s\n", processesNamed(pids[why]), text)
 	}
 }
 
-func processCount(n int) string {
-	if n == 1 {
-		return "1 process"
+// processesNamed names processes where there are few, and counts them where there are many.
+func processesNamed(pids []int) string {
+	if len(pids) == 1 {
+		return fmt.Sprintf("process %d", pids[0])
 	}
-	return thousands(int64(n)) + " processes"
+	if len(pids) > maxNamed {
+		return thousands(int64(len(pids))) + " processes"
+	}
+	var list []string
+	for _, pid := range pids {
+		list = append(list, strconv.Itoa(pid))
+	}
+	return "processes " + strings.Join(list, ", ")
 }
 
-func countReasons(unseen []capture.Unseen) map[reason.Reason]int {
-	n := map[reason.Reason]int{}
-	for _, u := range unseen {
-		n[u.Reason]++
-	}
-	return n
-}
+const maxNamed = 5
 
 // wanted is what the arguments ask for; nothing of a kind means all.
 type wanted struct {
@@ -123,15 +171,21 @@ type wanted struct {
 	ids   map[buildid.ID]bool
 	heads []string // of identities
 	paths map[string]bool
+	// places are where the paths lead here.
+	places map[capture.Place]bool
 }
+
+// maxPID is PID_MAX_LIMIT of include/linux/threads.h. Build IDs may be of digits only.
+const maxPID = 1 << 22
 
 // leastDigits is how many digits of a build ID must be given.
 const leastDigits = 6
 
 func wantedCode(args []string) (*wanted, error) {
-	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}}
+	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}, places: map[capture.Place]bool{}}
 	for _, arg := range args {
 		pid, isPID := processID(arg)
+		isPID = isPID && pid <= maxPID
 		head := isHead(arg)
 		switch {
 		case isPID:
@@ -167,6 +221,9 @@ func (w *wanted) addPath(arg string) error {
 		}
 	}
 	w.paths[path] = true
+	if place := capture.PlaceHere(path); place != (capture.Place{}) {
+		w.places[place] = true
+	}
 	return nil
 }
 
@@ -184,7 +241,7 @@ func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.paths) == 0 }
 
 // has reports whether a piece of code is one of those that are asked for.
 func (w *wanted) has(c *capture.Code) bool {
-	if w.all() || w.ids[c.ID] || w.paths[c.Path] {
+	if w.all() || w.ids[c.ID] || w.places[c.Place] || w.paths[c.Path] && !c.Elsewhere {
 		return true
 	}
 	text := c.ID.String()
@@ -198,10 +255,12 @@ func (w *wanted) has(c *capture.Code) bool {
 
 // psRecord is a process in the output.
 type psRecord struct {
-	PID     int          `json:"pid"`
-	Name    string       `json:"name"`
-	Program *codeRecord  `json:"program,omitempty"`
-	Libs    []codeRecord `json:"libs,omitempty"`
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Container is that of a process some of whose files are elsewhere.
+	Container string       `json:"container,omitempty"`
+	Program   *codeRecord  `json:"program,omitempty"`
+	Libs      []codeRecord `json:"libs,omitempty"`
 }
 
 // codeRecord is a file that a process has mapped to execute.
@@ -210,7 +269,9 @@ type codeRecord struct {
 	ID     buildid.ID     `json:"id,omitzero"`
 	Reason *reason.Reason `json:"reason,omitempty"` // why there is no id
 	Disk   string         `json:"disk"`             // what is at the path now
-	Builds int            `json:"builds,omitempty"` // different ones that run from this path, if several do
+	Builds int            `json:"builds,omitempty"` // different ones that run from this place, if several do
+	// Elsewhere tells that the path is another place here.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // list returns the processes that have something that is asked for. Their program is
@@ -220,7 +281,10 @@ func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
 	var listed []psRecord
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
-		r, found := psRecord{PID: p.PID, Name: p.Name}, false
+		if p.Ended {
+			continue
+		}
+		r, found := psRecord{PID: p.PID, Name: p.Name, Container: p.Container}, false
 		seen := map[codeRecord]bool{}
 		for j := range p.Code {
 			c := &p.Code[j]
@@ -246,12 +310,12 @@ func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
 	return listed
 }
 
-func codeRecordOf(c *capture.Code, builds map[string]map[buildid.ID]bool) codeRecord {
-	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String()}
+func codeRecordOf(c *capture.Code, builds map[capture.Place]map[buildid.ID]bool) codeRecord {
+	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String(), Elsewhere: c.Elsewhere}
 	if c.ID.IsZero() {
 		r.Reason = &c.Reason
 	}
-	if n := len(builds[c.Path]); n > 1 {
+	if n := len(builds[c.Place]); n > 1 {
 		r.Builds = n
 	}
 	return r
@@ -262,18 +326,18 @@ func (r *codeRecord) stale() bool {
 	return r.Disk == capture.DiskGone.String() || r.Disk == capture.DiskOther.String()
 }
 
-// countBuilds returns the identities that run from each path.
-func countBuilds(inv *capture.Inventory) map[string]map[buildid.ID]bool {
-	builds := map[string]map[buildid.ID]bool{}
+// countBuilds returns the identities that run from each place.
+func countBuilds(inv *capture.Inventory) map[capture.Place]map[buildid.ID]bool {
+	builds := map[capture.Place]map[buildid.ID]bool{}
 	for _, p := range inv.Processes {
 		for _, c := range p.Code {
-			if c.ID.IsZero() || !strings.HasPrefix(c.Path, "/") {
+			if c.ID.IsZero() || c.Place == (capture.Place{}) {
 				continue
 			}
-			if builds[c.Path] == nil {
-				builds[c.Path] = map[buildid.ID]bool{}
+			if builds[c.Place] == nil {
+				builds[c.Place] = map[buildid.ID]bool{}
 			}
-			builds[c.Path][c.ID] = true
+			builds[c.Place][c.ID] = true
 		}
 	}
 	return builds
@@ -297,10 +361,10 @@ func writeProcesses(w io.Writer, list []psRecord, width int) {
 		if r.Program == nil {
 			t.add(fmt.Sprint(r.PID), r.Name, "", "")
 		} else {
-			t.add(fmt.Sprint(r.PID), r.Name, r.Program.identity(width), r.Program.where())
+			t.add(fmt.Sprint(r.PID), r.Name, r.Program.identity(width), r.Program.where(r.Container))
 		}
 		for _, lib := range r.Libs {
-			t.add("", "", lib.identity(width), lib.where())
+			t.add("", "", lib.identity(width), lib.where(r.Container))
 		}
 	}
 	t.write(w, width)
@@ -313,14 +377,23 @@ func (r *codeRecord) identity(width int) string {
 	return shortID(r.ID.String(), width)
 }
 
-// where returns the path, and what is to be known of it.
-func (r *codeRecord) where() string {
+// shortContainer is how many digits of the number of a container are shown, as by Docker.
+const shortContainer = 12
+
+// where returns the path in a container, and what is to be known of it.
+func (r *codeRecord) where(container string) string {
 	text := r.Path
 	if r.stale() {
 		text += " [" + r.Disk + "]"
 	}
 	if r.Builds > 0 {
 		text += fmt.Sprintf(" [%d builds]", r.Builds)
+	}
+	switch {
+	case r.Elsewhere && container != "":
+		text += " [container " + container[:shortContainer] + "]"
+	case r.Elsewhere:
+		text += " [elsewhere]"
 	}
 	return text
 }

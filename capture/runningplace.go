@@ -1,0 +1,114 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is a name in a directory: what one process upgrades is what another one that maps
+// the same place should have. A path alone is no place, because in two containers it leads
+// to two directories; and a mount namespace of its own does not make another place of a
+// directory that is the same one in there. Places are equal if and only if they are the
+// same; the zero Place is none, that of memory, or was not found.
+type Place struct {
+	dev, ino uint64 // of the directory; of the file itself where that is mounted by itself
+	name     string // in the directory
+	// Where the directory is gone, all that is known is who sees what there.
+	gone treePath
+}
+
+// PlaceHere returns the place that an absolute path is for this process.
+func PlaceHere(path string) Place {
+	tree, err := treeOf(os.Getpid())
+	if err != nil {
+		return Place{}
+	}
+	return tree.place(os.Getpid(), path)
+}
+
+// place returns what a path is for a process that sees this tree.
+func (t tree) place(pid int, file string) Place {
+	root, err := openRoot(pid)
+	if err != nil {
+		return Place{}
+	}
+	defer unix.Close(root)
+	dir, err := unix.Openat2(root, path.Dir(file), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return Place{gone: treePath{t, file}}
+	}
+	if err != nil {
+		return Place{}
+	}
+	defer unix.Close(dir)
+	if isMounted(dir, path.Base(file)) {
+		return placeOf(dir, path.Base(file), "")
+	}
+	return placeOf(dir, "", path.Base(file))
+}
+
+// isMounted reports whether something is mounted in the place of a file of a directory.
+func isMounted(dir int, name string) bool {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV,
+	})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return errors.Is(err, unix.EXDEV)
+}
+
+// placeOf returns the place of a name in what is at a path below a directory.
+func placeOf(dir int, below, name string) Place {
+	var st unix.Stat_t
+	if unix.Fstatat(dir, below, &st, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return Place{}
+	}
+	return Place{dev: st.Dev, ino: st.Ino, name: name}
+}
+
+// openRoot opens the root directory of a process.
+func openRoot(pid int) (fd int, err error) {
+	return unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// findPlaces sets Code.Place and Code.Elsewhere of what is mapped from a path.
+func (f *onDisk) findPlaces(here tree) {
+	var place Place
+	for _, pid := range f.pids {
+		if place = f.tree.place(pid, f.path); place != (Place{}) {
+			break
+		}
+	}
+	// A path that is shown is one of this process, which may be another one inside.
+	elsewhere := f.tree != here && place != (Place{}) && place != PlaceHere(f.code[0].Path)
+	for _, c := range f.code {
+		c.Place, c.Elsewhere = place, elsewhere
+	}
+}
+
+// containerOf returns the number of the container that a process is in, "" for none.
+func containerOf(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		// hierarchy:controllers:path, cgroups(7)
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			if id := container(parts[2]); id != "" {
+				return id
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,143 @@
+package capture
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+)
+
+// TestPlaces has processes map files of one path, and wants to be told which of them are
+// the same place: by their directory, whoever's mounts lead there.
+func TestPlaces(t *testing.T) {
+	testenv.Root(t)
+	one, other := buildC(t), buildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
+	dir, hidden := t.TempDir(), t.TempDir()
+	prog := filepath.Join(dir, "prog")
+	copyTo(t, one, prog)
+	copyTo(t, other, filepath.Join(hidden, "prog"))
+	// inside starts the program with mounts of its own.
+	inside := func(mount string) int {
+		return start(t, "unshare", "--mount", "sh", "-c", mount+` && exec "$0" 3600000`, prog, hidden)
+	}
+	plain := start(t, prog, "3600000")
+	awaitProgram(t, plain, prog)
+	copyTo(t, other, prog) // an upgrade
+	same := inside("true")
+	awaitExec(t, same, prog)
+	otherDirectory := inside(`mount --bind "$1" "${0%/*}"`)
+	otherFile := inside(`mount --bind "$1/prog" "$0"`)
+	for _, pid := range []int{otherDirectory, otherFile} {
+		awaitExec(t, pid, prog)
+	}
+	code := programsOf(t, plain, same, otherDirectory, otherFile)
+	if code[0].ID == code[1].ID {
+		t.Fatal("both are the same build")
+	}
+	here := PlaceHere(prog)
+	for i, want := range []struct {
+		what      string
+		elsewhere bool
+		disk      Disk
+	}{
+		{"this file", false, DiskOther},
+		{"this file, with mounts of its own", false, DiskSame},
+		{"another directory", true, DiskSame},
+		{"another file in this directory", true, DiskSame},
+	} {
+		c := code[i]
+		if c.Path != prog || c.Elsewhere != want.elsewhere || (c.Place == here) == want.elsewhere || c.Place == (Place{}) || c.Disk != want.disk {
+			t.Errorf("%s is %+v, want it elsewhere: %v, %v; here is %+v", want.what, c, want.elsewhere, want.disk, here)
+		}
+	}
+	if code[2].Place == code[3].Place {
+		t.Error("another directory and another file are one place")
+	}
+}
+
+// TestPlaceGone wants the place of a file whose directory was removed to be that path.
+func TestPlaceGone(t *testing.T) {
+	testenv.Root(t)
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	prog := filepath.Join(dir, "prog")
+	copyTo(t, buildC(t), prog)
+	pid := start(t, prog, "3600000")
+	awaitProgram(t, pid, prog)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	c := programsOf(t, pid)[0]
+	if c.Disk != DiskGone || c.Elsewhere || c.Place != PlaceHere(prog) || c.Place == PlaceHere(prog+"2") {
+		t.Errorf("got %+v, want it to be deleted, and where %+v is", c, PlaceHere(prog))
+	}
+}
+
+// awaitExec waits until a process that starts as another one runs its program.
+func awaitExec(t *testing.T, pid int, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe == path {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not executed", path)
+		}
+	}
+	awaitProgram(t, pid, path)
+}
+
+// programsOf returns what processes have executed.
+func programsOf(t *testing.T, pids ...int) []Code {
+	t.Helper()
+	inv, err := TakeInventory(InventoryOptions{PIDs: pids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv.LookAtDisk()
+	byPID := map[int]Code{}
+	for _, p := range inv.Processes {
+		if p.Program < 0 {
+			t.Fatalf("process %d has no program", p.PID)
+		}
+		byPID[p.PID] = p.Code[p.Program]
+	}
+	var list []Code
+	for _, pid := range pids {
+		list = append(list, byPID[pid])
+	}
+	return list
+}
+
+// TestEnded looks at the files of a process that has ended after its code was looked at.
+func TestEnded(t *testing.T) {
+	pid := start(t, "sleep", "1h")
+	settle(t, []int{pid})
+	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
+	if err != nil || len(inv.Processes) != 1 {
+		t.Fatalf("got %+v, %v", inv, err)
+	}
+	inv.LookAtDisk()
+	if p := inv.Processes[0]; p.Ended || p.Program < 0 {
+		t.Errorf("%+v has ended, or has no program", p)
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := process.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	inv.LookAtDisk()
+	if p := inv.Processes[0]; !p.Ended || p.Program >= 0 {
+		t.Errorf("%+v has not ended", p)
+	}
+}
