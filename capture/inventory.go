@@ -157,7 +157,7 @@ func inventoryByBPF(pids []int) (*Inventory, error) {
 	}
 	completeFiles(inv.Processes, taken)
 	for _, pid := range unseen {
-		inv.add(lookAt(int(pid), procmap.Auto))
+		inv.add(lookAt(int(pid), procmap.Options{}))
 	}
 	inv.sort()
 	return inv, nil
@@ -246,8 +246,10 @@ func (s Source) method() procmap.Method {
 // meanwhile may be missing, one that ends is not unseen.
 func (inv *Inventory) takeFromProc(pids []int) {
 	var mu sync.Mutex
+	var files procmap.Files
+	defer files.Close()
 	eachInParallel(pids, func(pid int) {
-		r, why := lookAt(pid, inv.Source.method())
+		r, why := lookAt(pid, procmap.Options{Method: inv.Source.method(), Files: &files})
 		mu.Lock()
 		defer mu.Unlock()
 		inv.add(r, why)
@@ -272,10 +274,10 @@ func (inv *Inventory) sort() {
 
 // lookAt looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
-func lookAt(pid int, method procmap.Method) (Running, reason.Reason) {
+func lookAt(pid int, opts procmap.Options) (Running, reason.Reason) {
 	r := Running{PID: pid}
 	for range maxAttempts {
-		code, err := codeOf(pid, method)
+		code, err := codeOf(pid, opts)
 		switch {
 		case err == nil:
 			r.Code, r.Name = code, processName(uint32(pid))
@@ -296,22 +298,22 @@ func lookAt(pid int, method procmap.Method) (Running, reason.Reason) {
 
 // codeOf returns the code of a process, through another of its threads when the first
 // one has ended and has no memory any more.
-func codeOf(pid int, method procmap.Method) ([]Code, error) {
-	code, err := codeOfThread(pid, method)
+func codeOf(pid int, opts procmap.Options) ([]Code, error) {
+	code, err := codeOfThread(pid, opts)
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return code, err
 	}
 	tids, _ := threadsOf(pid)
 	for _, tid := range tids {
-		if code, err := codeOfThread(tid, method); err == nil {
+		if code, err := codeOfThread(tid, opts); err == nil {
 			return code, nil
 		}
 	}
 	return nil, err
 }
 
-func codeOfThread(tid int, method procmap.Method) ([]Code, error) {
-	p, err := procmap.OpenOptions(tid, procmap.Options{Method: method})
+func codeOfThread(tid int, opts procmap.Options) ([]Code, error) {
+	p, err := procmap.OpenOptions(tid, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,9 @@
 // it: it is much faster for single addresses and for batches of them, and about as
 // fast for all VMAs.
 //
+// Most of what one process has mapped, others have mapped too: who looks at many opens
+// them with one [Files], which remembers what is on the file systems that allow it.
+//
 // The path to open is not the path to show. [VMA.Name] is what the kernel prints,
 // seen from wherever the reader is; the file at that path may be another one, in
 // another mount namespace, replaced, or gone. OpenFile only returns a file that

@@ -65,12 +65,27 @@ func (p *Process) identify(v VMA) (Identity, error) {
 
 // ofFile returns the identity of the file that v maps.
 func (p *Process) ofFile(v VMA) (Identity, error) {
-	if id, ok, err := p.fromKernel(v); ok || err != nil {
-		return id, err
+	if id, ok := p.files.find(p, v); ok {
+		return id, nil
 	}
 	key := fileKey{v.Dev, v.Inode, v.Name}
 	if id, ok := p.known.Load(key); ok {
 		return id.(Identity), nil
+	}
+	kept := p.files.keep(p, v)
+	id, err := p.askOrRead(v, key)
+	if err != nil || kept == nil {
+		kept.drop()
+		return id, err
+	}
+	p.files.remember(v, kept, id)
+	return id, nil
+}
+
+// askOrRead asks the kernel what the file of v is, and looks for itself if it does not know.
+func (p *Process) askOrRead(v VMA, key fileKey) (Identity, error) {
+	if id, ok, err := p.fromKernel(v); ok || err != nil {
+		return id, err
 	}
 	id, err := p.fromFile(v)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"hallmark/addr"
 )
@@ -41,6 +42,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Options say how a process is looked at. The zero value is right.
 type Options struct {
 	Method Method // Query or Text forces one way
+	Files  *Files // remembers the identities of files for several processes; may be nil
 }
 
 // Process is one address space, open for questions: that which a process had
@@ -57,8 +59,10 @@ type Process struct {
 	method Method // as asked for
 	query  bool   // PROCMAP_QUERY works on maps
 
-	width width
-	known sync.Map // fileKey to Identity, of files that were read
+	width  width
+	files  *Files
+	opened time.Time // where there are files
+	known  sync.Map  // fileKey to Identity, of files that were read
 }
 
 // Open opens the process with this ID, or the thread.
@@ -76,7 +80,10 @@ func OpenOptions(pid int, opts Options) (*Process, error) {
 
 // openProcess opens the process that has this name in /proc.
 func openProcess(name string, opts Options) (*Process, error) {
-	p := &Process{dir: "/proc/" + name, method: opts.Method}
+	p := &Process{dir: "/proc/" + name, method: opts.Method, files: opts.Files}
+	if p.files != nil {
+		p.opened = time.Now()
+	}
 	if err := p.maps.open(p.dir + "/maps"); err != nil {
 		return nil, p.refused(err)
 	}
