@@ -1,24 +1,26 @@
 // Command inventory measures what it costs to know what every running process has
-// mapped, with the identity of each file: by the BPF iterator, by queries, and by
-// the text in /proc. Costs are CPU times of this process, which are the kernel's work
-// for the most part.
+// mapped, with the identity of each file: by the BPF iterator, by queries, and by the
+// text in /proc; beside what perf does before it records, and beside a walk over the text
+// of /proc as other tools take it. It does so with the processes that there are, and with
+// some hundred more that have many libraries.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"hallmark/internal/bpf"
-	"hallmark/procmap"
+	"hallmark/capture"
 )
 
-var rounds = flag.Int("rounds", 15, "rounds, in each of which every way is taken once")
+var (
+	rounds   = flag.Int("rounds", 11, "rounds, in each of which every way is taken once")
+	sleepers = flag.Int("sleepers", 500, "processes with many libraries that are there in the second table")
+)
 
 func main() {
 	flag.Parse()
@@ -28,136 +30,79 @@ func main() {
 	}
 }
 
-// ways are what is measured, in the order of the table.
-var ways = []string{
-	"iterator: loading the program",
-	"iterator: the first time, all files read",
-	"iterator: again, all files known",
-	"queries (`PROCMAP_QUERY`)",
-	"text",
-}
-
 func run() error {
-	costs, err := bpf.CountCosts()
+	dir, err := os.MkdirTemp("", "inventory")
 	if err != nil {
 		return err
 	}
-	defer costs.Close()
-	times := map[string][]time.Duration{}
-	var processes, mappings int
-	var inKernel []time.Duration
-	for range *rounds {
-		spent, err := iterate(times)
-		if err != nil {
-			return err
-		}
-		inKernel = append(inKernel, spent)
-		for i, method := range []procmap.Method{procmap.Query, procmap.Text} {
-			took := measure(func() { processes, mappings, err = ask(method) })
-			if err != nil {
+	defer os.RemoveAll(dir)
+	hallmark := filepath.Join(dir, "hallmark")
+	build := exec.Command("go", "build", "-C", "..", "-o", hallmark, "./cmd/hallmark")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("building hallmark: %w", err)
+	}
+	s := &scene{hallmark: hallmark, data: filepath.Join(dir, "perf.data")}
+	if err := s.table("The processes that there are"); err != nil {
+		return err
+	}
+	if *sleepers == 0 {
+		return nil
+	}
+	stop, err := startSleepers(*sleepers)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return s.table(fmt.Sprintf("With %d more, each with the libraries of a large Python program", *sleepers))
+}
+
+// cost is what one inventory takes: CPU time of whoever takes it, which is the kernel's
+// for the most part, and time.
+type cost struct{ cpu, wall time.Duration }
+
+func (c cost) minus(d cost) cost { return cost{c.cpu - d.cpu, c.wall - d.wall} }
+
+// taken are the costs of a round, by the names of the ways.
+type taken map[string]cost
+
+// table measures all ways, and prints what they take.
+func (s *scene) table(title string) error {
+	all := make([]taken, *rounds)
+	for i := range all {
+		all[i] = taken{}
+		for _, take := range []func(taken) error{s.iterate, s.ask, s.walk, s.commands} {
+			if err := take(all[i]); err != nil {
 				return err
 			}
-			times[ways[3+i]] = append(times[ways[3+i]], took)
 		}
 	}
-	fmt.Printf("%d processes, %d executable mappings of files.\n\n", processes, mappings)
-	print(mappings, times)
-	fmt.Printf("\nThe first time, the BPF program itself ran for %.2f ms.\n", median(inKernel).Seconds()*1e3)
+	inv, err := capture.TakeInventory(capture.InventoryOptions{})
+	if err != nil {
+		return err
+	}
+	mappings := 0
+	for _, p := range inv.Processes {
+		mappings += len(p.Code)
+	}
+	fmt.Printf("%s: %d, with %d executable mappings of files; medians of %d rounds.\n\n", title, len(inv.Processes), mappings, *rounds)
+	fmt.Println("| way | CPU ms | ms | CPU µs a process | CPU µs a mapping | CPU, of again by the iterator |")
+	fmt.Println("|---|---:|---:|---:|---:|---:|")
+	for _, way := range ways {
+		cpu := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() })
+		wall := medianOf(all, func(t taken) float64 { return t[way].wall.Seconds() })
+		ratio := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() / t[again].cpu.Seconds() })
+		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.2f | %.1f |\n", way, cpu*1e3, wall*1e3, cpu*1e6/float64(len(inv.Processes)), cpu*1e6/float64(mappings), ratio)
+	}
+	fmt.Println()
 	return nil
 }
 
-// iterate loads the program, and runs it twice. It returns for how long it ran the
-// first time, as the kernel tells.
-func iterate(times map[string][]time.Duration) (inKernel time.Duration, err error) {
-	var stock *bpf.Stock
-	took := measure(func() { stock, err = bpf.NewStock() })
-	if err != nil {
-		return 0, err
+func medianOf(all []taken, value func(taken) float64) float64 {
+	var list []float64
+	for _, t := range all {
+		list = append(list, value(t))
 	}
-	defer stock.Close()
-	times[ways[0]] = append(times[ways[0]], took)
-	for i, way := range ways[1:3] {
-		took := measure(func() { _, _, err = stock.List() })
-		if err != nil {
-			return 0, err
-		}
-		times[way] = append(times[way], took)
-		if i > 0 {
-			break
-		}
-		cost, err := stock.Cost()
-		if err != nil {
-			return 0, err
-		}
-		inKernel = cost.Time
-	}
-	return inKernel, nil
-}
-
-// ask asks every process in /proc, one after the other. Those that end meanwhile, and
-// those without memory, have nothing.
-func ask(method procmap.Method) (processes, mappings int, err error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if n := identify(pid, method); n > 0 {
-			processes++
-			mappings += n
-		}
-	}
-	return processes, mappings, nil
-}
-
-// identify returns the number of executable mappings of files that a process has.
-func identify(pid int, method procmap.Method) int {
-	p, err := procmap.OpenOptions(pid, procmap.Options{Method: method})
-	if err != nil {
-		return 0
-	}
-	defer p.Close()
-	vmas, err := p.Executable()
-	if err != nil {
-		return 0
-	}
-	for _, v := range vmas {
-		if _, err := p.Identity(v); err != nil {
-			return 0
-		}
-	}
-	return len(vmas)
-}
-
-func print(mappings int, times map[string][]time.Duration) {
-	fmt.Println("| way | CPU ms | µs a mapping |")
-	fmt.Println("|---|---:|---:|")
-	for _, way := range ways {
-		t := median(times[way])
-		fmt.Printf("| %s | %.2f | %.1f |\n", way, t.Seconds()*1e3, t.Seconds()*1e6/float64(mappings))
-	}
-}
-
-func measure(f func()) time.Duration {
-	before := cpuTime()
-	f()
-	return cpuTime() - before
-}
-
-// cpuTime returns the CPU time of this process.
-func cpuTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
-		panic(err) // the clock exists everywhere
-	}
-	return time.Duration(ts.Nano())
-}
-
-func median(times []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[len(sorted)/2]
+	slices.Sort(list)
+	return list[len(list)/2]
 }
