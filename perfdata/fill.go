@@ -15,14 +15,15 @@ type Filled struct {
 	Mappings int // records that got a build ID
 	// Compressed counts records with others in them, which are left as they are.
 	Compressed int
-	// Listed is false where the file has no place for the list: in streams, whose
-	// records got IDs nevertheless, and where the recording was not ended properly.
+	// Listed is false where the file has no place for the list: the recording was not
+	// ended properly. Its mappings got IDs nevertheless.
 	Listed bool
 }
 
 // FillBuildIDs copies a file or a stream with more build IDs: in each MMAP2 record that
 // has none, the one that of returns, nil for none; and those of more at the end of the
-// file's list of build IDs. Everything else is copied byte for byte.
+// file's list of build IDs; of a stream, in records before all others. Everything else is
+// copied byte for byte.
 //
 // A record has a build ID in place of the file's device, inode and generation, so no
 // record changes its size. The list is written anew behind everything else.
@@ -37,7 +38,7 @@ func FillBuildIDs(w io.Writer, r io.ReaderAt, of func(*Mmap2) []byte, more []Hea
 	}
 	f := &filler{out: bufio.NewWriterSize(w, 1<<18), big: big, of: of, decoder: Decoder{big: big}}
 	if size == pipeHeaderSize {
-		err = f.stream(r)
+		err = f.stream(r, more)
 	} else {
 		err = f.file(r, size, more)
 	}
@@ -53,12 +54,30 @@ type filler struct {
 	rec     []byte
 }
 
-func (f *filler) stream(r io.ReaderAt) error {
+func (f *filler) stream(r io.ReaderAt, more []HeaderBuildID) error {
 	in := io.NewSectionReader(r, 0, math.MaxInt64)
 	if _, err := io.CopyN(f.out, in, pipeHeaderSize); err != nil {
 		return err
 	}
+	// Whoever reads a stream looks for symbols as it comes: the list comes first.
+	list, err := f.appendList(nil, more)
+	if err != nil {
+		return err
+	}
+	if _, err := f.out.Write(list); err != nil {
+		return err
+	}
+	f.filled.Listed = true
 	return f.records(in, pipeHeaderSize, false)
+}
+
+// appendList appends records of build IDs.
+func (f *filler) appendList(to []byte, more []HeaderBuildID) ([]byte, error) {
+	own, err := NewEncoder(Attr{}, f.big)
+	for i := 0; i < len(more) && err == nil; i++ {
+		to, err = own.Append(to, &more[i])
+	}
+	return to, err
 }
 
 // copyTo copies a part of the file.
@@ -165,14 +184,8 @@ func (f *filler) features(r io.ReaderAt, h *fileHeader, more []HeaderBuildID) (a
 			order.PutUint64(table[at:], offset+shift)
 		}
 	}
-	own, err := NewEncoder(Attr{}, f.big)
-	if err != nil {
+	if list, err = f.appendList(list, more); err != nil {
 		return nil, false, err
-	}
-	for i := range more {
-		if list, err = own.Append(list, &more[i]); err != nil {
-			return nil, false, err
-		}
 	}
 	order.PutUint64(table[16*before:], old.offset+uint64(len(table)+len(behind)))
 	order.PutUint64(table[16*before+8:], uint64(len(list)))
