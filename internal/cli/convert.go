@@ -39,7 +39,8 @@ The format follows from the name of the output: .folded, .speedscope.json,
 --format says it otherwise. To standard output perf is what 'perf record -o -' writes. The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
-tells the build ID of every mapping, and else only of files in which samples were.
+tells the build ID of every mapping, and else only of files in which samples were; of
+others only those are known that 'hallmark inject' would prove.
 The times of its samples are kept for speedscope, firefox and perf; with --timeline
 for pprof as well.
 

@@ -150,11 +150,11 @@ func (i *injector) judge(rec *recorded, listed map[string]bool, written time.Tim
 		}
 	}
 	if rec.image != nil && rec.image.BuildID == nil && !listed[kernelName] {
-		verdicts[mappedFile{name: kernelName}] = p.kernel()
+		verdicts[mappedFile{name: kernelName}] = p.mapped(rec.image)
 	}
 	for name, m := range rec.modules {
 		if !listed[name] {
-			verdicts[fileOf(&m)] = p.module(&m)
+			verdicts[fileOf(&m)] = p.mapped(&m)
 		}
 	}
 	return verdicts
@@ -189,11 +189,8 @@ func readMappings(f *os.File) (*recorded, error) {
 }
 
 func (rec *recorded) mapping(m *perfdata.Mmap2) {
-	const (
-		protExec = 4
-		noTask   = ^uint32(0) // perf's number for the kernel
-	)
-	kernel := m.Owner == noTask
+	const protExec = 4
+	kernel := m.Owner == kernelOwner
 	if kernel && strings.HasPrefix(m.Name, kernelName) {
 		image := *m
 		image.BuildID = slices.Clone(m.BuildID)

@@ -11,6 +11,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
 	"hallmark/capture"
 	"hallmark/debuginfo"
 	"hallmark/perfdata"
@@ -53,7 +54,7 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 	defer r.Close()
 	tables, done := in.tables()
 	defer done()
-	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: tables, Times: in.times})
+	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: tables, Identify: identifier(r, from), Times: in.times})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -64,6 +65,26 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
 	}
 	return p, nil
+}
+
+// identifier returns what finds the identities that a file of perf's lacks, of files
+// that are proven to be those that were mapped; nil where nothing can be proven: in a
+// stream, because when it began is not known before it ends.
+func identifier(r *perfdata.Reader, from io.Reader) func(file, kernel *perfdata.Mmap2) buildid.ID {
+	f, ok := from.(*os.File)
+	info := r.Info()
+	if !ok || r.Pipe() || info.FirstSample == 0 || info.Hostname == "" {
+		return nil
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	p := &prover{info: info, began: beganAt(info, info.FirstSample, info.LastSample, stat.ModTime())}
+	return func(file, kernel *perfdata.Mmap2) buildid.ID {
+		p.image = kernel
+		return p.mapped(file).id
+	}
 }
 
 // isPerfName reports whether a file of this name is to be one of perf's.

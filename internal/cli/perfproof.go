@@ -81,6 +81,20 @@ func (p *prover) verdictOf(unproven error, read func() (buildid.Info, error)) ve
 	return verdict{id: info.ID, trusted: unproven != nil, err: unproven}
 }
 
+// mapped finds the identity of what a record maps.
+func (p *prover) mapped(m *perfdata.Mmap2) verdict {
+	switch {
+	case m.Owner == kernelOwner && strings.HasPrefix(m.Name, kernelName):
+		return p.kernel()
+	case m.Owner == kernelOwner:
+		return p.module(m)
+	}
+	return p.file(fileOf(m))
+}
+
+// kernelOwner is who has the mappings of the kernel, in perf's records.
+const kernelOwner = ^uint32(0)
+
 // file finds the identity of a file.
 func (p *prover) file(file mappedFile) verdict {
 	if file.name == vdsoName {

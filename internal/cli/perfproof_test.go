@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
+	"hallmark/buildid"
 	"hallmark/perfdata"
+	"hallmark/profile"
 )
 
 // thisMachine is what perf would tell of it.
@@ -122,5 +127,69 @@ func TestProveModule(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s at %#x: %v, want %q", test.name, test.start, err, test.want)
 		}
+	}
+}
+
+// TestProvenMappings reads a recording whose mappings have no build ID: those of files that
+// are proven have one in the profile, and others say that nothing was recorded.
+func TestProvenMappings(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildid.ReadFile(self)
+	if err != nil || info.ID.IsZero() {
+		t.Fatalf("%v, %v", info, err)
+	}
+	for _, test := range []struct {
+		began time.Time
+		other string // name of the host
+		want  string
+	}{
+		{time.Now().Add(time.Hour), "", fmt.Sprintf("%x", info.ID.Bytes())},
+		{time.Now().Add(time.Hour), "another", ""},
+		{time.Unix(1e9, 0), "", ""},
+	} {
+		name := filepath.Join(t.TempDir(), "perf.data")
+		writeRecording(t, name, recordedFile(t, self), test.began, test.other)
+		out := filepath.Join(t.TempDir(), "out.pb.gz")
+		hallmark(t, "convert", "--no-symbols", "-o", out, name)
+		p, err := profile.ReadFile(out, profile.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Mapping[0].BuildID; got != test.want {
+			t.Errorf("began %v, host %q: build ID %q, want %q", test.began, test.other, got, test.want)
+		}
+	}
+}
+
+// writeRecording writes a recording with one sample, in a file that has no build ID there.
+func writeRecording(t *testing.T, name string, file mappedFile, began time.Time, host string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, err := perfdata.NewWriter(f, perfdata.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Info = *thisMachine(t)
+	w.Info.Hostname = cmp.Or(host, w.Info.Hostname)
+	w.Info.Clock = &perfdata.ClockData{Wall: uint64(began.UnixNano()), Time: 1000}
+	err = w.AddEvent(&perfdata.Event{Name: "cpu-clock", IDs: []uint64{1}, Attr: perfdata.Attr{
+		Type: 1, Period: 1000, Flags: perfdata.AttrSampleIDAll,
+		Fields: perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleIdentifier,
+	}})
+	id := perfdata.ID{PID: 7, TID: 7, Time: 1000, Event: 1, Misc: uint16(perfdata.ModeUser)}
+	mapping := &perfdata.Mmap2{
+		ID: id, Type: perfdata.TypeMmap2, Owner: 7, Thread: 7, Start: 0x10000, Size: 0x10000, Prot: 5, Name: file.name,
+		Major: file.major, Minor: file.minor, Inode: file.inode,
+	}
+	err = errors.Join(err, w.Write(mapping, nil), w.Write(&perfdata.Sample{ID: id, IP: 0x10010}, nil), w.Close())
+	if err != nil {
+		t.Fatal(err)
 	}
 }

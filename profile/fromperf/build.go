@@ -5,6 +5,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/profile"
+	"hallmark/reason"
 	"hallmark/symbol"
 	"hallmark/unwind"
 )
@@ -66,7 +67,7 @@ func (b *stackBuilder) build(number uint32) profile.Stack {
 	b.stack = b.stack[:0]
 	for _, n := range places {
 		if b.locations[n] == nil {
-			frame := b.replay.known.all[n].frame()
+			frame := b.replay.frame(&b.replay.known.all[n])
 			b.locations[n] = b.builder.Location(&frame)
 		}
 		b.stack = append(b.stack, b.locations[n])
@@ -77,9 +78,13 @@ func (b *stackBuilder) build(number uint32) profile.Stack {
 }
 
 // frame says what is known of a place, now that all records were read.
-func (at *place) frame() profile.Frame {
+func (p *replay) frame(at *place) profile.Frame {
 	if at.file != nil {
 		if at.file.binary == nil {
+			if at.file.why == reason.NotRecorded && !at.file.told {
+				at.file.told = true
+				p.stats.Unrecorded++
+			}
 			return profile.Frame{Reason: at.file.why, Path: at.file.name, Addr: addr.Abs(at.at)}
 		}
 		return profile.Frame{Binary: at.file.binary, Offset: addr.Offset(at.at)}

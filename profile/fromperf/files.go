@@ -24,12 +24,17 @@ type file struct {
 	generation uint64
 	changed    bool // different files had the number
 
+	record perfdata.Mmap2 // its first mapping
+	asked  bool           // for the identity
+	found  buildid.ID     // that the asker gave
+
 	looked bool          // for the table
 	table  *unwind.Table // nil when the file is not at hand
 	by     buildid.ID    // that the table was looked for by
 
 	binary *profile.Binary
 	why    reason.Reason // binary is nil because of it
+	told   bool          // in Stats
 }
 
 // inode is what a record without a build ID tells a file by.
@@ -42,6 +47,9 @@ type inode struct {
 type files struct {
 	byKey  map[fileKey]*file
 	byName map[string]int // different files that were mapped by one name
+
+	identify func(file, kernel *perfdata.Mmap2) buildid.ID // nil for nobody to ask
+	image    *file                                         // the kernel's
 }
 
 type fileKey struct {
@@ -55,10 +63,11 @@ func newFiles() *files {
 	return &files{byKey: map[fileKey]*file{}, byName: map[string]int{}}
 }
 
-func (s *files) get(key fileKey) *file {
+func (s *files) get(key fileKey, r *perfdata.Mmap2) *file {
 	f := s.byKey[key]
 	if f == nil {
-		f = &file{name: key.name, kernel: key.kernel, id: key.id, inode: key.inode}
+		f = &file{name: key.name, kernel: key.kernel, id: key.id, inode: key.inode, record: *r}
+		f.record.BuildID = nil // which is valid for a moment only
 		s.byKey[key] = f
 		s.byName[key.name]++
 	}
@@ -70,7 +79,7 @@ func (s *files) mapped(r *perfdata.Mmap2) *file {
 	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
 		key.id, key.inode = id, inode{}
 	}
-	f := s.get(key)
+	f := s.get(key, r)
 	if r.Generation != 0 {
 		f.changed = f.changed || f.generation != 0 && f.generation != r.Generation
 		f.generation = r.Generation
@@ -90,8 +99,11 @@ func (s *files) ofKernel(r *perfdata.Mmap2) *file {
 		key.name = kernelImage
 	}
 	key.id, _ = buildid.New(buildid.GNU, r.BuildID) // without one the zero ID
-	f := s.get(key)
+	f := s.get(key, r)
 	f.size = max(f.size, r.Size)
+	if key.name == kernelImage {
+		s.image = f
+	}
 	return f
 }
 
@@ -113,7 +125,7 @@ func (s *files) settle(info *perfdata.Info) {
 	for _, f := range s.byKey {
 		id := f.id
 		if id.IsZero() {
-			id, f.why = s.listed(f, listed)
+			id, f.why = s.unrecorded(f, listed)
 		}
 		image := f.name == kernelImage
 		f.name = f.shown()
@@ -155,6 +167,28 @@ func listedIDs(info *perfdata.Info) map[string]listedID {
 		all[b.Name] = listedID{id, again && (known.ambiguous || known.id != id)}
 	}
 	return all
+}
+
+// unrecorded returns the identity of a file whose mapping has none: by perf's list, and
+// else as whoever is asked knows it.
+func (s *files) unrecorded(f *file, list map[string]listedID) (buildid.ID, reason.Reason) {
+	id, why := s.listed(f, list)
+	if !id.IsZero() || s.identify == nil || f.changed {
+		return id, why
+	}
+	if !f.asked {
+		f.asked = true
+		var kernel *perfdata.Mmap2
+		if s.image != nil {
+			kernel = &s.image.record
+		}
+		f.record.Generation = f.generation
+		f.found = s.identify(&f.record, kernel)
+	}
+	if f.found.IsZero() {
+		return f.found, why
+	}
+	return f.found, reason.None
 }
 
 func (s *files) listed(f *file, list map[string]listedID) (buildid.ID, reason.Reason) {

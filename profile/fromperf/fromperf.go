@@ -1,6 +1,6 @@
 // Package fromperf makes a profile of a perf.data file, wherever it was recorded.
 //
-// It looks at nothing but the file, and at the unwind tables that Options give: the
+// It looks at nothing but the file, and at the unwind tables and identities that Options give: the
 // stacks of perf record --call-graph dwarf are copies of memory. What a process had mapped follows from the
 // records, in the order of time; which file that is, from the build ID in the record
 // (perf record --buildid-mmap) or from perf's list of build IDs by path. A path at
@@ -17,6 +17,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/buildid"
 	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -30,6 +31,10 @@ type Options struct {
 	Event string
 	// Tables has unwind tables, by which copied stacks are walked; nil for none.
 	Tables Tables
+	// Identify returns the identity of a file that perf tells none of, from the record of
+	// its mapping and that of the kernel's image (nil where there is none); zero for none. It is
+	// nil where nobody knows more than the recording.
+	Identify func(file, kernel *perfdata.Mmap2) buildid.ID
 	// Times is whether the samples keep when they were taken (profile.Times). That takes
 	// memory for each sample, up to a bound: see Stats.Untimed.
 	Times bool
@@ -44,6 +49,8 @@ type Stats struct {
 	// (perf record --call-graph dwarf) and lack callers, because a file that is needed to
 	// find them is not at hand.
 	Unwalked int64
+	// Unrecorded counts files that frames are in and perf told no build ID of.
+	Unrecorded int64
 	// Untimed counts samples whose times were wanted, and for which there was no room.
 	Untimed int64
 	// Damage is where the file is damaged or cut off; the profile is of what stands
@@ -86,6 +93,7 @@ func newReplay(r *perfdata.Reader, o Options) *replay {
 		files: newFiles(), counts: newCounts(), known: newPlaces(),
 		layouts: emptyKernel, kernelLayout: emptyKernel,
 	}
+	p.files.identify = o.Identify
 	if o.Times {
 		p.times = newTimes()
 	}
@@ -232,6 +240,9 @@ func (s *Stats) Notes() []string {
 	}
 	if s.Unwalked > 0 {
 		all = append(all, fmt.Sprintf("%d stacks end early, because a file that perf recorded is not at hand", s.Unwalked))
+	}
+	if s.Unrecorded > 0 {
+		all = append(all, fmt.Sprintf("perf recorded no build ID of %d files that frames are in: perf record --buildid-mmap does, and hallmark inject may find them", s.Unrecorded))
 	}
 	if s.Untimed > 0 {
 		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))

@@ -84,7 +84,7 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 }
 
 // table returns the unwind table of a file, nil when it is not at hand. Without the file's
-// identity in the records it is taken from perf's list, and may turn out to be in doubt
+// identity in the records it is taken from perf's list, and from whoever else knows, and may turn out to be in doubt
 // later on: see trusted.
 func (p *replay) table(f *file) *unwind.Table {
 	if f.looked || p.tables == nil {
@@ -92,7 +92,7 @@ func (p *replay) table(f *file) *unwind.Table {
 	}
 	id := f.id
 	if id.IsZero() {
-		id, _ = p.files.listed(f, p.listedIDs())
+		id, _ = p.files.unrecorded(f, p.listedIDs())
 	}
 	if id.IsZero() {
 		return nil // perf writes its list into a pipe last
