@@ -24,8 +24,8 @@ const convertLong = `Write a profile in another format:
 
   folded      one stack and its count a line, for flamegraph.pl and its kin
   speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
-              order of time after 'hallmark record --timeline', and of time that perf
-              recorded
+              order of time after 'hallmark record --timeline', and of what perf
+              recorded (events that are no time stand one behind the other)
   firefox     JSON for https://profiler.firefox.com, by process and thread, in the order
               of time after 'hallmark record --timeline' and of what perf recorded, with
               the files' build IDs

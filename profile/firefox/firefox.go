@@ -58,14 +58,17 @@ type unit struct {
 	scale float64
 }
 
+// unitTime is the profiler's name of milliseconds.
+const unitTime = "tracing-ms"
+
 func unitOf(name string) unit {
 	switch name {
 	case "nanoseconds":
-		return unit{"tracing-ms", 1e-6}
+		return unit{unitTime, 1e-6}
 	case "microseconds":
-		return unit{"tracing-ms", 1e-3}
+		return unit{unitTime, 1e-3}
 	case "milliseconds":
-		return unit{"tracing-ms", 1}
+		return unit{unitTime, 1}
 	case "bytes":
 		return unit{"bytes", 1}
 	}

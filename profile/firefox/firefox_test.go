@@ -126,7 +126,7 @@ func (l loaded) check() map[string]float64 {
 				n := l.column(th["funcTable"], "name")[int(f)]
 				names = append([]string{strings.ReplaceAll(l.list(th, "stringArray")[int(n)].(string), ";", ":")}, names...)
 			}
-			if process, _ := th["processName"].(string); process != "" {
+			if process, _ := th["processName"].(string); process != "profile" {
 				names = append([]string{process}, names...)
 			}
 			return strings.Join(names, ";")

@@ -86,6 +86,8 @@ type (
 		Time       []float64 `json:"time"` // ms since the start
 		Weight     []float64 `json:"weight"`
 		WeightType string    `json:"weightType"`
+		// CPU is how long (µs) the thread ran since the sample before.
+		CPU []float64 `json:"threadCPUDelta,omitempty"`
 	}
 	markers struct {
 		Length    int   `json:"length"`

@@ -35,7 +35,7 @@ type funcKey struct {
 func newTables(b *builder, o owner) *tables {
 	t := &tables{
 		thread: &thread{
-			ProcessType: "default", PausedRanges: []any{}, ProcessName: o.process, Name: cmp.Or(o.thread, o.process, "profile"),
+			ProcessType: "default", PausedRanges: []any{}, ProcessName: cmp.Or(o.process, "profile"), Name: cmp.Or(o.thread, o.process, "profile"),
 			IsMainThread: o.tid == o.pid || o.tid == 0, PID: strconv.FormatInt(o.pid, 10), TID: o.tid, StringArray: []string{},
 		},
 		builder: b, strings: map[string]int{}, locations: map[*pprof.Location][]int{},
@@ -201,7 +201,8 @@ func (t *tables) resource(lib int) int {
 }
 
 // finish lays out the samples. Those without a time come first, so that they are not
-// taken for what ran between others.
+// taken for what ran between others. Where all have one, time on CPUs is what the thread
+// ran since the sample before: the profiler draws its graphs of activity by that.
 func (t *tables) finish(u unit) *thread {
 	slices.SortStableFunc(t.moments, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
 	s := samples{WeightType: u.name, Stack: []*int{}, Time: []float64{}, Weight: []float64{}}
@@ -210,6 +211,9 @@ func (t *tables) finish(u unit) *thread {
 		s.Stack = append(s.Stack, m.stack)
 		s.Time = append(s.Time, float64(m.time)/1e6)
 		s.Weight = append(s.Weight, float64(m.weight)*u.scale)
+		if u.name == unitTime && len(t.untimed) == 0 {
+			s.CPU = append(s.CPU, float64(m.weight)*u.scale*1e3)
+		}
 	}
 	t.thread.Samples = s
 	if s.Length > 0 {
@@ -228,7 +232,7 @@ func (t *tables) spread() []moment {
 		m.time = at
 		if len(t.moments) > 0 {
 			m.time = t.moments[0].time
-		} else if t.builder.unit.name == "tracing-ms" {
+		} else if t.builder.unit.name == unitTime {
 			at += int64(float64(m.weight) * t.builder.unit.scale * 1e6)
 		} else {
 			at += 1e6

@@ -12,9 +12,9 @@ import (
 
 // timeline has the samples that tell when they were taken, by thread.
 type timeline struct {
-	possible bool // weights are nanoseconds
-	count    int  // which value of a sample counts, -1 when none does
-	threads  map[thread]*moments
+	toScale bool // weights are nanoseconds, as times are
+	count   int  // which value of a sample counts, -1 when none does
+	threads map[thread]*moments
 }
 
 type thread struct {
@@ -35,7 +35,8 @@ type moments struct {
 	total int64
 }
 
-// moment is a stack that ran for the weight until the time, both in ns.
+// moment is a stack that ran for the weight until the time, both in ns; or that weighs
+// something else at the time.
 type moment struct {
 	time, weight int64
 	stack        []int
@@ -43,9 +44,9 @@ type moment struct {
 
 func newTimeline(p *pprof.Profile, index int) *timeline {
 	return &timeline{
-		possible: p.SampleType[index].Unit == "nanoseconds",
-		count:    slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" }),
-		threads:  map[thread]*moments{},
+		toScale: p.SampleType[index].Unit == "nanoseconds",
+		count:   slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" }),
+		threads: map[thread]*moments{},
 	}
 }
 
@@ -57,7 +58,7 @@ func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
 	if t.count >= 0 {
 		count = max(count, s.Value[t.count])
 	}
-	if !t.possible || len(times) == 0 || weight < count {
+	if len(times) == 0 || weight < count {
 		return 0
 	}
 	var id thread
@@ -89,7 +90,7 @@ func (t *timeline) profiles() []sampledProfile {
 	for id, m := range t.threads {
 		ids = append(ids, id)
 		slices.SortStableFunc(m.list, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
-		if first := m.list[0].time - m.list[0].weight; start == 0 || first < start {
+		if first := m.list[0].time - m.list[0].weight; t.toScale && (start == 0 || first < start) {
 			start = first
 		}
 	}
@@ -98,17 +99,18 @@ func (t *timeline) profiles() []sampledProfile {
 	})
 	var profiles []sampledProfile
 	for _, id := range ids {
-		profiles = append(profiles, t.threads[id].profile(id.String(), start))
+		profiles = append(profiles, t.threads[id].profile(id.String(), start, t.toScale))
 	}
 	return profiles
 }
 
 // profile lays the stacks out in time, without changing what they weigh: one that
-// would overlap the one before comes later.
-func (m *moments) profile(name string, start int64) sampledProfile {
+// would overlap the one before comes later. Where weights are no time (events, bytes),
+// stacks are in the order of time, one behind the other: there is one axis for both.
+func (m *moments) profile(name string, start int64, toScale bool) sampledProfile {
 	p := sampledProfile{Name: name}
 	for _, at := range m.list {
-		if gap := at.time - at.weight - start - p.EndValue; gap > 0 {
+		if gap := at.time - at.weight - start - p.EndValue; toScale && gap > 0 {
 			p.append([]int{}, gap)
 		}
 		p.append(at.stack, at.weight)

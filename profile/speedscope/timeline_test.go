@@ -1,7 +1,9 @@
 package speedscope
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"hallmark/internal/proftest"
@@ -66,14 +68,27 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestCountsHaveNoTimeline wants counts added up as ever.
-func TestCountsHaveNoTimeline(t *testing.T) {
+// TestOrderOfCounts wants events in the order of time, without room between them.
+func TestOrderOfCounts(t *testing.T) {
 	m := proftest.New()
-	m.Sample("app", 7, 2)
-	profile.AddTimes(m.Profile.Sample[0], []int64{1, 2})
+	f := m.Mapping("/bin/a", proftest.AppID, 0x400000)
+	m.Sample("app", 7, 3, m.Location(f, 0x401000, "one"))
+	m.Sample("app", 7, 1, m.Location(f, 0x402000, "two"))
+	m.Sample("app", 7, 4, m.Location(f, 0x403000, "three"))
+	profile.AddTimes(m.Profile.Sample[0], []int64{100, 900, 200})
+	profile.AddTimes(m.Profile.Sample[1], []int64{300})
 	d := write(t, m.Profile, Options{SampleType: "samples"})
-	if len(d.Profiles) != 1 || d.Profiles[0].Weights[0] != 2 {
-		t.Errorf("got %+v", d.Profiles)
+	var got []string
+	for _, p := range d.Profiles {
+		for i, stack := range p.Samples {
+			got = append(got, fmt.Sprintf("%s %d", *d.Shared.Frames[stack[len(stack)-1]].Name, p.Weights[i]))
+		}
+	}
+	if want := []string{"one 1", "one 1", "two 1", "one 1", "three 4"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if p := d.Profiles[0]; p.Unit != "none" || *p.EndValue != 4 {
+		t.Errorf("unit %q, end %d", p.Unit, *p.EndValue)
 	}
 }
 
