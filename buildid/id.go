@@ -1,6 +1,7 @@
 package buildid
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -86,6 +87,29 @@ func (id ID) Bytes() []byte { return []byte(id.bytes) }
 
 // IsZero reports whether id is no identity.
 func (id ID) IsZero() bool { return id == ID{} }
+
+// maxGNUForm is the most that perf keeps of a build ID, BUILD_ID_SIZE of its
+// tools/perf/util/build-id.h. Of longer ones it keeps the beginning.
+const maxGNUForm = 20
+
+// GNUForm returns the GNU identity that stands for id in formats that know no other kind
+// and up to 20 bytes, as perf.data; the zero ID for itself.
+//
+// For the Go toolchain's, which is text and longer, that is what the toolchain itself
+// makes a GNU build ID of it by (-B gobuildid of cmd/link, by default since Go 1.24): so
+// a file that was linked with a GNU build ID and one that was not have the same.
+func (id ID) GNUForm() ID {
+	b := id.Bytes()
+	switch id.kind {
+	case None:
+		return id
+	case Go:
+		sum := sha256.Sum256(b)
+		sum[0] ^= 0xff // cmd/internal/hash, Sum32
+		b = sum[:]
+	}
+	return ID{GNU, string(b[:min(len(b), maxGNUForm)])}
+}
 
 // Hallmark's forms of the IDs that are not GNU's start with these.
 const (

@@ -298,14 +298,15 @@ func (s *search) note(step Step) {
 	}
 }
 
-// open opens the file at path if its identity is id, and else says why not.
+// open opens the file at path if its identity is id, or is what perf calls id, and else
+// says why not.
 func open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
 	file, err := symbol.OpenFile(path)
 	if err != nil {
 		return nil, whyNot(err)
 	}
 	info, err := buildid.Read(file.Reader())
-	if err == nil && info.ID == id {
+	if err == nil && (info.ID == id || info.ID.GNUForm() == id) {
 		return file, reason.None
 	}
 	file.Close()

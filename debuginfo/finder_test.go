@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -222,6 +223,37 @@ func TestOtherKinds(t *testing.T) {
 		if f, why := new(Finder).Open(id, os.Args[0]); f != nil || why != reason.FileChanged {
 			t.Errorf("%s: %v, %v", text, f, why)
 		}
+	}
+}
+
+// TestOpenByPerfsID finds files without a GNU build ID by what perf.data has in its place.
+func TestOpenByPerfsID(t *testing.T) {
+	goTool := testenv.Tool(t, "go")
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\nfunc main() {}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "program")
+	if out, err := exec.Command(goTool, "build", "-ldflags=-B none", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	id := identify(t, program)
+	if id.Kind() != buildid.Go {
+		t.Fatalf("the program has %v", id)
+	}
+	f, why := new(Finder).Open(id.GNUForm(), program)
+	if f == nil {
+		t.Fatal(why)
+	}
+	defer f.Close()
+	addressOf(t, f, "main.main")
+	other, err := buildid.New(buildid.GNU, []byte("another that has 20 "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, why := new(Finder).Open(other, program); f != nil || why != reason.FileChanged {
+		t.Errorf("by another ID: %v, %v", f, why)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/perfdata"
-	"hallmark/profile/toperf"
 )
 
 const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject -b'.
@@ -84,7 +83,7 @@ func (i *injector) run(name string) error {
 	verdicts := i.judge(rec, listed, written)
 	of := func(m *perfdata.Mmap2) []byte {
 		if v := verdicts[fileOf(m)]; !v.id.IsZero() {
-			return toperf.BuildID(v.id)
+			return v.id.GNUForm().Bytes()
 		}
 		return nil
 	}
@@ -238,7 +237,7 @@ func newList(verdicts map[mappedFile]verdict, rec *recorded) []perfdata.HeaderBu
 		}
 		for id := range byName[name] {
 			if len(byName[name]) == 1 && !id.IsZero() {
-				list = append(list, perfdata.HeaderBuildID{Misc: uint16(mode), PID: -1, BuildID: toperf.BuildID(id), Name: name})
+				list = append(list, perfdata.HeaderBuildID{Misc: uint16(mode), PID: -1, BuildID: id.GNUForm().Bytes(), Name: name})
 			}
 		}
 	}
@@ -261,10 +260,10 @@ func (i *injector) tell(rec *recorded, verdicts map[mappedFile]verdict, listed m
 		switch {
 		case v.trusted:
 			trusted++
-			fmt.Fprintf(out, "trusted  %x  %s: %v\n", toperf.BuildID(v.id), file.name, v.err)
+			fmt.Fprintf(out, "trusted  %x  %s: %v\n", v.id.GNUForm().Bytes(), file.name, v.err)
 		case v.err == nil:
 			found++
-			fmt.Fprintf(out, "filled   %x  %s\n", toperf.BuildID(v.id), file.name)
+			fmt.Fprintf(out, "filled   %x  %s\n", v.id.GNUForm().Bytes(), file.name)
 		default:
 			missing++
 			fmt.Fprintf(out, "missing  %s: %v\n", file.name, v.err)

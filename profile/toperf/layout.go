@@ -223,7 +223,7 @@ func newArea(m *pprof.Mapping, path string, kernel bool, offset uint64) *area {
 	a.absolute = kernel && m.Start >= firstKernel
 	a.record = perfdata.Mmap2{Type: perfdata.TypeMmap2, Prot: protRead | protExec, Flags: mapPrivate, Name: a.listed}
 	if id, ok := profile.Identity(m); ok {
-		a.record.BuildID = BuildID(id)
+		a.record.BuildID = id.GNUForm().Bytes()
 	}
 	if a.isImage() {
 		a.listed, a.record.Name = kernelImage, kernelImage+"_text"

@@ -13,7 +13,9 @@
 //     profile, in its order.
 //   - Processes without a number have one above all that the kernel gives.
 //
-// Files that have no GNU build ID get one, see BuildID.
+// Files that have no GNU build ID get one (buildid.ID.GNUForm). perf itself finds none in a
+// file that has only that of Go's toolchain, and so takes no symbols from it; this project's
+// readers know the file by it.
 //
 // perf looks up symbols itself, by the build IDs: names that the profile has are not in
 // the file, but for those of generated code in the kernel. Nor are how stacks were
