@@ -122,6 +122,7 @@ func (c *converter) run(name string) error {
 		return err
 	}
 	c.input.times = c.input.times || f.times
+	c.input.nameless = c.noSymbols
 	p, err := c.input.read(c.env, name)
 	if err != nil {
 		return err

@@ -58,6 +58,11 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	if f, ok := from.(*os.File); ok && !r.Pipe() && !in.nameless {
+		if stat, err := f.Stat(); err == nil {
+			nameGenerated(p, r.Info(), stat.ModTime())
+		}
+	}
 	for _, problem := range r.Problems() {
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, problem)
 	}

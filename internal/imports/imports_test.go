@@ -73,7 +73,7 @@ var rules = map[string]rule{
 	},
 	"profile/folded": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/toperf": {
-		module:   []string{"addr", "buildid", "perfdata", "profile", "reason"},
+		module:   []string{"addr", "perfdata", "profile", "reason"},
 		external: []string{pprof},
 		why:      "a profile as perf would have recorded it, on any machine",
 	},
@@ -135,7 +135,7 @@ var rules = map[string]rule{
 	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded",
-			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/progress"},
+			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/perfmap", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
