@@ -258,6 +258,30 @@ static __always_inline __u32 changes(struct mm_struct *mm)
 /* RWSEM_READER_OWNED of kernel/locking/rwsem.c: the owner is one of many readers. */
 #define READER_OWNED 1
 
+/* The machine that the kernel runs on, which the loader finds out. */
+#define IS_X86 bpf_core_field_exists(((struct pt_regs *)0)->r15)
+
+/* Of struct pt_regs, the word with the number of the system call: arch/x86/include/asm/ptrace.h,
+ * arch/arm64/include/asm/ptrace.h. */
+#define SYSTEM_CALL (IS_X86 ? 15 : 35)
+
+/* Numbers of clone, fork, vfork, clone3. */
+#define IS_FORK(n) ((n) == 435 || (IS_X86 ? (n) >= 56 && (n) <= 58 : (n) == 220))
+
+/* forks reports whether the current task copies its memory for a child. It marks all its
+ * VMAs meanwhile, but changes none of them (dup_mmap in mm/mmap.c). */
+static __always_inline bool forks(struct mm_struct *mm)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 regs = bpf_task_pt_regs(task);
+	__u32 call = 0;
+
+	if ((BPF_CORE_READ(mm, mmap_lock.owner.counter) & ~7ULL) != (__u64)task)
+		return false;
+	bpf_probe_read_kernel(&call, sizeof(call), (void *)(regs + 8 * SYSTEM_CALL));
+	return IS_FORK(call);
+}
+
 /* at_rest reports whether nobody has changed a VMA since changes() was the given
  * number, nor is about to. Who changes or removes one marks it with that number
  * first (vma_start_write, include/linux/mmap_lock.h). Before 6.4 there are no marks,
@@ -269,7 +293,7 @@ static __always_inline bool at_rest(struct vm_area_struct *vma, struct mm_struct
 
 	barrier();
 	if (bpf_core_field_exists(vma->vm_lock_seq))
-		return changes(mm) == since && GET(vma, vm_lock_seq) != since;
+		return changes(mm) == since && (GET(vma, vm_lock_seq) != since || forks(mm));
 	owner = BPF_CORE_READ(mm, mmap_lock.owner.counter);
 	return !owner || owner & READER_OWNED || owner == bpf_get_current_task();
 }

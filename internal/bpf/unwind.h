@@ -78,8 +78,6 @@ enum unwind_kind { RULE_NONE, RULE_OUTERMOST, RULE_REG, RULE_DEREF, RULE_PLT, RU
 /* Flags of rules: unwind.SavedAtRegister and those after it. */
 enum unwind_rule_flags { SAVED_AT_REGISTER = 1, OTHER_STACK = 2, INTERRUPTED = 4, RETURN_AT_REGISTER = 8, SAVED_AT_FRAME_POINTER = 16 };
 
-/* The machine that the kernel runs on, which the loader finds out. */
-#define IS_X86 bpf_core_field_exists(((struct pt_regs *)0)->r15)
 #define STACK_POINTER (IS_X86 ? 7 : 31)
 #define FRAME_POINTER (IS_X86 ? 6 : 29)
 

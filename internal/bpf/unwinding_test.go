@@ -224,6 +224,29 @@ func TestUnwinding(t *testing.T) {
 	}
 }
 
+// TestForking samples a process in the kernel's copying of its memory, which marks all its
+// mappings as being changed though none is: its callers are told nevertheless.
+func TestForking(t *testing.T) {
+	testenv.Root(t)
+	program := buildStacks(t)
+	s := newTestSampler(t, Options{Unwind: true, UserOnly: true})
+	process := startStill(t, program, "forking")
+	putTables(t, s, sampleThread(t, s, process.tid, 20*time.Millisecond).files)
+	got := sampleThread(t, s, process.tid, 300*time.Millisecond)
+	samples := uint64(0)
+	for stack, n := range got.counts {
+		samples += n
+		for _, f := range got.stacks[stack] {
+			if f.Kind == Unstable {
+				t.Errorf("%d samples end in mappings that change: %v", n, got.stacks[stack])
+			}
+		}
+	}
+	if samples < 100 {
+		t.Errorf("%d samples", samples)
+	}
+}
+
 // checkStill compares the stacks of a still process with what it says itself. The
 // innermost frame is somewhere in a loop.
 func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) {

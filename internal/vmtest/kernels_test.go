@@ -45,7 +45,7 @@ var suites = []suite{
 		pkg: "internal/bpf",
 		run: ".",
 		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
-			"TestUnwinding", "TestAgreement", "TestFinished", "TestStraddling",
+			"TestUnwinding", "TestForking", "TestAgreement", "TestFinished", "TestStraddling",
 			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecLost"},
 		compiled: "^TestUnwinding$/^recursion$", // all make the same program
 	},

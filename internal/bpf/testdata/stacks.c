@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -180,6 +181,19 @@ static NOINLINE void busy(void) {
 	}
 }
 
+// forking has children for which much memory is copied.
+static NOINLINE void forking(void) {
+	const size_t size = 32 << 20;
+	char *memory = malloc(size);
+	pid_t child;
+
+	memset(memory, 1, size);
+	ready();
+	while ((child = fork()) > 0)
+		waitpid(child, NULL, 0);
+	_exit(child < 0);
+}
+
 int main(int argc, char **argv) {
 	const char *kind = argc > 1 ? argv[1] : "";
 	pthread_t t;
@@ -187,6 +201,8 @@ int main(int argc, char **argv) {
 	bottom = leaf;
 	if (!strcmp(kind, "busy")) {
 		busy();
+	} else if (!strcmp(kind, "forking")) {
+		forking();
 	} else if (!strcmp(kind, "recursion")) {
 		recurse(60, 1, 2);
 	} else if (!strcmp(kind, "deep")) {
