@@ -117,6 +117,7 @@ func formatOf(name, output string) (format, error) {
 }
 
 func (c *converter) run(name string) error {
+	collectSeldom()
 	f, err := formatOf(c.format, c.output)
 	if err != nil {
 		return err

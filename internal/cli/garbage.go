@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 )
 
 // heapRoom is how large the heap of a recorder may become before garbage is
@@ -14,12 +16,24 @@ const heapRoom = 20 << 20 // bytes
 // needs more than half of that, as usual. A recorder allocates little in all, in a
 // heap that starts at nothing: the usual way collects it each time it has doubled
 // from 4 MiB, and that was a tenth of what recording cost.
-func collectLate() {
+func collectLate() { collectAt(percentFor) }
+
+// collectAt has garbage collected at the GOGC that follows from the bytes in use, now and
+// after each collection, until it is told otherwise.
+func collectAt(percent func(live uint64) int) { collectAs(told.Add(1), percent) }
+
+// told is how often collectAt was called.
+var told atomic.Int64
+
+func collectAs(number int64, percent func(live uint64) int) {
+	if told.Load() != number {
+		return
+	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	debug.SetGCPercent(percentFor(live[0].Value.Uint64()))
+	debug.SetGCPercent(percent(live[0].Value.Uint64()))
 	// The next collection finds this garbage, and measures again.
-	runtime.SetFinalizer(new(*int), func(**int) { collectLate() })
+	runtime.SetFinalizer(new(*int), func(**int) { collectAs(number, percent) })
 }
 
 // percentFor returns the GOGC that lets a heap of so many bytes in use reach
@@ -31,4 +45,23 @@ func percentFor(live uint64) int {
 		return 100
 	}
 	return int(100*heapRoom/live) - 100
+}
+
+// garbageRoom is how much garbage who reads profiles may have, if that is more than what
+// is in use.
+const garbageRoom = 128 << 20 // bytes
+
+// collectSeldom is for who reads a profile, shows it, and ends: most of what is allocated
+// stays in use, and to look through it again and again was an eighth of the time.
+// GOMEMLIMIT holds as ever, and who sets GOGC knows better.
+func collectSeldom() {
+	if os.Getenv("GOGC") == "" {
+		collectAt(seldomPercent)
+	}
+}
+
+// seldomPercent returns the GOGC that leaves garbageRoom, but for small heaps.
+func seldomPercent(live uint64) int {
+	const usual, most = 100, 400
+	return int(max(usual, min(most, 100*garbageRoom/max(live, 1))))
 }

@@ -16,6 +16,33 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
+func TestSeldomPercent(t *testing.T) {
+	for live, want := range map[uint64]int{
+		0: 400, 1 << 20: 400, garbageRoom / 4: 400, garbageRoom / 2: 200, garbageRoom: 100, 1 << 40: 100,
+	} {
+		if got := seldomPercent(live); got != want {
+			t.Errorf("with %d bytes in use GOGC is %d, want %d", live, got, want)
+		}
+	}
+}
+
+// TestCollectSeldom leaves alone what the user has set.
+func TestCollectSeldom(t *testing.T) {
+	runtime.GC()
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	t.Setenv("GOGC", "50")
+	collectSeldom()
+	if got := debug.SetGCPercent(100); got != 100 {
+		t.Errorf("GOGC is %d, and was set", got)
+	}
+	t.Setenv("GOGC", "")
+	collectSeldom()
+	if got := debug.SetGCPercent(100); got <= 100 {
+		t.Errorf("GOGC is %d for a small heap", got)
+	}
+}
+
 // TestCollectLate wants the setting to follow what is in use.
 func TestCollectLate(t *testing.T) {
 	runtime.GC() // what an earlier run had in use

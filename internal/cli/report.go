@@ -77,6 +77,7 @@ type report struct {
 }
 
 func (r *report) run(name string) error {
+	collectSeldom()
 	if r.sort != "flat" && r.sort != "cum" {
 		return usageError{fmt.Errorf("--sort %s: must be flat or cum", r.sort)}
 	}
