@@ -10,6 +10,12 @@
 // 'hallmark report' beside perf report and perf script.
 //
 //	go run ./perfdata -report -file FILE [-rounds N]
+//
+// With -memory it measures the memory that a recording takes that is as large as wanted, and
+// one that has an eighth of it: 'hallmark report' and 'hallmark convert' of FILE, or of a
+// recording of this machine, repeated.
+//
+//	go run ./perfdata -memory [-file FILE] -size MB
 package main
 
 import (
@@ -37,6 +43,7 @@ func main() {
 	rounds := flag.Int("rounds", 5, "how often everything is measured")
 	read := flag.String("read", "", "how to read the file once: bytes, order, fileorder")
 	report := flag.Bool("report", false, "measure reports with symbols, of -file")
+	memory := flag.Bool("memory", false, "measure the memory of reports and conversions")
 	flag.Parse()
 	var err error
 	switch {
@@ -44,6 +51,8 @@ func main() {
 		err = readOnce(*file, *read)
 	case *report:
 		err = measureReports(*file, *rounds)
+	case *memory:
+		err = measureMemory(*file, *size<<20)
 	default:
 		err = run(*file, *size<<20, *rounds)
 	}
@@ -129,16 +138,29 @@ func run(file string, size int64, rounds int) error {
 	return printTable(file, contenders, costs)
 }
 
-// makeFile repeats a recording until the file is as large as wanted.
+// makeFile repeats a recording of this machine until the file is as large as wanted.
 func makeFile(work, file string, size int64) error {
-	first := filepath.Join(work, "first.data")
-	args := []string{"record", "-q", "-a", "-g", "-F", "999", "-o", first, "--", "sleep", "5"}
+	first, err := recordHere(work)
+	if err != nil {
+		return err
+	}
+	return repeatUntil(file, first, size)
+}
+
+func recordHere(work string) (file string, err error) {
+	file = filepath.Join(work, "first.data")
+	args := []string{"record", "-q", "-a", "-g", "-F", "999", "-o", file, "--", "sleep", "5"}
 	if os.Getuid() != 0 {
-		args = []string{"record", "-q", "-g", "-F", "4999", "-o", first, "--", "sh", "-c", "ls -lR /usr | gzip"}
+		args = []string{"record", "-q", "-g", "-F", "4999", "-o", file, "--", "sh", "-c", "ls -lR /usr | gzip"}
 	}
 	if out, err := exec.Command("perf", args...).CombinedOutput(); err != nil && len(out) > 1<<16 {
-		return fmt.Errorf("perf record: %w", err)
+		return "", fmt.Errorf("perf record: %w", err)
 	}
+	return file, nil
+}
+
+// repeatUntil repeats a recording until the file is as large as wanted.
+func repeatUntil(file, first string, size int64) error {
 	out, err := os.Create(file)
 	if err != nil {
 		return err

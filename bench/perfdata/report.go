@@ -32,9 +32,9 @@ func measureReports(file string, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	hallmark := filepath.Join(work, "hallmark")
-	if out, err := exec.Command("go", "-C", "..", "build", "-o", hallmark, "./cmd/hallmark").CombinedOutput(); err != nil {
-		return fmt.Errorf("building hallmark: %w\n%s", err, out)
+	hallmark, err := buildHallmark(work)
+	if err != nil {
+		return err
 	}
 	reporters := []reporter{
 		{"`hallmark report`, indexes prepared", []string{hallmark, "report"}, false},
@@ -63,6 +63,14 @@ func measureReports(file string, rounds int) error {
 		}
 	}
 	return printReports(file, reporters, costs)
+}
+
+func buildHallmark(work string) (name string, err error) {
+	name = filepath.Join(work, "hallmark")
+	if out, err := exec.Command("go", "-C", "..", "build", "-o", name, "./cmd/hallmark").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building hallmark: %w\n%s", err, out)
+	}
+	return name, nil
 }
 
 // run takes what a reporter costs, with what it starts.
