@@ -274,11 +274,12 @@ func TestWatchMany(t *testing.T) {
 			count = 60
 		}
 		o.Exits = true
-		program, err := filepath.EvalSymlinks(testenv.Tool(t, "true"))
+		link := testenv.Tool(t, "true")
+		program, err := filepath.EvalSymlinks(link)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := watchCommand(t, o, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done", count, program))
+		told := watchCommand(t, o, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done", count, link))
 		want, execs, exits := idOf(t, program), 0, 0
 		for _, ev := range told {
 			// A shell of busybox is this program, too.

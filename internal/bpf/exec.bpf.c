@@ -152,6 +152,7 @@ struct path_walk {
 	struct exec_desk *d;
 	struct dentry *dentry;
 	struct mount *mount;
+	struct dentry *root; /* of the mount */
 	__u32 used;
 	bool cut;
 };
@@ -165,9 +166,10 @@ static long path_loop(__u32 i, struct path_walk *p)
 	__u32 at = p->used;
 	long n;
 
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
+	if (dentry == p->root && mount != BPF_CORE_READ(mount, mnt_parent)) {
 		p->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		p->mount = BPF_CORE_READ(mount, mnt_parent);
+		p->mount = mount = BPF_CORE_READ(mount, mnt_parent);
+		p->root = BPF_CORE_READ(mount, mnt.mnt_root);
 		return 0;
 	}
 	if (dentry == parent && at)
@@ -192,6 +194,7 @@ static __always_inline __u32 write_path(struct exec_desk *d, struct file *file)
 	struct path_walk p = {.d = d, .dentry = BPF_CORE_READ(file, f_path.dentry)};
 
 	p.mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+	p.root = BPF_CORE_READ(vfs, mnt_root);
 	bpf_loop(MAX_PATH_STEPS, path_loop, &p, 0);
 	if (p.cut)
 		d->ev.flags |= EXEC_PATH_CUT;
@@ -382,31 +385,35 @@ static __always_inline __u64 identify(struct walk *w, __u64 address)
 	return w->where;
 }
 
-/* cpu_time returns what all threads of a process have run, ns. The first one's own time is
- * in the sum only when it was reaped, and may have run for a moment after that. */
+/* The time of a process's first thread is in the sum of all threads only when that was
+ * reaped, and it may have run for a moment after that. */
+static __always_inline __u64 more(__u64 own, __u64 sum) { return sum > own ? sum : own; }
+
+/* cpu_time returns what all threads of a process have run, ns. */
 static __always_inline __u64 cpu_time(struct task_struct *leader)
 {
 	struct task_struct___exec *t = (void *)leader;
 	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(leader, signal);
-	__u64 own = BPF_CORE_READ(t, se.sum_exec_runtime), sum = BPF_CORE_READ(signal, sum_sched_runtime);
 
-	return sum > own ? sum : own;
+	return more(BPF_CORE_READ(t, se.sum_exec_runtime), BPF_CORE_READ(signal, sum_sched_runtime));
 }
 
-static __always_inline void write_owner(struct exec_event *ev, struct task_struct *task)
+/* The current task is read as the verifier lets a program read it, without a helper for each
+ * field: each would take as long as a dozen of these. */
+static __always_inline void write_owner(struct exec_event *ev)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct task_struct___exec *t = (void *)task;
-	struct cred *cred = BPF_CORE_READ(t, cred);
 
-	ev->started = BPF_CORE_READ(task, group_leader, start_boottime);
-	ev->exec = BPF_CORE_READ(task, self_exec_id);
+	ev->started = task->group_leader->start_boottime;
+	ev->exec = task->self_exec_id;
 	ev->cgroup = bpf_get_current_cgroup_id();
 	ev->cpu = cpu_time(task); /* which is the first thread now */
 	ev->ppid = BPF_CORE_READ(t, real_parent, tgid);
-	ev->uid = BPF_CORE_READ(cred, uid.val);
-	ev->gid = BPF_CORE_READ(cred, gid.val);
-	ev->euid = BPF_CORE_READ(cred, euid.val);
-	ev->egid = BPF_CORE_READ(cred, egid.val);
+	ev->uid = t->cred->uid.val;
+	ev->gid = t->cred->gid.val;
+	ev->euid = t->cred->euid.val;
+	ev->egid = t->cred->egid.val;
 	bpf_get_current_comm(ev->comm, sizeof(ev->comm));
 }
 
@@ -428,7 +435,7 @@ static __always_inline void tell_exec(struct exec_desk *d, struct walk *w, __u32
 	ev->flags = 0;
 	ev->tgid = w->tgid;
 	ev->tid = tid;
-	write_owner(ev, w->task);
+	write_owner(ev);
 	if (is_nameless(BPF_CORE_READ(mm, exe_file)))
 		ev->flags |= EXEC_DELETED;
 	n = write_texts(d, mm, bprm);
@@ -489,41 +496,39 @@ SEE_EXEC(see_exec_2, true)
 SEE_EXEC(see_exec_3, true)
 
 /* was_ended does the same for the end of a process. Most threads are not the last one. */
-static __always_inline bool was_ended(struct task_struct *task)
+static __always_inline bool was_ended(void)
 {
-	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
-	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	struct task_struct *task = bpf_get_current_task_btf(), *leader = task->group_leader;
+	struct signal_struct___exec *signal = (void *)task->signal;
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
-	return BPF_CORE_READ(signal, live.counter) ||
-	       (d && d->last_end == mix(BPF_CORE_READ(leader, start_boottime), BPF_CORE_READ(task, tgid)));
+	return signal->live.counter || (d && d->last_end == mix(leader->start_boottime, task->tgid));
 }
 
-static __always_inline void see_end(struct task_struct *task)
+/* see_end tells the end of the current task's process. */
+static __always_inline void see_end(void)
 {
-	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	struct task_struct *task = bpf_get_current_task_btf(), *leader = task->group_leader;
 	struct task_struct___exec *l = (void *)leader, *t = (void *)task;
-	struct signal_struct___exec *signal = (void *)BPF_CORE_READ(task, signal);
-	struct exit_event ev = {.kind = EVENT_EXIT, .tgid = BPF_CORE_READ(task, tgid)};
-	struct cred *cred = BPF_CORE_READ(t, cred);
+	struct signal_struct___exec *signal = (void *)task->signal;
+	struct exit_event ev = {.kind = EVENT_EXIT, .tgid = task->tgid};
 	__u32 zero = 0;
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
-	if (BPF_CORE_READ(signal, live.counter) || BPF_CORE_READ(task, flags) & PF_KTHREAD || !is_followed(ev.tgid))
+	if (signal->live.counter || task->flags & PF_KTHREAD || !is_followed(ev.tgid))
 		return;
-	ev.started = BPF_CORE_READ(leader, start_boottime);
+	ev.started = leader->start_boottime;
 	if (d)
 		d->last_end = mix(ev.started, ev.tgid);
 	ev.time = bpf_ktime_get_ns();
 	ev.cgroup = bpf_get_current_cgroup_id();
-	ev.cpu = cpu_time(leader);
+	ev.cpu = more(l->se.sum_exec_runtime, signal->sum_sched_runtime);
 	ev.ppid = BPF_CORE_READ(l, real_parent, tgid);
-	ev.uid = BPF_CORE_READ(cred, uid.val);
-	ev.gid = BPF_CORE_READ(cred, gid.val);
+	ev.uid = t->cred->uid.val;
+	ev.gid = t->cred->gid.val;
 	/* As wait_task_zombie of kernel/exit.c has it. */
-	ev.status = BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT ? BPF_CORE_READ(signal, group_exit_code)
-								      : BPF_CORE_READ(l, exit_code);
+	ev.status = signal->flags & SIGNAL_GROUP_EXIT ? signal->group_exit_code : l->exit_code;
 	bpf_probe_read_kernel(ev.comm, sizeof(ev.comm), &leader->comm);
 	if (!send(&ev, sizeof(ev)))
 		ADD(exec_done.lost_exits, 1);
@@ -534,10 +539,10 @@ static __always_inline void see_end(struct task_struct *task)
 	SEC("raw_tp/sched_process_exit")                                                       \
 	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
 	{                                                                                      \
-		if (copy && was_ended((void *)ctx->args[0]))                                   \
+		if (copy && was_ended())                                                       \
 			return 0;                                                              \
 		hold();                                                                        \
-		see_end((void *)ctx->args[0]);                                                 \
+		see_end();                                                                     \
 		let_go();                                                                      \
 		return 0;                                                                      \
 	}
