@@ -69,7 +69,7 @@ type Source uint8
 const (
 	// AnySource is the one that costs least here.
 	AnySource Source = iota
-	// Iterator is a BPF program that the kernel runs for each of its tasks (Linux 6.7).
+	// Iterator is a BPF program that the kernel runs for each VMA of its tasks (Linux 6.1).
 	// It needs root. A process costs least, but the program must be loaded first.
 	Iterator
 	// Query asks for the mappings one by one: PROCMAP_QUERY (Linux 6.11).
@@ -116,7 +116,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 
 // manyProcesses is from how many processes on loading a program costs less than
 // queries: bench/README.md.
-const manyProcesses = 1000
+const manyProcesses = 400
 
 // enterRunning has the kernel learn the files of these processes, or of all that run,
 // before there are samples. Where it cannot be had, files are learned as samples come.
@@ -136,77 +136,86 @@ func numbers(pids []int) []uint32 {
 	return list
 }
 
-// inventoryByBPF has the kernel run through its tasks. What it cannot tell, identities
-// of files without a note for instance, is read from the files.
+// inventoryByBPF has the kernel run through its tasks, and reads the identity of each file
+// once.
 func inventoryByBPF(pids []int) (*Inventory, error) {
 	if err := checkPIDNamespace(); err != nil {
 		return nil, err
 	}
-	stock, err := bpf.NewStock()
+	list, err := bpf.NewList()
 	if err != nil {
 		return nil, err
 	}
-	defer stock.Close()
-	taken, unseen, err := stock.List(numbers(pids)...)
+	defer list.Close()
+	taken, err := list.Take()
 	if err != nil {
 		return nil, err
 	}
-	inv := &Inventory{Source: Iterator}
-	for _, p := range taken {
-		inv.Processes = append(inv.Processes, runningOf(p))
+	if len(pids) > 0 {
+		taken = slices.DeleteFunc(taken, func(p *bpf.Process) bool { return !slices.Contains(pids, int(p.PID)) })
 	}
-	completeFiles(inv.Processes, taken)
-	for _, pid := range unseen {
-		inv.add(lookAt(int(pid), procmap.Options{}))
-	}
-	inv.sort()
-	return inv, nil
+	return inventoryOf(taken), nil
 }
 
-func runningOf(p *bpf.Process) Running {
-	r := Running{PID: int(p.PID), Name: p.Name}
-	for _, c := range p.Code {
-		r.Code = append(r.Code, Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, ID: c.ID})
-	}
-	return r
-}
-
-// completeFiles reads the identities that the kernel could not tell, of each content
-// once: what one process could not reach, another one may.
-func completeFiles(processes []Running, taken map[uint32]*bpf.Process) {
+// inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
+func inventoryOf(taken []*bpf.Process) *Inventory {
+	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken))}
 	files := map[bpf.Validity]*unread{}
-	for i := range processes {
-		for j, c := range taken[uint32(processes[i].PID)].Code {
-			if !c.ID.IsZero() {
-				continue
-			}
+	for i, p := range taken {
+		r := &inv.Processes[i]
+		*r = Running{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
+		for j := range p.Code {
+			c := &p.Code[j]
+			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path}
 			u := files[c.Validity]
 			if u == nil {
 				u = new(unread)
 				files[c.Validity] = u
 			}
-			u.code = append(u.code, &processes[i].Code[j])
-			u.files = append(u.files, c.File)
+			u.code = append(u.code, &r.Code[j])
+			u.files = append(u.files, &c.File)
 		}
 	}
 	eachInParallel(slices.Collect(maps.Values(files)), (*unread).read)
+	return inv
 }
 
 // unread is a file whose identity is not known yet, and where it is mapped.
 type unread struct {
 	code  []*Code
-	files []bpf.File
+	files []*bpf.File
 }
 
 func (u *unread) read() {
 	id, why := buildid.ID{}, reason.None
 	for i := range min(len(u.files), maxAttempts) {
-		if id, why = readMapped(&u.files[i]); why == reason.None || why == reason.Anonymous {
+		if id, why = readMapped(u.files[i]); why == reason.None || why == reason.Anonymous {
 			break
 		}
 	}
-	for _, c := range u.code {
+	for i, c := range u.code {
 		c.ID, c.Reason = id, why
+		if why != reason.None && why != reason.Anonymous {
+			c.askProcess(int(u.files[i].PID))
+		}
+	}
+}
+
+// askProcess asks a process for the identity of what it has mapped there, if it is as it
+// was: where no file can be proven to be the one that BPF saw, on layers for instance,
+// there may be other proofs.
+func (c *Code) askProcess(pid int) {
+	p, err := procmap.Open(pid)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	v, ok, err := p.Find(c.Start)
+	if !ok || err != nil || v.Start != c.Start || v.End != c.End || v.Offset != c.Offset || v.Path() != c.Path {
+		return
+	}
+	if id, err := p.Identity(v); err == nil && !id.ID.IsZero() {
+		c.ID, c.Reason = id.ID, reason.None
 	}
 }
 

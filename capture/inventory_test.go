@@ -154,6 +154,28 @@ func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	}
 }
 
+// TestInventoryOnOverlay looks at a program on an overlay, as in a container: once it is
+// in the lower layer, and once it was written there. Its path is the one that it has there,
+// and not one in a layer.
+func TestInventoryOnOverlay(t *testing.T) { eachSource(t, inventoryOnOverlay) }
+
+func inventoryOnOverlay(t *testing.T, source Source) {
+	testenv.Root(t)
+	file, dir := buildC(t), t.TempDir()
+	script := `mount -t tmpfs none "$1" && cd "$1" && mkdir low up work all && cp "$0" low/prog &&
+		mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work all && `
+	for layer, then := range map[string]string{"lower": "true", "upper": "cp all/prog all/copy && mv all/copy all/prog"} {
+		pid := start(t, "unshare", "--mount", "sh", "-c", script+then+` && exec "$1/all/prog" 3600000`, file, dir)
+		path := filepath.Join(dir, "all", "prog")
+		awaitExec(t, pid, path)
+		r := takeInventory(t, InventoryOptions{PIDs: []int{pid}, Source: source})[pid]
+		i := slices.IndexFunc(r.Code, func(c Code) bool { return c.Path == path })
+		if i < 0 || r.Code[i].ID != fileID(t, file) {
+			t.Errorf("%s layer: got %+v, want %s to be %v", layer, r, path, fileID(t, file))
+		}
+	}
+}
+
 // TestInventoryOfNobody asks for processes that have no code: one that does not exist,
 // and a kernel thread.
 func TestInventoryOfNobody(t *testing.T) {

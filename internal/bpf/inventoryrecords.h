@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the program of inventory.bpf.c writes. Each record says its kind and its size in
+ * bytes, a multiple of 8. */
+#ifndef HALLMARK_INVENTORYRECORDS_H
+#define HALLMARK_INVENTORYRECORDS_H
+
+#include "events.h"
+
+enum listed_kind {
+	LISTED_PROCESS = 1,
+	LISTED_FILE = 2,
+	LISTED_AREA = 3, /* of the process before */
+};
+
+struct listed_process {
+	__u32 kind;
+	__u32 size;
+	__u32 tgid;
+	__u32 tid; /* of the thread whose memory it is */
+	__u64 started;
+	char name[16]; /* of the first thread */
+};
+
+/* A file. Behind it is the path, as in file_event. */
+struct listed_file {
+	__u32 kind;
+	__u32 size;
+	__u32 path; /* bytes */
+	__u32 pad;
+	__u64 number; /* of the file, in one look */
+	struct validity valid;
+};
+
+/* An executable mapping of a file. */
+struct listed_area {
+	__u32 kind;
+	__u32 size;
+	__u64 start, end;
+	__u64 offset; /* of start in the file */
+	__u64 number; /* of the file */
+};
+
+#endif
