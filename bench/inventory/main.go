@@ -86,12 +86,12 @@ func (s *scene) table(title string) error {
 		mappings += len(p.Code)
 	}
 	fmt.Printf("%s: %d, with %d executable mappings of files; medians of %d rounds.\n\n", title, len(inv.Processes), mappings, *rounds)
-	fmt.Println("| way | CPU ms | ms | CPU µs a process | CPU µs a mapping | CPU, of again by the iterator |")
+	fmt.Println("| way | CPU ms | ms | CPU µs a process | CPU µs a mapping | CPU, of all by queries |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|")
 	for _, way := range ways {
 		cpu := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() })
 		wall := medianOf(all, func(t taken) float64 { return t[way].wall.Seconds() })
-		ratio := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() / t[again].cpu.Seconds() })
+		ratio := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() / t[queries].cpu.Seconds() })
 		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.2f | %.1f |\n", way, cpu*1e3, wall*1e3, cpu*1e6/float64(len(inv.Processes)), cpu*1e6/float64(mappings), ratio)
 	}
 	fmt.Println()
