@@ -314,6 +314,9 @@ func codeOf(pid int, opts procmap.Options) ([]Code, error) {
 	}
 	tids, _ := threadsOf(pid)
 	for _, tid := range tids {
+		if tid == pid {
+			continue
+		}
 		if code, err := codeOfThread(tid, opts); err == nil {
 			return code, nil
 		}

@@ -148,7 +148,19 @@ func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	if err := os.WriteFile(file, []byte("another file"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := takeInventory(t, InventoryOptions{Source: source})[pid]
+	inv, err := TakeInventory(InventoryOptions{Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv.LookAtDisk()
+	at := slices.IndexFunc(inv.Processes, func(r Running) bool { return r.PID == pid })
+	if at < 0 {
+		t.Fatal("the process is missing")
+	}
+	r := inv.Processes[at]
+	if r.Ended || r.Program != 0 || r.Code[0].Disk != DiskOther {
+		t.Errorf("its program is %+v", r)
+	}
 	if len(r.Code) < 2 || r.Code[0].ID != want || r.Code[0].Path != file {
 		t.Errorf("got %+v, want the identity %v", r, want)
 	}

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/procmap"
+	"hallmark/reason"
 )
 
 // Disk is what is now at the path of a file that is mapped, as the process that has it
@@ -43,11 +45,10 @@ func (inv *Inventory) LookAtDisk() {
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
-		p.Program = p.findProgram()
-		tree, err := treeOf(p.PID)
-		if err != nil { // it ended, or is another user's
-			p.Ended = errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
-			continue
+		tid := p.findProgram()
+		tree, err := treeOf(tid)
+		if err != nil {
+			continue // it ended, or is another user's
 		}
 		for j := range p.Code {
 			c := &p.Code[j]
@@ -55,7 +56,7 @@ func (inv *Inventory) LookAtDisk() {
 			if files[key] == nil {
 				files[key] = &onDisk{tree: tree, path: tree.inside(c.Path)}
 			}
-			files[key].add(p.PID, c)
+			files[key].add(tid, c)
 		}
 	}
 	list := make([]*onDisk, 0, len(files))
@@ -74,20 +75,44 @@ func (inv *Inventory) LookAtDisk() {
 // memfdPrefix is how the kernel names files that memfd_create made: mm/memfd.c.
 const memfdPrefix = "/memfd:"
 
-// findProgram returns the index in p.Code of the file that the process executed, -1 when
-// it is not there.
-func (p *Running) findProgram() int {
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
-	if err != nil {
-		return -1
+// findProgram sets what a process executed, and returns a thread through which its files
+// can be reached, 0 for none. One that executed another program since it was looked at is
+// looked at again.
+func (p *Running) findProgram() (tid int) {
+	for range maxAttempts {
+		tid, path := programOf(p.PID)
+		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, deleted) == path })
+		if p.Program >= 0 {
+			return tid
+		}
+		r, why := lookAt(p.PID, procmap.Options{})
+		p.Ended = why == reason.ProcessGone
+		if why != reason.None || tid != 0 && sameCode(p.Code, r.Code) {
+			return tid
+		}
+		p.Name, p.Code = r.Name, r.Code
 	}
-	path = strings.TrimSuffix(path, deleted)
-	for i := range p.Code {
-		if strings.TrimSuffix(p.Code[i].Path, deleted) == path {
-			return i
+	return 0
+}
+
+// sameCode reports whether two looks at a process saw the same.
+func sameCode(a, b []Code) bool {
+	return slices.EqualFunc(a, b, func(a, b Code) bool { return a.Start == b.Start && a.End == b.End && a.Path == b.Path })
+}
+
+// programOf returns the path of what a process executed, and the thread that tells: the
+// first one, or another where that has ended. It is 0 where none does.
+func programOf(pid int) (tid int, path string) {
+	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+		return pid, strings.TrimSuffix(path, deleted)
+	}
+	tids, _ := threadsOf(pid)
+	for _, tid := range tids {
+		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
+			return tid, strings.TrimSuffix(path, deleted)
 		}
 	}
-	return -1
+	return 0, ""
 }
 
 // tree is what paths of a process mean: processes that have the same mounts and the same

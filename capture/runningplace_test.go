@@ -3,9 +3,12 @@ package capture
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
 )
@@ -114,9 +117,37 @@ func programsOf(t *testing.T, pids ...int) []Code {
 	return list
 }
 
+// TestExecutedSince has a process execute another program after its code was looked at.
+func TestExecutedSince(t *testing.T) {
+	file, fifo := buildC(t), filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pid := start(t, "sh", "-c", `read line <"$1"; exec "$0" 3600000`, file, fifo)
+	settle(t, []int{pid})
+	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
+	if err != nil || len(inv.Processes) != 1 {
+		t.Fatalf("got %+v, %v", inv, err)
+	}
+	if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	awaitExec(t, pid, file)
+	inv.LookAtDisk()
+	if p := inv.Processes[0]; p.Ended || p.Program < 0 || p.Code[p.Program].ID != fileID(t, file) || p.Code[p.Program].Disk != DiskSame {
+		t.Errorf("got %+v, want it to run %s", p, file)
+	}
+}
+
 // TestEnded looks at the files of a process that has ended after its code was looked at.
 func TestEnded(t *testing.T) {
-	pid := start(t, "sleep", "1h")
+	cmd := exec.Command("sleep", "1h")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	pid := cmd.Process.Pid
 	settle(t, []int{pid})
 	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
 	if err != nil || len(inv.Processes) != 1 {
@@ -126,15 +157,13 @@ func TestEnded(t *testing.T) {
 	if p := inv.Processes[0]; p.Ended || p.Program < 0 {
 		t.Errorf("%+v has ended, or has no program", p)
 	}
-	process, err := os.FindProcess(pid)
-	if err != nil {
+	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := process.Wait(); err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(30 * time.Second); !firstEnded(pid); time.Sleep(time.Millisecond) { // nobody waits for it
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
 	}
 	inv.LookAtDisk()
 	if p := inv.Processes[0]; !p.Ended || p.Program >= 0 {
