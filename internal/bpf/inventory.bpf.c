@@ -84,7 +84,7 @@ struct scratch {
 	struct listed_area area;
 	struct {
 		struct listed_file file;
-		char path[MAX_PATH];
+		char path[MAX_PATH + 8]; /* and what makes it a multiple of 8 */
 	} record;
 };
 
@@ -221,7 +221,7 @@ static __always_inline __u32 write_path(const struct file_name *name, char *out)
  * not, the kernel shows the VMA again, with a buffer that is empty (bpf_seq_read). */
 static __always_inline bool has_room(struct seq_file *seq)
 {
-	return seq->count + sizeof(struct listed_process) + sizeof(struct listed_file) + MAX_PATH +
+	return seq->count + sizeof(struct listed_process) + sizeof(struct listed_file) + MAX_PATH + 8 +
 		       sizeof(struct listed_area) <
 	       seq->size;
 }
@@ -274,8 +274,7 @@ static __always_inline __u64 tell_file(struct seq_file *seq, struct file *file, 
 	s->record.file.path = size;
 	size = sizeof(s->record.file) + ((size + 7) & ~7U);
 	s->record.file.size = size;
-	if (size <= sizeof(s->record))
-		bpf_seq_write(seq, &s->record, size);
+	bpf_seq_write(seq, &s->record, size);
 	return s->told.number;
 }
 
