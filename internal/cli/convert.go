@@ -32,7 +32,8 @@ const convertLong = `Write a profile in another format:
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
   perf        perf.data, for 'perf report' and its kin, which look for symbols
               themselves, by the build IDs: those of Go's toolchain as its linker
-              makes GNU build IDs of them
+              makes GNU build IDs of them; functions of generated code stand in
+              place of its library, "[jit] NAME"
 
 The format follows from the name of the output: .folded, .speedscope.json,
 .firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data alone);

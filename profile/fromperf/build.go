@@ -79,6 +79,9 @@ func (b *stackBuilder) build(number uint32) profile.Stack {
 
 // frame says what is known of a place, now that all records were read.
 func (p *replay) frame(at *place) profile.Frame {
+	if at.file != nil && at.file.code != "" {
+		return profile.Frame{Reason: reason.Anonymous, Addr: addr.Abs(at.at), Symbols: named(at.file.code)}
+	}
 	if at.file != nil {
 		if at.file.binary == nil {
 			if at.file.why == reason.NotRecorded && !at.file.told {
@@ -91,9 +94,14 @@ func (p *replay) frame(at *place) profile.Frame {
 	}
 	f := profile.Frame{Reason: at.why, Addr: addr.Abs(at.at)}
 	if at.program != "" {
-		f.Symbols = []symbol.Frame{{Func: at.program, Linkage: at.program}}
+		f.Symbols = named(at.program)
 	}
 	return f
+}
+
+// named is generated code of which only the name is known.
+func named(function string) []symbol.Frame {
+	return []symbol.Frame{{Func: function, Linkage: function}}
 }
 
 // trusted returns a stack without what followed from a table of a file whose identity is

@@ -15,6 +15,7 @@ import (
 // writes its list of build IDs last.
 type file struct {
 	name   string // to show
+	code   string // the function, of generated code: offsets are addresses
 	kernel bool
 	id     buildid.ID // from the record, zero if it has none
 	size   uint64     // of the kernel's image
@@ -67,6 +68,7 @@ func (s *files) get(key fileKey, r *perfdata.Mmap2) *file {
 	f := s.byKey[key]
 	if f == nil {
 		f = &file{name: key.name, kernel: key.kernel, id: key.id, inode: key.inode, record: *r}
+		f.code, _ = perfdata.GeneratedFunction(key.name)
 		f.record.BuildID = nil // which is valid for a moment only
 		s.byKey[key] = f
 		s.byName[key.name]++
@@ -123,6 +125,9 @@ func linkedText(arch string) addr.Virt {
 func (s *files) settle(info *perfdata.Info) {
 	listed := listedIDs(info)
 	for _, f := range s.byKey {
+		if f.code != "" {
+			continue
+		}
 		id := f.id
 		if id.IsZero() {
 			id, f.why = s.unrecorded(f, listed)

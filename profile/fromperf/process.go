@@ -142,7 +142,7 @@ func (p *replay) newLayout() uint64 {
 // isMemory reports whether a mapping shows no file, or one that is only memory by
 // another name.
 func isMemory(name string) bool {
-	if name == "[vdso]" {
+	if _, ok := perfdata.GeneratedFunction(name); ok || name == "[vdso]" {
 		return false
 	}
 	name = strings.TrimSuffix(name, deleted)

@@ -64,7 +64,8 @@ type layout struct {
 	taken    []uint64 // pages at addresses that the profile tells, in order
 
 	mappings map[*pprof.Mapping]*area
-	memory   map[uint64]*area // by page
+	memory   map[uint64]*area  // by page
+	code     []*pprof.Location // generated, in processes
 	byName   map[string]*perfdata.Ksymbol
 	waiting  []*pprof.Location // in areas that have no place yet
 
@@ -80,6 +81,7 @@ func newLayout(p *pprof.Profile) *layout {
 	for _, at := range p.Location {
 		l.add(at)
 	}
+	l.mapCode()
 	slices.Sort(l.taken)
 	text := linkedText(p)
 	for _, a := range l.areas {
@@ -151,7 +153,7 @@ func (l *layout) inMemory(at *pprof.Location) {
 		l.places[at] = place{ip: unmapped}
 	default:
 		l.take(at.Address)
-		l.places[at] = place{ip: at.Address, area: l.page(at.Address, protRead|protWrite|protExec)}
+		l.code = append(l.code, at)
 	}
 }
 
