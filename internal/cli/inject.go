@@ -63,6 +63,7 @@ type recorded struct {
 	info        *perfdata.Info
 	files       map[mappedFile]int // mappings
 	identified  int                // mappings that have a build ID
+	told        listing            // their names
 	image       *perfdata.Mmap2    // the mapping of the kernel
 	modules     map[string]perfdata.Mmap2
 	first, last uint64 // times of records
@@ -87,7 +88,7 @@ func (i *injector) run(name string) error {
 		}
 		return nil
 	}
-	more := newList(verdicts, rec)
+	more := newList(verdicts, rec, len(listed) > 0)
 	var filled perfdata.Filled
 	write := func(w io.Writer) (err error) {
 		filled, err = perfdata.FillBuildIDs(w, f, of, more)
@@ -166,7 +167,7 @@ func readMappings(f *os.File) (*recorded, error) {
 		return nil, err
 	}
 	defer r.Close()
-	rec := &recorded{info: r.Info(), files: map[mappedFile]int{}, modules: map[string]perfdata.Mmap2{}}
+	rec := &recorded{info: r.Info(), files: map[mappedFile]int{}, told: listing{}, modules: map[string]perfdata.Mmap2{}}
 	for {
 		one, err := r.Next()
 		if err != nil {
@@ -198,6 +199,9 @@ func (rec *recorded) mapping(m *perfdata.Mmap2) {
 	switch {
 	case m.BuildID != nil:
 		rec.identified++
+		if id, err := buildid.New(buildid.GNU, m.BuildID); err == nil {
+			rec.told.add(listedName(m), id, kernel)
+		}
 	case kernel && !strings.HasPrefix(m.Name, kernelName):
 		rec.modules[m.Name] = *m
 	case m.Type == perfdata.TypeMmap2 && m.Prot&protExec != 0 && isFile(m.Name):
@@ -219,24 +223,56 @@ func listedNames(info *perfdata.Info) map[string]bool {
 	return names
 }
 
+// listing has what goes into perf's list of build IDs, by name.
+type listing map[string]*listedFile
+
+type listedFile struct {
+	ids    map[buildid.ID]bool // the zero ID of a file that has none
+	kernel bool
+}
+
+func (l listing) add(name string, id buildid.ID, kernel bool) {
+	f := l[name]
+	if f == nil {
+		f = &listedFile{ids: map[buildid.ID]bool{}, kernel: kernel}
+		l[name] = f
+	}
+	f.ids[id] = true
+}
+
+// listedName is how perf's list calls what a mapping shows.
+func listedName(m *perfdata.Mmap2) string {
+	if m.Owner == kernelOwner && strings.HasPrefix(m.Name, kernelName) {
+		return kernelName
+	}
+	return m.Name
+}
+
 // newList returns what to add to the list of build IDs, which goes by names: only those
-// that had one file throughout.
-func newList(verdicts map[mappedFile]verdict, rec *recorded) []perfdata.HeaderBuildID {
-	byName := map[string]map[buildid.ID]bool{}
+// that had one file throughout. perf looks at nothing but the list where there is one, so
+// a first one has what mappings tell as well.
+func newList(verdicts map[mappedFile]verdict, rec *recorded, has bool) []perfdata.HeaderBuildID {
+	all, found := listing{}, false
 	for file, v := range verdicts {
-		if byName[file.name] == nil {
-			byName[file.name] = map[buildid.ID]bool{}
+		_, module := rec.modules[file.name]
+		all.add(file.name, v.id, module || file.name == kernelName)
+		found = found || !v.id.IsZero()
+	}
+	for name, f := range rec.told {
+		for id := range f.ids {
+			if all[name] != nil || found && !has {
+				all.add(name, id, f.kernel)
+			}
 		}
-		byName[file.name][v.id] = true
 	}
 	var list []perfdata.HeaderBuildID
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		mode := perfdata.ModeUser
-		if _, module := rec.modules[name]; module || name == kernelName {
+		if all[name].kernel {
 			mode = perfdata.ModeKernel
 		}
-		for id := range byName[name] {
-			if len(byName[name]) == 1 && !id.IsZero() {
+		for id := range all[name].ids {
+			if len(all[name].ids) == 1 && !id.IsZero() {
 				list = append(list, perfdata.HeaderBuildID{Misc: uint16(mode), PID: -1, BuildID: id.GNUForm().Bytes(), Name: name})
 			}
 		}
