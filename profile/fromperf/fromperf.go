@@ -61,6 +61,7 @@ type Stats struct {
 // replay follows the records of one file.
 type replay struct {
 	event        *perfdata.Event
+	group        group
 	r            *perfdata.Reader
 	wanted       string
 	processes    map[uint32]*process
@@ -155,7 +156,8 @@ func (p *replay) chosen(e *perfdata.Event) bool {
 }
 
 func (p *replay) sample(s *perfdata.Sample) {
-	if !p.chosen(p.r.Event()) {
+	weighs, ok := p.counted(s)
+	if !ok {
 		return
 	}
 	p.stats.Samples++
@@ -174,7 +176,7 @@ func (p *replay) sample(s *perfdata.Sample) {
 		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
 	}
 	labels := p.labels(proc, s)
-	number := p.counts.add(p.places, walk, &labels, weight(p.event.Attr, s))
+	number := p.counts.add(p.places, walk, &labels, weighs)
 	if p.times != nil && p.event.Attr.Fields&perfdata.SampleTime != 0 {
 		p.times.add(number, s.Time)
 	}

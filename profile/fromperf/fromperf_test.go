@@ -430,3 +430,34 @@ func TestForgets(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupCounts wants what an event of a group counted at each sample of the leader, as
+// perf has it. Counters of groups do not go on in children.
+func TestGroupCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "perf.data")
+	runPerf(t, "record", "-q", "-o", file, "-e", "{cpu-clock,page-faults}:S", "-c", "300000", "--",
+		testenv.Tool(t, "python3"), "-c", "for i in range(300): bytes(100 * 4096 * (i % 9 + 1))")
+	var want []int64
+	for line := range strings.Lines(string(runPerf(t, "script", "-F", "event,period", "-i", file))) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "page-faults:") {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, n)
+	}
+	p, stats := readFile(t, file, Options{Event: "page-faults"})
+	var sum int64
+	for _, s := range p.Sample {
+		sum += s.Value[1]
+	}
+	for _, n := range want {
+		sum -= n
+	}
+	if sum != 0 || stats.Samples != int64(len(want)) || len(want) < 2 || p.SampleType[1].Type != "page-faults" {
+		t.Errorf("%d %s too many in %d samples, perf has %v", sum, p.SampleType[1].Type, stats.Samples, want)
+	}
+}
