@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -71,12 +72,15 @@ func TestDebuginfodServerIsAsked(t *testing.T) {
 	}
 }
 
-// TestInterruptedWhileAskingServers presses Ctrl-C while a server is silent.
+// TestInterruptedWhileAskingServers presses Ctrl-C, once, while a server is silent.
 func TestInterruptedWhileAskingServers(t *testing.T) {
+	var press sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-			t.Error(err)
-		}
+		press.Do(func() {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+		})
 		<-r.Context().Done()
 	}))
 	defer server.Close()
