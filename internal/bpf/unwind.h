@@ -641,19 +641,31 @@ static long unwind_frame(__u32 i, struct walk *w)
 
 /* Of struct pt_regs, the words: arch/x86/include/uapi/asm/ptrace.h, and
  * arch/arm64/include/uapi/asm/ptrace.h, where they are x0 to x30, sp, pc, pstate. */
-enum { X86_R11 = 6, X86_IP = 16, X86_CS = 17, X86_SP = 19, X86_REGS = 21, ARM64_PSTATE = 33, ARM64_REGS = 34 };
+enum { X86_IP = 16, X86_CS = 17, X86_SP = 19, X86_REGS = 21, ARM64_PSTATE = 33, ARM64_REGS = 34 };
 
 #define X86_CS_32 0x23 /* __USER32_CS */
 #define ARM64_MODE_32 0x10
+
+/* is_entering reports whether an NMI came in the first instructions of the kernel, on the way
+ * to where the user's registers are kept, so that some there are still those of an entry before:
+ * on the user's stack, on one of the CPU's own, or while they are pushed (entry_SYSCALL_64 and
+ * error_entry in arch/x86/entry/entry_64.S). */
+#define CPU_ENTRY_AREA (0xfffffe0000000000ULL >> 39) /* Documentation/arch/x86/x86_64/mm.rst */
+static __always_inline bool is_entering(struct bpf_perf_event_data *ctx, __u64 regs)
+{
+	__u64 *at = (__u64 *)ctx, sp = at[X86_SP];
+
+	if (at[X86_CS] & 3)
+		return false;
+	return !(sp >> 63) || sp >> 39 == CPU_ENTRY_AREA || (sp > regs && sp <= regs + 8 * X86_REGS);
+}
 
 /* read_x86 takes the registers of the user. */
 static __always_inline enum stack_end read_x86(struct bpf_perf_event_data *ctx, struct unwinding *u, __u64 regs)
 {
 	static const __u8 order[] = {15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5};
-	__u64 sp = ((__u64 *)ctx)[X86_SP];
 
-	/* An NMI in the first instructions of a system call: they are just being saved. */
-	if (sp > regs + 8 * X86_R11 && sp <= regs + 8 * X86_REGS)
+	if (is_entering(ctx, regs))
 		return END_UNREADABLE;
 	if (bpf_probe_read_kernel(u->words, 8 * X86_REGS, (void *)regs))
 		return END_UNREADABLE;
