@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"hallmark/addr"
@@ -23,7 +26,7 @@ type Inventory struct {
 	Source    Source    // how it was taken
 	Processes []Running // by their numbers
 	Unseen    []Unseen
-	// Hidden tells that this process is in a PID namespace, and sees no others' processes.
+	// Hidden tells that /proc is that of a PID namespace, and shows no others' processes.
 	Hidden bool
 }
 
@@ -103,7 +106,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv.Hidden = checkPIDNamespace() != nil
+	inv.Hidden = checkPIDNamespace() != nil && !seesKernelThreads()
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
 		inv, err := inventoryByBPF(opts.PIDs)
 		if err == nil || opts.Source == Iterator {
@@ -235,7 +238,7 @@ func readMapped(f *bpf.File) (buildid.ID, reason.Reason) {
 
 // newProcInventory asks this process how others can be asked.
 func newProcInventory(source Source) (*Inventory, error) {
-	p, err := procmap.OpenOptions(os.Getpid(), procmap.Options{Method: source.method()})
+	p, err := procmap.OpenOptions(ownNumber(), procmap.Options{Method: source.method()})
 	if err != nil {
 		return nil, fmt.Errorf("taking an inventory: %w", err)
 	}
@@ -245,6 +248,38 @@ func newProcInventory(source Source) (*Inventory, error) {
 	}
 	return &Inventory{Source: Text}, nil
 }
+
+// ownNumber returns the number of this process in /proc, which may be mounted for a PID
+// namespace further out.
+func ownNumber() int {
+	link, err := os.Readlink("/proc/self")
+	if err != nil {
+		return os.Getpid()
+	}
+	pid, err := strconv.Atoi(link)
+	if err != nil {
+		return os.Getpid()
+	}
+	return pid
+}
+
+// seesKernelThreads reports whether /proc is that of the machine's own PID namespace, the
+// only one that has kernel threads: the father of all others is number 2.
+func seesKernelThreads() bool {
+	stat, err := os.ReadFile("/proc/2/stat")
+	if err != nil {
+		return false
+	}
+	words := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(words) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(words[6], 10, 32) // proc_pid_stat(5)
+	return err == nil && flags&kernelThread != 0
+}
+
+// kernelThread is PF_KTHREAD of include/linux/sched.h.
+const kernelThread = 0x00200000
 
 // method returns how /proc is asked.
 func (s Source) method() procmap.Method {

@@ -41,7 +41,7 @@ func (d Disk) String() string { return diskNames[d] }
 // LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
 // processes. It reads the file that is at each path now, once for each tree of files.
 func (inv *Inventory) LookAtDisk() {
-	here, _ := treeOf(os.Getpid())
+	here, _ := treeOf(ownNumber())
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]

@@ -24,11 +24,11 @@ type Place struct {
 
 // PlaceHere returns the place that an absolute path is for this process.
 func PlaceHere(path string) Place {
-	tree, err := treeOf(os.Getpid())
+	tree, err := treeOf(ownNumber())
 	if err != nil {
 		return Place{}
 	}
-	return tree.place(os.Getpid(), path)
+	return tree.place(ownNumber(), path)
 }
 
 // place returns what a path is for a process that sees this tree.
