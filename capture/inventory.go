@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"runtime"
@@ -156,8 +157,30 @@ func inventoryByBPF(pids []int) (*Inventory, error) {
 	}
 	if len(pids) > 0 {
 		taken = slices.DeleteFunc(taken, func(p *bpf.Process) bool { return !slices.Contains(pids, int(p.PID)) })
+	} else if pids, err = processes(); err != nil {
+		return nil, err
 	}
-	return inventoryOf(taken), nil
+	inv := inventoryOf(taken)
+	inv.addMissing(pids)
+	return inv, nil
+}
+
+// addMissing looks at processes that the kernel did not run through: sandboxes hide some,
+// number 1 for instance, and others have started since. Kernel threads have no program.
+func (inv *Inventory) addMissing(pids []int) {
+	listed := map[int]bool{}
+	for _, p := range inv.Processes {
+		listed[p.PID] = true
+	}
+	for _, pid := range pids {
+		if listed[pid] {
+			continue
+		}
+		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !errors.Is(err, fs.ErrNotExist) {
+			inv.add(lookAt(pid, procmap.Options{}))
+		}
+	}
+	inv.sort()
 }
 
 // inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,6 +188,49 @@ func inventoryOnOverlay(t *testing.T, source Source) {
 			t.Errorf("%s layer: got %+v, want %s to be %v", layer, r, path, fileID(t, file))
 		}
 	}
+}
+
+// TestInventoryMissesNobody wants every process that runs all the while to be there, or
+// among those that could not be looked at: whoever else may not see it.
+func TestInventoryMissesNobody(t *testing.T) {
+	testenv.Root(t)
+	eachSource(t, func(t *testing.T, source Source) {
+		programs := func() map[int]string {
+			all := map[int]string{}
+			pids, err := processes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range pids {
+				stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+				vsize := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+				if len(vsize) > 20 && vsize[20] != "0" { // proc_pid_stat(5): its memory, of which others have none
+					all[pid] = vsize[19] // when it started
+				}
+			}
+			return all
+		}
+		before := programs()
+		inv, err := TakeInventory(InventoryOptions{Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int]bool{}
+		for _, p := range inv.Processes {
+			seen[p.PID] = true
+		}
+		for _, u := range inv.Unseen {
+			seen[u.PID] = true
+		}
+		for pid, started := range programs() {
+			if before[pid] == started && !seen[pid] {
+				t.Errorf("process %d is missing", pid)
+			}
+		}
+		if len(before) == 0 {
+			t.Error("there are no processes")
+		}
+	})
 }
 
 // TestInventoryOfNobody asks for processes that have no code: one that does not exist,
