@@ -120,7 +120,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 
 // manyProcesses is from how many processes on loading a program costs less than
 // queries: bench/README.md.
-const manyProcesses = 400
+const manyProcesses = 700
 
 // enterRunning has the kernel learn the files of these processes, or of all that run,
 // before there are samples. Where it cannot be had, files are learned as samples come.

@@ -61,7 +61,9 @@ func run() error {
 // for the most part, and time.
 type cost struct{ cpu, wall time.Duration }
 
-func (c cost) minus(d cost) cost { return cost{c.cpu - d.cpu, c.wall - d.wall} }
+// minus returns what one costs more than another. Recorders wait for most of their time,
+// so a difference of times means nothing.
+func (c cost) minus(d cost) cost { return cost{cpu: c.cpu - d.cpu} }
 
 // taken are the costs of a round, by the names of the ways.
 type taken map[string]cost
@@ -92,10 +94,18 @@ func (s *scene) table(title string) error {
 		cpu := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() })
 		wall := medianOf(all, func(t taken) float64 { return t[way].wall.Seconds() })
 		ratio := medianOf(all, func(t taken) float64 { return t[way].cpu.Seconds() / t[queries].cpu.Seconds() })
-		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.2f | %.1f |\n", way, cpu*1e3, wall*1e3, cpu*1e6/float64(len(inv.Processes)), cpu*1e6/float64(mappings), ratio)
+		fmt.Printf("| %s | %.1f | %s | %.1f | %.2f | %.1f |\n", way, cpu*1e3, milliseconds(wall), cpu*1e6/float64(len(inv.Processes)), cpu*1e6/float64(mappings), ratio)
 	}
 	fmt.Println()
 	return nil
+}
+
+// milliseconds returns a time as text. It is 0 where it means nothing: of differences.
+func milliseconds(wall float64) string {
+	if wall == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f", wall*1e3)
 }
 
 func medianOf(all []taken, value func(taken) float64) float64 {
