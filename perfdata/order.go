@@ -65,6 +65,13 @@ func (q *queue) newRun() *run {
 	return &run{number: q.made}
 }
 
+// size is how much memory (bytes) the queue has itself: that of small records is more than
+// theirs. Lists that grow have up to as much room again.
+func (q *queue) size() int {
+	const entry, perRun = 2 * 24, 128 // bytes: of waiting; of run with the least list, and the pointer to it
+	return entry*q.entries + perRun*len(q.runs)
+}
+
 // finishRound lets out what was there when the last round ended.
 func (q *queue) finishRound() {
 	q.letOut(q.round)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 )
 
 // TestQueue compares the queue with sorting, for rings that are emptied in turn.
@@ -74,7 +75,7 @@ func TestBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	records, most, last := 0, 0, uint64(0)
+	records, most, noted, last := 0, 0, 0, uint64(0)
 	for {
 		rec, err := r.Next()
 		if err != nil {
@@ -82,6 +83,7 @@ func TestBounded(t *testing.T) {
 		}
 		records++
 		most = max(most, r.pool.live)
+		noted = max(noted, r.pool.live*blockSize+r.queue.entries*int(unsafe.Sizeof(waiting{})))
 		if s, ok := rec.(*Sample); ok {
 			if s.Time < last {
 				t.Fatalf("time %d after %d", s.Time, last)
@@ -95,6 +97,9 @@ func TestBounded(t *testing.T) {
 	if most*blockSize > limit+2*blockSize {
 		t.Errorf("%d bytes were held, the limit is %d", most*blockSize, limit)
 	}
+	if noted > limit+blockSize {
+		t.Errorf("%d bytes were held with what is noted down of records, the limit is %d", noted, limit)
+	}
 	if r.Forced() == 0 {
 		t.Error("nothing was forced out")
 	}
@@ -106,7 +111,7 @@ func TestBounded(t *testing.T) {
 // TestRounds reads the same with rounds: everything in order, nothing forced.
 func TestRounds(t *testing.T) {
 	data := buildFile(t, WriterOptions{InOrder: true}, 20000)
-	lines, r, err := readAll(t, data, ReaderOptions{MaxPending: 12 * blockSize})
+	lines, r, err := readAll(t, data, ReaderOptions{MaxPending: 20 * blockSize})
 	if err != nil || len(lines) != 40002 || r.Forced() != 0 {
 		t.Errorf("%d records, forced %d times, %v", len(lines), r.Forced(), err)
 	}

@@ -14,8 +14,8 @@ type ReaderOptions struct {
 	// FileOrder returns records as they come, and FINISHED_ROUND among them, instead
 	// of in the order of their times.
 	FileOrder bool
-	// MaxPending limits the bytes of records that wait for their turn, 256 MiB by
-	// default. A file in which more must wait is not quite in order, see Reader.Forced.
+	// MaxPending limits the bytes of records that wait for their turn, with what is
+	// noted down of each, 256 MiB by default. A file in which more must wait is not quite in order, see Reader.Forced.
 	MaxPending int
 }
 
@@ -309,7 +309,7 @@ func (r *Reader) stepIn(c *cutter) (Record, error) {
 		return r.deliver(w), nil
 	}
 	r.queue.add(w)
-	if r.pool.live*blockSize > r.opts.MaxPending {
+	if r.pool.live*blockSize+r.queue.size() > r.opts.MaxPending {
 		r.relieve()
 	}
 	return nil, nil
