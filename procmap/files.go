@@ -34,8 +34,8 @@ type keptFile struct {
 }
 
 const (
-	// maxKept bounds the descriptors that are open at a time.
-	maxKept = 1000
+	// maxKept bounds the descriptors that are open at a time: users may have 1024 in all.
+	maxKept = 500
 	// checkKept is for how long times of files are believed: they have about this step
 	// (a tick of the kernel).
 	checkKept = 4 * time.Millisecond
