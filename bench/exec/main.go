@@ -1,7 +1,7 @@
 // Command exec starts programs that live for about a millisecond as fast as the machine
-// can, alone and while something tells what is executed: hallmark, perf, bpftrace. It tells
-// what each costs the programs, and how many of them it saw; of hallmark also whether each
-// identity is right.
+// can, alone and while something tells what is executed: hallmark, perf, bpftrace, execsnoop.
+// It tells what each costs the programs, what it takes itself and in BPF programs, and how many
+// it saw; of hallmark also whether each identity is right.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
 )
@@ -59,21 +63,36 @@ func watchers(dir string) []watcher {
 		{"hallmark exec", []string{*hallmark, "exec", "--json"}, check},
 		{"hallmark exec --exit", []string{*hallmark, "exec", "--exit", "--json"}, check},
 		{"hallmark exec --backend perf", []string{*hallmark, "exec", "--backend", "perf", "--json"}, check},
-		{"perf record -e sched:sched_process_exec", private("perf record -q -a -e sched:sched_process_exec -o " + data), func(l *load, _ string) (string, error) {
-			text, err := exec.Command(private("")[0], private("perf script -i " + data)[1:]...).Output()
+		{"perf record -B -e sched:sched_process_exec", private("perf record -q -B -a -e sched:sched_process_exec -o " + data), func(l *load, _ string) (string, error) {
+			text, err := output(private("perf script -i " + data))
 			return lines(l, text), err
 		}},
 		{"perf trace -e sched:*exec", private("perf trace -a -e 'sched:sched_process_exec'"), countLines},
+		{"execsnoop of libbpf-tools", private("execsnoop"), countLines},
 		{"bpftrace, exec", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); }'`), countLines},
 		{"bpftrace, exec and exit", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); } tracepoint:sched:sched_process_exit { printf("end of %d\n", pid); }'`), countLines},
 	}
 }
 
+// output runs a command for what it prints.
+func output(args []string) ([]byte, error) {
+	text, err := exec.Command(args[0], args[1:]...).Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%v: %w\n%s", args, err, failed.Stderr)
+	}
+	return text, err
+}
+
 // result is what a round took.
 type result struct {
-	wall, cpu, own float64 // seconds: of the load, its CPU time, that of the watcher
-	seen           string
+	wall, cpu float64 // seconds: of the load, and its CPU time
+	own       cost
+	seen      string
 }
+
+// cost is the CPU time of a watcher, seconds.
+type cost struct{ process, programs float64 }
 
 // load are the programs that are started.
 type load struct {
@@ -93,6 +112,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	statistics, err := countRuns()
+	if err != nil {
+		return err
+	}
+	defer statistics.Close()
 	all := slices.DeleteFunc(watchers(dir), func(w watcher) bool {
 		return w.args != nil && !strings.Contains(w.name, *only)
 	})
@@ -159,7 +183,7 @@ func (l *load) measure(w watcher) (result, error) {
 }
 
 // start starts a watcher. What is returned ends it and takes its CPU time since now.
-func start(args []string, out string, cpu *float64) (func() error, error) {
+func start(args []string, out string, own *cost) (func() error, error) {
 	f, err := os.Create(out)
 	if err != nil {
 		return nil, err
@@ -174,10 +198,11 @@ func start(args []string, out string, cpu *float64) (func() error, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	time.Sleep(3 * time.Second) // until it watches
-	before := ticks(cmd.Process.Pid)
+	before := costOf(cmd.Process.Pid)
 	return func() error {
 		time.Sleep(500 * time.Millisecond) // what is still on its way
-		*cpu = ticks(cmd.Process.Pid) - before
+		after := costOf(cmd.Process.Pid)
+		*own = cost{after.process - before.process, after.programs - before.programs}
 		cmd.Process.Signal(os.Interrupt)
 		err := cmd.Wait()
 		var status *exec.ExitError
@@ -191,16 +216,51 @@ func start(args []string, out string, cpu *float64) (func() error, error) {
 	}, nil
 }
 
-// ticks returns the CPU seconds of a process: proc(5).
-func ticks(pid int) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+// costOf returns what a process has run by now, in user space and the kernel, and what its BPF
+// programs have. Nobody else pays for these.
+func costOf(pid int) cost {
+	var c cost
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range threads {
+		c.process += number(name, 0) / 1e9 // ns on a CPU: Documentation/scheduler/sched-stats.rst
+	}
+	descriptors, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	for _, name := range descriptors {
+		c.programs += field(name, "run_time_ns:") / 1e9
+	}
+	return c
+}
+
+// number returns one of the numbers in a file, 0 when it is gone.
+func number(name string, i int) float64 {
+	b, err := os.ReadFile(name)
+	fields := strings.Fields(string(b))
+	if err != nil || i >= len(fields) {
 		return 0
 	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / 100
+	n, _ := strconv.ParseFloat(fields[i], 64)
+	return n
+}
+
+// field returns the number that follows a word in a file, 0 when it is not there.
+func field(name, word string) float64 {
+	b, _ := os.ReadFile(name)
+	_, rest, ok := strings.Cut(string(b), word)
+	if !ok {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	return n
+}
+
+// countRuns has the kernel count what BPF programs run, until what is returned is closed.
+func countRuns() (io.Closer, error) {
+	kind := uint32(unix.BPF_STATS_RUN_TIME)
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_ENABLE_STATS, uintptr(unsafe.Pointer(&kind)), unsafe.Sizeof(kind))
+	if errno != 0 {
+		return nil, fmt.Errorf("counting the runs of BPF programs: %w", errno)
+	}
+	return os.NewFile(fd, "statistics"), nil
 }
 
 func (l *load) readList(name string) error {
@@ -233,7 +293,7 @@ func check(l *load, out string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	right, wrong := map[int]bool{}, 0
+	right, without, wrong := map[int]bool{}, 0, 0
 	for in := json.NewDecoder(bufio.NewReader(f)); in.More(); {
 		var e event
 		if err := in.Decode(&e); err != nil {
@@ -243,13 +303,16 @@ func check(l *load, out string) (string, error) {
 		if e.Event != "exec" || !ours || filepath.Dir(e.Program.Path) != l.dir || strings.HasSuffix(e.Program.Path, "starter") {
 			continue
 		}
-		if e.Program.ID == want {
+		switch e.Program.ID {
+		case want:
 			right[e.PID] = true
-		} else {
+		case "":
+			without++
+		default:
 			wrong++
 		}
 	}
-	return fmt.Sprintf("%d, %d wrong", len(right), wrong), nil
+	return fmt.Sprintf("%d, %d without identity, %d wrong", len(right), without, wrong), nil
 }
 
 func countLines(l *load, out string) (string, error) {
@@ -272,16 +335,17 @@ func lines(l *load, text []byte) string {
 }
 
 func print(all []watcher, results [][]result) {
-	fmt.Printf("| %d processes, %d at a time | time | × alone | CPU µs a process | × alone | watcher's CPU µs a process | seen |\n|---|--:|--:|--:|--:|--:|--:|\n", *count, *atOnce)
+	fmt.Printf("| %d processes, %d at a time | CPU µs a process | × alone | watcher's CPU µs a process | its BPF programs' | both, of the CPU time alone | seen |\n|---|--:|--:|--:|--:|--:|--:|\n", *count, *atOnce)
 	perProcess := 1e6 / float64(*count)
 	for i, w := range all {
-		var walls, wallRatios, cpus, cpuRatios, owns []float64
+		var cpus, ratios, processes, programs, shares []float64
 		for n, r := range results[i] {
-			alone := results[0][n]
-			walls, cpus, owns = append(walls, r.wall), append(cpus, r.cpu*perProcess), append(owns, r.own*perProcess)
-			wallRatios, cpuRatios = append(wallRatios, r.wall/alone.wall), append(cpuRatios, r.cpu/alone.cpu)
+			alone := results[0][n].cpu
+			cpus, ratios = append(cpus, r.cpu*perProcess), append(ratios, r.cpu/alone)
+			processes, programs = append(processes, r.own.process*perProcess), append(programs, r.own.programs*perProcess)
+			shares = append(shares, 100*(r.own.process+r.own.programs)/alone)
 		}
-		fmt.Printf("| %s | %.2f s | %.3f | %.0f | %.3f | %.1f | %s |\n", w.name, median(walls), median(wallRatios), median(cpus), median(cpuRatios), median(owns), results[i][len(results[i])-1].seen)
+		fmt.Printf("| %s | %.0f | %.3f | %.1f | %.1f | %.2f %% | %s |\n", w.name, median(cpus), median(ratios), median(processes), median(programs), median(shares), results[i][len(results[i])-1].seen)
 	}
 }
 
