@@ -384,7 +384,7 @@ func (s *objects) refresh(p *process) {
 func (s *objects) insert(p *process, vmas []procmap.VMA) {
 	for _, v := range vmas {
 		if v.Perm&procmap.Exec != 0 {
-			p.space.insert(mapping{start: v.Start, end: v.End, offset: v.Offset, object: s.ofVMA(v, p)})
+			p.space.Insert(mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.ofVMA(v, p)})
 		}
 	}
 }

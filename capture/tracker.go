@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hallmark/addr"
+	"hallmark/internal/addrspace"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -24,6 +25,11 @@ type tracker struct {
 	// unwinder finds the callers of user code when samples bring their stacks, else nil.
 	unwinder *userStacks
 }
+
+// space is the executable mappings of a process.
+type space = addrspace.Space[*object]
+
+type mapping = addrspace.Mapping[*object]
 
 // process is one address space with a name. A process that execs keeps its
 // number and gets a new space.
@@ -82,11 +88,11 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 	if r.Time < p.asOf {
 		return
 	}
-	p.space.insert(mapping{
-		start:  r.Start,
-		end:    r.Start + addr.Abs(r.Size),
-		offset: r.Offset,
-		object: t.objects.ofRecord(r, p),
+	p.space.Insert(mapping{
+		Start:  r.Start,
+		End:    r.Start + addr.Abs(r.Size),
+		Offset: r.Offset,
+		Of:     t.objects.ofRecord(r, p),
 	})
 }
 
@@ -123,7 +129,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 	}
 	child := &process{pid: r.ChildPID, since: r.Time}
 	if parent := t.processes[r.ParentPID]; parent != nil {
-		child.name, child.space, child.unknown = parent.name, parent.space.clone(), parent.unknown
+		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
 	}
 	t.processes[r.ChildPID] = child
 }
@@ -232,7 +238,7 @@ const refreshAfter = uint64(time.Second)
 // garbage, the innermost one of a sample taken in user code is real: a record was
 // lost, or the mapping was moved (mremap), of which the kernel tells nobody.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
-	if p.ended != 0 || p.pid == 0 || p.pid == noTask || isVsyscall(ip) || p.space.find(ip) != nil {
+	if p.ended != 0 || p.pid == 0 || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
 	if p.refreshed == 0 || p.refreshed+refreshAfter < now {
@@ -258,15 +264,15 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 // userPlace returns the place of an address of user code in what is, or was, the space of
 // a process.
 func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
-	if m := s.find(ip); m != nil {
-		if m.object.isFile() {
-			return place{m.object, uint64(m.fileOffset(ip))}
+	if m := s.Find(ip); m != nil {
+		if m.Of.isFile() {
+			return place{m.Of, uint64(m.FileOffset(ip))}
 		}
 		if from, ok := t.objects.original(p, ip); ok {
 			return from
 		}
-		t.objects.seen(m.object)
-		return place{m.object, uint64(ip)}
+		t.objects.seen(m.Of)
+		return place{m.Of, uint64(ip)}
 	}
 	if isVsyscall(ip) {
 		return place{t.objects.missing(reason.Vsyscall), uint64(ip)}

@@ -83,7 +83,8 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	if u.finish(&one, false) {
 		return
 	}
-	one.space = p.space.snapshot()
+	asItIs := p.space.Clone()
+	one.space = &asItIs
 	one.stack, one.kernel = slices.Clone(one.stack), slices.Clone(one.kernel)
 	u.waiting = append(u.waiting, &one)
 	u.held += one.held()
@@ -93,7 +94,7 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 // inExec reports whether a sample was taken while the kernel executed a program: the old
 // stack is gone, and the registers are still those of the call.
 func (u *userStacks) inExec(p *process, r *perfdata.Sample, ip addr.Abs) bool {
-	return r.Mode() != perfdata.ModeUser && len(r.UserStack) == 0 && p.unknown == reason.None && p.space.find(ip) == nil
+	return r.Mode() != perfdata.ModeUser && len(r.UserStack) == 0 && p.unknown == reason.None && p.space.Find(ip) == nil
 }
 
 // finish counts a sample, unless a table is still to come that it can wait for.
@@ -190,12 +191,12 @@ func (w *walkedSpace) begin(one *unfinished) {
 
 // At returns the mapping that a lies in. Only executable ones are known.
 func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
-	m := w.space.find(a)
+	m := w.space.Find(a)
 	if m == nil {
 		return unwind.Mapping{}, false
 	}
-	found := unwind.Mapping{Start: m.start, End: m.end, Offset: m.offset}
-	o := m.object
+	found := unwind.Mapping{Start: m.Start, End: m.End, Offset: m.Offset}
+	o := m.Of
 	if !o.isFile() {
 		from, ok := w.objects.original(w.process, a)
 		if !ok {

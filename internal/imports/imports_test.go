@@ -81,7 +81,7 @@ var rules = map[string]rule{
 	"profile/firefox":    {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
-		module:   []string{"addr", "buildid", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "internal/addrspace", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
 	},
@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/atomicfile", "internal/bpf", "internal/cachedir", "internal/perfmap", "internal/perfregs", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/atomicfile", "internal/bpf", "internal/cachedir", "internal/perfmap", "internal/perfregs", "perfdata", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -106,6 +106,7 @@ var rules = map[string]rule{
 		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
+	"internal/addrspace":  {module: []string{"addr"}, why: "mappings of a process as records tell them; what they show is for others to say"},
 	"internal/atomicfile": {why: "publishes files; imports nothing"},
 	"internal/cachedir":   {module: []string{"buildid", "internal/atomicfile"}, why: "files by identity in a bounded directory; what is in them is for others to say"},
 	"internal/bpf": {

@@ -64,19 +64,19 @@ func (p *replay) find(proc *process, ip addr.Abs, user bool) place {
 	if !user {
 		return p.kernelPlace(ip)
 	}
-	m := proc.space.find(ip)
+	m := proc.space.Find(ip)
 	switch {
 	case m == nil && ip&^0xfff == vsyscall:
 		return place{why: reason.Vsyscall, at: uint64(ip)}
 	case m == nil:
 		// The address itself says nothing, and would make every stack another one.
 		return place{why: reason.NotMapped}
-	case !m.executable:
+	case !m.Of.executable:
 		return place{why: reason.NotExecutable}
-	case m.file == nil:
+	case m.Of.file == nil:
 		return place{why: reason.Anonymous, at: uint64(ip)}
 	}
-	return place{file: m.file, at: uint64(m.fileOffset(ip))}
+	return place{file: m.Of.file, at: uint64(m.FileOffset(ip))}
 }
 
 // vsyscall is the page that x86-64 kernels show at the same place in every process:
@@ -84,15 +84,15 @@ func (p *replay) find(proc *process, ip addr.Abs, user bool) place {
 const vsyscall = 0xffffffffff600000
 
 func (p *replay) kernelPlace(ip addr.Abs) place {
-	if m := p.kernel.find(ip); m != nil {
-		return place{file: m.file, at: uint64(m.fileOffset(ip))}
+	if m := p.kernel.Find(ip); m != nil {
+		return place{file: m.Of.file, at: uint64(m.FileOffset(ip))}
 	}
 	for i := len(p.programs) - 1; i >= 0; i-- {
 		if s := &p.programs[i]; ip >= s.Addr && uint64(ip-s.Addr) < uint64(s.Size) {
 			return place{why: reason.Anonymous, at: uint64(ip), program: s.Name}
 		}
 	}
-	if len(p.kernel.mappings) == 0 {
+	if p.kernel.IsEmpty() {
 		return place{why: reason.KernelHidden}
 	}
 	return place{why: reason.ModuleUnknown, at: uint64(ip)}

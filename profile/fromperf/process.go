@@ -5,8 +5,20 @@ import (
 	"strings"
 
 	"hallmark/addr"
+	"hallmark/internal/addrspace"
 	"hallmark/perfdata"
 )
+
+// space is what a process has mapped.
+type space = addrspace.Space[shown]
+
+type mapping = addrspace.Mapping[shown]
+
+// shown is what a mapping shows.
+type shown struct {
+	file       *file // nil for memory
+	executable bool
+}
 
 // process is one address space with a name. A process that execs keeps its number
 // and gets a new space.
@@ -69,7 +81,7 @@ func (p *replay) task(r *perfdata.Task) {
 	}
 	child := &process{}
 	if parent := p.processes[r.ParentPID]; parent != nil && r.Misc&miscForkExec == 0 {
-		child.name, child.space, child.layout = parent.name, parent.space.clone(), parent.layout
+		child.name, child.space, child.layout = parent.name, parent.space.Clone(), parent.layout
 	}
 	p.processes[r.ChildPID] = child
 }
@@ -111,21 +123,21 @@ func (p *replay) exit(r *perfdata.Task) {
 const maxEnded = 1 << 16
 
 func (p *replay) mmap(r *perfdata.Mmap2) {
-	m := mapping{start: r.Start, end: r.Start + addr.Abs(r.Size), offset: r.Offset, executable: r.Prot&protExec != 0}
-	if m.end < m.start {
+	m := mapping{Start: r.Start, End: r.Start + addr.Abs(r.Size), Offset: r.Offset, Of: shown{executable: r.Prot&protExec != 0}}
+	if m.End < m.Start {
 		return
 	}
 	if r.Owner == noTask {
-		m.file, m.offset = p.files.ofKernel(r), 0
-		p.kernel.insert(m)
+		m.Of.file, m.Offset = p.files.ofKernel(r), 0
+		p.kernel.Insert(m)
 		p.kernelLayout = p.newLayout()
 		return
 	}
 	if !isMemory(r.Name) {
-		m.file = p.files.mapped(r)
+		m.Of.file = p.files.mapped(r)
 	}
 	proc := p.process(r.Owner)
-	proc.space.insert(m)
+	proc.space.Insert(m)
 	proc.layout = p.newLayout()
 }
 

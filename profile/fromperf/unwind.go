@@ -56,7 +56,7 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 // inExec reports whether a sample was taken while the kernel executed a program: the old
 // stack is gone, and the registers are still those of the call.
 func inExec(s *perfdata.Sample, proc *process, ip addr.Abs) bool {
-	return s.Mode() != perfdata.ModeUser && len(s.UserStack) == 0 && proc.space.find(ip) == nil
+	return s.Mode() != perfdata.ModeUser && len(s.UserStack) == 0 && proc.space.Find(ip) == nil
 }
 
 // walkedSpace is the address space of a process, for the walk of a stack.
@@ -67,18 +67,18 @@ type walkedSpace struct {
 
 // At returns the mapping that a lies in.
 func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
-	m := w.proc.space.find(a)
+	m := w.proc.space.Find(a)
 	if m == nil {
 		return unwind.Mapping{}, false
 	}
-	found := unwind.Mapping{Start: m.start, End: m.end, Offset: m.offset}
+	found := unwind.Mapping{Start: m.Start, End: m.End, Offset: m.Offset}
 	switch {
-	case !m.executable:
+	case !m.Of.executable:
 		found.Content = unwind.Data
-	case m.file == nil:
+	case m.Of.file == nil:
 		found.Content = unwind.Generated
 	default:
-		found.Table = w.replay.table(m.file)
+		found.Table = w.replay.table(m.Of.file)
 	}
 	return found, true
 }

@@ -1,0 +1,86 @@
+// Package addrspace holds what is mapped where in a process, as records of its mappings
+// tell it.
+package addrspace
+
+import (
+	"slices"
+
+	"hallmark/addr"
+)
+
+// Mapping is one mapping of a process: where, and what of which file.
+type Mapping[T any] struct {
+	Start, End addr.Abs
+	Offset     addr.Offset // of Start in the file
+	Of         T           // what it shows
+}
+
+// FileOffset returns the file offset of the byte at a, which lies in m.
+func (m *Mapping[T]) FileOffset(a addr.Abs) addr.Offset { return addr.Offset(a-m.Start) + m.Offset }
+
+// Space holds the mappings of one process, sorted by address and without overlap. The zero
+// value is an empty address space. Copies share the mappings until one of them changes.
+type Space[T any] struct {
+	mappings []Mapping[T]
+	shared   bool
+}
+
+// IsEmpty reports whether nothing is mapped.
+func (s *Space[T]) IsEmpty() bool { return len(s.mappings) == 0 }
+
+// Find returns the mapping that holds a, or nil.
+func (s *Space[T]) Find(a addr.Abs) *Mapping[T] {
+	i := s.after(a) - 1
+	if i < 0 || a >= s.mappings[i].End {
+		return nil
+	}
+	return &s.mappings[i]
+}
+
+// after returns the index of the first mapping that starts above a.
+func (s *Space[T]) after(a addr.Abs) int {
+	i, _ := slices.BinarySearchFunc(s.mappings, a, func(m Mapping[T], a addr.Abs) int {
+		if m.Start <= a {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// Insert adds m, as mmap with MAP_FIXED does: what m overlaps is cut or gone.
+func (s *Space[T]) Insert(m Mapping[T]) {
+	if m.End <= m.Start {
+		return
+	}
+	if s.shared {
+		s.mappings, s.shared = slices.Clone(s.mappings), false
+	}
+	first := s.after(m.Start)
+	if first > 0 && s.mappings[first-1].End > m.Start {
+		first--
+	}
+	last := first
+	for last < len(s.mappings) && s.mappings[last].Start < m.End {
+		last++
+	}
+	parts := make([]Mapping[T], 0, 3)
+	if first < last && s.mappings[first].Start < m.Start {
+		head := s.mappings[first]
+		head.End = m.Start
+		parts = append(parts, head)
+	}
+	parts = append(parts, m)
+	if first < last && s.mappings[last-1].End > m.End {
+		tail := s.mappings[last-1]
+		tail.Offset, tail.Start = tail.FileOffset(m.End), m.End
+		parts = append(parts, tail)
+	}
+	s.mappings = slices.Replace(s.mappings, first, last, parts...)
+}
+
+// Clone returns a copy, as fork makes it, or for who wants the space as it is now.
+func (s *Space[T]) Clone() Space[T] {
+	s.shared = true
+	return *s
+}
