@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
+	"hallmark/perfdata"
 )
 
 // watchCommand returns what a backend tells of a command.
@@ -379,6 +381,48 @@ func TestFactsAreDoubted(t *testing.T) {
 		p.doubt(7, 200)
 		if have := p.tasks[7].exec.facts != nil; have != test.want {
 			t.Errorf("read at %d, another program at 200: kept %v", test.read, have)
+		}
+	}
+}
+
+// TestLostRecords wants what comes after lost records not to be taken for what was lost.
+func TestLostRecords(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		p := &perfWatch{queue: newWatchQueue(), objects: newPassingObjects(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Exits: true}}
+		defer p.objects.close()
+		id := perfdata.ID{PID: 7, TID: 7}
+		records := []perfdata.Record{
+			&perfdata.Task{ID: id, ChildPID: 7, ChildTID: 7, ParentPID: 1, ParentTID: 1},
+			&perfdata.Comm{ID: id, OwnerPID: 7, OwnerTID: 7, Name: "program", Exec: true},
+			&perfdata.Lost{ID: id, Count: 1}, // the program's mapping may be among them
+			&perfdata.Mmap2{ID: id, Owner: 7, Name: "/lib/ld.so", Start: 0x1000, Size: 0x1000, Prot: protExec},
+			&perfdata.Mmap2{ID: id, Owner: 7, Name: vdsoName, Start: 0x3000, Size: 0x1000, Prot: protExec},
+			&perfdata.Task{ID: id, Exited: true, ChildPID: 7, ChildTID: 7, ParentPID: 7, ParentTID: 7},
+		}
+		for i, r := range records {
+			w := watchRecord{Record: r, time: uint64(i + 1)}
+			switch r := r.(type) {
+			case *perfdata.Lost:
+				if !lost {
+					continue
+				}
+			case *perfdata.Mmap2:
+				if v := vmaOf(r); !isMemory(v) {
+					w.object = p.objects.file(keyOf(r), v)
+					p.objects.learn(w.object, idOf(t, "/proc/self/exe"))
+				}
+			}
+			p.handle(&w)
+		}
+		executed, ended := p.queue.next(math.MaxUint64), p.queue.next(math.MaxUint64)
+		if executed == nil || ended == nil || ended.Kind != Exited {
+			t.Fatalf("%+v, %+v", executed, ended)
+		}
+		if known := executed.Program.Path == "/lib/ld.so" && !executed.Program.ID.IsZero(); known == lost {
+			t.Errorf("lost %v: executed %+v", lost, executed.Program)
+		}
+		if lost && (executed.Program.Path != "" || !executed.Program.ID.IsZero() || ended.Program != nil) {
+			t.Errorf("executed %+v, ended %+v", executed.Program, ended.Program)
 		}
 	}
 }

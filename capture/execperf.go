@@ -201,6 +201,8 @@ func (p *perfWatch) take(rec []byte) {
 		kept := *r
 		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
 	case *perfdata.Lost:
+		kept := *r
+		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
 		p.lost += r.Count
 		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: monotonic()}, 0)
 	}
@@ -215,6 +217,8 @@ func (p *perfWatch) handle(w *watchRecord) {
 		}
 	case *perfdata.Mmap2:
 		p.mmap(r, w.object)
+	case *perfdata.Lost:
+		p.forget()
 	case *perfdata.Task:
 		switch {
 		case r.ChildPID == noTask:
@@ -224,6 +228,21 @@ func (p *perfWatch) handle(w *watchRecord) {
 			p.fork(r)
 		}
 	}
+}
+
+// forget forgets all processes where records were lost: which programs they executed meanwhile,
+// and whether a number is still that of the same process, is not known. What an execution had
+// not told yet it will not tell: the next mapping may be another program's.
+func (p *perfWatch) forget() {
+	for _, t := range p.tasks {
+		if e := t.exec; e != nil && !e.done {
+			e.done = true
+			if e.program == nil {
+				e.program = p.objects.missing(reason.ProcessGone)
+			}
+		}
+	}
+	clear(p.tasks)
 }
 
 func (p *perfWatch) task(pid uint32) *watchedTask {
