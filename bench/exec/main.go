@@ -99,7 +99,7 @@ type load struct {
 	dir, starter string
 	programs     []string
 	ids          []string
-	started      map[int]string // identity of what a process executed, by its number
+	started      map[int][]string // identities of what processes of a number executed, in their order
 }
 
 func run() error {
@@ -268,13 +268,13 @@ func (l *load) readList(name string) error {
 	if err != nil {
 		return err
 	}
-	l.started = map[int]string{}
+	l.started = map[int][]string{}
 	for line := range strings.Lines(string(b)) {
 		var pid, program int
 		if _, err := fmt.Sscan(line, &pid, &program); err != nil {
 			return err
 		}
-		l.started[pid] = l.ids[program]
+		l.started[pid] = append(l.started[pid], l.ids[program])
 	}
 	return nil
 }
@@ -293,26 +293,27 @@ func check(l *load, out string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	right, without, wrong := map[int]bool{}, 0, 0
+	right, without, wrong, told := 0, 0, 0, map[int]int{}
 	for in := json.NewDecoder(bufio.NewReader(f)); in.More(); {
 		var e event
 		if err := in.Decode(&e); err != nil {
 			return "", err
 		}
-		want, ours := l.started[e.PID]
-		if e.Event != "exec" || !ours || filepath.Dir(e.Program.Path) != l.dir || strings.HasSuffix(e.Program.Path, "starter") {
+		want, n := l.started[e.PID], told[e.PID]
+		if e.Event != "exec" || n >= len(want) || filepath.Dir(e.Program.Path) != l.dir || strings.HasSuffix(e.Program.Path, "starter") {
 			continue
 		}
+		told[e.PID]++
 		switch e.Program.ID {
-		case want:
-			right[e.PID] = true
+		case want[n]:
+			right++
 		case "":
 			without++
 		default:
 			wrong++
 		}
 	}
-	return fmt.Sprintf("%d, %d without identity, %d wrong", len(right), without, wrong), nil
+	return fmt.Sprintf("%d, %d without identity, %d wrong", right, without, wrong), nil
 }
 
 func countLines(l *load, out string) (string, error) {
