@@ -362,8 +362,12 @@ func isDeleted(name string) bool {
 
 // load tells that a process mapped the code of a library.
 func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
+	name := t.name
+	if name == "" {
+		name = processName(r.Owner)
+	}
 	ev := &WatchEvent{
-		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: processName(r.Owner), Program: t.program,
+		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: t.program,
 		Library: &Binary{Path: o.path, Deleted: isDeleted(r.Name)},
 	}
 	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfLoad{p.objects, o, ev.Library}}, identityPatience)

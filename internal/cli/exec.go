@@ -157,7 +157,9 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (who
 	} else {
 		whole = true
 	}
-	err = errors.Join(err, out.w.Flush())
+	if err == nil { // what could not be written is the error already
+		err = out.w.Flush()
+	}
 	tellWatch(e.stderr, w.Stats(), opt)
 	return whole, err
 }
