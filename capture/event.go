@@ -193,7 +193,7 @@ func (p *eventPlan) concede(err error) bool {
 func (p *eventPlan) decoder() (*perfdata.Decoder, error) {
 	return perfdata.NewAttrDecoder(perfdata.Attr{
 		Fields:   perfdata.SampleType(p.samples.Sample_type),
-		Flags:    perfdata.AttrSampleIDAll,
+		Flags:    perfdata.AttrSampleIDAll | perfdata.AttrFlags(p.changes.Bits)&perfdata.AttrBuildID,
 		UserRegs: p.samples.Sample_regs_user,
 	}, binary.NativeEndian.Uint16([]byte{0, 1}) == 1)
 }

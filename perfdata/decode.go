@@ -32,13 +32,13 @@ type Decoder struct {
 // with sample_id_all on a machine of this byte order. It fails when there are
 // fields among them that it does not know.
 func NewDecoder(fields SampleType) (*Decoder, error) {
-	return NewAttrDecoder(Attr{Fields: fields, Flags: AttrSampleIDAll}, bigEndian)
+	return NewAttrDecoder(Attr{Fields: fields, Flags: AttrSampleIDAll | AttrBuildID}, bigEndian)
 }
 
 // NewAttrDecoder returns a Decoder for records of events with these attributes,
 // written by a machine of the given byte order. Of the attributes it uses Fields,
-// Read, Branches, UserRegs, IntrRegs and AttrSampleIDAll, and fails when one of
-// the first three has bits that change the records in a way it does not know.
+// Read, Branches, UserRegs, IntrRegs, AttrSampleIDAll and AttrBuildID, and fails when
+// one of the first three has bits that change the records in a way it does not know.
 func NewAttrDecoder(attr Attr, big bool) (*Decoder, error) {
 	if unknown := attr.Fields &^ sampleKnown; unknown != 0 {
 		return nil, fmt.Errorf("perf sample fields %#x are not supported", uint64(unknown))
@@ -180,9 +180,7 @@ func (d *Decoder) decodeMmap(c *cursor.Cursor, kind Type, misc uint16, rec []byt
 	m := Mmap2{Type: kind, Owner: c.U32(), Thread: c.U32()}
 	m.Start, m.Size, m.Offset = addr.Abs(c.U64()), c.U64(), addr.Offset(c.U64())
 	if kind == TypeMmap2 {
-		if misc&miscMmapBuildID != 0 {
-			m.BuildID = buildID(c)
-		} else {
+		if misc&miscMmapBuildID == 0 || !d.buildID(c, &m) {
 			m.Major, m.Minor, m.Inode, m.Generation = c.U32(), c.U32(), c.U64(), c.U64()
 		}
 		m.Prot, m.Flags = c.U32(), c.U32()
@@ -197,19 +195,34 @@ func (d *Decoder) decodeMmap(c *cursor.Cursor, kind Type, misc uint16, rec []byt
 
 const protExec = 4 // PROT_EXEC of mmap(2)
 
-// buildID reads the 24 bytes that stand in place of device and inode.
-func buildID(c *cursor.Cursor) []byte {
-	n := c.U8()
-	c.Skip(3)
+// leastUnasked is the size of the shortest build ID (bytes) that is believed in a
+// recording that did not ask for any.
+const leastUnasked = 16
+
+// buildID reads a build ID, which stands in place of device and inode where a bit of the
+// header says so; false if device and inode are there nevertheless.
+//
+// While another recording asks for build IDs the kernel sets the bit in those that do not
+// ask as well: perf_event_mmap_output of kernel/events/core.c (6.18) sets it in what all
+// events share. Without asking, the bit comes from perf inject, and from this. The first
+// byte is the size then, or the device's major number, which is below 16 for disks, or
+// above 20.
+func (d *Decoder) buildID(c *cursor.Cursor, m *Mmap2) bool {
+	start := c.Pos()
+	n, unused := c.U8(), c.Bytes(3)
+	asked := d.attr.Flags&AttrBuildID != 0
+	if !asked && len(unused) == 3 && (n < leastUnasked || n > 20 || [3]byte(unused) != [3]byte{}) {
+		c.SeekTo(uint64(start))
+		return false
+	}
 	b := c.Bytes(20)
-	if n > 20 {
+	switch {
+	case n > 20:
 		c.Fail("build ID of %d bytes", n)
-		return nil
+	case b != nil:
+		m.BuildID = append([]byte(nil), b[:n]...)
 	}
-	if b == nil {
-		return nil
-	}
-	return append([]byte(nil), b[:n]...)
+	return true
 }
 
 // trailer reads the sample_id at the end of a record that is not a sample.

@@ -1,6 +1,7 @@
 package perfdata
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"reflect"
@@ -188,6 +189,57 @@ func BenchmarkDecodeSample(b *testing.B) {
 	for b.Loop() {
 		if _, err := d.Decode(data); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestBuildIDsNobodyAskedFor has the bit for a build ID in records that have device and
+// inode, as the kernel leaves it there while another recording asks for build IDs.
+func TestBuildIDsNobodyAskedFor(t *testing.T) {
+	mapping := func(field ...any) []byte {
+		values := append([]any{uint32(1), uint32(2), uint64(0x400000), uint64(0x2000), uint64(0)}, field...)
+		return recordBytes(TypeMmap2, miscMmapBuildID, append(values, uint32(5), uint32(2), "/lib/x.so")...)
+	}
+	full := [20]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
+	for _, test := range []struct {
+		name  string
+		rec   []byte
+		asked bool
+		major uint32
+		id    []byte
+		fails bool
+	}{
+		{"a disk", mapping(uint32(8), uint32(1), uint64(4711), uint64(5)), false, 8, nil, false},
+		{"no device", mapping(uint32(0), uint32(42), uint64(4711), uint64(0)), false, 0, nil, false},
+		{"a virtual disk", mapping(uint32(254), uint32(0), uint64(4711), uint64(5)), false, 254, nil, false},
+		{"NVMe", mapping(uint32(259), uint32(0), uint64(4711), uint64(5)), false, 259, nil, false},
+		{"large numbers", mapping(uint32(20|1<<8), uint32(0), uint64(4711), uint64(5)), false, 20 | 1<<8, nil, false},
+		{"filled in", mapping([]byte{20, 0, 0, 0}, full), false, 0, full[:], false},
+		{"filled in, of 16 bytes", mapping([]byte{16, 0, 0, 0}, full), false, 0, full[:16], false},
+		{"asked for", mapping([]byte{8, 0, 0, 0}, full), true, 0, full[:8], false},
+		{"asked for, damaged", mapping([]byte{254, 0, 0, 0}, full), true, 0, nil, true},
+	} {
+		attr := Attr{Fields: SampleIP}
+		if test.asked {
+			attr.Flags = AttrBuildID
+		}
+		d, err := NewAttrDecoder(attr, bigEndian)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Decode(test.rec)
+		if test.fails {
+			if err == nil {
+				t.Errorf("%s: %v", test.name, Text(got))
+			}
+			continue
+		}
+		m, ok := got.(*Mmap2)
+		if err != nil || !ok || m.Major != test.major || !bytes.Equal(m.BuildID, test.id) || m.Name != "/lib/x.so" {
+			t.Errorf("%s: %+v, %v", test.name, got, err)
+		}
+		if ok && test.id == nil && m.Inode != 4711 {
+			t.Errorf("%s: inode %d", test.name, m.Inode)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (e *Encoder) mmap(b *builder, r *Mmap2) (Type, uint16) {
 	if r.Type == TypeMmap {
 		misc = flag(misc, miscMmapData, r.Prot&protExec == 0)
 	} else {
-		if misc = flag(misc, miscMmapBuildID, r.BuildID != nil); r.BuildID != nil {
+		if misc = flag(misc, miscMmapBuildID, r.BuildID != nil || e.unasked(misc)); r.BuildID != nil {
 			b.u8(uint8(min(len(r.BuildID), 20)))
 			b.bytes(make([]byte, 3))
 			b.fixed(string(r.BuildID), 20)
@@ -444,4 +444,10 @@ func (e *Encoder) textPoke(b *builder, r *TextPoke) error {
 	b.align()
 	e.trailer(b, r.ID)
 	return nil
+}
+
+// unasked reports whether a bit for a build ID is one that a Decoder does not believe, and
+// that may stay as it was.
+func (e *Encoder) unasked(misc uint16) bool {
+	return misc&miscMmapBuildID != 0 && e.attr.Flags&AttrBuildID == 0
 }

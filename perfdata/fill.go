@@ -26,7 +26,8 @@ type Filled struct {
 // copied byte for byte.
 //
 // A record has a build ID in place of the file's device, inode and generation, so no
-// record changes its size. The list is written anew behind everything else.
+// record changes its size; those of less than 16 bytes are in the list only, because a
+// Decoder does not believe them. The list is written anew behind everything else.
 func FillBuildIDs(w io.Writer, r io.ReaderAt, of func(*Mmap2) []byte, more []HeaderBuildID) (Filled, error) {
 	var b [pipeHeaderSize]byte
 	if n, err := r.ReadAt(b[:], 0); n < len(b) {
@@ -284,8 +285,8 @@ func (f *filler) edit() {
 		return
 	}
 	id := f.of(m)
-	if len(id) == 0 || len(id) > 20 {
-		return
+	if len(id) < leastUnasked || len(id) > 20 {
+		return // short ones are not believed there
 	}
 	field := f.rec[identityAt : identityAt+24]
 	clear(field)
