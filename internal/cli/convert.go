@@ -125,6 +125,7 @@ func (c *converter) run(name string) error {
 	}
 	c.input.times = c.input.times || f.times
 	c.input.nameless = c.noSymbols
+	c.input.tell = f.name != "pprof"
 	p, err := c.input.read(c.env, name)
 	if err != nil {
 		return err

@@ -66,7 +66,12 @@ func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profil
 	for _, problem := range r.Problems() {
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, problem)
 	}
-	if stats.Damage != nil {
+	switch {
+	case in.tell:
+		for _, note := range stats.Notes() {
+			fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", name, note)
+		}
+	case stats.Damage != nil:
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
 	}
 	return p, nil

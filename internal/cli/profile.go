@@ -15,6 +15,7 @@ type input struct {
 	maxSize    int64          // MiB
 	event      string         // of a recording by perf
 	times      bool           // keep the times of its samples
+	tell       bool           // what it lacks: the output has no room for it
 	nameless   bool           // leave its frames without names as they are
 	symbols    *symbolOptions // say where its files may be; nil: nowhere else
 }
