@@ -94,15 +94,23 @@ func (i *injector) run(name string) error {
 		filled, err = perfdata.FillBuildIDs(w, f, of, more)
 		return err
 	}
-	if i.output == "-" {
-		err = write(i.env.stdout)
-	} else {
-		err = atomicfile.Write(cmp.Or(i.output, name), 0o666, write)
-	}
-	if err != nil {
+	if err := i.write(name, f, write); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return i.tell(rec, verdicts, listed, filled)
+}
+
+// write writes the result. No more people may read it than could read the recording: there may
+// be memory of programs in it, and perf keeps it to itself.
+func (i *injector) write(name string, recording *os.File, write func(io.Writer) error) error {
+	if i.output == "-" {
+		return write(i.env.stdout)
+	}
+	info, err := recording.Stat()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(cmp.Or(i.output, name), info.Mode().Perm(), write)
 }
 
 // open opens the recording, which is read twice: what comes through a pipe is kept in a

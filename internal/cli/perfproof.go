@@ -103,7 +103,7 @@ func (p *prover) file(file mappedFile) verdict {
 	if strings.HasSuffix(file.name, " (deleted)") {
 		return verdict{err: errors.New("the file was deleted")}
 	}
-	f, err := os.OpenFile(file.name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openRegular(file.name)
 	if err != nil {
 		return verdict{err: errors.Unwrap(err)}
 	}
@@ -134,7 +134,7 @@ func (p *prover) proveHost() error {
 	return nil
 }
 
-// prove returns why an open file may be another than the one that was mapped.
+// prove returns why an open regular file may be another than the one that was mapped.
 func prove(f *os.File, file mappedFile, began time.Time) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
@@ -143,8 +143,6 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 	changed := time.Unix(s.Ctim.Unix())
 	major, minor := unix.Major(uint64(s.Dev)), unix.Minor(uint64(s.Dev))
 	switch {
-	case s.Mode&unix.S_IFMT != unix.S_IFREG:
-		return errors.New("it is no regular file now")
 	case file.inode == 0:
 		return errors.New("the recording does not tell the inode")
 	case major != file.major || minor != file.minor:

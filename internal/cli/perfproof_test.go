@@ -84,6 +84,27 @@ func TestProver(t *testing.T) {
 	}
 }
 
+// TestProverOpensNoOther wants nothing opened that is no regular file, even where its path is
+// trusted: whoever recorded chose it, and a device may notice. A socket cannot be opened, so
+// to say what it is takes less.
+func TestProverOpensNoOther(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "socket")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{socket, "/dev/null"} {
+		p := &prover{info: thisMachine(t), began: time.Now(), trust: true}
+		if v := p.file(mappedFile{name: name, inode: 1}); v.err == nil || !strings.Contains(v.err.Error(), "no regular file") {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
 // TestProveModule takes a module for the one that was loaded where it is now, only.
 func TestProveModule(t *testing.T) {
 	dir := t.TempDir()

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,23 +123,6 @@ func (p *unwindPrinter) file(name string) error {
 		return p.rows(name, table, func(r unwind.Row) bool { return r.Start <= p.at && p.at < r.End })
 	}
 	return p.rows(name, table, func(unwind.Row) bool { return true })
-}
-
-// openRegular opens a file, and does not wait for one that is a pipe.
-func openRegular(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // rows prints those rows of a table that are wanted.
