@@ -108,9 +108,10 @@ func (f *Files) full() bool {
 	return len(f.known) >= maxKept
 }
 
-// remember remembers what a file is that was kept, unless it changed meanwhile.
+// remember remembers what a file is that was kept, unless it changed meanwhile. What one
+// process has in its memory is its own word, and none for the others.
 func (f *Files) remember(v VMA, k *keptFile, id Identity) {
-	if id.ID.IsZero() || !k.unchanged() {
+	if id.ID.IsZero() || id.Door == DoorMemory || !k.unchanged() {
 		k.drop()
 		return
 	}

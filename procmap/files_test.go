@@ -100,3 +100,31 @@ func TestFilesReplaced(t *testing.T) {
 		must(t, syscall.Munmap(memory))
 	}
 }
+
+// TestFilesNoWord has a process write an identity into its memory of a file that is damaged and
+// has none: that is its own word, and tells nothing of others that have the file mapped.
+func TestFilesNoWord(t *testing.T) {
+	program, err := os.ReadFile(gnuFile(t))
+	must(t, err)
+	name := filepath.Join(t.TempDir(), "file")
+	damaged := make([]byte, len(program))
+	copy(damaged, program[:4]) // the magic number
+	must(t, os.WriteFile(name, damaged, 0o600))
+	f, err := os.OpenFile(name, os.O_RDONLY, 0)
+	must(t, err)
+	defer f.Close()
+	memory, err := syscall.Mmap(int(f.Fd()), 0, len(program), syscall.PROT_READ|syscall.PROT_WRITE|syscall.PROT_EXEC, syscall.MAP_PRIVATE)
+	must(t, err)
+	defer func() { must(t, syscall.Munmap(memory)) }()
+	copy(memory, program)
+	var files Files
+	defer func() { must(t, files.Close()) }()
+	p := openWith(t, &files, Auto)
+	id, err := p.Identity(mappingOf(t, p, ofName(name)))
+	if err != nil || id.ID != idOf(t, gnuFile(t)) || id.Door != DoorMemory {
+		t.Fatalf("from memory: %+v, %v", id, err)
+	}
+	if len(files.known) != 0 {
+		t.Error("it is remembered for others")
+	}
+}
