@@ -461,3 +461,28 @@ func TestGroupCounts(t *testing.T) {
 		t.Errorf("%d %s too many in %d samples, perf has %v", sum, p.SampleType[1].Type, stats.Samples, want)
 	}
 }
+
+// TestGroupCountsOfThreads has the counters of a group that threads inherit: each thread tells
+// what it counted itself, by the same number (perf record of Linux 6.13 has such).
+func TestGroupCountsOfThreads(t *testing.T) {
+	read := func(tid, time, value int) string {
+		return fmt.Sprintf(`0 Sample {PID=7 TID=%d Time=%d Event=1 IP=0x400010 Period=5 Callchain=[`+user+` 0x400010] Read={Values=[{Value=5 Event=1} {Value=%d Event=2}]}}`, tid, time, value)
+	}
+	for flags, want := range map[string]int64{"0x40002": 7 + 110, "0x40000": 100 + 105} {
+		event := func(name string, id int) string {
+			return fmt.Sprintf(`event {Name=%q Attr={Type=1 Config=%d Fields=IDENTIFIER|IP|TID|TIME|READ|CALLCHAIN|PERIOD Read=0xc Flags=%s} IDs=[%d]}`, name, id, flags, id)
+		}
+		p, _, err := fromText(t, Options{Event: "page-faults"}, event("cpu-clock", 1), event("page-faults", 2),
+			read(7, 1, 100), read(8, 2, 5), read(7, 3, 110), read(8, 4, 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum int64
+		for _, s := range p.Sample {
+			sum += s.Value[1]
+		}
+		if sum != want {
+			t.Errorf("flags %s: %d, want %d", flags, sum, want)
+		}
+	}
+}

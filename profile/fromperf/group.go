@@ -10,7 +10,14 @@ import (
 // (perf record -e '{leader,event}:S'): how much each of its counters has counted.
 type group struct {
 	member *perfdata.Event
-	counts map[uint64]uint64 // by the number of the counter, as it was told last
+	counts map[counter]uint64 // as it was told last
+}
+
+// counter is one of the counters of an event. Those that threads inherit tell in each thread
+// what it counted itself, by the number of the first one (since Linux 6.13, and only so).
+type counter struct {
+	id  uint64
+	tid uint32 // 0 where it is not inherited
 }
 
 // counted returns how much a sample counts for the event that is wanted: all of it if it
@@ -24,9 +31,9 @@ func (p *replay) counted(s *perfdata.Sample) (weighs int64, ok bool) {
 		return 0, false
 	}
 	if p.group.member == nil {
-		p.group = group{member: p.member(s), counts: map[uint64]uint64{}}
+		p.group = group{member: p.member(s), counts: map[counter]uint64{}}
 	}
-	weighs = p.group.since(s.Read.Values)
+	weighs = p.group.since(s.Read.Values, p.counterThread(s))
 	if weighs > 0 {
 		p.event = p.group.member
 	}
@@ -43,17 +50,26 @@ func (p *replay) member(s *perfdata.Sample) *perfdata.Event {
 	return nil
 }
 
-// since returns what the event counted since the values before.
-func (g *group) since(values []perfdata.ReadValue) int64 {
+// counterThread returns the thread whose counters a sample tells of, 0 for those of all.
+func (p *replay) counterThread(s *perfdata.Sample) uint32 {
+	if e := p.r.Event(); e != nil && e.Attr.Flags&perfdata.AttrInherit != 0 && e.Attr.Fields&perfdata.SampleTID != 0 {
+		return s.TID
+	}
+	return 0
+}
+
+// since returns what the event counted since the values before, of the same thread.
+func (g *group) since(values []perfdata.ReadValue, tid uint32) int64 {
 	var sum uint64
 	for _, v := range values {
 		if g.member == nil || !slices.Contains(g.member.IDs, v.Event) {
 			continue
 		}
-		if before := g.counts[v.Event]; v.Value > before {
+		at := counter{v.Event, tid}
+		if before := g.counts[at]; v.Value > before {
 			sum += v.Value - before
 		}
-		g.counts[v.Event] = v.Value
+		g.counts[at] = v.Value
 	}
 	return int64(min(sum, 1<<62))
 }
