@@ -1,7 +1,9 @@
 package profile
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -18,18 +20,20 @@ func NameGenerated(p *pprof.Profile, mapOf func(pid int64) *symbol.PerfMap) {
 	for _, l := range p.Location {
 		n.last = max(n.last, l.ID)
 	}
-	maps := map[int64]*symbol.PerfMap{}
+	unnamed := map[int64][]*pprof.Sample{}
 	for _, s := range p.Sample {
-		_, pid := Process(s)
-		if pid == 0 || !slices.ContainsFunc(s.Location, isUnnamedCode) {
+		if _, pid := Process(s); pid != 0 && slices.ContainsFunc(s.Location, isUnnamedCode) {
+			unnamed[pid] = append(unnamed[pid], s)
+		}
+	}
+	// In order, so that the same profile comes out each time, and one after the other: a map
+	// may be large, and whoever has many processes may have written as many.
+	for _, pid := range slices.Sorted(maps.Keys(unnamed)) {
+		names := mapOf(pid)
+		if names == nil {
 			continue
 		}
-		names, ok := maps[pid]
-		if !ok {
-			names = mapOf(pid)
-			maps[pid] = names
-		}
-		if names != nil {
+		for _, s := range unnamed[pid] {
 			s.Location = n.named(s.Location, names)
 		}
 	}
@@ -69,6 +73,9 @@ func (n *generatedNames) named(stack []*pprof.Location, names *symbol.PerfMap) [
 		key := namedLocation{l, frames[0].Func}
 		at := n.made[key]
 		if at == nil {
+			// Names of their own, that do not keep all those of the map.
+			frames[0].Func, frames[0].Linkage = strings.Clone(frames[0].Func), strings.Clone(frames[0].Linkage)
+			key.name = frames[0].Func
 			n.last++
 			at = &pprof.Location{ID: n.last, Mapping: l.Mapping, Address: l.Address, Line: n.functions.lines(frames)}
 			l.Mapping.HasFunctions = true

@@ -1,11 +1,14 @@
 package profile
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/addr"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -60,5 +63,48 @@ func TestNameGenerated(t *testing.T) {
 	}
 	if asked != 3 || len(p.Location) != 5 {
 		t.Errorf("%d maps, %d locations", asked, len(p.Location))
+	}
+}
+
+// TestNameGeneratedOneByOne wants no more than one map in memory at a time, whatever the order
+// of the samples: whoever has many processes may have written a large one for each.
+func TestNameGeneratedOneByOne(t *testing.T) {
+	const processes = 50
+	b := NewBuilder(1)
+	for i := range 4 * processes {
+		code := Frame{Reason: reason.Anonymous, Addr: addr.Abs(0x7f0000001000 + i)}
+		pid := i%processes + 1
+		b.Count(b.Stack([]*pprof.Location{b.Location(&code)}, Walk{}), b.Owner(&Labels{Process: "p", PID: pid, TID: pid}), 1, 1)
+	}
+	var text strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&text, "%x 1 function_with_a_long_name_of_its_own_%d\n", 0x7f0000001000+i, i)
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	p := b.Profile()
+	asked, before, most := 0, heap(), uint64(0)
+	NameGenerated(p, func(int64) *symbol.PerfMap {
+		most = max(most, heap())
+		asked++
+		m, err := symbol.ReadPerfMap(strings.NewReader(text.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
+	most = max(most, heap())
+	runtime.KeepAlive(p)
+	if asked != processes || most > before+uint64(10*text.Len()) {
+		t.Errorf("%d maps of %d bytes take %d", asked, text.Len(), most-before)
+	}
+	for _, s := range p.Sample {
+		if len(s.Location[0].Line) != 1 {
+			t.Fatalf("no name at %#x", s.Location[0].Address)
+		}
 	}
 }
