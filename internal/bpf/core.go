@@ -12,8 +12,10 @@ import (
 type coreObjects struct {
 	samplerMaps
 	samplerVariables
-	Sample    *ebpf.Program `ebpf:"sample"`
-	Variables *ebpf.Map     `ebpf:".bss"`
+	Sample *ebpf.Program `ebpf:"sample"`
+	// Variables: those that begin as 0, and the others.
+	Zeroed  *ebpf.Map `ebpf:".bss"`
+	Started *ebpf.Map `ebpf:".data"`
 }
 
 // shared returns options with which programs that are loaded later use these maps and
@@ -26,14 +28,15 @@ func (s *Sampler) shared() *ebpf.CollectionOptions {
 	opts.MapReplacements = map[string]*ebpf.Map{
 		samplerMapFiles:  s.objects.Files,
 		samplerMapEvents: s.objects.Events,
-		".bss":           s.objects.Variables,
+		".bss":           s.objects.Zeroed,
+		".data":          s.objects.Started,
 	}
 	return &opts
 }
 
 // Close unloads them.
 func (o *coreObjects) Close() error {
-	return errors.Join(o.samplerMaps.Close(), o.Sample.Close(), o.Variables.Close())
+	return errors.Join(o.samplerMaps.Close(), o.Sample.Close(), o.Zeroed.Close(), o.Started.Close())
 }
 
 // loadObjects loads the program that samples, and with it the one that enters running
