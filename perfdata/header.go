@@ -44,6 +44,19 @@ func HasMagic(b []byte) bool {
 	return len(b) >= MagicSize && (binary.LittleEndian.Uint64(b) == magic || binary.BigEndian.Uint64(b) == magic)
 }
 
+// HeadSize is how many bytes IsFile looks at.
+const HeadSize = pipeHeaderSize
+
+// IsFile reports whether what starts with these bytes is a file of perf's and no stream:
+// it can only be read where any part of it can be had.
+func IsFile(b []byte) bool {
+	if len(b) < HeadSize {
+		return false
+	}
+	_, size, err := parseMagic(b)
+	return err == nil && size != pipeHeaderSize
+}
+
 // parseMagic reads the first bytes that both headers have in common.
 func parseMagic(b []byte) (big bool, size uint64, err error) {
 	switch {

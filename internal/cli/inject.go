@@ -135,17 +135,28 @@ func (i *injector) open(name string) (*os.File, time.Time, error) {
 		}
 		from = f
 	}
-	kept, err := os.CreateTemp("", "hallmark-inject-")
+	kept, err := keep(from)
 	if err != nil {
-		return nil, time.Time{}, err
-	}
-	os.Remove(kept.Name())
-	if _, err := io.Copy(kept, from); err != nil {
-		kept.Close()
 		return nil, time.Time{}, fmt.Errorf("%s: %w", name, err)
 	}
-	_, err = kept.Seek(0, io.SeekStart)
-	return kept, time.Now(), err
+	return kept, time.Now(), nil
+}
+
+// keep copies what comes through a pipe to a file that has no name.
+func keep(from io.Reader) (*os.File, error) {
+	kept, err := os.CreateTemp("", "hallmark-")
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(kept.Name())
+	if _, err = io.Copy(kept, from); err == nil {
+		_, err = kept.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		kept.Close()
+		return nil, err
+	}
+	return kept, nil
 }
 
 // judge finds the identities that the recording lacks.

@@ -20,8 +20,8 @@ import (
 	"hallmark/profile/toperf"
 )
 
-// readPerf reads a recording by perf, in the file called name or from a pipe on standard
-// input for "-". ok is false when it is none; then nothing has been read from the
+// readPerf reads a recording by perf, in the file called name or on standard input for
+// "-", where it may be a file, too. ok is false when it is none; then nothing has been read from the
 // input that it returns, standard input for "-".
 func (in *input) readPerf(e *env, name string) (p *pprof.Profile, rest io.Reader, ok bool, err error) {
 	if name == "-" {
@@ -30,7 +30,7 @@ func (in *input) readPerf(e *env, name string) (p *pprof.Profile, rest io.Reader
 		if !perfdata.HasMagic(head) {
 			return nil, stdin, false, nil
 		}
-		p, err = in.convertPerf(e, "standard input", stdin)
+		p, err = in.convertInput(e, stdin)
 		return p, nil, true, err
 	}
 	f, err := os.Open(name)
@@ -44,6 +44,25 @@ func (in *input) readPerf(e *env, name string) (p *pprof.Profile, rest io.Reader
 	}
 	p, err = in.convertPerf(e, name, f)
 	return p, nil, true, err
+}
+
+// convertInput reads a recording on standard input.
+func (in *input) convertInput(e *env, stdin *bufio.Reader) (*pprof.Profile, error) {
+	const name = "standard input"
+	if head, _ := stdin.Peek(perfdata.HeadSize); !perfdata.IsFile(head) {
+		return in.convertPerf(e, name, stdin)
+	}
+	kept, err := keep(stdin)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer kept.Close()
+	size, err := kept.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	// Not as a file: when this one was written says nothing.
+	return in.convertPerf(e, name, io.NewSectionReader(kept, 0, size))
 }
 
 func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profile, error) {
