@@ -276,6 +276,10 @@ static __always_inline bool forks(struct mm_struct *mm)
 	__u64 regs = bpf_task_pt_regs(task);
 	__u32 call = 0;
 
+	/* With PREEMPT_RT a lock tells nobody who has it. */
+	if (!bpf_core_field_exists(mm->mmap_lock.owner))
+		return false;
+	barrier_var(mm);
 	if ((BPF_CORE_READ(mm, mmap_lock.owner.counter) & ~7ULL) != (__u64)task)
 		return false;
 	bpf_probe_read_kernel(&call, sizeof(call), (void *)(regs + 8 * SYSTEM_CALL));
@@ -294,6 +298,7 @@ static __always_inline bool at_rest(struct vm_area_struct *vma, struct mm_struct
 	barrier();
 	if (bpf_core_field_exists(vma->vm_lock_seq))
 		return changes(mm) == since && (GET(vma, vm_lock_seq) != since || forks(mm));
+	barrier_var(mm); /* not before, as in changes() */
 	owner = BPF_CORE_READ(mm, mmap_lock.owner.counter);
 	return !owner || owner & READER_OWNED || owner == bpf_get_current_task();
 }
