@@ -243,3 +243,43 @@ func TestBuildIDsNobodyAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestBuildIDsAskedForByAnother has a short build ID in a record that tells no event, where the
+// event that asked for it is the first one, and the last one, as with perf's dummy events.
+func TestBuildIDsAskedForByAnother(t *testing.T) {
+	for _, flags := range [][2]AttrFlags{{AttrBuildID, 0}, {0, AttrBuildID}, {0, 0}} {
+		var stream bytes.Buffer
+		w, err := NewWriter(&stream, WriterOptions{Pipe: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range flags {
+			if err := w.AddEvent(&Event{Attr: Attr{Type: 1, Config: uint64(i), Fields: SampleIP, Flags: f}, IDs: []uint64{uint64(i + 1)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+		err = w.Write(&Mmap2{Type: TypeMmap2, Owner: 1, Start: 0x1000, Size: 0x1000, Prot: protExec, BuildID: id, Name: "/lib/x.so"}, w.Events()[0])
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(&stream, ReaderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m *Mmap2
+		for ok := false; !ok; {
+			rec, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, ok = rec.(*Mmap2)
+		}
+		if asked := flags != [2]AttrFlags{}; bytes.Equal(m.BuildID, id) != asked {
+			t.Errorf("flags %#x: %+v", flags, m)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -27,6 +27,8 @@ type events struct {
 	// event is, in bytes; -1 when records do not tell.
 	sampleAt, trailerAt int
 
+	asked bool // one of them asks for build IDs: perf has the one do so that tells of mappings
+
 	lastID uint64
 	last   *Event
 }
@@ -52,6 +54,7 @@ func (s *events) add(e *Event) error {
 	if e.decoder, err = NewAttrDecoder(known, s.big); err != nil {
 		return err
 	}
+	s.ask(e)
 	for _, id := range e.IDs {
 		s.byID[id] = e
 	}
@@ -68,6 +71,20 @@ func (s *events) add(e *Event) error {
 	s.list = append(s.list, e)
 	s.last = nil
 	return nil
+}
+
+// ask has the records of all events with build IDs if one asks for them: what perf itself
+// writes of mappings tells no event, and is read as the first one's.
+func (s *events) ask(e *Event) {
+	if e.Attr.Flags&AttrBuildID != 0 && !s.asked {
+		s.asked = true
+		for _, other := range s.list {
+			other.decoder.attr.Flags |= AttrBuildID
+		}
+	}
+	if s.asked {
+		e.decoder.attr.Flags |= AttrBuildID
+	}
 }
 
 // idPositions says where records of an event have its number.
