@@ -47,6 +47,7 @@ type cpuRings struct{ samples, changes *ring }
 func newPerfSampler(t *tally, opts Options) (sampler, error) {
 	s := &perfSampler{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), cpus: map[int]*cpuRings{}}
 	s.tracker = &tracker{tally: t, processes: map[uint32]*process{}, threads: map[uint32]string{}, clock: opts.Event == CPUClock}
+	s.tracker.contained = checkPIDNamespace() != nil
 	s.pages = samplePages
 	if opts.CallGraph.By == ByDWARF {
 		if err := s.copyStacks(); err != nil {
@@ -174,6 +175,9 @@ func (s *perfSampler) prepare() error {
 		return err
 	}
 	s.stats.Reduced = append(s.stats.Reduced, s.plan.reduced...)
+	if s.opts.SystemWide && s.tracker.contained {
+		s.stats.Reduced = append(s.stats.Reduced, "files of the processes outside of this container, which have no number in it and are told as one: "+outsideName)
+	}
 	if s.opts.Command != nil {
 		return nil // the events start with its exec, and nothing is there before
 	}

@@ -18,10 +18,12 @@ type tracker struct {
 	processes map[uint32]*process
 	// threads has the name of every thread that was told or asked for.
 	threads map[uint32]string
-	clock   bool   // the event measures time: periods are nanoseconds
-	reaped  uint64 // when processes were last looked through
-	places  []place
-	doubles *doubles // nil when there can be none
+	clock   bool // the event measures time: periods are nanoseconds
+	// contained tells that this is a PID namespace that others are outside of.
+	contained bool
+	reaped    uint64 // when processes were last looked through
+	places    []place
+	doubles   *doubles // nil when there can be none
 	// unwinder finds the callers of user code when samples bring their stacks, else nil.
 	unwinder *userStacks
 }
@@ -81,7 +83,7 @@ func (t *tracker) handle(r perfdata.Record) {
 }
 
 func (t *tracker) mmap(r *perfdata.Mmap2) {
-	if r.Prot&protExec == 0 || r.Owner == noTask {
+	if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
 		return
 	}
 	p := t.process(r.Owner)
@@ -99,9 +101,16 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 const (
 	protExec = 4          // PROT_EXEC of mmap(2)
 	noTask   = ^uint32(0) // the kernel's number of a task that has none any more
+	// nobody is the number of the tasks that run when no other does, and in a PID
+	// namespace of every process outside of it: what records tell of one of them says
+	// nothing of the others.
+	nobody = 0
 )
 
 func (t *tracker) comm(r *perfdata.Comm) {
+	if r.OwnerPID == nobody {
+		return
+	}
 	t.threads[r.OwnerTID] = r.Name
 	if p := t.processes[r.OwnerPID]; p != nil && r.Time < p.asOf {
 		return
@@ -118,6 +127,9 @@ func (t *tracker) comm(r *perfdata.Comm) {
 }
 
 func (t *tracker) fork(r *perfdata.Task) {
+	if r.ChildPID == nobody {
+		return
+	}
 	if name, ok := t.threads[r.ParentTID]; ok {
 		t.threads[r.ChildTID] = name
 	}
@@ -125,6 +137,11 @@ func (t *tracker) fork(r *perfdata.Task) {
 		return // a thread
 	}
 	if p := t.processes[r.ChildPID]; p != nil && r.Time < p.asOf {
+		return
+	}
+	if r.ParentPID == nobody { // from outside: what it brought along is not known
+		delete(t.processes, r.ChildPID)
+		t.process(r.ChildPID).since = r.Time
 		return
 	}
 	child := &process{pid: r.ChildPID, since: r.Time}
@@ -138,6 +155,9 @@ func (t *tracker) fork(r *perfdata.Task) {
 const reapAfter = 10 * time.Second
 
 func (t *tracker) exit(r *perfdata.Task) {
+	if r.ChildPID == nobody {
+		return
+	}
 	delete(t.threads, r.ChildTID)
 	t.doubles.forget(r.ChildTID)
 	p := t.processes[r.ChildPID]
@@ -183,8 +203,11 @@ func (t *tracker) process(pid uint32) *process {
 	p := t.processes[pid]
 	if p == nil {
 		p = &process{pid: pid}
-		if pid == 0 {
-			p.name = idleName
+		if pid == nobody {
+			p.name, p.unknown = idleName, reason.Outside
+			if t.contained {
+				p.name = outsideName
+			}
 		} else if pid != noTask {
 			t.objects.inventory(p)
 		}
@@ -196,6 +219,9 @@ func (t *tracker) process(pid uint32) *process {
 // idleName is the name of the tasks that run when no other does, which have
 // no number: samples in interrupts hit them.
 const idleName = "swapper"
+
+// outsideName stands for all processes outside of the PID namespace, and those tasks.
+const outsideName = "[outside]"
 
 func (t *tracker) sample(r *perfdata.Sample) {
 	if t.doubles.has(r.TID, r.Event) {
@@ -238,7 +264,7 @@ const refreshAfter = uint64(time.Second)
 // garbage, the innermost one of a sample taken in user code is real: a record was
 // lost, or the mapping was moved (mremap), of which the kernel tells nobody.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
-	if p.ended != 0 || p.pid == 0 || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
+	if p.ended != 0 || p.pid == nobody || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
 	if p.refreshed == 0 || p.refreshed+refreshAfter < now {

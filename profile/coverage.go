@@ -120,7 +120,8 @@ func inFile(m *pprof.Mapping) bool {
 	}
 	switch r {
 	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
-		reason.TableFull, reason.Unstable, reason.FileWritten, reason.StackmapIP, reason.IDLength:
+		reason.TableFull, reason.Unstable, reason.FileWritten, reason.StackmapIP, reason.IDLength,
+		reason.Outside:
 		return true
 	}
 	return path != ""

@@ -37,6 +37,7 @@ const (
 	BadOffset     // the kernel's stackmap told an offset that is not in the file's code
 	IDLength      // the kernel's stackmap told a build ID without its length, and no file tells it
 	NotRecorded   // whoever made the profile wrote no identity into it
+	Outside       // the process is of another PID namespace, where nobody here can tell which it is
 
 	// Why an address has no symbol.
 
@@ -95,6 +96,7 @@ var table = [count]words{
 	BadOffset:     {"bad-offset", "the kernel's stackmap told an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
 	IDLength:      {"id-length", "the kernel's stackmap does not tell how long the build ID is, nor does a file", "record with --backend bpf or perf"},
 	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
+	Outside:       {"outside", "process outside of the container (PID namespace) that was recorded in", "record outside of it, or in a container with the PID namespace of the host (--pid=host)"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},
 	NoFile:        {"no-file", "no file with this identity was found", "install its package, or look where the file is"},

@@ -68,6 +68,8 @@ func (p *replay) find(proc *process, ip addr.Abs, user bool) place {
 	switch {
 	case m == nil && ip&^0xfff == vsyscall:
 		return place{why: reason.Vsyscall, at: uint64(ip)}
+	case m == nil && proc.outside:
+		return place{why: reason.Outside}
 	case m == nil:
 		// The address itself says nothing, and would make every stack another one.
 		return place{why: reason.NotMapped}

@@ -56,6 +56,31 @@ func TestPlacesFollowTheMappings(t *testing.T) {
 	}
 }
 
+// TestNobodyHasNoMappings has processes with the number 0, as all have that are outside of the
+// PID namespace that perf recorded in: one's mappings and name are not another's.
+func TestNobodyHasNoMappings(t *testing.T) {
+	p := newReplay(nil, Options{})
+	tell := func() {
+		p.comm(&perfdata.Comm{Name: "a", Exec: true})
+		p.mmap(&perfdata.Mmap2{Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "/a"})
+		p.task(&perfdata.Task{ChildPID: 0, ChildTID: 0})
+		p.task(&perfdata.Task{ChildPID: 5, ChildTID: 5})
+	}
+	tell()
+	if got := p.process(nobody); got.name != idleName || !got.space.IsEmpty() {
+		t.Errorf("nobody is %+v", got)
+	}
+	tell()
+	for pid, want := range map[uint32]reason.Reason{nobody: reason.Outside, 5: reason.NotMapped} {
+		if got := p.known.all[p.place(p.process(pid), 0x1010, true)]; got != (place{why: want}) {
+			t.Errorf("process %d: %+v, want %v", pid, got, want)
+		}
+	}
+	if got := p.process(5); got.name != "" {
+		t.Errorf("a child of somebody outside is called %q", got.name)
+	}
+}
+
 // TestStacksComeBack numbers stacks that are parts of each other.
 func TestStacksComeBack(t *testing.T) {
 	s := newStacks()

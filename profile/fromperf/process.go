@@ -28,11 +28,18 @@ type process struct {
 	layout uint64 // number of the space as it is now; 0 while it is empty
 	ended  uint64 // time when its first thread ended, 0 while that runs
 	seen   uint64 // time of its last sample
+
+	// outside stands for all that have no number here.
+	outside bool
 }
 
 const (
 	noTask   = ^uint32(0) // the kernel's number of a task that has none, and perf's of the kernel
 	idleName = "swapper"  // of the tasks that run when no other does
+
+	// nobody is the number of those tasks, and in a PID namespace of every process outside
+	// of it: what records tell of one of them says nothing of the others.
+	nobody = 0
 
 	protExec = 4 // PROT_EXEC of mmap(2)
 
@@ -45,8 +52,8 @@ func (p *replay) process(pid uint32) *process {
 	proc := p.processes[pid]
 	if proc == nil {
 		proc = &process{}
-		if pid == 0 {
-			proc.name = idleName
+		if pid == nobody {
+			proc.name, proc.outside, proc.layout = idleName, true, p.newLayout()
 		}
 		p.processes[pid] = proc
 	}
@@ -54,6 +61,9 @@ func (p *replay) process(pid uint32) *process {
 }
 
 func (p *replay) comm(r *perfdata.Comm) {
+	if r.OwnerPID == nobody {
+		return
+	}
 	p.threads[r.OwnerTID] = r.Name
 	if r.Exec {
 		// The number is kept, everything else is new.
@@ -73,6 +83,9 @@ func (p *replay) task(r *perfdata.Task) {
 	if r.ChildPID == noTask || r.ChildTID == noTask {
 		return // it has ended already
 	}
+	if r.ChildPID == nobody {
+		return
+	}
 	if name, ok := p.threads[r.ParentTID]; ok {
 		p.threads[r.ChildTID] = name
 	}
@@ -80,7 +93,7 @@ func (p *replay) task(r *perfdata.Task) {
 		return // a thread
 	}
 	child := &process{}
-	if parent := p.processes[r.ParentPID]; parent != nil && r.Misc&miscForkExec == 0 {
+	if parent := p.processes[r.ParentPID]; parent != nil && !parent.outside && r.Misc&miscForkExec == 0 {
 		child.name, child.space, child.layout = parent.name, parent.space.Clone(), parent.layout
 	}
 	p.processes[r.ChildPID] = child
@@ -135,6 +148,9 @@ func (p *replay) mmap(r *perfdata.Mmap2) {
 	}
 	if !isMemory(r.Name) {
 		m.Of.file = p.files.mapped(r)
+	}
+	if r.Owner == nobody {
+		return
 	}
 	proc := p.process(r.Owner)
 	proc.space.Insert(m)
