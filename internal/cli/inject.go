@@ -114,7 +114,7 @@ func (i *injector) write(name string, recording *os.File, write func(io.Writer) 
 }
 
 // open opens the recording, which is read twice: what comes through a pipe is kept in a
-// file that has no name. It returns when it was written as well.
+// file that has no name. It returns when it was written as well, zero for a pipe.
 func (i *injector) open(name string) (*os.File, time.Time, error) {
 	var from io.Reader = i.env.stdin
 	if name == "-" {
@@ -139,7 +139,17 @@ func (i *injector) open(name string) (*os.File, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return kept, time.Now(), nil
+	return kept, writtenAt(from), nil
+}
+
+// writtenAt returns when what is read was written, zero if it is no file.
+func writtenAt(from io.Reader) time.Time {
+	if f, ok := from.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			return info.ModTime()
+		}
+	}
+	return time.Time{}
 }
 
 // keep copies what comes through a pipe to a file that has no name.
@@ -161,7 +171,8 @@ func keep(from io.Reader) (*os.File, error) {
 
 // judge finds the identities that the recording lacks.
 func (i *injector) judge(rec *recorded, listed map[string]bool, written time.Time) map[mappedFile]verdict {
-	p := &prover{info: rec.info, image: rec.image, trust: i.trust, began: beganAt(rec.info, rec.first, rec.last, written)}
+	p := &prover{info: rec.info, image: rec.image, trust: i.trust}
+	p.began = p.beganBefore(rec.first, rec.last, written)
 	verdicts := map[mappedFile]verdict{}
 	for file := range rec.files {
 		if !listed[file.name] {

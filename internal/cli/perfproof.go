@@ -20,7 +20,7 @@ import (
 // that are proven to be the ones that were mapped.
 type prover struct {
 	info  *perfdata.Info
-	began time.Time         // not after the recording began
+	began time.Time         // not after the recording began, zero if that is not known
 	image *perfdata.Mmap2   // the mapping of the kernel, nil where the recording has none
 	trust bool              // give identities without proof as well
 	proc  string            // /proc by default
@@ -64,6 +64,27 @@ func beganAt(info *perfdata.Info, first, last uint64, written time.Time) time.Ti
 		}
 	}
 	return began.Add(-time.Second)
+}
+
+// beganBefore is beganAt where the recording may have come through a pipe: then when it was
+// written is zero. It may have been recorded now, or have been kept; then it must be of this
+// boot, whose clock tells when.
+func (p *prover) beganBefore(first, last uint64, written time.Time) time.Time {
+	if !written.IsZero() || p.info.Clock != nil {
+		return beganAt(p.info, first, last, written)
+	}
+	var now unix.Timespec
+	if p.proveKernel() != nil && (unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil || !isRecent(last, now.Nano())) {
+		return time.Time{}
+	}
+	return beganAt(p.info, first, last, time.Now())
+}
+
+// isRecent reports whether a time of perf's clock is about now. Both count from when the
+// machine was booted, but not exactly as fast.
+func isRecent(at uint64, now int64) bool {
+	apart := time.Duration(now - int64(at))
+	return at > 0 && apart.Abs() <= time.Minute+time.Duration(now/10_000)
 }
 
 // verdictOf judges what err has against an identity.
@@ -149,6 +170,8 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 		return fmt.Errorf("it is on device %d:%d now, and was on %d:%d", major, minor, file.major, file.minor)
 	case s.Ino != file.inode:
 		return fmt.Errorf("another file is there now: inode %d, and it was %d", s.Ino, file.inode)
+	case began.IsZero():
+		return errors.New("when it was recorded is not known: it was kept, and came through a pipe")
 	case changed.After(began):
 		return fmt.Errorf("it was changed at %s, and the recording may have begun before (a new link to it is a change too)", changed.Format(time.DateTime))
 	}

@@ -68,6 +68,7 @@ func TestProver(t *testing.T) {
 		{"inode", func(_ *prover, f *mappedFile) { f.inode++ }, "another file"},
 		{"no inode", func(_ *prover, f *mappedFile) { f.inode = 0 }, "does not tell the inode"},
 		{"time", func(p *prover, _ *mappedFile) { p.began = time.Now().Add(-time.Hour) }, "was changed"},
+		{"unknown time", func(p *prover, _ *mappedFile) { p.began = time.Time{} }, "is not known"},
 		{"deleted", func(_ *prover, f *mappedFile) { f.name += " (deleted)" }, "deleted"},
 		{"path", func(_ *prover, f *mappedFile) { f.name += "2" }, "no such file"},
 		{"directory", func(_ *prover, f *mappedFile) { f.name = filepath.Dir(f.name) }, "no regular file"},
@@ -80,6 +81,40 @@ func TestProver(t *testing.T) {
 			t.Errorf("%s: %+v", test.what, v)
 		case test.want != "" && (v.err == nil || !v.id.IsZero() || !strings.Contains(v.err.Error(), test.want)):
 			t.Errorf("%s: %+v, want %q", test.what, v, test.want)
+		}
+	}
+}
+
+// TestKeptStream has recordings that come through a pipe: one that was recorded just now, and
+// ones that were kept, of which nobody knows when they were recorded.
+func TestKeptStream(t *testing.T) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	ago := func(d time.Duration) uint64 { return uint64(now.Nano() - int64(d)) }
+	for _, test := range []struct {
+		what        string
+		first, last uint64
+		clock       *perfdata.ClockData
+		written     time.Time
+		known       bool
+	}{
+		{"now", ago(3 * time.Second), ago(time.Second), nil, time.Time{}, true},
+		{"another boot, which had run for longer", ago(-50 * time.Hour), ago(-48 * time.Hour), nil, time.Time{}, false},
+		{"no times", 0, 0, nil, time.Time{}, false},
+		{"a file", ago(-50 * time.Hour), ago(-48 * time.Hour), nil, time.Now(), true},
+		{"with the time of day", ago(-50 * time.Hour), ago(-48 * time.Hour), &perfdata.ClockData{Wall: 1 << 60, Time: 1}, time.Time{}, true},
+	} {
+		p := &prover{info: thisMachine(t)} // and no mapping of the kernel
+		p.info.Clock = test.clock
+		if began := p.beganBefore(test.first, test.last, test.written); began.IsZero() == test.known {
+			t.Errorf("%s: it began at %v", test.what, began)
+		}
+	}
+	for at, want := range map[uint64]bool{0: false, 1e9: false, 999e9: true, 1001e9: true, 1100e9: false} {
+		if isRecent(at, 1000e9) != want {
+			t.Errorf("%d is recent: %v, want %v", at, !want, want)
 		}
 	}
 }
