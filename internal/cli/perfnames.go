@@ -17,11 +17,12 @@ import (
 const maxPerfMap = 128 << 20
 
 // nameGenerated names the generated code in a recording by perf, from the maps that the
-// processes wrote, /tmp/perf-PID.map, where the recording is of this machine and the map is
-// of the process: that still runs, or its map was written last while perf recorded. Another
-// process may have had the number before and after.
+// processes wrote, /tmp/perf-PID.map, where the recording is of this machine, with the kernel
+// that runs now (many machines have one name), and the map is of the process: that still runs,
+// or its map was written last while perf recorded. Another process may have had the number
+// before and after.
 func nameGenerated(p *pprof.Profile, info *perfdata.Info, written time.Time) {
-	here := (&prover{info: info}).proveHost() == nil && info.Hostname != ""
+	here := (&prover{info: info}).proveRelease() == nil && info.Hostname != ""
 	if !here || info.FirstSample == 0 {
 		return
 	}

@@ -193,7 +193,8 @@ func generation(f *os.File) (uint64, bool) {
 // release at the same place, which changes with every boot.
 func (p *prover) kernel() verdict { return p.verdictOf(p.proveKernel(), buildid.ReadKernel) }
 
-func (p *prover) proveKernel() error {
+// proveRelease returns why this may be another machine, or another kernel may have run.
+func (p *prover) proveRelease() error {
 	if err := p.proveHost(); err != nil {
 		return err
 	}
@@ -204,6 +205,13 @@ func (p *prover) proveKernel() error {
 	release := unix.ByteSliceToString(uts.Release[:])
 	if p.info.OSRelease != release {
 		return fmt.Errorf("the kernel is %s now, and was %s", release, cmp.Or(p.info.OSRelease, "not told"))
+	}
+	return nil
+}
+
+func (p *prover) proveKernel() error {
+	if err := p.proveRelease(); err != nil {
+		return err
 	}
 	if p.image == nil {
 		return errors.New("the recording does not tell where the kernel was")
