@@ -191,8 +191,15 @@ func (c *Census) countCode() {
 	n := len(ids)
 	c.Code.Identities = &n
 	if len(inv.Unseen) > 0 {
-		c.Missing = append(c.Missing, Missing{fmt.Sprintf("code of %d processes", len(inv.Unseen)), inv.Unseen[0].Reason.String()})
+		c.Missing = append(c.Missing, Missing{"code of " + processCount(len(inv.Unseen)), inv.Unseen[0].Reason.String()})
 	}
+}
+
+func processCount(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // weigh tells what a pointer in each open file, and in each inode, would cost.

@@ -233,11 +233,7 @@ func probeBPF() (Answer, string) {
 	if err == nil {
 		return Yes, detail
 	}
-	a, why := usable(err)
-	if own, _ := probeOwn(); a == No && own == Yes && perfregs.Of(runtime.GOARCH) != nil {
-		why = "not by bpf (" + why + "), but by record --backend perf --call-graph dwarf"
-	}
-	return a, why
+	return usable(err)
 }
 
 func probeUnwinding() (Answer, string) {

@@ -37,7 +37,8 @@ const convertLong = `Write a profile in another format:
 
 The format follows from the name of the output: .folded, .speedscope.json,
 .firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data alone);
---format says it otherwise. To standard output perf is what 'perf record -o -' writes. The output appears under its name when it is whole.
+--format says it otherwise. To standard output perf is what 'perf record -o -' writes.
+The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
 tells the build ID of every mapping, and else only of files in which samples were; of

@@ -23,9 +23,10 @@ import (
 const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command.
 
 The profile is in pprof's format, or in that of perf where the name of the output ends
-in perf.data: 'perf report' and its kin read it, with a build ID of every file. Each frame has the identity (build ID) of the
-exact file it is from and the place in that file, so symbols can be added on any
-machine and at any later time; those found on this machine are added at once.
+in perf.data: 'perf report' and its kin read it, with a build ID of every file. Each
+frame has the identity (build ID) of the exact file it is from and the place in that
+file, so symbols can be added on any machine and at any later time; those found on this
+machine are added at once.
 
 Recording ends with the command, with the processes, after --duration or with
 Ctrl-C, and the profile is written in every case. The exit status is that of the
