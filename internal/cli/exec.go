@@ -28,8 +28,12 @@ users come from /proc, if the process is still there, and of an end neither the 
 status nor the CPU time is known.
 
 --match leaves out all but the events in which this is: an identity or its first digits
-(at least 6), a path of a program, a script or a library, or the name of a process.
-Process and user numbers are those of the machine, also of what is in a container.
+(at least 6), the path or the file name of a program, a script or a library, or the name of
+a process, which the kernel cuts after 15 bytes. Of a script that was started by a relative
+path, only the end of the path is compared. Process and user numbers are those of the machine, also of what is in a container.
+
+"after" is how long a process lived until it ended, "cpu" what it has run in all, with the
+giving back of its memory behind its end.
 
 The program of a script is its interpreter, and the script stands behind it. In place of an
 identity stands the reason why there is none, in brackets. What could not be told in time is
@@ -77,7 +81,7 @@ func newExecCommand(e *env) *cobra.Command {
 	f.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each event")
 	f.BoolVar(&opt.Exits, "exit", false, "tell which processes end, too")
 	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
-	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path or process name; may be repeated")
+	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path, file or process name; may be repeated")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (root only) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")

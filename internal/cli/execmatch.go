@@ -37,8 +37,7 @@ func newWatchMatch(args []string) (*watchMatch, error) {
 	return m, nil
 }
 
-// addPath wants what is executed from a path, and what is there by another name. A script is
-// told as it was asked for, maybe relative to a directory that is not known.
+// addPath wants what is executed from a path, and what is there by another name.
 func (m *watchMatch) addPath(arg string) error {
 	path, err := filepath.Abs(arg)
 	if err != nil {
@@ -53,11 +52,37 @@ func (m *watchMatch) addPath(arg string) error {
 
 // has reports whether an event is to be told. What was lost always is.
 func (m *watchMatch) has(ev *capture.WatchEvent) bool {
-	if len(m.paths)+len(m.names) == 0 || ev.Kind == capture.Missed || m.names[ev.Name] || m.paths[ev.Script] {
+	if len(m.paths)+len(m.names) == 0 || ev.Kind == capture.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
 		return true
+	}
+	for _, b := range []*capture.Binary{ev.Program, ev.Library} {
+		if b != nil && m.names[filepath.Base(b.Path)] {
+			return true
+		}
 	}
 	for _, b := range []*capture.Binary{ev.Program, ev.Interpreter, ev.Library} {
 		if b != nil && (m.paths[b.Path] || m.hasID(b.ID)) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasScript tells a script that was asked for relative to a directory if what is wanted ends
+// so: one too many is better than the one that was missed.
+func (m *watchMatch) hasScript(script string) bool {
+	if script == "" {
+		return false
+	}
+	if m.paths[script] || m.names[filepath.Base(script)] {
+		return true
+	}
+	if filepath.IsAbs(script) {
+		return false
+	}
+	end := filepath.Clean("/" + script) // without the .. that it begins with
+	for path := range m.paths {
+		if strings.HasSuffix(path, end) {
 			return true
 		}
 	}
