@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -43,13 +44,15 @@ const execExample = `  hallmark exec                              # what is exec
   hallmark exec --exit -- make               # what make starts, and what each costs
   hallmark exec --match 5dc767c02e183bb9     # who executes this build?
   hallmark exec --match /usr/bin/git --exit
+  hallmark exec --json -o made.jsonl -- make # apart from what make prints
   hallmark exec --json | jq -r 'select(.program.deleted).program.path'`
 
 type execOptions struct {
 	capture.WatchOptions
-	json  bool
-	match []string
-	count int
+	json   bool
+	match  []string
+	count  int
+	output string
 }
 
 func newExecCommand(e *env) *cobra.Command {
@@ -74,7 +77,7 @@ func newExecCommand(e *env) *cobra.Command {
 			}
 			ctx, stop := interruptible()
 			defer stop()
-			return runExec(ctx, e, opt, match, args)
+			return execInto(ctx, e, opt, match, args)
 		},
 	}
 	f := cmd.Flags()
@@ -83,6 +86,7 @@ func newExecCommand(e *env) *cobra.Command {
 	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
 	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path, file or process name; may be repeated")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
+	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (root only) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")
 	return cmd
@@ -99,6 +103,24 @@ func watchBackend(name string) (capture.Backend, error) {
 
 // errEnough ends the telling after --count.
 var errEnough = errors.New("enough events")
+
+// execInto has the events in a file, unless they are for standard output.
+func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
+	if opt.output == "-" {
+		return runExec(ctx, e, opt, match, args)
+	}
+	file, err := os.Create(opt.output)
+	if err != nil {
+		return err
+	}
+	toFile := *e
+	toFile.stdout = file
+	err = runExec(ctx, &toFile, opt, match, args)
+	if closing := file.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
 
 func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
 	collectLate()

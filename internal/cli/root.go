@@ -11,8 +11,8 @@ machine the identity of the exact file it came from (its build ID) plus the file
 offset, and turns that pair into functions and lines.
 
 Exit status: 0 when all went well, 1 when something failed (what, is told on
-standard error), 2 when the command line is wrong. 'record' returns the status of
-the command that it ran.`
+standard error), 2 when the command line is wrong. 'record' and 'exec' return the
+status of the command that they ran; 'ps --help' has its own.`
 
 func newRootCommand(e *env) *cobra.Command {
 	root := &cobra.Command{
