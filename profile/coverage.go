@@ -85,6 +85,10 @@ func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 		} else if !named {
 			g.add(gapKey{LacksSymbol, misses.of(l)}, l.Mapping, n)
 		}
+		// Generated code never has a file, but it may have names.
+		if why == reason.Anonymous && !named {
+			g.add(gapKey{LacksSymbol, reason.NoPerfMap}, l.Mapping, n)
+		}
 	}
 	c.Gaps = g.sorted()
 	c.Stacks = MeasureStacks(p)

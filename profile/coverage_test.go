@@ -56,6 +56,29 @@ func TestCoverageCountsFrames(t *testing.T) {
 	}
 }
 
+// TestCoverageOfGeneratedCode wants to hear of names only where there are none.
+func TestCoverageOfGeneratedCode(t *testing.T) {
+	m := &pprof.Mapping{ID: 1, File: "[anonymous]"}
+	named := &pprof.Location{ID: 1, Mapping: m, Line: []pprof.Line{{Function: &pprof.Function{ID: 1, Name: "f"}}}}
+	nameless := &pprof.Location{ID: 2, Mapping: m}
+	p := &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}},
+		Mapping:    []*pprof.Mapping{m}, Location: []*pprof.Location{named, nameless},
+		Function: []*pprof.Function{named.Line[0].Function},
+		Sample:   []*pprof.Sample{{Value: []int64{2}, Location: []*pprof.Location{nameless, named, named}}},
+	}
+	got := map[Lack]int64{}
+	for _, g := range MeasureCoverage(p, nil).Gaps {
+		got[g.Lacks] += g.Frames
+		if want := (map[Lack]reason.Reason{LacksIdentity: reason.Anonymous, LacksSymbol: reason.NoPerfMap})[g.Lacks]; g.Reason != want {
+			t.Errorf("lacks %s: %v, want %v", g.Lacks, g.Reason, want)
+		}
+	}
+	if got[LacksIdentity] != 6 || got[LacksSymbol] != 2 {
+		t.Errorf("frames without: %v", got)
+	}
+}
+
 // TestCoverageInFiles: what may have been in a file counts against the share, and what
 // cannot have been in one does not.
 func TestCoverageInFiles(t *testing.T) {

@@ -103,7 +103,7 @@ var table = [count]words{
 	NoSymbolTable: {"no-symbol-table", "file has no symbol table (stripped)", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
 	NoSymbol:      {"no-symbol", "no symbol covers the address", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
 	BadSymbols:    {"bad-symbols", "symbol table is malformed here", ""},
-	NoPerfMap:     {"no-perf-map", "generated code, and its runtime wrote no /tmp/perf-PID.map", "start the runtime with its perf map option (node --perf-basic-prof, java -XX:+DumpPerfMapAtExit, python -X perf)"},
+	NoPerfMap:     {"no-perf-map", "generated code that no /tmp/perf-PID.map names", "have the runtime write one (node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
 	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
