@@ -203,8 +203,18 @@ func (p *replay) chain(s *perfdata.Sample, proc *process) (walk profile.Walk) {
 			walk = profile.Walk{End: unwind.FramePointers, Methods: walk.Methods.With(method)}
 		}
 	}
+	if p.isOurs() {
+		return profile.Walk{}
+	}
 	return walk
 }
+
+// isOurs reports whether Hallmark wrote the recording, in a file: how it found the callers is
+// not in there, and need not have been as the kernel does, by frame pointers.
+func (p *replay) isOurs() bool { return p.r != nil && p.r.Info().Version == ourVersion }
+
+// ourVersion stands where perf writes its version: writePerfHere of internal/cli.
+const ourVersion = "hallmark"
 
 // hasCopy reports whether a sample has registers and stack of user code.
 func (p *replay) hasCopy(s *perfdata.Sample) bool {
