@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
@@ -109,9 +110,11 @@ func identifier(r *perfdata.Reader, from io.Reader) func(file, kernel *perfdata.
 	if err != nil {
 		return nil
 	}
-	p := &prover{info: info, began: beganAt(info, info.FirstSample, info.LastSample, stat.ModTime())}
+	p := &prover{info: info}
+	var once sync.Once
 	return func(file, kernel *perfdata.Mmap2) buildid.ID {
 		p.image = kernel
+		once.Do(func() { p.began = p.beganBefore(info.FirstSample, info.LastSample, stat.ModTime()) })
 		return p.mapped(file).id
 	}
 }

@@ -66,11 +66,17 @@ func beganAt(info *perfdata.Info, first, last uint64, written time.Time) time.Ti
 	return began.Add(-time.Second)
 }
 
-// beganBefore is beganAt where the recording may have come through a pipe: then when it was
-// written is zero. It may have been recorded now, or have been kept; then it must be of this
-// boot, whose clock tells when.
+// beganBefore is beganAt, and zero where that is not known. A recording of another boot may
+// have been copied since, and was written last then. One that came through a pipe, which
+// has no time, may have been recorded now, or have been kept; then it must be of this boot,
+// whose clock tells when.
 func (p *prover) beganBefore(first, last uint64, written time.Time) time.Time {
-	if !written.IsZero() || p.info.Clock != nil {
+	switch {
+	case p.info.Clock != nil:
+		return beganAt(p.info, first, last, written)
+	case !written.IsZero() && p.bootedSince(last):
+		return time.Time{}
+	case !written.IsZero():
 		return beganAt(p.info, first, last, written)
 	}
 	var now unix.Timespec
@@ -78,6 +84,20 @@ func (p *prover) beganBefore(first, last uint64, written time.Time) time.Time {
 		return time.Time{}
 	}
 	return beganAt(p.info, first, last, time.Now())
+}
+
+// bootedSince reports whether the machine was booted since it recorded, as far as that shows:
+// its clock has not come so far yet, or the kernel is elsewhere.
+func (p *prover) bootedSince(last uint64) bool {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil && int64(last) > now.Nano() && !isRecent(last, now.Nano()) {
+		return true
+	}
+	if p.image == nil {
+		return false
+	}
+	at, err := kernelSymbol(strings.TrimPrefix(p.image.Name, kernelName))
+	return err == nil && at != 0 && at != uint64(p.image.Offset)
 }
 
 // isRecent reports whether a time of perf's clock is about now. Both count from when the
@@ -171,7 +191,7 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 	case s.Ino != file.inode:
 		return fmt.Errorf("another file is there now: inode %d, and it was %d", s.Ino, file.inode)
 	case began.IsZero():
-		return errors.New("when it was recorded is not known: it was kept, and came through a pipe")
+		return errors.New("when it was recorded is not known: the machine was booted since, or it was kept and came through a pipe")
 	case changed.After(began):
 		return fmt.Errorf("it was changed at %s, and the recording may have begun before (a new link to it is a change too)", changed.Format(time.DateTime))
 	}

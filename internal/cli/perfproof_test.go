@@ -103,7 +103,8 @@ func TestKeptStream(t *testing.T) {
 		{"now", ago(3 * time.Second), ago(time.Second), nil, time.Time{}, true},
 		{"another boot, which had run for longer", ago(-50 * time.Hour), ago(-48 * time.Hour), nil, time.Time{}, false},
 		{"no times", 0, 0, nil, time.Time{}, false},
-		{"a file", ago(-50 * time.Hour), ago(-48 * time.Hour), nil, time.Now(), true},
+		{"a file", ago(3 * time.Hour), ago(2 * time.Hour), nil, time.Now(), true},
+		{"a file of another boot", ago(-50 * time.Hour), ago(-48 * time.Hour), nil, time.Now(), false},
 		{"with the time of day", ago(-50 * time.Hour), ago(-48 * time.Hour), &perfdata.ClockData{Wall: 1 << 60, Time: 1}, time.Time{}, true},
 	} {
 		p := &prover{info: thisMachine(t)} // and no mapping of the kernel
