@@ -70,6 +70,9 @@ func (w *Watch) usePerf() error {
 	}
 	w.teller, w.stats.Backend = p, Perf
 	w.stats.Reduced = append(w.stats.Reduced, "arguments and users of processes that end at once, and how processes end (backend perf)")
+	if w.opts.Command == nil && checkPIDNamespace() != nil {
+		w.stats.Reduced = append(w.stats.Reduced, "what is executed outside of this container, which has no process numbers in it")
+	}
 	return nil
 }
 
@@ -177,7 +180,7 @@ func (p *perfWatch) take(rec []byte) {
 	}
 	switch r := decoded.(type) {
 	case *perfdata.Mmap2:
-		if r.Prot&protExec == 0 || r.Owner == noTask {
+		if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
 			return
 		}
 		kept := *r
@@ -188,7 +191,7 @@ func (p *perfWatch) take(rec []byte) {
 		}
 		p.records = append(p.records, w)
 	case *perfdata.Comm:
-		if !r.Exec && r.OwnerPID != r.OwnerTID {
+		if !r.Exec && r.OwnerPID != r.OwnerTID || r.OwnerPID == nobody {
 			return // the name of another thread
 		}
 		kept := *r
@@ -198,6 +201,9 @@ func (p *perfWatch) take(rec []byte) {
 		}
 		p.records = append(p.records, w)
 	case *perfdata.Task:
+		if r.ChildPID == nobody {
+			return
+		}
 		kept := *r
 		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
 	case *perfdata.Lost:
