@@ -24,8 +24,8 @@ type kernel struct {
 }
 
 var kernels = []kernel{
-	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 5\.16`, suites},
-	{"6.1", `Linux 6\.11|Linux 6\.7`, suites},
+	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 6\.4|Linux 5\.16`, suites},
+	{"6.1", `Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
 	{"6.12", "", suites},
 	{"6.18", "", suites},
 	{"7.2", "", suites},
