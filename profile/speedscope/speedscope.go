@@ -10,8 +10,8 @@ package speedscope
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"io"
+	"iter"
 	"slices"
 
 	pprof "github.com/google/pprof/profile"
@@ -27,33 +27,19 @@ type Options struct {
 
 const schema = "https://www.speedscope.app/file-format-schema.json"
 
-// The types below are those of the schema with the same names.
-type (
-	file struct {
-		Schema   string           `json:"$schema"`
-		Name     string           `json:"name,omitempty"`
-		Exporter string           `json:"exporter"`
-		Shared   shared           `json:"shared"`
-		Profiles []sampledProfile `json:"profiles"`
-	}
-	shared struct {
-		Frames []frame `json:"frames"`
-	}
-	frame struct {
-		Name string `json:"name"`
-		File string `json:"file,omitempty"`
-		Line int64  `json:"line,omitempty"` // where the function starts
-	}
-	sampledProfile struct {
-		Type       string  `json:"type"`
-		Name       string  `json:"name"`
-		Unit       string  `json:"unit"`
-		StartValue int64   `json:"startValue"`
-		EndValue   int64   `json:"endValue"`
-		Samples    [][]int `json:"samples"` // indices of frames, outermost first
-		Weights    []int64 `json:"weights"`
-	}
-)
+// frame is the type of the schema with this name.
+type frame struct {
+	Name string `json:"name"`
+	File string `json:"file,omitempty"`
+	Line int64  `json:"line,omitempty"` // where the function starts
+}
+
+// sampled is a "sampled" profile of the schema. Its stacks are indices of frames, outermost
+// first, and what they weigh. There may be millions of them, so they are told one by one.
+type sampled struct {
+	name  string
+	steps iter.Seq2[[]int, int64]
+}
 
 // units are the units that the schema knows, by pprof's names.
 var units = map[string]string{
@@ -80,9 +66,15 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 			sum.add(stack, rest)
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(b.file(o.Name, p.SampleType[index], line.profiles(), sum))
+	profiles := line.profiles() // the threads come before what has no time
+	if sum.total > 0 || len(profiles) == 0 {
+		profiles = append(profiles, sampled{p.SampleType[index].Type, sum.steps})
+	}
+	unit, ok := units[p.SampleType[index].Unit]
+	if !ok {
+		unit = "none"
+	}
+	return writeFile(w, o.Name, unit, b.all, profiles)
 }
 
 // sum adds up what each stack weighs.
@@ -111,9 +103,17 @@ func (s *sum) add(stack []int, weight int64) {
 	s.total += weight
 }
 
+func (s *sum) steps(yield func([]int, int64) bool) {
+	for i, stack := range s.samples {
+		if !yield(stack, s.weights[i]) {
+			return
+		}
+	}
+}
+
 // builder gives each frame its index.
 type builder struct {
-	shared    shared
+	all       []frame
 	frames    map[frame]int
 	locations map[*pprof.Location][]int // frames there, innermost first
 }
@@ -158,43 +158,9 @@ func frameOf(c profile.Call) frame {
 func (b *builder) index(f frame) int {
 	i, ok := b.frames[f]
 	if !ok {
-		i = len(b.shared.Frames)
+		i = len(b.all)
 		b.frames[f] = i
-		b.shared.Frames = append(b.shared.Frames, f)
+		b.all = append(b.all, f)
 	}
 	return i
-}
-
-// file puts the threads before what has no time.
-func (b *builder) file(name string, t *pprof.ValueType, threads []sampledProfile, rest *sum) file {
-	unit, ok := units[t.Unit]
-	if !ok {
-		unit = "none"
-	}
-	f := file{
-		Schema:   schema,
-		Name:     name,
-		Exporter: "hallmark",
-		Shared:   shared{Frames: notNil(b.shared.Frames)},
-		Profiles: threads,
-	}
-	if rest.total > 0 || len(threads) == 0 {
-		f.Profiles = append(f.Profiles, sampledProfile{
-			Name: t.Type, EndValue: rest.total, Samples: rest.samples, Weights: rest.weights,
-		})
-	}
-	for i := range f.Profiles {
-		p := &f.Profiles[i]
-		p.Type, p.Unit = "sampled", unit
-		p.Samples, p.Weights = notNil(p.Samples), notNil(p.Weights)
-	}
-	return f
-}
-
-// notNil makes an empty list one in JSON as well, where nil is null.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

@@ -3,6 +3,7 @@ package speedscope
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	pprof "github.com/google/pprof/profile"
@@ -84,7 +85,7 @@ func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
 
 // profiles returns a profile of each thread, the busiest first. They count from
 // the first moment of all, because numbers of JavaScript are exact up to 2^53 only.
-func (t *timeline) profiles() []sampledProfile {
+func (t *timeline) profiles() []sampled {
 	var ids []thread
 	start := int64(0)
 	for id, m := range t.threads {
@@ -97,29 +98,30 @@ func (t *timeline) profiles() []sampledProfile {
 	slices.SortFunc(ids, func(a, b thread) int {
 		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.String(), b.String()))
 	})
-	var profiles []sampledProfile
+	var profiles []sampled
 	for _, id := range ids {
-		profiles = append(profiles, t.threads[id].profile(id.String(), start, t.toScale))
+		profiles = append(profiles, sampled{id.String(), t.threads[id].steps(start, t.toScale)})
 	}
 	return profiles
 }
 
-// profile lays the stacks out in time, without changing what they weigh: one that
+// steps lays the stacks out in time, without changing what they weigh: one that
 // would overlap the one before comes later. Where weights are no time (events, bytes),
 // stacks are in the order of time, one behind the other: there is one axis for both.
-func (m *moments) profile(name string, start int64, toScale bool) sampledProfile {
-	p := sampledProfile{Name: name}
-	for _, at := range m.list {
-		if gap := at.time - at.weight - start - p.EndValue; toScale && gap > 0 {
-			p.append([]int{}, gap)
+func (m *moments) steps(start int64, toScale bool) iter.Seq2[[]int, int64] {
+	return func(yield func([]int, int64) bool) {
+		end := int64(0)
+		for _, at := range m.list {
+			if gap := at.time - at.weight - start - end; toScale && gap > 0 {
+				if !yield(nil, gap) {
+					return
+				}
+				end += gap
+			}
+			if !yield(at.stack, at.weight) {
+				return
+			}
+			end += at.weight
 		}
-		p.append(at.stack, at.weight)
 	}
-	return p
-}
-
-func (p *sampledProfile) append(stack []int, weight int64) {
-	p.Samples = append(p.Samples, stack)
-	p.Weights = append(p.Weights, weight)
-	p.EndValue += weight
 }
