@@ -369,7 +369,7 @@ func TestMappingsFollowTime(t *testing.T) {
 // TestCopiesOfStacks takes the innermost frame of user code from the registers.
 func TestCopiesOfStacks(t *testing.T) {
 	p, stats, err := fromText(t, Options{},
-		`event {Name="cpu-clock" Attr={Type=1 Period=1000 Fields=IP|TID|TIME|CALLCHAIN|PERIOD|REGS_USER|STACK_USER Flags=0x40000 UserRegs=384 UserStack=64}}`,
+		`event {Name="cpu-clock" Attr={Type=1 Period=1000 Fields=IP|TID|TIME|CALLCHAIN|PERIOD|REGS_USER|STACK_USER Flags=0x400040000 UserRegs=384 UserStack=64}}`,
 		`info {Arch="x86_64"}`,
 		`0 Mmap2 {Type=10 Owner=7 Start=0x400000 Size=0x4000 Prot=5 BuildID=x0102030405060708 Name="/bin/a"}`,
 		`0 Sample {Misc=2 PID=7 TID=7 Time=10 IP=0x400010 Period=5 UserRegs={ABI=2 Mask=384 Values=[1 0x400010]} UserStack=x00}`,
