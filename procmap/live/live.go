@@ -56,7 +56,8 @@ func Open(pid int) (*Process, error) {
 	return &Process{maps: maps, files: map[buildid.ID]debuginfo.Symbols{}}, nil
 }
 
-// Close closes everything that was opened for p.
+// Close closes everything that was opened for p. The symbols of a Place may lie in there, and
+// may not be used any more.
 func (p *Process) Close() error {
 	errs := []error{p.maps.Close()}
 	for _, c := range p.closers {

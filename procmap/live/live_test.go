@@ -25,14 +25,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ask looks up addresses of this very process.
+// ask looks up addresses of this very process. It stays open for what the answers are of.
 func ask(t *testing.T, addrs ...addr.Abs) []Place {
 	t.Helper()
 	p, err := Open(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
 	places, err := p.Lookup(addrs)
 	if err != nil {
 		t.Fatal(err)
