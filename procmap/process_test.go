@@ -62,6 +62,9 @@ func TestGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		// It gives the old memory back after it is seen to have the new one, and sleeps then.
+		for state(t, "/proc/"+itoa(c.pid)+"/stat") != "S" {
+		}
 	}
 	for name, tt := range map[string]struct {
 		cmd *exec.Cmd
