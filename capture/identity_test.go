@@ -23,7 +23,7 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 		t.Fatal("both builds are the same file")
 	}
 	program := filepath.Join(t.TempDir(), "busy-c")
-	script := `cp "$1" "$3" && "$3" 100 && cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
+	script := `cp "$1" "$3" && "$3" 300 && cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
 	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program)
 	if found := samplesIn(p, "burn"); len(found) == 0 {
 		t.Error("no samples in the first program")
