@@ -19,6 +19,9 @@ func TestRealTimeKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := configure(spec, HasTaskWork()); err != nil {
+			t.Fatal(err)
+		}
 		opts := loadOptions(spec)
 		if opts == nil {
 			t.Fatal("no types of the kernel")
