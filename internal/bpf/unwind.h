@@ -98,13 +98,19 @@ static __always_inline bool read_words(__u64 *to, __u32 n, __u64 from)
 static __always_inline __u64 looked_up(struct unwinding *u) { return u->ip - !u->exact; }
 
 /* rows_until returns how many of n sorted bytes, at most 256, are not above low. It has
- * no branches: which way they go cannot be foreseen. */
+ * no branches, neither for the processor, as which way they go cannot be foreseen, nor for
+ * the verifier, which would follow each: both conditions of a step are signs. */
 static __always_inline __u32 rows_until(const __u8 *lows, __u32 n, __u8 low)
 {
-	__u32 at = 0;
+	__u64 at = 0;
 
 #define SEARCH_STEP(step)                                                                      \
-	at += (step) & -(__u32)((at + (step) <= n) & (lows[(at + (step) - 1) & 511] <= low))
+	do {                                                                                   \
+		__s64 taken = ((__s64)at + (step) - n - 1) & ((__s64)lows[(at + (step) - 1) & 511] - low - 1); \
+                                                                                               \
+		barrier_var(taken);                                                            \
+		at += (step) & taken >> 63;                                                    \
+	} while (0)
 	if (n > 31) {
 		SEARCH_STEP(256);
 		SEARCH_STEP(128);
