@@ -164,9 +164,9 @@ static __always_inline struct scratch *scratch(void)
 enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 = 3 };
 #define MAPLE_DEPTH 8
 
-/* slot_of finds the slot of an address by linear search. Most nodes are cold, and
- * this touches the least of them. */
-#define slot_of(node, pivots, address)                                                        \
+/* slot_until finds the slot of an address, and its pivot unless it has none, by linear
+ * search. Most nodes are cold, and this touches the least of them. */
+#define slot_until(node, pivots, address, end)                                                \
 	({                                                                                    \
 		__u32 slot_ = pivots;                                                         \
 		_Pragma("unroll") for (int i_ = 0; i_ < pivots; i_++)                         \
@@ -174,10 +174,17 @@ enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 =
 			__u64 pivot_ = GET(node, pivot[i_]);                                  \
 			if (pivot_ >= (address) || (!pivot_ && i_)) {                         \
 				slot_ = i_;                                                   \
+				(end) = pivot_;                                               \
 				break;                                                        \
 			}                                                                     \
 		}                                                                             \
 		slot_;                                                                        \
+	})
+
+#define slot_of(node, pivots, address)                                                        \
+	({                                                                                    \
+		__u64 ignored_;                                                               \
+		slot_until(node, pivots, address, ignored_);                                  \
 	})
 
 /* read_slot computes the address itself: the index is not known to the verifier. */
@@ -544,46 +551,56 @@ struct path_text {
 	char text[MAX_PATH];
 };
 
+/* way_up is the way from a file up to the root. */
+struct way_up {
+	struct dentry *dentry;
+	struct mount *mount;
+	struct path_text *out;
+	__u32 used; /* bytes of out */
+};
+
+/* read_component goes one level up, or from a mount to what it is mounted on. */
+static long read_component(__u32 i, struct way_up *p)
+{
+	struct dentry *dentry = p->dentry, *parent = BPF_CORE_READ(dentry, d_parent);
+	struct mount *mount = p->mount;
+	__u32 used = p->used;
+	long n;
+
+	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
+		p->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		p->mount = BPF_CORE_READ(mount, mnt_parent);
+		return 0;
+	}
+	if ((dentry == parent && i > 0) || used > MAX_PATH / 2 - 1)
+		return 1;
+	n = bpf_probe_read_kernel_str(&p->out->text[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
+	if (n <= 0)
+		return 1;
+	p->used = used + n;
+	p->dentry = parent;
+	return dentry == parent;
+}
+
 /* read_path writes the components of a path, the last first, and returns how many
  * bytes. A mount is crossed where its root is reached (fs/d_path.c). Names may change
  * meanwhile: a path is for people, and for user space to try. It is global as find_vma
  * is. */
+#define MAX_COMPONENTS 32
 __noinline __u32 read_path(struct area *a, struct path_text *out)
 {
-	struct dentry *dentry;
+	struct way_up p = {.out = out};
 	struct vfsmount *vfs;
-	struct mount *mount;
 	struct file *file;
-	__u32 used = 0;
 
 	if (!a || !out)
 		return 0;
 	file = a->file;
-	dentry = BPF_CORE_READ(file, f_path.dentry);
+	p.dentry = BPF_CORE_READ(file, f_path.dentry);
 	vfs = BPF_CORE_READ(file, f_path.mnt);
-	mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
-	for (int i = 0; i < 32; i++) {
-		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
-		long n;
-
-		if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
-			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-			mount = BPF_CORE_READ(mount, mnt_parent);
-			continue;
-		}
-		if (dentry == parent && i > 0)
-			break;
-		if (used > MAX_PATH / 2 - 1)
-			break;
-		n = bpf_probe_read_kernel_str(&out->text[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
-		if (n <= 0)
-			break;
-		used += n;
-		if (dentry == parent)
-			break;
-		dentry = parent;
-	}
-	return used;
+	p.mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+	bpf_loop(MAX_COMPONENTS, read_component, &p, 0);
+	return p.used;
 }
 
 /* Walk is the way through the user frames of one sample. */

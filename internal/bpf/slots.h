@@ -14,29 +14,19 @@ struct slot {
 	__u64 last;  /* address in it */
 };
 
-#define read_pivot(node, pivots, i)                                                           \
-	({                                                                                    \
-		__u64 pivot_ = 0;                                                             \
-		if ((i) < (pivots))                                                           \
-			bpf_core_read(&pivot_, sizeof(pivot_), &(node)->pivot[i]);            \
-		pivot_;                                                                       \
-	})
-
 /* enter_slot goes one level down. A slot that has no pivot ends where its node does. */
 static __always_inline void enter_slot(struct slot *s, __u32 type)
 {
 	struct maple_arange_64 *inner = (void *)(s->entry & ~0xffULL);
 	struct maple_range_64 *node = (void *)(s->entry & ~0xffULL);
-	__u64 pivot;
+	__u64 pivot = 0;
 	__u32 i;
 
 	if (type == MAPLE_ARANGE_64) {
-		i = slot_of(inner, 9, s->address);
-		pivot = read_pivot(inner, 9, i);
+		i = slot_until(inner, 9, s->address, pivot);
 		s->entry = read_slot(inner, i);
 	} else {
-		i = slot_of(node, 15, s->address);
-		pivot = read_pivot(node, 15, i);
+		i = slot_until(node, 15, s->address, pivot);
 		s->entry = read_slot(node, i);
 	}
 	if (pivot)
