@@ -77,7 +77,7 @@ var rules = map[string]rule{
 		external: []string{pprof},
 		why:      "a profile as perf would have recorded it, on any machine",
 	},
-	"profile/speedscope": {module: []string{"profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/speedscope": {module: []string{"internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/firefox":    {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
@@ -113,6 +113,9 @@ var rules = map[string]rule{
 		module:   []string{"addr", "buildid", "unwind"},
 		external: []string{"github.com/cilium/ebpf", sys},
 		why:      "the only importer of the BPF library, which nobody else need know",
+	},
+	"internal/jsonstream": {
+		why: "writes JSON; what is in it is for exporters to say; imports nothing",
 	},
 	"internal/cursor":   {why: "reads doubtful bytes; imports nothing"},
 	"internal/dwarf":    {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
