@@ -78,7 +78,7 @@ var rules = map[string]rule{
 		why:      "a profile as perf would have recorded it, on any machine",
 	},
 	"profile/speedscope": {module: []string{"internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
-	"profile/firefox":    {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "an exporter"},
+	"profile/firefox":    {module: []string{"buildid", "internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
 		module:   []string{"addr", "buildid", "internal/addrspace", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},

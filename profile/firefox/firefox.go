@@ -9,8 +9,6 @@
 package firefox
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -36,7 +34,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{unit: unitOf(p.SampleType[index].Unit), libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*tables{}}
+	b := &builder{unit: unitOf(p.SampleType[index].Unit), value: index, libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*thread{}}
 	b.count = slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" })
 	b.start = startOf(p)
 	for _, s := range p.Sample {
@@ -44,12 +42,10 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 			return profile.ErrNegative
 		}
 		if s.Value[index] > 0 {
-			b.add(s, s.Value[index])
+			b.add(s)
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(b.file(p, o.Name))
+	return b.write(w, p, o.Name)
 }
 
 // unit is how the profiler calls what samples weigh.
@@ -91,12 +87,13 @@ func startOf(p *pprof.Profile) int64 {
 
 type builder struct {
 	unit     unit
+	value    int // which value of a sample it weighs
 	count    int // which value of a sample counts, -1 when none does
 	start    int64
 	libs     []lib
 	libIndex map[*pprof.Mapping]int
-	byOwner  map[owner]*tables
-	threads  []*tables
+	byOwner  map[owner]*thread
+	threads  []*thread
 }
 
 // owner is a thread.
@@ -105,59 +102,29 @@ type owner struct {
 	pid, tid        int64
 }
 
-func (b *builder) add(s *pprof.Sample, weight int64) {
+// thread is what is known of one before it is written. Its tables are made then: there may be
+// many threads, and only one at a time needs them.
+type thread struct {
+	owner
+	total   int64
+	samples []*pprof.Sample
+}
+
+func (b *builder) add(s *pprof.Sample) {
 	var o owner
 	o.process, o.pid = profile.Process(s)
 	o.thread, o.tid = profile.Thread(s)
 	t := b.byOwner[o]
 	if t == nil {
-		t = newTables(b, o)
+		t = &thread{owner: o}
 		b.byOwner[o] = t
 		b.threads = append(b.threads, t)
 	}
-	t.total += weight
-	stack := t.stack(s)
-	times := profile.Times(s)
-	count := int64(len(times))
-	if b.count >= 0 {
-		count = max(count, s.Value[b.count])
+	t.total += s.Value[b.value]
+	t.samples = append(t.samples, s)
+	for _, l := range slices.Backward(s.Location) { // all threads come behind the list of libraries
+		b.lib(l.Mapping)
 	}
-	if count > weight { // no part of it is left for each
-		times = nil
-	}
-	for i, at := range times {
-		part := weight / (count - int64(i))
-		weight -= part
-		t.moments = append(t.moments, moment{at - b.start, part, stack})
-	}
-	if weight > 0 {
-		t.untimed = append(t.untimed, moment{weight: weight, stack: stack})
-	}
-}
-
-// moment is a sample, at a time (ns since the start).
-type moment struct {
-	time, weight int64
-	stack        *int
-}
-
-func (b *builder) file(p *pprof.Profile, name string) *file {
-	f := &file{
-		Meta: meta{
-			Interval: max(float64(p.Period)/1e6, 1e-3), StartTime: float64(b.start) / 1e6,
-			Product: cmp.Or(name, "profile"), Importer: "hallmark", Stackwalk: 1, Version: 27,
-			PreprocessedProfileVersion: version, Symbolicated: true, UsesOnlyOneStackType: true, NotSearchfox: true,
-			Categories: categories, MarkerSchema: []any{},
-			Extensions:  extensions{[]string{}, []string{}, []string{}, 0},
-			SampleUnits: sampleUnits{"ms", "ms", "µs"},
-		},
-		Libs: append([]lib{}, b.libs...), Pages: []any{}, Counters: []any{}, ProfilerOverhead: []any{}, Threads: []*thread{},
-	}
-	slices.SortStableFunc(b.threads, func(a, b *tables) int { return cmp.Compare(b.total, a.total) })
-	for _, t := range b.threads {
-		f.Threads = append(f.Threads, t.finish(b.unit))
-	}
-	return f
 }
 
 // lib returns the index of a mapping's file, -1 where there is none.

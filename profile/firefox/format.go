@@ -6,16 +6,9 @@ package firefox
 const version = 48
 
 // The types below are those of src/types/profile.js of the profiler with the same
-// names. A table is a list for each column, all of the same length.
+// names, without those that are written as they come (writer). A table is a list for each
+// column, all of the same length.
 type (
-	file struct {
-		Meta             meta      `json:"meta"`
-		Libs             []lib     `json:"libs"`
-		Pages            []any     `json:"pages"`
-		Counters         []any     `json:"counters"`
-		ProfilerOverhead []any     `json:"profilerOverhead"`
-		Threads          []*thread `json:"threads"`
-	}
 	meta struct {
 		Interval                   float64     `json:"interval"`  // ms
 		StartTime                  float64     `json:"startTime"` // ms since 1970
@@ -59,45 +52,6 @@ type (
 		BreakpadID string  `json:"breakpadId"`
 		CodeID     *string `json:"codeId"`
 	}
-	thread struct {
-		ProcessType         string        `json:"processType"`
-		ProcessStartupTime  float64       `json:"processStartupTime"`
-		ProcessShutdownTime *float64      `json:"processShutdownTime"`
-		RegisterTime        float64       `json:"registerTime"`
-		UnregisterTime      *float64      `json:"unregisterTime"`
-		PausedRanges        []any         `json:"pausedRanges"`
-		ProcessName         string        `json:"processName,omitempty"`
-		Name                string        `json:"name"`
-		IsMainThread        bool          `json:"isMainThread"`
-		PID                 string        `json:"pid"`
-		TID                 int64         `json:"tid"`
-		Samples             samples       `json:"samples"`
-		Markers             markers       `json:"markers"`
-		StackTable          stackTable    `json:"stackTable"`
-		FrameTable          frameTable    `json:"frameTable"`
-		FuncTable           funcTable     `json:"funcTable"`
-		ResourceTable       resourceTable `json:"resourceTable"`
-		NativeSymbols       nativeSymbols `json:"nativeSymbols"`
-		StringArray         []string      `json:"stringArray"`
-	}
-	samples struct {
-		Length     int       `json:"length"`
-		Stack      []*int    `json:"stack"`
-		Time       []float64 `json:"time"` // ms since the start
-		Weight     []float64 `json:"weight"`
-		WeightType string    `json:"weightType"`
-		// CPU is how long (µs) the thread ran since the sample before.
-		CPU []float64 `json:"threadCPUDelta,omitempty"`
-	}
-	markers struct {
-		Length    int   `json:"length"`
-		Data      []any `json:"data"`
-		Name      []any `json:"name"`
-		StartTime []any `json:"startTime"`
-		EndTime   []any `json:"endTime"`
-		Phase     []any `json:"phase"`
-		Category  []any `json:"category"`
-	}
 	stackTable struct {
 		Length      int    `json:"length"`
 		Frame       []int  `json:"frame"`
@@ -134,13 +88,6 @@ type (
 		Name   []int  `json:"name"`
 		Host   []*int `json:"host"`
 		Type   []int  `json:"type"`
-	}
-	nativeSymbols struct {
-		Length       int   `json:"length"`
-		LibIndex     []any `json:"libIndex"`
-		Address      []any `json:"address"`
-		Name         []any `json:"name"`
-		FunctionSize []any `json:"functionSize"`
 	}
 )
 

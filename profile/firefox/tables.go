@@ -1,9 +1,7 @@
 package firefox
 
 import (
-	"cmp"
 	"slices"
-	"strconv"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -12,11 +10,13 @@ import (
 
 // tables builds the tables of a thread, each entry once.
 type tables struct {
-	thread    *thread
-	builder   *builder
-	total     int64
-	moments   []moment
-	untimed   []moment
+	builder       *builder
+	stackTable    stackTable
+	frameTable    frameTable
+	funcTable     funcTable
+	resourceTable resourceTable
+	stringArray   []string
+
 	strings   map[string]int
 	locations map[*pprof.Location][]int // frames there, outermost first
 	stacks    map[stackKey]int
@@ -32,41 +32,39 @@ type funcKey struct {
 	resource   int
 }
 
-func newTables(b *builder, o owner) *tables {
-	t := &tables{
-		thread: &thread{
-			ProcessType: "default", PausedRanges: []any{}, ProcessName: cmp.Or(o.process, "profile"), Name: cmp.Or(o.thread, o.process, "profile"),
-			IsMainThread: o.tid == o.pid || o.tid == 0, PID: strconv.FormatInt(o.pid, 10), TID: o.tid, StringArray: []string{},
-		},
-		builder: b, strings: map[string]int{}, locations: map[*pprof.Location][]int{},
+// newTables returns tables that are empty: lists in JSON, where nil is null.
+func newTables(b *builder) *tables {
+	return &tables{
+		builder:       b,
+		stackTable:    stackTable{0, []int{}, []*int{}, []int{}, []int{}},
+		frameTable:    frameTable{0, []int64{}, []int{}, []int{}, []int{}, []int{}, []*int{}, []int{}, []*int{}, []*int64{}, []*int64{}},
+		funcTable:     funcTable{0, []int{}, []bool{}, []bool{}, []int{}, []*int{}, []*int64{}, []*int64{}},
+		resourceTable: resourceTable{0, []*int{}, []int{}, []*int{}, []int{}},
+		stringArray:   []string{},
+		strings:       map[string]int{}, locations: map[*pprof.Location][]int{},
 		stacks: map[stackKey]int{}, funcs: map[funcKey]int{}, resources: map[int]int{},
 	}
-	if o.pid == 0 {
-		// Threads of one process are those that have one number.
-		t.thread.PID = cmp.Or(o.process, "0")
-	}
-	return t
 }
 
 func (t *tables) string(s string) int {
 	i, ok := t.strings[s]
 	if !ok {
-		i = len(t.thread.StringArray)
+		i = len(t.stringArray)
 		t.strings[s] = i
-		t.thread.StringArray = append(t.thread.StringArray, s)
+		t.stringArray = append(t.stringArray, s)
 	}
 	return i
 }
 
-// stack returns the index of a sample's stack, nil for an empty one.
-func (t *tables) stack(s *pprof.Sample) *int {
+// stack returns the index of a sample's stack, -1 for an empty one.
+func (t *tables) stack(s *pprof.Sample) int {
 	at := -1
 	for _, l := range slices.Backward(s.Location) {
 		for _, frame := range t.frames(l) {
 			at = t.push(at, frame)
 		}
 	}
-	return index(at)
+	return at
 }
 
 // index returns a pointer to i, nil for -1: null in JSON.
@@ -82,13 +80,13 @@ func (t *tables) push(prefix, frame int) int {
 	key := stackKey{prefix, frame}
 	i, ok := t.stacks[key]
 	if !ok {
-		s := &t.thread.StackTable
+		s := &t.stackTable
 		i = s.Length
 		t.stacks[key] = i
 		s.Length++
 		s.Frame = append(s.Frame, frame)
 		s.Prefix = append(s.Prefix, index(prefix))
-		s.Category = append(s.Category, t.thread.FrameTable.Category[frame])
+		s.Category = append(s.Category, t.frameTable.Category[frame])
 		s.Subcategory = append(s.Subcategory, 0)
 	}
 	return i
@@ -110,7 +108,7 @@ func (t *tables) frames(l *pprof.Location) []int {
 }
 
 func (t *tables) frame(c profile.Call, depth int) int {
-	f := &t.thread.FrameTable
+	f := &t.frameTable
 	category := user
 	switch {
 	case c.Kernel():
@@ -164,7 +162,7 @@ func (t *tables) function(c profile.Call, lib int) int {
 	if ok {
 		return i
 	}
-	f := &t.thread.FuncTable
+	f := &t.funcTable
 	i = f.Length
 	t.funcs[key] = i
 	f.Length++
@@ -188,7 +186,7 @@ func (t *tables) resource(lib int) int {
 	}
 	i, ok := t.resources[lib]
 	if !ok {
-		r := &t.thread.ResourceTable
+		r := &t.resourceTable
 		i = r.Length
 		t.resources[lib] = i
 		r.Length++
@@ -198,61 +196,4 @@ func (t *tables) resource(lib int) int {
 		r.Type = append(r.Type, resourceLib)
 	}
 	return i
-}
-
-// finish lays out the samples. Those without a time come first, so that they are not
-// taken for what ran between others. Where all have one, time on CPUs is what the thread
-// ran since the sample before: the profiler draws its graphs of activity by that.
-func (t *tables) finish(u unit) *thread {
-	slices.SortStableFunc(t.moments, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
-	s := samples{WeightType: u.name, Stack: []*int{}, Time: []float64{}, Weight: []float64{}}
-	for i, m := range slices.Concat(t.spread(), t.moments) {
-		s.Length = i + 1
-		s.Stack = append(s.Stack, m.stack)
-		s.Time = append(s.Time, float64(m.time)/1e6)
-		s.Weight = append(s.Weight, float64(m.weight)*u.scale)
-		if u.name == unitTime && len(t.untimed) == 0 {
-			s.CPU = append(s.CPU, float64(m.weight)*u.scale*1e3)
-		}
-	}
-	t.thread.Samples = s
-	if s.Length > 0 {
-		t.thread.RegisterTime = s.Time[0]
-	}
-	t.notNil()
-	return t.thread
-}
-
-// spread gives samples without a time one: behind each other where the thread has no
-// times at all, and else all that of the first.
-func (t *tables) spread() []moment {
-	var at int64
-	for i := range t.untimed {
-		m := &t.untimed[i]
-		m.time = at
-		if len(t.moments) > 0 {
-			m.time = t.moments[0].time
-		} else if t.builder.unit.name == unitTime {
-			at += int64(float64(m.weight) * t.builder.unit.scale * 1e6)
-		} else {
-			at += 1e6
-		}
-	}
-	return t.untimed
-}
-
-// notNil makes empty columns lists in JSON as well, where nil is null.
-func (t *tables) notNil() {
-	th := t.thread
-	none := []any{}
-	th.Markers = markers{0, none, none, none, none, none, none}
-	th.NativeSymbols = nativeSymbols{0, none, none, none, none}
-	if th.StackTable.Length == 0 {
-		th.StackTable = stackTable{0, []int{}, []*int{}, []int{}, []int{}}
-		th.FrameTable = frameTable{0, []int64{}, []int{}, []int{}, []int{}, []int{}, []*int{}, []int{}, []*int{}, []*int64{}, []*int64{}}
-		th.FuncTable = funcTable{0, []int{}, []bool{}, []bool{}, []int{}, []*int{}, []*int64{}, []*int64{}}
-	}
-	if th.ResourceTable.Length == 0 {
-		th.ResourceTable = resourceTable{0, []*int{}, []int{}, []*int{}, []int{}}
-	}
 }
