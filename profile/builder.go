@@ -96,6 +96,7 @@ type Builder struct {
 	samples   map[sampleKey]*pprof.Sample
 	key       []byte
 	room      room
+	timeUnits []string // as many as a sample has times, or more
 }
 
 // Stack is the number that a Builder gave to a stack.

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"maps"
+	"slices"
 
 	pprof "github.com/google/pprof/profile"
 )
@@ -27,20 +28,36 @@ func AddTimes(s *pprof.Sample, times []int64) {
 	if len(times) == 0 {
 		return
 	}
+	all := slices.Concat(Times(s), times)
+	setTimes(s, all, slices.Repeat([]string{timeUnit}, len(all)))
+}
+
+// AddTimes does the same for a sample of the Builder's profile, in a third of the memory: the
+// sample keeps the list itself, if it is the first one, and shares the names of units with
+// others.
+func (b *Builder) AddTimes(s *pprof.Sample, times []int64) {
+	if len(times) == 0 {
+		return
+	}
+	if earlier := Times(s); len(earlier) > 0 {
+		times = slices.Concat(earlier, times)
+	}
+	if len(times) > len(b.timeUnits) {
+		b.timeUnits = slices.Repeat([]string{timeUnit}, max(len(times), 2*len(b.timeUnits)))
+	}
+	setTimes(s, times, b.timeUnits[:len(times):len(times)])
+}
+
+func setTimes(s *pprof.Sample, times []int64, units []string) {
 	// Samples may share their maps.
 	s.NumLabel, s.NumUnit = maps.Clone(s.NumLabel), maps.Clone(s.NumUnit)
-	all := append(Times(s), times...)
-	units := make([]string, len(all))
-	for i := range units {
-		units[i] = timeUnit
-	}
 	if s.NumLabel == nil {
 		s.NumLabel = map[string][]int64{}
 	}
 	if s.NumUnit == nil {
 		s.NumUnit = map[string][]string{}
 	}
-	s.NumLabel[timeLabel], s.NumUnit[timeLabel] = all, units
+	s.NumLabel[timeLabel], s.NumUnit[timeLabel] = times, units
 }
 
 // Times returns when the stack was seen, in nanoseconds since 1970 and in no order:

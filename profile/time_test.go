@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -21,14 +22,7 @@ func TestTimes(t *testing.T) {
 	profile.AddTimes(m.Profile.Sample[0], []int64{1_800_000_000_000_000_003, 5})
 	profile.AddTimes(m.Profile.Sample[0], []int64{4})
 	profile.AddTimes(m.Profile.Sample[1], nil)
-	var file bytes.Buffer
-	if err := m.Profile.Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	p, err := pprof.Parse(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := throughFile(t, m.Profile)
 	got := profile.Times(p.Sample[0])
 	slices.Sort(got)
 	if want := []int64{4, 5, 1_800_000_000_000_000_003}; !slices.Equal(got, want) {
@@ -40,4 +34,47 @@ func TestTimes(t *testing.T) {
 	if _, pid := profile.Process(p.Sample[0]); pid != 7 {
 		t.Errorf("pid %d", pid)
 	}
+}
+
+// TestBuilderTimes wants in the file what the function AddTimes gives, of samples that have
+// no, few and many times, and of one that gets more later.
+func TestBuilderTimes(t *testing.T) {
+	b := profile.NewBuilder(1)
+	plain := proftest.New()
+	for i, n := range []int{3, 0, 40, 5, 1000, 999} {
+		owner := b.Owner(&profile.Labels{Process: "app", PID: i + 1})
+		s := b.Count(b.Stack(nil, profile.Walk{}), owner, 1, 1)
+		plain.Sample("app", int64(i+1), 1)
+		for range 2 {
+			times := make([]int64, n)
+			for k := range times {
+				times[k] = int64(1e18) + int64(i*k)
+			}
+			b.AddTimes(s, times)
+			profile.AddTimes(plain.Profile.Sample[i], times)
+		}
+	}
+	got := throughFile(t, b.Profile())
+	for i, s := range throughFile(t, plain.Profile).Sample {
+		if !slices.Equal(profile.Times(got.Sample[i]), profile.Times(s)) {
+			t.Errorf("sample %d has times %v, want %v", i, profile.Times(got.Sample[i]), profile.Times(s))
+		}
+		if !reflect.DeepEqual(got.Sample[i].NumUnit, s.NumUnit) {
+			t.Errorf("sample %d has units %v, want %v", i, got.Sample[i].NumUnit, s.NumUnit)
+		}
+	}
+}
+
+// throughFile returns what pprof reads of what it wrote.
+func throughFile(t *testing.T, p *pprof.Profile) *pprof.Profile {
+	t.Helper()
+	var file bytes.Buffer
+	if err := p.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pprof.Parse(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

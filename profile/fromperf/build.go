@@ -20,7 +20,7 @@ func (p *replay) build() *pprof.Profile {
 	for i, c := range p.counts.all {
 		sample := b.Count(stacks.build(c.stack), owners[c.owner], c.samples, c.weight)
 		if times != nil {
-			profile.AddTimes(sample, times[i])
+			b.AddTimes(sample, times[i])
 		}
 	}
 	out := b.Profile()

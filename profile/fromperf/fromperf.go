@@ -232,13 +232,16 @@ func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 	return l
 }
 
-// timesOf returns the times of all that was counted, nil when they are not wanted.
+// timesOf returns the times of all that was counted, nil when they are not wanted. They are
+// not kept here any more.
 func (p *replay) timesOf(move int64) [][]int64 {
 	if p.times == nil {
 		return nil
 	}
 	p.stats.Untimed = p.times.cut
-	return p.times.all(len(p.counts.all), move)
+	all := p.times.all(len(p.counts.all), move)
+	p.times = nil
+	return all
 }
 
 // Notes says in sentences what the profile lacks. They are its comments as well.
