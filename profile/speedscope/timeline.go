@@ -30,17 +30,39 @@ func (t thread) String() string {
 	return fmt.Sprintf("%s (%d), thread %s (%d)", t.process, t.pid, t.name, t.tid)
 }
 
-// moments are the samples of a thread.
+// moments are the samples of a thread. Each is a stack that ran for the weight until its
+// time, both in ns; or that weighs something else at the time. There may be millions, so that
+// they are not laid out, but found again whenever they are gone through.
 type moments struct {
-	list  []moment
+	list  []timed
+	order *profile.TimeOrder
 	total int64
 }
 
-// moment is a stack that ran for the weight until the time, both in ns; or that weighs
-// something else at the time.
-type moment struct {
-	time, weight int64
-	stack        []int
+// timed is a stack that was seen at some times.
+type timed struct {
+	stack         []int
+	times         []int64
+	weight, count int64 // count is at least the number of times, and at most the weight
+}
+
+// part is what a stack weighs at its time of this index: the last one of all that were
+// counted has what the division left.
+func (t *timed) part(i int) int64 {
+	part := t.weight / t.count
+	if int64(i) == t.count-1 {
+		part += t.weight % t.count
+	}
+	return part
+}
+
+// total is what it weighs at all of its times.
+func (t *timed) total() int64 {
+	n := int64(len(t.times))
+	if n == t.count {
+		return t.weight
+	}
+	return n * (t.weight / t.count)
 }
 
 func newTimeline(p *pprof.Profile, index int) *timeline {
@@ -70,17 +92,10 @@ func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
 		m = &moments{}
 		t.threads[id] = m
 	}
-	timed, each := int64(0), weight/count
-	for i, at := range times {
-		w := each
-		if int64(i) == count-1 {
-			w = weight - timed // with what the division left
-		}
-		m.list = append(m.list, moment{at, w, stack})
-		timed += w
-	}
-	m.total += timed
-	return timed
+	one := timed{stack, times, weight, count}
+	m.list = append(m.list, one)
+	m.total += one.total()
+	return one.total()
 }
 
 // profiles returns a profile of each thread, the busiest first. They count from
@@ -90,13 +105,14 @@ func (t *timeline) profiles() []sampled {
 	start := int64(0)
 	for id, m := range t.threads {
 		ids = append(ids, id)
-		slices.SortStableFunc(m.list, func(a, b moment) int { return cmp.Compare(a.time, b.time) })
-		if first := m.list[0].time - m.list[0].weight; t.toScale && (start == 0 || first < start) {
+		m.putInOrder()
+		if first := m.first(); t.toScale && (start == 0 || first < start) {
 			start = first
 		}
 	}
 	slices.SortFunc(ids, func(a, b thread) int {
-		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.String(), b.String()))
+		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.String(), b.String()),
+			cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name)) // where there is no number
 	})
 	var profiles []sampled
 	for _, id := range ids {
@@ -105,23 +121,41 @@ func (t *timeline) profiles() []sampled {
 	return profiles
 }
 
+func (m *moments) putInOrder() {
+	lists := make([][]int64, len(m.list))
+	for i := range m.list {
+		lists[i] = m.list[i].times
+	}
+	m.order = profile.OrderTimes(lists)
+}
+
+// first returns when the first stack began to run, if weights are times.
+func (m *moments) first() int64 {
+	for i, at := range m.order.All() {
+		return m.list[i].times[at] - m.list[i].part(at)
+	}
+	return 0
+}
+
 // steps lays the stacks out in time, without changing what they weigh: one that
 // would overlap the one before comes later. Where weights are no time (events, bytes),
 // stacks are in the order of time, one behind the other: there is one axis for both.
 func (m *moments) steps(start int64, toScale bool) iter.Seq2[[]int, int64] {
 	return func(yield func([]int, int64) bool) {
 		end := int64(0)
-		for _, at := range m.list {
-			if gap := at.time - at.weight - start - end; toScale && gap > 0 {
+		for i, at := range m.order.All() {
+			one := &m.list[i]
+			weight := one.part(at)
+			if gap := one.times[at] - weight - start - end; toScale && gap > 0 {
 				if !yield(nil, gap) {
 					return
 				}
 				end += gap
 			}
-			if !yield(at.stack, at.weight) {
+			if !yield(one.stack, weight) {
 				return
 			}
-			end += at.weight
+			end += weight
 		}
 	}
 }
