@@ -227,7 +227,10 @@ func (p *replay) hasCopy(s *perfdata.Sample) bool {
 func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 	l := profile.Labels{Process: proc.name, Thread: cmp.Or(p.threads[s.TID], proc.name), Cgroup: p.cgroups[s.Cgroup]}
 	if s.PID != noTask {
-		l.PID, l.TID = int(s.PID), int(s.TID)
+		l.PID = int(s.PID)
+	}
+	if s.TID != noTask { // a thread loses its number before its process does
+		l.TID = int(s.TID)
 	}
 	return l
 }

@@ -93,6 +93,7 @@ func TestAgreesWithPerf(t *testing.T) {
 			if stats.Samples < 5 || stats.Malformed != 0 || stats.Damage != nil {
 				t.Errorf("%+v", stats)
 			}
+			oneName(t, file, ours, theirs)
 			compareStacks(t, ours, theirs)
 		})
 	}
@@ -126,7 +127,8 @@ func compareStacks(t *testing.T, ours, theirs map[string]int64) {
 
 // differs reports whether two stacks are the same but for this: a frame in data of a
 // file, which perf takes for code; what was mapped before execve, which perf goes on
-// to see; and samples that perf script prints no stack for at all.
+// to see; a thread that has lost its number, which we call as its process; and samples that
+// perf script prints no stack for at all.
 func differs(ours, theirs string) bool {
 	a, b := strings.Split(ours, "\n"), strings.Split(theirs, "\n")
 	if len(b) == 1 {
@@ -137,7 +139,8 @@ func differs(ours, theirs string) bool {
 	}
 	for i := range a {
 		afterExec := i > 0 && a[i] == "?" && (a[i-1] == "?" || strings.HasSuffix(a[i-1], "[kernel]"))
-		if a[i] != b[i] && a[i] != "data" && !afterExec {
+		ended := i == 0 && b[i] == ":-1"
+		if a[i] != b[i] && a[i] != "data" && !afterExec && !ended {
 			return false
 		}
 	}
@@ -161,10 +164,10 @@ func ourStacks(t *testing.T, p *pprof.Profile, returns bool) map[string]int64 {
 			if _, file, ok := strings.Cut(name, "] "); ok { // it is known which file, but not its identity
 				name = file
 			}
-			kernel = name == "[kernel]"
-			innermost := i == 0 || was && !kernel
 			_, known := profile.Identity(l.Mapping)
 			at := uint64(profile.FileOffset(l))
+			kernel = name == "[kernel]" || at>>63 == 1 // a BPF program
+			innermost := i == 0 || was && !kernel
 			if returns && !innermost {
 				at++
 			}
