@@ -77,7 +77,15 @@ trap 'rm -rf "$summary"' EXIT
 go build -C tools -o "$summary/testsum" ./testsum
 race=
 if command -v gcc >/dev/null; then race="-race"; fi
-# Other kernels take longest, so they come first. What Go remembers of earlier runs
-# knows nothing of kernels, compilers and what else the machine has.
-# shellcheck disable=SC2046,SC2086
-go test -json -count=1 -timeout 60m $race $(go list ./internal/vmtest ./...) 2>&1 | "$summary/testsum"
+run() { # ARGUMENTS of go test: what fails is in what it writes
+	# What Go remembers of earlier runs knows nothing of kernels, compilers and what else
+	# the machine has.
+	go test -json -count=1 -timeout 60m "$@" 2>&1 || true
+}
+{
+	# Other kernels take longest, so they come first.
+	# shellcheck disable=SC2046,SC2086
+	run $race $(go list ./internal/vmtest ./...)
+	# Under the race detector these look at a part of what they otherwise look at.
+	if [ -n "$race" ]; then run ./symbol ./unwind; fi
+} | "$summary/testsum"

@@ -452,6 +452,9 @@ func TestRelocatable(t *testing.T) {
 // TestEveryFile loads the tables of every ELF file of the machine: none of them
 // is malformed, and where a Go program has inlined calls they are known.
 func TestEveryFile(t *testing.T) {
+	if testenv.Race {
+		return // one after the other
+	}
 	files := testenv.ELFFiles(t, testenv.ELFTrees...)
 	tables := map[Source]int{}
 	for _, name := range files {
@@ -480,6 +483,9 @@ func TestEveryFile(t *testing.T) {
 // TestManySections looks up functions in more sections than an entry of a symbol table
 // can number.
 func TestManySections(t *testing.T) {
+	if testenv.Race {
+		return // it is about one table
+	}
 	dir := t.TempDir()
 	testenv.Tool(t, "gcc")
 	source := `.altmacro

@@ -13,6 +13,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/testenv"
 )
 
 // hostile is a program with code from 0x1000 up to 0x1001000, whose debug information
@@ -99,6 +100,9 @@ func (h *hostile) build() []byte {
 
 // TestHostile makes small files that are nothing but references to a few bytes.
 func TestHostile(t *testing.T) {
+	if testenv.Race {
+		return // which costs more than what is measured here
+	}
 	long := strings.Repeat("n", 60_000)
 	row := []byte{13 + 4 + 1} // the next address, the same line
 	other := []byte{13 + 4 + 2}

@@ -29,6 +29,9 @@ var goCommand = flag.String("go", "go", "the `command` that builds programs with
 // TestPclntabAgainstRuntime asks programs, built in every way there is, what their
 // own runtime says about random addresses of their code.
 func TestPclntabAgainstRuntime(t *testing.T) {
+	if testenv.Race {
+		return // it is about one table after the other
+	}
 	for _, flags := range [][]string{
 		{"-ldflags=-s -w"},
 		{"-trimpath"},

@@ -46,7 +46,20 @@ func realFiles(t testing.TB) []string {
 		}
 	}
 	testenv.Need(t, len(files) >= 10, "libraries of a distribution, libc6-dbg and Go")
+	if testenv.Race {
+		files = slices.DeleteFunc(files, func(name string) bool { return !isSmall(t, name) })
+	}
 	return files
+}
+
+// isSmall reports whether the race detector lets tests look at a whole file in seconds.
+func isSmall(t testing.TB, name string) bool {
+	t.Helper()
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size() < 3<<20
 }
 
 // debugFile returns the path of a file's debug file, or "" if it is not installed.
@@ -68,8 +81,15 @@ func goRoot(t testing.TB) string {
 	return output(t, nil, "go", "env", "GOROOT")[0]
 }
 
-// goTool returns the path of the go command, a large program in Go.
-func goTool(t testing.TB) string { return filepath.Join(goRoot(t), "bin", "go") }
+// goTool returns the path of the go command, a large program in Go, or of one that is not
+// so large for the race detector.
+func goTool(t testing.TB) string {
+	name := "go"
+	if testenv.Race {
+		name = "gofmt"
+	}
+	return filepath.Join(goRoot(t), "bin", name)
+}
 
 func open(t testing.TB, name string) *File {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/testenv"
 )
 
 // frames writes a section of call frame information.
@@ -283,6 +284,9 @@ func TestTooManyRules(t *testing.T) {
 	}
 	f.fde(absolute(0x1000, 0x1000, program...)...)
 	for threads := range 4 {
+		if testenv.Race && threads != 2 {
+			continue
+		}
 		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
 		err := b.rows(&cfiSection{data: f.Bytes(), eh: true, off: 0x77}, EHFrame)
 		if err == nil || !strings.Contains(err.Error(), "offset 0x77: a section of more than 1048576 distinct rules") {
