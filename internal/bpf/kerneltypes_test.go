@@ -17,9 +17,10 @@ import (
 func TestTypesForPrograms(t *testing.T) {
 	testenv.Root(t)
 	testenv.Need(t, checkKernel() == nil, "a kernel that takes the BPF programs")
+	types := btf.NewCache() // which are read once
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"sampler": loadSampler, "bench": loadBench} {
 		t.Run(name, func(t *testing.T) {
-			all := loadPrograms(t, load, func(*ebpf.CollectionSpec) *ebpf.CollectionOptions { return new(ebpf.CollectionOptions) })
+			all := loadPrograms(t, load, func(*ebpf.CollectionSpec) *ebpf.CollectionOptions { return &ebpf.CollectionOptions{Cache: types} })
 			few := loadPrograms(t, load, func(spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
 				o := loadOptions(spec)
 				if o == nil {

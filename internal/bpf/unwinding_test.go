@@ -216,9 +216,10 @@ func absolute(t testing.TB, frames []Frame, files map[uint32]File, vdso addr.Abs
 func TestUnwinding(t *testing.T) {
 	testenv.Root(t)
 	program := buildStacks(t)
+	sampler := unwindingSamplers(t)
 	for _, kind := range stackKinds {
 		t.Run(kind, func(t *testing.T) {
-			s := newTestSampler(t, Options{Unwind: true})
+			s := sampler(t)
 			process := startStill(t, program, kind)
 			first := sampleThread(t, s, process.tid, 20*time.Millisecond)
 			if len(first.copies) == 0 {
@@ -239,6 +240,29 @@ func TestUnwinding(t *testing.T) {
 			}
 			checkStill(t, process, second, files)
 		})
+	}
+}
+
+// unwindingSamplers returns what makes a sampler for each subtest. On an emulated processor,
+// where a kernel takes longest to check the programs, it is one that forgets what it knew.
+func unwindingSamplers(t *testing.T) func(t testing.TB) *Sampler {
+	t.Helper()
+	if !testenv.Emulated() {
+		return func(t testing.TB) *Sampler { return newTestSampler(t, Options{Unwind: true}) }
+	}
+	s := newTestSampler(t, Options{Unwind: true})
+	return func(t testing.TB) *Sampler {
+		t.Helper()
+		if err := s.ForgetAll(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Tables().Remove(VDSOSerial); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resend(); err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
@@ -113,6 +114,7 @@ func verifyAll(t *testing.T) verified {
 		t.Fatal(objects, err)
 	}
 	all := verified{}
+	types := btf.NewCache() // which are read once
 	for _, object := range objects {
 		spec, err := ebpf.LoadCollectionSpec(object)
 		if err != nil {
@@ -125,23 +127,23 @@ func verifyAll(t *testing.T) verified {
 			}
 		}
 		for program := range spec.Programs {
-			all[strings.TrimSuffix(object, "_bpfel.o")+"."+program] = verify(t, spec.Copy(), program)
+			all[strings.TrimSuffix(object, "_bpfel.o")+"."+program] = verify(t, spec.Copy(), program, types)
 		}
 		if v := spec.Variables["unwinding"]; v != nil {
 			if err := v.Set(true); err != nil {
 				t.Fatal(err)
 			}
-			all["sampler.sample(unwinding)"] = verify(t, spec, "sample")
+			all["sampler.sample(unwinding)"] = verify(t, spec, "sample", types)
 		}
 	}
 	return all
 }
 
 // verify loads one program of an object.
-func verify(t *testing.T, spec *ebpf.CollectionSpec, program string) int {
+func verify(t *testing.T, spec *ebpf.CollectionSpec, program string, types *btf.Cache) int {
 	t.Helper()
 	spec.Programs = map[string]*ebpf.ProgramSpec{program: spec.Programs[program]}
-	loaded, err := ebpf.NewCollection(spec)
+	loaded, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		t.Logf("%s: %v", program, err)
 		return refused
