@@ -1,13 +1,16 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Says which code is mapped in which process, and from which files. The kernel goes
-// through all VMAs while it holds the lock of the mappings; here is only said what is seen:
-// a file once, with its path, and each mapping with the number that the file was given.
-// Nothing is read from memory or from files.
+// Says which code is mapped in which process, and from which files: a file once, with its
+// path, and each mapping with the number that the file was given. Nothing is read from
+// memory or from files.
+//
+// There are two ways. list_processes goes through the trees of VMAs itself: listedcode.h.
+// For list_code the kernel goes through all VMAs while it holds the lock of the mappings.
+// That takes several times as long, but works where there is nothing to prove what the
+// other one reads, and with a process whose mappings never stay as they are.
 
-#include "inventoryrecords.h"
-#include "kernel.h"
+#include "listedcode.h"
 
 struct bpf_iter__task_vma {
 	struct bpf_iter_meta *meta;
@@ -15,36 +18,7 @@ struct bpf_iter__task_vma {
 	struct vm_area_struct *vma;
 };
 
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct dentry___super {
-	struct super_block *d_sb;
-};
-
-struct vfsmount___super {
-	struct super_block *mnt_sb;
-};
-
-/* The file of a mapping whose file system has its data in another one (overlayfs). Since
- * 6.8; before, f_path is what the user sees. */
-struct backing_file {
-	struct file file;
-	struct path user_path;
-};
-
-#pragma clang attribute pop
-
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-#define VM_EXEC 4 /* include/linux/mm.h */
-
-#define MAX_COMPONENTS 64 /* of a path, with the mounts on the way */
-
-/* What user space counts, before each look. */
-__u64 look;
-
-/* The last number that was given to a file, in all looks. */
-__u64 numbers;
 
 /* The process whose mappings follow. */
 struct {
@@ -53,39 +27,11 @@ struct {
 	__u32 tid;
 } current_process;
 
-/* A name of a file. It lives as long as it is mapped, which may end while others are
- * looked at: so an address of the kernel tells nothing without the validity. */
-struct file_name {
-	__u64 inode;
-	__u64 dentry;
-	__u64 mount;
-};
-
-struct told_file {
-	struct validity valid;
-	__u64 look;
-	__u64 number;
-};
-
-#define MAX_TOLD 65536
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_TOLD);
-	__type(key, struct file_name);
-	__type(value, struct told_file);
-} told_files SEC(".maps");
-
 /* Scratch memory. One iterator at a time is read. */
 struct scratch {
-	struct told_file told;
 	struct listed_process process;
 	struct listed_area area;
-	struct {
-		struct listed_file file;
-		char path[MAX_PATH + 8]; /* and what makes it a multiple of 8 */
-	} record;
+	struct file_scratch file;
 };
 
 struct {
@@ -94,128 +40,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratches SEC(".maps");
-
-/* I_CTIME_QUERIED of include/linux/fs.h, since 6.13: no part of the time. */
-#define CTIME_QUERIED (1U << 31)
-
-/* read_times reads both times of an inode, in the form that this kernel has. */
-static __always_inline void read_times(struct inode *inode, struct validity *v)
-{
-	struct inode___underscores *newer = (void *)inode;
-	struct inode___plain *older = (void *)inode;
-
-	if (bpf_core_field_exists(inode->i_mtime_sec)) {
-		v->mtime_sec = inode->i_mtime_sec;
-		v->mtime_nsec = inode->i_mtime_nsec;
-		v->ctime_sec = inode->i_ctime_sec;
-		v->ctime_nsec = inode->i_ctime_nsec & ~CTIME_QUERIED;
-		return;
-	}
-	if (bpf_core_field_exists(newer->__i_mtime)) {
-		v->mtime_sec = newer->__i_mtime.tv_sec;
-		v->mtime_nsec = newer->__i_mtime.tv_nsec;
-	} else if (bpf_core_field_exists(older->i_mtime)) {
-		v->mtime_sec = older->i_mtime.tv_sec;
-		v->mtime_nsec = older->i_mtime.tv_nsec;
-	}
-	if (bpf_core_field_exists(newer->__i_ctime)) {
-		v->ctime_sec = newer->__i_ctime.tv_sec;
-		v->ctime_nsec = newer->__i_ctime.tv_nsec;
-	} else if (bpf_core_field_exists(older->i_ctime)) {
-		v->ctime_sec = older->i_ctime.tv_sec;
-		v->ctime_nsec = older->i_ctime.tv_nsec;
-	}
-}
-
-static __always_inline void read_validity(struct inode *inode, struct validity *v)
-{
-	struct super_block *super = inode->i_sb;
-	struct block_device *device = super->s_bdev;
-
-	v->pinned = 0;
-	v->ino = inode->i_ino;
-	v->size = inode->i_size;
-	v->dev = super->s_dev;
-	v->generation = inode->i_generation;
-	v->medium = device ? device->bd_disk->diskseq : super->s_bdi->id;
-	read_times(inode, v);
-}
-
-static __always_inline bool same(const struct validity *a, const struct validity *b)
-{
-	return a->ino == b->ino && a->size == b->size && a->dev == b->dev && a->generation == b->generation &&
-	       a->mtime_sec == b->mtime_sec && a->mtime_nsec == b->mtime_nsec && a->ctime_sec == b->ctime_sec &&
-	       a->ctime_nsec == b->ctime_nsec && a->medium == b->medium;
-}
-
-/* user_name sets the name by which the user mapped a file, where the file system has the
- * data in another one. The bit that tells such files is another one in each version; so
- * what is behind the file counts if it is a path: a directory entry and a mount of one
- * file system. */
-static __always_inline void user_name(struct file *file, struct file_name *name)
-{
-	struct backing_file *backing = (void *)file;
-	struct super_block *of_entry, *of_mount;
-	struct vfsmount___super *mount;
-	struct dentry___super *dentry;
-
-	if (!bpf_core_field_exists(backing->user_path))
-		return;
-	dentry = (void *)BPF_CORE_READ(backing, user_path.dentry);
-	mount = (void *)BPF_CORE_READ(backing, user_path.mnt);
-	of_entry = BPF_CORE_READ(dentry, d_sb);
-	of_mount = BPF_CORE_READ(mount, mnt_sb);
-	if (!of_entry || of_entry != of_mount)
-		return;
-	name->dentry = (__u64)dentry;
-	name->mount = (__u64)mount;
-}
-
-/* path_walk is the way from a file to the root of all mounts. */
-struct path_walk {
-	struct dentry *dentry;
-	struct mount *mount;
-	char *out;
-	__u32 used;
-};
-
-static long path_step(__u32 i, struct path_walk *w)
-{
-	struct dentry *dentry = w->dentry;
-	struct mount *mount = w->mount;
-	struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
-	__u32 used = w->used;
-	char *out = w->out;
-	long n;
-
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
-		w->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		w->mount = BPF_CORE_READ(mount, mnt_parent);
-		return 0;
-	}
-	if ((dentry == parent && i > 0) || used > MAX_PATH / 2 - 1)
-		return 1;
-	n = bpf_probe_read_kernel_str(&out[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
-	if (n <= 0)
-		return 1;
-	w->used = used + n;
-	w->dentry = parent;
-	return dentry == parent;
-}
-
-/* write_path writes the components of a path, the last first, and returns how many bytes:
- * read_path of identity.h. */
-static __always_inline __u32 write_path(const struct file_name *name, char *out)
-{
-	struct path_walk w = {
-		.dentry = (void *)name->dentry,
-		.mount = (void *)name->mount - bpf_core_field_offset(struct mount, mnt),
-		.out = out,
-	};
-
-	bpf_loop(MAX_COMPONENTS, path_step, &w, 0);
-	return w.used;
-}
 
 /* has_room reports whether all that is said of one VMA fits into what the reader gets. Where
  * not, the kernel shows the VMA again, with a buffer that is empty (bpf_seq_read). */
@@ -245,37 +69,6 @@ static __always_inline void tell_process(struct seq_file *seq, struct task_struc
 	p->started = task->group_leader->start_boottime;
 	bpf_probe_read_kernel(p->name, sizeof(p->name), &task->group_leader->comm);
 	bpf_seq_write(seq, p, sizeof(*p));
-}
-
-/* tell_file returns the number of a file, which is told if it was not in this look. */
-static __always_inline __u64 tell_file(struct seq_file *seq, struct file *file, struct scratch *s)
-{
-	struct inode *inode = file->f_inode;
-	struct told_file *known;
-	struct file_name name = {
-		(__u64)inode,
-		(__u64)file->f_path.dentry,
-		(__u64)file->f_path.mnt,
-	};
-	__u32 size;
-
-	read_validity(inode, &s->told.valid);
-	known = bpf_map_lookup_elem(&told_files, &name);
-	if (known && known->look == look && same(&known->valid, &s->told.valid))
-		return known->number;
-	s->told.look = look;
-	s->told.number = ++numbers;
-	bpf_map_update_elem(&told_files, &name, &s->told, BPF_ANY); /* else it is told again */
-	s->record.file.kind = LISTED_FILE;
-	s->record.file.number = s->told.number;
-	s->record.file.valid = s->told.valid;
-	user_name(file, &name);
-	size = write_path(&name, s->record.path) & (MAX_PATH - 1);
-	s->record.file.path = size;
-	size = sizeof(s->record.file) + ((size + 7) & ~7U);
-	s->record.file.size = size;
-	bpf_seq_write(seq, &s->record, size);
-	return s->told.number;
 }
 
 /* tell_area says where a file is mapped. */
@@ -316,6 +109,6 @@ int list_code(struct bpf_iter__task_vma *ctx)
 		tell_process(seq, task, &s->process);
 	file = vma->vm_file;
 	if (code && file)
-		tell_area(seq, vma, tell_file(seq, file, s), &s->area);
+		tell_area(seq, vma, tell_file(seq, file, &s->file), &s->area);
 	return 0;
 }

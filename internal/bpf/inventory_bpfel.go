@@ -13,6 +13,24 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type inventoryListOrder struct {
+	_    structs.HostLayout
+	Only uint32
+	Pad  uint32
+	From uint64
+	Exec uint64
+}
+
+type inventoryListedAgain struct {
+	_    structs.HostLayout
+	Kind uint32
+	Size uint32
+	Tgid uint32
+	Busy uint32
+	Exec uint64
+	From uint64
+}
+
 type inventoryListedArea struct {
 	_      structs.HostLayout
 	Kind   uint32
@@ -23,6 +41,18 @@ type inventoryListedArea struct {
 	Number uint64
 }
 
+type inventoryListedCode struct {
+	_       structs.HostLayout
+	Kind    uint32
+	Size    uint32
+	Tgid    uint32
+	Tid     uint32
+	Started uint64
+	Exec    uint64
+	From    uint64
+	Name    [16]int8
+}
+
 type inventoryListedFile struct {
 	_      structs.HostLayout
 	Kind   uint32
@@ -31,6 +61,14 @@ type inventoryListedFile struct {
 	Pad    uint32
 	Number uint64
 	Valid  inventoryValidity
+}
+
+type inventoryListedPlace struct {
+	_      structs.HostLayout
+	Start  uint64
+	End    uint64
+	Offset uint64
+	Number uint64
 }
 
 type inventoryListedProcess struct {
@@ -61,12 +99,17 @@ type inventoryValidity struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	inventoryMapCodeScratches  = "code_scratches"
 	inventoryMapScratches      = "scratches"
 	inventoryMapToldFiles      = "told_files"
 	inventoryProgListCode      = "list_code"
+	inventoryProgListProcesses = "list_processes"
+	inventoryVarChanged        = "changed"
 	inventoryVarCurrentProcess = "current_process"
+	inventoryVarFences         = "fences"
 	inventoryVarLook           = "look"
 	inventoryVarNumbers        = "numbers"
+	inventoryVarOrder          = "order"
 )
 
 // loadInventory returns the embedded CollectionSpec for inventory.
@@ -111,24 +154,29 @@ type inventorySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type inventoryProgramSpecs struct {
-	ListCode *ebpf.ProgramSpec `ebpf:"list_code"`
+	ListCode      *ebpf.ProgramSpec `ebpf:"list_code"`
+	ListProcesses *ebpf.ProgramSpec `ebpf:"list_processes"`
 }
 
 // inventoryMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type inventoryMapSpecs struct {
-	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	ToldFiles *ebpf.MapSpec `ebpf:"told_files"`
+	CodeScratches *ebpf.MapSpec `ebpf:"code_scratches"`
+	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
+	ToldFiles     *ebpf.MapSpec `ebpf:"told_files"`
 }
 
 // inventoryVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type inventoryVariableSpecs struct {
+	Changed        *ebpf.VariableSpec `ebpf:"changed"`
 	CurrentProcess *ebpf.VariableSpec `ebpf:"current_process"`
+	Fences         *ebpf.VariableSpec `ebpf:"fences"`
 	Look           *ebpf.VariableSpec `ebpf:"look"`
 	Numbers        *ebpf.VariableSpec `ebpf:"numbers"`
+	Order          *ebpf.VariableSpec `ebpf:"order"`
 }
 
 // inventoryObjects contains all objects after they have been loaded into the kernel.
@@ -151,12 +199,14 @@ func (o *inventoryObjects) Close() error {
 //
 // It can be passed to loadInventoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type inventoryMaps struct {
-	Scratches *ebpf.Map `ebpf:"scratches"`
-	ToldFiles *ebpf.Map `ebpf:"told_files"`
+	CodeScratches *ebpf.Map `ebpf:"code_scratches"`
+	Scratches     *ebpf.Map `ebpf:"scratches"`
+	ToldFiles     *ebpf.Map `ebpf:"told_files"`
 }
 
 func (m *inventoryMaps) Close() error {
 	return _InventoryClose(
+		m.CodeScratches,
 		m.Scratches,
 		m.ToldFiles,
 	)
@@ -166,21 +216,26 @@ func (m *inventoryMaps) Close() error {
 //
 // It can be passed to loadInventoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type inventoryVariables struct {
+	Changed        *ebpf.Variable `ebpf:"changed"`
 	CurrentProcess *ebpf.Variable `ebpf:"current_process"`
+	Fences         *ebpf.Variable `ebpf:"fences"`
 	Look           *ebpf.Variable `ebpf:"look"`
 	Numbers        *ebpf.Variable `ebpf:"numbers"`
+	Order          *ebpf.Variable `ebpf:"order"`
 }
 
 // inventoryPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadInventoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type inventoryPrograms struct {
-	ListCode *ebpf.Program `ebpf:"list_code"`
+	ListCode      *ebpf.Program `ebpf:"list_code"`
+	ListProcesses *ebpf.Program `ebpf:"list_processes"`
 }
 
 func (p *inventoryPrograms) Close() error {
 	return _InventoryClose(
 		p.ListCode,
+		p.ListProcesses,
 	)
 }
 

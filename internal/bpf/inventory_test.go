@@ -39,6 +39,9 @@ func play() {
 		go remap()
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin)
+	case "alternate":
+		go alternate() // says "ready" itself
+		io.Copy(io.Discard, os.Stdin)
 	case "leaderless":
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
@@ -67,6 +70,49 @@ func remap() {
 		if err := syscall.Munmap(b); err != nil {
 			panic(err)
 		}
+	}
+}
+
+// Addresses where nothing else is, and between them many mappings.
+const (
+	lowPlace    = 0x10_0000_0000
+	highPlace   = 0x7000_0000_0000
+	between     = 0x20_0000_0000
+	manyBetween = 400
+)
+
+// alternate keeps changing the mappings of this process, with pauses: of the first and the
+// last one it always has one, or both.
+func alternate() {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		panic(err)
+	}
+	place := func(at uintptr) {
+		const prot, flags = syscall.PROT_READ | syscall.PROT_EXEC, syscall.MAP_PRIVATE | syscall.MAP_FIXED
+		if _, _, err := syscall.Syscall6(syscall.SYS_MMAP, at, 1<<12, prot, flags, f.Fd(), 0); err != 0 {
+			panic(err)
+		}
+	}
+	remove := func(at uintptr) {
+		if _, _, err := syscall.Syscall(syscall.SYS_MUNMAP, at, 1<<12, 0); err != 0 {
+			panic(err)
+		}
+	}
+	for i := range uintptr(manyBetween) {
+		place(between + i<<12)
+	}
+	place(lowPlace)
+	fmt.Println("ready")
+	for {
+		start := time.Now()
+		for range 20 {
+			place(highPlace)
+			remove(lowPlace)
+			place(lowPlace)
+			remove(highPlace)
+		}
+		time.Sleep(time.Since(start))
 	}
 }
 

@@ -1,28 +1,27 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"syscall"
-	"unsafe"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-
-	"hallmark/addr"
 )
 
 // List says what is mapped, and from which files: inventory.bpf.c. It reads no identities.
 // Its methods are for one goroutine.
 type List struct {
-	program *ebpf.Program
-	look    *ebpf.Variable
-	looks   uint64
-	link    *link.Iter
-	buffer  []byte
+	// walk reads the trees of VMAs without a lock. It is nil where that cannot be proven
+	// to be right.
+	walk *listProgram
+	// locked has the kernel go through all VMAs: for all processes without walk, else for
+	// those that never kept still. It is nil until it is needed.
+	locked *listProgram
 }
 
 // NewList loads the program (Linux 6.1). The caller closes the List.
@@ -34,23 +33,14 @@ func NewList() (*List, error) {
 	return l, nil
 }
 
-func (l *List) load() error {
+func (l *List) load() (err error) {
 	if err := checkKernel(); err != nil {
 		return err
 	}
-	spec, err := loadInventory()
-	if err != nil {
+	if l.walk, err = loadWalk(); l.walk != nil || err != nil {
 		return err
 	}
-	var objects struct {
-		ListCode *ebpf.Program  `ebpf:"list_code"`
-		Look     *ebpf.Variable `ebpf:"look"`
-	}
-	if err := spec.LoadAndAssign(&objects, loadOptions(spec)); err != nil {
-		return err
-	}
-	l.program, l.look = objects.ListCode, objects.Look
-	l.link, err = link.AttachIter(link.IterOptions{Program: l.program})
+	l.locked, err = loadLocked()
 	return err
 }
 
@@ -59,33 +49,214 @@ func (l *List) load() error {
 // numbers, keys and identities are zero, and PID is the thread through which its memory can
 // be reached: the first one, or another when that has ended.
 func (l *List) Take() ([]*Process, error) {
-	l.looks++
-	err := l.look.Set(l.looks)
-	if err == nil {
-		err = l.read()
-	}
-	r := listReader{processes: map[uint32]*listed{}, files: map[uint64]*Code{}}
-	if err == nil {
-		err = r.read(l.buffer)
-	}
+	list, err := l.take()
 	if err != nil {
 		return nil, fmt.Errorf("listing mappings by BPF: %w", err)
 	}
-	return r.sorted(), nil
+	slices.SortFunc(list, func(a, b *Process) int { return int(a.PID) - int(b.PID) })
+	return list, nil
+}
+
+func (l *List) take() ([]*Process, error) {
+	if l.walk == nil {
+		return l.takeLocked()
+	}
+	list, restless, err := l.walk.takeAll()
+	if len(restless) == 0 || err != nil {
+		return list, err
+	}
+	if l.locked == nil {
+		if l.locked, err = loadLocked(); err != nil {
+			return nil, err
+		}
+	}
+	all, err := l.takeLocked()
+	others := slices.DeleteFunc(all, func(p *Process) bool { return !restless[p.PID] })
+	return append(list, others...), err
+}
+
+// takeLocked returns the processes as the kernel goes through them.
+func (l *List) takeLocked() ([]*Process, error) {
+	r := newListReader()
+	if err := l.locked.beginLook(); err != nil {
+		return nil, err
+	}
+	err := l.locked.run(inventoryListOrder{}, r)
+	return r.taken(), err
+}
+
+// A process whose mappings change whenever it is looked at is left to the other way after
+// so many tries, with a pause between them. The same holds for one of which there is ever
+// more to be seen, in many more steps than most kernels let a process have mappings for.
+const (
+	listPatience = 10
+	listAgain    = time.Millisecond
+	stepsOfATry  = 50
+)
+
+// takeAll returns the processes, but for those that could not be seen at rest.
+func (p *listProgram) takeAll() (list []*Process, restless map[uint32]bool, err error) {
+	r := newListReader()
+	if err := p.beginLook(); err != nil {
+		return nil, nil, err
+	}
+	if err := p.run(inventoryListOrder{}, r); err != nil {
+		return nil, nil, err
+	}
+	restless = map[uint32]bool{}
+	for tries := map[uint32]int{}; len(r.again) > 0; {
+		looks := r.again
+		r.again = map[uint32]inventoryListedAgain{}
+		for pid, l := range looks {
+			tries[pid]++
+			if l.Busy != 0 {
+				tries[pid] += stepsOfATry - 1
+			}
+			if tries[pid] > p.patience*stepsOfATry {
+				restless[pid] = true
+				delete(r.processes, pid)
+				continue
+			}
+			if err := p.lookAgain(l, r); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return r.taken(), restless, nil
+}
+
+// lookAgain looks at one process, after a while if its mappings were just changed.
+func (p *listProgram) lookAgain(l inventoryListedAgain, r *listReader) error {
+	if l.Busy != 0 {
+		time.Sleep(listAgain)
+	}
+	return p.run(inventoryListOrder{Only: l.Tgid, From: l.From, Exec: l.Exec}, r)
+}
+
+// Close unloads the programs.
+func (l *List) Close() error { return errors.Join(l.walk.close(), l.locked.close()) }
+
+// listProgram is a program that lists mappings, and is loaded.
+type listProgram struct {
+	program *ebpf.Program
+	look    *ebpf.Variable
+	order   *ebpf.Variable // nil where it is not known
+	changed *ebpf.Variable // and this one: how often mappings had changed when they were read
+	link    *link.Iter
+	buffer  []byte
+
+	patience int // how often a process is tried to be seen at rest
+}
+
+// loadWalk returns nil where the kernel does not tell whether mappings have changed.
+func loadWalk() (*listProgram, error) {
+	spec, err := loadInventory()
+	if err != nil {
+		return nil, err
+	}
+	opts := loadOptions(spec)
+	if opts == nil || !countsChanges(opts.Programs.KernelTypes) {
+		return nil, nil
+	}
+	var objects struct {
+		Program *ebpf.Program  `ebpf:"list_processes"`
+		Look    *ebpf.Variable `ebpf:"look"`
+		Order   *ebpf.Variable `ebpf:"order"`
+		Changed *ebpf.Variable `ebpf:"changed"`
+	}
+	if err := spec.LoadAndAssign(&objects, opts); err != nil {
+		return nil, err
+	}
+	p := &listProgram{program: objects.Program, look: objects.Look, order: objects.Order, changed: objects.Changed, patience: listPatience}
+	return p, p.attach()
+}
+
+func loadLocked() (*listProgram, error) {
+	spec, err := loadInventory()
+	if err != nil {
+		return nil, err
+	}
+	var objects struct {
+		Program *ebpf.Program  `ebpf:"list_code"`
+		Look    *ebpf.Variable `ebpf:"look"`
+	}
+	if err := spec.LoadAndAssign(&objects, loadOptions(spec)); err != nil {
+		return nil, err
+	}
+	p := &listProgram{program: objects.Program, look: objects.Look}
+	return p, p.attach()
+}
+
+// countsChanges reports whether a process has a number that is odd while its mappings are
+// changed: mm_lock_seq, a seqcount_t since Linux 6.13 and with some releases of 6.12.
+func countsChanges(kernel *btf.Spec) bool {
+	var mm *btf.Struct
+	if err := kernel.TypeByName("mm_struct", &mm); err != nil {
+		return false
+	}
+	field := memberNamed(mm, "mm_lock_seq")
+	if field == nil {
+		return false
+	}
+	_, ok := btf.UnderlyingType(field).(*btf.Struct)
+	return ok
+}
+
+// memberNamed returns the type of a member of a structure, or of one without a name in it.
+func memberNamed(s *btf.Struct, name string) btf.Type {
+	for _, m := range s.Members {
+		if m.Name == name {
+			return m.Type
+		}
+		if inner, ok := m.Type.(*btf.Struct); ok && m.Name == "" {
+			if t := memberNamed(inner, name); t != nil {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
+func (p *listProgram) attach() (err error) {
+	p.link, err = link.AttachIter(link.IterOptions{Program: p.program})
+	return err
+}
+
+// beginLook has all files told anew.
+func (p *listProgram) beginLook() error {
+	var looks uint64
+	if err := p.look.Get(&looks); err != nil {
+		return err
+	}
+	return p.look.Set(looks + 1)
+}
+
+// run takes what the order says.
+func (p *listProgram) run(order inventoryListOrder, r *listReader) error {
+	if p.order != nil {
+		if err := p.order.Set(order); err != nil {
+			return err
+		}
+	}
+	if err := p.read(); err != nil {
+		return err
+	}
+	r.begin()
+	return r.read(p.buffer)
 }
 
 // read reads all records into the buffer.
-func (l *List) read() error {
-	records, err := l.link.Open()
+func (p *listProgram) read() error {
+	records, err := p.link.Open()
 	if err != nil {
 		return err
 	}
 	defer records.Close()
-	l.buffer = l.buffer[:0]
+	p.buffer = p.buffer[:0]
 	for {
-		l.buffer = slices.Grow(l.buffer, 64<<10)
-		n, err := records.Read(l.buffer[len(l.buffer):cap(l.buffer)])
-		l.buffer = l.buffer[:len(l.buffer)+max(n, 0)]
+		p.buffer = slices.Grow(p.buffer, 64<<10)
+		n, err := records.Read(p.buffer[len(p.buffer):cap(p.buffer)])
+		p.buffer = p.buffer[:len(p.buffer)+max(n, 0)]
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -95,131 +266,13 @@ func (l *List) read() error {
 	}
 }
 
-// Kinds of records: enum listed_kind of inventoryrecords.h.
-const (
-	listedProcess = iota + 1
-	listedFile
-	listedArea
-)
-
-// listed is a process, and the thread through which it is seen: others that have not the
-// same files open show the same memory.
-type listed struct {
-	*Process
-	tid uint32
-}
-
-type listReader struct {
-	processes map[uint32]*listed
-	files     map[uint64]*Code // by their numbers, with what does not depend on the mapping
-	current   *listed          // nil when another thread shows it
-}
-
-func (r *listReader) read(b []byte) error {
-	for at := 0; at < len(b); {
-		if len(b)-at < 8 {
-			return fmt.Errorf("record of %d bytes at %d", len(b)-at, at)
-		}
-		kind, size := binary.NativeEndian.Uint32(b[at:]), binary.NativeEndian.Uint32(b[at+4:])
-		if size < 8 || uint64(size) > uint64(len(b)-at) {
-			return fmt.Errorf("record of %d bytes at %d, where there are %d", size, at, len(b)-at)
-		}
-		if err := r.record(kind, b[at:at+int(size)]); err != nil {
-			return fmt.Errorf("record at %d: %w", at, err)
-		}
-		at += int(size)
-	}
-	return nil
-}
-
-func (r *listReader) record(kind uint32, b []byte) error {
-	switch kind {
-	case listedProcess:
-		return r.process(b)
-	case listedFile:
-		return r.file(b)
-	case listedArea:
-		return r.area(b)
-	default:
-		return fmt.Errorf("kind %d", kind)
-	}
-}
-
-func (r *listReader) process(b []byte) error {
-	var p inventoryListedProcess
-	if err := decode(b, &p); err != nil {
-		return err
-	}
-	known := r.processes[p.Tgid]
-	switch {
-	case known == nil, known.Started != p.Started:
-		known = &listed{&Process{PID: p.Tgid, Started: p.Started, Name: name(p.Name[:])}, p.Tid}
-		r.processes[p.Tgid] = known
-	case known.tid != p.Tid:
-		r.current = nil
+func (p *listProgram) close() error {
+	if p == nil {
 		return nil
 	}
-	r.current = known
-	return nil
-}
-
-func (r *listReader) file(b []byte) error {
-	var f inventoryListedFile
-	if err := decode(b, &f); err != nil {
-		return err
-	}
-	path := b[unsafe.Sizeof(f):]
-	if uint64(f.Path) > uint64(len(path)) {
-		return fmt.Errorf("path of %d bytes where there are %d", f.Path, len(path))
-	}
-	r.files[f.Number] = &Code{File: File{Path: joinPath(path[:f.Path]), Validity: validityOf((*samplerValidity)(&f.Valid))}}
-	return nil
-}
-
-func (r *listReader) area(b []byte) error {
-	var a inventoryListedArea
-	if err := decode(b, &a); err != nil {
-		return err
-	}
-	file := r.files[a.Number]
-	if file == nil {
-		return fmt.Errorf("a mapping of file %d, which was not told", a.Number)
-	}
-	if r.current == nil {
-		return nil
-	}
-	c := *file
-	c.PID, c.Start, c.End, c.Offset = r.current.tid, addr.Abs(a.Start), addr.Abs(a.End), addr.Offset(a.Offset)
-	r.current.add(c)
-	return nil
-}
-
-// add adds a mapping. The lock of the mappings is let go of when the buffer is full: what
-// comes then may lie upon what was seen before, and is newer.
-func (p *Process) add(c Code) {
-	for len(p.Code) > 0 && p.Code[len(p.Code)-1].Start >= c.Start {
-		p.Code = p.Code[:len(p.Code)-1]
-	}
-	if n := len(p.Code); n > 0 && p.Code[n-1].End > c.Start {
-		p.Code[n-1].End = c.Start
-	}
-	p.Code = append(p.Code, c)
-}
-
-func (r *listReader) sorted() []*Process {
-	list := make([]*Process, 0, len(r.processes))
-	for _, p := range r.processes {
-		list = append(list, p.Process)
-	}
-	slices.SortFunc(list, func(a, b *Process) int { return int(a.PID) - int(b.PID) })
-	return list
-}
-
-// Close unloads the program.
-func (l *List) Close() error {
 	var err error
-	if l.link != nil {
-		err = l.link.Close()
+	if p.link != nil {
+		err = p.link.Close()
 	}
-	return errors.Join(err, l.program.Close())
+	return errors.Join(err, p.program.Close())
 }

@@ -9,7 +9,9 @@
 enum listed_kind {
 	LISTED_PROCESS = 1,
 	LISTED_FILE = 2,
-	LISTED_AREA = 3, /* of the process before */
+	LISTED_AREA = 3,  /* of the process before */
+	LISTED_CODE = 4,  /* a process, with its mappings */
+	LISTED_AGAIN = 5, /* a process that must be looked at again */
 };
 
 struct listed_process {
@@ -38,6 +40,44 @@ struct listed_area {
 	__u64 start, end;
 	__u64 offset; /* of start in the file */
 	__u64 number; /* of the file */
+};
+
+/* What is to be looked at. */
+struct list_order {
+	__u32 only; /* the process; 0: all */
+	__u32 pad;
+	__u64 from; /* address; 0 when it has executed another program since */
+	__u64 exec; /* what self_exec_id was */
+};
+
+/* A process, and its executable mappings of files from an address on, as they all were at
+ * one moment. They follow. */
+struct listed_code {
+	__u32 kind;
+	__u32 size;
+	__u32 tgid;
+	__u32 tid; /* of the thread whose memory it is */
+	__u64 started;
+	__u64 exec; /* counts exec */
+	__u64 from; /* address */
+	char name[16]; /* of the first thread */
+};
+
+/* A mapping of the process before. */
+struct listed_place {
+	__u64 start, end;
+	__u64 offset; /* of start in the file */
+	__u64 number; /* of the file */
+};
+
+/* A process that is to be looked at again, from an address on. */
+struct listed_again {
+	__u32 kind;
+	__u32 size;
+	__u32 tgid;
+	__u32 busy; /* its mappings were changed meanwhile; else there are only more of them */
+	__u64 exec;
+	__u64 from;
 };
 
 #endif
