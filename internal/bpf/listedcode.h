@@ -74,7 +74,7 @@ struct {
 /* code_look is a look at a process. */
 struct code_look {
 	struct code_scratch *s;
-	struct bpf_iter__task *at;
+	struct seq_file *seq;
 	struct task_struct *task;
 };
 
@@ -145,9 +145,7 @@ static __always_inline __u32 bytes(const struct code_scratch *s)
 /* fits reports whether the places, and one file before them, may be written. */
 static __always_inline bool fits(struct code_look *l)
 {
-	struct seq_file *seq = l->at->meta->seq;
-
-	return seq->count + sizeof(l->s->file.record) + bytes(l->s) + sizeof(l->s->again) <= seq->size;
+	return l->seq->count + sizeof(l->s->file.record) + bytes(l->s) + sizeof(l->s->again) <= l->seq->size;
 }
 
 /* tell_loop puts the number of its file into a place. */
@@ -168,7 +166,7 @@ static long tell_loop(__u32 i, struct code_look *l)
 		return 1;
 	}
 	file = bpf_rdonly_cast((void *)p->number, bpf_core_type_id_kernel(struct file));
-	p->number = tell_file(l->at->meta->seq, file, &s->file);
+	p->number = tell_file(l->seq, file, &s->file);
 	return 0;
 }
 
@@ -176,13 +174,10 @@ static long tell_loop(__u32 i, struct code_look *l)
  * to change mappings. */
 static __always_inline bool begin_look(struct code_scratch *s, struct task_struct *task)
 {
-	struct mm_struct *mm;
-
 	s->code.exec = task->self_exec_id;
 	fenced();
-	mm = task->mm;
-	s->mm = (__u64)mm;
-	s->since = GET(mm, mm_lock_seq.sequence);
+	s->mm = GET_POINTER(task, mm);
+	s->since = GET((struct mm_struct *)s->mm, mm_lock_seq.sequence);
 	fenced();
 	s->code.from = order.only && order.exec == s->code.exec ? order.from : 0;
 	s->leaf.root = GET_POINTER((struct mm_struct *)s->mm, mm_mt.ma_root);
@@ -190,7 +185,7 @@ static __always_inline bool begin_look(struct code_scratch *s, struct task_struc
 	s->count = s->areas = s->next = 0;
 	s->told = numbers;
 	s->full = s->restart = s->whole = s->strange = false;
-	return mm && !(s->since & 1);
+	return s->mm && !(s->since & 1);
 }
 
 /* is_all reports whether all VMAs were met that there are, or so many that more cannot be
@@ -211,7 +206,7 @@ static __always_inline bool was_true(struct code_scratch *s, struct task_struct 
 	fenced();
 	now = GET((struct mm_struct *)s->mm, mm_lock_seq.sequence);
 	fenced();
-	return now == s->since && (__u64)task->mm == s->mm && task->self_exec_id == s->code.exec;
+	return now == s->since && GET_POINTER(task, mm) == s->mm && task->self_exec_id == s->code.exec;
 }
 
 /* try_look looks at a process once. */
@@ -243,15 +238,21 @@ static __always_inline void tell_code(struct seq_file *seq, struct code_scratch 
 		bpf_seq_write(seq, &s->code, size);
 }
 
+/* leader_of returns the first thread of a process. */
+static __always_inline struct task_struct *leader_of(struct task_struct *task)
+{
+	return (void *)GET_POINTER(task, group_leader);
+}
+
 /* describe fills in what stands above all that is said of a process. */
 static __always_inline void describe(struct code_scratch *s, struct task_struct *task)
 {
-	struct task_struct *leader = task->group_leader;
+	struct task_struct *leader = leader_of(task);
 
 	s->code.kind = LISTED_CODE;
 	s->code.tgid = task->tgid;
 	s->code.tid = task->pid;
-	s->code.started = leader->start_boottime;
+	s->code.started = GET(leader, start_boottime);
 	bpf_probe_read_kernel(s->code.name, sizeof(s->code.name), &leader->comm);
 	s->again.kind = LISTED_AGAIN;
 	s->again.size = sizeof(s->again);
@@ -263,13 +264,16 @@ static __always_inline void describe(struct code_scratch *s, struct task_struct 
  * which may have been passed over while it had not. */
 static __always_inline bool lost_leader(struct task_struct *task)
 {
-	return !task->mm && task->pid == task->tgid && !(task->flags & PF_KTHREAD) && task->signal->nr_threads > 1;
+	struct signal_struct *signal = (void *)GET_POINTER(task, signal);
+
+	return !GET_POINTER(task, mm) && task->pid == task->tgid && !(task->flags & PF_KTHREAD) && GET(signal, nr_threads) > 1;
 }
 
 /* shows_process reports whether a process is looked at through this thread. */
 static __always_inline bool shows_process(struct task_struct *task)
 {
-	return task->mm && !(task->flags & PF_KTHREAD) && (task->pid == task->tgid || !task->group_leader->mm);
+	return GET_POINTER(task, mm) && !(task->flags & PF_KTHREAD) &&
+	       (task->pid == task->tgid || !GET_POINTER(leader_of(task), mm));
 }
 
 /* Since Linux 6.13, and with some releases of 6.12. */
@@ -278,7 +282,7 @@ int list_processes(struct bpf_iter__task *ctx)
 {
 	struct seq_file *seq = ctx->meta->seq;
 	struct task_struct *task = ctx->task;
-	struct code_look l = {.at = ctx, .task = task};
+	struct code_look l = {.seq = seq, .task = task};
 	__u32 zero = 0;
 	bool shown;
 
