@@ -81,8 +81,8 @@ type Labels struct {
 //
 // Add does it in one call. Whoever has the same frames, stacks and labels many
 // times numbers them once, with Location, Stack and Owner, and then has Count
-// count them. Samples share what they have in common: the locations of a stack and
-// the labels of an owner are not to be changed in one of them alone.
+// count them. Samples share what they have in common: the locations of a stack, the
+// labels of an owner and the units of times are not to be changed in one of them alone.
 type Builder struct {
 	out       *pprof.Profile
 	mappings  map[mappingKey]*pprof.Mapping
@@ -96,7 +96,7 @@ type Builder struct {
 	samples   map[sampleKey]*pprof.Sample
 	key       []byte
 	room      room
-	timeUnits []string // as many as a sample has times, or more
+	units     timeUnits
 }
 
 // Stack is the number that a Builder gave to a stack.

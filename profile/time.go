@@ -29,26 +29,6 @@ func AddTimes(s *pprof.Sample, times []int64) {
 		return
 	}
 	all := slices.Concat(Times(s), times)
-	setTimes(s, all, slices.Repeat([]string{timeUnit}, len(all)))
-}
-
-// AddTimes does the same for a sample of the Builder's profile, in a third of the memory: the
-// sample keeps the list itself, if it is the first one, and shares the names of units with
-// others.
-func (b *Builder) AddTimes(s *pprof.Sample, times []int64) {
-	if len(times) == 0 {
-		return
-	}
-	if earlier := Times(s); len(earlier) > 0 {
-		times = slices.Concat(earlier, times)
-	}
-	if len(times) > len(b.timeUnits) {
-		b.timeUnits = slices.Repeat([]string{timeUnit}, max(len(times), 2*len(b.timeUnits)))
-	}
-	setTimes(s, times, b.timeUnits[:len(times):len(times)])
-}
-
-func setTimes(s *pprof.Sample, times []int64, units []string) {
 	// Samples may share their maps.
 	s.NumLabel, s.NumUnit = maps.Clone(s.NumLabel), maps.Clone(s.NumUnit)
 	if s.NumLabel == nil {
@@ -57,7 +37,50 @@ func setTimes(s *pprof.Sample, times []int64, units []string) {
 	if s.NumUnit == nil {
 		s.NumUnit = map[string][]string{}
 	}
-	s.NumLabel[timeLabel], s.NumUnit[timeLabel] = times, units
+	s.NumLabel[timeLabel], s.NumUnit[timeLabel] = all, slices.Repeat([]string{timeUnit}, len(all))
+}
+
+// AddTimes does the same for a sample of the Builder's profile, in a fraction of the memory:
+// the sample keeps the list itself, if it is the first one, and shares the names of units with
+// others that have as many.
+func (b *Builder) AddTimes(s *pprof.Sample, times []int64) {
+	if len(times) == 0 {
+		return
+	}
+	earlier := Times(s)
+	if len(s.NumUnit) > 1 || len(s.NumUnit) == 1 && earlier == nil { // the caller's own
+		AddTimes(s, times)
+		return
+	}
+	if len(earlier) > 0 {
+		times = slices.Concat(earlier, times)
+	}
+	s.NumLabel = maps.Clone(s.NumLabel) // samples may share it
+	if s.NumLabel == nil {
+		s.NumLabel = map[string][]int64{}
+	}
+	s.NumLabel[timeLabel], s.NumUnit = times, b.units.of(len(times))
+}
+
+// timeUnits are the units of samples by how many times they have.
+type timeUnits struct {
+	maps  map[int]map[string][]string
+	names []string // as many as the one that has most has times, or more
+}
+
+func (u *timeUnits) of(n int) map[string][]string {
+	if u.maps == nil {
+		u.maps = map[int]map[string][]string{}
+	}
+	units := u.maps[n]
+	if units == nil {
+		if n > len(u.names) {
+			u.names = slices.Repeat([]string{timeUnit}, max(n, 2*len(u.names)))
+		}
+		units = map[string][]string{timeLabel: u.names[:n:n]}
+		u.maps[n] = units
+	}
+	return units
 }
 
 // Times returns when the stack was seen, in nanoseconds since 1970 and in no order:

@@ -50,6 +50,10 @@ func TestBuilderTimes(t *testing.T) {
 			for k := range times {
 				times[k] = int64(1e18) + int64(i*k)
 			}
+			if i == 3 { // has a label of its caller's
+				s.NumLabel, s.NumUnit = map[string][]int64{"size": {7}}, map[string][]string{"size": {"bytes"}}
+				plain.Profile.Sample[i].NumLabel, plain.Profile.Sample[i].NumUnit = s.NumLabel, s.NumUnit
+			}
 			b.AddTimes(s, times)
 			profile.AddTimes(plain.Profile.Sample[i], times)
 		}
