@@ -53,6 +53,9 @@ type Stats struct {
 	Unrecorded int64
 	// Untimed counts samples whose times were wanted, and for which there was no room.
 	Untimed int64
+	// Unnumbered counts samples that tell their process and thread by name only, for want
+	// of room.
+	Unnumbered int64
 	// Damage is where the file is damaged or cut off; the profile is of what stands
 	// before. nil when it is whole.
 	Damage error
@@ -118,6 +121,7 @@ func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
 	}
 	switch {
 	case p.stats.Samples > 0:
+		p.stats.Unnumbered = p.counts.bare
 		out := p.build()
 		return out, p.stats, nil
 	case o.Event != "" && p.event == nil:
@@ -264,6 +268,9 @@ func (s *Stats) Notes() []string {
 	}
 	if s.Untimed > 0 {
 		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))
+	}
+	if s.Unnumbered > 0 {
+		all = append(all, fmt.Sprintf("%d samples tell their process by name only and not by number, for want of memory", s.Unnumbered))
 	}
 	if s.Damage != nil {
 		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))
