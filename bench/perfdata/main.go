@@ -15,7 +15,12 @@
 // one that has an eighth of it: 'hallmark report' and 'hallmark convert' of FILE, or of a
 // recording of this machine, repeated.
 //
-//	go run ./perfdata -memory [-file FILE] -size MB
+//	go run ./perfdata -memory [-file FILE] -size MB [-churn]
+//
+// With -churn each repetition has processes of its own, as a long recording has. With -stream
+// what is repeated is written to standard output, for what reads a recording there.
+//
+//	go run ./perfdata -stream -file FILE -size MB [-churn] | hallmark report -
 package main
 
 import (
@@ -44,6 +49,8 @@ func main() {
 	read := flag.String("read", "", "how to read the file once: bytes, order, fileorder")
 	report := flag.Bool("report", false, "measure reports with symbols, of -file")
 	memory := flag.Bool("memory", false, "measure the memory of reports and conversions")
+	churn := flag.Bool("churn", false, "repeat a recording with other processes each time")
+	stream := flag.Bool("stream", false, "write -file, repeated, to standard output")
 	flag.Parse()
 	var err error
 	switch {
@@ -52,7 +59,9 @@ func main() {
 	case *report:
 		err = measureReports(*file, *rounds)
 	case *memory:
-		err = measureMemory(*file, *size<<20)
+		err = measureMemory(*file, *size<<20, *churn)
+	case *stream:
+		err = streamUntil(*file, *size<<20, *churn)
 	default:
 		err = run(*file, *size<<20, *rounds)
 	}
@@ -144,7 +153,7 @@ func makeFile(work, file string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return repeatUntil(file, first, size)
+	return repeatUntil(file, first, size, false)
 }
 
 func recordHere(work string) (file string, err error) {
@@ -157,71 +166,6 @@ func recordHere(work string) (file string, err error) {
 		return "", fmt.Errorf("perf record: %w", err)
 	}
 	return file, nil
-}
-
-// repeatUntil repeats a recording until the file is as large as wanted.
-func repeatUntil(file, first string, size int64) error {
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	w, err := perfdata.NewWriter(out, perfdata.WriterOptions{InOrder: true})
-	if err != nil {
-		return err
-	}
-	var later uint64
-	for again := false; ; again = true {
-		if later, err = repeat(w, first, later, again); err != nil {
-			return err
-		}
-		if s, err := out.Stat(); err != nil || s.Size() >= size {
-			return errors.Join(err, w.Close())
-		}
-	}
-}
-
-// repeat writes a recording with its times moved, and returns by how much to move the
-// next one. Only the first time it writes what is not a sample.
-func repeat(w *perfdata.Writer, file string, later uint64, again bool) (uint64, error) {
-	r, err := perfdata.Open(file)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	events := map[*perfdata.Event]*perfdata.Event{}
-	for i, e := range r.Events() {
-		if !again {
-			if err := w.AddEvent(e); err != nil {
-				return 0, err
-			}
-		}
-		events[e] = w.Events()[i]
-	}
-	if !again {
-		w.Info = *r.Info()
-		w.Info.FirstSample, w.Info.LastSample = 0, 0
-	}
-	var first, last uint64
-	for {
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return later + last - first + 1, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		s, sample := rec.(*perfdata.Sample)
-		if sample {
-			first, last = cmp.Or(first, s.Time), s.Time
-			s.Time += later
-		}
-		if sample || !again {
-			if err := w.Write(rec, events[r.Event()]); err != nil {
-				return 0, err
-			}
-		}
-	}
 }
 
 type contender struct {

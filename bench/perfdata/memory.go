@@ -8,7 +8,7 @@ import (
 
 // measureMemory tells the memory that reading a large recording takes, beside one that has
 // an eighth of it: what is held should follow from what is in it, not from how long it is.
-func measureMemory(first string, size int64) error {
+func measureMemory(first string, size int64, churn bool) error {
 	work, err := os.MkdirTemp("", "bench-perfdata")
 	if err != nil {
 		return err
@@ -24,10 +24,10 @@ func measureMemory(first string, size int64) error {
 		}
 	}
 	small, large := filepath.Join(work, "small.perf.data"), filepath.Join(work, "large.perf.data")
-	if err := repeatUntil(small, first, size/8); err != nil {
+	if err := repeatUntil(small, first, size/8, churn); err != nil {
 		return err
 	}
-	if err := repeatUntil(large, first, size); err != nil {
+	if err := repeatUntil(large, first, size, churn); err != nil {
 		return err
 	}
 	readers := []reporter{{name: "`hallmark report`", args: []string{hallmark, "report"}}}

@@ -14,8 +14,8 @@ import (
 )
 
 // reportLimit is how long a report may take: perf with inlined functions starts
-// addr2line for each address.
-const reportLimit = 2 * time.Minute
+// addr2line for each address, and a recording may have many gigabytes.
+const reportLimit = 20 * time.Minute
 
 // reporter is a way from a perf.data file to names of functions.
 type reporter struct {
