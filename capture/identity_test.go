@@ -5,15 +5,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
 )
 
 // TestRecordReplacedFile records programs that replace their own file and execute
 // it again: same process, same path, same addresses, and no note that the kernel
-// could read. No sample may get the identity of the other file.
+// could read. No sample may get the identity of the other file. The first is not replaced
+// before the recording has it open, which takes long on a busy machine.
 func TestRecordReplacedFile(t *testing.T) { eachBackend(t, recordReplacedFile) }
 
 func recordReplacedFile(t *testing.T, backend Backend) {
@@ -23,8 +28,8 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 		t.Fatal("both builds are the same file")
 	}
 	program := filepath.Join(t.TempDir(), "busy-c")
-	script := `cp "$1" "$3" && "$3" 300 && cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
-	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program)
+	script := `cp "$1" "$3"; "$3" & "$3" 300; read open <"$4"; kill $!; wait $!; cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
+	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program, whenOpen(t, program))
 	if found := samplesIn(p, "burn"); len(found) == 0 {
 		t.Error("no samples in the first program")
 	} else {
@@ -39,6 +44,47 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 			t.Errorf("%d samples in burn_other have the identity %v", n, id)
 		}
 	}
+}
+
+// whenOpen returns the path of a pipe that gets a line when this process has a file open, or
+// when it has not in a minute.
+func whenOpen(t *testing.T, file string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "open")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(name, os.O_RDWR, 0) // which waits for no reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for deadline := time.Now().Add(time.Minute); !hasOpen(file) && time.Now().Before(deadline) && t.Context().Err() == nil; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, err := pipe.WriteString("open\n"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		looking.Wait()
+		pipe.Close()
+	})
+	return name
+}
+
+// hasOpen reports whether one of this process's descriptors is a file's.
+func hasOpen(file string) bool {
+	want, err := os.Stat(file)
+	if err != nil {
+		return false // it is not there yet
+	}
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	return slices.ContainsFunc(links, func(link string) bool {
+		is, err := os.Stat(link)
+		return err == nil && os.SameFile(is, want)
+	})
 }
 
 // TestRecordNamesDiffer records a program whose name is not the one that we see:
