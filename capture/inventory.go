@@ -73,8 +73,9 @@ type Source uint8
 const (
 	// AnySource is the one that costs least here.
 	AnySource Source = iota
-	// Iterator is a BPF program that the kernel runs for each VMA of its tasks (Linux 6.1).
-	// It needs root. A process costs least, but the program must be loaded first.
+	// Iterator is a BPF program that the kernel runs for each of its tasks (Linux 6.13), or
+	// for each of their VMAs (Linux 6.1). It needs root. A process costs least, but the
+	// program must be loaded first.
 	Iterator
 	// Query asks for the mappings one by one: PROCMAP_QUERY (Linux 6.11).
 	Query
@@ -120,7 +121,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 
 // manyProcesses is from how many processes on loading a program costs less than
 // queries: bench/README.md.
-const manyProcesses = 700
+const manyProcesses = 400
 
 // enterRunning has the kernel learn the files of these processes, or of all that run,
 // before there are samples. Where it cannot be had, files are learned as samples come.
