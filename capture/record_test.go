@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -67,11 +68,18 @@ func eachBackend(t *testing.T, test func(t *testing.T, b Backend)) {
 	})
 }
 
+// triedBPF is what tryBPF says, which loads all programs and looks at what they can be
+// attached to: it stays the same, and takes more than most tests.
+var triedBPF = sync.OnceValue(func() error {
+	_, err := tryBPF()
+	return err
+})
+
 // needBPF ends the test where the programs cannot be loaded.
 func needBPF(t testing.TB) {
 	t.Helper()
 	testenv.Root(t)
-	_, err := tryBPF()
+	err := triedBPF()
 	testenv.Need(t, err == nil, fmt.Sprint("BPF programs (see hallmark doctor): ", err))
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +22,14 @@ import (
 	"hallmark/reason"
 )
 
+// triedStackmap is what tryStackmap says, once as triedBPF is.
+var triedStackmap = sync.OnceValue(tryStackmap)
+
 // needStackmap ends the test where the programs cannot be loaded.
 func needStackmap(t testing.TB) {
 	t.Helper()
 	testenv.Root(t)
-	err := tryStackmap()
+	err := triedStackmap()
 	testenv.Need(t, err == nil, fmt.Sprint("the kernel's stackmap (see hallmark doctor): ", err))
 }
 

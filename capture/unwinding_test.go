@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +20,17 @@ import (
 	"hallmark/unwind"
 )
 
+// triedUnwinding is what tryUnwinding says, once as triedBPF is.
+var triedUnwinding = sync.OnceValue(func() error {
+	_, err := tryUnwinding()
+	return err
+})
+
 // needUnwinding ends the test where the programs that unwind cannot be loaded.
 func needUnwinding(t testing.TB) {
 	t.Helper()
 	testenv.Root(t)
-	_, err := tryUnwinding()
+	err := triedUnwinding()
 	testenv.Need(t, err == nil, "BPF programs that unwind (see hallmark doctor)")
 }
 
