@@ -242,7 +242,7 @@ __noinline int copy_sample(bool counted)
 
 	if (!w.s || !unwinding)
 		return false;
-	w.mm = (__u64)w.task->mm;
+	w.mm = (__u64)current_mm();
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!counted && bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_FOR_COPIES) {
 		w.s->n.lost_copies++;

@@ -972,7 +972,7 @@ static __always_inline void keep_time(struct scratch *s)
 /* walk_user takes the user's part of the stack, if the task has one. */
 static __always_inline void walk_user(struct bpf_perf_event_data *ctx, struct walk *w)
 {
-	struct mm_struct *mm = w->task->mm;
+	struct mm_struct *mm = current_mm();
 	long n;
 
 	w->ended = END_NO_USER_STACK;

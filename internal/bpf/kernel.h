@@ -249,6 +249,16 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 				      bpf_core_field_offset(struct maple_range_64, pivot)),    \
 	    pivot[0])
 
+/* current_mm returns the memory of the current task. It is read as a number: of each pointer
+ * that is loaded through one that may be trusted, the verifier looks for the type by name,
+ * among all of the kernel's. */
+static __always_inline struct mm_struct *current_mm(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return (void *)GET_POINTER(task, mm);
+}
+
 #define ADD(counter, n) __sync_fetch_and_add(&(counter), n)
 
 #endif

@@ -164,12 +164,12 @@ static __always_inline void find_rule(struct unwinding *u, struct unwind_place *
  * the bits above those that addresses of programs have. */
 static __always_inline __u64 code_address(__u64 address)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mm_struct *mm = task->mm;
 	__u64 size = 1ULL << 48;
+	struct mm_struct *mm;
 
 	if (IS_X86 || address >> 55 & 1)
 		return address;
+	mm = current_mm();
 	if (bpf_core_field_exists(mm->task_size))
 		size = GET(mm, task_size);
 	return address & (size - 1);
@@ -545,7 +545,7 @@ __noinline int look_for(__u64 address)
 
 	if (!w.s || !unwinding)
 		return MOVED;
-	w.mm = (__u64)w.task->mm;
+	w.mm = (__u64)current_mm();
 	for (int tries = 0; tries < 2 && seen == MOVED; tries++)
 		seen = look(&w, address, &w.s->area, &inode);
 	w.s->inode = (__u64)inode;
@@ -563,7 +563,7 @@ __noinline __u64 serial_at(void)
 /* find_place finds what is mapped at an address in the current process. */
 static __always_inline void find_place(struct scratch *s, __u64 address, struct unwind_place *p)
 {
-	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct mm_struct *mm = current_mm();
 	enum look seen = look_for(address);
 	struct area *a = &s->area;
 	__u64 serial;
@@ -706,7 +706,7 @@ static __always_inline enum stack_end read_arm64(struct unwinding *u, __u64 regs
 static __always_inline enum stack_end begin_unwinding(struct bpf_perf_event_data *ctx, struct walk *w)
 {
 	struct unwinding *u = &w->s->unwinding;
-	struct mm_struct *mm = w->task->mm;
+	struct mm_struct *mm = current_mm();
 	enum stack_end end;
 	__u64 regs;
 
