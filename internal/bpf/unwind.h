@@ -106,10 +106,12 @@ static __always_inline __u32 rows_until(const __u8 *lows, __u32 n, __u8 low)
 
 #define SEARCH_STEP(step)                                                                      \
 	do {                                                                                   \
-		__s64 taken = ((__s64)at + (step) - n - 1) & ((__s64)lows[(at + (step) - 1) & 511] - low - 1); \
+		__s64 within = (__s64)at + (step) - n - 1;                                     \
+		__s64 above = (__s64)lows[at + (step) - 1] - low - 1;                          \
+		__u64 by = (step) & (within & above) >> 63;                                    \
                                                                                                \
-		barrier_var(taken);                                                            \
-		at += (step) & taken >> 63;                                                    \
+		barrier_var(by); /* or it is added by an OR, of which old verifiers know nothing */ \
+		at += by;                                                                      \
 	} while (0)
 	if (n > 31) {
 		SEARCH_STEP(256);
