@@ -29,7 +29,7 @@ var kernels = []kernel{
 	{"7.2", "", suites},
 	{"6.18", "", suites},
 	{"6.12", "", suites},
-	{"6.1", `Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
+	{"6.1", `Linux 6\.13|Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
 	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 6\.4|Linux 5\.16`, suites},
 	{"6.12-arm64", `x86-64 machine|breakpoints in the kernel|maps \[vsyscall\]`, armSuites},
 }
