@@ -82,10 +82,17 @@ run() { # ARGUMENTS of go test: what fails is in what it writes
 	# the machine has. Vet has looked at everything already.
 	go test -json -count=1 -vet=off -timeout 60m "$@" 2>&1 || true
 }
+others=$(go list ./... | grep -v /internal/vmtest$)
+jobs=
+[ "$(getconf _NPROCESSORS_ONLN)" -gt 2 ] || jobs="-p 1"
 {
-	# Other kernels take longest, so they come first.
-	# shellcheck disable=SC2046,SC2086
-	run $race $(go list ./internal/vmtest ./...)
+	# Other kernels take longest, so all else is tested beside them.
+	run ./internal/vmtest >"$summary/kernels" &
+	# shellcheck disable=SC2086
+	run $jobs $race $others
 	# Under the race detector these look at a part of what they otherwise look at.
-	if [ -n "$race" ]; then run ./symbol ./unwind; fi
+	# shellcheck disable=SC2086
+	if [ -n "$race" ]; then run $jobs ./symbol ./unwind; fi
+	wait
+	cat "$summary/kernels"
 } | "$summary/testsum"
