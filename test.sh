@@ -82,17 +82,19 @@ run() { # ARGUMENTS of go test: what fails is in what it writes
 	# the machine has. Vet has looked at everything already.
 	go test -json -count=1 -vet=off -timeout 60m "$@" 2>&1 || true
 }
-others=$(go list ./... | grep -v /internal/vmtest$)
-jobs=
-[ "$(getconf _NPROCESSORS_ONLN)" -gt 2 ] || jobs="-p 1"
+# These look at all that the machine does, so they are tested one at a time.
+alone="./buildid ./capture ./cmd/hallmark ./internal/bpf"
+# shellcheck disable=SC2086
+others=$(go list ./... | grep -vxF "$(go list ./internal/vmtest $alone)")
 {
 	# Other kernels take longest, so all else is tested beside them.
 	run ./internal/vmtest >"$summary/kernels" &
 	# shellcheck disable=SC2086
-	run $jobs $race $others
-	# Under the race detector these look at a part of what they otherwise look at.
+	run -p 1 $race $alone
 	# shellcheck disable=SC2086
-	if [ -n "$race" ]; then run $jobs ./symbol ./unwind; fi
+	run $race $others
+	# Under the race detector these look at a part of what they otherwise look at.
+	if [ -n "$race" ]; then run ./symbol ./unwind; fi
 	wait
 	cat "$summary/kernels"
 } | "$summary/testsum"
