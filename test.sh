@@ -77,10 +77,11 @@ trap 'rm -rf "$summary"' EXIT
 go build -C tools -o "$summary/testsum" ./testsum
 race=
 if command -v gcc >/dev/null; then race="-race"; fi
-run() { # ARGUMENTS of go test: what fails is in what it writes
+run() { # ARGUMENTS of go test
 	# What Go remembers of earlier runs knows nothing of kernels, compilers and what else
-	# the machine has. Vet has looked at everything already.
-	go test -json -count=1 -vet=off -timeout 60m "$@" 2>&1 || true
+	# the machine has. Vet has looked at everything already. If go fails and says of no
+	# package that it did, that is a failure too.
+	go test -json -count=1 -vet=off -timeout 60m "$@" 2>&1 || echo '{"Action":"fail","Package":"go test"}'
 }
 # These look at all that the machine does, so they are tested one at a time.
 alone="./buildid ./capture ./cmd/hallmark ./internal/bpf"

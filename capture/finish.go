@@ -176,7 +176,7 @@ func (f *finisher) build(b *profile.Builder) *pprof.Profile {
 	for _, key := range f.stacks.order {
 		t := f.stacks.counts[key]
 		s := b.Count(stacks[key.stack], owners[key.owner], t.samples, t.nanos)
-		profile.AddTimes(s, f.times[key])
+		b.AddTimes(s, f.times[key])
 	}
 	return b.Profile()
 }

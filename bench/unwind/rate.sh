@@ -31,7 +31,10 @@ sampling $short >/dev/null # its caches
 echo "| round | hallmark, $short s, CPU ms | $long s | a second | perf --call-graph dwarf, $short s | $long s | a second | perf script of that | perf, with that, ÷ hallmark, $long s |"
 echo '|---|--:|--:|--:|--:|--:|--:|--:|--:|'
 for round in $(seq "$rounds"); do
-	a=$(sampling $short) b=$(copying $short) c=$(sampling $long) d=$(copying $long)
+	a=$(sampling $short)
+	b=$(copying $short)
+	c=$(sampling $long)
+	d=$(copying $long)
 	e=$(cpu perf script --no-inline -F ip,sym -i "$dir/perf.data")
 	echo "$round $a $b $c $d $e" | awk -v s=$short -v l=$long '{
 		printf "| %d | %d | %d | %.1f | %d | %d | %.1f | %d | %.1f |\n", $1, $2, $4, ($4 - $2) / (l - s), $3, $5, ($5 - $3) / (l - s), $6, ($5 + $6) / $4

@@ -232,24 +232,38 @@ func perfFrame(t *testing.T, ip, dso string, text uint64) string {
 	return "?"
 }
 
-// kernelText is where the kernel's image was, from the file.
+// kernelText is where the kernel's image was, from the file; 0 in an ordinary user's.
 func kernelText(t *testing.T, file string) uint64 {
+	t.Helper()
+	for _, m := range mappings(t, file) {
+		if m.Owner == noTask && strings.HasPrefix(m.Name, kernelImage) {
+			return uint64(m.Start)
+		}
+	}
+	return 0
+}
+
+// mappings returns all that a recording tells of.
+func mappings(t *testing.T, file string) []perfdata.Mmap2 {
 	t.Helper()
 	r, err := perfdata.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	var all []perfdata.Mmap2
 	for {
 		rec, err := r.Next()
 		if err == io.EOF {
-			return 0 // an ordinary user's
+			return all
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m, ok := rec.(*perfdata.Mmap2); ok && m.Owner == noTask && strings.HasPrefix(m.Name, kernelImage) {
-			return uint64(m.Start)
+		if m, ok := rec.(*perfdata.Mmap2); ok {
+			one := *m
+			one.BuildID = slices.Clone(m.BuildID)
+			all = append(all, one)
 		}
 	}
 }

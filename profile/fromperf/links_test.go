@@ -2,11 +2,8 @@ package fromperf
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"testing"
-
-	"hallmark/perfdata"
 )
 
 // oneName gives frames in one file one name, whatever it is called: what else runs on the
@@ -58,26 +55,14 @@ func firstNames(t *testing.T, file string) map[string]string {
 			same(id, name)
 		}
 	}
-	r, err := perfdata.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	for {
-		rec, err := r.Next()
-		if err == io.EOF {
-			return names
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, ok := rec.(*perfdata.Mmap2)
+	for _, m := range mappings(t, file) {
 		switch {
-		case !ok || !strings.HasPrefix(m.Name, "/"):
+		case !strings.HasPrefix(m.Name, "/"):
 		case len(m.BuildID) > 0:
 			same(fmt.Sprintf("%x", m.BuildID), m.Name)
 		case m.Inode != 0:
 			same(fmt.Sprint(m.Major, ":", m.Minor, ":", m.Inode, ":", m.Generation), m.Name)
 		}
 	}
+	return names
 }
