@@ -38,8 +38,6 @@ int descriptors(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-#define VM_EXEC 4 /* include/linux/mm.h */
-
 /* A mapping of a file. Processes that share their memory show the same ones. */
 SEC("iter/task_vma")
 int mappings(struct bpf_iter__task_vma *ctx)

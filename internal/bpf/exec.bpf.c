@@ -94,7 +94,6 @@ struct pt_regs___arm64 {
 #pragma clang attribute pop
 
 #define SIGNAL_GROUP_EXIT 4 /* include/linux/sched/signal.h */
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 struct exec_counters exec_done;
 

@@ -14,8 +14,7 @@
 #ifndef HALLMARK_IDENTITY_H
 #define HALLMARK_IDENTITY_H
 
-#include "kernel.h"
-#include "events.h"
+#include "paths.h"
 
 /* The last serial number that was given. */
 __u64 last_serial;
@@ -226,8 +225,6 @@ __noinline __u64 find_vma(__u64 root, __u64 address)
 
 /* tree returns the root of the tree of a process's VMAs. */
 static __always_inline __u64 tree(struct mm_struct *mm) { return GET_POINTER(mm, mm_mt.ma_root); }
-
-#define VM_EXEC 4 /* include/linux/mm.h */
 
 /* read_area copies what the VMA says, and reports whether it is one of mm that
  * holds address, and did not change meanwhile. */
@@ -545,41 +542,6 @@ static __always_inline enum known snapshot(__u64 key, struct file_entry *out)
 	if ((out->state & ~FILE_QUIET) == FILE_KNOWN && out->id_seal != seal_identity(out->serial, &out->id))
 		return TORN;
 	return KNOWN;
-}
-
-struct path_text {
-	char text[MAX_PATH];
-};
-
-/* way_up is the way from a file up to the root. */
-struct way_up {
-	struct dentry *dentry;
-	struct mount *mount;
-	struct path_text *out;
-	__u32 used; /* bytes of out */
-};
-
-/* read_component goes one level up, or from a mount to what it is mounted on. */
-static long read_component(__u32 i, struct way_up *p)
-{
-	struct dentry *dentry = p->dentry, *parent = BPF_CORE_READ(dentry, d_parent);
-	struct mount *mount = p->mount;
-	__u32 used = p->used;
-	long n;
-
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
-		p->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		p->mount = BPF_CORE_READ(mount, mnt_parent);
-		return 0;
-	}
-	if ((dentry == parent && i > 0) || used > MAX_PATH / 2 - 1)
-		return 1;
-	n = bpf_probe_read_kernel_str(&p->out->text[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
-	if (n <= 0)
-		return 1;
-	p->used = used + n;
-	p->dentry = parent;
-	return dentry == parent;
 }
 
 /* read_path writes the components of a path, the last first, and returns how many

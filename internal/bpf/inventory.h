@@ -16,8 +16,7 @@
 
 #include "capture.h"
 #include "slots.h"
-
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#include "threads.h"
 
 /* Mappings of a process that are noted down in one run. */
 #define MAX_AREAS 96
@@ -222,23 +221,6 @@ static __always_inline void begin_look(struct stock *s, struct task_struct *task
 	s->again.exec = p->exec;
 	s->again.from = 0;
 	s->again.busy = true;
-}
-
-/* lost_leader reports whether the first thread of a process has ended and others go
- * on, which may have been passed over while it had not. */
-static __always_inline bool lost_leader(struct task_struct *task)
-{
-	struct signal_struct *signal = task->signal;
-
-	return !task->mm && task->pid == task->tgid && !(task->flags & PF_KTHREAD) && GET(signal, nr_threads) > 1;
-}
-
-/* shows_process reports whether a process is looked at through this thread. */
-static __always_inline bool shows_process(struct task_struct *task)
-{
-	struct task_struct *leader = task->group_leader;
-
-	return task->mm && !(task->flags & PF_KTHREAD) && (task->pid == task->tgid || !GET(leader, mm));
 }
 
 static __always_inline void look_at(struct bpf_iter__task *ctx, struct stock *s, struct task_struct *task)

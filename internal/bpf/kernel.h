@@ -231,6 +231,9 @@ extern void bpf_iter_task_vma_destroy(struct bpf_iter_task_vma *it) __ksym __wea
 /* Since 6.2: reads through the result are as fast as plain loads. */
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 
+#define VM_EXEC 4             /* include/linux/mm.h */
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
 #define exists(ksym) (!!(ksym))
 
 /* GET reads a field of a structure that may be freed meanwhile: what a bad

@@ -6,8 +6,6 @@
 
 #include "kernel.h"
 
-#define VM_EXEC 4 /* include/linux/mm.h */
-
 /* Nodes: include/linux/maple_tree.h. The address of a node has its type in the lower bits.
  * A pivot is the last index of its slot; behind the last one in use there are zeros. */
 #define LEAF_TYPE 1  /* maple_leaf_64 */

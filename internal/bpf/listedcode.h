@@ -17,8 +17,7 @@
 
 #include "leaves.h"
 #include "listedfiles.h"
-
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#include "threads.h"
 
 /* Mappings that are told of at once: they and a file fit into the 32 KiB that the kernel
  * has for what a program writes (bpf_seq_read). */
@@ -238,12 +237,6 @@ static __always_inline void tell_code(struct seq_file *seq, struct code_scratch 
 		bpf_seq_write(seq, &s->code, size);
 }
 
-/* leader_of returns the first thread of a process. */
-static __always_inline struct task_struct *leader_of(struct task_struct *task)
-{
-	return (void *)GET_POINTER(task, group_leader);
-}
-
 /* describe fills in what stands above all that is said of a process. */
 static __always_inline void describe(struct code_scratch *s, struct task_struct *task)
 {
@@ -258,22 +251,6 @@ static __always_inline void describe(struct code_scratch *s, struct task_struct 
 	s->again.size = sizeof(s->again);
 	s->again.tgid = task->tgid;
 	s->proven = s->restart = s->full = false;
-}
-
-/* lost_leader reports whether the first thread of a process has ended and others go on,
- * which may have been passed over while it had not. */
-static __always_inline bool lost_leader(struct task_struct *task)
-{
-	struct signal_struct *signal = (void *)GET_POINTER(task, signal);
-
-	return !GET_POINTER(task, mm) && task->pid == task->tgid && !(task->flags & PF_KTHREAD) && GET(signal, nr_threads) > 1;
-}
-
-/* shows_process reports whether a process is looked at through this thread. */
-static __always_inline bool shows_process(struct task_struct *task)
-{
-	return GET_POINTER(task, mm) && !(task->flags & PF_KTHREAD) &&
-	       (task->pid == task->tgid || !GET_POINTER(leader_of(task), mm));
 }
 
 /* Since Linux 6.13, and with some releases of 6.12. */

@@ -5,7 +5,7 @@
 #define HALLMARK_LISTEDFILES_H
 
 #include "inventoryrecords.h"
-#include "kernel.h"
+#include "paths.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -143,50 +143,17 @@ static __always_inline void user_name(struct file *file, struct file_name *name)
 	name->mount = (__u64)mount;
 }
 
-/* path_walk is the way from a file to the root of all mounts. */
-struct path_walk {
-	struct dentry *dentry;
-	struct mount *mount;
-	char *out;
-	__u32 used;
-};
-
-static long path_step(__u32 i, struct path_walk *w)
-{
-	struct dentry *dentry = w->dentry;
-	struct mount *mount = w->mount;
-	struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
-	__u32 used = w->used;
-	char *out = w->out;
-	long n;
-
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root) && mount != BPF_CORE_READ(mount, mnt_parent)) {
-		w->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		w->mount = BPF_CORE_READ(mount, mnt_parent);
-		return 0;
-	}
-	if ((dentry == parent && i > 0) || used > MAX_PATH / 2 - 1)
-		return 1;
-	n = bpf_probe_read_kernel_str(&out[used & (MAX_PATH / 2 - 1)], MAX_PATH / 2, BPF_CORE_READ(dentry, d_name.name));
-	if (n <= 0)
-		return 1;
-	w->used = used + n;
-	w->dentry = parent;
-	return dentry == parent;
-}
-
-/* write_path writes the components of a path, the last first, and returns how many bytes:
- * read_path of identity.h. */
+/* write_path writes the components of a path, the last first, and returns how many bytes. */
 static __always_inline __u32 write_path(const struct file_name *name, char *out)
 {
-	struct path_walk w = {
+	struct way_up p = {
 		.dentry = (void *)name->dentry,
 		.mount = (void *)name->mount - bpf_core_field_offset(struct mount, mnt),
-		.out = out,
+		.out = (void *)out,
 	};
 
-	bpf_loop(MAX_COMPONENTS, path_step, &w, 0);
-	return w.used;
+	bpf_loop(MAX_COMPONENTS, read_component, &p, 0);
+	return p.used;
 }
 
 /* tell_file returns the number of a file, which is told if it was not in this look. */
