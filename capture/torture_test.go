@@ -163,6 +163,9 @@ type scene struct {
 	open bool
 	// caught tells that it is known all the same where the sampled task is asked.
 	caught bool
+	// private tells that only the process can reach its file, and lives some 50 ms: so whether
+	// user space comes in time, where it must, is luck.
+	private bool
 }
 
 // play plays all scenes while record records.
@@ -295,11 +298,14 @@ func check(t *testing.T, s scene, v *verdict, inTask bool) {
 	if v.wrong > s.moments {
 		t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
 	}
-	least := int64(1) // tenths: what user space must open may be gone on a busy machine
-	if inTask && !s.open {
+	least := int64(5) // tenths: what user space must open may be gone on a busy machine
+	switch {
+	case s.open && !(inTask && s.caught), s.private && !inTask:
+		return
+	case inTask && !s.open:
 		least = 8
 	}
-	if (!s.open || inTask && s.caught) && v.right*10 < v.all()*least {
+	if v.right*10 < v.all()*least {
 		t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, v.all(), v.unknown)
 	}
 }
