@@ -86,7 +86,8 @@ type End struct {
 	// Status is what wait(2) tells. It is not there with perf events.
 	Status *syscall.WaitStatus
 	// CPU is what all threads of the process have run, nil when it is not known. Final is
-	// not set when nobody has waited for the process soon: then a little is missing.
+	// not set when nobody has waited for the process soon, or the kernel did not tell: then a
+	// little is missing.
 	CPU   *time.Duration
 	Final bool
 	Lived time.Duration // since the process was started; 0 when it is not known

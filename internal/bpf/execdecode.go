@@ -45,7 +45,7 @@ type Exec struct {
 	Started              uint64 // of the process, ns, CLOCK_BOOTTIME
 	Count                uint64 // of programs that the process has executed
 	Cgroup               uint64 // in the hierarchy of version 2
-	CPU                  uint64 // ns, that the process has run before
+	CPU                  uint64 // ns, that the process has run before, up to the last time that the scheduler looked
 	UID, GID, EUID, EGID uint32
 	Name                 string // of the process
 	Program              Place
