@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"hallmark/internal/bpf"
 )
@@ -314,12 +316,20 @@ func check(t *testing.T, s scene, v *verdict, inTask bool) {
 func recordOurs(t testing.TB, opts Options, during func()) []sampled {
 	t.Helper()
 	opts.SystemWide, opts.Frequency = true, tortureFrequency
+	begun := make(chan struct{})
+	var once sync.Once
+	opts.Progress = func(time.Duration, Stats) { once.Do(func() { close(begun) }) }
 	s := startSession(t, opts)
 	s.tally.stacks.most = maxCounts // whatever else the machine does
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	during()
+	select {
+	case <-begun:
+		during()
+	case err := <-done:
+		t.Fatal(err)
+	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
