@@ -24,7 +24,7 @@ __attribute__((noinline)) static unsigned work(unsigned depth, unsigned n)
 
 static void *thread(void *arg)
 {
-	for (unsigned n = 0; n < 2000 && corpus_more(); n++)
+	for (unsigned n = 0; n < 20000 && corpus_more(); n++)
 		sink += work((unsigned)(size_t)arg % 13, n);
 	return NULL;
 }
@@ -32,7 +32,7 @@ static void *thread(void *arg)
 static int task(void *arg)
 {
 	(void)arg;
-	for (unsigned n = 0; n < 2000; n++)
+	for (unsigned n = 0; n < 20000; n++)
 		sink += work(n % 5, n);
 	return 0;
 }
