@@ -452,19 +452,24 @@ func throughC(t *testing.T, stacks []string) {
 }
 
 // sameCallers reports whether frame pointers lead along a stack. They may leave out the
-// caller of a function that has not made its frame yet, and where a signal has just
-// come, what it interrupted; and they do not tell where the stack begins. None leads to a
-// goroutine whose stack grows.
+// caller of a function that has not made its frame yet, that of one that has called
+// morestack, which makes none, before its own, and where a signal has just come, what it
+// interrupted; and they do not tell where the stack begins. None leads to a goroutine whose
+// stack grows.
 func sameCallers(stack, callers []uint64, signals int, grown bool) bool {
 	stack = stack[1:]
-	for skipped := 0; skipped <= 1+2*signals && skipped <= len(stack); skipped++ {
+	for skipped := 0; skipped <= 2+2*signals && skipped <= len(stack); skipped++ {
 		rest := stack[skipped:]
 		if grown {
 			rest = rest[:min(len(rest), len(callers))]
 		}
-		if len(rest) <= len(callers) && slices.Equal(rest, callers[:len(rest)]) {
+		if len(rest) <= len(callers) && slices.EqualFunc(rest, callers[:len(rest)], sameCaller) {
 			return true
 		}
 	}
 	return false
 }
+
+// sameCaller takes account of what asyncPreempt has interrupted: that is no call, before whose
+// return address one would have to look.
+func sameCaller(ours, byFP uint64) bool { return ours == byFP || ours == byFP+1 }
