@@ -256,8 +256,15 @@ func TestStockIsWhatProcSays(t *testing.T) {
 		t.Fatalf("%d processes compared, this one: %v", compared, self)
 	}
 	checkFile(t, self.Code[0].File)
-	if want := ownIdentity(t); self.Code[0].ID != want {
-		t.Errorf("the identity of this program is %v, want %v", self.Code[0].ID, want)
+	id, none := self.Code[0].ID, buildid.ID{}
+	for n := 0; id == none && n < 3; n++ { // a page that could not be had in that moment
+		t.Log("the identity of this program was left for later")
+		if self = list(t, s)[uint32(os.Getpid())]; self != nil {
+			id = self.Code[0].ID
+		}
+	}
+	if want := ownIdentity(t); id != want {
+		t.Errorf("the identity of this program is %v, want %v", id, want)
 	}
 }
 
