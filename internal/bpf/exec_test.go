@@ -678,6 +678,44 @@ func TestExecMany(t *testing.T) {
 	}
 }
 
+// TestExecAtOnce executes files for the first time on several CPUs at once, while their times
+// are too young to tell another content: what vouches for each is then another process.
+func TestExecAtOnce(t *testing.T) {
+	const atOnce, rounds = 4, 100
+	w := newTestExecWatcher(t, ExecOptions{})
+	got := newTold()
+	told := 0
+	for n := range rounds {
+		tiny := writeTiny(t, byte(n), 0)
+		var starters sync.WaitGroup
+		for range atOnce {
+			starters.Go(func() {
+				p, err := os.StartProcess(tiny, []string{"tiny"}, new(os.ProcAttr))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				p.Wait()
+			})
+		}
+		starters.Wait()
+		if err := w.Read(got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range got.execs {
+		if e.PPID != uint32(os.Getpid()) {
+			continue
+		}
+		if told++; e.Program.Kind == NoEntry {
+			t.Errorf("process %d: the table took no entry", e.PID)
+		}
+	}
+	if told < rounds*atOnce*9/10 {
+		t.Errorf("%d executions were told", told)
+	}
+}
+
 // TestExecLost executes more than there is room for, and wants all to be told or counted.
 func TestExecLost(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Follow: true, Ring: 1 << 16})

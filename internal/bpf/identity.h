@@ -748,9 +748,15 @@ static __always_inline __u64 look_up(struct scratch *s, struct area *a, struct i
 	if (how != KNOWN) {
 		__u64 given = admit(s, a, inode, how);
 
-		/* If there is none, another CPU may have been faster. */
-		if (!given && known((__u64)inode, &s->now, &serial, &state) != KNOWN)
-			return 0;
+		/* If there is none, another CPU may have been faster; and where a process vouches
+		 * for the content, that CPU's was another one. */
+		if (!given) {
+			how = known((__u64)inode, &s->now, &serial, &state);
+			if (how == STALE)
+				given = admit(s, a, inode, how);
+			if (!given && how != KNOWN)
+				return 0;
+		}
 		if (given) {
 			serial = given;
 			state = FILE_PENDING;
