@@ -7,13 +7,17 @@ KERNEL ?= 6.1
 PKG ?= ./internal/bpf
 RUN ?= .
 
-.PHONY: all test kernels on goldens fuzz bench soak torture clean
+.PHONY: all test quick kernels on goldens fuzz bench soak torture clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark
 
 test:
 	./test.sh
+
+# What needs no root, no other kernels and no perf: two minutes.
+quick:
+	./test.sh --quick
 
 # Debian's kernels, that tests run on.
 kernels:

@@ -131,7 +131,15 @@ var rules = map[string]rule{
 		module: []string{"addr", "perfdata", "unwind"},
 		why:    "compares stacks with those of others, for tests and measurements",
 	},
-	"internal/vmtest": {why: "runs programs on other kernels, whatever they are"},
+	"internal/vmtest": {
+		module: []string{"internal/atomicfile"},
+		why:    "runs programs on other kernels, whatever they are, and keeps a list of what has passed on them",
+	},
+	"internal/testrun": {
+		module:   []string{"internal/testenv", "internal/vmtest"},
+		external: []string{sys, "golang.org/x/term"},
+		why:      "runs all tests, and has to be built before anything else is known to work",
+	},
 	"internal/vmtest/onkernel": {
 		module:   []string{"internal/vmtest"},
 		external: []string{sys},

@@ -3,11 +3,17 @@ package testenv
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 )
 
 // LackMarker begins the line that [Lack] writes. The test command looks for it.
 const LackMarker = "LACK: "
+
+// AloneMarker begins the line in the output of a test that has passed when it was run
+// again: what it lacked before follows.
+const AloneMarker = "PASSED WHEN RUN ALONE: "
 
 // LackVar names the environment variable by which the test command promises to run a
 // test that lacks samples or time again, alone, after all others.
@@ -26,4 +32,14 @@ func Lack(t testing.TB, format string, args ...any) {
 		t.Skip(text)
 	}
 	t.Fatal(text)
+}
+
+// RunPattern returns the pattern of go test's -run that selects one test, by its whole name:
+// TestX/sub is ^TestX$/^sub$.
+func RunPattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
 }

@@ -12,6 +12,9 @@ set -eu
 dir=${1:?usage: getkernels.sh DIRECTORY}
 mkdir -p "$dir"
 cd "$dir"
+# Whoever comes second waits, and finds what the first has fetched.
+exec 9>lock
+if command -v flock >/dev/null; then flock 9; fi
 
 fail() {
 	echo "getkernels.sh: $*" >&2

@@ -1,0 +1,193 @@
+// Command testrun runs every check and test of the repository. test.sh builds and starts
+// it: see ./test.sh --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"hallmark/internal/testenv"
+)
+
+const usage = `Usage: ./test.sh [FLAGS] [PACKAGE...]
+
+Runs every check and test, or those of some packages. Exit status 0: all that was
+run has passed. Exit status 1: something has failed, or nothing was run.
+Exit status 2: the arguments are wrong.
+
+  ./test.sh                        everything, as CI runs it
+  ./test.sh --quick                two minutes: no root, no other kernels, no perf
+  ./test.sh ./procmap ./symbol/... the tests of some packages
+  ./test.sh -run TestTable         the tests with matching names, wherever they are
+
+Flags:
+`
+
+const environment = `
+Environment:
+  HALLMARK_THOROUGH=1  run the long forms of all tests, and all suites on all kernels
+  HALLMARK_KERNELS     the directory of the kernels (default: in the user's cache)
+  CI=1                 a test that lacks a tool fails, instead of being skipped
+
+As root the command installs missing Debian packages, and fetches kernels if tests need
+to run on them. Nothing else outside of the user's caches is changed.
+`
+
+// options are what the arguments say.
+type options struct {
+	quick     bool
+	run       string
+	timeout   time.Duration
+	jobs      int
+	noInstall bool
+	noKernels bool
+	scratch   string
+	packages  []string
+}
+
+func main() {
+	o, status := parse(os.Args[1:])
+	if status < 0 {
+		status = run(o)
+	}
+	if o.scratch != "" {
+		_ = os.RemoveAll(o.scratch) // what is left of it, which the summary says
+	}
+	os.Exit(status)
+}
+
+// parse returns the options, or the exit status of a run that ends here.
+func parse(args []string) (o options, status int) {
+	f := flag.NewFlagSet("test.sh", flag.ContinueOnError)
+	f.BoolVar(&o.quick, "quick", false, "run what needs no root, no other kernels and no perf, without the race detector")
+	f.StringVar(&o.run, "run", "", "run only the tests that match the `pattern`, as go test -run does")
+	f.DurationVar(&o.timeout, "timeout", 0, "end everything after this time (default: never)")
+	f.IntVar(&o.jobs, "j", runtime.NumCPU(), "run so many packages at a time")
+	f.BoolVar(&o.noInstall, "no-install", false, "install no packages")
+	f.BoolVar(&o.noKernels, "no-kernels", false, "run nothing on other kernels")
+	f.StringVar(&o.scratch, "scratch", "", "the `directory` for all that is made; it is removed (test.sh gives it)")
+	f.Usage = func() {
+		fmt.Fprint(f.Output(), usage)
+		f.VisitAll(func(f *flag.Flag) {
+			if f.Name != "scratch" {
+				name, text := flag.UnquoteUsage(f)
+				fmt.Fprintf(os.Stderr, "  %-20s %s\n", strings.TrimSpace("--"+f.Name+" "+name), text)
+			}
+		})
+		fmt.Fprint(f.Output(), environment)
+	}
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return o, 0
+	case err != nil:
+		return o, 2
+	}
+	o.packages = f.Args()
+	if o.quick && testenv.Thorough() {
+		fmt.Fprintln(os.Stderr, "test.sh: --quick and HALLMARK_THOROUGH exclude each other")
+		return o, 2
+	}
+	o.jobs = max(o.jobs, 1)
+	return o, -1
+}
+
+// A runner is one run.
+type runner struct {
+	options
+	root    string // of the module
+	goBin   string // where the Go command is, which tests find first in their PATH
+	begun   time.Time
+	console *console
+	results *results
+	procs   *procs
+	notes   []string // what the summary says of the run as a whole
+}
+
+// run runs everything and returns the exit status.
+func run(o options) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	root, err := os.Getwd()
+	if err == nil && o.scratch == "" {
+		o.scratch, err = os.MkdirTemp("", "hallmark-test")
+	}
+	if err == nil {
+		err = prepare(o.scratch)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "test.sh:", err)
+		return 1
+	}
+	c := newConsole(os.Stdout)
+	r := &runner{options: o, root: root, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
+	go func() {
+		<-ctx.Done()
+		stop() // a second signal ends this program at once
+	}()
+	r.all(ctx)
+	c.close()
+	for _, left := range r.procs.endAll() {
+		if ctx.Err() == nil {
+			r.results.failure("processes", "still running at the end: "+left)
+		}
+	}
+	if err := os.RemoveAll(o.scratch); err != nil {
+		r.note("left behind: %v", err)
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		r.results.failure("time", fmt.Sprintf("the limit of %v is over; not finished: %s", o.timeout, r.results.unfinished()))
+	case ctx.Err() != nil:
+		r.results.failure("interrupted", "not finished: "+r.results.unfinished())
+	}
+	return r.summary()
+}
+
+// prepare makes the directory for all that is made. Tests have their temporary files
+// there, and some of them run programs as another user.
+func prepare(scratch string) error {
+	tmp := filepath.Join(scratch, "tmp")
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(scratch, 0o755), os.Chmod(tmp, 0o777|os.ModeSticky))
+}
+
+// all runs one stage after the other, until the run is ended from outside.
+func (r *runner) all(ctx context.Context) {
+	p, err := r.plan(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.results.failure("plan", err.Error())
+		}
+		return
+	}
+	r.console.printf("%s\n", p)
+	if !r.noInstall && !r.quick {
+		r.install(ctx, p)
+	}
+	for _, stage := range []func(context.Context, *plan){r.build, r.packages, r.kernels, r.repeat} {
+		if ctx.Err() == nil {
+			stage(ctx, p)
+		}
+	}
+}
+
+// note keeps a sentence for the summary.
+func (r *runner) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"hallmark/internal/testenv"
+	"hallmark/internal/vmtest"
+)
+
+// A pkg is a package with tests.
+type pkg struct {
+	ImportPath                string
+	Dir                       string
+	TestGoFiles, XTestGoFiles []string
+	Module                    struct{ Path string }
+}
+
+// name is the path of the package below its module's.
+func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/") }
+
+// A plan is what a run consists of.
+type plan struct {
+	packages []pkg
+	race     bool
+	again    []pkg    // to be run without the race detector, too
+	checks   []check  // besides tests
+	stale    []string // what is to be run on other kernels
+	omitted  []string // what is not run, and why
+	heading  []string
+}
+
+func (p *plan) String() string { return strings.Join(p.heading, "\n") }
+
+// onMachine are packages whose tests look at what the machine does: of these one is tested
+// at a time. The number is how long they take, roughly.
+var onMachine = []string{"buildid", "capture", "cmd/hallmark", "internal/bpf"}
+
+// withoutRace are packages whose tests look, under the race detector, only at what goroutines
+// share (testenv.Race), so they are tested without it too.
+var withoutRace = []string{"symbol", "unwind"}
+
+// notQuick are packages whose tests need root, perf or several minutes.
+var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf"}, onMachine...)
+
+// vmPackage has the tests that run on other kernels.
+const vmPackage = "internal/vmtest"
+
+// plan finds out what there is to do.
+func (r *runner) plan(ctx context.Context) (*plan, error) {
+	patterns := r.options.packages
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	root, err := r.procs.output(r.procs.command(ctx, "go", "env", "GOROOT"))
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w\n%s", err, root)
+	}
+	r.goBin = filepath.Join(strings.TrimSpace(root), "bin")
+	args := append([]string{"list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "--"}, patterns...)
+	cmd := r.procs.command(ctx, "go", args...)
+	var out, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := r.procs.run(cmd); err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, &stderr)
+	}
+	var run *regexp.Regexp
+	if r.options.run != "" {
+		first, _, _ := strings.Cut(r.options.run, "/")
+		var err error
+		if run, err = regexp.Compile(first); err != nil {
+			return nil, err
+		}
+	}
+	p := &plan{race: !r.quick && hasCompiler()}
+	for d := json.NewDecoder(strings.NewReader(out.String())); ; {
+		var found pkg
+		if err := d.Decode(&found); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		switch tests := append(found.TestGoFiles, found.XTestGoFiles...); {
+		case len(tests) == 0:
+		case r.quick && slices.Contains(notQuick, found.name()):
+			p.omitted = append(p.omitted, found.name())
+		case run == nil || declares(found.Dir, tests, run):
+			p.packages = append(p.packages, found)
+		}
+	}
+	if len(p.packages) == 0 {
+		return nil, errors.New("no package has such tests")
+	}
+	for _, found := range p.packages {
+		if p.race && slices.Contains(withoutRace, found.name()) {
+			p.again = append(p.again, found)
+		}
+	}
+	whole := len(r.options.packages) == 0 && r.options.run == ""
+	if whole {
+		p.checks = r.checks()
+	}
+	if err := r.planKernels(p); err != nil {
+		return nil, err
+	}
+	r.describe(p, whole)
+	return p, nil
+}
+
+// planKernels finds out what is to be run on other kernels.
+func (r *runner) planKernels(p *plan) error {
+	has := slices.ContainsFunc(p.packages, func(f pkg) bool { return f.name() == vmPackage })
+	if !has {
+		return nil
+	}
+	stale, err := vmtest.Stale(r.root, testenv.Thorough())
+	if err != nil {
+		return err
+	}
+	all, err := vmtest.Stale(r.root, true)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.noKernels:
+		r.note("Other kernels: nothing was run on them, as --no-kernels asks; %d of %d suites have changed since they passed.", len(stale), len(all))
+	case len(stale) == 0:
+		r.note("Other kernels: none of the %d suites for %d kernels was run, because nothing that they depend on has changed since they passed.", len(all), vmtest.Kernels())
+	default:
+		p.stale = stale
+		if n := len(all) - len(stale); n > 0 {
+			r.note("Other kernels: %d of %d suites were not run, because nothing that they depend on has changed since they passed.", n, len(all))
+		}
+	}
+	return nil
+}
+
+// describe says what will be run.
+func (r *runner) describe(p *plan, whole bool) {
+	say := func(format string, args ...any) { p.heading = append(p.heading, fmt.Sprintf(format, args...)) }
+	user := "as root"
+	if os.Geteuid() != 0 {
+		user = "as an ordinary user, so without the tests that need root"
+	}
+	how := "under the race detector"
+	if !p.race {
+		how = "without the race detector"
+	}
+	say("Testing %d packages %s, %d at a time, %s.", len(p.packages), how, r.jobs, user)
+	if !p.race && !r.quick {
+		r.note("There is no gcc, so nothing was run under the race detector.")
+	}
+	if whole {
+		var names []string
+		for _, c := range p.checks {
+			names = append(names, c.name)
+		}
+		say("Checks: %s.", strings.Join(names, ", "))
+	}
+	if len(p.stale) > 0 {
+		say("Other kernels, in QEMU: %s.", strings.Join(p.stale, ", "))
+	} else {
+		say("Other kernels: none.")
+	}
+	if len(p.omitted) > 0 {
+		say("Left out by --quick: %s.", strings.Join(p.omitted, ", "))
+		r.note("Left out by --quick: %s, and what needs long.", strings.Join(p.omitted, ", "))
+	}
+}
+
+// declares reports whether files have a test or fuzz target whose name matches.
+func declares(dir string, files []string, name *regexp.Regexp) bool {
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(dir, f))
+		if err != nil {
+			continue
+		}
+		for _, m := range function.FindAllSubmatch(text, -1) {
+			if name.Match(m[1]) {
+				return true
+			}
+		}
+	}
+	return false
+}

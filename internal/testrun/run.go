@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hallmark/internal/testenv"
+)
+
+// A job is something that is run beside others.
+type job struct {
+	name    string
+	machine bool // looks at what the machine does
+	run     func(context.Context)
+}
+
+// inParallel runs jobs, so many at a time, in their order, and of those that look at the
+// machine one at a time.
+func (r *runner) inParallel(ctx context.Context, jobs []job) {
+	var mu sync.Mutex
+	done, busy, left := 0, false, slices.Clone(jobs)
+	changed := sync.NewCond(&mu)
+	r.console.setStatus(func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprintf("%s  %d of %d  %s", elapsed(r.begun), done, len(jobs), r.results.doing())
+	})
+	defer r.console.setStatus(nil)
+	next := func() (j job, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for len(left) > 0 && ctx.Err() == nil {
+			i := slices.IndexFunc(left, func(j job) bool { return !j.machine || !busy })
+			if i < 0 {
+				changed.Wait()
+				continue
+			}
+			j = left[i]
+			left = slices.Delete(left, i, i+1)
+			busy = busy || j.machine
+			return j, true
+		}
+		return job{}, false
+	}
+	var workers sync.WaitGroup
+	for range r.jobs {
+		workers.Go(func() {
+			for {
+				j, ok := next()
+				if !ok {
+					return
+				}
+				j.run(ctx)
+				mu.Lock()
+				done++
+				if j.machine {
+					busy = false
+				}
+				changed.Broadcast()
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func elapsed(since time.Time) string {
+	return time.Since(since).Truncate(time.Second).String()
+}
+
+func hasCompiler() bool {
+	_, err := exec.LookPath("gcc")
+	return err == nil
+}
+
+// binary is where the tests of a package are.
+func (r *runner) binary(p pkg, race bool) string {
+	dir := "plain"
+	if race {
+		dir = "race"
+	}
+	return filepath.Join(r.scratch, dir, strings.ReplaceAll(p.name(), "/", "-")+".test")
+}
+
+// build builds the tests of all packages, each once.
+func (r *runner) build(ctx context.Context, p *plan) {
+	end := r.results.begin("building the tests")
+	defer func() {
+		if ctx.Err() == nil {
+			end()
+		}
+	}()
+	begun := time.Now()
+	r.console.setStatus(func() string { return fmt.Sprintf("%s  %s", elapsed(r.begun), r.results.doing()) })
+	defer r.console.setStatus(nil)
+	for _, set := range []struct {
+		packages []pkg
+		race     bool
+	}{{p.packages, p.race}, {p.again, false}} {
+		if len(set.packages) == 0 || ctx.Err() != nil {
+			continue
+		}
+		out, err := r.buildTests(ctx, set.packages, set.race)
+		if err != nil && ctx.Err() == nil {
+			r.console.printf("%s", out)
+			for _, f := range set.packages {
+				if _, err := os.Stat(r.binary(f, set.race)); err != nil {
+					r.results.failure(f.name()+" (build)", "its tests cannot be built")
+				}
+			}
+		}
+	}
+	r.console.printf("built the tests %39.1fs\n", time.Since(begun).Seconds())
+}
+
+// buildTests builds with one command, so that packages are compiled side by side. The
+// programs are named after the last element of the path, so those with the same one are
+// built by commands of their own.
+func (r *runner) buildTests(ctx context.Context, packages []pkg, race bool) (output string, err error) {
+	var sets [][]pkg
+	for _, p := range packages {
+		i := slices.IndexFunc(sets, func(s []pkg) bool {
+			return !slices.ContainsFunc(s, func(q pkg) bool { return filepath.Base(p.ImportPath) == filepath.Base(q.ImportPath) })
+		})
+		if i < 0 {
+			sets = append(sets, nil)
+			i = len(sets) - 1
+		}
+		sets[i] = append(sets[i], p)
+	}
+	var errs []error
+	for _, set := range sets {
+		dir := filepath.Join(r.scratch, "built") + string(filepath.Separator)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return "", err
+		}
+		args := []string{"test", "-c", "-vet=off", "-o", dir}
+		if race {
+			args = append(args, "-race")
+		}
+		for _, p := range set {
+			args = append(args, p.ImportPath)
+		}
+		out, err := r.procs.output(r.procs.command(ctx, "go", args...))
+		output += out
+		errs = append(errs, err)
+		for _, p := range set {
+			to := r.binary(p, race)
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				return output, err
+			}
+			if err := os.Rename(filepath.Join(dir, filepath.Base(p.ImportPath)+".test"), to); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return output, errors.Join(errs...)
+}
+
+// first are packages whose tests take longest, in the order in which they begin.
+var first = []string{"capture", "symbol", "internal/bpf", "cmd/hallmark", "unwind", "internal/unwindtest", "buildid"}
+
+// packages runs the tests of all packages, and the checks beside them.
+func (r *runner) packages(ctx context.Context, p *plan) {
+	rank := func(p pkg) int {
+		if i := slices.Index(first, p.name()); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	slices.SortStableFunc(p.packages, func(a, b pkg) int { return rank(a) - rank(b) })
+	var jobs []job
+	for _, set := range [][]pkg{p.again, p.packages} {
+		for _, f := range set {
+			race := p.race && (len(jobs) >= len(p.again))
+			jobs = append(jobs, job{
+				name:    f.name(),
+				machine: slices.Contains(onMachine, f.name()),
+				run:     func(ctx context.Context) { r.runTests(ctx, f, race) },
+			})
+		}
+	}
+	for _, c := range p.checks {
+		jobs = append(jobs, job{name: c.name, run: func(ctx context.Context) { r.runCheck(ctx, c) }})
+	}
+	r.inParallel(ctx, jobs)
+}
+
+// perPackage is more than the tests of a package take on a busy machine.
+const perPackage = "40m"
+
+// runTests runs the tests of a package.
+func (r *runner) runTests(ctx context.Context, p pkg, race bool) {
+	if _, err := os.Stat(r.binary(p, race)); err != nil {
+		return // it could not be built, which was said
+	}
+	args := []string{"-test.timeout=" + perPackage}
+	if r.options.run != "" {
+		args = append(args, "-test.run="+r.options.run)
+	} else if p.name() == vmPackage {
+		args = append(args, "-test.skip=^TestKernels$") // see kernels
+	}
+	if r.quick {
+		args = append(args, "-test.short")
+	}
+	r.execute(ctx, execution{pkg: p, race: race, args: args, env: []string{testenv.LackVar + "=later"}})
+}
+
+// An execution is of one program with tests.
+type execution struct {
+	pkg  pkg
+	race bool
+	args []string
+	env  []string
+	only string // a test that is run again
+}
+
+// name is that of the job. A package that is tested twice has two.
+func (e execution) name() string {
+	if !e.race && slices.Contains(withoutRace, e.pkg.name()) {
+		return e.pkg.name() + "(no race)"
+	}
+	return e.pkg.name()
+}
+
+// execute runs a program with tests, as go test does it, and reports whether it ended well.
+func (r *runner) execute(ctx context.Context, e execution) (ok bool) {
+	name := e.name()
+	end := r.results.begin(name)
+	begun := time.Now()
+	ok, tests, err := r.watch(ctx, e, name)
+	if ctx.Err() != nil {
+		return false // it stays among those that have not finished
+	}
+	end()
+	word := "ok  "
+	switch {
+	case err != nil:
+		word = "FAIL"
+		r.results.failure(name, err.Error())
+	case !ok:
+		word = "FAIL"
+	case !tests && e.only != "":
+		word, ok = "FAIL", false
+		r.results.failure(name+" "+e.only, "it is not there when it is to be run alone")
+	case !tests:
+		word = "none"
+	}
+	if e.only != "" {
+		name += " " + e.only
+	}
+	r.console.printf("%s  %-40s %6.1fs\n", word, name, time.Since(begun).Seconds())
+	return ok && err == nil
+}
+
+// watch runs a program with tests and takes its events. An error is what no event says.
+func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests bool, err error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return false, false, err
+	}
+	defer from.Close()
+	reader := r.procs.command(ctx, "go", "tool", "test2json", "-t", "-p", e.pkg.ImportPath)
+	reader.Stdin = from
+	events, err := reader.StdoutPipe()
+	if err == nil {
+		err = r.procs.start(reader)
+	}
+	if err != nil {
+		to.Close()
+		return false, false, err
+	}
+	cmd := r.procs.command(ctx, r.binary(e.pkg, e.race), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = e.pkg.Dir, to, to
+	cmd.Env = append(os.Environ(),
+		"PWD="+e.pkg.Dir,
+		"TMPDIR="+filepath.Join(r.scratch, "tmp"),
+		"PATH="+r.goBin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, e.env...)
+	err = r.procs.start(cmd)
+	to.Close()
+	left := make(chan []string, 1)
+	if err == nil {
+		go func() {
+			_ = r.procs.wait(cmd) // its events say how it ended
+			names := r.procs.group(cmd.Process.Pid)
+			_ = cmd.Cancel() // so that nobody holds the pipe
+			left <- names
+		}()
+	} else {
+		left <- nil
+	}
+	ok, tests, rest := r.results.take(ctx, name, events, e.only)
+	names := <-left
+	_ = r.procs.wait(reader)
+	if ctx.Err() != nil {
+		return false, tests, nil
+	}
+	switch {
+	case err != nil:
+		return false, tests, err
+	case len(names) > 0:
+		return false, tests, fmt.Errorf("its tests leave processes behind: %s", strings.Join(names, ", "))
+	case ok && !cmd.ProcessState.Success():
+		return false, tests, fmt.Errorf("ends with %v\n%s", cmd.ProcessState, rest)
+	}
+	return ok, tests, nil
+}
+
+// repeat runs the tests again that lacked samples or time, each alone.
+func (r *runner) repeat(ctx context.Context, p *plan) {
+	for _, l := range r.results.takeLacks() {
+		if ctx.Err() != nil {
+			return
+		}
+		i := slices.IndexFunc(slices.Concat(p.packages, p.again), func(f pkg) bool {
+			return l.job == f.name() || l.job == f.name()+"(no race)"
+		})
+		e := execution{pkg: slices.Concat(p.packages, p.again)[i], only: l.name}
+		e.race = p.race && l.job == e.pkg.name()
+		e.args = []string{"-test.timeout=" + perPackage, "-test.run=" + testenv.RunPattern(l.name)}
+		if r.execute(ctx, e) {
+			r.results.passedAlone(l)
+		}
+	}
+}
+
+// passedAlone notes that a test has passed when it was run again.
+func (r *results) passedAlone(l lack) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.alone = append(r.alone, l.String()+": "+l.text)
+}

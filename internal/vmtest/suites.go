@@ -1,0 +1,163 @@
+package vmtest
+
+import "slices"
+
+// A kernel is one that getkernels.sh fetches.
+type kernel struct {
+	series string
+	lacks  string // matches the reasons for which tests are skipped on it, and should be
+	suites []suite
+}
+
+// kernels are those that tests run on. Those that take longest are early in the list, so
+// that at the end none goes on alone; Go begins with the last.
+var kernels = []kernel{
+	{"7.2", "", suites},
+	{"6.18", "", suites},
+	{"6.12", "", suites},
+	{"6.1", `Linux 6\.13|Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
+	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 6\.4|Linux 5\.16`, suites},
+	{"6.12-arm64", `x86-64 machine|breakpoints in the kernel|maps \[vsyscall\]`, armSuites},
+}
+
+// A suite is tests of one package that run in the guest.
+type suite struct {
+	name     string // in the list of what has passed
+	pkg      string
+	run      string   // which: those that the kernel has a say in
+	must     []string // these have to be run on every kernel that has what they need
+	compiled string   // these compile programs, so they are run on the host first
+	inputs   []string // packages besides pkg whose code meets the kernel in these tests
+}
+
+// recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
+// verb.
+var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/perfmap", "internal/perfregs"}
+
+// doctor is what is run on each kernel after the suites: hallmark doctor --json.
+var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "internal/cli/doctor.go")}
+
+// notOfKernels are packages that suites are built with, and that are no reason to run them
+// again: what these packages do is the same on every kernel, and is tested on this one.
+var notOfKernels = map[string]string{
+	"addr":                 "types",
+	"reason":               "types",
+	"profile":              "a model, and files that it is written to",
+	"perfdata":             "a format",
+	"symbol":               "files and their index",
+	"debuginfo":            "where files are",
+	"debuginfo/debuginfod": "a protocol of servers",
+	"internal/addrspace":   "arithmetic",
+	"internal/atomicfile":  "writing and renaming files",
+	"internal/cachedir":    "directories of the user",
+	"internal/cursor":      "reading bytes",
+	"internal/dwarf":       "a format",
+	"internal/pclntab":     "a format",
+	"internal/elftest":     "builds files for tests",
+	"internal/testenv":     "what tests need",
+}
+
+var suites = []suite{
+	{
+		name: "bpf",
+		pkg:  "internal/bpf",
+		run:  ".",
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
+			"TestUnwinding", "TestForking", "TestAgreement", "TestFinished", "TestStraddling",
+			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecLost"},
+		compiled: "^TestUnwinding$/^recursion$", // all make the same program
+		inputs:   []string{"buildid", "unwind"},
+	},
+	{
+		name:     "procmap",
+		pkg:      "procmap",
+		run:      ".",
+		must:     []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestThirtyTwoBits", "TestChurn"},
+		compiled: "ThirtyTwoBits",
+		inputs:   []string{"buildid"},
+	},
+	{
+		name: "buildid",
+		pkg:  "buildid",
+		run:  "Kernel|Notes|Modules|Memory|Process|VDSO|Deleted",
+		must: []string{"TestProcesses", "TestVDSO", "TestDeletedProgram"},
+	},
+	{
+		name:     "record",
+		pkg:      "capture",
+		run:      capturing,
+		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
+		compiled: capturing,
+		inputs:   recordInputs,
+	},
+	{
+		name:   "watch",
+		pkg:    "capture",
+		run:    watching,
+		must:   []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
+		inputs: recordInputs,
+	},
+}
+
+// capturing are the tests of capture that do not want most samples to be in the
+// program: on an emulated processor its start takes longer than its work.
+const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Command|Cgroup)"
+
+// watching are the tests of capture that are told what is executed.
+const watching = "^TestWatch(Command|Many|Ends)$"
+
+// armSuites run on arm64: what depends on the architecture, and, of what does not, as
+// much as shows that it indeed does not.
+var armSuites = []suite{
+	{
+		name:   "bpf",
+		pkg:    "internal/bpf",
+		run:    "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions|Exec.*)$",
+		must:   []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits"},
+		inputs: []string{"buildid", "unwind"},
+	},
+	{
+		name:     "bpf-unwinding",
+		pkg:      "internal/bpf",
+		run:      "^TestUnwinding$/^(signal|mixed)$",
+		must:     []string{"TestUnwinding/signal", "TestUnwinding/mixed"},
+		compiled: "^TestUnwinding$/^signal$",
+		inputs:   []string{"buildid", "unwind"},
+	},
+	{
+		name:     "unwind",
+		pkg:      "unwind",
+		run:      "^TestOwnStacks$",
+		must:     []string{"TestOwnStacks"},
+		compiled: "^TestOwnStacks$",
+		inputs:   []string{"procmap", "buildid"},
+	},
+	{
+		name:   "procmap",
+		pkg:    "procmap",
+		run:    ".",
+		must:   []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestChurn"},
+		inputs: []string{"buildid"},
+	},
+	{
+		name: "buildid",
+		pkg:  "buildid",
+		run:  "Kernel|Notes|Modules|Memory|Process|VDSO|Deleted",
+		must: []string{"TestProcesses", "TestVDSO", "TestDeletedProgram"},
+	},
+	{
+		name:     "record",
+		pkg:      "capture",
+		run:      capturing,
+		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
+		compiled: capturing,
+		inputs:   recordInputs,
+	},
+	{
+		name:   "watch",
+		pkg:    "capture",
+		run:    watching,
+		must:   []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
+		inputs: recordInputs,
+	},
+}
