@@ -37,7 +37,6 @@ func (r *runner) kernels(ctx context.Context, p *plan) {
 	defer r.console.setStatus(nil)
 	r.execute(ctx, execution{
 		pkg:  p.packages[i],
-		race: p.race,
 		args: []string{"-test.timeout=120m", "-test.run=^TestKernels$"},
 		env:  []string{"HALLMARK_KERNELS=" + dir},
 	})

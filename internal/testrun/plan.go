@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"path/filepath"
@@ -22,6 +25,7 @@ type pkg struct {
 	Dir                       string
 	TestGoFiles, XTestGoFiles []string
 	Module                    struct{ Path string }
+	race                      bool // tested under the race detector
 }
 
 // name is the path of the package below its module's.
@@ -30,7 +34,6 @@ func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, p.Module.Pa
 // A plan is what a run consists of.
 type plan struct {
 	packages []pkg
-	race     bool
 	again    []pkg    // to be run without the race detector, too
 	checks   []check  // besides tests
 	stale    []string // what is to be run on other kernels
@@ -80,7 +83,7 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 	}
-	p := &plan{race: !r.quick && hasCompiler()}
+	p, race := new(plan), !r.quick && hasCompiler()
 	for d := json.NewDecoder(strings.NewReader(out.String())); ; {
 		var found pkg
 		if err := d.Decode(&found); errors.Is(err, io.EOF) {
@@ -93,6 +96,11 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 		case r.quick && slices.Contains(notQuick, found.name()):
 			p.omitted = append(p.omitted, found.name())
 		case run == nil || declares(found.Dir, tests, run):
+			if found.race = race; race {
+				if found.race, err = isConcurrent(found.Dir); err != nil {
+					return nil, err
+				}
+			}
 			p.packages = append(p.packages, found)
 		}
 	}
@@ -100,7 +108,8 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 		return nil, errors.New("no package has such tests")
 	}
 	for _, found := range p.packages {
-		if p.race && slices.Contains(withoutRace, found.name()) {
+		if found.race && slices.Contains(withoutRace, found.name()) {
+			found.race = false
 			p.again = append(p.again, found)
 		}
 	}
@@ -150,12 +159,14 @@ func (r *runner) describe(p *plan, whole bool) {
 	if os.Geteuid() != 0 {
 		user = "as an ordinary user, so without the tests that need root"
 	}
-	how := "under the race detector"
-	if !p.race {
-		how = "without the race detector"
+	raced := 0
+	for _, f := range p.packages {
+		if f.race {
+			raced++
+		}
 	}
-	say("Testing %d packages %s, %d at a time, %s.", len(p.packages), how, r.jobs, user)
-	if !p.race && !r.quick {
+	say("Testing %d packages, %d of them under the race detector, %d at a time, %s.", len(p.packages), raced, r.jobs, user)
+	if !r.quick && !hasCompiler() {
 		r.note("There is no gcc, so nothing was run under the race detector.")
 	}
 	if whole {
@@ -191,4 +202,35 @@ func declares(dir string, files []string, name *regexp.Regexp) bool {
 		}
 	}
 	return false
+}
+
+// isConcurrent reports whether a package, or its tests, do anything at the same time: start
+// goroutines, use what is there for that, or serve requests. Others have no races.
+func isConcurrent(dir string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return true, nil // the build will say so
+		}
+		found := slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
+			return slices.Contains([]string{`"sync"`, `"sync/atomic"`, `"net/http"`, `"github.com/rogpeppe/go-internal/testscript"`}, i.Path.Value)
+		})
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				found = true
+			case *ast.SelectorExpr:
+				found = found || n.Sel.Name == "Parallel" || n.Sel.Name == "RunParallel"
+			}
+			return !found
+		})
+		if found {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -82,9 +82,9 @@ func hasCompiler() bool {
 }
 
 // binary is where the tests of a package are.
-func (r *runner) binary(p pkg, race bool) string {
+func (r *runner) binary(p pkg) string {
 	dir := "plain"
-	if race {
+	if p.race {
 		dir = "race"
 	}
 	return filepath.Join(r.scratch, dir, strings.ReplaceAll(p.name(), "/", "-")+".test")
@@ -101,18 +101,21 @@ func (r *runner) build(ctx context.Context, p *plan) {
 	begun := time.Now()
 	r.console.setStatus(func() string { return fmt.Sprintf("%s  %s", elapsed(r.begun), r.results.doing()) })
 	defer r.console.setStatus(nil)
-	for _, set := range []struct {
-		packages []pkg
-		race     bool
-	}{{p.packages, p.race}, {p.again, false}} {
-		if len(set.packages) == 0 || ctx.Err() != nil {
+	for _, race := range []bool{true, false} {
+		var set []pkg
+		for _, f := range slices.Concat(p.packages, p.again) {
+			if f.race == race {
+				set = append(set, f)
+			}
+		}
+		if len(set) == 0 || ctx.Err() != nil {
 			continue
 		}
-		out, err := r.buildTests(ctx, set.packages, set.race)
+		out, err := r.buildTests(ctx, set, race)
 		if err != nil && ctx.Err() == nil {
 			r.console.printf("%s", out)
-			for _, f := range set.packages {
-				if _, err := os.Stat(r.binary(f, set.race)); err != nil {
+			for _, f := range set {
+				if _, err := os.Stat(r.binary(f)); err != nil {
 					r.results.failure(f.name()+" (build)", "its tests cannot be built")
 				}
 			}
@@ -153,7 +156,7 @@ func (r *runner) buildTests(ctx context.Context, packages []pkg, race bool) (out
 		output += out
 		errs = append(errs, err)
 		for _, p := range set {
-			to := r.binary(p, race)
+			to := r.binary(p)
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 				return output, err
 			}
@@ -178,15 +181,12 @@ func (r *runner) packages(ctx context.Context, p *plan) {
 	}
 	slices.SortStableFunc(p.packages, func(a, b pkg) int { return rank(a) - rank(b) })
 	var jobs []job
-	for _, set := range [][]pkg{p.again, p.packages} {
-		for _, f := range set {
-			race := p.race && (len(jobs) >= len(p.again))
-			jobs = append(jobs, job{
-				name:    f.name(),
-				machine: slices.Contains(onMachine, f.name()),
-				run:     func(ctx context.Context) { r.runTests(ctx, f, race) },
-			})
-		}
+	for _, f := range slices.Concat(p.again, p.packages) {
+		jobs = append(jobs, job{
+			name:    f.name(),
+			machine: slices.Contains(onMachine, f.name()),
+			run:     func(ctx context.Context) { r.runTests(ctx, f) },
+		})
 	}
 	for _, c := range p.checks {
 		jobs = append(jobs, job{name: c.name, run: func(ctx context.Context) { r.runCheck(ctx, c) }})
@@ -198,8 +198,8 @@ func (r *runner) packages(ctx context.Context, p *plan) {
 const perPackage = "40m"
 
 // runTests runs the tests of a package.
-func (r *runner) runTests(ctx context.Context, p pkg, race bool) {
-	if _, err := os.Stat(r.binary(p, race)); err != nil {
+func (r *runner) runTests(ctx context.Context, p pkg) {
+	if _, err := os.Stat(r.binary(p)); err != nil {
 		return // it could not be built, which was said
 	}
 	args := []string{"-test.timeout=" + perPackage}
@@ -211,13 +211,12 @@ func (r *runner) runTests(ctx context.Context, p pkg, race bool) {
 	if r.quick {
 		args = append(args, "-test.short")
 	}
-	r.execute(ctx, execution{pkg: p, race: race, args: args, env: []string{testenv.LackVar + "=later"}})
+	r.execute(ctx, execution{pkg: p, args: args, env: []string{testenv.LackVar + "=later"}})
 }
 
 // An execution is of one program with tests.
 type execution struct {
 	pkg  pkg
-	race bool
 	args []string
 	env  []string
 	only string // a test that is run again
@@ -225,7 +224,7 @@ type execution struct {
 
 // name is that of the job. A package that is tested twice has two.
 func (e execution) name() string {
-	if !e.race && slices.Contains(withoutRace, e.pkg.name()) {
+	if !e.pkg.race && slices.Contains(withoutRace, e.pkg.name()) {
 		return e.pkg.name() + "(no race)"
 	}
 	return e.pkg.name()
@@ -236,7 +235,7 @@ func (r *runner) execute(ctx context.Context, e execution) (ok bool) {
 	name := e.name()
 	end := r.results.begin(name)
 	begun := time.Now()
-	ok, tests, err := r.watch(ctx, e, name)
+	ok, tests, cpu, err := r.watch(ctx, e, name)
 	if ctx.Err() != nil {
 		return false // it stays among those that have not finished
 	}
@@ -257,15 +256,15 @@ func (r *runner) execute(ctx context.Context, e execution) (ok bool) {
 	if e.only != "" {
 		name += " " + e.only
 	}
-	r.console.printf("%s  %-40s %6.1fs\n", word, name, time.Since(begun).Seconds())
+	r.console.printf("%s  %-40s %6.1fs %6.1fs CPU\n", word, name, time.Since(begun).Seconds(), cpu.Seconds())
 	return ok && err == nil
 }
 
 // watch runs a program with tests and takes its events. An error is what no event says.
-func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests bool, err error) {
+func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests bool, cpu time.Duration, err error) {
 	from, to, err := os.Pipe()
 	if err != nil {
-		return false, false, err
+		return false, false, 0, err
 	}
 	defer from.Close()
 	reader := r.procs.command(ctx, "go", "tool", "test2json", "-t", "-p", e.pkg.ImportPath)
@@ -276,9 +275,9 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	}
 	if err != nil {
 		to.Close()
-		return false, false, err
+		return false, false, 0, err
 	}
-	cmd := r.procs.command(ctx, r.binary(e.pkg, e.race), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
+	cmd := r.procs.command(ctx, r.binary(e.pkg), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = e.pkg.Dir, to, to
 	cmd.Env = append(os.Environ(),
 		"PWD="+e.pkg.Dir,
@@ -301,18 +300,21 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	ok, tests, rest := r.results.take(ctx, name, events, e.only)
 	names := <-left
 	_ = r.procs.wait(reader)
+	if s := cmd.ProcessState; s != nil {
+		cpu = s.UserTime() + s.SystemTime()
+	}
 	if ctx.Err() != nil {
-		return false, tests, nil
+		return false, tests, cpu, nil
 	}
 	switch {
 	case err != nil:
-		return false, tests, err
+		return false, tests, cpu, err
 	case len(names) > 0:
-		return false, tests, fmt.Errorf("its tests leave processes behind: %s", strings.Join(names, ", "))
+		return false, tests, cpu, fmt.Errorf("its tests leave processes behind: %s", strings.Join(names, ", "))
 	case ok && !cmd.ProcessState.Success():
-		return false, tests, fmt.Errorf("ends with %v\n%s", cmd.ProcessState, rest)
+		return false, tests, cpu, fmt.Errorf("ends with %v\n%s", cmd.ProcessState, rest)
 	}
-	return ok, tests, nil
+	return ok, tests, cpu, nil
 }
 
 // repeat runs the tests again that lacked samples or time, each alone.
@@ -321,11 +323,9 @@ func (r *runner) repeat(ctx context.Context, p *plan) {
 		if ctx.Err() != nil {
 			return
 		}
-		i := slices.IndexFunc(slices.Concat(p.packages, p.again), func(f pkg) bool {
-			return l.job == f.name() || l.job == f.name()+"(no race)"
-		})
-		e := execution{pkg: slices.Concat(p.packages, p.again)[i], only: l.name}
-		e.race = p.race && l.job == e.pkg.name()
+		all := slices.Concat(p.packages, p.again)
+		i := slices.IndexFunc(all, func(f pkg) bool { return execution{pkg: f}.name() == l.job })
+		e := execution{pkg: all[i], only: l.name}
 		e.args = []string{"-test.timeout=" + perPackage, "-test.run=" + testenv.RunPattern(l.name)}
 		if r.execute(ctx, e) {
 			r.results.passedAlone(l)
