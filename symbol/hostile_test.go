@@ -100,7 +100,7 @@ func (h *hostile) build() []byte {
 
 // TestHostile makes small files that are nothing but references to a few bytes.
 func TestHostile(t *testing.T) {
-	if testenv.Race {
+	if testenv.Brief() {
 		return // which costs more than what is measured here
 	}
 	long := strings.Repeat("n", 60_000)

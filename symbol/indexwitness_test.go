@@ -93,7 +93,7 @@ func TestIndexOfEveryForm(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "base")
 	shell(t, t.TempDir(), "g++ -O2 -gdwarf-5 "+sources+" -o "+base)
 	for _, b := range builds {
-		if testenv.Race && !strings.Contains(b.name, "split") && !strings.Contains(b.name, "package") {
+		if testenv.Brief() && !strings.Contains(b.name, "split") && !strings.Contains(b.name, "package") {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func shell(t *testing.T, dir, command string, env ...string) {
 // TestObjectAndProgram compares what is said of the functions of a relocatable file
 // with many sections to what is said of them in a program that is linked from it.
 func TestObjectAndProgram(t *testing.T) {
-	if testenv.Race {
+	if testenv.Brief() {
 		return // nothing is shared but what all indexes share
 	}
 	testenv.Tool(t, "g++")

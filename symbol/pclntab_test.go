@@ -29,7 +29,7 @@ var goCommand = flag.String("go", "go", "the `command` that builds programs with
 // TestPclntabAgainstRuntime asks programs, built in every way there is, what their
 // own runtime says about random addresses of their code.
 func TestPclntabAgainstRuntime(t *testing.T) {
-	if testenv.Race {
+	if testenv.Brief() {
 		return // it is about one table after the other
 	}
 	for _, flags := range [][]string{

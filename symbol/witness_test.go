@@ -46,7 +46,7 @@ func realFiles(t testing.TB) []string {
 		}
 	}
 	testenv.Need(t, len(files) >= 10, "libraries of a distribution, libc6-dbg and Go")
-	if testenv.Race {
+	if testenv.Brief() {
 		files = slices.DeleteFunc(files, func(name string) bool { return !isSmall(t, name) })
 	}
 	return files
@@ -85,7 +85,7 @@ func goRoot(t testing.TB) string {
 // so large for the race detector.
 func goTool(t testing.TB) string {
 	name := "go"
-	if testenv.Race {
+	if testenv.Brief() {
 		name = "gofmt"
 	}
 	return filepath.Join(goRoot(t), "bin", name)
