@@ -1,7 +1,6 @@
 package perftest
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,13 +72,5 @@ func until(t testing.TB, cmd *exec.Cmd) (ended chan struct{}, err error) {
 func confused(t testing.TB, file string) bool {
 	t.Helper()
 	Run(t, "record", "-q", "-B", "-o", file, "-e", "dummy", "--", "true")
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mended := bytes.Clone(b)
-	if err := mend(mended); err != nil {
-		t.Fatal(err)
-	}
-	return !bytes.Equal(b, mended)
+	return mendFile(t, file)
 }

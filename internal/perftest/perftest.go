@@ -13,8 +13,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,15 +32,24 @@ const Asks = "--buildid-mmap"
 // Run runs perf and returns what it prints. What perf keeps of build IDs is the test's.
 func Run(t testing.TB, args ...string) (stdout []byte) {
 	t.Helper()
-	cmd := exec.Command(testenv.Tool(t, "perf"), args...)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "DEBUGINFOD_URLS=")
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("perf %s: %v\n%s", strings.Join(args, " "), err, problems.Bytes())
+	out, problem := try(t, args...)
+	if problem != nil {
+		t.Fatal(problem)
 	}
 	return out
+}
+
+func try(t testing.TB, args ...string) (stdout []byte, problem error) {
+	t.Helper()
+	cmd := exec.Command(testenv.Tool(t, "perf"), args...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "DEBUGINFOD_URLS=")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("perf %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
+	}
+	return out, nil
 }
 
 // Record has perf record write a file, which has no list of build IDs. args are options, and
@@ -50,10 +62,18 @@ func Record(t testing.TB, file string, args ...string) {
 	}
 }
 
-// RecordListed has perf record write a file to which perf adds the list of the build IDs of
-// all files that samples are in, as it does when nothing else is recorded.
+// RecordListed has perf record write a file with a list of the build IDs of all files that
+// samples are in. perf makes it when it has recorded, or afterwards, when it could not because
+// of others.
 func RecordListed(t testing.TB, file string, args ...string) {
 	t.Helper()
+	_, problem := try(t, append([]string{"record", "-q", "-o", file}, args...)...)
+	if asks(args) && problem != nil {
+		t.Fatal(problem)
+	}
+	if asks(args) || problem == nil && !mendFile(t, file) {
+		return
+	}
 	bare := file + ".bare"
 	Record(t, bare, args...)
 	Run(t, "inject", "-b", "-i", bare, "-o", file)
@@ -83,18 +103,24 @@ func asks(args []string) bool {
 	return slices.Contains(args[:end], Asks)
 }
 
-func mendFile(t testing.TB, file string) {
+// mendFile mends a file and reports whether it had to be.
+func mendFile(t testing.TB, file string) bool {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err == nil {
-		err = mend(b)
-	}
-	if err == nil {
-		err = os.WriteFile(file, b, 0o600)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := bytes.Clone(b)
+	if err := mend(b); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	if bytes.Equal(b, before) {
+		return false
+	}
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 var errFormat = errors.New("no file of perf record, or a compressed one")
@@ -140,4 +166,21 @@ func mend(b []byte) error {
 		records = records[size:]
 	}
 	return nil
+}
+
+// Work returns the words of a command that runs a few programs, which start each other, and how
+// the names of all of them begin, and of no other on the machine.
+func Work(t testing.TB) (words []string, names string) {
+	t.Helper()
+	names = fmt.Sprintf("w%05x-", rand.Uint32()%(1<<20)) // the kernel keeps 15 bytes of a name
+	dir := t.TempDir()
+	program := func(name string) string {
+		link := filepath.Join(dir, names+name)
+		if err := os.Symlink(testenv.Tool(t, name), link); err != nil {
+			t.Fatal(err)
+		}
+		return link
+	}
+	script := fmt.Sprintf("%s -c 4000000 %s | %s -1 | %s -c >&2; %s /etc > /dev/null; true", program("head"), os.Args[0], program("gzip"), program("wc"), program("ls"))
+	return []string{program("sh"), "-c", script}, names
 }
