@@ -437,17 +437,22 @@ type goStacks struct {
 // along another way.
 type goKind struct{ n, odd int }
 
-func (k *goKind) String() string { return fmt.Sprintf("%d, %d odd", k.n, k.odd) }
+func (k *goKind) String() string {
+	if k == nil {
+		return "0"
+	}
+	return fmt.Sprint(k.n)
+}
 
 // fewestOfKind are rare, and so wanted.
-var fewestOfKind = map[string]int{"signal": 10, "stack grows": 3}
+var fewestOfKind = map[string]int{"signal": 10, "stack grows": 4}
 
 const (
 	// At least fewestStacks are looked at, and each thread at most so many times.
 	fewestStacks, mostRounds = 250, 1500
 
 	// oddGo is how many stacks frame pointers may lead along another way where no rule says
-	// who is right. None of some 70,000 did; chance stops a thread in every instruction that
+	// who is right. None of some 100,000 did; chance stops a thread in every instruction that
 	// there is, also in those of the runtime that write the frame pointer.
 	oddGo = 1. / 2000
 )
@@ -478,7 +483,7 @@ func (g *goStacks) follow(name string) {
 	testenv.Need(t, len(g.stacks) > 0, "permission to trace processes")
 	t.Logf("%d stacks of %d frames; %v", len(g.stacks), g.frames, g.ends)
 	for _, want := range g.wanted {
-		n := g.count(want)
+		n := g.matching(want)
 		t.Logf("%d stacks are %s", n, want)
 		if n == 0 {
 			t.Errorf("no stack is %s: %q", want, g.stacks)
@@ -486,17 +491,20 @@ func (g *goStacks) follow(name string) {
 	}
 	g.judge()
 	if !t.Failed() && !g.enough() {
-		testenv.Lack(t, "%d stacks, of these %v", len(g.stacks), g.kinds)
+		testenv.Lack(t, "%d stacks; with a signal %v, of a goroutine whose stack grows %v", len(g.stacks), g.kinds["signal"], g.kinds["stack grows"])
 	}
 }
 
-// judge judges each kind of stack by itself: those with a signal are few.
+// judge judges each kind of stack by itself, and those behind each function: what is wrong
+// with one that few stacks have shows in these, and not in all.
 func (g *goStacks) judge() {
 	for kind, k := range g.kinds {
 		most := testenv.MostOdd(k.n, oddGo)
-		g.t.Logf("%s: frame pointers lead another way in %d of %d stacks, by chance at most in %d", kind, k.odd, k.n, most)
+		if fewestOfKind[kind] > 0 {
+			g.t.Logf("%s: %d stacks, frame pointers lead another way in %d", kind, k.n, k.odd)
+		}
 		if k.odd > most {
-			g.t.Errorf("%s: %d of %d stacks are others by frame pointers", kind, k.odd, k.n)
+			g.t.Errorf("%s: %d of %d stacks are others by frame pointers, by chance at most %d", kind, k.odd, k.n, most)
 		}
 	}
 	for _, stack := range g.another {
@@ -514,10 +522,20 @@ func (g *goStacks) enough() bool {
 			return false
 		}
 	}
-	return len(g.stacks) >= fewestStacks && !slices.ContainsFunc(g.wanted, func(want *regexp.Regexp) bool { return g.count(want) == 0 })
+	return len(g.stacks) >= fewestStacks && !slices.ContainsFunc(g.wanted, func(want *regexp.Regexp) bool { return g.matching(want) == 0 })
 }
 
-func (g *goStacks) count(want *regexp.Regexp) (n int) {
+func (g *goStacks) count(kind string, odd bool) {
+	if g.kinds[kind] == nil {
+		g.kinds[kind] = &goKind{}
+	}
+	g.kinds[kind].n++
+	if odd {
+		g.kinds[kind].odd++
+	}
+}
+
+func (g *goStacks) matching(want *regexp.Regexp) (n int) {
 	for _, s := range g.stacks {
 		if want.MatchString(s) {
 			n++
@@ -553,12 +571,16 @@ func (g *goStacks) add(s *stopped) {
 	case s.grown > 0:
 		kind = "stack grows"
 	}
-	if g.kinds[kind] == nil {
-		g.kinds[kind] = &goKind{}
+	differ := sameCallers(stack, callers, s.grown > 0)
+	g.count(kind, differ >= 0)
+	seen := map[string]bool{}
+	for i, p := range stack {
+		if of := "behind " + p.name; !seen[of] && (differ < 0 || i <= differ) {
+			seen[of] = true
+			g.count(of, differ >= 0 && p.name == stack[differ].name)
+		}
 	}
-	g.kinds[kind].n++
-	if !sameCallers(stack, callers, s.grown > 0) {
-		g.kinds[kind].odd++
+	if differ >= 0 {
 		g.another = append(g.another, fmt.Sprintf("%s: %v, by frame pointers %#x", where, stack, callers))
 	}
 }
@@ -587,21 +609,29 @@ const back = `crosscall2\S* ([\w.]* )*compare ([\w.]* )*forth `
 //     goroutine for which the runtime works there: its stack grows.
 //
 // Frame pointers do not tell where the stack begins, and may go on.
-func sameCallers(stack []goPlace, callers []uint64, grown bool) bool {
+//
+// differ is the last function whose callers are the same, -1 if all are.
+func sameCallers(stack []goPlace, callers []uint64, grown bool) (differ int) {
 	return callersFrom(stack, 0, callers, grown)
 }
 
 // callersFrom is sameCallers for the callers of the k-th function.
-func callersFrom(stack []goPlace, k int, callers []uint64, grown bool) bool {
-	switch {
-	case k+1 == len(stack):
-		return true
-	case len(callers) > 0 && callers[0] == stack[k+1].called() && callersFrom(stack, k+1, callers[1:], grown):
-		return true
-	case recordless(stack, k):
-		return callersFrom(stack, k+1, callers, grown)
+func callersFrom(stack []goPlace, k int, callers []uint64, grown bool) (differ int) {
+	if k+1 == len(stack) || grown && len(callers) == 0 && !recordless(stack, k) {
+		return -1
 	}
-	return grown && len(callers) == 0
+	differ = k
+	if len(callers) > 0 && callers[0] == stack[k+1].called() {
+		if differ = callersFrom(stack, k+1, callers[1:], grown); differ < 0 {
+			return -1
+		}
+	}
+	if recordless(stack, k) {
+		if left := callersFrom(stack, k+1, callers, grown); left < 0 || left > differ {
+			return left
+		}
+	}
+	return differ
 }
 
 // recordless reports whether the k-th function of a stack may have no record of the frame
