@@ -107,6 +107,7 @@ func compareProcess(t *testing.T, pid int, m Method) outcome {
 			t.Errorf("process %d, %v: %s", pid, m, dispute)
 			return o
 		case dispute != "":
+			missing = map[string]bool{} // nothing is there each time
 			continue
 		case o == equal && (equalLines(ours, before) || equalLines(ours, after)):
 			return equal
