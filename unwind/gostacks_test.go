@@ -564,6 +564,13 @@ func (g *goStacks) add(s *stopped) {
 	if !g.pure {
 		return
 	}
+	// Where morestack has called others on the scheduler's stack, the goroutine is known, but
+	// for moments in which the runtime takes it away.
+	if err == errSwitched && len(stack) > 1 && stack[len(stack)-1].name == "runtime.morestack" {
+		g.count("stack grows", true)
+		g.another = append(g.another, fmt.Sprintf("%s: %v, and no goroutine", where, stack))
+		return
+	}
 	kind := "calls"
 	switch {
 	case s.signals > 0:
