@@ -1,18 +1,17 @@
 package perfdata
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
 )
 
@@ -24,8 +23,8 @@ var recordings = []struct {
 }{
 	{name: "frame pointers", args: []string{"-g", "-F", "999"}},
 	{name: "dwarf", args: []string{"--call-graph", "dwarf,4096", "-F", "199"}},
-	{name: "compressed", args: []string{"-z", "-g", "-F", "4000"}},
-	{name: "build IDs of mappings", args: []string{"--buildid-mmap", "-g"}},
+	{name: "compressed", args: []string{"-z", perftest.Asks, "-g", "-F", "4000"}},
+	{name: "build IDs of mappings", args: []string{perftest.Asks, "-g"}},
 	{name: "several events", args: []string{"-e", "cpu-clock,task-clock,page-faults", "-g", "-d", "-s"}},
 	{name: "events of several layouts", args: []string{"-e", "cpu-clock/call-graph=fp/,page-faults/call-graph=no/"}},
 	{name: "one event, all of its data", args: []string{"-e", "page-faults", "-c", "1", "-d", "--phys-data", "--data-page-size", "--code-page-size", "--intr-regs=ip,sp", "--user-regs=ip,sp,bp", "--weight", "--sample-cpu", "-T"}, root: true},
@@ -51,40 +50,10 @@ func TestMain(m *testing.M) {
 func perfRecord(t testing.TB, stream bool, args ...string) (file string) {
 	t.Helper()
 	key := fmt.Sprint(stream, args)
-	for attempt := 1; recorded[key] == ""; attempt++ {
-		file := perfRecordAnew(t, stream, args...)
-		if attempt < 10 && hasUnasked(t, file) {
-			time.Sleep(time.Second) // while others ask for build IDs perf crashes on what it records
-			continue
-		}
-		recorded[key] = file
+	if recorded[key] == "" {
+		recorded[key] = perfRecordAnew(t, stream, args...)
 	}
 	return recorded[key]
-}
-
-// hasUnasked reports whether records say to have a build ID and have none: see
-// Decoder.buildID.
-func hasUnasked(t testing.TB, file string) bool {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := NewReader(f, ReaderOptions{FileOrder: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	for {
-		rec, err := r.Next()
-		if err != nil {
-			return false
-		}
-		if m, ok := rec.(*Mmap2); ok && m.Type == TypeMmap2 && m.BuildID == nil && m.Misc&miscMmapBuildID != 0 {
-			return true
-		}
-	}
 }
 
 func perfRecordAnew(t testing.TB, stream bool, args ...string) (file string) {
@@ -94,16 +63,17 @@ func perfRecordAnew(t testing.TB, stream bool, args ...string) (file string) {
 		t.Fatal(err)
 	}
 	file = filepath.Join(dir, fmt.Sprintf("%d.data", len(recorded)))
-	target := file
-	if stream {
-		target = "-"
-	}
-	work := fmt.Sprintf("head -c 4000000 %s | gzip -1 | wc -c >&2; ls /etc > /dev/null; true", os.Args[0])
-	stdout := runPerf(t, append(append([]string{"record", "-q", "-o", target}, args...), "--", "sh", "-c", work)...)
-	if stream {
-		if err := os.WriteFile(file, stdout, 0o600); err != nil {
+	work, _ := perftest.Work(t)
+	args = slices.Concat(args, []string{"--"}, work)
+	switch {
+	case stream:
+		if err := os.WriteFile(file, perftest.Stream(t, args...), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	case slices.Contains(args, "-B"), slices.Contains(args, perftest.Asks):
+		perftest.Record(t, file, args...)
+	default:
+		perftest.RecordListed(t, file, args...)
 	}
 	return file
 }
@@ -133,28 +103,6 @@ func TestReaderAgreesWithPerf(t *testing.T) {
 	}
 }
 
-// runPerf runs perf again when it crashes: it does so on files of other tests that have
-// odd build IDs, while they are there.
-func runPerf(t testing.TB, args ...string) (stdout []byte) {
-	t.Helper()
-	perf := testenv.Tool(t, "perf")
-	for attempt := 1; ; attempt++ {
-		cmd := exec.Command(perf, args...)
-		// What perf keeps of build IDs belongs to the test.
-		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-		var out, problems bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &problems
-		err := cmd.Run()
-		if err == nil {
-			return out.Bytes()
-		}
-		if attempt == 5 || cmd.ProcessState == nil || cmd.ProcessState.Exited() {
-			t.Fatalf("perf %s: %v\n%s", strings.Join(args, " "), err, problems.Bytes())
-		}
-		time.Sleep(time.Second)
-	}
-}
-
 func recordingsDir() (dir string, err error) {
 	if recordedIn == "" {
 		recordedIn, err = os.MkdirTemp("", "perfdata")
@@ -172,12 +120,6 @@ func compareLines(t *testing.T, ours, theirs []string) {
 		if i < len(theirs) {
 			their = theirs[i]
 		}
-		// perf takes device and inode for a build ID there: see Decoder.buildID.
-		if where, _, ok := strings.Cut(our, unasked+": "); ok && strings.HasPrefix(their, where) {
-			if _, what, ok := strings.Cut(their[len(where):], "]: "); ok {
-				their = where + unasked + ": " + what
-			}
-		}
 		if our != their {
 			t.Fatalf("line %d of %d and %d:\nours %s\nperf %s", i, len(ours), len(theirs), our, their)
 		}
@@ -194,7 +136,7 @@ var (
 // perfDump returns what perf script -D says of the kernel's records.
 func perfDump(t *testing.T, file string) []string {
 	t.Helper()
-	out := runPerf(t, "script", "--no-inline", "-D", "-i", file)
+	out := perftest.Run(t, "script", "--no-inline", "-D", "-i", file)
 	var lines []string
 	inSample := false
 	for line := range strings.SplitSeq(string(out), "\n") {
@@ -316,9 +258,6 @@ func hexC(n uint64) string {
 	return fmt.Sprintf("%#x", n)
 }
 
-// unasked stands for a file in a record that says to have a build ID, and has none.
-const unasked = " device and inode]"
-
 func describeMmap(m *Mmap2) string {
 	where := fmt.Sprintf("%d/%d: [%s(%s) @ %s", int32(m.Owner), int32(m.Thread), hexC(uint64(m.Start)), hexC(m.Size), hexC(uint64(m.Offset)))
 	if m.Type == TypeMmap {
@@ -336,9 +275,6 @@ func describeMmap(m *Mmap2) string {
 	}
 	if m.Flags&1 != 0 { // MAP_SHARED
 		prot[3] = 's'
-	}
-	if m.BuildID == nil && m.Misc&miscMmapBuildID != 0 {
-		return fmt.Sprintf("%s%s: %s %s", where, unasked, prot, m.Name)
 	}
 	if m.BuildID != nil {
 		return fmt.Sprintf("%s <%x>]: %s %s", where, m.BuildID, prot, m.Name)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
 )
 
@@ -195,7 +196,7 @@ var perfTells = regexp.MustCompile(`(?m)^# (hostname|os release|perf version|arc
 
 func perfHeader(t *testing.T, file string) string {
 	t.Helper()
-	out := runPerf(t, "report", "--header-only", "-i", file)
+	out := perftest.Run(t, "report", "--header-only", "-i", file)
 	lines := perfTells.FindAllString(string(out), -1)
 	if len(lines) < 12 {
 		t.Fatalf("perf report --header-only:\n%s", out)
@@ -205,7 +206,7 @@ func perfHeader(t *testing.T, file string) string {
 
 func perfBuildIDs(t *testing.T, file string) string {
 	t.Helper()
-	out := runPerf(t, "buildid-list", "-i", file)
+	out := perftest.Run(t, "buildid-list", "-i", file)
 	return string(out)
 }
 

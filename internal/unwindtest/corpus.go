@@ -154,12 +154,10 @@ type Recording struct {
 	StackSize    int // bytes of stack memory in each sample; 0 for call chains by frame pointers
 }
 
-// attempts is how often a recording is tried: perf 6.1 aborts now and then when anybody on the
-// machine has files with build IDs of more than 20 bytes.
-const attempts = 5
-
 // Record runs the program under perf and returns the path of the file that it wrote.
-// Samples are of the clock of the CPU, which every machine has.
+// Samples are of the clock of the CPU, which every machine has. The recording asks for build
+// IDs, as one that does not is wrong, and perf aborts, while any other on the machine does
+// (see internal/perftest).
 func (p *Program) Record(ctx context.Context, dir string, r Recording) (string, error) {
 	file := filepath.Join(dir, p.Name+".data")
 	graph := "fp"
@@ -170,18 +168,13 @@ func (p *Program) Record(ctx context.Context, dir string, r Recording) (string, 
 	if p.Kernel {
 		event = "cpu-clock"
 	}
-	args := append([]string{"record", "-q", "-N", "-m", "2M", "-o", file, "-e", event, "-F", fmt.Sprint(r.Hz), "--call-graph", graph, "--"}, p.command()...)
+	args := append([]string{"record", "-q", "-B", "--buildid-mmap", "-m", "2M", "-o", file, "-e", event, "-F", fmt.Sprint(r.Hz), "--call-graph", graph, "--"}, p.command()...)
 	args = append(args, fmt.Sprint(r.Milliseconds))
-	for attempt := 1; ; attempt++ {
-		cmd := exec.CommandContext(ctx, "perf", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), p.Env...)
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			return file, nil
-		}
-		if attempt == attempts || !strings.Contains(err.Error(), "abort") {
-			return "", fmt.Errorf("perf record %s: %w\n%s", p.Name, err, out)
-		}
+	cmd := exec.CommandContext(ctx, "perf", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), p.Env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("perf record %s: %w\n%s", p.Name, err, out)
 	}
+	return file, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"hallmark/internal/perftest"
 )
 
 // oneName gives frames in one file one name, whatever it is called: what else runs on the
@@ -50,7 +52,7 @@ func firstNames(t *testing.T, file string) map[string]string {
 			}
 		}
 	}
-	for line := range strings.Lines(string(runPerf(t, "buildid-list", "-i", file))) {
+	for line := range strings.Lines(string(perftest.Run(t, "buildid-list", "-i", file))) {
 		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, "/") {
 			same(id, name)
 		}

@@ -10,6 +10,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -34,8 +35,11 @@ func TestTimesAgreeWithPerf(t *testing.T) {
 			}
 			file := perfRecord(t, test.args...)
 			p, stats := readFile(t, file, Options{Times: true})
-			if stats.Untimed != 0 || stats.Samples < 5 {
+			if stats.Untimed != 0 {
 				t.Errorf("%+v", stats)
+			}
+			if stats.Samples < 5 {
+				testenv.Lack(t, "%d samples", stats.Samples)
 			}
 			r, err := perfdata.Open(file)
 			if err != nil {
@@ -99,7 +103,7 @@ func timesByThread(t *testing.T, p *pprof.Profile) map[int64][]int64 {
 func perfTimes(t *testing.T, file string, move int64) map[int64][]int64 {
 	t.Helper()
 	all := map[int64][]int64{}
-	for line := range strings.Lines(string(runPerf(t, "script", "--ns", "-F", "tid,time", "-i", file))) {
+	for line := range strings.Lines(string(perftest.Run(t, "script", "--ns", "-F", "tid,time", "-i", file))) {
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
 			t.Fatalf("perf script has %q", line)

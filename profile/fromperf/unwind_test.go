@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -58,7 +59,7 @@ int main(void)
 // recordCopies records a program without frame pointers, which the C library calls back.
 func recordCopies(t *testing.T, args ...string) (file, program string) {
 	t.Helper()
-	perf, gcc := testenv.Tool(t, "perf"), testenv.Tool(t, "gcc")
+	gcc := testenv.Tool(t, "gcc")
 	dir := t.TempDir()
 	file, program = filepath.Join(dir, "perf.data"), filepath.Join(dir, "sorts")
 	build := exec.Command(gcc, "-O2", "-fomit-frame-pointer", "-Wl,--build-id", "-xc", "-", "-o", program)
@@ -66,12 +67,7 @@ func recordCopies(t *testing.T, args ...string) (file, program string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	args = append([]string{"record", "-q", "-o", file, "--call-graph", "dwarf,16384", "-F", "499"}, args...)
-	cmd := exec.Command(perf, append(args, "--", program)...)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	perftest.RecordListed(t, file, append([]string{"--call-graph", "dwarf,16384", "-F", "499"}, append(args, "--", program)...)...)
 	return file, program
 }
 
@@ -82,21 +78,27 @@ func TestCopiesAgreeWithPerf(t *testing.T) {
 		t.Run(strings.Join(mode, " "), func(t *testing.T) {
 			file, _ := recordCopies(t, mode...)
 			p, stats := readFile(t, file, Options{Tables: atPath(t)})
-			if stats.Samples < 5 || stats.Unwalked != 0 {
+			if stats.Unwalked != 0 {
 				t.Errorf("%+v", stats)
 			}
-			whole := 0
+			if stats.Samples < 50 {
+				testenv.Lack(t, "%d samples", stats.Samples)
+			}
+			var all, cut int64
 			for _, s := range p.Sample {
+				all += s.Value[0]
 				if why, told := profile.StackEnd(s); !told {
 					t.Error("a stack does not tell how it ends")
-				} else if why == reason.None {
-					whole++
+				} else if why != reason.None {
+					cut += s.Value[0]
 				}
 			}
-			if whole*10 < len(p.Sample)*9 {
-				t.Errorf("%d of %d stacks are complete", whole, len(p.Sample))
+			// A program starts and ends in code that has no call frame information, for less
+			// than a hundredth of this one's time.
+			if most := testenv.MostOdd(int(all), 0.01); cut > int64(most) {
+				t.Errorf("%d of %d stacks are not complete, by chance at most %d", cut, all, most)
 			}
-			compareStacks(t, ourStacks(t, p, false), perfStacks(t, file, ""))
+			compareStacks(t, ourStacks(t, p, false), perfStacks(t, file, ""), false)
 		})
 	}
 }

@@ -26,20 +26,22 @@ __attribute__((noinline)) static unsigned work(unsigned depth, unsigned n)
 static void on_stack(int sig)
 {
 	(void)sig;
-	work(3, 5000);
+	for (unsigned i = 0; i < 100; i++)
+		sink += work(3, 99);
 }
 
 static void elsewhere(int sig, siginfo_t *info, void *context)
 {
 	(void)sig, (void)info, (void)context;
-	work(2, 3000);
+	for (unsigned i = 0; i < 100; i++)
+		sink += work(2, 99);
 	raise(SIGUSR1);
 }
 
 static void nested(int sig)
 {
 	(void)sig;
-	burn(8000);
+	burn(30000);
 }
 
 int main(int argc, char **argv)
