@@ -150,7 +150,7 @@ func (p *perfText) samples() []sampled {
 // BenchmarkNeverWrong plays the scenes for our backends and for others, and prints
 // what each knew: the table of bench/README.md.
 func BenchmarkNeverWrong(b *testing.B) {
-	all := append(slices.Clone(ours), peers...)
+	all := append(slices.Clone(recorders), peers...)
 	var verdicts []map[string]*verdict
 	for _, r := range all {
 		r.need(b)

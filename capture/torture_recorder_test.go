@@ -18,8 +18,8 @@ type recorder struct {
 	record func(t testing.TB, during func()) []sampled
 }
 
-// ours are our own ways.
-var ours = []recorder{
+// recorders are our own ways.
+var recorders = []recorder{
 	{"bpf", needBPF, func(t testing.TB, during func()) []sampled {
 		return recordOurs(t, Options{Backend: BPF}, during)
 	}},
