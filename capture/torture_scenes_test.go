@@ -47,8 +47,8 @@ var scenes = []scene{
 	{name: "the same build ID in two files", run: copied},
 	{name: "page written by a debugger", run: poked},
 	{name: "header written by the process", run: pokedHeader},
-	{name: "text moved to anonymous memory", run: movedText},
-	{name: "text moved, no build ID", run: movedTextNoID},
+	{name: "text moved to anonymous memory", run: movedText, looked: true},
+	{name: "text moved, no build ID", run: movedTextNoID, looked: true},
 
 	{name: "overwritten in place, program", run: overwrittenPrograms, open: true},
 	{name: "overwritten in place, library", run: overwrittenLibrary, open: true},
@@ -80,7 +80,7 @@ var scenes = []scene{
 
 	{name: "mapped before", prepare: mappedBefore(form{})},
 	{name: "mapped before, no build ID", prepare: mappedBefore(form{idSize: -1})},
-	{name: "mapped before, text moved", prepare: movedBefore},
+	{name: "mapped before, text moved", prepare: movedBefore, looked: true},
 	{name: "mapped before and deleted", prepare: deletedBefore},
 	{name: "mapped before and replaced", prepare: replacedBefore},
 	{name: "mapped before on an overlay, copied up", prepare: copiedUpBefore, open: true},

@@ -39,8 +39,9 @@ type torture struct {
 	truth map[who]*truth
 	// others are the files that the scenes' processes run besides images, by their identities
 	// and by their paths.
-	others struct{ ids, paths map[string]bool }
-	lacks  []string // what there were too few samples for, of all scenes
+	others  struct{ ids, paths map[string]bool }
+	running []int    // what was started to wait for a word
+	lacks   []string // what there were too few samples for, of all scenes
 }
 
 type truth struct {
@@ -196,6 +197,7 @@ func (x *torture) startCommand(images []*image, args ...string) (resume func()) 
 		x.t.Fatal(err)
 	}
 	x.ran(who{cmd.Process.Pid, nameOf(x.host)}, images...)
+	x.running = append(x.running, cmd.Process.Pid)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "ready" {
 	}
@@ -228,6 +230,8 @@ type scene struct {
 	// brief tells that what the process runs is the file at its path for some 50 ms, several
 	// times: whether user space comes in time, where it must, is luck, but not each time.
 	brief bool
+	// looked tells that user space must look at the process in any case while it lives.
+	looked bool
 }
 
 // What a scene may have besides right samples, by rule:
@@ -356,7 +360,7 @@ func TestNeverWrong(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			r.need(t)
 			x := newTorture(t)
-			verdicts := x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(t, during) }))
+			verdicts := x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(t, x.running, during) }))
 			for _, s := range chosen() {
 				x.check(s, verdicts[s.name], r.name == "bpf" && bpf.HasTaskWork())
 			}
@@ -380,7 +384,7 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 	}
 	switch {
 	case s.open && !(inTask && s.caught), s.private && !inTask:
-	case s.brief && !inTask:
+	case s.looked, s.brief && !inTask:
 		if v.right == 0 {
 			x.lack("%s: none of %d samples came in time: %v", s.name, n, v.unknown)
 		}
@@ -398,7 +402,7 @@ func (x *torture) lack(format string, args ...any) {
 // recordOurs records with a backend of this package.
 func recordOurs(t testing.TB, opts Options, during func()) []sampled {
 	t.Helper()
-	opts.SystemWide, opts.Frequency = true, tortureFrequency
+	opts.Frequency = tortureFrequency
 	begun := make(chan struct{})
 	var once sync.Once
 	opts.Progress = func(time.Duration, Stats) { once.Do(func() { close(begun) }) }
