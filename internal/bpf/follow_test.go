@@ -4,7 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
+
+	"hallmark/internal/testenv"
 )
 
 // TestFollow wants samples of a process that is followed and runs what it is followed
