@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestFilesAreForgotten(t *testing.T) {
 	needBPF(t)
 	file := buildC(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	var s *Session
 	filled, enough := false, uint64(0)
@@ -40,8 +41,11 @@ func TestFilesAreForgotten(t *testing.T) {
 	}
 	r := s.Finish()
 	misses := r.Symbolize()
-	if enough == 0 || s.Stats().Samples <= enough {
-		t.Errorf("%d samples, nothing was forgotten or nothing came afterwards", s.Stats().Samples)
+	switch n := s.Stats().Samples; {
+	case enough == 0 && n > 5000:
+		t.Errorf("nothing was forgotten in %d samples", n)
+	case enough == 0 || n <= enough:
+		testenv.Lack(t, "%d samples, nothing was forgotten or nothing came afterwards", n)
 	}
 	checkIdentified(t, r.Profile, misses)
 	if found := samplesIn(r.Profile, "burn"); len(found) != 1 || found[fileID(t, file)] == 0 {

@@ -1,14 +1,12 @@
 package capture
 
 import (
-	"context"
-	"os/exec"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -21,10 +19,7 @@ import (
 func buildLive(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "live")
-	args := []string{"-O1", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o", file, "../unwind/testdata/live.c"}
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
+	compile(t, "gcc", file, "-O1", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "../unwind/testdata/live.c")
 	return file
 }
 
@@ -36,9 +31,7 @@ func TestCopiedStacks(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
 	pid := start(t, buildLive(t))
-	p, _, stats := recordSession(t, context.Background(), Options{
-		PIDs: []int{pid}, Duration: 2 * time.Second, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF},
-	})
+	p, _, stats := recordUntil(t, Options{PIDs: []int{pid}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF}}, 900)
 	ends, callers := map[string]int64{}, map[string]bool{}
 	total, complete := int64(0), int64(0)
 	for _, s := range p.Sample {
@@ -69,9 +62,10 @@ func TestCopiedStacks(t *testing.T) {
 			t.Errorf("nobody saw %s", want)
 		}
 	}
-	if complete*100 < total*97 || total < 100 || stats.Copied == 0 {
-		t.Errorf("%d of %d stacks are complete, %d bytes copied: %v", complete, total, stats.Copied, ends)
+	if stats.Copied == 0 {
+		t.Errorf("%d bytes copied", stats.Copied)
 	}
+	testenv.AtMost(t, fmt.Sprintf("stacks that are not complete (%v)", ends), total-complete, total, 0.03)
 }
 
 // userNames returns the functions of a sample's frames in user code, leaf first.
@@ -90,9 +84,9 @@ func TestCutStacks(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
 	pid := start(t, buildLive(t))
-	p, _, stats := recordSession(t, context.Background(), Options{
-		PIDs: []int{pid}, Duration: time.Second, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 256},
-	})
+	p, _, stats := recordUntil(t, Options{
+		PIDs: []int{pid}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 256},
+	}, 400)
 	cut := int64(0)
 	for _, s := range p.Sample {
 		if why, _ := profile.StackEnd(s); why == reason.StackUnreadable {

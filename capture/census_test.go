@@ -20,12 +20,15 @@ ls -d /proc/[0-9]*/task/[0-9]* 2>/dev/null | wc -l
 ls -d /proc/[0-9]* | wc -l`
 
 // TestCensusAgreesWithProc compares with a script that reads /proc, while programs come
-// and go: so it tries again until nothing came in between.
+// and go. The script is right about before and after; where it says the same of both, the
+// census must too, but for a program that came and went: not three times without any
+// agreement. On a machine that is never at rest nothing can be compared.
 func TestCensusAgreesWithProc(t *testing.T) {
 	testenv.Root(t)
 	testenv.Tool(t, "awk")
 	var differs string
-	for range 20 {
+	atRest := 0
+	for range 40 {
 		before := countByScript(t)
 		c := TakeCensus()
 		after := countByScript(t)
@@ -44,8 +47,14 @@ func TestCensusAgreesWithProc(t *testing.T) {
 		if differs == "" {
 			return
 		}
+		if before == after {
+			atRest++
+		}
+		if atRest == 3 {
+			t.Fatal(differs)
+		}
 	}
-	t.Error(differs)
+	testenv.Lack(t, "programs come and go all the time: %s", differs)
 }
 
 type counted4 [4]int
@@ -65,10 +74,17 @@ func countByScript(t *testing.T) (n counted4) {
 // TestCensusAdds wants numbers that fit together.
 func TestCensusAdds(t *testing.T) {
 	testenv.Root(t)
-	c := TakeCensus()
-	f := c.Files
-	if *f.Reached > *f.Open+*f.Mapped || *f.Reached < max(*f.Open, *f.Mapped) || *c.Code.Identities == 0 || *c.Code.Identities > 2**c.Code.Inodes {
-		t.Errorf("%+v %+v", f, c.Code)
+	var c *Census
+	for n := 1; ; n++ { // what comes and goes may be in one number only, but not each time
+		c = TakeCensus()
+		f := c.Files
+		if *f.Reached <= *f.Open+*f.Mapped && *f.Reached >= max(*f.Open, *f.Mapped) && *c.Code.Identities > 0 && *c.Code.Identities <= 2**c.Code.Inodes {
+			break
+		}
+		if n == 5 {
+			t.Errorf("%+v %+v", f, c.Code)
+			break
+		}
 	}
 	if _, err := os.Stat("/proc/slabinfo"); err == nil {
 		caches := map[string]bool{}

@@ -16,18 +16,19 @@ func TestCPUsComeOnline(t *testing.T) { eachBackend(t, cpusComeOnline) }
 
 func cpusComeOnline(t *testing.T, backend Backend) {
 	testenv.Root(t)
+	const enough = 60 // looks, one a second and more: they find the CPUs, and samples come
 	start(t, buildC(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	opts := Options{Backend: backend, SystemWide: true, Frequency: 499}
 	var s *Session
-	taken, before := false, uint64(0)
+	taken, before, rounds := false, uint64(0), 0
 	opts.Progress = func(_ time.Duration, seen Stats) {
 		if !taken {
 			taken = true
 			takeCPUs(t, s)
 			before = s.Stats().Samples
-		} else if seen.Samples > before+10 {
+		} else if rounds++; seen.Samples > before+10 || rounds == enough {
 			cancel()
 		}
 	}
@@ -36,8 +37,12 @@ func cpusComeOnline(t *testing.T, backend Backend) {
 		t.Fatal(err)
 	}
 	s.Finish()
-	if !taken || s.Stats().Samples <= before+10 {
-		t.Errorf("%d samples, then %d", before, s.Stats().Samples)
+	switch after := s.Stats().Samples; {
+	case after > before+10 && taken:
+	case rounds == enough:
+		t.Errorf("%d samples, then %d in %d looks", before, after, rounds)
+	default:
+		testenv.Lack(t, "%d samples, then %d in %d looks", before, after, rounds)
 	}
 }
 

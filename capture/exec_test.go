@@ -106,8 +106,8 @@ func TestWatchCommand(t *testing.T) {
 			}
 			kinds = append(kinds, ev.Kind.String()+" "+filepath.Base(ev.Program.Path))
 			if ev.Kind == Executed && ev.Program.Path == real {
-				if o.Backend == Perf && len(ev.Args) == 0 {
-					continue // it ended before /proc was asked
+				if o.Backend == Perf && (len(ev.Args) == 0 || ev.Owner == nil) {
+					continue // it ended before /proc was asked, or had told all
 				}
 				if !slices.Equal(ev.Args, []string{sleep, "0.05"}) && !slices.Equal(ev.Args, []string{sleep, "0.06"}) {
 					t.Errorf("arguments %q", ev.Args)
@@ -136,11 +136,23 @@ func TestWatchCommand(t *testing.T) {
 // programs to be loaded.
 func TestWatchCost(t *testing.T) {
 	testenv.Root(t)
+	// What a process has run may not be told: see TestExecCPU of package bpf.
+	for range 5 {
+		if watchCost(t) {
+			return
+		}
+	}
+	testenv.Lack(t, "of five processes it was not told what they have run")
+}
+
+// watchCost reports whether it was told what a process has run.
+func watchCost(t *testing.T) bool {
+	t.Helper()
 	c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "0.2"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(500 * time.Millisecond)
 	w, err := StartWatch(WatchOptions{Backend: BPF, Exits: true, Command: c})
 	if err != nil {
 		c.Kill()
@@ -164,9 +176,13 @@ func TestWatchCost(t *testing.T) {
 	if apart := ended.Time.Sub(executed.Time); ended.End.Lived != apart || apart < 200*time.Millisecond {
 		t.Errorf("it lived %v, and the events are %v apart", ended.End.Lived, apart)
 	}
+	if ended.End.CPU == nil {
+		return false
+	}
 	if usage := c.cmd.ProcessState; *ended.End.CPU <= 0 || *ended.End.CPU >= usage.UserTime()+usage.SystemTime() {
 		t.Errorf("it ran %v, and with the wait for its release %v", *ended.End.CPU, usage.UserTime()+usage.SystemTime())
 	}
+	return true
 }
 
 // TestWatchForks wants what executes nothing to be told when it ends, by the name that it has

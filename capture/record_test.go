@@ -87,10 +87,7 @@ func needBPF(t testing.TB) {
 func buildGo(t testing.TB, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "busy-go")
-	args := append(append([]string{"build", "-o", out}, flags...), "testdata/busy.go")
-	if msg, err := exec.Command(testenv.Tool(t, "go"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, msg)
-	}
+	compile(t, "go", out, append(append([]string{"build"}, flags...), "testdata/busy.go")...)
 	return out
 }
 
@@ -98,11 +95,38 @@ func buildGo(t testing.TB, flags ...string) string {
 func buildC(t testing.TB, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "busy-c")
-	args := append([]string{"-O1", "-fno-omit-frame-pointer", "-o", out, "testdata/busy.c"}, flags...)
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
+	compile(t, "gcc", out, append([]string{"-O1", "-fno-omit-frame-pointer", "testdata/busy.c"}, flags...)...)
 	return out
+}
+
+// compiled has what compilers made, by their arguments: many tests want the same.
+var compiled sync.Map
+
+// compile has a compiler make a file, or writes what it made from the same arguments before.
+// It is another file each time.
+func compile(t testing.TB, compiler, out string, args ...string) {
+	t.Helper()
+	key := fmt.Sprint(compiler, os.Getenv("GOARCH"), args)
+	if made, ok := compiled.Load(key); ok {
+		if err := os.WriteFile(out, made.([]byte), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	// The file stands behind the verb of go, and before all arguments of gcc.
+	at := 0
+	if compiler == "go" {
+		at = 1
+	}
+	args = slices.Insert(slices.Clone(args), at, "-o", out)
+	if msg, err := exec.Command(testenv.Tool(t, compiler), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, msg)
+	}
+	made, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled.Store(key, made)
 }
 
 // recordCommand records a command to its end.
@@ -114,6 +138,24 @@ func recordCommand(t testing.TB, opts Options, args ...string) (*pprof.Profile, 
 	}
 	opts.Command = c
 	return recordSession(t, context.Background(), opts)
+}
+
+// recordUntil records until there are so many samples, which also on a busy machine is only
+// a matter of time.
+func recordUntil(t testing.TB, opts Options, samples uint64) (*pprof.Profile, profile.Misses, Stats) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	opts.Progress = func(_ time.Duration, seen Stats) {
+		if seen.Samples >= samples {
+			cancel()
+		}
+	}
+	p, misses, stats := recordSession(t, ctx, opts)
+	if stats.Samples < samples {
+		testenv.Lack(t, "%d samples in %v, want %d", stats.Samples, testenv.Patience, samples)
+	}
+	return p, misses, stats
 }
 
 func recordSession(t testing.TB, ctx context.Context, opts Options) (*pprof.Profile, profile.Misses, Stats) {
@@ -215,9 +257,8 @@ func recordPrograms(t *testing.T, backend Backend) {
 			}
 			p, misses, stats := recordCommand(t, Options{Backend: backend}, file, duration)
 			want := test.id(t, file)
-			if got := samplesIn(p, test.function)[want]; got*10 < int64(stats.Samples)*9 || got == 0 {
-				t.Errorf("%d of %d samples in %s of %v: %v", got, stats.Samples, test.function, want, samplesIn(p, test.function))
-			}
+			found := samplesIn(p, test.function)
+			checkMost(t, fmt.Sprintf("%s of %v (%v)", test.function, want, found), found[want], int64(stats.Samples), 0.1)
 			checkIdentified(t, p, misses)
 		})
 	}
@@ -236,13 +277,24 @@ func ownID(t testing.TB, file string) buildid.ID {
 	return info.ID
 }
 
-// checkIdentified wants identities for 99 % of the frames in mapped files.
+// checkIdentified wants identities for 99 % of the frames in mapped files. The rest is in
+// mappings that change while they are looked at.
 func checkIdentified(t testing.TB, p *pprof.Profile, misses profile.Misses) {
 	t.Helper()
-	c := profile.MeasureCoverage(p, misses)
-	if c.FileIdentified*100 < c.FileFrames*99 || c.FileFrames == 0 {
-		t.Errorf("%d of %d frames in files are identified: %+v", c.FileIdentified, c.FileFrames, c.Gaps)
-	}
+	judgeIdentified(t, profile.MeasureCoverage(p, misses))
+}
+
+func judgeIdentified(t testing.TB, c profile.Coverage) {
+	t.Helper()
+	what := fmt.Sprintf("frames in files without identity (%+v)", c.Gaps)
+	testenv.AtMost(t, what, int64(c.FileFrames-c.FileIdentified), int64(c.FileFrames), 0.01)
+}
+
+// checkMost wants all samples of a program but a share to be where it does its work. The rest
+// is what it takes to start it, which is as much CPU time on a busy machine.
+func checkMost(t testing.TB, where string, there, all int64, others float64) {
+	t.Helper()
+	testenv.AtMost(t, "samples that are not in "+where, all-there, all, others)
 }
 
 // TestRecordLabels wants process, thread, pid and tid of a recorded program.
@@ -261,7 +313,7 @@ func recordLabels(t *testing.T, backend Backend) {
 		}
 	}
 	if len(p.Sample) == 0 {
-		t.Error("no samples")
+		testenv.Lack(t, "no samples")
 	}
 }
 
@@ -284,11 +336,24 @@ func recordRunning(t *testing.T, backend Backend) {
 	}
 	p, misses, _ := recordSession(t, context.Background(),
 		Options{Backend: backend, PIDs: []int{a, b}, Duration: duration})
+	if counts := samplesOf(p); counts[int64(a)] < 10 || counts[int64(b)] < 10 && !testenv.Emulated() {
+		testenv.Lack(t, "samples by process: %v", counts)
+	}
 	if samplesIn(p, "main.spin")[wantGo] == 0 || samplesIn(p, "burn")[wantC] == 0 {
 		t.Errorf("samples in main.spin %v (want %v), in burn %v (want %v)",
 			samplesIn(p, "main.spin"), wantGo, samplesIn(p, "burn"), wantC)
 	}
 	checkIdentified(t, p, misses)
+}
+
+// samplesOf counts the samples by processes.
+func samplesOf(p *pprof.Profile) map[int64]int64 {
+	counts := map[int64]int64{}
+	for _, s := range p.Sample {
+		_, pid := profile.Process(s)
+		counts[pid] += s.Value[0]
+	}
+	return counts
 }
 
 // start starts a program that ends with the test.
@@ -339,8 +404,12 @@ func recordSystem(t *testing.T, backend Backend) {
 	if testenv.Emulated() {
 		enough = 1
 	}
-	if n := found[fileID(t, file)]; n < enough || len(found) != 1 {
+	n := found[fileID(t, file)]
+	if n > 0 && len(found) != 1 || n == 0 && samples(p) >= 10*enough {
 		t.Errorf("samples in main.spin by identity: %v", found)
+	}
+	if n < enough {
+		testenv.Lack(t, "%d samples in main.spin, %d in all", n, samples(p))
 	}
 	checkIdentified(t, p, misses)
 }
@@ -361,16 +430,7 @@ func recordEnds(t *testing.T, backend Backend) {
 		<-done
 	})
 	t.Run("when interrupted", func(t *testing.T) {
-		s := startSession(t, Options{Backend: backend, PIDs: []int{start(t, file)}})
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer cancel()
-		if err := s.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
-		s.Finish()
-		if s.Stats().Samples == 0 {
-			t.Error("nothing was recorded before")
-		}
+		recordUntil(t, Options{Backend: backend, PIDs: []int{start(t, file)}}, 1)
 	})
 	t.Run("no such process", func(t *testing.T) {
 		_, err := Start(Options{Backend: backend, PIDs: []int{1 << 22}})

@@ -4,8 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,21 +98,15 @@ func TestLookAtDisk(t *testing.T) {
 // awaitProgram waits until a process has executed its program, and its libraries are there.
 func awaitProgram(t *testing.T, pid int, path string) {
 	t.Helper()
-	for range 1000 {
+	testenv.Await(t, path, func() bool {
 		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(inv.Processes) == 1 {
-			for _, c := range inv.Processes[0].Code {
-				if filepath.Base(c.Path) == "libc.so.6" {
-					return
-				}
-			}
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s does not run", path)
+		return len(inv.Processes) == 1 && slices.ContainsFunc(inv.Processes[0].Code, func(c Code) bool {
+			return filepath.Base(c.Path) == "libc.so.6"
+		})
+	})
 }
 
 // TestLookAtDiskInNamespace wants the file that the process sees, and not the one that is
@@ -142,23 +136,21 @@ func TestLookAtDiskInNamespace(t *testing.T) {
 		p := inv.Processes[0]
 		return p.Code[p.Program].Disk, p.Code[p.Program].ID == fileID(t, program)
 	}
-	for range 1000 {
-		if disk, runs := look(); runs {
-			if disk != DiskSame {
-				t.Fatalf("%v, want the same", disk)
-			}
-			if err := os.Remove(filepath.Join(root, "prog")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(program, filepath.Join(root, "prog")); err != nil {
-				t.Fatal(err)
-			}
-			if disk, _ := look(); disk != DiskGone {
-				t.Fatalf("%v behind a link that leads nowhere in there, want gone", disk)
-			}
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	var disk Disk
+	testenv.Await(t, "the program", func() (runs bool) {
+		disk, runs = look()
+		return runs
+	})
+	if disk != DiskSame {
+		t.Fatalf("%v, want the same", disk)
 	}
-	t.Fatal("the program does not run")
+	if err := os.Remove(filepath.Join(root, "prog")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(root, "prog")); err != nil {
+		t.Fatal(err)
+	}
+	if disk, _ := look(); disk != DiskGone {
+		t.Fatalf("%v behind a link that leads nowhere in there, want gone", disk)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,14 +83,10 @@ func TestPlaceGone(t *testing.T) {
 // awaitExec waits until a process that starts as another one runs its program.
 func awaitExec(t *testing.T, pid int, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe == path {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is not executed", path)
-		}
-	}
+	testenv.Await(t, "the execution of "+path, func() bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		return err == nil && exe == path
+	})
 	awaitProgram(t, pid, path)
 }
 
@@ -160,11 +155,7 @@ func TestEnded(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); !firstEnded(pid); time.Sleep(time.Millisecond) { // nobody waits for it
-		if time.Now().After(deadline) {
-			t.Fatal("it does not end")
-		}
-	}
+	testenv.Await(t, "its end", func() bool { return firstEnded(pid) }) // nobody waits for it
 	inv.LookAtDisk()
 	if p := inv.Processes[0]; !p.Ended || p.Program >= 0 {
 		t.Errorf("%+v has not ended", p)

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"testing"
@@ -45,10 +46,6 @@ func TestCopiedStacksOfShortLives(t *testing.T) {
 		}
 	}
 	t.Logf("%d samples: %v", total, ends)
-	if total < 10 { // on a machine that does much else
-		t.Errorf("%d samples", total)
-	}
-	if whole := ends[reason.None.Code()] + ends[reason.NoUserStack.Code()]; whole*100 < total*80 {
-		t.Errorf("%d of %d stacks are complete: %v", whole, total, ends)
-	}
+	whole := ends[reason.None.Code()] + ends[reason.NoUserStack.Code()]
+	testenv.AtMost(t, fmt.Sprintf("stacks that are not complete (%v)", ends), total-whole, total, 0.2)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -53,9 +52,7 @@ func TestStackmapSeesTheSame(t *testing.T) {
 	go func() { done <- finished(t, sessions[BPF]) }()
 	profiles[Stackmap], profiles[BPF] = finished(t, sessions[Stackmap]), <-done
 	for b, p := range profiles {
-		if got, all := samplesIn(p, "burn")[want], samples(p); got*10 < all*8 || got == 0 {
-			t.Errorf("%v: %d of %d samples in burn", b, got, all)
-		}
+		checkMost(t, fmt.Sprintf("burn (%v)", b), samplesIn(p, "burn")[want], samples(p), 0.2)
 	}
 	of, by := callSites(profiles[BPF]), callSites(profiles[Stackmap])
 	if !maps.Equal(of, by) || len(of) == 0 {
@@ -142,9 +139,8 @@ func TestStackmapPaddedIDs(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			file := buildC(t, "-Wl,--build-id="+flag)
 			p, _, stats := recordCommand(t, Options{Backend: Stackmap}, file, "400")
-			if got := samplesIn(p, "burn")[fileID(t, file)]; got*10 < int64(stats.Samples)*8 || got == 0 {
-				t.Errorf("%d of %d samples in burn: %v", got, stats.Samples, samplesIn(p, "burn"))
-			}
+			found := samplesIn(p, "burn")
+			checkMost(t, fmt.Sprintf("burn (%v)", found), found[fileID(t, file)], int64(stats.Samples), 0.2)
 			for _, m := range p.Mapping {
 				if m.BuildID != "" && m.File == file && m.BuildID != fileID(t, file).String() {
 					t.Errorf("%s has identity %s", file, m.BuildID)
@@ -174,19 +170,23 @@ func TestStackmapOfExited(t *testing.T) {
 			id := fileID(t, file)
 			gone := filepath.Join(t.TempDir(), "gone")
 			p, _, _ := recordCommand(t, Options{Backend: Stackmap}, "sh", "-c", script, file, gone)
-			seen := 0
+			seen, all := 0, 0
 			for _, s := range p.Sample {
 				if name, _ := profile.Process(s); name != "gone" {
 					continue
 				}
+				all++
 				if m := innermostUser(s); m != nil && test.want(m, id) {
 					seen++
 				} else if m != nil && m.BuildID != "" && m.BuildID[:8] == id.String()[:8] {
 					t.Errorf("a frame has identity %s, want %v", m.BuildID, id)
 				}
 			}
+			if all == 0 {
+				testenv.Lack(t, "no stacks of the program")
+			}
 			if seen == 0 {
-				t.Errorf("no stack is in %v", id)
+				t.Errorf("none of %d stacks is in %v", all, id)
 			}
 		})
 	}
@@ -207,10 +207,7 @@ func innermostUser(s *pprof.Sample) *pprof.Mapping {
 func TestStackmapHoles(t *testing.T) {
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64, for which the program is written")
 	file := filepath.Join(t.TempDir(), "hole")
-	args := []string{"-O1", "-fno-omit-frame-pointer", "-o", file, "testdata/hole.c"}
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
+	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "testdata/hole.c")
 	for _, test := range []struct {
 		name      string
 		args      []string

@@ -13,6 +13,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/unwind"
 )
@@ -240,9 +241,7 @@ func TestForeseenFilesAreClosed(t *testing.T) {
 	defer tables.stop()
 	o, j := ownProgram(t, objects)
 	tables.introduce(1, o, &j)
-	for !kernel.Has(1) {
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Await(t, "the table", func() bool { return kernel.Has(1) })
 	tables.stop()
 	if o.content != nil || objects.open != 0 {
 		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
@@ -307,9 +306,7 @@ func TestRoomIsForSamples(t *testing.T) {
 	kernel.mu.Unlock()
 	o := fileObjectOf(t, objects, libc(t))
 	tables.introduce(1, o, &job{object: o})
-	for len(tables.takeFinished(false)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Await(t, "the table", func() bool { return len(tables.takeFinished(false)) > 0 })
 	if kernel.Has(1) {
 		t.Fatal("the kernel has a table that nobody was in, and little room")
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/elftest"
-	"hallmark/internal/testenv"
 )
 
 // image is a file whose code runs at one place that no other image has: an identity
@@ -86,7 +84,7 @@ func (m *maker) image(f form) *image {
 		f.dir = m.dir
 	}
 	slot := uint64(m.made % slots)
-	i := &image{path: filepath.Join(f.dir, fmt.Sprintf("image-%d", m.made)), pages: f.textAt}
+	i := &image{path: filepath.Join(f.dir, fmt.Sprintf("image-%d-%d", m.made, os.Getpid())), pages: f.textAt}
 	i.from = f.textAt + slot*slotSize
 	i.to = i.from + slotSize
 	unique := sha256.Sum256(fmt.Appendf(nil, "image %d of process %d", m.made, os.Getpid()))
@@ -277,10 +275,7 @@ func (m *maker) buildLibrary(flags ...string) *image {
 func buildHost(t testing.TB) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "host")
-	args := []string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, "testdata/host.c"}
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
+	compile(t, "gcc", out, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/host.c")
 	return out
 }
 

@@ -46,7 +46,7 @@ func withCommand(t testing.TB, during func(), args ...string) {
 	}
 }
 
-func recordStackmap(t testing.TB, during func()) []sampled {
+func recordStackmap(t testing.TB, _ []int, during func()) []sampled {
 	file := filepath.Join(t.TempDir(), "stackmap.pb.gz")
 	withCommand(t, during, *peer, "record", "-a", "--backend", "stackmap", "--no-symbols", "-F", strconv.Itoa(tortureFrequency), "-o", file)
 	p, err := profile.ReadFile(file, profile.ReadOptions{})
@@ -56,7 +56,7 @@ func recordStackmap(t testing.TB, during func()) []sampled {
 	return ofProfile(p)
 }
 
-func recordPerf(t testing.TB, during func()) []sampled {
+func recordPerf(t testing.TB, _ []int, during func()) []sampled {
 	file := filepath.Join(t.TempDir(), "perf.data")
 	withCommand(t, during, "perf", "record", "-q", "-a", "-B", "--buildid-mmap", "-e", "cpu-clock:u", "-F", strconv.Itoa(tortureFrequency), "-o", file)
 	script := exec.Command("perf", "script", "-i", file, "--show-mmap-events", "--show-task-events", "-F", "comm,pid,tid,time,event,ip")
@@ -150,12 +150,12 @@ func (p *perfText) samples() []sampled {
 // BenchmarkNeverWrong plays the scenes for our backends and for others, and prints
 // what each knew: the table of bench/README.md.
 func BenchmarkNeverWrong(b *testing.B) {
-	all := append(slices.Clone(ours), peers...)
+	all := append(slices.Clone(recorders), peers...)
 	var verdicts []map[string]*verdict
 	for _, r := range all {
 		r.need(b)
 		x := newTorture(b)
-		verdicts = append(verdicts, x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(b, during) })))
+		verdicts = append(verdicts, x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(b, x.running, during) })))
 	}
 	fmt.Print("\n| scene |")
 	for _, r := range all {

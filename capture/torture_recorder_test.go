@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"os"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -11,23 +12,25 @@ import (
 // tortureFrequency is in samples a second and CPU.
 const tortureFrequency = 1999
 
-// recorder is a way of recording the whole machine.
+// recorder is a way of recording this process and all that it starts, and processes that run
+// already. Some can only record the whole machine.
 type recorder struct {
 	name   string
 	need   func(t testing.TB)
-	record func(t testing.TB, during func()) []sampled
+	record func(t testing.TB, running []int, during func()) []sampled
 }
 
-// ours are our own ways.
-var ours = []recorder{
-	{"bpf", needBPF, func(t testing.TB, during func()) []sampled {
-		return recordOurs(t, Options{Backend: BPF}, during)
+// recorders are our own ways.
+var recorders = []recorder{
+	{"bpf", needBPF, func(t testing.TB, running []int, during func()) []sampled {
+		return recordOurs(t, Options{Backend: BPF, PIDs: append(running, os.Getpid())}, during)
 	}},
-	{"bpf without task work", needBPF, func(t testing.TB, during func()) []sampled {
-		return recordOurs(t, Options{Backend: BPF, noTaskWork: true}, during)
+	{"bpf without task work", needBPF, func(t testing.TB, running []int, during func()) []sampled {
+		return recordOurs(t, Options{Backend: BPF, PIDs: append(running, os.Getpid()), noTaskWork: true}, during)
 	}},
-	{"perf", needPerf, func(t testing.TB, during func()) []sampled {
-		return recordOurs(t, Options{Backend: Perf}, during)
+	// Events that are inherited never sample who lives for less than a period.
+	{"perf", needPerf, func(t testing.TB, _ []int, during func()) []sampled {
+		return recordOurs(t, Options{Backend: Perf, SystemWide: true}, during)
 	}},
 }
 

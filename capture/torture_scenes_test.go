@@ -47,19 +47,19 @@ var scenes = []scene{
 	{name: "the same build ID in two files", run: copied},
 	{name: "page written by a debugger", run: poked},
 	{name: "header written by the process", run: pokedHeader},
-	{name: "text moved to anonymous memory", run: movedText},
-	{name: "text moved, no build ID", run: movedTextNoID},
+	{name: "text moved to anonymous memory", run: movedText, looked: true},
+	{name: "text moved, no build ID", run: movedTextNoID, looked: true},
 
 	{name: "overwritten in place, program", run: overwrittenPrograms, open: true},
 	{name: "overwritten in place, library", run: overwrittenLibrary, open: true},
 	{name: "overwritten within a tick", run: overwrittenInTick, open: true},
 	{name: "overwritten within a second that is a tick", run: overwrittenInSecond, open: true},
 	{name: "overwritten, old times restored", run: overwrittenAndStamped, open: true},
-	{name: "overwritten while it runs", run: overwrittenWhileRunning, open: true, moments: 5},
-	{name: "overwritten by long writes while it runs", run: longWrites, open: true, moments: 5},
+	{name: "overwritten while it runs", run: overwrittenWhileRunning, open: true, changes: 2 * overwrites},
+	{name: "overwritten by long writes while it runs", run: longWrites, open: true, changes: 2 * overwrites},
 	{name: "overwritten and run within a tick", run: rewrittenPrograms, open: true, caught: true},
-	{name: "written and run at once", run: writtenAndRun},
-	{name: "replaced by rename", run: renamed},
+	{name: "written and run at once", run: writtenAndRun, brief: true},
+	{name: "replaced by rename", run: renamed, brief: true},
 	{name: "deleted", run: deletedWhileRunning, open: true},
 	{name: "inode used again", run: inodeReused, open: true},
 	{name: "inode used again, tmpfs", run: inodeReusedOnTmpfs, open: true},
@@ -80,7 +80,7 @@ var scenes = []scene{
 
 	{name: "mapped before", prepare: mappedBefore(form{})},
 	{name: "mapped before, no build ID", prepare: mappedBefore(form{idSize: -1})},
-	{name: "mapped before, text moved", prepare: movedBefore},
+	{name: "mapped before, text moved", prepare: movedBefore, looked: true},
 	{name: "mapped before and deleted", prepare: deletedBefore},
 	{name: "mapped before and replaced", prepare: replacedBefore},
 	{name: "mapped before on an overlay, copied up", prepare: copiedUpBefore, open: true},
@@ -97,7 +97,7 @@ func program(f form) func(x *torture) {
 
 func goProgram(id func(testing.TB, string) buildid.ID, flags ...string) func(x *torture) {
 	return func(x *torture) {
-		path := buildGo(x.t, flags...)
+		path := ours(buildGo(x.t, flags...))
 		x.exec(x.built(path, id(x.t, path)), path, "60ms")
 	}
 }
@@ -110,7 +110,7 @@ func goProgram32(x *torture) {
 
 func cProgram(flags ...string) func(x *torture) {
 	return func(x *torture) {
-		path := buildC(x.t, flags...)
+		path := ours(buildC(x.t, flags...))
 		x.exec(x.built(path, fileID(x.t, path)), path, "60")
 	}
 }
@@ -214,7 +214,7 @@ func (x *torture) pair(f form) (a, b *image) { return x.image(f), x.image(f) }
 
 func overwrittenPrograms(x *torture) {
 	a, b := x.pair(form{program: true})
-	file := filepath.Join(x.dir, "overwritten")
+	file := filepath.Join(x.dir, fmt.Sprintf("written-%d", os.Getpid()))
 	for range 3 {
 		for _, i := range []*image{a, b} {
 			x.overwrite(file, i)
@@ -226,7 +226,7 @@ func overwrittenPrograms(x *torture) {
 // victim makes a file for images to be written into.
 func (x *torture) victim(dir string, i *image) string {
 	x.made++
-	file := filepath.Join(dir, fmt.Sprintf("victim-%d", x.made))
+	file := filepath.Join(dir, fmt.Sprintf("victim-%d-%d", x.made, os.Getpid()))
 	x.overwrite(file, i)
 	return file
 }
@@ -286,6 +286,9 @@ func overwrittenWhileRunning(x *torture) { x.overwriteWhileRunning(form{}) }
 // longWrites overwrites the head of the file long before the code that runs.
 func longWrites(x *torture) { x.overwriteWhileRunning(form{textAt: 32 << 20}) }
 
+// overwrites is how many times each of two contents is written.
+const overwrites = 30
+
 // overwriteWhileRunning has one process overwrite what the other one runs.
 func (x *torture) overwriteWhileRunning(f form) {
 	a, b := x.pair(f)
@@ -293,7 +296,7 @@ func (x *torture) overwriteWhileRunning(f form) {
 	both := []*image{a, b}
 	args, _ := words(x.host, "wait map a", file, 0, a.pages+textSize, "repeat 400 call a", a.from, 1000)
 	resume := x.startCommand(both, args...)
-	args, _ = words(x.host, "map a", a, 0, a.pages+textSize, "repeat 30 overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
+	args, _ = words(x.host, "map a", a, 0, a.pages+textSize, "repeat", overwrites, "overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -306,7 +309,7 @@ func (x *torture) overwriteWhileRunning(f form) {
 // writtenAndRun writes a program and runs it, over and over, as fast as it can.
 func writtenAndRun(x *torture) {
 	a, b := x.pair(form{program: true})
-	file := filepath.Join(x.dir, "fresh")
+	file := filepath.Join(x.dir, fmt.Sprintf("fresh-%d", os.Getpid()))
 	for range 4 {
 		for _, i := range []*image{a, b} {
 			os.Remove(file)
@@ -319,7 +322,7 @@ func writtenAndRun(x *torture) {
 func renamed(x *torture) {
 	a, b := x.pair(form{program: true})
 	dir := x.t.TempDir()
-	file := filepath.Join(dir, "replaced")
+	file := filepath.Join(dir, fmt.Sprintf("replaced-%d", os.Getpid()))
 	for range 3 {
 		for _, i := range []*image{a, b} {
 			x.overwrite(filepath.Join(dir, "new"), i)
@@ -401,8 +404,9 @@ func inMemfd(x *torture) {
 // inMountNamespace runs a program from a file system that only it can see.
 func inMountNamespace(x *torture) {
 	i := x.image(form{program: true})
-	script := `mount -t tmpfs none /mnt && cp "$0" /mnt/hidden && exec /mnt/hidden`
-	x.exec(i, testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", script, i.path)
+	script := `mount -t tmpfs none /mnt && cp "$0" "$1" && exec "$1"`
+	hidden := fmt.Sprintf("/mnt/hidden-%d", os.Getpid())
+	x.execAs(nameOf(hidden), i, testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", script, i.path, hidden)
 }
 
 // overlay is a script that mounts an overlay on /mnt/all with the file "lib" in its

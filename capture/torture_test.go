@@ -17,13 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/testenv"
+	"hallmark/procmap"
 )
 
-// who is a process while it has one name: numbers are used again.
+// who is a process while it has one name: numbers are used again. The names are those of
+// files that have this process's number in theirs, so that no foreign process has them.
 type who struct {
 	pid  int
-	name string // of its first thread; empty for any
+	name string // of its first thread
 }
 
 // torture runs programs that know what code they run, and remembers it.
@@ -33,6 +37,11 @@ type torture struct {
 	at   string // the case that runs
 	// truth is which images' code a process may have run, and in which case.
 	truth map[who]*truth
+	// others are the files that the scenes' processes run besides images, by their identities
+	// and by their paths.
+	others  struct{ ids, paths map[string]bool }
+	running []int    // what was started to wait for a word
+	lacks   []string // what there were too few samples for, of all scenes
 }
 
 type truth struct {
@@ -41,7 +50,53 @@ type truth struct {
 }
 
 func newTorture(t testing.TB) *torture {
-	return &torture{maker: maker{t: t, dir: t.TempDir()}, host: buildHost(t), truth: map[who]*truth{}}
+	t.Helper()
+	x := &torture{maker: maker{t: t, dir: t.TempDir()}, host: ours(buildHost(t)), truth: map[who]*truth{}}
+	x.others.ids, x.others.paths = map[string]bool{}, map[string]bool{"[vdso]": true}
+	if vdso, err := buildid.ReadVDSO(); err == nil {
+		x.others.ids[vdso.ID.String()] = true
+	}
+	x.addOthers(os.Getpid()) // what is before exec is the test itself
+	host := exec.Command(x.host, "wait")
+	in, _ := host.StdinPipe()
+	out, _ := host.StdoutPipe()
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ready"; {
+	}
+	x.addOthers(host.Process.Pid)
+	in.Close()
+	_ = host.Wait() // it misses its word
+	return x
+}
+
+// addOthers adds the files that a process has mapped.
+func (x *torture) addOthers(pid int) {
+	x.t.Helper()
+	vmas, err := readMappings(pid)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, v := range vmas {
+		if v.Perm&procmap.Exec == 0 || !v.FileBacked() {
+			continue
+		}
+		info, err := buildid.ReadFile(v.Path())
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.others.ids[info.ID.String()], x.others.paths[v.Path()] = true, true
+	}
+}
+
+// ours gives a program a name that no foreign process has.
+func ours(path string) string {
+	name := fmt.Sprintf("%s-%d", path, os.Getpid())
+	if err := os.Rename(path, name); err != nil {
+		panic(err)
+	}
+	return name
 }
 
 // nameOf is the name that a process has which executed a file: TASK_COMM_LEN of
@@ -61,10 +116,14 @@ func (x *torture) ran(w who, images ...*image) {
 
 // exec runs an image that is a program, through a path of its file.
 func (x *torture) exec(i *image, args ...string) {
-	name := ""
 	if len(args) == 0 {
-		args, name = []string{i.path}, nameOf(i.path)
+		args = []string{i.path}
 	}
+	x.execAs(nameOf(args[0]), i, args...)
+}
+
+// execAs runs what becomes an image, and has this name then.
+func (x *torture) execAs(name string, i *image, args ...string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		x.t.Errorf("%s: %v\n%s", x.at, err, out)
@@ -111,7 +170,7 @@ func (x *torture) run(images []*image, args ...string) {
 			x.ran(who{pid, nameOf(x.host)}, images...)
 		default:
 			i := slices.IndexFunc(images, func(i *image) bool { return i.path == words[1] })
-			x.ran(who{pid: pid}, images[i])
+			x.ran(who{pid, nameOf(words[2])}, images[i])
 		}
 	}
 }
@@ -138,6 +197,7 @@ func (x *torture) startCommand(images []*image, args ...string) (resume func()) 
 		x.t.Fatal(err)
 	}
 	x.ran(who{cmd.Process.Pid, nameOf(x.host)}, images...)
+	x.running = append(x.running, cmd.Process.Pid)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "ready" {
 	}
@@ -158,9 +218,8 @@ type scene struct {
 	run func(x *torture)
 	// prepare plays its first part before that, and returns the second.
 	prepare func(x *torture) (resume func())
-	// moments is how many samples may seem wrong: a CPU that was stopped in a loop before
-	// the file changed goes on there in the new content, and is sampled before it does.
-	moments int64
+	// changes is how many times a file changes while its code runs: see momentary.
+	changes int64
 	// open tells that much may be unknown: of what is being written, above all.
 	open bool
 	// caught tells that it is known all the same where the sampled task is asked.
@@ -168,7 +227,30 @@ type scene struct {
 	// private tells that only the process can reach its file, and lives some 50 ms: so whether
 	// user space comes in time, where it must, is luck.
 	private bool
+	// brief tells that what the process runs is the file at its path for some 50 ms, several
+	// times: whether user space comes in time, where it must, is luck, but not each time.
+	brief bool
+	// looked tells that user space must look at the process in any case while it lives.
+	looked bool
 }
+
+// What a scene may have besides right samples, by rule:
+//
+//   - A wrong sample is a failure, with one exception. A CPU that was stopped in a loop before
+//     the file changed goes on there in the new content, and is sampled before it does: the
+//     kernel, which says where it is, is right, and so is the recorder, who says what is there.
+//     That takes a sample in the first instruction after a stop, once for each change at most.
+//     A sample is due there in one of 100 cases, when the timer has to wait for the kernel
+//     to return, which has interrupts off for some µs of the 500 from one sample to the next.
+//   - A sample without an identity says why. Of these there is now and then one, where its
+//     process has just begun or its mappings change; never more than one of 50 was seen.
+//     In scenes that are open it is the right answer, and nothing is judged.
+//   - Where user space must open a file that is gone soon, nothing can be promised, as it may
+//     not run in time. If it never did there was no time to judge in.
+const (
+	momentary = 0.01
+	unknown   = 0.05
+)
 
 // play plays all scenes while record records.
 func (x *torture) play(scenes []scene, record func(during func()) []sampled) []sampled {
@@ -220,10 +302,7 @@ func (x *torture) judge(samples []sampled) map[string]*verdict {
 	verdicts := map[string]*verdict{}
 	for _, s := range samples {
 		t := x.truth[s.who]
-		if t == nil {
-			t = x.truth[who{pid: s.pid}]
-		}
-		if t == nil || x.isOther(s.file) {
+		if t == nil || x.isOther(s) {
 			continue
 		}
 		v := verdicts[t.of]
@@ -236,20 +315,19 @@ func (x *torture) judge(samples []sampled) map[string]*verdict {
 	return verdicts
 }
 
-// isOther reports whether a file is one that the processes run besides images. What
-// is before exec is the test itself.
-func (x *torture) isOther(file string) bool {
-	if file == x.host || file == self || file == "[vdso]" {
-		return true
+// isOther reports whether a sample is in a file that the processes run besides images. Files
+// of one identity have one path in a profile, whichever of them on the whole machine it is: so
+// the path counts only where there is no identity, or if it is that of an image.
+func (x *torture) isOther(s sampled) bool {
+	if s.id != "" {
+		return x.others.ids[s.id] && !strings.HasPrefix(s.file, x.dir)
 	}
-	_, path, pseudo := strings.Cut(file, "] ")
+	_, path, pseudo := strings.Cut(s.file, "] ")
 	if !pseudo {
-		path = file
+		path = s.file
 	}
-	return slices.ContainsFunc([]string{"/usr", "/lib", "/bin"}, func(dir string) bool { return strings.HasPrefix(path, dir) })
+	return x.others.paths[path]
 }
-
-var self, _ = os.Executable()
 
 func (v *verdict) count(s sampled, images []*image) {
 	right := func(i *image) bool {
@@ -278,44 +356,53 @@ func chosen() []scene {
 // confuse who remembers them, and wants no frame of a program under an identity or
 // at an offset that it never ran.
 func TestNeverWrong(t *testing.T) {
-	for _, r := range ours {
+	for _, r := range recorders {
 		t.Run(r.name, func(t *testing.T) {
 			r.need(t)
 			x := newTorture(t)
-			verdicts := x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(t, during) }))
+			verdicts := x.judge(x.play(chosen(), func(during func()) []sampled { return r.record(t, x.running, during) }))
 			for _, s := range chosen() {
-				check(t, s, verdicts[s.name], r.name == "bpf" && bpf.HasTaskWork())
+				x.check(s, verdicts[s.name], r.name == "bpf" && bpf.HasTaskWork())
+			}
+			if len(x.lacks) > 0 {
+				testenv.Lack(t, "%s", strings.Join(x.lacks, "; "))
 			}
 		})
 	}
 }
 
-// check wants no wrong frame, and some that were found.
-func check(t *testing.T, s scene, v *verdict, inTask bool) {
+// check wants no wrong frame, and few that were not found.
+func (x *torture) check(s scene, v *verdict, inTask bool) {
 	if v == nil {
-		t.Errorf("%s: no samples", s.name)
+		x.lack("%s: no samples", s.name)
 		return
 	}
-	t.Logf("%-45s %6d samples, %5.1f %% right, unknown %v", s.name, v.all(), 100*float64(v.right)/float64(v.all()), v.unknown)
-	if v.wrong > s.moments {
-		t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
+	n := v.all()
+	x.t.Logf("%-45s %6d samples, %5.1f %% right, %d wrong, unknown %v", s.name, n, 100*float64(v.right)/float64(n), v.wrong, v.unknown)
+	if v.wrong > 0 && testenv.TooMany(v.wrong, s.changes, momentary) {
+		x.t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
 	}
-	least := int64(5) // tenths: what user space must open may be gone on a busy machine
 	switch {
 	case s.open && !(inTask && s.caught), s.private && !inTask:
-		return
-	case inTask && !s.open:
-		least = 8
+	case s.looked, s.brief && !inTask:
+		if v.right == 0 {
+			x.lack("%s: none of %d samples came in time: %v", s.name, n, v.unknown)
+		}
+	case !testenv.Judges(n, unknown):
+		x.lack("%s: %d samples are too few", s.name, n)
+	case testenv.TooMany(n-v.right-v.wrong, n, unknown):
+		x.t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, n, v.unknown)
 	}
-	if v.right*10 < v.all()*least {
-		t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, v.all(), v.unknown)
-	}
+}
+
+func (x *torture) lack(format string, args ...any) {
+	x.lacks = append(x.lacks, fmt.Sprintf(format, args...))
 }
 
 // recordOurs records with a backend of this package.
 func recordOurs(t testing.TB, opts Options, during func()) []sampled {
 	t.Helper()
-	opts.SystemWide, opts.Frequency = true, tortureFrequency
+	opts.Frequency = tortureFrequency
 	begun := make(chan struct{})
 	var once sync.Once
 	opts.Progress = func(time.Duration, Stats) { once.Do(func() { close(begun) }) }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -38,10 +37,7 @@ func needUnwinding(t testing.TB) {
 func buildCallbacks(t testing.TB) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "callbacks")
-	args := []string{"-O2", "-fomit-frame-pointer", "-o", out, "testdata/callbacks.c"}
-	if msg, err := exec.Command(testenv.Tool(t, "gcc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, msg)
-	}
+	compile(t, "gcc", out, "-O2", "-fomit-frame-pointer", "testdata/callbacks.c")
 	return out
 }
 
@@ -57,12 +53,10 @@ func functionsOf(s *pprof.Sample) (names []string) {
 func checkStacks(t *testing.T, p *pprof.Profile) []*pprof.Sample {
 	t.Helper()
 	n := profile.MeasureStacks(p)
-	if n == nil || n.Samples < 10 {
-		t.Fatalf("too few stacks to tell: %+v", n)
+	if n == nil {
+		testenv.Lack(t, "no stacks")
 	}
-	if n.Complete < n.Samples*9/10 {
-		t.Errorf("%d of %d stacks are complete: %+v", n.Complete, n.Samples, n.Gaps)
-	}
+	testenv.AtMost(t, fmt.Sprintf("stacks that are not complete (%+v)", n.Gaps), int64(n.Samples-n.Complete), int64(n.Samples), 0.1)
 	for _, c := range profile.MeasureCoverage(p, nil).Gaps {
 		if c.Reason == reason.NotMapped || c.Reason == reason.NotExecutable {
 			t.Errorf("%d frames are no code: %+v", c.Frames, c.Binaries)
@@ -99,8 +93,10 @@ func TestWholeStacks(t *testing.T) {
 				t.Errorf("the callback is called by %v", names[i:])
 			}
 		}
-		if inCallback == 0 {
-			t.Error("no sample is in the callback")
+		if all := samples(p); inCallback == 0 && all >= 100 {
+			t.Errorf("none of %d samples is in the callback", all)
+		} else if inCallback == 0 {
+			testenv.Lack(t, "none of %d samples is in the callback", all)
 		}
 		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 0) {
 			t.Errorf("recording %d: %+v", round, u)
@@ -171,20 +167,21 @@ func TestTablesOfWhatRuns(t *testing.T) {
 		_ = sleep.Process.Kill()
 		_ = sleep.Wait()
 	}()
-	for linked := false; !linked; time.Sleep(time.Millisecond) {
+	testenv.Await(t, "the C library", func() bool { // it is mapped after the program
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", sleep.Process.Pid))
 		if err != nil {
 			t.Fatal(err)
 		}
-		linked = strings.Contains(string(maps), "/libc") // it is mapped after the program
-	}
+		return strings.Contains(string(maps), "/libc")
+	})
 	cache := t.TempDir()
 	for round := range 2 {
 		s := startSession(t, Options{Backend: BPF, PIDs: []int{sleep.Process.Pid}, CacheDir: cache})
 		n := s.tally.tables.count()
-		for ; n.Built+n.Cached < 3; n = s.tally.tables.count() { // the program, the linker, the C library
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Await(t, "three tables", func() bool { // the program, the linker, the C library
+			n = s.tally.tables.count()
+			return n.Built+n.Cached >= 3
+		})
 		if (round == 0) != (n.Built > 0) || (round == 1) != (n.Cached > 0) {
 			t.Errorf("recording %d: %+v", round, n)
 		}
@@ -197,6 +194,9 @@ func TestFramePointersOnly(t *testing.T) {
 	needUnwinding(t)
 	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CallGraph: CallGraph{By: ByFP}}, buildC(t), "500")
 	n := profile.MeasureStacks(p)
+	if stats.Samples == 0 {
+		testenv.Lack(t, "no samples")
+	}
 	if n == nil || n.Complete != 0 || len(n.Gaps) != 1 || n.Gaps[0].Reason != reason.FramePointers {
 		t.Errorf("%+v", n)
 	}
@@ -251,9 +251,7 @@ func unwindersAgree(t *testing.T, args []string) {
 	}
 	s.Finish()
 	t.Logf("%d samples agree, %d do not, %d came before their tables, %d copies were too short", same, other, unfinished, cut)
-	if same == 0 || cut > same/5 {
-		t.Errorf("none of the samples of %s was compared", strings.Join(args, " "))
-	}
+	testenv.AtMost(t, "copies of stacks of "+strings.Join(args, " ")+" that were too short", int64(cut), int64(same+cut), 0.15)
 }
 
 func userFrames(frames []bpf.Frame) []bpf.Frame {

@@ -158,16 +158,16 @@ static void *exec_thread(void *words) {
 	_exit(1);
 }
 
-// spawn runs a program to its end, and tells its number and the next word.
+// spawn runs a program to its end, and tells its number, the next word and the program.
 static void spawn(struct script *s) {
-	char *program = next(s), *word = next(s), line[512];
+	char *program = next(s), *word = next(s), line[1024];
 	pid_t pid = vfork();
 	CHECK(pid >= 0);
 	if (!pid) {
 		execl(program, program, (char *)0);
 		_exit(1);
 	}
-	int n = snprintf(line, sizeof(line), "%d %s\n", pid, word), status;
+	int n = snprintf(line, sizeof(line), "%d %s %s\n", pid, word, program), status;
 	CHECK(write(1, line, n) == n);
 	CHECK(waitpid(pid, &status, 0) == pid && !status);
 }

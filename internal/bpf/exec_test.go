@@ -64,17 +64,22 @@ func clone[T any](p *T) *T { v := *p; return &v }
 // readUntil reads until something is there.
 func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(time.Millisecond) {
 		if err := w.Read(s); err != nil {
 			t.Fatal(err)
 		}
 		if seen() {
 			return
 		}
-		if time.Now().After(deadline) {
-			stats, err := w.Stats()
+		if time.Now().Before(deadline) {
+			continue
+		}
+		// What the programs have told by then is lost, if it was not told: they run with the
+		// process. Of a process that still waits for a CPU there is nothing to tell.
+		if stats, err := w.Stats(); err != nil || stats.LostExecs+stats.LostExits+stats.LostEnds > 0 {
 			t.Fatalf("%s does not come: %+v, %v", what, stats, err)
 		}
+		testenv.Lack(t, "%s does not come", what)
 	}
 }
 
@@ -458,7 +463,7 @@ func TestExecWake(t *testing.T) {
 	for i, test := range []struct {
 		wake     bool
 		patience int // ms
-	}{{false, 0}, {true, 10_000}, {false, 0}} {
+	}{{false, 0}, {true, int(testenv.Patience.Milliseconds())}, {false, 0}} {
 		if err := w.Wake(test.wake); err != nil {
 			t.Fatal(err)
 		}
@@ -549,14 +554,14 @@ func TestExecCPU(t *testing.T) {
 	var cmd *exec.Cmd
 	var cpu time.Duration
 	for n := 1; cpu == 0; n++ {
-		if n > 5 {
-			t.Fatalf("of %d processes it was not told what they have run", n-1)
+		if n > 20 {
+			testenv.Lack(t, "of %d processes it was not told what they have run", n-1)
 		}
 		cmd = exec.Command(testenv.Tool(t, "sh"), "-c", busy, testenv.Tool(t, "true"))
 		if err := cmd.Run(); err != nil {
 			t.Fatal(err)
 		}
-		patience := time.Now().Add(5 * time.Second)
+		patience := time.Now().Add(2 * time.Second)
 		got.readUntil(t, w, "the end", func() bool {
 			for _, e := range got.ended {
 				if int(e.PID) == cmd.Process.Pid {
@@ -609,7 +614,11 @@ func TestExecMany(t *testing.T) {
 	if testenv.Emulated() {
 		count = 400
 	}
-	w := newTestExecWatcher(t, ExecOptions{Exits: true})
+	// There is room for all of it, so that nothing is lost whenever it is read.
+	w := newTestExecWatcher(t, ExecOptions{Follow: true, Exits: true, Ring: 1 << 24})
+	if err := w.Follow(uint32(os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
 	got := newTold()
 	var names []string
 	for i := range programs {

@@ -4,7 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
+
+	"hallmark/internal/testenv"
 )
 
 // TestFollow wants samples of a process that is followed and runs what it is followed
@@ -75,11 +76,7 @@ func stateOf(s *Sampler, pid uint32) (state uint32, ok bool) {
 // waitFor waits for what the kernel does in its own time.
 func waitFor(t *testing.T, what string, seen func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !seen(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
+	testenv.Await(t, what, seen)
 }
 
 // TestFollowTooMany fills the map and wants a process more to be counted.

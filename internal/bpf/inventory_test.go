@@ -167,8 +167,8 @@ func newTestStock(t *testing.T) *Stock {
 func list(t *testing.T, s *Stock, pids ...uint32) map[uint32]*Process {
 	t.Helper()
 	taken, unseen, err := s.List(pids...)
-	if err != nil || len(unseen) > 0 {
-		t.Fatalf("%d processes could not be seen: %v", len(unseen), err)
+	if err != nil || len(unseen) > 0 && len(pids) > 0 { // of all processes, some may never rest
+		t.Fatalf("processes %v could not be seen: %v", unseen, err)
 	}
 	return taken
 }
@@ -222,38 +222,25 @@ func ownIdentity(t *testing.T) buildid.ID {
 	return info.ID
 }
 
-// TestStockIsWhatProcSays compares the mappings of all processes that have the same
-// ones before and after with the text in /proc.
+// TestStockIsWhatProcSays compares the mappings of all processes with the text in /proc.
 func TestStockIsWhatProcSays(t *testing.T) {
 	s := newTestStock(t)
-	before := map[uint32][]place{}
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range dirs {
-		var pid uint32
-		fmt.Sscan(filepath.Base(dir), &pid)
-		before[pid] = codeInText(t, int(pid))
-	}
-	taken := list(t, s)
-	compared := 0
-	for pid, want := range before {
-		if !slices.Equal(want, codeInText(t, int(pid))) || len(want) == 0 {
-			continue
+	var taken map[uint32]*Process
+	compareWithText(t, func() map[int]*Process {
+		// Who cannot be seen is another's: of those that rest, none is missing.
+		var err error
+		if taken, _, err = s.List(); err != nil {
+			t.Fatal(err)
 		}
-		if taken[pid] == nil {
-			t.Errorf("process %d is missing", pid)
-			continue
+		byPID := map[int]*Process{}
+		for pid, p := range taken {
+			byPID[int(pid)] = p
 		}
-		compared++
-		if got := placesOf(taken[pid]); !slices.Equal(got, want) {
-			t.Errorf("process %d:\n got %v\nwant %v", pid, got, want)
-		}
-	}
+		return byPID
+	})
 	self := taken[uint32(os.Getpid())]
-	if compared == 0 || self == nil {
-		t.Fatalf("%d processes compared, this one: %v", compared, self)
+	if self == nil {
+		t.Fatal("this process is missing")
 	}
 	checkFile(t, self.Code[0].File)
 	id, none := self.Code[0].ID, buildid.ID{}
@@ -265,6 +252,58 @@ func TestStockIsWhatProcSays(t *testing.T) {
 	}
 	if want := ownIdentity(t); id != want {
 		t.Errorf("the identity of this program is %v, want %v", id, want)
+	}
+}
+
+// compareWithText compares what is taken of all processes with the text in /proc before and
+// after. Processes that this test has started rest, and must be there in the first look. Any
+// other one is right if it is so in one of several looks: it may change its mappings or execute
+// a program in between, and have the same before and after. The text is right then, too, but
+// of other moments. A mistake about a process that rests is there each time.
+func compareWithText(t *testing.T, take func() map[int]*Process) {
+	t.Helper()
+	own := map[int]bool{os.Getpid(): true, startCopy(t, "wait"): true, startCopy(t, "wait"): true}
+	pids := map[int]string{} // and what was wrong with them
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		var pid int
+		fmt.Sscan(filepath.Base(dir), &pid)
+		pids[pid] = ""
+	}
+	compared := 0
+	for range 5 {
+		before := map[int][]place{}
+		for pid := range pids {
+			before[pid] = codeInText(t, pid)
+		}
+		taken := take()
+		for pid, want := range before {
+			if !slices.Equal(want, codeInText(t, pid)) || len(want) == 0 {
+				delete(pids, pid)
+				continue
+			}
+			compared++
+			if p := taken[pid]; p == nil {
+				pids[pid] = "it is missing"
+			} else if got := placesOf(p); !slices.Equal(got, want) {
+				pids[pid] = fmt.Sprintf("\n got %v\nwant %v", got, want)
+			} else {
+				delete(pids, pid)
+				continue
+			}
+			if own[pid] {
+				t.Errorf("process %d: %s", pid, pids[pid])
+			}
+		}
+	}
+	for pid, wrong := range pids {
+		t.Errorf("process %d in each look: %s", pid, wrong)
+	}
+	if compared < len(own) {
+		t.Errorf("%d processes compared", compared)
 	}
 }
 
@@ -322,11 +361,7 @@ const aTick = 50 * time.Millisecond
 func TestStockWithoutFirstThread(t *testing.T) {
 	s := newTestStock(t)
 	pid := startCopy(t, "leaderless")
-	for deadline := time.Now().Add(10 * time.Second); len(codeInText(t, pid)) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the first thread does not end")
-		}
-	}
+	testenv.Await(t, "the end of the first thread", func() bool { return len(codeInText(t, pid)) == 0 })
 	tids, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil || len(tids) < 2 {
 		t.Fatal(tids, err)
@@ -353,19 +388,30 @@ func TestStockWhileProcessesChange(t *testing.T) {
 	churn(t)
 	id := ownIdentity(t)
 	serials := map[Validity]uint32{}
+	seen := 0
 	for range 60 {
-		taken := list(t, s)
+		taken, unseen, err := s.List()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, pid := range stable {
 			if p, want := taken[uint32(pid)], codeInText(t, pid); p == nil || !slices.Equal(placesOf(p), want) {
 				t.Fatalf("process %d: got %+v, want %v", pid, p, want)
 			}
 		}
-		if p := taken[uint32(remapping)]; p == nil || len(p.Code) < len(steady) {
+		// It may wait for a CPU in the middle of a change, for longer than anybody looks.
+		switch p := taken[uint32(remapping)]; {
+		case p != nil && len(p.Code) >= len(steady):
+			seen++
+		case p != nil || !slices.Contains(unseen, uint32(remapping)):
 			t.Fatalf("the process that changes its mappings: %+v", p)
 		}
 		for _, p := range taken {
 			checkProcess(t, p, id, serials)
 		}
+	}
+	if seen == 0 {
+		testenv.Lack(t, "the process that changes its mappings is never at rest")
 	}
 }
 

@@ -179,10 +179,10 @@ func TestSamplerKnowsItself(t *testing.T) {
 		}
 	}
 	// The rest is in the system calls around it, which take long on emulated machines.
-	if samples == 0 || spinning*4 < samples {
-		stats, _ := s.Stats()
-		t.Errorf("%d of %d samples are in spin: %+v", spinning, samples, stats)
+	if spinning == 0 && samples > 0 {
+		t.Errorf("none of %d samples is in spin: %+v", samples, statsOf(t, s))
 	}
+	testenv.AtMost(t, "samples that are not in spin", int64(samples-spinning), int64(samples), 0.75)
 	checkOwner(t, got)
 }
 

@@ -302,17 +302,13 @@ func TestEviction(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Whoever records this machine at the same time keeps the file open for a while.
-	for range 6000 {
+	testenv.Await(t, "that the inode is gone, by "+hooks, func() bool {
 		old, err := s.table.oldest()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(old) > 0 && old[0].time == 0 && statsOf(t, s).Gone > 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("the inode is gone and nobody said so: hooks %q, %+v", hooks, statsOf(t, s))
+		return len(old) > 0 && old[0].time == 0 && statsOf(t, s).Gone > 0
+	})
 }
 
 // TestMemory wants the kernel's account to grow with the table.

@@ -285,7 +285,7 @@ func TestForking(t *testing.T) {
 		}
 	}
 	if samples < 100 {
-		t.Errorf("%d samples", samples)
+		testenv.Lack(t, "%d samples", samples)
 	}
 }
 
