@@ -185,7 +185,7 @@ func TestTooMuchCFI(t *testing.T) {
 	}
 	for name, f := range map[string]*frames{"functions": &functions, "rows": &rows} {
 		for _, threads := range []int{1, 3} {
-			if testenv.Race && (threads == 1 || name == "rows") {
+			if testenv.Brief() && (threads == 1 || name == "rows") {
 				continue
 			}
 			var before, after runtime.MemStats

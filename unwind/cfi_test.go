@@ -284,7 +284,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 	f.fde(absolute(0x1000, 0x1000, program...)...)
 	for threads := range 4 {
-		if testenv.Race && threads != 2 {
+		if testenv.Brief() && threads != 2 {
 			continue
 		}
 		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})

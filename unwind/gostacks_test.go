@@ -499,12 +499,11 @@ func (g *goStacks) follow(name string) {
 // with one that few stacks have shows in these, and not in all.
 func (g *goStacks) judge() {
 	for kind, k := range g.kinds {
-		most := testenv.MostOdd(k.n, oddGo)
 		if fewestOfKind[kind] > 0 {
 			g.t.Logf("%s: %d stacks, frame pointers lead another way in %d", kind, k.n, k.odd)
 		}
-		if k.odd > most {
-			g.t.Errorf("%s: %d of %d stacks are others by frame pointers, by chance at most %d", kind, k.odd, k.n, most)
+		if testenv.TooMany(int64(k.odd), int64(k.n), oddGo) {
+			g.t.Errorf("%s: %d of %d stacks are others by frame pointers, where a share of %v is tolerated", kind, k.odd, k.n, oddGo)
 		}
 	}
 	for _, stack := range g.another {

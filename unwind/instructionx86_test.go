@@ -15,7 +15,7 @@ import (
 // TestInstructionsAreObjdumps compares the lengths of all instructions of files, and
 // which of them write the frame pointer or the stack pointer, with objdump.
 func TestInstructionsAreObjdumps(t *testing.T) {
-	if testenv.Race {
+	if testenv.Brief() {
 		return // there is one goroutine
 	}
 	objdump := testenv.Tool(t, "objdump")

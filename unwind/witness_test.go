@@ -340,7 +340,7 @@ func systemFiles(t *testing.T) []string {
 	if len(found) == 0 {
 		t.Skip("none of the files is on this machine")
 	}
-	if testenv.Race {
+	if testenv.Brief() {
 		first := found[0] // which TestThreads looks at
 		found = slices.DeleteFunc(found, func(name string) bool { return name != first && !isSmall(t, name) })
 	}

@@ -18,7 +18,7 @@ import (
 // nobody can unwind, such as the C++ runtime's unwinder while it overwrites its own frame.
 const oddRate = 1. / 1000
 
-// fewest is how many samples a program must have to be judged. With 150, testenv.MostOdd
+// fewest is how many samples a program must have to be judged. With 150, testenv.TooMany
 // leaves 6 to chance: a wrong rule for 4 % of the samples shows.
 const fewest = 150
 
@@ -97,12 +97,12 @@ func judge(t *testing.T, dir string, p *Program) {
 	for _, c := range Summarize(odd, false).WithPerf {
 		t.Logf("%d stacks: %s at %s\n%v", c.N, c.How, c.File, c.Example)
 	}
-	if most := testenv.MostOdd(len(cases), oddRate); len(odd) > most {
-		t.Errorf("%d of %d stacks differ from perf's, by chance at most %d", len(odd), len(cases), most)
+	if testenv.TooMany(int64(len(odd)), int64(len(cases)), oddRate) {
+		t.Errorf("%d of %d stacks differ from perf's, where a share of %v is tolerated", len(odd), len(cases), oddRate)
 	}
 	for at, k := range steps {
-		if most := testenv.MostOdd(k.n, oddRate); k.odd > most {
-			t.Errorf("%d of %d stacks differ from perf's behind %+v, by chance at most %d", k.odd, k.n, at, most)
+		if testenv.TooMany(int64(k.odd), int64(k.n), oddRate) {
+			t.Errorf("%d of %d stacks differ from perf's behind %+v, where a share of %v is tolerated", k.odd, k.n, at, oddRate)
 		}
 	}
 }

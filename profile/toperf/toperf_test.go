@@ -186,9 +186,7 @@ func compare(t *testing.T, got, want map[string]int, names string) {
 	if own < 20 {
 		testenv.Lack(t, "%d samples", own)
 	}
-	if most := testenv.MostOdd(own, 0.1); missing > most {
-		t.Errorf("%d of %d samples differ, by chance at most %d", missing, own, most)
-	}
+	testenv.AtMost(t, "samples that differ", int64(missing), int64(own), 0.1)
 }
 
 // flat tells all of a profile but the order in which it is written.
