@@ -48,7 +48,8 @@ var suites = []suite{
 		run: ".",
 		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
 			"TestUnwinding", "TestForking", "TestAgreement", "TestFinished", "TestStraddling",
-			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecLost"},
+			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecAtOnce",
+			"TestExecLost"},
 		compiled: "^TestUnwinding$/^recursion$", // all make the same program
 	},
 	{
@@ -88,7 +89,7 @@ var armSuites = []suite{
 	{
 		pkg:  "internal/bpf",
 		run:  "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions|Exec.*)$",
-		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits"},
+		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits", "TestExecAtOnce"},
 	},
 	{
 		pkg:      "internal/bpf",
