@@ -356,24 +356,48 @@ static __always_inline bool still(struct source *s, struct file_entry *e)
 }
 
 /* admit_quietly gives a file a serial number that user space is told of when a sample
- * is in the file. All of the entry is written. It reports whether the table took it:
- * the last quarter is for what is sampled. */
-static __always_inline bool admit_quietly(__u64 key, struct file_entry *e, const struct validity *now, enum known how)
+ * is in the file. All of the entry is written. It returns 0, or an error where the table did
+ * not take it: the last quarter is for what is sampled. */
+static __always_inline long admit_quietly(__u64 key, struct file_entry *e, const struct validity *now, enum known how)
 {
 	if (how == UNKNOWN && (__s64)(inserted - removed) >= (__s64)table_high)
-		return false;
+		return -E2BIG;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->valid = *now;
 	e->serial = new_serial();
 	e->seal = seal(e->serial, &e->valid);
 	e->state = FILE_PENDING | FILE_QUIET;
-	return e->serial && insert(key, e, how);
+	return e->serial ? insert(key, e, how) : -E2BIG;
+}
+
+/* enter_quietly sees to it that the table has an entry of a file that is valid now, of which
+ * e becomes a copy. It reports whether there is one. */
+static __always_inline bool enter_quietly(__u64 key, struct file_entry *e, const struct validity *now)
+{
+	long err = 0; /* of the look before */
+
+	for (int i = 0; i < LOOKS; i++) {
+		enum known how = snapshot(key, e);
+
+		if (how == KNOWN && same(&e->valid, now))
+			return true;
+		if (!i && doubtful(how))
+			continue;
+		err = admit_quietly(key, e, now, corrected(how, err));
+		if (!overtaken(err))
+			return !err;
+	}
+	return false;
 }
 
 /* conclude replaces the entry of the file by one with the outcome, unless it is not
  * that of this content any more. It returns the state of the file if it is settled,
  * and FILE_PENDING else. What one process could not tell of a file that user space
- * does not know of, another one may. */
+ * does not know of, another one may.
+ *
+ * Between copy and update another CPU may change or replace the entry, and the update undoes
+ * that. No answer gets wrong: each entry has its seal. The next look at the file makes a new
+ * entry, or has the identity read again. */
 static __always_inline enum file_state conclude(struct source *s, struct file_entry *e, __u64 serial, enum outcome outcome)
 {
 	bool none = outcome == LEFT || outcome == CHANGED;

@@ -690,39 +690,96 @@ func TestExecMany(t *testing.T) {
 // TestExecAtOnce executes files for the first time on several CPUs at once, while their times
 // are too young to tell another content: what vouches for each is then another process.
 func TestExecAtOnce(t *testing.T) {
-	const atOnce, rounds = 4, 100
-	w := newTestExecWatcher(t, ExecOptions{})
-	got := newTold()
-	told := 0
-	for n := range rounds {
-		tiny := writeTiny(t, byte(n), 0)
-		var starters sync.WaitGroup
-		for range atOnce {
-			starters.Go(func() {
-				p, err := os.StartProcess(tiny, []string{"tiny"}, new(os.ProcAttr))
-				if err != nil {
-					t.Error(err)
-					return
+	rounds := 500
+	if testenv.Thorough() {
+		rounds = 25_000
+	}
+	if testenv.Emulated() {
+		rounds /= 5
+	}
+	for _, noTaskWork := range []bool{false, true} {
+		if noTaskWork && !HasTaskWork() {
+			continue // it is without anyhow
+		}
+		t.Run(fmt.Sprintf("NoTaskWork=%v", noTaskWork), func(t *testing.T) {
+			w := newTestExecWatcher(t, ExecOptions{NoTaskWork: noTaskWork})
+			tiny := filepath.Join(t.TempDir(), "tiny")
+			for n := range rounds {
+				if err := os.WriteFile(tiny, tinyProgram(t, byte(n), 0), 0o755); err != nil {
+					t.Fatal(err)
 				}
-				p.Wait()
-			})
-		}
-		starters.Wait()
-		if err := w.Read(got); err != nil {
-			t.Fatal(err)
+				w.executeAtOnce(t, tiny, tinyID(t, byte(n)), n)
+				if err := os.Remove(tiny); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Log(w.counters())
+		})
+	}
+}
+
+// executeAtOnce has four processes execute a program, and wants to be told of each at once.
+func (w *ExecWatcher) executeAtOnce(t *testing.T, program string, id buildid.ID, round int) {
+	t.Helper()
+	pids := startAtOnce(t, program)
+	got := newTold()
+	if err := w.Read(got); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		if problem := got.problem(w, pid, id); problem != "" {
+			t.Fatalf("round %d: process %d: %s; %s", round, pid, problem, w.counters())
 		}
 	}
-	for _, e := range got.execs {
-		if e.PPID != uint32(os.Getpid()) {
-			continue
-		}
-		if told++; e.Program.Kind == NoEntry {
-			t.Errorf("process %d: the table took no entry", e.PID)
-		}
+}
+
+// startAtOnce executes a program four times at once, waits for the ends, and returns the
+// processes.
+func startAtOnce(t *testing.T, program string) []int {
+	t.Helper()
+	pids := make([]int, 4)
+	var starters sync.WaitGroup
+	for i := range pids {
+		starters.Go(func() {
+			p, err := os.StartProcess(program, []string{"tiny"}, new(os.ProcAttr))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			pids[i] = p.Pid
+			p.Wait()
+		})
 	}
-	if told < rounds*atOnce*9/10 {
-		t.Errorf("%d executions were told", told)
+	starters.Wait()
+	if t.Failed() {
+		t.FailNow()
 	}
+	return pids
+}
+
+// problem returns what is wrong with what was told of a process's execution.
+func (s *told) problem(w *ExecWatcher, pid int, id buildid.ID) string {
+	i := slices.IndexFunc(s.execs, func(e *Exec) bool { return int(e.PID) == pid && e.PPID == uint32(os.Getpid()) })
+	if i < 0 {
+		return "its execution was lost"
+	}
+	e := s.execs[i]
+	_, introduced := s.files[e.Program.Serial]
+	switch have, read := s.ids[e.Program.Serial]; {
+	case e.Program.Kind != InFile:
+		return fmt.Sprintf("its program has no entry: %v", e.Program)
+	case !introduced:
+		return fmt.Sprintf("its program was not introduced: %v", e.Program)
+	case read && have != id, !read && w.identifies():
+		return fmt.Sprintf("its program has the identity %v", have)
+	}
+	return ""
+}
+
+// counters returns what the programs have counted, on all CPUs.
+func (w *ExecWatcher) counters() string {
+	stats, err := readStats(w.objects.Scratches, w.objects.WorksDone)
+	return fmt.Sprintf("%+v, %v", stats, err)
 }
 
 // TestExecLost executes more than there is room for, and wants all to be told or counted.

@@ -15,6 +15,7 @@
 #define HALLMARK_IDENTITY_H
 
 #include "paths.h"
+#include <linux/errno.h>
 
 /* The last serial number that was given. */
 __u64 last_serial;
@@ -507,6 +508,9 @@ static __noinline enum known known(__u64 key, const struct validity *now, __u64 
 	given = e->serial;
 	sealed = e->seal;
 	*state = e->state;
+	barrier();
+	if (e->seal != sealed) /* the state is another file's */
+		return TORN;
 	if (sealed != seal(given, now))
 		return sealed == seal(given, &e->valid) ? STALE : TORN;
 	*serial = given;
@@ -526,14 +530,15 @@ static __always_inline __u64 seal_identity(__u64 serial, const struct identity *
 	return hash;
 }
 
-/* snapshot copies the entry of an inode: KNOWN if it is whole. An element that became
- * another file's before the copy was complete has another seal; in which order its parts
- * were written is not said anywhere, so the identity has one of its own. */
-static __always_inline enum known snapshot(__u64 key, struct file_entry *out)
+/* snapshot copies the entry of an inode, and returns an enum known: KNOWN if the copy is
+ * whole. An element that became another file's before the copy was complete has another
+ * seal; in which order its parts were written is not said anywhere, so the identity has one
+ * of its own. It is global as find_vma is. */
+__noinline int snapshot(__u64 key, struct file_entry *out)
 {
 	struct file_entry *e = bpf_map_lookup_elem(&files, &key);
 
-	if (!e)
+	if (!e || !out)
 		return UNKNOWN;
 	*out = *e;
 	barrier();
@@ -627,24 +632,47 @@ static __always_inline bool full(void)
 	return (__s64)(inserted - removed) >= (__s64)table_size;
 }
 
-/* insert puts an entry into the table, for an inode that it knows in this way. */
-static __always_inline bool insert(__u64 key, struct file_entry *e, enum known how)
+/* insert puts an entry into the table, for an inode that it knows in this way. It returns 0 or
+ * an error, which overtaken judges. */
+static __always_inline long insert(__u64 key, struct file_entry *e, enum known how)
 {
+	long err;
+
 	e->used = table_time;
 	if (how != UNKNOWN)
-		return !bpf_map_update_elem(&files, &key, e, BPF_EXIST);
-	if (bpf_map_update_elem(&files, &key, e, BPF_NOEXIST))
-		return false;
-	if (ADD(inserted, 1) + 1 - removed == table_high)
+		return bpf_map_update_elem(&files, &key, e, BPF_EXIST);
+	err = bpf_map_update_elem(&files, &key, e, BPF_NOEXIST);
+	if (!err && ADD(inserted, 1) + 1 - removed == table_high)
 		wake();
-	return true;
+	return err;
+}
+
+/* How often a file is looked for: once more each time that another CPU was faster, or user
+ * space took the entry out. table_model_test.go shows that this is enough. */
+#define LOOKS 5
+
+/* overtaken reports whether an insert failed because the entry was put in or taken out after
+ * the look. */
+static __always_inline bool overtaken(long err) { return err == -EEXIST || err == -ENOENT; }
+
+/* doubtful reports whether a first look is no reason to write. A look takes no lock: it
+ * may miss an entry, or find it torn, while that is being replaced. */
+static __always_inline bool doubtful(enum known how) { return how == UNKNOWN || how == TORN; }
+
+/* corrected returns how an inode is known, by a look and by the error of the insert before:
+ * an entry that is there is replaced, also where the look has missed it again. */
+static __always_inline enum known corrected(enum known how, long err)
+{
+	return how == UNKNOWN && err == -EEXIST ? TORN : how;
 }
 
 static __noinline void submit_file(struct file_event *ev) { bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP); }
 
 /* introduce tells user space what file a serial number stands for. */
-static __always_inline void introduce(struct scratch *s, struct area *a, __u64 key, __u64 serial, struct file_event *ev)
+static __always_inline void introduce(struct scratch *s, __u64 key, __u64 serial, struct file_event *ev)
 {
+	struct area *a = &s->area;
+
 	ev->kind = EVENT_FILE;
 	ev->tgid = bpf_get_current_pid_tgid() >> 32;
 	ev->serial = serial;
@@ -658,14 +686,20 @@ static __always_inline void introduce(struct scratch *s, struct area *a, __u64 k
 	submit_file(ev);
 }
 
-/* admit gives a file a serial number and tells user space. It returns 0 when the table takes no entry. The event has its place before anybody
- * can read the entry, so that every serial number in a stack is told before it. */
-static __noinline __u64 admit(struct scratch *s, struct area *a, struct inode *inode, enum known how)
+/* admit gives a file a serial number and tells user space. It returns 0 when the table takes
+ * no entry, and an error when it was overtaken. The event has its place before anybody
+ * can read the entry, so that every serial number in a stack is told before it. It is
+ * global as find_vma is. */
+__noinline __s64 admit(__u64 key, enum known how)
 {
-	struct file_entry *e = &s->fresh;
+	struct scratch *s = scratch();
 	struct file_event *ev;
-	__u64 key = (__u64)inode;
+	struct file_entry *e;
+	long err;
 
+	if (!s)
+		return 0;
+	e = &s->fresh;
 	if (how == UNKNOWN && full()) {
 		s->n.table_full++;
 		return 0;
@@ -679,13 +713,16 @@ static __noinline __u64 admit(struct scratch *s, struct area *a, struct inode *i
 	e->valid = s->now;
 	e->serial = new_serial();
 	e->seal = seal(e->serial, &e->valid);
-	if (!e->serial || !insert(key, e, how)) {
-		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
-		s->n.refused++;
-		return 0;
+	err = e->serial ? insert(key, e, how) : -E2BIG;
+	if (!err) {
+		introduce(s, key, e->serial, ev);
+		return e->serial;
 	}
-	introduce(s, a, key, e->serial, ev);
-	return e->serial;
+	bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
+	if (overtaken(err))
+		return err;
+	s->n.refused++;
+	return 0;
 }
 
 static __noinline void submit_identity(struct id_event *ev, struct file_entry *e)
@@ -709,12 +746,18 @@ static __always_inline bool tell_identity(struct file_entry *e)
 }
 
 /* unveil tells user space of a file that the table knows and it does not: now a sample
- * is in it. It returns the serial number, or 0 when nothing could be told. */
-static __noinline __u64 unveil(struct scratch *s, struct area *a, __u64 key, __u64 serial)
+ * is in it. It returns the serial number; 0 when there was no room for the events; an error
+ * when another CPU has replaced the entry. It is global as find_vma is. */
+__noinline __s64 unveil(__u64 key, __u64 serial)
 {
-	struct file_entry *e = &s->fresh;
-	struct file_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
+	struct scratch *s = scratch();
+	struct file_event *ev;
+	struct file_entry *e;
 
+	if (!s)
+		return 0;
+	e = &s->fresh;
+	ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
 	if (!ev) {
 		s->n.lost_events++;
 		return 0;
@@ -722,9 +765,9 @@ static __noinline __u64 unveil(struct scratch *s, struct area *a, __u64 key, __u
 	if (snapshot(key, e) != KNOWN || e->serial != serial) {
 		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
 		s->n.torn++;
-		return 0;
+		return -EAGAIN;
 	}
-	introduce(s, a, key, serial, ev);
+	introduce(s, key, serial, ev);
 	e->state &= ~FILE_QUIET;
 	if (e->state == FILE_KNOWN && !tell_identity(e)) {
 		s->n.lost_events++;
@@ -734,58 +777,69 @@ static __noinline __u64 unveil(struct scratch *s, struct area *a, __u64 key, __u
 	return serial;
 }
 
-/* look_up returns the serial number of the entry of an inode whose validity is in
- * s->now, and makes one where there is none to be believed. */
-static __always_inline __u64 look_up(struct scratch *s, struct area *a, struct inode *inode, struct recent *recent)
-{
-	__u64 serial = 0;
-	__u8 state = 0;
-	bool fresh = false;
-	enum known how = known((__u64)inode, &s->now, &serial, &state);
+/* The search for the serial number of a file that is in a sample. */
+struct sample_look {
+	__u64 key;
+	__s64 serial; /* 0: there can be no entry; negative: the error of the look before */
+	__u8 state;
+	bool fresh; /* the serial number was given just now */
+};
 
+static long sample_loop(__u32 i, struct sample_look *l)
+{
+	struct scratch *s = scratch();
+	__u64 serial = 0;
+	enum known how;
+
+	if (!s)
+		return 1;
+	how = known(l->key, &s->now, &serial, &l->state);
 	s->n.torn += how == TORN;
 	s->n.stale += how == STALE;
-	if (how != KNOWN) {
-		__u64 given = admit(s, a, inode, how);
-
-		/* If there is none, another CPU may have been faster; and where a process vouches
-		 * for the content, that CPU's was another one. */
-		if (!given) {
-			how = known((__u64)inode, &s->now, &serial, &state);
-			if (how == STALE)
-				given = admit(s, a, inode, how);
-			if (!given && how != KNOWN)
-				return 0;
-		}
-		if (given) {
-			serial = given;
-			state = FILE_PENDING;
-			fresh = true;
-		}
+	l->fresh = how != KNOWN;
+	if (how == KNOWN) {
+		l->serial = l->state & FILE_QUIET ? unveil(l->key, serial) : serial;
+		l->state &= ~FILE_QUIET;
+	} else if (!i && doubtful(how)) {
+		l->serial = -EAGAIN;
+	} else {
+		l->serial = admit(l->key, corrected(how, l->serial));
+		l->state = FILE_PENDING;
 	}
-	if (state & FILE_QUIET) {
-		serial = unveil(s, a, (__u64)inode, serial);
-		state &= ~FILE_QUIET;
-		if (!serial)
-			return 0;
-	}
-	if (task_work && state == FILE_PENDING) {
-		wish(s, (__u64)inode, serial, a->start, fresh);
-		return serial;
-	}
-	remember_recent(recent, inode, &s->now, serial);
-	return serial;
+	return l->serial >= 0;
 }
 
-/* serial_of returns the serial number of the file that an area maps, whose validity
- * is in s->now. */
-static __always_inline __u64 serial_of(struct scratch *s, struct area *a, struct inode *inode)
+/* look_up returns the serial number of the entry of an inode, which s->area is of and whose
+ * validity is in s->now. It makes an entry where there is none to be believed, and returns 0
+ * where there can be none. It is global as find_vma is. */
+__noinline __u64 look_up(__u64 inode)
+{
+	struct sample_look l = {inode};
+	struct scratch *s = scratch();
+
+	if (!s)
+		return 0;
+	bpf_loop(LOOKS, sample_loop, &l, 0);
+	if (l.serial < 0)
+		s->n.refused++;
+	if (l.serial <= 0)
+		return 0;
+	if (task_work && l.state == FILE_PENDING)
+		wish(s, inode, l.serial, s->area.start, l.fresh);
+	else
+		remember_recent(recent_of(s, (void *)inode), (void *)inode, &s->now, l.serial);
+	return l.serial;
+}
+
+/* serial_of returns the serial number of the file that s->area maps, whose validity is in
+ * s->now. */
+static __always_inline __u64 serial_of(struct scratch *s, struct inode *inode)
 {
 	struct recent *r = recent_of(s, inode);
 
 	if (is_recent(r, inode, &s->now))
 		return r->serial;
-	return look_up(s, a, inode, r);
+	return look_up((__u64)inode);
 }
 
 enum look { NOTHING, DATA, MEMORY, SEEN, WRITTEN, MOVED };
@@ -865,7 +919,7 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 		return;
 	}
 	if (a->file) {
-		serial = serial_of(w->s, a, inode);
+		serial = serial_of(w->s, inode);
 		if (!serial) {
 			w->where = where(FRAME_NO_ENTRY);
 			return;

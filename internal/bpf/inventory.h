@@ -146,11 +146,8 @@ static __always_inline void read_identity(struct stock_look *l, struct stock_are
 static __always_inline bool enter(struct stock_look *l, struct stock_area *a)
 {
 	struct file_entry *e = &l->s->entry;
-	enum known how = snapshot(a->key, e);
 
-	if (how == KNOWN && !same(&e->valid, &a->valid))
-		how = STALE;
-	if (how != KNOWN && !admit_quietly(a->key, e, &a->valid, how)) {
+	if (!enter_quietly(a->key, e, &a->valid)) {
 		ADD(stock_done.refused, 1);
 		return false;
 	}

@@ -169,7 +169,6 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 	__u64 key = (__u64)inode, serial = 0;
 	struct validity now;
 	struct hooked *h;
-	enum known how;
 	__u8 state = 0;
 
 	ADD(hook_done.mapped, 1);
@@ -178,16 +177,15 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 		ADD(hook_done.written, 1);
 		return;
 	}
-	how = known(key, &now, &serial, &state);
-	if (how == KNOWN && (state & ~FILE_QUIET) != FILE_PENDING)
+	if (known(key, &now, &serial, &state) == KNOWN && (state & ~FILE_QUIET) != FILE_PENDING)
 		return;
 	h = take_hooked(tid);
 	if (!h)
 		return;
-	if (how == KNOWN || admit_quietly(key, &h->entry, &now, how))
-		read_or_owe(h, mm, tid, key, how == KNOWN ? serial : h->entry.serial);
-	else
+	if (!enter_quietly(key, &h->entry, &now))
 		ADD(hook_done.refused, 1);
+	else if ((h->entry.state & ~FILE_QUIET) == FILE_PENDING)
+		read_or_owe(h, mm, tid, key, h->entry.serial);
 	h->taken = 0;
 }
 

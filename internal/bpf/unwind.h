@@ -537,8 +537,7 @@ static __always_inline enum stack_end end_of(enum how how)
 }
 
 /* look_for looks for the VMA that holds an address, which it leaves with what is to be known
- * of its file in scratch memory. It returns an enum look. It is global as find_vma is, and
- * so is serial_at: together they are locate, and take less of the stack. */
+ * of its file in scratch memory. It returns an enum look. It is global as find_vma is. */
 __noinline int look_for(__u64 address)
 {
 	struct walk w = {.s = scratch(), .task = bpf_get_current_task_btf()};
@@ -552,14 +551,6 @@ __noinline int look_for(__u64 address)
 		seen = look(&w, address, &w.s->area, &inode);
 	w.s->inode = (__u64)inode;
 	return seen;
-}
-
-/* serial_at returns the serial number of the file that was looked at, or 0. */
-__noinline __u64 serial_at(void)
-{
-	struct scratch *s = scratch();
-
-	return s && unwinding ? serial_of(s, &s->area, (void *)s->inode) : 0;
 }
 
 /* find_place finds what is mapped at an address in the current process. */
@@ -578,7 +569,7 @@ static __always_inline void find_place(struct scratch *s, __u64 address, struct 
 		return;
 	}
 	if (a->file) {
-		serial = serial_at();
+		serial = serial_of(s, (void *)s->inode);
 		if (!serial) {
 			p->where = where(FRAME_NO_ENTRY);
 			return;

@@ -64,7 +64,7 @@ var suites = []suite{
 		run:  ".",
 		must: []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestInNMI", "TestVerifiedInstructions",
 			"TestUnwinding", "TestForking", "TestAgreement", "TestFinished", "TestStraddling",
-			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecLost"},
+			"TestExecIdentities", "TestExecOwn", "TestExecExits", "TestExecWake", "TestExecCPU", "TestExecFollow", "TestExecMany", "TestExecAtOnce", "TestExecLost"},
 		compiled: "^TestUnwinding$/^recursion$", // all make the same program
 		inputs:   []string{"buildid", "unwind"},
 	},
@@ -113,7 +113,7 @@ var armSuites = []suite{
 		name:   "bpf",
 		pkg:    "internal/bpf",
 		run:    "^Test(SamplerKnowsItself|ForgottenIsIntroducedAgain|KernelFrames|StackmapOfGo|StockIsWhatProcSays|VerifiedInstructions|Exec.*)$",
-		must:   []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits"},
+		must:   []string{"TestSamplerKnowsItself", "TestForgottenIsIntroducedAgain", "TestKernelFrames", "TestStackmapOfGo", "TestVerifiedInstructions", "TestExecIdentities", "TestExecExits", "TestExecAtOnce"},
 		inputs: []string{"buildid", "unwind"},
 	},
 	{

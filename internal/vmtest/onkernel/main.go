@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"hallmark/internal/vmtest"
 )
@@ -56,11 +57,22 @@ func run(args []string) (status int, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	results, err := m.Run(ctx, []vmtest.Job{{Dir: place, Args: append([]string{program}, args[2:]...)}})
+	results, err := m.Run(ctx, []vmtest.Job{{Dir: place, Args: append([]string{program}, args[2:]...), Env: passed()}})
 	if err != nil {
 		return 0, err
 	}
 	return results[0].Status, nil
+}
+
+// passed returns the settings of the tests that the program gets as well.
+func passed() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if strings.HasPrefix(e, "HALLMARK_") {
+			env = append(env, e)
+		}
+	}
+	return env
 }
 
 // The places of the program and of the directory in the machine.
