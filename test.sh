@@ -27,7 +27,7 @@ if ! usable "${HOME:-/nonexistent}"; then
 	unset XDG_CACHE_HOME XDG_CONFIG_HOME GOCACHE GOMODCACHE GOPATH
 fi
 go build -o "$scratch/testrun" ./internal/testrun || {
-	echo "test.sh: the program that runs the tests cannot be built"
+	echo "test.sh: the program that runs the tests cannot be built. Go fetches modules at first: is there a network?"
 	echo "0 passed, 1 failed, 0 skipped"
 	exit 1
 }

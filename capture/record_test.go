@@ -34,10 +34,11 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// perfDescriptors returns the descriptors of this process that a Session opens.
+// perfDescriptors returns the descriptors of this process that a Session opens. Readers of
+// rings wait by epoll, as does the Go runtime, by one.
 func perfDescriptors() []string {
 	entries, _ := os.ReadDir("/proc/self/fd")
-	var left []string
+	var left, polls []string
 	for _, e := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
 		if err == nil && (strings.Contains(target, "perf_event") || strings.Contains(target, "pidfd") || strings.Contains(target, "bpf") || strings.HasPrefix(target, "/proc/")) {
@@ -45,8 +46,11 @@ func perfDescriptors() []string {
 				left = append(left, target)
 			}
 		}
+		if strings.Contains(target, "eventpoll") {
+			polls = append(polls, target)
+		}
 	}
-	return left
+	return append(left, polls[min(1, len(polls)):]...)
 }
 
 // needPerf ends the test where perf events cannot be opened at all.

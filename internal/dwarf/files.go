@@ -140,9 +140,11 @@ func (f *Files) readTable(p *program, s *state, add func(name []byte, dir uint64
 			c.Fail("table of files does not end")
 			return
 		}
-		name := at.str(&v, slotName)
+		var name String
 		if form, place := v.get(slotName); form == formString {
-			name = stringAt(b, place)
+			name = stringAt(b, place) // it is in the table, not in .debug_info
+		} else {
+			name = at.str(&v, slotName)
 		}
 		_, dir := v.get(slotCallFile)
 		add(name.Bytes(), dir)

@@ -50,6 +50,7 @@ type options struct {
 	jobs      int
 	noInstall bool
 	noKernels bool
+	slowest   int
 	scratch   string
 	packages  []string
 }
@@ -74,6 +75,7 @@ func parse(args []string) (o options, status int) {
 	f.IntVar(&o.jobs, "j", runtime.NumCPU(), "run so many packages at a time")
 	f.BoolVar(&o.noInstall, "no-install", false, "install no packages")
 	f.BoolVar(&o.noKernels, "no-kernels", false, "run nothing on other kernels")
+	f.IntVar(&o.slowest, "slowest", 0, "name so many tests that took longest")
 	f.StringVar(&o.scratch, "scratch", "", "the `directory` for all that is made; it is removed (test.sh gives it)")
 	f.Usage = func() {
 		fmt.Fprint(f.Output(), usage)

@@ -177,7 +177,13 @@ func (r *runner) describe(p *plan, whole bool) {
 		say("Checks: %s.", strings.Join(names, ", "))
 	}
 	if len(p.stale) > 0 {
-		say("Other kernels, in QEMU: %s.", strings.Join(p.stale, ", "))
+		var kernels []string
+		for _, s := range p.stale {
+			if series, _, _ := strings.Cut(s, " "); !slices.Contains(kernels, series) {
+				kernels = append(kernels, series)
+			}
+		}
+		say("Other kernels, in QEMU: %d suites on %s.", len(p.stale), strings.Join(kernels, ", "))
 	} else {
 		say("Other kernels: none.")
 	}

@@ -29,6 +29,12 @@ type test struct{ job, name string }
 
 func (t test) String() string { return t.job + " " + t.name }
 
+// A timing is how long a test took, by the clock.
+type timing struct {
+	test
+	seconds float64
+}
+
 // A lack is a test that got too few samples or too little time.
 type lack struct {
 	test
@@ -48,6 +54,7 @@ type results struct {
 	passed  int
 	lacks   []lack
 	alone   []string // have passed when run alone, with what they lacked
+	times   []timing // of tests that are in no other
 }
 
 func newResults(c *console) *results {
@@ -169,6 +176,9 @@ func (s *stream) take(e event) {
 			s.passed = e.Action != "fail"
 			s.rest = append(output, s.rest...)
 			return
+		}
+		if !strings.Contains(e.Test, "/") {
+			s.times = append(s.times, timing{key, e.Elapsed})
 		}
 		if s.only == "" || e.Test == s.only || strings.HasPrefix(e.Test, s.only+"/") {
 			s.end(key, e.Action, output)

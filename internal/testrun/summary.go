@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -40,6 +41,13 @@ func (r *runner) summary() int {
 	}
 	for _, l := range s.lacks {
 		s.failed = append(s.failed, l.String()+": "+l.text+" (not repeated)")
+	}
+	slices.SortFunc(s.times, func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
+	for i, t := range s.times[:min(r.slowest, len(s.times))] {
+		if i == 0 {
+			fmt.Fprintf(&b, "\nSlowest:\n")
+		}
+		fmt.Fprintf(&b, "  %6.1fs  %s\n", t.seconds, t.test)
 	}
 	if len(s.failed) > 0 {
 		fmt.Fprintf(&b, "\nFAILED:\n")
