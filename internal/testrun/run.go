@@ -145,7 +145,7 @@ func (r *runner) buildTests(ctx context.Context, packages []pkg, race bool) (out
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}
-		args := []string{"test", "-c", "-vet=off", "-o", dir}
+		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir} // as go test links what it runs itself
 		if race {
 			args = append(args, "-race")
 		}
