@@ -169,6 +169,9 @@ func cfiBuilder(threads int) *builder {
 // with any number of threads, and no more memory than for one that is just not too large.
 // The race detector looks at the threads once.
 func TestTooMuchCFI(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	var functions, rows frames
 	var program []byte
 	for range 40000 {

@@ -271,6 +271,9 @@ func TestSignalFrames(t *testing.T) {
 // TestTooManyRules has a rule of its own for each of more instructions than there may be
 // rules: no table is made, with any number of threads.
 func TestTooManyRules(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	f := &frames{eh: true}
 	f.cie(plain...)
 	const n = maxDistinct + 10

@@ -99,6 +99,9 @@ var injectedARM64 = map[string]bool{
 // TestGoRowsAreDebugFrames compares the rows made of pclntab with llvm-dwarfdump's of
 // .debug_frame, for programs of all kinds and both machines.
 func TestGoRowsAreDebugFrames(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	for _, c := range []struct {
 		name  string
 		env   []string

@@ -365,6 +365,9 @@ func stopThreads(t *testing.T, pid, rounds int, each func(s *stopped), enough fu
 // chooses. All stacks are followed to their beginnings, and in programs without C the
 // frame pointers, that all of Go's code keeps, lead the same way.
 func TestGoStacks(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	if runtime.GOARCH != "amd64" {
 		t.Skip("reads the registers of amd64")
 	}

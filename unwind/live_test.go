@@ -28,6 +28,9 @@ import (
 // TestLiveStacks stops programs and wants the frames that elfutils and gdb find in every
 // thread, all of them.
 func TestLiveStacks(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	testenv.Root(t) // for /proc/PID/mem and ptrace
 	for _, build := range []struct{ name, compiler, options string }{
 		{"gcc-O0", "gcc", "-O0"},

@@ -24,6 +24,9 @@ import (
 // information says. No frame may be another one, and few may be missing: some code of the
 // C library's startup files has no call frame information.
 func TestInstructions(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
 	testenv.Root(t)
 	built := filepath.Join(t.TempDir(), "live")
 	static := built + "-static"

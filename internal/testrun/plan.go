@@ -44,15 +44,15 @@ type plan struct {
 func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 
 // onMachine are packages whose tests look at what the machine does: of these one is tested
-// at a time. The number is how long they take, roughly.
-var onMachine = []string{"buildid", "capture", "cmd/hallmark", "internal/bpf"}
+// at a time.
+var onMachine = []string{"capture", "internal/bpf", "cmd/hallmark"}
 
 // withoutRace are packages whose tests look, under the race detector, only at what goroutines
 // share (testenv.Race), so they are tested without it too.
 var withoutRace = []string{"symbol", "unwind"}
 
 // notQuick are packages whose tests need root, perf or several minutes.
-var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf"}, onMachine...)
+var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf", "buildid"}, onMachine...)
 
 // vmPackage has the tests that run on other kernels.
 const vmPackage = "internal/vmtest"

@@ -168,23 +168,30 @@ func (r *runner) buildTests(ctx context.Context, packages []pkg, race bool) (out
 	return output, errors.Join(errs...)
 }
 
-// first are packages whose tests take longest, in the order in which they begin.
-var first = []string{"capture", "symbol", "internal/bpf", "cmd/hallmark", "unwind", "internal/unwindtest", "buildid"}
+// longest are packages whose tests take longest. They begin first.
+var longest = []string{"symbol", "unwind", "buildid", "perfdata", "procmap"}
+
+// rank says when a package begins: those that look at the machine are tested one after the
+// other, so they are what the whole run waits for.
+func rank(p pkg) int {
+	if i := slices.Index(onMachine, p.name()); i >= 0 {
+		return i - len(onMachine)
+	}
+	if i := slices.Index(longest, p.name()); i >= 0 {
+		return i
+	}
+	return len(longest)
+}
 
 // packages runs the tests of all packages, and the checks beside them.
 func (r *runner) packages(ctx context.Context, p *plan) {
-	rank := func(p pkg) int {
-		if i := slices.Index(first, p.name()); i >= 0 {
-			return i
-		}
-		return len(first)
-	}
-	slices.SortStableFunc(p.packages, func(a, b pkg) int { return rank(a) - rank(b) })
+	all := slices.Concat(p.again, p.packages)
+	slices.SortStableFunc(all, func(a, b pkg) int { return rank(a) - rank(b) })
 	var jobs []job
-	for _, f := range slices.Concat(p.again, p.packages) {
+	for _, f := range all {
 		jobs = append(jobs, job{
 			name:    f.name(),
-			machine: slices.Contains(onMachine, f.name()),
+			machine: rank(f) < 0,
 			run:     func(ctx context.Context) { r.runTests(ctx, f) },
 		})
 	}
