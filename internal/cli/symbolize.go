@@ -129,12 +129,14 @@ func (s *symbolizer) run(name string) error {
 }
 
 // context ends with Ctrl-C, save where that ends the program at once as usual: nobody
-// else writes what is typed.
+// else writes what is typed. Ctrl-C is caught to the end of the program: one that comes while
+// the last line is written does not make all that was written a failure.
 func (s *symbolizer) context(name string) (context.Context, context.CancelFunc) {
 	if f, ok := s.env.stdin.(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
 		return context.Background(), func() {}
 	}
-	return interruptible()
+	ctx, _ := interruptible()
+	return ctx, func() {}
 }
 
 // check refuses what cannot be carried out before anything is read.
