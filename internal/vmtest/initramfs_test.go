@@ -74,3 +74,16 @@ func TestSkipsAreJudged(t *testing.T) {
 		}
 	}
 }
+
+// TestLacksAreRead wants a lack to be one only where the test was skipped for it.
+func TestLacksAreRead(t *testing.T) {
+	for _, test := range []struct{ action, output, want string }{
+		{"skip", "    x_test.go:1: LACK: 3 samples of scene\n--- SKIP: TestX (0.00s)\n", "3 samples of scene"},
+		{"fail", "    x_test.go:1: LACK: 3 samples of scene\n--- FAIL: TestX (0.00s)\n", ""},
+		{"skip", "    x_test.go:1: NOT CHECKED: needs root\n", ""},
+	} {
+		if got := (outcome{test.action, test.output}).lack(); got != test.want {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
+}

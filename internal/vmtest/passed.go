@@ -111,6 +111,7 @@ func (p *passed) add(k kernel, s suite) error {
 
 // machineFiles are what makes machines, and judges what is said in them.
 var machineFiles = []string{
+	"go.mod", // for the BPF library
 	"internal/vmtest/arch.go", "internal/vmtest/initramfs.go", "internal/vmtest/vmtest.go", "internal/vmtest/getkernels.sh",
 	"internal/vmtest/pack_test.go", "internal/vmtest/report_test.go", "internal/vmtest/kernels_test.go", "internal/vmtest/doctor_test.go", "internal/vmtest/onkernel",
 }
@@ -127,21 +128,26 @@ func (p *passed) hash(k kernel, s suite) (string, error) {
 		inputs = append(slices.Clone(inputs), "internal/vmtest/testdata/doctor-"+k.series+".txt")
 	}
 	for _, name := range slices.Concat(machineFiles, []string{s.pkg}, inputs) {
-		if p.parts[name] == "" {
-			part, err := hashPart(filepath.Join(p.root, filepath.FromSlash(name)))
+		key := name
+		if name == s.pkg && s.run != "" {
+			key += " with its tests"
+		}
+		if p.parts[key] == "" {
+			part, err := hashPart(filepath.Join(p.root, filepath.FromSlash(name)), key != name)
 			if err != nil {
 				return "", err
 			}
-			p.parts[name] = part
+			p.parts[key] = part
 		}
-		fmt.Fprintln(h, name, p.parts[name])
+		fmt.Fprintln(h, key, p.parts[key])
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
 }
 
-// hashPart returns the hash of a file, or of the code and the testdata in the directory of a
-// package: of what Go builds from, so not of C, whose objects are there.
-func hashPart(name string) (string, error) {
+// hashPart returns the hash of a file, or of the code in the directory of a package, with its
+// tests and their testdata or without: of what Go builds from, so not of C, whose objects are
+// there.
+func hashPart(name string, tests bool) (string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return "", err
@@ -161,8 +167,10 @@ func hashPart(name string) (string, error) {
 		}
 		inTestdata := strings.HasPrefix(below, "testdata"+string(filepath.Separator))
 		switch ext := filepath.Ext(below); {
-		case d.IsDir() && below != "." && below != "testdata" && !inTestdata:
+		case d.IsDir() && below != "." && (below != "testdata" || !tests) && !inTestdata:
 			return fs.SkipDir // another package
+		case !tests && strings.HasSuffix(below, "_test.go"):
+			return nil
 		case !d.Type().IsRegular() || !inTestdata && ext != ".go" && ext != ".s" && ext != ".o":
 			return nil
 		}
