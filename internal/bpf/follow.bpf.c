@@ -11,36 +11,60 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Processes that there was no room for. */
 __u64 unfollowed;
 
+/* Since 7.0 programs on raw tracepoints may be preempted, and the kernel leaves out what
+ * another task would run of the same program on that CPU meanwhile: see hold_cpu in
+ * exec.bpf.c. So the loader attaches copies there. To do a thing again changes nothing. */
+
 /* sched_process_fork(parent, child), before the child runs. */
-SEC("raw_tp/sched_process_fork")
-int follow_fork(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline void see_fork(struct bpf_raw_tracepoint_args *ctx, bool copy)
 {
 	struct task_struct *parent = (void *)ctx->args[0], *child = (void *)ctx->args[1];
 	__u32 from = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid);
 	__u32 *state = bpf_map_lookup_elem(&followed, &from);
 
 	if (BPF_CORE_READ(child, pid) != tgid)
-		return 0; /* a thread */
+		return; /* a thread */
 	if (state) {
-		if (bpf_map_update_elem(&followed, &tgid, state, BPF_ANY))
+		if (bpf_map_update_elem(&followed, &tgid, state, BPF_ANY) && !copy)
 			ADD(unfollowed, 1);
 	} else if (bpf_map_lookup_elem(&followed, &tgid)) {
 		bpf_map_delete_elem(&followed, &tgid); /* of an earlier process, if follow_free could not */
 	}
-	return 0;
 }
 
+#define FOLLOW_FORK(name, copy)                                                                \
+	SEC("raw_tp/sched_process_fork")                                                       \
+	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
+	{                                                                                      \
+		see_fork(ctx, copy);                                                           \
+		return 0;                                                                      \
+	}
+
+FOLLOW_FORK(follow_fork, false)
+FOLLOW_FORK(follow_fork_2, true)
+FOLLOW_FORK(follow_fork_3, true)
+
 /* sched_process_exec(task, old pid, bprm), when the new program is there. */
-SEC("raw_tp/sched_process_exec")
-int follow_exec(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline void see_exec(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct task_struct *task = (void *)ctx->args[0];
 	__u32 tgid = BPF_CORE_READ(task, tgid), *state = bpf_map_lookup_elem(&followed, &tgid);
 
 	if (state && *state == FOLLOW_WAITS)
 		*state = FOLLOW_RUNS;
-	return 0;
 }
+
+#define FOLLOW_EXEC(name)                                                                      \
+	SEC("raw_tp/sched_process_exec")                                                       \
+	int name(struct bpf_raw_tracepoint_args *ctx)                                          \
+	{                                                                                      \
+		see_exec(ctx);                                                                 \
+		return 0;                                                                      \
+	}
+
+FOLLOW_EXEC(follow_exec)
+FOLLOW_EXEC(follow_exec_2)
+FOLLOW_EXEC(follow_exec_3)
 
 /* sched_process_free(task), when nothing of the task will run any more: at its exit it
  * still has its memory to give back. The number of a process is free a little before;

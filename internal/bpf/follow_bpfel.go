@@ -16,12 +16,16 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	followMapFollowed    = "followed"
-	followProgFollowExec = "follow_exec"
-	followProgFollowFork = "follow_fork"
-	followProgFollowFree = "follow_free"
-	followVarFollow      = "follow"
-	followVarUnfollowed  = "unfollowed"
+	followMapFollowed     = "followed"
+	followProgFollowExec  = "follow_exec"
+	followProgFollowExec2 = "follow_exec_2"
+	followProgFollowExec3 = "follow_exec_3"
+	followProgFollowFork  = "follow_fork"
+	followProgFollowFork2 = "follow_fork_2"
+	followProgFollowFork3 = "follow_fork_3"
+	followProgFollowFree  = "follow_free"
+	followVarFollow       = "follow"
+	followVarUnfollowed   = "unfollowed"
 )
 
 // loadFollow returns the embedded CollectionSpec for follow.
@@ -66,9 +70,13 @@ type followSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type followProgramSpecs struct {
-	FollowExec *ebpf.ProgramSpec `ebpf:"follow_exec"`
-	FollowFork *ebpf.ProgramSpec `ebpf:"follow_fork"`
-	FollowFree *ebpf.ProgramSpec `ebpf:"follow_free"`
+	FollowExec  *ebpf.ProgramSpec `ebpf:"follow_exec"`
+	FollowExec2 *ebpf.ProgramSpec `ebpf:"follow_exec_2"`
+	FollowExec3 *ebpf.ProgramSpec `ebpf:"follow_exec_3"`
+	FollowFork  *ebpf.ProgramSpec `ebpf:"follow_fork"`
+	FollowFork2 *ebpf.ProgramSpec `ebpf:"follow_fork_2"`
+	FollowFork3 *ebpf.ProgramSpec `ebpf:"follow_fork_3"`
+	FollowFree  *ebpf.ProgramSpec `ebpf:"follow_free"`
 }
 
 // followMapSpecs contains maps before they are loaded into the kernel.
@@ -127,15 +135,23 @@ type followVariables struct {
 //
 // It can be passed to loadFollowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type followPrograms struct {
-	FollowExec *ebpf.Program `ebpf:"follow_exec"`
-	FollowFork *ebpf.Program `ebpf:"follow_fork"`
-	FollowFree *ebpf.Program `ebpf:"follow_free"`
+	FollowExec  *ebpf.Program `ebpf:"follow_exec"`
+	FollowExec2 *ebpf.Program `ebpf:"follow_exec_2"`
+	FollowExec3 *ebpf.Program `ebpf:"follow_exec_3"`
+	FollowFork  *ebpf.Program `ebpf:"follow_fork"`
+	FollowFork2 *ebpf.Program `ebpf:"follow_fork_2"`
+	FollowFork3 *ebpf.Program `ebpf:"follow_fork_3"`
+	FollowFree  *ebpf.Program `ebpf:"follow_free"`
 }
 
 func (p *followPrograms) Close() error {
 	return _FollowClose(
 		p.FollowExec,
+		p.FollowExec2,
+		p.FollowExec3,
 		p.FollowFork,
+		p.FollowFork2,
+		p.FollowFork3,
 		p.FollowFree,
 	)
 }
