@@ -64,14 +64,14 @@ func clone[T any](p *T) *T { v := *p; return &v }
 // readUntil reads until something is there.
 func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(time.Millisecond) {
+	for wait := testenv.BeginWait(); ; time.Sleep(time.Millisecond) {
 		if err := w.Read(s); err != nil {
 			t.Fatal(err)
 		}
 		if seen() {
 			return
 		}
-		if time.Now().Before(deadline) {
+		if !wait.Over() {
 			continue
 		}
 		// What the programs have told by then is lost, if it was not told: they run with the
@@ -79,7 +79,7 @@ func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() 
 		if stats, err := w.Stats(); err != nil || stats.LostExecs+stats.LostExits+stats.LostEnds > 0 {
 			t.Fatalf("%s does not come: %+v, %v", what, stats, err)
 		}
-		testenv.Lack(t, "%s does not come", what)
+		wait.Lack(t, "%s does not come", what)
 	}
 }
 

@@ -11,9 +11,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
 )
@@ -61,7 +64,7 @@ func main() {
 		status = run(o)
 	}
 	if o.scratch != "" {
-		_ = os.RemoveAll(o.scratch) // what is left of it, which the summary says
+		_ = remove(o.scratch) // what is left of it, which the summary says
 	}
 	os.Exit(status)
 }
@@ -123,6 +126,13 @@ func run(o options) int {
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 	}
+	// Nobody reads on: as good as an interruption, but what is printed from now on must not
+	// end this program before it has put everything away.
+	ctx, unread := context.WithCancel(ctx)
+	defer unread()
+	closed := make(chan os.Signal, 1)
+	signal.Notify(closed, syscall.SIGPIPE)
+	go func() { <-closed; unread() }()
 	root, err := os.Getwd()
 	if err == nil && o.scratch == "" {
 		o.scratch, err = os.MkdirTemp("", "hallmark-test")
@@ -131,6 +141,11 @@ func run(o options) int {
 		err = prepare(o.scratch)
 	}
 	if err != nil {
+		fmt.Fprintln(os.Stderr, "test.sh:", err)
+		return 1
+	}
+	// The Go command's directories are there too, so that nothing is left of one that is killed.
+	if err := os.Setenv("TMPDIR", filepath.Join(o.scratch, "tmp")); err != nil {
 		fmt.Fprintln(os.Stderr, "test.sh:", err)
 		return 1
 	}
@@ -147,7 +162,7 @@ func run(o options) int {
 			r.results.failure("processes", "still running at the end: "+left)
 		}
 	}
-	if err := os.RemoveAll(o.scratch); err != nil {
+	if err := remove(o.scratch); err != nil {
 		r.note("left behind: %v", err)
 	}
 	switch {
@@ -167,6 +182,32 @@ func prepare(scratch string) error {
 		return err
 	}
 	return errors.Join(os.Chmod(scratch, 0o755), os.Chmod(tmp, 0o777|os.ModeSticky))
+}
+
+// remove removes a directory, and before that the mounts that ended tests have left below it:
+// else what is mounted there would be removed with it.
+func remove(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return os.RemoveAll(dir) // it is not there
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	escaped := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for _, line := range slices.Backward(strings.Split(string(text), "\n")) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if at := escaped.Replace(f[4]); strings.HasPrefix(at, real+"/") {
+			if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				return fmt.Errorf("%s is still mounted: %w", at, err)
+			}
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // all runs one stage after the other, until the run is ended from outside.

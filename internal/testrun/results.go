@@ -44,10 +44,11 @@ type lack struct {
 // results are what became of all tests and checks.
 type results struct {
 	console *console
-	mu      sync.Mutex
-	output  map[test][]string
+	now     sync.Mutex           // of the next two; nothing else is locked under it, as the console asks for them
 	running map[string]string    // what each job does just now
 	since   map[string]time.Time // when each job began
+	mu      sync.Mutex           // of the rest
+	output  map[test][]string
 	failed  []string
 	skips   map[string][]string // tests by reason
 	skipped int
@@ -63,12 +64,12 @@ func newResults(c *console) *results {
 
 // begin notes that a job runs, and returns what notes its end.
 func (r *results) begin(job string) (end func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.now.Lock()
+	defer r.now.Unlock()
 	r.running[job], r.since[job] = "", time.Now()
 	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		r.now.Lock()
+		defer r.now.Unlock()
 		delete(r.running, job)
 		delete(r.since, job)
 	}
@@ -76,8 +77,8 @@ func (r *results) begin(job string) (end func()) {
 
 // doing describes the jobs that run.
 func (r *results) doing() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.now.Lock()
+	defer r.now.Unlock()
 	var list []string
 	for _, job := range slices.Sorted(maps.Keys(r.running)) {
 		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s (%.0fs)", job, r.running[job], time.Since(r.since[job]).Seconds())))
@@ -87,8 +88,8 @@ func (r *results) doing() string {
 
 // unfinished names the jobs that have not come to their end.
 func (r *results) unfinished() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.now.Lock()
+	defer r.now.Unlock()
 	return strings.Join(slices.Sorted(maps.Keys(r.running)), ", ")
 }
 
@@ -166,7 +167,9 @@ func (s *stream) take(e event) {
 	defer s.mu.Unlock()
 	switch e.Action {
 	case "run":
+		s.now.Lock()
 		s.running[s.job] = e.Test
+		s.now.Unlock()
 	case "output":
 		s.output[key] = append(s.output[key], e.Output)
 	case "pass", "skip", "fail":
@@ -183,7 +186,7 @@ func (s *stream) take(e event) {
 		if s.only == "" || e.Test == s.only || strings.HasPrefix(e.Test, s.only+"/") {
 			s.end(key, e.Action, output)
 		} else if e.Action == "fail" {
-			s.failed++ // a parent's, whose part has failed
+			s.end(key, e.Action, output) // a parent's: it may be wrong itself
 		}
 	}
 }

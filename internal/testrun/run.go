@@ -87,7 +87,7 @@ func (r *runner) binary(p pkg) string {
 	if p.race {
 		dir = "race"
 	}
-	return filepath.Join(r.scratch, dir, strings.ReplaceAll(p.name(), "/", "-")+".test")
+	return filepath.Join(r.scratch, dir, filepath.FromSlash(p.name())+".test")
 }
 
 // build builds the tests of all packages, each once.
@@ -204,6 +204,9 @@ func (r *runner) packages(ctx context.Context, p *plan) {
 // perPackage is more than the tests of a package take on a busy machine.
 const perPackage = "40m"
 
+// atMost is more than any execution takes, kernels among them.
+const atMost = 125 * time.Minute
+
 // runTests runs the tests of a package.
 func (r *runner) runTests(ctx context.Context, p pkg) {
 	if _, err := os.Stat(r.binary(p)); err != nil {
@@ -273,18 +276,21 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	if err != nil {
 		return false, false, 0, err
 	}
-	defer from.Close()
 	reader := r.procs.command(ctx, "go", "tool", "test2json", "-t", "-p", e.pkg.ImportPath)
 	reader.Stdin = from
 	events, err := reader.StdoutPipe()
 	if err == nil {
 		err = r.procs.start(reader)
 	}
+	from.Close() // so that who writes to a reader that has ended is told so
 	if err != nil {
 		to.Close()
 		return false, false, 0, err
 	}
-	cmd := r.procs.command(ctx, r.binary(e.pkg), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
+	// A process that is stopped, or cannot print its panic, does not end by itself.
+	limited, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	cmd := r.procs.command(limited, r.binary(e.pkg), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = e.pkg.Dir, to, to
 	cmd.Env = append(os.Environ(),
 		"PWD="+e.pkg.Dir,
@@ -293,18 +299,25 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	cmd.Env = append(cmd.Env, e.env...)
 	err = r.procs.start(cmd)
 	to.Close()
-	left := make(chan []string, 1)
+	left, read := make(chan []string, 1), make(chan struct{})
 	if err == nil {
 		go func() {
 			_ = r.procs.wait(cmd) // its events say how it ended
 			names := r.procs.group(cmd.Process.Pid)
 			_ = cmd.Cancel() // so that nobody holds the pipe
+			select {
+			case <-read:
+			case <-time.After(30 * time.Second): // who has left the group holds it
+				names = append(names, "one that holds its output")
+				_ = reader.Cancel()
+			}
 			left <- names
 		}()
 	} else {
 		left <- nil
 	}
 	ok, tests, rest := r.results.take(ctx, name, events, e.only)
+	close(read)
 	names := <-left
 	_ = r.procs.wait(reader)
 	if s := cmd.ProcessState; s != nil {

@@ -101,7 +101,11 @@ func (k kernel) repeat(t *testing.T, s suite, m *Machine, tests map[string]outco
 		return nil
 	}
 	for i, r := range run(t, m, again) {
-		tests[names[i]] = outcomes(t, r.Output)[names[i]]
+		o := outcomes(t, r.Output)[names[i]]
+		if r.Status != 0 && o.action != "fail" { // one above it has failed, or the program
+			o = outcome{"fail", string(r.Output)}
+		}
+		tests[names[i]] = o
 	}
 	return lacks
 }
