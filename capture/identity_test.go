@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
+	"hallmark/profile"
 )
 
 // TestRecordReplacedFile records programs that replace their own file and execute
@@ -27,9 +28,9 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 	if ownID(t, first) == ownID(t, second) {
 		t.Fatal("both builds are the same file")
 	}
-	program := filepath.Join(t.TempDir(), "busy-c")
-	script := `cp "$1" "$3"; "$3" & "$3" 300; read open <"$4"; kill $!; wait $!; cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
-	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program, whenOpen(t, program))
+	program, number := filepath.Join(t.TempDir(), "busy-c"), filepath.Join(t.TempDir(), "pid")
+	script := `echo $$ >"$5"; cp "$1" "$3"; "$3" & "$3" 300; read open <"$4"; kill $!; wait $!; cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
+	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program, whenOpen(t, program), number)
 	if found := samplesIn(p, "burn"); len(found) == 0 {
 		t.Error("no samples in the first program")
 	} else {
@@ -42,6 +43,21 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 	for id, n := range samplesIn(p, "burn_other") {
 		if id != ownID(t, second) && !id.IsZero() {
 			t.Errorf("%d samples in burn_other have the identity %v", n, id)
+		}
+	}
+	// The shell becomes the other program. Where that is taken for the first one, so are its symbols.
+	text, err := os.ReadFile(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.Sample {
+		if _, pid := profile.Process(s); fmt.Sprintln(pid) != string(text) {
+			continue
+		}
+		for _, l := range s.Location {
+			if id, ok := profile.Identity(l.Mapping); ok && id == ownID(t, first) {
+				t.Fatalf("%d samples of the other program have the identity %v", s.Value[0], id)
+			}
 		}
 	}
 }

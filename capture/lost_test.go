@@ -50,6 +50,51 @@ func TestLostIsCounted(t *testing.T) {
 	}
 }
 
+// TestLastLossIsCounted lets the ring of a process overflow which then is killed, before the
+// ring is read for the first time. So no record tells of the loss; the kernel counts it.
+func TestLastLossIsCounted(t *testing.T) {
+	needPerf(t)
+	probe := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Read_format: formatLost}
+	fd, err := unix.PerfEventOpen(&probe, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	testenv.Need(t, err == nil, "a kernel that counts lost records (6.0)")
+	unix.Close(fd)
+	pid := start(t, buildC(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var ran time.Duration
+	s := startSession(t, Options{
+		Backend:   Perf,
+		PIDs:      []int{pid},
+		Frequency: 20_000,
+		Progress: func(time.Duration, Stats) {
+			if ctx.Err() != nil {
+				return
+			}
+			before := cpuTimeOf(t, pid)
+			testenv.Await(t, "the overflow", func() bool {
+				ran = cpuTimeOf(t, pid) - before
+				return ran > 2*time.Second
+			})
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			testenv.Await(t, "the end", func() bool { return firstEnded(pid) })
+			cancel()
+		},
+	})
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.Finish()
+	n := s.Stats()
+	if uint64(ran*20_000/time.Second) < 2*n.Samples && n.Lost == 0 {
+		testenv.Lack(t, "%d samples of %v, and none were lost", n.Samples, ran)
+	}
+	if n.Lost == 0 {
+		t.Errorf("%d samples of %v, and none were lost", n.Samples, ran)
+	}
+}
+
 // cpuTimeOf returns how long a process has run.
 func cpuTimeOf(t *testing.T, pid int) time.Duration {
 	t.Helper()

@@ -100,6 +100,30 @@ func TestBuilderMerges(t *testing.T) {
 	}
 }
 
+// TestBuilderTellsStacksApart wants stacks that differ in one frame, at any depth, to be two.
+func TestBuilderTellsStacksApart(t *testing.T) {
+	const depth = 40
+	x := &profile.Binary{ID: gnuID(t, 1), Path: "/bin/x"}
+	stack := func(other int) []profile.Frame {
+		frames := make([]profile.Frame, depth)
+		for i := range frames {
+			frames[i] = profile.Frame{Binary: x, Offset: addr.Offset(0x1000 + 16*i)}
+		}
+		if other < depth {
+			frames[other].Offset += 8
+		}
+		return frames
+	}
+	var stacks [][]profile.Frame
+	for other := range depth + 1 {
+		stacks = append(stacks, stack(other), stack(other)[1:], stack(other)[:depth-1])
+	}
+	// Two of those are cut where they differ, and each is as one that does not differ.
+	if p := build(t, stacks...); len(p.Sample) != 3*(depth+1)-2 {
+		t.Errorf("%d samples of %d stacks", len(p.Sample), 3*(depth+1)-2)
+	}
+}
+
 // TestBuilderTellsReasons wants each reason in a pseudo-mapping of its own, with
 // the file where one is known.
 func TestBuilderTellsReasons(t *testing.T) {

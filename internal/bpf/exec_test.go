@@ -83,6 +83,26 @@ func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() 
 	}
 }
 
+// readEnded reads until something is there that was to be told of processes which this one
+// has waited for. The programs run with them: all that they tell is in the ring by then, and
+// what has not come when the ring is empty is lost.
+func (s *told) readEnded(t *testing.T, w *ExecWatcher, what string, seen func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if err := w.Read(s); err != nil {
+			t.Fatal(err)
+		}
+		if seen() {
+			return
+		}
+		if w.reader.AvailableBytes() == 0 { // else another process is writing
+			stats, err := w.Stats()
+			t.Fatalf("%s is lost: %+v, %v", what, stats, err)
+		}
+	}
+	testenv.Lack(t, "%s does not come", what)
+}
+
 // tinyProgram returns the smallest program that can be: it ends at once with a status, or
 // never if that is negative. Its build ID is of 20 times this byte.
 func tinyProgram(t *testing.T, id byte, status int) []byte {
@@ -423,7 +443,7 @@ func TestExecExits(t *testing.T) {
 			cmd.Wait()
 			pid := uint32(cmd.Process.Pid)
 			var e *Exit
-			got.readUntil(t, w, "the end", func() bool {
+			got.readEnded(t, w, "the end", func() bool {
 				i := slices.IndexFunc(got.exits, func(e *Exit) bool { return e.PID == pid })
 				if i >= 0 {
 					e = got.exits[i]
@@ -480,7 +500,7 @@ func TestExecWake(t *testing.T) {
 		if have := woken(test.patience); have != test.wake {
 			t.Errorf("woken: %v, with Wake(%v)", have, test.wake)
 		}
-		got.readUntil(t, w, "the end", func() bool { return len(got.exits) > i })
+		got.readEnded(t, w, "the end", func() bool { return len(got.exits) > i })
 	}
 }
 
@@ -498,7 +518,7 @@ func TestExecFills(t *testing.T) {
 	}
 	got := newTold()
 	live() // a file that was never seen wakes
-	got.readUntil(t, w, "the execution", func() bool { return len(got.execs) > 0 })
+	got.readEnded(t, w, "the execution", func() bool { return len(got.execs) > 0 })
 	woken := newEdge(t, w.Descriptor())
 	for n := 1; !woken(0); n++ {
 		if live(); n == 100 {
@@ -601,7 +621,7 @@ func TestExecFollow(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	got.readUntil(t, w, "the end", func() bool { return len(got.exits) > 0 })
+	got.readEnded(t, w, "the end", func() bool { return len(got.exits) > 0 })
 	if len(got.execs) != 1 || int(got.execs[0].PID) != cmd.Process.Pid || len(got.exits) != 1 || int(got.exits[0].PID) != cmd.Process.Pid {
 		t.Errorf("%+v", got)
 	}
@@ -659,7 +679,7 @@ func TestExecMany(t *testing.T) {
 		t.Errorf("%+v, %v", stats, err)
 	}
 	missed := int(stats.LostExecs)
-	got.readUntil(t, w, "the last one", func() bool { return len(got.execs)+missed >= len(want) })
+	got.readEnded(t, w, "the last one", func() bool { return len(got.execs)+missed >= len(want) })
 	stats, err = w.Stats()
 	if err != nil || stats.LostExecs+stats.LostExits+stats.LostEnds > 0 { // Uncertain ones are looked for below
 		t.Errorf("%+v, %v", stats, err)

@@ -64,6 +64,19 @@ func TestEqualStacksAreOneLine(t *testing.T) {
 	}
 }
 
+// TestStacksOfOneAddress wants the names of each file's functions, where two files have one at
+// the same address, and so does a process the code that it generated.
+func TestStacksOfOneAddress(t *testing.T) {
+	m := proftest.New()
+	x, y := m.Mapping("/bin/x", proftest.AppID, 0x400000), m.Mapping("/bin/y", "", 0x400000)
+	m.Sample("x", 1, 2, m.Location(x, 0x401000, "f"))
+	m.Sample("x", 1, 3, m.Location(y, 0x401000, "g"))
+	m.Sample("x", 1, 4, m.Location(y, 0x401000, "h"))
+	if got, want := write(t, m.Profile, Options{}), "x;f 2\nx;g 3\nx;h 4\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestNegativeValuesAreRefused(t *testing.T) {
 	m := proftest.New()
 	m.Sample("x", 1, -1)
