@@ -10,14 +10,14 @@ command -v go >/dev/null || {
 }
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/hallmark-test.XXXXXXXX")
 trap 'chmod -R u+w "$scratch"; rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+trap 'echo "interrupted before anything was run"; echo "0 passed, 1 failed, 0 skipped"; exit 1' INT TERM HUP
 
 usable() { # DIRECTORY: is ours, and a file can be made in it
 	[ -d "$1" ] && [ -O "$1" ] && probe=$(mktemp "$1/.hallmark-test.XXXXXXXX" 2>/dev/null) && rm "$probe"
 }
 if ! usable "${HOME:-/nonexistent}"; then
-	echo "HOME (${HOME:-not set}) is not a directory that this user can write to: caches are temporary"
+	echo "HOME (${HOME:-not set}) is not a directory that this user can write to: caches are temporary,"
+	echo "and all is built anew, which takes minutes. With HOME=DIRECTORY ./test.sh they are kept."
 	GOPROXY="$(go env GOPROXY)"
 	modules=$(go env GOMODCACHE)/cache/download
 	[ ! -d "$modules" ] || GOPROXY="file://$modules,$GOPROXY"
@@ -26,6 +26,7 @@ if ! usable "${HOME:-/nonexistent}"; then
 	export HOME GOPROXY GOFLAGS
 	unset XDG_CACHE_HOME XDG_CONFIG_HOME GOCACHE GOMODCACHE GOPATH
 fi
+[ -t 1 ] && echo "Building what runs the tests (minutes, the first time)"
 go build -o "$scratch/testrun" ./internal/testrun || {
 	echo "test.sh: the program that runs the tests cannot be built. Go fetches modules at first: is there a network?"
 	echo "0 passed, 1 failed, 0 skipped"

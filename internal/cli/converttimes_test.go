@@ -20,7 +20,7 @@ func perfThreads(t *testing.T) (file string, threads map[string]int) {
 	perf := testenv.Tool(t, "perf")
 	file = filepath.Join(t.TempDir(), "perf.data")
 	home := append(os.Environ(), "HOME="+t.TempDir()) // what perf keeps of build IDs belongs to the test
-	record := exec.Command(perf, "record", "-q", "-B", "-g", "-e", "cpu-clock", "-F", "999", "-o", file, "--",
+	record := exec.Command(perf, "record", "-q", "--buildid-mmap", "-g", "-e", "cpu-clock", "-F", "999", "-o", file, "--",
 		"sh", "-c", fmt.Sprintf("head -c 4000000 %s | gzip -1 | wc -c >&2", os.Args[0]))
 	record.Env = home
 	if out, err := record.CombinedOutput(); err != nil {

@@ -33,6 +33,9 @@ func Need(t testing.TB, ok bool, what string) {
 // Tool returns the path of a program that the test runs as an independent witness.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
+	if name == "perf" && testing.Short() {
+		t.Skip("left out by --quick: needs perf")
+	}
 	path, err := exec.LookPath(name)
 	Need(t, err == nil, name+" in PATH")
 	return path

@@ -41,8 +41,9 @@ func (r *runner) checks() []check {
 	)
 }
 
-// noNetwork matches the Go command's words for modules that it cannot fetch.
-var noNetwork = regexp.MustCompile(`dial tcp|no such host|i/o timeout|connection refused|network is unreachable|module lookup disabled|TLS handshake timeout|proxyconnect`)
+// noNetwork matches the Go command's words for modules that it cannot fetch, and not what a
+// program or a check may print.
+var noNetwork = regexp.MustCompile(`(?m)^(?:go: |.*: Get "https?://).*(?:dial tcp|no such host|i/o timeout|connection refused|network is unreachable|module lookup disabled|TLS handshake timeout|proxyconnect)`)
 
 // runCheck runs a check.
 func (r *runner) runCheck(ctx context.Context, c check) {

@@ -39,7 +39,7 @@ func (r *runner) install(ctx context.Context, p *plan) {
 	}
 	_, noApt := exec.LookPath("apt-get")
 	if noApt != nil || os.Geteuid() != 0 {
-		r.note("These Debian packages are missing, so some tests were skipped (as root this command installs them): %s.", strings.Join(packages, " "))
+		r.note("These Debian packages are missing, so the tests that use them were skipped (as root this command installs them): %s.", strings.Join(packages, " "))
 		return
 	}
 	r.console.printf("Installing %s\n", strings.Join(packages, " "))
@@ -52,8 +52,11 @@ func (r *runner) install(ctx context.Context, p *plan) {
 	}
 	end()
 	if still := missing(wanted); len(still) > 0 {
-		r.console.printf("These packages could not be installed, so some tests are skipped: %s\n%v\n", strings.Join(still, " "), err)
-		r.note("These Debian packages could not be installed, so some tests were skipped: %s.", strings.Join(still, " "))
+		if err == nil {
+			err = errors.New("apt says that they are installed, and what tests use of them is not there")
+		}
+		r.console.printf("Without %s the tests that use them are skipped: %v\n", strings.Join(still, " "), err)
+		r.note("These Debian packages could not be installed, so the tests that use them were skipped: %s.", strings.Join(still, " "))
 	}
 }
 

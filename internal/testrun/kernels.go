@@ -29,7 +29,9 @@ func (r *runner) kernels(ctx context.Context, p *plan) {
 		if testenv.CI() {
 			r.results.failure("kernels", "they cannot be fetched")
 		} else {
-			r.note("Other kernels could not be fetched, so nothing was run on them: %s.", firstLine(err.Error()))
+			for _, suite := range p.stale {
+				r.results.skip("on Linux "+suite, "kernels that cannot be fetched now: "+firstLine(err.Error()))
+			}
 		}
 		return
 	}

@@ -24,11 +24,11 @@ import (
 const usage = `Usage: ./test.sh [FLAGS] [PACKAGE...]
 
 Runs every check and test, or those of some packages. Exit status 0: all that was
-run has passed. Exit status 1: something has failed, or nothing was run.
-Exit status 2: the arguments are wrong.
+run has passed. Exit status 1: something has failed, nothing was run, or the run was
+interrupted. Exit status 2: the arguments are wrong.
 
   ./test.sh                        everything, as CI runs it
-  ./test.sh --quick                two minutes: no root, no other kernels, no perf
+  ./test.sh --quick                two minutes once built: no root, no other kernels, no perf
   ./test.sh ./procmap ./symbol/... the tests of some packages
   ./test.sh -run TestTable         the tests with matching names, wherever they are
 
@@ -133,6 +133,7 @@ func run(o options) int {
 	closed := make(chan os.Signal, 1)
 	signal.Notify(closed, syscall.SIGPIPE)
 	go func() { <-closed; unread() }()
+	os.Unsetenv(testenv.LackVar) // it is for this program to set
 	root, err := os.Getwd()
 	if err == nil && o.scratch == "" {
 		o.scratch, err = os.MkdirTemp("", "hallmark-test")
@@ -155,7 +156,7 @@ func run(o options) int {
 		<-ctx.Done()
 		stop() // a second signal ends this program at once
 	}()
-	r.all(ctx)
+	usage := r.all(ctx)
 	c.close()
 	for _, left := range r.procs.endAll() {
 		if ctx.Err() == nil {
@@ -166,10 +167,13 @@ func run(o options) int {
 		r.note("left behind: %v", err)
 	}
 	switch {
+	case usage != nil:
+		fmt.Fprintf(os.Stderr, "test.sh: %v\n", usage)
+		return 2
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		r.results.failure("time", fmt.Sprintf("the limit of %v is over; not finished: %s", o.timeout, r.results.unfinished()))
+		r.results.failed = append(r.results.failed, fmt.Sprintf("time: the limit of %v is over; %s", o.timeout, r.results.unfinished()))
 	case ctx.Err() != nil:
-		r.results.failure("interrupted", "not finished: "+r.results.unfinished())
+		r.results.failed = append(r.results.failed, "interrupted: "+r.results.unfinished())
 	}
 	return r.summary()
 }
@@ -210,14 +214,19 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// all runs one stage after the other, until the run is ended from outside.
-func (r *runner) all(ctx context.Context) {
+// all runs one stage after the other, until the run is ended from outside. An error is one of
+// the arguments.
+func (r *runner) all(ctx context.Context) error {
 	p, err := r.plan(ctx)
+	var usage usageError
+	if errors.As(err, &usage) {
+		return usage
+	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.results.failure("plan", err.Error())
+			r.results.failure("nothing was run", err.Error())
 		}
-		return
+		return nil
 	}
 	r.console.printf("%s\n", p)
 	if !r.noInstall && !r.quick {
@@ -228,6 +237,7 @@ func (r *runner) all(ctx context.Context) {
 			stage(ctx, p)
 		}
 	}
+	return nil
 }
 
 // note keeps a sentence for the summary.

@@ -24,6 +24,7 @@ type pkg struct {
 	ImportPath                string
 	Dir                       string
 	TestGoFiles, XTestGoFiles []string
+	Imports                   []string
 	Module                    struct{ Path string }
 	race                      bool // tested under the race detector
 }
@@ -45,7 +46,7 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 
 // onMachine are packages whose tests look at what the machine does: of these one is tested
 // at a time.
-var onMachine = []string{"capture", "internal/bpf", "cmd/hallmark"}
+var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
 // withoutRace are packages whose tests look, under the race detector, only at what goroutines
 // share (testenv.Race), so they are tested without it too.
@@ -63,27 +64,26 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
 	}
-	root, err := r.procs.output(r.procs.command(ctx, "go", "env", "GOROOT"))
-	if err != nil {
-		return nil, fmt.Errorf("go env: %w\n%s", err, root)
+	var goRoot strings.Builder
+	env := r.procs.command(ctx, "go", "env", "GOROOT")
+	env.Stdout, env.Stderr = &goRoot, os.Stderr
+	if err := r.procs.run(env); err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
 	}
-	r.goBin = filepath.Join(strings.TrimSpace(root), "bin")
-	args := append([]string{"list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "--"}, patterns...)
+	r.goBin = filepath.Join(strings.TrimSpace(goRoot.String()), "bin")
+	args := append([]string{"list", "-json=ImportPath,Dir,Module,Imports,TestGoFiles,XTestGoFiles", "--"}, patterns...)
 	cmd := r.procs.command(ctx, "go", args...)
 	var out, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := r.procs.run(cmd); err != nil {
-		return nil, fmt.Errorf("go list: %w\n%s", err, &stderr)
+		return nil, usageError{errors.New(strings.TrimSpace(stderr.String()))}
 	}
-	var run *regexp.Regexp
-	if r.options.run != "" {
-		first, _, _ := strings.Cut(r.options.run, "/")
-		var err error
-		if run, err = regexp.Compile(first); err != nil {
-			return nil, err
-		}
+	run, err := firstNames(r.options.run)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--run: %w", err)}
 	}
 	p, race := new(plan), !r.quick && hasCompiler()
+	var bare []string // without tests
 	for d := json.NewDecoder(strings.NewReader(out.String())); ; {
 		var found pkg
 		if err := d.Decode(&found); errors.Is(err, io.EOF) {
@@ -93,19 +93,27 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 		}
 		switch tests := append(found.TestGoFiles, found.XTestGoFiles...); {
 		case len(tests) == 0:
+			bare = append(bare, found.name())
 		case r.quick && slices.Contains(notQuick, found.name()):
 			p.omitted = append(p.omitted, found.name())
 		case run == nil || declares(found.Dir, tests, run):
 			if found.race = race; race {
-				if found.race, err = isConcurrent(found.Dir); err != nil {
+				if found.race, err = r.isConcurrent(found); err != nil {
 					return nil, err
 				}
 			}
 			p.packages = append(p.packages, found)
 		}
 	}
-	if len(p.packages) == 0 {
-		return nil, errors.New("no package has such tests")
+	switch {
+	case len(p.packages) > 0:
+	case r.options.run != "":
+		return nil, fmt.Errorf("no test of these packages matches %s", r.options.run)
+	default:
+		return nil, fmt.Errorf("nothing to run: without tests %v, left out by --quick %v", bare, p.omitted)
+	}
+	if len(bare) > 0 && len(r.options.packages) > 0 {
+		r.note("Without tests: %s.", strings.Join(bare, ", "))
 	}
 	for _, found := range p.packages {
 		if found.race && slices.Contains(withoutRace, found.name()) {
@@ -140,7 +148,9 @@ func (r *runner) planKernels(p *plan) error {
 	}
 	switch {
 	case r.noKernels:
-		r.note("Other kernels: nothing was run on them, as --no-kernels asks; %d of %d suites have changed since they passed.", len(stale), len(all))
+		for _, suite := range stale {
+			r.results.skip("on Linux "+suite, "--no-kernels")
+		}
 	case len(stale) == 0:
 		r.note("Other kernels: none of the %d suites for %d kernels was run, because nothing that they depend on has changed since they passed.", len(all), vmtest.Kernels())
 	default:
@@ -193,6 +203,28 @@ func (r *runner) describe(p *plan, whole bool) {
 	}
 }
 
+// A usageError is a mistake in the arguments.
+type usageError struct{ error }
+
+// firstNames returns what matches the names of tests that a pattern of -run may select: of
+// each of its alternatives, what stands before the first slash. It is nil for no pattern.
+func firstNames(pattern string) (*regexp.Regexp, error) {
+	if pattern == "" {
+		return nil, nil
+	}
+	if _, err := regexp.Compile(pattern); err != nil {
+		return nil, err
+	}
+	if !strings.Contains(pattern, "/") {
+		return regexp.Compile(pattern)
+	}
+	if strings.ContainsAny(pattern, "|([") {
+		return regexp.MustCompile(""), nil // go test knows; all packages are asked
+	}
+	first, _, _ := strings.Cut(pattern, "/")
+	return regexp.Compile(first)
+}
+
 // declares reports whether files have a test or fuzz target whose name matches.
 func declares(dir string, files []string, name *regexp.Regexp) bool {
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
@@ -210,33 +242,58 @@ func declares(dir string, files []string, name *regexp.Regexp) bool {
 	return false
 }
 
-// isConcurrent reports whether a package, or its tests, do anything at the same time: start
-// goroutines, use what is there for that, or serve requests. Others have no races.
-func isConcurrent(dir string) (bool, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return false, err
-	}
-	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return true, nil // the build will say so
+// isConcurrent reports whether a package, its tests, or a package of this module that it uses
+// may do anything at the same time. Others have no races.
+func (r *runner) isConcurrent(p pkg) (bool, error) {
+	dirs := []string{p.Dir}
+	for _, path := range p.Imports {
+		if below, found := strings.CutPrefix(path, p.Module.Path+"/"); found {
+			dirs = append(dirs, filepath.Join(r.root, filepath.FromSlash(below)))
 		}
-		found := slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
-			return slices.Contains([]string{`"sync"`, `"sync/atomic"`, `"net/http"`, `"github.com/rogpeppe/go-internal/testscript"`}, i.Path.Value)
-		})
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				found = true
-			case *ast.SelectorExpr:
-				found = found || n.Sel.Name == "Parallel" || n.Sel.Name == "RunParallel"
+	}
+	for i, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			return false, err
+		}
+		for _, name := range files {
+			if i > 0 && strings.HasSuffix(name, "_test.go") {
+				continue // others' tests
 			}
-			return !found
-		})
-		if found {
-			return true, nil
+			if startsGoroutines(name, i == 0) {
+				return true, nil
+			}
 		}
 	}
 	return false, nil
+}
+
+// startsGoroutines reports whether a file has what starts goroutines, or, where all is asked
+// for, anything that is there for them.
+func startsGoroutines(name string, all bool) (found bool) {
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return true // the build will say so
+	}
+	for _, i := range file.Imports {
+		switch i.Path.Value {
+		case `"sync"`, `"sync/atomic"`, `"github.com/rogpeppe/go-internal/testscript"`:
+			found = found || all
+		case `"net/http"`:
+			found = true
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.SelectorExpr:
+			switch n.Sel.Name {
+			case "Go", "Parallel", "RunParallel", "AfterFunc", "Pull", "Pull2":
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
 }

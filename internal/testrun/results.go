@@ -44,22 +44,24 @@ type lack struct {
 // results are what became of all tests and checks.
 type results struct {
 	console *console
-	now     sync.Mutex           // of the next two; nothing else is locked under it, as the console asks for them
+	now     sync.Mutex           // of the next three; nothing else is locked under it, as the console asks for them
 	running map[string]string    // what each job does just now
 	since   map[string]time.Time // when each job began
+	waiting int                  // jobs that have not begun
 	mu      sync.Mutex           // of the rest
 	output  map[test][]string
 	failed  []string
 	skips   map[string][]string // tests by reason
 	skipped int
 	passed  int
+	well    map[test]bool // have passed when run alone
 	lacks   []lack
 	alone   []string // have passed when run alone, with what they lacked
 	times   []timing // of tests that are in no other
 }
 
 func newResults(c *console) *results {
-	return &results{console: c, output: map[test][]string{}, running: map[string]string{}, since: map[string]time.Time{}, skips: map[string][]string{}}
+	return &results{console: c, output: map[test][]string{}, running: map[string]string{}, since: map[string]time.Time{}, skips: map[string][]string{}, well: map[test]bool{}}
 }
 
 // begin notes that a job runs, and returns what notes its end.
@@ -86,11 +88,17 @@ func (r *results) doing() string {
 	return strings.Join(list, " · ")
 }
 
-// unfinished names the jobs that have not come to their end.
+// unfinished names the jobs that have not come to their end, and says how many never began.
 func (r *results) unfinished() string {
 	r.now.Lock()
 	defer r.now.Unlock()
-	return strings.Join(slices.Sorted(maps.Keys(r.running)), ", ")
+	return fmt.Sprintf("not finished: %s; not begun: %d packages and checks", strings.Join(slices.Sorted(maps.Keys(r.running)), ", "), r.waiting)
+}
+
+func (r *results) setWaiting(n int) {
+	r.now.Lock()
+	defer r.now.Unlock()
+	r.waiting = n
 }
 
 // failure counts something that is no test.
@@ -199,6 +207,9 @@ func (s *stream) end(key test, action string, output []string) {
 		s.fail(key, output)
 	case "pass":
 		s.results.passed++
+		if s.only != "" {
+			s.well[key] = true
+		}
 		if _, what, found := strings.Cut(text, testenv.AloneMarker); found {
 			s.alone = append(s.alone, key.String()+": "+firstLine(what))
 		}
@@ -238,6 +249,13 @@ func why(output []string) string {
 		return strings.TrimPrefix(line, "NOT CHECKED: ")
 	}
 	return "no reason given"
+}
+
+// hasPassed reports whether a test has passed when it was run again.
+func (r *results) hasPassed(t test) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.well[t]
 }
 
 // takeLacks returns the tests that are to be run again, and forgets them.

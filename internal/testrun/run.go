@@ -28,6 +28,7 @@ func (r *runner) inParallel(ctx context.Context, jobs []job) {
 	var mu sync.Mutex
 	done, busy, left := 0, false, slices.Clone(jobs)
 	changed := sync.NewCond(&mu)
+	r.results.setWaiting(len(jobs))
 	r.console.setStatus(func() string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -45,6 +46,7 @@ func (r *runner) inParallel(ctx context.Context, jobs []job) {
 			}
 			j = left[i]
 			left = slices.Delete(left, i, i+1)
+			r.results.setWaiting(len(left))
 			busy = busy || j.machine
 			return j, true
 		}
@@ -93,6 +95,7 @@ func (r *runner) binary(p pkg) string {
 // build builds the tests of all packages, each once.
 func (r *runner) build(ctx context.Context, p *plan) {
 	end := r.results.begin("building the tests")
+	r.results.setWaiting(len(p.packages) + len(p.again) + len(p.checks))
 	defer func() {
 		if ctx.Err() == nil {
 			end()
@@ -121,7 +124,9 @@ func (r *runner) build(ctx context.Context, p *plan) {
 			}
 		}
 	}
-	r.console.printf("built the tests %39.1fs\n", time.Since(begun).Seconds())
+	if ctx.Err() == nil {
+		r.console.printf("built the tests %39.1fs\n", time.Since(begun).Seconds())
+	}
 }
 
 // buildTests builds with one command, so that packages are compiled side by side. The
@@ -260,6 +265,9 @@ func (r *runner) execute(ctx context.Context, e execution) (ok bool) {
 	case !tests && e.only != "":
 		word, ok = "FAIL", false
 		r.results.failure(name+" "+e.only, "it is not there when it is to be run alone")
+	case !tests && r.options.run == "" && len(e.args) < 3:
+		word, ok = "FAIL", false
+		r.results.failure(name, "it has tests, and none was run")
 	case !tests:
 		word = "none"
 	}
@@ -347,7 +355,7 @@ func (r *runner) repeat(ctx context.Context, p *plan) {
 		i := slices.IndexFunc(all, func(f pkg) bool { return execution{pkg: f}.name() == l.job })
 		e := execution{pkg: all[i], only: l.name}
 		e.args = []string{"-test.timeout=" + perPackage, "-test.run=" + testenv.RunPattern(l.name)}
-		if r.execute(ctx, e) {
+		if r.execute(ctx, e) && r.results.hasPassed(l.test) {
 			r.results.passedAlone(l)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/internal/testenv"
 )
 
@@ -32,7 +34,7 @@ func module(t *testing.T, tests map[string]string) (dir string) {
 	dir = filepath.Join(t.TempDir(), "a module") // with a space
 	files := map[string]string{"go.mod": "module example.org/tested\n\ngo 1.26\n"}
 	for name, body := range tests {
-		files[name+"/x_test.go"] = "package " + name + "\n\nimport (\n\t\"os\"\n\t\"os/exec\"\n\t\"testing\"\n)\n\nvar _, _ = os.Getenv, exec.Command\n\n" + body
+		files[name+"/x_test.go"] = "package " + name[len(name)-1:] + "\n\nimport (\n\t\"os\"\n\t\"os/exec\"\n\t\"testing\"\n)\n\nvar _, _ = os.Getenv, exec.Command\n\n" + body
 	}
 	for name, text := range files {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
@@ -95,7 +97,13 @@ func TestVerdicts(t *testing.T) {
 		{"race", map[string]string{"a": "func TestRace(t *testing.T) { n := 0; c := make(chan int); go func() { n++; c <- 1 }(); n++; <-c }\n"}, nil, 1, "", []string{"DATA RACE"}},
 		{"run", map[string]string{"a": passes + fails, "b": fails}, []string{"--run", "Pass"}, 0, "1 passed, 0 failed, 0 skipped", nil},
 		{"package", map[string]string{"a": passes, "b": fails}, []string{"./a"}, 0, "1 passed, 0 failed, 0 skipped", nil},
-		{"none", map[string]string{"a": passes}, []string{"--run", "Nothing"}, 1, "0 passed, 1 failed, 0 skipped", []string{"no package has such tests"}},
+		{"alternatives", map[string]string{"a": passes, "b": fails}, []string{"--run", "TestPass/x|TestFail", "./..."}, 1, "", []string{"b TestFail/sub"}},
+		{"nothing run", map[string]string{"a": "func TestMain(m *testing.M) { println(\"PASS\"); os.Exit(0) }\n" + passes, "b": passes}, nil, 1, "", nil},
+		{"parent", map[string]string{"a": "func TestP(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { if os.Getenv(\"HALLMARK_LACK\") == \"later\" { t.Skip(\"LACK: 3 samples\") } }); if os.Getenv(\"HALLMARK_LACK\") == \"\" { t.Error(\"wrong\") } }\n", "b": passes}, nil, 1, "", []string{"FAILED:\n  a TestP"}},
+		{"same name", map[string]string{"a-b": passes, "a/b": fails}, nil, 1, "1 passed, 2 failed, 0 skipped", nil},
+		{"usage", map[string]string{"a": passes}, []string{"./nosuch"}, 2, "", []string{`test.sh: .*nosuch`}},
+		{"regexp", map[string]string{"a": passes}, []string{"--run", "("}, 2, "", []string{`test.sh: --run`}},
+		{"none", map[string]string{"a": passes}, []string{"--run", "Nothing"}, 1, "0 passed, 1 failed, 0 skipped", []string{"no test of these packages matches Nothing"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -242,4 +250,53 @@ esac
 	if !strings.HasSuffix(string(calls), " install --no-download here\n") {
 		t.Errorf("%s", calls)
 	}
+}
+
+// TestOnATerminal has a test fail while the line of progress is drawn.
+func TestOnATerminal(t *testing.T) {
+	cmd, _ := command(t, module(t, map[string]string{"a": "func TestSlow(t *testing.T) { exec.Command(\"sleep\", \"1.5\").Run(); t.Error(\"bad\") }\n"}), "--quick", "./...")
+	master, slave, err := openTerminal()
+	testenv.Need(t, err == nil, fmt.Sprint("a terminal: ", err))
+	defer master.Close()
+	cmd.Stdout, cmd.Stderr = slave, slave
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	ended := make(chan error, 1)
+	printed := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(master) // ends with an error, when the other side is closed
+		printed <- string(text)
+	}()
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(testenv.Patience):
+		cmd.Process.Kill()
+		<-ended
+		t.Error("the run does not end")
+	}
+	if text := <-printed; !strings.Contains(text, "0 passed, 1 failed, 0 skipped") || !strings.Contains(text, "\x1b[K") {
+		t.Errorf("%q", text)
+	}
+}
+
+// openTerminal returns the two ends of a terminal: pty(7).
+func openTerminal() (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR, 0); err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
 }

@@ -31,12 +31,13 @@ type passed struct {
 	mu    sync.Mutex
 	lines map[string]string // hash by "kernel suite"
 	parts map[string]string // hash by package or file, made once
+	began map[string]string // hash by "kernel suite", when it was asked for
 }
 
 // readPassed reads the list of a module. One that is missing is empty; a line that cannot be
 // read is none.
 func readPassed(root string) (*passed, error) {
-	p := &passed{root: root, lines: map[string]string{}, parts: map[string]string{}}
+	p := &passed{root: root, lines: map[string]string{}, parts: map[string]string{}, began: map[string]string{}}
 	text, err := os.ReadFile(filepath.Join(root, passedFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -79,17 +80,25 @@ func (p *passed) has(k kernel, s suite) (bool, error) {
 	now, err := p.hash(k, s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.began[k.series+" "+s.name] = now
 	return err == nil && p.lines[k.series+" "+s.name] == now, err
 }
 
-// add writes down that a suite has passed on a kernel, and forgets what there is no more.
+// add writes down that a suite has passed on a kernel, and forgets what there is no more. What
+// was changed while it ran has not passed.
 func (p *passed) add(k kernel, s suite) error {
+	p.mu.Lock()
+	clear(p.parts)
+	p.mu.Unlock()
 	now, err := p.hash(k, s)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if before := p.began[k.series+" "+s.name]; before != "" && before != now {
+		return fmt.Errorf("%s on %s: its inputs were changed while it ran", s.name, k.series)
+	}
 	p.lines[k.series+" "+s.name] = now
 	known := map[string]bool{}
 	for _, k := range kernels {
@@ -166,12 +175,16 @@ func hashPart(name string, tests bool) (string, error) {
 			return err
 		}
 		inTestdata := strings.HasPrefix(below, "testdata"+string(filepath.Separator))
+		info, err := os.Stat(path) // Go builds what links lead to
+		if err != nil {
+			return err
+		}
 		switch ext := filepath.Ext(below); {
 		case d.IsDir() && below != "." && (below != "testdata" || !tests) && !inTestdata:
 			return fs.SkipDir // another package
 		case !tests && strings.HasSuffix(below, "_test.go"):
 			return nil
-		case !d.Type().IsRegular() || !inTestdata && ext != ".go" && ext != ".s" && ext != ".o":
+		case !info.Mode().IsRegular() || !inTestdata && ext != ".go" && ext != ".s" && ext != ".o":
 			return nil
 		}
 		return hashFile(h, path, below)
