@@ -334,6 +334,9 @@ func (w *witnessFrame) isNamed(f *Frame, names []string) bool {
 // TestIndexOfRealFiles compares what is said of programs and libraries that nobody
 // made for this test.
 func TestIndexOfRealFiles(t *testing.T) {
+	if testenv.Brief() {
+		return // one after the other
+	}
 	for _, name := range slices.Concat(debugFiles(t), []string{gofmtProgram(t)}) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			compareWith(t, llvm, name, name, 3000)
