@@ -47,6 +47,7 @@ var builds = []struct {
 	{"dwz, supplementary file", []string{"g++", "dwz"}, llvm, "cp $BASE witness && cp witness prog && cp prog again && dwz -m common prog again"},
 	{"gcc, split", gcc, llvm, "g++ -O2 -g -gsplit-dwarf $CC -o prog"},
 	{"gcc, split, DWARF 4", gcc, llvm, "g++ -O2 -gdwarf-4 -gsplit-dwarf $CC -o prog"},
+	{"gcc, split, names of files inline", gcc, llvm, "gcc -O2 -gdwarf-5 -gsplit-dwarf -gno-as-loc-support $SRC/short.c -o prog"},
 	{"clang, split", clang, llvm, "clang-19 -O2 -gdwarf-5 -gsplit-dwarf $CC -lstdc++ -o prog"},
 	{"clang, split, DWARF 4", clang, llvm, "clang-19 -O2 -gdwarf-4 -gsplit-dwarf $CC -lstdc++ -o prog"},
 	{"clang, package", []string{"clang-19", "llvm-dwp-19"}, llvm, "clang-19 -O2 -gdwarf-5 -gsplit-dwarf $CC -lstdc++ -o prog && llvm-dwp-19 -e prog -o prog.dwp && rm *.dwo"},
