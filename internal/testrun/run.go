@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -265,7 +266,7 @@ func (r *runner) execute(ctx context.Context, e execution) (ok bool) {
 	case !tests && e.only != "":
 		word, ok = "FAIL", false
 		r.results.failure(name+" "+e.only, "it is not there when it is to be run alone")
-	case !tests && r.options.run == "" && len(e.args) < 3:
+	case !tests && r.options.run == "" && declares(e.pkg.Dir, append(e.pkg.TestGoFiles, e.pkg.XTestGoFiles...), regexp.MustCompile("")):
 		word, ok = "FAIL", false
 		r.results.failure(name, "it has tests, and none was run")
 	case !tests:
