@@ -314,6 +314,7 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 			_ = r.procs.wait(cmd) // its events say how it ended
 			names := r.procs.group(cmd.Process.Pid)
 			_ = cmd.Cancel() // so that nobody holds the pipe
+			r.procs.group(cmd.Process.Pid)
 			select {
 			case <-read:
 			case <-time.After(30 * time.Second): // who has left the group holds it
