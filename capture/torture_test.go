@@ -317,8 +317,13 @@ func (x *torture) judge(samples []sampled) map[string]*verdict {
 
 // isOther reports whether a sample is in a file that the processes run besides images. Files
 // of one identity have one path in a profile, whichever of them on the whole machine it is: so
-// the path counts only where there is no identity, or if it is that of an image.
+// the path counts only where there is no identity, or if it is that of an image. The vdso of
+// 32-bit processes is of another build than this process's: it is known by its name, which no
+// file has, and by its size, and no image has its identity.
 func (x *torture) isOther(s sampled) bool {
+	if s.file == "[vdso]" && s.offset < maxVDSO && !x.isImage(s.id) {
+		return true
+	}
 	if s.id != "" {
 		return x.others.ids[s.id] && !strings.HasPrefix(s.file, x.dir)
 	}
@@ -327,6 +332,19 @@ func (x *torture) isOther(s sampled) bool {
 		path = s.file
 	}
 	return x.others.paths[path]
+}
+
+// maxVDSO is more than a vdso has, bytes.
+const maxVDSO = 4 << 12
+
+// isImage reports whether an identity is that of a file that a scene has made.
+func (x *torture) isImage(id string) bool {
+	for _, t := range x.truth {
+		if slices.ContainsFunc(t.images, func(i *image) bool { return i.id.String() == id }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *verdict) count(s sampled, images []*image) {
