@@ -136,7 +136,7 @@ func TestWatchCommand(t *testing.T) {
 // programs to be loaded.
 func TestWatchCost(t *testing.T) {
 	testenv.Root(t)
-	// What a process has run may not be told: see TestExecCPU of package bpf.
+	// An event may come without the CPU time of its process: see TestExecCPU of package bpf.
 	for range 5 {
 		if watchCost(t) {
 			return
@@ -145,7 +145,7 @@ func TestWatchCost(t *testing.T) {
 	testenv.Lack(t, "of five processes it was not told what they have run")
 }
 
-// watchCost reports whether it was told what a process has run.
+// watchCost reports whether an event had the CPU time of its process.
 func watchCost(t *testing.T) bool {
 	t.Helper()
 	c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "0.2"})

@@ -51,7 +51,7 @@ func TestLostIsCounted(t *testing.T) {
 }
 
 // TestLastLossIsCounted lets the ring of a process overflow which then is killed, before the
-// ring is read for the first time. So no record tells of the loss; the kernel counts it.
+// ring is read for the first time. So no record reports the loss; the kernel counts it.
 func TestLastLossIsCounted(t *testing.T) {
 	needPerf(t)
 	probe := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Read_format: formatLost}

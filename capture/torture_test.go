@@ -227,14 +227,14 @@ type scene struct {
 	// private tells that only the process can reach its file, and lives some 50 ms: so whether
 	// user space comes in time, where it must, is luck.
 	private bool
-	// brief tells that what the process runs is the file at its path for some 50 ms, several
-	// times: whether user space comes in time, where it must, is luck, but not each time.
+	// brief marks a scene whose file is at its path for some 50 ms, several times. Where user
+	// space has to open it, it comes in time by luck, but not each time too late.
 	brief bool
-	// looked tells that user space must look at the process in any case while it lives.
+	// looked marks a scene whose process user space has to look at while it lives.
 	looked bool
 }
 
-// What a scene may have besides right samples, by rule:
+// A scene may have these samples besides right ones, by rule:
 //
 //   - A wrong sample is a failure, with one exception. A CPU that was stopped in a loop before
 //     the file changed goes on there in the new content, and is sampled before it does: the

@@ -74,8 +74,8 @@ func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() 
 		if !wait.Over() {
 			continue
 		}
-		// What the programs have told by then is lost, if it was not told: they run with the
-		// process. Of a process that still waits for a CPU there is nothing to tell.
+		// The programs run with the process: an event that they emitted by then was lost, if it
+		// is not here. A process that still waits for a CPU has emitted none.
 		if stats, err := w.Stats(); err != nil || stats.LostExecs+stats.LostExits+stats.LostEnds > 0 {
 			t.Fatalf("%s does not come: %+v, %v", what, stats, err)
 		}
@@ -83,9 +83,9 @@ func (s *told) readUntil(t *testing.T, w *ExecWatcher, what string, seen func() 
 	}
 }
 
-// readEnded reads until something is there that was to be told of processes which this one
-// has waited for. The programs run with them: all that they tell is in the ring by then, and
-// what has not come when the ring is empty is lost.
+// readEnded reads the events of processes that this one has waited for, until seen reports true.
+// The programs run with those processes: the ring has all their events by then, and an event
+// that has not come when the ring is empty is lost.
 func (s *told) readEnded(t *testing.T, w *ExecWatcher, what string, seen func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

@@ -49,7 +49,7 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
 // withoutRace are packages whose tests look, under the race detector, only at what goroutines
-// share (testenv.Race), so they are tested without it too.
+// share (testenv.Brief), so they are tested without it too.
 var withoutRace = []string{"symbol", "unwind"}
 
 // notQuick are packages whose tests need root, perf or several minutes.
@@ -206,8 +206,8 @@ func (r *runner) describe(p *plan, whole bool) {
 // A usageError is a mistake in the arguments.
 type usageError struct{ error }
 
-// firstNames returns what matches the names of tests that a pattern of -run may select: of
-// each of its alternatives, what stands before the first slash. It is nil for no pattern.
+// firstNames returns an expression for the names of tests that a pattern of -run may select, nil
+// for no pattern. A pattern with subtests and alternatives may select any: go test splits it.
 func firstNames(pattern string) (*regexp.Regexp, error) {
 	if pattern == "" {
 		return nil, nil
@@ -219,7 +219,7 @@ func firstNames(pattern string) (*regexp.Regexp, error) {
 		return regexp.Compile(pattern)
 	}
 	if strings.ContainsAny(pattern, "|([") {
-		return regexp.MustCompile(""), nil // go test knows; all packages are asked
+		return regexp.MustCompile(""), nil
 	}
 	first, _, _ := strings.Cut(pattern, "/")
 	return regexp.Compile(first)
@@ -242,8 +242,8 @@ func declares(dir string, files []string, name *regexp.Regexp) bool {
 	return false
 }
 
-// isConcurrent reports whether a package, its tests, or a package of this module that it uses
-// may do anything at the same time. Others have no races.
+// isConcurrent reports whether a package, its tests, or a package of this module that it imports
+// itself may do anything at the same time. Races of others are for the tests of those.
 func (r *runner) isConcurrent(p pkg) (bool, error) {
 	dirs := []string{p.Dir}
 	for _, path := range p.Imports {

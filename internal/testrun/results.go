@@ -115,7 +115,7 @@ func (r *results) pass() {
 	r.passed++
 }
 
-// skip counts n tests, or a check, that were not run.
+// skip counts a check, or a suite, that was not run.
 func (r *results) skip(name, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
