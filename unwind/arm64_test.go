@@ -25,7 +25,7 @@ func TestRowsOfArm64AreLLVMs(t *testing.T) {
 			t.Parallel()
 			name := filepath.Join(arm64Libraries, library)
 			raw, err := os.ReadFile(name)
-			testenv.Need(t, err == nil, name+" (gcc-aarch64-linux-gnu)")
+			testenv.Need(t, err == nil, name+" (Debian's -arm64-cross packages)")
 			w := newWitness(t, raw, BuildOptions{})
 			w.compareLLVM(t, name, ".eh_frame")
 			if w.rows == 0 {
@@ -62,7 +62,7 @@ func TestLeavesHaveNoFrames(t *testing.T) {
 	for _, library := range []string{"libc.so.6", "ld-linux-aarch64.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"} {
 		name := filepath.Join(arm64Libraries, library)
 		raw, err := os.ReadFile(name)
-		testenv.Need(t, err == nil, name+" (gcc-aarch64-linux-gnu)")
+		testenv.Need(t, err == nil, name+" (Debian's -arm64-cross packages)")
 		file, err := elf.NewFile(bytes.NewReader(raw))
 		if err != nil {
 			t.Fatal(err)

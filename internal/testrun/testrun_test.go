@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -299,4 +300,65 @@ func openTerminal() (master, slave *os.File, err error) {
 		return nil, nil, err
 	}
 	return master, slave, nil
+}
+
+// TestNeedsAreComplete wants each tool that a test looks for by name to come with Debian's
+// essential packages or with one that this command installs: a machine on which somebody
+// installed the rest by hand hides what is missing.
+func TestNeedsAreComplete(t *testing.T) {
+	dpkg := testenv.Tool(t, "dpkg-query")
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`testenv\.Tool\(\w+, "([^"]+)"\)|\[!?exec:([^]]+)\]`)
+	users := map[string]string{} // of tools, by name
+	err = filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") && filepath.Ext(path) != ".txtar" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			users[m[1]+m[2]] = path
+		}
+		return err
+	})
+	if err != nil || len(users) < 20 {
+		t.Fatalf("%d tools, %v", len(users), err)
+	}
+	installed := map[string]bool{"golang": true}
+	for _, n := range slices.Concat(needs, kernelNeeds) {
+		installed[n.debian] = true
+	}
+	for tool, user := range users {
+		path, err := exec.LookPath(tool)
+		if err != nil || tool == "go" {
+			continue // the test is skipped, or this one would not run
+		}
+		owner := owner(dpkg, path)
+		essential, _ := exec.Command(dpkg, "-W", "-f", "${Essential}${Priority}", owner).Output()
+		if owner == "" || installed[owner] || strings.HasPrefix(string(essential), "yes") || strings.HasSuffix(string(essential), "required") {
+			continue // somebody's own, or there
+		}
+		t.Errorf("%s, which %s looks for, is in Debian's %s, which is not installed", tool, user, owner)
+	}
+}
+
+// owner returns the Debian package that a file is of, "" for none.
+func owner(dpkg, path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	for _, path := range []string{path, real} {
+		for _, path := range []string{path, strings.TrimPrefix(path, "/usr")} { // as before /bin was in /usr
+			out, _ := exec.Command(dpkg, "-S", path).Output()
+			for line := range strings.Lines(string(out)) {
+				if name, _, ok := strings.Cut(line, ": "); ok && !strings.HasPrefix(name, "diversion by ") {
+					return name
+				}
+			}
+		}
+	}
+	return ""
 }
