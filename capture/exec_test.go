@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -282,6 +283,89 @@ func buildGoNote(t *testing.T) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
+}
+
+// TestWatchLoses has more executed than there is room for, while nobody reads: each execution is
+// either told or counted as lost, though nothing follows it, and though the watch ends.
+func TestWatchLoses(t *testing.T) {
+	testenv.Root(t)
+	const count = 300 // of 1 kB each, for 64 KiB
+	loop := fmt.Sprintf("a=$(printf %%01024d 0); i=0; while [ $i -lt %d ]; do %s $a; i=$((i+1)); done; ", count, testenv.Tool(t, "true"))
+	dir := t.TempDir()
+	for _, test := range []struct {
+		name, then string
+		waits      bool
+	}{
+		{"and waits", "echo > " + dir + "/ran; read end < " + dir + "/end; :", true},
+		{"and ends", "echo > " + dir + "/ran", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var fifos []*os.File
+			for _, name := range []string{"ran", "end"} {
+				path := filepath.Join(dir, name)
+				if err := syscall.Mkfifo(path, 0o600); err != nil && !errors.Is(err, os.ErrExist) {
+					t.Fatal(err)
+				}
+				f, err := os.OpenFile(path, os.O_RDWR, 0) // does not wait for the other end
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				fifos = append(fifos, f)
+			}
+			c, err := StartCommand([]string{"sh", "-c", loop + test.then})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Kill()
+			w, err := StartWatch(WatchOptions{Backend: BPF, Command: c, ring: 1 << 16})
+			if err != nil {
+				testenv.Need(t, false, fmt.Sprint("a kernel that tells: ", err))
+			}
+			reported := make(chan uint64, 2*count)
+			over := make(chan error, 1)
+			go func() {
+				first := true
+				over <- w.Run(t.Context(), func(ev *WatchEvent) error {
+					if first {
+						first = false
+						if _, err := fifos[0].Read(make([]byte, 1)); err != nil {
+							return err
+						}
+					}
+					switch ev.Kind {
+					case Executed:
+						reported <- 1
+					case Missed:
+						reported <- ev.Lost
+					}
+					return nil
+				})
+			}()
+			if test.waits {
+				var sum uint64
+				testenv.Await(t, "each execution told or counted as lost", func() bool {
+					select {
+					case n := <-reported:
+						sum += n
+					default:
+					}
+					return sum > count
+				})
+			}
+			if _, err := fifos[1].WriteString("\n"); err != nil {
+				t.Fatal(err)
+			}
+			err = <-over
+			if s := w.Stats(); s.Lost == 0 || s.Execs+s.Lost != count+1 {
+				t.Errorf("%d told, %d lost, of %d", s.Execs, s.Lost, count+1)
+			}
+			if err := errors.Join(err, w.Close()); err != nil {
+				t.Error(err)
+			}
+			c.Wait()
+		})
+	}
 }
 
 // TestWatchMany executes a program many times, and wants each told with its identity.

@@ -30,7 +30,7 @@ type bpfWatch struct {
 	ends              map[life]*toldEnd // processes whose end was told, until they are gone
 	lost              uint64            // that was told
 	homes             map[uint64]home   // by the number of the cgroup
-	looked            time.Time         // for what was lost
+	swept             time.Time         // ends
 	seen              int               // events in the last reading
 	wakes             bool              // the next event wakes us
 	period            time.Duration     // until the next reading, unless that wakes us
@@ -82,7 +82,7 @@ func (w *Watch) useBPF() error {
 		ends:     map[life]*toldEnd{},
 		homes:    map[uint64]home{},
 		exits:    w.opts.Exits,
-		looked:   time.Now(),
+		swept:    time.Now(),
 	}
 	w.teller, w.stats.Backend = b, BPF
 	if w.opts.Libs {
@@ -165,12 +165,12 @@ func (b *bpfWatch) take() error {
 	if err := b.programs.Read(b); err != nil {
 		return err
 	}
-	if time.Since(b.looked) > time.Second {
-		b.looked = time.Now()
+	if err := b.lookForLost(); err != nil {
+		return err
+	}
+	if time.Since(b.swept) > time.Second {
+		b.swept = time.Now()
 		b.forgetEnds()
-		if err := b.lookForLost(); err != nil {
-			return err
-		}
 	}
 	if len(b.files) < maxFiles {
 		return nil
@@ -187,7 +187,8 @@ func (b *bpfWatch) forgetFiles() error {
 	return b.programs.ForgetAll()
 }
 
-// lookForLost tells how many events found no room since the last time.
+// lookForLost reports how many events found no room since the last time. It looks after
+// each reading: no event may come after those that were lost, and the watch may end.
 func (b *bpfWatch) lookForLost() error {
 	stats, err := b.programs.Stats()
 	if err != nil {
