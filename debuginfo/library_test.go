@@ -363,3 +363,21 @@ func TestNothingFound(t *testing.T) {
 		t.Errorf("%v, %v", s, why)
 	}
 }
+
+// TestCompanionsAreShared misses files by several goroutines at once. The race detector watches.
+func TestCompanionsAreShared(t *testing.T) {
+	c := companions{open: func(symbol.Companion) *symbol.File { return nil }}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				c.find(symbol.Companion{Path: "a.dwp"}) // need not be there
+				c.find(symbol.Companion{Path: "a.dwo"})
+			}
+		})
+	}
+	all.Wait()
+	if c.lost != "a.dwo" {
+		t.Errorf("lost %q", c.lost)
+	}
+}
