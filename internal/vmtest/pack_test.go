@@ -138,6 +138,9 @@ func (b builder) pack(t *testing.T, from System, suites []suite) string {
 	for _, s := range suites {
 		p.Copy(s.program(), p.test(p.Arch, s.pkg))
 		p.Copy(s.place(), filepath.Join(root, filepath.FromSlash(s.pkg)))
+		for _, name := range s.sources {
+			p.Copy("/hallmark/"+name, filepath.Join(root, filepath.FromSlash(name)))
+		}
 	}
 	p.Copy("/compiled", p.compiled(p.Arch))
 	if err := p.Close(); err != nil {

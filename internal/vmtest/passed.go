@@ -136,7 +136,7 @@ func (p *passed) hash(k kernel, s suite) (string, error) {
 	if s.name == doctor.name {
 		inputs = append(slices.Clone(inputs), "internal/vmtest/testdata/doctor-"+k.series+".txt")
 	}
-	for _, name := range slices.Concat(machineFiles, []string{s.pkg}, inputs) {
+	for _, name := range slices.Concat(machineFiles, []string{s.pkg}, s.sources, inputs) {
 		key := name
 		if name == s.pkg && s.run != "" {
 			key += " with its tests"

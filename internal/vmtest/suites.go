@@ -27,6 +27,7 @@ type suite struct {
 	run      string   // which: those that the kernel has a say in
 	must     []string // these have to be run on every kernel that has what they need
 	compiled string   // these compile programs, so they are run on the host first
+	sources  []string // files outside pkg that they compile, and that are part of it in the guest
 	inputs   []string // packages besides pkg whose code meets the kernel in these tests
 }
 
@@ -130,6 +131,7 @@ var armSuites = []suite{
 		run:      "^TestOwnStacks$",
 		must:     []string{"TestOwnStacks"},
 		compiled: "^TestOwnStacks$",
+		sources:  []string{"internal/bpf/testdata/stacks.c"},
 		inputs:   []string{"procmap", "buildid"},
 	},
 	{

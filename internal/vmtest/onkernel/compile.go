@@ -45,6 +45,10 @@ func compile(tool string, args []string) int {
 		fmt.Fprintf(os.Stderr, "there is no %s in this machine but for what was compiled before\n", tool)
 		return 127
 	}
+	if missing := slices.IndexFunc(args, isMissing); missing >= 0 {
+		fmt.Fprintf(os.Stderr, "onkernel: %s is not in this machine: name it in the sources of the suite\n", args[missing])
+		return 1
+	}
 	return told(copyFile(args[o+1], filepath.Join(dir, name)))
 }
 
@@ -66,6 +70,16 @@ func crossCompile(tool string, args []string, o int, name string) {
 		args[o+1] = filepath.Join(os.Getenv(compiledVar), arch, name)
 		callReal(command, args, append(os.Environ(), "GOARCH="+arch))
 	}
+}
+
+// isMissing reports whether an argument is the name of a source file that is not there.
+func isMissing(arg string) bool {
+	switch filepath.Ext(arg) {
+	case ".c", ".S", ".go":
+		_, err := os.Stat(arg)
+		return err != nil
+	}
+	return false
 }
 
 func told(err error) int {
