@@ -21,9 +21,11 @@ import (
 func eachSource(t *testing.T, test func(*testing.T, Source)) {
 	for _, s := range []Source{AnySource, Iterator, Query, Text} {
 		t.Run(s.String(), func(t *testing.T) {
-			if _, err := TakeInventory(InventoryOptions{PIDs: []int{os.Getpid()}, Source: s}); errors.Is(err, errors.ErrUnsupported) {
+			_, err := TakeInventory(InventoryOptions{PIDs: []int{os.Getpid()}, Source: s})
+			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
 			}
+			testenv.Need(t, os.Geteuid() == 0 || !errors.Is(err, os.ErrPermission), "root, to load BPF programs")
 			test(t, s)
 		})
 	}

@@ -75,13 +75,13 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, change := range map[string]func(name string) error{
-		"owned by another": func(name string) error {
-			testenv.Need(t, os.Geteuid() == 0, "root")
+	for what, change := range map[string]func(t *testing.T, name string) error{
+		"owned by another": func(t *testing.T, name string) error {
+			testenv.Root(t)
 			return os.Chown(name, 65534, 65534)
 		},
-		"writable by all":   func(name string) error { return os.Chmod(name, 0o646) },
-		"writable by group": func(name string) error { return os.Chmod(name, 0o664) },
+		"writable by all":   func(_ *testing.T, name string) error { return os.Chmod(name, 0o646) },
+		"writable by group": func(_ *testing.T, name string) error { return os.Chmod(name, 0o664) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			cache, name := t.TempDir(), filepath.Join(t.TempDir(), "library")
@@ -91,7 +91,7 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 			if err := os.Chtimes(name, st.ModTime(), st.ModTime()); err != nil {
 				t.Fatal(err)
 			}
-			if err := change(name); err != nil {
+			if err := change(t, name); err != nil {
 				t.Fatal(err)
 			}
 			if table, _ := tableOf(t, cache, name); table == nil || bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -41,16 +43,28 @@ func TestScripts(t *testing.T) {
 				e.Defer(recording.Unlock)
 			}
 			// Go programs that a script builds need their cache and their toolchain.
-			for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOROOT", "XDG_CACHE_HOME"} {
-				if v, ok := os.LookupEnv(name); ok {
-					e.Setenv(name, v)
-				}
+			for name, value := range goCaches() {
+				e.Setenv(name, value)
 			}
 			return writeProfiles(e.WorkDir)
 		},
 		Condition: func(cond string) (bool, error) { return testenv.Condition(cond) },
 	})
 }
+
+// goCaches returns where Go keeps what it builds and fetches: scripts have no home.
+var goCaches = sync.OnceValue(func() map[string]string {
+	caches := map[string]string{}
+	if v, ok := os.LookupEnv("XDG_CACHE_HOME"); ok {
+		caches["XDG_CACHE_HOME"] = v
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOROOT"} {
+		if value, err := exec.Command("go", "env", name).Output(); err == nil { // else nothing is built
+			caches[name] = strings.TrimSpace(string(value))
+		}
+	}
+	return caches
+})
 
 // writeProfiles gives every script two built profiles: mixed.pb.gz with all that
 // a profile can have, and empty.pb.gz with nothing.

@@ -17,6 +17,7 @@ import (
 // each of them only has to be there; "…" stands for anything in its line, and
 // alone on a line for any number of lines.
 func TestReadmeSession(t *testing.T) {
+	testenv.Root(t) // others record by perf, which prints more
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -236,6 +237,9 @@ func firstLine(s string) string {
 	return line
 }
 
+// scriptSkip matches how a test script says that it is skipped.
+var scriptSkip = regexp.MustCompile(`^> \[.*\] (?:skip|stop) '(.*)'$`)
+
 // why finds the reason in the output of a skipped test.
 func why(output []string) string {
 	for _, line := range slices.Backward(output) {
@@ -245,6 +249,9 @@ func why(output []string) string {
 		}
 		if file, rest, found := strings.Cut(line, ": "); found && strings.Contains(file, ".go:") {
 			line = rest
+		}
+		if m := scriptSkip.FindStringSubmatch(line); m != nil {
+			line = m[1]
 		}
 		return strings.TrimPrefix(line, "NOT CHECKED: ")
 	}
