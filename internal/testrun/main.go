@@ -228,10 +228,17 @@ func (r *runner) all(ctx context.Context) error {
 		}
 		return nil
 	}
-	r.console.printf("%s\n", p)
 	if !r.noInstall && !r.quick {
 		r.install(ctx, p)
 	}
+	if err := r.planRaces(p); err != nil {
+		if ctx.Err() == nil {
+			r.results.failure("nothing was run", err.Error())
+		}
+		return nil
+	}
+	r.describe(p)
+	r.console.printf("%s\n", p)
 	for _, stage := range []func(context.Context, *plan){r.build, r.packages, r.kernels, r.repeat} {
 		if ctx.Err() == nil {
 			stage(ctx, p)

@@ -82,7 +82,7 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--run: %w", err)}
 	}
-	p, race := new(plan), !r.quick && hasCompiler()
+	p := new(plan)
 	var bare []string // without tests
 	for d := json.NewDecoder(strings.NewReader(out.String())); ; {
 		var found pkg
@@ -97,11 +97,6 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 		case r.quick && slices.Contains(notQuick, found.name()):
 			p.omitted = append(p.omitted, found.name())
 		case run == nil || declares(found.Dir, tests, run):
-			if found.race = race; race {
-				if found.race, err = r.isConcurrent(found); err != nil {
-					return nil, err
-				}
-			}
 			p.packages = append(p.packages, found)
 		}
 	}
@@ -115,21 +110,29 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 	if len(bare) > 0 && len(r.options.packages) > 0 {
 		r.note("Without tests: %s.", strings.Join(bare, ", "))
 	}
-	for _, found := range p.packages {
-		if found.race && slices.Contains(withoutRace, found.name()) {
-			found.race = false
-			p.again = append(p.again, found)
-		}
-	}
-	whole := len(r.options.packages) == 0 && r.options.run == ""
-	if whole {
+	if len(r.options.packages) == 0 && r.options.run == "" {
 		p.checks = r.checks()
 	}
-	if err := r.planKernels(p); err != nil {
-		return nil, err
+	return p, r.planKernels(p)
+}
+
+// planRaces decides which packages are tested under the race detector, which needs a compiler
+// of C.
+func (r *runner) planRaces(p *plan) (err error) {
+	if r.quick || !hasCompiler() {
+		return nil
 	}
-	r.describe(p, whole)
-	return p, nil
+	for i := range p.packages {
+		found := &p.packages[i]
+		if found.race, err = r.isConcurrent(*found); err != nil {
+			return err
+		}
+		if found.race && slices.Contains(withoutRace, found.name()) {
+			found.race = false
+			p.again = append(p.again, *found)
+		}
+	}
+	return nil
 }
 
 // planKernels finds out what is to be run on other kernels.
@@ -163,7 +166,7 @@ func (r *runner) planKernels(p *plan) error {
 }
 
 // describe says what will be run.
-func (r *runner) describe(p *plan, whole bool) {
+func (r *runner) describe(p *plan) {
 	say := func(format string, args ...any) { p.heading = append(p.heading, fmt.Sprintf(format, args...)) }
 	user := "as root"
 	if os.Geteuid() != 0 {
@@ -179,7 +182,7 @@ func (r *runner) describe(p *plan, whole bool) {
 	if !r.quick && !hasCompiler() {
 		r.note("There is no gcc, so nothing was run under the race detector.")
 	}
-	if whole {
+	if len(p.checks) > 0 {
 		var names []string
 		for _, c := range p.checks {
 			names = append(names, c.name)
