@@ -128,8 +128,9 @@ func (r *runner) planRaces(p *plan) (err error) {
 			return err
 		}
 		if found.race && slices.Contains(withoutRace, found.name()) {
-			found.race = false
-			p.again = append(p.again, *found)
+			plain := *found
+			plain.race = false
+			p.again = append(p.again, plain)
 		}
 	}
 	return nil
