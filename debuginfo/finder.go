@@ -234,9 +234,9 @@ func (s *search) find(w want) *symbol.File {
 // try opens the file at path if it is the one.
 func (s *search) try(place Place, w want, path string) *symbol.File {
 	file, why := open(s.ID, path)
-	if why == reason.FileChanged && place == ByDebugLink && s.agreesWithLink(path) {
-		if f, err := symbol.OpenFile(path); err == nil {
-			file, why = f, reason.None
+	if file == nil && place == ByDebugLink {
+		if file = s.openLinked(path); file != nil {
+			why = reason.None
 		}
 	}
 	if file != nil && place != AtPath && place != KernelTrees && !s.supplementary && !suits(file, w) {
@@ -305,8 +305,8 @@ func open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
 	if err != nil {
 		return nil, whyNot(err)
 	}
-	info, err := buildid.Read(file.Reader())
-	if err == nil && (info.ID == id || info.ID.GNUForm() == id) {
+	got, err := Identify(file)
+	if err == nil && !id.IsZero() && (got == id || got.GNUForm() == id) {
 		return file, reason.None
 	}
 	file.Close()

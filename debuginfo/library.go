@@ -93,7 +93,8 @@ func (l *Library) Open(ctx context.Context, id buildid.ID, candidates ...string)
 }
 
 // OpenFile returns the symbols of the file with this name, which may be an index, for
-// the caller to close.
+// the caller to close. Where damage of its notes leaves its identity unknown, the symbols
+// are those that the file and its debug link lead to.
 func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 	x, notIndex := symbol.OpenIndex(name)
 	if notIndex == nil {
@@ -106,18 +107,21 @@ func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := buildid.Read(file.Reader())
+	id, err := identifyIfKnown(file)
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s, _ := l.Get(ctx, Request{Query: Query{ID: info.ID, File: file}})
+	s, _ := l.Get(ctx, Request{Query: Query{ID: id, File: file}})
 	return s, nil
 }
 
 // Get returns the symbols that are requested, for the caller to close, or why there are
 // none. Its Query's File is given back, if it is not in use.
 func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
+	if r.ID.IsZero() {
+		return l.unidentified(ctx, r)
+	}
 	x, err := l.Indexes.Open(r.ID)
 	if err == nil && IsComplete(x) {
 		if r.File != nil {
@@ -155,6 +159,16 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		}
 	}
 	return file, reason.None
+}
+
+// unidentified returns the symbols of a file without an identity. No index can be kept
+// of it.
+func (l *Library) unidentified(ctx context.Context, r Request) (Symbols, reason.Reason) {
+	if r.File == nil {
+		return nil, reason.NoIdentity
+	}
+	file, why := l.Finder.Search(ctx, r.Query)
+	return file, why
 }
 
 func (l *Library) pays(file *symbol.File, addresses int) bool {

@@ -4,12 +4,14 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/symbol"
 )
 
 // paths returns where a place has what is looked for, if it has it.
@@ -68,21 +70,33 @@ func (s *search) linked() []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return p == name })
 }
 
-// agreesWithLink reports whether a file without any build ID is the debug file of one
-// without a GNU build ID, by the checksum of the debug link.
-func (s *search) agreesWithLink(path string) bool {
-	link, _ := s.file.DebugLink()
-	info, err := buildid.ReadFile(path)
-	if err != nil || info.ID.Kind() != buildid.HTL || s.ID.Kind() == buildid.GNU {
-		return false
+// openLinked opens the debug file, which has no build ID, of a file without a GNU build
+// ID, if the checksum of the debug link proves it; else it returns nil.
+func (s *search) openLinked(path string) *symbol.File {
+	if s.ID.Kind() == buildid.GNU {
+		return nil
 	}
-	f, err := os.Open(path)
+	file, err := symbol.OpenFile(path)
 	if err != nil {
+		return nil
+	}
+	if !s.agreesWithLink(file) {
+		file.Close()
+		return nil
+	}
+	return file
+}
+
+// agreesWithLink reports whether a file has no build ID, or one that damage hides, and the
+// checksum of the debug link.
+func (s *search) agreesWithLink(file *symbol.File) bool {
+	link, _ := s.file.DebugLink()
+	id, err := identifyIfKnown(file)
+	if err != nil || !id.IsZero() && id.Kind() != buildid.HTL {
 		return false
 	}
-	defer f.Close()
 	sum := crc32.NewIEEE()
-	_, err = io.Copy(sum, f)
+	_, err = io.Copy(sum, io.NewSectionReader(file.Reader(), 0, math.MaxInt64))
 	return err == nil && sum.Sum32() == link.CRC
 }
 

@@ -26,7 +26,10 @@ type program struct {
 	hidden      addr.Virt // address of a function that only the debug file names
 }
 
-const hiddenFunction = "hidden_function"
+const (
+	hiddenFunction = "hidden_function"
+	hiddenSource   = "static __attribute__((noinline)) int " + hiddenFunction + "(int a) { return a * 7 + 1; }\nint main(int n, char **v) { return " + hiddenFunction + "(n); }\n"
+)
 
 // built are the programs that were compiled, by the arguments for it.
 var built = map[string]*program{}
@@ -55,8 +58,7 @@ func compile(t *testing.T, args []string) *program {
 	}
 	p := &program{name: filepath.Join(dir, "prog"), debug: filepath.Join(dir, "prog.debug")}
 	source := filepath.Join(dir, "prog.c")
-	code := "static __attribute__((noinline)) int " + hiddenFunction + "(int a) { return a * 7 + 1; }\nint main(int n, char **v) { return " + hiddenFunction + "(n); }\n"
-	if err := os.WriteFile(source, []byte(code), 0o666); err != nil {
+	if err := os.WriteFile(source, []byte(hiddenSource), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	command(t, "gcc", append([]string{"-g", "-O1", "-o", p.name, source}, args...)...)

@@ -1,6 +1,7 @@
 package addr2line
 
 import (
+	"errors"
 	"slices"
 	"sort"
 
@@ -79,8 +80,9 @@ func openELF(l *debuginfo.Library, path string) *symbol.File {
 	if err != nil {
 		return nil
 	}
-	if info, err := buildid.Read(file.Reader()); err == nil {
-		return l.Finder.Complete(info.ID, file)
+	id, err := debuginfo.Identify(file)
+	if err != nil && !errors.Is(err, buildid.ErrFormat) {
+		return file
 	}
-	return file
+	return l.Finder.Complete(id, file)
 }

@@ -135,10 +135,13 @@ func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) erro
 // makeIndex makes the index of a file, together with its debug file.
 func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) error {
 	file, id, err := source.openToIndex(name)
-	if err != nil {
+	if file == nil {
 		return err
 	}
 	defer file.Close()
+	if err != nil && opt.out == "" {
+		return fmt.Errorf("%w: without an identity no index is kept; -o FILE writes one", err)
+	}
 	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads, Open: source.Finder.Companion}
 	if opt.out == "" {
 		x, err := source.Prepare(source.ctx, id, file, o)
@@ -157,19 +160,20 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 	return keepIndex(e, opt, id, x)
 }
 
-// openToIndex opens a file with its debug file.
+// openToIndex opens a file with its debug file. Besides a file an error says why its
+// identity is unknown.
 func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error) {
 	file, err := symbol.OpenFile(name)
 	if err != nil {
 		return nil, buildid.ID{}, err
 	}
-	info, err := buildid.Read(file.Reader())
-	if err != nil {
+	id, err := debuginfo.Identify(file)
+	if err != nil && !errors.Is(err, buildid.ErrFormat) {
 		file.Close()
 		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
 	}
-	file, _ = s.Finder.Search(s.ctx, debuginfo.Query{ID: info.ID, File: file})
-	return file, info.ID, nil
+	file, _ = s.Finder.Search(s.ctx, debuginfo.Query{ID: id, File: file})
+	return file, id, err
 }
 
 // listIndexes prints the indexes that are kept.

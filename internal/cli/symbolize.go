@@ -24,6 +24,7 @@ import (
 	"hallmark/profile"
 	"hallmark/profile/local"
 	"hallmark/reason"
+	"hallmark/symbol"
 	"hallmark/symbolize"
 )
 
@@ -145,11 +146,22 @@ func (s *symbolizer) check() error {
 		return usageError{fmt.Errorf("--format %s: must be text, folded or pprof", s.format)}
 	}
 	for _, name := range s.filter.Binaries {
-		if _, err := buildid.ReadFile(name); err != nil {
+		if _, err := buildid.ReadFile(name); err != nil && !isReadable(name) {
 			return err
 		}
 	}
 	return nil
+}
+
+// isReadable reports whether a file has sound headers: what damage of its notes hides is
+// its identity, not its symbols.
+func isReadable(name string) bool {
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return false
+	}
+	file.Close()
+	return true
 }
 
 func (s *symbolizer) symbolize(source *symbolSource, name string, r *bufio.Reader) error {
