@@ -30,6 +30,7 @@ const (
 	DebuginfodCache Place = "debuginfod-cache" // what any debuginfod client has fetched
 	InExtra         Place = "extra"            // Finder.Extra
 	OnServers       Place = "debuginfod"       // Finder.Servers
+	ForSplitUnits   Place = "dwp"              // Finder.Package, PROG.dwp: packages of split units, not in Order
 )
 
 // Order is the order in which the places are looked at: for a file, and then for its
@@ -51,11 +52,16 @@ type Finder struct {
 	// others, whose ELF files are all looked at once.
 	Extra []string
 
+	// Package is a package of split units (.dwp) to look at before those that are beside a
+	// program or its debug file; "" for none.
+	Package string
+
 	// Servers are asked for what is found nowhere else; nil for none.
 	Servers *debuginfod.Client
 
 	// Trace is told of each step of each search, in its order; nil for no call. It is
-	// called by the goroutines of several searches.
+	// called by the goroutines of several searches. The identity is zero where a package
+	// of split units is looked for.
 	Trace func(buildid.ID, Step)
 
 	scan    sync.Once
@@ -149,29 +155,6 @@ func (f *Finder) Find(id buildid.ID) (path string, why reason.Reason) {
 	}
 	defer file.Close()
 	return file.Name(), reason.None
-}
-
-// Companion opens a file that the debug information of another one refers to, or
-// returns nil: as symbol.IndexOptions.Open. The supplementary file that dwz made must
-// have the build ID that is said, and is looked for by it too.
-func (f *Finder) Companion(c symbol.Companion) *symbol.File {
-	if c.BuildID == nil {
-		file, err := symbol.OpenFile(c.Path)
-		if err != nil {
-			return nil
-		}
-		return file
-	}
-	id, err := buildid.New(buildid.GNU, c.BuildID)
-	if err != nil {
-		return nil
-	}
-	if file, _ := open(id, c.Path); file != nil {
-		return file
-	}
-	s := f.localSearch(id)
-	s.supplementary = true
-	return s.find(wantDebug)
 }
 
 func (f *Finder) localSearch(id buildid.ID) *search {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -282,7 +281,7 @@ type companions struct {
 func (c *companions) find(wanted symbol.Companion) *symbol.File {
 	file := c.open(wanted)
 	// A package of split units is looked for beside every program.
-	if file == nil && filepath.Ext(wanted.Path) != ".dwp" {
+	if file == nil && wanted.Package == "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.lost = cmp.Or(c.lost, wanted.Path)

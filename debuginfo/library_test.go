@@ -371,7 +371,7 @@ func TestCompanionsAreShared(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 100 {
-				c.find(symbol.Companion{Path: "a.dwp"}) // need not be there
+				c.find(symbol.Companion{Path: "a.dwp", Package: "a"}) // need not be there
 				c.find(symbol.Companion{Path: "a.dwo"})
 			}
 		})

@@ -45,29 +45,28 @@ func (s *search) inDirs() []string {
 	return paths
 }
 
-// linked returns where GDB looks for the file of a debug link (GDB manual, "Separate
-// Debug Files").
+// linked returns where the file of a debug link is looked for: where LLVM does, beside
+// the name of the file, and where GDB does, beside the file that links lead to (GDB manual,
+// "Separate Debug Files").
 func (s *search) linked() []string {
 	if s.file == nil {
 		return nil
 	}
 	link, ok := s.file.DebugLink()
-	if !ok || s.file.Name() == "" {
+	if !ok {
 		return nil
 	}
-	name, err := filepath.Abs(s.file.Name())
-	if err != nil {
-		return nil
+	var paths []string
+	for _, dir := range dirsOf(s.file.Name()) {
+		paths = append(paths, filepath.Join(dir, link.Name), filepath.Join(dir, ".debug", link.Name))
 	}
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real
-	}
-	dir := filepath.Dir(name)
-	paths := []string{filepath.Join(dir, link.Name), filepath.Join(dir, ".debug", link.Name)}
 	for _, root := range s.dirs() {
-		paths = append(paths, filepath.Join(root, dir, link.Name))
+		for _, dir := range dirsOf(s.file.Name()) {
+			paths = append(paths, filepath.Join(root, dir, link.Name))
+		}
 	}
-	return slices.DeleteFunc(paths, func(p string) bool { return p == name })
+	names := namesOf(s.file.Name())
+	return slices.DeleteFunc(unique(paths), func(p string) bool { return slices.Contains(names, p) })
 }
 
 // openLinked opens the debug file, which has no build ID, of a file without a GNU build

@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"hallmark/internal/cursor"
@@ -12,7 +13,16 @@ import (
 type Companion struct {
 	From    string // name of the file that refers to it
 	Path    string // where it is said to be
+	Name    string // as From has it: Path, or what Path has behind a directory; "" for a package
 	BuildID []byte // of the supplementary file that dwz made; nil where none is said
+
+	// Package says that a package of split units (.dwp) is wanted, which no file names:
+	// it lies beside From or the file with this name, whose debug file From may be.
+	Package string
+
+	// Refused are the names of the packages that were opened before, and that do not
+	// have a unit with the ID that is wanted.
+	Refused []string
 }
 
 // companions are the files that the debug information of a file refers to, once they
@@ -20,13 +30,15 @@ type Companion struct {
 // file of dwz.
 type companions struct {
 	image   *image
+	program string // name of the file whose code it is
 	open    func(Companion) *File
 	threads int // see IndexOptions
 
 	mu       sync.Mutex
-	pack     *splitPackage // nil until it is looked for
-	looked   bool
-	acquired []func() error // what gives everything back
+	packs    []*splitPackage // in the order in which they were found
+	opened   []string        // their names, and those of other files in their places
+	looked   bool            // there are no more
+	acquired []func() error  // what gives everything back
 }
 
 // close gives back what was opened.
@@ -37,11 +49,12 @@ func (c *companions) close() {
 }
 
 // find opens a file, for as long as c.
-func (c *companions) find(path string, buildID []byte) *image {
+func (c *companions) find(wanted Companion) *image {
 	if c.open == nil {
 		return nil
 	}
-	f := c.open(Companion{From: c.image.name, Path: path, BuildID: buildID})
+	wanted.From = c.image.name
+	f := c.open(wanted)
 	if f == nil {
 		return nil
 	}
@@ -70,15 +83,12 @@ func (c *companions) supplementary() (*dwarf.Data, error) {
 		return nil, err
 	}
 	at := cursor.New(link, int64(s.off), false)
-	path := at.String()
+	name := at.String()
 	id := at.Bytes(uint64(at.Len()))
 	if at.Err() != nil {
 		return nil, c.image.damage(at.Err())
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(c.image.name), path)
-	}
-	m := c.find(path, id)
+	m := c.find(Companion{Path: within(filepath.Dir(c.image.name), name), Name: name, BuildID: id})
 	if m == nil {
 		return nil, nil
 	}
@@ -87,6 +97,14 @@ func (c *companions) supplementary() (*dwarf.Data, error) {
 		return nil, err
 	}
 	return d.Data, nil
+}
+
+// within returns the path of a file that is named in a directory.
+func within(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
 }
 
 // split returns the unit that was split off under an ID and a name, nil if it is not
@@ -98,10 +116,7 @@ func (c *companions) split(id uint64, dir, name string) *dwarf.Data {
 	if d := c.packaged(id); d != nil {
 		return d
 	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(dir, name)
-	}
-	m := c.find(name, nil)
+	m := c.find(Companion{Path: within(dir, name), Name: name})
 	if m == nil {
 		return nil
 	}
@@ -112,25 +127,40 @@ func (c *companions) split(id uint64, dir, name string) *dwarf.Data {
 	return d.Data
 }
 
-// packaged returns the unit from the .dwp file, which has the name of the program and
-// its own extension.
+// maxPackages is how many packages are looked at for the units of a file.
+const maxPackages = 16
+
+// packaged returns the unit from the first package that has it, and proves by its ID to
+// be of this file.
 func (c *companions) packaged(id uint64) *dwarf.Data {
-	if !c.looked {
-		c.looked = true
-		c.pack = c.openPackage()
+	for i := 0; i < len(c.packs) || c.openPackage(); i++ {
+		if d := c.packs[i].unit(id); d != nil {
+			return d
+		}
 	}
-	if c.pack == nil {
-		return nil
-	}
-	return c.pack.unit(id)
+	return nil
 }
 
-func (c *companions) openPackage() *splitPackage {
-	m := c.find(c.image.name+".dwp", nil)
-	if m == nil {
-		return nil
+// openPackage opens another package, and reports whether there was one.
+func (c *companions) openPackage() bool {
+	for !c.looked && len(c.opened) < maxPackages {
+		m := c.find(Companion{Path: c.image.name + ".dwp", Package: c.program, Refused: c.opened})
+		if m == nil || slices.Contains(c.opened, m.name) {
+			break
+		}
+		c.opened = append(c.opened, m.name)
+		if p := c.readPackage(m); p != nil {
+			c.packs = append(c.packs, p)
+			return true
+		}
 	}
-	s := m.section(".debug_cu_index")
+	c.looked = true
+	return false
+}
+
+// readPackage returns nil for a file that is no package, or a damaged one.
+func (c *companions) readPackage(m *image) *splitPackage {
+	s := m.section(packageIndex)
 	if s == nil {
 		return nil
 	}
@@ -144,6 +174,12 @@ func (c *companions) openPackage() *splitPackage {
 	}
 	return &splitPackage{data: d.Data, index: index}
 }
+
+// packageIndex is the section that a package has and no other file.
+const packageIndex = ".debug_cu_index"
+
+// IsPackage reports whether the file is a package of split units (.dwp).
+func (f *File) IsPackage() bool { return f.image.section(packageIndex) != nil }
 
 // splitPackage is a .dwp file: the sections of many .dwo files, one after another, and
 // an index of where those of each unit are (DWARF 5, section 7.3.5, and its predecessor

@@ -27,10 +27,9 @@ type debugInfo struct {
 	units, lines func() (*dwarf.Directory, error)
 }
 
-// openDebugInfo opens the debug information in m. Files that it refers to are opened
-// by open, if that is not nil.
-func openDebugInfo(m *image, open func(Companion) *File) (*debugInfo, error) {
-	d := &debugInfo{companions: companions{image: m, open: open}}
+// openDebugInfo opens the debug information of a file.
+func openDebugInfo(f *File) (*debugInfo, error) {
+	d := &debugInfo{companions: companions{image: f.debugImage(), program: f.Name(), open: f.Companion}}
 	if err := d.openData(); err != nil {
 		d.close()
 		return nil, err

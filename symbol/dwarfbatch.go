@@ -57,7 +57,7 @@ func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	loading.Go(b.loadTables)
 	if f.hasDebug() {
 		if b.debug = f.opened.Load(); b.debug == nil {
-			if b.debug, b.err = openDebugInfo(f.debugImage(), f.Companion); b.err == nil {
+			if b.debug, b.err = openDebugInfo(f); b.err == nil {
 				defer b.debug.close()
 			}
 		}

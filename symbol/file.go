@@ -170,7 +170,7 @@ func Join(file, debug *File) *File {
 func newFile(images ...*image) *File {
 	f := &File{image: images[0], images: images}
 	f.debug = sync.OnceValues(func() (*debugInfo, error) {
-		d, err := openDebugInfo(f.debugImage(), f.Companion)
+		d, err := openDebugInfo(f)
 		f.opened.Store(d)
 		return d, err
 	})

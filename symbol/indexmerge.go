@@ -337,7 +337,7 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 			defer loading.Wait()
 			loading.Go(f.loadTables)
 		}
-		c := companions{image: d, open: opt.Open, threads: opt.Threads}
+		c := companions{image: d, program: f.Name(), open: opt.Open, threads: opt.Threads}
 		defer c.close() // names are in it until the index is made
 		var err error
 		if m.parts, err = c.readUnits(m.base, opt); err != nil {

@@ -42,6 +42,7 @@ func runGNU(ctx context.Context, name string, args []string, w World, out *outpu
 		g.names.readable = demangleGNU
 	}
 	defer g.close()
+	g.library.Finder.Package = opt.splitUnits
 	err = g.open(ctx)
 	if err == nil {
 		err = g.run(w)

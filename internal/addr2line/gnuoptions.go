@@ -15,6 +15,8 @@ type gnuOptions struct {
 	target  string
 	numbers []string // addresses
 
+	splitUnits string // a package to look at first, which GNU addr2line cannot be told
+
 	help, version bool
 }
 
@@ -37,6 +39,7 @@ var gnuLongs = []gnuLong{
 	{"addresses", argumentNone, 'a'},
 	{"basenames", argumentNone, 's'},
 	{"demangle", argumentOptional, 'C'},
+	{optionSplitUnits, argumentRequired, 'D'},
 	{"exe", argumentRequired, 'e'},
 	{"functions", argumentNone, 'f'},
 	{"inlines", argumentNone, 'i'},
@@ -50,6 +53,10 @@ var gnuLongs = []gnuLong{
 	{"help", argumentNone, 'H'},
 	{"version", argumentNone, 'V'},
 }
+
+// optionSplitUnits is Hallmark's own, and cannot be cut short: what GNU addr2line accepts
+// stays unambiguous.
+const optionSplitUnits = "dwp"
 
 // gnuUsageError is a command line that getopt_long would refuse.
 type gnuUsageError struct{ msg string }
@@ -130,7 +137,7 @@ func findGNULong(name string) (gnuLong, error) {
 		if l.name == name {
 			return l, nil
 		}
-		if strings.HasPrefix(l.name, name) {
+		if strings.HasPrefix(l.name, name) && l.name != optionSplitUnits {
 			found = append(found, l)
 		}
 	}
@@ -162,6 +169,8 @@ func (o *gnuOptions) set(c byte, value string) error {
 			return fmt.Errorf("unknown demangling style `%s'", value)
 		}
 		o.demangle = value != "none"
+	case 'D':
+		o.splitUnits = value
 	case 'e':
 		o.file = value
 	case 'f':
@@ -189,6 +198,7 @@ const gnuHelp = `Usage: %s [option(s)] [addr(s)]
   @<file>                Read options from <file>
   -a --addresses         Show addresses
   -b --target=<bfdname>  Format of the file (ELF is the only one)
+  --dwp=<file>           Package of the file's split debug information
   -e --exe=<executable>  File that the addresses are of (default is a.out)
   -i --inlines           Show the callers of inlined functions
   -j --section=<name>    Addresses are offsets in this section

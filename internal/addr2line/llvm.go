@@ -78,6 +78,7 @@ const maxModules = 512
 func newLLVM(p Program, name string, opt llvmOptions, w World, out *output) *llvm {
 	l := &llvm{llvmOptions: opt, name: name, world: w, library: w.Library, out: out, modules: map[string]*module{}}
 	l.library.Finder.Dirs = opt.debugDirs
+	l.library.Finder.Package = opt.splitUnits
 	if p == LLVMAddr2line {
 		l.base = 16
 	}

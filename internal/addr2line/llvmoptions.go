@@ -45,6 +45,8 @@ type llvmOptions struct {
 	debugDirs []string
 	requests  []string // on the command line
 
+	splitUnits string // a package to look at first
+
 	help, version bool
 }
 
@@ -108,6 +110,11 @@ func ignored(*llvmOptions, string) error { return nil }
 
 func setFile(o *llvmOptions, value string) error {
 	o.file, o.hasFile = value, true
+	return nil
+}
+
+func setSplitUnits(o *llvmOptions, value string) error {
+	o.splitUnits = value
 	return nil
 }
 
@@ -209,7 +216,7 @@ func llvmValued() []llvmOption {
 		{"-e=", kindJoined, setFile},
 		{"--color=", kindJoined, ignored},
 	}
-	for _, s := range []string{"--cache-size", "--default-arch", "--dsym-hint", "--dwp", "--fallback-debug-path", "--gsym-file-directory"} {
+	for _, s := range []string{"--cache-size", "--default-arch", "--dsym-hint", "--fallback-debug-path", "--gsym-file-directory"} {
 		table = append(table, valued(s, ignored)...)
 	}
 	return slices.Concat(table,
@@ -219,6 +226,7 @@ func llvmValued() []llvmOption {
 		valued("--adjust-vma", setAdjust),
 		valued("--build-id", setIdentity),
 		valued("--debug-file-directory", addDebugDir),
+		valued("--dwp", setSplitUnits),
 		valued("--print-source-context-lines", setContext),
 	)
 }
@@ -305,6 +313,7 @@ OPTIONS:
   --build-id=<hex>                 Build ID of the file that all addresses are of
   -C --demangle, --no-demangle     Show function names as they are in the source, or not
   --debug-file-directory=<dir>     Where debug files are, instead of /usr/lib/debug
+  --dwp=<file>                     Package of the file's split debug information
   -e --obj --exe=<file>            File that all addresses are of
   -f --functions[=none|short|linkage]
                                    Which function names to show
@@ -315,7 +324,7 @@ OPTIONS:
   -h --help                        Show this
   -v --version                     Show the version
 Accepted, without effect: --cache-size --color --debuginfod --no-debuginfod
-  --default-arch --dia --dsym-hint --dwp --fallback-debug-path --relative-address
+  --default-arch --dia --dsym-hint --fallback-debug-path --relative-address
   --relativenames --skip-line-zero --untag-addresses --no-untag-addresses
 
 Pass @FILE as argument to read options from FILE.

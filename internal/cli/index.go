@@ -97,6 +97,7 @@ func newIndexCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
 	opt.symbols.addFlags(flags)
+	opt.symbols.addPackageFlag(flags)
 	return cmd
 }
 

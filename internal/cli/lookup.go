@@ -56,6 +56,7 @@ func newLookupCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.virtual, "virtual", false, "offsets are virtual addresses")
 	opt.symbols.addFlags(flags)
+	opt.symbols.addPackageFlag(flags)
 	return cmd
 }
 

@@ -19,12 +19,14 @@ import (
 	"hallmark/profile"
 	"hallmark/profile/local"
 	"hallmark/reason"
+	"hallmark/symbol"
 )
 
 // symbolOptions are what the verbs that look for symbols have in common.
 type symbolOptions struct {
 	noDebuginfod bool
 	extra        []string
+	splitUnits   string
 	verbose      bool
 }
 
@@ -32,6 +34,11 @@ func (o *symbolOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.noDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
 	flags.StringArrayVar(&o.extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory (can be repeated)")
 	flags.BoolVar(&o.verbose, "verbose", false, "tell where files were looked for, on standard error")
+}
+
+// addPackageFlag adds the flag of verbs that look at one file.
+func (o *symbolOptions) addPackageFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&o.splitUnits, "dwp", "", "take split debug information from this package `FILE`, where PROG.dwp is not beside the file")
 }
 
 // symbolSource is where a verb gets symbols from, until close.
@@ -59,9 +66,12 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 			return nil, usageError{fmt.Errorf("--debug-path: %w", err)}
 		}
 	}
+	if err := checkPackage(o.splitUnits); err != nil {
+		return nil, err
+	}
 	s := &symbolSource{Library: new(debuginfo.Library), ctx: ctx, stop: func() {}, stderr: e.stderr}
 	finder := &s.Library.Finder
-	finder.Extra = o.extra
+	finder.Extra, finder.Package = o.extra, o.splitUnits
 	if !o.noDebuginfod {
 		client, err := debuginfod.FromEnvironment()
 		if err != nil {
@@ -69,12 +79,40 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 		}
 		s.use(client)
 	}
-	if o.verbose {
+	switch {
+	case o.verbose:
 		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
-			s.tell(id.String() + ": " + stepText(step))
+			text := stepText(step)
+			if !id.IsZero() {
+				text = id.String() + ": " + text
+			}
+			s.tell(text)
+		}
+	case o.splitUnits != "":
+		var once sync.Once
+		finder.Trace = func(_ buildid.ID, step debuginfo.Step) {
+			if step.Place == debuginfo.ForSplitUnits && step.Path == o.splitUnits && step.Why == reason.FileChanged {
+				once.Do(func() { s.tell("--dwp " + step.Path + ": refused: units of the file are not in it") })
+			}
 		}
 	}
 	return s, nil
+}
+
+// checkPackage returns an error if a file is named that is no package of split units.
+func checkPackage(name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return usageError{fmt.Errorf("--dwp: %w", err)}
+	}
+	defer file.Close()
+	if !file.IsPackage() {
+		return usageError{fmt.Errorf("--dwp: %s: no package of split units, it has no .debug_cu_index", name)}
+	}
+	return nil
 }
 
 // use lets servers be asked. Who waits for them may get tired of it.
