@@ -2,6 +2,8 @@ package symbol
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math/bits"
 	"slices"
 
 	"hallmark/internal/cursor"
@@ -9,10 +11,10 @@ import (
 
 const shtREL = 9
 
-// relocation is what a type of relocation does: it puts, adds or subtracts a symbol's
-// address in a field of size bytes.
+// relocation is what a type of relocation does to a field of size bytes: it puts, adds
+// or subtracts a symbol's address.
 type relocation struct {
-	size uint8
+	size uint8 // 0 for a number in ULEB128
 	op   relocationOp
 }
 
@@ -22,22 +24,100 @@ const (
 	relocPut relocationOp = iota
 	relocAdd
 	relocSub
+	relocSkip // of no interest here: where a thread has a variable, a hint to the linker
+)
+
+// sixBits is the size of a field that is the lower six bits of a byte, and uleb that of
+// one whose own bytes say how many it has.
+const (
+	uleb    = 0
+	sixBits = 6
+)
+
+// Machines (gABI, e_machine).
+const (
+	emMIPS      = 8
+	emMIPSRS3LE = 10
+	emPPC64     = 21
+	emSPARCV9   = 43
 )
 
 // relocations are those that occur in debug sections, by machine and type (the
-// psABI of each machine).
+// psABI of each machine; of BPF, Documentation/bpf/llvm_reloc.rst of Linux).
 var relocations = map[uint16]map[uint32]relocation{
-	3:   {1: {size: 4}},                               // EM_386: R_386_32
-	20:  {1: {size: 4}},                               // EM_PPC: R_PPC_ADDR32
-	21:  {1: {size: 4}, 38: {size: 8}},                // EM_PPC64: R_PPC64_ADDR32, _ADDR64
-	22:  {4: {size: 4}, 22: {size: 8}},                // EM_S390: R_390_32, _64
-	40:  {2: {size: 4}},                               // EM_ARM: R_ARM_ABS32
-	62:  {1: {size: 8}, 10: {size: 4}, 11: {size: 4}}, // EM_X86_64: R_X86_64_64, _32, _32S
-	183: {257: {size: 8}, 258: {size: 4}},             // EM_AARCH64: R_AARCH64_ABS64, _ABS32
-	243: {1: {size: 4}, 2: {size: 8}, 33: {1, relocAdd}, 34: {2, relocAdd}, 35: {4, relocAdd}, 36: {8, relocAdd}, // EM_RISCV: R_RISCV_32, _64, _ADD8 …
-		37: {1, relocSub}, 38: {2, relocSub}, 39: {4, relocSub}, 40: {8, relocSub}}, // R_RISCV_SUB8 …
-	258: {1: {size: 4}, 2: {size: 8}}, // EM_LOONGARCH: R_LARCH_32, _64
+	2:  sparc, // EM_SPARC
+	18: sparc, // EM_SPARC32PLUS
+	43: sparc, // EM_SPARCV9
+	3: { // EM_386
+		1:  {size: 4},       // R_386_32
+		32: {op: relocSkip}, // R_386_TLS_LDO_32
+	},
+	4: { // EM_68K
+		1: {size: 4}, 2: {size: 2}, 3: {size: 1}, // R_68K_32, _16, _8
+		31: {op: relocSkip}, // R_68K_TLS_LDO32
+	},
+	8:  mips, // EM_MIPS
+	10: mips, // EM_MIPS_RS3_LE
+	20: { // EM_PPC
+		1: {size: 4}, 24: {size: 4}, // R_PPC_ADDR32, _UADDR32
+		78: {op: relocSkip}, // R_PPC_DTPREL32
+	},
+	21: { // EM_PPC64
+		1: {size: 4}, 24: {size: 4}, 38: {size: 8}, 43: {size: 8}, // R_PPC64_ADDR32, _UADDR32, _ADDR64, _UADDR64
+		51: {op: relocSkip}, 78: {op: relocSkip}, // R_PPC64_TOC, _DTPREL64
+	},
+	22: { // EM_S390
+		4: {size: 4}, 22: {size: 8}, // R_390_32, _64
+		52: {op: relocSkip}, 53: {op: relocSkip}, // R_390_TLS_LDO32, _LDO64
+	},
+	40: { // EM_ARM
+		2:   {size: 4},       // R_ARM_ABS32
+		106: {op: relocSkip}, // R_ARM_TLS_LDO32
+	},
+	50: { // EM_IA_64
+		0x24: {size: 4}, 0x25: {size: 4}, 0x26: {size: 8}, 0x27: {size: 8}, // R_IA64_DIR32MSB, _DIR32LSB, _DIR64MSB, _DIR64LSB
+		0x64: {size: 4}, 0x65: {size: 4}, 0x66: {size: 8}, 0x67: {size: 8}, // R_IA64_SECREL32MSB …: debug sections are at 0
+	},
+	62: { // EM_X86_64
+		1: {size: 8}, 10: {size: 4}, 11: {size: 4}, // R_X86_64_64, _32, _32S
+		17: {op: relocSkip}, 21: {op: relocSkip}, // R_X86_64_DTPOFF64, _DTPOFF32
+	},
+	183: {257: {size: 8}, 258: {size: 4}}, // EM_AARCH64: R_AARCH64_ABS64, _ABS32
+	243: { // EM_RISCV
+		1: {size: 4}, 2: {size: 8}, // R_RISCV_32, _64
+		8: {op: relocSkip}, 9: {op: relocSkip}, // R_RISCV_TLS_DTPREL32, _DTPREL64
+		33: {1, relocAdd}, 34: {2, relocAdd}, 35: {4, relocAdd}, 36: {8, relocAdd}, // R_RISCV_ADD8 …
+		37: {1, relocSub}, 38: {2, relocSub}, 39: {4, relocSub}, 40: {8, relocSub}, // R_RISCV_SUB8 …
+		51: {op: relocSkip},                                                                       // R_RISCV_RELAX
+		52: {sixBits, relocSub}, 53: {size: sixBits}, 54: {size: 1}, 55: {size: 2}, 56: {size: 4}, // R_RISCV_SUB6, _SET6, _SET8 …
+		60: {size: uleb}, 61: {uleb, relocSub}, // R_RISCV_SET_ULEB128, _SUB_ULEB128
+	},
+	247: { // EM_BPF
+		1: {size: 8}, 2: {size: 8}, 3: {size: 4}, 4: {size: 4}, // R_BPF_64_64 (before LLVM 13), _ABS64, _ABS32, _NODYLD32
+		10: {size: 4}, // R_BPF_64_32 (before LLVM 13)
+	},
+	258: { // EM_LOONGARCH
+		1: {size: 4}, 2: {size: 8}, // R_LARCH_32, _64
+		8: {op: relocSkip}, 9: {op: relocSkip}, // R_LARCH_TLS_DTPREL32, _DTPREL64
+		47: {1, relocAdd}, 48: {2, relocAdd}, 49: {3, relocAdd}, 50: {4, relocAdd}, 51: {8, relocAdd}, // R_LARCH_ADD8 …
+		52: {1, relocSub}, 53: {2, relocSub}, 54: {3, relocSub}, 55: {4, relocSub}, 56: {8, relocSub}, // R_LARCH_SUB8 …
+		100: {op: relocSkip},                               // R_LARCH_RELAX
+		105: {sixBits, relocAdd}, 106: {sixBits, relocSub}, // R_LARCH_ADD6, _SUB6
+		107: {uleb, relocAdd}, 108: {uleb, relocSub}, // R_LARCH_ADD_ULEB128, _SUB_ULEB128
+	},
 }
+
+var (
+	mips = map[uint32]relocation{
+		1: {size: 2}, 2: {size: 4}, 18: {size: 8}, // R_MIPS_16, _32, _64
+		39: {op: relocSkip}, 41: {op: relocSkip}, // R_MIPS_TLS_DTPREL32, _DTPREL64
+	}
+	sparc = map[uint32]relocation{
+		1: {size: 1}, 2: {size: 2}, 3: {size: 4}, 32: {size: 8}, // R_SPARC_8, _16, _32, _64
+		23: {size: 4}, 54: {size: 8}, 55: {size: 2}, // R_SPARC_UA32, _UA64, _UA16
+		76: {op: relocSkip}, 77: {op: relocSkip}, // R_SPARC_TLS_DTPOFF32, _DTPOFF64
+	}
+)
 
 // relocate returns the contents of a debug section of a relocatable file as a linker
 // would have made them that puts sections where layOut did. raw is not changed.
@@ -58,83 +138,153 @@ func (m *image) relocate(s *section, raw []byte) ([]byte, error) {
 				return nil, err
 			}
 		}
-		if err := m.applyRelocations(rel, raw, addresses[rel.link]); err != nil {
+		if err := m.applyRelocations(rel, s, raw, addresses[rel.link]); err != nil {
 			return nil, err
 		}
 	}
 	return raw, nil
 }
 
-// applyRelocations applies the relocations in section rel to data. addresses are those
-// of the symbols.
-func (m *image) applyRelocations(rel *section, data []byte, addresses []uint64) error {
+// relocationEntry is an entry of a table of relocations.
+type relocationEntry struct {
+	offset uint64
+	symbol uint64
+	typ    uint32
+	addend uint64
+}
+
+// nextRelocation reads an entry of section rel.
+func (m *image) nextRelocation(c *cursor.Cursor, rel *section) relocationEntry {
+	offset, info := m.word(c), m.word(c)
+	e := relocationEntry{offset: offset}
+	switch {
+	case !m.is64:
+		e.symbol, e.typ = info>>8, uint32(info&0xff)
+	case m.isMIPS() && !m.big:
+		// The symbol, its special one and three types, in this order: numbers of their
+		// own, which only in big-endian make up a word as elsewhere.
+		e.symbol, e.typ = info&0xffffffff, bits.ReverseBytes32(uint32(info>>32))
+	case m.machine == emSPARCV9:
+		e.symbol, e.typ = info>>32, uint32(info&0xff) // the rest of the type is another addend
+	default:
+		e.symbol, e.typ = info>>32, uint32(info)
+	}
+	if rel.typ == shtRELA {
+		e.addend = m.word(c)
+	}
+	return e
+}
+
+func (m *image) isMIPS() bool { return m.machine == emMIPS || m.machine == emMIPSRS3LE }
+
+// applyRelocations applies the relocations in section rel to data, the contents of section
+// s. addresses are those of the symbols.
+func (m *image) applyRelocations(rel, s *section, data []byte, addresses []uint64) error {
 	known := relocations[m.machine]
 	entry := m.size(8, 16)
 	if rel.typ == shtRELA {
 		entry = m.size(12, 24)
 	}
-	var unknown error
+	var first error
 	err := m.eachEntry(rel, entry, func(c *cursor.Cursor) {
-		at := c.Offset()
-		offset, info := m.word(c), m.word(c)
-		addend := uint64(0)
-		if rel.typ == shtRELA {
-			addend = m.word(c)
-		}
-		symbol, typ := info>>32, uint32(info)
-		if !m.is64 {
-			symbol, typ = info>>8, uint32(info&0xff)
-		}
-		r, ok := known[typ]
+		at := uint64(c.Offset())
+		e := m.nextRelocation(c, rel)
+		r, ok := known[e.typ]
+		problem := ""
 		switch {
-		case typ == 0: // R_…_NONE
-		case !ok || offset > uint64(len(data)) || uint64(len(data))-offset < uint64(r.size) || symbol >= uint64(len(addresses)):
-			if unknown == nil {
-				unknown = m.fail(uint64(at), "relocation of an unknown kind or outside its section")
-			}
-		default:
-			m.applyRelocation(r, data[offset:], addresses[symbol]+addend, rel.typ == shtREL)
+		case e.typ == 0 || r.op == relocSkip: // 0 is R_…_NONE
+		case !ok:
+			problem = fmt.Sprintf("relocation of unknown kind %d for offset %#x of %s", e.typ, e.offset, s.name)
+		case e.offset >= uint64(len(data)) || e.symbol >= uint64(len(addresses)) ||
+			!m.applyRelocation(r, data[e.offset:], addresses[e.symbol]+e.addend, rel.typ == shtREL):
+			problem = fmt.Sprintf("relocation for offset %#x outside %s, or for a symbol that is not there", e.offset, s.name)
+		}
+		if problem != "" && first == nil {
+			first = m.fail(at, problem)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return unknown
+	return first
 }
 
-// applyRelocation changes the field at the start of b. The addend of a REL section
-// is in the field.
-func (m *image) applyRelocation(r relocation, b []byte, value uint64, inPlace bool) {
-	var order binary.ByteOrder = binary.LittleEndian
-	if m.big {
-		order = binary.BigEndian
+// applyRelocation changes the field at the start of b, and reports whether it is there as
+// a whole. The addend of a REL section is in the field.
+func (m *image) applyRelocation(r relocation, b []byte, value uint64, inPlace bool) bool {
+	field, ok := m.relocated(r.size, b)
+	if !ok {
+		return false
 	}
-	field := uint64(0)
-	switch r.size {
-	case 1:
-		field = uint64(b[0])
-	case 2:
-		field = uint64(order.Uint16(b))
-	case 4:
-		field = uint64(order.Uint32(b))
-	case 8:
-		field = order.Uint64(b)
-	}
+	old := field.get()
 	switch {
-	case r.op == relocAdd || inPlace:
-		value += field
 	case r.op == relocSub:
-		value = field - value
+		value = old - value
+	case r.op == relocAdd || inPlace:
+		value += old
 	}
-	switch r.size {
-	case 1:
-		b[0] = byte(value)
-	case 2:
-		order.PutUint16(b, uint16(value))
-	case 4:
-		order.PutUint32(b, uint32(value))
-	case 8:
-		order.PutUint64(b, value)
+	field.put(value)
+	return true
+}
+
+// A relocatedField is a number that relocations change: groups of bits of bytes, from the
+// lowest on.
+type relocatedField struct {
+	bytes []byte // the lowest first or last
+	big   bool
+	width uint // bits of each byte that count, from the lowest on
+}
+
+// relocated returns the field of size bytes at the start of b.
+func (m *image) relocated(size uint8, b []byte) (relocatedField, bool) {
+	f := relocatedField{big: m.big, width: 8}
+	n := int(size)
+	switch size {
+	case sixBits:
+		n, f.width = 1, 6
+	case uleb:
+		n, f.width, f.big = ulebSize(b), 7, false
+	}
+	if n == 0 || n > len(b) {
+		return f, false
+	}
+	f.bytes = b[:n]
+	return f, true
+}
+
+// ulebSize returns how many bytes the ULEB128 at the start of b has, 0 if it does not end
+// within what 64 bits need.
+func ulebSize(b []byte) int {
+	for i, c := range b[:min(len(b), binary.MaxVarintLen64)] {
+		if c < 0x80 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// at returns the byte with the bits from i*width on.
+func (f *relocatedField) at(i int) *byte {
+	if f.big {
+		i = len(f.bytes) - 1 - i
+	}
+	return &f.bytes[i]
+}
+
+func (f *relocatedField) get() (value uint64) {
+	mask := uint64(1)<<f.width - 1
+	for i := range f.bytes {
+		value |= uint64(*f.at(i)) & mask << (uint(i) * f.width)
+	}
+	return value
+}
+
+// put stores as many bits of value as the field has.
+func (f *relocatedField) put(value uint64) {
+	mask := byte(1<<f.width - 1)
+	for i := range f.bytes {
+		b := f.at(i)
+		*b = *b&^mask | byte(value>>(uint(i)*f.width))&mask
 	}
 }
 
