@@ -71,6 +71,7 @@ func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
 	file := ""
 	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
 		e := r.next(c)
+		m.dereference(&e)
 		name := beginningAt(names, e.name)
 		switch {
 		case e.info&0xf == sttFILE:

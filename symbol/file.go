@@ -153,6 +153,11 @@ func (s *source) at(v addr.Virt) (finder, error) {
 // debug file made from it, whose own file offsets mean nothing. Closing it closes
 // both.
 func Join(file, debug *File) *File {
+	for _, m := range debug.images {
+		if m != file.image {
+			m.program = file.image
+		}
+	}
 	joined := newFile(slices.Concat(file.images, debug.images)...)
 	joined.sources = slices.Concat(debug.sources, file.sources)
 	joined.closers = slices.Concat(file.closers, debug.closers)

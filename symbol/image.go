@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"hallmark/internal/cursor"
 )
@@ -20,6 +21,10 @@ type image struct {
 	rel      bool // a relocatable file, whose sections were laid out here
 	segments []Segment
 	sections []section
+
+	program    *image // that a debug file was made from; nil for others, or where it is not known
+	readingOPD sync.Once
+	opd        *descriptors // nil before, and where there are none
 }
 
 // disjoint returns the sections of this type with these flags, except those that

@@ -29,6 +29,7 @@ func (m *image) loadMiniDebug(s *section) (*symtab, error) {
 	if err != nil {
 		return nil, err
 	}
+	inner.program = m
 	spans, names, err := inner.allSymbols(inner.sectionOfType(shtSYMTAB))
 	if err != nil {
 		return nil, err

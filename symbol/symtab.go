@@ -177,6 +177,7 @@ func (m *image) eachSymbol(s *section, names string, f func(span)) error {
 	}
 	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
 		entry := r.next(c)
+		m.dereference(&entry)
 		if sym, ok := entry.code(m, s, names); ok {
 			f(sym)
 		}
@@ -205,7 +206,7 @@ func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []
 // eachWorth calls f with the symbols of code in entries, except those that worth says no
 // to: it gets what the table says, and is asked before anything else is looked at.
 func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(span)) {
-	moved := r.rel || r.arm // their values are not the addresses
+	moved := r.rel || r.arm || r.descriptors() != nil // their values are not the addresses
 	size := int(r.size(16, 24))
 	for i := 0; len(entries) >= size; i++ {
 		b := entries[:size]
@@ -216,6 +217,7 @@ func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth
 		}
 		entry := r.parseSymbol(b)
 		r.locate(&entry, i)
+		r.dereference(&entry)
 		if sym, ok := entry.code(r.image, s, names); ok {
 			f(sym)
 		}
