@@ -90,6 +90,8 @@ func FuzzFile(f *testing.F) {
 	for _, g := range goPrograms() {
 		f.Add(g.build())
 	}
+	described := described(binary.BigEndian)
+	f.Add(described.Build())
 	f.Add(vdsoImage(f))
 	for _, data := range smallPrograms(f) {
 		f.Add(data)

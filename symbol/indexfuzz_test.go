@@ -15,10 +15,13 @@ import (
 // from compilers where there are any.
 func smallPrograms(f *testing.F) (files [][]byte) {
 	dir := f.TempDir()
-	for _, version := range []string{"-gdwarf-2", "-gdwarf-4", "-gdwarf-5", "-gz=zlib"} {
+	for _, args := range [][]string{
+		{"gcc", "-gdwarf-2"}, {"gcc", "-gdwarf-4"}, {"gcc", "-gdwarf-5"}, {"gcc", "-gz=zlib"},
+		{"clang-19", "--target=riscv64-linux-gnu"}, {"clang-19", "--target=mips64el-linux-gnuabi64"}, {"clang-19", "--target=powerpc64-linux-gnu"},
+	} {
 		name := filepath.Join(dir, "narrow.o")
-		if err := exec.Command("gcc", "-O2", "-g", version, "-c", "testdata/narrow.c", "-o", name).Run(); err != nil {
-			f.Logf("no seed for %s: %v", version, err)
+		if err := exec.Command(args[0], "-O2", "-g", args[1], "-c", "testdata/narrow.c", "-o", name).Run(); err != nil {
+			f.Logf("no seed of %v: %v", args, err)
 			continue
 		}
 		data, err := os.ReadFile(name)
