@@ -13,6 +13,12 @@ import (
 // rewrite copies a recording into a file of another form.
 func rewrite(t *testing.T, file string, opts perfdata.WriterOptions) string {
 	t.Helper()
+	return rewriteAs(t, file, opts, func(*perfdata.Info) {})
+}
+
+// rewriteAs also changes what the file says of itself.
+func rewriteAs(t *testing.T, file string, opts perfdata.WriterOptions, change func(*perfdata.Info)) string {
+	t.Helper()
 	r, err := perfdata.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +35,7 @@ func rewrite(t *testing.T, file string, opts perfdata.WriterOptions) string {
 		t.Fatal(err)
 	}
 	w.Info = *r.Info()
+	change(&w.Info)
 	events := map[*perfdata.Event]*perfdata.Event{}
 	for i, e := range r.Events() {
 		if err := w.AddEvent(e); err != nil {

@@ -171,7 +171,7 @@ func (p *replay) sample(s *perfdata.Sample) {
 	p.places = p.places[:0]
 	walk := p.chain(s, proc)
 	switch {
-	case walk == profile.Walk{} && p.hasCopy(s):
+	case walk == profile.Walk{} && p.hasCopy():
 		walk = p.copied(s, proc)
 	case walk == profile.Walk{} && len(p.places) == 0 && s.Mode() == perfdata.ModeUser:
 		walk = profile.Walk{Methods: profile.Methods(0).With(unwind.ByRegs)}
@@ -219,14 +219,6 @@ func (p *replay) isOurs() bool { return p.r != nil && p.r.Info().Version == ourV
 
 // ourVersion stands where perf writes its version: writePerfHere of internal/cli.
 const ourVersion = "hallmark"
-
-// hasCopy reports whether a sample has registers and stack of user code.
-func (p *replay) hasCopy(s *perfdata.Sample) bool {
-	if p.machine == nil {
-		p.machine = perfregs.Of(p.r.Info().Arch)
-	}
-	return p.machine != nil && s.UserStack != nil
-}
 
 func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 	l := profile.Labels{Process: proc.name, Thread: cmp.Or(p.threads[s.TID], proc.name), Cgroup: p.cgroups[s.Cgroup]}

@@ -72,7 +72,7 @@ func TestAgreesWithPerf(t *testing.T) {
 			}
 			file, names := perfRecordNamed(t, test.args...)
 			p, stats := readFile(t, file, Options{Event: test.event})
-			ours, theirs := ourStacks(t, p, true), perfStacks(t, file, test.event)
+			ours, theirs := ourStacks(t, p, everyReturn), perfStacks(t, file, test.event)
 			if stats.Malformed != 0 || stats.Damage != nil {
 				t.Errorf("%+v", stats)
 			}
@@ -160,9 +160,18 @@ func differs(ours, theirs string) bool {
 	return true
 }
 
+// returns says of which callers perf shows return addresses.
+type returns int
+
+const (
+	noReturn returns = iota
+	kernelReturns
+	everyReturn
+)
+
 // ourStacks returns how often each stack is in the profile, in the words of perfStacks. perf
 // shows return addresses in call chains, and the calls before them in stacks that it unwinds.
-func ourStacks(t *testing.T, p *pprof.Profile, returns bool) map[string]int64 {
+func ourStacks(t *testing.T, p *pprof.Profile, shows returns) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
 	for _, s := range p.Sample {
@@ -181,7 +190,7 @@ func ourStacks(t *testing.T, p *pprof.Profile, returns bool) map[string]int64 {
 			at := uint64(profile.FileOffset(l))
 			kernel = name == "[kernel]" || at>>63 == 1 // a BPF program
 			innermost := i == 0 || was && !kernel
-			if returns && !innermost {
+			if !innermost && (shows == everyReturn || shows == kernelReturns && kernel) {
 				at++
 			}
 			switch {

@@ -5,6 +5,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/unwind"
@@ -14,10 +15,24 @@ import (
 // have.
 const maxFrames = 127
 
+// hasCopy reports whether the event of the sample at hand asked for copies of the stack of
+// user code, and so for its registers. The kernel gives registers without a stack where it
+// finds none, and neither of its own threads.
+func (p *replay) hasCopy() bool {
+	e := p.r.Event()
+	return e != nil && e.Attr.Fields&perfdata.SampleStackUser != 0 && e.Attr.Fields&perfdata.SampleRegsUser != 0
+}
+
 // copied adds the frames of user code of a sample that has a copy of the stack.
 func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 	if len(p.places) == 0 && s.Mode() == perfdata.ModeKernel {
 		p.places = append(p.places, p.place(proc, s.IP, false))
+	}
+	if p.machine == nil {
+		p.machine = machineOf(p.r.Info().Arch, p.r.Event().Attr.UserRegs)
+	}
+	if p.machine == nil {
+		return p.interrupted(s, proc)
 	}
 	ip, ok := p.machine.IP(s)
 	state, whole := p.machine.State(s)
@@ -51,6 +66,60 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 		p.stats.Unwalked++
 	}
 	return walk
+}
+
+// machineOf returns how the machine numbers its registers, nil where its stacks cannot be
+// unwound. A recording that was not ended properly does not name the machine: then the set
+// of registers does, if perf asked for all of them, as no other machine has the same set.
+func machineOf(arch string, registers uint64) *perfregs.Machine {
+	if arch != "" {
+		return perfregs.Of(arch)
+	}
+	switch registers {
+	case allOfX86_64:
+		return perfregs.Of("amd64")
+	case allOfARM64:
+		return perfregs.Of("arm64")
+	}
+	return nil
+}
+
+// What perf asks for with --call-graph dwarf: PERF_REGS_MASK of
+// tools/perf/arch/*/include/perf_regs.h.
+const (
+	allOfX86_64 = (1<<24 - 1) &^ (0xf << 12) // without ds, es, fs and gs
+	allOfARM64  = 1<<33 - 1
+)
+
+// interrupted adds the place of user code where a machine stood whose stacks cannot be
+// unwound. Of a sample in user code, that is where the sample is.
+func (p *replay) interrupted(s *perfdata.Sample, proc *process) profile.Walk {
+	ip, ok := addr.Abs(0), false
+	if n, known := instructionPointers[p.r.Info().Arch]; known {
+		var value uint64
+		value, ok = s.UserRegs.Get(n)
+		ip = addr.Abs(value)
+	}
+	switch {
+	case s.Mode() == perfdata.ModeUser:
+		ip, ok = s.IP, true
+	case s.UserRegs.ABI == perfdata.RegsNone:
+		return profile.Walk{End: unwind.NoUserStack}
+	case !ok || proc.space.Find(ip) == nil:
+		return profile.Walk{}
+	}
+	p.places = append(p.places, p.place(proc, ip, true))
+	return profile.Walk{Methods: profile.Methods(0).With(unwind.ByRegs)}
+}
+
+// instructionPointers are the numbers of the register with the instruction pointer, by what
+// uname(2) calls a machine: arch/*/include/uapi/asm/perf_regs.h.
+var instructionPointers = map[string]int{
+	"i386": 8, "i486": 8, "i586": 8, "i686": 8,
+	"armv5l": 15, "armv6l": 15, "armv7l": 15, "armv8l": 15, "armv7b": 15,
+	"ppc": 32, "ppc64": 32, "ppc64le": 32,
+	"riscv32": 0, "riscv64": 0, "loongarch64": 0, "mips": 0, "mips64": 0,
+	"s390": 33, "s390x": 33,
 }
 
 // inExec reports whether a sample was taken while the kernel executed a program: the old

@@ -11,6 +11,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
+	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/unwind"
@@ -98,7 +99,7 @@ func TestCopiesAgreeWithPerf(t *testing.T) {
 			if testenv.TooMany(cut, all, 0.01) {
 				t.Errorf("%d of %d stacks are not complete", cut, all)
 			}
-			compareStacks(t, ourStacks(t, p, false), perfStacks(t, file, ""), false)
+			compareStacks(t, ourStacks(t, p, noReturn), perfStacks(t, file, ""), false)
 		})
 	}
 }
@@ -150,5 +151,93 @@ func TestDoubtfulFile(t *testing.T) {
 	byFP := profile.Walk{End: unwind.FramePointers, Methods: profile.Methods(0).With(unwind.ByFP)}
 	if got, w := p.trusted(stack, byFP); len(got) != 3 || w != byFP {
 		t.Errorf("%d frames, end %d without tables", len(got), w.End)
+	}
+}
+
+// kernelProgram is most of the time in the kernel, at the same places of its own.
+const kernelProgram = `
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) static long fill(int fd, char *to)
+{
+	long sum = 0;
+	for (int i = 0; i < 100; i++)
+		sum += read(fd, to, 1 << 20);
+	return sum;
+}
+int main(void)
+{
+	long sum = 0;
+	char *to = malloc(1 << 20);
+	int fd = open("/dev/zero", O_RDONLY);
+	for (int i = 0; i < 60; i++)
+		sum += fill(fd, to);
+	return sum == 1;
+}
+`
+
+// TestCopiesBehindTheKernel has samples in the kernel with copies of the user's stack, of a
+// file that names its machine and of one that was cut before it does so: perf needs the whole
+// one to find the same callers.
+func TestCopiesBehindTheKernel(t *testing.T) {
+	gcc := testenv.Tool(t, "gcc")
+	dir := t.TempDir()
+	file, program := filepath.Join(dir, "perf.data"), filepath.Join(dir, "reads")
+	build := exec.Command(gcc, "-O2", "-fomit-frame-pointer", "-Wl,--build-id", "-xc", "-", "-o", program)
+	build.Stdin = strings.NewReader(kernelProgram)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	perftest.Record(t, file, perftest.Asks, "-e", "task-clock", "--call-graph", "dwarf,4096", "-F", "499", "--", program)
+	for _, arch := range []string{"x86_64", ""} {
+		t.Run("named "+arch, func(t *testing.T) {
+			copied := rewriteAs(t, file, perfdata.WriterOptions{}, func(i *perfdata.Info) { i.Arch = arch })
+			p, stats := readFile(t, copied, Options{Tables: atPath(t)})
+			if stats.Samples < 20 {
+				testenv.Lack(t, "%d samples", stats.Samples)
+			}
+			var behind int
+			for _, s := range p.Sample {
+				files := map[string]bool{}
+				for _, l := range s.Location {
+					files[l.Mapping.File] = true
+				}
+				if files[program] && (files["[kernel]"] || files["[kernel-hidden]"]) {
+					behind++
+				}
+			}
+			if behind == 0 {
+				t.Error("no sample in the kernel has the program behind it")
+			}
+			compareStacks(t, ourStacks(t, p, kernelReturns), perfStacks(t, file, ""), false)
+		})
+	}
+}
+
+// TestRegistersWithoutCopy has samples in the kernel whose user code is known by its registers
+// alone: the kernel found no stack to copy, or no tables are made for the machine.
+func TestRegistersWithoutCopy(t *testing.T) {
+	const kernel = "18446744073709551488" // PERF_CONTEXT_KERNEL
+	for _, test := range []struct{ name, arch, regs, stack, want string }{
+		{"no stack", "x86_64", "Mask=384 Values=[0 0x400020]", "", "[1 5] [kernel-hidden]+0x0 /bin/a+0x20"},
+		{"arm, 32 bits", "armv7l", "Mask=0x8000 Values=[0x400020]", " UserStack=x00", "[1 5] [kernel-hidden]+0x0 /bin/a+0x20"},
+		{"riscv", "riscv64", "Mask=5 Values=[0x400020 1]", " UserStack=x00", "[1 5] [kernel-hidden]+0x0 /bin/a+0x20"},
+		{"unknown", "toaster", "Mask=384 Values=[0 0x400020]", " UserStack=x00", "[1 5] [kernel-hidden]+0x0"},
+		{"not mapped", "armv7l", "Mask=0x8000 Values=[0x500020]", " UserStack=x00", "[1 5] [kernel-hidden]+0x0"},
+	} {
+		mask := strings.TrimPrefix(strings.Fields(test.regs)[0], "Mask=")
+		p, _, err := fromText(t, Options{},
+			`event {Name="cpu-clock" Attr={Type=1 Period=1000 Fields=IP|TID|TIME|CALLCHAIN|PERIOD|REGS_USER|STACK_USER Flags=0x400040000 UserRegs=`+mask+` UserStack=64}}`,
+			`info {Arch="`+test.arch+`"}`,
+			`0 Mmap2 {Type=10 Owner=7 Start=0x400000 Size=0x4000 Prot=5 BuildID=x0102030405060708 Name="/bin/a"}`,
+			`0 Sample {Misc=1 PID=7 TID=7 Time=11 IP=0xffffffff81000010 Period=5 Callchain=[`+kernel+` 0xffffffff81000010] UserRegs={ABI=2 `+test.regs+`}`+test.stack+`}`,
+		)
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if got := stacksOf(p); len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
 	}
 }
