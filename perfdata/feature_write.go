@@ -1,5 +1,7 @@
 package perfdata
 
+import "slices"
+
 // featureData is a feature section.
 type featureData struct {
 	number Feature
@@ -33,7 +35,9 @@ func (w *Writer) features() []featureData {
 			b.text(arg)
 		}
 	})
-	add(FeatureEventDesc, len(w.events) > 0, func(b *featureBuilder) { b.events(w.events, w.opts.BigEndian) })
+	named := func(e *Event) bool { return e.Name != "" }
+	// Without names perf makes some of the attributes; empty ones it takes as they are.
+	add(FeatureEventDesc, slices.ContainsFunc(w.events, named), func(b *featureBuilder) { b.events(w.events, w.opts.BigEndian) })
 	add(FeaturePMUs, len(i.PMUs) > 0, func(b *featureBuilder) {
 		b.u32(uint32(len(i.PMUs)))
 		for _, p := range i.PMUs {

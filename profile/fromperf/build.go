@@ -10,34 +10,68 @@ import (
 	"hallmark/unwind"
 )
 
-// build makes the profile of what was counted.
-func (p *replay) build() *pprof.Profile {
-	p.files.settle(p.r.Info())
-	b := profile.NewBuilder(samplePeriod(p.event.Attr))
-	stacks, owners := p.newStackBuilder(b), p.owners(b)
-	move, wall := toWall(p.r.Info(), p.event)
-	times := p.timesOf(move)
-	for i, c := range p.counts.all {
-		sample := b.Count(stacks.build(c.stack), owners[c.owner], c.samples, c.weight)
-		if times != nil {
-			b.AddTimes(sample, times[i])
-		}
+// build makes the profile of what was counted of some events, at least one.
+func (p *replay) build(events []*tally) *pprof.Profile {
+	p.stats.Samples, p.stats.Unwalked, p.stats.Untimed, p.stats.Unnumbered, p.stats.Unrecorded = 0, 0, 0, 0, 0
+	p.unrecorded = map[*file]bool{}
+	b := profile.NewBuilder(samplePeriod(events[0].event.Attr))
+	first, last := events[0].first, uint64(0)
+	move, wall := toWall(p.r.Info(), events[0].event)
+	for i, t := range events {
+		p.buildEvent(b, t, i, move)
+		first, last = min(first, t.first), max(last, t.last)
 	}
 	out := b.Profile()
-	nameValues(out, p.event)
-	out.DurationNanos = int64(p.last - p.first)
+	if len(events) == 1 {
+		nameValues(out, events[0].event)
+	} else {
+		nameEvents(out, events)
+	}
+	out.DurationNanos = int64(last - first)
 	if wall {
-		out.TimeNanos = int64(p.first) + move
+		out.TimeNanos = int64(first) + move
 	}
 	out.Comments = append(out.Comments, p.stats.Notes()...)
 	return out
 }
 
-// owners returns the profile's numbers of the labels.
-func (p *replay) owners(b *profile.Builder) []profile.Owner {
-	all := make([]profile.Owner, len(p.counts.owners.all))
+// buildEvent adds what was counted of an event, which has the number i in the profile.
+func (p *replay) buildEvent(b *profile.Builder, t *tally, i int, move int64) {
+	p.stats.Samples += t.samples
+	p.stats.Unwalked += t.unwalked
+	p.stats.Unnumbered += t.counts.bare
+	if t.times != nil {
+		p.stats.Untimed += t.times.cut
+	}
+	stacks, owners := p.newStackBuilder(b, t.counts), ownersOf(b, t.counts)
+	times := t.timesOf(move)
+	for k, c := range t.counts.all {
+		stack, owner := stacks.build(c.stack), owners[c.owner]
+		if i == 0 {
+			sample := b.Count(stack, owner, c.samples, c.weight)
+			if times != nil {
+				b.AddTimes(sample, times[k])
+			}
+			continue
+		}
+		sample := b.Count(stack, owner, c.samples, 0)
+		widen(sample, i+2)
+		sample.Value[i+1] += c.weight
+	}
+}
+
+// widen gives a sample at least n values.
+func widen(s *pprof.Sample, n int) {
+	for len(s.Value) < n {
+		s.Value = append(s.Value, 0)
+	}
+}
+
+// ownersOf returns the profile's numbers of the labels.
+func ownersOf(b *profile.Builder, c *counts) []profile.Owner {
+	all := make([]profile.Owner, len(c.owners.all))
 	for i := range all {
-		all[i] = b.Owner(&p.counts.owners.all[i])
+		all[i] = b.Owner(&c.owners.all[i])
 	}
 	return all
 }
@@ -46,14 +80,15 @@ func (p *replay) owners(b *profile.Builder) []profile.Owner {
 type stackBuilder struct {
 	replay    *replay
 	builder   *profile.Builder
+	counts    *counts
 	stacks    map[uint32]profile.Stack
 	locations []*pprof.Location // by the number of the place
 	places    []uint32
 	stack     []*pprof.Location
 }
 
-func (p *replay) newStackBuilder(b *profile.Builder) *stackBuilder {
-	return &stackBuilder{replay: p, builder: b, stacks: map[uint32]profile.Stack{}, locations: make([]*pprof.Location, len(p.known.all))}
+func (p *replay) newStackBuilder(b *profile.Builder, c *counts) *stackBuilder {
+	return &stackBuilder{replay: p, builder: b, counts: c, stacks: map[uint32]profile.Stack{}, locations: make([]*pprof.Location, len(p.known.all))}
 }
 
 func (b *stackBuilder) build(number uint32) profile.Stack {
@@ -61,7 +96,7 @@ func (b *stackBuilder) build(number uint32) profile.Stack {
 	if ok {
 		return built
 	}
-	places, walk := b.replay.counts.stacks.appendTo(b.places[:0], number)
+	places, walk := b.counts.stacks.appendTo(b.places[:0], number)
 	b.places = places
 	places, walk = b.replay.trusted(places, walk)
 	b.stack = b.stack[:0]
@@ -84,8 +119,8 @@ func (p *replay) frame(at *place) profile.Frame {
 	}
 	if at.file != nil {
 		if at.file.binary == nil {
-			if at.file.why == reason.NotRecorded && !at.file.told {
-				at.file.told = true
+			if at.file.why == reason.NotRecorded && !p.unrecorded[at.file] {
+				p.unrecorded[at.file] = true
 				p.stats.Unrecorded++
 			}
 			return profile.Frame{Reason: at.file.why, Path: at.file.name, Addr: addr.Abs(at.at)}

@@ -1,9 +1,7 @@
 package fromperf
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	pprof "github.com/google/pprof/profile"
@@ -11,12 +9,11 @@ import (
 	"hallmark/perfdata"
 )
 
-// Numbers of include/uapi/linux/perf_event.h: a type, and what it counts.
+// What a software event counts, by include/uapi/linux/perf_event.h.
 const (
-	typeSoftware = 1
-	cpuClock     = 0
-	taskClock    = 1
-	dummy        = 9
+	cpuClock  = 0
+	taskClock = 1
+	dummy     = 9
 )
 
 // isClock reports whether an event measures time: its periods are nanoseconds.
@@ -27,25 +24,19 @@ func isClock(a perfdata.Attr) bool {
 // isDummy reports whether an event only tells of processes and mappings.
 func isDummy(a perfdata.Attr) bool { return a.Type == typeSoftware && a.Config == dummy }
 
-func eventName(e *perfdata.Event) string {
-	return cmp.Or(e.Name, fmt.Sprintf("type %d config %#x", e.Attr.Type, e.Attr.Config))
-}
-
 // isNamed reports whether the event is called that, with or without perf's modifiers.
 func isNamed(e *perfdata.Event, name string) bool {
-	full := eventName(e)
-	short, _, _ := strings.Cut(full, ":")
-	return name == full || name == short
+	return name == eventName(e) || name == shortName(e)
 }
 
-func eventNames(list []*perfdata.Event) string {
-	var names []string
-	for _, e := range list {
-		if name := eventName(e); !isDummy(e.Attr) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+// shortName returns the name of an event without perf's modifiers. That of a tracepoint has a
+// colon of its own: sched:sched_switch.
+func shortName(e *perfdata.Event) string {
+	parts := strings.SplitN(eventName(e), ":", 3)
+	if e.Attr.Type == typeTracepoint && len(parts) > 1 {
+		return parts[0] + ":" + parts[1]
 	}
-	return strings.Join(names, ", ")
+	return parts[0]
 }
 
 // samplePeriod is how much time lies between samples (ns), 0 when that is not known.
@@ -75,7 +66,7 @@ func nameValues(p *pprof.Profile, e *perfdata.Event) {
 	if isClock(e.Attr) {
 		return
 	}
-	name, _, _ := strings.Cut(eventName(e), ":")
+	name := shortName(e)
 	p.SampleType[1] = &pprof.ValueType{Type: name, Unit: "count"}
 	p.PeriodType = &pprof.ValueType{Type: name, Unit: "count"}
 	p.Period = 0
@@ -83,4 +74,26 @@ func nameValues(p *pprof.Profile, e *perfdata.Event) {
 		p.Period = int64(e.Attr.Period)
 	}
 	p.DefaultSampleType = name
+}
+
+// nameEvents says what the values of several events are, one for each.
+func nameEvents(p *pprof.Profile, events []*tally) {
+	nameValues(p, events[0].event)
+	p.SampleType = p.SampleType[:1]
+	times := map[string]int{}
+	for _, t := range events {
+		name := shortName(t.event)
+		if times[name]++; times[name] > 1 {
+			name = fmt.Sprintf("%s#%d", name, times[name])
+		}
+		unit := "count"
+		if isClock(t.event.Attr) {
+			unit = "nanoseconds"
+		}
+		p.SampleType = append(p.SampleType, &pprof.ValueType{Type: name, Unit: unit})
+	}
+	p.DefaultSampleType = p.SampleType[1].Type
+	for _, s := range p.Sample {
+		widen(s, len(p.SampleType))
+	}
 }

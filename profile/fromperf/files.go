@@ -35,7 +35,6 @@ type file struct {
 
 	binary *profile.Binary
 	why    reason.Reason // binary is nil because of it
-	told   bool          // in Stats
 }
 
 // inode is what a record without a build ID tells a file by.

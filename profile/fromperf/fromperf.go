@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -26,9 +27,12 @@ import (
 
 // Options say what of a file is wanted.
 type Options struct {
-	// Event is the name of the event whose samples are counted: the first one that
-	// takes samples by default. "cpu-clock" is also "cpu-clock:ppp".
+	// Event is the name of the event whose samples are counted: by default the first one in
+	// the file that has samples. "cpu-clock" is also "cpu-clock:ppp".
 	Event string
+	// All counts the samples of all events instead, each with a value of its own in the
+	// profile. They keep no times then.
+	All bool
 	// Tables has unwind tables, by which copied stacks are walked; nil for none.
 	Tables Tables
 	// Identify returns the identity of a file that perf tells none of, from the record of
@@ -56,17 +60,21 @@ type Stats struct {
 	// Unnumbered counts samples that tell their process and thread by name only, for want
 	// of room.
 	Unnumbered int64
+	// Events are the events of the file in its order, without those that only tell of processes
+	// and mappings.
+	Events []EventCount
 	// Damage is where the file is damaged or cut off; the profile is of what stands
 	// before. nil when it is whole.
 	Damage error
+
+	named bool // the event was asked for
 }
 
 // replay follows the records of one file.
 type replay struct {
-	event        *perfdata.Event
 	group        group
 	r            *perfdata.Reader
-	wanted       string
+	events       tallies
 	processes    map[uint32]*process
 	ended        []uint32 // processes whose first thread ended, the first to end first
 	threads      map[uint32]string
@@ -76,9 +84,8 @@ type replay struct {
 	kernelLayout uint64 // of kernel and programs
 	cgroups      map[uint64]string
 	files        *files
-	counts       *counts
-	times        *times // nil when they are not wanted
 	stats        Stats
+	unrecorded   map[*file]bool // that Stats counts
 	known        *places
 	places       []uint32 // of the sample at hand, by their numbers in known
 
@@ -86,21 +93,18 @@ type replay struct {
 	tables  Tables
 	list    map[string]listedID // perf's, when it had
 	listed  int                 // so many
-
-	first, last uint64
 }
 
 func newReplay(r *perfdata.Reader, o Options) *replay {
 	p := &replay{
-		r: r, wanted: o.Event, tables: o.Tables,
+		r: r, tables: o.Tables,
+		events:    tallies{wanted: o.Event, every: o.All, times: o.Times && !o.All},
 		processes: map[uint32]*process{}, threads: map[uint32]string{}, cgroups: map[uint64]string{},
-		files: newFiles(), counts: newCounts(), known: newPlaces(),
+		files: newFiles(), known: newPlaces(),
 		layouts: emptyKernel, kernelLayout: emptyKernel,
 	}
 	p.files.identify = o.Identify
-	if o.Times {
-		p.times = newTimes()
-	}
+	p.stats.named = o.Event != ""
 	return p
 }
 
@@ -109,8 +113,32 @@ func newReplay(r *perfdata.Reader, o Options) *replay {
 // stands before, and Stats tells.
 func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
 	p := newReplay(r, o)
+	if err := p.run(); err != nil {
+		return nil, p.stats, err
+	}
+	out := p.build(p.events.all)
+	return out, p.stats, nil
+}
+
+// ReadEach makes a profile of each event that has samples, in the order of the file. Of
+// Options, Event and All say nothing.
+func ReadEach(r *perfdata.Reader, o Options) ([]*pprof.Profile, Stats, error) {
+	o.Event, o.All = "", true
+	p := newReplay(r, o)
+	if err := p.run(); err != nil {
+		return nil, p.stats, err
+	}
+	var all []*pprof.Profile
+	for i := range p.events.all {
+		all = append(all, p.build(p.events.all[i:i+1]))
+	}
+	return all, p.stats, nil
+}
+
+// run follows all records. The error is that nothing was counted.
+func (p *replay) run() error {
 	for {
-		rec, err := r.Next()
+		rec, err := p.r.Next()
 		if err != nil {
 			if err != io.EOF {
 				p.stats.Damage = err
@@ -119,15 +147,16 @@ func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
 		}
 		p.handle(rec)
 	}
+	p.events.learn(p.r.Events())
+	p.stats.Events = p.events.list()
 	switch {
-	case p.stats.Samples > 0:
-		p.stats.Unnumbered = p.counts.bare
-		out := p.build()
-		return out, p.stats, nil
-	case o.Event != "" && p.event == nil:
-		return nil, p.stats, fmt.Errorf("no samples of an event %q: the file has %s", o.Event, eventNames(r.Events()))
+	case len(p.events.all) > 0:
+		p.files.settle(p.r.Info())
+		return nil
+	case p.stats.named:
+		return fmt.Errorf("no samples of an event %q: the file has %s", p.events.wanted, cmp.Or(strings.Join(p.stats.others(), ", "), "no events"))
 	}
-	return nil, p.stats, errors.Join(errors.New("the file has no samples"), p.stats.Damage)
+	return errors.Join(errors.New("the file has no samples"), p.stats.Damage)
 }
 
 func (p *replay) handle(r perfdata.Record) {
@@ -151,21 +180,27 @@ func (p *replay) handle(r perfdata.Record) {
 	}
 }
 
-// chosen reports whether samples of an event are wanted, and chooses the first one.
-func (p *replay) chosen(e *perfdata.Event) bool {
-	if p.event == nil && e != nil && !isDummy(e.Attr) && (p.wanted == "" || isNamed(e, p.wanted)) {
-		p.event = e
-	}
-	return e != nil && e == p.event
-}
-
+// sample counts a sample for its event, and for others that it tells of.
 func (p *replay) sample(s *perfdata.Sample) {
-	weighs, ok := p.counted(s)
-	if !ok {
+	e := p.r.Event()
+	if e == nil {
 		return
 	}
-	p.stats.Samples++
-	p.first, p.last = cmp.Or(p.first, s.Time), max(p.last, s.Time)
+	p.events.learn(p.r.Events())
+	if t := p.events.of(e); t != nil {
+		p.count(s, t, weight(e.Attr, s))
+	}
+	for _, m := range p.group.read(s, e, p.events.byID) {
+		if t := p.events.of(m.event); t != nil {
+			p.count(s, t, int64(m.counts))
+		}
+	}
+}
+
+// count counts a sample for an event.
+func (p *replay) count(s *perfdata.Sample, t *tally, weighs int64) {
+	t.samples++
+	t.first, t.last = cmp.Or(t.first, s.Time), max(t.last, s.Time)
 	proc := p.process(s.PID)
 	proc.seen = s.Time
 	p.places = p.places[:0]
@@ -180,9 +215,12 @@ func (p *replay) sample(s *perfdata.Sample) {
 		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
 	}
 	labels := p.labels(proc, s)
-	number := p.counts.add(p.places, walk, &labels, weighs)
-	if p.times != nil && p.event.Attr.Fields&perfdata.SampleTime != 0 {
-		p.times.add(number, s.Time)
+	if walk.End == unwind.NoTable {
+		t.unwalked++
+	}
+	number := t.counts.add(p.places, walk, &labels, weighs)
+	if t.times != nil && t.event.Attr.Fields&perfdata.SampleTime != 0 {
+		t.times.add(number, s.Time)
 	}
 }
 
@@ -233,19 +271,18 @@ func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 
 // timesOf returns the times of all that was counted, nil when they are not wanted. They are
 // not kept here any more.
-func (p *replay) timesOf(move int64) [][]int64 {
-	if p.times == nil {
+func (t *tally) timesOf(move int64) [][]int64 {
+	if t.times == nil {
 		return nil
 	}
-	p.stats.Untimed = p.times.cut
-	all := p.times.all(len(p.counts.all), move)
-	p.times = nil
+	all := t.times.all(len(t.counts.all), move)
+	t.times = nil
 	return all
 }
 
 // Notes says in sentences what the profile lacks. They are its comments as well.
 func (s *Stats) Notes() []string {
-	var all []string
+	all := s.eventNotes()
 	if s.Lost > 0 {
 		all = append(all, fmt.Sprintf("%d records were lost", s.Lost))
 	}

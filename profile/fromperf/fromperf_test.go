@@ -443,7 +443,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	_, _, err := fromText(t, Options{Event: "cycles"}, lines...)
-	if err == nil || err.Error() != `no samples of an event "cycles": the file has cpu-clock:ppp, page-faults` {
+	if err == nil || err.Error() != `no samples of an event "cycles": the file has cpu-clock:ppp (1 sample), page-faults (2 samples)` {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := fromText(t, Options{}, clockEvent); err == nil || err.Error() != "the file has no samples" {

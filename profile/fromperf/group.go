@@ -1,16 +1,12 @@
 package fromperf
 
-import (
-	"slices"
+import "hallmark/perfdata"
 
-	"hallmark/perfdata"
-)
-
-// group reads what the samples of a group's leader tell of an event that takes none itself
-// (perf record -e '{leader,event}:S'): how much each of its counters has counted.
+// group reads what the samples of a group's leader tell of events that take none themselves
+// (perf record -e '{leader,event}:S'): how much each of the counters has counted.
 type group struct {
-	member *perfdata.Event
-	counts map[counter]uint64 // as it was told last
+	counts  map[counter]uint64 // as it was told last
+	members []member           // of the sample at hand
 }
 
 // counter is one of the counters of an event. Those that threads inherit tell in each thread
@@ -20,56 +16,52 @@ type counter struct {
 	tid uint32 // 0 where it is not inherited
 }
 
-// counted returns how much a sample counts for the event that is wanted: all of it if it
-// is of that event; and if it is of the leader of its group, what the event counted since
-// the leader's sample before. ok is false if that is nothing.
-func (p *replay) counted(s *perfdata.Sample) (weighs int64, ok bool) {
-	if p.chosen(p.r.Event()) {
-		return weight(p.event.Attr, s), true
-	}
-	if p.wanted == "" || len(s.Read.Values) < 2 {
-		return 0, false
-	}
-	if p.group.member == nil {
-		p.group = group{member: p.member(s), counts: map[counter]uint64{}}
-	}
-	weighs = p.group.since(s.Read.Values, p.counterThread(s))
-	if weighs > 0 {
-		p.event = p.group.member
-	}
-	return weighs, weighs > 0
+// member is an event of a group, and how much it counted since the leader's sample before.
+type member struct {
+	event  *perfdata.Event
+	counts uint64
 }
 
-// member returns the event that is wanted if a sample's group has it, nil otherwise.
-func (p *replay) member(s *perfdata.Sample) *perfdata.Event {
-	for _, e := range p.r.Events() {
-		if isNamed(e, p.wanted) && slices.ContainsFunc(s.Read.Values, func(v perfdata.ReadValue) bool { return slices.Contains(e.IDs, v.Event) }) {
-			return e
-		}
+// read returns the other events of the group that a sample of an event tells of, as far as
+// they have counted anything. An event with a period takes samples of its own.
+func (g *group) read(s *perfdata.Sample, of *perfdata.Event, byID map[uint64]*perfdata.Event) []member {
+	g.members = g.members[:0]
+	if len(s.Read.Values) < 2 {
+		return nil
 	}
-	return nil
-}
-
-// counterThread returns the thread whose counters a sample tells of, 0 for those of all.
-func (p *replay) counterThread(s *perfdata.Sample) uint32 {
-	if e := p.r.Event(); e != nil && e.Attr.Flags&perfdata.AttrInherit != 0 && e.Attr.Fields&perfdata.SampleTID != 0 {
-		return s.TID
+	if g.counts == nil {
+		g.counts = map[counter]uint64{}
 	}
-	return 0
-}
-
-// since returns what the event counted since the values before, of the same thread.
-func (g *group) since(values []perfdata.ReadValue, tid uint32) int64 {
-	var sum uint64
-	for _, v := range values {
-		if g.member == nil || !slices.Contains(g.member.IDs, v.Event) {
+	tid := counterThread(s, of)
+	for _, v := range s.Read.Values {
+		e := byID[v.Event]
+		if e == nil || e == of || e.Attr.Period != 0 {
 			continue
 		}
 		at := counter{v.Event, tid}
-		if before := g.counts[at]; v.Value > before {
-			sum += v.Value - before
-		}
+		before := g.counts[at]
 		g.counts[at] = v.Value
+		if v.Value > before {
+			g.add(e, v.Value-before)
+		}
 	}
-	return int64(min(sum, 1<<62))
+	return g.members
+}
+
+func (g *group) add(e *perfdata.Event, n uint64) {
+	for i := range g.members {
+		if m := &g.members[i]; m.event == e {
+			m.counts = min(m.counts+n, 1<<62)
+			return
+		}
+	}
+	g.members = append(g.members, member{e, min(n, 1<<62)})
+}
+
+// counterThread returns the thread whose counters a sample tells of, 0 for those of all.
+func counterThread(s *perfdata.Sample, e *perfdata.Event) uint32 {
+	if e.Attr.Flags&perfdata.AttrInherit != 0 && e.Attr.Fields&perfdata.SampleTID != 0 {
+		return s.TID
+	}
+	return 0
 }

@@ -62,9 +62,6 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 		p.places = append(p.places, p.place(proc, ip, true))
 		walk.Methods = walk.Methods.With(unwind.ByRegs)
 	}
-	if walk.End == unwind.NoTable {
-		p.stats.Unwalked++
-	}
 	return walk
 }
 

@@ -1,0 +1,171 @@
+package fromperf
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hallmark/perfdata"
+)
+
+// EventCount is how many samples a recording has of one event.
+type EventCount struct {
+	Name    string `json:"name"`
+	Samples int64  `json:"samples"`
+	Counted bool   `json:"counted"` // they are in the profile
+}
+
+// tally is what was counted of one event.
+type tally struct {
+	event       *perfdata.Event
+	order       int // among the events of the file
+	counts      *counts
+	times       *times // nil when they are not wanted
+	samples     int64
+	unwalked    int64
+	first, last uint64
+}
+
+// maxTallies is how many events are counted at once.
+const maxTallies = 256
+
+// tallies has what was counted, and chooses of which events.
+//
+// Unless all events are wanted it is one: of those with the name that is wanted, or of all that
+// are no dummies, the first one in the file that has samples. Which one that is shows at the end
+// only; so what was counted of an event goes when an earlier one has a sample.
+type tallies struct {
+	wanted string
+	every  bool // count all events
+	times  bool
+	known  []*perfdata.Event
+	orders map[*perfdata.Event]int
+	byID   map[uint64]*perfdata.Event
+	seen   []int64 // samples, by order
+	all    []*tally
+}
+
+// learn takes note of events that a stream tells of as it goes on.
+func (t *tallies) learn(list []*perfdata.Event) {
+	if t.orders == nil {
+		t.orders, t.byID = map[*perfdata.Event]int{}, map[uint64]*perfdata.Event{}
+	}
+	for _, e := range list[len(t.known):] {
+		t.orders[e] = len(t.known)
+		t.known = append(t.known, e)
+		t.seen = append(t.seen, 0)
+		for _, id := range e.IDs {
+			t.byID[id] = e
+		}
+	}
+}
+
+// of returns the tally that a sample of an event goes into, nil for none.
+func (t *tallies) of(e *perfdata.Event) *tally {
+	order, ok := t.orders[e]
+	if !ok || isDummy(e.Attr) {
+		return nil
+	}
+	t.seen[order]++
+	at, found := slices.BinarySearchFunc(t.all, order, func(a *tally, order int) int { return cmp.Compare(a.order, order) })
+	if found {
+		return t.all[at]
+	}
+	fresh := &tally{event: e, order: order}
+	switch {
+	case t.every && len(t.all) < maxTallies:
+		t.all = slices.Insert(t.all, at, fresh)
+	case t.every || t.rank(e) == 0:
+		return nil
+	case len(t.all) > 0 && !t.precedes(fresh, t.all[0]):
+		return nil
+	default:
+		t.all = []*tally{fresh}
+	}
+	fresh.counts = newCounts()
+	if t.times {
+		fresh.times = newTimes()
+	}
+	return fresh
+}
+
+// rank is how well an event's name is the one that is wanted: 0 for not at all, and less
+// without perf's modifiers than with them.
+func (t *tallies) rank(e *perfdata.Event) int {
+	switch full := eventName(e); {
+	case t.wanted == "" || t.wanted == full:
+		return 2
+	case isNamed(e, t.wanted):
+		return 1
+	}
+	return 0
+}
+
+// precedes reports whether a is to be counted rather than b.
+func (t *tallies) precedes(a, b *tally) bool {
+	if x, y := t.rank(a.event), t.rank(b.event); x != y {
+		return x > y
+	}
+	return a.order < b.order
+}
+
+// list returns the events of the file, and how many samples each has.
+func (t *tallies) list() []EventCount {
+	var all []EventCount
+	for i, e := range t.known {
+		if isDummy(e.Attr) {
+			continue
+		}
+		counted := slices.ContainsFunc(t.all, func(a *tally) bool { return a.event == e })
+		all = append(all, EventCount{Name: eventName(e), Samples: t.seen[i], Counted: counted})
+	}
+	return all
+}
+
+// eventNotes says of which events there is nothing in the profile.
+func (s *Stats) eventNotes() []string {
+	first := slices.IndexFunc(s.Events, func(e EventCount) bool { return e.Counted })
+	if first < 0 || s.named {
+		return nil
+	}
+	var all []string
+	if first > 0 && s.Events[0].Samples == 0 {
+		all = append(all, fmt.Sprintf("%s is the first event of the file and has no samples: %s has", s.Events[0].Name, s.Events[first].Name))
+	}
+	if others := s.others(); len(others) > 0 {
+		all = append(all, fmt.Sprintf("events of the file that are not counted here: %s (--event NAME counts another one, --event all counts all)", strings.Join(others, ", ")))
+	}
+	return all
+}
+
+// others returns the events that are not counted, with how many samples they have.
+func (s *Stats) others() []string {
+	const most = 10
+	var all []string
+	more := 0
+	for _, e := range s.Events {
+		switch {
+		case e.Counted:
+		case len(all) == most:
+			more++
+		default:
+			all = append(all, e.String())
+		}
+	}
+	if more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return all
+}
+
+// String returns the name, and how many samples there are.
+func (e EventCount) String() string {
+	switch e.Samples {
+	case 0:
+		return e.Name + " (no samples)"
+	case 1:
+		return e.Name + " (1 sample)"
+	}
+	return fmt.Sprintf("%s (%d samples)", e.Name, e.Samples)
+}
