@@ -28,6 +28,7 @@ const (
 	FeatureGroups      Feature = 17
 	FeatureSampleTime  Feature = 21
 	FeatureClockID     Feature = 23
+	FeatureDirFormat   Feature = 24
 	FeatureCompressed  Feature = 27
 	FeatureClockData   Feature = 29
 
@@ -57,6 +58,9 @@ type Info struct {
 	PMUs                    []PMU
 	Groups                  []Group
 	Compression             *Compression
+	// DirFormat is the version of a directory whose other files have the records that the
+	// kernel wrote, 0 of a recording in one file.
+	DirFormat uint64
 }
 
 // ClockData is one moment on two clocks, both ns.
@@ -118,6 +122,8 @@ func (i *Info) learn(f Feature, data []byte, big bool, evs []*Event) error {
 		i.FirstSample, i.LastSample = c.U64(), c.U64()
 	case FeatureClockID:
 		i.ClockResolution = c.U64()
+	case FeatureDirFormat:
+		i.DirFormat = c.U64()
 	case FeatureCompressed:
 		i.Compression = &Compression{c.U32(), c.U32(), c.U32(), c.U32(), c.U32()}
 	case FeatureClockData:

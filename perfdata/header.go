@@ -26,6 +26,14 @@ const (
 // section is a part of a file (struct perf_file_section).
 type section struct{ offset, size uint64 }
 
+// end returns where the section ends, 0 of one that has no size yet.
+func (s section) end() int64 {
+	if s.size == 0 {
+		return 0
+	}
+	return int64(s.offset + s.size)
+}
+
 // fileHeader is struct perf_file_header.
 type fileHeader struct {
 	big      bool

@@ -72,9 +72,9 @@ func (r *Reader) takeAttr(rec *HeaderAttr) error {
 	return nil
 }
 
-// unpack gives what is in a compressed record to the unpacker, which the next steps
-// read from.
-func (r *Reader) unpack(kind Type, rec []byte) (Record, error) {
+// unpack gives what is in a compressed record to the unpacker of its file, which the next
+// steps read from.
+func (r *Reader) unpack(from *source, kind Type, rec []byte) (Record, error) {
 	data := rec[HeaderSize:]
 	if kind == TypeCompressed2 {
 		c := cursor.New(data, 0, r.big)
@@ -83,12 +83,12 @@ func (r *Reader) unpack(kind Type, rec []byte) (Record, error) {
 			return malformed(rec, &FormatError{Type: kind, Err: c.Err()}, r.big), nil
 		}
 	}
-	if r.unpacked == nil {
+	if from.unpacked == nil {
 		var err error
-		if r.unpacked, err = newUnpacker(&r.pool, r.big); err != nil {
+		if from.unpacked, err = newUnpacker(&r.pool, r.big); err != nil {
 			return nil, err
 		}
 	}
-	r.unpacked.feed(data)
+	from.unpacked.feed(data)
 	return nil, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"hallmark/internal/cursor"
 )
@@ -17,6 +16,12 @@ type ReaderOptions struct {
 	// MaxPending limits the bytes of records that wait for their turn, with what is
 	// noted down of each, 256 MiB by default. A file in which more must wait is not quite in order, see Reader.Forced.
 	MaxPending int
+	// More are the other files of a recording that is a directory (perf record --threads): each
+	// has records alone, of one ring of the kernel's and so in the order of their times but for
+	// little. They are for a file, not for a stream.
+	More []io.Reader
+	// Names are what errors call the files of More.
+	Names []string
 }
 
 // A Reader reads a perf.data file, or what perf record writes into a pipe, in a
@@ -35,32 +40,41 @@ type Reader struct {
 	info   Info
 	closer io.Closer
 
-	pool     blocks
-	cutter   cutter
-	unpacked *unpacker // what compressed records hold
-	queue    queue
-	err      error // what comes behind the records that wait
+	pool    blocks
+	sources []*source // more than one of a directory
+	turn    *source   // that is read now
+	queue   queue
+	err     error // what comes behind the records that wait
 
 	held     *block // of the record that was returned last
 	current  *Event
 	place    int64
 	forced   int
+	damage   error // of one file of several
 	problems []error
 	early    Decoder // for perf's own records
 }
 
-// Open opens a perf.data file.
-func Open(name string) (*Reader, error) {
-	f, err := os.Open(name)
+// Open opens a perf.data file, or a directory of them as perf record --threads writes it.
+func Open(name string) (*Reader, error) { return OpenWith(name, ReaderOptions{}) }
+
+// OpenWith is Open with options, whose More are the files of the directory.
+func OpenWith(name string, opts ReaderOptions) (*Reader, error) {
+	files, err := OpenFiles(name)
 	if err != nil {
 		return nil, err
 	}
-	r, err := NewReader(f, ReaderOptions{})
+	opts.More, opts.Names = nil, nil
+	for _, f := range files[1:] {
+		opts.More = append(opts.More, f)
+		opts.Names = append(opts.Names, f.Name())
+	}
+	r, err := NewReader(files[0], opts)
 	if err != nil {
-		f.Close()
+		files.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	r.closer = f
+	r.closer = files
 	return r, nil
 }
 
@@ -82,7 +96,10 @@ func NewReader(r io.Reader, opts ReaderOptions) (*Reader, error) {
 	}
 	p := &Reader{opts: opts, big: big, pipe: size == pipeHeaderSize, events: events{big: big}, early: Decoder{big: big}}
 	if p.pipe {
-		p.cut(r, pipeHeaderSize)
+		if len(opts.More) > 0 {
+			return nil, fmt.Errorf("%w: a stream in a directory", ErrNotPerfData)
+		}
+		p.addSource("", r, pipeHeaderSize, 0)
 		return p, nil
 	}
 	at, ok := r.(io.ReaderAt)
@@ -118,13 +135,20 @@ func (r *Reader) openFile(file io.ReaderAt, size uint64) error {
 	} else {
 		r.readFeatures()
 	}
-	r.cut(io.NewSectionReader(file, int64(data.offset), int64(data.size)), int64(data.offset))
+	r.addSource("", io.NewSectionReader(file, int64(data.offset), int64(data.size)), int64(data.offset), r.head.data.end())
+	for i, more := range r.opts.More {
+		name := fmt.Sprintf("file %d", i+1)
+		if i < len(r.opts.Names) {
+			name = r.opts.Names[i]
+		}
+		r.addSource(name, more, 0, 0)
+	}
+	// Each file needs blocks of its own, however little waits in them.
+	r.opts.MaxPending += 3 * blockSize * len(r.opts.More)
+	if r.info.DirFormat > 0 && len(r.opts.More) == 0 {
+		r.problem(errors.New("this is one file of a directory, whose others have most of the records: give the directory"))
+	}
 	return nil
-}
-
-func (r *Reader) cut(src io.Reader, offset int64) {
-	r.cutter = cutter{src: src, pool: &r.pool, big: r.big}
-	r.cutter.start(offset)
 }
 
 // readFeatures reads the sections behind the records. One that is damaged is a
@@ -166,7 +190,7 @@ func (r *Reader) hasFeature(f Feature) bool { return r.head.features[f/64]>>(f%6
 func known(f Feature) bool {
 	switch f {
 	case FeatureBuildID, FeatureCPUs, FeatureTotalMemory, FeatureCmdline, FeatureEventDesc, FeaturePMUs, FeatureGroups,
-		FeatureSampleTime, FeatureClockID, FeatureCompressed, FeatureClockData:
+		FeatureSampleTime, FeatureClockID, FeatureDirFormat, FeatureCompressed, FeatureClockData:
 		return true
 	}
 	return (&Info{}).text(f) != nil
@@ -212,8 +236,10 @@ func (r *Reader) Offset() int64 { return r.place }
 
 // Close closes what Open opened, and gives up what reading compressed records needs.
 func (r *Reader) Close() error {
-	if r.unpacked != nil {
-		r.unpacked.close()
+	for _, s := range r.sources {
+		if s.unpacked != nil {
+			s.unpacked.close()
+		}
 	}
 	if r.closer == nil {
 		return nil
@@ -256,40 +282,8 @@ func (r *Reader) deliver(w waiting) Record {
 	return rec
 }
 
-// step reads one record from the file, and returns it if it need not wait.
-func (r *Reader) step() (Record, error) {
-	if r.unpacked != nil {
-		rec, err := r.stepIn(&r.unpacked.cutter)
-		if err == nil {
-			return rec, nil
-		}
-		// The rest of a record may be in the next compressed one.
-		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("perf.data: in compressed records before offset %#x: %w", r.cutter.offset(), err)
-		}
-	}
-	rec, err := r.stepIn(&r.cutter)
-	if err == io.EOF {
-		err = r.ended()
-	}
-	if err != nil && err != io.EOF {
-		err = fmt.Errorf("perf.data: offset %#x: %w", r.cutter.offset(), err)
-	}
-	return rec, err
-}
-
-// ended returns io.EOF where the records end, and another error where they should not.
-func (r *Reader) ended() error {
-	if u := r.unpacked; u != nil && u.cutter.to > u.cutter.from {
-		return fmt.Errorf("in the middle of a compressed record: %w", io.ErrUnexpectedEOF)
-	}
-	if r.file != nil && r.head.data.size > 0 && uint64(r.cutter.offset()) < r.head.data.offset+r.head.data.size {
-		return io.ErrUnexpectedEOF
-	}
-	return io.EOF
-}
-
-func (r *Reader) stepIn(c *cutter) (Record, error) {
+// stepIn reads one record of a source from c, and returns it if it need not wait.
+func (r *Reader) stepIn(from *source, c *cutter) (Record, error) {
 	b, at, err := c.next()
 	if err != nil {
 		return nil, err
@@ -298,7 +292,7 @@ func (r *Reader) stepIn(c *cutter) (Record, error) {
 	kind := r.early.kind(rec)
 	if kind >= firstUserType {
 		r.place, r.current = b.base+int64(at), nil
-		return r.own(c, kind, rec)
+		return r.own(from, c, kind, rec)
 	}
 	w := waiting{in: b, at: uint32(at), size: uint32(c.size)}
 	if !r.opts.FileOrder {
@@ -309,6 +303,7 @@ func (r *Reader) stepIn(c *cutter) (Record, error) {
 		return r.deliver(w), nil
 	}
 	r.queue.add(w)
+	from.newest = max(from.newest, w.time)
 	if r.pool.live*blockSize+r.queue.size() > r.opts.MaxPending {
 		r.relieve()
 	}
@@ -335,7 +330,7 @@ func (r *Reader) relieve() {
 }
 
 // own handles a record that perf wrote itself.
-func (r *Reader) own(c *cutter, kind Type, rec []byte) (Record, error) {
+func (r *Reader) own(from *source, c *cutter, kind Type, rec []byte) (Record, error) {
 	var err error
 	rec, err = r.complete(c, kind, rec)
 	if err != nil {
@@ -343,10 +338,12 @@ func (r *Reader) own(c *cutter, kind Type, rec []byte) (Record, error) {
 	}
 	switch kind {
 	case TypeCompressed, TypeCompressed2:
-		return r.unpack(kind, rec)
+		return r.unpack(from, kind, rec)
 	case TypeFinishedRound:
 		if !r.opts.FileOrder {
-			r.queue.finishRound()
+			if len(r.sources) == 1 {
+				r.queue.finishRound()
+			}
 			return nil, nil
 		}
 	}

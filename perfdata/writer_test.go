@@ -88,14 +88,14 @@ func checkEncoding(t *testing.T, file string) {
 	defer r.Close()
 	records := 0
 	for {
-		b, at, err := r.cutter.next()
+		b, at, err := r.sources[0].cutter.next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw := b.buf[at : at+r.cutter.size]
+		raw := b.buf[at : at+r.sources[0].cutter.size]
 		attr := Attr{}
 		rec, err := r.early.Decode(raw)
 		if r.early.kind(raw) < firstUserType {
