@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,7 +74,7 @@ func recordFiles(dir string) ([]string, error) {
 		head = "header"
 	}
 	if !has(head) {
-		return nil, fmt.Errorf("%s: %w: a directory without perf's file \"data\"", dir, ErrNotPerfData)
+		return nil, fmt.Errorf("%s: %w: it is a directory without perf's file \"data\"", dir, ErrNotPerfData)
 	}
 	type part struct {
 		number uint64
@@ -95,6 +96,15 @@ func recordFiles(dir string) ([]string, error) {
 		names = append(names, p.name)
 	}
 	return names, nil
+}
+
+// Records returns the files without the first one, for ReaderOptions.More.
+func (f Files) Records() []io.Reader {
+	var all []io.Reader
+	for _, file := range f[min(1, len(f)):] {
+		all = append(all, file)
+	}
+	return all
 }
 
 // Close closes the files.

@@ -46,6 +46,22 @@ func FillBuildIDs(w io.Writer, r io.ReaderAt, of func(*Mmap2) []byte, more []Hea
 	return f.filled, errors.Join(err, f.out.Flush())
 }
 
+// FillRecords is FillBuildIDs for a file of a directory that has records alone. head is the
+// file with the directory's head, which tells the byte order.
+func FillRecords(w io.Writer, r, head io.ReaderAt, of func(*Mmap2) []byte) (Filled, error) {
+	var b [pipeHeaderSize]byte
+	if n, err := head.ReadAt(b[:], 0); n < len(b) {
+		return Filled{}, fmt.Errorf("%w: %w", ErrNotPerfData, unexpected(err))
+	}
+	big, _, err := parseMagic(b[:])
+	if err != nil {
+		return Filled{}, err
+	}
+	f := &filler{out: bufio.NewWriterSize(w, 1<<18), big: big, of: of, decoder: Decoder{big: big}}
+	err = f.records(io.NewSectionReader(r, 0, math.MaxInt64), 0, false)
+	return f.filled, errors.Join(err, f.out.Flush())
+}
+
 type filler struct {
 	out     *bufio.Writer
 	big     bool

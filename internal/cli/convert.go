@@ -40,11 +40,15 @@ The format follows from the name of the output: .folded, .speedscope.json,
 --format says it otherwise. To standard output perf is what 'perf record -o -' writes.
 The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
-A file that perf recorded is a profile as well. Record with --buildid-mmap: then perf
-tells the build ID of every mapping, and else only of files in which samples were; of
-others only those are known that 'hallmark inject' would prove.
+A file that perf recorded is a profile as well, and so is the directory that
+'perf record --threads' writes; gzip is seen through. Record with --buildid-mmap: then
+perf tells the build ID of every mapping, and else only of files in which samples were,
+and of none with -z; of others only those are known that 'hallmark inject' would prove,
+or that --trust-paths takes without proof.
 The times of its samples are kept for speedscope, firefox and perf; with --timeline
-for pprof as well.
+for pprof as well. Of several events the first one in the file that has samples is
+converted; --event chooses. --event all makes a profile with a value of each, which
+--sample-type chooses from, and keeps no times.
 
 folded counts samples where the profile does, the other formats what the profile
 wants shown; --sample-type says otherwise.`

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/perfdata"
+	"hallmark/profile"
 )
 
 const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject -b'.
@@ -32,7 +36,9 @@ GNU build ID of it by. perf knows no such file again, and takes no symbols from 
 Mappings and the list of build IDs are filled, and everything else stays byte for byte as
 it is. A stream has no list: records of build IDs are put before its others.
 Without --output the recording is replaced, when the new one is whole. FILE may be '-' for
-standard input; it goes to standard output then, when all of it was read.`
+standard input; it goes to standard output then, when all of it was read. A recording that
+gzip compressed needs --output, and is written uncompressed. Of the directory that
+'perf record --threads' writes each file is filled; OUT is a new directory then.`
 
 func newInjectCommand(e *env) *cobra.Command {
 	i := injector{env: e}
@@ -53,9 +59,10 @@ func newInjectCommand(e *env) *cobra.Command {
 }
 
 type injector struct {
-	env    *env
-	output string
-	trust  bool
+	env       *env
+	output    string
+	trust     bool
+	directory bool // the recording is one, and the output is
 }
 
 // recorded is what a recording tells.
@@ -71,12 +78,12 @@ type recorded struct {
 }
 
 func (i *injector) run(name string) error {
-	f, written, err := i.open(name)
+	files, written, err := i.open(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	rec, err := readMappings(f)
+	defer files.Close()
+	rec, err := readMappings(files)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -90,14 +97,27 @@ func (i *injector) run(name string) error {
 	}
 	more := newList(verdicts, rec, len(listed) > 0)
 	var filled perfdata.Filled
-	write := func(w io.Writer) (err error) {
-		filled, err = perfdata.FillBuildIDs(w, f, of, more)
-		return err
-	}
-	if err := i.write(name, f, write); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	for at, f := range files {
+		write := func(w io.Writer) error {
+			one, err := fill(w, files, at, of, more)
+			filled.Mappings += one.Mappings
+			filled.Compressed += one.Compressed
+			filled.Listed = filled.Listed || one.Listed
+			return err
+		}
+		if err := i.write(name, f, write); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return i.tell(rec, verdicts, listed, filled)
+}
+
+// fill copies one file of a recording with more build IDs. The first one has the list.
+func fill(w io.Writer, files perfdata.Files, at int, of func(*perfdata.Mmap2) []byte, more []perfdata.HeaderBuildID) (perfdata.Filled, error) {
+	if at == 0 {
+		return perfdata.FillBuildIDs(w, files[0], of, more)
+	}
+	return perfdata.FillRecords(w, files[at], files[0], of)
 }
 
 // write writes the result. No more people may read it than could read the recording: there may
@@ -110,36 +130,83 @@ func (i *injector) write(name string, recording *os.File, write func(io.Writer) 
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(cmp.Or(i.output, name), info.Mode().Perm(), write)
+	to := cmp.Or(i.output, name)
+	if i.directory {
+		to = filepath.Join(to, filepath.Base(recording.Name()))
+	}
+	return atomicfile.Write(to, info.Mode().Perm(), write)
 }
 
-// open opens the recording, which is read twice: what comes through a pipe is kept in a
-// file that has no name. It returns when it was written as well, zero for a pipe.
-func (i *injector) open(name string) (*os.File, time.Time, error) {
+// open opens the recording, which is read twice: what comes through a pipe, or is compressed, is
+// kept in a file that has no name. It returns when it was written as well, zero for a pipe.
+func (i *injector) open(name string) (perfdata.Files, time.Time, error) {
 	var from io.Reader = i.env.stdin
 	if name == "-" {
 		name = "standard input"
 		i.output = cmp.Or(i.output, "-")
 	} else {
-		f, err := os.Open(name)
+		files, err := i.openFiles(name)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
-		info, err := f.Stat()
-		if err == nil && info.Mode().IsRegular() {
-			return f, info.ModTime(), nil
+		info, err := files[0].Stat()
+		regular := err == nil && info.Mode().IsRegular()
+		if regular && !isGzip(files[0]) {
+			return files, info.ModTime(), nil
 		}
-		defer f.Close()
+		defer files.Close()
 		if i.output == "" {
-			return nil, time.Time{}, usageError{fmt.Errorf("%s: is no regular file and cannot be replaced: use --output", name)}
+			what := "is no regular file"
+			if regular {
+				what = "is compressed"
+			}
+			return nil, time.Time{}, usageError{fmt.Errorf("%s: %s and cannot be replaced: use --output", name, what)}
 		}
-		from = f
+		from = files[0]
 	}
-	kept, err := keep(from)
+	kept, err := i.keepPlain(from)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return kept, writtenAt(from), nil
+	return perfdata.Files{kept}, writtenAt(from), nil
+}
+
+// openFiles opens a file, or those of a directory, for which it makes the output's.
+func (i *injector) openFiles(name string) (perfdata.Files, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if i.directory = info.IsDir(); i.directory && i.output == "-" {
+		return nil, usageError{fmt.Errorf("%s: is a directory, and is not written to standard output", name)}
+	}
+	files, err := perfdata.OpenFiles(name)
+	if err == nil && i.directory && i.output != "" {
+		err = os.Mkdir(i.output, info.Mode().Perm())
+	}
+	if err != nil {
+		return nil, errors.Join(err, files.Close())
+	}
+	return files, nil
+}
+
+// isGzip reports whether gzip compressed a regular file.
+func isGzip(f *os.File) bool {
+	var head [2]byte
+	_, err := f.ReadAt(head[:], 0)
+	return err == nil && bytes.Equal(head[:], gzipMagic)
+}
+
+// keepPlain keeps what it reads, uncompressed and within bounds.
+func (i *injector) keepPlain(from io.Reader) (*os.File, error) {
+	plain, err := uncompressed(from)
+	if err != nil {
+		return nil, err
+	}
+	if plain.compressed {
+		return keep(&bounded{plain, profile.DefaultMaxSize})
+	}
+	return keep(plain)
 }
 
 // writtenAt returns when what is read was written, zero if it is no file.
@@ -191,8 +258,8 @@ func (i *injector) judge(rec *recorded, listed map[string]bool, written time.Tim
 }
 
 // readMappings reads what the recording has mapped.
-func readMappings(f *os.File) (*recorded, error) {
-	r, err := perfdata.NewReader(f, perfdata.ReaderOptions{FileOrder: true})
+func readMappings(files perfdata.Files) (*recorded, error) {
+	r, err := perfdata.NewReader(files[0], perfdata.ReaderOptions{FileOrder: true, More: files.Records()})
 	if err != nil {
 		return nil, err
 	}

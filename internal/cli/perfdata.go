@@ -7,12 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"hallmark/buildid"
 	"hallmark/capture"
 	"hallmark/debuginfo"
 	"hallmark/perfdata"
@@ -21,101 +19,85 @@ import (
 	"hallmark/profile/toperf"
 )
 
-// readPerf reads a recording by perf, in the file called name or on standard input for
-// "-", where it may be a file, too. ok is false when it is none; then nothing has been read from the
-// input that it returns, standard input for "-".
-func (in *input) readPerf(e *env, name string) (p *pprof.Profile, rest io.Reader, ok bool, err error) {
-	if name == "-" {
-		stdin := bufio.NewReader(e.stdin)
-		head, _ := stdin.Peek(perfdata.MagicSize) // shorter input is no recording
-		if !perfdata.HasMagic(head) {
-			return nil, stdin, false, nil
+// findRecording opens a recording by perf, in the file or directory called name or on standard
+// input for "-", where it may be a file, too; gzip is seen through. rec is nil where there is
+// none. rest is what is to be read then, nil for the file called name, of which nothing was read.
+func (in *input) findRecording(e *env, name string) (rec *recording, rest io.Reader, err error) {
+	from := e.stdin
+	if name != "-" {
+		info, err := os.Stat(name)
+		if err != nil || info.IsDir() || info.Mode().IsRegular() {
+			rec, err = in.openRecording(name)
+			return rec, nil, err
 		}
-		p, err = in.convertInput(e, stdin)
-		return p, nil, true, err
+		f, err := os.Open(name) // a pipe that has a name
+		if err != nil {
+			return nil, nil, err
+		}
+		from = f
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, false, nil // whoever reads profiles says so
-	}
-	defer f.Close()
-	var head [perfdata.MagicSize]byte
-	if _, err := f.ReadAt(head[:], 0); err != nil || !perfdata.HasMagic(head[:]) {
-		return nil, nil, false, nil
-	}
-	p, err = in.convertPerf(e, name, f)
-	return p, nil, true, err
+	buffered := bufio.NewReaderSize(from, 1<<16)
+	rec, err = in.recordingFrom(inputName(name), buffered)
+	return rec, buffered, err
 }
 
-// convertInput reads a recording on standard input.
-func (in *input) convertInput(e *env, stdin *bufio.Reader) (*pprof.Profile, error) {
-	const name = "standard input"
-	if head, _ := stdin.Peek(perfdata.HeadSize); !perfdata.IsFile(head) {
-		return in.convertPerf(e, name, stdin)
-	}
-	kept, err := keep(stdin)
+// convertPerf makes the profile of a recording, or one of each event.
+func (in *input) convertPerf(e *env, rec *recording, each bool) ([]*pprof.Profile, error) {
+	r, err := rec.reader(perfdata.ReaderOptions{}, false)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	defer kept.Close()
-	size, err := kept.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	// Not as a file: when this one was written says nothing.
-	return in.convertPerf(e, name, io.NewSectionReader(kept, 0, size))
-}
-
-func (in *input) convertPerf(e *env, name string, from io.Reader) (*pprof.Profile, error) {
-	r, err := perfdata.NewReader(from, perfdata.ReaderOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", rec.name, err)
 	}
 	defer r.Close()
 	tables, done := in.tables()
 	defer done()
-	p, stats, err := fromperf.Read(r, fromperf.Options{Event: in.event, Tables: tables, Identify: identifier(r, from), Times: in.times})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	know := &identifier{rec: rec, reader: r, trust: in.trust}
+	o := fromperf.Options{Event: in.event, Tables: tables, Identify: know.identify, Times: in.times}
+	if o.Event == everyEvent {
+		o.Event, o.All = "", true
 	}
-	if f, ok := from.(*os.File); ok && !r.Pipe() && !in.nameless {
-		if stat, err := f.Stat(); err == nil {
-			nameGenerated(p, r.Info(), stat.ModTime())
+	var all []*pprof.Profile
+	var stats fromperf.Stats
+	if each {
+		all, stats, err = fromperf.ReadEach(r, o)
+	} else {
+		all = make([]*pprof.Profile, 1)
+		all[0], stats, err = fromperf.Read(r, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", rec.name, err)
+	}
+	in.events = stats.Events
+	notes := know.notes()
+	for _, p := range all {
+		p.Comments = append(p.Comments, notes...)
+		if !rec.written.IsZero() && !r.Pipe() && !in.nameless {
+			nameGenerated(p, know.timed(), rec.written)
 		}
 	}
+	in.advice = know.advice(stats.Unrecorded)
+	in.say(e, rec.name, r, &stats, notes)
+	return all, nil
+}
+
+// everyEvent is what --event calls all events.
+const everyEvent = "all"
+
+// say says on standard error what was wrong with a recording, and where the output has no room
+// for it, what the profile lacks.
+func (in *input) say(e *env, name string, r *perfdata.Reader, stats *fromperf.Stats, notes []string) {
 	for _, problem := range r.Problems() {
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, problem)
 	}
 	switch {
 	case in.tell:
-		for _, note := range stats.Notes() {
+		for _, note := range append(stats.Notes(), notes...) {
 			fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", name, note)
+		}
+		if in.advice != "" {
+			fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", name, in.advice)
 		}
 	case stats.Damage != nil:
 		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
-	}
-	return p, nil
-}
-
-// identifier returns what finds the identities that a file of perf's lacks, of files
-// that are proven to be those that were mapped; nil where nothing can be proven: in a
-// stream, because when it began is not known before it ends.
-func identifier(r *perfdata.Reader, from io.Reader) func(file, kernel *perfdata.Mmap2) buildid.ID {
-	f, ok := from.(*os.File)
-	info := r.Info()
-	if !ok || r.Pipe() || info.FirstSample == 0 || info.Hostname == "" {
-		return nil
-	}
-	stat, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	p := &prover{info: info}
-	var once sync.Once
-	return func(file, kernel *perfdata.Mmap2) buildid.ID {
-		p.image = kernel
-		once.Do(func() { p.began = p.beganBefore(info.FirstSample, info.LastSample, stat.ModTime()) })
-		return p.mapped(file).id
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"hallmark/profile"
+	"hallmark/profile/fromperf"
 )
 
 // input is what the verbs that read a profile have in common.
@@ -18,6 +19,10 @@ type input struct {
 	tell       bool           // what it lacks: the output has no room for it
 	nameless   bool           // leave its frames without names as they are
 	symbols    *symbolOptions // say where its files may be; nil: nowhere else
+	trust      bool           // give files without identity those that are at their paths
+
+	events []fromperf.EventCount // of the recording that was read last
+	advice string                // on files without identity in it
 }
 
 const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in memory
@@ -25,28 +30,48 @@ const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in mem
 func (in *input) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&in.sampleType, "sample-type", "", "count this `TYPE` of value, of those in the profile: cpu, samples, inuse_space … (default: the profile's own choice)")
 	flags.Int64Var(&in.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
-	flags.StringVar(&in.event, "event", "", "of a perf.data file, count the samples of this `EVENT` (default: the first one)")
+	flags.StringVar(&in.event, "event", "", "of a perf.data file, count the samples of this `EVENT`, 'all' for all of them (default: the first one in the file that has samples)")
+	flags.BoolVar(&in.trust, "trust-paths", false, "of a perf.data file, take the files that are at the recorded paths now, without proof")
 }
 
 // read reads the profile in the file called name, or on standard input for "-". A
 // recording by perf will do.
 func (in *input) read(e *env, name string) (*pprof.Profile, error) {
+	all, err := in.readAll(e, name, false)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// readEach is read, but with one profile of each event where all events of a recording are
+// wanted.
+func (in *input) readEach(e *env, name string) ([]*pprof.Profile, error) {
+	return in.readAll(e, name, in.event == everyEvent)
+}
+
+func (in *input) readAll(e *env, name string, each bool) ([]*pprof.Profile, error) {
 	o, err := in.options()
 	if err != nil {
 		return nil, err
 	}
-	p, stdin, ok, err := in.readPerf(e, name)
-	if ok || err != nil {
-		return p, err
-	}
-	if name != "-" {
-		return profile.ReadFile(name, o)
-	}
-	p, err = profile.Read(stdin, o)
+	rec, rest, err := in.findRecording(e, name)
 	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
+		return nil, err
 	}
-	return p, nil
+	if rec != nil {
+		defer rec.close()
+		return in.convertPerf(e, rec, each)
+	}
+	var p *pprof.Profile
+	if rest == nil {
+		p, err = profile.ReadFile(name, o)
+		return []*pprof.Profile{p}, err
+	}
+	if p, err = profile.Read(rest, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(name), err)
+	}
+	return []*pprof.Profile{p}, nil
 }
 
 func (in *input) options() (profile.ReadOptions, error) {

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/profile"
+	"hallmark/profile/fromperf"
 	"hallmark/profile/summary"
+	"hallmark/reason"
 )
 
 const reportLong = `Report what a profile says in short: the functions, binaries and processes that
@@ -20,10 +22,16 @@ is known: the share of frames with the identity of their file, the share with a
 function's name, and why the rest has none; and the share of stacks that are
 complete, and why the others end early, by the binary where they do.
 
-FILE is any pprof profile, '-' standard input. Frames without symbols, or without
-source lines, get them from what has their identity: prepared indexes, the files
-and installed debug files of this machine, and where DEBUGINFOD_URLS names
-debuginfod servers, these.
+FILE is any pprof profile, or a recording by perf (perf.data, and the directory that
+'perf record --threads' writes); '-' is standard input, and gzip is seen through.
+Frames without symbols, or without source lines, get them from what has their
+identity: prepared indexes, the files and installed debug files of this machine,
+and where DEBUGINFOD_URLS names debuginfod servers, these.
+
+Of a recording with several events the report is of the first one in the file that
+has samples, and names the others; --event chooses, and --event all reports on each
+in turn (with --json in an object each). Files without a build ID are identified
+as by 'hallmark inject', which says of each why not; so does --trust-paths.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
@@ -33,7 +41,8 @@ binaries: file, build_id, flat, cum; processes: name, pids, flat; coverage:
 frames, identified, symbolized, file_frames, file_identified (the same for frames
 in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
 where the profile tells, stacks: samples, complete, and gaps: reason, text, advice,
-samples, binaries (those of the outermost frames).
+samples, binaries (those of the outermost frames); of a recording by perf, events: name,
+samples, counted.
 Fields are added in later versions, and neither renamed nor removed.`
 
 func newReportCommand(e *env) *cobra.Command {
@@ -81,16 +90,21 @@ func (r *report) run(name string) error {
 	if r.sort != "flat" && r.sort != "cum" {
 		return usageError{fmt.Errorf("--sort %s: must be flat or cum", r.sort)}
 	}
-	p, err := r.input.read(r.env, name)
+	all, err := r.input.readEach(r.env, name)
 	if err != nil {
 		return err
 	}
-	misses, err := r.symbols.symbolize(r.env, p)
-	if err != nil {
-		return err
-	}
-	if err := r.write(p, misses); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	for i, p := range all {
+		misses, err := r.symbols.symbolize(r.env, p)
+		if err != nil {
+			return err
+		}
+		if i > 0 && !r.json {
+			fmt.Fprintln(r.env.stdout)
+		}
+		if err := r.write(p, misses); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -123,7 +137,10 @@ func (r *report) writeJSON(s *summary.Summary) error {
 	e := json.NewEncoder(r.env.stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(s)
+	return e.Encode(struct {
+		*summary.Summary
+		Events []fromperf.EventCount `json:"events,omitempty"`
+	}{s, r.input.events})
 }
 
 // shown returns how many of n lines are shown; most is 0 for all of them.
@@ -141,7 +158,7 @@ func (r *report) writeText(s *summary.Summary) {
 	w := r.env.stdout
 	if s.Total == 0 {
 		fmt.Fprintf(w, "The profile is empty: it has no %s.\n\n", s.SampleType)
-		writeCoverage(w, &s.Coverage)
+		writeCoverage(w, &s.Coverage, "")
 		return
 	}
 	fmt.Fprintln(w, headline(s))
@@ -155,7 +172,7 @@ func (r *report) writeText(s *summary.Summary) {
 		r.section(processTable(s, others), len(s.Processes), others)
 	}
 	fmt.Fprintln(w)
-	writeCoverage(w, &s.Coverage)
+	writeCoverage(w, &s.Coverage, r.input.advice)
 }
 
 // section writes a table of at most so many of n things, and how many it left out.
@@ -231,8 +248,9 @@ func processTable(s *summary.Summary, most int) *table {
 	return t
 }
 
-// writeCoverage writes how much is known, and what can be done about the rest.
-func writeCoverage(w io.Writer, c *profile.Coverage) {
+// writeCoverage writes how much is known, and what can be done about the rest: unrecorded is
+// what helps against files that a recording has no identity of, "" where it is the usual.
+func writeCoverage(w io.Writer, c *profile.Coverage, unrecorded string) {
 	if c.Frames == 0 {
 		fmt.Fprintln(w, "Coverage: there are no frames.")
 		return
@@ -245,7 +263,11 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 	t := &table{columns: []column{number, {}, {}}}
 	for _, g := range c.Gaps {
 		t.add("  "+percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
-		if advice := g.Reason.Advice(); advice != "" {
+		advice := g.Reason.Advice()
+		if g.Reason == reason.NotRecorded {
+			advice = cmp.Or(unrecorded, advice)
+		}
+		if advice != "" {
 			t.add("", "", "→ "+advice)
 		}
 	}

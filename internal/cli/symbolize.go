@@ -21,6 +21,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/progress"
+	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/profile/local"
 	"hallmark/reason"
@@ -164,21 +165,30 @@ func isReadable(name string) bool {
 	return true
 }
 
-func (s *symbolizer) symbolize(source *symbolSource, name string, r *bufio.Reader) error {
+func (s *symbolizer) symbolize(source *symbolSource, name string, in plainInput) error {
 	format, named := symbolizeFormats[s.format]
 	if !named {
-		format = symbolize.Detect(buffered(r))
+		format = symbolize.Detect(buffered(in.Reader))
 	}
 	switch format {
 	case symbolize.PerfData:
-		return fmt.Errorf("perf.data is not read; try: perf script -i %s --show-mmap-events | hallmark symbolize", name)
+		return notText(name, in.compressed)
 	case symbolize.Pprof:
-		return s.writeProfile(source, r)
+		return s.writeProfile(source, in)
 	default:
 		s.filter.Folded = format == symbolize.Folded
 		s.filter.Library = source.Library
-		return s.writeText(source.ctx, r)
+		return s.writeText(source.ctx, in)
 	}
+}
+
+// notText says what to do with a recording by perf, which is neither text nor a profile.
+func notText(name string, compressed bool) error {
+	const reads = "perf.data is not read here: 'hallmark convert' makes a profile with symbols of it"
+	if compressed {
+		return errors.New(reads + ", also where gzip compressed it")
+	}
+	return fmt.Errorf("%s; for text: perf script -i %s --show-mmap-events | hallmark symbolize", reads, name)
 }
 
 // inputName is what messages call an input.
@@ -200,6 +210,12 @@ func (s *symbolizer) open(ctx context.Context, source *symbolSource, name string
 		return nil, nil, err
 	}
 	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = notText(name, false)
+		if _, none := perfdata.OpenFiles(name); none != nil {
+			err = none
+		}
+	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err
@@ -234,16 +250,22 @@ func (w *watchedFile) Read(b []byte) (int, error) {
 }
 
 // uncompressed returns a reader of what may be compressed with gzip.
-func uncompressed(r io.Reader) (*bufio.Reader, error) {
+func uncompressed(r io.Reader) (plainInput, error) {
 	plain := bufio.NewReader(r)
-	if !bytes.HasPrefix(buffered(plain), []byte{0x1f, 0x8b}) {
-		return plain, nil
+	if !bytes.HasPrefix(buffered(plain), gzipMagic) {
+		return plainInput{plain, false}, nil
 	}
 	gz, err := gzip.NewReader(plain)
 	if err != nil {
-		return nil, err
+		return plainInput{}, err
 	}
-	return bufio.NewReader(gz), nil
+	return plainInput{bufio.NewReader(gz), true}, nil
+}
+
+// plainInput is an input without what gzip did to it.
+type plainInput struct {
+	*bufio.Reader
+	compressed bool
 }
 
 // buffered returns what comes with the first read. The next read tells of a failure.
@@ -289,7 +311,7 @@ func (s *symbolizer) writeProfile(source *symbolSource, r io.Reader) error {
 	}
 	if !s.quiet {
 		c := profile.MeasureCoverage(p, misses)
-		writeCoverage(s.env.stderr, &c)
+		writeCoverage(s.env.stderr, &c, "")
 	}
 	return nil
 }

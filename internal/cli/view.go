@@ -19,7 +19,8 @@ callees, source lines, search, and the difference from a second profile.
 
 Only this machine can see the pages: they are served on the loopback interface,
 until Ctrl-C. To look from elsewhere, forward the port (ssh -L). Frames without
-symbols get them as with 'hallmark report'.`
+symbols get them as with 'hallmark report'. FILE may be a recording by perf, as
+there; --event all shows all of its events, which the pages choose from.`
 
 func newViewCommand(e *env) *cobra.Command {
 	v := viewer{env: e}

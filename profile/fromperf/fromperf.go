@@ -293,7 +293,11 @@ func (s *Stats) Notes() []string {
 		all = append(all, fmt.Sprintf("%d stacks end early, because a file that perf recorded is not at hand", s.Unwalked))
 	}
 	if s.Unrecorded > 0 {
-		all = append(all, fmt.Sprintf("perf recorded no build ID of %d files that frames are in: perf record --buildid-mmap does, and hallmark inject may find them", s.Unrecorded))
+		files := "a file"
+		if s.Unrecorded > 1 {
+			files = fmt.Sprintf("%d files", s.Unrecorded)
+		}
+		all = append(all, fmt.Sprintf("perf recorded no build ID of %s that frames are in", files))
 	}
 	if s.Untimed > 0 {
 		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/perfdata"
+)
+
+// identifier finds the identities that a recording by perf lacks, of files that are proven to
+// be those that were mapped, or with trust of those that are at the paths.
+type identifier struct {
+	rec    *recording
+	reader *perfdata.Reader
+	trust  bool
+
+	prover  *prover
+	info    *perfdata.Info // with the times of samples
+	trusted int            // files without proof
+	why     error          // of the first file, why it is not proven
+	file    string         // which that is
+}
+
+// identify returns the identity of a file, zero where it is not proven.
+func (k *identifier) identify(file, kernel *perfdata.Mmap2) buildid.ID {
+	if k.prover == nil {
+		k.prover = k.newProver(kernel)
+	}
+	k.prover.image = kernel
+	if k.reader.Pipe() && k.rec.size < 0 {
+		k.prover.info = k.reader.Info() // which grows
+	}
+	v := k.prover.mapped(file)
+	switch {
+	case v.trusted:
+		k.trusted++
+	case v.err != nil && k.why == nil:
+		k.why, k.file = v.err, file.Name
+	}
+	return v.id
+}
+
+// newProver returns what proves files. When it was recorded is not known of a stream before
+// it ends.
+func (k *identifier) newProver(kernel *perfdata.Mmap2) *prover {
+	p := &prover{info: k.timed(), image: kernel, trust: k.trust}
+	if p.info.FirstSample != 0 {
+		p.began = p.beganBefore(p.info.FirstSample, p.info.LastSample, k.rec.written)
+	}
+	return p
+}
+
+// timed returns what the recording says of itself, with the times of its samples. perf does not
+// write these where records are compressed, and into no stream: then all records are read once
+// more, if they can be.
+func (k *identifier) timed() *perfdata.Info {
+	if k.info != nil {
+		return k.info
+	}
+	info := *k.reader.Info()
+	k.info = &info
+	if info.FirstSample != 0 && info.Hostname != "" {
+		return k.info
+	}
+	if r, err := k.rec.reader(perfdata.ReaderOptions{FileOrder: true}, true); err == nil {
+		defer r.Close()
+		first, last := sampleTimes(r)
+		*k.info = *r.Info()
+		k.info.FirstSample, k.info.LastSample = first, last
+	}
+	return k.info
+}
+
+// sampleTimes reads all records, and returns the times of the first sample and of the last one.
+func sampleTimes(r *perfdata.Reader) (first, last uint64) {
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			return first, last
+		}
+		if s, ok := rec.(*perfdata.Sample); ok && s.Time != 0 {
+			if first == 0 || s.Time < first {
+				first = s.Time
+			}
+			last = max(last, s.Time)
+		}
+	}
+}
+
+// notes says how many files were taken without proof.
+func (k *identifier) notes() []string {
+	if k.trusted == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s taken from the recorded paths without proof", plural(int64(k.trusted), "file"))}
+}
+
+// advice returns what helps where frames are in files without identity, "" where there are none.
+func (k *identifier) advice(unrecorded int64) string {
+	if unrecorded == 0 || k.trust {
+		return ""
+	}
+	info := k.reader.Info()
+	var uts unix.Utsname
+	here := unix.Uname(&uts) == nil && unix.ByteSliceToString(uts.Nodename[:]) == info.Hostname
+	switch {
+	case !here:
+		return strings.TrimSpace("run 'hallmark inject' on the machine that recorded "+info.Hostname) + ", or record with 'perf record --buildid-mmap'; --trust-paths takes this machine's files at the paths, without proof"
+	case k.rec.size < 0:
+		return "a stream proves nothing before its end: pass it through 'hallmark inject -' first, or record with 'perf record --buildid-mmap'; --trust-paths takes the files at the paths, without proof"
+	case k.why != nil:
+		return fmt.Sprintf("%s is %v; --trust-paths takes the files at the paths, without proof, and 'perf record --buildid-mmap' records build IDs", k.file, k.why)
+	}
+	return "record with 'perf record --buildid-mmap'; --trust-paths takes the files at the paths, without proof"
+}
