@@ -125,6 +125,7 @@ var rules = map[string]rule{
 	"internal/perfmap":  {external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/perfregs": {module: []string{"addr", "perfdata", "unwind"}, why: "registers of perf's samples, for recordings and for perf's files"},
 	"internal/progress": {external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
+	"internal/perfgen":  {module: []string{"perfdata"}, why: "makes perf.data files of any bytes for fuzz targets"},
 	"internal/perftest": {module: []string{"internal/testenv"}, why: "has perf record programs for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/testenv":  {why: "what tests may ask of the machine; imports nothing"},
