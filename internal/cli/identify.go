@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,6 +35,12 @@ func (k *identifier) identify(file, kernel *perfdata.Mmap2) buildid.ID {
 		k.prover.info = k.reader.Info() // which grows
 	}
 	v := k.prover.mapped(file)
+	if k.prover.info.Hostname == "" && !v.id.IsZero() { // disks of other machines may be alike
+		v.trusted, v.err = true, errors.New("not proven: the recording does not name its machine")
+		if !k.trust {
+			v = verdict{err: v.err}
+		}
+	}
 	switch {
 	case v.trusted:
 		k.trusted++

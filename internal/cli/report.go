@@ -272,11 +272,12 @@ func writeCoverage(w io.Writer, c *profile.Coverage, unrecorded string) {
 		}
 	}
 	t.write(w, 0) // advice is for reading: better wrapped than cut
-	writeStacks(w, c.Stacks)
+	writeStacks(w, c.Stacks, unrecorded)
 }
 
-// writeStacks writes how many stacks are complete, and why the others are not.
-func writeStacks(w io.Writer, s *profile.Stacks) {
+// writeStacks writes how many stacks are complete, and why the others are not. Without the
+// identity of a file there is no table of it either.
+func writeStacks(w io.Writer, s *profile.Stacks, unrecorded string) {
 	if s == nil {
 		return
 	}
@@ -288,7 +289,11 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 			names = append(names, profile.ShortName(b.File))
 		}
 		t.add("  "+percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
-		if advice := g.Reason.Advice(); advice != "" {
+		advice := g.Reason.Advice()
+		if g.Reason == reason.NoTable && unrecorded != "" {
+			advice = "identify the files, as above"
+		}
+		if advice != "" {
 			t.add("", "→ "+advice)
 		}
 	}

@@ -57,6 +57,7 @@ type viewer struct {
 }
 
 func (v *viewer) run(ctx context.Context, name string) error {
+	v.input.tell = true
 	p, err := v.input.read(v.env, name)
 	if err != nil {
 		return err

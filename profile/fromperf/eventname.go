@@ -1,7 +1,6 @@
 package fromperf
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -21,7 +20,10 @@ const (
 // eventName returns the name of an event: the one that was given to perf, and in files that do
 // not tell it (streams of old versions), the one that perf makes of the attributes.
 func eventName(e *perfdata.Event) string {
-	return cmp.Or(e.Name, madeUpName(e.Attr))
+	if e.Name != "" {
+		return e.Name
+	}
+	return madeUpName(e.Attr)
 }
 
 // madeUpName names an event by its attributes, as evsel__name of perf's tools/perf/util/evsel.c.

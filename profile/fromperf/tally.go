@@ -43,6 +43,7 @@ type tallies struct {
 	orders map[*perfdata.Event]int
 	byID   map[uint64]*perfdata.Event
 	seen   []int64 // samples, by order
+	ranks  []int   // of events that have samples, by order; 0 is not known yet
 	all    []*tally
 }
 
@@ -54,7 +55,7 @@ func (t *tallies) learn(list []*perfdata.Event) {
 	for _, e := range list[len(t.known):] {
 		t.orders[e] = len(t.known)
 		t.known = append(t.known, e)
-		t.seen = append(t.seen, 0)
+		t.seen, t.ranks = append(t.seen, 0), append(t.ranks, 0)
 		for _, id := range e.IDs {
 			t.byID[id] = e
 		}
@@ -72,42 +73,48 @@ func (t *tallies) of(e *perfdata.Event) *tally {
 	if found {
 		return t.all[at]
 	}
-	fresh := &tally{event: e, order: order}
-	switch {
-	case t.every && len(t.all) < maxTallies:
-		t.all = slices.Insert(t.all, at, fresh)
-	case t.every || t.rank(e) == 0:
-		return nil
-	case len(t.all) > 0 && !t.precedes(fresh, t.all[0]):
-		return nil
-	default:
-		t.all = []*tally{fresh}
+	if t.ranks[order] == 0 { // names may come after the events, and before samples
+		t.ranks[order] = t.rank(e)
 	}
-	fresh.counts = newCounts()
+	switch {
+	case t.every && len(t.all) == maxTallies, t.ranks[order] == unwanted:
+		return nil
+	case !t.every && len(t.all) > 0 && !t.precedes(order, t.all[0].order):
+		return nil
+	case !t.every:
+		t.all, at = nil, 0
+	}
+	fresh := &tally{event: e, order: order, counts: newCounts()}
+	t.all = slices.Insert(t.all, at, fresh)
 	if t.times {
 		fresh.times = newTimes()
 	}
 	return fresh
 }
 
-// rank is how well an event's name is the one that is wanted: 0 for not at all, and less
-// without perf's modifiers than with them.
+// How well the name of an event is the one that is wanted.
+const (
+	unwanted   = 1 + iota
+	likeWanted // without perf's modifiers
+	asWanted
+)
+
 func (t *tallies) rank(e *perfdata.Event) int {
 	switch full := eventName(e); {
 	case t.wanted == "" || t.wanted == full:
-		return 2
+		return asWanted
 	case isNamed(e, t.wanted):
-		return 1
+		return likeWanted
 	}
-	return 0
+	return unwanted
 }
 
-// precedes reports whether a is to be counted rather than b.
-func (t *tallies) precedes(a, b *tally) bool {
-	if x, y := t.rank(a.event), t.rank(b.event); x != y {
+// precedes reports whether an event is to be counted rather than another one.
+func (t *tallies) precedes(a, b int) bool {
+	if x, y := t.ranks[a], t.ranks[b]; x != y {
 		return x > y
 	}
-	return a.order < b.order
+	return a < b
 }
 
 // list returns the events of the file, and how many samples each has.
