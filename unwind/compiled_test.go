@@ -17,11 +17,6 @@ func compile(t testing.TB, command string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(command, arm64) {
-		headers := "/usr/aarch64-linux-gnu/include/stdio.h"
-		_, err := os.Stat(headers)
-		testenv.Need(t, err == nil, headers+" (libc6-dev-arm64-cross)")
-	}
 	out := filepath.Join(t.TempDir(), "compiled")
 	for _, step := range strings.Split(command, " && ") {
 		words := strings.Fields(strings.NewReplacer("$SRC", source, "$OUT", out).Replace(step))

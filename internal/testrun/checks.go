@@ -87,14 +87,13 @@ var needs = []need{
 	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"gdb", "gdb"},
 	{"/usr/include/bpf/bpf_helpers.h", "libbpf-dev"}, {"/usr/include/stdio.h", "libc6-dev"}, {"/usr/lib/debug/.build-id", "libc6-dbg"},
 	{"/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a", "libclang-rt-19-dev"},
-	{"/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"}, {"/usr/aarch64-linux-gnu/lib/libgomp.so.1", "libgomp1-arm64-cross"},
-	{"/usr/aarch64-linux-gnu/lib/libstdc++.so.6", "libstdc++6-arm64-cross"},
+	{"/usr/aarch64-linux-gnu/lib/libgomp.so.1", "libgomp1-arm64-cross"}, {"/usr/aarch64-linux-gnu/lib/libstdc++.so.6", "libstdc++6-arm64-cross"},
 }
 
 // kernelNeeds are those of the tests on other kernels.
 var kernelNeeds = []need{
 	{"qemu-system-x86_64", "qemu-system-x86"}, {"qemu-system-aarch64", "qemu-system-arm"}, {"aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"},
-	{"busybox", "busybox-static"},
+	{"busybox", "busybox-static"}, {"/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"},
 	{"/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"},
 }
 

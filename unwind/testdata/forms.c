@@ -1,5 +1,5 @@
 // Functions whose frames compilers lay out in all the ways that they know.
-#include <alloca.h>
+#define alloca __builtin_alloca
 #include <stdarg.h>
 
 void use(void *);
