@@ -14,9 +14,10 @@ import (
 type debugInfo struct {
 	companions
 	data    *debugData
-	info    *inflating  // its .debug_info, nil where that is all there
-	own     dwarf.Data  // for the one sweep, while others prepare data for themselves
-	swept   atomic.Bool // an address was looked for by a sweep
+	info    *inflating    // its .debug_info, nil where that is all there
+	own     dwarf.Data    // for the one sweep, while others prepare data for themselves
+	lists   DebugSections // with those that only WithDebug needs, once it was called
+	swept   atomic.Bool   // an address was looked for by a sweep
 	cache   unitCache
 	readers sync.Pool // of *dwarf.Reader
 

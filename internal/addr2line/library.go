@@ -1,6 +1,7 @@
 package addr2line
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sort"
@@ -41,6 +42,28 @@ func (t *table) at(v addr.Virt) (symbol.ELFSymbol, bool) {
 		return symbol.ELFSymbol{}, false
 	}
 	return s, true
+}
+
+// holding returns the symbol that holds an address. One whose size is not known may
+// start before it if it has this name.
+func (t *table) holding(v addr.Virt, name string) (symbol.ELFSymbol, bool) {
+	if s, ok := t.at(v); ok {
+		return s, true
+	}
+	if i := t.above(v); i > 0 && t.symbols[i-1].Size == 0 && t.symbols[i-1].Name == name {
+		return t.symbols[i-1], true
+	}
+	return symbol.ELFSymbol{}, false
+}
+
+// untag takes away what HWASan puts into the upper byte of addresses. Addresses of a
+// kernel have all its bits set.
+func (t *table) untag() {
+	for i := range t.symbols {
+		s := &t.symbols[i]
+		s.Virt = addr.Virt(int64(s.Virt) << 8 >> 8)
+	}
+	slices.SortStableFunc(t.symbols, func(a, b symbol.ELFSymbol) int { return cmp.Compare(a.Virt, b.Virt) })
 }
 
 // fileOf returns the source file of the local symbol with this name that an address

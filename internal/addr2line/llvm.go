@@ -12,6 +12,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/dwarfentry"
 	"hallmark/symbol"
 )
 
@@ -40,6 +41,13 @@ func runLLVM(ctx context.Context, p Program, name string, args []string, w World
 	}
 	l := newLLVM(p, name, opt, w, out)
 	defer l.close()
+	if opt.markup {
+		if err := l.filterMarkup(ctx); err != nil {
+			fmt.Fprintf(w.Stderr, "%s: error: %v\n", name, err)
+			return 1
+		}
+		return 0
+	}
 	if opt.hasFile && !l.check(ctx) {
 		return 1
 	}
@@ -61,6 +69,7 @@ type llvm struct {
 	modules map[string]*module // nil for what could not be opened
 	printer *printer
 	frames  []symbol.Frame
+	shown   []frame
 }
 
 // A module is a file that was asked about.
@@ -70,6 +79,17 @@ type module struct {
 	id      buildid.ID
 	within  []symbol.Section // what addresses are offsets in; nil if they are addresses
 	table   *table           // nil until it is needed
+
+	debug   *symbol.File // with the debug information that entries are read from, or nil
+	isAsked bool         // debug was opened, if it can be
+	entries *dwarfentry.File
+}
+
+func (m *module) close() {
+	m.symbols.Close()
+	if m.debug != nil {
+		m.debug.Close()
+	}
 }
 
 // maxModules is how many files are open at once. A process of a browser maps some 200.
@@ -77,8 +97,10 @@ const maxModules = 512
 
 func newLLVM(p Program, name string, opt llvmOptions, w World, out *output) *llvm {
 	l := &llvm{llvmOptions: opt, name: name, world: w, library: w.Library, out: out, modules: map[string]*module{}}
-	l.library.Finder.Dirs = opt.debugDirs
-	l.library.Finder.Package = opt.splitUnits
+	l.library.Finder.Dirs, l.library.Finder.Package = opt.dirs(), opt.dwp
+	if opt.noServers {
+		l.library.Finder.Servers = nil
+	}
 	if p == LLVMAddr2line {
 		l.base = 16
 	}
@@ -114,7 +136,7 @@ func (l *llvm) run(ctx context.Context) error {
 func (l *llvm) close() {
 	for _, m := range l.modules {
 		if m != nil {
-			m.symbols.Close()
+			m.close()
 		}
 	}
 	clear(l.modules)
@@ -146,8 +168,11 @@ func (l *llvm) complain(what string, err error) {
 	fmt.Fprintf(l.world.Stderr, "%s: error: '%s': %v\n", l.name, what, err)
 }
 
+// errNoBuildID says that no file with a build ID is found.
+var errNoBuildID = errors.New("could not find build ID")
+
 // nothing stands for a place of which nothing is known.
-var nothing = []symbol.Frame{{}}
+var nothing = []frame{{}}
 
 // answer answers a request.
 func (l *llvm) answer(ctx context.Context, text string) {
@@ -156,7 +181,7 @@ func (l *llvm) answer(ctx context.Context, text string) {
 		if text != "" {
 			l.complain(text, err)
 		}
-		l.printer.code(&r, nothing, 0)
+		l.printer.code(&r, nothing)
 		return
 	}
 	m, err := l.module(ctx, &r)
@@ -167,65 +192,62 @@ func (l *llvm) answer(ctx context.Context, text string) {
 	case r.command == commandData:
 		l.data(&r, m)
 	case r.command == commandFrame:
-		l.printer.frame(&r)
+		l.frame(&r, m)
 	case r.symbol != "":
 		l.symbolNamed(&r, m)
 	default:
-		v := addr.Virt(r.number - l.adjust)
-		l.printer.code(&r, l.find(m, v), l.start(m, v))
+		l.printer.code(&r, l.find(m, addr.Virt(r.number-l.adjust)))
 	}
 }
 
 // symbolNamed answers with the code at a symbol, or so many bytes behind it.
 func (l *llvm) symbolNamed(r *request, m *module) {
-	var found []location
+	var found []frame
 	for _, v := range l.tableOf(m).named(r.symbol) {
-		v += addr.Virt(r.number)
-		if frames := l.find(m, v); len(frames) > 0 && frames[0] != nothing[0] {
-			found = append(found, location{frames[0], l.start(m, v)})
+		frames := l.find(m, v+addr.Virt(r.number))
+		if len(frames) > 0 && frames[0] != nothing[0] {
+			found = append(found, frames[0])
 		}
 	}
 	l.printer.symbol(r, found)
 }
 
-// data answers with the symbol at an address.
-func (l *llvm) data(r *request, m *module) {
-	s, _ := l.tableOf(m).at(addr.Virt(r.number - l.adjust))
-	l.printer.data(r, s)
-}
-
 // find returns the frames at an address, or nothing; none at all without a module.
 // Where no line is known, the symbol table may know the file.
-func (l *llvm) find(m *module, v addr.Virt) []symbol.Frame {
+func (l *llvm) find(m *module, v addr.Virt) []frame {
 	if m == nil {
 		return nil
 	}
-	for _, s := range m.within {
-		if s.Executable && uint64(v) < s.Size {
-			v += s.Virt
-			break
-		}
-	}
+	v, base := m.place(v)
 	var source symbol.Source
 	l.frames, source = m.symbols.AppendFrames(l.frames[:0], v)
 	n := len(l.frames)
-	if n == 0 || source != symbol.SourceDWARF && l.functions == shortNames {
-		return nothing // symbol tables know no short names
+	if n == 0 || source != symbol.SourceDWARF && l.functions != linkageNames {
+		return nothing // symbol tables know nothing but linkage names
 	}
-	if l.frames[n-1].File == "" {
+	if l.frames[n-1].File == "" && l.functions == linkageNames {
 		l.frames[n-1].File = l.tableOf(m).fileOf(l.frames[n-1].Linkage, v)
 	}
-	return l.frames
+	l.shown = l.shown[:0]
+	for _, f := range l.frames {
+		l.shown = append(l.shown, frame{Frame: f})
+	}
+	if l.needsDetail() {
+		l.detail(m, l.shown, v, base)
+		l.setStart(m, &l.shown[n-1], v, base)
+	}
+	return l.shown
 }
 
-// start returns where the function at an address starts, by the symbol table, if that
-// is to be printed; else 0.
-func (l *llvm) start(m *module, v addr.Virt) addr.Virt {
-	if !l.verbose && l.style != styleJSON {
-		return 0
+// setStart puts where the function at an address starts, by the symbol table, into its
+// frame. It is the symbol table that names it, too.
+func (l *llvm) setStart(m *module, f *frame, v, base addr.Virt) {
+	if l.functions != linkageNames {
+		return
 	}
-	s, _ := l.tableOf(m).at(v)
-	return s.Virt
+	if s, ok := l.tableOf(m).holding(v, f.Linkage); ok {
+		f.start, f.hasStart = s.Virt-base, true
+	}
 }
 
 // module returns the module that a request is about, nil if it cannot be opened; the
@@ -241,7 +263,7 @@ func (l *llvm) module(ctx context.Context, r *request) (*module, error) {
 	if !r.identity.IsZero() {
 		symbols, _ := l.library.Open(ctx, r.identity)
 		if symbols == nil {
-			return nil, errors.New("could not find build ID")
+			return nil, errNoBuildID
 		}
 		l.modules[key] = &module{symbols: symbols, id: r.identity}
 		return l.modules[key], nil
@@ -257,7 +279,7 @@ func (l *llvm) openFile(ctx context.Context, path string) (*module, error) {
 	if colon := strings.LastIndexByte(path, ':'); colon > 0 && isArchitecture(path[colon+1:]) {
 		path = path[:colon]
 	}
-	symbols, err := l.library.OpenFile(ctx, path)
+	symbols, err := l.open(ctx, path)
 	if err != nil {
 		return nil, llvmError(path, err)
 	}
@@ -269,6 +291,28 @@ func (l *llvm) openFile(ctx context.Context, path string) (*module, error) {
 		file.Close()
 	}
 	return m, nil
+}
+
+// open returns the symbols of a file. With a .dwp file that was named they are the
+// file's own: an index may be of another one.
+func (l *llvm) open(ctx context.Context, path string) (debuginfo.Symbols, error) {
+	if l.dwp == "" {
+		return l.library.OpenFile(ctx, path)
+	}
+	file, err := symbol.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return l.complete(file), nil
+}
+
+// complete returns a file joined with its debug file.
+func (l *llvm) complete(file *symbol.File) *symbol.File {
+	id, err := debuginfo.Identify(file)
+	if err != nil && !errors.Is(err, buildid.ErrFormat) {
+		return file
+	}
+	return l.library.Finder.Complete(id, file)
 }
 
 // llvmError puts the reason why a file could not be opened in llvm-symbolizer's words
@@ -311,15 +355,22 @@ func (l *llvm) tableOf(m *module) *table {
 	}
 	if m.table == nil {
 		m.table = readTable(l.openELF(m))
+		if l.untag {
+			m.table.untag()
+		}
 	}
 	return m.table
 }
 
 // openELF opens the file of a module for what its tables say, or returns nil.
 func (l *llvm) openELF(m *module) *symbol.File {
-	if m.path != "" {
-		return openELF(l.library, m.path)
+	if m.path == "" {
+		file, _ := l.library.Finder.Open(m.id)
+		return file
 	}
-	file, _ := l.library.Finder.Open(m.id)
-	return file
+	file, err := symbol.OpenFile(m.path)
+	if err != nil {
+		return nil
+	}
+	return l.complete(file)
 }

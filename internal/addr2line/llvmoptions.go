@@ -4,12 +4,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"hallmark/buildid"
+	"hallmark/debuginfo"
 )
 
 // style is a form of output.
@@ -30,22 +31,46 @@ const (
 	noNames
 )
 
+// pathForm says which form of a source file's path is printed.
+type pathForm uint8
+
+const (
+	wholePaths pathForm = iota
+	baseNames
+	relativePaths
+)
+
+// colorWhen says when markup is printed in color.
+type colorWhen uint8
+
+const (
+	colorAuto colorWhen = iota
+	colorAlways
+	colorNever
+)
+
 // llvmOptions are the options of llvm-symbolizer.
 type llvmOptions struct {
-	addresses, basenames, pretty, verbose bool
-	demangle, inlines                     bool
+	addresses, pretty, verbose bool
+	demangle, inlines, untag   bool
 
-	functions functionNames
-	style     style
-	adjust    uint64 // subtracted from addresses
+	paths        pathForm
+	functions    functionNames
+	style        style
+	adjust       uint64 // subtracted from addresses
+	contextLines int    // of source that are printed with each place
+
+	markup    bool // standard input is text with markup
+	color     colorWhen
+	noServers bool   // of debuginfod
+	dwp       string // .dwp file of all files, "" for the one beside each
+	fallback  string // directory with debug files that debug links lead to
 
 	file      string
 	hasFile   bool
 	identity  buildid.ID // of all addresses, zero if none was given
 	debugDirs []string
 	requests  []string // on the command line
-
-	splitUnits string // a package to look at first
 
 	help, version bool
 }
@@ -105,16 +130,40 @@ func valued(spelling string, set func(o *llvmOptions, value string) error) []llv
 	return []llvmOption{{spelling + "=", kindJoined, set}, {spelling, kindSeparate, set}}
 }
 
-// ignored is an option that changes nothing here.
-func ignored(*llvmOptions, string) error { return nil }
+// dirs returns the directories with debug files, nil for those of debuginfo.
+func (o *llvmOptions) dirs() []string {
+	if o.fallback == "" {
+		return o.debugDirs
+	}
+	dirs := o.debugDirs
+	if dirs == nil {
+		dirs = debuginfo.DefaultDirs
+	}
+	return slices.Concat([]string{o.fallback}, dirs)
+}
+
+// ofOthers is an option that is about files of other formats than ELF: the original
+// answers as it does without it, and so is done here.
+func ofOthers(*llvmOptions, string) error { return nil }
+
+// setCacheSize checks a size of memory for files, which changes no answer: here files
+// are mapped.
+func setCacheSize(_ *llvmOptions, value string) error {
+	_, err := number("--cache-size=", value)
+	return err
+}
+
+// number reads the number that is the value of an option.
+func number(spelling, value string) (uint64, error) {
+	n, ok := parseNumber(value, 0)
+	if !ok {
+		return 0, fmt.Errorf("%s: expected a non-negative integer, but got '%s'", spelling, value)
+	}
+	return n, nil
+}
 
 func setFile(o *llvmOptions, value string) error {
 	o.file, o.hasFile = value, true
-	return nil
-}
-
-func setSplitUnits(o *llvmOptions, value string) error {
-	o.splitUnits = value
 	return nil
 }
 
@@ -143,10 +192,8 @@ func setStyle(o *llvmOptions, value string) error {
 }
 
 func setAdjust(o *llvmOptions, value string) (err error) {
-	if o.adjust, err = strconv.ParseUint(value, 0, 64); err != nil {
-		return fmt.Errorf("--adjust-vma=: expected a non-negative integer, but got '%s'", value)
-	}
-	return nil
+	o.adjust, err = number("--adjust-vma=", value)
+	return err
 }
 
 func setIdentity(o *llvmOptions, value string) error {
@@ -160,12 +207,21 @@ func setIdentity(o *llvmOptions, value string) error {
 
 // parseIdentity reads the hexadecimal digits of a GNU build ID.
 func parseIdentity(digits string) (buildid.ID, bool) {
-	raw, err := hex.DecodeString(digits)
-	if err != nil || len(raw) == 0 {
+	raw, ok := parseIDBytes(digits)
+	if !ok {
 		return buildid.ID{}, false
 	}
 	id, err := buildid.New(buildid.GNU, raw)
 	return id, err == nil
+}
+
+// parseIDBytes reads hexadecimal digits. An odd one is a byte of its own, the first.
+func parseIDBytes(digits string) ([]byte, bool) {
+	if len(digits)%2 == 1 {
+		digits = "0" + digits
+	}
+	raw, err := hex.DecodeString(digits)
+	return raw, err == nil && len(raw) > 0
 }
 
 func addDebugDir(o *llvmOptions, value string) error {
@@ -173,12 +229,37 @@ func addDebugDir(o *llvmOptions, value string) error {
 	return nil
 }
 
-func refuseMarkup(*llvmOptions, string) error {
-	return errors.New("error: --filter-markup is not supported: hallmark reads no markup")
+func setContext(o *llvmOptions, value string) error {
+	n, err := number("--print-source-context-lines=", value)
+	if err == nil && n > math.MaxInt32 {
+		_, err = number("--print-source-context-lines=", value+"?")
+	}
+	o.contextLines = int(n)
+	return err
 }
 
-func setContext(*llvmOptions, string) error {
-	return errors.New("error: --print-source-context-lines is not supported: hallmark reads no sources")
+func setColor(o *llvmOptions, value string) error {
+	switch value {
+	case "always":
+		o.color = colorAlways
+	case "never":
+		o.color = colorNever
+	case "auto":
+		o.color = colorAuto
+	default:
+		return fmt.Errorf("error: --color=%s: neither always nor auto nor never", value)
+	}
+	return nil
+}
+
+func setDWP(o *llvmOptions, value string) error {
+	o.dwp = value
+	return nil
+}
+
+func setFallback(o *llvmOptions, value string) error {
+	o.fallback = value
+	return nil
 }
 
 // llvmTable returns all spellings of all options. Most processes need none of them.
@@ -186,11 +267,10 @@ var llvmTable = sync.OnceValue(func() []llvmOption { return slices.Concat(llvmFl
 
 // llvmFlags returns the options without a value (llvm-symbolizer --help, LLVM 19).
 func llvmFlags() []llvmOption {
-	nothing := func(*llvmOptions) {}
 	return slices.Concat(
 		flags(func(o *llvmOptions) { o.addresses = true }, "--addresses", "--print-address", "-a"),
-		flags(func(o *llvmOptions) { o.basenames = true }, "--basenames", "-s"),
-		flags(func(o *llvmOptions) { o.basenames = false }, "--relativenames"),
+		flags(func(o *llvmOptions) { o.paths = baseNames }, "--basenames", "-s"),
+		flags(func(o *llvmOptions) { o.paths = relativePaths }, "--relativenames"),
 		flags(func(o *llvmOptions) { o.pretty = true }, "--pretty-print", "-p"),
 		flags(func(o *llvmOptions) { o.verbose = true }, "--verbose"),
 		flags(func(o *llvmOptions) { o.functions = linkageNames }, "--functions", "-f"),
@@ -198,11 +278,15 @@ func llvmFlags() []llvmOption {
 		flags(func(o *llvmOptions) { o.demangle = false }, "--no-demangle", "-demangle=false"),
 		flags(func(o *llvmOptions) { o.inlines = true }, "--inlines", "-i", "--inlining", "--inlining=true"),
 		flags(func(o *llvmOptions) { o.inlines = false }, "--no-inlines", "--inlining=false"),
-		[]llvmOption{{"--filter-markup", kindFlag, refuseMarkup}},
+		flags(func(o *llvmOptions) { o.untag = true }, "--untag-addresses"),
+		flags(func(o *llvmOptions) { o.untag = false }, "--no-untag-addresses"),
+		flags(func(o *llvmOptions) { o.noServers = false }, "--debuginfod"),
+		flags(func(o *llvmOptions) { o.noServers = true }, "--no-debuginfod"),
+		flags(func(o *llvmOptions) { o.markup = true }, "--filter-markup"),
+		flags(func(o *llvmOptions) { o.color = colorAlways }, "--color"),
 		flags(func(o *llvmOptions) { o.help = true }, "--help", "-h"),
 		flags(func(o *llvmOptions) { o.version = true }, "--version", "-v"),
-		flags(nothing, "--color", "--debuginfod", "--no-debuginfod", "--dia", "--relative-address",
-			"--untag-addresses", "--no-untag-addresses", "--skip-line-zero", "--disable-gsym"),
+		flags(func(*llvmOptions) {}, "--dia", "--relative-address"), // of other formats than ELF
 	)
 }
 
@@ -214,26 +298,28 @@ func llvmValued() []llvmOption {
 		{"-e", kindSeparate, setFile},
 		{"-e", kindJoined, setFile},
 		{"-e=", kindJoined, setFile},
-		{"--color=", kindJoined, ignored},
+		{"--color=", kindJoined, setColor},
 	}
-	for _, s := range []string{"--cache-size", "--default-arch", "--dsym-hint", "--fallback-debug-path", "--gsym-file-directory"} {
-		table = append(table, valued(s, ignored)...)
+	for _, s := range []string{"--default-arch", "--dsym-hint"} {
+		table = append(table, valued(s, ofOthers)...)
 	}
 	return slices.Concat(table,
+		valued("--cache-size", setCacheSize),
+		valued("--dwp", setDWP),
+		valued("--fallback-debug-path", setFallback),
 		valued("--obj", setFile),
 		valued("--exe", setFile),
 		valued("--output-style", setStyle),
 		valued("--adjust-vma", setAdjust),
 		valued("--build-id", setIdentity),
 		valued("--debug-file-directory", addDebugDir),
-		valued("--dwp", setSplitUnits),
 		valued("--print-source-context-lines", setContext),
 	)
 }
 
 // parseLLVM reads a command line. All that is wrong with it is in the error, one a line.
 func parseLLVM(p Program, args []string) (llvmOptions, error) {
-	o := llvmOptions{demangle: true, inlines: true}
+	o := llvmOptions{demangle: true, inlines: true, untag: true}
 	if p == LLVMAddr2line {
 		o = llvmOptions{functions: noNames, style: styleGNU}
 	}
@@ -311,21 +397,28 @@ OPTIONS:
   --adjust-vma=<offset>            Subtract this from addresses
   -s --basenames                   Leave out directories
   --build-id=<hex>                 Build ID of the file that all addresses are of
+  --color[=always|auto|never]      Color what --filter-markup prints
   -C --demangle, --no-demangle     Show function names as they are in the source, or not
   --debug-file-directory=<dir>     Where debug files are, instead of /usr/lib/debug
-  --dwp=<file>                     Package of the file's split debug information
+  --debuginfod, --no-debuginfod    Ask the servers in DEBUGINFOD_URLS, or not
+  --dwp=<file>                     The .dwp file, instead of FILE.dwp
   -e --obj --exe=<file>            File that all addresses are of
+  --fallback-debug-path=<dir>      Where debug files are, too
+  --filter-markup                  Replace markup in the text on standard input
   -f --functions[=none|short|linkage]
                                    Which function names to show
   -i --inlines, --no-inlines       Show the callers of inlined functions, or not
   --output-style=LLVM|GNU|JSON     Form of the answers
-  -p --pretty-print                One line for each function
+  -p --pretty-print                One line for each function; indented JSON
+  --print-source-context-lines=<n> Show so many lines of source around each line
+  --relativenames                  Leave out the directory of the compilation
+  --untag-addresses, --no-untag-addresses
+                                   Leave out HWASan's tags of symbols, or not
   --verbose                        One line for each thing known
   -h --help                        Show this
   -v --version                     Show the version
-Accepted, without effect: --cache-size --color --debuginfod --no-debuginfod
-  --default-arch --dia --dsym-hint --fallback-debug-path --relative-address
-  --relativenames --skip-line-zero --untag-addresses --no-untag-addresses
+Without effect on ELF files, here as in LLVM: --cache-size --default-arch --dia
+  --dsym-hint --relative-address
 
 Pass @FILE as argument to read options from FILE.
 `

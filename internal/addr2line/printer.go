@@ -1,10 +1,12 @@
 package addr2line
 
 import (
+	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 
-	"hallmark/addr"
+	"hallmark/internal/dwarfentry"
 	"hallmark/symbol"
 )
 
@@ -15,12 +17,8 @@ type printer struct {
 	names *nameCache
 	list  bool // answers are elements of one JSON array
 	count int  // of its elements
-}
 
-// location is where a function is that was asked for by its name.
-type location struct {
-	frame symbol.Frame
-	start addr.Virt
+	sources sourceReader
 }
 
 func newPrinter(opt *llvmOptions, out *output) *printer {
@@ -42,14 +40,17 @@ func (p *printer) begin() {
 }
 
 func (p *printer) end() {
-	if p.list {
-		p.out.buf = append(p.out.buf, "]\n"...)
+	if !p.list {
+		return
 	}
+	if p.pretty && p.count > 0 {
+		p.out.buf = append(p.out.buf, '\n')
+	}
+	p.out.buf = append(p.out.buf, "]\n"...)
 }
 
-// code answers with the functions at an address, innermost first. start is where the
-// last of them starts, 0 if that is not known.
-func (p *printer) code(r *request, frames []symbol.Frame, start addr.Virt) {
+// code answers with the functions at an address, innermost first.
+func (p *printer) code(r *request, frames []frame) {
 	shown := frames
 	switch {
 	case len(frames) == 0 && (p.style != styleJSON || !p.inlines):
@@ -62,28 +63,29 @@ func (p *printer) code(r *request, frames []symbol.Frame, start addr.Virt) {
 		answer := jsonAnswer(r)
 		answer.Symbol = &[]jsonFrame{}
 		for i := range shown {
-			*answer.Symbol = append(*answer.Symbol, p.jsonFrame(&shown[i], start))
+			*answer.Symbol = append(*answer.Symbol, p.jsonFrame(&shown[i]))
 		}
 		p.json(answer)
 		return
 	}
 	p.header(r)
 	for i := range shown {
-		p.frameAt(&shown[i], i > 0, start)
+		p.frameAt(&shown[i], i > 0)
 	}
 	p.footer()
 }
 
 // nameAfter gives a frame the name that llvm-symbolizer prints without inlined calls:
 // that of the function in whose code it is, by the symbol table. Its place stays.
-func (p *printer) nameAfter(f, outermost *symbol.Frame) {
+func (p *printer) nameAfter(f, outermost *frame) {
 	if p.style != styleGNU && p.functions == linkageNames {
 		f.Linkage, f.Symbol, f.Inlined = outermost.Linkage, outermost.Symbol, false
+		f.start, f.hasStart = outermost.start, outermost.hasStart
 	}
 }
 
 // name returns the name of a frame's function as it is printed.
-func (p *printer) name(f *symbol.Frame) string {
+func (p *printer) name(f *frame) string {
 	if p.functions == linkageNames && f.Symbol != "" {
 		return p.names.of(f.Symbol)
 	}
@@ -91,8 +93,8 @@ func (p *printer) name(f *symbol.Frame) string {
 }
 
 // file returns the file of a frame as it is printed.
-func (p *printer) file(f *symbol.Frame) string {
-	if p.basenames {
+func (p *printer) file(f *frame) string {
+	if p.paths == baseNames {
 		return f.File[strings.LastIndexByte(f.File, '/')+1:]
 	}
 	return f.File
@@ -131,7 +133,7 @@ func (p *printer) text(s string) {
 	p.out.buf = append(p.out.buf, s...)
 }
 
-func (p *printer) frameAt(f *symbol.Frame, isCaller bool, start addr.Virt) {
+func (p *printer) frameAt(f *frame, isCaller bool) {
 	if p.functions != noNames {
 		if p.pretty && isCaller {
 			p.out.buf = append(p.out.buf, " (inlined by) "...)
@@ -140,56 +142,67 @@ func (p *printer) frameAt(f *symbol.Frame, isCaller bool, start addr.Virt) {
 		p.between(" at ")
 	}
 	if p.verbose {
-		p.verbosePlace(f, start)
+		p.verbosePlace(f)
 		return
 	}
 	p.text(p.file(f))
 	p.out.buf = appendDecimal(append(p.out.buf, ':'), uint64(f.Line))
-	if p.style == styleLLVM {
+	switch {
+	case p.style == styleLLVM:
 		p.out.buf = appendDecimal(append(p.out.buf, ':'), uint64(f.Column))
+	case f.discriminator != 0:
+		p.out.buf = appendDecimal(append(p.out.buf, " (discriminator "...), f.discriminator)
+		p.out.buf = append(p.out.buf, ')')
 	}
 	p.out.buf = append(p.out.buf, '\n')
+	p.out.buf = p.sources.appendContext(p.out.buf, p.file(f), f.Line, p.contextLines)
 }
 
-func (p *printer) verbosePlace(f *symbol.Frame, start addr.Virt) {
+func (p *printer) verbosePlace(f *frame) {
 	p.out.buf = append(p.out.buf, "  Filename: "...)
 	p.text(p.file(f))
 	p.out.buf = append(p.out.buf, '\n')
-	number := func(label string, n int) {
-		p.out.buf = append(appendDecimal(append(p.out.buf, label...), uint64(n)), '\n')
+	number := func(label string, n uint64) {
+		p.out.buf = append(appendDecimal(append(p.out.buf, label...), n), '\n')
 	}
 	if f.Start != 0 {
-		number("  Function start line: ", f.Start)
+		p.out.buf = append(p.out.buf, "  Function start filename: "...)
+		p.out.buf = append(append(p.out.buf, f.startFile...), '\n')
+		number("  Function start line: ", uint64(f.Start))
 	}
-	if start != 0 && !f.Inlined && p.style == styleLLVM {
-		p.out.buf = append(appendHex(append(p.out.buf, "  Function start address: "...), uint64(start)), '\n')
+	if f.hasStart && p.style == styleLLVM {
+		p.out.buf = append(appendHex(append(p.out.buf, "  Function start address: "...), uint64(f.start)), '\n')
 	}
-	number("  Line: ", f.Line)
-	number("  Column: ", f.Column)
+	number("  Line: ", uint64(f.Line))
+	number("  Column: ", uint64(f.Column))
+	if f.discriminator != 0 {
+		number("  Discriminator: ", f.discriminator)
+	}
 }
 
 // symbol answers with where a function is.
-func (p *printer) symbol(r *request, found []location) {
+func (p *printer) symbol(r *request, found []frame) {
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
 		answer.SymName, answer.Loc = r.symbol, &[]jsonFrame{}
 		for i := range found {
-			*answer.Loc = append(*answer.Loc, p.jsonFrame(&found[i].frame, found[i].start))
+			*answer.Loc = append(*answer.Loc, p.jsonFrame(&found[i]))
 		}
 		p.json(answer)
 		return
 	}
 	if len(found) == 0 {
-		found = []location{{}}
+		found = nothing
 	}
 	for i := range found {
-		p.frameAt(&found[i].frame, false, found[i].start)
+		p.frameAt(&found[i], false)
 		p.footer()
 	}
 }
 
-// data answers with a symbol; the zero one is none.
-func (p *printer) data(r *request, s symbol.ELFSymbol) {
+// data answers with a symbol, and the line of its file where it is declared; the zero
+// one is none.
+func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 	name := p.names.of(s.Name)
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
@@ -205,22 +218,50 @@ func (p *printer) data(r *request, s symbol.ELFSymbol) {
 	if s.File == "" {
 		p.out.buf = append(p.out.buf, "??:?\n"...)
 	} else {
-		p.out.buf = append(append(p.out.buf, s.File...), ":0\n"...)
+		p.out.buf = appendDecimal(append(append(p.out.buf, s.File...), ':'), line)
+		p.out.buf = append(p.out.buf, '\n')
 	}
 	p.footer()
 }
 
-// frame answers that the variables of a function are not known.
-func (p *printer) frame(r *request) {
+// frame answers with the variables of a function.
+func (p *printer) frame(r *request, locals []dwarfentry.Local) {
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
-		answer.Frame = &[]struct{}{}
+		answer.Frame = &[]jsonLocal{}
+		for i := range locals {
+			*answer.Frame = append(*answer.Frame, jsonLocalOf(&locals[i]))
+		}
 		p.json(answer)
 		return
 	}
 	p.header(r)
-	p.out.buf = append(p.out.buf, "??\n"...)
+	if len(locals) == 0 {
+		p.out.buf = append(p.out.buf, "??\n"...)
+	}
+	for i := range locals {
+		p.local(&locals[i])
+	}
 	p.footer()
+}
+
+// local writes a variable of a function.
+func (p *printer) local(l *dwarfentry.Local) {
+	p.text(l.Function)
+	p.out.buf = append(p.out.buf, '\n')
+	p.text(l.Name)
+	p.out.buf = append(p.out.buf, '\n')
+	p.text(l.Path.Absolute())
+	p.out.buf = append(appendDecimal(append(p.out.buf, ':'), l.Line), '\n')
+	known := func(is bool, text string, end byte) {
+		if !is {
+			text = "??"
+		}
+		p.out.buf = append(append(p.out.buf, text...), end)
+	}
+	known(l.HasOffset, strconv.FormatInt(l.FrameOffset, 10), ' ')
+	known(l.HasSize, strconv.FormatUint(l.Size, 10), ' ')
+	known(l.HasTag, strconv.FormatUint(l.TagOffset, 10), '\n')
 }
 
 // failure answers with an error, which only JSON can.
@@ -236,7 +277,7 @@ type answerJSON struct {
 	Address    string       `json:",omitempty"`
 	Data       *jsonData    `json:",omitempty"`
 	Error      *jsonError   `json:",omitempty"`
-	Frame      *[]struct{}  `json:",omitempty"`
+	Frame      *[]jsonLocal `json:",omitempty"`
 	Loc        *[]jsonFrame `json:",omitempty"`
 	ModuleName string
 	SymName    string       `json:",omitempty"`
@@ -249,10 +290,11 @@ type jsonError struct{ Message string }
 
 type jsonFrame struct {
 	Column        int
-	Discriminator int
+	Discriminator uint64
 	FileName      string
 	FunctionName  string
 	Line          int
+	Source        string `json:",omitempty"`
 	StartAddress  string
 	StartFileName string
 	StartLine     int
@@ -268,34 +310,74 @@ func jsonAnswer(r *request) answerJSON {
 
 func jsonHex(n uint64) string { return string(appendHex(nil, n)) }
 
-func (p *printer) jsonFrame(f *symbol.Frame, start addr.Virt) jsonFrame {
+func (p *printer) jsonFrame(f *frame) jsonFrame {
 	shown := jsonFrame{
-		Column: f.Column, FileName: p.file(f), Line: f.Line, StartLine: f.Start,
+		Column: f.Column, Discriminator: f.discriminator, FileName: p.file(f), Line: f.Line,
+		StartFileName: f.startFile, StartLine: f.Start,
+		Source: string(p.sources.appendContext(nil, p.file(f), f.Line, p.contextLines)),
 	}
 	if p.functions != noNames {
 		shown.FunctionName = p.name(f)
 	}
-	if start != 0 && !f.Inlined {
-		shown.StartAddress = jsonHex(uint64(start))
+	if f.hasStart {
+		shown.StartAddress = jsonHex(uint64(f.start))
+	}
+	return shown
+}
+
+// jsonLocal is a variable of a function.
+type jsonLocal struct {
+	DeclFile     string
+	DeclLine     uint64
+	FrameOffset  *int64 `json:",omitempty"`
+	FunctionName string
+	Name         string
+	Size         string
+	TagOffset    string
+}
+
+func jsonLocalOf(l *dwarfentry.Local) jsonLocal {
+	shown := jsonLocal{DeclFile: l.Path.Absolute(), DeclLine: l.Line, FunctionName: l.Function, Name: l.Name}
+	if l.HasOffset {
+		shown.FrameOffset = &l.FrameOffset
+	}
+	if l.HasSize {
+		shown.Size = jsonHex(l.Size)
+	}
+	if l.HasTag {
+		shown.TagOffset = jsonHex(l.TagOffset)
 	}
 	return shown
 }
 
 // json writes an answer: on a line of its own, or as the next element of the list.
 func (p *printer) json(answer answerJSON) {
-	if p.list && p.count > 0 {
-		p.out.buf = append(p.out.buf, ',')
-	}
-	p.count++
-	var text strings.Builder
+	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(answer); err != nil {
 		return // a string is never refused
 	}
-	line := text.String()
+	line := bytes.TrimSuffix(text.Bytes(), []byte{'\n'})
+	indent := ""
 	if p.list {
-		line = strings.TrimSuffix(line, "\n")
+		indent = "  "
+		if p.count++; p.count > 1 {
+			p.out.buf = append(p.out.buf, ',')
+		}
+	}
+	if p.pretty {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, line, indent, "  "); err != nil {
+			return
+		}
+		line = pretty.Bytes()
+		if p.list {
+			p.out.buf = append(append(p.out.buf, '\n'), indent...)
+		}
 	}
 	p.out.buf = append(p.out.buf, line...)
+	if !p.list {
+		p.out.buf = append(p.out.buf, '\n')
+	}
 }

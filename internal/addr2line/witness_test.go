@@ -255,43 +255,44 @@ func compareShort(t *testing.T, f *witnessFile) {
 	}
 }
 
-// compareJSON compares JSON, but for what we do not know.
+// compareJSON compares JSON, but for what is between functions. Theirs loses the file
+// where a function starts if its number stands in the abbreviation, as gcc puts it.
 func compareJSON(t *testing.T, f *witnessFile) {
 	t.Helper()
 	stdin := strings.ReplaceAll(asInput(f.addresses[:500]), "0x", f.name+" 0x")
 	theirText, _, _ := theirs(t, LLVMSymbolizer, strings.NewReader(stdin), "--output-style=JSON", "--no-demangle")
 	ourText, _, _ := ours(t, LLVMSymbolizer, strings.NewReader(stdin), "--output-style=JSON", "--no-demangle")
-	want, got := decodeJSON(t, theirText), decodeJSON(t, ourText)
-	if len(got) != len(want) || len(got) != 500 {
+	want, got := strings.Split(theirText, "\n"), strings.Split(ourText, "\n")
+	if len(got) != len(want) || len(got) != 501 {
 		t.Fatalf("%d answers, want %d", len(got), len(want))
 	}
+	lost := 0
 	for i, v := range f.addresses[:500] {
-		if got, want := mustMarshal(t, got[i]), mustMarshal(t, want[i]); got != want && f.isIn(v, "") {
-			t.Errorf("%s, want %s", got, want)
+		if got[i] == want[i] || !f.isIn(v, "") {
+			continue
 		}
+		if !isStartFileLost(t, want[i], got[i]) {
+			t.Errorf("%s, want %s", got[i], want[i])
+		}
+		lost++
 	}
+	t.Logf("%d of 500 differ in the file where a function starts: theirs has none", lost)
 }
 
-// decodeJSON reads answers, without discriminators, files where functions start and
-// addresses where inlined ones do.
-func decodeJSON(t *testing.T, text string) []answerJSON {
+// isStartFileLost reports whether answers in JSON differ in nothing but that theirs
+// has no file where a function starts.
+func isStartFileLost(t *testing.T, theirs, ours string) bool {
 	t.Helper()
-	var answers []answerJSON
-	for line := range strings.Lines(text) {
-		var a answerJSON
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatal(err)
-		}
-		for i := range *a.Symbol {
-			f := &(*a.Symbol)[i]
-			f.Discriminator, f.StartFileName = 0, ""
-			if i < len(*a.Symbol)-1 {
-				f.StartAddress = ""
-			}
-		}
-		answers = append(answers, a)
+	var want, got answerJSON
+	if json.Unmarshal([]byte(theirs), &want) != nil || json.Unmarshal([]byte(ours), &got) != nil || len(*want.Symbol) != len(*got.Symbol) {
+		return false
 	}
-	return answers
+	for i, w := range *want.Symbol {
+		if w.StartFileName == "" {
+			(*got.Symbol)[i].StartFileName = ""
+		}
+	}
+	return mustMarshal(t, got) == mustMarshal(t, want)
 }
 
 func mustMarshal(t *testing.T, v any) string {

@@ -102,7 +102,7 @@ var rules = map[string]rule{
 	},
 
 	"internal/addr2line": {
-		module:   []string{"addr", "buildid", "debuginfo", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/dwarfentry", "symbol"},
 		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
@@ -117,8 +117,12 @@ var rules = map[string]rule{
 	"internal/jsonstream": {
 		why: "writes JSON; what is in it is for exporters to say; imports nothing",
 	},
-	"internal/cursor":   {why: "reads doubtful bytes; imports nothing"},
-	"internal/dwarf":    {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
+	"internal/cursor": {why: "reads doubtful bytes; imports nothing"},
+	"internal/dwarf":  {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
+	"internal/dwarfentry": {
+		module: []string{"internal/cursor", "internal/dwarf"},
+		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
+	},
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},

@@ -1,0 +1,66 @@
+package symbol
+
+import (
+	"errors"
+
+	"hallmark/internal/dwarf"
+)
+
+// ErrNoDWARF says that a file has no debug information.
+var ErrNoDWARF = errors.New("no debug information")
+
+// DebugSections are the debug sections of a file, decompressed and relocated, valid
+// until the File is closed.
+type DebugSections struct {
+	*dwarf.Data
+	Loc      []byte // .debug_loc
+	Loclists []byte // .debug_loclists
+}
+
+// WithDebug calls use with the debug sections of the file or of its debug file, which
+// may be looked at only during a call: they are mapped, and gone if the file is cut off,
+// which is an error. It is for what lookups do not answer, and for a File that is asked
+// for nothing else.
+func (f *File) WithDebug(use func(DebugSections) error) error {
+	if !f.hasDebug() {
+		return ErrNoDWARF
+	}
+	d, err := f.debug()
+	if err != nil {
+		return err
+	}
+	if err := d.need(uint64(len(d.data.Info))); err != nil {
+		return err
+	}
+	if err := d.loadLists(); err != nil {
+		return err
+	}
+	return d.image.whileMapped(func() error { return use(d.lists) })
+}
+
+// loadLists loads the sections with lists of locations, which lookups do without.
+func (d *debugInfo) loadLists() error {
+	if d.lists.Data != nil {
+		return nil
+	}
+	lists := DebugSections{Data: d.data.Data}
+	var sections []*debugSection
+	for _, s := range []struct {
+		name string
+		data *[]byte
+	}{{"loc", &lists.Loc}, {"loclists", &lists.Loclists}} {
+		section, err := d.image.debugSection(d.data, s.name)
+		if err != nil {
+			return err
+		}
+		if section != nil {
+			section.to = s.data
+			sections = append(sections, section)
+		}
+	}
+	if err := d.image.load(d.data, sections, 1); err != nil {
+		return err
+	}
+	d.lists = lists
+	return nil
+}
