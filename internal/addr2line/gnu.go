@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -39,7 +40,7 @@ func runGNU(ctx context.Context, name string, args []string, w World, out *outpu
 	}
 	g := &gnu{gnuOptions: opt, library: w.Library, out: out, names: newNameCache(nil)}
 	if opt.demangle {
-		g.names.readable = demangleGNU
+		g.names.readable = gnuDemangler(opt.demangleStyle, opt.unlimited)
 	}
 	defer g.close()
 	g.library.Finder.Package = opt.splitUnits
@@ -127,10 +128,24 @@ func strerror(number syscall.Errno) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
+// Machines that BFD has names of ELF files for, by the bits of addresses.
+var targets = map[string][]string{
+	"elf32-": {"little", "big", "i386", "iamcu", "x86-64", "littlearm", "bigarm", "littleaarch64", "bigaarch64", "littleriscv", "bigriscv",
+		"powerpc", "powerpcle", "s390", "sparc", "m68k", "hppa-linux", "sh-linux", "shbig-linux", "loongarch", "littlemips", "bigmips",
+		"tradlittlemips", "tradbigmips", "ntradlittlemips", "ntradbigmips"},
+	"elf64-": {"little", "big", "x86-64", "littleaarch64", "bigaarch64", "littleriscv", "bigriscv", "powerpc", "powerpcle", "s390", "sparc",
+		"alpha", "ia64-little", "ia64-big", "hppa-linux", "loongarch", "bpfle", "bpfbe", "tradlittlemips", "tradbigmips"},
+}
+
 // isTarget reports whether a name is one of BFD's for ELF files: elf64-x86-64,
-// elf32-little … Which one it is does not matter: the file tells.
+// elf32-little … Which one it is does not matter: the file tells, to the original too.
 func isTarget(name string) bool {
-	return strings.HasPrefix(name, "elf32-") || strings.HasPrefix(name, "elf64-") || name == "default"
+	for prefix, machines := range targets {
+		if machine, ok := strings.CutPrefix(name, prefix); ok {
+			return slices.Contains(machines, machine)
+		}
+	}
+	return name == "default"
 }
 
 func isArchive(name string) bool {

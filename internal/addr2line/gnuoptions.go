@@ -10,6 +10,9 @@ import (
 type gnuOptions struct {
 	addresses, basenames, functions, inlines, pretty, demangle bool
 
+	demangleStyle string // "" for names of all languages that are known
+	unlimited     bool   // names may be long
+
 	file    string
 	section string
 	target  string
@@ -154,9 +157,12 @@ func findGNULong(name string) (gnuLong, error) {
 	return found[0], nil
 }
 
-// gnuStyles are the styles of demangling, all of which are one here: those of the
-// languages whose names are known.
-var gnuStyles = []string{"none", "auto", "gnu-v3", "java", "gnat", "dlang", "rust"}
+// Styles of demangling: those that are known here, and those of languages whose names
+// are not.
+var (
+	gnuStyles      = []string{"none", "auto", "gnu-v3", "rust"}
+	gnuOtherStyles = []string{"java", "gnat", "dlang"}
+)
 
 func (o *gnuOptions) set(c byte, value string) error {
 	switch c {
@@ -165,10 +171,13 @@ func (o *gnuOptions) set(c byte, value string) error {
 	case 'b':
 		o.target = value
 	case 'C':
+		if slices.Contains(gnuOtherStyles, value) {
+			return fmt.Errorf("demangling style `%s' is not supported", value)
+		}
 		if value != "" && !slices.Contains(gnuStyles, value) {
 			return fmt.Errorf("unknown demangling style `%s'", value)
 		}
-		o.demangle = value != "none"
+		o.demangle, o.demangleStyle = value != "none", value
 	case 'D':
 		o.splitUnits = value
 	case 'e':
@@ -181,6 +190,8 @@ func (o *gnuOptions) set(c byte, value string) error {
 		o.section = value
 	case 'p':
 		o.pretty = true
+	case 'r', 'R':
+		o.unlimited = c == 'r'
 	case 's':
 		o.basenames = true
 	case 'h', 'H':
@@ -206,8 +217,9 @@ const gnuHelp = `Usage: %s [option(s)] [addr(s)]
   -s --basenames         Leave out directories
   -f --functions         Show function names
   -C --demangle[=style]  Show function names as they are in the source
-  -R --recurse-limit     Accepted, without effect
-  -r --no-recurse-limit  Accepted, without effect
+                         (style: auto, gnu-v3 for C++, rust, none)
+  -R --recurse-limit     Leave names of more than 1024 bytes alone [default]
+  -r --no-recurse-limit  Leave names of more than 16384 bytes alone
   -h --help              Show this
   -v --version           Show the version
 `

@@ -39,6 +39,9 @@ func runLLVM(ctx context.Context, p Program, name string, args []string, w World
 		fmt.Fprintln(w.Stderr, err)
 		return 1
 	}
+	for _, warning := range opt.warnings {
+		fmt.Fprintln(w.Stderr, warning)
+	}
 	l := newLLVM(p, name, opt, w, out)
 	defer l.close()
 	if opt.markup {

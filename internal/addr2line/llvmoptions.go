@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ type llvmOptions struct {
 
 	paths        pathForm
 	functions    functionNames
+	anyNames     bool // linkage names, whatever an option with a value says
 	style        style
 	adjust       uint64 // subtracted from addresses
 	contextLines int    // of source that are printed with each place
@@ -73,6 +75,7 @@ type llvmOptions struct {
 	requests  []string // on the command line
 
 	help, version bool
+	warnings      []string
 }
 
 // errTwoFiles says that a command line names its file in two ways.
@@ -145,6 +148,14 @@ func (o *llvmOptions) dirs() []string {
 // ofOthers is an option that is about files of other formats than ELF: the original
 // answers as it does without it, and so is done here.
 func ofOthers(*llvmOptions, string) error { return nil }
+
+// setHint warns of a name that no bundle of debug information on macOS has.
+func setHint(o *llvmOptions, value string) error {
+	if filepath.Ext(value) != ".dSYM" {
+		o.warnings = append(o.warnings, fmt.Sprintf("Warning: invalid dSYM hint: %q (must have the '.dSYM' extension).", value))
+	}
+	return nil
+}
 
 // setCacheSize checks a size of memory for files, which changes no answer: here files
 // are mapped.
@@ -273,7 +284,7 @@ func llvmFlags() []llvmOption {
 		flags(func(o *llvmOptions) { o.paths = relativePaths }, "--relativenames"),
 		flags(func(o *llvmOptions) { o.pretty = true }, "--pretty-print", "-p"),
 		flags(func(o *llvmOptions) { o.verbose = true }, "--verbose"),
-		flags(func(o *llvmOptions) { o.functions = linkageNames }, "--functions", "-f"),
+		flags(func(o *llvmOptions) { o.anyNames = true }, "--functions", "-f"),
 		flags(func(o *llvmOptions) { o.demangle = true }, "--demangle", "-C", "-demangle=true"),
 		flags(func(o *llvmOptions) { o.demangle = false }, "--no-demangle", "-demangle=false"),
 		flags(func(o *llvmOptions) { o.inlines = true }, "--inlines", "-i", "--inlining", "--inlining=true"),
@@ -300,11 +311,10 @@ func llvmValued() []llvmOption {
 		{"-e=", kindJoined, setFile},
 		{"--color=", kindJoined, setColor},
 	}
-	for _, s := range []string{"--default-arch", "--dsym-hint"} {
-		table = append(table, valued(s, ofOthers)...)
-	}
 	return slices.Concat(table,
 		valued("--cache-size", setCacheSize),
+		valued("--default-arch", ofOthers),
+		valued("--dsym-hint", setHint),
 		valued("--dwp", setDWP),
 		valued("--fallback-debug-path", setFallback),
 		valued("--obj", setFile),
@@ -336,6 +346,9 @@ func parseLLVM(p Program, args []string) (llvmOptions, error) {
 			args, err = o.option(arg, args)
 			errs = append(errs, err)
 		}
+	}
+	if o.anyNames {
+		o.functions = linkageNames
 	}
 	if o.hasFile && !o.identity.IsZero() {
 		errs = append(errs, errTwoFiles)

@@ -7,9 +7,12 @@ import (
 )
 
 // Limits on mangled names, for the reasons of symbol.Demangle. Parameters make names
-// longer than those it returns.
+// longer than those it returns. GNU addr2line has one of its own, which is lifted by
+// --no-recurse-limit, here up to maxUnlimited.
 const (
 	maxMangled   = 2 << 10
+	maxGNU       = 1 << 10
+	maxUnlimited = 16 << 10
 	maxDemangled = 16 // as a power of 2
 )
 
@@ -17,14 +20,34 @@ const (
 type demangler func(string) string
 
 // demangleGNU returns a C++ or Rust name with its parameters, as c++filt writes it.
-func demangleGNU(name string) string { return demangled(name) }
+func demangleGNU(name string) string { return demangled(name, maxGNU) }
+
+// gnuDemangler returns the demangler that options of GNU addr2line call for: names of
+// one language, or of both, up to a length.
+func gnuDemangler(style string, unlimited bool) demangler {
+	longest := maxGNU
+	if unlimited {
+		longest = maxUnlimited
+	}
+	return func(name string) string {
+		switch {
+		case style == "rust" && !isRust(name):
+			return name
+		case style == "gnu-v3" && strings.HasPrefix(name, "_R"):
+			return name
+		case style == "gnu-v3":
+			return demangled(name, longest, demangle.NoRust)
+		}
+		return demangled(name, longest)
+	}
+}
 
 // demangleLLVM returns a C++ or Rust name with its parameters, as llvm-cxxfilt
 // writes it.
-func demangleLLVM(name string) string { return demangled(name, demangle.LLVMStyle) }
+func demangleLLVM(name string) string { return demangled(name, maxMangled, demangle.LLVMStyle) }
 
-func demangled(name string, options ...demangle.Option) string {
-	if !isMangled(name) || len(name) > maxMangled {
+func demangled(name string, longest int, options ...demangle.Option) string {
+	if !isMangled(name) || len(name) > longest {
 		return name
 	}
 	readable, err := demangle.ToString(name, append(options, demangle.MaxLength(maxDemangled))...)
@@ -46,7 +69,7 @@ func shortName(name string) string {
 		return name
 	}
 	if isRust(name) {
-		return lastPart(demangled(name))
+		return lastPart(demangled(name, maxMangled))
 	}
 	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
 	if err != nil {
