@@ -46,7 +46,8 @@ type ELFSymbol struct {
 }
 
 // ELFSymbols returns the symbols of .symtab, of the file or of its debug file, or else
-// those of .dynsym, sorted by address, size and name. It reads them anew each time.
+// those of .dynsym, sorted by address and size, and else in the order of the table. It
+// reads them anew each time.
 func (f *File) ELFSymbols() ([]ELFSymbol, error) {
 	for _, typ := range []uint32{shtSYMTAB, shtDYNSYM} {
 		for _, m := range f.images {
@@ -80,8 +81,8 @@ func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
 			symbols = append(symbols, e.named(m, name, file))
 		}
 	})
-	slices.SortFunc(symbols, func(a, b ELFSymbol) int {
-		return cmp.Or(cmp.Compare(a.Virt, b.Virt), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
+	slices.SortStableFunc(symbols, func(a, b ELFSymbol) int {
+		return cmp.Or(cmp.Compare(a.Virt, b.Virt), cmp.Compare(a.Size, b.Size))
 	})
 	return symbols, err
 }

@@ -2,18 +2,31 @@
 // the same command lines, the same protocol on standard input, the same text, so that
 // whatever runs one of them can run this one.
 //
-// What is answered is ours where the originals are wrong or differ, and some things
-// they tell are not known here:
+// Every option of theirs acts as theirs does, or is refused by name. Those that are about
+// Mach-O and COFF change nothing about ELF files, here as there.
 //
-//   - GNU addr2line and llvm print discriminators, which are never printed here.
-//   - What lies between functions has no name; GNU addr2line takes that of the
-//     function before.
-//   - The name of a function is that of the debug information, whatever the symbol
-//     table says; llvm's programs take that of the symbol table for the outermost
-//     function, which is done here as well. Among aliases the choice may differ.
-//   - Where data is declared, and the variables of a FRAME, are not known, nor the file
-//     where a function starts, nor its address where it is inlined.
-//   - Paths are whole: --relativenames is accepted and does nothing.
+// Answers differ from the originals' where these are wrong or disagree:
+//
+//   - GNU addr2line prints discriminators. We print none in its place: an index has none,
+//     and its readers (perf, flame graphs) cut them off.
+//   - Code between functions has no name and no line. GNU addr2line takes the name of the
+//     function before, llvm's programs take a symbol without a size however far it is.
+//   - The name of a function is that of the debug information, whatever the symbol table
+//     says. llvm's programs take that of the symbol table for the outermost function, which
+//     is done here as well. Among aliases the choice may differ. Where no entry names a
+//     function, its short name is that of the symbol table; llvm's programs have none.
+//   - Entries of procedure linkage tables have names.
+//   - Sections of a file that is yet to be linked all begin at address 0. An address of code
+//     is one in the first section with code that is long enough, an address of data one in
+//     the first section with data that has a symbol there. llvm's programs mix the names of
+//     all sections. The start of a function by its name is right for all of them.
+//   - llvm-symbolizer 19 loses a file whose number stands in an abbreviation (gcc, DWARF 5),
+//     takes the bound of an array of 129 to 256 bytes for a negative number (gcc), finds a
+//     static member by its first byte alone, and no variables in .dwo files. We have these.
+//   - Without debug information, as where an index alone is left, --relativenames has no
+//     directory to leave out, and discriminators and the file where a function starts are
+//     not known.
+//   - A message comes behind the answers before it, where the originals write answers last.
 package addr2line
 
 import (

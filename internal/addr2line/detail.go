@@ -74,8 +74,7 @@ func (l *llvm) pathOf(p dwarfentry.Path) string {
 
 // data answers with the symbol at an address, and where it is declared.
 func (l *llvm) data(r *request, m *module) {
-	v := addr.Virt(r.number - l.adjust)
-	s, _ := l.tableOf(m).at(v)
+	s, v, base := l.dataAt(m, addr.Virt(r.number-l.adjust))
 	line := uint64(0)
 	if l.style != styleJSON {
 		l.ask(m, func(entries *dwarfentry.File) {
@@ -84,7 +83,30 @@ func (l *llvm) data(r *request, m *module) {
 			}
 		})
 	}
+	s.Virt -= base
 	l.printer.data(r, s, line)
+}
+
+// dataAt returns the symbol at an address, the address where it is looked for, and what
+// was added to that: in a file that is yet to be linked the sections with data come first.
+func (l *llvm) dataAt(m *module, v addr.Virt) (s symbol.ELFSymbol, at, base addr.Virt) {
+	t := l.tableOf(m)
+	if m != nil {
+		for _, section := range m.within {
+			if section.Executable || uint64(v) >= section.Size {
+				continue
+			}
+			if s, ok := t.at(v + section.Virt); ok {
+				return s, v + section.Virt, section.Virt
+			}
+		}
+	}
+	at, base = m.place(v)
+	s, ok := t.at(at)
+	if !ok {
+		return s, at, 0
+	}
+	return s, at, base
 }
 
 // frame answers with the variables of the function at an address.

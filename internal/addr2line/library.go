@@ -31,7 +31,7 @@ func readTable(file *symbol.File) *table {
 
 // at returns the symbol that holds an address, or starts there if its size is not
 // known. Of several that start at the same address it is the largest one, and of those
-// the last in the alphabet.
+// the last in the symbol table.
 func (t *table) at(v addr.Virt) (symbol.ELFSymbol, bool) {
 	i := t.above(v)
 	if i == 0 {
@@ -63,7 +63,9 @@ func (t *table) untag() {
 		s := &t.symbols[i]
 		s.Virt = addr.Virt(int64(s.Virt) << 8 >> 8)
 	}
-	slices.SortStableFunc(t.symbols, func(a, b symbol.ELFSymbol) int { return cmp.Compare(a.Virt, b.Virt) })
+	slices.SortStableFunc(t.symbols, func(a, b symbol.ELFSymbol) int {
+		return cmp.Or(cmp.Compare(a.Virt, b.Virt), cmp.Compare(a.Size, b.Size))
+	})
 }
 
 // fileOf returns the source file of the local symbol with this name that an address

@@ -33,7 +33,7 @@ func runLLVM(ctx context.Context, p Program, name string, args []string, w World
 		out.buf = fmt.Appendf(out.buf, llvmHelp, p)
 		return 0
 	case opt.version:
-		out.buf = fmt.Appendf(out.buf, "%s\n  Hallmark %s\n  It stands in for LLVM's.\n", p, w.Version)
+		out.buf = fmt.Appendf(out.buf, "%s\n  Hallmark %s\n  It stands in for that of LLVM version 19.\n", p, w.Version)
 		return 0
 	case err != nil:
 		fmt.Fprintln(w.Stderr, err)

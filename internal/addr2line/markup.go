@@ -536,7 +536,7 @@ func (f *markupFilter) dataElement(n *markupNode) {
 	if !ok {
 		return
 	}
-	m := f.mappingOf(n, 0, v)
+	m := f.mappingOf(n, v)
 	if m == nil {
 		return
 	}
@@ -544,7 +544,7 @@ func (f *markupFilter) dataElement(n *markupNode) {
 	if module == nil {
 		return
 	}
-	s, _ := f.tableOf(module).at(addr.Virt(v - m.start + m.from))
+	s, _, _ := f.dataAt(module, addr.Virt(v-m.start+m.from))
 	f.highlight()
 	f.write(known(f.printer.names.of(s.Name)))
 	f.restoreColor()
@@ -568,12 +568,13 @@ func (f *markupFilter) codeAddress(n *markupNode, field, kind int, usual string)
 		f.wrongType(n, kind, "PC type")
 		return 0, nil, false
 	}
-	m := f.mappingOf(n, field, v)
+	m := f.mappingOf(n, v)
 	return v, m, m != nil
 }
 
-// mappingOf returns the mapping that an address is in.
-func (f *markupFilter) mappingOf(n *markupNode, field int, v uint64) *markupMapping {
+// mappingOf returns the mapping that an address is in. Without one the message points to
+// the first field of the element, as that of the original does.
+func (f *markupFilter) mappingOf(n *markupNode, v uint64) *markupMapping {
 	at, _ := slices.BinarySearchFunc(f.mappings, v, func(m *markupMapping, v uint64) int {
 		if m.start <= v {
 			return -1
@@ -583,7 +584,7 @@ func (f *markupFilter) mappingOf(n *markupNode, field int, v uint64) *markupMapp
 	if at > 0 && f.mappings[at-1].holds(v) {
 		return f.mappings[at-1]
 	}
-	f.report(n.fieldAt(field), "no mmap covers address")
+	f.report(n.fieldAt(0), "no mmap covers address")
 	f.raw(n)
 	return nil
 }

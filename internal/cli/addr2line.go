@@ -23,11 +23,14 @@ another one. The flags behind are those of the program: see 'hallmark addr2line
 --as=NAME -h'.
 
 Where an index of the file was prepared (hallmark index), the first answer comes at
-once. What differs from the originals: discriminators are not printed, code between
-functions has no name, and nothing is known of where data is declared, of the file
-that a function starts in, nor of the variables of a frame. Neither sources nor markup
-are read (--print-source-context-lines, --filter-markup); 'hallmark symbolize' reads
-markup.`
+once. Every option acts as it does in the original (LLVM 19, GNU binutils), or is
+refused by name.
+
+What differs: GNU addr2line's discriminators are not printed. Code between functions
+has no name. Of a file that is yet to be linked an address of code is one in its first
+section with code, and names are not mixed with those of data. Where llvm-symbolizer 19
+loses a declaration that gcc wrote in a short form, ours has it; so it has variables in
+.dwo files.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   nm prog | awk '{print $1}' | hallmark addr2line -e prog

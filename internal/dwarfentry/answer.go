@@ -20,7 +20,7 @@ type Frame struct {
 }
 
 // Frames returns the function at an address and the calls inlined into it, innermost
-// first; nil where there is none.
+// first. Where only lines are known it is one frame, and nil where nothing is.
 func (f *File) Frames(v uint64) []Frame {
 	f.renew()
 	u := f.unitOf(v)
@@ -28,12 +28,17 @@ func (f *File) Frames(v uint64) []Frame {
 		return nil
 	}
 	at := Frame{}
-	if r, ok := u.lines().at(v); ok {
+	r, hasLine := u.lines().at(v)
+	if hasLine {
 		at = Frame{Path: u.path(r.file), Line: r.line, Column: r.column, Discriminator: r.discr}
 	}
-	var frames []Frame
 	own := u.own
-	for i := own.innermost(v); i >= 0; i = own.scopes[i].parent {
+	i := own.innermost(v)
+	if i < 0 && hasLine {
+		return []Frame{at}
+	}
+	var frames []Frame
+	for ; i >= 0; i = own.scopes[i].parent {
 		s := own.scopes[i]
 		e, ok := own.entryAt(s.off)
 		if !ok {
