@@ -23,6 +23,8 @@
 //   - llvm-symbolizer 19 loses a file whose number stands in an abbreviation (gcc, DWARF 5),
 //     takes the bound of an array of 129 to 256 bytes for a negative number (gcc), finds a
 //     static member by its first byte alone, and no variables in .dwo files. We have these.
+//   - DATA and FRAME take a symbol in place of an address, where llvm-symbolizer 19 answers
+//     about address 0. Only code is found by CODE SYMBOL.
 //   - Without debug information, as where an index alone is left, --relativenames has no
 //     directory to leave out, and discriminators and the file where a function starts are
 //     not known.

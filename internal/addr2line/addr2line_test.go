@@ -76,7 +76,7 @@ var llvmCases = []sameCase{
 	{stdin: "x\n\n \n{} zz\n{} 1x\nnofile 1\nnofile 2\nFILE:\nBUILDID:\nBUILDID:zz 1\nFILE:FILE:x 1\nFILE:BUILDID:x 1\n\"x 1\nCODE\nCODE {}\n{} 0xfffffffffffffffff\n"},
 	{stdin: "BUILDID:abcd 1\nDATA nofile 1\nFRAME nofile 1\nDATA {} 0\nFRAME {} 0\nDATA {} {WORK}\n{} work+1\n"},
 	{args: "-e {}", stdin: "{WORK}\nDATA {WORK}\nCODE {WORK}\nFILE:{} {WORK}\nBUILDID:abcd {WORK}\n{} {WORK}\n"},
-	{args: "--output-style=JSON", stdin: "x\n\nnofile 1\nnofile 2\nDATA {} {WORK}\nFRAME {} 0\nBUILDID:abcd 1\n{} wo\"rk\n\"\xc3\xa9<&>\t\" 1\n"},
+	{args: "--output-style=JSON", stdin: "x\n\nnofile 1\nnofile 2\nDATA {} {WORK}\nFRAME {} 0\nBUILDID:abcd 1\nBUILDID:abc 1\n{} wo\"rk\n{} a\bb\fc\x1f\x7f\xff\\ufffd\xe2\x80\xa8\n\"\xc3\xa9<&>\t\" 1\n"},
 	{stdin: strings.Repeat("x", 1022) + "\n" + strings.Repeat("y", 3000) + " 1\n{} {WORK}"},
 }
 

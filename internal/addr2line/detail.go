@@ -72,9 +72,17 @@ func (l *llvm) pathOf(p dwarfentry.Path) string {
 	return p.Absolute()
 }
 
-// data answers with the symbol at an address, and where it is declared.
+// data answers with the symbol at an address, and where it is declared. In a file that
+// is yet to be linked the sections with data come first.
 func (l *llvm) data(r *request, m *module) {
-	s, v, base := l.dataAt(m, addr.Virt(r.number-l.adjust))
+	v, base := l.placeOfData(m, addr.Virt(r.number-l.adjust))
+	l.dataIn(r, m, l.tableOf(m), v, base)
+}
+
+// dataIn answers with the symbol of a table at an address. base is what is subtracted
+// from where the symbol starts.
+func (l *llvm) dataIn(r *request, m *module, t *table, v, base addr.Virt) {
+	s, ok := t.at(v)
 	line := uint64(0)
 	if l.style != styleJSON {
 		l.ask(m, func(entries *dwarfentry.File) {
@@ -83,36 +91,37 @@ func (l *llvm) data(r *request, m *module) {
 			}
 		})
 	}
-	s.Virt -= base
+	if ok {
+		s.Virt -= base
+	}
 	l.printer.data(r, s, line)
 }
 
-// dataAt returns the symbol at an address, the address where it is looked for, and what
-// was added to that: in a file that is yet to be linked the sections with data come first.
-func (l *llvm) dataAt(m *module, v addr.Virt) (s symbol.ELFSymbol, at, base addr.Virt) {
-	t := l.tableOf(m)
-	if m != nil {
-		for _, section := range m.within {
-			if section.Executable || uint64(v) >= section.Size {
-				continue
-			}
-			if s, ok := t.at(v + section.Virt); ok {
-				return s, v + section.Virt, section.Virt
-			}
+// placeOfData returns where the symbol at an address is looked for, and what was added
+// to the address.
+func (l *llvm) placeOfData(m *module, v addr.Virt) (at, base addr.Virt) {
+	if m == nil {
+		return v, 0
+	}
+	for _, section := range m.within {
+		if section.Executable || uint64(v) >= section.Size {
+			continue
+		}
+		if _, ok := l.tableOf(m).at(v + section.Virt); ok {
+			return v + section.Virt, section.Virt
 		}
 	}
-	at, base = m.place(v)
-	s, ok := t.at(at)
-	if !ok {
-		return s, at, 0
-	}
-	return s, at, base
+	return m.place(v)
 }
 
 // frame answers with the variables of the function at an address.
 func (l *llvm) frame(r *request, m *module) {
-	var locals []dwarfentry.Local
 	v, _ := m.place(addr.Virt(r.number - l.adjust))
+	l.frameAt(r, m, v)
+}
+
+func (l *llvm) frameAt(r *request, m *module, v addr.Virt) {
+	var locals []dwarfentry.Local
 	l.ask(m, func(entries *dwarfentry.File) { locals = entries.Locals(uint64(v)) })
 	l.printer.frame(r, locals)
 }

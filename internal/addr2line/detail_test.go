@@ -28,6 +28,14 @@ var detailBuilds = [][]string{
 	{"clang++-19", "-gsplit-dwarf", "-g", "-O1"},
 }
 
+// chosenBuilds returns detailBuilds, or a few of them where little is tested.
+func chosenBuilds() [][]string {
+	if testenv.Brief() {
+		return detailBuilds[4:7]
+	}
+	return detailBuilds
+}
+
 // buildDetail compiles testdata/detail.cc by its relative path.
 func buildDetail(t *testing.T, compiler string, args ...string) string {
 	t.Helper()
@@ -100,7 +108,7 @@ func firstDifference(got, want string) string {
 // address of the code: files and addresses where functions start, discriminators, lines
 // of source, paths and JSON.
 func TestDetail(t *testing.T) {
-	for _, b := range detailBuilds {
+	for _, b := range chosenBuilds() {
 		t.Run(strings.Join(b, " "), func(t *testing.T) {
 			name := buildDetail(t, b[0], b[1:]...)
 			code := codeOf(t, name)
@@ -118,6 +126,9 @@ func TestDetail(t *testing.T) {
 				}
 				detailCase{LLVMSymbolizer}.ask(t, name, code, "", strings.Fields(args)...)
 			}
+			names := []string{"_Z4workid", "_Z4workid+4", "_Z4workid+0x20", "main", "nosuch", "main+x"}
+			detailCase{LLVMSymbolizer}.ask(t, name, names, "", "-a")
+			detailCase{LLVMSymbolizer}.ask(t, name, names, "", "--output-style=GNU", "--no-inlines", "-p")
 			detailCase{LLVMAddr2line}.ask(t, name, code, "", "-afi")
 			detailCase{LLVMAddr2line}.ask(t, name, code, "", "-fC", "--relativenames")
 		})
@@ -148,7 +159,7 @@ func isDeclared(answer string) bool {
 // those whose file stands in the abbreviation, arrays with a bound of one byte that it
 // takes for a negative number, and what a class says of its static members.
 func TestData(t *testing.T) {
-	for _, b := range detailBuilds {
+	for _, b := range chosenBuilds() {
 		t.Run(strings.Join(b, " "), func(t *testing.T) {
 			name := buildDetail(t, b[0], b[1:]...)
 			data := dataOf(t, name)
@@ -173,9 +184,48 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestDataByName asks about data and variables by names, which llvm-symbolizer 19 takes for
+// address 0. Answers are those about the addresses.
+func TestDataByName(t *testing.T) {
+	name := buildDetail(t, "g++", "-g")
+	answer := func(question string) string {
+		got, _, _ := ours(t, LLVMSymbolizer, strings.NewReader(question+"\n"), "-e", name)
+		return got
+	}
+	for symbol, command := range map[string]string{"grid": "DATA ", "_Z4workid": "FRAME "} {
+		want := answer(command + symbolAddress(t, name, symbol))
+		if got := answer(command + symbol); got != want || strings.HasPrefix(got, "??") {
+			t.Errorf("%s%s answers\n%s\nwant\n%s", command, symbol, got, want)
+		}
+		if got := answer(command + symbol + "+4"); got != want {
+			t.Errorf("%s%s+4 answers\n%s\nwant\n%s", command, symbol, got, want)
+		}
+	}
+	if got := answer("DATA nosuch"); got != "??\n0 0\n??:?\n\n" {
+		t.Errorf("what is not there has the answer\n%s", got)
+	}
+}
+
+// TestDataInSections asks about data in a file that is yet to be linked, whose sections
+// all begin at 0.
+func TestDataInSections(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "detail.o")
+	c := exec.Command(testenv.Tool(t, "g++"), "-g", "-fdata-sections", "-ffunction-sections", "-Iinclude", "-c", "-o", name, "detail.cc")
+	c.Dir = "testdata"
+	if text, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s", text)
+	}
+	got, _, _ := ours(t, LLVMSymbolizer, strings.NewReader("DATA grid\nDATA 0x3\nFRAME main\n"), "-e", name)
+	for _, want := range []string{`^grid\n\d+ 60\n/.*/detail\.cc:13\n\n`, `\n\n\w+(::\w+)?\n0 \d+\n/.*/detail\.cc:\d+\n`, `\n\nmain\nargc\n/.*/detail\.cc:33\n`} {
+		if !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
+
 // TestFrame compares FRAME, byte for byte. Ours reads units that were split off, too.
 func TestFrame(t *testing.T) {
-	for _, b := range detailBuilds {
+	for _, b := range chosenBuilds() {
 		if strings.Contains(strings.Join(b, " "), "split") {
 			continue
 		}

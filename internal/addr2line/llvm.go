@@ -192,6 +192,8 @@ func (l *llvm) answer(ctx context.Context, text string) {
 		return
 	}
 	switch {
+	case r.command != commandCode && r.symbol != "":
+		l.aboutNamed(&r, m)
 	case r.command == commandData:
 		l.data(&r, m)
 	case r.command == commandFrame:
@@ -203,16 +205,34 @@ func (l *llvm) answer(ctx context.Context, text string) {
 	}
 }
 
-// symbolNamed answers with the code at a symbol, or so many bytes behind it.
+// symbolNamed answers with the code at a symbol, or so many bytes behind it, where its
+// file is known.
 func (l *llvm) symbolNamed(r *request, m *module) {
 	var found []frame
 	for _, v := range l.tableOf(m).named(r.symbol) {
 		frames := l.find(m, v+addr.Virt(r.number))
-		if len(frames) > 0 && frames[0] != nothing[0] {
+		if len(frames) > 0 && frames[0].File != "" {
+			l.printer.nameAfter(&frames[0], &frames[len(frames)-1])
 			found = append(found, frames[0])
 		}
 	}
 	l.printer.symbol(r, found)
+}
+
+// aboutNamed answers DATA and FRAME about a symbol by its name, or so many bytes behind
+// it: of several with the name it is the first.
+func (l *llvm) aboutNamed(r *request, m *module) {
+	found := l.tableOf(m).named(r.symbol)
+	switch {
+	case r.command == commandData && len(found) == 0:
+		l.printer.data(r, symbol.ELFSymbol{}, 0)
+	case r.command == commandData:
+		l.dataIn(r, m, l.tableOf(m), found[0]+addr.Virt(r.number), 0)
+	case len(found) == 0:
+		l.printer.frame(r, nil)
+	default:
+		l.frameAt(r, m, found[0]+addr.Virt(r.number))
+	}
 }
 
 // find returns the frames at an address, or nothing; none at all without a module.

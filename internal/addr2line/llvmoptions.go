@@ -168,9 +168,13 @@ func setCacheSize(_ *llvmOptions, value string) error {
 func number(spelling, value string) (uint64, error) {
 	n, ok := parseNumber(value, 0)
 	if !ok {
-		return 0, fmt.Errorf("%s: expected a non-negative integer, but got '%s'", spelling, value)
+		return 0, notNumber(spelling, value)
 	}
 	return n, nil
+}
+
+func notNumber(spelling, value string) error {
+	return fmt.Errorf("%s: expected a non-negative integer, but got '%s'", spelling, value)
 }
 
 func setFile(o *llvmOptions, value string) error {
@@ -241,12 +245,12 @@ func addDebugDir(o *llvmOptions, value string) error {
 }
 
 func setContext(o *llvmOptions, value string) error {
-	n, err := number("--print-source-context-lines=", value)
-	if err == nil && n > math.MaxInt32 {
-		_, err = number("--print-source-context-lines=", value+"?")
+	n, ok := parseNumber(value, 0)
+	if !ok || n > math.MaxInt32 {
+		return notNumber("--print-source-context-lines=", value)
 	}
 	o.contextLines = int(n)
-	return err
+	return nil
 }
 
 func setColor(o *llvmOptions, value string) error {

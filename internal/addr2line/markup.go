@@ -544,7 +544,8 @@ func (f *markupFilter) dataElement(n *markupNode) {
 	if module == nil {
 		return
 	}
-	s, _, _ := f.dataAt(module, addr.Virt(v-m.start+m.from))
+	at, _ := f.placeOfData(module, addr.Virt(v-m.start+m.from))
+	s, _ := f.tableOf(module).at(at)
 	f.highlight()
 	f.write(known(f.printer.names.of(s.Name)))
 	f.restoreColor()

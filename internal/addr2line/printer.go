@@ -57,7 +57,9 @@ func (p *printer) code(r *request, frames []frame) {
 		shown = nothing
 	case !p.inlines:
 		shown = frames[:1]
-		p.nameAfter(&shown[0], &frames[len(frames)-1])
+		if p.style != styleGNU {
+			p.nameAfter(&shown[0], &frames[len(frames)-1])
+		}
 	}
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
@@ -78,7 +80,7 @@ func (p *printer) code(r *request, frames []frame) {
 // nameAfter gives a frame the name that llvm-symbolizer prints without inlined calls:
 // that of the function in whose code it is, by the symbol table. Its place stays.
 func (p *printer) nameAfter(f, outermost *frame) {
-	if p.style != styleGNU && p.functions == linkageNames {
+	if p.functions == linkageNames {
 		f.Linkage, f.Symbol, f.Inlined = outermost.Linkage, outermost.Symbol, false
 		f.start, f.hasStart = outermost.start, outermost.hasStart
 	}
@@ -206,6 +208,7 @@ func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 	name := p.names.of(s.Name)
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
+		answer.SymName = r.symbol
 		answer.Data = &jsonData{Name: name, Size: jsonHex(s.Size), Start: jsonHex(uint64(s.Virt))}
 		p.json(answer)
 		return
@@ -228,6 +231,7 @@ func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 func (p *printer) frame(r *request, locals []dwarfentry.Local) {
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
+		answer.SymName = r.symbol
 		answer.Frame = &[]jsonLocal{}
 		for i := range locals {
 			*answer.Frame = append(*answer.Frame, jsonLocalOf(&locals[i]))
@@ -350,6 +354,34 @@ func jsonLocalOf(l *dwarfentry.Local) jsonLocal {
 	return shown
 }
 
+// plainRunes are what encoding/json writes as an escape, and LLVM as it is: what stands
+// for a byte that is no UTF-8, and line ends of Unicode.
+var plainRunes = map[string]string{`\ufffd`: "\ufffd", `\u2028`: "\u2028", `\u2029`: "\u2029", `\b`: `\u0008`, `\f`: `\u000c`}
+
+// fewerEscapes returns JSON with the escapes that LLVM writes, and no others.
+func fewerEscapes(text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return text
+	}
+	var b []byte
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' || i+1 == len(text) {
+			b = append(b, text[i])
+			continue
+		}
+		end := i + 2
+		if text[i+1] == 'u' {
+			end = min(i+6, len(text))
+		}
+		escape := string(text[i:end])
+		if plain, ok := plainRunes[escape]; ok {
+			escape = plain
+		}
+		b, i = append(b, escape...), end-1
+	}
+	return b
+}
+
 // json writes an answer: on a line of its own, or as the next element of the list.
 func (p *printer) json(answer answerJSON) {
 	var text bytes.Buffer
@@ -358,7 +390,7 @@ func (p *printer) json(answer answerJSON) {
 	if err := enc.Encode(answer); err != nil {
 		return // a string is never refused
 	}
-	line := bytes.TrimSuffix(text.Bytes(), []byte{'\n'})
+	line := fewerEscapes(bytes.TrimSuffix(text.Bytes(), []byte{'\n'}))
 	indent := ""
 	if p.list {
 		indent = "  "

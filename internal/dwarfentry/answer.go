@@ -32,7 +32,7 @@ func (f *File) Frames(v uint64) []Frame {
 	if hasLine {
 		at = Frame{Path: u.path(r.file), Line: r.line, Column: r.column, Discriminator: r.discr}
 	}
-	own := u.own
+	own := u.full()
 	i := own.innermost(v)
 	if i < 0 && hasLine {
 		return []Frame{at}
@@ -108,7 +108,7 @@ func (f *File) search() {
 	}
 	f.searched = true
 	for _, u := range f.main.all() {
-		f.variables = append(f.variables, u.ready().own.globals())
+		f.variables = append(f.variables, u.full().globals())
 	}
 }
 
@@ -241,7 +241,7 @@ func (f *File) Locals(v uint64) []Local {
 	if u == nil {
 		return nil
 	}
-	own := u.own
+	own := u.full()
 	i := own.innermost(v)
 	if i < 0 {
 		return nil

@@ -98,8 +98,9 @@ type unit struct {
 	rnglistsBase  uint64
 	low           uint64
 	dir           string
-	own           *unit // the unit that was split off, or the unit itself
-	skeleton      *unit // that stayed where this one was split off, or the unit itself
+	dwoName       string // of what was split off, until it is looked for
+	own           *unit  // the unit that was split off, or the unit itself
+	skeleton      *unit  // that stayed where this one was split off, or the unit itself
 	table         *lineTable
 	ranges        []dwarf.Range
 	scopes        []scope
@@ -207,14 +208,21 @@ func (u *unit) ready() *unit {
 	u.setBases()
 	u.low, _ = u.address(root.find(atLowPC))
 	u.dir = u.string(root.find(atCompDir))
-	name := u.string(root.find(atDwoName, atGNUDwoName))
+	u.dwoName = u.string(root.find(atDwoName, atGNUDwoName))
 	if id := root.find(atGNUDwoID); id.form != 0 {
 		u.id = id.u
 	}
-	if name != "" && u.Split != nil && u.skeleton == u {
+	return u
+}
+
+// full returns the unit that was split off from u, once it is needed, or u itself.
+func (u *unit) full() *unit {
+	u.ready()
+	if name := u.dwoName; name != "" && u.Split != nil && u.skeleton == u {
+		u.dwoName = ""
 		u.openSplit(name)
 	}
-	return u
+	return u.own
 }
 
 // setBases learns where in other sections the unit's parts of them start.

@@ -296,7 +296,7 @@ func (u *unit) claims(v uint64) bool {
 		u.ranges = u.rangesOf(&u.root)
 	}
 	if len(u.ranges) == 0 {
-		return u.own.innermost(v) >= 0
+		return u.full().innermost(v) >= 0
 	}
 	return slices.ContainsFunc(u.ranges, func(r dwarf.Range) bool { return r.Low <= v && v < r.High })
 }
