@@ -37,15 +37,18 @@ type File struct {
 	searched  bool         // variables are known
 
 	size   int // bytes of entries
+	ranges int // that units may still have, all together
 	budget int // attributes that may be read for this question
 }
 
 // Limits. An attribute can take no bytes of an entry, so that a small file can have
 // any number of them; real ones have some 6 an entry of 12 bytes.
 const (
-	maxRecent     = 16
-	maxDepth      = 200 // of nested entries, and of references from type to type
-	maxAttributes = 256 // of an entry
+	maxRecent     = 8
+	maxUnits      = 1 << 20
+	maxRows       = 1 << 20 // of a line program
+	maxDepth      = 200     // of nested entries, and of references from type to type
+	maxAttributes = 256     // of an entry
 	freeBudget    = 1 << 20
 	budgetOfByte  = 4
 	bytesOfBudget = 16 // of a string
@@ -54,7 +57,7 @@ const (
 
 // New returns the File of debug sections.
 func New(s Sections) *File {
-	f := &File{size: len(s.Info), split: map[*byte]*data{}}
+	f := &File{size: len(s.Info), ranges: len(s.Info) + len(s.Ranges) + len(s.Rnglists), split: map[*byte]*data{}}
 	f.main = newData(f, s)
 	return f
 }
@@ -70,10 +73,11 @@ type data struct {
 	units   []*unit
 	scanned bool
 	abbrevs map[uint64]map[uint64]*abbrev // by offset and code
+	left    int                           // attributes of abbreviations that may still be read
 }
 
 func newData(f *File, s Sections) *data {
-	d := &data{Sections: s, file: f, abbrevs: map[uint64]map[uint64]*abbrev{}}
+	d := &data{Sections: s, file: f, abbrevs: map[uint64]map[uint64]*abbrev{}, left: len(s.Abbrev)}
 	if s.Sup != nil {
 		d.sup = newData(f, Sections{Data: s.Sup})
 	}
@@ -87,7 +91,8 @@ type unit struct {
 	version           uint16
 	kind              uint8
 	addrSize, offSize int
-	abbrevs           map[uint64]*abbrev
+	abbrevs           map[uint64]*abbrev // nil until they are needed
+	abbrevsAt         uint64
 
 	// What its first entry says, once that is read.
 	isReady       bool
@@ -123,7 +128,7 @@ func (d *data) all() []*unit {
 		return d.units
 	}
 	d.scanned = true
-	for at := uint64(0); at < uint64(len(d.Info)); {
+	for at := uint64(0); at < uint64(len(d.Info)) && len(d.units) < maxUnits; {
 		u, ok := d.header(at)
 		if u == nil {
 			break
@@ -169,7 +174,7 @@ func (d *data) header(at uint64) (*unit, bool) {
 	if c.Err() != nil || u.version < 2 || u.version > 5 || u.addrSize != 4 && u.addrSize != 8 || u.first > u.end {
 		return u, false
 	}
-	u.abbrevs = d.abbreviations(abbrevs)
+	u.abbrevsAt = abbrevs
 	return u, true
 }
 

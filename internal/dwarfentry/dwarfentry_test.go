@@ -1,11 +1,16 @@
 package dwarfentry_test
 
 import (
+	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"hallmark/internal/dwarf"
 	"hallmark/internal/dwarfentry"
@@ -156,6 +161,55 @@ func TestStart(t *testing.T) {
 				t.Errorf("%v: %+v", b, last)
 			}
 		})
+	}
+}
+
+// TestHostile has small sections that describe very much: questions end soon.
+func TestHostile(t *testing.T) {
+	const n = 1 << 20
+	flags := bytes.Repeat([]byte{0x3f, 0x19}, 250) // 250 attributes that take no bytes
+	abbrev := append(append([]byte{1, 0x34, 1}, flags...), 0, 0, 0)
+	header := []byte{0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8}
+	info := append(slices.Clone(header), bytes.Repeat([]byte{1}, n)...)
+	binary.LittleEndian.PutUint32(info, uint32(len(info)-4))
+	var units []byte // each with abbreviations of its own that start in those of the one before
+	for i := range n / 12 {
+		u := append(slices.Clone(header), 1)
+		u[0], u[6], u[7], u[8] = 8, byte(i), byte(i>>8), byte(i>>16)
+		units = append(units, u...)
+	}
+	overlapping := append(bytes.Repeat([]byte{1, 0x11, 0, 0x3f, 0x19, 0, 0}, n/7), 0)
+	ranges := make([]byte, 16*1000) // a list that all share
+	for i := range 999 {
+		binary.LittleEndian.PutUint64(ranges[16*i:], uint64(i+1))
+		binary.LittleEndian.PutUint64(ranges[16*i+8:], uint64(i+2))
+	}
+	shared := append(slices.Clone(header), bytes.Repeat([]byte{1, 0, 0, 0, 0}, n/5)...)
+	binary.LittleEndian.PutUint32(shared, uint32(len(shared)-4))
+	for i, d := range []dwarf.Data{
+		{Info: info, Abbrev: abbrev},
+		{Info: units, Abbrev: overlapping},
+		{Info: shared, Abbrev: []byte{1, 0x2e, 1, 0x55, 0x17, 0, 0, 0}, Ranges: ranges},
+	} {
+		d.AddrSize = 8
+		begin := time.Now()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f := dwarfentry.New(dwarfentry.Sections{Data: &d})
+		for v := range uint64(3) {
+			f.Frames(5000 + v)
+			f.Data(v)
+			f.Locals(5000 + v)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 1<<30 {
+			t.Errorf("case %d takes %d MB", i, used>>20)
+		}
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("case %d takes %s", i, took)
+		} else {
+			t.Logf("case %d takes %s", i, took)
+		}
 	}
 }
 

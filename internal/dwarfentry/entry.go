@@ -139,14 +139,15 @@ func (d *data) abbreviations(off uint64) map[uint64]*abbrev {
 		return known
 	}
 	table := map[uint64]*abbrev{}
-	d.abbrevs[off] = table
+	d.abbrevs[off] = table // tables have no bytes in common, unless they are made to
 	c := cursor.New(d.Abbrev, 0, d.Big)
 	c.SeekTo(off)
 	for {
 		code := c.Uvarint()
-		if code == 0 || c.Err() != nil {
+		if code == 0 || c.Err() != nil || d.left <= 0 {
 			return table
 		}
+		d.left--
 		a := &abbrev{tag: uint16(c.Uvarint()), children: c.U8() != 0}
 		for {
 			at := attribute{name: uint16(c.Uvarint()), form: uint16(c.Uvarint())}
@@ -157,6 +158,7 @@ func (d *data) abbreviations(off uint64) map[uint64]*abbrev {
 				break
 			}
 			a.attributes = append(a.attributes, at)
+			d.left--
 		}
 		if c.Err() != nil || len(a.attributes) > maxAttributes {
 			return table
@@ -209,6 +211,9 @@ func (u *unit) readEntry(off uint64, values []value) (entry, bool) {
 	}
 	c := cursor.New(u.Info[:u.end], 0, u.Big)
 	c.SeekTo(off)
+	if u.abbrevs == nil {
+		u.abbrevs = u.abbreviations(u.abbrevsAt)
+	}
 	e := entry{unit: u, off: off, values: values[:0]}
 	code := c.Uvarint()
 	if code != 0 {

@@ -224,13 +224,15 @@ type program struct {
 	opcodeBase uint8
 	lengths    []byte
 	row
-	rows []row
+	rows  []row
+	total int // of rows
 }
 
 func (p *program) reset() { p.row, p.rows = row{file: 1, line: 1}, nil }
 
 func (p *program) emit() {
 	p.rows = append(p.rows, p.row)
+	p.total++
 	p.discr = 0
 }
 
@@ -239,7 +241,7 @@ func (p *program) run(c *cursor.Cursor) {
 		return
 	}
 	p.reset()
-	for c.Len() > 0 && c.Err() == nil {
+	for c.Len() > 0 && c.Err() == nil && p.total < maxRows {
 		op := c.U8()
 		switch {
 		case op >= p.opcodeBase:

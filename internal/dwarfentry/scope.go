@@ -58,6 +58,7 @@ func (u *unit) known() []scope {
 		return u.scopes
 	}
 	u.isScopesKnown = true
+	left := len(u.Info) + len(u.Rnglists) + len(u.file.main.Ranges)
 	type open struct {
 		depth int
 		scope int32
@@ -70,7 +71,7 @@ func (u *unit) known() []scope {
 		if e.tag != tagFunction && e.tag != tagInlined {
 			return true
 		}
-		s := scope{off: e.off, parent: -1, isCall: e.tag == tagInlined, ranges: u.rangesOf(e)}
+		s := scope{off: e.off, parent: -1, isCall: e.tag == tagInlined, ranges: u.rangesOf(e, &left)}
 		if e.tag == tagInlined && len(stack) > 0 {
 			s.parent = stack[len(stack)-1].scope
 		}
@@ -81,12 +82,14 @@ func (u *unit) known() []scope {
 	return u.scopes
 }
 
-// rangesOf returns the addresses that an entry has, those of code of the file.
-func (u *unit) rangesOf(e *entry) []dwarf.Range {
+// rangesOf returns the addresses that an entry has, those of code of the file, as far as
+// so many ranges may be kept: lists have no bytes in common, unless they are made to.
+func (u *unit) rangesOf(e *entry, left *int) []dwarf.Range {
 	var ranges []dwarf.Range
 	add := func(r dwarf.Range) {
-		if u.contains(r) {
+		if *left > 0 && u.contains(r) {
 			ranges = append(ranges, r)
+			*left--
 		}
 	}
 	if low, ok := u.address(e.find(atLowPC)); ok {
@@ -293,7 +296,7 @@ func (u *unit) claims(v uint64) bool {
 		return false
 	}
 	if u.ranges == nil {
-		u.ranges = u.rangesOf(&u.root)
+		u.ranges = u.rangesOf(&u.root, &u.file.ranges)
 	}
 	if len(u.ranges) == 0 {
 		return u.full().innermost(v) >= 0
