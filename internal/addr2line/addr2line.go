@@ -28,6 +28,9 @@
 //   - Without debug information, as where an index alone is left, --relativenames has no
 //     directory to leave out, and discriminators and the file where a function starts are
 //     not known.
+//   - Lines of source are those of the file, not of a copy in the debug information (clang's
+//     -gembed-source).
+//   - A symbol without a size names, for DATA, the address where it starts alone.
 //   - A message comes behind the answers before it, where the originals write answers last.
 package addr2line
 
