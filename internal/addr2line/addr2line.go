@@ -19,9 +19,9 @@
 //   - Sections of a file that is yet to be linked all begin at address 0. An address of code
 //     is one in the first section with code that is long enough, an address of data one in
 //     the first section with data that has a symbol there. llvm's programs mix the names of
-//     all sections. The start of a function by its name is right for all of them.
+//     all sections. A symbol by its name is right for all sections.
 //   - llvm-symbolizer 19 loses a file whose number stands in an abbreviation (gcc, DWARF 5),
-//     takes the bound of an array of 129 to 256 bytes for a negative number (gcc), finds a
+//     takes the bound of an array of 129 to 256 elements for a negative one (gcc), finds a
 //     static member by its first byte alone, and no variables in .dwo files. We have these.
 //   - DATA and FRAME take a symbol in place of an address, where llvm-symbolizer 19 answers
 //     about address 0. Only code is found by CODE SYMBOL.
