@@ -1,6 +1,10 @@
 package dwarf
 
-import "hallmark/internal/cursor"
+import (
+	"math"
+
+	"hallmark/internal/cursor"
+)
 
 // Files are the source files that a unit speaks of, by number.
 type Files struct {
@@ -9,6 +13,9 @@ type Files struct {
 	files   []file
 	first   uint32 // number of the first file: 1 before DWARF 5
 }
+
+// noFile is the number of no file. From DWARF 5 on 0 is the number of one.
+const noFile = math.MaxUint32
 
 type file struct {
 	name []byte
@@ -38,15 +45,25 @@ func (f *Files) AppendPath(path []byte, number uint32) []byte {
 	if isAbsolute(file.name) {
 		return append(path, file.name...)
 	}
+	own := f.ownDir()
 	if dir := f.dir(file.dir); len(dir) > 0 {
-		if !isAbsolute(dir) && string(dir) != string(f.compDir) {
-			path = appendDir(path, f.compDir)
+		if !isAbsolute(dir) && string(dir) != string(own) {
+			path = appendDir(path, own)
 		}
 		path = appendDir(path, dir)
 	} else {
-		path = appendDir(path, f.compDir)
+		path = appendDir(path, own)
 	}
 	return append(path, file.name...)
+}
+
+// ownDir returns the directory of the compilation: what the unit says, or else, from
+// DWARF 5 on, the first directory of the table.
+func (f *Files) ownDir() []byte {
+	if len(f.compDir) == 0 && f.first == 0 && len(f.dirs) > 0 {
+		return f.dirs[0]
+	}
+	return f.compDir
 }
 
 // dir returns a directory. Before DWARF 5 number 0 was the unit's own, and not in

@@ -178,6 +178,9 @@ func (h *spanHeap) pop() {
 	}
 }
 
+// noRow stands for the row of code that has none.
+var noRow = row{file: noFile}
+
 // merger puts scopes and rows together, in the order of addresses.
 type merger struct {
 	*Reader
@@ -203,7 +206,7 @@ func (m *merger) run() {
 func (m *merger) bare(end uint64) {
 	for m.next < len(m.scopes) && m.scopes[m.next].Start < end {
 		m.take()
-		m.emit(m.scopes[m.next-1].Start, &row{}, m.scope >= 0)
+		m.emit(m.scopes[m.next-1].Start, &noRow, m.scope >= 0)
 	}
 }
 
@@ -238,7 +241,7 @@ func (m *merger) sequence(s *sequence, start, end uint64) {
 	for m.next < len(m.scopes) && m.scopes[m.next].Start <= end {
 		m.take()
 	}
-	m.emit(end, &row{}, m.scope >= 0)
+	m.emit(end, &noRow, m.scope >= 0)
 }
 
 // emit starts a piece, unless it says the same as the one before.

@@ -186,9 +186,13 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 		return next, -1, err
 	}
 	fn, err := s.function(uint64(start), v)
+	file := uint32(noFile)
+	if v.has(slotCallFile) {
+		file = v.number(slotCallFile)
+	}
 	s.Scopes = append(s.Scopes, Scope{
 		Parent: parent, Func: fn,
-		CallFile: v.number(slotCallFile), CallLine: v.number(slotCallLine), CallColumn: v.number(slotCallColumn),
+		CallFile: file, CallLine: v.number(slotCallLine), CallColumn: v.number(slotCallColumn),
 	})
 	return next, scope, err
 }

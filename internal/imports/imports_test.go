@@ -123,6 +123,11 @@ var rules = map[string]rule{
 		module: []string{"internal/cursor", "internal/dwarf"},
 		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
 	},
+	"internal/dwarftest": {
+		module:   []string{"internal/elftest"},
+		external: []string{"github.com/klauspost/compress/"},
+		why:      "makes programs for tests of DWARF readers, and knows none of these",
+	},
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},

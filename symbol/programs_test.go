@@ -1,0 +1,216 @@
+package symbol
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/dwarftest"
+	"hallmark/internal/testenv"
+)
+
+// programs returns how many generated programs a test looks at, and the first seed:
+// HALLMARK_PROGRAMS says how many, or which: "100000", or "=12345" for that seed alone.
+func programs(t *testing.T, n int) (first, end uint64) {
+	t.Helper()
+	text, one := strings.CutPrefix(os.Getenv("HALLMARK_PROGRAMS"), "=")
+	if text == "" {
+		return 0, uint64(n)
+	}
+	number, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatalf("HALLMARK_PROGRAMS: %v", err)
+	}
+	if one {
+		return number, number + 1
+	}
+	return 0, number
+}
+
+// TestGeneratedPrograms compares what is said of generated programs with what is true
+// of them: address by address, of all addresses at once, and by an index.
+func TestGeneratedPrograms(t *testing.T) {
+	n := 600
+	if testenv.Brief() {
+		n = 200
+	}
+	first, end := programs(t, n)
+	disputes := newDisputes()
+	var next atomic.Uint64
+	next.Store(first)
+	var answers atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for seed := next.Add(1) - 1; seed < end; seed = next.Add(1) - 1 {
+				p := dwarftest.Generate(seed)
+				answers.Add(int64(len(p.Answers)))
+				for way, err := range compareProgram(p) {
+					disputes.add(p, way, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	t.Logf("%d programs, %d addresses", end-first, answers.Load())
+	disputes.report(t)
+}
+
+// disputes are programs that somebody says something else of than is true, by class.
+type disputes struct {
+	mu      sync.Mutex
+	classes map[string][]dispute
+}
+
+type dispute struct {
+	seed   uint64
+	traits []string
+	text   string
+}
+
+func newDisputes() *disputes { return &disputes{classes: map[string][]dispute{}} }
+
+func (d *disputes) add(p *dwarftest.Program, class, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.classes[class] = append(d.classes[class], dispute{p.Seed, p.Traits, text})
+}
+
+// report fails the test where there are disputes, with the seeds by which each can be
+// looked at alone.
+func (d *disputes) report(t *testing.T) {
+	t.Helper()
+	for class, all := range d.classes {
+		slices.SortFunc(all, func(a, b dispute) int { return len(a.traits) - len(b.traits) })
+		common := slices.Clone(all[0].traits)
+		for _, one := range all {
+			common = slices.DeleteFunc(common, func(s string) bool { return !slices.Contains(one.traits, s) })
+		}
+		var b strings.Builder
+		for _, one := range all[:min(len(all), 3)] {
+			fmt.Fprintf(&b, "\nHALLMARK_PROGRAMS==%d %s\n%s", one.seed, strings.Join(one.traits, ", "), one.text)
+		}
+		t.Errorf("%s: %d programs, which have in common: %s%s", class, len(all), strings.Join(common, ", "), b.String())
+	}
+}
+
+// openProgram opens a generated program in memory.
+func openProgram(p *dwarftest.Program) (*File, error) {
+	f, err := NewFile(bytes.NewReader(p.Files[p.Main]), "/gen/"+p.Main)
+	if err != nil {
+		return nil, err
+	}
+	f.NoIndex = true
+	f.Companion = func(c Companion) *File {
+		data, ok := p.Files[filepath.Base(c.Path)]
+		if !ok {
+			return nil
+		}
+		f, err := NewFile(bytes.NewReader(data), c.Path)
+		if err != nil {
+			return nil
+		}
+		return f
+	}
+	return f, nil
+}
+
+// compareProgram returns how the answers for a program differ from the truth, by the
+// way that leads to them.
+func compareProgram(p *dwarftest.Program) map[string]string {
+	wrong := map[string]string{}
+	if len(p.Answers) == 0 {
+		return wrong
+	}
+	addresses := make([]addr.Virt, len(p.Answers))
+	for i, a := range p.Answers {
+		addresses[i] = addr.Virt(a.Addr)
+	}
+	check := func(way string, of func(f *File) ([]Result, error)) {
+		f, err := openProgram(p)
+		if err != nil {
+			wrong[way] = err.Error()
+			return
+		}
+		defer f.Close()
+		results, err := of(f)
+		if err != nil {
+			wrong[way] = err.Error()
+			return
+		}
+		for i, r := range results {
+			if diff := differs(p.Answers[i], r); diff != "" {
+				wrong[way] = diff
+				return
+			}
+		}
+	}
+	check("one by one", func(f *File) (results []Result, err error) {
+		for _, v := range addresses {
+			results = append(results, f.LookupVirt(v))
+		}
+		return results, nil
+	})
+	check("all at once", func(f *File) ([]Result, error) { return f.LookupVirts(addresses), nil })
+	check("by an index", func(f *File) ([]Result, error) {
+		x, err := f.Index(IndexOptions{Open: f.Companion, Threads: 1 + int(p.Seed%2)})
+		if err != nil {
+			return nil, err
+		}
+		return x.LookupVirts(addresses), nil
+	})
+	first := p.Seed % uint64(len(addresses))
+	check("the first one", func(f *File) ([]Result, error) {
+		results := make([]Result, len(addresses))
+		for i, a := range p.Answers {
+			if uint64(i) == first {
+				results[i] = f.LookupVirt(addresses[i])
+			} else {
+				results[i] = truth(a)
+			}
+		}
+		return results, nil
+	})
+	return wrong
+}
+
+// truth is an answer as a Result.
+func truth(a dwarftest.Answer) Result {
+	r := Result{}
+	for i, f := range a.Frames {
+		r.Frames = append(r.Frames, Frame{
+			Linkage: f.Function, Symbol: f.Symbol, File: f.File, Line: f.Line, Column: f.Column, Start: f.Start, Inlined: i < len(a.Frames)-1,
+		})
+	}
+	return r
+}
+
+// differs returns how a Result differs from the truth, or "".
+func differs(a dwarftest.Answer, r Result) string {
+	want := truth(a).Frames
+	got := slices.Clone(r.Frames)
+	for i := range got {
+		got[i].Func, got[i].Lang = "", 0
+	}
+	if slices.Equal(got, want) {
+		return ""
+	}
+	return fmt.Sprintf("%#x is %s\nnot %s", a.Addr, framesText(want), framesText(got)+" "+r.Reason.String())
+}
+
+func framesText(frames []Frame) string {
+	var b strings.Builder
+	for _, f := range frames {
+		fmt.Fprintf(&b, "\n\t%.80s (%.80s, from line %d) %s:%d:%d", f.Linkage, f.Symbol, f.Start, f.File, f.Line, f.Column)
+	}
+	return b.String()
+}
