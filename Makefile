@@ -7,7 +7,7 @@ KERNEL ?= 6.1
 PKG ?= ./internal/bpf
 RUN ?= .
 
-.PHONY: all test quick kernels on goldens fuzz bench soak torture clean
+.PHONY: all test quick kernels on goldens fuzz dwarf-programs bench soak torture clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark
@@ -45,6 +45,12 @@ fuzz:
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg; \
 		done; \
 	done
+
+# PROGRAMS generated programs, in all forms of DWARF, against what is true of them, and a
+# part of them against other tools. PROGRAMS==SEED is one of them alone.
+PROGRAMS ?= 100000
+dwarf-programs:
+	HALLMARK_PROGRAMS=$(PROGRAMS) go test -count=1 -v -timeout 4h -run '^TestGeneratedPrograms' ./symbol
 
 # The tables of bench/README.md, made anew on this machine.
 bench:

@@ -141,7 +141,11 @@ func (u *unit) address(a uint64) *value {
 
 // number returns a constant.
 func (u *unit) number(n uint64) *value {
-	forms := []uint64{formUdata, formSdata, formData8}
+	forms := []uint64{formUdata, formData8}
+	if u.signed {
+		u.g.trait("sdata")
+		forms = append(forms, formSdata, formSdata)
+	}
 	for i, form := range []uint64{formData1, formData2, formData4} {
 		if n>>(8<<i) == 0 {
 			forms = append(forms, form, form)

@@ -99,8 +99,13 @@ func (g *generator) planUnit(c *compilation) *unit {
 	if version == 2 {
 		offset = 4
 	}
-	lines := g.planLines(c, l.main, pick(g, map[int][]int{2: {2, 2, 3}, 3: {3, 3, 2, 4}, 4: {4, 4, 2, 3, 5}, 5: {5, 5, 5, 5, 3, 4}}[version]...))
 	split := version >= 4 && g.oneIn(4) && (!l.pack || version == l.packed)
+	if split && !l.pack {
+		if c.dir = pick(g, c.dir, ".", "."); c.dir != "." {
+			g.trait("split units elsewhere")
+		}
+	}
+	lines := g.planLines(c, l.main, pick(g, map[int][]int{2: {2, 2, 3}, 3: {3, 3, 2, 4}, 4: {4, 4, 2, 3, 5}, 5: {5, 5, 5, 5, 3, 4}}[version]...))
 	kind, tag := unitCompile, uint64(tagCompileUnit)
 	if split && version >= 5 {
 		kind, tag = unitSkeleton, tagSkeletonUnit
@@ -131,6 +136,12 @@ func (g *generator) planSplit(skeleton *unit) *unit {
 	o.dwo = true
 	if l.pack {
 		g.trait("package")
+		if o.abbrev.len() > 0 && !g.oneIn(4) {
+			o.abbrev.b = nil
+		}
+		if o.abbrev.len() > 0 {
+			g.trait("package with an offset of abbreviations")
+		}
 		if len(l.split) > 0 {
 			o.str = l.split[0].str // the strings of all are in one section
 		}
@@ -144,6 +155,9 @@ func (g *generator) planSplit(skeleton *unit) *unit {
 	}
 	u.addrx = skeleton.addrx
 	g.trait(fmt.Sprintf("split %d", u.version))
+	if u.offset == 8 {
+		g.trait("split 64-bit DWARF")
+	}
 	name := fmt.Sprintf("%s-%d.dwo", g.Main, len(l.split))
 	l.split, l.dwoNames = append(l.split, u), append(l.dwoNames, name)
 	e := skeleton.root
@@ -248,7 +262,10 @@ func (g *generator) writeAll() {
 
 // writeAranges writes .debug_aranges, for all units or some.
 func (g *generator) writeAranges() {
-	most := pick(g, 0, 0, 1, 100)
+	most := pick(g, 0, 1, 100, 100)
+	if most < 100 {
+		g.trait("not all aranges")
+	}
 	for i, u := range g.layout.main.units {
 		if u.compilation == nil || i >= most || len(u.spans) == 0 {
 			continue

@@ -30,10 +30,20 @@ type unit struct {
 
 	abbreviations *abbreviations
 	prefers       map[string]uint64
-	plain         int // one in so many values has DW_FORM_indirect
+	signed        bool // numbers can have DW_FORM_sdata
+	plain         int  // one in so many values has DW_FORM_indirect
 	abstracts     map[*function]*entry
 	starts        map[*entry]int
 	containers    []*entry
+	basic         *entry // a type, nil before it is needed
+}
+
+// basicType returns a type of the unit.
+func (u *unit) basicType() *entry {
+	if u.basic == nil {
+		u.basic = u.root.add(&entry{tag: tagBaseType}).setString(atName, "int").setNumber(atByteSize, 4)
+	}
+	return u.basic
 }
 
 // newUnit returns a unit of an object without entries but its own.
@@ -42,7 +52,7 @@ func (o *object) newUnit(kind, version, offset int, tag uint64) *unit {
 	u := &unit{
 		g: g, object: o, kind: kind, version: version, offset: offset, section: &o.info,
 		lang: pick(g, langC89, langC99, langCxx, langCxx, langC11, langRus, langC14), split: o.dwo,
-		prefers: map[string]uint64{}, plain: pick(g, 1000, 1000, 1000, 5),
+		prefers: map[string]uint64{}, plain: pick(g, 1<<40, 1<<40, 1<<40, 5), signed: g.oneIn(6),
 		abstracts: map[*function]*entry{}, starts: map[*entry]int{},
 	}
 	u.skeleton = u
@@ -140,9 +150,11 @@ func (u *unit) claim() {
 	g := u.g
 	var spans []span
 	for _, s := range u.scopes {
-		if !s.bare || g.oneIn(2) {
-			spans = append(spans, s.spans...)
+		if s.bare && g.oneIn(2) {
+			g.trait("unclaimed code")
+			continue
 		}
+		spans = append(spans, s.spans...)
 	}
 	switch {
 	case len(spans) == 0:
@@ -346,7 +358,7 @@ func (u *unit) clutter(in *entry, n int) {
 		}
 		switch tag {
 		case tagVariable, tagFormalParameter:
-			e.setNumber(atDeclLine, g.IntN(300)).setReference(atType, u.root)
+			e.setNumber(atDeclLine, g.IntN(300)).setReference(atType, u.basicType())
 		case tagBaseType:
 			e.setNumber(atByteSize, 4)
 		case tagEnumerationType:
@@ -357,13 +369,13 @@ func (u *unit) clutter(in *entry, n int) {
 			e.add(&entry{tag: tagSubrangeType})
 		case tagStructureType, tagUnionType, tagClassType:
 			for range g.IntN(3) {
-				e.add(&entry{tag: tagMember}).setString(atName, g.name("m")).setReference(atType, u.root)
+				e.add(&entry{tag: tagMember}).setString(atName, g.name("m")).setReference(atType, u.basicType())
 			}
 			if !u.isC() && g.oneIn(3) {
 				u.clutter(e, 1)
 			}
 		case tagSubroutineType:
-			e.add(&entry{tag: tagFormalParameter}).setReference(atType, e)
+			e.add(&entry{tag: tagFormalParameter}).setReference(atType, u.basicType())
 		case tagCallSite:
 			e.set(atEntryPC, func(u *unit) *value { return u.address(g.text[0].low) })
 		}
