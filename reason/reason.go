@@ -66,6 +66,9 @@ const (
 	Compat          // a 32-bit process
 	FramePointers   // frame pointers do not tell whether frames are missing
 
+	// Defect is why an address has no symbol where a reader of the file panicked.
+	Defect
+
 	count
 )
 
@@ -119,6 +122,8 @@ var table = [count]words{
 	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
 	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf"},
+
+	Defect: {"defect", "the reader of the file panicked, a defect of hallmark", "report it with the file, and with what hallmark index says of it"},
 }
 
 // String returns the reason as a short phrase for people.

@@ -1,10 +1,13 @@
 package symbol
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"sync"
 
 	"hallmark/addr"
+	"hallmark/internal/defect"
 	"hallmark/reason"
 )
 
@@ -41,6 +44,8 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 		}
 	case name != "":
 		frames, source = a.bare(name, table)
+	case a.failed:
+		return Miss(reason.Defect)
 	case a.damaged:
 		return Miss(reason.BadSymbols)
 	default:
@@ -55,6 +60,16 @@ type answer struct {
 	file    *File
 	at      addr.Virt
 	damaged bool
+	failed  bool // a reader panicked
+}
+
+// errNoTable says that a source gave something else than it should.
+var errNoTable = errors.New("no table")
+
+// note remembers what went wrong.
+func (a *answer) note(err error) {
+	a.damaged = a.damaged || err != nil
+	a.failed = a.failed || err != nil && defect.Is(err)
 }
 
 // function returns the frames of the function at the address.
@@ -69,7 +84,7 @@ func (a *answer) function() ([]Frame, Source) {
 		found, err := a.table(s, a.at)
 		table, ok := found.(*goTable)
 		if err != nil || !ok {
-			a.damaged = true
+			a.note(cmp.Or(err, errNoTable))
 			continue
 		}
 		frames := table.find(a.at)
@@ -86,7 +101,7 @@ func (a *answer) function() ([]Frame, Source) {
 
 func (a *answer) debugFunction(v addr.Virt) []Frame {
 	frames, err := a.evidence.function(v)
-	a.damaged = a.damaged || err != nil
+	a.note(err)
 	return frames
 }
 
@@ -99,7 +114,7 @@ func (a *answer) symbol() (string, Source) {
 		found, err := a.table(s, a.at)
 		table, ok := found.(*symtab)
 		if err != nil || !ok {
-			a.damaged = true
+			a.note(cmp.Or(err, errNoTable))
 			continue
 		}
 		if name := table.nameAt(a.at); name != "" {
@@ -112,7 +127,7 @@ func (a *answer) symbol() (string, Source) {
 // bare returns the frames at an address that only a symbol names.
 func (a *answer) bare(name string, table Source) ([]Frame, Source) {
 	frames, err := a.place(a.at)
-	a.damaged = a.damaged || err != nil
+	a.note(err)
 	if frames == nil {
 		return []Frame{{Linkage: name}}, table
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hallmark/internal/cursor"
+	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
 )
 
@@ -184,7 +185,9 @@ func (m *image) load(d *debugData, sections []*debugSection, threads int) error 
 var errShrunk = errors.New("the file was cut off while it was read")
 
 // whileMapped calls f, which looks at mapped bytes. Those of a file that is cut off
-// meanwhile are gone, and looking at them is a fault, which becomes an error.
+// meanwhile are gone, and looking at them is a fault, which becomes an error. So does
+// every other panic: it is on a goroutine of its own in many places, where nobody else
+// could contain it.
 func whileMapped(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -193,17 +196,20 @@ func whileMapped(f func() error) (err error) {
 		case interface{ Addr() uintptr }:
 			err = errShrunk
 		default:
-			panic(fault)
+			if defect.Escapes() {
+				panic(fault)
+			}
+			err = defect.Caught(fault)
 		}
 	}()
 	return f()
 }
 
 // whileMapped calls f, which looks at mapped bytes, and names the file where they are
-// gone.
+// gone, or f has a defect.
 func (m *image) whileMapped(f func() error) error {
 	err := whileMapped(f)
-	if err == errShrunk {
+	if err == errShrunk || defect.Is(err) {
 		return m.damage(err)
 	}
 	return err

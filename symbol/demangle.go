@@ -30,10 +30,11 @@ func Demangle(name string) string {
 	return demangled(name)
 }
 
-func demangled(name string) string {
+func demangled(name string) (readable string) {
 	if !isMangled(name) || len(name) > maxMangled {
 		return name
 	}
+	defer containName(&readable, name)
 	readable, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(maxDemangled))
 	if err != nil || readable == "" {
 		return name

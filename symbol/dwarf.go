@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
 )
 
@@ -31,7 +32,7 @@ type debugInfo struct {
 // openDebugInfo opens the debug information of a file.
 func openDebugInfo(f *File) (*debugInfo, error) {
 	d := &debugInfo{companions: companions{image: f.debugImage(), program: f.Name(), open: f.Companion}}
-	if err := d.openData(); err != nil {
+	if err := contained(f.debugImage().name, d.openData); err != nil {
 		d.close()
 		return nil, err
 	}
@@ -82,12 +83,12 @@ func (d *debugInfo) close() {
 
 func (d *debugInfo) makeDirectory(with func(*dwarf.Reader) (*dwarf.Directory, error)) (*dwarf.Directory, error) {
 	r := d.reader()
-	defer d.readers.Put(r)
 	dir := new(dwarf.Directory)
 	err := whileMapped(func() (err error) {
 		dir, err = with(r)
 		return err
 	})
+	d.giveBack(r, err)
 	return dir, d.image.damage(err)
 }
 
@@ -117,7 +118,15 @@ func (d *debugInfo) splitOnce() func(id uint64, dir, name string) *dwarf.Data {
 	}
 }
 
-// reader returns a Reader, which the caller puts back into d.readers.
+// giveBack puts back a Reader that reader returned, unless a panic came out of it: who
+// knows what it left behind.
+func (d *debugInfo) giveBack(r *dwarf.Reader, err error) {
+	if !defect.Is(err) {
+		d.readers.Put(r)
+	}
+}
+
+// reader returns a Reader, which the caller gives back.
 func (d *debugInfo) reader() *dwarf.Reader {
 	r, _ := d.readers.Get().(*dwarf.Reader)
 	if r == nil {
@@ -222,7 +231,6 @@ func (d *debugInfo) find(v uint64, dir *dwarf.Directory, enough uint8) (best []F
 func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 	return d.cache.get(u, func() (code *unitCode, err error) {
 		r := d.reader()
-		defer d.readers.Put(r)
 		d.explored.Add(int64(u.Size()))
 		err = whileMapped(func() error {
 			if err := r.Read(u); err != nil {
@@ -231,6 +239,7 @@ func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 			code = &unitCode{Result: r.Clone(), text: copier{}, lang: langOf(r.Lang)}
 			return nil
 		})
+		d.giveBack(r, err)
 		return code, d.image.damage(err)
 	})
 }

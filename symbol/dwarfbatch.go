@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"hallmark/addr"
+	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
 	"hallmark/reason"
 )
@@ -41,7 +42,8 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 
 // LookupVirts answers as LookupVirt does for each of the addresses, and reads as
 // LookupOffsets does.
-func (f *File) LookupVirts(addresses []addr.Virt) []Result {
+func (f *File) LookupVirts(addresses []addr.Virt) (results []Result) {
+	defer containMisses(&results, len(addresses))
 	if len(addresses) == 0 {
 		return nil
 	}
@@ -74,7 +76,8 @@ func (f *File) LookupVirts(addresses []addr.Virt) []Result {
 	for i, v := range b.addresses {
 		answers[i] = b.answer(v)
 	}
-	results, taken := make([]Result, len(addresses)), make([]bool, len(answers))
+	results = make([]Result, len(addresses))
+	taken := make([]bool, len(answers))
 	for i, v := range addresses {
 		n := b.number(v)
 		results[i] = answers[n]
@@ -306,6 +309,10 @@ func (w *unitWorker) ask(u *dwarf.Unit, enough uint8, addresses []addr.Virt, num
 		}
 		return nil
 	})
+	if defect.Is(err) {
+		w.reader, w.text = w.debug.data.NewReader(), newInternedText() // who knows what these have now
+		w.reader.Columns = true
+	}
 	if err != nil {
 		for k := range w.answers {
 			w.answers[k] = unitAnswer{kind: kindHole, err: err}

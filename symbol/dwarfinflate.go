@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"sync"
+
+	"hallmark/internal/defect"
 )
 
 // inflating is a section that is decompressed as far as it is needed.
@@ -74,7 +76,10 @@ func (p *inflating) run() {
 		n, err := p.step(at)
 		p.mu.Lock()
 		p.ready += uint64(n)
-		if err != nil {
+		switch {
+		case defect.Is(err):
+			p.err = p.image.damage(err)
+		case err != nil:
 			p.err = p.image.fail(p.to.off, "compressed section: "+err.Error())
 		}
 		p.changed.Broadcast()

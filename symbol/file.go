@@ -102,7 +102,15 @@ func newRegularFile(r *os.File) (*File, error) {
 // NewFile returns the File that reads from r, for instance the image of a vdso, and
 // does not close it; name is for messages. A malformed file is a *FormatError, which
 // wraps ErrNotELF if the file is no ELF file at all.
-func NewFile(r io.ReaderAt, name string) (*File, error) {
+func NewFile(r io.ReaderAt, name string) (f *File, err error) {
+	err = contained(name, func() (err error) {
+		f, err = newELF(r, name)
+		return err
+	})
+	return f, err
+}
+
+func newELF(r io.ReaderAt, name string) (*File, error) {
 	m, err := readImage(r, name)
 	if err != nil {
 		return nil, err
@@ -128,10 +136,14 @@ func NewFile(r io.ReaderAt, name string) (*File, error) {
 
 // add adds a source. load gets the addresses that are asked for, nil for all.
 func (f *File) add(kind Source, load func([]addr.Virt) (finder, error)) {
-	s := &source{kind: kind, loadAt: load}
+	loadAt := func(at []addr.Virt) (table finder, err error) {
+		defer containPanic(f.Name(), &err)
+		return load(at)
+	}
+	s := &source{kind: kind, loadAt: loadAt}
 	s.load = sync.OnceValues(func() (finder, error) {
 		defer s.loaded.Store(true)
-		return load(nil)
+		return loadAt(nil)
 	})
 	f.sources = append(f.sources, s)
 }
@@ -279,8 +291,9 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 }
 
 // LookupVirt answers for the instruction at a virtual address.
-func (f *File) LookupVirt(v addr.Virt) Result {
-	r := f.lookup(v)
+func (f *File) LookupVirt(v addr.Virt) (r Result) {
+	defer containMiss(&r)
+	r = f.lookup(v)
 	for i := range r.Frames {
 		r.Frames[i].Func = r.Frames[i].Readable()
 	}
@@ -290,8 +303,13 @@ func (f *File) LookupVirt(v addr.Virt) Result {
 // AppendFrames appends the frames at a virtual address to dst, innermost first, and
 // returns their source. Func of each is left empty, as by Index.AppendFrames.
 func (f *File) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
-	r := f.lookup(v)
+	r := f.lookupContained(v)
 	return append(dst, r.Frames...), r.Source
+}
+
+func (f *File) lookupContained(v addr.Virt) (r Result) {
+	defer containMiss(&r)
+	return f.lookup(v)
 }
 
 // missReason returns why an address has no symbol if all tables are sound.

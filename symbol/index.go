@@ -179,7 +179,8 @@ func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
 	}
 }
 
-func (x *Index) lookupVirt(v addr.Virt, names readableNames) Result {
+func (x *Index) lookupVirt(v addr.Virt, names readableNames) (r Result) {
+	defer containMiss(&r)
 	frames, source := x.AppendFrames(nil, v)
 	if len(frames) == 0 {
 		return Miss(x.missReason())

@@ -319,7 +319,8 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 }
 
 // Index makes an index of all that the file's tables and debug information say.
-func (f *File) Index(opt IndexOptions) (*Index, error) {
+func (f *File) Index(opt IndexOptions) (x *Index, err error) {
+	defer containPanic(f.Name(), &err)
 	text := f.image.text()
 	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}}
 	m.tables.file("")
@@ -339,7 +340,6 @@ func (f *File) Index(opt IndexOptions) (*Index, error) {
 		}
 		c := companions{image: d, program: f.Name(), open: opt.Open, threads: opt.Threads}
 		defer c.close() // names are in it until the index is made
-		var err error
 		if m.parts, err = c.readUnits(m.base, opt); err != nil {
 			return nil, err
 		}

@@ -45,7 +45,7 @@ var rules = map[string]rule{
 		why:      "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
-		module:   []string{"addr", "reason", "internal/cursor", "internal/dwarf", "internal/pclntab"},
+		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/pclntab"},
 		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
@@ -119,6 +119,7 @@ var rules = map[string]rule{
 	},
 	"internal/cursor": {why: "reads doubtful bytes; imports nothing"},
 	"internal/dwarf":  {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
+	"internal/defect": {why: "panics of readers; imports nothing, so that every reader can be contained"},
 	"internal/dwarfentry": {
 		module: []string{"internal/cursor", "internal/dwarf"},
 		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
