@@ -21,21 +21,28 @@ import (
 )
 
 // programs returns how many generated programs a test looks at, and the first seed:
-// HALLMARK_PROGRAMS says how many, or which: "100000", or "=12345" for that seed alone.
+// HALLMARK_PROGRAMS says how many, or which: "100000", or "60000-100000" for those from
+// one seed to before another, or "=12345" for that seed alone.
 func programs(t *testing.T, n int) (first, end uint64) {
 	t.Helper()
 	text, one := strings.CutPrefix(os.Getenv("HALLMARK_PROGRAMS"), "=")
 	if text == "" {
 		return 0, uint64(n)
 	}
-	number, err := strconv.ParseUint(text, 0, 64)
-	if err != nil {
+	from, to, several := strings.Cut(text, "-")
+	first, err := strconv.ParseUint(from, 0, 64)
+	if several && err == nil {
+		end, err = strconv.ParseUint(to, 0, 64)
+	}
+	switch {
+	case err != nil:
 		t.Fatalf("HALLMARK_PROGRAMS: %v", err)
+	case one:
+		end = first + 1
+	case !several:
+		first, end = 0, first
 	}
-	if one {
-		return number, number + 1
-	}
-	return 0, number
+	return first, end
 }
 
 // TestGeneratedPrograms compares what is said of generated programs with what is true

@@ -23,7 +23,7 @@ func (o *object) newAbbreviations() *abbreviations {
 	g := o.g
 	t := &abbreviations{object: o, codes: map[string]uint64{}, next: 1, style: codesDense}
 	switch {
-	case g.oneIn(20):
+	case g.oneIn(60):
 		t.style = codesHuge
 		g.trait("huge codes")
 	case g.oneIn(3):

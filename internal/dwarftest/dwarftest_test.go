@@ -35,7 +35,7 @@ func TestTraits(t *testing.T) {
 		"path 0x8", "path 0xe", "path 0x1f", "path 0x1d", "more parts", "define_file", "max_ops", "const_add_pc", "fixed_advance_pc",
 		"unknown opcodes", "unknown extended opcode", "discriminator", "base selection", "rnglistx", "type unit 4", "type unit 5", "partial unit",
 		"supplementary strings", "supplementary entries", "ref_addr", "sibling", "huge codes", "shared abbreviations", "nested function",
-		"lexical block", "unit without addresses", "aranges", "code known by its symbol", "implicit_const", "indirect", "high_pc as a length",
+		"lexical block", "empty unit", "unit without addresses", "aranges", "code known by its symbol", "implicit_const", "indirect", "high_pc as a length",
 	} {
 		if seen[trait] == 0 {
 			t.Errorf("no program has %q", trait)

@@ -84,6 +84,11 @@ func (g *generator) encode() {
 		}
 	}
 	g.typeUnits()
+	for g.oneIn(6) {
+		g.trait("empty unit")
+		version := pick(g, 2, 3, 4, 5)
+		l.main.newUnit(unitCompile, version, pick(g, 4, map[int]int{2: 4, 3: 8, 4: 8, 5: 8}[version]), tagCompileUnit)
+	}
 	g.writeAll()
 	g.build()
 }
@@ -404,7 +409,7 @@ func (g *generator) section(name string, data []byte, how string) elftest.Sectio
 
 // elf returns an ELF file with these sections, in any order; with code, if it has it.
 func (g *generator) elf(sections []elftest.Section, code bool) []byte {
-	f := elftest.File{Class: elf.ELFCLASS32, Order: g.order(), Type: elf.ET_EXEC}
+	f := elftest.File{Class: elf.ELFCLASS32, Order: g.order(), Type: pick(g, elf.ET_EXEC, elf.ET_EXEC, elf.ET_DYN)}
 	if f.Machine = elf.EM_386; g.big {
 		f.Machine = elf.EM_PPC
 	}

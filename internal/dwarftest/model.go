@@ -10,7 +10,7 @@ import (
 // invent makes the model: which code there is, whose it is, and its lines.
 func (g *generator) invent() {
 	g.is64, g.big, g.align = !g.oneIn(3), g.oneIn(3), pick(g, uint64(1), 1, 2, 4)
-	g.word = 4
+	g.word, g.signed = 4, g.oneIn(6)
 	if g.is64 {
 		g.word = 8
 	}

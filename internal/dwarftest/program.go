@@ -112,7 +112,8 @@ type generator struct {
 	traits map[string]bool
 
 	is64, big bool
-	word      int // bytes of an address
+	word      int  // bytes of an address
+	signed    bool // numbers can have DW_FORM_sdata
 	align     uint64
 	text      []span // sections of code
 	units     []*compilation

@@ -52,7 +52,7 @@ func (o *object) newUnit(kind, version, offset int, tag uint64) *unit {
 	u := &unit{
 		g: g, object: o, kind: kind, version: version, offset: offset, section: &o.info,
 		lang: pick(g, langC89, langC99, langCxx, langCxx, langC11, langRus, langC14), split: o.dwo,
-		prefers: map[string]uint64{}, plain: pick(g, 1<<40, 1<<40, 1<<40, 5), signed: g.oneIn(6),
+		prefers: map[string]uint64{}, plain: pick(g, 1<<40, 1<<40, 1<<40, 5), signed: g.signed && g.oneIn(2),
 		abstracts: map[*function]*entry{}, starts: map[*entry]int{},
 	}
 	u.skeleton = u
