@@ -174,6 +174,7 @@ func (g *generator) planSplit(skeleton *unit) *unit {
 		u.root.set(atGNUDwoID, id)
 		e.set(atGNUAddrBase, func(u *unit) *value { return u.place(u.addrx.label.offset) })
 		if g.oneIn(2) {
+			l.main.ranges.bytes(make([]byte, 8*g.IntN(5)))
 			u.rangesBase = 8 * g.IntN(1+l.main.ranges.len()/8)
 			e.set(atGNURangesBase, func(s *unit) *value { return s.place(func() uint64 { return uint64(u.rangesBase) }) })
 		}
