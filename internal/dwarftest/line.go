@@ -22,7 +22,6 @@ type lineTable struct {
 	lineRange        int
 	opcodeBase       int
 	lengths          []byte
-	isStmt           bool
 	setFile, setLine int // registers
 	column           int
 	addr, op         uint64
