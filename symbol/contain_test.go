@@ -131,7 +131,7 @@ func TestDefectsAreContained(t *testing.T) {
 				}
 				if r.Reason == reason.Defect {
 					reasons++
-				} else if len(r.Frames) == 0 {
+				} else if len(r.Frames) == 0 && len(p.Answers[i].Frames) > 0 {
 					t.Errorf("%#x is nothing: %v", p.Answers[i].Addr, r.Reason)
 				}
 				if diff := differs(p.Answers[i], results[1][i]); diff != "" {
