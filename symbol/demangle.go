@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
+
+	"hallmark/internal/readable"
 )
 
 // Limits on mangled names. A few bytes of them can stand for gigabytes, so the
@@ -30,16 +32,16 @@ func Demangle(name string) string {
 	return demangled(name)
 }
 
-func demangled(name string) (readable string) {
+func demangled(name string) (shown string) {
 	if !isMangled(name) || len(name) > maxMangled {
 		return name
 	}
-	defer containName(&readable, name)
-	readable, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(maxDemangled))
-	if err != nil || readable == "" {
+	defer containName(&shown, name)
+	known, err := readable.String(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(maxDemangled))
+	if err != nil || known == "" {
 		return name
 	}
-	return readable
+	return known
 }
 
 // isMangled reports whether a name looks mangled: _Z is C++ and the older Rust,

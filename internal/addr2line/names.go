@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
+
+	"hallmark/internal/readable"
 )
 
 // Limits on mangled names, for the reasons of symbol.Demangle. Parameters make names
@@ -43,18 +45,25 @@ func gnuDemangler(style string, unlimited bool) demangler {
 }
 
 // demangleLLVM returns a C++ or Rust name with its parameters, as llvm-cxxfilt
-// writes it.
-func demangleLLVM(name string) string { return demangled(name, maxMangled, demangle.LLVMStyle) }
+// writes it: all suffixes of clones and parts of a function together.
+func demangleLLVM(name string) string {
+	if at := strings.IndexByte(name, '.'); at > 0 {
+		if known := demangled(name[:at], maxMangled, demangle.LLVMStyle); known != name[:at] {
+			return known + " (" + name[at:] + ")"
+		}
+	}
+	return demangled(name, maxMangled, demangle.LLVMStyle)
+}
 
 func demangled(name string, longest int, options ...demangle.Option) string {
 	if !isMangled(name) || len(name) > longest {
 		return name
 	}
-	readable, err := demangle.ToString(name, append(options, demangle.MaxLength(maxDemangled))...)
-	if err != nil || readable == "" {
+	known, err := readable.String(name, append(options, demangle.MaxLength(maxDemangled))...)
+	if err != nil || known == "" {
 		return name
 	}
-	return readable
+	return known
 }
 
 func isMangled(name string) bool {
@@ -71,7 +80,7 @@ func shortName(name string) string {
 	if isRust(name) {
 		return lastPart(demangled(name, maxMangled))
 	}
-	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
+	tree, err := readable.Tree(name, demangle.NoParams, demangle.NoClones, demangle.MaxLength(maxDemangled))
 	if err != nil {
 		return name
 	}

@@ -45,7 +45,7 @@ var rules = map[string]rule{
 		why:      "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
-		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/pclntab"},
+		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/pclntab", "internal/readable"},
 		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
@@ -102,7 +102,7 @@ var rules = map[string]rule{
 	},
 
 	"internal/addr2line": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/dwarfentry", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/dwarfentry", "internal/readable", "symbol"},
 		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
@@ -138,6 +138,7 @@ var rules = map[string]rule{
 	"internal/perfgen":  {module: []string{"perfdata"}, why: "makes perf.data files of any bytes for fuzz targets"},
 	"internal/perftest": {module: []string{"internal/testenv"}, why: "has perf record programs for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
+	"internal/readable": {external: []string{"github.com/ianlancetaylor/demangle"}, why: "names for people, for symbols and for other programs' output"},
 	"internal/testenv":  {why: "what tests may ask of the machine; imports nothing"},
 	"internal/unwindtest": {
 		module: []string{"addr", "perfdata", "unwind"},
