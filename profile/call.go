@@ -56,7 +56,7 @@ func named(f *pprof.Function) bool { return f != nil && (f.Name != "" || f.Syste
 // symbolized reports whether any function is known at l.
 func symbolized(l *pprof.Location) bool {
 	for _, line := range l.Line {
-		if named(line.Function) {
+		if named(line.Function) && !IsUnnamed(line.Function) {
 			return true
 		}
 	}

@@ -136,7 +136,11 @@ func (c *converter) run(name string) error {
 		return err
 	}
 	if !c.noSymbols && f.symbols {
-		if _, err := c.symbols.symbolize(c.env, p); err != nil {
+		symbolize := c.symbols.show
+		if f.name == "pprof" { // to be kept
+			symbolize = c.symbols.symbolize
+		}
+		if _, err := symbolize(c.env, p); err != nil {
 			return err
 		}
 	}

@@ -35,8 +35,14 @@ as by 'hallmark inject', which says of each why not; so does --trust-paths.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
+Code without a symbol has the name of its file and the offset where its function
+starts, as libfoo.so+0x1f3a40, if the file itself is on this machine: compilers
+describe functions for unwinding, and strip leaves that. It counts as unknown.
+Where the file is not here, all code of it without symbols is one line, '?'.
+
 With --json the fields are: sample_type, unit (of all values), total, samples,
-time, duration_ns, comments; functions: name, source, file, build_id, flat, cum;
+time, duration_ns, comments; functions: name, unnamed
+(it has no symbol), source, file, build_id, flat, cum;
 binaries: file, build_id, flat, cum; processes: name, pids, flat; coverage:
 frames, identified, symbolized, file_frames, file_identified (the same for frames
 in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
@@ -95,7 +101,7 @@ func (r *report) run(name string) error {
 		return err
 	}
 	for i, p := range all {
-		misses, err := r.symbols.symbolize(r.env, p)
+		misses, err := r.symbols.show(r.env, p)
 		if err != nil {
 			return err
 		}

@@ -173,14 +173,28 @@ var errAsking = errors.New("interrupted while looking for symbols; with --no-deb
 
 // symbolize gives symbols to the frames of p, and returns why others have none.
 func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, false)
+}
+
+// show symbolizes a profile that is not to be kept: code without symbols is named by where
+// its function starts.
+func (o *symbolOptions) show(e *env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, true)
+}
+
+func (o *symbolOptions) name(e *env, p *pprof.Profile, starts bool) (profile.Misses, error) {
 	s, err := o.open(context.Background(), e)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	misses := profile.Symbolize(p, &local.Symbols{Library: s.Library, Context: s.ctx})
+	symbols := &local.Symbols{Library: s.Library, Context: s.ctx}
+	misses := profile.Symbolize(p, symbols)
 	if s.ctx.Err() != nil {
 		return nil, errAsking
+	}
+	if starts {
+		profile.NameStarts(p, symbols)
 	}
 	return misses, nil
 }

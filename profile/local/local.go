@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -74,6 +75,28 @@ func (s *Symbols) lookup(id buildid.ID, path string, offsets []addr.Offset) []sy
 	}
 	defer table.Close()
 	return s.read(table, offsets)
+}
+
+var _ profile.Starts = (*Symbols)(nil)
+
+// Starts returns where functions start in the file whose identity is id, by its call frame
+// information. The file itself must be on this machine.
+func (s *Symbols) Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset {
+	s.once.Do(s.init)
+	var candidates []string
+	if isRegular(path) {
+		candidates = []string{path}
+	}
+	file, _ := s.Library.Finder.Open(id, candidates...)
+	if file != nil {
+		defer file.Close()
+		if holdsCode(file) {
+			if starts, err := file.Starts(offsets); err == nil {
+				return starts
+			}
+		}
+	}
+	return slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
 }
 
 // read answers, for as many files at a time as there are processors: their tables are

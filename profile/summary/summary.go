@@ -38,8 +38,9 @@ type Summary struct {
 // symbols is one function without a name.
 type Function struct {
 	Name    string `json:"name,omitempty"`
-	Source  string `json:"source,omitempty"` // source file
-	File    string `json:"file,omitempty"`   // the binary's Mapping.File
+	Unnamed bool   `json:"unnamed,omitempty"` // it has no symbol: Name is where the function starts
+	Source  string `json:"source,omitempty"`  // source file
+	File    string `json:"file,omitempty"`    // the binary's Mapping.File
 	BuildID string `json:"build_id,omitempty"`
 	Flat    int64  `json:"flat"`
 	Cum     int64  `json:"cum"`
@@ -236,7 +237,7 @@ func (t *tally) function(c profile.Call) *counted[Function] {
 	if f == nil {
 		f = &counted[Function]{line: Function{Name: k.name}}
 		if c.Function != nil {
-			f.line.Source = c.Function.Filename
+			f.line.Source, f.line.Unnamed = c.Function.Filename, profile.IsUnnamed(c.Function)
 		}
 		if m := c.Location.Mapping; m != nil {
 			f.line.File, f.line.BuildID = m.File, m.BuildID

@@ -90,6 +90,9 @@ func (s *source) Symbolize(_ string, _ driver.MappingSources, p *pprof.Profile) 
 		return err
 	}
 	s.download = download.Bytes()
+	if starts, ok := s.options.Symbols.(profile.Starts); ok {
+		profile.NameStarts(p, starts)
+	}
 	// The flame graph leaves out frames without a function, and shows their time
 	// as that of their callers.
 	profile.NameUnknown(p)

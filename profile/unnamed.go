@@ -1,0 +1,55 @@
+package profile
+
+import (
+	"fmt"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/symbol"
+)
+
+// Starts know where functions start that have no symbols.
+type Starts interface {
+	// Starts returns where the function starts at each of the offsets in the file whose
+	// identity is id, as file offsets, and symbol.NoStart where it does not know.
+	Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset
+}
+
+// unnamedCode is the SystemName of functions that stand for code without a symbol.
+const unnamedCode = "[unnamed code]"
+
+// IsUnnamed reports whether a function is one of those that NameStarts adds, which have
+// no symbol.
+func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == unnamedCode }
+
+// NameStarts gives the locations without symbols a function that has the name of their
+// binary and the file offset where the function starts: "libfoo.so+0x1f3a40". It is for
+// showing a profile: one to be kept is better without. Nothing takes such a function for
+// a symbol (IsUnnamed): Symbolize replaces it once the name is known.
+func NameStarts(p *pprof.Profile, s Starts) {
+	functions := functionsOf(p)
+	for _, f := range unsymbolized(p, Misses{}) {
+		if f.path == "" || strings.HasPrefix(f.path, "[") {
+			continue
+		}
+		var unnamed []*pprof.Location
+		var offsets []addr.Offset
+		for _, l := range f.locations {
+			if !symbolized(l) {
+				unnamed, offsets = append(unnamed, l), append(offsets, FileOffset(l))
+			}
+		}
+		if len(unnamed) == 0 {
+			continue
+		}
+		for i, start := range s.Starts(f.id, f.path, offsets) {
+			if start != symbol.NoStart {
+				name := fmt.Sprintf("%s+%v", ShortName(f.path), start)
+				unnamed[i].Line = functions.lines([]symbol.Frame{{Func: name, Linkage: unnamedCode}})
+			}
+		}
+	}
+}
