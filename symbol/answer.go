@@ -39,9 +39,14 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 	name, table := a.symbol()
 	switch {
 	case frames != nil:
-		if outermost := &frames[len(frames)-1]; name != "" && name != outermost.Linkage {
+		outermost := &frames[len(frames)-1]
+		switch {
+		case outermost.Linkage == "":
+			outermost.Linkage = name
+		case name != "" && name != outermost.Linkage:
 			outermost.Symbol = name
 		}
+		frames = named(frames)
 	case name != "":
 		frames, source = a.bare(name, table)
 	case a.failed:
@@ -52,6 +57,19 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 		return Miss(f.missReason())
 	}
 	return Result{Frames: frames, Source: source}
+}
+
+// named returns frames without the outermost one, if that has no name: what it calls is
+// the outermost that is known.
+func named(frames []Frame) []Frame {
+	last := len(frames) - 1
+	if last < 0 || frames[last].Linkage != "" {
+		return frames
+	}
+	if last > 0 {
+		frames[last-1].Inlined = false
+	}
+	return frames[:last]
 }
 
 // answer is an answer in the making.

@@ -20,33 +20,40 @@ type stringMaker interface {
 // frames returns what the unit says of an address, and of which kind that is: the
 // frames of a function; of a line without a function one frame without a name; or
 // nothing.
+//
+// A call of a function without a name is left out, and its caller has the line of the
+// call. The last frame has no name where the function that others were inlined into has
+// none: a symbol may name it.
 func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
 	p := c.At(v)
-	if p == nil {
-		return nil, kindHole
-	}
-	scope := c.named(p.Scope)
-	if scope < 0 && !p.Known {
+	if p == nil || p.Scope < 0 && !p.Known {
 		return nil, kindHole
 	}
 	frame := Frame{File: c.text.path(c.Files, p.File), Line: int(p.Line), Column: int(p.Column)}
-	if scope < 0 {
-		return []Frame{frame}, kindLine
-	}
 	var few [8]Frame
 	frames := few[:0]
-	for {
+	for scope := p.Scope; scope >= 0; {
 		s := &c.Scopes[scope]
 		fn := &c.Funcs[s.Func]
-		frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(startLine(fn.Line)), c.lang
-		scope = c.named(s.Parent)
-		frame.Inlined = scope >= 0
-		frames = append(frames, frame)
-		if scope < 0 {
-			return append([]Frame(nil), frames...), kindFunction
+		isNamed := len(fn.Name.Bytes()) > 0
+		if isNamed {
+			frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(startLine(fn.Line)), c.lang
 		}
-		frame = Frame{File: c.text.path(c.Files, s.CallFile), Line: int(s.CallLine), Column: int(s.CallColumn)}
+		if isNamed || s.Parent < 0 && len(frames) > 0 {
+			frame.Inlined = s.Parent >= 0
+			frames = append(frames, frame)
+		}
+		if scope = s.Parent; scope >= 0 {
+			frame = Frame{File: c.text.path(c.Files, s.CallFile), Line: int(s.CallLine), Column: int(s.CallColumn)}
+		}
 	}
+	switch {
+	case len(frames) > 0:
+		return append([]Frame(nil), frames...), kindFunction
+	case p.Known:
+		return []Frame{frame}, kindLine
+	}
+	return nil, kindHole
 }
 
 // claimed returns what frames does of an address that the unit's own entry claims. The
@@ -57,14 +64,6 @@ func (c *unitCode) claimed(v uint64) ([]Frame, uint8) {
 		return nil, kindHole
 	}
 	return frames, kind
-}
-
-// named returns the innermost scope from this one on whose function has a name.
-func (c *unitCode) named(scope int32) int32 {
-	for scope >= 0 && len(c.Funcs[c.Scopes[scope].Func].Name.Bytes()) == 0 {
-		scope = c.Scopes[scope].Parent
-	}
-	return scope
 }
 
 // size returns about how many bytes of memory c takes.

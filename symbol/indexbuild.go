@@ -168,6 +168,7 @@ type partTables struct {
 	files     []string
 	byPath    map[string]uint32
 	room      *atomic.Int64 // for names and paths of all parts; nil for any
+	noName    int32         // number of the function without a name, plus 1; 0 as long as there is none
 
 	// Numbers in the index, plus 1; 0 for what nothing uses.
 	functionNumbers, fileNumbers []uint32
@@ -234,6 +235,15 @@ func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
 	return int32(at.number) - 1
 }
 
+// nameless returns the number of the function that has no name. Only a symbol can name
+// it, and not everywhere the same one.
+func (t *partTables) nameless() int32 {
+	if t.noName == 0 {
+		t.noName = t.add("", 0, LangUnknown) + 1
+	}
+	return t.noName - 1
+}
+
 // take reports whether there is room for so many bytes of a name or path.
 func (t *partTables) take(n int) bool { return t.room == nil || t.room.Add(-int64(n)) >= 0 }
 
@@ -265,8 +275,9 @@ type partBuilder struct {
 	// Of the unit at hand.
 	part      *indexPart
 	lang      Lang
-	place     piecePlace // of the piece before
-	at        int32      // its site
+	place     piecePlace   // of the piece before
+	at        int32        // its site
+	call      *dwarf.Scope // that its line is taken from, or nil
 	sites     []builtSite
 	first     []int32 // site of each scope that was asked for last, -1 for none
 	functions []int32 // number of each Func, unasked before it has one
@@ -345,9 +356,14 @@ func (b *partBuilder) piece(p *dwarf.Piece) {
 		return // behind the last code
 	}
 	if place := (piecePlace{p.Scope, p.File, p.Known}); place != b.place {
-		b.place, b.at = place, b.siteOf(p)
+		b.place = place
+		b.at, b.call = b.siteOf(p)
 	}
-	b.part.pieces = append(b.part.pieces, partPiece{uint32(start), b.at, p.Line, p.Column})
+	piece := partPiece{uint32(start), b.at, p.Line, p.Column}
+	if b.call != nil {
+		piece.line, piece.column = b.call.CallLine, b.call.CallColumn
+	}
+	b.part.pieces = append(b.part.pieces, piece)
 }
 
 // piecePlace is what decides on the site of a piece.
@@ -357,25 +373,35 @@ type piecePlace struct {
 	known bool
 }
 
-// siteOf returns the site that a piece belongs to.
-func (b *partBuilder) siteOf(p *dwarf.Piece) int32 {
-	switch scope := b.named(p.Scope); {
-	case scope >= 0:
-		return b.site(scope, p.File)
+// siteOf returns the site that a piece belongs to, and the call that its line is to be
+// taken from, or nil.
+func (b *partBuilder) siteOf(p *dwarf.Piece) (int32, *dwarf.Scope) {
+	scope, call := b.shown(p.Scope)
+	file := p.File
+	if call != nil {
+		file = call.CallFile
+	}
+	switch {
+	case scope >= 0 && b.isNamed(scope):
+		return b.site(scope, file), call
 	case p.Known:
-		return siteNone - 1 - int32(b.file(p.File))
+		return siteNone - 1 - int32(b.file(file)), call
 	default:
-		return siteNone
+		return siteNone, nil
 	}
 }
 
-// named returns the innermost scope from this one on whose function has a name.
-func (b *partBuilder) named(scope int32) int32 {
-	for scope >= 0 && b.function(b.reader.Scopes[scope].Func) < 0 {
-		scope = b.reader.Scopes[scope].Parent
+// shown returns the innermost scope from this one on that is not a call of a function
+// without a name, and the last one of the calls that were left out, or nil.
+func (b *partBuilder) shown(scope int32) (_ int32, call *dwarf.Scope) {
+	for scope >= 0 && !b.isNamed(scope) && b.reader.Scopes[scope].Parent >= 0 {
+		call = &b.reader.Scopes[scope]
+		scope = call.Parent
 	}
-	return scope
+	return scope, call
 }
+
+func (b *partBuilder) isNamed(scope int32) bool { return b.function(b.reader.Scopes[scope].Func) >= 0 }
 
 // function returns the number of a Func of the unit, -1 for one without a name.
 func (b *partBuilder) function(number int32) int32 {
@@ -397,9 +423,15 @@ func (b *partBuilder) site(scope int32, file uint32) int32 {
 	}
 	s := &b.reader.Scopes[scope]
 	site := partSite{parent: -1, function: b.function(s.Func), file: number, source: SourceDWARF}
-	if parent := b.named(s.Parent); parent >= 0 {
-		site.parent = b.site(parent, s.CallFile)
-		site.callLine, site.callColumn = s.CallLine, s.CallColumn
+	if site.function < 0 {
+		site.function = b.tables.nameless()
+	}
+	if parent, call := b.shown(s.Parent); parent >= 0 {
+		if call == nil {
+			call = s
+		}
+		site.parent = b.site(parent, call.CallFile)
+		site.callLine, site.callColumn = call.CallLine, call.CallColumn
 	}
 	n := int32(len(b.sites))
 	b.sites = append(b.sites, builtSite{site, b.first[scope]})

@@ -136,12 +136,19 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 		f := &dst[len(dst)-1]
 		if b[0]&siteInlined == 0 {
 			source := Source(b[0] >> siteSource)
-			if source == SourceUnknown || !x.frame(f, decodeFunction(b[1:]), at) {
+			if source == SourceUnknown {
 				break
 			}
+			x.frame(f, decodeFunction(b[1:]), at)
 			f.Inlined = false
 			if b[0]&siteSymbol != 0 {
 				f.Symbol = x.symbol(b[1+functionSize:])
+			}
+			if f.Linkage == "" {
+				f.Linkage, f.Symbol = f.Symbol, ""
+			}
+			if dst = dst[:empty+len(named(dst[empty:]))]; len(dst) == empty {
+				source = SourceUnknown
 			}
 			return dst, source
 		}

@@ -79,6 +79,7 @@ func (r *Reader) Read(u *Unit) error {
 	if err != nil {
 		return err
 	}
+	walk.joinParts()
 	if err := r.readLines(line); err != nil {
 		return err
 	}

@@ -1,5 +1,11 @@
 package dwarf
 
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
 // A Scope is a function, or a call inlined into one, as it is in the code.
 type Scope struct {
 	Parent int32 // index of the scope it was inlined into, -1 for a function
@@ -36,9 +42,10 @@ const maxDepth = 256
 type scan struct {
 	*Reader
 	*state
-	cLike bool   // types hold no functions
-	open  []open // innermost last
-	depth int    // of the entry being read: 1 for children of the unit
+	cLike bool    // types hold no functions
+	open  []open  // innermost last
+	depth int     // of the entry being read: 1 for children of the unit
+	parts []int32 // spans of the parts of functions, in DWARF 2
 }
 
 // run walks over the entries of the unit, and collects the scopes that it has and
@@ -185,6 +192,11 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 	if err != nil {
 		return next, -1, err
 	}
+	if s.isSecondPart(v, a) {
+		for n := before; n < len(s.spans); n++ {
+			s.parts = append(s.parts, int32(n))
+		}
+	}
 	fn, err := s.function(uint64(start), v)
 	file := uint32(noFile)
 	if v.has(slotCallFile) {
@@ -195,4 +207,44 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 		CallFile: file, CallLine: v.number(slotCallLine), CallColumn: v.number(slotCallColumn),
 	})
 	return next, scope, err
+}
+
+// secondPart is how the names begin that GCC invents for the cold parts of functions.
+const secondPart = "__second_sect_of_"
+
+// isSecondPart reports whether an entry describes the part of a function. In DWARF 2 a
+// function has one range of addresses, and GCC describes its other part as a function.
+func (s *scan) isSecondPart(v *values, a *abbrev) bool {
+	return s.version == 2 && a.tag == tagSubprogram && v.has(slotName) &&
+		bytes.HasPrefix(s.str(v, slotName).tail, []byte(secondPart))
+}
+
+// joinParts gives the addresses of parts to the functions that they are parts of: those
+// with the calls that were inlined there, which the parts would hide. A part without such
+// calls stays.
+func (s *scan) joinParts() {
+	if len(s.parts) == 0 {
+		return
+	}
+	slices.SortFunc(s.parts, func(a, b int32) int { return cmp.Compare(s.spans[a].low, s.spans[b].low) })
+	owners := make([]int32, len(s.parts))
+	for i := range s.spans {
+		at, found := slices.BinarySearchFunc(s.parts, s.spans[i].low, func(n int32, v uint64) int { return cmp.Compare(s.spans[n].low, v) })
+		if !found {
+			at--
+		}
+		scope := s.spans[i].scope
+		if at < 0 || s.spans[i].high > s.spans[s.parts[at]].high || s.Scopes[scope].Parent < 0 {
+			continue
+		}
+		for s.Scopes[scope].Parent >= 0 {
+			scope = s.Scopes[scope].Parent
+		}
+		owners[at] = scope + 1
+	}
+	for i, n := range s.parts {
+		if owners[i] > 0 {
+			s.spans[n].scope = owners[i] - 1
+		}
+	}
 }
