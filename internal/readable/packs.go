@@ -42,6 +42,10 @@ func expandOnce(tree demangle.AST, packs *packs, isLLVM bool) demangle.AST {
 			return elements(a, packs)
 		case *demangle.ArgumentPack:
 			return withoutEmpty(a)
+		case *demangle.Template:
+			if isLLVM {
+				return withoutParentheses(a)
+			}
 		case *demangle.PackExpansion:
 			if a.Pack == nil && isLLVM {
 				return &demangle.Special2{Val1: a.Base, Middle: "...", Val2: new(demangle.Name)}
@@ -159,6 +163,22 @@ func (p *packs) isApart(a demangle.AST) bool {
 		return true
 	}
 	return false
+}
+
+// withoutParentheses returns a template in whose arguments expansions stand as packs do:
+// the library writes parentheses around them in the style of LLVM. It is nil if there are
+// none.
+func withoutParentheses(t *demangle.Template) demangle.AST {
+	args, changed := slices.Clone(t.Args), false
+	for i, arg := range args {
+		if list, ok := arg.(*demangle.ExprList); ok {
+			args[i], changed = &demangle.ArgumentPack{Args: list.Exprs}, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return &demangle.Template{Name: t.Name, Args: args}
 }
 
 // withoutEmpty returns a pack without the elements that are nothing, or nil if it has

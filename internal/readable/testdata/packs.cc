@@ -23,6 +23,8 @@ template <class... A> list<void (A...), A *...> functions(list<A...>) { return {
 template <class T> typename enable<is_char<T>::value, T>::type unresolved(pair<T, T *>, T t) { return t; }
 template <class T, class U>
 auto unresolveds(T t, U) -> typename enable<is_char<T>::value && (is_char<pair<T, U>>::value || is_char<T>::value), pair<T, U>>::type { return {}; }
+template <class R, class... A> inline constexpr bool can = sizeof...(A) > 0 && sizeof(R) > 0;
+template <class T, class... A> auto allowed(T t, A...) -> typename enable<can<T &, A...>, T>::type { return t; }
 template <class... A> struct tuple {
 	template <class... B> list<pair<A, B>...> member(list<B>...) { return {}; }
 	template <class... B> list<A..., B...> both(B...) { return {}; }
@@ -48,6 +50,8 @@ void all() {
 	functions(list<int, char>{});
 	unresolved(pair<char, char *>{}, 'c');
 	unresolveds('c', 1);
+	allowed(1, 'c');
+	allowed(1, 'c', 2L);
 	tuple<int, char>{}.member(list<int>{}, list<long>{});
 	tuple<int>{}.both(1, 2L);
 	tuple<>{}.both();
