@@ -40,6 +40,21 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// TestParentheses reads a name with an expansion among the arguments of a template, in the
+// style of LLVM.
+func TestParentheses(t *testing.T) {
+	const (
+		name = "_ZSt10__invoke_rIbRNSt8__detail12_CharMatcherINSt7__cxx1112regex_traitsIcEELb0ELb0EEEJcEENSt9enable_ifIX16is_invocable_r_vIT_T0_DpT1_EES8_E4typeEOS9_DpOSA_"
+		want = "std::enable_if<is_invocable_r_v<bool, std::__detail::_CharMatcher<std::__cxx11::regex_traits<char>, false, false>&, char>, bool>::type std::__invoke_r<bool, std::__detail::_CharMatcher<std::__cxx11::regex_traits<char>, false, false>&, char>(std::__detail::_CharMatcher<std::__cxx11::regex_traits<char>, false, false>&, char&&)"
+	)
+	if got, err := String(name, demangle.LLVMStyle); got != want {
+		t.Errorf("%s is %s (%v)", name, got, err)
+	}
+	if got, err := demangle.ToString(name, demangle.LLVMStyle); got == want {
+		t.Errorf("the library reads %s as %s (%v)", name, got, err)
+	}
+}
+
 // TestLibraryIsWrong fails once the library has mended a mistake. Then the correction of
 // it here can go.
 func TestLibraryIsWrong(t *testing.T) {
