@@ -3,7 +3,6 @@ package readable
 import (
 	"bytes"
 	"debug/elf"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -218,7 +217,7 @@ func FuzzString(f *testing.F) {
 		}
 		s, err := String(name, demangle.MaxLength(14))
 		if err == nil && len(s) > 1<<15 {
-			t.Error(fmt.Sprintf("%d bytes", len(s)))
+			t.Errorf("%d bytes", len(s))
 		}
 	})
 }
