@@ -84,7 +84,7 @@ var needs = []need{
 	{"gcc", "gcc"}, {"g++", "g++"}, {"dwz", "dwz"}, {"perf", "linux-perf"}, {"python3", "python3"}, {"file", "file"},
 	{"debuginfod", "debuginfod"}, {"debuginfod-find", "debuginfod"},
 	{"clang-19", "clang-19"}, {"llvm-strip-19", "llvm-19"}, {"llvm-dwp-19", "llvm-19"}, {"ld.lld-19", "lld-19"}, {"mold", "mold"},
-	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"gdb", "gdb"},
+	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"gdb", "gdb"}, {"jq", "jq"},
 	{"/usr/include/bpf/bpf_helpers.h", "libbpf-dev"}, {"/usr/include/stdio.h", "libc6-dev"}, {"/usr/lib/debug/.build-id", "libc6-dbg"},
 	{"/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a", "libclang-rt-19-dev"},
 	{"/usr/aarch64-linux-gnu/lib/libgomp.so.1", "libgomp1-arm64-cross"}, {"/usr/aarch64-linux-gnu/lib/libstdc++.so.6", "libstdc++6-arm64-cross"},
