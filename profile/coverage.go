@@ -37,7 +37,13 @@ type Gap struct {
 	Reason   reason.Reason
 	Frames   int64
 	Binaries []BinaryGap // where these frames are, the most first
+
+	// Fitting is what helps in this case, where Reason.Advice does not fit it.
+	Fitting string
 }
+
+// Advice says what can be done about the gap, "" if nothing.
+func (g *Gap) Advice() string { return cmp.Or(g.Fitting, g.Reason.Advice()) }
 
 // MarshalJSON writes the reason as its code, its text and its advice.
 func (g Gap) MarshalJSON() ([]byte, error) {
@@ -48,7 +54,7 @@ func (g Gap) MarshalJSON() ([]byte, error) {
 		Advice   string        `json:"advice,omitempty"`
 		Frames   int64         `json:"frames"`
 		Binaries []BinaryGap   `json:"binaries"`
-	}{g.Lacks, g.Reason, g.Reason.String(), g.Reason.Advice(), g.Frames, g.Binaries})
+	}{g.Lacks, g.Reason, g.Reason.String(), g.Advice(), g.Frames, g.Binaries})
 }
 
 // BinaryGap is the part of a Gap in one binary.

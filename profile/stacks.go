@@ -26,7 +26,13 @@ type StackGap struct {
 	Reason   reason.Reason
 	Samples  int64
 	Binaries []StackBinary // in which the outermost frames are that there are, the most first
+
+	// Fitting is what helps in this case, where Reason.Advice does not fit it.
+	Fitting string
 }
+
+// Advice says what can be done about the gap, "" if nothing.
+func (g *StackGap) Advice() string { return cmp.Or(g.Fitting, g.Reason.Advice()) }
 
 // MarshalJSON writes the reason as its code, its text and its advice.
 func (g StackGap) MarshalJSON() ([]byte, error) {
@@ -36,7 +42,7 @@ func (g StackGap) MarshalJSON() ([]byte, error) {
 		Advice   string        `json:"advice,omitempty"`
 		Samples  int64         `json:"samples"`
 		Binaries []StackBinary `json:"binaries"`
-	}{g.Reason, g.Reason.String(), g.Reason.Advice(), g.Samples, g.Binaries})
+	}{g.Reason, g.Reason.String(), g.Advice(), g.Samples, g.Binaries})
 }
 
 // StackBinary is the part of a StackGap in one binary.

@@ -131,6 +131,7 @@ func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 	if err != nil {
 		return err
 	}
+	fitAdvice(&s.Coverage, r.input.advice)
 	if r.json {
 		return r.writeJSON(s)
 	}
@@ -164,7 +165,7 @@ func (r *report) writeText(s *summary.Summary) {
 	w := r.env.stdout
 	if s.Total == 0 {
 		fmt.Fprintf(w, "The profile is empty: it has no %s.\n\n", s.SampleType)
-		writeCoverage(w, &s.Coverage, "")
+		writeCoverage(w, &s.Coverage)
 		return
 	}
 	fmt.Fprintln(w, headline(s))
@@ -178,7 +179,7 @@ func (r *report) writeText(s *summary.Summary) {
 		r.section(processTable(s, others), len(s.Processes), others)
 	}
 	fmt.Fprintln(w)
-	writeCoverage(w, &s.Coverage, r.input.advice)
+	writeCoverage(w, &s.Coverage)
 }
 
 // section writes a table of at most so many of n things, and how many it left out.
@@ -254,9 +255,30 @@ func processTable(s *summary.Summary, most int) *table {
 	return t
 }
 
-// writeCoverage writes how much is known, and what can be done about the rest: unrecorded is
-// what helps against files that a recording has no identity of, "" where it is the usual.
-func writeCoverage(w io.Writer, c *profile.Coverage, unrecorded string) {
+// fitAdvice sets what helps against gaps: unrecorded against files that a recording has no
+// identity of, "" where it is the usual. Without the identity of a file there is no table
+// of it either.
+func fitAdvice(c *profile.Coverage, unrecorded string) {
+	if unrecorded == "" {
+		return
+	}
+	for i := range c.Gaps {
+		if g := &c.Gaps[i]; g.Reason == reason.NotRecorded {
+			g.Fitting = unrecorded
+		}
+	}
+	if c.Stacks == nil {
+		return
+	}
+	for i := range c.Stacks.Gaps {
+		if g := &c.Stacks.Gaps[i]; g.Reason == reason.NoTable {
+			g.Fitting = "identify the files, as above"
+		}
+	}
+}
+
+// writeCoverage writes how much is known, and what can be done about the rest.
+func writeCoverage(w io.Writer, c *profile.Coverage) {
 	if c.Frames == 0 {
 		fmt.Fprintln(w, "Coverage: there are no frames.")
 		return
@@ -269,21 +291,16 @@ func writeCoverage(w io.Writer, c *profile.Coverage, unrecorded string) {
 	t := &table{columns: []column{number, {}, {}}}
 	for _, g := range c.Gaps {
 		t.add("  "+percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
-		advice := g.Reason.Advice()
-		if g.Reason == reason.NotRecorded {
-			advice = cmp.Or(unrecorded, advice)
-		}
-		if advice != "" {
+		if advice := g.Advice(); advice != "" {
 			t.add("", "", "→ "+advice)
 		}
 	}
 	t.write(w, 0) // advice is for reading: better wrapped than cut
-	writeStacks(w, c.Stacks, unrecorded)
+	writeStacks(w, c.Stacks)
 }
 
-// writeStacks writes how many stacks are complete, and why the others are not. Without the
-// identity of a file there is no table of it either.
-func writeStacks(w io.Writer, s *profile.Stacks, unrecorded string) {
+// writeStacks writes how many stacks are complete, and why the others are not.
+func writeStacks(w io.Writer, s *profile.Stacks) {
 	if s == nil {
 		return
 	}
@@ -295,11 +312,7 @@ func writeStacks(w io.Writer, s *profile.Stacks, unrecorded string) {
 			names = append(names, profile.ShortName(b.File))
 		}
 		t.add("  "+percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
-		advice := g.Reason.Advice()
-		if g.Reason == reason.NoTable && unrecorded != "" {
-			advice = "identify the files, as above"
-		}
-		if advice != "" {
+		if advice := g.Advice(); advice != "" {
 			t.add("", "→ "+advice)
 		}
 	}

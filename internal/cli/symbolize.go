@@ -311,7 +311,7 @@ func (s *symbolizer) writeProfile(source *symbolSource, r io.Reader) error {
 	}
 	if !s.quiet {
 		c := profile.MeasureCoverage(p, misses)
-		writeCoverage(s.env.stderr, &c, "")
+		writeCoverage(s.env.stderr, &c)
 	}
 	return nil
 }
