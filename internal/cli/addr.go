@@ -33,7 +33,7 @@ const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
   awk '{print $1}' stacks | hallmark addr --json 4711 -`
 
 func newAddrCommand(e *env) *cobra.Command {
-	asJSON := false
+	asJSON, splitUnits := false, ""
 	cmd := &cobra.Command{
 		Use:     "addr [flags] PID ADDR...",
 		Short:   "Print file, offset and function of addresses of a process",
@@ -45,23 +45,32 @@ func newAddrCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runAddr(e, asJSON, pid, args[1:])
+			return runAddr(e, asJSON, splitUnits, pid, args[1:])
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	packageFlag(cmd.Flags(), &splitUnits)
 	return cmd
 }
 
-func runAddr(e *env, asJSON bool, pid int, args []string) error {
+func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) error {
 	addrs, err := parseAddresses(args)
 	if err != nil {
 		return usageError{err}
+	}
+	if err := checkPackage(splitUnits); err != nil {
+		return err
 	}
 	p, err := live.Open(pid)
 	if err != nil {
 		return advise(err)
 	}
 	defer p.Close()
+	if splitUnits != "" {
+		finder := &p.Library().Finder
+		finder.Package = splitUnits
+		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", oneLine(line)) })
+	}
 	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}}
 	if err := a.print(addrs); err != nil {
 		return err

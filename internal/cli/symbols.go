@@ -37,8 +37,10 @@ func (o *symbolOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 // addPackageFlag adds the flag of verbs that look at one file.
-func (o *symbolOptions) addPackageFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&o.splitUnits, "dwp", "", "take split debug information from this package `FILE`, where PROG.dwp is not beside the file")
+func (o *symbolOptions) addPackageFlag(flags *pflag.FlagSet) { packageFlag(flags, &o.splitUnits) }
+
+func packageFlag(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, "dwp", "", "take split debug information from this package `FILE`, where PROG.dwp is not beside the file")
 }
 
 // symbolSource is where a verb gets symbols from, until close.
@@ -89,14 +91,19 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 			s.tell(text)
 		}
 	case o.splitUnits != "":
-		var once sync.Once
-		finder.Trace = func(_ buildid.ID, step debuginfo.Step) {
-			if step.Place == debuginfo.ForSplitUnits && step.Path == o.splitUnits && step.Why == reason.FileChanged {
-				once.Do(func() { s.tell("--dwp " + step.Path + ": refused: units of the file are not in it") })
-			}
-		}
+		finder.Trace = refusedPackage(o.splitUnits, s.tell)
 	}
 	return s, nil
+}
+
+// refusedPackage returns what reports, once, that a package has units of other files.
+func refusedPackage(name string, tell func(line string)) func(buildid.ID, debuginfo.Step) {
+	var once sync.Once
+	return func(_ buildid.ID, step debuginfo.Step) {
+		if step.Place == debuginfo.ForSplitUnits && step.Path == name && step.Why == reason.FileChanged {
+			once.Do(func() { tell("--dwp " + name + ": refused: units of the file are not in it") })
+		}
+	}
 }
 
 // checkPackage returns an error if a file is named that is no package of split units.

@@ -47,6 +47,10 @@ type Process struct {
 	jit     lookup[addr.Abs] // nil until generated code is asked for
 }
 
+// Library returns what the symbols of files come from. It may be changed before the first
+// Lookup.
+func (p *Process) Library() *debuginfo.Library { return &p.library }
+
 // Open opens a process; its errors are those of procmap.Open.
 func Open(pid int) (*Process, error) {
 	maps, err := procmap.Open(pid)
