@@ -136,15 +136,15 @@ func ShortName(file string) string {
 }
 
 // UnknownName returns a name for all functions of m that are not known by their
-// own: "[libc.so.6]", "[not-mapped]".
+// own: "libc.so.6 [unknown]", or the reason why there is no binary: "[not-mapped]".
 func UnknownName(m *pprof.Mapping) string {
 	var file string
 	if m != nil {
 		file = m.File
 	}
 	name := ShortName(file)
-	if strings.HasPrefix(name, "[") {
+	if _, _, ok := pseudo(file); ok || file == "" {
 		return name
 	}
-	return "[" + name + "]"
+	return name + " [unknown]"
 }

@@ -105,8 +105,8 @@ func TestUnknownName(t *testing.T) {
 		want string
 	}{
 		{nil, "[unknown]"},
-		{&pprof.Mapping{File: "/lib/libc.so.6"}, "[libc.so.6]"},
-		{&pprof.Mapping{File: "[kernel]"}, "[kernel]"},
+		{&pprof.Mapping{File: "/lib/libc.so.6"}, "libc.so.6 [unknown]"},
+		{&pprof.Mapping{File: "[kernel]"}, "[kernel] [unknown]"},
 		{&pprof.Mapping{File: "[file-gone] /opt/old"}, "[file-gone] old"},
 	} {
 		if got := UnknownName(test.m); got != test.want {

@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"slices"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/symbol"
@@ -51,16 +53,20 @@ func (fs *functions) function(f symbol.Frame) *pprof.Function {
 	return added
 }
 
-// NameUnknown gives the locations without symbols a function that has the name
-// of their binary, or of the reason why they have none: "[libc.so.6]",
-// "[not-mapped]". It is for programs that show a profile and would pass over
-// them; a profile to be kept is better without.
+// NameUnknown gives the locations without symbols, but for those that NameStarts named,
+// the function of UnknownName: one for all of them in a binary. It is for showing a
+// profile: one to be kept is better without. Nothing takes such a function for a symbol
+// (IsUnnamed): Symbolize replaces it once the name is known.
 func NameUnknown(p *pprof.Profile) {
 	functions := functionsOf(p)
 	for _, l := range p.Location {
-		if !symbolized(l) {
-			name := UnknownName(l.Mapping)
-			l.Line = functions.lines([]symbol.Frame{{Func: name, Linkage: name}})
+		if !shown(l) {
+			l.Line = functions.lines([]symbol.Frame{{Func: UnknownName(l.Mapping), Linkage: unnamedCode}})
 		}
 	}
+}
+
+// shown reports whether a function is known at l, or where one starts.
+func shown(l *pprof.Location) bool {
+	return slices.ContainsFunc(l.Line, func(line pprof.Line) bool { return named(line.Function) })
 }

@@ -18,11 +18,12 @@ type Starts interface {
 	Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset
 }
 
-// unnamedCode is the SystemName of functions that stand for code without a symbol.
+// unnamedCode is the SystemName of functions that stand for code without a symbol, those
+// of NameStarts and of NameUnknown.
 const unnamedCode = "[unnamed code]"
 
-// IsUnnamed reports whether a function is one of those that NameStarts adds, which have
-// no symbol.
+// IsUnnamed reports whether a function is one of those that NameStarts and NameUnknown
+// add, which have no symbol.
 func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == unnamedCode }
 
 // NameStarts gives the locations without symbols a function that has the name of their

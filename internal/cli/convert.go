@@ -40,6 +40,10 @@ The format follows from the name of the output: .folded, .speedscope.json,
 --format says it otherwise. To standard output perf is what 'perf record -o -' writes.
 The output appears under its name when it is whole.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
+folded, speedscope and firefox show the others as it does: by where the function
+starts ('libfoo.so+0x1f3a40'), or all of a file as one function, 'libfoo.so [unknown]';
+with --no-symbols each address is one, '[libfoo.so+0x1f3a52]'. pprof and perf have
+addresses alone.
 A file that perf recorded is a profile as well, and so is the directory that
 'perf record --threads' writes; gzip is seen through. Record with --buildid-mmap: then
 perf tells the build ID of every mapping, and else only of files in which samples were,

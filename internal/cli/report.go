@@ -38,7 +38,8 @@ as by 'hallmark inject', which says of each why not; so does --trust-paths.
 Code without a symbol has the name of its file and the offset where its function
 starts, as libfoo.so+0x1f3a40, if the file itself is on this machine: compilers
 describe functions for unwinding, and strip leaves that. It counts as unknown.
-Where the file is not here, all code of it without symbols is one line, '?'.
+Where the file is not here, all code of it without symbols is one function,
+'libfoo.so [unknown]'.
 
 With --json the fields are: sample_type, unit (of all values), total, samples,
 time, duration_ns, comments; functions: name, unnamed
@@ -216,7 +217,7 @@ func functionTable(s *summary.Summary, most int) *table {
 	t.add("flat", "", "cum", "", "binary", "function")
 	for _, f := range s.Functions[:shown(len(s.Functions), most)] {
 		t.add(in.format(f.Flat), percent(f.Flat, s.Total), in.format(f.Cum), percent(f.Cum, s.Total),
-			profile.ShortName(f.File), cmp.Or(f.Name, "?"))
+			profile.ShortName(f.File), f.Name)
 	}
 	return t
 }

@@ -184,7 +184,7 @@ func (o *symbolOptions) symbolize(e *env, p *pprof.Profile) (profile.Misses, err
 }
 
 // show symbolizes a profile that is not to be kept: code without symbols is named by where
-// its function starts.
+// its function starts, and all other code of a binary is one function.
 func (o *symbolOptions) show(e *env, p *pprof.Profile) (profile.Misses, error) {
 	return o.name(e, p, true)
 }
@@ -202,6 +202,7 @@ func (o *symbolOptions) name(e *env, p *pprof.Profile, starts bool) (profile.Mis
 	}
 	if starts {
 		profile.NameStarts(p, symbols)
+		profile.NameUnknown(p)
 	}
 	return misses, nil
 }

@@ -226,3 +226,17 @@ func TestNegative(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestUnknownCode wants all code of a binary without names to be one function.
+func TestUnknownCode(t *testing.T) {
+	m := proftest.New()
+	lib := m.Mapping("/lib/libfoo.so", proftest.LibID, 0x400000)
+	m.Sample("", 0, 1, m.Location(lib, 0x401000))
+	m.Sample("", 0, 2, m.Location(lib, 0x402000))
+	profile.NameUnknown(m.Profile)
+	l := load(t, m.Profile, Options{SampleType: "samples"})
+	th := l.file["threads"].([]any)[0].(map[string]any)
+	if n := l.length(th, "funcTable"); n != 1 || l.check()["libfoo.so [unknown]"] != 3 {
+		t.Errorf("%d functions, stacks %v", n, l.check())
+	}
+}

@@ -5,7 +5,8 @@
 //	process;outermost function;…;leaf function 42
 //
 // Inlined functions have frames of their own. Frames of the kernel end with
-// "_[k]". Frames without a symbol are "[binary+0xoffset]". Lines are sorted, so
+// "_[k]". Frames without a symbol are "[binary+0xoffset]", unless
+// profile.NameUnknown made them one function of each binary. Lines are sorted, so
 // that the same profile gives the same bytes.
 package folded
 

@@ -241,3 +241,16 @@ func FuzzWrite(f *testing.F) {
 		}
 	})
 }
+
+// TestUnknownCode wants all code of a binary without names to be one function.
+func TestUnknownCode(t *testing.T) {
+	m := proftest.New()
+	lib := m.Mapping("/lib/libfoo.so", proftest.LibID, 0x400000)
+	m.Sample("", 0, 1, m.Location(lib, 0x401000))
+	m.Sample("", 0, 2, m.Location(lib, 0x402000))
+	profile.NameUnknown(m.Profile)
+	d := write(t, m.Profile, Options{SampleType: "samples"})
+	if n := len(d.Shared.Frames); n != 1 || d.stacks()["libfoo.so [unknown]"] != 3 {
+		t.Errorf("%d frames, stacks %v", n, d.stacks())
+	}
+}

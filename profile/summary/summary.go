@@ -35,10 +35,10 @@ type Summary struct {
 }
 
 // Function is a function of one binary. The code of a binary that has no
-// symbols is one function without a name.
+// symbols is one function, profile.UnknownName, unless profile.NameStarts named it.
 type Function struct {
 	Name    string `json:"name,omitempty"`
-	Unnamed bool   `json:"unnamed,omitempty"` // it has no symbol: Name is where the function starts
+	Unnamed bool   `json:"unnamed,omitempty"` // it has no symbol: Name is where the function starts, or UnknownName
 	Source  string `json:"source,omitempty"`  // source file
 	File    string `json:"file,omitempty"`    // the binary's Mapping.File
 	BuildID string `json:"build_id,omitempty"`
@@ -229,15 +229,16 @@ func (t *tally) addProcess(s *pprof.Sample, value int64) {
 }
 
 func (t *tally) function(c profile.Call) *counted[Function] {
-	k := functionKey{binary: keyOf(c.Location.Mapping)}
+	k := functionKey{name: profile.UnknownName(c.Location.Mapping), binary: keyOf(c.Location.Mapping)}
+	unnamed := c.Function == nil || profile.IsUnnamed(c.Function)
 	if c.Function != nil {
 		k.name = c.Name()
 	}
 	f := t.functions[k]
 	if f == nil {
-		f = &counted[Function]{line: Function{Name: k.name}}
+		f = &counted[Function]{line: Function{Name: k.name, Unnamed: unnamed}}
 		if c.Function != nil {
-			f.line.Source, f.line.Unnamed = c.Function.Filename, profile.IsUnnamed(c.Function)
+			f.line.Source = c.Function.Filename
 		}
 		if m := c.Location.Mapping; m != nil {
 			f.line.File, f.line.BuildID = m.File, m.BuildID

@@ -41,11 +41,11 @@ func TestMixed(t *testing.T) {
 		{Name: "walk", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 3, Cum: 3},
 		{Name: "vfs_read", File: "[kernel]", BuildID: proftest.KernelID, Flat: 2, Cum: 3},
 		{Name: "main", File: lib, BuildID: proftest.LibID, Flat: 2, Cum: 2},
-		{File: "[kernel]", BuildID: proftest.KernelID, Flat: 1, Cum: 1},
-		{File: "[not-mapped]", Flat: 1, Cum: 1},
+		{Name: "[kernel] [unknown]", Unnamed: true, File: "[kernel]", BuildID: proftest.KernelID, Flat: 1, Cum: 1},
+		{Name: "[not-mapped]", Unnamed: true, File: "[not-mapped]", Flat: 1, Cum: 1},
 		{Name: "loop", File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 0, Cum: 5},
-		{File: lib, BuildID: proftest.LibID, Flat: 0, Cum: 2},
-		{File: gone, Flat: 0, Cum: 2},
+		{Name: "[file-gone] old", Unnamed: true, File: gone, Flat: 0, Cum: 2},
+		{Name: "libz.so.1 [unknown]", Unnamed: true, File: lib, BuildID: proftest.LibID, Flat: 0, Cum: 2},
 	}
 	if !slices.Equal(s.Functions, functions) {
 		t.Errorf("functions\n%+v, want\n%+v", s.Functions, functions)
@@ -135,10 +135,10 @@ func compare(t *testing.T, s *Summary, want map[string]proftest.Value) {
 	for _, f := range s.Functions {
 		name := f.Name
 		switch {
-		case name == "" && f.File == "":
+		case f.Unnamed && f.File == "":
 			name = "<unknown>"
-		case name == "":
-			name = profile.UnknownName(&pprof.Mapping{File: f.File})
+		case f.Unnamed: // pprof has the file's name in brackets
+			name = "[" + strings.Trim(profile.ShortName(f.File), "[]") + "]"
 		}
 		if got := (proftest.Value{Flat: f.Flat, Cum: f.Cum}); got != want[name] && got != (proftest.Value{}) {
 			t.Errorf("%s: %+v, pprof says %+v", name, got, want[name])
@@ -154,7 +154,7 @@ func TestMixedAgreesWithPprof(t *testing.T) {
 	flat := map[string]int64{}
 	for _, f := range summarize(t, p, Options{SampleType: "samples"}).Functions {
 		flat[f.Name] += f.Flat
-		if f.Name != "" && f.Name != "main" && want[f.Name] != (proftest.Value{Flat: f.Flat, Cum: f.Cum}) {
+		if !f.Unnamed && f.Name != "main" && want[f.Name] != (proftest.Value{Flat: f.Flat, Cum: f.Cum}) {
 			t.Errorf("%s: %d, %d, pprof says %+v", f.Name, f.Flat, f.Cum, want[f.Name])
 		}
 	}
@@ -206,7 +206,7 @@ func TestJSONFields(t *testing.T) {
 		"coverage.gaps.frames", "coverage.gaps.lacks", "coverage.gaps.reason", "coverage.gaps.text",
 		"coverage.identified", "coverage.symbolized",
 		"duration_ns",
-		"functions.build_id", "functions.cum", "functions.file", "functions.flat", "functions.name", "functions.source",
+		"functions.build_id", "functions.cum", "functions.file", "functions.flat", "functions.name", "functions.source", "functions.unnamed",
 		"processes.flat", "processes.name", "processes.pids",
 		"sample_type", "samples", "time", "total", "unit",
 	}
