@@ -87,11 +87,15 @@ var (
 	identities = regexp.MustCompile(`\b[0-9a-f]{16,}\b`)
 	quantities = regexp.MustCompile(`<?\d[\d.,:-]*(s|ms|µs|ns|%)?`)
 	spaces     = regexp.MustCompile(`[ \t]+`)
+	offsets    = regexp.MustCompile(`\b0x[0-9a-f]+\b`)
+	waiting    = regexp.MustCompile(`(?m)^hallmark: waiting for the command to end\n`) // where the machine is busy
 )
 
 // blurred replaces what differs from run to run.
 func blurred(text string) string {
+	text = waiting.ReplaceAllString(text, "")
 	text = identities.ReplaceAllString(text, "ID")
+	text = offsets.ReplaceAllString(text, "N")
 	text = quantities.ReplaceAllString(text, "N")
 	text = spaces.ReplaceAllString(text, " ")
 	return strings.TrimSpace(text)
