@@ -184,3 +184,28 @@ func TestDefectsEscape(t *testing.T) {
 		}
 	}
 }
+
+// defectiveReader panics where it is read.
+type defectiveReader struct{}
+
+func (defectiveReader) Read([]byte) (int, error) { panic("in a line") }
+
+// TestDefectsOfLists has the readers of kallsyms and of perf maps panic, and their lookups.
+func TestDefectsOfLists(t *testing.T) {
+	defer defect.Escape(false)()
+	if _, err := ReadKallsyms(defectiveReader{}); !defect.Is(err) {
+		t.Errorf("kallsyms: %v", err)
+	}
+	if _, err := ReadKallsymsAt(defectiveReader{}, []addr.Abs{1}); !defect.Is(err) {
+		t.Errorf("kallsyms at addresses: %v", err)
+	}
+	if _, err := ReadPerfMap(defectiveReader{}); !defect.Is(err) {
+		t.Errorf("perf map: %v", err)
+	}
+	if r := (*PerfMap)(nil).Lookup(1); r.Reason != reason.Defect {
+		t.Errorf("perf map: %+v", r)
+	}
+	if r := (*Kallsyms)(nil).Lookup(1); r.Reason != reason.Defect {
+		t.Errorf("kallsyms: %+v", r)
+	}
+}

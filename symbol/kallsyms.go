@@ -40,10 +40,11 @@ type kernelSymbol struct {
 // ReadKallsyms reads the format of /proc/kallsyms (the kernel's
 // kernel/kallsyms.c): lines of ADDRESS TYPE NAME and, for what is not in the kernel
 // image, a tab and [MODULE]. Damaged lines are counted and skipped.
-func ReadKallsyms(r io.Reader) (*Kallsyms, error) {
+func ReadKallsyms(r io.Reader) (k *Kallsyms, err error) {
+	defer containPanic("kallsyms", &err)
 	b := newKallsymsBuilder()
 	var spans []span
-	err := b.read(r, func(s kallsymsLine) {
+	err = b.read(r, func(s kallsymsLine) {
 		spans = append(spans, b.span(s))
 	})
 	if err != nil {
@@ -55,7 +56,8 @@ func ReadKallsyms(r io.Reader) (*Kallsyms, error) {
 // ReadKallsymsAt reads the same, but only what answers for these addresses, in
 // memory for as many symbols. For any other address what is returned may know no
 // symbol.
-func ReadKallsymsAt(r io.Reader, addresses []addr.Abs) (*Kallsyms, error) {
+func ReadKallsymsAt(r io.Reader, addresses []addr.Abs) (k *Kallsyms, err error) {
+	defer containPanic("kallsyms", &err)
 	b := newKallsymsBuilder()
 	n := newNearest(addresses)
 	if err := b.read(r, n.offer); err != nil {
@@ -65,7 +67,8 @@ func ReadKallsymsAt(r io.Reader, addresses []addr.Abs) (*Kallsyms, error) {
 }
 
 // Lookup answers for the instruction at an absolute address of the kernel.
-func (k *Kallsyms) Lookup(a addr.Abs) Result {
+func (k *Kallsyms) Lookup(a addr.Abs) (r Result) {
+	defer containMiss(&r)
 	s, ok := k.find(a)
 	if !ok {
 		return Miss(k.missReason())

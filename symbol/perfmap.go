@@ -21,11 +21,12 @@ type PerfMap struct {
 // lines of START SIZE NAME, numbers in hexadecimal, the name up to the end of the
 // line. Where lines overlap the later one counts, because runtimes reuse memory.
 // Damaged lines are counted and skipped: the last one may be in the writing.
-func ReadPerfMap(r io.Reader) (*PerfMap, error) {
-	m := new(PerfMap)
+func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
+	defer containPanic("perf map", &err)
+	m = new(PerfMap)
 	var names nameTable
 	var spans []span
-	err := eachLine(r, func(line []byte) {
+	err = eachLine(r, func(line []byte) {
 		s, name, ok := parsePerfMapLine(line)
 		if !ok {
 			m.damaged++
@@ -59,7 +60,8 @@ func (m *PerfMap) Len() int { return len(m.ranges.starts) }
 func (m *PerfMap) Damaged() int { return m.damaged }
 
 // Lookup answers for the instruction at an absolute address of the process.
-func (m *PerfMap) Lookup(a addr.Abs) Result {
+func (m *PerfMap) Lookup(a addr.Abs) (r Result) {
+	defer containMiss(&r)
 	i, ok := m.ranges.find(uint64(a))
 	if !ok {
 		return Miss(reason.NoSymbol)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/addr"
+	"hallmark/internal/defect"
 	"hallmark/unwind"
 )
 
@@ -98,7 +99,15 @@ func (p *unwindPrinter) files(names []string) error {
 	return nil
 }
 
-func (p *unwindPrinter) file(name string) error {
+func (p *unwindPrinter) file(name string) (err error) {
+	defer func() {
+		if defect.Escapes() {
+			return
+		}
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s: %w", name, defect.Caught(v))
+		}
+	}()
 	f, err := openRegular(name)
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ var rules = map[string]rule{
 	"profile/firefox":    {module: []string{"buildid", "internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/summary":    {module: []string{"profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
-		module:   []string{"addr", "buildid", "internal/addrspace", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
 	},
@@ -160,7 +160,7 @@ var rules = map[string]rule{
 	},
 	"internal/cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded",
-			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/perfmap", "internal/progress"},
+			"profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/defect", "internal/perfmap", "internal/progress"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

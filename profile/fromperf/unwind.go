@@ -5,6 +5,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/defect"
 	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -52,16 +53,27 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 		Space:   &walkedSpace{p, proc},
 		Max:     maxFrames,
 	}
-	var walk profile.Walk
-	walk.End = w.Walk(&state, func(f unwind.Frame) bool {
-		p.places = append(p.places, p.place(proc, f.At, true))
-		walk.Methods = walk.Methods.With(f.Method)
-		return true
-	})
+	walk := p.walk(&w, &state, proc)
 	if walk.Methods == 0 { // no code is mapped where it stood: that is for reasons to tell
 		p.places = append(p.places, p.place(proc, ip, true))
 		walk.Methods = walk.Methods.With(unwind.ByRegs)
 	}
+	return walk
+}
+
+// walk adds the frames that w finds. A panic ends the stack where it is, as one whose
+// table is not there.
+func (p *replay) walk(w *unwind.Walker, state *unwind.State, proc *process) (walk profile.Walk) {
+	defer func() {
+		if !defect.Escapes() && recover() != nil {
+			walk.End = unwind.NoTable
+		}
+	}()
+	walk.End = w.Walk(state, func(f unwind.Frame) bool {
+		p.places = append(p.places, p.place(proc, f.At, true))
+		walk.Methods = walk.Methods.With(f.Method)
+		return true
+	})
 	return walk
 }
 
@@ -164,8 +176,18 @@ func (p *replay) table(f *file) *unwind.Table {
 		return nil // perf writes its list into a pipe last
 	}
 	f.looked, f.by = true, id
-	f.table = p.tables(id, strings.TrimSuffix(f.name, deleted))
+	f.table = p.tableFrom(id, strings.TrimSuffix(f.name, deleted))
 	return f.table
+}
+
+// tableFrom asks for a table. If that panics, there is none.
+func (p *replay) tableFrom(id buildid.ID, path string) (table *unwind.Table) {
+	defer func() {
+		if !defect.Escapes() && recover() != nil {
+			table = nil
+		}
+	}()
+	return p.tables(id, path)
 }
 
 // listedIDs are perf's list as far as it was read.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/internal/defect"
 	"hallmark/internal/perftest"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
@@ -16,6 +17,44 @@ import (
 	"hallmark/reason"
 	"hallmark/unwind"
 )
+
+// Tests and fuzz targets of this package see panics.
+func init() { defect.Escape(true) }
+
+// TestDefectiveTable has the reader of one file's table panic: stacks end where they
+// come to that file, and keep the frames of others.
+func TestDefectiveTable(t *testing.T) {
+	defer defect.Escape(false)()
+	file, program := recordCopies(t, "-e", "cpu-clock:u")
+	tables := atPath(t)
+	for _, building := range []bool{true, false} { // where it is built, or where it is used
+		p, _ := readFile(t, file, Options{Tables: func(id buildid.ID, path string) *unwind.Table {
+			if path == program && building {
+				panic("in a table")
+			}
+			table := tables(id, path)
+			if path == program {
+				b := table.Bytes()
+				for i := range b[64:] {
+					b[64+i] = 0xff
+				}
+			}
+			return table
+		}})
+		ended, reached := 0, 0
+		for _, s := range p.Sample {
+			if why, told := profile.StackEnd(s); told && why == reason.NoTable {
+				ended++
+				if s.Location[0].Mapping.File != program {
+					reached++
+				}
+			}
+		}
+		if ended == 0 || reached == 0 {
+			t.Errorf("%d stacks end at the program, %d of them have frames of other files (building: %v)", ended, reached, building)
+		}
+	}
+}
 
 // atPath builds the tables of the files that lie where they did when perf recorded them.
 func atPath(t *testing.T) Tables {
