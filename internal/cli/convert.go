@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,10 +127,32 @@ func formatOf(name, output string) (format, error) {
 	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
 }
 
+// check refuses a conversion that would lose what its input has: the output has less than the
+// recording that it would replace, and folded stacks have no room for several events.
+func (c *converter) check(f format, name string) error {
+	if f.name == "folded" && c.input.event == everyEvent {
+		return usageError{errors.New("folded has one value a stack: choose one event")}
+	}
+	in, err := os.Stat(name)
+	if err != nil {
+		return nil // it is said where it is opened
+	}
+	if from, err := formatOf("", name); err == nil && from.name == "pprof" && f.name == "pprof" {
+		return nil // it gets symbols
+	}
+	if out, err := os.Stat(c.output); err == nil && os.SameFile(in, out) {
+		return usageError{fmt.Errorf("the output is the input: %s", name)}
+	}
+	return nil
+}
+
 func (c *converter) run(name string) error {
 	collectSeldom()
 	f, err := formatOf(c.format, c.output)
 	if err != nil {
+		return err
+	}
+	if err := c.check(f, name); err != nil {
 		return err
 	}
 	c.input.times = c.input.times || f.times
