@@ -56,7 +56,8 @@ func (l *Library) OpenModule(ctx context.Context, id buildid.ID, name string) (S
 	return &placed{file, file.ModuleVirt}, reason.None
 }
 
-// placed are symbols of code whose offsets do not count from the start of a file.
+// placed are symbols of code whose offsets do not count from the start of a file. Where
+// they know a line and no name, they leave the answer to the running kernel.
 type placed struct {
 	Symbols
 	virt func(addr.Offset) (addr.Virt, bool)
@@ -69,7 +70,7 @@ func (p *placed) LookupOffset(o addr.Offset) symbol.Result {
 	if !ok {
 		return symbol.Miss(reason.NoSymbol)
 	}
-	return p.LookupVirt(v)
+	return p.LookupVirt(v).Named()
 }
 
 func (p *placed) LookupOffsets(offsets []addr.Offset) []symbol.Result {
@@ -86,7 +87,7 @@ func (p *placed) LookupOffsets(offsets []addr.Offset) []symbol.Result {
 	}
 	if isFile {
 		for i, r := range file.LookupVirts(addresses) {
-			results[asked[i]] = r
+			results[asked[i]] = r.Named()
 		}
 	}
 	return results

@@ -132,4 +132,7 @@ func (f *file) lookup(s Symbols) {
 	} else {
 		f.results = s.Lookup(f.id, f.path, offsets)
 	}
+	for i, r := range f.results {
+		f.results[i] = r.Named() // a profile is about functions
+	}
 }

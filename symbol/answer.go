@@ -29,7 +29,7 @@ type evidence interface {
 
 // answer puts together what the sources say of an address. It is what merger does for
 // all addresses at once: a function of the debug information, else one of pclntab, else
-// a symbol with the line, if there is one.
+// a symbol with the line, if there is one, else the line alone.
 func (f *File) answer(v addr.Virt, e evidence) Result {
 	a := answer{evidence: e, file: f, at: v}
 	frames, source := a.function()
@@ -49,21 +49,19 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 		frames = named(frames)
 	case name != "":
 		frames, source = a.bare(name, table)
-	case a.failed:
-		return Miss(reason.Defect)
-	case a.damaged:
-		return Miss(reason.BadSymbols)
 	default:
-		return Miss(f.missReason())
+		if frames, source = a.line(); frames == nil {
+			return a.miss()
+		}
 	}
 	return Result{Frames: frames, Source: source}
 }
 
 // named returns frames without the outermost one, if that has no name: what it calls is
-// the outermost that is known.
+// the outermost that is known. A frame that is alone may have a line only.
 func named(frames []Frame) []Frame {
 	last := len(frames) - 1
-	if last < 0 || frames[last].Linkage != "" {
+	if last < 0 || frames[last].Linkage != "" || last == 0 && frames[0].File != "" {
 		return frames
 	}
 	if last > 0 {
@@ -156,6 +154,28 @@ func (a *answer) bare(name string, table Source) ([]Frame, Source) {
 		table = SourceDWARF
 	}
 	return frames, table
+}
+
+// line returns what the debug information says of an address without any name: as a
+// rule one frame with the line alone, or nil.
+func (a *answer) line() ([]Frame, Source) {
+	frames, err := a.place(a.at)
+	a.note(err)
+	if frames = named(frames); len(frames) == 0 {
+		return nil, SourceUnknown
+	}
+	return frames, SourceDWARF
+}
+
+// miss returns why nothing is known of the address.
+func (a *answer) miss() Result {
+	switch {
+	case a.failed:
+		return Miss(reason.Defect)
+	case a.damaged:
+		return Miss(reason.BadSymbols)
+	}
+	return Miss(a.file.missReason())
 }
 
 // direct is the evidence for one address at a time. What is loaded stays.

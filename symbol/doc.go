@@ -57,6 +57,9 @@
 // A caller stands before its callees, so that every chain ends. It stands close
 // before them: a site that is needed again farther down is written again.
 //
+// Lines that no function has are entries of a site that is not inlined, whose function
+// has no name and starts on line 0, of SourceDWARF.
+//
 // A block has up to 128 entries, which are stretches of code with one answer:
 //
 //	24 bits   header: 7 bits of how many entries there are behind the first, and how

@@ -176,15 +176,11 @@ func (b *batch) readFunctions() {
 	b.functions = b.read(units, kindLine, all, damage)
 }
 
-// readPlaces finds the lines where there is a symbol and nothing that a unit claims.
+// readPlaces finds the lines where no unit claims anything.
 func (b *batch) readPlaces() {
 	var bare []int32
-	for i, v := range b.addresses {
-		if b.functions[i].isFinal(kindLine) {
-			continue
-		}
-		a := answer{evidence: b, file: b.file, at: v}
-		if name, _ := a.symbol(); name != "" {
+	for i := range b.addresses {
+		if !b.functions[i].isFinal(kindLine) {
 			bare = append(bare, int32(i))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // merger puts what all sources say of the code of one file together, so that every
 // address has the best answer: that of the debug information, with the line, and
-// the symbol's name where it is silent.
+// the symbol's name where it has none.
 type merger struct {
 	base    uint64
 	parts   []*indexPart
@@ -31,7 +31,8 @@ type codeRun struct {
 	part int32
 }
 
-// bareSite is a function that only a symbol names, in a file of the index.
+// bareSite is a function that only a symbol names, in a file of the index. Without a
+// symbol it is lines of the file.
 type bareSite struct {
 	layer, index int
 	file         uint32
@@ -199,25 +200,30 @@ func (m *merger) sweepRun(r *codeRun, start, end uint64, emit func(codePiece)) {
 	}
 }
 
-// barePiece returns a piece that only a symbol names, or a hole.
+// barePiece returns a piece that only a symbol names, one of which only the line is
+// known, or a hole.
 func (m *merger) barePiece(start uint32, sym symbolRef, file, line, column uint32) codePiece {
-	if sym.index < 0 {
+	if sym.index < 0 && file == 0 {
 		return codePiece{start: start, site: -1}
 	}
 	return codePiece{start: start, part: &m.bare, site: m.bareSite(sym, file), line: line, column: column}
 }
 
-// bareSite returns the site of a function that only a symbol names.
+// bareSite returns the site of a function that only a symbol names, or of lines of a file
+// that no function has.
 func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
 	key := bareSite{sym.layer, sym.index, file}
 	if n, ok := m.bySite[key]; ok {
 		return n
 	}
-	source := m.symbols.layers[sym.layer].source
-	if file != 0 {
-		source = SourceDWARF
+	name, source := "", SourceDWARF
+	if sym.index >= 0 {
+		name = m.symbols.name(sym)
+		if file == 0 {
+			source = m.symbols.layers[sym.layer].source
+		}
 	}
-	function := m.tables.function(m.tables.string(m.symbols.name(sym)), 0, LangUnknown, file)
+	function := m.tables.function(m.tables.string(name), 0, LangUnknown, file)
 	n := int32(len(m.bare.sites))
 	m.bare.functions = m.tables.functions
 	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: function, file: file, source: source})

@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -366,7 +367,7 @@ func (w *witnessFrame) is(f *Frame) bool {
 	if f.File != "" {
 		file = filepath.Base(f.File)
 	}
-	return (w.function == "" || w.function == f.Linkage) && (w.file == file || f.File == "" && w.line == 0) &&
+	return (w.function == "" || w.function == cmp.Or(f.Linkage, "??")) && (w.file == file || f.File == "" && w.line == 0) &&
 		w.line == f.Line && w.column == f.Column
 }
 

@@ -13,7 +13,9 @@
 // A function of the debug information is the best answer, with all calls that were
 // inlined there. Else Go's pclntab may have one. Where neither does, as in code that
 // was written in assembler, the symbol's name stands with the line that the debug
-// information has, if any. Of several units that claim an address the first in the file
+// information has, if any. Where no symbol covers the address either, as in the padding
+// between functions, the line stands alone, without any name: that of a neighbour would be
+// a guess. Of several units that claim an address the first in the file
 // has it, also where it knows no more than the line: the debug information of a function
 // that the linker threw away may speak of what it kept in its place, a thunk for
 // instance. A symbol of another name than the function is told beside it.
@@ -46,7 +48,8 @@ import (
 )
 
 // Frame is one function at an address. An address inside inlined functions has
-// several.
+// several. One that is alone may have no name, only the line: of padding, of literals
+// among the code, of assembler without a symbol, see Result.Named.
 type Frame struct {
 	Func    string // name for people: demangled, see Demangle; in Go without type arguments
 	Linkage string // name that the linker saw, without a symbol version; the same as Func for C
@@ -99,6 +102,15 @@ type Result struct {
 	Frames []Frame // innermost first
 	Source Source
 	Reason reason.Reason
+}
+
+// Named returns r where it names a function, and otherwise a miss. It is for those who
+// have no use for a line without a name.
+func (r Result) Named() Result {
+	if n := len(r.Frames); n > 0 && r.Frames[n-1].Func == "" && r.Frames[n-1].Linkage == "" {
+		return Miss(reason.NoSymbol)
+	}
+	return r
 }
 
 // Miss returns the Result that has no frames, because of r.

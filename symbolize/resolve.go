@@ -258,7 +258,7 @@ func (r *resolver) ask(s *source, p *place) symbol.Result {
 			clear(r.answers)
 		}
 		r.count(s)
-		result = q.ask()
+		result = q.ask().Named() // what stands in the text says more than a line without a name
 		r.answers[q] = result
 	}
 	return result

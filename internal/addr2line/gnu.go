@@ -2,6 +2,7 @@ package addr2line
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -329,7 +330,7 @@ func (g *gnu) at(v addr.Virt) []symbol.Frame {
 
 func (g *gnu) appendFrame(b []byte, f *symbol.Frame) []byte {
 	if g.functions {
-		b = g.appendAfter(append(b, g.names.of(f.Linkage)...), " at ")
+		b = g.appendAfter(append(b, cmp.Or(g.names.of(f.Linkage), "??")...), " at ")
 	}
 	file := f.File
 	if file == "" {

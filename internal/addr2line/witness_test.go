@@ -146,6 +146,8 @@ func explainGNU(f *witnessFile, v uint64, want, got []place) string {
 		g := got[i]
 		switch {
 		case w == g:
+		case g.name == "??" && len(want) == 1 && w.line == g.line && !f.isIn(v, w.name):
+			class = "line of no function: theirs has the name of the function before"
 		case w.name != g.name && i == 0 && len(want) > 1 && w.name == want[len(want)-1].name && w.file == g.file && w.line == g.line:
 			class = "inlined in Go: theirs is the name of the outermost function"
 		case w.name != g.name && len(want) == 1 && f.isIn(v, w.name) && w.line == g.line:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -258,7 +259,7 @@ func placeTable(places []live.Place, width int) *table {
 			if i > 0 {
 				row, name = []string{"", "", ""}, ""
 			}
-			t.add(append(row, f.Func, sourceCell(f.File, f.Line), name)...)
+			t.add(append(row, cmp.Or(f.Func, noFunction), sourceCell(f.File, f.Line), name)...)
 		}
 	}
 	return t

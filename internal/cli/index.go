@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -296,7 +297,7 @@ func dumpFrame(w io.Writer, f *symbol.Frame) {
 	if f.Inlined {
 		inlined = " inlined"
 	}
-	fmt.Fprintf(w, "\t%s %s", printable(f.Linkage), printable(sourceCell(f.File, f.Line)))
+	fmt.Fprintf(w, "\t%s %s", cmp.Or(printable(f.Linkage), "-"), printable(sourceCell(f.File, f.Line)))
 	if f.Column != 0 {
 		fmt.Fprintf(w, ":%d", f.Column)
 	}

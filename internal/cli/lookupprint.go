@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,7 +280,10 @@ func hexDigit(c byte) uint64 {
 	return 16
 }
 
-func textFunction(f *symbol.Frame) string { return printable(f.Readable()) }
+func textFunction(f *symbol.Frame) string { return cmp.Or(printable(f.Readable()), noFunction) }
+
+// noFunction stands for the function where only the line is known.
+var noFunction = "[" + reason.NoSymbol.Code() + "]"
 
 func textFile(f *symbol.Frame) string {
 	if f.File == "" {

@@ -81,6 +81,7 @@ func (g *generator) nameSymbols(s *scope) {
 	name := cmp.Or(s.linkage, s.name)
 	switch g.IntN(4) {
 	case 0:
+		s.bare = g.oneIn(6) // as padding is: there are only lines
 		return
 	case 1:
 		name = "alias_" + name

@@ -16,7 +16,7 @@ import (
 // addRunning fills in what vmlinux did not tell, from what the running kernel tells of
 // itself, if that is the kernel meant. Its offsets in a profile count from _text.
 func (s *Symbols) addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
-	missing := func(r symbol.Result) bool { return len(r.Frames) == 0 }
+	missing := func(r symbol.Result) bool { return len(r.Named().Frames) == 0 }
 	if !slices.ContainsFunc(results, missing) {
 		return
 	}

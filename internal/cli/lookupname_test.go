@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"hallmark/internal/testenv"
+	"hallmark/symbol"
+)
+
+// TestLookupLineWithoutName prints an address of which only the line is known.
+func TestLookupLineWithoutName(t *testing.T) {
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "a.s"), filepath.Join(dir, "prog")
+	if err := os.WriteFile(source, []byte("\t.text\n\tnop\n\tret\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	gcc := exec.Command(testenv.Tool(t, "gcc"), "-g", "-nostdlib", "-static", "-Wl,-e,0", "-o", program, source)
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := symbol.OpenFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	x, err := f.Index(symbol.IndexOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := ""
+	for p := range x.Pieces() {
+		at = p.Virt.String()
+		break
+	}
+	for _, c := range []struct {
+		json bool
+		want string
+	}{
+		{false, `^0x[0-9a-f]+  \[no-symbol\]  /.*/a\.s:2\n$`},
+		{true, `^\{"virtual":[0-9]+,"frames":\[\{"function":"","file":"/.*/a\.s","line":2\}\],"source":"dwarf"\}\n$`},
+	} {
+		var out bytes.Buffer
+		p := newLookupPrinter(&out, x, lookupOptions{json: c.json, virtual: true})
+		if err := p.printAll(strings.NewReader(at + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		p.close()
+		if !regexp.MustCompile(c.want).MatchString(out.String()) {
+			t.Errorf("%q, want %s", out.String(), c.want)
+		}
+	}
+}
