@@ -2,7 +2,10 @@ package debuginfo
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -308,6 +311,42 @@ func TestDamagedIndexIsMadeAgain(t *testing.T) {
 	prepare(t, l, p)
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sound) {
 		t.Errorf("the index is still damaged (%v)", err)
+	}
+}
+
+// TestIndexOfOldVersionIsMadeAgain: an index of another version counts as none, and the
+// next one takes its place, without a word.
+func TestIndexOfOldVersionIsMadeAgain(t *testing.T) {
+	const (
+		atVersion   = 8 // in the header, as package symbol describes it
+		atHeaderSum = 124
+	)
+	p := build(t)
+	l, dir := library(t, always)
+	p.install(t, inTree(dir, p.id)+".debug")
+	prepare(t, l, p)
+	path, err := l.Indexes.Path(p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := slices.Clone(now)
+	binary.LittleEndian.PutUint32(old[atVersion:], binary.LittleEndian.Uint32(old[atVersion:])-1)
+	binary.LittleEndian.PutUint32(old[atHeaderSum:], crc32.Checksum(old[:atHeaderSum], crc32.MakeTable(crc32.Castagnoli)))
+	if err := os.WriteFile(path, old, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := l.Indexes.Open(p.id); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v, %v of an old version", x, err)
+	}
+	if _, isIndex := sourcesOf(t, l, p); !isIndex {
+		t.Error("no index is made")
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, now) {
+		t.Errorf("the old index is still there (%v)", err)
 	}
 }
 

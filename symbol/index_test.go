@@ -196,7 +196,7 @@ func TestOpenIndex(t *testing.T) {
 	for what, damage := range map[string]func([]byte) []byte{
 		"empty":     func(b []byte) []byte { return nil },
 		"an ELF":    func(b []byte) []byte { return append([]byte("\x7fELF"), b...) },
-		"version 3": func(b []byte) []byte { b[8] = 3; return b },
+		"a version": func(b []byte) []byte { b[8]++; return b },
 		"header":    func(b []byte) []byte { b[40]++; return b },
 		"cut off":   func(b []byte) []byte { return b[:len(b)/2] },
 	} {
