@@ -12,7 +12,7 @@
 //	 20  uint8   bytes that a granule has in the part granules
 //	 24  uint32  CRC-32C of everything behind the header
 //	 32  uint64  base: the virtual address that all others are relative to
-//	 40  uint32  offset in the file and uint32 size of each of the nine parts
+//	 40  uint32  offset in the file and uint32 size of each of the ten parts
 //	124  uint32  CRC-32C of the 124 bytes before
 //
 // The parts follow in this order, each at a multiple of 8:
@@ -30,6 +30,7 @@
 //	files      uint32 offset and uint32 size of each path in the text; file 0 is none
 //	long       the same of names of 4095 bytes and more
 //	text       the bytes of all strings
+//	starts     where functions start that have an address without a name, see below
 //
 // The record of a function has 12 bytes. From the lowest bit on, there are 32 bits of
 // offset of the name in the text, 12 of its size, 24 of the line where the function
@@ -96,6 +97,13 @@
 //
 // The first entry is on line 10, which is the first line of site 0; the third one on
 // line 4, which is that of site 1.
+//
+// The part starts is empty, or has the code that the call frame information describes, as
+// far as something of it has no name. Ranges are in order and disjoint, in groups of 64:
+// first uint32 number of groups; then for each uint32 start of its first range, from the
+// base, and uint32 offset of the group in the part. In a group is the size of each range,
+// and between two of them the gap from the end of one to the start of the next, all of it
+// as unsigned LEB128.
 //
 // A lookup takes the granule of the address from the directory and the chapter, counts
 // how many entries of its block start at or before the address, takes the fields of

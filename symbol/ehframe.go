@@ -18,24 +18,30 @@ const NoStart = addr.Offset(1<<64 - 1)
 // A start is that of a description, never of a symbol: so it is the same for the file
 // and for its stripped copy. The cold part of a function is described by itself.
 func (f *File) Starts(offsets []addr.Offset) ([]addr.Offset, error) {
-	starts := make([]addr.Offset, len(offsets))
 	described, err := f.image.described()
+	return startsBy(offsets, f.image.segments, func(v uint64) (uint64, bool) { return startOf(described, v) }), err
+}
+
+// startsBy returns where the functions at offsets start, as file offsets. startAt returns
+// that for a virtual address as another one.
+func startsBy(offsets []addr.Offset, segments []Segment, startAt func(uint64) (uint64, bool)) []addr.Offset {
+	starts := make([]addr.Offset, len(offsets))
 	for i, o := range offsets {
 		starts[i] = NoStart
-		v, ok := f.Virt(o)
+		v, ok := virtAt(segments, o)
 		if !ok {
 			continue
 		}
-		start, ok := startOf(described, uint64(v))
+		start, ok := startAt(uint64(v))
 		if !ok {
 			continue
 		}
 		at := o - addr.Offset(uint64(v)-start)
-		if there, ok := f.Virt(at); ok && uint64(there) == start {
+		if there, ok := virtAt(segments, at); ok && uint64(there) == start {
 			starts[i] = at
 		}
 	}
-	return starts, err
+	return starts
 }
 
 // startOf returns the start of the last range, of those in order, that begins up to v

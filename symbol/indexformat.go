@@ -31,12 +31,13 @@ const (
 	partFiles
 	partLong
 	partText
+	partStarts
 
 	parts
 )
 
 var partNames = [parts]string{
-	"identity", "segments", "directory", "granules", "stream", "functions", "files", "long", "text",
+	"identity", "segments", "directory", "granules", "stream", "functions", "files", "long", "text", "starts",
 }
 
 // Sizes of the records of parts.

@@ -415,14 +415,23 @@ func (f *File) debugImage() *image {
 func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOptions) (*Index, error) {
 	m.use()
 	w := newIndexWriter(&m.tables, !opt.NoColumns, m.streamSize())
-	m.sweep(end, w.add)
+	starts := unnamedStarts{tables: &m.tables, bare: &m.bare}
+	if described, err := f.image.described(); err == nil {
+		starts.described = fromBase(described, m.base, end)
+	}
+	m.sweep(end, func(p codePiece) {
+		w.add(p)
+		starts.add(p)
+	})
 	w.finish(uint32(end))
+	starts.until(end)
 	var contents [parts][]byte
 	contents[partDirectory], contents[partStream] = w.directory, w.stream
 	contents[partGranules], header.width = w.encodeGranules()
 	contents[partFunctions] = m.tables.encodeFunctions()
 	contents[partFiles], contents[partLong] = m.tables.encodeFiles(), m.tables.long
 	contents[partText] = m.tables.strings.encode()
+	contents[partStarts] = encodeStarts(starts.kept)
 	contents[partIdentity] = []byte(opt.Identity)
 	contents[partSegments] = encodeSegments(f.image.segments)
 	if !opt.NoColumns {

@@ -80,7 +80,7 @@ func (s *Symbols) lookup(id buildid.ID, path string, offsets []addr.Offset) []sy
 var _ profile.Starts = (*Symbols)(nil)
 
 // Starts returns where functions start in the file whose identity is id, by its call frame
-// information. The file itself must be on this machine.
+// information. Where the file itself is not on this machine, its index knows it.
 func (s *Symbols) Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset {
 	s.once.Do(s.init)
 	var candidates []string
@@ -95,6 +95,10 @@ func (s *Symbols) Starts(id buildid.ID, path string, offsets []addr.Offset) []ad
 				return starts
 			}
 		}
+	}
+	if x, err := s.Library.Indexes.Open(id); err == nil {
+		defer x.Close()
+		return x.Starts(offsets)
 	}
 	return slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
 }

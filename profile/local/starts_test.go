@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/debuginfo"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/symbol"
@@ -78,6 +80,42 @@ func TestStarts(t *testing.T) {
 				t.Errorf("%#x is %v, want %s", l.Address, l.Line, name)
 			}
 		}
+	}
+}
+
+// TestStartsOfKeptIndex asks for starts in a file that is gone, of which an index is kept.
+func TestStartsOfKeptIndex(t *testing.T) {
+	dir := t.TempDir()
+	source, full, stripped := filepath.Join(dir, "prog.cc"), filepath.Join(dir, "full"), filepath.Join(dir, "prog")
+	if err := os.WriteFile(source, []byte(internalFunctions), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "g++", "-O2", "-Wl,--build-id", "-o", full, source)
+	command(t, "strip", "-o", stripped, full)
+	id, functions := programSymbols(t, full)
+	var offsets []addr.Offset
+	for _, s := range functions {
+		offsets = append(offsets, addr.Offset(s.Value), addr.Offset(s.Value+s.Size-1))
+	}
+	s := &Symbols{Library: &debuginfo.Library{Indexes: debuginfo.Indexes{Dir: filepath.Join(dir, "indexes")}}}
+	want := s.Starts(id, stripped, offsets)
+	file, err := symbol.OpenFile(stripped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := file.Index(symbol.IndexOptions{Identity: id.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	if _, err := s.Library.Indexes.Store(id, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(stripped); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Starts(id, stripped, offsets); !slices.Equal(got, want) || slices.Contains(got, symbol.NoStart) {
+		t.Errorf("by the index %v, by the file %v", got, want)
 	}
 }
 
