@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"hallmark/addr"
@@ -39,13 +40,7 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 	name, table := a.symbol()
 	switch {
 	case frames != nil:
-		outermost := &frames[len(frames)-1]
-		switch {
-		case outermost.Linkage == "":
-			outermost.Linkage = name
-		case name != "" && name != outermost.Linkage:
-			outermost.Symbol = name
-		}
+		frames[len(frames)-1].join(name)
 		frames = named(frames)
 	case name != "":
 		frames, source = a.bare(name, table)
@@ -55,6 +50,58 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 		}
 	}
 	return Result{Frames: frames, Source: source}
+}
+
+// join gives the outermost frame the symbol at the address: as another name of it, or as the one
+// that the linker saw, where the debug information has none or only that of the source.
+func (f *Frame) join(symbol string) {
+	switch {
+	case symbol == f.Linkage:
+	case f.Linkage == "" || f.Lang == LangCPlusPlus && mangles(symbol, f.Linkage):
+		f.Linkage, f.Symbol = symbol, ""
+	default:
+		f.Symbol = symbol
+	}
+}
+
+// mangles reports whether a symbol is a mangled name whose last part can be a name in the source:
+// compilers of C++ leave out the linkage name of what is local to a file, which leaves "get" of
+// Cache<int>::get, and "operator()" of each lambda. Another symbol can be an alias.
+func mangles(symbol, name string) bool {
+	if isMangled(name) || !strings.HasPrefix(symbol, "_Z") {
+		return false
+	}
+	if strings.HasPrefix(name, "operator") {
+		return true // two letters of its own
+	}
+	if i := strings.IndexByte(name, '<'); i > 0 {
+		name = name[:i]
+	}
+	name = strings.TrimPrefix(name, "~")
+	for at := 0; name != ""; at++ {
+		i := strings.Index(symbol[at:], name)
+		if i < 0 {
+			return false
+		}
+		at += i
+		if hasLength(symbol[:at], len(name)) { // <source-name> ::= <length> <identifier>
+			return true
+		}
+	}
+	return false
+}
+
+// hasLength reports whether s ends in a number, which can have other digits before it.
+func hasLength(s string, number int) bool {
+	n, scale := 0, 1
+	for i := len(s) - 1; i >= 0 && s[i] >= '0' && s[i] <= '9' && scale <= maxMangled; i-- {
+		n += scale * int(s[i]-'0')
+		scale *= 10
+		if n == number {
+			return true
+		}
+	}
+	return false
 }
 
 // named returns frames without the outermost one, if that has no name: what it calls is

@@ -142,10 +142,7 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 			x.frame(f, decodeFunction(b[1:]), at)
 			f.Inlined = false
 			if b[0]&siteSymbol != 0 {
-				f.Symbol = x.symbol(b[1+functionSize:])
-			}
-			if f.Linkage == "" {
-				f.Linkage, f.Symbol = f.Symbol, ""
+				f.join(x.symbol(b[1+functionSize:]))
 			}
 			if dst = dst[:empty+len(named(dst[empty:]))]; len(dst) == empty {
 				source = SourceUnknown
