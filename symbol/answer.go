@@ -58,6 +58,7 @@ func (f *Frame) join(symbol string) {
 	switch {
 	case symbol == f.Linkage:
 	case f.Linkage == "" || f.Lang == LangCPlusPlus && mangles(symbol, f.Linkage):
+		f.Local = f.Linkage != ""
 		f.Linkage, f.Symbol = symbol, ""
 	default:
 		f.Symbol = symbol

@@ -199,7 +199,7 @@ func (x *Index) frame(f *Frame, fn functionRecord, at location) bool {
 	}
 	f.Linkage = x.substring(start, size)
 	f.File = x.path(fn.file())
-	f.Func, f.Symbol = "", ""
+	f.Func, f.Symbol, f.Local = "", "", false
 	f.Line = int(fn.line() + uint32(at.line))
 	f.Column = int(at.column)
 	f.Start = int(fn.line())

@@ -60,6 +60,7 @@ type Frame struct {
 	Symbol  string // ELF symbol at the address, if it has another name than Linkage: a part (.cold), a clone, an alias
 	Lang    Lang   // language the function is written in
 	Inlined bool   // inlined into the next frame
+	Local   bool   // local to its file: Linkage is the ELF symbol's, the debug information has the last part only
 }
 
 // Readable returns the name for people that Linkage stands for.

@@ -9,8 +9,11 @@
 //
 //   - GNU addr2line prints discriminators. We print none in its place: an index has none,
 //     and its readers (perf, flame graphs) cut them off.
-//   - Code between functions has no name and no line. GNU addr2line takes the name of the
-//     function before, llvm's programs take a symbol without a size however far it is.
+//   - Code between functions has no name, but the line that the table of lines has. GNU
+//     addr2line takes the name of the function before, llvm's programs take a symbol without
+//     a size however far it is.
+//   - A C++ function that is local to its file has the name of its symbol. GNU addr2line has
+//     the last part of it where the function has several parts.
 //   - The name of a function is that of the debug information, whatever the symbol table
 //     says. llvm's programs take that of the symbol table for the outermost function, which
 //     is done here as well. Among aliases the choice may differ. Where no entry names a

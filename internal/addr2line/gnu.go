@@ -325,6 +325,9 @@ func (g *gnu) at(v addr.Virt) []symbol.Frame {
 	if n := len(g.frames); n > 0 && g.frames[n-1].File == "" {
 		g.frames[n-1].File = g.symbolTable().fileOf(g.frames[n-1].Linkage, v)
 	}
+	if n := len(g.frames); n > 1 && g.frames[n-1].Local {
+		g.frames[n-1].Linkage = shortName(g.frames[n-1].Linkage) // GNU looks for no symbol of callers
+	}
 	return g.frames
 }
 

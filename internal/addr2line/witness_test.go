@@ -152,6 +152,8 @@ func explainGNU(f *witnessFile, v uint64, want, got []place) string {
 			class = "inlined in Go: theirs is the name of the outermost function"
 		case w.name != g.name && len(want) == 1 && f.isIn(v, w.name) && w.line == g.line:
 			class = "another symbol at the address"
+		case len(want) == 1 && w.name == shortName(g.name) && f.isIn(v, g.name) && w.file == g.file && w.line == g.line:
+			class = "local to its file: theirs has the last part of the name where the function has several parts"
 		case w.name == g.name && w.line == "?" && g.line == "?" && g.file == "??":
 			class = "no line: theirs has a file of the symbol table"
 		case w.name == g.name && w.line == g.line && isJoinedTwice(w.file, g.file):

@@ -52,9 +52,11 @@ var notOfKernels = map[string]string{
 	"internal/atomicfile":  "writing and renaming files",
 	"internal/cachedir":    "directories of the user",
 	"internal/cursor":      "reading bytes",
+	"internal/defect":      "panics of readers",
 	"internal/dwarf":       "a format",
 	"internal/pclntab":     "a format",
 	"internal/elftest":     "builds files for tests",
+	"internal/readable":    "names",
 	"internal/testenv":     "what tests need",
 }
 

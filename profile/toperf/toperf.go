@@ -77,6 +77,10 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 		out.Info.Clock = &perfdata.ClockData{ClockID: clockRealtime, Wall: first, Time: first}
 	}
 	event := eventOf(p, p.SampleType[index], s.hasCgroups(p))
+	if p.TimeNanos == 0 { // the times count from no known moment
+		event.Attr.Flags &^= perfdata.AttrUseClockID
+		event.Attr.ClockID, out.Info.ClockResolution = 0, 0
+	}
 	if err := out.AddEvent(event); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -343,6 +344,17 @@ func TestTimes(t *testing.T) {
 	want := []string{"7 1700000000.000000100", "8 1700000000.000000150", "7 1700000000.000000200", "7 1700000000.000000300"}
 	if !slices.Equal(got, want) {
 		t.Errorf("perf script prints %q, want %q\n%s", got, want, out)
+	}
+}
+
+// TestNoDate wants no date of a recording of which nobody knows when it was made.
+func TestNoDate(t *testing.T) {
+	p := made()
+	p.TimeNanos = 0
+	for _, stream := range []bool{false, true} {
+		if again := read(t, write(t, p, stream, Options{})); again.TimeNanos != 0 {
+			t.Errorf("stream %v: recorded at %v", stream, time.Unix(0, again.TimeNanos))
+		}
 	}
 }
 
