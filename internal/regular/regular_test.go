@@ -1,0 +1,302 @@
+package regular
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/internal/testenv"
+)
+
+// doors are all the ways in which a name is opened.
+var doors = map[string]func(name string) (io.Closer, error){
+	"Open": func(name string) (io.Closer, error) { return Open(name) },
+	"OpenIn": func(name string) (io.Closer, error) {
+		root, err := os.Open("/")
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		return OpenIn(int(root.Fd()), name)
+	},
+	"ReadFile": func(name string) (io.Closer, error) {
+		_, err := ReadFile(name, 1<<20)
+		return io.NopCloser(nil), err
+	},
+	"Scratch": func(name string) (io.Closer, error) {
+		var s Scratch
+		fd, err := s.Open(name, 0)
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		return os.NewFile(uintptr(fd), name), nil
+	},
+}
+
+// TestOthersAreNotOpened gives the doors the names of what is no regular file. The trap and
+// the terminal see it when they are opened; a link to them is no way in.
+func TestOthersAreNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{dir, "/dev/null", testenv.Trap(t, filepath.Join(dir, "trap")), filepath.Join(dir, "link")}
+	if err := os.Symlink("trap", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		names = append(names, testenv.Terminal(t))
+	}
+	for door, open := range doors {
+		for _, name := range names {
+			f, err := open(name)
+			var path *fs.PathError
+			if !errors.Is(err, ErrOther) || !errors.As(err, &path) || path.Path != name {
+				t.Errorf("%s of %s: %v", door, name, err)
+			}
+			if err == nil {
+				f.Close()
+			}
+		}
+		if _, err := open(dir); !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("%s of a directory: %v", door, err)
+		}
+	}
+}
+
+// TestMadeUpFilesAreNotOpened gives the doors files of the kernel that count as regular ones, by
+// their own names and by another one over which one of them is mounted.
+func TestMadeUpFilesAreNotOpened(t *testing.T) {
+	names := []string{"/proc/self/status", "/proc/version", "/sys/kernel/notes"}
+	if os.Geteuid() == 0 {
+		mounted := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(mounted, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bind(t, "/proc/kmsg", mounted)
+		names = append(names, "/proc/kmsg", mounted)
+	}
+	doors := maps.Clone(doors)
+	doors["OpenOwn"] = func(name string) (io.Closer, error) {
+		if strings.HasSuffix(name, "file") || name == "/proc/kmsg" {
+			name = "/proc/version" // it opens the file itself
+		}
+		var s Scratch
+		fd, err := s.OpenOwn(name, 0)
+		return os.NewFile(uintptr(max(fd, 0)), name), err
+	}
+	for door, open := range doors {
+		for _, name := range names {
+			if f, err := open(name); !errors.Is(err, ErrOther) {
+				t.Errorf("%s of %s: %v", door, name, err)
+				f.Close()
+			}
+		}
+	}
+}
+
+// bind mounts a file over another one, for this thread alone, which ends with the test.
+func bind(t *testing.T, from, over string) {
+	runtime.LockOSThread()
+	for _, err := range []error{
+		unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(from, over, "", unix.MS_BIND, ""),
+	} {
+		if err != nil {
+			t.Skip("no mounts here:", err)
+		}
+	}
+	t.Cleanup(func() { _ = unix.Unmount(over, unix.MNT_DETACH) })
+}
+
+// TestNoReadWaits has a file on which reading returns EAGAIN and which Go's poller would watch,
+// as one of FUSE may be: what a door gives reports that there is nothing.
+func TestNoReadWaits(t *testing.T) {
+	var ends [2]int
+	if err := syscall.Pipe2(ends[:], syscall.O_NONBLOCK|syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(ends[1])
+	f, err := file(ends[0], nil, "pipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	read := make(chan error, 1)
+	go func() {
+		_, err := f.Read(make([]byte, 1))
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if !errors.Is(err, syscall.EAGAIN) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits")
+	}
+}
+
+// TestRegularFiles reads files, with links on the way.
+func TestRegularFiles(t *testing.T) {
+	dir := t.TempDir()
+	name, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(name, []byte("content"), 0o600), os.Symlink("file", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{name, link, "/proc/self/exe"} {
+		for door, open := range doors {
+			if door == "OpenIn" && strings.HasPrefix(name, "/proc") {
+				continue // links of /proc lead out of a root
+			}
+			if f, err := open(name); err != nil && (door != "ReadFile" || !errors.Is(err, syscall.EFBIG)) {
+				t.Errorf("%s of %s: %v", door, name, err)
+			} else if err == nil {
+				f.Close()
+			}
+		}
+	}
+	if b, err := ReadFile(link, 7); err != nil || string(b) != "content" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := ReadFile(link, 6); !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("a file that is too large: %q, %v", b, err)
+	}
+	var s Scratch
+	if fd, err := s.Open(link, syscall.O_NOFOLLOW); !errors.Is(err, ErrOther) {
+		t.Errorf("a link was followed: %d, %v", fd, err)
+	}
+}
+
+// TestNames gives names that no file can have, and those of files that are not there.
+func TestNames(t *testing.T) {
+	for door, open := range doors {
+		for name, want := range map[string]error{
+			"":                         syscall.ENOENT,
+			"/nowhere/file":            syscall.ENOENT,
+			"/etc/passwd\x00/x":        syscall.EINVAL,
+			strings.Repeat("x/", 4096): syscall.ENAMETOOLONG,
+		} {
+			if _, err := open(name); !errors.Is(err, want) {
+				t.Errorf("%s of %.20q: %v, want %v", door, name, err, want)
+			}
+		}
+	}
+}
+
+// TestNothingLeadsOut has links in a root directory that would lead out of it.
+func TestNothingLeadsOut(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "secret"), []byte("outside"), 0o600),
+		os.Mkdir(root, 0o755),
+		os.WriteFile(filepath.Join(root, "secret"), []byte("inside"), 0o600),
+		os.Symlink("/secret", filepath.Join(root, "absolute")),
+		os.Symlink("../secret", filepath.Join(root, "above")),
+		os.Symlink("/proc/self/root", filepath.Join(root, "magic")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	for _, name := range []string{"secret", "/secret", "absolute", "above", "../secret"} {
+		f, err := OpenIn(int(fd.Fd()), name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if b, err := io.ReadAll(f); err != nil || string(b) != "inside" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+		f.Close()
+	}
+	top, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	if f, err := OpenIn(int(top.Fd()), "/proc/self/root/etc/passwd"); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("a link of /proc was followed: %v, %v", f, err)
+	}
+}
+
+// TestLeaseIsNotWaitedFor opens a file whose owner wants to be asked first.
+func TestLeaseIsNotWaitedFor(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip("no leases here:", err)
+	}
+	// The signal that says so is SIGIO, which is passed over.
+	if again, err := Open(name); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("%v, %v", again, err)
+	}
+}
+
+// TestWithoutProc opens a file as where there is no /proc to do it through: only the same one.
+func TestWithoutProc(t *testing.T) {
+	dir := t.TempDir()
+	name, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.WriteFile(other, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	place, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(place)
+	var s Scratch
+	fd, err := s.openSame(place, name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	if fd, err := s.openSame(place, other, 0); !errors.Is(err, syscall.ESTALE) {
+		t.Errorf("another file was opened: %d, %v", fd, err)
+	}
+}
+
+// BenchmarkOpen compares the door with opening the name at once.
+func BenchmarkOpen(b *testing.B) {
+	name, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var s Scratch
+	b.Run("door", func(b *testing.B) {
+		for b.Loop() {
+			fd, err := s.Open(name, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			syscall.Close(fd)
+		}
+	})
+	b.Run("at once", func(b *testing.B) {
+		for b.Loop() {
+			fd, err := s.openat(name, readFlags)
+			if err != nil {
+				b.Fatal(err)
+			}
+			syscall.Close(fd)
+		}
+	})
+}
