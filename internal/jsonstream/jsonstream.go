@@ -8,11 +8,13 @@ import (
 	"io"
 	"math"
 	"strconv"
+
+	"hallmark/internal/plaintext"
 )
 
 // A Writer writes what it is told, piece by piece; that the pieces are JSON together is for
-// the caller to see to. What each piece is, is what encoding/json makes of it, without the
-// escapes of HTML. The first error is kept, and Flush returns it.
+// the caller to see to. Values are written as encoding/json writes them, without the escapes of
+// HTML, and with those of [plaintext.JSON]. The first error is kept, and Flush returns it.
 type Writer struct {
 	out    *bufio.Writer
 	values *json.Encoder
@@ -22,7 +24,7 @@ type Writer struct {
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer {
 	out := bufio.NewWriterSize(w, 1<<16)
-	values := json.NewEncoder(lines{out})
+	values := json.NewEncoder(plaintext.JSON(lines{out}))
 	values.SetEscapeHTML(false)
 	return &Writer{out: out, values: values}
 }
@@ -39,7 +41,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return l.Writer.Write(b)
 }
 
-// Text writes a piece of JSON as it is.
+// Text writes a piece of JSON as it is. Names that others chose are for Value.
 func (w *Writer) Text(s string) { w.out.WriteString(s) }
 
 // Value writes a value, all of which is held.
@@ -74,6 +76,12 @@ func (w *Writer) Float(f float64) {
 		return
 	}
 	w.out.Write(strconv.AppendFloat(w.out.AvailableBuffer(), f, 'f', -1, 64))
+}
+
+// Failed reports whether what was written is lost: there is no use in writing more.
+func (w *Writer) Failed() bool {
+	_, err := w.out.Write(nil)
+	return err != nil || w.err != nil
 }
 
 // Flush writes what is not written yet, and returns the first error of all.

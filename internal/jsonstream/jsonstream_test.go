@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"hallmark/internal/plaintext"
 )
 
 // wanted is what encoding/json writes.
@@ -102,5 +104,19 @@ func TestErrors(t *testing.T) {
 	var unsupported *json.UnsupportedValueError
 	if err := w.Flush(); !errors.As(err, &unsupported) {
 		t.Errorf("error %v for what is no number", err)
+	}
+}
+
+// TestTerminalGetsPlainText writes names by which others steer a terminal. A program that reads
+// the JSON gets the names as they are.
+func TestTerminalGetsPlainText(t *testing.T) {
+	const name = "\x1b[2Jmain\u009b2J\x7f\n\u202e\u2066\u2028\U000e0041größe"
+	text := written(t, func(w *Writer) { w.Field(`{"name":`, name); w.Text("}") })
+	if plaintext.Line(text) != text {
+		t.Errorf("a terminal gets %+q", text)
+	}
+	var got struct{ Name string }
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Name != name {
+		t.Errorf("%s is %+q, %v; want %+q", text, got.Name, err, name)
 	}
 }
