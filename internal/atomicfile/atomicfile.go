@@ -1,92 +1,206 @@
 // Package atomicfile publishes files whole: whoever opens the name sees what
 // was there before or the complete new content, never a part of it.
+//
+// Until then the content has no name, where the file system can do that (O_TMPFILE):
+// nothing is left of a process that is killed. Elsewhere the content has a name beside the
+// file's, and is locked as long as its process lives. The next Write of that file removes
+// what is not locked any more.
 package atomicfile
 
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write makes the file called name hold what the function write writes. The
 // content goes to a temporary file in the same directory, is flushed to the
-// disk, and takes the name by a rename; when anything fails, the name is
-// untouched and the temporary file is gone. The file's mode is perm less the
-// umask. Where name is a symbolic link, the file that it leads to is replaced.
+// disk, and takes the name at the end; when anything fails, the name is
+// untouched and the temporary file is gone.
+//
+// A new file has the mode perm less the umask. A file that replaces one of this user
+// has the mode of that one, its group and its access control list. A file that replaces
+// one of somebody else is this user's, and its mode allows nothing that perm, the umask or
+// the old mode forbids.
+//
+// Where name is a symbolic link, the file that it leads to is written, which need not exist.
+// No link is followed that another user can have put into a directory for all, such as /tmp.
 //
 // A name that exists and is no regular file, such as /dev/null or a pipe, cannot
 // be replaced and is written to as it stands.
 func Write(name string, perm fs.FileMode, write func(io.Writer) error) error {
-	return WriteSeeking(name, perm, func(f io.WriteSeeker) error {
-		w := bufio.NewWriterSize(f, 1<<16)
-		if err := write(w); err != nil {
-			return err
-		}
-		return w.Flush()
-	})
+	return WriteSeeking(name, perm, func(f io.WriteSeeker) error { return buffered(f, write) })
+}
+
+func buffered(f io.Writer, write func(io.Writer) error) error {
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := write(w); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
 // WriteSeeking is Write for formats of which what is at the start is known last. What
 // is written is not buffered.
 func WriteSeeking(name string, perm fs.FileMode, write func(io.WriteSeeker) error) error {
-	info, err := os.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		return writeThrough(name, write)
+	p, err := find(name)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		if name, err = filepath.EvalSymlinks(name); err != nil {
-			return err
-		}
+	defer p.dir.Close()
+	if p.old != nil && !p.isReplaceable() {
+		return p.writeThrough(write)
 	}
-	return replace(name, perm, write)
+	removeLeftovers(p.dir, p.base)
+	return p.replace(perm, write)
 }
 
-func writeThrough(name string, write func(io.WriteSeeker) error) error {
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+// Rewrite is Write for the regular file that is open as old, with its mode, group and access
+// control list. If name leads to another file by now, that one is left alone, and the error
+// is ErrReplaced: whoever owns a directory can put a link to any file there.
+func Rewrite(old *os.File, name string, write func(io.Writer) error) error {
+	info, err := old.Stat()
+	if err != nil {
+		return err
+	}
+	p, err := find(name)
+	if err != nil {
+		return err
+	}
+	defer p.dir.Close()
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || p.old == nil || p.isMagic || p.old.Dev != st.Dev || p.old.Ino != st.Ino {
+		return p.named(ErrReplaced)
+	}
+	removeLeftovers(p.dir, p.base)
+	return p.replace(info.Mode().Perm(), func(f io.WriteSeeker) error { return buffered(f, write) })
+}
+
+// ErrReplaced says that a name leads to another file than before.
+var ErrReplaced = errors.New("leads to another file by now")
+
+// Open opens a file for what is to be read while it is written: it is empty then, and new with
+// the mode perm less the umask if it was not there. Links are followed as by Write. No file is
+// written that another user can have put into a directory for all.
+func Open(name string, perm fs.FileMode) (*os.File, error) {
+	p, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	defer p.dir.Close()
+	if p.old != nil && !p.isReplaceable() {
+		return p.open(unix.O_RDWR)
+	}
+	if p.isForeign {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errForeign}
+	}
+	fd, err := openat(p.dir, p.base, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW, uint32(perm.Perm()))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// writeThrough writes to what has the name and is no file that could be replaced.
+func (p *place) writeThrough(write func(io.WriteSeeker) error) error {
+	f, err := p.open(unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	return finish(f, write, func() error { return nil })
 }
 
-func replace(name string, perm fs.FileMode, write func(io.WriteSeeker) error) (err error) {
-	f, err := create(name, perm)
+// open opens a device, a pipe or a link of /proc. The kernel follows that link: the pipe behind
+// /dev/stdout has no other name. Nothing else is followed, and nothing is cut that was put there
+// since.
+func (p *place) open(mode int) (*os.File, error) {
+	if p.isMagic {
+		return os.OpenFile(p.name, mode|unix.O_TRUNC, 0)
+	}
+	fd, err := openat(p.dir, p.base, mode|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, p.named(err)
+	}
+	f := os.NewFile(uintptr(fd), p.name)
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		err = p.named(ErrReplaced)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// WriteIn is Write for a name in a directory that is open, which nothing leads out of: what
+// has the name is replaced, whatever it is.
+func WriteIn(dir *os.Root, name string, perm fs.FileMode, write func(io.Writer) error) error {
+	return writeIn(dir, name, perm, write, false)
+}
+
+// WriteFastIn is WriteIn for content that can be made again and says whether it is whole: it
+// does not wait for the disk, so a part of it may be there after the machine has crashed.
+func WriteFastIn(dir *os.Root, name string, perm fs.FileMode, write func(io.Writer) error) error {
+	return writeIn(dir, name, perm, write, true)
+}
+
+func writeIn(dir *os.Root, name string, perm fs.FileMode, write func(io.Writer) error, fast bool) error {
+	d, err := dir.Open(".")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := finish(f, write, f.Sync); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(name))
+	defer d.Close()
+	p := place{dir: d, base: name, name: dir.Name() + "/" + name, fast: fast}
+	return p.replace(perm, func(f io.WriteSeeker) error { return buffered(f, write) })
 }
 
-// create opens a new file beside name. os.CreateTemp would do but for its mode,
-// which is 0600 whatever the umask.
-func create(name string, perm fs.FileMode) (*os.File, error) {
-	dir, base := filepath.Split(name)
-	for {
-		temp := fmt.Sprintf("%s.%s.%08x", dir, base, rand.Uint32())
-		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-		if err == nil {
-			return f, nil
+// replace makes the file, and lets it take the name when it is whole.
+func (p *place) replace(perm fs.FileMode, write func(io.WriteSeeker) error) (err error) {
+	t, err := newTemp(p.dir, p.base, p.name, perm)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: p.name, Err: err}
+	}
+	defer func() {
+		if err != nil {
+			t.remove()
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, &fs.PathError{Op: "create", Path: name, Err: errors.Unwrap(err)}
+		t.f.Close()
+	}()
+	if p.old != nil {
+		if err := inherit(t.f, p.oldFile(), p.old, perm); err != nil {
+			return &fs.PathError{Op: "create", Path: p.name, Err: err}
 		}
 	}
+	if err := write(t.f); err != nil {
+		return err
+	}
+	if p.fast {
+		return p.named(t.publish(p.base))
+	}
+	if err := t.f.Sync(); err != nil {
+		return err
+	}
+	err = t.publish(p.base)
+	if errors.Is(err, unix.EBUSY) { // something is mounted on the file alone, as in containers
+		return p.named(t.copyTo(p.base))
+	}
+	if err != nil {
+		return p.named(err)
+	}
+	return p.named(p.sync())
+}
+
+// named puts the name that the user gave into an error.
+func (p *place) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: "write", Path: p.name, Err: err}
 }
 
 // finish writes f, calls sync and closes f, which happens in any case.
@@ -101,12 +215,16 @@ func finish(f *os.File, write func(io.WriteSeeker) error, sync func() error) err
 	return err
 }
 
-// syncDir makes a rename in dir last through a crash.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// sync makes the file's name last through a crash. A directory that this user may not read
+// cannot be opened for it.
+func (p *place) sync() error {
+	fd, err := openat(p.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.EACCES) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	defer unix.Close(fd)
+	return unix.Fsync(fd)
 }

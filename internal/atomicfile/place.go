@@ -1,0 +1,153 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// A place is where a file is published.
+type place struct {
+	dir  *os.File // O_PATH, for the caller of find to close
+	base string   // what the file is called there
+	name string   // as the user gave it, for errors
+	old  *unix.Stat_t
+	// isMagic says that the name is a link of /proc to what a process has open.
+	isMagic bool
+	// isForeign says that the file is another user's, in a directory for all.
+	isForeign bool
+	fast      bool // do not wait for the disk
+}
+
+// maxLinks is how many links are followed, as by the kernel: MAXSYMLINKS, include/linux/namei.h.
+const maxLinks = 40
+
+// errForeign says that another user may have put something where anybody can.
+var errForeign = errors.New("another user's, in a directory where anybody can make one")
+
+// find returns the place that a name leads to. The kernel would follow a link only while it
+// opens, and makes, the file behind it. So the last name of the path is followed here, in
+// directories that are open: no link can be exchanged after it was judged.
+func find(name string) (*place, error) {
+	p := &place{name: name}
+	at, path := (*os.File)(nil), name
+	for range maxLinks {
+		target, err := p.enter(at, path)
+		if at != nil {
+			at.Close()
+		}
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		if target == "" {
+			return p, nil
+		}
+		at, path = p.dir, target
+	}
+	at.Close()
+	return nil, &fs.PathError{Op: "open", Path: name, Err: unix.ELOOP}
+}
+
+// isReplaceable reports whether what has the name is a regular file, and the name its own.
+func (p *place) isReplaceable() bool { return !p.isMagic && p.old.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// enter opens the directory of a path, and looks at what has the last name in it. It returns
+// where that leads, "" if it is no link.
+func (p *place) enter(at *os.File, path string) (target string, err error) {
+	dir, base := filepath.Split(path)
+	if base == "" || base == "." || base == ".." {
+		return "", unix.EISDIR
+	}
+	if dir == "" {
+		dir = "."
+	}
+	fd, err := openat(at, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	p.dir, p.base, p.old = os.NewFile(uintptr(fd), dir), base, nil
+	if target, err = p.look(); err != nil {
+		p.dir.Close()
+	}
+	return target, err
+}
+
+// look looks at what has the name.
+func (p *place) look() (target string, err error) {
+	var dir, st unix.Stat_t
+	fd := int(p.dir.Fd())
+	if err := unix.Fstat(fd, &dir); err != nil {
+		return "", err
+	}
+	err = unix.Fstatat(fd, p.base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	p.old = &st
+	p.isForeign = isForeign(&dir, &st)
+	if err := judge(&dir, &st); err != nil {
+		return "", err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", nil
+	}
+	var system unix.Statfs_t
+	if err := unix.Fstatfs(fd, &system); err != nil {
+		return "", err
+	}
+	if system.Type == unix.PROC_SUPER_MAGIC && p.base != "self" && p.base != "thread-self" {
+		p.isMagic = true
+		return "", nil
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, p.base, buf)
+	if err == nil && (n == 0 || n == len(buf)) {
+		err = unix.ENAMETOOLONG
+	}
+	return string(buf[:max(n, 0)]), err
+}
+
+// judge refuses what another user can have laid out for this one, in a directory for all:
+// a link would have a file of this user overwritten, a pipe would get the content. The kernel
+// has the same rules (fs.protected_symlinks, fs.protected_fifos) for those who let it open or
+// make the file, where they are set. A regular file is replaced, unless the directory forbids it:
+// better said now than when the content is there.
+func judge(dir, st *unix.Stat_t) error {
+	self := uint32(os.Geteuid())
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		if isForeign(dir, st) {
+			return errForeign
+		}
+	case dir.Mode&unix.S_ISVTX != 0 && self != 0 && st.Uid != self && dir.Uid != self:
+		return unix.EPERM
+	}
+	return nil
+}
+
+// isForeign reports whether something is neither this user's nor of the owner of the directory,
+// which is for all.
+func isForeign(dir, st *unix.Stat_t) bool {
+	shared := dir.Mode&unix.S_ISVTX != 0 && dir.Mode&unix.S_IWOTH != 0
+	return shared && st.Uid != uint32(os.Geteuid()) && st.Uid != dir.Uid
+}
+
+// openat opens a name in a directory, nil for the working directory.
+func openat(dir *os.File, name string, flags int, perm uint32) (int, error) {
+	at := unix.AT_FDCWD
+	if dir != nil {
+		at = int(dir.Fd())
+	}
+	for {
+		fd, err := unix.Openat(at, name, flags|unix.O_CLOEXEC, perm)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
