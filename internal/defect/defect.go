@@ -46,8 +46,8 @@ func Escape(on bool) (undo func()) {
 	return func() { escaping.Store(before) }
 }
 
-// Escapes reports whether panics are to go on. What contains panics asks before it calls
-// recover, so that the stack of a panic that goes on is that of the defect.
+// Escapes reports whether panics are to go on. Functions that contain panics ask it before
+// they call recover, so that the stack of a panic that goes on is that of the defect.
 func Escapes() bool { return escaping.Load() }
 
 // Caught returns the Error for the value of a panic. It must be called by the deferred

@@ -120,6 +120,14 @@ type tables struct {
 // maxCachedOps bounds what tables keeps, at 24 bytes each.
 const maxCachedOps = 1 << 17
 
+// Limits on one table, and on an abbreviation. Those of whole programs have thousands of
+// abbreviations, of a dozen attributes each.
+const (
+	maxAbbrevs    = 1 << 18
+	maxOps        = 1 << 20
+	maxAttributes = 1 << 12
+)
+
 // get returns a table, to be kept.
 func (c *tables) get(d *Data, offset uint64, f format) (*table, error) {
 	key := tableKey{d, offset, f}
@@ -153,7 +161,7 @@ func (c *tables) parse(t *table, d *Data, offset uint64, f format) error {
 	}
 	t.reset()
 	c.shapes.make(f)
-	start := int(offset)
+	start, n := int(offset), 0
 	for p := start; ; {
 		code, next := uleb(b, p)
 		if next == overrun {
@@ -165,6 +173,9 @@ func (c *tables) parse(t *table, d *Data, offset uint64, f format) error {
 		a, end := c.abbrev(b, next, f)
 		if end == overrun {
 			return d.fail(".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
+		}
+		if n++; n > maxAbbrevs || len(t.ops) > maxOps {
+			return d.fail(".debug_abbrev", uint64(p), "more than %d abbreviations, or %d attributes", maxAbbrevs, maxOps)
 		}
 		t.plan(&a, c.attrs)
 		t.add(code, &a)
@@ -201,6 +212,9 @@ func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 			if o.value, p = sleb(b, p); p == overrun {
 				return abbrev{}, overrun
 			}
+		}
+		if len(c.attrs) >= maxAttributes {
+			return abbrev{}, overrun
 		}
 		c.attrs = append(c.attrs, o)
 	}

@@ -42,6 +42,9 @@ func (r *Reader) directory(units []*Unit, addresses func(*Unit, []Range) ([]Rang
 		if ranges, damage = addresses(u, ranges[:0]); damage == nil {
 			damage = r.main.spend(spanCost * len(ranges))
 		}
+		if damage == nil {
+			damage = r.main.hold(spanCost*len(ranges), ".debug_info", u.start)
+		}
 		if damage != nil {
 			if err = cmp.Or(err, damage); r.main.isSpent() {
 				break

@@ -28,6 +28,7 @@ package dwarf
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -66,9 +67,19 @@ type Data struct {
 	// Info is a mapped file, a page for each costs more.
 	Peek func(b []byte, offset uint64) bool
 
+	// Stored is how many bytes the sections have in their file, where some are compressed; 0
+	// where none is.
+	Stored int64
+
 	units     []Unit
-	budget    *atomic.Int64
-	allowance int64 // what the budget was at first
+	budget    *budget
+	allowance struct{ work, memory int64 } // what the budget was at first
+}
+
+// budget is what Readers of a Data may take together.
+type budget struct {
+	work   atomic.Int64 // bytes that are looked at
+	memory atomic.Int64 // bytes of what is made of them
 }
 
 // Range is the addresses from Low up to, and without, High.
@@ -98,11 +109,22 @@ const (
 	budgetFactor = 32
 )
 
+// The same for memory, as a multiple of the size in the file, which a hostile one makes up to
+// a thousand times as large by compression. What compilers write becomes two to five times as
+// large by it.
+const (
+	minMemory    = 96 << 20
+	memoryFactor = 6
+)
+
 // Units and functions can share lists of ranges, and units line programs, but each has
 // its own spans and pieces of them: about so many bytes are kept of each.
 const (
+	unitCost  = 192
 	spanCost  = 64
-	pieceCost = 16
+	pieceCost = 40
+	rowCost   = 40
+	scopeCost = 96
 )
 
 // open prepares d for Readers.
@@ -111,29 +133,39 @@ func (d *Data) open() {
 	for _, section := range [][]byte{d.Info, d.Abbrev, d.Line, d.Str, d.LineStr, d.StrOffsets, d.Addr, d.Ranges, d.Rnglists} {
 		total += len(section)
 	}
-	d.budget = new(atomic.Int64)
-	d.allowance = minBudget + budgetFactor*int64(total)
-	d.budget.Store(d.allowance)
+	d.budget = new(budget)
+	d.allowance.work = minBudget + budgetFactor*int64(total)
+	d.allowance.memory = minMemory + memoryFactor*cmp.Or(d.Stored, int64(total))
+	d.Renew()
+	d.budget.memory.Store(d.allowance.memory)
 }
 
 // Renew lets Readers spend again what they could at first. It is for a Data that is
 // asked again and again, before each question.
 func (d *Data) Renew() {
 	if d.budget != nil { // else it could not be opened, and nobody reads it
-		d.budget.Store(d.allowance)
+		d.budget.work.Store(d.allowance.work)
 	}
 }
 
 // spend takes n bytes of work from the budget.
 func (d *Data) spend(n int) error {
-	if d.budget.Add(-int64(n)) < 0 {
+	if d.budget.work.Add(-int64(n)) < 0 {
 		return d.fail(".debug_info", 0, "its parts refer to each other far too often")
 	}
 	return nil
 }
 
+// hold takes n bytes of memory from the budget, for what is at an offset of a section.
+func (d *Data) hold(n int, section string, offset uint64) error {
+	if d.budget.memory.Add(-int64(n)) < 0 {
+		return d.fail(section, offset, "it takes more than %d MiB of memory up to here, far more than any compiler's output of its size", d.allowance.memory>>20)
+	}
+	return nil
+}
+
 // isSpent reports whether nothing of the budget is left.
-func (d *Data) isSpent() bool { return d.budget.Load() < 0 }
+func (d *Data) isSpent() bool { return d.budget.work.Load() < 0 || d.budget.memory.Load() < 0 }
 
 // isText reports whether v is an address of code.
 func (d *Data) isText(v uint64) bool {

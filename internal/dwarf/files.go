@@ -14,6 +14,10 @@ type Files struct {
 	first   uint32 // number of the first file: 1 before DWARF 5
 }
 
+// maxFiles bounds the files of a unit, and their directories. Those of the largest units,
+// which are whole programs, have thousands.
+const maxFiles = 1 << 19
+
 // noFile is the number of no file. From DWARF 5 on 0 is the number of one.
 const noFile = math.MaxUint32
 
@@ -93,7 +97,10 @@ func appendDir(path, dir []byte) []byte {
 func (f *Files) read2(c *cursor.Cursor) {
 	for {
 		dir := c.CString()
-		if len(dir) == 0 {
+		if len(f.dirs) >= maxFiles {
+			c.Fail("more than %d directories", maxFiles)
+		}
+		if len(dir) == 0 || c.Err() != nil {
 			break
 		}
 		f.dirs = append(f.dirs, dir)
@@ -106,6 +113,10 @@ func (f *Files) read2(c *cursor.Cursor) {
 func (f *Files) define1(c *cursor.Cursor) bool {
 	name := c.CString()
 	if len(name) == 0 {
+		return false
+	}
+	if len(f.files) >= maxFiles {
+		c.Fail("more than %d files", maxFiles)
 		return false
 	}
 	f.files = append(f.files, file{name, c.Uvarint()})
@@ -151,7 +162,14 @@ func (f *Files) readTable(p *program, s *state, add func(name []byte, dir uint64
 	b := p.data.Line[:p.end]
 	at := state{Unit: &Unit{data: p.data, format: p.format, end: uint64(len(p.data.Line))}, root: s.root, strBase: s.strBase}
 	var v values
-	for range c.Uvarint() {
+	entries := c.Uvarint()
+	if entries > maxFiles {
+		c.Fail("more than %d files", maxFiles)
+	}
+	for range entries {
+		if c.Err() != nil {
+			return
+		}
 		next := p.read(b, c.Pos(), parts[:count], &v)
 		if next == overrun || next == c.Pos() {
 			c.Fail("table of files does not end")

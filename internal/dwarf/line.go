@@ -103,7 +103,9 @@ const bytesOfRow = 4
 func (p *program) run(r *Reader) error {
 	b := p.data.Line[:p.end]
 	m := machine{row: row{file: 1, line: 1}, began: len(r.rows), keep: p.data.isText(0)}
-	r.rows = slices.Grow(r.rows, (len(b)-int(p.code))/bytesOfRow)
+	most := r.mostRows()
+	r.rows = slices.Grow(r.rows, min((len(b)-int(p.code))/bytesOfRow, most))
+	most += len(r.rows)
 	addrs, lines := p.specials()
 	simple := p.maxOps == 1
 	for at := int(p.code); at < len(b); {
@@ -116,7 +118,9 @@ func (p *program) run(r *Reader) error {
 				p.advance(&m, uint64(opcode-p.opcodeBase)/uint64(p.lineRange))
 			}
 			m.line += lines[opcode]
-			r.emit(&m)
+			if r.emit(&m); len(r.rows)+len(r.sequences) > most {
+				return p.data.fail(".debug_line", uint64(at), "rows take more memory than is left for them")
+			}
 			continue
 		}
 		operands := at
@@ -125,6 +129,9 @@ func (p *program) run(r *Reader) error {
 			if operand, at = uleb(b, at); at == overrun {
 				return p.data.fail(".debug_line", p.code, "program does not end")
 			}
+		}
+		if len(r.rows)+len(r.sequences) > most {
+			return p.data.fail(".debug_line", uint64(at), "rows take more memory than is left for them")
 		}
 		switch opcode {
 		case lnsCopy:
@@ -148,7 +155,12 @@ func (p *program) run(r *Reader) error {
 		}
 	}
 	r.rows = r.rows[:m.began] // of a sequence without end
-	return nil
+	return r.hold(rowCost*(len(r.rows)+len(r.sequences)), ".debug_line", p.code)
+}
+
+// mostRows is for how many rows there is memory.
+func (r *Reader) mostRows() int {
+	return int(max(0, r.main.budget.memory.Load())) / (rowCost + pieceCost)
 }
 
 // emit appends a row. Of several at one address the last one counts.

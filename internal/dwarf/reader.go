@@ -29,6 +29,7 @@ type Reader struct {
 	scopes    []Piece // which scope an address belongs to
 	lines     []Piece // which sequence
 	heap      []int32
+	held      int // bytes of memory, of the budget
 }
 
 // Result is what a unit says of its code. It is valid until the next unit is read.
@@ -86,7 +87,21 @@ func (r *Reader) Read(u *Unit) error {
 	return r.join()
 }
 
+// hold takes memory from the budget until the next unit is read.
+func (r *Reader) hold(n int, section string, offset uint64) error {
+	r.held += n
+	return r.main.hold(n, section, offset)
+}
+
+// Keep takes so many bytes of memory from the budget of the Data, for what the caller makes
+// of a unit and keeps.
+func (r *Reader) Keep(n int, u *Unit) error { return r.main.hold(n, ".debug_info", u.start) }
+
 func (r *Reader) reset() {
+	if r.held != 0 {
+		r.main.budget.memory.Add(int64(r.held))
+		r.held = 0
+	}
 	r.Scopes, r.Funcs, r.Pieces = r.Scopes[:0], r.Funcs[:0], r.Pieces[:0]
 	r.spans, r.rows, r.sequences = r.spans[:0], r.rows[:0], r.sequences[:0]
 	r.funcs.reset()
@@ -156,6 +171,9 @@ func (r *Reader) join() error {
 		r.spans = append(r.spans, span{s.Low, s.High, int32(i)})
 	}
 	r.lines = r.paint(r.lines[:0], r.spans)
+	if err := r.hold(pieceCost*(len(r.rows)+len(r.scopes)), ".debug_line", 0); err != nil {
+		return err
+	}
 	r.Pieces = slices.Grow(r.Pieces, len(r.rows)+len(r.scopes))
 	m := merger{Reader: r}
 	m.run()

@@ -189,6 +189,9 @@ func (s *scan) scope(b []byte, start, p int, a *abbrev) (next int, scope int32, 
 	if err == nil {
 		err = s.root.spend(spanCost * (len(s.spans) - before))
 	}
+	if err == nil {
+		err = s.hold(scopeCost+2*spanCost*(len(s.spans)-before), ".debug_info", uint64(start))
+	}
 	if err != nil {
 		return next, -1, err
 	}

@@ -32,6 +32,9 @@ func (d *Data) Sweep(have func(end uint64) error, each func(*Unit) (more bool)) 
 		if err != nil {
 			return err
 		}
+		if err := d.hold(unitCost, ".debug_info", at); err != nil {
+			return err
+		}
 		units = append(units, u)
 		d.units = units
 		if at = u.end; !u.describesCode() {

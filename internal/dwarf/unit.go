@@ -58,6 +58,9 @@ func (d *Data) readHeaders() error {
 		if u.end != u.start {
 			u.sharesTable = tables[u.abbrevOffset]
 			tables[u.abbrevOffset] = true
+			if err := d.hold(unitCost, ".debug_info", uint64(at)); err != nil {
+				return err
+			}
 			d.units = append(d.units, u)
 		}
 		at = int(u.end)

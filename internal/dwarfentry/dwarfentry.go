@@ -94,7 +94,7 @@ type unit struct {
 	abbrevs           map[uint64]*abbrev // nil until they are needed
 	abbrevsAt         uint64
 
-	// What its first entry says, once that is read.
+	// These are read from its first entry, when isReady is set.
 	isReady       bool
 	root          entry
 	id            uint64

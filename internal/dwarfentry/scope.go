@@ -16,7 +16,7 @@ type scope struct {
 }
 
 // walk calls visit with each entry of a unit and its depth, until that returns false.
-// Children of types are passed over if skipTypes is set. What is behind damage is left out.
+// Children of types are passed over if skipTypes is set. Entries behind damage are left out.
 func (u *unit) walk(from uint64, skipTypes bool, visit func(e *entry, depth int) bool) {
 	var values [64]value
 	depth, skip := 0, -1

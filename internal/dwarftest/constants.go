@@ -1,5 +1,8 @@
 package dwarftest
 
+// The numbers are written down here apart from those of the readers, so that a wrong number
+// of theirs is found.
+
 // Tags (DWARF 5, section 7.5.3).
 const (
 	tagArrayType         = 0x01

@@ -350,7 +350,7 @@ func (o *object) sections(suffix string) []elftest.Section {
 	return sections
 }
 
-// What compresses sections is used again: to make it takes longer than a program.
+// Writers that compress sections are used again: a new one takes longer than a program.
 var (
 	zlibWriters = sync.Pool{New: func() any {
 		w, err := zlib.NewWriterLevel(nil, zlib.BestSpeed)
