@@ -32,12 +32,20 @@ const (
 	ModuleUnknown // kernel code outside the kernel image and of no known module
 	TableFull     // the kernel's table of files had no room for it
 	Unstable      // the mappings of the process changed while they were read
+	RecordsLost   // the kernel's records of what was mapped found no room
 	FileWritten   // the file was being written, or had just been
 	StackmapIP    // the kernel's stackmap found no build ID
 	BadOffset     // the kernel's stackmap told an offset that is not in the file's code
 	IDLength      // the kernel's stackmap told a build ID without its length, and no file tells it
 	NotRecorded   // whoever made the profile wrote no identity into it
+	TooLarge      // a file without a build ID, with more code than is hashed
+	HashBudget    // a file without a build ID, when enough of others were hashed
 	Outside       // the process is of another PID namespace, where nobody here can tell which it is
+	FileTimes     // the file system's times do not show whether the file changed
+	// FileUnresponsive says that the file lies on a file system that a program or another
+	// machine serves, which did not answer in time; or that the process itself waits for one.
+	FileUnresponsive
+	ContentUnknown // another file has the build ID that the file claims, and nobody knows whether they differ
 
 	// Why an address has no symbol.
 
@@ -50,6 +58,11 @@ const (
 	NotLookedUp   // nobody has asked for a symbol yet
 	ServerFailed  // no file was found here, and a debuginfod server failed
 	NoOffset      // text tells an address and not where in its file it is
+
+	DifferentContent // files have the build ID, and none of them is known to be the file
+	NotBelieved      // a file has the build ID, and others than this user can have written it
+	MapTooLarge      // generated code whose perf map is larger than what is read of one
+	TooManyFiles     // enough other files were looked for
 
 	// Why a stack has no more frames; NotMapped and NotExecutable of a return address
 	// are others.
@@ -69,6 +82,16 @@ const (
 	// Defect is why an address has no symbol where a reader of the file panicked.
 	Defect
 
+	// NotCode is why an address has no symbol which is not in the code of its file.
+	NotCode
+
+	// Excess is why an address has no symbol where the tables of its file are far more than
+	// the file holds: in holes, or in the same place.
+	Excess
+
+	// NotRead is why a frame has no identity whose file nobody has looked at yet.
+	NotRead
+
 	count
 )
 
@@ -82,46 +105,65 @@ var table = [count]words{
 		"usually a frame-pointer walk through code built without frame pointers"},
 	NotExecutable: {"not-executable", "address is in memory that is not executable",
 		"usually a frame-pointer walk through code built without frame pointers"},
-	Anonymous:     {"anonymous", "executable memory without a file (generated code)", ""},
-	Vsyscall:      {"vsyscall", "the kernel's vsyscall page", ""},
-	ProcessGone:   {"process-gone", "process exited before its mappings were read", ""},
-	FileGone:      {"file-gone", "mapped file cannot be reached any more", "record as root, so that deleted and foreign files can be opened"},
-	FileChanged:   {"file-changed", "file at the path is not the one that was mapped", "restart the process, it runs a file that was replaced"},
-	FileDamaged:   {"file-damaged", "mapped file is a malformed ELF file", ""},
-	NotPermitted:  {"not-permitted", "not permitted to read it", "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"},
-	KernelHidden:  {"kernel-hidden", "kernel addresses are hidden from this user", "run as root, and set kernel.kptr_restrict to 0 or 1"},
-	NotAFile:      {"not-a-file", "mapping of something that is not a regular file", ""},
-	ModuleUnknown: {"module-unknown", "kernel code of no known module", ""},
-	TableFull:     {"table-full", "no room in the table of mapped files", ""},
-	Unstable:      {"unstable", "mappings changed while they were read", ""},
-	FileWritten:   {"file-written", "mapped file was being written, or had just been", ""},
-	StackmapIP:    {"stackmap-ip", "the kernel's stackmap found no build ID", "record with --backend bpf or perf"},
-	BadOffset:     {"bad-offset", "the kernel's stackmap told an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
-	IDLength:      {"id-length", "the kernel's stackmap does not tell how long the build ID is, nor does a file", "record with --backend bpf or perf"},
-	NotRecorded:   {"not-recorded", "profile was made without identities", "record with hallmark"},
-	Outside:       {"outside", "process outside of the container (PID namespace) that was recorded in", "record outside of it, or in a container with the PID namespace of the host (--pid=host)"},
+	Anonymous:        {"anonymous", "executable memory without a file (generated code)", ""},
+	Vsyscall:         {"vsyscall", "the kernel's vsyscall page", ""},
+	ProcessGone:      {"process-gone", "process exited before its mappings were read", ""},
+	FileGone:         {"file-gone", "mapped file cannot be reached any more", "record with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE, as root has them: deleted and foreign files can be opened then"},
+	FileChanged:      {"file-changed", "file at the path is not the one that was mapped", "restart the process, it runs a file that was replaced"},
+	FileDamaged:      {"file-damaged", "mapped file is a malformed ELF file", ""},
+	NotPermitted:     {"not-permitted", "not permitted to read it", "run with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE, as root has them"},
+	KernelHidden:     {"kernel-hidden", "kernel addresses are hidden from this user", "run with CAP_SYSLOG, as root has it, and set kernel.kptr_restrict to 0 or 1"},
+	NotAFile:         {"not-a-file", "mapping of something that is not a regular file", ""},
+	ModuleUnknown:    {"module-unknown", "kernel code of no known module", ""},
+	TableFull:        {"table-full", "no room in the table of mapped files", ""},
+	Unstable:         {"unstable", "mappings changed while they were read", ""},
+	RecordsLost:      {"records-lost", "the kernel's records of what processes map were lost", "record with --backend bpf, or single processes with -p"},
+	FileWritten:      {"file-written", "mapped file was being written, or had just been", ""},
+	StackmapIP:       {"stackmap-ip", "the kernel's stackmap found no build ID", "record with --backend bpf or perf"},
+	BadOffset:        {"bad-offset", "the kernel's stackmap told an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
+	IDLength:         {"id-length", "the kernel's stackmap does not tell how long the build ID is, nor does a file", "record with --backend bpf or perf"},
+	NotRecorded:      {"not-recorded", "profile was made without identities", "record with hallmark"},
+	TooLarge:         {"too-large", "mapped file has no build ID, and more than 1 GiB of code to hash", "link it with --build-id"},
+	HashBudget:       {"hash-budget", "mapped file has no build ID, and there was too much other code to hash", "link it with --build-id, or ask for its process alone"},
+	Outside:          {"outside", "process outside of the container (PID namespace) that was recorded in", "record outside of it, or in a container with the PID namespace of the host (--pid=host)"},
+	FileUnresponsive: {"file-unresponsive", "its file system (FUSE, a network) did not answer in time", "see whether the server of that file system still runs"},
+
+	ContentUnknown: {"content-unknown", "another file has the same build ID, and the content of this one is unknown", "record again while nobody changes the file; 'hallmark ps' names both"},
+
+	FileTimes: {"file-times", "file system whose times do not show whether the file changed since it was mapped", "record with --backend perf, or on Linux 6.18 or later"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},
 	NoFile:        {"no-file", "no file with this identity was found", "install its package, or look where the file is"},
 	NoSymbolTable: {"no-symbol-table", "file has no symbol table (stripped)", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
 	NoSymbol:      {"no-symbol", "no symbol covers the address", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
 	BadSymbols:    {"bad-symbols", "symbol table is malformed here", ""},
-	NoPerfMap:     {"no-perf-map", "generated code that no /tmp/perf-PID.map names", "have the runtime write one (node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python -X perf)"},
+	NoPerfMap:     {"no-perf-map", "generated code that no /tmp/perf-PID.map names", "have the runtime write one (node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python 3.15 and later -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
 	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
 
+	DifferentContent: {"different-content", "same build ID, different content", "name the right file with --debug-path, and no other one"},
+	MapTooLarge:      {"map-too-large", "generated code of a process whose /tmp/perf-PID.map is too large (64 MiB or 2 million lines)", "have the runtime write less of it, or a new one"},
+	TooManyFiles:     {"too-many-files", "symbols of enough other files were looked for", "prepare an index of it, and ask for it alone"},
+	NotBelieved:      {"not-believed", "others can have written the file with this build ID", "name it with --debug-path if it is the right one"},
+
 	NoUserStack:     {"no-user-stack", "no user stack: a kernel thread, or a process that executes a program or ends", ""},
-	NoTable:         {"no-table", "no unwind table of the file was there", "record for longer, with more --unwind-memory, or as root so that the file can be opened"},
+	NoTable:         {"no-table", "no unwind table of the file was there", "record for longer, with more --unwind-memory, or with CAP_SYS_PTRACE so that the file can be opened"},
 	NoRule:          {"no-rule", "no call frame information covers the place", "if it keeps frame pointers: record with --call-graph fp; else build it with -fasynchronous-unwind-tables"},
 	UnsupportedRule: {"unsupported-rule", "call frame information is of a kind that is not supported", ""},
 	RegisterLost:    {"register-lost", "a register that is needed was not preserved", ""},
-	StackUnreadable: {"stack-unreadable", "stack could not be read", "with the backend perf: copy more of it, with --call-graph dwarf,65528"},
+	StackUnreadable: {"stack-unreadable", "stack could not be read", ""},
 	BadFrame:        {"bad-frame", "caller's frame cannot be where it was looked for", "in generated code: have it keep frame pointers, if its compiler can"},
-	TooDeep:         {"too-deep", "more frames than are recorded", "record with --backend bpf, which records the most"},
+	TooDeep:         {"too-deep", "more frames than are recorded", ""},
 	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
-	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf"},
+	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf, which the backends bpf and perf have"},
+
+	NotCode: {"not-code", "no code of the file is there", "offsets count from the start of the file, virtual addresses do not"},
+
+	Excess: {"excess", "tables of symbols are far more than the file holds on its disk", "if it is what it claims to be: copy it without holes (cp --sparse=never)"},
+
+	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
 
 	Defect: {"defect", "the reader of the file panicked, a defect of hallmark", "report it with the file, and with what hallmark index says of it"},
 }
