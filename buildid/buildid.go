@@ -3,22 +3,23 @@
 // memory of a process, in the running kernel), with one small read in most cases.
 //
 // The identity is the GNU build ID if there is one, else the Go toolchain's
-// build ID, else (for files of which the whole content is at hand) a hash that
-// OpenTelemetry's profilers use too. The search goes in this order:
+// build ID, else (for files of which the whole content is at hand) a hash of the
+// code. The search goes in this order:
 //
 //  1. a GNU note in a PT_NOTE segment;
 //  2. a GNU note directly behind the last note of a PT_NOTE segment, where Go's
 //     linker puts it without letting the segment cover it;
 //  3. a GNU note in an SHT_NOTE section;
 //  4. a Go note in a PT_NOTE segment or an SHT_NOTE section;
-//  5. the hash of head, tail and length, see [Hash].
+//  5. the hash of the code, see [Content].
 //
 // Segments come first because they are what the kernel sees, and what is left
 // of the file in memory: all doors to a file then give the same identity.
 //
 // Nothing that is read is trusted. One search makes at most 64 reads of at most
-// 4 KiB, most often one, and what these do not reach counts as absent; the hash
-// takes one more.
+// 4 KiB, most often one, and what these do not reach counts as absent. The hash is
+// the exception: for a file without notes all of its code is read, up to 1 GiB.
+// Whoever reads the files of others gives the calls a context with a budget.
 package buildid
 
 import (
@@ -31,8 +32,12 @@ import (
 type Info struct {
 	ID     ID
 	Where  Where
-	Offset addr.Offset // of the note in the file; 0 if Where is Hashed
+	Offset addr.Offset // of the note in the file; 0 if it was found in none
 	ELF    bool        // the content starts as an ELF file does
+
+	// Also is what OpenTelemetry's profilers call a file of which the ID is the Content, if
+	// its size is known: see [Hash]. It is no identity.
+	Also ID
 }
 
 // Where says in which part of a file its identity was found.
@@ -45,12 +50,18 @@ const (
 	AfterSegment       // a note directly behind the last note of a PT_NOTE segment
 	InSection          // a note in an SHT_NOTE section
 	InNotes            // notes without a file around them, as sysfs has them
-	Hashed             // not found but computed from the content
+	Hashed             // not found but computed: the ID is the Content
+
+	// Why there is no ID, where there might be one.
+
+	TooLarge   // no notes, and more code than is hashed: ErrTooLarge
+	OverBudget // no notes, and more code than the context allows to hash: ErrBudget
 )
 
 var whereNames = [...]string{
 	Nowhere: "nowhere", InSegment: "segment", AfterSegment: "after-segment",
 	InSection: "section", InNotes: "notes", Hashed: "hash",
+	TooLarge: "too-large", OverBudget: "over-budget",
 }
 
 // String returns the place as one word, "segment" for instance.

@@ -36,7 +36,7 @@ var (
 	otherNote = elftest.Note{Name: "stapsdt\x00", Type: 3, Desc: []byte("not an identity")}
 )
 
-// A want is what a search should answer. An empty id stands for the hash in a
+// A want is what a search should answer. An empty id stands for the content in a
 // file and for nothing in memory; with damage it is a FormatError that contains it.
 type want struct {
 	id     string // as ID.String has it
@@ -544,7 +544,7 @@ func (w want) check(info buildid.Info, err error) error {
 	if err != nil {
 		return err
 	}
-	if w.id == "" && info.ID.Kind() == buildid.HTL && info.Where == buildid.Hashed && info.Offset == 0 {
+	if w.id == "" && info.ID.Kind() == buildid.ByContent && info.Where == buildid.Hashed && info.Offset == 0 {
 		return nil
 	}
 	if info.ID.String() != w.id || info.Where != w.where || info.Offset != w.offset {

@@ -38,6 +38,7 @@ var (
 	errCut  = errors.New("build ID outside the file")
 
 	errNotRegular = errors.New("not a regular file")
+	errNoSize     = errors.New("file of unknown size")
 	errNoNote     = errors.New("no build ID in the notes")
 
 	// errLength says that a file is not as long as it was said to be, as the

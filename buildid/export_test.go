@@ -11,3 +11,6 @@ var KernelFS = kernelFS
 
 // MaxReads is the number of reads of one search.
 const MaxReads = maxReads
+
+// IsOwn reports whether a scan took the directory of a file for one that nobody else can change.
+func (e Entry) IsOwn() bool { return e.isOwn }

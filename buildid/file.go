@@ -1,19 +1,28 @@
 package buildid
 
 import (
+	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"syscall"
+
+	"hallmark/internal/regular"
 )
 
-// Read returns the identity of the file behind r. A file without notes gets the
-// hash if r tells its size through a method Size() int64, as an io.SectionReader
-// does, or Stat() (fs.FileInfo, error), as an os.File does; otherwise the Info
-// has no ID, and that is no error. Content that is not ELF counts as a file
-// without notes.
+// Read returns the identity of the file behind r. A file without notes has its [Content]
+// for an identity. What has no code of its own, ELF or not, is hashed as a whole, so r has to
+// report its size through a method Size() int64, as an io.SectionReader does, or Stat()
+// (fs.FileInfo, error), as an os.File does; otherwise the Info has no ID, and that is no
+// error. Nor is it one if the file is a debug file without notes, or too large to hash: Where
+// says so.
 //
 // A malformed ELF file in which no GNU build ID was found is a *FormatError.
-func Read(r io.ReaderAt) (Info, error) {
+func Read(r io.ReaderAt) (Info, error) { return ReadContext(context.Background(), r) }
+
+// ReadContext is Read. Hashing ends early, with its error, when ctx is done, and keeps to
+// the budget of ctx, see [WithBudget].
+func ReadContext(ctx context.Context, r io.ReaderAt) (Info, error) {
 	s := getSearch()
 	defer s.release()
 	s.open(r, 0)
@@ -21,19 +30,23 @@ func Read(r io.ReaderAt) (Info, error) {
 	if err != nil || !info.ID.IsZero() {
 		return info, err
 	}
-	size, err := sizeOf(r)
-	if err != nil {
-		return Info{}, err
-	}
-	if size < 0 {
-		return info, nil
-	}
-	return s.addHash(info, size)
+	return s.addContent(ctx, info)
+}
+
+// ReadClaim is Read for the notes alone: without any, the Info has no ID. It never reads
+// more than some pages of the file.
+func ReadClaim(r io.ReaderAt) (Info, error) {
+	s := getSearch()
+	defer s.release()
+	s.open(r, 0)
+	return s.inFile()
 }
 
 // sizeOf returns the size that r tells, or -1.
 func sizeOf(r io.ReaderAt) (int64, error) {
 	switch r := r.(type) {
+	case *descriptor:
+		return r.size()
 	case interface{ Size() int64 }:
 		return r.Size(), nil
 	case interface{ Stat() (fs.FileInfo, error) }:
@@ -50,38 +63,68 @@ func sizeOf(r io.ReaderAt) (int64, error) {
 	}
 }
 
-// ReadFile returns the identity of the file with this name, the hash if it has
+// ReadFile returns the identity of the file with this name, its content if it has
 // no notes or is not ELF. A directory, a FIFO, a device and whatever else is not
-// a file is an error, and does not make the call wait. Errors are *fs.PathError,
+// a file is an error, is not opened, and does not make the call wait: so the name may
+// be one that a stranger chose. Errors are *fs.PathError,
 // or *FormatError for a malformed ELF file in which no GNU build ID was found.
-func ReadFile(name string) (Info, error) { return readFile(name, 0, true) }
+func ReadFile(name string) (Info, error) { return ReadFileContext(context.Background(), name) }
+
+// ReadFileContext is ReadFile. Hashing ends early when ctx is done, see [ReadContext].
+func ReadFileContext(ctx context.Context, name string) (Info, error) {
+	return readFile(ctx, name, 0, true)
+}
+
+// ReadELFContext is ReadFileContext, except that what is not ELF is not hashed: it has no ID.
+func ReadELFContext(ctx context.Context, name string) (Info, error) {
+	return readFile(ctx, name, 0, false)
+}
 
 // ReadDescriptor is ReadFile for a file that is open already and stays so; its
 // file position is neither used nor changed. name only serves errors.
 func ReadDescriptor(fd int, name string) (Info, error) {
 	s := getSearch()
 	defer s.release()
-	return s.readDescriptor(fd, name, true)
+	return s.readDescriptor(context.Background(), fd, name, true)
 }
 
-// readFile computes the hash of what is not ELF only if that is wanted.
-func readFile(name string, flags int, hashAny bool) (Info, error) {
+// readFile hashes what is not ELF only if that is wanted.
+func readFile(ctx context.Context, name string, flags int, hashAny bool) (Info, error) {
 	s := getSearch()
 	defer s.release()
-	fd, err := openFile(name, flags, &s.path)
+	fd, err := s.path.Open(name, flags)
+	return s.readOpened(ctx, fd, err, name, hashAny)
+}
+
+// readListed is readFile for a file of a scan.
+func readListed(ctx context.Context, e *Entry) (Info, error) {
+	s := getSearch()
+	defer s.release()
+	open := s.path.Open
+	if e.isOwn {
+		open = s.path.OpenOwn
+	}
+	fd, err := open(e.Path, syscall.O_NOFOLLOW)
+	return s.readOpened(ctx, fd, err, e.Path, false)
+}
+
+func (s *search) readOpened(ctx context.Context, fd int, err error, name string, hashAny bool) (Info, error) {
+	if errors.Is(err, regular.ErrOther) {
+		return Info{}, named(err, name)
+	}
 	if err != nil {
 		return Info{}, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer syscall.Close(fd)
-	return s.readDescriptor(fd, name, hashAny)
+	return s.readDescriptor(ctx, fd, name, hashAny)
 }
 
-func (s *search) readDescriptor(fd int, name string, hashAny bool) (Info, error) {
+func (s *search) readDescriptor(ctx context.Context, fd int, name string, hashAny bool) (Info, error) {
 	s.file = descriptor(fd)
 	s.open(&s.file, 0)
 	info, err := s.inFile()
 	if err == nil && info.ID.IsZero() && (info.ELF || hashAny) {
-		info, err = s.hashFile(info)
+		info, err = s.addContent(ctx, info)
 	}
 	if err != nil {
 		return Info{}, named(err, name)
@@ -89,22 +132,36 @@ func (s *search) readDescriptor(fd int, name string, hashAny bool) (Info, error)
 	return info, nil
 }
 
-func (s *search) hashFile(info Info) (Info, error) {
-	var stat syscall.Stat_t
-	if err := syscall.Fstat(int(s.file), &stat); err != nil {
-		return Info{}, err
+// addContent gives a file that has no notes its content for an identity.
+func (s *search) addContent(ctx context.Context, info Info) (Info, error) {
+	size, err := sizeOf(s.r)
+	if err != nil {
+		return Info{}, err // a device, for instance
 	}
-	if stat.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		return Info{}, errNotRegular
+	s.reads = 1 // the head is there
+	c, err := s.readContent(ctx, false)
+	info, err = info.AddContent(c, err)
+	if err == nil && info.Where == Hashed && size >= 0 {
+		info.Also, err = s.hash(size)
 	}
-	return s.addHash(info, stat.Size)
-}
-
-func (s *search) addHash(info Info, size int64) (Info, error) {
-	id, err := s.hash(size)
 	if err != nil {
 		return Info{}, err
 	}
-	info.ID, info.Where = id, Hashed
 	return info, nil
+}
+
+// AddContent gives the Info of a file without notes the result of [ReadContent].
+func (i Info) AddContent(c Content, err error) (Info, error) {
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		i.Where = TooLarge
+	case errors.Is(err, ErrBudget):
+		i.Where = OverBudget
+	case errors.Is(err, errNoSize):
+	case err != nil:
+		return Info{}, err
+	case !c.IsZero():
+		i.ID, i.Where = c.ID(), Hashed
+	}
+	return i, nil
 }

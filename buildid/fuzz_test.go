@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"hallmark/addr"
@@ -15,12 +16,15 @@ import (
 // A counter counts what is read through it.
 type counter struct {
 	r           io.ReaderAt
+	mu          sync.Mutex
 	reads, size int
 }
 
 func (c *counter) ReadAt(p []byte, off int64) (int, error) {
+	c.mu.Lock()
 	c.reads++
 	c.size += len(p)
+	c.mu.Unlock()
 	return c.r.ReadAt(p, off)
 }
 
@@ -29,6 +33,17 @@ func (c *counter) check(t *testing.T) {
 	t.Helper()
 	if c.reads > buildid.MaxReads || c.size > buildid.MaxReads*4096 {
 		t.Errorf("%d reads of %d bytes in all", c.reads, c.size)
+	}
+}
+
+// checkHashed fails the test if a search that may hash size bytes went beyond its bounds:
+// those for the notes, the same for the headers again, and the code of each segment.
+func (c *counter) checkHashed(t *testing.T, size int) {
+	t.Helper()
+	const segments = 256
+	reads := 2*buildid.MaxReads + 2*segments*(1+size/4096)
+	if c.reads > reads || c.size > 2*buildid.MaxReads*4096+segments*(size+256<<10) {
+		t.Errorf("%d reads of %d bytes in all, of a file of %d bytes", c.reads, c.size, size)
 	}
 }
 
@@ -42,7 +57,7 @@ func checkInfo(t *testing.T, info buildid.Info, err error, size int) {
 		return
 	}
 	if info.ID.IsZero() {
-		if info.Where != buildid.Nowhere || info.Offset != 0 {
+		if info.Where != buildid.Nowhere && info.Where != buildid.TooLarge || info.Offset != 0 || !info.Also.IsZero() {
 			t.Errorf("no identity, but a place: %+v", info)
 		}
 		return
@@ -50,8 +65,11 @@ func checkInfo(t *testing.T, info buildid.Info, err error, size int) {
 	if again, err := buildid.Parse(info.ID.String()); err != nil || again != info.ID {
 		t.Errorf("%q does not come back: %q, %v", info.ID, again, err)
 	}
-	if info.Where == buildid.Nowhere || (info.Where == buildid.Hashed) != (info.ID.Kind() == buildid.HTL) {
+	if info.Where == buildid.Nowhere || (info.Where == buildid.Hashed) != (info.ID.Kind() == buildid.ByContent) {
 		t.Errorf("kind %v, %v", info.ID.Kind(), info.Where)
+	}
+	if !info.Also.IsZero() && (info.Where != buildid.Hashed || info.Also.Kind() != buildid.HTL) {
+		t.Errorf("also %v, of %v", info.Also, info.Where)
 	}
 	if info.Where != buildid.Hashed && uint64(info.Offset) >= uint64(size) {
 		t.Errorf("found at %v of %d bytes", info.Offset, size)
@@ -66,19 +84,28 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		c := &counter{r: bytes.NewReader(content)}
-		info, err := buildid.Read(c)
+		claim, _ := buildid.ReadClaim(c)
 		c.check(t)
+		c = &counter{r: bytes.NewReader(content)}
+		info, err := buildid.Read(c)
+		c.checkHashed(t, len(content))
 		checkInfo(t, info, err, len(content))
+		if err == nil && info.Where != buildid.Hashed && info.Where != buildid.TooLarge && claim != info {
+			t.Errorf("%+v, but claims %+v", info, claim)
+		}
 		if info.ID.Kind() == buildid.GNU && !bytes.Contains(content, info.ID.Bytes()) {
 			t.Errorf("%v is not in the file", info.ID)
 		}
 		sized, err2 := buildid.Read(bytes.NewReader(content))
 		checkInfo(t, sized, err2, len(content))
-		if (err == nil) != (err2 == nil) || !info.ID.IsZero() && info != sized {
+		also := sized
+		also.Also = buildid.ID{}
+		if (err == nil) != (err2 == nil) || !info.ID.IsZero() && info != also {
 			t.Errorf("%+v (%v), with the size known %+v (%v)", info, err, sized, err2)
 		}
-		if err2 == nil && sized.ID.IsZero() {
-			t.Error("no identity, though the size is known")
+		content2, err3 := buildid.ReadContent(t.Context(), bytes.NewReader(content))
+		if sized.Where == buildid.Hashed && (err3 != nil || sized.ID != content2.ID()) || err2 == nil && sized.ID.IsZero() && !content2.IsZero() {
+			t.Errorf("%+v, and content %v, %v", sized, content2, err3)
 		}
 	})
 }

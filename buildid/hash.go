@@ -12,10 +12,12 @@ const (
 	htlPiece = 4096 // bytes of head and tail that are hashed
 )
 
-// Hash returns the HTL identity of the size bytes in r: the first 16 bytes of the
+// Hash returns what OpenTelemetry's profilers call a file, which is no identity: files that
+// differ in between have the same one. Of the size bytes in r it is the first 16 bytes of the
 // SHA-256 over the first 4096 bytes, the last 4096 bytes (overlapping the first
 // in a short file) and the length as a 64-bit big-endian number. OpenTelemetry
-// defines it as the attribute process.executable.build_id.htlhash.
+// defines it as the attribute process.executable.build_id.htlhash. No other function of this
+// package returns an ID of kind HTL.
 func Hash(r io.ReaderAt, size int64) (ID, error) {
 	s := getSearch()
 	defer s.release()

@@ -45,12 +45,12 @@ func TestHashAgainstCoreutils(t *testing.T) {
 			t.Fatal(err)
 		}
 		info, err := buildid.ReadFile(name)
-		if want := "htl:" + string(out); err != nil || info.ID.String() != want {
-			t.Errorf("%d bytes: got %v, %v; want %s", size, info.ID, err, want)
+		if want := "htl:" + string(out); err != nil || info.Also.String() != want {
+			t.Errorf("%d bytes: got %v, %v; want %s", size, info.Also, err, want)
 		}
 		id, err := buildid.Hash(bytes.NewReader(content), int64(size))
-		if err != nil || id != info.ID {
-			t.Errorf("%d bytes: Hash says %v, %v; ReadFile %v", size, id, err, info.ID)
+		if err != nil || id != info.Also {
+			t.Errorf("%d bytes: Hash says %v, %v; ReadFile %v", size, id, err, info.Also)
 		}
 	}
 }

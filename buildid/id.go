@@ -16,15 +16,16 @@ type Kind uint8
 
 // The kinds of identity, the best first.
 const (
-	None Kind = iota // no identity
-	GNU              // NT_GNU_BUILD_ID, the linker's note
-	Go               // the Go toolchain's own note, for files without a GNU note
-	HTL              // hash of head, tail and length, for files without any note
+	None      Kind = iota // no identity
+	GNU                   // NT_GNU_BUILD_ID, the linker's note
+	Go                    // the Go toolchain's own note, for files without a GNU note
+	ByContent             // Content: a hash of the code, for files without any note, or whose note is not believed
+	HTL                   // hash of head, tail and length, by which OpenTelemetry names files without any note
 )
 
-var kindNames = [...]string{None: "none", GNU: "gnu", Go: "go", HTL: "htl"}
+var kindNames = [...]string{None: "none", GNU: "gnu", Go: "go", ByContent: "content", HTL: "htl"}
 
-// String returns "none", "gnu", "go" or "htl".
+// String returns "none", "gnu", "go", "content" or "htl".
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -58,6 +59,10 @@ func check(kind Kind, b []byte) error {
 		}
 		if kind == Go && !printable(b) {
 			return errText
+		}
+	case ByContent:
+		if len(b) != ContentSize {
+			return errSize
 		}
 	case HTL:
 		if len(b) != htlSize {
@@ -113,12 +118,13 @@ func (id ID) GNUForm() ID {
 
 // Hallmark's forms of the IDs that are not GNU's start with these.
 const (
-	goPrefix  = "go:"
-	htlPrefix = "htl:"
+	goPrefix      = "go:"
+	contentPrefix = "content:"
+	htlPrefix     = "htl:"
 )
 
 // String returns what Parse reads: lower-case hexadecimal for a GNU ID, "go:"
-// and the text for a Go ID, "htl:" and hexadecimal for an HTL ID, "" for the
+// and the text for a Go ID, "content:" or "htl:" and hexadecimal for a hash, "" for the
 // zero ID.
 func (id ID) String() string {
 	text, _ := id.MarshalText() // never fails
@@ -130,6 +136,8 @@ func (id ID) AppendText(b []byte) ([]byte, error) {
 	switch id.kind {
 	case Go:
 		return append(append(b, goPrefix...), id.bytes...), nil
+	case ByContent:
+		b = append(b, contentPrefix...)
 	case HTL:
 		b = append(b, htlPrefix...)
 	}
@@ -154,10 +162,11 @@ func parse(s string) (ID, error) {
 	if text, ok := strings.CutPrefix(s, goPrefix); ok {
 		return New(Go, []byte(text))
 	}
-	kind := GNU
-	digits, ok := strings.CutPrefix(s, htlPrefix)
-	if ok {
-		kind = HTL
+	kind, digits := GNU, s
+	if d, ok := strings.CutPrefix(s, contentPrefix); ok {
+		kind, digits = ByContent, d
+	} else if d, ok := strings.CutPrefix(s, htlPrefix); ok {
+		kind, digits = HTL, d
 	}
 	if len(digits) > 2*MaxSize {
 		return ID{}, errSize
@@ -171,7 +180,7 @@ func parse(s string) (ID, error) {
 
 // MarshalText returns what String returns.
 func (id ID) MarshalText() ([]byte, error) {
-	return id.AppendText(make([]byte, 0, len(htlPrefix)+2*len(id.bytes)))
+	return id.AppendText(make([]byte, 0, len(contentPrefix)+2*len(id.bytes)))
 }
 
 // UnmarshalText reads what MarshalText wrote: empty text is the zero ID, the

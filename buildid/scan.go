@@ -1,15 +1,17 @@
 package buildid
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"syscall"
+
+	"hallmark/internal/regular"
 )
 
 // An Entry is what Scan found out about one file.
@@ -18,6 +20,8 @@ type Entry struct {
 	Info Info    // without ID for what is not ELF
 	Err  error   // why a file or a directory could not be read
 	Done float64 // estimated share of the tree that is behind, from 0 to 1
+
+	isOwn bool // only this user and root can change the directory
 }
 
 // Scan goes through all regular files below a directory in lexical order. It reads
@@ -25,9 +29,13 @@ type Entry struct {
 // follow symbolic links and does not enter the kernel's own file systems (/proc,
 // /sys and the like) that it meets on its way. A file or directory that vanishes
 // meanwhile is left out.
-func Scan(dir string) iter.Seq[Entry] {
+func Scan(dir string) iter.Seq[Entry] { return ScanContext(context.Background(), dir) }
+
+// ScanContext is Scan until ctx is done. All files share the budget of ctx, see [WithBudget].
+func ScanContext(ctx context.Context, dir string) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		s := scan{
+			ctx:     ctx,
 			stop:    make(chan struct{}),
 			todo:    make(chan *batch),
 			inOrder: make(chan *batch, 2*runtime.GOMAXPROCS(0)),
@@ -37,6 +45,9 @@ func Scan(dir string) iter.Seq[Entry] {
 		defer close(s.stop)
 		for b := range s.inOrder {
 			<-b.done
+			if ctx.Err() != nil {
+				return
+			}
 			for _, e := range b.entries {
 				vanished := errors.Is(e.Err, fs.ErrNotExist) && e.Path != dir
 				if !vanished && !yield(e) {
@@ -59,6 +70,7 @@ type batch struct {
 // A scan is one goroutine that walks the tree and several that read files. Each
 // batch goes to one of them and, to be taken up in order, to the caller.
 type scan struct {
+	ctx     context.Context
 	stop    chan struct{} // closed when the caller wants no more
 	todo    chan *batch
 	inOrder chan *batch
@@ -71,7 +83,7 @@ func (s *scan) start(dir string) {
 	s.running.Go(func() {
 		defer close(s.inOrder)
 		defer close(s.todo)
-		if s.walk(dir, 0, 1, device(dir)) {
+		if s.walk(dir, 0, 1, lookAt(dir)) {
 			s.send()
 		}
 	})
@@ -87,7 +99,7 @@ func (s *scan) work() {
 				break
 			}
 			if e := &b.entries[i]; e.Err == nil {
-				e.Info, e.Err = readFile(e.Path, syscall.O_NOFOLLOW, false)
+				e.Info, e.Err = readListed(s.ctx, e)
 			}
 		}
 		close(b.done)
@@ -98,6 +110,8 @@ func (s *scan) stopped() bool {
 	select {
 	case <-s.stop:
 		return true
+	case <-s.ctx.Done():
+		return true
 	default:
 		return false
 	}
@@ -105,7 +119,7 @@ func (s *scan) stopped() bool {
 
 // walk adds the files of one directory and those below, which are the share from
 // to to of the whole. It reports whether to go on.
-func (s *scan) walk(dir string, from, to float64, dev uint64) bool {
+func (s *scan) walk(dir string, from, to float64, at directory) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !s.add(Entry{Path: dir, Err: err, Done: from}) {
 		return false
@@ -116,12 +130,13 @@ func (s *scan) walk(dir string, from, to float64, dev uint64) bool {
 		from, to := from+share*float64(i), from+share*float64(i+1)
 		switch {
 		case e.Type().IsRegular():
-			if !s.add(Entry{Path: path, Done: to}) {
+			if !s.add(Entry{Path: path, Done: to, isOwn: at.isOwn}) {
 				return false
 			}
 		case e.IsDir():
-			below := device(path)
-			if below != dev && kernelFS(path) {
+			below := lookAt(path)
+			below.isOwn = below.isOwn && at.isOwn
+			if below.dev != at.dev && kernelFS(path) {
 				continue
 			}
 			if !s.walk(path, from, to, below) {
@@ -156,34 +171,30 @@ func (s *scan) send() bool {
 	return true
 }
 
-// device returns the number of the file system that a directory is in, 0 if that
-// cannot be found out.
-func device(dir string) uint64 {
+// directory is what a walk knows of where it is.
+type directory struct {
+	dev   uint64 // of its file system, 0 if that is unknown
+	isOwn bool   // only this user and root can change it, and those above in the tree
+}
+
+// lookAt looks at a directory. Access control lists that let others write show in the bits of
+// the group. A file system that another user serves may show any owner, but has no devices.
+func lookAt(dir string) directory {
+	const othersWrite = 0o022
 	var stat syscall.Stat_t
 	if syscall.Lstat(dir, &stat) != nil {
-		return 0
+		return directory{}
 	}
-	return uint64(stat.Dev)
+	isOurs := stat.Uid == 0 || int(stat.Uid) == os.Geteuid()
+	return directory{uint64(stat.Dev), isOurs && stat.Mode&othersWrite == 0}
 }
 
-// kernelMagic are the file systems whose files are made up by the kernel, whose
-// reading may have effects or no end (Linux include/uapi/linux/magic.h).
-var kernelMagic = []uint32{
-	0x9fa0,     // proc
-	0x62656572, // sysfs
-	0x64626720, // debugfs
-	0x74726163, // tracefs
-	0x63677270, // cgroup2
-	0x0027e0eb, // cgroup
-	0x73636673, // securityfs
-	0xf97cff8c, // selinux
-	0xcafe4a11, // bpf
-	0x62656570, // configfs
-	0xde5e81e4, // efivarfs
-	0x42494e4d, // binfmt_misc
-}
-
+// kernelFS reports whether the kernel makes up the files of a directory.
 func kernelFS(dir string) bool {
-	var stat syscall.Statfs_t
-	return syscall.Statfs(dir, &stat) == nil && slices.Contains(kernelMagic, uint32(stat.Type))
+	fd, err := syscall.Open(dir, regular.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(fd)
+	return regular.IsMade(fd)
 }

@@ -200,3 +200,40 @@ func TestScanStops(t *testing.T) {
 		}
 	}
 }
+
+// TestScanLooksFirst has directories that others can change, and some below them: there a scan
+// looks at what has a name before it opens that.
+func TestScanLooksFirst(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"own", "shared", "shared/below", "group"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "file"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "shared"), 0o1777), os.Chmod(filepath.Join(dir, "group"), 0o775)); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{"own/file": true, "shared/file": false, "shared/below/file": false, "group/file": false}
+	if os.Geteuid() == 0 {
+		if err := os.MkdirAll(filepath.Join(dir, "theirs"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "theirs", "file"), nil, 0o644), os.Chown(filepath.Join(dir, "theirs"), 65534, 65534)); err != nil {
+			t.Fatal(err)
+		}
+		want["theirs/file"] = false
+	}
+	for e := range buildid.Scan(dir) {
+		name, err := filepath.Rel(dir, e.Path)
+		if own, ok := want[name]; !ok || err != nil || e.Err != nil || e.IsOwn() != own {
+			t.Errorf("%s: own %v, want %v; %v, %v", name, e.IsOwn(), own, err, e.Err)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+}

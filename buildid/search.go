@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"hallmark/addr"
+	"hallmark/internal/regular"
 )
 
 // A search looks for the identity in one image.
@@ -19,8 +20,8 @@ type search struct {
 	golang Info         // the answer if there is no GNU note
 	damage *FormatError // the first
 
-	file descriptor    // what the image reads if the file has no io.ReaderAt
-	path [pathMax]byte // its name, for the kernel
+	file descriptor      // what the image reads if the file has no io.ReaderAt
+	path regular.Scratch // its name, for the kernel
 }
 
 // searches recycles the windows and what else is large.
