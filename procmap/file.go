@@ -2,6 +2,7 @@ package procmap
 
 import (
 	"errors"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"unsafe"
 
 	"hallmark/addr"
+	"hallmark/internal/mounts"
+	"hallmark/internal/regular"
 	"hallmark/reason"
 )
 
@@ -20,7 +23,8 @@ type File struct {
 
 // OpenFile opens the file that v maps, through whichever door there is. Nothing
 // but that very file is returned; the reason says why there is none. An error
-// means that p could not be asked.
+// means that p could not be asked. A file of a file system that may not answer
+// (FUSE, a network) is not opened, because that may take for ever: see Open.
 //
 // What counts as a proof that a file is the mapped one: its device and inode are
 // those of the VMA, as fstat tells them or, since file systems with layers or
@@ -38,6 +42,9 @@ func (p *Process) openFile(v VMA) (*File, reason.Reason, error) {
 	if !v.FileBacked() {
 		return nil, v.withoutFile(), nil
 	}
+	if p.isForeign(v) {
+		return nil, reason.FileUnresponsive, nil
+	}
 	why := reason.FileGone
 	for _, d := range doors {
 		f, miss, err := p.try(d.open, v)
@@ -46,7 +53,7 @@ func (p *Process) openFile(v VMA) (*File, reason.Reason, error) {
 			return nil, reason.None, err
 		case f != nil:
 			return &File{f, d.door}, reason.None, nil
-		case miss == reason.NotAFile:
+		case miss == reason.NotAFile, miss == reason.FileUnresponsive:
 			return nil, miss, nil
 		case d.door == DoorRoot:
 			why = miss // where the process itself would look
@@ -81,9 +88,9 @@ var doors = []struct {
 	{DoorExe, openExe},
 }
 
-// oPath is O_PATH: it opens a place in the file system and nothing behind it, so
-// that a device does not notice (include/uapi/asm-generic/fcntl.h).
-const oPath = 0x200000
+// oPath opens a place in the file system and nothing behind it, so that a device does not
+// notice.
+const oPath = regular.OPath
 
 func openMapFile(p *Process, v VMA) (int, error) {
 	name := strconv.FormatUint(uint64(v.Start), 16) + "-" + strconv.FormatUint(uint64(v.End), 16)
@@ -106,7 +113,7 @@ func openExe(p *Process, v VMA) (int, error) {
 func descriptor(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 func openHere(_ *Process, v VMA) (int, error) {
-	return v.firstPath(func(path string) (int, error) { return openPath(path, oPath) })
+	return v.firstPath(mounts.OpenHere)
 }
 
 func openInRoot(p *Process, v VMA) (int, error) {
@@ -115,7 +122,7 @@ func openInRoot(p *Process, v VMA) (int, error) {
 		return -1, err
 	}
 	defer syscall.Close(root)
-	return v.firstPath(func(path string) (int, error) { return openBelow(root, path) })
+	return v.firstPath(func(path string) (int, error) { return p.view().Open(root, path) })
 }
 
 // firstPath opens the path of v, and for a deleted file, if nothing has the name
@@ -132,26 +139,6 @@ func (v VMA) firstPath(open func(string) (int, error)) (int, error) {
 	return fd, err
 }
 
-// openBelow opens a path as a process sees it whose root is the directory root.
-// An absolute symbolic link on the way must not lead into our own root.
-func openBelow(root int, path string) (int, error) {
-	const (
-		sysOpenat2    = 437  // the same on every architecture
-		resolveInRoot = 0x10 // include/uapi/linux/openat2.h
-	)
-	name, err := syscall.BytePtrFromString(path)
-	if err != nil {
-		return -1, syscall.ENOENT
-	}
-	how := struct{ flags, mode, resolve uint64 }{oPath | syscall.O_CLOEXEC, 0, resolveInRoot}
-	fd, _, errno := syscall.Syscall6(sysOpenat2, uintptr(root), uintptr(unsafe.Pointer(name)),
-		uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(fd), nil
-}
-
 // try opens one door and returns the file if it is proven to be that of v, else
 // why not.
 func (p *Process) try(open opener, v VMA) (*os.File, reason.Reason, error) {
@@ -160,6 +147,9 @@ func (p *Process) try(open opener, v VMA) (*os.File, reason.Reason, error) {
 		return missed(err)
 	}
 	defer syscall.Close(fd)
+	if !p.view().AnswersFD(fd) {
+		return nil, reason.FileUnresponsive, nil
+	}
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil {
 		return missed(err)
@@ -170,7 +160,7 @@ func (p *Process) try(open opener, v VMA) (*os.File, reason.Reason, error) {
 		}
 		return nil, reason.FileChanged, nil
 	}
-	f, err := os.Open(descriptor(fd))
+	f, err := regular.Reopen(fd, v.Name)
 	if err != nil {
 		return missed(err)
 	}
@@ -189,6 +179,8 @@ func missed(err error) (*os.File, reason.Reason, error) {
 		return nil, reason.None, err
 	case errors.Is(err, os.ErrPermission):
 		return nil, reason.NotPermitted, nil
+	case errors.Is(err, mounts.ErrForeign):
+		return nil, reason.FileUnresponsive, nil
 	default:
 		return nil, reason.FileGone, nil
 	}
@@ -261,7 +253,7 @@ func onOverlay(f *os.File) bool {
 // compare checks f against the memory of p: the first page of v and the page with
 // the file's header, as far as the process cannot write there.
 func (p *Process) compare(f *os.File, v VMA) (reason.Reason, error) {
-	mem, err := p.memory()
+	mem, err := p.readMemory()
 	if err != nil {
 		_, why, err := missed(err)
 		return why, err
@@ -289,7 +281,7 @@ func (p *Process) compare(f *os.File, v VMA) (reason.Reason, error) {
 }
 
 // samePage reports whether the first page of v is in memory as it is in the file.
-func samePage(mem *os.File, v VMA, f *os.File) bool {
+func samePage(mem io.ReaderAt, v VMA, f *os.File) bool {
 	var have, want [4096]byte
 	n, _ := f.ReadAt(want[:], int64(v.Offset))
 	if n == 0 {

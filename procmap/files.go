@@ -4,6 +4,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hallmark/internal/fstimes"
 )
 
 // Files remembers what files are, for all the processes that are opened with it: most of
@@ -12,8 +14,8 @@ import (
 //
 // What makes a file the same one: its inode is kept, so that its number cannot become
 // another file's, and its size and times are as they were. That holds only for file
-// systems whose inode numbers are theirs alone, on a disk; files on others, those with
-// layers for instance, are looked at in each process.
+// systems whose inode numbers are theirs alone, on a disk, and whose times tell each change;
+// files on others, those with layers for instance, are looked at in each process.
 type Files struct {
 	mu    sync.Mutex
 	known map[inodeKey]*keptFile
@@ -26,20 +28,14 @@ type inodeKey struct {
 
 // keptFile is a file whose inode is kept.
 type keptFile struct {
-	fd      int // O_PATH
-	id      Identity
-	stat    syscall.Stat_t
-	since   time.Time // when it was opened
-	checked time.Time // that stat is what it was
+	fd    int // O_PATH
+	id    Identity
+	stat  syscall.Stat_t
+	since time.Time // when it was opened
 }
 
-const (
-	// maxKept bounds the descriptors that are open at a time: users may have 1024 in all.
-	maxKept = 500
-	// checkKept is for how long times of files are believed: they have about this step
-	// (a tick of the kernel).
-	checkKept = 4 * time.Millisecond
-)
+// maxKept bounds the descriptors that are open at a time: users may have 1024 in all.
+const maxKept = 500
 
 // Close forgets all files. Processes may not be asked any more.
 func (f *Files) Close() error {
@@ -69,13 +65,10 @@ func (f *Files) find(p *Process, v VMA) (Identity, bool) {
 	if k == nil || !k.since.Before(p.opened) {
 		return Identity{}, false
 	}
-	if now := time.Now(); now.Sub(k.checked) > checkKept {
-		if !k.unchanged() {
-			syscall.Close(k.fd)
-			delete(f.known, key)
-			return Identity{}, false
-		}
-		k.checked = now
+	if !k.unchanged() { // by now, when p has it mapped
+		syscall.Close(k.fd)
+		delete(f.known, key)
+		return Identity{}, false
 	}
 	return k.id, true
 }
@@ -93,9 +86,12 @@ func (f *Files) keep(p *Process, v VMA) *keptFile {
 	if err != nil {
 		return nil
 	}
-	now := time.Now()
-	k := &keptFile{fd: fd, since: now, checked: now}
-	if syscall.Fstat(fd, &k.stat) != nil || k.stat.Mode&syscall.S_IFMT != syscall.S_IFREG || !v.is(&k.stat) || !ownNumbers(fd) {
+	if !p.view().AnswersFD(fd) {
+		syscall.Close(fd)
+		return nil
+	}
+	k := &keptFile{fd: fd, since: time.Now()}
+	if syscall.Fstat(fd, &k.stat) != nil || k.stat.Mode&syscall.S_IFMT != syscall.S_IFREG || !v.is(&k.stat) || !isTold(fd) {
 		k.drop()
 		return nil
 	}
@@ -111,7 +107,7 @@ func (f *Files) full() bool {
 // remember remembers what a file is that was kept, unless it changed meanwhile. What one
 // process has in its memory is its own word, and none for the others.
 func (f *Files) remember(v VMA, k *keptFile, id Identity) {
-	if id.ID.IsZero() || id.Door == DoorMemory || !k.unchanged() {
+	if id.ID.IsZero() || id.Door == DoorMemory || !k.unchanged() || !k.settled() {
 		k.drop()
 		return
 	}
@@ -142,17 +138,30 @@ func (k *keptFile) unchanged() bool {
 	return syscall.Fstat(k.fd, &now) == nil && now.Size == k.stat.Size && now.Mtim == k.stat.Mtim && now.Ctim == k.stat.Ctim
 }
 
-// ownNumbers reports whether a file is on a file system that gives each of its inodes a
-// number which no other one has at the same time, and shows it everywhere.
-func ownNumbers(fd int) bool {
+// settled reports whether the file was last changed so long ago that another change will have
+// another time. Some file systems count in seconds, and some in two.
+func (k *keptFile) settled() bool {
+	changed := k.stat.Ctim
+	if k.stat.Mtim.Nsec == 0 && changed.Nsec == 0 {
+		return time.Since(time.Unix(changed.Unix())) > 2*time.Second+fstimes.Delay()
+	}
+	return time.Since(time.Unix(changed.Unix())) > fstimes.Delay()
+}
+
+// isTold reports whether a file is on a file system that tells each change by its times, and
+// gives each of its inodes a number which no other one has at the same time, and shows it
+// everywhere.
+func isTold(fd int) bool {
 	var st syscall.Statfs_t
 	if syscall.Fstatfs(fd, &st) != nil {
+		return false
+	}
+	if trusted, _ := fstimes.Trusted(int64(st.Type)); !trusted {
 		return false
 	}
 	switch uint32(st.Type) { // include/uapi/linux/magic.h
 	case 0xef53, // ext2, ext3, ext4
 		0x58465342, // xfs
-		0xf2f52010, // f2fs
 		0xe0f5e1e2, // erofs
 		0x73717368: // squashfs
 		return true

@@ -3,8 +3,12 @@ package procmap
 import (
 	"errors"
 	"os"
+	"strconv"
+	"syscall"
 
 	"hallmark/buildid"
+	"hallmark/internal/aside"
+	"hallmark/internal/mounts"
 	"hallmark/reason"
 )
 
@@ -45,7 +49,7 @@ func (p *Process) Identity(v VMA) (Identity, error) {
 func (p *Process) identify(v VMA) (Identity, error) {
 	switch v.Kind() {
 	case KindVDSO:
-		return p.fromMemory(v, reason.NotPermitted)
+		return p.identifyVDSO(v)
 	case KindAnonymous, KindMemfd, KindShm, KindHugetlb:
 		o, ok, err := p.origin(v)
 		if err != nil {
@@ -63,6 +67,18 @@ func (p *Process) identify(v VMA) (Identity, error) {
 	return p.ofFile(v)
 }
 
+// identifyVDSO returns the identity of the vdso. All processes of 64 bits have the same one.
+func (p *Process) identifyVDSO(v VMA) (Identity, error) {
+	if v.Start < top32 || strconv.IntSize < 64 {
+		return p.fromMemory(v, reason.NotPermitted)
+	}
+	info, err := buildid.ReadVDSO()
+	if err != nil || info.ID.IsZero() {
+		return p.fromMemory(v, reason.NotPermitted)
+	}
+	return Identity{Info: info, Door: DoorMemory}, nil
+}
+
 // ofFile returns the identity of the file that v maps.
 func (p *Process) ofFile(v VMA) (Identity, error) {
 	if id, ok := p.files.find(p, v); ok {
@@ -71,6 +87,9 @@ func (p *Process) ofFile(v VMA) (Identity, error) {
 	key := fileKey{v.Dev, v.Inode, v.Name}
 	if id, ok := p.known.Load(key); ok {
 		return id.(Identity), nil
+	}
+	if p.isForeign(v) {
+		return p.remember(key, p.identifyForeign, v)
 	}
 	kept := p.files.keep(p, v)
 	id, err := p.askOrRead(v, key)
@@ -82,16 +101,36 @@ func (p *Process) ofFile(v VMA) (Identity, error) {
 	return id, nil
 }
 
+// remember identifies the file of v, and keeps the answer.
+func (p *Process) remember(key fileKey, identify func(VMA) (Identity, error), v VMA) (Identity, error) {
+	id, err := identify(v)
+	if err != nil {
+		return Identity{}, err
+	}
+	p.known.Store(key, id)
+	return id, nil
+}
+
 // askOrRead asks the kernel what the file of v is, and looks for itself if it does not know.
+//
+// The kernel reads what is mapped there when it is asked, which may have become a page of a
+// file system that does not answer since v was looked at. So whoever may open mapped files by
+// themselves does that, and reads the one that was opened.
 func (p *Process) askOrRead(v VMA, key fileKey) (Identity, error) {
-	if id, ok, err := p.fromKernel(v); ok || err != nil {
-		return id, err
+	if !p.opensMapped(v) {
+		if id, ok, err := p.fromKernel(v); ok || err != nil {
+			return id, err
+		}
 	}
 	id, err := p.fromFile(v)
 	if err != nil {
 		return Identity{}, err
 	}
-	if id.ID.IsZero() && id.Reason != reason.NotAFile {
+	if id.Reason == reason.FileUnresponsive || id.isMissed() && aside.Available() {
+		// What is left is to touch memory.
+		return p.remember(key, p.identifyForeign, v)
+	}
+	if id.isMissed() {
 		h, ok, err := p.header(v)
 		if ok && err == nil {
 			id, err = p.fromMemory(h, id.Reason)
@@ -102,6 +141,29 @@ func (p *Process) askOrRead(v VMA, key fileKey) (Identity, error) {
 	}
 	p.known.Store(key, id)
 	return id, nil
+}
+
+// isMissed reports whether memory may tell more than the file did. It does not where the file
+// was read, and has no notes.
+func (id *Identity) isMissed() bool {
+	switch id.Reason {
+	case reason.NotAFile, reason.TooLarge, reason.HashBudget, reason.FileWritten:
+		return false
+	}
+	return id.ID.IsZero()
+}
+
+// opensMapped reports whether this process may open the files that p maps by their addresses,
+// also if there is another one at those of v by now.
+func (p *Process) opensMapped(v VMA) bool {
+	if mounts.TrustsAll() {
+		return false // it may wait
+	}
+	fd, err := openMapFile(p, v)
+	if err == nil {
+		syscall.Close(fd)
+	}
+	return !errors.Is(err, os.ErrPermission)
 }
 
 // fromKernel asks the kernel for the build ID; ok is false when it has none.
@@ -130,8 +192,12 @@ func (p *Process) fromFile(v VMA) (Identity, error) {
 		return Identity{Reason: why}, err
 	}
 	defer f.Close()
-	info, err := buildid.Read(f)
+	info, err := buildid.ReadContext(p.ctx, f)
 	switch {
+	case p.ctx.Err() != nil:
+		return Identity{}, p.ctx.Err()
+	case errors.Is(err, buildid.ErrChanging):
+		return Identity{Reason: reason.FileWritten}, nil
 	case errors.Is(err, buildid.ErrFormat):
 		return Identity{Reason: reason.FileDamaged}, nil
 	case err != nil:
@@ -140,13 +206,28 @@ func (p *Process) fromFile(v VMA) (Identity, error) {
 		// Memory that happens to be shared: its content is no program's file.
 		return Identity{Reason: reason.Anonymous}, nil
 	}
+	if info.ID.IsZero() {
+		return Identity{Reason: WhyNoID(info)}, nil
+	}
 	return Identity{Info: info, Door: f.Door}, nil
+}
+
+// WhyNoID returns why a file that was read has no ID: it has no notes, and its code was not
+// hashed.
+func WhyNoID(info buildid.Info) reason.Reason {
+	switch info.Where {
+	case buildid.TooLarge:
+		return reason.TooLarge
+	case buildid.OverBudget:
+		return reason.HashBudget
+	}
+	return reason.FileDamaged // its headers speak of code that is not there
 }
 
 // fromMemory reads the identity of the ELF file that is mapped from v on. Without
 // one, or if the memory may not be read, the reason is why.
 func (p *Process) fromMemory(v VMA, why reason.Reason) (Identity, error) {
-	mem, err := p.memory()
+	mem, err := p.readMemory()
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return Identity{Reason: why}, nil

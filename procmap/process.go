@@ -1,6 +1,7 @@
 package procmap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,16 +11,21 @@ import (
 	"time"
 
 	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/mounts"
 )
 
 // ErrNoMemory says that a process exists and has no memory of its own: it is a
 // kernel thread, or it exited and its parent has not noticed yet.
 var ErrNoMemory = errors.New("no memory of its own (a kernel thread or a zombie)")
 
+// ErrNoProcess says that no process has the number. It wraps os.ErrProcessDone.
+var ErrNoProcess = fmt.Errorf("no such process: %w", os.ErrProcessDone)
+
 // An Error is a question about a process that could not be answered.
 //
 // errors.Is tells the cases apart: os.ErrProcessDone when the process exited or
-// executed another program, os.ErrPermission when this user may not look,
+// executed another program, and ErrNoProcess as well when there was none, os.ErrPermission when this user may not look,
 // ErrNoMemory, errors.ErrUnsupported when a Method was demanded that the kernel
 // does not have, and os.ErrClosed.
 type Error struct {
@@ -29,11 +35,13 @@ type Error struct {
 
 // Error returns what failed, with the process ID.
 func (e *Error) Error() string {
-	msg := e.Err.Error()
-	if e.Err == os.ErrProcessDone {
-		msg = "gone, or not running the same program any more"
+	switch e.Err {
+	case ErrNoProcess:
+		return fmt.Sprintf("no process %d", e.PID)
+	case os.ErrProcessDone:
+		return fmt.Sprintf("process %d: gone, or not running the same program any more", e.PID)
 	}
-	return fmt.Sprintf("process %d: %s", e.PID, msg)
+	return fmt.Sprintf("process %d: %v", e.PID, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -43,6 +51,10 @@ func (e *Error) Unwrap() error { return e.Err }
 type Options struct {
 	Method Method // Query or Text forces one way
 	Files  *Files // remembers the identities of files for several processes; may be nil
+
+	// Context bounds how files without notes are hashed: by its end, and by its budget, see
+	// [buildid.WithBudget]. Nil means a budget of 4 GiB for the process.
+	Context context.Context
 }
 
 // Process is one address space, open for questions: that which a process had
@@ -61,8 +73,12 @@ type Process struct {
 
 	width  width
 	files  *Files
+	ctx    context.Context
 	opened time.Time // where there are files
 	known  sync.Map  // fileKey to Identity, of files that were read
+
+	mounted  *mounts.View
+	viewOnce sync.Once
 }
 
 // Open opens the process with this ID, or the thread.
@@ -78,9 +94,16 @@ func OpenOptions(pid int, opts Options) (*Process, error) {
 	return p, nil
 }
 
+const procRoot = "/proc/"
+
+func procDir(pid int) string { return procRoot + strconv.Itoa(pid) }
+
 // openProcess opens the process that has this name in /proc.
 func openProcess(name string, opts Options) (*Process, error) {
-	p := &Process{dir: "/proc/" + name, method: opts.Method, files: opts.Files}
+	p := &Process{dir: procRoot + name, method: opts.Method, files: opts.Files, ctx: opts.Context}
+	if p.ctx == nil {
+		p.ctx = buildid.WithBudget(context.Background(), buildid.Budget{Bytes: 4 << 30})
+	}
 	if p.files != nil {
 		p.opened = time.Now()
 	}
@@ -98,10 +121,10 @@ func openProcess(name string, opts Options) (*Process, error) {
 func (p *Process) refused(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return os.ErrProcessDone
+		return ErrNoProcess
 	case errors.Is(err, syscall.ESRCH):
 		if _, err := os.Stat(p.dir); err != nil {
-			return os.ErrProcessDone
+			return ErrNoProcess
 		}
 		return ErrNoMemory
 	default:
@@ -165,7 +188,8 @@ func (p *Process) Executable() ([]VMA, error) {
 }
 
 // Memory opens the memory of p for reading: the offset in the file returned is the
-// absolute address. The caller closes it.
+// absolute address. The caller closes it. A read may wait for ever where a file system does
+// not answer that p has mapped: see ReadMemory.
 func (p *Process) Memory() (*os.File, error) {
 	f, err := p.memory()
 	return f, p.wrap(err)

@@ -15,6 +15,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/contested"
 	"hallmark/procmap"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -34,6 +35,11 @@ type Place struct {
 	InFile   bool        // false for the kernel, whose files are not mapped, and where no file is
 	Identity procmap.Identity
 	Symbol   symbol.Result
+
+	// Contested says that another one of the files that were asked for claims the identity
+	// and has other content; or, where Content is zero, that nobody knows.
+	Contested bool
+	Content   buildid.Content
 }
 
 // Process is a running process whose files and tables stay open for further
@@ -41,7 +47,7 @@ type Place struct {
 type Process struct {
 	maps    *procmap.Process
 	library debuginfo.Library
-	files   map[buildid.ID]debuginfo.Symbols
+	files   map[mappedFile]debuginfo.Symbols
 	closers []io.Closer
 	kernel  *kernel          // nil until a kernel address is asked for
 	jit     lookup[addr.Abs] // nil until generated code is asked for
@@ -57,7 +63,9 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Process{maps: maps, files: map[buildid.ID]debuginfo.Symbols{}}, nil
+	p := &Process{maps: maps, files: map[mappedFile]debuginfo.Symbols{}}
+	p.library.Finder.Careful = true
+	return p, nil
 }
 
 // Close closes everything that was opened for p. The symbols of a Place may lie in there, and
@@ -78,21 +86,39 @@ func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
 		return nil, err
 	}
 	sites := make([]*site, len(t.VMAs))
-	places := make([]Place, len(addrs))
-	for i, a := range addrs {
-		n := t.Index[i]
-		if n < 0 {
-			places[i] = p.unmapped(a)
-			continue
-		}
-		if sites[n] == nil {
+	for _, n := range t.Index {
+		if n >= 0 && sites[n] == nil {
 			if sites[n], err = p.visit(t.VMAs[n]); err != nil {
 				return nil, err
 			}
 		}
-		places[i] = sites[n].place(a)
+	}
+	p.findContested(sites)
+	places := make([]Place, len(addrs))
+	for i, a := range addrs {
+		if n := t.Index[i]; n < 0 {
+			places[i] = p.unmapped(a)
+		} else {
+			places[i] = sites[n].place(a)
+		}
 	}
 	return places, nil
+}
+
+// findContested marks the sites in files whose identity others claim. A site that was not
+// visited is nil.
+func (p *Process) findContested(sites []*site) {
+	var visited []*site
+	var mappings []contested.Mapping
+	for _, s := range sites {
+		if s != nil {
+			visited = append(visited, s)
+			mappings = append(mappings, contested.Mapping{VMA: s.file, ID: s.identity.ID})
+		}
+	}
+	for i, found := range contested.FindMapped(p.maps, mappings, contested.Limits{}) {
+		visited[i].contested, visited[i].content = found.IsContested(), found.Content
+	}
 }
 
 // kernelHalf is where the addresses of the kernel begin.
@@ -126,12 +152,19 @@ func miss[A addr.Abs | addr.Offset](why reason.Reason) lookup[A] {
 type site struct {
 	file     procmap.VMA // whose offsets count; the VMA itself or its origin
 	identity procmap.Identity
+	// contested and content are those of a Place.
+	contested bool
+	content   buildid.Content
+
 	inFile   lookup[addr.Offset] // nil if there is no file
 	inMemory lookup[addr.Abs]    // nil if there is one
 }
 
 func (s *site) place(a addr.Abs) Place {
-	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity}
+	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity, Contested: s.contested}
+	if s.contested {
+		place.Content = s.content
+	}
 	if path := s.file.Path(); path != "" {
 		place.Name = path
 	}
@@ -171,19 +204,28 @@ func (p *Process) visit(v procmap.VMA) (*site, error) {
 	return s, err
 }
 
+// mappedFile tells files apart. A process may map two that have one build ID.
+type mappedFile struct {
+	id    buildid.ID
+	dev   procmap.Dev
+	inode uint64
+	name  string
+}
+
 // tableOf returns what finds the symbols of the file that v maps.
 func (p *Process) tableOf(v procmap.VMA, id procmap.Identity) (lookup[addr.Offset], error) {
 	if id.ID.IsZero() {
 		return miss[addr.Offset](reason.NoIdentity), nil
 	}
-	if f := p.files[id.ID]; f != nil {
+	file := mappedFile{id.ID, v.Dev, v.Inode, v.Name}
+	if f := p.files[file]; f != nil {
 		return f.LookupOffset, nil
 	}
 	f, why, err := p.open(v, id.ID)
 	if f == nil || err != nil {
 		return miss[addr.Offset](why), err
 	}
-	p.files[id.ID] = f
+	p.files[file] = f
 	p.closers = append(p.closers, f)
 	return f.LookupOffset, nil
 }
@@ -216,14 +258,14 @@ func unreadable(err error) reason.Reason {
 // content returns what v maps, for reading until p is closed.
 func (p *Process) content(v procmap.VMA) (io.ReaderAt, reason.Reason, error) {
 	if v.Kind() == procmap.KindVDSO {
-		mem, err := p.maps.Memory()
+		mem, err := p.maps.ReadMemory()
 		if err != nil {
 			return nil, reason.NotPermitted, nil
 		}
 		p.closers = append(p.closers, mem)
 		return io.NewSectionReader(mem, int64(v.Start), int64(v.End-v.Start)), reason.None, nil
 	}
-	f, why, err := p.maps.OpenFile(v)
+	f, why, err := p.maps.Open(v)
 	if f == nil {
 		return nil, why, err
 	}

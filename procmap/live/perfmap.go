@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"time"
 
 	"hallmark/addr"
@@ -24,7 +25,10 @@ func readPerfMap(pid int) lookup[addr.Abs] {
 	}
 	defer f.Close()
 	m, err := symbol.ReadPerfMap(f)
-	if err != nil {
+	switch {
+	case errors.Is(err, symbol.ErrPerfMapTooLarge):
+		return miss[addr.Abs](reason.MapTooLarge)
+	case err != nil:
 		return miss[addr.Abs](reason.BadSymbols)
 	}
 	return m.Lookup
