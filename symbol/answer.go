@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -125,6 +126,8 @@ type answer struct {
 	at      addr.Virt
 	damaged bool
 	failed  bool // a reader panicked
+	excess  bool // there is more to read than the file holds
+	ended   bool // nobody wants to know any more
 }
 
 // errNoTable says that a source gave something else than it should.
@@ -132,8 +135,17 @@ var errNoTable = errors.New("no table")
 
 // note remembers what went wrong.
 func (a *answer) note(err error) {
-	a.damaged = a.damaged || err != nil
-	a.failed = a.failed || err != nil && defect.Is(err)
+	if err == nil {
+		return
+	}
+	if a.file.damage.Load() == nil {
+		first := err
+		a.file.damage.CompareAndSwap(nil, &first)
+	}
+	a.damaged = true
+	a.failed = a.failed || defect.Is(err)
+	a.excess = a.excess || errors.Is(err, ErrTooMuch)
+	a.ended = a.ended || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // function returns the frames of the function at the address.
@@ -218,12 +230,16 @@ func (a *answer) line() ([]Frame, Source) {
 // miss returns why nothing is known of the address.
 func (a *answer) miss() Result {
 	switch {
+	case a.ended:
+		return Miss(reason.NotLookedUp)
 	case a.failed:
 		return Miss(reason.Defect)
+	case a.excess:
+		return Miss(reason.Excess)
 	case a.damaged:
 		return Miss(reason.BadSymbols)
 	}
-	return Miss(a.file.missReason())
+	return Miss(a.file.missReason(a.at))
 }
 
 // direct is the evidence for one address at a time. What is loaded stays.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -33,20 +34,27 @@ const (
 	elfcompressZSTD = 2
 )
 
-// Limits on compressed sections. Compilers' output shrinks to a third, at most to
-// a tenth; what claims to have shrunk more is made to fill memory.
+// Limits on the compressed sections of a file together. Compilers' output shrinks to a third,
+// a single section at most to a tenth; what claims to have shrunk more is made to fill memory.
+// Bytes behind the end of a stream count as if they were of it: they are in the file, and what
+// a file may take is a multiple of its size.
 const (
 	maxInflated   = 8 << 30
-	maxInflation  = 64
-	freeInflation = 16 << 20 // which small files may use however much they claim to have shrunk
+	maxInflation  = 6
+	freeInflation = 64 << 20 // which all files together may use however much they claim to have shrunk
 )
+
+// inflationRoom is what is left of freeInflation.
+var inflationRoom atomic.Int64
+
+func init() { inflationRoom.Store(freeInflation) }
 
 // debugData are the debug sections of a file, mapped or read into memory.
 type debugData struct {
 	*dwarf.Data
 	mapped [][]byte     // parts of the file
 	memory [][]byte     // what was decompressed
-	room   uint64       // what may still be decompressed
+	room   int64        // what it has of inflationRoom
 	done   atomic.Int64 // bytes of units that were read
 }
 
@@ -107,7 +115,6 @@ func (m *image) openDebugByNeed() (*debugData, *inflating, error) {
 func (m *image) debugSections(suffix string) (*debugData, []*debugSection, error) {
 	d := &debugData{
 		Data: &dwarf.Data{Big: m.big, AddrSize: int(m.size(4, 8)), Text: m.text()},
-		room: freeInflation,
 	}
 	var sections []*debugSection
 	for _, s := range []struct {
@@ -136,7 +143,7 @@ func (m *image) debugSections(suffix string) (*debugData, []*debugSection, error
 			sections = append(sections, section)
 		}
 	}
-	return d, sections, nil
+	return d, sections, m.admit(d, sections)
 }
 
 // debugSection is a section of debug information on its way into memory.
@@ -144,7 +151,8 @@ type debugSection struct {
 	*section
 	raw  []byte
 	open func(io.Reader) (io.Reader, error) // of the decompressor, nil where raw is all
-	out  []byte                             // of the size that decompressed raw has
+	want uint64                             // bytes that decompressed raw has, by its header
+	out  []byte                             // of this size
 	to   *[]byte
 }
 
@@ -224,6 +232,8 @@ func (d *debugData) close() error {
 		}
 	}
 	d.mapped, d.memory = nil, nil
+	inflationRoom.Add(d.room)
+	d.room = 0
 	return first
 }
 
@@ -285,16 +295,16 @@ func (m *image) debugSection(d *debugData, name string) (*debugSection, error) {
 		return nil, err
 	}
 	b := &debugSection{section: s, raw: raw}
-	return b, m.whileMapped(func() error { return m.decompression(d, b) })
+	return b, m.whileMapped(func() error { return m.decompression(b) })
 }
 
 // decompression finds out whether and how a section is compressed.
-func (m *image) decompression(d *debugData, b *debugSection) error {
+func (m *image) decompression(b *debugSection) error {
 	switch {
 	case b.flags&shfCOMPRESSED != 0:
-		return m.compressed(d, b)
+		return m.compressed(b)
 	case strings.HasPrefix(b.name, ".z"):
-		return m.compressedOld(d, b)
+		return m.compressedOld(b)
 	default:
 		return nil
 	}
@@ -325,6 +335,9 @@ func (m *image) view(d *debugData, s *section) ([]byte, error) {
 	if err := m.checkEnd(s.off, s.size); err != nil {
 		return nil, err
 	}
+	if err := m.spend(s.off, s.size); err != nil {
+		return nil, err
+	}
 	page := uint64(os.Getpagesize())
 	before := s.off % page
 	b, err := syscall.Mmap(int(f.Fd()), int64(s.off-before), int(before+s.size), syscall.PROT_READ, syscall.MAP_PRIVATE)
@@ -336,7 +349,7 @@ func (m *image) view(d *debugData, s *section) ([]byte, error) {
 }
 
 // compressed reads the header of a section with SHF_COMPRESSED.
-func (m *image) compressed(d *debugData, b *debugSection) error {
+func (m *image) compressed(b *debugSection) error {
 	c := m.cursor(b.raw, b.off)
 	kind := c.U32()
 	if m.is64 {
@@ -356,12 +369,13 @@ func (m *image) compressed(d *debugData, b *debugSection) error {
 	default:
 		return m.fail(b.off, "compression of an unknown kind")
 	}
-	return m.admit(d, b, size)
+	b.want = size
+	return nil
 }
 
 // compressedOld reads the header of a .zdebug section, as GNU tools made them before
 // there was SHF_COMPRESSED: "ZLIB", the size in big-endian, a zlib stream.
-func (m *image) compressedOld(d *debugData, b *debugSection) error {
+func (m *image) compressedOld(b *debugSection) error {
 	c := cursor.New(b.raw, int64(b.off), true)
 	if magic := c.U32(); magic != binary.BigEndian.Uint32([]byte("ZLIB")) {
 		return m.fail(b.off, "compressed section without its magic")
@@ -370,18 +384,41 @@ func (m *image) compressedOld(d *debugData, b *debugSection) error {
 	if c.Err() != nil {
 		return m.damage(c.Err())
 	}
-	b.raw, b.open = b.raw[c.Pos():], openZlib
-	return m.admit(d, b, size)
+	b.raw, b.open, b.want = b.raw[c.Pos():], openZlib, size
+	return nil
 }
 
-// admit checks that so many bytes may come out of a section, and makes room for them.
-func (m *image) admit(d *debugData, b *debugSection, size uint64) error {
-	d.room += maxInflation * uint64(len(b.raw))
-	if size > min(d.room, maxInflated) {
-		return m.fail(b.off, "compressed section claims an implausible size")
+// admit checks that so many bytes may come out of the compressed sections of a file, and makes
+// room for them.
+func (m *image) admit(d *debugData, sections []*debugSection) error {
+	var inflated, packed, stored uint64
+	largest := &debugSection{}
+	for _, b := range sections {
+		stored += uint64(len(b.raw))
+		if b.open == nil {
+			continue
+		}
+		if b.want > maxInflated || inflated+b.want > maxInflated {
+			return m.fail(b.off, fmt.Sprintf("compressed section claims an implausible size, %d bytes", b.want))
+		}
+		inflated, packed = inflated+b.want, packed+uint64(len(b.raw))
+		if b.want >= largest.want {
+			largest = b
+		}
 	}
-	d.room -= size
-	b.out = d.allocate(size)
+	d.Stored += int64(stored)
+	if beyond := int64(inflated) - maxInflation*int64(packed); beyond > 0 {
+		if inflationRoom.Add(-beyond) < 0 {
+			inflationRoom.Add(beyond)
+			return m.fail(largest.off, fmt.Sprintf("compressed sections claim an implausible size, %d bytes of %d: more than %d times as many and %d MiB", inflated, packed, maxInflation, freeInflation>>20))
+		}
+		d.room += beyond
+	}
+	for _, b := range sections {
+		if b.open != nil {
+			b.out = d.allocate(b.want)
+		}
+	}
 	return nil
 }
 

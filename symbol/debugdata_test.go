@@ -28,7 +28,7 @@ func TestFileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m := &image{r: f, name: name}
+	m := &image{r: f, name: name, budget: newBudget(f)}
 	d := new(debugData)
 	defer d.close()
 	b, err := m.view(d, &section{off: 100, size: 1<<20 - 100})

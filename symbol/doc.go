@@ -17,7 +17,8 @@
 //
 // The parts follow in this order, each at a multiple of 8:
 //
-//	identity   text of the identity of the file that the index is of
+//	identity   text of the identity of the file that the index is of, and, on a line of
+//	           its own, what the maker wrote of that file (IndexOptions.Origin)
 //	segments   its PT_LOAD segments: p_offset, p_vaddr, p_filesz, p_memsz, p_flags as
 //	           uint64 each. They turn a file offset into a virtual address.
 //	directory  uint32 for each chapter, which is 128 granules: number of its first

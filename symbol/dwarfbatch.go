@@ -29,7 +29,7 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 		case ok:
 			addresses, asked = append(addresses, v), append(asked, i)
 		case f.image.hasCode():
-			results[i] = Miss(f.missReason())
+			results[i] = Miss(reason.NotCode)
 		default:
 			results[i] = Miss(reason.NoFile)
 		}
@@ -47,6 +47,7 @@ func (f *File) LookupVirts(addresses []addr.Virt) (results []Result) {
 	if len(addresses) == 0 {
 		return nil
 	}
+	f.renew()
 	f.using.RLock()
 	defer f.using.RUnlock()
 	if f.index != nil {

@@ -18,6 +18,7 @@ const NoStart = addr.Offset(1<<64 - 1)
 // A start is that of a description, never of a symbol: so it is the same for the file
 // and for its stripped copy. The cold part of a function is described by itself.
 func (f *File) Starts(offsets []addr.Offset) ([]addr.Offset, error) {
+	f.renew()
 	described, err := f.image.described()
 	return startsBy(offsets, f.image.segments, func(v uint64) (uint64, bool) { return startOf(described, v) }), err
 }

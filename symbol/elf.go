@@ -104,7 +104,7 @@ type header struct {
 
 // readImage reads the headers of an ELF file (gABI, "Object Files").
 func readImage(r io.ReaderAt, name string) (*image, error) {
-	m := &image{r: r, name: name}
+	m := &image{r: r, name: name, budget: newBudget(r)}
 	h, err := m.readHeader()
 	if err != nil {
 		return nil, err

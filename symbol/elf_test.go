@@ -332,9 +332,12 @@ func TestOpenFile(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{text, fifo, dir, os.DevNull} {
+	for _, name := range []string{text, fifo, dir, os.DevNull, testenv.Trap(t, filepath.Join(dir, "trap"))} {
 		if f, err := OpenFile(name); !errors.Is(err, ErrNotELF) {
 			t.Errorf("%s: %v, %v", name, f, err)
+		}
+		if x, err := OpenIndex(name); !errors.Is(err, ErrNotIndex) {
+			t.Errorf("%s: %v, %v", name, x, err)
 		}
 	}
 	if f, err := OpenFile(filepath.Join(dir, "nothing")); !errors.Is(err, os.ErrNotExist) {

@@ -49,6 +49,7 @@ type ELFSymbol struct {
 // those of .dynsym, sorted by address and size, and else in the order of the table. It
 // reads them anew each time.
 func (f *File) ELFSymbols() ([]ELFSymbol, error) {
+	f.renew()
 	for _, typ := range []uint32{shtSYMTAB, shtDYNSYM} {
 		for _, m := range f.images {
 			if s := m.sectionOfType(typ); s != nil {

@@ -58,6 +58,9 @@ func (d *debugInfo) loadLists() error {
 			sections = append(sections, section)
 		}
 	}
+	if err := d.image.admit(d.data, sections); err != nil {
+		return err
+	}
 	if err := d.image.load(d.data, sections, 1); err != nil {
 		return err
 	}

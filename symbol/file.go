@@ -8,9 +8,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"hallmark/addr"
+	"hallmark/internal/regular"
 	"hallmark/reason"
 )
 
@@ -48,7 +48,8 @@ type File struct {
 	debug   func() (*debugInfo, error) // the debug information, opened; nil without
 	opened  atomic.Pointer[debugInfo]
 
-	using     sync.RWMutex // held while debug is used; for writing when it is replaced
+	damage    atomic.Pointer[error] // that lookups met first
+	using     sync.RWMutex          // held while debug is used; for writing when it is replaced
 	switching sync.Once
 	index     *Index // in place of debug; nil before
 }
@@ -73,30 +74,28 @@ type source struct {
 var _ Table = (*File)(nil)
 
 // OpenFile opens the ELF file with this name, until Close. Something that is not
-// a regular file is no ELF file, and cannot make the call wait.
+// a regular file is no ELF file, is not opened, and cannot make the call wait: so the name
+// may be one that a stranger chose.
 func OpenFile(name string) (*File, error) {
-	r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	r, err := regular.Open(name)
+	return Take(r, name, err)
+}
+
+// Take is OpenFile for what opening the file has returned: it takes the file over.
+func Take(r *os.File, name string, err error) (*File, error) {
+	if errors.Is(err, regular.ErrOther) {
+		return nil, &FormatError{name, ErrNotELF}
+	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := newRegularFile(r)
+	f, err := NewFile(r, name)
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
 	f.closers = []io.Closer{r}
 	return f, nil
-}
-
-func newRegularFile(r *os.File) (*File, error) {
-	info, err := r.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &FormatError{r.Name(), ErrNotELF}
-	}
-	return NewFile(r, r.Name())
 }
 
 // NewFile returns the File that reads from r, for instance the image of a vdso, and
@@ -234,6 +233,7 @@ func (f *File) Sources() []Source {
 // Load reads all tables now rather than when they are first needed, and of the debug
 // information where it has what, and returns what is wrong with them.
 func (f *File) Load() error {
+	f.renew()
 	var errs []error
 	if f.hasDebug() {
 		_, err := f.debug()
@@ -244,6 +244,15 @@ func (f *File) Load() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Damage returns what is wrong with the tables that lookups have read so far, the first of it.
+// They answer from what is sound.
+func (f *File) Damage() error {
+	if err := f.damage.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Segments returns the PT_LOAD segments in the order of the file. A relocatable
@@ -265,6 +274,18 @@ func virtAt(segments []Segment, o addr.Offset) (addr.Virt, bool) {
 	return v, found
 }
 
+// isOutsideCode reports whether an address is in no segment with code, where there are such.
+func isOutsideCode(segments []Segment, v addr.Virt) bool {
+	code := false
+	for _, s := range segments {
+		if s.Executable() && v >= s.Virt && uint64(v-s.Virt) < s.MemSize {
+			return false
+		}
+		code = code || s.Executable()
+	}
+	return code
+}
+
 // Offset returns the file offset of the byte at a virtual address. Memory that
 // does not come from the file (.bss) has none.
 func (f *File) Offset(v addr.Virt) (addr.Offset, bool) {
@@ -284,7 +305,7 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 	case ok:
 		return f.LookupVirt(v)
 	case f.image.hasCode():
-		return Miss(f.missReason())
+		return Miss(reason.NotCode)
 	default:
 		return Miss(reason.NoFile)
 	}
@@ -313,7 +334,10 @@ func (f *File) lookupContained(v addr.Virt) (r Result) {
 }
 
 // missReason returns why an address has no symbol if all tables are sound.
-func (f *File) missReason() reason.Reason {
+func (f *File) missReason(v addr.Virt) reason.Reason {
+	if isOutsideCode(f.image.segments, v) {
+		return reason.NotCode
+	}
 	if len(f.sources) == 0 && !f.hasDebug() {
 		return reason.NoSymbolTable
 	}

@@ -14,6 +14,7 @@ type Function struct {
 // its address. Several can have the same name, and the same address. The dynamic symbol
 // table stands in where there is no other.
 func (f *File) Functions() ([]Function, error) {
+	f.renew()
 	for _, kind := range []uint32{shtSYMTAB, shtDYNSYM} {
 		for _, m := range f.images {
 			s := m.sectionOfType(kind)

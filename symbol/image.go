@@ -14,6 +14,7 @@ import (
 type image struct {
 	r        io.ReaderAt
 	name     string
+	budget   *budget
 	big      bool
 	is64     bool
 	machine  uint16
@@ -116,7 +117,7 @@ func (m *image) entries(off, count, stride, size uint64) (cursor.Cursor, error) 
 // eachEntry calls f with a cursor at each entry of a section, of size bytes; f must
 // read all of it. The section is never in memory as a whole.
 func (m *image) eachEntry(s *section, size uint64, f func(*cursor.Cursor)) error {
-	if err := m.check(s.off, s.size); err != nil {
+	if err := m.take(s.off, s.size); err != nil {
 		return err
 	}
 	total := s.size / size * size
@@ -136,7 +137,7 @@ func (m *image) eachEntry(s *section, size uint64, f func(*cursor.Cursor)) error
 
 // read returns n bytes at off.
 func (m *image) read(off, n uint64) ([]byte, error) {
-	if err := m.check(off, n); err != nil {
+	if err := m.take(off, n); err != nil {
 		return nil, err
 	}
 	data := make([]byte, n)
@@ -146,7 +147,7 @@ func (m *image) read(off, n uint64) ([]byte, error) {
 // readString returns n bytes at off. Tables of names are kept as strings, so
 // that every name is a part of one and costs nothing.
 func (m *image) readString(off, n uint64) (string, error) {
-	if err := m.check(off, n); err != nil {
+	if err := m.take(off, n); err != nil {
 		return "", err
 	}
 	var b strings.Builder
@@ -163,12 +164,23 @@ func (m *image) readString(off, n uint64) (string, error) {
 	return b.String(), nil
 }
 
-// check reports whether n bytes at off may be read into memory, as checkEnd does.
+// check reports whether n bytes at off can be a table in memory.
 func (m *image) check(off, n uint64) error {
 	if n > maxTable {
 		return m.fail(off, "table is too large")
 	}
-	return m.checkEnd(off, n)
+	if err := m.checkEnd(off, n); err != nil {
+		return err
+	}
+	return m.allow(off, n)
+}
+
+// take does what check does, for what is read now.
+func (m *image) take(off, n uint64) error {
+	if err := m.check(off, n); err != nil {
+		return err
+	}
+	return m.spend(off, n)
 }
 
 // checkEnd reports whether n bytes at off are in the file, by asking for the last
@@ -186,6 +198,9 @@ func (m *image) checkEnd(off, n uint64) error {
 
 // readAt fills buf from off.
 func (m *image) readAt(buf []byte, off uint64) error {
+	if err := m.budget.err(); err != nil {
+		return err
+	}
 	n, err := m.r.ReadAt(buf, int64(off))
 	switch {
 	case n == len(buf):

@@ -6,11 +6,13 @@ import (
 	"hash/crc32"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/regular"
 	"hallmark/reason"
 )
 
@@ -36,11 +38,20 @@ var _ Table = (*Index)(nil)
 // OpenIndex opens the index with this name, until Close. It is mapped into memory
 // and not read: the first answer costs no more than looking at what it needs.
 func OpenIndex(name string) (*Index, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := regular.Open(name)
+	if errors.Is(err, regular.ErrOther) {
+		return nil, &FormatError{name, ErrNotIndex}
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	return MapIndex(f)
+}
+
+// MapIndex is OpenIndex for a file that is open already, and may be closed afterwards.
+func MapIndex(f *os.File) (*Index, error) {
+	name := f.Name()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -120,7 +131,16 @@ func (x *Index) Name() string { return x.name }
 
 // Identity returns the identity of the file that the index was made from, as its
 // maker wrote it, "" if it did not.
-func (x *Index) Identity() string { return string(x.parts[partIdentity]) }
+func (x *Index) Identity() string {
+	id, _, _ := strings.Cut(string(x.parts[partIdentity]), "\n")
+	return id
+}
+
+// Origin returns what the maker of the index wrote of that file, "" for nothing.
+func (x *Index) Origin() string {
+	_, origin, _ := strings.Cut(string(x.parts[partIdentity]), "\n")
+	return origin
+}
 
 // Sources returns which tables the index was made from, best first.
 func (x *Index) Sources() []Source {
@@ -173,7 +193,7 @@ func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
 	case ok:
 		return x.lookupVirt(v, names)
 	case x.flags&indexHasCode != 0:
-		return Miss(x.missReason())
+		return Miss(reason.NotCode)
 	default:
 		return Miss(reason.NoFile)
 	}
@@ -183,13 +203,16 @@ func (x *Index) lookupVirt(v addr.Virt, names readableNames) (r Result) {
 	defer containMiss(&r)
 	frames, source := x.AppendFrames(nil, v)
 	if len(frames) == 0 {
-		return Miss(x.missReason())
+		return Miss(x.missReason(v))
 	}
 	names.set(frames)
 	return Result{Frames: frames, Source: source}
 }
 
-func (x *Index) missReason() reason.Reason {
+func (x *Index) missReason(v addr.Virt) reason.Reason {
+	if isOutsideCode(x.segments, v) {
+		return reason.NotCode
+	}
 	if x.sources == 0 {
 		return reason.NoSymbolTable
 	}

@@ -225,9 +225,40 @@ func TestIndexMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []addr.Virt{0, addr.Virt(x.base) - 1, addr.Virt(x.base) + 1<<33, ^addr.Virt(0)} {
-		if r := x.LookupVirt(v); len(r.Frames) != 0 || r.Reason != reason.NoSymbolTable {
+		if r := x.LookupVirt(v); len(r.Frames) != 0 || r.Reason != reason.NotCode {
 			t.Errorf("%s: %+v", v, r)
 		}
+	}
+}
+
+// TestOutsideCode: no debug symbols help where the file has no code, beyond its end for
+// instance.
+func TestOutsideCode(t *testing.T) {
+	elf := program().Build()
+	x, err := NewIndex(mustIndex(t, elf), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := build(t, program())
+	code, ok := f.Virt(f.Segments()[0].Offset)
+	if !ok {
+		t.Fatal("no code")
+	}
+	for _, o := range []addr.Offset{addr.Offset(len(elf)), 1 << 40, ^addr.Offset(0)} {
+		got := append(f.LookupOffsets([]addr.Offset{o}), f.LookupOffset(o), x.LookupOffset(o))
+		for i, r := range got {
+			if r.Reason != reason.NotCode {
+				t.Errorf("%d: offset %v is %+v", i, o, r)
+			}
+		}
+	}
+	for i, r := range append(f.LookupVirts([]addr.Virt{code - 1}), f.LookupVirt(code-1), x.LookupVirt(code-1)) {
+		if r.Reason != reason.NotCode {
+			t.Errorf("%d: before the code is %+v", i, r)
+		}
+	}
+	if r := f.LookupVirt(code); r.Reason == reason.NotCode {
+		t.Errorf("the code is %+v", r)
 	}
 }
 

@@ -20,6 +20,10 @@ type IndexOptions struct {
 	// of the file.
 	Identity string
 
+	// Origin is kept beside it: what the maker of the index writes of that file. It has
+	// one line of text.
+	Origin string
+
 	// NoColumns leaves columns out, which makes the index smaller.
 	NoColumns bool
 
@@ -303,6 +307,9 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	if len(r.Pieces) == 0 {
 		return nil, nil
 	}
+	if err := r.Keep(len(r.Pieces)*int(unsafe.Sizeof(partPiece{})), u); err != nil {
+		return nil, err
+	}
 	b.part = &indexPart{from: b.tables, pieces: make([]partPiece, 0, len(r.Pieces))}
 	b.lang, b.sites, b.place = langOf(r.Lang), b.sites[:0], piecePlace{scope: unasked}
 	b.first = refill(b.first, len(r.Scopes), -1)
@@ -310,6 +317,9 @@ func (b *partBuilder) unit(u *dwarf.Unit) (*indexPart, error) {
 	b.files = refill(b.files, r.Files.Len(), unasked)
 	for i := range r.Pieces {
 		b.piece(&r.Pieces[i])
+	}
+	if err := r.Keep(len(b.sites)*int(unsafe.Sizeof(partSite{})+unsafe.Sizeof(namedFunction{})), u); err != nil {
+		return nil, err
 	}
 	b.part.sites = make([]partSite, len(b.sites))
 	for i := range b.sites {

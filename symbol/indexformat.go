@@ -9,7 +9,7 @@ import (
 // The fixed parts of an index; the package comment describes the format.
 const (
 	indexMagic      = "hallmark"
-	indexVersion    = 3
+	indexVersion    = 4
 	indexHeaderSize = 128
 	indexAlign      = 8
 )

@@ -327,6 +327,7 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 // Index makes an index of all that the file's tables and debug information say.
 func (f *File) Index(opt IndexOptions) (x *Index, err error) {
 	defer containPanic(f.Name(), &err)
+	f.renew()
 	text := f.image.text()
 	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}}
 	m.tables.file("")
@@ -433,6 +434,9 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 	contents[partText] = m.tables.strings.encode()
 	contents[partStarts] = encodeStarts(starts.kept)
 	contents[partIdentity] = []byte(opt.Identity)
+	if opt.Origin != "" {
+		contents[partIdentity] = []byte(opt.Identity + "\n" + opt.Origin)
+	}
 	contents[partSegments] = encodeSegments(f.image.segments)
 	if !opt.NoColumns {
 		header.flags |= indexHasColumns

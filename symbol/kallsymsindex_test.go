@@ -43,7 +43,7 @@ func TestIndexOfThisKernel(t *testing.T) {
 			t.Fatalf("%v is %+v in the index, and %+v in kallsyms", o, v, want)
 		}
 	}
-	if got := x.LookupOffset(addr.Offset(size)); got.Reason != reason.NoSymbol {
+	if got := x.LookupOffset(addr.Offset(size)); got.Reason != reason.NotCode {
 		t.Errorf("behind the code there is %+v", got)
 	}
 	t.Logf("%d bytes for %d ranges", len(x.Bytes()), k.Len())

@@ -1,9 +1,9 @@
 package symbol
 
 import (
-	"cmp"
+	"errors"
+	"fmt"
 	"io"
-	"slices"
 
 	"hallmark/addr"
 	"hallmark/reason"
@@ -14,19 +14,36 @@ import (
 type PerfMap struct {
 	ranges  ranges // values are offsets in names
 	names   string
+	lines   int
 	damaged int
 }
+
+// Limits on a map: anybody can write one, and whoever asks about a process reads it. Maps of
+// large programs that ran for days have some 10 MB.
+const (
+	MaxPerfMap      = 64 << 20 // bytes
+	maxPerfMapLines = 2 << 20
+)
+
+// ErrPerfMapTooLarge says that a perf map is beyond what is read. It arrives wrapped.
+var ErrPerfMapTooLarge = errors.New("perf map is too large")
 
 // ReadPerfMap reads a perf map (the kernel's tools/perf/Documentation/jit-interface.txt):
 // lines of START SIZE NAME, numbers in hexadecimal, the name up to the end of the
 // line. Where lines overlap the later one counts, because runtimes reuse memory.
-// Damaged lines are counted and skipped: the last one may be in the writing.
+// Damaged lines are counted and skipped: the last one may be in the writing. Of more than
+// 64 MiB or 2 million lines it reads nothing, and returns ErrPerfMapTooLarge.
 func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 	defer containPanic("perf map", &err)
 	m = new(PerfMap)
 	var names nameTable
 	var spans []span
-	err = eachLine(r, func(line []byte) {
+	in := &io.LimitedReader{R: r, N: MaxPerfMap + 1}
+	err = eachLine(in, func(line []byte) {
+		if m.lines++; m.lines > maxPerfMapLines {
+			in.N = 0 // it is too large
+			return
+		}
 		s, name, ok := parsePerfMapLine(line)
 		if !ok {
 			m.damaged++
@@ -38,9 +55,11 @@ func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(spans, byStart)
+	if in.N <= 0 {
+		return nil, fmt.Errorf("%w: more than %d MiB or %d lines", ErrPerfMapTooLarge, MaxPerfMap>>20, maxPerfMapLines)
+	}
 	m.names = names.String()
-	m.ranges = flatten(spans, func(a, b *span) int { return cmp.Compare(b.value, a.value) })
+	m.ranges = paint(spans)
 	return m, nil
 }
 
@@ -52,6 +71,12 @@ func parsePerfMapLine(line []byte) (s span, name []byte, ok bool) {
 	}
 	return span{start: start, end: start + size}, name, true
 }
+
+// Lines returns how many lines the map has.
+func (m *PerfMap) Lines() int { return m.lines }
+
+// Memory returns how many bytes of memory the map takes.
+func (m *PerfMap) Memory() int64 { return int64(len(m.names)) + 16*int64(cap(m.ranges.starts)) }
 
 // Len returns the number of code ranges.
 func (m *PerfMap) Len() int { return len(m.ranges.starts) }

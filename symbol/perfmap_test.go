@@ -68,7 +68,7 @@ func TestPerfMapReadError(t *testing.T) {
 }
 
 func TestEndlessPerfMap(t *testing.T) {
-	if m, err := ReadPerfMap(endless{}); err != errTooLong {
+	if m, err := ReadPerfMap(endless{}); !errors.Is(err, ErrPerfMapTooLarge) {
 		t.Errorf("got %v, %v", m, err)
 	}
 }

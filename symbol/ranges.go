@@ -115,6 +115,82 @@ func flatten(spans []span, better func(a, b *span) int) ranges {
 	}
 }
 
+// paint turns spans into disjoint ranges: every address goes to the last of the spans that cover
+// it. It does what flatten does for that order, in a fraction of the time where they overlap: from
+// the last one on, each takes the pieces that are still free.
+func paint(spans []span) ranges {
+	spans = slices.DeleteFunc(spans, func(s span) bool { return s.start >= s.end })
+	if areInOrder(spans) {
+		return inOrder(spans)
+	}
+	edges := make([]uint64, 0, 2*len(spans))
+	for i := range spans {
+		edges = append(edges, spans[i].start, spans[i].end)
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	owners := make([]uint32, len(edges)) // of the piece from an edge on: a span, from 1
+	free := make([]uint32, len(edges))   // at or behind an edge, the first piece that may be free
+	for i := range free {
+		free[i] = uint32(i)
+	}
+	pieces := 0
+	for i, s := range slices.Backward(spans) {
+		at, _ := slices.BinarySearch(edges, s.start)
+		for p := firstFree(free, uint32(at)); edges[p] < s.end; p = firstFree(free, p) {
+			owners[p], free[p] = uint32(i)+1, p+1
+			pieces++
+		}
+	}
+	r := makeRanges(min(pieces, len(edges)))
+	for i, owner := range owners {
+		if owner != 0 {
+			r.add(edges[i], edges[i+1], spans[owner-1].value)
+		}
+	}
+	return r.clip()
+}
+
+// firstFree returns the first free piece from p on. The last edge has none, and stays free.
+func firstFree(free []uint32, p uint32) uint32 {
+	for free[p] != p {
+		free[p] = free[free[p]] // the next search is shorter
+		p = free[p]
+	}
+	return p
+}
+
+// areInOrder reports whether spans are disjoint, and sorted.
+func areInOrder(spans []span) bool {
+	for i := 1; i < len(spans); i++ {
+		if spans[i].start < spans[i-1].end {
+			return false
+		}
+	}
+	return true
+}
+
+// inOrder is paint for spans that are disjoint, and sorted.
+func inOrder(spans []span) ranges {
+	r := makeRanges(len(spans))
+	for i := range spans {
+		r.add(spans[i].start, spans[i].end, spans[i].value)
+	}
+	return r
+}
+
+func makeRanges(n int) ranges {
+	return ranges{starts: make([]uint64, 0, n), sizes: make([]uint32, 0, n), values: make([]uint32, 0, n)}
+}
+
+// clip gives back what was too much room.
+func (r *ranges) clip() ranges {
+	if len(r.starts) >= cap(r.starts)/2 {
+		return *r
+	}
+	return ranges{slices.Clone(r.starts), slices.Clone(r.sizes), slices.Clone(r.values)}
+}
+
 // isAlone reports whether the next span covers what no other does: there is none
 // before it that reaches beyond pos.
 func isAlone(spans []span, next int, pos uint64) bool {

@@ -95,3 +95,24 @@ func TestSortByStart(t *testing.T) {
 		}
 	}
 }
+
+// TestPaint compares paint with flatten, for the order in which the last one counts.
+func TestPaint(t *testing.T) {
+	random := random()
+	for round := range 3000 {
+		spans := make([]span, random.IntN(40))
+		for i := range spans {
+			start := random.Uint64N(100)
+			spans[i] = span{start: start, end: start + random.Uint64N(30), value: uint32(i)}
+			if round%3 == 0 {
+				spans[i].start, spans[i].end = 10*uint64(i), 10*uint64(i)+1+random.Uint64N(10)
+			}
+		}
+		got := paint(slices.Clone(spans))
+		slices.SortFunc(spans, byStart)
+		want := flatten(spans, func(a, b *span) int { return cmp.Compare(b.value, a.value) })
+		if !slices.Equal(got.starts, want.starts) || !slices.Equal(got.sizes, want.sizes) || !slices.Equal(got.values, want.values) {
+			t.Fatalf("%v:\n%v\n%v", spans, got, want)
+		}
+	}
+}

@@ -133,6 +133,7 @@ func (m *image) relocate(s *section, raw []byte) ([]byte, error) {
 			raw, copied = slices.Clone(raw), true
 		}
 		if addresses[rel.link] == nil {
+			clear(addresses) // as a rule there is one table of symbols
 			var err error
 			if addresses[rel.link], err = m.symbolAddresses(rel); err != nil {
 				return nil, err

@@ -1,0 +1,207 @@
+package symbol
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/elftest"
+	"hallmark/reason"
+)
+
+// sparse writes a program whose last sections, as many as are given, are holes of 1 GiB less a
+// page each, one behind the other, and opens it.
+func sparse(t *testing.T, machine elf.Machine, holes ...elftest.Section) *File {
+	t.Helper()
+	const size = 1<<30 - 4096
+	sections := append([]elftest.Section{
+		{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Offset: 0x1000, Data: make([]byte, 0x100)},
+		{Name: ".plt", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x2000, Offset: 0x2000, Data: make([]byte, 0x100)},
+		{Name: ".strtab", Type: elf.SHT_STRTAB, Data: []byte("\x00name\x00")},
+	}, holes...)
+	end := int64(1 << 20)
+	data := elftest.File{
+		Machine: machine,
+		Segments: []elftest.Segment{
+			{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, From: ".text", To: ".plt", Vaddr: 0x1000, Align: 0x1000},
+		},
+		Sections: sections,
+		Damage: func(_ *elf.Header64, _ []elf.Prog64, all []elf.Section64) {
+			for i := range holes {
+				s := &all[len(sections)-len(holes)+1+i]
+				s.Off, s.Size = uint64(end), size
+				end += size
+			}
+		},
+	}.Build()
+	name := filepath.Join(t.TempDir(), "sparse")
+	if err := errors.Join(os.WriteFile(name, data, 0o666), os.Truncate(name, end)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestHolesAreNotRead asks files for symbols whose tables are holes.
+func TestHolesAreNotRead(t *testing.T) {
+	for name, holes := range map[string][]elftest.Section{
+		"relocations": {
+			{Name: ".rela.plt", Type: elf.SHT_RELA, Flags: elf.SHF_ALLOC, Addr: 1 << 40, Link: 4},
+			{Name: ".rela.dyn", Type: elf.SHT_RELA, Flags: elf.SHF_ALLOC, Addr: 1 << 41, Link: 4},
+		},
+		"symbols":        {{Name: ".symtab", Type: elf.SHT_SYMTAB, Link: 3}},
+		"names":          {{Name: ".str", Type: elf.SHT_STRTAB}, {Name: ".symtab", Type: elf.SHT_SYMTAB, Link: 4}},
+		"dynamic":        {{Name: ".dynsym", Type: elf.SHT_DYNSYM, Link: 3}},
+		"code of tables": {{Name: ".plt.sec", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 1 << 20}},
+		"Go":             {{Name: ".gopclntab", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Addr: 1 << 40}},
+		"DWARF":          {{Name: ".debug_info", Type: elf.SHT_PROGBITS}, {Name: ".debug_abbrev", Type: elf.SHT_PROGBITS}},
+	} {
+		f := sparse(t, elf.EM_X86_64, holes...)
+		for range 3 {
+			if got := f.LookupVirt(0x2010); got.Reason != reason.Excess {
+				t.Errorf("%s: %+v, want %v", name, got, reason.Excess)
+			}
+		}
+		if got := f.LookupVirts([]addr.Virt{0x2010, 0x2020}); got[1].Reason != reason.Excess {
+			t.Errorf("%s, several at once: %+v", name, got[1])
+		}
+		if err := f.Damage(); !errors.Is(err, ErrTooMuch) {
+			t.Errorf("%s: damage %v", name, err)
+		}
+		if _, err := f.Index(IndexOptions{}); !errors.Is(err, ErrTooMuch) {
+			t.Errorf("%s: the index: %v", name, err)
+		}
+	}
+	f := sparse(t, elf.EM_X86_64, elftest.Section{Name: ".eh_frame", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Addr: 1 << 40})
+	if _, err := f.Starts([]addr.Offset{0x1000}); !errors.Is(err, ErrTooMuch) {
+		t.Errorf("frames: %v", err)
+	}
+}
+
+// TestSharedTablesAreNotReadForEver has very many tables in the same place.
+func TestSharedTablesAreNotReadForEver(t *testing.T) {
+	const tables, size = 2000, 240 << 10
+	f := elftest.File{
+		Type: elf.ET_REL,
+		Sections: []elftest.Section{
+			{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Data: make([]byte, 0x100)},
+			{Name: ".strtab", Type: elf.SHT_STRTAB, Data: []byte("\x00name\x00")},
+			{Name: ".symtab", Type: elf.SHT_SYMTAB, Data: make([]byte, 48), Link: 2, Align: 8},
+			{Name: ".debug_info", Type: elf.SHT_PROGBITS, Data: make([]byte, 64)},
+			{Name: ".rela.debug_info", Type: elf.SHT_RELA, Data: make([]byte, size), Link: 3, Info: 4, Align: 8},
+		},
+	}
+	for range tables {
+		f.Sections = append(f.Sections, elftest.Section{Name: ".rela.debug_info", Type: elf.SHT_RELA, Link: 3, Info: 4, Align: 8})
+	}
+	f.Damage = func(_ *elf.Header64, _ []elf.Prog64, all []elf.Section64) {
+		for i := range tables {
+			all[6+i].Off, all[6+i].Size = all[5].Off, all[5].Size
+		}
+	}
+	file, err := NewFile(bytes.NewReader(f.Build()), "shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := file.LookupVirt(0x10); got.Reason != reason.Excess {
+		t.Errorf("%+v, damage %v", got, file.Damage())
+	}
+}
+
+// TestTablesAreReadAgain asks a file that is one table of symbols for many addresses, in all ways.
+func TestTablesAreReadAgain(t *testing.T) {
+	const n = 20_000
+	f := elftest.File{Type: elf.ET_EXEC, Sections: []elftest.Section{
+		{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Offset: 0x1000, Data: make([]byte, n)},
+	}}
+	for i := range uint64(n) {
+		s := elf.Symbol{Name: "s", Info: 0x12, Section: 1, Value: 0x1000 + i, Size: 1}
+		f.Symbols, f.DynSymbols = append(f.Symbols, s), append(f.DynSymbols, s)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, f.Build(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	file, err := OpenFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for i := range addr.Virt(2 * oneByOne) {
+		if got := file.LookupVirt(0x1000 + i); len(got.Frames) != 1 {
+			t.Fatalf("address %d: %+v: %v", i, got, file.Damage())
+		}
+	}
+	for i := range addr.Virt(300) {
+		if got := file.LookupVirts([]addr.Virt{0x1000 + i})[0]; len(got.Frames) != 1 {
+			t.Fatalf("address %d of a list: %+v: %v", i, got, file.Damage())
+		}
+		if _, err := file.Functions(); err != nil {
+			t.Fatalf("functions, %d times: %v", i, err)
+		}
+	}
+}
+
+// TestStored counts what is in files, holes not counted.
+func TestStored(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, n, size int64) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if _, err := f.WriteAt(bytes.Repeat([]byte("x"), int(n)), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	if got := storedIn(write("whole", 3<<20, 3<<20)); got != 3<<20 {
+		t.Errorf("a whole file of 3 MiB has %d bytes", got)
+	}
+	if got := storedIn(write("holes", 3<<20, 1<<40)); got < 3<<20 || got > 4<<20 {
+		t.Errorf("a file of 3 MiB and a hole has %d bytes", got)
+	}
+	if got := storedIn(write("empty", 0, 1<<40)); got > 1<<20 {
+		t.Errorf("a hole has %d bytes", got)
+	}
+	if got := withoutHoles(write("data", 3<<20, 1<<40), 1<<40); got < 3<<20 || got > 4<<20 {
+		t.Errorf("%d bytes are not in the hole", got)
+	}
+	if got := storedIn(bytes.NewReader(make([]byte, 100))); got != 100 {
+		t.Errorf("100 bytes in memory are %d", got)
+	}
+}
+
+// TestEndWith ends the reading of a file before it begins.
+func TestEndWith(t *testing.T) {
+	f, err := OpenFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	f.EndWith(ctx)
+	cancel()
+	v := addr.Virt(0)
+	for _, s := range f.Segments() {
+		if s.Executable() {
+			v = s.Virt + addr.Virt(s.FileSize/2)
+		}
+	}
+	if got := f.LookupVirt(v); got.Reason != reason.NotLookedUp {
+		t.Errorf("%+v", got)
+	}
+}
