@@ -1,44 +1,97 @@
 package debuginfo
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"hallmark/buildid"
+	"hallmark/internal/trust"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
 
 // Companion opens a file that the debug information of another one refers to, or
 // returns nil: as symbol.IndexOptions.Open. The supplementary file that dwz made must
-// have the build ID that is said, and is looked for by it too.
+// have the build ID that is said, and is looked for by it too. What a less privileged user
+// can have written is not used for a file that is not his.
 func (f *Finder) Companion(c symbol.Companion) *symbol.File {
+	o := &opener{Finder: f, program: sync.OnceValue(func() belief { return f.beliefAt(cmp.Or(c.Package, c.From)) })}
+	return o.open(c)
+}
+
+// beliefAt returns whose word the file at a path is.
+func (f *Finder) beliefAt(path string) belief {
+	file, err := f.openNamed(path, false)
+	if err != nil {
+		return belief{}
+	}
+	defer file.Close()
+	return beliefOf(file, false)
+}
+
+// An opener opens the files that the debug information of a program refers to.
+type opener struct {
+	*Finder
+	program func() belief
+	lent    atomic.Bool // one counts only because the user has named it
+}
+
+// open is Finder.Companion.
+func (o *opener) open(c symbol.Companion) *symbol.File {
 	switch {
 	case c.Package != "":
-		return f.splitUnits(c)
+		return o.splitUnits(c)
 	case c.BuildID != nil:
-		return f.supplementary(c)
+		return o.supplementary(c)
 	}
-	file, err := symbol.OpenFile(c.Path)
+	file, err := o.openNamed(c.Path, o.isNamed(c.Path))
 	if err != nil {
+		return nil
+	}
+	if !o.mayUse(file) {
+		file.Close()
 		return nil
 	}
 	return file
 }
 
+// mayUse reports whether a file may be a part of the debug information of the program.
+func (o *opener) mayUse(file *symbol.File) bool {
+	b := beliefOf(file, o.isNamed(file.Name()))
+	if b.level != trust.Others {
+		return true
+	}
+	program := o.program()
+	if !b.mayName(program) {
+		return false
+	}
+	if b.isLent(program) {
+		o.lent.Store(true)
+	}
+	return true
+}
+
 // supplementary opens the file that dwz made.
-func (f *Finder) supplementary(c symbol.Companion) *symbol.File {
+func (o *opener) supplementary(c symbol.Companion) *symbol.File {
 	id, err := buildid.New(buildid.GNU, c.BuildID)
 	if err != nil {
 		return nil
 	}
-	for _, path := range f.supplementaryPaths(c) {
-		if file, _ := open(id, path); file != nil {
+	for _, path := range o.supplementaryPaths(c) {
+		opened, err := o.openNamed(path, o.isNamed(path))
+		file, _ := ifIs(id, opened, err)
+		if file != nil && o.mayUse(file) {
 			return file
 		}
+		if file != nil {
+			file.Close()
+		}
 	}
-	s := f.localSearch(id)
-	s.supplementary = true
+	s := o.localSearch(id)
+	s.common = o.mayUse
 	return s.find(wantDebug)
 }
 
@@ -47,7 +100,7 @@ func (f *Finder) supplementary(c symbol.Companion) *symbol.File {
 func (f *Finder) supplementaryPaths(c symbol.Companion) []string {
 	paths := []string{c.Path}
 	if c.Name != "" && !filepath.IsAbs(c.Name) {
-		for _, dir := range dirsOf(c.From) {
+		for _, dir := range f.dirsOf(c.From) {
 			paths = append(paths, filepath.Join(dir, c.Name))
 		}
 	}
@@ -57,22 +110,27 @@ func (f *Finder) supplementaryPaths(c symbol.Companion) []string {
 	return unique(paths)
 }
 
-// splitUnits opens a package of split units. What it has is for its units' IDs to prove:
-// one that was refused is not that of the file, and the next one is tried.
-func (f *Finder) splitUnits(c symbol.Companion) *symbol.File {
+// splitUnits opens a package of split units. The IDs of its units prove that it belongs to
+// the file. A package that was refused by them is passed over, and the next one is tried.
+func (o *opener) splitUnits(c symbol.Companion) *symbol.File {
 	if n := len(c.Refused); n > 0 {
-		f.trace(Step{Place: ForSplitUnits, Path: c.Refused[n-1], Why: reason.FileChanged})
+		o.trace(Step{Place: ForSplitUnits, Path: c.Refused[n-1], Why: reason.FileChanged})
 	}
-	for _, path := range f.packagePaths(c) {
+	for _, path := range o.packagePaths(c) {
 		if slices.Contains(c.Refused, path) {
 			continue
 		}
-		file, err := symbol.OpenFile(path)
+		file, err := o.openNamed(path, o.isNamed(path))
 		if err != nil {
-			f.trace(Step{Place: ForSplitUnits, Path: path, Why: whyNot(err)})
+			o.trace(Step{Place: ForSplitUnits, Path: path, Why: whyNot(err)})
 			continue
 		}
-		f.trace(Step{Place: ForSplitUnits, Path: path, Why: reason.None})
+		if !o.mayUse(file) {
+			file.Close()
+			o.trace(Step{Place: ForSplitUnits, Path: path, Why: reason.NotBelieved})
+			continue
+		}
+		o.trace(Step{Place: ForSplitUnits, Path: path, Why: reason.None})
 		return file
 	}
 	return nil
@@ -92,7 +150,7 @@ func (f *Finder) packagePaths(c symbol.Companion) []string {
 	if f.Package != "" {
 		paths = append(paths, f.Package)
 	}
-	names := slices.Concat(namesOf(c.Package), namesOf(c.From))
+	names := slices.Concat(f.namesOf(c.Package), f.namesOf(c.From))
 	for _, name := range names {
 		paths = append(paths, name+packageSuffix)
 	}
@@ -112,7 +170,7 @@ const packageSuffix = ".dwp"
 
 // namesOf returns the absolute name of a file, and that which links lead to if it is
 // another one; nothing for what has no name.
-func namesOf(name string) []string {
+func (f *Finder) namesOf(name string) []string {
 	if name == "" {
 		return nil
 	}
@@ -120,16 +178,16 @@ func namesOf(name string) []string {
 	if err != nil {
 		return nil
 	}
-	if real, err := filepath.EvalSymlinks(name); err == nil {
+	if real, err := f.view().RealPath(name); err == nil {
 		return unique([]string{name, real})
 	}
 	return []string{name}
 }
 
 // dirsOf returns the directories that namesOf are in.
-func dirsOf(name string) []string {
+func (f *Finder) dirsOf(name string) []string {
 	var dirs []string
-	for _, n := range namesOf(name) {
+	for _, n := range f.namesOf(name) {
 		dirs = append(dirs, filepath.Dir(n))
 	}
 	return unique(dirs)

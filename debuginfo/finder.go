@@ -10,6 +10,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/mounts"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -59,10 +60,22 @@ type Finder struct {
 	// Servers are asked for what is found nowhere else; nil for none.
 	Servers *debuginfod.Client
 
+	// Careful says that nothing may wait: what a process, a recording or a file calls by a path
+	// is left alone if the path leads through a file system that a program or another machine
+	// serves. Without Careful only the servers of other users are left alone.
+	Careful bool
+
 	// Trace is told of each step of each search, in its order; nil for no call. It is
 	// called by the goroutines of several searches. The identity is zero where a package
 	// of split units is looked for.
 	Trace func(buildid.ID, Step)
+
+	// Differ is told of files that have one build ID and different contents, of two of them
+	// for each identity; nil for no call. A debug file that has not the program headers of the
+	// program counts. It is called by the goroutines of several searches.
+	Differ func(buildid.ID, [2]string)
+
+	told sync.Map // of the identities that Differ knows
 
 	scan    sync.Once
 	scanned map[buildid.ID][]string // the files in plain directories of Extra
@@ -81,8 +94,17 @@ type Step struct {
 
 // A Query says what is looked for.
 type Query struct {
-	ID    buildid.ID
+	ID buildid.ID
+	// Content is that of the file, zero if it is not known.
+	Content buildid.Content
+	// Rival says that files of other content claim the identity, and that this one is not known
+	// to be the one that may: a debug file counts only if it is the program's owner's, or named.
+	Rival bool
 	Paths []string // where the file itself may be
+
+	// Named are files that the user has named, one of which may be the file. They are looked
+	// at before Paths.
+	Named []string
 
 	// Kernel says that the file is a kernel, and Module that it is a kernel module with
 	// this name, which distributions do not find by a build ID.
@@ -96,40 +118,26 @@ type Query struct {
 	Local bool
 }
 
+// ofKernel reports whether the kernel itself has named the file. Of its code nobody has the
+// content.
+func (q *Query) ofKernel() bool { return q.Kernel || q.Module != "" }
+
 // Search returns the file with an identity, joined with its debug file, or one of them
 // if the other is not found, for the caller to close. With neither it returns why the
 // first file that was there is not the one. Servers are asked until ctx is done.
+//
+// A build ID is a claim. A file whose content is not that of the Query is not the file;
+// where the content is not known, files that others can have written count only in the
+// Paths, and nothing is returned if there are several contents that are believed equally.
+// A debug file must have the program headers of the file, and be as trustworthy. Where files of
+// other content have the build ID, it must be of the owner of the file, or named.
 func (f *Finder) Search(ctx context.Context, q Query) (*symbol.File, reason.Reason) {
-	file, why := f.search(ctx, q)
-	if file != nil && file.Companion == nil {
-		file.Companion = f.Companion
+	s := f.newSearch(ctx, q)
+	if why := s.findProgram(nil); why != reason.None {
+		return nil, why
 	}
-	return file, why
-}
-
-func (f *Finder) search(ctx context.Context, q Query) (*symbol.File, reason.Reason) {
-	s := &search{Finder: f, ctx: ctx, Query: q, why: reason.NoFile}
-	file := q.File
-	if file == nil {
-		file = s.find(wantFile)
-	}
-	if file != nil && file.DebugSize() > 0 {
-		return file, reason.None
-	}
-	s.file = file
-	debug := s.find(wantDebug)
-	if file == nil && (debug == nil || !hasCode(debug)) {
-		file = s.fetch(wantFile)
-	}
-	switch {
-	case file != nil && debug != nil:
-		return symbol.Join(file, debug), reason.None
-	case file != nil:
-		return file, reason.None
-	case debug != nil:
-		return debug, reason.None
-	}
-	return nil, s.why
+	found, why := s.complete()
+	return found.file, why
 }
 
 // Open returns what Search finds on this machine. The candidates are paths where the
@@ -158,7 +166,7 @@ func (f *Finder) Find(id buildid.ID) (path string, why reason.Reason) {
 }
 
 func (f *Finder) localSearch(id buildid.ID) *search {
-	return &search{Finder: f, ctx: context.Background(), Query: Query{ID: id, Local: true}, why: reason.NoFile}
+	return f.newSearch(context.Background(), Query{ID: id, Local: true})
 }
 
 func (f *Finder) places() []Place {
@@ -183,51 +191,22 @@ const (
 	wantDebug = debuginfod.DebugInfo
 )
 
-// search is one search.
-type search struct {
-	*Finder
-	Query
-	ctx  context.Context
-	file *symbol.File  // the file itself, once it is found
-	why  reason.Reason // why nothing is found
-
-	supplementary bool // the debug file is one that holds what several have in common
+// view returns which file systems are believed to answer, on the ways of paths that somebody
+// else chose.
+func (f *Finder) view() *mounts.View {
+	if f.Careful {
+		return new(mounts.View)
+	}
+	return mounts.Ours()
 }
 
-// find looks at all places for a file.
-func (s *search) find(w want) *symbol.File {
-	for _, place := range s.places() {
-		if place == OnServers {
-			if w == wantDebug {
-				if file := s.fetch(w); file != nil {
-					return file
-				}
-			}
-			continue
-		}
-		for _, path := range s.paths(place, w) {
-			if file := s.try(place, w, path); file != nil {
-				return file
-			}
-		}
+// openNamed opens a file by a path that somebody else chose, or that the user did if named.
+func (f *Finder) openNamed(path string, named bool) (*symbol.File, error) {
+	if named {
+		return symbol.OpenFile(path)
 	}
-	return nil
-}
-
-// try opens the file at path if it is the one.
-func (s *search) try(place Place, w want, path string) *symbol.File {
-	file, why := open(s.ID, path)
-	if file == nil && place == ByDebugLink {
-		if file = s.openLinked(path); file != nil {
-			why = reason.None
-		}
-	}
-	if file != nil && place != AtPath && place != KernelTrees && !s.supplementary && !suits(file, w) {
-		file.Close()
-		file, why = nil, reason.NoSymbolTable
-	}
-	s.note(Step{Place: place, Path: path, Why: why})
-	return file
+	r, err := f.view().OpenFile(path)
+	return symbol.Take(r, path, err)
 }
 
 // suits reports whether a file is of use as the file itself, or as a debug file.
@@ -246,50 +225,23 @@ func holdsCode(segments []symbol.Segment) bool {
 	return slices.ContainsFunc(segments, func(s symbol.Segment) bool { return s.Executable() && s.FileSize > 0 })
 }
 
-// fetch asks the servers for a file.
-func (s *search) fetch(w want) *symbol.File {
-	if s.Local || s.Servers == nil || len(s.Servers.URLs) == 0 || s.ID.Kind() != buildid.GNU || !slices.Contains(s.places(), OnServers) {
-		return nil
-	}
-	if s.file != nil && slices.Contains(s.file.Sources(), symbol.SourcePclntab) {
-		return nil // Go's own tables tell lines and inlined calls
-	}
-	step := Step{Place: OnServers, Path: s.Servers.String() + "/buildid/" + s.ID.String() + "/" + string(w)}
-	path, err := s.Servers.Fetch(s.ctx, s.ID, w)
-	var file *symbol.File
-	switch {
-	case err == nil:
-		file, step.Why = open(s.ID, path)
-	case errors.Is(err, debuginfod.ErrNotFound):
-		step.Why = reason.NoFile
-	default:
-		step.Why, step.Err = reason.ServerFailed, err
-	}
-	s.note(step)
-	return file
-}
-
-// note keeps why nothing is found, and tells of the step. Where all sorts of files are,
-// others are no reason.
-func (s *search) note(step Step) {
-	others := step.Why == reason.FileChanged && (step.Place == KernelTrees || step.Place == InExtra)
-	if s.why == reason.NoFile && step.Why != reason.None && !others {
-		s.why = step.Why
-	}
-	if s.Trace != nil {
-		s.Trace(s.ID, step)
-	}
-}
-
 // open opens the file at path if its identity is id, or is what perf calls id, and else
 // says why not.
 func open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
 	file, err := symbol.OpenFile(path)
+	return ifIs(id, file, err)
+}
+
+// ifIs returns the file that was opened if its identity is id, and else says why not.
+func ifIs(id buildid.ID, file *symbol.File, err error) (*symbol.File, reason.Reason) {
 	if err != nil {
 		return nil, whyNot(err)
 	}
+	if id.Kind() == buildid.ByContent && contentOf(context.Background(), file) == id.Content() {
+		return file, reason.None
+	}
 	got, err := Identify(file)
-	if err == nil && !id.IsZero() && (got == id || got.GNUForm() == id) {
+	if err == nil && !id.IsZero() && (got == id || got.GNUForm() == id || isHash(file, id)) {
 		return file, reason.None
 	}
 	file.Close()
@@ -299,16 +251,38 @@ func open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
 	return nil, reason.FileChanged
 }
 
+// isHash reports whether an identity of kind HTL is the hash of a file. It is all that
+// OpenTelemetry's profiles and Hallmark's older ones know of files without a build ID.
+func isHash(file *symbol.File, id buildid.ID) bool {
+	if id.Kind() != buildid.HTL {
+		return false
+	}
+	r, ok := file.Reader().(interface{ Stat() (fs.FileInfo, error) })
+	if !ok {
+		return false
+	}
+	info, err := r.Stat()
+	if err != nil {
+		return false
+	}
+	got, err := buildid.Hash(file.Reader(), info.Size())
+	return err == nil && got == id
+}
+
 // whyNot says why a file could not be used.
 func whyNot(err error) reason.Reason {
 	var damaged *symbol.FormatError
 	switch {
+	case errors.Is(err, mounts.ErrForeign):
+		return reason.FileUnresponsive
 	case errors.Is(err, fs.ErrNotExist):
 		return reason.NoFile
 	case errors.Is(err, fs.ErrPermission):
 		return reason.NotPermitted
 	case errors.Is(err, symbol.ErrNotELF):
 		return reason.FileChanged
+	case errors.Is(err, buildid.ErrChanging):
+		return reason.FileWritten
 	case errors.As(err, &damaged), errors.Is(err, buildid.ErrFormat):
 		return reason.FileDamaged
 	default:

@@ -257,6 +257,41 @@ func TestOpenByPerfsID(t *testing.T) {
 	}
 }
 
+// TestOpenByHash finds a file without a build ID by OpenTelemetry's hash of it. No index is
+// kept under that: other builds have it as well.
+func TestOpenByHash(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	source := filepath.Join(dir, "main.c")
+	if err := os.WriteFile(source, []byte("int answer(void) { return 42; }\nint main(void) { return answer(); }\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(testenv.Tool(t, "gcc"), "-g", "-Wl,--build-id=none", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	info, err := buildid.ReadFile(program)
+	if err != nil || info.ID.Kind() != buildid.ByContent || info.Also.Kind() != buildid.HTL {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	l, _ := library(t, always)
+	for _, id := range []buildid.ID{info.Also, info.ID, info.ID.GNUForm()} {
+		s, why := l.Open(t.Context(), id, source, program)
+		if s == nil {
+			t.Fatalf("%v: %v", id, why)
+		}
+		if _, isIndex := s.(*symbol.Index); isIndex == (id == info.Also) {
+			t.Errorf("%v: an index: %v", id, isIndex)
+		}
+		s.Close()
+	}
+	if err := os.WriteFile(program, []byte("another file"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if s, why := l.Open(t.Context(), info.Also, program); s != nil || why == reason.None {
+		t.Errorf("by the hash of another file: %v, %v", s, why)
+	}
+}
+
 func TestWhyNot(t *testing.T) {
 	for _, test := range []struct {
 		err  error

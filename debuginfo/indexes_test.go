@@ -24,36 +24,47 @@ func TestIndexes(t *testing.T) {
 	}
 	defer file.Close()
 	indexes := &Indexes{Dir: filepath.Join(t.TempDir(), "indexes")}
-	if _, err := indexes.Open(id); !errors.Is(err, fs.ErrNotExist) {
+	content := contentAt(t, "/bin/true")
+	if _, err := indexes.Open(id, content); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an index that was not made: %v", err)
 	}
-	store := func(identity string) string {
+	store := func(o Origin) string {
 		t.Helper()
-		x, err := file.Index(symbol.IndexOptions{Identity: identity})
+		x, err := file.Index(symbol.IndexOptions{Identity: o.ID.String(), Origin: o.String()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, err := indexes.Store(id, x)
+		path, err := indexes.Store(x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	path := store(id.String())
-	x, err := indexes.Open(id)
+	path := store(Origin{ID: id, Content: content, Author: AuthorRoot})
+	x, err := indexes.Open(id, content)
 	if err != nil || x.Name() != path || filepath.Dir(path) != indexes.Dir {
 		t.Fatalf("%v, %v", path, err)
 	}
 	x.Close()
-	store("go:of/another")
-	if _, err := indexes.Open(id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the index of another file: %v", err)
+	another, err := buildid.Parse("go:of/another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(store(Origin{ID: another, Content: content, Author: AuthorRoot}), path); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []buildid.Content{{}, content} {
+		if _, err := indexes.Open(id, c); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the index of another file: %v", err)
+		}
 	}
 	if err := os.WriteFile(path, []byte("damaged"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := indexes.Open(id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a damaged index: %v", err)
+	for _, c := range []buildid.Content{{}, content} {
+		if _, err := indexes.Open(id, c); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a damaged index: %v", err)
+		}
 	}
 }
 
@@ -70,11 +81,11 @@ func keep(t *testing.T, c *Indexes, n int) (paths []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := file.Index(symbol.IndexOptions{Identity: id.String()})
+		x, err := file.Index(symbol.IndexOptions{Identity: id.String(), Origin: Origin{Author: AuthorOwn}.String()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, err := c.Store(id, x)
+		path, err := c.Store(x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +110,7 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := c.Open(oldest) // which makes it the newest
+	x, err := c.Open(oldest, buildid.Content{}) // which makes it the newest
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,12 +108,12 @@ func TestKernelOfKallsyms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := k.Index(symbol.IndexOptions{Identity: id.String()})
+	x, err := k.Index(symbol.IndexOptions{Identity: id.String(), Origin: FromKernel})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, dir := library(t, never)
-	if _, err := l.Indexes.Store(id, x); err != nil {
+	if _, err := l.Indexes.Store(x); err != nil {
 		t.Fatal(err)
 	}
 	check := func(want symbol.Source) {

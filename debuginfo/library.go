@@ -45,8 +45,8 @@ var (
 // The zero value uses what is on this machine. Its fields must not change after its
 // first use; its methods may be called by several goroutines at once.
 //
-// An index answers if it was made from debug information, without a look at anything
-// else: it stays in use when the debug file is gone. One that was made of less answers
+// An index answers for files of the content that it was made of. If it was made from debug
+// information, it stays in use when the debug file is gone. One that was made of less answers
 // as long as no file has more to say. When one has, the index is made again. A file that
 // is asked for much becomes an index that is kept, too.
 type Library struct {
@@ -118,46 +118,92 @@ func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 // Get returns the symbols that are requested, for the caller to close, or why there are
 // none. Its Query's File is given back, if it is not in use.
 func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
-	if r.ID.IsZero() {
-		return l.unidentified(ctx, r)
-	}
-	x, err := l.Indexes.Open(r.ID)
-	if err == nil && IsComplete(x) {
-		if r.File != nil {
-			r.File.Close()
-		}
-		return x, reason.None
-	}
-	file, why := l.Finder.Search(ctx, r.Query)
 	switch {
-	case file == nil && x == nil:
-		return nil, why
-	case file == nil:
+	case r.ID.IsZero():
+		return l.unidentified(ctx, r)
+	case r.ID.Kind() == buildid.HTL: // by which no index is kept: other builds have it, too
+		if file, why := l.Finder.Search(ctx, r.Query); file == nil {
+			return nil, why
+		} else {
+			return file, reason.None
+		}
+	}
+	s := l.Finder.newSearch(ctx, r.Query)
+	if x := l.exact(s); x != nil {
 		return x, reason.None
-	case x != nil && !isBetter(file, x, r.Kernel):
-		file.Close()
+	}
+	kept, _ := l.Indexes.kept(r.ID)
+	why := s.findProgram(kept)
+	var x *symbol.Index
+	if why == reason.None {
+		x = s.choice(kept)
+		s.unbelieved = slices.ContainsFunc(kept, func(k keptIndex) bool { return !k.isOfAnother(s.Content) })
+	}
+	closeKept(kept, x)
+	if why != reason.None {
+		return nil, why
+	}
+	if x != nil && IsComplete(x) {
+		s.close()
+		return x, reason.None
+	}
+	return l.better(s, x, r)
+}
+
+// exact returns the index of the content that is looked for, if no file has more to say: it
+// answers without a look at anything else.
+func (l *Library) exact(s *search) *symbol.Index {
+	if s.Content.IsZero() {
+		return nil
+	}
+	x, err := l.Indexes.open(Origin{ID: s.ID, Content: s.Content, Author: AuthorRoot})
+	if err != nil {
+		return nil
+	}
+	if !IsComplete(x) {
+		x.Close()
+		return nil
+	}
+	if s.File != nil {
+		s.File.Close()
+	}
+	return x
+}
+
+// better returns the symbols of the file, unless an index, which may be nil, is as good.
+func (l *Library) better(s *search, x *symbol.Index, r Request) (Symbols, reason.Reason) {
+	f, why := s.complete()
+	switch {
+	case f.file == nil && x == nil && s.unbelieved && why == reason.NoFile:
+		return nil, reason.NotBelieved
+	case f.file == nil && x == nil:
+		return nil, why
+	case f.file == nil:
+		return x, reason.None
+	case x != nil && !isBetter(f.file, x, r.Kernel):
+		f.file.Close()
 		return x, reason.None
 	}
 	if x != nil {
 		x.Close()
 	}
-	if x != nil || l.pays(file, r.Addresses) {
-		if x, _ := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{}); x != nil {
-			file.Close()
+	if x != nil || l.pays(f.file, r.Addresses) {
+		if x, _ := l.prepare(s.ctx, r.ID, &f, symbol.IndexOptions{}, false); x != nil {
+			f.file.Close()
 			return x, reason.None
 		}
 	}
-	if hasCode(file) {
-		ctx = context.WithoutCancel(ctx)
-		file.MakeIndex = func() (*symbol.Index, error) {
-			x, err := l.Prepare(ctx, r.ID, file, symbol.IndexOptions{})
+	if hasCode(f.file) {
+		ctx := context.WithoutCancel(s.ctx)
+		f.file.MakeIndex = func() (*symbol.Index, error) {
+			x, err := l.prepare(ctx, r.ID, &f, symbol.IndexOptions{}, false)
 			if x != nil {
 				return x, nil
 			}
 			return nil, err
 		}
 	}
-	return file, reason.None
+	return f.file, reason.None
 }
 
 // unidentified returns the symbols of a file without an identity. No index can be kept
@@ -219,50 +265,92 @@ func isBetter(file *symbol.File, x *symbol.Index, isKernel bool) bool {
 	return len(best) > 0 && (len(has) == 0 || best[0] < has[0])
 }
 
-// Prepare makes the index of a file with an identity, and keeps it. It returns the index,
+// Prepare makes the index of a file with an identity, and keeps it. The user has asked for
+// it, and vouches for the file. It returns the index,
 // for the caller to close; if it could not be kept, both the index and the error why. One
 // that lacks a part of the debug information, split off by the compiler or shared by dwz,
 // in a file that is not there, is not kept: it would answer in place of that file when it
 // is back. One that is kept already is read as a whole, and made again if it is damaged.
 // While another process makes the same index Prepare waits, until ctx is done.
 func (l *Library) Prepare(ctx context.Context, id buildid.ID, file *symbol.File, opt symbol.IndexOptions) (*symbol.Index, error) {
+	f := &found{file: file, program: func() belief { return beliefOf(file, false) }}
+	return l.prepare(ctx, id, f, opt, true)
+}
+
+// prepare is Prepare, where the user may not have asked.
+func (l *Library) prepare(ctx context.Context, id buildid.ID, f *found, opt symbol.IndexOptions, asked bool) (*symbol.Index, error) {
 	l.making.Lock()
 	defer l.making.Unlock()
-	unlock, err := l.Indexes.lock(ctx, id)
+	o := originOf(ctx, id, f, asked)
+	l.compare(o)
+	unlock, err := l.Indexes.lock(ctx, o)
 	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	if err == nil {
 		defer unlock()
-		if x, err := l.Indexes.Open(id); err == nil {
-			if !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) && x.Check() == nil {
-				return x, nil
-			}
-			x.Close()
+		if x := l.asGood(o, f.file, opt); x != nil {
+			return x, nil
 		}
 	}
-	opt.Identity = id.String()
+	opt.Identity, opt.Origin = id.String(), o.String()
+	if opt.Open == nil {
+		opt.Open = f.file.Companion
+	}
 	if opt.Open == nil {
 		opt.Open = l.Finder.Companion
 	}
 	parts := companions{open: opt.Open}
 	opt.Open = parts.find
-	x, err := file.Index(opt)
+	x, err := f.file.Index(opt)
 	if err != nil {
 		return nil, err
 	}
-	if err := parts.missing(file.Name()); err != nil {
+	if err := parts.missing(f.file.Name()); err != nil {
 		return x, err
 	}
-	return l.keep(id, x)
+	if !asked && (f.isLent() || o.Author == AuthorOthers && o.Witness == "") {
+		return x, nil // it would answer where nobody vouches for it
+	}
+	return l.keep(o, x)
+}
+
+// compare reports an index of another content than that of a new one.
+func (l *Library) compare(o Origin) {
+	kept, err := l.Indexes.kept(o.ID)
+	if err != nil {
+		return
+	}
+	defer closeKept(kept, nil)
+	s := l.Finder.localSearch(o.ID)
+	for _, k := range kept {
+		if k.isOfAnother(o.Content) {
+			s.tellDifferent(o.Path, k.shownPath())
+		}
+	}
+}
+
+// asGood returns the index that is kept of a file, if making it again makes none that is
+// better.
+func (l *Library) asGood(o Origin, file *symbol.File, opt symbol.IndexOptions) *symbol.Index {
+	x, err := l.Indexes.open(o)
+	if err != nil {
+		return nil
+	}
+	isAsked := OriginOf(x).Author == o.Author || o.Author == AuthorOthers
+	if isAsked && !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) && x.Check() == nil {
+		return x
+	}
+	x.Close()
+	return nil
 }
 
 // keep stores an index, and returns it as it is stored.
-func (l *Library) keep(id buildid.ID, x *symbol.Index) (*symbol.Index, error) {
-	if _, err := l.Indexes.Store(id, x); err != nil {
+func (l *Library) keep(o Origin, x *symbol.Index) (*symbol.Index, error) {
+	if _, err := l.Indexes.Store(x); err != nil {
 		return x, err
 	}
-	kept, err := l.Indexes.Open(id)
+	kept, err := l.Indexes.open(o)
 	if err != nil {
 		return x, err
 	}

@@ -53,7 +53,7 @@ func sourcesOf(t *testing.T, l *Library, p *program) (sources []symbol.Source, i
 // prepare makes the index of a program as it is found now.
 func prepare(t *testing.T, l *Library, p *program) {
 	t.Helper()
-	file, why := l.Finder.Open(p.id, p.name)
+	file, why := l.Finder.Search(t.Context(), Query{ID: p.id, Named: []string{p.name}, Local: true})
 	if file == nil {
 		t.Fatal(why)
 	}
@@ -63,6 +63,16 @@ func prepare(t *testing.T, l *Library, p *program) {
 		t.Fatal(err)
 	}
 	x.Close()
+}
+
+// pathOfIndex returns the path of the one index that is kept.
+func pathOfIndex(t *testing.T, l *Library) string {
+	t.Helper()
+	kept, err := l.Indexes.List()
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("%d indexes are kept, %v", len(kept), err)
+	}
+	return kept[0].Path
 }
 
 // TestBetterFileReplacesIndex installs a debug file after an index was made without it,
@@ -210,10 +220,7 @@ func TestOpenFile(t *testing.T) {
 	l, dir := library(t, never)
 	debug := p.install(t, inTree(dir, p.id)+".debug")
 	prepare(t, l, p)
-	index, err := l.Indexes.Path(p.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := pathOfIndex(t, l)
 	for _, name := range []string{index, p.name, debug} {
 		s, err := l.OpenFile(t.Context(), name)
 		if err != nil {
@@ -295,10 +302,7 @@ func TestDamagedIndexIsMadeAgain(t *testing.T) {
 	l, dir := library(t, never)
 	p.install(t, inTree(dir, p.id)+".debug")
 	prepare(t, l, p)
-	path, err := l.Indexes.Path(p.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := pathOfIndex(t, l)
 	sound, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -325,10 +329,7 @@ func TestIndexOfOldVersionIsMadeAgain(t *testing.T) {
 	l, dir := library(t, always)
 	p.install(t, inTree(dir, p.id)+".debug")
 	prepare(t, l, p)
-	path, err := l.Indexes.Path(p.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := pathOfIndex(t, l)
 	now, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +340,7 @@ func TestIndexOfOldVersionIsMadeAgain(t *testing.T) {
 	if err := os.WriteFile(path, old, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if x, err := l.Indexes.Open(p.id); !errors.Is(err, fs.ErrNotExist) {
+	if x, err := l.Indexes.Open(p.id, buildid.Content{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v, %v of an old version", x, err)
 	}
 	if _, isIndex := sourcesOf(t, l, p); !isIndex {

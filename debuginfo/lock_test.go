@@ -24,7 +24,7 @@ func TestLockOfDeadProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := c.Path(id)
+	path, err := c.Path(Origin{ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +42,14 @@ func TestLockOfDeadProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*lockInterval)
 	defer cancel()
-	if _, err := c.lock(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.lock(ctx, Origin{ID: id}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("another process has it: %v", err)
 	}
 	if err := syscall.Kill(-other.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	_ = other.Wait()
-	unlock, err := c.lock(t.Context(), id)
+	unlock, err := c.lock(t.Context(), Origin{ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestLockExcludes(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			for range 5 {
-				unlock, err := c.lock(t.Context(), id)
+				unlock, err := c.lock(t.Context(), Origin{ID: id})
 				if err != nil {
 					t.Error(err)
 					return

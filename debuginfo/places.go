@@ -11,6 +11,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/cachedir"
 	"hallmark/symbol"
 )
 
@@ -18,7 +19,7 @@ import (
 func (s *search) paths(place Place, w want) []string {
 	switch {
 	case place == AtPath && w == wantFile:
-		return s.Paths
+		return slices.Concat(s.Named, s.Paths)
 	case place == KernelTrees && w == wantFile:
 		return s.inKernelTrees()
 	case place == InDirs && w == wantDebug:
@@ -30,7 +31,7 @@ func (s *search) paths(place Place, w want) []string {
 	case place == DebuginfodCache:
 		return s.inDebuginfodCache(w)
 	case place == InExtra:
-		return s.inExtra()
+		return s.inExtra(w)
 	}
 	return nil
 }
@@ -57,15 +58,15 @@ func (s *search) linked() []string {
 		return nil
 	}
 	var paths []string
-	for _, dir := range dirsOf(s.file.Name()) {
+	for _, dir := range s.dirsOf(s.file.Name()) {
 		paths = append(paths, filepath.Join(dir, link.Name), filepath.Join(dir, ".debug", link.Name))
 	}
 	for _, root := range s.dirs() {
-		for _, dir := range dirsOf(s.file.Name()) {
+		for _, dir := range s.dirsOf(s.file.Name()) {
 			paths = append(paths, filepath.Join(root, dir, link.Name))
 		}
 	}
-	names := namesOf(s.file.Name())
+	names := s.namesOf(s.file.Name())
 	return slices.DeleteFunc(unique(paths), func(p string) bool { return slices.Contains(names, p) })
 }
 
@@ -75,7 +76,7 @@ func (s *search) openLinked(path string) *symbol.File {
 	if s.ID.Kind() == buildid.GNU {
 		return nil
 	}
-	file, err := symbol.OpenFile(path)
+	file, err := s.openNamed(path, s.isChosen(ByDebugLink, path))
 	if err != nil {
 		return nil
 	}
@@ -91,7 +92,7 @@ func (s *search) openLinked(path string) *symbol.File {
 func (s *search) agreesWithLink(file *symbol.File) bool {
 	link, _ := s.file.DebugLink()
 	id, err := identifyIfKnown(file)
-	if err != nil || !id.IsZero() && id.Kind() != buildid.HTL {
+	if err != nil || !id.IsZero() && id.Kind() != buildid.ByContent {
 		return false
 	}
 	sum := crc32.NewIEEE()
@@ -103,18 +104,31 @@ func (s *search) agreesWithLink(file *symbol.File) bool {
 // tools/perf/util/build-id.c). What older perfs put there is a file in place of the
 // directory.
 func (s *search) inPerfCache(w want) []string {
-	home, err := os.UserHomeDir()
+	dir, err := cachedir.PerfDir()
 	if err != nil {
 		return nil
 	}
-	path, ok := byBuildID(filepath.Join(home, ".debug"), s.ID)
+	path, ok := byBuildID(dir, s.ID)
 	switch {
 	case !ok:
 		return nil
 	case w == wantDebug:
-		return []string{filepath.Join(path, "debug"), filepath.Join(path, "vmlinux"), filepath.Join(path, "elf")}
+		return perfCached(path, w)
 	}
-	return append([]string{filepath.Join(path, "elf"), filepath.Join(path, "vmlinux"), filepath.Join(path, "vdso")}, filled(path)...)
+	return append(perfCached(path, w), filled(path)...)
+}
+
+// perfCached returns the files in a directory of perf's cache.
+func perfCached(dir string, w want) []string {
+	names := []string{"elf", "vmlinux", "vdso"}
+	if w == wantDebug {
+		names = []string{"debug", "vmlinux", "elf"}
+	}
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
 }
 
 func (s *search) inDebuginfodCache(w want) []string {
@@ -122,7 +136,7 @@ func (s *search) inDebuginfodCache(w want) []string {
 	if s.Servers != nil {
 		dir = s.Servers.Dir
 	}
-	if dir == "" || s.ID.Kind() != buildid.GNU {
+	if dir == "" || s.ID.Kind() != buildid.GNU || cachedir.Check(dir) != nil {
 		return nil
 	}
 	return filled(debuginfod.CachePath(dir, s.ID, w))
@@ -137,7 +151,7 @@ func filled(path string) []string {
 	return []string{path}
 }
 
-func (s *search) inExtra() []string {
+func (s *search) inExtra(w want) []string {
 	s.scan.Do(s.scanExtra)
 	var paths []string
 	for _, name := range s.Extra {
@@ -149,6 +163,9 @@ func (s *search) inExtra() []string {
 		default:
 			if path, ok := byBuildID(name, s.ID); ok {
 				paths = append(append(paths, path+".debug"), filled(path)...)
+				if info, err := os.Stat(path); err == nil && info.IsDir() { // it is a cache of perf's
+					paths = append(paths, perfCached(path, w)...)
+				}
 			}
 		}
 	}
@@ -177,7 +194,7 @@ func (f *Finder) scanExtra() {
 			if err != nil || !d.Type().IsRegular() {
 				return nil
 			}
-			if info, err := buildid.ReadFile(path); err == nil && info.ELF {
+			if info, err := buildid.ReadELFContext(hashing(), path); err == nil && !info.ID.IsZero() {
 				f.scanned[info.ID] = append(f.scanned[info.ID], path)
 			}
 			return nil

@@ -159,6 +159,9 @@ func TestPlaces(t *testing.T) {
 		}},
 		{PerfCache, func(t *testing.T, p *program, dir string, f *Finder) string {
 			t.Setenv("HOME", dir)
+			if os.Geteuid() == 0 { // whose perf keeps files of all users
+				f.Extra = []string{dir + "/.debug/"}
+			}
 			return p.install(t, filepath.Join(inTree(dir+"/.debug", p.id), "debug"))
 		}},
 		{DebuginfodCache, func(t *testing.T, p *program, dir string, f *Finder) string {
@@ -233,7 +236,7 @@ func TestOrderOfPlaces(t *testing.T) {
 	}
 	for _, path := range want {
 		var steps trace
-		f := &Finder{Dirs: dirs, Extra: []string{filepath.Join(home, "extra")}, Trace: steps.add}
+		f := &Finder{Dirs: dirs, Extra: []string{filepath.Join(home, "extra"), filepath.Join(home, ".debug")}, Trace: steps.add}
 		file, why := f.Open(p.id, p.name)
 		if file == nil || steps.last().Path != path {
 			t.Fatalf("found %+v, %v; want %s", steps.last(), why, path)
@@ -299,7 +302,7 @@ func TestDebugLinkOfAnother(t *testing.T) {
 }
 
 // TestPerfFillsItsCache lets perf put a program into its cache, from where it is found
-// when the program is gone.
+// when the program is gone. In root's, there may be a program of anybody's.
 func TestPerfFillsItsCache(t *testing.T) {
 	p := build(t)
 	home := t.TempDir()
@@ -308,10 +311,15 @@ func TestPerfFillsItsCache(t *testing.T) {
 	if err := os.Remove(p.name); err != nil {
 		t.Fatal(err)
 	}
+	if os.Geteuid() == 0 {
+		if file, why := (&Finder{Dirs: []string{}}).Open(p.id, p.name); file != nil || why != reason.NotBelieved {
+			t.Errorf("root believes what perf copied: %v", why)
+		}
+	}
 	var steps trace
-	file, why := (&Finder{Dirs: []string{}, Trace: steps.add}).Open(p.id, p.name)
+	file, why := (&Finder{Dirs: []string{}, Extra: []string{filepath.Join(home, ".debug")}, Trace: steps.add}).Open(p.id, p.name)
 	if file == nil {
-		t.Fatal(why)
+		t.Fatalf("%v: %+v", why, steps.steps)
 	}
 	defer file.Close()
 	if !strings.HasPrefix(file.Name(), filepath.Join(home, ".debug")) || !slices.Contains(steps.steps, Step{Place: PerfCache, Path: file.Name()}) {

@@ -1,6 +1,7 @@
 package debuginfod
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/cachedir"
+	"hallmark/internal/regular"
 )
 
 // The cache has a directory for each build ID with a file "debuginfo" or
@@ -35,18 +39,26 @@ func CachePath(dir string, id buildid.ID, file File) string {
 // seconds returns the number in a control file.
 func (c *Client) seconds(name string) time.Duration {
 	n := defaultSeconds[name]
-	if b, err := os.ReadFile(filepath.Join(c.Dir, name)); err == nil {
+	if b, err := regular.ReadFile(filepath.Join(c.Dir, name), maxControl); err == nil {
 		if m, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
-			n = m
+			n = min(max(m, 0), mostSeconds)
 		}
 	}
 	return time.Duration(n) * time.Second
 }
 
+const (
+	maxControl  = 4096           // bytes of a control file
+	mostSeconds = 100 * 31556952 // a century
+)
+
 // cached reports whether the file is in the cache. If the cache says that no server
 // has it, the error is ErrNotFound.
 func (c *Client) cached(path string) (found bool, err error) {
-	info, err := os.Stat(path)
+	if err := cachedir.Check(filepath.Dir(path)); err != nil {
+		return false, err
+	}
+	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false, nil
 	}
@@ -59,13 +71,25 @@ func (c *Client) cached(path string) (found bool, err error) {
 	return false, nil
 }
 
-// create opens a new file in the directory of a build ID.
+// create opens a new file in the directory of a build ID. It removes downloads that were cut
+// short there.
 func (c *Client) create(k key) (*os.File, error) {
 	dir := filepath.Dir(c.path(k))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return os.CreateTemp(dir, "."+string(k.file)+"-*")
+	return atomicfile.CreateTemp(dir, string(k.file))
+}
+
+// makeDir makes a directory of the cache, which must be this user's alone.
+func makeDir(dir string) error {
+	if err := cachedir.Check(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return cachedir.Check(dir) // another may have made it since it was looked at
 }
 
 // remember notes that no server has a file. A file that somebody else stored
@@ -73,15 +97,17 @@ func (c *Client) create(k key) (*os.File, error) {
 func (c *Client) remember(k key) error {
 	path := c.path(k)
 	now := time.Now()
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		var f *os.File
-		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o400); err == nil {
-			err = f.Close()
-		}
+	if err := makeDir(filepath.Dir(path)); err != nil {
+		return err
 	}
-	if info, statErr := os.Stat(path); statErr == nil && info.Size() == 0 {
-		err = os.Chtimes(path, now, now)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
+	if err == nil {
+		err = f.Close()
+	} else if info, statErr := os.Lstat(path); statErr == nil && info.Mode().IsRegular() {
+		err = nil
+		if info.Size() == 0 {
+			err = os.Chtimes(path, now, now)
+		}
 	}
 	if err != nil {
 		return err
@@ -94,15 +120,22 @@ func (c *Client) remember(k key) error {
 func (c *Client) clean() {
 	control := filepath.Join(c.Dir, cleanSeconds)
 	interval := c.seconds(cleanSeconds)
+	if cachedir.Check(c.Dir) != nil {
+		return
+	}
 	info, _ := os.Stat(control)
 	if info != nil && time.Since(info.ModTime()) < interval {
 		return
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+	if makeDir(c.Dir) != nil {
 		return
 	}
 	// The time of the control file tells when it was done last.
-	if err := os.WriteFile(control, strconv.AppendInt(nil, int64(interval/time.Second), 10), 0o600); err != nil {
+	err := atomicfile.Write(control, 0o600, func(w io.Writer) error {
+		_, err := w.Write(strconv.AppendInt(nil, int64(interval/time.Second), 10))
+		return err
+	})
+	if err != nil {
 		return
 	}
 	if info != nil { // else the cache is new

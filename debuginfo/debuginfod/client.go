@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/cachedir"
 )
 
 // ErrNotFound says that no server has the file, or that none had it lately.
@@ -52,17 +53,20 @@ const (
 type Client struct {
 	// URLs are the servers, without the /buildid part.
 	URLs []string
-	// Dir is the cache directory. Without it nothing can be fetched.
+	// Dir is the cache directory. Without it nothing can be fetched, nor if another user
+	// can change what is in it or where its path leads.
 	Dir string
-	// Timeout is how long a server may be silent, 15 s when 0.
+	// Timeout is how long a server may be silent, 15 s when 0. In this time, or in 15 s if
+	// that is longer, it has to send 100 KiB.
 	Timeout time.Duration
-	// MaxTime bounds a download, and MaxSize its size in bytes, unpacked: no bound when 0.
+	// MaxTime bounds a download, unless it is 0, and MaxSize its size in bytes, unpacked: 4 GiB
+	// when 0. A file is at most 100 times as large as what was received for it, or 16 MiB.
 	MaxTime time.Duration
 	MaxSize int64
 	// Retries is how often a server is asked again after an error that may pass. It
 	// is not for answers that tell that the server does not have the file.
 	Retries int
-	// Header goes with each request.
+	// Header goes with each request, and not to another server that one redirects to.
 	Header http.Header
 	// Progress is told how far a download is; nil for no call. Size is 0 while it is
 	// not known. It is called from the goroutines of several downloads.
@@ -101,12 +105,22 @@ func (c *Client) init() {
 		c.Timeout = defaultTimeout
 	}
 	c.http = newHTTP(c.Timeout)
+	c.http.CheckRedirect = c.redirect
 	for _, url := range c.URLs {
 		c.servers = append(c.servers, &server{url: url})
 	}
 	c.slots = make(chan struct{}, maxDownloads)
 	c.calls = map[key]*call{}
 	c.clean()
+}
+
+// Check returns why nothing can be fetched, nil if something can: another user can change the
+// cache, or it is nowhere.
+func (c *Client) Check() error {
+	if c.Dir == "" {
+		return errors.New("no cache directory")
+	}
+	return cachedir.Check(c.Dir)
 }
 
 // String returns the URLs of the servers.

@@ -164,14 +164,18 @@ func TestBadAnswers(t *testing.T) {
 		want     string
 		requests int64
 	}{
-		"another file":   {func(w http.ResponseWriter) { w.Write(other) }, "another file", 1},
-		"no ELF file":    {func(w http.ResponseWriter) { io.WriteString(w, "<html>") }, "another file: htl", 1},
-		"nothing":        {func(w http.ResponseWriter) {}, "another file: htl", 1},
-		"cut off":        {cut, "unexpected EOF", 3},
-		"busy":           {func(w http.ResponseWriter) { w.WriteHeader(503) }, "503", 3},
-		"forbidden":      {func(w http.ResponseWriter) { w.WriteHeader(403) }, "403", 1},
-		"large":          {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "9999999"); w.Write(content) }, "above the limit", 1},
-		"large in truth": {func(w http.ResponseWriter) { w.Header().Set("X-DEBUGINFOD-SIZE", "9"); w.Write(make([]byte, 3<<20)) }, "more than the limit", 1},
+		"another file": {func(w http.ResponseWriter) { w.Write(other) }, "another file", 1},
+		"no ELF file":  {func(w http.ResponseWriter) { io.WriteString(w, "<html>") }, "no ELF file", 1},
+		"nothing":      {func(w http.ResponseWriter) {}, "another file: content", 1},
+		"cut off":      {cut, "unexpected EOF", 3},
+		"busy":         {func(w http.ResponseWriter) { w.WriteHeader(503) }, "503", 3},
+		"forbidden":    {func(w http.ResponseWriter) { w.WriteHeader(403) }, "403", 1},
+		"large":        {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "9999999"); w.Write(content) }, "above the limit", 1},
+		"large in truth": {func(w http.ResponseWriter) {
+			w.Header().Set("X-DEBUGINFOD-SIZE", "9")
+			io.WriteString(w, elfMagic)
+			w.Write(make([]byte, 3<<20))
+		}, "more than the limit", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, requests := serve(t, func(w http.ResponseWriter, r *http.Request) { tt.answer(w) })
@@ -317,10 +321,10 @@ func TestSilentServer(t *testing.T) {
 
 // TestTooLong bounds a server that sends forever.
 func TestTooLong(t *testing.T) {
-	id, _ := example(t)
+	id, content := example(t)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
-			w.Write(make([]byte, 100))
+			w.Write(content[:100])
 			w.(http.Flusher).Flush()
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -10,13 +10,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hallmark/internal/cachedir"
+	"hallmark/internal/regular"
 )
 
 // FromEnvironment returns a Client as the environment says, in the variables of
 // debuginfod-client-config(7): DEBUGINFOD_URLS, _CACHE_PATH, _TIMEOUT (seconds),
 // _MAXTIME (seconds), _MAXSIZE (bytes), _RETRY_LIMIT, _HEADERS_FILE. Without
 // DEBUGINFOD_URLS the Client asks nobody. Policies of IMA signatures among the URLs
-// are passed over: the build ID of every file is checked. The error names a
+// are passed over: the build ID of every file is checked. Other than for elfutils' client a timeout of 0 is 15 s,
+// which is the default, and a size of 0 is 4 GiB. The error names a
 // variable that cannot be understood.
 func FromEnvironment() (*Client, error) {
 	c := &Client{Dir: CacheDir(), Retries: 2}
@@ -53,17 +57,21 @@ func FromEnvironment() (*Client, error) {
 }
 
 // CacheDir returns where clients keep their cache, as the environment says; "" if it
-// does not.
+// does not. Root in the environment of another user has the one in its own home. A Client
+// does not use it where another user can change what is in it.
 func CacheDir() string {
 	if dir := os.Getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
+		if abs, err := filepath.Abs(dir); err == nil {
+			return abs
+		}
 		return dir
 	}
 	if old := filepath.Join(os.Getenv("HOME"), ".debuginfod_client_cache"); os.Getenv("HOME") != "" {
-		if info, err := os.Stat(old); err == nil && info.IsDir() {
+		if info, err := os.Stat(old); err == nil && info.IsDir() && cachedir.Check(old) == nil {
 			return old
 		}
 	}
-	dir, err := os.UserCacheDir()
+	dir, err := cachedir.User()
 	if err != nil {
 		return ""
 	}
@@ -72,7 +80,7 @@ func CacheDir() string {
 
 // readHeader reads lines "Name: value".
 func readHeader(name string) (http.Header, error) {
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("DEBUGINFOD_HEADERS_FILE: %w", err)
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -141,14 +139,20 @@ func (c *Client) request(ctx context.Context, url string) (*http.Response, error
 	for name, values := range c.Header {
 		request.Header[name] = values
 	}
-	request.Header.Set("User-Agent", "hallmark")
+	c.addOwn(request)
+	return c.http.Do(request)
+}
+
+// addOwn sets the headers that every server gets.
+func (c *Client) addOwn(r *http.Request) {
+	r.Header.Set("User-Agent", "hallmark")
+	r.Header.Set("Accept-Encoding", "gzip")
 	if c.MaxTime > 0 {
-		request.Header.Set("X-DEBUGINFOD-MAXTIME", strconv.Itoa(int(c.MaxTime.Seconds())))
+		r.Header.Set("X-DEBUGINFOD-MAXTIME", strconv.Itoa(int(c.MaxTime.Seconds())))
 	}
 	if c.MaxSize > 0 {
-		request.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.MaxSize, 10))
+		r.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.MaxSize, 10))
 	}
-	return c.http.Do(request)
 }
 
 // status turns an answer that is no file into an error.
@@ -162,56 +166,4 @@ func status(r *http.Response) error {
 		return errors.New(r.Status)
 	}
 	return &lastingError{errors.New(r.Status)}
-}
-
-// receive stores the body of an answer, and gives up when the server is silent.
-func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r *http.Response, k key) error {
-	size := max(0, r.ContentLength)
-	if n, err := strconv.ParseInt(r.Header.Get("X-DEBUGINFOD-SIZE"), 10, 64); err == nil {
-		size = max(0, n)
-	}
-	if c.MaxSize > 0 && size > c.MaxSize {
-		return &lastingError{fmt.Errorf("the file of %d bytes is above the limit of %d", size, c.MaxSize)}
-	}
-	temp, err := c.create(k)
-	if err != nil {
-		return &lastingError{err}
-	}
-	defer os.Remove(temp.Name()) // nothing is there any more when it was stored
-	defer temp.Close()
-	silence := time.AfterFunc(c.Timeout, func() { cancel(fmt.Errorf("it sent nothing for %v: %w", c.Timeout, os.ErrDeadlineExceeded)) })
-	defer silence.Stop()
-	d := &download{body: r.Body, left: c.MaxSize, heard: func(n int64) {
-		silence.Reset(c.Timeout)
-		if c.Progress != nil {
-			c.Progress(k.id, k.file, n, size)
-		}
-	}}
-	if _, err := io.Copy(temp, d); err != nil {
-		return err
-	}
-	if err := temp.Sync(); err != nil {
-		return &lastingError{err}
-	}
-	return c.store(temp.Name(), k)
-}
-
-// download is the body of an answer, bounded.
-type download struct {
-	body  io.Reader
-	n     int64
-	left  int64 // at most; 0 for no bound
-	heard func(n int64)
-}
-
-func (d *download) Read(b []byte) (int, error) {
-	n, err := d.body.Read(b)
-	d.n += int64(n)
-	if d.left > 0 && d.n > d.left {
-		return 0, &lastingError{fmt.Errorf("it sends more than the limit of %d bytes", d.left)}
-	}
-	if n > 0 {
-		d.heard(d.n)
-	}
-	return n, err
 }

@@ -1,0 +1,186 @@
+package debuginfod
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hallmark/buildid"
+)
+
+// TestSecretsStay has a server redirect to others, which get no header that is for it.
+func TestSecretsStay(t *testing.T) {
+	id, content := example(t)
+	var seen []http.Header
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Clone())
+		w.Write(content)
+	}))
+	defer other.Close()
+	var own []string
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		own = append(own, r.Header.Get("X-Secret"))
+		to := "/again" + r.URL.Path
+		if strings.HasPrefix(r.URL.Path, "/again") {
+			to = other.URL + r.URL.Path
+		}
+		http.Redirect(w, r, to, http.StatusFound)
+	})
+	c.Header = http.Header{"X-Secret": {"s3cr3t"}, "Authorization": {"Bearer abc"}}
+	if _, err := c.Fetch(t.Context(), id, DebugInfo); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(own, []string{"s3cr3t", "s3cr3t"}) {
+		t.Errorf("the server itself gets %q", own)
+	}
+	for _, h := range seen {
+		if h.Get("X-Secret") != "" || h.Get("Authorization") != "" || h.Get("Referer") != "" || h.Get("User-Agent") != "hallmark" {
+			t.Errorf("another server gets %v", h)
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d requests to another server", len(seen))
+	}
+}
+
+// TestRedirects wants those followed that lead to a server and take no secret along.
+func TestRedirects(t *testing.T) {
+	for _, tt := range []struct {
+		urls   []string
+		secret bool   // the last one gets it
+		want   string // of the error
+	}{
+		{[]string{"https://a/x", "https://a/y"}, true, ""},
+		{[]string{"https://a/x", "https://b/y"}, false, ""},
+		{[]string{"https://a/x", "https://a:444/y"}, false, ""},
+		{[]string{"http://a/x", "https://a/y"}, false, ""},
+		{[]string{"https://a/x", "https://b/y", "https://a/z"}, false, ""},
+		{[]string{"https://a/x", "http://a/y"}, false, "https to http"},
+		{[]string{"https://a/x", "file:///etc/shadow"}, false, `the scheme "file"`},
+		{slices.Repeat([]string{"https://a/x"}, 12), false, "more than"},
+	} {
+		c := &Client{Header: http.Header{"X-Secret": {"s3cr3t"}}}
+		var requests []*http.Request
+		for _, u := range tt.urls {
+			r := httptest.NewRequest("GET", u, nil)
+			r.Header = c.Header.Clone()
+			requests = append(requests, r)
+		}
+		last := requests[len(requests)-1]
+		err := c.redirect(last, requests[:len(requests)-1])
+		var lasting *lastingError
+		switch {
+		case tt.want == "" && err != nil, tt.want != "" && (!errors.As(err, &lasting) || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%q: %v, want %q", tt.urls, err, tt.want)
+		case err == nil && (last.Header.Get("X-Secret") != "") != tt.secret:
+			t.Errorf("%q: the last one gets %v", tt.urls, last.Header)
+		}
+	}
+}
+
+// trickle is a body of which some bytes come each second.
+type trickle struct {
+	ctx      context.Context
+	each     int
+	content  []byte
+	anything bool // without end
+}
+
+func (r *trickle) Read(b []byte) (int, error) {
+	select {
+	case <-time.After(time.Second):
+	case <-r.ctx.Done():
+		return 0, r.ctx.Err()
+	}
+	if len(r.content) == 0 && !r.anything {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(r.each, len(b))], r.content)
+	r.content = r.content[n:]
+	return max(n, 1), nil
+}
+
+func (r *trickle) Close() error { return nil }
+
+// TestSlowServer gives up a server that sends a byte a second, and no large file that comes at
+// 8 KiB a second.
+func TestSlowServer(t *testing.T) {
+	id, _ := example(t)
+	large := make([]byte, 8<<20)
+	copy(large, elfMagic)
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		body trickle
+		most time.Duration
+		want string
+	}{
+		"a byte a second": {trickle{each: 1, content: []byte(elfMagic), anything: true}, time.Minute, "less than 100 KiB in 15s"},
+		"slow and large":  {trickle{each: 8 << 10, content: large}, time.Hour, "what it sent"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			c := &Client{Dir: filepath.Join(dir, "cache"), Timeout: defaultTimeout}
+			began := time.Now()
+			stop := time.AfterFunc(tt.most, func() { cancel(errors.New("the watchdog of the test")) })
+			defer stop.Stop()
+			tt.body.ctx = ctx
+			err := c.receive(ctx, cancel, &http.Response{Body: &tt.body, ContentLength: -1}, key{id, DebugInfo})
+			if err == nil || !strings.Contains(errors.Join(causeOf(ctx), err).Error(), tt.want) {
+				t.Errorf("%s: %v, %v after %v; want %q", name, err, context.Cause(ctx), time.Since(began), tt.want)
+			}
+		})
+	}
+}
+
+// TestBomb sends few bytes that become many, and wants nothing of them in the cache.
+func TestBomb(t *testing.T) {
+	id, _ := example(t)
+	const most = 256 << 20
+	sent := 0
+	c, requests := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		io.WriteString(z, elfMagic)
+		for block := make([]byte, 1<<20); sent < most; sent += len(block) {
+			if _, err := z.Write(block); err != nil {
+				return
+			}
+		}
+		z.Close()
+	})
+	c.Retries = 2
+	var largest int64
+	c.Progress = func(_ buildid.ID, _ File, n, _ int64) { largest = n }
+	_, err := c.Fetch(t.Context(), id, DebugInfo)
+	if err == nil || !strings.Contains(err.Error(), "100 times as many") || largest > 2*freeSize || requests.Load() != 1 {
+		t.Errorf("%v after %d bytes and %d requests", err, largest, requests.Load())
+	}
+	onlyFiles(t, c, id)
+}
+
+// TestNoELF ends a download by its first bytes.
+func TestNoELF(t *testing.T) {
+	id, _ := example(t)
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for range 4 << 10 {
+			if _, err := w.Write([]byte(strings.Repeat("MZ no ELF file", 100))); err != nil {
+				return
+			}
+		}
+	})
+	_, err := c.Fetch(t.Context(), id, DebugInfo)
+	if err == nil || !strings.Contains(err.Error(), "no ELF file") {
+		t.Error(err)
+	}
+	onlyFiles(t, c, id)
+}
