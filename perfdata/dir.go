@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hallmark/internal/regular"
 )
 
 // Files are the open files of a recording. The first one has its head; a recording that is a
@@ -52,12 +54,11 @@ func OpenFiles(name string) (Files, error) {
 
 // openPart opens a file of a directory, which must be a regular one: others may never end.
 func openPart(name string) (*os.File, error) {
-	if info, err := os.Stat(name); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
+	f, err := regular.Open(name)
+	if errors.Is(err, regular.ErrOther) {
 		return nil, fmt.Errorf("%s: %w: no regular file", name, ErrNotPerfData)
 	}
-	return os.Open(name)
+	return f, err
 }
 
 // recordFiles returns the paths of the files of a directory, the one with the head first.

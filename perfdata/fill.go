@@ -58,7 +58,7 @@ func FillRecords(w io.Writer, r, head io.ReaderAt, of func(*Mmap2) []byte) (Fill
 		return Filled{}, err
 	}
 	f := &filler{out: bufio.NewWriterSize(w, 1<<18), big: big, of: of, decoder: Decoder{big: big}}
-	err = f.records(io.NewSectionReader(r, 0, math.MaxInt64), 0, false)
+	err = f.records(io.NewSectionReader(r, 0, math.MaxInt64), 0, 0)
 	return f.filled, errors.Join(err, f.out.Flush())
 }
 
@@ -85,7 +85,7 @@ func (f *filler) stream(r io.ReaderAt, more []HeaderBuildID) error {
 		return err
 	}
 	f.filled.Listed = true
-	return f.records(in, pipeHeaderSize, false)
+	return f.records(in, pipeHeaderSize, 0)
 }
 
 // appendList appends records of build IDs.
@@ -127,9 +127,9 @@ func (f *filler) file(r io.ReaderAt, size uint64, more []HeaderBuildID) error {
 		return err
 	}
 	if data.size == 0 {
-		return f.records(io.NewSectionReader(r, int64(data.offset), math.MaxInt64-int64(data.offset)), data.offset, false)
+		return f.records(io.NewSectionReader(r, int64(data.offset), math.MaxInt64-int64(data.offset)), data.offset, 0)
 	}
-	if err := f.records(io.NewSectionReader(r, int64(data.offset), int64(data.size)), data.offset, true); err != nil {
+	if err := f.records(io.NewSectionReader(r, int64(data.offset), int64(data.size)), data.offset, data.size); err != nil {
 		return err
 	}
 	if features != nil {
@@ -218,21 +218,22 @@ func readRest(r io.ReaderAt, from uint64) ([]byte, error) {
 	return b, err
 }
 
-// records copies records, to the end of what is there. With whole, an end in the midst
-// of a record is an error; without it, what there is of the record is copied.
-func (f *filler) records(from io.Reader, offset uint64, whole bool) error {
+// records copies records, to the end of what is there. It is an error if they end before so many
+// bytes. If size is 0 they may end anywhere, and what there is of the last one is copied.
+func (f *filler) records(from io.Reader, offset, size uint64) error {
 	in := bufio.NewReaderSize(from, 1<<18)
+	end := offset + size
 	for {
 		n, err := f.record(in)
-		if err == io.EOF {
+		if err == io.EOF && (size == 0 || offset == end) {
 			return nil
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) && !whole {
+		if errors.Is(err, io.ErrUnexpectedEOF) && size == 0 {
 			_, err := f.out.Write(f.rec)
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("perf.data: offset %#x: %w", offset, err)
+			return fmt.Errorf("perf.data: offset %#x: %w", offset, unexpected(err))
 		}
 		offset += n
 	}

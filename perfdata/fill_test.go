@@ -167,9 +167,15 @@ func TestFillNothing(t *testing.T) {
 		t.Error("the copy of what is cut off differs")
 	}
 	// The header says where the records are and how many bytes they have.
-	half := binary.NativeEndian.Uint64(data[40:]) + binary.NativeEndian.Uint64(data[48:])/2
-	if _, err := FillBuildIDs(io.Discard, bytes.NewReader(data[:half]), nothing, nil); err == nil {
-		t.Error("no error of a file that ends in the midst of its records")
+	start, size := binary.NativeEndian.Uint64(data[40:]), binary.NativeEndian.Uint64(data[48:])
+	between := start
+	for between < start+size/2 {
+		between += uint64(recordSize(data[between:], false))
+	}
+	for _, end := range []uint64{between, between + 1} {
+		if _, err := FillBuildIDs(io.Discard, bytes.NewReader(data[:end]), nothing, nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a file of %d bytes ends at %d: %v", len(data), end, err)
+		}
 	}
 }
 

@@ -118,6 +118,24 @@ func unexpected(err error) error {
 // list of all build IDs of a large machine has a few hundred kilobytes.
 const maxSection = 64 << 20
 
+// check returns an error if a section goes beyond the end of the file.
+func (s section) check(r io.ReaderAt) error {
+	if s.size == 0 {
+		return nil
+	}
+	last := s.offset + s.size - 1
+	if last < s.offset || last > 1<<62 {
+		return fmt.Errorf("offset %#x: section of %d bytes is too large", s.offset, s.size)
+	}
+	if n, err := r.ReadAt(make([]byte, 1), int64(last)); n == 0 && err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("offset %#x: section of %d bytes: %w", s.offset, s.size, err)
+	}
+	return nil
+}
+
 // load reads a whole section. It allocates as much as there is, not as much as the
 // section claims.
 func (s section) load(r io.ReaderAt) ([]byte, error) {

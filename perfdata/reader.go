@@ -172,6 +172,9 @@ func (r *Reader) readFeatures() {
 		}
 		s := section{c.U64(), c.U64()}
 		if !known(f) {
+			if err := s.check(r.file); err != nil {
+				r.problem(err)
+			}
 			continue
 		}
 		data, err := s.load(r.file)

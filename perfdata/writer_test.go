@@ -107,6 +107,9 @@ func checkEncoding(t *testing.T, file string) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		if id, is := rec.(*HeaderBuildID); is && id.Misc&miscBuildIDSize == 0 {
+			continue // in a form of perf's without the size, which is never written here
+		}
 		enc, err := NewEncoder(attr, r.big)
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +169,11 @@ func TestPerfReadsWhatWeWrite(t *testing.T) {
 				if form.opts.Pipe { // perf says less of streams
 					return
 				}
-				if got, want := perfHeader(t, copied), perfHeader(t, original); got != want {
+				got, want := perfHeader(t, copied), perfHeader(t, original)
+				if strings.Contains(want, "# time of first sample : 0.000000\n") { // perf did not look: see RecordListed
+					got, want = sampleTimes.ReplaceAllString(got, ""), sampleTimes.ReplaceAllString(want, "")
+				}
+				if got != want {
 					t.Errorf("perf report --header-only says\n%s\nand of the original\n%s", got, want)
 				}
 				if got, want := perfBuildIDs(t, copied), perfBuildIDs(t, original); got != want {
@@ -193,6 +200,9 @@ func withoutProt(lines []string) []string {
 
 // perfTells are the lines about what Info has.
 var perfTells = regexp.MustCompile(`(?m)^# (hostname|os release|perf version|arch|nrcpus (online|avail)|cpudesc|cpuid|total memory|cmdline|event|pmu mappings|time of (first|last) sample|sample duration) : .*$`)
+
+// sampleTimes are the lines about the times of samples.
+var sampleTimes = regexp.MustCompile(`(?m)^# (time of (first|last) sample|sample duration) : .*\n?`)
 
 func perfHeader(t *testing.T, file string) string {
 	t.Helper()

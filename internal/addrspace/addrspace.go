@@ -28,6 +28,15 @@ type Space[T any] struct {
 // IsEmpty reports whether nothing is mapped.
 func (s *Space[T]) IsEmpty() bool { return len(s.mappings) == 0 }
 
+// Own returns how many mappings are in memory for this space alone: those that it shares with
+// the space that it was copied from are not.
+func (s *Space[T]) Own() int {
+	if s.shared {
+		return 0
+	}
+	return len(s.mappings)
+}
+
 // Find returns the mapping that holds a, or nil.
 func (s *Space[T]) Find(a addr.Abs) *Mapping[T] {
 	i := s.after(a) - 1

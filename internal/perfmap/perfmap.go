@@ -8,12 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hallmark/internal/mounts"
+	"hallmark/internal/regular"
 )
 
 // Open opens the map of a process: as the process sees the file and counts
@@ -21,8 +25,10 @@ import (
 // /proc tells, and the process must still run.
 //
 // Only a map that this very process can have written is taken: a regular file of
-// its user, of ours or of root, not older than the process. /tmp is anybody's,
-// and process numbers are used again.
+// its user, not older than the process. /tmp is anybody's, and process numbers are used
+// again. In our /tmp it may also be a file of ours or of root: who attaches to a runtime to have
+// its map written may be root. In another /tmp it may not, because anybody can have one in which
+// files of root's are mounted. For the same reason nothing is taken that is mounted on the name.
 func Open(pid int, started time.Time) (*os.File, error) {
 	p, err := Keep(pid, started)
 	if err != nil {
@@ -36,12 +42,13 @@ func Open(pid int, started time.Time) (*os.File, error) {
 // kept open, and so is the map if there is one already, because nobody else may
 // see them when it has ended: those of a container, for instance.
 type Place struct {
-	outside string    // the name for us
-	inside  string    // the name in dir
-	dir     *os.File  // its /tmp, nil when that is ours
-	early   *os.File  // the map as it was found in dir at first, nil when there was none
-	started time.Time // the process
-	owner   int       // of what the process writes, -1 when it had ended already
+	outside string       // the name for us
+	inside  string       // the name in dir
+	dir     *os.File     // its /tmp, nil when that is ours
+	early   *os.File     // the map as it was found in dir at first, nil when there was none
+	started time.Time    // the process
+	view    *mounts.View // the file systems of the process
+	owner   int          // of what the process writes, -1 when it had ended already
 }
 
 // Keep returns the place of a process that started at the time, or when /proc
@@ -63,6 +70,7 @@ func Keep(pid int, started time.Time) (*Place, error) {
 	inner, p.owner = status(pid)
 	if inner != "" {
 		p.inside = fmt.Sprintf("perf-%s.map", inner)
+		p.view = mounts.Of(pid, false)
 		p.keepInside(fmt.Sprintf("/proc/%d/root", pid))
 	}
 	return p, nil
@@ -74,7 +82,7 @@ const tolerance = 100 * time.Millisecond
 // keepInside opens /tmp of the process, unless it is ours and the process has one
 // number for everybody.
 func (p *Place) keepInside(root string) {
-	dir, err := openBelow(root, "tmp")
+	dir, err := p.openBelow(root, "tmp")
 	if err != nil {
 		return
 	}
@@ -88,17 +96,15 @@ func (p *Place) keepInside(root string) {
 	}
 }
 
-// openBelow opens a directory of another root. Links lead nowhere out of it.
-func openBelow(root, name string) (*os.File, error) {
+// openBelow opens a directory of another root. Links lead nowhere out of it. One on a file
+// system that may not answer is not opened.
+func (p *Place) openBelow(root, name string) (*os.File, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	dir, err := unix.Openat2(fd, name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	dir, err := p.view.Open(fd, name+"/.")
 	if err != nil {
 		return nil, err
 	}
@@ -121,53 +127,81 @@ func (p *Place) Open() (*os.File, error) {
 		return f, nil
 	}
 	if p.early != nil { // its name is gone
-		return os.Open(fmt.Sprintf("/proc/self/fd/%d", p.early.Fd()))
+		return regular.Reopen(int(p.early.Fd()), p.inside)
 	}
-	f, err := p.check(os.OpenFile(p.outside, openFlags, 0))
+	f, err := p.openOutside()
 	if err != nil {
 		return nil, errors.Join(inside, err)
 	}
 	return f, nil
 }
 
-// openFlags follow no link and wait for nobody.
-const openFlags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
-
 func (p *Place) openInside() (*os.File, error) {
 	if p.dir == nil {
 		return nil, os.ErrNotExist
 	}
-	fd, err := unix.Openat(int(p.dir.Fd()), p.inside, openFlags, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.inside, err)
-	}
-	return p.check(os.NewFile(uintptr(fd), p.inside), nil)
+	return p.openMap(int(p.dir.Fd()), p.inside, p.owner)
 }
 
-// check takes an opened map, or closes it if the process cannot have written it.
-func (p *Place) check(f *os.File, err error) (*os.File, error) {
+func (p *Place) openOutside() (*os.File, error) {
+	dir, err := openDirectory(filepath.Dir(p.outside))
 	if err != nil {
 		return nil, err
 	}
-	if err := p.judge(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return f, nil
+	defer dir.Close()
+	return p.openMap(int(dir.Fd()), filepath.Base(p.outside), p.owner, 0, os.Geteuid())
 }
 
-func (p *Place) judge(f *os.File) error {
-	info, err := f.Stat()
+// openDirectory opens the place of a directory of ours, if it answers.
+func openDirectory(name string) (*os.File, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	if !mounts.AnswersFD(fd) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s: %w", name, mounts.ErrForeign)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// openMap opens a map in a directory that answers. It may belong to these users.
+func (p *Place) openMap(dir int, name string, owners ...int) (*os.File, error) {
+	place, err := placeOf(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(place)
+	if err := p.judge(place, owners); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return regular.Reopen(place, name)
+}
+
+// placeOf opens the place (O_PATH) of what a directory has under a name. It follows no link, and
+// takes nothing that is mounted there.
+func placeOf(dir int, name string) (int, error) {
+	place, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	if !mounts.SameMount(dir, place) {
+		unix.Close(place)
+		return -1, &os.PathError{Op: "open", Path: name, Err: unix.EXDEV}
+	}
+	return place, nil
+}
+
+// judge is the error of a place whose file the process cannot have written.
+func (p *Place) judge(place int, owners []int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(place, &st); err != nil {
 		return err
 	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
 	switch {
-	case !info.Mode().IsRegular():
-		return errors.New("not a regular file")
-	case owner != 0 && owner != os.Geteuid() && owner != p.owner:
+	case !slices.Contains(owners, int(st.Uid)):
 		return errors.New("belongs to another user than the process")
-	case info.ModTime().Before(p.started):
+	case time.Unix(st.Mtim.Unix()).Before(p.started):
 		return errors.New("older than the process")
 	}
 	return nil

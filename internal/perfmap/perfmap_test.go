@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,7 +56,7 @@ func TestWhoseMap(t *testing.T) {
 func TestForeignMap(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "perf-1.map")
 	for what, write := range map[string]func() error{
-		"a FIFO": func() error { return syscall.Mkfifo(name, 0o644) },
+		"a pipe": func() error { testenv.Trap(t, name); return nil },
 		"the file of another user": func() error {
 			testenv.Root(t)
 			return errors.Join(os.WriteFile(name, nil, 0o644), os.Chown(name, 65534, 65534))
@@ -124,6 +123,40 @@ func TestKeptPlace(t *testing.T) {
 			defer f.Close()
 			if text, err := io.ReadAll(f); err != nil || string(text) != "map\n" {
 				t.Errorf("the map says %q, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestMountedMap has processes with a /tmp of their own, in which something lies where the map
+// would be that they cannot have written: a file of the kernel that counts as root's, and a file of
+// root's, mounted or in a directory that is mounted.
+func TestMountedMap(t *testing.T) {
+	testenv.Root(t)
+	unshare := testenv.Tool(t, "unshare")
+	for name, prepare := range map[string]string{
+		"kernel messages":   "mount -t tmpfs none /tmp; touch /tmp/perf-1.map; mount --bind /proc/kmsg /tmp/perf-1.map",
+		"file of root":      "mount -t tmpfs none /tmp; touch /tmp/perf-1.map /tmp/of-root; mount --bind /tmp/of-root /tmp/perf-1.map",
+		"directory of root": "mount -t tmpfs none /tmp; chmod 755 /tmp; touch /tmp/perf-1.map",
+		"file of its own": "mount -t tmpfs none /tmp; touch /tmp/perf-1.map /tmp/own; chown 65534 /tmp/own /tmp/perf-1.map; " +
+			"mount --bind /tmp/own /tmp/perf-1.map",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newSpeaker(t, unshare, "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
+				"sleep 0.1; "+prepare+"; exec setpriv --reuid=65534 --clear-groups sh -c 'echo ready; read go; :'")
+			defer p.finish(t)
+			p.expect(t, "ready")
+			place, err := Keep(p.child(t), time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer place.Close()
+			if place.dir == nil {
+				t.Fatal("its /tmp was not kept")
+			}
+			if f, err := place.openInside(); err == nil {
+				f.Close()
+				t.Error("it was taken")
 			}
 		})
 	}

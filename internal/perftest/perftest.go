@@ -29,7 +29,9 @@ import (
 // do not change what the kernel tells it.
 const Asks = "--buildid-mmap"
 
-// Run runs perf and returns what it prints. What perf keeps of build IDs is the test's.
+// Run runs perf and returns what it prints. What perf keeps of build IDs is the test's. A
+// recording keeps nothing: perf makes hard links of the files, which changes their ctime under
+// tests that run beside.
 func Run(t testing.TB, args ...string) (stdout []byte) {
 	t.Helper()
 	out, problem := try(t, args...)
@@ -67,7 +69,7 @@ func Record(t testing.TB, file string, args ...string) {
 // of others.
 func RecordListed(t testing.TB, file string, args ...string) {
 	t.Helper()
-	_, problem := try(t, append([]string{"record", "-q", "-o", file}, args...)...)
+	_, problem := try(t, append([]string{"record", "-q", "-N", "-o", file}, args...)...)
 	if asks(args) && problem != nil {
 		t.Fatal(problem)
 	}
@@ -85,7 +87,7 @@ func RecordListed(t testing.TB, file string, args ...string) {
 // Stream has perf record write into a pipe, and returns what comes out.
 func Stream(t testing.TB, args ...string) []byte {
 	t.Helper()
-	b := Run(t, append([]string{"record", "-q", "-o", "-"}, args...)...)
+	b := Run(t, append([]string{"record", "-q", "-N", "-o", "-"}, args...)...)
 	if !asks(args) {
 		if err := mend(b); err != nil {
 			t.Fatal(err)
