@@ -6,7 +6,8 @@
 //
 //   - Mapping.BuildID is the identity (buildid.ID.String), Mapping.File the path
 //     to show. A mapping stands for one segment of one file, wherever and however
-//     often it was mapped.
+//     often it was mapped. Where files of different content claim one build ID, all but
+//     one of them have their content for an identity: see Claims.
 //   - Mapping.Start is the segment's virtual address, so that Location.Address is
 //     a virtual address of the file and the same in every process. Where the
 //     program headers are not known, addresses are file offsets. Either way
@@ -20,7 +21,8 @@
 //     frame pointers, "signal" over a signal's frame, "regs" where there is one frame.
 //   - The numeric label "timestamp" has the times at which a stack was seen: Times.
 //   - A frame without identity has a mapping without BuildID whose File names the
-//     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x".
+//     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x". One of
+//     them is that the content of a file is unknown whose build ID another one keeps.
 package profile
 
 import (
@@ -45,10 +47,33 @@ type Segment struct {
 // Binary is a file that code runs from.
 type Binary struct {
 	ID   buildid.ID // not zero
-	Path string     // to show; nothing is opened
+	Path string     // to show, and a place to look; no proof that the file is there
+	// Content is that of the file which has the identity, zero if its bytes were never had.
+	// Two contents under one identity are two files.
+	Content buildid.Content
+	// Claim is the build ID that the file claims, where ID is its content because another
+	// file claims the same one; else zero.
+	Claim buildid.ID
+	// Rival says that another file keeps the identity that this one claims, or none does: what
+	// has the identity alone need not belong to this one.
+	Rival bool
+	// Apart says that it is not the same as others of its identity and content under other
+	// paths: nobody knows which of them to believe what its functions are called.
+	Apart bool
+	// Unkept says that the content is unknown and another file keeps the identity: the file
+	// claims it, and has none in the profile. See reason.ContentUnknown.
+	Unkept bool
 	// Segments are where the file's executable bytes belong. When they are not
 	// known, addresses in the profile are file offsets.
 	Segments []Segment
+}
+
+// Claimed returns the identity that the file claims.
+func (b *Binary) Claimed() buildid.ID {
+	if b.Claim.IsZero() {
+		return b.ID
+	}
+	return b.Claim
 }
 
 // Frame is one place in a stack.
@@ -97,6 +122,7 @@ type Builder struct {
 	key       []byte
 	room      room
 	units     timeUnits
+	contents  contents
 }
 
 // Stack is the number that a Builder gave to a stack.
@@ -151,10 +177,11 @@ func (s *slab[T]) take(n int) []T {
 }
 
 type mappingKey struct {
-	binary buildid.ID
-	start  uint64
-	reason reason.Reason
-	path   string
+	binary  buildid.ID
+	content buildid.Content
+	start   uint64
+	reason  reason.Reason
+	path    string // of a file without identity, or of unknown content
 }
 
 type locationKey struct {
@@ -184,6 +211,7 @@ func NewBuilder(period int64) *Builder {
 		owners:    map[Labels]Owner{},
 		labelled:  map[walkedOwner]sampleLabels{},
 		samples:   map[sampleKey]*pprof.Sample{},
+		contents:  newContents(),
 	}
 }
 
@@ -255,7 +283,10 @@ func (b *Builder) labelsOf(owner Owner, walk Walk) sampleLabels {
 }
 
 // Profile returns the profile. The Builder is not to be used afterwards.
-func (b *Builder) Profile() *pprof.Profile { return b.out }
+func (b *Builder) Profile() *pprof.Profile {
+	b.out.Comments = append(b.out.Comments, b.contents.comments(b.out.Mapping)...)
+	return b.out
+}
 
 // Location returns the location of a frame.
 func (b *Builder) Location(f *Frame) *pprof.Location {
@@ -284,6 +315,11 @@ func (b *Builder) place(f *Frame) (*pprof.Mapping, uint64) {
 		key := mappingKey{reason: f.Reason, path: f.Path}
 		return b.mapping(key, pprof.Mapping{Limit: math.MaxUint64, File: PseudoFile(f.Reason, f.Path)}), uint64(f.Addr)
 	}
+	if f.Binary.Unkept {
+		key := mappingKey{binary: f.Binary.ID, reason: reason.ContentUnknown, path: f.Binary.Path}
+		b.contents.noteUnkept(f.Binary)
+		return b.mapping(key, pprof.Mapping{Limit: math.MaxUint64, File: PseudoFile(key.reason, key.path)}), uint64(f.Offset)
+	}
 	m := pprof.Mapping{File: f.Binary.Path}
 	for _, s := range f.Binary.Segments {
 		if f.Offset >= s.Offset && uint64(f.Offset-s.Offset) < s.Size {
@@ -291,13 +327,16 @@ func (b *Builder) place(f *Frame) (*pprof.Mapping, uint64) {
 			break
 		}
 	}
-	key := mappingKey{binary: f.Binary.ID, start: m.Start}
+	key := mappingKey{binary: f.Binary.ID, content: f.Binary.Content, start: m.Start}
+	if key.content.IsZero() || f.Binary.Apart {
+		key.path = f.Binary.Path
+	}
 	if m.Limit == 0 { // no segment is known to hold it
-		m.Limit = math.MaxInt64
+		m.Limit = noLimit
 		key.start = math.MaxUint64
 	}
 	if b.mappings[key] == nil {
-		m.BuildID = f.Binary.ID.String()
+		m.BuildID = b.contents.settle(f.Binary).String()
 	}
 	return b.mapping(key, m), uint64(f.Offset) - m.Offset + m.Start
 }

@@ -2,6 +2,8 @@ package profile_test
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -80,13 +82,23 @@ func TestBuilderKeepsOffsets(t *testing.T) {
 	}
 }
 
-// TestBuilderMerges wants one mapping for each segment of an identity, one
+// contentOf returns the content of a file that has this text.
+func contentOf(t *testing.T, text string) buildid.Content {
+	t.Helper()
+	c, err := buildid.ReadContent(t.Context(), strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestBuilderMerges wants one mapping for each segment of an identity and content, one
 // location for an address, and one sample for a stack with its labels.
 func TestBuilderMerges(t *testing.T) {
-	id := gnuID(t, 1)
+	id, content := gnuID(t, 1), contentOf(t, "x")
 	segments := []profile.Segment{{Offset: 0x1000, Virt: 0x1000, Size: 0x1000}}
-	a := &profile.Binary{ID: id, Path: "/bin/x", Segments: segments}
-	b := &profile.Binary{ID: id, Path: "/bin/x (deleted)", Segments: segments}
+	a := &profile.Binary{ID: id, Path: "/bin/x", Content: content, Segments: segments}
+	b := &profile.Binary{ID: id, Path: "/bin/x (deleted)", Content: content, Segments: segments}
 	p := build(t,
 		[]profile.Frame{{Binary: a, Offset: 0x1010}, {Binary: a, Offset: 0x1020}},
 		[]profile.Frame{{Binary: b, Offset: 0x1010}, {Binary: b, Offset: 0x1020}},
@@ -97,6 +109,78 @@ func TestBuilderMerges(t *testing.T) {
 	}
 	if v := p.Sample[0].Value; v[0] != 2 || v[1] != 20_000_000 {
 		t.Errorf("the stack that came twice has the values %v", v)
+	}
+}
+
+// TestBuilderTellsContentsApart has files that claim one build ID. Nothing merges with
+// another content or with an unknown one, and the profile says which content each has.
+func TestBuilderTellsContentsApart(t *testing.T) {
+	id := gnuID(t, 1)
+	segments := []profile.Segment{{Virt: 0x1000, Size: 0x1000}}
+	binaries := []*profile.Binary{
+		{ID: id, Path: "/bin/x", Content: contentOf(t, "one"), Segments: segments},
+		{ID: id, Path: "/bin/x", Content: contentOf(t, "two"), Segments: segments},
+		{ID: id, Path: "/tmp/\"y\" file=", Content: contentOf(t, "three"), Segments: segments},
+		{ID: id, Path: "/bin/unknown"},
+		{ID: id, Path: "/bin/another"},
+		{ID: id, Path: "/bin/x"},
+	}
+	var stacks [][]profile.Frame
+	for _, b := range binaries {
+		stacks = append(stacks, []profile.Frame{{Binary: b, Offset: 0x10}})
+	}
+	p := build(t, stacks...)
+	if len(p.Mapping) != len(binaries) || len(p.Sample) != len(binaries) {
+		t.Fatalf("%d mappings, %d samples", len(p.Mapping), len(p.Sample))
+	}
+	contents := profile.Contents(p)
+	for i, b := range binaries {
+		m := p.Sample[i].Location[0].Mapping
+		if got := contents[m]; got != b.Content {
+			t.Errorf("%s: content %v, want %v", b.Path, got, b.Content)
+		}
+		want := b.ID
+		if i == 1 { // the path is that of the first one, too
+			want = b.Content.ID()
+		}
+		if m.BuildID != want.String() {
+			t.Errorf("%s: build ID %s, want %v", b.Path, m.BuildID, want)
+		}
+	}
+	if claims := profile.Claims(p); len(claims) != 1 || claims[p.Sample[1].Location[0].Mapping] != id {
+		t.Errorf("claims %v", claims)
+	}
+	if want := []string{"same build ID, different content: /bin/x, \"/tmp/\\\"y\\\" file=\", /bin/unknown, /bin/another claim " + id.String()}; !slices.Equal(profile.Notes(p), want) {
+		t.Errorf("notes %q, want %q", profile.Notes(p), want)
+	}
+	if len(p.Comments) != 4 {
+		t.Errorf("comments %q", p.Comments)
+	}
+	if !profile.Contested(p)[id] {
+		t.Error("the identity is not contested")
+	}
+}
+
+// TestContentsInDoubt has a profile that says two contents of one file, as a merge of two
+// may, and one that says nonsense.
+func TestContentsInDoubt(t *testing.T) {
+	profileOf := func(text string) *pprof.Profile {
+		b := &profile.Binary{ID: gnuID(t, 1), Path: "/bin/x", Content: contentOf(t, text), Segments: []profile.Segment{{Size: 1}}}
+		return build(t, []profile.Frame{{Binary: b}})
+	}
+	one, two := profileOf("one"), profileOf("two")
+	both, err := pprof.Merge([]*pprof.Profile{one, two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(both.Comments) != 2 || len(profile.Contents(both)) != 0 || len(profile.Contested(both)) != 1 {
+		t.Errorf("%q mean %v", both.Comments, profile.Contents(both))
+	}
+	for _, bad := range []string{"content=", "content=00 build_id=01 file=\"/bin/x\"", one.Comments[0] + "x", "a note"} {
+		one.Comments = []string{bad}
+		if got := profile.Contents(one); len(got) != 0 || profile.IsContentComment(bad) {
+			t.Errorf("%q means %v", bad, got)
+		}
 	}
 }
 

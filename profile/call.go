@@ -130,9 +130,23 @@ func ShortName(file string) string {
 	case file == "":
 		return "[unknown]"
 	case file[0] == '[':
-		return file
+		return Cut(file)
 	}
-	return filepath.Base(strings.TrimSuffix(file, " (deleted)"))
+	return Cut(filepath.Base(strings.TrimSuffix(file, " (deleted)")))
+}
+
+// maxName is how long a name can be: that of a file has at most 255 bytes (NAME_MAX), that of
+// a thread 15.
+const maxName = 255
+
+// Cut returns a name of a file, a process or a thread that is no longer than these can be. An
+// ellipsis stands for what it cuts off: a name is shown very often, and whoever wrote the
+// profile chose it.
+func Cut(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxName], "") + "…"
 }
 
 // UnknownName returns a name for all functions of m that are not known by their

@@ -130,8 +130,8 @@ func inFile(m *pprof.Mapping) bool {
 	}
 	switch r {
 	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
-		reason.TableFull, reason.Unstable, reason.FileWritten, reason.StackmapIP, reason.IDLength,
-		reason.Outside:
+		reason.TableFull, reason.Unstable, reason.RecordsLost, reason.FileWritten, reason.StackmapIP, reason.IDLength,
+		reason.Outside, reason.FileTimes, reason.FileUnresponsive, reason.NotRead:
 		return true
 	}
 	return path != ""

@@ -88,6 +88,7 @@ func TestCoverageInFiles(t *testing.T) {
 		"[file-written]":            true,
 		"[table-full]":              true,
 		"[unstable]":                true,
+		"[file-unresponsive]":       true,
 		"[stackmap-ip]":             true,
 		"[file-changed] /opt/a.out": true,
 		"[kernel]":                  false,

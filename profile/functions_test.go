@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"hallmark/addr"
-	"hallmark/buildid"
 	"hallmark/internal/proftest"
 	"hallmark/symbol"
 )
@@ -56,7 +55,7 @@ func TestNameUnknownKeepsStarts(t *testing.T) {
 // oneStart knows the first of the functions that it is asked for.
 type oneStart struct{}
 
-func (oneStart) Starts(_ buildid.ID, _ string, offsets []addr.Offset) []addr.Offset {
+func (oneStart) Starts(_ *Binary, offsets []addr.Offset) []addr.Offset {
 	starts := slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
 	starts[0] = 0x1000
 	return starts

@@ -3,78 +3,177 @@ package profile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 
 	pprof "github.com/google/pprof/profile"
 )
 
-// DefaultMaxSize is ReadOptions.MaxSize where that is zero: 1 GiB. A profile in
-// memory takes several times its uncompressed size.
+// DefaultMaxSize is ReadOptions.MaxSize where that is zero: 1 GiB.
 const DefaultMaxSize = 1 << 30
 
-// ErrTooLarge is the error for a profile beyond ReadOptions.MaxSize.
+// ErrTooLarge is the error for a profile beyond the bounds of ReadOptions. It arrives wrapped.
 var ErrTooLarge = errors.New("profile is too large")
 
 // ReadOptions bounds what reading a profile may cost.
 type ReadOptions struct {
-	MaxSize int64 // most bytes of the profile, uncompressed; 0 means DefaultMaxSize
+	// MaxSize is the most bytes of the profile, uncompressed. Zero means DefaultMaxSize, and
+	// that the profile in memory takes at most 256 MiB and eight times what it is in its file;
+	// who names a size has that memory.
+	MaxSize int64
+
+	// InFile returns how many bytes of the file have been read so far, where they are not
+	// those of the Reader: who uncompresses them knows. Nil means that they are.
+	InFile func() int64
+}
+
+// Limits returns how much a profile may take that is so many bytes in its file. A profile in
+// memory takes a dozen times its uncompressed size, and few take more than the base.
+func (o ReadOptions) Limits(inFile int64) Limits {
+	if o.MaxSize != 0 || inFile < 0 { // nobody knows, of a stream
+		return Limits{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	}
+	return Limits{
+		Memory: memoryBase + memoryTimes*inFile,
+		Text:   textBase + textTimes*inFile,
+		Calls:  callsBase + callsTimes*inFile,
+		Shown:  shownBase + inFile/shownPart,
+	}
+}
+
+// Limits are what a profile may take and stand for.
+type Limits struct {
+	Memory int64 // bytes
+	Text   int64 // bytes of all names, each as often as it is used
+	Calls  int64 // of all stacks
+	Shown  int64 // calls, where a page has all of them
 }
 
 // ReadFile reads the pprof profile in the file called name.
 func ReadFile(name string, o ReadOptions) (*pprof.Profile, error) {
+	p, _, err := ReadFileLimited(name, o)
+	return p, err
+}
+
+// ReadFileLimited is ReadLimited for the file called name.
+func ReadFileLimited(name string, o ReadOptions) (*pprof.Profile, Limits, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, Limits{}, err
 	}
 	defer f.Close()
-	p, err := Read(f, o)
+	p, limits, err := ReadLimited(f, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, limits, fmt.Errorf("%s: %w", name, err)
 	}
-	return p, nil
+	return p, limits, nil
 }
 
 // Read reads a pprof profile, with or without gzip, from r. Every profile that
 // github.com/google/pprof reads will do, whoever made it.
 func Read(r io.Reader, o ReadOptions) (*pprof.Profile, error) {
-	data, err := readAll(r, o)
-	if err != nil {
-		return nil, err
-	}
-	return pprof.ParseData(data)
+	p, _, err := ReadLimited(r, o)
+	return p, err
 }
 
-// readAll returns the uncompressed bytes. pprof.ParseData would uncompress them
-// as well, but without any bound.
-func readAll(r io.Reader, o ReadOptions) ([]byte, error) {
-	limit := o.MaxSize
-	if limit == 0 {
-		limit = DefaultMaxSize
+// ReadLimited is Read, and returns also what else the profile may take: names and lines that
+// it gets later make it larger.
+func ReadLimited(r io.Reader, o ReadOptions) (*pprof.Profile, Limits, error) {
+	data, limits, err := readAll(r, o)
+	if err != nil {
+		return nil, limits, err
 	}
-	buffered := bufio.NewReader(r)
+	p, err := pprof.ParseData(data)
+	if err == nil {
+		err = checkText(p, limits.Text)
+	}
+	if err == nil {
+		err = CheckCalls(p, limits.Calls)
+	}
+	if err != nil {
+		return nil, limits, err
+	}
+	return p, limits, nil
+}
+
+// readAll returns the uncompressed bytes, of which the profile fits into memory.
+// pprof.ParseData would uncompress them as well, but without any bound.
+func readAll(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
+	in := &counting{r: r}
+	buffered := bufio.NewReader(in)
 	r = buffered
 	if isGzip(buffered) {
 		gz, err := gzip.NewReader(buffered)
 		if err != nil {
-			return nil, fmt.Errorf("decompressing profile: %w", err)
+			return nil, Limits{}, fmt.Errorf("decompressing profile: %w", err)
 		}
 		r = gz
 	}
-	var data bytes.Buffer
-	n, err := data.ReadFrom(io.LimitReader(r, limit+1))
+	inFile := func() int64 { return in.n }
+	if o.InFile != nil {
+		inFile = o.InFile
+	}
+	data, err := readPieces(r, func(n int64) error {
+		if limit := cmp.Or(o.MaxSize, DefaultMaxSize); n > limit {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+		}
+		if limit := o.Limits(inFile()).Memory; n > limit {
+			return fmt.Errorf("%w: more than %d bytes, of %d compressed", ErrTooLarge, limit, inFile())
+		}
+		return nil
+	})
+	limits := o.Limits(inFile())
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading profile: %w", err)
-	case n > limit:
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
-	case isGzip(bufio.NewReader(bytes.NewReader(data.Bytes()))):
-		return nil, errors.New("profile is compressed twice")
+		return nil, limits, err
+	case isGzip(bufio.NewReader(bytes.NewReader(data))):
+		return nil, limits, errors.New("profile is compressed twice")
 	}
-	return data.Bytes(), nil
+	return data, limits, checkCost(data, limits.Memory)
+}
+
+// counting counts what is read.
+type counting struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// readPieces reads all of r, and asks at each piece whether so many bytes may be read. The
+// pieces are put together once: a buffer that doubles leaves as much garbage again.
+func readPieces(r io.Reader, check func(n int64) error) ([]byte, error) {
+	var pieces [][]byte
+	size := int64(0)
+	for {
+		piece := make([]byte, max(64<<10, min(size/4, 16<<20)))
+		n, err := 0, error(nil)
+		for n < len(piece) && err == nil {
+			var more int
+			more, err = r.Read(piece[n:])
+			n += more
+		}
+		pieces, size = append(pieces, piece[:n]), size+int64(n)
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("reading profile: %w", err)
+		}
+		if err := check(size); err != nil {
+			return nil, err
+		}
+		if err == io.EOF {
+			return slices.Concat(pieces...), nil
+		}
+	}
 }
 
 func isGzip(r *bufio.Reader) bool {

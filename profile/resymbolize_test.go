@@ -6,7 +6,6 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
-	"hallmark/buildid"
 	"hallmark/internal/proftest"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -18,11 +17,11 @@ type oneFile struct {
 	offsets map[addr.Offset]string
 }
 
-func (f oneFile) Lookup(id buildid.ID, _ string, offsets []addr.Offset) []symbol.Result {
+func (f oneFile) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
 	results := make([]symbol.Result, len(offsets))
 	for i, o := range offsets {
 		name := f.offsets[o]
-		if id.String() != f.id || name == "" {
+		if b.ID.String() != f.id || name == "" {
 			results[i] = symbol.Miss(reason.NoSymbol)
 			continue
 		}

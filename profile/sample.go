@@ -44,7 +44,7 @@ func Thread(s *pprof.Sample) (name string, tid int64) { return nameAndNumber(s, 
 
 func nameAndNumber(s *pprof.Sample, text, number string) (name string, n int64) {
 	if names := s.Label[text]; len(names) > 0 {
-		name = names[0]
+		name = Cut(names[0])
 	}
 	if numbers := s.NumLabel[number]; len(numbers) > 0 {
 		n = numbers[0]

@@ -16,6 +16,8 @@ import (
 type Stacks struct {
 	Samples  int64 `json:"samples"`
 	Complete int64 `json:"complete"`
+	// KernelOnly are the samples that have no user's part, beside Samples.
+	KernelOnly int64 `json:"kernel_only,omitempty"`
 
 	// Gaps are the samples whose stack lacks frames, by reason, the most first.
 	Gaps []StackGap `json:"gaps"`
@@ -59,10 +61,13 @@ func MeasureStacks(p *pprof.Profile) *Stacks {
 	counts := sampleCounts(p)
 	for _, s := range p.Sample {
 		why, told := StackEnd(s)
+		n := counts(s)
+		if told && why == reason.NoUserStack {
+			sum.KernelOnly += n
+		}
 		if !told || why == reason.NoUserStack {
 			continue
 		}
-		n := counts(s)
 		sum.Samples += n
 		if why == reason.None {
 			sum.Complete += n

@@ -29,7 +29,7 @@ func TestMeasureStacks(t *testing.T) {
 	count(unwind.NoUserStack, 50, outer)
 	count(unwind.NotTold, 7, inner)
 	got := profile.MeasureCoverage(b.Profile(), nil).Stacks
-	if got == nil || got.Samples != 96 || got.Complete != 90 || len(got.Gaps) != 2 {
+	if got == nil || got.Samples != 96 || got.Complete != 90 || got.KernelOnly != 50 || len(got.Gaps) != 2 {
 		t.Fatalf("%+v", got)
 	}
 	first, second := got.Gaps[0], got.Gaps[1]

@@ -16,16 +16,16 @@ import (
 // method is called by several goroutines at once, by more than there are processors:
 // who needs much memory to answer lets the others wait.
 type Symbols interface {
-	// Lookup returns one Result for each of the offsets in the file whose
-	// identity is id. path is where the file was when the profile was made: a
-	// place to look, and no proof that what is there now is that file.
-	Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result
+	// Lookup returns one Result for each of the offsets in a file. Path of the Binary is
+	// where the file was when the profile was made: a place to look, and no proof that
+	// the file there now is that one. Segments are not set.
+	Lookup(b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
 // A Liner is Symbols that know in less time that they have no source lines.
 type Liner interface {
 	// Lines answers as Lookup does, or with misses if it has no lines.
-	Lines(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result
+	Lines(b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
 // Misses tells for locations without symbols why they have none.
@@ -61,36 +61,44 @@ func hasLine(f symbol.Frame) bool { return f.Line != 0 }
 
 // file is the code of one file that has no symbols yet, or no lines.
 type file struct {
-	id        buildid.ID
-	path      string
+	binary    Binary
 	locations []*pprof.Location
 	named     bool            // all of them have names
 	results   []symbol.Result // one for each location
 }
 
 // unsymbolized groups the locations without lines by file, in the order of p.
-// Those that have no identity to ask for become misses.
+// Those that have no identity to ask for become misses, and those of unknown content
+// under an identity that different contents claim.
 func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 	type key struct {
-		id   buildid.ID
-		path string
+		id      buildid.ID
+		content buildid.Content
+		path    string
 	}
 	var files []*file
+	binaries, contested := Binaries(p), Contested(p)
 	byKey := map[key]*file{}
 	for _, l := range p.Location {
 		if hasSource(l) {
 			continue
 		}
-		id, ok := Identity(l.Mapping)
-		if !ok {
+		b, why := binaries[l.Mapping], reason.None
+		switch {
+		case b.ID.IsZero():
+			why = reason.NoIdentity
+		case b.Content.IsZero() && contested[b.ID]:
+			why = reason.DifferentContent
+		}
+		if why != reason.None {
 			if !symbolized(l) {
-				misses[l] = reason.NoIdentity
+				misses[l] = why
 			}
 			continue
 		}
-		k := key{id, l.Mapping.File}
+		k := key{b.ID, b.Content, b.Path}
 		if byKey[k] == nil {
-			byKey[k] = &file{id: k.id, path: k.path, named: true}
+			byKey[k] = &file{binary: b, named: true}
 			files = append(files, byKey[k])
 		}
 		byKey[k].locations = append(byKey[k].locations, l)
@@ -128,9 +136,9 @@ func (f *file) lookup(s Symbols) {
 		offsets[i] = FileOffset(l)
 	}
 	if liner, ok := s.(Liner); ok && f.named {
-		f.results = liner.Lines(f.id, f.path, offsets)
+		f.results = liner.Lines(&f.binary, offsets)
 	} else {
-		f.results = s.Lookup(f.id, f.path, offsets)
+		f.results = s.Lookup(&f.binary, offsets)
 	}
 	for i, r := range f.results {
 		f.results[i] = r.Named() // a profile is about functions

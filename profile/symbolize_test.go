@@ -10,7 +10,6 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
-	"hallmark/buildid"
 	"hallmark/internal/proftest"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -24,17 +23,17 @@ type fakeSymbols struct {
 	asked map[string]int // by identity and path
 }
 
-func (f *fakeSymbols) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
+func (f *fakeSymbols) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.asked == nil {
 		f.asked = map[string]int{}
 	}
-	f.asked[id.String()+" "+path]++
+	f.asked[b.ID.String()+" "+b.Path]++
 	results := make([]symbol.Result, len(offsets))
 	for i, o := range offsets {
 		results[i] = symbol.Miss(reason.NoFile)
-		if name := f.names[id.String()]; name != "" {
+		if name := f.names[b.ID.String()]; name != "" {
 			inner := fmt.Sprintf("%s+%v", name, o)
 			results[i] = symbol.Result{Frames: []symbol.Frame{
 				{Func: inner, Linkage: inner, File: "in.c", Line: 7, Start: 5, Inlined: true},
@@ -107,8 +106,8 @@ type slowSymbols struct {
 	asked chan struct{}
 }
 
-func (s slowSymbols) Lookup(id buildid.ID, _ string, offsets []addr.Offset) []symbol.Result {
-	if id.String() == s.last {
+func (s slowSymbols) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
+	if b.ID.String() == s.last {
 		close(s.asked)
 	}
 	<-s.asked

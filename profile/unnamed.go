@@ -7,15 +7,14 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
-	"hallmark/buildid"
 	"hallmark/symbol"
 )
 
 // Starts know where functions start that have no symbols.
 type Starts interface {
-	// Starts returns where the function starts at each of the offsets in the file whose
-	// identity is id, as file offsets, and symbol.NoStart where it does not know.
-	Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset
+	// Starts returns where the function starts at each of the offsets in a file, as file
+	// offsets, and symbol.NoStart where it does not know.
+	Starts(b *Binary, offsets []addr.Offset) []addr.Offset
 }
 
 // unnamedCode is the SystemName of functions that stand for code without a symbol, those
@@ -33,7 +32,7 @@ func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == unna
 func NameStarts(p *pprof.Profile, s Starts) {
 	functions := functionsOf(p)
 	for _, f := range unsymbolized(p, Misses{}) {
-		if f.path == "" || strings.HasPrefix(f.path, "[") {
+		if f.binary.Path == "" || strings.HasPrefix(f.binary.Path, "[") {
 			continue
 		}
 		var unnamed []*pprof.Location
@@ -46,9 +45,9 @@ func NameStarts(p *pprof.Profile, s Starts) {
 		if len(unnamed) == 0 {
 			continue
 		}
-		for i, start := range s.Starts(f.id, f.path, offsets) {
+		for i, start := range s.Starts(&f.binary, offsets) {
 			if start != symbol.NoStart {
-				name := fmt.Sprintf("%s+%v", ShortName(f.path), start)
+				name := fmt.Sprintf("%s+%v", ShortName(f.binary.Path), start)
 				unnamed[i].Line = functions.lines([]symbol.Frame{{Func: name, Linkage: unnamedCode}})
 			}
 		}

@@ -9,6 +9,7 @@
 package firefox
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -25,7 +26,14 @@ import (
 type Options struct {
 	Name       string // of the profile, shown in the title
 	SampleType string // sample type to weigh by; empty means the profile's default
+
+	// MaxStacks is how many stacks a thread may have at most, each with one frame more than
+	// another; 0 means DefaultMaxStacks. Beyond it Write returns profile.ErrTooLarge.
+	MaxStacks int
 }
+
+// DefaultMaxStacks take 200 MB of memory.
+const DefaultMaxStacks = 4 << 20
 
 // Write writes p. Stacks that weigh nothing are left out. A difference of two profiles
 // gives profile.ErrNegative.
@@ -34,7 +42,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{unit: unitOf(p.SampleType[index].Unit), value: index, libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*thread{}}
+	b := &builder{most: cmp.Or(o.MaxStacks, DefaultMaxStacks), unit: unitOf(p.SampleType[index].Unit), value: index, libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*thread{}}
 	b.count = slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" })
 	b.start = startOf(p)
 	for _, s := range p.Sample {
@@ -86,6 +94,7 @@ func startOf(p *pprof.Profile) int64 {
 }
 
 type builder struct {
+	most     int // stacks of a thread
 	unit     unit
 	value    int // which value of a sample it weighs
 	count    int // which value of a sample counts, -1 when none does
@@ -138,7 +147,7 @@ func (b *builder) lib(m *pprof.Mapping) int {
 	}
 	name := profile.ShortName(m.File)
 	l := lib{Name: name, Path: m.File, DebugName: name, DebugPath: m.File}
-	if id, ok := profile.Identity(m); ok && id.Kind() == buildid.GNU {
+	if id, ok := profile.Identity(m); ok && (id.Kind() == buildid.GNU || id.Kind() == buildid.ByContent) {
 		code := fmt.Sprintf("%x", id.Bytes())
 		l.CodeID, l.BreakpadID = &code, breakpadID(id.Bytes())
 	}

@@ -240,3 +240,17 @@ func TestUnknownCode(t *testing.T) {
 		t.Errorf("%d functions, stacks %v", n, l.check())
 	}
 }
+
+// TestContentsAreTwoFiles has two files without build IDs under one name.
+func TestContentsAreTwoFiles(t *testing.T) {
+	m := proftest.New()
+	for _, content := range []string{"content:1bb9ccd07e400a8ae066eb8536d303f2e21fb347", "content:0b39277809cf4210b644a44e2cf3d78c6ec364af"} {
+		mapping := m.Mapping("/bin/x", content, 0x1000)
+		m.Sample("x", 1, 1, m.Location(mapping, 0x1010, "f"))
+	}
+	l := load(t, m.Profile, Options{})
+	l.check()
+	if libs := l.file["libs"].([]any); len(libs) != 2 {
+		t.Errorf("files %v", libs)
+	}
+}

@@ -52,13 +52,6 @@ type (
 		BreakpadID string  `json:"breakpadId"`
 		CodeID     *string `json:"codeId"`
 	}
-	stackTable struct {
-		Length      int    `json:"length"`
-		Frame       []int  `json:"frame"`
-		Prefix      []*int `json:"prefix"` // the caller, which stands before
-		Category    []int  `json:"category"`
-		Subcategory []int  `json:"subcategory"`
-	}
 	frameTable struct {
 		Length         int      `json:"length"`
 		Address        []int64  `json:"address"` // -1 for none
@@ -90,6 +83,11 @@ type (
 		Type   []int  `json:"type"`
 	}
 )
+
+// stackTable is RawStackTable. It may have millions of entries, and is written as they come.
+type stackTable struct {
+	frame, prefix []int32 // prefix is the caller, which stands before, -1 for none
+}
 
 // resourceLib is the type of a resource that is a library, resourceTypes.library of
 // src/profile-logic/data-structures.js.

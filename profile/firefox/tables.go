@@ -19,12 +19,12 @@ type tables struct {
 
 	strings   map[string]int
 	locations map[*pprof.Location][]int // frames there, outermost first
-	stacks    map[stackKey]int
+	stacks    map[stackKey]int32
 	funcs     map[funcKey]int
 	resources map[int]int // by library
 }
 
-type stackKey struct{ prefix, frame int }
+type stackKey struct{ prefix, frame int32 }
 
 type funcKey struct {
 	name, file string
@@ -36,13 +36,12 @@ type funcKey struct {
 func newTables(b *builder) *tables {
 	return &tables{
 		builder:       b,
-		stackTable:    stackTable{0, []int{}, []*int{}, []int{}, []int{}},
 		frameTable:    frameTable{0, []int64{}, []int{}, []int{}, []int{}, []int{}, []*int{}, []int{}, []*int{}, []*int64{}, []*int64{}},
 		funcTable:     funcTable{0, []int{}, []bool{}, []bool{}, []int{}, []*int{}, []*int64{}, []*int64{}},
 		resourceTable: resourceTable{0, []*int{}, []int{}, []*int{}, []int{}},
 		stringArray:   []string{},
 		strings:       map[string]int{}, locations: map[*pprof.Location][]int{},
-		stacks: map[stackKey]int{}, funcs: map[funcKey]int{}, resources: map[int]int{},
+		stacks: map[stackKey]int32{}, funcs: map[funcKey]int{}, resources: map[int]int{},
 	}
 }
 
@@ -61,7 +60,9 @@ func (t *tables) stack(s *pprof.Sample) int {
 	at := -1
 	for _, l := range slices.Backward(s.Location) {
 		for _, frame := range t.frames(l) {
-			at = t.push(at, frame)
+			if at = t.push(at, frame); len(t.stackTable.frame) > t.builder.most {
+				return at // write refuses all of it
+			}
 		}
 	}
 	return at
@@ -77,19 +78,15 @@ func index(i int) *int {
 
 // push returns the stack of a frame that was called from another stack.
 func (t *tables) push(prefix, frame int) int {
-	key := stackKey{prefix, frame}
+	key := stackKey{int32(prefix), int32(frame)}
 	i, ok := t.stacks[key]
 	if !ok {
 		s := &t.stackTable
-		i = s.Length
+		i = int32(len(s.frame))
 		t.stacks[key] = i
-		s.Length++
-		s.Frame = append(s.Frame, frame)
-		s.Prefix = append(s.Prefix, index(prefix))
-		s.Category = append(s.Category, t.frameTable.Category[frame])
-		s.Subcategory = append(s.Subcategory, 0)
+		s.frame, s.prefix = append(s.frame, key.frame), append(s.prefix, key.prefix)
 	}
-	return i
+	return int(i)
 }
 
 // frames returns the frames at a location, the outermost first.

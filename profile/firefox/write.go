@@ -2,6 +2,7 @@ package firefox
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/jsonstream"
+	"hallmark/profile"
 )
 
 // writer writes the types of the profiler that hold all others: Profile, RawThread and
@@ -24,7 +26,14 @@ func (b *builder) write(to io.Writer, p *pprof.Profile, name string) error {
 	for i, th := range b.threads {
 		w.Comma(i)
 		t := newTables(b)
-		w.thread(th.owner, b.samplesOf(th, t), t)
+		samples := b.samplesOf(th, t)
+		if n := len(t.stackTable.frame); n > b.most {
+			return fmt.Errorf("%w: thread %q of %q has stacks of more than %d frames", profile.ErrTooLarge, th.thread, th.process, b.most)
+		}
+		w.thread(th.owner, samples, t)
+		if w.Failed() {
+			break
+		}
 	}
 	w.Text("]}\n")
 	return w.Flush()
@@ -52,12 +61,40 @@ func (w writer) thread(o owner, s *samples, t *tables) {
 	w.Field(`,"tid":`, o.tid)
 	w.samples(s)
 	w.Text(`,"markers":{"length":0,"data":[],"name":[],"startTime":[],"endTime":[],"phase":[],"category":[]}`)
-	w.Field(`,"stackTable":`, &t.stackTable)
+	w.stacks(t)
 	w.Field(`,"frameTable":`, &t.frameTable)
 	w.Field(`,"funcTable":`, &t.funcTable)
 	w.Field(`,"resourceTable":`, &t.resourceTable)
 	w.Text(`,"nativeSymbols":{"length":0,"libIndex":[],"address":[],"name":[],"functionSize":[]}`)
 	w.Field(`,"stringArray":`, t.stringArray)
+	w.Text("}")
+}
+
+// stacks writes the table of stacks.
+func (w writer) stacks(t *tables) {
+	s := &t.stackTable
+	w.Text(`,"stackTable":{"length":`)
+	w.Int(int64(len(s.frame)))
+	for _, column := range []struct {
+		key   string
+		value func(i int) int
+	}{
+		{`,"frame":[`, func(i int) int { return int(s.frame[i]) }},
+		{`,"prefix":[`, func(i int) int { return int(s.prefix[i]) }},
+		{`,"category":[`, func(i int) int { return t.frameTable.Category[s.frame[i]] }},
+		{`,"subcategory":[`, func(int) int { return 0 }},
+	} {
+		w.Text(column.key)
+		for i := range s.frame {
+			w.Comma(i)
+			if n := column.value(i); n < 0 {
+				w.Text("null")
+			} else {
+				w.Int(int64(n))
+			}
+		}
+		w.Text("]")
+	}
 	w.Text("}")
 }
 

@@ -39,7 +39,7 @@ type (
 		TID                 int64         `json:"tid"`
 		Samples             wholeSamples  `json:"samples"`
 		Markers             wholeMarkers  `json:"markers"`
-		StackTable          stackTable    `json:"stackTable"`
+		StackTable          shownStacks   `json:"stackTable"`
 		FrameTable          frameTable    `json:"frameTable"`
 		FuncTable           funcTable     `json:"funcTable"`
 		ResourceTable       resourceTable `json:"resourceTable"`
@@ -149,6 +149,15 @@ func laid(p *pprof.Profile, index int) map[owner][]shown {
 		}
 	}
 	return all
+}
+
+// shownStacks is the stackTable of the format.
+type shownStacks struct {
+	Length      int    `json:"length"`
+	Frame       []int  `json:"frame"`
+	Prefix      []*int `json:"prefix"`
+	Category    []int  `json:"category"`
+	Subcategory []int  `json:"subcategory"`
 }
 
 // randomProfile has samples of some threads with times for all, some or none of what they

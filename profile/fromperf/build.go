@@ -15,6 +15,7 @@ func (p *replay) build(events []*tally) *pprof.Profile {
 	p.stats.Samples, p.stats.Unwalked, p.stats.Untimed, p.stats.Unnumbered, p.stats.Unrecorded = 0, 0, 0, 0, 0
 	p.unrecorded = map[*file]bool{}
 	b := profile.NewBuilder(samplePeriod(events[0].event.Attr))
+	p.files.learnContents(p.known.all)
 	first, last := events[0].first, uint64(0)
 	move, wall := toWall(p.r.Info(), events[0].event)
 	for i, t := range events {
@@ -146,7 +147,7 @@ func (p *replay) trusted(stack []uint32, walk profile.Walk) ([]uint32, profile.W
 		return stack, walk
 	}
 	for i, at := range stack {
-		if f := p.known.all[at].file; f != nil && f.looked && (f.binary == nil || f.binary.ID != f.by) {
+		if f := p.known.all[at].file; f != nil && f.looked && (f.binary == nil || f.binary.Claimed() != f.by) {
 			return stack[:i+1], profile.Walk{End: unwind.NotIdentified, Methods: walk.Methods}
 		}
 	}

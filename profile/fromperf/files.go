@@ -1,6 +1,7 @@
 package fromperf
 
 import (
+	"slices"
 	"strings"
 
 	"hallmark/addr"
@@ -28,6 +29,7 @@ type file struct {
 	record perfdata.Mmap2 // its first mapping
 	asked  bool           // for the identity
 	found  buildid.ID     // that the asker gave
+	read   bool           // the content was asked for
 
 	looked bool          // for the table
 	table  *unwind.Table // nil when the file is not at hand
@@ -47,8 +49,10 @@ type inode struct {
 type files struct {
 	byKey  map[fileKey]*file
 	byName map[string]int // different files that were mapped by one name
+	text   int            // bytes of all names
 
 	identify func(file, kernel *perfdata.Mmap2) buildid.ID // nil for nobody to ask
+	content  func(file *perfdata.Mmap2) buildid.Content    // nil for nobody to ask
 	image    *file                                         // the kernel's
 }
 
@@ -70,6 +74,7 @@ func (s *files) get(key fileKey, r *perfdata.Mmap2) *file {
 		f.code, _ = perfdata.GeneratedFunction(key.name)
 		f.record.BuildID = nil // which is valid for a moment only
 		s.byKey[key] = f
+		s.text += len(key.name)
 		s.byName[key.name]++
 	}
 	return f
@@ -139,6 +144,35 @@ func (s *files) settle(info *perfdata.Info) {
 		f.binary = &profile.Binary{ID: id, Path: f.name}
 		if text := linkedText(info.Arch); image && text != 0 {
 			f.binary.Segments = []profile.Segment{{Virt: text, Size: f.size}}
+		}
+	}
+}
+
+// learnContents asks for the contents of the files that frames are in, as far as nobody but the
+// asker knows what they are. Files of different content that claim one identity have their
+// contents for identities: nobody knows which of them to believe.
+func (s *files) learnContents(places []place) {
+	if s.content == nil {
+		return
+	}
+	claimants := map[buildid.ID][]*file{}
+	for i := range places {
+		f := places[i].file
+		if f == nil || f.binary == nil || f.found.IsZero() || f.read {
+			continue
+		}
+		f.read = true
+		if f.binary.Content = s.content(&f.record); !f.binary.Content.IsZero() {
+			claimants[f.found] = append(claimants[f.found], f)
+		}
+	}
+	for id, all := range claimants {
+		first := all[0].binary.Content
+		if !slices.ContainsFunc(all, func(f *file) bool { return f.binary.Content != first }) {
+			continue
+		}
+		for _, f := range all {
+			f.binary.ID, f.binary.Claim = f.binary.Content.ID(), id
 		}
 	}
 }

@@ -39,9 +39,15 @@ type Options struct {
 	// its mapping and that of the kernel's image (nil where there is none); zero for none. It is
 	// nil where nobody knows more than the recording.
 	Identify func(file, kernel *perfdata.Mmap2) buildid.ID
+	// Content returns the content of a file that Identify gave an identity and that frames are
+	// in; zero where that is not proven to be what was mapped. It may be nil.
+	Content func(file *perfdata.Mmap2) buildid.Content
 	// Times is whether the samples keep when they were taken (profile.Times). That takes
 	// memory for each sample, up to a bound: see Stats.Untimed.
 	Times bool
+	// Memory bounds what the profile takes, in bytes: beyond it Read returns
+	// profile.ErrTooLarge. Zero is no bound.
+	Memory int64
 }
 
 // Stats says what a profile lacks.
@@ -89,10 +95,12 @@ type replay struct {
 	known        *places
 	places       []uint32 // of the sample at hand, by their numbers in known
 
-	machine *perfregs.Machine // nil when its stacks cannot be walked
-	tables  Tables
-	list    map[string]listedID // perf's, when it had
-	listed  int                 // so many
+	machine  *perfregs.Machine // nil when its stacks cannot be walked
+	tables   Tables
+	memory   int64               // that may be taken, 0 for any
+	mappings int                 // of all processes
+	list     map[string]listedID // perf's, when it had
+	listed   int                 // so many
 }
 
 func newReplay(r *perfdata.Reader, o Options) *replay {
@@ -103,7 +111,9 @@ func newReplay(r *perfdata.Reader, o Options) *replay {
 		files: newFiles(), known: newPlaces(),
 		layouts: emptyKernel, kernelLayout: emptyKernel,
 	}
-	p.files.identify = o.Identify
+	p.files.identify, p.files.content = o.Identify, o.Content
+	p.memory = o.Memory
+	p.events.enough = p.enough()
 	p.stats.named = o.Event != ""
 	return p
 }
@@ -146,6 +156,9 @@ func (p *replay) run() error {
 			break
 		}
 		p.handle(rec)
+		if err := p.checkMemory(); err != nil {
+			return err
+		}
 	}
 	p.events.learn(p.r.Events())
 	p.stats.Events = p.events.list()

@@ -29,6 +29,8 @@ type process struct {
 	ended  uint64 // time when its first thread ended, 0 while that runs
 	seen   uint64 // time of its last sample
 
+	own int // mappings that memory was counted for
+
 	// outside stands for all that have no number here.
 	outside bool
 }
@@ -67,6 +69,7 @@ func (p *replay) comm(r *perfdata.Comm) {
 	p.threads[r.OwnerTID] = r.Name
 	if r.Exec {
 		// The number is kept, everything else is new.
+		p.forget(r.OwnerPID)
 		p.processes[r.OwnerPID] = &process{name: r.Name}
 		return
 	}
@@ -96,7 +99,16 @@ func (p *replay) task(r *perfdata.Task) {
 	if parent := p.processes[r.ParentPID]; parent != nil && !parent.outside && r.Misc&miscForkExec == 0 {
 		child.name, child.space, child.layout = parent.name, parent.space.Clone(), parent.layout
 	}
+	p.forget(r.ChildPID)
 	p.processes[r.ChildPID] = child
+}
+
+// forget takes a process out.
+func (p *replay) forget(pid uint32) {
+	if old := p.processes[pid]; old != nil {
+		p.mappings -= old.own
+		delete(p.processes, pid)
+	}
 }
 
 // forgetAfter is how long (ns) a process is remembered that has ended and is not seen
@@ -127,7 +139,7 @@ func (p *replay) exit(r *perfdata.Task) {
 			old.ended = old.seen
 			p.ended = append(p.ended, pid)
 		default:
-			delete(p.processes, pid)
+			p.forget(pid)
 		}
 	}
 }
@@ -146,7 +158,7 @@ func (p *replay) mmap(r *perfdata.Mmap2) {
 		p.kernelLayout = p.newLayout()
 		return
 	}
-	if !isMemory(r.Name) {
+	if !isMemory(r) {
 		m.Of.file = p.files.mapped(r)
 	}
 	if r.Owner == nobody {
@@ -154,6 +166,8 @@ func (p *replay) mmap(r *perfdata.Mmap2) {
 	}
 	proc := p.process(r.Owner)
 	proc.space.Insert(m)
+	p.mappings += proc.space.Own() - proc.own
+	proc.own = proc.space.Own()
 	proc.layout = p.newLayout()
 }
 
@@ -168,14 +182,20 @@ func (p *replay) newLayout() uint64 {
 }
 
 // isMemory reports whether a mapping shows no file, or one that is only memory by
-// another name.
-func isMemory(name string) bool {
-	if _, ok := perfdata.GeneratedFunction(name); ok || name == "[vdso]" {
+// another name. A file that has that name is on a disk, or the kernel read its build ID; the
+// names of memory alone, but for /dev/zero, are always those of deleted files.
+func isMemory(r *perfdata.Mmap2) bool {
+	if _, ok := perfdata.GeneratedFunction(r.Name); ok || r.Name == "[vdso]" {
 		return false
 	}
-	name = strings.TrimSuffix(name, deleted)
-	return name == "" || name[0] == '[' || strings.HasPrefix(name, "//anon") || name == "/dev/zero" ||
-		name == "/anon_hugepage" || strings.HasPrefix(name, "/SYSV")
+	if r.Name == "" || r.Name[0] == '[' || strings.HasPrefix(r.Name, "//anon") {
+		return true
+	}
+	if r.BuildID != nil || r.Major != 0 {
+		return false
+	}
+	name, ofDeleted := strings.CutSuffix(r.Name, deleted)
+	return name == "/dev/zero" || ofDeleted && (name == "/anon_hugepage" || strings.HasPrefix(name, "/SYSV"))
 }
 
 // deleted is what the kernel puts behind the path of a file that was unlinked,

@@ -39,6 +39,7 @@ type tallies struct {
 	wanted string
 	every  bool // count all events
 	times  bool
+	enough int // of the counts of each
 	known  []*perfdata.Event
 	orders map[*perfdata.Event]int
 	byID   map[uint64]*perfdata.Event
@@ -85,6 +86,7 @@ func (t *tallies) of(e *perfdata.Event) *tally {
 		t.all, at = nil, 0
 	}
 	fresh := &tally{event: e, order: order, counts: newCounts()}
+	fresh.counts.enough = t.enough
 	t.all = slices.Insert(t.all, at, fresh)
 	if t.times {
 		fresh.times = newTimes()

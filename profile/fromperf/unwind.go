@@ -12,9 +12,8 @@ import (
 	"hallmark/unwind"
 )
 
-// maxFrames is how many frames of user code are looked for: as many as perf's call chains
-// have.
-const maxFrames = 127
+// maxFrames is how many frames of user code are looked for: as many as recordings by BPF have.
+const maxFrames = 1024
 
 // hasCopy reports whether the event of the sample at hand asked for copies of the stack of
 // user code, and so for its registers. The kernel gives registers without a stack where it

@@ -38,17 +38,17 @@ func (s *Symbols) addRunning(id buildid.ID, offsets []addr.Offset, results []sym
 // keep makes an index of the running kernel, unless there is one. The kernel takes long to
 // write what it tells of itself, every time, and most of the symbols are not asked for.
 func (s *Symbols) keep(id buildid.ID, running *symbol.Kallsyms) {
-	known, err := s.Library.Indexes.Open(id)
+	known, err := s.Library.Indexes.Open(id, buildid.Content{})
 	if err == nil {
 		known.Close()
 		return
 	}
-	x, err := running.Index(symbol.IndexOptions{Identity: id.String()})
+	x, err := running.Index(symbol.IndexOptions{Identity: id.String(), Origin: debuginfo.FromKernel})
 	if err != nil {
 		return
 	}
 	defer x.Close()
-	_, _ = s.Library.Indexes.Store(id, x) // without it the next one waits as long
+	_, _ = s.Library.Indexes.Store(x) // without it the next one waits as long
 }
 
 // kallsyms returns the symbols of the running kernel, if it is the one with this

@@ -5,17 +5,20 @@
 package local
 
 import (
+	"cmp"
 	"context"
-	"os"
+	"errors"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/mounts"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -30,11 +33,44 @@ type Symbols struct {
 	// does.
 	Context context.Context
 
+	// MaxFiles is how many different files are looked for, 0 for DefaultMaxFiles. Those beyond
+	// it have the reason TooManyFiles: a profile can name any number, and to look for one takes
+	// as long as a hundred of its bytes.
+	MaxFiles int
+
+	mu    sync.Mutex
+	files map[fileKey]bool // that were looked for
+
 	once  sync.Once
 	slots chan struct{} // one for each file that is read at a time
 }
 
+// DefaultMaxFiles are several times as many as a large machine runs.
+const DefaultMaxFiles = 1 << 12
+
 var _ profile.Symbols = (*Symbols)(nil)
+
+// admit reports whether a file may be looked for.
+func (s *Symbols) admit(b *profile.Binary) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fileKey{b.ID, b.Content, b.Path}
+	if s.files[key] {
+		return true
+	}
+	if len(s.files) >= cmp.Or(s.MaxFiles, DefaultMaxFiles) {
+		return false
+	}
+	s.files[key] = true
+	return true
+}
+
+// fileKey tells files apart.
+type fileKey struct {
+	id      buildid.ID
+	content buildid.Content
+	path    string
+}
 
 func (s *Symbols) init() {
 	if s.Library == nil {
@@ -43,6 +79,7 @@ func (s *Symbols) init() {
 	if s.Context == nil {
 		s.Context = context.Background()
 	}
+	s.files = map[fileKey]bool{}
 	s.slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 }
 
@@ -50,53 +87,63 @@ var _ profile.Liner = (*Symbols)(nil)
 
 // Lines answers as Lookup does, but for what the running kernel tells of itself, which
 // is names.
-func (s *Symbols) Lines(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
-	return s.lookup(id, path, offsets)
+func (s *Symbols) Lines(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	return s.lookup(b, offsets)
 }
 
-// Lookup returns one Result for each of the offsets in the file whose identity
-// is id. path is tried first, and used only if the file there has that identity.
-func (s *Symbols) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
-	results := s.lookup(id, path, offsets)
-	if path == "[kernel]" {
-		s.addRunning(id, offsets, results)
+// Lookup returns one Result for each of the offsets in a file. Its path is tried first,
+// and used only if the file there has the identity, and the content if that is known.
+func (s *Symbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	results := s.lookup(b, offsets)
+	if b.Path == "[kernel]" {
+		s.addRunning(b.ID, offsets, results)
 	}
 	return results
 }
 
-func (s *Symbols) lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
+func (s *Symbols) lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	s.once.Do(s.init)
 	if s.Context.Err() != nil {
 		return miss(reason.NotLookedUp, len(offsets))
 	}
-	table, why := s.open(id, path, len(offsets))
+	if !s.admit(b) {
+		return miss(reason.TooManyFiles, len(offsets))
+	}
+	table, why := s.open(b, len(offsets))
 	if table == nil {
 		return miss(why, len(offsets))
 	}
 	defer table.Close()
+	if file, ok := table.(*symbol.File); ok {
+		file.EndWith(s.Context)
+	}
 	return s.read(table, offsets)
 }
 
 var _ profile.Starts = (*Symbols)(nil)
 
-// Starts returns where functions start in the file whose identity is id, by its call frame
-// information. Where the file itself is not on this machine, its index knows it.
-func (s *Symbols) Starts(id buildid.ID, path string, offsets []addr.Offset) []addr.Offset {
+// Starts returns where functions start in a file, by its call frame information. Where the
+// file itself is not on this machine, its index knows it.
+func (s *Symbols) Starts(b *profile.Binary, offsets []addr.Offset) []addr.Offset {
 	s.once.Do(s.init)
-	var candidates []string
-	if isRegular(path) {
-		candidates = []string{path}
+	if !s.admit(b) {
+		return slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
 	}
-	file, _ := s.Library.Finder.Open(id, candidates...)
+	var candidates []string
+	if isRegular(b.Path) {
+		candidates = []string{b.Path}
+	}
+	file, _ := s.Library.Finder.Search(s.Context, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
 	if file != nil {
 		defer file.Close()
+		file.EndWith(s.Context)
 		if holdsCode(file) {
 			if starts, err := file.Starts(offsets); err == nil {
 				return starts
 			}
 		}
 	}
-	if x, err := s.Library.Indexes.Open(id); err == nil {
+	if x, err := s.Library.Indexes.Open(b.ID, b.Content); err == nil {
 		defer x.Close()
 		return x.Starts(offsets)
 	}
@@ -114,7 +161,8 @@ func (s *Symbols) read(table debuginfo.Symbols, offsets []addr.Offset) []symbol.
 }
 
 // open returns what answers for a file.
-func (s *Symbols) open(id buildid.ID, path string, addresses int) (debuginfo.Symbols, reason.Reason) {
+func (s *Symbols) open(b *profile.Binary, addresses int) (debuginfo.Symbols, reason.Reason) {
+	id, path := b.ID, b.Path
 	switch {
 	case path == "[kernel]":
 		return s.Library.OpenKernel(s.Context, id, addresses)
@@ -125,7 +173,7 @@ func (s *Symbols) open(id buildid.ID, path string, addresses int) (debuginfo.Sym
 	case strings.HasPrefix(path, "[") && strings.HasSuffix(path, "]"):
 		return s.Library.OpenModule(s.Context, id, path[1:len(path)-1])
 	}
-	r := debuginfo.Request{Query: debuginfo.Query{ID: id}, Addresses: addresses}
+	r := debuginfo.Request{Query: debuginfo.Query{ID: id, Content: b.Content, Rival: b.Rival}, Addresses: addresses}
 	if isRegular(path) {
 		r.Paths = []string{path}
 	}
@@ -133,10 +181,13 @@ func (s *Symbols) open(id buildid.ID, path string, addresses int) (debuginfo.Sym
 }
 
 // isRegular reports whether path names a regular file. A profile may name a pipe,
-// which nobody would ever write to.
+// which nobody would ever write to. Where nobody looks, whoever searches says so.
 func isRegular(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && filepath.IsAbs(path) && info.Mode().IsRegular()
+	if !filepath.IsAbs(path) {
+		return false
+	}
+	st, err := mounts.Ours().Stat(path)
+	return errors.Is(err, mounts.ErrForeign) || err == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG
 }
 
 func miss(why reason.Reason, n int) []symbol.Result {

@@ -98,23 +98,21 @@ func TestStartsOfKeptIndex(t *testing.T) {
 		offsets = append(offsets, addr.Offset(s.Value), addr.Offset(s.Value+s.Size-1))
 	}
 	s := &Symbols{Library: &debuginfo.Library{Indexes: debuginfo.Indexes{Dir: filepath.Join(dir, "indexes")}}}
-	want := s.Starts(id, stripped, offsets)
+	want := s.Starts(&profile.Binary{ID: id, Path: stripped}, offsets)
 	file, err := symbol.OpenFile(stripped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := file.Index(symbol.IndexOptions{Identity: id.String()})
+	x, err := s.Library.Prepare(t.Context(), id, file, symbol.IndexOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.Close()
 	file.Close()
-	if _, err := s.Library.Indexes.Store(id, x); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Remove(stripped); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Starts(id, stripped, offsets); !slices.Equal(got, want) || slices.Contains(got, symbol.NoStart) {
+	if got := s.Starts(&profile.Binary{ID: id, Path: stripped}, offsets); !slices.Equal(got, want) || slices.Contains(got, symbol.NoStart) {
 		t.Errorf("by the index %v, by the file %v", got, want)
 	}
 }
@@ -125,7 +123,7 @@ func TestNoStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := new(Symbols).Starts(id, "/nonexistent/prog", []addr.Offset{0x1000}); len(got) != 1 || got[0] != symbol.NoStart {
+	if got := new(Symbols).Starts(&profile.Binary{ID: id, Path: "/nonexistent/prog"}, []addr.Offset{0x1000}); len(got) != 1 || got[0] != symbol.NoStart {
 		t.Errorf("got %v", got)
 	}
 }

@@ -9,7 +9,7 @@
 package speedscope
 
 import (
-	"encoding/binary"
+	"hash/maphash"
 	"io"
 	"iter"
 	"slices"
@@ -34,11 +34,11 @@ type frame struct {
 	Line int64  `json:"line,omitempty"` // where the function starts
 }
 
-// sampled is a "sampled" profile of the schema. Its stacks are indices of frames, outermost
-// first, and what they weigh. There may be millions of them, so they are told one by one.
+// sampled is a "sampled" profile of the schema. Its stacks are those of samples, nil for an
+// empty one, and what they weigh. There may be millions of them, so they are told one by one.
 type sampled struct {
 	name  string
-	steps iter.Seq2[[]int, int64]
+	steps iter.Seq2[*pprof.Sample, int64]
 }
 
 // units are the units that the schema knows, by pprof's names.
@@ -54,16 +54,16 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	b := builder{frames: map[frame]int{}, locations: map[*pprof.Location][]int{}}
-	sum, line := newSum(), newTimeline(p, index)
+	b := newBuilder(p)
+	sum, line := newSum(b), newTimeline(p, index)
 	for _, s := range p.Sample {
 		weight := s.Value[index]
 		if weight < 0 {
 			return profile.ErrNegative
 		}
-		stack := b.stack(s)
-		if rest := weight - line.add(s, stack, weight); rest > 0 {
-			sum.add(stack, rest)
+		b.prepare(s)
+		if rest := weight - line.add(s, weight); rest > 0 {
+			sum.add(s, rest)
 		}
 	}
 	profiles := line.profiles() // the threads come before what has no time
@@ -74,38 +74,50 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if !ok {
 		unit = "none"
 	}
-	return writeFile(w, o.Name, unit, b.all, profiles)
+	return writeFile(w, o.Name, unit, b, profiles)
 }
 
-// sum adds up what each stack weighs.
+// sum adds up what each stack weighs. It keeps of each a sample that has it: written out, a
+// stack may be very much larger than its sample.
 type sum struct {
-	samples [][]int
+	builder *builder
+	seed    maphash.Seed
+	samples []*pprof.Sample
 	weights []int64
 	total   int64
-	stacks  map[string]int
+	stacks  map[uint64][]int // by hash of their frames
 }
 
-func newSum() *sum { return &sum{stacks: map[string]int{}} }
+func newSum(b *builder) *sum {
+	return &sum{builder: b, seed: maphash.MakeSeed(), stacks: map[uint64][]int{}}
+}
 
-func (s *sum) add(stack []int, weight int64) {
-	var key []byte
-	for _, i := range stack {
-		key = binary.AppendUvarint(key, uint64(i))
-	}
-	at, ok := s.stacks[string(key)]
-	if !ok {
-		at = len(s.samples)
-		s.stacks[string(key)] = at
-		s.samples = append(s.samples, stack)
-		s.weights = append(s.weights, 0)
-	}
-	s.weights[at] += weight
+func (s *sum) add(one *pprof.Sample, weight int64) {
 	s.total += weight
+	hash := s.hash(one)
+	for _, at := range s.stacks[hash] {
+		if s.builder.same(s.samples[at], one) {
+			s.weights[at] += weight
+			return
+		}
+	}
+	s.stacks[hash] = append(s.stacks[hash], len(s.samples))
+	s.samples = append(s.samples, one)
+	s.weights = append(s.weights, weight)
 }
 
-func (s *sum) steps(yield func([]int, int64) bool) {
-	for i, stack := range s.samples {
-		if !yield(stack, s.weights[i]) {
+func (s *sum) hash(one *pprof.Sample) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for i := range s.builder.stack(one) {
+		maphash.WriteComparable(&h, i)
+	}
+	return h.Sum64()
+}
+
+func (s *sum) steps(yield func(*pprof.Sample, int64) bool) {
+	for i, one := range s.samples {
+		if !yield(one, s.weights[i]) {
 			return
 		}
 	}
@@ -115,31 +127,69 @@ func (s *sum) steps(yield func([]int, int64) bool) {
 type builder struct {
 	all       []frame
 	frames    map[frame]int
-	locations map[*pprof.Location][]int // frames there, innermost first
+	locations *profile.PerLocation[[]int] // frames there, outermost first
 }
 
-// stack returns the frames of s, outermost first.
-func (b *builder) stack(s *pprof.Sample) []int {
-	stack := []int{}
+func newBuilder(p *pprof.Profile) *builder {
+	return &builder{frames: map[frame]int{}, locations: profile.NewPerLocation[[]int](p)}
+}
+
+// prepare gives the frames of s their indices, the innermost first.
+func (b *builder) prepare(s *pprof.Sample) {
 	for _, l := range s.Location {
-		stack = append(stack, b.at(l)...)
+		if at := b.locations.At(l); *at == nil {
+			*at = b.framesAt(l)
+		}
 	}
 	if process, _ := profile.Process(s); process != "" {
-		stack = append(stack, b.index(frame{Name: process}))
+		b.index(frame{Name: process})
 	}
-	slices.Reverse(stack)
-	return stack
 }
 
-func (b *builder) at(l *pprof.Location) []int {
-	frames, ok := b.locations[l]
-	if !ok {
-		for c := range profile.CallsAt(l) {
-			frames = append(frames, b.index(frameOf(c)))
-		}
-		b.locations[l] = frames
+func (b *builder) framesAt(l *pprof.Location) []int {
+	var frames []int
+	for c := range profile.CallsAt(l) {
+		frames = append(frames, b.index(frameOf(c)))
 	}
+	slices.Reverse(frames)
 	return frames
+}
+
+// stack yields the frames of a sample that was prepared, outermost first; none for nil.
+func (b *builder) stack(s *pprof.Sample) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if s == nil {
+			return
+		}
+		if process, _ := profile.Process(s); process != "" && !yield(b.index(frame{Name: process})) {
+			return
+		}
+		for _, l := range slices.Backward(s.Location) {
+			for _, i := range *b.locations.At(l) {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// same reports whether two samples have the same stack.
+func (b *builder) same(x, y *pprof.Sample) bool {
+	if slices.Equal(x.Location, y.Location) {
+		p, _ := profile.Process(x)
+		q, _ := profile.Process(y)
+		return p == q
+	}
+	next, stop := iter.Pull(b.stack(y))
+	defer stop()
+	for i := range b.stack(x) {
+		if k, ok := next(); !ok || i != k {
+			return false
+		}
+	}
+	_, more := next()
+	return !more
 }
 
 // frameOf returns the frame of a function, the same wherever in it the call is:

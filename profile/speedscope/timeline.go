@@ -41,7 +41,7 @@ type moments struct {
 
 // timed is a stack that was seen at some times.
 type timed struct {
-	stack         []int
+	sample        *pprof.Sample
 	times         []int64
 	weight, count int64 // count is at least the number of times, and at most the weight
 }
@@ -75,7 +75,7 @@ func newTimeline(p *pprof.Profile, index int) *timeline {
 
 // add puts a sample of a weight at each of its times. It returns how much of the
 // weight has a time.
-func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
+func (t *timeline) add(s *pprof.Sample, weight int64) int64 {
 	times := profile.Times(s)
 	count := int64(len(times))
 	if t.count >= 0 {
@@ -92,7 +92,7 @@ func (t *timeline) add(s *pprof.Sample, stack []int, weight int64) int64 {
 		m = &moments{}
 		t.threads[id] = m
 	}
-	one := timed{stack, times, weight, count}
+	one := timed{s, times, weight, count}
 	m.list = append(m.list, one)
 	m.total += one.total()
 	return one.total()
@@ -111,8 +111,8 @@ func (t *timeline) profiles() []sampled {
 		}
 	}
 	slices.SortFunc(ids, func(a, b thread) int {
-		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.String(), b.String()),
-			cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name)) // where there is no number
+		return cmp.Or(cmp.Compare(t.threads[b].total, t.threads[a].total), cmp.Compare(a.process, b.process),
+			cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name), cmp.Compare(a.tid, b.tid))
 	})
 	var profiles []sampled
 	for _, id := range ids {
@@ -140,8 +140,8 @@ func (m *moments) first() int64 {
 // steps lays the stacks out in time, without changing what they weigh: one that
 // would overlap the one before comes later. Where weights are no time (events, bytes),
 // stacks are in the order of time, one behind the other: there is one axis for both.
-func (m *moments) steps(start int64, toScale bool) iter.Seq2[[]int, int64] {
-	return func(yield func([]int, int64) bool) {
+func (m *moments) steps(start int64, toScale bool) iter.Seq2[*pprof.Sample, int64] {
+	return func(yield func(*pprof.Sample, int64) bool) {
 		end := int64(0)
 		for i, at := range m.order.All() {
 			one := &m.list[i]
@@ -152,7 +152,7 @@ func (m *moments) steps(start int64, toScale bool) iter.Seq2[[]int, int64] {
 				}
 				end += gap
 			}
-			if !yield(one.stack, weight) {
+			if !yield(one.sample, weight) {
 				return
 			}
 			end += weight

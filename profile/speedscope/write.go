@@ -2,12 +2,13 @@ package speedscope
 
 import (
 	"io"
+	"iter"
 
 	"hallmark/internal/jsonstream"
 )
 
 // writeFile writes a file of the schema.
-func writeFile(to io.Writer, name, unit string, frames []frame, profiles []sampled) error {
+func writeFile(to io.Writer, name, unit string, b *builder, profiles []sampled) error {
 	w := jsonstream.NewWriter(to)
 	w.Field(`{"$schema":`, schema)
 	if name != "" {
@@ -15,20 +16,20 @@ func writeFile(to io.Writer, name, unit string, frames []frame, profiles []sampl
 	}
 	w.Field(`,"exporter":`, "hallmark")
 	w.Text(`,"shared":{"frames":[`)
-	for i := range frames {
+	for i := range b.all {
 		w.Comma(i)
-		w.Value(frames[i])
+		w.Value(b.all[i])
 	}
 	w.Text(`]},"profiles":[`)
 	for i := range profiles {
 		w.Comma(i)
-		writeProfile(w, &profiles[i], unit)
+		writeProfile(w, b, &profiles[i], unit)
 	}
 	w.Text("]}\n")
 	return w.Flush()
 }
 
-func writeProfile(w *jsonstream.Writer, p *sampled, unit string) {
+func writeProfile(w *jsonstream.Writer, b *builder, p *sampled, unit string) {
 	end, n := int64(0), 0
 	for _, weight := range p.steps {
 		end += weight
@@ -39,10 +40,13 @@ func writeProfile(w *jsonstream.Writer, p *sampled, unit string) {
 	w.Text(`,"startValue":0,"endValue":`)
 	w.Int(end)
 	w.Text(`,"samples":[`)
-	for stack := range p.steps {
+	for one := range p.steps {
 		w.Comma(n)
 		n++
-		writeStack(w, stack)
+		writeStack(w, b.stack(one))
+		if w.Failed() {
+			return
+		}
 	}
 	w.Text(`],"weights":[`)
 	n = 0
@@ -54,10 +58,12 @@ func writeProfile(w *jsonstream.Writer, p *sampled, unit string) {
 	w.Text(`]}`)
 }
 
-func writeStack(w *jsonstream.Writer, stack []int) {
+func writeStack(w *jsonstream.Writer, stack iter.Seq[int]) {
 	w.Text("[")
-	for i, frame := range stack {
-		w.Comma(i)
+	n := 0
+	for frame := range stack {
+		w.Comma(n)
+		n++
 		w.Int(int64(frame))
 	}
 	w.Text("]")

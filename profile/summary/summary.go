@@ -14,6 +14,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/buildid"
 	"hallmark/profile"
 )
 
@@ -25,8 +26,8 @@ type Summary struct {
 	Total      int64         `json:"total"`       // sum of all samples' values
 	Samples    int64         `json:"samples"`     // number of samples, 0 where the profile does not count them
 	Time       time.Time     `json:"time,omitzero"`
-	Duration   time.Duration `json:"duration_ns"` // 0 when not known
-	Comments   []string      `json:"comments,omitempty"`
+	Duration   time.Duration `json:"duration_ns"`        // 0 when not known
+	Comments   []string      `json:"comments,omitempty"` // those for people
 
 	Functions []Function       `json:"functions"` // by falling flat value, or as Options say
 	Binaries  []Binary         `json:"binaries"`  // by falling flat value
@@ -42,6 +43,7 @@ type Function struct {
 	Source  string `json:"source,omitempty"`  // source file
 	File    string `json:"file,omitempty"`    // the binary's Mapping.File
 	BuildID string `json:"build_id,omitempty"`
+	Content string `json:"content,omitempty"` // hash of the binary's code, if it is known
 	Flat    int64  `json:"flat"`
 	Cum     int64  `json:"cum"`
 }
@@ -50,8 +52,14 @@ type Function struct {
 type Binary struct {
 	File    string `json:"file,omitempty"` // Mapping.File, empty where the profile does not tell
 	BuildID string `json:"build_id,omitempty"`
-	Flat    int64  `json:"flat"`
-	Cum     int64  `json:"cum"`
+	Content string `json:"content,omitempty"` // hash of the code, if it is known
+	// Claims is the build ID that the file claims, where BuildID is its content instead.
+	// Contested says that files of different content claim it. A file of unknown content has no
+	// BuildID where another one keeps what it claims.
+	Claims    string `json:"claims,omitempty"`
+	Contested bool   `json:"contested,omitempty"`
+	Flat      int64  `json:"flat"`
+	Cum       int64  `json:"cum"`
 }
 
 // Process is all processes of one name.
@@ -84,7 +92,7 @@ func New(p *pprof.Profile, o Options) (*Summary, error) {
 		Total:      t.total,
 		Samples:    sampleCount(p),
 		Duration:   time.Duration(p.DurationNanos),
-		Comments:   p.Comments,
+		Comments:   profile.Notes(p),
 		Functions:  t.sortedFunctions(o.ByCum),
 		Binaries:   t.sortedBinaries(),
 		Processes:  t.sortedProcesses(),
@@ -114,18 +122,24 @@ type functionKey struct {
 	binary binaryKey
 }
 
-// binaryKey tells binaries apart: by the path only where there is no identity.
-type binaryKey struct{ file, buildID string }
+// binaryKey tells binaries apart: by identity and content; by the path where either is
+// unknown.
+type binaryKey struct{ file, buildID, content string }
 
-func keyOf(m *pprof.Mapping) binaryKey {
-	switch {
-	case m == nil:
+func (t *tally) keyOf(m *pprof.Mapping) binaryKey {
+	if m == nil {
 		return binaryKey{}
-	case m.BuildID != "":
-		return binaryKey{buildID: m.BuildID}
-	default:
-		return binaryKey{file: m.File}
 	}
+	k := binaryKey{buildID: m.BuildID, content: t.contentOf(m)}
+	if k.content == "" {
+		k.file = m.File
+	}
+	return k
+}
+
+func (t *tally) contentOf(m *pprof.Mapping) string {
+	b := t.known[m]
+	return b.Content.String()
 }
 
 // pidKey tells processes of one name apart.
@@ -141,6 +155,10 @@ type tally struct {
 	binaries  map[binaryKey]*counted[Binary]
 	processes map[string]*Process
 	pids      map[pidKey]bool
+
+	known     map[*pprof.Mapping]profile.Binary
+	contested map[buildid.ID]bool
+	unkept    map[*pprof.Mapping]buildid.ID
 
 	places *profile.PerLocation[place]
 	sample int // number of the sample at hand
@@ -171,6 +189,9 @@ func newTally(p *pprof.Profile) *tally {
 		binaries:  map[binaryKey]*counted[Binary]{},
 		processes: map[string]*Process{},
 		pids:      map[pidKey]bool{},
+		known:     profile.Binaries(p),
+		contested: profile.Contested(p),
+		unkept:    profile.Unkept(p),
 		places:    profile.NewPerLocation[place](p),
 	}
 }
@@ -229,7 +250,7 @@ func (t *tally) addProcess(s *pprof.Sample, value int64) {
 }
 
 func (t *tally) function(c profile.Call) *counted[Function] {
-	k := functionKey{name: profile.UnknownName(c.Location.Mapping), binary: keyOf(c.Location.Mapping)}
+	k := functionKey{name: profile.UnknownName(c.Location.Mapping), binary: t.keyOf(c.Location.Mapping)}
 	unnamed := c.Function == nil || profile.IsUnnamed(c.Function)
 	if c.Function != nil {
 		k.name = c.Name()
@@ -241,7 +262,7 @@ func (t *tally) function(c profile.Call) *counted[Function] {
 			f.line.Source = c.Function.Filename
 		}
 		if m := c.Location.Mapping; m != nil {
-			f.line.File, f.line.BuildID = m.File, m.BuildID
+			f.line.File, f.line.BuildID, f.line.Content = m.File, m.BuildID, k.binary.content
 		}
 		t.functions[k] = f
 	}
@@ -249,12 +270,20 @@ func (t *tally) function(c profile.Call) *counted[Function] {
 }
 
 func (t *tally) binary(m *pprof.Mapping) *counted[Binary] {
-	k := keyOf(m)
+	k := t.keyOf(m)
 	b := t.binaries[k]
 	if b == nil {
 		b = &counted[Binary]{}
 		if m != nil {
-			b.line.File, b.line.BuildID = m.File, m.BuildID
+			b.line.File, b.line.BuildID, b.line.Content = m.File, m.BuildID, k.content
+			claimed := t.known[m].ID
+			if shown, _ := profile.Identity(m); shown != claimed {
+				b.line.Claims = claimed.String()
+			}
+			b.line.Contested = t.contested[claimed]
+			if claimed, isUnkept := t.unkept[m]; isUnkept {
+				b.line.Claims, b.line.Contested = claimed.String(), true
+			}
 		}
 		t.binaries[k] = b
 	}
@@ -268,14 +297,14 @@ func (t *tally) sortedFunctions(byCum bool) []Function {
 			flat, cum = cum, flat
 		}
 		return cmp.Or(flat, cum, cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID), cmp.Compare(a.Content, b.Content))
 	})
 }
 
 func (t *tally) sortedBinaries() []Binary {
 	return sorted(linesOf(t.binaries), func(a, b Binary) int {
 		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.Cum, a.Cum),
-			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+			cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID), cmp.Compare(a.Content, b.Content))
 	})
 }
 

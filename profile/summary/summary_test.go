@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -163,14 +164,42 @@ func TestMixedAgreesWithPprof(t *testing.T) {
 	}
 }
 
-func TestOneBinaryAtTwoPaths(t *testing.T) {
-	m := proftest.New()
-	for _, file := range []string{"/a/app", "/b/app"} {
-		m.Sample("", 0, 1, m.Location(m.Mapping(file, proftest.AppID, 0x400000), 0x401000, "f"))
-	}
-	s := summarize(t, m.Profile, Options{SampleType: "samples"})
-	if len(s.Binaries) != 1 || s.Binaries[0].Flat != 2 || len(s.Functions) != 1 {
-		t.Errorf("one identity at two paths is %+v and %+v", s.Binaries, s.Functions)
+// TestOneIdentityAtTwoPaths has files of one build ID: they are one binary only if their
+// contents are known to be the same.
+func TestOneIdentityAtTwoPaths(t *testing.T) {
+	const one, two = "8bb18077fa415b4d1306d85709708bc9622c9d24", "0c17060ce6ca5b781e77d71bdbfec2fd25a7b18b"
+	for _, test := range []struct {
+		name      string
+		contents  [2]string
+		binaries  int
+		contested bool
+	}{
+		{"copies", [2]string{one, one}, 1, false},
+		{"builds", [2]string{one, two}, 2, true},
+		{"unknown", [2]string{}, 2, false},
+		{"one unknown", [2]string{one, ""}, 2, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := proftest.New()
+			for i, file := range []string{"/a/app", "/b/app"} {
+				m.Sample("", 0, 1, m.Location(m.Mapping(file, proftest.AppID, 0x400000), 0x401000, "f"))
+				if c := test.contents[i]; c != "" {
+					m.Profile.Comments = append(m.Profile.Comments, fmt.Sprintf("content=%s build_id=%s file=%q", c, proftest.AppID, file))
+				}
+			}
+			s := summarize(t, m.Profile, Options{SampleType: "samples"})
+			if len(s.Binaries) != test.binaries || len(s.Functions) != test.binaries {
+				t.Fatalf("%+v and %+v, want %d", s.Binaries, s.Functions, test.binaries)
+			}
+			for _, b := range s.Binaries {
+				if b.Contested != test.contested || b.Flat != int64(2/test.binaries) {
+					t.Errorf("%+v", b)
+				}
+			}
+			if len(s.Comments) > 0 {
+				t.Errorf("comments %q", s.Comments)
+			}
+		})
 	}
 }
 

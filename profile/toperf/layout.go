@@ -9,6 +9,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/buildid"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -58,6 +59,7 @@ type place struct {
 
 // layout gives every location its address.
 type layout struct {
+	every    bool
 	places   map[*pprof.Location]place
 	areas    []*area // in the order in which the profile has them
 	programs []*perfdata.Ksymbol
@@ -72,8 +74,10 @@ type layout struct {
 	nextUser, nextKernel uint64
 }
 
-func newLayout(p *pprof.Profile) *layout {
+// newLayout lays out a profile. every is Options.EveryIdentity.
+func newLayout(p *pprof.Profile, every bool) *layout {
 	l := &layout{
+		every:  every,
 		places: map[*pprof.Location]place{}, mappings: map[*pprof.Mapping]*area{},
 		memory: map[uint64]*area{}, byName: map[string]*perfdata.Ksymbol{},
 		nextUser: firstUser, nextKernel: linkedText(p) + 1<<30,
@@ -203,7 +207,7 @@ func (l *layout) inFile(at *pprof.Location, path string, kernel bool) {
 	offset := uint64(profile.FileOffset(at))
 	a := l.mappings[m]
 	if a == nil {
-		a = newArea(m, path, kernel, offset)
+		a = l.newArea(m, path, kernel, offset)
 		l.mappings[m] = a
 		l.areas = append(l.areas, a)
 	}
@@ -216,7 +220,7 @@ func (l *layout) inFile(at *pprof.Location, path string, kernel bool) {
 	l.waiting = append(l.waiting, at)
 }
 
-func newArea(m *pprof.Mapping, path string, kernel bool, offset uint64) *area {
+func (l *layout) newArea(m *pprof.Mapping, path string, kernel bool, offset uint64) *area {
 	a := &area{kernel: kernel, lo: offset &^ (page - 1), listed: record(path)}
 	a.hi = a.lo + page
 	if size := m.Limit - m.Start; m.Limit > m.Start && size <= maxArea && m.Offset < 1<<40 {
@@ -224,7 +228,7 @@ func newArea(m *pprof.Mapping, path string, kernel bool, offset uint64) *area {
 	}
 	a.absolute = kernel && m.Start >= firstKernel
 	a.record = perfdata.Mmap2{Type: perfdata.TypeMmap2, Prot: protRead | protExec, Flags: mapPrivate, Name: a.listed}
-	if id, ok := profile.Identity(m); ok {
+	if id, ok := profile.Identity(m); ok && (l.every || id.Kind() == buildid.GNU) {
 		a.record.BuildID = id.GNUForm().Bytes()
 	}
 	if a.isImage() {

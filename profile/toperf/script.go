@@ -29,9 +29,9 @@ type mappedIn struct {
 	area *area
 }
 
-func newScript(p *pprof.Profile, out *perfdata.Writer) *script {
+func newScript(p *pprof.Profile, out *perfdata.Writer, every bool) *script {
 	return &script{
-		out: out, profile: p, layout: newLayout(p), names: map[uint32]string{}, mapped: map[mappedIn]bool{},
+		out: out, profile: p, layout: newLayout(p, every), names: map[uint32]string{}, mapped: map[mappedIn]bool{},
 		unnamed: map[string]uint32{}, cgroups: map[string]uint64{},
 	}
 }

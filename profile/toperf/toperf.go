@@ -13,9 +13,10 @@
 //     profile, in its order.
 //   - Processes without a number have one above all that the kernel gives.
 //
-// Files that have no GNU build ID get one (buildid.ID.GNUForm). perf itself finds none in a
-// file that has only that of Go's toolchain, and so takes no symbols from it; this project's
-// readers know the file by it.
+// Files whose identity is none that perf reads from them (a hash of their content, the build ID
+// of Go's toolchain) have none in the recording: perf then takes symbols from what is at their
+// path. With another one it would look for a file that has it, and find none. See
+// Options.EveryIdentity.
 //
 // perf looks up symbols itself, by the build IDs: names that the profile has are not in
 // the file, but for those of generated code, which are in place of its library
@@ -46,6 +47,10 @@ type Options struct {
 	// MaxSamples is how many samples are written at most, DefaultMaxSamples if it is 0,
 	// but for one of each stack.
 	MaxSamples int64
+	// EveryIdentity gives files that have no GNU build ID what stands for their identity
+	// (buildid.ID.GNUForm). This project's readers know them by it, and perf takes no symbols
+	// from them.
+	EveryIdentity bool
 }
 
 // DefaultMaxSamples takes perf a few seconds to read, and 100 MB of memory to write.
@@ -67,7 +72,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	s := newScript(p, out)
+	s := newScript(p, out, o.EveryIdentity)
 	out.Info = o.Info
 	out.Info.Arch = cmp.Or(o.Info.Arch, archOf(p))
 	out.Info.BuildIDs = s.layout.buildIDs()

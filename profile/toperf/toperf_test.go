@@ -266,7 +266,7 @@ func made() *pprof.Profile {
 // TestEveryKindOfFrame takes a profile there and back in which every kind of frame is.
 func TestEveryKindOfFrame(t *testing.T) {
 	p := made()
-	again := read(t, write(t, p, false, Options{}))
+	again := read(t, write(t, p, false, Options{EveryIdentity: true}))
 	want := made()
 	for _, m := range want.Mapping {
 		switch {
@@ -310,13 +310,13 @@ func TestGeneratedNames(t *testing.T) {
 // TestBuildIDList compares with perf's list: all files have an ID, Go's included.
 func TestBuildIDList(t *testing.T) {
 	var want []string
-	for _, a := range newLayout(made()).areas {
+	for _, a := range newLayout(made(), true).areas {
 		if a.record.BuildID != nil {
 			want = append(want, fmt.Sprintf("%x %s", a.record.BuildID, a.listed))
 		}
 	}
 	var got []string
-	for line := range strings.Lines(perf(t, "buildid-list", "-i", write(t, made(), false, Options{}))) {
+	for line := range strings.Lines(perf(t, "buildid-list", "-i", write(t, made(), false, Options{EveryIdentity: true}))) {
 		if id, name, _ := strings.Cut(strings.TrimRight(line, "\n"), " "); strings.Trim(id, " ") != "" {
 			got = append(got, id+" "+name)
 		}
@@ -418,7 +418,7 @@ func TestAreasDoNotOverlap(t *testing.T) {
 			{Reason: reason.Anonymous, Addr: firstUser + 1<<19*addr.Abs(i)},
 		}, &profile.Labels{PID: 1}, 1, 1)
 	}
-	l := newLayout(b.Profile())
+	l := newLayout(b.Profile(), false)
 	type span struct{ start, end uint64 }
 	var spans []span
 	add := func(a *area) {

@@ -3,6 +3,8 @@ package view
 import (
 	"flag"
 	"net"
+
+	"hallmark/internal/plaintext"
 )
 
 // flags gives the driver its command line.
@@ -29,7 +31,7 @@ func (f flags) Parse(func()) []string {
 // flags returns the command line that has the driver serve pages at l.
 func (s *source) flags(l net.Listener) flags {
 	// The driver remembers options, so even an empty one is given.
-	args := []string{"-http=" + l.Addr().String(), "-sample_index=" + s.options.SampleType}
+	args := []string{"-http=" + l.Addr().String(), "-sample_index=" + plaintext.Line(s.options.SampleType)}
 	if s.options.Base != nil {
 		args = append(args, "-diff_base="+baseName)
 	}

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
-	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
+
+	"hallmark/internal/plaintext"
 )
 
 // ErrNotLoopback is the error for an address that other machines could reach.
@@ -26,13 +30,42 @@ func listen(address string) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp", tcp)
 }
 
+// What others on this machine can make the server keep, who need no key to connect.
+const (
+	maxConnections = 128
+	maxHeader      = 64 << 10
+	headerTimeout  = 10 * time.Second
+	readTimeout    = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+)
+
+// A page of a large profile takes its time and a copy of the profile.
+const (
+	writeTimeout = 5 * time.Minute
+	maxPages     = 2 // made at a time
+)
+
 // serve serves the driver's pages until ctx is done.
 func (s *source) serve(ctx context.Context, l net.Listener, pages map[string]http.Handler) error {
-	server := &http.Server{Handler: handler(s.pages(pages)), ReadHeaderTimeout: 10 * time.Second}
+	d, guests := newDoor(l.Addr()), &guests{most: maxConnections}
+	server := &http.Server{
+		Handler:           d.guard(s.handler(d.path, pages)),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ConnContext:       guests.welcome,
+		ConnState:         guests.changed,
+		ErrorLog:          log.New(s.options.Errors, "", 0),
+	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if s.options.Ready != nil {
-		s.options.Ready("http://" + l.Addr().String() + "/ui/")
+		s.options.Ready(d.url(l.Addr(), "key", d.key))
+	}
+	if s.options.Browser {
+		s.openBrowser(d.url(l.Addr(), "ticket", d.ticket))
 	}
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -40,40 +73,38 @@ func (s *source) serve(ctx context.Context, l net.Listener, pages map[string]htt
 	return nil
 }
 
-// handler puts the pages under /ui/, as the driver's links want it.
-func handler(pages map[string]http.Handler) http.Handler {
+// handler puts the pages below path.
+func (s *source) handler(path string, pages map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	for path, page := range pages {
-		if path == "/" {
-			path = "/{$}"
+	for name, page := range s.pages(pages) {
+		if name == "/" {
+			name = "/{$}"
 		}
-		mux.Handle("/ui"+path, http.StripPrefix("/ui", page))
+		mux.Handle(path+strings.TrimPrefix(name, "/"), http.StripPrefix(strings.TrimSuffix(path, "/"), page))
 	}
-	mux.Handle("/{$}", http.RedirectHandler("/ui/", http.StatusTemporaryRedirect))
-	return onlyHere(mux)
+	return takingTurns(mux)
 }
 
-// onlyHere refuses what a page of another site makes a browser on this machine
-// ask for: under a host name of its own that it let lead here (DNS rebinding),
-// or in the background. Links to the pages may be anywhere.
-func onlyHere(next http.Handler) http.Handler {
+// takingTurns has requests wait until few others are served.
+func takingTurns(next http.Handler) http.Handler {
+	turns := make(chan struct{}, maxPages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		site := r.Header.Get("Sec-Fetch-Site")
-		foreign := (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
-		if foreign || !isLoopback(r.Host) {
-			http.Error(w, "This page is for the machine that it runs on.", http.StatusForbidden)
-			return
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+			next.ServeHTTP(w, r)
+			debug.FreeOSMemory() // several times the profile, until somebody looks at another page
+		case <-r.Context().Done():
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
-// isLoopback reports whether the value of a Host header means this machine.
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
+// plain passes on messages, each of which is one Write, as plain text.
+type plain struct{ to io.Writer }
+
+func (p plain) Write(b []byte) (int, error) {
+	if _, err := fmt.Fprintln(p.to, plaintext.Text(string(b))); err != nil {
+		return 0, err
 	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	return len(b), nil
 }

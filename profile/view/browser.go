@@ -1,0 +1,29 @@
+package view
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// openBrowser starts the user's browser. The browser prints nothing to this terminal.
+func (s *source) openBrowser(url string) {
+	for _, command := range browsers() {
+		words := strings.Fields(command)
+		if len(words) == 0 {
+			continue
+		}
+		cmd := exec.Command(words[0], append(words[1:], url)...)
+		if cmd.Start() == nil {
+			go cmd.Wait()
+			return
+		}
+	}
+	fmt.Fprintln(s.options.Errors, "no browser could be started; open the URL in one")
+}
+
+// browsers returns command lines that a URL is added to, the wanted one first.
+func browsers() []string {
+	return []string{os.Getenv("BROWSER"), "chrome", "google-chrome", "chromium", "firefox", "sensible-browser", "xdg-open"}
+}
