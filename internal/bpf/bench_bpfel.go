@@ -23,26 +23,28 @@ type benchComparisonCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	benchMapComparisons = "comparisons"
-	benchMapEvents      = "events"
-	benchMapFiles       = "files"
-	benchMapScratches   = "scratches"
-	benchMapStacks      = "stacks"
-	benchMapWorks       = "works"
-	benchProgAddresses  = "addresses"
-	benchProgBuildIds   = "build_ids"
-	benchProgCompare    = "compare"
-	benchProgOffsets    = "offsets"
-	benchProgStackIds   = "stack_ids"
-	benchVarInserted    = "inserted"
-	benchVarLastSerial  = "last_serial"
-	benchVarRemoved     = "removed"
-	benchVarTableHigh   = "table_high"
-	benchVarTableSize   = "table_size"
-	benchVarTableTime   = "table_time"
-	benchVarTaskWork    = "task_work"
-	benchVarWallClock   = "wall_clock"
-	benchVarWorksDone   = "works_done"
+	benchMapComparisons   = "comparisons"
+	benchMapEvents        = "events"
+	benchMapFiles         = "files"
+	benchMapScratches     = "scratches"
+	benchMapStacks        = "stacks"
+	benchMapWorks         = "works"
+	benchProgAddresses    = "addresses"
+	benchProgBuildIds     = "build_ids"
+	benchProgCompare      = "compare"
+	benchProgOffsets      = "offsets"
+	benchProgStackIds     = "stack_ids"
+	benchVarInserted      = "inserted"
+	benchVarLastSerial    = "last_serial"
+	benchVarRemoved       = "removed"
+	benchVarTableHigh     = "table_high"
+	benchVarTableSize     = "table_size"
+	benchVarTableTime     = "table_time"
+	benchVarTaskWork      = "task_work"
+	benchVarTimesDelay    = "times_delay"
+	benchVarTrustedMagics = "trusted_magics"
+	benchVarWallClock     = "wall_clock"
+	benchVarWorksDone     = "works_done"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -110,15 +112,17 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
-	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
-	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
-	Removed    *ebpf.VariableSpec `ebpf:"removed"`
-	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
-	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
-	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
-	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
-	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
-	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
+	Inserted      *ebpf.VariableSpec `ebpf:"inserted"`
+	LastSerial    *ebpf.VariableSpec `ebpf:"last_serial"`
+	Removed       *ebpf.VariableSpec `ebpf:"removed"`
+	TableHigh     *ebpf.VariableSpec `ebpf:"table_high"`
+	TableSize     *ebpf.VariableSpec `ebpf:"table_size"`
+	TableTime     *ebpf.VariableSpec `ebpf:"table_time"`
+	TaskWork      *ebpf.VariableSpec `ebpf:"task_work"`
+	TimesDelay    *ebpf.VariableSpec `ebpf:"times_delay"`
+	TrustedMagics *ebpf.VariableSpec `ebpf:"trusted_magics"`
+	WallClock     *ebpf.VariableSpec `ebpf:"wall_clock"`
+	WorksDone     *ebpf.VariableSpec `ebpf:"works_done"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -164,15 +168,17 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
-	Inserted   *ebpf.Variable `ebpf:"inserted"`
-	LastSerial *ebpf.Variable `ebpf:"last_serial"`
-	Removed    *ebpf.Variable `ebpf:"removed"`
-	TableHigh  *ebpf.Variable `ebpf:"table_high"`
-	TableSize  *ebpf.Variable `ebpf:"table_size"`
-	TableTime  *ebpf.Variable `ebpf:"table_time"`
-	TaskWork   *ebpf.Variable `ebpf:"task_work"`
-	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
-	WorksDone  *ebpf.Variable `ebpf:"works_done"`
+	Inserted      *ebpf.Variable `ebpf:"inserted"`
+	LastSerial    *ebpf.Variable `ebpf:"last_serial"`
+	Removed       *ebpf.Variable `ebpf:"removed"`
+	TableHigh     *ebpf.Variable `ebpf:"table_high"`
+	TableSize     *ebpf.Variable `ebpf:"table_size"`
+	TableTime     *ebpf.Variable `ebpf:"table_time"`
+	TaskWork      *ebpf.Variable `ebpf:"task_work"`
+	TimesDelay    *ebpf.Variable `ebpf:"times_delay"`
+	TrustedMagics *ebpf.Variable `ebpf:"trusted_magics"`
+	WallClock     *ebpf.Variable `ebpf:"wall_clock"`
+	WorksDone     *ebpf.Variable `ebpf:"works_done"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.

@@ -38,6 +38,7 @@ const (
 	Unstable             // in a process whose mappings changed while they were read
 	Written              // in a file that is being written, or just was
 	NotCode              // in memory that is not executable
+	Unread               // in a file whose times tell nothing, and that was not read since it was mapped
 	frameKinds           // their number
 )
 
@@ -64,11 +65,17 @@ type Validity struct {
 	Dev        Dev
 	Generation uint32
 	Medium     uint64 // of what the file system is on: no two of one Dev have the same
-	// Pinned is not 0 when the file changed so shortly before that its times do not tell
-	// another change, but is the program of a process, and so cannot change as long as
-	// the process is there: it names the process and its exec.
+	// Pinned is not 0 when the times do not tell another change. Either they never do on
+	// this file system: see OfMapping. Or the file changed shortly before, but is the program
+	// of a process, and so cannot change as long as the process is there: then it names the
+	// process and its exec.
 	Pinned uint64
 }
+
+// OfMapping reports whether the file is on a file system whose times do not show whether its
+// content changed (package fstimes). Then a serial number is for one mapping of one process,
+// and only the kernel, which reads the pages of that mapping, knows its identity.
+func (v *Validity) OfMapping() bool { return v.Pinned != 0 && v.Pinned&1 == 0 }
 
 // Time is a time stamp of a file.
 type Time struct {

@@ -33,6 +33,8 @@ struct reading {
 	__u64 mm;
 	__u64 exec;   /* how many times the task had executed a program */
 	__u64 key;    /* of the table of files */
+	__u64 inode;
+	__u64 at;     /* an address in the mapping that is asked for */
 	__u64 header; /* address of the file's first byte */
 	__u64 size;   /* bytes from there on that are mapped in one piece */
 	struct validity valid, before;
@@ -58,6 +60,7 @@ struct work {
 	struct bpf_task_work tw;
 	__u64 since; /* ns; 0 when free */
 	__u64 key;
+	__u64 inode;
 	__u64 serial;
 	__u64 at; /* an address in a mapping of the file */
 	struct reading reading;
@@ -91,7 +94,29 @@ __noinline int file_at(struct reading *r, __u64 address)
 	file = a->file;
 	inode = BPF_CORE_READ(file, f_inode);
 	read_validity(inode, &r->valid);
-	return (__u64)inode == r->key && !GET(vma, anon_vma);
+	return (__u64)inode == r->inode && !GET(vma, anon_vma);
+}
+
+/* mapping_at returns the number of the mapping that was asked for: NO_MAPPING if it is not
+ * there, or if its file may be written to. It is global as find_vma is. */
+__noinline __u64 mapping_at(struct reading *r, __u64 process)
+{
+	struct vm_area_struct *vma;
+	struct mm_struct *mm;
+	struct inode *inode;
+	struct file *file;
+
+	if (!r)
+		return NO_MAPPING;
+	mm = (void *)r->mm;
+	vma = (void *)find_vma(tree(mm), r->at);
+	if (!vma || !read_area(vma, r->mm, r->at, &r->area) || !r->area.file)
+		return NO_MAPPING;
+	file = r->area.file;
+	inode = BPF_CORE_READ(file, f_inode);
+	if ((__u64)inode != r->inode || writers(inode) > 0 || is_memory(inode))
+		return NO_MAPPING;
+	return mapping_of(process, vma, r->area.start);
 }
 
 struct search {
@@ -344,14 +369,25 @@ static __always_inline enum outcome read_file(struct source *s, __u64 at)
 	return r->outcome;
 }
 
+/* pinned_by returns what a reading in a task has in common with the validity that it is
+ * for: the mapping, or the execution of a program. */
+static __always_inline __u64 pinned_by(struct reading *r, struct task_struct *task, const struct validity *valid)
+{
+	if (is_of_mapping(valid))
+		return mapping_at(r, executed(task));
+	if (valid->pinned && is_program((void *)r->mm, (void *)r->inode))
+		return executed(task);
+	return 0;
+}
+
 /* still reports whether what was read is the content that an entry stands for. */
 static __always_inline bool still(struct source *s, struct file_entry *e)
 {
 	struct task_struct *task = s->at ? s->at->task : bpf_get_current_task_btf();
 	struct reading *r = s->r;
 
-	if (task && e->valid.pinned && is_program((void *)r->mm, (void *)r->key))
-		r->valid.pinned = executed(task);
+	if (task)
+		r->valid.pinned = pinned_by(r, task, &e->valid);
 	return same(&e->valid, &r->valid);
 }
 
@@ -451,6 +487,8 @@ static int do_work(struct bpf_map *map, void *key, void *value)
 		__builtin_memset(r, 0, sizeof(*r));
 		r->mm = (__u64)mm;
 		r->key = w->key;
+		r->inode = w->inode;
+		r->at = w->at;
 		outcome = read_file(&source, w->at);
 		if (outcome == LEFT)
 			ADD(works_done.left, 1);
@@ -494,6 +532,7 @@ static __always_inline void ask_for(struct walk *walk, const struct wish *wish)
 		return;
 	}
 	w->key = wish->key;
+	w->inode = wish->inode;
 	w->serial = wish->serial;
 	w->at = wish->at;
 	if (schedule(walk->task, w)) {

@@ -8,6 +8,7 @@
 // The programs are on raw tracepoints, in the task that they tell of or, when it has
 // ended, in an RCU callback.
 
+#define READ_BEFORE_IT_RUNS 1
 #include "follow.h"
 #include "lsm.h"
 #include "exec.h"
@@ -273,6 +274,7 @@ struct exec_work {
 	struct bpf_task_work tw;
 	__u64 since; /* ns; 0 when free */
 	__u64 key;
+	__u64 inode;
 	__u64 serial;
 	__u64 at; /* an address in a mapping of the file */
 	struct validity valid;
@@ -299,29 +301,54 @@ static __always_inline void tell_reading(struct exec_work *w, struct identity *i
 		ADD(works_done.lost_events, 1);
 }
 
+/* exec_reading is the reading of a file that a process has just executed. */
+struct exec_reading {
+	struct source source;
+	struct exec_work *work;
+	enum outcome outcome;
+};
+
+/* How often a file is read while it changes: nobody comes again. */
+#define READINGS 3
+
+static long reading_loop(__u32 i, struct exec_reading *x)
+{
+	struct exec_work *w = x->work;
+	struct reading *r = &w->reading;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->mm = GET_POINTER(bpf_get_current_task_btf(), mm);
+	r->key = w->key;
+	r->inode = w->inode;
+	r->at = w->at;
+	x->outcome = read_file(&x->source, w->at);
+	return x->outcome != CHANGED;
+}
+
+/* is_asked reports whether what was read is of the content that was asked for. All that a
+ * mapping shows since it was made counts as that. */
+static __always_inline bool is_asked(const struct validity *asked, const struct validity *read)
+{
+	return is_of_mapping(asked) ? asked->pinned == read->pinned : same(asked, read);
+}
+
 /* do_exec_work runs in the process before it returns to user mode: nothing of the program
  * has run. */
 static int do_exec_work(struct bpf_map *map, void *key, void *value)
 {
 	struct exec_work *w = value;
 	struct reading *r = &w->reading;
-	struct source source = {r};
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct mm_struct *mm = task->mm;
-	enum outcome outcome;
+	struct exec_reading x = {.source = {r}, .work = w, .outcome = CHANGED};
 
 	ADD(works_done.runs, 1);
-	if (mm) {
-		__builtin_memset(r, 0, sizeof(*r));
-		r->mm = (__u64)mm;
-		r->key = w->key;
-		outcome = read_file(&source, w->at);
-		conclude(&source, &w->entry, w->serial, outcome);
-		if (w->valid.pinned && is_program(mm, (void *)r->key))
-			r->valid.pinned = executed(task);
-		if (same(&w->valid, &r->valid) && outcome == FOUND)
+	if (task->mm) {
+		bpf_loop(READINGS, reading_loop, &x, 0);
+		conclude(&x.source, &w->entry, w->serial, x.outcome);
+		r->valid.pinned = pinned_by(r, task, &w->valid);
+		if (is_asked(&w->valid, &r->valid) && x.outcome == FOUND)
 			tell_reading(w, &r->gnu);
-		else if (same(&w->valid, &r->valid) && outcome == GOING_ON && r->go.size)
+		else if (is_asked(&w->valid, &r->valid) && x.outcome == GOING_ON && r->go.size)
 			tell_reading(w, &r->go);
 	}
 	w->since = 0;
@@ -354,24 +381,45 @@ static __always_inline struct exec_work *take_work(__u64 now, __u32 first)
 	return NULL;
 }
 
+/* How many elements are tried for a reading. The kernel refuses one whose last reading has given
+ * it back and not returned yet, and any while it has no memory at hand for its own part. */
+#define WORK_TRIES 3
+
+/* The order to read a file. */
+struct exec_order {
+	struct task_struct *task;
+	const struct wish *wish;
+	const struct validity *valid;
+	__u32 first; /* element to try */
+	bool given;
+};
+
+static long order_loop(__u32 i, struct exec_order *o)
+{
+	struct exec_work *w = take_work(bpf_ktime_get_ns(), o->first + i);
+
+	if (!w)
+		return 1;
+	w->key = o->wish->key;
+	w->inode = o->wish->inode;
+	w->serial = o->wish->serial;
+	w->at = o->wish->at;
+	w->valid = *o->valid;
+	o->given = !schedule_reading(o->task, w);
+	if (!o->given)
+		w->since = 0;
+	return o->given;
+}
+
 /* have_read has the identity of a file read that the table does not know. */
 static __always_inline void have_read(struct walk *walk, const struct wish *wish)
 {
-	struct exec_work *w = take_work(bpf_ktime_get_ns(), mix(wish->serial, walk->tgid));
+	struct exec_order o = {walk->task, wish, &walk->s->now, mix(wish->serial, walk->tgid)};
 
 	ADD(works_done.asked, 1);
-	if (!w) {
+	bpf_loop(WORK_TRIES, order_loop, &o, 0);
+	if (!o.given)
 		ADD(works_done.busy, 1);
-		return;
-	}
-	w->key = wish->key;
-	w->serial = wish->serial;
-	w->at = wish->at;
-	w->valid = walk->s->now;
-	if (schedule_reading(walk->task, w)) {
-		w->since = 0;
-		ADD(works_done.busy, 1);
-	}
 }
 
 /* identify says which file is mapped at an address, and has its identity read. */

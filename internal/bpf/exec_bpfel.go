@@ -73,41 +73,43 @@ type execExitEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	execMapDebts       = "debts"
-	execMapEvents      = "events"
-	execMapExecDesks   = "exec_desks"
-	execMapExecWorks   = "exec_works"
-	execMapFiles       = "files"
-	execMapFollowed    = "followed"
-	execMapHooks       = "hooks"
-	execMapScratches   = "scratches"
-	execMapWorks       = "works"
-	execProgSeeExec    = "see_exec"
-	execProgSeeExec2   = "see_exec_2"
-	execProgSeeExec3   = "see_exec_3"
-	execProgSeeExit    = "see_exit"
-	execProgSeeExit2   = "see_exit_2"
-	execProgSeeExit3   = "see_exit_3"
-	execProgSeeFree    = "see_free"
-	execProgSeeMapping = "see_mapping"
-	execVarExecDone    = "exec_done"
-	execVarFollow      = "follow"
-	execVarHoldCpu     = "hold_cpu"
-	execVarHookCalled  = "hook_called"
-	execVarHookDone    = "hook_done"
-	execVarInserted    = "inserted"
-	execVarLastSerial  = "last_serial"
-	execVarRemoved     = "removed"
-	execVarRingSize    = "ring_size"
-	execVarTableHigh   = "table_high"
-	execVarTableSize   = "table_size"
-	execVarTableTime   = "table_time"
-	execVarTaskWork    = "task_work"
-	execVarTypesEnded  = "types_ended"
-	execVarTypesExit   = "types_exit"
-	execVarWakeReader  = "wake_reader"
-	execVarWallClock   = "wall_clock"
-	execVarWorksDone   = "works_done"
+	execMapDebts         = "debts"
+	execMapEvents        = "events"
+	execMapExecDesks     = "exec_desks"
+	execMapExecWorks     = "exec_works"
+	execMapFiles         = "files"
+	execMapFollowed      = "followed"
+	execMapHooks         = "hooks"
+	execMapScratches     = "scratches"
+	execMapWorks         = "works"
+	execProgSeeExec      = "see_exec"
+	execProgSeeExec2     = "see_exec_2"
+	execProgSeeExec3     = "see_exec_3"
+	execProgSeeExit      = "see_exit"
+	execProgSeeExit2     = "see_exit_2"
+	execProgSeeExit3     = "see_exit_3"
+	execProgSeeFree      = "see_free"
+	execProgSeeMapping   = "see_mapping"
+	execVarExecDone      = "exec_done"
+	execVarFollow        = "follow"
+	execVarHoldCpu       = "hold_cpu"
+	execVarHookCalled    = "hook_called"
+	execVarHookDone      = "hook_done"
+	execVarInserted      = "inserted"
+	execVarLastSerial    = "last_serial"
+	execVarRemoved       = "removed"
+	execVarRingSize      = "ring_size"
+	execVarTableHigh     = "table_high"
+	execVarTableSize     = "table_size"
+	execVarTableTime     = "table_time"
+	execVarTaskWork      = "task_work"
+	execVarTimesDelay    = "times_delay"
+	execVarTrustedMagics = "trusted_magics"
+	execVarTypesEnded    = "types_ended"
+	execVarTypesExit     = "types_exit"
+	execVarWakeReader    = "wake_reader"
+	execVarWallClock     = "wall_clock"
+	execVarWorksDone     = "works_done"
 )
 
 // loadExec returns the embedded CollectionSpec for exec.
@@ -181,24 +183,26 @@ type execMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type execVariableSpecs struct {
-	ExecDone   *ebpf.VariableSpec `ebpf:"exec_done"`
-	Follow     *ebpf.VariableSpec `ebpf:"follow"`
-	HoldCpu    *ebpf.VariableSpec `ebpf:"hold_cpu"`
-	HookCalled *ebpf.VariableSpec `ebpf:"hook_called"`
-	HookDone   *ebpf.VariableSpec `ebpf:"hook_done"`
-	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
-	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
-	Removed    *ebpf.VariableSpec `ebpf:"removed"`
-	RingSize   *ebpf.VariableSpec `ebpf:"ring_size"`
-	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
-	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
-	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
-	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
-	TypesEnded *ebpf.VariableSpec `ebpf:"types_ended"`
-	TypesExit  *ebpf.VariableSpec `ebpf:"types_exit"`
-	WakeReader *ebpf.VariableSpec `ebpf:"wake_reader"`
-	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
-	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
+	ExecDone      *ebpf.VariableSpec `ebpf:"exec_done"`
+	Follow        *ebpf.VariableSpec `ebpf:"follow"`
+	HoldCpu       *ebpf.VariableSpec `ebpf:"hold_cpu"`
+	HookCalled    *ebpf.VariableSpec `ebpf:"hook_called"`
+	HookDone      *ebpf.VariableSpec `ebpf:"hook_done"`
+	Inserted      *ebpf.VariableSpec `ebpf:"inserted"`
+	LastSerial    *ebpf.VariableSpec `ebpf:"last_serial"`
+	Removed       *ebpf.VariableSpec `ebpf:"removed"`
+	RingSize      *ebpf.VariableSpec `ebpf:"ring_size"`
+	TableHigh     *ebpf.VariableSpec `ebpf:"table_high"`
+	TableSize     *ebpf.VariableSpec `ebpf:"table_size"`
+	TableTime     *ebpf.VariableSpec `ebpf:"table_time"`
+	TaskWork      *ebpf.VariableSpec `ebpf:"task_work"`
+	TimesDelay    *ebpf.VariableSpec `ebpf:"times_delay"`
+	TrustedMagics *ebpf.VariableSpec `ebpf:"trusted_magics"`
+	TypesEnded    *ebpf.VariableSpec `ebpf:"types_ended"`
+	TypesExit     *ebpf.VariableSpec `ebpf:"types_exit"`
+	WakeReader    *ebpf.VariableSpec `ebpf:"wake_reader"`
+	WallClock     *ebpf.VariableSpec `ebpf:"wall_clock"`
+	WorksDone     *ebpf.VariableSpec `ebpf:"works_done"`
 }
 
 // execObjects contains all objects after they have been loaded into the kernel.
@@ -250,24 +254,26 @@ func (m *execMaps) Close() error {
 //
 // It can be passed to loadExecObjects or ebpf.CollectionSpec.LoadAndAssign.
 type execVariables struct {
-	ExecDone   *ebpf.Variable `ebpf:"exec_done"`
-	Follow     *ebpf.Variable `ebpf:"follow"`
-	HoldCpu    *ebpf.Variable `ebpf:"hold_cpu"`
-	HookCalled *ebpf.Variable `ebpf:"hook_called"`
-	HookDone   *ebpf.Variable `ebpf:"hook_done"`
-	Inserted   *ebpf.Variable `ebpf:"inserted"`
-	LastSerial *ebpf.Variable `ebpf:"last_serial"`
-	Removed    *ebpf.Variable `ebpf:"removed"`
-	RingSize   *ebpf.Variable `ebpf:"ring_size"`
-	TableHigh  *ebpf.Variable `ebpf:"table_high"`
-	TableSize  *ebpf.Variable `ebpf:"table_size"`
-	TableTime  *ebpf.Variable `ebpf:"table_time"`
-	TaskWork   *ebpf.Variable `ebpf:"task_work"`
-	TypesEnded *ebpf.Variable `ebpf:"types_ended"`
-	TypesExit  *ebpf.Variable `ebpf:"types_exit"`
-	WakeReader *ebpf.Variable `ebpf:"wake_reader"`
-	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
-	WorksDone  *ebpf.Variable `ebpf:"works_done"`
+	ExecDone      *ebpf.Variable `ebpf:"exec_done"`
+	Follow        *ebpf.Variable `ebpf:"follow"`
+	HoldCpu       *ebpf.Variable `ebpf:"hold_cpu"`
+	HookCalled    *ebpf.Variable `ebpf:"hook_called"`
+	HookDone      *ebpf.Variable `ebpf:"hook_done"`
+	Inserted      *ebpf.Variable `ebpf:"inserted"`
+	LastSerial    *ebpf.Variable `ebpf:"last_serial"`
+	Removed       *ebpf.Variable `ebpf:"removed"`
+	RingSize      *ebpf.Variable `ebpf:"ring_size"`
+	TableHigh     *ebpf.Variable `ebpf:"table_high"`
+	TableSize     *ebpf.Variable `ebpf:"table_size"`
+	TableTime     *ebpf.Variable `ebpf:"table_time"`
+	TaskWork      *ebpf.Variable `ebpf:"task_work"`
+	TimesDelay    *ebpf.Variable `ebpf:"times_delay"`
+	TrustedMagics *ebpf.Variable `ebpf:"trusted_magics"`
+	TypesEnded    *ebpf.Variable `ebpf:"types_ended"`
+	TypesExit     *ebpf.Variable `ebpf:"types_exit"`
+	WakeReader    *ebpf.Variable `ebpf:"wake_reader"`
+	WallClock     *ebpf.Variable `ebpf:"wall_clock"`
+	WorksDone     *ebpf.Variable `ebpf:"works_done"`
 }
 
 // execPrograms contains all programs after they have been loaded into the kernel.

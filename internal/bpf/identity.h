@@ -7,6 +7,9 @@
  * frame never means another file than the one that was mapped, whatever becomes of
  * the entry. What identity a serial number has is told by an event, now or later.
  *
+ * Where the times of files tell nothing (times.h), a serial number is for one mapping,
+ * and no frame has it before an identity was read from the pages of that mapping.
+ *
  * Nothing here takes a lock of the memory management: VMAs are found by walking
  * the maple tree of the current process in place (lib/maple_tree.c), and believed
  * only if they say themselves, before and after they are read, that they hold the
@@ -15,6 +18,7 @@
 #define HALLMARK_IDENTITY_H
 
 #include "paths.h"
+#include "times.h"
 #include <linux/errno.h>
 
 /* The last serial number that was given. */
@@ -122,6 +126,7 @@ struct unwinding {
  * mapped at. That is asked for when all else is done. */
 struct wish {
 	__u64 key;
+	__u64 inode;
 	__u64 serial;
 	__u64 at;
 };
@@ -428,9 +433,9 @@ static __always_inline __u64 seal(__u64 serial, const struct validity *v)
  * space keeps it up to date. */
 __s64 wall_clock;
 
-/* Longer than the clock for the times of files stands still (CONFIG_HZ is 100 at
- * least): a change before that may leave the times as they are. */
-#define TICK_NS 20000000LL
+/* How far the times that files get may be behind the clock, ns: a change that comes so soon
+ * after another one may leave the times as they are. User space sets it (fstimes.Delay). */
+const volatile __s64 times_delay;
 
 static __always_inline __s64 wall_now(void) { return bpf_ktime_get_ns() + wall_clock; }
 
@@ -474,7 +479,7 @@ static __always_inline __s64 step(struct inode *inode)
 {
 	struct super_block *super = GET(inode, i_sb);
 
-	return TICK_NS + GET(super, s_time_gran);
+	return times_delay + GET(super, s_time_gran);
 }
 
 /* settle reports whether what is in v tells the content of the file from any that it may
@@ -486,13 +491,56 @@ static __always_inline bool settle(struct task_struct *task, struct inode *inode
 
 	if (is_memory(inode))
 		return false;
-	if ((age > step(inode) || age < -TICK_NS) && writers(inode) <= 0)
+	/* A time in the future is none of a change that was just made. */
+	if ((__u64)(age + times_delay) > (__u64)(times_delay + step(inode)) && writers(inode) <= 0)
 		return true;
 	if (!is_program(GET(task, mm), inode))
 		return false;
 	v->pinned = executed(task);
 	return true;
 }
+
+/* keeps_times reports whether the times of an inode tell each change of its content. */
+static __always_inline bool keeps_times(struct inode *inode)
+{
+	struct super_block *super = GET(inode, i_sb);
+
+	return is_trusted(GET(super, s_magic));
+}
+
+/* mapping_of returns a number for a mapping of a process that no other mapping has, before
+ * it or after it: a VMA that is made or changed is marked with the number of that change
+ * (see at_rest). There are no marks before 6.4, and then it is NO_MAPPING. */
+static __always_inline __u64 mapping_of(__u64 process, struct vm_area_struct *vma, __u64 start)
+{
+	if (!bpf_core_field_exists(vma->vm_lock_seq))
+		return NO_MAPPING;
+	return (mix(mix(process, GET(vma, vm_lock_seq)), start) >> 1 & ~3ULL) | 4;
+}
+
+/* settle_mapping is settle for a file that is mapped: where its times tell nothing, the
+ * mapping is what its validity names. */
+static __always_inline bool settle_mapping(struct task_struct *task, struct inode *inode, struct vm_area_struct *vma,
+					   struct validity *v)
+{
+	bool settled = settle(task, inode, v);
+
+	if (!keeps_times(inode))
+		v->pinned = mapping_of(executed(task), vma, GET(vma, vm_start));
+	return settled;
+}
+
+/* key_of returns the key of the entry of a file. */
+static __always_inline __u64 key_of(__u64 inode, const struct validity *v) { return is_of_mapping(v) ? v->pinned : inode; }
+
+/* must_be_read reports whether no frame may have a serial number before an identity was
+ * read: the file may have changed between the two. A program that executes is read before
+ * it runs, so whoever watches that needs not wait. */
+#ifdef READ_BEFORE_IT_RUNS
+#define must_be_read(v) false
+#else
+#define must_be_read(v) is_of_mapping(v)
+#endif
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
@@ -589,7 +637,7 @@ static __always_inline __u64 where(enum frame_kind kind) { return (__u64)kind <<
 
 /* wish writes down that the identity of a file is to be read in the current task. Of those
  * that were not given their serial number just now, one is enough for a sample. */
-static __always_inline void wish(struct scratch *s, __u64 key, __u64 serial, __u64 at, bool fresh)
+static __always_inline void wish(struct scratch *s, __u64 key, __u64 inode, __u64 serial, __u64 at, bool fresh)
 {
 	__u32 n = s->wished;
 	struct wish *wish;
@@ -598,6 +646,7 @@ static __always_inline void wish(struct scratch *s, __u64 key, __u64 serial, __u
 		return;
 	wish = &s->wishes[n];
 	wish->key = key;
+	wish->inode = inode;
 	wish->serial = serial;
 	wish->at = at;
 	s->wished = n + 1;
@@ -725,6 +774,35 @@ __noinline __s64 admit(__u64 key, enum known how)
 	return 0;
 }
 
+/* admit_unread gives a mapping a serial number that nobody is told of, until its identity
+ * was read. It returns what admit does, and is global as find_vma is. */
+__noinline __s64 admit_unread(__u64 key, enum known how)
+{
+	struct scratch *s = scratch();
+	struct file_entry *e;
+	long err;
+
+	if (!s)
+		return 0;
+	e = &s->fresh;
+	if (how == UNKNOWN && full()) {
+		s->n.table_full++;
+		return 0;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->valid = s->now;
+	e->serial = new_serial();
+	e->seal = seal(e->serial, &e->valid);
+	e->state = FILE_PENDING | FILE_QUIET;
+	err = e->serial ? insert(key, e, how) : -E2BIG;
+	if (!err)
+		return e->serial;
+	if (overtaken(err))
+		return err;
+	s->n.refused++;
+	return 0;
+}
+
 static __noinline void submit_identity(struct id_event *ev, struct file_entry *e)
 {
 	ev->kind = EVENT_ID;
@@ -797,11 +875,17 @@ static long sample_loop(__u32 i, struct sample_look *l)
 	s->n.torn += how == TORN;
 	s->n.stale += how == STALE;
 	l->fresh = how != KNOWN;
-	if (how == KNOWN) {
+	if (how == KNOWN && must_be_read(&s->now) && (l->state & ~FILE_QUIET) != FILE_KNOWN) {
+		l->serial = serial;
+		l->state &= ~FILE_QUIET;
+	} else if (how == KNOWN) {
 		l->serial = l->state & FILE_QUIET ? unveil(l->key, serial) : serial;
 		l->state &= ~FILE_QUIET;
 	} else if (!i && doubtful(how)) {
 		l->serial = -EAGAIN;
+	} else if (must_be_read(&s->now)) {
+		l->serial = admit_unread(l->key, corrected(how, l->serial));
+		l->state = FILE_PENDING;
 	} else {
 		l->serial = admit(l->key, corrected(how, l->serial));
 		l->state = FILE_PENDING;
@@ -811,24 +895,26 @@ static long sample_loop(__u32 i, struct sample_look *l)
 
 /* look_up returns the serial number of the entry of an inode, which s->area is of and whose
  * validity is in s->now. It makes an entry where there is none to be believed, and returns 0
- * where there can be none. It is global as find_vma is. */
+ * where there can be none; and what a frame is told with, where(FRAME_UNREAD), where no frame
+ * may have the number yet. It is global as find_vma is. */
 __noinline __u64 look_up(__u64 inode)
 {
-	struct sample_look l = {inode};
+	struct sample_look l = {};
 	struct scratch *s = scratch();
 
 	if (!s)
 		return 0;
+	l.key = key_of(inode, &s->now);
 	bpf_loop(LOOKS, sample_loop, &l, 0);
 	if (l.serial < 0)
 		s->n.refused++;
 	if (l.serial <= 0)
 		return 0;
 	if (task_work && l.state == FILE_PENDING)
-		wish(s, inode, l.serial, s->area.start, l.fresh);
-	else
+		wish(s, l.key, inode, l.serial, s->area.start, l.fresh);
+	else if (!is_of_mapping(&s->now))
 		remember_recent(recent_of(s, (void *)inode), (void *)inode, &s->now, l.serial);
-	return l.serial;
+	return must_be_read(&s->now) && l.state != FILE_KNOWN ? where(FRAME_UNREAD) : l.serial;
 }
 
 /* serial_of returns the serial number of the file that s->area maps, whose validity is in
@@ -842,7 +928,7 @@ static __always_inline __u64 serial_of(struct scratch *s, struct inode *inode)
 	return look_up((__u64)inode);
 }
 
-enum look { NOTHING, DATA, MEMORY, SEEN, WRITTEN, MOVED };
+enum look { NOTHING, DATA, MEMORY, SEEN, WRITTEN, MOVED, UNREAD };
 
 /* look finds the VMA that holds ip, and reads what it says of itself and its file.
  * The tree is read after the number of its changes: a VMA that was taken out of it
@@ -853,7 +939,8 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 	__u32 since = changes(mm);
 	struct vm_area_struct *vma;
 	struct file *file;
-	bool settled = true, memory = false;
+	enum look seen = SEEN;
+	bool settled, memory = false;
 
 	w->s->n.walks++;
 	vma = (void *)find_vma(tree(mm), ip);
@@ -870,7 +957,8 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 		if (is_recent(recent_of(w->s, *inode), *inode, &w->s->now))
 			settled = writers(*inode) <= 0;
 		else
-			settled = settle(w->task, *inode, &w->s->now);
+			settled = settle_mapping(w->task, *inode, vma, &w->s->now);
+		seen = !settled ? WRITTEN : w->s->now.pinned == NO_MAPPING ? UNREAD : SEEN;
 	}
 	if (!at_rest(vma, mm, since))
 		return MOVED;
@@ -878,7 +966,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 		return DATA;
 	if (memory) /* runtimes map a memfd twice, to write code and to run it */
 		return MEMORY;
-	return settled ? SEEN : WRITTEN;
+	return seen;
 }
 
 /* miss counts what was not seen, and returns what the frame is. */
@@ -894,6 +982,8 @@ static __always_inline __u64 miss(struct scratch *s, enum look seen)
 	case WRITTEN:
 		s->n.written++;
 		return where(FRAME_WRITTEN);
+	case UNREAD:
+		return where(FRAME_UNREAD);
 	default:
 		s->n.unstable++;
 		return where(FRAME_UNSTABLE);
@@ -920,8 +1010,8 @@ static __always_inline void locate(struct walk *w, __u64 ip)
 	}
 	if (a->file) {
 		serial = serial_of(w->s, inode);
-		if (!serial) {
-			w->where = where(FRAME_NO_ENTRY);
+		if (!serial || serial >> 32) {
+			w->where = serial ? serial : where(FRAME_NO_ENTRY);
 			return;
 		}
 		w->where = serial & 0xffffffff;

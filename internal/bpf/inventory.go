@@ -19,6 +19,10 @@ import (
 // Stock takes stock of what is mapped already: inventory.h. Its methods are for one
 // goroutine.
 type Stock struct {
+	// Read reads to the end what the kernel tells, nil for io.ReadAll. Whoever reads faults in
+	// pages of other processes, which may take for ever.
+	Read func(*os.File) ([]byte, error)
+
 	objects stockObjects
 	link    *link.Iter
 	// again are the processes that must be looked at again, by their numbers.
@@ -110,6 +114,13 @@ func (s *Sampler) Enter(pids ...uint32) error {
 	return s.stock.enter(pids)
 }
 
+// ReadStock has Enter read what the kernel tells by a function: see Stock.Read.
+func (s *Sampler) ReadStock(read func(*os.File) ([]byte, error)) {
+	if s.stock != nil {
+		s.stock.Read = read
+	}
+}
+
 // EnterFiles is Enter, and returns each of the files once, as one process has it mapped. Those
 // without a serial number are left out. With an error there may be some all the same.
 func (s *Sampler) EnterFiles(pids ...uint32) ([]Code, error) {
@@ -199,11 +210,19 @@ func (s *Stock) run(l look) error {
 		return fmt.Errorf("taking stock by BPF: %w", err)
 	}
 	defer records.Close()
-	b, err := io.ReadAll(records)
+	b, err := s.read(records)
 	if err != nil {
 		return fmt.Errorf("taking stock by BPF: %w", err)
 	}
 	return (&stockReader{stock: s, look: l, seen: map[uint32]bool{}}).read(b)
+}
+
+// read has the program run, which reads memory of processes.
+func (s *Stock) read(records io.Reader) ([]byte, error) {
+	if f, ok := records.(*os.File); ok && s.Read != nil {
+		return s.Read(f)
+	}
+	return io.ReadAll(records)
 }
 
 // stockReader reads the records of one look.

@@ -14,6 +14,7 @@
 #ifndef HALLMARK_INVENTORY_H
 #define HALLMARK_INVENTORY_H
 
+#include "answers.h"
 #include "capture.h"
 #include "slots.h"
 #include "threads.h"
@@ -27,6 +28,8 @@ struct stock_counters stock_done;
 struct stock_noted {
 	struct stock_area area;
 	char path[MAX_PATH];
+	__u64 inode;
+	bool answers; /* its file system does, by itself */
 };
 
 /* Scratch memory. One iterator at a time is read. */
@@ -77,10 +80,10 @@ static __always_inline bool note_down(struct stock *s, struct task_struct *task,
 	a->start = vma->vm_start;
 	a->end = vma->vm_end;
 	a->offset = vma->vm_pgoff << 12;
-	a->key = (__u64)inode;
+	n->inode = (__u64)inode;
+	n->answers = answers(inode);
 	read_validity(inode, &a->valid);
-	if (!settle(task, inode, &a->valid))
-		a->key = 0;
+	a->key = settle_mapping(task, inode, vma, &a->valid) && a->valid.pinned != NO_MAPPING ? key_of(n->inode, &a->valid) : 0;
 	if (order.list)
 		a->size += read_path(&area, (void *)n->path) & (MAX_PATH - 1);
 	s->count = i + 1;
@@ -124,8 +127,9 @@ static __always_inline void note_all(struct stock *s, struct task_struct *task)
 }
 
 /* read_identity reads the identity of the file of an area into the table. */
-static __always_inline void read_identity(struct stock_look *l, struct stock_area *a)
+static __always_inline void read_identity(struct stock_look *l, struct stock_noted *n)
 {
+	struct stock_area *a = &n->area;
 	struct reading *r = l->source.r;
 	struct file_entry *e = &l->s->entry;
 	enum file_state state;
@@ -134,6 +138,8 @@ static __always_inline void read_identity(struct stock_look *l, struct stock_are
 	r->mm = l->s->mm;
 	r->exec = l->s->process.exec;
 	r->key = a->key;
+	r->inode = n->inode;
+	r->at = a->start;
 	state = conclude(&l->source, e, e->serial, read_file(&l->source, a->start));
 	if (state == FILE_PENDING)
 		ADD(stock_done.left, 1);
@@ -142,17 +148,21 @@ static __always_inline void read_identity(struct stock_look *l, struct stock_are
 }
 
 /* enter sees to it that the table knows the file of an area, and leaves the entry in
- * l->s->entry. It reports whether there is one. */
-static __always_inline bool enter(struct stock_look *l, struct stock_area *a)
+ * l->s->entry. It reports whether there is one. A file whose pages may never come is not
+ * read: the process that is sampled in it reads it, or user space. */
+static __always_inline bool enter(struct stock_look *l, struct stock_noted *n)
 {
+	struct stock_area *a = &n->area;
 	struct file_entry *e = &l->s->entry;
 
 	if (!enter_quietly(a->key, e, &a->valid)) {
 		ADD(stock_done.refused, 1);
 		return false;
 	}
-	if ((e->state & ~FILE_QUIET) == FILE_PENDING)
-		read_identity(l, a);
+	if ((e->state & ~FILE_QUIET) == FILE_PENDING && n->answers)
+		read_identity(l, n);
+	else if ((e->state & ~FILE_QUIET) == FILE_PENDING)
+		ADD(stock_done.left, 1);
 	return true;
 }
 
@@ -187,13 +197,13 @@ static long stock_loop(__u32 i, struct stock_look *l)
 	a->serial = 0;
 	a->state = FILE_NONE;
 	a->id.kind = a->id.size = 0;
-	if (a->key && enter(l, a)) {
+	if (a->key && enter(l, n)) {
 		a->serial = s->entry.serial;
 		a->state = s->entry.state;
 		a->id = s->entry.id;
 	}
 	size = a->size;
-	if (order.list && size <= sizeof(*n))
+	if (order.list && size <= sizeof(n->area) + sizeof(n->path))
 		bpf_seq_write(l->source.at->meta->seq, n, size);
 	return 0;
 }

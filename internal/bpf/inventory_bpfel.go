@@ -60,6 +60,7 @@ type inventoryListedFile struct {
 	Path   uint32
 	Pad    uint32
 	Number uint64
+	Inode  uint64
 	Valid  inventoryValidity
 }
 
@@ -110,6 +111,7 @@ const (
 	inventoryVarLook           = "look"
 	inventoryVarNumbers        = "numbers"
 	inventoryVarOrder          = "order"
+	inventoryVarTrustedMagics  = "trusted_magics"
 )
 
 // loadInventory returns the embedded CollectionSpec for inventory.
@@ -177,6 +179,7 @@ type inventoryVariableSpecs struct {
 	Look           *ebpf.VariableSpec `ebpf:"look"`
 	Numbers        *ebpf.VariableSpec `ebpf:"numbers"`
 	Order          *ebpf.VariableSpec `ebpf:"order"`
+	TrustedMagics  *ebpf.VariableSpec `ebpf:"trusted_magics"`
 }
 
 // inventoryObjects contains all objects after they have been loaded into the kernel.
@@ -222,6 +225,7 @@ type inventoryVariables struct {
 	Look           *ebpf.Variable `ebpf:"look"`
 	Numbers        *ebpf.Variable `ebpf:"numbers"`
 	Order          *ebpf.Variable `ebpf:"order"`
+	TrustedMagics  *ebpf.Variable `ebpf:"trusted_magics"`
 }
 
 // inventoryPrograms contains all programs after they have been loaded into the kernel.

@@ -194,21 +194,26 @@ func codeInText(t *testing.T, tid int) []place {
 		var p place
 		var perm, dev string
 		var inode uint64
-		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %d %s", &p.start, &p.end, &perm, &p.offset, &dev, &inode, &p.name); err != nil {
-			continue // no file
+		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %d", &p.start, &p.end, &perm, &p.offset, &dev, &inode); err != nil {
+			t.Fatalf("%q: %v", line, err)
 		}
 		if perm[2] == 'x' && inode != 0 {
-			p.name = filepath.Base(p.name)
+			_, path, _ := strings.Cut(line, "/")
+			p.name = nameOf(strings.ReplaceAll(strings.TrimSuffix(path, "\n"), `\012`, "\n"))
 			places = append(places, p)
 		}
 	}
 	return places
 }
 
+// nameOf returns the last name of a path, without the words that the text adds to one that
+// is gone; a file may have them in its name.
+func nameOf(path string) string { return strings.TrimSuffix(filepath.Base(path), " (deleted)") }
+
 func placesOf(p *Process) []place {
 	var places []place
 	for _, c := range p.Code {
-		places = append(places, place{c.Start, c.End, c.Offset, filepath.Base(c.Path)})
+		places = append(places, place{c.Start, c.End, c.Offset, nameOf(c.Path)})
 	}
 	return places
 }

@@ -46,8 +46,9 @@ func (l *List) load() (err error) {
 
 // Take returns the processes that have memory, by their numbers, and their executable
 // mappings of files. What comes or goes meanwhile is there or not. Of the files the serial
-// numbers, keys and identities are zero, and PID is the thread through which its memory can
-// be reached: the first one, or another when that has ended.
+// numbers and identities are zero, the keys tell files apart whose validity is the same
+// (subvolumes have such), and PID is the thread through which its memory can be reached: the
+// first one, or another when that has ended.
 func (l *List) Take() ([]*Process, error) {
 	list, err := l.take()
 	if err != nil {
@@ -148,9 +149,18 @@ type listProgram struct {
 	patience int // how often a process is tried to be seen at rest
 }
 
+// loadListing returns the programs as they are to be loaded.
+func loadListing() (*ebpf.CollectionSpec, error) {
+	spec, err := loadInventory()
+	if err != nil {
+		return nil, err
+	}
+	return spec, setTrusted(spec)
+}
+
 // loadWalk returns nil where the kernel does not tell whether mappings have changed.
 func loadWalk() (*listProgram, error) {
-	spec, err := loadInventory()
+	spec, err := loadListing()
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +182,7 @@ func loadWalk() (*listProgram, error) {
 }
 
 func loadLocked() (*listProgram, error) {
-	spec, err := loadInventory()
+	spec, err := loadListing()
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (r *listReader) file(b []byte) error {
 	if uint64(f.Path) > uint64(len(path)) {
 		return fmt.Errorf("path of %d bytes where there are %d", f.Path, len(path))
 	}
-	r.files[f.Number] = &Code{File: File{Path: joinPath(path[:f.Path]), Validity: validityOf((*samplerValidity)(&f.Valid))}}
+	r.files[f.Number] = &Code{File: File{Key: f.Inode, Path: joinPath(path[:f.Path]), Validity: validityOf((*samplerValidity)(&f.Valid))}}
 	return nil
 }
 

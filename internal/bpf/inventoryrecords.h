@@ -30,6 +30,7 @@ struct listed_file {
 	__u32 path; /* bytes */
 	__u32 pad;
 	__u64 number; /* of the file, in one look */
+	__u64 inode;  /* its address: files of one validity are apart by that */
 	struct validity valid;
 };
 

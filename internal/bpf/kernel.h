@@ -28,6 +28,7 @@ struct backing_dev_info {
 struct super_block {
 	__u32 s_dev;
 	__u32 s_time_gran; /* the step of its files' times, ns */
+	unsigned long s_magic;
 	struct block_device *s_bdev;
 	struct backing_dev_info *s_bdi;
 };

@@ -6,6 +6,7 @@
 
 #include "inventoryrecords.h"
 #include "paths.h"
+#include "times.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -104,7 +105,7 @@ static __always_inline void read_validity(struct inode *inode, struct validity *
 	struct super_block *super = inode->i_sb;
 	struct block_device *device = super->s_bdev;
 
-	v->pinned = 0;
+	v->pinned = is_trusted(super->s_magic) ? 0 : NO_MAPPING;
 	v->ino = inode->i_ino;
 	v->size = inode->i_size;
 	v->dev = super->s_dev;
@@ -177,6 +178,7 @@ static __always_inline __u64 tell_file(struct seq_file *seq, struct file *file, 
 	bpf_map_update_elem(&told_files, &name, &s->told, BPF_ANY); /* else it is told again */
 	s->record.file.kind = LISTED_FILE;
 	s->record.file.number = s->told.number;
+	s->record.file.inode = (__u64)inode;
 	s->record.file.valid = s->told.valid;
 	user_name(file, &name);
 	size = write_path(&name, s->record.path) & (MAX_PATH - 1);

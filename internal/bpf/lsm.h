@@ -116,7 +116,7 @@ static __always_inline void read_here(struct hooked *h, __u64 mm, __u64 key, __u
 
 	__builtin_memset(r, 0, sizeof(*r));
 	r->mm = mm;
-	r->key = key;
+	r->key = r->inode = key;
 	state = conclude(&source, &h->entry, serial, read_file(&source, header));
 	if (state == FILE_PENDING)
 		ADD(hook_done.left, 1);
@@ -172,6 +172,8 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 	__u8 state = 0;
 
 	ADD(hook_done.mapped, 1);
+	if (!keeps_times(inode))
+		return; /* an identity would be the mapping's, which is not there yet */
 	read_validity(inode, &now);
 	if (!settle(bpf_get_current_task_btf(), inode, &now)) {
 		ADD(hook_done.written, 1);

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"hallmark/internal/fstimes"
 )
 
 // Options say how a Sampler samples. The zero value is right.
@@ -136,17 +139,45 @@ func (s *Sampler) openTable(size uint64) {
 // configure sets what the programs of both objects must know of the kernel.
 func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
 	leaveOldTaskWork(spec)
-	return errors.Join(spec.Variables["task_work"].Set(taskWork), spec.Variables["wall_clock"].Set(wallClock()))
+	return errors.Join(
+		spec.Variables["task_work"].Set(taskWork),
+		spec.Variables["wall_clock"].Set(wallClock()),
+		spec.Variables["times_delay"].Set(int64(fstimes.Delay())),
+		setTrusted(spec),
+	)
+}
+
+// setTrusted names the file systems whose times can be believed.
+func setTrusted(spec *ebpf.CollectionSpec) error {
+	var magics [8]uint32 // MAX_TRUSTED of times.h
+	list := fstimes.List()
+	if len(list) > len(magics) {
+		return fmt.Errorf("%d file systems with times to believe, and room for %d", len(list), len(magics))
+	}
+	for i, fs := range list {
+		magics[i] = fs.Magic
+	}
+	return spec.Variables["trusted_magics"].Set(magics)
 }
 
 // wallClock returns what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, in ns.
 func wallClock() int64 {
-	var real, monotonic unix.Timespec
-	if errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic), unix.ClockGettime(unix.CLOCK_REALTIME, &real)) != nil {
-		return 0 // never: both clocks are there
+	ahead, best := int64(0), int64(math.MaxInt64)
+	for range clockReadings {
+		var before, real, after unix.Timespec
+		if errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &before), unix.ClockGettime(unix.CLOCK_REALTIME, &real), unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)) != nil {
+			return 0 // never: both clocks are there
+		}
+		if took := after.Nano() - before.Nano(); took < best {
+			ahead, best = real.Nano()-after.Nano(), took
+		}
 	}
-	return real.Nano() - monotonic.Nano()
+	return ahead
 }
+
+// clockReadings is how often both clocks are read: between two readings this thread may have to
+// wait for a CPU, and the shortest time between them counts.
+const clockReadings = 5
 
 // HasTaskWork reports whether the kernel runs programs in a task before it returns
 // to user mode (6.18).

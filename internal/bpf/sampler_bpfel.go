@@ -230,42 +230,44 @@ type samplerWorkCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	samplerMapChunks       = "chunks"
-	samplerMapCounts       = "counts"
-	samplerMapDebts        = "debts"
-	samplerMapDesks        = "desks"
-	samplerMapEvents       = "events"
-	samplerMapFiles        = "files"
-	samplerMapFollowed     = "followed"
-	samplerMapHooks        = "hooks"
-	samplerMapScratches    = "scratches"
-	samplerMapSent         = "sent"
-	samplerMapStocks       = "stocks"
-	samplerMapUnwindTables = "unwind_tables"
-	samplerMapWorks        = "works"
-	samplerProgSample      = "sample"
-	samplerProgSeeMapping  = "see_mapping"
-	samplerProgTakeStock   = "take_stock"
-	samplerVarCopyAll      = "copy_all"
-	samplerVarCounted      = "counted"
-	samplerVarEpoch        = "epoch"
-	samplerVarFollow       = "follow"
-	samplerVarHookCalled   = "hook_called"
-	samplerVarHookDone     = "hook_done"
-	samplerVarInserted     = "inserted"
-	samplerVarLastSerial   = "last_serial"
-	samplerVarOrder        = "order"
-	samplerVarRemoved      = "removed"
-	samplerVarStockDone    = "stock_done"
-	samplerVarTableHigh    = "table_high"
-	samplerVarTableSize    = "table_size"
-	samplerVarTableTime    = "table_time"
-	samplerVarTaskWork     = "task_work"
-	samplerVarUnwinding    = "unwinding"
-	samplerVarWallClock    = "wall_clock"
-	samplerVarWantKernel   = "want_kernel"
-	samplerVarWantTimes    = "want_times"
-	samplerVarWorksDone    = "works_done"
+	samplerMapChunks        = "chunks"
+	samplerMapCounts        = "counts"
+	samplerMapDebts         = "debts"
+	samplerMapDesks         = "desks"
+	samplerMapEvents        = "events"
+	samplerMapFiles         = "files"
+	samplerMapFollowed      = "followed"
+	samplerMapHooks         = "hooks"
+	samplerMapScratches     = "scratches"
+	samplerMapSent          = "sent"
+	samplerMapStocks        = "stocks"
+	samplerMapUnwindTables  = "unwind_tables"
+	samplerMapWorks         = "works"
+	samplerProgSample       = "sample"
+	samplerProgSeeMapping   = "see_mapping"
+	samplerProgTakeStock    = "take_stock"
+	samplerVarCopyAll       = "copy_all"
+	samplerVarCounted       = "counted"
+	samplerVarEpoch         = "epoch"
+	samplerVarFollow        = "follow"
+	samplerVarHookCalled    = "hook_called"
+	samplerVarHookDone      = "hook_done"
+	samplerVarInserted      = "inserted"
+	samplerVarLastSerial    = "last_serial"
+	samplerVarOrder         = "order"
+	samplerVarRemoved       = "removed"
+	samplerVarStockDone     = "stock_done"
+	samplerVarTableHigh     = "table_high"
+	samplerVarTableSize     = "table_size"
+	samplerVarTableTime     = "table_time"
+	samplerVarTaskWork      = "task_work"
+	samplerVarTimesDelay    = "times_delay"
+	samplerVarTrustedMagics = "trusted_magics"
+	samplerVarUnwinding     = "unwinding"
+	samplerVarWallClock     = "wall_clock"
+	samplerVarWantKernel    = "want_kernel"
+	samplerVarWantTimes     = "want_times"
+	samplerVarWorksDone     = "works_done"
 )
 
 // loadSampler returns the embedded CollectionSpec for sampler.
@@ -338,26 +340,28 @@ type samplerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
-	CopyAll    *ebpf.VariableSpec `ebpf:"copy_all"`
-	Counted    *ebpf.VariableSpec `ebpf:"counted"`
-	Epoch      *ebpf.VariableSpec `ebpf:"epoch"`
-	Follow     *ebpf.VariableSpec `ebpf:"follow"`
-	HookCalled *ebpf.VariableSpec `ebpf:"hook_called"`
-	HookDone   *ebpf.VariableSpec `ebpf:"hook_done"`
-	Inserted   *ebpf.VariableSpec `ebpf:"inserted"`
-	LastSerial *ebpf.VariableSpec `ebpf:"last_serial"`
-	Order      *ebpf.VariableSpec `ebpf:"order"`
-	Removed    *ebpf.VariableSpec `ebpf:"removed"`
-	StockDone  *ebpf.VariableSpec `ebpf:"stock_done"`
-	TableHigh  *ebpf.VariableSpec `ebpf:"table_high"`
-	TableSize  *ebpf.VariableSpec `ebpf:"table_size"`
-	TableTime  *ebpf.VariableSpec `ebpf:"table_time"`
-	TaskWork   *ebpf.VariableSpec `ebpf:"task_work"`
-	Unwinding  *ebpf.VariableSpec `ebpf:"unwinding"`
-	WallClock  *ebpf.VariableSpec `ebpf:"wall_clock"`
-	WantKernel *ebpf.VariableSpec `ebpf:"want_kernel"`
-	WantTimes  *ebpf.VariableSpec `ebpf:"want_times"`
-	WorksDone  *ebpf.VariableSpec `ebpf:"works_done"`
+	CopyAll       *ebpf.VariableSpec `ebpf:"copy_all"`
+	Counted       *ebpf.VariableSpec `ebpf:"counted"`
+	Epoch         *ebpf.VariableSpec `ebpf:"epoch"`
+	Follow        *ebpf.VariableSpec `ebpf:"follow"`
+	HookCalled    *ebpf.VariableSpec `ebpf:"hook_called"`
+	HookDone      *ebpf.VariableSpec `ebpf:"hook_done"`
+	Inserted      *ebpf.VariableSpec `ebpf:"inserted"`
+	LastSerial    *ebpf.VariableSpec `ebpf:"last_serial"`
+	Order         *ebpf.VariableSpec `ebpf:"order"`
+	Removed       *ebpf.VariableSpec `ebpf:"removed"`
+	StockDone     *ebpf.VariableSpec `ebpf:"stock_done"`
+	TableHigh     *ebpf.VariableSpec `ebpf:"table_high"`
+	TableSize     *ebpf.VariableSpec `ebpf:"table_size"`
+	TableTime     *ebpf.VariableSpec `ebpf:"table_time"`
+	TaskWork      *ebpf.VariableSpec `ebpf:"task_work"`
+	TimesDelay    *ebpf.VariableSpec `ebpf:"times_delay"`
+	TrustedMagics *ebpf.VariableSpec `ebpf:"trusted_magics"`
+	Unwinding     *ebpf.VariableSpec `ebpf:"unwinding"`
+	WallClock     *ebpf.VariableSpec `ebpf:"wall_clock"`
+	WantKernel    *ebpf.VariableSpec `ebpf:"want_kernel"`
+	WantTimes     *ebpf.VariableSpec `ebpf:"want_times"`
+	WorksDone     *ebpf.VariableSpec `ebpf:"works_done"`
 }
 
 // samplerObjects contains all objects after they have been loaded into the kernel.
@@ -417,26 +421,28 @@ func (m *samplerMaps) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
-	CopyAll    *ebpf.Variable `ebpf:"copy_all"`
-	Counted    *ebpf.Variable `ebpf:"counted"`
-	Epoch      *ebpf.Variable `ebpf:"epoch"`
-	Follow     *ebpf.Variable `ebpf:"follow"`
-	HookCalled *ebpf.Variable `ebpf:"hook_called"`
-	HookDone   *ebpf.Variable `ebpf:"hook_done"`
-	Inserted   *ebpf.Variable `ebpf:"inserted"`
-	LastSerial *ebpf.Variable `ebpf:"last_serial"`
-	Order      *ebpf.Variable `ebpf:"order"`
-	Removed    *ebpf.Variable `ebpf:"removed"`
-	StockDone  *ebpf.Variable `ebpf:"stock_done"`
-	TableHigh  *ebpf.Variable `ebpf:"table_high"`
-	TableSize  *ebpf.Variable `ebpf:"table_size"`
-	TableTime  *ebpf.Variable `ebpf:"table_time"`
-	TaskWork   *ebpf.Variable `ebpf:"task_work"`
-	Unwinding  *ebpf.Variable `ebpf:"unwinding"`
-	WallClock  *ebpf.Variable `ebpf:"wall_clock"`
-	WantKernel *ebpf.Variable `ebpf:"want_kernel"`
-	WantTimes  *ebpf.Variable `ebpf:"want_times"`
-	WorksDone  *ebpf.Variable `ebpf:"works_done"`
+	CopyAll       *ebpf.Variable `ebpf:"copy_all"`
+	Counted       *ebpf.Variable `ebpf:"counted"`
+	Epoch         *ebpf.Variable `ebpf:"epoch"`
+	Follow        *ebpf.Variable `ebpf:"follow"`
+	HookCalled    *ebpf.Variable `ebpf:"hook_called"`
+	HookDone      *ebpf.Variable `ebpf:"hook_done"`
+	Inserted      *ebpf.Variable `ebpf:"inserted"`
+	LastSerial    *ebpf.Variable `ebpf:"last_serial"`
+	Order         *ebpf.Variable `ebpf:"order"`
+	Removed       *ebpf.Variable `ebpf:"removed"`
+	StockDone     *ebpf.Variable `ebpf:"stock_done"`
+	TableHigh     *ebpf.Variable `ebpf:"table_high"`
+	TableSize     *ebpf.Variable `ebpf:"table_size"`
+	TableTime     *ebpf.Variable `ebpf:"table_time"`
+	TaskWork      *ebpf.Variable `ebpf:"task_work"`
+	TimesDelay    *ebpf.Variable `ebpf:"times_delay"`
+	TrustedMagics *ebpf.Variable `ebpf:"trusted_magics"`
+	Unwinding     *ebpf.Variable `ebpf:"unwinding"`
+	WallClock     *ebpf.Variable `ebpf:"wall_clock"`
+	WantKernel    *ebpf.Variable `ebpf:"want_kernel"`
+	WantTimes     *ebpf.Variable `ebpf:"want_times"`
+	WorksDone     *ebpf.Variable `ebpf:"works_done"`
 }
 
 // samplerPrograms contains all programs after they have been loaded into the kernel.

@@ -20,12 +20,17 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
 	"hallmark/unwind"
 )
 
+// memoryIsBelieved says that temporary files are in memory.
+var memoryIsBelieved bool
+
 func TestMain(m *testing.M) {
 	play()
+	memoryIsBelieved = fstimes.BelieveTemporary()
 	goleak.VerifyTestMain(m)
 }
 
@@ -69,6 +74,14 @@ func (s *seen) Stack(id StackID, frames []Frame, end unwind.End) {
 }
 func (s *seen) Copy(c *Copy)   { s.copies = append(s.copies, keep(c)) }
 func (s *seen) Space(p *Space) { s.spaces[p.ID] = p }
+
+// samples returns how many were counted.
+func (s *seen) samples() (n uint64) {
+	for _, count := range s.counts {
+		n += count
+	}
+	return n
+}
 
 func (s *seen) count(stack StackID, o Owner, n uint64) {
 	s.counts[stack] += n

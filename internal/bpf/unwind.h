@@ -570,8 +570,8 @@ static __always_inline void find_place(struct scratch *s, __u64 address, struct 
 	}
 	if (a->file) {
 		serial = serial_of(s, (void *)s->inode);
-		if (!serial) {
-			p->where = where(FRAME_NO_ENTRY);
+		if (!serial || serial >> 32) {
+			p->where = serial ? serial : where(FRAME_NO_ENTRY);
 			return;
 		}
 		p->where = serial & 0xffffffff;

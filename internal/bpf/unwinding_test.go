@@ -223,7 +223,10 @@ func TestUnwinding(t *testing.T) {
 			process := startStill(t, program, kind)
 			first := sampleThread(t, s, process.tid, 20*time.Millisecond)
 			if len(first.copies) == 0 {
-				t.Error("without tables, no sample is to be finished")
+				if n := first.samples(); n < 5 {
+					testenv.Lack(t, "%d samples without tables", n)
+				}
+				t.Errorf("without tables, no sample is to be finished: %v end as %v", first.counts, first.ends)
 			}
 			files := first.files
 			var second *seen
