@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfregs"
 )
 
 // Backend is a way of taking samples.
@@ -22,10 +23,11 @@ const (
 	Auto Backend = iota
 	// Perf takes samples with perf events, and learns of mappings from their records.
 	Perf
-	// BPF finds file and offset of every frame inside the kernel. It needs root.
+	// BPF finds file and offset of every frame inside the kernel. It needs CAP_BPF and
+	// CAP_PERFMON, which root has.
 	BPF
 	// Stackmap takes samples by the kernel's own map of stacks with build IDs. It needs
-	// root, and is for comparison and for kernels that do not take BPF.
+	// what BPF needs, and is for comparison and for kernels that do not take BPF.
 	Stackmap
 )
 
@@ -65,13 +67,13 @@ func (s *Session) newSampler() error {
 		return orPerf(s.useStackmap())
 	}
 	err := s.useBPF()
-	if err == nil {
-		return nil
+	if err == nil || isShortage(err) { // perf would run out of files as well, later and in silence
+		return err
 	}
 	if perfErr := s.usePerf(); perfErr != nil {
 		return perfErr
 	}
-	if os.Geteuid() == 0 { // others know that they are not root
+	if lacksForBPF() == "" { // others know that they are ordinary users
 		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "BPF programs: "+whyNot(err))
 	}
 	return nil
@@ -87,6 +89,9 @@ func orPerf(err error) error {
 }
 
 func (s *Session) usePerf() error {
+	if s.opts.CallGraph.By == AutoCallGraph && perfregs.Of(runtime.GOARCH) != nil {
+		s.opts.CallGraph.By = ByDWARF // frame pointers find no callers of most code in C
+	}
 	sampler, err := newPerfSampler(s.newTally(Perf, cgroupRoots), s.opts)
 	if n := s.opts.TableEntries; n != 0 && n != DefaultTableEntries {
 		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "a table of files, which only the backend bpf has")
@@ -253,16 +258,19 @@ var obstacles = []struct {
 	why, remedy string
 }{
 	{
+		isShortage, "ran out of open files", "raise 'ulimit -n'",
+	},
+	{
 		func(err error) bool { return errors.Is(err, errPIDNamespace) },
 		"tells the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
 	},
 	{
-		func(err error) bool { return isRefusal(err) && os.Geteuid() != 0 },
-		"needs root", "run as root",
+		func(err error) bool { return isRefusal(err) && lacksForBPF() != "" },
+		"needs CAP_BPF and CAP_PERFMON", "run as root, or with these capabilities",
 	},
 	{
 		func(err error) bool { return isRefusal(err) && !ownsMachine() },
-		"needs root of the machine, and this is root of a user namespace", "run as root outside of it",
+		"needs capabilities of the machine, and these are of a user namespace", "run as root outside of it",
 	},
 	{
 		func(error) bool { return lockedDown() },
@@ -283,11 +291,23 @@ var obstacles = []struct {
 func unusable(b Backend, err error) error {
 	for _, o := range obstacles {
 		if o.found(err) {
-			return &unusableError{b, o.why, o.remedy, err}
+			return &unusableError{b, o.why + lackText(err), o.remedy, err}
 		}
 	}
 	return &unusableError{b, fmt.Sprintf("does not load on this kernel (%v)", err), "take Linux 6.1 or later", err}
 }
+
+// lackText names the capabilities that are lacking where that is what an error comes from.
+func lackText(err error) string {
+	lacking := lacksForBPF()
+	if lacking == "" || !isRefusal(err) {
+		return ""
+	}
+	return ", and this process lacks " + lacking
+}
+
+// isShortage reports whether this process, or the machine, has no room for more open files.
+func isShortage(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
 func isRefusal(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) }
 

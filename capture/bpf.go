@@ -10,7 +10,9 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
+	"hallmark/internal/mounts"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -26,6 +28,8 @@ type bpfSampler struct {
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
 	files, olderFiles map[uint32]*object
+	// unread are mappings by their serial numbers, whose identity comes next.
+	unread map[uint32]bpf.File
 	// stacks by their numbers: since the last time that they were all forgotten,
 	// and those from before that.
 	bodies, older map[bpf.StackID]*body
@@ -72,6 +76,7 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 		bpfEvents: events,
 		programs:  programs,
 		files:     map[uint32]*object{},
+		unread:    map[uint32]bpf.File{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
 		exits:     exits,
@@ -97,10 +102,13 @@ func (s *bpfSampler) prepare() error {
 // enterRunning has the kernel learn the files of what runs, and gives it their tables:
 // those that are in the cache soon, the others when they are built.
 func (s *bpfSampler) enterRunning() error {
+	if aside.Available() && mounts.Foreign() {
+		s.programs.ReadStock(readIterator)
+	}
 	if s.unwinding == nil {
 		return enterRunning(s.programs, s.opts.PIDs)
 	}
-	running, err := s.programs.EnterFiles(numbers(s.opts.PIDs)...)
+	running, err := enterFiles(s.programs, s.opts.PIDs)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -113,10 +121,10 @@ func (s *bpfSampler) enterRunning() error {
 // foresee has the table of a file ready that no sample was in yet.
 func (s *bpfSampler) foresee(c *bpf.Code) {
 	v := vmaOfFile(&c.File)
-	if isMemory(v) {
+	if isMemoryByBPF(&c.File) || c.OfMapping() && c.ID.IsZero() {
 		return
 	}
-	o := s.objects.ofContent(&c.File, v)
+	o := s.objects.ofContent(&c.File, v, c.ID)
 	if !c.ID.IsZero() {
 		s.objects.learn(o, c.ID)
 	}
@@ -209,6 +217,7 @@ func (s *bpfSampler) forget() error {
 
 func (s *bpfSampler) forgetFiles() {
 	s.olderFiles, s.files = s.files, map[uint32]*object{}
+	clear(s.unread)
 	if s.unwinding != nil {
 		s.unwinding.tables.forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
 	}
@@ -224,15 +233,25 @@ func (s *bpfSampler) file(serial uint32) *object {
 
 // File introduces a serial number.
 func (s *bpfSampler) File(f bpf.File) {
-	v := vmaOfFile(&f)
-	if isMemory(v) {
+	if isMemoryByBPF(&f) {
 		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
 		if s.unwinding != nil {
 			s.unwinding.tables.introduceMemory(f.Serial)
 		}
 		return
 	}
-	o := s.objects.ofContent(&f, v)
+	if f.OfMapping() {
+		s.unread[f.Serial] = f
+		return
+	}
+	s.introduce(f, buildid.ID{})
+}
+
+// introduce looks for the file of a serial number, with the identity that the kernel read if
+// that is what there is to go by.
+func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
+	v := vmaOfFile(&f)
+	o := s.objects.ofContent(&f, v, id)
 	s.files[f.Serial] = o
 	j := job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
@@ -257,6 +276,10 @@ func vmaOfFile(f *bpf.File) procmap.VMA {
 
 // Identity takes what the kernel read of a file.
 func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
+	if f, ok := s.unread[serial]; ok {
+		delete(s.unread, serial)
+		s.introduce(f, id)
+	}
 	if o := s.file(serial); o != nil && o.isFile() {
 		s.objects.learn(o, id)
 		if s.unwinding != nil {
@@ -361,6 +384,8 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 		return garbage(s.objects.missing(reason.NotMapped))
 	case bpf.Written:
 		return place{s.objects.missing(reason.FileWritten), f.At}
+	case bpf.Unread:
+		return place{s.objects.missing(reason.FileTimes), f.At}
 	case bpf.NotCode:
 		return garbage(s.objects.missing(reason.NotExecutable))
 	case bpf.NoEntry:

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// CallGraph says how the callers of user code are found. The zero value chooses what
-// is best with the backend.
+// CallGraph says how the callers of user code are found. The zero value is call frame
+// information where the backend can use it: BPF in the kernel, Perf by copies of stacks. A copy
+// costs about 0.1 ms of CPU time, which is 1 % of a processor at the usual frequency.
 type CallGraph struct {
 	By CallGraphBy
 	// StackSize is how many bytes of the stack each sample of the backend Perf copies

@@ -10,6 +10,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/addr"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -99,4 +100,77 @@ func TestCutStacks(t *testing.T) {
 	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.Contains(c, "deeper") }) {
 		t.Errorf("nothing tells of it: %q", p.Comments)
 	}
+}
+
+// TestBeyond continues stacks by what frame pointers led to.
+func TestBeyond(t *testing.T) {
+	chain := []addr.Abs{10, 20, 30, 40, 50}
+	for _, test := range []struct {
+		name         string
+		walked, want []addr.Abs
+	}{
+		{"the same so far", []addr.Abs{10, 20, 30}, []addr.Abs{40, 50}},
+		{"frame pointers passed over a caller", []addr.Abs{10, 15, 20, 30}, []addr.Abs{40, 50}},
+		{"frame pointers led through more", []addr.Abs{20, 30}, []addr.Abs{40, 50}},
+		{"all of it", []addr.Abs{10, 20, 30, 40, 50}, nil},
+		{"elsewhere", []addr.Abs{10, 20, 31}, nil},
+		{"by chance the last one alone", []addr.Abs{10, 21, 30}, nil},
+		{"far off", []addr.Abs{10, 11, 12, 13, 20, 30}, nil},
+		{"the leaf alone", []addr.Abs{10}, nil},
+		{"nothing", nil, nil},
+	} {
+		if got := beyond(test.walked, chain); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	same := []addr.Abs{10, 20, 20, 20, 20, 30}
+	if got := beyond(same[:3], same); !slices.Equal(got, same[3:]) {
+		t.Errorf("recursion: %v", got)
+	}
+	for n := range same {
+		beyond(same[:n], nil)
+	}
+}
+
+// TestCopyContinues records code that keeps frame pointers, with copies that are too short for
+// its stacks: frame pointers lead on, and stacks say that they do not tell what is missing.
+func TestCopyContinues(t *testing.T) {
+	needPerf(t)
+	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
+	file := filepath.Join(t.TempDir(), "deep")
+	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "testdata/deep.c")
+	p, _, stats := recordUntil(t, Options{
+		PIDs: []int{start(t, file)}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 1024},
+	}, 200)
+	whole, total := int64(0), int64(0)
+	for _, s := range p.Sample {
+		names := userNames(s)
+		if !slices.Contains(names, "work") {
+			continue
+		}
+		total += s.Value[0]
+		if why, _ := profile.StackEnd(s); why == reason.FramePointers && slices.Contains(names, "main") {
+			whole += s.Value[0]
+		}
+	}
+	if stats.Continued == 0 {
+		t.Error("no stack goes on")
+	}
+	testenv.AtMost(t, "stacks that do not reach main", total-whole, total, 0.1)
+	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.HasSuffix(c, ContinuedNote) }) {
+		t.Errorf("nothing tells of it: %q", p.Comments)
+	}
+}
+
+// TestCallersByDefault records code without frame pointers by the backend perf, as an ordinary
+// user does who asks for nothing.
+func TestCallersByDefault(t *testing.T) {
+	needPerf(t)
+	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
+	p, _, stats := recordUntil(t, Options{PIDs: []int{start(t, buildLive(t))}, Frequency: 499, Backend: Perf}, 200)
+	s := profile.MeasureStacks(p)
+	if s == nil || stats.Copied == 0 {
+		t.Fatalf("%+v, %d bytes copied", s, stats.Copied)
+	}
+	testenv.AtMost(t, "stacks that are not complete", s.Samples-s.Complete, s.Samples, 0.3)
 }

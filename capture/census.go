@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/reason"
 )
 
 // Census is what a machine has of what a build ID could be kept with, and what that
@@ -44,9 +47,11 @@ type FileCensus struct {
 // CodeCensus counts what is mapped to be executed.
 type CodeCensus struct {
 	Spaces     *int `json:"address_spaces,omitempty"`
-	Mappings   *int `json:"mappings,omitempty"` // executable ones of files
-	Inodes     *int `json:"inodes,omitempty"`   // of files that have such mappings
-	Identities *int `json:"identities,omitempty"`
+	Mappings   *int `json:"mappings,omitempty"`   // executable ones of files
+	Inodes     *int `json:"inodes,omitempty"`     // of files that have such mappings
+	Identities *int `json:"identities,omitempty"` // an identity that different contents claim is several
+	// Contested are the identities that files of different, or of unknown, content claim.
+	Contested *int `json:"contested,omitempty"`
 }
 
 // Design is a structure that could have a pointer to a build ID, and what it would cost
@@ -99,8 +104,12 @@ func TakeCensus() *Census {
 
 func (c *Census) miss(what string, err error) {
 	why := err.Error()
-	if errors.Is(err, os.ErrPermission) {
-		why = "needs root"
+	var file *fs.PathError
+	switch {
+	case errors.Is(err, os.ErrPermission) && errors.As(err, &file):
+		why = "needs CAP_DAC_READ_SEARCH, for " + file.Path
+	case errors.Is(err, os.ErrPermission):
+		why = "needs CAP_SYS_ADMIN"
 	}
 	c.Missing = append(c.Missing, Missing{what, why})
 }
@@ -164,7 +173,7 @@ func cmpErr(err error, file string) error {
 
 // countFiles has BPF go through descriptors and mappings.
 func (c *Census) countFiles() {
-	seen, err := bpf.TakeCensus()
+	seen, err := inTime(everyProcess, 2*inventoryTime, bpf.TakeCensus) // which loads programs
 	if err != nil {
 		c.miss("open files, mappings", errors.New(whyNot(unusable(BPF, err))))
 		return
@@ -180,16 +189,39 @@ func (c *Census) countCode() {
 		c.miss("identities", err)
 		return
 	}
-	ids := map[buildid.ID]bool{}
+	inv.FindContested()
+	type build struct {
+		id      buildid.ID
+		content buildid.Content
+	}
+	builds, contested, silent := map[build]bool{}, map[buildid.ID]bool{}, map[string]bool{}
 	for _, p := range inv.Processes {
 		for _, code := range p.Code {
-			if !code.ID.IsZero() {
-				ids[code.ID] = true
+			if code.ID.IsZero() {
+				continue
 			}
+			if code.Reason == reason.FileUnresponsive {
+				silent[code.Path] = true
+			}
+			if code.ID.IsZero() {
+				continue
+			}
+			one := build{id: code.ID}
+			if code.Contested {
+				contested[code.ID] = true
+				one.content = code.Content
+			}
+			builds[one] = true
 		}
 	}
-	n := len(ids)
+	for _, path := range slices.Sorted(maps.Keys(silent)) {
+		c.Missing = append(c.Missing, Missing{"identity of " + path, reason.FileUnresponsive.String()})
+	}
+	n, m := len(builds), len(contested)
 	c.Code.Identities = &n
+	if m > 0 {
+		c.Code.Contested = &m
+	}
 	if len(inv.Unseen) > 0 {
 		c.Missing = append(c.Missing, Missing{"code of " + processCount(len(inv.Unseen)), inv.Unseen[0].Reason.String()})
 	}

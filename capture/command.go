@@ -1,14 +1,20 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
+	"time"
+
+	"hallmark/internal/aside"
 )
 
 // A Command is a program that is started for the recording and waits, before it
@@ -31,15 +37,23 @@ const waiterName = "hallmark-waits-to-exec"
 // gateFD is the waiter's end of the gate.
 const gateFD = 3
 
+// execsWhenTold says that ExecWhenTold was called: a copy of this process would wait.
+var execsWhenTold atomic.Bool
+
 // ExecWhenTold does nothing, unless this process was started by StartCommand to
-// wait for its turn to become another program. Then it does not return.
+// wait for its turn to become another program, or to look at files that may not answer. Then
+// it does not return. A program that does not call it cannot look at the files of such file
+// systems (FUSE, a network): their reason is file-unresponsive.
 func ExecWhenTold() {
+	aside.Serve()
+	execsWhenTold.Store(true)
 	if os.Args[0] != waiterName || len(os.Args) < 3 {
 		return
 	}
 	// The new program gets the events of the thread that execs: it must be the one
 	// that is told.
 	runtime.LockOSThread()
+	came := holdSignals()
 	gate := os.NewFile(gateFD, "gate")
 	syscall.CloseOnExec(gateFD)
 	fmt.Fprintf(gate, "%d\n", syscall.Gettid())
@@ -47,22 +61,89 @@ func ExecWhenTold() {
 	if _, err := io.ReadFull(gate, told[:]); err != nil {
 		os.Exit(125) // the recorder is gone
 	}
+	raise(came)
 	err := syscall.Exec(os.Args[1], os.Args[2:], os.Environ())
 	fmt.Fprint(gate, err)
 	os.Exit(126)
 }
 
+// holdSignals keeps signals that end a process, such as those of a terminal to all of its
+// processes, until the program's turn has come: whoever watches it can prepare for it, and learns
+// how it ended. A new program gets the signals as they were; those that are ignored stay so.
+func holdSignals() chan os.Signal {
+	came := make(chan os.Signal, 16)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(sig) {
+			signal.Notify(came, sig)
+		}
+	}
+	return came
+}
+
+// raise ends the process by the first signal that came, if any did. None is held from here on.
+func raise(came chan os.Signal) {
+	signal.Stop(came) // and those that have come are there
+	select {
+	case sig := <-came:
+		_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
+		time.Sleep(time.Second)
+	default:
+	}
+}
+
+// errNoPartner is the error of a program that could not be its own waiter: its copy would start
+// a copy of itself, and so on.
+var errNoPartner = errors.New("main must call capture.ExecWhenTold first")
+
+// CommandOptions say how a program is started. The zero value is right.
+type CommandOptions struct {
+	Stdout *os.File // of the program; that of this process when nil
+}
+
 // StartCommand starts the program args[0], looked up in PATH, with the standard
 // streams of this process, and lets it wait at the gate. Release lets it go; a
-// Command that is never released must be Killed.
-func StartCommand(args []string) (*Command, error) {
+// Command that is never released must be Killed. It is an error if main has not called
+// ExecWhenTold.
+func StartCommand(args []string) (*Command, error) { return StartCommandWith(args, CommandOptions{}) }
+
+// StartCommandWith is StartCommand with options.
+func StartCommandWith(args []string, o CommandOptions) (*Command, error) {
+	if !execsWhenTold.Load() {
+		return nil, fmt.Errorf("starting %s: %w", args[0], errNoPartner)
+	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return nil, err
 	}
+	var came syscall.Signal
+	for range maxStarts {
+		var c *Command
+		if c, err = startWaiter(path, args, o); err == nil {
+			if came != 0 {
+				c.signal(came) // it is for the program, when its turn has come
+			}
+			return c, nil
+		}
+		if c == nil {
+			break
+		}
+		// A signal to all processes of a terminal may come before the waiter can hold it.
+		if came = syscall.Signal(c.Wait() - 128); came != syscall.SIGINT && came != syscall.SIGTERM && came != syscall.SIGHUP {
+			break
+		}
+	}
+	return nil, fmt.Errorf("starting %s: %w", args[0], err)
+}
+
+// maxStarts bounds how often a waiter is started that signals end.
+const maxStarts = 16
+
+// startWaiter starts the copy of this executable that will be the program at a path. Besides an
+// error it returns a waiter that has ended, if there was one.
+func startWaiter(path string, args []string, o CommandOptions) (*Command, error) {
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", args[0], err)
+		return nil, err
 	}
 	gate, theirs := os.NewFile(uintptr(ends[0]), "gate"), os.NewFile(uintptr(ends[1]), "gate")
 	c := &Command{path: path, gate: gate, done: make(chan struct{})}
@@ -73,14 +154,14 @@ func StartCommand(args []string) (*Command, error) {
 		Path:       "/proc/self/exe",
 		Args:       append([]string{waiterName, path}, args...),
 		Stdin:      os.Stdin,
-		Stdout:     os.Stdout,
+		Stdout:     cmp.Or(o.Stdout, os.Stdout),
 		Stderr:     os.Stderr,
 		ExtraFiles: []*os.File{theirs},
 	}
 	if err := c.cmd.Start(); err != nil {
 		gate.Close()
 		theirs.Close()
-		return nil, fmt.Errorf("starting %s: %w", args[0], err)
+		return nil, err
 	}
 	go func() {
 		c.err = c.cmd.Wait()
@@ -88,8 +169,8 @@ func StartCommand(args []string) (*Command, error) {
 	}()
 	theirs.Close() // so that the end of the waiter ends the read
 	if _, err := fmt.Fscanln(gate, &c.tid); err != nil {
-		c.Kill()
-		return nil, fmt.Errorf("starting %s: %w (main must call ExecWhenTold)", args[0], err)
+		c.Kill() // unless it has ended
+		return c, err
 	}
 	return c, nil
 }
@@ -104,18 +185,30 @@ func (e *ExecError) Error() string { return fmt.Sprintf("cannot run %s: %s", e.P
 // PID returns the process number, which the program keeps when it is released.
 func (c *Command) PID() int { return c.cmd.Process.Pid }
 
-// Release lets the program run. The error is that of execve.
+// Release lets the program run. The error is that of execve. There is none if a signal has
+// ended the program before: Wait returns which.
 func (c *Command) Release() error {
 	defer c.gate.Close()
 	if _, err := c.gate.Write([]byte{1}); err != nil {
-		return fmt.Errorf("starting %s: %w", c.cmd.Args[2], err)
+		return c.gone(err)
 	}
 	// The gate closes without a word when the program has taken over.
 	complaint, err := io.ReadAll(io.LimitReader(c.gate, 256))
-	if err != nil || len(complaint) > 0 {
+	if len(complaint) > 0 {
 		return &ExecError{Program: c.cmd.Args[2], Reason: string(complaint)}
 	}
+	if err != nil {
+		return c.gone(err)
+	}
 	return nil
+}
+
+// gone returns the error of a waiter that does not answer, none if a signal has ended it.
+func (c *Command) gone(err error) error {
+	if c.Kill(); c.Wait() > 128 {
+		return nil
+	}
+	return fmt.Errorf("starting %s: %w", c.cmd.Args[2], err)
 }
 
 // Done is closed when the program has ended.

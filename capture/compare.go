@@ -67,7 +67,7 @@ type BackendResult struct {
 	Coverage profile.Coverage `json:"coverage"`
 }
 
-// Compare measures in three parts of the same length, which wants root: costs, what
+// Compare measures in three parts of the same length, which takes CAP_SYS_ADMIN: costs, what
 // the kernel's own way says of each frame, and whole backends. They are apart because
 // with interrupts off only one can hold the lock of the mappings: who asks for build
 // IDs in the kernel's own way at the same time as another one gets addresses.
@@ -76,6 +76,9 @@ func Compare(ctx context.Context, opts CompareOptions) (*Comparison, error) {
 		opts.Frequency = DefaultFrequency
 	}
 	costs, err := bpf.CountCosts()
+	if isRefusal(err) && lacksForBPF() == "" && !hasCapability(unix.CAP_SYS_ADMIN) {
+		return nil, fmt.Errorf("counting what BPF programs cost needs CAP_SYS_ADMIN: %w", err)
+	}
 	if err != nil {
 		return nil, unusable(BPF, err)
 	}
@@ -292,14 +295,15 @@ func (s *bpfSampler) cost() (bpf.Cost, error)      { return s.programs.Cost() }
 func (s *stackmapSampler) cost() (bpf.Cost, error) { return s.programs.Cost() }
 
 // load is a command that is run again and again, by a shell that waits for a line
-// before it begins. A nil load is that of the whole machine.
+// before it begins, and ends the loop if this process is gone. A nil load is that of the
+// whole machine.
 type load struct {
 	shell *exec.Cmd
 	start io.WriteCloser
 	ended chan error
 }
 
-const loadScript = `read start && while :; do "$@" || exit; done >/dev/null 2>&1 </dev/null`
+const loadScript = `read start && while kill -0 $PPID; do "$@" || exit; done >/dev/null 2>&1 </dev/null`
 
 // startLoad starts the shell. The caller stops it.
 func startLoad(command []string) (*load, error) {

@@ -38,14 +38,16 @@ func (e Event) String() string {
 	return "cpu-clock"
 }
 
+// eventNames are perf's names of the events. A task-clock runs while its task does, as do the
+// samples of a cpu-clock that are counted for a task.
+var eventNames = map[string]Event{"cpu-clock": CPUClock, "task-clock": CPUClock, "cycles": Cycles, "cpu-cycles": Cycles}
+
 // ParseEvent returns the event that perf calls name.
 func ParseEvent(name string) (Event, error) {
-	for _, e := range []Event{CPUClock, Cycles} {
-		if e.String() == name {
-			return e, nil
-		}
+	if e, ok := eventNames[name]; ok {
+		return e, nil
 	}
-	return 0, fmt.Errorf("unknown event %q: cpu-clock and cycles can be sampled", name)
+	return 0, fmt.Errorf("unknown event %q: there are cpu-clock (the same as task-clock) and cycles (cpu-cycles)", name)
 }
 
 // sampleFields is what every sample has where the kernel allows cgroups.
@@ -102,12 +104,11 @@ func newEventPlan(event Event, hz int) *eventPlan {
 }
 
 // copyStacks lets samples bring the registers of user code and so many bytes of its
-// stack, in place of the callers that frame pointers lead to.
+// stack, beside the callers that frame pointers lead to.
 func (p *eventPlan) copyStacks(m *perfregs.Machine, size, pages int) {
 	p.samples.Sample_type |= uint64(perfdata.SampleRegsUser | perfdata.SampleStackUser)
 	p.samples.Sample_regs_user = m.Mask()
 	p.samples.Sample_stack_user = uint32(size)
-	p.samples.Bits |= unix.PerfBitExcludeCallchainUser
 	p.samples.Wakeup = uint32(pages * os.Getpagesize() / 4) // a small ring has room for few copies
 }
 
@@ -202,7 +203,7 @@ func (p *eventPlan) decoder() (*perfdata.Decoder, error) {
 func openError(event Event, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("the kernel refuses perf events (%w): run as root or with CAP_PERFMON, or lower kernel.perf_event_paranoid (now %s); a user may always record own processes at 2", err, paranoid())
+		return fmt.Errorf("the kernel refuses perf events (%w): run with CAP_PERFMON, as root has it, or lower kernel.perf_event_paranoid (now %s); a user may always record own processes at 2", err, paranoid())
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("this machine cannot sample %v (%w): use --event cpu-clock", event, err)
 	case errors.Is(err, unix.ENOSYS):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -26,7 +25,10 @@ type WatchOptions struct {
 	Told func() error
 
 	noTaskWork bool // for tests: as on kernels that have none
-	ring       int  // for tests: see bpf.ExecOptions.Ring
+	// patience is for tests: how long an event waits for identities with perf, 0 for as long as it
+	// should.
+	patience time.Duration
+	ring     int // for tests: see bpf.ExecOptions.Ring
 }
 
 // WatchKind is what a WatchEvent tells.
@@ -59,7 +61,8 @@ type WatchEvent struct {
 	Container string    // that the cgroup belongs to, "" for none
 
 	// Program is what runs: of a script, its interpreter. Of a process that ended it is
-	// what was executed last, and nil if that was not told.
+	// what was executed last, also before the watch began. It is nil if that is not known: with
+	// BPF, of a child that has executed nothing itself and was started meanwhile.
 	Program *Binary
 	// Interpreter is the program's ELF interpreter, nil for none. Library is what was loaded.
 	Interpreter, Library *Binary
@@ -98,8 +101,19 @@ type Binary struct {
 	Path    string // as the mount namespace of the process has it
 	Cut     bool   // the path's first components are missing
 	Deleted bool   // the file had no name any more
-	ID      buildid.ID
-	Reason  reason.Reason // why there is no ID
+	// Elsewhere tells that Path leads this process to another file, or to none: the file is in
+	// another mount namespace. It is not set of files that only root or this user can have written.
+	Elsewhere bool
+	ID        buildid.ID
+	Reason    reason.Reason // why there is no ID
+	// Contested says that another file was told of that claims the same identity and has
+	// other content than this one; or that the content of one of them is unknown.
+	Contested bool
+	Content   buildid.Content // of the file; zero while it is unknown
+
+	key     fileKey // of the file
+	pending *object // until the event is told: it may learn its content
+	trusted bool    // only root or this user can have written the file
 }
 
 // WatchStats count what a Watch told and what it could not tell.
@@ -113,6 +127,8 @@ type WatchStats struct {
 	Unidentified uint64 // programs and interpreters without an identity
 	Disagreed    uint64 // files that have another identity than the kernel read from memory
 	Malformed    uint64 // records that could not be read
+	Contested    uint64 // programs, interpreters and libraries whose identity other files claim
+	Forgotten    uint64 // build IDs: there were too many to remember which files claimed them
 	Reduced      []string
 }
 
@@ -181,13 +197,13 @@ func (w *Watch) choose() error {
 		return errors.New("the backend stackmap samples and watches nothing: use auto, bpf or perf")
 	}
 	err := w.useBPF()
-	if err == nil {
-		return nil
+	if err == nil || isShortage(err) { // perf would run out of files as well, later and in silence
+		return err
 	}
 	if perfErr := w.usePerf(); perfErr != nil {
 		return perfErr
 	}
-	if os.Geteuid() == 0 { // others know that they are not root
+	if lacksForBPF() == "" { // others know that they are ordinary users
 		w.stats.Reduced = append(w.stats.Reduced, "BPF programs: "+whyNot(err))
 	}
 	return nil
@@ -244,6 +260,7 @@ func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
 		if ev == nil {
 			return nil
 		}
+		w.queue.claims.judge(ev)
 		w.tally(ev)
 		if err := each(ev); err != nil {
 			return err
@@ -279,8 +296,12 @@ func (w *Watch) tally(ev *WatchEvent) {
 		w.stats.Lost += ev.Lost
 	}
 	for _, b := range []*Binary{ev.Program, ev.Interpreter, ev.Library} {
-		if b != nil && b.ID.IsZero() {
+		switch {
+		case b == nil:
+		case b.ID.IsZero():
 			w.stats.Unidentified++
+		case b.Contested:
+			w.stats.Contested++
 		}
 	}
 }
@@ -288,6 +309,7 @@ func (w *Watch) tally(ev *WatchEvent) {
 // Stats returns what was counted so far.
 func (w *Watch) Stats() WatchStats {
 	s := w.stats
+	s.Forgotten = w.queue.claims.forgotten
 	if w.teller != nil {
 		w.count(&s)
 	}

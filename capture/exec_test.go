@@ -17,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
+	"hallmark/reason"
 )
 
 // watchCommand returns what a backend tells of a command.
@@ -27,6 +28,9 @@ func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
 		t.Fatal(err)
 	}
 	o.Command = c
+	if testenv.Emulated() {
+		o.patience = testenv.Patience // one file is read in half a second
+	}
 	w, err := StartWatch(o)
 	if err != nil {
 		c.Kill()
@@ -90,12 +94,16 @@ func TestWatchCommand(t *testing.T) {
 		}
 		var kinds []string
 		var last time.Time
+		late := 0
 		for _, ev := range told {
 			if ev.Time.Before(last) || ev.Time.Before(before) || ev.Time.After(after) {
 				t.Errorf("%v: event of %v after one of %v", ev.Kind, ev.Time, last)
 			}
 			last = ev.Time
 			switch {
+			case o.isLate(ev):
+				late++
+				continue
 			case ev.Kind == Loaded:
 				if base := filepath.Base(real); ev.Library.ID.IsZero() || ev.Name != "sh" && ev.Name != base && ev.Name != "sleep" {
 					t.Errorf("%+v of %q", ev.Library, ev.Name)
@@ -121,6 +129,9 @@ func TestWatchCommand(t *testing.T) {
 				t.Errorf("the shell ended with %v", ev.End.Status)
 			}
 		}
+		if late > 0 {
+			testenv.Lack(t, "%d files were opened too late", late)
+		}
 		sh, err := filepath.EvalSymlinks(shell)
 		if err != nil {
 			t.Fatal(err)
@@ -131,6 +142,16 @@ func TestWatchCommand(t *testing.T) {
 			t.Errorf("told %q", kinds)
 		}
 	})
+}
+
+// isLate reports whether what an event names was gone before it was opened, in a slow machine.
+// With perf, user space opens each file where the kernel's records have no build IDs, before 5.12.
+func (o WatchOptions) isLate(ev *WatchEvent) bool {
+	file := ev.Program
+	if ev.Kind == Loaded {
+		file = ev.Library
+	}
+	return o.Backend == Perf && testenv.Emulated() && file != nil && file.ID.IsZero() && (file.Reason == reason.FileGone || file.Reason == reason.NotRead)
 }
 
 // TestWatchCost wants what a command costs to be its own: not the time that it waited for the
@@ -187,26 +208,33 @@ func watchCost(t *testing.T) bool {
 }
 
 // TestWatchForks wants what executes nothing to be told when it ends, by the name that it has
-// from its parent and without a program.
+// from its parent. BPF tells of no forks, so it has no program there; with perf it has its
+// parent's.
 func TestWatchForks(t *testing.T) {
 	sh := testenv.Tool(t, "sh")
 	eachWatch(t, func(t *testing.T, o WatchOptions) {
 		o.Exits = true
-		found := false
+		var parent int
+		var found *WatchEvent
 		for _, ev := range watchCommand(t, o, sh, "-c", "(exit 4); exit 3") {
-			if ev.Kind != Exited || ev.Program != nil {
-				continue
+			if ev.Kind == Executed {
+				parent = ev.PID
 			}
-			found = true
-			if ev.Name != "sh" || ev.PPID == 0 || ev.End.Lived <= 0 {
-				t.Errorf("%+v, %+v", ev, ev.End)
-			}
-			if s := ev.End.Status; o.Backend == Perf && s != nil || o.Backend == BPF && s.ExitStatus() != 4 {
-				t.Errorf("it ended with %v", s)
+			if ev.Kind == Exited && ev.PID != parent {
+				found = ev
 			}
 		}
-		if !found {
-			t.Error("the end of the shell's child was not told")
+		if found == nil {
+			t.Fatal("the end of the shell's child was not told")
+		}
+		if found.Name != "sh" || found.PPID != parent || found.End.Lived <= 0 {
+			t.Errorf("%+v, %+v", found, found.End)
+		}
+		if p := found.Program; o.Backend == BPF && p != nil || o.Backend == Perf && (p == nil || p.ID != idOf(t, sh)) {
+			t.Errorf("program %+v", p)
+		}
+		if s := found.End.Status; o.Backend == Perf && s != nil || o.Backend == BPF && s.ExitStatus() != 4 {
+			t.Errorf("it ended with %v", s)
 		}
 	})
 }
@@ -285,8 +313,8 @@ func buildGoNote(t *testing.T) string {
 	return program
 }
 
-// TestWatchLoses has more executed than there is room for, while nobody reads: each execution is
-// either told or counted as lost, though nothing follows it, and though the watch ends.
+// TestWatchLoses executes more programs than there is room for, while nobody reads. The watch
+// reports each execution or counts it as lost, also if nothing follows, and if the watch ends.
 func TestWatchLoses(t *testing.T) {
 	testenv.Root(t)
 	const count = 300 // of 1 kB each, for 64 KiB

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +27,8 @@ type bpfWatch struct {
 	files, olderFiles map[uint32]*object
 	old               sync.WaitGroup   // objects that were forgotten, and may still be looked for
 	lives             map[life]*Binary // of processes whose program was told, with WatchOptions.Exits
+	running           runningPrograms  // of other processes
+	since             uint64           // when events were lost last, ns, CLOCK_MONOTONIC
 	exits             bool
 	ends              map[life]*toldEnd // processes whose end was told, until they are gone
 	lost              uint64            // that was told
@@ -85,6 +88,7 @@ func (w *Watch) useBPF() error {
 		swept:    time.Now(),
 	}
 	w.teller, w.stats.Backend = b, BPF
+	b.running.wanted = b.exits && w.opts.Command == nil && checkPIDNamespace() == nil
 	if w.opts.Libs {
 		if b.libs, err = newPerfWatch(w.queue, w.opts, true); err != nil {
 			return err
@@ -100,11 +104,12 @@ func (w *Watch) useBPF() error {
 // newPassingObjects returns objects that keep no file open: only identities are wanted.
 func newPassingObjects() *objects {
 	o := newObjects()
-	o.keep = 0
+	o.keep, o.early = 0, maxRechecked
 	return o
 }
 
 func (b *bpfWatch) begin() error {
+	b.running.take()
 	if b.libs != nil {
 		return b.libs.begin()
 	}
@@ -196,8 +201,11 @@ func (b *bpfWatch) lookForLost() error {
 	}
 	if n := stats.LostExecs + stats.LostExits; n > b.lost {
 		b.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: n - b.lost}, time: monotonic()}, 0)
-		b.lost = n
+		b.lost, b.since = n, monotonic()
+		clear(b.lives) // they may have executed other programs
+		b.running.forget()
 	}
+	b.running.renew()
 	return nil
 }
 
@@ -226,6 +234,7 @@ func (b *bpfWatch) count(s *WatchStats) {
 }
 
 func (b *bpfWatch) close() error {
+	b.running.close()
 	b.objects.close()
 	b.old.Wait()
 	err := b.programs.Close()
@@ -246,9 +255,13 @@ func (b *bpfWatch) file(serial uint32) *object {
 // File introduces a serial number.
 func (b *bpfWatch) File(f bpf.File) {
 	v := vmaOfFile(&f)
-	o := b.objects.ofContent(&f, v)
+	o := b.objects.ofContent(&f, v, buildid.ID{})
 	b.files[f.Serial] = o
 	b.seen++
+	if f.OfMapping() {
+		b.objects.unproven(o)
+		return
+	}
 	b.objects.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
@@ -271,8 +284,7 @@ type toldExec struct {
 	binary, loader       Binary
 	watch                *bpfWatch
 	key                  life
-	objects              *objects
-	program, interpreter *object // interpreter is nil for none
+	program, interpreter toldFile // interpreter.object is nil for none
 }
 
 // Exec takes the execution of a program.
@@ -287,15 +299,14 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 			File:    e.File,
 			ArgsCut: e.ArgsCut,
 		},
-		owner:   Owner{e.UID, e.GID, e.EUID, e.EGID},
-		binary:  Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
-		watch:   b,
-		key:     life{e.PID, e.Started},
-		objects: b.objects,
-		program: b.objectOf(e.Program),
+		owner:  Owner{e.UID, e.GID, e.EUID, e.EGID},
+		binary: Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
+		watch:  b,
+		key:    life{e.PID, e.Started},
 	}
 	ev := &x.event
 	ev.Owner, ev.Program = &x.owner, &x.binary
+	x.program = toldFile{objects: b.objects, object: b.objectOf(e.Program), queue: b.queue, event: ev, binary: &x.binary}
 	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	if e.Script {
 		ev.Script, ev.Interp = e.File, e.Interp
@@ -304,8 +315,9 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 		ev.Args = splitArgs(e.Args)
 	}
 	if e.Interpreter != e.Program {
-		x.interpreter = b.objectOf(e.Interpreter)
-		x.loader.Path = x.interpreter.path
+		o := b.objectOf(e.Interpreter)
+		x.interpreter = toldFile{objects: b.objects, object: o, queue: b.queue, event: ev, binary: &x.loader}
+		x.loader.Path = o.path
 		ev.Interpreter = &x.loader
 	}
 	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
@@ -313,15 +325,17 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 }
 
 func (x *toldExec) complete() bool {
-	return x.objects.settled(x.program) && (x.interpreter == nil || x.objects.settled(x.interpreter))
+	return x.program.complete() && (x.interpreter.object == nil || x.interpreter.complete())
 }
 
 func (x *toldExec) finish() {
-	x.objects.identify(x.program, &x.binary)
-	if x.interpreter != nil {
-		x.objects.identify(x.interpreter, &x.loader)
+	x.program.finish()
+	if x.interpreter.object != nil {
+		x.interpreter.finish()
 	}
-	x.watch.remember(x.key, x.binary)
+	if x.held.time >= x.watch.since {
+		x.watch.remember(x.key, x.binary)
+	}
 }
 
 // homeOf returns the cgroup of this number, and the container that it belongs to.
@@ -340,6 +354,7 @@ func (b *bpfWatch) homeOf(id uint64) (string, string) {
 
 // remember keeps what a process runs until it ends.
 func (b *bpfWatch) remember(key life, program Binary) {
+	program.pending = nil
 	if b.exits && (len(b.lives) < maxLives || b.lives[key] != nil) {
 		b.lives[key] = &program
 	}
@@ -368,6 +383,8 @@ func whyNoFile(kind bpf.FrameKind) reason.Reason {
 		return reason.TableFull
 	case bpf.Written:
 		return reason.FileWritten
+	case bpf.Unread:
+		return reason.FileTimes
 	}
 	return reason.Unstable
 }
@@ -376,6 +393,9 @@ func whyNoFile(kind bpf.FrameKind) reason.Reason {
 func (s *objects) settled(o *object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.alone {
+		return o.tried == o.asked
+	}
 	return !o.isFile() || !o.id.IsZero()
 }
 
@@ -385,7 +405,13 @@ func (s *objects) identify(o *object, b *Binary) {
 	defer s.mu.Unlock()
 	if b.ID = o.id; o.id.IsZero() {
 		b.Reason = o.why
+		return
 	}
+	b.key, b.Content, b.trusted = o.key.ofFile(), o.certain(), o.vouched.Load()
+	if b.Content.IsZero() && o.awaitsContent() {
+		b.pending = o
+	}
+	b.Contested = slices.ContainsFunc(o.others, func(c buildid.Content) bool { return c != o.early })
 }
 
 // splitArgs returns the arguments, each of which has a NUL behind it; the last one of many
@@ -412,6 +438,7 @@ type toldEnd struct {
 	last   time.Duration // what was told
 	watch  *bpfWatch
 	key    life
+	ran    *programList // that it may be in; nil for none
 }
 
 // Exit takes the end of a process.
@@ -435,6 +462,7 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 		cpu:    time.Duration(e.CPU),
 		watch:  b,
 		key:    key,
+		ran:    b.running.now,
 	}
 	x.end.Status = &x.status
 	ev := &x.event
@@ -442,10 +470,12 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	b.ends[key] = x
 	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
-	b.queue.add(&x.held, endPatience)
+	b.queue.add(&x.held, x.ran.patience(endPatience))
 }
 
-func (x *toldEnd) complete() bool { return x.final }
+func (x *toldEnd) complete() bool {
+	return x.final && (x.ran.isDone() || x.watch.lives[x.key] != nil)
+}
 
 func (x *toldEnd) finish() {
 	b := x.watch
@@ -457,6 +487,8 @@ func (x *toldEnd) finish() {
 	if program := b.lives[x.key]; program != nil {
 		x.event.Program = program
 		delete(b.lives, x.key)
+	} else if p := x.ran.of(x.key.pid); p != nil && p.started == x.key.started-x.key.started%startTick {
+		x.event.Program = p.binary
 	}
 	if x.final {
 		delete(b.ends, x.key)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -27,10 +26,7 @@ const maxArgs = 4096
 // readFacts reads what the kernel's records do not tell. What is gone is left out.
 func readFacts(pid uint32) *factsOf {
 	f := new(factsOf)
-	if cmdline, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
-		f.args, _ = io.ReadAll(io.LimitReader(cmdline, maxArgs+1))
-		cmdline.Close()
-	}
+	f.args = argsOf(pid)
 	if len(f.args) > maxArgs {
 		f.args, f.cut = f.args[:maxArgs], true
 	}

@@ -27,6 +27,7 @@ type perfWatch struct {
 	until   uint64        // records from before are handled
 	drained uint64        // when the last reading began
 	tasks   map[uint32]*watchedTask
+	running runningPrograms // of processes whose execution was not told
 	lost    uint64
 	broken  uint64 // records that could not be read
 }
@@ -46,19 +47,59 @@ type watchedTask struct {
 	threads int    // that are known to run; 0 when it ran before
 	since   uint64 // when it was forked, ns, CLOCK_MONOTONIC; 0 when it ran before
 	exec    *perfExec
-	program *Binary
-	loaded  *object // last
+	ran     *perfProgram // nil when it ran before
+	loaded  fileOfRecord // last
+}
+
+// perfProgram is what one process or several run: children run their parent's until they execute
+// another.
+type perfProgram struct {
+	binary *Binary // nil until the execution was told
+	// before is the list that has it as the program of a process, if no execution was told.
+	before *programList
+	pid    uint32
+}
+
+// known returns the program and the name of who executed it; nil and "" when they are not known.
+func (r *perfProgram) known(c *wallClock) (*Binary, string) {
+	switch {
+	case r == nil:
+		return nil, ""
+	case r.before == nil:
+		return r.binary, ""
+	}
+	// A process that was started since is another one of that number.
+	p := r.before.of(r.pid)
+	if p == nil || c.sinceBoot(p.started) >= r.before.began {
+		return nil, ""
+	}
+	return p.binary, p.name
 }
 
 // perfExec is an execution: the kernel tells the name first, then what it maps, and the
 // vdso last. All else is mapped by the program.
 type perfExec struct {
 	watch                *perfWatch
-	task                 *watchedTask
+	ran                  *perfProgram
 	event                *WatchEvent
 	facts                *factsOf
 	program, interpreter *object
+	file, loaderFile     *toldFile
+	of, loader           fileOfRecord // program and interpreter
 	done                 bool
+}
+
+// fileOfRecord is what records say of a file. Two mappings of it, one after the other in one
+// process, are told apart by nothing else.
+type fileOfRecord struct {
+	name              string
+	major, minor      uint32
+	inode, generation uint64
+	id                string
+}
+
+func fileOf(r *perfdata.Mmap2) fileOfRecord {
+	return fileOfRecord{r.Name, r.Major, r.Minor, r.Inode, r.Generation, string(r.BuildID)}
 }
 
 const vdsoName = "[vdso]"
@@ -78,6 +119,7 @@ func (w *Watch) usePerf() error {
 
 func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, error) {
 	p := &perfWatch{queue: queue, objects: newPassingObjects(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}}
+	p.running.wanted = opts.Exits && opts.Command == nil && !only
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -130,7 +172,9 @@ func (p *perfWatch) openOn(plan *eventPlan, tid, cpu int) error {
 
 func (p *perfWatch) begin() error {
 	p.drained = monotonic()
-	return enable(p.events)
+	err := enable(p.events)
+	p.running.take()
+	return err
 }
 
 func (p *perfWatch) descriptors() []int {
@@ -168,6 +212,7 @@ func (p *perfWatch) read() (uint64, error) {
 	}
 	p.records = slices.Delete(p.records, 0, n)
 	p.until, p.drained = p.drained, began
+	p.running.renew()
 	return p.until, nil
 }
 
@@ -180,16 +225,7 @@ func (p *perfWatch) take(rec []byte) {
 	}
 	switch r := decoded.(type) {
 	case *perfdata.Mmap2:
-		if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
-			return
-		}
-		kept := *r
-		w := watchRecord{Record: &kept, time: r.Time}
-		if v := vmaOf(r); !isMemory(v) {
-			w.object = p.objects.file(keyOf(r), v)
-			p.objects.reach(job{object: w.object, vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
-		}
-		p.records = append(p.records, w)
+		p.takeMapping(r)
 	case *perfdata.Comm:
 		if !r.Exec && r.OwnerPID != r.OwnerTID || r.OwnerPID == nobody {
 			return // the name of another thread
@@ -212,6 +248,20 @@ func (p *perfWatch) take(rec []byte) {
 		p.lost += r.Count
 		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: monotonic()}, 0)
 	}
+}
+
+// takeMapping keeps the record of a mapping of code, and has its file looked at.
+func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
+	if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
+		return
+	}
+	kept := *r
+	w := watchRecord{Record: &kept, time: r.Time}
+	if v := vmaOf(r); !isMemory(v) {
+		w.object = p.objects.passing(keyOf(r), v)
+		p.objects.reach(job{object: w.object, vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
+	}
+	p.records = append(p.records, w)
 }
 
 func (p *perfWatch) handle(w *watchRecord) {
@@ -249,6 +299,20 @@ func (p *perfWatch) forget() {
 		}
 	}
 	clear(p.tasks)
+	p.running.forget()
+}
+
+// ranBy returns what a process runs, which is known when the list of those that ran before is
+// there. A process that is not watched ran before, unless too many are.
+func (p *perfWatch) ranBy(pid uint32) *perfProgram {
+	t := p.tasks[pid]
+	switch {
+	case t != nil && t.ran != nil:
+		return t.ran
+	case t != nil && (t.since != 0 || t.exec != nil), len(p.tasks) >= maxLives, p.running.now == nil:
+		return nil
+	}
+	return &perfProgram{before: p.running.now, pid: pid}
 }
 
 func (p *perfWatch) task(pid uint32) *watchedTask {
@@ -271,8 +335,9 @@ func (p *perfWatch) fork(r *perfdata.Task) {
 	}
 	p.doubt(r.ChildPID, r.Time) // the number is another process's from here on
 	delete(p.tasks, r.ChildPID)
+	ran := p.ranBy(r.ParentPID)
 	t := p.task(r.ChildPID)
-	t.ppid, t.threads, t.since = r.ParentPID, 1, r.Time
+	t.ppid, t.threads, t.since, t.ran = r.ParentPID, 1, r.Time, ran
 	if parent := p.tasks[r.ParentPID]; parent != nil {
 		t.name = parent.name
 	}
@@ -298,8 +363,9 @@ func (p *perfWatch) doubt(pid uint32, at uint64) {
 func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
 	p.doubt(r.OwnerPID, r.Time)
 	t := p.task(r.OwnerPID)
-	e := &perfExec{watch: p, task: t, facts: facts}
-	t.exec, t.loaded = e, nil
+	e := &perfExec{watch: p, facts: facts}
+	t.exec, t.loaded, t.ran = e, fileOfRecord{}, new(perfProgram)
+	e.ran = t.ran
 	if p.only {
 		return
 	}
@@ -307,35 +373,51 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
 	if t.since != 0 {
 		e.event.Started = p.queue.clock.at(t.since)
 	}
-	p.queue.add(&heldEvent{WatchEvent: e.event, time: r.Time, missing: e}, identityPatience)
+	p.queue.add(&heldEvent{WatchEvent: e.event, time: r.Time, missing: e}, cmp.Or(p.opts.patience, identityPatience))
 }
 
 func (e *perfExec) complete() bool {
 	p := e.watch
 	read := e.facts == nil || e.facts.read < p.until
-	return e.done && read && p.objects.settled(e.program) && (e.interpreter == nil || p.objects.settled(e.interpreter))
+	return e.done && read && e.told().complete() && (e.interpreter == nil || e.toldLoader().complete())
+}
+
+// told returns the program, which is known by now.
+func (e *perfExec) told() *toldFile {
+	if e.file == nil {
+		e.file = &toldFile{objects: e.watch.objects, object: e.program, queue: e.watch.queue, event: e.event, binary: e.event.Program}
+	}
+	return e.file
+}
+
+// toldLoader returns the interpreter, which is known by now.
+func (e *perfExec) toldLoader() *toldFile {
+	if e.loaderFile == nil {
+		e.event.Interpreter = &Binary{Path: e.interpreter.path}
+		e.loaderFile = &toldFile{objects: e.watch.objects, object: e.interpreter, queue: e.watch.queue, event: e.event, binary: e.event.Interpreter}
+	}
+	return e.loaderFile
 }
 
 // finish fills in what is known of an execution by now.
 func (e *perfExec) finish() {
 	p := e.watch
 	if e.program != nil {
-		p.objects.identify(e.program, e.event.Program)
+		e.told().finish()
 	}
 	if e.interpreter != nil {
-		e.event.Interpreter = &Binary{Path: e.interpreter.path}
-		p.objects.identify(e.interpreter, e.event.Interpreter)
+		e.toldLoader().finish()
 	}
 	if e.facts != nil && e.facts.read < p.until {
 		e.facts.fill(e.event)
 	}
-	e.task.program = e.event.Program
+	e.ran.binary = e.event.Program
 }
 
 // mmap takes a mapping of code.
 func (p *perfWatch) mmap(r *perfdata.Mmap2, o *object) {
 	t := p.task(r.Owner)
-	e := t.exec
+	e, of := t.exec, fileOf(r)
 	switch {
 	case e != nil && !e.done && r.Name == vdsoName:
 		e.done = true
@@ -343,19 +425,19 @@ func (p *perfWatch) mmap(r *perfdata.Mmap2, o *object) {
 			e.program = p.objects.missing(reason.NotMapped)
 		}
 	case o == nil:
-	case e != nil && !e.done && (e.program == nil || e.program == o):
+	case e != nil && !e.done && (e.program == nil || e.of == of):
 		e.take(r, o)
 	case e != nil && !e.done:
-		e.interpreter = o
-	case p.opts.Libs && t.loaded != o && (e == nil || o != e.program && o != e.interpreter):
-		t.loaded = o
+		e.interpreter, e.loader = o, of
+	case p.opts.Libs && t.loaded != of && (e == nil || of != e.of && of != e.loader):
+		t.loaded = of
 		p.load(r, t, o)
 	}
 }
 
 // take takes the mapping of the program.
 func (e *perfExec) take(r *perfdata.Mmap2, o *object) {
-	e.program = o
+	e.program, e.of = o, fileOf(r)
 	if e.event != nil {
 		e.event.Program.Path, e.event.Program.Deleted = o.path, isDeleted(r.Name)
 	}
@@ -372,23 +454,13 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 	if name == "" {
 		name = processName(r.Owner)
 	}
+	program, _ := t.ran.known(&p.queue.clock)
 	ev := &WatchEvent{
-		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: t.program,
+		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: program,
 		Library: &Binary{Path: o.path, Deleted: isDeleted(r.Name)},
 	}
-	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfLoad{p.objects, o, ev.Library}}, identityPatience)
+	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
 }
-
-// perfLoad is a library whose identity is on its way.
-type perfLoad struct {
-	objects *objects
-	object  *object
-	library *Binary
-}
-
-func (l *perfLoad) complete() bool { return l.objects.settled(l.object) }
-
-func (l *perfLoad) finish() { l.objects.identify(l.object, l.library) }
 
 // exit takes the end of a thread. Of a process that ran before it is not known how many it
 // has: that ends with its first one.
@@ -402,31 +474,42 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 	} else if r.ChildPID != r.ChildTID {
 		return
 	}
+	ran := p.ranBy(r.ChildPID)
 	delete(p.tasks, r.ChildPID)
 	if p.only || !p.opts.Exits {
 		return
 	}
 	ev := &WatchEvent{Kind: Exited, PID: int(r.ChildPID), PPID: int(r.ParentPID), End: &End{}}
 	if t != nil {
-		ev.PPID, ev.Name = int(t.ppid), t.name
+		ev.Name = t.name
+	}
+	if t != nil && t.ppid != 0 {
+		ev.PPID = int(t.ppid)
 	}
 	if t != nil && t.since != 0 {
 		ev.Started, ev.End.Lived = p.queue.clock.at(t.since), time.Duration(r.Time-t.since)
 	}
-	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfEnd{ev, t}}, 0)
+	patience := time.Duration(0)
+	if ran != nil {
+		patience = ran.before.patience(0)
+	}
+	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfEnd{ev, ran, &p.queue.clock}}, patience)
 }
 
 // perfEnd is the end of a process, which ran what was told last.
 type perfEnd struct {
 	event *WatchEvent
-	task  *watchedTask // nil when nothing is known of it
+	ran   *perfProgram // nil when nothing is known of it
+	clock *wallClock
 }
 
-func (e *perfEnd) complete() bool { return true }
+func (e *perfEnd) complete() bool { return e.ran == nil || e.ran.before.isDone() }
 
 func (e *perfEnd) finish() {
-	if e.task != nil {
-		e.event.Program = e.task.program
+	program, name := e.ran.known(e.clock)
+	e.event.Program = program
+	if e.event.Name == "" {
+		e.event.Name = name
 	}
 }
 
@@ -440,6 +523,7 @@ func (p *perfWatch) count(s *WatchStats) {
 }
 
 func (p *perfWatch) close() error {
+	p.running.close()
 	p.objects.close()
 	var errs []error
 	for _, r := range p.rings {

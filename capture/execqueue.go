@@ -13,6 +13,7 @@ import (
 type watchQueue struct {
 	events []*heldEvent // in the order of time
 	clock  wallClock
+	claims execClaims
 }
 
 // heldEvent is an event that may not be complete yet.

@@ -73,7 +73,7 @@ var probes = []struct {
 	{
 		"record kernel code",
 		"stacks end where the kernel begins",
-		"run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1",
+		"run with CAP_PERFMON, as root has it, or sysctl kernel.perf_event_paranoid=1",
 		func() (Answer, string) {
 			return probeEvent(false, func(a *unix.PerfEventAttr) { a.Bits &^= unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv })
 		},
@@ -81,13 +81,13 @@ var probes = []struct {
 	{
 		"record every process (-a)",
 		"only own processes can be recorded",
-		"run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0",
+		"run with CAP_PERFMON, as root has it, or sysctl kernel.perf_event_paranoid=0",
 		func() (Answer, string) { return probeEvent(true, func(*unix.PerfEventAttr) {}) },
 	},
 	{
 		"sampling by BPF programs",
 		"the backend perf is used: it identifies files by the kernel's records and by opening them, so some of processes that exit at once are missed, and it costs more where many processes start",
-		"run as root outside of containers, on Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF",
+		"run with CAP_BPF and CAP_PERFMON, as root has them, outside of containers, on Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF",
 		probeBPF,
 	},
 	{
@@ -98,14 +98,14 @@ var probes = []struct {
 	},
 	{
 		"callers in code without frame pointers",
-		"stacks of the backend bpf end where code keeps no frame pointers, as most of what distributions build; record --backend perf --call-graph dwarf finds them, at a higher cost",
-		"run as root outside of containers, on x86-64 with Linux 6.1 or later",
+		"stacks of the backend bpf end where code keeps no frame pointers, as most of what distributions build; the backend perf finds them by copies of stacks, at a higher cost",
+		"run with CAP_BPF and CAP_PERFMON, as root has them, outside of containers, on x86-64 or arm64 with Linux 6.1 or later",
 		probeUnwinding,
 	},
 	{
 		"sampling by the kernel's map of stacks",
 		"no --backend stackmap, to compare with",
-		"run as root outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
+		"run with CAP_BPF and CAP_PERFMON, as root has them, outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
 		func() (Answer, string) { return usable(tryStackmap()) },
 	},
 	{
@@ -146,19 +146,19 @@ var probes = []struct {
 	{
 		"see mappings of every process",
 		"processes that already run when recording starts, and may not be looked at, have no identities",
-		"run as root or with CAP_SYS_PTRACE, outside of sandboxes",
+		"run with CAP_SYS_PTRACE, as root has it, outside of sandboxes",
 		probeForeign,
 	},
 	{
 		"open mapped files directly",
 		"deleted files, and some on overlays, cannot be opened: no identity unless the kernel tells it, and no symbols",
-		"run as root or with CAP_CHECKPOINT_RESTORE",
+		"run with CAP_CHECKPOINT_RESTORE, as root has it",
 		probeMapFiles,
 	},
 	{
 		"kernel symbols",
 		"kernel code has neither identity nor names",
-		"run as root, with sysctl kernel.kptr_restrict=1 or 0",
+		"run with CAP_SYSLOG, as root has it, and sysctl kernel.kptr_restrict=1 or 0",
 		probeKallsyms,
 	},
 	{
@@ -243,7 +243,7 @@ func probeUnwinding() (Answer, string) {
 	}
 	a, why := usable(err)
 	if own, _ := probeOwn(); a == No && own == Yes && perfregs.Of(runtime.GOARCH) != nil {
-		why = "not by bpf (" + why + "), but by record --backend perf --call-graph dwarf"
+		why = "not by bpf (" + why + "), but by copies of stacks with the backend perf"
 	}
 	return a, why
 }

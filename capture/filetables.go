@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"hallmark/buildid"
+	"hallmark/internal/contentcache"
 	"hallmark/unwind"
 )
 
@@ -27,7 +28,7 @@ func NewFileTables(cacheDir string) *FileTables {
 // than root and this user may have written the file.
 func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
 	file := source{id: id, seen: stampOf(f), content: f}
-	if info, err := buildid.Read(f); err != nil || info.ID != id {
+	if info, err := contentcache.Read(context.Background(), f); err != nil || info.ID != id {
 		return nil, errWritten
 	}
 	m, err := file.table(context.Background(), t.cache)

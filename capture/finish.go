@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
-	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -22,7 +22,7 @@ type Recording struct {
 	// known now, and none of files: see Symbolize.
 	Profile *pprof.Profile
 
-	files map[buildid.ID]*identified
+	files map[distinct]*identified
 	// reading is held while a file's tables are in memory. Those of two large
 	// programs at a time would be more than all else that a recording needs.
 	reading sync.Mutex
@@ -37,11 +37,12 @@ func (s *Session) Finish() *Recording {
 	t.objects.review()
 	t.stats.Disagreed = t.objects.disagreed
 	f := finisher{
-		stacks:  t.stacks,
-		objects: t.objects,
-		kernel:  t.kernel,
-		files:   map[buildid.ID]*identified{},
-		numbers: map[place]uint32{},
+		stacks:   t.stacks,
+		objects:  t.objects,
+		kernel:   t.kernel,
+		files:    map[distinct]*identified{},
+		ofObject: map[*object]*identified{},
+		numbers:  map[place]uint32{},
 	}
 	if t.times != nil {
 		f.times = t.times.times()
@@ -66,15 +67,25 @@ func (s *Session) Finish() *Recording {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d processes were not recorded, because too many ran at once", t.stats.Unfollowed))
 	}
 	if t.stats.Cut > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d stacks are deeper than what was copied of them", t.stats.Cut))
+		p.Comments = append(p.Comments, fmt.Sprintf("%d %s", t.stats.Cut, CutNote))
+	}
+	if t.stats.Continued > 0 {
+		p.Comments = append(p.Comments, fmt.Sprintf("%d %s", t.stats.Continued, ContinuedNote))
 	}
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
+	p.Comments = append(p.Comments, t.objects.maps.notes()...)
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)
 	return &Recording{Profile: p, files: f.files}
 }
+
+// Notes of a profile, behind a number, on stacks that samples have copied.
+const (
+	CutNote       = "stacks are deeper than what was copied of them"
+	ContinuedNote = "stacks go on by frame pointers where the copy of them ends"
+)
 
 // putFirst puts the mappings of a file before all others: pprof calls a profile
 // by its first mapping.
@@ -101,11 +112,18 @@ func (r *Recording) Symbolize() profile.Misses { return profile.Symbolize(r.Prof
 
 // Lookup answers for the files of the recording. It makes a Recording the
 // profile.Symbols of its profile.
-func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []symbol.Result {
-	if results := r.prepared(id, offsets); results != nil {
+func (r *Recording) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	known := r.files[distinctOf(b.ID, b.Content, b.Path)]
+	if known == nil {
+		known = r.files[distinct{id: b.ID, content: b.Content, path: b.Path}]
+	}
+	if known != nil && known.doubtful {
+		return slices.Repeat([]symbol.Result{symbol.Miss(reason.FileChanged)}, len(offsets))
+	}
+	if results := r.prepared(b, offsets); results != nil {
 		return results
 	}
-	table, why := r.open(id, path)
+	table, why := r.open(b, known)
 	if table == nil {
 		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
 	}
@@ -118,8 +136,11 @@ func (r *Recording) Lookup(id buildid.ID, path string, offsets []addr.Offset) []
 
 // prepared answers from the index of a file, if there is one that is as good as the
 // file can be.
-func (r *Recording) prepared(id buildid.ID, offsets []addr.Offset) []symbol.Result {
-	x, err := new(debuginfo.Indexes).Open(id)
+func (r *Recording) prepared(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	if b.Content.IsZero() {
+		return nil
+	}
+	x, err := new(debuginfo.Indexes).Open(b.ID, b.Content)
 	if err != nil {
 		return nil
 	}
@@ -132,12 +153,14 @@ func (r *Recording) prepared(id buildid.ID, offsets []addr.Offset) []symbol.Resu
 	return results
 }
 
-func (r *Recording) open(id buildid.ID, path string) (*symbol.File, reason.Reason) {
-	var finder debuginfo.Finder
-	if b := r.files[id]; b != nil && b.file != nil {
-		return finder.Complete(id, b.file), reason.None
+func (r *Recording) open(b *profile.Binary, known *identified) (*symbol.File, reason.Reason) {
+	finder := debuginfo.Finder{Careful: true}
+	if known != nil && known.file != nil {
+		q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, File: known.file, Local: true}
+		return finder.Search(context.Background(), q)
 	}
-	return finder.Open(id, path)
+	q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: []string{b.Path}, Local: true}
+	return finder.Search(context.Background(), q)
 }
 
 // finisher turns counted stacks into a profile.
@@ -145,7 +168,12 @@ type finisher struct {
 	stacks  *stacks
 	objects *objects
 	kernel  *kernel
-	files   map[buildid.ID]*identified
+	files   map[distinct]*identified
+	// ofObject has the file that each object shows.
+	ofObject map[*object]*identified
+	// guests are what a frame beyond the code of its file is of, where that may not be shown
+	// under the file of ofObject.
+	guests map[*object]*profile.Binary
 	// places are those of all stacks, each once, and numbers their indexes.
 	places  []place
 	numbers map[place]uint32
@@ -154,7 +182,8 @@ type finisher struct {
 
 func (f *finisher) build(b *profile.Builder) *pprof.Profile {
 	numbered := f.number()
-	f.prepare()
+	files := f.prepare()
+	f.doubt(b, files)
 	locations := make([]*pprof.Location, len(f.places))
 	for i, p := range f.places {
 		frame := f.frame(p)
@@ -207,19 +236,25 @@ func (f *finisher) number() [][]uint32 {
 
 // prepare learns what must be known whole before the first frame is made: files,
 // which several objects may show, and the symbols of the kernel.
-func (f *finisher) prepare() {
+func (f *finisher) prepare() []read {
 	var addresses []addr.Abs
+	var files []*object
+	seen := map[*object]bool{}
 	for _, p := range f.places {
 		switch o := p.object; {
 		case o.kind == kernelObject:
 			addresses = append(addresses, addr.Abs(p.at))
-		case o.isFile() && !o.id.IsZero():
-			f.file(o)
+		case o.isFile() && !o.id.IsZero() && !seen[o]:
+			seen[o] = true
+			files = append(files, o)
 		}
 	}
+	all := readContents(files)
+	f.distinguish(all)
 	if len(addresses) > 0 {
 		f.kernel.load(addresses)
 	}
+	return all
 }
 
 // frame says what is known of a place.
@@ -236,9 +271,12 @@ func (f *finisher) frame(p place) profile.Frame {
 	if o.id.IsZero() {
 		return profile.Frame{Reason: o.why, Path: o.path, Addr: addr.Abs(p.at)}
 	}
-	b := f.file(o)
+	b := f.ofObject[o]
 	if o.doubted && b.file != nil && !b.executes(addr.Offset(p.at)) {
 		return profile.Frame{Reason: reason.BadOffset, Addr: addr.Abs(p.at)}
+	}
+	if guest := f.guests[o]; guest != nil && b.file != nil && !b.executes(addr.Offset(p.at)) {
+		return profile.Frame{Binary: guest, Offset: addr.Offset(p.at)}
 	}
 	return profile.Frame{Binary: &b.Binary, Offset: addr.Offset(p.at)}
 }
@@ -260,23 +298,9 @@ func (o *object) generatedFrame(a addr.Abs) profile.Frame {
 // identified is a file with an identity, by whatever mappings and paths it was met.
 type identified struct {
 	profile.Binary
-	content io.ReaderAt  // nil when it could not be reached
-	file    *symbol.File // nil when the content is not ELF
-}
-
-// file returns the one file for all objects of the same identity. The first
-// object whose file could be reached gives it its content.
-func (f *finisher) file(o *object) *identified {
-	b := f.files[o.id]
-	if b == nil {
-		b = &identified{Binary: profile.Binary{ID: o.id, Path: o.path}}
-		f.files[o.id] = b
-	}
-	if b.content == nil && o.content != nil {
-		b.content = o.content
-		b.readSegments()
-	}
-	return b
+	content  io.ReaderAt  // nil when it could not be reached
+	file     *symbol.File // nil when the content is not ELF
+	doubtful bool         // it is several files, of unknown content
 }
 
 func (b *identified) readSegments() {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -31,13 +32,10 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 	program, number := filepath.Join(t.TempDir(), "busy-c"), filepath.Join(t.TempDir(), "pid")
 	script := `echo $$ >"$5"; cp "$1" "$3"; "$3" & "$3" 300; read open <"$4"; kill $!; wait $!; cp "$2" "$3.new" && mv "$3.new" "$3" && exec "$3" 100 other`
 	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program, whenOpen(t, program), number)
-	if found := samplesIn(p, "burn"); len(found) == 0 {
-		t.Error("no samples in the first program")
-	} else {
-		for id, n := range found {
-			if id != ownID(t, first) && !id.IsZero() {
-				t.Errorf("%d samples in burn have the identity %v", n, id)
-			}
+	found := samplesIn(p, "burn")
+	for id, n := range found {
+		if id != ownID(t, first) && !id.IsZero() {
+			t.Errorf("%d samples in burn have the identity %v", n, id)
 		}
 	}
 	for id, n := range samplesIn(p, "burn_other") {
@@ -59,6 +57,9 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 				t.Fatalf("%d samples of the other program have the identity %v", s.Value[0], id)
 			}
 		}
+	}
+	if len(found) == 0 { // it was replaced after it was opened and before it was read
+		testenv.Lack(t, "no samples in the first program")
 	}
 }
 
@@ -135,6 +136,7 @@ func recordWithoutFirstThread(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := filepath.Join(t.TempDir(), "threads")
 	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/threads.c")
+	time.Sleep(2 * fstimes.Delay()) // until the times of the program are believed
 	pid := start(t, file)
 	testenv.Await(t, "the end of the first thread", func() bool {
 		tids, err := threadsOf(pid)

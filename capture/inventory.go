@@ -3,6 +3,7 @@ package capture
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -27,6 +29,8 @@ type Inventory struct {
 	Source    Source    // how it was taken
 	Processes []Running // by their numbers
 	Unseen    []Unseen
+	// ctx bounds how files without build IDs are hashed.
+	ctx context.Context
 	// Hidden tells that /proc is that of a PID namespace, and shows no others' processes.
 	Hidden bool
 }
@@ -52,12 +56,19 @@ type Code struct {
 	Path       string      // to show; the file there may be another one
 	ID         buildid.ID
 	Reason     reason.Reason // why ID is zero
+	// Contested is set by FindContested where the content is another one than that of
+	// a file which claims the same identity, or is not known beside such a file. Content
+	// is known of the files that were compared.
+	Contested bool
+	Content   buildid.Content
 	// What follows is set by LookAtDisk.
 	Disk  Disk  // what is at Path now
 	Place Place // that Path is for the process
 	// Elsewhere tells that Path is another place for this process than for the one that
 	// has it mapped, which is in a container for instance.
 	Elsewhere bool
+
+	file codeFile
 }
 
 // Unseen is a process whose mappings could not be read, and why.
@@ -108,6 +119,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
+	inv.ctx = buildid.WithBudget(context.Background(), hashing)
 	inv.Hidden = checkPIDNamespace() != nil && !seesKernelThreads()
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
 		inv, err := inventoryByBPF(opts.PIDs)
@@ -126,12 +138,21 @@ const manyProcesses = 400
 // enterRunning has the kernel learn the files of these processes, or of all that run,
 // before there are samples. Where it cannot be had, files are learned as samples come.
 func enterRunning(s *bpf.Sampler, pids []int) error {
-	err := s.Enter(numbers(pids)...)
+	_, err := inTime(everyProcess, enterTime, func() (struct{}, error) { return struct{}{}, s.Enter(numbers(pids)...) })
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	return err
 }
+
+// enterFiles is enterRunning that returns the files.
+func enterFiles(s *bpf.Sampler, pids []int) ([]bpf.Code, error) {
+	return inTime(everyProcess, enterTime, func() ([]bpf.Code, error) { return s.EnterFiles(numbers(pids)...) })
+}
+
+// enterTime is how long the kernel may take to run through all processes and read files in
+// their memory. It leaves out what may not answer, as far as the mapping stays what it was.
+const enterTime = 4 * time.Second
 
 func numbers(pids []int) []uint32 {
 	list := make([]uint32, len(pids))
@@ -147,12 +168,7 @@ func inventoryByBPF(pids []int) (*Inventory, error) {
 	if err := checkPIDNamespace(); err != nil {
 		return nil, err
 	}
-	list, err := bpf.NewList()
-	if err != nil {
-		return nil, err
-	}
-	defer list.Close()
-	taken, err := list.Take()
+	taken, err := takeList()
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +182,21 @@ func inventoryByBPF(pids []int) (*Inventory, error) {
 	return inv, nil
 }
 
+// takeList has the kernel list what is mapped, which takes the lock of each process's mappings.
+func takeList() ([]*bpf.Process, error) {
+	list, err := bpf.NewList()
+	if err != nil {
+		return nil, err
+	}
+	return inTime(everyProcess, inventoryTime, func() ([]*bpf.Process, error) {
+		defer list.Close()
+		return list.Take()
+	})
+}
+
+// everyProcess stands for all processes where a look is at all of them.
+const everyProcess = 0
+
 // addMissing looks at processes that the kernel did not run through: sandboxes hide some,
 // number 1 for instance, and others have started since. Kernel threads have no program.
 func (inv *Inventory) addMissing(pids []int) {
@@ -178,7 +209,7 @@ func (inv *Inventory) addMissing(pids []int) {
 			continue
 		}
 		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !errors.Is(err, fs.ErrNotExist) {
-			inv.add(lookAt(pid, procmap.Options{}))
+			inv.add(lookPatiently(pid, procmap.Options{Context: inv.context()}))
 		}
 	}
 	inv.sort()
@@ -186,25 +217,40 @@ func (inv *Inventory) addMissing(pids []int) {
 
 // inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
 func inventoryOf(taken []*bpf.Process) *Inventory {
-	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken))}
-	files := map[bpf.Validity]*unread{}
+	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken)), ctx: buildid.WithBudget(context.Background(), hashing)}
+	files := map[listedFile]*unread{}
 	for i, p := range taken {
 		r := &inv.Processes[i]
 		*r = Running{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
 			c := &p.Code[j]
-			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path}
-			u := files[c.Validity]
+			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: codeFileOf(&c.Validity)}
+			key := listedFile{c.Validity, c.Key}
+			u := files[key]
 			if u == nil {
 				u = new(unread)
-				files[c.Validity] = u
+				files[key] = u
 			}
 			u.code = append(u.code, &r.Code[j])
 			u.files = append(u.files, &c.File)
 		}
 	}
-	eachInParallel(slices.Collect(maps.Values(files)), (*unread).read)
+	eachInParallel(slices.Collect(maps.Values(files)), func(u *unread) { u.read(inv.ctx) })
 	return inv
+}
+
+// context is what all reading for the inventory keeps to.
+func (inv *Inventory) context() context.Context {
+	if inv.ctx == nil {
+		return context.Background()
+	}
+	return inv.ctx
+}
+
+// listedFile names a file of a list: subvolumes may have two of one validity.
+type listedFile struct {
+	bpf.Validity
+	key uint64
 }
 
 // unread is a file whose identity is not known yet, and where it is mapped.
@@ -213,17 +259,17 @@ type unread struct {
 	files []*bpf.File
 }
 
-func (u *unread) read() {
+func (u *unread) read(ctx context.Context) {
 	id, why := buildid.ID{}, reason.None
 	for i := range min(len(u.files), maxAttempts) {
-		if id, why = readMapped(u.files[i]); why == reason.None || why == reason.Anonymous {
+		if id, why = readPatiently(ctx, u.files[i]); why == reason.None || why == reason.Anonymous {
 			break
 		}
 	}
 	for i, c := range u.code {
 		c.ID, c.Reason = id, why
-		if why != reason.None && why != reason.Anonymous {
-			c.askProcess(int(u.files[i].PID))
+		if why != reason.None && why != reason.Anonymous && why != reason.FileUnresponsive {
+			c.askProcess(ctx, int(u.files[i].PID))
 		}
 	}
 }
@@ -231,28 +277,52 @@ func (u *unread) read() {
 // askProcess asks a process for the identity of what it has mapped there, if it is as it
 // was: where no file can be proven to be the one that BPF saw, on layers for instance,
 // there may be other proofs.
-func (c *Code) askProcess(pid int) {
-	p, err := procmap.Open(pid)
+func (c *Code) askProcess(ctx context.Context, pid int) {
+	seen := *c
+	var id procmap.Identity
+	var is bool
+	switch {
+	case !within(pid, inventoryTime, func() { id, is = seen.ask(ctx, pid) }):
+		c.Reason = reason.FileUnresponsive
+	case is && (!id.ID.IsZero() || c.Reason == reason.FileTimes):
+		c.ID, c.Reason = id.ID, id.Reason
+	}
+}
+
+// ask returns what a process says, unless it has something else there by now.
+func (c *Code) ask(ctx context.Context, pid int) (id procmap.Identity, is bool) {
+	p, err := procmap.OpenOptions(pid, procmap.Options{Context: ctx})
 	if err != nil {
-		return
+		return id, false
 	}
 	defer p.Close()
 	v, ok, err := p.Find(c.Start)
 	if !ok || err != nil || v.Start != c.Start || v.End != c.End || v.Offset != c.Offset || v.Path() != c.Path {
-		return
+		return id, false
 	}
-	if id, err := p.Identity(v); err == nil && !id.ID.IsZero() {
-		c.ID, c.Reason = id.ID, reason.None
+	id, err = p.Identity(v)
+	return id, err == nil
+}
+
+// readPatiently is readMapped for a process that may not let anybody look at it.
+func readPatiently(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
+	var id buildid.ID
+	var why reason.Reason
+	if !within(int(f.PID), inventoryTime, func() { id, why = readMapped(ctx, f) }) {
+		return buildid.ID{}, reason.FileUnresponsive
 	}
+	return id, why
 }
 
 // readMapped reads the identity of a file that BPF told of.
-func readMapped(f *bpf.File) (buildid.ID, reason.Reason) {
-	v := procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
-	if isMemory(v) {
+func readMapped(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
+	if isMemoryByBPF(f) {
 		return buildid.ID{}, reason.Anonymous
 	}
-	found := reach(job{vma: v, pid: f.PID, content: &f.Validity})
+	if f.OfMapping() {
+		return buildid.ID{}, reason.FileTimes // each process has to be asked
+	}
+	found := reach(ctx, job{vma: vmaOfFile(f), pid: f.PID, content: &f.Validity}, 0)
 	found.close()
 	if found.why == reason.None && !found.proven {
 		return buildid.ID{}, reason.FileChanged
@@ -290,7 +360,12 @@ func ownNumber() int {
 // seesKernelThreads reports whether /proc is that of the machine's own PID namespace, the
 // only one that has kernel threads: the father of all others is number 2.
 func seesKernelThreads() bool {
-	stat, err := os.ReadFile("/proc/2/stat")
+	return isKernelThread(2)
+}
+
+// isKernelThread reports whether a process is a thread of the kernel.
+func isKernelThread(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
@@ -317,7 +392,7 @@ func (inv *Inventory) takeFromProc(pids []int) {
 	var files procmap.Files
 	defer files.Close()
 	eachInParallel(pids, func(pid int) {
-		r, why := lookAt(pid, procmap.Options{Method: inv.Source.method(), Files: &files})
+		r, why := lookPatiently(pid, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
 		mu.Lock()
 		defer mu.Unlock()
 		inv.add(r, why)
@@ -339,6 +414,19 @@ func (inv *Inventory) sort() {
 	slices.SortFunc(inv.Processes, func(a, b Running) int { return cmp.Compare(a.PID, b.PID) })
 	slices.SortFunc(inv.Unseen, func(a, b Unseen) int { return cmp.Compare(a.PID, b.PID) })
 }
+
+// lookPatiently is lookAt for a process that may not let anybody look at it.
+func lookPatiently(pid int, opts procmap.Options) (Running, reason.Reason) {
+	var r Running
+	var why reason.Reason
+	if !within(pid, inventoryTime, func() { r, why = lookAt(pid, opts) }) {
+		return Running{PID: pid}, reason.FileUnresponsive
+	}
+	return r, why
+}
+
+// inventoryTime is how long a look at a process may take, with all its files.
+const inventoryTime = 2 * time.Second
 
 // lookAt looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
@@ -399,7 +487,7 @@ func codeOfThread(tid int, opts procmap.Options) ([]Code, error) {
 		if err != nil {
 			return nil, err
 		}
-		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason})
+		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: codeFileOfVMA(v)})
 	}
 	return code, nil
 }

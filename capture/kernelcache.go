@@ -9,11 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"hallmark/addr"
 	"hallmark/buildid"
-	"hallmark/internal/atomicfile"
+	"hallmark/internal/cachedir"
 	"hallmark/symbol"
 )
 
@@ -23,7 +21,7 @@ import (
 // tells of, BPF programs for instance, comes and goes: the copy does not answer
 // for it.
 type kernelCache struct {
-	dir string // "" for no copy
+	dir *cachedir.Dir // nil for no copy
 	// proc is /proc, or what stands for it in a test.
 	proc    string
 	modules []module
@@ -32,10 +30,10 @@ type kernelCache struct {
 
 // newKernelCache returns the cache in a directory, for a kernel with this identity.
 func newKernelCache(dir, proc string, id buildid.ID, modules []module) *kernelCache {
-	c := &kernelCache{dir: dir, proc: proc, modules: modules}
+	c := &kernelCache{proc: proc, modules: modules}
 	boot, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
-	if id.IsZero() || err != nil || !isPrivate(dir) {
-		c.dir = ""
+	if !id.IsZero() && err == nil && cachedir.Check(dir) == nil {
+		c.dir = &cachedir.Dir{Path: dir}
 	}
 	lines := []string{"hallmark kallsyms 1", id.String(), strings.TrimSpace(string(boot))}
 	for _, m := range modules {
@@ -45,7 +43,7 @@ func newKernelCache(dir, proc string, id buildid.ID, modules []module) *kernelCa
 	return c
 }
 
-func (c *kernelCache) name() string { return filepath.Join(c.dir, "kallsyms") }
+func (c *kernelCache) name() string { return filepath.Join(c.dir.Path, "kallsyms") }
 
 // read returns the symbols for these addresses.
 func (c *kernelCache) read(addresses []addr.Abs) (*symbol.Kallsyms, error) {
@@ -54,7 +52,7 @@ func (c *kernelCache) read(addresses []addr.Abs) (*symbol.Kallsyms, error) {
 		return nil, err
 	}
 	defer live.Close()
-	if c.dir == "" {
+	if c.dir == nil {
 		return symbol.ReadKallsymsAt(live, addresses)
 	}
 	first := make([]byte, 4096)
@@ -83,14 +81,14 @@ var (
 // and begins as the file does, whose addresses are other ones after each boot, and
 // none where the kernel hides them.
 func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kallsyms, error) {
-	f, err := os.Open(c.name())
+	f, err := c.dir.Open(c.name())
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	expected := append(bytes.Clone(c.key), first...)
 	begin := make([]byte, len(expected))
-	if _, err := io.ReadFull(f, begin); err != nil || !bytes.Equal(begin, expected) || !isOwn(f) {
+	if _, err := io.ReadFull(f, begin); err != nil || !bytes.Equal(begin, expected) {
 		return nil, errNoCopy
 	}
 	k, err := symbol.ReadKallsymsAt(io.MultiReader(bytes.NewReader(first), f), addresses)
@@ -103,46 +101,6 @@ func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kall
 		}
 	}
 	return k, nil
-}
-
-// isPrivate reports whether only this user and root can put files into a directory,
-// or what is to be one, and other directories in its place. Root in the home of a
-// user must not follow that user's links.
-func isPrivate(dir string) bool {
-	if !filepath.IsAbs(dir) {
-		return false
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		var st unix.Stat_t
-		err := unix.Stat(dir, &st)
-		isOurs := st.Uid == 0 || int(st.Uid) == os.Geteuid()
-		isShared := st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0
-		if err != nil && !errors.Is(err, unix.ENOENT) || err == nil && (!isOurs || isShared) {
-			return false
-		}
-		if dir == "/" {
-			return true
-		}
-	}
-}
-
-// isOwn reports whether nobody else can have written the file.
-func isOwn(f *os.File) bool {
-	var st unix.Stat_t
-	return unix.Fstat(int(f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&0o022 == 0
-}
-
-// isTrusted reports whether nobody but root and this user can have written the file. Who may
-// mount file systems without being root says himself whom their files belong to: such mounts
-// ignore set-user-ID bits, or are FUSE.
-func isTrusted(f *os.File) bool {
-	var st unix.Stat_t
-	var fs unix.Statfs_t
-	if unix.Fstat(int(f.Fd()), &st) != nil || unix.Fstatfs(int(f.Fd()), &fs) != nil {
-		return false
-	}
-	isOurs := st.Uid == 0 || int(st.Uid) == os.Geteuid()
-	return isOurs && st.Mode&0o022 == 0 && fs.Flags&unix.ST_NOSUID == 0 && fs.Type != unix.FUSE_SUPER_MAGIC
 }
 
 // copy reads the symbols and makes a new copy of them. That it cannot be written
@@ -158,9 +116,7 @@ func (c *kernelCache) copy(live io.Reader, addresses []addr.Abs) (k *symbol.Kall
 		}
 		return err
 	}
-	if os.MkdirAll(c.dir, 0o700) == nil {
-		_ = atomicfile.Write(c.name(), 0o600, func(w io.Writer) error { return read(deaf{w}) })
-	}
+	_ = c.dir.Write(c.name(), func(w io.Writer) error { return read(deaf{w}) })
 	if !began {
 		return symbol.ReadKallsymsAt(live, addresses)
 	}

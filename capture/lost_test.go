@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
+	"hallmark/profile"
 )
 
 // TestLostIsCounted lets the ring of a busy process overflow before it is read,
@@ -45,8 +46,8 @@ func TestLostIsCounted(t *testing.T) {
 		}
 		testenv.Lack(t, "%d samples, and none were lost", n.Samples)
 	}
-	if len(r.Profile.Comments) != 1 || !strings.Contains(r.Profile.Comments[0], "records were lost") {
-		t.Errorf("the profile says %q", r.Profile.Comments)
+	if notes := profile.Notes(r.Profile); len(notes) != 1 || !strings.Contains(notes[0], "records were lost") {
+		t.Errorf("the profile says %q", notes)
 	}
 }
 

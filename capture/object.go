@@ -2,14 +2,15 @@ package capture
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,8 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/mounts"
 	"hallmark/internal/perfmap"
 	"hallmark/perfdata"
 	"hallmark/procmap"
@@ -27,8 +30,9 @@ import (
 // object is what a mapping shows: a file, or memory without one. What is known
 // of a file comes in while the recording goes on; stacks only point to it.
 type object struct {
-	index uint32 // in objects.list
-	path  string // to show
+	index uint32  // in objects.list
+	key   fileKey // in objects.files
+	path  string  // to show
 	kind  objectKind
 
 	// Of a file. All under objects.mu until the resolver has stopped.
@@ -45,13 +49,25 @@ type object struct {
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
 	layered bool
-	mixed   bool // its mappings were of different contents
+	mixed   bool            // its mappings were of different contents
+	alone   bool            // it is of one mapping, and in no list
+	exact   bool            // the file that was reached is certain to have what was mapped
+	early   buildid.Content // of the file, if it was read at once
+	// others are contents of further files under its identity and path, which is all that
+	// is known of it; one may be unknown.
+	others    []buildid.Content
+	sightings []stamp     // of these files
+	unsure    bool        // a mapping may show another file that nobody saw: the content is unknown
+	judged    bool        // trusted is set
+	trusted   bool        // only root or this user can exchange the file
+	vouched   atomic.Bool // the same, if it is known: for who does not hold objects.mu
 
 	// Of generated code.
 	process *process // nil when it ended long ago
 	sampled bool
 	place   *perfmap.Place // of its map, nil when that cannot be reached any more
 	jit     *symbol.PerfMap
+	maps    *mapRoom // for it
 }
 
 type objectKind uint8
@@ -93,17 +109,29 @@ func mayKeepOpen() int {
 // objects knows every object of a recording. Its methods may be called by
 // several goroutines at once.
 type objects struct {
-	mu     sync.Mutex
-	list   []*object // by index
-	files  map[fileKey]*object
-	gone   map[reason.Reason]*object
-	images map[bool]*object // vdso of 64-bit (true) and 32-bit processes
-	open   int              // files kept open, at most keep
-	keep   int
-	places int // of maps of generated code
+	mu      sync.Mutex
+	list    []*object // by index
+	files   map[fileKey]*object
+	gone    map[reason.Reason]*object
+	images  map[bool]*object // vdso of 64-bit (true) and 32-bit processes
+	open    int              // files kept open, at most keep
+	keep    int
+	places  int        // of maps of generated code
+	maps    mapRoom    // for these maps
+	early   int64      // bytes of files whose content is read at once
+	reading allowances // of these
+	// strict says that processes of others are recorded: what was not reached through a mapping is
+	// not known to be what was mapped.
+	strict bool
 	// disagreed counts files of which the kernel read another identity than they have.
 	disagreed uint64
 	work      *resolver
+	media     media
+	// ctx ends with the objects, and bounds how files without build IDs are hashed.
+	ctx       context.Context
+	cancel    context.CancelFunc
+	unsampled bool           // there are no samples yet
+	stock     sync.WaitGroup // files that are worth to wait for before there are
 	// reached is told of each object that was looked for, when that has ended; nil for nobody.
 	reached func(*object)
 }
@@ -111,6 +139,11 @@ type objects struct {
 // fileKey is what the kernel says a mapped file is. Mapping records and
 // /proc/PID/maps may number the devices of one file differently (overlayfs), so
 // each has keys of its own; what is the same file has the same identity in the end.
+//
+// Numbers do not tell files apart on file systems that have no disk of their own: subvolumes
+// of btrfs have the same device, inode and generation for different files, and the name may be
+// the same as well, in another mount namespace or after a rename. There a mapping is an object
+// of its own, unless the kernel read an identity.
 type fileKey struct {
 	id           buildid.ID // when the kernel read one, with
 	path         string     // for there is nothing else to tell files of one identity apart
@@ -118,7 +151,25 @@ type fileKey struct {
 	major, minor uint32
 	inode        uint64
 	generation   uint64
-	content      bpf.Validity // when BPF told of it
+	of           mappingKey   // where numbers tell nothing
+	content      bpf.Validity // when BPF told of it, with
+	address      uint64       // of the inode in the kernel: subvolumes may have two of one validity
+}
+
+// ofFile returns the key that all mappings of a file have, as far as its times show, where BPF
+// told of each.
+func (k fileKey) ofFile() fileKey {
+	if k.content.OfMapping() {
+		k.content.Pinned, k.address = anyMapping, 0
+	}
+	return k
+}
+
+// mappingKey is one mapping of a process.
+type mappingKey struct {
+	pid   uint32
+	start addr.Abs
+	since uint64 // ns, CLOCK_MONOTONIC: when it was made, or seen
 }
 
 func newObjects() *objects {
@@ -127,10 +178,19 @@ func newObjects() *objects {
 		gone:   map[reason.Reason]*object{},
 		images: map[bool]*object{},
 		keep:   mayKeepOpen(),
+		early:  earlyContent,
+		media:  mediaNow(),
+		strict: os.Geteuid() == 0 || hasCapability(unix.CAP_PERFMON) || hasCapability(unix.CAP_SYS_ADMIN),
 	}
+	o.ctx, o.cancel = context.WithCancel(contentcache.WithBudgets(context.Background(), hashing))
 	o.work = newResolver(o)
 	return o
 }
+
+// hashing is how much code of files without build IDs is hashed: anybody can map such files,
+// of any size. Most machines have none, or a few of some megabytes. It is as much for the files
+// that only root and this user can have written, and as much for those of all others.
+var hashing = buildid.Budget{Bytes: 4 << 30, Second: 32 << 20}
 
 // add numbers a new object. The caller holds mu.
 func (s *objects) add(o *object) *object {
@@ -173,9 +233,25 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 	if o := s.nameless(v, p); o != nil {
 		return o
 	}
-	o := s.file(fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}, v)
-	s.reach(job{object: o, vma: v, pid: p.pid, mapped: time.Now()})
-	return o
+	key := fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
+	j := job{vma: v, pid: p.pid, mapped: time.Now()}
+	if key.major == 0 {
+		key.of = mappingKey{p.pid, v.Start, monotonic()}
+		s.stock.Add(1)
+		j.done = s.stock.Done
+	}
+	j.object = s.file(key, v)
+	if !s.reach(j) && j.done != nil {
+		j.done()
+	}
+	return j.object
+}
+
+// setUnsampled says whether there are no samples yet.
+func (s *objects) setUnsampled(unsampled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsampled = unsampled
 }
 
 // wallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
@@ -189,7 +265,11 @@ func keyOf(r *perfdata.Mmap2) fileKey {
 	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
 		return fileKey{id: id, path: r.Name}
 	}
-	return fileKey{major: r.Major, minor: r.Minor, inode: r.Inode, generation: r.Generation}
+	key := fileKey{major: r.Major, minor: r.Minor, inode: r.Inode, generation: r.Generation}
+	if key.major == 0 {
+		key.of = mappingKey{r.Owner, r.Start, r.Time}
+	}
+	return key
 }
 
 func vmaOf(r *perfdata.Mmap2) procmap.VMA {
@@ -210,16 +290,33 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.FileGone, proven: key.content != bpf.Validity{}})
+		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
 }
 
-// ofContent returns the object of a file that BPF told of.
-func (s *objects) ofContent(f *bpf.File, v procmap.VMA) *object {
-	return s.file(fileKey{content: f.Validity}, v)
+// passing returns the object of a mapping that is reported once, which nobody else gets: a later
+// mapping may show another file. The file may have changed in between, and in another mount namespace
+// another one of that identity has the path.
+func (s *objects) passing(key fileKey, v procmap.VMA) *object {
+	return &object{key: key, path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
 }
+
+// ofContent returns the object of a file that BPF told of. Mappings of a file whose times
+// tell nothing are of one content if the kernel read the same identity in them; where that is
+// not known yet, each is an object of its own.
+func (s *objects) ofContent(f *bpf.File, v procmap.VMA, id buildid.ID) *object {
+	key := fileKey{content: f.Validity, address: f.Key}
+	if f.OfMapping() && !id.IsZero() {
+		key = key.ofFile()
+		key.id = id
+	}
+	return s.file(key, v)
+}
+
+// anyMapping takes the place of what names a mapping, as bpf.Validity.Pinned.
+const anyMapping = 2
 
 // learn takes the identity that the kernel read of a file from memory.
 func (s *objects) learn(o *object, id buildid.ID) {
@@ -233,19 +330,42 @@ func (s *objects) learn(o *object, id buildid.ID) {
 	}
 }
 
+// unproven notes that no file that is opened can prove an object's identity, which is for the
+// kernel to read. It is not opened either: who opens a file on FUSE can have the kernel mix
+// pages of two contents, as each open file may be of another one.
+func (s *objects) unproven(o *object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.id.IsZero() {
+		o.why = reason.FileTimes
+	}
+}
+
 // reach asks the resolver to look at a file, unless that is done already. It reports whether
 // it did.
 func (s *objects) reach(j job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := j.object
-	if !o.layered && (o.content != nil || o.asked >= maxAttempts) {
+	j.media = s.media
+	if o.way != nil && !o.layered && !o.want.IsZero() && j.content == nil {
+		j.want, j.recheck = o.want, true
+		s.work.ask(j)
+		return false
+	}
+	if !o.layered && (o.content != nil || o.asked >= maxAttempts && !o.isByNumber()) {
 		return false
 	}
 	o.asked++
 	j.want = o.want
 	s.work.ask(j)
 	return true
+}
+
+// isByNumber reports whether an object was identified, and its mappings are known to show the
+// same file by the inode alone: another content may be in each of them. The caller holds mu.
+func (o *object) isByNumber() bool {
+	return o.way != nil && o.way.content == nil && o.want.IsZero()
 }
 
 // letGo closes a file that is wanted no more for now. It may be reached again.
@@ -261,8 +381,8 @@ func (s *objects) letGo(o *object) {
 	s.open--
 }
 
-// maxAttempts bounds how often a file is looked for that cannot be reached: each
-// process that maps it is another chance, and another cost.
+// maxAttempts bounds how often a file is looked for that cannot be reached, or whose mappings
+// are known to show the same: each process that maps it is another chance, and another cost.
 const maxAttempts = 8
 
 // nameless returns the object of a mapping that shows no file: generated code,
@@ -278,13 +398,40 @@ func (s *objects) nameless(v procmap.VMA, p *process) *object {
 }
 
 // isMemory reports whether v shows no file, or one that is only memory by
-// another name: shared anonymous memory, huge pages, System V shared memory.
+// another name: shared anonymous memory, huge pages, System V shared memory. What the kernel
+// read a build ID from is a file in any case.
 func isMemory(v procmap.VMA) bool {
-	if v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon") {
+	if v.FileBacked() {
+		return isMemoryFile(v.Dev, v.Inode, v.Name)
+	}
+	return v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon")
+}
+
+// isMemoryFile reports whether a file is only memory by another name. Anybody can give that name
+// to a file, in a mount namespace of his own, but none where the kernel keeps such memory.
+func isMemoryFile(dev procmap.Dev, inode uint64, name string) bool {
+	name = strings.TrimSuffix(name, deleted)
+	if name == devZero && isDevZero(dev, inode) {
 		return true
 	}
-	name := strings.TrimSuffix(v.Name, deleted)
-	return name == "/dev/zero" || name == "/anon_hugepage" || name != v.Name && sysv.MatchString(name)
+	isNamedSo := name == devZero || name == "/anon_hugepage" || strings.HasPrefix(name, "[anon_shmem:") || sysv.MatchString(name)
+	return isNamedSo && mounts.IsInner(mounts.Dev(dev))
+}
+
+// isMemoryByBPF is isMemoryFile for a file that BPF told of.
+func isMemoryByBPF(f *bpf.File) bool { return isMemoryFile(procmap.Dev(f.Dev), f.Inode, f.Path) }
+
+// devZero is the device whose private mappings are memory, and the name that the kernel gives to
+// memory that is shared and anonymous.
+const devZero = "/dev/zero"
+
+// isDevZero reports whether a file is the device itself, as this process sees it.
+func isDevZero(dev procmap.Dev, inode uint64) bool {
+	var st unix.Stat_t
+	if unix.Lstat(devZero, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 5) {
+		return false
+	}
+	return isInode(&st, procmap.VMA{Dev: dev, Inode: inode})
 }
 
 // sysv matches the names that ipc/shm.c gives to shared memory.
@@ -295,7 +442,7 @@ func (s *objects) generated(p *process) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.generated == nil {
-		p.generated = s.add(&object{kind: generatedObject, why: reason.Anonymous, process: p})
+		p.generated = s.add(&object{kind: generatedObject, why: reason.Anonymous, process: p, maps: &s.maps})
 	}
 	return p.generated
 }
@@ -337,7 +484,7 @@ const maxImage = 1 << 20
 // readImage copies a mapping that is an ELF file as a whole out of a process.
 func readImage(pid uint32, v procmap.VMA) (content, buildid.ID) {
 	size := uint64(v.End - v.Start)
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	mem, err := openMemory(pid)
 	if err != nil || size > maxImage {
 		return nil, buildid.ID{}
 	}
@@ -353,6 +500,33 @@ func readImage(pid uint32, v procmap.VMA) (content, buildid.ID) {
 	return inMemory{bytes.NewReader(image)}, info.ID
 }
 
+// openMemory opens the memory of a process: a helper reads that of others, because a page may
+// have to come from a file system that does not answer.
+func openMemory(pid uint32) (content, error) {
+	if pid == uint32(os.Getpid()) {
+		return os.Open("/proc/self/mem")
+	}
+	p, err := procmap.Open(int(pid))
+	if err != nil {
+		return nil, err
+	}
+	mem, err := p.ReadMemory()
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return &memoryOf{mem, p}, nil
+}
+
+// memoryOf is the memory of a process that is open.
+type memoryOf struct {
+	content
+	process *procmap.Process
+}
+
+// Close closes both.
+func (m *memoryOf) Close() error { return errors.Join(m.content.Close(), m.process.Close()) }
+
 // inventory reads the mappings and the name of a process that runs already.
 // Where that cannot be done, the process says why.
 func (s *objects) inventory(p *process) {
@@ -366,6 +540,8 @@ func (s *objects) inventory(p *process) {
 		p.unknown, p.asOf = reason.None, now
 	case errors.Is(err, os.ErrPermission):
 		p.unknown = reason.NotPermitted
+	case errors.Is(err, errSilent):
+		p.unknown = reason.FileUnresponsive
 	case errors.Is(err, procmap.ErrNoMemory):
 		p.unknown = reason.None // a kernel thread
 	default:
@@ -406,22 +582,23 @@ func readMappings(pid int) ([]procmap.VMA, error) {
 }
 
 func readThreadMappings(tid int) ([]procmap.VMA, error) {
-	proc, err := procmap.Open(tid)
-	if err != nil {
-		return nil, err
-	}
-	defer proc.Close()
-	return proc.All()
+	return inTime(tid, lookTime, func() ([]procmap.VMA, error) {
+		proc, err := procmap.Open(tid)
+		if err != nil {
+			return nil, err
+		}
+		defer proc.Close()
+		return proc.All()
+	})
 }
 
 // close stops the resolver and closes every file.
 func (s *objects) close() {
 	s.work.stop()
+	s.cancel()
 	for _, o := range s.list {
 		s.release(o)
-	}
-	for _, o := range s.files {
-		if o.content != nil {
+		if o.isFile() && o.content != nil {
 			o.content.Close()
 		}
 	}

@@ -1,11 +1,22 @@
 package capture
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/testenv"
 	"hallmark/procmap"
+	"hallmark/profile"
 	"hallmark/reason"
 )
 
@@ -43,5 +54,101 @@ func TestObjectsAreShared(t *testing.T) {
 	}
 	if len(s.list) != files+7 {
 		t.Errorf("%d objects", len(s.list))
+	}
+}
+
+// TestProgramsNamedLikeMemory records programs that have the path /dev/zero in a mount namespace of
+// their own, on a disk and in memory: they are files like others.
+func TestProgramsNamedLikeMemory(t *testing.T) {
+	testenv.Root(t)
+	unshare := testenv.Tool(t, "unshare")
+	for name, mount := range map[string]string{
+		"disk":  `mount --bind "$1" /dev && exec /dev/zero`,
+		"tmpfs": `mount -t tmpfs none /dev && cp "$1/zero" /dev/zero && exec /dev/zero`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachBackend(t, func(t *testing.T, b Backend) {
+				program := buildC(t)
+				want := fileID(t, program)
+				if err := os.Rename(program, filepath.Join(filepath.Dir(program), "zero")); err != nil {
+					t.Fatal(err)
+				}
+				pid := start(t, unshare, "--mount", "sh", "-c", mount, "sh", filepath.Dir(program))
+				testenv.Await(t, "the program", func() bool {
+					exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+					return err == nil && exe == devZero
+				})
+				p, _, stats := recordUntil(t, Options{Backend: b, PIDs: []int{pid}}, 50)
+				ids := map[buildid.ID]int64{}
+				for _, s := range p.Sample {
+					for c := range profile.Calls(s) {
+						id, _ := profile.Identity(c.Location.Mapping)
+						ids[id] += s.Value[0]
+						break
+					}
+				}
+				checkMost(t, "the program", ids[want], int64(stats.Samples), 0.3)
+			})
+		})
+	}
+}
+
+// mapPage maps a page for execution until the test ends.
+func mapPage(t *testing.T, fd, flags int) addr.Abs {
+	t.Helper()
+	b, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	return addr.Abs(uintptr(unsafe.Pointer(&b[0])))
+}
+
+// TestMemoryWithFiles wants memory that has files which nobody can open known as memory, and files
+// that others gave their names not.
+func TestMemoryWithFiles(t *testing.T) {
+	shared := mapPage(t, -1, unix.MAP_SHARED|unix.MAP_ANON)
+	zero, err := os.Open(devZero)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zero.Close()
+	private := mapPage(t, int(zero.Fd()), unix.MAP_PRIVATE)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vmas, err := readMappings(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, v := range vmas {
+		want := !v.FileBacked() || v.Contains(shared) || v.Contains(private)
+		if want && v.FileBacked() || v.Name == program {
+			seen++
+		}
+		if got := isMemory(v); got != want {
+			t.Errorf("%v is memory: %v", v, got)
+		}
+		if got := isMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(v.Dev), Inode: v.Inode}, Path: strings.TrimSuffix(v.Name, deleted)}); got != (want && v.FileBacked()) {
+			t.Errorf("%v is memory to BPF: %v", v, got)
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d of the mappings are there", seen)
+	}
+	for _, name := range []string{"/dev/zero", "/dev/zero (deleted)", "/anon_hugepage", "/anon_hugepage (deleted)", "/SYSV00000000 (deleted)"} {
+		for _, dev := range []procmap.Dev{{Major: 8, Minor: 1}, {Minor: 4000}} { // of a disk, and of a tmpfs
+			if v := (procmap.VMA{Name: name, Dev: dev, Inode: 7}); isMemory(v) {
+				t.Errorf("%v is memory", v)
+			}
+			if isMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(dev), Inode: 7}, Path: name}) {
+				t.Errorf("%s on %v is memory to BPF", name, dev)
+			}
+		}
+		if v := (procmap.VMA{Name: name}); isMemory(v) {
+			t.Errorf("%s is memory, of which the kernel read a build ID", name)
+		}
 	}
 }

@@ -2,7 +2,7 @@ package capture
 
 import (
 	"bytes"
-	"os"
+	"io"
 
 	"hallmark/addr"
 	"hallmark/procmap"
@@ -107,7 +107,7 @@ func isCopy(proc *procmap.Process, page addr.Abs, left procmap.VMA, offset addr.
 		return false
 	}
 	defer file.Close()
-	mem, err := proc.Memory()
+	mem, err := proc.ReadMemory()
 	if err != nil {
 		return false
 	}
@@ -118,7 +118,7 @@ func isCopy(proc *procmap.Process, page addr.Abs, left procmap.VMA, offset addr.
 
 // full reads b from a file at an offset. What is behind the end of a file is 0 in its
 // last page.
-func full(f *os.File, b []byte, at int64) bool {
+func full(f io.ReaderAt, b []byte, at int64) bool {
 	n, _ := f.ReadAt(b, at)
 	return n > 0
 }

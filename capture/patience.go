@@ -9,6 +9,9 @@ import (
 // are opened and tables that are built. A file system may not answer any more.
 const patience = 10 * time.Second
 
+// shortPatience is how long it waits when nothing ends any more.
+const shortPatience = 2 * time.Second
+
 // waitFor waits until all workers are done, but not for longer than that, and reports whether
 // they are.
 func waitFor(workers *sync.WaitGroup, most time.Duration) bool {

@@ -82,7 +82,7 @@ func TestSilentOpening(t *testing.T) {
 	objects.work.stop()
 	defer objects.close()
 	o, j := ownProgram(t, objects)
-	objects.work.resolve(j)
+	objects.work.resolve(j, &objects.work.own)
 	close(answer)
 	if o.content != nil || o.id != (buildid.ID{}) {
 		t.Errorf("the file is %v, open: %v", o.id, o.content != nil)

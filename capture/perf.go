@@ -34,8 +34,21 @@ type perfSampler struct {
 	pages   int          // of a ring that samples are written into
 	tables  *builtTables // nil when no stacks are copied
 	drained uint64       // when the last round of draining began
+	gap     gap          // in what the kernel told of changes, whose turn has not come
 	// followed is when CPUs were last looked for that came online.
 	followed time.Time
+}
+
+// gap is a time in which the kernel may have told of changes in vain, ns, CLOCK_MONOTONIC. It is
+// none if until is 0.
+type gap struct{ from, until uint64 }
+
+// and returns the time from the beginning of one gap to the end of the other.
+func (g gap) and(other gap) gap {
+	if g.until == 0 {
+		return other
+	}
+	return gap{min(g.from, other.from), max(g.until, other.until)}
 }
 
 // followAfter is how soon CPUs are looked for again.
@@ -77,14 +90,30 @@ func (s *perfSampler) copyStacks() error {
 	if m == nil {
 		return fmt.Errorf("stacks of %s cannot be unwound by DWARF: use --call-graph fp", runtime.GOARCH)
 	}
-	if os.Geteuid() == 0 {
-		s.pages = copyPages // an ordinary user may not lock more
-	}
+	s.pages = copyRingPages()
 	size := cmp.Or(s.opts.CallGraph.StackSize, DefaultStackSize)
 	s.plan.copyStacks(m, size, s.pages)
 	s.tables = newBuiltTables(s.objects, newTableCache(s.opts.CacheDir))
 	s.tracker.unwinder = newUserStacks(s.tracker, s.tables, size)
 	return nil
+}
+
+// copyRingPages returns how many pages the ring of a CPU has for samples that copy stacks: of
+// what an ordinary user may lock (perf_mmap of kernel/events/core.c) half, for others.
+func copyRingPages() int {
+	if canLockMemory() {
+		return copyPages
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil {
+		return samplePages
+	}
+	share := limit.Cur / 2 / uint64(runtime.NumCPU()*os.Getpagesize())
+	pages := samplePages
+	for pages < copyPages && uint64(2*pages) <= samplePages+share {
+		pages *= 2
+	}
+	return pages
 }
 
 // open opens the events of a thread (-1: all threads) on each CPU.
@@ -115,7 +144,7 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 	if r.samples, err = s.connect(samples, r.samples, s.pages); err != nil {
 		return err
 	}
-	r.changes, err = s.connect(changes, r.changes, changePages)
+	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, changeRingPages()))
 	return err
 }
 
@@ -182,7 +211,9 @@ func (s *perfSampler) prepare() error {
 		return nil // the events start with its exec, and nothing is there before
 	}
 	// First the events that tell of changes, then the stock: what is mapped in
-	// between is seen twice rather than not at all. Samples come last.
+	// between is seen twice rather than not at all. Samples come last, and after what can
+	// only be believed if it was read before them.
+	s.objects.setUnsampled(true)
 	if err := enable(s.changes); err != nil {
 		return err
 	}
@@ -193,6 +224,8 @@ func (s *perfSampler) begin() error {
 	if s.opts.Command != nil {
 		return nil // its exec does
 	}
+	waitFor(&s.objects.stock, stockPatience)
+	s.objects.setUnsampled(false)
 	return enable(s.samples)
 }
 
@@ -211,6 +244,9 @@ func disable(fds []int) {
 		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
 	}
 }
+
+// stockPatience is how long samples wait for files that are read before them.
+const stockPatience = time.Second
 
 // stockWorkers read the mappings of as many processes at a time.
 const stockWorkers = 4
@@ -298,22 +334,40 @@ func (s *perfSampler) drain() {
 	var buf []byte
 	for _, r := range s.rings {
 		var ok bool
-		if buf, ok = r.drain(buf, s.queue); !ok {
+		missing := gap{}
+		buf, ok = r.drain(buf, func(rec []byte) {
+			if perfdata.TypeOf(rec) == perfdata.TypeLost {
+				missing = missing.and(gap{r.last, s.decoder.Time(rec)})
+			}
+			r.last = s.queue(rec)
+		})
+		if !ok {
 			s.stats.Malformed++
+		}
+		if r.wasFull() {
+			missing = missing.and(gap{r.last, monotonic()})
+		}
+		if missing.until != 0 && s.tellsChanges(r) {
+			s.gap = s.gap.and(missing)
 		}
 	}
 }
 
-// queue takes a record out of a ring. Mapped files are looked for at once, while
-// their process lives; everything else waits for its turn.
-func (s *perfSampler) queue(rec []byte) {
-	s.sorter.add(s.decoder.Time(rec), rec)
+// tellsChanges reports whether the records of changes go to a ring.
+func (s *perfSampler) tellsChanges(r *ring) bool { return slices.Contains(s.changes, r.fd) }
+
+// queue takes a record out of a ring, and returns its time. Mapped files are looked for at once,
+// while their process lives; everything else waits for its turn.
+func (s *perfSampler) queue(rec []byte) (time uint64) {
+	time = s.decoder.Time(rec)
+	s.sorter.add(time, rec)
 	if kind := perfdata.TypeOf(rec); kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
-		return
+		return time
 	}
 	if r, err := s.early.Decode(rec); err == nil {
 		s.objects.foresee(r.(*perfdata.Mmap2))
 	}
+	return time
 }
 
 func (s *perfSampler) handle(rec []byte) {
@@ -321,6 +375,10 @@ func (s *perfSampler) handle(rec []byte) {
 	if err != nil {
 		s.stats.Malformed++
 		return
+	}
+	if s.gap.until != 0 && s.decoder.Time(rec) > s.gap.from {
+		s.tracker.doubt(s.gap.until)
+		s.gap = gap{}
 	}
 	s.tracker.handle(r)
 }

@@ -25,7 +25,7 @@ func TestAgreesWithPerf(t *testing.T) {
 	file := buildC(t)
 	pid := start(t, file)
 	data := filepath.Join(t.TempDir(), "perf.data")
-	theirs := exec.Command(perf, "record", "-q", "-g", "-e", "cpu-clock", "-F", "499", "--buildid-mmap",
+	theirs := exec.Command(perf, "record", "-q", "-N", "-g", "-e", "cpu-clock", "-F", "499", "--buildid-mmap",
 		"-o", data, "-p", fmt.Sprint(pid), "--", "sleep", "1")
 	if err := theirs.Start(); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,12 @@
 package capture
 
 import (
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +15,83 @@ import (
 	"hallmark/symbol"
 )
 
-// maxPerfMap bounds how much of a map is read, in bytes: anybody can write one.
-const maxPerfMap = 128 << 20
+// maxPerfMaps bounds how much memory the maps of all processes take together, in bytes:
+// anybody can write one for each process that they start.
+const maxPerfMaps = 192 << 20
+
+// maxMapsRead bounds how much is read of all maps, in bytes, where a line counts as lineCost at
+// least. It takes a few seconds, and the recording ends behind it.
+const (
+	maxMapsRead = 256 << 20
+	lineCost    = 32
+)
+
+// mapRoom is the room for the maps of a recording.
+type mapRoom struct {
+	mu      sync.Mutex
+	used    int64           // bytes of memory
+	read    int64           // bytes
+	refused map[string]bool // notes on maps that were not read
+}
+
+// take reads a map in place of another one of the same process, which may be nil.
+func (r *mapRoom) take(f *os.File, before *symbol.PerfMap) *symbol.PerfMap {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	info, err := f.Stat()
+	if err != nil {
+		return before
+	}
+	if before != nil {
+		r.used -= before.Memory()
+	}
+	m, size := before, info.Size()
+	switch {
+	case size > maxPerfMaps-r.used: // memory is at least about the size of the file
+		err = fmt.Errorf("it has %d MiB, and maps together take %d MiB", size>>20, maxPerfMaps>>20)
+	case r.read >= maxMapsRead || size > symbol.MaxPerfMap || size > maxMapsRead-r.read:
+		err = fmt.Errorf("it has %d MiB, and of all maps together %d MiB are read, of each at most %d MiB", size>>20, maxMapsRead>>20, symbol.MaxPerfMap>>20)
+	default:
+		m, err = symbol.ReadPerfMap(io.LimitReader(f, size))
+		r.read += costOfMap(m, size)
+	}
+	if err != nil {
+		m = before
+		r.refuse(f.Name(), err)
+	}
+	if m != nil {
+		r.used += m.Memory()
+	}
+	return m
+}
+
+// costOfMap returns what a map of a size counts as that was read. One that was not understood has
+// too many lines.
+func costOfMap(m *symbol.PerfMap, size int64) int64 {
+	if m == nil {
+		return symbol.MaxPerfMap
+	}
+	return max(size, lineCost*int64(m.Lines()))
+}
+
+// maxRefused is how many notes there are at most.
+const maxRefused = 100
+
+func (r *mapRoom) refuse(name string, err error) {
+	if r.refused == nil {
+		r.refused = map[string]bool{}
+	}
+	if len(r.refused) < maxRefused {
+		r.refused[fmt.Sprintf("generated code has no names of %s: %v", name, err)] = true
+	}
+}
+
+// notes say which names are missing.
+func (r *mapRoom) notes() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.refused))
+}
 
 // maxPlaces bounds the processes whose maps are kept reachable, by at most two
 // descriptors each. Those beyond it may lose their names when they end.
@@ -54,9 +133,7 @@ func (o *object) readPerfMap() {
 		return
 	}
 	defer f.Close()
-	if m, err := symbol.ReadPerfMap(io.LimitReader(f, maxPerfMap)); err == nil {
-		o.jit = m
-	}
+	o.jit = o.maps.take(f, o.jit)
 }
 
 func (o *object) openPerfMap() (*os.File, error) {

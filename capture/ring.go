@@ -20,6 +20,8 @@ type ring struct {
 	mem  []byte
 	data []byte // a power of two long
 	page *unix.PerfEventMmapPage
+	used int    // bytes that the records took when it was last emptied
+	last uint64 // time of the last record, ns, CLOCK_MONOTONIC; 0 for none
 }
 
 // Sizes of the rings of a CPU, in pages, powers of two. Together they are less
@@ -27,10 +29,21 @@ type ring struct {
 const (
 	samplePages = 64
 	changePages = 32
-	// copyPages is for samples that copy stacks, where the user may lock any memory:
+	// copyPages is for samples that copy stacks, where the user may lock so much memory:
 	// tens of the largest.
 	copyPages = 1024
+	// manyChangePages is for records of changes, where the user may lock so much memory: what
+	// follows a lost one counts for nothing until the processes are looked at again.
+	manyChangePages = 128
 )
+
+// changeRingPages returns how many pages the ring of a CPU has for records of changes.
+func changeRingPages() int {
+	if canLockMemory() {
+		return manyChangePages
+	}
+	return changePages
+}
 
 // newRing maps a ring of at most pages (a power of two) for the event fd, and a
 // smaller one when this user may not lock that much memory.
@@ -58,6 +71,7 @@ func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 	head := atomic.LoadUint64(&r.page.Data_head)
 	tail := atomic.LoadUint64(&r.page.Data_tail)
 	from := len(buf)
+	r.used = int(head - tail)
 	buf = r.copyOut(buf, tail, head)
 	atomic.StoreUint64(&r.page.Data_tail, head)
 	for rest := buf[from:]; len(rest) > 0; {
@@ -70,6 +84,13 @@ func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 	}
 	return buf, true
 }
+
+// maxChange is more than the longest record of a change takes: a mapping, with its path.
+const maxChange = 8 << 10
+
+// wasFull reports whether there may have been no room for a record of a change when the ring was
+// last emptied.
+func (r *ring) wasFull() bool { return len(r.data)-r.used < min(maxChange, len(r.data)/2) }
 
 func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
 	mask := uint64(len(r.data) - 1)

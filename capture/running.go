@@ -1,16 +1,23 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/aside"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/mounts"
+	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -23,11 +30,11 @@ type Disk uint8
 const (
 	// DiskUnknown says that nobody could look, or that there is no identity to compare.
 	DiskUnknown Disk = iota
-	// DiskSame is a file of the same identity.
+	// DiskSame is the same file, or another one of the same identity and content.
 	DiskSame
 	// DiskGone is no file: it was deleted.
 	DiskGone
-	// DiskOther is a file of another identity: it was replaced.
+	// DiskOther is a file of another identity or content: it was replaced.
 	DiskOther
 	// DiskNever says that what is mapped is memory, which was never at a path.
 	DiskNever
@@ -45,7 +52,7 @@ func (inv *Inventory) LookAtDisk() {
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
-		tid := p.findProgram()
+		tid := p.findProgram(inv.context())
 		tree, err := treeOf(tid)
 		if err != nil {
 			continue // it ended, or is another user's
@@ -63,7 +70,8 @@ func (inv *Inventory) LookAtDisk() {
 	for _, f := range files {
 		list = append(list, f)
 	}
-	eachInParallel(list, func(f *onDisk) { f.look(here) })
+	ctx, until := inv.context(), time.Now().Add(diskPatience)
+	eachInParallel(list, func(f *onDisk) { f.look(ctx, here, until) })
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		if slices.ContainsFunc(p.Code, func(c Code) bool { return c.Elsewhere }) {
@@ -72,20 +80,24 @@ func (inv *Inventory) LookAtDisk() {
 	}
 }
 
+// diskPatience bounds what is read of files that have the same identity as what is mapped and
+// are other ones.
+const diskPatience = 3 * time.Second
+
 // memfdPrefix is how the kernel names files that memfd_create made: mm/memfd.c.
 const memfdPrefix = "/memfd:"
 
 // findProgram sets what a process executed, and returns a thread through which its files
 // can be reached, 0 for none. One that executed another program since it was looked at is
 // looked at again.
-func (p *Running) findProgram() (tid int) {
+func (p *Running) findProgram(ctx context.Context) (tid int) {
 	for range maxAttempts {
 		tid, path := programOf(p.PID)
 		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, deleted) == path })
 		if p.Program >= 0 {
 			return tid
 		}
-		r, why := lookAt(p.PID, procmap.Options{})
+		r, why := lookPatiently(p.PID, procmap.Options{Context: ctx})
 		p.Ended = why == reason.ProcessGone
 		if why != reason.None || tid != 0 && sameCode(p.Code, r.Code) {
 			return tid
@@ -118,13 +130,14 @@ func programOf(pid int) (tid int, path string) {
 // tree is what paths of a process mean: processes that have the same mounts and the same
 // root directory see the same files.
 type tree struct {
-	mounts   string
-	root     string // directory, as this process sees it; mapped files are named in the same way
-	dev, ino uint64 // of it
+	mounts string
+	root   string     // directory, as this process sees it; mapped files are named in the same way
+	dev    mounts.Dev // of it
+	ino    uint64
 }
 
 func treeOf(pid int) (tree, error) {
-	mounts, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
 		return tree{}, err
 	}
@@ -133,11 +146,16 @@ func treeOf(pid int) (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(link, &st); err != nil {
+	fd, err := openRoot(pid)
+	if err != nil {
 		return tree{}, err
 	}
-	return tree{mounts, root, st.Dev, st.Ino}, nil
+	defer unix.Close(fd)
+	dev, inode, err := mounts.DeviceOf(fd) // which asks no server
+	if err != nil {
+		return tree{}, err
+	}
+	return tree{namespace, root, dev, inode}, nil
 }
 
 // inside returns the path that the process itself has for a file.
@@ -155,10 +173,11 @@ type treePath struct {
 
 // onDisk is a path, the processes that see it, and the code that was mapped from there.
 type onDisk struct {
-	tree tree
-	path string // inside of it
-	pids []int  // a few of them, each of which may end
-	code []*Code
+	tree   tree
+	path   string // inside of it
+	pids   []int  // a few of them, each of which may end
+	code   []*Code
+	owners []int // the process of each
 }
 
 func (f *onDisk) add(pid int, c *Code) {
@@ -166,71 +185,162 @@ func (f *onDisk) add(pid int, c *Code) {
 		f.pids = append(f.pids, pid)
 	}
 	f.code = append(f.code, c)
+	f.owners = append(f.owners, pid)
 }
 
-func (f *onDisk) look(here tree) {
-	id, at := f.read()
-	if at != DiskNever {
-		f.findPlaces(here)
+func (f *onDisk) look(ctx context.Context, here tree, until time.Time) {
+	now := f.read(ctx)
+	if now.disk != DiskNever {
+		f.setPlaces(here, now.place)
 	}
+	same := map[codeFile]Disk{}
 	for _, c := range f.code {
 		switch {
-		case at == DiskSame && c.ID.IsZero():
+		case now.disk == DiskSame && c.ID.IsZero():
 			c.Disk = DiskUnknown
-		case at == DiskSame && c.ID != id:
+		case now.disk == DiskSame && c.ID != now.id:
 			c.Disk = DiskOther
+		case now.disk == DiskSame:
+			disk, ok := same[c.file]
+			if !ok {
+				disk = f.compare(c, &now, until)
+				same[c.file] = disk
+			}
+			c.Disk = disk
 		default:
-			c.Disk = at
+			c.Disk = now.disk
 		}
 	}
 }
 
-// read reads the identity of what is at the path: DiskSame says that there is one.
-func (f *onDisk) read() (buildid.ID, Disk) {
+// read reads the identity of what is at the path, and which place that is. A helper does it
+// where the path leads to or through a file system that may not answer; where the mapped file
+// did not, the path is left alone.
+func (f *onDisk) read(ctx context.Context) found {
 	if !strings.HasPrefix(f.path, "/") || strings.HasPrefix(f.path, memfdPrefix) {
-		return buildid.ID{}, DiskNever
+		return found{disk: DiskNever}
+	}
+	if slices.ContainsFunc(f.code, func(c *Code) bool { return c.Reason == reason.FileUnresponsive }) {
+		return found{}
 	}
 	for _, pid := range f.pids {
-		id, at := readBelow(pid, f.path)
-		if at != DiskUnknown {
-			return id, at
+		now, err := readBelow(ctx, pid, f.path)
+		if errors.Is(err, mounts.ErrForeign) {
+			return f.readFar(pid)
+		}
+		if now.disk != DiskUnknown {
+			now.place = f.place()
+			return now
 		}
 	}
-	return buildid.ID{}, DiskUnknown
+	return found{place: f.place()}
 }
 
-// readBelow reads what a process sees at a path. The path is not left to go through a
-// symbolic link into the files of this process.
-func readBelow(pid int, path string) (buildid.ID, Disk) {
+// openBelow opens what a process sees at a path (O_PATH). The path is not left to go through
+// a symbolic link into the files of this process. The error is mounts.ErrForeign where this
+// process does not look.
+func openBelow(pid int, path string) (fd int, err error) {
 	root, err := openRoot(pid)
 	if err != nil {
-		return buildid.ID{}, DiskUnknown
+		return -1, err
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	return mounts.Of(pid, false).Open(root, path)
+}
+
+// readBelow reads what a process sees at a path. The error is that of openBelow, where it says
+// nothing of what is there.
+func readBelow(ctx context.Context, pid int, path string) (found, error) {
+	now := found{pid: pid}
+	fd, err := openBelow(pid, path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return buildid.ID{}, DiskGone
+		now.disk = DiskGone
+		return now, nil
 	}
 	if err != nil {
-		return buildid.ID{}, DiskUnknown
+		return now, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {
-		return buildid.ID{}, DiskUnknown
+		return now, nil
 	}
+	now.file = inodeOf(&st)
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return buildid.ID{}, DiskOther
+		now.disk = DiskOther
+		return now, nil
 	}
-	info, err := buildid.ReadFile(fmt.Sprintf("/proc/self/fd/%d", fd))
+	file, err := regular.Reopen(fd, path)
+	if errors.Is(err, fs.ErrPermission) {
+		return now, nil
+	}
+	if err != nil {
+		now.disk = DiskOther
+		return now, nil
+	}
+	defer file.Close()
+	info, err := contentcache.Read(ctx, file)
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return buildid.ID{}, DiskUnknown
+	case ctx.Err() != nil || info.Where == buildid.OverBudget:
 	case err != nil || info.ID.IsZero():
-		return buildid.ID{}, DiskOther // nothing that could be mapped as this code was
+		now.disk = DiskOther // nothing that could be mapped as this code was
+	default:
+		now.id, now.disk = info.ID, DiskSame
 	}
-	return info.ID, DiskSame
+	return now, nil
 }
+
+// farPath is what a process sees at a path, where a helper looks.
+type farPath struct {
+	PID  int
+	Path string
+}
+
+// farDisk is what is there.
+type farDisk struct {
+	ID   string
+	Disk Disk
+	File inode
+	// Of its place:
+	Dev   mounts.Dev
+	Inode uint64
+	Name  string
+}
+
+var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
+	ctx, cancel := farContext()
+	defer cancel()
+	now, err := readBelow(ctx, q.PID, q.Path)
+	if err != nil {
+		return farDisk{}, err
+	}
+	there := tree{}.place(q.PID, q.Path)
+	far := farDisk{Disk: now.disk, File: now.file, Dev: there.dev, Inode: there.ino, Name: there.name}
+	if !now.id.IsZero() {
+		far.ID = now.id.String()
+	}
+	return far, nil
+})
+
+// readFar is read by a helper.
+func (f *onDisk) readFar(pid int) found {
+	far, err := readFar.Ask(aboutPath(f.path), farPath{pid, f.path})
+	if err != nil {
+		return found{}
+	}
+	now := found{disk: far.Disk, file: far.File, pid: pid, far: true}
+	now.place = Place{dev: far.Dev, ino: far.Inode, name: far.Name}
+	if far.Inode == 0 && far.Disk == DiskGone {
+		now.place = Place{gone: treePath{f.tree, f.path}}
+	}
+	if far.ID == "" {
+		return now
+	}
+	if now.id, err = buildid.Parse(far.ID); err != nil {
+		now.disk = DiskUnknown
+	}
+	return now
+}
+
+// aboutPath names what a helper is asked about that looks at a path.
+func aboutPath(name string) string { return "directory " + path.Dir(name) }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hallmark/internal/mounts"
 )
 
 // Place is a name in a directory: what one process upgrades is what another one that maps
@@ -16,8 +18,9 @@ import (
 // directory that is the same one in there. Places are equal if and only if they are the
 // same; the zero Place is none, that of memory, or was not found.
 type Place struct {
-	dev, ino uint64 // of the directory; of the file itself where that is mounted by itself
-	name     string // in the directory
+	dev  mounts.Dev // of the directory; of the file itself where that is mounted by itself
+	ino  uint64
+	name string // in the directory
 	// Where the directory is gone, all that is known is who sees what there.
 	gone treePath
 }
@@ -38,10 +41,7 @@ func (t tree) place(pid int, file string) Place {
 		return Place{}
 	}
 	defer unix.Close(root)
-	dir, err := unix.Openat2(root, path.Dir(file), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	dir, err := mounts.Of(pid, false).Open(root, path.Dir(file)+"/.")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return Place{gone: treePath{t, file}}
 	}
@@ -69,11 +69,19 @@ func isMounted(dir int, name string) bool {
 
 // placeOf returns the place of a name in what is at a path below a directory.
 func placeOf(dir int, below, name string) Place {
-	var st unix.Stat_t
-	if unix.Fstatat(dir, below, &st, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW) != nil {
+	fd := dir
+	if below != "" {
+		var err error
+		if fd, err = unix.Openat(dir, below, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+			return Place{}
+		}
+		defer unix.Close(fd)
+	}
+	dev, inode, err := mounts.DeviceOf(fd) // which asks no server
+	if err != nil {
 		return Place{}
 	}
-	return Place{dev: st.Dev, ino: st.Ino, name: name}
+	return Place{dev: dev, ino: inode, name: name}
 }
 
 // openRoot opens the root directory of a process.
@@ -81,14 +89,18 @@ func openRoot(pid int) (fd int, err error) {
 	return unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// findPlaces sets Code.Place and Code.Elsewhere of what is mapped from a path.
-func (f *onDisk) findPlaces(here tree) {
-	var place Place
+// place returns the place that the path is.
+func (f *onDisk) place() (place Place) {
 	for _, pid := range f.pids {
 		if place = f.tree.place(pid, f.path); place != (Place{}) {
 			break
 		}
 	}
+	return place
+}
+
+// setPlaces sets Code.Place and Code.Elsewhere of what is mapped from a path.
+func (f *onDisk) setPlaces(here tree, place Place) {
 	// A path that is shown is one of this process, which may be another one inside.
 	elsewhere := f.tree != here && place != (Place{}) && place != PlaceHere(f.code[0].Path)
 	for _, c := range f.code {

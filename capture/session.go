@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +23,13 @@ import (
 // Options say what is recorded. One of SystemWide, PIDs and Command is set;
 // the zero value of everything else is right.
 type Options struct {
-	SystemWide bool     // every process on every CPU; needs root or CAP_PERFMON
+	SystemWide bool     // every process on every CPU; needs CAP_PERFMON
 	PIDs       []int    // these processes, with the children they will have
 	Command    *Command // this program, which Run releases, with its children
+
+	// While is a program that Run releases as well, beside what it records of the machine or
+	// of processes: the recording ends when it does. Nil for none.
+	While *Command
 
 	Frequency int           // samples a second and CPU; 99 when 0
 	Duration  time.Duration // how long Run records; until it is interrupted when 0
@@ -34,7 +39,10 @@ type Options struct {
 	CallGraph CallGraph     // how the callers of user code are found
 
 	noTaskWork bool // for tests: as on kernels that have none
-	copyAll    bool // for tests: see bpf.Options.CopyAll
+	// changePages is for tests: how many pages there are for the records of changes on a CPU, 0
+	// for as many as there should be.
+	changePages int
+	copyAll     bool // for tests: see bpf.Options.CopyAll
 
 	// TableEntries is how many files the table of the backend BPF has room for;
 	// DefaultTableEntries when 0.
@@ -62,20 +70,22 @@ const DefaultTableEntries = bpf.DefaultEntries
 
 // Stats count what a recording saw and what it could not see.
 type Stats struct {
-	Backend    Backend // that takes the samples
-	Samples    uint64
-	Lost       uint64   // records that found no room in a ring buffer
-	Throttled  uint64   // times the kernel held an event back because it fired too often
-	Malformed  uint64   // records that could not be read or decoded
-	Coarse     uint64   // samples counted with less detail, to bound the memory
-	Untimed    uint64   // samples of a timeline whose time was not kept, to bound the memory
-	Collided   uint64   // samples for which the kernel's stackmap had no place
-	Unfollowed uint64   // processes that were not recorded, because too many ran at once
-	Disagreed  uint64   // files that have another identity than the kernel read from memory
-	Existing   int      // processes that ran when the recording started
-	Copied     uint64   // bytes of stacks that samples have copied
-	Cut        uint64   // stacks of which more would have had to be copied
-	Reduced    []string // what this kernel or this user's rights did not allow
+	Backend       Backend // that takes the samples
+	Samples       uint64
+	Lost          uint64   // records that found no room in a ring buffer
+	Throttled     uint64   // times the kernel held an event back because it fired too often
+	Malformed     uint64   // records that could not be read or decoded
+	Coarse        uint64   // samples counted with less detail, to bound the memory
+	Untimed       uint64   // samples of a timeline whose time was not kept, to bound the memory
+	Collided      uint64   // samples for which the kernel's stackmap had no place
+	Unfollowed    uint64   // processes that were not recorded, because too many ran at once
+	Disagreed     uint64   // files that have another identity than the kernel read from memory
+	Existing      int      // processes that ran when the recording started
+	KernelThreads []int    // of Options.PIDs: only the code of the kernel runs in them
+	Copied        uint64   // bytes of stacks that samples have copied
+	Cut           uint64   // stacks of which more would have had to be copied
+	Continued     uint64   // stacks whose copy ended, and that frame pointers continue
+	Reduced       []string // what this kernel or this user's rights did not allow
 
 	Table  TableStats  // of the backend BPF
 	Unwind UnwindStats // of the backend BPF
@@ -178,7 +188,35 @@ func Start(opts Options) (*Session, error) {
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if err := reserve(reservedFiles); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// reservedFiles is how many files workers have open at a time, beside those that are kept.
+const reservedFiles = 24
+
+// reserve returns an error if this process cannot open so many files more. Otherwise files and
+// tables would be missing in silence.
+func reserve(n int) error {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	for range n {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if isShortage(err) {
+			return fmt.Errorf("recording takes %d open files more than there may be: raise 'ulimit -n': %w", n-len(fds), err)
+		}
+		if err != nil {
+			return fmt.Errorf("eventfd: %w", err)
+		}
+		fds = append(fds, fd)
+	}
+	return nil
 }
 
 func (s *Session) start() error {
@@ -196,11 +234,8 @@ func (s *Session) start() error {
 // be something to Finish all the same.
 func (s *Session) Run(ctx context.Context) error {
 	s.started = time.Now()
-	if s.opts.Duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.opts.Duration)
-		defer cancel()
-	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	w, err := newWaiter(ctx, s.sampler.descriptors(), s.watch)
 	if err != nil {
 		return err
@@ -209,7 +244,10 @@ func (s *Session) Run(ctx context.Context) error {
 	if err := s.sampler.begin(); err != nil {
 		return err
 	}
-	if c := s.opts.Command; c != nil {
+	for _, c := range []*Command{s.opts.Command, s.opts.While} {
+		if c == nil {
+			continue
+		}
 		if err := c.Release(); err != nil {
 			return err
 		}
@@ -226,6 +264,25 @@ func (s *Session) Run(ctx context.Context) error {
 			s.opts.Progress(time.Since(s.started), s.tally.stats)
 		}
 	}
+}
+
+// bounded returns a context that ends with Options.Duration and Options.While.
+func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := s.opts.Duration
+	if most == 0 {
+		most = math.MaxInt64
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	if c := s.opts.While; c != nil {
+		go func() {
+			select {
+			case <-c.Done():
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
 }
 
 // stop ends the recording and handles what is left of it.

@@ -37,7 +37,7 @@ func newStackmapSampler(t *tally, opts Options, programs *bpf.Stackmap) (*stackm
 	return &stackmapSampler{
 		bpfEvents: events,
 		programs:  programs,
-		files:     stackmapFiles{objects: t.objects, byID: map[paddedID]*stackmapFile{}},
+		files:     stackmapFiles{objects: t.objects, byID: map[paddedID]*stackmapClaim{}},
 	}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
 )
@@ -254,7 +255,7 @@ func TestStackmapPlaces(t *testing.T) {
 	objects := newObjects()
 	defer objects.close()
 	s := &stackmapSampler{bpfEvents: bpfEvents{tally: &tally{objects: objects}}}
-	s.files = stackmapFiles{objects: objects, byID: map[paddedID]*stackmapFile{}}
+	s.files = stackmapFiles{objects: objects, byID: map[paddedID]*stackmapClaim{}}
 	whole := paddedID{19: 1}
 	for _, test := range []struct {
 		frame bpf.StackmapFrame
@@ -289,5 +290,55 @@ func TestStackPlaces(t *testing.T) {
 		if got := stackPlaces(test.hz, test.cpus); got != test.want {
 			t.Errorf("%d places for %d Hz on %d CPUs, want %d", got, test.hz, test.cpus, test.want)
 		}
+	}
+}
+
+// TestStackmapTwoBuildsOfOneID: the kernel's map has no more than the build ID, and which
+// process it was.
+func TestStackmapTwoBuildsOfOneID(t *testing.T) {
+	needStackmap(t)
+	recordTwoBuildsOfOneID(t, Stackmap)
+}
+
+// TestStackmapAssumes has processes that are gone: their file is taken for what others of its
+// build ID are, unless these differ.
+func TestStackmapAssumes(t *testing.T) {
+	one, two := twoBuilds(t, sharedID)
+	id, ok := pad(fileID(t, one))
+	if !ok {
+		t.Fatal("not the build ID of a stackmap")
+	}
+	copied := filepath.Join(t.TempDir(), "copied")
+	copyTo(t, one, copied)
+	for name, test := range map[string]struct {
+		files []string
+		taken bool
+	}{
+		"one file": {[]string{one}, true}, "a copy": {[]string{one, copied}, true}, "another build": {[]string{one, two}, false}, "none": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := newObjects()
+			defer objects.close()
+			s := &stackmapFiles{objects: objects, byID: map[paddedID]*stackmapClaim{}}
+			gone := s.object(id, 1<<30)
+			var there []*object
+			for i, file := range test.files {
+				there = append(there, s.object(id, uint32(1<<30+1+i)))
+				j := job{vma: procmap.VMA{Name: file}}
+				found := s.reach(j)
+				j.pid = uint32(1<<30 + 1 + i)
+				s.offer(j, found, file)
+				s.byID[id].known[len(s.byID[id].known)-1].way.pid = 0 // the file stays where it is
+			}
+			s.assume(s.byID[id])
+			for i, o := range there {
+				if o.path != test.files[i] || o.content == nil {
+					t.Errorf("process %d has %s", i, o.path)
+				}
+			}
+			if taken := gone.content != nil; taken != test.taken || taken && gone.path != test.files[0] {
+				t.Errorf("the file of a process that is gone is taken for %q", gone.path)
+			}
+		})
 	}
 }

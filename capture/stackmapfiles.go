@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,39 +20,72 @@ func pad(id buildid.ID) (padded paddedID, ok bool) {
 	return padded, id.Kind() == buildid.GNU && len(b) <= len(padded)
 }
 
-// stackmapFiles knows the files of which only the build ID is told. They are looked
-// for in the mappings of the processes that were sampled in them.
+// stackmapFiles knows the files of which only the build ID is told, process by process: two
+// processes may run two builds of one ID. Each file is looked for in the mappings of the
+// process that was sampled in it. One whose process is gone is taken for what others of its
+// identity are, as long as these have one content.
 type stackmapFiles struct {
 	objects *objects
-	byID    map[paddedID]*stackmapFile
+	byID    map[paddedID]*stackmapClaim
 	pids    []uint32 // in which to look for files that are not found yet
+	count   int      // of the files
+	reading allowances
+}
+
+// stackmapClaim is a build ID, with the file of each process that was sampled in it.
+type stackmapClaim struct {
+	files map[uint32]*stackmapFile
+	// known are different files that claim the ID, up to maxClaimants, in any process; more
+	// are crowded.
+	known   []stackmapKnown
+	crowded bool
 }
 
 type stackmapFile struct {
 	object *object
 	found  bool
-	tries  int // in processes that were there to look into
+	tries  int // in the process, while it was there
 }
+
+// stackmapKnown is how a file can be reached again, and what it was.
+type stackmapKnown struct {
+	way  job
+	path string
+	seen stamp
+}
+
+// maxStackmapFiles bounds how many files are told apart by their process. Beyond it those of
+// one build ID are taken together, as if their processes were gone.
+const maxStackmapFiles = 1 << 16
 
 // object returns the object of a build ID that was seen in a process.
 func (s *stackmapFiles) object(id paddedID, pid uint32) *object {
-	f := s.byID[id]
-	if f == nil {
-		f = &stackmapFile{object: s.newObject(id)}
-		s.byID[id] = f
+	claim := s.byID[id]
+	if claim == nil {
+		claim = &stackmapClaim{files: map[uint32]*stackmapFile{}}
+		s.byID[id] = claim
 	}
-	if !f.found && f.tries < maxAttempts && !slices.Contains(s.pids, pid) {
+	if s.count >= maxStackmapFiles && claim.files[pid] == nil {
+		pid = 0 // no process has this number
+	}
+	f := claim.files[pid]
+	if f == nil {
+		f = &stackmapFile{object: s.newObject(id, pid)}
+		claim.files[pid] = f
+		s.count++
+	}
+	if pid != 0 && !f.found && f.tries < maxAttempts && !slices.Contains(s.pids, pid) {
 		s.pids = append(s.pids, pid)
 	}
 	return f.object
 }
 
-func (s *stackmapFiles) newObject(padded paddedID) *object {
+func (s *stackmapFiles) newObject(padded paddedID, pid uint32) *object {
 	id, err := buildid.New(buildid.GNU, padded[:])
 	if err != nil {
 		return s.objects.missing(reason.IDLength)
 	}
-	o := s.objects.file(fileKey{id: id}, procmap.VMA{})
+	o := s.objects.file(fileKey{id: id, of: mappingKey{pid: pid}}, procmap.VMA{})
 	s.objects.mu.Lock()
 	defer s.objects.mu.Unlock()
 	o.doubted = true
@@ -71,17 +103,13 @@ func (s *stackmapFiles) find() {
 	s.pids = s.pids[:0]
 }
 
-// findAnywhere looks for the files that were not found in processes that are gone:
-// where the command was, and in all processes.
+// findAnywhere looks for the files that were not found in processes that are gone: where the
+// command was, and in all processes.
 func (s *stackmapFiles) findAnywhere(c *Command) {
 	s.find()
-	if !s.missing() {
-		return
-	}
-	if c != nil {
-		if f, err := os.Open(c.path); err == nil {
-			s.offer(f, c.path)
-		}
+	if c != nil && s.missing() {
+		j := job{vma: procmap.VMA{Name: c.path}} // no process has number 0
+		s.offer(j, s.reach(j), c.path)
 	}
 	pids, _ := processes() // or they stay without name
 	for _, pid := range pids {
@@ -89,12 +117,15 @@ func (s *stackmapFiles) findAnywhere(c *Command) {
 			s.findIn(pid)
 		}
 	}
+	for _, claim := range s.byID {
+		s.assume(claim)
+	}
 }
 
-// missing reports whether there is a file that was not found.
+// missing reports whether there is a build ID of which no file was found.
 func (s *stackmapFiles) missing() bool {
-	for _, f := range s.byID {
-		if !f.found {
+	for _, claim := range s.byID {
+		if len(claim.known) == 0 {
 			return true
 		}
 	}
@@ -103,41 +134,108 @@ func (s *stackmapFiles) missing() bool {
 
 // findIn looks at the files that a process has mapped to execute.
 func (s *stackmapFiles) findIn(pid int) {
-	p, err := procmap.Open(pid)
-	if err != nil {
-		return
-	}
-	defer p.Close()
-	vmas, err := p.Executable()
+	vmas, err := readMappings(pid)
 	if err != nil {
 		return
 	}
 	for _, v := range vmas {
-		if f, _, err := p.OpenFile(v); err == nil && f != nil {
-			s.offer(f.File, strings.TrimSuffix(v.Name, deleted))
+		if v.Perm&procmap.Exec == 0 || !v.FileBacked() {
+			continue
 		}
+		j := job{vma: v, pid: uint32(pid), mapped: time.Now()}
+		s.offer(j, s.reach(j), strings.TrimSuffix(v.Name, deleted))
 	}
-	for _, f := range s.byID {
-		if !f.found {
+	for _, claim := range s.byID {
+		if f := claim.files[uint32(pid)]; f != nil && !f.found {
 			f.tries++
 		}
 	}
 }
 
-// offer takes a file, if it is one that is looked for, and else closes it.
-func (s *stackmapFiles) offer(file *os.File, path string) {
-	seen := stampOf(file)
-	info, err := buildid.Read(file)
-	padded, ok := pad(info.ID)
-	wanted := s.byID[padded]
-	if err != nil || !ok || wanted == nil || wanted.found {
-		file.Close()
+// reach reaches for a file and reads what it claims to be.
+func (s *stackmapFiles) reach(j job) reached {
+	j.claim = true
+	return reach(s.objects.ctx, j, 0)
+}
+
+// offer takes a file of a process, if it is one that is looked for, and else closes it.
+func (s *stackmapFiles) offer(j job, found reached, path string) {
+	padded, ok := pad(found.id)
+	claim := s.byID[padded]
+	if found.why != reason.None || !ok || claim == nil {
+		found.close()
 		return
 	}
-	wanted.found = true
+	claim.add(stackmapKnown{j, path, found.seen})
+	f := claim.files[j.pid]
+	if f == nil || f.found {
+		found.close()
+		return
+	}
+	s.settle(f, j, found, path)
+}
+
+// add remembers a file that claims the ID.
+func (c *stackmapClaim) add(k stackmapKnown) {
+	if slices.ContainsFunc(c.known, func(other stackmapKnown) bool { return other.seen == k.seen && other.way.vma.Dev == k.way.vma.Dev }) {
+		return
+	}
+	if len(c.known) == maxClaimants {
+		c.crowded = true
+		return
+	}
+	c.known = append(c.known, k)
+}
+
+// settle gives the object of a process the file.
+func (s *stackmapFiles) settle(f *stackmapFile, j job, found reached, path string) {
+	f.found = true
 	s.objects.mu.Lock()
 	defer s.objects.mu.Unlock()
-	wanted.object.path = path
-	wanted.object.proven = true // the kernel has read the build ID from what was mapped
-	s.objects.settle(job{object: wanted.object, want: info.ID, mapped: time.Now()}, reached{file: file, id: info.ID, seen: seen})
+	f.object.path = path
+	f.object.proven = true // the kernel has read the build ID from what was mapped
+	j.object, j.want, j.mapped = f.object, found.id, time.Now()
+	s.objects.settle(j, reached{file: found.file, id: found.id, seen: found.seen})
+}
+
+// assume takes the files of processes that are gone for what the others of their identity
+// are, if these have one content.
+func (s *stackmapFiles) assume(claim *stackmapClaim) {
+	isMissing := false
+	for _, f := range claim.files {
+		isMissing = isMissing || !f.found
+	}
+	if !isMissing || len(claim.known) == 0 || !s.isOne(claim) {
+		return
+	}
+	k := claim.known[0]
+	for _, f := range claim.files {
+		if f.found {
+			continue
+		}
+		found := s.reach(k.way)
+		if found.why != reason.None || found.seen != k.seen {
+			found.close()
+			return
+		}
+		s.settle(f, k.way, found, k.path)
+	}
+}
+
+// isOne reports whether the files that claim an ID have one content.
+func (s *stackmapFiles) isOne(claim *stackmapClaim) bool {
+	if len(claim.known) == 1 {
+		return !claim.crowded
+	}
+	var first buildid.Content
+	for i, k := range claim.known {
+		found := s.reach(k.way)
+		found.readContent(s.objects.ctx, contentLimits.Bytes, &s.reading)
+		found.close()
+		if found.content.IsZero() || found.seen != k.seen || i > 0 && found.content != first {
+			return false
+		}
+		first = found.content
+	}
+	return !claim.crowded
 }

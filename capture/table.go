@@ -43,9 +43,13 @@ func (t *TableStats) Notes() []string {
 	return notes
 }
 
-// describeTable says what the table takes, and how it learns of inodes that are gone.
+// describeTable says what the table takes, and how it learns of inodes that are gone. The kernel
+// says what maps take to those with CAP_SYS_ADMIN alone.
 func describeTable(s *bpf.Sampler) (string, error) {
 	m, err := s.Memory()
+	if isRefusal(err) {
+		return fmt.Sprintf("a table of %d files; what it takes is not shown to this user", bpf.DefaultEntries), nil
+	}
 	if err != nil {
 		return "", err
 	}

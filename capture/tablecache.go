@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,10 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"hallmark/buildid"
-	"hallmark/internal/atomicfile"
 	"hallmark/internal/bpf"
 	"hallmark/internal/cachedir"
 	"hallmark/unwind"
@@ -24,13 +20,14 @@ import (
 // tableCache keeps unwind tables from one recording to the next, by all that is known of the
 // content of their file without reading it. A file that was stripped has the same identity,
 // and may have less to say; a builder may give all its versions one identity; so size, a hash
-// of head and tail and the time of the last change have to be the same as well. That names
-// no content where identities are not written by compilers and linkers, so tables of such files
-// are made anew.
+// of head and tail and the time of the last change have to be the same as well. That time can
+// be set, and packages set it; so the inode and the time of its last change, which the kernel
+// alone sets, have to be the same, too. Containers that share a layer share its inodes, and
+// these tables; a copy of a file gets a table of its own.
 //
 // Whoever wants others to be told wrong frames can make a file that has all of these in common
 // with one of theirs. So a table is kept only of a file that nobody else can have written: see
-// isTrusted. It is used for the files of others as well: that is for their stacks only.
+// trust.TrustedFile. It is used for the files of others as well: that is for their stacks only.
 type tableCache struct {
 	dir  *cachedir.Dir // nil for no cache
 	most int64         // bytes that all of them may have
@@ -44,7 +41,7 @@ const maxTableCache = 256 << 20
 // put files there is none either: they would be believed.
 func newTableCache(dir string) tableCache {
 	path := filepath.Join(dir, "unwind")
-	if !isPrivate(path) {
+	if cachedir.Check(path) != nil {
 		return tableCache{}
 	}
 	return tableCache{&cachedir.Dir{Path: path, Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
@@ -62,6 +59,8 @@ type tableKey struct {
 	size  int64      // in bytes
 	hash  buildid.ID // of head and tail
 	mtime bpf.Time
+	inode uint64
+	ctime bpf.Time
 }
 
 // keeps reports whether tables of files with this key are kept.
@@ -69,7 +68,7 @@ func (c tableCache) keeps(k tableKey) bool { return k.size > 0 && c.names(k.id) 
 
 // names reports whether tables of files with this identity are kept.
 func (c tableCache) names(id buildid.ID) bool {
-	return c.dir != nil && (id.Kind() == buildid.GNU || id.Kind() == buildid.Go)
+	return c.dir != nil && !id.IsZero() && id.Kind() != buildid.HTL
 }
 
 // A kept table has a header before it: what it is, the version of the way in which it was
@@ -90,8 +89,15 @@ func (c tableCache) load(k tableKey) (*unwind.Table, error) {
 	if !c.keeps(k) {
 		return nil, os.ErrNotExist
 	}
-	name := c.name(k)
-	b, err := readOwn(name, maxTableCache)
+	f, err := c.dir.Open(c.name(k))
+	if errors.Is(err, cachedir.ErrNotOwn) {
+		return nil, errDamaged
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := readWhole(f, maxTableCache)
 	if err != nil {
 		return nil, err
 	}
@@ -104,23 +110,14 @@ func (c tableCache) load(k tableKey) (*unwind.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	cachedir.Used(name)
+	cachedir.Used(f)
 	return t, nil
 }
 
-// readOwn reads a file that nobody but this user has written and that has at most so many
-// bytes; any other is errDamaged. Neither a link nor a pipe with its name is followed.
-func readOwn(name string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, errDamaged
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+// readWhole reads a file that has at most so many bytes; any other is errDamaged.
+func readWhole(f *os.File, most int64) ([]byte, error) {
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > most || !isOwn(f) {
+	if err != nil || info.Size() > most {
 		return nil, errDamaged
 	}
 	b := make([]byte, info.Size())
@@ -140,15 +137,7 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 	order.PutUint32(header, tableCacheMagic)
 	order.PutUint32(header[4:], unwind.Version)
 	order.PutUint32(header[8:], crc32.Checksum(t.Bytes(), castagnoli))
-	// Another may have made the directory since it was looked at.
-	if err := os.MkdirAll(c.dir.Path, 0o700); err != nil || !isPrivate(c.dir.Path) {
-		return cmp.Or(err, os.ErrPermission)
-	}
-	name := c.name(k)
-	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return os.ErrExist // it would be written through
-	}
-	return atomicfile.Write(name, 0o600, func(w io.Writer) error {
+	return c.dir.Write(c.name(k), func(w io.Writer) error {
 		_, err := w.Write(header)
 		if err == nil {
 			_, err = w.Write(t.Bytes())
@@ -166,7 +155,8 @@ func (c tableCache) keep(k tableKey, t *unwind.Table) bool {
 func (c tableCache) name(k tableKey) string {
 	hash := strings.TrimPrefix(k.hash.String(), "htl:")
 	changed := fmt.Sprintf("%x.%x", k.mtime.Sec, k.mtime.Nsec)
-	return c.dir.Name(k.id, strconv.FormatInt(k.size, 10), hash, changed)
+	inode := fmt.Sprintf("%x.%x.%x", k.inode, k.ctime.Sec, k.ctime.Nsec)
+	return c.dir.Name(k.id, strconv.FormatInt(k.size, 10), hash, changed, inode)
 }
 
 // prune makes room, once for all tables that were stored. Those of earlier versions of
@@ -177,11 +167,13 @@ func (c tableCache) prune() {
 	}
 	any := cachedir.Dir{Path: c.dir.Path, Suffix: tableSuffix}
 	files, _ := any.List() // what is not seen now is another time
+	var older []string
 	for _, f := range files {
 		if isOlderTable(f.Path) {
-			_ = os.Remove(f.Path)
+			older = append(older, f.Path)
 		}
 	}
+	any.Remove(older...)
 	_ = any.Prune("", any.Limit(c.most)) // a cache may be larger for once
 }
 

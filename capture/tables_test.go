@@ -404,10 +404,10 @@ func TestTableCache(t *testing.T) {
 	}
 }
 
-// TestTableCacheKeepsWhatIsNamed keeps no table of a file that a hash of its ends names.
+// TestTableCacheKeepsWhatIsNamed keeps no table of a file of which only the ends are known.
 func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
 	cache := newTableCache(t.TempDir())
-	for text, want := range map[string]bool{"0123456789abcdef": true, "go:a/b": true, "htl:00112233445566778899aabbccddeeff": false} {
+	for text, want := range map[string]bool{"0123456789abcdef": true, "go:a/b": true, "content:0123456789abcdef0123456789abcdef01234567": true, "htl:00112233445566778899aabbccddeeff": false} {
 		id, err := buildid.Parse(text)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"hallmark/buildid"
+	"hallmark/internal/trust"
 	"hallmark/reason"
 	"hallmark/unwind"
 )
@@ -48,7 +49,7 @@ func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 		s.content, s.seen = f, seen
 	}
 	key := s.key(cache)
-	if table, err := cache.load(key); err == nil && !s.written() {
+	if table, err := cache.load(key); err == nil && !s.written(ctx) {
 		return made{table: table}, nil
 	}
 	if !s.isTrusted() {
@@ -60,11 +61,11 @@ func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 
 // open opens the file in the way in which it was reached before, nil when that is another
 // one by now, or is gone.
-func (s source) open() (*os.File, stamp) {
+func (s source) open() (content, stamp) {
 	if s.way == nil {
 		return nil, stamp{}
 	}
-	found := reach(*s.way)
+	found := reach(s.objects.ctx, *s.way, 0)
 	if found.why == reason.None {
 		s.objects.mu.Lock()
 		found.why = s.objects.judge(*s.way, found)
@@ -81,7 +82,7 @@ func (s source) open() (*os.File, stamp) {
 // nothing to look for.
 func (s source) key(cache tableCache) tableKey {
 	f, ok := s.content.(*os.File)
-	if !ok || !cache.names(s.id) {
+	if !ok || !cache.names(s.id) || !keepsTimes(f) {
 		return tableKey{}
 	}
 	st := stampOf(f)
@@ -89,19 +90,18 @@ func (s source) key(cache tableCache) tableKey {
 	if err != nil {
 		return tableKey{}
 	}
-	return tableKey{s.id, st.size, hash, st.mtime}
+	return tableKey{s.id, st.size, hash, st.mtime, st.inode, st.ctime}
 }
 
 // written reports whether the file is another one by now than its identity was read of.
-func (s source) written() bool {
-	f, ok := s.content.(*os.File)
-	return ok && isChanged(f, s.seen, s.id)
+func (s source) written(ctx context.Context) bool {
+	return (&object{content: s.content, seen: s.seen, id: s.id}).change(ctx) != unchanged
 }
 
 // isTrusted reports whether nobody but root and this user can have written the file.
 func (s source) isTrusted() bool {
 	f, ok := s.content.(*os.File)
-	return ok && isTrusted(f)
+	return ok && trust.TrustedFile(f)
 }
 
 // build makes the table of the file that the identity was read of.
@@ -110,7 +110,7 @@ func (s source) build(ctx context.Context) (*unwind.Table, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // what could not be read is not in the table
 	}
-	if s.written() {
+	if s.written(ctx) {
 		return nil, errWritten
 	}
 	if errors.Is(err, unwind.ErrNotELF) {

@@ -108,14 +108,25 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 }
 
 // TestTablesOfOneIdentity keeps tables of two files of this user's that have one identity and
-// one size: each has its own.
+// one size, and the time of the last change that a package or touch gives to both: each has
+// its own.
 func TestTablesOfOneIdentity(t *testing.T) {
 	real, cache := libc(t), t.TempDir()
+	st, err := os.Stat(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, changed := range map[string]time.Time{"other time": time.Now().Add(-time.Hour), "same time": st.ModTime()} {
+		t.Run(what, func(t *testing.T) { tablesOfOneIdentity(t, real, cache, changed) })
+	}
+}
+
+func tablesOfOneIdentity(t *testing.T, real, cache string, changed time.Time) {
 	other := filepath.Join(t.TempDir(), "library")
 	if err := os.WriteFile(other, forge(t, real), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(other, time.Now(), time.Now().Add(-time.Hour)); err != nil {
+	if err := os.Chtimes(other, time.Now(), changed); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -3,9 +3,13 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"hallmark/procmap"
 )
 
 // openTargets opens the events of what is to be recorded, not yet running.
@@ -35,17 +39,44 @@ func (s *Session) openCommand(c *Command) error {
 
 func (s *Session) openTarget(pid int) error {
 	watch, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("process %d: not running", pid)
-	}
 	if err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
+		return noTarget(pid, err)
 	}
 	s.watch = append(s.watch, watch)
-	if err := s.sampler.openProcess(pid); err != nil {
+	if isKernelThread(pid) {
+		s.tally.stats.KernelThreads = append(s.tally.stats.KernelThreads, pid)
+	}
+	err = s.sampler.openProcess(pid)
+	switch {
+	case errors.Is(err, procmap.ErrNoProcess):
+		return err
+	case err != nil && isForeign(pid) && isRefusal(err):
+		return fmt.Errorf("process %d is another user's: run as root or with CAP_PERFMON", pid)
+	case err != nil:
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// noTarget says why a process cannot be watched, which is that it is none.
+func noTarget(pid int, err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	if leader := leaderOf(pid); leader != 0 && leader != pid {
+		return fmt.Errorf("%d is a thread of process %d: record that", pid, leader)
+	}
+	return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
+}
+
+// isForeign reports whether a process is not of this user.
+func isForeign(pid int) bool {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) != os.Geteuid()
 }
 
 func (s *perfSampler) openAll() error { return s.open(-1) }
@@ -82,7 +113,7 @@ func (s *perfSampler) openProcess(pid int) error {
 		}
 	}
 	if !opened {
-		return errors.New("it has ended")
+		return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
 	}
 	return nil
 }

@@ -32,6 +32,21 @@ func threadsOf(pid int) ([]int, error) {
 	return tids, nil
 }
 
+// leaderOf returns the number of the process that a thread is of, 0 when there is no such
+// thread: proc_pid_status(5).
+func leaderOf(tid int) int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			return int(number(strings.TrimSpace(value)))
+		}
+	}
+	return 0
+}
+
 // threadName returns the name of a running thread, "" when it is gone.
 func threadName(pid, tid uint32) string {
 	return readName(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"debug/elf"
@@ -16,6 +17,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/elftest"
+	"hallmark/internal/fstimes"
 )
 
 // image is a file whose code runs at one place that no other image has: an identity
@@ -25,6 +27,7 @@ type image struct {
 	id       buildid.ID
 	from, to uint64 // file offsets of the code that runs
 	pages    uint64 // file offset of the pages that it is in
+	mark     uint64 // at markAt in the file
 }
 
 // has reports whether the image's code is run at an offset. In the slots of others is
@@ -52,6 +55,7 @@ type form struct {
 	moreText   bool   // another executable segment before that with the code
 	program    bool   // runs by itself, for as many rounds
 	rounds     uint32 // 70 million, some ten milliseconds, if zero
+	status     byte   // with which a 64-bit program ends
 	dir        string // the test's if empty
 }
 
@@ -68,6 +72,7 @@ const (
 	textSize  = slots * slotSize
 	imageSize = 1 << 16 // all are of one size, to be the same in this as well
 	base      = 0x400000
+	markAt    = 0x400
 )
 
 // image makes a file of a form.
@@ -91,8 +96,8 @@ func (m *maker) image(f form) *image {
 	if err := f.write(i, unique[:]); err != nil {
 		m.t.Fatal(err)
 	}
-	i.id = f.identity(m.t, i.path, unique[:])
-	time.Sleep(tick + tick/4) // what was just written may have no identity yet
+	i.id, i.mark = f.identity(m.t, i.path, unique[:]), binary.NativeEndian.Uint64(unique[:])
+	time.Sleep(fstimes.Delay() * 5 / 4) // what was just written may have no identity yet
 	return i
 }
 
@@ -100,7 +105,7 @@ func (m *maker) image(f form) *image {
 func (f form) identity(t testing.TB, path string, unique []byte) buildid.ID {
 	t.Helper()
 	if f.idSize < 0 {
-		return ownHash(t, path)
+		return ownContent(t, path)
 	}
 	id, err := buildid.New(buildid.GNU, f.noteContent(unique))
 	if err != nil {
@@ -117,19 +122,37 @@ func (f form) noteContent(unique []byte) []byte {
 	return b[:f.idSize]
 }
 
-// ownHash is the hash of OpenTelemetry's profiles for files without a build ID:
-// https://opentelemetry.io/docs/specs/semconv/resource/process/.
-func ownHash(t testing.TB, path string) buildid.ID {
+// ownContent is the content of a file as the documentation of buildid.Content says it. No
+// segment of the images has more than a piece.
+func ownContent(t testing.TB, path string) buildid.ID {
 	t.Helper()
-	content, err := os.ReadFile(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := sha256.New()
-	h.Write(content[:min(4096, len(content))])
-	h.Write(content[max(0, len(content)-4096):])
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(content))))
-	id, err := buildid.New(buildid.HTL, h.Sum(nil)[:16])
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var segments, sums []byte
+	n := uint64(0)
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
+			continue
+		}
+		n++
+		for _, v := range []uint64{p.Off, p.Vaddr, p.Filesz, p.Memsz} {
+			segments = binary.LittleEndian.AppendUint64(segments, v)
+		}
+		sum := sha256.Sum256(b[p.Off : p.Off+p.Filesz])
+		sums = append(sums, sum[:]...)
+	}
+	all := []byte("hallmark content 2\n")
+	for _, v := range []uint64{uint64(f.Class), uint64(f.Data), uint64(f.Machine), n} {
+		all = binary.LittleEndian.AppendUint64(all, v)
+	}
+	sum := sha256.Sum256(slices.Concat(all, segments, sums))
+	id, err := buildid.New(buildid.ByContent, sum[:buildid.ContentSize])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +168,7 @@ func (f form) write(i *image, unique []byte) error {
 	if _, err := file.Write(f.headers(i, unique).Build()); err != nil {
 		return err
 	}
-	if _, err := file.WriteAt(f.text(i), int64(f.textAt)); err != nil {
+	if _, err := file.WriteAt(f.text(i, unique), int64(f.textAt)); err != nil {
 		return err
 	}
 	if err := file.Truncate(int64(max(imageSize, f.textAt+textSize))); err != nil {
@@ -157,7 +180,7 @@ func (f form) write(i *image, unique []byte) error {
 // headers describes all of the file but its code.
 func (f form) headers(i *image, unique []byte) elftest.File {
 	e := elftest.File{
-		Sections: []elftest.Section{{Name: ".unique", Type: elf.SHT_PROGBITS, Align: 16, Offset: 0x400, Data: unique}},
+		Sections: []elftest.Section{{Name: ".unique", Type: elf.SHT_PROGBITS, Align: 16, Offset: markAt, Data: unique}},
 		Segments: []elftest.Segment{
 			{Type: elf.PT_LOAD, Flags: elf.PF_R, Vaddr: base, Size: 0x1000, Align: 0x1000},
 			{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Off: f.textAt, Vaddr: base + f.textAt, Size: textSize, Align: 0x1000},
@@ -196,7 +219,10 @@ func (f form) addNote(e *elftest.File, unique []byte) {
 // text is the code. In the slots of all other images it goes to the slot of this
 // one, so that a file that is overwritten while its code runs goes on with the new
 // content where the new content's code is.
-func (f form) text(i *image) []byte {
+//
+// Files without a build ID are told apart by their code alone: theirs has something unique
+// behind the end, where nothing runs.
+func (f form) text(i *image, unique []byte) []byte {
 	text := make([]byte, textSize)
 	for at := range text {
 		text[at] = 0x90 // nop
@@ -205,7 +231,10 @@ func (f form) text(i *image) []byte {
 		text[slot-5] = 0xe9 // jmp
 		binary.LittleEndian.PutUint32(text[slot-4:], uint32(int(i.from-f.textAt)-slot))
 	}
-	copy(text[i.from-f.textAt:], f.code())
+	n := copy(text[i.from-f.textAt:], f.code())
+	if f.idSize < 0 {
+		copy(text[i.from-f.textAt+uint64(n):], unique)
+	}
 	return text
 }
 
@@ -215,10 +244,15 @@ func (f form) code() []byte {
 	case f.program && f.class32:
 		return slices.Concat([]byte{0xb9}, rounds, untilExit32) // mov rounds,%ecx
 	case f.program:
-		return slices.Concat([]byte{0xbf}, rounds, untilExit64) // mov rounds,%edi
+		code := slices.Concat([]byte{0xbf}, rounds, untilExit64) // mov rounds,%edi
+		code[exitStatus64] = f.status
+		return code
 	}
 	return function
 }
+
+// exitStatus64 is where the status is in the code of a program.
+const exitStatus64 = 5 + 3 + 2 + 5 + 1
 
 var (
 	function = []byte{
@@ -231,7 +265,7 @@ var (
 		0x48, 0xff, 0xcf, // dec %rdi
 		0x75, 0xfb, // jnz to dec
 		0xb8, 60, 0, 0, 0, // mov 60,%eax: exit
-		0x31, 0xff, // xor %edi,%edi
+		0xbf, 0, 0, 0, 0, // mov 0,%edi
 		0x0f, 0x05, // syscall
 	}
 	untilExit32 = []byte{

@@ -9,7 +9,7 @@ import (
 	"hallmark/profile"
 )
 
-// tortureFrequency is in samples a second and CPU.
+// tortureFrequency is in samples a second and CPU. Copies of stacks at that rate would not fit the ring.
 const tortureFrequency = 1999
 
 // recorder is a way of recording this process and all that it starts, and processes that run
@@ -30,7 +30,7 @@ var recorders = []recorder{
 	}},
 	// Events that are inherited never sample who lives for less than a period.
 	{"perf", needPerf, func(t testing.TB, _ []int, during func()) []sampled {
-		return recordOurs(t, Options{Backend: Perf, SystemWide: true}, during)
+		return recordOurs(t, Options{Backend: Perf, SystemWide: true, CallGraph: CallGraph{By: ByFP}}, during)
 	}},
 }
 

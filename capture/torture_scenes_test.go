@@ -8,10 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
 )
 
@@ -163,6 +165,7 @@ func copied(x *torture) {
 	j := *i
 	j.path += "-copy"
 	copyFile(x.t, j.path, i.path)
+	time.Sleep(fstimes.Delay() * 5 / 4) // as for i
 	x.script("map a", i, 0, imageSize, "map b", &j, 0, imageSize, "call a", i.from, long/2, "call b", i.from, long/2)
 }
 

@@ -24,6 +24,8 @@ type tracker struct {
 	reaped    uint64 // when processes were last looked through
 	places    []place
 	doubles   *doubles // nil when there can be none
+	// told is when the records of changes were complete again, 0 when none was ever lost.
+	told uint64
 	// unwinder finds the callers of user code when samples bring their stacks, else nil.
 	unwinder *userStacks
 }
@@ -46,6 +48,10 @@ type process struct {
 	asOf uint64
 	// refreshed is when they were last read again.
 	refreshed uint64
+	// doubted says that they are to be read again, because records were lost.
+	doubted bool
+	// known is since when they are known again, 0 when they always were.
+	known uint64
 	// generated stands for its executable memory without a file.
 	generated *object
 	originals originals
@@ -80,6 +86,27 @@ func (t *tracker) handle(r perfdata.Record) {
 	case *perfdata.Cgroup:
 		t.cgroups.learn(r.Cgroup, r.Path)
 	}
+}
+
+// doubt forgets what was mapped in all processes: records of changes were lost until a time. It
+// is read again for each process that is sampled, and counts from then on.
+func (t *tracker) doubt(until uint64) {
+	t.told = until
+	for _, p := range t.processes {
+		if p.pid != nobody && p.pid != noTask {
+			p.doubted = true
+		}
+	}
+}
+
+// ask reads what a process maps after records were lost, if that was not done.
+func (t *tracker) ask(p *process) {
+	if !p.doubted {
+		return
+	}
+	p.space, p.originals = space{}, originals{}
+	t.objects.inventory(p)
+	p.doubted, p.known = false, monotonic()
 }
 
 func (t *tracker) mmap(r *perfdata.Mmap2) {
@@ -118,7 +145,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 	if r.Exec {
 		t.doubles.forget(r.OwnerTID)
 		// The number is kept, everything else is new.
-		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time}
+		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time, doubted: r.Time < t.told}
 		return
 	}
 	if r.OwnerPID == r.OwnerTID {
@@ -144,9 +171,10 @@ func (t *tracker) fork(r *perfdata.Task) {
 		t.process(r.ChildPID).since = r.Time
 		return
 	}
-	child := &process{pid: r.ChildPID, since: r.Time}
+	child := &process{pid: r.ChildPID, since: r.Time, doubted: r.Time < t.told}
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
+		child.doubted, child.known = child.doubted || parent.doubted, parent.known
 	}
 	t.processes[r.ChildPID] = child
 }
@@ -209,7 +237,9 @@ func (t *tracker) process(pid uint32) *process {
 				p.name = outsideName
 			}
 		} else if pid != noTask {
-			t.objects.inventory(p)
+			if p.doubted = t.told != 0; !p.doubted {
+				t.objects.inventory(p)
+			}
 		}
 		t.processes[pid] = p
 	}
@@ -228,7 +258,12 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		return
 	}
 	p := t.process(r.PID)
+	t.ask(p)
+	unknown := r.Time < p.known
 	t.places = t.places[:0]
+	if t.unwinder != nil {
+		t.unwinder.byFP = t.unwinder.byFP[:0]
+	}
 	user, first, frames := false, true, 0
 	inUser := len(r.Callchain) > 0 && r.Callchain[0] == perfdata.ContextUser
 	for _, ip := range r.Callchain {
@@ -240,16 +275,25 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		// is before them.
 		if !first {
 			ip--
-		} else if inUser {
+		} else if inUser && !unknown {
 			t.refresh(p, addr.Abs(ip), r.Time)
 		}
 		first = false
+		if user && unknown {
+			t.places = append(t.places, place{t.objects.missing(reason.RecordsLost), ip})
+			frames++
+			continue
+		}
+		if user && t.unwinder != nil {
+			t.unwinder.byFP = append(t.unwinder.byFP, addr.Abs(ip))
+			continue
+		}
 		if user {
 			frames++
 		}
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	if t.unwinder != nil {
+	if t.unwinder != nil && !unknown {
 		t.unwinder.sample(p, r)
 		return
 	}

@@ -21,6 +21,8 @@ type userStacks struct {
 	walker  unwind.Walker
 	stack   unwind.Stack
 	space   walkedSpace
+	byFP    []addr.Abs // of the sample, innermost first: what frame pointers lead to
+	walked  []addr.Abs // what the walker found of it
 	waiting []*unfinished
 	held    int // bytes that waiting takes
 }
@@ -37,6 +39,7 @@ type unfinished struct {
 	space   *space // as it was
 	state   unwind.State
 	stack   []byte
+	byFP    []addr.Abs
 	kernel  []place
 	labels  profile.Labels
 	weight  int64
@@ -45,13 +48,13 @@ type unfinished struct {
 }
 
 // held returns how many bytes it takes while it waits.
-func (u *unfinished) held() int { return waitingSize + len(u.stack) }
+func (u *unfinished) held() int { return waitingSize + len(u.stack) + 8*len(u.byFP) }
 
 const (
 	// maxHeld bounds what waits, in bytes.
 	maxHeld = 64 << 20
-	// maxUserFrames is as many as other backends record.
-	maxUserFrames = 127
+	// maxUserFrames is as many as the backend BPF records.
+	maxUserFrames = 1024
 )
 
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
@@ -79,13 +82,13 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	if r.Mode() == perfdata.ModeUser {
 		u.refresh(p, s.IP, r.Time)
 	}
-	one := unfinished{process: p, space: &p.space, state: s, stack: r.UserStack, kernel: u.places, labels: u.labels(p, r), weight: u.weight(r), time: r.Time}
+	one := unfinished{process: p, space: &p.space, state: s, stack: r.UserStack, byFP: u.byFP, kernel: u.places, labels: u.labels(p, r), weight: u.weight(r), time: r.Time}
 	if u.finish(&one, false) {
 		return
 	}
 	asItIs := p.space.Clone()
 	one.space = &asItIs
-	one.stack, one.kernel = slices.Clone(one.stack), slices.Clone(one.kernel)
+	one.stack, one.byFP, one.kernel = slices.Clone(one.stack), slices.Clone(one.byFP), slices.Clone(one.kernel)
 	u.waiting = append(u.waiting, &one)
 	u.held += one.held()
 	u.shed()
@@ -104,7 +107,9 @@ func (u *userStacks) finish(one *unfinished, last bool) bool {
 	u.stack = unwind.Stack{Base: addr.Abs(sp), Bytes: one.stack}
 	u.places = append(u.places[:0], one.kernel...)
 	s, methods := one.state, profile.Methods(0)
+	u.walked = u.walked[:0]
 	end := u.walker.Walk(&s, func(f unwind.Frame) bool {
+		u.walked = append(u.walked, f.At)
 		u.places = append(u.places, u.userPlace(one.process, one.space, f.At))
 		methods = methods.With(f.Method)
 		return true
@@ -121,11 +126,32 @@ func (u *userStacks) finish(one *unfinished, last bool) bool {
 		u.places = append(u.places, u.userPlace(one.process, one.space, s.IP))
 		methods = methods.With(unwind.ByRegs)
 	}
+	if rest := beyond(u.walked, one.byFP); end == unwind.Unreadable && len(rest) > 0 {
+		for _, at := range rest {
+			u.places = append(u.places, u.userPlace(one.process, one.space, at))
+		}
+		methods, end = methods.With(unwind.ByFP), unwind.FramePointers
+		u.stats.Continued++
+	}
 	if end == unwind.Unreadable && len(one.stack) >= min(u.size, cutFrom) {
 		u.stats.Cut++
 	}
 	u.add(u.places, profile.Walk{End: end, Methods: methods}, one.labels, total{1, one.weight}, one.time)
 	return true
+}
+
+// beyond returns the callers that frame pointers lead to of the outermost frame that was walked,
+// where the copy of the stack ended or another stack went on. Frame pointers must have led
+// through that frame, at the same depth or next to it: they pass over the caller of a function
+// that is just being entered.
+func beyond(walked, byFP []addr.Abs) []addr.Abs {
+	last := len(walked) - 1
+	for _, i := range []int{last, last - 1, last + 1} {
+		if last > 0 && i > 0 && i < len(byFP) && byFP[i] == walked[last] && byFP[i-1] == walked[last-1] {
+			return byFP[i+1:]
+		}
+	}
+	return nil
 }
 
 // cutFrom is below what fits into a record with every other field.

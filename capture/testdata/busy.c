@@ -7,11 +7,14 @@ volatile unsigned long sink;
 
 #ifdef OTHER
 #define burn burn_other
+#define STEP (i ^ 1)
+#else
+#define STEP i
 #endif
 
 __attribute__((noinline)) void burn(unsigned long rounds) {
 	for (unsigned long i = 0; i < rounds; i++)
-		sink = sink * 6364136223846793005UL + i;
+		sink = sink * 6364136223846793005UL + STEP;
 }
 
 int main(int argc, char **argv) {

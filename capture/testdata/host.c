@@ -21,6 +21,8 @@
 		}                                                              \
 	} while (0)
 
+#include "change.h"
+
 // What a script has mapped; the first letter of a name is its index.
 struct area {
 	char *start;
@@ -172,6 +174,53 @@ static void spawn(struct script *s) {
 	CHECK(waitpid(pid, &status, 0) == pid && !status);
 }
 
+// run_program runs a program to its end, and tells its number, the next word, and the status
+// with which it ended.
+static void run_program(struct script *s) {
+	char *word = next(s), *program = next(s), line[1024];
+	int status;
+	pid_t pid = vfork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		execl(program, program, (char *)0);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status));
+	int n = snprintf(line, sizeof(line), "%d %s %d\n", pid, word, WEXITSTATUS(status));
+	CHECK(write(1, line, n) == n);
+}
+
+// in_child runs some of the next words in a child.
+static void in_child(struct script *s) {
+	struct script copy = *s;
+	char *words[64] = {0};
+	size_t n = number(s);
+	CHECK(n < sizeof(words) / sizeof(*words));
+	for (size_t i = 0; i < n; i++)
+		words[i] = next(s);
+	int status;
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		copy.words = words;
+		run(&copy);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+// tell says what is mapped now: it tells the process's number, the next word, the bytes at
+// an offset of an area, and where they are.
+static void tell(struct script *s) {
+	char *word = next(s), line[1024];
+	struct area *a = area(s);
+	char *at = a->start + number(s);
+	unsigned long long bytes;
+	memcpy(&bytes, at, sizeof(bytes));
+	int n = snprintf(line, sizeof(line), "%d %s %llx %lx\n", getpid(), word, bytes, (long)at);
+	CHECK(write(1, line, n) == n);
+}
+
 // dl loads a library, calls its function burn for some microseconds, and unloads it.
 static void dl(struct script *s) {
 	void *library = dlopen(next(s), RTLD_NOW);
@@ -206,6 +255,18 @@ static void step(struct script *s) {
 		call(s);
 	else if (is(word, "overwrite"))
 		overwrite(s);
+	else if (is(word, "change")) {
+		char *way = next(s), *path = next(s);
+		change_file(way, path, next(s));
+	} else if (is(word, "mount")) {
+		char *dir = next(s), *image = next(s);
+		mount_other(dir, image, next(s));
+	} else if (is(word, "run"))
+		run_program(s);
+	else if (is(word, "in-child"))
+		in_child(s);
+	else if (is(word, "tell"))
+		tell(s);
 	else if (is(word, "stamp"))
 		stamp(s);
 	else if (is(word, "unlink"))

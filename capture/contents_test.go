@@ -1,0 +1,842 @@
+package capture
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+	"hallmark/reason"
+)
+
+const sharedID = "0123456789abcdef0123456789abcdef01234567"
+
+// twoBuilds builds two programs of one build ID: they spend their time in burn, and in
+// burn_other.
+func twoBuilds(t testing.TB, id string) (one, two string) {
+	t.Helper()
+	return buildC(t, "-Wl,--build-id=0x"+id), buildC(t, "-Wl,--build-id=0x"+id, "-DOTHER")
+}
+
+// filesOf returns the samples in a function by the files that they are in.
+func filesOf(p *pprof.Profile, function string) map[string]int64 {
+	counts := map[string]int64{}
+	for _, s := range p.Sample {
+		for c := range profile.Calls(s) {
+			if c.Function != nil && c.Function.Name == function {
+				counts[c.Location.Mapping.File] += s.Value[0]
+				break
+			}
+		}
+	}
+	return counts
+}
+
+// checkOnly wants samples in a function, all of them in one file.
+func checkOnly(t *testing.T, p *pprof.Profile, function, file string) {
+	t.Helper()
+	if found := filesOf(p, function); found[file] == 0 || len(found) != 1 {
+		t.Errorf("samples in %s are in %v, want %s", function, found, file)
+	}
+}
+
+func checkDisagreement(t *testing.T, p *pprof.Profile, id buildid.ID, files ...string) {
+	t.Helper()
+	notes := profile.Disagreements(p)
+	if len(notes) != 1 || !strings.HasSuffix(notes[0], " "+id.String()) {
+		t.Errorf("notes %q, want one on %v", notes, id)
+		return
+	}
+	for _, file := range files {
+		if !strings.Contains(notes[0], file) {
+			t.Errorf("note %q does not name %s", notes[0], file)
+		}
+	}
+}
+
+// mappingOf returns the mapping of a file.
+func mappingOf(t *testing.T, p *pprof.Profile, file string) *pprof.Mapping {
+	t.Helper()
+	i := slices.IndexFunc(p.Mapping, func(m *pprof.Mapping) bool { return m.File == file })
+	if i < 0 {
+		t.Fatalf("no mapping of %s", file)
+	}
+	return p.Mapping[i]
+}
+
+// TestRecordTwoBuildsOfOneID records two builds that claim one build ID, together and after
+// each other, in each order. None gets the names of the other.
+func TestRecordTwoBuildsOfOneID(t *testing.T) { eachBackend(t, recordTwoBuildsOfOneID) }
+
+func recordTwoBuildsOfOneID(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	one, two := twoBuilds(t, sharedID)
+	for name, script := range map[string]string{
+		"together": `"$1" 300 & "$2" 300 & wait`,
+		"one, two": `"$1" 300; "$2" 300`,
+		"two, one": `"$2" 300; "$1" 300`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two)
+			checkOnly(t, p, "burn", one)
+			checkOnly(t, p, "burn_other", two)
+			checkDisagreement(t, p, fileID(t, one), one, two)
+			claims := profile.Claims(p)
+			for _, file := range []string{one, two} {
+				m := mappingOf(t, p, file)
+				if id, _ := profile.Identity(m); id.Kind() != buildid.ByContent || claims[m] != fileID(t, one) {
+					t.Errorf("%s is %s, and claims %v", file, m.BuildID, claims[m])
+				}
+			}
+			merged, err := pprof.Merge([]*pprof.Profile{p, p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkOnly(t, merged, "burn", one)
+			checkOnly(t, merged, "burn_other", two)
+		})
+	}
+}
+
+// TestRecordOneIDAtOnePath records a program that is replaced by another build of its build
+// ID, in each of the ways in which builders do: by rename, and in place.
+func TestRecordOneIDAtOnePath(t *testing.T) { eachBackend(t, recordOneIDAtOnePath) }
+
+func recordOneIDAtOnePath(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	one, two := twoBuilds(t, sharedID)
+	for name, replace := range map[string]string{
+		"renamed":  `cp "$2" "$3.new"; mv "$3.new" "$3"`,
+		"in place": `cat "$2" >"$3"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			program, first, second := filepath.Join(dir, "busy-c"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
+			script := `cp "$1" "$3"; "$3" 400 & echo $! >"$4"; wait $!; ` + replace + `; "$3" 400 & echo $! >"$5"; wait $!`
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two, program, first, second)
+			for file, wrong := range map[string]string{first: "burn_other", second: "burn"} {
+				pid, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range p.Sample {
+					if _, n := profile.Process(s); fmt.Sprintln(n) != string(pid) {
+						continue
+					}
+					for c := range profile.Calls(s) {
+						if c.Function != nil && c.Function.Name == wrong {
+							t.Fatalf("%d samples of the %s program are in %s", s.Value[0], filepath.Base(file), wrong)
+						}
+					}
+				}
+			}
+			if name == "renamed" {
+				checkDisagreement(t, p, fileID(t, one), program)
+			}
+		})
+	}
+}
+
+// TestRecordForgery records a program of an unprivileged user that claims the build ID of the
+// C library, beside programs that use the real one.
+func TestRecordForgery(t *testing.T) { eachBackend(t, recordForgery) }
+
+func recordForgery(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	library, err := filepath.EvalSymlinks(libc(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fileID(t, library)
+	dir := t.TempDir()
+	source, honest, forged := filepath.Join(dir, "lengths.c"), filepath.Join(dir, "lengths"), filepath.Join(dir, "forged")
+	const lengths = `#include <string.h>
+		#include <time.h>
+		char text[1 << 20];
+		volatile unsigned long sum;
+		int main(void) {
+			memset(text, 'x', sizeof text - 1);
+			for (clock_t end = clock() + CLOCKS_PER_SEC / 2; clock() < end; ) sum += strlen(text);
+			return 0;
+		}`
+	if err := os.WriteFile(source, []byte(lengths), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "gcc", honest, "-O1", "-fno-builtin", "-fno-omit-frame-pointer", source)
+	copyTo(t, buildC(t, "-DOTHER", "-static", "-Wl,--build-id=0x"+id.String()), forged)
+	if err := os.Chown(forged, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Tool(t, "setpriv")
+	for name, script := range map[string]string{
+		"together":      `setpriv --reuid 65534 --clear-groups "$1" 500 & "$2" & wait`,
+		"forgery first": `setpriv --reuid 65534 --clear-groups "$1" 500; "$2"`,
+		"forgery last":  `"$2"; setpriv --reuid 65534 --clear-groups "$1" 500`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", forged, honest)
+			checkOnly(t, p, "burn_other", forged)
+			false := mappingOf(t, p, forged)
+			// With perf a process that is gone before its mappings were looked at leaves it open which
+			// library was mapped. Then that has no identity, because another file claims it.
+			isOpen := backend == Perf && !slices.ContainsFunc(p.Mapping, func(m *pprof.Mapping) bool { return m.File == library })
+			if !isOpen {
+				if shown, _ := profile.Identity(mappingOf(t, p, library)); shown != id {
+					t.Errorf("the C library is %v, want %v", shown, id)
+				}
+			}
+			if shown, _ := profile.Identity(false); shown.Kind() != buildid.ByContent || profile.Claims(p)[false] != id {
+				t.Errorf("the forgery is %v and claims %v", shown, profile.Claims(p)[false])
+			}
+			for _, s := range p.Sample {
+				process, _ := profile.Process(s)
+				for _, l := range s.Location {
+					if l.Mapping != nil && l.Mapping.File == library && process == "forged" || l.Mapping.File == forged && process == "lengths" {
+						t.Fatalf("a frame of %s is in %s", process, l.Mapping.File)
+					}
+				}
+			}
+			if !isOpen {
+				checkDisagreement(t, p, id, library, forged)
+			}
+		})
+	}
+}
+
+// TestRecordForgedNames records copies of a program whose owners call its function otherwise:
+// what they say names no frame of a file that is not theirs.
+func TestRecordForgedNames(t *testing.T) { eachBackend(t, recordForgedNames) }
+
+func recordForgedNames(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	one, dir := buildC(t), t.TempDir()
+	renamed := func(name, function string, owner int) string {
+		file := filepath.Join(dir, name)
+		if msg, err := exec.Command(testenv.Tool(t, "objcopy"), "--redefine-sym", "burn="+function, one, file).CombinedOutput(); err != nil {
+			t.Fatalf("objcopy: %v\n%s", err, msg)
+		}
+		if err := os.Chown(file, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	first, second := renamed("first", "first_says", 65534), renamed("second", "second_says", 65533)
+	const asFirst, asSecond = `setpriv --reuid 65534 --clear-groups "$1" 300`, `setpriv --reuid 65533 --clear-groups "$2" 300`
+	for name, script := range map[string]string{
+		"forged first": asFirst + `; "$3" 300`,
+		"real first":   `"$3" 300; ` + asFirst,
+		"together":     asFirst + ` & "$3" 300 & wait`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", first, second, one)
+			checkOnly(t, p, "burn", one)
+			if found := filesOf(p, "first_says"); len(found) > 0 {
+				t.Errorf("names of the forgery: %v", found)
+			}
+		})
+	}
+	for name, script := range map[string]string{"two users": asFirst + `; ` + asSecond, "two users, the other way round": asSecond + `; ` + asFirst} {
+		t.Run(name, func(t *testing.T) {
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", first, second, one)
+			checkOnly(t, p, "first_says", first)
+			checkOnly(t, p, "second_says", second)
+		})
+	}
+}
+
+// TestRecordSwapped has an unprivileged user execute a copy of a program, then another build of
+// the same build ID at the same path, and put the copy back while that runs: no frame of it may
+// become one of the program.
+func TestRecordSwapped(t *testing.T) { eachBackend(t, recordSwapped) }
+
+func recordSwapped(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	one, two := twoBuilds(t, sharedID)
+	dir := t.TempDir()
+	if err := errors.Join(os.Chown(dir, 65534, 65534), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const script = `"$2" 200
+		setpriv --reuid 65534 --clear-groups sh -c 'cp "$1" x && cp "$2" y && ./x 200; mv x kept; mv y x; ./x 400 & echo $! >pid; until [ "$(readlink /proc/$!/exe)" = "$PWD/x" ]; do :; done; mv x y; mv kept x; wait' sh "$2" "$3"`
+	p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", `cd "$1"; `+script, "sh", dir, one, two)
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, s := range p.Sample {
+		process, n := profile.Process(s)
+		if fmt.Sprintln(n) != string(pid) || process != "x" {
+			continue
+		}
+		found++
+		for c := range profile.Calls(s) {
+			m := c.Location.Mapping
+			if m != nil && m.File == one || c.Function != nil && c.Function.Name == "burn" {
+				t.Fatalf("a frame of the other build is %v in %s", c.Function, m.File)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no samples of the other build")
+	}
+}
+
+// TestRecordCopies records a program, a copy of it and one that is stripped: they are one
+// build, and nothing is said of them.
+func TestRecordCopies(t *testing.T) { eachBackend(t, recordCopies) }
+
+func recordCopies(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	one, dir := buildC(t), t.TempDir()
+	copied, stripped := filepath.Join(dir, "copied"), filepath.Join(dir, "stripped")
+	copyTo(t, one, copied)
+	if msg, err := exec.Command(testenv.Tool(t, "strip"), "-o", stripped, one).CombinedOutput(); err != nil {
+		t.Fatalf("strip: %v\n%s", err, msg)
+	}
+	p, _, stats := recordCommand(t, Options{Backend: backend}, "sh", "-c", `"$1" 200; "$2" 200; "$3" 200`, "sh", one, copied, stripped)
+	found := samplesIn(p, "burn")
+	checkMost(t, fmt.Sprint("samples in burn: ", found), found[fileID(t, one)], int64(stats.Samples), 0.8)
+	if found := filesOf(p, "burn"); len(found) != 1 {
+		t.Errorf("samples in burn are in %v, want one file", found)
+	}
+	if notes := profile.Disagreements(p); len(notes) > 0 {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestRecordContainers records a program of a layer that two containers have, each on an
+// overlay and in a mount namespace of its own: it is one build.
+func TestRecordContainers(t *testing.T) { eachBackend(t, recordContainers) }
+
+func recordContainers(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	one := buildC(t)
+	const inOverlay = `mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work "/mnt/$2" &&
+		mount -t overlay -o lowerdir="$1",upperdir=/mnt/up,workdir=/mnt/work none "/mnt/$2" && exec "/mnt/$2/busy-c" 300`
+	isolate := []string{testenv.Tool(t, "unshare"), "-m", "sh", "-c"}
+	if err := exec.Command(isolate[0], append(isolate[1:], inOverlay, "sh", filepath.Dir(one), "try")...).Run(); err != nil {
+		testenv.Need(t, false, "overlayfs")
+	}
+	p, _, stats := recordCommand(t, Options{Backend: backend}, "sh", "-c",
+		`unshare -m sh -c "$1" sh "$2" first & unshare -m sh -c "$1" sh "$2" second & wait`, "sh", inOverlay, filepath.Dir(one))
+	if found := filesOf(p, "burn"); len(found) != 1 {
+		t.Errorf("samples in burn are in %v, want one file", found)
+	}
+	found := samplesIn(p, "burn")
+	checkMost(t, fmt.Sprint("samples in burn: ", found), found[fileID(t, one)], int64(stats.Samples), 0.6)
+	if notes := profile.Disagreements(p); len(notes) > 0 {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestFindContested wants the code marked that claims a build ID of another build, and
+// nothing said of copies, whatever way the inventory is taken in.
+func TestFindContested(t *testing.T) {
+	testenv.Root(t)
+	one, two := twoBuilds(t, sharedID)
+	plain := buildC(t)
+	want := map[int]bool{start(t, one, "3600000"): true, start(t, two, "3600000"): true}
+	path, pid := runCopy(t, one, "3600000")
+	awaitProgram(t, pid, path)
+	want[pid] = true
+	for range 2 {
+		path, pid := runCopy(t, plain, "3600000")
+		awaitProgram(t, pid, path)
+		want[pid] = false
+	}
+	eachSource(t, func(t *testing.T, s Source) {
+		inv, err := TakeInventory(InventoryOptions{Source: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.FindContested()
+		contents := map[buildid.Content]bool{}
+		found := 0
+		for _, p := range inv.Processes {
+			contested, mine := want[p.PID]
+			if !mine {
+				continue
+			}
+			found++
+			for _, c := range p.Code {
+				is := contested && strings.HasSuffix(c.Path, "busy-c")
+				if c.Contested != is || is && c.Content.IsZero() {
+					t.Errorf("process %d, %s: contested %v, content %v", p.PID, c.Path, c.Contested, c.Content)
+				}
+				if is {
+					contents[c.Content] = true
+				}
+			}
+		}
+		if found != len(want) || len(contents) != 2 {
+			t.Errorf("%d processes, %d contents", found, len(contents))
+		}
+	})
+}
+
+// TestLookAtDiskOfOneID wants a program replaced that another build of its build ID has taken
+// the place of, and the same where a copy has.
+func TestLookAtDiskOfOneID(t *testing.T) {
+	testenv.Root(t)
+	one, two := twoBuilds(t, sharedID)
+	want := map[int]Disk{}
+	for file, disk := range map[string]Disk{one: DiskSame, two: DiskOther} {
+		path, pid := runCopy(t, one, "3600000")
+		awaitProgram(t, pid, path)
+		copyTo(t, file, path)
+		want[pid] = disk
+	}
+	eachSource(t, func(t *testing.T, s Source) {
+		inv, err := TakeInventory(InventoryOptions{Source: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		found := 0
+		for _, p := range inv.Processes {
+			disk, mine := want[p.PID]
+			if !mine || p.Program < 0 {
+				continue
+			}
+			found++
+			if c := p.Code[p.Program]; c.Disk != disk {
+				t.Errorf("process %d, %s: %v, want %v", p.PID, c.Path, c.Disk, disk)
+			}
+		}
+		if found != len(want) {
+			t.Errorf("%d of %d processes found", found, len(want))
+		}
+	})
+}
+
+// TestWatchOneID executes builds of one build ID in turn, and a copy of one: the event of
+// each that comes after one of other content says so. Copies alone say nothing.
+func TestWatchOneID(t *testing.T) {
+	one, two := twoBuilds(t, sharedID)
+	copied := filepath.Join(t.TempDir(), "copied")
+	copyTo(t, one, copied)
+	eachWatch(t, func(t *testing.T, o WatchOptions) {
+		told := watchCommand(t, o, "sh", "-c", `"$1" 50; "$2" 50; "$1" 50; "$3" 50; "$1" 50`, "sh", one, copied, two)
+		want := []string{one + " false", copied + " false", one + " false", two + " true", one + " true"}
+		var got []string
+		for _, ev := range told {
+			if b := ev.Program; ev.Kind == Executed && b != nil && filepath.Base(b.Path) != "sh" && b.Path != "/usr/bin/dash" {
+				got = append(got, fmt.Sprint(b.Path, " ", b.Contested))
+				if b.Content.IsZero() && b.Contested {
+					t.Errorf("%s: contested %v, content %v", b.Path, b.Contested, b.Content)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
+// TestExecClaimsAreBounded has many identities, and many contents of one.
+func TestExecClaimsAreBounded(t *testing.T) {
+	var c execClaims
+	for i := range 3 * maxExecClaims {
+		id, err := buildid.New(buildid.GNU, fmt.Appendf(nil, "%020d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 * maxClaimants {
+			c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: id, key: fileKey{inode: uint64(n)}}})
+		}
+	}
+	if n := len(c.others.recent) + len(c.others.older); n > 2*maxExecClaims {
+		t.Errorf("%d identities are remembered", n)
+	}
+}
+
+// TestTrustedClaimsStay has a stranger's programs claim so many identities that what was seen
+// before is forgotten. What a trusted file claimed is not, whether it was known to be one at once or
+// later. How many others were forgotten is counted.
+func TestTrustedClaimsStay(t *testing.T) {
+	idOf := func(i int) buildid.ID {
+		id, err := buildid.New(buildid.GNU, fmt.Appendf(nil, "%020d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	content, err := buildid.NewContent(bytes.Repeat([]byte{1}, buildid.ContentSize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c execClaims
+	tell := func(i int, b Binary) bool {
+		b.ID = idOf(i)
+		c.judge(&WatchEvent{Kind: Executed, Program: &b})
+		return b.Contested
+	}
+	later := &object{kind: fileObject, asked: 1}
+	tell(1, Binary{key: fileKey{inode: 1}, Content: content, trusted: true})
+	tell(2, Binary{key: fileKey{inode: 2}, pending: later})
+	tell(3, Binary{key: fileKey{inode: 3}, Content: content})
+	later.vouched.Store(true)
+	const many = 3 * maxExecClaims
+	for i := range many {
+		tell(10+i, Binary{key: fileKey{inode: uint64(10 + i)}})
+	}
+	for i, want := range []bool{true, true, false} {
+		if got := tell(i+1, Binary{key: fileKey{inode: 9}}); got != want {
+			t.Errorf("a forged file of identity %d: contested %v, want %v", i+1, got, want)
+		}
+	}
+	if n := len(c.others.recent) + len(c.others.older); n > 2*maxExecClaims || c.forgotten < many-uint64(n) {
+		t.Errorf("%d identities are remembered, and %d forgotten", n, c.forgotten)
+	}
+}
+
+// TestExecClaimsWaitForContents has a file told before its content is known, because no other
+// claimed its identity; one that does waits until both are known.
+func TestExecClaimsWaitForContents(t *testing.T) {
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := make([]buildid.Content, 2)
+	for i := range contents {
+		if contents[i], err = buildid.NewContent(bytes.Repeat([]byte{byte(i + 1)}, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build, other := contents[0], contents[1]
+	for name, test := range map[string]struct {
+		first, second buildid.Content
+		contested     bool
+	}{
+		"two builds":             {build, other, true},
+		"a copy":                 {build, build, false},
+		"the first is not known": {buildid.Content{}, other, true},
+		"the second is not":      {build, buildid.Content{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := newObjects()
+			defer objects.close()
+			q := newWatchQueue()
+			tell := func(o *object) *Binary {
+				var b Binary
+				objects.identify(o, &b)
+				q.claims.judge(&WatchEvent{Kind: Executed, Program: &b})
+				return &b
+			}
+			one := &object{kind: fileObject, id: id, key: fileKey{inode: 1}, asked: 1}
+			two := &object{kind: fileObject, id: id, key: fileKey{inode: 2}, asked: 1}
+			if !objects.isTold(one, q) || tell(one).Contested {
+				t.Error("the first file waits, or is contested")
+			}
+			if objects.isTold(two, q) {
+				t.Error("the second file does not wait")
+			}
+			two.tried, two.early = 1, test.second
+			if objects.isTold(two, q) {
+				t.Error("the second file does not wait for the first")
+			}
+			one.tried, one.early = 1, test.first
+			if !objects.isTold(two, q) {
+				t.Error("the second file waits for what is known")
+			}
+			if b := tell(two); b.Contested != test.contested || b.Content != test.second {
+				t.Errorf("contested %v, content %v", b.Contested, b.Content)
+			}
+		})
+	}
+}
+
+// TestReadContentsIsBounded has files that cannot be read within the limits: their content is
+// unknown, and they are the same as no other.
+func TestReadContentsIsBounded(t *testing.T) {
+	one, _ := twoBuilds(t, sharedID)
+	objects := newObjects()
+	defer objects.close()
+	objects.early = 0
+	copied := filepath.Join(t.TempDir(), "copied")
+	copyTo(t, one, copied)
+	a, b := fileObjectOf(t, objects, one), fileObjectOf(t, objects, copied)
+	objects.work.stop()
+	a.exact, b.exact = true, true
+	identify := func() *finisher {
+		f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
+		f.distinguish(readContents([]*object{a, b}))
+		return f
+	}
+	if f := identify(); f.ofObject[a] != f.ofObject[b] || f.ofObject[a].Content.IsZero() {
+		t.Errorf("copies are %+v and %+v", f.ofObject[a].Binary, f.ofObject[b].Binary)
+	}
+	limits := contentLimits
+	defer func() { contentLimits = limits }()
+	contentLimits.Bytes = 1
+	if f := identify(); f.ofObject[a] == f.ofObject[b] || !f.ofObject[a].Content.IsZero() {
+		t.Errorf("files that were not read are %+v and %+v", f.ofObject[a].Binary, f.ofObject[b].Binary)
+	}
+}
+
+// TestBeyondTheCode has a stranger execute what is not code of his copy of a file of this user:
+// those bytes are not compared, and are shown as nothing of that file. The copy's code is its.
+func TestBeyondTheCode(t *testing.T) {
+	testenv.Root(t)
+	one := buildC(t)
+	copied := filepath.Join(t.TempDir(), "copied")
+	copyTo(t, one, copied)
+	if err := os.Chown(copied, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * fstimes.Delay())
+	objects := newObjects()
+	defer objects.close()
+	ours, theirs := fileObjectOf(t, objects, one), fileObjectOf(t, objects, copied)
+	objects.work.stop()
+	ours.exact, theirs.exact = true, true
+	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
+	f.distinguish(readContents([]*object{theirs, ours}))
+	b := f.ofObject[ours]
+	if b != f.ofObject[theirs] || b.Path != one || len(b.Segments) == 0 {
+		t.Fatalf("the file is %+v, its copy %+v", b.Binary, f.ofObject[theirs].Binary)
+	}
+	code, data := uint64(b.Segments[0].Offset), uint64(0)
+	if b.executes(addr.Offset(data)) {
+		testenv.Lack(t, "the headers are in the segment of the code")
+	}
+	for _, o := range []*object{ours, theirs} {
+		if got := f.frame(place{object: o, at: code}); got.Binary != &b.Binary {
+			t.Errorf("code of %s is of %+v", o.path, got.Binary)
+		}
+	}
+	if got := f.frame(place{object: ours, at: data}); got.Binary != &b.Binary {
+		t.Errorf("data of %s is of %+v", one, got.Binary)
+	}
+	if got := f.frame(place{object: theirs, at: data}); !got.Binary.Unkept || got.Binary.Path != copied || !got.Binary.Content.IsZero() {
+		t.Errorf("data of the copy is of %+v", got.Binary)
+	}
+}
+
+// TestAllowance has files in quick succession, which are not all read, and others later on.
+func TestAllowance(t *testing.T) {
+	var a allowance
+	now := time.Now()
+	if !a.take(allowedAtOnce, now) || a.take(1, now) {
+		t.Error("the first file, and no more, is within the bound")
+	}
+	if now = now.Add(time.Second); !a.take(allowedASecond, now) || a.take(1<<20, now) {
+		t.Error("after a second there is not as much as that is worth")
+	}
+	if now = now.Add(time.Hour); !a.take(allowedAtOnce, now) || a.take(1, now) {
+		t.Error("after an hour there is not as much as at once")
+	}
+}
+
+// TestUnknownContentHasNoLayout has a file of unknown content beside one that claims the same
+// identity: pprof, which merges files of one build ID and layout, must keep them apart.
+func TestUnknownContentHasNoLayout(t *testing.T) {
+	one, two := twoBuilds(t, sharedID)
+	objects := newObjects()
+	defer objects.close()
+	objects.early = 0
+	a, b := fileObjectOf(t, objects, one), fileObjectOf(t, objects, two)
+	objects.work.stop()
+	a.exact = true
+	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
+	f.distinguish(readContents([]*object{a, b}))
+	builder := profile.NewBuilder(1)
+	var all []*pprof.Location
+	for _, o := range []*object{a, b} {
+		all = append(all, builder.Location(&profile.Frame{Binary: &f.ofObject[o].Binary, Offset: 0x1100}))
+	}
+	builder.Count(builder.Stack(all, profile.Walk{}), builder.Owner(&profile.Labels{}), 1, 1)
+	p, err := pprof.Merge([]*pprof.Profile{builder.Profile()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Mapping) != 2 || f.ofObject[a].Content.IsZero() || !f.ofObject[b].Content.IsZero() {
+		t.Errorf("%+v and %+v are %v", f.ofObject[a].Binary, f.ofObject[b].Binary, p.Mapping)
+	}
+}
+
+// hideCode gives each section of code the type of one that has no bytes in the file, as a debug
+// file has it. The loader does not look at sections.
+func hideCode(t *testing.T, name string) {
+	t.Helper()
+	changeSections(t, name, func(s *elf.Section) (elf.SectionType, bool) {
+		return elf.SHT_NOBITS, s.Flags&elf.SHF_EXECINSTR != 0
+	})
+}
+
+// hideNames makes what names the code nothing that anybody reads.
+func hideNames(t *testing.T, name string) {
+	t.Helper()
+	changeSections(t, name, func(s *elf.Section) (elf.SectionType, bool) {
+		return elf.SHT_NULL, s.Flags&elf.SHF_ALLOC == 0 && s.Name != ".shstrtab"
+	})
+}
+
+// changeSections changes the types of sections of a 64-bit program.
+func changeSections(t *testing.T, name string, change func(*elf.Section) (elf.SectionType, bool)) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := binary.LittleEndian.Uint64(b[40:]) // e_shoff
+	for i, s := range f.Sections {
+		if to, ok := change(s); ok {
+			binary.LittleEndian.PutUint32(b[at+uint64(i)*64+4:], uint32(to))
+		}
+	}
+	if err := os.WriteFile(name, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addSegments gives a program more segments of code than a content is computed of: the program
+// headers move to the end of the file.
+func addSegments(t *testing.T, name string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const entry, more, page, far = 56, 257, 4096, 0x10_0000_0000
+	put := binary.LittleEndian
+	load := func(flags elf.ProgFlag, offset, virt, size uint64) []byte {
+		p := put.AppendUint32(nil, uint32(elf.PT_LOAD))
+		p = put.AppendUint32(p, uint32(flags))
+		for _, v := range []uint64{offset, virt, virt, size, size, page} {
+			p = put.AppendUint64(p, v)
+		}
+		return p
+	}
+	at := (uint64(len(b)) + page - 1) &^ (page - 1)
+	added := load(elf.PF_R, at, far-16*page, 8*page) // C's library reads the headers there
+	for i := range uint64(more) {
+		added = append(added, load(elf.PF_R|elf.PF_X, page, far+i*page, 16)...)
+	}
+	var before, after []byte
+	for old := b[put.Uint64(b[32:]):][:entry*put.Uint16(b[56:])]; len(old) > 0; old = old[entry:] {
+		switch elf.ProgType(put.Uint32(old)) {
+		case elf.PT_LOAD:
+			before, after = append(append(before, after...), old[:entry]...), nil
+		case elf.PT_PHDR:
+		default:
+			after = append(after, old[:entry]...)
+		}
+	}
+	headers := slices.Concat(before, added, after)
+	put.PutUint64(b[32:], at)
+	put.PutUint16(b[56:], uint16(len(headers)/entry))
+	b = slices.Concat(b, make([]byte, at-uint64(len(b))), headers, make([]byte, 1<<20))
+	if err := os.WriteFile(name, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRecordHiddenContent has another user's program without names claim the build ID of a
+// program that runs beside it, and see to it in several ways that its content is unknown: it
+// does not get the identity all the same, and the profile says so.
+func TestRecordHiddenContent(t *testing.T) { eachBackend(t, recordHiddenContent) }
+
+func recordHiddenContent(t *testing.T, backend Backend) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	const asOther = `setpriv --reuid 65534 --regid 65534 --clear-groups `
+	const beside = asOther + `"$1" 500 & "$2" 500; wait`
+	const changing = asOther + `sh -c '"$1" 500 & for i in $(seq 400); do chmod 755 "$1"; sleep 0.005; done' sh "$1" & "$2" 500; wait`
+	const mounted = asOther + `unshare -Urm sh -c 'mount --bind "$1" "$2" && exec "$2" 500' sh "$1" "$2" & "$2" 500; wait`
+	for name, test := range map[string]struct {
+		hide   func(t *testing.T, name string)
+		script string
+	}{
+		"sections":       {hideCode, beside},
+		"segments":       {addSegments, beside},
+		"changes":        {func(t *testing.T, name string) { grow(t, name, 3<<20) }, changing},
+		"mounted there":  {addSegments, mounted},
+		"mounted hidden": {hideCode, mounted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := buildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID)
+			two := buildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID, "-DOTHER")
+			for _, dir := range []string{filepath.Dir(one), filepath.Dir(two)} {
+				if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			id := fileID(t, one)
+			hideNames(t, two)
+			test.hide(t, two)
+			if err := os.Chown(two, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+			shown := two
+			if test.script == mounted {
+				shown = one
+				try := exec.Command(testenv.Tool(t, "setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups",
+					"unshare", "-Urm", "mount", "--bind", two, one)
+				testenv.Need(t, try.Run() == nil, "mounts in user namespaces of other users")
+			}
+			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", test.script, "sh", two, one)
+			checkHidden(t, p, id, one, two)
+			if !slices.ContainsFunc(p.Mapping, func(m *pprof.Mapping) bool { return m.File == profile.PseudoFile(reason.FileChanged, two) }) {
+				checkDisagreement(t, p, id, shown)
+			}
+		})
+	}
+}
+
+// grow appends zeros to a file.
+func grow(t *testing.T, name string, n int64) {
+	t.Helper()
+	st, err := os.Stat(name)
+	if err == nil {
+		err = os.Truncate(name, st.Size()+n)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkHidden wants the frames of two programs that ran at the same time under one build ID not
+// to be of one file that has it, or at least no names for them.
+func checkHidden(t *testing.T, p *pprof.Profile, id buildid.ID, one, two string) {
+	t.Helper()
+	isNamed, isApart := false, false
+	for _, s := range p.Sample {
+		for _, l := range s.Location {
+			m := l.Mapping
+			if m == nil || !strings.HasSuffix(m.File, one) && !strings.HasSuffix(m.File, two) {
+				continue
+			}
+			named := len(l.Line) > 0
+			if (m.BuildID == id.String() || named) && m.File != one {
+				t.Errorf("%s has the build ID %q, names: %v", m.File, m.BuildID, named)
+			}
+			isNamed, isApart = isNamed || named, isApart || m.BuildID != id.String()
+		}
+	}
+	if !isApart && (isNamed || !profile.Contested(p)[id]) {
+		t.Errorf("one file has the identity, all frames, and names: %v", isNamed)
+	}
+}

@@ -1,0 +1,236 @@
+package capture
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/aside"
+	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/contested"
+	"hallmark/internal/regular"
+	"hallmark/procmap"
+)
+
+// codeFile tells the files apart that code is mapped from, as the kernel does. The times are
+// those that BPF told, and zero where /proc did.
+type codeFile struct {
+	major, minor uint32
+	inode        uint64
+	mtime, ctime bpf.Time
+}
+
+func codeFileOf(v *bpf.Validity) codeFile {
+	return codeFile{v.Dev.Major, v.Dev.Minor, v.Inode, v.Mtime, v.Ctime}
+}
+
+func codeFileOfVMA(v procmap.VMA) codeFile {
+	return codeFile{major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
+}
+
+// isAt reports whether the file is the one of which fstat tells this.
+func (f codeFile) isAt(there inode) bool {
+	return f.inode == there.Number && f.major == unix.Major(there.Dev) && f.minor == unix.Minor(there.Dev)
+}
+
+// isOlder reports whether an open file was changed since it was listed.
+func (f codeFile) isOlder(file *os.File) bool {
+	now := stampOf(file)
+	return f.mtime != bpf.Time{} && (now.mtime != f.mtime || now.ctime != f.ctime)
+}
+
+// FindContested sets Contested and Content of the code whose identity different files claim.
+// Only the files are read whose identity another one in the inventory has, too: of copies
+// nothing is said.
+func (inv *Inventory) FindContested() {
+	var claims []contested.Claim[codeFile]
+	var code []*Code
+	for i := range inv.Processes {
+		p := &inv.Processes[i]
+		for j := range p.Code {
+			c := &p.Code[j]
+			if c.ID.IsZero() || c.file == (codeFile{}) {
+				continue
+			}
+			code = append(code, c)
+			claims = append(claims, contested.Claim[codeFile]{
+				ID: c.ID, Key: c.file,
+				Open: func() (*os.File, func()) { return c.open(p.PID) },
+				Ask:  func(context.Context) buildid.Content { return c.askContent(p.PID) },
+			})
+		}
+	}
+	for i, found := range contested.Find(claims, contested.Limits{}) {
+		code[i].Content = found.Content
+		code[i].Contested = found.IsContested()
+	}
+}
+
+// open opens the file that a process has mapped there, if that has the identity still.
+func (c *Code) open(pid int) (f *os.File, done func()) {
+	p, err := procmap.Open(pid)
+	if err != nil {
+		return nil, nil
+	}
+	v, ok, err := p.Find(c.Start)
+	if !ok || err != nil || v.Offset != c.Offset || c.file.inode != v.Inode {
+		p.Close()
+		return nil, nil
+	}
+	file, _, err := p.OpenFile(v)
+	if err != nil || file == nil {
+		p.Close()
+		return nil, nil
+	}
+	done = func() {
+		file.Close()
+		p.Close()
+	}
+	if info, err := buildid.ReadClaim(file.File); err != nil || info.ID != c.ID || c.file.isOlder(file.File) {
+		done()
+		return nil, nil
+	}
+	return file.File, done
+}
+
+// askContent returns the content of the file that a process has mapped there, if its file system may
+// not answer and does, and the file has the identity still.
+func (c *Code) askContent(pid int) (content buildid.Content) {
+	p, err := procmap.Open(pid)
+	if err != nil {
+		return content
+	}
+	defer p.Close()
+	v, ok, err := p.Find(c.Start)
+	if !ok || err != nil || v.Offset != c.Offset || c.file.inode != v.Inode {
+		return content
+	}
+	return p.ContentAside(v, c.ID)
+}
+
+// found is what is at a path now.
+type found struct {
+	id    buildid.ID
+	disk  Disk // DiskSame says that there is a file with that identity
+	file  inode
+	pid   int  // of the process that sees it there
+	far   bool // a helper has looked
+	place Place
+}
+
+// inode is a file as stat tells it.
+type inode struct{ Dev, Number uint64 }
+
+func inodeOf(st *unix.Stat_t) inode { return inode{st.Dev, st.Ino} }
+
+// compare returns what is at a path for code of the same identity: the same file, a copy, or
+// another build that claims to be the same.
+func (f *onDisk) compare(c *Code, now *found, until time.Time) Disk {
+	if c.file == (codeFile{}) || c.file.isAt(now.file) || c.ID.Kind() == buildid.ByContent {
+		return DiskSame
+	}
+	mapped, done := f.openMapped(c.file)
+	if mapped != nil {
+		defer done()
+		var st unix.Stat_t
+		if unix.Fstat(int(mapped.Fd()), &st) == nil && inodeOf(&st) == now.file {
+			return DiskSame
+		}
+	}
+	contents := contested.Read([]contested.File{
+		{
+			Open: func() (*os.File, func()) { return mapped, func() {} },
+			Ask:  func(context.Context) buildid.Content { return f.askMapped(c.file) },
+		},
+		{
+			Open: func() (*os.File, func()) { return openThere(now, f.path) },
+			Ask:  func(context.Context) buildid.Content { return askThere(now, f.path) },
+		},
+	}, contested.Limits{Time: max(time.Until(until), time.Nanosecond)})
+	switch contested.Judge(contents) {
+	case contested.Same:
+		return DiskSame
+	case contested.Different:
+		return DiskOther
+	}
+	return DiskUnknown
+}
+
+// openMapped opens the file that is mapped, through a process that has it.
+func (f *onDisk) openMapped(file codeFile) (mapped *os.File, done func()) {
+	tries := 0
+	for i, c := range f.code {
+		if c.file != file || tries == maxAttempts {
+			continue
+		}
+		tries++
+		if mapped, done := c.open(f.owners[i]); mapped != nil {
+			return mapped, done
+		}
+	}
+	return nil, nil
+}
+
+// askMapped returns the content of the file that is mapped, where OpenFile leaves it alone.
+func (f *onDisk) askMapped(file codeFile) (content buildid.Content) {
+	for i, c := range f.code {
+		if c.file == file {
+			return c.askContent(f.owners[i])
+		}
+	}
+	return content
+}
+
+// openThere opens what is at a path, if it is what was found there.
+func openThere(now *found, path string) (*os.File, func()) {
+	fd, err := openBelow(now.pid, path)
+	if err != nil {
+		return nil, nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || inodeOf(&st) != now.file || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return nil, nil
+	}
+	f, err := regular.Reopen(fd, path)
+	if err != nil {
+		return nil, nil
+	}
+	return f, func() { f.Close() }
+}
+
+// farThere is a file at a path as a process sees it, whose content is wanted.
+type farThere struct {
+	farPath
+	File inode
+}
+
+// contentThere reads the content of what is at a path, in a helper.
+var contentThere = aside.New("capture.there", func(q farThere) (content string, err error) {
+	ctx, cancel := farContext()
+	defer cancel()
+	f, done := openThere(&found{file: q.File, pid: q.PID}, q.Path)
+	if f == nil {
+		return "", nil
+	}
+	defer done()
+	c, err := contentcache.OfMapped(ctx, f)
+	return c.String(), err
+})
+
+// askThere is openThere for what a helper has found.
+func askThere(now *found, path string) (content buildid.Content) {
+	if !now.far {
+		return content
+	}
+	text, err := contentThere.Ask(aboutPath(path), farThere{farPath{now.pid, path}, now.file})
+	if err == nil && text != "" {
+		content, _ = buildid.ParseContent(text) // or it is unknown
+	}
+	return content
+}

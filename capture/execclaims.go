@@ -1,0 +1,190 @@
+package capture
+
+import (
+	"slices"
+
+	"hallmark/buildid"
+)
+
+// execClaims remembers which files claimed which identity, to tell of those that have
+// different contents. What was not seen for long is forgotten. What a file claimed that only root
+// or this user can have written is kept apart, where no file of others drives it out.
+type execClaims struct {
+	others, trusted claimTable
+	forgotten       uint64 // identities
+}
+
+// claimTable has the claims that were asked for last, and those from before that: when recent
+// is full it takes the place of older.
+type claimTable struct {
+	recent, older map[buildid.ID]*execClaim
+}
+
+// execClaim is an identity, and the files that claimed it: the first ones of each content.
+type execClaim struct{ files []claimant }
+
+type claimant struct {
+	key     fileKey
+	content buildid.Content // zero if it is unknown
+	pending *object         // whose content and owner may become known; nil otherwise
+	trusted bool            // only root or this user can have written it
+}
+
+const (
+	// maxExecClaims bounds the identities that are remembered, to twice as many, and
+	// maxTrustedClaims those that a trusted file claimed.
+	maxExecClaims, maxTrustedClaims = 1 << 12, 1 << 15
+	// maxClaimants is how many files of an identity are remembered.
+	maxClaimants = 4
+)
+
+// judge tells of the files of an event which of them have an identity that files of other
+// content claimed.
+func (c *execClaims) judge(ev *WatchEvent) {
+	if ev.Kind != Executed && ev.Kind != Loaded {
+		return // what was executed was told before
+	}
+	for _, b := range []*Binary{ev.Program, ev.Interpreter, ev.Library} {
+		if b == nil || ev.Kind == Loaded && b == ev.Program || b.ID.IsZero() || b.ID.Kind() == buildid.ByContent {
+			continue
+		}
+		b.Contested = c.of(b.ID).add(claimant{b.key, b.Content, b.pending, b.trusted}) || b.Contested
+		b.pending = nil
+	}
+}
+
+// of returns what is remembered of an identity.
+func (c *execClaims) of(id buildid.ID) *execClaim {
+	if known := c.trusted.find(id); known != nil {
+		c.forgotten += uint64(len(c.trusted.put(id, known, maxTrustedClaims)))
+		return known
+	}
+	known := c.others.find(id)
+	if known == nil {
+		known = new(execClaim)
+	}
+	if known.isTrusted() {
+		c.trust(id, known)
+		return known
+	}
+	for id, old := range c.others.put(id, known, maxExecClaims) {
+		if old.isTrusted() {
+			c.trust(id, old)
+		} else {
+			c.forgotten++
+		}
+	}
+	return known
+}
+
+// trust keeps a claim where no file of others drives it out.
+func (c *execClaims) trust(id buildid.ID, claim *execClaim) {
+	delete(c.others.recent, id)
+	delete(c.others.older, id)
+	c.forgotten += uint64(len(c.trusted.put(id, claim, maxTrustedClaims)))
+}
+
+// find returns the claim of an identity, nil for none.
+func (t *claimTable) find(id buildid.ID) *execClaim {
+	if known := t.recent[id]; known != nil {
+		return known
+	}
+	return t.older[id]
+}
+
+// put makes a claim the last one that was asked for, of at most twice so many. It returns those
+// that are forgotten for it.
+func (t *claimTable) put(id buildid.ID, claim *execClaim, most int) (forgotten map[buildid.ID]*execClaim) {
+	if t.recent[id] != nil {
+		return nil
+	}
+	delete(t.older, id)
+	if len(t.recent) >= most {
+		forgotten, t.older, t.recent = t.older, t.recent, nil
+	}
+	if t.recent == nil {
+		t.recent = map[buildid.ID]*execClaim{}
+	}
+	t.recent[id] = claim
+	return forgotten
+}
+
+// isTrusted reports whether one of the files is known to be one that only root or this user can
+// have written.
+func (c *execClaim) isTrusted() bool {
+	return slices.ContainsFunc(c.files, func(f claimant) bool {
+		return f.trusted || f.pending != nil && f.pending.vouched.Load()
+	})
+}
+
+// add remembers a file, and reports whether one of other content is known, or one of which it
+// is unknown whether it has another.
+func (c *execClaim) add(one claimant) (isContested bool) {
+	isKnown := false
+	for i := range c.files {
+		other := &c.files[i]
+		switch {
+		case other.key == one.key && other.content == one.content && other.pending == one.pending:
+			other.trusted = other.trusted || one.trusted
+			isKnown = true
+		case other.key == one.key && (one.content.IsZero() || other.content.IsZero()):
+		case other.content != one.content, one.content.IsZero():
+			isContested = true
+		default:
+			isKnown = true // a copy
+			other.trusted = other.trusted || one.trusted
+		}
+	}
+	if !isKnown && len(c.files) < maxClaimants {
+		c.files = append(c.files, one)
+	}
+	return isContested
+}
+
+// eachOther calls each with every file but this one that is known to claim an identity.
+func (c *execClaims) eachOther(id buildid.ID, key fileKey, each func(*claimant)) {
+	for _, claim := range []*execClaim{c.trusted.find(id), c.others.find(id)} {
+		if claim == nil {
+			continue
+		}
+		for i := range claim.files {
+			if f := &claim.files[i]; f.key != key {
+				each(f)
+			}
+		}
+	}
+}
+
+// isTold reports whether all is known of an object that is to be told: its identity, and where
+// another file claims that, the contents of both. The first one did not wait for its content.
+func (s *objects) isTold(o *object, q *watchQueue) bool {
+	if !s.settled(o) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !o.isFile() {
+		return true
+	}
+	isAlone, areKnown := true, true
+	q.claims.eachOther(o.id, o.key.ofFile(), func(other *claimant) {
+		isAlone = false
+		if p := other.pending; p != nil && !p.awaitsContent() {
+			other.content, other.pending, other.trusted = p.certain(), nil, p.vouched.Load()
+		}
+		areKnown = areKnown && other.pending == nil
+	})
+	return isAlone || areKnown && !o.awaitsContent()
+}
+
+// awaitsContent reports whether the content of an object is unknown, and the file is still to
+// be reached. The caller holds mu.
+func (o *object) awaitsContent() bool { return o.early.IsZero() && o.tried < o.asked }
+
+// certain returns the content of an object, zero if it is unknown. The caller holds mu.
+func (o *object) certain() buildid.Content {
+	if o.unsure || len(o.others) > 0 {
+		return buildid.Content{}
+	}
+	return o.early
+}

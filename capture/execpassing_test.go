@@ -1,0 +1,225 @@
+package capture
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/testenv"
+	"hallmark/perfdata"
+	"hallmark/reason"
+)
+
+// mappedLibrary is a library that this process maps, of which records tell no identity.
+type mappedLibrary struct {
+	t    *testing.T
+	x    *maker
+	path string
+}
+
+func newMappedLibrary(t *testing.T) *mappedLibrary {
+	dir := t.TempDir()
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	believed, _ := fstimes.Trusted(int64(fs.Type))
+	testenv.Need(t, believed, "a temporary directory on a file system whose times are believed")
+	return &mappedLibrary{t, &maker{t: t, dir: dir}, filepath.Join(dir, "library")}
+}
+
+// become writes the content of an image into the library, and waits until it is not young.
+func (l *mappedLibrary) become(i *image) {
+	l.t.Helper()
+	content, err := os.ReadFile(i.path)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.WriteFile(l.path, content, 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	time.Sleep(fstimes.Delay() * 5 / 4)
+}
+
+// record maps the library until the test ends, and returns the record of that.
+func (l *mappedLibrary) record() *perfdata.Mmap2 {
+	l.t.Helper()
+	f, err := os.Open(l.path)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := unix.MmapPtr(int(f.Fd()), 0, nil, imageSize, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = unix.MunmapPtr(b, imageSize) })
+	st := statOf(l.t, l.path)
+	return &perfdata.Mmap2{
+		ID: perfdata.ID{Time: monotonic()}, Owner: uint32(os.Getpid()),
+		Start: addr.Abs(uintptr(b)), Size: imageSize, Prot: unix.PROT_READ | protExec,
+		Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino, Name: l.path,
+	}
+}
+
+// passingWatch is a watch that gets its records from a test.
+type passingWatch struct {
+	*perfWatch
+	t *testing.T
+}
+
+func newPassingWatch(t *testing.T) *passingWatch {
+	p := &perfWatch{queue: newWatchQueue(), objects: newPassingObjects(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Libs: true}}
+	t.Cleanup(p.objects.close)
+	return &passingWatch{p, t}
+}
+
+// see takes a record, and handles it.
+func (p *passingWatch) see(r *perfdata.Mmap2) {
+	p.takeMapping(r)
+	for i := range p.records {
+		p.handle(&p.records[i])
+	}
+	p.records = nil
+	p.task(r.Owner).loaded = fileOfRecord{} // the next one is to be told as well
+}
+
+// told waits for the next event.
+func (p *passingWatch) told() (ev *WatchEvent) {
+	p.t.Helper()
+	testenv.Await(p.t, "an event", func() bool {
+		ev = p.queue.next(^uint64(0))
+		return ev != nil
+	})
+	return ev
+}
+
+func (p *passingWatch) wantTold(id buildid.ID) {
+	p.t.Helper()
+	if ev := p.told(); ev.Library.ID != id {
+		p.t.Errorf("the library is %v (%v), want %v", ev.Library.ID, ev.Library.Reason, id)
+	}
+}
+
+// TestToldAsMapped changes a library between mappings, and wants each to be told with what the
+// file had then. That is so where the file is looked at late, and where there were many mappings.
+func TestToldAsMapped(t *testing.T) {
+	l := newMappedLibrary(t)
+	a, b := l.x.image(form{idSize: 32}), l.x.image(form{idSize: 32})
+	p := newPassingWatch(t)
+	l.become(a)
+	p.see(l.record())
+	p.wantTold(a.id)
+
+	late := &resolver{objects: p.objects} // that has no workers
+	late.wake = sync.NewCond(&late.mu)
+	prompt := p.objects.work
+	p.objects.work = late
+	l.become(b)
+	p.see(l.record())
+	if ev := p.queue.next(^uint64(0)); ev != nil {
+		t.Fatalf("told before the file was looked at: %v (%v)", ev.Library.ID, ev.Library.Reason)
+	}
+	for len(late.own.turns) > 0 {
+		prompt.ask(late.own.take())
+	}
+	p.wantTold(b.id)
+	p.see(l.record())
+	if ev := p.told(); !ev.Library.ID.IsZero() || ev.Library.Reason != reason.NotRead {
+		t.Errorf("told without a look at the file: %v (%v)", ev.Library.ID, ev.Library.Reason)
+	}
+
+	p.objects.work = prompt
+	for range maxAttempts + 1 {
+		p.see(l.record())
+		p.wantTold(b.id)
+	}
+	l.become(a)
+	p.see(l.record())
+	p.wantTold(a.id)
+}
+
+// TestToldYoung wants no identity of a file that may have changed after it was mapped: its time
+// may be older than the mapping by fstimes.Delay.
+func TestToldYoung(t *testing.T) {
+	l := newMappedLibrary(t)
+	a := l.x.image(form{idSize: 32})
+	p := newPassingWatch(t)
+	l.become(a)
+	r := l.record()
+	changed := statOf(t, l.path).Ctim
+	after := func(d time.Duration) uint64 {
+		return r.Time - uint64(wallTime(r.Time).Sub(time.Unix(changed.Unix()))-d)
+	}
+	r.Time = after(fstimes.Delay() * 3 / 4)
+	p.see(r)
+	if ev := p.told(); ev.Library.Reason != reason.FileChanged {
+		t.Errorf("it is %v (%v)", ev.Library.ID, ev.Library.Reason)
+	}
+	r.Time = after(fstimes.Delay() * 9 / 8)
+	p.see(r)
+	p.wantTold(a.id)
+}
+
+// TestReadWhileChanged changes a file after it was seen and before its identity is read.
+func TestReadWhileChanged(t *testing.T) {
+	l := newMappedLibrary(t)
+	a, b := l.x.image(form{idSize: 32}), l.x.image(form{idSize: 32})
+	l.become(a)
+	f, err := os.Open(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	before := stampOf(f)
+	changes := 1
+	read := func() reached {
+		if changes > 0 {
+			changes--
+			l.become(b)
+		}
+		return identifyOnce(context.Background(), f, false)
+	}
+	if found := whileUnchanged(f, read); found.id != b.id || found.seen == before || found.seen != stampOf(f) {
+		t.Errorf("%v (%v) at %+v, which was changed from %+v", found.id, found.why, found.seen, before)
+	}
+	changes = readAttempts
+	if found := whileUnchanged(f, read); found.why != reason.FileWritten || !found.id.IsZero() {
+		t.Errorf("%v (%v) of a file that changes all the time", found.id, found.why)
+	}
+}
+
+// TestWaitForClock wants a change after the wait to have another time than the one before it.
+func TestWaitForClock(t *testing.T) {
+	l := newMappedLibrary(t)
+	for n := range 30 {
+		write := func() bpf.Time {
+			if err := os.WriteFile(l.path, []byte{byte(n)}, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			c := statOf(t, l.path).Ctim
+			return bpf.Time{Sec: c.Sec, Nsec: uint32(c.Nsec)}
+		}
+		first := write()
+		waitForClock(&bpf.Validity{Ctime: first})
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+			t.Fatal(err)
+		}
+		if second := write(); second == first || !time.Unix(now.Unix()).After(wall(first)) {
+			t.Fatalf("changed at %v, and at %v after the clock said %v", wall(first), wall(second), time.Unix(now.Unix()))
+		}
+	}
+	future := time.Now().Add(time.Hour)
+	waitForClock(&bpf.Validity{Ctime: bpf.Time{Sec: future.Unix()}}) // the clock was set back: nothing to wait for
+}

@@ -1,0 +1,183 @@
+package capture
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/mounts"
+	"hallmark/internal/regular"
+	"hallmark/internal/trust"
+)
+
+// toldFile is a file of an event, whose identity is on its way.
+type toldFile struct {
+	objects *objects
+	object  *object
+	queue   *watchQueue
+	event   *WatchEvent
+	binary  *Binary
+	looked  bool // at where the path leads
+	claimed bool // by the file there
+}
+
+// isNumbered reports whether BPF told which inode the file is. Else it has to be reached first.
+func (f *toldFile) isNumbered() bool { return f.object.key.content != bpf.Validity{} }
+
+// complete reports whether all is known of the file that will be. Where its path leads is looked
+// at first, while the process is there.
+func (f *toldFile) complete() bool {
+	if f.isNumbered() {
+		f.look()
+	}
+	if !f.objects.settled(f.object) {
+		return false
+	}
+	f.look()
+	f.claimHere()
+	return f.objects.isTold(f.object, f.queue)
+}
+
+// finish fills in what is known.
+func (f *toldFile) finish() {
+	f.look()
+	f.claimHere()
+	f.objects.identify(f.object, f.binary)
+	f.binary.Elsewhere = f.binary.Elsewhere && !f.object.vouched.Load()
+}
+
+// look notes whether the path leads to another file here.
+func (f *toldFile) look() {
+	b := f.binary
+	if f.looked || !f.object.isFile() || f.object.vouched.Load() || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
+		return
+	}
+	f.looked = true
+	place, err := mounts.OpenHere(b.Path)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		b.Elsewhere = f.seesOthers()
+		return
+	}
+	if err != nil {
+		return // nobody knows
+	}
+	defer unix.Close(place)
+	var st unix.Stat_t
+	if unix.Fstat(place, &st) != nil || !f.isOther(place, &st) {
+		return
+	}
+	was := time.Unix(st.Ctim.Unix()).Add(fstimes.Delay()).Before(f.event.Time) // it had that name by then
+	b.Elsewhere = was || f.seesOthers()
+}
+
+// seesOthers reports whether the process is known to have other mounts, or another root
+// directory, than this one.
+func (f *toldFile) seesOthers() bool {
+	here, err := treeOf(ownNumber())
+	if err != nil {
+		return false
+	}
+	there, err := treeOf(f.event.PID)
+	return err == nil && there != here
+}
+
+// isOther reports whether the file that the path leads to is known to be another one.
+func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
+	o := f.object
+	if f.isNumbered() {
+		return isOtherInode(place, st, &o.key.content)
+	}
+	f.objects.mu.Lock()
+	defer f.objects.mu.Unlock()
+	return o.way != nil && o.seen.inode != st.Ino
+}
+
+// isOtherInode reports whether a file is another one than BPF told of. See isContent for where
+// stat tells another device, or inode.
+func isOtherInode(place int, st *unix.Stat_t, v *bpf.Validity) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(place, &fs) != nil {
+		return false
+	}
+	kind := int64(uint32(fs.Type))
+	isDev := (bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}) == v.Dev
+	isInode := st.Ino == v.Inode
+	switch {
+	case isDev:
+		return !isInode
+	case kind == fstimes.Btrfs && !isInode:
+		return true
+	case kind == fstimes.Btrfs, kind == fstimes.Overlay:
+		now := bpf.Time{Sec: st.Ctim.Sec, Nsec: uint32(st.Ctim.Nsec)}
+		return uint64(st.Size) != v.Size || now != v.Ctime
+	}
+	return true
+}
+
+// maxHere is how many bytes a file may have that is read because another one has its name
+// elsewhere: events wait for it.
+const maxHere = 16 << 20
+
+// claimHere has the file that the path leads to claim its identity, as if it had been executed,
+// if that is the one of the event, and only root or this user can have written it.
+func (f *toldFile) claimHere() {
+	id := f.identity()
+	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || f.object.vouched.Load() {
+		return
+	}
+	f.claimed = true
+	here, err := openHere(f.binary.Path)
+	if err != nil {
+		return
+	}
+	defer here.Close()
+	if info, err := buildid.ReadClaim(here); err != nil || info.ID != id {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(int(here.Fd()), &st) != nil {
+		return
+	}
+	key := fileKey{fromProc: true, major: unix.Major(st.Dev), minor: unix.Minor(st.Dev), inode: st.Ino}
+	claim := f.queue.claims.of(id)
+	isKnown := slices.ContainsFunc(claim.files, func(c claimant) bool { return c.key == key })
+	if !isKnown && trust.LevelOf(here, "") != trust.Others {
+		claim.add(claimant{key: key, content: f.contentHere(here, st.Size), trusted: true})
+	}
+}
+
+// openHere opens a regular file by its path, if its file system is one that answers.
+func openHere(path string) (*os.File, error) {
+	place, err := mounts.OpenHere(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(place)
+	return regular.Reopen(place, path)
+}
+
+// contentHere returns the content of a file, zero if it is large.
+func (f *toldFile) contentHere(here *os.File, size int64) (c buildid.Content) {
+	if size > maxHere {
+		c, _ = contentcache.Known(here)
+		return c
+	}
+	if c, err := contentcache.OfMapped(f.objects.ctx, here); err == nil {
+		return c
+	}
+	return buildid.Content{}
+}
+
+func (f *toldFile) identity() buildid.ID {
+	f.objects.mu.Lock()
+	defer f.objects.mu.Unlock()
+	return f.object.id
+}

@@ -1,0 +1,344 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/aside"
+	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/procmap"
+	"hallmark/reason"
+)
+
+// Files of file systems that may not answer (FUSE, a network) are looked at by a helper, a
+// process that can be left behind: see internal/aside. What this package does with a file it
+// does there, by the same functions, and the file stays open there.
+
+// farJob is a job that can be sent.
+type farJob struct {
+	PID     uint32
+	VMA     procmap.VMA
+	Mapped  time.Time
+	Told    bool // the kernel told the identity, which judge compares, and no inode
+	Claim   bool // the file is not hashed
+	Content *bpf.Validity
+	Early   int64 // bytes that the file may have for its content to be read
+}
+
+// farFile is what was reached.
+type farFile struct {
+	ID, Code       string // the identity, and the content
+	Seen           farStamp
+	Why            reason.Reason
+	Proven, Layers bool
+	Fickle, Young  bool
+	Name           string
+}
+
+// farStamp is a stamp that can be sent.
+type farStamp struct {
+	Size         int64
+	Mtime, Ctime bpf.Time
+	Links, Inode uint64
+}
+
+func (s farStamp) stamp() stamp { return stamp{s.Size, s.Mtime, s.Ctime, s.Links, s.Inode} }
+
+func farStampOf(f *os.File) farStamp { return farStampFrom(stampOf(f)) }
+
+func farStampFrom(s stamp) farStamp { return farStamp{s.size, s.mtime, s.ctime, s.links, s.inode} }
+
+// farContext bounds how a helper hashes a file, so that the answer comes in time. The caller
+// calls cancel.
+func farContext() (ctx context.Context, cancel func()) {
+	return context.WithTimeout(farHashing(), aside.AnswerTime)
+}
+
+var farHashing = sync.OnceValue(func() context.Context { return buildid.WithBudget(context.Background(), hashing) })
+
+// farReading bounds what a helper reads of files that were just reached.
+var farReading allowances
+
+// reachFar is reach in a helper.
+var (
+	reachFar = aside.NamedOpener[farJob, farFile]("capture.reach")
+	_        = reachFar.Answer(reachNear)
+)
+
+func reachNear(q farJob) (farFile, aside.Content, error) {
+	ctx, cancel := farContext()
+	defer cancel()
+	found := reach(ctx, job{pid: q.PID, vma: q.VMA, mapped: q.Mapped, content: q.Content, byIdentity: q.Told, claim: q.Claim}, 0)
+	if ctx.Err() == nil {
+		found.readContent(ctx, q.Early, &farReading)
+	}
+	f := farFile{
+		Seen: farStampFrom(found.seen), Why: found.why, Code: found.content.String(),
+		Proven: found.proven, Layers: found.layered, Fickle: found.fickle, Young: found.young, Name: found.name,
+	}
+	if !found.id.IsZero() {
+		f.ID = found.id.String()
+	}
+	if found.file == nil {
+		return f, nil, nil
+	}
+	return f, found.file, nil
+}
+
+// reachAside reaches for a file through a helper. Nobody is trusted not to exchange it.
+func reachAside(j job, about string, early int64) reached {
+	q := farJob{
+		PID: j.pid, VMA: j.vma, Mapped: j.mapped, Told: j.byIdentity || !j.want.IsZero(), Claim: j.claim,
+		Content: j.content, Early: early,
+	}
+	far, file, err := reachFar.Ask(about, q)
+	if err != nil {
+		return reached{why: reason.FileUnresponsive}
+	}
+	found := reached{
+		seen: far.Seen.stamp(), why: far.Why, judged: true,
+		proven: far.Proven, layered: far.Layers, fickle: far.Fickle, young: far.Young, name: far.Name,
+	}
+	if file != nil {
+		found.file = file
+	}
+	var idErr, codeErr error
+	if far.ID != "" {
+		found.id, idErr = buildid.Parse(far.ID)
+	}
+	if far.Code != "" {
+		found.content, codeErr = buildid.ParseContent(far.Code)
+	}
+	if idErr != nil || codeErr != nil {
+		found.why = reason.FileDamaged
+	}
+	return found
+}
+
+// aboutDevice names a file system.
+func aboutDevice(major, minor uint32) string {
+	return fmt.Sprintf("file system %s", procmap.Dev{Major: major, Minor: minor})
+}
+
+// stampFar is stampOf in the helper that has the file open, and reads the identity again where
+// only that tells whether the file is still the same.
+var stampFar = aside.New("capture.stamp", func(number uint64) (farFile, error) {
+	f, ok := aside.Kept(number).(*os.File)
+	if !ok {
+		return farFile{}, os.ErrClosed
+	}
+	ctx, cancel := farContext()
+	defer cancel()
+	far := farFile{Seen: farStampOf(f), Fickle: !keepsTimes(f)}
+	info, err := contentcache.Read(ctx, f)
+	if err == nil && !info.ID.IsZero() {
+		far.ID = info.ID.String()
+	}
+	return far, nil
+})
+
+// changeFar is object.change for a file that a helper has open.
+func changeFar(f *aside.File, seen stamp, id buildid.ID) change {
+	far, err := aside.Serves(f, stampFar, f.Number())
+	now := far.Seen.stamp()
+	switch {
+	case errors.Is(err, aside.ErrUnanswered):
+		return changeUnknown
+	case err != nil, now.size != seen.size, now.mtime != seen.mtime:
+		return changeShown
+	case now == seen && !far.Fickle, far.ID == id.String():
+		return unchanged
+	case now == seen:
+		return changeHidden
+	}
+	return changeShown
+}
+
+// contentFar reads the content of a file that a helper has open.
+var contentFar = aside.New("capture.content", func(number uint64) (farFile, error) {
+	f, ok := aside.Kept(number).(*os.File)
+	if !ok {
+		return farFile{}, os.ErrClosed
+	}
+	ctx, cancel := farContext()
+	defer cancel()
+	c, err := contentcache.OfMapped(ctx, f)
+	return farFile{Code: c.String(), Seen: farStampOf(f)}, err
+})
+
+// readFarContent returns the content of a file that a helper has open, if nothing has changed
+// since it had this stamp. Its owner can put back all that could show a change of less.
+func readFarContent(f *aside.File, seen stamp) (c buildid.Content) {
+	far, err := aside.Serves(f, contentFar, f.Number())
+	if err == nil && far.Code != "" && far.Seen.stamp() == seen {
+		c, _ = buildid.ParseContent(far.Code) // or it is unknown
+	}
+	return c
+}
+
+// ownerFar returns whose a file is that a helper has open, -1 where its server says so: the
+// kernel knows it of files in containers.
+var ownerFar = aside.New("capture.owner", func(number uint64) (int64, error) {
+	f, ok := aside.Kept(number).(*os.File)
+	if !ok {
+		return -1, os.ErrClosed
+	}
+	var st unix.Stat_t
+	if !isLayered(f) || unix.Fstat(int(f.Fd()), &st) != nil {
+		return -1, nil
+	}
+	return int64(st.Uid), nil
+})
+
+// farDescriptor is a descriptor of this process.
+type farDescriptor struct{ PID, FD int }
+
+// readFile reads a file that this process has open, to its end, in a helper.
+var readFile = aside.New("capture.read", func(q farDescriptor) ([]byte, error) {
+	process, err := unix.PidfdOpen(q.PID, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(process)
+	fd, err := unix.PidfdGetfd(process, q.FD, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "iterator")
+	defer f.Close()
+	return io.ReadAll(f)
+})
+
+// readIterator has a BPF iterator run in a helper: it touches memory of other processes, which
+// may be exchanged for that of a file system that does not answer just before.
+func readIterator(f *os.File) ([]byte, error) {
+	b, err := readFile.Ask("memory of all processes", farDescriptor{os.Getpid(), int(f.Fd())})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return io.ReadAll(f)
+	}
+	return b, err
+}
+
+// argsFar reads the arguments of a process, which lie in its memory.
+var argsFar = aside.New("capture.args", func(pid uint32) ([]byte, error) { return readArgs(pid) })
+
+// readArgs returns the arguments of a process, and a byte more than are told where there are
+// more.
+func readArgs(pid uint32) ([]byte, error) {
+	cmdline, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer cmdline.Close()
+	return io.ReadAll(io.LimitReader(cmdline, maxArgs+1))
+}
+
+// argsOf is readArgs by a helper, where there is one.
+func argsOf(pid uint32) []byte {
+	var args []byte
+	if aside.Available() {
+		args, _ = argsFar.Ask(fmt.Sprintf("memory of process %d", pid), pid)
+	} else {
+		args, _ = readArgs(pid)
+	}
+	return args
+}
+
+// Who lists the mappings of a process waits while it changes them, and a change may wait for a
+// file system. Such a wait ends with this process, so that it is enough not to wait for it.
+
+// lookTime is how long a look at the mappings of a process may take.
+const lookTime = 500 * time.Millisecond
+
+const (
+	// maxWaiting bounds the looks that are waited for no more, each of which takes a thread.
+	maxWaiting = 2000
+	// maxLost is how long is waited in vain for processes, until a look gets no more than
+	// shortLook, and when many are waited for in vain no more than leastLook. Who hinders looks
+	// at many processes must not hinder those at others.
+	maxLost   = 2 * time.Second
+	shortLook = 20 * time.Millisecond
+	manyWait  = 100
+	leastLook = 2 * time.Millisecond
+)
+
+// slow knows the processes that a look at is still waiting for.
+var slow = struct {
+	sync.Mutex
+	pids map[int]bool
+	lost time.Duration // in vain
+}{pids: map[int]bool{}}
+
+// within calls a function that looks at a process, and reports whether it returned in time. It
+// is not called for a process that an earlier call still waits for.
+func within(pid int, limit time.Duration, look func()) bool {
+	slow.Lock()
+	waits := slow.pids[pid] || len(slow.pids) >= maxWaiting
+	switch {
+	case len(slow.pids) >= manyWait:
+		limit = min(limit, leastLook)
+	case slow.lost >= maxLost:
+		limit = min(limit, shortLook)
+	}
+	slow.Unlock()
+	if waits {
+		return false
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		look()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	}
+	slow.Lock()
+	slow.pids[pid] = true
+	slow.lost += limit
+	slow.Unlock()
+	go func() {
+		<-done
+		slow.Lock()
+		defer slow.Unlock()
+		delete(slow.pids, pid)
+		slow.lost -= limit
+	}()
+	return false
+}
+
+// inTime is within for what returns something: errSilent when that took too long.
+func inTime[T any](pid int, limit time.Duration, look func() (T, error)) (T, error) {
+	var v T
+	var err error
+	if !within(pid, limit, func() { v, err = look() }) {
+		var none T
+		return none, errSilent
+	}
+	return v, err
+}
+
+// errSilent is the error of a look that did not end in time.
+var errSilent = errors.New("the process waits for a file system and does not let others look at its mappings")
+
+// Patiently calls a function that looks at a process, for at most some seconds. It returns
+// an error that wraps os.ErrDeadlineExceeded when the process lets nobody look at it.
+func Patiently(pid int, look func() error) error {
+	_, err := inTime(pid, inventoryTime, func() (struct{}, error) { return struct{}{}, look() })
+	if errors.Is(err, errSilent) {
+		return fmt.Errorf("process %d: %w: %w", pid, err, os.ErrDeadlineExceeded)
+	}
+	return err
+}

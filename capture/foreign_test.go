@@ -1,0 +1,134 @@
+package capture
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"hallmark/internal/aside"
+	"hallmark/internal/fusetest"
+	"hallmark/internal/mounts"
+	"hallmark/internal/testenv"
+	"hallmark/reason"
+)
+
+// mountWith mounts a file system of FUSE with a copy of a program in it.
+func mountWith(t *testing.T, program string) (s *fusetest.Server, path string) {
+	t.Helper()
+	s = fusetest.Mount(t, fusetest.SSHFS)
+	if msg, err := exec.Command("cp", program, s.Behind("busy")).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, msg)
+	}
+	old := time.Now().Add(-time.Minute) // the server has whole seconds only
+	if err := os.Chtimes(s.Behind("busy"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	return s, s.Path("busy")
+}
+
+// TestForeignFile records a program of a file system that another process serves, and wants its
+// identity and its symbols as of any other; so does an inventory.
+func TestForeignFile(t *testing.T) {
+	testenv.Root(t)
+	busy := buildC(t)
+	_, path := mountWith(t, busy)
+	eachBackend(t, func(t *testing.T, b Backend) {
+		p, _, _ := recordCommand(t, Options{Backend: b}, path, "300")
+		if n := samplesIn(p, "burn")[fileID(t, busy)]; n == 0 {
+			t.Errorf("no sample is in burn of %v:\n%v", fileID(t, busy), p)
+		}
+	})
+	pid := start(t, path, "3600000")
+	awaitProgram(t, pid, path)
+	for _, source := range []Source{Query, Text, Iterator} {
+		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}, Source: source})
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		inv.LookAtDisk()
+		r := inv.Processes[0]
+		if c := r.Code[max(r.Program, 0)]; r.Program < 0 || c.ID != fileID(t, busy) || c.Disk != DiskSame || c.Place != (Place{}) && c.Elsewhere {
+			t.Errorf("%s: %+v", source, r)
+		}
+	}
+}
+
+// TestSilentServer takes stock of a program on a file system that does not answer, and samples it.
+func TestSilentServer(t *testing.T) {
+	testenv.Root(t)
+	busy := buildC(t)
+	s, path := mountWith(t, busy)
+	pid := start(t, path, "3600000")
+	other := start(t, busy, "3600000")
+	awaitProgram(t, pid, path)
+	awaitProgram(t, other, busy)
+	s.Silence()
+	began := time.Now()
+	inv, err := TakeInventory(InventoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv.LookAtDisk()
+	seen := map[int]Code{}
+	for _, p := range inv.Processes {
+		seen[p.PID] = p.Code[max(p.Program, 0)]
+	}
+	if c := seen[other]; c.ID != fileID(t, busy) || c.Disk != DiskSame {
+		t.Errorf("a program on a disk: %+v", c)
+	}
+	// The kernel may have the page that the identity is in.
+	if c := seen[pid]; c.ID.IsZero() && c.Reason != reason.FileUnresponsive || !c.ID.IsZero() && c.ID != fileID(t, busy) {
+		t.Errorf("a program there: %+v", c)
+	}
+	eachBackend(t, func(t *testing.T, b Backend) {
+		p, _, _ := recordUntil(t, Options{Backend: b, PIDs: []int{pid, other}}, 100)
+		if n := samplesIn(p, "burn")[fileID(t, busy)]; n == 0 {
+			t.Errorf("no sample is in burn")
+		}
+	})
+	t.Logf("%v", time.Since(began))
+}
+
+// TestWithin looks at a process that lets nobody look at it.
+func TestWithin(t *testing.T) {
+	const pid = 1 << 30
+	release := make(chan struct{})
+	if within(pid, time.Millisecond, func() { <-release }) {
+		t.Error("it has not ended")
+	}
+	if within(pid, time.Hour, func() { t.Error("it is looked at again") }) {
+		t.Error("it is looked at again")
+	}
+	if !within(pid+1, time.Hour, func() {}) {
+		t.Error("others are not looked at")
+	}
+	close(release)
+	testenv.Await(t, "the end of the look", func() bool { return within(pid, time.Hour, func() {}) })
+}
+
+// TestNoHelper wants no process to be started where all file systems answer by themselves.
+func TestNoHelper(t *testing.T) {
+	busy := buildC(t)
+	pid := start(t, busy, "3600000")
+	awaitProgram(t, pid, busy)
+	foreign := mounts.Foreign() // another test's, maybe
+	before := aside.Started()
+	for _, source := range []Source{Query, Text} {
+		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		if r := inv.Processes[0]; r.Program < 0 || r.Code[r.Program].Disk != DiskSame {
+			t.Errorf("%s: %+v", source, r)
+		}
+	}
+	eachBackend(t, func(t *testing.T, b Backend) {
+		recordUntil(t, Options{Backend: b, PIDs: []int{pid}}, 20)
+	})
+	if n := aside.Started() - before; n > 0 && !foreign && !mounts.Foreign() {
+		t.Errorf("%d helpers were started", n)
+	}
+}

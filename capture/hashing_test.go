@@ -1,0 +1,148 @@
+package capture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+	"hallmark/reason"
+)
+
+// withHashing bounds how much is hashed until the test ends.
+func withHashing(t *testing.T, bytes int64) {
+	t.Helper()
+	before := hashing
+	t.Cleanup(func() { hashing = before })
+	hashing = buildid.Budget{Bytes: bytes}
+}
+
+// TestInventoryIsBounded wants files without build IDs that are too large, or too many, to
+// have no identity and a reason, and all others to have theirs.
+func TestInventoryIsBounded(t *testing.T) {
+	testenv.Root(t)
+	withHashing(t, 100)
+	plain, none := buildC(t), buildC(t, "-Wl,--build-id=none")
+	large := filepath.Join(t.TempDir(), "large")
+	mapSparse(t, large, 1<<30+4096)
+	identified, unknown := start(t, plain, "3600000"), start(t, none, "3600000")
+	settle(t, []int{identified, unknown})
+	eachSource(t, func(t *testing.T, source Source) {
+		inv, err := TakeInventory(InventoryOptions{Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		seen := map[string]Code{}
+		for _, p := range inv.Processes {
+			if p.PID != identified && p.PID != unknown && p.PID != os.Getpid() {
+				continue
+			}
+			for _, c := range p.Code {
+				seen[c.Path] = c
+			}
+		}
+		if c := seen[plain]; c.ID != fileID(t, plain) || c.Disk != DiskSame {
+			t.Errorf("with a build ID: %+v", c)
+		}
+		if c := seen[none]; !c.ID.IsZero() || c.Reason != reason.HashBudget || c.Disk != DiskUnknown {
+			t.Errorf("beyond the budget: %+v", c)
+		}
+		if c := seen[large]; !c.ID.IsZero() || c.Reason != reason.TooLarge {
+			t.Errorf("too large: %+v", c)
+		}
+	})
+}
+
+// mapSparse maps a file of this size, which has no blocks, for execution.
+func mapSparse(t *testing.T, name string, size int64) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+}
+
+// TestRecordingIsBounded wants the samples of a file that is not hashed to count under the
+// reason.
+func TestRecordingIsBounded(t *testing.T) {
+	for _, backend := range []Backend{Perf, BPF} {
+		t.Run(backend.String(), func(t *testing.T) {
+			testenv.Root(t)
+			withHashing(t, 100)
+			none := buildC(t, "-Wl,--build-id=none")
+			p, _, stats := recordCommand(t, Options{Backend: backend}, none, "300")
+			found := samplesInFile(p, "["+reason.HashBudget.Code()+"] "+none)
+			checkMost(t, "without identity", found, int64(stats.Samples), 0.1)
+		})
+	}
+}
+
+// samplesInFile counts the samples whose innermost frame is in a file of this name.
+func samplesInFile(p *pprof.Profile, name string) (n int64) {
+	for _, s := range p.Sample {
+		if len(s.Location) > 0 && s.Location[0].Mapping != nil && s.Location[0].Mapping.File == name {
+			n += s.Value[0]
+		}
+	}
+	return n
+}
+
+// TestContentsAreToldApart records two builds without build IDs that differ in one word, and
+// wants two identities.
+func TestContentsAreToldApart(t *testing.T) {
+	one, two := buildC(t, "-Wl,--build-id=none"), buildC(t, "-Wl,--build-id=none")
+	patch(t, two)
+	a, b := ownID(t, one), ownID(t, two)
+	if a == b || a.Kind() != buildid.ByContent {
+		t.Fatalf("%v and %v", a, b)
+	}
+	for _, backend := range []Backend{Perf, BPF} {
+		t.Run(backend.String(), func(t *testing.T) {
+			testenv.Root(t)
+			p, misses, _ := recordCommand(t, Options{Backend: backend}, "/bin/sh", "-c", one+" 200 & "+two+" 200; wait")
+			found := samplesIn(p, "burn")
+			if found[a] == 0 || found[b] == 0 || len(found) != 2 {
+				t.Errorf("samples %v, want some of %v and of %v", found, a, b)
+			}
+			checkIdentified(t, p, misses)
+			for _, m := range p.Mapping {
+				if id, err := buildid.Parse(m.BuildID); err == nil && (id == a) != (m.File == one) {
+					t.Errorf("%s has %v", m.File, id)
+				}
+			}
+		})
+	}
+}
+
+// patch changes a factor in the code of busy.c.
+func patch(t *testing.T, name string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factor := binary.LittleEndian.AppendUint64(nil, 6364136223846793005)
+	if bytes.Count(b, factor) != 1 {
+		t.Fatalf("%s has the factor %d times", name, bytes.Count(b, factor))
+	}
+	copy(b[bytes.Index(b, factor):], []byte{factor[0] ^ 2})
+	if err := os.WriteFile(name, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,344 @@
+package capture
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/fusetest"
+	"hallmark/internal/testenv"
+	"hallmark/procmap"
+	"hallmark/reason"
+)
+
+// timeScenes change files where their times do not tell it.
+var timeScenes = []scene{
+	{name: "written through a mapping, tmpfs", run: writtenThroughMapping, open: true, caught: true},
+	{name: "changed by the server, FUSE", run: changedBehind, open: true, caught: true},
+	{name: "no build ID, tmpfs", run: func(x *torture) {
+		for range 3 {
+			x.exec(x.image(form{program: true, dir: x.shm(), idSize: -1}))
+		}
+	}, open: true},
+	{name: "mapped before, tmpfs", prepare: func(x *torture) func() {
+		i := x.image(form{dir: x.shm()})
+		return x.start("map a", i, 0, imageSize, "wait call a", i.from, long)
+	}},
+}
+
+// TestTimesThatTellNothing records programs whose files change without a change of the times.
+func TestTimesThatTellNothing(t *testing.T) {
+	needTimes(t)
+	neverWrong(t, timeScenes)
+}
+
+// rewriteMapped gives a file the content of an image by stores to pages that were mapped
+// writable when they were read: on tmpfs no time changes.
+func (x *torture) rewriteMapped(path string, i *image) {
+	x.t.Helper()
+	content := x.read(i.path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, len(content), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	sum := byte(0)
+	for at := 0; at < len(m); at += os.Getpagesize() {
+		sum += m[at]
+	}
+	copy(m, content)
+	if err := unix.Munmap(m); err != nil || sum == 0 && len(m) == 0 {
+		x.t.Fatal(err)
+	}
+}
+
+// pairOnTmpfs makes two images and a file there that has the content of the first.
+func (x *torture) pairOnTmpfs() (a, b *image, file string) {
+	dir := x.shm()
+	a, b = x.pair(form{program: true})
+	file = x.victim(dir, a)
+	time.Sleep(2 * fstimes.Delay())
+	return a, b, file
+}
+
+func writtenThroughMapping(x *torture) {
+	a, b, file := x.pairOnTmpfs()
+	before := statOf(x.t, file)
+	for range 6 {
+		for _, i := range []*image{a, b} {
+			x.rewriteMapped(file, i)
+			x.exec(i, file)
+		}
+	}
+	if after := statOf(x.t, file); after.Ctim != before.Ctim {
+		x.t.Error("the times have changed, so nothing was tested")
+	}
+}
+
+func statOf(t testing.TB, path string) unix.Stat_t {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// changedBehind changes a program on the server's side, while the kernel believes the times
+// that it was told first.
+func changedBehind(x *torture) {
+	server := fusetest.Mount(x.t, fusetest.SSHFS)
+	a, b := x.pair(form{program: true})
+	name := fmt.Sprintf("remote-%d", os.Getpid())
+	for range 4 {
+		for _, i := range []*image{a, b} {
+			x.overwrite(server.Behind(name), i)
+			x.exec(i, server.Path(name))
+		}
+	}
+}
+
+// TestWatchTimes executes programs whose files change without a change of the times, and
+// wants no execution of one told as that of the other.
+func TestWatchTimes(t *testing.T) {
+	testenv.Root(t)
+	needTimes(t)
+	for _, where := range []string{"tmpfs", "fuse"} {
+		t.Run(where, func(t *testing.T) {
+			eachWatch(t, func(t *testing.T, o WatchOptions) { watchTimes(t, o, where) })
+		})
+	}
+}
+
+func watchTimes(t *testing.T, o WatchOptions, where string) {
+	const rounds = 10
+	x := &torture{maker: maker{t: t, dir: t.TempDir()}}
+	a, b := x.image(form{program: true, rounds: 1000}), x.image(form{program: true, rounds: 1000})
+	file, change := x.victim(x.shm(), a), x.rewriteMapped
+	if where == "fuse" {
+		server := fusetest.Mount(t, fusetest.SSHFS)
+		file = server.Path("program")
+		change = func(_ string, i *image) { x.overwrite(server.Behind("program"), i) }
+		change(file, a)
+	}
+	time.Sleep(2 * fstimes.Delay())
+	// The command is a shell that has the program changed before it executes it.
+	steps, done := filepath.Join(t.TempDir(), "steps"), filepath.Join(t.TempDir(), "done")
+	for _, fifo := range []string{steps, done} {
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() {
+		for n := range rounds {
+			_ = os.WriteFile(steps, fmt.Appendln(nil, n), 0) // the shell reads it
+			if _, err := os.ReadFile(done); err != nil || n == rounds-1 {
+				return
+			}
+			change(file, []*image{b, a}[n%2])
+		}
+	}()
+	script := fmt.Sprintf(`for i in %s; do read step <"$1"; "$0"; echo >"$2"; done`, "1 2 3 4 5 6 7 8 9 10")
+	told := watchCommand(t, o, "sh", "-c", script, file, steps, done)
+	n, unknown := 0, 0
+	for _, ev := range told {
+		if ev.Kind != Executed || ev.Program == nil || ev.Program.Path != file {
+			continue
+		}
+		want := []*image{a, b}[n%2].id
+		switch {
+		case ev.Program.ID.IsZero():
+			unknown++
+			t.Logf("execution %d: %v", n, ev.Program.Reason.Code())
+		case ev.Program.ID != want:
+			t.Errorf("execution %d: WRONG: %v, want %v", n, ev.Program.ID, want)
+		case ev.Program.Contested && where == "tmpfs":
+			t.Errorf("execution %d: the same file is said to be another one of that identity", n)
+		}
+		n++
+	}
+	if n != rounds {
+		t.Errorf("%d executions were told, want %d", n, rounds)
+	}
+	if o.Backend == BPF && !o.noTaskWork && bpf.HasTaskWork() && unknown > 0 {
+		t.Errorf("%d of %d executions have no identity", unknown, n)
+	}
+}
+
+// TestSnapshots records two subvolumes' versions of a file, which have the same numbers, under
+// different paths and under the same one.
+func TestSnapshots(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "mkfs.btrfs")
+	neverWrong(t, []scene{
+		{name: "snapshots", run: inSnapshots(form{program: true})},
+		{name: "snapshots, no build ID", run: inSnapshots(form{program: true, idSize: -1})},
+		{name: "snapshots under one path, no build ID", run: snapshotsUnderOnePath, private: true},
+	})
+}
+
+// snapshots mounts a btrfs that has two versions of a file in two subvolumes.
+func (x *torture) snapshots(f form) (dir string, images [2]*image) {
+	dir = x.t.TempDir()
+	disk, at := filepath.Join(dir, "disk"), filepath.Join(dir, "btrfs")
+	x.command("truncate", "-s", "200M", disk)
+	x.command("mkfs.btrfs", "-q", disk)
+	if err := os.Mkdir(at, 0o755); err != nil {
+		x.t.Fatal(err)
+	}
+	out, err := exec.Command("mount", "-o", "loop", disk, at).CombinedOutput()
+	testenv.Need(x.t, err == nil, fmt.Sprintf("btrfs on a loop device: %s", out))
+	x.t.Cleanup(func() { x.command("umount", "-l", at) })
+	x.command("btrfs", "subvolume", "create", filepath.Join(at, "one"))
+	name := fmt.Sprintf("snapped-%d", os.Getpid())
+	a, b := x.pair(f)
+	x.overwrite(filepath.Join(at, "one", name), a)
+	x.command("btrfs", "subvolume", "snapshot", filepath.Join(at, "one"), filepath.Join(at, "two"))
+	for n, i := range []*image{a, b} {
+		file := *i
+		file.path = filepath.Join(at, []string{"one", "two"}[n], name)
+		x.overwrite(file.path, i)
+		images[n] = &file
+	}
+	time.Sleep(fstimes.Delay() * 5 / 4)
+	one, two := statOf(x.t, images[0].path), statOf(x.t, images[1].path)
+	if one.Ino != two.Ino || one.Dev == two.Dev {
+		x.t.Errorf("inode %d of device %#x and inode %d of device %#x: nothing is tested", one.Ino, one.Dev, two.Ino, two.Dev)
+	}
+	return at, images
+}
+
+func (x *torture) command(name string, args ...string) {
+	x.t.Helper()
+	if out, err := exec.Command(testenv.Tool(x.t, name), args...).CombinedOutput(); err != nil {
+		x.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
+
+func inSnapshots(f form) func(x *torture) {
+	return func(x *torture) {
+		_, images := x.snapshots(f)
+		for range 3 {
+			for _, i := range images {
+				x.exec(i)
+			}
+		}
+	}
+}
+
+// snapshotsUnderOnePath runs programs of two containers, so to speak.
+func snapshotsUnderOnePath(x *torture) {
+	at, images := x.snapshots(form{program: true, idSize: -1})
+	for range 3 {
+		for n, i := range images {
+			volume, same := filepath.Join(at, []string{"one", "two"}[n]), filepath.Join("/mnt", filepath.Base(i.path))
+			x.execAs(nameOf(same), i, testenv.Tool(x.t, "unshare"), "-m", "sh", "-c", `mount --bind "$0" /mnt && exec "$1"`, volume, same)
+		}
+	}
+}
+
+// TestContentOfOthers wants a file of another file system to be no proof, whatever times its
+// server has given it.
+func TestContentOfOthers(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
+		f, err := os.CreateTemp(dir, "hallmark-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		st := statOf(t, f.Name())
+		v := bpf.Validity{
+			Inode: st.Ino, Size: uint64(st.Size), Dev: bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)},
+			Medium: contentcache.DiskOf(unix.Major(st.Dev), unix.Minor(st.Dev)),
+			Mtime:  bpf.Time{Sec: st.Mtim.Sec, Nsec: uint32(st.Mtim.Nsec)}, Ctime: bpf.Time{Sec: st.Ctim.Sec, Nsec: uint32(st.Ctim.Nsec)},
+		}
+		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && !isContent(f, &v) {
+			t.Errorf("%s is not what it is", f.Name())
+		}
+		v.Dev.Minor++
+		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && isContent(f, &v) {
+			t.Errorf("%s is believed to be on another file system", f.Name())
+		}
+		v.Dev.Minor--
+		v.Medium++
+		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && v.Medium > 1 && isContent(f, &v) {
+			t.Errorf("%s is believed to be on another medium", f.Name())
+		}
+		v.Medium--
+		v.Pinned = anyMapping
+		if isContent(f, &v) {
+			t.Errorf("%s: times are believed that tell nothing", f.Name())
+		}
+	}
+}
+
+// TestJudgement wants what user space opens to be believed where times tell changes, or the
+// kernel has read the same.
+func TestJudgement(t *testing.T) {
+	id := func(n byte) buildid.ID {
+		id, err := buildid.New(buildid.GNU, []byte{n, 2, 3, 4, 5, 6, 7, 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	times, mapping := &bpf.Validity{}, &bpf.Validity{Pinned: 4}
+	for _, c := range []struct {
+		name      string
+		known     buildid.ID
+		unsampled bool
+		j         job
+		f         reached
+		want      reason.Reason
+	}{
+		{name: "proven", j: job{content: times}, f: reached{id: id(1), proven: true}},
+		{name: "not proven", j: job{content: times}, f: reached{id: id(1)}, want: reason.FileChanged},
+		{name: "what the kernel read", known: id(1), j: job{content: mapping}, f: reached{id: id(1)}},
+		{name: "not what the kernel read", known: id(2), j: job{content: mapping}, f: reached{id: id(1)}, want: reason.FileChanged},
+		{name: "nothing was read", j: job{content: mapping}, f: reached{id: id(1)}, want: reason.FileTimes},
+		{name: "record", f: reached{id: id(1)}},
+		{name: "record without proof", f: reached{id: id(1), fickle: true}, want: reason.FileTimes},
+		{name: "before samples", unsampled: true, f: reached{id: id(1), fickle: true}},
+		{name: "record with identity", j: job{want: id(1)}, f: reached{id: id(1), fickle: true}},
+	} {
+		s := newPassingObjects()
+		s.unsampled = c.unsampled
+		c.j.object = &object{id: c.known}
+		if have := s.judge(c.j, c.f); have != c.want {
+			t.Errorf("%s: %v, want %v", c.name, have, c.want)
+		}
+		s.close()
+	}
+}
+
+// TestMappingsWithoutNumbers wants mappings to be objects of their own where device and inode
+// do not tell files apart, and one where they do or the kernel read an identity.
+func TestMappingsWithoutNumbers(t *testing.T) {
+	s := newPassingObjects()
+	defer s.close()
+	for _, c := range []struct {
+		major uint32
+		same  bool
+	}{{0, false}, {8, true}} {
+		v := procmap.VMA{Start: 0x1000, End: 0x2000, Perm: procmap.Read | procmap.Exec, Dev: procmap.Dev{Major: c.major}, Inode: 7, Name: "/no/such/file"}
+		p := &process{pid: math.MaxInt32}
+		if one, two := s.ofVMA(v, p), s.ofVMA(v, p); (one == two) != c.same {
+			t.Errorf("device %d: one object: %v", c.major, one == two)
+		}
+	}
+}
