@@ -88,15 +88,13 @@ func index(t testing.TB, name string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := file.Index(symbol.IndexOptions{Identity: info.ID.String()})
+	p := &program{path: name, id: info.ID, library: alone(t)}
+	p.library.Indexes.Dir = filepath.Dir(name)
+	x, err := p.library.Prepare(t.Context(), p.id, file, symbol.IndexOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{path: name, id: info.ID, library: alone(t)}
-	p.library.Indexes.Dir = filepath.Dir(name)
-	if _, err := p.library.Indexes.Store(p.id, x); err != nil {
-		t.Fatal(err)
-	}
+	x.Close()
 	return p
 }
 
@@ -306,7 +304,7 @@ func TestFound(t *testing.T) {
 	want := []string{
 		fmt.Sprint(int64(2), "prog", p.id, &virt, (*addr.Offset)(nil), false, reason.None, " inner outer"),
 		fmt.Sprint(int64(3), "/y", buildid.ID{}, &one, (*addr.Offset)(nil), false, reason.NoIdentity),
-		fmt.Sprint(int64(4), p.id.String(), p.id, (*addr.Virt)(nil), &offset, false, reason.NoSymbol),
+		fmt.Sprint(int64(4), p.id.String(), p.id, (*addr.Virt)(nil), &offset, false, reason.NotCode),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
@@ -351,12 +349,23 @@ func TestIndexForManyAddresses(t *testing.T) {
 		if got, _ := rewrite(t, &Filter{Library: library}, test.text); got != want {
 			t.Errorf("got\n%swith an index\n%s", got, want)
 		}
-		x, err := library.Indexes.Open(p.id)
+		x, err := library.Indexes.Open(p.id, buildid.Content{})
 		if (err == nil) != test.indexed {
 			t.Errorf("after %d addresses: %v", strings.Count(test.text, "\n"), err)
 		}
 		if err == nil {
 			x.Close()
+		}
+	}
+}
+
+// TestPathsOfOthersAreNotOpened has lines that name what is no file.
+func TestPathsOfOthersAreNotOpened(t *testing.T) {
+	trap := testenv.Trap(t, filepath.Join(t.TempDir(), "trap"))
+	for _, id := range []string{"", " (BuildId: 0123456789abcdef0123456789abcdef01234567)"} {
+		text := "    #0 0x55d0c0de1234  (" + trap + "+0x1234)" + id + "\n"
+		if got, _ := rewrite(t, &Filter{Library: alone(t), TrustPaths: true}, text); got != text {
+			t.Errorf("%q became %q", text, got)
 		}
 	}
 }

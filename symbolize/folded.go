@@ -3,8 +3,8 @@ package symbolize
 import (
 	"slices"
 	"strings"
-	"unicode"
 
+	"hallmark/internal/plaintext"
 	"hallmark/symbol"
 )
 
@@ -75,7 +75,7 @@ func foldable(r rune) rune {
 	switch {
 	case r == ';':
 		return ':'
-	case unicode.IsControl(r) || r == '\u2028' || r == '\u2029':
+	case plaintext.Rune(r) != r:
 		return ' '
 	}
 	return r

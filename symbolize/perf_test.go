@@ -17,7 +17,7 @@ import (
 func recordSpin(t *testing.T, p *program) (data string) {
 	t.Helper()
 	data = filepath.Join(t.TempDir(), "perf.data")
-	cmd := exec.Command(testenv.Tool(t, "perf"), "record", "-q", "-e", "cpu-clock", "-F", "399", "-g", "--buildid-mmap", "-o", data, p.path)
+	cmd := exec.Command(testenv.Tool(t, "perf"), "record", "-q", "-N", "-e", "cpu-clock", "-F", "399", "-g", "--buildid-mmap", "-o", data, p.path)
 	out, err := cmd.CombinedOutput()
 	_, missing := os.Stat(data)
 	testenv.Need(t, missing == nil, fmt.Sprintf("permission to use perf events: %v %s", err, out))

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"hallmark/buildid"
+	"hallmark/internal/plaintext"
 	"hallmark/symbol"
 )
 
@@ -121,10 +122,10 @@ func sourceLine(f *symbol.Frame) string {
 	return place
 }
 
-// clean replaces control characters: names come from files that nobody vouches for.
+// clean replaces what is no plain text: names come from files that nobody vouches for.
 func clean(name string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+		if plaintext.Rune(r) != r {
 			return '?'
 		}
 		return r

@@ -28,7 +28,7 @@ type resolver struct {
 	ctx        context.Context
 	library    *debuginfo.Library
 	binaries   []string
-	byID       map[buildid.ID]string // of the binaries
+	byID       map[buildid.ID][]string // of the binaries
 	trustPaths bool
 	found      func(Frame)
 	tally      *tally
@@ -36,6 +36,7 @@ type resolver struct {
 	sources    map[module]*source
 	answers    map[question]symbol.Result // of the sources, since stacks repeat
 	clock      int64
+	opened     int64 // sources
 }
 
 // module is what text tells of a file.
@@ -65,6 +66,11 @@ const (
 	maxPath    = 4096 // bytes of the name of a file, as the kernel has it
 	maxSources = 256  // open at the same time; each is a file and its mappings
 	maxAnswers = 1 << 16
+
+	// So many files are looked for, and one more for so many lines: to look for one takes as
+	// long as to copy hundreds of lines, and a text can name any number of them.
+	maxOpened      = 1 << 12
+	linesOfAnother = 256
 )
 
 func newResolver(ctx context.Context, f *Filter, t *tally) *resolver {
@@ -139,6 +145,10 @@ func (r *resolver) source(p place) *source {
 	m := module{p.module, p.id, p.kernel}
 	s := r.sources[m]
 	if s == nil {
+		if r.opened >= maxOpened+r.number/linesOfAnother {
+			return &source{why: reason.TooManyFiles}
+		}
+		r.opened++
 		r.forget()
 		m.name = strings.Clone(m.name) // the line that it is a part of may be long
 		s = r.open(m)
@@ -180,15 +190,15 @@ func (r *resolver) open(m module) *source {
 		return &source{why: reason.NoFile}
 	}
 	info, _ := buildid.ReadFile(name)
-	return &source{symbols: symbols, query: debuginfo.Query{ID: info.ID, Paths: []string{name}}, trusted: true}
+	return &source{symbols: symbols, query: debuginfo.Query{ID: info.ID, Named: []string{name}}, trusted: true}
 }
 
 // identify returns the files by their identity. One that cannot be read has none.
-func identify(files []string) map[buildid.ID]string {
-	byID := map[buildid.ID]string{}
+func identify(files []string) map[buildid.ID][]string {
+	byID := map[buildid.ID][]string{}
 	for _, name := range files {
 		if info, err := buildid.ReadFile(name); err == nil {
-			byID[info.ID] = name
+			byID[info.ID] = append(byID[info.ID], name)
 		}
 	}
 	return byID
@@ -196,10 +206,7 @@ func identify(files []string) map[buildid.ID]string {
 
 // query says what to look for, of a module with an identity.
 func (r *resolver) query(m module) debuginfo.Query {
-	q := debuginfo.Query{ID: m.id}
-	if name, ok := r.byID[m.id]; ok {
-		q.Paths = append(q.Paths, name)
-	}
+	q := debuginfo.Query{ID: m.id, Named: r.byID[m.id]}
 	if filepath.IsAbs(m.name) {
 		q.Paths = append(q.Paths, m.name)
 	}

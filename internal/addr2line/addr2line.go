@@ -34,16 +34,21 @@
 //   - Lines of source are those of the file, not of a copy in the debug information (clang's
 //     -gembed-source).
 //   - A symbol without a size names, for DATA, the address where it starts alone.
+//   - Names have the bytes that the originals print, whatever they are, but for ends of lines,
+//     which become "?": an answer has as many lines as its reader expects. A terminal gets
+//     plain text (see package plaintext). JSON escapes as LLVM's does.
 //   - A message comes behind the answers before it, where the originals write answers last.
 package addr2line
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 
 	"hallmark/debuginfo"
+	"hallmark/internal/plaintext"
 )
 
 // A Program is one of those that are stood in for.
@@ -91,12 +96,17 @@ func isNamed(base, tool string) bool {
 type World struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	Terminal       bool // Stdout is one
 	Getenv         func(string) string
 	Version        string // of this program, for --version
 
 	// Library has the symbols. Nil means the zero debuginfo.Library.
 	Library *debuginfo.Library
 }
+
+// complain writes a message, of several lines maybe. It is plain text: who runs one of the
+// programs has the names of files from elsewhere.
+func (w *World) complain(msg string) { fmt.Fprintln(w.Stderr, plaintext.Text(msg)) }
 
 // Run runs a program and returns its exit status. name is what it was called, for
 // messages, and args are its arguments.
@@ -105,7 +115,7 @@ func Run(ctx context.Context, p Program, name string, args []string, w World) in
 	if w.Library == nil {
 		w.Library = new(debuginfo.Library)
 	}
-	out := &output{w: w.Stdout}
+	out := &output{w: w.Stdout, isTerminal: w.Terminal}
 	var status int
 	if p == GNU {
 		status = runGNU(ctx, name, args, w, out)

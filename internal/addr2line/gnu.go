@@ -15,6 +15,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/debuginfo"
+	"hallmark/internal/regular"
 	"hallmark/symbol"
 )
 
@@ -27,7 +28,7 @@ func runGNU(ctx context.Context, name string, args []string, w World, out *outpu
 	var usage gnuUsageError
 	switch {
 	case err != nil:
-		fmt.Fprintf(w.Stderr, "%s: %v\n", name, err)
+		w.complain(fmt.Sprintf("%s: %v", name, err))
 		if errors.As(err, &usage) {
 			fmt.Fprintf(w.Stderr, gnuHelp, name)
 		}
@@ -53,7 +54,7 @@ func runGNU(ctx context.Context, name string, args []string, w World, out *outpu
 		return 0
 	}
 	if err != errEmpty {
-		fmt.Fprintf(w.Stderr, "%s: %v\n", name, err)
+		w.complain(fmt.Sprintf("%s: %v", name, err))
 	}
 	return 1
 }
@@ -150,7 +151,7 @@ func isTarget(name string) bool {
 }
 
 func isArchive(name string) bool {
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return false
 	}
@@ -333,7 +334,7 @@ func (g *gnu) at(v addr.Virt) []symbol.Frame {
 
 func (g *gnu) appendFrame(b []byte, f *symbol.Frame) []byte {
 	if g.functions {
-		b = g.appendAfter(append(b, cmp.Or(g.names.of(f.Linkage), "??")...), " at ")
+		b = g.appendAfter(append(b, cmp.Or(g.out.name(g.names.of(f.Linkage)), "??")...), " at ")
 	}
 	file := f.File
 	if file == "" {
@@ -341,7 +342,7 @@ func (g *gnu) appendFrame(b []byte, f *symbol.Frame) []byte {
 	} else if g.basenames {
 		file = file[strings.LastIndexByte(file, '/')+1:]
 	}
-	b = append(append(b, file...), ':')
+	b = append(append(b, g.out.name(file)...), ':')
 	if f.Line == 0 {
 		return append(b, "?\n"...)
 	}

@@ -36,17 +36,19 @@ func runLLVM(ctx context.Context, p Program, name string, args []string, w World
 		out.buf = fmt.Appendf(out.buf, "%s\n  Hallmark %s\n  It stands in for that of LLVM version 19.\n", p, w.Version)
 		return 0
 	case err != nil:
-		fmt.Fprintln(w.Stderr, err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // one for each argument
+			w.complain(line)
+		}
 		return 1
 	}
 	for _, warning := range opt.warnings {
-		fmt.Fprintln(w.Stderr, warning)
+		w.complain(warning)
 	}
 	l := newLLVM(p, name, opt, w, out)
 	defer l.close()
 	if opt.markup {
 		if err := l.filterMarkup(ctx); err != nil {
-			fmt.Fprintf(w.Stderr, "%s: error: %v\n", name, err)
+			w.complain(fmt.Sprintf("%s: error: %v", name, err))
 			return 1
 		}
 		return 0
@@ -55,7 +57,7 @@ func runLLVM(ctx context.Context, p Program, name string, args []string, w World
 		return 1
 	}
 	if err := l.run(ctx); err != nil {
-		fmt.Fprintf(w.Stderr, "%s: error: %v\n", name, err)
+		w.complain(fmt.Sprintf("%s: error: %v", name, err))
 		return 1
 	}
 	return 0
@@ -80,6 +82,7 @@ type module struct {
 	symbols debuginfo.Symbols
 	path    string // "" if it is known by its identity alone
 	id      buildid.ID
+	content buildid.Content  // that symbols are of, as far as it is known
 	within  []symbol.Section // what addresses are offsets in; nil if they are addresses
 	table   *table           // nil until it is needed
 
@@ -168,7 +171,7 @@ func (l *llvm) fail(r *request, err error) bool {
 // complain writes a message, behind all answers before it.
 func (l *llvm) complain(what string, err error) {
 	l.out.flush()
-	fmt.Fprintf(l.world.Stderr, "%s: error: '%s': %v\n", l.name, what, err)
+	l.world.complain(fmt.Sprintf("%s: error: '%s': %v", l.name, what, err))
 }
 
 // errNoBuildID says that no file with a build ID is found.
@@ -288,7 +291,11 @@ func (l *llvm) module(ctx context.Context, r *request) (*module, error) {
 		if symbols == nil {
 			return nil, errNoBuildID
 		}
-		l.modules[key] = &module{symbols: symbols, id: r.identity}
+		m := &module{symbols: symbols, id: r.identity}
+		if x, ok := symbols.(*symbol.Index); ok {
+			m.content = debuginfo.OriginOf(x).Content
+		}
+		l.modules[key] = m
 		return l.modules[key], nil
 	}
 	m, err := l.openFile(ctx, r.file)
@@ -388,7 +395,7 @@ func (l *llvm) tableOf(m *module) *table {
 // openELF opens the file of a module for what its tables say, or returns nil.
 func (l *llvm) openELF(m *module) *symbol.File {
 	if m.path == "" {
-		file, _ := l.library.Finder.Open(m.id)
+		file, _ := l.library.Finder.Search(context.Background(), debuginfo.Query{ID: m.id, Content: m.content, Local: true})
 		return file
 	}
 	file, err := symbol.OpenFile(m.path)

@@ -413,7 +413,7 @@ func (f *markupFilter) node(n *markupNode) {
 func (f *markupFilter) symbolElement(n *markupNode) {
 	if f.hasFields(n, 1) {
 		f.highlight()
-		f.write(demangleLLVM(n.fields[0]))
+		f.write(f.out.name(demangleLLVM(n.fields[0])))
 		f.restoreColor()
 	}
 }
@@ -518,9 +518,9 @@ func (f *markupFilter) backtraceFrame(shown *frame) {
 	if *shown == nothing[0] {
 		return
 	}
-	f.value(f.nameOf(shown))
+	f.value(f.out.name(f.nameOf(shown)))
 	f.write(" ")
-	f.value(known(f.printer.file(shown)))
+	f.value(known(f.out.name(f.printer.file(shown))))
 	f.write(":")
 	f.value(strconv.Itoa(shown.Line))
 	f.write(":")
@@ -547,7 +547,7 @@ func (f *markupFilter) dataElement(n *markupNode) {
 	at, _ := f.placeOfData(module, addr.Virt(v-m.start+m.from))
 	s, _ := f.tableOf(module).at(at)
 	f.highlight()
-	f.write(known(f.printer.names.of(s.Name)))
+	f.write(known(f.out.name(f.printer.names.of(s.Name))))
 	f.restoreColor()
 }
 
@@ -604,7 +604,7 @@ func (f *markupFilter) moduleOf(n *markupNode, m *markupMapping) *module {
 		err = errNoBuildID // that was reported before
 	}
 	f.out.flush()
-	fmt.Fprintf(f.world.Stderr, "error: %v\n", err)
+	f.world.complain(fmt.Sprintf("error: %v", err))
 	f.raw(n)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hallmark/internal/dwarfentry"
+	"hallmark/internal/plaintext"
 	"hallmark/symbol"
 )
 
@@ -29,7 +30,7 @@ func newPrinter(opt *llvmOptions, out *output) *printer {
 	case opt.demangle:
 		readable = demangleLLVM
 	}
-	return &printer{llvmOptions: opt, out: out, names: newNameCache(readable)}
+	return &printer{llvmOptions: opt, out: out, names: newNameCache(readable), sources: sourceReader{plain: out.isTerminal}}
 }
 
 // begin and end enclose the answers to a command line.
@@ -132,7 +133,7 @@ func (p *printer) text(s string) {
 	if s == "" {
 		s = "??"
 	}
-	p.out.buf = append(p.out.buf, s...)
+	p.out.buf = append(p.out.buf, p.out.name(s)...)
 }
 
 func (p *printer) frameAt(f *frame, isCaller bool) {
@@ -169,7 +170,7 @@ func (p *printer) verbosePlace(f *frame) {
 	}
 	if f.Start != 0 {
 		p.out.buf = append(p.out.buf, "  Function start filename: "...)
-		p.out.buf = append(append(p.out.buf, f.startFile...), '\n')
+		p.out.buf = append(append(p.out.buf, p.out.name(f.startFile)...), '\n')
 		number("  Function start line: ", uint64(f.Start))
 	}
 	if f.hasStart && p.style == styleLLVM {
@@ -221,7 +222,7 @@ func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 	if s.File == "" {
 		p.out.buf = append(p.out.buf, "??:?\n"...)
 	} else {
-		p.out.buf = appendDecimal(append(append(p.out.buf, s.File...), ':'), line)
+		p.out.buf = appendDecimal(append(append(p.out.buf, p.out.name(s.File)...), ':'), line)
 		p.out.buf = append(p.out.buf, '\n')
 	}
 	p.footer()
@@ -391,6 +392,11 @@ func (p *printer) json(answer answerJSON) {
 		return // a string is never refused
 	}
 	line := fewerEscapes(bytes.TrimSuffix(text.Bytes(), []byte{'\n'}))
+	if p.out.isTerminal {
+		var plain bytes.Buffer
+		plaintext.JSON(&plain).Write(line) // into memory
+		line = plain.Bytes()
+	}
 	indent := ""
 	if p.list {
 		indent = "  "

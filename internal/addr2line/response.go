@@ -1,8 +1,9 @@
 package addr2line
 
 import (
-	"os"
 	"strings"
+
+	"hallmark/internal/regular"
 )
 
 // Limits on response files: how many are read, and how large one may be.
@@ -37,11 +38,7 @@ func expandResponseFiles(args []string) []string {
 }
 
 func readResponse(name string) (string, bool) {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxResponseSize {
-		return "", false
-	}
-	text, err := os.ReadFile(name)
+	text, err := regular.ReadFile(name, maxResponseSize)
 	return string(text), err == nil
 }
 

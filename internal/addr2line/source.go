@@ -2,11 +2,12 @@ package addr2line
 
 import (
 	"bytes"
-	"io"
 	"math"
-	"os"
 	"strconv"
-	"syscall"
+	"strings"
+
+	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
 )
 
 // maxSource is the size of the largest source file that is read.
@@ -14,36 +15,20 @@ const maxSource = 64 << 20
 
 // A sourceReader reads source files, and keeps the last one.
 type sourceReader struct {
-	name string
-	text []byte
+	name  string
+	text  []byte
+	plain bool // lines are for a terminal
 }
 
 // read returns the text of a file, nil if it cannot be read.
 func (r *sourceReader) read(name string) []byte {
 	if name != r.name {
 		r.name, r.text = name, nil
-		if text, err := readSource(name); err == nil {
+		if text, err := regular.ReadFile(name, maxSource); err == nil {
 			r.text = text
 		}
 	}
 	return r.text
-}
-
-// readSource reads a regular file.
-func readSource(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxSource {
-		return nil, os.ErrInvalid
-	}
-	return io.ReadAll(io.LimitReader(f, maxSource))
 }
 
 // appendContext appends n lines of a file around a line, with their numbers.
@@ -70,7 +55,11 @@ func (r *sourceReader) appendContext(b []byte, name string, line, n int) []byte 
 			mark = " >: "
 		}
 		b = append(append(b, digits...), mark...)
-		b = append(append(b, bytes.TrimSuffix(content, []byte{'\r'})...), '\n')
+		content = bytes.TrimSuffix(content, []byte{'\r'})
+		if r.plain {
+			content = []byte(plaintext.Line(strings.ReplaceAll(string(content), "\t", "        ")))
+		}
+		b = append(append(b, content...), '\n')
 	}
 	return b
 }

@@ -4,14 +4,31 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
+
+	"hallmark/internal/plaintext"
 )
 
 // output collects what is written until it is worth a system call or somebody waits
 // for it. Its owner appends to buf.
 type output struct {
-	w   io.Writer
-	buf []byte
-	err error // the first one
+	w          io.Writer
+	isTerminal bool
+	buf        []byte
+	err        error // the first one
+}
+
+// name returns a name that a file has as it is printed: with the bytes that the originals
+// print, which peers read. But the end of a line ends an answer, and a name with one would
+// answer what was asked next, maybe of another file. A terminal gets plain text.
+func (o *output) name(s string) string {
+	switch {
+	case o.isTerminal:
+		return plaintext.Line(s)
+	case strings.ContainsAny(s, "\n\r"):
+		return strings.NewReplacer("\n", "?", "\r", "?").Replace(s)
+	}
+	return s
 }
 
 // full is when output is written although nobody waits for it.
