@@ -137,7 +137,7 @@ func TestPerf(t *testing.T) {
 	program := compileC(t, busy, "gcc", "-O1")
 	data := filepath.Join(t.TempDir(), "perf.data")
 	home := "HOME=" + t.TempDir() // where perf keeps copies of files
-	if out, err := exec.Command(perf, "record", "--buildid-mmap", "-e", "cpu-clock:u", "-F", "499", "-g", "-o", data, program).CombinedOutput(); err != nil {
+	if out, err := exec.Command(perf, "record", "-N", "--buildid-mmap", "-e", "cpu-clock:u", "-F", "499", "-g", "-o", data, program).CombinedOutput(); err != nil {
 		testenv.Need(t, false, "perf record: "+string(out))
 	}
 	script := func(dirs ...string) string {

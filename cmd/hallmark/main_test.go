@@ -22,6 +22,10 @@ import (
 // TestMain makes the test binary itself the hallmark that the scripts run, by whatever
 // name a link gives it.
 func TestMain(m *testing.M) {
+	if how := os.Getenv(victimVar); how != "" {
+		victim(how)
+		return
+	}
 	capture.ExecWhenTold()
 	if _, ok := addr2line.ProgramOf(os.Args[0]); ok {
 		main()
@@ -38,7 +42,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
-			if name := filepath.Base(e.WorkDir); regexp.MustCompile(`^script-(record|exec|bench|inject|perfdata)`).MatchString(name) {
+			if name := filepath.Base(e.WorkDir); regexp.MustCompile(`^script-(record|exec|bench|inject|perfdata|poisoned|two_builds)`).MatchString(name) {
 				recording.Lock()
 				e.Defer(recording.Unlock)
 			}

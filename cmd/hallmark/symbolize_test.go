@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestSymbolizeInPipe checks that lines come through as they are written, and that the
@@ -33,16 +32,7 @@ func TestSymbolizeToFile(t *testing.T) {
 	name := filepath.Join(dir, "out")
 	p := startSymbolize(t, "-o", name)
 	io.WriteString(p.stdin, "first\n")
-	for { // until it writes, under another name
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(entries) > 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	waitForOutput(t, p.cmd.Process, dir)
 	if _, err := os.Stat(name); err == nil {
 		t.Error("half of the file has its name")
 	}

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"os"
+	"net/http/cookiejar"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -16,7 +16,6 @@ import (
 // TestViewServesUntilCtrlC takes a running 'hallmark view' through its life.
 func TestViewServesUntilCtrlC(t *testing.T) {
 	cmd := exec.Command("hallmark", "view", "--no-browser", proftest.Save(t, proftest.Mixed()))
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -36,8 +35,20 @@ func TestViewServesUntilCtrlC(t *testing.T) {
 	if len(words) < 2 || words[0] != "Serving" {
 		t.Fatalf("first line is %q", line)
 	}
-	if page := fetch(t, words[1]+"top"); !strings.Contains(page, "vfs_read") {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar}
+	if status, page := fetch(t, client, words[1]); status != http.StatusOK {
+		t.Errorf("%s: status %d:\n%s", words[1], status, page)
+	}
+	pages, _, _ := strings.Cut(words[1], "?")
+	if _, page := fetch(t, client, pages+"top"); !strings.Contains(page, "vfs_read") {
 		t.Errorf("the table has no function of the profile:\n%s", page)
+	}
+	if status, page := fetch(t, http.DefaultClient, pages+"top"); status != http.StatusForbidden {
+		t.Errorf("without the key: status %d:\n%s", status, page)
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -47,16 +58,16 @@ func TestViewServesUntilCtrlC(t *testing.T) {
 	}
 }
 
-func fetch(t *testing.T, url string) string {
+func fetch(t *testing.T, client *http.Client, url string) (status int, page string) {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
+	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(page)
+	return resp.StatusCode, string(b)
 }

@@ -13,6 +13,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/capture"
+	"hallmark/internal/plaintext"
 	"hallmark/procmap/live"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -27,6 +29,9 @@ Addresses are hexadecimal, with 0x or without. The address - stands for those on
 standard input, separated by blanks or newlines. They are looked up as they are:
 of a return address, which is behind the call, ask for the byte before.
 
+A file that claims the identity of another one which was asked for, and has other content,
+is marked so.
+
 What is not known has the reason in its place, in brackets, and what can be done
 about it is told on standard error.`
 
@@ -40,7 +45,7 @@ func newAddrCommand(e *env) *cobra.Command {
 		Short:   "Print file, offset and function of addresses of a process",
 		Long:    addrLong,
 		Example: addrExample,
-		Args:    atLeast(2),
+		Args:    takes("PID", "ADDR..."),
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := processArgument(args[0])
 			if err != nil {
@@ -62,17 +67,24 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 	if err := checkPackage(splitUnits); err != nil {
 		return err
 	}
-	p, err := live.Open(pid)
+	var p *live.Process
+	err = capture.Patiently(pid, func() (err error) {
+		p, err = live.Open(pid)
+		return err
+	})
 	if err != nil {
 		return advise(err)
 	}
 	defer p.Close()
-	if splitUnits != "" {
-		finder := &p.Library().Finder
-		finder.Package = splitUnits
-		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", oneLine(line)) })
+	finder := &p.Library().Finder
+	finder.Differ = func(_ buildid.ID, paths [2]string) {
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(differentText(paths)))
 	}
-	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}}
+	if splitUnits != "" {
+		finder.Package = splitUnits
+		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(line)) })
+	}
+	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}}
 	if err := a.print(addrs); err != nil {
 		return err
 	}
@@ -83,6 +95,7 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 			}
 		}
 	}
+	writeContested(e.stderr, a.contested)
 	a.gaps.write(e.stderr)
 	return nil
 }
@@ -114,10 +127,11 @@ func parseAddress(s string) (addr.Abs, error) {
 
 // addrPrinter looks up addresses and prints what it finds.
 type addrPrinter struct {
-	env     *env
-	json    bool
-	process *live.Process
-	gaps    gaps
+	env       *env
+	json      bool
+	process   *live.Process
+	gaps      gaps
+	contested claimants
 }
 
 // batch is how many addresses of standard input are looked up together.
@@ -154,6 +168,7 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 	}
 	w := bufio.NewWriter(p.env.stdout)
 	for _, place := range places {
+		p.contested.add(place.Identity.ID, contestedOf(place.Contested, place.Content), place.Name)
 		p.gaps.add(place.Identity.Reason)
 		if place.Symbol.Reason != reason.NoIdentity {
 			p.gaps.add(place.Symbol.Reason)
@@ -182,6 +197,7 @@ type placeRecord struct {
 	Frames   []frameRecord  `json:"frames,omitempty"` // innermost first
 	Source   string         `json:"source,omitempty"` // of the frames
 	Missing  *reason.Reason `json:"symbol_reason,omitempty"`
+	contestedRecord
 }
 
 type frameRecord struct {
@@ -208,7 +224,7 @@ func frameRecords(frames []symbol.Frame) []frameRecord {
 }
 
 func writePlaces(w io.Writer, places []live.Place) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(plaintext.JSON(w))
 	enc.SetEscapeHTML(false)
 	for _, place := range places {
 		if err := enc.Encode(placeOf(place)); err != nil {
@@ -222,6 +238,7 @@ func placeOf(place live.Place) placeRecord {
 	r := placeRecord{
 		Address: place.Addr.String(), Name: place.Name,
 		ID: place.Identity.ID, Inferred: place.Identity.Inferred,
+		contestedRecord: contestedOf(place.Contested, place.Content),
 	}
 	if place.InFile {
 		r.Offset = &place.Offset
@@ -249,6 +266,7 @@ func placeTable(places []live.Place, width int) *table {
 		if place.Identity.Inferred {
 			name += " (inferred)"
 		}
+		name += contestedOf(place.Contested, place.Content).text()
 		row := []string{place.Addr.String(), identityCell(place.Identity, width), offset}
 		frames := place.Symbol.Frames
 		if len(frames) == 0 {

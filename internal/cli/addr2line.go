@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/internal/addr2line"
+	"hallmark/internal/plaintext"
 )
 
 const addr2lineLong = `Addr2line prints function, source file and line of virtual addresses, and is a
@@ -26,11 +27,12 @@ Where an index of the file was prepared (hallmark index), the first answer comes
 once. Every option acts as it does in the original (LLVM 19, GNU binutils), or is
 refused by name.
 
-What differs: GNU addr2line's discriminators are not printed. Code between functions
-has no name. Of a file that is yet to be linked an address of code is one in its first
+Some answers differ. The discriminators of GNU addr2line are not printed. Code between
+functions has no name. Of a file that is yet to be linked an address of code is one in its first
 section with code, and names are not mixed with those of data. Where llvm-symbolizer 19
 loses a declaration that gcc wrote in a short form, ours has it; so it has variables in
-.dwo files.`
+.dwo files. An end of a line in a name becomes "?", and a terminal gets no control
+characters.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   nm prog | awk '{print $1}' | hallmark addr2line -e prog
@@ -86,12 +88,13 @@ func runAddr2line(ctx context.Context, e *env, p addr2line.Program, name string,
 	var symbols symbolOptions
 	source, err := symbols.open(ctx, e)
 	if err != nil {
-		fmt.Fprintf(e.stderr, "%s: %s\n", name, oneLine(err.Error()))
+		fmt.Fprintf(e.stderr, "%s: %s\n", name, plaintext.Quote(err.Error()))
 		return 1
 	}
 	defer source.close()
 	return addr2line.Run(source.ctx, p, name, args, addr2line.World{
 		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr,
 		Getenv: os.Getenv, Version: version(), Library: source.Library,
+		Terminal: terminalWidth(e.stdout) > 0,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 	"hallmark/profile"
 )
 
@@ -21,6 +22,7 @@ func newBenchCommand(e *env) *cobra.Command {
 		Short: "Measure on this machine what things cost",
 	}
 	cmd.AddCommand(newBenchIdentityCommand(e))
+	group(cmd)
 	return cmd
 }
 
@@ -34,7 +36,8 @@ mapped there; in the last one the backends record.
 
 The command is run again and again until the time is over, without its output; what is
 known is measured of it and all that it starts, costs of the whole machine. Without a
-command everything is measured of the whole machine, as it is. Needs root.`
+command everything is measured of the whole machine, as it is. Needs CAP_BPF,
+CAP_PERFMON and CAP_SYS_ADMIN, which root has.`
 
 func newBenchIdentityCommand(e *env) *cobra.Command {
 	var opts capture.CompareOptions
@@ -56,7 +59,9 @@ func newBenchIdentityCommand(e *env) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVarP(&opts.Frequency, "frequency", "F", 997, "samples a second of each way, for each CPU or thread")
-	f.DurationVarP(&opts.Duration, "duration", "d", 20*time.Second, "how long to measure (20s, 5m)")
+	f.SetInterspersed(false) // what is behind the command is the command's
+	opts.Duration = 20 * time.Second
+	f.VarP((*timeSpan)(&opts.Duration), "duration", "d", "how long to measure (seconds, or 20s, 5m)")
 	f.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
@@ -72,7 +77,7 @@ func runBenchIdentity(e *env, opts capture.CompareOptions, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return json.NewEncoder(e.stdout).Encode(c)
+		return json.NewEncoder(plaintext.JSON(e.stdout)).Encode(c)
 	}
 	fmt.Fprintf(e.stdout, "%v at %d Hz; %.1f frames of user code in a stack\n",
 		c.Duration, c.Frequency, float64(framesOf(c.Frames))/float64(max(c.Stacks, 1)))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 )
 
 const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files whose
@@ -21,7 +22,8 @@ build ID in struct file: how many instances of it are there, and how many files 
 code are behind them? A structure whose allocator leaves room behind it takes a pointer
 for nothing; else fewer fit into a slab.
 
-What cannot be counted is told with the reason: most of it needs root.`
+What cannot be counted is told with the reason: most of it needs CAP_BPF, CAP_PERFMON,
+CAP_SYS_PTRACE, CAP_SYS_ADMIN or CAP_DAC_READ_SEARCH, which root has.`
 
 const censusExample = `  hallmark census
   hallmark census --json | jq .designs`
@@ -33,12 +35,12 @@ func newCensusCommand(e *env) *cobra.Command {
 		Short:   "Count open files against files with code, and what designs would cost",
 		Long:    censusLong,
 		Example: censusExample,
-		Args:    usage(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			c := capture.TakeCensus()
 			w := bufio.NewWriter(e.stdout)
 			if asJSON {
-				enc := json.NewEncoder(w)
+				enc := json.NewEncoder(plaintext.JSON(w))
 				enc.SetIndent("", "  ")
 				return errors.Join(enc.Encode(c), w.Flush())
 			}
@@ -68,6 +70,7 @@ func writeCensus(w io.Writer, c *capture.Census, width int) {
 		{c.Code.Mappings, "executable mappings of files"},
 		{c.Code.Inodes, "inodes of files with code that is mapped"},
 		{c.Code.Identities, "identities of these"},
+		{c.Code.Contested, "build IDs that files of different or unknown content claim"},
 	} {
 		if line.n != nil {
 			t.add(thousands(int64(*line.n)), line.what)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/internal/addr2line"
+	"hallmark/internal/plaintext"
 )
 
 // env is what a verb may touch of the world outside its arguments.
@@ -66,19 +68,31 @@ type usageError struct{ error }
 // command line is wrong; record returns that of the command it ran. Called by the name
 // of another program that it stands in for, it is that one.
 func Main(args []string) int {
+	// A file that may grow no more (ulimit -f) is an error of its writer, and ends nothing. Commands
+	// that are started from here have the signal as it was.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	out := &checkedFile{File: os.Stdout}
-	e := &env{stdout: out, stderr: os.Stderr, stdin: os.Stdin}
+	e := &env{stdout: out, stderr: unbreakable(os.Stderr), stdin: os.Stdin}
 	var status int
 	if p, ok := addr2line.ProgramOf(args[0]); ok {
 		status = runAddr2line(context.Background(), e, p, args[0], args[1:])
 	} else {
 		status = run(context.Background(), e, args[1:])
 	}
-	if out.err != nil && !errors.Is(out.err, syscall.EPIPE) && status == 0 {
-		fmt.Fprintf(os.Stderr, "hallmark: writing standard output: %v\n", out.err)
-		return 1
+	if out.failed() {
+		fmt.Fprintf(e.stderr, "hallmark: writing standard output: %v\n", reasonOf(out.err))
+		return max(status, 1)
 	}
 	return status
+}
+
+// reasonOf returns why a file could not be written, without the name that it has here.
+func reasonOf(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 // checkedFile remembers that a write failed, so that output that got lost is not
@@ -96,34 +110,38 @@ func (f *checkedFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// interruptible returns a context that ends with the first Ctrl-C or SIGTERM. The
-// second one has its usual effect. It is for verbs that look at it.
-func interruptible() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+// failed reports whether output got lost, and not because nobody wanted more of it.
+func (f *checkedFile) failed() bool { return f.err != nil && !errors.Is(f.err, syscall.EPIPE) }
+
+// isOutputLost reports whether an error is that of a write to standard output, which Main
+// reports: a verb may take it for one of its input.
+func (e *env) isOutputLost(err error) bool {
+	out, ok := e.stdout.(*checkedFile)
+	return ok && out.failed() && errors.Is(err, out.err)
 }
 
 func run(ctx context.Context, e *env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var status exitStatus
 	var special statusError
 	var usage usageError
 	switch {
 	case err == nil:
 		return 0
+	case e.isOutputLost(err):
+		return 1
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &special):
-		fmt.Fprintf(e.stderr, "hallmark: %v\n", err)
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
 		return special.status
 	case errors.As(err, &usage), isUsage(err):
-		fmt.Fprintf(e.stderr, "hallmark: %v\nTry 'hallmark --help'.\n", err)
+		fmt.Fprintf(e.stderr, "hallmark: %s\nTry '%s --help'.\n", plaintext.Text(err.Error()), cmd.CommandPath())
 		return 2
 	default:
-		fmt.Fprintf(e.stderr, "hallmark: %v\n", err)
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
 		return 1
 	}
 }

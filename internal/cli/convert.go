@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,14 +33,16 @@ const convertLong = `Write a profile in another format:
               the files' build IDs
   pprof       the profile again, with symbols, for 'go tool pprof' and its kin
   perf        perf.data, for 'perf report' and its kin, which look for symbols
-              themselves, by the build IDs: those of Go's toolchain as its linker
-              makes GNU build IDs of them; functions of generated code stand in
-              place of its library, "[jit] NAME"
+              themselves, by the GNU build IDs, and of files that have none by their
+              paths; --every-identity gives these an ID as well; functions of
+              generated code stand in place of its library, "[jit] NAME"
 
 The format follows from the name of the output: .folded, .speedscope.json,
 .firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data alone);
 --format says it otherwise. To standard output perf is what 'perf record -o -' writes.
-The output appears under its name when it is whole.
+The output appears under its name when it is whole. FILE is hallmark.pb.gz, which
+'hallmark record' writes, where none is named. No more people can read a
+new output than can read FILE.
 Frames without symbols get them as with 'hallmark report', unless --no-symbols.
 folded, speedscope and firefox show the others as it does: by where the function
 starts ('libfoo.so+0x1f3a40'), or all of a file as one function, 'libfoo.so [unknown]';
@@ -61,7 +64,7 @@ wants shown; --sample-type says otherwise.`
 func newConvertCommand(e *env) *cobra.Command {
 	c := converter{env: e}
 	cmd := &cobra.Command{
-		Use:   "convert [flags] -o OUT FILE",
+		Use:   "convert [flags] -o OUT [FILE]",
 		Short: "Write a profile as folded stacks, for speedscope, Firefox Profiler or perf, or with symbols",
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
@@ -69,15 +72,22 @@ func newConvertCommand(e *env) *cobra.Command {
   hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
   hallmark convert -o out.perf.data out.pb.gz && perf report -i out.perf.data
   perf record -g --buildid-mmap sleep 1 && hallmark convert -o out.pb.gz perf.data`,
-		Args: usage(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
+		Args: takes("[FILE]"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			name, err := profileArgument(args)
+			if err != nil {
+				return err
+			}
+			return c.run(name)
+		},
 	}
 	c.input.addFlags(cmd.Flags())
+	everyIdentityFlag(cmd.Flags(), &c.every)
 	c.input.symbols = &c.symbols
 	c.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output)")
-	completeValues(cmd, "format", "folded", "speedscope", "firefox", "pprof", "perf")
+	completeValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.Flags().BoolVar(&c.input.times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
 	cmd.MarkFlagRequired("output")
@@ -91,6 +101,7 @@ type converter struct {
 	output    string
 	format    string
 	noSymbols bool
+	every     bool // files without a GNU build ID have their identity in perf.data
 }
 
 // format is a kind of file that a profile can be written as.
@@ -127,9 +138,36 @@ func formatOf(name, output string) (format, error) {
 	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
 }
 
+// foreign are ends of names of files in formats that are not written.
+var foreign = []string{".json", ".json.gz", ".svg", ".html", ".txt", ".csv", ".data"}
+
+// recordedFormat is formatOf for a recording, which is pprof's where no name says otherwise.
+func recordedFormat(name, output string) (format, error) {
+	f, err := formatOf(name, output)
+	if err == nil || name != "" {
+		return f, err
+	}
+	if slices.ContainsFunc(foreign, func(e string) bool { return strings.HasSuffix(output, e) }) {
+		return format{}, err
+	}
+	return formatOf("pprof", "")
+}
+
+// formatNames returns the names of the formats.
+func formatNames() []string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // check refuses a conversion that would lose what its input has: the output has less than the
 // recording that it would replace, and folded stacks have no room for several events.
 func (c *converter) check(f format, name string) error {
+	if c.every && f.name != "perf" {
+		return usageError{errors.New("--every-identity is for perf.data; other formats have every identity")}
+	}
 	if f.name == "folded" && c.input.event == everyEvent {
 		return usageError{errors.New("folded has one value a stack: choose one event")}
 	}
@@ -170,20 +208,34 @@ func (c *converter) run(name string) error {
 		if _, err := symbolize(c.env, p); err != nil {
 			return err
 		}
+		if err := c.input.checkCalls(name, p); err != nil {
+			return err
+		}
 	}
+	write := func(w io.Writer) error { return f.write(c, c.input.limited(w), p) }
 	switch {
 	case c.output == "-":
 		// Standard output may be able to seek, and not be at its start.
-		err = f.write(c, struct{ io.Writer }{c.env.stdout}, p)
+		err = write(struct{ io.Writer }{c.env.stdout})
 	case f.name == "perf": // the head of the file is written last
-		err = atomicfile.WriteSeeking(c.output, 0o666, func(w io.WriteSeeker) error { return f.write(c, w, p) })
+		err = atomicfile.WriteSeeking(c.output, modeLike(name), func(w io.WriteSeeker) error { return write(w) })
 	default:
-		err = atomicfile.Write(c.output, 0o666, func(w io.Writer) error { return f.write(c, w, p) })
+		err = atomicfile.Write(c.output, modeLike(name), write)
 	}
 	if err != nil {
-		return fmt.Errorf("converting %s: %w", name, err)
+		return adviseSize(fmt.Errorf("converting %s: %w", name, err))
 	}
 	return nil
+}
+
+// modeLike returns the mode of a new file that is made of an input: no more people may read it.
+func modeLike(name string) fs.FileMode {
+	const all = 0o666
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() && !info.IsDir() { // standard input, a pipe
+		return all
+	}
+	return info.Mode().Perm() & all
 }
 
 func (c *converter) writeFolded(w io.Writer, p *pprof.Profile) error {
@@ -198,7 +250,7 @@ func (c *converter) writeSpeedscope(w io.Writer, p *pprof.Profile) error {
 // writeFirefox compresses what has a name that says so, which the profiler reads as well.
 func (c *converter) writeFirefox(w io.Writer, p *pprof.Profile) error {
 	plain := strings.TrimSuffix(filepath.Base(c.output), ".gz")
-	o := firefox.Options{Name: strings.TrimSuffix(plain, ".firefox.json"), SampleType: c.input.sampleType}
+	o := firefox.Options{Name: strings.TrimSuffix(plain, ".firefox.json"), SampleType: c.input.sampleType, MaxStacks: c.input.maxStacks()}
 	if !strings.HasSuffix(c.output, ".gz") {
 		return firefox.Write(w, p, o)
 	}
@@ -217,5 +269,5 @@ func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
 }
 
 func (c *converter) writePerf(w io.Writer, p *pprof.Profile) error {
-	return toperf.Write(w, p, toperf.Options{SampleType: c.input.sampleType})
+	return toperf.Write(w, p, toperf.Options{SampleType: c.input.sampleType, EveryIdentity: c.every})
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
@@ -26,12 +27,12 @@ func newDoctorCommand(e *env) *cobra.Command {
 		Long:  doctorLong,
 		Example: `  hallmark doctor
   hallmark doctor --json | jq '.features[] | select(.answer != "yes")'`,
-		Args: usage(cobra.NoArgs),
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			d := diagnose()
 			if !asJSON {
 				d.write(e)
-			} else if err := json.NewEncoder(e.stdout).Encode(d); err != nil {
+			} else if err := json.NewEncoder(plaintext.JSON(e.stdout)).Encode(d); err != nil {
 				return err
 			}
 			if d.Features[0].Answer == capture.No {

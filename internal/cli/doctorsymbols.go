@@ -10,6 +10,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/cachedir"
 )
 
 // symbolDiagnosis is where symbols come from.
@@ -17,6 +18,7 @@ type symbolDiagnosis struct {
 	IndexDir   string   `json:"index_dir"`
 	Indexes    int      `json:"indexes"`
 	IndexBytes int64    `json:"index_bytes"`
+	IndexWhy   string   `json:"index_problem,omitempty"` // why none is kept, or not where the environment says
 	Servers    []string `json:"debuginfod_urls"`
 	Problem    string   `json:"debuginfod_problem,omitempty"` // why no server can be asked
 	Vmlinux    string   `json:"vmlinux"`                      // of the running kernel; "" if it is not found
@@ -25,23 +27,35 @@ type symbolDiagnosis struct {
 func diagnoseSymbols() symbolDiagnosis {
 	d := symbolDiagnosis{Servers: []string{}}
 	indexes := new(debuginfo.Indexes)
-	if path, err := indexes.Path(buildid.ID{}); err == nil {
+	if path, err := indexes.Path(debuginfo.Origin{}); err == nil {
 		d.IndexDir = filepath.Dir(path)
 	}
+	d.IndexWhy = why(cmp.Or(indexes.Check(), cachedir.Refused()))
 	kept, _ := indexes.List()
 	d.Indexes = len(kept)
 	for _, k := range kept {
 		d.IndexBytes += k.Size
 	}
-	if client, err := debuginfod.FromEnvironment(); err == nil {
+	client, err := debuginfod.FromEnvironment()
+	if err == nil {
 		d.Servers = append(d.Servers, client.URLs...)
-	} else {
-		d.Problem = err.Error()
 	}
+	if err == nil && len(client.URLs) > 0 {
+		err = client.Check()
+	}
+	d.Problem = why(err)
 	if running, err := buildid.ReadKernel(); err == nil {
 		d.Vmlinux = findVmlinux(running.ID)
 	}
 	return d
+}
+
+// why returns the text of an error, "" for none.
+func why(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // findVmlinux returns where this machine has the ELF file of a kernel, or its debug file.
@@ -66,6 +80,9 @@ func (d *symbolDiagnosis) write(e *env) {
 	}
 	t := table{columns: make([]column, 2)}
 	t.add("  indexes", indexes)
+	if d.IndexWhy != "" {
+		t.add("", d.IndexWhy)
+	}
 	t.add("  debuginfod servers", cmp.Or(d.Problem, servers))
 	t.add("  vmlinux", cmp.Or(d.Vmlinux, vmlinux))
 	fmt.Fprintln(e.stdout, "\nSymbols come from files and installed debug files, and from:")

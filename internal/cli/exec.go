@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/internal/atomicfile"
 )
 
 const execLong = `Exec tells which programs are executed, as it happens: when, by which process, with which
@@ -18,10 +18,11 @@ arguments, and from which exact file. With --exit it tells which processes end t
 and what they have run; with --libs which libraries are loaded.
 
 With a command it tells only of it and of what it starts, and ends with it. Else it tells
-of all processes of the machine, until Ctrl-C or for --count events.
+of all processes of the machine, until Ctrl-C, SIGTERM or SIGHUP, or for --count events. What
+the command prints on its standard output goes to standard error, unless -o names a file.
 
-As root, on kernels from 6.1 on, programs in the kernel (--backend bpf) see every
-execution. From 6.18 on the process itself reads the identities before it runs its first
+With CAP_BPF and CAP_PERFMON, which root has, and on kernels from 6.1 on, programs in the
+kernel (--backend bpf) see every execution. From 6.18 on the process itself reads the identities before it runs its first
 instruction: however short it lives, in whichever mount namespace its files are, and
 whether they were deleted. Before, and of files without a build ID, Hallmark opens the
 file. The backend perf learns of executions from the kernel's records: arguments and
@@ -33,11 +34,16 @@ status nor the CPU time is known.
 a process, which the kernel cuts after 15 bytes. Of a script that was started by a relative
 path, only the end of the path is compared. Process and user numbers are those of the machine, also of what is in a container.
 
+With --exit the programs are known of processes, too, that ran before: which build crashed. A
+child that executes nothing has no program with the backend bpf, if it was started since.
+
 "after" is how long a process lived until it ended, "cpu" what it has run in all, with the
 giving back of its memory behind its end.
 
 The program of a script is its interpreter, and the script stands behind it. In place of an
-identity stands the reason why there is none, in brackets. What could not be told in time is
+identity stands the reason why there is none, in brackets. A file that claims the build ID of
+another one which was executed before, and has other content, is marked so. "elsewhere" says that its path leads to another file here, or to none, as in
+a container, or in a mount namespace that a user has made; if that file has the same build ID, both are compared. What could not be told in time is
 counted, in the stream and at the end.`
 
 const execExample = `  hallmark exec                              # what is executed here
@@ -63,10 +69,13 @@ func newExecCommand(e *env) *cobra.Command {
 		Short:   "Tell which programs are executed and which processes end, by identity",
 		Long:    execLong,
 		Example: execExample,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if opt.Backend, err = watchBackend(backend); err != nil {
 				return usageError{err}
+			}
+			if cmd.Flags().Changed("count") && opt.count == 0 {
+				return usageError{errors.New("a count of 0 tells nothing")}
 			}
 			if opt.count < 0 {
 				return usageError{fmt.Errorf("a count of %d is negative", opt.count)}
@@ -75,19 +84,23 @@ func newExecCommand(e *env) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			ctx, stop := interruptible()
-			defer stop()
+			if err := checkProc("/proc"); err != nil {
+				return err
+			}
+			ctx, over := promising()
+			defer over()
 			return execInto(ctx, e, opt, match, args)
 		},
 	}
 	f := cmd.Flags()
+	f.SetInterspersed(false) // what is behind the command is the command's
 	f.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each event")
 	f.BoolVar(&opt.Exits, "exit", false, "tell which processes end, too")
 	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
 	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path, file or process name; may be repeated")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
-	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD")
-	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (root only) or perf")
+	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD (its output goes to standard error else)")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")
 	return cmd
 }
@@ -109,7 +122,7 @@ func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, a
 	if opt.output == "-" {
 		return runExec(ctx, e, opt, match, args)
 	}
-	file, err := os.Create(opt.output)
+	file, err := atomicfile.Open(opt.output, recordingMode)
 	if err != nil {
 		return err
 	}
@@ -125,7 +138,7 @@ func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, a
 func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
 	collectLate()
 	if len(args) > 0 {
-		c, err := capture.StartCommand(args)
+		c, err := capture.StartCommandWith(args, commandOptions(opt.output))
 		if err != nil {
 			return commandError(err)
 		}
@@ -208,6 +221,8 @@ func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 		{s.Uncertain, "events at most may be missing: the programs in the kernel were preempted"},
 		{s.Unfollowed, "processes were not followed, because too many ran at once"},
 		{s.Malformed, "records were malformed and left out"},
+		{s.Contested, "times a file claimed the build ID of another file, and has other or unknown content"},
+		{s.Forgotten, "build IDs were forgotten: a file that claims one of them afterwards is not marked"},
 		{s.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 )
 
 // appendWatchJSON appends an event in the form for machines, a JSON object and a line feed:
@@ -120,7 +121,10 @@ func (o *object) binary(name string, file *capture.Binary) {
 	} else {
 		o.id(file.ID)
 	}
+	o.flag("contested", file.Contested)
+	o.text("content", file.Content.String())
 	o.flag("deleted", file.Deleted)
+	o.flag("elsewhere", file.Elsewhere)
 	o.b = append(o.b, '}')
 }
 
@@ -187,7 +191,7 @@ func appendBase64(b []byte, s string) []byte {
 // appendJSONText appends a string of JSON. What is not plain is left to encoding/json.
 func appendJSONText(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			return appendOddText(b, s)
 		}
 	}
@@ -198,7 +202,7 @@ func appendJSONText(b []byte, s string) []byte {
 
 func appendOddText(b []byte, s string) []byte {
 	var text bytes.Buffer
-	in := json.NewEncoder(&text)
+	in := json.NewEncoder(plaintext.JSON(&text))
 	in.SetEscapeHTML(false)
 	if err := in.Encode(s); err != nil {
 		panic(err) // a string is never refused

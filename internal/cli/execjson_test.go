@@ -15,6 +15,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 	"hallmark/reason"
 )
 
@@ -57,19 +58,22 @@ type watchRecord struct {
 
 // binaryRecord is a file that is executed.
 type binaryRecord struct {
-	Path    string         `json:"path,omitempty"`
-	Raw     []byte         `json:"path_raw,omitempty"` // where the path is no UTF-8
-	Cut     bool           `json:"path_cut,omitempty"`
-	ID      buildid.ID     `json:"id,omitzero"`
-	Reason  *reason.Reason `json:"reason,omitempty"` // why there is no id
-	Deleted bool           `json:"deleted,omitempty"`
+	Path      string          `json:"path,omitempty"`
+	Raw       []byte          `json:"path_raw,omitempty"` // where the path is no UTF-8
+	Cut       bool            `json:"path_cut,omitempty"`
+	ID        buildid.ID      `json:"id,omitzero"`
+	Reason    *reason.Reason  `json:"reason,omitempty"` // why there is no id
+	Contested bool            `json:"contested,omitempty"`
+	Content   buildid.Content `json:"content,omitzero"`
+	Deleted   bool            `json:"deleted,omitempty"`
+	Elsewhere bool            `json:"elsewhere,omitempty"`
 }
 
 func binaryRecordOf(b *capture.Binary) *binaryRecord {
 	if b == nil {
 		return nil
 	}
-	r := &binaryRecord{Path: b.Path, Cut: b.Cut, ID: b.ID, Deleted: b.Deleted}
+	r := &binaryRecord{Path: b.Path, Cut: b.Cut, ID: b.ID, Contested: b.Contested, Content: b.Content, Deleted: b.Deleted, Elsewhere: b.Elsewhere}
 	if !utf8.ValidString(b.Path) {
 		r.Raw = []byte(b.Path)
 	}
@@ -160,7 +164,7 @@ func watchEvents(t *testing.T) []*capture.WatchEvent {
 		{Kind: capture.Executed, Time: at.UTC(), PID: math.MaxInt32, PPID: 7, Started: at, Program: program, Interpreter: program,
 			Owner: &capture.Owner{UID: math.MaxUint32, GID: 2, EUID: 3, EGID: 4}, Cgroup: "/a", Container: "b", File: "f", Script: "s",
 			Interp: "i", Args: oddTexts, ArgsCut: true},
-		{Kind: capture.Executed, Time: at.Truncate(time.Second), Owner: &capture.Owner{}, Program: &capture.Binary{Deleted: true, Reason: reason.FileWritten}, Args: []string{}},
+		{Kind: capture.Executed, Time: at.Truncate(time.Second), Owner: &capture.Owner{}, Program: &capture.Binary{Deleted: true, Elsewhere: true, Reason: reason.FileWritten}, Args: []string{}},
 		{Kind: capture.Exited, Time: at, Program: program, End: &capture.End{}},
 		{Kind: capture.Exited, Time: at, End: &capture.End{CPU: &cpu, Lived: time.Second}},
 		{Kind: capture.Exited, Time: at, End: &capture.End{CPU: &none, Final: true}},
@@ -181,7 +185,7 @@ func watchEvents(t *testing.T) []*capture.WatchEvent {
 func TestWatchJSON(t *testing.T) {
 	for _, ev := range watchEvents(t) {
 		var want bytes.Buffer
-		twin := json.NewEncoder(&want)
+		twin := json.NewEncoder(plaintext.JSON(&want))
 		twin.SetEscapeHTML(false)
 		if err := twin.Encode(watchRecordOf(ev)); err != nil {
 			t.Fatal(err)

@@ -3,10 +3,12 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"hallmark/buildid"
 	"hallmark/capture"
+	"hallmark/debuginfo"
 )
 
 // watchMatch is what --match asks for; nothing means everything.
@@ -90,14 +92,5 @@ func (m *watchMatch) hasScript(script string) bool {
 }
 
 func (m *watchMatch) hasID(id buildid.ID) bool {
-	if id.IsZero() {
-		return false
-	}
-	text := id.String()
-	for _, head := range m.heads {
-		if strings.HasPrefix(text, head) || id.Kind() != buildid.Go && strings.HasPrefix(text, strings.ToLower(head)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.heads, func(head string) bool { return debuginfo.HasHead(id, head) })
 }

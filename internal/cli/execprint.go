@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 )
 
 // watchText writes events for people, a line each.
@@ -138,6 +139,10 @@ func binaryText(b *capture.Binary) string {
 	if b.Deleted {
 		text += " [deleted]"
 	}
+	if b.Elsewhere {
+		text += " [elsewhere]"
+	}
+	text += contestedOf(b.Contested, b.Content).text()
 	return text
 }
 
@@ -197,5 +202,10 @@ func quoted(s string) string {
 	return "$'" + strings.ReplaceAll(text, "'", `\'`) + "'"
 }
 
+// isPlain reports whether s is printable ASCII, as nearly all words are.
+func isPlain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
 // isShown reports whether a terminal shows s as it is.
-func isShown(s string) bool { return utf8.ValidString(s) && printable(s) == s }
+func isShown(s string) bool { return utf8.ValidString(s) && plaintext.Line(s) == s }

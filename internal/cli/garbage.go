@@ -60,8 +60,9 @@ func collectSeldom() {
 	}
 }
 
-// seldomPercent returns the GOGC that leaves garbageRoom, but for small heaps.
+// seldomPercent returns the GOGC that leaves garbageRoom, but for small heaps, and a quarter
+// of large ones: these are near the bounds of what a profile may take.
 func seldomPercent(live uint64) int {
-	const usual, most = 100, 400
-	return int(max(usual, min(most, 100*garbageRoom/max(live, 1))))
+	const least, most = 25, 400
+	return int(max(least, min(most, 100*garbageRoom/max(live, 1))))
 }

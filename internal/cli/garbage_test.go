@@ -18,7 +18,7 @@ func TestPercentFor(t *testing.T) {
 
 func TestSeldomPercent(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: 400, 1 << 20: 400, garbageRoom / 4: 400, garbageRoom / 2: 200, garbageRoom: 100, 1 << 40: 100,
+		0: 400, 1 << 20: 400, garbageRoom / 4: 400, garbageRoom / 2: 200, garbageRoom: 100, 2 * garbageRoom: 50, 1 << 40: 25,
 	} {
 		if got := seldomPercent(live); got != want {
 			t.Errorf("with %d bytes in use GOGC is %d, want %d", live, got, want)

@@ -11,21 +11,28 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/progress"
+	"hallmark/procmap"
+	"hallmark/reason"
 )
 
 const idLong = `Id prints the identity of files, of the programs that processes run, and of the
 kernel, one a line: its kind, the identity, the path.
 
 The kinds are gnu (the GNU build ID), go (the Go toolchain's build ID, for files
-without a GNU one) and htl (a hash of head, tail and length, for files without
-any). An argument of digits only is a process; write ./123 for a file.
+without a GNU one) and content (a hash of the code, for files without any). A file
+and its stripped copy have the same content, and two builds do not. For files of
+kind content --verbose and --json also print OpenTelemetry's htlhash, which is no
+identity: it is of head, tail and length only.
+
+An argument of digits only is a process; write ./123 for a file. '-' is standard input,
+a file or a pipe.
 
 What cannot be read is told on standard error, or as an object with "error" in
 the output of --json; the others go on, and the exit status is 1. It is 130 when
@@ -35,6 +42,7 @@ const idExample = `  hallmark id /bin/sh                  # a file
   hallmark id 1 self-contained.so      # what process 1 runs, and a file
   hallmark id -r /usr/lib              # all ELF files of a tree
   hallmark id --kernel --vdso          # what the machine runs
+  ssh host cat /usr/sbin/sshd | hallmark id -
   hallmark id --json -r . | jq -r .id  # one JSON object a line`
 
 type idOptions struct {
@@ -61,7 +69,7 @@ func newIDCommand(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVarP(&opt.recursive, "recursive", "r", false, "look into directories, for their ELF files")
-	flags.BoolVarP(&opt.verbose, "verbose", "v", false, "print where in the file the identity was found, before the path")
+	flags.BoolVarP(&opt.verbose, "verbose", "v", false, "before the path print where in the file the identity was found, or the htlhash")
 	flags.BoolVar(&opt.kernel, "kernel", false, "identify the running kernel")
 	flags.BoolVar(&opt.modules, "modules", false, "identify the loaded kernel modules")
 	flags.BoolVar(&opt.vdso, "vdso", false, "identify the vdso")
@@ -75,21 +83,28 @@ type idRecord struct {
 	Kind   string       `json:"kind,omitempty"`
 	ID     buildid.ID   `json:"id,omitzero"`
 	Where  string       `json:"where,omitempty"`
-	Offset *addr.Offset `json:"offset,omitempty"` // none if the identity is in no place
+	HTL    string       `json:"htlhash,omitempty"` // of a file that is identified by its content
+	Offset *addr.Offset `json:"offset,omitempty"`  // none if the identity is in no place
 	Error  string       `json:"error,omitempty"`
 }
 
 // idPrinter writes records and remembers whether one was a failure.
 type idPrinter struct {
 	opt            idOptions
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	failed         bool
 }
 
+// idHashing is how much code of files without build IDs is hashed in one run. Files of others
+// may be of any size.
+var idHashing = buildid.Budget{Bytes: 16 << 30}
+
 func runID(ctx context.Context, e *env, opt idOptions, args []string) error {
 	bar := progress.New(e.stderr)
 	defer bar.Clear()
-	p := &idPrinter{opt: opt, stdout: bar.Over(e.stdout), stderr: bar.Over(e.stderr)}
+	ctx = buildid.WithBudget(ctx, idHashing)
+	p := &idPrinter{opt: opt, stdin: e.stdin, stdout: bar.Over(e.stdout), stderr: bar.Over(e.stderr)}
 	if err := p.machine(); err != nil {
 		return err
 	}
@@ -147,25 +162,68 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 		return nil
 	}
 	if pid, ok := processID(arg); ok {
-		info, err := buildid.ReadProcess(pid)
-		if errors.Is(err, fs.ErrNotExist) {
+		info, err := procmap.ProgramContext(ctx, pid)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			err = noProgram(pid)
+		case errors.Is(err, procmap.ErrUnresponsive):
+			err = fmt.Errorf("%w (%s): %s", err, reason.FileUnresponsive.Code(), programOf(pid))
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		return p.print(idRecord{Path: programOf(pid), PID: pid}, info, err)
 	}
 	if p.opt.recursive && isDir(arg) {
 		return p.tree(ctx, bar, arg)
 	}
-	info, err := buildid.ReadFile(arg)
+	read := buildid.ReadFileContext
+	if arg == "-" {
+		read = p.readInput
+	}
+	info, err := read(ctx, arg)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if errors.Is(err, syscall.EISDIR) {
 		err = fmt.Errorf("%w (use -r to look into it)", err)
 	}
 	return p.print(idRecord{Path: arg}, info, err)
 }
 
+// maxInput bounds what is kept of standard input that is no file: on the disk, or in memory
+// where temporary files are.
+const maxInput = 1 << 30
+
+// readInput reads the identity of what is on standard input, from its start if that is a file.
+func (p *idPrinter) readInput(ctx context.Context, name string) (buildid.Info, error) {
+	if f, ok := p.stdin.(*os.File); ok && isRegular(f) {
+		return buildid.ReadContext(ctx, f)
+	}
+	kept, err := keep(io.LimitReader(p.stdin, maxInput))
+	if err != nil {
+		return buildid.Info{}, fmt.Errorf("%s: %w", inputName(name), err)
+	}
+	defer kept.Close()
+	if n, _ := p.stdin.Read(make([]byte, 1)); n > 0 {
+		return buildid.Info{}, fmt.Errorf("%s: more than %s: pass it as a file", inputName(name), quantity(maxInput, "bytes"))
+	}
+	info, err := buildid.ReadContext(ctx, kept)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", inputName(name), err)
+	}
+	return info, err
+}
+
+// isRegular reports whether an open file is a regular one.
+func isRegular(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
 // tree prints the ELF files of a directory and those below.
 func (p *idPrinter) tree(ctx context.Context, bar *progress.Bar, dir string) error {
-	for entry := range buildid.Scan(dir) {
+	for entry := range buildid.ScanContext(ctx, dir) {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -182,21 +240,30 @@ func (p *idPrinter) tree(ctx context.Context, bar *progress.Bar, dir string) err
 
 // print writes one record; the error that it returns is that of writing.
 func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
+	switch {
+	case err != nil:
+	case info.Where == buildid.TooLarge:
+		err = &fs.PathError{Op: "hash", Path: r.Path, Err: buildid.ErrTooLarge}
+	case info.Where == buildid.OverBudget:
+		err = &fs.PathError{Op: "hash", Path: r.Path, Err: buildid.ErrBudget}
+	}
 	if err != nil {
 		p.failed = true
 		r.Error = err.Error()
 		if !p.opt.json {
-			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", oneLine(r.Error))
+			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Quote(r.Error))
 			return err
 		}
 	} else {
 		r.Kind, r.ID, r.Where = info.ID.Kind().String(), info.ID, info.Where.String()
-		if info.Where != buildid.Hashed {
+		if info.Where == buildid.Hashed {
+			r.HTL = strings.TrimPrefix(info.Also.String(), "htl:")
+		} else {
 			r.Offset = &info.Offset
 		}
 	}
 	if p.opt.json {
-		return json.NewEncoder(p.stdout).Encode(r)
+		return json.NewEncoder(plaintext.JSON(p.stdout)).Encode(r)
 	}
 	return p.text(r)
 }
@@ -208,17 +275,12 @@ func (p *idPrinter) text(r idRecord) error {
 		if r.Offset != nil {
 			where += "@" + r.Offset.String()
 		}
+		if r.HTL != "" {
+			where += " htl:" + r.HTL
+		}
 	}
-	_, err := fmt.Fprintf(p.stdout, "%s %s%s %s\n", r.Kind, r.ID, where, oneLine(r.Path))
+	_, err := fmt.Fprintf(p.stdout, "%s %s%s %s\n", r.Kind, r.ID, where, plaintext.Quote(r.Path))
 	return err
-}
-
-// oneLine quotes what would break the line or steer the terminal.
-func oneLine(s string) string {
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		return strconv.Quote(s)
-	}
-	return s
 }
 
 // processID reads an argument of digits only.
@@ -242,9 +304,9 @@ func programOf(pid int) string {
 // noProgram says why a process has no program to identify.
 func noProgram(pid int) error {
 	if isDir("/proc/" + strconv.Itoa(pid)) {
-		return fmt.Errorf("process %d runs no program: a kernel thread, or ended already", pid)
+		return &procmap.Error{PID: pid, Err: procmap.ErrNoMemory}
 	}
-	return fmt.Errorf("no process %d", pid)
+	return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
 }
 
 func isDir(name string) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,7 @@ type identifier struct {
 	prover  *prover
 	info    *perfdata.Info // with the times of samples
 	trusted int            // files without proof
+	until   time.Time      // contents are read
 	why     error          // of the first file, why it is not proven
 	file    string         // which that is
 }
@@ -48,6 +50,21 @@ func (k *identifier) identify(file, kernel *perfdata.Mmap2) buildid.ID {
 		k.why, k.file = v.err, file.Name
 	}
 	return v.id
+}
+
+// contentTime bounds how long contents of files are read for one recording.
+const contentTime = 5 * time.Second
+
+// content returns the content of a file that was identified, zero where it is not proven to
+// be the one that was mapped, or takes too long to read.
+func (k *identifier) content(file *perfdata.Mmap2) buildid.Content {
+	if k.prover == nil || k.prover.info.Hostname == "" {
+		return buildid.Content{}
+	}
+	if k.until.IsZero() {
+		k.until = time.Now().Add(contentTime)
+	}
+	return k.prover.content(file, k.until)
 }
 
 // newProver returns what proves files. When it was recorded is not known of a stream before

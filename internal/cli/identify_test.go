@@ -13,7 +13,7 @@ import (
 )
 
 // recordingOf writes a recording of the machine called host, that a mapping of a file is in, and
-// opens it. It does not tell when samples were taken, as where perf compresses.
+// opens it. It has no times of samples, as a compressed recording has none.
 func recordingOf(t *testing.T, host string, mapped *perfdata.Mmap2) *recording {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "perf.data")
@@ -98,6 +98,9 @@ func TestIdentifyAndAdvise(t *testing.T) {
 		id := know.identify(mapped, nil)
 		if id.IsZero() == test.proven {
 			t.Errorf("%q, trust %v: identity %v, because %v", test.host, test.trust, id, know.why)
+		}
+		if content := know.content(mapped); content.IsZero() == (test.proven && !test.trust) {
+			t.Errorf("%q, trust %v: content %v", test.host, test.trust, content)
 		}
 		unrecorded := int64(1)
 		if test.proven {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/cachedir"
+	"hallmark/internal/plaintext"
 	"hallmark/symbol"
 )
 
@@ -24,14 +25,19 @@ const indexLong = `Index prepares what debug information and symbol tables say o
 that lookups answer at once: functions, the calls inlined into them, files, lines
 and columns. The debug file of the same identity is used too where it is found.
 
-An index is kept under the identity of its file in the user's cache directory, where
-all verbs find it; or it goes to the file given with -o. Its path, its size and the
+An index is kept under the identity and the content of its file in the user's cache
+directory ($XDG_CACHE_HOME, ~/.cache), where all verbs find it; or it goes to the file given
+with -o. A directory that another user can change is not used: root in the environment of
+another user (sudo -E) has the indexes in the cache directory of root's own home. Two files
+that have one build ID have two indexes, and a bare build ID gets no answer then. To ask for
+an index is to vouch for the file: names come from it also where its identity is all that
+is known. Its path, its size and the
 tables it was made from are printed. What is kept is bounded, and the indexes that
 nobody used for longest make room; --list prints all, these first. Where a
 .dwo file or a file of dwz is not there, none is kept, so that the file counts when it
 is back; -o writes one without it.
 
-With --kernel the running kernel is prepared too, of what it tells root in
+With --kernel the running kernel is prepared too, of what it tells those with CAP_SYSLOG in
 /proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
 An index made from the kernel's debug file has the same identity, says more and stays.
 
@@ -65,11 +71,11 @@ func newIndexCommand(e *env) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case opt.list:
-				return usage(cobra.NoArgs)(cmd, args)
+				return noArguments(cmd, args)
 			case opt.kernel:
 				return nil
 			}
-			return atLeast(1)(cmd, args)
+			return takes("FILE...")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -93,8 +99,8 @@ func newIndexCommand(e *env) *cobra.Command {
 	flags.StringVarP(&opt.out, "output", "o", "", "write the index to this `FILE`")
 	flags.BoolVar(&opt.check, "check", false, "check indexes instead of making them")
 	flags.BoolVar(&opt.dump, "dump", false, "print indexes instead of making them")
-	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, size, when it was used last")
-	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (root)")
+	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, content, who can have written the file (root, own, others; named: others, and its index was asked for), size, when it was used last, file")
+	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (takes CAP_SYSLOG)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
 	opt.symbols.addFlags(flags)
@@ -119,7 +125,7 @@ func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) erro
 	tell := func(err error) {
 		if err != nil {
 			failed = true
-			fmt.Fprintf(e.stderr, "hallmark: %s\n", oneLine(err.Error()))
+			fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(err.Error()))
 		}
 	}
 	if opt.kernel {
@@ -144,7 +150,7 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 	if err != nil && opt.out == "" {
 		return fmt.Errorf("%w: without an identity no index is kept; -o FILE writes one", err)
 	}
-	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads, Open: source.Finder.Companion}
+	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads}
 	if opt.out == "" {
 		x, err := source.Prepare(source.ctx, id, file, o)
 		if x != nil {
@@ -153,13 +159,17 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 		if err != nil {
 			return err
 		}
+		if debuginfo.OriginOf(x).Author == debuginfo.AuthorNamed {
+			source.tell(name + ": others can have written it; you vouch for it, and its index answers for its build ID")
+		}
 		return describeIndex(e, x.Name(), x)
 	}
+	o.Open = file.Companion
 	x, err := file.Index(o)
 	if err != nil {
 		return err
 	}
-	return keepIndex(e, opt, id, x)
+	return keepIndex(e, opt, x)
 }
 
 // openToIndex opens a file with its debug file. Besides a file an error says why its
@@ -180,17 +190,35 @@ func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error
 
 // listIndexes prints the indexes that are kept.
 func listIndexes(e *env) error {
+	if err := cachedir.Refused(); err != nil {
+		fmt.Fprintf(e.stderr, "hallmark: %s; root's own cache is used\n", plaintext.Quote(err.Error()))
+	}
 	kept, err := new(debuginfo.Indexes).List()
 	if err != nil {
 		return err
 	}
-	t := &table{columns: []column{{}, {right: true}, {}}}
+	t := &table{columns: []column{{}, {}, {}, {right: true}, {}, {}}}
 	for _, k := range kept {
-		t.add(strings.TrimSuffix(filepath.Base(k.Path), ".index"), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly))
+		o := originOf(k.Path)
+		if o.Author == "" {
+			continue // of an older release, which nothing reads any more
+		}
+		t.add(o.ID.String(), cmp.Or(o.Content.String(), "-"), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), o.Path)
 	}
 	w := bufio.NewWriter(e.stdout)
 	t.write(w, terminalWidth(e.stdout))
 	return w.Flush()
+}
+
+// originOf returns of which file the index at a path was made, the zero one if it does not
+// say it.
+func originOf(path string) debuginfo.Origin {
+	x, err := symbol.OpenIndex(path)
+	if err != nil {
+		return debuginfo.Origin{}
+	}
+	defer x.Close()
+	return debuginfo.OriginOf(x)
 }
 
 // makeKernelIndex makes an index of the running kernel, unless there is one that was
@@ -200,7 +228,7 @@ func makeKernelIndex(e *env, opt indexOptions) error {
 	if err != nil {
 		return err
 	}
-	if old, err := new(debuginfo.Indexes).Open(info.ID); err == nil && opt.out == "" {
+	if old, err := new(debuginfo.Indexes).Open(info.ID, buildid.Content{}); err == nil && opt.out == "" {
 		defer old.Close()
 		if s := old.Sources(); len(s) > 0 && s[0] < symbol.SourceKallsyms {
 			return describeIndex(e, old.Name(), old)
@@ -215,18 +243,18 @@ func makeKernelIndex(e *env, opt indexOptions) error {
 	if err != nil {
 		return err
 	}
-	x, err := symbols.Index(symbol.IndexOptions{Identity: info.ID.String()})
+	x, err := symbols.Index(symbol.IndexOptions{Identity: info.ID.String(), Origin: debuginfo.FromKernel})
 	if err != nil {
 		return err
 	}
-	return keepIndex(e, opt, info.ID, x)
+	return keepIndex(e, opt, x)
 }
 
 // keepIndex writes an index to its place, and prints what it is.
-func keepIndex(e *env, opt indexOptions, id buildid.ID, x *symbol.Index) (err error) {
+func keepIndex(e *env, opt indexOptions, x *symbol.Index) (err error) {
 	path := opt.out
 	if path == "" {
-		path, err = new(debuginfo.Indexes).Store(id, x)
+		path, err = new(debuginfo.Indexes).Store(x)
 	} else {
 		err = atomicfile.Write(path, 0o666, func(w io.Writer) error {
 			_, err := w.Write(x.Bytes())
@@ -242,7 +270,7 @@ func keepIndex(e *env, opt indexOptions, id buildid.ID, x *symbol.Index) (err er
 // describeIndex prints a line about the index at a path.
 func describeIndex(e *env, path string, x *symbol.Index) error {
 	size := quantity(int64(len(x.Bytes())), "bytes")
-	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", oneLine(path), size, sourceNames(x))
+	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", plaintext.Quote(path), size, sourceNames(x))
 	return err
 }
 
@@ -267,7 +295,7 @@ func checkIndex(e *env, _ indexOptions, name string) error {
 	if err := x.Check(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", oneLine(name))
+	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", plaintext.Quote(name))
 	return err
 }
 
@@ -279,7 +307,11 @@ func dumpIndex(e *env, _ indexOptions, name string) error {
 	}
 	defer x.Close()
 	w := bufio.NewWriter(e.stdout)
-	fmt.Fprintf(w, "identity %s\nsources %s\n", printable(x.Identity()), sourceNames(x))
+	fmt.Fprintf(w, "identity %s\n", plaintext.Line(x.Identity()))
+	if o := debuginfo.OriginOf(x); o.Author != "" {
+		fmt.Fprintf(w, "content %s\nfile %s (%s)\n", cmp.Or(o.Content.String(), "-"), plaintext.Line(o.Path), o.Author)
+	}
+	fmt.Fprintf(w, "sources %s\n", sourceNames(x))
 	for _, s := range x.Segments() {
 		fmt.Fprintf(w, "segment %s at %s, %#x bytes of %#x\n", s.Offset, s.Virt, s.FileSize, s.MemSize)
 	}
@@ -297,7 +329,7 @@ func dumpFrame(w io.Writer, f *symbol.Frame) {
 	if f.Inlined {
 		inlined = " inlined"
 	}
-	fmt.Fprintf(w, "\t%s %s", cmp.Or(printable(f.Linkage), "-"), printable(sourceCell(f.File, f.Line)))
+	fmt.Fprintf(w, "\t%s %s", cmp.Or(plaintext.Line(f.Linkage), "-"), plaintext.Line(sourceCell(f.File, f.Line)))
 	if f.Column != 0 {
 		fmt.Fprintf(w, ":%d", f.Column)
 	}
@@ -306,7 +338,7 @@ func dumpFrame(w io.Writer, f *symbol.Frame) {
 		fmt.Fprintf(w, " in %s", f.Lang)
 	}
 	if f.Symbol != "" {
-		fmt.Fprintf(w, " symbol %s", printable(f.Symbol))
+		fmt.Fprintf(w, " symbol %s", plaintext.Line(f.Symbol))
 	}
 	fmt.Fprintln(w)
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +16,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/mounts"
+	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 	"hallmark/profile"
 )
@@ -30,11 +35,16 @@ they are where they were. Of others it says why not, and leaves them without; wh
 in the list of build IDs already stays as it is. --trust-paths takes what is at the
 paths without proof, as 'perf inject -b' does.
 
-Files that have no GNU build ID but that of Go's toolchain get what Go's linker makes a
-GNU build ID of it by. perf knows no such file again, and takes no symbols from it.
+A build ID is a claim: files that get the same one and differ in their code are reported.
+
+Files that have no GNU build ID stay without: perf takes their symbols from their paths.
+With --every-identity they get the digits of their identity: of Go's build ID what Go's
+linker makes a GNU build ID of it by, else the hash of their content. hallmark knows the
+files by that, also elsewhere; perf does not, and takes no symbols from them.
 
 Mappings and the list of build IDs are filled, and everything else stays byte for byte as
 it is. A stream has no list: records of build IDs are put before its others.
+Of a damaged recording what can be read is filled, and the exit status is 1.
 Without --output the recording is replaced, when the new one is whole. FILE may be '-' for
 standard input; it goes to standard output then, when all of it was read. A recording that
 gzip compressed needs --output, and is written uncompressed. Of the directory that
@@ -50,18 +60,25 @@ func newInjectCommand(e *env) *cobra.Command {
   hallmark inject -o filled.data perf.data
   hallmark inject --trust-paths -o filled.data perf.data
   perf record -g -o - sleep 1 | hallmark inject - | hallmark report -`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: takes("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error { return i.run(args[0]) },
 	}
 	cmd.Flags().StringVarP(&i.output, "output", "o", "", "write to the file `OUT`, '-' for standard output (default: replace FILE, and standard output for standard input)")
 	cmd.Flags().BoolVar(&i.trust, "trust-paths", false, "take the files that are at the recorded paths now, without proof")
+	everyIdentityFlag(cmd.Flags(), &i.every)
 	return cmd
+}
+
+// everyIdentityFlag adds the flag of verbs that write perf.data.
+func everyIdentityFlag(flags *pflag.FlagSet, every *bool) {
+	flags.BoolVar(every, "every-identity", false, "in perf.data, give files without a GNU build ID the digits of their identity too: hallmark knows them by it, and perf finds no symbols of them")
 }
 
 type injector struct {
 	env       *env
 	output    string
 	trust     bool
+	every     bool // files without a GNU build ID get their identity
 	directory bool // the recording is one, and the output is
 }
 
@@ -75,6 +92,7 @@ type recorded struct {
 	modules     map[string]perfdata.Mmap2
 	first, last uint64 // times of records
 	damage      error
+	memory      int64 // bytes, about
 }
 
 func (i *injector) run(name string) error {
@@ -109,7 +127,7 @@ func (i *injector) run(name string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return i.tell(rec, verdicts, listed, filled)
+	return i.tell(name, rec, verdicts, listed, filled)
 }
 
 // fill copies one file of a recording with more build IDs. The first one has the list.
@@ -126,13 +144,16 @@ func (i *injector) write(name string, recording *os.File, write func(io.Writer) 
 	if i.output == "-" {
 		return write(i.env.stdout)
 	}
-	info, err := recording.Stat()
-	if err != nil {
-		return err
-	}
 	to := cmp.Or(i.output, name)
 	if i.directory {
 		to = filepath.Join(to, filepath.Base(recording.Name()))
+	}
+	if i.output == "" {
+		return atomicfile.Rewrite(recording, to, write)
+	}
+	info, err := recording.Stat()
+	if err != nil {
+		return err
 	}
 	return atomicfile.Write(to, info.Mode().Perm(), write)
 }
@@ -221,11 +242,10 @@ func writtenAt(from io.Reader) time.Time {
 
 // keep copies what comes through a pipe to a file that has no name.
 func keep(from io.Reader) (*os.File, error) {
-	kept, err := os.CreateTemp("", "hallmark-")
+	kept, err := atomicfile.Scratch()
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(kept.Name())
 	if _, err = io.Copy(kept, from); err == nil {
 		_, err = kept.Seek(0, io.SeekStart)
 	}
@@ -243,7 +263,7 @@ func (i *injector) judge(rec *recorded, listed map[string]bool, written time.Tim
 	verdicts := map[mappedFile]verdict{}
 	for file := range rec.files {
 		if !listed[file.name] {
-			verdicts[file] = p.file(file)
+			verdicts[file] = i.forPerf(p.file(file))
 		}
 	}
 	if rec.image != nil && rec.image.BuildID == nil && !listed[kernelName] {
@@ -257,6 +277,15 @@ func (i *injector) judge(rec *recorded, listed map[string]bool, written time.Tim
 	return verdicts
 }
 
+// forPerf leaves a file without an identity that perf does not read from it: perf would look for
+// a file that has it, and take no symbols from the one at the path.
+func (i *injector) forPerf(v verdict) verdict {
+	if i.every || v.id.IsZero() || v.id.Kind() == buildid.GNU {
+		return v
+	}
+	return verdict{noGNU: true, err: errors.New("it has no GNU build ID: perf takes its symbols from its path (--every-identity fills in " + v.id.String() + ")")}
+}
+
 // readMappings reads what the recording has mapped.
 func readMappings(files perfdata.Files) (*recorded, error) {
 	r, err := perfdata.NewReader(files[0], perfdata.ReaderOptions{FileOrder: true, More: files.Records()})
@@ -265,17 +294,23 @@ func readMappings(files perfdata.Files) (*recorded, error) {
 	}
 	defer r.Close()
 	rec := &recorded{info: r.Info(), files: map[mappedFile]int{}, told: listing{}, modules: map[string]perfdata.Mmap2{}}
+	limit := mappedMemory(files)
 	for {
 		one, err := r.Next()
 		if err != nil {
 			if err != io.EOF {
 				rec.damage = err
+			} else if problems := r.Problems(); len(problems) > 0 {
+				rec.damage = problems[0]
 			}
 			return rec, nil
 		}
 		switch one := one.(type) {
 		case *perfdata.Mmap2:
 			rec.mapping(one)
+			if rec.memory > limit {
+				return nil, fmt.Errorf("at offset %d: the files that are mapped take more than %d MiB of memory", r.Offset(), limit>>20)
+			}
 		case *perfdata.Sample:
 			if one.Time != 0 && (rec.first == 0 || one.Time < rec.first) {
 				rec.first = one.Time
@@ -284,6 +319,21 @@ func readMappings(files perfdata.Files) (*recorded, error) {
 		}
 	}
 }
+
+// mappedMemory is how much the files may take that a recording maps, in bytes: compressed, a few
+// bytes can stand for very many. They are on the lists of what was mapped and of verdicts.
+func mappedMemory(files perfdata.Files) int64 {
+	limit := int64(256 << 20)
+	for _, f := range files {
+		if info, err := f.Stat(); err == nil {
+			limit += 8 * info.Size()
+		}
+	}
+	return limit
+}
+
+// cost is about what a file takes.
+func (f mappedFile) cost() int64 { return 800 + 2*int64(len(f.name)) }
 
 func (rec *recorded) mapping(m *perfdata.Mmap2) {
 	const protExec = 4
@@ -297,19 +347,30 @@ func (rec *recorded) mapping(m *perfdata.Mmap2) {
 	case m.BuildID != nil:
 		rec.identified++
 		if id, err := buildid.New(buildid.GNU, m.BuildID); err == nil {
-			rec.told.add(listedName(m), id, kernel)
+			rec.memory += rec.told.add(listedName(m), id, kernel)
 		}
 	case kernel && !strings.HasPrefix(m.Name, kernelName):
 		rec.modules[m.Name] = *m
-	case m.Type == perfdata.TypeMmap2 && m.Prot&protExec != 0 && isFile(m.Name):
-		rec.files[fileOf(m)]++
+		rec.memory += fileOf(m).cost()
+	case m.Type == perfdata.TypeMmap2 && m.Prot&protExec != 0 && isFile(m):
+		file := fileOf(m)
+		if rec.files[file]++; rec.files[file] == 1 {
+			rec.memory += file.cost()
+		}
 	}
 }
 
-// isFile reports whether a mapping of that name has a file with an identity.
-func isFile(name string) bool {
-	return name == "[vdso]" || strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "//") &&
-		!strings.HasPrefix(name, "/SYSV") && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/anon_hugepage")
+// isFile reports whether a mapping has a file with an identity. What is on a disk is one, even if
+// it has the name of memory or of a device.
+func isFile(m *perfdata.Mmap2) bool {
+	if m.Name == "[vdso]" {
+		return true
+	}
+	if !strings.HasPrefix(m.Name, "/") || strings.HasPrefix(m.Name, "//") {
+		return false
+	}
+	return m.Major != 0 ||
+		!strings.HasPrefix(m.Name, "/SYSV") && !strings.HasPrefix(m.Name, "/dev/") && !strings.HasPrefix(m.Name, "/anon_hugepage")
 }
 
 func listedNames(info *perfdata.Info) map[string]bool {
@@ -328,13 +389,19 @@ type listedFile struct {
 	kernel bool
 }
 
-func (l listing) add(name string, id buildid.ID, kernel bool) {
+// add adds an identity to what has a name, and returns about how many bytes of memory that took.
+func (l listing) add(name string, id buildid.ID, kernel bool) (took int64) {
 	f := l[name]
 	if f == nil {
+		took = 400 + int64(len(name))
 		f = &listedFile{ids: map[buildid.ID]bool{}, kernel: kernel}
 		l[name] = f
 	}
-	f.ids[id] = true
+	if !f.ids[id] {
+		took += 100
+		f.ids[id] = true
+	}
+	return took
 }
 
 // listedName is how perf's list calls what a mapping shows.
@@ -377,8 +444,49 @@ func newList(verdicts map[mappedFile]verdict, rec *recorded, has bool) []perfdat
 	return list
 }
 
-// tell says what was filled, what not, and why.
-func (i *injector) tell(rec *recorded, verdicts map[mappedFile]verdict, listed map[string]bool, filled perfdata.Filled) error {
+// differentFiles returns pairs of files that got one build ID and have different contents.
+// What reads the recording by build IDs alone takes them for one.
+func differentFiles(verdicts map[mappedFile]verdict) [][2]string {
+	byID := map[buildid.ID][]string{}
+	for file, v := range verdicts {
+		if !v.id.IsZero() && strings.HasPrefix(file.name, "/") && !slices.Contains(byID[v.id], file.name) {
+			byID[v.id] = append(byID[v.id], file.name)
+		}
+	}
+	var pairs [][2]string
+	for _, names := range byID {
+		if len(names) < 2 {
+			continue
+		}
+		slices.Sort(names)
+		first := contentAt(names[0])
+		for _, name := range names[1:] {
+			if contentAt(name) != first {
+				pairs = append(pairs, [2]string{names[0], name})
+				break
+			}
+		}
+	}
+	slices.SortFunc(pairs, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return pairs
+}
+
+// contentAt returns the content of the file at a path, the zero one if it is not known.
+func contentAt(name string) buildid.Content {
+	f, err := mounts.Ours().OpenFile(name)
+	if err != nil {
+		return buildid.Content{}
+	}
+	defer f.Close()
+	content, err := buildid.ReadMapped(context.Background(), f)
+	if err != nil {
+		return buildid.Content{}
+	}
+	return content
+}
+
+// tell says what was filled, what not, and why. A damaged recording is an error.
+func (i *injector) tell(recording string, rec *recorded, verdicts map[mappedFile]verdict, listed map[string]bool, filled perfdata.Filled) error {
 	w := i.env.stdout
 	if i.output == "-" {
 		w = i.env.stderr
@@ -387,24 +495,34 @@ func (i *injector) tell(rec *recorded, verdicts map[mappedFile]verdict, listed m
 	files := slices.SortedFunc(maps.Keys(verdicts), func(a, b mappedFile) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.inode, b.inode), cmp.Compare(a.generation, b.generation))
 	})
-	found, trusted, missing := 0, 0, 0
+	found, trusted, missing, left := 0, 0, 0, 0
 	for _, file := range files {
-		v := verdicts[file]
+		v, name := verdicts[file], plaintext.Quote(file.name)
 		switch {
 		case v.trusted:
 			trusted++
-			fmt.Fprintf(out, "trusted  %x  %s: %v\n", v.id.GNUForm().Bytes(), file.name, v.err)
+			fmt.Fprintf(out, "trusted  %x  %s: %s\n", v.id.GNUForm().Bytes(), name, plaintext.Line(v.err.Error()))
+		case v.noGNU:
+			left++
+			fmt.Fprintf(out, "left     %s: %s\n", name, plaintext.Line(v.err.Error()))
 		case v.err == nil:
 			found++
-			fmt.Fprintf(out, "filled   %x  %s\n", v.id.GNUForm().Bytes(), file.name)
+			fmt.Fprintf(out, "filled   %x  %s\n", v.id.GNUForm().Bytes(), name)
 		default:
 			missing++
-			fmt.Fprintf(out, "missing  %s: %v\n", file.name, v.err)
+			fmt.Fprintf(out, "missing  %s: %s\n", name, plaintext.Line(v.err.Error()))
 		}
 	}
-	fmt.Fprintf(out, "%s filled, %d without proof, %d missing; %s of perf's list and %s had one; %s written\n",
-		plural(int64(found+trusted), "file"), trusted, missing, plural(int64(len(listed)), "file"),
+	without := ""
+	if left > 0 {
+		without = fmt.Sprintf(", %d without a GNU build ID", left)
+	}
+	fmt.Fprintf(out, "%s filled, %d without proof, %d missing%s; %s of perf's list and %s had one; %s written\n",
+		plural(int64(found+trusted), "file"), trusted, missing, without, plural(int64(len(listed)), "file"),
 		plural(int64(rec.identified), "mapping"), plural(int64(filled.Mappings), "mapping"))
+	for _, paths := range differentFiles(verdicts) {
+		fmt.Fprintln(out, plaintext.Line(differentText(paths)))
+	}
 	if missing > 0 && !i.trust {
 		fmt.Fprintln(out, "--trust-paths takes files without proof")
 	}
@@ -414,8 +532,8 @@ func (i *injector) tell(rec *recorded, verdicts map[mappedFile]verdict, listed m
 	if !filled.Listed {
 		fmt.Fprintln(out, "the recording has no list of build IDs: only its mappings have them")
 	}
-	if rec.damage != nil {
-		fmt.Fprintf(out, "the recording is damaged: %v\n", rec.damage)
+	if err := out.Flush(); err != nil || rec.damage == nil {
+		return err
 	}
-	return out.Flush()
+	return fmt.Errorf("%s: the recording is damaged, and what could not be read has no build IDs: %w", inputName(recording), rec.damage)
 }

@@ -5,11 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/reason"
+	"hallmark/symbol"
 )
 
 const lookupLong = `Lookup prints what is at offsets in a file, one a line: the offset, the function,
@@ -17,7 +23,8 @@ the source file and line. Calls that were inlined have lines of their own below,
 to the function that is really there.
 
 The file is named by its path or by its identity; of an identity the index must have
-been prepared (hallmark index), or its file be found. An index itself can be given
+been prepared (hallmark index), or its file be found; its first six digits or more do, where
+they begin one identity alone of these. An index itself can be given
 too. With an index the answer comes at once; without one the parts of the debug
 information are read that have the answer, and all of it becomes an index if many are
 asked for.
@@ -29,9 +36,15 @@ answered whenever there are some: another program can ask and wait for the answe
 They are looked up as they are: of a return address, which is behind the call, ask
 for the byte before.
 
-What is not known has the reason in its place, in brackets.`
+What is not known has the reason in its place, in brackets.
 
-const lookupExample = `  hallmark lookup /bin/bash 31d20
+A build ID is a claim of the file. Where two files have one and differ in their code, both
+are reported on standard error ("same build ID, different content"), with --json in the
+field different_content; an identity alone has no answer then, and a path has that of the
+file there. Of an identity alone, files count that others can have written only if you name
+them with --debug-path or had their index made.`
+
+const lookupExample = `  hallmark lookup prog 1136
   hallmark lookup --virtual prog 401136
   hallmark lookup --json 7f5aa8d651230c1b7a2e7c1b4f6a8b9c0d1e2f30 - <offsets`
 
@@ -47,7 +60,7 @@ func newLookupCommand(e *env) *cobra.Command {
 		Short:   "Print function and line of offsets in a file",
 		Long:    lookupLong,
 		Example: lookupExample,
-		Args:    atLeast(2),
+		Args:    takes("FILE|ID", "OFFSET..."),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runLookup(cmd.Context(), e, opt, args[0], args[1:])
 		},
@@ -76,7 +89,15 @@ func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args
 		return err
 	}
 	defer symbols.Close()
-	p := newLookupPrinter(e.stdout, symbols, opt)
+	if file, ok := symbols.(*symbol.File); ok {
+		file.EndWith(source.ctx)
+	}
+	if !opt.virtual {
+		if err := checkOffsets(symbols, name, args); err != nil {
+			return err
+		}
+	}
+	p := newLookupPrinter(e.stdout, symbols, opt, source.differentFiles())
 	defer p.close()
 	for _, arg := range args {
 		if arg == "-" {
@@ -88,9 +109,59 @@ func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args
 			return err
 		}
 	}
+	if _, err := os.Stat(name); err == nil && p.gaps[reason.NoFile] > 0 { // of standard input
+		return fmt.Errorf("%s: %w", name, errNoOffsets)
+	}
 	p.gaps.write(e.stderr)
+	if file, ok := symbols.(*symbol.File); ok && file.Damage() != nil {
+		source.tell("damaged: " + file.Damage().Error())
+	}
 	return nil
 }
+
+// errNoOffsets says that a file has no code that offsets could be in.
+var errNoOffsets = errors.New("it has no code and so no file offsets, as debug files have none: ask for virtual addresses with --virtual, or name the program")
+
+// checkOffsets returns an error if a file that was named has no code that the offsets among the
+// arguments could be in. Of an identity it is the file that was not found, as the answers say.
+func checkOffsets(symbols debuginfo.Symbols, name string, args []string) error {
+	if _, err := os.Stat(name); err != nil {
+		return nil
+	}
+	for _, arg := range args {
+		offset, err := parseOffset([]byte(arg))
+		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.NoFile {
+			return fmt.Errorf("%s: %w", name, errNoOffsets)
+		}
+	}
+	return nil
+}
+
+// wholeID returns the identity that a name is, or begins: of an index, or of a file in a
+// directory of build IDs. A name that is none of these is taken for the whole identity.
+func wholeID(source *symbolSource, name string) (buildid.ID, error) {
+	var known []buildid.ID
+	whole, err := buildid.Parse(name)
+	if isHead(name) && len(name) < usualDigits {
+		known = source.WithHead(name)
+	}
+	switch {
+	case err == nil && (len(known) == 0 || slices.Contains(known, whole)):
+		return whole, nil
+	case len(known) == 1:
+		return known[0], nil
+	case len(known) == 0:
+		return buildid.ID{}, fmt.Errorf("%s: no such file, and no index or debug file has an identity that begins so", name)
+	}
+	var list []string
+	for _, id := range known {
+		list = append(list, id.String())
+	}
+	return buildid.ID{}, fmt.Errorf("%s: several identities begin so: %s", name, strings.Join(list[:min(len(list), maxNamed)], ", "))
+}
+
+// usualDigits is how many digits build IDs have where nobody asked for fewer: of SHA-1.
+const usualDigits = 40
 
 // openLookup returns the symbols of what name stands for: a file, or an identity.
 func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
@@ -98,12 +169,21 @@ func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return symbols, err
 	}
-	id, notID := buildid.Parse(name)
-	if notID != nil {
+	if _, notID := buildid.Parse(name); notID != nil && !isHead(name) {
+		return nil, err
+	}
+	id, err := wholeID(source, name)
+	if err != nil {
 		return nil, err
 	}
 	symbols, why := source.Open(source.ctx, id)
 	if symbols == nil {
+		switch why {
+		case reason.DifferentContent:
+			return nil, fmt.Errorf("%s: %s: ask for the file by its path, or name it alone with --debug-path", name, why)
+		case reason.NotBelieved:
+			return nil, fmt.Errorf("%s: %s: ask for it by its path, or %s", name, why, why.Advice())
+		}
 		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", name, why)
 	}
 	return symbols, nil

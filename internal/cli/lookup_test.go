@@ -47,7 +47,7 @@ func TestLookupJSON(t *testing.T) {
 		in.WriteString(v.String() + "\n")
 	}
 	var out bytes.Buffer
-	p := newLookupPrinter(&out, x, lookupOptions{json: true, virtual: true})
+	p := newLookupPrinter(&out, x, lookupOptions{json: true, virtual: true}, nil)
 	defer p.close()
 	if err := p.printAll(strings.NewReader(in.String())); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestLookupAnswersAtOnce(t *testing.T) {
 	read, answer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		p := newLookupPrinter(answer, x, lookupOptions{virtual: true})
+		p := newLookupPrinter(answer, x, lookupOptions{virtual: true}, nil)
 		defer p.close()
 		done <- p.printAll(question)
 		answer.Close()
@@ -139,7 +139,7 @@ func TestParseOffset(t *testing.T) {
 // TestLongOffset gives lookup an offset without an end.
 func TestLongOffset(t *testing.T) {
 	x, _ := ownIndex(t)
-	p := newLookupPrinter(io.Discard, x, lookupOptions{})
+	p := newLookupPrinter(io.Discard, x, lookupOptions{}, nil)
 	if err := p.printAll(strings.NewReader(strings.Repeat("0", 1<<20))); err != errLongOffset {
 		t.Error(err)
 	}

@@ -15,10 +15,11 @@ import (
 type frameCells struct {
 	functions, files           *cellsByPlace // of Linkage and of File
 	renderFunction, renderFile func(*symbol.Frame) string
+	answerEnd                  string // of each object of JSON
 }
 
 func newFrameCells(function, file func(*symbol.Frame) string) *frameCells {
-	return &frameCells{newCellsByPlace(), newCellsByPlace(), function, file}
+	return &frameCells{functions: newCellsByPlace(), files: newCellsByPlace(), renderFunction: function, renderFile: file}
 }
 
 func (c *frameCells) function(f *symbol.Frame) string {

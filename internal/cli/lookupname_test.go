@@ -46,7 +46,7 @@ func TestLookupLineWithoutName(t *testing.T) {
 		{true, `^\{"virtual":[0-9]+,"frames":\[\{"function":"","file":"/.*/a\.s","line":2\}\],"source":"dwarf"\}\n$`},
 	} {
 		var out bytes.Buffer
-		p := newLookupPrinter(&out, x, lookupOptions{json: c.json, virtual: true})
+		p := newLookupPrinter(&out, x, lookupOptions{json: c.json, virtual: true}, nil)
 		if err := p.printAll(strings.NewReader(at + "\n")); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/debuginfo"
+	"hallmark/internal/plaintext"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -31,10 +32,17 @@ type lookupPrinter struct {
 // answers are written.
 const piecesEach = 4
 
-func newLookupPrinter(w io.Writer, s debuginfo.Symbols, opt lookupOptions) *lookupPrinter {
+// newLookupPrinter returns a printer. different are two files that have the identity and
+// different contents, nil for none.
+func newLookupPrinter(w io.Writer, s debuginfo.Symbols, opt lookupOptions, different []string) *lookupPrinter {
 	appendAnswer := newFrameCells(textFunction, textFile).appendText
 	if opt.json {
-		appendAnswer = newFrameCells(jsonFunction, jsonFile).appendJSON
+		cells := newFrameCells(jsonFunction, jsonFile)
+		cells.answerEnd = "}\n"
+		if different != nil {
+			cells.answerEnd = `,"different_content":[` + jsonString(different[0]) + "," + jsonString(different[1]) + "]}\n"
+		}
+		appendAnswer = cells.appendJSON
 	}
 	p := &lookupPrinter{w: w, gaps: gaps{}}
 	for range piecesEach * runtime.GOMAXPROCS(0) {
@@ -280,7 +288,7 @@ func hexDigit(c byte) uint64 {
 	return 16
 }
 
-func textFunction(f *symbol.Frame) string { return cmp.Or(printable(f.Readable()), noFunction) }
+func textFunction(f *symbol.Frame) string { return cmp.Or(plaintext.Line(f.Readable()), noFunction) }
 
 // noFunction stands for the function where only the line is known.
 var noFunction = "[" + reason.NoSymbol.Code() + "]"
@@ -289,7 +297,7 @@ func textFile(f *symbol.Frame) string {
 	if f.File == "" {
 		return "-"
 	}
-	return printable(f.File)
+	return plaintext.Line(f.File)
 }
 
 // appendText appends the lines of an answer.
@@ -329,7 +337,7 @@ func jsonFile(f *symbol.Frame) string { return `,"file":` + jsonString(f.File) }
 // jsonString returns s as in JSON.
 func jsonString(s string) string {
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
+	enc := json.NewEncoder(plaintext.JSON(&text))
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil {
 		return `""` // strings have no errors
@@ -345,7 +353,8 @@ func (c *frameCells) appendJSON(out []byte, a *lookupAnswer) []byte {
 	}
 	out = strconv.AppendUint(append(out, key...), a.offset, 10)
 	if len(a.frames) == 0 {
-		return append(append(append(out, `,"reason":"`...), a.reason.Code()...), "\"}\n"...)
+		out = append(append(append(out, `,"reason":"`...), a.reason.Code()...), '"')
+		return append(out, c.answerEnd...)
 	}
 	out = append(out, `,"frames":[`...)
 	for i := range a.frames {
@@ -354,7 +363,8 @@ func (c *frameCells) appendJSON(out []byte, a *lookupAnswer) []byte {
 		}
 		out = c.appendFrameJSON(append(out, '{'), &a.frames[i])
 	}
-	return append(append(append(out, `],"source":"`...), a.source.String()...), "\"}\n"...)
+	out = append(append(append(out, `],"source":"`...), a.source.String()...), '"')
+	return append(out, c.answerEnd...)
 }
 
 // appendFrameJSON appends the fields of a frame, in the order that frameRecord has.

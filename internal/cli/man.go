@@ -16,7 +16,7 @@ func newManCommand(e *env) *cobra.Command {
 		Use:     "man DIR",
 		Short:   "Write the manual pages of all verbs into a directory",
 		Example: "  hallmark man /usr/local/share/man/man1",
-		Args:    usage(cobra.ExactArgs(1)),
+		Args:    takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o777); err != nil {
 				return err

@@ -14,6 +14,9 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/capture"
+	"hallmark/internal/contested"
+	"hallmark/internal/plaintext"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -22,9 +25,13 @@ const mapsLong = `Maps prints the executable mappings of a process with the iden
 behind each, one a line: addresses, permissions, file offset, identity, name.
 
 In place of an identity stands the reason why there is none, in brackets; what
-can be done about it is told on standard error. Code that a program copied to
+can be done about it is told on standard error. A file system that does not answer
+is not waited for: its files are [file-unresponsive]. Code that a program copied to
 memory of its own, as those do that want it in huge pages, has the file and the
 offset that it was copied from, marked "(inferred)".
+
+A file that claims the identity of another one which is mapped, and has other content, is
+marked so.
 
 With --all every mapping is printed, as the kernel writes it in /proc/PID/maps,
 byte for byte; or with --json as an object, of which the executable ones have an
@@ -46,7 +53,7 @@ func newMapsCommand(e *env) *cobra.Command {
 		Short:   "Print what a process has mapped, with identities",
 		Long:    mapsLong,
 		Example: mapsExample,
-		Args:    usage(cobra.ExactArgs(1)),
+		Args:    takes("PID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := processArgument(args[0])
 			if err != nil {
@@ -66,24 +73,27 @@ func newMapsCommand(e *env) *cobra.Command {
 func processArgument(arg string) (int, error) {
 	pid, ok := processID(arg)
 	if !ok {
-		return 0, usageError{fmt.Errorf("%q is not the ID of a process", arg)}
+		return 0, usageError{notProcessID(arg)}
 	}
 	return pid, nil
 }
 
 func runMaps(e *env, opt mapsOptions, pid int) error {
-	p, err := procmap.OpenOptions(pid, procmap.Options{Method: opt.method})
+	var p *procmap.Process
+	var list []procmap.VMA
+	err := capture.Patiently(pid, func() (err error) {
+		if p, err = procmap.OpenOptions(pid, procmap.Options{Method: opt.method}); err == nil {
+			list, err = p.All()
+		}
+		return err
+	})
 	if err != nil {
 		return advise(err)
 	}
 	defer p.Close()
-	list, err := p.All()
-	if err != nil {
-		return err
-	}
 	w := bufio.NewWriter(e.stdout)
 	if opt.all && !opt.json {
-		writeText(w, list)
+		writeText(w, list, terminalWidth(e.stdout) > 0)
 		return w.Flush()
 	}
 	gaps := gaps{}
@@ -99,6 +109,7 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 		records = append(records, r)
 		gaps.add(r.identity.Reason)
 	}
+	all := findContested(p, records)
 	if opt.json {
 		err = writeRecords(w, records)
 	} else {
@@ -107,8 +118,25 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 	if err := errors.Join(err, w.Flush()); err != nil {
 		return err
 	}
+	writeContested(e.stderr, all)
 	gaps.write(e.stderr)
 	return nil
+}
+
+// findContested marks the records of files whose identity others claim that are mapped, and
+// returns these files.
+func findContested(p *procmap.Process, records []mapRecord) claimants {
+	mappings := make([]contested.Mapping, len(records))
+	for i, r := range records {
+		mappings[i] = contested.Mapping{VMA: r.vma, ID: r.ID}
+	}
+	all := claimants{}
+	for i, found := range contested.FindMapped(p, mappings, contested.Limits{}) {
+		r := &records[i]
+		r.contestedRecord = contestedOf(found.IsContested(), found.Content)
+		all.add(r.ID, r.contestedRecord, r.vma.Path())
+	}
+	return all
 }
 
 // advise says what can be done about a process that may not be looked at.
@@ -119,10 +147,14 @@ func advise(err error) error {
 	return err
 }
 
-// writeText writes VMAs as /proc/PID/maps has them. w remembers its errors.
-func writeText(w *bufio.Writer, list []procmap.VMA) {
+// writeText writes VMAs as /proc/PID/maps has them, and as plain text to a terminal. w
+// remembers its errors.
+func writeText(w *bufio.Writer, list []procmap.VMA, toTerminal bool) {
 	for _, v := range list {
 		line, _ := v.AppendText(w.AvailableBuffer())
+		if toTerminal {
+			line = []byte(plaintext.Line(string(line)))
+		}
 		w.Write(append(line, '\n'))
 	}
 }
@@ -141,6 +173,7 @@ type mapRecord struct {
 	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id; only of what is executable
 	Door     *procmap.Door  `json:"door,omitempty"`   // how the id was learned
 	Inferred *inferred      `json:"inferred,omitempty"`
+	contestedRecord
 
 	vma      procmap.VMA
 	identity procmap.Identity
@@ -181,7 +214,7 @@ func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 }
 
 func writeRecords(w io.Writer, records []mapRecord) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(plaintext.JSON(w))
 	enc.SetEscapeHTML(false)
 	for _, r := range records {
 		if err := enc.Encode(r); err != nil {
@@ -198,6 +231,7 @@ func writeMaps(w io.Writer, records []mapRecord, width int) {
 		if r.Inferred != nil {
 			name, offset = r.Inferred.Name+" (inferred)", r.Inferred.Offset
 		}
+		name += r.text()
 		t.add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),
 			identityCell(r.identity, width), name)
 	}
@@ -221,10 +255,14 @@ func (g gaps) add(r reason.Reason) {
 	}
 }
 
+// ofWalks are reasons whose advice is on how stacks were walked: addresses that somebody asks
+// for come from no walk.
+var ofWalks = map[reason.Reason]bool{reason.NotMapped: true, reason.NotExecutable: true, reason.BadOffset: true}
+
 // write tells what can be done about the gaps.
 func (g gaps) write(w io.Writer) {
 	for _, r := range slices.Sorted(maps.Keys(g)) {
-		if advice := r.Advice(); advice != "" {
+		if advice := r.Advice(); advice != "" && !ofWalks[r] {
 			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, plural(g[r], "time"), advice)
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
 	"hallmark/debuginfo"
+	"hallmark/internal/cachedir"
+	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 	"hallmark/profile/fromperf"
 	"hallmark/profile/local"
@@ -51,7 +51,7 @@ func (in *input) convertPerf(e *env, rec *recording, each bool) ([]*pprof.Profil
 	tables, done := in.tables()
 	defer done()
 	know := &identifier{rec: rec, reader: r, trust: in.trust}
-	o := fromperf.Options{Event: in.event, Tables: tables, Identify: know.identify, Times: in.times}
+	o := fromperf.Options{Event: in.event, Tables: tables, Identify: know.identify, Content: know.content, Times: in.times, Memory: in.recordingMemory()}
 	if o.Event == everyEvent {
 		o.Event, o.All = "", true
 	}
@@ -70,6 +70,7 @@ func (in *input) convertPerf(e *env, rec *recording, each bool) ([]*pprof.Profil
 	notes := know.notes()
 	for _, p := range all {
 		p.Comments = append(p.Comments, notes...)
+		p.Comments = append(p.Comments, pathsDisagree(p)...)
 		if !rec.written.IsZero() && !r.Pipe() && !in.nameless {
 			nameGenerated(p, know.timed(), rec.written)
 		}
@@ -85,24 +86,24 @@ const everyEvent = "all"
 // say says on standard error what was wrong with a recording, and where the output has no room
 // for it, what the profile lacks.
 func (in *input) say(e *env, name string, r *perfdata.Reader, stats *fromperf.Stats, notes []string) {
+	say := func(what string) {
+		fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", plaintext.Quote(name), plaintext.Line(what))
+	}
 	for _, problem := range r.Problems() {
-		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, problem)
+		say(problem.Error())
 	}
 	switch {
 	case in.tell:
 		for _, note := range append(stats.Notes(), notes...) {
-			fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", name, note)
+			say(note)
 		}
 		if in.advice != "" {
-			fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", name, in.advice)
+			say(in.advice)
 		}
 	case stats.Damage != nil:
-		fmt.Fprintf(e.stderr, "hallmark: %s: %v\n", name, stats.Damage)
+		say(stats.Damage.Error())
 	}
 }
-
-// isPerfName reports whether a file of this name is to be one of perf's.
-func isPerfName(output string) bool { return strings.HasSuffix(output, "perf.data") }
 
 // writePerfHere writes a profile of this machine in perf's format.
 func writePerfHere(w io.Writer, p *pprof.Profile) error {
@@ -130,9 +131,9 @@ func (in *input) tables() (tables fromperf.Tables, done func()) {
 
 // cacheDir is where what is the same each time is kept for this user, "" for nowhere.
 func cacheDir() string {
-	dir, err := os.UserCacheDir()
+	dir, err := cachedir.InUserCache("")
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(dir, "hallmark")
+	return dir
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -13,8 +14,12 @@ import (
 	"hallmark/symbol"
 )
 
-// maxPerfMap bounds how much of a map is read, in bytes: anybody can write one.
-const maxPerfMap = 128 << 20
+// maxPerfMaps bounds how much is read of the maps of all processes together, in bytes: anybody
+// can write one for each process that they start. A line counts as lineCost at least.
+const (
+	maxPerfMaps = 192 << 20
+	lineCost    = 32
+)
 
 // nameGenerated names the generated code in a recording by perf, from the maps that the
 // processes wrote, /tmp/perf-PID.map, where the recording is of this machine, with the kernel
@@ -29,30 +34,56 @@ func nameGenerated(p *pprof.Profile, info *perfdata.Info, written time.Time) {
 	began := beganAt(info, info.FirstSample, info.LastSample, written)
 	// That is up to a second too early, and files have the times of the kernel's ticks.
 	ended := began.Add(time.Duration(info.LastSample-info.FirstSample) + 2*time.Second)
-	profile.NameGenerated(p, func(pid int64) *symbol.PerfMap { return generatedMap(int(pid), began, ended) })
+	maps := &perfMaps{began: began, ended: ended, left: maxPerfMaps}
+	profile.NameGenerated(p, func(pid int64) *symbol.PerfMap { return maps.of(int(pid)) })
+	p.Comments = append(p.Comments, maps.notes...)
 }
 
-// generatedMap returns the map of a process of which there are samples between two times,
-// nil where there is none.
-func generatedMap(pid int, began, ended time.Time) *symbol.PerfMap {
+// perfMaps reads the maps of the processes of which there are samples between two times.
+type perfMaps struct {
+	began, ended time.Time
+	left         int64    // bytes that may be read
+	notes        []string // on maps that were not
+}
+
+// of returns the map of a process, nil where there is none.
+func (m *perfMaps) of(pid int) *symbol.PerfMap {
 	started, err := perfmap.StartTime(pid)
-	runs := err == nil && !started.After(ended)
+	runs := err == nil && !started.After(m.ended)
 	if !runs {
-		started = began
+		started = m.began
 	}
 	f, err := perfmap.Open(pid, started)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	if !runs && writtenAfter(f, ended) {
+	if !runs && writtenAfter(f, m.ended) {
 		return nil
 	}
-	m, err := symbol.ReadPerfMap(io.LimitReader(f, maxPerfMap))
+	read, err := m.read(f)
 	if err != nil {
-		return nil
+		m.notes = append(m.notes, fmt.Sprintf("generated code of process %d has no names: %v", pid, err))
 	}
-	return m
+	return read
+}
+
+// read reads a map, if there is room for it.
+func (m *perfMaps) read(f *os.File) (*symbol.PerfMap, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > m.left {
+		return nil, fmt.Errorf("%s has %d MiB, and of all maps together %d MiB are read", f.Name(), info.Size()>>20, maxPerfMaps>>20)
+	}
+	read, err := symbol.ReadPerfMap(io.LimitReader(f, info.Size()))
+	if err != nil {
+		m.left -= symbol.MaxPerfMap // it has too many lines
+		return nil, err
+	}
+	m.left -= max(info.Size(), lineCost*int64(read.Lines()))
+	return read, nil
 }
 
 func writtenAfter(f *os.File, t time.Time) bool {

@@ -46,7 +46,7 @@ func TestGeneratedMap(t *testing.T) {
 		if err := os.Chtimes(name, test.written, test.written); err != nil {
 			t.Fatal(err)
 		}
-		m := generatedMap(test.pid, test.began, test.ended)
+		m := (&perfMaps{began: test.began, ended: test.ended, left: maxPerfMaps}).of(test.pid)
 		if (m != nil) != test.want {
 			t.Errorf("%s: a map %v, want %v", test.what, m != nil, test.want)
 		}

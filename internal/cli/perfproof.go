@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/contested"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/mounts"
+	"hallmark/internal/trust"
 	"hallmark/perfdata"
 )
 
@@ -43,6 +47,7 @@ func fileOf(m *perfdata.Mmap2) mappedFile {
 type verdict struct {
 	id      buildid.ID
 	trusted bool  // without proof, which err says
+	noGNU   bool  // it has an identity, which is none that perf knows
 	err     error // why there is no ID
 }
 
@@ -144,7 +149,7 @@ func (p *prover) file(file mappedFile) verdict {
 	if strings.HasSuffix(file.name, " (deleted)") {
 		return verdict{err: errors.New("the file was deleted")}
 	}
-	f, err := openRegular(file.name)
+	f, err := mounts.Ours().OpenFile(file.name)
 	if err != nil {
 		return verdict{err: errors.Unwrap(err)}
 	}
@@ -154,6 +159,23 @@ func (p *prover) file(file mappedFile) verdict {
 		unproven = prove(f, file, p.began)
 	}
 	return p.verdictOf(unproven, func() (buildid.Info, error) { return buildid.Read(f) })
+}
+
+// content returns the content of what a record maps, zero where that is not proven, or
+// cannot be read in time.
+func (p *prover) content(m *perfdata.Mmap2, until time.Time) buildid.Content {
+	if m.Owner == kernelOwner || m.Name == vdsoName || p.proveHost() != nil {
+		return buildid.Content{}
+	}
+	isProven := func(f *os.File) bool { return prove(f, fileOf(m), p.began) == nil }
+	limits := contested.Limits{Time: max(time.Until(until), time.Nanosecond)}
+	return contested.Read([]contested.File{{IsSame: isProven, Open: func() (*os.File, func()) {
+		f, err := mounts.Ours().OpenFile(m.Name)
+		if err != nil {
+			return nil, nil
+		}
+		return f, func() { f.Close() }
+	}}}, limits)[0]
 }
 
 const (
@@ -192,6 +214,8 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 		return fmt.Errorf("another file is there now: inode %d, and it was %d", s.Ino, file.inode)
 	case began.IsZero():
 		return errors.New("when it was recorded is not known: the machine was booted since, or it was kept and came through a pipe")
+	case canExchange(f):
+		return errors.New("others than root and this user can write it, and exchange its content without a change of its times")
 	case changed.After(began):
 		return fmt.Errorf("it was changed at %s, and the recording may have begun before (a new link to it is a change too)", changed.Format(time.DateTime))
 	}
@@ -199,6 +223,13 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 		return fmt.Errorf("another file has the inode now: generation %d, and it was %d", g, file.generation)
 	}
 	return nil
+}
+
+// canExchange reports whether others than root and this user may exchange the content of a file
+// without a change of its times.
+func canExchange(f *os.File) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &fs) != nil || fstimes.CanExchange(int64(fs.Type)) && !trust.TrustedFile(f)
 }
 
 // generation returns the number that tells apart the files which have an inode in turn,

@@ -14,6 +14,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/profile"
 )
@@ -71,7 +73,7 @@ func TestProver(t *testing.T) {
 		{"unknown time", func(p *prover, _ *mappedFile) { p.began = time.Time{} }, "is not known"},
 		{"deleted", func(_ *prover, f *mappedFile) { f.name += " (deleted)" }, "deleted"},
 		{"path", func(_ *prover, f *mappedFile) { f.name += "2" }, "no such file"},
-		{"directory", func(_ *prover, f *mappedFile) { f.name = filepath.Dir(f.name) }, "no regular file"},
+		{"directory", func(_ *prover, f *mappedFile) { f.name = filepath.Dir(f.name) }, "is a directory"},
 	} {
 		p, file := &prover{info: thisMachine(t), began: later}, good
 		test.change(p, &file)
@@ -133,7 +135,7 @@ func TestProverOpensNoOther(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{socket, "/dev/null"} {
+	for _, name := range []string{socket, "/dev/null", testenv.Trap(t, filepath.Join(t.TempDir(), "trap"))} {
 		p := &prover{info: thisMachine(t), began: time.Now(), trust: true}
 		if v := p.file(mappedFile{name: name, inode: 1}); v.err == nil || !strings.Contains(v.err.Error(), "no regular file") {
 			t.Errorf("%s: %+v", name, v)
@@ -248,5 +250,35 @@ func writeRecording(t *testing.T, name string, file mappedFile, began time.Time,
 	err = errors.Join(err, w.Write(mapping, nil), w.Write(&perfdata.Sample{ID: id, IP: 0x10010}, nil), w.Close())
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestProvesNoFileOfOthers has a file that another user can write, and could have had other content
+// when it was recorded without a trace in its times, where the file system allows that.
+func TestProvesNoFileOfOthers(t *testing.T) {
+	testenv.Root(t)
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte("content"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range []int{0, 65534} {
+		if err := os.Chown(name, owner, -1); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		var fs unix.Statfs_t
+		if err := errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Fstatfs(int(f.Fd()), &fs)); err != nil {
+			t.Fatal(err)
+		}
+		err = prove(f, mappedFile{inode: st.Ino, major: unix.Major(st.Dev), minor: unix.Minor(st.Dev)}, time.Now().Add(time.Minute))
+		want := owner != 0 && fstimes.CanExchange(int64(fs.Type))
+		if is := err != nil && strings.Contains(err.Error(), "exchange"); is != want {
+			t.Errorf("owner %d: %v, want that others can exchange it: %v", owner, err, want)
+		}
+		f.Close()
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/pflag"
@@ -13,7 +14,8 @@ import (
 // input is what the verbs that read a profile have in common.
 type input struct {
 	sampleType string
-	maxSize    int64          // MiB
+	maxSize    int64          // MiB, 0 for what fits into profile.Limits
+	isSized    func() bool    // whether maxSize was given
 	event      string         // of a recording by perf
 	times      bool           // keep the times of its samples
 	tell       bool           // what it lacks: the output has no room for it
@@ -21,17 +23,39 @@ type input struct {
 	symbols    *symbolOptions // say where its files may be; nil: nowhere else
 	trust      bool           // give files without identity those that are at their paths
 
+	limits profile.Limits        // of the profile that was read last
 	events []fromperf.EventCount // of the recording that was read last
 	advice string                // on files without identity in it
+}
+
+// defaultProfile is the file that 'record' writes, and that verbs which read a profile read,
+// where none is named.
+const defaultProfile = "hallmark.pb.gz"
+
+// profileArgument returns the name of the profile to read.
+func profileArgument(args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	if _, err := os.Stat(defaultProfile); err != nil {
+		return "", usageError{fmt.Errorf("FILE is missing: there is no %s here, which 'hallmark record' writes", defaultProfile)}
+	}
+	return defaultProfile, nil
 }
 
 const maxMaxSize = 1 << 20 // MiB; a profile takes several times its size in memory
 
 func (in *input) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&in.sampleType, "sample-type", "", "count this `TYPE` of value, of those in the profile: cpu, samples, inuse_space … (default: the profile's own choice)")
-	flags.Int64Var(&in.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
+	in.addSizeFlag(flags)
 	flags.StringVar(&in.event, "event", "", "of a perf.data file, count the samples of this `EVENT`, 'all' for all of them (default: the first one in the file that has samples)")
 	flags.BoolVar(&in.trust, "trust-paths", false, "of a perf.data file, take the files that are at the recorded paths now, without proof")
+}
+
+// addSizeFlag adds the flag of all verbs that read profiles.
+func (in *input) addSizeFlag(flags *pflag.FlagSet) {
+	flags.Int64Var(&in.maxSize, "max-size", 0, "refuse a profile beyond so many `MiB` uncompressed, and take any other whatever memory it needs (default: what takes about 512 MiB of memory and ten times its file)")
+	in.isSized = func() bool { return flags.Changed("max-size") }
 }
 
 // read reads the profile in the file called name, or on standard input for "-". A
@@ -51,6 +75,11 @@ func (in *input) readEach(e *env, name string) ([]*pprof.Profile, error) {
 }
 
 func (in *input) readAll(e *env, name string, each bool) ([]*pprof.Profile, error) {
+	all, err := in.readAny(e, name, each)
+	return all, adviseSize(err)
+}
+
+func (in *input) readAny(e *env, name string, each bool) ([]*pprof.Profile, error) {
 	o, err := in.options()
 	if err != nil {
 		return nil, err
@@ -61,21 +90,22 @@ func (in *input) readAll(e *env, name string, each bool) ([]*pprof.Profile, erro
 	}
 	if rec != nil {
 		defer rec.close()
+		in.limits = o.Limits(rec.size)
 		return in.convertPerf(e, rec, each)
 	}
 	var p *pprof.Profile
 	if rest == nil {
-		p, err = profile.ReadFile(name, o)
+		p, in.limits, err = profile.ReadFileLimited(name, o)
 		return []*pprof.Profile{p}, err
 	}
-	if p, err = profile.Read(rest, o); err != nil {
+	if p, in.limits, err = profile.ReadLimited(rest, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", inputName(name), err)
 	}
 	return []*pprof.Profile{p}, nil
 }
 
 func (in *input) options() (profile.ReadOptions, error) {
-	if in.maxSize < 1 || in.maxSize > maxMaxSize {
+	if in.isSized != nil && in.isSized() && (in.maxSize < 1 || in.maxSize > maxMaxSize) {
 		return profile.ReadOptions{}, usageError{fmt.Errorf("--max-size must be between 1 and %d", maxMaxSize)}
 	}
 	return profile.ReadOptions{MaxSize: in.maxSize << 20}, nil

@@ -17,6 +17,9 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/capture"
+	"hallmark/debuginfo"
+	"hallmark/internal/plaintext"
+	"hallmark/procmap"
 	"hallmark/reason"
 )
 
@@ -32,12 +35,15 @@ and some processes could not be looked at.
 Behind a path stands, in brackets, where what runs is not what is there:
 
   deleted   nothing is at that path any more
-  replaced  the file at that path has another identity: an upgrade whose processes
-            were not started again
+  replaced  the file at that path has another identity, or other content: an upgrade
+            whose processes were not started again
   builds    processes have different builds mapped from there, the same file of the
             same directory
   elsewhere that path is another place for the process than it is here, as in a
             container; or, where its cgroup tells, the container
+  same build ID, different content
+            another file that runs claims the same identity, and is another build; or
+            "content unknown", where that is
 
 A path in two containers is two places: what is in one is no other build of what is in the
 other. Directories tell, not mount namespaces: a service with a /tmp of its own runs the
@@ -80,6 +86,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 		return err
 	}
 	inv.LookAtDisk()
+	inv.FindContested()
 	listed := want.list(inv, opt)
 	w := bufio.NewWriter(e.stdout)
 	if opt.json {
@@ -90,6 +97,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 	if err := errors.Join(err, w.Flush()); err != nil {
 		return err
 	}
+	writeContested(e.stderr, contestedIn(listed))
 	want.writeAbsent(e.stderr, inv)
 	writeUnseen(e.stderr, inv.Unseen)
 	if inv.Hidden {
@@ -124,11 +132,11 @@ func (w *wanted) writeAbsent(out io.Writer, inv *capture.Inventory) {
 		if there[pid] {
 			continue
 		}
-		why := "there is none"
+		why := procmap.ErrNoProcess
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
-			why = "it has no memory of its own (a kernel thread or a zombie)"
+			why = procmap.ErrNoMemory
 		}
-		fmt.Fprintf(out, "hallmark: process %d: %s\n", pid, why)
+		fmt.Fprintf(out, "hallmark: %v\n", &procmap.Error{PID: pid, Err: why})
 		there[pid] = true
 	}
 }
@@ -215,7 +223,9 @@ func (w *wanted) addPath(arg string) error {
 	case err != nil:
 		return err
 	default:
-		w.ids[info.ID] = true
+		if !info.ID.IsZero() {
+			w.ids[info.ID] = true
+		}
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
 		}
@@ -232,7 +242,7 @@ func isHead(s string) bool {
 	if text, ok := strings.CutPrefix(s, "go:"); ok {
 		return len(text) >= leastDigits
 	}
-	digits := strings.TrimPrefix(s, "htl:")
+	digits := strings.TrimPrefix(s, "content:")
 	return len(digits) >= leastDigits && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }
 
@@ -244,13 +254,7 @@ func (w *wanted) has(c *capture.Code) bool {
 	if w.all() || w.ids[c.ID] || w.places[c.Place] || w.paths[c.Path] && !c.Elsewhere {
 		return true
 	}
-	text := c.ID.String()
-	for _, head := range w.heads {
-		if strings.HasPrefix(text, head) || c.ID.Kind() != buildid.Go && strings.HasPrefix(text, strings.ToLower(head)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.heads, func(head string) bool { return debuginfo.HasHead(c.ID, head) })
 }
 
 // psRecord is a process in the output.
@@ -268,8 +272,9 @@ type codeRecord struct {
 	Path   string         `json:"path"`
 	ID     buildid.ID     `json:"id,omitzero"`
 	Reason *reason.Reason `json:"reason,omitempty"` // why there is no id
-	Disk   string         `json:"disk"`             // what is at the path now
-	Builds int            `json:"builds,omitempty"` // different ones that run from this place, if several do
+	contestedRecord
+	Disk   string `json:"disk"`             // what is at the path now
+	Builds int    `json:"builds,omitempty"` // different ones that run from this place, if several do
 	// Elsewhere tells that the path is another place here.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
@@ -310,8 +315,9 @@ func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
 	return listed
 }
 
-func codeRecordOf(c *capture.Code, builds map[capture.Place]map[buildid.ID]bool) codeRecord {
+func codeRecordOf(c *capture.Code, builds map[capture.Place]map[build]bool) codeRecord {
 	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String(), Elsewhere: c.Elsewhere}
+	r.contestedRecord = contestedOf(c.Contested, c.Content)
 	if c.ID.IsZero() {
 		r.Reason = &c.Reason
 	}
@@ -326,25 +332,35 @@ func (r *codeRecord) stale() bool {
 	return r.Disk == capture.DiskGone.String() || r.Disk == capture.DiskOther.String()
 }
 
-// countBuilds returns the identities that run from each place.
-func countBuilds(inv *capture.Inventory) map[capture.Place]map[buildid.ID]bool {
-	builds := map[capture.Place]map[buildid.ID]bool{}
+// build is what was built: files of different content may claim one identity.
+type build struct {
+	id      buildid.ID
+	content buildid.Content
+}
+
+// countBuilds returns the builds that run from each place.
+func countBuilds(inv *capture.Inventory) map[capture.Place]map[build]bool {
+	builds := map[capture.Place]map[build]bool{}
 	for _, p := range inv.Processes {
 		for _, c := range p.Code {
 			if c.ID.IsZero() || c.Place == (capture.Place{}) {
 				continue
 			}
 			if builds[c.Place] == nil {
-				builds[c.Place] = map[buildid.ID]bool{}
+				builds[c.Place] = map[build]bool{}
 			}
-			builds[c.Place][c.ID] = true
+			one := build{id: c.ID}
+			if c.Contested {
+				one.content = c.Content
+			}
+			builds[c.Place][one] = true
 		}
 	}
 	return builds
 }
 
 func writeProcessRecords(w io.Writer, list []psRecord) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(plaintext.JSON(w))
 	enc.SetEscapeHTML(false)
 	for _, r := range list {
 		if err := enc.Encode(r); err != nil {
@@ -386,6 +402,7 @@ func (r *codeRecord) where(container string) string {
 	if r.stale() {
 		text += " [" + r.Disk + "]"
 	}
+	text += r.text()
 	if r.Builds > 0 {
 		text += fmt.Sprintf(" [%d builds]", r.Builds)
 	}

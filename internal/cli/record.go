@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -15,49 +17,63 @@ import (
 
 	"hallmark/capture"
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/progress"
 	"hallmark/profile"
 	"hallmark/reason"
 )
 
-const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command.
+const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command. A command
+beside -a or -p says for how long: they are recorded while it runs.
 
-The profile is in pprof's format, or in that of perf where the name of the output ends
-in perf.data: 'perf report' and its kin read it, with a build ID of every file. Each
-frame has the identity (build ID) of the exact file it is from and the place in that
-file, so symbols can be added on any machine and at any later time; those found on this
-machine are added at once.
+The profile is in pprof's format, or in the one that the name of the output ends in, as
+with 'hallmark convert': .folded, .speedscope.json, .firefox.json, or perf.data, which
+'perf report' and its kin read, with the GNU build IDs of files. Each frame has the identity
+(build ID) of the exact file it is from and the place in that file, so symbols can be added
+on any machine and at any later time; those found on this machine are added at once. Where
+files of different content claim one build ID, the one that only root or you can have
+written keeps it; the others are shown by a hash of their code, content:…, and a note names
+the files.
 
-Recording ends with the command, with the processes, after --duration or with
-Ctrl-C, and the profile is written in every case. The exit status is that of the
-command.
+Recording ends with the command, with the processes, after --duration, with Ctrl-C, Ctrl-\,
+SIGTERM or SIGHUP (a closed terminal), and the profile is written in every case. More signals
+change nothing, but that a Ctrl-C or Ctrl-\ a second or more later gives the profile up. The exit status is
+that of the command. A new output can be read by you alone; one that is replaced keeps its
+mode. With -o - the profile has standard output for itself: what the command prints there
+goes to standard error.
 
 The backend bpf finds the file of each frame inside the kernel, also of processes that
-exit at once, and needs root; perf learns of mappings from the kernel's records. What
-works here is taken, bpf before perf: 'hallmark doctor' says which, and why.
+exit at once; perf learns of mappings from the kernel's records. What works here is taken,
+bpf before perf: 'hallmark doctor' says which, and why.
 
 Callers are found by the call frame information of the files (--call-graph auto), which
 is in everything that distributions build: with the backend bpf inside the kernel, by
-tables that are made once of each file and kept in ~/.cache/hallmark/unwind. The backend
-perf follows frame pointers unless --call-graph dwarf has it copy stacks, which costs
-more; dwarf,SIZE says how many bytes of each. --call-graph fp follows frame pointers in
-any case, and is for code that was built with them.
+tables that are made once of each file and kept in ~/.cache/hallmark/unwind. With the
+backend perf each sample copies 16 KiB of its stack, or as much as dwarf,SIZE says. That
+costs about 0.1 ms of CPU time a sample: one percent of a processor at 99 samples a
+second. The profile is no larger. Where a copy ends, frame pointers are followed.
+--call-graph fp follows frame pointers alone, and is for code that was built with them.
 
 With --timeline every sample keeps its time, for viewers that show what ran when.
 
 An ordinary user may record own processes, without kernel code, as long as
-kernel.perf_event_paranoid is 2 or less. Everything else needs root.`
+kernel.perf_event_paranoid is 2 or less. CAP_PERFMON adds the kernel's code, other users'
+processes and -a; with CAP_BPF as well the backend bpf works. CAP_SYS_PTRACE and
+CAP_CHECKPOINT_RESTORE open the files of other users' processes, and CAP_SYSLOG shows the
+kernel's symbols. Root has all of them.`
 
 func newRecordCommand(e *env) *cobra.Command {
 	r := &record{env: e}
 	var event, backend, callGraph string
 	cmd := &cobra.Command{
-		Use:   "record [flags] [-a | -p PID[,PID] | -- CMD [ARG...]]",
+		Use:   "record [flags] [-a | -p PID[,PID]] [-- CMD [ARG...]]",
 		Short: "Record a profile whose every frame says which exact file it is from",
 		Long:  recordLong,
 		Example: `  hallmark record -- gzip -k big.log
   hallmark record -a -d 30s -o machine.pb.gz
   hallmark record -p 1234,5678 --view
+  hallmark record -a -- sleep 5
+  hallmark record -o out.speedscope.json --timeline -- ./prog
   hallmark record -a -d 5s -o out.perf.data && perf report -i out.perf.data
   hallmark record --report -- python3 train.py
   hallmark record --backend perf --call-graph dwarf,32768 -- ./prog
@@ -73,6 +89,9 @@ func newRecordCommand(e *env) *cobra.Command {
 			if r.opts.CallGraph, err = capture.ParseCallGraph(callGraph); err != nil {
 				return usageError{err}
 			}
+			if r.as, err = recordedFormat(r.format, r.output); err != nil {
+				return err
+			}
 			r.opts.UnwindMemory = r.unwindMemory << 20
 			if cmd.Flags().Changed("duration") && r.opts.Duration == 0 {
 				return usageError{errors.New("a duration of 0 records nothing")}
@@ -80,20 +99,22 @@ func newRecordCommand(e *env) *cobra.Command {
 			if err := r.check(args); err != nil {
 				return usageError{err}
 			}
-			ctx, stop := interruptible()
-			defer stop()
-			return r.run(ctx, args)
+			return r.run(args)
 		},
 	}
 	f := cmd.Flags()
+	f.SetInterspersed(false) // what is behind the command is the command's
 	f.BoolVarP(&r.opts.SystemWide, "all", "a", false, "record every process on every CPU")
-	f.IntSliceVarP(&r.opts.PIDs, "pid", "p", nil, "record these processes and the children they will have")
+	f.VarP((*pidList)(&r.opts.PIDs), "pid", "p", "record these processes and the children they will have")
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "samples a second and CPU")
-	f.DurationVarP(&r.opts.Duration, "duration", "d", 0, "stop recording after this time (30s, 5m)")
-	f.StringVarP(&r.output, "output", "o", "hallmark.pb.gz", "write the profile to this file, - for standard output; one whose name ends in perf.data is for perf")
-	f.StringVar(&event, "event", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
+	f.VarP((*timeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
+	f.StringVarP(&r.output, "output", "o", defaultProfile, "write the profile to this file, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")
+	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output, else pprof)")
+	completeValues(cmd, "format", formatNames()...)
+	f.StringVarP(&event, "event", "e", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
+	f.BoolP("stacks", "g", false, "accepted as perf's: callers are recorded in any case")
 	completeValues(cmd, "event", "cpu-clock", "cycles")
-	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, bpf (files are identified inside the kernel; root only), or stackmap (by the kernel's own means)")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to sample: `auto`, perf, bpf (files are identified inside the kernel; takes CAP_BPF and CAP_PERFMON), or stackmap (by the kernel's own means)")
 	completeValues(cmd, "backend", "auto", "perf", "bpf", "stackmap")
 	f.StringVar(&callGraph, "call-graph", capture.CallGraph{}.String(), "how callers are found: `auto`, fp (by frame pointers), dwarf (by call frame information), or dwarf,SIZE")
 	completeValues(cmd, "call-graph", "auto", "fp", "dwarf")
@@ -112,6 +133,9 @@ type record struct {
 	unwindMemory int64 // MiB
 	noSymbols    bool
 	output       string
+	format       string           // as it was asked for
+	as           format           // which the output gets
+	command      *capture.Command // nil for none
 	report, view bool
 }
 
@@ -122,17 +146,11 @@ const maxUnwindMemory = 4096
 const maxTableEntries = 1 << 22
 
 func (r *record) check(args []string) error {
-	targets := 0
-	for _, given := range []bool{r.opts.SystemWide, len(r.opts.PIDs) > 0, len(args) > 0} {
-		if given {
-			targets++
-		}
-	}
 	switch {
-	case targets == 0:
+	case !r.opts.SystemWide && len(r.opts.PIDs) == 0 && len(args) == 0:
 		return errors.New("say what to record: -a, -p PID or -- CMD")
-	case targets > 1:
-		return errors.New("record one of: every process (-a), some (-p), a command")
+	case r.opts.SystemWide && len(r.opts.PIDs) > 0:
+		return errors.New("record one of: every process (-a), some (-p)")
 	case r.opts.Frequency < 1:
 		return fmt.Errorf("a frequency of %d Hz is not positive", r.opts.Frequency)
 	case r.opts.TableEntries < 1 || r.opts.TableEntries > maxTableEntries:
@@ -151,29 +169,48 @@ func (r *record) check(args []string) error {
 
 // run records into the output, which is opened first: a place that cannot be
 // written to is found before anything is started.
-func (r *record) run(ctx context.Context, args []string) error {
+func (r *record) run(args []string) error {
+	if err := checkProc("/proc"); err != nil {
+		return err
+	}
+	ctx, written := promising()
 	collectLate()
 	r.opts.CacheDir = cacheDir()
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
+	if result != nil && err != nil {
+		err = r.rescue(result, err)
+	}
+	written()
 	if result == nil {
 		return err
 	}
-	c := r.opts.Command
-	if c != nil {
-		// Ctrl-C asks the command to end as well, which may outlive the recording.
-		stop := context.AfterFunc(ctx, c.Terminate)
-		defer stop()
-	}
+	defer r.terminateWith(ctx)()
 	if err == nil {
 		r.tell(result)
 	} else {
-		fmt.Fprintf(r.env.stderr, "hallmark: %v\n", err)
+		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
 	}
 	if err := errors.Join(err, r.show(result)); err != nil {
 		r.commandStatus()
 		return exitStatus(1)
 	}
 	return r.commandStatus()
+}
+
+// terminateWith asks the command to end, which may outlive the recording, if a signal has ended
+// that, or with the next signal.
+func (r *record) terminateWith(ctx context.Context) func() {
+	c := r.command
+	switch {
+	case c == nil:
+		return func() {}
+	case ctx.Err() != nil:
+		c.Terminate()
+		return func() {}
+	}
+	waiting, over := interruptible()
+	stop := context.AfterFunc(waiting, c.Terminate)
+	return func() { stop(); over() }
 }
 
 // result is what was recorded, even if it could not be written.
@@ -183,33 +220,62 @@ type result struct {
 	stats   capture.Stats
 }
 
+// recordingMode is that of a new file with what was recorded: paths, arguments and functions of
+// all users are for the one who records.
+const recordingMode = 0o600
+
 // write lets record write to the output.
 func (r *record) write(record func(io.Writer) (*result, error)) (result *result, err error) {
 	if r.output == "-" {
 		return record(r.env.stdout)
 	}
-	if isPerfName(r.output) {
-		err = atomicfile.WriteSeeking(r.output, 0o666, func(w io.WriteSeeker) (err error) {
+	if r.as.name == "perf" {
+		err = atomicfile.WriteSeeking(r.output, recordingMode, func(w io.WriteSeeker) (err error) {
 			result, err = record(w)
 			return err
 		})
 		return result, err
 	}
-	err = atomicfile.Write(r.output, 0o666, func(w io.Writer) (err error) {
+	err = atomicfile.Write(r.output, recordingMode, func(w io.Writer) (err error) {
 		result, err = record(w)
 		return err
 	})
 	return result, err
 }
 
+// rescue writes a profile that could not be written where it belongs to the directory for
+// temporary files, and adds to the error where it is.
+func (r *record) rescue(done *result, cause error) error {
+	if r.output == "-" {
+		return cause
+	}
+	name, err := filepath.Abs(r.output)
+	if err != nil {
+		name = r.output
+	}
+	var at *fs.PathError
+	if errors.As(cause, &at) && at.Path == r.output {
+		cause = at.Err
+	}
+	cause = fmt.Errorf("%s was not written: %w", name, cause)
+	f, err := os.CreateTemp("", "hallmark-*-"+filepath.Base(name)) // mode 0600
+	if err != nil {
+		return fmt.Errorf("%w; the profile is lost: %w", cause, err)
+	}
+	err = errors.Join(r.encode(f, done.profile), f.Close())
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("%w; the profile is lost: writing %s: %w", cause, f.Name(), reasonOf(err))
+	}
+	return fmt.Errorf("%w; the profile is in %s", cause, f.Name())
+}
+
 // record records and writes the profile to w. With an error there may be a result.
 func (r *record) record(ctx context.Context, args []string, w io.Writer) (*result, error) {
 	if len(args) > 0 {
-		c, err := capture.StartCommand(args)
-		if err != nil {
-			return nil, commandError(err)
+		if err := r.start(args); err != nil {
+			return nil, err
 		}
-		r.opts.Command = c
 	}
 	bar := r.showProgress()
 	s, err := capture.Start(r.opts)
@@ -221,8 +287,14 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 	for _, missing := range s.Stats().Reduced {
 		fmt.Fprintf(r.env.stderr, "hallmark: recording without %s\n", missing)
 	}
+	for _, pid := range s.Stats().KernelThreads {
+		fmt.Fprintf(r.env.stderr, "hallmark: process %d is a kernel thread: it runs code of the kernel alone\n", pid)
+	}
 	err = s.Run(ctx)
 	bar.Clear()
+	if ctx.Err() != nil && progress.New(r.env.stderr) != nil {
+		fmt.Fprintln(r.env.stderr, "hallmark: writing the profile; Ctrl-C gives it up")
+	}
 	var exec *capture.ExecError
 	if errors.As(err, &exec) {
 		return nil, commandError(err)
@@ -233,30 +305,81 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		done.misses = recording.Symbolize()
 	}
 	done.stats = s.Stats()
-	encode := profile.Write
-	if isPerfName(r.output) {
-		encode = writePerfHere
-	}
-	if writeErr := encode(w, done.profile); writeErr != nil {
+	if writeErr := r.encode(w, done.profile); writeErr != nil {
 		err = errors.Join(err, fmt.Errorf("writing the profile: %w", writeErr))
 	}
 	return done, err
 }
 
+// checkProc returns an error if there are no processes in a directory as /proc: programs are
+// started by way of it, and files of processes found.
+func checkProc(dir string) error {
+	if _, err := os.Lstat(dir + "/self/exe"); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not mounted, and nothing is known of processes without it: mount -t proc proc %s", dir, dir)
+	}
+	return nil
+}
+
+// commandOptions has what a command prints on its standard output go to standard error, if
+// standard output is for something else.
+func commandOptions(output string) capture.CommandOptions {
+	if output == "-" {
+		return capture.CommandOptions{Stdout: os.Stderr}
+	}
+	return capture.CommandOptions{}
+}
+
 // abandon ends a command that was never let go.
 func (r *record) abandon() {
-	if r.opts.Command != nil {
-		r.opts.Command.Kill()
+	if r.command != nil {
+		r.command.Kill()
 	}
+}
+
+// start starts the command, which is what is recorded, unless that is the machine or some
+// processes: then they are recorded for as long as it runs.
+func (r *record) start(args []string) error {
+	c, err := capture.StartCommandWith(args, commandOptions(r.output))
+	if err != nil {
+		return commandError(err)
+	}
+	r.command = c
+	if r.opts.SystemWide || len(r.opts.PIDs) > 0 {
+		r.opts.While = c
+	} else {
+		r.opts.Command = c
+	}
+	return nil
+}
+
+// encode writes the profile as 'hallmark convert' would.
+func (r *record) encode(w io.Writer, p *pprof.Profile) error {
+	if r.output == "-" {
+		w = struct{ io.Writer }{w} // standard output may be able to seek, and not be at its start
+	}
+	switch {
+	case r.as.name == "perf":
+		return writePerfHere(w, p)
+	case r.as.name != "pprof" && !r.noSymbols: // not to be kept
+		p = p.Copy()
+		if _, err := (&symbolOptions{noDebuginfod: true}).show(r.env, p); err != nil {
+			return err
+		}
+	}
+	return r.as.write(&converter{env: r.env, output: r.output}, w, p)
 }
 
 // commandError gives a command that cannot be run the exit status that shells
 // give it.
 func commandError(err error) error {
 	var failed *capture.ExecError
+	var unknown *exec.Error
 	missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) ||
 		errors.As(err, &failed) && failed.Reason == syscall.ENOENT.Error() // its interpreter
-	if missing {
+	switch {
+	case errors.As(err, &unknown) && errors.Is(err, exec.ErrNotFound):
+		return statusError{127, fmt.Errorf("%s: no such program in PATH", unknown.Name)}
+	case missing:
 		return statusError{127, err}
 	}
 	return statusError{126, err}
@@ -266,7 +389,7 @@ func commandError(err error) error {
 // command has the terminal for itself.
 func (r *record) showProgress() *progress.Bar {
 	bar := progress.New(r.env.stderr)
-	if bar == nil || r.opts.Command != nil {
+	if bar == nil || r.command != nil {
 		return nil
 	}
 	if r.opts.Duration == 0 {
@@ -287,8 +410,15 @@ func (r *record) tell(done *result) {
 		share += percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
 	}
 	stats := done.stats
-	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %v, %swrote %s\n", plural(int64(stats.Samples), "sample"),
-		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), stats.Backend, share, r.output)
+	way := stats.Backend.String()
+	if stats.Copied > 0 {
+		way += " with " + quantity(int64(stats.Copied), "bytes") + " of copied stacks"
+	}
+	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %s, %swrote %s\n", plural(int64(stats.Samples), "sample"),
+		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), way, share, r.output)
+	if stats.Samples == 0 {
+		fmt.Fprintln(r.env.stderr, "hallmark: nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency")
+	}
 	for _, loss := range []struct {
 		count uint64
 		text  string
@@ -310,52 +440,107 @@ func (r *record) tell(done *result) {
 			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
 		}
 	}
+	for _, note := range profile.Disagreements(done.profile) {
+		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", note)
+	}
+	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime()); note != "" {
+		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", note)
+	}
 }
 
-// stackShare tells how many stacks are complete, and nothing of those that were walked by
-// frame pointers, which do not tell.
+// commandTime returns how long the code of a command that is recorded ran, and of the children
+// that it waited for, outside the kernel; 0 where the command has not ended, or more than it is
+// recorded.
+func (r *record) commandTime() time.Duration {
+	if r.opts.Command == nil {
+		return 0
+	}
+	select {
+	case <-r.opts.Command.Done():
+	case <-time.After(patience / 10): // it ends at about the same time as the recording
+		return 0
+	}
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano())
+}
+
+// unsampled says that most of what a command ran was in processes that were too short to be
+// sampled: the backend perf has a timer of each, which starts with it.
+func unsampled(way capture.Backend, sampled, ran time.Duration) string {
+	const notable = 100 * time.Millisecond
+	if way != capture.Perf || ran < 2*sampled || ran-sampled < notable {
+		return ""
+	}
+	return fmt.Sprintf("the command and its children ran for %s, and samples stand for %s: the backend perf samples no child that ends within its first sample's time; the backend bpf does, and so does -a",
+		quantity(int64(ran), "nanoseconds"), quantity(int64(sampled), "nanoseconds"))
+}
+
+// stackShare says how many of all stacks are complete. Frame pointers do not tell.
 func stackShare(s *profile.Stacks) string {
 	if s == nil {
-		return ""
+		return "" // no user code was sampled
 	}
-	told := s.Samples
+	unknown := int64(0)
 	for _, g := range s.Gaps {
 		if g.Reason == reason.FramePointers {
-			told -= g.Samples
+			unknown += g.Samples
 		}
 	}
-	if told == 0 {
-		return ""
+	share := percent(s.Complete, s.Samples)
+	switch {
+	case unknown == s.Samples:
+		return share + " of the stacks known to be complete (walked by frame pointers), "
+	case unknown > 0:
+		return fmt.Sprintf("%s of the stacks complete (%s walked by frame pointers), ", share, percent(unknown, s.Samples))
 	}
-	return percent(s.Complete, told) + " of the stacks complete, "
+	return share + " of the stacks complete, "
 }
 
 // show shows the profile. What ended the recording must not end the view, so
 // that has an interrupt of its own.
 func (r *record) show(done *result) error {
 	if r.report {
-		if err := writeReport(r.env, done.profile, done.misses); err != nil {
+		if err := r.showReport(done); err != nil {
 			return err
 		}
 	}
 	if !r.view {
 		return nil
 	}
-	ctx, stop := interruptible()
-	defer stop()
+	ctx, over := interruptible()
+	defer over()
 	return viewProfile(ctx, r.env, done.profile)
 }
+
+// showReport shows what 'report' shows of the profile.
+func (r *record) showReport(done *result) error {
+	if r.noSymbols {
+		return writeReport(r.env, done.profile, done.misses)
+	}
+	p := done.profile.Copy() // what names it for the report is not for the view
+	misses, err := new(symbolOptions).show(r.env, p)
+	if err != nil {
+		return err
+	}
+	return writeReport(r.env, p, misses)
+}
+
+// patience is how long a command may take to end before it is said that it is waited for.
+const patience = time.Second
 
 // commandStatus waits for the command, which may outlive the recording, and
 // returns its exit status.
 func (r *record) commandStatus() error {
-	c := r.opts.Command
+	c := r.command
 	if c == nil {
 		return nil
 	}
 	select {
 	case <-c.Done():
-	default:
+	case <-time.After(patience):
 		fmt.Fprintln(r.env.stderr, "hallmark: waiting for the command to end")
 	}
 	if status := c.Wait(); status != 0 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (in *input) inflated(name string, r *bufio.Reader, written time.Time, done 
 	if err != nil {
 		return nil, err
 	}
-	rec, err := in.kept(name, &bounded{z, o.MaxSize}, written)
+	rec, err := in.kept(name, &bounded{z, cmp.Or(o.MaxSize, profile.DefaultMaxSize)}, written)
 	if err != nil {
 		return nil, err
 	}

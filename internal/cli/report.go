@@ -10,10 +10,10 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/internal/plaintext"
 	"hallmark/profile"
 	"hallmark/profile/fromperf"
 	"hallmark/profile/summary"
-	"hallmark/reason"
 )
 
 const reportLong = `Report what a profile says in short: the functions, binaries and processes that
@@ -23,7 +23,8 @@ function's name, and why the rest has none; and the share of stacks that are
 complete, and why the others end early, by the binary where they do.
 
 FILE is any pprof profile, or a recording by perf (perf.data, and the directory that
-'perf record --threads' writes); '-' is standard input, and gzip is seen through.
+'perf record --threads' writes); '-' is standard input, and gzip is seen through. Without
+one it is hallmark.pb.gz, which 'hallmark record' writes.
 Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,
 and where DEBUGINFOD_URLS names debuginfod servers, these.
@@ -41,33 +42,42 @@ describe functions for unwinding, and strip leaves that. It counts as unknown.
 Where the file is not here, all code of it without symbols is one function,
 'libfoo.so [unknown]'.
 
+Files of different content that claim one build ID are several binaries, and a note
+names them: "same build ID, different content".
+
 With --json the fields are: sample_type, unit (of all values), total, samples,
 time, duration_ns, comments; functions: name, unnamed
-(it has no symbol), source, file, build_id, flat, cum;
-binaries: file, build_id, flat, cum; processes: name, pids, flat; coverage:
+(it has no symbol), source, file, build_id, content (a hash of the file's code, if it is
+known), flat, cum; binaries: file, build_id, content, claims (the build ID of a file that
+has its content for a build_id, because another file claims the same one), contested
+(files of different content claim it), flat, cum; processes: name, pids, flat; coverage:
 frames, identified, symbolized, file_frames, file_identified (the same for frames
 in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
-where the profile tells, stacks: samples, complete, and gaps: reason, text, advice,
-samples, binaries (those of the outermost frames); of a recording by perf, events: name,
+where the profile tells, stacks: samples, complete, kernel_only (samples without any code of
+a process, beside these), and gaps: reason, text, advice, samples, binaries (those of the outermost frames); of a recording by perf, events: name,
 samples, counted.
 Fields are added in later versions, and neither renamed nor removed.`
 
 func newReportCommand(e *env) *cobra.Command {
 	r := report{env: e}
 	cmd := &cobra.Command{
-		Use:   "report [flags] FILE",
+		Use:   "report [flags] [FILE]",
 		Short: "Show where the time of a profile went, and how much of it is known",
 		Long:  reportLong,
 		Example: `  hallmark report out.pb.gz
   hallmark report --top 5 --sort cum out.pb.gz
   hallmark report --sample-type inuse_space heap.pb.gz
   hallmark report --json out.pb.gz | jq .coverage`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.json && !cmd.Flags().Changed("top") {
 				r.top = 0
 			}
-			return r.run(args[0])
+			name, err := profileArgument(args)
+			if err != nil {
+				return err
+			}
+			return r.run(name)
 		},
 	}
 	r.input.addFlags(cmd.Flags())
@@ -94,6 +104,9 @@ type report struct {
 
 func (r *report) run(name string) error {
 	collectSeldom()
+	if r.top < 0 {
+		return usageError{fmt.Errorf("--top %d is negative: 0 shows all", r.top)}
+	}
 	if r.sort != "flat" && r.sort != "cum" {
 		return usageError{fmt.Errorf("--sort %s: must be flat or cum", r.sort)}
 	}
@@ -103,6 +116,9 @@ func (r *report) run(name string) error {
 	}
 	for i, p := range all {
 		misses, err := r.symbols.show(r.env, p)
+		if err == nil {
+			err = r.input.checkCalls(name, p)
+		}
 		if err != nil {
 			return err
 		}
@@ -132,7 +148,7 @@ func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 	if err != nil {
 		return err
 	}
-	fitAdvice(&s.Coverage, r.input.advice)
+	fitAdvice(s, &r.input)
 	if r.json {
 		return r.writeJSON(s)
 	}
@@ -142,7 +158,7 @@ func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 
 func (r *report) writeJSON(s *summary.Summary) error {
 	s.Functions = s.Functions[:shown(len(s.Functions), r.top)]
-	e := json.NewEncoder(r.env.stdout)
+	e := json.NewEncoder(plaintext.JSON(r.env.stdout))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
@@ -165,13 +181,13 @@ const mostOthers = 10
 func (r *report) writeText(s *summary.Summary) {
 	w := r.env.stdout
 	if s.Total == 0 {
-		fmt.Fprintf(w, "The profile is empty: it has no %s.\n\n", s.SampleType)
+		fmt.Fprintf(w, "The profile is empty: %s.\n\n", emptiness(s))
 		writeCoverage(w, &s.Coverage)
 		return
 	}
 	fmt.Fprintln(w, headline(s))
 	for _, c := range s.Comments {
-		fmt.Fprintln(w, printable(c))
+		fmt.Fprintln(w, plaintext.Line(c))
 	}
 	others := min(mostOthers, r.top)
 	r.section(functionTable(s, r.top), len(s.Functions), r.top)
@@ -181,6 +197,14 @@ func (r *report) writeText(s *summary.Summary) {
 	}
 	fmt.Fprintln(w)
 	writeCoverage(w, &s.Coverage)
+}
+
+// emptiness says what a profile lacks that has nothing of what was to be counted.
+func emptiness(s *summary.Summary) string {
+	if s.Samples == 0 || s.SampleType == "samples" {
+		return "it has no samples"
+	}
+	return "all values of " + plaintext.Line(s.SampleType) + " are 0"
 }
 
 // section writes a table of at most so many of n things, and how many it left out.
@@ -205,7 +229,7 @@ func headline(s *summary.Summary) string {
 	if !s.Time.IsZero() {
 		line += ", " + s.Time.Local().Format("2006-01-02 15:04:05")
 	}
-	return printable(line)
+	return plaintext.Line(line)
 }
 
 // number is a column of numbers.
@@ -256,28 +280,6 @@ func processTable(s *summary.Summary, most int) *table {
 	return t
 }
 
-// fitAdvice sets what helps against gaps: unrecorded against files that a recording has no
-// identity of, "" where it is the usual. Without the identity of a file there is no table
-// of it either.
-func fitAdvice(c *profile.Coverage, unrecorded string) {
-	if unrecorded == "" {
-		return
-	}
-	for i := range c.Gaps {
-		if g := &c.Gaps[i]; g.Reason == reason.NotRecorded {
-			g.Fitting = unrecorded
-		}
-	}
-	if c.Stacks == nil {
-		return
-	}
-	for i := range c.Stacks.Gaps {
-		if g := &c.Stacks.Gaps[i]; g.Reason == reason.NoTable {
-			g.Fitting = "identify the files, as above"
-		}
-	}
-}
-
 // writeCoverage writes how much is known, and what can be done about the rest.
 func writeCoverage(w io.Writer, c *profile.Coverage) {
 	if c.Frames == 0 {
@@ -305,7 +307,11 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "Stacks: %s, %s known to be complete\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples))
+	rest := ""
+	if s.KernelOnly > 0 {
+		rest = "; " + thousands(s.KernelOnly) + " more are of the kernel alone"
+	}
+	fmt.Fprintf(w, "Stacks: %s, %s known to be complete%s\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples), rest)
 	t := &table{columns: []column{number, {}}}
 	for _, g := range s.Gaps {
 		var names []string

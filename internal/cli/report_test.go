@@ -52,3 +52,12 @@ func TestReportReadsStandardInput(t *testing.T) {
 		t.Errorf("an empty standard input: status %d, %s", status, &stderr)
 	}
 }
+
+// TestStacksOfTheKernel says what the samples are that have no stack of a process.
+func TestStacksOfTheKernel(t *testing.T) {
+	var out strings.Builder
+	writeStacks(&out, &profile.Stacks{Samples: 60, Complete: 60, KernelOnly: 26})
+	if want := "Stacks: 60 samples, 100% known to be complete; 26 more are of the kernel alone\n"; out.String() != want {
+		t.Errorf("%q, want %q", &out, want)
+	}
+}

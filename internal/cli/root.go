@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -26,11 +28,55 @@ func newRootCommand(e *env) *cobra.Command {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetIn(e.stdin)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	for _, verb := range verbs {
 		root.AddCommand(verb(e))
 	}
+	refuseUnknownTopics(root)
 	return root
+}
+
+// refuseUnknownTopics has help and completion refuse words that they do not know, for which
+// cobra prints help, with status 0.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usageError{fmt.Errorf("no help on %q: there is no such command", strings.Join(args, " "))}
+				}
+				return nil
+			}
+		case "completion":
+			group(cmd)
+		}
+	}
+}
+
+// group makes a command refuse words that are none of its subcommands. Without a word it
+// prints its help.
+func group(cmd *cobra.Command) {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return usageError{fmt.Errorf("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))}
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// subcommands returns the names of the commands below a command.
+func subcommands(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
 }
 
 // version is the module's version, with the revision that it was built from
@@ -49,13 +95,25 @@ func version() string {
 	return v
 }
 
-// atLeast makes cobra's argument check a usage error.
-func atLeast(n int) cobra.PositionalArgs { return usage(cobra.MinimumNArgs(n)) }
+// noArguments refuses arguments.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments: %q", cmd.Name(), args[0])}
+	}
+	return nil
+}
 
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+// takes demands arguments of these names: "FILE" is one that there must be, "[FILE]" one that
+// may be missing, "FILE..." the last one, of which there may be several.
+func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{err}
+		for i, name := range names {
+			if i >= len(args) && !strings.HasPrefix(name, "[") {
+				return usageError{fmt.Errorf("%s: %s is missing", cmd.Name(), strings.TrimSuffix(name, "..."))}
+			}
+		}
+		if n := len(names); len(args) > n && !strings.HasSuffix(names[n-1], "...") {
+			return usageError{fmt.Errorf("%s: %q is one argument too many: it takes %s", cmd.Name(), args[n], strings.Join(names, " "))}
 		}
 		return nil
 	}

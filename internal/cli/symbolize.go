@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/progress"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -43,9 +45,11 @@ The content says which it is, --format otherwise; gzip is seen through. IN is a 
 or, as without it, standard input: in a pipe, lines are passed on as they come. After
 the first Ctrl-C the rest of standard input is still read, to its end.
 
-In text a build ID is the truth. A frame without one stays as it is, unless --binary
-names its file or --trust-paths takes the files that are at their paths now; these
-may be others than those that ran. What has a function already keeps it, and gets
+In text a build ID says which file ran. It is a claim: if two files have it and differ in
+their code, both are reported and the frame stays as it is; and a file that others can have
+written counts only at the path in the text, or if --binary or --debug-path names it. A
+frame without one stays as it is, unless --binary names its file or --trust-paths takes the
+files that are at their paths now; these may be others than those that ran. What has a function already keeps it, and gets
 what is inlined there only if the symbols agree; --force puts ours in its place.
 
 How many frames got functions is told on standard error, and why the others did not.
@@ -53,7 +57,7 @@ How many frames got functions is told on standard error, and why the others did 
 With --json one object is printed for each frame that was looked up: line (of the
 text), module, id, virtual or offset (in the file), trusted (the file was taken for
 its name), frames (innermost first: function, linkage, file, line, column, symbol,
-inlined), source, reason.`
+inlined), source, reason, different_content (two files that have the ID).`
 
 const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
   hallmark symbolize --binary ./prog crash.log    # a log without build IDs
@@ -70,7 +74,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 		Short:   "Give functions and lines to logs, stack traces and profiles",
 		Long:    symbolizeLong,
 		Example: symbolizeExample,
-		Args:    usage(cobra.MaximumNArgs(1)),
+		Args:    takes("[IN]"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return s.run(append(args, "-")[0])
 		},
@@ -86,7 +90,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not tell how many frames got functions")
 	s.symbols.addFlags(flags)
-	flags.Int64Var(&s.input.maxSize, "max-size", profile.DefaultMaxSize>>20, "refuse a profile beyond so many `MiB` uncompressed")
+	s.input.addSizeFlag(flags)
 	return cmd
 }
 
@@ -95,6 +99,7 @@ type symbolizer struct {
 	input       input
 	symbols     symbolOptions
 	output      string
+	mode        fs.FileMode // of a new output
 	format      string
 	filter      symbolize.Filter
 	json, quiet bool
@@ -108,6 +113,7 @@ func (s *symbolizer) run(name string) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	s.mode = modeLike(name)
 	ctx, stop := s.context(name)
 	defer stop()
 	source, err := s.symbols.open(ctx, s.env)
@@ -137,7 +143,7 @@ func (s *symbolizer) context(name string) (context.Context, context.CancelFunc) 
 	if f, ok := s.env.stdin.(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
 		return context.Background(), func() {}
 	}
-	ctx, _ := interruptible()
+	ctx, _ := interruptible() // never over
 	return ctx, func() {}
 }
 
@@ -178,7 +184,7 @@ func (s *symbolizer) symbolize(source *symbolSource, name string, in plainInput)
 	default:
 		s.filter.Folded = format == symbolize.Folded
 		s.filter.Library = source.Library
-		return s.writeText(source.ctx, in)
+		return s.writeText(source, in)
 	}
 }
 
@@ -251,21 +257,35 @@ func (w *watchedFile) Read(b []byte) (int, error) {
 
 // uncompressed returns a reader of what may be compressed with gzip.
 func uncompressed(r io.Reader) (plainInput, error) {
-	plain := bufio.NewReader(r)
+	in := &counted{r: r}
+	plain := bufio.NewReader(in)
 	if !bytes.HasPrefix(buffered(plain), gzipMagic) {
-		return plainInput{plain, false}, nil
+		return plainInput{plain, false, in}, nil
 	}
 	gz, err := gzip.NewReader(plain)
 	if err != nil {
 		return plainInput{}, err
 	}
-	return plainInput{bufio.NewReader(gz), true}, nil
+	return plainInput{bufio.NewReader(gz), true, in}, nil
 }
 
 // plainInput is an input without what gzip did to it.
 type plainInput struct {
 	*bufio.Reader
 	compressed bool
+	file       *counted // what it came from
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // buffered returns what comes with the first read. The next read tells of a failure.
@@ -280,23 +300,25 @@ func (s *symbolizer) write(content func(io.Writer) error) error {
 	if s.output == "-" {
 		return content(s.env.stdout)
 	}
-	return atomicfile.Write(s.output, 0o666, content)
+	return atomicfile.Write(s.output, s.mode, content)
 }
 
-func (s *symbolizer) writeProfile(source *symbolSource, r io.Reader) error {
+func (s *symbolizer) writeProfile(source *symbolSource, r plainInput) error {
 	switch {
 	case s.json || s.filter.Lines || s.filter.TrustPaths || s.filter.Binaries != nil:
 		return usageError{errors.New("--json, --lines, --binary and --trust-paths are for text, this is a profile")}
 	case s.output == "-" && terminalWidth(s.env.stdout) > 0:
 		return usageError{errors.New("a profile is nothing for a terminal: -o OUT")}
 	}
+	collectSeldom()
 	o, err := s.input.options()
 	if err != nil {
 		return err
 	}
+	o.InFile = func() int64 { return r.file.n }
 	p, err := profile.Read(r, o)
 	if err != nil {
-		return err
+		return adviseSize(err)
 	}
 	symbols := profile.Symbolize
 	if s.filter.Replace {
@@ -316,13 +338,39 @@ func (s *symbolizer) writeProfile(source *symbolSource, r io.Reader) error {
 	return nil
 }
 
-func (s *symbolizer) writeText(ctx context.Context, r io.Reader) error {
+// What gzip compressed may become so much text, and so many times what it was: a bomb would
+// take hours. Who uncompresses it is the user then.
+const (
+	maxTextBase  = 64 << 20
+	maxTextTimes = 24
+)
+
+// boundedText is text that gzip compressed.
+type boundedText struct {
+	plainInput
+	n int64
+}
+
+func (t *boundedText) Read(p []byte) (int, error) {
+	n, err := t.plainInput.Read(p)
+	t.n += int64(n)
+	if limit := maxTextBase + maxTextTimes*t.file.n; t.n > limit {
+		return n, fmt.Errorf("at offset %d, uncompressed: more than %d MiB and %d times what it is compressed; 'zcat FILE | hallmark symbolize' takes it", t.n, maxTextBase>>20, maxTextTimes)
+	}
+	return n, err
+}
+
+func (s *symbolizer) writeText(source *symbolSource, in plainInput) error {
+	var r io.Reader = in
+	if in.compressed {
+		r = &boundedText{plainInput: in}
+	}
 	var summary *symbolize.Summary
 	err := s.write(func(w io.Writer) (err error) {
 		if s.json {
-			summary, err = s.copyJSON(ctx, w, r)
+			summary, err = s.copyJSON(source, w, r)
 		} else {
-			summary, err = s.filter.Copy(ctx, w, r)
+			summary, err = s.filter.Copy(source.ctx, w, r)
 		}
 		return err
 	})
@@ -343,16 +391,19 @@ type textRecord struct {
 	Frames  []frameRecord  `json:"frames,omitempty"` // innermost first
 	Source  string         `json:"source,omitempty"` // of the frames
 	Reason  *reason.Reason `json:"reason,omitempty"` // why there are none
+
+	// DifferentContent are two files that have the ID and different contents.
+	DifferentContent []string `json:"different_content,omitempty"`
 }
 
 // copyJSON writes the frames in text instead of the text. Like text they are written
 // as they come.
-func (s *symbolizer) copyJSON(ctx context.Context, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
-	out := &objects{w: w}
-	out.enc = json.NewEncoder(&out.pending)
+func (s *symbolizer) copyJSON(source *symbolSource, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
+	out := &objects{w: w, different: source.differentFrom}
+	out.enc = json.NewEncoder(plaintext.JSON(&out.pending))
 	out.enc.SetEscapeHTML(false)
 	s.filter.Found = out.add
-	return s.filter.Copy(ctx, out, r)
+	return s.filter.Copy(source.ctx, out, r)
 }
 
 // objects writes the frames found in text whenever the text would be written, which it
@@ -361,6 +412,8 @@ type objects struct {
 	w       io.Writer
 	pending bytes.Buffer
 	enc     *json.Encoder
+	// different returns two files that have an identity and different contents, or nil.
+	different func(buildid.ID) []string
 }
 
 func (o *objects) Write(text []byte) (int, error) {
@@ -377,6 +430,7 @@ func (o *objects) add(f symbolize.Frame) {
 	} else {
 		record.Frames, record.Source = frameRecords(f.Frames), f.Source.String()
 	}
+	record.DifferentContent = o.different(f.ID)
 	o.enc.Encode(record) // into memory, and of nothing that could fail
 }
 
@@ -402,7 +456,7 @@ func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 		if advice := cmp.Or(textAdvice[g.Reason], g.Reason.Advice()); advice != "" {
 			line += " → " + advice
 		}
-		fmt.Fprintf(w, "hallmark: %s\n", printable(line))
+		fmt.Fprintf(w, "hallmark: %s\n", plaintext.Line(line))
 	}
 }
 
@@ -410,6 +464,7 @@ func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 var textAdvice = map[reason.Reason]string{
 	reason.NoIdentity:  "name their files with --binary, or --trust-paths",
 	reason.FileChanged: "keep the file that ran and name it with --binary",
+	reason.NotBelieved: "name it with --binary if it is the right one",
 }
 
 // shortNames names the first few files.

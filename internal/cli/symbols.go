@@ -15,6 +15,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/progress"
 	"hallmark/profile"
 	"hallmark/profile/local"
@@ -32,7 +33,7 @@ type symbolOptions struct {
 
 func (o *symbolOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.noDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
-	flags.StringArrayVar(&o.extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory (can be repeated)")
+	flags.StringArrayVar(&o.extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory, and believe them whoever owns them (can be repeated)")
 	flags.BoolVar(&o.verbose, "verbose", false, "tell where files were looked for, on standard error")
 }
 
@@ -52,13 +53,51 @@ type symbolSource struct {
 
 	telling sync.Mutex // searches run at the same time
 	stderr  io.Writer
+	differ  map[buildid.ID][2]string // files of one build ID and different contents
 }
 
 // tell tells a line, above the bar.
 func (s *symbolSource) tell(line string) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	fmt.Fprintf(s.bar.Over(s.stderr), "hallmark: %s\n", oneLine(line))
+	fmt.Fprintf(s.bar.Over(s.stderr), "hallmark: %s\n", plaintext.Quote(line))
+}
+
+// noteDifferent reports two files that have one build ID and different contents.
+func (s *symbolSource) noteDifferent(id buildid.ID, paths [2]string) {
+	s.telling.Lock()
+	if s.differ == nil {
+		s.differ = map[buildid.ID][2]string{}
+	}
+	s.differ[id] = paths
+	s.telling.Unlock()
+	s.tell(differentText(paths))
+}
+
+// differentText says that two files have one build ID and different contents.
+func differentText(paths [2]string) string {
+	return reason.DifferentContent.String() + ": " + paths[0] + ", " + paths[1]
+}
+
+// differentFiles returns two files that were met with one build ID and different contents,
+// nil if none were.
+func (s *symbolSource) differentFiles() []string {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	for _, paths := range s.differ {
+		return paths[:]
+	}
+	return nil
+}
+
+// differentFrom is differentFiles for one identity.
+func (s *symbolSource) differentFrom(id buildid.ID) []string {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if paths, ok := s.differ[id]; ok {
+		return paths[:]
+	}
+	return nil
 }
 
 // open returns the source of symbols that the options and the environment say.
@@ -74,6 +113,7 @@ func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error)
 	s := &symbolSource{Library: new(debuginfo.Library), ctx: ctx, stop: func() {}, stderr: e.stderr}
 	finder := &s.Library.Finder
 	finder.Extra, finder.Package = o.extra, o.splitUnits
+	finder.Differ = s.noteDifferent
 	if !o.noDebuginfod {
 		client, err := debuginfod.FromEnvironment()
 		if err != nil {
@@ -128,6 +168,11 @@ func (s *symbolSource) use(client *debuginfod.Client) {
 	if len(client.URLs) == 0 {
 		return
 	}
+	if err := client.Check(); err != nil {
+		s.tell("no debuginfod server is asked: " + err.Error())
+		client.URLs = nil
+		return
+	}
 	s.ctx, s.stop = interruptible()
 	s.bar = progress.New(s.stderr)
 	client.Progress = s.showProgress
@@ -171,6 +216,8 @@ func stepText(step debuginfo.Step) string {
 		what = "not there"
 	case step.Why == reason.FileChanged:
 		what = "another file"
+	case step.Why == reason.NotBelieved:
+		what = "not used, others can have written it"
 	}
 	return fmt.Sprintf("%s: %s: %s", step.Place, step.Path, what)
 }
@@ -201,8 +248,13 @@ func (o *symbolOptions) name(e *env, p *pprof.Profile, starts bool) (profile.Mis
 		return nil, errAsking
 	}
 	if starts {
-		profile.NameStarts(p, symbols)
-		profile.NameUnknown(p)
+		nameUnnamed(p, symbols)
 	}
 	return misses, nil
+}
+
+// nameUnnamed names the code without symbols of a profile that is not to be kept.
+func nameUnnamed(p *pprof.Profile, symbols profile.Starts) {
+	profile.NameStarts(p, symbols)
+	profile.NameUnknown(p)
 }

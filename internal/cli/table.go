@@ -1,13 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"hallmark/internal/plaintext"
 )
 
 // table is text in columns. Every row has a cell for each.
@@ -30,7 +32,7 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 func (t *table) write(w io.Writer, width int) {
 	for _, row := range t.rows {
 		for i := range row {
-			row[i] = printable(row[i])
+			row[i] = plaintext.Line(row[i])
 			if width > 0 && t.columns[i].most > 0 {
 				row[i] = shorten(row[i], t.columns[i].most)
 			}
@@ -93,30 +95,6 @@ func shorten(s string, n int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// printable replaces what could move the cursor of a terminal or change its
-// colours: names come from files that nobody vouches for.
-func printable(s string) string {
-	if isPlain(s) {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) {
-			return r
-		}
-		return '\uFFFD'
-	}, s)
-}
-
-// isPlain reports whether s is printable ASCII, as nearly all names are.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
 // terminalWidth returns the width of the terminal that w writes to, and 0 where
 // w writes to something else, in which lines may have any length.
 func terminalWidth(w io.Writer) int {
@@ -128,5 +106,9 @@ func terminalWidth(w io.Writer) int {
 	if err != nil {
 		return 0
 	}
-	return width
+	return cmp.Or(width, unknownWidth)
 }
+
+// unknownWidth is that of a terminal that does not know it, as serial lines and those of
+// programs mostly do not.
+const unknownWidth = 80

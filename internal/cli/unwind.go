@@ -15,6 +15,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/defect"
+	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
 	"hallmark/unwind"
 )
 
@@ -49,7 +51,7 @@ func newUnwindCommand(e *env) *cobra.Command {
 		Short:   "Print how callers are found in files without frame pointers",
 		Long:    unwindLong,
 		Example: unwindExample,
-		Args:    atLeast(1),
+		Args:    takes("FILE..."),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p := &unwindPrinter{opt: opt, out: bufio.NewWriter(e.stdout), stdout: e.stdout, stderr: e.stderr, several: len(args) > 1}
 			if opt.check != "" {
@@ -58,6 +60,9 @@ func newUnwindCommand(e *env) *cobra.Command {
 					return usageError{fmt.Errorf("%q is not a hexadecimal offset", opt.check)}
 				}
 				p.at = addr.Offset(at)
+			}
+			if opt.threads < 0 {
+				return usageError{fmt.Errorf("--threads %d is negative", opt.threads)}
 			}
 			if opt.check != "" && opt.stats {
 				return usageError{errors.New("--check and --stats do not go together")}
@@ -87,7 +92,7 @@ func (p *unwindPrinter) files(names []string) error {
 	for _, name := range names {
 		if err := p.file(name); err != nil {
 			failed = true
-			fmt.Fprintf(p.stderr, "hallmark: %s\n", oneLine(err.Error()))
+			fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Quote(err.Error()))
 		}
 		if err := p.out.Flush(); err != nil {
 			return err
@@ -108,7 +113,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 			err = fmt.Errorf("%s: %w", name, defect.Caught(v))
 		}
 	}()
-	f, err := openRegular(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return err
 	}
@@ -116,14 +121,16 @@ func (p *unwindPrinter) file(name string) (err error) {
 	start := time.Now()
 	table, err := unwind.Build(f, unwind.BuildOptions{
 		Threads: p.opt.threads,
-		Warn:    func(err error) { fmt.Fprintf(p.stderr, "hallmark: %s: %v\n", oneLine(name), err) },
+		Warn: func(err error) {
+			fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", plaintext.Quote(name), plaintext.Line(err.Error()))
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	took := time.Since(start)
 	if p.several && !p.opt.json {
-		fmt.Fprintf(p.out, "%s:\n", oneLine(name))
+		fmt.Fprintf(p.out, "%s:\n", plaintext.Quote(name))
 	}
 	switch {
 	case p.opt.stats:
@@ -145,7 +152,7 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 		}
 		found = true
 		if p.opt.json {
-			if err := json.NewEncoder(p.out).Encode(recordOfRow(name, m, row)); err != nil {
+			if err := json.NewEncoder(plaintext.JSON(p.out)).Encode(recordOfRow(name, m, row)); err != nil {
 				return err
 			}
 			continue
@@ -253,7 +260,7 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 		for why := range unwind.Why(len(s.Silent)) {
 			rec.Silent[why.String()], rec.SilentBytes[why.String()] = s.Silent[why], s.SilentBytes[why]
 		}
-		return json.NewEncoder(p.out).Encode(rec)
+		return json.NewEncoder(plaintext.JSON(p.out)).Encode(rec)
 	}
 	perRow := "-"
 	if s.Rows > 0 {

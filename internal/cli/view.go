@@ -17,25 +17,37 @@ import (
 const viewLong = `Show a profile in the browser: flame graph, table of functions, callers and
 callees, source lines, search, and the difference from a second profile.
 
-Only this machine can see the pages: they are served on the loopback interface,
-until Ctrl-C. To look from elsewhere, forward the port (ssh -L). Frames without
-symbols get them as with 'hallmark report'. FILE may be a recording by perf, as
-there; --event all shows all of its events, which the pages choose from.`
+The pages are served on the loopback interface, until Ctrl-C, to whoever has the
+URL that is printed: it contains a key, so do not pass it on. The browser gets a
+cookie for the key, and no other user of this machine can see the pages. To look
+from elsewhere, forward the port (ssh -L) and open the same URL there. A script
+can do so by 'curl -L -c jar URL', and then has the pages with 'curl -b jar'. As
+root no browser is opened: open the URL as the user whose browser it is.
+
+The text of source lines is shown from files in the directory of --source, at the
+path that the debug information names or at an end of it. No other file is opened,
+because a profiled program can name any.
+
+Frames without symbols get them as with 'hallmark report'. FILE is hallmark.pb.gz where
+none is named, and may be a recording by perf, as there; --event all shows all of its events, which the pages choose from.`
 
 func newViewCommand(e *env) *cobra.Command {
 	v := viewer{env: e}
 	cmd := &cobra.Command{
-		Use:   "view [flags] FILE",
+		Use:   "view [flags] [FILE]",
 		Short: "Show a profile as a flame graph and tables in the browser",
 		Long:  viewLong,
 		Example: `  hallmark view out.pb.gz
   hallmark view --diff before.pb.gz after.pb.gz
+  hallmark view --source ~/src/app out.pb.gz
   hallmark view --http 127.0.0.1:8080 --no-browser out.pb.gz`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: takes("[FILE]"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			ctx, stop := interruptible()
-			defer stop()
-			return v.run(ctx, args[0])
+			name, err := profileArgument(args)
+			if err != nil {
+				return err
+			}
+			return v.run(name)
 		},
 	}
 	v.input.addFlags(cmd.Flags())
@@ -43,6 +55,7 @@ func newViewCommand(e *env) *cobra.Command {
 	v.symbols.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
+	cmd.Flags().StringVar(&v.sources, "source", "", "show the text of source lines from files in `DIR`")
 	cmd.Flags().BoolVar(&v.noBrowser, "no-browser", false, "do not open a browser")
 	return cmd
 }
@@ -52,14 +65,19 @@ type viewer struct {
 	input     input
 	symbols   symbolOptions
 	base      string
+	sources   string
 	address   string
 	noBrowser bool
 }
 
-func (v *viewer) run(ctx context.Context, name string) error {
+func (v *viewer) run(name string) error {
+	collectSeldom()
 	v.input.tell = true
 	p, err := v.input.read(v.env, name)
 	if err != nil {
+		return err
+	}
+	if err := v.input.checkView(name, p); err != nil {
 		return err
 	}
 	if _, err := profile.SampleIndex(p, v.input.sampleType); err != nil {
@@ -70,10 +88,19 @@ func (v *viewer) run(ctx context.Context, name string) error {
 		if base, err = v.input.read(v.env, v.base); err != nil {
 			return err
 		}
+		if err := v.input.checkView(v.base, base); err != nil {
+			return err
+		}
+		for _, note := range profile.Separate(base, p) {
+			fmt.Fprintf(v.env.stderr, "hallmark: %s\n", note)
+		}
 	}
+	ctx, over := interruptible() // what was read until here ends at once
+	defer over()
 	err = serve(ctx, v.env, p, v.address, v.symbols, view.Options{
 		Base:       base,
 		SampleType: v.input.sampleType,
+		Sources:    v.sources,
 		Browser:    !v.noBrowser,
 	})
 	if err != nil && base != nil {
@@ -92,20 +119,21 @@ func viewProfile(ctx context.Context, e *env, p *pprof.Profile) error {
 }
 
 // serve serves pages about p until ctx is done. It opens a browser, if o wants
-// one, only where there is a display for it.
+// one, only where there is a display for it, and not as root: a browser with root's
+// rights would be open to every page that is shown in it.
 func serve(ctx context.Context, e *env, p *pprof.Profile, address string, symbols symbolOptions, o view.Options) error {
 	s, err := symbols.open(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	o.Browser = o.Browser && hasDisplay()
+	o.Browser = o.Browser && hasDisplay() && os.Geteuid() != 0
 	o.Symbols = &local.Symbols{Library: s.Library, Context: s.ctx}
 	o.Ready = func(url string) {
 		s.bar.Clear()
 		fmt.Fprintf(e.stdout, "Serving %s until Ctrl-C\n", url)
 	}
-	o.Errors = e.stderr
+	o.Errors = s.bar.Over(e.stderr)
 	err = view.Serve(ctx, address, p, o)
 	if errors.Is(err, view.ErrNotLoopback) {
 		return usageError{err}

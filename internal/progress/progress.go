@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"hallmark/internal/plaintext"
 )
 
 // interval is the least time between two drawings.
@@ -89,7 +91,7 @@ func shorten(s string, room int) string {
 // being wider than its number of characters, which CJK and emoji are.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x1100 {
+		if r >= 0x1100 || plaintext.Rune(r) != r {
 			return '?'
 		}
 		return r

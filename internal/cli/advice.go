@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"hallmark/capture"
+	"hallmark/profile/summary"
+	"hallmark/reason"
+)
+
+// fitAdvice sets what helps against the gaps of a profile that was read from in, where that
+// depends on how it was recorded. Advice that cannot help is none.
+func fitAdvice(s *summary.Summary, in *input) {
+	for i := range s.Coverage.Gaps {
+		if g := &s.Coverage.Gaps[i]; g.Reason == reason.NotRecorded {
+			g.Fitting = in.advice
+		}
+	}
+	if s.Coverage.Stacks == nil {
+		return
+	}
+	for i := range s.Coverage.Stacks.Gaps {
+		g := &s.Coverage.Stacks.Gaps[i]
+		g.Fitting = stackAdvice(g.Reason, s.Comments, in)
+	}
+}
+
+// copyMore is what helps where the copies of stacks were too short.
+const copyMore = "copy more of the stacks, with --call-graph dwarf,65528"
+
+// stackAdvice returns what helps against stacks that end for a reason, "" for the usual.
+func stackAdvice(why reason.Reason, comments []string, in *input) string {
+	noted := func(note string) bool {
+		return slices.ContainsFunc(comments, func(c string) bool { return strings.HasSuffix(c, note) })
+	}
+	switch why {
+	case reason.NoTable:
+		if in.advice != "" { // without the identity of a file there is no table of it either
+			return "identify the files, as above"
+		}
+	case reason.StackUnreadable:
+		if noted(capture.CutNote) || len(in.events) > 0 { // of hallmark's own copies, and of perf's
+			return copyMore
+		}
+	case reason.FramePointers:
+		switch {
+		case noted(capture.ContinuedNote):
+			return copyMore
+		case len(in.events) > 0: // perf's own, which has no backends
+			return "record with perf record --call-graph dwarf"
+		}
+	}
+	return ""
+}
