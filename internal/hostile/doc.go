@@ -1,0 +1,11 @@
+// Package hostile attacks the command with inputs that somebody made to harm whoever reads
+// them: every verb with every kind of file that it reads. It has tests alone.
+//
+// The command runs as a child, built without the race detector. A run passes when its peak of
+// memory is at most 512 MiB and ten times its input, it needs at most 20 seconds and one for
+// each MiB of input, it does not crash, a terminal gets no control characters, nothing is
+// opened that is no regular file, and nothing is written but what the command line asks for.
+//
+// The short form runs one command for each input, and HALLMARK_THOROUGH=1 all commands.
+// HALLMARK_COMMAND=FILE attacks another build.
+package hostile
