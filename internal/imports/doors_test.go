@@ -1,0 +1,221 @@
+package imports
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// openers are what opens a file by a name, by package. A name that somebody else chose is
+// opened by internal/regular alone, and by what is made of it: buildid.ReadFile,
+// symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
+var openers = map[string][]string{
+	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS"},
+	"io/ioutil":             {"ReadFile", "WriteFile", "TempFile"},
+	"syscall":               {"Open", "Openat", "Creat", "SYS_OPEN", "SYS_OPENAT", "Truncate"},
+	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "OpenByHandleAt", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2", "OpenTree", "Truncate"},
+	"debug/elf":             {"Open"},
+	"debug/buildinfo":       {"ReadFile"},
+	"archive/zip":           {"OpenReader"},
+}
+
+// Why a function may open what it opens.
+const (
+	typed    = "a path that the user typed, which may be a pipe"
+	output   = "where the user wants output"
+	kernel   = "a constant path, or that of a number, in the kernel's own file systems"
+	ownCache = "in a directory that nobody else can change"
+	placed   = "the place alone (O_PATH), which is looked at before anything is opened, or the kernel's files of a process"
+	door     = "the door itself"
+	fresh    = "a new file with a name of its own, which it loses at once"
+	made     = "a new file with a name of its own, which nothing had before (O_EXCL)"
+	own      = "a file that this very process has mapped"
+	machine  = "a constant path that root alone can change"
+)
+
+// doors are the functions that may open files by themselves, with the reasons.
+var doors = map[string]string{
+	"buildid/kernel.go:readNotes":                   kernel,
+	"buildid/memory.go:ReadVDSO":                    kernel,
+	"buildid/memory.go:vdsoBase":                    kernel,
+	"buildid/scan.go:kernelFS":                      placed,
+	"capture/addressbits.go:addressBits":            kernel,
+	"capture/backend.go:lockedDown":                 kernel,
+	"capture/backend.go:ownsMachine":                kernel,
+	"capture/census.go:numberWords":                 kernel,
+	"capture/census.go:readSlabs":                   kernel,
+	"capture/cgroup.go:cgroups.open":                kernel,
+	"capture/event.go:maxFrequency":                 kernel,
+	"capture/event.go:onlineCPUs":                   kernel,
+	"capture/event.go:paranoid":                     kernel,
+	"capture/content.go:isProgram":                  placed,
+	"capture/execfacts.go:readFacts":                kernel,
+	"capture/execrunning.go:glimpses.note":          placed,
+	"capture/execrunning.go:startOf":                kernel,
+	"capture/feature.go:probeKallsyms":              kernel,
+	"capture/feature.go:probeMapFiles":              own,
+	"capture/foreign.go:readArgs":                   kernel,
+	"capture/inventory.go:isKernelThread":           kernel,
+	"capture/kernelcache.go:kernelCache.read":       kernel,
+	"capture/kernelcache.go:newKernelCache":         kernel,
+	"capture/kernelcache.go:readModules":            kernel,
+	"capture/object.go:openMemory":                  kernel,
+	"capture/runningplace.go:containerOf":           kernel,
+	"capture/runningplace.go:isMounted":             placed,
+	"capture/runningplace.go:openRoot":              placed,
+	"capture/runningplace.go:placeOf":               placed,
+	"capture/threads.go:leaderOf":                   kernel,
+	"capture/threads.go:processes":                  kernel,
+	"capture/threads.go:readName":                   kernel,
+	"capture/threads.go:threadsOf":                  kernel,
+	"debuginfo/debuginfod/cache.go:Client.remember": ownCache,
+
+	"internal/aside/busy.go:isRunnable":             kernel,
+	"internal/atomicfile/atomicfile.go:place.open":  output,
+	"internal/atomicfile/place.go:openat":           output,
+	"internal/atomicfile/temp.go:Scratch":           fresh,
+	"internal/bpf/kerneltypes.go:openKernelTypes":   kernel,
+	"internal/bpf/stackmap.go:stackDepth":           kernel,
+	"internal/cachedir/cachedir.go:Dir.use":         ownCache,
+	"internal/cachedir/user.go:rootHome":            machine,
+	"internal/cli/index.go:makeKernelIndex":         kernel,
+	"internal/cli/man.go:writeManPages":             output,
+	"internal/cli/perfdata.go:input.findRecording":  typed,
+	"internal/cli/perfproof.go:kernelSymbol":        kernel,
+	"internal/cli/perfproof.go:readModules":         kernel,
+	"internal/cli/record.go:record.rescue":          made,
+	"internal/cli/recording.go:input.openRecording": typed,
+	"internal/cli/symbolize.go:symbolizer.open":     typed,
+	"internal/contentcache/disk.go:newDisk":         kernel,
+	"internal/contentcache/sight.go:centiseconds":   kernel,
+	"internal/contentcache/sight.go:DiskOf":         kernel,
+	"internal/mounts/mounts.go:View.read":           kernel,
+	"internal/mounts/mounts.go:ownTable.read":       kernel,
+	"internal/mounts/file.go:View.openHere":         placed,
+	"internal/mounts/walk.go:openName":              placed,
+	"internal/perfmap/perfmap.go:Place.openBelow":   placed,
+	"internal/perfmap/perfmap.go:StartTime":         kernel,
+	"internal/perfmap/perfmap.go:openDirectory":     placed,
+	"internal/perfmap/perfmap.go:placeOf":           placed,
+	"internal/perfmap/perfmap.go:status":            kernel,
+	"internal/regular/regular.go:Scratch.call":      door,
+	"internal/trust/directory.go:open":              placed,
+	"internal/trust/group.go:eachLine":              machine,
+	"internal/trust/mountinfo.go:mountTable.read":   kernel,
+	"internal/trust/trust.go:knowsAll":              kernel,
+	"perfdata/dir.go:OpenFiles":                     typed,
+	"procmap/foreign.go:readAside":                  kernel,
+	"procmap/gate.go:machineGate":                   kernel,
+	"procmap/handle.go:openPath":                    placed,
+	"procmap/live/kernel.go:readKernel":             kernel,
+	"procmap/process.go:Process.memory":             kernel,
+	"profile/local/kernel.go:kallsyms":              kernel,
+	"profile/local/kernel.go:vdso":                  kernel,
+	"profile/view/peer.go:ownerOf":                  kernel,
+	"profile/view/view.go:Serve":                    typed,
+	"profile/local/tables.go:vdsoTable":             kernel,
+	"profile/read.go:ReadFileLimited":               typed,
+}
+
+// TestOneDoorForNamesOfOthers refuses functions that open files and are not in doors, and
+// doors that nobody uses.
+func TestOneDoorForNamesOfOthers(t *testing.T) {
+	found := map[string][]string{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel("../..", path)
+		if d.IsDir() && (slices.Contains(notProduct, name) || d.Name() == "testdata" || d.Name() == ".git") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		return findOpeners(path, name, found)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, function := range slices.Sorted(maps.Keys(found)) {
+		if doors[function] == "" {
+			t.Errorf("%s opens a file (%s): if the name may be one that somebody else chose, use internal/regular; else say here why not",
+				function, strings.Join(found[function], ", "))
+		}
+	}
+	for _, function := range slices.Sorted(maps.Keys(doors)) {
+		if found[function] == nil {
+			t.Errorf("%s may open files and does not", function)
+		}
+	}
+}
+
+// notProduct are directories of what only tests and measures.
+var notProduct = []string{
+	"bench", "tools", "internal/dwarftest", "internal/elftest", "internal/fusetest", "internal/perfgen", "internal/perftest", "internal/proftest",
+	"internal/testenv", "internal/testrun", "internal/unwindtest", "internal/vmtest",
+}
+
+// findOpeners adds the functions of a file that mention one of the openers.
+func findOpeners(path, name string, found map[string][]string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		return err
+	}
+	packages := map[string][]string{} // by what the file calls them
+	for _, i := range file.Imports {
+		from := strings.Trim(i.Path.Value, `"`)
+		local := from[strings.LastIndexByte(from, '/')+1:]
+		if i.Name != nil {
+			local = i.Name.Name
+		}
+		if local == "." && openers[from] != nil {
+			return fmt.Errorf("%s imports %s under no name", name, from)
+		}
+		packages[local] = openers[from]
+	}
+	for _, d := range file.Decls {
+		function := name + ":" + nameOf(d)
+		ast.Inspect(d, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := s.X.(*ast.Ident); ok && slices.Contains(packages[x.Name], s.Sel.Name) {
+				found[function] = append(found[function], x.Name+"."+s.Sel.Name)
+			}
+			return true
+		})
+	}
+	return nil
+}
+
+// nameOf returns the name of a function, with that of its receiver's type; of other
+// declarations the first name that is declared.
+func nameOf(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return d.Name.Name
+		}
+		receiver := d.Recv.List[0].Type
+		if p, ok := receiver.(*ast.StarExpr); ok {
+			receiver = p.X
+		}
+		return fmt.Sprint(receiver) + "." + d.Name.Name
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			if v, ok := s.(*ast.ValueSpec); ok {
+				return v.Names[0].Name
+			}
+		}
+	}
+	return "?"
+}
