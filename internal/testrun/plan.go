@@ -52,6 +52,10 @@ var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/ha
 // share (testenv.Brief), so they are tested without it too.
 var withoutRace = []string{"symbol", "unwind"}
 
+// ofChildren are packages whose tests look at commands that are built without the race detector:
+// in the test itself it would only make the inputs slowly.
+var ofChildren = []string{"internal/hostile"}
+
 // notQuick are packages whose tests need root, perf or several minutes.
 var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf", "buildid"}, onMachine...)
 
@@ -124,6 +128,9 @@ func (r *runner) planRaces(p *plan) (err error) {
 	}
 	for i := range p.packages {
 		found := &p.packages[i]
+		if slices.Contains(ofChildren, found.name()) {
+			continue
+		}
 		if found.race, err = r.isConcurrent(*found); err != nil {
 			return err
 		}

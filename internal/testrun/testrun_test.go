@@ -311,7 +311,7 @@ func TestNeedsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`testenv\.Tool\(\w+, "([^"]+)"\)|\[!?(?:exec|tool):([^]]+)\]`)
+	named := regexp.MustCompile(`testenv\.Tool\([\w.]+, "([^"]+)"\)|\[!?(?:exec|tool):([^]]+)\]`)
 	users := map[string]string{} // of tools, by name
 	err = filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") && filepath.Ext(path) != ".txtar" {

@@ -30,7 +30,7 @@ func TestKernels(t *testing.T) {
 	dir := os.Getenv("HALLMARK_KERNELS")
 	testenv.Need(t, dir != "", "HALLMARK_KERNELS, a directory of kernels (make kernels)")
 	testenv.Need(t, runtime.GOARCH == "amd64", "a machine of amd64, as most kernels are")
-	for _, tool := range []string{"busybox", "cat", "readelf", "sleep"} {
+	for _, tool := range []string{"busybox", "cat", "mkfs.ext4", "readelf", "sleep"} {
 		testenv.Tool(t, tool)
 	}
 	list, err := readPassed(root)

@@ -121,7 +121,7 @@ func (p *passed) add(k kernel, s suite) error {
 // machineFiles are what makes machines, and judges what is said in them.
 var machineFiles = []string{
 	"go.mod", // for the BPF library
-	"internal/vmtest/arch.go", "internal/vmtest/initramfs.go", "internal/vmtest/vmtest.go", "internal/vmtest/getkernels.sh",
+	"internal/vmtest/arch.go", "internal/vmtest/disk.go", "internal/vmtest/initramfs.go", "internal/vmtest/vmtest.go", "internal/vmtest/getkernels.sh",
 	"internal/vmtest/pack_test.go", "internal/vmtest/report_test.go", "internal/vmtest/kernels_test.go", "internal/vmtest/doctor_test.go", "internal/vmtest/onkernel",
 }
 

@@ -15,8 +15,8 @@ var kernels = []kernel{
 	{"7.2", "", suites},
 	{"6.18", "", suites},
 	{"6.12", "", suites},
-	{"6.1", `Linux 6\.13|Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
-	{"5.10", `BPF programs|Linux 6\.11|Linux 6\.7|Linux 6\.4|Linux 5\.16`, suites},
+	{"6.1", `FUSE in the kernel|Linux 6\.13|Linux 6\.11|Linux 6\.7|Linux 6\.4`, suites},
+	{"5.10", `FUSE in the kernel|BPF programs|Linux 6\.11|Linux 6\.7|Linux 6\.4|Linux 5\.16`, suites},
 	{"6.12-arm64", `x86-64 machine|breakpoints in the kernel|maps \[vsyscall\]`, armSuites},
 }
 
@@ -33,7 +33,7 @@ type suite struct {
 
 // recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
 // verb.
-var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/perfmap", "internal/perfregs"}
+var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
 var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "internal/cli/doctor.go")}
@@ -41,23 +41,29 @@ var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(r
 // notOfKernels are packages that suites are built with, and that are no reason to run them
 // again: what these packages do is the same on every kernel, and is tested on this one.
 var notOfKernels = map[string]string{
-	"addr":                 "types",
-	"reason":               "types",
-	"profile":              "a model, and files that it is written to",
-	"perfdata":             "a format",
-	"symbol":               "files and their index",
-	"debuginfo":            "where files are",
-	"debuginfo/debuginfod": "a protocol of servers",
-	"internal/addrspace":   "arithmetic",
-	"internal/atomicfile":  "writing and renaming files",
-	"internal/cachedir":    "directories of the user",
-	"internal/cursor":      "reading bytes",
-	"internal/defect":      "panics of readers",
-	"internal/dwarf":       "a format",
-	"internal/pclntab":     "a format",
-	"internal/elftest":     "builds files for tests",
-	"internal/readable":    "names",
-	"internal/testenv":     "what tests need",
+	"addr":                  "types",
+	"reason":                "types",
+	"profile":               "a model, and files that it is written to",
+	"perfdata":              "a format",
+	"symbol":                "files and their index",
+	"debuginfo":             "where files are",
+	"debuginfo/debuginfod":  "a protocol of servers",
+	"internal/addrspace":    "arithmetic",
+	"internal/atomicfile":   "writing and renaming files",
+	"internal/cachedir":     "directories of the user",
+	"internal/contentcache": "hashes of files, remembered",
+	"internal/contested":    "comparing what others have read",
+	"internal/cursor":       "reading bytes",
+	"internal/defect":       "panics of readers",
+	"internal/dwarf":        "a format",
+	"internal/pclntab":      "a format",
+	"internal/elftest":      "builds files for tests",
+	"internal/fstimes":      "a list of file systems",
+	"internal/fusetest":     "a server for tests, of which most are not run there",
+	"internal/readable":     "names",
+	"internal/regular":      "opening files",
+	"internal/testenv":      "what tests need",
+	"internal/trust":        "owners of files",
 }
 
 var suites = []suite{
@@ -77,7 +83,7 @@ var suites = []suite{
 		run:      ".",
 		must:     []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestThirtyTwoBits", "TestChurn"},
 		compiled: "ThirtyTwoBits",
-		inputs:   []string{"buildid"},
+		inputs:   []string{"buildid", "internal/aside", "internal/mounts"},
 	},
 	{
 		name: "buildid",
@@ -134,14 +140,14 @@ var armSuites = []suite{
 		must:     []string{"TestOwnStacks"},
 		compiled: "^TestOwnStacks$",
 		sources:  []string{"internal/bpf/testdata/stacks.c"},
-		inputs:   []string{"procmap", "buildid"},
+		inputs:   []string{"procmap", "buildid", "internal/aside", "internal/mounts"},
 	},
 	{
 		name:   "procmap",
 		pkg:    "procmap",
 		run:    ".",
 		must:   []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestChurn"},
-		inputs: []string{"buildid"},
+		inputs: []string{"buildid", "internal/aside", "internal/mounts"},
 	},
 	{
 		name: "buildid",

@@ -1,6 +1,7 @@
 // Package vmtest runs programs on other kernels than the machine's own: in virtual
-// machines that boot a kernel with nothing but these programs. Its tests run the
-// tests of other packages so, on each of Debian's kernels that getkernels.sh fetches.
+// machines that boot a kernel with nothing but these programs, on a disk of ext4. Its
+// tests run the tests of other packages so, on each of Debian's kernels that
+// getkernels.sh fetches.
 //
 // QEMU emulates the processor, because machines that are virtual themselves mostly
 // cannot do better; so everything takes several times as long.
@@ -84,11 +85,11 @@ func (m *Machine) Run(ctx context.Context, jobs []Job) ([]Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	initrd, console := filepath.Join(dir, "initrd"), filepath.Join(dir, "console")
-	if err := m.pack(initrd, jobs); err != nil {
+	initrd, disk, console := filepath.Join(dir, "initrd"), filepath.Join(dir, "disk"), filepath.Join(dir, "console")
+	if err := errors.Join(m.pack(initrd, jobs), makeDisk(disk)); err != nil {
 		return nil, err
 	}
-	name, args := arch.command(m.Kernel, initrd, console)
+	name, args := arch.command(m.Kernel, initrd, disk, console)
 	cmd := exec.CommandContext(ctx, name, args...)
 	results := make([]Result, len(jobs))
 	err = errors.Join(m.listen(cmd, results), ctx.Err())

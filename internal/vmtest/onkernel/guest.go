@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,10 +15,13 @@ import (
 	"hallmark/internal/vmtest"
 )
 
-// boot starts the worker, is the parent of all orphans while it works, and turns
-// the machine off.
+// boot moves to the disk, starts the worker, is the parent of all orphans while it works, and
+// turns the machine off.
 func boot() error {
-	if err := errors.Join(mount(), loadModules()); err != nil {
+	if !onDisk() {
+		return moveToDisk()
+	}
+	if err := errors.Join(mount(), loadModules(), os.Mkdir("/tmp", 0o777), os.Chmod("/tmp", 0o777|fs.ModeSticky)); err != nil {
 		fmt.Println("onkernel:", err) // what needs it will say so
 	}
 	worker := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"worker"}, Env: environment, Stdout: os.Stdout, Stderr: os.Stderr}
@@ -38,7 +42,7 @@ var environment = []string{"PATH=/bin", "HOME=/root", "TMPDIR=/tmp"}
 func mount() error {
 	var failed []error
 	for _, m := range [][2]string{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/tmp"}, {"tracefs", "/sys/kernel/tracing"},
+		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}, {"tracefs", "/sys/kernel/tracing"},
 		{"debugfs", "/sys/kernel/debug"}, {"securityfs", "/sys/kernel/security"}, {"bpf", "/sys/fs/bpf"}, {"cgroup2", "/sys/fs/cgroup"},
 	} {
 		err := os.MkdirAll(m[1], 0o755)
