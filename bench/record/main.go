@@ -113,8 +113,8 @@ func contenders(rate, file string) (recorders []*recorder, base *recorder) {
 	recorders = []*recorder{
 		{name: "hallmark record -a --backend bpf --no-symbols", commands: [][]string{own("--backend", "bpf", "--no-symbols")}},
 		{name: "hallmark record -a --backend bpf", commands: [][]string{own("--backend", "bpf")}},
-		{name: "hallmark record -a --backend perf --no-symbols", commands: [][]string{own("--backend", "perf", "--no-symbols")}},
-		{name: "hallmark record -a --backend perf", commands: [][]string{own("--backend", "perf")}},
+		{name: "hallmark record -a --backend perf --call-graph fp --no-symbols", commands: [][]string{own("--backend", "perf", "--call-graph", "fp", "--no-symbols")}},
+		{name: "hallmark record -a --backend perf --call-graph fp", commands: [][]string{own("--backend", "perf", "--call-graph", "fp")}},
 		base,
 		{name: "the same, then perf report", commands: [][]string{perfs("--buildid-mmap"), report}},
 		{name: "perf record -a -g", commands: [][]string{perfs()}},
