@@ -2,6 +2,7 @@ package trust
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,9 @@ func (l Level) String() string { return [...]string{"others", "own", "root"}[min
 // same users can change, over mounts that show true owners. So a file of a container's root
 // is that of others: in this mount namespace its path leads to another file, or to none.
 //
+// A file that was removed has the level of the directory that it was in, unless others can put
+// files there. So a program keeps its level when an upgrade replaces it while it runs.
+//
 // LevelOf asks no server of a file system. Where it cannot know it returns Others.
 func LevelOf(f *os.File, path string) Level {
 	st, err := statOf(int(f.Fd()))
@@ -45,10 +49,12 @@ func LevelOf(f *os.File, path string) Level {
 	if level == Others || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return Others
 	}
+	isRemoved := false
 	if path == "" {
 		if path, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd()))); err != nil {
 			return Others
 		}
+		isRemoved = st.Nlink == 0
 	}
 	if !strings.HasPrefix(path, "/") {
 		return Others
@@ -56,6 +62,9 @@ func LevelOf(f *os.File, path string) Level {
 	mounts, err := readMounts()
 	if err != nil {
 		return Others
+	}
+	if isRemoved {
+		return mounts.leadToDir(filepath.Dir(path), file, level)
 	}
 	return mounts.lead(path, file, level)
 }
@@ -77,7 +86,38 @@ func levelFor(e entry) Level {
 // lead returns the lowest of a level and those of what lies on the way to a file; Others if
 // the path leads to another one.
 func (m mounts) lead(path string, file entry, level Level) Level {
-	sticky := false // the directory that was judged last
+	end, level, sticky := m.walk(path, level)
+	if level == Others {
+		return Others
+	}
+	defer unix.Close(end.fd)
+	switch {
+	case !end.isSame(file), !m.isTrue(end):
+		return Others
+	case sticky && end.st.Nlink != 1:
+		return Others // others may have added this name of it
+	}
+	return level
+}
+
+// leadToDir is lead for a file that was removed from a directory. In a container the same path
+// leads to a directory of another mount.
+func (m mounts) leadToDir(dir string, file entry, level Level) Level {
+	end, level, sticky := m.walk(dir, level)
+	if level == Others {
+		return Others
+	}
+	defer unix.Close(end.fd)
+	if sticky || !end.is(unix.S_IFDIR) || end.st.Mnt_id != file.st.Mnt_id || !m.isTrue(file) {
+		return Others
+	}
+	return level
+}
+
+// walk goes along a path, and lowers the level to that of each directory and link on the way. It
+// returns what is at the end, for the caller to close unless the level is Others, and whether
+// the last directory is one where all can put files.
+func (m mounts) walk(path string, level Level) (end entry, lowest Level, sticky bool) {
 	w := walk{cross: m.isTrueAt, judge: func(_ string, e entry) bool {
 		if !m.isTrue(e) || sticky && !e.is(unix.S_IFDIR) {
 			return false // a link in /tmp may be one more name of a link
@@ -91,16 +131,9 @@ func (m mounts) lead(path string, file entry, level Level) Level {
 	}}
 	end, err := w.to(path)
 	if err != nil {
-		return Others
+		return entry{}, Others, false
 	}
-	defer unix.Close(end.fd)
-	switch {
-	case !end.isSame(file), !m.isTrue(end):
-		return Others
-	case sticky && end.st.Nlink != 1:
-		return Others // others may have added this name of it
-	}
-	return level
+	return end, level, sticky
 }
 
 func (e entry) isSame(other entry) bool {

@@ -238,16 +238,58 @@ func TestLevelOf(t *testing.T) {
 			t.Errorf("%s: %v, want %v", special, got, Others)
 		}
 	}
-	f, err := os.Open(other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.Remove(other); err != nil {
-		t.Fatal(err)
-	}
-	if got := LevelOf(f, ""); got != Others {
-		t.Errorf("a file without a name: %v, want %v", got, Others)
+}
+
+// TestLevelOfRemovedFile removes files in every directory that they can be in.
+func TestLevelOfRemovedFile(t *testing.T) {
+	dir := ownTree(t)
+	theirs := mkdir(t, filepath.Join(dir, "theirs"), 0o755, nobody)
+	shared := mkdir(t, filepath.Join(dir, "shared"), 0o777|os.ModeSticky, 0)
+	again := mkdir(t, filepath.Join(dir, "again"), 0o755, 0)
+	bound := mkdir(t, filepath.Join(dir, "bound"), 0o755, 0)
+	bind(t, bound, again, 0)
+	hidden := mkdir(t, filepath.Join(dir, "hidden"), 0o755, 0)
+	emptied := mkdir(t, filepath.Join(dir, "emptied"), 0o755, 0)
+	for _, c := range []struct {
+		what  string
+		name  string
+		mode  os.FileMode
+		owner int
+		then  func(name string)
+		want  Level
+	}{
+		{"root's file", filepath.Join(dir, "root"), 0o755, 0, nil, Root},
+		{"a name that ends as the kernel's mark", filepath.Join(dir, "x (deleted)"), 0o755, 0, nil, Root},
+		{"one in whose place another one was put", filepath.Join(dir, "upgraded"), 0o755, 0, func(name string) { write(t, name, 0o755, 0) }, Root},
+		{"over a mount", filepath.Join(again, "mounted"), 0o755, 0, nil, Root},
+		{"a file of another user", filepath.Join(dir, "user"), 0o755, nobody, nil, Others},
+		{"a file that everybody may write", filepath.Join(dir, "open"), 0o757, 0, nil, Others},
+		{"in a directory of another user", filepath.Join(theirs, "file"), 0o755, 0, nil, Others},
+		{"in a directory like /tmp", filepath.Join(shared, "file"), 0o755, 0, nil, Others},
+		{"in a directory that is gone", filepath.Join(emptied, "file"), 0o755, 0, func(string) {
+			if err := os.Remove(emptied); err != nil {
+				t.Fatal(err)
+			}
+		}, Others},
+		{"in a directory that another one hides", filepath.Join(hidden, "file"), 0o755, 0, func(string) { mountOn(t, "tmpfs", hidden, 0, "mode=755") }, Others},
+	} {
+		f, err := os.Open(write(t, c.name, c.mode, c.owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(c.name); err != nil {
+			t.Fatal(err)
+		}
+		if c.then != nil {
+			c.then(c.name)
+		}
+		if got := LevelOf(f, ""); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+		if got := LevelOf(f, c.name); got != Others {
+			t.Errorf("%s, at the path of another file or of none: %v, want %v", c.what, got, Others)
+		}
+		f.Close()
 	}
 }
 
