@@ -148,7 +148,11 @@ func (p *textParser) bytes(v reflect.Value) error {
 	if !p.accept('x') {
 		return p.expected("x and hexadecimal digits")
 	}
-	data, err := hex.DecodeString(p.word())
+	digits := ""
+	if p.pos < len(p.text) && p.text[p.pos] != ' ' { // or there are no bytes
+		digits = p.word()
+	}
+	data, err := hex.DecodeString(digits)
 	if err != nil {
 		return fmt.Errorf("column %d: %w", p.pos, err)
 	}
