@@ -130,7 +130,7 @@ var (
 	perfHead  = regexp.MustCompile(`^(?:\d+ )??(\d+) 0x[0-9a-f]+ \[0x[0-9a-f]+\]: PERF_RECORD_([A-Z0-9_]+)(.*)$`)
 	perfChain = regexp.MustCompile(`^\.\.\.\.\. +\d+: [0-9a-f]+$`)
 	perfReg   = regexp.MustCompile(`^\.\.\.\. [A-Z0-9]+ +0x[0-9a-f]+$`)
-	perfStack = regexp.MustCompile(`^\.\.\. ustack: size (\d+),`)
+	perfStack = regexp.MustCompile(`^\.\.\. ustack: size ([1-9]\d*),`)
 )
 
 // perfDump returns what perf script -D says of the kernel's records.
@@ -152,7 +152,7 @@ func perfDump(t *testing.T, file string) []string {
 			lines = append(lines, "chain "+line[strings.LastIndexByte(line, ' ')+1:])
 		case inSample && perfReg.MatchString(line):
 			lines = append(lines, "register "+line[strings.LastIndexByte(line, ' ')+1:])
-		case inSample && perfStack.MatchString(line):
+		case inSample && perfStack.MatchString(line): // size 0 is that of a task without memory
 			lines = append(lines, "stack "+perfStack.FindStringSubmatch(line)[1])
 		}
 	}
@@ -235,7 +235,7 @@ func describe(r Record) []string {
 }
 
 func describeSample(s *Sample) []string {
-	lines := []string{fmt.Sprintf("%d SAMPLE (IP, %#x): %d/%d: %#x period: %d addr: %s", s.Time, s.Misc, s.PID, s.TID, uint64(s.IP), s.Period, hexC(uint64(s.Addr)))}
+	lines := []string{fmt.Sprintf("%d SAMPLE (IP, %#x): %d/%d: %#x period: %d addr: %s", s.Time, s.Misc, int32(s.PID), int32(s.TID), uint64(s.IP), s.Period, hexC(uint64(s.Addr)))}
 	for _, a := range s.Callchain {
 		lines = append(lines, fmt.Sprintf("chain %016x", a))
 	}
@@ -244,7 +244,7 @@ func describeSample(s *Sample) []string {
 			lines = append(lines, fmt.Sprintf("register 0x%016x", v))
 		}
 	}
-	if s.UserStack != nil {
+	if len(s.UserStack) > 0 {
 		lines = append(lines, fmt.Sprintf("stack %d", len(s.UserStack)))
 	}
 	return lines
