@@ -32,7 +32,8 @@ type copiedSample struct {
 	stack   bpf.StackID
 	counted bool
 	labels  profile.Labels
-	places  []place // of the frames that the programs found
+	places  []place   // of the frames that the programs found
+	last    bpf.Frame // of these
 	methods profile.Methods
 	space   *bpf.Space
 	walker  unwind.Walker
@@ -125,7 +126,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 		},
 	}
 	if !c.Counted {
-		one.places = slices.Clip(u.s.placesOf(b, &c.Owner))
+		one.places, one.last = slices.Clip(u.s.placesOf(b, &c.Owner)), b.frames[len(b.frames)-1]
 	}
 	one.walker = unwind.Walker{Machine: machines[runtime.GOARCH], Memory: &one.memory, Entry: c.Entry, AddressBits: addressBits()}
 	return one
@@ -142,7 +143,9 @@ func (u *unwinding) walk(one *copiedSample) {
 		one.walker.Max++
 	}
 	end := one.walker.Walk(&one.state, func(f unwind.Frame) bool {
-		if !found {
+		if found {
+			u.correct(one, space.frame(f))
+		} else {
 			one.frames = append(one.frames, space.frame(f))
 		}
 		found = false
@@ -157,6 +160,19 @@ func (u *unwinding) walk(one *copiedSample) {
 	}
 	u.keep(one)
 	u.waiting[space.missing] = append(u.waiting[space.missing], one)
+}
+
+// correct takes the frame from which a walk goes on as it is found now. Without a table nobody knew
+// that a signal handler returns to it: such a frame stands at its address, and not before it.
+func (u *unwinding) correct(one *copiedSample, f bpf.Frame) {
+	if n := len(one.frames); n > 0 {
+		one.frames[n-1].At = f.At
+		return
+	}
+	if last := len(one.places) - 1; last >= 0 && f.At == one.last.At+1 {
+		one.last.At = f.At
+		one.places = append(slices.Clone(one.places[:last]), u.s.place(one.last, &one.owner)) // they are of other samples too
+	}
 }
 
 // keep makes the copy of a stack one that stays.

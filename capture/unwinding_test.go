@@ -213,9 +213,18 @@ func TestUnwindersAgree(t *testing.T) {
 		"callbacks": {buildCallbacks(t), "1000"},
 		"shell":     {"sh", "-c", "i=0; while [ $i -lt 100 ]; do ls / >/dev/null; i=$((i+1)); done"},
 		"Go":        {buildGo(t), "500ms"},
+		"handler":   {buildHandler(t), "500"},
 	} {
 		t.Run(name, func(t *testing.T) { unwindersAgree(t, args) })
 	}
+}
+
+// buildHandler builds a program whose stacks lead over what a signal handler returns to.
+func buildHandler(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "handler")
+	compile(t, "gcc", file, "-O2", "testdata/handler.c")
+	return file
 }
 
 func unwindersAgree(t *testing.T, args []string) {
