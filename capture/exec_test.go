@@ -505,10 +505,17 @@ func TestFactsAreDoubted(t *testing.T) {
 		read uint64
 		want bool
 	}{{150, true}, {200, false}, {250, false}} {
-		p := &perfWatch{tasks: map[uint32]*watchedTask{7: {exec: &perfExec{facts: &factsOf{read: test.read}}}}}
-		p.doubt(7, 200)
-		if have := p.tasks[7].exec.facts != nil; have != test.want {
-			t.Errorf("read at %d, another program at 200: kept %v", test.read, have)
+		for _, early := range []bool{false, true} { // read before the other program is known, or after
+			facts := new(pendingFacts)
+			p := &perfWatch{tasks: map[uint32]*watchedTask{7: {exec: &perfExec{facts: facts}}}}
+			if early {
+				facts.facts.Store(&factsOf{read: test.read})
+			}
+			p.doubt(7, 200)
+			facts.facts.Store(&factsOf{read: test.read})
+			if have, _ := facts.known(300); have != nil != test.want {
+				t.Errorf("read at %d, another program at 200: kept %v", test.read, have)
+			}
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // factsOf is what /proc told of a process, at a time. It is of the program that the
@@ -18,6 +20,63 @@ type factsOf struct {
 	ppid   int
 	owner  *Owner
 	cgroup string
+}
+
+// pendingFacts are facts that are read while records are: a process may let whoever looks at its
+// memory wait, and files have to be reached before other processes end.
+type pendingFacts struct {
+	facts atomic.Pointer[factsOf]
+	// until is when the process became another one, or another program: what was read later is
+	// not of this execution. Only the reader of records uses it.
+	until uint64
+}
+
+// known returns the facts, if they were read before a time; nil while they are not there. It
+// reports false if there will be none.
+func (p *pendingFacts) known(before uint64) (f *factsOf, ok bool) {
+	if p == nil {
+		return nil, false
+	}
+	switch f = p.facts.Load(); {
+	case f == nil:
+		return nil, p.until == 0
+	case p.until != 0 && f.read >= p.until:
+		return nil, false
+	case f.read >= before:
+		return nil, true
+	}
+	return f, true
+}
+
+// doubt says that the process became another one, or another program, at a time.
+func (p *pendingFacts) doubt(at uint64) {
+	if p != nil && (p.until == 0 || at < p.until) {
+		p.until = at
+	}
+}
+
+// maxFactsReaders bounds the processes that are looked at at once.
+const maxFactsReaders = 64
+
+// factsReaders read facts beside the records.
+type factsReaders struct {
+	slots chan struct{}
+	all   *sync.WaitGroup
+}
+
+func newFactsReaders() factsReaders {
+	return factsReaders{slots: make(chan struct{}, maxFactsReaders), all: new(sync.WaitGroup)}
+}
+
+// read reads the facts of a process. Beyond maxFactsReaders it waits until one has ended.
+func (r factsReaders) read(pid uint32) *pendingFacts {
+	p := new(pendingFacts)
+	r.slots <- struct{}{}
+	r.all.Go(func() {
+		defer func() { <-r.slots }()
+		p.facts.Store(readFacts(pid))
+	})
+	return p
 }
 
 // maxArgs is MAX_EXEC_ARGS of exec.h: both backends tell as much.

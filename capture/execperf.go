@@ -3,11 +3,13 @@ package capture
 import (
 	"cmp"
 	"errors"
+	"os"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/aside"
 	"hallmark/perfdata"
 	"hallmark/reason"
 )
@@ -28,6 +30,8 @@ type perfWatch struct {
 	drained uint64        // when the last reading began
 	tasks   map[uint32]*watchedTask
 	running runningPrograms // of processes whose execution was not told
+	facts   factsReaders
+	release func() // of the helper
 	lost    uint64
 	broken  uint64 // records that could not be read
 }
@@ -36,8 +40,8 @@ type perfWatch struct {
 type watchRecord struct {
 	perfdata.Record
 	time   uint64
-	object *object  // of a mapping
-	facts  *factsOf // of an execution
+	object *object       // of a mapping
+	facts  *pendingFacts // of an execution
 }
 
 // watchedTask is a process that did something since the watch began.
@@ -82,7 +86,7 @@ type perfExec struct {
 	watch                *perfWatch
 	ran                  *perfProgram
 	event                *WatchEvent
-	facts                *factsOf
+	facts                *pendingFacts
 	program, interpreter *object
 	file, loaderFile     *toldFile
 	of, loader           fileOfRecord // program and interpreter
@@ -118,7 +122,7 @@ func (w *Watch) usePerf() error {
 }
 
 func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, error) {
-	p := &perfWatch{queue: queue, objects: newPassingObjects(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}}
+	p := &perfWatch{queue: queue, objects: newPassingObjects(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, facts: newFactsReaders(), release: aside.Hold()}
 	p.running.wanted = opts.Exits && opts.Command == nil && !only
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -171,6 +175,9 @@ func (p *perfWatch) openOn(plan *eventPlan, tid, cpu int) error {
 }
 
 func (p *perfWatch) begin() error {
+	if !p.only {
+		p.facts.read(uint32(os.Getpid())) // so that a helper is there when it is needed
+	}
 	p.drained = monotonic()
 	err := enable(p.events)
 	p.running.take()
@@ -233,7 +240,7 @@ func (p *perfWatch) take(rec []byte) {
 		kept := *r
 		w := watchRecord{Record: &kept, time: r.Time}
 		if r.Exec && !p.only {
-			w.facts = readFacts(r.OwnerPID)
+			w.facts = p.facts.read(r.OwnerPID)
 		}
 		p.records = append(p.records, w)
 	case *perfdata.Task:
@@ -354,13 +361,13 @@ func (p *perfWatch) name(r *perfdata.Comm) {
 // doubt drops what was read of a process after it became another program, or another
 // process became it.
 func (p *perfWatch) doubt(pid uint32, at uint64) {
-	if t := p.tasks[pid]; t != nil && t.exec != nil && t.exec.facts != nil && t.exec.facts.read >= at {
-		t.exec.facts = nil
+	if t := p.tasks[pid]; t != nil && t.exec != nil {
+		t.exec.facts.doubt(at)
 	}
 }
 
 // exec takes the first record of an execution.
-func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
+func (p *perfWatch) exec(r *perfdata.Comm, facts *pendingFacts) {
 	p.doubt(r.OwnerPID, r.Time)
 	t := p.task(r.OwnerPID)
 	e := &perfExec{watch: p, facts: facts}
@@ -378,8 +385,8 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *factsOf) {
 
 func (e *perfExec) complete() bool {
 	p := e.watch
-	read := e.facts == nil || e.facts.read < p.until
-	return e.done && read && e.told().complete() && (e.interpreter == nil || e.toldLoader().complete())
+	facts, will := e.facts.known(p.until)
+	return e.done && (facts != nil || !will) && e.told().complete() && (e.interpreter == nil || e.toldLoader().complete())
 }
 
 // told returns the program, which is known by now.
@@ -408,8 +415,8 @@ func (e *perfExec) finish() {
 	if e.interpreter != nil {
 		e.toldLoader().finish()
 	}
-	if e.facts != nil && e.facts.read < p.until {
-		e.facts.fill(e.event)
+	if facts, _ := e.facts.known(p.until); facts != nil {
+		facts.fill(e.event)
 	}
 	e.ran.binary = e.event.Program
 }
@@ -524,6 +531,8 @@ func (p *perfWatch) count(s *WatchStats) {
 
 func (p *perfWatch) close() error {
 	p.running.close()
+	waitFor(p.facts.all, shortPatience) // what hangs is not waited for
+	p.release()
 	p.objects.close()
 	var errs []error
 	for _, r := range p.rings {

@@ -91,6 +91,15 @@ func giveBack() {
 	rest()
 }
 
+// Hold has a helper stay until release is called, once it was started: to start one may take some
+// tenths of a second on a busy machine.
+func Hold() (release func()) {
+	pool.Lock()
+	defer pool.Unlock()
+	pool.users++
+	return sync.OnceFunc(giveBack)
+}
+
 // rest has the helper end after a while, unless it is used. The caller holds pool.
 func rest() {
 	if pool.idle != nil {
