@@ -37,20 +37,34 @@ func leavePages(f *os.File) {
 // and on overlays maybe another inode, than the kernel's own: then size and times decide. On
 // any other file system that is another file, whose times its server may have chosen.
 func isContent(f *os.File, v *bpf.Validity) bool {
-	var st syscall.Stat_t
+	st, ok := isFileOf(f, v)
+	return ok && timeOf(st.Ctim) == v.Ctime
+}
+
+// isRenamed reports whether an open file is the one that was mapped, with the size and time of
+// change that it had then. What changed since may be its names, its owner or its mode; or its
+// content, if its owner put the time back.
+func isRenamed(f *os.File, v *bpf.Validity) bool {
+	st, ok := isFileOf(f, v)
+	return ok && st.Ino == v.Inode && v.Generation != 0 && contentcache.GenerationOf(f) == v.Generation
+}
+
+// isFileOf reports whether an open file may be the one that was mapped, with that size and time of
+// change, and returns what fstat does.
+func isFileOf(f *os.File, v *bpf.Validity) (st syscall.Stat_t, ok bool) {
 	if v.OfMapping() || syscall.Fstat(int(f.Fd()), &st) != nil {
-		return false
+		return st, false
 	}
 	isDev := (bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}) == v.Dev
 	switch fs := fileSystemOf(f); {
 	case !isDev && fs != fstimes.Btrfs && fs != fstimes.Overlay:
-		return false
+		return st, false
 	case st.Ino != v.Inode && (isDev || fs == fstimes.Btrfs):
-		return false
+		return st, false
 	case isDev && !isMedium(v, fstimes.IsImage(fs)):
-		return false
+		return st, false
 	}
-	return uint64(st.Size) == v.Size && timeOf(st.Mtim) == v.Mtime && timeOf(st.Ctim) == v.Ctime
+	return st, uint64(st.Size) == v.Size && timeOf(st.Mtim) == v.Mtime
 }
 
 // isMedium reports whether the disk that v is on is the one that has its device number now.

@@ -206,10 +206,11 @@ func (o *object) isSame(f *os.File) bool {
 }
 
 // isExact reports whether a file that was reached is certain to have what was mapped in the
-// way of the job. The owner of a file can make another one of the same identity.
+// way of the job. The owner of a file can make another one of the same identity; root and this
+// user put no times back to deceive.
 func (j job) isExact(f reached) bool {
 	if j.content != nil {
-		return f.proven
+		return f.proven || f.renamed && f.isTrusted()
 	}
 	return !f.fickle && !f.young && !wall(f.seen.ctime).Add(f.seen.rounding()).After(j.mapped)
 }
@@ -503,10 +504,20 @@ func (r *read) isVouched() bool {
 }
 
 // isDubious reports whether copies of known content may not have the identity that they claim: others
-// can have written all of them, and another file claims it whose content is unknown.
+// can have written all of them, and another file claims it whose content is unknown. An earlier
+// state of the same file is none of others: its owner has nothing from it.
 func isDubious(copies, claimants []*read) bool {
-	return slices.ContainsFunc(claimants, func(r *read) bool { return r.content.IsZero() }) &&
-		!slices.ContainsFunc(copies, (*read).isVouched)
+	isOther := func(r *read) bool {
+		return r.content.IsZero() && !slices.ContainsFunc(copies, func(c *read) bool { return c.object.isFileOf(r.object) })
+	}
+	return slices.ContainsFunc(claimants, isOther) && !slices.ContainsFunc(copies, (*read).isVouched)
+}
+
+// isFileOf reports whether BPF told of both objects as states of one file. Each of two files that
+// had an inode after each other has a generation of its own.
+func (o *object) isFileOf(other *object) bool {
+	a, b := o.key.content, other.key.content
+	return a.Inode != 0 && a.Inode == b.Inode && a.Dev == b.Dev && a.Medium == b.Medium && a.Generation == b.Generation
 }
 
 // keeperOf returns the content that keeps an identity, zero for none, and whether files of

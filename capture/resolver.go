@@ -361,6 +361,7 @@ type reached struct {
 	seen            stamp // before the identity was read
 	why             reason.Reason
 	proven          bool            // it has the content that was mapped
+	renamed         bool            // it is the file that was mapped, and only its names seem to have changed
 	content         buildid.Content // zero if it was not read
 	judged, trusted bool            // only root or this user can exchange it, if judged
 	// layered tells that it is on an overlay.
@@ -409,7 +410,8 @@ func reachHere(ctx context.Context, j job) (found reached, about string) {
 	leavePages(f)
 	found = identifyOpen(ctx, f, j.claim)
 	if found.why == reason.None {
-		found.layered, found.fickle, found.proven, found.name = isLayered(f), j.media.isFickle(f), j.proves(f), name
+		found.layered, found.fickle, found.name = isLayered(f), j.media.isFickle(f), name
+		found.proven, found.renamed = j.proves(f, isContent), j.proves(f, isRenamed)
 		found.byName = byName
 		found.young = j.content == nil && found.seen.after(j.mapped.Add(-fstimes.Delay())) && !isProgram(j.pid, f)
 	}
@@ -460,9 +462,10 @@ func identifyOnce(ctx context.Context, f *os.File, claim bool) reached {
 	return reached{file: f, id: info.ID}
 }
 
-// proves reports whether an open file that was read has the content that was mapped.
-func (j job) proves(f *os.File) bool {
-	return j.content != nil && isContent(f, j.content) && (j.content.Pinned == 0 || isProgram(j.pid, f))
+// proves reports whether an open file that was read is the one that was mapped, as isContent or
+// isRenamed says.
+func (j job) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool {
+	return j.content != nil && is(f, j.content) && (j.content.Pinned == 0 || isProgram(j.pid, f))
 }
 
 // openMapped opens the file through the process, if what it has mapped there is

@@ -80,7 +80,7 @@ func look(f *os.File) (sight, error) {
 		s.subvolume = st.Subvol
 	}
 	s.disk = DiskOf(st.Dev_major, st.Dev_minor)
-	s.generation = generationOf(f)
+	s.generation = GenerationOf(f)
 	isBtrfs := fs.Type == unix.BTRFS_SUPER_MAGIC
 	s.isNamed = (s.mount != 0 || s.disk != 0) && (s.subvolume != 0 || !isBtrfs)
 	return s, nil
@@ -101,8 +101,9 @@ func DiskOf(major, minor uint32) uint64 {
 	return 0
 }
 
-// generationOf returns i_generation, 0 where the file system does not show it.
-func generationOf(f *os.File) uint32 {
+// GenerationOf returns i_generation of an open file, which no later file of the same inode number
+// has; 0 where the file system does not show it.
+func GenerationOf(f *os.File) uint32 {
 	const getVersion = 0x80087601 // FS_IOC_GETVERSION of 64-bit machines, include/uapi/linux/fs.h
 	n, err := unix.IoctlGetUint32(int(f.Fd()), getVersion)
 	if err != nil {
