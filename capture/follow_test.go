@@ -55,8 +55,9 @@ func recordBriefProcesses(t *testing.T, backend Backend) {
 		return // it opens files while they are mapped, and knows nothing of others
 	}
 	found, id := samplesIn(p, "burn"), fileID(t, file)
-	if found[id]*2 < sum(counts) || len(found) != 1 {
-		t.Errorf("samples in burn by identity: %v, want most of %d in %v", found, sum(counts), id)
+	// The rest is the kernel's, which executes the program: more on a busy machine.
+	if found[id] < processes*ms*hz/1000/2 || len(found) != 1 {
+		t.Errorf("samples in burn by identity: %v, want about %d in %v", found, processes*ms*hz/1000, id)
 	}
 	checkIdentified(t, p, misses)
 }

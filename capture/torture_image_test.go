@@ -25,9 +25,10 @@ import (
 type image struct {
 	path     string
 	id       buildid.ID
-	from, to uint64 // file offsets of the code that runs
-	pages    uint64 // file offset of the pages that it is in
-	mark     uint64 // at markAt in the file
+	content  buildid.ID // of the same file, where another one claims id; zero if it is not known
+	from, to uint64     // file offsets of the code that runs
+	pages    uint64     // file offset of the pages that it is in
+	mark     uint64     // at markAt in the file
 }
 
 // has reports whether the image's code is run at an offset. In the slots of others is
@@ -97,6 +98,9 @@ func (m *maker) image(f form) *image {
 		m.t.Fatal(err)
 	}
 	i.id, i.mark = f.identity(m.t, i.path, unique[:]), binary.NativeEndian.Uint64(unique[:])
+	if st, err := os.Stat(i.path); err == nil && st.Size() < 1<<20 {
+		i.content = ownContent(m.t, i.path)
+	}
 	time.Sleep(fstimes.Delay() * 5 / 4) // what was just written may have no identity yet
 	return i
 }

@@ -192,6 +192,7 @@ func TestThirtyTwoBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Need(t, gate != VMA{}, "a kernel that maps [vsyscall]")
+	testenv.ThirtyTwoBits(t)
 	c := start(t, exec.Command(build32(t)))
 	if c.line != "386" {
 		t.Fatalf("the child says that it runs on %q", c.line)
