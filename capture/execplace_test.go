@@ -32,13 +32,13 @@ func TestWatchElsewhere(t *testing.T) {
 		}
 	}
 	time.Sleep(2 * fstimes.Delay()) // until the files are older than what follows
-	const bind = `unshare -m sh -c 'mount --bind "$0" "$1" && "$1" 50' "$1" "$2"`
+	const bind = `unshare -m sh -c 'mount --bind "$0" "$1" && "$1" 200' "$1" "$2"`
 	const cover = `unshare -m sh -c 'mount -t tmpfs none "${1%/*}" && cp -p "$0" "$1" && sleep .1 && "$1" 300' "$1" "$2"`
 	for name, test := range map[string]struct {
 		script, file, path   string
 		elsewhere, contested bool
 	}{
-		"here":            {`"$1" 50`, forged, forged, false, false},
+		"here":            {`"$1" 200`, forged, forged, false, false},
 		"another":         {bind, forged, build, true, true},
 		"a copy":          {bind, copied, build, true, false},
 		"of no file here": {cover, forged, nowhere, true, false},
