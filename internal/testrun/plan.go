@@ -56,6 +56,11 @@ var withoutRace = []string{"symbol", "unwind"}
 // in the test itself it would only make the inputs slowly.
 var ofChildren = []string{"internal/hostile"}
 
+// ofScripts are packages whose scripts start the command a thousand times, each of which takes three
+// times as long under the race detector: they have it with HALLMARK_THOROUGH=1. What the command's
+// goroutines share is tested in the packages.
+var ofScripts = []string{"cmd/hallmark"}
+
 // notQuick are packages whose tests need root, perf or several minutes.
 var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf", "buildid"}, onMachine...)
 
@@ -128,7 +133,7 @@ func (r *runner) planRaces(p *plan) (err error) {
 	}
 	for i := range p.packages {
 		found := &p.packages[i]
-		if slices.Contains(ofChildren, found.name()) {
+		if slices.Contains(ofChildren, found.name()) || slices.Contains(ofScripts, found.name()) && !testenv.Thorough() {
 			continue
 		}
 		if found.race, err = r.isConcurrent(*found); err != nil {
