@@ -520,6 +520,31 @@ func TestFactsAreDoubted(t *testing.T) {
 	}
 }
 
+// TestFactsAreNotWaitedFor has as many processes that let nobody look at them as are looked at
+// at once: the next ones are told without what /proc says, and wait once.
+func TestFactsAreNotWaitedFor(t *testing.T) {
+	r := newFactsReaders()
+	for range maxFactsReaders {
+		r.slots <- struct{}{}
+	}
+	if r.read(1) != nil || r.paused.IsZero() {
+		t.Error("there was room for one more look")
+	}
+	r.paused = time.Now().Add(time.Hour)
+	if r.read(1) != nil {
+		t.Error("there was room for one more look")
+	}
+	<-r.slots
+	p := r.read(uint32(os.Getpid()))
+	r.all.Wait()
+	if p == nil {
+		t.Fatal("there was no room when a look had ended")
+	}
+	if facts, ok := p.known(math.MaxUint64); facts == nil || !ok || len(facts.args) == 0 {
+		t.Errorf("this process has the facts %+v", facts)
+	}
+}
+
 // TestLostRecords wants what comes after lost records not to be taken for what was lost.
 func TestLostRecords(t *testing.T) {
 	for _, lost := range []bool{false, true} {

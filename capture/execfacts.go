@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // factsOf is what /proc told of a process, at a time. It is of the program that the
@@ -55,28 +56,58 @@ func (p *pendingFacts) doubt(at uint64) {
 	}
 }
 
-// maxFactsReaders bounds the processes that are looked at at once.
-const maxFactsReaders = 64
+const (
+	// maxFactsReaders bounds the processes that are looked at at once.
+	maxFactsReaders = 64
+	// factsPatience is how long the reader of records waits for one of these looks to end. When
+	// none did, it waits for none during factsPause: processes that let nobody look at them must
+	// not hold up all others.
+	factsPatience, factsPause = 50 * time.Millisecond, time.Second
+)
 
 // factsReaders read facts beside the records.
 type factsReaders struct {
-	slots chan struct{}
-	all   *sync.WaitGroup
+	slots  chan struct{}
+	all    *sync.WaitGroup
+	paused time.Time // none is waited for until then
 }
 
 func newFactsReaders() factsReaders {
 	return factsReaders{slots: make(chan struct{}, maxFactsReaders), all: new(sync.WaitGroup)}
 }
 
-// read reads the facts of a process. Beyond maxFactsReaders it waits until one has ended.
-func (r factsReaders) read(pid uint32) *pendingFacts {
+// read reads the facts of a process, nil if too many others are looked at.
+func (r *factsReaders) read(pid uint32) *pendingFacts {
+	if !r.take() {
+		return nil
+	}
 	p := new(pendingFacts)
-	r.slots <- struct{}{}
 	r.all.Go(func() {
 		defer func() { <-r.slots }()
 		p.facts.Store(readFacts(pid))
 	})
 	return p
+}
+
+// take takes a slot.
+func (r *factsReaders) take() bool {
+	select {
+	case r.slots <- struct{}{}:
+		return true
+	default:
+	}
+	if time.Now().Before(r.paused) {
+		return false
+	}
+	late := time.NewTimer(factsPatience)
+	defer late.Stop()
+	select {
+	case r.slots <- struct{}{}:
+		return true
+	case <-late.C:
+		r.paused = time.Now().Add(factsPause)
+		return false
+	}
 }
 
 // maxArgs is MAX_EXEC_ARGS of exec.h: both backends tell as much.
