@@ -48,9 +48,12 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 // at a time.
 var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
-// withoutRace are packages whose tests look, under the race detector, only at what goroutines
-// share (testenv.Brief), so they are tested without it too.
-var withoutRace = []string{"symbol", "unwind"}
+// withoutRace are packages whose tests take longest: they run without the race detector, and those
+// that match the pattern run under it, which are about what goroutines share.
+var withoutRace = map[string]string{
+	"symbol": "Concurrent|SwitchOver|Deterministic|EveryForm|GeneratedPrograms$|MiniDebug$|Contain|Budget|Bounded|Cursor",
+	"unwind": "Threads|Sections|Ends$|ThreadsAgree|TooMuch|TooManyRules|WithoutCFI",
+}
 
 // ofChildren are packages whose tests look at commands that are built without the race detector:
 // in the test itself it would only make the inputs slowly.
@@ -126,7 +129,8 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 }
 
 // planRaces decides which packages are tested under the race detector, which needs a compiler
-// of C.
+// of C: those whose own files start goroutines. HALLMARK_THOROUGH=1 has those that import one of
+// them, too.
 func (r *runner) planRaces(p *plan) (err error) {
 	if r.quick || !hasCompiler() {
 		return nil
@@ -139,7 +143,7 @@ func (r *runner) planRaces(p *plan) (err error) {
 		if found.race, err = r.isConcurrent(*found); err != nil {
 			return err
 		}
-		if found.race && slices.Contains(withoutRace, found.name()) {
+		if _, isLong := withoutRace[found.name()]; found.race && isLong {
 			plain := *found
 			plain.race = false
 			p.again = append(p.again, plain)
@@ -263,6 +267,9 @@ func declares(dir string, files []string, name *regexp.Regexp) bool {
 func (r *runner) isConcurrent(p pkg) (bool, error) {
 	dirs := []string{p.Dir}
 	for _, path := range p.Imports {
+		if !testenv.Thorough() {
+			break
+		}
 		if below, found := strings.CutPrefix(path, p.Module.Path+"/"); found {
 			dirs = append(dirs, filepath.Join(r.root, filepath.FromSlash(below)))
 		}
@@ -276,7 +283,7 @@ func (r *runner) isConcurrent(p pkg) (bool, error) {
 			if i > 0 && strings.HasSuffix(name, "_test.go") {
 				continue // others' tests
 			}
-			if startsGoroutines(name, i == 0) {
+			if startsGoroutines(name, i == 0 && testenv.Thorough()) {
 				return true, nil
 			}
 		}

@@ -219,10 +219,14 @@ func (r *runner) runTests(ctx context.Context, p pkg) {
 		return // it could not be built, which was said
 	}
 	args := []string{"-test.timeout=" + perPackage}
-	if r.options.run != "" {
+	shared, isLong := withoutRace[p.name()]
+	switch {
+	case r.options.run != "":
 		args = append(args, "-test.run="+r.options.run)
-	} else if p.name() == vmPackage {
+	case p.name() == vmPackage:
 		args = append(args, "-test.skip=^TestKernels$") // see kernels
+	case isLong && p.race && !testenv.Thorough():
+		args = append(args, "-test.run="+shared)
 	}
 	if r.quick {
 		args = append(args, "-test.short")
@@ -240,8 +244,8 @@ type execution struct {
 
 // name is that of the job. A package that is tested twice has two.
 func (e execution) name() string {
-	if !e.pkg.race && slices.Contains(withoutRace, e.pkg.name()) {
-		return e.pkg.name() + "(no race)"
+	if _, isLong := withoutRace[e.pkg.name()]; isLong && e.pkg.race {
+		return e.pkg.name() + "(race)"
 	}
 	return e.pkg.name()
 }
