@@ -277,7 +277,7 @@ func (d *Decoder) registers(c *cursor.Cursor, r *Regs, mask uint64) {
 }
 
 // userStack reads the copy of a stack: the bytes that there is room for, and
-// behind them how many of them are filled.
+// behind them how many of them are filled: none of a task whose stack cannot be read.
 func userStack(c *cursor.Cursor) []byte {
 	size := c.U64()
 	if size == 0 {
@@ -287,6 +287,9 @@ func userStack(c *cursor.Cursor) []byte {
 	filled := c.U64()
 	if filled > uint64(len(room)) {
 		c.Fail("user stack of %d bytes where there is room for %d", filled, len(room))
+		return nil
+	}
+	if filled == 0 {
 		return nil
 	}
 	return room[:filled]

@@ -37,6 +37,8 @@ var eachField = []struct {
 		Sample{PhysAddr: 9}},
 	{"user stack", Attr{Fields: SampleStackUser | SampleWeight, UserStack: 16}, []any{uint64(16), [16]byte{1, 2, 3}, uint64(8), uint64(4)},
 		Sample{UserStack: []byte{1, 2, 3, 0, 0, 0, 0, 0}, Weight: 4}},
+	{"user stack that cannot be read", Attr{Fields: SampleStackUser | SampleWeight, UserStack: 16}, []any{uint64(16), [16]byte{}, uint64(0), uint64(4)},
+		Sample{Weight: 4}},
 	{"no user stack", Attr{Fields: SampleStackUser | SampleWeightStruct, UserStack: 16}, []any{uint64(0), uint64(4)}, Sample{Weight: 4}},
 	{"data", Attr{Fields: SampleDataSource | SampleTransaction | SamplePhysAddr | SampleDataPageSize | SampleCodePageSize | SampleCgroup},
 		[]any{uint64(1), uint64(2), uint64(3), uint64(4), uint64(5), uint64(6)},
