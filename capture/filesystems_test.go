@@ -171,12 +171,12 @@ var settled = int((fstimes.Delay() * 5 / 4).Milliseconds())
 // rounds is how often each scene changes its files. In one half of the rounds the file has
 // settled before it is used. A place with one scene has as many rounds as others in all of theirs.
 func (s *fsScene) rounds() int {
-	n := 8
+	n := 4
 	if len(s.ways) == 1 {
-		n = 48
+		n = 24
 	}
 	if testenv.Thorough() {
-		n *= 15
+		n *= 30
 	}
 	return n
 }

@@ -192,10 +192,10 @@ func TestPerfMaps(t *testing.T) {
 			defer os.Remove(perfMap)
 			size := int64(len(content))
 			content = nil
-			for _, c := range []command{
+			for _, c := range some(t.Name(), []command{
 				line("addr", pid, address),
 				line("record", "--backend", "perf", "-d", "300ms", "-o", p.out("a.pb.gz"), "-p", pid),
-			} {
+			}) {
 				c.extra = size
 				p.run(c)
 			}

@@ -51,8 +51,12 @@ var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/ha
 // withoutRace are packages whose tests take longest: they run without the race detector, and those
 // that match the pattern run under it, which are about what goroutines share.
 var withoutRace = map[string]string{
-	"symbol": "Concurrent|SwitchOver|Deterministic|EveryForm|GeneratedPrograms$|MiniDebug$|Contain|Budget|Bounded|Cursor",
-	"unwind": "Threads|Sections|Ends$|ThreadsAgree|TooMuch|TooManyRules|WithoutCFI",
+	"symbol": "Concurrent|SwitchOver|Deterministic|EveryForm|GeneratedPrograms$|MiniDebug$|Contain|Cursor",
+	"unwind": "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI",
+
+	"buildid":            "Content|Scan(Order|Stops|Ends)",
+	"internal/addr2line": "Conversation",
+	"profile/view":       "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger",
 }
 
 // ofChildren are packages whose tests look at commands that are built without the race detector:

@@ -362,3 +362,30 @@ func owner(dpkg, path string) string {
 	}
 	return ""
 }
+
+// TestRacedTestsAreThere wants each pattern of withoutRace to match tests of its package, and each
+// package to be there.
+func TestRacedTestsAreThere(t *testing.T) {
+	for name, pattern := range withoutRace {
+		for part := range strings.SplitSeq(pattern, "|") {
+			if strings.ContainsAny(part, "()") {
+				continue // a part of a group
+			}
+			match, err := firstNames(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join("..", "..", filepath.FromSlash(name))
+			files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range files {
+				files[i] = filepath.Base(files[i])
+			}
+			if !declares(dir, files, match) {
+				t.Errorf("%s has no test that matches %s", name, part)
+			}
+		}
+	}
+}
