@@ -517,7 +517,7 @@ func isDubious(copies, claimants []*read) bool {
 // had an inode after each other has a generation of its own.
 func (o *object) isFileOf(other *object) bool {
 	a, b := o.key.content, other.key.content
-	return a.Inode != 0 && a.Inode == b.Inode && a.Dev == b.Dev && a.Medium == b.Medium && a.Generation == b.Generation
+	return a.Generation != 0 && a.Inode == b.Inode && a.Dev == b.Dev && a.Medium == b.Medium && a.Generation == b.Generation
 }
 
 // keeperOf returns the content that keeps an identity, zero for none, and whether files of

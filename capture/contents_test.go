@@ -18,6 +18,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
@@ -856,5 +857,41 @@ func checkHidden(t *testing.T, p *pprof.Profile, id buildid.ID, one, two string)
 	}
 	if !isApart && (isNamed || !profile.Contested(p)[id]) {
 		t.Errorf("one file has the identity, all frames, and names: %v", isNamed)
+	}
+}
+
+// TestStatesOfOneFile has a file of others, which anybody may have written, claim a build ID, and one
+// of unknown content beside it. An earlier state of the same file takes nothing from it.
+func TestStatesOfOneFile(t *testing.T) {
+	file := func(inode uint64, generation, minor uint32, ctime int64) *read {
+		v := bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}}
+		return &read{object: &object{key: fileKey{content: v}}}
+	}
+	content, err := buildid.ParseContent(sharedID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		other *read
+		want  bool
+	}{
+		"the same file before":                  {file(7, 1, 1, 100), false},
+		"another file":                          {file(8, 1, 1, 100), true},
+		"a later inode of the same number":      {file(7, 2, 1, 100), true},
+		"the same number on another disk":       {file(7, 1, 2, 100), true},
+		"a file of which BPF reported no inode": {&read{object: &object{}}, true},
+	} {
+		known := file(7, 1, 1, 200)
+		known.content = content
+		if got := isDubious([]*read{known}, []*read{known, test.other}); got != test.want {
+			t.Errorf("%s: dubious %v", name, got)
+		}
+	}
+	for _, known := range []*read{file(7, 0, 1, 200), {object: &object{}}} { // on a file system without generations
+		known.content = content
+		other := &read{object: &object{key: known.object.key}}
+		if !isDubious([]*read{known}, []*read{known, other}) {
+			t.Errorf("%+v: inodes without a generation are taken for one", known.object.key.content)
+		}
 	}
 }
