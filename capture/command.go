@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"hallmark/internal/aside"
 )
@@ -72,7 +73,7 @@ func ExecWhenTold() {
 // how it ended. A new program gets the signals as they were; those that are ignored stay so.
 func holdSignals() chan os.Signal {
 	came := make(chan os.Signal, 16)
-	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(sig) {
 			signal.Notify(came, sig)
 		}
@@ -85,10 +86,20 @@ func raise(came chan os.Signal) {
 	signal.Stop(came) // and those that have come are there
 	select {
 	case sig := <-came:
+		if sig == syscall.SIGQUIT { // by which Go would dump its stacks
+			restoreDefault(syscall.SIGQUIT)
+		}
 		_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 		time.Sleep(time.Second)
 	default:
 	}
+}
+
+// restoreDefault has the kernel end the process by a signal, and not Go's runtime: rt_sigaction(2)
+// with SIG_DFL in the kernel's struct sigaction, which is all zeros.
+func restoreDefault(sig syscall.Signal) {
+	var action struct{ handler, flags, restorer, mask uint64 }
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, unsafe.Sizeof(action.mask), 0, 0)
 }
 
 // errNoPartner is the error of a program that could not be its own waiter: its copy would start

@@ -47,7 +47,7 @@ func TestCommandWithoutPartner(t *testing.T) {
 
 // TestSignalBeforeRelease sends signals to a command that waits: it ends by them in its turn.
 func TestSignalBeforeRelease(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "600"})
 		if err != nil {
 			t.Fatal(err)
