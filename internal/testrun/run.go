@@ -219,12 +219,13 @@ func (r *runner) runTests(ctx context.Context, p pkg) {
 		return // it could not be built, which was said
 	}
 	args := []string{"-test.timeout=" + perPackage}
+	if p.name() == vmPackage {
+		args = append(args, "-test.skip=^TestKernels$") // see kernels
+	}
 	shared, isLong := withoutRace[p.name()]
 	switch {
 	case r.options.run != "":
 		args = append(args, "-test.run="+r.options.run)
-	case p.name() == vmPackage:
-		args = append(args, "-test.skip=^TestKernels$") // see kernels
 	case isLong && p.race && !testenv.Thorough():
 		args = append(args, "-test.run="+shared)
 	}
