@@ -520,6 +520,28 @@ func TestFactsAreDoubted(t *testing.T) {
 	}
 }
 
+// TestFactsOfEndedProcess has the number of a process that has ended used again, by a process and
+// by a thread: what was read since is not told of the first one, and what was read before is.
+func TestFactsOfEndedProcess(t *testing.T) {
+	for name, again := range map[string]*perfdata.Task{
+		"process": {ChildPID: 7, ChildTID: 7, ParentPID: 1, ParentTID: 1},
+		"thread":  {ChildPID: 9, ChildTID: 7, ParentPID: 9, ParentTID: 9},
+	} {
+		for read, want := range map[uint64]bool{150: true, 250: true, 300: false, 350: false} {
+			p := &perfWatch{queue: newWatchQueue(), tasks: map[uint32]*watchedTask{}}
+			facts := new(pendingFacts)
+			p.tasks[7] = &watchedTask{threads: 1, exec: &perfExec{facts: facts}}
+			p.exit(&perfdata.Task{Exited: true, ChildPID: 7, ChildTID: 7, ID: perfdata.ID{Time: 200}})
+			again.Time = 300
+			p.fork(again)
+			facts.facts.Store(&factsOf{read: read})
+			if have, _ := facts.known(400); (have != nil) != want {
+				t.Errorf("%s: read at %d, ended at 200, used again at 300: told %v", name, read, have != nil)
+			}
+		}
+	}
+}
+
 // TestFactsAreNotWaitedFor has as many processes that let nobody look at them as are looked at
 // at once: the next ones are told without what /proc says, and wait once.
 func TestFactsAreNotWaitedFor(t *testing.T) {

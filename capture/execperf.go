@@ -31,7 +31,8 @@ type perfWatch struct {
 	tasks   map[uint32]*watchedTask
 	running runningPrograms // of processes whose execution was not told
 	facts   factsReaders
-	release func() // of the helper
+	ended   map[uint32]*pendingFacts // of processes that have ended, until their number is used again
+	release func()                   // of the helper
 	lost    uint64
 	broken  uint64 // records that could not be read
 }
@@ -297,7 +298,14 @@ func (p *perfWatch) handle(w *watchRecord) {
 // and whether a number is still that of the same process, is not known. What an execution had
 // not told yet it will not tell: the next mapping may be another program's.
 func (p *perfWatch) forget() {
+	for _, facts := range p.ended {
+		facts.doubt(max(p.until, 1))
+	}
+	clear(p.ended)
 	for _, t := range p.tasks {
+		if t.exec != nil {
+			t.exec.facts.doubt(max(p.until, 1)) // what was read since may be of another process
+		}
 		if e := t.exec; e != nil && !e.done {
 			e.done = true
 			if e.program == nil {
@@ -334,13 +342,13 @@ func (p *perfWatch) task(pid uint32) *watchedTask {
 }
 
 func (p *perfWatch) fork(r *perfdata.Task) {
+	p.doubt(r.ChildTID, r.Time) // the number is another thread's from here on, or another process's
 	if r.ChildPID == r.ParentPID {
 		if t := p.tasks[r.ChildPID]; t != nil && t.threads > 0 {
 			t.threads++
 		}
 		return
 	}
-	p.doubt(r.ChildPID, r.Time) // the number is another process's from here on
 	delete(p.tasks, r.ChildPID)
 	ran := p.ranBy(r.ParentPID)
 	t := p.task(r.ChildPID)
@@ -364,6 +372,8 @@ func (p *perfWatch) doubt(pid uint32, at uint64) {
 	if t := p.tasks[pid]; t != nil && t.exec != nil {
 		t.exec.facts.doubt(at)
 	}
+	p.ended[pid].doubt(at)
+	delete(p.ended, pid)
 }
 
 // exec takes the first record of an execution.
@@ -469,6 +479,27 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
 }
 
+// keepEnded remembers what is read of a process that has ended, and may not have been reaped: it
+// holds until the number is used again.
+func (p *perfWatch) keepEnded(r *perfdata.Task, facts *pendingFacts) {
+	if facts == nil {
+		return
+	}
+	if len(p.ended) >= maxEnded {
+		for _, old := range p.ended {
+			old.doubt(r.Time)
+		}
+		clear(p.ended)
+	}
+	if p.ended == nil {
+		p.ended = map[uint32]*pendingFacts{}
+	}
+	p.ended[r.ChildPID] = facts
+}
+
+// maxEnded bounds the processes of keepEnded.
+const maxEnded = 1 << 12
+
 // exit takes the end of a thread. Of a process that ran before it is not known how many it
 // has: that ends with its first one.
 func (p *perfWatch) exit(r *perfdata.Task) {
@@ -482,6 +513,9 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 		return
 	}
 	ran := p.ranBy(r.ChildPID)
+	if t != nil && t.exec != nil {
+		p.keepEnded(r, t.exec.facts)
+	}
 	delete(p.tasks, r.ChildPID)
 	if p.only || !p.opts.Exits {
 		return
