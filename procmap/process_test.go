@@ -192,8 +192,9 @@ func TestThirtyTwoBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Need(t, gate != VMA{}, "a kernel that maps [vsyscall]")
+	program := build32(t) // also here, for the machines in QEMU
 	testenv.ThirtyTwoBits(t)
-	c := start(t, exec.Command(build32(t)))
+	c := start(t, exec.Command(program))
 	if c.line != "386" {
 		t.Fatalf("the child says that it runs on %q", c.line)
 	}
