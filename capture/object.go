@@ -61,6 +61,9 @@ type object struct {
 	judged    bool        // trusted is set
 	trusted   bool        // only root or this user can exchange the file
 	vouched   atomic.Bool // the same, if it is known: for who does not hold objects.mu
+	// rewritten stands for the pages of the file that processes have rewritten in their memory,
+	// nil while there are none.
+	rewritten *object
 
 	// Of generated code.
 	process *process // nil when it ended long ago

@@ -134,6 +134,8 @@ type tally struct {
 	times   *timeline // nil when they are not wanted
 	tables  *tables   // nil where callers are not found by unwind tables
 	stats   Stats
+	// rewrites knows the pages of files that the sampled processes have rewritten.
+	rewrites *rewrites
 	// perSample is what a sample stands for when its event does not measure time.
 	perSample time.Duration
 }
@@ -147,6 +149,7 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 		cgroups:   newCgroups(roots),
 		stacks:    newStacks(),
 		stats:     Stats{Backend: b},
+		rewrites:  newRewrites(),
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
 	s.tally.kernel.cacheDir = s.opts.CacheDir
@@ -160,6 +163,7 @@ func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
 // add counts samples of a stack, found in some way, that were taken at a time (ns,
 // CLOCK_MONOTONIC).
 func (t *tally) add(places []place, walk profile.Walk, labels profile.Labels, n total, at uint64) {
+	t.rewrites.see(labels.PID, labels.Process, at)
 	t.stats.Coarse += uint64(t.stacks.add(places, walk, labels, n))
 	t.stats.Samples += uint64(n.samples)
 	if t.times != nil {
@@ -290,6 +294,7 @@ func (s *Session) stop() {
 	s.sampler.halt()
 	s.elapsed = time.Since(s.started)
 	s.sampler.finish()
+	s.tally.rewrites.lookAgain()
 }
 
 // Close releases the events and every file that was kept open. The Command, if
@@ -298,6 +303,7 @@ func (s *Session) Close() error {
 	var errs []error
 	if s.tally != nil {
 		s.stopTables()
+		s.tally.rewrites.stop()
 		s.tally.objects.close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {

@@ -130,16 +130,27 @@ func (s *stacks) sum(key counted, n total) {
 
 // count counts samples, unless they are new and there are that many already.
 func (s *stacks) count(places []place, walk profile.Walk, labels profile.Labels, n total, most int) bool {
-	s.key = append(s.key[:0], byte(walk.End), byte(walk.Methods))
-	for _, p := range places {
-		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
-		s.key = binary.AppendUvarint(s.key, p.at)
-	}
+	s.encode(places, walk)
 	if len(s.counts) >= most && !s.has(labels) {
 		return false
 	}
 	s.sum(counted{s.stack(), s.owner(labels)}, n)
 	return true
+}
+
+// encode writes a stack into s.key.
+func (s *stacks) encode(places []place, walk profile.Walk) {
+	s.key = append(s.key[:0], byte(walk.End), byte(walk.Methods))
+	for _, p := range places {
+		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
+		s.key = binary.AppendUvarint(s.key, p.at)
+	}
+}
+
+// intern returns the index of a stack.
+func (s *stacks) intern(places []place, walk profile.Walk) uint32 {
+	s.encode(places, walk)
+	return s.stack()
 }
 
 // has reports whether the stack in s.key was seen with these labels.

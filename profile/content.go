@@ -77,6 +77,27 @@ func Disagreements(p *pprof.Profile) []string {
 	return slices.DeleteFunc(slices.Clone(p.Comments), func(c string) bool { return !strings.HasPrefix(c, disagreementPrefix) })
 }
 
+// RewrittenNote returns the comment, for people, that a process has rewritten pages of a file
+// in its memory.
+func RewrittenNote(process string, pid, pages int, path string) string {
+	return fmt.Sprintf("%s%s of %s by process %s (%d)", rewrittenPrefix, pagesText(pages), printable(path), printable(process), pid)
+}
+
+func pagesText(n int) string {
+	if n == 1 {
+		return "1 page"
+	}
+	return fmt.Sprintf("%d pages", n)
+}
+
+// Rewritten returns the comments of p, for people, about pages of files that processes have
+// rewritten in their memory.
+func Rewritten(p *pprof.Profile) []string {
+	return slices.DeleteFunc(slices.Clone(p.Comments), func(c string) bool { return !strings.HasPrefix(c, rewrittenPrefix) })
+}
+
+const rewrittenPrefix = "rewritten in memory: "
+
 const disagreementPrefix = "same build ID, "
 
 // unknownContent stands for a content in a comment.

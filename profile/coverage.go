@@ -131,7 +131,7 @@ func inFile(m *pprof.Mapping) bool {
 	switch r {
 	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
 		reason.TableFull, reason.Unstable, reason.RecordsLost, reason.FileWritten, reason.StackmapIP, reason.IDLength,
-		reason.Outside, reason.FileTimes, reason.FileUnresponsive, reason.NotRead:
+		reason.Outside, reason.FileTimes, reason.FileUnresponsive, reason.NotRead, reason.Rewritten:
 		return true
 	}
 	return path != ""

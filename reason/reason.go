@@ -92,6 +92,10 @@ const (
 	// NotRead is why a frame has no identity whose file nobody has looked at yet.
 	NotRead
 
+	// Rewritten is why a frame has no identity whose page of a file the process has
+	// rewritten in its memory: by a hook, a relocation, a debugger's breakpoint.
+	Rewritten
+
 	count
 )
 
@@ -164,6 +168,8 @@ var table = [count]words{
 	Excess: {"excess", "tables of symbols are far more than the file holds on its disk", "if it is what it claims to be: copy it without holes (cp --sparse=never)"},
 
 	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
+
+	Rewritten: {"rewritten", "page of the file that the process has rewritten in its memory", "look at which pages: hallmark maps PID; a debugger's breakpoint makes such a page too"},
 
 	Defect: {"defect", "the reader of the file panicked, a defect of hallmark", "report it with the file, and with what hallmark index says of it"},
 }

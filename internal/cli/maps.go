@@ -31,7 +31,8 @@ memory of its own, as those do that want it in huge pages, has the file and the
 offset that it was copied from, marked "(inferred)".
 
 A file that claims the identity of another one which is mapped, and has other content, is
-marked so.
+marked so. Pages of a file that the process has rewritten in its memory are not the
+file's any more: "[rewritten 3 pages]" counts them.
 
 With --all every mapping is printed, as the kernel writes it in /proc/PID/maps,
 byte for byte; or with --json as an object, of which the executable ones have an
@@ -109,6 +110,9 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 		records = append(records, r)
 		gaps.add(r.identity.Reason)
 	}
+	if err := countRewritten(p, records); err != nil {
+		return err
+	}
 	all := findContested(p, records)
 	if opt.json {
 		err = writeRecords(w, records)
@@ -137,6 +141,46 @@ func findContested(p *procmap.Process, records []mapRecord) claimants {
 		all.add(r.ID, r.contestedRecord, r.vma.Path())
 	}
 	return all
+}
+
+// countRewritten counts the pages of each executable mapping that the process has rewritten. A
+// kernel that does not tell them is believed to have none.
+func countRewritten(p *procmap.Process, records []mapRecord) error {
+	counts := make(chan []int, 1)
+	err := capture.Patiently(p.PID(), func() error {
+		list := make([]int, len(records))
+		for i := range records {
+			list[i] = rewrittenPages(p, records[i].vma)
+		}
+		counts <- list
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, n := range <-counts {
+		records[i].Rewritten = n
+	}
+	return nil
+}
+
+func rewrittenPages(p *procmap.Process, v procmap.VMA) (n int) {
+	if v.Perm&procmap.Exec == 0 {
+		return 0
+	}
+	found, _ := p.Rewritten(v) // nothing is known where it fails
+	for _, pages := range found {
+		n += pages.Count()
+	}
+	return n
+}
+
+// rewrittenText returns the mark of a mapping of which so many pages were rewritten.
+func rewrittenText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" [rewritten %s]", plural(int64(n), "page"))
 }
 
 // advise says what can be done about a process that may not be looked at.
@@ -173,6 +217,8 @@ type mapRecord struct {
 	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id; only of what is executable
 	Door     *procmap.Door  `json:"door,omitempty"`   // how the id was learned
 	Inferred *inferred      `json:"inferred,omitempty"`
+	// Rewritten counts the pages that the process has rewritten in its memory.
+	Rewritten int `json:"rewritten,omitempty"`
 	contestedRecord
 
 	vma      procmap.VMA
@@ -231,7 +277,7 @@ func writeMaps(w io.Writer, records []mapRecord, width int) {
 		if r.Inferred != nil {
 			name, offset = r.Inferred.Name+" (inferred)", r.Inferred.Offset
 		}
-		name += r.text()
+		name += rewrittenText(r.Rewritten) + r.text()
 		t.add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),
 			identityCell(r.identity, width), name)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -440,7 +441,7 @@ func (r *record) tell(done *result) {
 			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
 		}
 	}
-	for _, note := range profile.Disagreements(done.profile) {
+	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile)) {
 		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", note)
 	}
 	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime()); note != "" {

@@ -116,6 +116,7 @@ var doors = map[string]string{
 	"procmap/handle.go:openPath":                    placed,
 	"procmap/live/kernel.go:readKernel":             kernel,
 	"procmap/process.go:Process.memory":             kernel,
+	"procmap/rewritten.go:Process.pagemap":          kernel,
 	"profile/local/kernel.go:kallsyms":              kernel,
 	"profile/local/kernel.go:vdso":                  kernel,
 	"profile/view/peer.go:ownerOf":                  kernel,

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -155,6 +156,8 @@ type site struct {
 	// contested and content are those of a Place.
 	contested bool
 	content   buildid.Content
+	// rewritten are the pages that the process has rewritten in its memory: not the file's code.
+	rewritten []procmap.Pages
 
 	inFile   lookup[addr.Offset] // nil if there is no file
 	inMemory lookup[addr.Abs]    // nil if there is one
@@ -173,6 +176,11 @@ func (s *site) place(a addr.Abs) Place {
 		return place
 	}
 	place.Offset, place.InFile = s.file.FileOffset(a), true
+	if slices.ContainsFunc(s.rewritten, func(pages procmap.Pages) bool { return pages.Contains(a) }) {
+		place.Identity = procmap.Identity{Reason: reason.Rewritten}
+		place.Symbol, place.Contested, place.Content = symbol.Miss(reason.NoIdentity), false, buildid.Content{}
+		return place
+	}
 	place.Symbol = s.inFile(place.Offset)
 	return place
 }
@@ -184,6 +192,9 @@ func (p *Process) visit(v procmap.VMA) (*site, error) {
 		return nil, err
 	}
 	s := &site{file: v, identity: id}
+	if v.Perm&procmap.Exec != 0 {
+		s.rewritten, _ = p.maps.Rewritten(v) // nothing is known where it fails
+	}
 	if id.Inferred {
 		origin, ok, err := p.maps.Origin(v)
 		if err != nil {

@@ -1,0 +1,51 @@
+// Spins in two functions that have a page of their own each, and rewrites the page of one of them.
+//
+//	rewrite never       rewrites nothing
+//	rewrite before      rewrites before it spins
+//	rewrite during MS   rewrites after it has spun for so many milliseconds
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define PAGE __attribute__((noinline, aligned(4096)))
+
+static volatile unsigned long sink;
+
+PAGE void patched(void) {
+	for (unsigned long i = 0; i < 1000000; i++)
+		sink += i;
+}
+
+PAGE void kept(void) {
+	for (unsigned long i = 0; i < 1000000; i++)
+		sink += i;
+}
+
+PAGE static double seconds(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+// rewrite changes the last byte of a page, which no function reaches.
+static void rewrite(void *page) {
+	if (mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC))
+		abort();
+	((char *)page)[4095] ^= 1;
+	if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
+		abort();
+}
+
+int main(int argc, char **argv) {
+	int done = strcmp(argv[1], "never") == 0;
+	double since = seconds(), wait = argc > 2 ? atof(argv[2]) / 1000 : 0;
+	for (;;) {
+		if (!done && seconds() - since >= wait) {
+			rewrite(patched);
+			done = 1;
+		}
+		patched();
+		kept();
+	}
+}

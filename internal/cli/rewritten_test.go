@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapRewritten maps this program once more and rewrites its second page.
+func mapRewritten(t *testing.T) (start uintptr) {
+	t.Helper()
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page := os.Getpagesize()
+	b, err := unix.Mmap(int(f.Fd()), 0, 4*page, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Skip(err) // such memory may be forbidden
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	b[page] ^= 0xff
+	return uintptr(unsafe.Pointer(&b[0]))
+}
+
+// TestMapsRewritten wants maps to count the pages that a process has rewritten.
+func TestMapsRewritten(t *testing.T) {
+	start := mapRewritten(t)
+	line := fmt.Sprintf("%x-%x", start, start+4*uintptr(os.Getpagesize()))
+	for isJSON, want := range map[bool]string{false: "[rewritten 1 page]", true: `"rewritten":1`} {
+		var out, errs bytes.Buffer
+		if err := runMaps(&env{stdout: &out, stderr: &errs}, mapsOptions{json: isJSON}, os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), "rewritten"); n != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("no %q of %s, or others: %s", want, line, &out)
+		}
+	}
+}
+
+// TestAddrRewritten wants addr to give the reason in such a page, and the identity in the next one.
+func TestAddrRewritten(t *testing.T) {
+	start := mapRewritten(t)
+	var out, errs bytes.Buffer
+	page := uintptr(os.Getpagesize())
+	args := []string{fmt.Sprintf("%x", start+page+8), fmt.Sprintf("%x", start+2*page)}
+	if err := runAddr(&env{stdout: &out, stderr: &errs}, false, "", os.Getpid(), args); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if !strings.Contains(lines[0], "[rewritten]") || strings.Contains(lines[1], "rewritten") {
+		t.Errorf("printed %s", &out)
+	}
+}

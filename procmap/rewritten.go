@@ -1,0 +1,230 @@
+package procmap
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"hallmark/addr"
+)
+
+// Pages is a range of whole pages of a process: the addresses Start <= a < End.
+type Pages struct{ Start, End addr.Abs }
+
+// Contains reports whether the range holds the address a.
+func (r Pages) Contains(a addr.Abs) bool { return r.Start <= a && a < r.End }
+
+// Count returns how many pages the range has.
+func (r Pages) Count() int { return int(r.End-r.Start) / os.Getpagesize() }
+
+// Rewritten returns the pages of v that the process has rewritten in its memory: v maps a file
+// privately, and the kernel gave the process pages of its own in place of the file's when it
+// wrote to them (copy on write). A debugger's breakpoint makes such a page as well. A page that
+// has the bytes of the file, or has them again, is left out.
+//
+// For the list itself the kernel reads no page and asks no file system. It does take the lock of
+// the process's mappings: see package capture for how to bound that. Only pages of the process's own
+// are compared with the file, at most maxCompared of v. The list has at most maxRewritten ranges; the
+// last one goes on to the end of v if there are more.
+//
+// Pages of a DAX file system are compared too: not every kernel calls them the file's.
+func (p *Process) Rewritten(v VMA) ([]Pages, error) {
+	if !v.FileBacked() || v.Perm&Shared != 0 {
+		return nil, nil
+	}
+	own, err := p.ownPages(v)
+	if len(own) == 0 || err != nil {
+		return nil, p.wrap(err)
+	}
+	found := own
+	if own[len(own)-1].End < v.End || len(own) < maxRewritten {
+		found = p.unlike(v, own)
+	}
+	// The process may have mapped memory there since v was looked at.
+	now, ok, err := p.find(v.Start)
+	if err != nil || !ok || now.Offset != v.Offset || !now.sameFile(v) || now.Start != v.Start {
+		return nil, p.wrap(err)
+	}
+	return found, nil
+}
+
+// maxCompared bounds the pages of one VMA that are compared with the file.
+const maxCompared = 1024
+
+// unlike returns the pages that have not the bytes of the file, or are not known to have them.
+func (p *Process) unlike(v VMA, own []Pages) []Pages {
+	file, _, err := p.Open(v)
+	if file == nil || err != nil {
+		return own
+	}
+	defer file.Close()
+	mem, err := p.ReadMemory()
+	if err != nil {
+		return own
+	}
+	defer mem.Close()
+	page, left := addr.Abs(os.Getpagesize()), maxCompared
+	var found pageList
+	for _, r := range own {
+		for at := r.Start; at < r.End; at += page {
+			if left--; left < 0 || !sameBytes(mem, int64(at), file, int64(v.FileOffset(at)), int(page)) {
+				found.add(Pages{at, at + page})
+			}
+		}
+	}
+	return found
+}
+
+// sameBytes reports whether a page of memory is that of a file. What is behind the end of the file
+// is 0 in its last page.
+func sameBytes(mem io.ReaderAt, at int64, file io.ReaderAt, offset int64, page int) bool {
+	have, want := make([]byte, page), make([]byte, page)
+	n, _ := mem.ReadAt(have, at)
+	m, err := file.ReadAt(want, offset)
+	return n == page && m > 0 && (err == nil || err == io.EOF) && bytes.Equal(have, want)
+}
+
+// maxRewritten bounds the ranges of one VMA.
+const maxRewritten = 256
+
+// ownPages returns the pages of v that are the process's own.
+func (p *Process) ownPages(v VMA) ([]Pages, error) {
+	f, err := p.pagemap()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	found, err := scanPages(f, v)
+	if errors.Is(err, syscall.ENOTTY) || errors.Is(err, syscall.EINVAL) {
+		found, err = readPages(f, v)
+	}
+	return found, err
+}
+
+// pagemap opens the file that tells of each page of p where it is from.
+func (p *Process) pagemap() (*os.File, error) {
+	f, err := os.Open(p.dir + "/pagemap")
+	if errors.Is(err, os.ErrNotExist) {
+		// The process is gone, or the kernel was built without CONFIG_PROC_PAGE_MONITOR.
+		return nil, cmp.Or(p.maps.alive(), fmt.Errorf("/proc/PID/pagemap: %w", errors.ErrUnsupported))
+	}
+	if err != nil {
+		return nil, err
+	}
+	// It may be that of another program by now, or of another process.
+	if err := p.maps.alive(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ioctlScan is PAGEMAP_SCAN, _IOWR('f', 16, struct pm_scan_arg). Linux has it since 6.7.
+const ioctlScan = 0xc0606610
+
+// Categories of pages (PAGE_IS_ in include/uapi/linux/fs.h).
+const (
+	pageFile    = 1 << 2
+	pagePresent = 1 << 3
+	pageSwapped = 1 << 4
+)
+
+// scanArg is struct pm_scan_arg of include/uapi/linux/fs.h.
+type scanArg struct {
+	size, flags         uint64
+	start, end, walkEnd uint64
+	vec, vecLen         uint64
+	maxPages            uint64
+	inverted, mask      uint64
+	anyOf, returned     uint64
+}
+
+// pageRegion is struct page_region of include/uapi/linux/fs.h.
+type pageRegion struct{ start, end, categories uint64 }
+
+// pageScan is a question to the kernel. It is never on a stack, which may move.
+type pageScan struct {
+	arg     scanArg
+	regions [maxRewritten]pageRegion
+}
+
+var pageScans = sync.Pool{New: func() any { return new(pageScan) }}
+
+// scanPages asks the kernel for the pages of v that are there and not the file's, all at once.
+func scanPages(f *os.File, v VMA) ([]Pages, error) {
+	s := pageScans.Get().(*pageScan)
+	defer pageScans.Put(s)
+	s.arg = scanArg{
+		size: uint64(unsafe.Sizeof(s.arg)), start: uint64(v.Start), end: uint64(v.End),
+		vec: uint64(uintptr(unsafe.Pointer(&s.regions))), vecLen: maxRewritten,
+		inverted: pageFile, mask: pageFile, anyOf: pagePresent | pageSwapped, returned: pageFile,
+	}
+	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), ioctlScan, uintptr(unsafe.Pointer(&s.arg)))
+	runtime.KeepAlive(s)
+	if errno != 0 {
+		return nil, errno
+	}
+	var found pageList
+	for _, r := range s.regions[:n] {
+		found.add(Pages{addr.Abs(r.start), addr.Abs(r.end)})
+	}
+	if s.arg.walkEnd < s.arg.end {
+		found.rest(v.End)
+	}
+	return found, nil
+}
+
+// readPages is scanPages for kernels that cannot: it reads what the kernel says of each page.
+func readPages(f *os.File, v VMA) ([]Pages, error) {
+	page := addr.Abs(os.Getpagesize())
+	var found pageList
+	buf := make([]byte, 8*4096)
+	for at := v.Start; at < v.End; {
+		want := buf[:8*min(4096, uint64(v.End-at)/uint64(page))]
+		n, err := f.ReadAt(want, int64(at/page)*8)
+		if n < 8 {
+			return found, err
+		}
+		for entry := want[:n&^7]; len(entry) > 0; entry, at = entry[8:], at+page {
+			if !isRewritten(binary.NativeEndian.Uint64(entry)) {
+				continue
+			}
+			if found.add(Pages{at, at + page}); len(found) > maxRewritten {
+				found.rest(v.End)
+				return found, nil
+			}
+		}
+	}
+	return found, nil
+}
+
+// isRewritten reports whether an entry of pagemap is of a page that is there, in memory (bit 63)
+// or swapped out (62), and is not the file's (61): Documentation/admin-guide/mm/pagemap.rst.
+func isRewritten(entry uint64) bool { return entry>>62 != 0 && entry>>61&1 == 0 }
+
+// pageList is ranges of pages in the order of their addresses.
+type pageList []Pages
+
+// add adds a range, to the last one if it ends there.
+func (l *pageList) add(r Pages) {
+	if last := len(*l) - 1; last >= 0 && (*l)[last].End == r.Start {
+		(*l)[last].End = r.End
+		return
+	}
+	*l = append(*l, r)
+}
+
+// rest has the last range go on to an address: what is beyond was not looked at.
+func (l *pageList) rest(end addr.Abs) {
+	if last := len(*l) - 1; last >= 0 {
+		(*l)[last].End = end
+	}
+}
