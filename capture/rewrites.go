@@ -2,6 +2,7 @@ package capture
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"hallmark/addr"
+	"hallmark/internal/aside"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -28,8 +30,10 @@ type rewrites struct {
 	works  bool // a worker takes from queue
 	over   bool
 	worker sync.WaitGroup
-	pages  int // ranges that are kept
-	missed int // samples and processes for which nobody looked
+	// release lets the helper go that compares pages.
+	release func()
+	pages   int // ranges that are kept
+	missed  int // samples and processes for which nobody looked
 }
 
 // lookedAt is what is known of the processes that had a number.
@@ -59,15 +63,20 @@ const (
 	maxRewrites = 1 << 14
 	// firstAgain is how soon a process is looked at again; each further time it is twice as long.
 	firstAgain = time.Second
-	// lastLooks is how long the looks at the end take together.
+	// lastLooks is how long the looks at the end take together, but for the last one of them.
 	lastLooks = time.Second
+	// rewritesTime is how long a look may take: pages of a process's own are compared by a helper,
+	// which a busy machine takes some tenths of a second to start.
+	rewritesTime = 2 * time.Second
 )
 
-func newRewrites() *rewrites { return &rewrites{sights: map[int]*lookedAt{}} }
+func newRewrites() *rewrites {
+	return &rewrites{sights: map[int]*lookedAt{}, release: aside.Hold()}
+}
 
-// see takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now), and has the worker look at it if it is time: when
-// it is first met, when it has another name, for it may run another program, and later again. It
-// waits for nothing.
+// see takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now). The worker
+// looks at it when it is first met, when it has another name, for it may run another program, and
+// later again. see waits for nothing.
 func (r *rewrites) see(pid int, name string, now uint64) {
 	if pid <= 0 {
 		return
@@ -126,11 +135,11 @@ func (r *rewrites) work() {
 
 // look looks at a process, and adds what it found to what is known.
 func (r *rewrites) look(pid int) {
-	found, err := inTime(pid, lookTime, func() ([]rewrittenPages, error) { return rewrittenIn(pid) })
+	found, err := inTime(pid, rewritesTime, func() ([]rewrittenPages, error) { return rewrittenIn(pid) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sights[pid]
-	s.queued, s.gone = false, err != nil
+	s.queued, s.gone = false, errors.Is(err, procmap.ErrNoProcess) || errors.Is(err, os.ErrProcessDone)
 	for _, pages := range found {
 		if r.pages < maxRewrites && !slices.Contains(s.found, pages) {
 			s.found = append(s.found, pages)
@@ -178,6 +187,7 @@ func rewrittenOf(maps *procmap.Process, vmas []procmap.VMA) ([]rewrittenPages, e
 func (r *rewrites) lookAgain() {
 	r.stop()
 	until := time.Now().Add(lastLooks)
+	defer r.release()
 	for pid, s := range r.sights {
 		switch {
 		case s.gone:
@@ -187,6 +197,12 @@ func (r *rewrites) lookAgain() {
 			r.look(pid)
 		}
 	}
+}
+
+// close ends everything.
+func (r *rewrites) close() {
+	r.stop()
+	r.release()
 }
 
 // stop ends the work.

@@ -303,7 +303,7 @@ func (s *Session) Close() error {
 	var errs []error
 	if s.tally != nil {
 		s.stopTables()
-		s.tally.rewrites.stop()
+		s.tally.rewrites.close()
 		s.tally.objects.close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {
