@@ -148,6 +148,8 @@ type scanArg struct {
 }
 
 // pageRegion is struct page_region of include/uapi/linux/fs.h.
+//
+//lint:ignore U1000 the kernel writes categories
 type pageRegion struct{ start, end, categories uint64 }
 
 // pageScan is a question to the kernel. It is never on a stack, which may move.
