@@ -331,7 +331,7 @@ func inTime[T any](pid int, limit time.Duration, look func() (T, error)) (T, err
 }
 
 // errSilent is the error of a look that did not end in time.
-var errSilent = errors.New("the process waits for a file system and does not let others look at its mappings")
+var errSilent = errors.New("nobody could look at its mappings in time: it may wait for a file system")
 
 // Patiently calls a function that looks at a process, for at most some seconds. It returns
 // an error that wraps os.ErrDeadlineExceeded when the process lets nobody look at it.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,10 @@ import (
 // A worker looks beside the recording, when a process is first sampled, later again while it is
 // sampled, and at the end if it is still there. Nobody knows when a page was rewritten. So all
 // samples of the process in such a page count as rewritten, also those from before the look.
+//
+// A process may do much to hinder a look. So a list of the pages that are its own comes first, which
+// takes little; what cannot be compared with the file in time counts as rewritten; and a process
+// for which not even the list could be had is named in the profile.
 type rewrites struct {
 	mu     sync.Mutex
 	sights map[int]*lookedAt // by the process
@@ -33,7 +39,7 @@ type rewrites struct {
 	// release lets the helper go that compares pages.
 	release func()
 	pages   int // ranges that are kept
-	missed  int // samples and processes for which nobody looked
+	missed  int // samples of processes for which there was no room in sights
 }
 
 // lookedAt is what is known of the processes that had a number.
@@ -42,8 +48,11 @@ type lookedAt struct {
 	next   uint64        // when it is looked at again (ns, CLOCK_MONOTONIC)
 	after  time.Duration // how long after that once more
 	queued bool
-	gone   bool // at the last look
-	found  []rewrittenPages
+	gone   bool  // at the last look
+	looked bool  // a look succeeded
+	err    error // of the last look, nil if it succeeded or the process was gone
+	found  map[rewrittenPages]bool
+	many   bool // there are more: every file of the process counts as rewritten
 }
 
 // rewrittenPages are pages of a file that a process has rewritten.
@@ -57,13 +66,14 @@ type rewrittenPages struct {
 
 const (
 	// maxSights bounds the processes that are remembered, maxLooks those that wait for a look,
-	// and maxRewrites the ranges of pages of all of them.
-	maxSights   = 1 << 16
-	maxLooks    = 1 << 10
-	maxRewrites = 1 << 14
+	// maxRewrites the ranges of pages of all of them, and maxOfProcess those of one.
+	maxSights    = 1 << 16
+	maxLooks     = 1 << 10
+	maxRewrites  = 1 << 14
+	maxOfProcess = 1 << 11
 	// firstAgain is how soon a process is looked at again; each further time it is twice as long.
 	firstAgain = time.Second
-	// lastLooks is how long the looks at the end take together, but for the last one of them.
+	// lastLooks is how long the looks at the end take together.
 	lastLooks = time.Second
 	// rewritesTime is how long a look may take: pages of a process's own are compared by a helper,
 	// which a busy machine takes some tenths of a second to start.
@@ -129,75 +139,139 @@ func (r *rewrites) work() {
 		pid := r.queue[0]
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
-		r.look(pid)
+		r.look(pid, rewritesTime)
 	}
 }
 
-// look looks at a process, and adds what it found to what is known.
-func (r *rewrites) look(pid int) {
-	found, err := inTime(pid, rewritesTime, func() ([]rewrittenPages, error) { return rewrittenIn(pid) })
+// look looks at a process, for at most that long, and adds what it found to what is known.
+func (r *rewrites) look(pid int, limit time.Duration) {
+	found, err := rewrittenIn(pid, limit)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sights[pid]
-	s.queued, s.gone = false, errors.Is(err, procmap.ErrNoProcess) || errors.Is(err, os.ErrProcessDone)
+	s.queued, s.gone = false, errors.Is(err, procmap.ErrNoProcess)
+	switch {
+	case err == nil, errors.Is(err, procmap.ErrNoMemory): // a kernel thread, or it has just ended
+		s.looked, s.err = true, nil
+	case errors.Is(err, os.ErrProcessDone):
+		// It ended, or executed another program. What is known of it stays.
+	default:
+		s.err = err
+	}
 	for _, pages := range found {
-		if r.pages < maxRewrites && !slices.Contains(s.found, pages) {
-			s.found = append(s.found, pages)
-			r.pages++
-		}
+		r.keep(s, pages)
 	}
 }
 
-// rewrittenIn returns the pages that a process has rewritten in executable mappings of files.
-func rewrittenIn(pid int) ([]rewrittenPages, error) {
-	maps, err := procmap.Open(pid)
-	if err != nil {
-		return nil, err
+// keep keeps pages that a process has rewritten. The caller holds mu.
+func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
+	switch {
+	case s.many || s.found[pages]:
+		return
+	case len(s.found) == maxOfProcess || r.pages == maxRewrites:
+		s.many = true
+		return
+	case s.found == nil:
+		s.found = map[rewrittenPages]bool{}
 	}
-	defer maps.Close()
-	vmas, err := maps.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return rewrittenOf(maps, vmas)
+	s.found[pages] = true
+	r.pages++
 }
 
-func rewrittenOf(maps *procmap.Process, vmas []procmap.VMA) ([]rewrittenPages, error) {
+// rewrittenIn returns the pages that a process has rewritten in executable mappings of files. It
+// has them as well if the time suffices for a list of its own pages and not for comparing them.
+func rewrittenIn(pid int, limit time.Duration) ([]rewrittenPages, error) {
+	var l pagesLook
+	inTime := within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !inTime && !l.listed {
+		return nil, errSilent
+	}
 	var all []rewrittenPages
-	for _, v := range vmas {
-		if isMemory(v) {
-			continue
-		}
-		found, err := maps.Rewritten(v)
-		if err != nil {
-			return all, err
-		}
-		for _, pages := range found {
+	for _, own := range l.own {
+		for _, pages := range own.Pages {
+			v := own.VMA
 			all = append(all, rewrittenPages{
-				process: processName(uint32(maps.PID())),
-				path:    v.Path(), dev: v.Dev, inode: v.Inode,
+				process: l.process, path: v.Path(), dev: v.Dev, inode: v.Inode,
 				start: v.FileOffset(pages.Start), end: v.FileOffset(pages.End),
 			})
 		}
 	}
-	return all, nil
+	return all, l.err
 }
 
-// lookAgain ends the work, and looks once more at the processes that are still there.
-func (r *rewrites) lookAgain() {
-	r.stop()
-	until := time.Now().Add(lastLooks)
-	defer r.release()
-	for pid, s := range r.sights {
-		switch {
-		case s.gone:
-		case time.Now().After(until):
-			r.missed++
-		default:
-			r.look(pid)
+// pagesLook is a look at the pages of a process, which others may find unfinished.
+type pagesLook struct {
+	mu      sync.Mutex
+	process string // its name
+	own     []procmap.OwnPages
+	listed  bool // own is whole
+	err     error
+}
+
+// look lists the pages, and compares them with the files until that time.
+func (l *pagesLook) look(pid int, until time.Time) {
+	process, err := procmap.Open(pid)
+	var own []procmap.OwnPages
+	if err == nil {
+		defer process.Close()
+		own, err = ownPages(process)
+	}
+	l.mu.Lock()
+	l.own, l.err, l.listed = own, err, true
+	l.process = processName(uint32(pid))
+	l.mu.Unlock()
+	for i, o := range own {
+		if time.Now().After(until) {
+			return
+		}
+		// One that is gone stays as it is.
+		if pages, err := process.Unlike(o); err == nil {
+			l.mu.Lock()
+			l.own[i].Pages = pages
+			l.mu.Unlock()
 		}
 	}
 }
+
+// ownPages returns the pages of a process's own in its executable mappings of files. After an error
+// it returns those before it.
+func ownPages(process *procmap.Process) ([]procmap.OwnPages, error) {
+	vmas, err := process.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return process.Own(slices.DeleteFunc(vmas, isMemory))
+}
+
+// lookAgain ends the work, and looks once more at the processes that are still there: first at
+// those that nobody has looked at yet.
+func (r *rewrites) lookAgain() {
+	r.stop()
+	defer r.release()
+	until := time.Now().Add(lastLooks)
+	var early, late []int
+	for pid, s := range r.sights {
+		switch {
+		case s.gone:
+		case s.looked:
+			late = append(late, pid)
+		default:
+			early = append(early, pid)
+		}
+	}
+	for _, pid := range slices.Concat(early, late) {
+		if left := time.Until(until); left > 0 {
+			r.look(pid, left)
+		} else {
+			r.sights[pid].err = errTooMany
+		}
+	}
+}
+
+// errTooMany is why nobody looked at a process at the end.
+var errTooMany = errors.New("too many processes ran")
 
 // close ends everything.
 func (r *rewrites) close() {
@@ -213,82 +287,175 @@ func (r *rewrites) stop() {
 	r.worker.Wait()
 }
 
-// holds reports whether a frame of the file is in these pages. Mapped files and those that BPF
-// reports have different numbers on file systems without a disk of their own: there the name
+// isOf reports whether the pages are of the file. Mapped files and those that BPF reports have
+// different numbers on file systems without a disk of their own: there the inode or the name
 // decides.
-func (w *rewrittenPages) holds(p place) bool {
-	o := p.object
-	if at := addr.Offset(p.at); !o.isFile() || at < w.start || at >= w.end {
-		return false
+func (w *rewrittenPages) isOf(o *object) bool {
+	inode, dev := o.key.inode, procmap.Dev{Major: o.key.major, Minor: o.key.minor}
+	if inode == 0 {
+		inode, dev = o.key.content.Inode, procmap.Dev(o.key.content.Dev)
 	}
-	inode := cmp.Or(o.key.inode, o.key.content.Inode)
-	return w.inode == inode || w.path == o.path || w.dev.Major == 0 && filepath.Base(w.path) == filepath.Base(o.path)
+	virtual := w.dev.Major == 0 || inode != 0 && dev.Major == 0
+	return w.path == o.path || inode != 0 && w.inode == inode && (virtual || w.dev == dev) ||
+		virtual && filepath.Base(w.path) == filepath.Base(o.path)
 }
 
-// hold reports whether a frame of a process is in a page that it has rewritten.
-func (s *lookedAt) hold(p place) bool {
-	return slices.ContainsFunc(s.found, func(w rewrittenPages) bool { return w.holds(p) })
+// fileSpan is a range of offsets in a file: start <= at < end.
+type fileSpan struct{ start, end addr.Offset }
+
+// join sorts spans by their starts and joins those that touch.
+func join(spans []fileSpan) []fileSpan {
+	slices.SortFunc(spans, func(a, b fileSpan) int { return cmp.Compare(a.start, b.start) })
+	var joined []fileSpan
+	for _, next := range spans {
+		if last := len(joined) - 1; last >= 0 && next.start <= joined[last].end {
+			joined[last].end = max(joined[last].end, next.end)
+			continue
+		}
+		joined = append(joined, next)
+	}
+	return joined
+}
+
+// in returns the spans of a file that a process has rewritten.
+func (s *lookedAt) in(o *object) []fileSpan {
+	if s.many {
+		return []fileSpan{{0, math.MaxUint64}}
+	}
+	var spans []fileSpan
+	for w := range s.found {
+		if w.isOf(o) {
+			spans = append(spans, fileSpan{w.start, w.end})
+		}
+	}
+	return join(spans)
 }
 
 // notes returns what a profile says of rewritten pages.
 func (r *rewrites) notes() []string {
-	type file struct {
-		pid           int
-		process, path string
-	}
-	pages := map[file]int{}
-	for pid, s := range r.sights {
-		for _, w := range s.found {
-			pages[file{pid, w.process, w.path}] += int(w.end-w.start) / os.Getpagesize()
-		}
-	}
 	var notes []string
-	for f, n := range pages {
-		notes = append(notes, profile.RewrittenNote(f.process, f.pid, n, f.path))
+	for pid, s := range r.sights {
+		notes = append(notes, s.notes(pid)...)
 	}
 	slices.Sort(notes)
 	if more := len(notes) - mostRewritten; more > 0 {
 		notes = append(notes[:mostRewritten], fmt.Sprintf("rewritten in memory: pages of %d files more", more))
 	}
-	if r.missed > 0 {
-		notes = append(notes, fmt.Sprintf("rewritten in memory: nobody knows it of %d samples or processes, because too many ran", r.missed))
-	}
-	return notes
+	return append(notes, r.unknown()...)
 }
 
 // mostRewritten is how many files a profile names of which a process has rewritten pages.
 const mostRewritten = 20
+
+// notes returns what a profile says of the rewritten pages of one process.
+func (s *lookedAt) notes(pid int) (notes []string) {
+	type file struct{ process, path string }
+	spans := map[file][]fileSpan{}
+	for w := range s.found {
+		f := file{w.process, w.path}
+		spans[f] = append(spans[f], fileSpan{w.start, w.end})
+	}
+	for f, list := range spans {
+		pages := 0
+		for _, part := range join(list) {
+			pages += int(part.end-part.start) / os.Getpagesize()
+		}
+		notes = append(notes, profile.RewrittenNote(f.process, pid, pages, f.path))
+	}
+	if s.many {
+		notes = append(notes, profile.AllRewrittenNote(s.name, pid))
+	}
+	return notes
+}
+
+// unknown returns what a profile says of the processes for which nobody could look.
+func (r *rewrites) unknown() (notes []string) {
+	processes := map[string][]profile.Labels{} // by the reason
+	for pid, s := range r.sights {
+		if s.err != nil {
+			why := withoutProcess(s.err).Error()
+			processes[why] = append(processes[why], profile.Labels{Process: s.name, PID: pid})
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(processes)) {
+		notes = append(notes, profile.NotLookedNote(processes[why], why))
+	}
+	if r.missed > 0 {
+		notes = append(notes, fmt.Sprintf("rewritten in memory: not known of %d samples: %v", r.missed, errTooMany))
+	}
+	return notes
+}
+
+// withoutProcess returns the cause of an error, which names no process.
+func withoutProcess(err error) error {
+	if of := new(procmap.Error); errors.As(err, &of) {
+		err = of.Err
+	}
+	if path := new(os.PathError); errors.As(err, &path) {
+		err = path.Err
+	}
+	return err
+}
 
 // separate gives the frames in rewritten pages a reason in place of the identity of their file.
 func (f *finisher) separate(r *rewrites) {
 	s := f.stacks
 	affected := map[uint32]*lookedAt{} // by the owner
 	for i, l := range s.labels {
-		if seen := r.sights[l.PID]; seen != nil && len(seen.found) > 0 {
+		if seen := r.sights[l.PID]; seen != nil && (seen.many || len(seen.found) > 0) {
 			affected[uint32(i)] = seen
 		}
 	}
 	if len(affected) == 0 {
 		return
 	}
+	w := &rewriter{finisher: f, known: map[seenFile][]fileSpan{}}
 	counts, order, times := s.counts, s.order, f.times
 	s.counts, s.order, f.times = map[counted]total{}, nil, map[counted][]int64{}
 	for _, key := range order {
 		moved := key
 		if seen := affected[key.owner]; seen != nil {
-			moved.stack = f.rewritten(seen, key.stack)
+			moved.stack = w.rewritten(seen, key.stack)
 		}
 		s.sum(moved, counts[key])
 		f.times[moved] = append(f.times[moved], times[key]...)
 	}
 }
 
+// rewriter remembers which spans of a file a process has rewritten.
+type rewriter struct {
+	*finisher
+	known map[seenFile][]fileSpan
+}
+
+type seenFile struct {
+	seen   *lookedAt
+	object *object
+}
+
+// holds reports whether a frame of a process is in a page that it has rewritten.
+func (w *rewriter) holds(seen *lookedAt, p place) bool {
+	if !p.object.isFile() {
+		return false
+	}
+	key := seenFile{seen, p.object}
+	spans, ok := w.known[key]
+	if !ok {
+		spans = seen.in(p.object)
+		w.known[key] = spans
+	}
+	at := addr.Offset(p.at)
+	i, found := slices.BinarySearchFunc(spans, at, func(s fileSpan, at addr.Offset) int { return cmp.Compare(s.start, at) })
+	return found || i > 0 && at < spans[i-1].end
+}
+
 // rewritten returns the stack of a process whose frames in rewritten pages have the reason.
-func (f *finisher) rewritten(seen *lookedAt, stack uint32) uint32 {
+func (w *rewriter) rewritten(seen *lookedAt, stack uint32) uint32 {
+	f := w.finisher
 	var places []place
 	changed := false
 	for p := range f.stacks.places(stack, f.objects.list) {
-		if seen.hold(p) {
+		if w.holds(seen, p) {
 			p.object, changed = f.objects.rewritten(p.object), true
 		}
 		places = append(places, p)

@@ -1,17 +1,23 @@
 package capture
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/addr"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/profile"
 )
 
@@ -86,6 +92,121 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string)
 	notes := profile.Rewritten(p)
 	if want := fmt.Sprintf("1 page of %s by process rewrite (%d)", file, patcher); len(notes) != 1 || !strings.HasSuffix(notes[0], want) {
 		t.Errorf("notes %q, want one that ends in %q", notes, want)
+	}
+}
+
+// TestRewrittenAmongMany wants a program to hide its rewritten page in no number of others: it takes
+// longer to compare them with the file than a look may take.
+func TestRewrittenAmongMany(t *testing.T) {
+	program, _ := buildRewrite(t, false)
+	const others = 25000
+	patcher := start(t, program, "many", strconv.Itoa(others))
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", patcher))
+		if bytes.Count(list, []byte(program)) > others {
+			break
+		}
+		if err != nil || time.Now().After(until) {
+			t.Fatal("the program has not mapped its pages:", err)
+		}
+	}
+	eachBackend(t, func(t *testing.T, b Backend) {
+		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{patcher}, Duration: 3 * time.Second})
+		counts := leaves(p)
+		t.Log(counts, profile.Rewritten(p))
+		if in := fmt.Sprintf("%d [rewritten] %s", patcher, program); counts[in] < 20 {
+			testenv.Lack(t, "%d samples of %q", counts[in], in)
+		}
+		for in, n := range counts {
+			if strings.Contains(in, " patched ") {
+				t.Errorf("%d samples of %q", n, in)
+			}
+		}
+		if len(profile.Rewritten(p)) == 0 {
+			t.Error("no note")
+		}
+	})
+}
+
+// TestRewritesUnknown wants a profile to name each process for which nobody could look, and why.
+func TestRewritesUnknown(t *testing.T) {
+	r := newRewrites()
+	defer r.release()
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	self := os.Getpid()
+	for pid, limit := range map[int]time.Duration{self: 0, 2: time.Minute, ended.Process.Pid: time.Minute} {
+		r.sights[pid] = &lookedAt{name: "name"}
+		r.look(pid, limit)
+	}
+	want := []string{fmt.Sprintf("rewritten in memory: not known of name (%d): %v", self, errSilent)}
+	if got := r.unknown(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for { // the look at this process that nobody waits for
+		if r.look(self, time.Minute); r.sights[self].looked {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if got := r.unknown(); len(got) > 0 {
+		t.Errorf("%q, want nothing: everything was looked at, has no memory or has ended", got)
+	}
+	r.sights[self].err = &procmap.Error{PID: self, Err: &os.PathError{Op: "open", Path: "/proc/PID/pagemap", Err: os.ErrPermission}}
+	for pid := 1001; pid < 1007; pid++ {
+		r.sights[pid] = &lookedAt{name: "other", err: os.ErrPermission}
+	}
+	r.missed = 3
+	got := strings.Join(r.unknown(), "\n")
+	for _, part := range []string{"other (1003)", "2 more: permission denied", "of 3 samples: too many processes ran"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%s; want %q in it", got, part)
+		}
+	}
+}
+
+// TestRewritesBound wants a process with more ranges of pages than are kept to have none of its
+// files believed, and those of other processes to be believed.
+func TestRewritesBound(t *testing.T) {
+	r := &rewrites{sights: map[int]*lookedAt{}}
+	few, many := &lookedAt{}, &lookedAt{name: "many"}
+	pages := func(i int) rewrittenPages {
+		return rewrittenPages{path: "/lib/a.so", inode: 1, start: addr.Offset(2*i) << 12, end: addr.Offset(2*i+1) << 12}
+	}
+	for i := range maxOfProcess + 1 {
+		r.keep(many, pages(i))
+	}
+	for range 2 {
+		r.keep(few, pages(1))
+		r.keep(few, rewrittenPages{path: "/lib/a.so", inode: 1, start: 0x2800, end: 0x4000})
+	}
+	other := &object{path: "/lib/b.so", key: fileKey{inode: 2, major: 8}}
+	same := &object{path: "/lib/a.so", key: fileKey{inode: 1, major: 8}}
+	if !many.many || len(many.found) != maxOfProcess || r.pages != maxOfProcess+2 {
+		t.Errorf("%d ranges are kept, %d of all, more: %v", len(many.found), r.pages, many.many)
+	}
+	w := &rewriter{known: map[seenFile][]fileSpan{}}
+	for _, c := range []struct {
+		seen   *lookedAt
+		object *object
+		at     uint64
+		want   bool
+	}{
+		{few, same, 0x1fff, false}, {few, same, 0x2000, true}, {few, same, 0x3fff, true}, {few, same, 0x4000, false},
+		{few, other, 0x2000, false}, {many, other, 0x10, true}, {many, same, 1 << 40, true},
+		{few, &object{kind: generatedObject, path: "/lib/a.so"}, 0x2000, false},
+	} {
+		if got := w.holds(c.seen, place{c.object, c.at}); got != c.want {
+			t.Errorf("%s %#x: %v", c.object.path, c.at, got)
+		}
+	}
+	if notes := many.notes(7); len(notes) != 2 || !strings.Contains(notes[1], "more pages than") {
+		t.Errorf("notes %q", notes)
+	}
+	if notes := few.notes(7); len(notes) != 1 || !strings.Contains(notes[0], "2 pages") {
+		t.Errorf("notes %q", notes)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -76,6 +77,8 @@ type Process struct {
 	ctx    context.Context
 	opened time.Time // where there are files
 	known  sync.Map  // fileKey to Identity, of files that were read
+
+	compared atomic.Int64 // pages, with their files: see Rewritten
 
 	mounted  *mounts.View
 	viewOnce sync.Once

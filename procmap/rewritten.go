@@ -25,28 +25,66 @@ func (r Pages) Contains(a addr.Abs) bool { return r.Start <= a && a < r.End }
 // Count returns how many pages the range has.
 func (r Pages) Count() int { return int(r.End-r.Start) / os.Getpagesize() }
 
-// Rewritten returns the pages of v that the process has rewritten in its memory: v maps a file
-// privately, and the kernel gave the process pages of its own in place of the file's when it
-// wrote to them (copy on write). A debugger's breakpoint makes such a page as well. A page that
-// has the bytes of the file, or has them again, is left out.
+// OwnPages are pages of a VMA that are the process's own: the VMA maps a file privately, and the
+// kernel gave the process pages in place of the file's when it wrote to them (copy on write). A
+// debugger's breakpoint makes such a page as well. Not every kernel calls the pages of a DAX file
+// system the file's; they count as well.
 //
-// For the list itself the kernel reads no page and asks no file system. It does take the lock of
-// the process's mappings: see package capture for how to bound that. Only pages of the process's own
-// are compared with the file, at most maxCompared of v. The list has at most maxRewritten ranges; the
-// last one goes on to the end of v if there are more.
+// There are at most maxOwn ranges; the last one goes on to the end of the VMA if there are more.
+type OwnPages struct {
+	VMA   VMA
+	Pages []Pages
+}
+
+// Own returns the pages of p's own in these VMAs, but for VMAs without any. After an error it
+// returns those before it. A VMA that is not there any more may have those of what came in its
+// place: Unlike notices that.
 //
-// Pages of a DAX file system are compared too: not every kernel calls them the file's.
-func (p *Process) Rewritten(v VMA) ([]Pages, error) {
-	if !v.FileBacked() || v.Perm&Shared != 0 {
-		return nil, nil
-	}
-	own, err := p.ownPages(v)
-	if len(own) == 0 || err != nil {
+// The kernel reads no page for it and asks no file system. It does take the lock of the process's
+// mappings: see package capture for how to bound that.
+func (p *Process) Own(vmas []VMA) ([]OwnPages, error) {
+	f, err := p.pagemap()
+	if err != nil {
 		return nil, p.wrap(err)
 	}
-	found := own
-	if own[len(own)-1].End < v.End || len(own) < maxRewritten {
-		found = p.unlike(v, own)
+	defer f.Close()
+	var all []OwnPages
+	for _, v := range vmas {
+		if !v.FileBacked() || v.Perm&Shared != 0 {
+			continue
+		}
+		pages, err := ownPages(f, v)
+		if err != nil {
+			return all, p.wrap(err)
+		}
+		if len(pages) > 0 {
+			all = append(all, OwnPages{v, pages})
+		}
+	}
+	return all, p.wrap(p.maps.alive())
+}
+
+// Rewritten returns the pages of v that the process has rewritten in its memory: its own but for
+// those that have the bytes of the file, or have them again. Of all of p, at most maxCompared pages
+// are compared with their file. Those beyond that and those that cannot be compared are returned
+// too, as are all of a v with more ranges than OwnPages lists: they are not known to be the file's.
+func (p *Process) Rewritten(v VMA) ([]Pages, error) {
+	own, err := p.Own([]VMA{v})
+	if len(own) == 0 || err != nil {
+		return nil, err
+	}
+	return p.Unlike(own[0])
+}
+
+// Unlike returns the pages among a VMA's own that are not known to have the bytes of the file: see
+// Rewritten. It may wait for a file system, and for the memory of the process.
+func (p *Process) Unlike(own OwnPages) ([]Pages, error) {
+	v, found := own.VMA, own.Pages
+	if len(found) == 0 {
+		return nil, nil
+	}
+	if found[len(found)-1].End < v.End || len(found) < maxOwn {
+		found = p.unlike(v, found)
 	}
 	// The process may have mapped memory there since v was looked at.
 	now, ok, err := p.find(v.Start)
@@ -56,11 +94,14 @@ func (p *Process) Rewritten(v VMA) ([]Pages, error) {
 	return found, nil
 }
 
-// maxCompared bounds the pages of one VMA that are compared with the file.
-const maxCompared = 1024
+// maxCompared bounds the pages of a process that are compared with their files: 16 MiB of 4 KiB.
+const maxCompared = 4096
 
 // unlike returns the pages that have not the bytes of the file, or are not known to have them.
 func (p *Process) unlike(v VMA, own []Pages) []Pages {
+	if p.compared.Load() >= maxCompared {
+		return own
+	}
 	file, _, err := p.Open(v)
 	if file == nil || err != nil {
 		return own
@@ -71,11 +112,15 @@ func (p *Process) unlike(v VMA, own []Pages) []Pages {
 		return own
 	}
 	defer mem.Close()
-	page, left := addr.Abs(os.Getpagesize()), maxCompared
+	page := addr.Abs(os.Getpagesize())
 	var found pageList
 	for _, r := range own {
 		for at := r.Start; at < r.End; at += page {
-			if left--; left < 0 || !sameBytes(mem, int64(at), file, int64(v.FileOffset(at)), int(page)) {
+			if p.compared.Add(1) > maxCompared {
+				found.add(Pages{at, r.End})
+				break
+			}
+			if !sameBytes(mem, int64(at), file, int64(v.FileOffset(at)), int(page)) {
 				found.add(Pages{at, at + page})
 			}
 		}
@@ -92,16 +137,11 @@ func sameBytes(mem io.ReaderAt, at int64, file io.ReaderAt, offset int64, page i
 	return n == page && m > 0 && (err == nil || err == io.EOF) && bytes.Equal(have, want)
 }
 
-// maxRewritten bounds the ranges of one VMA.
-const maxRewritten = 256
+// maxOwn bounds the ranges of one VMA.
+const maxOwn = 256
 
-// ownPages returns the pages of v that are the process's own.
-func (p *Process) ownPages(v VMA) ([]Pages, error) {
-	f, err := p.pagemap()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+// ownPages returns the pages of v that are the process's own, whose pagemap f is.
+func ownPages(f *os.File, v VMA) ([]Pages, error) {
 	found, err := scanPages(f, v)
 	if errors.Is(err, syscall.ENOTTY) || errors.Is(err, syscall.EINVAL) {
 		found, err = readPages(f, v)
@@ -155,7 +195,7 @@ type pageRegion struct{ start, end, categories uint64 }
 // pageScan is a question to the kernel. It is never on a stack, which may move.
 type pageScan struct {
 	arg     scanArg
-	regions [maxRewritten]pageRegion
+	regions [maxOwn]pageRegion
 }
 
 var pageScans = sync.Pool{New: func() any { return new(pageScan) }}
@@ -166,7 +206,7 @@ func scanPages(f *os.File, v VMA) ([]Pages, error) {
 	defer pageScans.Put(s)
 	s.arg = scanArg{
 		size: uint64(unsafe.Sizeof(s.arg)), start: uint64(v.Start), end: uint64(v.End),
-		vec: uint64(uintptr(unsafe.Pointer(&s.regions))), vecLen: maxRewritten,
+		vec: uint64(uintptr(unsafe.Pointer(&s.regions))), vecLen: maxOwn,
 		inverted: pageFile, mask: pageFile, anyOf: pagePresent | pageSwapped, returned: pageFile,
 	}
 	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), ioctlScan, uintptr(unsafe.Pointer(&s.arg)))
@@ -199,7 +239,7 @@ func readPages(f *os.File, v VMA) ([]Pages, error) {
 			if !isRewritten(binary.NativeEndian.Uint64(entry)) {
 				continue
 			}
-			if found.add(Pages{at, at + page}); len(found) > maxRewritten {
+			if found.add(Pages{at, at + page}); len(found) > maxOwn {
 				found.rest(v.End)
 				return found, nil
 			}

@@ -109,7 +109,7 @@ func TestWrittenAlike(t *testing.T) {
 // TestManyRewritten wants the last range to go on to the end where there are too many.
 func TestManyRewritten(t *testing.T) {
 	var written []int
-	for i := range maxRewritten + 50 {
+	for i := range maxOwn + 50 {
 		written = append(written, 2*i)
 	}
 	v := mapPages(t, 1000, syscall.MAP_PRIVATE, written...)
@@ -126,8 +126,8 @@ func TestManyRewritten(t *testing.T) {
 	byRead, readErr := readPages(f, v)
 	found, err := p.Rewritten(v)
 	for _, got := range [][]Pages{found, byRead} {
-		if err != nil || readErr != nil || len(got) < maxRewritten || got[len(got)-1].End != v.End {
-			t.Errorf("%d ranges up to %v, %v, %v; want %d up to %v", len(got), got[len(got)-1].End, err, readErr, maxRewritten, v.End)
+		if err != nil || readErr != nil || len(got) < maxOwn || got[len(got)-1].End != v.End {
+			t.Errorf("%d ranges up to %v, %v, %v; want %d up to %v", len(got), got[len(got)-1].End, err, readErr, maxOwn, v.End)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -82,6 +83,29 @@ func Disagreements(p *pprof.Profile) []string {
 func RewrittenNote(process string, pid, pages int, path string) string {
 	return fmt.Sprintf("%s%s of %s by process %s (%d)", rewrittenPrefix, pagesText(pages), printable(path), printable(process), pid)
 }
+
+// AllRewrittenNote is RewrittenNote for a process that has rewritten so many pages that all of its
+// files count as rewritten.
+func AllRewrittenNote(process string, pid int) string {
+	return fmt.Sprintf("%smore pages than are told apart by process %s (%d): none of its files is believed", rewrittenPrefix, printable(process), pid)
+}
+
+// NotLookedNote returns the comment, for people, that nobody knows whether these processes have
+// rewritten pages, and why. It names some of them, in the order of their numbers.
+func NotLookedNote(processes []Labels, why string) string {
+	slices.SortFunc(processes, func(a, b Labels) int { return cmp.Compare(a.PID, b.PID) })
+	var named []string
+	for _, p := range processes[:min(len(processes), mostNamed)] {
+		named = append(named, fmt.Sprintf("%s (%d)", printable(p.Process), p.PID))
+	}
+	if more := len(processes) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("%snot known of %s: %s", rewrittenPrefix, strings.Join(named, ", "), why)
+}
+
+// mostNamed is how many processes a comment names.
+const mostNamed = 5
 
 func pagesText(n int) string {
 	if n == 1 {

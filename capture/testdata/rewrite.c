@@ -3,6 +3,8 @@
 //	rewrite never       rewrites nothing
 //	rewrite before      rewrites before it spins
 //	rewrite during MS   rewrites after it has spun for so many milliseconds
+//	rewrite many N      rewrites before it spins, and in N more mappings of its file
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,9 +39,24 @@ static void rewrite(void *page) {
 		abort();
 }
 
+// mapMany maps the first page of the program so many times and rewrites it there.
+static void mapMany(int n) {
+	int fd = open("/proc/self/exe", O_RDONLY);
+	while (n--) {
+		char *page = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE, fd, 0);
+		if (page == MAP_FAILED)
+			abort();
+		page[4095] ^= 1;
+	}
+}
+
 int main(int argc, char **argv) {
 	int done = strcmp(argv[1], "never") == 0;
 	double since = seconds(), wait = argc > 2 ? atof(argv[2]) / 1000 : 0;
+	if (strcmp(argv[1], "many") == 0) {
+		mapMany(atoi(argv[2]));
+		wait = 0;
+	}
 	for (;;) {
 		if (!done && seconds() - since >= wait) {
 			rewrite(patched);

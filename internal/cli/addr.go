@@ -87,7 +87,7 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		finder.Package = splitUnits
 		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(line)) })
 	}
-	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}}
+	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
 	if err := a.print(addrs); err != nil {
 		return err
 	}
@@ -99,6 +99,7 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		}
 	}
 	writeContested(e.stderr, a.contested)
+	writeUnlooked(e.stderr, a.unlooked)
 	a.gaps.write(e.stderr)
 	return nil
 }
@@ -135,6 +136,7 @@ type addrPrinter struct {
 	process   *live.Process
 	gaps      gaps
 	contested claimants
+	unlooked  map[string]bool // why nobody knows whether pages were rewritten
 }
 
 // batch is how many addresses of standard input are looked up together.
@@ -173,6 +175,9 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 	for _, place := range places {
 		p.contested.add(place.Identity.ID, contestedOf(place.Contested, place.Content), place.Name)
 		p.gaps.add(place.Identity.Reason)
+		if place.Unlooked != nil {
+			p.unlooked[place.Unlooked.Error()] = true
+		}
 		if place.Symbol.Reason != reason.NoIdentity {
 			p.gaps.add(place.Symbol.Reason)
 		}
@@ -200,6 +205,8 @@ type placeRecord struct {
 	Frames   []frameRecord  `json:"frames,omitempty"` // innermost first
 	Source   string         `json:"source,omitempty"` // of the frames
 	Missing  *reason.Reason `json:"symbol_reason,omitempty"`
+	// Unlooked is why nobody knows whether the process has rewritten the page.
+	Unlooked string `json:"rewritten_unknown,omitempty"`
 	contestedRecord
 }
 
@@ -245,6 +252,9 @@ func placeOf(place live.Place) placeRecord {
 	}
 	if place.InFile {
 		r.Offset = &place.Offset
+	}
+	if place.Unlooked != nil {
+		r.Unlooked = place.Unlooked.Error()
 	}
 	if r.ID.IsZero() {
 		r.Reason = &place.Identity.Reason

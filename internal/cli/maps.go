@@ -113,6 +113,12 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 	if err := countRewritten(p, records); err != nil {
 		return err
 	}
+	unlooked := map[string]bool{}
+	for _, r := range records {
+		if r.Unlooked != "" {
+			unlooked[r.Unlooked] = true
+		}
+	}
 	all := findContested(p, records)
 	if opt.json {
 		err = writeRecords(w, records)
@@ -123,6 +129,7 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 		return err
 	}
 	writeContested(e.stderr, all)
+	writeUnlooked(e.stderr, unlooked)
 	gaps.write(e.stderr)
 	return nil
 }
@@ -143,36 +150,60 @@ func findContested(p *procmap.Process, records []mapRecord) claimants {
 	return all
 }
 
-// countRewritten counts the pages of each executable mapping that the process has rewritten. A
-// kernel that does not tell them is believed to have none.
+// countRewritten counts the pages of each executable mapping that the process has rewritten.
 func countRewritten(p *procmap.Process, records []mapRecord) error {
-	counts := make(chan []int, 1)
+	type look struct {
+		pages int
+		err   error
+	}
+	vmas := make([]procmap.VMA, len(records))
+	for i, r := range records {
+		vmas[i] = r.vma
+	}
+	done := make(chan []look, 1)
 	err := capture.Patiently(p.PID(), func() error {
-		list := make([]int, len(records))
-		for i := range records {
-			list[i] = rewrittenPages(p, records[i].vma)
+		looks := make([]look, len(vmas))
+		for i, v := range vmas {
+			if v.Perm&procmap.Exec != 0 {
+				looks[i].pages, looks[i].err = rewrittenPages(p, v)
+			}
 		}
-		counts <- list
+		done <- looks
 		return nil
 	})
-	if err != nil {
-		return err
+	var looks []look
+	if err == nil {
+		looks = <-done
+	} else {
+		looks = slices.Repeat([]look{{err: err}}, len(records))
 	}
-	for i, n := range <-counts {
-		records[i].Rewritten = n
+	for i, l := range looks {
+		r := &records[i]
+		switch {
+		case r.vma.Perm&procmap.Exec == 0:
+		case errors.Is(l.err, os.ErrProcessDone):
+			return l.err
+		case l.err != nil:
+			r.Unlooked = l.err.Error()
+		}
+		r.Rewritten = l.pages
 	}
 	return nil
 }
 
-func rewrittenPages(p *procmap.Process, v procmap.VMA) (n int) {
-	if v.Perm&procmap.Exec == 0 {
-		return 0
-	}
-	found, _ := p.Rewritten(v) // nothing is known where it fails
+func rewrittenPages(p *procmap.Process, v procmap.VMA) (n int, err error) {
+	found, err := p.Rewritten(v)
 	for _, pages := range found {
 		n += pages.Count()
 	}
-	return n
+	return n, err
+}
+
+// writeUnlooked reports that nobody knows whether pages were rewritten, once for each reason.
+func writeUnlooked(w io.Writer, whys map[string]bool) {
+	for _, why := range slices.Sorted(maps.Keys(whys)) {
+		fmt.Fprintf(w, "hallmark: nobody knows which pages of files the process has rewritten: %s\n", plaintext.Line(why))
+	}
 }
 
 // rewrittenText returns the mark of a mapping of which so many pages were rewritten.
@@ -219,6 +250,8 @@ type mapRecord struct {
 	Inferred *inferred      `json:"inferred,omitempty"`
 	// Rewritten counts the pages that the process has rewritten in its memory.
 	Rewritten int `json:"rewritten,omitempty"`
+	// Unlooked is why nobody knows them.
+	Unlooked string `json:"rewritten_unknown,omitempty"`
 	contestedRecord
 
 	vma      procmap.VMA

@@ -9,6 +9,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hallmark/procmap"
+	"hallmark/procmap/live"
 )
 
 // mapRewritten maps this program once more and rewrites its second page.
@@ -56,5 +59,31 @@ func TestAddrRewritten(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	if !strings.Contains(lines[0], "[rewritten]") || strings.Contains(lines[1], "rewritten") {
 		t.Errorf("printed %s", &out)
+	}
+}
+
+// TestUnlooked wants maps and addr to report that nobody knows whether pages were rewritten.
+func TestUnlooked(t *testing.T) {
+	p, err := procmap.Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := p.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	records := []mapRecord{{vma: list[0]}, {}}
+	if err := countRewritten(p, records); err != nil || !strings.Contains(records[0].Unlooked, os.ErrClosed.Error()) || records[1].Unlooked != "" {
+		t.Errorf("%v, %q and %q", err, records[0].Unlooked, records[1].Unlooked)
+	}
+	var out, errs bytes.Buffer
+	place := live.Place{Unlooked: os.ErrPermission}
+	if err := writePlaces(&out, []live.Place{place}); err != nil || !strings.Contains(out.String(), `"rewritten_unknown":"permission denied"`) {
+		t.Errorf("%v, %s", err, &out)
+	}
+	writeUnlooked(&errs, map[string]bool{"permission denied": true})
+	if want := "hallmark: nobody knows which pages of files the process has rewritten: permission denied\n"; errs.String() != want {
+		t.Errorf("%q, want %q", &errs, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 
 	"hallmark/addr"
@@ -41,6 +42,10 @@ type Place struct {
 	// and has other content; or, where Content is zero, that nobody knows.
 	Contested bool
 	Content   buildid.Content
+
+	// Unlooked is why nobody knows whether the process has rewritten the page in its memory, so
+	// that its code is not the file's; nil where that is known.
+	Unlooked error
 }
 
 // Process is a running process whose files and tables stay open for further
@@ -158,13 +163,14 @@ type site struct {
 	content   buildid.Content
 	// rewritten are the pages that the process has rewritten in its memory: not the file's code.
 	rewritten []procmap.Pages
+	unlooked  error // of a Place
 
 	inFile   lookup[addr.Offset] // nil if there is no file
 	inMemory lookup[addr.Abs]    // nil if there is one
 }
 
 func (s *site) place(a addr.Abs) Place {
-	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity, Contested: s.contested}
+	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity, Contested: s.contested, Unlooked: s.unlooked}
 	if s.contested {
 		place.Content = s.content
 	}
@@ -193,7 +199,10 @@ func (p *Process) visit(v procmap.VMA) (*site, error) {
 	}
 	s := &site{file: v, identity: id}
 	if v.Perm&procmap.Exec != 0 {
-		s.rewritten, _ = p.maps.Rewritten(v) // nothing is known where it fails
+		s.rewritten, s.unlooked = p.maps.Rewritten(v)
+	}
+	if errors.Is(s.unlooked, os.ErrProcessDone) {
+		return nil, s.unlooked
 	}
 	if id.Inferred {
 		origin, ok, err := p.maps.Origin(v)
