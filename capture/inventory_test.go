@@ -178,6 +178,10 @@ func inventoryOnOverlay(t *testing.T, source Source) {
 		awaitExec(t, pid, path)
 		r := takeInventory(t, InventoryOptions{PIDs: []int{pid}, Source: source})[pid]
 		i := slices.IndexFunc(r.Code, func(c Code) bool { return c.Path == path })
+		// Nobody here sees where the layers are. So the file is asked for by a helper, in bounded time.
+		if i >= 0 && r.Code[i].Reason == reason.FileUnresponsive {
+			testenv.Lack(t, "%s layer: the helper did not answer in time", layer)
+		}
 		if i < 0 || r.Code[i].ID != fileID(t, file) {
 			t.Errorf("%s layer: got %+v, want %s to be %v", layer, r, path, fileID(t, file))
 		}
