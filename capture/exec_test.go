@@ -285,6 +285,55 @@ func TestWatchScenes(t *testing.T) {
 	}
 }
 
+// TestExecJustWritten wants a program to have its identity that is executed the moment it was
+// written: in a container too, where others can write to the layer of the overlay and so the kernel
+// does not keep them from writing to the program. When its times can be believed, it is not said to
+// be another file than before; nor is a copy.
+func TestExecJustWritten(t *testing.T) {
+	testenv.Root(t)
+	if !tryWatch(t) {
+		t.Skip("the kernel reads no identities in the processes themselves")
+	}
+	program, _ := buildRewrite(t, false)
+	m := &mounter{t: t, dir: t.TempDir()}
+	if !m.has("overlay", false) {
+		t.Skip("the kernel has no overlays")
+	}
+	low, up, work := m.mkdir(m.newPath()), m.mkdir(m.newPath()), m.mkdir(m.newPath())
+	overlay := m.mount("overlay", "none", "lowerdir="+low+",upperdir="+up+",workdir="+work)
+	const programs, script = 20, `for i in $(seq $2); do cp "$1" p$i; ./p$i none; sleep .05; ./p$i none; done`
+	for name, dir := range map[string]string{"plain": m.mkdir(m.newPath()), "overlay": overlay} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(dir)
+			got := map[string][]*Binary{}
+			for _, ev := range watchCommand(t, WatchOptions{Backend: BPF}, "sh", "-c", script, "sh", program, fmt.Sprint(programs)) {
+				if name := filepath.Base(ev.Program.Path); ev.Kind == Executed && filepath.Dir(ev.Program.Path) == dir {
+					got[name] = append(got[name], ev.Program)
+				}
+			}
+			if len(got) != programs {
+				t.Fatalf("%d programs, want %d", len(got), programs)
+			}
+			want, justWritten := fileID(t, program), 0
+			for name, runs := range got {
+				if len(runs) != 2 || runs[0].ID != want || runs[1].ID != want {
+					t.Fatalf("%s is %+v, want %v twice", name, runs, want)
+				}
+				if runs[0].Content.IsZero() {
+					justWritten++
+				}
+				if runs[1].Content.IsZero() || runs[1].Contested {
+					t.Errorf("later, %s is %+v, want the content that others have", name, runs[1])
+				}
+			}
+			t.Logf("%d of %d were just written", justWritten, programs)
+			if name == "overlay" && justWritten == 0 {
+				testenv.Lack(t, "no program was executed as soon as it was written")
+			}
+		})
+	}
+}
+
 // tryWatch reports whether identities are read in the processes.
 func tryWatch(t *testing.T) bool {
 	t.Helper()

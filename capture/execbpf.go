@@ -259,7 +259,7 @@ func (b *bpfWatch) File(f bpf.File) {
 	b.files[f.Serial] = o
 	b.seen++
 	if f.OfMapping() {
-		b.objects.unproven(o)
+		b.objects.unproven(o, &f.Validity)
 		return
 	}
 	b.objects.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {

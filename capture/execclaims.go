@@ -127,7 +127,10 @@ func (c *execClaim) add(one claimant) (isContested bool) {
 		case other.key == one.key && other.content == one.content && other.pending == one.pending:
 			other.trusted = other.trusted || one.trusted
 			isKnown = true
-		case other.key == one.key && (one.content.IsZero() || other.content.IsZero()):
+		case other.key.isState(one.key) && (one.content.IsZero() || other.content.IsZero()):
+			if other.key != one.key && other.content.IsZero() && !one.content.IsZero() {
+				*other, isKnown = one, true // by now its times say what it is
+			}
 		case other.content != one.content, one.content.IsZero():
 			isContested = true
 		default:

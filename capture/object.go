@@ -162,10 +162,28 @@ type fileKey struct {
 // ofFile returns the key that all mappings of a file have, as far as its times show, where BPF
 // told of each.
 func (k fileKey) ofFile() fileKey {
-	if k.content.OfMapping() {
+	switch {
+	case k.content.JustChanged():
+		k.content.Pinned, k.address = anyYoungMapping, 0
+	case k.content.OfMapping():
 		k.content.Pinned, k.address = anyMapping, 0
 	}
 	return k
+}
+
+// isState reports whether two keys, as ofFile returns them, are of one state of a file, as far as
+// its times show.
+func (k fileKey) isState(other fileKey) bool {
+	if k.isYoung() || other.isYoung() {
+		k.content.Pinned, k.address, other.content.Pinned, other.address = 0, 0, 0, 0
+	}
+	return k == other
+}
+
+// isYoung reports whether the file had just changed: the key is of one execution of it, or of
+// such mappings.
+func (k *fileKey) isYoung() bool {
+	return k.content.Pinned&1 != 0 || k.content.Pinned == anyYoungMapping
 }
 
 // mappingKey is one mapping of a process.
@@ -321,6 +339,9 @@ func (s *objects) ofContent(f *bpf.File, v procmap.VMA, id buildid.ID) *object {
 // anyMapping takes the place of what names a mapping, as bpf.Validity.Pinned.
 const anyMapping = 2
 
+// anyYoungMapping is anyMapping for a file that had just changed.
+const anyYoungMapping = anyMapping | bpf.YoungMapping
+
 // learn takes the identity that the kernel read of a file from memory.
 func (s *objects) learn(o *object, id buildid.ID) {
 	s.mu.Lock()
@@ -336,12 +357,21 @@ func (s *objects) learn(o *object, id buildid.ID) {
 // unproven notes that no file that is opened can prove an object's identity, which is for the
 // kernel to read. It is not opened either: who opens a file on FUSE can have the kernel mix
 // pages of two contents, as each open file may be of another one.
-func (s *objects) unproven(o *object) {
+func (s *objects) unproven(o *object, v *bpf.Validity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.id.IsZero() {
-		o.why = reason.FileTimes
+		o.why = whyUnproven(v)
 	}
+}
+
+// whyUnproven returns why a file whose validity is that of a mapping has no identity that the
+// kernel has not read.
+func whyUnproven(v *bpf.Validity) reason.Reason {
+	if v.JustChanged() {
+		return reason.FileWritten
+	}
+	return reason.FileTimes
 }
 
 // reach asks the resolver to look at a file, unless that is done already. It reports whether

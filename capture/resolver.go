@@ -326,7 +326,7 @@ func (s *objects) judge(j job, f reached) reason.Reason {
 	case f.proven || f.id == known && j.isLookalike(f):
 		return reason.None
 	case known.IsZero() && j.content.OfMapping():
-		return reason.FileTimes
+		return whyUnproven(j.content)
 	}
 	return reason.FileChanged
 }

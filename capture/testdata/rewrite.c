@@ -1,5 +1,6 @@
 // Spins in two functions that have a page of their own each, and rewrites the page of one of them.
 //
+//	rewrite none        does nothing
 //	rewrite never       rewrites nothing
 //	rewrite before      rewrites before it spins
 //	rewrite during MS   rewrites after it has spun for so many milliseconds
@@ -53,6 +54,8 @@ static void mapMany(int n) {
 int main(int argc, char **argv) {
 	int done = strcmp(argv[1], "never") == 0;
 	double since = seconds(), wait = argc > 2 ? atof(argv[2]) / 1000 : 0;
+	if (strcmp(argv[1], "none") == 0)
+		return 0;
 	if (strcmp(argv[1], "many") == 0) {
 		mapMany(atoi(argv[2]));
 		wait = 0;

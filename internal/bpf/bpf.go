@@ -66,16 +66,24 @@ type Validity struct {
 	Generation uint32
 	Medium     uint64 // of what the file system is on: no two of one Dev have the same
 	// Pinned is not 0 when the times do not tell another change. Either they never do on
-	// this file system: see OfMapping. Or the file changed shortly before, but is the program
-	// of a process, and so cannot change as long as the process is there: then it names the
-	// process and its exec.
+	// this file system, or not yet, because the file changed shortly before: see OfMapping. Or
+	// it did, but is the program of a process, and so cannot change as long as the process is
+	// there: then it names the process and its exec.
 	Pinned uint64
 }
 
 // OfMapping reports whether the file is on a file system whose times do not show whether its
-// content changed (package fstimes). Then a serial number is for one mapping of one process,
-// and only the kernel, which reads the pages of that mapping, knows its identity.
+// content changed (package fstimes), or do not show it yet. Then a serial number is for one
+// mapping of one process, and only the kernel, which reads the pages of that mapping, knows its
+// identity.
 func (v *Validity) OfMapping() bool { return v.Pinned != 0 && v.Pinned&1 == 0 }
+
+// JustChanged reports whether that is so because the file had just changed, and not because of
+// its file system.
+func (v *Validity) JustChanged() bool { return v.OfMapping() && v.Pinned&YoungMapping != 0 }
+
+// YoungMapping is the bit of Validity.Pinned for that (YOUNG_MAPPING in events.h).
+const YoungMapping = 8
 
 // Time is a time stamp of a file.
 type Time struct {

@@ -374,7 +374,7 @@ static __always_inline enum outcome read_file(struct source *s, __u64 at)
 static __always_inline __u64 pinned_by(struct reading *r, struct task_struct *task, const struct validity *valid)
 {
 	if (is_of_mapping(valid))
-		return mapping_at(r, executed(task));
+		return mapping_at(r, executed(task)) | (valid->pinned & YOUNG_MAPPING);
 	if (valid->pinned && is_program((void *)r->mm, (void *)r->inode))
 		return executed(task);
 	return 0;

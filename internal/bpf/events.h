@@ -74,12 +74,14 @@ struct validity {
 	__u64 medium; /* of what the file system is on */
 	/* Not 0 when the times do not tell. An odd number names a process and its exec: the
 	 * times are not old enough, but the file is the program of this process, and so cannot
-	 * be written. An even one names a mapping: the times can never be believed.
-	 * NO_MAPPING is for that of which nothing tells which it is. */
+	 * be written. An even one names a mapping: the times can never be believed; with
+	 * YOUNG_MAPPING, they cannot yet, because the file has just changed. NO_MAPPING is for
+	 * that of which nothing tells which it is. */
 	__u64 pinned;
 };
 
 #define NO_MAPPING 2
+#define YOUNG_MAPPING 8
 
 enum file_state {
 	FILE_PENDING = 0, /* nobody has read the identity in the kernel yet */

@@ -510,7 +510,7 @@ static __always_inline void see_program(__u32 tid, struct linux_binprm *bprm)
 	struct exec_desk *d = bpf_map_lookup_elem(&exec_desks, &zero);
 
 	w.s = scratch();
-	w.mm = (__u64)task->mm;
+	w.mm = (__u64)current_mm();
 	w.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!d || !w.s || !w.mm || !is_followed(w.tgid))
 		return;

@@ -484,19 +484,23 @@ static __always_inline __s64 step(struct inode *inode)
 
 /* settle reports whether what is in v tells the content of the file from any that it may
  * have had or get. A file open for writing may change without a trace in its times:
- * they are set before the data, and not at all by stores to shared memory. */
-static __always_inline bool settle(struct task_struct *task, struct inode *inode, struct validity *v)
+ * they are set before the data, and not at all by stores to shared memory. If it is
+ * not settled, young says that only the age of the file is missing. The process is that of
+ * executed(). */
+static __always_inline bool settle(__u64 process, struct mm_struct *mm, struct inode *inode, struct validity *v, bool *young)
 {
 	__s64 age = wall_now() - (v->ctime_sec * 1000000000LL + v->ctime_nsec);
 
+	*young = false;
 	if (is_memory(inode))
 		return false;
+	*young = writers(inode) <= 0;
 	/* A time in the future is none of a change that was just made. */
-	if ((__u64)(age + times_delay) > (__u64)(times_delay + step(inode)) && writers(inode) <= 0)
+	if ((__u64)(age + times_delay) > (__u64)(times_delay + step(inode)) && *young)
 		return true;
-	if (!is_program(GET(task, mm), inode))
+	if (!is_program(mm, inode))
 		return false;
-	v->pinned = executed(task);
+	v->pinned = process;
 	return true;
 }
 
@@ -515,32 +519,47 @@ static __always_inline __u64 mapping_of(__u64 process, struct vm_area_struct *vm
 {
 	if (!bpf_core_field_exists(vma->vm_lock_seq))
 		return NO_MAPPING;
-	return (mix(mix(process, GET(vma, vm_lock_seq)), start) >> 1 & ~3ULL) | 4;
+	return (mix(mix(process, GET(vma, vm_lock_seq)), start) >> 1 & ~11ULL) | 4;
 }
-
-/* settle_mapping is settle for a file that is mapped: where its times tell nothing, the
- * mapping is what its validity names. */
-static __always_inline bool settle_mapping(struct task_struct *task, struct inode *inode, struct vm_area_struct *vma,
-					   struct validity *v)
-{
-	bool settled = settle(task, inode, v);
-
-	if (!keeps_times(inode))
-		v->pinned = mapping_of(executed(task), vma, GET(vma, vm_start));
-	return settled;
-}
-
-/* key_of returns the key of the entry of a file. */
-static __always_inline __u64 key_of(__u64 inode, const struct validity *v) { return is_of_mapping(v) ? v->pinned : inode; }
 
 /* must_be_read reports whether no frame may have a serial number before an identity was
  * read: the file may have changed between the two. A program that executes is read before
  * it runs, so whoever watches that needs not wait. */
 #ifdef READ_BEFORE_IT_RUNS
+#define READS_FIRST true
 #define must_be_read(v) false
 #else
+#define READS_FIRST false
 #define must_be_read(v) is_of_mapping(v)
 #endif
+
+/* settle_mapping is settle for a file that is mapped: where its times tell nothing, the
+ * mapping is what its validity names. So it is where they tell nothing yet, because the file
+ * changed a moment ago, if it is about to run, nobody writes to it, and the process can read its
+ * identity. It is global as find_vma is. */
+__noinline bool settle_mapping(__u64 process, __u64 mm, __u64 file, __u64 mapping, struct validity *v)
+{
+	struct vm_area_struct *vma = (void *)mapping;
+	struct inode *inode = (void *)file;
+	bool young, settled, kept;
+
+	if (!v)
+		return false;
+	settled = settle(process, (void *)mm, inode, v, &young);
+	kept = keeps_times(inode);
+	young = READS_FIRST && young && !settled && task_work;
+	if (kept && !young)
+		return settled;
+	v->pinned = mapping_of(process, vma, GET(vma, vm_start));
+	if (!young || v->pinned == NO_MAPPING)
+		return settled;
+	if (kept)
+		v->pinned |= YOUNG_MAPPING;
+	return true;
+}
+
+/* key_of returns the key of the entry of a file. */
+static __always_inline __u64 key_of(__u64 inode, const struct validity *v) { return is_of_mapping(v) ? v->pinned : inode; }
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
@@ -957,7 +976,7 @@ static __always_inline enum look look(struct walk *w, __u64 ip, struct area *a, 
 		if (is_recent(recent_of(w->s, *inode), *inode, &w->s->now))
 			settled = writers(*inode) <= 0;
 		else
-			settled = settle_mapping(w->task, *inode, vma, &w->s->now);
+			settled = settle_mapping(executed(w->task), w->mm, (__u64)*inode, (__u64)vma, &w->s->now);
 		seen = !settled ? WRITTEN : w->s->now.pinned == NO_MAPPING ? UNREAD : SEEN;
 	}
 	if (!at_rest(vma, mm, since))

@@ -57,6 +57,15 @@ struct stock_look {
 	__u64 before; /* bytes that others have written */
 };
 
+/* number returns a pointer as a number: for the verifier it is no pointer any more. */
+static __always_inline __u64 number(const void *pointer)
+{
+	__u64 n = 0;
+
+	bpf_probe_read_kernel(&n, sizeof(n), &pointer);
+	return n;
+}
+
 /* note_down writes down what a VMA says, which is locked: all of it is true now. It
  * reports whether there was room. */
 static __always_inline bool note_down(struct stock *s, struct task_struct *task, struct vm_area_struct *vma)
@@ -67,6 +76,7 @@ static __always_inline bool note_down(struct stock *s, struct task_struct *task,
 	struct stock_area *a;
 	__u32 i = s->count;
 	struct inode *inode;
+	bool settled;
 
 	if (!file || !(vma->vm_flags & VM_EXEC))
 		return true;
@@ -83,7 +93,8 @@ static __always_inline bool note_down(struct stock *s, struct task_struct *task,
 	n->inode = (__u64)inode;
 	n->answers = answers(inode);
 	read_validity(inode, &a->valid);
-	a->key = settle_mapping(task, inode, vma, &a->valid) && a->valid.pinned != NO_MAPPING ? key_of(n->inode, &a->valid) : 0;
+	settled = settle_mapping(executed(task), number(task->mm), number(inode), number(vma), &a->valid);
+	a->key = settled && a->valid.pinned != NO_MAPPING ? key_of(n->inode, &a->valid) : 0;
 	if (order.list)
 		a->size += read_path(&area, (void *)n->path) & (MAX_PATH - 1);
 	s->count = i + 1;

@@ -170,12 +170,13 @@ static __always_inline void see(struct inode *inode, struct mm_struct *mm, __u32
 	struct validity now;
 	struct hooked *h;
 	__u8 state = 0;
+	bool young;
 
 	ADD(hook_done.mapped, 1);
 	if (!keeps_times(inode))
 		return; /* an identity would be the mapping's, which is not there yet */
 	read_validity(inode, &now);
-	if (!settle(bpf_get_current_task_btf(), inode, &now)) {
+	if (!settle(executed(bpf_get_current_task_btf()), mm, inode, &now, &young)) {
 		ADD(hook_done.written, 1);
 		return;
 	}

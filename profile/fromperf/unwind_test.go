@@ -90,7 +90,7 @@ __attribute__((noinline)) static int work(int *v, int n)
 int main(void)
 {
 	int n = 30000, *v = malloc(n * sizeof *v), sum = 0;
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 300; i++)
 		sum += work(v, n);
 	return sum == 1;
 }
