@@ -121,6 +121,7 @@ func (c *execClaim) isTrusted() bool {
 // is unknown whether it has another.
 func (c *execClaim) add(one claimant) (isContested bool) {
 	isKnown := false
+	c.forgetYoung()
 	for i := range c.files {
 		other := &c.files[i]
 		switch {
@@ -142,6 +143,16 @@ func (c *execClaim) add(one claimant) (isContested bool) {
 		c.files = append(c.files, one)
 	}
 	return isContested
+}
+
+// forgetYoung forgets files that had just changed when they were executed, where the content of the
+// same state is known by now.
+func (c *execClaim) forgetYoung() {
+	c.files = slices.DeleteFunc(slices.Clone(c.files), func(young claimant) bool {
+		return young.key.isYoung() && young.content.IsZero() && slices.ContainsFunc(c.files, func(f claimant) bool {
+			return !f.content.IsZero() && f.key.isState(young.key)
+		})
+	})
 }
 
 // eachOther calls each with every file but this one that is known to claim an identity.

@@ -45,7 +45,8 @@ type rewrites struct {
 // lookedAt is what is known of the processes that had a number.
 type lookedAt struct {
 	name   string        // in the last sample
-	next   uint64        // when it is looked at again (ns, CLOCK_MONOTONIC)
+	last   uint64        // when it was looked at, or was to be (ns, CLOCK_MONOTONIC)
+	next   uint64        // when it is looked at again
 	after  time.Duration // how long after that once more
 	queued bool
 	gone   bool  // at the last look
@@ -72,7 +73,9 @@ const (
 	maxRewrites  = 1 << 14
 	maxOfProcess = 1 << 11
 	// firstAgain is how soon a process is looked at again; each further time it is twice as long.
+	// leastAgain is how soon it is that has another name, which it may give itself all the time.
 	firstAgain = time.Second
+	leastAgain = 100 * time.Millisecond
 	// lastLooks is how long the looks at the end take together.
 	lastLooks = time.Second
 	// rewritesTime is how long a look may take: pages of a process's own are compared by a helper,
@@ -101,11 +104,12 @@ func (r *rewrites) see(pid int, name string, now uint64) {
 		now = monotonic()
 	}
 	if s.name != name {
-		s.name, s.after = name, firstAgain
-	} else if now < s.next {
+		s.name, s.after, s.next = name, firstAgain, min(s.next, s.last+uint64(leastAgain))
+	}
+	if now < s.next {
 		return
 	}
-	s.queued, s.next, s.after = true, now+uint64(s.after), 2*s.after
+	s.queued, s.last, s.next, s.after = true, now, now+uint64(s.after), 2*s.after
 	r.queue = append(r.queue, pid)
 	if !r.works {
 		r.works = true
@@ -153,8 +157,7 @@ func (r *rewrites) look(pid int, limit time.Duration) {
 	switch {
 	case err == nil, errors.Is(err, procmap.ErrNoMemory): // a kernel thread, or it has just ended
 		s.looked, s.err = true, nil
-	case errors.Is(err, os.ErrProcessDone):
-		// It ended, or executed another program. What is known of it stays.
+	case s.gone: // why nobody could look at it stays
 	default:
 		s.err = err
 	}
@@ -178,9 +181,31 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	r.pages++
 }
 
-// rewrittenIn returns the pages that a process has rewritten in executable mappings of files. It
-// has them as well if the time suffices for a list of its own pages and not for comparing them.
-func rewrittenIn(pid int, limit time.Duration) ([]rewrittenPages, error) {
+// rewrittenIn returns the pages that a process has rewritten in executable mappings of files, those
+// of its next program if it executes one meanwhile.
+func rewrittenIn(pid int, limit time.Duration) (pages []rewrittenPages, err error) {
+	until := time.Now().Add(limit)
+	for range looks {
+		pages, err = rewrittenNow(pid, max(0, time.Until(until)))
+		if errors.Is(err, procmap.ErrNoProcess) || !errors.Is(err, os.ErrProcessDone) {
+			return pages, err
+		}
+	}
+	return pages, errExecutes
+}
+
+// looks is how often a process is looked at that changes meanwhile.
+const looks = 3
+
+// Why nobody could look at a process.
+var (
+	errExecutes = errors.New("it executed other programs while it was looked at")
+	errMaps     = errors.New("its mappings changed while they were looked at")
+)
+
+// rewrittenNow is rewrittenIn for the program that runs. It has the pages as well if the time suffices
+// for a list of the process's own and not for comparing them.
+func rewrittenNow(pid int, limit time.Duration) ([]rewrittenPages, error) {
 	var l pagesLook
 	inTime := within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
 	l.mu.Lock()
@@ -212,7 +237,7 @@ type pagesLook struct {
 
 // look lists the pages, and compares them with the files until that time.
 func (l *pagesLook) look(pid int, until time.Time) {
-	process, err := procmap.Open(pid)
+	process, err := openThread(pid)
 	var own []procmap.OwnPages
 	if err == nil {
 		defer process.Close()
@@ -226,7 +251,7 @@ func (l *pagesLook) look(pid int, until time.Time) {
 		if time.Now().After(until) {
 			return
 		}
-		// One that is gone stays as it is.
+		// One that could not be looked at stays as it is.
 		if pages, err := process.Unlike(o); err == nil {
 			l.mu.Lock()
 			l.own[i].Pages = pages
@@ -235,14 +260,53 @@ func (l *pagesLook) look(pid int, until time.Time) {
 	}
 }
 
-// ownPages returns the pages of a process's own in its executable mappings of files. After an error
-// it returns those before it.
-func ownPages(process *procmap.Process) ([]procmap.OwnPages, error) {
-	vmas, err := process.Executable()
-	if err != nil {
-		return nil, err
+// openThread opens a process, by another of its threads when the first one has ended and has no memory
+// any more.
+func openThread(pid int) (*procmap.Process, error) {
+	p, err := procmap.Open(pid)
+	if !errors.Is(err, procmap.ErrNoMemory) {
+		return p, err
 	}
-	return process.Own(slices.DeleteFunc(vmas, isMemory))
+	tids, _ := threadsOf(pid)
+	for _, tid := range tids {
+		if p, err := procmap.Open(tid); err == nil {
+			return p, nil
+		}
+	}
+	return nil, err
+}
+
+// ownPages returns the pages of a process's own in its executable mappings of files. After an error
+// it returns those before it. The process may move a mapping between the list of them and the look
+// at it.
+func ownPages(process *procmap.Process) (all []procmap.OwnPages, err error) {
+	vmas, err := codeFiles(process)
+	for range looks {
+		if err != nil {
+			return all, err
+		}
+		own, err := process.Own(vmas)
+		all = append(all, own...)
+		if err != nil {
+			return all, err
+		}
+		before := vmas
+		if vmas, err = codeFiles(process); err == nil && slices.EqualFunc(before, vmas, isMapping) {
+			return all, nil
+		}
+	}
+	return all, cmp.Or(err, errMaps)
+}
+
+// codeFiles returns the executable mappings of files.
+func codeFiles(process *procmap.Process) ([]procmap.VMA, error) {
+	vmas, err := process.Executable()
+	return slices.DeleteFunc(vmas, isMemory), err
+}
+
+// isMapping reports whether two VMAs show the same bytes at the same addresses.
+func isMapping(a, b procmap.VMA) bool {
+	return a.Start == b.Start && a.End == b.End && a.Offset == b.Offset && a.Dev == b.Dev && a.Inode == b.Inode
 }
 
 // lookAgain ends the work, and looks once more at the processes that are still there: first at
@@ -317,18 +381,33 @@ func join(spans []fileSpan) []fileSpan {
 	return joined
 }
 
-// in returns the spans of a file that a process has rewritten.
-func (s *lookedAt) in(o *object) []fileSpan {
+// in returns the spans of a file that a process has rewritten, and may have: those that are of any.
+func (s *lookedAt) in(o *object, ofAny []fileSpan) []fileSpan {
 	if s.many {
 		return []fileSpan{{0, math.MaxUint64}}
 	}
-	var spans []fileSpan
+	spans := slices.Clone(ofAny)
 	for w := range s.found {
 		if w.isOf(o) {
 			spans = append(spans, fileSpan{w.start, w.end})
 		}
 	}
 	return join(spans)
+}
+
+// ofAny returns the spans that may be of any file of the process, of those in its stacks: their file
+// system numbers files in its own way, and the file has another name in the stacks.
+func (s *lookedAt) ofAny(files map[*object]bool) (spans []fileSpan) {
+	for w := range s.found {
+		isOne := w.dev.Major != 0
+		for o := range files {
+			isOne = isOne || w.isOf(o)
+		}
+		if !isOne {
+			spans = append(spans, fileSpan{w.start, w.end})
+		}
+	}
+	return spans
 }
 
 // notes returns what a profile says of rewritten pages.
@@ -409,7 +488,15 @@ func (f *finisher) separate(r *rewrites) {
 	if len(affected) == 0 {
 		return
 	}
-	w := &rewriter{finisher: f, known: map[seenFile][]fileSpan{}}
+	w := &rewriter{f, map[*lookedAt]map[*object]bool{}, map[*lookedAt][]fileSpan{}, map[seenFile][]fileSpan{}}
+	for _, key := range s.order {
+		if seen := affected[key.owner]; seen != nil {
+			w.note(seen, key.stack)
+		}
+	}
+	for seen, files := range w.files {
+		w.ofAny[seen] = seen.ofAny(files)
+	}
 	counts, order, times := s.counts, s.order, f.times
 	s.counts, s.order, f.times = map[counted]total{}, nil, map[counted][]int64{}
 	for _, key := range order {
@@ -422,15 +509,30 @@ func (f *finisher) separate(r *rewrites) {
 	}
 }
 
-// rewriter remembers which spans of a file a process has rewritten.
+// rewriter remembers the files in the stacks of each process, and which spans of them it has
+// rewritten.
 type rewriter struct {
 	*finisher
+	files map[*lookedAt]map[*object]bool
+	ofAny map[*lookedAt][]fileSpan
 	known map[seenFile][]fileSpan
 }
 
 type seenFile struct {
 	seen   *lookedAt
 	object *object
+}
+
+// note notes the files in a stack of a process.
+func (w *rewriter) note(seen *lookedAt, stack uint32) {
+	if w.files[seen] == nil {
+		w.files[seen] = map[*object]bool{}
+	}
+	for p := range w.stacks.places(stack, w.objects.list) {
+		if p.object.isFile() {
+			w.files[seen][p.object] = true
+		}
+	}
 }
 
 // holds reports whether a frame of a process is in a page that it has rewritten.
@@ -441,7 +543,7 @@ func (w *rewriter) holds(seen *lookedAt, p place) bool {
 	key := seenFile{seen, p.object}
 	spans, ok := w.known[key]
 	if !ok {
-		spans = seen.in(p.object)
+		spans = seen.in(p.object, w.ofAny[seen])
 		w.known[key] = spans
 	}
 	at := addr.Offset(p.at)

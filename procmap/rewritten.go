@@ -37,8 +37,8 @@ type OwnPages struct {
 }
 
 // Own returns the pages of p's own in these VMAs, but for VMAs without any. After an error it
-// returns those before it. A VMA that is not there any more may have those of what came in its
-// place: Unlike notices that.
+// returns those before it. A VMA that is not there any more may have none, or those of what came
+// in its place.
 //
 // The kernel reads no page for it and asks no file system. It does take the lock of the process's
 // mappings: see package capture for how to bound that.
@@ -65,9 +65,9 @@ func (p *Process) Own(vmas []VMA) ([]OwnPages, error) {
 }
 
 // Rewritten returns the pages of v that the process has rewritten in its memory: its own but for
-// those that have the bytes of the file, or have them again. Of all of p, at most maxCompared pages
-// are compared with their file. Those beyond that and those that cannot be compared are returned
-// too, as are all of a v with more ranges than OwnPages lists: they are not known to be the file's.
+// those that have the bytes of the file, or have them again. Pages that are not known to have them
+// are returned too: those beyond the first maxCompared of p, all of a v with more ranges than
+// OwnPages lists, of a file that is not on a disk of this machine, and of a v that changed meanwhile.
 func (p *Process) Rewritten(v VMA) ([]Pages, error) {
 	own, err := p.Own([]VMA{v})
 	if len(own) == 0 || err != nil {
@@ -86,10 +86,12 @@ func (p *Process) Unlike(own OwnPages) ([]Pages, error) {
 	if found[len(found)-1].End < v.End || len(found) < maxOwn {
 		found = p.unlike(v, found)
 	}
-	// The process may have mapped memory there since v was looked at.
 	now, ok, err := p.find(v.Start)
-	if err != nil || !ok || now.Offset != v.Offset || !now.sameFile(v) || now.Start != v.Start {
+	if err != nil {
 		return nil, p.wrap(err)
+	}
+	if !ok || now.Offset != v.Offset || !now.sameFile(v) || now.Start != v.Start {
+		return own.Pages, nil // the process has moved them, while they were compared
 	}
 	return found, nil
 }
@@ -102,11 +104,14 @@ func (p *Process) unlike(v VMA, own []Pages) []Pages {
 	if p.compared.Load() >= maxCompared {
 		return own
 	}
-	file, _, err := p.Open(v)
+	file, _, err := p.OpenFile(v)
 	if file == nil || err != nil {
 		return own
 	}
 	defer file.Close()
+	if onOverlay(file.File) {
+		return own // what is opened may be of another layer than what is mapped, with other bytes
+	}
 	mem, err := p.ReadMemory()
 	if err != nil {
 		return own

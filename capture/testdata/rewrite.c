@@ -5,6 +5,9 @@
 //	rewrite before      rewrites before it spins
 //	rewrite during MS   rewrites after it has spun for so many milliseconds
 //	rewrite many N      rewrites before it spins, and in N more mappings of its file
+//	rewrite thread      rewrites, and spins in another thread than the first one, which ends
+//	rewrite moving      rewrites, and has the mapping of the page begin elsewhere all the time
+#include <pthread.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +54,40 @@ static void mapMany(int n) {
 	}
 }
 
+static void *spin(void *unused) {
+	for (;;) {
+		patched();
+		kept();
+	}
+}
+
+// otherwise splits and joins the mapping that has the pages of the functions.
+static void *otherwise(void *page) {
+	for (;;) {
+		mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+		mprotect(page, 4096, PROT_READ | PROT_EXEC);
+	}
+}
+
+// spinBeside spins in a thread of its own while the first one does something else.
+static void spinBeside(int moves) {
+	pthread_t other;
+	if (pthread_create(&other, 0, spin, 0))
+		abort();
+	if (moves)
+		otherwise((char *)patched - 4096);
+	pthread_exit(0);
+}
+
 int main(int argc, char **argv) {
 	int done = strcmp(argv[1], "never") == 0;
 	double since = seconds(), wait = argc > 2 ? atof(argv[2]) / 1000 : 0;
 	if (strcmp(argv[1], "none") == 0)
 		return 0;
+	if (strcmp(argv[1], "thread") == 0 || strcmp(argv[1], "moving") == 0) {
+		rewrite(patched);
+		spinBeside(argv[1][0] == 'm');
+	}
 	if (strcmp(argv[1], "many") == 0) {
 		mapMany(atoi(argv[2]));
 		wait = 0;
