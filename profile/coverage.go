@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -42,8 +43,15 @@ type Gap struct {
 	Fitting string
 }
 
-// Advice says what can be done about the gap, "" if nothing.
-func (g *Gap) Advice() string { return cmp.Or(g.Fitting, g.Reason.Advice()) }
+// Advice says what can be done about the gap, "" if nothing. No package has debug symbols of what
+// the kernel maps, such as [vdso].
+func (g *Gap) Advice() string {
+	isFile := func(b BinaryGap) bool { return !strings.HasPrefix(b.File, "[") }
+	if g.Reason == reason.NoSymbol && len(g.Binaries) > 0 && !slices.ContainsFunc(g.Binaries, isFile) {
+		return g.Fitting
+	}
+	return cmp.Or(g.Fitting, g.Reason.Advice())
+}
 
 // MarshalJSON writes the reason as its code, its text and its advice.
 func (g Gap) MarshalJSON() ([]byte, error) {

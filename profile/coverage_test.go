@@ -161,3 +161,20 @@ func TestGapTellsMachinesEverything(t *testing.T) {
 		t.Errorf("JSON %s", b)
 	}
 }
+
+// TestAdviceOfNoFile wants no advice to install debug symbols of what the kernel maps.
+func TestAdviceOfNoFile(t *testing.T) {
+	for _, c := range []struct {
+		binaries []BinaryGap
+		want     string
+	}{
+		{[]BinaryGap{{File: "[vdso]"}}, ""},
+		{[]BinaryGap{{File: "[vdso]"}, {File: "/usr/bin/gzip"}}, reason.NoSymbol.Advice()},
+		{nil, reason.NoSymbol.Advice()},
+	} {
+		gap := Gap{Reason: reason.NoSymbol, Binaries: c.binaries}
+		if got := gap.Advice(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.binaries, got, c.want)
+		}
+	}
+}

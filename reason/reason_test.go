@@ -1,6 +1,42 @@
 package reason
 
-import "testing"
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the page of all reasons")
+
+// TestPage wants docs/reasons.md to have every reason.
+func TestPage(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(`# Reasons
+
+Hallmark never guesses. Where it does not know an identity, a symbol or a caller, it gives a reason: in brackets in
+tables, as the value of a field in JSON. The codes do not change from release to release.
+
+| Code | Meaning | Advice |
+|---|---|---|
+`)
+	for r := None + 1; r < count; r++ {
+		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", r.Code(), cell(r.String()), cell(r.Advice()))
+	}
+	const name = "../docs/reasons.md"
+	if *update {
+		if err := os.WriteFile(name, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != page.String() {
+		t.Errorf("%s is not that of the reasons (go test ./reason -update rewrites it): %v", name, err)
+	}
+}
+
+// cell returns text for a table of Markdown.
+func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
 
 func TestEveryReasonHasWords(t *testing.T) {
 	seen := map[string]Reason{}

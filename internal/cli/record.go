@@ -120,7 +120,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.StringVar(&callGraph, "call-graph", capture.CallGraph{}.String(), "how callers are found: `auto`, fp (by frame pointers), dwarf (by call frame information), or dwarf,SIZE")
 	completeValues(cmd, "call-graph", "auto", "fp", "dwarf")
 	f.Int64Var(&r.unwindMemory, "unwind-memory", capture.DefaultUnwindMemory>>20, "room for unwind tables in the kernel, in `MB`, of the backend bpf")
-	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope")
+	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope and Firefox Profiler")
 	f.IntVar(&r.opts.TableEntries, "table-entries", capture.DefaultTableEntries, "room for `N` files in the kernel's table of the backend bpf")
 	f.BoolVar(&r.noSymbols, "no-symbols", false, "leave the symbols of files for later")
 	f.BoolVar(&r.report, "report", false, "show the report of the profile when it is written")
