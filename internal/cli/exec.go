@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +19,8 @@ arguments, and from which exact file. With --exit it tells which processes end t
 and what they have run; with --libs which libraries are loaded.
 
 With a command it tells only of it and of what it starts, and ends with it. Else it tells
-of all processes of the machine, until Ctrl-C, SIGTERM or SIGHUP, or for --count events. What
-the command prints on its standard output goes to standard error, unless -o names a file.
+of all processes of the machine, until Ctrl-C, SIGTERM or SIGHUP, for --count events, or for
+--duration. What the command prints on its standard output goes to standard error, unless -o names a file.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on kernels from 6.1 on, programs in the
 kernel (--backend bpf) see every execution. From 6.18 on the process itself reads the identities before it runs its first
@@ -47,6 +48,7 @@ a container, or in a mount namespace that a user has made; if that file has the 
 counted, in the stream and at the end.`
 
 const execExample = `  hallmark exec                              # what is executed here
+  hallmark exec -d 30 --exit                 # what is executed and ends in half a minute
   hallmark exec --exit -- make               # what make starts, and what each costs
   hallmark exec --match 5dc767c02e183bb9     # who executes this build?
   hallmark exec --match /usr/bin/git --exit
@@ -58,6 +60,7 @@ type execOptions struct {
 	json   bool
 	match  []string
 	count  int
+	time   time.Duration // 0 for no end
 	output string
 }
 
@@ -80,6 +83,12 @@ func newExecCommand(e *env) *cobra.Command {
 			if opt.count < 0 {
 				return usageError{fmt.Errorf("a count of %d is negative", opt.count)}
 			}
+			switch {
+			case opt.time < 0:
+				return usageError{fmt.Errorf("a duration of %v is negative", opt.time)}
+			case cmd.Flags().Changed("duration") && opt.time == 0:
+				return usageError{errors.New("a duration of 0 tells nothing")}
+			}
 			match, err := newWatchMatch(opt.match)
 			if err != nil {
 				return usageError{err}
@@ -99,6 +108,7 @@ func newExecCommand(e *env) *cobra.Command {
 	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
 	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path, file or process name; may be repeated")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
+	f.VarP((*timeSpan)(&opt.time), "duration", "d", "end after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD (its output goes to standard error else)")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")
@@ -163,7 +173,7 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 	return err
 }
 
-// watch tells until the end, and reports whether that was not for --count.
+// watch tells until the end, and reports whether that was not for --count or --duration.
 func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (whole bool, err error) {
 	out := newWatchWriter(e.stdout, opt)
 	opt.Told = out.w.Flush
@@ -176,7 +186,13 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (who
 		fmt.Fprintf(e.stderr, "hallmark: telling without %s\n", missing)
 	}
 	left := opt.count
-	err = w.Run(ctx, func(ev *capture.WatchEvent) error {
+	running := ctx
+	if opt.time > 0 {
+		var cancel context.CancelFunc
+		running, cancel = context.WithTimeout(ctx, opt.time)
+		defer cancel()
+	}
+	err = w.Run(running, func(ev *capture.WatchEvent) error {
 		if !match.has(ev) {
 			return nil
 		}
@@ -194,7 +210,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (who
 	if errors.Is(err, errEnough) {
 		err = nil
 	} else {
-		whole = true
+		whole = ctx.Err() != nil || running.Err() == nil
 	}
 	if err == nil { // what could not be written is the error already
 		err = out.w.Flush()
