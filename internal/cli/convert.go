@@ -153,6 +153,11 @@ func recordedFormat(name, output string) (format, error) {
 	return formatOf("pprof", "")
 }
 
+// defaultName returns the name of a recording in the format that nobody has named.
+func (f *format) defaultName() string {
+	return "hallmark." + strings.TrimPrefix(f.extensions[0], ".")
+}
+
 // formatNames returns the names of the formats.
 func formatNames() []string {
 	var names []string

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 		stop := context.AfterFunc(ctx, c.Terminate)
 		defer stop()
 	}
-	told, err := watch(ctx, e, opt, match)
+	err := watch(ctx, e, opt, match)
 	if opt.Command == nil {
 		return err
 	}
@@ -167,19 +168,17 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 	if errors.As(err, &failed) {
 		return commandError(err)
 	}
-	if status := opt.Command.Wait(); err == nil && told && status != 0 {
-		return exitStatus(status)
-	}
-	return err
+	status := statusOf(e, opt.Command)
+	return cmp.Or(err, status)
 }
 
-// watch tells until the end, and reports whether that was not for --count or --duration.
-func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (whole bool, err error) {
+// watch tells until the end.
+func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) error {
 	out := newWatchWriter(e.stdout, opt)
 	opt.Told = out.w.Flush
 	w, err := capture.StartWatch(opt.WatchOptions)
 	if err != nil {
-		return true, err
+		return err
 	}
 	defer w.Close()
 	for _, missing := range w.Stats().Reduced {
@@ -209,14 +208,12 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) (who
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
-	} else {
-		whole = ctx.Err() != nil || running.Err() == nil
 	}
 	if err == nil { // what could not be written is the error already
 		err = out.w.Flush()
 	}
 	tellWatch(e.stderr, w.Stats(), opt)
-	return whole, err
+	return err
 }
 
 // tellWatch says in a few lines what was told, and what was not.

@@ -93,6 +93,9 @@ func newRecordCommand(e *env) *cobra.Command {
 			if r.as, err = recordedFormat(r.format, r.output); err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("output") {
+				r.output = r.as.defaultName()
+			}
 			r.opts.UnwindMemory = r.unwindMemory << 20
 			if cmd.Flags().Changed("duration") && r.opts.Duration == 0 {
 				return usageError{errors.New("a duration of 0 records nothing")}
@@ -110,7 +113,7 @@ func newRecordCommand(e *env) *cobra.Command {
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "samples a second and CPU")
 	f.VarP((*timeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&r.output, "output", "o", defaultProfile, "write the profile to this file, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")
-	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output, else pprof)")
+	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output, else pprof); without --output to hallmark.folded and so on")
 	completeValues(cmd, "format", formatNames()...)
 	f.StringVarP(&event, "event", "e", capture.CPUClock.String(), "what to sample by: `cpu-clock` or cycles")
 	f.BoolP("stacks", "g", false, "accepted as perf's: callers are recorded in any case")
@@ -535,14 +538,18 @@ const patience = time.Second
 // commandStatus waits for the command, which may outlive the recording, and
 // returns its exit status.
 func (r *record) commandStatus() error {
-	c := r.command
-	if c == nil {
+	if r.command == nil {
 		return nil
 	}
+	return statusOf(r.env, r.command)
+}
+
+// statusOf waits for a command, and returns its exit status.
+func statusOf(e *env, c *capture.Command) error {
 	select {
 	case <-c.Done():
 	case <-time.After(patience):
-		fmt.Fprintln(r.env.stderr, "hallmark: waiting for the command to end")
+		fmt.Fprintln(e.stderr, "hallmark: waiting for the command to end")
 	}
 	if status := c.Wait(); status != 0 {
 		return exitStatus(status)
