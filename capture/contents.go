@@ -13,6 +13,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/aside"
+	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/contested"
 	"hallmark/internal/mounts"
@@ -417,10 +418,27 @@ func (f *finisher) identify(shown profile.Binary, group []*read, apart bool) *id
 	}
 	f.files[key] = b
 	for _, r := range group {
+		if key.content.IsZero() && r.isOtherState(group[0]) {
+			r.several = append(r.several, buildid.Content{})
+		}
 		f.ofObject[r.object] = b
 		b.add(r.object, len(r.several) > 0)
 	}
 	return b
+}
+
+// isOtherState reports whether BPF told of another file than that of other, or of the same after a
+// change. Where only root or this user can write, a new time of the inode alone is no change.
+func (r *read) isOtherState(other *read) bool {
+	a, b := r.object.key.content, other.object.key.content
+	if a == (bpf.Validity{}) || b == (bpf.Validity{}) {
+		return false
+	}
+	a.Pinned, b.Pinned = 0, 0
+	if r.isVouched() && other.isVouched() {
+		a.Ctime, b.Ctime = bpf.Time{}, bpf.Time{}
+	}
+	return a != b
 }
 
 // noteGuests notes the copies of a trusted file that others can have written. A content is of the

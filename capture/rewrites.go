@@ -218,7 +218,7 @@ func rewrittenNow(pid int, limit time.Duration) ([]rewrittenPages, error) {
 		for _, pages := range own.Pages {
 			v := own.VMA
 			all = append(all, rewrittenPages{
-				process: l.process, path: v.Path(), dev: v.Dev, inode: v.Inode,
+				process: l.process, path: cmp.Or(v.Path(), v.Name), dev: v.Dev, inode: v.Inode,
 				start: v.FileOffset(pages.Start), end: v.FileOffset(pages.End),
 			})
 		}
@@ -298,10 +298,10 @@ func ownPages(process *procmap.Process) (all []procmap.OwnPages, err error) {
 	return all, cmp.Or(err, errMaps)
 }
 
-// codeFiles returns the executable mappings of files.
+// codeFiles returns the executable mappings of files and of the vdso.
 func codeFiles(process *procmap.Process) ([]procmap.VMA, error) {
-	vmas, err := process.Executable()
-	return slices.DeleteFunc(vmas, isMemory), err
+	vmas, err := process.Code()
+	return slices.DeleteFunc(vmas, func(v procmap.VMA) bool { return isMemory(v) && v.Kind() != procmap.KindVDSO }), err
 }
 
 // isMapping reports whether two VMAs show the same bytes at the same addresses.
@@ -399,7 +399,7 @@ func (s *lookedAt) in(o *object, ofAny []fileSpan) []fileSpan {
 // system numbers files in its own way, and the file has another name in the stacks.
 func (s *lookedAt) ofAny(files map[*object]bool) (spans []fileSpan) {
 	for w := range s.found {
-		isOne := w.dev.Major != 0
+		isOne := w.dev.Major != 0 || w.inode == 0 // the vdso
 		for o := range files {
 			isOne = isOne || w.isOf(o)
 		}

@@ -162,6 +162,25 @@ func TestRewrittenBesideOthers(t *testing.T) {
 	}
 }
 
+// TestRewrittenVDSO wants the code that the kernel maps into each process to be looked at as files are.
+func TestRewrittenVDSO(t *testing.T) {
+	program, _ := buildRewrite(t, false)
+	pid := start(t, program, "vdso")
+	other := start(t, program, "never")
+	time.Sleep(50 * time.Millisecond)
+	eachBackend(t, func(t *testing.T, b Backend) {
+		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{pid, other}, Duration: time.Second})
+		counts := leaves(p)
+		if len(counts) < 4 {
+			testenv.Lack(t, "samples are %v", counts)
+		}
+		want := []string{fmt.Sprintf("rewritten in memory: 1 page of [vdso] by process rewrite (%d)", pid)}
+		if got := profile.Rewritten(p); !slices.Equal(got, want) {
+			t.Errorf("notes %q, want %q", got, want)
+		}
+	})
+}
+
 // TestRewritesUnknown wants a profile to name each process for which nobody could look, and why.
 func TestRewritesUnknown(t *testing.T) {
 	r := newRewrites()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -187,6 +188,13 @@ func (p *Process) All() ([]VMA, error) {
 // addresses.
 func (p *Process) Executable() ([]VMA, error) {
 	list, err := p.list(fileBacked | uint64(Exec))
+	return list, p.wrap(err)
+}
+
+// Code returns the executable VMAs that map a file or the vdso, in the order of their addresses.
+func (p *Process) Code() ([]VMA, error) {
+	list, err := p.list(uint64(Exec))
+	list = slices.DeleteFunc(list, func(v VMA) bool { return !v.FileBacked() && v.Kind() != KindVDSO })
 	return list, p.wrap(err)
 }
 

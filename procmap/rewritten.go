@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -27,7 +28,8 @@ func (r Pages) Count() int { return int(r.End-r.Start) / os.Getpagesize() }
 
 // OwnPages are pages of a VMA that are the process's own: the VMA maps a file privately, and the
 // kernel gave the process pages in place of the file's when it wrote to them (copy on write). A
-// debugger's breakpoint makes such a page as well. Not every kernel calls the pages of a DAX file
+// debugger's breakpoint makes such a page as well. So is a page of the vdso that the process has
+// written to. Not every kernel calls the pages of a DAX file
 // system the file's; they count as well.
 //
 // There are at most maxOwn ranges; the last one goes on to the end of the VMA if there are more.
@@ -35,6 +37,28 @@ type OwnPages struct {
 	VMA   VMA
 	Pages []Pages
 }
+
+// tellsVDSO reports whether the kernel tells pages of the vdso, which it maps into each process, from
+// the process's own: this process has not rewritten any.
+var tellsVDSO = sync.OnceValue(func() bool {
+	p, err := Open(os.Getpid())
+	if err != nil {
+		return false
+	}
+	defer p.Close()
+	vmas, err := p.Code()
+	i := slices.IndexFunc(vmas, func(v VMA) bool { return v.Kind() == KindVDSO })
+	if err != nil || i < 0 {
+		return false
+	}
+	f, err := p.pagemap()
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	own, err := ownPages(f, vmas[i])
+	return err == nil && len(own) == 0
+})
 
 // Own returns the pages of p's own in these VMAs, but for VMAs without any. After an error it
 // returns those before it. A VMA that is not there any more may have none, or those of what came
@@ -50,7 +74,7 @@ func (p *Process) Own(vmas []VMA) ([]OwnPages, error) {
 	defer f.Close()
 	var all []OwnPages
 	for _, v := range vmas {
-		if !v.FileBacked() || v.Perm&Shared != 0 {
+		if v.Perm&Shared != 0 || !v.FileBacked() && !(v.Kind() == KindVDSO && tellsVDSO()) {
 			continue
 		}
 		pages, err := ownPages(f, v)

@@ -6,11 +6,13 @@
 //	rewrite during MS   rewrites after it has spun for so many milliseconds
 //	rewrite many N      rewrites before it spins, and in N more mappings of its file
 //	rewrite thread      rewrites, and spins in another thread than the first one, which ends
+//	rewrite vdso        rewrites the last page of the vdso
 //	rewrite moving      rewrites, and has the mapping of the page begin elsewhere all the time
 #include <pthread.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -87,6 +89,13 @@ int main(int argc, char **argv) {
 	if (strcmp(argv[1], "thread") == 0 || strcmp(argv[1], "moving") == 0) {
 		rewrite(patched);
 		spinBeside(argv[1][0] == 'm');
+	}
+	if (strcmp(argv[1], "vdso") == 0) {
+		char *image = (char *)getauxval(AT_SYSINFO_EHDR);
+		if (mprotect(image, 8192, PROT_READ | PROT_WRITE | PROT_EXEC)) // it cannot be split
+			abort();
+		image[8191] ^= 1;
+		done = 1;
 	}
 	if (strcmp(argv[1], "many") == 0) {
 		mapMany(atoi(argv[2]));
