@@ -315,6 +315,9 @@ func (o *object) doubt(j job, f reached) {
 
 // judge says whether what was found is the file that was mapped. The caller holds mu.
 func (s *objects) judge(j job, f reached) reason.Reason {
+	if f.why == reason.None && f.file != nil && f.seen.size == 0 {
+		return reason.FileChanged // nobody executes an empty file: it was cut since
+	}
 	if j.content == nil {
 		return s.judgeRecord(j, f)
 	}

@@ -458,7 +458,8 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 		}
 	case !testenv.Judges(n, unknown):
 		x.lack("%s: %d samples are too few, and %d when records were lost or contents were gone", s.name, n, lost)
-	case v.right == 0, testenv.TooMany(n-v.right-v.wrong, n, unknown):
+	// Those without an identity for another reason are a part of all samples, whatever was lost.
+	case v.right == 0, testenv.TooMany(n-v.right-v.wrong, v.all(), unknown):
 		x.t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, n, v.unknown)
 	}
 }
