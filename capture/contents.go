@@ -427,7 +427,7 @@ func (f *finisher) identify(shown profile.Binary, group []*read, apart bool) *id
 	return b
 }
 
-// isOtherState reports whether BPF told of another file than that of other, or of the same after a
+// isOtherState reports whether BPF reported r and other as two files, or as one before and after a
 // change. Where only root or this user can write, a new time of the inode alone is no change.
 func (r *read) isOtherState(other *read) bool {
 	a, b := r.object.key.content, other.object.key.content

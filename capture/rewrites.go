@@ -181,12 +181,14 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	r.pages++
 }
 
-// rewrittenIn returns the pages that a process has rewritten in executable mappings of files, those
-// of its next program if it executes one meanwhile.
+// rewrittenIn returns the pages that a process has rewritten in executable mappings of files, also
+// those of its next program if it executes one meanwhile.
 func rewrittenIn(pid int, limit time.Duration) (pages []rewrittenPages, err error) {
 	until := time.Now().Add(limit)
 	for range looks {
-		pages, err = rewrittenNow(pid, max(0, time.Until(until)))
+		var found []rewrittenPages
+		found, err = rewrittenNow(pid, max(0, time.Until(until)))
+		pages = append(pages, found...) // of the program before, too: samples are in it
 		if errors.Is(err, procmap.ErrNoProcess) || !errors.Is(err, os.ErrProcessDone) {
 			return pages, err
 		}

@@ -28,9 +28,8 @@ func (r Pages) Count() int { return int(r.End-r.Start) / os.Getpagesize() }
 
 // OwnPages are pages of a VMA that are the process's own: the VMA maps a file privately, and the
 // kernel gave the process pages in place of the file's when it wrote to them (copy on write). A
-// debugger's breakpoint makes such a page as well. So is a page of the vdso that the process has
-// written to. Not every kernel calls the pages of a DAX file
-// system the file's; they count as well.
+// debugger's breakpoint makes such a page as well. So does a write to a page of the vdso. Not every
+// kernel calls the pages of a DAX file system the file's; they count as well.
 //
 // There are at most maxOwn ranges; the last one goes on to the end of the VMA if there are more.
 type OwnPages struct {
@@ -38,9 +37,9 @@ type OwnPages struct {
 	Pages []Pages
 }
 
-// tellsVDSO reports whether the kernel tells pages of the vdso, which it maps into each process, from
-// the process's own: this process has not rewritten any.
-var tellsVDSO = sync.OnceValue(func() bool {
+// marksVDSO reports whether pagemap marks pages of the vdso, which the kernel maps into each process, as
+// the kernel's: this process has rewritten none, so it may have none of its own.
+var marksVDSO = sync.OnceValue(func() bool {
 	p, err := Open(os.Getpid())
 	if err != nil {
 		return false
@@ -74,7 +73,7 @@ func (p *Process) Own(vmas []VMA) ([]OwnPages, error) {
 	defer f.Close()
 	var all []OwnPages
 	for _, v := range vmas {
-		if v.Perm&Shared != 0 || !v.FileBacked() && !(v.Kind() == KindVDSO && tellsVDSO()) {
+		if v.Perm&Shared != 0 || !v.FileBacked() && !(v.Kind() == KindVDSO && marksVDSO()) {
 			continue
 		}
 		pages, err := ownPages(f, v)

@@ -21,7 +21,7 @@ and what they have run; with --libs which libraries are loaded.
 
 With a command it tells only of it and of what it starts, and ends with it. Else it tells
 of all processes of the machine, until Ctrl-C, SIGTERM or SIGHUP, for --count events, or for
---duration. What the command prints on its standard output goes to standard error, unless -o names a file.
+--duration. The standard output of the command goes to standard error, unless -o names a file.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on kernels from 6.1 on, programs in the
 kernel (--backend bpf) see every execution. From 6.18 on the process itself reads the identities before it runs its first
@@ -172,7 +172,7 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 	return cmp.Or(err, status)
 }
 
-// watch tells until the end.
+// watch prints the events until the end: the interruption, --count, --duration, or that of the command.
 func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) error {
 	out := newWatchWriter(e.stdout, opt)
 	opt.Told = out.w.Flush
