@@ -28,7 +28,7 @@ run has passed. Exit status 1: something has failed, nothing was run, or the run
 interrupted. Exit status 2: the arguments are wrong.
 
   ./test.sh                        everything, as CI runs it
-  ./test.sh --quick                two minutes once built: no root, no other kernels, no perf
+  ./test.sh --quick                six minutes once built: no root, no other kernels, no perf
   ./test.sh ./procmap ./symbol/... the tests of some packages
   ./test.sh -run TestTable         the tests with matching names, wherever they are
 
