@@ -562,8 +562,45 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 			if !objects.isTold(two, q) {
 				t.Error("the second file waits for what is known")
 			}
-			if b := tell(two); b.Contested != test.contested || b.Content != test.second {
-				t.Errorf("contested %v, content %v", b.Contested, b.Content)
+			isDifferent := test.first != test.second && !test.first.IsZero() && !test.second.IsZero()
+			if b := tell(two); b.Contested != test.contested || b.Different != isDifferent || b.Content != test.second {
+				t.Errorf("contested %v, different %v, content %v", b.Contested, b.Different, b.Content)
+			}
+		})
+	}
+}
+
+// TestExecClaimsAtOnePath has perf's records name one path for files whose content nobody knows: the
+// stamps of those that were reached say that they are two. Where none was, nothing is said.
+func TestExecClaimsAtOnePath(t *testing.T) {
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := stamp{size: 100, inode: 7, mtime: bpf.Time{Sec: 1}}
+	written := first
+	written.mtime.Sec++
+	for name, c := range map[string]struct {
+		key       fileKey
+		then      stamp
+		contested bool
+	}{
+		"the same":                 {fileKey{id: id, path: "/p"}, first, false},
+		"written":                  {fileKey{id: id, path: "/p"}, written, true},
+		"not reached":              {fileKey{id: id, path: "/p"}, stamp{}, false},
+		"one state, as bpf has it": {fileKey{content: bpf.Validity{Size: 100}}, written, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var claims execClaims
+			b := Binary{ID: id, key: c.key, seen: first}
+			claims.judge(&WatchEvent{Kind: Executed, Program: &b})
+			if b.Contested {
+				t.Error("the first one is contested")
+			}
+			b.seen = c.then
+			claims.judge(&WatchEvent{Kind: Executed, Program: &b})
+			if b.Contested != c.contested || b.Different {
+				t.Errorf("contested %v, different %v", b.Contested, b.Different)
 			}
 		})
 	}

@@ -109,9 +109,12 @@ type Binary struct {
 	// Contested says that another file was told of that claims the same identity and has
 	// other content than this one; or that the content of one of them is unknown.
 	Contested bool
+	// Different says that Contested is set because contents are known to differ.
+	Different bool
 	Content   buildid.Content // of the file; zero while it is unknown
 
 	key     fileKey // of the file
+	seen    stamp   // of the file that was reached, if it was
 	pending *object // until the event is told: it may learn its content
 	trusted bool    // only root or this user can have written the file
 }

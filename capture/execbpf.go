@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -407,11 +406,14 @@ func (s *objects) identify(o *object, b *Binary) {
 		b.Reason = o.why
 		return
 	}
-	b.key, b.Content, b.trusted = o.key.ofFile(), o.certain(), o.vouched.Load()
+	b.key, b.seen, b.Content, b.trusted = o.key.ofFile(), o.seen, o.certain(), o.vouched.Load()
 	if b.Content.IsZero() && o.awaitsContent() {
 		b.pending = o
 	}
-	b.Contested = slices.ContainsFunc(o.others, func(c buildid.Content) bool { return c != o.early })
+	for _, c := range o.others {
+		b.Contested = b.Contested || c != o.early
+		b.Different = b.Different || c != o.early && !c.IsZero() && !o.early.IsZero()
+	}
 }
 
 // splitArgs returns the arguments, each of which has a NUL behind it; the last one of many

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"hallmark/buildid"
+	"hallmark/internal/bpf"
 )
 
 // execClaims remembers which files claimed which identity, to tell of those that have
@@ -25,6 +26,7 @@ type execClaim struct{ files []claimant }
 
 type claimant struct {
 	key     fileKey
+	seen    stamp           // of the file that was reached; zero if none was
 	content buildid.Content // zero if it is unknown
 	pending *object         // whose content and owner may become known; nil otherwise
 	trusted bool            // only root or this user can have written it
@@ -48,7 +50,9 @@ func (c *execClaims) judge(ev *WatchEvent) {
 		if b == nil || ev.Kind == Loaded && b == ev.Program || b.ID.IsZero() || b.ID.Kind() == buildid.ByContent {
 			continue
 		}
-		b.Contested = c.of(b.ID).add(claimant{b.key, b.Content, b.pending, b.trusted}) || b.Contested
+		found := c.of(b.ID).add(claimant{b.key, b.seen, b.Content, b.pending, b.trusted})
+		b.Contested = found != uncontested || b.Contested
+		b.Different = found == different || b.Different
 		b.pending = nil
 	}
 }
@@ -117,23 +121,34 @@ func (c *execClaim) isTrusted() bool {
 	})
 }
 
-// add remembers a file, and reports whether one of other content is known, or one of which it
-// is unknown whether it has another.
-func (c *execClaim) add(one claimant) (isContested bool) {
+// contest is what the other files say of one that claims their identity.
+type contest uint8
+
+const (
+	uncontested contest = iota
+	undecided           // of one of them the content is unknown
+	different           // one of them has other content
+)
+
+// add remembers a file, and returns what came of the comparison with those that are known.
+func (c *execClaim) add(one claimant) (found contest) {
 	isKnown := false
 	c.forgetYoung()
 	for i := range c.files {
 		other := &c.files[i]
+		isState := other.isState(&one)
 		switch {
-		case other.key == one.key && other.content == one.content && other.pending == one.pending:
+		case isState && other.key == one.key && other.content == one.content && other.pending == one.pending:
 			other.trusted = other.trusted || one.trusted
 			isKnown = true
-		case other.key.isState(one.key) && (one.content.IsZero() || other.content.IsZero()):
+		case isState && (one.content.IsZero() || other.content.IsZero()):
 			if other.key != one.key && other.content.IsZero() && !one.content.IsZero() {
 				*other, isKnown = one, true // by now its times say what it is
 			}
-		case other.content != one.content, one.content.IsZero():
-			isContested = true
+		case one.content.IsZero() || other.content.IsZero():
+			found = max(found, undecided)
+		case other.content != one.content:
+			found = different
 		default:
 			isKnown = true // a copy
 			other.trusted = other.trusted || one.trusted
@@ -142,7 +157,16 @@ func (c *execClaim) add(one claimant) (isContested bool) {
 	if !isKnown && len(c.files) < maxClaimants {
 		c.files = append(c.files, one)
 	}
-	return isContested
+	return found
+}
+
+// isState reports whether two claims are of one state of a file, as far as anybody knows. Perf's
+// records name a file by its path, where another one may be by now: it has another stamp, if both
+// were reached.
+func (c *claimant) isState(other *claimant) bool {
+	none := stamp{}
+	isOther := c.seen != none && other.seen != none && !c.seen.isFile(other.seen)
+	return c.key.isState(other.key) && (c.key.content != bpf.Validity{} || !isOther)
 }
 
 // forgetYoung forgets files that had just changed when they were executed, where the content of the

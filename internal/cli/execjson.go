@@ -122,6 +122,7 @@ func (o *object) binary(name string, file *capture.Binary) {
 		o.id(file.ID)
 	}
 	o.flag("contested", file.Contested)
+	o.flag("different", file.Different)
 	o.text("content", file.Content.String())
 	o.flag("deleted", file.Deleted)
 	o.flag("elsewhere", file.Elsewhere)

@@ -64,6 +64,7 @@ type binaryRecord struct {
 	ID        buildid.ID      `json:"id,omitzero"`
 	Reason    *reason.Reason  `json:"reason,omitempty"` // why there is no id
 	Contested bool            `json:"contested,omitempty"`
+	Different bool            `json:"different,omitempty"`
 	Content   buildid.Content `json:"content,omitzero"`
 	Deleted   bool            `json:"deleted,omitempty"`
 	Elsewhere bool            `json:"elsewhere,omitempty"`
@@ -73,7 +74,7 @@ func binaryRecordOf(b *capture.Binary) *binaryRecord {
 	if b == nil {
 		return nil
 	}
-	r := &binaryRecord{Path: b.Path, Cut: b.Cut, ID: b.ID, Contested: b.Contested, Content: b.Content, Deleted: b.Deleted, Elsewhere: b.Elsewhere}
+	r := &binaryRecord{Path: b.Path, Cut: b.Cut, ID: b.ID, Contested: b.Contested, Different: b.Different, Content: b.Content, Deleted: b.Deleted, Elsewhere: b.Elsewhere}
 	if !utf8.ValidString(b.Path) {
 		r.Raw = []byte(b.Path)
 	}

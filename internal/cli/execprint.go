@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
 	"hallmark/capture"
 	"hallmark/internal/plaintext"
 )
@@ -142,8 +143,11 @@ func binaryText(b *capture.Binary) string {
 	if b.Elsewhere {
 		text += " [elsewhere]"
 	}
-	text += contestedOf(b.Contested, b.Content).text()
-	return text
+	content := b.Content
+	if !b.Different {
+		content = buildid.Content{} // nobody knows whether it is another one
+	}
+	return text + contestedOf(b.Contested, content).text()
 }
 
 // endText tells how a process ended: "exit 1", "killed by SIGSEGV (core dumped)".
