@@ -21,6 +21,9 @@ const DefaultMaxSize = 1 << 30
 // ErrTooLarge is the error for a profile beyond the bounds of ReadOptions. It arrives wrapped.
 var ErrTooLarge = errors.New("profile is too large")
 
+// ErrFormat is the error for what is no profile, or a damaged one. It arrives wrapped.
+var ErrFormat = errors.New("not a profile")
+
 // ReadOptions bounds what reading a profile may cost.
 type ReadOptions struct {
 	// MaxSize is the most bytes of the profile, uncompressed. Zero means DefaultMaxSize, and
@@ -90,10 +93,10 @@ func ReadLimited(r io.Reader, o ReadOptions) (*pprof.Profile, Limits, error) {
 		return nil, limits, err
 	}
 	p, err := pprof.ParseData(data)
-	if err == nil {
-		err = checkText(p, limits.Text)
+	if err != nil {
+		return nil, limits, formatError{err}
 	}
-	if err == nil {
+	if err = checkText(p, limits.Text); err == nil {
 		err = CheckCalls(p, limits.Calls)
 	}
 	if err != nil {
@@ -101,6 +104,11 @@ func ReadLimited(r io.Reader, o ReadOptions) (*pprof.Profile, Limits, error) {
 	}
 	return p, limits, nil
 }
+
+// formatError is an error of pprof's parser.
+type formatError struct{ error }
+
+func (formatError) Is(target error) bool { return target == ErrFormat }
 
 // readAll returns the uncompressed bytes, of which the profile fits into memory.
 // pprof.ParseData would uncompress them as well, but without any bound.

@@ -36,8 +36,11 @@ func stackAdvice(why reason.Reason, comments []string, in *input) string {
 	}
 	switch why {
 	case reason.NoTable:
-		if in.advice != "" { // without the identity of a file there is no table of it either
+		switch {
+		case in.advice != "": // without the identity of a file there is no table of it either
 			return "identify the files, as above"
+		case len(in.events) > 0: // perf's stacks are walked here, by the files that are at hand
+			return "name the files with --debug-path, if they are the right ones: they are missing, or others can have written them"
 		}
 	case reason.StackUnreadable:
 		if noted(capture.CutNote) || len(in.events) > 0 { // of hallmark's own copies, and of perf's

@@ -53,6 +53,7 @@ A file that perf recorded is a profile as well, and so is the directory that
 perf tells the build ID of every mapping, and else only of files in which samples were,
 and of none with -z; of others only those are known that 'hallmark inject' would prove,
 or that --trust-paths takes without proof.
+Of a damaged recording what can be read is converted, and the exit status is 1.
 The times of its samples are kept for speedscope, firefox and perf; with --timeline
 for pprof as well. Of several events the first one in the file that has samples is
 converted; --event chooses. --event all makes a profile with a value of each, which
@@ -230,7 +231,7 @@ func (c *converter) run(name string) error {
 	if err != nil {
 		return adviseSize(fmt.Errorf("converting %s: %w", name, err))
 	}
-	return nil
+	return c.input.status()
 }
 
 // modeLike returns the mode of a new file that is made of an input: no more people may read it.

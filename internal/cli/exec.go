@@ -184,7 +184,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 	for _, missing := range w.Stats().Reduced {
 		fmt.Fprintf(e.stderr, "hallmark: telling without %s\n", missing)
 	}
-	left := opt.count
+	left, matched := opt.count, int64(0)
 	running := ctx
 	if opt.time > 0 {
 		var cancel context.CancelFunc
@@ -201,6 +201,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 		if ev.Kind == capture.Missed {
 			return nil
 		}
+		matched++
 		if left--; left == 0 {
 			return errEnough
 		}
@@ -213,6 +214,9 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 		err = out.w.Flush()
 	}
 	tellWatch(e.stderr, w.Stats(), opt)
+	if !match.isAny() {
+		fmt.Fprintf(e.stderr, "hallmark: %s matched\n", plural(matched, "event"))
+	}
 	return err
 }
 

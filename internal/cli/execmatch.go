@@ -52,9 +52,12 @@ func (m *watchMatch) addPath(arg string) error {
 	return nil
 }
 
+// isAny reports whether nothing was asked for: every event matches.
+func (m *watchMatch) isAny() bool { return len(m.paths)+len(m.names) == 0 }
+
 // has reports whether an event is to be told. What was lost always is.
 func (m *watchMatch) has(ev *capture.WatchEvent) bool {
-	if len(m.paths)+len(m.names) == 0 || ev.Kind == capture.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
+	if m.isAny() || ev.Kind == capture.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
 		return true
 	}
 	for _, b := range []*capture.Binary{ev.Program, ev.Library} {

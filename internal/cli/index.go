@@ -177,7 +177,7 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error) {
 	file, err := symbol.OpenFile(name)
 	if err != nil {
-		return nil, buildid.ID{}, err
+		return nil, buildid.ID{}, describeKind(name, err)
 	}
 	id, err := debuginfo.Identify(file)
 	if err != nil && !errors.Is(err, buildid.ErrFormat) {
@@ -289,7 +289,7 @@ func sourceNames(x *symbol.Index) string {
 func checkIndex(e *env, _ indexOptions, name string) error {
 	x, err := symbol.OpenIndex(name)
 	if err != nil {
-		return err
+		return describeKind(name, err)
 	}
 	defer x.Close()
 	if err := x.Check(); err != nil {
@@ -303,7 +303,7 @@ func checkIndex(e *env, _ indexOptions, name string) error {
 func dumpIndex(e *env, _ indexOptions, name string) error {
 	x, err := symbol.OpenIndex(name)
 	if err != nil {
-		return err
+		return describeKind(name, err)
 	}
 	defer x.Close()
 	w := bufio.NewWriter(e.stdout)

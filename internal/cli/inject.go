@@ -103,7 +103,7 @@ func (i *injector) run(name string) error {
 	defer files.Close()
 	rec, err := readMappings(files)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return describeKind(name, fmt.Errorf("%s: %w", name, err))
 	}
 	listed := listedNames(rec.info)
 	verdicts := i.judge(rec, listed, written)

@@ -167,7 +167,7 @@ const usualDigits = 40
 func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
 	symbols, err := source.OpenFile(source.ctx, name)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return symbols, err
+		return symbols, describeKind(name, err)
 	}
 	if _, notID := buildid.Parse(name); notID != nil && !isHead(name) {
 		return nil, err

@@ -66,7 +66,7 @@ func (in *input) convertPerf(e *env, rec *recording, each bool) ([]*pprof.Profil
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", rec.name, err)
 	}
-	in.events = stats.Events
+	in.events, in.damage = stats.Events, stats.Damage != nil
 	notes := know.notes()
 	for _, p := range all {
 		p.Comments = append(p.Comments, notes...)

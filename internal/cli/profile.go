@@ -26,6 +26,7 @@ type input struct {
 	limits profile.Limits        // of the profile that was read last
 	events []fromperf.EventCount // of the recording that was read last
 	advice string                // on files without identity in it
+	damage bool                  // the recording ends where it is damaged
 }
 
 // defaultProfile is the file that 'record' writes, and that verbs which read a profile read,
@@ -68,6 +69,15 @@ func (in *input) read(e *env, name string) (*pprof.Profile, error) {
 	return all[0], nil
 }
 
+// status is the exit status of a verb that has said what the profile has: 1 of a recording that
+// could not be read to its end.
+func (in *input) status() error {
+	if in.damage {
+		return exitStatus(1)
+	}
+	return nil
+}
+
 // readEach is read, but with one profile of each event where all events of a recording are
 // wanted.
 func (in *input) readEach(e *env, name string) ([]*pprof.Profile, error) {
@@ -76,7 +86,7 @@ func (in *input) readEach(e *env, name string) ([]*pprof.Profile, error) {
 
 func (in *input) readAll(e *env, name string, each bool) ([]*pprof.Profile, error) {
 	all, err := in.readAny(e, name, each)
-	return all, adviseSize(err)
+	return all, adviseSize(describeKind(name, err))
 }
 
 func (in *input) readAny(e *env, name string, each bool) ([]*pprof.Profile, error) {

@@ -29,7 +29,7 @@ path of its program, and with --libs one for each library that it has mapped.
 With an ID, or the first digits of one, it lists the processes that run this build:
 their program, or a library, has this identity. With a path it lists those that run the
 file which is there now, and those that have something else mapped from there. The exit
-status is 0 if there are any, 1 if there are none, and 2 if nobody knows: none was found,
+status is 0 if there are any, 1 if there are none, and 3 if nobody knows: none was found,
 and some processes could not be looked at.
 
 Behind a path stands, in brackets, where what runs is not what is there:
@@ -103,21 +103,22 @@ func runPS(e *env, opt psOptions, args []string) error {
 	if inv.Hidden {
 		fmt.Fprintln(e.stderr, "hallmark: only the processes of this container (PID namespace) are seen")
 	}
-	return psStatus(len(listed), len(inv.Unseen), len(args) > 0 || opt.stale)
+	if len(listed) > 0 || len(args) == 0 && !opt.stale {
+		return nil
+	}
+	// The exit status answers: that nothing was listed says that there is nothing only if every
+	// process was looked at.
+	if opt.stale || len(args) > len(want.pids) {
+		fmt.Fprintln(e.stderr, "hallmark: no such process was found")
+	}
+	if len(inv.Unseen) > 0 {
+		return exitStatus(statusUnknown)
+	}
+	return exitStatus(1)
 }
 
-// psStatus answers a question by the exit status: that nothing was listed says that there
-// is nothing only if every process was looked at.
-func psStatus(listed, unseen int, question bool) error {
-	switch {
-	case listed > 0 || !question:
-		return nil
-	case unseen > 0:
-		return exitStatus(2)
-	default:
-		return exitStatus(1)
-	}
-}
+// statusUnknown is the exit status of 'ps' where nobody knows the answer.
+const statusUnknown = 3
 
 // writeAbsent tells of processes that were asked for by number and have no code.
 func (w *wanted) writeAbsent(out io.Writer, inv *capture.Inventory) {

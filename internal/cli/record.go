@@ -90,6 +90,9 @@ func newRecordCommand(e *env) *cobra.Command {
 			if r.opts.CallGraph, err = capture.ParseCallGraph(callGraph); err != nil {
 				return usageError{err}
 			}
+			if r.opts.Backend == capture.Stackmap && r.opts.CallGraph.By == capture.ByDWARF {
+				return usageError{errors.New("the backend stackmap knows frame pointers only: use --call-graph fp, or the backend bpf or perf")}
+			}
 			if r.as, err = recordedFormat(r.format, r.output); err != nil {
 				return err
 			}

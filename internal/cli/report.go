@@ -33,6 +33,7 @@ Of a recording with several events the report is of the first one in the file th
 has samples, and names the others; --event chooses, and --event all reports on each
 in turn (with --json in an object each). Files without a build ID are identified
 as by 'hallmark inject', which says of each why not; so does --trust-paths.
+Of a damaged recording what can be read is reported, and the exit status is 1.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
@@ -129,7 +130,7 @@ func (r *report) run(name string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return nil
+	return r.input.status()
 }
 
 // writeReport writes the report of a profile that was symbolized, as far as

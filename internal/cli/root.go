@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -79,20 +80,26 @@ func subcommands(cmd *cobra.Command) []string {
 	return names
 }
 
-// version is the module's version, with the revision that it was built from
-// where the toolchain recorded one.
+// version is the module's version, with the commit that it was built from where the toolchain
+// recorded one, and whether other changes are in it.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
 	v := info.Main.Version
+	if v == "" || v == "(devel)" { // built without the history: with go run, or of a copy
+		v = "of no release"
+	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v += " " + s.Value
+		switch {
+		case s.Key == "vcs.revision":
+			v += ", commit " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			v += " with changes"
 		}
 	}
-	return v
+	return v + fmt.Sprintf(" (%s, %s/%s)", info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 // noArguments refuses arguments.

@@ -126,7 +126,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return describeKind(name, fmt.Errorf("%s: %w", name, err))
 	}
 	took := time.Since(start)
 	if p.several && !p.opt.json {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	pprof "github.com/google/pprof/profile"
@@ -72,6 +73,9 @@ type viewer struct {
 
 func (v *viewer) run(name string) error {
 	collectSeldom()
+	if _, _, err := net.SplitHostPort(v.address); err != nil {
+		return usageError{fmt.Errorf("--http %w", err)}
+	}
 	v.input.tell = true
 	p, err := v.input.read(v.env, name)
 	if err != nil {

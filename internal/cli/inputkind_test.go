@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hallmark/perfdata"
+	"hallmark/profile"
+	"hallmark/symbol"
+)
+
+// TestDescribeKind has inputs that are no such thing as a verb reads: the error says which kind of
+// file each is, and stays as it is where that is what the verb reads, or nobody knows.
+func TestDescribeKind(t *testing.T) {
+	dir := t.TempDir()
+	file := func(content string) string {
+		f, err := os.CreateTemp(dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(content); err != nil {
+			t.Fatal(err)
+		}
+		return f.Name()
+	}
+	other := errors.New("other")
+	for name, c := range map[string]struct {
+		path string
+		err  error
+		want string // behind the path, "" for the error as it was
+	}{
+		"ELF as a profile":       {file("\x7fELF\x02"), profile.ErrFormat, ": not a profile, but an ELF file ('hallmark lookup' and 'hallmark id' read it)"},
+		"text as a profile":      {file("a;b 5\n"), profile.ErrFormat, ": not a profile, but text"},
+		"large text":             {file("a;b 5\n"), profile.ErrTooLarge, ": not a profile, but text"},
+		"a large old profile":    {file("heap profile: 1: 2 [3: 4] @ heap\n"), profile.ErrTooLarge, ""},
+		"a large profile":        {file("\x1f\x8b\x08"), profile.ErrTooLarge, ""},
+		"a damaged profile":      {file("\x1f\x8b\x08"), profile.ErrFormat, ""},
+		"a profile as perf.data": {file("\x1f\x8b\x08"), perfdata.ErrNotPerfData, ": not a perf.data file, but compressed by gzip, as profiles are ('hallmark report' reads those)"},
+		"perf.data as ELF":       {file("PERFILE2h"), symbol.ErrNotELF, ": not an ELF file, but a perf.data file ('hallmark report' reads it)"},
+		"an older index":         {file("hallmark\x01"), symbol.ErrNotIndex, ""},
+		"ELF as an index":        {file("\x7fELF\x02"), symbol.ErrNotIndex, ": not an index, but an ELF file ('hallmark lookup' and 'hallmark id' read it)"},
+		"speedscope as profile":  {file(`{"$schema":"https://www.speedscope.app/file-format-schema.json"`), profile.ErrFormat, ": not a profile, but a profile for speedscope, which Hallmark writes and does not read"},
+		"nobody knows":           {file("\x00\x01\x02"), profile.ErrFormat, ""},
+		"an empty file":          {file(""), symbol.ErrNotELF, ": not an ELF file, but an empty file"},
+		"another error":          {file("\x7fELF\x02"), other, ""},
+		"no file":                {filepath.Join(dir, "none"), profile.ErrFormat, ""},
+		"a device":               {"/dev/null", profile.ErrFormat, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := fmt.Errorf("%s: %w", c.path, c.err)
+			want := err.Error()
+			if c.want != "" {
+				want = c.path + c.want
+			}
+			if got := describeKind(c.path, err); got.Error() != want {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+	if err := describeKind(dir, symbol.ErrNotELF); err.Error() != "read "+dir+": is a directory" {
+		t.Errorf("a directory: %v", err)
+	}
+}
