@@ -62,6 +62,7 @@ func steeringProgram(t *testing.T) string {
 
 // TestNamesSteerNoTerminal runs every verb that prints names which others chose.
 func TestNamesSteerNoTerminal(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t) // to see all that ps and exec show
 	recording.Lock()
 	defer recording.Unlock()

@@ -105,8 +105,11 @@ func needRecording(t *testing.T) {
 // moments are how long to wait before a signal, from when the output is open: while the command
 // is prepared, when it starts, while it runs, while the profile is written.
 func moments() (list []time.Duration) {
-	n := time.Duration(12)
-	if testing.Short() {
+	n := time.Duration(6)
+	switch {
+	case testenv.Thorough():
+		n = 24
+	case testing.Short():
 		n = 4
 	}
 	for i := range n {
@@ -118,6 +121,7 @@ func moments() (list []time.Duration) {
 // TestSignalsLoseNothing sends signals to recordings at many moments, as timeout(1), a
 // terminal that is closed, and hands that press Ctrl-C do. The profile is written in every case.
 func TestSignalsLoseNothing(t *testing.T) {
+	t.Parallel()
 	needRecording(t)
 	for name, test := range map[string]struct {
 		group   bool // to the command as well
@@ -188,6 +192,7 @@ func TestHangUpThatIsIgnored(t *testing.T) {
 
 // TestClosedErrors records while nobody reads standard error, which is a pipe or a terminal.
 func TestClosedErrors(t *testing.T) {
+	t.Parallel()
 	needRecording(t)
 	t.Run("pipe", func(t *testing.T) {
 		reader, writer, err := os.Pipe()

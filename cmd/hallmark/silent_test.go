@@ -316,6 +316,7 @@ func (s *silentScene) content(t *testing.T, name string) string {
 // file system that does not answer, and at one whose program lies there. All of them end, have
 // everything else in them, and name the file and the reason.
 func TestSilentFileSystem(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t)
 	for name, silence := range map[string]func(*fusetest.Server){
 		"silent": (*fusetest.Server).Silence, "reads": (*fusetest.Server).SilenceReads, "dead": (*fusetest.Server).Die,
@@ -391,6 +392,7 @@ func TestSilentArguments(t *testing.T) {
 // TestFlippingMappings looks at a process whose mapping is of a file that answers in one moment and
 // of one that does not in the next.
 func TestFlippingMappings(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t)
 	s := newSilentScene(t, "flip", (*fusetest.Server).Silence)
 	victim := strconv.Itoa(s.pid)
@@ -410,6 +412,7 @@ func TestFlippingMappings(t *testing.T) {
 
 // TestLockedMappings looks at a process that lets nobody look at its mappings.
 func TestLockedMappings(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t)
 	s := newSilentScene(t, "lock", (*fusetest.Server).Silence)
 	self := strconv.Itoa(os.Getpid())
@@ -457,6 +460,7 @@ func lists(text, number string) bool {
 // answer any more: the kernel has its identity, and nobody can read its code. Whoever compares
 // the two must not wait for it. The program takes processor time, so that samples are in it.
 func TestSilentContent(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t)
 	s := newSilentScene(t, "twins", func(*fusetest.Server) {})
 	s.startBurning(t)

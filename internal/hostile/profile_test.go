@@ -372,7 +372,7 @@ func TestProfiles(t *testing.T) {
 func TestView(t *testing.T) {
 	for name, make := range profiles {
 		t.Run(name, func(t *testing.T) {
-			if sum := len(name); !testenv.Thorough() && sum%4 != 0 {
+			if sum := len(name); !testenv.Thorough() && sum%8 != 0 {
 				t.Skip("left to HALLMARK_THOROUGH=1")
 			}
 			p := newPlace(t)

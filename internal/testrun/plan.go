@@ -26,7 +26,8 @@ type pkg struct {
 	TestGoFiles, XTestGoFiles []string
 	Imports                   []string
 	Module                    struct{ Path string }
-	race                      bool // tested under the race detector
+	race                      bool   // tested under the race detector
+	only, skip                string // patterns of its tests; "" for all, and for none
 }
 
 // name is the path of the package below its module's.
@@ -48,16 +49,28 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 // at a time.
 var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
-// withoutRace are packages whose tests take longest: they run without the race detector, and those
-// that match the pattern run under it, which are about what goroutines share.
-var withoutRace = map[string]string{
-	"symbol": "Concurrent|SwitchOver|Deterministic|EveryForm|GeneratedPrograms$|MiniDebug$|Contain|Cursor",
-	"unwind": "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI",
+// split are packages whose tests take longest: a part of them runs under the race detector. With
+// HALLMARK_THOROUGH=1 all of them do.
+var split = map[string]parts{
+	// What goroutines share is tested twice.
+	"symbol":             {raced: "Concurrent|SwitchOver|Deterministic|MiniDebug$|Contain|Cursor"},
+	"unwind":             {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
+	"buildid":            {raced: "Content|Scan(Order|Stops|Ends)"},
+	"internal/addr2line": {raced: "Conversation"},
+	"internal/bpf":       {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
+	"profile/view":       {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
 
-	"buildid":            "Content|Scan(Order|Stops|Ends)",
-	"internal/addr2line": "Conversation",
-	"profile/view":       "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger",
+	// Scenes are long for what the kernel and other processes do; the tests beside them let the same
+	// goroutines run.
+	"capture": {scenes: "^Test(NeverWrong|Rewritten|RecordForge|RecordHiddenContent$|RecordPrograms$|PprofSymbolizes$|ThrottledIsCounted$" +
+		"|WatchElsewhere$|TimesThatTellNothing$|Snapshots$|RecordBriefProcesses$|RecordTwoBuilds|RecordOneID|RecordNamesDiffer$|StackmapHoles$" +
+		"|StackmapPaddedIDs$|StackmapTwoBuilds|InventoryOnOverlay$|Compare$|LookAtDisk$|RecordPassingKernelCode$|ProgramsNamedLikeMemory$|FilesAreForgotten$" +
+		"|WatchTimes$|WatchOneID$|ExecJustWritten$)"},
 }
+
+// parts are patterns of tests, of which there is one: those of raced run under the race detector, and
+// all without it; those of scenes run without it, and all others under it.
+type parts struct{ raced, scenes string }
 
 // ofChildren are packages whose tests look at commands that are built without the race detector:
 // in the test itself it would only make the inputs slowly.
@@ -147,11 +160,16 @@ func (r *runner) planRaces(p *plan) (err error) {
 		if found.race, err = r.isConcurrent(*found); err != nil {
 			return err
 		}
-		if _, isLong := withoutRace[found.name()]; found.race && isLong {
-			plain := *found
-			plain.race = false
-			p.again = append(p.again, plain)
+		of, isSplit := split[found.name()]
+		if !found.race || !isSplit || of.raced == "" && (testenv.Thorough() || r.options.run != "") {
+			continue
 		}
+		plain := *found
+		plain.race = false
+		if plain.only, found.skip = of.scenes, of.scenes; !testenv.Thorough() {
+			found.only = of.raced
+		}
+		p.again = append(p.again, plain)
 	}
 	return nil
 }

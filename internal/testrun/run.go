@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,12 +223,11 @@ func (r *runner) runTests(ctx context.Context, p pkg) {
 	if p.name() == vmPackage {
 		args = append(args, "-test.skip=^TestKernels$") // see kernels
 	}
-	shared, isLong := withoutRace[p.name()]
-	switch {
-	case r.options.run != "":
-		args = append(args, "-test.run="+r.options.run)
-	case isLong && p.race && !testenv.Thorough():
-		args = append(args, "-test.run="+shared)
+	if run := cmp.Or(r.options.run, p.only); run != "" {
+		args = append(args, "-test.run="+run)
+	}
+	if p.skip != "" {
+		args = append(args, "-test.skip="+p.skip)
 	}
 	if r.quick {
 		args = append(args, "-test.short")
@@ -245,7 +245,7 @@ type execution struct {
 
 // name is that of the job. A package that is tested twice has two.
 func (e execution) name() string {
-	if _, isLong := withoutRace[e.pkg.name()]; isLong && e.pkg.race {
+	if _, isSplit := split[e.pkg.name()]; isSplit && e.pkg.race {
 		return e.pkg.name() + "(race)"
 	}
 	return e.pkg.name()
