@@ -125,16 +125,21 @@ func TestEveryVerbIsAskedForNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(string(help), "Available Commands:\n")
-	list, _, _ = strings.Cut(list, "\n\n")
+	_, list, _ := strings.Cut(string(help), "hallmark [command]\n")
+	list, _, _ = strings.Cut(list, "\nFlags:\n")
+	verbs := 0
 	for line := range strings.Lines(list) {
+		if !strings.HasPrefix(line, "  ") {
+			continue // a group's name
+		}
 		verb := strings.Fields(line)[0]
+		verbs++
 		if !slices.Contains(untested, verb) && !bytes.Contains(source, []byte(`{"`+verb+`"`)) {
 			t.Errorf("%s is not asked", verb)
 		}
 	}
-	if list == "" {
-		t.Error("help lists no verbs")
+	if verbs < 20 {
+		t.Errorf("help lists %d verbs", verbs)
 	}
 }
 

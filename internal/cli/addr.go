@@ -36,7 +36,7 @@ A page of a file that the process has rewritten in its memory is not the file's 
 [rewritten] stands in place of the identity.
 
 What is not known has the reason in its place, in brackets, and what can be done
-about it is told on standard error.`
+about it is printed on standard error.`
 
 const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
   awk '{print $1}' stacks | hallmark addr --json 4711 -`

@@ -58,7 +58,7 @@ func newBenchIdentityCommand(e *env) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&opts.Frequency, "frequency", "F", 997, "samples a second of each way, for each CPU or thread")
+	f.IntVarP(&opts.Frequency, "frequency", "F", 997, "`HZ`: samples a second of each way, for each CPU or thread")
 	f.SetInterspersed(false) // what is behind the command is the command's
 	opts.Duration = 20 * time.Second
 	f.VarP((*timeSpan)(&opts.Duration), "duration", "d", "how long to measure (seconds, or 20s, 5m)")

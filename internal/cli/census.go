@@ -22,7 +22,7 @@ build ID in struct file: how many instances of it are there, and how many files 
 code are behind them? A structure whose allocator leaves room behind it takes a pointer
 for nothing; else fewer fit into a slab.
 
-What cannot be counted is told with the reason: most of it needs CAP_BPF, CAP_PERFMON,
+Counts that cannot be taken have a reason: most of them need CAP_BPF, CAP_PERFMON,
 CAP_SYS_PTRACE, CAP_SYS_ADMIN or CAP_DAC_READ_SEARCH, which root has.`
 
 const censusExample = `  hallmark census

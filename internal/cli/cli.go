@@ -26,27 +26,41 @@ type env struct {
 }
 
 // verbs lists every command in the order in which help shows them.
-var verbs = []func(*env) *cobra.Command{
-	newIDCommand,
-	newMapsCommand,
-	newPSCommand,
-	newCensusCommand,
-	newExecCommand,
-	newAddrCommand,
-	newRecordCommand,
-	newReportCommand,
-	newViewCommand,
-	newConvertCommand,
-	newInjectCommand,
-	newSymbolizeCommand,
-	newIndexCommand,
-	newLookupCommand,
-	newUnwindCommand,
-	newAddr2lineCommand,
-	newDoctorCommand,
-	newBenchCommand,
-	newManCommand,
+var verbs = []verb{
+	{newIDCommand, machine},
+	{newMapsCommand, machine},
+	{newPSCommand, machine},
+	{newExecCommand, machine},
+	{newAddrCommand, machine},
+	{newRecordCommand, profiles},
+	{newReportCommand, profiles},
+	{newViewCommand, profiles},
+	{newConvertCommand, profiles},
+	{newInjectCommand, profiles},
+	{newSymbolizeCommand, symbols},
+	{newIndexCommand, symbols},
+	{newLookupCommand, symbols},
+	{newUnwindCommand, symbols},
+	{newAddr2lineCommand, symbols},
+	{newDoctorCommand, measures},
+	{newBenchCommand, measures},
+	{newCensusCommand, measures},
+	{newManCommand, ""},
 }
+
+// A verb is a command, in a group of the help.
+type verb struct {
+	command func(*env) *cobra.Command
+	group   string
+}
+
+// Groups of verbs, in the order of the help.
+const (
+	machine  = "Look at a machine:"
+	profiles = "Record, and look at profiles:"
+	symbols  = "Functions and lines:"
+	measures = "Check and measure this machine:"
+)
 
 // exitStatus is an error that only sets the exit status: what went wrong has
 // been told already.

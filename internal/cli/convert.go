@@ -50,7 +50,7 @@ with --no-symbols each address is one, '[libfoo.so+0x1f3a52]'. pprof and perf ha
 addresses alone.
 A file that perf recorded is a profile as well, and so is the directory that
 'perf record --threads' writes; gzip is seen through. Record with --buildid-mmap: then
-perf tells the build ID of every mapping, and else only of files in which samples were,
+perf records the build ID of every mapping, and else only of files in which samples were,
 and of none with -z; of others only those are known that 'hallmark inject' would prove,
 or that --trust-paths takes without proof.
 Of a damaged recording what can be read is converted, and the exit status is 1.
@@ -136,7 +136,7 @@ func formatOf(name, output string) (format, error) {
 	if name != "" {
 		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, firefox, pprof or perf", name)}
 	}
-	return format{}, usageError{fmt.Errorf("%s: name tells no format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
+	return format{}, usageError{fmt.Errorf("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
 }
 
 // foreign are ends of names of files in formats that are not written.

@@ -15,38 +15,41 @@ import (
 	"hallmark/internal/atomicfile"
 )
 
-const execLong = `Exec tells which programs are executed, as it happens: when, by which process, with which
-arguments, and from which exact file. With --exit it tells which processes end too, how,
-and what they have run; with --libs which libraries are loaded.
+const execLong = `Exec reports each program that is executed, as it happens: the time, the process, the
+arguments, and the exact file. With --exit it also reports each process that ends, how it
+ended, and which program it ran; with --libs each library that is loaded.
 
-With a command it tells only of it and of what it starts, and ends with it. Else it tells
-of all processes of the machine, until Ctrl-C, SIGTERM or SIGHUP, for --count events, or for
---duration. The standard output of the command goes to standard error, unless -o names a file.
+With a command, exec watches that command and the processes that it starts, and ends with
+it. Without one, exec watches all processes of the machine until Ctrl-C, SIGTERM or SIGHUP,
+for --count events, or for --duration. The command prints to standard error, unless -o names
+a file for the events.
 
-With CAP_BPF and CAP_PERFMON, which root has, and on kernels from 6.1 on, programs in the
-kernel (--backend bpf) see every execution. From 6.18 on the process itself reads the identities before it runs its first
-instruction: however short it lives, in whichever mount namespace its files are, and
-whether they were deleted. Before, and of files without a build ID, Hallmark opens the
-file. The backend perf learns of executions from the kernel's records: arguments and
-users come from /proc, if the process is still there, and of an end neither the exit
-status nor the CPU time is known.
+With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later, programs in the
+kernel (--backend bpf) see every execution. On Linux 6.18 or later the process itself reads
+the identities before its first instruction: however short it lives, in whichever mount
+namespace its files are, and whether they were deleted. On older kernels, and for files
+without a build ID, Hallmark opens the file. The backend perf learns of executions from
+the kernel's records. It reads arguments and users in /proc, if the process is still
+there. It knows neither exit status nor CPU time.
 
---match leaves out all but the events in which this is: an identity or its first digits
-(at least 6), the path or the file name of a program, a script or a library, or the name of
-a process, which the kernel cuts after 15 bytes. Of a script that was started by a relative
-path, only the end of the path is compared. Process and user numbers are those of the machine, also of what is in a container.
+--match prints only events that have one of these: an identity or its first digits (at least
+6); the path or the file name of a program, a script or a library; the name of a process,
+which the kernel cuts after 15 bytes. Of a script that was started by a relative path, exec
+compares only the end of the path. Numbers of processes and users are those of the machine,
+also in a container.
 
-With --exit the programs are known of processes, too, that ran before: which build crashed. A
-child that executes nothing has no program with the backend bpf, if it was started since.
+--exit also knows the programs of processes that ran before exec began. With the backend
+bpf, a child that was started since and executes nothing has no program.
 
-"after" is how long a process lived until it ended, "cpu" what it has run in all, with the
-giving back of its memory behind its end.
+"after" is the time from the start of a process to its end. "cpu" is the CPU time of all its
+threads, including the release of its memory.
 
-The program of a script is its interpreter, and the script stands behind it. In place of an
-identity stands the reason why there is none, in brackets. A file that claims the build ID of
-another one which was executed before, and has other content, is marked so. "elsewhere" says that its path leads to another file here, or to none, as in
-a container, or in a mount namespace that a user has made; if that file has the same build ID, both are compared. What could not be told in time is
-counted, in the stream and at the end.`
+The program of a script is its interpreter; the script stands behind it. In brackets stands
+the reason where there is no identity. A file that claims the build ID of another one,
+executed before, is marked "same build ID, different content", or "content unknown" where
+one of the contents is. "elsewhere" marks a file whose path leads to another file here, or
+to none, as in a container. Events that exec could not report in time are counted, in the
+stream and at the end.`
 
 const execExample = `  hallmark exec                              # what is executed here
   hallmark exec -d 30 --exit                 # what is executed and ends in half a minute
@@ -70,7 +73,7 @@ func newExecCommand(e *env) *cobra.Command {
 	var backend string
 	cmd := &cobra.Command{
 		Use:     "exec [flags] [-- CMD [ARG...]]",
-		Short:   "Tell which programs are executed and which processes end, by identity",
+		Short:   "Report programs that are executed and processes that end, by identity",
 		Long:    execLong,
 		Example: execExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +82,7 @@ func newExecCommand(e *env) *cobra.Command {
 				return usageError{err}
 			}
 			if cmd.Flags().Changed("count") && opt.count == 0 {
-				return usageError{errors.New("a count of 0 tells nothing")}
+				return usageError{errors.New("a count of 0 reports nothing")}
 			}
 			if opt.count < 0 {
 				return usageError{fmt.Errorf("a count of %d is negative", opt.count)}
@@ -88,7 +91,7 @@ func newExecCommand(e *env) *cobra.Command {
 			case opt.time < 0:
 				return usageError{fmt.Errorf("a duration of %v is negative", opt.time)}
 			case cmd.Flags().Changed("duration") && opt.time == 0:
-				return usageError{errors.New("a duration of 0 tells nothing")}
+				return usageError{errors.New("a duration of 0 reports nothing")}
 			}
 			match, err := newWatchMatch(opt.match)
 			if err != nil {
@@ -105,13 +108,13 @@ func newExecCommand(e *env) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what is behind the command is the command's
 	f.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each event")
-	f.BoolVar(&opt.Exits, "exit", false, "tell which processes end, too")
-	f.BoolVar(&opt.Libs, "libs", false, "tell which libraries are loaded, too")
-	f.StringArrayVar(&opt.match, "match", nil, "tell only of this `ID`, path, file or process name; may be repeated")
+	f.BoolVar(&opt.Exits, "exit", false, "report processes that end, too")
+	f.BoolVar(&opt.Libs, "libs", false, "report libraries that are loaded, too")
+	f.StringArrayVar(&opt.match, "match", nil, "report only this `ID`, path, file or process name (can be repeated)")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
 	f.VarP((*timeSpan)(&opt.time), "duration", "d", "end after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD (its output goes to standard error else)")
-	f.StringVar(&backend, "backend", capture.Auto.String(), "how to know: `auto`, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
+	f.StringVar(&backend, "backend", capture.Auto.String(), "how to learn of executions: this `BACKEND`, auto, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")
 	return cmd
 }
@@ -182,7 +185,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 	}
 	defer w.Close()
 	for _, missing := range w.Stats().Reduced {
-		fmt.Fprintf(e.stderr, "hallmark: telling without %s\n", missing)
+		fmt.Fprintf(e.stderr, "hallmark: watching without %s\n", missing)
 	}
 	left, matched := opt.count, int64(0)
 	running := ctx

@@ -34,7 +34,7 @@ identity: it is of head, tail and length only.
 An argument of digits only is a process; write ./123 for a file. '-' is standard input,
 a file or a pipe.
 
-What cannot be read is told on standard error, or as an object with "error" in
+Errors are printed on standard error, or as an object with "error" in
 the output of --json; the others go on, and the exit status is 1. It is 130 when
 interrupted.`
 

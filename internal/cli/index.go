@@ -37,8 +37,8 @@ nobody used for longest make room; --list prints all, these first. Where a
 .dwo file or a file of dwz is not there, none is kept, so that the file counts when it
 is back; -o writes one without it.
 
-With --kernel the running kernel is prepared too, of what it tells those with CAP_SYSLOG in
-/proc/kallsyms: names of functions, for profiles that are looked at later or elsewhere.
+With --kernel the running kernel is prepared too, from /proc/kallsyms, which takes
+CAP_SYSLOG: names of functions, for profiles that are looked at later or elsewhere.
 An index made from the kernel's debug file has the same identity, says more and stays.
 
 With --check the arguments are indexes, which are read as a whole and compared with
@@ -102,7 +102,7 @@ func newIndexCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, content, who can have written the file (root, own, others; named: others, and its index was asked for), size, when it was used last, file")
 	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (takes CAP_SYSLOG)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
-	flags.IntVar(&opt.threads, "threads", 0, "read so many units at once (default: one for each processor)")
+	flags.IntVar(&opt.threads, "threads", 0, "read `N` units at once (default: one for each processor)")
 	opt.symbols.addFlags(flags)
 	opt.symbols.addPackageFlag(flags)
 	return cmd

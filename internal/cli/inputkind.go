@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/symbol"
@@ -115,13 +116,10 @@ func isOldProfile(head []byte) bool {
 
 // headOf returns the first bytes of a regular file, nil of anything else.
 func headOf(name string) (head []byte, isDir bool) {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, err == nil && info.IsDir()
-	}
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
-		return nil, false
+		info, err := os.Stat(name)
+		return nil, err == nil && info.IsDir()
 	}
 	defer f.Close()
 	head = make([]byte, headSize)

@@ -25,7 +25,7 @@ const mapsLong = `Maps prints the executable mappings of a process with the iden
 behind each, one a line: addresses, permissions, file offset, identity, name.
 
 In place of an identity stands the reason why there is none, in brackets; what
-can be done about it is told on standard error. A file system that does not answer
+can be done about it is printed on standard error. A file system that does not answer
 is not waited for: its files are [file-unresponsive]. Code that a program copied to
 memory of its own, as those do that want it in huge pages, has the file and the
 offset that it was copied from, marked "(inferred)".

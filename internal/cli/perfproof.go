@@ -207,7 +207,7 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 	major, minor := unix.Major(uint64(s.Dev)), unix.Minor(uint64(s.Dev))
 	switch {
 	case file.inode == 0:
-		return errors.New("the recording does not tell the inode")
+		return errors.New("the recording has no inode")
 	case major != file.major || minor != file.minor:
 		return fmt.Errorf("it is on device %d:%d now, and was on %d:%d", major, minor, file.major, file.minor)
 	case s.Ino != file.inode:
@@ -255,7 +255,7 @@ func (p *prover) proveRelease() error {
 	}
 	release := unix.ByteSliceToString(uts.Release[:])
 	if p.info.OSRelease != release {
-		return fmt.Errorf("the kernel is %s now, and was %s", release, cmp.Or(p.info.OSRelease, "not told"))
+		return fmt.Errorf("the kernel is %s now, and was %s", release, cmp.Or(p.info.OSRelease, "not recorded"))
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (p *prover) proveKernel() error {
 		return err
 	}
 	if p.image == nil {
-		return errors.New("the recording does not tell where the kernel was")
+		return errors.New("the recording does not say where the kernel was")
 	}
 	symbol := strings.TrimPrefix(p.image.Name, kernelName)
 	at, err := kernelSymbol(symbol)

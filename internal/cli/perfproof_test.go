@@ -68,7 +68,7 @@ func TestProver(t *testing.T) {
 		{"untold host", func(p *prover, _ *mappedFile) { p.info.Hostname = "" }, ""},
 		{"device", func(_ *prover, f *mappedFile) { f.minor++ }, "on device"},
 		{"inode", func(_ *prover, f *mappedFile) { f.inode++ }, "another file"},
-		{"no inode", func(_ *prover, f *mappedFile) { f.inode = 0 }, "does not tell the inode"},
+		{"no inode", func(_ *prover, f *mappedFile) { f.inode = 0 }, "has no inode"},
 		{"time", func(p *prover, _ *mappedFile) { p.began = time.Now().Add(-time.Hour) }, "was changed"},
 		{"unknown time", func(p *prover, _ *mappedFile) { p.began = time.Time{} }, "is not known"},
 		{"deleted", func(_ *prover, f *mappedFile) { f.name += " (deleted)" }, "deleted"},

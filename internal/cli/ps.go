@@ -40,13 +40,13 @@ Behind a path stands, in brackets, where what runs is not what is there:
   builds    processes have different builds mapped from there, the same file of the
             same directory
   elsewhere that path is another place for the process than it is here, as in a
-            container; or, where its cgroup tells, the container
+            container; or, where its cgroup says so, the container
   same build ID, different content
             another file that runs claims the same identity, and is another build; or
             "content unknown", where that is
 
 A path in two containers is two places: what is in one is no other build of what is in the
-other. Directories tell, not mount namespaces: a service with a /tmp of its own runs the
+other. Directories decide, not mount namespaces: a service with a /tmp of its own runs the
 machine's /usr. A number that can be a process is one, not the digits of an ID.`
 
 const psExample = `  hallmark ps                     # what runs, and what of it was replaced on disk

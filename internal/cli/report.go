@@ -54,7 +54,7 @@ has its content for a build_id, because another file claims the same one), conte
 (files of different content claim it), flat, cum; processes: name, pids, flat; coverage:
 frames, identified, symbolized, file_frames, file_identified (the same for frames
 in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
-where the profile tells, stacks: samples, complete, kernel_only (samples without any code of
+where the profile has them, stacks: samples, complete, kernel_only (samples without any code of
 a process, beside these), and gaps: reason, text, advice, samples, binaries (those of the outermost frames); of a recording by perf, events: name,
 samples, counted.
 Fields are added in later versions, and neither renamed nor removed.`

@@ -13,8 +13,11 @@ const rootLong = `Hallmark gives every stack frame, every mapping and every prog
 machine the identity of the exact file it came from (its build ID) plus the file
 offset, and turns that pair into functions and lines.
 
-Exit status: 0 when all went well, 1 when something failed (what, is told on
-standard error), 2 when the command line is wrong. 'record' and 'exec' return the
+Start with 'hallmark doctor', which says what works on this machine, and with
+'hallmark record -a -d 10', then 'hallmark report'.
+
+Exit status: 0 when all went well, 1 when something failed (standard error
+says what), 2 when the command line is wrong. 'record' and 'exec' return the
 status of the command that they ran; 'ps --help' has its own.`
 
 func newRootCommand(e *env) *cobra.Command {
@@ -30,8 +33,13 @@ func newRootCommand(e *env) *cobra.Command {
 	root.SetErr(e.stderr)
 	root.SetIn(e.stdin)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
-	for _, verb := range verbs {
-		root.AddCommand(verb(e))
+	for _, group := range []string{machine, profiles, symbols, measures} {
+		root.AddGroup(&cobra.Group{ID: group, Title: group})
+	}
+	for _, v := range verbs {
+		cmd := v.command(e)
+		cmd.GroupID = v.group
+		root.AddCommand(cmd)
 	}
 	refuseUnknownTopics(root)
 	return root

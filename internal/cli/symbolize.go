@@ -31,8 +31,8 @@ import (
 	"hallmark/symbolize"
 )
 
-const symbolizeLong = `Symbolize gives functions, source lines and inlined calls to what tells a file and
-where in it:
+const symbolizeLong = `Symbolize gives functions, source lines and inlined calls to input that names a file and
+a place in it:
 
   text      logs and crash reports with the stacks of sanitizers, LLVM's symbolizer
             markup, Android's tombstones, backtrace_symbols(3), systemd-coredump,
@@ -52,7 +52,7 @@ frame without one stays as it is, unless --binary names its file or --trust-path
 files that are at their paths now; these may be others than those that ran. What has a function already keeps it, and gets
 what is inlined there only if the symbols agree; --force puts ours in its place.
 
-How many frames got functions is told on standard error, and why the others did not.
+Standard error has the number of frames that got functions, and why the others did not.
 
 With --json one object is printed for each frame that was looked up: line (of the
 text), module, id, virtual or offset (in the file), trusted (the file was taken for
@@ -88,7 +88,7 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 	flags.BoolVar(&s.filter.Replace, "force", false, "replace functions that are there already")
 	flags.BoolVar(&s.filter.Lines, "lines", false, "add source lines to text of perf script, as its -F +srcline")
 	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
-	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not tell how many frames got functions")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not print how many frames got functions")
 	s.symbols.addFlags(flags)
 	s.input.addSizeFlag(flags)
 	return cmd
@@ -437,7 +437,7 @@ func (o *objects) add(f symbolize.Frame) {
 // writeTextSummary says what became of the frames in a text.
 func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 	if s.Frames == 0 {
-		fmt.Fprintln(w, "hallmark: no frames that tell a file and an offset")
+		fmt.Fprintln(w, "hallmark: no frames with a file and an offset")
 		return
 	}
 	fmt.Fprintf(w, "hallmark: %s, %s symbolized", plural(s.Frames, "frame"), thousands(s.Symbolized))

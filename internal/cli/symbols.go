@@ -34,7 +34,7 @@ type symbolOptions struct {
 func (o *symbolOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.noDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
 	flags.StringArrayVar(&o.extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory, and believe them whoever owns them (can be repeated)")
-	flags.BoolVar(&o.verbose, "verbose", false, "tell where files were looked for, on standard error")
+	flags.BoolVar(&o.verbose, "verbose", false, "print on standard error where files were looked for")
 }
 
 // addPackageFlag adds the flag of verbs that look at one file.

@@ -30,7 +30,7 @@ reason in its place: gap (nothing is said of the code), expression (one that has
 place in a table), unusual (a register is where no table can say) or damaged.
 
 With --stats there is a summary of each file instead, with --check only the row of
-one offset. What is left out because it is damaged is told on standard error; when
+one offset. Damaged parts are left out and named on standard error; when
 a file can have no table the others go on, and the exit status is 1.`
 
 const unwindExample = `  hallmark unwind /bin/sh
@@ -74,7 +74,7 @@ func newUnwindCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.stats, "stats", false, "print a summary of each file")
 	flags.StringVar(&opt.check, "check", "", "print the row of this hexadecimal `offset` in the file only")
-	flags.IntVar(&opt.threads, "threads", 0, "threads that make a table (0: as many as run at once)")
+	flags.IntVar(&opt.threads, "threads", 0, "threads that make a table: `N` (0: as many as run at once)")
 	return cmd
 }
 

@@ -97,6 +97,7 @@ var doors = map[string]string{
 	"internal/contentcache/sight.go:centiseconds":   kernel,
 	"internal/contentcache/sight.go:DiskOf":         kernel,
 	"internal/mounts/mounts.go:View.read":           kernel,
+	"internal/setmodule/main.go:rename":             typed,
 	"internal/mounts/mounts.go:ownTable.read":       kernel,
 	"internal/mounts/file.go:View.openHere":         placed,
 	"internal/mounts/walk.go:openName":              placed,

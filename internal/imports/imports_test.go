@@ -173,6 +173,10 @@ var rules = map[string]rule{
 		external: []string{sys, "golang.org/x/term"},
 		why:      "runs all tests, and has to be built before anything else is known to work",
 	},
+	"internal/setmodule": {
+		module: []string{"internal/atomicfile"},
+		why:    "gives the module another path",
+	},
 	"internal/vmtest/onkernel": {
 		module:   []string{"internal/vmtest"},
 		external: []string{sys},
