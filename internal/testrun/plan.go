@@ -62,10 +62,10 @@ var split = map[string]parts{
 
 	// Scenes are long for what the kernel and other processes do; the tests beside them let the same
 	// goroutines run.
-	"capture": {scenes: "^Test(NeverWrong|Rewritten|RecordForge|RecordHiddenContent$|RecordPrograms$|PprofSymbolizes$|ThrottledIsCounted$" +
-		"|WatchElsewhere$|TimesThatTellNothing$|Snapshots$|RecordBriefProcesses$|RecordTwoBuilds|RecordOneID|RecordNamesDiffer$|StackmapHoles$" +
-		"|StackmapPaddedIDs$|StackmapTwoBuilds|InventoryOnOverlay$|Compare$|LookAtDisk$|RecordPassingKernelCode$|ProgramsNamedLikeMemory$|FilesAreForgotten$" +
-		"|WatchTimes$|WatchOneID$|ExecJustWritten$)"},
+	"capture": {scenes: "^Test(NeverWrong|Rewritten|Record(Forge|HiddenContent$|Programs$|BriefProcesses$|TwoBuilds|OneID|NamesDiffer$|PassingKernel|Generated" +
+		"|Descendants$|Swapped$|ReplacedFile$|Running$|Containers$|Inherited$|WithoutFirst|LaterChildren$|Copies$)|PprofSymbolizes$|ThrottledIsCounted$" +
+		"|WatchElsewhere$|WatchForged|WatchTimes$|WatchOneID$|TimesThatTellNothing$|Snapshots$|Stackmap|InventoryOn|InventoryOfPrograms$|Compare|LookAtDisk$" +
+		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|ExecJustWritten$|UnwindersAgree$|WholeStacks$|StacksOf|FindContested$|NoHelper$|AgreesWithPerf$)"},
 }
 
 // parts are patterns of tests, of which there is one: those of raced run under the race detector, and
