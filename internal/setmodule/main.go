@@ -210,7 +210,7 @@ func (r *renaming) source(name string, old []byte) ([]byte, error) {
 // ofPackage returns a match of inText with the other path, if it is that of a package.
 func (r *renaming) ofPackage(match string) string {
 	parts := r.inText.FindStringSubmatch(match)
-	if !r.packages[strings.TrimRight(parts[2], "/")] {
+	if !r.packages[strings.TrimSuffix(strings.TrimRight(parts[2], "/"), "_test")] {
 		return match
 	}
 	return parts[1] + r.to + "/" + parts[2]

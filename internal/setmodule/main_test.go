@@ -118,7 +118,7 @@ func TestSource(t *testing.T) {
 	if err := r.compile(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.source("a.go", []byte(`// Package a is hallmark/addr, kept in ~/.cache/hallmark/addr.
+	got, err := r.source("a.go", []byte(`// Package a is hallmark/addr, tested by hallmark/addr_test.Name, kept in ~/.cache/hallmark/addr.
 package a
 
 import (
@@ -130,7 +130,7 @@ import (
 
 var names = []string{"hallmark", "hallmark/addr", "hallmark/none", "hallmark/...", "hallmark-test", x.Name, y.Name, fmt.Sprint()}
 `))
-	want := `// Package a is example.org/you/hallmark/addr, kept in ~/.cache/hallmark/addr.
+	want := `// Package a is example.org/you/hallmark/addr, tested by example.org/you/hallmark/addr_test.Name, kept in ~/.cache/hallmark/addr.
 package a
 
 import (
