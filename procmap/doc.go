@@ -3,7 +3,8 @@
 // A [Process] answers for one address space: which VMA holds an address
 // ([Process.Find], [Process.Translate]), what all of them are ([Process.All]),
 // which file is behind one ([Process.OpenFile]) and what identity that file has
-// ([Process.Identity]).
+// ([Process.Identity]). [Process.Locate] answers for a batch of addresses with all of it: identity,
+// offset, file, or the reason why there is none.
 //
 // There are two ways to the same facts. The text of /proc/PID/maps is as old as
 // Linux; to find one address it must be read up to there. The PROCMAP_QUERY

@@ -8,11 +8,10 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"os"
-	"slices"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -87,43 +86,47 @@ func (p *Process) Close() error {
 // Lookup answers for a batch of addresses, in their order. An error means that
 // the process could not be asked, because it is gone for instance.
 func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
-	t, err := p.maps.Translate(addrs)
+	located, err := p.maps.Locate(addrs)
 	if err != nil {
 		return nil, err
 	}
-	sites := make([]*site, len(t.VMAs))
-	for _, n := range t.Index {
-		if n >= 0 && sites[n] == nil {
-			if sites[n], err = p.visit(t.VMAs[n]); err != nil {
-				return nil, err
-			}
+	sites := map[procmap.VMA]*site{}
+	var order []*site
+	for i := range located {
+		l := &located[i]
+		if l.File == (procmap.VMA{}) || sites[l.File] != nil {
+			continue
 		}
+		s := &site{file: l.File, identity: l.Identity}
+		if s.identity.Reason == reason.Rewritten { // of another page the VMA may have an identity
+			continue
+		}
+		if err := p.visit(s); err != nil {
+			return nil, err
+		}
+		sites[l.File], order = s, append(order, s)
 	}
-	p.findContested(sites)
+	p.findContested(order)
 	places := make([]Place, len(addrs))
-	for i, a := range addrs {
-		if n := t.Index[i]; n < 0 {
-			places[i] = p.unmapped(a)
+	for i := range located {
+		l := &located[i]
+		if l.File == (procmap.VMA{}) {
+			places[i] = p.unmapped(l.Addr)
 		} else {
-			places[i] = sites[n].place(a)
+			places[i] = placeOf(l, sites[l.File])
 		}
 	}
 	return places, nil
 }
 
-// findContested marks the sites in files whose identity others claim. A site that was not
-// visited is nil.
+// findContested marks the sites in files whose identity others claim.
 func (p *Process) findContested(sites []*site) {
-	var visited []*site
 	var mappings []contested.Mapping
 	for _, s := range sites {
-		if s != nil {
-			visited = append(visited, s)
-			mappings = append(mappings, contested.Mapping{VMA: s.file, ID: s.identity.ID})
-		}
+		mappings = append(mappings, contested.Mapping{VMA: s.file, ID: s.identity.ID})
 	}
 	for i, found := range contested.FindMapped(p.maps, mappings, contested.Limits{}) {
-		visited[i].contested, visited[i].content = found.IsContested(), found.Content
+		sites[i].contested, sites[i].content = found.IsContested(), found.Content
 	}
 }
 
@@ -154,74 +157,52 @@ func miss[A addr.Abs | addr.Offset](why reason.Reason) lookup[A] {
 	return func(A) symbol.Result { return symbol.Miss(why) }
 }
 
-// A site is what is known of all addresses in one VMA.
+// A site is what is known of all addresses in one VMA, but for those in rewritten pages.
 type site struct {
-	file     procmap.VMA // whose offsets count; the VMA itself or its origin
+	file     procmap.VMA // of a procmap.Location
 	identity procmap.Identity
 	// contested and content are those of a Place.
 	contested bool
 	content   buildid.Content
-	// rewritten are the pages that the process has rewritten in its memory: not the file's code.
-	rewritten []procmap.Pages
-	unlooked  error // of a Place
 
 	inFile   lookup[addr.Offset] // nil if there is no file
 	inMemory lookup[addr.Abs]    // nil if there is one
 }
 
-func (s *site) place(a addr.Abs) Place {
-	place := Place{Addr: a, Name: s.file.Name, Identity: s.identity, Contested: s.contested, Unlooked: s.unlooked}
-	if s.contested {
+// placeOf returns the Place of a location in a VMA. s is nil for a rewritten page of a VMA of which
+// no other page was asked for.
+func placeOf(l *procmap.Location, s *site) Place {
+	place := Place{
+		Addr: l.Addr, Name: cmp.Or(l.File.Path(), l.File.Name), Identity: l.Identity,
+		Offset: l.Offset, InFile: l.InFile, Unlooked: l.Unlooked,
+	}
+	switch {
+	case l.Identity.Reason == reason.Rewritten:
+		place.Symbol = symbol.Miss(reason.NoIdentity)
+		return place
+	case l.InFile:
+		place.Symbol = s.inFile(l.Offset)
+	default:
+		place.Symbol = s.inMemory(l.Addr)
+	}
+	if place.Contested = s.contested; s.contested {
 		place.Content = s.content
 	}
-	if path := s.file.Path(); path != "" {
-		place.Name = path
-	}
-	if s.inFile == nil {
-		place.Symbol = s.inMemory(a)
-		return place
-	}
-	place.Offset, place.InFile = s.file.FileOffset(a), true
-	if slices.ContainsFunc(s.rewritten, func(pages procmap.Pages) bool { return pages.Contains(a) }) {
-		place.Identity = procmap.Identity{Reason: reason.Rewritten}
-		place.Symbol, place.Contested, place.Content = symbol.Miss(reason.NoIdentity), false, buildid.Content{}
-		return place
-	}
-	place.Symbol = s.inFile(place.Offset)
 	return place
 }
 
-// visit finds out about one VMA.
-func (p *Process) visit(v procmap.VMA) (*site, error) {
-	id, err := p.maps.Identity(v)
-	if err != nil {
-		return nil, err
-	}
-	s := &site{file: v, identity: id}
-	if v.Perm&procmap.Exec != 0 {
-		s.rewritten, s.unlooked = p.maps.Rewritten(v)
-	}
-	if errors.Is(s.unlooked, os.ErrProcessDone) {
-		return nil, s.unlooked
-	}
-	if id.Inferred {
-		origin, ok, err := p.maps.Origin(v)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			s.file = origin
-		}
-	}
+// visit finds what has the symbols of one VMA.
+func (p *Process) visit(s *site) (err error) {
+	v := s.file
 	switch {
-	case s.file.FileBacked() || v.Kind() == procmap.KindVDSO:
-		s.inFile, err = p.tableOf(s.file, id)
-	case id.Reason == reason.Anonymous && v.Perm&procmap.Exec != 0:
+	case v.FileBacked() || v.Kind() == procmap.KindVDSO:
+		s.inFile, err = p.tableOf(v, s.identity)
+	case s.identity.Reason == reason.Anonymous && v.Perm&procmap.Exec != 0:
 		s.inMemory = p.generated()
 	default:
 		s.inMemory = miss[addr.Abs](reason.NoIdentity)
 	}
-	return s, err
+	return err
 }
 
 // mappedFile tells files apart. A process may map two that have one build ID.

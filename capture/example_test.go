@@ -1,0 +1,57 @@
+package capture_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"hallmark/capture"
+	"hallmark/profile"
+)
+
+// Record this process for a second, and print the functions that most samples are in. It has no output
+// to check: what runs is sampled.
+func Example() {
+	s, err := capture.Start(capture.Options{PIDs: []int{os.Getpid()}, Duration: time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	recording := s.Finish()
+	recording.Symbolize()
+	samples := map[string]int64{}
+	for _, one := range recording.Profile.Sample {
+		for call := range profile.Calls(one) { // innermost first
+			samples[call.Name()] += one.Value[0]
+			break
+		}
+	}
+	for name, n := range samples {
+		fmt.Printf("%5d %s\n", n, name)
+	}
+}
+
+// Print which programs are executed, for as long as the context lasts.
+func ExampleWatch() {
+	w, err := capture.StartWatch(capture.WatchOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err = w.Run(ctx, func(ev *capture.WatchEvent) error {
+		if ev.Kind == capture.Executed {
+			fmt.Println(ev.PID, ev.Program.Path, ev.Program.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
