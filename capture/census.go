@@ -22,12 +22,12 @@ import (
 // would cost: the exercise that Al Viro set when the kernel's developers wanted to keep
 // it with every open file. A number that could not be had is nil, and in Missing.
 type Census struct {
-	Processes *int `json:"processes,omitempty"`
-	Tasks     *int `json:"tasks,omitempty"` // threads of all processes and of the kernel
+	Processes *int `json:"process_count,omitempty"`
+	Tasks     *int `json:"task_count,omitempty"` // threads of all processes and of the kernel
 
-	Files    FileCensus `json:"files"`
+	Files    FileCensus `json:"file_counts"`
 	Inodes   *int       `json:"inodes,omitempty"` // in the kernel's caches
-	Code     CodeCensus `json:"code"`
+	Code     CodeCensus `json:"code_counts"`
 	Designs  []Design   `json:"designs"`
 	Table    *TableCost `json:"table,omitempty"`
 	Missing  []Missing  `json:"missing,omitempty"`
@@ -51,7 +51,7 @@ type CodeCensus struct {
 	Inodes     *int `json:"inodes,omitempty"`     // of files that have such mappings
 	Identities *int `json:"identities,omitempty"` // an identity that different contents claim is several
 	// Contested are the identities that files of different, or of unknown, content claim.
-	Contested *int `json:"contested,omitempty"`
+	Contested *int `json:"contested_ids,omitempty"`
 }
 
 // Design is a structure that could have a pointer to a build ID, and what it would cost

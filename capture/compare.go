@@ -36,8 +36,8 @@ type Comparison struct {
 	Costs []WayCost `json:"costs"`
 	// Stacks is how many the kernel's own way was looked at in, in the second part,
 	// and Frames what it said of their user frames by where they were.
-	Stacks uint64       `json:"stacks"`
-	Frames []FrameShare `json:"frames"`
+	Stacks uint64       `json:"stack_count"`
+	Frames []FrameShare `json:"frame_shares"`
 	// Backends are those that recorded in the third part.
 	Backends []BackendResult `json:"backends"`
 }

@@ -45,7 +45,7 @@ type Feature struct {
 	Name   string `json:"name"`
 	Answer Answer `json:"answer"`
 	Detail string `json:"detail,omitempty"` // what was found
-	Cost   string `json:"cost,omitempty"`   // what is lost without it
+	Cost   string `json:"loss,omitempty"`   // what is lost without it
 	Remedy string `json:"remedy,omitempty"` // how to get it
 }
 

@@ -15,7 +15,7 @@ import (
 // of each sample's stack, as often as the sample was taken; in a profile that does
 // not count samples, once.
 type Coverage struct {
-	Frames     int64 `json:"frames"`
+	Frames     int64 `json:"frame_count"`
 	Identified int64 `json:"identified"` // have the identity of their file
 	Symbolized int64 `json:"symbolized"` // have a function's name
 
@@ -60,16 +60,16 @@ func (g Gap) MarshalJSON() ([]byte, error) {
 		Reason   reason.Reason `json:"reason"`
 		Text     string        `json:"text"`
 		Advice   string        `json:"advice,omitempty"`
-		Frames   int64         `json:"frames"`
+		Frames   int64         `json:"frame_count"`
 		Binaries []BinaryGap   `json:"binaries"`
 	}{g.Lacks, g.Reason, g.Reason.String(), g.Advice(), g.Frames, g.Binaries})
 }
 
 // BinaryGap is the part of a Gap in one binary.
 type BinaryGap struct {
-	File    string `json:"file,omitempty"`     // Mapping.File
+	File    string `json:"binary,omitempty"`   // Mapping.File
 	BuildID string `json:"build_id,omitempty"` // Mapping.BuildID
-	Frames  int64  `json:"frames"`
+	Frames  int64  `json:"frame_count"`
 }
 
 // Lack is what the frames of a Gap do not have.

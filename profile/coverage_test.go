@@ -156,7 +156,7 @@ func TestGapTellsMachinesEverything(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got["lacks"] != "symbol" || got["reason"] != "no-symbol-table" || got["frames"] != 7.0 ||
+	if got["lacks"] != "symbol" || got["reason"] != "no-symbol-table" || got["frame_count"] != 7.0 ||
 		got["text"] != reason.NoSymbolTable.String() || got["advice"] != reason.NoSymbolTable.Advice() {
 		t.Errorf("JSON %s", b)
 	}

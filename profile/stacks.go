@@ -49,7 +49,7 @@ func (g StackGap) MarshalJSON() ([]byte, error) {
 
 // StackBinary is the part of a StackGap in one binary.
 type StackBinary struct {
-	File    string `json:"file,omitempty"`     // Mapping.File
+	File    string `json:"binary,omitempty"`   // Mapping.File
 	BuildID string `json:"build_id,omitempty"` // Mapping.BuildID
 	Samples int64  `json:"samples"`
 }

@@ -283,7 +283,10 @@ func (l *load) readList(name string) error {
 type event struct {
 	Event   string
 	PID     int
-	Program struct{ ID, Path string }
+	Program struct {
+		ID   string `json:"build_id"`
+		Path string `json:"binary"`
+	}
 }
 
 // check tells how many processes were told, and how many with the right identity.

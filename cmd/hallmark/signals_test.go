@@ -256,7 +256,7 @@ func TestExecEndsInGoodOrder(t *testing.T) {
 			t.Errorf("%v: %v", sig, err)
 		}
 		b, _ := os.ReadFile(r.out)
-		if !strings.Contains(string(b), `"name":"cat"`) || !strings.Contains(r.stderr.String(), "seen by") {
+		if !strings.Contains(string(b), `"process":"cat"`) || !strings.Contains(r.stderr.String(), "seen by") {
 			t.Errorf("%v: told %q\n%s", sig, b, &r.stderr)
 		}
 		if info, err := os.Stat(r.out); err == nil && info.Mode().Perm() != 0o600 {

@@ -341,7 +341,7 @@ func TestSilentFileSystem(t *testing.T) {
 				t.Errorf("ps does not list process %s:\n%s", self, out)
 			}
 			out, _ = s.run(t, 0, "ps", "--json", victim)
-			if !strings.Contains(out, `"program":{"path":"`) {
+			if !strings.Contains(out, `"program":{"binary":"`) {
 				t.Errorf("ps does not know the victim's program:\n%s", out)
 			}
 			out, _ = s.run(t, 0, "maps", victim)

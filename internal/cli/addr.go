@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -196,14 +195,15 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 
 // placeRecord is one object of output.
 type placeRecord struct {
-	Address  string         `json:"address"`
-	Name     string         `json:"name,omitempty"`
-	ID       buildid.ID     `json:"id,omitzero"`
+	Address  addr.Abs       `json:"address"`
+	Hex      string         `json:"address_hex"` // for those that numbers of JavaScript have no room for
+	Name     string         `json:"binary,omitempty"`
+	ID       buildid.ID     `json:"build_id,omitzero"`
 	Offset   *addr.Offset   `json:"offset,omitempty"` // none where no file is mapped
 	Inferred bool           `json:"inferred,omitempty"`
-	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id
-	Frames   []frameRecord  `json:"frames,omitempty"` // innermost first
-	Source   string         `json:"source,omitempty"` // of the frames
+	Reason   *reason.Reason `json:"reason,omitempty"`        // why there is no id
+	Frames   []frameRecord  `json:"frames,omitempty"`        // innermost first
+	Source   string         `json:"symbol_source,omitempty"` // of the frames
 	Missing  *reason.Reason `json:"symbol_reason,omitempty"`
 	// Unlooked is why nobody knows whether the process has rewritten the page.
 	Unlooked string `json:"rewritten_unknown,omitempty"`
@@ -213,7 +213,7 @@ type placeRecord struct {
 type frameRecord struct {
 	Function string `json:"function"`
 	Linkage  string `json:"linkage,omitempty"` // where it differs from function
-	File     string `json:"file,omitempty"`
+	File     string `json:"source_file,omitempty"`
 	Line     int    `json:"line,omitempty"`
 	Column   int    `json:"column,omitempty"`
 	Symbol   string `json:"symbol,omitempty"` // ELF symbol, where it has another name
@@ -234,10 +234,9 @@ func frameRecords(frames []symbol.Frame) []frameRecord {
 }
 
 func writePlaces(w io.Writer, places []live.Place) error {
-	enc := json.NewEncoder(plaintext.JSON(w))
-	enc.SetEscapeHTML(false)
+	out := newObjectWriter(w)
 	for _, place := range places {
-		if err := enc.Encode(placeOf(place)); err != nil {
+		if err := out.write(placeOf(place)); err != nil {
 			return err
 		}
 	}
@@ -246,7 +245,7 @@ func writePlaces(w io.Writer, places []live.Place) error {
 
 func placeOf(place live.Place) placeRecord {
 	r := placeRecord{
-		Address: place.Addr.String(), Name: place.Name,
+		Address: place.Addr, Hex: place.Addr.String(), Name: place.Name,
 		ID: place.Identity.ID, Inferred: place.Identity.Inferred,
 		contestedRecord: contestedOf(place.Contested, place.Content),
 	}

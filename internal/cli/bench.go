@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
-	"hallmark/internal/plaintext"
 	"hallmark/profile"
 )
 
@@ -77,7 +75,7 @@ func runBenchIdentity(e *env, opts capture.CompareOptions, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return json.NewEncoder(plaintext.JSON(e.stdout)).Encode(c)
+		return writeObject(e.stdout, c)
 	}
 	fmt.Fprintf(e.stdout, "%v at %d Hz; %.1f frames of user code in a stack\n",
 		c.Duration, c.Frequency, float64(framesOf(c.Frames))/float64(max(c.Stacks, 1)))

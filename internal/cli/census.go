@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
-	"hallmark/internal/plaintext"
 )
 
 const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files whose
@@ -40,9 +38,9 @@ func newCensusCommand(e *env) *cobra.Command {
 			c := capture.TakeCensus()
 			w := bufio.NewWriter(e.stdout)
 			if asJSON {
-				enc := json.NewEncoder(plaintext.JSON(w))
-				enc.SetIndent("", "  ")
-				return errors.Join(enc.Encode(c), w.Flush())
+				out := newObjectWriter(w)
+				out.indent()
+				return errors.Join(out.write(c), w.Flush())
 			}
 			writeCensus(w, c, terminalWidth(e.stdout))
 			return w.Flush()

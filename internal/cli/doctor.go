@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
-	"hallmark/internal/plaintext"
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
@@ -32,7 +30,7 @@ func newDoctorCommand(e *env) *cobra.Command {
 			d := diagnose()
 			if !asJSON {
 				d.write(e)
-			} else if err := json.NewEncoder(plaintext.JSON(e.stdout)).Encode(d); err != nil {
+			} else if err := writeObject(e.stdout, d); err != nil {
 				return err
 			}
 			if d.Features[0].Answer == capture.No {

@@ -57,7 +57,7 @@ const execExample = `  hallmark exec                              # what is exec
   hallmark exec --match 5dc767c02e183bb9     # who executes this build?
   hallmark exec --match /usr/bin/git --exit
   hallmark exec --json -o made.jsonl -- make # apart from what make prints
-  hallmark exec --json | jq -r 'select(.program.deleted).program.path'`
+  hallmark exec --json | jq -r 'select(.program.deleted).program.binary'`
 
 type execOptions struct {
 	capture.WatchOptions

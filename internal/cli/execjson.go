@@ -17,7 +17,7 @@ import (
 // what encoding/json makes of the watchRecord of the tests. It is written by hand because
 // there may be thousands of events in a second, and by reflection each took four times as long.
 func appendWatchJSON(b []byte, ev *capture.WatchEvent) []byte {
-	o := object{append(b, '{')}
+	o := object{append(b, jsonStart...)}
 	o.text("event", ev.Kind.String())
 	o.time("time", ev.Time)
 	o.number("pid", int64(ev.PID))
@@ -25,16 +25,16 @@ func appendWatchJSON(b []byte, ev *capture.WatchEvent) []byte {
 	if !ev.Started.IsZero() { // with pid it names a process for good
 		o.time("started", ev.Started)
 	}
-	o.text("name", ev.Name)
+	o.text("process", ev.Name)
 	o.owner(ev.Owner)
 	o.text("cgroup", ev.Cgroup)
 	o.text("container", ev.Container)
 	o.binary("program", ev.Program)
 	o.binary("interpreter", ev.Interpreter)
 	o.binary("library", ev.Library)
-	o.text("file", ev.File) // as it was given to execve
+	o.text("exec_path", ev.File) // as it was given to execve
 	o.text("script", ev.Script)
-	o.text("interp", ev.Interp) // that the script names
+	o.text("script_interpreter", ev.Interp) // that the script names
 	o.args(ev.Args, ev.ArgsCut)
 	o.end(ev.End)
 	o.number("lost", int64(ev.Lost))
@@ -110,12 +110,12 @@ func (o *object) binary(name string, file *capture.Binary) {
 	}
 	o.key(name)
 	o.b = append(o.b, '{')
-	o.text("path", file.Path)
+	o.text("binary", file.Path)
 	if !utf8.ValidString(file.Path) {
-		o.key("path_raw")
+		o.key("binary_raw")
 		o.b = appendBase64(o.b, file.Path)
 	}
-	o.flag("path_cut", file.Cut)
+	o.flag("binary_cut", file.Cut)
 	if file.ID.IsZero() {
 		o.text("reason", file.Reason.Code()) // why there is no identity
 	} else {
@@ -131,10 +131,10 @@ func (o *object) binary(name string, file *capture.Binary) {
 
 func (o *object) id(id buildid.ID) {
 	if id.Kind() == buildid.Go { // which may have quotes in it
-		o.text("id", id.String())
+		o.text("build_id", id.String())
 		return
 	}
-	o.key("id")
+	o.key("build_id")
 	o.b = append(o.b, '"')
 	o.b, _ = id.AppendText(o.b) // never fails
 	o.b = append(o.b, '"')

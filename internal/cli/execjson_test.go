@@ -21,12 +21,13 @@ import (
 
 // watchRecord is an event in the output for machines, for encoding/json.
 type watchRecord struct {
+	Version   int       `json:"version"`
 	Event     string    `json:"event"`
 	Time      time.Time `json:"time"`
 	PID       int       `json:"pid,omitempty"`
 	PPID      int       `json:"ppid,omitempty"`
 	Started   time.Time `json:"started,omitzero"` // with pid it names a process for good
-	Name      string    `json:"name,omitempty"`
+	Name      string    `json:"process,omitempty"`
 	UID       *uint32   `json:"uid,omitempty"`
 	GID       *uint32   `json:"gid,omitempty"`
 	EUID      *uint32   `json:"euid,omitempty"` // where it is not the uid
@@ -38,9 +39,9 @@ type watchRecord struct {
 	Interpreter *binaryRecord `json:"interpreter,omitempty"`
 	Library     *binaryRecord `json:"library,omitempty"`
 
-	File    string   `json:"file,omitempty"` // as it was given to execve
+	File    string   `json:"exec_path,omitempty"` // as it was given to execve
 	Script  string   `json:"script,omitempty"`
-	Interp  string   `json:"interp,omitempty"` // that the script names
+	Interp  string   `json:"script_interpreter,omitempty"` // that the script names
 	Args    []string `json:"args,omitempty"`
 	ArgsCut bool     `json:"args_cut,omitempty"`
 	// ArgsRaw are the arguments where one of them is no UTF-8, each in base64.
@@ -58,10 +59,10 @@ type watchRecord struct {
 
 // binaryRecord is a file that is executed.
 type binaryRecord struct {
-	Path      string          `json:"path,omitempty"`
-	Raw       []byte          `json:"path_raw,omitempty"` // where the path is no UTF-8
-	Cut       bool            `json:"path_cut,omitempty"`
-	ID        buildid.ID      `json:"id,omitzero"`
+	Path      string          `json:"binary,omitempty"`
+	Raw       []byte          `json:"binary_raw,omitempty"` // where the path is no UTF-8
+	Cut       bool            `json:"binary_cut,omitempty"`
+	ID        buildid.ID      `json:"build_id,omitzero"`
 	Reason    *reason.Reason  `json:"reason,omitempty"` // why there is no id
 	Contested bool            `json:"contested,omitempty"`
 	Different bool            `json:"different,omitempty"`
@@ -86,7 +87,7 @@ func binaryRecordOf(b *capture.Binary) *binaryRecord {
 
 func watchRecordOf(ev *capture.WatchEvent) *watchRecord {
 	r := &watchRecord{
-		Event: ev.Kind.String(), Time: ev.Time, PID: ev.PID, PPID: ev.PPID, Started: ev.Started, Name: ev.Name,
+		Version: 2, Event: ev.Kind.String(), Time: ev.Time, PID: ev.PID, PPID: ev.PPID, Started: ev.Started, Name: ev.Name,
 		Cgroup: ev.Cgroup, Container: ev.Container,
 		Program: binaryRecordOf(ev.Program), Interpreter: binaryRecordOf(ev.Interpreter), Library: binaryRecordOf(ev.Library),
 		File: ev.File, Script: ev.Script, Interp: ev.Interp, Args: ev.Args, ArgsCut: ev.ArgsCut, Lost: ev.Lost,

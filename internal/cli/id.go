@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +42,7 @@ const idExample = `  hallmark id /bin/sh                  # a file
   hallmark id -r /usr/lib              # all ELF files of a tree
   hallmark id --kernel --vdso          # what the machine runs
   ssh host cat /usr/sbin/sshd | hallmark id -
-  hallmark id --json -r . | jq -r .id  # one JSON object a line`
+  hallmark id --json -r . | jq -r .build_id  # one JSON object a line`
 
 type idOptions struct {
 	json, recursive, verbose bool
@@ -78,10 +77,10 @@ func newIDCommand(e *env) *cobra.Command {
 
 // idRecord is one line of output.
 type idRecord struct {
-	Path   string       `json:"path"`
+	Path   string       `json:"binary"`
 	PID    int          `json:"pid,omitempty"`
-	Kind   string       `json:"kind,omitempty"`
-	ID     buildid.ID   `json:"id,omitzero"`
+	Kind   string       `json:"build_id_kind,omitempty"`
+	ID     buildid.ID   `json:"build_id,omitzero"`
 	Where  string       `json:"where,omitempty"`
 	HTL    string       `json:"htlhash,omitempty"` // of a file that is identified by its content
 	Offset *addr.Offset `json:"offset,omitempty"`  // none if the identity is in no place
@@ -263,7 +262,7 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		}
 	}
 	if p.opt.json {
-		return json.NewEncoder(plaintext.JSON(p.stdout)).Encode(r)
+		return writeObject(p.stdout, r)
 	}
 	return p.text(r)
 }

@@ -58,11 +58,11 @@ func TestLookupJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := x.LookupVirt(v)
-		want := map[string]any{"virtual": v}
+		want := map[string]any{"version": 2, "virtual": v}
 		if len(r.Frames) > 0 {
-			want["frames"], want["source"] = frameRecords(r.Frames), r.Source.String()
+			want["frames"], want["symbol_source"] = frameRecords(r.Frames), r.Source.String()
 		} else {
-			want["reason"] = r.Reason
+			want["symbol_reason"] = r.Reason
 		}
 		if got := normal(t, line); got != normal(t, encode(t, want)) {
 			t.Fatalf("%s\nshould be\n%s", line, encode(t, want))

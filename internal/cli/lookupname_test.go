@@ -43,7 +43,7 @@ func TestLookupLineWithoutName(t *testing.T) {
 		want string
 	}{
 		{false, `^0x[0-9a-f]+  \[no-symbol\]  /.*/a\.s:2\n$`},
-		{true, `^\{"virtual":[0-9]+,"frames":\[\{"function":"","file":"/.*/a\.s","line":2\}\],"source":"dwarf"\}\n$`},
+		{true, `^\{"version":2,"virtual":[0-9]+,"frames":\[\{"function":"","source_file":"/.*/a\.s","line":2\}\],"symbol_source":"dwarf"\}\n$`},
 	} {
 		var out bytes.Buffer
 		p := newLookupPrinter(&out, x, lookupOptions{json: c.json, virtual: true}, nil)

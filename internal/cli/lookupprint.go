@@ -332,7 +332,7 @@ func jsonFunction(f *symbol.Frame) string {
 	return cell
 }
 
-func jsonFile(f *symbol.Frame) string { return `,"file":` + jsonString(f.File) }
+func jsonFile(f *symbol.Frame) string { return `,"source_file":` + jsonString(f.File) }
 
 // jsonString returns s as in JSON.
 func jsonString(s string) string {
@@ -347,13 +347,13 @@ func jsonString(s string) string {
 
 // appendJSON appends an answer as an object on a line.
 func (c *frameCells) appendJSON(out []byte, a *lookupAnswer) []byte {
-	key := `{"offset":`
+	key := jsonStart + `,"offset":`
 	if a.virtual {
-		key = `{"virtual":`
+		key = jsonStart + `,"virtual":`
 	}
 	out = strconv.AppendUint(append(out, key...), a.offset, 10)
 	if len(a.frames) == 0 {
-		out = append(append(append(out, `,"reason":"`...), a.reason.Code()...), '"')
+		out = append(append(append(out, `,"symbol_reason":"`...), a.reason.Code()...), '"')
 		return append(out, c.answerEnd...)
 	}
 	out = append(out, `,"frames":[`...)
@@ -363,7 +363,7 @@ func (c *frameCells) appendJSON(out []byte, a *lookupAnswer) []byte {
 		}
 		out = c.appendFrameJSON(append(out, '{'), &a.frames[i])
 	}
-	out = append(append(append(out, `],"source":"`...), a.source.String()...), '"')
+	out = append(append(append(out, `],"symbol_source":"`...), a.source.String()...), '"')
 	return append(out, c.answerEnd...)
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +39,7 @@ identity.`
 
 const mapsExample = `  hallmark maps 1                      # what process 1 has mapped to execute
   hallmark maps --all $$               # as cat /proc/$$/maps
-  hallmark maps --json $$ | jq -r .id  # one JSON object a line`
+  hallmark maps --json $$ | jq -r .build_id  # one JSON object a line`
 
 type mapsOptions struct {
 	json, all bool
@@ -236,18 +235,21 @@ func writeText(w *bufio.Writer, list []procmap.VMA, toTerminal bool) {
 
 // mapRecord is one object of output.
 type mapRecord struct {
-	Start    string         `json:"start"`
-	End      string         `json:"end"`
+	Start    addr.Abs       `json:"start"`
+	End      addr.Abs       `json:"end"`
+	StartHex string         `json:"start_hex"`
+	EndHex   string         `json:"end_hex"`
 	Perm     string         `json:"perm"`
 	Offset   addr.Offset    `json:"offset"`
 	Dev      string         `json:"dev"`
 	Inode    uint64         `json:"inode"`
-	Name     string         `json:"name"`
+	Name     string         `json:"name"`             // as the kernel has it
+	Binary   string         `json:"binary,omitempty"` // path of the file
 	Kind     procmap.Kind   `json:"kind"`
-	ID       buildid.ID     `json:"id,omitzero"`
+	ID       buildid.ID     `json:"build_id,omitzero"`
 	Reason   *reason.Reason `json:"reason,omitempty"` // why there is no id; only of what is executable
 	Door     *procmap.Door  `json:"door,omitempty"`   // how the id was learned
-	Inferred *inferred      `json:"inferred,omitempty"`
+	Inferred *inferred      `json:"inferred_from,omitempty"`
 	// Rewritten counts the pages that the process has rewritten in its memory.
 	Rewritten int `json:"rewritten,omitempty"`
 	// Unlooked is why nobody knows them.
@@ -260,14 +262,14 @@ type mapRecord struct {
 
 // inferred is where code was copied from.
 type inferred struct {
-	Name   string      `json:"name"`
+	Name   string      `json:"binary"`
 	Offset addr.Offset `json:"offset"`
 }
 
 func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 	r := mapRecord{
-		Start: v.Start.String(), End: v.End.String(), Perm: v.Perm.String(), Offset: v.Offset,
-		Dev: v.Dev.String(), Inode: v.Inode, Name: v.Name, Kind: v.Kind(), vma: v,
+		Start: v.Start, End: v.End, StartHex: v.Start.String(), EndHex: v.End.String(), Perm: v.Perm.String(), Offset: v.Offset,
+		Dev: v.Dev.String(), Inode: v.Inode, Name: v.Name, Binary: v.Path(), Kind: v.Kind(), vma: v,
 	}
 	if v.Perm&procmap.Exec == 0 {
 		return r, nil
@@ -293,10 +295,9 @@ func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 }
 
 func writeRecords(w io.Writer, records []mapRecord) error {
-	enc := json.NewEncoder(plaintext.JSON(w))
-	enc.SetEscapeHTML(false)
+	out := newObjectWriter(w)
 	for _, r := range records {
-		if err := enc.Encode(r); err != nil {
+		if err := out.write(r); err != nil {
 			return err
 		}
 	}

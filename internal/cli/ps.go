@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 	"hallmark/buildid"
 	"hallmark/capture"
 	"hallmark/debuginfo"
-	"hallmark/internal/plaintext"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -261,7 +259,7 @@ func (w *wanted) has(c *capture.Code) bool {
 // psRecord is a process in the output.
 type psRecord struct {
 	PID  int    `json:"pid"`
-	Name string `json:"name"`
+	Name string `json:"process"`
 	// Container is that of a process some of whose files are elsewhere.
 	Container string       `json:"container,omitempty"`
 	Program   *codeRecord  `json:"program,omitempty"`
@@ -270,8 +268,8 @@ type psRecord struct {
 
 // codeRecord is a file that a process has mapped to execute.
 type codeRecord struct {
-	Path   string         `json:"path"`
-	ID     buildid.ID     `json:"id,omitzero"`
+	Path   string         `json:"binary"`
+	ID     buildid.ID     `json:"build_id,omitzero"`
 	Reason *reason.Reason `json:"reason,omitempty"` // why there is no id
 	contestedRecord
 	Disk   string `json:"disk"`             // what is at the path now
@@ -361,10 +359,9 @@ func countBuilds(inv *capture.Inventory) map[capture.Place]map[build]bool {
 }
 
 func writeProcessRecords(w io.Writer, list []psRecord) error {
-	enc := json.NewEncoder(plaintext.JSON(w))
-	enc.SetEscapeHTML(false)
+	out := newObjectWriter(w)
 	for _, r := range list {
-		if err := enc.Encode(r); err != nil {
+		if err := out.write(r); err != nil {
 			return err
 		}
 	}

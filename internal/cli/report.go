@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -46,18 +45,7 @@ Where the file is not here, all code of it without symbols is one function,
 Files of different content that claim one build ID are several binaries, and a note
 names them: "same build ID, different content".
 
-With --json the fields are: sample_type, unit (of all values), total, samples,
-time, duration_ns, comments; functions: name, unnamed
-(it has no symbol), source, file, build_id, content (a hash of the file's code, if it is
-known), flat, cum; binaries: file, build_id, content, claims (the build ID of a file that
-has its content for a build_id, because another file claims the same one), contested
-(files of different content claim it), flat, cum; processes: name, pids, flat; coverage:
-frames, identified, symbolized, file_frames, file_identified (the same for frames
-in mapped files only), gaps: lacks, reason, text, advice, frames, binaries; and
-where the profile has them, stacks: samples, complete, kernel_only (samples without any code of
-a process, beside these), and gaps: reason, text, advice, samples, binaries (those of the outermost frames); of a recording by perf, events: name,
-samples, counted.
-Fields are added in later versions, and neither renamed nor removed.`
+With --json it prints one object: docs/json.md has the fields.`
 
 func newReportCommand(e *env) *cobra.Command {
 	r := report{env: e}
@@ -159,10 +147,9 @@ func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 
 func (r *report) writeJSON(s *summary.Summary) error {
 	s.Functions = s.Functions[:shown(len(s.Functions), r.top)]
-	e := json.NewEncoder(plaintext.JSON(r.env.stdout))
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(struct {
+	out := newObjectWriter(r.env.stdout)
+	out.indent()
+	return out.write(struct {
 		*summary.Summary
 		Events []fromperf.EventCount `json:"events,omitempty"`
 	}{s, r.input.events})

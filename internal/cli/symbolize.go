@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,10 +53,10 @@ what is inlined there only if the symbols agree; --force puts ours in its place.
 
 Standard error has the number of frames that got functions, and why the others did not.
 
-With --json one object is printed for each frame that was looked up: line (of the
-text), module, id, virtual or offset (in the file), trusted (the file was taken for
-its name), frames (innermost first: function, linkage, file, line, column, symbol,
-inlined), source, reason, different_content (two files that have the ID).`
+With --json one object is printed for each frame that was looked up: input_line (of the
+text), binary, build_id, virtual or offset (in the file), trusted (the file was taken for
+its name), frames (innermost first: function, linkage, source_file, line, column, symbol,
+inlined), symbol_source, symbol_reason, different_content (two files that have the ID).`
 
 const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
   hallmark symbolize --binary ./prog crash.log    # a log without build IDs
@@ -382,15 +381,15 @@ func (s *symbolizer) writeText(source *symbolSource, in plainInput) error {
 
 // textRecord is one object of output.
 type textRecord struct {
-	Line    int64          `json:"line"`
-	Module  string         `json:"module"`
-	ID      buildid.ID     `json:"id,omitzero"`
+	Line    int64          `json:"input_line"`
+	Module  string         `json:"binary"`
+	ID      buildid.ID     `json:"build_id,omitzero"`
 	Virtual *addr.Virt     `json:"virtual,omitempty"`
 	Offset  *addr.Offset   `json:"offset,omitempty"`
 	Trusted bool           `json:"trusted,omitempty"`
-	Frames  []frameRecord  `json:"frames,omitempty"` // innermost first
-	Source  string         `json:"source,omitempty"` // of the frames
-	Reason  *reason.Reason `json:"reason,omitempty"` // why there are none
+	Frames  []frameRecord  `json:"frames,omitempty"`        // innermost first
+	Source  string         `json:"symbol_source,omitempty"` // of the frames
+	Reason  *reason.Reason `json:"symbol_reason,omitempty"` // why there are none
 
 	// DifferentContent are two files that have the ID and different contents.
 	DifferentContent []string `json:"different_content,omitempty"`
@@ -400,8 +399,7 @@ type textRecord struct {
 // as they come.
 func (s *symbolizer) copyJSON(source *symbolSource, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
 	out := &objects{w: w, different: source.differentFrom}
-	out.enc = json.NewEncoder(plaintext.JSON(&out.pending))
-	out.enc.SetEscapeHTML(false)
+	out.enc = newObjectWriter(&out.pending)
 	s.filter.Found = out.add
 	return s.filter.Copy(source.ctx, out, r)
 }
@@ -411,7 +409,7 @@ func (s *symbolizer) copyJSON(source *symbolSource, w io.Writer, r io.Reader) (*
 type objects struct {
 	w       io.Writer
 	pending bytes.Buffer
-	enc     *json.Encoder
+	enc     *objectWriter
 	// different returns two files that have an identity and different contents, or nil.
 	different func(buildid.ID) []string
 }
@@ -431,7 +429,7 @@ func (o *objects) add(f symbolize.Frame) {
 		record.Frames, record.Source = frameRecords(f.Frames), f.Source.String()
 	}
 	record.DifferentContent = o.different(f.ID)
-	o.enc.Encode(record) // into memory, and of nothing that could fail
+	_ = o.enc.write(record) // into memory, and of nothing that could fail
 }
 
 // writeTextSummary says what became of the frames in a text.

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"debug/elf"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -152,7 +151,7 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 		}
 		found = true
 		if p.opt.json {
-			if err := json.NewEncoder(plaintext.JSON(p.out)).Encode(recordOfRow(name, m, row)); err != nil {
+			if err := writeObject(p.out, recordOfRow(name, m, row)); err != nil {
 				return err
 			}
 			continue
@@ -174,7 +173,7 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 
 // rowRecord is one row as a JSON object.
 type rowRecord struct {
-	File       string         `json:"file"`
+	File       string         `json:"binary"`
 	Start      addr.Offset    `json:"start"`
 	End        addr.Offset    `json:"end"`
 	Kind       string         `json:"kind"`
@@ -186,8 +185,8 @@ type rowRecord struct {
 	RARegister string         `json:"ra_register,omitempty"` // where the return address is otherwise
 	SavedFrom  string         `json:"saved_from,omitempty"`  // cfa, or a register
 	Saved      map[string]int `json:"saved,omitempty"`       // bytes from it
-	Lost       []string       `json:"lost,omitempty"`
-	Source     string         `json:"source,omitempty"`
+	Lost       []string       `json:"lost_registers,omitempty"`
+	Source     string         `json:"section,omitempty"`
 }
 
 func recordOfRow(name string, m unwind.Machine, row unwind.Row) rowRecord {
@@ -238,17 +237,17 @@ func (rec *rowRecord) places(m unwind.Machine, r *unwind.Rule) {
 
 // statsRecord is the summary of one file as a JSON object.
 type statsRecord struct {
-	File        string            `json:"file"`
+	File        string            `json:"binary"`
 	Machine     string            `json:"machine"`
 	Rows        int               `json:"rows"`
 	Rules       int               `json:"rules"`
-	Size        int               `json:"size"`         // bytes
-	Code        uint64            `json:"code"`         // bytes that are executable
-	Known       uint64            `json:"known"`        // bytes of them with a rule
+	Size        int               `json:"table_bytes"`  // bytes
+	Code        uint64            `json:"code_bytes"`   // bytes that are executable
+	Known       uint64            `json:"known_bytes"`  // bytes of them with a rule
 	Silent      map[string]int    `json:"silent"`       // rows without, by reason
 	SilentBytes map[string]uint64 `json:"silent_bytes"` // bytes of these
-	Lost        int               `json:"lost"`         // rows that lose the frame pointer
-	Nanoseconds int64             `json:"ns"`           // to make the table
+	Lost        int               `json:"lost_rows"`    // rows that lose the frame pointer
+	Nanoseconds int64             `json:"built_ns"`     // to make the table
 }
 
 func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took time.Duration) error {
@@ -260,7 +259,7 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 		for why := range unwind.Why(len(s.Silent)) {
 			rec.Silent[why.String()], rec.SilentBytes[why.String()] = s.Silent[why], s.SilentBytes[why]
 		}
-		return json.NewEncoder(plaintext.JSON(p.out)).Encode(rec)
+		return writeObject(p.out, rec)
 	}
 	perRow := "-"
 	if s.Rows > 0 {

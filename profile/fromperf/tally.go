@@ -11,7 +11,7 @@ import (
 
 // EventCount is how many samples a recording has of one event.
 type EventCount struct {
-	Name    string `json:"name"`
+	Name    string `json:"event"`
 	Samples int64  `json:"samples"`
 	Counted bool   `json:"counted"` // they are in the profile
 }

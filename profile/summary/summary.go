@@ -38,10 +38,10 @@ type Summary struct {
 // Function is a function of one binary. The code of a binary that has no
 // symbols is one function, profile.UnknownName, unless profile.NameStarts named it.
 type Function struct {
-	Name    string `json:"name,omitempty"`
-	Unnamed bool   `json:"unnamed,omitempty"` // it has no symbol: Name is where the function starts, or UnknownName
-	Source  string `json:"source,omitempty"`  // source file
-	File    string `json:"file,omitempty"`    // the binary's Mapping.File
+	Name    string `json:"function,omitempty"`
+	Unnamed bool   `json:"unnamed,omitempty"`     // it has no symbol: Name is where the function starts, or UnknownName
+	Source  string `json:"source_file,omitempty"` // source file
+	File    string `json:"binary,omitempty"`      // the binary's Mapping.File
 	BuildID string `json:"build_id,omitempty"`
 	Content string `json:"content,omitempty"` // hash of the binary's code, if it is known
 	Flat    int64  `json:"flat"`
@@ -50,7 +50,7 @@ type Function struct {
 
 // Binary is everything that ran from one file, or without one for one reason.
 type Binary struct {
-	File    string `json:"file,omitempty"` // Mapping.File, empty where the profile does not tell
+	File    string `json:"binary,omitempty"` // Mapping.File, empty where the profile does not tell
 	BuildID string `json:"build_id,omitempty"`
 	Content string `json:"content,omitempty"` // hash of the code, if it is known
 	// Claims is the build ID that the file claims, where BuildID is its content instead.
@@ -64,7 +64,7 @@ type Binary struct {
 
 // Process is all processes of one name.
 type Process struct {
-	Name string `json:"name"`
+	Name string `json:"process"`
 	PIDs int    `json:"pids"` // how many there were
 	Flat int64  `json:"flat"`
 }

@@ -227,16 +227,16 @@ func TestJSONFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"binaries.build_id", "binaries.cum", "binaries.file", "binaries.flat",
+		"binaries.binary", "binaries.build_id", "binaries.cum", "binaries.flat",
 		"comments",
-		"coverage.file_frames", "coverage.file_identified", "coverage.frames",
+		"coverage.file_frames", "coverage.file_identified", "coverage.frame_count",
 		"coverage.gaps.advice",
-		"coverage.gaps.binaries.build_id", "coverage.gaps.binaries.file", "coverage.gaps.binaries.frames",
-		"coverage.gaps.frames", "coverage.gaps.lacks", "coverage.gaps.reason", "coverage.gaps.text",
+		"coverage.gaps.binaries.binary", "coverage.gaps.binaries.build_id", "coverage.gaps.binaries.frame_count",
+		"coverage.gaps.frame_count", "coverage.gaps.lacks", "coverage.gaps.reason", "coverage.gaps.text",
 		"coverage.identified", "coverage.symbolized",
 		"duration_ns",
-		"functions.build_id", "functions.cum", "functions.file", "functions.flat", "functions.name", "functions.source", "functions.unnamed",
-		"processes.flat", "processes.name", "processes.pids",
+		"functions.binary", "functions.build_id", "functions.cum", "functions.flat", "functions.function", "functions.source_file", "functions.unnamed",
+		"processes.flat", "processes.pids", "processes.process",
 		"sample_type", "samples", "time", "total", "unit",
 	}
 	fields := map[string]bool{}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"hallmark/internal/proftest"
+	"hallmark/internal/testenv"
+)
+
+// jsonVersion is that of docs/json.md.
+const jsonVersion = 2
+
+// TestJSONIsDocumented has all verbs print JSON, and wants each field to be in docs/json.md, with the type
+// that it has there: the same name has the same type in all verbs. Each object has the version.
+func TestJSONIsDocumented(t *testing.T) {
+	documented := documentedFields(t)
+	dir := t.TempDir()
+	prog := buildCounted(t, dir)
+	pid := strconv.Itoa(os.Getpid())
+	profile := proftest.Save(t, proftest.Mixed())
+	ids, err := exec.Command("hallmark", "id", prog).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Fields(string(ids))[1]
+	crash := fmt.Sprintf("    #0 0x55d0c0401130  (%s+0x1139) (BuildId: %s)\n    #1 0x10 (/nowhere/x+0x10)\n", prog, id)
+	runs := []struct {
+		stdin string
+		args  []string
+		want  []string // fields that there must be
+	}{
+		{"", []string{"id", "--json", prog, "/nonexistent", os.Args[0], pid}, []string{"build_id", "build_id_kind", "binary", "where", "error", "pid"}},
+		{"", []string{"maps", "--json", "--all", pid}, []string{"build_id", "binary", "start", "start_hex", "end", "offset", "name", "perm"}},
+		{"", []string{"ps", "--json", "--libs", pid}, []string{"pid", "process", "program", "binary", "build_id"}},
+		{"", []string{"addr", "--json", pid, "1", "ffffffff81000000"}, []string{"address", "address_hex", "reason", "symbol_reason"}},
+		{"", []string{"lookup", "--json", prog, "0"}, []string{"offset", "symbol_reason"}},
+		{"", []string{"lookup", "--json", "--virtual", os.Args[0], textStart(t)}, []string{"virtual", "frames", "function", "source_file", "line", "symbol_source"}},
+		{crash, []string{"symbolize", "--json", "--debug-path", dir}, []string{"input_line", "binary", "build_id", "offset|virtual"}},
+		{"", []string{"report", "--json", profile}, []string{"functions", "function", "binaries", "coverage", "frame_count", "gaps", "advice", "flat", "cum", "processes", "process"}},
+		{"", []string{"unwind", "--json", prog}, []string{"binary", "start", "end", "kind", "section"}},
+		{"", []string{"unwind", "--json", "--stats", prog}, []string{"rows", "rules", "built_ns"}},
+		{"", []string{"doctor", "--json"}, []string{"features", "answer", "kernel", "backend"}},
+		{"", []string{"census", "--json"}, []string{"designs", "code_counts"}},
+	}
+	if canRecord() {
+		profile := filepath.Join(dir, "recorded.pb.gz")
+		burn := []string{"sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}
+		if out, err := exec.Command("hallmark", append([]string{"record", "-o", profile, "--"}, burn...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		runs = append(runs, []struct {
+			stdin string
+			args  []string
+			want  []string
+		}{
+			{"", []string{"report", "--json", profile}, []string{"stacks", "complete"}},
+			{"", []string{"exec", "--json", "--exit", "--libs", "--", "sh", "-c", prog + "; /bin/true"}, []string{"event", "process", "program", "binary", "build_id", "exit"}},
+		}...)
+	}
+	for _, r := range runs {
+		t.Run(strings.Join(r.args[:2], " "), func(t *testing.T) {
+			cmd := exec.Command("hallmark", r.args...)
+			cmd.Stdin = strings.NewReader(r.stdin)
+			var out, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &stderr
+			_ = cmd.Run() // some have an error for one of their arguments
+			fields := map[string]bool{}
+			objects := 0
+			for d := json.NewDecoder(&out); ; objects++ {
+				var object map[string]any
+				if err := d.Decode(&object); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("%v\n%s", err, &stderr)
+				}
+				if object["version"] != float64(jsonVersion) {
+					t.Errorf("an object has version %v", object["version"])
+				}
+				checkFields(t, documented, fields, object)
+			}
+			for _, want := range r.want {
+				if !slices.ContainsFunc(strings.Split(want, "|"), func(one string) bool { return fields[one] }) {
+					t.Errorf("%d objects have no field %s, but %v\n%s", objects, want, slices.Sorted(maps.Keys(fields)), &stderr)
+				}
+			}
+		})
+	}
+}
+
+// freeKeys are fields whose objects have keys that are no fields.
+var freeKeys = []string{"saved", "silent", "silent_bytes"}
+
+// checkFields wants the fields of an object, and of those in it, to be documented with their types.
+func checkFields(t *testing.T, documented map[string]string, fields map[string]bool, object map[string]any) {
+	t.Helper()
+	for name, value := range object {
+		fields[name] = true
+		got := typeOf(value)
+		if want := documented[name]; want != got {
+			t.Errorf("field %s is of type %s, and %q in docs/json.md", name, got, want)
+		}
+		if slices.Contains(freeKeys, name) {
+			continue
+		}
+		list, isList := value.([]any)
+		if !isList {
+			list = []any{value}
+		}
+		for _, one := range list {
+			if below, isObject := one.(map[string]any); isObject {
+				checkFields(t, documented, fields, below)
+			}
+		}
+	}
+}
+
+func typeOf(value any) string {
+	switch value.(type) {
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "boolean"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return fmt.Sprintf("%T", value)
+}
+
+// documentedFields returns the types that docs/json.md gives to fields. A row has several fields of one
+// type, or as many types.
+func documentedFields(t *testing.T) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z_`, ]+`) \\| ([a-z, ]+) \\|").FindAllSubmatch(page, -1) {
+		names, types := strings.Split(string(row[1]), ", "), strings.Split(string(row[2]), ", ")
+		for i, name := range names {
+			name = strings.Trim(name, "`")
+			of := types[min(i, len(types)-1)]
+			if len(types) > 1 && len(types) != len(names) {
+				t.Errorf("%d names and %d types: %s", len(names), len(types), row[0])
+			}
+			if known, isKnown := fields[name]; isKnown && known != of {
+				t.Errorf("%s is %s and %s", name, known, of)
+			}
+			fields[name] = of
+		}
+	}
+	if len(fields) < 100 {
+		t.Fatalf("docs/json.md has %d fields", len(fields))
+	}
+	return fields
+}
+
+// buildCounted builds a program of C.
+func buildCounted(t *testing.T, dir string) string {
+	t.Helper()
+	name := filepath.Join(dir, "prog")
+	cmd := exec.Command(testenv.Tool(t, "gcc"), "-g", "-x", "c", "-o", name, "-")
+	cmd.Stdin = strings.NewReader("int main(int argc, char **argv) { return argc > 5; }\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return name
+}
+
+// textStart returns the address of a function of this program.
+func textStart(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("%x", reflect.ValueOf(TestJSONIsDocumented).Pointer()+1)
+}
+
+func canRecord() bool {
+	return exec.Command("hallmark", "record", "-o", os.DevNull, "--", "true").Run() == nil
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"hallmark/internal/plaintext"
+)
+
+// jsonVersion stands in each object that a verb prints for machines: docs/json.md has what each field
+// means. Fields are added in later releases; one that is renamed or removed makes a new version.
+const jsonVersion = "2"
+
+// jsonStart is what each object begins with that is written by hand.
+const jsonStart = `{"version":` + jsonVersion
+
+// An objectWriter writes JSON objects, one a line, with the version in each.
+type objectWriter struct {
+	to   io.Writer
+	text bytes.Buffer
+	enc  *json.Encoder
+}
+
+func newObjectWriter(w io.Writer) *objectWriter {
+	o := &objectWriter{to: w}
+	o.enc = json.NewEncoder(plaintext.JSON(&o.text))
+	o.enc.SetEscapeHTML(false)
+	return o
+}
+
+// indent has the objects span several lines.
+func (o *objectWriter) indent() { o.enc.SetIndent("", "  ") }
+
+// write writes the object that v is in JSON, which has fields.
+func (o *objectWriter) write(v any) error {
+	o.text.Reset()
+	if err := o.enc.Encode(v); err != nil {
+		return err
+	}
+	start, rest, found := bytes.Cut(o.text.Bytes(), []byte{'"'})
+	if !found || start[0] != '{' {
+		panic("cli: no object with fields")
+	}
+	version := jsonStart[1:] + ","
+	if len(start) > 1 { // indented
+		version = "\n  \"version\": " + jsonVersion + ","
+	}
+	object := append(append(append([]byte{'{'}, version...), start[1:]...), '"')
+	_, err := o.to.Write(append(object, rest...))
+	return err
+}
+
+// writeObject writes one object.
+func writeObject(w io.Writer, v any) error { return newObjectWriter(w).write(v) }
