@@ -1,11 +1,18 @@
 package symbolize
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"hallmark/internal/testenv"
 )
 
 var (
@@ -69,5 +76,59 @@ func TestBacktraceForms(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
+	}
+}
+
+// crashing crashes in the midst of a function, or with an argument at the first instruction of one, and
+// prints its stack by backtrace_symbols_fd.
+const crashing = `#include <execinfo.h>
+#include <signal.h>
+#include <unistd.h>
+static void handler(int s) { void *a[32]; backtrace_symbols_fd(a, backtrace(a, 32), 1); _exit(0); }
+int *volatile p;
+__attribute__((naked, noinline)) void first(void) { __asm__("movl $1, 0\n\tret"); }
+__attribute__((noinline)) int victim(int x) {
+	x += 3;
+	x *= 2;
+	*p = x;
+	return x;
+}
+int main(int argc, char **argv) { signal(SIGSEGV, handler); if (argc > 1) first(); return victim(argc); }
+`
+
+// TestGlibcSignal looks at the stacks of programs that crashed: the frame of the function that the handler
+// returns to is no return address, nor is that of the instruction which the signal interrupted.
+func TestGlibcSignal(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("on arm64 handlers return to the vdso")
+	}
+	dir := t.TempDir()
+	prog := filepath.Join(dir, "prog")
+	cmd := exec.Command(testenv.Tool(t, "gcc"), "-g", "-O1", "-x", "c", "-o", prog, "-")
+	cmd.Stdin = strings.NewReader(crashing)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, `in victim at .*:10\b`},
+		{[]string{"first"}, `in first\b`},
+	} {
+		log, err := exec.Command(prog, c.args...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		f := Filter{TrustPaths: true}
+		if _, err := f.Copy(context.Background(), &out, bytes.NewReader(log)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`in __restore_rt\b`, c.want, `in main at .*:13\b`} {
+			if !regexp.MustCompile(want).MatchString(out.String()) {
+				t.Errorf("%q: no %s in\n%s", c.args, want, &out)
+			}
+		}
 	}
 }

@@ -255,16 +255,28 @@ func (r *resolver) ask(s *source, p *place) symbol.Result {
 		}
 		p.at, p.start = p.at+uint64(at), false
 	}
-	q := question{s, p.at, p.offset}
-	if p.caller {
-		q.at--
+	if !p.caller {
+		return r.answer(question{s, p.at, p.offset})
 	}
+	result := r.answer(question{s, p.at - 1, p.offset})
+	if len(result.Frames) == 0 {
+		// Nothing calls the function that a signal handler returns to: its address is that of its
+		// first instruction, and the byte before it belongs to no function.
+		if there := r.answer(question{s, p.at, p.offset}); isSignalReturn("", there.Frames) {
+			return there
+		}
+	}
+	return result
+}
+
+// answer looks up a place, or remembers the answer.
+func (r *resolver) answer(q question) symbol.Result {
 	result, known := r.answers[q]
 	if !known {
 		if len(r.answers) == maxAnswers {
 			clear(r.answers)
 		}
-		r.count(s)
+		r.count(q.source)
 		result = q.ask().Named() // what stands in the text says more than a line without a name
 		r.answers[q] = result
 	}
