@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -122,7 +123,10 @@ func parseAddresses(args []string) ([]addr.Abs, error) {
 func parseAddress(s string) (addr.Abs, error) {
 	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
 	n, err := strconv.ParseUint(digits, 16, 64)
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, fmt.Errorf("%q is beyond 64 bits", s)
+	case err != nil:
 		return 0, fmt.Errorf("%q is not a hexadecimal address", s)
 	}
 	return addr.Abs(n), nil

@@ -13,8 +13,11 @@ import (
 // depends on how it was recorded. Advice that cannot help is none.
 func fitAdvice(s *summary.Summary, in *input) {
 	for i := range s.Coverage.Gaps {
-		if g := &s.Coverage.Gaps[i]; g.Reason == reason.NotRecorded {
+		switch g := &s.Coverage.Gaps[i]; g.Reason {
+		case reason.NotRecorded:
 			g.Fitting = in.advice
+		case reason.FileChanged: // what was recorded may have ended long ago
+			g.Fitting = "name the build that ran with --debug-path (perf keeps copies below ~/.debug)"
 		}
 	}
 	if s.Coverage.Stacks == nil {

@@ -136,6 +136,9 @@ func formatOf(name, output string) (format, error) {
 	if name != "" {
 		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, firefox, pprof or perf", name)}
 	}
+	if output == "-" {
+		return format{}, usageError{errors.New("standard output has no name that says the format: use --format")}
+	}
 	return format{}, usageError{fmt.Errorf("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
 }
 

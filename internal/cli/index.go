@@ -245,7 +245,7 @@ func makeKernelIndex(e *env, opt indexOptions) error {
 	}
 	x, err := symbols.Index(symbol.IndexOptions{Identity: info.ID.String(), Origin: debuginfo.FromKernel})
 	if err != nil {
-		return err
+		return fmt.Errorf("/proc/kallsyms: %w (its addresses take CAP_SYSLOG, which root has)", err)
 	}
 	return keepIndex(e, opt, x)
 }

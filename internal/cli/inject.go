@@ -181,6 +181,9 @@ func (i *injector) open(name string) (perfdata.Files, time.Time, error) {
 			if regular {
 				what = "is compressed"
 			}
+			if regular && !hasCompressedMagic(bufio.NewReader(io.NewSectionReader(files[0], 0, info.Size()))) {
+				return nil, time.Time{}, describeKind(name, fmt.Errorf("%s: %w", name, perfdata.ErrNotPerfData))
+			}
 			return nil, time.Time{}, usageError{fmt.Errorf("%s: %s and cannot be replaced: use --output", name, what)}
 		}
 		from = files[0]

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"hallmark/internal/proftest"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/symbol"
@@ -63,5 +66,35 @@ func TestDescribeKind(t *testing.T) {
 	}
 	if err := describeKind(dir, symbol.ErrNotELF); err.Error() != "read "+dir+": is a directory" {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// TestOptionsOfRecordings wants options that are for recordings by perf to be refused with a profile, and
+// an input of another kind than a verb reads to be named.
+func TestOptionsOfRecordings(t *testing.T) {
+	dir := t.TempDir()
+	gz := filepath.Join(dir, "x.gz")
+	if err := os.WriteFile(gz, []byte("\x1f\x8b\x08\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	profile := proftest.Save(t, proftest.Mixed())
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"report", "--event", "cycles", profile}, 2, "--event is for recordings by perf"},
+		{[]string{"report", "--trust-paths", profile}, 2, "--trust-paths is for recordings by perf"},
+		{[]string{"inject", gz}, 1, "not a perf.data file, but compressed by gzip"},
+		{[]string{"symbolize", os.Args[0]}, 1, "not text with frames, but an ELF file"},
+		{[]string{"convert", "-o", "-", profile}, 2, "use --format"},
+		{[]string{"lookup", "7be4", "10"}, 1, "at least 6 digits"},
+		{[]string{"lookup", os.Args[0], "99999999999999999999"}, 2, "is beyond 64 bits"},
+	} {
+		var stdout, stderr strings.Builder
+		e := &env{stdout: &stdout, stderr: &stderr, stdin: strings.NewReader("")}
+		if status := run(context.Background(), e, c.args); status != c.status || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%q: status %d, want %d, and %q in\n%s", c.args[:2], status, c.status, c.want, &stderr)
+		}
 	}
 }

@@ -169,7 +169,10 @@ func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return symbols, describeKind(name, err)
 	}
-	if _, notID := buildid.Parse(name); notID != nil && !isHead(name) {
+	if !isHead(name) {
+		if strings.Trim(name, "0123456789abcdefABCDEF") == "" {
+			return nil, fmt.Errorf("%s: no such file, and no identity: that takes at least %d digits", name, leastDigits)
+		}
 		return nil, err
 	}
 	id, err := wholeID(source, name)

@@ -266,8 +266,11 @@ func parseOffset(word []byte) (uint64, error) {
 	n := uint64(0)
 	for _, c := range digits {
 		d := hexDigit(c)
-		if d > 15 || n>>60 != 0 {
+		switch {
+		case d > 15:
 			return 0, fmt.Errorf("%q is not a hexadecimal offset", word)
+		case n>>60 != 0:
+			return 0, fmt.Errorf("%q is beyond 64 bits", word)
 		}
 		n = n<<4 | d
 	}

@@ -103,6 +103,12 @@ func (in *input) readAny(e *env, name string, each bool) ([]*pprof.Profile, erro
 		in.limits = o.Limits(rec.size)
 		return in.convertPerf(e, rec, each)
 	}
+	switch {
+	case in.event != "":
+		return nil, usageError{fmt.Errorf("--event is for recordings by perf, and %s is a profile: use --sample-type", inputName(name))}
+	case in.trust:
+		return nil, usageError{fmt.Errorf("--trust-paths is for recordings by perf, and %s is a profile", inputName(name))}
+	}
 	var p *pprof.Profile
 	if rest == nil {
 		p, in.limits, err = profile.ReadFileLimited(name, o)

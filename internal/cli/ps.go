@@ -17,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/capture"
 	"hallmark/debuginfo"
+	"hallmark/internal/plaintext"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -108,6 +109,11 @@ func runPS(e *env, opt psOptions, args []string) error {
 	// process was looked at.
 	if opt.stale || len(args) > len(want.pids) {
 		fmt.Fprintln(e.stderr, "hallmark: no such process was found")
+	}
+	for _, arg := range args {
+		if _, err := os.Lstat(arg); err != nil && strings.Contains(arg, "/") {
+			fmt.Fprintf(e.stderr, "hallmark: %s: nothing is there now\n", plaintext.Quote(arg))
+		}
 	}
 	if len(inv.Unseen) > 0 {
 		return exitStatus(statusUnknown)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -173,7 +174,11 @@ func isReadable(name string) bool {
 func (s *symbolizer) symbolize(source *symbolSource, name string, in plainInput) error {
 	format, named := symbolizeFormats[s.format]
 	if !named {
-		format = symbolize.Detect(buffered(in.Reader))
+		first := buffered(in.Reader)
+		if bytes.HasPrefix(first, []byte(elf.ELFMAG)) {
+			return errors.New("not text with frames, but an ELF file ('hallmark lookup' reads it)")
+		}
+		format = symbolize.Detect(first)
 	}
 	switch format {
 	case symbolize.PerfData:
