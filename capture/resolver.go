@@ -185,7 +185,7 @@ func (r *resolver) resolve(j job, l *lane) {
 		return
 	}
 	found, about := reachHere(r.objects.ctx, j)
-	if found.why != reason.FileUnresponsive || !aside.Available() {
+	if !found.mayAnswerAside() {
 		r.objects.foretell(j, found)
 		found.readContent(r.objects.ctx, r.objects.early, &r.objects.reading)
 		found.judge(r.objects.keep == 0)
@@ -373,6 +373,7 @@ type reached struct {
 	young   bool   // it may have changed after it was mapped and have a time from before
 	byName  bool   // path and identity alone tell that it is the one that was mapped
 	name    string // that the process has it under; "" when that is not known
+	locked  bool   // the process lets nobody look at its mappings
 }
 
 func (f reached) close() {
@@ -387,15 +388,24 @@ func (f reached) close() {
 // that, and reads the content of a file of at most so many bytes.
 func reach(ctx context.Context, j job, early int64) reached {
 	found, about := reachHere(ctx, j)
-	if found.why == reason.FileUnresponsive && aside.Available() {
+	if found.mayAnswerAside() {
 		return reachAside(j, about, early)
 	}
 	return found
 }
 
+// mayAnswerAside reports whether a helper may have the file: its file system may not answer. Of a
+// process that lets nobody look at its mappings a helper would have none either.
+func (f *reached) mayAnswerAside() bool {
+	return f.why == reason.FileUnresponsive && !f.locked && aside.Available()
+}
+
 // reachHere is reach without a helper. It names what a helper is to be asked about.
 func reachHere(ctx context.Context, j job) (found reached, about string) {
-	f, name, why, about := openMapped(j)
+	f, name, why, about, inTime := openMappedInTime(j)
+	if !inTime {
+		return reached{why: reason.FileUnresponsive, locked: true}, about
+	}
 	byName := j.content == nil && j.vma.Inode == 0
 	if why == reason.None {
 		// The process may have mapped another file there since.
@@ -496,6 +506,43 @@ func openMapped(j job) (f *os.File, name string, why reason.Reason, about string
 		return nil, "", why, about
 	}
 	return opened.File, strings.TrimSuffix(v.Name, deleted), reason.None, about
+}
+
+// mappedTime is how long it may take to open a file through the process that has it mapped.
+const mappedTime = time.Second
+
+// openMappedInTime is openMapped for a process that may let nobody look at its mappings: the kernel holds
+// their lock while a process waits for a file system of its own in mmap(2). Who looks is left behind.
+func openMappedInTime(j job) (f *os.File, name string, why reason.Reason, about string, inTime bool) {
+	type answer struct {
+		file      *os.File
+		name      string
+		why       reason.Reason
+		about     string
+		isAwaited bool
+	}
+	var mu sync.Mutex
+	a := answer{isAwaited: true}
+	inTime = within(int(j.pid), mappedTime, func() {
+		file, name, why, about := openMapped(j)
+		mu.Lock()
+		defer mu.Unlock()
+		if !a.isAwaited && file != nil {
+			file.Close()
+			return
+		}
+		a.file, a.name, a.why, a.about = file, name, why, about
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	a.isAwaited = false
+	if !inTime {
+		if a.file != nil { // it came at the last moment
+			a.file.Close()
+		}
+		return nil, "", reason.FileUnresponsive, j.about(), false
+	}
+	return a.file, a.name, a.why, a.about, true
 }
 
 // about names the file system of the file, as far as the kernel told it.

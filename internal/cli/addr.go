@@ -79,6 +79,8 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		return advise(err)
 	}
 	defer p.Close()
+	p.Patiently = func(look func() error) error { return capture.Patiently(pid, look) }
+	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
 	finder := &p.Library().Finder
 	finder.Differ = func(_ buildid.ID, paths [2]string) {
 		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(differentText(paths)))
@@ -87,7 +89,6 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		finder.Package = splitUnits
 		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(line)) })
 	}
-	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
 	if err := a.print(addrs); err != nil {
 		return err
 	}

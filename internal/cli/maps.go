@@ -102,7 +102,7 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 		if v.Perm&procmap.Exec == 0 && !opt.all {
 			continue
 		}
-		r, err := recordOf(p, v)
+		r, err := recordPatiently(p, v)
 		if err != nil {
 			return err
 		}
@@ -266,11 +266,37 @@ type inferred struct {
 	Offset addr.Offset `json:"offset"`
 }
 
-func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
-	r := mapRecord{
+// recordPatiently is recordOf for a process that may let nobody look at it: code of which the identity
+// was not had in time has none.
+func recordPatiently(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
+	answer := make(chan mapRecord, 1)
+	err := capture.Patiently(p.PID(), func() error {
+		r, err := recordOf(p, v)
+		answer <- r
+		return err
+	})
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		r := bareRecord(v)
+		r.identity.Reason = reason.FileUnresponsive
+		r.Reason = &r.identity.Reason
+		return r, nil
+	case err != nil:
+		return mapRecord{}, err
+	}
+	return <-answer, nil
+}
+
+// bareRecord has of a mapping what its VMA says.
+func bareRecord(v procmap.VMA) mapRecord {
+	return mapRecord{
 		Start: v.Start, End: v.End, StartHex: v.Start.String(), EndHex: v.End.String(), Perm: v.Perm.String(), Offset: v.Offset,
 		Dev: v.Dev.String(), Inode: v.Inode, Name: v.Name, Binary: v.Path(), Kind: v.Kind(), vma: v,
 	}
+}
+
+func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
+	r := bareRecord(v)
 	if v.Perm&procmap.Exec == 0 {
 		return r, nil
 	}

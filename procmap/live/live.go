@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -50,7 +51,13 @@ type Place struct {
 // Process is a running process whose files and tables stay open for further
 // addresses. Its methods may not be called by several goroutines at once.
 type Process struct {
+	// Patiently calls a function that looks at the mappings of the process, and returns its error, or
+	// one of its own where that does not end in time: a process can see to it that nobody's look
+	// ends. Such a look is left behind, and Close leaves it what it uses. Nil calls it.
+	Patiently func(look func() error) error
+
 	maps    *procmap.Process
+	late    bool // a look was left behind
 	library debuginfo.Library
 	files   map[mappedFile]debuginfo.Symbols
 	closers []io.Closer
@@ -76,7 +83,10 @@ func Open(pid int) (*Process, error) {
 // Close closes everything that was opened for p. The symbols of a Place may lie in there, and
 // may not be used any more.
 func (p *Process) Close() error {
-	errs := []error{p.maps.Close()}
+	var errs []error
+	if !p.late {
+		errs = append(errs, p.maps.Close())
+	}
 	for _, c := range p.closers {
 		errs = append(errs, c.Close())
 	}
@@ -86,7 +96,7 @@ func (p *Process) Close() error {
 // Lookup answers for a batch of addresses, in their order. An error means that
 // the process could not be asked, because it is gone for instance.
 func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
-	located, err := p.maps.Locate(addrs)
+	located, err := p.locate(addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +127,24 @@ func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
 		}
 	}
 	return places, nil
+}
+
+// locate asks for the files of addresses.
+func (p *Process) locate(addrs []addr.Abs) (located []procmap.Location, err error) {
+	if p.Patiently == nil {
+		return p.maps.Locate(addrs)
+	}
+	answer := make(chan []procmap.Location, 1)
+	err = p.Patiently(func() error {
+		located, err := p.maps.Locate(addrs)
+		answer <- located
+		return err
+	})
+	if err != nil {
+		p.late = errors.Is(err, os.ErrDeadlineExceeded)
+		return nil, err
+	}
+	return <-answer, nil
 }
 
 // findContested marks the sites in files whose identity others claim.
