@@ -49,12 +49,19 @@ func victim(how string) {
 	if how == "args" {
 		coverArguments(int(f.Fd()))
 	}
+	direct := -1
+	if how == "launder" {
+		direct = dirtyPage(os.Args[1])
+	}
 	fmt.Printf("%x\n", uintptr(unsafe.Pointer(&m[0])))
 	if how == "flip" {
 		flipMappings(uintptr(unsafe.Pointer(&m[0])), f)
 	}
-	if how == "lock" {
+	switch how {
+	case "lock":
 		lockMappings(uintptr(unsafe.Pointer(&m[0])))
+	case "launder":
+		launderPage(direct)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -113,6 +120,28 @@ func lockMappings(at uintptr) {
 	go func() { _ = reader.Wait() }()
 	time.Sleep(lockTime / 2)
 	_, _ = syscall.Mmap(-1, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+}
+
+// dirtyPage writes to a page of a file that it has mapped, and opens the file once more, for direct I/O.
+func dirtyPage(name string) (direct int) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	check(err)
+	page, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	check(err)
+	page[0] = '\x7f' // as it was
+	direct, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_DIRECT, 0)
+	check(err)
+	return direct
+}
+
+// launderPage maps the file that is open for direct I/O, once the server does not answer any more:
+// the kernel has the page written first, and holds the lock of the mappings for writing
+// meanwhile (fuse_file_mmap, fs/fuse/file.c).
+func launderPage(direct int) {
+	var told [1]byte
+	_, err := io.ReadFull(os.Stdin, told[:])
+	check(err)
+	_, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
 }
 
 // lockTime is how long that takes. Without the lock the test proves less.
@@ -214,7 +243,7 @@ func newSilentScene(t *testing.T, how string, silence func(*fusetest.Server)) *s
 	})
 	t.Cleanup(s.server.Close) // first of all: who ends waits for it to close files
 	silence(s.server)
-	if how == "lock" {
+	if how == "lock" || how == "launder" {
 		goOn()
 	}
 	return s
@@ -433,6 +462,35 @@ func TestLockedMappings(t *testing.T) {
 	}
 	_, _ = s.run(t, time.Second, "exec", "--backend", "perf")
 	_, _ = s.run(t, 0, "census")
+}
+
+// TestLaunderedMappings looks at a process that waits for its file system in mmap(2), with the lock of
+// its mappings held: also whoever opens a file by the address of its mapping would wait.
+func TestLaunderedMappings(t *testing.T) {
+	t.Parallel()
+	testenv.Root(t)
+	s := newSilentScene(t, "launder", (*fusetest.Server).Silence)
+	victim := strconv.Itoa(s.pid)
+	if where, _ := os.ReadFile("/proc/" + victim + "/syscall"); !strings.HasPrefix(string(where), strconv.Itoa(syscall.SYS_MMAP)+" ") {
+		testenv.Lack(t, "the victim does not wait in mmap(2), but in %s", where)
+	}
+	out, errors := s.run(t, 0, "maps", victim)
+	if !strings.Contains(out, "file-unresponsive") {
+		t.Errorf("maps does not say that nobody could look:\n%s%s", out, errors)
+	}
+	_, errors = s.run(t, 0, "addr", victim, s.address)
+	if !strings.Contains(errors, "in time") {
+		t.Errorf("addr does not say that nobody could look:\n%s", errors)
+	}
+	_, _ = s.run(t, 0, "ps", victim)
+	for _, args := range [][]string{{"-p", victim, "--backend", "perf"}, {"-p", victim, "--backend", "bpf"}, {"-a", "--backend", "perf"}, {"-a", "--backend", "bpf"}} {
+		file := filepath.Join(s.dir, "x.pb.gz")
+		_ = os.Remove(file)
+		_, text := s.run(t, 0, append([]string{"record", "-d", "1s", "-o", file}, args...)...)
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("record %v wrote no profile: %v\n%s", args, err, text)
+		}
+	}
 }
 
 // linesWith returns the lines that contain a text.

@@ -46,6 +46,7 @@ const (
 	initAutoInval    = 1 << 12
 	initMaxPages     = 1 << 22
 	openKeepCache    = 1 << 1
+	openDirect       = 1 << 0 // FOPEN_DIRECT_IO
 	attrMode         = 1 << 0
 	attrSize         = 1 << 3
 	attrAtime        = 1 << 4

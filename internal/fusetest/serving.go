@@ -347,6 +347,9 @@ func (s *serving) openFile(path string, id uint64, flags uint32) (*openOut, erro
 	if s.options.KeepContent {
 		out.Flags |= openKeepCache
 	}
+	if flags&syscall.O_DIRECT != 0 {
+		out.Flags |= openDirect
+	}
 	return out, nil
 }
 
