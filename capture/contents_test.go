@@ -513,6 +513,44 @@ func TestTrustedClaimsStay(t *testing.T) {
 	}
 }
 
+// TestTrustedClaimTakesItsPlace has a stranger's files claim an identity before the file of root that has
+// it: that one is remembered all the same, and kept where other identities do not drive it out.
+func TestTrustedClaimTakesItsPlace(t *testing.T) {
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c execClaims
+	tell := func(n byte, trusted bool) bool {
+		content, err := buildid.NewContent(bytes.Repeat([]byte{n}, buildid.ContentSize))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := Binary{ID: id, key: fileKey{inode: uint64(n)}, Content: content, trusted: trusted}
+		c.judge(&WatchEvent{Kind: Executed, Program: &b})
+		return b.Different
+	}
+	for n := range byte(2 * maxClaimants) {
+		if got := tell(n+1, false); got != (n > 0) {
+			t.Errorf("file %d: different: %v", n+1, got)
+		}
+	}
+	tell(100, true)
+	for i := range 3 * maxExecClaims {
+		other, err := buildid.New(buildid.GNU, fmt.Appendf(nil, "%020d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: other, key: fileKey{inode: uint64(1000 + i)}}})
+	}
+	if !tell(101, false) {
+		t.Error("another file of other content is not told apart from root's")
+	}
+	if n := len(c.of(id).files); n > maxClaimants {
+		t.Errorf("%d files are remembered", n)
+	}
+}
+
 // TestExecClaimsWaitForContents has a file told before its content is known, because no other
 // claimed its identity; one that does waits until both are known.
 func TestExecClaimsWaitForContents(t *testing.T) {

@@ -115,10 +115,10 @@ func (t *claimTable) put(id buildid.ID, claim *execClaim, most int) (forgotten m
 
 // isTrusted reports whether one of the files is known to be one that only root or this user can
 // have written.
-func (c *execClaim) isTrusted() bool {
-	return slices.ContainsFunc(c.files, func(f claimant) bool {
-		return f.trusted || f.pending != nil && f.pending.vouched.Load()
-	})
+func (c *execClaim) isTrusted() bool { return slices.ContainsFunc(c.files, claimant.isTrusted) }
+
+func (f claimant) isTrusted() bool {
+	return f.trusted || f.pending != nil && f.pending.vouched.Load()
 }
 
 // contest is what the other files say of one that claims their identity.
@@ -154,10 +154,25 @@ func (c *execClaim) add(one claimant) (found contest) {
 			other.trusted = other.trusted || one.trusted
 		}
 	}
-	if !isKnown && len(c.files) < maxClaimants {
-		c.files = append(c.files, one)
+	if !isKnown {
+		c.keep(one)
 	}
 	return found
+}
+
+// keep remembers a file. One that only root or this user can have written takes the place of one that
+// others can, where there is no room: nobody drives it out by claiming its identity before.
+func (c *execClaim) keep(one claimant) {
+	if len(c.files) < maxClaimants {
+		c.files = append(c.files, one)
+		return
+	}
+	if !one.isTrusted() {
+		return
+	}
+	if i := slices.IndexFunc(c.files, func(f claimant) bool { return !f.isTrusted() }); i >= 0 {
+		c.files[i] = one
+	}
 }
 
 // isState reports whether two claims are of one state of a file, as far as anybody knows. Perf's
