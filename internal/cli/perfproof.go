@@ -214,8 +214,8 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 		return fmt.Errorf("another file is there now: inode %d, and it was %d", s.Ino, file.inode)
 	case began.IsZero():
 		return errors.New("when it was recorded is not known: the machine was booted since, or it was kept and came through a pipe")
-	case canExchange(f):
-		return errors.New("others than root and this user can write it, and exchange its content without a change of its times")
+	case canForge(f):
+		return errors.New("others than root and this user can write it, and change its content without a change of its times")
 	case changed.After(began):
 		return fmt.Errorf("it was changed at %s, and the recording may have begun before (a new link to it is a change too)", changed.Format(time.DateTime))
 	}
@@ -225,11 +225,11 @@ func prove(f *os.File, file mappedFile, began time.Time) error {
 	return nil
 }
 
-// canExchange reports whether others than root and this user may exchange the content of a file
-// without a change of its times.
-func canExchange(f *os.File) bool {
+// canForge reports whether others than root and this user may change the content of a file without a
+// change of its times.
+func canForge(f *os.File) bool {
 	var fs unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &fs) != nil || fstimes.CanExchange(int64(fs.Type)) && !trust.TrustedFile(f)
+	return unix.Fstatfs(int(f.Fd()), &fs) != nil || fstimes.CanForge(int64(fs.Type)) && !trust.TrustedFile(f)
 }
 
 // generation returns the number that tells apart the files which have an inode in turn,

@@ -275,7 +275,7 @@ func TestProvesNoFileOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = prove(f, mappedFile{inode: st.Ino, major: unix.Major(st.Dev), minor: unix.Minor(st.Dev)}, time.Now().Add(time.Minute))
-		want := owner != 0 && fstimes.CanExchange(int64(fs.Type))
+		want := owner != 0 && fstimes.CanForge(int64(fs.Type))
 		if is := err != nil && strings.Contains(err.Error(), "exchange"); is != want {
 			t.Errorf("owner %d: %v, want that others can exchange it: %v", owner, err, want)
 		}

@@ -14,10 +14,10 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// TestCanExchange asks of file systems by their numbers.
-func TestCanExchange(t *testing.T) {
-	for magic, want := range map[int64]bool{0xef53: true, 0x58465342: true, Overlay: true, Btrfs: false, 0x73717368: false, FUSE: false} {
-		if got := CanExchange(magic); got != want {
+// TestCanForge asks of file systems by their numbers.
+func TestCanForge(t *testing.T) {
+	for magic, want := range map[int64]bool{0xef53: true, 0x58465342: true, Overlay: true, Btrfs: true, 0x73717368: false, FUSE: false} {
+		if got := CanForge(magic); got != want {
 			t.Errorf("%#x: %v, want %v", magic, got, want)
 		}
 	}

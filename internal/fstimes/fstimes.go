@@ -21,18 +21,20 @@ type FileSystem struct {
 	Image bool   // it is only ever made as a whole, often so that all times are the same
 	Magic uint32 // s_magic of its super block, and f_type of statfs: include/uapi/linux/magic.h
 	Why   string // its times can be believed
-	// Exchange is by which request of ioctl(2) whoever may write two files can exchange blocks of
-	// theirs, without a change of their times; "" where that is not possible.
-	Exchange string
+	// Forge is how whoever may write a file can change its content without a change of its times: by
+	// a request of ioctl(2) that exchanges blocks of two files, or by a page that is pinned. A direct
+	// read from a FUSE file into a mapped page sets the times when it begins, and the page changes when
+	// the server of that file answers, long after the mapping is gone. "" where nobody can write.
+	Forge string
 }
 
 // trusted are the file systems whose times tell of each change, by a look at the kernel's
 // sources and by tests. It says nothing of what is below: whoever can write to the disk, or
 // to the image that is mounted, can change a file without a trace.
 var trusted = []FileSystem{
-	{"ext4", false, 0xef53, "a store to a mapped page passes ext4_page_mkwrite, which sets the times; so it is with ext2 and ext3", "EXT4_IOC_MOVE_EXT"},
-	{"xfs", false, 0x58465342, "a store to a mapped page passes xfs_filemap_fault, which sets the times; reflinks and hole punching set them as well", "XFS_IOC_SWAPEXT"},
-	{"btrfs", false, 0x9123683e, "a store to a mapped page passes btrfs_page_mkwrite, which sets the times; reflinks set them as well", ""},
+	{"ext4", false, 0xef53, "a store to a mapped page passes ext4_page_mkwrite, which sets the times; so it is with ext2 and ext3", "EXT4_IOC_MOVE_EXT, or a pinned page"},
+	{"xfs", false, 0x58465342, "a store to a mapped page passes xfs_filemap_fault, which sets the times; reflinks and hole punching set them as well", "XFS_IOC_SWAPEXT, or a pinned page"},
+	{"btrfs", false, 0x9123683e, "a store to a mapped page passes btrfs_page_mkwrite, which sets the times; reflinks set them as well", "a pinned page"},
 	{"squashfs", true, 0x73717368, "nobody can write to it: another content is another image, which is another mount", ""},
 	{"erofs", true, 0xe0f5e1e2, "nobody can write to it: another content is another image, which is another mount", ""},
 	{"iso9660", true, 0x9660, "nobody can write to it: another content is another medium, which is another mount", ""},
@@ -96,10 +98,10 @@ func IsImage(magic int64) bool {
 // List returns the file systems whose times are believed.
 func List() []FileSystem { return slices.Clone(trusted) }
 
-// CanExchange reports whether whoever may write two files on the file system with this magic number
-// can exchange their content without a change of times. Of an overlay it is not known, because its
-// layers may be on anything.
-func CanExchange(magic int64) bool {
+// CanForge reports whether whoever may write files on the file system with this magic number can change
+// their content without a change of times. Of an overlay it is not known, because its layers may be on
+// anything.
+func CanForge(magic int64) bool {
 	return uint32(magic) == Overlay ||
-		slices.ContainsFunc(trusted, func(fs FileSystem) bool { return fs.Exchange != "" && fs.Magic == uint32(magic) })
+		slices.ContainsFunc(trusted, func(fs FileSystem) bool { return fs.Forge != "" && fs.Magic == uint32(magic) })
 }
