@@ -13,6 +13,10 @@ import (
 // ErrNotPerfData is what a Reader says of a file that is none of perf's.
 var ErrNotPerfData = errors.New("not a perf.data file")
 
+// ErrNotEnded is the problem of a file that perf record left when it was killed: its header is that
+// of the beginning. All records that were written are there.
+var ErrNotEnded = errors.New("perf record was not ended properly: the file has no size of its records, and no features")
+
 // magic is "PERFILE2" as a number, which is written in the machine's byte order.
 const magic = 0x32454c4946524550
 

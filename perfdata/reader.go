@@ -130,7 +130,7 @@ func (r *Reader) openFile(file io.ReaderAt, size uint64) error {
 	}
 	if data.size == 0 {
 		// perf writes the size, and the features, when the recording ends.
-		r.problem(errors.New("perf record was not ended properly: the file has no size of its records, and no features"))
+		r.problem(ErrNotEnded)
 		data.size = 1 << 62
 	} else {
 		r.readFeatures()

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
@@ -66,7 +68,8 @@ func (in *input) convertPerf(e *env, rec *recording, each bool) ([]*pprof.Profil
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", rec.name, err)
 	}
-	in.events, in.damage = stats.Events, stats.Damage != nil
+	isDamage := func(problem error) bool { return !errors.Is(problem, perfdata.ErrNotEnded) }
+	in.events, in.damage = stats.Events, stats.Damage != nil || slices.ContainsFunc(r.Problems(), isDamage)
 	notes := know.notes()
 	for _, p := range all {
 		p.Comments = append(p.Comments, notes...)
