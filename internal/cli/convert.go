@@ -24,43 +24,36 @@ import (
 
 const convertLong = `Write a profile in another format:
 
-  folded      one stack and its count a line, for flamegraph.pl and its kin
-  speedscope  JSON for https://www.speedscope.app; a profile of each thread in the
-              order of time after 'hallmark record --timeline', and of what perf
-              recorded (events that are no time stand one behind the other)
-  firefox     JSON for https://profiler.firefox.com, by process and thread, in the order
-              of time after 'hallmark record --timeline' and of what perf recorded, with
-              the files' build IDs
-  pprof       the profile again, with symbols, for 'go tool pprof' and its kin
-  perf        perf.data, for 'perf report' and its kin, which look for symbols
-              themselves, by the GNU build IDs, and of files that have none by their
-              paths; --every-identity gives these an ID as well; functions of
-              generated code stand in place of its library, "[jit] NAME"
+  folded      one stack and its count a line, for flamegraph.pl and similar tools
+  speedscope  JSON for https://www.speedscope.app
+  firefox     JSON for https://profiler.firefox.com, with the build IDs of files
+  pprof       the profile with symbols added, for 'go tool pprof' and similar tools
+  perf        perf.data for 'perf report', which looks for symbols itself, by build ID
 
-The format follows from the name of the output: .folded, .speedscope.json,
-.firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data alone);
---format says it otherwise. To standard output perf is what 'perf record -o -' writes.
-The output appears under its name when it is whole. FILE is hallmark.pb.gz, which
-'hallmark record' writes, where none is named. No more people can read a
-new output than can read FILE.
-Frames without symbols get them as with 'hallmark report', unless --no-symbols.
-folded, speedscope and firefox show the others as it does: by where the function
-starts ('libfoo.so+0x1f3a40'), or all of a file as one function, 'libfoo.so [unknown]';
-with --no-symbols each address is one, '[libfoo.so+0x1f3a52]'. pprof and perf have
-addresses alone.
-A file that perf recorded is a profile as well, and so is the directory that
-'perf record --threads' writes; gzip is seen through. Record with --buildid-mmap: then
-perf records the build ID of every mapping, and else only of files in which samples were,
-and of none with -z; of others only those are known that 'hallmark inject' would prove,
-or that --trust-paths takes without proof.
-Of a damaged recording what can be read is converted, and the exit status is 1.
-The times of its samples are kept for speedscope, firefox and perf; with --timeline
-for pprof as well. Of several events the first one in the file that has samples is
-converted; --event chooses. --event all makes a profile with a value of each, which
---sample-type chooses from, and keeps no times.
+The end of the output's name chooses the format: .folded, .speedscope.json, .firefox.json
+(or .firefox.json.gz), .pb.gz, .perf.data (or perf.data). --format overrides it. The output
+appears under its name when it is complete, and no more people can read it than can read
+FILE. Without FILE, convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
-folded counts samples where the profile does, the other formats what the profile
-wants shown; --sample-type says otherwise.`
+Symbols: frames without symbols get them as in 'hallmark report', unless --no-symbols.
+Frames that stay without are shown by the start of their function
+('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols each
+address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof and perf keep addresses.
+perf gets only GNU build IDs; --every-identity adds those of other kinds.
+
+Recordings by perf: FILE may be perf.data, the directory of 'perf record --threads', and
+either may be compressed with gzip. Record with --buildid-mmap: perf then records the
+build ID of every mapping. Without it, perf records only those of files with samples,
+and none with -z; convert adds those that 'hallmark inject' can prove, and --trust-paths
+takes the files at the paths without proof. Of a damaged recording convert writes what
+can be read, and returns 1.
+
+Times: speedscope, firefox and perf are in the order of time after 'hallmark record
+--timeline', and for recordings by perf. --timeline keeps the times in pprof too.
+
+Events: convert takes the first event with samples; --event chooses another. --event all
+keeps every event as a value, without times. --sample-type chooses the value to show;
+by default folded counts samples, and the others take the profile's own choice.`
 
 func newConvertCommand(e *env) *cobra.Command {
 	c := converter{env: e}

@@ -22,31 +22,32 @@ import (
 	"hallmark/reason"
 )
 
-const psLong = `Ps lists what runs, by identity: a line for each process with the identity and the
-path of its program, and with --libs one for each library that it has mapped.
+const psLong = `Ps lists what runs, by identity: for each process the identity and the path of its program,
+and with --libs those of its libraries.
 
-With an ID, or the first digits of one, it lists the processes that run this build:
-their program, or a library, has this identity. With a path it lists those that run the
-file which is there now, and those that have something else mapped from there. The exit
-status is 0 if there are any, 1 if there are none, and 3 if nobody knows: none was found,
-and some processes could not be looked at.
+An ID, or its first digits (at least 6), lists the processes that run this build: as their
+program, or as a library. A path lists the processes that run the file which is there now,
+and those that have something else mapped from there. A number that can be a process is a
+process.
 
-Behind a path stands, in brackets, where what runs is not what is there:
+Exit status with an ID, a path or --stale: 0 if a process was found, 1 if none was, 3 if
+none was found and some processes could not be looked at.
 
-  deleted   nothing is at that path any more
-  replaced  the file at that path has another identity, or other content: an upgrade
-            whose processes were not started again
-  builds    processes have different builds mapped from there, the same file of the
-            same directory
-  elsewhere that path is another place for the process than it is here, as in a
-            container; or, where its cgroup says so, the container
+Marks behind a path:
+
+  deleted    nothing is at that path any more
+  replaced   the file at that path has another identity, or other content: an upgrade, and
+             the process was not started again
+  N builds   processes have different builds mapped from this path
+  elsewhere  the path leads the process to another place than it leads here, as in a
+             container; where the cgroup names the container, that is shown
   same build ID, different content
-            another file that runs claims the same identity, and is another build; or
-            "content unknown", where that is
+             another running file claims the same identity and is another build
+  same build ID, content unknown
+             the same, and one of the two contents is unknown
 
-A path in two containers is two places: what is in one is no other build of what is in the
-other. Directories decide, not mount namespaces: a service with a /tmp of its own runs the
-machine's /usr. A number that can be a process is one, not the digits of an ID.`
+A path in two containers is two places, and so two files. The directory decides, not the
+mount namespace: a service with a /tmp of its own runs the machine's /usr.`
 
 const psExample = `  hallmark ps                     # what runs, and what of it was replaced on disk
   hallmark ps --libs 1            # what process 1 has mapped

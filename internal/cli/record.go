@@ -24,44 +24,42 @@ import (
 	"hallmark/reason"
 )
 
-const recordLong = `Record which code runs: of every process (-a), of some (-p), or of a command. A command
-beside -a or -p says for how long: they are recorded while it runs.
+const recordLong = `Record which code runs: in every process (-a), in some (-p), or in a command. A command
+beside -a or -p limits the time: they are recorded while it runs.
 
-The profile is in pprof's format, or in the one that the name of the output ends in, as
-with 'hallmark convert': .folded, .speedscope.json, .firefox.json, or perf.data, which
-'perf report' and its kin read, with the GNU build IDs of files. Each frame has the identity
-(build ID) of the exact file it is from and the place in that file, so symbols can be added
-on any machine and at any later time; those found on this machine are added at once. Where
-files of different content claim one build ID, the one that only root or you can have
-written keeps it; the others are shown by a hash of their code, content:…, and a note names
-the files.
+Each frame of the profile has the identity (build ID) of the exact file it is from, and
+the offset in that file. Symbols can be added on any machine, at any later time; those
+found here are added at once. The format is pprof's, or the one that the output's name
+ends in, as in 'hallmark convert': .folded, .speedscope.json, .firefox.json, perf.data.
 
-Recording ends with the command, with the processes, after --duration, with Ctrl-C, Ctrl-\,
-SIGTERM or SIGHUP (a closed terminal), and the profile is written in every case. More signals
-change nothing, but that a Ctrl-C or Ctrl-\ a second or more later gives the profile up. The exit status is
-that of the command. A new output can be read by you alone; one that is replaced keeps its
-mode. With -o - the profile has standard output for itself: what the command prints there
-goes to standard error.
+If files of different content claim one build ID, the one that only root or you can have
+written keeps it. The others are shown by a hash of their code (content:…), and a note
+names the files.
 
-The backend bpf finds the file of each frame inside the kernel, also of processes that
-exit at once; perf learns of mappings from the kernel's records. What works here is taken,
-bpf before perf: 'hallmark doctor' says which, and why.
+End: recording ends with the command, with the processes, after --duration, or with
+Ctrl-C, Ctrl-\, SIGTERM or SIGHUP. The profile is written in every case. Only a second
+Ctrl-C or Ctrl-\, a second or more after the first, gives it up. The exit status is that
+of the command. Only you can read a new output; a replaced one keeps its mode. With -o -
+the profile goes to standard output, and the output of the command to standard error.
 
-Callers are found by the call frame information of the files (--call-graph auto), which
-is in everything that distributions build: with the backend bpf inside the kernel, by
-tables that are made once of each file and kept in ~/.cache/hallmark/unwind. With the
-backend perf each sample copies 16 KiB of its stack, or as much as dwarf,SIZE says. That
-costs about 0.1 ms of CPU time a sample: one percent of a processor at 99 samples a
-second. The profile is no larger. Where a copy ends, frame pointers are followed.
---call-graph fp follows frame pointers alone, and is for code that was built with them.
+Backends: bpf identifies the file of each frame inside the kernel, also in processes that
+end at once. perf learns of mappings from the kernel's records. Hallmark takes bpf where
+it works; 'hallmark doctor' says whether, and why not.
 
-With --timeline every sample keeps its time, for viewers that show what ran when.
+Callers: by default (--call-graph auto) Hallmark finds them by the call frame information
+of the files, which distributions build into everything. bpf does so inside the kernel,
+with tables that are kept in ~/.cache/hallmark/unwind. With perf, each sample copies
+16 KiB of its stack, or SIZE bytes with dwarf,SIZE; a copy costs about 0.1 ms of CPU
+time. Beyond a copy, frame pointers are followed. --call-graph fp follows only frame
+pointers, for code that was built with them.
 
-An ordinary user may record own processes, without kernel code, as long as
-kernel.perf_event_paranoid is 2 or less. CAP_PERFMON adds the kernel's code, other users'
-processes and -a; with CAP_BPF as well the backend bpf works. CAP_SYS_PTRACE and
-CAP_CHECKPOINT_RESTORE open the files of other users' processes, and CAP_SYSLOG shows the
-kernel's symbols. Root has all of them.`
+--timeline keeps the time of every sample, for viewers that show what ran when.
+
+Permissions: an ordinary user may record own processes, without kernel code, where
+kernel.perf_event_paranoid is 2 or less. CAP_PERFMON adds kernel code, other users'
+processes and -a; CAP_BPF adds the backend bpf; CAP_SYS_PTRACE and
+CAP_CHECKPOINT_RESTORE open files of other users' processes; CAP_SYSLOG adds the kernel's
+symbols. Root has all of them.`
 
 func newRecordCommand(e *env) *cobra.Command {
 	r := &record{env: e}

@@ -31,33 +31,30 @@ import (
 	"hallmark/symbolize"
 )
 
-const symbolizeLong = `Symbolize gives functions, source lines and inlined calls to input that names a file and
-a place in it:
+const symbolizeLong = `Symbolize adds functions, source lines and inlined calls to input that names files and
+offsets:
 
-  text      logs and crash reports with the stacks of sanitizers, LLVM's symbolizer
-            markup, Android's tombstones, backtrace_symbols(3), systemd-coredump,
-            the kernel's oopses; the output of perf script; anything with a build ID
-            and an offset. All else in the text stays as it is, byte for byte.
+  text      logs and crash reports with stacks of sanitizers, LLVM's symbolizer markup,
+            Android's tombstones, backtrace_symbols(3), systemd-coredump, the kernel's
+            oopses; the output of perf script; any text with build IDs and offsets.
+            The rest of the text stays as it is, byte for byte.
   folded    folded stacks, one and its count a line
   pprof     a profile
 
-The content says which it is, --format otherwise; gzip is seen through. IN is a file
-or, as without it, standard input: in a pipe, lines are passed on as they come. After
-the first Ctrl-C the rest of standard input is still read, to its end.
+The content decides which it is; --format overrides that. gzip is unpacked. Without IN,
+symbolize reads standard input, and passes lines on as they come. After the first Ctrl-C
+it reads the rest of standard input.
 
-In text a build ID says which file ran. It is a claim: if two files have it and differ in
-their code, both are reported and the frame stays as it is; and a file that others can have
-written counts only at the path in the text, or if --binary or --debug-path names it. A
-frame without one stays as it is, unless --binary names its file or --trust-paths takes the
-files that are at their paths now; these may be others than those that ran. What has a function already keeps it, and gets
-what is inlined there only if the symbols agree; --force puts ours in its place.
+A build ID in the text says which file ran. It is a claim: if two files have it and their
+code differs, symbolize reports both and leaves the frame as it is. A file that others
+can have written counts only at the path in the text, or if --binary or --debug-path
+names it. A frame without a build ID stays as it is, unless --binary names its file, or
+--trust-paths takes the file at its path, which may be another one than the one that
+ran. A frame that has a function keeps it, and gets the inlined calls only if the symbols
+agree; --force replaces it.
 
-Standard error has the number of frames that got functions, and why the others did not.
-
-With --json one object is printed for each frame that was looked up: input_line (of the
-text), binary, build_id, virtual or offset (in the file), trusted (the file was taken for
-its name), frames (innermost first: function, linkage, source_file, line, column, symbol,
-inlined), symbol_source, symbol_reason, different_content (two files that have the ID).`
+At the end, standard error has the number of frames that got functions, and why the
+others got none. --json prints an object for each frame: docs/json.md has the fields.`
 
 const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
   hallmark symbolize --binary ./prog crash.log    # a log without build IDs
