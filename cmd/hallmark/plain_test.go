@@ -113,7 +113,7 @@ func TestNamesSteerNoTerminal(t *testing.T) {
 }
 
 // untested are the verbs that print no name which another program chose.
-var untested = []string{"bench", "man", "help", "completion"}
+var untested = []string{"bench", "man", "help", "completion", "version"}
 
 // TestEveryVerbIsAskedForNames wants a new verb in TestNamesSteerNoTerminal.
 func TestEveryVerbIsAskedForNames(t *testing.T) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"slices"
 	"strings"
 
@@ -27,6 +28,15 @@ func fitAdvice(s *summary.Summary, in *input) {
 		g := &s.Coverage.Stacks.Gaps[i]
 		g.Fitting = stackAdvice(g.Reason, s.Comments, in)
 	}
+}
+
+// liveAdvice returns what helps this process against a reason, now: root has the capabilities that others
+// are advised to take.
+func liveAdvice(why reason.Reason) string {
+	if why == reason.NotPermitted && os.Geteuid() == 0 {
+		return "a sandbox or a security module refuses it, also to root"
+	}
+	return why.Advice()
 }
 
 // copyMore is what helps where the copies of stacks were too short.

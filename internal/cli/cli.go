@@ -46,6 +46,7 @@ var verbs = []verb{
 	{newBenchCommand, measures},
 	{newCensusCommand, measures},
 	{newManCommand, ""},
+	{newVersionCommand, ""},
 }
 
 // A verb is a command, in a group of the help.

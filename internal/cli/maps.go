@@ -216,7 +216,7 @@ func rewrittenText(n int) string {
 // advise says what can be done about a process that may not be looked at.
 func advise(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w (%s)", err, reason.NotPermitted.Advice())
+		return fmt.Errorf("%w (%s)", err, liveAdvice(reason.NotPermitted))
 	}
 	return err
 }
@@ -368,7 +368,7 @@ var ofWalks = map[reason.Reason]bool{reason.NotMapped: true, reason.NotExecutabl
 // write tells what can be done about the gaps.
 func (g gaps) write(w io.Writer) {
 	for _, r := range slices.Sorted(maps.Keys(g)) {
-		if advice := r.Advice(); advice != "" && !ofWalks[r] {
+		if advice := liveAdvice(r); advice != "" && !ofWalks[r] {
 			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, plural(g[r], "time"), advice)
 		}
 	}
