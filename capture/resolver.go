@@ -512,7 +512,7 @@ func openMapped(j job) (f *os.File, name string, why reason.Reason, about string
 const mappedTime = time.Second
 
 // openMappedInTime is openMapped for a process that may let nobody look at its mappings: the kernel holds
-// their lock while a process waits for a file system of its own in mmap(2). Who looks is left behind.
+// their lock while a process waits for a file system of its own in mmap(2). The goroutine that looks is left behind.
 func openMappedInTime(j job) (f *os.File, name string, why reason.Reason, about string, inTime bool) {
 	type answer struct {
 		file      *os.File

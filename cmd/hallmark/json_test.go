@@ -38,11 +38,7 @@ func TestJSONIsDocumented(t *testing.T) {
 	}
 	id := strings.Fields(string(ids))[1]
 	crash := fmt.Sprintf("    #0 0x55d0c0401130  (%s+0x1139) (BuildId: %s)\n    #1 0x10 (/nowhere/x+0x10)\n", prog, id)
-	runs := []struct {
-		stdin string
-		args  []string
-		want  []string // fields that there must be
-	}{
+	checkRuns(t, documented, []jsonRun{
 		{"", []string{"id", "--json", prog, "/nonexistent", os.Args[0], pid}, []string{"build_id", "build_id_kind", "binary", "where", "error", "pid"}},
 		{"", []string{"maps", "--json", "--all", pid}, []string{"build_id", "binary", "start", "start_hex", "end", "offset", "name", "perm"}},
 		{"", []string{"ps", "--json", "--libs", pid}, []string{"pid", "process", "program", "binary", "build_id"}},
@@ -55,22 +51,36 @@ func TestJSONIsDocumented(t *testing.T) {
 		{"", []string{"unwind", "--json", "--stats", prog}, []string{"rows", "rules", "built_ns"}},
 		{"", []string{"doctor", "--json"}, []string{"features", "answer", "kernel", "backend"}},
 		{"", []string{"census", "--json"}, []string{"designs", "code_counts"}},
-	}
-	if canRecord() {
+	})
+	t.Run("recording", func(t *testing.T) {
+		needRecording(t)
 		profile := filepath.Join(dir, "recorded.pb.gz")
 		burn := []string{"sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}
 		if out, err := exec.Command("hallmark", append([]string{"record", "-o", profile, "--"}, burn...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		runs = append(runs, []struct {
-			stdin string
-			args  []string
-			want  []string
-		}{
+		checkRuns(t, documented, []jsonRun{
 			{"", []string{"report", "--json", profile}, []string{"stacks", "complete"}},
 			{"", []string{"exec", "--json", "--exit", "--libs", "--", "sh", "-c", prog + "; /bin/true"}, []string{"event", "process", "program", "binary", "build_id", "exit"}},
-		}...)
-	}
+		})
+	})
+	t.Run("bench", func(t *testing.T) {
+		testenv.Root(t)
+		needRecording(t)
+		checkRuns(t, documented, []jsonRun{
+			{"", []string{"bench", "identity", "--json", "-d", "300ms"}, []string{"frequency", "costs", "way", "backends"}},
+		})
+	})
+}
+
+// A jsonRun is a command that prints JSON, with fields that there must be.
+type jsonRun struct {
+	stdin string
+	args  []string
+	want  []string // "a|b" is one of them
+}
+
+func checkRuns(t *testing.T, documented map[string]string, runs []jsonRun) {
 	for _, r := range runs {
 		t.Run(strings.Join(r.args[:2], " "), func(t *testing.T) {
 			cmd := exec.Command("hallmark", r.args...)
@@ -189,8 +199,4 @@ func buildCounted(t *testing.T, dir string) string {
 func textStart(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("%x", reflect.ValueOf(TestJSONIsDocumented).Pointer()+1)
-}
-
-func canRecord() bool {
-	return exec.Command("hallmark", "record", "-o", os.DevNull, "--", "true").Run() == nil
 }

@@ -87,6 +87,9 @@ func describeKind(name string, err error) error {
 	default:
 		return err
 	}
+	if name == "-" { // standard input, of which the head is gone
+		return err
+	}
 	head, isDir := headOf(name)
 	kind := kindOf(head)
 	switch {

@@ -112,7 +112,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 		fmt.Fprintln(e.stderr, "hallmark: no such process was found")
 	}
 	for _, arg := range args {
-		if _, err := os.Lstat(arg); err != nil && strings.Contains(arg, "/") {
+		if _, err := os.Lstat(arg); errors.Is(err, os.ErrNotExist) && strings.Contains(arg, "/") {
 			fmt.Fprintf(e.stderr, "hallmark: %s: nothing is there now\n", plaintext.Quote(arg))
 		}
 	}

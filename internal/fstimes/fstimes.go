@@ -24,7 +24,8 @@ type FileSystem struct {
 	// Forge is how whoever may write a file can change its content without a change of its times: by
 	// a request of ioctl(2) that exchanges blocks of two files, or by a page that is pinned. A direct
 	// read from a FUSE file into a mapped page sets the times when it begins, and the page changes when
-	// the server of that file answers, long after the mapping is gone. "" where nobody can write.
+	// the server of that file answers, long after the mapping is gone: seen on btrfs, and ext4 and xfs do
+	// nothing else. "" where nobody can write.
 	Forge string
 }
 

@@ -52,7 +52,7 @@ var onMachine = []string{"capture", "internal/bpf", "internal/perftest", "cmd/ha
 // split are packages whose tests take longest: a part of them runs under the race detector. With
 // HALLMARK_THOROUGH=1 all of them do.
 var split = map[string]parts{
-	// What goroutines share is tested twice.
+	// All tests run without it, and those of what goroutines share once more under it.
 	"symbol":             {raced: "Concurrent|SwitchOver|Deterministic|MiniDebug$|Contain|Cursor"},
 	"unwind":             {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
 	"buildid":            {raced: "Content|Scan(Order|Stops|Ends)"},
