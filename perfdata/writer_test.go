@@ -16,8 +16,9 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// copyFile reads a file and writes what was read. It returns how many records it has.
-func copyFile(t *testing.T, from, to string, opts WriterOptions, order ReaderOptions) (records int) {
+// copyFile reads a file and writes what was read, but for the kernel's symbols if withoutKsymbols.
+// It returns how many records the copy has.
+func copyFile(t *testing.T, from, to string, opts WriterOptions, order ReaderOptions, withoutKsymbols bool) (records int) {
 	t.Helper()
 	in, err := os.Open(from)
 	if err != nil {
@@ -51,6 +52,9 @@ func copyFile(t *testing.T, from, to string, opts WriterOptions, order ReaderOpt
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if _, isKsymbol := rec.(*Ksymbol); isKsymbol && withoutKsymbols {
+			continue
 		}
 		if err := w.Write(rec, r.Event()); err != nil {
 			t.Fatal(err)
@@ -156,10 +160,15 @@ func TestPerfReadsWhatWeWrite(t *testing.T) {
 		for _, form := range forms {
 			t.Run(strings.Join(args, " ")+" "+form.name, func(t *testing.T) {
 				copied := filepath.Join(t.TempDir(), "perf.data")
-				copyFile(t, original, copied, form.opts, form.order)
+				copyFile(t, original, copied, form.opts, form.order, false)
 				compareLines(t, describeFile(t, copied), dump)
 				if form.opts.BigEndian && strings.Contains(args[0], "graph") {
 					return // perf has the names of this machine's registers only
+				}
+				if form.opts.BigEndian {
+					// perf does not turn the bytes of a KSYMBOL round, and refuses the
+					// file when the kernel loaded a BPF program during the recording.
+					copyFile(t, original, copied, form.opts, form.order, true)
 				}
 				if theirs := perfDump(t, copied); form.opts.BigEndian {
 					compareLines(t, withoutProt(theirs), withoutProt(dump))
