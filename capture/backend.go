@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/capability"
 	"hallmark/internal/perfregs"
+	"hallmark/internal/procfs"
 )
 
 // Backend is a way of taking samples.
@@ -73,7 +75,7 @@ func (s *Session) newSampler() error {
 	if perfErr := s.usePerf(); perfErr != nil {
 		return perfErr
 	}
-	if lacksForBPF() == "" { // others know that they are ordinary users
+	if capability.LackingForBPF() == "" { // others know that they are ordinary users
 		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "BPF programs: "+whyNot(err))
 	}
 	return nil
@@ -92,7 +94,7 @@ func (s *Session) usePerf() error {
 	if s.opts.CallGraph.By == AutoCallGraph && perfregs.Of(runtime.GOARCH) != nil {
 		s.opts.CallGraph.By = ByDWARF // frame pointers find no callers of most code in C
 	}
-	sampler, err := newPerfSampler(s.newTally(Perf, cgroupRoots), s.opts)
+	sampler, err := newPerfSampler(s.newTally(Perf, procfs.CgroupRoots), s.opts)
 	if n := s.opts.TableEntries; n != 0 && n != DefaultTableEntries {
 		s.tally.stats.Reduced = append(s.tally.stats.Reduced, "a table of files, which only the backend bpf has")
 	}
@@ -110,7 +112,7 @@ func (s *Session) useBPF() error {
 	if err != nil {
 		return unusable(BPF, err)
 	}
-	sampler, err := newBPFSampler(s.newTally(BPF, unifiedRoots), s.opts, programs)
+	sampler, err := newBPFSampler(s.newTally(BPF, procfs.UnifiedRoots), s.opts, programs)
 	if err != nil {
 		s.stopTables()
 		s.tally.objects.close()
@@ -157,7 +159,7 @@ func (s *Session) useStackmap() error {
 	if err != nil {
 		return unusable(Stackmap, err)
 	}
-	sampler, err := newStackmapSampler(s.newTally(Stackmap, unifiedRoots), s.opts, programs)
+	sampler, err := newStackmapSampler(s.newTally(Stackmap, procfs.UnifiedRoots), s.opts, programs)
 	if err != nil {
 		s.tally.objects.close()
 		return err
@@ -265,7 +267,7 @@ var obstacles = []struct {
 		"tells the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
 	},
 	{
-		func(err error) bool { return isRefusal(err) && lacksForBPF() != "" },
+		func(err error) bool { return isRefusal(err) && capability.LackingForBPF() != "" },
 		"needs CAP_BPF and CAP_PERFMON", "run as root, or with these capabilities",
 	},
 	{
@@ -299,7 +301,7 @@ func unusable(b Backend, err error) error {
 
 // lackText names the capabilities that are lacking where that is what an error comes from.
 func lackText(err error) string {
-	lacking := lacksForBPF()
+	lacking := capability.LackingForBPF()
 	if lacking == "" || !isRefusal(err) {
 		return ""
 	}

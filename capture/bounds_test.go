@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -76,7 +77,7 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 	s := &bpfSampler{processes: map[life]*process{}, exits: exits}
 	s.tally = &tally{objects: newObjects()}
 	defer s.objects.close()
-	now := monotonic()
+	now := perfring.Monotonic()
 	s.processes[life{pid: 1}] = &process{}
 	s.processes[life{pid: 2}] = &process{ended: now}
 	s.processes[life{pid: 3}] = &process{ended: now - 2*uint64(reapAfter)}

@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
 	"hallmark/internal/mounts"
+	"hallmark/internal/perfring"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -420,21 +421,21 @@ func (s *bpfSampler) generated(o *bpf.Owner) *object {
 	if err := s.exits.watch(p); errors.Is(err, unix.ESRCH) {
 		s.exited(p)
 	} else if err != nil {
-		p.ended = monotonic() // nobody will tell: it is forgotten soon, and met anew
+		p.ended = perfring.Monotonic() // nobody will tell: it is forgotten soon, and met anew
 	}
 	return g
 }
 
 // exited reads the map of a process that has ended.
 func (s *bpfSampler) exited(p *process) {
-	p.ended = monotonic()
+	p.ended = perfring.Monotonic()
 	p.generated.readPerfMap()
 	s.objects.release(p.generated)
 }
 
 // reap forgets the processes that ended long ago: nothing more is counted in them.
 func (s *bpfSampler) reap() {
-	now := monotonic()
+	now := perfring.Monotonic()
 	maps.DeleteFunc(s.processes, func(_ life, p *process) bool {
 		return p.ended != 0 && p.ended+uint64(reapAfter) < now
 	})
@@ -454,7 +455,7 @@ func (s *bpfSampler) process(o *bpf.Owner) *process {
 // sinceBoot turns a time of CLOCK_BOOTTIME, which goes on while the machine is
 // suspended, into one of CLOCK_MONOTONIC. Both in ns.
 func sinceBoot(t uint64) uint64 {
-	now := monotonic() // first: what is read later is larger
+	now := perfring.Monotonic() // first: what is read later is larger
 	var boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return 0

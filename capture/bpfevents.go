@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/profile"
 )
 
@@ -16,7 +18,7 @@ import (
 type bpfEvents struct {
 	*tally
 	opts    Options
-	plan    *eventPlan
+	plan    *perfring.Plan
 	takers  bpfPrograms
 	cpus    map[int]int // events by CPU
 	running bool
@@ -33,8 +35,8 @@ type bpfPrograms interface {
 }
 
 func newBPFEvents(t *tally, opts Options, takers bpfPrograms) (bpfEvents, error) {
-	e := bpfEvents{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), takers: takers, cpus: map[int]int{}}
-	e.plan.samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
+	e := bpfEvents{tally: t, opts: opts, plan: opts.Event.plan(opts.Frequency), takers: takers, cpus: map[int]int{}}
+	e.plan.Samples.Sample_type = uint64(noticeFields) // the program asks for what it wants
 	var err error
 	e.notices, err = newNotices(t, e.plan)
 	return e, err
@@ -48,12 +50,12 @@ func (e *bpfEvents) openCommand(c *Command) error { return e.takers.Follow(uint3
 
 // event opens an event whose samples the programs take.
 func (e *bpfEvents) event(cpu int) (int, error) {
-	fd, err := unix.PerfEventOpen(&e.plan.samples, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := unix.PerfEventOpen(&e.plan.Samples, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.ENODEV) && e.opts.Event == CPUClock:
 		return -1, err
 	case err != nil:
-		return -1, openError(e.opts.Event, err)
+		return -1, perfring.OpenError(e.opts.Event.String(), err)
 	}
 	if err := e.takers.Attach(fd); err != nil {
 		unix.Close(fd)
@@ -71,7 +73,7 @@ func (e *bpfEvents) prepare() error {
 	}
 	e.stats.Existing = len(e.opts.PIDs)
 	if e.opts.SystemWide {
-		pids, err := processes()
+		pids, err := procfs.Processes()
 		if err != nil {
 			return err
 		}
@@ -82,7 +84,7 @@ func (e *bpfEvents) prepare() error {
 
 func (e *bpfEvents) begin() error {
 	e.running = true
-	return enable(e.all())
+	return perfring.Enable(e.all())
 }
 
 // all are the events that sample.
@@ -99,7 +101,7 @@ func (e *bpfEvents) look() error {
 // followCPUs opens events on the CPUs that came online since the last call, and
 // closes those of the CPUs that went: they would not come back with them.
 func (e *bpfEvents) followCPUs() error {
-	online, err := onlineCPUs()
+	online, err := perfring.OnlineCPUs()
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (e *bpfEvents) openCPU(cpu int) error {
 	if err := e.notices.join(fd, cpu); err != nil || !e.running {
 		return err
 	}
-	return enable([]int{fd})
+	return perfring.Enable([]int{fd})
 }
 
 func (e *bpfEvents) closeCPU(cpu int) error {
@@ -149,7 +151,7 @@ func (e *bpfEvents) closeCPU(cpu int) error {
 
 // halt ends the samples, and what is told beside them.
 func (e *bpfEvents) halt() {
-	disable(e.all())
+	perfring.Disable(e.all())
 	if e.notices.finish() != nil {
 		e.stats.Malformed++
 	}
@@ -164,7 +166,7 @@ func (e *bpfEvents) closeEvents() error {
 }
 
 func (e *bpfEvents) labels(o *bpf.Owner) profile.Labels {
-	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: e.cgroups.path(o.Cgroup)}
-	l.Container = container(l.Cgroup)
+	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: e.cgroups.Path(o.Cgroup)}
+	l.Container = procfs.Container(l.Cgroup)
 	return l
 }

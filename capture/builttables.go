@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hallmark/internal/patience"
 	"hallmark/unwind"
 )
 
@@ -33,7 +34,7 @@ type builtTable struct {
 const tableBuilders = 2
 
 func newBuiltTables(o *objects, cache tableCache) *builtTables {
-	b := &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience}
+	b := &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
 	b.ctx, b.abandon = context.WithCancel(context.Background())
 	return b
 }
@@ -96,7 +97,7 @@ func (b *builtTables) stop() {
 // wait returns when every table that was asked for is built. What takes too long is
 // abandoned: nothing comes of it.
 func (b *builtTables) wait() {
-	if b.ctx.Err() == nil && !waitFor(&b.workers, b.most) {
+	if b.ctx.Err() == nil && !patience.Wait(&b.workers, b.most) {
 		b.abandon()
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/patience"
+	"hallmark/internal/procfs"
 	"hallmark/reason"
 )
 
@@ -116,7 +118,7 @@ func (c *Census) miss(what string, err error) {
 
 // countTasks reads the fourth word of /proc/loadavg: proc_loadavg(5).
 func (c *Census) countTasks() {
-	if pids, err := processes(); err == nil {
+	if pids, err := procfs.Processes(); err == nil {
 		n := len(pids)
 		c.Processes = &n
 	} else {
@@ -173,7 +175,7 @@ func cmpErr(err error, file string) error {
 
 // countFiles has BPF go through descriptors and mappings.
 func (c *Census) countFiles() {
-	seen, err := inTime(everyProcess, 2*inventoryTime, bpf.TakeCensus) // which loads programs
+	seen, err := patience.InTime(patience.EveryProcess, 2*patience.ProcessTime, bpf.TakeCensus) // which loads programs
 	if err != nil {
 		c.miss("open files, mappings", errors.New(whyNot(unusable(BPF, err))))
 		return

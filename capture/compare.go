@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/capability"
+	"hallmark/internal/perfring"
 	"hallmark/profile"
 )
 
@@ -76,7 +78,7 @@ func Compare(ctx context.Context, opts CompareOptions) (*Comparison, error) {
 		opts.Frequency = DefaultFrequency
 	}
 	costs, err := bpf.CountCosts()
-	if isRefusal(err) && lacksForBPF() == "" && !hasCapability(unix.CAP_SYS_ADMIN) {
+	if isRefusal(err) && capability.LackingForBPF() == "" && !capability.Has(unix.CAP_SYS_ADMIN) {
 		return nil, fmt.Errorf("counting what BPF programs cost needs CAP_SYS_ADMIN: %w", err)
 	}
 	if err != nil {
@@ -222,18 +224,18 @@ func (c *comparer) measure(ctx context.Context, who whose, ways []bpf.Way, backe
 // open opens events whose samples are taken in one way: of a thread and all that it
 // starts, or of everybody (-1) on each CPU. The caller closes them, also after an error.
 func (c *comparer) open(w bpf.Way, tid, hz int) (fds []int, err error) {
-	plan := newEventPlan(CPUClock, hz)
-	plan.samples.Sample_type = 0 // the program asks for what it wants
+	plan := perfring.NewPlan(hz)
+	plan.Samples.Sample_type = 0 // the program asks for what it wants
 	cpus := []int{-1}
 	if tid == -1 {
-		if cpus, err = onlineCPUs(); err != nil {
+		if cpus, err = perfring.OnlineCPUs(); err != nil {
 			return nil, err
 		}
 	}
 	for _, cpu := range cpus {
-		fd, err := unix.PerfEventOpen(&plan.samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		fd, err := unix.PerfEventOpen(&plan.Samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if err != nil {
-			return fds, openError(CPUClock, err)
+			return fds, perfring.OpenError(CPUClock.String(), err)
 		}
 		fds = append(fds, fd)
 		if err := c.programs.Attach(w, fd); err != nil {
@@ -247,7 +249,7 @@ func (c *comparer) open(w bpf.Way, tid, hz int) (fds []int, err error) {
 func (c *comparer) run(ctx context.Context, l *load, events []int, sessions []*Session) ([]recorded, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Duration/3)
 	defer cancel()
-	if err := enable(events); err != nil {
+	if err := perfring.Enable(events); err != nil {
 		return nil, err
 	}
 	results := make([]recorded, len(sessions))
@@ -256,7 +258,7 @@ func (c *comparer) run(ctx context.Context, l *load, events []int, sessions []*S
 		running.Go(func() { results[i] = s.compared(ctx) })
 	}
 	err := l.run(ctx)
-	disable(events)
+	perfring.Disable(events)
 	cancel()
 	running.Wait()
 	for _, r := range results {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 )
 
@@ -51,10 +52,10 @@ func takeCPUs(t *testing.T, s *Session) {
 	t.Helper()
 	switch sampler := s.sampler.(type) {
 	case *perfSampler:
-		disable(slices.Concat(sampler.samples, sampler.changes))
+		perfring.Disable(slices.Concat(sampler.samples, sampler.changes))
 		clear(sampler.cpus)
 		sampler.drain()
-		sampler.sorter.flush(^uint64(0), sampler.handle)
+		sampler.sorter.Flush(^uint64(0), sampler.handle)
 	case *bpfSampler:
 		for _, cpu := range slices.Collect(maps.Keys(sampler.cpus)) {
 			if err := sampler.closeCPU(cpu); err != nil {

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/capability"
+	"hallmark/internal/perfring"
 	"hallmark/reason"
 )
 
@@ -206,7 +208,7 @@ func (w *Watch) choose() error {
 	if perfErr := w.usePerf(); perfErr != nil {
 		return perfErr
 	}
-	if lacksForBPF() == "" { // others know that they are ordinary users
+	if capability.LackingForBPF() == "" { // others know that they are ordinary users
 		w.stats.Reduced = append(w.stats.Reduced, "BPF programs: "+whyNot(err))
 	}
 	return nil
@@ -215,11 +217,11 @@ func (w *Watch) choose() error {
 // Run calls each for every event in the order of time, until ctx is done, the command has
 // ended, or each returns an error, which it returns. The event belongs to each.
 func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
-	wait, err := newWaiter(ctx, w.descriptors(), w.command)
+	wait, err := perfring.NewWaiter(ctx, w.descriptors(), w.command)
 	if err != nil {
 		return err
 	}
-	defer wait.close()
+	defer wait.Close()
 	if err := w.begin(); err != nil {
 		return err
 	}
@@ -233,7 +235,7 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 		if err != nil {
 			return err
 		}
-		if over, err = wait.forEvents(timeout, breath); err != nil {
+		if over, err = wait.WaitFor(timeout, breath); err != nil {
 			return err
 		}
 		if err := w.round(each); err != nil {
@@ -273,7 +275,7 @@ func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
 
 // rest tells what happened before the end: what is not complete has its time to become so.
 func (w *Watch) rest(each func(*WatchEvent) error) error {
-	end := monotonic() + uint64(slack)
+	end := perfring.Monotonic() + uint64(slack)
 	for {
 		until, err := w.read()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/reason"
@@ -520,7 +521,7 @@ func (c completeWhen) finish() {}
 // no longer than it may.
 func TestWatchQueue(t *testing.T) {
 	q := newWatchQueue()
-	now := monotonic()
+	now := perfring.Monotonic()
 	ready := false
 	add := func(pid int, at uint64, complete func() bool, patience time.Duration) {
 		e := &heldEvent{WatchEvent: &WatchEvent{PID: pid}, time: at}

@@ -11,6 +11,8 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/reason"
 )
 
@@ -20,7 +22,7 @@ type bpfWatch struct {
 	queue    *watchQueue
 	programs *bpf.ExecWatcher
 	objects  *objects
-	cgroups  *cgroups
+	cgroups  *procfs.Cgroups
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
 	files, olderFiles map[uint32]*object
@@ -78,7 +80,7 @@ func (w *Watch) useBPF() error {
 		queue:    w.queue,
 		programs: programs,
 		objects:  newPassingObjects(),
-		cgroups:  newCgroups(unifiedRoots),
+		cgroups:  procfs.NewCgroups(procfs.UnifiedRoots),
 		files:    map[uint32]*object{},
 		lives:    map[life]*Binary{},
 		ends:     map[life]*toldEnd{},
@@ -148,14 +150,14 @@ func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
 	}
 	most := longPeriod
 	if b.libs != nil { // whose files must be opened while their processes live
-		most = glance
+		most = perfring.Glance
 	}
 	b.period = min(max(2*b.period, shortPeriod), most)
 	return int(b.period.Milliseconds()), 0, nil
 }
 
 func (b *bpfWatch) read() (uint64, error) {
-	until := monotonic() - uint64(slack)
+	until := perfring.Monotonic() - uint64(slack)
 	if err := b.take(); err != nil || b.libs == nil {
 		return until, err
 	}
@@ -199,8 +201,8 @@ func (b *bpfWatch) lookForLost() error {
 		return err
 	}
 	if n := stats.LostExecs + stats.LostExits; n > b.lost {
-		b.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: n - b.lost}, time: monotonic()}, 0)
-		b.lost, b.since = n, monotonic()
+		b.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: n - b.lost}, time: perfring.Monotonic()}, 0)
+		b.lost, b.since = n, perfring.Monotonic()
 		clear(b.lives) // they may have executed other programs
 		b.running.forget()
 	}
@@ -210,7 +212,7 @@ func (b *bpfWatch) lookForLost() error {
 
 // forgetEnds forgets processes that ended and that nobody waits for.
 func (b *bpfWatch) forgetEnds() {
-	now := monotonic()
+	now := perfring.Monotonic()
 	maps.DeleteFunc(b.ends, func(_ life, e *toldEnd) bool { return e.held.time+uint64(reapAfter) < now })
 }
 
@@ -294,7 +296,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	}
 	x := &toldExec{
 		event: WatchEvent{
-			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
+			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 			File:    e.File,
 			ArgsCut: e.ArgsCut,
 		},
@@ -341,8 +343,8 @@ func (x *toldExec) finish() {
 func (b *bpfWatch) homeOf(id uint64) (string, string) {
 	h, ok := b.homes[id]
 	if !ok {
-		h.cgroup = b.cgroups.path(id)
-		h.container = container(h.cgroup)
+		h.cgroup = b.cgroups.Path(id)
+		h.container = procfs.Container(h.cgroup)
 		if len(b.homes) >= maxHomes {
 			clear(b.homes)
 		}
@@ -450,13 +452,13 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	if b.ends[key] != nil {
 		return // two of its threads ended at once, and each found itself the last one
 	}
-	began := b.queue.clock.sinceBoot(e.Started)
+	began := b.queue.clock.SinceBoot(e.Started)
 	if key == b.released {
 		began = b.from
 	}
 	x := &toldEnd{
 		event: WatchEvent{
-			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.atBoot(e.Started), Name: e.Name,
+			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 		},
 		owner:  Owner{e.UID, e.GID, e.UID, e.GID},
 		end:    End{Lived: time.Duration(e.Time - min(e.Time, began))},

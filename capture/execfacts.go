@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 )
 
 // factsOf is what /proc told of a process, at a time. It is of the program that the
@@ -110,15 +113,12 @@ func (r *factsReaders) take() bool {
 	}
 }
 
-// maxArgs is MAX_EXEC_ARGS of exec.h: both backends tell as much.
-const maxArgs = 4096
-
 // readFacts reads what the kernel's records do not tell. What is gone is left out.
 func readFacts(pid uint32) *factsOf {
 	f := new(factsOf)
-	f.args = argsOf(pid)
-	if len(f.args) > maxArgs {
-		f.args, f.cut = f.args[:maxArgs], true
+	f.args = procfs.ArgsOf(pid)
+	if len(f.args) > procfs.MaxArgs {
+		f.args, f.cut = f.args[:procfs.MaxArgs], true
 	}
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		f.readStatus(status)
@@ -126,7 +126,7 @@ func readFacts(pid uint32) *factsOf {
 	if cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil {
 		f.cgroup = unifiedCgroup(cgroup)
 	}
-	f.read = monotonic()
+	f.read = perfring.Monotonic()
 	return f
 }
 
@@ -142,21 +142,16 @@ func (f *factsOf) readStatus(status []byte) {
 		case name == "PPid" && len(values) == 1:
 			f.ppid, _ = strconv.Atoi(values[0])
 		case name == "Uid" && len(values) == 4:
-			owner.UID, owner.EUID = number(values[0]), number(values[1])
+			owner.UID, owner.EUID = procfs.Number(values[0]), procfs.Number(values[1])
 			found++
 		case name == "Gid" && len(values) == 4:
-			owner.GID, owner.EGID = number(values[0]), number(values[1])
+			owner.GID, owner.EGID = procfs.Number(values[0]), procfs.Number(values[1])
 			found++
 		}
 	}
 	if found == 2 {
 		f.owner = &owner
 	}
-}
-
-func number(s string) uint32 {
-	n, _ := strconv.ParseUint(s, 10, 32) // the kernel wrote it
-	return uint32(n)
 }
 
 // unifiedCgroup returns the cgroup of version 2: cgroups(7).
@@ -178,5 +173,5 @@ func (f *factsOf) fill(ev *WatchEvent) {
 		ev.PPID = f.ppid
 	}
 	ev.Owner, ev.Cgroup = f.owner, f.cgroup
-	ev.Container = container(ev.Cgroup)
+	ev.Container = procfs.Container(ev.Cgroup)
 }

@@ -15,6 +15,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/reason"
@@ -66,7 +67,7 @@ func (l *mappedLibrary) record() *perfdata.Mmap2 {
 	l.t.Cleanup(func() { _ = unix.MunmapPtr(b, imageSize) })
 	st := statOf(l.t, l.path)
 	return &perfdata.Mmap2{
-		ID: perfdata.ID{Time: monotonic()}, Owner: uint32(os.Getpid()),
+		ID: perfdata.ID{Time: perfring.Monotonic()}, Owner: uint32(os.Getpid()),
 		Start: addr.Abs(uintptr(b)), Size: imageSize, Prot: unix.PROT_READ | protExec,
 		Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino, Name: l.path,
 	}

@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/aside"
+	"hallmark/internal/patience"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/perfdata"
 	"hallmark/reason"
 )
@@ -23,7 +26,7 @@ type perfWatch struct {
 	opts    WatchOptions
 	only    bool // libraries
 	events  []int
-	rings   []*ring
+	rings   []*perfring.Ring
 	buf     []byte
 	records []watchRecord // whose turn has not come
 	until   uint64        // records from before are handled
@@ -66,7 +69,7 @@ type perfProgram struct {
 }
 
 // known returns the program and the name of who executed it; nil and "" when they are not known.
-func (r *perfProgram) known(c *wallClock) (*Binary, string) {
+func (r *perfProgram) known(c *perfring.WallClock) (*Binary, string) {
 	switch {
 	case r == nil:
 		return nil, ""
@@ -75,7 +78,7 @@ func (r *perfProgram) known(c *wallClock) (*Binary, string) {
 	}
 	// A process that was started since is another one of that number.
 	p := r.before.of(r.pid)
-	if p == nil || c.sinceBoot(p.started) >= r.before.began {
+	if p == nil || c.SinceBoot(p.started) >= r.before.began {
 		return nil, ""
 	}
 	return p.binary, p.name
@@ -133,9 +136,9 @@ func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, 
 
 // open opens an event on each CPU, for everything or for a command.
 func (p *perfWatch) open() error {
-	plan := newEventPlan(CPUClock, 1)
-	plan.changes.Bits &^= bitKsymbol | bitCgroup
-	plan.changes.Sample_type = uint64(noticeFields)
+	plan := perfring.NewPlan(1)
+	plan.Changes.Bits &^= perfring.BitKsymbol | perfring.BitCgroup
+	plan.Changes.Sample_type = uint64(noticeFields)
 	var err error
 	if p.decoder, err = perfdata.NewDecoder(noticeFields); err != nil {
 		return err
@@ -144,7 +147,7 @@ func (p *perfWatch) open() error {
 	if p.opts.Command != nil {
 		tid = p.opts.Command.tid
 	}
-	cpus, err := onlineCPUs()
+	cpus, err := perfring.OnlineCPUs()
 	if err != nil {
 		return err
 	}
@@ -156,19 +159,19 @@ func (p *perfWatch) open() error {
 	return nil
 }
 
-func (p *perfWatch) openOn(plan *eventPlan, tid, cpu int) error {
-	fd, err := unix.PerfEventOpen(&plan.changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	for err != nil && plan.concede(err) {
-		fd, err = unix.PerfEventOpen(&plan.changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+func (p *perfWatch) openOn(plan *perfring.Plan, tid, cpu int) error {
+	fd, err := unix.PerfEventOpen(&plan.Changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	for err != nil && plan.Concede(err) {
+		fd, err = unix.PerfEventOpen(&plan.Changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	}
 	if errors.Is(err, unix.ENODEV) {
 		return err
 	}
 	if err != nil {
-		return openError(CPUClock, err)
+		return perfring.OpenError(CPUClock.String(), err)
 	}
 	p.events = append(p.events, fd)
-	r, err := newRing(fd, samplePages)
+	r, err := perfring.NewRing(fd, perfring.SamplePages)
 	if err == nil {
 		p.rings = append(p.rings, r)
 	}
@@ -179,8 +182,8 @@ func (p *perfWatch) begin() error {
 	if !p.only {
 		p.facts.read(uint32(os.Getpid())) // so that a helper is there when it is needed
 	}
-	p.drained = monotonic()
-	err := enable(p.events)
+	p.drained = perfring.Monotonic()
+	err := perfring.Enable(p.events)
 	p.running.take()
 	return err
 }
@@ -188,7 +191,7 @@ func (p *perfWatch) begin() error {
 func (p *perfWatch) descriptors() []int {
 	fds := make([]int, len(p.rings))
 	for i, r := range p.rings {
-		fds[i] = r.fd
+		fds[i] = r.FD
 	}
 	return fds
 }
@@ -199,16 +202,16 @@ func (p *perfWatch) pause(idle bool) (int, time.Duration, error) {
 	if idle && len(p.records) == 0 {
 		return -1, 0, nil
 	}
-	return int(glance.Milliseconds()), 0, nil
+	return int(perfring.Glance.Milliseconds()), 0, nil
 }
 
 // read takes the records of all CPUs. Those from before the last reading are complete, and
 // are handled in the order of their time: see sorter.
 func (p *perfWatch) read() (uint64, error) {
-	began := monotonic()
+	began := perfring.Monotonic()
 	for _, r := range p.rings {
 		var ok bool
-		if p.buf, ok = r.drain(p.buf[:0], p.take); !ok {
+		if p.buf, ok = r.Drain(p.buf[:0], p.take); !ok {
 			p.broken++
 		}
 	}
@@ -254,7 +257,7 @@ func (p *perfWatch) take(rec []byte) {
 		kept := *r
 		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
 		p.lost += r.Count
-		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: monotonic()}, 0)
+		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: perfring.Monotonic()}, 0)
 	}
 }
 
@@ -388,7 +391,7 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *pendingFacts) {
 	}
 	e.event = &WatchEvent{Kind: Executed, PID: int(r.OwnerPID), PPID: int(t.ppid), Name: r.Name, Program: &Binary{Reason: reason.ProcessGone}}
 	if t.since != 0 {
-		e.event.Started = p.queue.clock.at(t.since)
+		e.event.Started = p.queue.clock.At(t.since)
 	}
 	p.queue.add(&heldEvent{WatchEvent: e.event, time: r.Time, missing: e}, cmp.Or(p.opts.patience, identityPatience))
 }
@@ -469,7 +472,7 @@ func isDeleted(name string) bool {
 func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 	name := t.name
 	if name == "" {
-		name = processName(r.Owner)
+		name = procfs.NameOf(r.Owner)
 	}
 	program, _ := t.ran.known(&p.queue.clock)
 	ev := &WatchEvent{
@@ -528,7 +531,7 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 		ev.PPID = int(t.ppid)
 	}
 	if t != nil && t.since != 0 {
-		ev.Started, ev.End.Lived = p.queue.clock.at(t.since), time.Duration(r.Time-t.since)
+		ev.Started, ev.End.Lived = p.queue.clock.At(t.since), time.Duration(r.Time-t.since)
 	}
 	patience := time.Duration(0)
 	if ran != nil {
@@ -541,7 +544,7 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 type perfEnd struct {
 	event *WatchEvent
 	ran   *perfProgram // nil when nothing is known of it
-	clock *wallClock
+	clock *perfring.WallClock
 }
 
 func (e *perfEnd) complete() bool { return e.ran == nil || e.ran.before.isDone() }
@@ -554,7 +557,7 @@ func (e *perfEnd) finish() {
 	}
 }
 
-func (p *perfWatch) halt() { disable(p.events) }
+func (p *perfWatch) halt() { perfring.Disable(p.events) }
 
 func (p *perfWatch) count(s *WatchStats) {
 	s.Malformed += p.broken
@@ -565,12 +568,12 @@ func (p *perfWatch) count(s *WatchStats) {
 
 func (p *perfWatch) close() error {
 	p.running.close()
-	waitFor(p.facts.all, shortPatience) // what hangs is not waited for
+	patience.Wait(p.facts.all, patience.Short) // what hangs is not waited for
 	p.release()
 	p.objects.close()
 	var errs []error
 	for _, r := range p.rings {
-		errs = append(errs, r.close())
+		errs = append(errs, r.Close())
 	}
 	for _, fd := range p.events {
 		errs = append(errs, unix.Close(fd))

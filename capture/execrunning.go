@@ -14,6 +14,9 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/patience"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -63,7 +66,7 @@ func (r *runningPrograms) take() {
 	r.forget()
 	r.due, r.takenAt = false, time.Now()
 	ctx, cancel := context.WithCancel(buildid.WithBudget(context.Background(), hashing))
-	l := &programList{began: monotonic(), cancel: cancel, done: make(chan struct{})}
+	l := &programList{began: perfring.Monotonic(), cancel: cancel, done: make(chan struct{})}
 	r.now = l
 	seen := glimpseAll()
 	r.old.Go(func() {
@@ -91,7 +94,7 @@ func (r *runningPrograms) renew() {
 
 func (r *runningPrograms) close() {
 	r.forget()
-	waitFor(&r.old, patience) // a file system may not answer any more
+	patience.Wait(&r.old, patience.Long) // a file system may not answer any more
 }
 
 // patience is how long an event waits that may be of a process in the list.
@@ -140,7 +143,7 @@ type glimpse struct {
 // glimpseAll notes which file each process runs. No server of a file system is asked.
 func glimpseAll() *glimpses {
 	g := &glimpses{at: time.Now(), files: map[fileKey]int{}}
-	pids, _ := processes()
+	pids, _ := procfs.Processes()
 	for _, pid := range pids {
 		if len(g.processes) >= maxLives {
 			break
@@ -158,7 +161,7 @@ func glimpseAll() *glimpses {
 		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
 			b.Deleted = isDeleted(link)
 		}
-		p.prog = runningProgram{started, processName(uint32(pid)), b}
+		p.prog = runningProgram{started, procfs.NameOf(uint32(pid)), b}
 		if now, err := startOf(pid); err == nil && now == started {
 			g.processes = append(g.processes, p)
 		}
@@ -256,7 +259,7 @@ func lookAtProgram(pid int, o procmap.Options) *runningProgram {
 		if tid == 0 {
 			return nil
 		}
-		name := processName(uint32(pid))
+		name := procfs.NameOf(uint32(pid))
 		b := readProgram(tid, path, o)
 		now, err := startOf(pid)
 		if err != nil || now != started {

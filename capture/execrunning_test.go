@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hallmark/internal/fusetest"
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 )
 
@@ -183,13 +184,13 @@ func TestEndOfForked(t *testing.T) {
 
 // TestNumberOfAnotherProcess wants no program of a process that had the number before.
 func TestNumberOfAnotherProcess(t *testing.T) {
-	clock := newWallClock()
+	clock := perfring.NewWallClock()
 	done := make(chan struct{})
 	close(done)
-	began := monotonic()
+	began := perfring.Monotonic()
 	list := &programList{began: began, done: done, programs: map[uint32]*runningProgram{
 		1: {started: 0, binary: &Binary{Path: "old"}},
-		2: {started: uint64(int64(began) + clock.monotonic - clock.boot), binary: &Binary{Path: "new"}},
+		2: {started: uint64(int64(began) + clock.Monotonic - clock.Boot), binary: &Binary{Path: "new"}},
 	}}
 	if b, _ := (&perfProgram{before: list, pid: 1}).known(&clock); b == nil || b.Path != "old" {
 		t.Errorf("of a process that ran before: %v", b)

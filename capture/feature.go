@@ -18,6 +18,8 @@ import (
 	"hallmark/debuginfo"
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfregs"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 )
 
@@ -113,7 +115,7 @@ var probes = []struct {
 		"the backend perf identifies files by opening them, so some of processes that exit at once are missed",
 		"Linux 5.12",
 		func() (Answer, string) {
-			return probeEvent(false, func(a *unix.PerfEventAttr) { a.Bits |= bitBuildID })
+			return probeEvent(false, func(a *unix.PerfEventAttr) { a.Bits |= perfring.BitBuildID })
 		},
 	},
 	{
@@ -122,7 +124,7 @@ var probes = []struct {
 		"Linux 5.7 with CONFIG_CGROUP_PERF",
 		func() (Answer, string) {
 			return probeEvent(false, func(a *unix.PerfEventAttr) {
-				a.Bits |= bitCgroup
+				a.Bits |= perfring.BitCgroup
 				a.Sample_type |= unix.PERF_SAMPLE_CGROUP
 			})
 		},
@@ -223,7 +225,7 @@ func answer(err error) (Answer, string) {
 func probeOwn() (Answer, string) {
 	a, detail := probeEvent(false, func(*unix.PerfEventAttr) {})
 	if detail == "" {
-		detail = "kernel.perf_event_paranoid is " + paranoid()
+		detail = "kernel.perf_event_paranoid is " + perfring.ParanoidLevel()
 	}
 	return a, detail
 }
@@ -277,7 +279,7 @@ func probeQuery() (Answer, string) {
 }
 
 func probeForeign() (Answer, string) {
-	pids, err := processes()
+	pids, err := procfs.Processes()
 	if err != nil {
 		return Unknown, err.Error()
 	}

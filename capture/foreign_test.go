@@ -91,23 +91,6 @@ func TestSilentServer(t *testing.T) {
 	t.Logf("%v", time.Since(began))
 }
 
-// TestWithin looks at a process that lets nobody look at it.
-func TestWithin(t *testing.T) {
-	const pid = 1 << 30
-	release := make(chan struct{})
-	if within(pid, time.Millisecond, func() { <-release }) {
-		t.Error("it has not ended")
-	}
-	if within(pid, time.Hour, func() { t.Error("it is looked at again") }) {
-		t.Error("it is looked at again")
-	}
-	if !within(pid+1, time.Hour, func() {}) {
-		t.Error("others are not looked at")
-	}
-	close(release)
-	testenv.Await(t, "the end of the look", func() bool { return within(pid, time.Hour, func() {}) })
-}
-
 // TestNoHelper wants no process to be started where all file systems answer by themselves.
 func TestNoHelper(t *testing.T) {
 	busy := buildC(t)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/fstimes"
+	"hallmark/internal/procfs"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -139,7 +140,7 @@ func recordWithoutFirstThread(t *testing.T, backend Backend) {
 	time.Sleep(2 * fstimes.Delay()) // until the times of the program are believed
 	pid := start(t, file)
 	testenv.Await(t, "the end of the first thread", func() bool {
-		tids, err := threadsOf(pid)
+		tids, err := procfs.ThreadsOf(pid)
 		return err == nil && len(tids) == 2 && firstEnded(pid)
 	})
 	p, misses, _ := recordUntil(t, Options{Backend: backend, PIDs: []int{pid}}, 100)

@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,13 +11,14 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/patience"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -111,7 +111,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	pids := opts.PIDs
 	if len(pids) == 0 {
 		var err error
-		if pids, err = processes(); err != nil {
+		if pids, err = procfs.Processes(); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +138,7 @@ const manyProcesses = 400
 // enterRunning has the kernel learn the files of these processes, or of all that run,
 // before there are samples. Where it cannot be had, files are learned as samples come.
 func enterRunning(s *bpf.Sampler, pids []int) error {
-	_, err := inTime(everyProcess, enterTime, func() (struct{}, error) { return struct{}{}, s.Enter(numbers(pids)...) })
+	_, err := patience.InTime(patience.EveryProcess, enterTime, func() (struct{}, error) { return struct{}{}, s.Enter(numbers(pids)...) })
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func enterRunning(s *bpf.Sampler, pids []int) error {
 
 // enterFiles is enterRunning that returns the files.
 func enterFiles(s *bpf.Sampler, pids []int) ([]bpf.Code, error) {
-	return inTime(everyProcess, enterTime, func() ([]bpf.Code, error) { return s.EnterFiles(numbers(pids)...) })
+	return patience.InTime(patience.EveryProcess, enterTime, func() ([]bpf.Code, error) { return s.EnterFiles(numbers(pids)...) })
 }
 
 // enterTime is how long the kernel may take to run through all processes and read files in
@@ -174,7 +174,7 @@ func inventoryByBPF(pids []int) (*Inventory, error) {
 	}
 	if len(pids) > 0 {
 		taken = slices.DeleteFunc(taken, func(p *bpf.Process) bool { return !slices.Contains(pids, int(p.PID)) })
-	} else if pids, err = processes(); err != nil {
+	} else if pids, err = procfs.Processes(); err != nil {
 		return nil, err
 	}
 	inv := inventoryOf(taken)
@@ -188,14 +188,11 @@ func takeList() ([]*bpf.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inTime(everyProcess, inventoryTime, func() ([]*bpf.Process, error) {
+	return patience.InTime(patience.EveryProcess, patience.ProcessTime, func() ([]*bpf.Process, error) {
 		defer list.Close()
 		return list.Take()
 	})
 }
-
-// everyProcess stands for all processes where a look is at all of them.
-const everyProcess = 0
 
 // addMissing looks at processes that the kernel did not run through: sandboxes hide some,
 // number 1 for instance, and others have started since. Kernel threads have no program.
@@ -282,7 +279,7 @@ func (c *Code) askProcess(ctx context.Context, pid int) {
 	var id procmap.Identity
 	var is bool
 	switch {
-	case !within(pid, inventoryTime, func() { id, is = seen.ask(ctx, pid) }):
+	case !patience.Within(pid, patience.ProcessTime, func() { id, is = seen.ask(ctx, pid) }):
 		c.Reason = reason.FileUnresponsive
 	case is && (!id.ID.IsZero() || c.Reason == reason.FileTimes):
 		c.ID, c.Reason = id.ID, id.Reason
@@ -308,7 +305,7 @@ func (c *Code) ask(ctx context.Context, pid int) (id procmap.Identity, is bool) 
 func readPatiently(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
 	var id buildid.ID
 	var why reason.Reason
-	if !within(int(f.PID), inventoryTime, func() { id, why = readMapped(ctx, f) }) {
+	if !patience.Within(int(f.PID), patience.ProcessTime, func() { id, why = readMapped(ctx, f) }) {
 		return buildid.ID{}, reason.FileUnresponsive
 	}
 	return id, why
@@ -360,25 +357,8 @@ func ownNumber() int {
 // seesKernelThreads reports whether /proc is that of the machine's own PID namespace, the
 // only one that has kernel threads: the father of all others is number 2.
 func seesKernelThreads() bool {
-	return isKernelThread(2)
+	return procfs.IsKernelThread(2)
 }
-
-// isKernelThread reports whether a process is a thread of the kernel.
-func isKernelThread(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	words := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(words) < 7 {
-		return false
-	}
-	flags, err := strconv.ParseUint(words[6], 10, 32) // proc_pid_stat(5)
-	return err == nil && flags&kernelThread != 0
-}
-
-// kernelThread is PF_KTHREAD of include/linux/sched.h.
-const kernelThread = 0x00200000
 
 // method returns how /proc is asked.
 func (s Source) method() procmap.Method {
@@ -419,14 +399,11 @@ func (inv *Inventory) sort() {
 func lookPatiently(pid int, opts procmap.Options) (Running, reason.Reason) {
 	var r Running
 	var why reason.Reason
-	if !within(pid, inventoryTime, func() { r, why = lookAt(pid, opts) }) {
+	if !patience.Within(pid, patience.ProcessTime, func() { r, why = lookAt(pid, opts) }) {
 		return Running{PID: pid}, reason.FileUnresponsive
 	}
 	return r, why
 }
-
-// inventoryTime is how long a look at a process may take, with all its files.
-const inventoryTime = 2 * time.Second
 
 // lookAt looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
@@ -436,7 +413,7 @@ func lookAt(pid int, opts procmap.Options) (Running, reason.Reason) {
 		code, err := codeOf(pid, opts)
 		switch {
 		case err == nil:
-			r.Code, r.Name = code, processName(uint32(pid))
+			r.Code, r.Name = code, procfs.NameOf(uint32(pid))
 			return r, reason.None
 		case errors.Is(err, os.ErrPermission):
 			return r, reason.NotPermitted
@@ -459,7 +436,7 @@ func codeOf(pid int, opts procmap.Options) ([]Code, error) {
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return code, err
 	}
-	tids, _ := threadsOf(pid)
+	tids, _ := procfs.ThreadsOf(pid)
 	for _, tid := range tids {
 		if tid == pid {
 			continue

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/procfs"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -195,7 +196,7 @@ func TestInventoryMissesNobody(t *testing.T) {
 	eachSource(t, func(t *testing.T, source Source) {
 		programs := func() map[int]string {
 			all := map[int]string{}
-			pids, err := processes()
+			pids, err := procfs.Processes()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -94,8 +94,8 @@ var linkedText = map[string]addr.Virt{
 // kernel.
 func (k *kernel) load(addresses []addr.Abs) {
 	info, _ := buildid.ReadKernel() // without an identity the zero one
-	k.modules = readModules(procfs)
-	symbols, err := newKernelCache(k.cacheDir, procfs, info.ID, k.modules).read(addresses)
+	k.modules = readModules(procDir)
+	symbols, err := newKernelCache(k.cacheDir, procDir, info.ID, k.modules).read(addresses)
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		k.why = reason.KernelHidden
@@ -114,7 +114,7 @@ func (k *kernel) load(addresses []addr.Abs) {
 	}
 }
 
-const procfs = "/proc"
+const procDir = "/proc"
 
 // settleImage settles what identity the image has and where it lies.
 func (k *kernel) settleImage(id buildid.ID) {

@@ -1,10 +1,7 @@
 package capture
 
 import (
-	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // lane has jobs of several users' processes, who are served in turn: who asks for much waits
@@ -49,17 +46,4 @@ func (r *resolver) laneOf(owner uint32) *lane {
 		return &r.own
 	}
 	return &r.others
-}
-
-// noOwner is whom processes belong to that are gone: to no user, include/linux/uidgid.h.
-const noOwner = ^uint32(0)
-
-// ownerOf returns the effective user of a process. The directory of a process in /proc has that
-// owner, whether or not others may look into the process: task_dump_owner, fs/proc/base.c.
-func ownerOf(pid uint32) uint32 {
-	var st unix.Stat_t
-	if unix.Lstat(fmt.Sprintf("/proc/%d", pid), &st) != nil {
-		return noOwner
-	}
-	return st.Uid
 }

@@ -10,6 +10,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/procfs"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -26,7 +27,7 @@ func startAs(t *testing.T, user string) uint32 {
 	}
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
 	pid := uint32(c.Process.Pid)
-	testenv.Await(t, "another user", func() bool { return ownerOf(pid) != 0 })
+	testenv.Await(t, "another user", func() bool { return procfs.UserOf(pid) != 0 })
 	return pid
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -55,7 +56,7 @@ func TestLostIsCounted(t *testing.T) {
 // ring is read for the first time. So no record reports the loss; the kernel counts it.
 func TestLastLossIsCounted(t *testing.T) {
 	needPerf(t)
-	probe := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Read_format: formatLost}
+	probe := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Read_format: perfring.FormatLost}
 	fd, err := unix.PerfEventOpen(&probe, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	testenv.Need(t, err == nil, "a kernel that counts lost records (6.0)")
 	unix.Close(fd)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/perfring"
 	"hallmark/perfdata"
 )
 
@@ -15,8 +16,8 @@ import (
 type notices struct {
 	*tally
 	attr    unix.PerfEventAttr
-	rings   map[int]*ring // by CPU
-	epoll   int           // readable when one of the rings is to be read
+	rings   map[int]*perfring.Ring // by CPU
+	epoll   int                    // readable when one of the rings is to be read
 	decoder *perfdata.Decoder
 	buf     []byte
 }
@@ -28,10 +29,10 @@ const noticePages = 4
 // sample type of every event that writes into the rings.
 const noticeFields = perfdata.SampleTID | perfdata.SampleTime
 
-func newNotices(t *tally, plan *eventPlan) (*notices, error) {
-	n := &notices{tally: t, attr: plan.changes, rings: map[int]*ring{}}
+func newNotices(t *tally, plan *perfring.Plan) (*notices, error) {
+	n := &notices{tally: t, attr: plan.Changes, rings: map[int]*perfring.Ring{}}
 	n.attr.Sample_type = uint64(noticeFields)
-	n.attr.Bits = unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | bitKsymbol
+	n.attr.Bits = unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | perfring.BitKsymbol
 	n.attr.Wakeup = uint32(noticePages * os.Getpagesize() / 2)
 	var err error
 	if n.decoder, err = perfdata.NewDecoder(noticeFields); err != nil {
@@ -48,9 +49,9 @@ func (n *notices) open(cpu int) error {
 		return err
 	}
 	if err != nil {
-		return openError(CPUClock, err)
+		return perfring.OpenError(CPUClock.String(), err)
 	}
-	r, err := newRing(fd, noticePages)
+	r, err := perfring.NewRing(fd, noticePages)
 	if err != nil {
 		unix.Close(fd)
 		return err
@@ -61,7 +62,7 @@ func (n *notices) open(cpu int) error {
 
 // join has a sampling event of a CPU tell that it is held back.
 func (n *notices) join(event, cpu int) error {
-	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].fd)
+	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].FD)
 }
 
 // read takes all that was told.
@@ -71,9 +72,9 @@ func (n *notices) read() {
 	}
 }
 
-func (n *notices) readRing(r *ring) {
+func (n *notices) readRing(r *perfring.Ring) {
 	var ok bool
-	if n.buf, ok = r.drain(n.buf[:0], n.handle); !ok {
+	if n.buf, ok = r.Drain(n.buf[:0], n.handle); !ok {
 		n.stats.Malformed++
 	}
 }
@@ -97,8 +98,8 @@ func (n *notices) drop(cpu int) error {
 	r := n.rings[cpu]
 	delete(n.rings, cpu)
 	n.readRing(r)
-	n.stats.Lost += lost(r.fd)
-	return errors.Join(r.close(), unix.Close(r.fd))
+	n.stats.Lost += perfring.LostBy(r.FD)
+	return errors.Join(r.Close(), unix.Close(r.FD))
 }
 
 // finish ends listening.

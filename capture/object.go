@@ -18,9 +18,13 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/capability"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/mounts"
+	"hallmark/internal/patience"
 	"hallmark/internal/perfmap"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/perfdata"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -201,7 +205,7 @@ func newObjects() *objects {
 		keep:   mayKeepOpen(),
 		early:  earlyContent,
 		media:  mediaNow(),
-		strict: os.Geteuid() == 0 || hasCapability(unix.CAP_PERFMON) || hasCapability(unix.CAP_SYS_ADMIN),
+		strict: os.Geteuid() == 0 || capability.Has(unix.CAP_PERFMON) || capability.Has(unix.CAP_SYS_ADMIN),
 	}
 	o.ctx, o.cancel = context.WithCancel(contentcache.WithBudgets(context.Background(), hashing))
 	o.work = newResolver(o)
@@ -257,7 +261,7 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 	key := fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
 	j := job{vma: v, pid: p.pid, mapped: time.Now()}
 	if key.major == 0 {
-		key.of = mappingKey{p.pid, v.Start, monotonic()}
+		key.of = mappingKey{p.pid, v.Start, perfring.Monotonic()}
 		s.stock.Add(1)
 		j.done = s.stock.Done
 	}
@@ -276,7 +280,7 @@ func (s *objects) setUnsampled(unsampled bool) {
 }
 
 // wallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
-func wallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(monotonic() - t)) }
+func wallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(perfring.Monotonic() - t)) }
 
 // deleted is what the kernel puts behind the path of a file that was unlinked,
 // fs/d_path.c.
@@ -563,17 +567,17 @@ func (m *memoryOf) Close() error { return errors.Join(m.content.Close(), m.proce
 // inventory reads the mappings and the name of a process that runs already.
 // Where that cannot be done, the process says why.
 func (s *objects) inventory(p *process) {
-	if name := processName(p.pid); name != "" {
+	if name := procfs.NameOf(p.pid); name != "" {
 		p.name = name
 	}
-	now := monotonic()
+	now := perfring.Monotonic()
 	vmas, err := readMappings(int(p.pid))
 	switch {
 	case err == nil:
 		p.unknown, p.asOf = reason.None, now
 	case errors.Is(err, os.ErrPermission):
 		p.unknown = reason.NotPermitted
-	case errors.Is(err, errSilent):
+	case errors.Is(err, patience.ErrSilent):
 		p.unknown = reason.FileUnresponsive
 	case errors.Is(err, procmap.ErrNoMemory):
 		p.unknown = reason.None // a kernel thread
@@ -605,7 +609,7 @@ func readMappings(pid int) ([]procmap.VMA, error) {
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return vmas, err
 	}
-	tids, _ := threadsOf(pid)
+	tids, _ := procfs.ThreadsOf(pid)
 	for _, tid := range tids {
 		if vmas, err := readThreadMappings(tid); err == nil {
 			return vmas, nil
@@ -615,7 +619,7 @@ func readMappings(pid int) ([]procmap.VMA, error) {
 }
 
 func readThreadMappings(tid int) ([]procmap.VMA, error) {
-	return inTime(tid, lookTime, func() ([]procmap.VMA, error) {
+	return patience.InTime(tid, patience.LookTime, func() ([]procmap.VMA, error) {
 		proc, err := procmap.Open(tid)
 		if err != nil {
 			return nil, err

@@ -13,7 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/capability"
+	"hallmark/internal/patience"
 	"hallmark/internal/perfregs"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/perfdata"
 )
 
@@ -22,14 +26,14 @@ import (
 type perfSampler struct {
 	*tally
 	opts    Options
-	plan    *eventPlan
+	plan    *perfring.Plan
 	cpus    map[int]*cpuRings
 	samples []int // events that sample
 	changes []int // events that tell of processes and mappings
-	rings   []*ring
+	rings   []*perfring.Ring
 	decoder *perfdata.Decoder
 	early   *perfdata.Decoder // for what must be looked at before its turn
-	sorter  sorter
+	sorter  perfring.Sorter
 	tracker *tracker
 	pages   int          // of a ring that samples are written into
 	tables  *builtTables // nil when no stacks are copied
@@ -55,26 +59,26 @@ func (g gap) and(other gap) gap {
 const followAfter = time.Second
 
 // cpuRings are the rings that all events of a CPU write into.
-type cpuRings struct{ samples, changes *ring }
+type cpuRings struct{ samples, changes *perfring.Ring }
 
 func newPerfSampler(t *tally, opts Options) (sampler, error) {
-	s := &perfSampler{tally: t, opts: opts, plan: newEventPlan(opts.Event, opts.Frequency), cpus: map[int]*cpuRings{}}
+	s := &perfSampler{tally: t, opts: opts, plan: opts.Event.plan(opts.Frequency), cpus: map[int]*cpuRings{}}
 	s.tracker = &tracker{tally: t, processes: map[uint32]*process{}, threads: map[uint32]string{}, clock: opts.Event == CPUClock}
 	s.tracker.contained = checkPIDNamespace() != nil
-	s.pages = samplePages
+	s.pages = perfring.SamplePages
 	if opts.CallGraph.By == ByDWARF {
 		if err := s.copyStacks(); err != nil {
 			return nil, err
 		}
 	}
 	if opts.Command != nil {
-		s.plan.enableOnExec()
+		s.plan.EnableOnExec()
 	}
 	if len(opts.PIDs) > 0 {
-		s.plan.tellEvents()
+		s.plan.TagEvents()
 		s.tracker.doubles = newDoubles()
 	}
-	cpus, err := onlineCPUs()
+	cpus, err := perfring.OnlineCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +96,7 @@ func (s *perfSampler) copyStacks() error {
 	}
 	s.pages = copyRingPages()
 	size := cmp.Or(s.opts.CallGraph.StackSize, DefaultStackSize)
-	s.plan.copyStacks(m, size, s.pages)
+	s.plan.CopyStacks(m, size, s.pages)
 	s.tables = newBuiltTables(s.objects, newTableCache(s.opts.CacheDir))
 	s.tracker.unwinder = newUserStacks(s.tracker, s.tables, size)
 	return nil
@@ -101,16 +105,16 @@ func (s *perfSampler) copyStacks() error {
 // copyRingPages returns how many pages the ring of a CPU has for samples that copy stacks: of
 // what an ordinary user may lock (perf_mmap of kernel/events/core.c) half, for others.
 func copyRingPages() int {
-	if canLockMemory() {
-		return copyPages
+	if capability.CanLockMemory() {
+		return perfring.CopyPages
 	}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil {
-		return samplePages
+		return perfring.SamplePages
 	}
 	share := limit.Cur / 2 / uint64(runtime.NumCPU()*os.Getpagesize())
-	pages := samplePages
-	for pages < copyPages && uint64(2*pages) <= samplePages+share {
+	pages := perfring.SamplePages
+	for pages < perfring.CopyPages && uint64(2*pages) <= perfring.SamplePages+share {
 		pages *= 2
 	}
 	return pages
@@ -128,12 +132,12 @@ func (s *perfSampler) open(tid int) error {
 }
 
 func (s *perfSampler) openOn(tid, cpu int) error {
-	samples, changes, err := s.plan.open(tid, cpu)
+	samples, changes, err := s.plan.Open(tid, cpu)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock {
 		return err
 	}
 	if err != nil {
-		return openError(s.opts.Event, err)
+		return perfring.OpenError(s.opts.Event.String(), err)
 	}
 	s.samples = append(s.samples, samples)
 	s.changes = append(s.changes, changes)
@@ -144,7 +148,7 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 	if r.samples, err = s.connect(samples, r.samples, s.pages); err != nil {
 		return err
 	}
-	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, changeRingPages()))
+	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, perfring.ChangePages()))
 	return err
 }
 
@@ -152,7 +156,7 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 // events of a CPU that went do not come back with it; what is in its rings is
 // still read.
 func (s *perfSampler) followCPUs() error {
-	online, err := onlineCPUs()
+	online, err := perfring.OnlineCPUs()
 	if err != nil {
 		return err
 	}
@@ -177,18 +181,18 @@ func (s *perfSampler) addCPU(cpu int) error {
 	} else if err != nil {
 		return err
 	}
-	return errors.Join(enable(s.changes[opened:]), enable(s.samples[opened:]))
+	return errors.Join(perfring.Enable(s.changes[opened:]), perfring.Enable(s.samples[opened:]))
 }
 
 // connect lets an event write into r, or into a new ring where there is none yet.
-func (s *perfSampler) connect(fd int, r *ring, pages int) (*ring, error) {
+func (s *perfSampler) connect(fd int, r *perfring.Ring, pages int) (*perfring.Ring, error) {
 	if r != nil {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.FD); err != nil {
 			return r, fmt.Errorf("sharing a perf ring buffer: %w", err)
 		}
 		return r, nil
 	}
-	r, err := newRing(fd, pages)
+	r, err := perfring.NewRing(fd, pages)
 	if err == nil {
 		s.rings = append(s.rings, r)
 	}
@@ -197,13 +201,13 @@ func (s *perfSampler) connect(fd int, r *ring, pages int) (*ring, error) {
 
 func (s *perfSampler) prepare() error {
 	var err error
-	if s.decoder, err = s.plan.decoder(); err != nil {
+	if s.decoder, err = s.plan.Decoder(); err != nil {
 		return err
 	}
-	if s.early, err = s.plan.decoder(); err != nil {
+	if s.early, err = s.plan.Decoder(); err != nil {
 		return err
 	}
-	s.stats.Reduced = append(s.stats.Reduced, s.plan.reduced...)
+	s.stats.Reduced = append(s.stats.Reduced, s.plan.Reduced...)
 	if s.opts.SystemWide && s.tracker.contained {
 		s.stats.Reduced = append(s.stats.Reduced, "files of the processes outside of this container, which have no number in it and are told as one: "+outsideName)
 	}
@@ -214,7 +218,7 @@ func (s *perfSampler) prepare() error {
 	// between is seen twice rather than not at all. Samples come last, and after what can
 	// only be believed if it was read before them.
 	s.objects.setUnsampled(true)
-	if err := enable(s.changes); err != nil {
+	if err := perfring.Enable(s.changes); err != nil {
 		return err
 	}
 	return s.takeStock()
@@ -224,25 +228,9 @@ func (s *perfSampler) begin() error {
 	if s.opts.Command != nil {
 		return nil // its exec does
 	}
-	waitFor(&s.objects.stock, stockPatience)
+	patience.Wait(&s.objects.stock, stockPatience)
 	s.objects.setUnsampled(false)
-	return enable(s.samples)
-}
-
-func enable(fds []int) error {
-	for _, fd := range fds {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return fmt.Errorf("starting the perf events: %w", err)
-		}
-	}
-	return nil
-}
-
-func disable(fds []int) {
-	for _, fd := range fds {
-		// It fails only for an event that never came to be.
-		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
-	}
+	return perfring.Enable(s.samples)
 }
 
 // stockPatience is how long samples wait for files that are read before them.
@@ -257,7 +245,7 @@ func (s *perfSampler) takeStock() error {
 	pids := s.opts.PIDs
 	if s.opts.SystemWide {
 		var err error
-		if pids, err = processes(); err != nil {
+		if pids, err = procfs.Processes(); err != nil {
 			return err
 		}
 	}
@@ -302,7 +290,7 @@ func (s *perfSampler) readProcesses(pids []int) []*process {
 func (s *perfSampler) descriptors() []int {
 	var fds []int
 	for _, r := range s.rings {
-		fds = append(fds, r.fd)
+		fds = append(fds, r.FD)
 	}
 	return fds
 }
@@ -310,15 +298,15 @@ func (s *perfSampler) descriptors() []int {
 // pending reports whether there are records whose turn has not come, or somebody
 // wants to see progress.
 func (s *perfSampler) pending() bool {
-	return s.opts.Progress != nil || len(s.sorter.pending) > 0 || s.tracker.waits()
+	return s.opts.Progress != nil || len(s.sorter.Pending) > 0 || s.tracker.waits()
 }
 
 // round empties every ring and handles the records whose turn has come.
 func (s *perfSampler) round() error {
 	before := s.drained
-	s.drained = monotonic()
+	s.drained = perfring.Monotonic()
 	s.drain()
-	s.sorter.flush(before, s.handle)
+	s.sorter.Flush(before, s.handle)
 	if u := s.tracker.unwinder; u != nil {
 		u.retry(false)
 	}
@@ -335,17 +323,17 @@ func (s *perfSampler) drain() {
 	for _, r := range s.rings {
 		var ok bool
 		missing := gap{}
-		buf, ok = r.drain(buf, func(rec []byte) {
+		buf, ok = r.Drain(buf, func(rec []byte) {
 			if perfdata.TypeOf(rec) == perfdata.TypeLost {
-				missing = missing.and(gap{r.last, s.decoder.Time(rec)})
+				missing = missing.and(gap{r.Last, s.decoder.Time(rec)})
 			}
-			r.last = s.queue(rec)
+			r.Last = s.queue(rec)
 		})
 		if !ok {
 			s.stats.Malformed++
 		}
-		if r.wasFull() {
-			missing = missing.and(gap{r.last, monotonic()})
+		if r.WasFull() {
+			missing = missing.and(gap{r.Last, perfring.Monotonic()})
 		}
 		if missing.until != 0 && s.tellsChanges(r) {
 			s.gap = s.gap.and(missing)
@@ -354,13 +342,13 @@ func (s *perfSampler) drain() {
 }
 
 // tellsChanges reports whether the records of changes go to a ring.
-func (s *perfSampler) tellsChanges(r *ring) bool { return slices.Contains(s.changes, r.fd) }
+func (s *perfSampler) tellsChanges(r *perfring.Ring) bool { return slices.Contains(s.changes, r.FD) }
 
 // queue takes a record out of a ring, and returns its time. Mapped files are looked for at once,
 // while their process lives; everything else waits for its turn.
 func (s *perfSampler) queue(rec []byte) (time uint64) {
 	time = s.decoder.Time(rec)
-	s.sorter.add(time, rec)
+	s.sorter.Add(time, rec)
 	if kind := perfdata.TypeOf(rec); kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
 		return time
 	}
@@ -387,13 +375,13 @@ func (s *perfSampler) halt() {
 	// A ring that was full tells how much it lost with the first record that
 	// finds room again: make room before the events end.
 	s.drain()
-	disable(s.samples)
+	perfring.Disable(s.samples)
 }
 
 func (s *perfSampler) finish() {
-	disable(s.changes)
+	perfring.Disable(s.changes)
 	s.drain()
-	s.sorter.flush(^uint64(0), s.handle)
+	s.sorter.Flush(^uint64(0), s.handle)
 	if u := s.tracker.unwinder; u != nil {
 		s.objects.work.stop()
 		u.settle(s.tables.wait)
@@ -401,7 +389,7 @@ func (s *perfSampler) finish() {
 	// The last loss has no record behind it. Newer kernels count it as well.
 	total := uint64(0)
 	for _, fd := range slices.Concat(s.samples, s.changes) {
-		total += lost(fd)
+		total += perfring.LostBy(fd)
 	}
 	s.stats.Lost = max(s.stats.Lost, total)
 }
@@ -412,18 +400,10 @@ func (s *perfSampler) close() error {
 		s.tables.stop()
 	}
 	for _, r := range s.rings {
-		errs = append(errs, r.close())
+		errs = append(errs, r.Close())
 	}
 	for _, fd := range slices.Concat(s.samples, s.changes) {
 		errs = append(errs, unix.Close(fd))
 	}
 	return errors.Join(errs...)
-}
-
-func monotonic() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // the clock and the pointer are valid
-	}
-	return uint64(now.Nano())
 }

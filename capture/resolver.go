@@ -17,6 +17,8 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
+	"hallmark/internal/patience"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -74,7 +76,7 @@ const (
 )
 
 func newResolver(o *objects) *resolver {
-	r := &resolver{objects: o, most: patience, least: shortPatience}
+	r := &resolver{objects: o, most: patience.Long, least: patience.Short}
 	r.wake = sync.NewCond(&r.mu)
 	for _, l := range []*lane{&r.own, &r.others} {
 		l.slow, l.far = make(chan struct{}, maxSlow), make(chan struct{}, maxFar)
@@ -89,7 +91,7 @@ func newResolver(o *objects) *resolver {
 func (r *resolver) ask(j job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	owner := ownerOf(j.pid)
+	owner := procfs.UserOf(j.pid)
 	r.laneOf(owner).add(owner, j)
 	r.wake.Broadcast() // the workers of both lanes wait
 }
@@ -120,7 +122,7 @@ func (r *resolver) stop() {
 func (r *resolver) wait() {
 	for until := time.Now().Add(r.most); ; {
 		before := r.ended.Load()
-		if waitFor(&r.workers, min(r.least, r.most)) || r.ended.Load() == before || time.Now().After(until) {
+		if patience.Wait(&r.workers, min(r.least, r.most)) || r.ended.Load() == before || time.Now().After(until) {
 			return
 		}
 	}
@@ -523,7 +525,7 @@ func openMappedInTime(j job) (f *os.File, name string, why reason.Reason, about 
 	}
 	var mu sync.Mutex
 	a := answer{isAwaited: true}
-	inTime = within(int(j.pid), mappedTime, func() {
+	inTime = patience.Within(int(j.pid), mappedTime, func() {
 		file, name, why, about := openMapped(j)
 		mu.Lock()
 		defer mu.Unlock()

@@ -14,6 +14,9 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/aside"
+	"hallmark/internal/patience"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -101,7 +104,7 @@ func (r *rewrites) see(pid int, name string, now uint64) {
 		return
 	}
 	if now == 0 { // the backend bpf keeps times for timelines only
-		now = monotonic()
+		now = perfring.Monotonic()
 	}
 	if s.name != name {
 		s.name, s.after, s.next = name, firstAgain, min(s.next, s.last+uint64(leastAgain))
@@ -209,11 +212,11 @@ var (
 // for a list of the process's own and not for comparing them.
 func rewrittenNow(pid int, limit time.Duration) ([]rewrittenPages, error) {
 	var l pagesLook
-	inTime := within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
+	inTime := patience.Within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !inTime && !l.listed {
-		return nil, errSilent
+		return nil, patience.ErrSilent
 	}
 	var all []rewrittenPages
 	for _, own := range l.own {
@@ -247,7 +250,7 @@ func (l *pagesLook) look(pid int, until time.Time) {
 	}
 	l.mu.Lock()
 	l.own, l.err, l.listed = own, err, true
-	l.process = processName(uint32(pid))
+	l.process = procfs.NameOf(uint32(pid))
 	l.mu.Unlock()
 	for i, o := range own {
 		if time.Now().After(until) {
@@ -269,7 +272,7 @@ func openThread(pid int) (*procmap.Process, error) {
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return p, err
 	}
-	tids, _ := threadsOf(pid)
+	tids, _ := procfs.ThreadsOf(pid)
 	for _, tid := range tids {
 		if p, err := procmap.Open(tid); err == nil {
 			return p, nil

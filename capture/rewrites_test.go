@@ -16,6 +16,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/internal/patience"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -194,7 +195,7 @@ func TestRewritesUnknown(t *testing.T) {
 		r.sights[pid] = &lookedAt{name: "name"}
 		r.look(pid, limit)
 	}
-	want := []string{fmt.Sprintf("rewritten in memory: not known of name (%d): %v", self, errSilent)}
+	want := []string{fmt.Sprintf("rewritten in memory: not known of name (%d): %v", self, patience.ErrSilent)}
 	if got := r.unknown(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -75,7 +76,7 @@ func (inv *Inventory) LookAtDisk() {
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		if slices.ContainsFunc(p.Code, func(c Code) bool { return c.Elsewhere }) {
-			p.Container = containerOf(p.PID)
+			p.Container = procfs.ContainerOf(p.PID)
 		}
 	}
 }
@@ -118,7 +119,7 @@ func programOf(pid int) (tid int, path string) {
 	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
 		return pid, strings.TrimSuffix(path, deleted)
 	}
-	tids, _ := threadsOf(pid)
+	tids, _ := procfs.ThreadsOf(pid)
 	for _, tid := range tids {
 		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
 			return tid, strings.TrimSuffix(path, deleted)

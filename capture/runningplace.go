@@ -3,9 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -106,21 +104,4 @@ func (f *onDisk) setPlaces(here tree, place Place) {
 	for _, c := range f.code {
 		c.Place, c.Elsewhere = place, elsewhere
 	}
-}
-
-// containerOf returns the number of the container that a process is in, "" for none.
-func containerOf(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(b)) {
-		// hierarchy:controllers:path, cgroups(7)
-		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
-			if id := container(parts[2]); id != "" {
-				return id
-			}
-		}
-	}
-	return ""
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/perfdata"
 	"hallmark/profile"
 )
@@ -129,7 +131,7 @@ type sampler interface {
 type tally struct {
 	objects *objects
 	kernel  *kernel
-	cgroups *cgroups
+	cgroups *procfs.Cgroups
 	stacks  *stacks
 	times   *timeline // nil when they are not wanted
 	tables  *tables   // nil where callers are not found by unwind tables
@@ -141,12 +143,12 @@ type tally struct {
 }
 
 // newTally makes what the samples of a backend are counted in.
-func (s *Session) newTally(b Backend, roots []cgroupRoot) *tally {
+func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
 	o := newObjects()
 	s.tally = &tally{
 		objects:   o,
 		kernel:    newKernel(o),
-		cgroups:   newCgroups(roots),
+		cgroups:   procfs.NewCgroups(roots),
 		stacks:    newStacks(),
 		stats:     Stats{Backend: b},
 		rewrites:  newRewrites(),
@@ -185,7 +187,7 @@ func Start(opts Options) (*Session, error) {
 	if opts.Frequency == 0 {
 		opts.Frequency = DefaultFrequency
 	}
-	if most := maxFrequency(); opts.Frequency > most {
+	if most := perfring.MaxFrequency(); opts.Frequency > most {
 		return nil, fmt.Errorf("a frequency of %d Hz is above kernel.perf_event_max_sample_rate, now %d", opts.Frequency, most)
 	}
 	s := &Session{opts: opts}
@@ -240,11 +242,11 @@ func (s *Session) Run(ctx context.Context) error {
 	s.started = time.Now()
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	w, err := newWaiter(ctx, s.sampler.descriptors(), s.watch)
+	w, err := perfring.NewWaiter(ctx, s.sampler.descriptors(), s.watch)
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer w.Close()
 	if err := s.sampler.begin(); err != nil {
 		return err
 	}
@@ -257,7 +259,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 	}
 	for {
-		over, err := w.wait(s.sampler.pending())
+		over, err := w.Wait(s.sampler.pending())
 		if err != nil || over {
 			return err
 		}

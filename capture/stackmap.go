@@ -7,6 +7,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/bpf"
+	"hallmark/internal/perfring"
 	"hallmark/reason"
 )
 
@@ -44,7 +45,7 @@ func newStackmapSampler(t *tally, opts Options, programs *bpf.Stackmap) (*stackm
 // stackPlaces returns for how many stacks there is room: sixteen times the samples
 // that are taken between two rounds, so that a thirtieth at most is lost.
 func stackPlaces(hz, cpus int) int {
-	samples := hz * cpus * int(longest/time.Millisecond) / 1000
+	samples := hz * cpus * int(perfring.LongestWait/time.Millisecond) / 1000
 	return min(max(1<<bits.Len(uint(16*samples)), 1<<10), 1<<14)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -111,7 +112,7 @@ func (s *stackmapFiles) findAnywhere(c *Command) {
 		j := job{vma: procmap.VMA{Name: c.path}} // no process has number 0
 		s.offer(j, s.reach(j), c.path)
 	}
-	pids, _ := processes() // or they stay without name
+	pids, _ := procfs.Processes() // or they stay without name
 	for _, pid := range pids {
 		if s.missing() {
 			s.findIn(pid)

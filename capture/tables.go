@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/patience"
 	"hallmark/unwind"
 )
 
@@ -98,7 +99,7 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 		cache:   cache,
 		files:   map[*object]*fileTable{},
 		serials: map[uint32]*fileTable{},
-		most:    patience,
+		most:    patience.Long,
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.work, t.news = sync.NewCond(&t.mu), sync.NewCond(&t.mu)
@@ -360,7 +361,7 @@ func (t *tables) stop() {
 	t.waited = true
 	t.mu.Unlock()
 	if !again {
-		waitFor(&t.workers, t.most)
+		patience.Wait(&t.workers, t.most)
 	}
 	t.abandon()
 	t.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 )
 
@@ -43,7 +44,7 @@ func (s *Session) openTarget(pid int) error {
 		return noTarget(pid, err)
 	}
 	s.watch = append(s.watch, watch)
-	if isKernelThread(pid) {
+	if procfs.IsKernelThread(pid) {
 		s.tally.stats.KernelThreads = append(s.tally.stats.KernelThreads, pid)
 	}
 	err = s.sampler.openProcess(pid)
@@ -63,7 +64,7 @@ func noTarget(pid int, err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	if leader := leaderOf(pid); leader != 0 && leader != pid {
+	if leader := procfs.LeaderOf(pid); leader != 0 && leader != pid {
 		return fmt.Errorf("%d is a thread of process %d: record that", pid, leader)
 	}
 	return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
@@ -92,7 +93,7 @@ func (s *perfSampler) openCommand(c *Command) error { return s.open(c.tid) }
 func (s *perfSampler) openProcess(pid int) error {
 	have, opened := map[int]bool{}, false
 	for {
-		tids, err := threadsOf(pid)
+		tids, err := procfs.ThreadsOf(pid)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package capture
 import (
 	"encoding/binary"
 	"time"
+
+	"hallmark/internal/perfring"
 )
 
 // timeline keeps when samples were taken: about eight bytes for each, in the order
@@ -23,7 +25,7 @@ const (
 )
 
 func newTimeline() *timeline {
-	return &timeline{epoch: time.Now().UnixNano() - int64(monotonic()), room: timelineSize}
+	return &timeline{epoch: time.Now().UnixNano() - int64(perfring.Monotonic()), room: timelineSize}
 }
 
 // add notes when a stack was seen in an owner, in ns of CLOCK_MONOTONIC.

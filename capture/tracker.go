@@ -6,6 +6,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/addrspace"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -84,7 +86,7 @@ func (t *tracker) handle(r perfdata.Record) {
 	case *perfdata.Ksymbol:
 		t.kernel.learn(r)
 	case *perfdata.Cgroup:
-		t.cgroups.learn(r.Cgroup, r.Path)
+		t.cgroups.Learn(r.Cgroup, r.Path)
 	}
 }
 
@@ -106,7 +108,7 @@ func (t *tracker) ask(p *process) {
 	}
 	p.space, p.originals = space{}, originals{}
 	t.objects.inventory(p)
-	p.doubted, p.known = false, monotonic()
+	p.doubted, p.known = false, perfring.Monotonic()
 }
 
 func (t *tracker) mmap(r *perfdata.Mmap2) {
@@ -221,7 +223,7 @@ func (t *tracker) reap(now uint64) {
 
 // otherThreads returns the threads of a process besides the first.
 func otherThreads(pid uint32) []int {
-	tids, _ := threadsOf(int(pid)) // none when it is gone
+	tids, _ := procfs.ThreadsOf(int(pid)) // none when it is gone
 	return slices.DeleteFunc(tids, func(tid int) bool { return tid == int(pid) })
 }
 
@@ -358,11 +360,11 @@ func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 func isVsyscall(ip addr.Abs) bool { return ip&^0xfff == 0xffffffffff600000 }
 
 func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
-	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID), Cgroup: t.cgroups.path(r.Cgroup)}
+	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID), Cgroup: t.cgroups.Path(r.Cgroup)}
 	if r.PID != noTask {
 		l.PID, l.TID = int(r.PID), int(r.TID)
 	}
-	l.Container = container(l.Cgroup)
+	l.Container = procfs.Container(l.Cgroup)
 	return l
 }
 
@@ -370,7 +372,7 @@ func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
 func (t *tracker) thread(pid, tid uint32) string {
 	name, ok := t.threads[tid]
 	if !ok {
-		name = threadName(pid, tid)
+		name = procfs.ThreadName(pid, tid)
 		if name == "" {
 			return t.process(pid).name
 		}

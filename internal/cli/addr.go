@@ -13,7 +13,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
-	"hallmark/capture"
+	"hallmark/internal/patience"
 	"hallmark/internal/plaintext"
 	"hallmark/procmap/live"
 	"hallmark/reason"
@@ -71,7 +71,7 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		return err
 	}
 	var p *live.Process
-	err = capture.Patiently(pid, func() (err error) {
+	err = patience.Look(pid, func() (err error) {
 		p, err = live.Open(pid)
 		return err
 	})
@@ -79,7 +79,7 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		return advise(err)
 	}
 	defer p.Close()
-	p.Patiently = func(look func() error) error { return capture.Patiently(pid, look) }
+	p.Patiently = func(look func() error) error { return patience.Look(pid, look) }
 	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
 	finder := &p.Library().Finder
 	finder.Differ = func(_ buildid.ID, paths [2]string) {

@@ -13,8 +13,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
-	"hallmark/capture"
 	"hallmark/internal/contested"
+	"hallmark/internal/patience"
 	"hallmark/internal/plaintext"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -81,7 +81,7 @@ func processArgument(arg string) (int, error) {
 func runMaps(e *env, opt mapsOptions, pid int) error {
 	var p *procmap.Process
 	var list []procmap.VMA
-	err := capture.Patiently(pid, func() (err error) {
+	err := patience.Look(pid, func() (err error) {
 		if p, err = procmap.OpenOptions(pid, procmap.Options{Method: opt.method}); err == nil {
 			list, err = p.All()
 		}
@@ -160,7 +160,7 @@ func countRewritten(p *procmap.Process, records []mapRecord) error {
 		vmas[i] = r.vma
 	}
 	done := make(chan []look, 1)
-	err := capture.Patiently(p.PID(), func() error {
+	err := patience.Look(p.PID(), func() error {
 		looks := make([]look, len(vmas))
 		for i, v := range vmas {
 			if v.Perm&procmap.Exec != 0 {
@@ -270,7 +270,7 @@ type inferred struct {
 // was not had in time has none.
 func recordPatiently(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 	answer := make(chan mapRecord, 1)
-	err := capture.Patiently(p.PID(), func() error {
+	err := patience.Look(p.PID(), func() error {
 		r, err := recordOf(p, v)
 		answer <- r
 		return err

@@ -462,7 +462,7 @@ func (r *record) commandTime() time.Duration {
 	}
 	select {
 	case <-r.opts.Command.Done():
-	case <-time.After(patience / 10): // it ends at about the same time as the recording
+	case <-time.After(commandPatience / 10): // it ends at about the same time as the recording
 		return 0
 	}
 	var used syscall.Rusage
@@ -533,8 +533,8 @@ func (r *record) showReport(done *result) error {
 	return writeReport(r.env, p, misses)
 }
 
-// patience is how long a command may take to end before it is said that it is waited for.
-const patience = time.Second
+// commandPatience is how long a command may take to end before it is said that it is waited for.
+const commandPatience = time.Second
 
 // commandStatus waits for the command, which may outlive the recording, and
 // returns its exit status.
@@ -549,7 +549,7 @@ func (r *record) commandStatus() error {
 func statusOf(e *env, c *capture.Command) error {
 	select {
 	case <-c.Done():
-	case <-time.After(patience):
+	case <-time.After(commandPatience):
 		fmt.Fprintln(e.stderr, "hallmark: waiting for the command to end")
 	}
 	if status := c.Wait(); status != 0 {

@@ -1,4 +1,4 @@
-package capture
+package procfs
 
 import (
 	"os"
@@ -21,7 +21,7 @@ func TestContainer(t *testing.T) {
 		"/docker/" + id[:63]: "",
 		"":                   "",
 	} {
-		if got := container(cgroup); got != want {
+		if got := Container(cgroup); got != want {
 			t.Errorf("container(%q) = %q, want %q", cgroup, got, want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestContainer(t *testing.T) {
 // TestCgroupPath asks for the cgroup of this process by its inode number, and
 // compares with what /proc says of it.
 func TestCgroupPath(t *testing.T) {
-	c := newCgroups(unifiedRoots)
+	c := NewCgroups(UnifiedRoots)
 	testenv.Need(t, c.root != "", "a mounted cgroup v2")
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -46,11 +46,11 @@ func TestCgroupPath(t *testing.T) {
 	if err := syscall.Stat(c.root+own, &st); err != nil {
 		t.Skipf("own cgroup %s is not visible: %v", own, err)
 	}
-	if got := c.path(st.Ino); got != own {
+	if got := c.Path(st.Ino); got != own {
 		t.Errorf("path(%d) = %q, want %q", st.Ino, got, own)
 	}
-	c.learn(1<<60, "/gone")
-	if got := c.path(1 << 60); got != "/gone" {
+	c.Learn(1<<60, "/gone")
+	if got := c.Path(1 << 60); got != "/gone" {
 		t.Errorf("a learned cgroup is %q", got)
 	}
 }
@@ -59,7 +59,7 @@ func TestCgroupPath(t *testing.T) {
 // as root can.
 func TestCgroupOfLater(t *testing.T) {
 	testenv.Root(t)
-	c := newCgroups(unifiedRoots)
+	c := NewCgroups(UnifiedRoots)
 	testenv.Need(t, c.root != "", "a mounted cgroup v2")
 	for _, name := range []string{"hallmark-test-1", "hallmark-test-2"} {
 		dir := filepath.Join(c.root, name)
@@ -71,11 +71,11 @@ func TestCgroupOfLater(t *testing.T) {
 		if err := syscall.Stat(dir, &st); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.path(st.Ino); got != "/"+name {
+		if got := c.Path(st.Ino); got != "/"+name {
 			t.Errorf("path(%d) = %q, want %q", st.Ino, got, "/"+name)
 		}
 	}
-	if got := c.path(1 << 40); got != "" {
+	if got := c.Path(1 << 40); got != "" {
 		t.Errorf("a cgroup that does not exist is %q", got)
 	}
 }

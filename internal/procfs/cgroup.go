@@ -1,4 +1,4 @@
-package capture
+package procfs
 
 import (
 	"encoding/binary"
@@ -13,34 +13,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups turns the cgroup numbers of samples into paths. A number is the inode
+// Cgroups turns the cgroup numbers of samples into paths. A number is the inode
 // of the cgroup's directory: in the hierarchy that has the perf_event controller
 // for perf, in that of version 2 for BPF.
-type cgroups struct {
+type Cgroups struct {
 	root   string // where that hierarchy is mounted, "" when nowhere
 	paths  map[uint64]string
 	walked bool
 }
 
-// cgroupRoots are where that hierarchy may be mounted: of its own as version 1,
+// CgroupRoots are where that hierarchy may be mounted: of its own as version 1,
 // else as version 2, alone or beside version 1.
-var cgroupRoots = []cgroupRoot{
+var CgroupRoots = []CgroupRoot{
 	{"/sys/fs/cgroup/perf_event", 0x27e0eb},
 	{"/sys/fs/cgroup", 0x63677270},
 	{"/sys/fs/cgroup/unified", 0x63677270},
 }
 
-// unifiedRoots are where the hierarchy of version 2 may be mounted.
-var unifiedRoots = cgroupRoots[1:]
+// UnifiedRoots are where the hierarchy of version 2 may be mounted.
+var UnifiedRoots = CgroupRoots[1:]
 
-type cgroupRoot struct {
+// CgroupRoot is a directory where a hierarchy of control groups may be mounted.
+type CgroupRoot struct {
 	path  string
 	magic int64 // include/uapi/linux/magic.h
 }
 
-// newCgroups takes the first of the roots that is there.
-func newCgroups(roots []cgroupRoot) *cgroups {
-	c := &cgroups{paths: map[uint64]string{}}
+// NewCgroups takes the first of the roots that is there.
+func NewCgroups(roots []CgroupRoot) *Cgroups {
+	c := &Cgroups{paths: map[uint64]string{}}
 	for _, root := range roots {
 		var st syscall.Statfs_t
 		if syscall.Statfs(root.path, &st) == nil && st.Type == root.magic {
@@ -51,12 +52,12 @@ func newCgroups(roots []cgroupRoot) *cgroups {
 	return c
 }
 
-// learn remembers the path of a cgroup that a record told.
-func (c *cgroups) learn(id uint64, path string) { c.paths[id] = path }
+// Learn remembers the path of a cgroup, as a record has it.
+func (c *Cgroups) Learn(id uint64, path string) { c.paths[id] = path }
 
-// path returns the path of the cgroup below the mount point, "" when it is not
+// Path returns the path of the cgroup below the mount point, "" when it is not
 // known: it may be gone already.
-func (c *cgroups) path(id uint64) string {
+func (c *Cgroups) Path(id uint64) string {
 	p, ok := c.paths[id]
 	if ok || id == 0 || c.root == "" {
 		return p
@@ -76,7 +77,7 @@ func (c *cgroups) path(id uint64) string {
 const kernfsHandle = 0xfe
 
 // open asks for the directory by its number, which only root may (CAP_DAC_READ_SEARCH).
-func (c *cgroups) open(id uint64) (string, error) {
+func (c *Cgroups) open(id uint64) (string, error) {
 	mount, err := os.Open(c.root)
 	if err != nil {
 		return "", err
@@ -93,12 +94,12 @@ func (c *cgroups) open(id uint64) (string, error) {
 }
 
 // below turns the name of a directory into a cgroup.
-func (c *cgroups) below(name string) string {
+func (c *Cgroups) below(name string) string {
 	return "/" + strings.TrimPrefix(strings.TrimPrefix(name, c.root), "/")
 }
 
 // walk reads all cgroups that exist.
-func (c *cgroups) walk() {
+func (c *Cgroups) walk() {
 	// What cannot be read is a cgroup without a name; it still has its number.
 	_ = filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -117,13 +118,30 @@ func (c *cgroups) walk() {
 // the prefix of the runtime and ".scope".
 var containerID = regexp.MustCompile(`^(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?$`)
 
-// container returns the number of the container that a cgroup belongs to, ""
+// Container returns the number of the container that a cgroup belongs to, ""
 // when its path names none. The innermost container wins.
-func container(cgroup string) string {
+func Container(cgroup string) string {
 	parts := strings.Split(cgroup, "/")
 	for i := len(parts) - 1; i >= 0; i-- {
 		if m := containerID.FindStringSubmatch(parts[i]); m != nil {
 			return m[1]
+		}
+	}
+	return ""
+}
+
+// ContainerOf returns the number of the container that a process is in, "" for none.
+func ContainerOf(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		// hierarchy:controllers:path, cgroups(7)
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			if id := Container(parts[2]); id != "" {
+				return id
+			}
 		}
 	}
 	return ""

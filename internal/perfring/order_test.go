@@ -1,4 +1,4 @@
-package capture
+package perfring
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 // records that become visible late, and wants the order of time in the end.
 func TestSorterRounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var s sorter
+	var s Sorter
 	var got []uint64
 	keep := func(rec []byte) { got = append(got, uint64(rec[0])|uint64(rec[1])<<8) }
 	var all []uint64
@@ -25,15 +25,15 @@ func TestSorterRounds(t *testing.T) {
 			}
 			slices.Sort(times)
 			for _, at := range times {
-				s.add(at, []byte{byte(at), byte(at >> 8)})
+				s.Add(at, []byte{byte(at), byte(at >> 8)})
 			}
 			all = append(all, times...)
 		}
-		s.flush(previous, keep)
+		s.Flush(previous, keep)
 		previous = round
 		now += uint64(rng.IntN(100))
 	}
-	s.flush(^uint64(0), keep)
+	s.Flush(^uint64(0), keep)
 	slices.Sort(all)
 	if !slices.Equal(got, all) {
 		t.Errorf("%d records came out, sorted %v; %d went in", len(got), slices.IsSorted(got), len(all))

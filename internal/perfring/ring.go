@@ -1,4 +1,4 @@
-package capture
+package perfring
 
 import (
 	"encoding/binary"
@@ -10,49 +10,50 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/capability"
 	"hallmark/perfdata"
 )
 
-// ring is the buffer in which the kernel leaves the records of one CPU, see
+// Ring is the buffer in which the kernel leaves the records of one CPU, see
 // struct perf_event_mmap_page in include/uapi/linux/perf_event.h.
-type ring struct {
-	fd   int // the event that owns the buffer
+type Ring struct {
+	FD   int // the event that owns the buffer
 	mem  []byte
 	data []byte // a power of two long
 	page *unix.PerfEventMmapPage
 	used int    // bytes that the records took when it was last emptied
-	last uint64 // time of the last record, ns, CLOCK_MONOTONIC; 0 for none
+	Last uint64 // time of the last record, ns, CLOCK_MONOTONIC; 0 for none
 }
 
 // Sizes of the rings of a CPU, in pages, powers of two. Together they are less
 // than kernel.perf_event_mlock_kb allows every user for a CPU by default: 516 KiB.
 const (
-	samplePages = 64
+	SamplePages = 64
 	changePages = 32
-	// copyPages is for samples that copy stacks, where the user may lock so much memory:
+	// CopyPages is for samples that copy stacks, where the user may lock so much memory:
 	// tens of the largest.
-	copyPages = 1024
+	CopyPages = 1024
 	// manyChangePages is for records of changes, where the user may lock so much memory: what
 	// follows a lost one counts for nothing until the processes are looked at again.
 	manyChangePages = 128
 )
 
-// changeRingPages returns how many pages the ring of a CPU has for records of changes.
-func changeRingPages() int {
-	if canLockMemory() {
+// ChangePages returns how many pages the ring of a CPU has for records of changes.
+func ChangePages() int {
+	if capability.CanLockMemory() {
 		return manyChangePages
 	}
 	return changePages
 }
 
-// newRing maps a ring of at most pages (a power of two) for the event fd, and a
+// NewRing maps a ring of at most pages (a power of two) for the event fd, and a
 // smaller one when this user may not lock that much memory.
-func newRing(fd, pages int) (*ring, error) {
+func NewRing(fd, pages int) (*Ring, error) {
 	size := os.Getpagesize()
 	for ; pages > 0; pages /= 2 {
 		mem, err := unix.Mmap(fd, 0, (pages+1)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err == nil {
-			return &ring{fd: fd, mem: mem, data: mem[size:], page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
+			return &Ring{FD: fd, mem: mem, data: mem[size:], page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
 		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOMEM) {
 			return nil, fmt.Errorf("mapping a perf ring buffer: %w", err)
@@ -61,13 +62,14 @@ func newRing(fd, pages int) (*ring, error) {
 	return nil, fmt.Errorf("mapping a perf ring buffer: %w (kernel.perf_event_mlock_kb and 'ulimit -l' limit it)", unix.EPERM)
 }
 
-func (r *ring) close() error { return unix.Munmap(r.mem) }
+// Close unmaps the ring. The event stays open.
+func (r *Ring) Close() error { return unix.Munmap(r.mem) }
 
-// drain appends the records in the ring to buf, gives their room back to the
+// Drain appends the records in the ring to buf, gives their room back to the
 // kernel and calls each for every one of them, in the order in which they were
 // written on this CPU. A record that each gets lies in buf's memory. It reports
 // false when what is in the ring is no record: the rest of it is passed over.
-func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
+func (r *Ring) Drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 	head := atomic.LoadUint64(&r.page.Data_head)
 	tail := atomic.LoadUint64(&r.page.Data_tail)
 	from := len(buf)
@@ -88,11 +90,11 @@ func (r *ring) drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 // maxChange is more than the longest record of a change takes: a mapping, with its path.
 const maxChange = 8 << 10
 
-// wasFull reports whether there may have been no room for a record of a change when the ring was
+// WasFull reports whether there may have been no room for a record of a change when the ring was
 // last emptied.
-func (r *ring) wasFull() bool { return len(r.data)-r.used < min(maxChange, len(r.data)/2) }
+func (r *Ring) WasFull() bool { return len(r.data)-r.used < min(maxChange, len(r.data)/2) }
 
-func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
+func (r *Ring) copyOut(buf []byte, tail, head uint64) []byte {
 	mask := uint64(len(r.data) - 1)
 	from, to := tail&mask, head&mask
 	if head-tail == 0 {
@@ -105,9 +107,9 @@ func (r *ring) copyOut(buf []byte, tail, head uint64) []byte {
 	return append(buf, r.data[:to]...)
 }
 
-// lost returns how many records of an event and those that inherited it found no
+// LostBy returns how many records of an event and those that inherited it found no
 // room in a ring, since Linux 6.0; before, 0.
-func lost(fd int) uint64 {
+func LostBy(fd int) uint64 {
 	var b [16]byte // the event's value, then with PERF_FORMAT_LOST what it lost
 	if n, err := unix.Read(fd, b[:]); err != nil || n != len(b) {
 		return 0

@@ -1,4 +1,4 @@
-package capture
+package perfring
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter waits for something to do: records to read, the end of what is
+// Waiter waits for something to do: records to read, the end of what is
 // recorded, or the end of the recording. It blocks in one poll(2), which costs
 // an idle machine less than half of what a ticker of the Go runtime does.
-type waiter struct {
+type Waiter struct {
 	over   atomic.Bool   // the context is done
 	wake   int           // an eventfd, readable when over
 	unbind func()        // from the context
@@ -23,11 +23,11 @@ type waiter struct {
 }
 
 const (
-	// glance is how long the rings of ended events are left alone.
-	glance = 20 * time.Millisecond
-	// longest is how long records wait at most before they are handled. It bounds
+	// Glance is how long the rings of ended events are left alone.
+	Glance = 20 * time.Millisecond
+	// LongestWait is how long records wait at most before they are handled. It bounds
 	// what is pending between rounds while little happens.
-	longest = 250 * time.Millisecond
+	LongestWait = 250 * time.Millisecond
 	// breath is how long a round waits for more of what woke it. A process that
 	// starts has several mappings; and it bounds the rounds in a second. It is
 	// also how long a process must live for a file to be found that only it can
@@ -35,15 +35,15 @@ const (
 	breath = 10 * time.Millisecond
 )
 
-// newWaiter returns a waiter that wakes when one of the sources has something to
+// NewWaiter returns a waiter that wakes when one of the sources has something to
 // read, and ends with ctx, or when none of the processes
 // is left, if there were any. The caller closes it.
-func newWaiter(ctx context.Context, sources, processes []int) (*waiter, error) {
+func NewWaiter(ctx context.Context, sources, processes []int) (*Waiter, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	w := &waiter{wake: wake}
+	w := &Waiter{wake: wake}
 	w.polls = append(w.polls, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
 	for _, fd := range sources {
 		w.polls = append(w.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
@@ -67,9 +67,9 @@ func newWaiter(ctx context.Context, sources, processes []int) (*waiter, error) {
 	return w, nil
 }
 
-// wait returns when there may be records to read, and tells when it is over.
+// Wait returns when there may be records to read, and reports whether the recording is over.
 // pending says that there are some already whose turn has not come.
-func (w *waiter) wait(pending bool) (over bool, err error) {
+func (w *Waiter) Wait(pending bool) (over bool, err error) {
 	_, err = unix.Poll(w.polls, w.timeout(pending))
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return false, fmt.Errorf("waiting for events: %w", err)
@@ -83,19 +83,19 @@ func (w *waiter) wait(pending bool) (over bool, err error) {
 }
 
 // timeout returns after how many milliseconds to look without being woken.
-func (w *waiter) timeout(pending bool) int {
+func (w *Waiter) timeout(pending bool) int {
 	switch {
 	case w.blind:
-		return int(glance.Milliseconds())
+		return int(Glance.Milliseconds())
 	case pending:
-		return int(longest.Milliseconds())
+		return int(LongestWait.Milliseconds())
 	}
 	return -1
 }
 
 // ended notes what will not come back, and reports whether all processes have
 // ended. poll passes over negative descriptors.
-func (w *waiter) ended() bool {
+func (w *Waiter) ended() bool {
 	left := 0
 	for i := range w.polls {
 		p := &w.polls[i]
@@ -113,7 +113,25 @@ func (w *waiter) ended() bool {
 	return w.first < len(w.polls) && left == 0
 }
 
-func (w *waiter) close() error {
+// Close ends the waiter. The sources and processes stay open.
+func (w *Waiter) Close() error {
 	w.unbind()
 	return unix.Close(w.wake)
+}
+
+// WaitFor returns when there may be something to read, and after a time in any case, in
+// ms. It reports whether the recording is over.
+func (w *Waiter) WaitFor(timeout int, breath time.Duration) (over bool, err error) {
+	n, err := unix.Poll(w.polls, timeout)
+	if err != nil && err != unix.EINTR {
+		return false, err
+	}
+	if w.over.Load() || w.ended() {
+		return true, nil
+	}
+	if n > 0 && breath > 0 {
+		pause := unix.NsecToTimespec(int64(breath))
+		_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
+	}
+	return false, nil
 }

@@ -1,0 +1,135 @@
+// Package patience bounds how long a look at another process, and the work that a recording
+// began, may hold up this one.
+//
+// The kernel lists the mappings of a process under a lock. The process holds that lock while it
+// changes its mappings, and a change may wait for a file system that never answers. A look
+// that waits for the lock ends with this process, so it is enough not to wait for the look.
+package patience
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// LookTime is how long a look at the mappings of a process may take.
+const LookTime = 500 * time.Millisecond
+
+const (
+	// maxWaiting bounds the looks that are waited for no more, each of which takes a thread.
+	maxWaiting = 2000
+	// maxLost is how long is waited in vain for processes, until a look gets no more than
+	// shortLook, and when many are waited for in vain no more than leastLook. Who hinders looks
+	// at many processes must not hinder those at others.
+	maxLost   = 2 * time.Second
+	shortLook = 20 * time.Millisecond
+	manyWait  = 100
+	leastLook = 2 * time.Millisecond
+)
+
+// slow knows the processes that a look at is still waiting for.
+var slow = struct {
+	sync.Mutex
+	pids map[int]bool
+	lost time.Duration // in vain
+}{pids: map[int]bool{}}
+
+// Within calls look, which looks at the process pid (EveryProcess: at all), and reports whether it
+// returned within limit. It does not call look for a process that an earlier look still waits
+// for. After many looks in vain the limit is shorter.
+func Within(pid int, limit time.Duration, look func()) bool {
+	slow.Lock()
+	waits := slow.pids[pid] || len(slow.pids) >= maxWaiting
+	switch {
+	case len(slow.pids) >= manyWait:
+		limit = min(limit, leastLook)
+	case slow.lost >= maxLost:
+		limit = min(limit, shortLook)
+	}
+	slow.Unlock()
+	if waits {
+		return false
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		look()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	}
+	slow.Lock()
+	slow.pids[pid] = true
+	slow.lost += limit
+	slow.Unlock()
+	go func() {
+		<-done
+		slow.Lock()
+		defer slow.Unlock()
+		delete(slow.pids, pid)
+		slow.lost -= limit
+	}()
+	return false
+}
+
+// InTime is Within for a look that returns a value. It returns ErrSilent when the look took too
+// long.
+func InTime[T any](pid int, limit time.Duration, look func() (T, error)) (T, error) {
+	var v T
+	var err error
+	if !Within(pid, limit, func() { v, err = look() }) {
+		var none T
+		return none, ErrSilent
+	}
+	return v, err
+}
+
+// ErrSilent is the error of a look that did not end in time.
+var ErrSilent = errors.New("nobody could look at its mappings in time: it may wait for a file system")
+
+// Look calls look, which looks at the process pid, and waits ProcessTime for it at most. It returns
+// an error that wraps os.ErrDeadlineExceeded when the process lets nobody look at it.
+func Look(pid int, look func() error) error {
+	_, err := InTime(pid, ProcessTime, func() (struct{}, error) { return struct{}{}, look() })
+	if errors.Is(err, ErrSilent) {
+		return fmt.Errorf("process %d: %w: %w", pid, err, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// Long is how long a recording that ends waits for each of what it has begun: files that
+// are opened and tables that are built. A file system may not answer any more.
+const Long = 10 * time.Second
+
+// Short is how long it waits when nothing ends any more.
+const Short = 2 * time.Second
+
+// Wait waits until all workers are done, but not for longer than that, and reports whether
+// they are.
+func Wait(workers *sync.WaitGroup, most time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// EveryProcess stands for all processes where a look is at all of them.
+const EveryProcess = 0
+
+// ProcessTime is how long a look at a process may take, with all its files.
+const ProcessTime = 2 * time.Second

@@ -1,0 +1,67 @@
+package perfring
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Monotonic returns the time of CLOCK_MONOTONIC, in ns.
+func Monotonic() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // the clock and the pointer are valid
+	}
+	return uint64(now.Nano())
+}
+
+// WallClock turns times of the kernel's clocks into those of people. It is set once, so
+// that the events of one process are as far apart as they were, and again when somebody
+// has set the machine's clock.
+type WallClock struct {
+	Monotonic, Boot int64 // what CLOCK_REALTIME is ahead, ns
+	checked         uint64
+}
+
+// NewWallClock returns a clock that is set now.
+func NewWallClock() WallClock {
+	c := WallClock{checked: Monotonic()}
+	c.Monotonic, c.Boot = ahead(unix.CLOCK_MONOTONIC), ahead(unix.CLOCK_BOOTTIME)
+	return c
+}
+
+// ahead returns what CLOCK_REALTIME is ahead of another clock, ns.
+func ahead(clock int32) int64 {
+	var real, other unix.Timespec
+	if unix.ClockGettime(clock, &other) != nil || unix.ClockGettime(unix.CLOCK_REALTIME, &real) != nil {
+		return 0 // never: both clocks are there
+	}
+	return real.Nano() - other.Nano()
+}
+
+// At returns the wall time of one of CLOCK_MONOTONIC.
+func (c *WallClock) At(t uint64) time.Time {
+	if t > c.checked+uint64(time.Second) {
+		c.check(t)
+	}
+	return time.Unix(0, int64(t)+c.Monotonic)
+}
+
+func (c *WallClock) check(now uint64) {
+	c.checked = now
+	if d := ahead(unix.CLOCK_MONOTONIC) - c.Monotonic; d > int64(time.Millisecond) || d < -int64(time.Millisecond) {
+		c.Monotonic += d
+	}
+	if d := ahead(unix.CLOCK_BOOTTIME) - c.Boot; d > int64(time.Millisecond) || d < -int64(time.Millisecond) {
+		c.Boot += d
+	}
+}
+
+// SinceBoot turns a time of CLOCK_BOOTTIME into one of CLOCK_MONOTONIC, which stands still
+// while the machine sleeps: 0 for one from before the last sleep.
+func (c *WallClock) SinceBoot(t uint64) uint64 {
+	return uint64(max(0, int64(t)+c.Boot-c.Monotonic))
+}
+
+// AtBoot returns the wall time of one of CLOCK_BOOTTIME.
+func (c *WallClock) AtBoot(t uint64) time.Time { return time.Unix(0, int64(t)+c.Boot) }

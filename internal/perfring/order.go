@@ -1,0 +1,47 @@
+package perfring
+
+import "slices"
+
+// Sorter puts the records of several CPUs into the order of their time.
+//
+// Each ring is in order by itself. A record is written within one
+// uninterrupted stretch after its time was taken, so what has a time before the
+// previous round of draining has been drained by the end of this one: the rule
+// by which perf flushes at FINISHED_ROUND.
+type Sorter struct {
+	Pending []timed
+}
+
+type timed struct {
+	time uint64 // ns, CLOCK_MONOTONIC
+	rec  []byte
+}
+
+// Add keeps rec until its turn has come.
+func (s *Sorter) Add(time uint64, rec []byte) {
+	s.Pending = append(s.Pending, timed{time, rec})
+}
+
+// Flush calls each for every record from before the time, oldest first; records
+// of one time keep the order in which they were added.
+func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
+	slices.SortStableFunc(s.Pending, func(a, b timed) int {
+		switch {
+		case a.time < b.time:
+			return -1
+		case a.time > b.time:
+			return 1
+		}
+		return 0
+	})
+	n, _ := slices.BinarySearchFunc(s.Pending, before, func(e timed, t uint64) int {
+		if e.time < t {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range s.Pending[:n] {
+		each(e.rec)
+	}
+	s.Pending = slices.Delete(s.Pending, 0, n)
+}
