@@ -105,7 +105,7 @@ func (s *Session) usePerf() error {
 }
 
 func (s *Session) useBPF() error {
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return unusable(BPF, err)
 	}
 	programs, reduced, err := s.newPrograms()
@@ -151,7 +151,7 @@ func (s *Session) useStackmap() error {
 	if s.opts.CallGraph.By == ByDWARF {
 		return errors.New("the backend stackmap knows frame pointers only: use --call-graph fp, or the backend bpf or perf")
 	}
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return unusable(Stackmap, err)
 	}
 	stacks := stackPlaces(s.opts.Frequency, runtime.NumCPU())
@@ -170,7 +170,7 @@ func (s *Session) useStackmap() error {
 
 // tryBPF loads the programs and lets them go again. It returns what they take.
 func tryBPF() (string, error) {
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return "", unusable(BPF, err)
 	}
 	s, err := bpf.NewSampler(bpf.Options{})
@@ -187,7 +187,7 @@ func tryUnwinding() (string, error) {
 	if machines[runtime.GOARCH] == 0 {
 		return "", fmt.Errorf("stacks of %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return "", unusable(BPF, err)
 	}
 	s, err := bpf.NewSampler(bpf.Options{Unwind: true})
@@ -207,7 +207,7 @@ func tryUnwinding() (string, error) {
 
 // tryStackmap does the same with the programs of Stackmap.
 func tryStackmap() error {
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return unusable(Stackmap, err)
 	}
 	s, err := bpf.NewStackmap(bpf.StackmapOptions{Stacks: 64}) // little memory
@@ -215,20 +215,6 @@ func tryStackmap() error {
 		return unusable(Stackmap, err)
 	}
 	return s.Close()
-}
-
-// errPIDNamespace says that BPF's process numbers mean nothing here.
-var errPIDNamespace = errors.New("not in the PID namespace of the machine")
-
-// initPIDNamespace is what the link reads in it: PROC_PID_INIT_INO of
-// include/linux/proc_ns.h.
-const initPIDNamespace = "pid:[4026531836]"
-
-func checkPIDNamespace() error {
-	if link, err := os.Readlink("/proc/self/ns/pid"); err != nil || link != initPIDNamespace {
-		return errPIDNamespace
-	}
-	return nil
 }
 
 // unusableError says why the programs of a backend cannot be used, and the way out.
@@ -263,7 +249,7 @@ var obstacles = []struct {
 		isShortage, "ran out of open files", "raise 'ulimit -n'",
 	},
 	{
-		func(err error) bool { return errors.Is(err, errPIDNamespace) },
+		func(err error) bool { return errors.Is(err, procfs.ErrPIDNamespace) },
 		"tells the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
 	},
 	{

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
@@ -14,14 +16,14 @@ import (
 // and wants samples before and after it in one file.
 func TestFilesAreForgotten(t *testing.T) {
 	needBPF(t)
-	file := buildC(t)
+	file := proctest.BuildC(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	var s *Session
 	filled, enough := false, uint64(0)
 	s = startSession(t, Options{
 		Backend: BPF,
-		PIDs:    []int{start(t, file)},
+		PIDs:    []int{proctest.Start(t, file)},
 		Progress: func(_ time.Duration, seen Stats) {
 			sampler := s.sampler.(*bpfSampler)
 			switch {
@@ -49,7 +51,7 @@ func TestFilesAreForgotten(t *testing.T) {
 		testenv.Lack(t, "%d samples, nothing was forgotten or nothing came afterwards", n)
 	}
 	checkIdentified(t, r.Profile, misses)
-	if found := samplesIn(r.Profile, "burn"); len(found) != 1 || found[fileID(t, file)] == 0 {
+	if found := samplesIn(r.Profile, "burn"); len(found) != 1 || found[proctest.FileID(t, file)] == 0 {
 		t.Errorf("samples in burn: %v", found)
 	}
 }

@@ -13,7 +13,9 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
 	"hallmark/internal/mounts"
+	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
+	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -104,7 +106,7 @@ func (s *bpfSampler) prepare() error {
 // those that are in the cache soon, the others when they are built.
 func (s *bpfSampler) enterRunning() error {
 	if aside.Available() && mounts.Foreign() {
-		s.programs.ReadStock(readIterator)
+		s.programs.ReadStock(reach.ReadIterator)
 	}
 	if s.unwinding == nil {
 		return enterRunning(s.programs, s.opts.PIDs)
@@ -121,15 +123,15 @@ func (s *bpfSampler) enterRunning() error {
 
 // foresee has the table of a file ready that no sample was in yet.
 func (s *bpfSampler) foresee(c *bpf.Code) {
-	v := vmaOfFile(&c.File)
-	if isMemoryByBPF(&c.File) || c.OfMapping() && c.ID.IsZero() {
+	v := reach.VMAOf(&c.File)
+	if reach.IsMemoryByBPF(&c.File) || c.OfMapping() && c.ID.IsZero() {
 		return
 	}
 	o := s.objects.ofContent(&c.File, v, c.ID)
 	if !c.ID.IsZero() {
 		s.objects.learn(o, c.ID)
 	}
-	s.unwinding.tables.introduce(c.Serial, o, &job{object: o, vma: v, pid: c.PID, content: &c.Validity})
+	s.unwinding.tables.introduce(c.Serial, o, &reach.Request{VMA: v, PID: c.PID, Validity: &c.Validity})
 }
 
 func (s *bpfSampler) begin() error {
@@ -234,7 +236,7 @@ func (s *bpfSampler) file(serial uint32) *object {
 
 // File introduces a serial number.
 func (s *bpfSampler) File(f bpf.File) {
-	if isMemoryByBPF(&f) {
+	if reach.IsMemoryByBPF(&f) {
 		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
 		if s.unwinding != nil {
 			s.unwinding.tables.introduceMemory(f.Serial)
@@ -251,10 +253,10 @@ func (s *bpfSampler) File(f bpf.File) {
 // introduce looks for the file of a serial number, with the identity that the kernel read if
 // that is what there is to go by.
 func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
-	v := vmaOfFile(&f)
+	v := reach.VMAOf(&f)
 	o := s.objects.ofContent(&f, v, id)
 	s.files[f.Serial] = o
-	j := job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
+	j := job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, object: o, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = s.programs.Forget(f)
@@ -269,10 +271,6 @@ func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 		t.reached(o)
 	}
 	t.introduce(f.Serial, o, nil)
-}
-
-func vmaOfFile(f *bpf.File) procmap.VMA {
-	return procmap.VMA{Start: f.Start, End: f.End, Offset: f.Offset, Perm: procmap.Exec, Name: f.Path}
 }
 
 // Identity takes what the kernel read of a file.
@@ -401,7 +399,7 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 	if v, ok := ownVDSO(); ok && wide {
 		return s.objects.vdso(v, &process{pid: o.PID}) // not to be remembered: every process has one
 	}
-	vmas, err := readMappings(int(o.PID))
+	vmas, err := reach.Mappings(int(o.PID))
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })
 	if err != nil || i < 0 {
 		return s.objects.missing(reason.ProcessGone)
@@ -485,4 +483,31 @@ func (s *bpfSampler) finish() {
 
 func (s *bpfSampler) close() error {
 	return errors.Join(s.closeEvents(), s.exits.close(), s.programs.Close())
+}
+
+// enterRunning has the kernel learn the files of these processes, or of all that run,
+// before there are samples. Where it cannot be had, files are learned as samples come.
+func enterRunning(s *bpf.Sampler, pids []int) error {
+	_, err := patience.InTime(patience.EveryProcess, enterTime, func() (struct{}, error) { return struct{}{}, s.Enter(numbers(pids)...) })
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// enterFiles is enterRunning that returns the files.
+func enterFiles(s *bpf.Sampler, pids []int) ([]bpf.Code, error) {
+	return patience.InTime(patience.EveryProcess, enterTime, func() ([]bpf.Code, error) { return s.EnterFiles(numbers(pids)...) })
+}
+
+// enterTime is how long the kernel may take to run through all processes and read files in
+// their memory. It leaves out what may not answer, as far as the mapping stays what it was.
+const enterTime = 4 * time.Second
+
+func numbers(pids []int) []uint32 {
+	list := make([]uint32, len(pids))
+	for i, pid := range pids {
+		list[i] = uint32(pid)
+	}
+	return list
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
@@ -46,7 +48,7 @@ func TestWatchForgedAtPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seen := map[string]int{}
 			for _, ev := range watchCommand(t, WatchOptions{Backend: Perf}, "sh", "-c", script, forged, build, loop) {
-				if ev.Kind == Executed && ev.Program != nil && ev.Program.ID == fileID(t, build) {
+				if ev.Kind == Executed && ev.Program != nil && ev.Program.ID == proctest.FileID(t, build) {
 					seen[contents[ev.Program.Content]]++
 				}
 			}
@@ -118,10 +120,10 @@ func TestForgeryBesideUnknown(t *testing.T) {
 		ours.exact, theirs.exact, ours.unsure = true, true, isOpen
 		f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
 		f.distinguish(readContents([]*object{ours, theirs}))
-		if b := f.ofObject[theirs]; b.ID.Kind() != buildid.ByContent || b.Claim != fileID(t, forged) {
+		if b := f.ofObject[theirs]; b.ID.Kind() != buildid.ByContent || b.Claim != proctest.FileID(t, forged) {
 			t.Errorf("open %v: the forged file is %+v", isOpen, b.Binary)
 		}
-		if b := f.ofObject[ours]; b.ID != fileID(t, build) || b.Unkept != isOpen {
+		if b := f.ofObject[ours]; b.ID != proctest.FileID(t, build) || b.Unkept != isOpen {
 			t.Errorf("open %v: the real file is %+v", isOpen, b.Binary)
 		}
 	}

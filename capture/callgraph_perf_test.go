@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
@@ -20,7 +22,7 @@ import (
 func buildLive(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "live")
-	compile(t, "gcc", file, "-O1", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "../unwind/testdata/live.c")
+	proctest.Compile(t, "gcc", file, "-O1", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "../unwind/testdata/live.c")
 	return file
 }
 
@@ -31,7 +33,7 @@ func buildLive(t testing.TB) string {
 func TestCopiedStacks(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
-	pid := start(t, buildLive(t))
+	pid := proctest.Start(t, buildLive(t))
 	p, _, stats := recordUntil(t, Options{PIDs: []int{pid}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF}}, 900)
 	ends, callers := map[string]int64{}, map[string]bool{}
 	total, complete := int64(0), int64(0)
@@ -84,7 +86,7 @@ func userNames(s *pprof.Sample) []string {
 func TestCutStacks(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
-	pid := start(t, buildLive(t))
+	pid := proctest.Start(t, buildLive(t))
 	p, _, stats := recordUntil(t, Options{
 		PIDs: []int{pid}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 256},
 	}, 400)
@@ -138,9 +140,9 @@ func TestCopyContinues(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
 	file := filepath.Join(t.TempDir(), "deep")
-	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "testdata/deep.c")
+	proctest.Compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "testdata/deep.c")
 	p, _, stats := recordUntil(t, Options{
-		PIDs: []int{start(t, file)}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 1024},
+		PIDs: []int{proctest.Start(t, file)}, Frequency: 499, Backend: Perf, CallGraph: CallGraph{By: ByDWARF, StackSize: 1024},
 	}, 200)
 	whole, total := int64(0), int64(0)
 	for _, s := range p.Sample {
@@ -167,7 +169,7 @@ func TestCopyContinues(t *testing.T) {
 func TestCallersByDefault(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
-	p, _, stats := recordUntil(t, Options{PIDs: []int{start(t, buildLive(t))}, Frequency: 499, Backend: Perf}, 200)
+	p, _, stats := recordUntil(t, Options{PIDs: []int{proctest.Start(t, buildLive(t))}, Frequency: 499, Backend: Perf}, 200)
 	s := profile.MeasureStacks(p)
 	if s == nil || stats.Copied == 0 {
 		t.Fatalf("%+v, %d bytes copied", s, stats.Copied)

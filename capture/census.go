@@ -92,7 +92,7 @@ const pointerBytes = 8
 // TakeCensus counts. Whatever a user may not see or a kernel does not tell is in Missing.
 func TakeCensus() *Census {
 	c := &Census{PageSize: os.Getpagesize()}
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		c.miss("processes outside of this container, and their files", err)
 	}
 	c.countTasks()

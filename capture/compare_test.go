@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/testenv"
 )
 
@@ -14,7 +16,7 @@ import (
 func TestCompare(t *testing.T) {
 	needStackmap(t)
 	needBPF(t)
-	c, err := Compare(t.Context(), CompareOptions{Frequency: 499, Duration: 3 * time.Second, Load: []string{buildC(t), "300"}})
+	c, err := Compare(t.Context(), CompareOptions{Frequency: 499, Duration: 3 * time.Second, Load: []string{proctest.BuildC(t), "300"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +15,7 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/contested"
 	"hallmark/internal/mounts"
+	"hallmark/internal/reach"
 	"hallmark/internal/trust"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -65,7 +64,7 @@ func readContents(objects []*object) []read {
 		r := &all[i]
 		r.object, r.content = o, o.early
 		if r.content.IsZero() {
-			files = append(files, contested.File{Size: o.seen.size, Ask: o.readNow})
+			files = append(files, contested.File{Size: o.seen.Size, Ask: o.readNow})
 			missing = append(missing, r)
 		}
 	}
@@ -95,68 +94,9 @@ func (r *read) compare() {
 // reached. Its links may change afterwards, and then nobody knows whether the bytes have.
 const earlyContent = 2 << 20
 
-// readContent reads the content of a file of at most so many bytes, if not too much was read
-// of late.
-func (f *reached) readContent(ctx context.Context, most int64, left *allowances) {
-	file, isNear := f.file.(*os.File)
-	if !isNear || f.why != reason.None || f.seen.size > most {
-		return
-	}
-	if c, ok := contentcache.Known(file); ok && stampOf(file) == f.seen {
-		f.content = c
-		return
-	}
-	if !left.of(f.isTrusted()).take(f.seen.size, time.Now()) {
-		return
-	}
-	c, err := contentcache.OfMapped(ctx, file)
-	if err == nil && stampOf(file) == f.seen {
-		f.content = c
-	}
-}
-
-// allowances are those of the files that only root or this user can have written, and of all
-// other files: nobody can use up what is for the former.
-type allowances struct{ trusted, others allowance }
-
-func (a *allowances) of(isTrusted bool) *allowance {
-	if isTrusted {
-		return &a.trusted
-	}
-	return &a.others
-}
-
-// allowance bounds what is read of files while samples or events are taken: whoever executes
-// many large files could keep us busy with them.
-type allowance struct {
-	mu    sync.Mutex
-	spent int64
-	since time.Time
-}
-
-const (
-	allowedAtOnce  = 512 << 20 // bytes
-	allowedASecond = 64 << 20
-)
-
-// take reports whether so many bytes may be read now, and counts them.
-func (a *allowance) take(size int64, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.since.IsZero() {
-		a.spent = max(0, a.spent-int64(now.Sub(a.since).Seconds()*allowedASecond))
-	}
-	a.since = now
-	if a.spent+size > allowedAtOnce {
-		return false
-	}
-	a.spent += size
-	return true
-}
-
 // open returns the file whose identity was read, if that is proven to be what was mapped: an
 // *os.File, or an *aside.File. Nobody else changes objects any more.
-func (o *object) open() (f content, done func()) {
+func (o *object) open() (f reach.Handle, done func()) {
 	if !o.exact || o.mixed {
 		return nil, nil
 	}
@@ -167,12 +107,12 @@ func (o *object) open() (f content, done func()) {
 	if o.content != nil || o.way == nil {
 		return nil, nil
 	}
-	found := reach(context.Background(), *o.way, 0)
-	if found.why != reason.None || found.seen != o.seen {
-		found.close()
+	found := reach.File(context.Background(), *o.way, 0)
+	if found.Why != reason.None || found.Seen != o.seen {
+		found.Close()
 		return nil, nil
 	}
-	return found.file, found.close
+	return found.File, found.Close
 }
 
 // readNow reads the content of the file, the zero one if it cannot be read or is another by now.
@@ -189,7 +129,7 @@ func (o *object) readNow(ctx context.Context) (c buildid.Content) {
 			return buildid.Content{}
 		}
 	case *aside.File:
-		return readFarContent(f, o.seen)
+		return reach.ContentInHelper(f, o.seen)
 	}
 	return c
 }
@@ -199,27 +139,11 @@ func (o *object) readNow(ctx context.Context) (c buildid.Content) {
 // the inode; which changes with links and permissions as well, so those are believed who
 // could not wish to deceive.
 func (o *object) isSame(f *os.File) bool {
-	now := stampOf(f)
+	now := reach.StampOf(f)
 	if now == o.seen {
 		return true
 	}
-	return now.size == o.seen.size && now.mtime == o.seen.mtime && trust.LevelOf(f, "") != trust.Others
-}
-
-// isExact reports whether a file that was reached is certain to have what was mapped in the
-// way of the job. The owner of a file can make another one of the same identity; root and this
-// user put no times back to deceive.
-func (j job) isExact(f reached) bool {
-	if j.content != nil {
-		return f.proven || f.renamed && f.isTrusted()
-	}
-	return !f.fickle && !f.young && !wall(f.seen.ctime).Add(f.seen.rounding()).After(j.mapped)
-}
-
-// isLookalike reports whether a file that is not proven to be the one that BPF told of may be
-// it all the same: only the time of its inode is another one, which changes with its names.
-func (j job) isLookalike(f reached) bool {
-	return uint64(f.seen.size) == j.content.Size && f.seen.mtime == j.content.Mtime
+	return now.Size == o.seen.Size && now.Mtime == o.seen.Mtime && trust.LevelOf(f, "") != trust.Others
 }
 
 // maxOthers bounds the contents that are remembered of the files that one object shows.
@@ -231,7 +155,7 @@ func (r *resolver) recheck(j job) {
 	o := j.object
 	now, what := r.sight(j)
 	r.objects.mu.Lock()
-	isNew := !r.over && !o.unsure && what == sighted && !slices.ContainsFunc(append(o.sightings, o.seen), now.isFile)
+	isNew := !r.over && !o.unsure && what == sighted && !slices.ContainsFunc(append(o.sightings, o.seen), now.IsFile)
 	switch {
 	case r.over || what == notChecked:
 	case what == notSighted, isNew && len(o.sightings) >= maxOthers:
@@ -244,24 +168,18 @@ func (r *resolver) recheck(j job) {
 	if !isNew {
 		return
 	}
-	found := reach(r.objects.ctx, j, maxRechecked)
-	defer found.close()
-	found.readContent(r.objects.ctx, maxRechecked, &r.objects.reading)
+	found := reach.File(r.objects.ctx, j.Request, maxRechecked)
+	defer found.Close()
+	found.ReadContent(r.objects.ctx, maxRechecked, &r.objects.reading)
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
 	switch {
-	case r.over || slices.Contains(o.others, found.content):
-	case found.why != reason.None || found.id != j.want || found.content.IsZero() && found.isTrusted():
+	case r.over || slices.Contains(o.others, found.Content):
+	case found.Why != reason.None || found.ID != j.Want || found.Content.IsZero() && found.IsTrusted():
 		o.unsure = true
 	default:
-		o.others = append(o.others, found.content)
+		o.others = append(o.others, found.Content)
 	}
-}
-
-// isFile reports whether a file seems to be the one that had this stamp. The time of the inode
-// is left out: it changes with its names.
-func (s stamp) isFile(other stamp) bool {
-	return s.inode == other.inode && s.size == other.size && s.mtime == other.mtime
 }
 
 // sighting is what came of looking for the file of a mapping.
@@ -276,72 +194,44 @@ const (
 // sight looks which file a mapping shows: by the mapping itself, while the process has it. Where only
 // this user's processes are recorded, a file is found by its path if only trusted users can exchange
 // it.
-func (r *resolver) sight(j job) (stamp, sighting) {
+func (r *resolver) sight(j job) (reach.Stamp, sighting) {
 	if !r.objects.strict && r.isTrusted(j.object) {
-		seen, err := stampBelow(int(j.pid), j.vma.Name)
+		seen, err := reach.StampBelow(int(j.PID), j.VMA.Name)
 		switch {
 		case err == nil:
 			return seen, sighted
 		case !errors.Is(err, mounts.ErrForeign): // else somebody mounted something on the way
-			return stamp{}, notChecked
+			return reach.Stamp{}, notChecked
 		}
 	}
-	p, err := procmap.Open(int(j.pid))
+	p, err := procmap.Open(int(j.PID))
 	if err != nil {
-		return stamp{}, notSighted
+		return reach.Stamp{}, notSighted
 	}
 	defer p.Close()
-	v, ok, err := p.Find(j.vma.Start)
-	if err != nil || !ok || r.objects.strict && v.Name != j.vma.Name {
-		return stamp{}, notSighted
+	v, ok, err := p.Find(j.VMA.Start)
+	if err != nil || !ok || r.objects.strict && v.Name != j.VMA.Name {
+		return reach.Stamp{}, notSighted
 	}
 	f, why, err := p.OpenFile(v)
 	switch {
 	case err == nil && why == reason.FileUnresponsive && aside.Available():
-		return sightAside(j)
+		return sightAside(j.Request)
 	case err != nil || f == nil:
-		return stamp{}, notSighted
+		return reach.Stamp{}, notSighted
 	}
 	defer f.Close()
-	return stampOf(f.File), sighted
+	return reach.StampOf(f.File), sighted
 }
 
 // sightAside is sight for a file of a file system that may not answer.
-func sightAside(j job) (stamp, sighting) {
-	found := reachAside(j, j.about(), 0)
-	defer found.close()
-	if found.why != reason.None {
-		return stamp{}, notSighted
+func sightAside(q reach.Request) (reach.Stamp, sighting) {
+	found := reach.Aside(q, q.About(), 0)
+	defer found.Close()
+	if found.Why != reason.None {
+		return reach.Stamp{}, notSighted
 	}
-	return found.seen, sighted
-}
-
-// stampBelow returns the stamp of the file that a process sees at a path. The error is
-// mounts.ErrForeign where this process does not look.
-func stampBelow(pid int, path string) (stamp, error) {
-	fd, err := openBelow(pid, path)
-	if err != nil {
-		return stamp{}, err
-	}
-	defer unix.Close(fd)
-	var st syscall.Stat_t
-	if err := syscall.Fstat(fd, &st); err != nil {
-		return stamp{}, err
-	}
-	return stampOfStat(&st), nil
-}
-
-// judge looks whether only root or this user can exchange a file that is not kept open.
-func (f *reached) judge(isClosed bool) {
-	if file, isNear := f.file.(*os.File); isNear && isClosed && f.why == reason.None {
-		f.judged, f.trusted = true, trust.LevelOf(file, "") != trust.Others
-	}
-}
-
-// isTrusted reports whether only root or this user can have written the file that was reached.
-func (f *reached) isTrusted() bool {
-	file, isNear := f.file.(*os.File)
-	return isNear && trust.LevelOf(file, "") != trust.Others
+	return found.Seen, sighted
 }
 
 // isTrusted reports whether the file that an object was first seen to show is one that only
@@ -583,7 +473,7 @@ func (o *object) level() (trust.Level, int64) {
 			return trust.LevelOf(f, ""), int64(st.Uid)
 		}
 	case *aside.File:
-		if owner, err := aside.Serves(f, ownerFar, f.Number()); err == nil && owner >= 0 {
+		if owner, err := aside.Serves(f, reach.OwnerInHelper, f.Number()); err == nil && owner >= 0 {
 			return trust.Others, owner
 		}
 	}
@@ -608,6 +498,52 @@ func (f *finisher) doubt(b *profile.Builder, all []read) {
 	for _, r := range all {
 		if len(r.several) > 0 {
 			b.Doubt(&f.ofObject[r.object].Binary, r.several)
+		}
+	}
+}
+
+// change reports whether the content of a file that was kept open is another one than that
+// whose identity was read. Names, links and permissions may have changed.
+func (o *object) change(ctx context.Context) reach.Change {
+	switch f := o.content.(type) {
+	case *os.File:
+		switch {
+		case !reach.IsChanged(ctx, f, o.seen, o.id):
+			return reach.Unchanged
+		case reach.StampOf(f) != o.seen:
+			return reach.ChangeShown
+		}
+		return reach.ChangeHidden
+	case *aside.File:
+		return reach.ChangeInHelper(f, o.seen, o.id)
+	}
+	return reach.Unchanged
+}
+
+// review looks at the files that were kept open once more. One that was overwritten
+// cannot tell symbols any more; and where its identity was taken for that of all that
+// was ever mapped of it, nobody knows which frames were of which content. Where the times do
+// not show it, the identity that the kernel read when it was mapped counts, as it does for
+// changes that nobody can see.
+func (s *objects) review() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.list {
+		if o.content == nil && o.isByNumber() && o.tried < o.asked { // a mapping was not looked at
+			o.id, o.why = buildid.ID{}, reason.FileUnresponsive
+		}
+		c := o.change(s.ctx)
+		if c == reach.Unchanged {
+			continue
+		}
+		o.content.Close()
+		o.content = nil
+		if o.proven || c != reach.ChangeShown && !o.want.IsZero() {
+			continue
+		}
+		o.id, o.why = buildid.ID{}, reason.FileChanged
+		if c == reach.ChangeUnknown {
+			o.why = reason.FileUnresponsive
 		}
 	}
 }

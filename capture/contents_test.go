@@ -14,12 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -31,7 +34,7 @@ const sharedID = "0123456789abcdef0123456789abcdef01234567"
 // burn_other.
 func twoBuilds(t testing.TB, id string) (one, two string) {
 	t.Helper()
-	return buildC(t, "-Wl,--build-id=0x"+id), buildC(t, "-Wl,--build-id=0x"+id, "-DOTHER")
+	return proctest.BuildC(t, "-Wl,--build-id=0x"+id), proctest.BuildC(t, "-Wl,--build-id=0x"+id, "-DOTHER")
 }
 
 // filesOf returns the samples in a function by the files that they are in.
@@ -96,11 +99,11 @@ func recordTwoBuildsOfOneID(t *testing.T, backend Backend) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two)
 			checkOnly(t, p, "burn", one)
 			checkOnly(t, p, "burn_other", two)
-			checkDisagreement(t, p, fileID(t, one), one, two)
+			checkDisagreement(t, p, proctest.FileID(t, one), one, two)
 			claims := profile.Claims(p)
 			for _, file := range []string{one, two} {
 				m := mappingOf(t, p, file)
-				if id, _ := profile.Identity(m); id.Kind() != buildid.ByContent || claims[m] != fileID(t, one) {
+				if id, _ := profile.Identity(m); id.Kind() != buildid.ByContent || claims[m] != proctest.FileID(t, one) {
 					t.Errorf("%s is %s, and claims %v", file, m.BuildID, claims[m])
 				}
 			}
@@ -147,7 +150,7 @@ func recordOneIDAtOnePath(t *testing.T, backend Backend) {
 				}
 			}
 			if name == "renamed" {
-				checkDisagreement(t, p, fileID(t, one), program)
+				checkDisagreement(t, p, proctest.FileID(t, one), program)
 			}
 		})
 	}
@@ -163,7 +166,7 @@ func recordForgery(t *testing.T, backend Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := fileID(t, library)
+	id := proctest.FileID(t, library)
 	dir := t.TempDir()
 	source, honest, forged := filepath.Join(dir, "lengths.c"), filepath.Join(dir, "lengths"), filepath.Join(dir, "forged")
 	const lengths = `#include <string.h>
@@ -178,8 +181,8 @@ func recordForgery(t *testing.T, backend Backend) {
 	if err := os.WriteFile(source, []byte(lengths), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	compile(t, "gcc", honest, "-O1", "-fno-builtin", "-fno-omit-frame-pointer", source)
-	copyTo(t, buildC(t, "-DOTHER", "-static", "-Wl,--build-id=0x"+id.String()), forged)
+	proctest.Compile(t, "gcc", honest, "-O1", "-fno-builtin", "-fno-omit-frame-pointer", source)
+	proctest.CopyTo(t, proctest.BuildC(t, "-DOTHER", "-static", "-Wl,--build-id=0x"+id.String()), forged)
 	if err := os.Chown(forged, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +229,7 @@ func TestRecordForgedNames(t *testing.T) { eachBackend(t, recordForgedNames) }
 func recordForgedNames(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	testenv.Tool(t, "setpriv")
-	one, dir := buildC(t), t.TempDir()
+	one, dir := proctest.BuildC(t), t.TempDir()
 	renamed := func(name, function string, owner int) string {
 		file := filepath.Join(dir, name)
 		if msg, err := exec.Command(testenv.Tool(t, "objcopy"), "--redefine-sym", "burn="+function, one, file).CombinedOutput(); err != nil {
@@ -306,15 +309,15 @@ func TestRecordCopies(t *testing.T) { eachBackend(t, recordCopies) }
 
 func recordCopies(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	one, dir := buildC(t), t.TempDir()
+	one, dir := proctest.BuildC(t), t.TempDir()
 	copied, stripped := filepath.Join(dir, "copied"), filepath.Join(dir, "stripped")
-	copyTo(t, one, copied)
+	proctest.CopyTo(t, one, copied)
 	if msg, err := exec.Command(testenv.Tool(t, "strip"), "-o", stripped, one).CombinedOutput(); err != nil {
 		t.Fatalf("strip: %v\n%s", err, msg)
 	}
 	p, _, stats := recordCommand(t, Options{Backend: backend}, "sh", "-c", `"$1" 200; "$2" 200; "$3" 200`, "sh", one, copied, stripped)
 	found := samplesIn(p, "burn")
-	checkMost(t, fmt.Sprint("samples in burn: ", found), found[fileID(t, one)], int64(stats.Samples), 0.8)
+	checkMost(t, fmt.Sprint("samples in burn: ", found), found[proctest.FileID(t, one)], int64(stats.Samples), 0.8)
 	if found := filesOf(p, "burn"); len(found) != 1 {
 		t.Errorf("samples in burn are in %v, want one file", found)
 	}
@@ -329,7 +332,7 @@ func TestRecordContainers(t *testing.T) { eachBackend(t, recordContainers) }
 
 func recordContainers(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	one := buildC(t)
+	one := proctest.BuildC(t)
 	const inOverlay = `mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work "/mnt/$2" &&
 		mount -t overlay -o lowerdir="$1",upperdir=/mnt/up,workdir=/mnt/work none "/mnt/$2" && exec "/mnt/$2/busy-c" 300`
 	isolate := []string{testenv.Tool(t, "unshare"), "-m", "sh", "-c"}
@@ -342,7 +345,7 @@ func recordContainers(t *testing.T, backend Backend) {
 		t.Errorf("samples in burn are in %v, want one file", found)
 	}
 	found := samplesIn(p, "burn")
-	checkMost(t, fmt.Sprint("samples in burn: ", found), found[fileID(t, one)], int64(stats.Samples), 0.6)
+	checkMost(t, fmt.Sprint("samples in burn: ", found), found[proctest.FileID(t, one)], int64(stats.Samples), 0.6)
 	if notes := profile.Disagreements(p); len(notes) > 0 {
 		t.Errorf("notes %q", notes)
 	}
@@ -353,14 +356,14 @@ func recordContainers(t *testing.T, backend Backend) {
 func TestFindContested(t *testing.T) {
 	testenv.Root(t)
 	one, two := twoBuilds(t, sharedID)
-	plain := buildC(t)
-	want := map[int]bool{start(t, one, "3600000"): true, start(t, two, "3600000"): true}
-	path, pid := runCopy(t, one, "3600000")
-	awaitProgram(t, pid, path)
+	plain := proctest.BuildC(t)
+	want := map[int]bool{proctest.Start(t, one, "3600000"): true, proctest.Start(t, two, "3600000"): true}
+	path, pid := proctest.RunCopy(t, one, "3600000")
+	proctest.AwaitProgram(t, pid, path)
 	want[pid] = true
 	for range 2 {
-		path, pid := runCopy(t, plain, "3600000")
-		awaitProgram(t, pid, path)
+		path, pid := proctest.RunCopy(t, plain, "3600000")
+		proctest.AwaitProgram(t, pid, path)
 		want[pid] = false
 	}
 	eachSource(t, func(t *testing.T, s Source) {
@@ -400,9 +403,9 @@ func TestLookAtDiskOfOneID(t *testing.T) {
 	one, two := twoBuilds(t, sharedID)
 	want := map[int]Disk{}
 	for file, disk := range map[string]Disk{one: DiskSame, two: DiskOther} {
-		path, pid := runCopy(t, one, "3600000")
-		awaitProgram(t, pid, path)
-		copyTo(t, file, path)
+		path, pid := proctest.RunCopy(t, one, "3600000")
+		proctest.AwaitProgram(t, pid, path)
+		proctest.CopyTo(t, file, path)
 		want[pid] = disk
 	}
 	eachSource(t, func(t *testing.T, s Source) {
@@ -433,7 +436,7 @@ func TestLookAtDiskOfOneID(t *testing.T) {
 func TestWatchOneID(t *testing.T) {
 	one, two := twoBuilds(t, sharedID)
 	copied := filepath.Join(t.TempDir(), "copied")
-	copyTo(t, one, copied)
+	proctest.CopyTo(t, one, copied)
 	eachWatch(t, func(t *testing.T, o WatchOptions) {
 		told := watchCommand(t, o, "sh", "-c", `"$1" 200; "$2" 200; "$1" 200; "$3" 200; "$1" 200`, "sh", one, copied, two)
 		want := []string{one + " false", copied + " false", one + " false", two + " true", one + " true"}
@@ -615,17 +618,17 @@ func TestExecClaimsAtOnePath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := stamp{size: 100, inode: 7, mtime: bpf.Time{Sec: 1}}
+	first := reach.Stamp{Size: 100, Inode: 7, Mtime: bpf.Time{Sec: 1}}
 	written := first
-	written.mtime.Sec++
+	written.Mtime.Sec++
 	for name, c := range map[string]struct {
 		key       fileKey
-		then      stamp
+		then      reach.Stamp
 		contested bool
 	}{
 		"the same":                 {fileKey{id: id, path: "/p"}, first, false},
 		"written":                  {fileKey{id: id, path: "/p"}, written, true},
-		"not reached":              {fileKey{id: id, path: "/p"}, stamp{}, false},
+		"not reached":              {fileKey{id: id, path: "/p"}, reach.Stamp{}, false},
 		"one state, as bpf has it": {fileKey{content: bpf.Validity{Size: 100}}, written, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -652,7 +655,7 @@ func TestReadContentsIsBounded(t *testing.T) {
 	defer objects.close()
 	objects.early = 0
 	copied := filepath.Join(t.TempDir(), "copied")
-	copyTo(t, one, copied)
+	proctest.CopyTo(t, one, copied)
 	a, b := fileObjectOf(t, objects, one), fileObjectOf(t, objects, copied)
 	objects.work.stop()
 	a.exact, b.exact = true, true
@@ -676,9 +679,9 @@ func TestReadContentsIsBounded(t *testing.T) {
 // those bytes are not compared, and are shown as nothing of that file. The copy's code is its.
 func TestBeyondTheCode(t *testing.T) {
 	testenv.Root(t)
-	one := buildC(t)
+	one := proctest.BuildC(t)
 	copied := filepath.Join(t.TempDir(), "copied")
-	copyTo(t, one, copied)
+	proctest.CopyTo(t, one, copied)
 	if err := os.Chown(copied, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
@@ -708,21 +711,6 @@ func TestBeyondTheCode(t *testing.T) {
 	}
 	if got := f.frame(place{object: theirs, at: data}); !got.Binary.Unkept || got.Binary.Path != copied || !got.Binary.Content.IsZero() {
 		t.Errorf("data of the copy is of %+v", got.Binary)
-	}
-}
-
-// TestAllowance has files in quick succession, which are not all read, and others later on.
-func TestAllowance(t *testing.T) {
-	var a allowance
-	now := time.Now()
-	if !a.take(allowedAtOnce, now) || a.take(1, now) {
-		t.Error("the first file, and no more, is within the bound")
-	}
-	if now = now.Add(time.Second); !a.take(allowedASecond, now) || a.take(1<<20, now) {
-		t.Error("after a second there is not as much as that is worth")
-	}
-	if now = now.Add(time.Hour); !a.take(allowedAtOnce, now) || a.take(1, now) {
-		t.Error("after an hour there is not as much as at once")
 	}
 }
 
@@ -857,14 +845,14 @@ func recordHiddenContent(t *testing.T, backend Backend) {
 		"mounted hidden": {hideCode, mounted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := buildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID)
-			two := buildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID, "-DOTHER")
+			one := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID)
+			two := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID, "-DOTHER")
 			for _, dir := range []string{filepath.Dir(one), filepath.Dir(two)} {
 				if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			id := fileID(t, one)
+			id := proctest.FileID(t, one)
 			hideNames(t, two)
 			test.hide(t, two)
 			if err := os.Chown(two, 65534, 65534); err != nil {

@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/contested"
+	"hallmark/internal/reach"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 )
@@ -40,8 +41,8 @@ func (f codeFile) isAt(there inode) bool {
 
 // isOlder reports whether an open file was changed since it was listed.
 func (f codeFile) isOlder(file *os.File) bool {
-	now := stampOf(file)
-	return f.mtime != bpf.Time{} && (now.mtime != f.mtime || now.ctime != f.ctime)
+	now := reach.StampOf(file)
+	return f.mtime != bpf.Time{} && (now.Mtime != f.mtime || now.Ctime != f.ctime)
 }
 
 // FindContested sets Contested and Content of the code whose identity different files claim.
@@ -165,7 +166,7 @@ func (f *onDisk) compare(c *Code, now *found, until time.Time) Disk {
 func (f *onDisk) openMapped(file codeFile) (mapped *os.File, done func()) {
 	tries := 0
 	for i, c := range f.code {
-		if c.file != file || tries == maxAttempts {
+		if c.file != file || tries == reach.MaxAttempts {
 			continue
 		}
 		tries++
@@ -188,7 +189,7 @@ func (f *onDisk) askMapped(file codeFile) (content buildid.Content) {
 
 // openThere opens what is at a path, if it is what was found there.
 func openThere(now *found, path string) (*os.File, func()) {
-	fd, err := openBelow(now.pid, path)
+	fd, err := reach.OpenBelow(now.pid, path)
 	if err != nil {
 		return nil, nil
 	}
@@ -212,7 +213,7 @@ type farThere struct {
 
 // contentThere reads the content of what is at a path, in a helper.
 var contentThere = aside.New("capture.there", func(q farThere) (content string, err error) {
-	ctx, cancel := farContext()
+	ctx, cancel := reach.HelperContext()
 	defer cancel()
 	f, done := openThere(&found{file: q.File, pid: q.PID}, q.Path)
 	if f == nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 )
@@ -18,7 +20,7 @@ func TestCPUsComeOnline(t *testing.T) { eachBackend(t, cpusComeOnline) }
 func cpusComeOnline(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	const enough = 60 // looks, one a second and more: they find the CPUs, and samples come
-	start(t, buildC(t))
+	proctest.Start(t, proctest.BuildC(t))
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	opts := Options{Backend: backend, SystemWide: true, Frequency: 499}

@@ -14,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/buildid"
 	"hallmark/internal/perfring"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/reason"
@@ -315,7 +318,7 @@ func TestExecJustWritten(t *testing.T) {
 			if len(got) != programs {
 				t.Fatalf("%d programs, want %d", len(got), programs)
 			}
-			want, justWritten, gone := fileID(t, program), 0, 0
+			want, justWritten, gone := proctest.FileID(t, program), 0, 0
 			for name, runs := range got {
 				if len(runs) != 2 || runs[0].ID != want || runs[1].ID != want {
 					t.Fatalf("%s is %+v, want %v twice", name, runs, want)
@@ -650,7 +653,7 @@ func TestLostRecords(t *testing.T) {
 					continue
 				}
 			case *perfdata.Mmap2:
-				if v := vmaOf(r); !isMemory(v) {
+				if v := vmaOf(r); !reach.IsMemory(v) {
 					w.object = p.objects.file(keyOf(r), v)
 					p.objects.learn(w.object, idOf(t, "/proc/self/exe"))
 				}

@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/reason"
 )
 
@@ -62,7 +63,7 @@ const (
 )
 
 func (w *Watch) useBPF() error {
-	if err := checkPIDNamespace(); err != nil && w.opts.Command != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil && w.opts.Command != nil {
 		return unusable(BPF, err)
 	} else if err != nil {
 		w.stats.Reduced = append(w.stats.Reduced, "the process numbers of this PID namespace: they are those of the machine")
@@ -89,7 +90,7 @@ func (w *Watch) useBPF() error {
 		swept:    time.Now(),
 	}
 	w.teller, w.stats.Backend = b, BPF
-	b.running.wanted = b.exits && w.opts.Command == nil && checkPIDNamespace() == nil
+	b.running.wanted = b.exits && w.opts.Command == nil && procfs.CheckPIDNamespace() == nil
 	if w.opts.Libs {
 		if b.libs, err = newPerfWatch(w.queue, w.opts, true); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (b *bpfWatch) file(serial uint32) *object {
 
 // File introduces a serial number.
 func (b *bpfWatch) File(f bpf.File) {
-	v := vmaOfFile(&f)
+	v := reach.VMAOf(&f)
 	o := b.objects.ofContent(&f, v, buildid.ID{})
 	b.files[f.Serial] = o
 	b.seen++
@@ -263,7 +264,7 @@ func (b *bpfWatch) File(f bpf.File) {
 		b.objects.unproven(o, &f.Validity)
 		return
 	}
-	b.objects.reach(job{object: o, vma: v, pid: f.PID, content: &f.Validity, again: func() {
+	b.objects.reach(job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, object: o, again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = b.programs.Forget(f)

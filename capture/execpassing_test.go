@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,9 +12,9 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
-	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/perfring"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
 	"hallmark/reason"
@@ -141,7 +140,7 @@ func TestToldAsMapped(t *testing.T) {
 	}
 
 	p.objects.work = prompt
-	for range maxAttempts + 1 {
+	for range reach.MaxAttempts + 1 {
 		p.see(l.record())
 		p.wantTold(b.id)
 	}
@@ -170,57 +169,4 @@ func TestToldYoung(t *testing.T) {
 	r.Time = after(fstimes.Delay() * 9 / 8)
 	p.see(r)
 	p.wantTold(a.id)
-}
-
-// TestReadWhileChanged changes a file after it was seen and before its identity is read.
-func TestReadWhileChanged(t *testing.T) {
-	l := newMappedLibrary(t)
-	a, b := l.x.image(form{idSize: 32}), l.x.image(form{idSize: 32})
-	l.become(a)
-	f, err := os.Open(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	before := stampOf(f)
-	changes := 1
-	read := func() reached {
-		if changes > 0 {
-			changes--
-			l.become(b)
-		}
-		return identifyOnce(context.Background(), f, false)
-	}
-	if found := whileUnchanged(f, read); found.id != b.id || found.seen == before || found.seen != stampOf(f) {
-		t.Errorf("%v (%v) at %+v, which was changed from %+v", found.id, found.why, found.seen, before)
-	}
-	changes = readAttempts
-	if found := whileUnchanged(f, read); found.why != reason.FileWritten || !found.id.IsZero() {
-		t.Errorf("%v (%v) of a file that changes all the time", found.id, found.why)
-	}
-}
-
-// TestWaitForClock wants a change after the wait to have another time than the one before it.
-func TestWaitForClock(t *testing.T) {
-	l := newMappedLibrary(t)
-	for n := range 30 {
-		write := func() bpf.Time {
-			if err := os.WriteFile(l.path, []byte{byte(n)}, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			c := statOf(t, l.path).Ctim
-			return bpf.Time{Sec: c.Sec, Nsec: uint32(c.Nsec)}
-		}
-		first := write()
-		waitForClock(&bpf.Validity{Ctime: first})
-		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
-			t.Fatal(err)
-		}
-		if second := write(); second == first || !time.Unix(now.Unix()).After(wall(first)) {
-			t.Fatalf("changed at %v, and at %v after the clock said %v", wall(first), wall(second), time.Unix(now.Unix()))
-		}
-	}
-	future := time.Now().Add(time.Hour)
-	waitForClock(&bpf.Validity{Ctime: bpf.Time{Sec: future.Unix()}}) // the clock was set back: nothing to wait for
 }

@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/perfdata"
 	"hallmark/reason"
 )
@@ -119,7 +120,7 @@ func (w *Watch) usePerf() error {
 	}
 	w.teller, w.stats.Backend = p, Perf
 	w.stats.Reduced = append(w.stats.Reduced, "arguments and users of processes that end at once, and how processes end (backend perf)")
-	if w.opts.Command == nil && checkPIDNamespace() != nil {
+	if w.opts.Command == nil && procfs.CheckPIDNamespace() != nil {
 		w.stats.Reduced = append(w.stats.Reduced, "what is executed outside of this container, which has no process numbers in it")
 	}
 	return nil
@@ -268,9 +269,9 @@ func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	}
 	kept := *r
 	w := watchRecord{Record: &kept, time: r.Time}
-	if v := vmaOf(r); !isMemory(v) {
+	if v := vmaOf(r); !reach.IsMemory(v) {
 		w.object = p.objects.passing(keyOf(r), v)
-		p.objects.reach(job{object: w.object, vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
+		p.objects.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: w.object})
 	}
 	p.records = append(p.records, w)
 }
@@ -465,7 +466,7 @@ func (e *perfExec) take(r *perfdata.Mmap2, o *object) {
 
 // isDeleted reports whether a name that the kernel tells is that of a file without one.
 func isDeleted(name string) bool {
-	return len(name) > len(deleted) && name[len(name)-len(deleted):] == deleted
+	return len(name) > len(reach.Deleted) && name[len(name)-len(reach.Deleted):] == reach.Deleted
 }
 
 // load tells that a process mapped the code of a library.

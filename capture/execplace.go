@@ -14,6 +14,7 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 	"hallmark/internal/trust"
 )
@@ -81,7 +82,7 @@ func (f *toldFile) look() {
 // seesOthers reports whether the process is known to have other mounts, or another root
 // directory, than this one.
 func (f *toldFile) seesOthers() bool {
-	here, err := treeOf(ownNumber())
+	here, err := treeOf(procfs.OwnPID())
 	if err != nil {
 		return false
 	}
@@ -97,7 +98,7 @@ func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
 	}
 	f.objects.mu.Lock()
 	defer f.objects.mu.Unlock()
-	return o.way != nil && o.seen.inode != st.Ino
+	return o.way != nil && o.seen.Inode != st.Ino
 }
 
 // isOtherInode reports whether a file is another one than BPF told of. See isContent for where

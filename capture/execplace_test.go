@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
@@ -22,7 +24,7 @@ func TestWatchElsewhere(t *testing.T) {
 	build, forged := twoBuilds(t, sharedID)
 	dir := t.TempDir()
 	copied, nowhere := filepath.Join(dir, "copied"), filepath.Join(dir, "mounted", "file")
-	copyTo(t, build, copied)
+	proctest.CopyTo(t, build, copied)
 	if err := os.Mkdir(filepath.Dir(nowhere), 0o755); err != nil {
 		t.Fatal(err)
 	}

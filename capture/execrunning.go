@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -65,7 +66,7 @@ func (r *runningPrograms) take() {
 	}
 	r.forget()
 	r.due, r.takenAt = false, time.Now()
-	ctx, cancel := context.WithCancel(buildid.WithBudget(context.Background(), hashing))
+	ctx, cancel := context.WithCancel(buildid.WithBudget(context.Background(), reach.Hashing))
 	l := &programList{began: perfring.Monotonic(), cancel: cancel, done: make(chan struct{})}
 	r.now = l
 	seen := glimpseAll()
@@ -152,7 +153,7 @@ func glimpseAll() *glimpses {
 		if err != nil {
 			continue
 		}
-		tid, path := programOf(pid)
+		tid, path := procfs.ProgramOf(pid)
 		if tid == 0 {
 			continue // a kernel thread, or gone
 		}
@@ -206,7 +207,7 @@ func (g *glimpses) read(ctx context.Context) map[uint32]*runningProgram {
 	var files procmap.Files
 	defer files.Close()
 	options := procmap.Options{Files: &files, Context: ctx}
-	eachInParallel(g.processes, func(seen glimpse) {
+	procfs.EachInParallel(g.processes, func(seen glimpse) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -235,10 +236,10 @@ func (g *glimpses) readFile(ctx context.Context, seen glimpse) {
 	}
 	defer f.Close()
 	info, err := contentcache.Read(ctx, f)
-	switch now := stampOf(f); {
+	switch now := reach.StampOf(f); {
 	case err != nil:
 		b.Reason = reason.FileDamaged
-	case now.after(g.at), !keepsTimes(f):
+	case now.After(g.at), !reach.KeepsTimes(f):
 		b.Reason = reason.FileChanged
 	case info.ID.IsZero():
 		b.Reason = procmap.WhyNoID(info)
@@ -254,8 +255,8 @@ func lookAtProgram(pid int, o procmap.Options) *runningProgram {
 	if err != nil {
 		return nil
 	}
-	for range maxAttempts {
-		tid, path := programOf(pid)
+	for range reach.MaxAttempts {
+		tid, path := procfs.ProgramOf(pid)
 		if tid == 0 {
 			return nil
 		}
@@ -265,7 +266,7 @@ func lookAtProgram(pid int, o procmap.Options) *runningProgram {
 		if err != nil || now != started {
 			return nil
 		}
-		if again, same := programOf(pid); again == tid && same == path {
+		if again, same := procfs.ProgramOf(pid); again == tid && same == path {
 			return &runningProgram{started, name, b}
 		}
 	}
@@ -284,7 +285,7 @@ func readProgram(tid int, path string, o procmap.Options) *Binary {
 		return &Binary{Path: path, Reason: reason.NotPermitted}
 	}
 	for _, v := range vmas {
-		if strings.TrimSuffix(v.Path(), deleted) != path {
+		if strings.TrimSuffix(v.Path(), reach.Deleted) != path {
 			continue
 		}
 		b := &Binary{Path: path, Deleted: isDeleted(v.Name), Reason: reason.Unstable}

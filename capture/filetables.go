@@ -7,6 +7,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/reach"
 	"hallmark/unwind"
 )
 
@@ -27,7 +28,7 @@ func NewFileTables(cacheDir string) *FileTables {
 // for other content with the same identity is not for it, and it is not kept if others
 // than root and this user may have written the file.
 func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
-	file := source{id: id, seen: stampOf(f), content: f}
+	file := source{id: id, seen: reach.StampOf(f), content: f}
 	if info, err := contentcache.Read(context.Background(), f); err != nil || info.ID != id {
 		return nil, errWritten
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/testenv"
@@ -30,7 +32,7 @@ func TestRecordBriefProcesses(t *testing.T) { eachFollowing(t, recordBriefProces
 
 func recordBriefProcesses(t *testing.T, backend Backend) {
 	const processes, ms, hz = 300, 3, 299
-	file := buildC(t)
+	file := proctest.BuildC(t)
 	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s %d; i=$((i+1)); done", processes, file, ms)
 	c, err := StartCommand([]string{"sh", "-c", script})
 	if err != nil {
@@ -54,7 +56,7 @@ func recordBriefProcesses(t *testing.T, backend Backend) {
 	if backend == Stackmap {
 		return // it opens files while they are mapped, and knows nothing of others
 	}
-	found, id := samplesIn(p, "burn"), fileID(t, file)
+	found, id := samplesIn(p, "burn"), proctest.FileID(t, file)
 	// The rest is the kernel's, which executes the program: more on a busy machine.
 	if found[id] < processes*ms*hz/1000/2 || len(found) != 1 {
 		t.Errorf("samples in burn by identity: %v, want about %d in %v", found, processes*ms*hz/1000, id)
@@ -86,8 +88,8 @@ func TestRecordDescendants(t *testing.T) { eachFollowing(t, recordDescendants) }
 
 func recordDescendants(t *testing.T, backend Backend) {
 	const ms, hz = 400, 499
-	file, done := buildC(t), filepath.Join(t.TempDir(), "done")
-	stranger := start(t, file)
+	file, done := proctest.BuildC(t), filepath.Join(t.TempDir(), "done")
+	stranger := proctest.Start(t, file)
 	// The one in brackets is left behind when the first "sh" of the inner script ends.
 	inner := fmt.Sprintf("(while [ -d /proc/$PPID/ ] && [ ! -e %[2]s.left ]; do :; done; %[1]s %[3]d; : >%[2]s) &", file, done, ms)
 	outer := fmt.Sprintf("sh -c '%s'; : >%[2]s.left; while [ ! -e %[2]s ]; do sleep 0.05; done", inner, done)
@@ -120,7 +122,7 @@ func TestRecordLaterChildren(t *testing.T) { eachFollowing(t, recordLaterChildre
 
 func recordLaterChildren(t *testing.T, backend Backend) {
 	const processes, ms, hz = 60, 3, 499
-	file := buildC(t)
+	file := proctest.BuildC(t)
 	cmd := exec.Command("sh", "-c", fmt.Sprintf("read go; i=0; while [ $i -lt %d ]; do %s %d; i=$((i+1)); done", processes, file, ms))
 	in, err := cmd.StdinPipe()
 	if err != nil {

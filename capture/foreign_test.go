@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/aside"
 	"hallmark/internal/fusetest"
 	"hallmark/internal/mounts"
@@ -33,20 +35,20 @@ func mountWith(t *testing.T, program string) (s *fusetest.Server, path string) {
 // identity and its symbols as of any other; so does an inventory.
 func TestForeignFile(t *testing.T) {
 	testenv.Root(t)
-	busy := buildC(t)
+	busy := proctest.BuildC(t)
 	_, path := mountWith(t, busy)
 	eachBackend(t, func(t *testing.T, b Backend) {
 		p, misses, _ := recordCommand(t, Options{Backend: b}, path, "300")
-		n := samplesIn(p, "burn")[fileID(t, busy)]
+		n := samplesIn(p, "burn")[proctest.FileID(t, busy)]
 		if n == 0 && slices.Contains(slices.Collect(maps.Values(misses)), reason.FileUnresponsive) {
 			testenv.Lack(t, "the server did not answer in time")
 		}
 		if n == 0 {
-			t.Errorf("no sample is in burn of %v:\n%v", fileID(t, busy), p)
+			t.Errorf("no sample is in burn of %v:\n%v", proctest.FileID(t, busy), p)
 		}
 	})
-	pid := start(t, path, "3600000")
-	awaitProgram(t, pid, path)
+	pid := proctest.Start(t, path, "3600000")
+	proctest.AwaitProgram(t, pid, path)
 	var unanswered []string
 	for _, source := range []Source{Query, Text, Iterator} {
 		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}, Source: source})
@@ -61,7 +63,7 @@ func TestForeignFile(t *testing.T) {
 			unanswered = append(unanswered, source.String())
 			continue
 		}
-		if r.Program < 0 || c.ID != fileID(t, busy) || c.Disk != DiskSame || c.Place != (Place{}) && c.Elsewhere {
+		if r.Program < 0 || c.ID != proctest.FileID(t, busy) || c.Disk != DiskSame || c.Place != (Place{}) && c.Elsewhere {
 			t.Errorf("%s: %+v", source, r)
 		}
 	}
@@ -73,12 +75,12 @@ func TestForeignFile(t *testing.T) {
 // TestSilentServer takes stock of a program on a file system that does not answer, and samples it.
 func TestSilentServer(t *testing.T) {
 	testenv.Root(t)
-	busy := buildC(t)
+	busy := proctest.BuildC(t)
 	s, path := mountWith(t, busy)
-	pid := start(t, path, "3600000")
-	other := start(t, busy, "3600000")
-	awaitProgram(t, pid, path)
-	awaitProgram(t, other, busy)
+	pid := proctest.Start(t, path, "3600000")
+	other := proctest.Start(t, busy, "3600000")
+	proctest.AwaitProgram(t, pid, path)
+	proctest.AwaitProgram(t, other, busy)
 	s.Silence()
 	began := time.Now()
 	inv, err := TakeInventory(InventoryOptions{})
@@ -90,16 +92,16 @@ func TestSilentServer(t *testing.T) {
 	for _, p := range inv.Processes {
 		seen[p.PID] = p.Code[max(p.Program, 0)]
 	}
-	if c := seen[other]; c.ID != fileID(t, busy) || c.Disk != DiskSame {
+	if c := seen[other]; c.ID != proctest.FileID(t, busy) || c.Disk != DiskSame {
 		t.Errorf("a program on a disk: %+v", c)
 	}
 	// The kernel may have the page that the identity is in.
-	if c := seen[pid]; c.ID.IsZero() && c.Reason != reason.FileUnresponsive || !c.ID.IsZero() && c.ID != fileID(t, busy) {
+	if c := seen[pid]; c.ID.IsZero() && c.Reason != reason.FileUnresponsive || !c.ID.IsZero() && c.ID != proctest.FileID(t, busy) {
 		t.Errorf("a program there: %+v", c)
 	}
 	eachBackend(t, func(t *testing.T, b Backend) {
 		p, _, _ := recordUntil(t, Options{Backend: b, PIDs: []int{pid, other}}, 100)
-		if n := samplesIn(p, "burn")[fileID(t, busy)]; n == 0 {
+		if n := samplesIn(p, "burn")[proctest.FileID(t, busy)]; n == 0 {
 			t.Errorf("no sample is in burn")
 		}
 	})
@@ -108,9 +110,9 @@ func TestSilentServer(t *testing.T) {
 
 // TestNoHelper wants no process to be started where all file systems answer by themselves.
 func TestNoHelper(t *testing.T) {
-	busy := buildC(t)
-	pid := start(t, busy, "3600000")
-	awaitProgram(t, pid, busy)
+	busy := proctest.BuildC(t)
+	pid := proctest.Start(t, busy, "3600000")
+	proctest.AwaitProgram(t, pid, busy)
 	foreign := mounts.Foreign() // another test's, maybe
 	before := aside.Started()
 	for _, source := range []Source{Query, Text} {

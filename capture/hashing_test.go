@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -18,9 +21,9 @@ import (
 // withHashing bounds how much is hashed until the test ends.
 func withHashing(t *testing.T, bytes int64) {
 	t.Helper()
-	before := hashing
-	t.Cleanup(func() { hashing = before })
-	hashing = buildid.Budget{Bytes: bytes}
+	before := reach.Hashing
+	t.Cleanup(func() { reach.Hashing = before })
+	reach.Hashing = buildid.Budget{Bytes: bytes}
 }
 
 // TestInventoryIsBounded wants files without build IDs that are too large, or too many, to
@@ -28,11 +31,11 @@ func withHashing(t *testing.T, bytes int64) {
 func TestInventoryIsBounded(t *testing.T) {
 	testenv.Root(t)
 	withHashing(t, 100)
-	plain, none := buildC(t), buildC(t, "-Wl,--build-id=none")
+	plain, none := proctest.BuildC(t), proctest.BuildC(t, "-Wl,--build-id=none")
 	large := filepath.Join(t.TempDir(), "large")
 	mapSparse(t, large, 1<<30+4096)
-	identified, unknown := start(t, plain, "3600000"), start(t, none, "3600000")
-	settle(t, []int{identified, unknown})
+	identified, unknown := proctest.Start(t, plain, "3600000"), proctest.Start(t, none, "3600000")
+	proctest.AwaitMappings(t, []int{identified, unknown})
 	eachSource(t, func(t *testing.T, source Source) {
 		inv, err := TakeInventory(InventoryOptions{Source: source})
 		if err != nil {
@@ -48,7 +51,7 @@ func TestInventoryIsBounded(t *testing.T) {
 				seen[c.Path] = c
 			}
 		}
-		if c := seen[plain]; c.ID != fileID(t, plain) || c.Disk != DiskSame {
+		if c := seen[plain]; c.ID != proctest.FileID(t, plain) || c.Disk != DiskSame {
 			t.Errorf("with a build ID: %+v", c)
 		}
 		if c := seen[none]; !c.ID.IsZero() || c.Reason != reason.HashBudget || c.Disk != DiskUnknown {
@@ -85,7 +88,7 @@ func TestRecordingIsBounded(t *testing.T) {
 		t.Run(backend.String(), func(t *testing.T) {
 			testenv.Root(t)
 			withHashing(t, 100)
-			none := buildC(t, "-Wl,--build-id=none")
+			none := proctest.BuildC(t, "-Wl,--build-id=none")
 			p, _, stats := recordCommand(t, Options{Backend: backend}, none, "300")
 			found := samplesInFile(p, "["+reason.HashBudget.Code()+"] "+none)
 			checkMost(t, "without identity", found, int64(stats.Samples), 0.1)
@@ -106,9 +109,9 @@ func samplesInFile(p *pprof.Profile, name string) (n int64) {
 // TestContentsAreToldApart records two builds without build IDs that differ in one word, and
 // wants two identities.
 func TestContentsAreToldApart(t *testing.T) {
-	one, two := buildC(t, "-Wl,--build-id=none"), buildC(t, "-Wl,--build-id=none")
+	one, two := proctest.BuildC(t, "-Wl,--build-id=none"), proctest.BuildC(t, "-Wl,--build-id=none")
 	patch(t, two)
-	a, b := ownID(t, one), ownID(t, two)
+	a, b := proctest.OwnID(t, one), proctest.OwnID(t, two)
 	if a == b || a.Kind() != buildid.ByContent {
 		t.Fatalf("%v and %v", a, b)
 	}

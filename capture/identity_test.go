@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/fstimes"
@@ -26,8 +28,8 @@ func TestRecordReplacedFile(t *testing.T) { eachBackend(t, recordReplacedFile) }
 
 func recordReplacedFile(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	first, second := buildC(t, "-no-pie", "-Wl,--build-id=none"), buildC(t, "-no-pie", "-Wl,--build-id=none", "-DOTHER")
-	if ownID(t, first) == ownID(t, second) {
+	first, second := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=none"), proctest.BuildC(t, "-no-pie", "-Wl,--build-id=none", "-DOTHER")
+	if proctest.OwnID(t, first) == proctest.OwnID(t, second) {
 		t.Fatal("both builds are the same file")
 	}
 	program, number := filepath.Join(t.TempDir(), "busy-c"), filepath.Join(t.TempDir(), "pid")
@@ -35,12 +37,12 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 	p, _, _ := recordCommand(t, Options{Backend: backend, Frequency: 2000}, "sh", "-c", script, "sh", first, second, program, whenOpen(t, program), number)
 	found := samplesIn(p, "burn")
 	for id, n := range found {
-		if id != ownID(t, first) && !id.IsZero() {
+		if id != proctest.OwnID(t, first) && !id.IsZero() {
 			t.Errorf("%d samples in burn have the identity %v", n, id)
 		}
 	}
 	for id, n := range samplesIn(p, "burn_other") {
-		if id != ownID(t, second) && !id.IsZero() {
+		if id != proctest.OwnID(t, second) && !id.IsZero() {
 			t.Errorf("%d samples in burn_other have the identity %v", n, id)
 		}
 	}
@@ -54,7 +56,7 @@ func recordReplacedFile(t *testing.T, backend Backend) {
 			continue
 		}
 		for _, l := range s.Location {
-			if id, ok := profile.Identity(l.Mapping); ok && id == ownID(t, first) {
+			if id, ok := profile.Identity(l.Mapping); ok && id == proctest.OwnID(t, first) {
 				t.Fatalf("%d samples of the other program have the identity %v", s.Value[0], id)
 			}
 		}
@@ -111,8 +113,8 @@ func TestRecordNamesDiffer(t *testing.T) { eachBackend(t, recordNamesDiffer) }
 
 func recordNamesDiffer(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	file := buildGo(t)
-	want := fileID(t, file)
+	file := proctest.BuildGo(t)
+	want := proctest.FileID(t, file)
 	root := t.TempDir()
 	if msg, err := exec.Command("cp", file, filepath.Join(root, "elsewhere")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v\n%s", err, msg)
@@ -136,23 +138,16 @@ func TestRecordWithoutFirstThread(t *testing.T) { eachBackend(t, recordWithoutFi
 func recordWithoutFirstThread(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := filepath.Join(t.TempDir(), "threads")
-	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/threads.c")
+	proctest.Compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/threads.c")
 	time.Sleep(2 * fstimes.Delay()) // until the times of the program are believed
-	pid := start(t, file)
+	pid := proctest.Start(t, file)
 	testenv.Await(t, "the end of the first thread", func() bool {
 		tids, err := procfs.ThreadsOf(pid)
-		return err == nil && len(tids) == 2 && firstEnded(pid)
+		return err == nil && len(tids) == 2 && proctest.FirstEnded(pid)
 	})
 	p, misses, _ := recordUntil(t, Options{Backend: backend, PIDs: []int{pid}}, 100)
-	if got := samplesIn(p, "burn")[fileID(t, file)]; got == 0 {
+	if got := samplesIn(p, "burn")[proctest.FileID(t, file)]; got == 0 {
 		t.Errorf("samples in burn: %v", samplesIn(p, "burn"))
 	}
 	checkIdentified(t, p, misses)
-}
-
-// firstEnded reports whether the first thread of a process is a zombie, which has
-// no mappings.
-func firstEnded(pid int) bool {
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	return err == nil && len(maps) == 0
 }

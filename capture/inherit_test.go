@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -17,7 +19,7 @@ func TestRecordInherited(t *testing.T) { eachBackend(t, recordInherited) }
 
 func recordInherited(t *testing.T, backend Backend) {
 	file := filepath.Join(t.TempDir(), "spawn")
-	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/spawn.c")
+	proctest.Compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/spawn.c")
 	const budget, hz = 400, 499 // ms of each, samples a second
 	cmd := exec.Command(file, "400")
 	in, err := cmd.StdinPipe()

@@ -8,17 +8,15 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
-	"strconv"
 	"sync"
-	"time"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -119,8 +117,9 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv.ctx = buildid.WithBudget(context.Background(), hashing)
-	inv.Hidden = checkPIDNamespace() != nil && !seesKernelThreads()
+	inv.ctx = buildid.WithBudget(context.Background(), reach.Hashing)
+	// Only the PID namespace of the machine has kernel threads: the father of all others is number 2.
+	inv.Hidden = procfs.CheckPIDNamespace() != nil && !procfs.IsKernelThread(2)
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
 		inv, err := inventoryByBPF(opts.PIDs)
 		if err == nil || opts.Source == Iterator {
@@ -135,37 +134,10 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 // queries: bench/README.md.
 const manyProcesses = 400
 
-// enterRunning has the kernel learn the files of these processes, or of all that run,
-// before there are samples. Where it cannot be had, files are learned as samples come.
-func enterRunning(s *bpf.Sampler, pids []int) error {
-	_, err := patience.InTime(patience.EveryProcess, enterTime, func() (struct{}, error) { return struct{}{}, s.Enter(numbers(pids)...) })
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
-}
-
-// enterFiles is enterRunning that returns the files.
-func enterFiles(s *bpf.Sampler, pids []int) ([]bpf.Code, error) {
-	return patience.InTime(patience.EveryProcess, enterTime, func() ([]bpf.Code, error) { return s.EnterFiles(numbers(pids)...) })
-}
-
-// enterTime is how long the kernel may take to run through all processes and read files in
-// their memory. It leaves out what may not answer, as far as the mapping stays what it was.
-const enterTime = 4 * time.Second
-
-func numbers(pids []int) []uint32 {
-	list := make([]uint32, len(pids))
-	for i, pid := range pids {
-		list[i] = uint32(pid)
-	}
-	return list
-}
-
 // inventoryByBPF has the kernel run through its tasks, and reads the identity of each file
 // once.
 func inventoryByBPF(pids []int) (*Inventory, error) {
-	if err := checkPIDNamespace(); err != nil {
+	if err := procfs.CheckPIDNamespace(); err != nil {
 		return nil, err
 	}
 	taken, err := takeList()
@@ -214,7 +186,7 @@ func (inv *Inventory) addMissing(pids []int) {
 
 // inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
 func inventoryOf(taken []*bpf.Process) *Inventory {
-	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken)), ctx: buildid.WithBudget(context.Background(), hashing)}
+	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing)}
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
 		r := &inv.Processes[i]
@@ -232,7 +204,7 @@ func inventoryOf(taken []*bpf.Process) *Inventory {
 			u.files = append(u.files, &c.File)
 		}
 	}
-	eachInParallel(slices.Collect(maps.Values(files)), func(u *unread) { u.read(inv.ctx) })
+	procfs.EachInParallel(slices.Collect(maps.Values(files)), func(u *unread) { u.read(inv.ctx) })
 	return inv
 }
 
@@ -258,7 +230,7 @@ type unread struct {
 
 func (u *unread) read(ctx context.Context) {
 	id, why := buildid.ID{}, reason.None
-	for i := range min(len(u.files), maxAttempts) {
+	for i := range min(len(u.files), reach.MaxAttempts) {
 		if id, why = readPatiently(ctx, u.files[i]); why == reason.None || why == reason.Anonymous {
 			break
 		}
@@ -313,23 +285,23 @@ func readPatiently(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason)
 
 // readMapped reads the identity of a file that BPF told of.
 func readMapped(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
-	if isMemoryByBPF(f) {
+	if reach.IsMemoryByBPF(f) {
 		return buildid.ID{}, reason.Anonymous
 	}
 	if f.OfMapping() {
 		return buildid.ID{}, reason.FileTimes // each process has to be asked
 	}
-	found := reach(ctx, job{vma: vmaOfFile(f), pid: f.PID, content: &f.Validity}, 0)
-	found.close()
-	if found.why == reason.None && !found.proven {
+	found := reach.File(ctx, reach.Request{VMA: reach.VMAOf(f), PID: f.PID, Validity: &f.Validity}, 0)
+	found.Close()
+	if found.Why == reason.None && !found.Proven {
 		return buildid.ID{}, reason.FileChanged
 	}
-	return found.id, found.why
+	return found.ID, found.Why
 }
 
 // newProcInventory asks this process how others can be asked.
 func newProcInventory(source Source) (*Inventory, error) {
-	p, err := procmap.OpenOptions(ownNumber(), procmap.Options{Method: source.method()})
+	p, err := procmap.OpenOptions(procfs.OwnPID(), procmap.Options{Method: source.method()})
 	if err != nil {
 		return nil, fmt.Errorf("taking an inventory: %w", err)
 	}
@@ -338,26 +310,6 @@ func newProcInventory(source Source) (*Inventory, error) {
 		return &Inventory{Source: Query}, nil
 	}
 	return &Inventory{Source: Text}, nil
-}
-
-// ownNumber returns the number of this process in /proc, which may be mounted for a PID
-// namespace further out.
-func ownNumber() int {
-	link, err := os.Readlink("/proc/self")
-	if err != nil {
-		return os.Getpid()
-	}
-	pid, err := strconv.Atoi(link)
-	if err != nil {
-		return os.Getpid()
-	}
-	return pid
-}
-
-// seesKernelThreads reports whether /proc is that of the machine's own PID namespace, the
-// only one that has kernel threads: the father of all others is number 2.
-func seesKernelThreads() bool {
-	return procfs.IsKernelThread(2)
 }
 
 // method returns how /proc is asked.
@@ -371,7 +323,7 @@ func (inv *Inventory) takeFromProc(pids []int) {
 	var mu sync.Mutex
 	var files procmap.Files
 	defer files.Close()
-	eachInParallel(pids, func(pid int) {
+	procfs.EachInParallel(pids, func(pid int) {
 		r, why := lookPatiently(pid, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
 		mu.Lock()
 		defer mu.Unlock()
@@ -409,7 +361,7 @@ func lookPatiently(pid int, opts procmap.Options) (Running, reason.Reason) {
 // meanwhile. Without memory of its own it is gone, or never had code.
 func lookAt(pid int, opts procmap.Options) (Running, reason.Reason) {
 	r := Running{PID: pid}
-	for range maxAttempts {
+	for range reach.MaxAttempts {
 		code, err := codeOf(pid, opts)
 		switch {
 		case err == nil:
@@ -467,22 +419,4 @@ func codeOfThread(tid int, opts procmap.Options) ([]Code, error) {
 		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: codeFileOfVMA(v)})
 	}
 	return code, nil
-}
-
-// eachInParallel calls f for each of the list, on as many CPUs as there are.
-func eachInParallel[T any](list []T, f func(T)) {
-	work := make(chan T)
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(list)) {
-		workers.Go(func() {
-			for item := range work {
-				f(item)
-			}
-		})
-	}
-	for _, item := range list {
-		work <- item
-	}
-	close(work)
-	workers.Wait()
 }

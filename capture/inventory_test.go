@@ -10,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"hallmark/internal/proctest"
 
 	"hallmark/buildid"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -55,16 +57,16 @@ func takeInventory(t *testing.T, o InventoryOptions) map[int]Running {
 // else than the text in /proc has.
 func TestInventoryOfPrograms(t *testing.T) {
 	testenv.Root(t)
-	goFile, plain, none := buildGo(t), buildC(t), buildC(t, "-Wl,--build-id=none")
-	short := buildC(t, "-static", "-Wl,--build-id=0x0123456789abcdef")
+	goFile, plain, none := proctest.BuildGo(t), proctest.BuildC(t), proctest.BuildC(t, "-Wl,--build-id=none")
+	short := proctest.BuildC(t, "-static", "-Wl,--build-id=0x0123456789abcdef")
 	want := map[int]buildid.ID{
-		start(t, goFile, "1h"):     fileID(t, goFile),
-		start(t, plain, "3600000"): fileID(t, plain),
-		start(t, none, "3600000"):  ownID(t, none),
-		start(t, short, "3600000"): fileID(t, short),
+		proctest.Start(t, goFile, "1h"):     proctest.FileID(t, goFile),
+		proctest.Start(t, plain, "3600000"): proctest.FileID(t, plain),
+		proctest.Start(t, none, "3600000"):  proctest.OwnID(t, none),
+		proctest.Start(t, short, "3600000"): proctest.FileID(t, short),
 	}
 	pids := slices.Collect(maps.Keys(want))
-	settle(t, pids)
+	proctest.AwaitMappings(t, pids)
 	eachSource(t, func(t *testing.T, source Source) {
 		for _, only := range [][]int{nil, pids} {
 			taken := takeInventory(t, InventoryOptions{PIDs: only, Source: source})
@@ -78,23 +80,6 @@ func TestInventoryOfPrograms(t *testing.T) {
 	})
 }
 
-// settle waits until processes map nothing more.
-func settle(t *testing.T, pids []int) {
-	t.Helper()
-	for _, pid := range pids {
-		for before := ""; ; time.Sleep(20 * time.Millisecond) {
-			now, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(now) > 0 && string(now) == before {
-				break
-			}
-			before = string(now)
-		}
-	}
-}
-
 // checkRunning wants the program of a process first, and its mappings as /proc has them.
 func checkRunning(t *testing.T, r Running, pid int, id buildid.ID) {
 	t.Helper()
@@ -106,7 +91,7 @@ func checkRunning(t *testing.T, r Running, pid int, id buildid.ID) {
 	if i < 0 || r.Code[i].ID != id || r.Name != filepath.Base(exe) {
 		t.Errorf("%s, process %d, is %+v, want identity %v", exe, pid, r, id)
 	}
-	vmas, err := readMappings(pid)
+	vmas, err := reach.Mappings(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +120,10 @@ func TestInventoryWithoutFirstThread(t *testing.T) { eachSource(t, inventoryWith
 func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	testenv.Root(t)
 	file := filepath.Join(t.TempDir(), "threads")
-	compile(t, "gcc", file, "-O1", "-pthread", "testdata/threads.c")
-	want := fileID(t, file)
-	pid := start(t, file)
-	testenv.Await(t, "the end of the first thread", func() bool { return firstEnded(pid) })
+	proctest.Compile(t, "gcc", file, "-O1", "-pthread", "testdata/threads.c")
+	want := proctest.FileID(t, file)
+	pid := proctest.Start(t, file)
+	testenv.Await(t, "the end of the first thread", func() bool { return proctest.FirstEnded(pid) })
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +155,11 @@ func TestInventoryOnOverlay(t *testing.T) { eachSource(t, inventoryOnOverlay) }
 
 func inventoryOnOverlay(t *testing.T, source Source) {
 	testenv.Root(t)
-	file, dir := buildC(t), t.TempDir()
+	file, dir := proctest.BuildC(t), t.TempDir()
 	script := `mount -t tmpfs none "$1" && cd "$1" && mkdir low up work all && cp "$0" low/prog &&
 		mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work all && `
 	for layer, then := range map[string]string{"lower": "true", "upper": "cp all/prog all/copy && mv all/copy all/prog"} {
-		pid := start(t, "unshare", "--mount", "sh", "-c", script+then+` && exec "$1/all/prog" 3600000`, file, dir)
+		pid := proctest.Start(t, "unshare", "--mount", "sh", "-c", script+then+` && exec "$1/all/prog" 3600000`, file, dir)
 		path := filepath.Join(dir, "all", "prog")
 		awaitExec(t, pid, path)
 		r := takeInventory(t, InventoryOptions{PIDs: []int{pid}, Source: source})[pid]
@@ -183,8 +168,8 @@ func inventoryOnOverlay(t *testing.T, source Source) {
 		if i >= 0 && r.Code[i].Reason == reason.FileUnresponsive {
 			testenv.Lack(t, "%s layer: the helper did not answer in time", layer)
 		}
-		if i < 0 || r.Code[i].ID != fileID(t, file) {
-			t.Errorf("%s layer: got %+v, want %s to be %v", layer, r, path, fileID(t, file))
+		if i < 0 || r.Code[i].ID != proctest.FileID(t, file) {
+			t.Errorf("%s layer: got %+v, want %s to be %v", layer, r, path, proctest.FileID(t, file))
 		}
 	}
 }

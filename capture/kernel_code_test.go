@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/testenv"
@@ -20,7 +22,7 @@ func TestRecordPassingKernelCode(t *testing.T) { eachBackend(t, recordPassingKer
 func recordPassingKernelCode(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	file := filepath.Join(t.TempDir(), "bpfloop")
-	compile(t, "gcc", file, "-O1", "testdata/bpfloop.c")
+	proctest.Compile(t, "gcc", file, "-O1", "testdata/bpfloop.c")
 	t.Run("loaded while recording", func(t *testing.T) {
 		c, err := StartCommand([]string{file, "300"})
 		if err != nil {

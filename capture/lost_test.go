@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/perfring"
@@ -18,7 +20,7 @@ import (
 // and wants the loss to be counted and to stand in the profile.
 func TestLostIsCounted(t *testing.T) {
 	needPerf(t)
-	pid := start(t, buildC(t))
+	pid := proctest.Start(t, proctest.BuildC(t))
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	before, rounds := cpuTimeOf(t, pid), 0
@@ -60,7 +62,7 @@ func TestLastLossIsCounted(t *testing.T) {
 	fd, err := unix.PerfEventOpen(&probe, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	testenv.Need(t, err == nil, "a kernel that counts lost records (6.0)")
 	unix.Close(fd)
-	pid := start(t, buildC(t))
+	pid := proctest.Start(t, proctest.BuildC(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var ran time.Duration
@@ -80,7 +82,7 @@ func TestLastLossIsCounted(t *testing.T) {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Error(err)
 			}
-			testenv.Await(t, "the end", func() bool { return firstEnded(pid) })
+			testenv.Await(t, "the end", func() bool { return proctest.FirstEnded(pid) })
 			cancel()
 		},
 	})
@@ -118,7 +120,7 @@ func throttledIsCounted(t *testing.T, backend Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := start(t, buildC(t))
+	pid := proctest.Start(t, proctest.BuildC(t))
 	for name, opts := range map[string]Options{"everything": {SystemWide: true}, "a process": {PIDs: []int{pid}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() {

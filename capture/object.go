@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,11 +18,11 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/capability"
 	"hallmark/internal/contentcache"
-	"hallmark/internal/mounts"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfmap"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/perfdata"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -42,14 +40,14 @@ type object struct {
 	// Of a file. All under objects.mu until the resolver has stopped.
 	want    buildid.ID // what the kernel read from the mapped pages, zero if it read none
 	id      buildid.ID
-	why     reason.Reason // id is zero because of it
-	content content       // nil when the file could not be reached
-	way     *job          // in which it was reached, nil when it was not
-	seen    stamp         // of the file, when the identity was read
-	proven  bool          // every frame is of the content that the identity was read from
-	asked   int           // attempts to reach it
-	tried   int           // those of them that are over
-	doubted bool          // offsets in it may be none: see stackmapSampler
+	why     reason.Reason  // id is zero because of it
+	content reach.Handle   // nil when the file could not be reached
+	way     *reach.Request // in which it was reached, nil when it was not
+	seen    reach.Stamp    // of the file, when the identity was read
+	proven  bool           // every frame is of the content that the identity was read from
+	asked   int            // attempts to reach it
+	tried   int            // those of them that are over
+	doubted bool           // offsets in it may be none: see stackmapSampler
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
 	layered bool
@@ -60,11 +58,11 @@ type object struct {
 	// others are contents of further files under its identity and path, which is all that
 	// is known of it; one may be unknown.
 	others    []buildid.Content
-	sightings []stamp     // of these files
-	unsure    bool        // a mapping may show another file that nobody saw: the content is unknown
-	judged    bool        // trusted is set
-	trusted   bool        // only root or this user can exchange the file
-	vouched   atomic.Bool // the same, if it is known: for who does not hold objects.mu
+	sightings []reach.Stamp // of these files
+	unsure    bool          // a mapping may show another file that nobody saw: the content is unknown
+	judged    bool          // trusted is set
+	trusted   bool          // only root or this user can exchange the file
+	vouched   atomic.Bool   // the same, if it is known: for who does not hold objects.mu
 	// rewritten stands for the pages of the file that processes have rewritten in their memory,
 	// nil while there are none.
 	rewritten *object
@@ -87,13 +85,6 @@ const (
 )
 
 func (o *object) isFile() bool { return o.kind == fileObject }
-
-// content is a file that is kept open, so that it can be read after its process
-// and its name are gone.
-type content interface {
-	io.ReaderAt
-	io.Closer
-}
 
 // inMemory is content that was copied, of the vdso for instance.
 type inMemory struct{ *bytes.Reader }
@@ -123,17 +114,17 @@ type objects struct {
 	images  map[bool]*object // vdso of 64-bit (true) and 32-bit processes
 	open    int              // files kept open, at most keep
 	keep    int
-	places  int        // of maps of generated code
-	maps    mapRoom    // for these maps
-	early   int64      // bytes of files whose content is read at once
-	reading allowances // of these
+	places  int              // of maps of generated code
+	maps    mapRoom          // for these maps
+	early   int64            // bytes of files whose content is read at once
+	reading reach.Allowances // of these
 	// strict says that processes of others are recorded: what was not reached through a mapping is
 	// not known to be what was mapped.
 	strict bool
 	// disagreed counts files of which the kernel read another identity than they have.
 	disagreed uint64
 	work      *resolver
-	media     media
+	media     reach.Media
 	// ctx ends with the objects, and bounds how files without build IDs are hashed.
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -204,18 +195,13 @@ func newObjects() *objects {
 		images: map[bool]*object{},
 		keep:   mayKeepOpen(),
 		early:  earlyContent,
-		media:  mediaNow(),
+		media:  reach.CurrentMedia(),
 		strict: os.Geteuid() == 0 || capability.Has(unix.CAP_PERFMON) || capability.Has(unix.CAP_SYS_ADMIN),
 	}
-	o.ctx, o.cancel = context.WithCancel(contentcache.WithBudgets(context.Background(), hashing))
+	o.ctx, o.cancel = context.WithCancel(contentcache.WithBudgets(context.Background(), reach.Hashing))
 	o.work = newResolver(o)
 	return o
 }
-
-// hashing is how much code of files without build IDs is hashed: anybody can map such files,
-// of any size. Most machines have none, or a few of some megabytes. It is as much for the files
-// that only root and this user can have written, and as much for those of all others.
-var hashing = buildid.Budget{Bytes: 4 << 30, Second: 32 << 20}
 
 // add numbers a new object. The caller holds mu.
 func (s *objects) add(o *object) *object {
@@ -248,8 +234,8 @@ func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
 // foresee starts to look for the file of a mapping, while its process lives and
 // before the turn of its record has come.
 func (s *objects) foresee(r *perfdata.Mmap2) {
-	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !isMemory(v) {
-		s.reach(job{object: s.file(keyOf(r), v), vma: v, pid: r.Owner, mapped: wallTime(r.Time)})
+	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !reach.IsMemory(v) {
+		s.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: s.file(keyOf(r), v)})
 	}
 }
 
@@ -259,7 +245,7 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 		return o
 	}
 	key := fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
-	j := job{vma: v, pid: p.pid, mapped: time.Now()}
+	j := job{Request: reach.Request{VMA: v, PID: p.pid, Mapped: time.Now()}}
 	if key.major == 0 {
 		key.of = mappingKey{p.pid, v.Start, perfring.Monotonic()}
 		s.stock.Add(1)
@@ -281,10 +267,6 @@ func (s *objects) setUnsampled(unsampled bool) {
 
 // wallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
 func wallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(perfring.Monotonic() - t)) }
-
-// deleted is what the kernel puts behind the path of a file that was unlinked,
-// fs/d_path.c.
-const deleted = " (deleted)"
 
 func keyOf(r *perfdata.Mmap2) fileKey {
 	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
@@ -315,7 +297,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
+		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, reach.Deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
@@ -325,7 +307,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 // mapping may show another file. The file may have changed in between, and in another mount namespace
 // another one of that identity has the path.
 func (s *objects) passing(key fileKey, v procmap.VMA) *object {
-	return &object{key: key, path: strings.TrimSuffix(v.Name, deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
+	return &object{key: key, path: strings.TrimSuffix(v.Name, reach.Deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
 }
 
 // ofContent returns the object of a file that BPF told of. Mappings of a file whose times
@@ -384,17 +366,17 @@ func (s *objects) reach(j job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := j.object
-	j.media = s.media
-	if o.way != nil && !o.layered && !o.want.IsZero() && j.content == nil {
-		j.want, j.recheck = o.want, true
+	j.Media = s.media
+	if o.way != nil && !o.layered && !o.want.IsZero() && j.Validity == nil {
+		j.Want, j.recheck = o.want, true
 		s.work.ask(j)
 		return false
 	}
-	if !o.layered && (o.content != nil || o.asked >= maxAttempts && !o.isByNumber()) {
+	if !o.layered && (o.content != nil || o.asked >= reach.MaxAttempts && !o.isByNumber()) {
 		return false
 	}
 	o.asked++
-	j.want = o.want
+	j.Want = o.want
 	s.work.ask(j)
 	return true
 }
@@ -402,7 +384,7 @@ func (s *objects) reach(j job) bool {
 // isByNumber reports whether an object was identified, and its mappings are known to show the
 // same file by the inode alone: another content may be in each of them. The caller holds mu.
 func (o *object) isByNumber() bool {
-	return o.way != nil && o.way.content == nil && o.want.IsZero()
+	return o.way != nil && o.way.Validity == nil && o.want.IsZero()
 }
 
 // letGo closes a file that is wanted no more for now. It may be reached again.
@@ -418,61 +400,17 @@ func (s *objects) letGo(o *object) {
 	s.open--
 }
 
-// maxAttempts bounds how often a file is looked for that cannot be reached, or whose mappings
-// are known to show the same: each process that maps it is another chance, and another cost.
-const maxAttempts = 8
-
 // nameless returns the object of a mapping that shows no file: generated code,
 // the vdso. For a mapped file it returns nil.
 func (s *objects) nameless(v procmap.VMA, p *process) *object {
 	switch {
 	case v.Name == "[vdso]":
 		return s.vdso(v, p)
-	case isMemory(v):
+	case reach.IsMemory(v):
 		return s.generated(p)
 	}
 	return nil
 }
-
-// isMemory reports whether v shows no file, or one that is only memory by
-// another name: shared anonymous memory, huge pages, System V shared memory. What the kernel
-// read a build ID from is a file in any case.
-func isMemory(v procmap.VMA) bool {
-	if v.FileBacked() {
-		return isMemoryFile(v.Dev, v.Inode, v.Name)
-	}
-	return v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon")
-}
-
-// isMemoryFile reports whether a file is only memory by another name. Anybody can give that name
-// to a file, in a mount namespace of his own, but none where the kernel keeps such memory.
-func isMemoryFile(dev procmap.Dev, inode uint64, name string) bool {
-	name = strings.TrimSuffix(name, deleted)
-	if name == devZero && isDevZero(dev, inode) {
-		return true
-	}
-	isNamedSo := name == devZero || name == "/anon_hugepage" || strings.HasPrefix(name, "[anon_shmem:") || sysv.MatchString(name)
-	return isNamedSo && mounts.IsInner(mounts.Dev(dev))
-}
-
-// isMemoryByBPF is isMemoryFile for a file that BPF told of.
-func isMemoryByBPF(f *bpf.File) bool { return isMemoryFile(procmap.Dev(f.Dev), f.Inode, f.Path) }
-
-// devZero is the device whose private mappings are memory, and the name that the kernel gives to
-// memory that is shared and anonymous.
-const devZero = "/dev/zero"
-
-// isDevZero reports whether a file is the device itself, as this process sees it.
-func isDevZero(dev procmap.Dev, inode uint64) bool {
-	var st unix.Stat_t
-	if unix.Lstat(devZero, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 5) {
-		return false
-	}
-	return isInode(&st, procmap.VMA{Dev: dev, Inode: inode})
-}
-
-// sysv matches the names that ipc/shm.c gives to shared memory.
-var sysv = regexp.MustCompile(`^/SYSV[0-9a-f]{8}$`)
 
 // generated returns the object of the process's executable memory without a file.
 func (s *objects) generated(p *process) *object {
@@ -507,7 +445,7 @@ func (s *objects) vdso(v procmap.VMA, p *process) *object {
 
 // ownVDSO returns the mapping of the vdso of this process, a 64-bit one.
 var ownVDSO = sync.OnceValues(func() (procmap.VMA, bool) {
-	vmas, _ := readMappings(os.Getpid())
+	vmas, _ := reach.Mappings(os.Getpid())
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" && v.Start > 1<<32 })
 	if i < 0 {
 		return procmap.VMA{}, false
@@ -519,7 +457,7 @@ var ownVDSO = sync.OnceValues(func() (procmap.VMA, bool) {
 const maxImage = 1 << 20
 
 // readImage copies a mapping that is an ELF file as a whole out of a process.
-func readImage(pid uint32, v procmap.VMA) (content, buildid.ID) {
+func readImage(pid uint32, v procmap.VMA) (reach.Handle, buildid.ID) {
 	size := uint64(v.End - v.Start)
 	mem, err := openMemory(pid)
 	if err != nil || size > maxImage {
@@ -539,7 +477,7 @@ func readImage(pid uint32, v procmap.VMA) (content, buildid.ID) {
 
 // openMemory opens the memory of a process: a helper reads that of others, because a page may
 // have to come from a file system that does not answer.
-func openMemory(pid uint32) (content, error) {
+func openMemory(pid uint32) (reach.Handle, error) {
 	if pid == uint32(os.Getpid()) {
 		return os.Open("/proc/self/mem")
 	}
@@ -557,12 +495,12 @@ func openMemory(pid uint32) (content, error) {
 
 // memoryOf is the memory of a process that is open.
 type memoryOf struct {
-	content
+	reach.Handle
 	process *procmap.Process
 }
 
 // Close closes both.
-func (m *memoryOf) Close() error { return errors.Join(m.content.Close(), m.process.Close()) }
+func (m *memoryOf) Close() error { return errors.Join(m.Handle.Close(), m.process.Close()) }
 
 // inventory reads the mappings and the name of a process that runs already.
 // Where that cannot be done, the process says why.
@@ -571,7 +509,7 @@ func (s *objects) inventory(p *process) {
 		p.name = name
 	}
 	now := perfring.Monotonic()
-	vmas, err := readMappings(int(p.pid))
+	vmas, err := reach.Mappings(int(p.pid))
 	switch {
 	case err == nil:
 		p.unknown, p.asOf = reason.None, now
@@ -589,7 +527,7 @@ func (s *objects) inventory(p *process) {
 
 // refresh reads the mappings again. What cannot be read changes nothing.
 func (s *objects) refresh(p *process) {
-	if vmas, err := readMappings(int(p.pid)); err == nil {
+	if vmas, err := reach.Mappings(int(p.pid)); err == nil {
 		s.insert(p, vmas)
 	}
 }
@@ -600,33 +538,6 @@ func (s *objects) insert(p *process, vmas []procmap.VMA) {
 			p.space.Insert(mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.ofVMA(v, p)})
 		}
 	}
-}
-
-// readMappings reads the VMAs of a process, through another of its threads when
-// the first one has ended and has no memory any more.
-func readMappings(pid int) ([]procmap.VMA, error) {
-	vmas, err := readThreadMappings(pid)
-	if !errors.Is(err, procmap.ErrNoMemory) {
-		return vmas, err
-	}
-	tids, _ := procfs.ThreadsOf(pid)
-	for _, tid := range tids {
-		if vmas, err := readThreadMappings(tid); err == nil {
-			return vmas, nil
-		}
-	}
-	return nil, err
-}
-
-func readThreadMappings(tid int) ([]procmap.VMA, error) {
-	return patience.InTime(tid, patience.LookTime, func() ([]procmap.VMA, error) {
-		proc, err := procmap.Open(tid)
-		if err != nil {
-			return nil, err
-		}
-		defer proc.Close()
-		return proc.All()
-	})
 }
 
 // close stops the resolver and closes every file.

@@ -9,11 +9,14 @@ import (
 	"testing"
 	"unsafe"
 
+	"hallmark/internal/proctest"
+
 	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -68,15 +71,15 @@ func TestProgramsNamedLikeMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b Backend) {
-				program := buildC(t)
-				want := fileID(t, program)
+				program := proctest.BuildC(t)
+				want := proctest.FileID(t, program)
 				if err := os.Rename(program, filepath.Join(filepath.Dir(program), "zero")); err != nil {
 					t.Fatal(err)
 				}
-				pid := start(t, unshare, "--mount", "sh", "-c", mount, "sh", filepath.Dir(program))
+				pid := proctest.Start(t, unshare, "--mount", "sh", "-c", mount, "sh", filepath.Dir(program))
 				testenv.Await(t, "the program", func() bool {
 					exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-					return err == nil && exe == devZero
+					return err == nil && exe == reach.DevZero
 				})
 				p, _, stats := recordUntil(t, Options{Backend: b, PIDs: []int{pid}}, 50)
 				ids := map[buildid.ID]int64{}
@@ -108,7 +111,7 @@ func mapPage(t *testing.T, fd, flags int) addr.Abs {
 // that others gave their names not.
 func TestMemoryWithFiles(t *testing.T) {
 	shared := mapPage(t, -1, unix.MAP_SHARED|unix.MAP_ANON)
-	zero, err := os.Open(devZero)
+	zero, err := os.Open(reach.DevZero)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +121,7 @@ func TestMemoryWithFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vmas, err := readMappings(os.Getpid())
+	vmas, err := reach.Mappings(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +131,10 @@ func TestMemoryWithFiles(t *testing.T) {
 		if want && v.FileBacked() || v.Name == program {
 			seen++
 		}
-		if got := isMemory(v); got != want {
+		if got := reach.IsMemory(v); got != want {
 			t.Errorf("%v is memory: %v", v, got)
 		}
-		if got := isMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(v.Dev), Inode: v.Inode}, Path: strings.TrimSuffix(v.Name, deleted)}); got != (want && v.FileBacked()) {
+		if got := reach.IsMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(v.Dev), Inode: v.Inode}, Path: strings.TrimSuffix(v.Name, reach.Deleted)}); got != (want && v.FileBacked()) {
 			t.Errorf("%v is memory to BPF: %v", v, got)
 		}
 	}
@@ -140,14 +143,14 @@ func TestMemoryWithFiles(t *testing.T) {
 	}
 	for _, name := range []string{"/dev/zero", "/dev/zero (deleted)", "/anon_hugepage", "/anon_hugepage (deleted)", "/SYSV00000000 (deleted)"} {
 		for _, dev := range []procmap.Dev{{Major: 8, Minor: 1}, {Minor: 4000}} { // of a disk, and of a tmpfs
-			if v := (procmap.VMA{Name: name, Dev: dev, Inode: 7}); isMemory(v) {
+			if v := (procmap.VMA{Name: name, Dev: dev, Inode: 7}); reach.IsMemory(v) {
 				t.Errorf("%v is memory", v)
 			}
-			if isMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(dev), Inode: 7}, Path: name}) {
+			if reach.IsMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(dev), Inode: 7}, Path: name}) {
 				t.Errorf("%s on %v is memory to BPF", name, dev)
 			}
 		}
-		if v := (procmap.VMA{Name: name}); isMemory(v) {
+		if v := (procmap.VMA{Name: name}); reach.IsMemory(v) {
 			t.Errorf("%s is memory, of which the kernel read a build ID", name)
 		}
 	}

@@ -64,7 +64,7 @@ type cpuRings struct{ samples, changes *perfring.Ring }
 func newPerfSampler(t *tally, opts Options) (sampler, error) {
 	s := &perfSampler{tally: t, opts: opts, plan: opts.Event.plan(opts.Frequency), cpus: map[int]*cpuRings{}}
 	s.tracker = &tracker{tally: t, processes: map[uint32]*process{}, threads: map[uint32]string{}, clock: opts.Event == CPUClock}
-	s.tracker.contained = checkPIDNamespace() != nil
+	s.tracker.contained = procfs.CheckPIDNamespace() != nil
 	s.pages = perfring.SamplePages
 	if opts.CallGraph.By == ByDWARF {
 		if err := s.copyStacks(); err != nil {

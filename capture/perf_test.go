@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/testenv"
@@ -22,8 +24,8 @@ import (
 func TestAgreesWithPerf(t *testing.T) {
 	needPerf(t)
 	perf := testenv.Tool(t, "perf")
-	file := buildC(t)
-	pid := start(t, file)
+	file := proctest.BuildC(t)
+	pid := proctest.Start(t, file)
 	data := filepath.Join(t.TempDir(), "perf.data")
 	theirs := exec.Command(perf, "record", "-q", "-N", "-g", "-e", "cpu-clock", "-F", "499", "--buildid-mmap",
 		"-o", data, "-p", fmt.Sprint(pid), "--", "sleep", "1")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/testenv"
@@ -57,7 +59,7 @@ func recordGeneratedCodeInContainer(t *testing.T, backend Backend) {
 func buildJIT(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jit")
-	compile(t, "gcc", file, "-O1", "testdata/jit.c")
+	proctest.Compile(t, "gcc", file, "-O1", "testdata/jit.c")
 	return file
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -31,12 +33,12 @@ func TestPprofSymbolizes(t *testing.T) {
 		duration string
 		function string
 	}{
-		{"go", goTool, buildGo, nil, "300ms", "main.spin"},
-		{"go pie", goTool, buildGo, []string{"-buildmode=pie"}, "300ms", "main.spin"},
-		{"go for google's", google, buildGo, nil, "300ms", "main.spin"},
-		{"c pie", google, buildC, nil, "300", "burn"},
-		{"c at a fixed address", google, buildC, []string{"-no-pie"}, "300", "burn"},
-		{"c static pie", google, buildC, []string{"-static-pie"}, "300", "burn"},
+		{"go", goTool, proctest.BuildGo, nil, "300ms", "main.spin"},
+		{"go pie", goTool, proctest.BuildGo, []string{"-buildmode=pie"}, "300ms", "main.spin"},
+		{"go for google's", google, proctest.BuildGo, nil, "300ms", "main.spin"},
+		{"c pie", google, proctest.BuildC, nil, "300", "burn"},
+		{"c at a fixed address", google, proctest.BuildC, []string{"-no-pie"}, "300", "burn"},
+		{"c static pie", google, proctest.BuildC, []string{"-static-pie"}, "300", "burn"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := StartCommand([]string{test.build(t, test.flags...), test.duration})

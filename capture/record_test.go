@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 	"go.uber.org/goleak"
 
@@ -103,52 +105,6 @@ func needBPF(t testing.TB) {
 	testenv.Need(t, err == nil, fmt.Sprint("BPF programs (see hallmark doctor): ", err))
 }
 
-// buildGo builds testdata/busy.go.
-func buildGo(t testing.TB, flags ...string) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "busy-go")
-	compile(t, "go", out, append(append([]string{"build"}, flags...), "testdata/busy.go")...)
-	return out
-}
-
-// buildC builds testdata/busy.c.
-func buildC(t testing.TB, flags ...string) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "busy-c")
-	compile(t, "gcc", out, append([]string{"-O1", "-fno-omit-frame-pointer", "testdata/busy.c"}, flags...)...)
-	return out
-}
-
-// compiled has what compilers made, by their arguments: many tests want the same.
-var compiled sync.Map
-
-// compile has a compiler make a file, or writes what it made from the same arguments before.
-// It is another file each time.
-func compile(t testing.TB, compiler, out string, args ...string) {
-	t.Helper()
-	key := fmt.Sprint(compiler, os.Getenv("GOARCH"), args)
-	if made, ok := compiled.Load(key); ok {
-		if err := os.WriteFile(out, made.([]byte), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	// The file stands behind the verb of go, and before all arguments of gcc.
-	at := 0
-	if compiler == "go" {
-		at = 1
-	}
-	args = slices.Insert(slices.Clone(args), at, "-o", out)
-	if msg, err := exec.Command(testenv.Tool(t, compiler), args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", compiler, err, msg)
-	}
-	made, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiled.Store(key, made)
-}
-
 // recordCommand records a command to its end.
 func recordCommand(t testing.TB, opts Options, args ...string) (*pprof.Profile, profile.Misses, Stats) {
 	t.Helper()
@@ -226,24 +182,6 @@ func samplesIn(p *pprof.Profile, function string) map[buildid.ID]int64 {
 	return counts
 }
 
-// fileID is the identity of a file as readelf tells it.
-func fileID(t testing.TB, file string) buildid.ID {
-	t.Helper()
-	out, err := exec.Command(testenv.Tool(t, "readelf"), "-n", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(out), "Build ID: ")
-	if !ok {
-		t.Fatalf("readelf finds no build ID in %s", file)
-	}
-	id, err := buildid.Parse(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // TestRecordPrograms records programs of every kind of linking, and wants nearly
 // every sample in the function that does the work, under the identity that
 // readelf reads from the file.
@@ -257,17 +195,17 @@ func recordPrograms(t *testing.T, backend Backend) {
 		function string
 		id       func(testing.TB, string) buildid.ID
 	}{
-		{"go", buildGo, nil, "main.spin", fileID},
-		{"go stripped", buildGo, []string{"-ldflags=-s -w"}, "main.spin", fileID},
-		{"go pie", buildGo, []string{"-buildmode=pie"}, "main.spin", fileID},
-		{"go without gnu note", buildGo, []string{"-ldflags=-B none"}, "main.spin", ownID},
-		{"c pie", buildC, nil, "burn", fileID},
-		{"c at a fixed address", buildC, []string{"-no-pie"}, "burn", fileID},
-		{"c static", buildC, []string{"-static"}, "burn", fileID},
-		{"c static pie", buildC, []string{"-static-pie"}, "burn", fileID},
-		{"c 8-byte id", buildC, []string{"-Wl,--build-id=0x0102030405060708"}, "burn", fileID},
-		{"c without note", buildC, []string{"-Wl,--build-id=none"}, "burn", ownID},
-		{"c stripped", buildC, []string{"-s", "-rdynamic"}, "burn", fileID},
+		{"go", proctest.BuildGo, nil, "main.spin", proctest.FileID},
+		{"go stripped", proctest.BuildGo, []string{"-ldflags=-s -w"}, "main.spin", proctest.FileID},
+		{"go pie", proctest.BuildGo, []string{"-buildmode=pie"}, "main.spin", proctest.FileID},
+		{"go without gnu note", proctest.BuildGo, []string{"-ldflags=-B none"}, "main.spin", proctest.OwnID},
+		{"c pie", proctest.BuildC, nil, "burn", proctest.FileID},
+		{"c at a fixed address", proctest.BuildC, []string{"-no-pie"}, "burn", proctest.FileID},
+		{"c static", proctest.BuildC, []string{"-static"}, "burn", proctest.FileID},
+		{"c static pie", proctest.BuildC, []string{"-static-pie"}, "burn", proctest.FileID},
+		{"c 8-byte id", proctest.BuildC, []string{"-Wl,--build-id=0x0102030405060708"}, "burn", proctest.FileID},
+		{"c without note", proctest.BuildC, []string{"-Wl,--build-id=none"}, "burn", proctest.OwnID},
+		{"c stripped", proctest.BuildC, []string{"-s", "-rdynamic"}, "burn", proctest.FileID},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := test.build(t, test.flags...)
@@ -282,19 +220,6 @@ func recordPrograms(t *testing.T, backend Backend) {
 			checkIdentified(t, p, misses)
 		})
 	}
-}
-
-// ownID is the identity of a file without a GNU note, for which readelf has none.
-func ownID(t testing.TB, file string) buildid.ID {
-	t.Helper()
-	info, err := buildid.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.ID.Kind() == buildid.GNU {
-		t.Fatalf("%s has a GNU build ID", file)
-	}
-	return info.ID
 }
 
 // checkIdentified wants identities for 99 % of the frames in mapped files. The rest is in
@@ -321,7 +246,7 @@ func checkMost(t testing.TB, where string, there, all int64, others float64) {
 func TestRecordLabels(t *testing.T) { eachBackend(t, recordLabels) }
 
 func recordLabels(t *testing.T, backend Backend) {
-	c, err := StartCommand([]string{buildC(t), "200"})
+	c, err := StartCommand([]string{proctest.BuildC(t), "200"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,9 +268,9 @@ func TestRecordRunning(t *testing.T) { eachBackend(t, recordRunning) }
 
 func recordRunning(t *testing.T, backend Backend) {
 	testenv.Root(t) // only root may open a deleted file
-	goFile, cFile := buildGo(t), buildC(t)
-	wantGo, wantC := fileID(t, goFile), fileID(t, cFile)
-	a, b := start(t, goFile, "forever"), start(t, cFile)
+	goFile, cFile := proctest.BuildGo(t), proctest.BuildC(t)
+	wantGo, wantC := proctest.FileID(t, goFile), proctest.FileID(t, cFile)
+	a, b := proctest.Start(t, goFile, "forever"), proctest.Start(t, cFile)
 	time.Sleep(50 * time.Millisecond)
 	if err := os.Remove(cFile); err != nil {
 		t.Fatal(err)
@@ -376,20 +301,6 @@ func samplesOf(p *pprof.Profile) map[int64]int64 {
 	return counts
 }
 
-// start starts a program that ends with the test.
-func start(t testing.TB, args ...string) (pid int) {
-	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return cmd.Process.Pid
-}
-
 // TestRecordSystem records everything while processes of a few milliseconds come
 // and go, of a file that the kernel cannot identify by itself.
 func TestRecordSystem(t *testing.T) { eachBackend(t, recordSystem) }
@@ -398,7 +309,7 @@ func recordSystem(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	name := fmt.Sprintf("busy-%d", os.Getpid()) // other tests may run at the same time
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.Rename(buildGo(t), file); err != nil {
+	if err := os.Rename(proctest.BuildGo(t), file); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * fstimes.Delay()) // until its times are believed
@@ -425,7 +336,7 @@ func recordSystem(t *testing.T, backend Backend) {
 	if testenv.Emulated() {
 		enough = 1
 	}
-	n := found[fileID(t, file)]
+	n := found[proctest.FileID(t, file)]
 	if n > 0 && len(found) != 1 || n == 0 && samples(p) >= 10*enough {
 		t.Errorf("samples in main.spin by identity: %v", found)
 	}
@@ -439,7 +350,7 @@ func recordSystem(t *testing.T, backend Backend) {
 func TestRecordEnds(t *testing.T) { eachBackend(t, recordEnds) }
 
 func recordEnds(t *testing.T, backend Backend) {
-	file := buildC(t)
+	file := proctest.BuildC(t)
 	t.Run("with the process", func(t *testing.T) {
 		cmd := exec.Command(file, "1500") // longer than it takes to open the events
 		if err := cmd.Start(); err != nil {
@@ -451,7 +362,7 @@ func recordEnds(t *testing.T, backend Backend) {
 		<-done
 	})
 	t.Run("when interrupted", func(t *testing.T) {
-		recordUntil(t, Options{Backend: backend, PIDs: []int{start(t, file)}}, 1)
+		recordUntil(t, Options{Backend: backend, PIDs: []int{proctest.Start(t, file)}}, 1)
 	})
 	t.Run("no such process", func(t *testing.T) {
 		_, err := Start(Options{Backend: backend, PIDs: []int{1 << 22}})

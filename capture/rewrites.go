@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -306,7 +307,7 @@ func ownPages(process *procmap.Process) (all []procmap.OwnPages, err error) {
 // codeFiles returns the executable mappings of files and of the vdso.
 func codeFiles(process *procmap.Process) ([]procmap.VMA, error) {
 	vmas, err := process.Code()
-	return slices.DeleteFunc(vmas, func(v procmap.VMA) bool { return isMemory(v) && v.Kind() != procmap.KindVDSO }), err
+	return slices.DeleteFunc(vmas, func(v procmap.VMA) bool { return reach.IsMemory(v) && v.Kind() != procmap.KindVDSO }), err
 }
 
 // isMapping reports whether two VMAs show the same bytes at the same addresses.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
@@ -29,17 +31,17 @@ func buildRewrite(t testing.TB, library bool) (program, file string) {
 	program = filepath.Join(dir, "rewrite")
 	flags := []string{"-O1", "-fno-omit-frame-pointer", "-Wl,--build-id"}
 	if !library {
-		compile(t, "gcc", program, append(flags, "-pthread", "testdata/rewrite.c")...)
+		proctest.Compile(t, "gcc", program, append(flags, "-pthread", "testdata/rewrite.c")...)
 		return program, program
 	}
 	file = filepath.Join(dir, "librewrite.so")
-	compile(t, "gcc", file, append(flags, "-shared", "-fPIC", "-Wl,-Bsymbolic", "-Dmain=body", "testdata/rewrite.c")...)
+	proctest.Compile(t, "gcc", file, append(flags, "-shared", "-fPIC", "-Wl,-Bsymbolic", "-Dmain=body", "testdata/rewrite.c")...)
 	stub := filepath.Join(dir, "main.c")
 	source := "int body(int, char **);\nint main(int n, char **v) { return body(n, v); }\n"
 	if err := os.WriteFile(stub, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	compile(t, "gcc", program, append(flags, stub, file, "-Wl,-rpath,"+dir)...)
+	proctest.Compile(t, "gcc", program, append(flags, stub, file, "-Wl,-rpath,"+dir)...)
 	return program, file
 }
 
@@ -67,13 +69,13 @@ func TestRewrittenPages(t *testing.T) {
 
 func recordRewritten(t *testing.T, backend Backend, library bool, args []string) {
 	program, file := buildRewrite(t, library)
-	patcher := start(t, append([]string{program}, args...)...)
-	other := start(t, program, "never")
+	patcher := proctest.Start(t, append([]string{program}, args...)...)
+	other := proctest.Start(t, program, "never")
 	time.Sleep(50 * time.Millisecond)
 	p, _, _ := recordSession(t, context.Background(),
 		Options{Backend: backend, PIDs: []int{patcher, other}, Duration: 3 * time.Second})
 	counts := leaves(p)
-	want := fileID(t, file).String()
+	want := proctest.FileID(t, file).String()
 	t.Log(counts)
 	for _, in := range []string{
 		fmt.Sprintf("%d [rewritten] %s", patcher, file),
@@ -101,7 +103,7 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string)
 func TestRewrittenAmongMany(t *testing.T) {
 	program, _ := buildRewrite(t, false)
 	const others = 25000
-	patcher := start(t, program, "many", strconv.Itoa(others))
+	patcher := proctest.Start(t, program, "many", strconv.Itoa(others))
 	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", patcher))
 		if bytes.Count(list, []byte(program)) > others {
@@ -138,7 +140,7 @@ func TestRewrittenBesideOthers(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b Backend) {
 				p, _, _ := recordSession(t, context.Background(),
-					Options{Backend: b, PIDs: []int{start(t, program, way)}, Duration: 1500 * time.Millisecond})
+					Options{Backend: b, PIDs: []int{proctest.Start(t, program, way)}, Duration: 1500 * time.Millisecond})
 				notes := profile.Rewritten(p)
 				var patched, rewritten int64
 				for in, n := range leaves(p) {
@@ -166,8 +168,8 @@ func TestRewrittenBesideOthers(t *testing.T) {
 // TestRewrittenVDSO wants the code that the kernel maps into each process to be looked at as files are.
 func TestRewrittenVDSO(t *testing.T) {
 	program, _ := buildRewrite(t, false)
-	pid := start(t, program, "vdso")
-	other := start(t, program, "never")
+	pid := proctest.Start(t, program, "vdso")
+	other := proctest.Start(t, program, "never")
 	time.Sleep(50 * time.Millisecond)
 	eachBackend(t, func(t *testing.T, b Backend) {
 		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{pid, other}, Duration: time.Second})

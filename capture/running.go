@@ -18,6 +18,7 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/mounts"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -49,7 +50,7 @@ func (d Disk) String() string { return diskNames[d] }
 // LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
 // processes. It reads the file that is at each path now, once for each tree of files.
 func (inv *Inventory) LookAtDisk() {
-	here, _ := treeOf(ownNumber())
+	here, _ := treeOf(procfs.OwnPID())
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
@@ -72,7 +73,7 @@ func (inv *Inventory) LookAtDisk() {
 		list = append(list, f)
 	}
 	ctx, until := inv.context(), time.Now().Add(diskPatience)
-	eachInParallel(list, func(f *onDisk) { f.look(ctx, here, until) })
+	procfs.EachInParallel(list, func(f *onDisk) { f.look(ctx, here, until) })
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		if slices.ContainsFunc(p.Code, func(c Code) bool { return c.Elsewhere }) {
@@ -92,9 +93,9 @@ const memfdPrefix = "/memfd:"
 // can be reached, 0 for none. One that executed another program since it was looked at is
 // looked at again.
 func (p *Running) findProgram(ctx context.Context) (tid int) {
-	for range maxAttempts {
-		tid, path := programOf(p.PID)
-		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, deleted) == path })
+	for range reach.MaxAttempts {
+		tid, path := procfs.ProgramOf(p.PID)
+		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, reach.Deleted) == path })
 		if p.Program >= 0 {
 			return tid
 		}
@@ -111,21 +112,6 @@ func (p *Running) findProgram(ctx context.Context) (tid int) {
 // sameCode reports whether two looks at a process saw the same.
 func sameCode(a, b []Code) bool {
 	return slices.EqualFunc(a, b, func(a, b Code) bool { return a.Start == b.Start && a.End == b.End && a.Path == b.Path })
-}
-
-// programOf returns the path of what a process executed, and the thread that tells: the
-// first one, or another where that has ended. It is 0 where none does.
-func programOf(pid int) (tid int, path string) {
-	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
-		return pid, strings.TrimSuffix(path, deleted)
-	}
-	tids, _ := procfs.ThreadsOf(pid)
-	for _, tid := range tids {
-		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
-			return tid, strings.TrimSuffix(path, deleted)
-		}
-	}
-	return 0, ""
 }
 
 // tree is what paths of a process mean: processes that have the same mounts and the same
@@ -147,7 +133,7 @@ func treeOf(pid int) (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	fd, err := openRoot(pid)
+	fd, err := reach.OpenRoot(pid)
 	if err != nil {
 		return tree{}, err
 	}
@@ -182,7 +168,7 @@ type onDisk struct {
 }
 
 func (f *onDisk) add(pid int, c *Code) {
-	if len(f.pids) < maxAttempts {
+	if len(f.pids) < reach.MaxAttempts {
 		f.pids = append(f.pids, pid)
 	}
 	f.code = append(f.code, c)
@@ -237,23 +223,11 @@ func (f *onDisk) read(ctx context.Context) found {
 	return found{place: f.place()}
 }
 
-// openBelow opens what a process sees at a path (O_PATH). The path is not left to go through
-// a symbolic link into the files of this process. The error is mounts.ErrForeign where this
-// process does not look.
-func openBelow(pid int, path string) (fd int, err error) {
-	root, err := openRoot(pid)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(root)
-	return mounts.Of(pid, false).Open(root, path)
-}
-
 // readBelow reads what a process sees at a path. The error is that of openBelow, where it says
 // nothing of what is there.
 func readBelow(ctx context.Context, pid int, path string) (found, error) {
 	now := found{pid: pid}
-	fd, err := openBelow(pid, path)
+	fd, err := reach.OpenBelow(pid, path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		now.disk = DiskGone
 		return now, nil
@@ -309,7 +283,7 @@ type farDisk struct {
 }
 
 var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
-	ctx, cancel := farContext()
+	ctx, cancel := reach.HelperContext()
 	defer cancel()
 	now, err := readBelow(ctx, q.PID, q.Path)
 	if err != nil {

@@ -4,59 +4,44 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
+
+	"hallmark/internal/proctest"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
 )
 
-// runCopy starts a copy of a program, and returns where it is and its process.
-func runCopy(t *testing.T, program string, args ...string) (path string, pid int) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), filepath.Base(program))
-	copyTo(t, program, path)
-	return path, start(t, append([]string{path}, args...)...)
-}
-
-// copyTo puts a copy of a file in the place of what is at a path.
-func copyTo(t *testing.T, from, to string) {
-	t.Helper()
-	if msg, err := exec.Command("cp", "--remove-destination", from, to).CombinedOutput(); err != nil {
-		t.Fatalf("cp: %v\n%s", err, msg)
-	}
-}
-
 // TestLookAtDisk wants what became of the files of running programs: nothing, gone,
 // another one in their place, the same one again, a directory.
 func TestLookAtDisk(t *testing.T) {
 	testenv.Root(t)
-	one, other := buildC(t), buildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
+	one, other := proctest.BuildC(t), proctest.BuildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
 	want := map[int]Disk{}
-	_, pid := runCopy(t, one, "3600000")
+	_, pid := proctest.RunCopy(t, one, "3600000")
 	want[pid] = DiskSame
 
-	path, pid := runCopy(t, one, "3600000")
+	path, pid := proctest.RunCopy(t, one, "3600000")
 	want[pid] = DiskGone
-	awaitProgram(t, pid, path)
+	proctest.AwaitProgram(t, pid, path)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 
-	path, pid = runCopy(t, one, "3600000")
+	path, pid = proctest.RunCopy(t, one, "3600000")
 	want[pid] = DiskOther
-	awaitProgram(t, pid, path)
-	copyTo(t, other, path)
+	proctest.AwaitProgram(t, pid, path)
+	proctest.CopyTo(t, other, path)
 
-	path, pid = runCopy(t, one, "3600000")
+	path, pid = proctest.RunCopy(t, one, "3600000")
 	want[pid] = DiskSame // another inode of the same build
-	awaitProgram(t, pid, path)
-	copyTo(t, one, path)
+	proctest.AwaitProgram(t, pid, path)
+	proctest.CopyTo(t, one, path)
 
-	path, pid = runCopy(t, one, "3600000")
+	path, pid = proctest.RunCopy(t, one, "3600000")
 	want[pid] = DiskOther
-	awaitProgram(t, pid, path)
+	proctest.AwaitProgram(t, pid, path)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +70,8 @@ func TestLookAtDisk(t *testing.T) {
 			if c.Disk != disk {
 				t.Errorf("process %d, %s: %v, want %v", p.PID, c.Path, c.Disk, disk)
 			}
-			if c.ID != fileID(t, one) {
-				t.Errorf("process %d runs %v, want %v", p.PID, c.ID, fileID(t, one))
+			if c.ID != proctest.FileID(t, one) {
+				t.Errorf("process %d runs %v, want %v", p.PID, c.ID, proctest.FileID(t, one))
 			}
 		}
 		if found != len(want) {
@@ -95,27 +80,13 @@ func TestLookAtDisk(t *testing.T) {
 	})
 }
 
-// awaitProgram waits until a process has executed its program, and its libraries are there.
-func awaitProgram(t *testing.T, pid int, path string) {
-	t.Helper()
-	testenv.Await(t, path, func() bool {
-		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(inv.Processes) == 1 && slices.ContainsFunc(inv.Processes[0].Code, func(c Code) bool {
-			return filepath.Base(c.Path) == "libc.so.6"
-		})
-	})
-}
-
 // TestLookAtDiskInNamespace wants the file that the process sees, and not the one that is
 // at the same path here: another one, behind a link that leads out of its root directory.
 func TestLookAtDiskInNamespace(t *testing.T) {
 	testenv.Root(t)
-	program := buildC(t, "-static")
+	program := proctest.BuildC(t, "-static")
 	root := t.TempDir()
-	copyTo(t, program, filepath.Join(root, "prog"))
+	proctest.CopyTo(t, program, filepath.Join(root, "prog"))
 	cmd := exec.Command("unshare", "--mount", "--root="+root, "/prog", "3600000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -134,7 +105,7 @@ func TestLookAtDiskInNamespace(t *testing.T) {
 			return 0, false
 		}
 		p := inv.Processes[0]
-		return p.Code[p.Program].Disk, p.Code[p.Program].ID == fileID(t, program)
+		return p.Code[p.Program].Disk, p.Code[p.Program].ID == proctest.FileID(t, program)
 	}
 	var disk Disk
 	testenv.Await(t, "the program", func() (runs bool) {

@@ -2,12 +2,13 @@ package capture
 
 import (
 	"errors"
-	"fmt"
 	"path"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 )
 
 // Place is a name in a directory: what one process upgrades is what another one that maps
@@ -25,16 +26,16 @@ type Place struct {
 
 // PlaceHere returns the place that an absolute path is for this process.
 func PlaceHere(path string) Place {
-	tree, err := treeOf(ownNumber())
+	tree, err := treeOf(procfs.OwnPID())
 	if err != nil {
 		return Place{}
 	}
-	return tree.place(ownNumber(), path)
+	return tree.place(procfs.OwnPID(), path)
 }
 
 // place returns what a path is for a process that sees this tree.
 func (t tree) place(pid int, file string) Place {
-	root, err := openRoot(pid)
+	root, err := reach.OpenRoot(pid)
 	if err != nil {
 		return Place{}
 	}
@@ -80,11 +81,6 @@ func placeOf(dir int, below, name string) Place {
 		return Place{}
 	}
 	return Place{dev: dev, ino: inode, name: name}
-}
-
-// openRoot opens the root directory of a process.
-func openRoot(pid int) (fd int, err error) {
-	return unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
 // place returns the place that the path is.

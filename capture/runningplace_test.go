@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
@@ -16,18 +18,18 @@ import (
 // the same place: by their directory, whoever's mounts lead there.
 func TestPlaces(t *testing.T) {
 	testenv.Root(t)
-	one, other := buildC(t), buildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
+	one, other := proctest.BuildC(t), proctest.BuildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
 	dir, hidden := t.TempDir(), t.TempDir()
 	prog := filepath.Join(dir, "prog")
-	copyTo(t, one, prog)
-	copyTo(t, other, filepath.Join(hidden, "prog"))
+	proctest.CopyTo(t, one, prog)
+	proctest.CopyTo(t, other, filepath.Join(hidden, "prog"))
 	// inside starts the program with mounts of its own.
 	inside := func(mount string) int {
-		return start(t, "unshare", "--mount", "sh", "-c", mount+` && exec "$0" 3600000`, prog, hidden)
+		return proctest.Start(t, "unshare", "--mount", "sh", "-c", mount+` && exec "$0" 3600000`, prog, hidden)
 	}
-	plain := start(t, prog, "3600000")
-	awaitProgram(t, plain, prog)
-	copyTo(t, other, prog) // an upgrade
+	plain := proctest.Start(t, prog, "3600000")
+	proctest.AwaitProgram(t, plain, prog)
+	proctest.CopyTo(t, other, prog) // an upgrade
 	same := inside("true")
 	awaitExec(t, same, prog)
 	otherDirectory := inside(`mount --bind "$1" "${0%/*}"`)
@@ -68,9 +70,9 @@ func TestPlaceGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	prog := filepath.Join(dir, "prog")
-	copyTo(t, buildC(t), prog)
-	pid := start(t, prog, "3600000")
-	awaitProgram(t, pid, prog)
+	proctest.CopyTo(t, proctest.BuildC(t), prog)
+	pid := proctest.Start(t, prog, "3600000")
+	proctest.AwaitProgram(t, pid, prog)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func awaitExec(t *testing.T, pid int, path string) {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		return err == nil && exe == path
 	})
-	awaitProgram(t, pid, path)
+	proctest.AwaitProgram(t, pid, path)
 }
 
 // programsOf returns what processes have executed.
@@ -114,12 +116,12 @@ func programsOf(t *testing.T, pids ...int) []Code {
 
 // TestExecutedSince has a process execute another program after its code was looked at.
 func TestExecutedSince(t *testing.T) {
-	file, fifo := buildC(t), filepath.Join(t.TempDir(), "fifo")
+	file, fifo := proctest.BuildC(t), filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pid := start(t, "sh", "-c", `read line <"$1"; exec "$0" 3600000`, file, fifo)
-	settle(t, []int{pid})
+	pid := proctest.Start(t, "sh", "-c", `read line <"$1"; exec "$0" 3600000`, file, fifo)
+	proctest.AwaitMappings(t, []int{pid})
 	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
 	if err != nil || len(inv.Processes) != 1 {
 		t.Fatalf("got %+v, %v", inv, err)
@@ -129,7 +131,7 @@ func TestExecutedSince(t *testing.T) {
 	}
 	awaitExec(t, pid, file)
 	inv.LookAtDisk()
-	if p := inv.Processes[0]; p.Ended || p.Program < 0 || p.Code[p.Program].ID != fileID(t, file) || p.Code[p.Program].Disk != DiskSame {
+	if p := inv.Processes[0]; p.Ended || p.Program < 0 || p.Code[p.Program].ID != proctest.FileID(t, file) || p.Code[p.Program].Disk != DiskSame {
 		t.Errorf("got %+v, want it to run %s", p, file)
 	}
 }
@@ -143,7 +145,7 @@ func TestEnded(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	pid := cmd.Process.Pid
-	settle(t, []int{pid})
+	proctest.AwaitMappings(t, []int{pid})
 	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
 	if err != nil || len(inv.Processes) != 1 {
 		t.Fatalf("got %+v, %v", inv, err)
@@ -155,7 +157,7 @@ func TestEnded(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Await(t, "its end", func() bool { return firstEnded(pid) }) // nobody waits for it
+	testenv.Await(t, "its end", func() bool { return proctest.FirstEnded(pid) }) // nobody waits for it
 	inv.LookAtDisk()
 	if p := inv.Processes[0]; !p.Ended || p.Program >= 0 {
 		t.Errorf("%+v has not ended", p)

@@ -11,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -39,9 +42,9 @@ func needStackmap(t testing.TB) {
 func TestStackmapSeesTheSame(t *testing.T) {
 	needStackmap(t)
 	needBPF(t)
-	file := buildC(t)
-	want := fileID(t, file)
-	pid := start(t, file)
+	file := proctest.BuildC(t)
+	want := proctest.FileID(t, file)
+	pid := proctest.Start(t, file)
 	profiles := map[Backend]*pprof.Profile{}
 	done := make(chan *pprof.Profile)
 	opts := Options{PIDs: []int{pid}, Duration: 700 * time.Millisecond, CallGraph: CallGraph{By: ByFP}}
@@ -111,7 +114,7 @@ func functionOf(l *pprof.Location) string {
 // GNU note is in no PT_NOTE segment, with the reason; and every sample in the profile.
 func TestStackmapBlindToGo(t *testing.T) {
 	needStackmap(t)
-	p, _, stats := recordCommand(t, Options{Backend: Stackmap}, buildGo(t), "400ms")
+	p, _, stats := recordCommand(t, Options{Backend: Stackmap}, proctest.BuildGo(t), "400ms")
 	user := 0
 	for _, s := range p.Sample {
 		for _, l := range s.Location {
@@ -138,12 +141,12 @@ func TestStackmapPaddedIDs(t *testing.T) {
 	needStackmap(t)
 	for _, flag := range []string{"0x0102030405060708", "md5", "sha1", "0x00112233445566778899aabbccddeeff00112200"} {
 		t.Run(flag, func(t *testing.T) {
-			file := buildC(t, "-Wl,--build-id="+flag)
+			file := proctest.BuildC(t, "-Wl,--build-id="+flag)
 			p, _, stats := recordCommand(t, Options{Backend: Stackmap}, file, "400")
 			found := samplesIn(p, "burn")
-			checkMost(t, fmt.Sprintf("burn (%v)", found), found[fileID(t, file)], int64(stats.Samples), 0.2)
+			checkMost(t, fmt.Sprintf("burn (%v)", found), found[proctest.FileID(t, file)], int64(stats.Samples), 0.2)
 			for _, m := range p.Mapping {
-				if m.BuildID != "" && m.File == file && m.BuildID != fileID(t, file).String() {
+				if m.BuildID != "" && m.File == file && m.BuildID != proctest.FileID(t, file).String() {
 					t.Errorf("%s has identity %s", file, m.BuildID)
 				}
 			}
@@ -167,8 +170,8 @@ func TestStackmapOfExited(t *testing.T) {
 		}},
 	} {
 		t.Run(test.flag, func(t *testing.T) {
-			file := buildC(t, "-Wl,--build-id="+test.flag)
-			id := fileID(t, file)
+			file := proctest.BuildC(t, "-Wl,--build-id="+test.flag)
+			id := proctest.FileID(t, file)
 			gone := filepath.Join(t.TempDir(), "gone")
 			p, _, _ := recordCommand(t, Options{Backend: Stackmap}, "sh", "-c", script, file, gone)
 			seen, all := 0, 0
@@ -208,7 +211,7 @@ func innermostUser(s *pprof.Sample) *pprof.Mapping {
 func TestStackmapHoles(t *testing.T) {
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64, for which the program is written")
 	file := filepath.Join(t.TempDir(), "hole")
-	compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "testdata/hole.c")
+	proctest.Compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "testdata/hole.c")
 	for _, test := range []struct {
 		name      string
 		args      []string
@@ -304,12 +307,12 @@ func TestStackmapTwoBuildsOfOneID(t *testing.T) {
 // build ID are, unless these differ.
 func TestStackmapAssumes(t *testing.T) {
 	one, two := twoBuilds(t, sharedID)
-	id, ok := pad(fileID(t, one))
+	id, ok := pad(proctest.FileID(t, one))
 	if !ok {
 		t.Fatal("not the build ID of a stackmap")
 	}
 	copied := filepath.Join(t.TempDir(), "copied")
-	copyTo(t, one, copied)
+	proctest.CopyTo(t, one, copied)
 	for name, test := range map[string]struct {
 		files []string
 		taken bool
@@ -324,11 +327,11 @@ func TestStackmapAssumes(t *testing.T) {
 			var there []*object
 			for i, file := range test.files {
 				there = append(there, s.object(id, uint32(1<<30+1+i)))
-				j := job{vma: procmap.VMA{Name: file}}
+				j := reach.Request{VMA: procmap.VMA{Name: file}}
 				found := s.reach(j)
-				j.pid = uint32(1<<30 + 1 + i)
+				j.PID = uint32(1<<30 + 1 + i)
 				s.offer(j, found, file)
-				s.byID[id].known[len(s.byID[id].known)-1].way.pid = 0 // the file stays where it is
+				s.byID[id].known[len(s.byID[id].known)-1].way.PID = 0 // the file stays where it is
 			}
 			s.assume(s.byID[id])
 			for i, o := range there {

@@ -7,6 +7,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -30,7 +31,7 @@ type stackmapFiles struct {
 	byID    map[paddedID]*stackmapClaim
 	pids    []uint32 // in which to look for files that are not found yet
 	count   int      // of the files
-	reading allowances
+	reading reach.Allowances
 }
 
 // stackmapClaim is a build ID, with the file of each process that was sampled in it.
@@ -50,9 +51,9 @@ type stackmapFile struct {
 
 // stackmapKnown is how a file can be reached again, and what it was.
 type stackmapKnown struct {
-	way  job
+	way  reach.Request
 	path string
-	seen stamp
+	seen reach.Stamp
 }
 
 // maxStackmapFiles bounds how many files are told apart by their process. Beyond it those of
@@ -75,7 +76,7 @@ func (s *stackmapFiles) object(id paddedID, pid uint32) *object {
 		claim.files[pid] = f
 		s.count++
 	}
-	if pid != 0 && !f.found && f.tries < maxAttempts && !slices.Contains(s.pids, pid) {
+	if pid != 0 && !f.found && f.tries < reach.MaxAttempts && !slices.Contains(s.pids, pid) {
 		s.pids = append(s.pids, pid)
 	}
 	return f.object
@@ -109,7 +110,7 @@ func (s *stackmapFiles) find() {
 func (s *stackmapFiles) findAnywhere(c *Command) {
 	s.find()
 	if c != nil && s.missing() {
-		j := job{vma: procmap.VMA{Name: c.path}} // no process has number 0
+		j := reach.Request{VMA: procmap.VMA{Name: c.path}} // no process has number 0
 		s.offer(j, s.reach(j), c.path)
 	}
 	pids, _ := procfs.Processes() // or they stay without name
@@ -135,7 +136,7 @@ func (s *stackmapFiles) missing() bool {
 
 // findIn looks at the files that a process has mapped to execute.
 func (s *stackmapFiles) findIn(pid int) {
-	vmas, err := readMappings(pid)
+	vmas, err := reach.Mappings(pid)
 	if err != nil {
 		return
 	}
@@ -143,8 +144,8 @@ func (s *stackmapFiles) findIn(pid int) {
 		if v.Perm&procmap.Exec == 0 || !v.FileBacked() {
 			continue
 		}
-		j := job{vma: v, pid: uint32(pid), mapped: time.Now()}
-		s.offer(j, s.reach(j), strings.TrimSuffix(v.Name, deleted))
+		j := reach.Request{VMA: v, PID: uint32(pid), Mapped: time.Now()}
+		s.offer(j, s.reach(j), strings.TrimSuffix(v.Name, reach.Deleted))
 	}
 	for _, claim := range s.byID {
 		if f := claim.files[uint32(pid)]; f != nil && !f.found {
@@ -154,23 +155,23 @@ func (s *stackmapFiles) findIn(pid int) {
 }
 
 // reach reaches for a file and reads what it claims to be.
-func (s *stackmapFiles) reach(j job) reached {
-	j.claim = true
-	return reach(s.objects.ctx, j, 0)
+func (s *stackmapFiles) reach(j reach.Request) reach.Found {
+	j.Claim = true
+	return reach.File(s.objects.ctx, j, 0)
 }
 
 // offer takes a file of a process, if it is one that is looked for, and else closes it.
-func (s *stackmapFiles) offer(j job, found reached, path string) {
-	padded, ok := pad(found.id)
+func (s *stackmapFiles) offer(j reach.Request, found reach.Found, path string) {
+	padded, ok := pad(found.ID)
 	claim := s.byID[padded]
-	if found.why != reason.None || !ok || claim == nil {
-		found.close()
+	if found.Why != reason.None || !ok || claim == nil {
+		found.Close()
 		return
 	}
-	claim.add(stackmapKnown{j, path, found.seen})
-	f := claim.files[j.pid]
+	claim.add(stackmapKnown{j, path, found.Seen})
+	f := claim.files[j.PID]
 	if f == nil || f.found {
-		found.close()
+		found.Close()
 		return
 	}
 	s.settle(f, j, found, path)
@@ -178,7 +179,7 @@ func (s *stackmapFiles) offer(j job, found reached, path string) {
 
 // add remembers a file that claims the ID.
 func (c *stackmapClaim) add(k stackmapKnown) {
-	if slices.ContainsFunc(c.known, func(other stackmapKnown) bool { return other.seen == k.seen && other.way.vma.Dev == k.way.vma.Dev }) {
+	if slices.ContainsFunc(c.known, func(other stackmapKnown) bool { return other.seen == k.seen && other.way.VMA.Dev == k.way.VMA.Dev }) {
 		return
 	}
 	if len(c.known) == maxClaimants {
@@ -189,14 +190,14 @@ func (c *stackmapClaim) add(k stackmapKnown) {
 }
 
 // settle gives the object of a process the file.
-func (s *stackmapFiles) settle(f *stackmapFile, j job, found reached, path string) {
+func (s *stackmapFiles) settle(f *stackmapFile, j reach.Request, found reach.Found, path string) {
 	f.found = true
 	s.objects.mu.Lock()
 	defer s.objects.mu.Unlock()
 	f.object.path = path
 	f.object.proven = true // the kernel has read the build ID from what was mapped
-	j.object, j.want, j.mapped = f.object, found.id, time.Now()
-	s.objects.settle(j, reached{file: found.file, id: found.id, seen: found.seen})
+	j.Want, j.Mapped = found.ID, time.Now()
+	s.objects.settle(job{Request: j, object: f.object}, reach.Found{File: found.File, ID: found.ID, Seen: found.Seen})
 }
 
 // assume takes the files of processes that are gone for what the others of their identity
@@ -215,8 +216,8 @@ func (s *stackmapFiles) assume(claim *stackmapClaim) {
 			continue
 		}
 		found := s.reach(k.way)
-		if found.why != reason.None || found.seen != k.seen {
-			found.close()
+		if found.Why != reason.None || found.Seen != k.seen {
+			found.Close()
 			return
 		}
 		s.settle(f, k.way, found, k.path)
@@ -231,12 +232,12 @@ func (s *stackmapFiles) isOne(claim *stackmapClaim) bool {
 	var first buildid.Content
 	for i, k := range claim.known {
 		found := s.reach(k.way)
-		found.readContent(s.objects.ctx, contentLimits.Bytes, &s.reading)
-		found.close()
-		if found.content.IsZero() || found.seen != k.seen || i > 0 && found.content != first {
+		found.ReadContent(s.objects.ctx, contentLimits.Bytes, &s.reading)
+		found.Close()
+		if found.Content.IsZero() || found.Seen != k.seen || i > 0 && found.Content != first {
 			return false
 		}
-		first = found.content
+		first = found.Content
 	}
 	return !claim.crowded
 }

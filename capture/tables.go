@@ -9,6 +9,7 @@ import (
 
 	"hallmark/internal/bpf"
 	"hallmark/internal/patience"
+	"hallmark/internal/reach"
 	"hallmark/unwind"
 )
 
@@ -62,13 +63,13 @@ type fileTable struct {
 	serials []uint32
 	phase   tablePhase
 	outcome tableOutcome
-	again   bool          // it was asked for while it was worked at
-	reaches int           // attempts to reach the file that have not ended
-	later   *job          // how the file may be reached, if that is to be tried only when need be
-	sampled bool          // a sample is in it, or in a process that has it
-	refused bool          // there was no room in the kernel
-	wanted  int           // by how many samples
-	table   *unwind.Table // as long as samples wait
+	again   bool           // it was asked for while it was worked at
+	reaches int            // attempts to reach the file that have not ended
+	later   *reach.Request // how the file may be reached, if that is to be tried only when need be
+	sampled bool           // a sample is in it, or in a process that has it
+	refused bool           // there was no room in the kernel
+	wanted  int            // by how many samples
+	table   *unwind.Table  // as long as samples wait
 }
 
 type tablePhase uint8
@@ -170,7 +171,7 @@ func (t *tables) identified(o *object) {
 
 // introduce has the table of a file built and given under a serial number. If later is not
 // nil, the file is looked for in that way.
-func (t *tables) introduce(serial uint32, o *object, later *job) {
+func (t *tables) introduce(serial uint32, o *object, later *reach.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.file(o)

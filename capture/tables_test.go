@@ -13,6 +13,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/unwind"
@@ -92,7 +93,7 @@ func fileObjectOf(t *testing.T, s *objects, name string) *object {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.add(&object{path: name, id: info.ID, content: f, seen: stampOf(f)})
+	return s.add(&object{path: name, id: info.ID, content: f, seen: reach.StampOf(f)})
 }
 
 // awaitTable waits until the outcome of a file is known that a sample wants.
@@ -165,9 +166,9 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	tables := newTables(objects, kernel, tableCache{})
 	defer tables.stop()
 
-	lost := objects.file(fileKey{inode: 1}, vmaOfFile(&bpf.File{Path: "/no/such/file"}))
+	lost := objects.file(fileKey{inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.expect(lost)
-	objects.reach(job{object: lost, vma: vmaOfFile(&bpf.File{Path: "/no/such/file"}), pid: ^uint32(0) >> 1})
+	objects.reach(job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, object: lost})
 	tables.introduce(1, lost, nil)
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("a file out of reach has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
@@ -240,7 +241,7 @@ func TestForeseenFilesAreClosed(t *testing.T) {
 	tables := newTables(objects, kernel, newTableCache(t.TempDir()))
 	defer tables.stop()
 	o, j := ownProgram(t, objects)
-	tables.introduce(1, o, &j)
+	tables.introduce(1, o, &j.Request)
 	testenv.Await(t, "the table", func() bool { return kernel.Has(1) })
 	tables.stop()
 	if o.content != nil || objects.open != 0 {
@@ -259,7 +260,7 @@ func TestForeseenFilesAreClosed(t *testing.T) {
 // ownProgram returns the object of this program, and the way to reach it.
 func ownProgram(t *testing.T, s *objects) (*object, job) {
 	t.Helper()
-	vmas, err := readMappings(os.Getpid())
+	vmas, err := reach.Mappings(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func ownProgram(t *testing.T, s *objects) (*object, job) {
 	for _, v := range vmas {
 		if v.Name == exe && v.Perm&procmap.Exec != 0 {
 			o := s.file(fileKey{fromProc: true, inode: v.Inode}, v)
-			return o, job{object: o, vma: v, pid: uint32(os.Getpid()), mapped: time.Now()}
+			return o, job{Request: reach.Request{VMA: v, PID: uint32(os.Getpid()), Mapped: time.Now()}, object: o}
 		}
 	}
 	t.Fatal("this program is not mapped")
@@ -305,7 +306,7 @@ func TestRoomIsForSamples(t *testing.T) {
 	kernel.room.Bytes = kernel.room.Capacity
 	kernel.mu.Unlock()
 	o := fileObjectOf(t, objects, libc(t))
-	tables.introduce(1, o, &job{object: o})
+	tables.introduce(1, o, &reach.Request{})
 	testenv.Await(t, "the table", func() bool { return len(tables.takeFinished(false)) > 0 })
 	if kernel.Has(1) {
 		t.Fatal("the kernel has a table that nobody was in, and little room")

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"hallmark/buildid"
+	"hallmark/internal/reach"
 	"hallmark/internal/trust"
 	"hallmark/reason"
 	"hallmark/unwind"
@@ -15,9 +16,9 @@ import (
 type source struct {
 	objects *objects
 	id      buildid.ID
-	seen    stamp   // of the content, when the identity was read
-	content content // nil when the file is not open
-	way     *job    // to open it again, nil when it could not be reached, or not yet
+	seen    reach.Stamp    // of the content, when the identity was read
+	content reach.Handle   // nil when the file is not open
+	way     *reach.Request // to open it again, nil when it could not be reached, or not yet
 }
 
 // isReachable reports whether there is something to make a table of.
@@ -61,41 +62,41 @@ func (s source) table(ctx context.Context, cache tableCache) (made, error) {
 
 // open opens the file in the way in which it was reached before, nil when that is another
 // one by now, or is gone.
-func (s source) open() (content, stamp) {
+func (s source) open() (reach.Handle, reach.Stamp) {
 	if s.way == nil {
-		return nil, stamp{}
+		return nil, reach.Stamp{}
 	}
-	found := reach(s.objects.ctx, *s.way, 0)
-	if found.why == reason.None {
+	found := reach.File(s.objects.ctx, *s.way, 0)
+	if found.Why == reason.None {
 		s.objects.mu.Lock()
-		found.why = s.objects.judge(*s.way, found)
+		found.Why = s.objects.judge(*s.way, s.id, found)
 		s.objects.mu.Unlock()
 	}
-	if found.why != reason.None || found.id != s.id {
-		found.close()
-		return nil, stamp{}
+	if found.Why != reason.None || found.ID != s.id {
+		found.Close()
+		return nil, reach.Stamp{}
 	}
-	return found.file, found.seen
+	return found.File, found.Seen
 }
 
 // key returns what names the content of the file in the cache, the zero key when there is
 // nothing to look for.
 func (s source) key(cache tableCache) tableKey {
 	f, ok := s.content.(*os.File)
-	if !ok || !cache.names(s.id) || !keepsTimes(f) {
+	if !ok || !cache.names(s.id) || !reach.KeepsTimes(f) {
 		return tableKey{}
 	}
-	st := stampOf(f)
-	hash, err := buildid.Hash(f, st.size)
+	st := reach.StampOf(f)
+	hash, err := buildid.Hash(f, st.Size)
 	if err != nil {
 		return tableKey{}
 	}
-	return tableKey{s.id, st.size, hash, st.mtime, st.inode, st.ctime}
+	return tableKey{s.id, st.Size, hash, st.Mtime, st.Inode, st.Ctime}
 }
 
 // written reports whether the file is another one by now than its identity was read of.
 func (s source) written(ctx context.Context) bool {
-	return (&object{content: s.content, seen: s.seen, id: s.id}).change(ctx) != unchanged
+	return (&object{content: s.content, seen: s.seen, id: s.id}).change(ctx) != reach.Unchanged
 }
 
 // isTrusted reports whether nobody but root and this user can have written the file.

@@ -154,7 +154,7 @@ func (t *tables) lacks(f *fileTable, s source) {
 func (t *tables) reach(f *fileTable) bool {
 	if later := f.later; f.reaches == 0 && later != nil {
 		f.later = nil
-		if t.objects.reach(*later) {
+		if t.objects.reach(job{Request: *later, object: f.object}) {
 			f.reaches++
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/profile"
 )
 
@@ -13,7 +15,7 @@ import (
 func TestTimelineOrder(t *testing.T) { eachBackend(t, timelineOrder) }
 
 func timelineOrder(t *testing.T, backend Backend) {
-	file := buildC(t)
+	file := proctest.BuildC(t)
 	before := time.Now()
 	p, _, stats := recordCommand(t, Options{Backend: backend, Timeline: true}, "sh", "-c", `"$0" 150; "$0" 150 other`, file)
 	after := time.Now()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"hallmark/buildid"
 	"hallmark/internal/elftest"
 	"hallmark/internal/fstimes"
@@ -289,8 +291,8 @@ func (m *maker) built(path string, id buildid.ID) *image {
 
 // buildLibrary builds busy.c as a library.
 func (m *maker) buildLibrary(flags ...string) *image {
-	path := buildC(m.t, append([]string{"-shared", "-fPIC", "-nostartfiles"}, flags...)...)
-	i := m.built(path, fileID(m.t, path))
+	path := proctest.BuildC(m.t, append([]string{"-shared", "-fPIC", "-nostartfiles"}, flags...)...)
+	i := m.built(path, proctest.FileID(m.t, path))
 	file, err := elf.Open(path)
 	if err != nil {
 		m.t.Fatal(err)
@@ -314,7 +316,7 @@ func (m *maker) buildLibrary(flags ...string) *image {
 func buildHost(t testing.TB) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "host")
-	compile(t, "gcc", out, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/host.c")
+	proctest.Compile(t, "gcc", out, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/host.c")
 	return out
 }
 

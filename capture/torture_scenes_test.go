@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/proctest"
+
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
@@ -32,9 +34,9 @@ var scenes = []scene{
 	{name: "note not mapped", run: program(form{noteAt: 0x8000, noteApart: true})},
 	{name: "note in no segment", run: program(form{noteHidden: true})},
 	{name: "several executable segments", run: program(form{moreText: true, textAt: 0x3000})},
-	{name: "Go", run: goProgram(fileID)},
-	{name: "Go, external linking", run: goProgram(fileID, "-ldflags=-linkmode=external")},
-	{name: "Go, no GNU note", run: goProgram(ownID, "-ldflags=-B none")},
+	{name: "Go", run: goProgram(proctest.FileID)},
+	{name: "Go, external linking", run: goProgram(proctest.FileID, "-ldflags=-linkmode=external")},
+	{name: "Go, no GNU note", run: goProgram(proctest.OwnID, "-ldflags=-B none")},
 	{name: "Go, 32-bit", run: goProgram32, narrow: true},
 	{name: "PIE", run: cProgram("-fPIE", "-pie")},
 	{name: "static", run: cProgram("-static")},
@@ -99,21 +101,21 @@ func program(f form) func(x *torture) {
 
 func goProgram(id func(testing.TB, string) buildid.ID, flags ...string) func(x *torture) {
 	return func(x *torture) {
-		path := ours(buildGo(x.t, flags...))
+		path := ours(proctest.BuildGo(x.t, flags...))
 		x.exec(x.built(path, id(x.t, path)), path, "60ms")
 	}
 }
 
 func goProgram32(x *torture) {
 	x.t.Setenv("GOARCH", "386")
-	goProgram(fileID)(x)
+	goProgram(proctest.FileID)(x)
 	os.Unsetenv("GOARCH")
 }
 
 func cProgram(flags ...string) func(x *torture) {
 	return func(x *torture) {
-		path := ours(buildC(x.t, flags...))
-		x.exec(x.built(path, fileID(x.t, path)), path, "60")
+		path := ours(proctest.BuildC(x.t, flags...))
+		x.exec(x.built(path, proctest.FileID(x.t, path)), path, "60")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -75,7 +76,7 @@ func newTorture(t testing.TB) *torture {
 // addOthers adds the files that a process has mapped.
 func (x *torture) addOthers(pid int) {
 	x.t.Helper()
-	vmas, err := readMappings(pid)
+	vmas, err := reach.Mappings(pid)
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/fusetest"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -267,21 +268,21 @@ func TestContentOfOthers(t *testing.T) {
 			Medium: contentcache.DiskOf(unix.Major(st.Dev), unix.Minor(st.Dev)),
 			Mtime:  bpf.Time{Sec: st.Mtim.Sec, Nsec: uint32(st.Mtim.Nsec)}, Ctime: bpf.Time{Sec: st.Ctim.Sec, Nsec: uint32(st.Ctim.Nsec)},
 		}
-		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && !isContent(f, &v) {
+		if fs := reach.FileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && !reach.IsContent(f, &v) {
 			t.Errorf("%s is not what it is", f.Name())
 		}
 		v.Dev.Minor++
-		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && isContent(f, &v) {
+		if fs := reach.FileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && reach.IsContent(f, &v) {
 			t.Errorf("%s is believed to be on another file system", f.Name())
 		}
 		v.Dev.Minor--
 		v.Medium++
-		if fs := fileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && v.Medium > 1 && isContent(f, &v) {
+		if fs := reach.FileSystemOf(f); fs != fstimes.Overlay && fs != fstimes.Btrfs && v.Medium > 1 && reach.IsContent(f, &v) {
 			t.Errorf("%s is believed to be on another medium", f.Name())
 		}
 		v.Medium--
 		v.Pinned = anyMapping
-		if isContent(f, &v) {
+		if reach.IsContent(f, &v) {
 			t.Errorf("%s: times are believed that tell nothing", f.Name())
 		}
 	}
@@ -302,24 +303,23 @@ func TestJudgement(t *testing.T) {
 		name      string
 		known     buildid.ID
 		unsampled bool
-		j         job
-		f         reached
+		q         reach.Request
+		f         reach.Found
 		want      reason.Reason
 	}{
-		{name: "proven", j: job{content: times}, f: reached{id: id(1), proven: true}},
-		{name: "not proven", j: job{content: times}, f: reached{id: id(1)}, want: reason.FileChanged},
-		{name: "what the kernel read", known: id(1), j: job{content: mapping}, f: reached{id: id(1)}},
-		{name: "not what the kernel read", known: id(2), j: job{content: mapping}, f: reached{id: id(1)}, want: reason.FileChanged},
-		{name: "nothing was read", j: job{content: mapping}, f: reached{id: id(1)}, want: reason.FileTimes},
-		{name: "record", f: reached{id: id(1)}},
-		{name: "record without proof", f: reached{id: id(1), fickle: true}, want: reason.FileTimes},
-		{name: "before samples", unsampled: true, f: reached{id: id(1), fickle: true}},
-		{name: "record with identity", j: job{want: id(1)}, f: reached{id: id(1), fickle: true}},
+		{name: "proven", q: reach.Request{Validity: times}, f: reach.Found{ID: id(1), Proven: true}},
+		{name: "not proven", q: reach.Request{Validity: times}, f: reach.Found{ID: id(1)}, want: reason.FileChanged},
+		{name: "what the kernel read", known: id(1), q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}},
+		{name: "not what the kernel read", known: id(2), q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}, want: reason.FileChanged},
+		{name: "nothing was read", q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}, want: reason.FileTimes},
+		{name: "record", f: reach.Found{ID: id(1)}},
+		{name: "record without proof", f: reach.Found{ID: id(1), Fickle: true}, want: reason.FileTimes},
+		{name: "before samples", unsampled: true, f: reach.Found{ID: id(1), Fickle: true}},
+		{name: "record with identity", q: reach.Request{Want: id(1)}, f: reach.Found{ID: id(1), Fickle: true}},
 	} {
 		s := newPassingObjects()
 		s.unsampled = c.unsampled
-		c.j.object = &object{id: c.known}
-		if have := s.judge(c.j, c.f); have != c.want {
+		if have := s.judge(c.q, c.known, c.f); have != c.want {
 			t.Errorf("%s: %v, want %v", c.name, have, c.want)
 		}
 		s.close()

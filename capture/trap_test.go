@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -18,7 +19,7 @@ func TestNamesOfOthersAreNotOpened(t *testing.T) {
 		names = append(names, testenv.Terminal(t))
 	}
 	for _, name := range names {
-		if f, why := openPath(procmap.VMA{Name: name}); why != reason.FileChanged {
+		if f, why := reach.OpenPath(procmap.VMA{Name: name}); why != reason.FileChanged {
 			t.Errorf("%s: %v, %v", name, f, why)
 		}
 		if now, err := readBelow(t.Context(), os.Getpid(), name); err != nil || now.disk != DiskOther {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"hallmark/internal/proctest"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/bpf"
@@ -37,7 +39,7 @@ func needUnwinding(t testing.TB) {
 func buildCallbacks(t testing.TB) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "callbacks")
-	compile(t, "gcc", out, "-O2", "-fomit-frame-pointer", "testdata/callbacks.c")
+	proctest.Compile(t, "gcc", out, "-O2", "-fomit-frame-pointer", "testdata/callbacks.c")
 	return out
 }
 
@@ -192,7 +194,7 @@ func TestTablesOfWhatRuns(t *testing.T) {
 // TestFramePointersOnly records as before there were tables.
 func TestFramePointersOnly(t *testing.T) {
 	needUnwinding(t)
-	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CallGraph: CallGraph{By: ByFP}}, buildC(t), "500")
+	p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CallGraph: CallGraph{By: ByFP}}, proctest.BuildC(t), "500")
 	n := profile.MeasureStacks(p)
 	if stats.Samples == 0 {
 		testenv.Lack(t, "no samples")
@@ -212,7 +214,7 @@ func TestUnwindersAgree(t *testing.T) {
 	for name, args := range map[string][]string{
 		"callbacks": {buildCallbacks(t), "1000"},
 		"shell":     {"sh", "-c", "i=0; while [ $i -lt 100 ]; do ls / >/dev/null; i=$((i+1)); done"},
-		"Go":        {buildGo(t), "500ms"},
+		"Go":        {proctest.BuildGo(t), "500ms"},
 		"handler":   {buildHandler(t), "500"},
 	} {
 		t.Run(name, func(t *testing.T) { unwindersAgree(t, args) })
@@ -223,7 +225,7 @@ func TestUnwindersAgree(t *testing.T) {
 func buildHandler(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "handler")
-	compile(t, "gcc", file, "-O2", "testdata/handler.c")
+	proctest.Compile(t, "gcc", file, "-O2", "testdata/handler.c")
 	return file
 }
 

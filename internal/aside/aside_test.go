@@ -217,15 +217,10 @@ func TestLate(t *testing.T) {
 	if !errors.Is(err, ErrUnanswered) || f != nil {
 		t.Fatal(f, err)
 	}
-	time.Sleep(200 * time.Millisecond)
-	for range 100 {
+	testenv.Await(t, "the close of the file", func() bool {
 		n, err := keeps.Ask("b", true)
-		if err == nil && n == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Error("the helper keeps it")
+		return err == nil && n == 0
+	})
 }
 
 // TestAnother wants another helper in the place of one that answers nothing at all.

@@ -51,8 +51,6 @@ var doors = map[string]string{
 	"capture/backend.go:ownsMachine":                kernel,
 	"capture/census.go:numberWords":                 kernel,
 	"capture/census.go:readSlabs":                   kernel,
-	"capture/content.go:isProgram":                  placed,
-	"internal/perfring/event.go:ParanoidLevel":      kernel,
 	"capture/execfacts.go:readFacts":                kernel,
 	"capture/execrunning.go:glimpses.note":          placed,
 	"capture/execrunning.go:startOf":                kernel,
@@ -63,7 +61,6 @@ var doors = map[string]string{
 	"capture/kernelcache.go:readModules":            kernel,
 	"capture/object.go:openMemory":                  kernel,
 	"capture/runningplace.go:isMounted":             placed,
-	"capture/runningplace.go:openRoot":              placed,
 	"capture/runningplace.go:placeOf":               placed,
 	"debuginfo/debuginfod/cache.go:Client.remember": ownCache,
 	"internal/aside/busy.go:isRunnable":             kernel,
@@ -96,6 +93,7 @@ var doors = map[string]string{
 	"internal/perfmap/perfmap.go:status":            kernel,
 	"internal/perfring/event.go:MaxFrequency":       kernel,
 	"internal/perfring/event.go:OnlineCPUs":         kernel,
+	"internal/perfring/event.go:ParanoidLevel":      kernel,
 	"internal/procfs/args.go:readArgs":              kernel,
 	"internal/procfs/cgroup.go:Cgroups.open":        kernel,
 	"internal/procfs/cgroup.go:ContainerOf":         kernel,
@@ -104,6 +102,8 @@ var doors = map[string]string{
 	"internal/procfs/threads.go:Processes":          kernel,
 	"internal/procfs/threads.go:ThreadsOf":          kernel,
 	"internal/procfs/threads.go:readName":           kernel,
+	"internal/reach/content.go:isProgram":           placed,
+	"internal/reach/reach.go:OpenRoot":              placed,
 	"internal/regular/regular.go:Scratch.call":      door,
 	"internal/setmodule/main.go:rename":             typed,
 	"internal/trust/directory.go:open":              placed,
@@ -160,7 +160,7 @@ func TestOneDoorForNamesOfOthers(t *testing.T) {
 
 // notProduct are directories of what only tests and measures.
 var notProduct = []string{
-	"bench", "tools", "internal/dwarftest", "internal/elftest", "internal/fusetest", "internal/perfgen", "internal/perftest", "internal/proftest",
+	"bench", "tools", "internal/dwarftest", "internal/elftest", "internal/fusetest", "internal/perfgen", "internal/perftest", "internal/proctest", "internal/proftest",
 	"internal/testenv", "internal/testrun", "internal/unwindtest", "internal/vmtest",
 }
 

@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -156,6 +156,13 @@ var rules = map[string]rule{
 		why:      "perf events and their rings, for recordings, executions and doctor; what records mean is for them to say",
 	},
 	"internal/procfs":   {module: []string{"internal/aside"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
+	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, why: "programs that tests build and run"},
+	"internal/reach": {
+		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/fstimes", "internal/mounts",
+			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "procmap", "reason"},
+		external: []string{sys},
+		why:      "one mapping to its file; what is kept of files is for those above it",
+	},
 	"internal/perfregs": {module: []string{"addr", "perfdata", "unwind"}, why: "registers of perf's samples, for recordings and for perf's files"},
 	"internal/plaintext": {
 		why: "makes names harmless that come from others; imports nothing, so that all that prints can use it",

@@ -1,4 +1,4 @@
-package capture
+package reach
 
 import (
 	"context"
@@ -12,19 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
-	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
-	"hallmark/reason"
 )
 
 // leavePages has what is read of a file on FUSE come from its server, past the pages that
 // others have mapped. The server may give each open file a content of its own: pages that are
 // read for us would be mixed with those that a process executes.
 func leavePages(f *os.File) {
-	if fileSystemOf(f) != fstimes.FUSE {
+	if FileSystemOf(f) != fstimes.FUSE {
 		return
 	}
 	if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err == nil {
@@ -32,11 +30,11 @@ func leavePages(f *os.File) {
 	}
 }
 
-// isContent reports whether an open file has the content that was mapped. Where times tell
+// IsContent reports whether an open file has the content that was mapped. Where times tell
 // nothing no file is proven to have it. On overlays and on btrfs stat tells another device,
 // and on overlays maybe another inode, than the kernel's own: then size and times decide. On
 // any other file system that is another file, whose times its server may have chosen.
-func isContent(f *os.File, v *bpf.Validity) bool {
+func IsContent(f *os.File, v *bpf.Validity) bool {
 	st, ok := isFileOf(f, v)
 	return ok && timeOf(st.Ctim) == v.Ctime
 }
@@ -56,7 +54,7 @@ func isFileOf(f *os.File, v *bpf.Validity) (st syscall.Stat_t, ok bool) {
 		return st, false
 	}
 	isDev := (bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}) == v.Dev
-	switch fs := fileSystemOf(f); {
+	switch fs := FileSystemOf(f); {
 	case !isDev && fs != fstimes.Btrfs && fs != fstimes.Overlay:
 		return st, false
 	case st.Ino != v.Inode && (isDev || fs == fstimes.Btrfs):
@@ -76,9 +74,9 @@ func isMedium(v *bpf.Validity, image bool) bool {
 	return disk == v.Medium || disk == 0 && !image
 }
 
-// fileSystemOf returns the magic number of the file system that a file is on, 0 if that is
+// FileSystemOf returns the magic number of the file system that a file is on, 0 if that is
 // not known.
-func fileSystemOf(f *os.File) int64 {
+func FileSystemOf(f *os.File) int64 {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &fs) != nil {
 		return 0
@@ -87,13 +85,13 @@ func fileSystemOf(f *os.File) int64 {
 }
 
 // isLayered reports whether a file is on an overlay.
-func isLayered(f *os.File) bool { return fileSystemOf(f) == fstimes.Overlay }
+func isLayered(f *os.File) bool { return FileSystemOf(f) == fstimes.Overlay }
 
-// keepsTimes reports whether the times of an open file tell each change of its content. On
+// KeepsTimes reports whether the times of an open file tell each change of its content. On
 // an overlay that is a matter of the layer, which passes on whether it can say where the file
 // is on a disk: the file systems in memory and those of a server cannot.
-func keepsTimes(f *os.File) bool {
-	fs := fileSystemOf(f)
+func KeepsTimes(f *os.File) bool {
+	fs := FileSystemOf(f)
 	if fs == fstimes.Overlay {
 		return tellsExtents(f)
 	}
@@ -101,12 +99,13 @@ func keepsTimes(f *os.File) bool {
 	return trusted
 }
 
-// media are the numbers of what is in the disks of a machine: of each disk, no other content
+// Media are the numbers of what is in the disks of a machine: of each disk, no other content
 // has the same.
-type media map[bpf.Dev]uint64
+type Media map[bpf.Dev]uint64
 
-func mediaNow() media {
-	m := media{}
+// CurrentMedia returns the numbers of what is in the disks now.
+func CurrentMedia() Media {
+	m := Media{}
 	disks, _ := os.ReadDir("/sys/dev/block") // what is not there is not known
 	for _, disk := range disks {
 		var dev bpf.Dev
@@ -120,12 +119,12 @@ func mediaNow() media {
 // isFickle reports whether device, inode and times of an open file do not name its content.
 // In another image on the same disk they may be the same; there was none if the disk has the
 // number that it had when the recording began.
-func (m media) isFickle(f *os.File) bool {
-	if !keepsTimes(f) {
+func (m Media) isFickle(f *os.File) bool {
+	if !KeepsTimes(f) {
 		return true
 	}
 	var st syscall.Stat_t
-	if !fstimes.IsImage(fileSystemOf(f)) {
+	if !fstimes.IsImage(FileSystemOf(f)) {
 		return false
 	}
 	if syscall.Fstat(int(f.Fd()), &st) != nil {
@@ -163,110 +162,64 @@ func isProgram(pid uint32, f *os.File) bool {
 	return unix.Fstat(exe, &a) == nil && unix.Fstat(int(f.Fd()), &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino
 }
 
-// stamp is what changes of an open file when its content does.
-type stamp struct {
-	size         int64
-	mtime, ctime bpf.Time
-	links, inode uint64
+// Stamp is what changes of an open file when its content does.
+type Stamp struct {
+	Size         int64
+	Mtime, Ctime bpf.Time
+	links, Inode uint64
 }
 
-// after reports whether the file may have changed after a time. That the last of its names
+// After reports whether the file may have changed after a time. That the last of its names
 // was removed is no change.
-func (s stamp) after(t time.Time) bool {
+func (s Stamp) After(t time.Time) bool {
 	t = t.Add(-s.rounding())
-	return wall(s.mtime).After(t) || wall(s.ctime).After(t) && s.links > 0
+	return wall(s.Mtime).After(t) || wall(s.Ctime).After(t) && s.links > 0
 }
 
 // rounding returns how much the times may have been rounded down by the file system: those
 // that have no room for more count in seconds, and some in two.
-func (s stamp) rounding() time.Duration {
-	if s.mtime.Nsec == 0 && s.ctime.Nsec == 0 {
+func (s Stamp) rounding() time.Duration {
+	if s.Mtime.Nsec == 0 && s.Ctime.Nsec == 0 {
 		return 2 * time.Second
 	}
 	return 0
 }
 
-// stampOf returns the stamp of a file, and the zero one of what has none.
-func stampOf(f *os.File) stamp {
+// StampOf returns the stamp of a file, and the zero one of what has none.
+func StampOf(f *os.File) Stamp {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {
-		return stamp{}
+		return Stamp{}
 	}
 	return stampOfStat(&st)
 }
 
-func stampOfStat(st *syscall.Stat_t) stamp {
-	return stamp{st.Size, timeOf(st.Mtim), timeOf(st.Ctim), uint64(st.Nlink), st.Ino}
+func stampOfStat(st *syscall.Stat_t) Stamp {
+	return Stamp{st.Size, timeOf(st.Mtim), timeOf(st.Ctim), uint64(st.Nlink), st.Ino}
 }
 
-// change is what has become of a file since its identity was read.
-type change uint8
+// Change is what has become of a file since its identity was read.
+type Change uint8
 
 const (
-	unchanged     change = iota
-	changeShown          // its times or its size show it
-	changeHidden         // they do not
-	changeUnknown        // the file system does not answer any more
+	Unchanged     Change = iota // its content is the one whose identity was read
+	ChangeShown                 // its times or its size show it
+	ChangeHidden                // they do not
+	ChangeUnknown               // the file system does not answer any more
 )
 
-// change reports whether the content of a file that was kept open is another one than that
-// whose identity was read. Names, links and permissions may have changed.
-func (o *object) change(ctx context.Context) change {
-	switch f := o.content.(type) {
-	case *os.File:
-		switch {
-		case !isChanged(ctx, f, o.seen, o.id):
-			return unchanged
-		case stampOf(f) != o.seen:
-			return changeShown
-		}
-		return changeHidden
-	case *aside.File:
-		return changeFar(f, o.seen, o.id)
-	}
-	return unchanged
-}
-
-// isChanged reports whether an open file has another content than when it had this stamp,
+// IsChanged reports whether an open file has another content than when it had this stamp,
 // and this identity was read of it.
-func isChanged(ctx context.Context, f *os.File, seen stamp, id buildid.ID) bool {
-	now := stampOf(f)
-	if now == seen && keepsTimes(f) {
+func IsChanged(ctx context.Context, f *os.File, seen Stamp, id buildid.ID) bool {
+	now := StampOf(f)
+	if now == seen && KeepsTimes(f) {
 		return false
 	}
-	if now.size != seen.size || now.mtime != seen.mtime {
+	if now.Size != seen.Size || now.Mtime != seen.Mtime {
 		return true
 	}
 	info, err := contentcache.Read(ctx, f)
 	return err != nil || info.ID != id
-}
-
-// review looks at the files that were kept open once more. One that was overwritten
-// cannot tell symbols any more; and where its identity was taken for that of all that
-// was ever mapped of it, nobody knows which frames were of which content. Where the times do
-// not show it, the identity that the kernel read when it was mapped counts, as it does for
-// changes that nobody can see.
-func (s *objects) review() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, o := range s.list {
-		if o.content == nil && o.isByNumber() && o.tried < o.asked { // a mapping was not looked at
-			o.id, o.why = buildid.ID{}, reason.FileUnresponsive
-		}
-		c := o.change(s.ctx)
-		if c == unchanged {
-			continue
-		}
-		o.content.Close()
-		o.content = nil
-		if o.proven || c != changeShown && !o.want.IsZero() {
-			continue
-		}
-		o.id, o.why = buildid.ID{}, reason.FileChanged
-		if c == changeUnknown {
-			o.why = reason.FileUnresponsive
-		}
-	}
 }
 
 func wall(t bpf.Time) time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
@@ -291,4 +244,25 @@ func waitForClock(v *bpf.Validity) {
 		}
 		time.Sleep(short)
 	}
+}
+
+// IsFile reports whether a file seems to be the one that had this stamp. The time of the inode
+// is left out: it changes with its names.
+func (s Stamp) IsFile(other Stamp) bool {
+	return s.Inode == other.Inode && s.Size == other.Size && s.Mtime == other.Mtime
+}
+
+// StampBelow returns the stamp of the file that a process sees at a path. The error is
+// mounts.ErrForeign where this process does not look.
+func StampBelow(pid int, path string) (Stamp, error) {
+	fd, err := OpenBelow(pid, path)
+	if err != nil {
+		return Stamp{}, err
+	}
+	defer unix.Close(fd)
+	var st syscall.Stat_t
+	if err := syscall.Fstat(fd, &st); err != nil {
+		return Stamp{}, err
+	}
+	return stampOfStat(&st), nil
 }

@@ -1,4 +1,4 @@
-package capture
+package reach
 
 import (
 	"context"
@@ -51,75 +51,75 @@ type farStamp struct {
 	Links, Inode uint64
 }
 
-func (s farStamp) stamp() stamp { return stamp{s.Size, s.Mtime, s.Ctime, s.Links, s.Inode} }
+func (s farStamp) stamp() Stamp { return Stamp{s.Size, s.Mtime, s.Ctime, s.Links, s.Inode} }
 
-func farStampOf(f *os.File) farStamp { return farStampFrom(stampOf(f)) }
+func farStampOf(f *os.File) farStamp { return farStampFrom(StampOf(f)) }
 
-func farStampFrom(s stamp) farStamp { return farStamp{s.size, s.mtime, s.ctime, s.links, s.inode} }
+func farStampFrom(s Stamp) farStamp { return farStamp{s.Size, s.Mtime, s.Ctime, s.links, s.Inode} }
 
-// farContext bounds how a helper hashes a file, so that the answer comes in time. The caller
+// HelperContext bounds how a helper hashes a file, so that the answer comes in time. The caller
 // calls cancel.
-func farContext() (ctx context.Context, cancel func()) {
+func HelperContext() (ctx context.Context, cancel func()) {
 	return context.WithTimeout(farHashing(), aside.AnswerTime)
 }
 
-var farHashing = sync.OnceValue(func() context.Context { return buildid.WithBudget(context.Background(), hashing) })
+var farHashing = sync.OnceValue(func() context.Context { return buildid.WithBudget(context.Background(), Hashing) })
 
 // farReading bounds what a helper reads of files that were just reached.
-var farReading allowances
+var farReading Allowances
 
 // reachFar is reach in a helper.
 var (
-	reachFar = aside.NamedOpener[farJob, farFile]("capture.reach")
+	reachFar = aside.NamedOpener[farJob, farFile]("reach.open")
 	_        = reachFar.Answer(reachNear)
 )
 
 func reachNear(q farJob) (farFile, aside.Content, error) {
-	ctx, cancel := farContext()
+	ctx, cancel := HelperContext()
 	defer cancel()
-	found := reach(ctx, job{pid: q.PID, vma: q.VMA, mapped: q.Mapped, content: q.Content, byIdentity: q.Told, claim: q.Claim}, 0)
+	found := File(ctx, Request{PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, Validity: q.Content, byIdentity: q.Told, Claim: q.Claim}, 0)
 	if ctx.Err() == nil {
-		found.readContent(ctx, q.Early, &farReading)
+		found.ReadContent(ctx, q.Early, &farReading)
 	}
 	f := farFile{
-		Seen: farStampFrom(found.seen), Why: found.why, Code: found.content.String(),
-		Proven: found.proven, Layers: found.layered, Fickle: found.fickle, Young: found.young, Name: found.name,
+		Seen: farStampFrom(found.Seen), Why: found.Why, Code: found.Content.String(),
+		Proven: found.Proven, Layers: found.Layered, Fickle: found.Fickle, Young: found.Young, Name: found.Name,
 	}
-	if !found.id.IsZero() {
-		f.ID = found.id.String()
+	if !found.ID.IsZero() {
+		f.ID = found.ID.String()
 	}
-	if found.file == nil {
+	if found.File == nil {
 		return f, nil, nil
 	}
-	return f, found.file, nil
+	return f, found.File, nil
 }
 
-// reachAside reaches for a file through a helper. Nobody is trusted not to exchange it.
-func reachAside(j job, about string, early int64) reached {
-	q := farJob{
-		PID: j.pid, VMA: j.vma, Mapped: j.mapped, Told: j.byIdentity || !j.want.IsZero(), Claim: j.claim,
-		Content: j.content, Early: early,
+// Aside reaches for a file through a helper. Nobody is trusted not to exchange it.
+func Aside(q Request, about string, early int64) Found {
+	asked := farJob{
+		PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, Told: q.byIdentity || !q.Want.IsZero(), Claim: q.Claim,
+		Content: q.Validity, Early: early,
 	}
-	far, file, err := reachFar.Ask(about, q)
+	far, file, err := reachFar.Ask(about, asked)
 	if err != nil {
-		return reached{why: reason.FileUnresponsive}
+		return Found{Why: reason.FileUnresponsive}
 	}
-	found := reached{
-		seen: far.Seen.stamp(), why: far.Why, judged: true,
-		proven: far.Proven, layered: far.Layers, fickle: far.Fickle, young: far.Young, name: far.Name,
+	found := Found{
+		Seen: far.Seen.stamp(), Why: far.Why, Judged: true,
+		Proven: far.Proven, Layered: far.Layers, Fickle: far.Fickle, Young: far.Young, Name: far.Name,
 	}
 	if file != nil {
-		found.file = file
+		found.File = file
 	}
 	var idErr, codeErr error
 	if far.ID != "" {
-		found.id, idErr = buildid.Parse(far.ID)
+		found.ID, idErr = buildid.Parse(far.ID)
 	}
 	if far.Code != "" {
-		found.content, codeErr = buildid.ParseContent(far.Code)
+		found.Content, codeErr = buildid.ParseContent(far.Code)
 	}
 	if idErr != nil || codeErr != nil {
-		found.why = reason.FileDamaged
+		found.Why = reason.FileDamaged
 	}
 	return found
 }
@@ -131,14 +131,14 @@ func aboutDevice(major, minor uint32) string {
 
 // stampFar is stampOf in the helper that has the file open, and reads the identity again where
 // only that tells whether the file is still the same.
-var stampFar = aside.New("capture.stamp", func(number uint64) (farFile, error) {
+var stampFar = aside.New("reach.stamp", func(number uint64) (farFile, error) {
 	f, ok := aside.Kept(number).(*os.File)
 	if !ok {
 		return farFile{}, os.ErrClosed
 	}
-	ctx, cancel := farContext()
+	ctx, cancel := HelperContext()
 	defer cancel()
-	far := farFile{Seen: farStampOf(f), Fickle: !keepsTimes(f)}
+	far := farFile{Seen: farStampOf(f), Fickle: !KeepsTimes(f)}
 	info, err := contentcache.Read(ctx, f)
 	if err == nil && !info.ID.IsZero() {
 		far.ID = info.ID.String()
@@ -146,38 +146,38 @@ var stampFar = aside.New("capture.stamp", func(number uint64) (farFile, error) {
 	return far, nil
 })
 
-// changeFar is object.change for a file that a helper has open.
-func changeFar(f *aside.File, seen stamp, id buildid.ID) change {
+// ChangeInHelper is object.change for a file that a helper has open.
+func ChangeInHelper(f *aside.File, seen Stamp, id buildid.ID) Change {
 	far, err := aside.Serves(f, stampFar, f.Number())
 	now := far.Seen.stamp()
 	switch {
 	case errors.Is(err, aside.ErrUnanswered):
-		return changeUnknown
-	case err != nil, now.size != seen.size, now.mtime != seen.mtime:
-		return changeShown
+		return ChangeUnknown
+	case err != nil, now.Size != seen.Size, now.Mtime != seen.Mtime:
+		return ChangeShown
 	case now == seen && !far.Fickle, far.ID == id.String():
-		return unchanged
+		return Unchanged
 	case now == seen:
-		return changeHidden
+		return ChangeHidden
 	}
-	return changeShown
+	return ChangeShown
 }
 
 // contentFar reads the content of a file that a helper has open.
-var contentFar = aside.New("capture.content", func(number uint64) (farFile, error) {
+var contentFar = aside.New("reach.content", func(number uint64) (farFile, error) {
 	f, ok := aside.Kept(number).(*os.File)
 	if !ok {
 		return farFile{}, os.ErrClosed
 	}
-	ctx, cancel := farContext()
+	ctx, cancel := HelperContext()
 	defer cancel()
 	c, err := contentcache.OfMapped(ctx, f)
 	return farFile{Code: c.String(), Seen: farStampOf(f)}, err
 })
 
-// readFarContent returns the content of a file that a helper has open, if nothing has changed
+// ContentInHelper returns the content of a file that a helper has open, if nothing has changed
 // since it had this stamp. Its owner can put back all that could show a change of less.
-func readFarContent(f *aside.File, seen stamp) (c buildid.Content) {
+func ContentInHelper(f *aside.File, seen Stamp) (c buildid.Content) {
 	far, err := aside.Serves(f, contentFar, f.Number())
 	if err == nil && far.Code != "" && far.Seen.stamp() == seen {
 		c, _ = buildid.ParseContent(far.Code) // or it is unknown
@@ -185,9 +185,9 @@ func readFarContent(f *aside.File, seen stamp) (c buildid.Content) {
 	return c
 }
 
-// ownerFar returns whose a file is that a helper has open, -1 where its server says so: the
+// OwnerInHelper returns whose a file is that a helper has open, -1 where its server says so: the
 // kernel knows it of files in containers.
-var ownerFar = aside.New("capture.owner", func(number uint64) (int64, error) {
+var OwnerInHelper = aside.New("reach.owner", func(number uint64) (int64, error) {
 	f, ok := aside.Kept(number).(*os.File)
 	if !ok {
 		return -1, os.ErrClosed
@@ -203,7 +203,7 @@ var ownerFar = aside.New("capture.owner", func(number uint64) (int64, error) {
 type farDescriptor struct{ PID, FD int }
 
 // readFile reads a file that this process has open, to its end, in a helper.
-var readFile = aside.New("capture.read", func(q farDescriptor) ([]byte, error) {
+var readFile = aside.New("reach.read", func(q farDescriptor) ([]byte, error) {
 	process, err := unix.PidfdOpen(q.PID, 0)
 	if err != nil {
 		return nil, err
@@ -218,9 +218,9 @@ var readFile = aside.New("capture.read", func(q farDescriptor) ([]byte, error) {
 	return io.ReadAll(f)
 })
 
-// readIterator has a BPF iterator run in a helper: it touches memory of other processes, which
+// ReadIterator has a BPF iterator run in a helper: it touches memory of other processes, which
 // may be exchanged for that of a file system that does not answer just before.
-func readIterator(f *os.File) ([]byte, error) {
+func ReadIterator(f *os.File) ([]byte, error) {
 	b, err := readFile.Ask("memory of all processes", farDescriptor{os.Getpid(), int(f.Fd())})
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		return io.ReadAll(f)

@@ -1,0 +1,78 @@
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// OwnPID returns the number of this process in /proc, which may be mounted for a PID
+// namespace further out.
+func OwnPID() int {
+	link, err := os.Readlink("/proc/self")
+	if err != nil {
+		return os.Getpid()
+	}
+	pid, err := strconv.Atoi(link)
+	if err != nil {
+		return os.Getpid()
+	}
+	return pid
+}
+
+// ErrPIDNamespace says that BPF's process numbers mean nothing here.
+var ErrPIDNamespace = errors.New("not in the PID namespace of the machine")
+
+// initPIDNamespace is what the link reads in it: PROC_PID_INIT_INO of
+// include/linux/proc_ns.h.
+const initPIDNamespace = "pid:[4026531836]"
+
+// CheckPIDNamespace returns an error unless this process is in the first PID namespace, whose
+// numbers the kernel's records and BPF programs have.
+func CheckPIDNamespace() error {
+	if link, err := os.Readlink("/proc/self/ns/pid"); err != nil || link != initPIDNamespace {
+		return ErrPIDNamespace
+	}
+	return nil
+}
+
+// EachInParallel calls f for each of the list, on as many CPUs as there are.
+func EachInParallel[T any](list []T, f func(T)) {
+	work := make(chan T)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		workers.Go(func() {
+			for item := range work {
+				f(item)
+			}
+		})
+	}
+	for _, item := range list {
+		work <- item
+	}
+	close(work)
+	workers.Wait()
+}
+
+// deleted is what the kernel writes behind the path of a file that has no name any more: d_path of
+// fs/d_path.c.
+const deleted = " (deleted)"
+
+// ProgramOf returns the path of what a process executed, and the thread that tells: the
+// first one, or another where that has ended. It is 0 where none does.
+func ProgramOf(pid int) (tid int, path string) {
+	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+		return pid, strings.TrimSuffix(path, deleted)
+	}
+	tids, _ := ThreadsOf(pid)
+	for _, tid := range tids {
+		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
+			return tid, strings.TrimSuffix(path, deleted)
+		}
+	}
+	return 0, ""
+}

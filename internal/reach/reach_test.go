@@ -1,0 +1,128 @@
+package reach
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/bpf"
+	"hallmark/internal/contentcache"
+	"hallmark/internal/elftest"
+	"hallmark/internal/testenv"
+	"hallmark/reason"
+)
+
+// TestReadWhileChanged changes a file after it was seen and before its identity is read.
+func TestReadWhileChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "library")
+	become := func(id byte) buildid.ID {
+		file := elftest.File{Sections: []elftest.Section{elftest.NoteSection(".note.gnu.build-id", 0x200, 4, elftest.Notes(binary.LittleEndian, 4, elftest.GNU(bytes.Repeat([]byte{id}, 20))))}}
+		if err := os.WriteFile(path, file.Build(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		made, err := buildid.New(buildid.GNU, bytes.Repeat([]byte{id}, 20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	become(1)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	before := StampOf(f)
+	changes := 1
+	var want buildid.ID
+	read := func() Found {
+		if changes > 0 {
+			changes--
+			want = become(byte(2 + changes))
+		}
+		return identifyOnce(context.Background(), f, false)
+	}
+	if found := whileUnchanged(f, read); found.ID != want || found.Seen == before || found.Seen != StampOf(f) {
+		t.Errorf("%v (%v) at %+v, which was changed from %+v", found.ID, found.Why, found.Seen, before)
+	}
+	changes = readAttempts
+	if found := whileUnchanged(f, read); found.Why != reason.FileWritten || !found.ID.IsZero() {
+		t.Errorf("%v (%v) of a file that changes all the time", found.ID, found.Why)
+	}
+}
+
+// TestWaitForClock wants a change after the wait to have another time than the one before it.
+func TestWaitForClock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for n := range 30 {
+		write := func() bpf.Time {
+			if err := os.WriteFile(path, []byte{byte(n)}, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var st syscall.Stat_t
+			if err := syscall.Stat(path, &st); err != nil {
+				t.Fatal(err)
+			}
+			return timeOf(st.Ctim)
+		}
+		first := write()
+		waitForClock(&bpf.Validity{Ctime: first})
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+			t.Fatal(err)
+		}
+		if second := write(); second == first || !time.Unix(now.Unix()).After(wall(first)) {
+			t.Fatalf("changed at %v, and at %v after the clock said %v", wall(first), wall(second), time.Unix(now.Unix()))
+		}
+	}
+	future := time.Now().Add(time.Hour)
+	waitForClock(&bpf.Validity{Ctime: bpf.Time{Sec: future.Unix()}}) // the clock was set back: nothing to wait for
+}
+
+// TestHashingHasTwoBudgets has a stranger's file use up what is hashed, and what is read of
+// contents, and wants those of a file of this user all the same.
+func TestHashingHasTwoBudgets(t *testing.T) {
+	testenv.Root(t)
+	ctx := contentcache.WithBudgets(t.Context(), buildid.Budget{Bytes: 1 << 20})
+	// Not below a directory that others can change.
+	dir, err := os.MkdirTemp("/var/lib", "hallmark")
+	if err != nil {
+		testenv.Lack(t, "%v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	read := func(name string, owner, size int) Found {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, bytes.Repeat([]byte(name), size/len(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return Identify(ctx, f, false)
+	}
+	if found := read("theirs", 65534, 1<<20); found.Why != reason.None {
+		t.Fatalf("the stranger's file: %v", found.Why)
+	}
+	if found := read("more", 65534, 1<<20); found.Why != reason.HashBudget {
+		t.Errorf("one more file of the stranger: %v, want %v", found.Why, reason.HashBudget)
+	}
+	if found := read("ours", 0, 1<<20); found.Why != reason.None || found.ID.Kind() != buildid.ByContent {
+		t.Errorf("this user's file: %v (%v)", found.ID, found.Why)
+	}
+	if found := read("beyond", 0, 1<<20); found.Why != reason.HashBudget {
+		t.Errorf("one more file of this user: %v, want %v", found.Why, reason.HashBudget)
+	}
+}
