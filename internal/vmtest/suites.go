@@ -33,7 +33,8 @@ type suite struct {
 
 // recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
 // verb.
-var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs"}
+var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs",
+	"internal/perfring", "internal/procfs", "internal/proctest", "internal/reach"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
 var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "internal/cli/doctor.go")}
@@ -50,12 +51,14 @@ var notOfKernels = map[string]string{
 	"debuginfo/debuginfod":  "a protocol of servers",
 	"internal/addrspace":    "arithmetic",
 	"internal/atomicfile":   "writing and renaming files",
+	"internal/capability":   "one system call",
 	"internal/cachedir":     "directories of the user",
 	"internal/contentcache": "hashes of files, remembered",
 	"internal/contested":    "comparing what others have read",
 	"internal/cursor":       "reading bytes",
 	"internal/defect":       "panics of readers",
 	"internal/dwarf":        "a format",
+	"internal/patience":     "waiting",
 	"internal/pclntab":      "a format",
 	"internal/elftest":      "builds files for tests",
 	"internal/fstimes":      "a list of file systems",
