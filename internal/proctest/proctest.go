@@ -28,7 +28,7 @@ var sources embed.FS
 func BuildGo(t testing.TB, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "busy-go")
-	compile(t, "go", out, "busy.go", append(append([]string{"build"}, flags...), source(t, "busy.go"))...)
+	compile(t, "go", out, source(t, "busy.go"), append(append([]string{"build"}, flags...), "busy.go")...)
 	return out
 }
 
@@ -37,22 +37,22 @@ func BuildGo(t testing.TB, flags ...string) string {
 func BuildC(t testing.TB, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "busy-c")
-	compile(t, "gcc", out, "busy.c", append([]string{"-O1", "-fno-omit-frame-pointer", source(t, "busy.c")}, flags...)...)
+	compile(t, "gcc", out, source(t, "busy.c"), append([]string{"-O1", "-fno-omit-frame-pointer", "busy.c"}, flags...)...)
 	return out
 }
 
-// source writes one of the embedded programs to a file of the test.
-func source(t testing.TB, name string) string {
+// source writes one of the embedded programs to a file of the test, and returns its directory.
+func source(t testing.TB, name string) (dir string) {
 	t.Helper()
 	b, err := sources.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, b, 0o644); err != nil {
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return dir
 }
 
 // compiled has what compilers made, by their arguments: many tests want the same.
@@ -65,12 +65,11 @@ func Compile(t testing.TB, compiler, out string, args ...string) {
 	compile(t, compiler, out, "", args...)
 }
 
-// compile is Compile for a source that is embedded under a name, "" for none: its path in args is
-// another one each time.
-func compile(t testing.TB, compiler, out, embedded string, args ...string) {
+// compile is Compile in a directory, "" for the current one. What was made is kept by the arguments
+// alone, here and for machines without compilers, so they name no directory of this test.
+func compile(t testing.TB, compiler, out, dir string, args ...string) {
 	t.Helper()
-	words := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return embedded != "" && filepath.Base(arg) == embedded })
-	key := fmt.Sprint(compiler, os.Getenv("GOARCH"), embedded, words)
+	key := fmt.Sprint(compiler, os.Getenv("GOARCH"), args)
 	if made, ok := compiled.Load(key); ok {
 		if err := os.WriteFile(out, made.([]byte), 0o755); err != nil {
 			t.Fatal(err)
@@ -83,7 +82,9 @@ func compile(t testing.TB, compiler, out, embedded string, args ...string) {
 		at = 1
 	}
 	args = slices.Insert(slices.Clone(args), at, "-o", out)
-	if msg, err := exec.Command(testenv.Tool(t, compiler), args...).CombinedOutput(); err != nil {
+	cmd := exec.Command(testenv.Tool(t, compiler), args...)
+	cmd.Dir = dir
+	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, msg)
 	}
 	made, err := os.ReadFile(out)
