@@ -466,7 +466,7 @@ func (e *perfExec) take(r *perfdata.Mmap2, o *object) {
 
 // isDeleted reports whether a name that the kernel tells is that of a file without one.
 func isDeleted(name string) bool {
-	return len(name) > len(reach.Deleted) && name[len(name)-len(reach.Deleted):] == reach.Deleted
+	return len(name) > len(procfs.Deleted) && name[len(name)-len(procfs.Deleted):] == procfs.Deleted
 }
 
 // load tells that a process mapped the code of a library.

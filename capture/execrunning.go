@@ -285,7 +285,7 @@ func readProgram(tid int, path string, o procmap.Options) *Binary {
 		return &Binary{Path: path, Reason: reason.NotPermitted}
 	}
 	for _, v := range vmas {
-		if strings.TrimSuffix(v.Path(), reach.Deleted) != path {
+		if strings.TrimSuffix(v.Path(), procfs.Deleted) != path {
 			continue
 		}
 		b := &Binary{Path: path, Deleted: isDeleted(v.Name), Reason: reason.Unstable}

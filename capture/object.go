@@ -297,7 +297,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, reach.Deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
+		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
@@ -307,7 +307,7 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 // mapping may show another file. The file may have changed in between, and in another mount namespace
 // another one of that identity has the path.
 func (s *objects) passing(key fileKey, v procmap.VMA) *object {
-	return &object{key: key, path: strings.TrimSuffix(v.Name, reach.Deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
+	return &object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
 }
 
 // ofContent returns the object of a file that BPF told of. Mappings of a file whose times

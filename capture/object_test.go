@@ -16,6 +16,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
@@ -134,7 +135,7 @@ func TestMemoryWithFiles(t *testing.T) {
 		if got := reach.IsMemory(v); got != want {
 			t.Errorf("%v is memory: %v", v, got)
 		}
-		if got := reach.IsMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(v.Dev), Inode: v.Inode}, Path: strings.TrimSuffix(v.Name, reach.Deleted)}); got != (want && v.FileBacked()) {
+		if got := reach.IsMemoryByBPF(&bpf.File{Validity: bpf.Validity{Dev: bpf.Dev(v.Dev), Inode: v.Inode}, Path: strings.TrimSuffix(v.Name, procfs.Deleted)}); got != (want && v.FileBacked()) {
 			t.Errorf("%v is memory to BPF: %v", v, got)
 		}
 	}

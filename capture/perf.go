@@ -298,7 +298,7 @@ func (s *perfSampler) descriptors() []int {
 // pending reports whether there are records whose turn has not come, or somebody
 // wants to see progress.
 func (s *perfSampler) pending() bool {
-	return s.opts.Progress != nil || len(s.sorter.Pending) > 0 || s.tracker.waits()
+	return s.opts.Progress != nil || s.sorter.Pending() || s.tracker.waits()
 }
 
 // round empties every ring and handles the records whose turn has come.

@@ -281,7 +281,7 @@ func (o *object) doubt(j job, f reach.Found) {
 	if j.Validity != nil {
 		return // BPF tells contents apart
 	}
-	if !j.Want.IsZero() && f.ID != j.Want && f.Name != "" && f.Name != strings.TrimSuffix(j.VMA.Name, reach.Deleted) {
+	if !j.Want.IsZero() && f.ID != j.Want && f.Name != "" && f.Name != strings.TrimSuffix(j.VMA.Name, procfs.Deleted) {
 		return // another file altogether, which the process has at that address by now
 	}
 	o.layered = o.layered || j.Want.IsZero() && f.Layered

@@ -95,7 +95,7 @@ const memfdPrefix = "/memfd:"
 func (p *Running) findProgram(ctx context.Context) (tid int) {
 	for range reach.MaxAttempts {
 		tid, path := procfs.ProgramOf(p.PID)
-		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, reach.Deleted) == path })
+		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, procfs.Deleted) == path })
 		if p.Program >= 0 {
 			return tid
 		}

@@ -145,7 +145,7 @@ func (s *stackmapFiles) findIn(pid int) {
 			continue
 		}
 		j := reach.Request{VMA: v, PID: uint32(pid), Mapped: time.Now()}
-		s.offer(j, s.reach(j), strings.TrimSuffix(v.Name, reach.Deleted))
+		s.offer(j, s.reach(j), strings.TrimSuffix(v.Name, procfs.Deleted))
 	}
 	for _, claim := range s.byID {
 		if f := claim.files[uint32(pid)]; f != nil && !f.found {

@@ -20,16 +20,16 @@ const LookTime = 500 * time.Millisecond
 const (
 	// maxWaiting bounds the looks that are waited for no more, each of which takes a thread.
 	maxWaiting = 2000
-	// maxLost is how long is waited in vain for processes, until a look gets no more than
-	// shortLook, and when many are waited for in vain no more than leastLook. Who hinders looks
-	// at many processes must not hinder those at others.
+	// After maxLost of waiting in vain a look gets no more than shortLook, and while manyWait looks
+	// have not ended no more than leastLook. A user who hinders looks at many processes must not
+	// hinder those at others.
 	maxLost   = 2 * time.Second
 	shortLook = 20 * time.Millisecond
 	manyWait  = 100
 	leastLook = 2 * time.Millisecond
 )
 
-// slow knows the processes that a look at is still waiting for.
+// slow has the processes that looks still wait for.
 var slow = struct {
 	sync.Mutex
 	pids map[int]bool

@@ -9,7 +9,7 @@ import "slices"
 // previous round of draining has been drained by the end of this one: the rule
 // by which perf flushes at FINISHED_ROUND.
 type Sorter struct {
-	Pending []timed
+	pending []timed
 }
 
 type timed struct {
@@ -19,13 +19,16 @@ type timed struct {
 
 // Add keeps rec until its turn has come.
 func (s *Sorter) Add(time uint64, rec []byte) {
-	s.Pending = append(s.Pending, timed{time, rec})
+	s.pending = append(s.pending, timed{time, rec})
 }
+
+// Pending reports whether records wait for their turn.
+func (s *Sorter) Pending() bool { return len(s.pending) > 0 }
 
 // Flush calls each for every record from before the time, oldest first; records
 // of one time keep the order in which they were added.
 func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
-	slices.SortStableFunc(s.Pending, func(a, b timed) int {
+	slices.SortStableFunc(s.pending, func(a, b timed) int {
 		switch {
 		case a.time < b.time:
 			return -1
@@ -34,14 +37,14 @@ func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
 		}
 		return 0
 	})
-	n, _ := slices.BinarySearchFunc(s.Pending, before, func(e timed, t uint64) int {
+	n, _ := slices.BinarySearchFunc(s.pending, before, func(e timed, t uint64) int {
 		if e.time < t {
 			return -1
 		}
 		return 1
 	})
-	for _, e := range s.Pending[:n] {
+	for _, e := range s.pending[:n] {
 		each(e.rec)
 	}
-	s.Pending = slices.Delete(s.Pending, 0, n)
+	s.pending = slices.Delete(s.pending, 0, n)
 }

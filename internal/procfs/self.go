@@ -58,20 +58,20 @@ func EachInParallel[T any](list []T, f func(T)) {
 	workers.Wait()
 }
 
-// deleted is what the kernel writes behind the path of a file that has no name any more: d_path of
+// Deleted is the mark that the kernel puts behind the path of a file that was unlinked: d_path of
 // fs/d_path.c.
-const deleted = " (deleted)"
+const Deleted = " (deleted)"
 
-// ProgramOf returns the path of what a process executed, and the thread that tells: the
-// first one, or another where that has ended. It is 0 where none does.
+// ProgramOf returns the path of the program that a process executes, and the number of the thread
+// whose /proc/TID/exe has it: the first one, or another where that has ended; 0 where none has.
 func ProgramOf(pid int) (tid int, path string) {
 	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
-		return pid, strings.TrimSuffix(path, deleted)
+		return pid, strings.TrimSuffix(path, Deleted)
 	}
 	tids, _ := ThreadsOf(pid)
 	for _, tid := range tids {
 		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
-			return tid, strings.TrimSuffix(path, deleted)
+			return tid, strings.TrimSuffix(path, Deleted)
 		}
 	}
 	return 0, ""

@@ -65,8 +65,8 @@ func Compile(t testing.TB, compiler, out string, args ...string) {
 	compile(t, compiler, out, "", args...)
 }
 
-// compile is Compile in a directory, "" for the current one. What was made is kept by the arguments
-// alone, here and for machines without compilers, so they name no directory of this test.
+// compile is Compile in a directory, "" for the current one. It keeps a result by the arguments
+// alone, so these name no directory of one test.
 func compile(t testing.TB, compiler, out, dir string, args ...string) {
 	t.Helper()
 	key := fmt.Sprint(compiler, os.Getenv("GOARCH"), args)
@@ -94,7 +94,7 @@ func compile(t testing.TB, compiler, out, dir string, args ...string) {
 	compiled.Store(key, made)
 }
 
-// FileID is the identity of a file as readelf tells it.
+// FileID returns the GNU build ID of a file, as readelf prints it.
 func FileID(t testing.TB, file string) buildid.ID {
 	t.Helper()
 	out, err := exec.Command(testenv.Tool(t, "readelf"), "-n", file).Output()
@@ -112,7 +112,7 @@ func FileID(t testing.TB, file string) buildid.ID {
 	return id
 }
 
-// OwnID is the identity of a file without a GNU note, for which readelf has none.
+// OwnID returns the identity of a file without a GNU note, for which readelf prints none.
 func OwnID(t testing.TB, file string) buildid.ID {
 	t.Helper()
 	info, err := buildid.ReadFile(file)
@@ -155,7 +155,8 @@ func CopyTo(t *testing.T, from, to string) {
 	}
 }
 
-// AwaitProgram waits until a process has executed its program, and its libraries are there.
+// AwaitProgram waits until a process has executed its program, at a path, and has the code of the C
+// library mapped.
 func AwaitProgram(t *testing.T, pid int, path string) {
 	t.Helper()
 	testenv.Await(t, path, func() bool {
@@ -163,7 +164,12 @@ func AwaitProgram(t *testing.T, pid int, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Contains(string(maps), "/libc.so.6\n")
+		for line := range strings.Lines(string(maps)) {
+			if words := strings.Fields(line); len(words) > 5 && words[1] == "r-xp" && filepath.Base(words[5]) == "libc.so.6" {
+				return true
+			}
+		}
+		return false
 	})
 }
 

@@ -18,8 +18,7 @@ import (
 	"hallmark/internal/mounts"
 )
 
-// leavePages has what is read of a file on FUSE come from its server, past the pages that
-// others have mapped. The server may give each open file a content of its own: pages that are
+// leavePages has reads of a file on FUSE go to its server, past the pages that others have mapped. The server may give each open file a content of its own: pages that are
 // read for us would be mixed with those that a process executes.
 func leavePages(f *os.File) {
 	if FileSystemOf(f) != fstimes.FUSE {
@@ -30,8 +29,8 @@ func leavePages(f *os.File) {
 	}
 }
 
-// IsContent reports whether an open file has the content that was mapped. Where times tell
-// nothing no file is proven to have it. On overlays and on btrfs stat tells another device,
+// IsContent reports whether an open file has the content that was mapped. Where times prove
+// nothing no file is proven to have it. On overlays and on btrfs stat reports another device,
 // and on overlays maybe another inode, than the kernel's own: then size and times decide. On
 // any other file system that is another file, whose times its server may have chosen.
 func IsContent(f *os.File, v *bpf.Validity) bool {
@@ -87,13 +86,13 @@ func FileSystemOf(f *os.File) int64 {
 // isLayered reports whether a file is on an overlay.
 func isLayered(f *os.File) bool { return FileSystemOf(f) == fstimes.Overlay }
 
-// KeepsTimes reports whether the times of an open file tell each change of its content. On
+// KeepsTimes reports whether the times of an open file show each change of its content. On
 // an overlay that is a matter of the layer, which passes on whether it can say where the file
 // is on a disk: the file systems in memory and those of a server cannot.
 func KeepsTimes(f *os.File) bool {
 	fs := FileSystemOf(f)
 	if fs == fstimes.Overlay {
-		return tellsExtents(f)
+		return reportsExtents(f)
 	}
 	trusted, _ := fstimes.Trusted(fs)
 	return trusted
@@ -134,9 +133,9 @@ func (m Media) isFickle(f *os.File) bool {
 	return m[dev] == 0 || m[dev] != contentcache.DiskOf(dev.Major, dev.Minor)
 }
 
-// tellsExtents reports whether a file system tells where it has a file: FS_IOC_FIEMAP of
+// reportsExtents reports whether a file system reports where on the disk a file is: FS_IOC_FIEMAP of
 // include/uapi/linux/fs.h.
-func tellsExtents(f *os.File) bool {
+func reportsExtents(f *os.File) bool {
 	const fiemap = 0xc020660b
 	var request struct { // struct fiemap, which asks for the number of extents
 		start, length               uint64

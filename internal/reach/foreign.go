@@ -20,21 +20,21 @@ import (
 )
 
 // Files of file systems that may not answer (FUSE, a network) are looked at by a helper, a
-// process that can be left behind: see internal/aside. What this package does with a file it
-// does there, by the same functions, and the file stays open there.
+// process that can be left behind: see internal/aside. The helper runs the functions of this
+// package, and keeps the file open.
 
-// farJob is a job that can be sent.
+// farJob is a Request that can be sent.
 type farJob struct {
 	PID     uint32
 	VMA     procmap.VMA
 	Mapped  time.Time
-	Told    bool // the kernel told the identity, which judge compares, and no inode
+	ByID    bool // the kernel read the identity, which the asker compares, and reported no inode
 	Claim   bool // the file is not hashed
 	Content *bpf.Validity
 	Early   int64 // bytes that the file may have for its content to be read
 }
 
-// farFile is what was reached.
+// farFile is a Found that can be sent.
 type farFile struct {
 	ID, Code       string // the identity, and the content
 	Seen           farStamp
@@ -44,7 +44,7 @@ type farFile struct {
 	Name           string
 }
 
-// farStamp is a stamp that can be sent.
+// farStamp is a Stamp that can be sent.
 type farStamp struct {
 	Size         int64
 	Mtime, Ctime bpf.Time
@@ -68,7 +68,7 @@ var farHashing = sync.OnceValue(func() context.Context { return buildid.WithBudg
 // farReading bounds what a helper reads of files that were just reached.
 var farReading Allowances
 
-// reachFar is reach in a helper.
+// reachFar is File in a helper.
 var (
 	reachFar = aside.NamedOpener[farJob, farFile]("reach.open")
 	_        = reachFar.Answer(reachNear)
@@ -77,7 +77,7 @@ var (
 func reachNear(q farJob) (farFile, aside.Content, error) {
 	ctx, cancel := HelperContext()
 	defer cancel()
-	found := File(ctx, Request{PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, Validity: q.Content, byIdentity: q.Told, Claim: q.Claim}, 0)
+	found := File(ctx, Request{PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, Validity: q.Content, byIdentity: q.ByID, Claim: q.Claim}, 0)
 	if ctx.Err() == nil {
 		found.ReadContent(ctx, q.Early, &farReading)
 	}
@@ -97,7 +97,7 @@ func reachNear(q farJob) (farFile, aside.Content, error) {
 // Aside reaches for a file through a helper. Nobody is trusted not to exchange it.
 func Aside(q Request, about string, early int64) Found {
 	asked := farJob{
-		PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, Told: q.byIdentity || !q.Want.IsZero(), Claim: q.Claim,
+		PID: q.PID, VMA: q.VMA, Mapped: q.Mapped, ByID: q.byIdentity || !q.Want.IsZero(), Claim: q.Claim,
 		Content: q.Validity, Early: early,
 	}
 	far, file, err := reachFar.Ask(about, asked)
@@ -129,7 +129,7 @@ func aboutDevice(major, minor uint32) string {
 	return fmt.Sprintf("file system %s", procmap.Dev{Major: major, Minor: minor})
 }
 
-// stampFar is stampOf in the helper that has the file open, and reads the identity again where
+// stampFar is StampOf in the helper that has the file open, and reads the identity again where
 // only that tells whether the file is still the same.
 var stampFar = aside.New("reach.stamp", func(number uint64) (farFile, error) {
 	f, ok := aside.Kept(number).(*os.File)
@@ -146,7 +146,8 @@ var stampFar = aside.New("reach.stamp", func(number uint64) (farFile, error) {
 	return far, nil
 })
 
-// ChangeInHelper is object.change for a file that a helper has open.
+// ChangeInHelper reports whether the content of a file that a helper has open is another one than that
+// whose identity id was read when the file had the stamp seen.
 func ChangeInHelper(f *aside.File, seen Stamp, id buildid.ID) Change {
 	far, err := aside.Serves(f, stampFar, f.Number())
 	now := far.Seen.stamp()
@@ -227,6 +228,3 @@ func ReadIterator(f *os.File) ([]byte, error) {
 	}
 	return b, err
 }
-
-// Who lists the mappings of a process waits while it changes them, and a change may wait for a
-// file system. Such a wait ends with this process, so that it is enough not to wait for it.

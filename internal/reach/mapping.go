@@ -33,7 +33,7 @@ func IsMemory(v procmap.VMA) bool {
 	return v.Name == "" || v.Name[0] == '[' || strings.HasPrefix(v.Name, "//anon")
 }
 
-// IsMemoryByBPF is isMemoryFile for a file that BPF told of.
+// IsMemoryByBPF is IsMemory for a file that a BPF program saw.
 func IsMemoryByBPF(f *bpf.File) bool { return isMemoryFile(procmap.Dev(f.Dev), f.Inode, f.Path) }
 
 // DevZero is the device whose private mappings are memory, and the name that the kernel gives to
@@ -59,7 +59,7 @@ func Mappings(pid int) ([]procmap.VMA, error) {
 // isMemoryFile reports whether a file is only memory by another name. Anybody can give that name
 // to a file, in a mount namespace of his own, but none where the kernel keeps such memory.
 func isMemoryFile(dev procmap.Dev, inode uint64, name string) bool {
-	name = strings.TrimSuffix(name, Deleted)
+	name = strings.TrimSuffix(name, procfs.Deleted)
 	if name == DevZero && isDevZero(dev, inode) {
 		return true
 	}

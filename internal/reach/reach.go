@@ -27,6 +27,7 @@ import (
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
 	"hallmark/internal/patience"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 	"hallmark/internal/trust"
 	"hallmark/procmap"
@@ -40,12 +41,12 @@ type Request struct {
 	PID  uint32
 	// Mapped is when the mapping was there: what changed later may have changed under it.
 	Mapped time.Time
-	// Validity tells what was mapped, where BPF told it: then neither the inode nor
-	// the identity has to prove that it is the right file. Else it is nil.
+	// Validity is of the file that was mapped, where a BPF program saw it: then neither the inode nor
+	// the identity has to prove that a file is the right one. Else it is nil.
 	Validity *bpf.Validity
 	// Media are what was in the machine's disks before there was anything to judge.
 	Media Media
-	// byIdentity says that the identity decides in a helper, which is not told want.
+	// byIdentity says that the identity decides, in a helper, which does not get Want.
 	byIdentity bool
 	// Claim says that a file without notes is not hashed.
 	Claim bool
@@ -61,9 +62,9 @@ type Found struct {
 	renamed         bool            // it is the file that was mapped, and only its names seem to have changed
 	Content         buildid.Content // zero if it was not read
 	Judged, Trusted bool            // only root or this user can exchange it, if judged
-	// Layered tells that it is on an overlay.
+	// Layered says that it is on an overlay.
 	Layered bool
-	Fickle  bool   // device, inode and times do not tell that it is what a record told of
+	Fickle  bool   // device, inode and times do not prove that it is the file of a record
 	Young   bool   // it may have changed after it was mapped and have a time from before
 	ByName  bool   // path and identity alone tell that it is the one that was mapped
 	Name    string // that the process has it under; "" when that is not known
@@ -95,7 +96,8 @@ func (f *Found) MayAnswerAside() bool {
 	return f.Why == reason.FileUnresponsive && !f.locked && aside.Available()
 }
 
-// Here is reach without a helper. It names what a helper is to be asked about.
+// Here is File without a helper. It returns the name of the file system that a helper is to be asked
+// about.
 func Here(ctx context.Context, q Request) (found Found, about string) {
 	f, name, why, about, inTime := openMappedInTime(q)
 	if !inTime {
@@ -104,7 +106,7 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	byName := q.Validity == nil && q.VMA.Inode == 0
 	if why == reason.None {
 		// The process may have mapped another file there since.
-		byName = byName && name != strings.TrimSuffix(q.VMA.Name, Deleted)
+		byName = byName && name != strings.TrimSuffix(q.VMA.Name, procfs.Deleted)
 	}
 	if why == reason.ProcessGone {
 		f, why = OpenPath(q.VMA)
@@ -170,17 +172,16 @@ func identifyOnce(ctx context.Context, f *os.File, claim bool) Found {
 	return Found{File: f, ID: info.ID}
 }
 
-// proves reports whether an open file that was read is the one that was mapped, as isContent or
-// isRenamed says.
+// proves reports whether an open file that was read is the one that was mapped, as is reports:
+// IsContent or isRenamed.
 func (q Request) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool {
 	return q.Validity != nil && is(f, q.Validity) && (q.Validity.Pinned == 0 || isProgram(q.PID, f))
 }
 
-// openMapped opens the file through the process, if what it has mapped there is
-// still what the record told: the same inode, or, in a record that has a build ID
-// in place of the inode, a file with that build ID, which judge compares. Names
-// prove nothing: the process may have executed another file of the same name, and
-// the same file may have another name by now, or for us.
+// openMapped opens the file through the process, if the process still has the same file mapped
+// there: the same inode, or, where a record has a build ID in place of the inode, any file, whose
+// build ID the caller compares. Names prove nothing: the process may have executed another file of
+// the same name, and the same file may have another name by now, or for us.
 func openMapped(q Request) (f *os.File, name string, why reason.Reason, about string) {
 	about = q.About()
 	p, err := procmap.Open(int(q.PID))
@@ -200,7 +201,7 @@ func openMapped(q Request) (f *os.File, name string, why reason.Reason, about st
 	if opened == nil {
 		return nil, "", why, about
 	}
-	return opened.File, strings.TrimSuffix(v.Name, Deleted), reason.None, about
+	return opened.File, strings.TrimSuffix(v.Name, procfs.Deleted), reason.None, about
 }
 
 // mappedTime is how long it may take to open a file through the process that has it mapped.
@@ -240,7 +241,7 @@ func openMappedInTime(q Request) (f *os.File, name string, why reason.Reason, ab
 	return a.file, a.name, a.why, a.about, true
 }
 
-// About names the file system of the file, as far as the kernel told it.
+// About names the file system of the file, as far as the kernel reported it.
 func (q Request) About() string {
 	if q.Validity != nil {
 		return aboutDevice(q.Validity.Dev.Major, q.Validity.Dev.Minor)
@@ -251,15 +252,15 @@ func (q Request) About() string {
 // shows reports whether v may be the mapping of q.
 func (q Request) shows(v procmap.VMA) bool {
 	if q.Validity != nil || !q.Want.IsZero() || q.byIdentity {
-		return true // the file itself will tell
+		return true // the file itself decides
 	}
 	return v.Dev == q.VMA.Dev && v.Inode == q.VMA.Inode
 }
 
 // OpenPath opens the file by its path, as this process sees it, and takes it
 // only when it is the very inode that was mapped. A record that has the build ID
-// has no inode: then the identity decides, which judge compares. What is no
-// regular file is not opened: a stranger's path may lead to a device here.
+// has no inode: then the identity decides, which the caller compares. OpenPath opens
+// regular files only: a stranger's path may lead to a device here.
 func OpenPath(v procmap.VMA) (*os.File, reason.Reason) {
 	place, err := mounts.OpenHere(v.Name)
 	if errors.Is(err, mounts.ErrForeign) {
@@ -309,8 +310,8 @@ func (f *Found) ReadContent(ctx context.Context, most int64, left *Allowances) {
 	}
 }
 
-// IsExact reports whether a file that was reached is certain to have what was mapped in the
-// way of the job. The owner of a file can make another one of the same identity; root and this
+// IsExact reports whether a file that was found for the request is certain to have the content that
+// was mapped. The owner of a file can make another one of the same identity; root and this
 // user put no times back to deceive.
 func (q Request) IsExact(f Found) bool {
 	if q.Validity != nil {
@@ -319,7 +320,7 @@ func (q Request) IsExact(f Found) bool {
 	return !f.Fickle && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
 }
 
-// IsLookalike reports whether a file that is not proven to be the one that BPF told of may be
+// IsLookalike reports whether a file that is not proven to be the one that a BPF program saw may be
 // it all the same: only the time of its inode is another one, which changes with its names.
 func (q Request) IsLookalike(f Found) bool {
 	return uint64(f.Seen.Size) == q.Validity.Size && f.Seen.Mtime == q.Validity.Mtime
@@ -349,10 +350,6 @@ type Handle interface {
 // of any size. Most machines have none, or a few of some megabytes. It is as much for the files
 // that only root and this user can have written, and as much for those of all others.
 var Hashing = buildid.Budget{Bytes: 4 << 30, Second: 32 << 20}
-
-// Deleted is what the kernel puts behind the path of a file that was unlinked,
-// fs/d_path.c.
-const Deleted = " (deleted)"
 
 // OpenBelow opens what a process sees at a path (O_PATH). The path is not left to go through
 // a symbolic link into the files of this process. The error is mounts.ErrForeign where this
