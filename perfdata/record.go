@@ -151,9 +151,12 @@ type ID struct {
 
 // Markers in a call chain, PERF_CONTEXT_* of the kernel: what follows was taken in that context.
 const (
-	ContextHypervisor = ^uint64(32) + 1
-	ContextKernel     = ^uint64(128) + 1
-	ContextUser       = ^uint64(512) + 1
+	ContextHypervisor  = ^uint64(32) + 1
+	ContextKernel      = ^uint64(128) + 1
+	ContextUser        = ^uint64(512) + 1
+	ContextGuest       = ^uint64(2048) + 1
+	ContextGuestKernel = ^uint64(2176) + 1
+	ContextGuestUser   = ^uint64(2560) + 1
 	// ContextMax is the smallest number that is a marker and not an address.
 	ContextMax = ^uint64(4095) + 1
 )

@@ -139,7 +139,7 @@ func inFile(m *pprof.Mapping) bool {
 	switch r {
 	case reason.ProcessGone, reason.FileGone, reason.FileChanged, reason.FileDamaged, reason.NotPermitted,
 		reason.TableFull, reason.Unstable, reason.RecordsLost, reason.FileWritten, reason.StackmapIP, reason.IDLength,
-		reason.Outside, reason.FileTimes, reason.FileUnresponsive, reason.NotRead, reason.Rewritten:
+		reason.Outside, reason.FileTimes, reason.FileUnresponsive, reason.NotRead, reason.Rewritten, reason.Guest:
 		return true
 	}
 	return path != ""

@@ -96,6 +96,11 @@ const (
 	// rewritten in its memory: by a hook, a relocation, a debugger's breakpoint.
 	Rewritten
 
+	// Guest is why a frame has no identity that was sampled while a processor ran a virtual
+	// machine, or the hypervisor below this one: its addresses are of another kernel and of its
+	// processes.
+	Guest
+
 	count
 )
 
@@ -168,6 +173,8 @@ var table = [count]words{
 	Excess: {"excess", "tables of symbols are far more than the file holds on its disk", "if it is what it claims to be: copy it without holes (cp --sparse=never)"},
 
 	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
+
+	Guest: {"guest", "code of a virtual machine, or of the hypervisor", "record inside of the virtual machine"},
 
 	Rewritten: {"rewritten", "page of the file that the process has rewritten in its memory", "look at which pages: hallmark maps PID; a debugger's breakpoint makes such a page too"},
 

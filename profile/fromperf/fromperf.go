@@ -225,7 +225,7 @@ func (p *replay) count(s *perfdata.Sample, t *tally, weighs int64) {
 		walk = profile.Walk{Methods: profile.Methods(0).With(unwind.ByRegs)}
 	}
 	if len(p.places) == 0 { // no stacks were asked for
-		p.places = append(p.places, p.place(proc, s.IP, s.Mode() == perfdata.ModeUser))
+		p.places = append(p.places, p.place(proc, s.IP, s.Mode()))
 	}
 	labels := p.labels(proc, s)
 	if walk.End == unwind.NoTable {
@@ -237,12 +237,28 @@ func (p *replay) count(s *perfdata.Sample, t *tally, weighs int64) {
 	}
 }
 
+// modeOf returns what the processor was doing where the frames of a call chain are from that
+// follow a marker. A marker that is not known here is of the kernel.
+func modeOf(marker uint64) perfdata.Mode {
+	switch marker {
+	case perfdata.ContextUser:
+		return perfdata.ModeUser
+	case perfdata.ContextHypervisor:
+		return perfdata.ModeHypervisor
+	case perfdata.ContextGuest, perfdata.ContextGuestKernel:
+		return perfdata.ModeGuestKernel
+	case perfdata.ContextGuestUser:
+		return perfdata.ModeGuestUser
+	}
+	return perfdata.ModeKernel
+}
+
 // chain adds the frames of the call chain, and says how those of user code were found.
 func (p *replay) chain(s *perfdata.Sample, proc *process) (walk profile.Walk) {
-	user, first := false, true
+	mode, first := perfdata.ModeKernel, true
 	for _, ip := range s.Callchain {
 		if ip >= perfdata.ContextMax {
-			user, first = ip == perfdata.ContextUser, true
+			mode, first = modeOf(ip), true
 			continue
 		}
 		// All but the innermost of each context are return addresses: the call
@@ -253,8 +269,8 @@ func (p *replay) chain(s *perfdata.Sample, proc *process) (walk profile.Walk) {
 			method = unwind.ByFP
 		}
 		first = false
-		p.places = append(p.places, p.place(proc, addr.Abs(ip), user))
-		if user {
+		p.places = append(p.places, p.place(proc, addr.Abs(ip), mode))
+		if mode == perfdata.ModeUser {
 			walk = profile.Walk{End: unwind.FramePointers, Methods: walk.Methods.With(method)}
 		}
 	}

@@ -2,6 +2,7 @@ package fromperf
 
 import (
 	"hallmark/addr"
+	"hallmark/perfdata"
 	"hallmark/reason"
 )
 
@@ -48,7 +49,13 @@ func (s *places) number(at place) uint32 {
 }
 
 // place returns the number of the place of an address in a process.
-func (p *replay) place(proc *process, ip addr.Abs, user bool) uint32 {
+func (p *replay) place(proc *process, ip addr.Abs, mode perfdata.Mode) uint32 {
+	user := mode == perfdata.ModeUser
+	switch mode {
+	case perfdata.ModeGuestKernel, perfdata.ModeGuestUser, perfdata.ModeHypervisor:
+		// Its addresses say nothing here, and would make every stack another one.
+		return p.known.number(place{why: reason.Guest})
+	}
 	layout := proc.layout
 	if !user {
 		layout = p.kernelLayout

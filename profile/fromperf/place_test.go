@@ -1,7 +1,10 @@
 package fromperf
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"hallmark/addr"
@@ -21,7 +24,7 @@ func TestPlacesFollowTheMappings(t *testing.T) {
 	expect := func(what string, pid uint32, name string, at uint64, why reason.Reason) {
 		t.Helper()
 		for range 2 {
-			got := p.known.all[p.place(p.process(pid), 0x1010, true)]
+			got := p.known.all[p.place(p.process(pid), 0x1010, perfdata.ModeUser)]
 			if got.why != why || got.at != at || (got.file == nil) != (name == "") || name != "" && got.file.name != name {
 				t.Errorf("%s: %+v", what, got)
 			}
@@ -42,7 +45,7 @@ func TestPlacesFollowTheMappings(t *testing.T) {
 	p.comm(&perfdata.Comm{OwnerPID: 1, OwnerTID: 1, Exec: true})
 	expect("executed", 1, "", 0, reason.NotMapped)
 
-	inKernel := func() place { return p.known.all[p.place(p.process(1), 0x1010, false)] }
+	inKernel := func() place { return p.known.all[p.place(p.process(1), 0x1010, perfdata.ModeKernel)] }
 	if got := inKernel(); got.why != reason.KernelHidden {
 		t.Errorf("kernel without mappings: %+v", got)
 	}
@@ -72,7 +75,7 @@ func TestNobodyHasNoMappings(t *testing.T) {
 	}
 	tell()
 	for pid, want := range map[uint32]reason.Reason{nobody: reason.Outside, 5: reason.NotMapped} {
-		if got := p.known.all[p.place(p.process(pid), 0x1010, true)]; got != (place{why: want}) {
+		if got := p.known.all[p.place(p.process(pid), 0x1010, perfdata.ModeUser)]; got != (place{why: want}) {
 			t.Errorf("process %d: %+v, want %v", pid, got, want)
 		}
 	}
@@ -104,5 +107,66 @@ func TestStacksComeBack(t *testing.T) {
 	}
 	if len(numbers) != len(walks)*len(stacks) {
 		t.Errorf("%d numbers", len(numbers))
+	}
+}
+
+// TestGuests has samples and call chains of virtual machines and of a hypervisor: an address of
+// theirs is in this kernel's code, or in a file of the process, by chance.
+func TestGuests(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode  perfdata.Mode
+		chain []uint64
+		want  reason.Reason
+	}{
+		"kernel":                {perfdata.ModeKernel, nil, reason.None},
+		"user":                  {perfdata.ModeUser, nil, reason.None},
+		"unknown":               {perfdata.ModeUnknown, nil, reason.None},
+		"guest's kernel":        {perfdata.ModeGuestKernel, nil, reason.Guest},
+		"guest's user":          {perfdata.ModeGuestUser, nil, reason.Guest},
+		"hypervisor":            {perfdata.ModeHypervisor, nil, reason.Guest},
+		"chain, kernel":         {perfdata.ModeKernel, []uint64{perfdata.ContextKernel, 0x1010}, reason.None},
+		"chain, guest":          {perfdata.ModeGuestKernel, []uint64{perfdata.ContextGuest, 0x1010}, reason.Guest},
+		"chain, guest's kernel": {perfdata.ModeGuestKernel, []uint64{perfdata.ContextGuestKernel, 0x1010}, reason.Guest},
+		"chain, guest's user":   {perfdata.ModeGuestUser, []uint64{perfdata.ContextGuestUser, 0x1010}, reason.Guest},
+		"chain, hypervisor":     {perfdata.ModeHypervisor, []uint64{perfdata.ContextHypervisor, 0x1010}, reason.Guest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "perf.data")
+			out, err := os.Create(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			w, err := perfdata.NewWriter(out, perfdata.WriterOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &perfdata.Event{Name: "cycles", IDs: []uint64{11}, Attr: perfdata.Attr{Flags: perfdata.AttrSampleIDAll,
+				Fields: perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleCallchain | perfdata.SampleIdentifier}}
+			if err := w.AddEvent(e); err != nil {
+				t.Fatal(err)
+			}
+			id := perfdata.ID{Event: 11, PID: 7, TID: 7, Time: 1}
+			for _, r := range []perfdata.Record{
+				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: noTask, Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "[kernel.kallsyms]_text"},
+				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: 7, Thread: 7, Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "/a"},
+				&perfdata.Sample{ID: perfdata.ID{Event: 11, PID: id.PID, TID: id.TID, Time: id.Time, Misc: uint16(test.mode)}, IP: 0x1010, Callchain: test.chain},
+			} {
+				if err := w.Write(r, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			p, _ := readFile(t, file, Options{})
+			if len(p.Location) != 1 {
+				t.Fatalf("%d places, want one:\n%v", len(p.Location), p)
+			}
+			isGuest := strings.HasPrefix(p.Location[0].Mapping.File, "["+reason.Guest.Code()+"]")
+			if isGuest != (test.want == reason.Guest) {
+				t.Errorf("it is in %s", p.Location[0].Mapping.File)
+			}
+		})
 	}
 }

@@ -25,8 +25,8 @@ func (p *replay) hasCopy() bool {
 
 // copied adds the frames of user code of a sample that has a copy of the stack.
 func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
-	if len(p.places) == 0 && s.Mode() == perfdata.ModeKernel {
-		p.places = append(p.places, p.place(proc, s.IP, false))
+	if mode := s.Mode(); len(p.places) == 0 && mode != perfdata.ModeUser && mode != perfdata.ModeUnknown {
+		p.places = append(p.places, p.place(proc, s.IP, mode))
 	}
 	if p.machine == nil {
 		p.machine = machineOf(p.r.Info().Arch, p.r.Event().Attr.UserRegs)
@@ -40,7 +40,7 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 	case !ok: // a thread of the kernel
 		return profile.Walk{End: unwind.NoUserStack}
 	case !whole:
-		p.places = append(p.places, p.place(proc, ip, true))
+		p.places = append(p.places, p.place(proc, ip, perfdata.ModeUser))
 		return profile.Walk{End: unwind.Compat, Methods: profile.Methods(0).With(unwind.ByRegs)}
 	case inExec(s, proc, ip):
 		return profile.Walk{End: unwind.NoUserStack}
@@ -54,7 +54,7 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 	}
 	walk := p.walk(&w, &state, proc)
 	if walk.Methods == 0 { // no code is mapped where it stood: that is for reasons to tell
-		p.places = append(p.places, p.place(proc, ip, true))
+		p.places = append(p.places, p.place(proc, ip, perfdata.ModeUser))
 		walk.Methods = walk.Methods.With(unwind.ByRegs)
 	}
 	return walk
@@ -69,7 +69,7 @@ func (p *replay) walk(w *unwind.Walker, state *unwind.State, proc *process) (wal
 		}
 	}()
 	walk.End = w.Walk(state, func(f unwind.Frame) bool {
-		p.places = append(p.places, p.place(proc, f.At, true))
+		p.places = append(p.places, p.place(proc, f.At, perfdata.ModeUser))
 		walk.Methods = walk.Methods.With(f.Method)
 		return true
 	})
@@ -116,7 +116,7 @@ func (p *replay) interrupted(s *perfdata.Sample, proc *process) profile.Walk {
 	case !ok || proc.space.Find(ip) == nil:
 		return profile.Walk{}
 	}
-	p.places = append(p.places, p.place(proc, ip, true))
+	p.places = append(p.places, p.place(proc, ip, perfdata.ModeUser))
 	return profile.Walk{Methods: profile.Methods(0).With(unwind.ByRegs)}
 }
 
