@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -40,7 +39,7 @@ var forgedAtPath = map[string]string{
 func TestWatchForgedAtPath(t *testing.T) {
 	testenv.Root(t)
 	testenv.Tool(t, "unshare")
-	build, forged := twoBuilds(t, sharedID)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
 	contents := map[buildid.Content]string{contentOf(t, build): "real", contentOf(t, forged): "forged", {}: "unknown"}
 	time.Sleep(2 * fstimes.Delay()) // until the files are older than what follows
 	const loop = `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$1" 0; done`
@@ -65,7 +64,7 @@ func TestRecordForgedAtPath(t *testing.T) {
 	testenv.Root(t)
 	testenv.Tool(t, "unshare")
 	needPerf(t)
-	build, forged := twoBuilds(t, sharedID)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
 	real := contentOf(t, build)
 	time.Sleep(2 * fstimes.Delay())
 	for name, script := range forgedAtPath {
@@ -108,7 +107,7 @@ func contentOf(t *testing.T, path string) buildid.Content {
 // open whether a process mapped another file by its name. The forged one does not keep the build ID.
 func TestForgeryBesideUnknown(t *testing.T) {
 	testenv.Root(t)
-	build, forged := twoBuilds(t, sharedID)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
 	if err := os.Chown(forged, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
+	"hallmark/inventory"
 	"hallmark/reason"
 )
 
@@ -186,7 +187,7 @@ func (c *Census) countFiles() {
 
 // countCode counts identities: files of different inodes may be the same build.
 func (c *Census) countCode() {
-	inv, err := TakeInventory(InventoryOptions{})
+	inv, err := inventory.Take(inventory.Options{})
 	if err != nil {
 		c.miss("identities", err)
 		return

@@ -14,28 +14,18 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
 )
-
-const sharedID = "0123456789abcdef0123456789abcdef01234567"
-
-// twoBuilds builds two programs of one build ID: they spend their time in burn, and in
-// burn_other.
-func twoBuilds(t testing.TB, id string) (one, two string) {
-	t.Helper()
-	return proctest.BuildC(t, "-Wl,--build-id=0x"+id), proctest.BuildC(t, "-Wl,--build-id=0x"+id, "-DOTHER")
-}
 
 // filesOf returns the samples in a function by the files that they are in.
 func filesOf(p *pprof.Profile, function string) map[string]int64 {
@@ -89,7 +79,7 @@ func TestRecordTwoBuildsOfOneID(t *testing.T) { eachBackend(t, recordTwoBuildsOf
 
 func recordTwoBuildsOfOneID(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	for name, script := range map[string]string{
 		"together": `"$1" 300 & "$2" 300 & wait`,
 		"one, two": `"$1" 300; "$2" 300`,
@@ -123,7 +113,7 @@ func TestRecordOneIDAtOnePath(t *testing.T) { eachBackend(t, recordOneIDAtOnePat
 
 func recordOneIDAtOnePath(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	for name, replace := range map[string]string{
 		"renamed":  `cp "$2" "$3.new"; mv "$3.new" "$3"`,
 		"in place": `cat "$2" >"$3"`,
@@ -272,7 +262,7 @@ func TestRecordSwapped(t *testing.T) { eachBackend(t, recordSwapped) }
 func recordSwapped(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	testenv.Tool(t, "setpriv")
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	dir := t.TempDir()
 	if err := errors.Join(os.Chown(dir, 65534, 65534), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 		t.Fatal(err)
@@ -351,90 +341,10 @@ func recordContainers(t *testing.T, backend Backend) {
 	}
 }
 
-// TestFindContested wants the code marked that claims a build ID of another build, and
-// nothing said of copies, whatever way the inventory is taken in.
-func TestFindContested(t *testing.T) {
-	testenv.Root(t)
-	one, two := twoBuilds(t, sharedID)
-	plain := proctest.BuildC(t)
-	want := map[int]bool{proctest.Start(t, one, "3600000"): true, proctest.Start(t, two, "3600000"): true}
-	path, pid := proctest.RunCopy(t, one, "3600000")
-	proctest.AwaitProgram(t, pid, path)
-	want[pid] = true
-	for range 2 {
-		path, pid := proctest.RunCopy(t, plain, "3600000")
-		proctest.AwaitProgram(t, pid, path)
-		want[pid] = false
-	}
-	eachSource(t, func(t *testing.T, s Source) {
-		inv, err := TakeInventory(InventoryOptions{Source: s})
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv.FindContested()
-		contents := map[buildid.Content]bool{}
-		found := 0
-		for _, p := range inv.Processes {
-			contested, mine := want[p.PID]
-			if !mine {
-				continue
-			}
-			found++
-			for _, c := range p.Code {
-				is := contested && strings.HasSuffix(c.Path, "busy-c")
-				if c.Contested != is || is && c.Content.IsZero() {
-					t.Errorf("process %d, %s: contested %v, content %v", p.PID, c.Path, c.Contested, c.Content)
-				}
-				if is {
-					contents[c.Content] = true
-				}
-			}
-		}
-		if found != len(want) || len(contents) != 2 {
-			t.Errorf("%d processes, %d contents", found, len(contents))
-		}
-	})
-}
-
-// TestLookAtDiskOfOneID wants a program replaced that another build of its build ID has taken
-// the place of, and the same where a copy has.
-func TestLookAtDiskOfOneID(t *testing.T) {
-	testenv.Root(t)
-	one, two := twoBuilds(t, sharedID)
-	want := map[int]Disk{}
-	for file, disk := range map[string]Disk{one: DiskSame, two: DiskOther} {
-		path, pid := proctest.RunCopy(t, one, "3600000")
-		proctest.AwaitProgram(t, pid, path)
-		proctest.CopyTo(t, file, path)
-		want[pid] = disk
-	}
-	eachSource(t, func(t *testing.T, s Source) {
-		inv, err := TakeInventory(InventoryOptions{Source: s})
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv.LookAtDisk()
-		found := 0
-		for _, p := range inv.Processes {
-			disk, mine := want[p.PID]
-			if !mine || p.Program < 0 {
-				continue
-			}
-			found++
-			if c := p.Code[p.Program]; c.Disk != disk {
-				t.Errorf("process %d, %s: %v, want %v", p.PID, c.Path, c.Disk, disk)
-			}
-		}
-		if found != len(want) {
-			t.Errorf("%d of %d processes found", found, len(want))
-		}
-	})
-}
-
 // TestWatchOneID executes builds of one build ID in turn, and a copy of one: the event of
 // each that comes after one of other content says so. Copies alone say nothing.
 func TestWatchOneID(t *testing.T) {
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	copied := filepath.Join(t.TempDir(), "copied")
 	proctest.CopyTo(t, one, copied)
 	eachWatch(t, func(t *testing.T, o WatchOptions) {
@@ -650,7 +560,7 @@ func TestExecClaimsAtOnePath(t *testing.T) {
 // TestReadContentsIsBounded has files that cannot be read within the limits: their content is
 // unknown, and they are the same as no other.
 func TestReadContentsIsBounded(t *testing.T) {
-	one, _ := twoBuilds(t, sharedID)
+	one, _ := proctest.TwoBuilds(t, proctest.SharedID)
 	objects := newObjects()
 	defer objects.close()
 	objects.early = 0
@@ -717,7 +627,7 @@ func TestBeyondTheCode(t *testing.T) {
 // TestUnknownContentHasNoLayout has a file of unknown content beside one that claims the same
 // identity: pprof, which merges files of one build ID and layout, must keep them apart.
 func TestUnknownContentHasNoLayout(t *testing.T) {
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	objects := newObjects()
 	defer objects.close()
 	objects.early = 0
@@ -845,8 +755,8 @@ func recordHiddenContent(t *testing.T, backend Backend) {
 		"mounted hidden": {hideCode, mounted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID)
-			two := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+sharedID, "-DOTHER")
+			one := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+proctest.SharedID)
+			two := proctest.BuildC(t, "-no-pie", "-Wl,--build-id=0x"+proctest.SharedID, "-DOTHER")
 			for _, dir := range []string{filepath.Dir(one), filepath.Dir(two)} {
 				if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 					t.Fatal(err)
@@ -930,7 +840,7 @@ func TestStatesOfOneFile(t *testing.T) {
 		v := bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}}
 		return &read{object: &object{key: fileKey{content: v}}}
 	}
-	content, err := buildid.ParseContent(sharedID)
+	content, err := buildid.ParseContent(proctest.SharedID)
 	if err != nil {
 		t.Fatal(err)
 	}

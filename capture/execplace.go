@@ -15,6 +15,7 @@ import (
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
 	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
 	"hallmark/internal/regular"
 	"hallmark/internal/trust"
 )
@@ -82,11 +83,11 @@ func (f *toldFile) look() {
 // seesOthers reports whether the process is known to have other mounts, or another root
 // directory, than this one.
 func (f *toldFile) seesOthers() bool {
-	here, err := treeOf(procfs.OwnPID())
+	here, err := reach.TreeOf(procfs.OwnPID())
 	if err != nil {
 		return false
 	}
-	there, err := treeOf(f.event.PID)
+	there, err := reach.TreeOf(f.event.PID)
 	return err == nil && there != here
 }
 

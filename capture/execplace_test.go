@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -21,7 +20,7 @@ import (
 func TestWatchElsewhere(t *testing.T) {
 	testenv.Root(t)
 	testenv.Tool(t, "unshare")
-	build, forged := twoBuilds(t, sharedID)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
 	dir := t.TempDir()
 	copied, nowhere := filepath.Join(dir, "copied"), filepath.Join(dir, "mounted", "file")
 	proctest.CopyTo(t, build, copied)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"hallmark/inventory"
 	"hallmark/procmap"
 )
 
@@ -147,8 +148,8 @@ func (x *fsTorture) lookByInventory(t testing.TB, all map[*fsScene][]*parked) {
 			pids = append(pids, p.cmd.Process.Pid)
 		}
 	}
-	for _, source := range []Source{Iterator, Query, Text} {
-		inv, err := TakeInventory(InventoryOptions{PIDs: pids, Source: source})
+	for _, source := range []inventory.Source{inventory.Iterator, inventory.Query, inventory.Text} {
+		inv, err := inventory.Take(inventory.Options{PIDs: pids, Source: source})
 		if err != nil {
 			t.Logf("NOT CHECKED: %v: %v", source, err)
 			continue

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/internal/aside"
 	"hallmark/internal/fusetest"
 	"hallmark/internal/mounts"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/inventory"
 	"hallmark/reason"
 )
 
@@ -50,8 +50,8 @@ func TestForeignFile(t *testing.T) {
 	pid := proctest.Start(t, path, "3600000")
 	proctest.AwaitProgram(t, pid, path)
 	var unanswered []string
-	for _, source := range []Source{Query, Text, Iterator} {
-		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}, Source: source})
+	for _, source := range []inventory.Source{inventory.Query, inventory.Text, inventory.Iterator} {
+		inv, err := inventory.Take(inventory.Options{PIDs: []int{pid}, Source: source})
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -63,7 +63,7 @@ func TestForeignFile(t *testing.T) {
 			unanswered = append(unanswered, source.String())
 			continue
 		}
-		if r.Program < 0 || c.ID != proctest.FileID(t, busy) || c.Disk != DiskSame || c.Place != (Place{}) && c.Elsewhere {
+		if r.Program < 0 || c.ID != proctest.FileID(t, busy) || c.Disk != inventory.DiskSame || c.DirEntry != (inventory.DirEntry{}) && c.Elsewhere {
 			t.Errorf("%s: %+v", source, r)
 		}
 	}
@@ -83,16 +83,16 @@ func TestSilentServer(t *testing.T) {
 	proctest.AwaitProgram(t, other, busy)
 	s.Silence()
 	began := time.Now()
-	inv, err := TakeInventory(InventoryOptions{})
+	inv, err := inventory.Take(inventory.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	inv.LookAtDisk()
-	seen := map[int]Code{}
+	seen := map[int]inventory.Code{}
 	for _, p := range inv.Processes {
 		seen[p.PID] = p.Code[max(p.Program, 0)]
 	}
-	if c := seen[other]; c.ID != proctest.FileID(t, busy) || c.Disk != DiskSame {
+	if c := seen[other]; c.ID != proctest.FileID(t, busy) || c.Disk != inventory.DiskSame {
 		t.Errorf("a program on a disk: %+v", c)
 	}
 	// The kernel may have the page that the identity is in.
@@ -115,13 +115,13 @@ func TestNoHelper(t *testing.T) {
 	proctest.AwaitProgram(t, pid, busy)
 	foreign := mounts.Foreign() // another test's, maybe
 	before := aside.Started()
-	for _, source := range []Source{Query, Text} {
-		inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}, Source: source})
+	for _, source := range []inventory.Source{inventory.Query, inventory.Text} {
+		inv, err := inventory.Take(inventory.Options{PIDs: []int{pid}, Source: source})
 		if err != nil {
 			t.Fatal(err)
 		}
 		inv.LookAtDisk()
-		if r := inv.Processes[0]; r.Program < 0 || r.Code[r.Program].Disk != DiskSame {
+		if r := inv.Processes[0]; r.Program < 0 || r.Code[r.Program].Disk != inventory.DiskSame {
 			t.Errorf("%s: %+v", source, r)
 		}
 	}

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
-	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
@@ -24,61 +21,6 @@ func withHashing(t *testing.T, bytes int64) {
 	before := reach.Hashing
 	t.Cleanup(func() { reach.Hashing = before })
 	reach.Hashing = buildid.Budget{Bytes: bytes}
-}
-
-// TestInventoryIsBounded wants files without build IDs that are too large, or too many, to
-// have no identity and a reason, and all others to have theirs.
-func TestInventoryIsBounded(t *testing.T) {
-	testenv.Root(t)
-	withHashing(t, 100)
-	plain, none := proctest.BuildC(t), proctest.BuildC(t, "-Wl,--build-id=none")
-	large := filepath.Join(t.TempDir(), "large")
-	mapSparse(t, large, 1<<30+4096)
-	identified, unknown := proctest.Start(t, plain, "3600000"), proctest.Start(t, none, "3600000")
-	proctest.AwaitMappings(t, []int{identified, unknown})
-	eachSource(t, func(t *testing.T, source Source) {
-		inv, err := TakeInventory(InventoryOptions{Source: source})
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv.LookAtDisk()
-		seen := map[string]Code{}
-		for _, p := range inv.Processes {
-			if p.PID != identified && p.PID != unknown && p.PID != os.Getpid() {
-				continue
-			}
-			for _, c := range p.Code {
-				seen[c.Path] = c
-			}
-		}
-		if c := seen[plain]; c.ID != proctest.FileID(t, plain) || c.Disk != DiskSame {
-			t.Errorf("with a build ID: %+v", c)
-		}
-		if c := seen[none]; !c.ID.IsZero() || c.Reason != reason.HashBudget || c.Disk != DiskUnknown {
-			t.Errorf("beyond the budget: %+v", c)
-		}
-		if c := seen[large]; !c.ID.IsZero() || c.Reason != reason.TooLarge {
-			t.Errorf("too large: %+v", c)
-		}
-	})
-}
-
-// mapSparse maps a file of this size, which has no blocks, for execution.
-func mapSparse(t *testing.T, name string, size int64) {
-	t.Helper()
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
-	b, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Munmap(b) })
 }
 
 // TestRecordingIsBounded wants the samples of a file that is not hashed to count under the

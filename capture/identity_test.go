@@ -137,8 +137,7 @@ func TestRecordWithoutFirstThread(t *testing.T) { eachBackend(t, recordWithoutFi
 
 func recordWithoutFirstThread(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	file := filepath.Join(t.TempDir(), "threads")
-	proctest.Compile(t, "gcc", file, "-O1", "-fno-omit-frame-pointer", "-pthread", "testdata/threads.c")
+	file := proctest.BuildThreads(t)
 	time.Sleep(2 * fstimes.Delay()) // until the times of the program are believed
 	pid := proctest.Start(t, file)
 	testenv.Await(t, "the end of the first thread", func() bool {

@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
@@ -306,7 +305,7 @@ func TestStackmapTwoBuildsOfOneID(t *testing.T) {
 // TestStackmapAssumes has processes that are gone: their file is taken for what others of its
 // build ID are, unless these differ.
 func TestStackmapAssumes(t *testing.T) {
-	one, two := twoBuilds(t, sharedID)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	id, ok := pad(proctest.FileID(t, one))
 	if !ok {
 		t.Fatal("not the build ID of a stackmap")

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"hallmark/capture"
+	"hallmark/inventory"
 )
 
 var (
@@ -79,7 +79,7 @@ func (s *scene) table(title string) error {
 			}
 		}
 	}
-	inv, err := capture.TakeInventory(capture.InventoryOptions{})
+	inv, err := inventory.Take(inventory.Options{})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hallmark/capture"
 	"hallmark/internal/bpf"
+	"hallmark/inventory"
 )
 
 // The ways, in the order of the table.
@@ -54,15 +54,15 @@ func (s *scene) iterate(t taken) error {
 			return err
 		}
 	}
-	t[whole] = measure(func() { _, err = capture.TakeInventory(capture.InventoryOptions{Source: capture.Iterator}) })
+	t[whole] = measure(func() { _, err = inventory.Take(inventory.Options{Source: inventory.Iterator}) })
 	return err
 }
 
 // ask asks every process in /proc, in both ways.
 func (s *scene) ask(t taken) error {
-	for way, source := range map[string]capture.Source{queries: capture.Query, text: capture.Text} {
+	for way, source := range map[string]inventory.Source{queries: inventory.Query, text: inventory.Text} {
 		var err error
-		t[way] = measure(func() { _, err = capture.TakeInventory(capture.InventoryOptions{Source: source}) })
+		t[way] = measure(func() { _, err = inventory.Take(inventory.Options{Source: source}) })
 		if err != nil {
 			return err
 		}

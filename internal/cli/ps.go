@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
-	"hallmark/capture"
 	"hallmark/debuginfo"
 	"hallmark/internal/plaintext"
+	"hallmark/inventory"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -81,7 +81,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	inv, err := capture.TakeInventory(capture.InventoryOptions{PIDs: want.pids})
+	inv, err := inventory.Take(inventory.Options{PIDs: want.pids})
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 const statusUnknown = 3
 
 // writeAbsent tells of processes that were asked for by number and have no code.
-func (w *wanted) writeAbsent(out io.Writer, inv *capture.Inventory) {
+func (w *wanted) writeAbsent(out io.Writer, inv *inventory.Inventory) {
 	there := map[int]bool{}
 	for _, p := range inv.Processes {
 		there[p.PID] = true
@@ -148,7 +148,7 @@ func (w *wanted) writeAbsent(out io.Writer, inv *capture.Inventory) {
 }
 
 // writeUnseen tells of processes that may run what is asked for, and nobody knows.
-func writeUnseen(w io.Writer, unseen []capture.Unseen) {
+func writeUnseen(w io.Writer, unseen []inventory.Unseen) {
 	pids := map[reason.Reason][]int{}
 	for _, u := range unseen {
 		pids[u.Reason] = append(pids[u.Reason], u.PID)
@@ -186,7 +186,7 @@ type wanted struct {
 	heads []string // of identities
 	paths map[string]bool
 	// places are where the paths lead here.
-	places map[capture.Place]bool
+	places map[inventory.DirEntry]bool
 }
 
 // maxPID is PID_MAX_LIMIT of include/linux/threads.h. Build IDs may be of digits only.
@@ -196,7 +196,7 @@ const maxPID = 1 << 22
 const leastDigits = 6
 
 func wantedCode(args []string) (*wanted, error) {
-	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}, places: map[capture.Place]bool{}}
+	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}, places: map[inventory.DirEntry]bool{}}
 	for _, arg := range args {
 		pid, isPID := processID(arg)
 		isPID = isPID && pid <= maxPID
@@ -237,7 +237,7 @@ func (w *wanted) addPath(arg string) error {
 		}
 	}
 	w.paths[path] = true
-	if place := capture.PlaceHere(path); place != (capture.Place{}) {
+	if place := inventory.DirEntryHere(path); place != (inventory.DirEntry{}) {
 		w.places[place] = true
 	}
 	return nil
@@ -256,8 +256,8 @@ func isHead(s string) bool {
 func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.paths) == 0 }
 
 // has reports whether a piece of code is one of those that are asked for.
-func (w *wanted) has(c *capture.Code) bool {
-	if w.all() || w.ids[c.ID] || w.places[c.Place] || w.paths[c.Path] && !c.Elsewhere {
+func (w *wanted) has(c *inventory.Code) bool {
+	if w.all() || w.ids[c.ID] || w.places[c.DirEntry] || w.paths[c.Path] && !c.Elsewhere {
 		return true
 	}
 	return slices.ContainsFunc(w.heads, func(head string) bool { return debuginfo.HasHead(c.ID, head) })
@@ -287,7 +287,7 @@ type codeRecord struct {
 
 // list returns the processes that have something that is asked for. Their program is
 // always told; libraries are where they are asked for by name, or all are.
-func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
+func (w *wanted) list(inv *inventory.Inventory, opt psOptions) []psRecord {
 	builds := countBuilds(inv)
 	var listed []psRecord
 	for i := range inv.Processes {
@@ -321,13 +321,13 @@ func (w *wanted) list(inv *capture.Inventory, opt psOptions) []psRecord {
 	return listed
 }
 
-func codeRecordOf(c *capture.Code, builds map[capture.Place]map[build]bool) codeRecord {
+func codeRecordOf(c *inventory.Code, builds map[inventory.DirEntry]map[build]bool) codeRecord {
 	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String(), Elsewhere: c.Elsewhere}
 	r.contestedRecord = contestedOf(c.Contested, c.Content)
 	if c.ID.IsZero() {
 		r.Reason = &c.Reason
 	}
-	if n := len(builds[c.Place]); n > 1 {
+	if n := len(builds[c.DirEntry]); n > 1 {
 		r.Builds = n
 	}
 	return r
@@ -335,7 +335,7 @@ func codeRecordOf(c *capture.Code, builds map[capture.Place]map[build]bool) code
 
 // stale reports whether what runs is not what is on disk.
 func (r *codeRecord) stale() bool {
-	return r.Disk == capture.DiskGone.String() || r.Disk == capture.DiskOther.String()
+	return r.Disk == inventory.DiskGone.String() || r.Disk == inventory.DiskOther.String()
 }
 
 // build is what was built: files of different content may claim one identity.
@@ -345,21 +345,21 @@ type build struct {
 }
 
 // countBuilds returns the builds that run from each place.
-func countBuilds(inv *capture.Inventory) map[capture.Place]map[build]bool {
-	builds := map[capture.Place]map[build]bool{}
+func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]map[build]bool {
+	builds := map[inventory.DirEntry]map[build]bool{}
 	for _, p := range inv.Processes {
 		for _, c := range p.Code {
-			if c.ID.IsZero() || c.Place == (capture.Place{}) {
+			if c.ID.IsZero() || c.DirEntry == (inventory.DirEntry{}) {
 				continue
 			}
-			if builds[c.Place] == nil {
-				builds[c.Place] = map[build]bool{}
+			if builds[c.DirEntry] == nil {
+				builds[c.DirEntry] = map[build]bool{}
 			}
 			one := build{id: c.ID}
 			if c.Contested {
 				one.content = c.Content
 			}
-			builds[c.Place][one] = true
+			builds[c.DirEntry][one] = true
 		}
 	}
 	return builds

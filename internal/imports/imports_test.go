@@ -96,9 +96,16 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach"},
+		module:   []string{"addr", "buildid", "debuginfo", "inventory", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
+	},
+
+	"inventory": {
+		module: []string{"addr", "buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/contested", "internal/mounts",
+			"internal/patience", "internal/procfs", "internal/reach", "internal/regular", "procmap", "reason"},
+		external: []string{sys},
+		why:      "what runs, and what is at its paths; it records nothing, so that a list costs no recording",
 	},
 
 	"internal/addr2line": {
@@ -156,7 +163,7 @@ var rules = map[string]rule{
 		why:      "perf events and their rings, for recordings, executions and doctor; what records mean is for them to say",
 	},
 	"internal/procfs":   {module: []string{"internal/aside"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
-	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, why: "programs that tests build and run"},
+	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
 	"internal/reach": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/fstimes", "internal/mounts",
 			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "procmap", "reason"},
@@ -198,7 +205,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

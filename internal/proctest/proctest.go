@@ -14,14 +14,26 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
 )
 
-// sources are the programs that BuildC and BuildGo build.
+// sources are the programs that BuildC, BuildGo and BuildThreads build.
 //
-//go:embed testdata/busy.c testdata/busy.go
+//go:embed testdata/busy.c testdata/busy.go testdata/threads.c
 var sources embed.FS
+
+// SharedID is the build ID that two builds have, of [TwoBuilds] for instance.
+const SharedID = "0123456789abcdef0123456789abcdef01234567"
+
+// TwoBuilds builds two programs of one build ID. They spend their time in burn, and in
+// burn_other.
+func TwoBuilds(t testing.TB, id string) (one, two string) {
+	t.Helper()
+	return BuildC(t, "-Wl,--build-id=0x"+id), BuildC(t, "-Wl,--build-id=0x"+id, "-DOTHER")
+}
 
 // BuildGo builds a program in Go that spends its time in the functions of testdata/busy.go, and
 // returns the path of the program.
@@ -38,6 +50,14 @@ func BuildC(t testing.TB, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "busy-c")
 	compile(t, "gcc", out, source(t, "busy.c"), append([]string{"-O1", "-fno-omit-frame-pointer", "busy.c"}, flags...)...)
+	return out
+}
+
+// BuildThreads builds testdata/threads.c, a program whose first thread ends, and returns its path.
+func BuildThreads(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "threads")
+	compile(t, "gcc", out, source(t, "threads.c"), "-O1", "-fno-omit-frame-pointer", "-pthread", "threads.c")
 	return out
 }
 
@@ -195,4 +215,22 @@ func AwaitMappings(t *testing.T, pids []int) {
 			before = string(now)
 		}
 	}
+}
+
+// MapSparse maps a file of this size, which has no blocks, for execution.
+func MapSparse(t testing.TB, name string, size int64) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
 }

@@ -1,4 +1,4 @@
-package capture
+package inventory
 
 import (
 	"fmt"
@@ -7,16 +7,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 )
 
-// TestPlaces has processes map files of one path, and wants to be told which of them are
-// the same place: by their directory, whoever's mounts lead there.
-func TestPlaces(t *testing.T) {
+// TestDirEntries has processes map files of one path, and wants to know which of them are
+// the same entry: by their directory, whoever's mounts lead there.
+func TestDirEntries(t *testing.T) {
 	testenv.Root(t)
 	one, other := proctest.BuildC(t), proctest.BuildC(t, "-O3", "-Wl,--build-id=0x00112233445566778899aabbccddeeff")
 	dir, hidden := t.TempDir(), t.TempDir()
@@ -41,7 +40,7 @@ func TestPlaces(t *testing.T) {
 	if code[0].ID == code[1].ID {
 		t.Fatal("both are the same build")
 	}
-	here := PlaceHere(prog)
+	here := DirEntryHere(prog)
 	for i, want := range []struct {
 		what      string
 		elsewhere bool
@@ -53,17 +52,17 @@ func TestPlaces(t *testing.T) {
 		{"another file in this directory", true, DiskSame},
 	} {
 		c := code[i]
-		if c.Path != prog || c.Elsewhere != want.elsewhere || (c.Place == here) == want.elsewhere || c.Place == (Place{}) || c.Disk != want.disk {
+		if c.Path != prog || c.Elsewhere != want.elsewhere || (c.DirEntry == here) == want.elsewhere || c.DirEntry == (DirEntry{}) || c.Disk != want.disk {
 			t.Errorf("%s is %+v, want it elsewhere: %v, %v; here is %+v", want.what, c, want.elsewhere, want.disk, here)
 		}
 	}
-	if code[2].Place == code[3].Place {
-		t.Error("another directory and another file are one place")
+	if code[2].DirEntry == code[3].DirEntry {
+		t.Error("another directory and another file are one entry")
 	}
 }
 
-// TestPlaceGone wants the place of a file whose directory was removed to be that path.
-func TestPlaceGone(t *testing.T) {
+// TestDirEntryGone wants the entry of a file whose directory was removed to be that path.
+func TestDirEntryGone(t *testing.T) {
 	testenv.Root(t)
 	dir := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -77,8 +76,8 @@ func TestPlaceGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := programsOf(t, pid)[0]
-	if c.Disk != DiskGone || c.Elsewhere || c.Place != PlaceHere(prog) || c.Place == PlaceHere(prog+"2") {
-		t.Errorf("got %+v, want it to be deleted, and where %+v is", c, PlaceHere(prog))
+	if c.Disk != DiskGone || c.Elsewhere || c.DirEntry != DirEntryHere(prog) || c.DirEntry == DirEntryHere(prog+"2") {
+		t.Errorf("got %+v, want it to be deleted, and where %+v is", c, DirEntryHere(prog))
 	}
 }
 
@@ -95,7 +94,7 @@ func awaitExec(t *testing.T, pid int, path string) {
 // programsOf returns what processes have executed.
 func programsOf(t *testing.T, pids ...int) []Code {
 	t.Helper()
-	inv, err := TakeInventory(InventoryOptions{PIDs: pids})
+	inv, err := Take(Options{PIDs: pids})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +121,7 @@ func TestExecutedSince(t *testing.T) {
 	}
 	pid := proctest.Start(t, "sh", "-c", `read line <"$1"; exec "$0" 3600000`, file, fifo)
 	proctest.AwaitMappings(t, []int{pid})
-	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
+	inv, err := Take(Options{PIDs: []int{pid}})
 	if err != nil || len(inv.Processes) != 1 {
 		t.Fatalf("got %+v, %v", inv, err)
 	}
@@ -146,7 +145,7 @@ func TestEnded(t *testing.T) {
 	defer cmd.Process.Kill()
 	pid := cmd.Process.Pid
 	proctest.AwaitMappings(t, []int{pid})
-	inv, err := TakeInventory(InventoryOptions{PIDs: []int{pid}})
+	inv, err := Take(Options{PIDs: []int{pid}})
 	if err != nil || len(inv.Processes) != 1 {
 		t.Fatalf("got %+v, %v", inv, err)
 	}

@@ -1,4 +1,4 @@
-package capture
+package inventory
 
 import (
 	"os"
@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 )
 
@@ -50,7 +49,7 @@ func TestLookAtDisk(t *testing.T) {
 	}
 
 	eachSource(t, func(t *testing.T, s Source) {
-		inv, err := TakeInventory(InventoryOptions{Source: s})
+		inv, err := Take(Options{Source: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +95,7 @@ func TestLookAtDiskInNamespace(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	look := func() (Disk, bool) {
-		inv, err := TakeInventory(InventoryOptions{PIDs: []int{cmd.Process.Pid}})
+		inv, err := Take(Options{PIDs: []int{cmd.Process.Pid}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,9 @@
-package capture
+package inventory
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -50,12 +48,12 @@ func (d Disk) String() string { return diskNames[d] }
 // LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
 // processes. It reads the file that is at each path now, once for each tree of files.
 func (inv *Inventory) LookAtDisk() {
-	here, _ := treeOf(procfs.OwnPID())
+	here, _ := reach.TreeOf(procfs.OwnPID())
 	files := map[treePath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		tid := p.findProgram(inv.context())
-		tree, err := treeOf(tid)
+		tree, err := reach.TreeOf(tid)
 		if err != nil {
 			continue // it ended, or is another user's
 		}
@@ -63,7 +61,7 @@ func (inv *Inventory) LookAtDisk() {
 			c := &p.Code[j]
 			key := treePath{tree, c.Path}
 			if files[key] == nil {
-				files[key] = &onDisk{tree: tree, path: tree.inside(c.Path)}
+				files[key] = &onDisk{tree: tree, path: tree.Inside(c.Path)}
 			}
 			files[key].add(tid, c)
 		}
@@ -92,7 +90,7 @@ const memfdPrefix = "/memfd:"
 // findProgram sets what a process executed, and returns a thread through which its files
 // can be reached, 0 for none. One that executed another program since it was looked at is
 // looked at again.
-func (p *Running) findProgram(ctx context.Context) (tid int) {
+func (p *Process) findProgram(ctx context.Context) (tid int) {
 	for range reach.MaxAttempts {
 		tid, path := procfs.ProgramOf(p.PID)
 		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, procfs.Deleted) == path })
@@ -114,53 +112,9 @@ func sameCode(a, b []Code) bool {
 	return slices.EqualFunc(a, b, func(a, b Code) bool { return a.Start == b.Start && a.End == b.End && a.Path == b.Path })
 }
 
-// tree is what paths of a process mean: processes that have the same mounts and the same
-// root directory see the same files.
-type tree struct {
-	mounts string
-	root   string     // directory, as this process sees it; mapped files are named in the same way
-	dev    mounts.Dev // of it
-	ino    uint64
-}
-
-func treeOf(pid int) (tree, error) {
-	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if err != nil {
-		return tree{}, err
-	}
-	link := fmt.Sprintf("/proc/%d/root", pid)
-	root, err := os.Readlink(link)
-	if err != nil {
-		return tree{}, err
-	}
-	fd, err := reach.OpenRoot(pid)
-	if err != nil {
-		return tree{}, err
-	}
-	defer unix.Close(fd)
-	dev, inode, err := mounts.DeviceOf(fd) // which asks no server
-	if err != nil {
-		return tree{}, err
-	}
-	return tree{namespace, root, dev, inode}, nil
-}
-
-// inside returns the path that the process itself has for a file.
-func (t tree) inside(path string) string {
-	if below, ok := strings.CutPrefix(path, t.root+"/"); ok && t.root != "/" {
-		return "/" + below
-	}
-	return path
-}
-
-type treePath struct {
-	tree
-	path string
-}
-
 // onDisk is a path, the processes that see it, and the code that was mapped from there.
 type onDisk struct {
-	tree   tree
+	tree   reach.Tree
 	path   string // inside of it
 	pids   []int  // a few of them, each of which may end
 	code   []*Code
@@ -175,10 +129,10 @@ func (f *onDisk) add(pid int, c *Code) {
 	f.owners = append(f.owners, pid)
 }
 
-func (f *onDisk) look(ctx context.Context, here tree, until time.Time) {
+func (f *onDisk) look(ctx context.Context, here reach.Tree, until time.Time) {
 	now := f.read(ctx)
 	if now.disk != DiskNever {
-		f.setPlaces(here, now.place)
+		f.setEntries(here, now.entry)
 	}
 	same := map[codeFile]Disk{}
 	for _, c := range f.code {
@@ -200,7 +154,7 @@ func (f *onDisk) look(ctx context.Context, here tree, until time.Time) {
 	}
 }
 
-// read reads the identity of what is at the path, and which place that is. A helper does it
+// read reads the identity of what is at the path, and which entry that is. A helper does it
 // where the path leads to or through a file system that may not answer; where the mapped file
 // did not, the path is left alone.
 func (f *onDisk) read(ctx context.Context) found {
@@ -216,11 +170,11 @@ func (f *onDisk) read(ctx context.Context) found {
 			return f.readFar(pid)
 		}
 		if now.disk != DiskUnknown {
-			now.place = f.place()
+			now.entry = f.entry()
 			return now
 		}
 	}
-	return found{place: f.place()}
+	return found{entry: f.entry()}
 }
 
 // readBelow reads what a process sees at a path. The error is that of openBelow, where it says
@@ -276,7 +230,7 @@ type farDisk struct {
 	ID   string
 	Disk Disk
 	File inode
-	// Of its place:
+	// Of its entry:
 	Dev   mounts.Dev
 	Inode uint64
 	Name  string
@@ -289,7 +243,7 @@ var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
 	if err != nil {
 		return farDisk{}, err
 	}
-	there := tree{}.place(q.PID, q.Path)
+	there := entryAt(reach.Tree{}, q.PID, q.Path)
 	far := farDisk{Disk: now.disk, File: now.file, Dev: there.dev, Inode: there.ino, Name: there.name}
 	if !now.id.IsZero() {
 		far.ID = now.id.String()
@@ -304,9 +258,9 @@ func (f *onDisk) readFar(pid int) found {
 		return found{}
 	}
 	now := found{disk: far.Disk, file: far.File, pid: pid, far: true}
-	now.place = Place{dev: far.Dev, ino: far.Inode, name: far.Name}
+	now.entry = DirEntry{dev: far.Dev, ino: far.Inode, name: far.Name}
 	if far.Inode == 0 && far.Disk == DiskGone {
-		now.place = Place{gone: treePath{f.tree, f.path}}
+		now.entry = DirEntry{gone: treePath{f.tree, f.path}}
 	}
 	if far.ID == "" {
 		return now

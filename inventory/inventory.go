@@ -1,4 +1,16 @@
-package capture
+// Package inventory lists the processes that run on this machine at one moment, the executable
+// mappings of each with the identities of their files, and the files that are at the same paths
+// now.
+//
+// [Take] lists the processes, by the cheapest of three sources: a BPF iterator, PROCMAP_QUERY or
+// the text in /proc. [Inventory.LookAtDisk] compares each mapped file with the file that is at its
+// path now, as the process itself sees paths. [Inventory.FindContested] marks the code whose
+// identity is claimed by files of different content.
+//
+// A helper process looks at files whose file system is served by a process or a network. A program
+// has one if it calls [hallmark/capture.ExecWhenTold] first in main; without it such files have the
+// reason [reason.FileUnresponsive].
+package inventory
 
 import (
 	"cmp"
@@ -25,16 +37,16 @@ import (
 // ran all the while is there once, with what it had mapped when it was looked at.
 type Inventory struct {
 	Source    Source    // how it was taken
-	Processes []Running // by their numbers
+	Processes []Process // by their numbers
 	Unseen    []Unseen
 	// ctx bounds how files without build IDs are hashed.
 	ctx context.Context
-	// Hidden tells that /proc is that of a PID namespace, and shows no others' processes.
+	// Hidden reports that /proc is that of a PID namespace, and shows no others' processes.
 	Hidden bool
 }
 
 // Running is a process with code of its own: no kernel thread.
-type Running struct {
+type Process struct {
 	PID  int
 	Name string // of the first thread
 	Code []Code // executable mappings of files, by their addresses
@@ -60,9 +72,9 @@ type Code struct {
 	Contested bool
 	Content   buildid.Content
 	// What follows is set by LookAtDisk.
-	Disk  Disk  // what is at Path now
-	Place Place // that Path is for the process
-	// Elsewhere tells that Path is another place for this process than for the one that
+	Disk     Disk     // what is at Path now
+	DirEntry DirEntry // that Path is for the process
+	// Elsewhere reports that Path is another entry for this process than for the one that
 	// has it mapped, which is in a container for instance.
 	Elsewhere bool
 
@@ -97,15 +109,15 @@ var sourceNames = [...]string{AnySource: "any", Iterator: "iterator", Query: "qu
 // String returns the source as one word.
 func (s Source) String() string { return sourceNames[s] }
 
-// InventoryOptions say what an inventory is taken of. The zero value is right.
-type InventoryOptions struct {
+// Options say of which processes an inventory is taken, and how. The zero value is right.
+type Options struct {
 	PIDs   []int  // these processes only; all when empty
 	Source Source // demands one
 }
 
-// TakeInventory looks at the processes that run. An error means that there is no
+// Take looks at the processes that run. An error means that there is no
 // inventory; a process that could not be looked at is in Unseen.
-func TakeInventory(opts InventoryOptions) (*Inventory, error) {
+func Take(opts Options) (*Inventory, error) {
 	pids := opts.PIDs
 	if len(pids) == 0 {
 		var err error
@@ -113,7 +125,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 			return nil, err
 		}
 	}
-	inv, err := newProcInventory(opts.Source)
+	inv, err := newFromProc(opts.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +133,7 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 	// Only the PID namespace of the machine has kernel threads: the father of all others is number 2.
 	inv.Hidden = procfs.CheckPIDNamespace() != nil && !procfs.IsKernelThread(2)
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
-		inv, err := inventoryByBPF(opts.PIDs)
+		inv, err := byBPF(opts.PIDs)
 		if err == nil || opts.Source == Iterator {
 			return inv, err
 		}
@@ -134,9 +146,9 @@ func TakeInventory(opts InventoryOptions) (*Inventory, error) {
 // queries: bench/README.md.
 const manyProcesses = 400
 
-// inventoryByBPF has the kernel run through its tasks, and reads the identity of each file
+// byBPF has the kernel run through its tasks, and reads the identity of each file
 // once.
-func inventoryByBPF(pids []int) (*Inventory, error) {
+func byBPF(pids []int) (*Inventory, error) {
 	if err := procfs.CheckPIDNamespace(); err != nil {
 		return nil, err
 	}
@@ -186,11 +198,11 @@ func (inv *Inventory) addMissing(pids []int) {
 
 // inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
 func inventoryOf(taken []*bpf.Process) *Inventory {
-	inv := &Inventory{Source: Iterator, Processes: make([]Running, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing)}
+	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing)}
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
 		r := &inv.Processes[i]
-		*r = Running{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
+		*r = Process{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
 			c := &p.Code[j]
 			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: codeFileOf(&c.Validity)}
@@ -299,8 +311,8 @@ func readMapped(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
 	return found.ID, found.Why
 }
 
-// newProcInventory asks this process how others can be asked.
-func newProcInventory(source Source) (*Inventory, error) {
+// newFromProc asks this process how others can be asked.
+func newFromProc(source Source) (*Inventory, error) {
 	p, err := procmap.OpenOptions(procfs.OwnPID(), procmap.Options{Method: source.method()})
 	if err != nil {
 		return nil, fmt.Errorf("taking an inventory: %w", err)
@@ -332,7 +344,7 @@ func (inv *Inventory) takeFromProc(pids []int) {
 	inv.sort()
 }
 
-func (inv *Inventory) add(r Running, why reason.Reason) {
+func (inv *Inventory) add(r Process, why reason.Reason) {
 	switch why {
 	case reason.None:
 		inv.Processes = append(inv.Processes, r)
@@ -343,24 +355,24 @@ func (inv *Inventory) add(r Running, why reason.Reason) {
 }
 
 func (inv *Inventory) sort() {
-	slices.SortFunc(inv.Processes, func(a, b Running) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(inv.Processes, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	slices.SortFunc(inv.Unseen, func(a, b Unseen) int { return cmp.Compare(a.PID, b.PID) })
 }
 
 // lookPatiently is lookAt for a process that may not let anybody look at it.
-func lookPatiently(pid int, opts procmap.Options) (Running, reason.Reason) {
-	var r Running
+func lookPatiently(pid int, opts procmap.Options) (Process, reason.Reason) {
+	var r Process
 	var why reason.Reason
 	if !patience.Within(pid, patience.ProcessTime, func() { r, why = lookAt(pid, opts) }) {
-		return Running{PID: pid}, reason.FileUnresponsive
+		return Process{PID: pid}, reason.FileUnresponsive
 	}
 	return r, why
 }
 
 // lookAt looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
-func lookAt(pid int, opts procmap.Options) (Running, reason.Reason) {
-	r := Running{PID: pid}
+func lookAt(pid int, opts procmap.Options) (Process, reason.Reason) {
+	r := Process{PID: pid}
 	for range reach.MaxAttempts {
 		code, err := codeOf(pid, opts)
 		switch {

@@ -1,4 +1,4 @@
-package capture
+package inventory
 
 import (
 	"bytes"
@@ -11,20 +11,29 @@ import (
 	"strings"
 	"testing"
 
-	"hallmark/internal/proctest"
+	"go.uber.org/goleak"
 
 	"hallmark/buildid"
+	"hallmark/internal/aside"
 	"hallmark/internal/procfs"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
 
+// TestMain makes the test binary its own helper, as main does for hallmark, and fails when a test
+// leaves a goroutine behind.
+func TestMain(m *testing.M) {
+	aside.Serve()
+	goleak.VerifyTestMain(m)
+}
+
 // eachSource runs a test with every way of taking an inventory that this kernel has.
 func eachSource(t *testing.T, test func(*testing.T, Source)) {
 	for _, s := range []Source{AnySource, Iterator, Query, Text} {
 		t.Run(s.String(), func(t *testing.T) {
-			_, err := TakeInventory(InventoryOptions{PIDs: []int{os.Getpid()}, Source: s})
+			_, err := Take(Options{PIDs: []int{os.Getpid()}, Source: s})
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
 			}
@@ -34,13 +43,13 @@ func eachSource(t *testing.T, test func(*testing.T, Source)) {
 	}
 }
 
-func takeInventory(t *testing.T, o InventoryOptions) map[int]Running {
+func take(t *testing.T, o Options) map[int]Process {
 	t.Helper()
-	inv, err := TakeInventory(o)
+	inv, err := Take(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	byPID := map[int]Running{}
+	byPID := map[int]Process{}
 	for i, r := range inv.Processes {
 		if i > 0 && r.PID <= inv.Processes[i-1].PID {
 			t.Fatalf("process %d comes after %d", r.PID, inv.Processes[i-1].PID)
@@ -53,9 +62,9 @@ func takeInventory(t *testing.T, o InventoryOptions) map[int]Running {
 	return byPID
 }
 
-// TestInventoryOfPrograms wants the identities of programs of every kind, and nothing
+// TestOfPrograms wants the identities of programs of every kind, and nothing
 // else than the text in /proc has.
-func TestInventoryOfPrograms(t *testing.T) {
+func TestOfPrograms(t *testing.T) {
 	testenv.Root(t)
 	goFile, plain, none := proctest.BuildGo(t), proctest.BuildC(t), proctest.BuildC(t, "-Wl,--build-id=none")
 	short := proctest.BuildC(t, "-static", "-Wl,--build-id=0x0123456789abcdef")
@@ -69,7 +78,7 @@ func TestInventoryOfPrograms(t *testing.T) {
 	proctest.AwaitMappings(t, pids)
 	eachSource(t, func(t *testing.T, source Source) {
 		for _, only := range [][]int{nil, pids} {
-			taken := takeInventory(t, InventoryOptions{PIDs: only, Source: source})
+			taken := take(t, Options{PIDs: only, Source: source})
 			if only != nil && len(taken) != len(pids) {
 				t.Errorf("%d processes, want %d", len(taken), len(pids))
 			}
@@ -81,7 +90,7 @@ func TestInventoryOfPrograms(t *testing.T) {
 }
 
 // checkRunning wants the program of a process first, and its mappings as /proc has them.
-func checkRunning(t *testing.T, r Running, pid int, id buildid.ID) {
+func checkRunning(t *testing.T, r Process, pid int, id buildid.ID) {
 	t.Helper()
 	exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	if err != nil {
@@ -113,14 +122,13 @@ func checkRunning(t *testing.T, r Running, pid int, id buildid.ID) {
 	}
 }
 
-// TestInventoryWithoutFirstThread looks at a process whose first thread has ended and
+// TestWithoutFirstThread looks at a process whose first thread has ended and
 // whose file was replaced.
-func TestInventoryWithoutFirstThread(t *testing.T) { eachSource(t, inventoryWithoutFirstThread) }
+func TestWithoutFirstThread(t *testing.T) { eachSource(t, inventoryWithoutFirstThread) }
 
 func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	testenv.Root(t)
-	file := filepath.Join(t.TempDir(), "threads")
-	proctest.Compile(t, "gcc", file, "-O1", "-pthread", "testdata/threads.c")
+	file := proctest.BuildThreads(t)
 	want := proctest.FileID(t, file)
 	pid := proctest.Start(t, file)
 	testenv.Await(t, "the end of the first thread", func() bool { return proctest.FirstEnded(pid) })
@@ -130,12 +138,12 @@ func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	if err := os.WriteFile(file, []byte("another file"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	inv, err := TakeInventory(InventoryOptions{Source: source})
+	inv, err := Take(Options{Source: source})
 	if err != nil {
 		t.Fatal(err)
 	}
 	inv.LookAtDisk()
-	at := slices.IndexFunc(inv.Processes, func(r Running) bool { return r.PID == pid })
+	at := slices.IndexFunc(inv.Processes, func(r Process) bool { return r.PID == pid })
 	if at < 0 {
 		t.Fatal("the process is missing")
 	}
@@ -148,10 +156,10 @@ func inventoryWithoutFirstThread(t *testing.T, source Source) {
 	}
 }
 
-// TestInventoryOnOverlay looks at a program on an overlay, as in a container: once it is
+// TestOnOverlay looks at a program on an overlay, as in a container: once it is
 // in the lower layer, and once it was written there. Its path is the one that it has there,
 // and not one in a layer.
-func TestInventoryOnOverlay(t *testing.T) { eachSource(t, inventoryOnOverlay) }
+func TestOnOverlay(t *testing.T) { eachSource(t, inventoryOnOverlay) }
 
 func inventoryOnOverlay(t *testing.T, source Source) {
 	testenv.Root(t)
@@ -162,7 +170,7 @@ func inventoryOnOverlay(t *testing.T, source Source) {
 		pid := proctest.Start(t, "unshare", "--mount", "sh", "-c", script+then+` && exec "$1/all/prog" 3600000`, file, dir)
 		path := filepath.Join(dir, "all", "prog")
 		awaitExec(t, pid, path)
-		r := takeInventory(t, InventoryOptions{PIDs: []int{pid}, Source: source})[pid]
+		r := take(t, Options{PIDs: []int{pid}, Source: source})[pid]
 		i := slices.IndexFunc(r.Code, func(c Code) bool { return c.Path == path })
 		// Nobody here sees where the layers are. So the file is asked for by a helper, in bounded time.
 		if i >= 0 && r.Code[i].Reason == reason.FileUnresponsive {
@@ -201,7 +209,7 @@ func TestInventoryMissesNobody(t *testing.T) {
 			t.Error("there are no processes")
 		}
 		for range 5 {
-			inv, err := TakeInventory(InventoryOptions{Source: source})
+			inv, err := Take(Options{Source: source})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,13 +229,51 @@ func TestInventoryMissesNobody(t *testing.T) {
 	})
 }
 
-// TestInventoryOfNobody asks for processes that have no code: one that does not exist,
+// TestOfNobody asks for processes that have no code: one that does not exist,
 // and a kernel thread.
-func TestInventoryOfNobody(t *testing.T) {
+func TestOfNobody(t *testing.T) {
 	eachSource(t, func(t *testing.T, source Source) {
-		inv, err := TakeInventory(InventoryOptions{PIDs: []int{1 << 22, 2}, Source: source})
+		inv, err := Take(Options{PIDs: []int{1 << 22, 2}, Source: source})
 		if err != nil || len(inv.Processes)+len(inv.Unseen) > 0 {
 			t.Errorf("got %+v, %v", inv, err)
+		}
+	})
+}
+
+// TestIsBounded wants files without build IDs that are too large, or too many, to
+// have no identity and a reason, and all others to have theirs.
+func TestIsBounded(t *testing.T) {
+	testenv.Root(t)
+	defer func(before buildid.Budget) { reach.Hashing = before }(reach.Hashing)
+	reach.Hashing = buildid.Budget{Bytes: 100}
+	plain, none := proctest.BuildC(t), proctest.BuildC(t, "-Wl,--build-id=none")
+	large := filepath.Join(t.TempDir(), "large")
+	proctest.MapSparse(t, large, 1<<30+4096)
+	identified, unknown := proctest.Start(t, plain, "3600000"), proctest.Start(t, none, "3600000")
+	proctest.AwaitMappings(t, []int{identified, unknown})
+	eachSource(t, func(t *testing.T, source Source) {
+		inv, err := Take(Options{Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		seen := map[string]Code{}
+		for _, p := range inv.Processes {
+			if p.PID != identified && p.PID != unknown && p.PID != os.Getpid() {
+				continue
+			}
+			for _, c := range p.Code {
+				seen[c.Path] = c
+			}
+		}
+		if c := seen[plain]; c.ID != proctest.FileID(t, plain) || c.Disk != DiskSame {
+			t.Errorf("with a build ID: %+v", c)
+		}
+		if c := seen[none]; !c.ID.IsZero() || c.Reason != reason.HashBudget || c.Disk != DiskUnknown {
+			t.Errorf("beyond the budget: %+v", c)
+		}
+		if c := seen[large]; !c.ID.IsZero() || c.Reason != reason.TooLarge {
+			t.Errorf("too large: %+v", c)
 		}
 	})
 }

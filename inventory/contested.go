@@ -1,4 +1,4 @@
-package capture
+package inventory
 
 import (
 	"context"
@@ -121,7 +121,7 @@ type found struct {
 	file  inode
 	pid   int  // of the process that sees it there
 	far   bool // a helper has looked
-	place Place
+	entry DirEntry
 }
 
 // inode is a file as stat tells it.
