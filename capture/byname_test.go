@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/proctest"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/profile"
 )
 
@@ -126,4 +129,78 @@ func TestForgeryBesideUnknown(t *testing.T) {
 			t.Errorf("open %v: the real file is %+v", isOpen, b.Binary)
 		}
 	}
+}
+
+// TestForgeryWhileReached maps a forged build under the path of the real one, before the real one was
+// reached: what is asked for meanwhile is looked at all the same. A copy with inode number, size
+// and times of the real one on another device is no file that is known.
+func TestForgeryWhileReached(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "unshare")
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
+	if err := os.Chown(forged, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	id := proctest.FileID(t, build)
+	script := `exec unshare -m sh -c 'mount --bind "$0" "$1" && exec "$1" 3600000' "$0" "$1"`
+	real, other := proctest.Start(t, build, "3600000"), proctest.Start(t, "sh", "-c", script, forged, build)
+	reached := func(t *testing.T) (*objects, job) {
+		objects := newObjects()
+		t.Cleanup(objects.close)
+		first := jobOf(t, objects, real, build, id)
+		objects.reach(first)
+		testenv.Await(t, "the real file", func() bool { settled, _ := objects.work.settled(first); return settled })
+		return objects, first
+	}
+	for name, late := range map[string]func(*objects, job){
+		"asked for before it was settled": func(s *objects, j job) { s.work.ask(j) },
+		"reached before it was settled": func(s *objects, j job) {
+			found, _ := reach.Here(s.ctx, j.Request)
+			s.work.accept(j, found)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, first := reached(t)
+			late(objects, jobOf(t, objects, other, build, id))
+			objects.work.stop()
+			if o := first.object; len(o.others) != 1 || o.others[0] != contentOf(t, forged) {
+				t.Errorf("the contents %v were seen beside it, want %v", o.others, contentOf(t, forged))
+			}
+		})
+	}
+	t.Run("same stamp", func(t *testing.T) {
+		objects, first := reached(t)
+		o := first.object
+		for _, c := range []struct {
+			dev     uint64
+			trusted bool
+			want    shows
+		}{{o.dev, false, showsKnown}, {o.dev + 1, true, showsKnown}, {o.dev + 1, false, showsAnother}, {o.dev + 1, false, showsKnown}} {
+			if is := objects.work.note(o, sighting{o.seen, c.dev}, func() bool { return c.trusted }); is != c.want {
+				t.Errorf("%+v: %v", c, is)
+			}
+		}
+	})
+}
+
+// jobOf returns the job of a file that a process has mapped for execution, as one of perf's records has it.
+func jobOf(t *testing.T, s *objects, pid int, file string, id buildid.ID) job {
+	t.Helper()
+	var code procmap.VMA
+	testenv.Await(t, file, func() bool {
+		p, err := procmap.Open(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		vmas, err := p.Executable()
+		i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == file })
+		if err != nil || i < 0 {
+			return false // it is not there yet
+		}
+		code = vmas[i]
+		return true
+	})
+	q := reach.Request{PID: uint32(pid), VMA: code, Mapped: time.Now(), Want: id}
+	return job{Request: q, object: s.file(fileKey{id: id, path: file}, code)}
 }

@@ -146,92 +146,125 @@ func (o *object) isSame(f *os.File) bool {
 	return now.Size == o.seen.Size && now.Mtime == o.seen.Mtime && trust.LevelOf(f, "") != trust.Others
 }
 
-// maxOthers bounds the contents that are remembered of the files that one object shows.
-const maxOthers = 4
+// maxOthers bounds the contents that are remembered of the files that one object shows, and
+// maxSightings the files.
+const maxOthers, maxSightings = 4, 16
+
+// A sighting is a file that a mapping showed.
+type sighting struct {
+	stamp reach.Stamp
+	dev   uint64 // that has the file; 0 where a helper looked at it
+}
+
+func sightingOf(f *os.File) sighting {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil {
+		return sighting{}
+	}
+	return sighting{reach.StampOf(f), st.Dev}
+}
+
+// is reports whether two sightings are of one file. Anybody can give a file on a file system of
+// their own the inode number, the size and the times of another one, but not its device.
+func (s sighting) is(other sighting) bool { return s.dev == other.dev && s.stamp.IsFile(other.stamp) }
 
 // recheck looks at one more mapping of an object that is known by identity and path alone.
 // A file that was put in the place of another has the same ones if it was built so.
 func (r *resolver) recheck(j job) {
+	switch r.look(j) {
+	case showsAnother:
+		found := reach.File(r.objects.ctx, j.Request, maxRechecked)
+		defer found.Close()
+		found.ReadContent(r.objects.ctx, maxRechecked, &r.objects.reading)
+		r.addOther(j, found)
+	case showsUnknown:
+		r.objects.mu.Lock()
+		defer r.objects.mu.Unlock()
+		j.object.unsure = j.object.unsure || !r.over
+	}
+}
+
+// addOther adds the content of another file that an object shows.
+func (r *resolver) addOther(j job, found reach.Found) {
 	o := j.object
-	now, what := r.sight(j)
-	r.objects.mu.Lock()
-	isNew := !r.over && !o.unsure && what == sighted && !slices.ContainsFunc(append(o.sightings, o.seen), now.IsFile)
-	switch {
-	case r.over || what == notChecked:
-	case what == notSighted, isNew && len(o.sightings) >= maxOthers:
-		o.unsure = true
-	case isNew:
-		o.sightings = append(o.sightings, now)
-	}
-	isNew = isNew && !o.unsure
-	r.objects.mu.Unlock()
-	if !isNew {
-		return
-	}
-	found := reach.File(r.objects.ctx, j.Request, maxRechecked)
-	defer found.Close()
-	found.ReadContent(r.objects.ctx, maxRechecked, &r.objects.reading)
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
 	switch {
 	case r.over || slices.Contains(o.others, found.Content):
-	case found.Why != reason.None || found.ID != j.Want || found.Content.IsZero() && found.IsTrusted():
+	case found.Why != reason.None || found.ID != j.Want || found.Content.IsZero() && found.IsTrusted() || len(o.others) >= maxOthers:
 		o.unsure = true
 	default:
 		o.others = append(o.others, found.Content)
 	}
 }
 
-// sighting is what came of looking for the file of a mapping.
-type sighting uint8
+// shows is what a mapping shows.
+type shows uint8
 
 const (
-	notChecked sighting = iota // nobody can have exchanged it who would deceive
-	sighted
-	notSighted
+	showsKnown   shows = iota // a file that is known, or one that nobody can have exchanged who would deceive
+	showsAnother              // a file that is not known
+	showsUnknown
 )
 
-// sight looks which file a mapping shows: by the mapping itself, while the process has it. Where only
+// look finds out which file a mapping shows: by the mapping itself, while the process has it. Where only
 // this user's processes are recorded, a file is found by its path if only trusted users can exchange
 // it.
-func (r *resolver) sight(j job) (reach.Stamp, sighting) {
+func (r *resolver) look(j job) shows {
 	if !r.objects.strict && r.isTrusted(j.object) {
 		seen, err := reach.StampBelow(int(j.PID), j.VMA.Name)
 		switch {
 		case err == nil:
-			return seen, sighted
+			return r.note(j.object, sighting{stamp: seen}, func() bool { return true })
 		case !errors.Is(err, mounts.ErrForeign): // else somebody mounted something on the way
-			return reach.Stamp{}, notChecked
+			return showsKnown
 		}
 	}
 	p, err := procmap.Open(int(j.PID))
 	if err != nil {
-		return reach.Stamp{}, notSighted
+		return showsUnknown
 	}
 	defer p.Close()
 	v, ok, err := p.Find(j.VMA.Start)
 	if err != nil || !ok || r.objects.strict && v.Name != j.VMA.Name {
-		return reach.Stamp{}, notSighted
+		return showsUnknown
 	}
 	f, why, err := p.OpenFile(v)
 	switch {
 	case err == nil && why == reason.FileUnresponsive && aside.Available():
-		return sightAside(j.Request)
+		found := reach.Aside(j.Request, j.About(), 0)
+		defer found.Close()
+		if found.Why != reason.None {
+			return showsUnknown
+		}
+		return r.note(j.object, sighting{stamp: found.Seen}, func() bool { return false })
 	case err != nil || f == nil:
-		return reach.Stamp{}, notSighted
+		return showsUnknown
 	}
 	defer f.Close()
-	return reach.StampOf(f.File), sighted
+	return r.note(j.object, sightingOf(f.File), func() bool { return trust.LevelOf(f.File, "") != trust.Others })
 }
 
-// sightAside is sight for a file of a file system that may not answer.
-func sightAside(q reach.Request) (reach.Stamp, sighting) {
-	found := reach.Aside(q, q.About(), 0)
-	defer found.Close()
-	if found.Why != reason.None {
-		return reach.Stamp{}, notSighted
+// note notes a file that a mapping of an object shows, unless it is known. One that seems to be known, but
+// for its device, is known where isTrusted reports that only root or this user can have written it.
+func (r *resolver) note(o *object, now sighting, isTrusted func() bool) shows {
+	isKnown, isLookalike := false, false
+	r.objects.mu.Lock()
+	for _, s := range append(o.sightings, sighting{o.seen, o.dev}) {
+		isKnown, isLookalike = isKnown || now.is(s), isLookalike || now.stamp.IsFile(s.stamp)
 	}
-	return found.Seen, sighted
+	isOver := r.over || o.unsure
+	r.objects.mu.Unlock()
+	if isOver || isKnown || isLookalike && isTrusted() {
+		return showsKnown
+	}
+	r.objects.mu.Lock()
+	defer r.objects.mu.Unlock()
+	if len(o.sightings) == maxSightings { // the oldest one is looked at again, if it comes again
+		o.sightings = o.sightings[1:]
+	}
+	o.sightings = append(o.sightings, now)
+	return showsAnother
 }
 
 // isTrusted reports whether the file that an object was first seen to show is one that only

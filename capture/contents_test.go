@@ -528,17 +528,19 @@ func TestExecClaimsAtOnePath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := reach.Stamp{Size: 100, Inode: 7, Mtime: bpf.Time{Sec: 1}}
-	written := first
-	written.Mtime.Sec++
+	first := sighting{reach.Stamp{Size: 100, Inode: 7, Mtime: bpf.Time{Sec: 1}}, 8}
+	written, lookalike := first, first
+	written.stamp.Mtime.Sec++
+	lookalike.dev++
 	for name, c := range map[string]struct {
 		key       fileKey
-		then      reach.Stamp
+		then      sighting
 		contested bool
 	}{
+		"a lookalike":              {fileKey{id: id, path: "/p"}, lookalike, true},
 		"the same":                 {fileKey{id: id, path: "/p"}, first, false},
 		"written":                  {fileKey{id: id, path: "/p"}, written, true},
-		"not reached":              {fileKey{id: id, path: "/p"}, reach.Stamp{}, false},
+		"not reached":              {fileKey{id: id, path: "/p"}, sighting{}, false},
 		"one state, as bpf has it": {fileKey{content: bpf.Validity{Size: 100}}, written, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/buildid"
 	"hallmark/internal/perfring"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
@@ -327,7 +326,7 @@ func TestExecJustWritten(t *testing.T) {
 					justWritten++
 				}
 				switch later := runs[1]; {
-				case later.Content.IsZero() && later.seen == (reach.Stamp{}): // nobody reached it
+				case later.Content.IsZero() && later.seen == (sighting{}): // nobody reached it
 					gone++
 				case later.Content.IsZero():
 					t.Errorf("later, %s is %+v, want its content", name, later)

@@ -5,7 +5,6 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
-	"hallmark/internal/reach"
 )
 
 // execClaims remembers which files claimed which identity, to tell of those that have
@@ -27,7 +26,7 @@ type execClaim struct{ files []claimant }
 
 type claimant struct {
 	key     fileKey
-	seen    reach.Stamp     // of the file that was reached; zero if none was
+	seen    sighting        // of the file that was reached; zero if none was
 	content buildid.Content // zero if it is unknown
 	pending *object         // whose content and owner may become known; nil otherwise
 	trusted bool            // only root or this user can have written it
@@ -180,8 +179,8 @@ func (c *execClaim) keep(one claimant) {
 // records name a file by its path, where another one may be by now: it has another stamp, if both
 // were reached.
 func (c *claimant) isState(other *claimant) bool {
-	none := reach.Stamp{}
-	isOther := c.seen != none && other.seen != none && !c.seen.IsFile(other.seen)
+	none := sighting{}
+	isOther := c.seen != none && other.seen != none && !c.seen.is(other.seen)
 	return c.key.isState(other.key) && (c.key.content != bpf.Validity{} || !isOther)
 }
 

@@ -44,6 +44,7 @@ type object struct {
 	content reach.Handle   // nil when the file could not be reached
 	way     *reach.Request // in which it was reached, nil when it was not
 	seen    reach.Stamp    // of the file, when the identity was read
+	dev     uint64         // that has the file; 0 where a helper has it open
 	proven  bool           // every frame is of the content that the identity was read from
 	asked   int            // attempts to reach it
 	tried   int            // those of them that are over
@@ -58,11 +59,11 @@ type object struct {
 	// others are contents of further files under its identity and path, which is all that
 	// is known of it; one may be unknown.
 	others    []buildid.Content
-	sightings []reach.Stamp // of these files
-	unsure    bool          // a mapping may show another file that nobody saw: the content is unknown
-	judged    bool          // trusted is set
-	trusted   bool          // only root or this user can exchange the file
-	vouched   atomic.Bool   // the same, if it is known: for who does not hold objects.mu
+	sightings []sighting  // of these files
+	unsure    bool        // a mapping may show another file that nobody saw: the content is unknown
+	judged    bool        // trusted is set
+	trusted   bool        // only root or this user can exchange the file
+	vouched   atomic.Bool // the same, if it is known: for who does not hold objects.mu
 	// rewritten stands for the pages of the file that processes have rewritten in their memory,
 	// nil while there are none.
 	rewritten *object
@@ -367,7 +368,7 @@ func (s *objects) reach(j job) bool {
 	defer s.mu.Unlock()
 	o := j.object
 	j.Media = s.media
-	if o.way != nil && !o.layered && !o.want.IsZero() && j.Validity == nil {
+	if o.way != nil && o.isByClaim(j) {
 		j.Want, j.recheck = o.want, true
 		s.work.ask(j)
 		return false
@@ -380,6 +381,10 @@ func (s *objects) reach(j job) bool {
 	s.work.ask(j)
 	return true
 }
+
+// isByClaim reports whether identity and path, as the kernel read them, are all that is known of the
+// file of a mapping: another mapping may show another file of the same ones. The caller holds mu.
+func (o *object) isByClaim(j job) bool { return !o.layered && !o.want.IsZero() && j.Validity == nil }
 
 // isByNumber reports whether an object was identified, and its mappings are known to show the
 // same file by the inode alone: another content may be in each of them. The caller holds mu.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,7 +159,10 @@ func (r *resolver) next(l *lane) (job, bool) {
 // resolve reaches for the file behind a mapping and settles its object. A helper is asked
 // beside the queue.
 func (r *resolver) resolve(j job, l *lane) {
-	if r.settled(j.object) {
+	if isSettled, isByClaim := r.settled(j); isSettled {
+		if isByClaim { // it was settled by another mapping, after this one was asked for
+			r.recheck(j)
+		}
 		r.end(j)
 		return
 	}
@@ -207,7 +211,14 @@ func (r *resolver) accept(j job, found reach.Found) {
 		found.Close()
 		return
 	}
-	j.object.tried++
+	o := j.object
+	o.tried++
+	if o.way != nil && o.isByClaim(j) { // another mapping has settled it meanwhile
+		r.objects.mu.Unlock()
+		found.Close()
+		r.recheck(j)
+		return
+	}
 	why := r.objects.settle(j, found)
 	r.objects.mu.Unlock()
 	if why != reason.None && j.again != nil && !j.Validity.OfMapping() {
@@ -242,6 +253,9 @@ func (s *objects) settle(j job, f reach.Found) reason.Reason {
 		return reason.None
 	}
 	o.way, o.seen, o.exact, o.early = &j.Request, f.Seen, j.IsExact(f), buildid.Content{}
+	if near, isNear := f.File.(*os.File); isNear {
+		o.dev = sightingOf(near).dev
+	}
 	if o.exact {
 		o.early = f.Content
 	}
@@ -325,12 +339,15 @@ func (s *objects) judgeRecord(q reach.Request, f reach.Found) reason.Reason {
 	return reason.None
 }
 
-func (r *resolver) settled(o *object) bool {
+// settled reports whether the object of a job is settled, and whether that was by the mapping of
+// another job, which may have shown another file.
+func (r *resolver) settled(j job) (isSettled, isByClaim bool) {
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
+	o := j.object
 	if o.content == nil || o.layered {
-		return false
+		return false, false
 	}
 	o.tried++
-	return true
+	return true, o.isByClaim(j)
 }
