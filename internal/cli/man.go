@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,6 +44,19 @@ func writeManPages(cmd *cobra.Command, dir string) error {
 	return os.WriteFile(filepath.Join(dir, manName(cmd)+".1"), []byte(manPage(cmd)), 0o666)
 }
 
+// commitDay returns the day of the commit that this program was built from, as a page states it, or
+// "" where the toolchain recorded none.
+func commitDay() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+				return at.UTC().Format(time.DateOnly)
+			}
+		}
+	}
+	return ""
+}
+
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 // manPage returns the page of a command in the language of man(7). Package cobra/doc
@@ -49,7 +64,7 @@ func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandP
 func manPage(cmd *cobra.Command) string {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" Hallmark Hallmark\n", strings.ToUpper(manName(cmd)))
+	fmt.Fprintf(&b, ".TH %s 1 \"%s\" Hallmark Hallmark\n", strings.ToUpper(manName(cmd)), commitDay())
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", manText(manName(cmd)), manText(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", manText(cmd.UseLine()))
 	b.WriteString(".SH DESCRIPTION\n")
@@ -69,7 +84,7 @@ func writeManParagraphs(b *strings.Builder, text string) {
 		if i > 0 {
 			b.WriteString(".PP\n")
 		}
-		if strings.HasPrefix(paragraph, " ") {
+		if strings.HasPrefix(paragraph, " ") || strings.HasPrefix(paragraph, "\t") {
 			fmt.Fprintf(b, ".nf\n%s\n.fi\n", manText(paragraph))
 		} else {
 			fmt.Fprintf(b, "%s\n", manText(paragraph))
