@@ -7,10 +7,15 @@ KERNEL ?= 6.1
 PKG ?= ./internal/bpf
 RUN ?= .
 
-.PHONY: all test quick kernels on goldens fuzz dwarf-programs bench soak torture clean
+.PHONY: all release test quick kernels on goldens fuzz dwarf-programs bench soak torture clean
 
 all:
 	CGO_ENABLED=0 go build -o hallmark ./cmd/hallmark
+
+# The files that users install, in dist/, of the last commit: the same bytes wherever it is built.
+# RELEASE=-dirty leaves out changes that are not committed.
+release:
+	go run ./internal/release $(RELEASE)
 
 test:
 	./test.sh
@@ -65,5 +70,5 @@ torture: all
 	go test -run '^$$' -bench NeverWrong -benchtime 1x ./capture -hallmark $(CURDIR)/hallmark
 
 clean:
-	rm -f hallmark
+	rm -rf hallmark dist .dist-*
 	go clean -testcache -fuzzcache

@@ -199,6 +199,7 @@ var rules = map[string]rule{
 		module: []string{"internal/atomicfile"},
 		why:    "gives the module another path",
 	},
+	"internal/release": {why: "builds what users install; it starts the command and imports nothing of it"},
 	"internal/vmtest/onkernel": {
 		module:   []string{"internal/vmtest"},
 		external: []string{sys},

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hallmark/internal/testenv"
 )
 
 // How long the package manager may take: to be free, and to fetch.
@@ -31,7 +33,10 @@ var (
 func (r *runner) install(ctx context.Context, p *plan) {
 	wanted := needs
 	if len(p.stale) > 0 {
-		wanted = slices.Concat(needs, kernelNeeds)
+		wanted = slices.Concat(wanted, kernelNeeds)
+	}
+	if testenv.Thorough() {
+		wanted = slices.Concat(wanted, thoroughNeeds)
 	}
 	packages := missing(wanted)
 	if len(packages) == 0 {

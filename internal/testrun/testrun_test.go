@@ -328,7 +328,7 @@ func TestNeedsAreComplete(t *testing.T) {
 		t.Fatalf("%d tools, %v", len(users), err)
 	}
 	installed := map[string]bool{"golang": true}
-	for _, n := range slices.Concat(needs, kernelNeeds) {
+	for _, n := range slices.Concat(needs, kernelNeeds, thoroughNeeds) {
 		installed[n.debian] = true
 	}
 	paths := map[string][]string{} // of tools, as a package may call them
