@@ -3,7 +3,7 @@ package unwind
 // Method says how a frame was found.
 type Method uint8
 
-// The methods. enum unwind_method of internal/bpf/events.h has the same numbers.
+// The methods. enum unwind_method of internal/bpf/c/events/stack.h has the same numbers.
 const (
 	NoMethod Method = iota // not told: the kernel's own frames
 	ByRegs                 // the innermost frame: where the processor stood
@@ -15,7 +15,7 @@ const (
 // End says how a stack ended.
 type End uint8
 
-// The ends. enum stack_end of internal/bpf/events.h has the same numbers.
+// The ends. enum stack_end of internal/bpf/c/events/stack.h has the same numbers.
 const (
 	NotTold       End = iota // the frames say nothing of it
 	Complete                 // the entry of the program or of the thread was reached

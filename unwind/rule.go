@@ -46,7 +46,7 @@ var (
 // pointer has in the caller once the call has returned (DWARF section 6.4).
 type Kind uint8
 
-// The kinds of rules. enum unwind_kind of internal/bpf/unwind.h has the same numbers.
+// The kinds of rules. enum unwind_kind of internal/bpf/c/unwind.h has the same numbers.
 const (
 	None      Kind = iota // nothing is known: see Why
 	Outermost             // there is no caller: the return address is undefined

@@ -4,18 +4,18 @@
 // A Sampler counts stacks whose user frames are a file and an offset in it. Which
 // file is told by a serial number, that stands for one content of one file and is
 // introduced by an event; what identity the file has may be told by another one.
-// The programs are in C beside this file: identity.h, unwind.h, copy.h, capture.h,
-// sampler.bpf.c.
+// The programs are in C, in the directory c. The name of a function begins with its file:
+// vma_find is in vma.h.
 package bpf
 
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_entry -type file_event -type validity -type identity -type id_event -type sample_counters -type work_counters -type unwind_table -type copy_event -type space_event -type stock_order -type stock_process -type stock_area -type stock_again -type stock_counters -type hook_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler sampler.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type stackmap_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" stackmap stackmap.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type comparison_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" bench bench.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" eviction eviction.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" follow follow.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" census census.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type list_order -type listed_process -type listed_file -type listed_area -type listed_code -type listed_place -type listed_again -type validity -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" inventory inventory.bpf.c
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type exec_event -type exit_event -type ended_event -type exec_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" exec exec.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type count_key -type file_entry -type file_event -type validity -type identity -type id_event -type sample_counters -type work_counters -type unwind_table -type copy_event -type space_event -type stock_order -type stock_process -type stock_area -type stock_again -type stock_counters -type hook_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" sampler c/sample.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type stackmap_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" stackmap c/stackmap.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type comparison_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" bench c/bench.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" eviction c/evict.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" follow c/follow.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" census c/census.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type list_order -type listed_process -type listed_file -type listed_area -type listed_code -type listed_place -type listed_again -type validity -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" inventory c/list.bpf.c
+//go:generate go tool -modfile=../../tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type exec_event -type exit_event -type ended_event -type exec_counters -cflags "-O2 -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu" exec c/exec.bpf.c
 
 import (
 	"hallmark/addr"
@@ -26,7 +26,7 @@ import (
 // FrameKind says what a frame of a stack is.
 type FrameKind uint32
 
-// The kinds of frames: enum frame_kind of events.h.
+// The kinds of frames: enum frame_kind of events/stack.h.
 const (
 	InFile     FrameKind = iota
 	InKernel             // in the kernel
@@ -82,7 +82,7 @@ func (v *Validity) OfMapping() bool { return v.Pinned != 0 && v.Pinned&1 == 0 }
 // its file system.
 func (v *Validity) JustChanged() bool { return v.OfMapping() && v.Pinned&YoungMapping != 0 }
 
-// YoungMapping is the bit of Validity.Pinned for that (YOUNG_MAPPING in events.h).
+// YoungMapping is the bit of Validity.Pinned for that (YOUNG_MAPPING in events/stack.h).
 const YoungMapping = 8
 
 // Time is a time stamp of a file.

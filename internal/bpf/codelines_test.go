@@ -103,7 +103,7 @@ func checkLinesOf(t *testing.T, p *ebpf.Program, code *CodeLines, functions []ka
 // sourceLine returns a line of a source file of this package, "" of any other.
 func sourceLine(t *testing.T, file string, line int) string {
 	t.Helper()
-	if filepath.Dir(file) != "." {
+	if filepath.Dir(file) != "c" {
 		return ""
 	}
 	text, err := os.ReadFile(file)

@@ -13,7 +13,7 @@ import (
 	"hallmark/unwind"
 )
 
-// Kinds of events: enum event_kind of events.h.
+// Kinds of events: enum event_kind of events/stack.h.
 const (
 	fileEvent = iota + 1
 	idEvent

@@ -18,7 +18,7 @@ type eviction struct {
 	gone    []*ebpf.Variable
 }
 
-// evictionHooks are the programs of eviction.bpf.c, by where they are attached. One of
+// evictionHooks are the programs of evict.bpf.c, by where they are attached. One of
 // those for every file system makes all others needless.
 var evictionHooks = []struct {
 	program, hook string

@@ -9,7 +9,7 @@ import (
 	"hallmark/buildid"
 )
 
-// Kinds of events: enum exec_event_kind of exec.h.
+// Kinds of events: enum exec_event_kind of events/exec.h.
 const (
 	execEvent = iota + 32
 	exitEvent
@@ -135,7 +135,7 @@ func (d *execDecoder) dispatch(event []byte, h ExecHandler) error {
 	return nil
 }
 
-// Flags of executions: enum exec_flags of exec.h.
+// Flags of executions: enum exec_flags of events/exec.h.
 const (
 	execDeleted = 1 << iota
 	execPathCut

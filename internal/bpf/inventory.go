@@ -16,7 +16,7 @@ import (
 	"hallmark/buildid"
 )
 
-// Stock takes stock of what is mapped already: inventory.h. Its methods are for one
+// Stock takes stock of what is mapped already: stock.h. Its methods are for one
 // goroutine.
 type Stock struct {
 	// Read reads to the end what the kernel tells, nil for io.ReadAll. Whoever reads faults in
@@ -233,7 +233,7 @@ type stockReader struct {
 	current *Process        // nil when the records are of a process that was there already
 }
 
-// Kinds of records: enum stock_kind of events.h.
+// Kinds of records: enum stock_kind of events/stock.h.
 const (
 	stockProcess = iota + 1
 	stockArea

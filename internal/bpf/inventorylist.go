@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// List says what is mapped, and from which files: inventory.bpf.c. It reads no identities.
+// List says what is mapped, and from which files: list.bpf.c. It reads no identities.
 // Its methods are for one goroutine.
 type List struct {
 	// walk reads the trees of VMAs without a lock. It is nil where that cannot be proven

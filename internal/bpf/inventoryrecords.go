@@ -9,7 +9,7 @@ import (
 	"hallmark/addr"
 )
 
-// Kinds of records: enum listed_kind of inventoryrecords.h.
+// Kinds of records: enum listed_kind of events/list.h.
 const (
 	listedProcess = iota + 1
 	listedFile

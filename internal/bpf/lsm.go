@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hook reads the identities of files when their code is mapped: lsm.h.
+// hook reads the identities of files when their code is mapped: hook.h.
 type hook struct {
 	objects hookObjects
 	link    link.Link

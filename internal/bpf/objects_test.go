@@ -2,10 +2,12 @@ package bpf
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -22,7 +24,7 @@ func TestObjectsAreCurrent(t *testing.T) {
 	_, err := os.Stat("/usr/include/bpf/bpf_helpers.h")
 	testenv.Need(t, err == nil, "libbpf-dev")
 	dir := t.TempDir()
-	// bpf2go wants to be called where the sources are.
+	// bpf2go writes into the directory that it is called in.
 	if out, err := exec.Command("cp", "-r", "../../internal", "../../tools", "../../go.mod", "../../go.sum", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -36,7 +38,7 @@ func TestObjectsAreCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sources, err := filepath.Glob("*.bpf.c"); err != nil || len(generated) != 2*len(sources) {
+	if sources, err := filepath.Glob("c/*.bpf.c"); err != nil || len(generated) != 2*len(sources) {
 		t.Fatalf("of %v these files are generated: %v, %v", sources, generated, err)
 	}
 	for _, name := range generated {
@@ -69,9 +71,47 @@ func needSameCompiler(t *testing.T, ours string) {
 	testenv.Need(t, bytes.Equal(here, theirs), fmt.Sprintf("%q, which compiled what is committed, instead of %q", theirs, here))
 }
 
+// subsystems are the beginnings of the names of functions in a file, where these are not its own
+// name: of list and its parts, for instance.
+var subsystems = map[string]string{
+	"listcode":  "list",
+	"listfiles": "list",
+	"mapleleaf": "maple",
+	"maplenext": "maple",
+	"state":     "state|frame", // frame_where
+}
+
+// TestNamesSayTheFile wants every function in C, but for the programs themselves, to have the
+// file that it is in at the beginning of its name.
+func TestNamesSayTheFile(t *testing.T) {
+	files, err := filepath.Glob("c/*.[ch]")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	function := regexp.MustCompile(`(?m)^(?:static|__noinline) [^;={(]*?(\w+)\(`)
+	found := 0
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, _, _ := strings.Cut(filepath.Base(file), ".")
+		begins := regexp.MustCompile("^(" + cmp.Or(subsystems[own], own) + ")_")
+		for _, m := range function.FindAllSubmatch(b, -1) {
+			found++
+			if !begins.Match(m[1]) {
+				t.Errorf("%s of %s does not begin with %s", m[1], file, begins)
+			}
+		}
+	}
+	if found < 200 {
+		t.Errorf("only %d functions were found", found)
+	}
+}
+
 // TestLicences wants the licence on every source that goes into the kernel.
 func TestLicences(t *testing.T) {
-	for _, pattern := range []string{"*.h", "*.c"} {
+	for _, pattern := range []string{"c/*.h", "c/events/*.h", "c/*.c"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

@@ -60,7 +60,7 @@ type Sampler struct {
 // countBatch is how many counts are taken out of the kernel at a time.
 const countBatch = 1024
 
-// MaxCounts is MAX_COUNTS of sampler.bpf.c.
+// MaxCounts is MAX_COUNTS of sample.bpf.c.
 const MaxCounts = 16384
 
 // NewSampler loads the programs. They sample nothing until they are attached. The
@@ -149,7 +149,7 @@ func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
 
 // setTrusted names the file systems whose times can be believed.
 func setTrusted(spec *ebpf.CollectionSpec) error {
-	var magics [8]uint32 // MAX_TRUSTED of times.h
+	var magics [8]uint32 // MAX_TRUSTED of fs.h
 	list := fstimes.List()
 	if len(list) > len(magics) {
 		return fmt.Errorf("%d file systems with times to believe, and room for %d", len(list), len(magics))

@@ -141,7 +141,7 @@ func limitStacks(spec *ebpf.CollectionSpec, depth, stacks int) {
 	}
 }
 
-// maxDepth is MAX_DEPTH of events.h.
+// maxDepth is MAX_DEPTH of events/stack.h.
 const maxDepth = 127
 
 // stackDepth returns how deep a stack may be: maps of deeper ones than the

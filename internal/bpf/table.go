@@ -13,7 +13,7 @@ import (
 // DefaultEntries is how many files the table has room for unless Options say it.
 const DefaultEntries = 16384
 
-// table is user space's side of the table of files of identity.h: it moves the time
+// table is user space's side of the table of files of filetable.h: it moves the time
 // of the table on, and makes room before the table is full.
 //
 // All that takes a lock of the map in the kernel is done under mu. A sample taken in

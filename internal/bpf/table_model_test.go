@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// This is a model of how CPUs share the entry of one file in the table of files (look_up of
-// identity.h, enter_quietly and conclude of capture.h, remove of table.go). What is one step
+// This is a model of how CPUs share the entry of one file in the table of files (serial_look_up
+// of serial.h, filetable_enter_quietly of filetable.h, readid_conclude of readid.h, remove of
+// table.go). What is one step
 // here is atomic in the kernel, and all orders of all steps are tried.
 
-// modelLooks is LOOKS of identity.h.
+// modelLooks is LOOKS of filetable.h.
 const modelLooks = 5
 
 // A modelEntry is the entry of the file; without a serial number there is none.
@@ -244,9 +245,9 @@ func TestTableModel(t *testing.T) {
 	executes := func(valid int8) modelActor { return modelActor{valid: valid} }
 	maps := func(valid int8) modelActor { return modelActor{valid: valid, hooked: true} }
 	removes, nobody := modelActor{next: removeEntry}, modelActor{next: finished}
-	source, err := os.ReadFile("identity.h")
+	source, err := os.ReadFile("c/filetable.h")
 	if err != nil || !strings.Contains(string(source), fmt.Sprintf("\n#define LOOKS %d\n", modelLooks)) {
-		t.Errorf("identity.h has another number of looks: %v", err)
+		t.Errorf("filetable.h has another number of looks: %v", err)
 	}
 	const before = "there was room, and no entry"
 	for name, s := range map[string]struct {

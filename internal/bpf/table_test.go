@@ -256,7 +256,7 @@ func TestCountsAreComplete(t *testing.T) {
 
 // TestSerialNumbersEnd wants no number to be given twice when there are no more.
 func TestSerialNumbersEnd(t *testing.T) {
-	const last = 0xffff0000 // LAST_SERIAL of identity.h
+	const last = 0xffff0000 // LAST_SERIAL of filetable.h
 	spinners := newSpinners(t, 8)
 	s := newTestSampler(t, Options{})
 	if err := s.objects.LastSerial.Set(uint64(last - 3)); err != nil {

@@ -24,7 +24,7 @@ const VDSOSerial = 0xffff0001
 // ErrNoRoom is the error of tables that there is no room for.
 var ErrNoRoom = errors.New("no room for the unwind table")
 
-// flagUnavailable is UNWIND_UNAVAILABLE of events.h.
+// flagUnavailable is UNWIND_UNAVAILABLE of events/stack.h.
 const flagUnavailable = 256
 
 // Tables are what the programs unwind by. Their methods may be called by several

@@ -12,7 +12,7 @@ import (
 	"hallmark/addr"
 )
 
-// MaxFrames is MAX_FRAMES of events.h: what a stack has at most, with the frames of the
+// MaxFrames is MAX_FRAMES of events/stack.h: what a stack has at most, with the frames of the
 // kernel. One with more ends with unwind.TooDeep.
 const MaxFrames = 1024
 

@@ -33,5 +33,5 @@ func ArgsOf(pid uint32) []byte {
 	return args
 }
 
-// MaxArgs is MAX_EXEC_ARGS of exec.h: both backends report as much.
+// MaxArgs is MAX_EXEC_ARGS of internal/bpf/c/events/exec.h: both backends report as much.
 const MaxArgs = 4096
