@@ -6,15 +6,18 @@
 
 #include "kernel.h"
 
-/* Nodes of a maple tree: include/linux/maple_tree.h. The address of a node has its
- * type in the lower bits. A pivot is the last index of its slot; behind the last
- * one in use there are zeros. */
-enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 = 3 };
+/* Nodes: include/linux/maple_tree.h. The address of a node has its type in the lower bits.
+ * A pivot is the last index of its slot; behind the last one in use there are zeros. */
+#define MAPLE_LEAF 1  /* maple_leaf_64, with VMAs in its slots */
+#define MAPLE_INNER 3 /* maple_arange_64, as trees of VMAs have them (MM_MT_FLAGS) */
 #define MAPLE_DEPTH 8
+#define MAPLE_LEAF_PIVOTS 15 /* and a slot more */
+#define MAPLE_INNER_PIVOTS 9
 
-/* maple_slot_until finds the slot of an address, and its pivot unless it has none, by linear
- * search. Most nodes are cold, and this touches the least of them. */
-#define maple_slot_until(node, pivots, address, end)                                          \
+/* maple_slot_until finds the slot of an address by linear search, and narrows down to where it
+ * reaches; a slot without a pivot ends where its node does. Most nodes are cold, and this
+ * touches the least of them. */
+#define maple_slot_until(node, pivots, address, last)                                         \
 	({                                                                                    \
 		__u32 slot_ = pivots;                                                         \
 		_Pragma("unroll") for (int i_ = 0; i_ < pivots; i_++)                         \
@@ -22,34 +25,46 @@ enum { MAPLE_DENSE = 0, MAPLE_LEAF_64 = 1, MAPLE_RANGE_64 = 2, MAPLE_ARANGE_64 =
 			__u64 pivot_ = GET(node, pivot[i_]);                                  \
 			if (pivot_ >= (address) || (!pivot_ && i_)) {                         \
 				slot_ = i_;                                                   \
-				(end) = pivot_;                                               \
+				if (pivot_)                                                   \
+					(last) = pivot_;                                      \
 				break;                                                        \
 			}                                                                     \
 		}                                                                             \
 		slot_;                                                                        \
 	})
 
-#define maple_slot_of(node, pivots, address)                                                  \
-	({                                                                                    \
-		__u64 ignored_;                                                               \
-		maple_slot_until(node, pivots, address, ignored_);                            \
-	})
-
 /* maple_read_slot computes the address itself: the index is not known to the verifier. */
 #define maple_read_slot(node, i) GET_POINTER((typeof(node))((__u64)(node) + (i) * sizeof(void *)), slot[0])
 
-/* maple_child returns what is in the slot of an address. */
-static __always_inline __u64 maple_child(__u64 entry, __u32 type, __u64 address)
+/* maple_descend returns the address of the leaf that an address is in, and narrows down to where
+ * the leaf reaches. It returns 0 if the tree is empty, or has no nodes. */
+static __always_inline __u64 maple_descend(__u64 root, __u64 address, __u64 *last)
 {
-	struct maple_arange_64 *inner = (void *)(entry & ~0xffULL);
-	struct maple_range_64 *node = (void *)(entry & ~0xffULL);
-	__u32 slot;
+	__u64 entry = root;
 
-	if (type == MAPLE_ARANGE_64) {
-		slot = maple_slot_of(inner, 9, address);
-		return maple_read_slot(inner, slot);
+	if ((root & 3) != 2)
+		return 0;
+	for (int depth = 0; depth < MAPLE_DEPTH; depth++) {
+		struct maple_arange_64 *inner = (void *)(entry & ~0xffULL);
+		__u32 slot, type = (entry >> 3) & 0xf;
+
+		if (type == MAPLE_LEAF)
+			return (__u64)inner;
+		if (type != MAPLE_INNER)
+			return 0;
+		slot = maple_slot_until(inner, MAPLE_INNER_PIVOTS, address, *last);
+		entry = maple_read_slot(inner, slot);
 	}
-	slot = maple_slot_of(node, 15, address);
+	return 0;
+}
+
+/* maple_entry returns what is in the slot of an address in a leaf, and narrows down to where the
+ * slot reaches. */
+static __always_inline __u64 maple_entry(__u64 leaf, __u64 address, __u64 *last)
+{
+	struct maple_range_64 *node = (void *)leaf;
+	__u32 slot = maple_slot_until(node, MAPLE_LEAF_PIVOTS, address, *last);
+
 	return maple_read_slot(node, slot);
 }
 
@@ -58,18 +73,9 @@ static __always_inline __u64 maple_child(__u64 entry, __u32 type, __u64 address)
  * that the verifier looks at it once. */
 __noinline __u64 maple_find(__u64 root, __u64 address)
 {
-	if ((root & 3) != 2) /* an empty tree, or one without nodes */
-		return 0;
-	for (int depth = 0; depth < MAPLE_DEPTH; depth++) {
-		__u32 type = (root >> 3) & 0xf;
+	__u64 last = ~0ULL, leaf = maple_descend(root, address, &last);
 
-		if (type == MAPLE_DENSE)
-			return 0;
-		root = maple_child(root, type, address);
-		if (type == MAPLE_LEAF_64)
-			return root;
-	}
-	return 0;
+	return leaf ? maple_entry(leaf, address, &last) : 0;
 }
 
 #endif

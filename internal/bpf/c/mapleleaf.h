@@ -4,15 +4,9 @@
 #ifndef HALLMARK_MAPLELEAF_H
 #define HALLMARK_MAPLELEAF_H
 
-#include "kernel.h"
+#include "maple.h"
 
-/* Nodes: include/linux/maple_tree.h. The address of a node has its type in the lower bits.
- * A pivot is the last index of its slot; behind the last one in use there are zeros. */
-#define LEAF_TYPE 1  /* maple_leaf_64 */
-#define INNER_TYPE 3 /* maple_arange_64 */
-#define TREE_DEPTH 8
-#define LEAF_SLOTS 16
-#define INNER_PIVOTS 9
+#define LEAF_SLOTS (MAPLE_LEAF_PIVOTS + 1)
 
 /* The leaf of a tree that an address is in. */
 struct leaf {
@@ -34,53 +28,22 @@ static __always_inline __u64 maple_word(__u64 address, int i)
 	return i < 15 ? GET(maple_words_at(address), pivot[i]) : GET(maple_words_at(address + 8), pivot[14]);
 }
 
-/* maple_child_of goes one level down, and narrows down where the node ends. */
-static __always_inline __u64 maple_child_of(__u64 node, __u64 address, __u64 *last)
-{
-	struct maple_arange_64 *inner = (void *)node;
-	__u32 slot = INNER_PIVOTS;
-
-	_Pragma("unroll") for (int i = 0; i < INNER_PIVOTS; i++)
-	{
-		__u64 pivot = GET(inner, pivot[i]);
-
-		if (pivot >= address || (!pivot && i)) {
-			slot = i;
-			if (pivot)
-				*last = pivot;
-			break;
-		}
-	}
-	return maple_word(node + bpf_core_field_offset(struct maple_arange_64, slot) + slot * 8, 0);
-}
-
-/* maple_find_leaf finds the leaf of l->address. It is global, so that the verifier looks at it
- * once. */
+/* maple_find_leaf finds the leaf of l->address. It is global as maple_find is. */
 __noinline int maple_find_leaf(struct leaf *l)
 {
-	__u64 entry, last = ~0ULL;
+	__u64 last = ~0ULL;
 
-	if (!l || (l->root & 3) != 2) /* an empty tree, or one without nodes */
+	if (!l)
 		return 0;
-	entry = l->root;
-	for (int depth = 0; depth < TREE_DEPTH; depth++) {
-		__u32 type = (entry >> 3) & 0xf;
-
-		l->node = entry & ~0xffULL;
-		l->last = last;
-		if (type == LEAF_TYPE)
-			return 1;
-		if (type != INNER_TYPE)
-			return 0;
-		entry = maple_child_of(l->node, l->address, &last);
-	}
-	return 0;
+	l->node = maple_descend(l->root, l->address, &last);
+	l->last = last;
+	return l->node != 0;
 }
 
 /* maple_leaf_slot returns what is in a slot. */
 static __always_inline __u64 maple_leaf_slot(const struct leaf *l, __u32 slot)
 {
-	return maple_word(l->node + bpf_core_field_offset(struct maple_range_64, slot) + slot * 8, 0);
+	return maple_read_slot((struct maple_range_64 *)l->node, slot);
 }
 
 /* maple_leaf_vmas returns a bit for each slot with a VMA, and in code one for each with a VMA of
