@@ -74,11 +74,12 @@ func needSameCompiler(t *testing.T, ours string) {
 // subsystems are the beginnings of the names of functions in a file, where these are not its own
 // name: of list and its parts, for instance.
 var subsystems = map[string]string{
-	"listcode":  "list",
-	"listfiles": "list",
-	"mapleleaf": "maple",
-	"maplenext": "maple",
-	"state":     "state|frame", // frame_where
+	"filesettle": "filever",
+	"listcode":   "list",
+	"listfiles":  "list",
+	"mapleleaf":  "maple",
+	"maplenext":  "maple",
+	"state":      "state|frame", // frame_where
 }
 
 // TestNamesSayTheFile wants every function in C, but for the programs themselves, to have the

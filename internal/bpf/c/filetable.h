@@ -11,7 +11,7 @@
 #ifndef HALLMARK_FILETABLE_H
 #define HALLMARK_FILETABLE_H
 
-#include "filever.h"
+#include "filesettle.h"
 #include "hash.h"
 #include "ring.h"
 #include <linux/errno.h>

@@ -45,7 +45,7 @@ static __always_inline enum seen frames_look(struct walk *w, __u64 ip, struct ar
 	file = a->file;
 	if (file && a->code) {
 		*inode = (void *)GET_POINTER(file, f_inode);
-		filever_read(*inode, &w->s->now);
+		filever_read(*inode, &w->s->now, false);
 		memory = filever_is_memory(*inode);
 		/* What was old enough before is so now, and need only not be written to. */
 		if (recent_matches(recent_find(w->s, *inode), *inode, &w->s->now))

@@ -175,7 +175,7 @@ static __always_inline void hook_see(struct inode *inode, struct mm_struct *mm, 
 	ADD(hook_done.mapped, 1);
 	if (!filever_keeps_times(inode))
 		return; /* an identity would be the mapping's, which is not there yet */
-	filever_read(inode, &now);
+	filever_read(inode, &now, false);
 	if (!filever_settle(task_executed(bpf_get_current_task_btf()), mm, inode, &now, &young)) {
 		ADD(hook_done.written, 1);
 		return;

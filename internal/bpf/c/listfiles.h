@@ -5,6 +5,7 @@
 #define HALLMARK_LISTFILES_H
 
 #include "events/list.h"
+#include "filever.h"
 #include "fs.h"
 #include "path.h"
 
@@ -68,52 +69,11 @@ struct file_scratch {
 	} record;
 };
 
-/* I_CTIME_QUERIED of include/linux/fs.h, since 6.13: no part of the time. */
-#define CTIME_QUERIED (1U << 31)
-
-/* list_read_times reads both times of an inode, in the form that this kernel has. */
-static __always_inline void list_read_times(struct inode *inode, struct validity *v)
-{
-	struct inode___underscores *newer = (void *)inode;
-	struct inode___plain *older = (void *)inode;
-
-	if (bpf_core_field_exists(inode->i_mtime_sec)) {
-		v->mtime_sec = inode->i_mtime_sec;
-		v->mtime_nsec = inode->i_mtime_nsec;
-		v->ctime_sec = inode->i_ctime_sec;
-		v->ctime_nsec = inode->i_ctime_nsec & ~CTIME_QUERIED;
-		return;
-	}
-	if (bpf_core_field_exists(newer->__i_mtime)) {
-		v->mtime_sec = newer->__i_mtime.tv_sec;
-		v->mtime_nsec = newer->__i_mtime.tv_nsec;
-	} else if (bpf_core_field_exists(older->i_mtime)) {
-		v->mtime_sec = older->i_mtime.tv_sec;
-		v->mtime_nsec = older->i_mtime.tv_nsec;
-	}
-	if (bpf_core_field_exists(newer->__i_ctime)) {
-		v->ctime_sec = newer->__i_ctime.tv_sec;
-		v->ctime_nsec = newer->__i_ctime.tv_nsec;
-	} else if (bpf_core_field_exists(older->i_ctime)) {
-		v->ctime_sec = older->i_ctime.tv_sec;
-		v->ctime_nsec = older->i_ctime.tv_nsec;
-	}
-}
-
-/* list_read_validity is filever_read for an inode that the verifier knows as one: its fields are
- * loaded as they are. */
+/* list_read_validity reads the validity of a file that is mapped. */
 static __always_inline void list_read_validity(struct inode *inode, struct validity *v)
 {
-	struct super_block *super = inode->i_sb;
-	struct block_device *device = super->s_bdev;
-
-	v->pinned = fs_is_trusted(super->s_magic) ? 0 : NO_MAPPING;
-	v->ino = inode->i_ino;
-	v->size = inode->i_size;
-	v->dev = super->s_dev;
-	v->generation = inode->i_generation;
-	v->medium = device ? device->bd_disk->diskseq : super->s_bdi->id;
-	list_read_times(inode, v);
+	filever_read(inode, v, true);
+	v->pinned = fs_is_trusted(inode->i_sb->s_magic) ? 0 : NO_MAPPING;
 }
 
 /* list_is_same_file reports whether two validities of an inode are of one content. Unlike

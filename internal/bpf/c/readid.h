@@ -93,7 +93,7 @@ __noinline int readid_file_at(struct reading *r, __u64 address)
 		return false;
 	file = a->file;
 	inode = BPF_CORE_READ(file, f_inode);
-	filever_read(inode, &r->valid);
+	filever_read(inode, &r->valid, false);
 	return (__u64)inode == r->inode && !GET(vma, anon_vma);
 }
 

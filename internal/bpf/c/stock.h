@@ -93,7 +93,7 @@ static __always_inline bool stock_note(struct stock *s, struct task_struct *task
 	a->offset = vma->vm_pgoff << 12;
 	n->inode = (__u64)inode;
 	n->answers = fs_answers(inode);
-	filever_read(inode, &a->valid);
+	filever_read(inode, &a->valid, false);
 	settled = filever_settle_mapping(task_executed(task), stock_number(task->mm), stock_number(inode),
 					 stock_number(vma), &a->valid);
 	a->key = settled && a->valid.pinned != NO_MAPPING ? filetable_key(n->inode, &a->valid) : 0;
