@@ -200,9 +200,6 @@ func (c *Census) countCode() {
 	builds, contested, silent := map[build]bool{}, map[buildid.ID]bool{}, map[string]bool{}
 	for _, p := range inv.Processes {
 		for _, code := range p.Code {
-			if code.ID.IsZero() {
-				continue
-			}
 			if code.Reason == reason.FileUnresponsive {
 				silent[code.Path] = true
 			}

@@ -387,6 +387,9 @@ func TestSilentFileSystem(t *testing.T) {
 			if !strings.Contains(out, "identities of these") {
 				t.Errorf("census: %s", out)
 			}
+			if missing := linesWith(out, s.file); name != "dead" && !strings.HasPrefix(missing, "not counted: identity of "+s.file+": ") {
+				t.Errorf("census does not say that the identity of a file is not among those that it counts:\n%s", out)
+			}
 			for _, backend := range []string{"perf", "bpf"} {
 				file := filepath.Join(s.dir, backend+".pb.gz")
 				_, text := s.run(t, 0, "record", "-a", "-d", "2s", "--backend", backend, "-o", file)

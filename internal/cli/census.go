@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/internal/plaintext"
 )
 
 const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files whose
@@ -77,7 +78,7 @@ func writeCensus(w io.Writer, c *capture.Census, width int) {
 	t.write(w, width)
 	writeDesigns(w, c, width)
 	for _, m := range c.Missing {
-		fmt.Fprintf(w, "\nnot counted: %s: %s\n", m.What, m.Why)
+		fmt.Fprintf(w, "\nnot counted: %s: %s\n", plaintext.Quote(m.What), plaintext.Line(m.Why))
 	}
 }
 
