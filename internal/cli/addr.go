@@ -83,11 +83,11 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
 	finder := &p.Library().Finder
 	finder.Differ = func(_ buildid.ID, paths [2]string) {
-		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(differentText(paths)))
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", differentText(paths))
 	}
 	if splitUnits != "" {
 		finder.Package = splitUnits
-		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(line)) })
+		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(line)) })
 	}
 	if err := a.print(addrs); err != nil {
 		return err
@@ -279,7 +279,10 @@ func placeTable(places []live.Place, width int) *table {
 		if place.InFile {
 			offset = place.Offset.String()
 		}
-		name := place.Name
+		name := ""
+		if place.Name != "" {
+			name = nameCell(place.Name)
+		}
 		if place.Identity.Inferred {
 			name += " (inferred)"
 		}
@@ -294,7 +297,7 @@ func placeTable(places []live.Place, width int) *table {
 			if i > 0 {
 				row, name = []string{"", "", ""}, ""
 			}
-			t.add(append(row, cmp.Or(f.Func, noFunction), sourceCell(f.File, f.Line), name)...)
+			t.add(append(row, cmp.Or(plaintext.Quote(f.Func), noFunction), sourceCell(f.File, f.Line), name)...)
 		}
 	}
 	return t
@@ -306,8 +309,8 @@ func sourceCell(file string, line int) string {
 	case file == "":
 		return "-"
 	case line == 0:
-		return file
+		return plaintext.Name(file)
 	default:
-		return fmt.Sprintf("%s:%d", file, line)
+		return fmt.Sprintf("%s:%d", plaintext.Name(file), line)
 	}
 }

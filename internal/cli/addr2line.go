@@ -88,7 +88,7 @@ func runAddr2line(ctx context.Context, e *env, p addr2line.Program, name string,
 	var symbols symbolOptions
 	source, err := symbols.open(ctx, e)
 	if err != nil {
-		fmt.Fprintf(e.stderr, "%s: %s\n", name, plaintext.Quote(err.Error()))
+		fmt.Fprintf(e.stderr, "%s: %s\n", name, plaintext.Line(message(err, args...)))
 		return 1
 	}
 	defer source.close()

@@ -142,21 +142,23 @@ func run(ctx context.Context, e *env, args []string) int {
 	var status exitStatus
 	var special statusError
 	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
+	}
+	text := plaintext.Text(message(err, args...))
+	switch {
 	case e.isOutputLost(err):
 		return 1
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &special):
-		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", text)
 		return special.status
 	case errors.As(err, &usage), isUsage(err):
-		fmt.Fprintf(e.stderr, "hallmark: %s\nTry '%s --help'.\n", plaintext.Text(err.Error()), cmd.CommandPath())
+		fmt.Fprintf(e.stderr, "hallmark: %s\nTry '%s --help'.\n", text, cmd.CommandPath())
 		return 2
 	default:
-		fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
+		fmt.Fprintf(e.stderr, "hallmark: %s\n", text)
 		return 1
 	}
 }

@@ -60,6 +60,11 @@ func newIDCommand(e *env) *cobra.Command {
 			if len(args) == 0 && !opt.kernel && !opt.modules && !opt.vdso {
 				return usageError{errors.New("id: nothing to identify")}
 			}
+			for _, arg := range args {
+				if err := checkDigits(arg); err != nil {
+					return err
+				}
+			}
 			ctx, stop := interruptible()
 			defer stop()
 			return runID(ctx, e, opt, args)
@@ -250,7 +255,7 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		p.failed = true
 		r.Error = err.Error()
 		if !p.opt.json {
-			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Quote(r.Error))
+			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, r.Path)))
 			return err
 		}
 	} else {
@@ -278,8 +283,16 @@ func (p *idPrinter) text(r idRecord) error {
 			where += " htl:" + r.HTL
 		}
 	}
-	_, err := fmt.Fprintf(p.stdout, "%s %s%s %s\n", r.Kind, r.ID, where, plaintext.Quote(r.Path))
+	_, err := fmt.Fprintf(p.stdout, "%s %s%s %s\n", r.Kind, r.ID, where, plaintext.Name(r.Path))
 	return err
+}
+
+// checkDigits returns an error for an argument of digits only that can be no process.
+func checkDigits(arg string) error {
+	if pid, ok := processID(arg); arg == "" || strings.Trim(arg, "0123456789") != "" || ok && pid > 0 {
+		return nil
+	}
+	return usageError{notProcessID(arg)}
 }
 
 // processID reads an argument of digits only.

@@ -122,17 +122,17 @@ func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) erro
 		do = dumpIndex
 	}
 	failed := false
-	tell := func(err error) {
+	tell := func(err error, names ...string) {
 		if err != nil {
 			failed = true
-			fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Quote(err.Error()))
+			fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(message(err, names...)))
 		}
 	}
 	if opt.kernel {
 		tell(makeKernelIndex(e, opt))
 	}
 	for _, arg := range args {
-		tell(do(e, opt, arg))
+		tell(do(e, opt, arg), arg)
 	}
 	if failed {
 		return exitStatus(1)
@@ -160,7 +160,7 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 			return err
 		}
 		if debuginfo.OriginOf(x).Author == debuginfo.AuthorNamed {
-			source.tell(name + ": others can have written it; you vouch for it, and its index answers for its build ID")
+			source.tell(plaintext.Name(name) + ": others can have written it; you vouch for it, and its index answers for its build ID")
 		}
 		return describeIndex(e, x.Name(), x)
 	}
@@ -191,7 +191,7 @@ func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error
 // listIndexes prints the indexes that are kept.
 func listIndexes(e *env) error {
 	if err := cachedir.Refused(); err != nil {
-		fmt.Fprintf(e.stderr, "hallmark: %s; root's own cache is used\n", plaintext.Quote(err.Error()))
+		fmt.Fprintf(e.stderr, "hallmark: %s; root's own cache is used\n", plaintext.Line(message(err)))
 	}
 	kept, err := new(debuginfo.Indexes).List()
 	if err != nil {
@@ -203,7 +203,7 @@ func listIndexes(e *env) error {
 		if o.Author == "" {
 			continue // of an older release, which nothing reads any more
 		}
-		t.add(o.ID.String(), cmp.Or(o.Content.String(), "-"), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), o.Path)
+		t.add(o.ID.String(), cmp.Or(o.Content.String(), "-"), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), plaintext.Name(o.Path))
 	}
 	w := bufio.NewWriter(e.stdout)
 	t.write(w, terminalWidth(e.stdout))
@@ -270,7 +270,7 @@ func keepIndex(e *env, opt indexOptions, x *symbol.Index) (err error) {
 // describeIndex prints a line about the index at a path.
 func describeIndex(e *env, path string, x *symbol.Index) error {
 	size := quantity(int64(len(x.Bytes())), "bytes")
-	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", plaintext.Quote(path), size, sourceNames(x))
+	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", plaintext.Name(path), size, sourceNames(x))
 	return err
 }
 
@@ -295,7 +295,7 @@ func checkIndex(e *env, _ indexOptions, name string) error {
 	if err := x.Check(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", plaintext.Quote(name))
+	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", plaintext.Name(name))
 	return err
 }
 
@@ -309,7 +309,7 @@ func dumpIndex(e *env, _ indexOptions, name string) error {
 	w := bufio.NewWriter(e.stdout)
 	fmt.Fprintf(w, "identity %s\n", plaintext.Line(x.Identity()))
 	if o := debuginfo.OriginOf(x); o.Author != "" {
-		fmt.Fprintf(w, "content %s\nfile %s (%s)\n", cmp.Or(o.Content.String(), "-"), plaintext.Line(o.Path), o.Author)
+		fmt.Fprintf(w, "content %s\nfile %s (%s)\n", cmp.Or(o.Content.String(), "-"), plaintext.Name(o.Path), o.Author)
 	}
 	fmt.Fprintf(w, "sources %s\n", sourceNames(x))
 	for _, s := range x.Segments() {
@@ -329,7 +329,7 @@ func dumpFrame(w io.Writer, f *symbol.Frame) {
 	if f.Inlined {
 		inlined = " inlined"
 	}
-	fmt.Fprintf(w, "\t%s %s", cmp.Or(plaintext.Line(f.Linkage), "-"), plaintext.Line(sourceCell(f.File, f.Line)))
+	fmt.Fprintf(w, "\t%s %s", cmp.Or(plaintext.Quote(f.Linkage), "-"), sourceCell(f.File, f.Line))
 	if f.Column != 0 {
 		fmt.Fprintf(w, ":%d", f.Column)
 	}
@@ -338,7 +338,7 @@ func dumpFrame(w io.Writer, f *symbol.Frame) {
 		fmt.Fprintf(w, " in %s", f.Lang)
 	}
 	if f.Symbol != "" {
-		fmt.Fprintf(w, " symbol %s", plaintext.Line(f.Symbol))
+		fmt.Fprintf(w, " symbol %s", plaintext.Quote(f.Symbol))
 	}
 	fmt.Fprintln(w)
 }

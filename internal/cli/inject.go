@@ -199,7 +199,7 @@ func (i *injector) open(name string) (perfdata.Files, time.Time, error) {
 func (i *injector) openFiles(name string) (perfdata.Files, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, err
+		return nil, openFailed(err)
 	}
 	if i.directory = info.IsDir(); i.directory && i.output == "-" {
 		return nil, usageError{fmt.Errorf("%s: is a directory, and is not written to standard output", name)}
@@ -500,7 +500,7 @@ func (i *injector) tell(recording string, rec *recorded, verdicts map[mappedFile
 	})
 	found, trusted, missing, left := 0, 0, 0, 0
 	for _, file := range files {
-		v, name := verdicts[file], plaintext.Quote(file.name)
+		v, name := verdicts[file], nameCell(file.name)
 		switch {
 		case v.trusted:
 			trusted++
@@ -524,7 +524,7 @@ func (i *injector) tell(recording string, rec *recorded, verdicts map[mappedFile
 		plural(int64(found+trusted), "file"), trusted, missing, without, plural(int64(len(listed)), "file"),
 		plural(int64(rec.identified), "mapping"), plural(int64(filled.Mappings), "mapping"))
 	for _, paths := range differentFiles(verdicts) {
-		fmt.Fprintln(out, plaintext.Line(differentText(paths)))
+		fmt.Fprintln(out, differentText(paths))
 	}
 	if missing > 0 && !i.trust {
 		fmt.Fprintln(out, "--trust-paths takes files without proof")

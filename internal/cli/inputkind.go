@@ -104,7 +104,7 @@ func describeKind(name string, err error) error {
 	if wanted != "profile" && wanted != "perf.data file" {
 		article = "an"
 	}
-	return fmt.Errorf("%s: not %s %s, but %s", plaintext.Quote(name), article, wanted, kind)
+	return fmt.Errorf("%s: not %s %s, but %s", plaintext.Name(name), article, wanted, kind)
 }
 
 // isOldProfile reports whether text may be a profile in one of the formats that pprof had before.

@@ -114,7 +114,7 @@ func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args
 	}
 	p.gaps.write(e.stderr)
 	if file, ok := symbols.(*symbol.File); ok && file.Damage() != nil {
-		source.tell("damaged: " + file.Damage().Error())
+		source.tell("damaged: " + message(file.Damage(), name))
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func hexDigit(c byte) uint64 {
 	return 16
 }
 
-func textFunction(f *symbol.Frame) string { return cmp.Or(plaintext.Line(f.Readable()), noFunction) }
+func textFunction(f *symbol.Frame) string { return cmp.Or(plaintext.Quote(f.Readable()), noFunction) }
 
 // noFunction stands for the function where only the line is known.
 var noFunction = "[" + reason.NoSymbol.Code() + "]"
@@ -300,7 +300,7 @@ func textFile(f *symbol.Frame) string {
 	if f.File == "" {
 		return "-"
 	}
-	return plaintext.Line(f.File)
+	return plaintext.Name(f.File)
 }
 
 // appendText appends the lines of an answer.

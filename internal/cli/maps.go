@@ -72,7 +72,7 @@ func newMapsCommand(e *env) *cobra.Command {
 // processArgument reads the ID of a process.
 func processArgument(arg string) (int, error) {
 	pid, ok := processID(arg)
-	if !ok {
+	if !ok || pid == 0 {
 		return 0, usageError{notProcessID(arg)}
 	}
 	return pid, nil
@@ -333,9 +333,11 @@ func writeRecords(w io.Writer, records []mapRecord) error {
 func writeMaps(w io.Writer, records []mapRecord, width int) {
 	t := &table{columns: make([]column, 5)}
 	for _, r := range records {
-		name, offset := r.Name, r.Offset
+		name, offset := "", r.Offset
 		if r.Inferred != nil {
-			name, offset = r.Inferred.Name+" (inferred)", r.Inferred.Offset
+			name, offset = nameCell(r.Inferred.Name)+" (inferred)", r.Inferred.Offset
+		} else if r.Name != "" {
+			name = nameCell(r.Name)
 		}
 		name += rewrittenText(r.Rewritten) + r.text()
 		t.add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),

@@ -90,7 +90,7 @@ const everyEvent = "all"
 // for it, what the profile lacks.
 func (in *input) say(e *env, name string, r *perfdata.Reader, stats *fromperf.Stats, notes []string) {
 	say := func(what string) {
-		fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", plaintext.Quote(name), plaintext.Line(what))
+		fmt.Fprintf(e.stderr, "hallmark: %s: %s\n", plaintext.Name(name), plaintext.Line(what))
 	}
 	for _, problem := range r.Problems() {
 		say(problem.Error())

@@ -113,7 +113,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 	}
 	for _, arg := range args {
 		if _, err := os.Lstat(arg); errors.Is(err, os.ErrNotExist) && strings.Contains(arg, "/") {
-			fmt.Fprintf(e.stderr, "hallmark: %s: nothing is there now\n", plaintext.Quote(arg))
+			fmt.Fprintf(e.stderr, "hallmark: %s: nothing is there now\n", plaintext.Name(arg))
 		}
 	}
 	if len(inv.Unseen) > 0 {
@@ -199,7 +199,7 @@ func wantedCode(args []string) (*wanted, error) {
 	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}, places: map[inventory.DirEntry]bool{}}
 	for _, arg := range args {
 		pid, isPID := processID(arg)
-		isPID = isPID && pid <= maxPID
+		isPID = isPID && pid > 0 && pid <= maxPID
 		head := isHead(arg)
 		switch {
 		case isPID:
@@ -380,9 +380,9 @@ func writeProcesses(w io.Writer, list []psRecord, width int) {
 	t := &table{columns: []column{{right: true}, {most: 16}, {}, {}}}
 	for _, r := range list {
 		if r.Program == nil {
-			t.add(fmt.Sprint(r.PID), r.Name, "", "")
+			t.add(fmt.Sprint(r.PID), plaintext.Name(r.Name), "", "")
 		} else {
-			t.add(fmt.Sprint(r.PID), r.Name, r.Program.identity(width), r.Program.where(r.Container))
+			t.add(fmt.Sprint(r.PID), plaintext.Name(r.Name), r.Program.identity(width), r.Program.where(r.Container))
 		}
 		for _, lib := range r.Libs {
 			t.add("", "", lib.identity(width), lib.where(r.Container))
@@ -403,7 +403,7 @@ const shortContainer = 12
 
 // where returns the path in a container, and what is to be known of it.
 func (r *codeRecord) where(container string) string {
-	text := r.Path
+	text := nameCell(r.Path)
 	if r.stale() {
 		text += " [" + r.Disk + "]"
 	}

@@ -193,7 +193,7 @@ func (r *record) run(args []string) error {
 	if err == nil {
 		r.tell(result)
 	} else {
-		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", plaintext.Text(err.Error()))
+		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", plaintext.Text(message(err, r.output)))
 	}
 	if err := errors.Join(err, r.show(result)); err != nil {
 		r.commandStatus()

@@ -229,7 +229,7 @@ func functionTable(s *summary.Summary, most int) *table {
 	t.add("flat", "", "cum", "", "binary", "function")
 	for _, f := range s.Functions[:shown(len(s.Functions), most)] {
 		t.add(in.format(f.Flat), percent(f.Flat, s.Total), in.format(f.Cum), percent(f.Cum, s.Total),
-			profile.ShortName(f.File), f.Name)
+			nameCell(profile.ShortName(f.File)), plaintext.Quote(f.Name))
 	}
 	return t
 }
@@ -240,7 +240,7 @@ func binaryTable(s *summary.Summary, most, width int) *table {
 	t.add("flat", "", "cum", "", "identity", "binary")
 	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {
 		t.add(in.format(b.Flat), percent(b.Flat, s.Total), in.format(b.Cum), percent(b.Cum, s.Total),
-			cmp.Or(shortID(b.BuildID, width), "-"), cmp.Or(b.File, "[unknown]"))
+			cmp.Or(shortID(b.BuildID, width), "-"), nameCell(cmp.Or(b.File, "[unknown]")))
 	}
 	return t
 }
@@ -263,7 +263,7 @@ func processTable(s *summary.Summary, most int) *table {
 	in := rulerFor(s.Total, s.Unit)
 	t.add("flat", "", "pids", "process")
 	for _, p := range s.Processes[:shown(len(s.Processes), most)] {
-		t.add(in.format(p.Flat), percent(p.Flat, s.Total), thousands(int64(p.PIDs)), cmp.Or(p.Name, "?"))
+		t.add(in.format(p.Flat), percent(p.Flat, s.Total), thousands(int64(p.PIDs)), plaintext.Name(cmp.Or(p.Name, "?")))
 	}
 	return t
 }
@@ -304,7 +304,7 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 	for _, g := range s.Gaps {
 		var names []string
 		for _, b := range g.Binaries {
-			names = append(names, profile.ShortName(b.File))
+			names = append(names, nameCell(profile.ShortName(b.File)))
 		}
 		t.add("  "+percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
 		if advice := g.Advice(); advice != "" {
@@ -320,7 +320,7 @@ func gapText(g profile.Gap) string {
 	var names []string
 	for _, b := range g.Binaries {
 		if b.File != pseudo {
-			names = append(names, strings.TrimPrefix(profile.ShortName(b.File), pseudo+" "))
+			names = append(names, nameCell(strings.TrimPrefix(profile.ShortName(b.File), pseudo+" ")))
 		}
 	}
 	return withNames(g.Reason.String(), names)

@@ -471,7 +471,7 @@ var textAdvice = map[reason.Reason]string{
 func shortNames(files []string) string {
 	var names []string
 	for _, file := range files[:min(len(files), mostNames)] {
-		names = append(names, profile.ShortName(file))
+		names = append(names, nameCell(profile.ShortName(file)))
 	}
 	names = slices.Compact(names)
 	if more := len(files) - mostNames; more > 0 {

@@ -60,7 +60,7 @@ type symbolSource struct {
 func (s *symbolSource) tell(line string) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	fmt.Fprintf(s.bar.Over(s.stderr), "hallmark: %s\n", plaintext.Quote(line))
+	fmt.Fprintf(s.bar.Over(s.stderr), "hallmark: %s\n", plaintext.Line(line))
 }
 
 // noteDifferent reports two files that have one build ID and different contents.
@@ -76,7 +76,7 @@ func (s *symbolSource) noteDifferent(id buildid.ID, paths [2]string) {
 
 // differentText says that two files have one build ID and different contents.
 func differentText(paths [2]string) string {
-	return reason.DifferentContent.String() + ": " + paths[0] + ", " + paths[1]
+	return reason.DifferentContent.String() + ": " + plaintext.Name(paths[0]) + ", " + plaintext.Name(paths[1])
 }
 
 // differentFiles returns two files that were met with one build ID and different contents,
@@ -104,7 +104,7 @@ func (s *symbolSource) differentFrom(id buildid.ID) []string {
 func (o *symbolOptions) open(ctx context.Context, e *env) (*symbolSource, error) {
 	for _, path := range o.extra {
 		if _, err := os.Stat(path); err != nil {
-			return nil, usageError{fmt.Errorf("--debug-path: %w", err)}
+			return nil, fmt.Errorf("--debug-path: %w", openFailed(err))
 		}
 	}
 	if err := checkPackage(o.splitUnits); err != nil {
@@ -141,7 +141,7 @@ func refusedPackage(name string, tell func(line string)) func(buildid.ID, debugi
 	var once sync.Once
 	return func(_ buildid.ID, step debuginfo.Step) {
 		if step.Place == debuginfo.ForSplitUnits && step.Path == name && step.Why == reason.FileChanged {
-			once.Do(func() { tell("--dwp " + name + ": refused: units of the file are not in it") })
+			once.Do(func() { tell("--dwp " + plaintext.Name(name) + ": refused: units of the file are not in it") })
 		}
 	}
 }
@@ -153,11 +153,11 @@ func checkPackage(name string) error {
 	}
 	file, err := symbol.OpenFile(name)
 	if err != nil {
-		return usageError{fmt.Errorf("--dwp: %w", err)}
+		return fmt.Errorf("--dwp: %w", err)
 	}
 	defer file.Close()
 	if !file.IsPackage() {
-		return usageError{fmt.Errorf("--dwp: %s: no package of split units, it has no .debug_cu_index", name)}
+		return fmt.Errorf("--dwp: %s: no package of split units, it has no .debug_cu_index", name)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func stepText(step debuginfo.Step) string {
 	what := step.Why.String()
 	switch {
 	case step.Err != nil:
-		what = step.Err.Error()
+		what = message(step.Err, step.Path)
 	case step.Why == reason.None:
 		what = "found"
 	case step.Why == reason.NoFile:
@@ -219,7 +219,7 @@ func stepText(step debuginfo.Step) string {
 	case step.Why == reason.NotBelieved:
 		what = "not used, others can have written it"
 	}
-	return fmt.Sprintf("%s: %s: %s", step.Place, step.Path, what)
+	return fmt.Sprintf("%s: %s: %s", step.Place, plaintext.Name(step.Path), what)
 }
 
 // errAsking says that Ctrl-C came while servers were asked.

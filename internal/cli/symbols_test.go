@@ -92,7 +92,7 @@ func TestInterruptedWhileAskingServers(t *testing.T) {
 
 func TestSymbolOptionsAreChecked(t *testing.T) {
 	mixed := proftest.Save(t, proftest.Mixed())
-	if status, _, stderr := runReport(t, "", "--debug-path", "/nonexistent", mixed); status != 2 || !strings.Contains(stderr, "/nonexistent") {
+	if status, _, stderr := runReport(t, "", "--debug-path", "/nonexistent", mixed); status != 1 || stderr != "hallmark: --debug-path: open /nonexistent: no such file or directory\n" {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	t.Setenv("DEBUGINFOD_TIMEOUT", "soon")

@@ -91,7 +91,7 @@ func (p *unwindPrinter) files(names []string) error {
 	for _, name := range names {
 		if err := p.file(name); err != nil {
 			failed = true
-			fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Quote(err.Error()))
+			fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, name)))
 		}
 		if err := p.out.Flush(); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 	table, err := unwind.Build(f, unwind.BuildOptions{
 		Threads: p.opt.threads,
 		Warn: func(err error) {
-			fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", plaintext.Quote(name), plaintext.Line(err.Error()))
+			fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", plaintext.Name(name), plaintext.Line(err.Error()))
 		},
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 	}
 	took := time.Since(start)
 	if p.several && !p.opt.json {
-		fmt.Fprintf(p.out, "%s:\n", plaintext.Quote(name))
+		fmt.Fprintf(p.out, "%s:\n", plaintext.Name(name))
 	}
 	switch {
 	case p.opt.stats:

@@ -41,6 +41,29 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
+// Name returns a name as it stands in a table or before a mark. It is Quote, and makes a string of
+// Go also of a name whose start or end nobody would see, that ends in what could be a mark
+// ("x [deleted]"), or that begins as such a string does.
+func Name(s string) string {
+	if isClear(s) {
+		return Quote(s)
+	}
+	return strconv.Quote(s)
+}
+
+// isClear reports whether a reader sees where a name begins and ends.
+func isClear(s string) bool {
+	switch {
+	case s == "", s[0] == ' ', s[0] == '"', s[len(s)-1] == ' ', strings.Contains(s, "  "):
+		return false
+	case s[len(s)-1] == ']':
+		return !strings.Contains(s, " [")
+	case s[len(s)-1] == ')':
+		return !strings.Contains(s, " (")
+	}
+	return true
+}
+
 // Text returns a message of several lines. All but the first are indented, so that no
 // part of a name can pass for a message of its own. Tabs become spaces, and line feeds at
 // the end are cut off.

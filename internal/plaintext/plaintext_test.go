@@ -48,6 +48,29 @@ func TestQuote(t *testing.T) {
 	}
 }
 
+func TestName(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                     `""`,
+		"/opt/my program":      "/opt/my program",
+		"/opt/two  blanks":     `"/opt/two  blanks"`,
+		"/opt/end ":            `"/opt/end "`,
+		" start":               `" start"`,
+		"/tmp/x [deleted]":     `"/tmp/x [deleted]"`,
+		"/tmp/x (inferred)":    `"/tmp/x (inferred)"`,
+		"/tmp/x [1] y (2) z":   "/tmp/x [1] y (2) z",
+		"[vdso]":               "[vdso]",
+		"(sd-pam)":             "(sd-pam)",
+		"/tmp/a\nforged":       `"/tmp/a\nforged"`,
+		`"/tmp/a\nforged"`:     `"\"/tmp/a\\nforged\""`,
+		"/tmp/\u202egpj.exe":   `"/tmp/\u202egpj.exe"`,
+		"/usr/bin/größe \"1\"": `/usr/bin/größe "1"`,
+	} {
+		if got := Name(in); got != want {
+			t.Errorf("%+q became %s, want %s", in, got, want)
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                             "",
