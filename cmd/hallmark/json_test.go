@@ -200,3 +200,89 @@ func textStart(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("%x", reflect.ValueOf(TestJSONIsDocumented).Pointer()+1)
 }
+
+// TestJSONOfFailures has each verb that prints JSON fail. Its output must be JSON, whose last object
+// has the error that standard error has, or that of the file.
+func TestJSONOfFailures(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text\nof two lines")
+	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = "999999999"
+	failing := map[string][][]string{
+		"id":        {{"/nonexistent"}, {nobody}, {"99999999999999999999"}, {"/"}, {}},
+		"maps":      {{nobody}, {"x"}, {"--all", nobody}, {}},
+		"ps":        {{"nonsense"}, {filepath.Join(text, "below")}},
+		"exec":      {{"--", "/nonexistent"}, {"--count", "0"}},
+		"addr":      {{nobody, "1"}, {nobody, "zz"}, {"x"}},
+		"lookup":    {{"/nonexistent", "1"}, {os.Args[0], "0", "zz"}, {text, "1"}, {"123456789", "1"}},
+		"symbolize": {{"/nonexistent"}, {"--format", "x"}, {"--debug-path", "/nonexistent"}, {os.Args[0]}},
+		"unwind":    {{os.Args[0], "/nonexistent"}, {"--stats", text}, {"--check", "zz", text}, {}},
+		"report":    {{"/nonexistent"}, {text}, {"--top", "-1", text}},
+		"doctor":    {{"x"}},
+		"census":    {{"x"}},
+		"bench":     {{"x"}},
+	}
+	for _, verb := range verbsWithJSON(t) {
+		if len(failing[verb]) == 0 {
+			t.Errorf("%s --json is not made to fail", verb)
+		}
+		for _, args := range failing[verb] {
+			if args = append([]string{verb, "--json"}, args...); verb == "bench" { // its flags are those of identity
+				args = []string{"bench", "identity", "--json", "x"}
+			}
+			t.Run(fmt.Sprintf("%.60q", args), func(t *testing.T) { checkFailure(t, dir, args) })
+		}
+	}
+}
+
+// verbsWithJSON returns the verbs that print JSON, or that a verb below them does.
+func verbsWithJSON(t *testing.T) (verbs []string) {
+	t.Helper()
+	help := func(args ...string) string {
+		out, err := exec.Command("hallmark", append(args, "--help")...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^  ([a-z0-9]+)  `).FindAllStringSubmatch(help(), -1) {
+		verb := found[1]
+		if strings.Contains(help(verb), "--json ") || verb == "bench" {
+			verbs = append(verbs, verb)
+		}
+	}
+	if len(verbs) < 10 {
+		t.Fatalf("only %v", verbs)
+	}
+	return verbs
+}
+
+func checkFailure(t *testing.T, dir string, args []string) {
+	cmd := exec.Command("hallmark", args...)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir, "DEBUGINFOD_URLS=")
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err == nil {
+		t.Fatal("it does not fail")
+	}
+	var last map[string]any
+	for d := json.NewDecoder(&out); ; {
+		var object map[string]any
+		if err := d.Decode(&object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v\n%s", err, &stderr)
+		}
+		last = object
+	}
+	text, _ := last["error"].(string)
+	if last["version"] != float64(jsonVersion) || text == "" {
+		t.Errorf("the last object is %v\n%s", last, &stderr)
+	}
+	if last["binary"] == nil && !strings.Contains(text, "\n") && !strings.Contains(stderr.String(), text) {
+		t.Errorf("standard error lacks the error %q:\n%s", text, &stderr)
+	}
+}

@@ -151,6 +151,9 @@ func run(ctx context.Context, e *env, args []string) int {
 		return 1
 	case errors.As(err, &status):
 		return int(status)
+	}
+	writeFailure(e, cmd, err)
+	switch {
 	case errors.As(err, &special):
 		fmt.Fprintf(e.stderr, "hallmark: %s\n", text)
 		return special.status

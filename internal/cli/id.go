@@ -118,6 +118,9 @@ func runID(ctx context.Context, e *env, opt idOptions, args []string) error {
 		}
 	}
 	if ctx.Err() != nil {
+		if opt.json { // else what is there would look complete
+			_ = writeObject(p.stdout, failure{errInterrupted.Error()}) // Main reports that it cannot be written
+		}
 		return exitStatus(130)
 	}
 	if p.failed {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 
+	"github.com/spf13/cobra"
+
 	"hallmark/internal/plaintext"
 )
 
@@ -49,6 +51,21 @@ func (o *objectWriter) write(v any) error {
 	object := append(append(append([]byte{'{'}, version...), start[1:]...), '"')
 	_, err := o.to.Write(append(object, rest...))
 	return err
+}
+
+// failure is the object of a verb that failed.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// writeFailure prints the error of a verb as an object where its output is JSON. Output that
+// goes to a file leaves standard output to a command, or alone.
+func writeFailure(e *env, cmd *cobra.Command, err error) {
+	asJSON, output := cmd.Flags().Lookup("json"), cmd.Flags().Lookup("output")
+	if asJSON == nil || asJSON.Value.String() != "true" || output != nil && output.Value.String() != "-" {
+		return
+	}
+	_ = writeObject(e.stdout, failure{err.Error()}) // Main reports that it cannot be written
 }
 
 // writeObject writes one object.

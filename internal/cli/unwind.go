@@ -30,7 +30,8 @@ place in a table), unusual (a register is where no table can say) or damaged.
 
 With --stats there is a summary of each file instead, with --check only the row of
 one offset. Damaged parts are left out and named on standard error; when
-a file can have no table the others go on, and the exit status is 1.`
+a file can have no table the others go on, and the exit status is 1; with --json
+the error is an object.`
 
 const unwindExample = `  hallmark unwind /bin/sh
   hallmark unwind --check 0x27020 /lib/x86_64-linux-gnu/libc.so.6
@@ -91,7 +92,14 @@ func (p *unwindPrinter) files(names []string) error {
 	for _, name := range names {
 		if err := p.file(name); err != nil {
 			failed = true
-			fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, name)))
+			if p.opt.json {
+				err = writeObject(p.out, fileFailure{name, err.Error()})
+			} else {
+				_, err = fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, name)))
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if err := p.out.Flush(); err != nil {
 			return err
@@ -101,6 +109,12 @@ func (p *unwindPrinter) files(names []string) error {
 		return exitStatus(1)
 	}
 	return nil
+}
+
+// fileFailure is the object of a file that has no table.
+type fileFailure struct {
+	File  string `json:"binary"`
+	Error string `json:"error"`
 }
 
 func (p *unwindPrinter) file(name string) (err error) {
