@@ -273,7 +273,7 @@ func placeOf(place live.Place) placeRecord {
 }
 
 func placeTable(places []live.Place, width int) *table {
-	t := &table{columns: make([]column, 6)}
+	t := &table{columns: []column{{}, {}, {}, {gives: true}, {gives: true}, {}}}
 	for _, place := range places {
 		offset := "-"
 		if place.InFile {

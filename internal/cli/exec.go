@@ -41,6 +41,8 @@ also in a container.
 --exit also knows the programs of processes that ran before exec began. With the backend
 bpf, a child that was started since and executes nothing has no program.
 
+A terminal of less than 100 columns has none for parents and users; see them behind "| less -S".
+
 "after" is the time from the start of a process to its end. "cpu" is the CPU time of all its
 threads, including the release of its memory.
 

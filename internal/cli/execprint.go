@@ -14,7 +14,8 @@ import (
 	"hallmark/internal/plaintext"
 )
 
-// watchText writes events for people, a line each.
+// watchText writes events for people, a line each. A narrow terminal has no columns for parents and
+// users.
 type watchText struct {
 	width int  // of the terminal, 0 for none
 	exits bool // there are other events than executions
@@ -25,10 +26,10 @@ type watchText struct {
 func (t *watchText) append(b []byte, ev *capture.WatchEvent) []byte {
 	if !t.begun {
 		t.begun = true
-		b = t.line(b, "TIME", "EVENT", "PID", "PPID", "UID", "IDENTITY", "PROGRAM AND ARGUMENTS")
+		b = t.line(b, "TIME", "EVENT", "PID", "PPID", "UID", "IDENTITY", "PROGRAM AND ARGUMENTS", "")
 	}
 	var clock [len(clockFormat)]byte
-	now := string(ev.Time.Local().AppendFormat(clock[:0], clockFormat))
+	now := string(ev.Time.Local().AppendFormat(clock[:0], t.clockFormat()))
 	if ev.Kind == capture.Missed {
 		return fmt.Appendf(b, "%s  %s  %s found no room\n", now, ev.Kind, plural(int64(ev.Lost), "event"))
 	}
@@ -43,28 +44,59 @@ func (t *watchText) append(b []byte, ev *capture.WatchEvent) []byte {
 	if ev.Kind == capture.Loaded {
 		of = ev.Library
 	}
-	return t.line(b, now, ev.Kind.String(), strconv.Itoa(ev.PID), ppid, uid, t.identity(of), t.what(ev))
+	program, rest := t.what(ev)
+	return t.line(b, now, ev.Kind.String(), strconv.Itoa(ev.PID), ppid, uid, t.identity(of), program, rest)
 }
 
 const clockFormat = "15:04:05.000000"
 
+func (t *watchText) clockFormat() string {
+	if t.isNarrow() {
+		return clockFormat[:len("15:04:05.000")]
+	}
+	return clockFormat
+}
+
+func (t *watchText) isNarrow() bool { return t.width > 0 && t.width < narrowWidth }
+
 // line lays out the columns: no line waits for another one, so they have fixed widths. Of the
-// last one, a terminal gets what fits into it.
-func (t *watchText) line(b []byte, now, kind, pid, ppid, uid, id, what string) []byte {
+// last one, a program and what else there is, a terminal gets what fits into it.
+func (t *watchText) line(b []byte, now, kind, pid, ppid, uid, id, program, rest string) []byte {
 	start := len(b)
-	b = append(appendLeft(b, now, len(clockFormat)), "  "...)
+	b = append(appendLeft(b, now, len(t.clockFormat())), "  "...)
 	if t.exits {
 		b = append(appendLeft(b, kind, 4), "  "...)
 	}
-	b = append(appendRight(b, pid, 7), ' ')
-	b = append(appendRight(b, ppid, 7), ' ')
-	b = append(appendRight(b, uid, 5), "  "...)
+	b = appendRight(b, pid, 7)
+	if !t.isNarrow() {
+		b = append(appendRight(append(b, ' '), ppid, 7), ' ')
+		b = appendRight(b, uid, 5)
+	}
+	b = append(b, "  "...)
 	b = append(appendLeft(b, id, idWidth(t.width)), "  "...)
 	if t.width > 0 {
 		const least = 20 // in a terminal that is too narrow, lines are broken
-		what = shorten(what, max(least, t.width-utf8.RuneCount(b[start:])))
+		return append(append(b, fitted(program, rest, max(least, t.width-utf8.RuneCount(b[start:])))...), '\n')
 	}
-	return append(append(b, what...), '\n')
+	return append(append(b, strings.TrimSuffix(program+" "+rest, " ")...), '\n')
+}
+
+// fitted returns a program and what stands behind it in n characters. The start of a path is cut
+// first, of which the end is the name, and then the end of the rest.
+func fitted(program, rest string, n int) string {
+	const least = 8
+	room := n
+	if rest != "" {
+		room = max(n/3, n-1-utf8.RuneCountInString(rest), least)
+	}
+	if runes := []rune(program); len(runes) > room {
+		program = "…" + string(runes[len(runes)-room+1:])
+	}
+	text := []rune(strings.TrimSuffix(program+" "+rest, " "))
+	if len(text) > n {
+		text = append(text[:n-1], '…')
+	}
+	return string(text)
 }
 
 // idWidth returns how wide the identities are that shortID makes for a terminal, of SHA-1 as
@@ -100,12 +132,12 @@ func (t *watchText) identity(b *capture.Binary) string {
 	return shortID(b.ID.String(), t.width)
 }
 
-// what returns what an event is about.
-func (t *watchText) what(ev *capture.WatchEvent) string {
+// what returns the program or library that an event is about, and what there is to say of it.
+func (t *watchText) what(ev *capture.WatchEvent) (program, rest string) {
 	var parts []string
 	switch ev.Kind {
 	case capture.Executed:
-		parts = append(parts, binaryText(ev.Program))
+		program = binaryText(ev.Program)
 		if ev.Script != "" {
 			parts = append(parts, "[script "+quoted(ev.Script)+"]")
 		}
@@ -116,20 +148,20 @@ func (t *watchText) what(ev *capture.WatchEvent) string {
 			parts = append(parts, "…")
 		}
 	case capture.Exited:
-		name := "-" // it ran before
+		program = "-" // it ran before
 		if ev.Program != nil {
-			name = binaryText(ev.Program)
+			program = binaryText(ev.Program)
 		} else if ev.Name != "" {
-			name = quoted(ev.Name)
+			program = quoted(ev.Name)
 		}
-		parts = append(parts, name, endText(ev.End))
+		parts = append(parts, endText(ev.End))
 	case capture.Loaded:
-		parts = append(parts, binaryText(ev.Library))
+		program = binaryText(ev.Library)
 	}
 	if ev.Container != "" {
 		parts = append(parts, "[container "+ev.Container[:min(12, len(ev.Container))]+"]")
 	}
-	return strings.Join(parts, " ")
+	return program, strings.Join(parts, " ")
 }
 
 func binaryText(b *capture.Binary) string {

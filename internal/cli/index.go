@@ -197,16 +197,16 @@ func listIndexes(e *env) error {
 	if err != nil {
 		return err
 	}
-	t := &table{columns: []column{{}, {}, {}, {right: true}, {}, {}}}
+	t, width := &table{columns: []column{{}, {}, {}, {right: true}, {}, {}}}, terminalWidth(e.stdout)
 	for _, k := range kept {
 		o := originOf(k.Path)
 		if o.Author == "" {
 			continue // of an older release, which nothing reads any more
 		}
-		t.add(o.ID.String(), cmp.Or(o.Content.String(), "-"), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), plaintext.Name(o.Path))
+		t.add(shortID(o.ID.String(), width), shortID(cmp.Or(o.Content.String(), "-"), width), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), plaintext.Name(o.Path))
 	}
 	w := bufio.NewWriter(e.stdout)
-	t.write(w, terminalWidth(e.stdout))
+	t.write(w, width)
 	return w.Flush()
 }
 

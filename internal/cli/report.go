@@ -249,7 +249,10 @@ func binaryTable(s *summary.Summary, most, width int) *table {
 // the whole of it. The start of one is what directories of debug files go by.
 func shortID(id string, width int) string {
 	most := 40
-	if width < 110 {
+	switch {
+	case width < narrowWidth:
+		most = 12
+	case width < 110:
 		most = 16
 	}
 	if width == 0 || len(id) <= most {

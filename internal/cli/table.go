@@ -22,6 +22,7 @@ type table struct {
 type column struct {
 	right bool // aligned to the right
 	most  int  // characters that a cell is cut to on a terminal; 0 for no limit
+	gives bool // cells are cut where a terminal has no room for the last column
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -38,12 +39,12 @@ func (t *table) write(w io.Writer, width int) {
 			}
 		}
 	}
+	if width > 0 {
+		t.give(width)
+	}
 	widths := t.widths()
 	last := len(widths) - 1
-	left := 0
-	for _, n := range widths[:last] {
-		left += n + len(gap)
-	}
+	left := widthOf(widths[:last])
 	for _, row := range t.rows {
 		if width > 0 {
 			row[last] = shorten(row[last], max(width-left, minLastColumn))
@@ -55,7 +56,36 @@ func (t *table) write(w io.Writer, width int) {
 const (
 	gap           = "  " // between columns
 	minLastColumn = 16   // what is left of the last column on the narrowest terminal
+	minGiving     = 10   // what is left of a column that gives
 )
+
+// give cuts columns that give, the widest one first, until the last one has room on a terminal.
+func (t *table) give(width int) {
+	widths := t.widths()
+	for widthOf(widths[:len(widths)-1])+minLastColumn > width {
+		widest := -1
+		for i, c := range t.columns {
+			if c.gives && widths[i] > minGiving && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
+		for _, row := range t.rows {
+			row[widest] = shorten(row[widest], widths[widest])
+		}
+	}
+}
+
+// widthOf returns the width of columns before another one.
+func widthOf(widths []int) (n int) {
+	for _, w := range widths {
+		n += w + len(gap)
+	}
+	return n
+}
 
 func (t *table) line(row []string, widths []int) string {
 	var line strings.Builder
@@ -108,6 +138,10 @@ func terminalWidth(w io.Writer) int {
 	}
 	return cmp.Or(width, unknownWidth)
 }
+
+// narrowWidth is that of terminals which have no room for what the widths of others show: most
+// open with 80 columns.
+const narrowWidth = 100
 
 // unknownWidth is that of a terminal that does not know it, as serial lines and those of
 // programs mostly do not.

@@ -35,6 +35,28 @@ func TestTableOnATerminal(t *testing.T) {
 	}
 }
 
+// TestTableGivesRoom wants a table with long cells in its middle to fit, and one that fits to be left alone.
+func TestTableGivesRoom(t *testing.T) {
+	for _, width := range []int{0, 60, 80, 300} {
+		table := &table{columns: []column{{}, {gives: true}, {gives: true}, {}}}
+		table.add("0x55fe6984d139", strings.Repeat("name::", 10), "/usr/src/"+strings.Repeat("dir/", 10)+"file.c:1234", "/usr/bin/program")
+		table.add("0x55fe6984d139", "main", "x.c:1", "/usr/bin/program")
+		var out strings.Builder
+		table.write(&out, width)
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 0 && n > width {
+				t.Errorf("width %d: %d characters: %s", width, n, line)
+			}
+			if !strings.Contains(line, "/usr/bin/program") {
+				t.Errorf("width %d: the last column gave: %s", width, line)
+			}
+		}
+		if cut := strings.Contains(out.String(), "…"); cut != (width == 60 || width == 80) {
+			t.Errorf("width %d: cut %v:\n%s", width, cut, &out)
+		}
+	}
+}
+
 func TestShorten(t *testing.T) {
 	for _, test := range []struct {
 		s    string
