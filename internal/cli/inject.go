@@ -45,8 +45,8 @@ files by that, also elsewhere; perf does not, and takes no symbols from them.
 Mappings and the list of build IDs are filled, and everything else stays byte for byte as
 it is. A stream has no list: records of build IDs are put before its others.
 Of a damaged recording what can be read is filled, and the exit status is 1.
-Without --output the recording is replaced, when the new one is whole. FILE may be '-' for
-standard input; it goes to standard output then, when all of it was read. A recording that
+Without --output the recording is replaced, when the new one is whole. Standard
+error has what became of each file. FILE may be '-' for standard input; it goes to standard output then, when all of it was read. A recording that
 gzip compressed needs --output, and is written uncompressed. Of the directory that
 'perf record --threads' writes each file is filled; OUT is a new directory then.`
 
@@ -490,11 +490,7 @@ func contentAt(name string) buildid.Content {
 
 // tell says what was filled, what not, and why. A damaged recording is an error.
 func (i *injector) tell(recording string, rec *recorded, verdicts map[mappedFile]verdict, listed map[string]bool, filled perfdata.Filled) error {
-	w := i.env.stdout
-	if i.output == "-" {
-		w = i.env.stderr
-	}
-	out := bufio.NewWriter(w)
+	out := bufio.NewWriter(i.env.stderr)
 	files := slices.SortedFunc(maps.Keys(verdicts), func(a, b mappedFile) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.inode, b.inode), cmp.Compare(a.generation, b.generation))
 	})
