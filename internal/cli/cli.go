@@ -138,6 +138,9 @@ func (e *env) isOutputLost(err error) bool {
 func run(ctx context.Context, e *env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		root.SetOut(plainDescriptions{e.stdout})
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	var status exitStatus
 	var special statusError

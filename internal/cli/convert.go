@@ -68,6 +68,9 @@ func newConvertCommand(e *env) *cobra.Command {
   perf record -g --buildid-mmap sleep 1 && hallmark convert -o out.pb.gz perf.data`,
 		Args: takes("[FILE]"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if c.output == "" {
+				return usageError{errors.New("convert: -o OUT is missing, '-' is standard output")}
+			}
 			name, err := profileArgument(args)
 			if err != nil {
 				return err
@@ -84,7 +87,6 @@ func newConvertCommand(e *env) *cobra.Command {
 	completeValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.Flags().BoolVar(&c.input.times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
-	cmd.MarkFlagRequired("output")
 	return cmd
 }
 

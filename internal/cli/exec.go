@@ -118,6 +118,9 @@ func newExecCommand(e *env) *cobra.Command {
 	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD (its output goes to standard error else)")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to learn of executions: this `BACKEND`, auto, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
 	completeValues(cmd, "backend", "auto", "bpf", "perf")
+	if err := cmd.RegisterFlagCompletionFunc("match", completerOf("PATH")); err != nil {
+		panic(err) // no such flag
+	}
 	return cmd
 }
 

@@ -65,7 +65,8 @@ func newMapsCommand(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.all, "all", false, "print every mapping, as the kernel writes it")
-	flags.TextVar(&opt.method, "method", procmap.Auto, "how to ask the kernel: auto, query (PROCMAP_QUERY) or text")
+	flags.TextVar(&opt.method, "method", procmap.Auto, "how to ask the kernel, a `METHOD`: auto, query (PROCMAP_QUERY) or text")
+	completeValues(cmd, "method", "auto", "query", "text")
 	return cmd
 }
 

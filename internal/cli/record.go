@@ -162,8 +162,6 @@ func (r *record) check(args []string) error {
 		return fmt.Errorf("%d table entries are not between 1 and %d", r.opts.TableEntries, maxTableEntries)
 	case r.unwindMemory < 1 || r.unwindMemory > maxUnwindMemory:
 		return fmt.Errorf("--unwind-memory %d is not between 1 and %d", r.unwindMemory, maxUnwindMemory)
-	case r.output == "":
-		return errors.New("--output has no name in it")
 	case r.output == "-" && r.report:
 		return errors.New("standard output cannot take both the profile and --report")
 	case r.opts.Duration < 0:

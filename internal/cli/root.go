@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const rootLong = `Hallmark gives every stack frame, every mapping and every program on a Linux
@@ -42,7 +44,28 @@ func newRootCommand(e *env) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	refuseUnknownTopics(root)
+	addCompletions(root)
+	root.PersistentPreRunE = checkFileNames
 	return root
+}
+
+// checkFileNames refuses flags that name files with no name in them, as of a variable that is not
+// set: some verbs would take that for a directory, and others for no flag.
+func checkFileNames(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		name, _ := pflag.UnquoteUsage(f)
+		if name != "DIR" && !slices.Contains(fileNames, name) {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if slices.Contains(values, "") {
+			err = usageError{fmt.Errorf("--%s has no name in it", f.Name)}
+		}
+	})
+	return err
 }
 
 // refuseUnknownTopics has help and completion refuse words that they do not know, for which
@@ -61,6 +84,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 			}
 		case "completion":
 			group(cmd)
+			completeBareBash(cmd)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func newUnwindCommand(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.stats, "stats", false, "print a summary of each file")
-	flags.StringVar(&opt.check, "check", "", "print the row of this hexadecimal `offset` in the file only")
+	flags.StringVar(&opt.check, "check", "", "print the row of this hexadecimal `OFFSET` in the file only")
 	flags.IntVar(&opt.threads, "threads", 0, "threads that make a table: `N` (0: as many as run at once)")
 	return cmd
 }

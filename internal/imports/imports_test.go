@@ -206,7 +206,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
