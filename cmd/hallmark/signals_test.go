@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -280,4 +281,35 @@ func waitForStop(t *testing.T, pid int) {
 		}
 	}
 	t.Fatal("no child has stopped")
+}
+
+// TestQuitPrintsNoStacks sends Ctrl-\ to a verb that nothing ends in good order: it ends as by any
+// signal, without the stacks of Go and their status, which is that of a wrong command line.
+func TestQuitPrintsNoStacks(t *testing.T) {
+	t.Parallel()
+	in, more, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer more.Close()
+	cmd := exec.Command("hallmark", "report", "-")
+	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "GOTRACEBACK=")
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := more.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Await(t, "a verb that reads", func() bool {
+		n, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCINQ)
+		return n == 0 || err != nil
+	})
+	_ = cmd.Process.Signal(syscall.SIGQUIT)
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 128+int(syscall.SIGQUIT) || out.Len() > 0 {
+		t.Errorf("status %d\n%s", status, &out)
+	}
 }

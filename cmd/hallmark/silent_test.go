@@ -294,7 +294,7 @@ func (s *silentScene) run(t *testing.T, interrupt time.Duration, args ...string)
 	t.Helper()
 	out, errors := s.create(t, "stdout"), s.create(t, "stderr") // no pipes: somebody may be left who has them
 	cmd := exec.Command("hallmark", args...)
-	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+s.dir)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+s.dir, "GOTRACEBACK=all") // for SIGQUIT below
 	cmd.Stdout, cmd.Stderr = out, errors
 	began := time.Now()
 	if err := cmd.Start(); err != nil {

@@ -86,6 +86,7 @@ func Main(args []string) int {
 	// A file that may grow no more (ulimit -f) is an error of its writer, and ends nothing. Commands
 	// that are started from here have the signal as it was.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
+	theSignals.quit.Do(theSignals.startQuit)
 	out := &checkedFile{File: os.Stdout}
 	e := &env{stdout: out, stderr: unbreakable(os.Stderr), stdin: os.Stdin}
 	var status int

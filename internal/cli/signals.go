@@ -27,7 +27,9 @@ func promising() (ctx context.Context, over func()) {
 
 // signals knows what signals end in good order.
 type signals struct {
-	listen sync.Once
+	came   chan os.Signal
+	quit   sync.Once // Ctrl-\ is listened to
+	listen sync.Once // the others are
 	mu     sync.Mutex
 	works  map[*work]bool
 	ended  time.Time // when a signal ended works last
@@ -40,7 +42,7 @@ type work struct {
 }
 
 // theSignals are those of this process.
-var theSignals = &signals{works: map[*work]bool{}}
+var theSignals = &signals{came: make(chan os.Signal, 16), works: map[*work]bool{}}
 
 // sameWish is how long signals are the same wish as the first one.
 const sameWish = time.Second
@@ -61,16 +63,21 @@ func (s *signals) begin(w *work) (context.Context, func()) {
 
 // start listens until the process ends.
 func (s *signals) start() {
-	came := make(chan os.Signal, 16)
-	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(s.came, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
-		signal.Notify(came, syscall.SIGHUP)
+		signal.Notify(s.came, syscall.SIGHUP)
 	}
-	if !signal.Ignored(syscall.SIGQUIT) && os.Getenv("GOTRACEBACK") == "" { // then Go dumps its stacks
-		signal.Notify(came, syscall.SIGQUIT)
+	s.quit.Do(s.startQuit)
+}
+
+// startQuit listens to Ctrl-\, at which Go would dump its stacks and return 2. It does so where
+// GOTRACEBACK asks for them.
+func (s *signals) startQuit() {
+	if !signal.Ignored(syscall.SIGQUIT) && os.Getenv("GOTRACEBACK") == "" {
+		signal.Notify(s.came, syscall.SIGQUIT)
 	}
 	go func() {
-		for sig := range came {
+		for sig := range s.came {
 			if s.take(sig, time.Now()) {
 				die(sig.(syscall.Signal))
 			}
