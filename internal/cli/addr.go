@@ -29,11 +29,11 @@ Addresses are hexadecimal, with 0x or without. The address - stands for those on
 standard input, separated by blanks or newlines. They are looked up as they are:
 of a return address, which is behind the call, ask for the byte before.
 
-A file that claims the identity of another one which was asked for, and has other content,
-is marked so.
+A file that claims the identity of another one which was asked for, and has
+other content, is marked so.
 
-A page of a file that the process has rewritten in its memory is not the file's any more:
-[rewritten] stands in place of the identity.
+A page of a file that the process has rewritten in its memory is not the file's
+any more: [rewritten] stands in place of the identity.
 
 What is not known has the reason in its place, in brackets, and what can be done
 about it is printed on standard error.`

@@ -13,34 +13,35 @@ import (
 )
 
 const addr2lineLong = `Addr2line prints function, source file and line of virtual addresses, and is a
-drop-in for GNU addr2line, llvm-addr2line and llvm-symbolizer: it takes their command
-lines, speaks their protocols on standard input and prints what they print. It is
-whichever of them a link is named after, that leads to hallmark: addr2line,
-llvm-symbolizer, llvm-symbolizer-19, x86_64-linux-gnu-addr2line and the like. Tools
-that run one of them, such as perf, pprof and sanitizers, need no more than the link.
+drop-in for GNU addr2line, llvm-addr2line and llvm-symbolizer: it takes their
+command lines, speaks their protocols on standard input and prints what they
+print. It is whichever of them a link is named after, that leads to hallmark:
+addr2line, llvm-symbolizer, llvm-symbolizer-19, x86_64-linux-gnu-addr2line and
+the like. Tools that run one of them, such as perf, pprof and sanitizers, need
+no more than the link.
 
-Called as a verb it is GNU addr2line; --as=NAME in front of all other flags makes it
-another one. The flags behind are those of the program: see 'hallmark addr2line
---as=NAME -h'.
+Called as a verb it is GNU addr2line; --as=NAME in front of all other flags
+makes it another one. The flags behind are those of the program: see 'hallmark
+addr2line --as=NAME -h'.
 
-Where an index of the file was prepared (hallmark index), the first answer comes at
-once. Every option acts as it does in the original (LLVM 19, GNU binutils), or is
-refused by name.
+Where an index of the file was prepared (hallmark index), the first answer comes
+at once. Every option acts as it does in the original (LLVM 19, GNU binutils),
+or is refused by name.
 
-Some answers differ. The discriminators of GNU addr2line are not printed. Code between
-functions has no name. Of a file that is yet to be linked an address of code is one in its first
-section with code, and names are not mixed with those of data. Where llvm-symbolizer 19
-loses a declaration that gcc wrote in a short form, ours has it; so it has variables in
-.dwo files. An end of a line in a name becomes "?", and a terminal gets no control
-characters.`
+Some answers differ. The discriminators of GNU addr2line are not printed. Code
+between functions has no name. Of a file that is yet to be linked an address of
+code is one in its first section with code, and names are not mixed with those
+of data. Where llvm-symbolizer 19 loses a declaration that gcc wrote in a short
+form, ours has it; so it has variables in .dwo files. An end of a line in a name
+becomes "?", and a terminal gets no control characters.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   nm prog | awk '{print $1}' | hallmark addr2line -e prog
   hallmark addr2line --as=llvm-symbolizer --obj=prog 0x401136
 
-  ln -s "$(command -v hallmark)" ~/tools/addr2line          # perf report, flame graphs
+  ln -s "$(command -v hallmark)" ~/tools/addr2line  # perf report, flame graphs
   PATH=~/tools:$PATH perf report
-  ln -s "$(command -v hallmark)" ~/tools/llvm-symbolizer    # sanitizers, pprof
+  ln -s "$(command -v hallmark)" ~/tools/llvm-symbolizer  # sanitizers, pprof
   ASAN_SYMBOLIZER_PATH=~/tools/llvm-symbolizer ./prog
   go tool pprof -tools ~/tools prog profile.pb.gz`
 

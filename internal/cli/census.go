@@ -12,17 +12,18 @@ import (
 	"hallmark/internal/plaintext"
 )
 
-const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files whose
-code is mapped; and works out what a pointer to it would cost in each of them on this
-machine, beside what Hallmark's own table takes.
+const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files
+whose code is mapped; and works out what a pointer to it would cost in each of
+them on this machine, beside what Hallmark's own table takes.
 
-It is the exercise that the kernel's developers set themselves when they wanted the
-build ID in struct file: how many instances of it are there, and how many files with
-code are behind them? A structure whose allocator leaves room behind it takes a pointer
-for nothing; else fewer fit into a slab.
+It is the exercise that the kernel's developers set themselves when they wanted
+the build ID in struct file: how many instances of it are there, and how many
+files with code are behind them? A structure whose allocator leaves room behind
+it takes a pointer for nothing; else fewer fit into a slab.
 
-Counts that cannot be taken have a reason: most of them need CAP_BPF, CAP_PERFMON,
-CAP_SYS_PTRACE, CAP_SYS_ADMIN or CAP_DAC_READ_SEARCH, which root has.`
+Counts that cannot be taken have a reason: most of them need CAP_BPF,
+CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYS_ADMIN or CAP_DAC_READ_SEARCH, which root
+has.`
 
 const censusExample = `  hallmark census
   hallmark census --json | jq .designs`
@@ -31,7 +32,7 @@ func newCensusCommand(e *env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "census [flags]",
-		Short:   "Count open files against files with code, and what designs would cost",
+		Short:   "Count open files and files with code, and what designs would cost",
 		Long:    censusLong,
 		Example: censusExample,
 		Args:    noArguments,

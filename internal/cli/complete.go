@@ -141,6 +141,7 @@ func completeBareBash(completion *cobra.Command) {
 		if cmd.Name() != "bash" {
 			continue
 		}
+		cmd.Long = bashLong
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 			bare, err := cmd.Flags().GetBool("no-descriptions")
 			if err != nil {
@@ -155,6 +156,11 @@ func completeBareBash(completion *cobra.Command) {
 		}
 	}
 }
+
+const bashLong = `Generate the completions of hallmark for bash, which needs no other package.
+
+  . <(hallmark completion bash)                          # in this shell
+  echo '. <(hallmark completion bash)' >> ~/.bashrc       # in each new one`
 
 // bareBash replaces the calls of functions of bash-completion.
 var bareBash = strings.NewReplacer("_get_comp_words_by_ref", "__hallmark_words", "_filedir", "__hallmark_filedir")

@@ -24,48 +24,52 @@ import (
 
 const convertLong = `Write a profile in another format:
 
-  folded      one stack and its count a line, for flamegraph.pl and similar tools
+  folded      one stack and its count a line, for flamegraph.pl and the like
   speedscope  JSON for https://www.speedscope.app
   firefox     JSON for https://profiler.firefox.com, with the build IDs of files
-  pprof       the profile with symbols added, for 'go tool pprof' and similar tools
-  perf        perf.data for 'perf report', which looks for symbols itself, by build ID
+  pprof       the profile with symbols added, for 'go tool pprof' and the like
+  perf        perf.data for 'perf report', which finds symbols by build ID
 
-The end of the output's name chooses the format: .folded, .speedscope.json, .firefox.json
-(or .firefox.json.gz), .pb.gz, .perf.data (or perf.data). --format overrides it. The output
-appears under its name when it is complete, and no more people can read it than can read
-FILE. Without FILE, convert reads hallmark.pb.gz, which 'hallmark record' writes.
+The end of the output's name chooses the format: .folded, .speedscope.json,
+.firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data). --format
+overrides it. The output appears under its name when it is complete, and no more
+people can read it than can read FILE. Without FILE, convert reads
+hallmark.pb.gz, which 'hallmark record' writes.
 
-Symbols: frames without symbols get them as in 'hallmark report', unless --no-symbols.
-Frames that stay without are shown by the start of their function
-('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols each
-address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof and perf keep addresses.
-perf gets only GNU build IDs; --every-identity adds those of other kinds.
+Symbols: frames without symbols get them as in 'hallmark report', unless
+--no-symbols. Frames that stay without are shown by the start of their function
+('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols
+each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof and perf keep
+addresses. perf gets only GNU build IDs; --every-identity adds those of other
+kinds.
 
-Recordings by perf: FILE may be perf.data, the directory of 'perf record --threads', and
-either may be compressed with gzip. Record with --buildid-mmap: perf then records the
-build ID of every mapping. Without it, perf records only those of files with samples,
-and none with -z; convert adds those that 'hallmark inject' can prove, and --trust-paths
-takes the files at the paths without proof. Of a damaged recording convert writes what
-can be read, and returns 1.
+Recordings by perf: FILE may be perf.data, the directory of 'perf record
+--threads', and either may be compressed with gzip. Record with --buildid-mmap:
+perf then records the build ID of every mapping. Without it, perf records only
+those of files with samples, and none with -z; convert adds those that 'hallmark
+inject' can prove, and --trust-paths takes the files at the paths without proof.
+Of a damaged recording convert writes what can be read, and returns 1.
 
-Times: speedscope, firefox and perf are in the order of time after 'hallmark record
---timeline', and for recordings by perf. --timeline keeps the times in pprof too.
+Times: speedscope, firefox and perf are in the order of time after 'hallmark
+record --timeline', and for recordings by perf. --timeline keeps the times in
+pprof too.
 
-Events: convert takes the first event with samples; --event chooses another. --event all
-keeps every event as a value, without times. --sample-type chooses the value to show;
-by default folded counts samples, and the others take the profile's own choice.`
+Events: convert takes the first event with samples; --event chooses another.
+--event all keeps every event as a value, without times. --sample-type chooses
+the value to show; by default folded counts samples, and the others take the
+profile's own choice.`
 
 func newConvertCommand(e *env) *cobra.Command {
 	c := converter{env: e}
 	cmd := &cobra.Command{
 		Use:   "convert [flags] -o OUT [FILE]",
-		Short: "Write a profile as folded stacks, for speedscope, Firefox Profiler or perf, or with symbols",
+		Short: "Write a profile in another format, or with symbols",
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
   hallmark convert -o out.speedscope.json out.pb.gz
   hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
   hallmark convert -o out.perf.data out.pb.gz && perf report -i out.perf.data
-  perf record -g --buildid-mmap sleep 1 && hallmark convert -o out.pb.gz perf.data`,
+  perf record -g --buildid-mmap prog && hallmark convert -o out.pb.gz perf.data`,
 		Args: takes("[FILE]"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if c.output == "" {

@@ -15,48 +15,53 @@ import (
 	"hallmark/internal/atomicfile"
 )
 
-const execLong = `Exec reports each program that is executed, as it happens: the time, the process, the
-arguments, and the exact file. With --exit it also reports each process that ends, how it
-ended, and which program it ran; with --libs each library that is loaded.
+const execLong = `Exec reports each program that is executed, as it happens: the time, the
+process, the arguments, and the exact file. With --exit it also reports each
+process that ends, how it ended, and which program it ran; with --libs each
+library that is loaded.
 
-With a command, exec watches that command and the processes that it starts, and ends with
-it. Without one, exec watches all processes of the machine until Ctrl-C, SIGTERM or SIGHUP,
-for --count events, or for --duration. The command prints to standard error, unless -o names
-a file for the events.
+With a command, exec watches that command and the processes that it starts, and
+ends with it. Without one, exec watches all processes of the machine until
+Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. The command
+prints to standard error, unless -o names a file for the events.
 
-With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later, programs in the
-kernel (--backend bpf) see every execution. On Linux 6.18 or later the process itself reads
-the identities before its first instruction: however short it lives, in whichever mount
-namespace its files are, and whether they were deleted. On older kernels, and for files
-without a build ID, Hallmark opens the file. The backend perf learns of executions from
-the kernel's records. It reads arguments and users in /proc, if the process is still
-there. It knows neither exit status nor CPU time.
+With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later,
+programs in the kernel (--backend bpf) see every execution. On Linux 6.18 or
+later the process itself reads the identities before its first instruction:
+however short it lives, in whichever mount namespace its files are, and whether
+they were deleted. On older kernels, and for files without a build ID, Hallmark
+opens the file. The backend perf learns of executions from the kernel's records.
+It reads arguments and users in /proc, if the process is still there. It knows
+neither exit status nor CPU time.
 
---match prints only events that have one of these: an identity or its first digits (at least
-6); the path or the file name of a program, a script or a library; the name of a process,
-which the kernel cuts after 15 bytes. Of a script that was started by a relative path, exec
-compares only the end of the path. Numbers of processes and users are those of the machine,
-also in a container.
+--match prints only events that have one of these: an identity or its first
+digits (at least 6); the path or the file name of a program, a script or a
+library; the name of a process, which the kernel cuts after 15 bytes. Of a
+script that was started by a relative path, exec compares only the end of the
+path. Numbers of processes and users are those of the machine, also in a
+container.
 
---exit also knows the programs of processes that ran before exec began. With the backend
-bpf, a child that was started since and executes nothing has no program.
+--exit also knows the programs of processes that ran before exec began. With the
+backend bpf, a child that was started since and executes nothing has no program.
 
-A terminal of less than 100 columns has none for parents and users; see them behind "| less -S".
+A terminal of less than 100 columns has none for parents and users; see them
+behind "| less -S".
 
-"after" is the time from the start of a process to its end. "cpu" is the CPU time of all its
-threads, including the release of its memory.
+"after" is the time from the start of a process to its end. "cpu" is the CPU
+time of all its threads, including the release of its memory.
 
-The program of a script is its interpreter; the script stands behind it. In brackets stands
-the reason where there is no identity. A file that claims the build ID of another one,
-executed before, is marked "same build ID, different content", or "content unknown" where
-one of the contents is. "elsewhere" marks a file whose path leads to another file here, or
-to none, as in a container. Events that exec could not report in time are counted, in the
-stream and at the end.`
+The program of a script is its interpreter; the script stands behind it. In
+brackets stands the reason where there is no identity. A file that claims the
+build ID of another one, executed before, is marked "same build ID, different
+content", or "content unknown" where one of the contents is. "elsewhere" marks a
+file whose path leads to another file here, or to none, as in a container.
+Events that exec could not report in time are counted, in the stream and at the
+end.`
 
-const execExample = `  hallmark exec                              # what is executed here
-  hallmark exec -d 30 --exit                 # what is executed and ends in half a minute
-  hallmark exec --exit -- make               # what make starts, and what each costs
-  hallmark exec --match 5dc767c02e183bb9     # who executes this build?
+const execExample = `  hallmark exec                           # what is executed here
+  hallmark exec -d 30 --exit              # and what ends, in half a minute
+  hallmark exec --exit -- make            # what make starts, and its cost
+  hallmark exec --match 5dc767c02e183bb9  # who executes this build?
   hallmark exec --match /usr/bin/git --exit
   hallmark exec --json -o made.jsonl -- make # apart from what make prints
   hallmark exec --json | jq -r 'select(.program.deleted).program.binary'`
@@ -75,7 +80,7 @@ func newExecCommand(e *env) *cobra.Command {
 	var backend string
 	cmd := &cobra.Command{
 		Use:     "exec [flags] [-- CMD [ARG...]]",
-		Short:   "Report programs that are executed and processes that end, by identity",
+		Short:   "Report executions and ends of processes, by identity",
 		Long:    execLong,
 		Example: execExample,
 		RunE: func(cmd *cobra.Command, args []string) error {

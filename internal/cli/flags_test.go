@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 func TestParseTime(t *testing.T) {
@@ -42,5 +46,32 @@ func TestPIDList(t *testing.T) {
 		if err := l.Set(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}
+	}
+}
+
+// TestHelpFitsATerminal wants no line of the help of any command to be longer than that of a
+// terminal, most of which have 80 columns.
+func TestHelpFitsATerminal(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	commands := 0
+	check = func(cmd *cobra.Command) {
+		commands++
+		var help strings.Builder
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(help.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > unknownWidth {
+				t.Errorf("%s: %d characters: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(newRootCommand(&env{}))
+	if commands < len(verbs) {
+		t.Errorf("%d commands", commands)
 	}
 }

@@ -25,13 +25,13 @@ const idLong = `Id prints the identity of files, of the programs that processes 
 kernel, one a line: its kind, the identity, the path.
 
 The kinds are gnu (the GNU build ID), go (the Go toolchain's build ID, for files
-without a GNU one) and content (a hash of the code, for files without any). A file
-and its stripped copy have the same content, and two builds do not. For files of
-kind content --verbose and --json also print OpenTelemetry's htlhash, which is no
-identity: it is of head, tail and length only.
+without a GNU one) and content (a hash of the code, for files without any). A
+file and its stripped copy have the same content, and two builds do not. For
+files of kind content --verbose and --json also print OpenTelemetry's htlhash,
+which is no identity: it is of head, tail and length only.
 
-An argument of digits only is a process; write ./123 for a file. '-' is standard input,
-a file or a pipe.
+An argument of digits only is a process; write ./123 for a file. '-' is standard
+input, a file or a pipe.
 
 Errors are printed on standard error, or as an object with "error" in
 the output of --json; the others go on, and the exit status is 1. It is 130 when

@@ -22,28 +22,30 @@ import (
 )
 
 const indexLong = `Index prepares what debug information and symbol tables say of a file's code, so
-that lookups answer at once: functions, the calls inlined into them, files, lines
-and columns. The debug file of the same identity is used too where it is found.
+that lookups answer at once: functions, the calls inlined into them, files,
+lines and columns. The debug file of the same identity is used too where it is
+found.
 
-An index is kept under the identity and the content of its file in the user's cache
-directory ($XDG_CACHE_HOME, ~/.cache), where all verbs find it; or it goes to the file given
-with -o. A directory that another user can change is not used: root in the environment of
-another user (sudo -E) has the indexes in the cache directory of root's own home. Two files
-that have one build ID have two indexes, and a bare build ID gets no answer then. To ask for
-an index is to vouch for the file: names come from it also where its identity is all that
-is known. Its path, its size and the
-tables it was made from are printed. What is kept is bounded, and the indexes that
-nobody used for longest make room; --list prints all, these first. Where a
-.dwo file or a file of dwz is not there, none is kept, so that the file counts when it
-is back; -o writes one without it.
+An index is kept under the identity and the content of its file in the user's
+cache directory ($XDG_CACHE_HOME, ~/.cache), where all verbs find it; or it goes
+to the file given with -o. A directory that another user can change is not used:
+root in the environment of another user (sudo -E) has the indexes in the cache
+directory of root's own home. Two files that have one build ID have two indexes,
+and a bare build ID gets no answer then. To ask for an index is to vouch for the
+file: names come from it also where its identity is all that is known. Its path,
+its size and the tables it was made from are printed. What is kept is bounded,
+and the indexes that nobody used for longest make room; --list prints all, these
+first. Where a .dwo file or a file of dwz is not there, none is kept, so that
+the file counts when it is back; -o writes one without it.
 
-With --kernel the running kernel is prepared too, from /proc/kallsyms, which takes
-CAP_SYSLOG: names of functions, for profiles that are looked at later or elsewhere.
-An index made from the kernel's debug file has the same identity, says more and stays.
+With --kernel the running kernel is prepared too, from /proc/kallsyms, which
+takes CAP_SYSLOG: names of functions, for profiles that are looked at later or
+elsewhere. An index made from the kernel's debug file has the same identity,
+says more and stays.
 
-With --check the arguments are indexes, which are read as a whole and compared with
-their checksums. With --dump they are printed: every piece of code with its address,
-its size and its functions, innermost first.`
+With --check the arguments are indexes, which are read as a whole and compared
+with their checksums. With --dump they are printed: every piece of code with its
+address, its size and its functions, innermost first.`
 
 const indexExample = `  hallmark index /usr/bin/* 2>/dev/null   # prepare what is there
   hallmark index -o prog.index prog

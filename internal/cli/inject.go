@@ -26,28 +26,33 @@ import (
 	"hallmark/profile"
 )
 
-const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject -b'.
+const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject
+-b'.
 
-The build ID of a mapping is that of the file at its path, if that is proven to be the
-file that was mapped: on the host that recorded, the same device, inode and generation as
-recorded, and not changed since the recording began; of the kernel and its modules, that
-they are where they were. Of others it says why not, and leaves them without; what is
-in the list of build IDs already stays as it is. --trust-paths takes what is at the
-paths without proof, as 'perf inject -b' does.
+The build ID of a mapping is that of the file at its path, if that is proven to
+be the file that was mapped: on the host that recorded, the same device, inode
+and generation as recorded, and not changed since the recording began; of the
+kernel and its modules, that they are where they were. Of others it says why
+not, and leaves them without; what is in the list of build IDs already stays as
+it is. --trust-paths takes what is at the paths without proof, as 'perf inject
+-b' does.
 
-A build ID is a claim: files that get the same one and differ in their code are reported.
+A build ID is a claim: files that get the same one and differ in their code are
+reported.
 
-Files that have no GNU build ID stay without: perf takes their symbols from their paths.
-With --every-identity they get the digits of their identity: of Go's build ID what Go's
-linker makes a GNU build ID of it by, else the hash of their content. hallmark knows the
-files by that, also elsewhere; perf does not, and takes no symbols from them.
+Files that have no GNU build ID stay without: perf takes their symbols from
+their paths. With --every-identity they get the digits of their identity: of
+Go's build ID what Go's linker makes a GNU build ID of it by, else the hash of
+their content. hallmark knows the files by that, also elsewhere; perf does not,
+and takes no symbols from them.
 
-Mappings and the list of build IDs are filled, and everything else stays byte for byte as
-it is. A stream has no list: records of build IDs are put before its others.
-Of a damaged recording what can be read is filled, and the exit status is 1.
-Without --output the recording is replaced, when the new one is whole. Standard
-error has what became of each file. FILE may be '-' for standard input; it goes to standard output then, when all of it was read. A recording that
-gzip compressed needs --output, and is written uncompressed. Of the directory that
+Mappings and the list of build IDs are filled, and everything else stays byte
+for byte as it is. A stream has no list: records of build IDs are put before its
+others. Of a damaged recording what can be read is filled, and the exit status
+is 1. Without --output the recording is replaced, when the new one is whole.
+Standard error has what became of each file. FILE may be '-' for standard input;
+it goes to standard output then, when all of it was read. A recording that gzip
+compressed needs --output, and is written uncompressed. Of the directory that
 'perf record --threads' writes each file is filled; OUT is a new directory then.`
 
 func newInjectCommand(e *env) *cobra.Command {

@@ -24,14 +24,14 @@ const mapsLong = `Maps prints the executable mappings of a process with the iden
 behind each, one a line: addresses, permissions, file offset, identity, name.
 
 In place of an identity stands the reason why there is none, in brackets; what
-can be done about it is printed on standard error. A file system that does not answer
-is not waited for: its files are [file-unresponsive]. Code that a program copied to
-memory of its own, as those do that want it in huge pages, has the file and the
-offset that it was copied from, marked "(inferred)".
+can be done about it is printed on standard error. A file system that does not
+answer is not waited for: its files are [file-unresponsive]. Code that a program
+copied to memory of its own, as those do that want it in huge pages, has the
+file and the offset that it was copied from, marked "(inferred)".
 
-A file that claims the identity of another one which is mapped, and has other content, is
-marked so. Pages of a file that the process has rewritten in its memory are not the
-file's any more: "[rewritten 3 pages]" counts them.
+A file that claims the identity of another one which is mapped, and has other
+content, is marked so. Pages of a file that the process has rewritten in its
+memory are not the file's any more: "[rewritten 3 pages]" counts them.
 
 With --all every mapping is printed, as the kernel writes it in /proc/PID/maps,
 byte for byte; or with --json as an object, of which the executable ones have an

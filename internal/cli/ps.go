@@ -22,37 +22,38 @@ import (
 	"hallmark/reason"
 )
 
-const psLong = `Ps lists what runs, by identity: for each process the identity and the path of its program,
-and with --libs those of its libraries.
+const psLong = `Ps lists what runs, by identity: for each process the identity and the path of
+its program, and with --libs those of its libraries.
 
-An ID, or its first digits (at least 6), lists the processes that run this build: as their
-program, or as a library. A path lists the processes that run the file which is there now,
-and those that have something else mapped from there. A number that can be a process is a
-process.
+An ID, or its first digits (at least 6), lists the processes that run this
+build: as their program, or as a library. A path lists the processes that run
+the file which is there now, and those that have something else mapped from
+there. A number that can be a process is a process.
 
-Exit status with an ID, a path or --stale: 0 if a process was found, 1 if none was, 3 if
-none was found and some processes could not be looked at.
+Exit status with an ID, a path or --stale: 0 if a process was found, 1 if none
+was, 3 if none was found and some processes could not be looked at.
 
 Marks behind a path:
 
   deleted    nothing is at that path any more
-  replaced   the file at that path has another identity, or other content: an upgrade, and
-             the process was not started again
+  replaced   the file at that path has another identity, or other content: an
+             upgrade, and the process was not started again
   N builds   processes have different builds mapped from this path
-  elsewhere  the path leads the process to another place than it leads here, as in a
-             container; where the cgroup names the container, that is shown
+  elsewhere  the path leads the process to another place than it leads here, as
+             in a container; where the cgroup names the container, that is shown
   same build ID, different content
              another running file claims the same identity and is another build
   same build ID, content unknown
              the same, and one of the two contents is unknown
 
-A path in two containers is two places, and so two files. The directory decides, not the
-mount namespace: a service with a /tmp of its own runs the machine's /usr.`
+A path in two containers is two places, and so two files. The directory decides,
+not the mount namespace: a service with a /tmp of its own runs the machine's
+/usr.`
 
-const psExample = `  hallmark ps                     # what runs, and what of it was replaced on disk
-  hallmark ps --libs 1            # what process 1 has mapped
-  hallmark ps --stale --libs      # what should be started again after an upgrade
-  hallmark ps 5dc767c02e183bb9    # who still runs this build?
+const psExample = `  hallmark ps                   # what runs, and what of it was replaced on disk
+  hallmark ps --libs 1          # what process 1 has mapped
+  hallmark ps --stale --libs    # what should be started again after an upgrade
+  hallmark ps 5dc767c02e183bb9  # who still runs this build?
   hallmark ps /usr/lib/x86_64-linux-gnu/libc.so.6
   hallmark ps --json | jq -r 'select(.program.disk=="replaced").pid'`
 

@@ -24,49 +24,51 @@ import (
 	"hallmark/reason"
 )
 
-const recordLong = `Record which code runs: in every process (-a), in some (-p), or in a command. A command
-beside -a or -p limits the time: they are recorded while it runs.
+const recordLong = `Record which code runs: in every process (-a), in some (-p), or in a command. A
+command beside -a or -p limits the time: they are recorded while it runs.
 
-Each frame of the profile has the identity (build ID) of the exact file it is from, and
-the offset in that file. Symbols can be added on any machine, at any later time; those
-found here are added at once. The format is pprof's, or the one that the output's name
-ends in, as in 'hallmark convert': .folded, .speedscope.json, .firefox.json, perf.data.
+Each frame of the profile has the identity (build ID) of the exact file it is
+from, and the offset in that file. Symbols can be added on any machine, at any
+later time; those found here are added at once. The format is pprof's, or the
+one that the output's name ends in, as in 'hallmark convert': .folded,
+.speedscope.json, .firefox.json, perf.data.
 
-If files of different content claim one build ID, the one that only root or you can have
-written keeps it. The others are shown by a hash of their code (content:…), and a note
-names the files.
+If files of different content claim one build ID, the one that only root or you
+can have written keeps it. The others are shown by a hash of their code
+(content:…), and a note names the files.
 
-End: recording ends with the command, with the processes, after --duration, or with
-Ctrl-C, Ctrl-\, SIGTERM or SIGHUP. The profile is written in every case. Only a second
-Ctrl-C or Ctrl-\, a second or more after the first, gives it up. The exit status is that
-of the command. Only you can read a new output; a replaced one keeps its mode. With -o -
-the profile goes to standard output, and the output of the command to standard error.
+End: recording ends with the command, with the processes, after --duration, or
+with Ctrl-C, Ctrl-\, SIGTERM or SIGHUP. The profile is written in every case.
+Only a second Ctrl-C or Ctrl-\, a second or more after the first, gives it up.
+The exit status is that of the command. Only you can read a new output; a
+replaced one keeps its mode. With -o - the profile goes to standard output, and
+the output of the command to standard error.
 
-Backends: bpf identifies the file of each frame inside the kernel, also in processes that
-end at once. perf learns of mappings from the kernel's records. Hallmark takes bpf where
-it works; 'hallmark doctor' says whether, and why not.
+Backends: bpf identifies the file of each frame inside the kernel, also in
+processes that end at once. perf learns of mappings from the kernel's records.
+Hallmark takes bpf where it works; 'hallmark doctor' says whether, and why not.
 
-Callers: by default (--call-graph auto) Hallmark finds them by the call frame information
-of the files, which distributions build into everything. bpf does so inside the kernel,
-with tables that are kept in ~/.cache/hallmark/unwind. With perf, each sample copies
-16 KiB of its stack, or SIZE bytes with dwarf,SIZE; a copy costs about 0.1 ms of CPU
-time. Beyond a copy, frame pointers are followed. --call-graph fp follows only frame
-pointers, for code that was built with them.
+Callers: by default (--call-graph auto) Hallmark finds them by the call frame
+information of the files, which distributions build into everything. bpf does so
+inside the kernel, with tables that are kept in ~/.cache/hallmark/unwind. With
+perf, each sample copies 16 KiB of its stack, or SIZE bytes with dwarf,SIZE; a
+copy costs about 0.1 ms of CPU time. Beyond a copy, frame pointers are followed.
+--call-graph fp follows only frame pointers, for code that was built with them.
 
 --timeline keeps the time of every sample, for viewers that show what ran when.
 
-Permissions: an ordinary user may record own processes, without kernel code, where
-kernel.perf_event_paranoid is 2 or less. CAP_PERFMON adds kernel code, other users'
-processes and -a; CAP_BPF adds the backend bpf; CAP_SYS_PTRACE and
-CAP_CHECKPOINT_RESTORE open files of other users' processes; CAP_SYSLOG adds the kernel's
-symbols. Root has all of them.`
+Permissions: an ordinary user may record own processes, without kernel code,
+where kernel.perf_event_paranoid is 2 or less. CAP_PERFMON adds kernel code,
+other users' processes and -a; CAP_BPF adds the backend bpf; CAP_SYS_PTRACE and
+CAP_CHECKPOINT_RESTORE open files of other users' processes; CAP_SYSLOG adds the
+kernel's symbols. Root has all of them.`
 
 func newRecordCommand(e *env) *cobra.Command {
 	r := &record{env: e}
 	var event, backend, callGraph string
 	cmd := &cobra.Command{
 		Use:   "record [flags] [-a | -p PID[,PID]] [-- CMD [ARG...]]",
-		Short: "Record a profile whose every frame says which exact file it is from",
+		Short: "Record a profile whose frames say which exact file they are from",
 		Long:  recordLong,
 		Example: `  hallmark record -- gzip -k big.log
   hallmark record -a -d 30s -o machine.pb.gz

@@ -21,18 +21,19 @@ is known: the share of frames with the identity of their file, the share with a
 function's name, and why the rest has none; and the share of stacks that are
 complete, and why the others end early, by the binary where they do.
 
-FILE is any pprof profile, or a recording by perf (perf.data, and the directory that
-'perf record --threads' writes); '-' is standard input, and gzip is seen through. Without
-one it is hallmark.pb.gz, which 'hallmark record' writes.
+FILE is any pprof profile, or a recording by perf (perf.data, and the directory
+that 'perf record --threads' writes); '-' is standard input, and gzip is seen
+through. Without one it is hallmark.pb.gz, which 'hallmark record' writes.
 Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,
 and where DEBUGINFOD_URLS names debuginfod servers, these.
 
-Of a recording with several events the report is of the first one in the file that
-has samples, and names the others; --event chooses, and --event all reports on each
-in turn (with --json in an object each). Files without a build ID are identified
-as by 'hallmark inject', which says of each why not; so does --trust-paths.
-Of a damaged recording what can be read is reported, and the exit status is 1.
+Of a recording with several events the report is of the first one in the file
+that has samples, and names the others; --event chooses, and --event all reports
+on each in turn (with --json in an object each). Files without a build ID are
+identified as by 'hallmark inject', which says of each why not; so does
+--trust-paths. Of a damaged recording what can be read is reported, and the exit
+status is 1.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
@@ -42,8 +43,8 @@ describe functions for unwinding, and strip leaves that. It counts as unknown.
 Where the file is not here, all code of it without symbols is one function,
 'libfoo.so [unknown]'.
 
-Files of different content that claim one build ID are several binaries, and a note
-names them: "same build ID, different content".
+Files of different content that claim one build ID are several binaries, and a
+note names them: "same build ID, different content".
 
 With --json it prints one object: docs/json.md has the fields.`
 

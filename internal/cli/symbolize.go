@@ -31,37 +31,40 @@ import (
 	"hallmark/symbolize"
 )
 
-const symbolizeLong = `Symbolize adds functions, source lines and inlined calls to input that names files and
-offsets:
+const symbolizeLong = `Symbolize adds functions, source lines and inlined calls to input that names
+files and offsets:
 
-  text      logs and crash reports with stacks of sanitizers, LLVM's symbolizer markup,
-            Android's tombstones, backtrace_symbols(3), systemd-coredump, the kernel's
-            oopses; the output of perf script; any text with build IDs and offsets.
-            The rest of the text stays as it is, byte for byte.
+  text      logs and crash reports with stacks of sanitizers, LLVM's symbolizer
+            markup, Android's tombstones, backtrace_symbols(3),
+            systemd-coredump, the kernel's oopses; the output of perf script;
+            any text with build IDs and offsets. The rest of the text stays as
+            it is, byte for byte.
   folded    folded stacks, one and its count a line
   pprof     a profile
 
-The content decides which it is; --format overrides that. gzip is unpacked. Without IN,
-symbolize reads standard input, and passes lines on as they come. After the first Ctrl-C
-it reads the rest of standard input.
+The content decides which it is; --format overrides that. gzip is unpacked.
+Without IN, symbolize reads standard input, and passes lines on as they come.
+After the first Ctrl-C it reads the rest of standard input.
 
-A build ID in the text says which file ran. It is a claim: if two files have it and their
-code differs, symbolize reports both and leaves the frame as it is. A file that others
-can have written counts only at the path in the text, or if --binary or --debug-path
-names it. A frame without a build ID stays as it is, unless --binary names its file, or
---trust-paths takes the file at its path, which may be another one than the one that
-ran. A frame that has a function keeps it, and gets the inlined calls only if the symbols
-agree; --force replaces it.
+A build ID in the text says which file ran. It is a claim: if two files have it
+and their code differs, symbolize reports both and leaves the frame as it is. A
+file that others can have written counts only at the path in the text, or if
+--binary or --debug-path names it. A frame without a build ID stays as it is,
+unless --binary names its file, or --trust-paths takes the file at its path,
+which may be another one than the one that ran. A frame that has a function
+keeps it, and gets the inlined calls only if the symbols agree; --force replaces
+it.
 
-At the end, standard error has the number of frames that got functions, and why the
-others got none. --json prints an object for each frame: docs/json.md has the fields.`
+At the end, standard error has the number of frames that got functions, and why
+the others got none. --json prints an object for each frame: docs/json.md has
+the fields.`
 
-const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize                # with ASAN_OPTIONS=symbolize=0
-  hallmark symbolize --binary ./prog crash.log    # a log without build IDs
+const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize              # with ASAN_OPTIONS=symbolize=0
+  hallmark symbolize --binary ./prog crash.log  # a log without build IDs
   adb logcat | hallmark symbolize
   coredumpctl info | hallmark symbolize
-  perf record -g --buildid-mmap ./prog            # without it: --trust-paths
-  perf script --no-inline --show-mmap-events | hallmark symbolize | stackcollapse-perf.pl
+  perf record -g --buildid-mmap ./prog          # without it: --trust-paths
+  perf script --no-inline --show-mmap-events | hallmark symbolize >out.stacks
   hallmark symbolize -o out.pb.gz recorded.pb.gz`
 
 func newSymbolizeCommand(e *env) *cobra.Command {

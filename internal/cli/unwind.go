@@ -19,18 +19,19 @@ import (
 	"hallmark/unwind"
 )
 
-const unwindLong = `Unwind prints the tables by which callers are found in files without frame pointers,
-a row a line: offsets in the file, how the canonical frame address (c) is found,
-where the return address and the registers of the caller are, and what says so.
-Registers that a line does not name are unchanged.
+const unwindLong = `Unwind prints the tables by which callers are found in files without frame
+pointers, a row a line: offsets in the file, how the canonical frame address (c)
+is found, where the return address and the registers of the caller are, and what
+says so. Registers that a line does not name are unchanged.
 
-The tables are made from .eh_frame and .debug_frame. What they cannot say has the
-reason in its place: gap (nothing is said of the code), expression (one that has no
-place in a table), unusual (a register is where no table can say) or damaged.
+The tables are made from .eh_frame and .debug_frame. What they cannot say has
+the reason in its place: gap (nothing is said of the code), expression (one that
+has no place in a table), unusual (a register is where no table can say) or
+damaged.
 
-With --stats there is a summary of each file instead, with --check only the row of
-one offset. Damaged parts are left out and named on standard error; when
-a file can have no table the others go on, and the exit status is 1; with --json
+With --stats there is a summary of each file instead, with --check only the row
+of one offset. Damaged parts are left out and named on standard error; when a
+file can have no table the others go on, and the exit status is 1; with --json
 the error is an object.`
 
 const unwindExample = `  hallmark unwind /bin/sh

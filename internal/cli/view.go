@@ -25,12 +25,13 @@ from elsewhere, forward the port (ssh -L) and open the same URL there. A script
 can do so by 'curl -L -c jar URL', and then has the pages with 'curl -b jar'. As
 root no browser is opened: open the URL as the user whose browser it is.
 
-The text of source lines is shown from files in the directory of --source, at the
-path that the debug information names or at an end of it. No other file is opened,
-because a profiled program can name any.
+The text of source lines is shown from files in the directory of --source, at
+the path that the debug information names or at an end of it. No other file is
+opened, because a profiled program can name any.
 
-Frames without symbols get them as with 'hallmark report'. FILE is hallmark.pb.gz where
-none is named, and may be a recording by perf, as there; --event all shows all of its events, which the pages choose from.`
+Frames without symbols get them as with 'hallmark report'. FILE is
+hallmark.pb.gz where none is named, and may be a recording by perf, as there;
+--event all shows all of its events, which the pages choose from.`
 
 func newViewCommand(e *env) *cobra.Command {
 	v := viewer{env: e}
