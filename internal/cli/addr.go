@@ -153,8 +153,8 @@ func (p *addrPrinter) printAll(r io.Reader) error {
 	var addrs []addr.Abs
 	for words.Scan() {
 		a, err := parseAddress(words.Text())
-		if err != nil {
-			return err
+		if err != nil { // what was asked before has its answer
+			return cmp.Or(p.print(addrs), err)
 		}
 		if addrs = append(addrs, a); len(addrs) == batch {
 			if err := p.print(addrs); err != nil {

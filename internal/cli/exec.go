@@ -107,6 +107,9 @@ func newExecCommand(e *env) *cobra.Command {
 			if err := checkProc("/proc"); err != nil {
 				return err
 			}
+			if err := checkCommand(cmd, args); err != nil {
+				return err
+			}
 			ctx, over := promising()
 			defer over()
 			return execInto(ctx, e, opt, match, args)
@@ -127,6 +130,15 @@ func newExecCommand(e *env) *cobra.Command {
 		panic(err) // no such flag
 	}
 	return cmd
+}
+
+// checkCommand refuses a command line that ends in "--", as with a variable that is not set: without a
+// command other processes are looked at, and nothing ends it.
+func checkCommand(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() == 0 && len(args) == 0 {
+		return usageError{fmt.Errorf("%s: no command stands behind --", cmd.Name())}
+	}
+	return nil
 }
 
 // watchBackend returns the backend of this name, if it can watch.

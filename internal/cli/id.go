@@ -175,6 +175,8 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 			err = noProgram(pid)
 		case errors.Is(err, procmap.ErrUnresponsive):
 			err = fmt.Errorf("%w (%s): %s", err, reason.FileUnresponsive.Code(), programOf(pid))
+		default:
+			err = advise(err)
 		}
 		if ctx.Err() != nil {
 			return nil

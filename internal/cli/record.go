@@ -103,6 +103,9 @@ func newRecordCommand(e *env) *cobra.Command {
 			if cmd.Flags().Changed("duration") && r.opts.Duration == 0 {
 				return usageError{errors.New("a duration of 0 records nothing")}
 			}
+			if err := checkCommand(cmd, args); err != nil {
+				return err
+			}
 			if err := r.check(args); err != nil {
 				return usageError{err}
 			}
@@ -166,6 +169,8 @@ func (r *record) check(args []string) error {
 		return fmt.Errorf("--unwind-memory %d is not between 1 and %d", r.unwindMemory, maxUnwindMemory)
 	case r.output == "-" && r.report:
 		return errors.New("standard output cannot take both the profile and --report")
+	case r.output == "-" && r.view:
+		return errors.New("standard output cannot take both the profile and the URL of --view")
 	case r.opts.Duration < 0:
 		return fmt.Errorf("a duration of %v is negative", r.opts.Duration)
 	}
@@ -246,6 +251,14 @@ func (r *record) write(record func(io.Writer) (*result, error)) (result *result,
 		return err
 	})
 	return result, err
+}
+
+// outputName is what messages call an output.
+func outputName(name string) string {
+	if name == "-" {
+		return "the profile to standard output"
+	}
+	return plaintext.Name(name)
 }
 
 // rescue writes a profile that could not be written where it belongs to the directory for
@@ -420,7 +433,7 @@ func (r *record) tell(done *result) {
 		way += " with " + quantity(int64(stats.Copied), "bytes") + " of copied stacks"
 	}
 	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %s, %swrote %s\n", plural(int64(stats.Samples), "sample"),
-		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), way, share, r.output)
+		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), way, share, outputName(r.output))
 	if stats.Samples == 0 {
 		fmt.Fprintln(r.env.stderr, "hallmark: nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency")
 	}

@@ -130,7 +130,11 @@ func (s *symbolizer) run(name string) error {
 	if err == nil {
 		err = s.symbolize(source, name, r)
 	}
-	if err != nil {
+	var output outputError
+	switch {
+	case errors.As(err, &output):
+		return output.error
+	case err != nil:
 		return fmt.Errorf("%s: %w", inputName(name), err)
 	}
 	return nil
@@ -304,8 +308,19 @@ func (s *symbolizer) write(content func(io.Writer) error) error {
 	if s.output == "-" {
 		return content(s.env.stdout)
 	}
-	return atomicfile.Write(s.output, s.mode, content)
+	var failed error
+	err := atomicfile.Write(s.output, s.mode, func(w io.Writer) error {
+		failed = content(w)
+		return failed
+	})
+	if failed == nil && err != nil {
+		return outputError{err}
+	}
+	return err
 }
+
+// outputError is that of an output that cannot be made: no fault of the input.
+type outputError struct{ error }
 
 func (s *symbolizer) writeProfile(source *symbolSource, r plainInput) error {
 	switch {
