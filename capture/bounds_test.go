@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/internal/perfring"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"

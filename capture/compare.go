@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/capability"
 	"hallmark/internal/perfring"
@@ -78,16 +79,16 @@ func Compare(ctx context.Context, opts CompareOptions) (*Comparison, error) {
 		opts.Frequency = DefaultFrequency
 	}
 	costs, err := bpf.CountCosts()
-	if isRefusal(err) && capability.LackingForBPF() == "" && !capability.Has(unix.CAP_SYS_ADMIN) {
+	if backend.IsRefusal(err) && capability.LackingForBPF() == "" && !capability.Has(unix.CAP_SYS_ADMIN) {
 		return nil, fmt.Errorf("counting what BPF programs cost needs CAP_SYS_ADMIN: %w", err)
 	}
 	if err != nil {
-		return nil, unusable(BPF, err)
+		return nil, backend.Unusable(BPF, err)
 	}
 	defer costs.Close()
 	programs, err := bpf.NewComparison()
 	if err != nil {
-		return nil, unusable(BPF, err)
+		return nil, backend.Unusable(BPF, err)
 	}
 	defer programs.Close()
 	c := &comparer{opts: opts, programs: programs, out: &Comparison{Frequency: opts.Frequency, Duration: opts.Duration}}

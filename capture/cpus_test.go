@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"hallmark/internal/perfring"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 )
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/backend"
 	"hallmark/internal/capability"
 	"hallmark/internal/perfring"
 	"hallmark/reason"
@@ -202,14 +203,14 @@ func (w *Watch) choose() error {
 		return errors.New("the backend stackmap samples and watches nothing: use auto, bpf or perf")
 	}
 	err := w.useBPF()
-	if err == nil || isShortage(err) { // perf would run out of files as well, later and in silence
+	if err == nil || backend.IsShortage(err) { // perf would run out of files as well, later and in silence
 		return err
 	}
 	if perfErr := w.usePerf(); perfErr != nil {
 		return perfErr
 	}
 	if capability.LackingForBPF() == "" { // others know that they are ordinary users
-		w.stats.Reduced = append(w.stats.Reduced, "BPF programs: "+whyNot(err))
+		w.stats.Reduced = append(w.stats.Reduced, "BPF programs: "+backend.WhyNot(err))
 	}
 	return nil
 }

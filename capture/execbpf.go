@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
@@ -64,7 +65,7 @@ const (
 
 func (w *Watch) useBPF() error {
 	if err := procfs.CheckPIDNamespace(); err != nil && w.opts.Command != nil {
-		return unusable(BPF, err)
+		return backend.Unusable(BPF, err)
 	} else if err != nil {
 		w.stats.Reduced = append(w.stats.Reduced, "the process numbers of this PID namespace: they are those of the machine")
 	}
@@ -75,7 +76,7 @@ func (w *Watch) useBPF() error {
 		Ring:       w.opts.ring,
 	})
 	if err != nil {
-		return unusable(BPF, err)
+		return backend.Unusable(BPF, err)
 	}
 	b := &bpfWatch{
 		queue:    w.queue,

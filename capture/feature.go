@@ -16,6 +16,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfregs"
 	"hallmark/internal/perfring"
@@ -256,7 +257,7 @@ func usable(err error) (Answer, string) {
 		return Yes, ""
 	}
 	a, _ := answer(err)
-	return a, whyNot(err)
+	return a, backend.WhyNot(err)
 }
 
 func probeTaskWork() (Answer, string) {

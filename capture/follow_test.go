@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )

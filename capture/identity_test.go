@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/fstimes"
 	"hallmark/internal/procfs"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )

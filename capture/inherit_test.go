@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"hallmark/internal/proctest"
-
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/perfring"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )

@@ -9,14 +9,13 @@ import (
 	"testing"
 	"unsafe"
 
-	"hallmark/internal/proctest"
-
 	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/procfs"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 	"go.uber.org/goleak"
 
 	"hallmark/buildid"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )

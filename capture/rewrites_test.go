@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/internal/patience"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/profile"

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
@@ -214,7 +215,7 @@ func reserve(n int) error {
 	}()
 	for range n {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-		if isShortage(err) {
+		if backend.IsShortage(err) {
 			return fmt.Errorf("recording takes %d open files more than there may be: raise 'ulimit -n': %w", n-len(fds), err)
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 )
 
@@ -47,7 +48,7 @@ func (t *TableStats) Notes() []string {
 // says what maps take to those with CAP_SYS_ADMIN alone.
 func describeTable(s *bpf.Sampler) (string, error) {
 	m, err := s.Memory()
-	if isRefusal(err) {
+	if backend.IsRefusal(err) {
 		return fmt.Sprintf("a table of %d files; what it takes is not shown to this user", bpf.DefaultEntries), nil
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/procfs"
 	"hallmark/procmap"
 )
@@ -51,7 +52,7 @@ func (s *Session) openTarget(pid int) error {
 	switch {
 	case errors.Is(err, procmap.ErrNoProcess):
 		return err
-	case err != nil && isForeign(pid) && isRefusal(err):
+	case err != nil && isForeign(pid) && backend.IsRefusal(err):
 		return fmt.Errorf("process %d is another user's: run as root or with CAP_PERFMON", pid)
 	case err != nil:
 		return fmt.Errorf("process %d: %w", pid, err)

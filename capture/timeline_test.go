@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"hallmark/internal/proctest"
-
 	"hallmark/profile"
 )
 

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"hallmark/internal/proctest"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 	"hallmark/reason"
