@@ -10,6 +10,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/launch"
 	"hallmark/profile"
 )
 
@@ -46,7 +47,9 @@ func (e *bpfEvents) openAll() error { return e.followCPUs() }
 
 func (e *bpfEvents) openProcess(pid int) error { return e.takers.Follow(uint32(pid), false) }
 
-func (e *bpfEvents) openCommand(c *Command) error { return e.takers.Follow(uint32(c.PID()), true) }
+func (e *bpfEvents) openCommand(c *launch.Command) error {
+	return e.takers.Follow(uint32(c.PID()), true)
+}
 
 // event opens an event whose samples the programs take.
 func (e *bpfEvents) event(cpu int) (int, error) {

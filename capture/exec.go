@@ -13,16 +13,17 @@ import (
 	"hallmark/internal/backend"
 	"hallmark/internal/capability"
 	"hallmark/internal/perfring"
+	"hallmark/launch"
 	"hallmark/reason"
 )
 
 // WatchOptions say what a Watch tells. The zero value tells every program that is executed
 // on this machine.
 type WatchOptions struct {
-	Exits   bool     // tell which processes end, too
-	Libs    bool     // tell which libraries are loaded, too
-	Command *Command // tell only of this program, which Run releases, and of what it starts
-	Backend Backend  // BPF, Perf, or what works here when Auto
+	Exits   bool            // tell which processes end, too
+	Libs    bool            // tell which libraries are loaded, too
+	Command *launch.Command // tell only of this program, which Run releases, and of what it starts
+	Backend Backend         // BPF, Perf, or what works here when Auto
 
 	// Told is called when all that is known by now has been told; nil for no call.
 	Told func() error

@@ -19,6 +19,7 @@ import (
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/perfdata"
 	"hallmark/reason"
 )
@@ -26,7 +27,7 @@ import (
 // watchCommand returns what a backend tells of a command.
 func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
 	t.Helper()
-	c, err := StartCommand(args)
+	c, err := launch.Start(args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func TestWatchCost(t *testing.T) {
 // watchCost reports whether an event had the CPU time of its process.
 func watchCost(t *testing.T) bool {
 	t.Helper()
-	c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "0.2"})
+	c, err := launch.Start([]string{testenv.Tool(t, "sleep"), "0.2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func watchCost(t *testing.T) bool {
 	if ended.End.CPU == nil {
 		return false
 	}
-	if usage := c.cmd.ProcessState; *ended.End.CPU <= 0 || *ended.End.CPU >= usage.UserTime()+usage.SystemTime() {
+	if usage := c.State(); *ended.End.CPU <= 0 || *ended.End.CPU >= usage.UserTime()+usage.SystemTime() {
 		t.Errorf("it ran %v, and with the wait for its release %v", *ended.End.CPU, usage.UserTime()+usage.SystemTime())
 	}
 	return true
@@ -401,7 +402,7 @@ func TestWatchLoses(t *testing.T) {
 				defer f.Close()
 				fifos = append(fifos, f)
 			}
-			c, err := StartCommand([]string{"sh", "-c", loop + test.then})
+			c, err := launch.Start([]string{"sh", "-c", loop + test.then})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -146,7 +146,7 @@ func (p *perfWatch) open() error {
 	}
 	tid := -1
 	if p.opts.Command != nil {
-		tid = p.opts.Command.tid
+		tid = p.opts.Command.TID()
 	}
 	cpus, err := perfring.OnlineCPUs()
 	if err != nil {

@@ -51,7 +51,7 @@ func (s *Session) Finish() *Recording {
 	p := f.build(profile.NewBuilder(int64(t.perSample)))
 	t.stacks = nil // room for symbols
 	if c := s.opts.Command; c != nil {
-		putFirst(p, c.path)
+		putFirst(p, c.Path())
 	}
 	p.TimeNanos = s.started.UnixNano()
 	p.DurationNanos = int64(s.elapsed)

@@ -14,6 +14,7 @@ import (
 
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 )
 
@@ -33,13 +34,13 @@ func recordBriefProcesses(t *testing.T, backend Backend) {
 	const processes, ms, hz = 300, 3, 299
 	file := proctest.BuildC(t)
 	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s %d; i=$((i+1)); done", processes, file, ms)
-	c, err := StartCommand([]string{"sh", "-c", script})
+	c, err := launch.Start([]string{"sh", "-c", script})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, misses, stats := recordSession(t, context.Background(), Options{Backend: backend, Command: c, Frequency: hz})
 	c.Wait()
-	usage := c.cmd.ProcessState.SysUsage().(*syscall.Rusage) // with the children that it waited for
+	usage := c.State().SysUsage().(*syscall.Rusage) // with the children that it waited for
 	used := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	want := uint64(used * hz / time.Second)
 	if want < processes*ms*hz/1000/2 {

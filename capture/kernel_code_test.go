@@ -11,6 +11,7 @@ import (
 
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 )
 
@@ -23,7 +24,7 @@ func recordPassingKernelCode(t *testing.T, backend Backend) {
 	file := filepath.Join(t.TempDir(), "bpfloop")
 	proctest.Compile(t, "gcc", file, "-O1", "testdata/bpfloop.c")
 	t.Run("loaded while recording", func(t *testing.T) {
-		c, err := StartCommand([]string{file, "300"})
+		c, err := launch.Start([]string{file, "300"})
 		if err != nil {
 			t.Fatal(err)
 		}

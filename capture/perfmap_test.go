@@ -11,6 +11,7 @@ import (
 
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 	"hallmark/reason"
 )
@@ -29,7 +30,7 @@ func TestRecordGeneratedCodeInMemfd(t *testing.T) {
 }
 
 func runGeneratedCode(t *testing.T, backend Backend, args ...string) {
-	c, err := StartCommand(append([]string{buildJIT(t)}, args...))
+	c, err := launch.Start(append([]string{buildJIT(t)}, args...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestRecordGeneratedCodeInContainer(t *testing.T) {
 func recordGeneratedCodeInContainer(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	script := `mount -t tmpfs none /tmp && chmod 1777 /tmp && cd / && exec setpriv --reuid=65534 --clear-groups /proc/self/fd/9 1500`
-	c, err := StartCommand([]string{"sh", "-c", `exec 9<"$0" && exec unshare --mount --pid --fork --mount-proc sh -c "$1"`, buildJIT(t), script})
+	c, err := launch.Start([]string{"sh", "-c", `exec 9<"$0" && exec unshare --mount --pid --fork --mount-proc sh -c "$1"`, buildJIT(t), script})
 	if err != nil {
 		t.Fatal(err)
 	}

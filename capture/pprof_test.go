@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"hallmark/internal/proctest"
-
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 )
 
@@ -41,7 +41,7 @@ func TestPprofSymbolizes(t *testing.T) {
 		{"c static pie", google, proctest.BuildC, []string{"-static-pie"}, "300", "burn"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := StartCommand([]string{test.build(t, test.flags...), test.duration})
+			c, err := launch.Start([]string{test.build(t, test.flags...), test.duration})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"hallmark/internal/fstimes"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 )
 
@@ -36,10 +36,7 @@ func needTimes(t testing.TB) {
 // TestMain makes the test binary its own waiting copy, as main does for
 // hallmark, and fails when a test leaves a goroutine or a descriptor behind.
 func TestMain(m *testing.M) {
-	if os.Getenv(noPartner) != "" {
-		startWithoutPartner()
-	}
-	ExecWhenTold()
+	launch.ExecWhenTold()
 	memoryIsBelieved = fstimes.BelieveTemporary()
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // helpers end at once
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
@@ -107,7 +104,7 @@ func needBPF(t testing.TB) {
 // recordCommand records a command to its end.
 func recordCommand(t testing.TB, opts Options, args ...string) (*pprof.Profile, profile.Misses, Stats) {
 	t.Helper()
-	c, err := StartCommand(args)
+	c, err := launch.Start(args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +242,7 @@ func checkMost(t testing.TB, where string, there, all int64, others float64) {
 func TestRecordLabels(t *testing.T) { eachBackend(t, recordLabels) }
 
 func recordLabels(t *testing.T, backend Backend) {
-	c, err := StartCommand([]string{proctest.BuildC(t), "200"})
+	c, err := launch.Start([]string{proctest.BuildC(t), "200"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,41 +366,4 @@ func recordEnds(t *testing.T, backend Backend) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-func TestCommand(t *testing.T) {
-	for _, test := range []struct {
-		args   []string
-		status int
-	}{
-		{[]string{"true"}, 0},
-		{[]string{"sh", "-c", "exit 42"}, 42},
-		{[]string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
-	} {
-		c, err := StartCommand(test.args)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Release(); err != nil {
-			t.Fatal(err)
-		}
-		if got := c.Wait(); got != test.status {
-			t.Errorf("%q ended with %d, want %d", test.args, got, test.status)
-		}
-	}
-	if _, err := StartCommand([]string{"no-such-program-anywhere"}); err == nil {
-		t.Error("a program that does not exist was started")
-	}
-	notExecutable := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(notExecutable, []byte("\x7fELF no"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	c, err := StartCommand([]string{notExecutable})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Release(); err == nil || !strings.Contains(err.Error(), "exec format error") {
-		t.Errorf("a damaged program: %v", err)
-	}
-	<-c.Done()
 }

@@ -19,6 +19,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/launch"
 	"hallmark/perfdata"
 	"hallmark/profile"
 )
@@ -26,13 +27,13 @@ import (
 // Options say what is recorded. One of SystemWide, PIDs and Command is set;
 // the zero value of everything else is right.
 type Options struct {
-	SystemWide bool     // every process on every CPU; needs CAP_PERFMON
-	PIDs       []int    // these processes, with the children they will have
-	Command    *Command // this program, which Run releases, with its children
+	SystemWide bool            // every process on every CPU; needs CAP_PERFMON
+	PIDs       []int           // these processes, with the children they will have
+	Command    *launch.Command // this program, which Run releases, with its children
 
 	// While is a program that Run releases as well, beside what it records of the machine or
 	// of processes: the recording ends when it does. Nil for none.
-	While *Command
+	While *launch.Command
 
 	Frequency int           // samples a second and CPU; 99 when 0
 	Duration  time.Duration // how long Run records; until it is interrupted when 0
@@ -111,7 +112,7 @@ type sampler interface {
 	// openCommand those of a command, once it executes its program. They do not run yet.
 	openAll() error
 	openProcess(pid int) error
-	openCommand(c *Command) error
+	openCommand(c *launch.Command) error
 	// prepare takes stock of what runs already.
 	prepare() error
 	// begin starts the samples, but those of a command, which start with it.
@@ -251,7 +252,7 @@ func (s *Session) Run(ctx context.Context) error {
 	if err := s.sampler.begin(); err != nil {
 		return err
 	}
-	for _, c := range []*Command{s.opts.Command, s.opts.While} {
+	for _, c := range []*launch.Command{s.opts.Command, s.opts.While} {
 		if c == nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
+	"hallmark/launch"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -107,11 +108,11 @@ func (s *stackmapFiles) find() {
 
 // findAnywhere looks for the files that were not found in processes that are gone: where the
 // command was, and in all processes.
-func (s *stackmapFiles) findAnywhere(c *Command) {
+func (s *stackmapFiles) findAnywhere(c *launch.Command) {
 	s.find()
 	if c != nil && s.missing() {
-		j := reach.Request{VMA: procmap.VMA{Name: c.path}} // no process has number 0
-		s.offer(j, s.reach(j), c.path)
+		j := reach.Request{VMA: procmap.VMA{Name: c.Path()}} // no process has number 0
+		s.offer(j, s.reach(j), c.Path())
 	}
 	pids, _ := procfs.Processes() // or they stay without name
 	for _, pid := range pids {

@@ -11,6 +11,7 @@ import (
 
 	"hallmark/internal/backend"
 	"hallmark/internal/procfs"
+	"hallmark/launch"
 	"hallmark/procmap"
 )
 
@@ -30,7 +31,7 @@ func (s *Session) openTargets() error {
 	return nil
 }
 
-func (s *Session) openCommand(c *Command) error {
+func (s *Session) openCommand(c *launch.Command) error {
 	watch, err := unix.PidfdOpen(c.PID(), 0)
 	if err != nil {
 		return fmt.Errorf("process %d: %w", c.PID(), err)
@@ -85,7 +86,7 @@ func (s *perfSampler) openAll() error { return s.open(-1) }
 
 // openCommand opens events of the one thread of the command that will exec, which
 // ends all others.
-func (s *perfSampler) openCommand(c *Command) error { return s.open(c.tid) }
+func (s *perfSampler) openCommand(c *launch.Command) error { return s.open(c.TID()) }
 
 // openProcess opens events for each thread of the process, and looks again until
 // no thread is new: those that a thread starts from then on inherit its events. A

@@ -15,6 +15,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/unwind"
@@ -229,7 +230,7 @@ func buildHandler(t testing.TB) string {
 }
 
 func unwindersAgree(t *testing.T, args []string) {
-	c, err := StartCommand(args)
+	c, err := launch.Start(args)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,11 @@ package main
 import (
 	"os"
 
-	"hallmark/capture"
 	"hallmark/internal/cli"
+	"hallmark/launch"
 )
 
 func main() {
-	capture.ExecWhenTold()
+	launch.ExecWhenTold()
 	os.Exit(cli.Main(os.Args))
 }

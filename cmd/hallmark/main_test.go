@@ -13,10 +13,10 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"hallmark/capture"
 	"hallmark/internal/addr2line"
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 )
 
 // TestMain makes the test binary itself the hallmark that the scripts run, by whatever
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		victim(how)
 		return
 	}
-	capture.ExecWhenTold()
+	launch.ExecWhenTold()
 	if _, ok := addr2line.ProgramOf(os.Args[0]); ok {
 		main()
 	}

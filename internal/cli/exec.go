@@ -13,6 +13,7 @@ import (
 
 	"hallmark/capture"
 	"hallmark/internal/atomicfile"
+	"hallmark/launch"
 )
 
 const execLong = `Exec reports each program that is executed, as it happens: the time, the
@@ -174,7 +175,7 @@ func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, a
 func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
 	collectLate()
 	if len(args) > 0 {
-		c, err := capture.StartCommandWith(args, commandOptions(opt.output))
+		c, err := launch.StartWith(args, commandOptions(opt.output))
 		if err != nil {
 			return commandError(err)
 		}
@@ -189,7 +190,7 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 	if err != nil {
 		opt.Command.Kill() // unless it has ended
 	}
-	var failed *capture.ExecError
+	var failed *launch.ExecError
 	if errors.As(err, &failed) {
 		return commandError(err)
 	}

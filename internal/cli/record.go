@@ -20,6 +20,7 @@ import (
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
 	"hallmark/internal/progress"
+	"hallmark/launch"
 	"hallmark/profile"
 	"hallmark/reason"
 )
@@ -143,9 +144,9 @@ type record struct {
 	unwindMemory int64 // MiB
 	noSymbols    bool
 	output       string
-	format       string           // as it was asked for
-	as           format           // which the output gets
-	command      *capture.Command // nil for none
+	format       string          // as it was asked for
+	as           format          // which the output gets
+	command      *launch.Command // nil for none
 	report, view bool
 }
 
@@ -313,7 +314,7 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 	if ctx.Err() != nil && progress.New(r.env.stderr) != nil {
 		fmt.Fprintln(r.env.stderr, "hallmark: writing the profile; Ctrl-C gives it up")
 	}
-	var exec *capture.ExecError
+	var exec *launch.ExecError
 	if errors.As(err, &exec) {
 		return nil, commandError(err)
 	}
@@ -340,11 +341,11 @@ func checkProc(dir string) error {
 
 // commandOptions has what a command prints on its standard output go to standard error, if
 // standard output is for something else.
-func commandOptions(output string) capture.CommandOptions {
+func commandOptions(output string) launch.Options {
 	if output == "-" {
-		return capture.CommandOptions{Stdout: os.Stderr}
+		return launch.Options{Stdout: os.Stderr}
 	}
-	return capture.CommandOptions{}
+	return launch.Options{}
 }
 
 // abandon ends a command that was never let go.
@@ -357,7 +358,7 @@ func (r *record) abandon() {
 // start starts the command, which is what is recorded, unless that is the machine or some
 // processes: then they are recorded for as long as it runs.
 func (r *record) start(args []string) error {
-	c, err := capture.StartCommandWith(args, commandOptions(r.output))
+	c, err := launch.StartWith(args, commandOptions(r.output))
 	if err != nil {
 		return commandError(err)
 	}
@@ -390,7 +391,7 @@ func (r *record) encode(w io.Writer, p *pprof.Profile) error {
 // commandError gives a command that cannot be run the exit status that shells
 // give it.
 func commandError(err error) error {
-	var failed *capture.ExecError
+	var failed *launch.ExecError
 	var unknown *exec.Error
 	missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) ||
 		errors.As(err, &failed) && failed.Reason == syscall.ENOENT.Error() // its interpreter
@@ -559,7 +560,7 @@ func (r *record) commandStatus() error {
 }
 
 // statusOf waits for a command, and returns its exit status.
-func statusOf(e *env, c *capture.Command) error {
+func statusOf(e *env, c *launch.Command) error {
 	select {
 	case <-c.Done():
 	case <-time.After(commandPatience):

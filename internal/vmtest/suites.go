@@ -34,7 +34,7 @@ type suite struct {
 // recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
 // verb.
 var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs",
-	"internal/perfring", "internal/procfs", "internal/proctest", "internal/reach", "internal/backend", "inventory"}
+	"internal/perfring", "internal/procfs", "internal/proctest", "internal/reach", "internal/backend", "inventory", "launch"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
 var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "internal/cli/doctor.go")}
@@ -113,7 +113,7 @@ var suites = []suite{
 
 // capturing are the tests of capture that do not want most samples to be in the
 // program: on an emulated processor its start takes longer than its work.
-const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Command|Cgroup)"
+const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Cgroup)"
 
 // watching are the tests of capture that are told what is executed.
 const watching = "^TestWatch(Command|Many|Ends)$"

@@ -1,4 +1,4 @@
-package capture
+package launch
 
 import (
 	"bytes"
@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"hallmark/internal/testenv"
 )
@@ -20,7 +23,7 @@ const noPartner = "HALLMARK_TEST_NO_PARTNER"
 
 func startWithoutPartner() {
 	fmt.Println("main")
-	_, err := StartCommand([]string{"true"})
+	_, err := Start([]string{"true"})
 	fmt.Println(err)
 	os.Exit(0)
 }
@@ -41,7 +44,7 @@ func TestCommandWithoutPartner(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Errorf("it did not end: %v", err)
 	}
-	if n := strings.Count(out.String(), "main\n"); n != 1 || !strings.Contains(out.String(), "main must call capture.ExecWhenTold") {
+	if n := strings.Count(out.String(), "main\n"); n != 1 || !strings.Contains(out.String(), "main must call launch.ExecWhenTold") {
 		t.Errorf("main ran %d times, and printed %.200q", n, out.String())
 	}
 }
@@ -52,7 +55,7 @@ func TestSignalBeforeRelease(t *testing.T) {
 		if signal.Ignored(sig) { // by nohup, of the command as well
 			continue
 		}
-		c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "600"})
+		c, err := Start([]string{testenv.Tool(t, "sleep"), "600"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +75,7 @@ func TestSignalBeforeRelease(t *testing.T) {
 // TestKillBeforeRelease kills a command that waits: that is how it ended, and no failure of the
 // recording.
 func TestKillBeforeRelease(t *testing.T) {
-	c, err := StartCommand([]string{testenv.Tool(t, "sleep"), "600"})
+	c, err := Start([]string{testenv.Tool(t, "sleep"), "600"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ func TestOutputOfCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	c, err := StartCommandWith([]string{"echo", "printed"}, CommandOptions{Stdout: writer})
+	c, err := StartWith([]string{"echo", "printed"}, Options{Stdout: writer})
 	writer.Close()
 	if err == nil {
 		err = c.Release()
@@ -105,4 +108,51 @@ func TestOutputOfCommand(t *testing.T) {
 		t.Errorf("%q, error %v", b[:n], err)
 	}
 	c.Wait()
+}
+
+// TestCommand compares how programs end with what the shell reports of them.
+func TestCommand(t *testing.T) {
+	for _, test := range []struct {
+		args   []string
+		status int
+	}{
+		{[]string{"true"}, 0},
+		{[]string{"sh", "-c", "exit 42"}, 42},
+		{[]string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
+	} {
+		c, err := Start(test.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Wait(); got != test.status {
+			t.Errorf("%q ended with %d, want %d", test.args, got, test.status)
+		}
+	}
+	if _, err := Start([]string{"no-such-program-anywhere"}); err == nil {
+		t.Error("a program that does not exist was started")
+	}
+	notExecutable := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(notExecutable, []byte("\x7fELF no"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Start([]string{notExecutable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(); err == nil || !strings.Contains(err.Error(), "exec format error") {
+		t.Errorf("a damaged program: %v", err)
+	}
+	<-c.Done()
+}
+
+// TestMain makes the test binary its own waiting copy, as main does for hallmark.
+func TestMain(m *testing.M) {
+	if os.Getenv(noPartner) != "" {
+		startWithoutPartner()
+	}
+	ExecWhenTold()
+	goleak.VerifyTestMain(m)
 }

@@ -1,4 +1,15 @@
-package capture
+// Package launch starts programs that wait, before they become themselves, until whoever records
+// them or follows their executions is ready. So nothing of a program is missed.
+//
+// A program that starts others this way calls [ExecWhenTold] first in main:
+//
+//	func main() {
+//		launch.ExecWhenTold()
+//		c, err := launch.Start([]string{"make"})
+//		...
+//		err = c.Release() // or capture.Session.Run, which releases it
+//	}
+package launch
 
 import (
 	"cmp"
@@ -18,8 +29,7 @@ import (
 	"hallmark/internal/aside"
 )
 
-// A Command is a program that is started for the recording and waits, before it
-// becomes itself, until the events that will watch it are open.
+// A Command is a program that was started and waits for [Command.Release].
 //
 // The waiting is done by a copy of the running executable, which must call
 // ExecWhenTold first thing in main.
@@ -41,7 +51,7 @@ const gateFD = 3
 // execsWhenTold says that ExecWhenTold was called: a copy of this process would wait.
 var execsWhenTold atomic.Bool
 
-// ExecWhenTold does nothing, unless this process was started by StartCommand to
+// ExecWhenTold does nothing, unless this process was started by Start to
 // wait for its turn to become another program, or to look at files that may not answer. Then
 // it does not return. A program that does not call it cannot look at the files of such file
 // systems (FUSE, a network): their reason is file-unresponsive.
@@ -104,21 +114,21 @@ func restoreDefault(sig syscall.Signal) {
 
 // errNoPartner is the error of a program that could not be its own waiter: its copy would start
 // a copy of itself, and so on.
-var errNoPartner = errors.New("main must call capture.ExecWhenTold first")
+var errNoPartner = errors.New("main must call launch.ExecWhenTold first")
 
-// CommandOptions say how a program is started. The zero value is right.
-type CommandOptions struct {
+// Options say how a program is started. The zero value is right.
+type Options struct {
 	Stdout *os.File // of the program; that of this process when nil
 }
 
-// StartCommand starts the program args[0], looked up in PATH, with the standard
+// Start starts the program args[0], looked up in PATH, with the standard
 // streams of this process, and lets it wait at the gate. Release lets it go; a
 // Command that is never released must be Killed. It is an error if main has not called
 // ExecWhenTold.
-func StartCommand(args []string) (*Command, error) { return StartCommandWith(args, CommandOptions{}) }
+func Start(args []string) (*Command, error) { return StartWith(args, Options{}) }
 
-// StartCommandWith is StartCommand with options.
-func StartCommandWith(args []string, o CommandOptions) (*Command, error) {
+// StartWith is Start with options.
+func StartWith(args []string, o Options) (*Command, error) {
 	if !execsWhenTold.Load() {
 		return nil, fmt.Errorf("starting %s: %w", args[0], errNoPartner)
 	}
@@ -151,7 +161,7 @@ const maxStarts = 16
 
 // startWaiter starts the copy of this executable that will be the program at a path. Besides an
 // error it returns a waiter that has ended, if there was one.
-func startWaiter(path string, args []string, o CommandOptions) (*Command, error) {
+func startWaiter(path string, args []string, o Options) (*Command, error) {
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -195,6 +205,23 @@ func (e *ExecError) Error() string { return fmt.Sprintf("cannot run %s: %s", e.P
 
 // PID returns the process number, which the program keeps when it is released.
 func (c *Command) PID() int { return c.cmd.Process.Pid }
+
+// TID returns the number of the thread that becomes the program: events of it alone begin with the
+// program.
+func (c *Command) TID() int { return c.tid }
+
+// Path returns the absolute path of the program, without symbolic links.
+func (c *Command) Path() string { return c.path }
+
+// State returns how the program ended and what it used, nil before the end.
+func (c *Command) State() *os.ProcessState {
+	select {
+	case <-c.done:
+		return c.cmd.ProcessState
+	default:
+		return nil
+	}
+}
 
 // Release lets the program run. The error is that of execve. There is none if a signal has
 // ended the program before: Wait returns which.
