@@ -10,6 +10,7 @@ import (
 	"hallmark/internal/capability"
 	"hallmark/internal/perfregs"
 	"hallmark/internal/procfs"
+	"hallmark/unwind"
 )
 
 // Backend is a way of taking samples.
@@ -35,7 +36,7 @@ func ParseBackend(name string) (Backend, error) { return backend.Parse(name) }
 // DefaultBackend returns the way of recording that is taken where none is
 // demanded, and why.
 func DefaultBackend() (Backend, string) {
-	if _, err := tryBPF(); err != nil {
+	if _, err := backend.TryBPF(); err != nil {
 		return Perf, backend.WhyNot(err)
 	}
 	return BPF, "the file of every frame is found inside the kernel, also for processes that exit at once"
@@ -116,7 +117,7 @@ func (s *Session) newPrograms() (programs *bpf.Sampler, reduced []string, err er
 		Follow:       !s.opts.SystemWide,
 		Entries:      s.opts.TableEntries,
 		Running:      s.opts.Command == nil,
-		Unwind:       s.opts.CallGraph.By != ByFP && machines[runtime.GOARCH] != 0,
+		Unwind:       s.opts.CallGraph.By != ByFP && unwind.MachineOf(runtime.GOARCH) != 0,
 		UnwindMemory: s.opts.UnwindMemory,
 		CopyAll:      s.opts.copyAll,
 	}
@@ -150,53 +151,4 @@ func (s *Session) useStackmap() error {
 	}
 	s.sampler = sampler
 	return nil
-}
-
-// tryBPF loads the programs and lets them go again. It returns what they take.
-func tryBPF() (string, error) {
-	if err := procfs.CheckPIDNamespace(); err != nil {
-		return "", backend.Unusable(BPF, err)
-	}
-	s, err := bpf.NewSampler(bpf.Options{})
-	if err != nil {
-		return "", backend.Unusable(BPF, err)
-	}
-	detail, err := describeTable(s)
-	return detail, errors.Join(err, s.Close())
-}
-
-// tryUnwinding does the same with the programs that find callers by unwind tables, and has
-// them take a table.
-func tryUnwinding() (string, error) {
-	if machines[runtime.GOARCH] == 0 {
-		return "", fmt.Errorf("stacks of %s: %w", runtime.GOARCH, errors.ErrUnsupported)
-	}
-	if err := procfs.CheckPIDNamespace(); err != nil {
-		return "", backend.Unusable(BPF, err)
-	}
-	s, err := bpf.NewSampler(bpf.Options{Unwind: true})
-	if err != nil {
-		return "", backend.Unusable(BPF, err)
-	}
-	defer s.Close()
-	vdso, err := buildVDSO()
-	if err == nil {
-		err = s.Tables().Put(bpf.VDSOSerial, vdso)
-	}
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("unwind tables take up to %d MiB in the kernel", s.Tables().Stats().Capacity>>20), nil
-}
-
-// tryStackmap does the same with the programs of Stackmap.
-func tryStackmap() error {
-	if err := procfs.CheckPIDNamespace(); err != nil {
-		return backend.Unusable(Stackmap, err)
-	}
-	s, err := bpf.NewStackmap(bpf.StackmapOptions{Stacks: 64}) // little memory
-	if err != nil {
-		return backend.Unusable(Stackmap, err)
-	}
-	return s.Close()
 }

@@ -396,7 +396,7 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 // image returns the object of the vdso. That of 64-bit processes is the one of this
 // process; any other is looked for in the process.
 func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
-	if v, ok := ownVDSO(); ok && wide {
+	if v, ok := reach.OwnVDSO(); ok && wide {
 		return s.objects.vdso(v, &process{pid: o.PID}) // not to be remembered: every process has one
 	}
 	vmas, err := reach.Mappings(int(o.PID))
@@ -511,3 +511,5 @@ func numbers(pids []int) []uint32 {
 	}
 	return list
 }
+
+func (s *bpfSampler) cost() (bpf.Cost, error) { return s.programs.Cost() }

@@ -1,11 +1,9 @@
 package capture
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,11 +84,6 @@ const (
 )
 
 func (o *object) isFile() bool { return o.kind == fileObject }
-
-// inMemory is content that was copied, of the vdso for instance.
-type inMemory struct{ *bytes.Reader }
-
-func (inMemory) Close() error { return nil }
 
 // maxOpen bounds the files kept open, and so does half of what this process may
 // open at all. Files beyond it are still identified, and found again by their path
@@ -440,72 +433,13 @@ func (s *objects) vdso(v procmap.VMA, p *process) *object {
 	}
 	if o.content == nil {
 		pid := p.pid
-		if own, ok := ownVDSO(); ok && wide {
+		if own, ok := reach.OwnVDSO(); ok && wide {
 			pid, v = uint32(os.Getpid()), own // it is the same one, and always there
 		}
-		o.content, o.id = readImage(pid, v)
+		o.content, o.id = reach.ReadImage(pid, v)
 	}
 	return o
 }
-
-// ownVDSO returns the mapping of the vdso of this process, a 64-bit one.
-var ownVDSO = sync.OnceValues(func() (procmap.VMA, bool) {
-	vmas, _ := reach.Mappings(os.Getpid())
-	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" && v.Start > 1<<32 })
-	if i < 0 {
-		return procmap.VMA{}, false
-	}
-	return vmas[i], true
-})
-
-// maxImage bounds the vdso that is copied. It has two pages today.
-const maxImage = 1 << 20
-
-// readImage copies a mapping that is an ELF file as a whole out of a process.
-func readImage(pid uint32, v procmap.VMA) (reach.Handle, buildid.ID) {
-	size := uint64(v.End - v.Start)
-	mem, err := openMemory(pid)
-	if err != nil || size > maxImage {
-		return nil, buildid.ID{}
-	}
-	defer mem.Close()
-	image := make([]byte, size)
-	if _, err := mem.ReadAt(image, int64(v.Start)); err != nil {
-		return nil, buildid.ID{}
-	}
-	info, err := buildid.Read(bytes.NewReader(image))
-	if err != nil {
-		return nil, buildid.ID{}
-	}
-	return inMemory{bytes.NewReader(image)}, info.ID
-}
-
-// openMemory opens the memory of a process: a helper reads that of others, because a page may
-// have to come from a file system that does not answer.
-func openMemory(pid uint32) (reach.Handle, error) {
-	if pid == uint32(os.Getpid()) {
-		return os.Open("/proc/self/mem")
-	}
-	p, err := procmap.Open(int(pid))
-	if err != nil {
-		return nil, err
-	}
-	mem, err := p.ReadMemory()
-	if err != nil {
-		p.Close()
-		return nil, err
-	}
-	return &memoryOf{mem, p}, nil
-}
-
-// memoryOf is the memory of a process that is open.
-type memoryOf struct {
-	reach.Handle
-	process *procmap.Process
-}
-
-// Close closes both.
-func (m *memoryOf) Close() error { return errors.Join(m.Handle.Close(), m.process.Close()) }
 
 // inventory reads the mappings and the name of a process that runs already.
 // Where that cannot be done, the process says why.

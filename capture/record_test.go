@@ -14,9 +14,12 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/backend"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/launch"
@@ -70,8 +73,8 @@ func perfDescriptors() []string {
 // needPerf ends the test where perf events cannot be opened at all.
 func needPerf(t testing.TB) {
 	t.Helper()
-	own, _ := probeOwn()
-	testenv.Need(t, own == Yes, "perf events (see hallmark doctor)")
+	err := perfring.Try(false, func(*unix.PerfEventAttr) {})
+	testenv.Need(t, err == nil, "perf events (see hallmark doctor)")
 }
 
 // eachBackend runs a test with every backend.
@@ -89,7 +92,7 @@ func eachBackend(t *testing.T, test func(t *testing.T, b Backend)) {
 // triedBPF is what tryBPF says, which loads all programs and looks at what they can be
 // attached to: it stays the same, and takes more than most tests.
 var triedBPF = sync.OnceValue(func() error {
-	_, err := tryBPF()
+	_, err := backend.TryBPF()
 	return err
 })
 

@@ -301,6 +301,17 @@ func (s *Session) stop() {
 	s.tally.rewrites.lookAgain()
 }
 
+// Cost returns how often the BPF program that takes samples has run and how long that took, as far as
+// the kernel was counting it (BPF_ENABLE_STATS). Perf has none.
+func (s *Session) Cost() (runs uint64, took time.Duration, err error) {
+	costs, ok := s.sampler.(interface{ cost() (bpf.Cost, error) })
+	if !ok {
+		return 0, 0, nil
+	}
+	c, err := costs.cost()
+	return c.Runs, c.Time, err
+}
+
 // Close releases the events and every file that was kept open. The Command, if
 // there is one, goes on.
 func (s *Session) Close() error {

@@ -105,3 +105,5 @@ func (s *stackmapSampler) finish() {
 }
 
 func (s *stackmapSampler) close() error { return errors.Join(s.closeEvents(), s.programs.Close()) }
+
+func (s *stackmapSampler) cost() (bpf.Cost, error) { return s.programs.Cost() }

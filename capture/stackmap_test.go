@@ -15,6 +15,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
@@ -25,7 +26,7 @@ import (
 )
 
 // triedStackmap is what tryStackmap says, once as triedBPF is.
-var triedStackmap = sync.OnceValue(tryStackmap)
+var triedStackmap = sync.OnceValue(backend.TryStackmap)
 
 // needStackmap ends the test where the programs cannot be loaded.
 func needStackmap(t testing.TB) {

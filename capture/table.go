@@ -1,10 +1,8 @@
 package capture
 
 import (
-	"cmp"
 	"fmt"
 
-	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 )
 
@@ -42,20 +40,4 @@ func (t *TableStats) Notes() []string {
 		}
 	}
 	return notes
-}
-
-// describeTable says what the table takes, and how it learns of inodes that are gone. The kernel
-// says what maps take to those with CAP_SYS_ADMIN alone.
-func describeTable(s *bpf.Sampler) (string, error) {
-	m, err := s.Memory()
-	if backend.IsRefusal(err) {
-		return fmt.Sprintf("a table of %d files; what it takes is not shown to this user", bpf.DefaultEntries), nil
-	}
-	if err != nil {
-		return "", err
-	}
-	hooks := cmp.Or(s.EvictionHooks(), "nothing here")
-	const mega = 1e6
-	return fmt.Sprintf("a table of %d files takes %.1f MB, all maps %.1f MB; inodes that are gone are told by %s",
-		bpf.DefaultEntries, float64(m.Table)/mega, float64(m.All)/mega, hooks), nil
 }

@@ -2,7 +2,6 @@ package capture
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -112,26 +111,17 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 	return t
 }
 
-// putVDSO gives the table of the vdso. Without it stacks end there, which is told.
+// putVDSO gives the table of the vdso. It comes from the copy in this process. Without it stacks
+// end there, which is reported.
 func (t *tables) putVDSO() {
-	table, err := buildVDSO()
+	image, err := reach.CopyOwnVDSO()
+	if err != nil {
+		return
+	}
+	table, err := unwind.Build(image, unwind.BuildOptions{})
 	if err == nil && t.kernel.Put(bpf.VDSOSerial, table) == nil {
 		t.vdso = table
 	}
-}
-
-// buildVDSO makes the table of the vdso of 64-bit processes, which is the same in all. It
-// comes from the copy in this one.
-func buildVDSO() (*unwind.Table, error) {
-	v, ok := ownVDSO()
-	if !ok {
-		return nil, os.ErrNotExist
-	}
-	image, _ := readImage(uint32(os.Getpid()), v)
-	if image == nil {
-		return nil, os.ErrNotExist
-	}
-	return unwind.Build(image, unwind.BuildOptions{})
 }
 
 // expect notes that a file that was sampled is about to be looked for: reached tells the

@@ -54,9 +54,6 @@ const (
 	maxSpaces = 1 << 12
 )
 
-// machines are those whose stacks are unwound, by Go's names.
-var machines = map[string]unwind.Machine{"amd64": unwind.X86_64, "arm64": unwind.ARM64}
-
 func newUnwinding(s *bpfSampler, t *tables) *unwinding {
 	return &unwinding{
 		s:       s,
@@ -128,7 +125,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 	if !c.Counted {
 		one.places, one.last = slices.Clip(u.s.placesOf(b, &c.Owner)), b.frames[len(b.frames)-1]
 	}
-	one.walker = unwind.Walker{Machine: machines[runtime.GOARCH], Memory: &one.memory, Entry: c.Entry, AddressBits: addressBits()}
+	one.walker = unwind.Walker{Machine: unwind.MachineOf(runtime.GOARCH), Memory: &one.memory, Entry: c.Entry, AddressBits: addressBits()}
 	return one
 }
 

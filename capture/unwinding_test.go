@@ -12,6 +12,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
@@ -23,7 +24,7 @@ import (
 
 // triedUnwinding is what tryUnwinding says, once as triedBPF is.
 var triedUnwinding = sync.OnceValue(func() error {
-	_, err := tryUnwinding()
+	_, err := backend.TryUnwinding()
 	return err
 })
 

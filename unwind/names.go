@@ -5,6 +5,17 @@ import (
 	"strings"
 )
 
+// MachineOf returns the machine of a GOARCH, zero for one whose code cannot be unwound.
+func MachineOf(goarch string) Machine {
+	switch goarch {
+	case "amd64":
+		return X86_64
+	case "arm64":
+		return ARM64
+	}
+	return 0
+}
+
 // String returns "x86-64" or "arm64".
 func (m Machine) String() string {
 	switch m {

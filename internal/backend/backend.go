@@ -1,5 +1,5 @@
-// Package backend has the ways of taking samples and learning of executions by name, and the
-// reasons for which one of them cannot be used here.
+// Package backend has the ways of taking samples and learning of executions by name. It tries
+// whether one of them can be used here, and says why not.
 package backend
 
 import "fmt"

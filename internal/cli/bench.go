@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hallmark/capture"
+	"hallmark/internal/doctor"
 	"hallmark/profile"
 )
 
@@ -38,7 +38,7 @@ machine. Without a command everything is measured of the whole machine, as it
 is. Needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, which root has.`
 
 func newBenchIdentityCommand(e *env) *cobra.Command {
-	var opts capture.CompareOptions
+	var opts doctor.CompareOptions
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "identity [flags] [-- CMD [ARG...]]",
@@ -64,10 +64,10 @@ func newBenchIdentityCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-func runBenchIdentity(e *env, opts capture.CompareOptions, asJSON bool) error {
+func runBenchIdentity(e *env, opts doctor.CompareOptions, asJSON bool) error {
 	ctx, stop := interruptible()
 	defer stop()
-	c, err := capture.Compare(ctx, opts)
+	c, err := doctor.Compare(ctx, opts)
 	if errors.Is(err, context.Canceled) {
 		return errors.New("interrupted before the measurement was over")
 	}
@@ -86,14 +86,14 @@ func runBenchIdentity(e *env, opts capture.CompareOptions, asJSON bool) error {
 }
 
 // framesOf returns the number of frames wherever they are.
-func framesOf(shares []capture.FrameShare) (sum uint64) {
+func framesOf(shares []doctor.FrameShare) (sum uint64) {
 	for _, s := range shares {
 		sum += s.Valid + s.IP + s.Empty
 	}
 	return sum
 }
 
-func writeCosts(e *env, costs []capture.WayCost) {
+func writeCosts(e *env, costs []doctor.WayCost) {
 	fmt.Fprint(e.stdout, "\n| way | samples | ns a sample | above the first |\n|---|---:|---:|---:|\n")
 	for _, w := range costs {
 		fmt.Fprintf(e.stdout, "| %s | %d | %.0f | %+.0f |\n", w.Way, w.Samples, w.Nanos, w.Nanos-costs[0].Nanos)
@@ -102,7 +102,7 @@ func writeCosts(e *env, costs []capture.WayCost) {
 
 // writeFrames shows what the kernel's own way says of the frames. A build ID for an
 // address in no mapping is that of another file.
-func writeFrames(e *env, shares []capture.FrameShare) {
+func writeFrames(e *env, shares []doctor.FrameShare) {
 	fmt.Fprint(e.stdout, "\n| where the frames are | share | the kernel's own way: VALID | IP | EMPTY |\n|---|---:|---:|---:|---:|\n")
 	all := framesOf(shares)
 	for _, s := range shares {
@@ -111,7 +111,7 @@ func writeFrames(e *env, shares []capture.FrameShare) {
 	}
 }
 
-func writeBackends(e *env, backends []capture.BackendResult) {
+func writeBackends(e *env, backends []doctor.BackendResult) {
 	fmt.Fprint(e.stdout, "\n| backend | samples | lost | frames in files | identified | without identity, of all frames |\n|---|---:|---:|---:|---:|---|\n")
 	for _, b := range backends {
 		c := b.Coverage

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hallmark/capture"
+	"hallmark/internal/doctor"
 	"hallmark/internal/plaintext"
 )
 
@@ -37,7 +37,7 @@ func newCensusCommand(e *env) *cobra.Command {
 		Example: censusExample,
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			c := capture.TakeCensus()
+			c := doctor.TakeCensus()
 			w := bufio.NewWriter(e.stdout)
 			if asJSON {
 				out := newObjectWriter(w)
@@ -52,7 +52,7 @@ func newCensusCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-func writeCensus(w io.Writer, c *capture.Census, width int) {
+func writeCensus(w io.Writer, c *doctor.Census, width int) {
 	t := &table{columns: []column{{right: true}, {}}}
 	for _, line := range []struct {
 		n    *int
@@ -84,7 +84,7 @@ func writeCensus(w io.Writer, c *capture.Census, width int) {
 }
 
 // writeDesigns tells what each way to keep a build ID would take.
-func writeDesigns(w io.Writer, c *capture.Census, width int) {
+func writeDesigns(w io.Writer, c *doctor.Census, width int) {
 	if len(c.Designs) == 0 && c.Table == nil {
 		return
 	}

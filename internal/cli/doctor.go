@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
+	"hallmark/internal/doctor"
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
@@ -33,7 +34,7 @@ func newDoctorCommand(e *env) *cobra.Command {
 			} else if err := writeObject(e.stdout, d); err != nil {
 				return err
 			}
-			if d.Features[0].Answer == capture.No {
+			if d.Features[0].Answer == doctor.No {
 				return exitStatus(1)
 			}
 			return nil
@@ -45,13 +46,13 @@ func newDoctorCommand(e *env) *cobra.Command {
 
 // diagnosis is what doctor found.
 type diagnosis struct {
-	Kernel       string            `json:"kernel"`
-	Architecture string            `json:"architecture"`
-	User         int               `json:"uid"`
-	Backend      string            `json:"backend"`
-	BackendWhy   string            `json:"backend_reason"`
-	Features     []capture.Feature `json:"features"`
-	Symbols      symbolDiagnosis   `json:"symbols"`
+	Kernel       string           `json:"kernel"`
+	Architecture string           `json:"architecture"`
+	User         int              `json:"uid"`
+	Backend      string           `json:"backend"`
+	BackendWhy   string           `json:"backend_reason"`
+	Features     []doctor.Feature `json:"features"`
+	Symbols      symbolDiagnosis  `json:"symbols"`
 }
 
 func diagnose() diagnosis {
@@ -62,7 +63,7 @@ func diagnose() diagnosis {
 		Kernel:       unix.ByteSliceToString(name.Release[:]),
 		Architecture: runtime.GOARCH,
 		User:         unix.Geteuid(),
-		Features:     capture.Features(),
+		Features:     doctor.Features(),
 		Symbols:      diagnoseSymbols(),
 	}
 	backend, why := capture.DefaultBackend()
@@ -84,7 +85,7 @@ func (d *diagnosis) write(e *env) {
 
 func (d *diagnosis) writeMissing(e *env) {
 	for _, f := range d.Features {
-		if f.Answer == capture.Yes {
+		if f.Answer == doctor.Yes {
 			continue
 		}
 		fmt.Fprintf(e.stdout, "\nWithout %q: %s.\n  To get it: %s.\n", f.Name, f.Cost, strings.TrimSuffix(f.Remedy, "."))

@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "inventory", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -141,6 +141,12 @@ var rules = map[string]rule{
 		why:    "reads files that claim one identity, within limits; how files are reached is for others to say",
 	},
 	"internal/cursor": {why: "reads doubtful bytes; imports nothing"},
+	"internal/doctor": {
+		module: []string{"buildid", "capture", "debuginfo", "internal/backend", "internal/bpf", "internal/capability", "internal/patience",
+			"internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap", "profile", "reason"},
+		external: []string{sys},
+		why:      "what works here and what it costs, measured from outside; nothing that records depends on it",
+	},
 	"internal/dwarf":  {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
 	"internal/defect": {why: "panics of readers; imports nothing, so that every reader can be contained"},
 	"internal/dwarfentry": {
@@ -161,9 +167,9 @@ var rules = map[string]rule{
 	"internal/mounts":   {module: []string{"internal/regular"}, why: "which file systems answer by themselves; imports next to nothing, so that everybody can ask"},
 	"internal/perfmap":  {module: []string{"internal/mounts", "internal/regular"}, external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/backend": {
-		module:   []string{"internal/capability", "internal/procfs"},
+		module:   []string{"internal/bpf", "internal/capability", "internal/procfs", "internal/reach", "unwind"},
 		external: []string{sys},
-		why:      "ways of taking samples by name, and why one cannot be used; using them is for those above",
+		why:      "ways of taking samples by name, whether one works here and why not; using them is for those above",
 	},
 	"internal/capability": {external: []string{sys}, why: "what this process may do; imports next to nothing, so that everybody can ask"},
 	"internal/patience":   {why: "bounds waits for other processes; imports nothing, so that all that looks at processes can use it"},
@@ -216,7 +222,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "internal/doctor"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

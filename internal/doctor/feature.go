@@ -1,4 +1,7 @@
-package capture
+// Package doctor looks at what this machine has for Hallmark: which features work for this user, what
+// keeping build IDs in the kernel would cost here, and what the ways of knowing the file of a frame
+// cost and find.
+package doctor
 
 import (
 	"bufio"
@@ -10,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -109,7 +111,7 @@ var probes = []struct {
 		"sampling by the kernel's map of stacks",
 		"no --backend stackmap, to compare with",
 		"run with CAP_BPF and CAP_PERFMON, as root has them, outside of containers, on Linux 5.10 or later with CONFIG_DEBUG_INFO_BTF",
-		func() (Answer, string) { return usable(tryStackmap()) },
+		func() (Answer, string) { return usable(backend.TryStackmap()) },
 	},
 	{
 		"build IDs in mapping records",
@@ -181,34 +183,7 @@ var probes = []struct {
 // probeEvent tries a clock event of user code with a change, of this thread or
 // of everybody.
 func probeEvent(everybody bool, change func(*unix.PerfEventAttr)) (Answer, string) {
-	attr := clockAttr()
-	change(&attr)
-	return answer(tryEvent(attr, everybody))
-}
-
-// tryEvent opens an event for this thread, or for all threads of CPU 0.
-func tryEvent(attr unix.PerfEventAttr, everybody bool) error {
-	attr.Size = uint32(unsafe.Sizeof(attr))
-	pid, cpu := 0, -1
-	if everybody {
-		pid, cpu = -1, 0
-	}
-	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
-}
-
-// clockAttr is a clock event of user code.
-func clockAttr() unix.PerfEventAttr {
-	return unix.PerfEventAttr{
-		Type:   unix.PERF_TYPE_SOFTWARE,
-		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Sample: DefaultFrequency,
-		Bits: unix.PerfBitFreq | unix.PerfBitDisabled | unix.PerfBitMmap | unix.PerfBitMmap2 |
-			unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv,
-	}
+	return answer(perfring.Try(everybody, change))
 }
 
 // answer says what an attempt to open an event tells: refusals are a no, running
@@ -232,7 +207,7 @@ func probeOwn() (Answer, string) {
 }
 
 func probeBPF() (Answer, string) {
-	detail, err := tryBPF()
+	detail, err := backend.TryBPF()
 	if err == nil {
 		return Yes, detail
 	}
@@ -240,7 +215,7 @@ func probeBPF() (Answer, string) {
 }
 
 func probeUnwinding() (Answer, string) {
-	detail, err := tryUnwinding()
+	detail, err := backend.TryUnwinding()
 	if err == nil {
 		return Yes, detail
 	}

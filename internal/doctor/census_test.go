@@ -1,4 +1,4 @@
-package capture
+package doctor
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package capture
+package doctor
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/capture"
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/capability"
@@ -76,19 +77,19 @@ type BackendResult struct {
 // IDs in the kernel's own way at the same time as another one gets addresses.
 func Compare(ctx context.Context, opts CompareOptions) (*Comparison, error) {
 	if opts.Frequency == 0 {
-		opts.Frequency = DefaultFrequency
+		opts.Frequency = capture.DefaultFrequency
 	}
 	costs, err := bpf.CountCosts()
 	if backend.IsRefusal(err) && capability.LackingForBPF() == "" && !capability.Has(unix.CAP_SYS_ADMIN) {
 		return nil, fmt.Errorf("counting what BPF programs cost needs CAP_SYS_ADMIN: %w", err)
 	}
 	if err != nil {
-		return nil, backend.Unusable(BPF, err)
+		return nil, backend.Unusable(capture.BPF, err)
 	}
 	defer costs.Close()
 	programs, err := bpf.NewComparison()
 	if err != nil {
-		return nil, backend.Unusable(BPF, err)
+		return nil, backend.Unusable(capture.BPF, err)
 	}
 	defer programs.Close()
 	c := &comparer{opts: opts, programs: programs, out: &Comparison{Frequency: opts.Frequency, Duration: opts.Duration}}
@@ -125,7 +126,7 @@ func (c *comparer) compareCosts(ctx context.Context) error {
 	for _, w := range costed {
 		ways = append(ways, w.way)
 	}
-	results, err := c.measure(ctx, everybody, ways, []Backend{BPF, Stackmap})
+	results, err := c.measure(ctx, everybody, ways, []capture.Backend{capture.BPF, capture.Stackmap})
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (c *comparer) compareFrames(ctx context.Context) error {
 }
 
 func (c *comparer) compareBackends(ctx context.Context) error {
-	results, err := c.measure(ctx, onlyLoad, nil, []Backend{BPF, Stackmap, Perf})
+	results, err := c.measure(ctx, onlyLoad, nil, []capture.Backend{capture.BPF, capture.Stackmap, capture.Perf})
 	for _, r := range results {
 		c.out.Backends = append(c.out.Backends, r.BackendResult)
 	}
@@ -187,16 +188,16 @@ const (
 )
 
 // measure lets ways and backends sample at the same time while the load runs.
-func (c *comparer) measure(ctx context.Context, who whose, ways []bpf.Way, backends []Backend) (results []recorded, err error) {
+func (c *comparer) measure(ctx context.Context, who whose, ways []bpf.Way, backends []capture.Backend) (results []recorded, err error) {
 	l, err := startLoad(c.opts.Load)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.stop(), ctx.Err()) }()
-	opts, tid := Options{SystemWide: true}, -1
+	opts, tid := capture.Options{SystemWide: true}, -1
 	if who == onlyLoad && l != nil {
 		tid = l.shell.Process.Pid
-		opts = Options{PIDs: []int{tid}}
+		opts = capture.Options{PIDs: []int{tid}}
 	}
 	var events []int
 	for i, w := range ways {
@@ -209,10 +210,10 @@ func (c *comparer) measure(ctx context.Context, who whose, ways []bpf.Way, backe
 		}
 		events = append(events, fds...)
 	}
-	var sessions []*Session
+	var sessions []*capture.Session
 	for i, b := range backends {
 		opts.Backend, opts.Frequency = b, c.frequency(len(ways)+i)
-		s, err := Start(opts)
+		s, err := capture.Start(opts)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +237,7 @@ func (c *comparer) open(w bpf.Way, tid, hz int) (fds []int, err error) {
 	for _, cpu := range cpus {
 		fd, err := unix.PerfEventOpen(&plan.Samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if err != nil {
-			return fds, perfring.OpenError(CPUClock.String(), err)
+			return fds, perfring.OpenError(capture.CPUClock.String(), err)
 		}
 		fds = append(fds, fd)
 		if err := c.programs.Attach(w, fd); err != nil {
@@ -247,7 +248,7 @@ func (c *comparer) open(w bpf.Way, tid, hz int) (fds []int, err error) {
 }
 
 // run lets the load, the events and the sessions run for a part of the time.
-func (c *comparer) run(ctx context.Context, l *load, events []int, sessions []*Session) ([]recorded, error) {
+func (c *comparer) run(ctx context.Context, l *load, events []int, sessions []*capture.Session) ([]recorded, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Duration/3)
 	defer cancel()
 	if err := perfring.Enable(events); err != nil {
@@ -256,7 +257,7 @@ func (c *comparer) run(ctx context.Context, l *load, events []int, sessions []*S
 	results := make([]recorded, len(sessions))
 	var running sync.WaitGroup
 	for i, s := range sessions {
-		running.Go(func() { results[i] = s.compared(ctx) })
+		running.Go(func() { results[i] = compared(ctx, s) })
 	}
 	err := l.run(ctx)
 	perfring.Disable(events)
@@ -279,23 +280,17 @@ type recorded struct {
 	err  error
 }
 
-// compared runs the session to its end.
-func (s *Session) compared(ctx context.Context) recorded {
-	b := s.opts.Backend
+// compared runs a session to its end.
+func compared(ctx context.Context, s *capture.Session) recorded {
 	err := s.Run(ctx)
 	p := s.Finish().Profile
 	stats := s.Stats()
 	r := recorded{err: err}
-	r.BackendResult = BackendResult{b.String(), stats.Samples, stats.Lost + stats.Collided, profile.MeasureCoverage(p, nil)}
-	if costs, ok := s.sampler.(interface{ cost() (bpf.Cost, error) }); ok {
-		r.cost, err = costs.cost()
-		r.err = errors.Join(r.err, err)
-	}
+	r.BackendResult = BackendResult{stats.Backend.String(), stats.Samples, stats.Lost + stats.Collided, profile.MeasureCoverage(p, nil)}
+	r.cost.Runs, r.cost.Time, err = s.Cost()
+	r.err = errors.Join(r.err, err)
 	return r
 }
-
-func (s *bpfSampler) cost() (bpf.Cost, error)      { return s.programs.Cost() }
-func (s *stackmapSampler) cost() (bpf.Cost, error) { return s.programs.Cost() }
 
 // load is a command that is run again and again, by a shell that waits for a line
 // before it begins, and ends the loop if this process is gone. A nil load is that of the

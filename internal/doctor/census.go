@@ -1,4 +1,4 @@
-package capture
+package doctor
 
 import (
 	"bufio"
@@ -179,7 +179,7 @@ func cmpErr(err error, file string) error {
 func (c *Census) countFiles() {
 	seen, err := patience.InTime(patience.EveryProcess, 2*patience.ProcessTime, bpf.TakeCensus) // which loads programs
 	if err != nil {
-		c.miss("open files, mappings", errors.New(backend.WhyNot(backend.Unusable(BPF, err))))
+		c.miss("open files, mappings", errors.New(backend.WhyNot(backend.Unusable(backend.BPF, err))))
 		return
 	}
 	c.Files.Descriptors, c.Files.Open, c.Files.Mapped, c.Files.Reached = &seen.Descriptors, &seen.Open, &seen.Mapped, &seen.All
@@ -372,7 +372,7 @@ func parseSlabs(text []byte, page int) ([]slab, error) {
 func (c *Census) weighTable() {
 	s, err := bpf.NewSampler(bpf.Options{})
 	if err != nil {
-		c.miss("Hallmark's table", errors.New(backend.WhyNot(backend.Unusable(BPF, err))))
+		c.miss("Hallmark's table", errors.New(backend.WhyNot(backend.Unusable(backend.BPF, err))))
 		return
 	}
 	defer s.Close()

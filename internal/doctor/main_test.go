@@ -1,0 +1,18 @@
+package doctor
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"hallmark/internal/aside"
+	"hallmark/internal/fstimes"
+)
+
+// TestMain gives the tests the helper that main gives to hallmark. Files of tests may be in memory,
+// where times do not tell all changes.
+func TestMain(m *testing.M) {
+	aside.Serve()
+	fstimes.BelieveTemporary()
+	goleak.VerifyTestMain(m)
+}
