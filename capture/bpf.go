@@ -364,7 +364,7 @@ func (s *bpfSampler) placesOf(b *body, o *bpf.Owner) []place {
 func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 	switch f.Kind {
 	case bpf.InKernel:
-		return s.kernel.place(addr.Abs(f.At))
+		return s.inKernel(addr.Abs(f.At))
 	case bpf.InFile:
 		if object := s.file(f.Serial); object != nil {
 			return place{object, f.At}

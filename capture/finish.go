@@ -11,6 +11,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/debuginfo"
+	"hallmark/internal/kernelcode"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -169,7 +170,7 @@ func (r *Recording) open(b *profile.Binary, known *identified) (*symbol.File, re
 type finisher struct {
 	stacks  *stacks
 	objects *objects
-	kernel  *kernel
+	kernel  *kernelcode.Kernel
 	files   map[distinct]*identified
 	// ofObject has the file that each object shows.
 	ofObject map[*object]*identified
@@ -254,7 +255,7 @@ func (f *finisher) prepare() []read {
 	all := readContents(files)
 	f.distinguish(all)
 	if len(addresses) > 0 {
-		f.kernel.load(addresses)
+		f.kernel.Load(addresses)
 	}
 	return all
 }
@@ -264,7 +265,7 @@ func (f *finisher) frame(p place) profile.Frame {
 	o := p.object
 	switch o.kind {
 	case kernelObject:
-		return f.kernel.frame(addr.Abs(p.at))
+		return f.kernel.Frame(addr.Abs(p.at))
 	case generatedObject:
 		return o.generatedFrame(addr.Abs(p.at))
 	case missingObject:

@@ -87,7 +87,7 @@ func (n *notices) handle(rec []byte) {
 	}
 	switch r := r.(type) {
 	case *perfdata.Ksymbol:
-		n.kernel.learn(r)
+		n.kernel.Learn(r)
 	case *perfdata.Throttle:
 		n.throttle(r)
 	}

@@ -204,6 +204,13 @@ func (s *objects) add(o *object) *object {
 	return o
 }
 
+// kernel returns a new object for all code of the kernel.
+func (s *objects) kernel() *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(&object{kind: kernelObject})
+}
+
 // missing returns the object of all frames that have no identity because of r.
 func (s *objects) missing(r reason.Reason) *object {
 	s.mu.Lock()

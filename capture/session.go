@@ -15,8 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/addr"
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
+	"hallmark/internal/kernelcode"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/launch"
@@ -132,7 +134,8 @@ type sampler interface {
 // tally is what samples are counted in, whoever takes them.
 type tally struct {
 	objects *objects
-	kernel  *kernel
+	kernel  *kernelcode.Kernel
+	inside  *object // all that is in the kernel
 	cgroups *procfs.Cgroups
 	stacks  *stacks
 	times   *timeline // nil when they are not wanted
@@ -149,20 +152,23 @@ func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
 	o := newObjects()
 	s.tally = &tally{
 		objects:   o,
-		kernel:    newKernel(o),
+		kernel:    kernelcode.New(s.opts.CacheDir),
+		inside:    o.kernel(),
 		cgroups:   procfs.NewCgroups(roots),
 		stacks:    newStacks(),
 		stats:     Stats{Backend: b},
 		rewrites:  newRewrites(),
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
-	s.tally.kernel.cacheDir = s.opts.CacheDir
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
 		s.tally.stacks.most, s.tally.stacks.fixed = maxCounts, true
 	}
 	return s.tally
 }
+
+// inKernel returns the place of an address of the kernel.
+func (t *tally) inKernel(ip addr.Abs) place { return place{t.inside, uint64(ip)} }
 
 // add counts samples of a stack, found in some way, that were taken at a time (ns,
 // CLOCK_MONOTONIC).

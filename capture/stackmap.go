@@ -62,7 +62,7 @@ func (s *stackmapSampler) round() error {
 func (s *stackmapSampler) count(c bpf.StackmapSample) {
 	places := make([]place, 0, len(c.Kernel)+len(c.User))
 	for i, ip := range c.Kernel {
-		places = append(places, s.kernel.place(addr.Abs(callSite(ip, i))))
+		places = append(places, s.inKernel(addr.Abs(callSite(ip, i))))
 	}
 	for i, f := range c.User {
 		places = append(places, s.place(f, i, c.Owner.PID))

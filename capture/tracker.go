@@ -84,7 +84,7 @@ func (t *tracker) handle(r perfdata.Record) {
 	case *perfdata.Throttle:
 		t.throttle(r)
 	case *perfdata.Ksymbol:
-		t.kernel.learn(r)
+		t.kernel.Learn(r)
 	case *perfdata.Cgroup:
 		t.cgroups.Learn(r.Cgroup, r.Path)
 	}
@@ -328,7 +328,7 @@ func (t *tracker) weight(r *perfdata.Sample) int64 {
 
 func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 	if !user {
-		return t.kernel.place(ip)
+		return t.inKernel(ip)
 	}
 	return t.userPlace(p, &p.space, ip)
 }

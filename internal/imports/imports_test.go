@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -164,8 +164,12 @@ var rules = map[string]rule{
 	"internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
-	"internal/mounts":   {module: []string{"internal/regular"}, why: "which file systems answer by themselves; imports next to nothing, so that everybody can ask"},
-	"internal/perfmap":  {module: []string{"internal/mounts", "internal/regular"}, external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
+	"internal/kernelcode": {
+		module: []string{"addr", "buildid", "internal/bpf", "internal/cachedir", "perfdata", "profile", "reason", "symbol"},
+		why:    "code of the running kernel; which addresses were sampled is for recordings to say",
+	},
+	"internal/mounts":  {module: []string{"internal/regular"}, why: "which file systems answer by themselves; imports next to nothing, so that everybody can ask"},
+	"internal/perfmap": {module: []string{"internal/mounts", "internal/regular"}, external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/backend": {
 		module:   []string{"internal/bpf", "internal/capability", "internal/procfs", "internal/reach", "unwind"},
 		external: []string{sys},

@@ -1,4 +1,4 @@
-package capture
+package kernelcode
 
 import (
 	"strings"
@@ -18,12 +18,12 @@ func TestLinesOfPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kernel{symbols: symbols, lineOf: func(a addr.Abs) (string, int, bool) { return "./prog.c", int(a & 0xff), true }}
+	k := &Kernel{symbols: symbols, lineOf: func(a addr.Abs) (string, int, bool) { return "./prog.c", int(a & 0xff), true }}
 	for _, r := range []perfdata.Ksymbol{
 		{Addr: 0xffffffffc0001000, Size: 0x100, Name: "bpf_prog_2_new"},
 		{Addr: 0xffffffffc0002000, Size: 0x100, Name: "bpf_prog_4_gone"},
 	} {
-		k.learn(&r)
+		k.Learn(&r)
 	}
 	for a, want := range map[addr.Abs]symbol.Frame{
 		0xffffffffc0000010: {Linkage: "bpf_prog_1_loaded", File: "./prog.c", Line: 0x10},

@@ -1,4 +1,4 @@
-package capture
+package kernelcode
 
 import (
 	"fmt"

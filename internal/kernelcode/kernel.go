@@ -1,4 +1,6 @@
-package capture
+// Package kernelcode gives addresses of the running kernel their identities and names: those of its
+// image, its modules, and BPF programs, which may be gone by the time that names are read.
+package kernelcode
 
 import (
 	"errors"
@@ -18,12 +20,11 @@ import (
 	"hallmark/symbol"
 )
 
-// kernel resolves the addresses of kernel code: of the image, of modules and of
+// Kernel resolves the addresses of kernel code: of the image, of modules and of
 // BPF programs. While recording it only collects; what the addresses mean is
 // loaded at the end.
-type kernel struct {
-	object   *object
-	cacheDir string // Options.CacheDir
+type Kernel struct {
+	cacheDir string
 
 	symbols *symbol.Kallsyms
 	why     reason.Reason // symbols is nil because of it
@@ -51,19 +52,17 @@ func (m module) String() string {
 	return fmt.Sprintf("%s %x-%x %s", m.name, uint64(m.start), uint64(m.end), id)
 }
 
-func newKernel(s *objects) *kernel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &kernel{object: s.add(&object{kind: kernelObject})}
-}
+// New returns a kernel of which nothing is known yet. A copy of its symbols is kept in a
+// directory, "" for no copy.
+func New(cacheDir string) *Kernel { return &Kernel{cacheDir: cacheDir} }
 
 // maxTransient bounds the memory for names of code that came and went: the older
 // half makes room.
 const maxTransient = 1 << 16
 
-// learn remembers the name of code that came or went while recording: it may be
+// Learn remembers the name of code that came or went while recording: it may be
 // gone when the names are read. What was there before is first told of when it goes.
-func (k *kernel) learn(r *perfdata.Ksymbol) {
+func (k *Kernel) Learn(r *perfdata.Ksymbol) {
 	if r.Unregistered && k.has(r) {
 		return
 	}
@@ -74,12 +73,10 @@ func (k *kernel) learn(r *perfdata.Ksymbol) {
 }
 
 // has reports whether the code is what was last known to be there.
-func (k *kernel) has(r *perfdata.Ksymbol) bool {
+func (k *Kernel) has(r *perfdata.Ksymbol) bool {
 	s := k.passing(r.Addr)
 	return s != nil && s.Name == r.Name
 }
-
-func (k *kernel) place(ip addr.Abs) place { return place{k.object, uint64(ip)} }
 
 // linkedText is where the kernel image is linked to run, whatever place it was
 // given at boot (KASLR): __START_KERNEL_map + the usual CONFIG_PHYSICAL_START,
@@ -90,9 +87,9 @@ var linkedText = map[string]addr.Virt{
 	"arm64": 0xffff800080000000,
 }[runtime.GOARCH]
 
-// load reads the symbols for these addresses, and the identities of the running
+// Load reads the symbols for these addresses, and the identities of the running
 // kernel.
-func (k *kernel) load(addresses []addr.Abs) {
+func (k *Kernel) Load(addresses []addr.Abs) {
 	info, _ := buildid.ReadKernel() // without an identity the zero one
 	k.modules = readModules(procDir)
 	symbols, err := newKernelCache(k.cacheDir, procDir, info.ID, k.modules).read(addresses)
@@ -117,7 +114,7 @@ func (k *kernel) load(addresses []addr.Abs) {
 const procDir = "/proc"
 
 // settleImage settles what identity the image has and where it lies.
-func (k *kernel) settleImage(id buildid.ID) {
+func (k *Kernel) settleImage(id buildid.ID) {
 	if id.IsZero() || k.symbols.Etext() <= k.symbols.Text() {
 		return
 	}
@@ -151,8 +148,8 @@ func parseModule(line string) (module, bool) {
 	return m, true
 }
 
-// frame says what an address of the kernel is, one of those that were loaded.
-func (k *kernel) frame(a addr.Abs) profile.Frame {
+// Frame says what an address of the kernel is, one of those that were loaded.
+func (k *Kernel) Frame(a addr.Abs) profile.Frame {
 	f := profile.Frame{Addr: a, Reason: k.why}
 	if k.symbols == nil {
 		return f
@@ -164,7 +161,7 @@ func (k *kernel) frame(a addr.Abs) profile.Frame {
 
 // binary returns what part of the kernel an address is in. Offsets in the image
 // count from _text, those in a module from where it was loaded.
-func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason) {
+func (k *Kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason) {
 	if m := findModule(k.modules, a); m != nil && m.binary != nil {
 		return m.binary, addr.Offset(a - m.start), reason.None
 	}
@@ -178,7 +175,7 @@ func (k *kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 	return nil, 0, reason.ModuleUnknown
 }
 
-func (k *kernel) name(a addr.Abs) []symbol.Frame {
+func (k *Kernel) name(a addr.Abs) []symbol.Frame {
 	frames := k.symbols.Lookup(a).Frames
 	// What came while recording says where it ends; kallsyms does not.
 	if s := k.passing(a); s != nil && (len(frames) == 0 || frames[0].Linkage != s.Name) {
@@ -191,13 +188,13 @@ func (k *kernel) name(a addr.Abs) []symbol.Frame {
 }
 
 // isProgram reports whether an address is in a BPF program that is loaded.
-func (k *kernel) isProgram(a addr.Abs) bool {
+func (k *Kernel) isProgram(a addr.Abs) bool {
 	module, ok := k.symbols.Module(a)
 	return ok && module == "bpf"
 }
 
 // passing returns the name of code that came while recording, and may be gone.
-func (k *kernel) passing(a addr.Abs) *perfdata.Ksymbol {
+func (k *Kernel) passing(a addr.Abs) *perfdata.Ksymbol {
 	for i := len(k.transient) - 1; i >= 0; i-- {
 		if s := &k.transient[i]; a >= s.Addr && uint64(a-s.Addr) < uint64(s.Size) {
 			return s
