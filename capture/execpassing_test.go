@@ -3,7 +3,6 @@ package capture
 import (
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -121,8 +120,8 @@ func TestToldAsMapped(t *testing.T) {
 	p.see(l.record())
 	p.wantTold(a.id)
 
-	late := &resolver{objects: p.objects} // that has no workers
-	late.wake = sync.NewCond(&late.mu)
+	var asked []job
+	late := &resolver{objects: p.objects, queue: func(_ uint32, j job) { asked = append(asked, j) }} // that has no workers
 	prompt := p.objects.work
 	p.objects.work = late
 	l.become(b)
@@ -130,9 +129,10 @@ func TestToldAsMapped(t *testing.T) {
 	if ev := p.queue.next(^uint64(0)); ev != nil {
 		t.Fatalf("told before the file was looked at: %v (%v)", ev.Library.ID, ev.Library.Reason)
 	}
-	for len(late.own.turns) > 0 {
-		prompt.ask(late.own.take())
+	for _, j := range asked {
+		prompt.ask(j)
 	}
+	asked = nil
 	p.wantTold(b.id)
 	p.see(l.record())
 	if ev := p.told(); !ev.Library.ID.IsZero() || ev.Library.Reason != reason.NotRead {

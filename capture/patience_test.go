@@ -7,6 +7,8 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/patience"
+	"hallmark/internal/turns"
 	"hallmark/unwind"
 )
 
@@ -76,13 +78,20 @@ func TestSilentFileOfCopies(t *testing.T) {
 // changes nothing.
 func TestSilentOpening(t *testing.T) {
 	objects := newObjects()
+	objects.work.workers.Stop(patience.Long)
 	objects.work.most = time.Millisecond
-	answer := make(chan struct{})
-	objects.work.workers.Go(func() { <-answer }) // that is how long it takes
+	begun, answer := make(chan struct{}), make(chan struct{})
+	objects.work.workers = turns.New(func(job) func() {
+		close(begun)
+		<-answer // that is how long it takes
+		return nil
+	})
+	objects.work.workers.Ask(0, job{})
+	<-begun
 	objects.work.stop()
 	defer objects.close()
 	o, j := ownProgram(t, objects)
-	objects.work.resolve(j, &objects.work.own)
+	objects.work.do(j)
 	close(answer)
 	if o.content != nil || o.id != (buildid.ID{}) {
 		t.Errorf("the file is %v, open: %v", o.id, o.content != nil)

@@ -3,32 +3,25 @@ package capture
 import (
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"hallmark/buildid"
 	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
+	"hallmark/internal/turns"
 	"hallmark/reason"
 )
 
 // resolver opens mapped files while their processes live, and reads their
 // identities, beside the recording: opening a file may wait for a disk or a
-// network, and a ring buffer does not. A file that takes long keeps no other one waiting.
+// network, and a ring buffer does not.
 type resolver struct {
 	objects *objects
-	wake    *sync.Cond // on mu
-	mu      sync.Mutex
-	own     lane // of processes of root and of this user
-	others  lane // of all other processes
-	stopped bool
-	workers sync.WaitGroup
-	ended   atomic.Uint64 // jobs
-	most    time.Duration // that stop waits while jobs end
-	least   time.Duration // that it waits for one to end
-	over    bool          // what is found comes too late. Under objects.mu
+	workers *turns.Workers[job]
+	queue   func(user uint32, j job) // for the workers
+	most    time.Duration            // that stop waits while jobs end
+	over    bool                     // what is found comes too late. Under objects.mu
 }
 
 // job has a resolver reach for an object.
@@ -43,128 +36,45 @@ type job struct {
 	done func()
 }
 
-const (
-	// resolverWorkers open files of a lane at a time; they mostly wait.
-	resolverWorkers = 4
-	// slowJob is how long a worker waits for its job before it takes the next one.
-	slowJob = 50 * time.Millisecond
-	// maxSlow bounds the jobs of a lane that nobody waits for, and maxFar those of the helper.
-	maxSlow, maxFar = 64, 8
-)
-
 func newResolver(o *objects) *resolver {
-	r := &resolver{objects: o, most: patience.Long, least: patience.Short}
-	r.wake = sync.NewCond(&r.mu)
-	for _, l := range []*lane{&r.own, &r.others} {
-		l.slow, l.far = make(chan struct{}, maxSlow), make(chan struct{}, maxFar)
-		for range resolverWorkers {
-			r.workers.Go(func() { r.run(l) })
-		}
-	}
+	r := &resolver{objects: o, most: patience.Long}
+	r.workers = turns.New(r.do)
+	r.queue = r.workers.Ask
 	return r
 }
 
 // ask queues a job.
-func (r *resolver) ask(j job) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	owner := procfs.UserOf(j.PID)
-	r.laneOf(owner).add(owner, j)
-	r.wake.Broadcast() // the workers of both lanes wait
-}
+func (r *resolver) ask(j job) { r.queue(procfs.UserOf(j.PID), j) }
 
 // stop returns when every job that was asked for is done. A file system that does not answer
 // is not waited for: then the objects do not change any more all the same.
 func (r *resolver) stop() {
-	r.mu.Lock()
-	again := r.stopped
-	r.stopped = true
-	r.wake.Broadcast()
-	r.mu.Unlock()
-	if again {
+	if !r.workers.Stop(r.most) {
 		return
 	}
-	r.wait()
-	r.mu.Lock()
-	r.own.clear()
-	r.others.clear()
-	r.mu.Unlock()
 	r.objects.mu.Lock()
 	r.over = true
 	r.objects.mu.Unlock()
 }
 
-// wait waits until all jobs are done, or none has ended for a while: what hangs is not waited
-// for, and what is only slow is.
-func (r *resolver) wait() {
-	for until := time.Now().Add(r.most); ; {
-		before := r.ended.Load()
-		if patience.Wait(&r.workers, min(r.least, r.most)) || r.ended.Load() == before || time.Now().After(until) {
-			return
-		}
+// do does a job. It returns what is left to be done by a helper, nil for nothing.
+func (r *resolver) do(j job) (helped func()) {
+	if j.recheck {
+		r.recheck(j)
+		return nil
 	}
+	return r.resolve(j)
 }
 
-func (r *resolver) run(l *lane) {
-	for {
-		j, ok := r.next(l)
-		if !ok {
-			return
-		}
-		done := make(chan struct{})
-		r.workers.Go(func() {
-			defer close(done)
-			if j.recheck {
-				r.recheck(j)
-				r.ended.Add(1)
-			} else {
-				r.resolve(j, l)
-			}
-		})
-		l.waitOrLeave(done)
-	}
-}
-
-// waitOrLeave waits for a job, but no longer than a short while if there is room to leave it.
-func (l *lane) waitOrLeave(done chan struct{}) {
-	timer := time.NewTimer(slowJob)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return
-	case <-timer.C:
-	}
-	select {
-	case l.slow <- struct{}{}:
-		go func() {
-			<-done
-			<-l.slow
-		}()
-	case <-done:
-	}
-}
-
-func (r *resolver) next(l *lane) (job, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for len(l.turns) == 0 {
-		if r.stopped {
-			return job{}, false
-		}
-		r.wake.Wait()
-	}
-	return l.take(), true
-}
-
-// resolve reaches for the file behind a mapping and settles its object. A helper is asked
-// beside the queue.
-func (r *resolver) resolve(j job, l *lane) {
+// resolve reaches for the file behind a mapping and settles its object. It returns the part that a
+// helper does, nil for none.
+func (r *resolver) resolve(j job) (helped func()) {
 	if isSettled, isByClaim := r.settled(j); isSettled {
 		if isByClaim { // it was settled by another mapping, after this one was asked for
 			r.recheck(j)
 		}
 		r.end(j)
-		return
+		return nil
 	}
 	found, about := reach.Here(r.objects.ctx, j.Request)
 	if !found.MayAnswerAside() {
@@ -172,19 +82,14 @@ func (r *resolver) resolve(j job, l *lane) {
 		found.ReadContent(r.objects.ctx, r.objects.early, &r.objects.reading)
 		found.Judge(r.objects.keep == 0)
 		r.accept(j, found)
-		return
+		return nil
 	}
 	r.objects.noteSilent(j.object)
-	r.workers.Go(func() {
-		l.far <- struct{}{}
-		defer func() { <-l.far }()
-		r.accept(j, reach.Aside(j.Request, about, r.objects.early))
-	})
+	return func() { r.accept(j, reach.Aside(j.Request, about, r.objects.early)) }
 }
 
 // end says that a job is over.
 func (r *resolver) end(j job) {
-	r.ended.Add(1)
 	if j.done != nil {
 		j.done()
 	}

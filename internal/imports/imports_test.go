@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/turns", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -205,6 +205,10 @@ var rules = map[string]rule{
 	"internal/unwindtest": {
 		module: []string{"addr", "perfdata", "unwind"},
 		why:    "compares stacks with those of others, for tests and measurements",
+	},
+	"internal/turns": {
+		module: []string{"internal/patience"},
+		why:    "jobs of several users, done in turn; what a job is, is for others to say",
 	},
 	"internal/vmtest": {
 		module: []string{"internal/atomicfile"},

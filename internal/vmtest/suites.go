@@ -67,6 +67,7 @@ var notOfKernels = map[string]string{
 	"internal/regular":      "opening files",
 	"internal/testenv":      "what tests need",
 	"internal/trust":        "owners of files",
+	"internal/turns":        "an order of work",
 }
 
 var suites = []suite{

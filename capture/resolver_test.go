@@ -3,7 +3,7 @@ package capture
 import (
 	"os"
 	"os/exec"
-	"sync"
+	"slices"
 	"testing"
 
 	"hallmark/buildid"
@@ -30,39 +30,15 @@ func startAs(t *testing.T, user string) uint32 {
 	return pid
 }
 
-// TestResolverServesInTurn has two users ask for many files, and after them this one and a third.
-func TestResolverServesInTurn(t *testing.T) {
-	objects := newObjects()
-	defer objects.close()
-	r := &resolver{objects: objects} // that has no workers
-	r.wake = sync.NewCond(&r.mu)
-	busy, second, last := startAs(t, "65534"), startAs(t, "65533"), startAs(t, "65532")
-	for range 1000 {
-		r.ask(job{Request: reach.Request{PID: busy}})
+// TestJobsAreOfUsers has jobs be queued for the users whose processes they are of.
+func TestJobsAreOfUsers(t *testing.T) {
+	var users []uint32
+	r := &resolver{queue: func(user uint32, _ job) { users = append(users, user) }}
+	for _, pid := range []uint32{startAs(t, "65534"), startAs(t, "65533"), uint32(os.Getpid())} {
+		r.ask(job{Request: reach.Request{PID: pid}})
 	}
-	for range 1000 {
-		r.ask(job{Request: reach.Request{PID: second}})
-	}
-	r.ask(job{Request: reach.Request{PID: last}})
-	r.ask(job{Request: reach.Request{PID: uint32(os.Getpid())}})
-	if n := len(r.own.turns); n != 1 {
-		t.Fatalf("%d users in the lane of this one, want 1", n)
-	}
-	if j, ok := r.next(&r.own); !ok || j.PID != uint32(os.Getpid()) {
-		t.Errorf("the first file is of process %d, want this one's", j.PID)
-	}
-	for i, want := range []uint32{busy, second, last, busy, second, busy} {
-		if j, ok := r.next(&r.others); !ok || j.PID != want {
-			t.Errorf("turn %d is that of process %d, want %d", i, j.PID, want)
-		}
-	}
-	for i := range 2000 - 5 {
-		if _, ok := r.next(&r.others); !ok {
-			t.Fatalf("job %d got lost", i)
-		}
-	}
-	if len(r.others.shares)+len(r.others.turns) > 0 {
-		t.Errorf("left: %d shares, %d turns", len(r.others.shares), len(r.others.turns))
+	if want := []uint32{65534, 65533, uint32(os.Geteuid())}; !slices.Equal(users, want) {
+		t.Errorf("jobs of the users %d, want %d", users, want)
 	}
 }
 
