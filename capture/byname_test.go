@@ -176,7 +176,7 @@ func TestForgeryWhileReached(t *testing.T) {
 			trusted bool
 			want    shows
 		}{{o.dev, false, showsKnown}, {o.dev + 1, true, showsKnown}, {o.dev + 1, false, showsAnother}, {o.dev + 1, false, showsKnown}} {
-			if is := objects.work.note(o, sighting{o.seen, c.dev}, func() bool { return c.trusted }); is != c.want {
+			if is := objects.work.note(o, reach.Sighting{Stamp: o.seen, Dev: c.dev}, func() bool { return c.trusted }); is != c.want {
 				t.Errorf("%+v: %v", c, is)
 			}
 		}
@@ -202,5 +202,5 @@ func jobOf(t *testing.T, s *objects, pid int, file string, id buildid.ID) job {
 		return true
 	})
 	q := reach.Request{PID: uint32(pid), VMA: code, Mapped: time.Now(), Want: id}
-	return job{Request: q, object: s.file(fileKey{id: id, path: file}, code)}
+	return job{Request: q, object: s.file(reach.Key{ID: id, Path: file}, code)}
 }

@@ -150,24 +150,6 @@ func (o *object) isSame(f *os.File) bool {
 // maxSightings the files.
 const maxOthers, maxSightings = 4, 16
 
-// A sighting is a file that a mapping showed.
-type sighting struct {
-	stamp reach.Stamp
-	dev   uint64 // that has the file; 0 where a helper looked at it
-}
-
-func sightingOf(f *os.File) sighting {
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) != nil {
-		return sighting{}
-	}
-	return sighting{reach.StampOf(f), st.Dev}
-}
-
-// is reports whether two sightings are of one file. Anybody can give a file on a file system of
-// their own the inode number, the size and the times of another one, but not its device.
-func (s sighting) is(other sighting) bool { return s.dev == other.dev && s.stamp.IsFile(other.stamp) }
-
 // recheck looks at one more mapping of an object that is known by identity and path alone.
 // A file that was put in the place of another has the same ones if it was built so.
 func (r *resolver) recheck(j job) {
@@ -215,7 +197,7 @@ func (r *resolver) look(j job) shows {
 		seen, err := reach.StampBelow(int(j.PID), j.VMA.Name)
 		switch {
 		case err == nil:
-			return r.note(j.object, sighting{stamp: seen}, func() bool { return true })
+			return r.note(j.object, reach.Sighting{Stamp: seen}, func() bool { return true })
 		case !errors.Is(err, mounts.ErrForeign): // else somebody mounted something on the way
 			return showsKnown
 		}
@@ -237,21 +219,21 @@ func (r *resolver) look(j job) shows {
 		if found.Why != reason.None {
 			return showsUnknown
 		}
-		return r.note(j.object, sighting{stamp: found.Seen}, func() bool { return false })
+		return r.note(j.object, reach.Sighting{Stamp: found.Seen}, func() bool { return false })
 	case err != nil || f == nil:
 		return showsUnknown
 	}
 	defer f.Close()
-	return r.note(j.object, sightingOf(f.File), func() bool { return trust.LevelOf(f.File, "") != trust.Others })
+	return r.note(j.object, reach.SightingOf(f.File), func() bool { return trust.LevelOf(f.File, "") != trust.Others })
 }
 
 // note notes a file that a mapping of an object shows, unless it is known. One that seems to be known, but
 // for its device, is known where isTrusted reports that only root or this user can have written it.
-func (r *resolver) note(o *object, now sighting, isTrusted func() bool) shows {
+func (r *resolver) note(o *object, now reach.Sighting, isTrusted func() bool) shows {
 	isKnown, isLookalike := false, false
 	r.objects.mu.Lock()
-	for _, s := range append(o.sightings, sighting{o.seen, o.dev}) {
-		isKnown, isLookalike = isKnown || now.is(s), isLookalike || now.stamp.IsFile(s.stamp)
+	for _, s := range append(o.sightings, reach.Sighting{Stamp: o.seen, Dev: o.dev}) {
+		isKnown, isLookalike = isKnown || now.Is(s), isLookalike || now.Stamp.IsFile(s.Stamp)
 	}
 	isOver := r.over || o.unsure
 	r.objects.mu.Unlock()
@@ -353,7 +335,7 @@ func (f *finisher) identify(shown profile.Binary, group []*read, apart bool) *id
 // isOtherState reports whether BPF reported r and other as two files, or as one before and after a
 // change. Where only root or this user can write, a new time of the inode alone is no change.
 func (r *read) isOtherState(other *read) bool {
-	a, b := r.object.key.content, other.object.key.content
+	a, b := r.object.key.Content, other.object.key.Content
 	if a == (bpf.Validity{}) || b == (bpf.Validity{}) {
 		return false
 	}
@@ -457,7 +439,7 @@ func isDubious(copies, claimants []*read) bool {
 // isFileOf reports whether BPF told of both objects as states of one file. Each of two files that
 // had an inode after each other has a generation of its own.
 func (o *object) isFileOf(other *object) bool {
-	a, b := o.key.content, other.key.content
+	a, b := o.key.Content, other.key.Content
 	return a.Generation != 0 && a.Inode == b.Inode && a.Dev == b.Dev && a.Medium == b.Medium && a.Generation == b.Generation
 }
 

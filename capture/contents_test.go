@@ -378,7 +378,7 @@ func TestExecClaimsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 2 * maxClaimants {
-			c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: id, key: fileKey{inode: uint64(n)}}})
+			c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: id, key: reach.Key{Inode: uint64(n)}}})
 		}
 	}
 	if n := len(c.others.recent) + len(c.others.older); n > 2*maxExecClaims {
@@ -408,16 +408,16 @@ func TestTrustedClaimsStay(t *testing.T) {
 		return b.Contested
 	}
 	later := &object{kind: fileObject, asked: 1}
-	tell(1, Binary{key: fileKey{inode: 1}, Content: content, trusted: true})
-	tell(2, Binary{key: fileKey{inode: 2}, pending: later})
-	tell(3, Binary{key: fileKey{inode: 3}, Content: content})
+	tell(1, Binary{key: reach.Key{Inode: 1}, Content: content, trusted: true})
+	tell(2, Binary{key: reach.Key{Inode: 2}, pending: later})
+	tell(3, Binary{key: reach.Key{Inode: 3}, Content: content})
 	later.vouched.Store(true)
 	const many = 3 * maxExecClaims
 	for i := range many {
-		tell(10+i, Binary{key: fileKey{inode: uint64(10 + i)}})
+		tell(10+i, Binary{key: reach.Key{Inode: uint64(10 + i)}})
 	}
 	for i, want := range []bool{true, true, false} {
-		if got := tell(i+1, Binary{key: fileKey{inode: 9}}); got != want {
+		if got := tell(i+1, Binary{key: reach.Key{Inode: 9}}); got != want {
 			t.Errorf("a forged file of identity %d: contested %v, want %v", i+1, got, want)
 		}
 	}
@@ -439,7 +439,7 @@ func TestTrustedClaimTakesItsPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := Binary{ID: id, key: fileKey{inode: uint64(n)}, Content: content, trusted: trusted}
+		b := Binary{ID: id, key: reach.Key{Inode: uint64(n)}, Content: content, trusted: trusted}
 		c.judge(&WatchEvent{Kind: Executed, Program: &b})
 		return b.Different
 	}
@@ -454,7 +454,7 @@ func TestTrustedClaimTakesItsPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: other, key: fileKey{inode: uint64(1000 + i)}}})
+		c.judge(&WatchEvent{Kind: Executed, Program: &Binary{ID: other, key: reach.Key{Inode: uint64(1000 + i)}}})
 	}
 	if !tell(101, false) {
 		t.Error("another file of other content is not told apart from root's")
@@ -497,8 +497,8 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 				q.claims.judge(&WatchEvent{Kind: Executed, Program: &b})
 				return &b
 			}
-			one := &object{kind: fileObject, id: id, key: fileKey{inode: 1}, asked: 1}
-			two := &object{kind: fileObject, id: id, key: fileKey{inode: 2}, asked: 1}
+			one := &object{kind: fileObject, id: id, key: reach.Key{Inode: 1}, asked: 1}
+			two := &object{kind: fileObject, id: id, key: reach.Key{Inode: 2}, asked: 1}
 			if !objects.isTold(one, q) || tell(one).Contested {
 				t.Error("the first file waits, or is contested")
 			}
@@ -528,20 +528,20 @@ func TestExecClaimsAtOnePath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := sighting{reach.Stamp{Size: 100, Inode: 7, Mtime: bpf.Time{Sec: 1}}, 8}
+	first := reach.Sighting{Stamp: reach.Stamp{Size: 100, Inode: 7, Mtime: bpf.Time{Sec: 1}}, Dev: 8}
 	written, lookalike := first, first
-	written.stamp.Mtime.Sec++
-	lookalike.dev++
+	written.Stamp.Mtime.Sec++
+	lookalike.Dev++
 	for name, c := range map[string]struct {
-		key       fileKey
-		then      sighting
+		key       reach.Key
+		then      reach.Sighting
 		contested bool
 	}{
-		"a lookalike":              {fileKey{id: id, path: "/p"}, lookalike, true},
-		"the same":                 {fileKey{id: id, path: "/p"}, first, false},
-		"written":                  {fileKey{id: id, path: "/p"}, written, true},
-		"not reached":              {fileKey{id: id, path: "/p"}, sighting{}, false},
-		"one state, as bpf has it": {fileKey{content: bpf.Validity{Size: 100}}, written, false},
+		"a lookalike":              {reach.Key{ID: id, Path: "/p"}, lookalike, true},
+		"the same":                 {reach.Key{ID: id, Path: "/p"}, first, false},
+		"written":                  {reach.Key{ID: id, Path: "/p"}, written, true},
+		"not reached":              {reach.Key{ID: id, Path: "/p"}, reach.Sighting{}, false},
+		"one state, as bpf has it": {reach.Key{Content: bpf.Validity{Size: 100}}, written, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var claims execClaims
@@ -840,7 +840,7 @@ func checkHidden(t *testing.T, p *pprof.Profile, id buildid.ID, one, two string)
 func TestStatesOfOneFile(t *testing.T) {
 	file := func(inode uint64, generation, minor uint32, ctime int64) *read {
 		v := bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}}
-		return &read{object: &object{key: fileKey{content: v}}}
+		return &read{object: &object{key: reach.Key{Content: v}}}
 	}
 	content, err := buildid.ParseContent(proctest.SharedID)
 	if err != nil {
@@ -866,7 +866,7 @@ func TestStatesOfOneFile(t *testing.T) {
 		known.content = content
 		other := &read{object: &object{key: known.object.key}}
 		if !isDubious([]*read{known}, []*read{known, other}) {
-			t.Errorf("%+v: inodes without a generation are taken for one", known.object.key.content)
+			t.Errorf("%+v: inodes without a generation are taken for one", known.object.key.Content)
 		}
 	}
 }
@@ -875,11 +875,11 @@ func TestStatesOfOneFile(t *testing.T) {
 // its inode is another and nobody else can have written it.
 func TestOtherStates(t *testing.T) {
 	state := func(trusted bool, v bpf.Validity) *read {
-		return &read{object: &object{key: fileKey{content: v}, trusted: trusted}}
+		return &read{object: &object{key: reach.Key{Content: v}, trusted: trusted}}
 	}
 	first := bpf.Validity{Inode: 7, Size: 9, Mtime: bpf.Time{Sec: 1}, Ctime: bpf.Time{Sec: 2}, Pinned: 4}
 	again, renamed, written := first, first, first
-	again.Pinned = anyMapping
+	again.Pinned = reach.AnyMapping
 	renamed.Ctime.Sec++
 	written.Mtime.Sec++
 	for _, c := range []struct {

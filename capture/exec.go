@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/backend"
 	"hallmark/internal/capability"
 	"hallmark/internal/perfring"
+	"hallmark/internal/reach"
 	"hallmark/launch"
 	"hallmark/reason"
 )
@@ -117,10 +118,10 @@ type Binary struct {
 	Different bool
 	Content   buildid.Content // of the file; zero while it is unknown
 
-	key     fileKey  // of the file
-	seen    sighting // of the file that was reached, if it was
-	pending *object  // until the event is told: it may learn its content
-	trusted bool     // only root or this user can have written the file
+	key     reach.Key      // of the file
+	seen    reach.Sighting // of the file that was reached, if it was
+	pending *object        // until the event is told: it may learn its content
+	trusted bool           // only root or this user can have written the file
 }
 
 // WatchStats count what a Watch told and what it could not tell.

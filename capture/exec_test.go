@@ -327,7 +327,7 @@ func TestExecJustWritten(t *testing.T) {
 					justWritten++
 				}
 				switch later := runs[1]; {
-				case later.Content.IsZero() && later.seen == (sighting{}): // nobody reached it
+				case later.Content.IsZero() && later.seen == (reach.Sighting{}): // nobody reached it
 					gone++
 				case later.Content.IsZero():
 					t.Errorf("later, %s is %+v, want its content", name, later)
@@ -655,8 +655,8 @@ func TestLostRecords(t *testing.T) {
 					continue
 				}
 			case *perfdata.Mmap2:
-				if v := vmaOf(r); !reach.IsMemory(v) {
-					w.object = p.objects.file(keyOf(r), v)
+				if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
+					w.object = p.objects.file(reach.KeyOfRecord(r), v)
 					p.objects.learn(w.object, idOf(t, "/proc/self/exe"))
 				}
 			}

@@ -410,7 +410,7 @@ func (s *objects) identify(o *object, b *Binary) {
 		b.Reason = o.why
 		return
 	}
-	b.key, b.seen, b.Content, b.trusted = o.key.ofFile(), sighting{o.seen, o.dev}, o.certain(), o.vouched.Load()
+	b.key, b.seen, b.Content, b.trusted = o.key.OfFile(), reach.Sighting{Stamp: o.seen, Dev: o.dev}, o.certain(), o.vouched.Load()
 	if b.Content.IsZero() && o.awaitsContent() {
 		b.pending = o
 	}

@@ -5,6 +5,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/reach"
 )
 
 // execClaims remembers which files claimed which identity, to tell of those that have
@@ -25,8 +26,8 @@ type claimTable struct {
 type execClaim struct{ files []claimant }
 
 type claimant struct {
-	key     fileKey
-	seen    sighting        // of the file that was reached; zero if none was
+	key     reach.Key
+	seen    reach.Sighting  // of the file that was reached; zero if none was
 	content buildid.Content // zero if it is unknown
 	pending *object         // whose content and owner may become known; nil otherwise
 	trusted bool            // only root or this user can have written it
@@ -179,23 +180,23 @@ func (c *execClaim) keep(one claimant) {
 // records name a file by its path, where another one may be by now: it has another stamp, if both
 // were reached.
 func (c *claimant) isState(other *claimant) bool {
-	none := sighting{}
-	isOther := c.seen != none && other.seen != none && !c.seen.is(other.seen)
-	return c.key.isState(other.key) && (c.key.content != bpf.Validity{} || !isOther)
+	none := reach.Sighting{}
+	isOther := c.seen != none && other.seen != none && !c.seen.Is(other.seen)
+	return c.key.IsState(other.key) && (c.key.Content != bpf.Validity{} || !isOther)
 }
 
 // forgetYoung forgets files that had just changed when they were executed, where the content of the
 // same state is known by now.
 func (c *execClaim) forgetYoung() {
 	c.files = slices.DeleteFunc(slices.Clone(c.files), func(young claimant) bool {
-		return young.key.isYoung() && young.content.IsZero() && slices.ContainsFunc(c.files, func(f claimant) bool {
-			return !f.content.IsZero() && f.key.isState(young.key)
+		return young.key.IsYoung() && young.content.IsZero() && slices.ContainsFunc(c.files, func(f claimant) bool {
+			return !f.content.IsZero() && f.key.IsState(young.key)
 		})
 	})
 }
 
 // eachOther calls each with every file but this one that is known to claim an identity.
-func (c *execClaims) eachOther(id buildid.ID, key fileKey, each func(*claimant)) {
+func (c *execClaims) eachOther(id buildid.ID, key reach.Key, each func(*claimant)) {
 	for _, claim := range []*execClaim{c.trusted.find(id), c.others.find(id)} {
 		if claim == nil {
 			continue
@@ -220,7 +221,7 @@ func (s *objects) isTold(o *object, q *watchQueue) bool {
 		return true
 	}
 	isAlone, areKnown := true, true
-	q.claims.eachOther(o.id, o.key.ofFile(), func(other *claimant) {
+	q.claims.eachOther(o.id, o.key.OfFile(), func(other *claimant) {
 		isAlone = false
 		if p := other.pending; p != nil && !p.awaitsContent() {
 			other.content, other.pending, other.trusted = p.certain(), nil, p.vouched.Load()

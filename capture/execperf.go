@@ -269,8 +269,8 @@ func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	}
 	kept := *r
 	w := watchRecord{Record: &kept, time: r.Time}
-	if v := vmaOf(r); !reach.IsMemory(v) {
-		w.object = p.objects.passing(keyOf(r), v)
+	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
+		w.object = p.objects.passing(reach.KeyOfRecord(r), v)
 		p.objects.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: w.object})
 	}
 	p.records = append(p.records, w)

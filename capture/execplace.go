@@ -32,7 +32,7 @@ type toldFile struct {
 }
 
 // isNumbered reports whether BPF told which inode the file is. Else it has to be reached first.
-func (f *toldFile) isNumbered() bool { return f.object.key.content != bpf.Validity{} }
+func (f *toldFile) isNumbered() bool { return f.object.key.Content != bpf.Validity{} }
 
 // complete reports whether all is known of the file that will be. Where its path leads is looked
 // at first, while the process is there.
@@ -95,7 +95,7 @@ func (f *toldFile) seesOthers() bool {
 func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
 	o := f.object
 	if f.isNumbered() {
-		return isOtherInode(place, st, &o.key.content)
+		return isOtherInode(place, st, &o.key.Content)
 	}
 	f.objects.mu.Lock()
 	defer f.objects.mu.Unlock()
@@ -148,7 +148,7 @@ func (f *toldFile) claimHere() {
 	if unix.Fstat(int(here.Fd()), &st) != nil {
 		return
 	}
-	key := fileKey{fromProc: true, major: unix.Major(st.Dev), minor: unix.Minor(st.Dev), inode: st.Ino}
+	key := reach.Key{FromProc: true, Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino}
 	claim := f.queue.claims.of(id)
 	isKnown := slices.ContainsFunc(claim.files, func(c claimant) bool { return c.key == key })
 	if !isKnown && trust.LevelOf(here, "") != trust.Others {

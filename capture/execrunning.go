@@ -131,7 +131,7 @@ func (l *programList) of(pid uint32) *runningProgram {
 type glimpses struct {
 	at        time.Time
 	processes []glimpse
-	files     map[fileKey]int // O_PATH
+	files     map[reach.Key]int // O_PATH
 }
 
 // glimpse is what can be seen of a process at once.
@@ -143,7 +143,7 @@ type glimpse struct {
 
 // glimpseAll notes which file each process runs. No server of a file system is asked.
 func glimpseAll() *glimpses {
-	g := &glimpses{at: time.Now(), files: map[fileKey]int{}}
+	g := &glimpses{at: time.Now(), files: map[reach.Key]int{}}
 	pids, _ := procfs.Processes()
 	for _, pid := range pids {
 		if len(g.processes) >= maxLives {
@@ -181,7 +181,7 @@ func (g *glimpses) note(tid int) int {
 		unix.Close(fd)
 		return -1
 	}
-	key := fileKey{major: st.Dev_major, minor: st.Dev_minor, inode: st.Ino}
+	key := reach.Key{Major: st.Dev_major, Minor: st.Dev_minor, Inode: st.Ino}
 	if known, ok := g.files[key]; ok || len(g.files) >= mayKeepOpen()/2 {
 		unix.Close(fd)
 		if !ok {

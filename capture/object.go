@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/capability"
@@ -30,9 +29,9 @@ import (
 // object is what a mapping shows: a file, or memory without one. What is known
 // of a file comes in while the recording goes on; stacks only point to it.
 type object struct {
-	index uint32  // in objects.list
-	key   fileKey // in objects.files
-	path  string  // to show
+	index uint32    // in objects.list
+	key   reach.Key // in objects.files
+	path  string    // to show
 	kind  objectKind
 
 	// Of a file. All under objects.mu until the resolver has stopped.
@@ -57,11 +56,11 @@ type object struct {
 	// others are contents of further files under its identity and path, which is all that
 	// is known of it; one may be unknown.
 	others    []buildid.Content
-	sightings []sighting  // of these files
-	unsure    bool        // a mapping may show another file that nobody saw: the content is unknown
-	judged    bool        // trusted is set
-	trusted   bool        // only root or this user can exchange the file
-	vouched   atomic.Bool // the same, if it is known: for who does not hold objects.mu
+	sightings []reach.Sighting // of these files
+	unsure    bool             // a mapping may show another file that nobody saw: the content is unknown
+	judged    bool             // trusted is set
+	trusted   bool             // only root or this user can exchange the file
+	vouched   atomic.Bool      // the same, if it is known: for who does not hold objects.mu
 	// rewritten stands for the pages of the file that processes have rewritten in their memory,
 	// nil while there are none.
 	rewritten *object
@@ -103,7 +102,7 @@ func mayKeepOpen() int {
 type objects struct {
 	mu      sync.Mutex
 	list    []*object // by index
-	files   map[fileKey]*object
+	files   map[reach.Key]*object
 	gone    map[reason.Reason]*object
 	images  map[bool]*object // vdso of 64-bit (true) and 32-bit processes
 	open    int              // files kept open, at most keep
@@ -128,63 +127,9 @@ type objects struct {
 	reached func(*object)
 }
 
-// fileKey is what the kernel says a mapped file is. Mapping records and
-// /proc/PID/maps may number the devices of one file differently (overlayfs), so
-// each has keys of its own; what is the same file has the same identity in the end.
-//
-// Numbers do not tell files apart on file systems that have no disk of their own: subvolumes
-// of btrfs have the same device, inode and generation for different files, and the name may be
-// the same as well, in another mount namespace or after a rename. There a mapping is an object
-// of its own, unless the kernel read an identity.
-type fileKey struct {
-	id           buildid.ID // when the kernel read one, with
-	path         string     // for there is nothing else to tell files of one identity apart
-	fromProc     bool
-	major, minor uint32
-	inode        uint64
-	generation   uint64
-	of           mappingKey   // where numbers tell nothing
-	content      bpf.Validity // when BPF told of it, with
-	address      uint64       // of the inode in the kernel: subvolumes may have two of one validity
-}
-
-// ofFile returns the key that all mappings of a file have, as far as its times show, where BPF
-// told of each.
-func (k fileKey) ofFile() fileKey {
-	switch {
-	case k.content.JustChanged():
-		k.content.Pinned, k.address = anyYoungMapping, 0
-	case k.content.OfMapping():
-		k.content.Pinned, k.address = anyMapping, 0
-	}
-	return k
-}
-
-// isState reports whether two keys, as ofFile returns them, are of one state of a file, as far as
-// its times show.
-func (k fileKey) isState(other fileKey) bool {
-	if k.isYoung() || other.isYoung() {
-		k.content.Pinned, k.address, other.content.Pinned, other.address = 0, 0, 0, 0
-	}
-	return k == other
-}
-
-// isYoung reports whether the file had just changed: the key is of one execution of it, or of
-// such mappings.
-func (k *fileKey) isYoung() bool {
-	return k.content.Pinned&1 != 0 || k.content.Pinned == anyYoungMapping
-}
-
-// mappingKey is one mapping of a process.
-type mappingKey struct {
-	pid   uint32
-	start addr.Abs
-	since uint64 // ns, CLOCK_MONOTONIC: when it was made, or seen
-}
-
 func newObjects() *objects {
 	o := &objects{
-		files:  map[fileKey]*object{},
+		files:  map[reach.Key]*object{},
 		gone:   map[reason.Reason]*object{},
 		images: map[bool]*object{},
 		keep:   mayKeepOpen(),
@@ -225,18 +170,18 @@ func (s *objects) missing(r reason.Reason) *object {
 
 // ofRecord returns the object of a mapping that a record told of.
 func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
-	v := vmaOf(r)
+	v := reach.VMAOfRecord(r)
 	if o := s.nameless(v, p); o != nil {
 		return o
 	}
-	return s.file(keyOf(r), v)
+	return s.file(reach.KeyOfRecord(r), v)
 }
 
 // foresee starts to look for the file of a mapping, while its process lives and
 // before the turn of its record has come.
 func (s *objects) foresee(r *perfdata.Mmap2) {
-	if v := vmaOf(r); r.Prot&protExec != 0 && r.Owner != noTask && !reach.IsMemory(v) {
-		s.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: s.file(keyOf(r), v)})
+	if v := reach.VMAOfRecord(r); r.Prot&protExec != 0 && r.Owner != noTask && !reach.IsMemory(v) {
+		s.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: s.file(reach.KeyOfRecord(r), v)})
 	}
 }
 
@@ -245,10 +190,10 @@ func (s *objects) ofVMA(v procmap.VMA, p *process) *object {
 	if o := s.nameless(v, p); o != nil {
 		return o
 	}
-	key := fileKey{fromProc: true, major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
+	key := reach.Key{FromProc: true, Major: v.Dev.Major, Minor: v.Dev.Minor, Inode: v.Inode}
 	j := job{Request: reach.Request{VMA: v, PID: p.pid, Mapped: time.Now()}}
-	if key.major == 0 {
-		key.of = mappingKey{p.pid, v.Start, perfring.Monotonic()}
+	if key.Major == 0 {
+		key.Of = reach.MappingKey{PID: p.pid, Start: v.Start, Since: perfring.Monotonic()}
 		s.stock.Add(1)
 		j.done = s.stock.Done
 	}
@@ -269,36 +214,13 @@ func (s *objects) setUnsampled(unsampled bool) {
 // wallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
 func wallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(perfring.Monotonic() - t)) }
 
-func keyOf(r *perfdata.Mmap2) fileKey {
-	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
-		return fileKey{id: id, path: r.Name}
-	}
-	key := fileKey{major: r.Major, minor: r.Minor, inode: r.Inode, generation: r.Generation}
-	if key.major == 0 {
-		key.of = mappingKey{r.Owner, r.Start, r.Time}
-	}
-	return key
-}
-
-func vmaOf(r *perfdata.Mmap2) procmap.VMA {
-	return procmap.VMA{
-		Start:  r.Start,
-		End:    r.Start + addr.Abs(r.Size),
-		Perm:   procmap.Perm(r.Prot & 7),
-		Offset: r.Offset,
-		Dev:    procmap.Dev{Major: r.Major, Minor: r.Minor},
-		Inode:  r.Inode,
-		Name:   r.Name,
-	}
-}
-
 // file returns the object with this key.
-func (s *objects) file(key fileKey, v procmap.VMA) *object {
+func (s *objects) file(key reach.Key, v procmap.VMA) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.files[key]
 	if o == nil {
-		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.id, id: key.id, why: reason.NotRead, proven: key.content != bpf.Validity{}})
+		o = s.add(&object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.ID, id: key.ID, why: reason.NotRead, proven: key.Content != bpf.Validity{}})
 		s.files[key] = o
 	}
 	return o
@@ -307,27 +229,21 @@ func (s *objects) file(key fileKey, v procmap.VMA) *object {
 // passing returns the object of a mapping that is reported once, which nobody else gets: a later
 // mapping may show another file. The file may have changed in between, and in another mount namespace
 // another one of that identity has the path.
-func (s *objects) passing(key fileKey, v procmap.VMA) *object {
-	return &object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.id, id: key.id, why: reason.NotRead, alone: true}
+func (s *objects) passing(key reach.Key, v procmap.VMA) *object {
+	return &object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.ID, id: key.ID, why: reason.NotRead, alone: true}
 }
 
 // ofContent returns the object of a file that BPF told of. Mappings of a file whose times
 // tell nothing are of one content if the kernel read the same identity in them; where that is
 // not known yet, each is an object of its own.
 func (s *objects) ofContent(f *bpf.File, v procmap.VMA, id buildid.ID) *object {
-	key := fileKey{content: f.Validity, address: f.Key}
+	key := reach.Key{Content: f.Validity, Address: f.Key}
 	if f.OfMapping() && !id.IsZero() {
-		key = key.ofFile()
-		key.id = id
+		key = key.OfFile()
+		key.ID = id
 	}
 	return s.file(key, v)
 }
-
-// anyMapping takes the place of what names a mapping, as bpf.Validity.Pinned.
-const anyMapping = 2
-
-// anyYoungMapping is anyMapping for a file that had just changed.
-const anyYoungMapping = anyMapping | bpf.YoungMapping
 
 // learn takes the identity that the kernel read of a file from memory.
 func (s *objects) learn(o *object, id buildid.ID) {

@@ -37,7 +37,7 @@ func TestObjectsAreShared(t *testing.T) {
 	for g := range goroutines {
 		all.Go(func() {
 			for i := range files {
-				o := s.file(fileKey{inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)})
+				o := s.file(reach.Key{Inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)})
 				s.learn(o, id)
 				if !s.settled(o) {
 					t.Errorf("file %d has no identity", i)

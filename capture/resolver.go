@@ -159,7 +159,7 @@ func (s *objects) settle(j job, f reach.Found) reason.Reason {
 	}
 	o.way, o.seen, o.exact, o.early = &j.Request, f.Seen, j.IsExact(f), buildid.Content{}
 	if near, isNear := f.File.(*os.File); isNear {
-		o.dev = sightingOf(near).dev
+		o.dev = reach.SightingOf(near).Dev
 	}
 	if o.exact {
 		o.early = f.Content

@@ -48,8 +48,8 @@ func TestNotReadIsNotGone(t *testing.T) {
 	defer objects.close()
 	v := procmap.VMA{Name: "/bin/true"}
 	for name, o := range map[string]*object{
-		"a record":  objects.file(fileKey{inode: 1}, v),
-		"an event":  objects.passing(fileKey{inode: 2}, v),
+		"a record":  objects.file(reach.Key{Inode: 1}, v),
+		"an event":  objects.passing(reach.Key{Inode: 2}, v),
 		"a program": objects.ofContent(&bpf.File{Validity: bpf.Validity{Inode: 3}}, v, buildid.ID{}),
 	} {
 		var b Binary

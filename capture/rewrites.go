@@ -361,9 +361,9 @@ func (r *rewrites) stop() {
 // different numbers on file systems without a disk of their own: there the inode or the name
 // decides.
 func (w *rewrittenPages) isOf(o *object) bool {
-	inode, dev := o.key.inode, procmap.Dev{Major: o.key.major, Minor: o.key.minor}
+	inode, dev := o.key.Inode, procmap.Dev{Major: o.key.Major, Minor: o.key.Minor}
 	if inode == 0 {
-		inode, dev = o.key.content.Inode, procmap.Dev(o.key.content.Dev)
+		inode, dev = o.key.Content.Inode, procmap.Dev(o.key.Content.Dev)
 	}
 	virtual := w.dev.Major == 0 || inode != 0 && dev.Major == 0
 	return w.path == o.path || inode != 0 && w.inode == inode && (virtual || w.dev == dev) ||

@@ -18,6 +18,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/patience"
 	"hallmark/internal/proctest"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -237,8 +238,8 @@ func TestRewritesBound(t *testing.T) {
 		r.keep(few, pages(1))
 		r.keep(few, rewrittenPages{path: "/lib/a.so", dev: procmap.Dev{Major: 8}, inode: 1, start: 0x2800, end: 0x4000})
 	}
-	other := &object{path: "/lib/b.so", key: fileKey{inode: 2, major: 8}}
-	same := &object{path: "/lib/a.so", key: fileKey{inode: 1, major: 8}}
+	other := &object{path: "/lib/b.so", key: reach.Key{Inode: 2, Major: 8}}
+	same := &object{path: "/lib/a.so", key: reach.Key{Inode: 1, Major: 8}}
 	if !many.many || len(many.found) != maxOfProcess || r.pages != maxOfProcess+2 {
 		t.Errorf("%d ranges are kept, %d of all, more: %v", len(many.found), r.pages, many.many)
 	}

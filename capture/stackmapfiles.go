@@ -88,7 +88,7 @@ func (s *stackmapFiles) newObject(padded paddedID, pid uint32) *object {
 	if err != nil {
 		return s.objects.missing(reason.IDLength)
 	}
-	o := s.objects.file(fileKey{id: id, of: mappingKey{pid: pid}}, procmap.VMA{})
+	o := s.objects.file(reach.Key{ID: id, Of: reach.MappingKey{PID: pid}}, procmap.VMA{})
 	s.objects.mu.Lock()
 	defer s.objects.mu.Unlock()
 	o.doubted = true

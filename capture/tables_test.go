@@ -166,7 +166,7 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	tables := newTables(objects, kernel, tableCache{})
 	defer tables.stop()
 
-	lost := objects.file(fileKey{inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	lost := objects.file(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.expect(lost)
 	objects.reach(job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, object: lost})
 	tables.introduce(1, lost, nil)
@@ -270,7 +270,7 @@ func ownProgram(t *testing.T, s *objects) (*object, job) {
 	}
 	for _, v := range vmas {
 		if v.Name == exe && v.Perm&procmap.Exec != 0 {
-			o := s.file(fileKey{fromProc: true, inode: v.Inode}, v)
+			o := s.file(reach.Key{FromProc: true, Inode: v.Inode}, v)
 			return o, job{Request: reach.Request{VMA: v, PID: uint32(os.Getpid()), Mapped: time.Now()}, object: o}
 		}
 	}

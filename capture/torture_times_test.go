@@ -281,7 +281,7 @@ func TestContentOfOthers(t *testing.T) {
 			t.Errorf("%s is believed to be on another medium", f.Name())
 		}
 		v.Medium--
-		v.Pinned = anyMapping
+		v.Pinned = reach.AnyMapping
 		if reach.IsContent(f, &v) {
 			t.Errorf("%s: times are believed that tell nothing", f.Name())
 		}

@@ -48,7 +48,7 @@ func TestWaitingCounts(t *testing.T) {
 	defer objects.close()
 	tables := newTables(objects, newFakeKernel(), tableCache{})
 	defer tables.stop()
-	o := objects.file(fileKey{inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	o := objects.file(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.expect(o) // and nothing comes of it
 	tables.introduce(1, o, nil)
 	_, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)

@@ -186,7 +186,7 @@ var rules = map[string]rule{
 	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
 	"internal/reach": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/fstimes", "internal/mounts",
-			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "procmap", "reason"},
+			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "addr", "perfdata", "procmap", "reason"},
 		external: []string{sys},
 		why:      "one mapping to its file; what is kept of files is for those above it",
 	},
