@@ -61,9 +61,9 @@ func TestInheritedGeneratedCode(t *testing.T) {
 	objects := newObjects()
 	defer objects.close()
 	g := objects.generated(&process{pid: 1 << 22})
-	objects.release(g)
-	objects.seen(g)
-	if frame := g.generatedFrame(0x1000); frame.Reason != reason.Anonymous || frame.Symbols != nil {
+	g.code.Release()
+	g.code.See()
+	if frame := g.code.Frame(0x1000); frame.Reason != reason.Anonymous || frame.Symbols != nil {
 		t.Errorf("got %+v", frame)
 	}
 }

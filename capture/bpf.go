@@ -412,10 +412,10 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 func (s *bpfSampler) generated(o *bpf.Owner) *object {
 	p := s.process(o)
 	g := s.objects.generated(p)
-	if g.sampled {
+	if g.code.IsSampled() {
 		return g
 	}
-	s.objects.seen(g)
+	g.code.See()
 	if err := s.exits.watch(p); errors.Is(err, unix.ESRCH) {
 		s.exited(p)
 	} else if err != nil {
@@ -427,8 +427,8 @@ func (s *bpfSampler) generated(o *bpf.Owner) *object {
 // exited reads the map of a process that has ended.
 func (s *bpfSampler) exited(p *process) {
 	p.ended = perfring.Monotonic()
-	p.generated.readPerfMap()
-	s.objects.release(p.generated)
+	p.generated.code.Read()
+	p.generated.code.Release()
 }
 
 // reap forgets the processes that ended long ago: nothing more is counted in them.

@@ -78,7 +78,7 @@ func (s *Session) Finish() *Recording {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
 	p.Comments = append(p.Comments, t.rewrites.notes()...)
-	p.Comments = append(p.Comments, t.objects.maps.notes()...)
+	p.Comments = append(p.Comments, t.objects.maps.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)
 	return &Recording{Profile: p, files: f.files}
@@ -267,7 +267,7 @@ func (f *finisher) frame(p place) profile.Frame {
 	case kernelObject:
 		return f.kernel.Frame(addr.Abs(p.at))
 	case generatedObject:
-		return o.generatedFrame(addr.Abs(p.at))
+		return o.code.Frame(addr.Abs(p.at))
 	case missingObject:
 		return profile.Frame{Reason: o.why, Addr: addr.Abs(p.at)}
 	}
@@ -282,20 +282,6 @@ func (f *finisher) frame(p place) profile.Frame {
 		return profile.Frame{Binary: guest, Offset: addr.Offset(p.at)}
 	}
 	return profile.Frame{Binary: &b.Binary, Offset: addr.Offset(p.at)}
-}
-
-// generatedFrame names an address of generated code. The map of a process that
-// still runs is read now, that of one that ended was read then.
-func (o *object) generatedFrame(a addr.Abs) profile.Frame {
-	if o.jit == nil && o.process != nil {
-		o.readPerfMap()
-		o.process = nil // once is enough
-	}
-	frame := profile.Frame{Reason: reason.Anonymous, Addr: a}
-	if o.jit != nil {
-		frame.Symbols = o.jit.Lookup(a).Frames
-	}
-	return frame
 }
 
 // identified is a file with an identity, by whatever mappings and paths it was met.

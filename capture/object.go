@@ -15,15 +15,14 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/capability"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/jitcode"
 	"hallmark/internal/patience"
-	"hallmark/internal/perfmap"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/perfdata"
 	"hallmark/procmap"
 	"hallmark/reason"
-	"hallmark/symbol"
 )
 
 // object is what a mapping shows: a file, or memory without one. What is known
@@ -65,12 +64,7 @@ type object struct {
 	// nil while there are none.
 	rewritten *object
 
-	// Of generated code.
-	process *process // nil when it ended long ago
-	sampled bool
-	place   *perfmap.Place // of its map, nil when that cannot be reached any more
-	jit     *symbol.PerfMap
-	maps    *mapRoom // for it
+	code *jitcode.Code // of generated code
 }
 
 type objectKind uint8
@@ -107,8 +101,7 @@ type objects struct {
 	images  map[bool]*object // vdso of 64-bit (true) and 32-bit processes
 	open    int              // files kept open, at most keep
 	keep    int
-	places  int              // of maps of generated code
-	maps    mapRoom          // for these maps
+	maps    *jitcode.Maps    // for generated code
 	early   int64            // bytes of files whose content is read at once
 	reading reach.Allowances // of these
 	// strict says that processes of others are recorded: what was not reached through a mapping is
@@ -137,6 +130,7 @@ func newObjects() *objects {
 		media:  reach.CurrentMedia(),
 		strict: os.Geteuid() == 0 || capability.Has(unix.CAP_PERFMON) || capability.Has(unix.CAP_SYS_ADMIN),
 	}
+	o.maps = jitcode.NewMaps(o.keep / 16)
 	o.ctx, o.cancel = context.WithCancel(contentcache.WithBudgets(context.Background(), reach.Hashing))
 	o.work = newResolver(o)
 	return o
@@ -338,7 +332,7 @@ func (s *objects) generated(p *process) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.generated == nil {
-		p.generated = s.add(&object{kind: generatedObject, why: reason.Anonymous, process: p, maps: &s.maps})
+		p.generated = s.add(&object{kind: generatedObject, why: reason.Anonymous, code: s.maps.Of(int(p.pid), p.started)})
 	}
 	return p.generated
 }
@@ -407,7 +401,9 @@ func (s *objects) close() {
 	s.work.stop()
 	s.cancel()
 	for _, o := range s.list {
-		s.release(o)
+		if o.code != nil {
+			o.code.Release()
+		}
 		if o.isFile() && o.content != nil {
 			o.content.Close()
 		}

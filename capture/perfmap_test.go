@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -81,26 +80,4 @@ func checkGenerated(t *testing.T, p *pprof.Profile, process string) {
 		}
 	}
 	checkMost(t, "the generated loop", found, all, 0.2)
-}
-
-// TestMapsTogetherHaveABound reads maps until enough is read, and wants a note on the next one.
-func TestMapsTogetherHaveABound(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "perf-1.map")
-	if err := os.WriteFile(name, []byte("1000 10 a\n2000 10 b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var room mapRoom
-	if m := room.take(f, nil); m == nil || room.read != 2*lineCost {
-		t.Fatalf("a map of two lines counts as %d bytes: %v", room.read, room.notes())
-	}
-	room.read = maxMapsRead - 10
-	m := room.take(f, nil)
-	if notes := room.notes(); m != nil || len(notes) != 1 || !strings.Contains(notes[0], "of all maps together 256 MiB are read") {
-		t.Errorf("%v, notes %q", m, notes)
-	}
 }

@@ -4,8 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/addr"
 	"hallmark/internal/addrspace"
+	"hallmark/internal/perfmap"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/perfdata"
@@ -62,6 +65,14 @@ type process struct {
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
+}
+
+// started returns when the process started, the zero time where /proc must tell.
+func (p *process) started() (time.Time, error) {
+	if p.since == 0 {
+		return time.Time{}, nil
+	}
+	return perfmap.WallClock(time.Duration(p.since), unix.CLOCK_MONOTONIC)
 }
 
 // handle takes one record.
@@ -195,8 +206,8 @@ func (t *tracker) exit(r *perfdata.Task) {
 		return
 	}
 	p.ended = r.Time
-	if p.generated != nil && p.generated.sampled {
-		p.generated.readPerfMap()
+	if p.generated != nil && p.generated.code.IsSampled() {
+		p.generated.code.Read()
 	}
 }
 
@@ -216,7 +227,7 @@ func (t *tracker) reap(now uint64) {
 		}
 		delete(t.processes, pid)
 		if p.generated != nil {
-			t.objects.release(p.generated)
+			p.generated.code.Release()
 		}
 	}
 }
@@ -343,7 +354,9 @@ func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 		if from, ok := t.objects.original(p, ip); ok {
 			return from
 		}
-		t.objects.seen(m.Of)
+		if m.Of.code != nil {
+			m.Of.code.See()
+		}
 		return place{m.Of, uint64(ip)}
 	}
 	if isVsyscall(ip) {

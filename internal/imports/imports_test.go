@@ -96,7 +96,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/turns", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/jitcode", "internal/kernelcode", "internal/turns", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -164,6 +164,10 @@ var rules = map[string]rule{
 	"internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
+	"internal/jitcode": {
+		module: []string{"addr", "internal/perfmap", "profile", "reason", "symbol"},
+		why:    "names of generated code, within bounds; which of it was sampled is for recordings to say",
+	},
 	"internal/kernelcode": {
 		module: []string{"addr", "buildid", "internal/bpf", "internal/cachedir", "perfdata", "profile", "reason", "symbol"},
 		why:    "code of the running kernel; which addresses were sampled is for recordings to say",
