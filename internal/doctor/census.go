@@ -223,8 +223,12 @@ func (c *Census) countCode() {
 	if m > 0 {
 		c.Code.Contested = &m
 	}
-	if len(inv.Unseen) > 0 {
-		c.Missing = append(c.Missing, Missing{"code of " + processCount(len(inv.Unseen)), inv.Unseen[0].Reason.String()})
+	unseen := map[reason.Reason]int{}
+	for _, u := range inv.Unseen {
+		unseen[u.Reason]++
+	}
+	for _, why := range slices.Sorted(maps.Keys(unseen)) {
+		c.Missing = append(c.Missing, Missing{"code of " + processCount(unseen[why]), why.String()})
 	}
 }
 
