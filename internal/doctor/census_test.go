@@ -102,6 +102,9 @@ func TestCensusAdds(t *testing.T) {
 	for n := 1; ; n++ { // what comes and goes may be in one number only, but not each time
 		c = TakeCensus()
 		f := c.Files
+		if f.Reached == nil || f.Open == nil || f.Mapped == nil || c.Code.Inodes == nil || c.Code.Identities == nil {
+			t.Fatalf("what runs was not counted: %+v", c.Missing)
+		}
 		if *f.Reached <= *f.Open+*f.Mapped && *f.Reached >= max(*f.Open, *f.Mapped) && *c.Code.Identities > 0 && *c.Code.Identities <= 2**c.Code.Inodes {
 			break
 		}
