@@ -309,6 +309,7 @@ func (s *silentScene) run(t *testing.T, interrupt time.Duration, args ...string)
 	select {
 	case <-ended:
 	case <-time.After(watchdog):
+		waits := threadsOf(cmd.Process.Pid)
 		_ = cmd.Process.Signal(syscall.SIGQUIT) // it says where it waits
 		select {
 		case <-ended:
@@ -317,10 +318,23 @@ func (s *silentScene) run(t *testing.T, interrupt time.Duration, args ...string)
 			_ = cmd.Process.Kill()
 			<-ended
 		}
-		t.Fatalf("hallmark %s did not end:\n%s", strings.Join(args, " "), s.content(t, "stderr"))
+		t.Fatalf("hallmark %s did not end:\n%s%s", strings.Join(args, " "), s.content(t, "stderr"), waits)
 	}
 	t.Logf("hallmark %s: %v", strings.Join(args, " "), time.Since(began).Round(10*time.Millisecond))
 	return s.content(t, "stdout"), s.content(t, "stderr")
+}
+
+// threadsOf returns where the threads of a process wait in the kernel.
+func threadsOf(pid int) string {
+	var b strings.Builder
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, task := range tasks {
+		stat, _ := os.ReadFile(task + "/stat")
+		call, _ := os.ReadFile(task + "/syscall")
+		stack, _ := os.ReadFile(task + "/stack")
+		fmt.Fprintf(&b, "%ssystem call %s%s", stat, call, stack)
+	}
+	return b.String()
 }
 
 func (s *silentScene) create(t *testing.T, name string) *os.File {
