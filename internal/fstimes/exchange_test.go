@@ -16,7 +16,7 @@ import (
 
 // TestCanForge asks of file systems by their numbers.
 func TestCanForge(t *testing.T) {
-	for magic, want := range map[int64]bool{0xef53: true, 0x58465342: true, Overlay: true, Btrfs: true, 0x73717368: false, FUSE: false} {
+	for magic, want := range map[int64]bool{0xef53: true, 0x58465342: true, Overlay: true, Btrfs: true, 0x73717368: false, FUSE: true, 0x01021994: true, 0x1234: true} {
 		if got := CanForge(magic); got != want {
 			t.Errorf("%#x: %v, want %v", magic, got, want)
 		}

@@ -99,10 +99,15 @@ func IsImage(magic int64) bool {
 // List returns the file systems whose times are believed.
 func List() []FileSystem { return slices.Clone(trusted) }
 
-// CanForge reports whether whoever may write files on the file system with this magic number can change
-// their content without a change of times. Of an overlay it is not known, because its layers may be on
-// anything.
+// CanForge reports whether whoever may write files on the file system with this magic number may be able to
+// change their content without a change of times. So it is where times are not believed: on tmpfs by stores
+// through a mapping, on FUSE as the server likes. Of an overlay it is not known, because its layers may
+// be on anything.
 func CanForge(magic int64) bool {
-	return uint32(magic) == Overlay ||
-		slices.ContainsFunc(trusted, func(fs FileSystem) bool { return fs.Forge != "" && fs.Magic == uint32(magic) })
+	for _, fs := range trusted {
+		if fs.Magic == uint32(magic) {
+			return fs.Forge != ""
+		}
+	}
+	return true
 }
