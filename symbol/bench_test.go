@@ -123,7 +123,7 @@ func BenchmarkLookup(b *testing.B) {
 		table, _ := many.sources[0].load()
 		ranges := &table.(*symtab).ranges
 		for i := 0; b.Loop(); i++ {
-			ranges.find(uint64(manyAddresses[i%len(manyAddresses)]))
+			ranges.Find(uint64(manyAddresses[i%len(manyAddresses)]))
 		}
 	})
 	b.Run("kallsyms", func(b *testing.B) {

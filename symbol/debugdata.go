@@ -24,6 +24,7 @@ import (
 	"hallmark/internal/cursor"
 	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
+	"hallmark/internal/ranges"
 )
 
 const shfCOMPRESSED = 0x800
@@ -273,13 +274,17 @@ func (d *debugData) advise(part []byte, advice int) {
 
 // text returns the addresses of the sections of code, in order and disjoint.
 func (m *image) text() []dwarf.Range {
-	var spans []span
+	var spans []ranges.Span
 	for i := range m.sections {
 		if s := &m.sections[i]; s.isText() && s.size != 0 {
-			spans = append(spans, span{start: s.addr, end: s.addr + min(s.size, math.MaxUint64-s.addr)})
+			spans = append(spans, ranges.Span{Start: s.addr, End: s.addr + min(s.size, math.MaxUint64-s.addr)})
 		}
 	}
-	return union(spans)
+	var text []dwarf.Range
+	for _, s := range ranges.Union(spans) {
+		text = append(text, dwarf.Range{Low: s.Start, High: s.End})
+	}
+	return text
 }
 
 // debugSection returns .debug_NAME, nil where there is none.

@@ -1,6 +1,9 @@
 package symbol
 
-import "hallmark/addr"
+import (
+	"hallmark/addr"
+	"hallmark/internal/ranges"
+)
 
 // Function is a function in the ELF symbol table of a file.
 type Function struct {
@@ -38,13 +41,13 @@ func (m *image) functions(s *section) ([]Function, error) {
 		return nil, err
 	}
 	var functions []Function
-	err = m.eachSymbol(s, names, func(sym span) {
-		if sym.rank == hidden {
+	err = m.eachSymbol(s, names, func(sym ranges.Span) {
+		if sym.Rank == ranges.Hidden {
 			return
 		}
-		fn := Function{Name: unversioned(stringAt(names, sym.value)), Virt: addr.Virt(sym.start)}
-		if !sym.unsized {
-			fn.Size = sym.end - sym.start
+		fn := Function{Name: unversioned(stringAt(names, sym.Value)), Virt: addr.Virt(sym.Start)}
+		if !sym.Unsized {
+			fn.Size = sym.End - sym.Start
 		}
 		functions = append(functions, fn)
 	})

@@ -56,7 +56,7 @@ func checkFile(t *testing.T, f *File, size int) {
 		table, err := s.load()
 		if symbols, ok := table.(*symtab); ok && err == nil {
 			assertDisjoint(t, &symbols.ranges)
-			if n := len(symbols.ranges.starts); n > 2*size/16 {
+			if n := len(symbols.ranges.Starts); n > 2*size/16 {
 				t.Errorf("%d ranges in a file of %d bytes", n, size)
 			}
 		}
@@ -149,14 +149,14 @@ func FuzzKallsyms(f *testing.F) {
 				t.Errorf("%d symbols and %d damaged lines", k.Len(), k.Damaged())
 			}
 			assertDisjoint(t, &k.ranges)
-			for _, start := range k.ranges.starts {
+			for _, start := range k.ranges.Starts {
 				if _, ok := k.Module(addr.Abs(start)); !ok {
 					t.Errorf("%#x has no symbol", start)
 				}
 				k.Lookup(addr.Abs(start))
 			}
 			if x, err := k.Index(IndexOptions{}); err == nil {
-				for _, start := range k.ranges.starts {
+				for _, start := range k.ranges.Starts {
 					compareWithKallsyms(t, x, k, addr.Abs(start))
 				}
 			}
@@ -178,7 +178,7 @@ func FuzzPerfMap(f *testing.F) {
 				t.Errorf("%d ranges and %d damaged lines of %d", m.Len(), m.Damaged(), lines)
 			}
 			assertDisjoint(t, &m.ranges)
-			for _, start := range m.ranges.starts {
+			for _, start := range m.ranges.Starts {
 				checkResult(t, m.Lookup(addr.Abs(start)))
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"hallmark/internal/dwarf"
+	"hallmark/internal/ranges"
 )
 
 // IndexOptions say how an index is made.
@@ -120,22 +121,22 @@ func (p *indexPart) findRuns() {
 	p.runs = slices.Clip(runs)
 }
 
-// claim finds which parts of runs about lines are in ranges from the base.
-func (p *indexPart) claim(ranges []dwarf.Range) {
+// claim finds which parts of runs about lines are in what is claimed, from the base.
+func (p *indexPart) claim(claimed []ranges.Span) {
 	next := 0
 	for i, r := range p.runs {
 		if p.pieces[r.first].kind() != kindLine {
 			continue
 		}
 		start, end := p.pieces[r.first].start, p.pieces[r.last].start
-		for next < len(ranges) && ranges[next].High <= uint64(start) {
+		for next < len(claimed) && claimed[next].End <= uint64(start) {
 			next++
 		}
-		for _, c := range ranges[next:] {
-			if c.Low >= uint64(end) {
+		for _, c := range claimed[next:] {
+			if c.Start >= uint64(end) {
 				break
 			}
-			p.claims = append(p.claims, partClaim{int32(i), uint32(max(c.Low, uint64(start))), uint32(min(c.High, uint64(end)))})
+			p.claims = append(p.claims, partClaim{int32(i), uint32(max(c.Start, uint64(start))), uint32(min(c.End, uint64(end)))})
 		}
 	}
 }
@@ -337,17 +338,17 @@ func (b *partBuilder) claim(u *dwarf.Unit) error {
 	if b.reader.Partial || !slices.ContainsFunc(b.part.runs, func(r partRun) bool { return b.part.pieces[r.first].kind() == kindLine }) {
 		return nil
 	}
-	ranges, err := b.reader.Addresses(u, nil)
+	addresses, err := b.reader.Addresses(u, nil)
 	if err != nil {
 		return err
 	}
-	var claims []span
-	for _, r := range ranges {
+	var claims []ranges.Span
+	for _, r := range addresses {
 		if r.High > b.base {
-			claims = append(claims, span{start: max(r.Low, b.base) - b.base, end: r.High - b.base})
+			claims = append(claims, ranges.Span{Start: max(r.Low, b.base) - b.base, End: r.High - b.base})
 		}
 	}
-	b.part.claim(union(claims))
+	b.part.claim(ranges.Union(claims))
 	return nil
 }
 

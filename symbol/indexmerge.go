@@ -6,6 +6,8 @@ import (
 	"math"
 	"sort"
 	"sync"
+
+	"hallmark/internal/ranges"
 )
 
 // merger puts what all sources say of the code of one file together, so that every
@@ -14,7 +16,7 @@ import (
 type merger struct {
 	base    uint64
 	parts   []*indexPart
-	runs    ranges // values are indices in runList
+	runs    ranges.List // values are indices in runList
 	runList []codeRun
 	symbols symbolCursor
 	bare    indexPart // of the functions that only a symbol names
@@ -48,12 +50,12 @@ func (m *merger) findRuns() {
 	for _, part := range m.parts {
 		n += len(part.runs) + len(part.claims)
 	}
-	spans := make([]span, 0, n)
+	spans := make([]ranges.Span, 0, n)
 	m.runList = make([]codeRun, 0, n)
 	for number, part := range m.parts {
 		for _, c := range part.claims {
-			spans = append(spans, span{
-				start: uint64(c.start), end: uint64(c.end), value: uint32(len(m.runList)) + uint32(c.run), rank: kindFunction,
+			spans = append(spans, ranges.Span{
+				Start: uint64(c.start), End: uint64(c.end), Value: uint32(len(m.runList)) + uint32(c.run), Rank: kindFunction,
 			})
 		}
 		spans = m.appendRuns(spans, number, part)
@@ -63,11 +65,11 @@ func (m *merger) findRuns() {
 
 // addPart adds a part that only knows functions: where the runs before have none.
 func (m *merger) addPart(part *indexPart) {
-	spans := make([]span, 0, len(m.runs.starts)+len(part.runs))
-	for i, start := range m.runs.starts {
-		number := m.runs.values[i]
-		spans = append(spans, span{
-			start: start, end: start + uint64(m.runs.sizes[i]), value: number, rank: m.kind(number),
+	spans := make([]ranges.Span, 0, len(m.runs.Starts)+len(part.runs))
+	for i, start := range m.runs.Starts {
+		number := m.runs.Values[i]
+		spans = append(spans, ranges.Span{
+			Start: start, End: start + uint64(m.runs.Sizes[i]), Value: number, Rank: m.kind(number),
 		})
 	}
 	m.parts = append(m.parts, part)
@@ -75,11 +77,11 @@ func (m *merger) addPart(part *indexPart) {
 }
 
 // appendRuns appends the runs of a part with a number to spans and to the runList.
-func (m *merger) appendRuns(spans []span, number int, part *indexPart) []span {
+func (m *merger) appendRuns(spans []ranges.Span, number int, part *indexPart) []ranges.Span {
 	for _, r := range part.runs {
-		spans = append(spans, span{
-			start: uint64(part.pieces[r.first].start), end: uint64(part.pieces[r.last].start),
-			value: uint32(len(m.runList)), rank: part.pieces[r.first].kind(),
+		spans = append(spans, ranges.Span{
+			Start: uint64(part.pieces[r.first].start), End: uint64(part.pieces[r.last].start),
+			Value: uint32(len(m.runList)), Rank: part.pieces[r.first].kind(),
 		})
 		m.runList = append(m.runList, codeRun{r, int32(number)})
 	}
@@ -87,9 +89,9 @@ func (m *merger) appendRuns(spans []span, number int, part *indexPart) []span {
 }
 
 // settle makes the runs of spans.
-func (m *merger) settle(spans []span) {
-	m.runs = flatten(sortByStart(spans), func(a, b *span) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
+func (m *merger) settle(spans []ranges.Span) {
+	m.runs = ranges.Flatten(ranges.SortByStart(spans), func(a, b *ranges.Span) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Value, b.Value))
 	})
 }
 
@@ -123,10 +125,10 @@ func (m *merger) use() {
 		most = max(most, part.from.functions.n)
 	}
 	m.tables.reserve(most)
-	for i, start := range m.runs.starts {
-		r := &m.runList[m.runs.values[i]]
+	for i, start := range m.runs.Starts {
+		r := &m.runList[m.runs.Values[i]]
 		part, last := m.parts[r.part], int32(siteNone)
-		pieces := m.pieces(r, start, start+uint64(m.runs.sizes[i]))
+		pieces := m.pieces(r, start, start+uint64(m.runs.Sizes[i]))
 		for i := range pieces[:len(pieces)-1] {
 			if site := pieces[i].site; site >= 0 && site != last {
 				m.useSite(part, site)
@@ -161,10 +163,10 @@ func (m *merger) useSite(part *indexPart, number int32) {
 // end.
 func (m *merger) sweep(end uint64, emit func(codePiece)) {
 	pos := uint64(0)
-	for i, start := range m.runs.starts {
+	for i, start := range m.runs.Starts {
 		m.sweepSymbols(pos, start, emit)
-		pos = start + uint64(m.runs.sizes[i])
-		m.sweepRun(&m.runList[m.runs.values[i]], start, pos, emit)
+		pos = start + uint64(m.runs.Sizes[i])
+		m.sweepRun(&m.runList[m.runs.Values[i]], start, pos, emit)
 	}
 	m.sweepSymbols(pos, end, emit)
 }
@@ -309,16 +311,16 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 	for i := range c.layers {
 		r := &c.layers[i].ranges
 		n := c.next[i]
-		for n < len(r.starts) && r.starts[n]+uint64(r.sizes[n]) <= v {
+		for n < len(r.Starts) && r.Starts[n]+uint64(r.Sizes[n]) <= v {
 			n++
 		}
 		c.next[i] = n
 		switch {
-		case n == len(r.starts):
-		case r.starts[n] <= v:
-			return symbolRef{i, n}, min(until, r.starts[n]+uint64(r.sizes[n]))
+		case n == len(r.Starts):
+		case r.Starts[n] <= v:
+			return symbolRef{i, n}, min(until, r.Starts[n]+uint64(r.Sizes[n]))
 		default:
-			until = min(until, r.starts[n])
+			until = min(until, r.Starts[n])
 		}
 	}
 	return symbolRef{index: -1}, until
@@ -394,11 +396,11 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 
 // isFunction reports whether the debug information has a function at v.
 func (m *merger) isFunction(v uint64) bool {
-	i, ok := m.runs.find(v - m.base)
+	i, ok := m.runs.Find(v - m.base)
 	if !ok {
 		return false
 	}
-	return m.kind(m.runs.values[i]) == kindFunction
+	return m.kind(m.runs.Values[i]) == kindFunction
 }
 
 var errShared = errors.New("tables of its pclntab are shared far too often")

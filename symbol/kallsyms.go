@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/ranges"
 	"hallmark/reason"
 )
 
@@ -21,7 +22,7 @@ const maxKernelGap = 64 << 10
 // An address belongs to the nearest symbol of code at or below it. Which of several
 // at one place is decided as in an ELF symbol table.
 type Kallsyms struct {
-	ranges  ranges // values are indices of symbols
+	ranges  ranges.List // values are indices of symbols
 	symbols []kernelSymbol
 	names   string
 	modules []string // modules[0] is "", the kernel itself
@@ -43,7 +44,7 @@ type kernelSymbol struct {
 func ReadKallsyms(r io.Reader) (k *Kallsyms, err error) {
 	defer containPanic("kallsyms", &err)
 	b := newKallsymsBuilder()
-	var spans []span
+	var spans []ranges.Span
 	err = b.read(r, func(s kallsymsLine) {
 		spans = append(spans, b.span(s))
 	})
@@ -86,11 +87,11 @@ func (k *Kallsyms) Module(a addr.Abs) (string, bool) {
 }
 
 func (k *Kallsyms) find(a addr.Abs) (kernelSymbol, bool) {
-	i, ok := k.ranges.find(uint64(a))
+	i, ok := k.ranges.Find(uint64(a))
 	if !ok {
 		return kernelSymbol{}, false
 	}
-	return k.symbols[k.ranges.values[i]], true
+	return k.symbols[k.ranges.Values[i]], true
 }
 
 func (k *Kallsyms) missReason() reason.Reason {
@@ -118,7 +119,7 @@ func (k *Kallsyms) Stext() addr.Abs { return k.stext }
 func (k *Kallsyms) Etext() addr.Abs { return k.etext }
 
 // Len returns the number of code ranges.
-func (k *Kallsyms) Len() int { return len(k.ranges.starts) }
+func (k *Kallsyms) Len() int { return len(k.ranges.Starts) }
 
 // Hidden reports whether the kernel did not tell its addresses: all are zero.
 func (k *Kallsyms) Hidden() bool { return k.hidden }
@@ -170,10 +171,10 @@ func (b *kallsymsBuilder) read(r io.Reader, f func(kallsymsLine)) error {
 }
 
 // span keeps the symbol of a line, if it is one of code.
-func (b *kallsymsBuilder) span(l kallsymsLine) span {
-	s := span{start: l.start, rank: l.rank, unsized: true}
-	if s.rank != hidden {
-		s.value = uint32(len(b.symbols))
+func (b *kallsymsBuilder) span(l kallsymsLine) ranges.Span {
+	s := ranges.Span{Start: l.start, Rank: l.rank, Unsized: true}
+	if s.Rank != ranges.Hidden {
+		s.Value = uint32(len(b.symbols))
 		b.symbols = append(b.symbols, kernelSymbol{b.table.add(l.name), b.moduleIndex(l.module)})
 	}
 	return s
@@ -215,25 +216,25 @@ func (b *kallsymsBuilder) moduleIndex(name []byte) uint32 {
 }
 
 // finish sorts what was read.
-func (b *kallsymsBuilder) finish(spans []span) *Kallsyms {
+func (b *kallsymsBuilder) finish(spans []ranges.Span) *Kallsyms {
 	k := b.Kallsyms
 	k.names = b.table.String()
-	slices.SortFunc(spans, byStart)
+	slices.SortFunc(spans, ranges.ByStart)
 	for i := range spans {
 		s := &spans[i]
-		s.end = s.start + min(maxKernelGap, math.MaxUint64-s.start)
+		s.End = s.Start + min(maxKernelGap, math.MaxUint64-s.Start)
 	}
-	k.ranges = flatten(settleUnsized(spans), k.prefer)
+	k.ranges = ranges.Flatten(ranges.SettleUnsized(spans), k.prefer)
 	k.symbols = slices.Clip(k.symbols)
 	return k
 }
 
 // prefer orders symbols with the same address.
-func (k *Kallsyms) prefer(a, b *span) int {
-	if a.rank != b.rank || a.rank == hidden {
-		return cmp.Compare(a.rank, b.rank)
+func (k *Kallsyms) prefer(a, b *ranges.Span) int {
+	if a.Rank != b.Rank || a.Rank == ranges.Hidden {
+		return cmp.Compare(a.Rank, b.Rank)
 	}
-	return compareNames(stringAt(k.names, k.symbols[a.value].name), stringAt(k.names, k.symbols[b.value].name))
+	return compareNames(stringAt(k.names, k.symbols[a.Value].name), stringAt(k.names, k.symbols[b.Value].name))
 }
 
 // kernelRank orders symbols by binding from their type, as nm writes it; data is
@@ -245,6 +246,6 @@ func kernelRank(typ byte) uint8 {
 	case 't':
 		return 1
 	default:
-		return hidden
+		return ranges.Hidden
 	}
 }

@@ -184,8 +184,8 @@ func TestReadKallsymsAt(t *testing.T) {
 	shuffled := slices.Collect(strings.Lines(string(data)))
 	r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	var all, some []addr.Abs
-	for i, start := range whole.ranges.starts {
-		a := addr.Abs(start + r.Uint64N(uint64(whole.ranges.sizes[i])))
+	for i, start := range whole.ranges.Starts {
+		a := addr.Abs(start + r.Uint64N(uint64(whole.ranges.Sizes[i])))
 		all = append(all, a)
 		if r.IntN(100) == 0 {
 			some = append(some, a, a+addr.Abs(r.Uint64N(2*maxKernelGap)))

@@ -37,11 +37,11 @@ func (k *Kallsyms) IndexModule(module string, start, end addr.Abs, opt IndexOpti
 func (k *Kallsyms) index(name, module string, start, end addr.Abs, opt IndexOptions) (*Index, error) {
 	size := uint64(end - start)
 	t := &symtab{names: k.names}
-	for i, v := range k.ranges.starts {
-		s := k.symbols[k.ranges.values[i]]
+	for i, v := range k.ranges.Starts {
+		s := k.symbols[k.ranges.Values[i]]
 		if k.modules[s.module] == module && v-uint64(start) < size {
 			low := v - uint64(start)
-			t.ranges.add(low, min(low+uint64(k.ranges.sizes[i]), size), s.name)
+			t.ranges.Add(low, min(low+uint64(k.ranges.Sizes[i]), size), s.name)
 		}
 	}
 	code := section{typ: shtPROGBITS, flags: shfALLOC | shfEXECINSTR, size: size}

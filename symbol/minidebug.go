@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/xi2/xz"
+
+	"hallmark/internal/ranges"
 )
 
 // Limits on .gnu_debugdata. What find-debuginfo puts there shrinks to an eighth; a
@@ -38,15 +40,15 @@ func (m *image) loadMiniDebug(s *section) (*symtab, error) {
 	if err != nil {
 		return nil, err
 	}
-	spans = slices.DeleteFunc(spans, func(s span) bool { return !m.isText(s.start, s.end) })
+	spans = slices.DeleteFunc(spans, func(s ranges.Span) bool { return !m.isText(s.Start, s.End) })
 	own := uint32(len(names))
 	for _, o := range others {
-		o.value += own
+		o.Value += own
 		spans = append(spans, o)
 	}
 	t := newSymtab(spans, names+otherNames)
 	t.names = names
-	t.ranges.keep(func(value uint32) bool { return value < own })
+	t.ranges.Keep(func(value uint32) bool { return value < own })
 	return t, nil
 }
 

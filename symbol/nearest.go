@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/ranges"
 )
 
 // nearest finds the symbols of the kernel that some addresses belong to, in one
@@ -58,15 +59,15 @@ func (n *nearest) isAt(i int, v uint64) bool {
 
 // betterThan is the order of Kallsyms.prefer.
 func (l *kallsymsLine) betterThan(c *candidate) bool {
-	if l.rank != c.rank || l.rank == hidden {
+	if l.rank != c.rank || l.rank == ranges.Hidden {
 		return l.rank < c.rank
 	}
 	return compareNames(string(l.name), string(c.name)) < 0
 }
 
 // spans returns what was found, and has b keep the names.
-func (n *nearest) spans(b *kallsymsBuilder) []span {
-	var spans []span
+func (n *nearest) spans(b *kallsymsBuilder) []ranges.Span {
+	var spans []ranges.Span
 	for _, c := range n.found {
 		if c.start != 0 {
 			spans = append(spans, b.span(kallsymsLine(c)))
@@ -114,9 +115,9 @@ func (n *neighbours) isOffer(start, _ uint64, _ bool) bool {
 }
 
 // offer takes each span in turn, in any order.
-func (n *neighbours) offer(s span) {
-	if i := n.from(s.start); i < len(n.last) {
-		n.last[i] = max(n.last[i], s.start)
+func (n *neighbours) offer(s ranges.Span) {
+	if i := n.from(s.Start); i < len(n.last) {
+		n.last[i] = max(n.last[i], s.Start)
 	}
 }
 

@@ -7,30 +7,31 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/ranges"
 )
 
 // TestNeighbours builds tables of the spans that matter for some addresses, and
 // wants for these the answers of the table of all spans.
 func TestNeighbours(t *testing.T) {
 	r := random()
-	order := func(a, b *span) int {
-		return cmp.Or(cmp.Compare(a.end-a.start, b.end-b.start), cmp.Compare(a.rank, b.rank), cmp.Compare(a.value, b.value))
+	order := func(a, b *ranges.Span) int {
+		return cmp.Or(cmp.Compare(a.End-a.Start, b.End-b.Start), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Value, b.Value))
 	}
-	table := func(spans []span) ranges {
-		slices.SortFunc(spans, byStart)
-		return flatten(settleUnsized(spans), order)
+	table := func(spans []ranges.Span) ranges.List {
+		slices.SortFunc(spans, ranges.ByStart)
+		return ranges.Flatten(ranges.SettleUnsized(spans), order)
 	}
 	left := 0
 	for range 5000 {
-		spans := make([]span, r.IntN(12))
+		spans := make([]ranges.Span, r.IntN(12))
 		for i := range spans {
 			start := r.Uint64N(40)
-			spans[i] = span{start: start, end: start + 1 + r.Uint64N(20), value: uint32(i)}
+			spans[i] = ranges.Span{Start: start, End: start + 1 + r.Uint64N(20), Value: uint32(i)}
 			if r.IntN(3) == 0 {
-				spans[i].end, spans[i].unsized = 60, true
+				spans[i].End, spans[i].Unsized = 60, true
 			}
 			if r.IntN(6) == 0 {
-				spans[i].rank = hidden
+				spans[i].Rank = ranges.Hidden
 			}
 		}
 		var addresses []addr.Virt
@@ -42,9 +43,9 @@ func TestNeighbours(t *testing.T) {
 			n.offer(s)
 		}
 		n.settle()
-		var few []span
+		var few []ranges.Span
 		for _, s := range spans {
-			if n.matters(s.start, s.end, s.unsized) {
+			if n.matters(s.Start, s.End, s.Unsized) {
 				few = append(few, s)
 			}
 		}
@@ -62,9 +63,9 @@ func TestNeighbours(t *testing.T) {
 }
 
 // valueAt returns the value of the range that holds a, -1 where none does.
-func valueAt(r *ranges, a addr.Virt) int {
-	if i, ok := r.find(uint64(a)); ok {
-		return int(r.values[i])
+func valueAt(r *ranges.List, a addr.Virt) int {
+	if i, ok := r.Find(uint64(a)); ok {
+		return int(r.Values[i])
 	}
 	return -1
 }

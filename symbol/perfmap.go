@@ -6,13 +6,14 @@ import (
 	"io"
 
 	"hallmark/addr"
+	"hallmark/internal/ranges"
 	"hallmark/reason"
 )
 
 // PerfMap answers for the generated code of one process, from the map that its
 // runtime wrote to /tmp/perf-PID.map.
 type PerfMap struct {
-	ranges  ranges // values are offsets in names
+	ranges  ranges.List // values are offsets in names
 	names   string
 	lines   int
 	damaged int
@@ -37,7 +38,7 @@ func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 	defer containPanic("perf map", &err)
 	m = new(PerfMap)
 	var names nameTable
-	var spans []span
+	var spans []ranges.Span
 	in := &io.LimitedReader{R: r, N: MaxPerfMap + 1}
 	err = eachLine(in, func(line []byte) {
 		if m.lines++; m.lines > maxPerfMapLines {
@@ -49,7 +50,7 @@ func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 			m.damaged++
 			return
 		}
-		s.value = names.add(name)
+		s.Value = names.add(name)
 		spans = append(spans, s)
 	})
 	if err != nil {
@@ -59,27 +60,27 @@ func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 		return nil, fmt.Errorf("%w: more than %d MiB or %d lines", ErrPerfMapTooLarge, MaxPerfMap>>20, maxPerfMapLines)
 	}
 	m.names = names.String()
-	m.ranges = paint(spans)
+	m.ranges = ranges.Paint(spans)
 	return m, nil
 }
 
-func parsePerfMapLine(line []byte) (s span, name []byte, ok bool) {
+func parsePerfMapLine(line []byte) (s ranges.Span, name []byte, ok bool) {
 	start, rest, ok1 := cutHex(line)
 	size, name, ok2 := cutHex(rest)
 	if !ok1 || !ok2 || !isName(name) || start+size < start {
-		return span{}, nil, false
+		return ranges.Span{}, nil, false
 	}
-	return span{start: start, end: start + size}, name, true
+	return ranges.Span{Start: start, End: start + size}, name, true
 }
 
 // Lines returns how many lines the map has.
 func (m *PerfMap) Lines() int { return m.lines }
 
 // Memory returns how many bytes of memory the map takes.
-func (m *PerfMap) Memory() int64 { return int64(len(m.names)) + 16*int64(cap(m.ranges.starts)) }
+func (m *PerfMap) Memory() int64 { return int64(len(m.names)) + 16*int64(cap(m.ranges.Starts)) }
 
 // Len returns the number of code ranges.
-func (m *PerfMap) Len() int { return len(m.ranges.starts) }
+func (m *PerfMap) Len() int { return len(m.ranges.Starts) }
 
 // Damaged returns the number of lines that were skipped.
 func (m *PerfMap) Damaged() int { return m.damaged }
@@ -87,10 +88,10 @@ func (m *PerfMap) Damaged() int { return m.damaged }
 // Lookup answers for the instruction at an absolute address of the process.
 func (m *PerfMap) Lookup(a addr.Abs) (r Result) {
 	defer containMiss(&r)
-	i, ok := m.ranges.find(uint64(a))
+	i, ok := m.ranges.Find(uint64(a))
 	if !ok {
 		return Miss(reason.NoSymbol)
 	}
-	linkage := stringAt(m.names, m.ranges.values[i])
+	linkage := stringAt(m.names, m.ranges.Values[i])
 	return Result{Frames: []Frame{{Func: Demangle(linkage), Linkage: linkage}}, Source: SourcePerfMap}
 }

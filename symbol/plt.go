@@ -177,7 +177,7 @@ func (m *image) nameEntries(entries []pltEntry) (*symtab, error) {
 			name = resolvers[e.resolver]
 		}
 		if name != "" {
-			t.ranges.add(e.start, e.end, names.add([]byte(unversioned(name)+pltSuffix)))
+			t.ranges.Add(e.start, e.end, names.add([]byte(unversioned(name)+pltSuffix)))
 		}
 	}
 	t.names = names.String()

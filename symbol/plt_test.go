@@ -15,6 +15,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/ranges"
 	"hallmark/internal/testenv"
 )
 
@@ -281,11 +282,20 @@ func FuzzPLT(f *testing.F) {
 				return
 			}
 			assertDisjoint(t, &table.ranges)
-			for i := range table.ranges.starts {
+			for i := range table.ranges.Starts {
 				if !strings.HasSuffix(table.name(i), pltSuffix) {
 					t.Errorf("an entry is %q", table.name(i))
 				}
 			}
 		})
 	})
+}
+
+func assertDisjoint(t testing.TB, r *ranges.List) {
+	t.Helper()
+	for i := range r.Starts {
+		if r.Sizes[i] == 0 || i > 0 && r.Starts[i-1]+uint64(r.Sizes[i-1]) > r.Starts[i] {
+			t.Fatalf("range %d (%#x, %#x bytes) is empty or overlaps the one before", i, r.Starts[i], r.Sizes[i])
+		}
+	}
 }

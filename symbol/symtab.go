@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
 	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/ranges"
 )
 
 // Symbol types and bindings, under the names the gABI gives them.
@@ -25,7 +25,7 @@ const (
 
 // symtab answers from an ELF symbol table by the rules of the package comment.
 type symtab struct {
-	ranges ranges // values are offsets in names
+	ranges ranges.List // values are offsets in names
 	names  string
 }
 
@@ -39,7 +39,7 @@ func (t *symtab) find(v addr.Virt) []Frame {
 
 // nameAt returns the name of the symbol at an address, "" without one.
 func (t *symtab) nameAt(v addr.Virt) string {
-	i, ok := t.ranges.find(uint64(v))
+	i, ok := t.ranges.Find(uint64(v))
 	if !ok {
 		return ""
 	}
@@ -47,7 +47,7 @@ func (t *symtab) nameAt(v addr.Virt) string {
 }
 
 // name returns the name of the range with this index.
-func (t *symtab) name(i int) string { return unversioned(stringAt(t.names, t.ranges.values[i])) }
+func (t *symtab) name(i int) string { return unversioned(stringAt(t.names, t.ranges.Values[i])) }
 
 // unversioned returns the name without the symbol version that linkers append
 // in .symtab: "memcpy" for "memcpy@@GLIBC_2.14". What an entry of a procedure linkage
@@ -115,8 +115,8 @@ func (m *image) viewTable(views *debugData, s *section) ([]byte, error) {
 
 // newSymtab returns the table of symbols in any order, whose values are offsets in
 // names.
-func newSymtab(spans []span, names string) *symtab {
-	return &symtab{flatten(settleUnsized(sortByStart(spans)), preference(names)), names}
+func newSymtab(spans []ranges.Span, names string) *symtab {
+	return &symtab{ranges.Flatten(ranges.SettleUnsized(ranges.SortByStart(spans)), preference(names)), names}
 }
 
 // symbolNames returns the string table of the symbol table in section s.
@@ -143,8 +143,8 @@ func complete(names string) string { return names[:strings.LastIndexByte(names, 
 // compact lets go of the names that nothing needs.
 func (t *symtab) compact() {
 	var kept strings.Builder
-	for i, off := range t.ranges.values {
-		t.ranges.values[i] = uint32(kept.Len())
+	for i, off := range t.ranges.Values {
+		t.ranges.Values[i] = uint32(kept.Len())
 		kept.WriteString(stringAt(t.names, off))
 		kept.WriteByte(0)
 	}
@@ -153,7 +153,7 @@ func (t *symtab) compact() {
 
 // allSymbols returns the symbols of code in section s, if there is one, and its
 // string table, in which their values are offsets.
-func (m *image) allSymbols(s *section) ([]span, string, error) {
+func (m *image) allSymbols(s *section) ([]ranges.Span, string, error) {
 	if s == nil {
 		return nil, "", nil
 	}
@@ -164,13 +164,13 @@ func (m *image) allSymbols(s *section) ([]span, string, error) {
 	if err := m.check(s.off, s.size); err != nil {
 		return nil, "", err
 	}
-	spans := make([]span, 0, s.size/m.size(16, 24))
-	err = m.eachSymbol(s, names, func(s span) { spans = append(spans, s) })
+	spans := make([]ranges.Span, 0, s.size/m.size(16, 24))
+	err = m.eachSymbol(s, names, func(s ranges.Span) { spans = append(spans, s) })
 	return spans, names, err
 }
 
 // eachSymbol calls f with the symbols of code in section s.
-func (m *image) eachSymbol(s *section, names string, f func(span)) error {
+func (m *image) eachSymbol(s *section, names string, f func(ranges.Span)) error {
 	r, err := m.symbolReader(s)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (m *image) eachSymbol(s *section, names string, f func(span)) error {
 
 // symbolsAt returns the symbols of code in section s that matter for the addresses.
 // entries is the contents of the section.
-func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []addr.Virt) ([]span, error) {
+func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []addr.Virt) ([]ranges.Span, error) {
 	r, err := m.symbolReader(s)
 	if err != nil {
 		return nil, err
@@ -194,9 +194,9 @@ func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []
 	n := newNeighbours(addresses)
 	r.eachWorth(s, entries, names, n.isOffer, n.offer)
 	n.settle()
-	var spans []span
-	r.eachWorth(s, entries, names, n.matters, func(s span) {
-		if n.matters(s.start, s.end, s.unsized) {
+	var spans []ranges.Span
+	r.eachWorth(s, entries, names, n.matters, func(s ranges.Span) {
+		if n.matters(s.Start, s.End, s.Unsized) {
 			spans = append(spans, s)
 		}
 	})
@@ -205,7 +205,7 @@ func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []
 
 // eachWorth calls f with the symbols of code in entries, except those that worth says no
 // to: it gets what the table says, and is asked before anything else is looked at.
-func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(span)) {
+func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(ranges.Span)) {
 	moved := r.rel || r.arm || r.descriptors() != nil // their values are not the addresses
 	size := int(r.size(16, 24))
 	for i := 0; len(entries) >= size; i++ {
@@ -320,36 +320,36 @@ func limit(start, size uint64) uint64 {
 
 // code returns what span does, for an entry of the table in section t: without a size, one
 // of .dynsym names nothing.
-func (s elfSymbol) code(m *image, t *section, names string) (span, bool) {
+func (s elfSymbol) code(m *image, t *section, names string) (ranges.Span, bool) {
 	sym, ok := s.span(m, names)
-	return sym, ok && !(sym.unsized && t.typ == shtDYNSYM)
+	return sym, ok && !(sym.Unsized && t.typ == shtDYNSYM)
 }
 
 // span returns the addresses that s names, or false where it names no code.
-func (s elfSymbol) span(m *image, names string) (span, bool) {
+func (s elfSymbol) span(m *image, names string) (ranges.Span, bool) {
 	if uint64(s.section) >= uint64(len(m.sections)) || !m.sections[s.section].isText() {
-		return span{}, false
+		return ranges.Span{}, false
 	}
 	rank, ok := s.rank(names)
 	if !ok {
-		return span{}, false
+		return ranges.Span{}, false
 	}
 	text := &m.sections[s.section]
 	if m.rel {
 		s.value += text.addr
 	}
-	if m.arm && rank != hidden {
+	if m.arm && rank != ranges.Hidden {
 		s.value &^= 1 // marks Thumb code
 	}
 	if !text.contains(s.value) {
-		return span{}, false
+		return ranges.Span{}, false
 	}
 	room := text.addr + text.size - s.value
 	end := s.value + room
 	if s.size != 0 {
 		end = s.value + min(s.size, room)
 	}
-	return span{s.value, end, s.name, rank, s.size == 0}, true
+	return ranges.Span{Start: s.value, End: end, Value: s.name, Rank: rank, Unsized: s.size == 0}, true
 }
 
 // rank orders symbols by type and binding, and reports whether s counts at all.
@@ -363,7 +363,7 @@ func (s elfSymbol) rank(names string) (uint8, bool) {
 		}
 		rank = 2
 	case sttOBJECT:
-		return hidden, true
+		return ranges.Hidden, true
 	default:
 		return 0, false
 	}
@@ -379,49 +379,17 @@ func isAssemblers(name string) bool {
 	return strings.HasPrefix(name, "$") || strings.HasPrefix(name, ".L")
 }
 
-// byStart sorts spans by where they start, those with a size first.
-func byStart(a, b span) int {
-	if c := cmp.Compare(a.start, b.start); c != 0 || a.unsized == b.unsized {
-		return c
-	}
-	if a.unsized {
-		return 1
-	}
-	return -1
-}
-
-// settleUnsized ends the spans without a size where the next one starts, and
-// drops those that lie within one with a size.
-func settleUnsized(spans []span) []span {
-	next := uint64(math.MaxUint64)
-	for i := len(spans) - 1; i >= 0; i-- {
-		if i+1 < len(spans) && spans[i+1].start > spans[i].start {
-			next = spans[i+1].start
-		}
-		if spans[i].unsized {
-			spans[i].end = min(spans[i].end, next)
-		}
-	}
-	covered := uint64(0)
-	return slices.DeleteFunc(spans, func(s span) bool {
-		if !s.unsized {
-			covered = max(covered, s.end)
-		}
-		return s.unsized && s.start < covered
-	})
-}
-
 // preference returns the order of symbols that cover the same address.
-func preference(names string) func(a, b *span) int {
-	return func(a, b *span) int {
+func preference(names string) func(a, b *ranges.Span) int {
+	return func(a, b *ranges.Span) int {
 		if c := cmp.Or(
-			cmp.Compare(a.end-a.start, b.end-b.start),
-			cmp.Compare(b.start, a.start),
-			cmp.Compare(a.rank, b.rank),
+			cmp.Compare(a.End-a.Start, b.End-b.Start),
+			cmp.Compare(b.Start, a.Start),
+			cmp.Compare(a.Rank, b.Rank),
 		); c != 0 {
 			return c
 		}
-		return compareNames(beginningAt(names, a.value), beginningAt(names, b.value))
+		return compareNames(beginningAt(names, a.Value), beginningAt(names, b.Value))
 	}
 }
 
