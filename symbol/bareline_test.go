@@ -59,9 +59,9 @@ func TestLinesWithoutNames(t *testing.T) {
 			}
 			f, x := openWhole(t, program), index(t, program)
 			conform(t, x, f, 3000)
-			s := f.image.section(".text")
+			s := f.image.Section(".text")
 			var addresses []addr.Virt
-			for v := s.addr; v < s.addr+s.size; v++ {
+			for v := s.Addr; v < s.Addr+s.Size; v++ {
 				addresses = append(addresses, addr.Virt(v))
 			}
 			facts, bare := readelf(t, program), 0

@@ -7,6 +7,7 @@ import (
 
 	"hallmark/internal/cursor"
 	"hallmark/internal/dwarf"
+	"hallmark/internal/elffile"
 )
 
 // A Companion is another file that holds a part of a file's debug information.
@@ -29,7 +30,7 @@ type Companion struct {
 // are needed: units split off into .dwo files or a .dwp file, and the supplementary
 // file of dwz.
 type companions struct {
-	image   *image
+	image   *elffile.Image
 	program string // name of the file whose code it is
 	open    func(Companion) *File
 	threads int // see IndexOptions
@@ -49,11 +50,11 @@ func (c *companions) close() {
 }
 
 // find opens a file, for as long as c.
-func (c *companions) find(wanted Companion) *image {
+func (c *companions) find(wanted Companion) *elffile.Image {
 	if c.open == nil {
 		return nil
 	}
-	wanted.From = c.image.name
+	wanted.From = c.image.Name
 	f := c.open(wanted)
 	if f == nil {
 		return nil
@@ -63,10 +64,10 @@ func (c *companions) find(wanted Companion) *image {
 }
 
 // debug opens the debug sections of a file, those with a suffix, for as long as c.
-func (c *companions) debug(m *image, suffix string) (*debugData, error) {
-	d, err := m.openDebug(suffix, c.threads)
+func (c *companions) debug(m *elffile.Image, suffix string) (*debugData, error) {
+	d, err := openDebug(m, suffix, c.threads)
 	if err == nil {
-		c.acquired = append(c.acquired, d.close)
+		c.acquired = append(c.acquired, d.Close)
 	}
 	return d, err
 }
@@ -74,21 +75,21 @@ func (c *companions) debug(m *image, suffix string) (*debugData, error) {
 // supplementary returns what .gnu_debugaltlink leads to: a name, and the build ID of
 // the file.
 func (c *companions) supplementary() (*dwarf.Data, error) {
-	s := c.image.section(".gnu_debugaltlink")
+	s := c.image.Section(".gnu_debugaltlink")
 	if s == nil {
 		return nil, nil
 	}
-	link, err := c.image.read(s.off, s.size)
+	link, err := c.image.Read(s.Offset, s.Size)
 	if err != nil {
 		return nil, err
 	}
-	at := cursor.New(link, int64(s.off), false)
+	at := cursor.New(link, int64(s.Offset), false)
 	name := at.String()
 	id := at.Bytes(uint64(at.Len()))
 	if at.Err() != nil {
-		return nil, c.image.damage(at.Err())
+		return nil, c.image.Damage(at.Err())
 	}
-	m := c.find(Companion{Path: within(filepath.Dir(c.image.name), name), Name: name, BuildID: id})
+	m := c.find(Companion{Path: within(filepath.Dir(c.image.Name), name), Name: name, BuildID: id})
 	if m == nil {
 		return nil, nil
 	}
@@ -144,11 +145,11 @@ func (c *companions) packaged(id uint64) *dwarf.Data {
 // openPackage opens another package, and reports whether there was one.
 func (c *companions) openPackage() bool {
 	for !c.looked && len(c.opened) < maxPackages {
-		m := c.find(Companion{Path: c.image.name + ".dwp", Package: c.program, Refused: c.opened})
-		if m == nil || slices.Contains(c.opened, m.name) {
+		m := c.find(Companion{Path: c.image.Name + ".dwp", Package: c.program, Refused: c.opened})
+		if m == nil || slices.Contains(c.opened, m.Name) {
 			break
 		}
-		c.opened = append(c.opened, m.name)
+		c.opened = append(c.opened, m.Name)
 		if p := c.readPackage(m); p != nil {
 			c.packs = append(c.packs, p)
 			return true
@@ -159,12 +160,12 @@ func (c *companions) openPackage() bool {
 }
 
 // readPackage returns nil for a file that is no package, or a damaged one.
-func (c *companions) readPackage(m *image) *splitPackage {
-	s := m.section(packageIndex)
+func (c *companions) readPackage(m *elffile.Image) *splitPackage {
+	s := m.Section(packageIndex)
 	if s == nil {
 		return nil
 	}
-	index, err := m.read(s.off, s.size)
+	index, err := m.Read(s.Offset, s.Size)
 	if err != nil {
 		return nil
 	}
@@ -179,7 +180,7 @@ func (c *companions) readPackage(m *image) *splitPackage {
 const packageIndex = ".debug_cu_index"
 
 // IsPackage reports whether the file is a package of split units (.dwp).
-func (f *File) IsPackage() bool { return f.image.section(packageIndex) != nil }
+func (f *File) IsPackage() bool { return f.image.Section(packageIndex) != nil }
 
 // splitPackage is a .dwp file: the sections of many .dwo files, one after another, and
 // an index of where those of each unit are (DWARF 5, section 7.3.5, and its predecessor

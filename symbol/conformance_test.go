@@ -162,7 +162,7 @@ func FuzzConformance(f *testing.F) {
 
 // reach returns how many bytes are between the first and the last code of a file.
 func reach(f *File) uint64 {
-	text := f.image.text()
+	text := textOf(f.image)
 	if len(text) == 0 {
 		return 0
 	}

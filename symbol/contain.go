@@ -12,7 +12,7 @@ func containPanic(name string, err *error) {
 		return
 	}
 	if v := recover(); v != nil {
-		*err = &FormatError{name, defect.Caught(v)}
+		*err = &FormatError{Name: name, Err: defect.Caught(v)}
 	}
 }
 

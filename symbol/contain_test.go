@@ -13,6 +13,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/defect"
 	"hallmark/internal/dwarftest"
+	"hallmark/internal/elffile"
 	"hallmark/reason"
 )
 
@@ -52,12 +53,12 @@ func trapped(t *testing.T, p *dwarftest.Program, in string) *File {
 		}
 		return f
 	}
-	i := slices.IndexFunc(f.image.sections, func(s section) bool { return s.name == in })
+	i := slices.IndexFunc(f.image.Sections, func(s elffile.Section) bool { return s.Name == in })
 	if i < 0 {
 		t.Fatalf("no section %s", in)
 	}
-	s := f.image.sections[i]
-	f, err = NewFile(&trap{bytes.NewReader(p.Files[p.Main]), int64(s.off), int64(s.off + s.size)}, name)
+	s := f.image.Sections[i]
+	f, err = NewFile(&trap{bytes.NewReader(p.Files[p.Main]), int64(s.Offset), int64(s.Offset + s.Size)}, name)
 	if err != nil {
 		t.Fatal(err)
 	}

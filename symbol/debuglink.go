@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"path/filepath"
+
+	"hallmark/internal/elffile"
 )
 
 // A DebugLink is what .gnu_debuglink of a file says: which file holds what was
@@ -18,11 +20,11 @@ const maxDebugLink = 8 << 10
 
 // DebugLink returns the file's debug link, and whether it has one that can be used.
 func (f *File) DebugLink() (DebugLink, bool) {
-	s := f.image.section(".gnu_debuglink")
-	if s == nil || s.size > maxDebugLink {
+	s := f.image.Section(".gnu_debuglink")
+	if s == nil || s.Size > maxDebugLink {
 		return DebugLink{}, false
 	}
-	data, err := f.image.read(s.off, s.size)
+	data, err := f.image.Read(s.Offset, s.Size)
 	if err != nil {
 		return DebugLink{}, false
 	}
@@ -32,7 +34,7 @@ func (f *File) DebugLink() (DebugLink, bool) {
 		return DebugLink{}, false
 	}
 	order := binary.ByteOrder(binary.LittleEndian)
-	if f.image.big {
+	if f.image.Big {
 		order = binary.BigEndian
 	}
 	name := string(data[:end])
@@ -45,8 +47,8 @@ func (f *File) DebugSize() int64 {
 	var n uint64
 	for _, m := range f.images {
 		for _, name := range []string{".debug_info", ".zdebug_info"} {
-			if s := m.section(name); s != nil {
-				n += min(s.size, maxInflated)
+			if s := m.Section(name); s != nil {
+				n += min(s.Size, elffile.MaxInflated)
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func FuzzDebugLink(f *testing.F) {
 				t.Errorf("%d bytes of debug information", n)
 			}
 			for _, o := range []addr.Offset{0, 1, 0x40, 0x1000, 1 << 63, ^addr.Offset(0)} {
-				if v, ok := file.ModuleVirt(o); ok && !file.image.isText(uint64(v), uint64(v)+1) {
+				if v, ok := file.ModuleVirt(o); ok && !file.image.IsText(uint64(v), uint64(v)+1) {
 					t.Errorf("offset %v is at %v, where no code is", o, v)
 				}
 			}

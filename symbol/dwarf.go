@@ -8,6 +8,7 @@ import (
 
 	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
+	"hallmark/internal/elffile"
 )
 
 // debugInfo answers from the debug information of a file without an index of it: it
@@ -15,10 +16,10 @@ import (
 type debugInfo struct {
 	companions
 	data    *debugData
-	info    *inflating    // its .debug_info, nil where that is all there
-	own     dwarf.Data    // for the one sweep, while others prepare data for themselves
-	lists   DebugSections // with those that only WithDebug needs, once it was called
-	swept   atomic.Bool   // an address was looked for by a sweep
+	info    *elffile.Inflating // its .debug_info, nil where that is all there
+	own     dwarf.Data         // for the one sweep, while others prepare data for themselves
+	lists   DebugSections      // with those that only WithDebug needs, once it was called
+	swept   atomic.Bool        // an address was looked for by a sweep
 	cache   unitCache
 	readers sync.Pool // of *dwarf.Reader
 
@@ -32,7 +33,7 @@ type debugInfo struct {
 // openDebugInfo opens the debug information of a file.
 func openDebugInfo(f *File) (*debugInfo, error) {
 	d := &debugInfo{companions: companions{image: f.debugImage(), program: f.Name(), open: f.Companion}}
-	if err := contained(f.debugImage().name, d.openData); err != nil {
+	if err := contained(f.debugImage().Name, d.openData); err != nil {
 		d.close()
 		return nil, err
 	}
@@ -50,10 +51,10 @@ func openDebugInfo(f *File) (*debugInfo, error) {
 }
 
 func (d *debugInfo) openData() (err error) {
-	if d.data, d.info, err = d.image.openDebugByNeed(); err != nil {
+	if d.data, d.info, err = openDebugByNeed(d.image); err != nil {
 		return err
 	}
-	d.acquired = append(d.acquired, d.data.close)
+	d.acquired = append(d.acquired, d.data.Close)
 	if d.data.Sup, err = d.supplementary(); err != nil {
 		return err
 	}
@@ -71,12 +72,12 @@ func (d *debugInfo) need(end uint64) error {
 	if d.info == nil {
 		return nil
 	}
-	return d.info.need(end)
+	return d.info.Need(end)
 }
 
 func (d *debugInfo) close() {
 	if d.info != nil {
-		d.info.stop()
+		d.info.Stop()
 	}
 	d.companions.close()
 }
@@ -84,12 +85,12 @@ func (d *debugInfo) close() {
 func (d *debugInfo) makeDirectory(with func(*dwarf.Reader) (*dwarf.Directory, error)) (*dwarf.Directory, error) {
 	r := d.reader()
 	dir := new(dwarf.Directory)
-	err := whileMapped(func() (err error) {
+	err := elffile.WhileMapped(func() (err error) {
 		dir, err = with(r)
 		return err
 	})
 	d.giveBack(r, err)
-	return dir, d.image.damage(err)
+	return dir, d.image.Damage(err)
 }
 
 // splitOnce returns what finds split-off units, and opens each file once. Each caller
@@ -188,10 +189,10 @@ func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
 		}
 		return kind == kindHole
 	}
-	whileMapped(func() error { // damage is told by who looks at all units
+	elffile.WhileMapped(func() error { // damage is told by who looks at all units
 		return d.own.Sweep(d.need, visit)
 	})
-	return frames, d.image.damage(err)
+	return frames, d.image.Damage(err)
 }
 
 func contain(ranges []dwarf.Range, v uint64) bool {
@@ -210,7 +211,7 @@ func (d *debugInfo) find(v uint64, dir *dwarf.Directory, enough uint8) (best []F
 		if err != nil {
 			return nil, kindHole, err
 		}
-		err = whileMapped(func() error {
+		err = elffile.WhileMapped(func() error {
 			say := code.frames
 			if enough == kindLine {
 				say = code.claimed
@@ -221,7 +222,7 @@ func (d *debugInfo) find(v uint64, dir *dwarf.Directory, enough uint8) (best []F
 			return nil
 		})
 		if err != nil || kind <= enough {
-			return best, kind, d.image.damage(err)
+			return best, kind, d.image.Damage(err)
 		}
 	}
 	return best, kind, nil
@@ -232,7 +233,7 @@ func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 	return d.cache.get(u, func() (code *unitCode, err error) {
 		r := d.reader()
 		d.explored.Add(int64(u.Size()))
-		err = whileMapped(func() error {
+		err = elffile.WhileMapped(func() error {
 			if err := r.Read(u); err != nil {
 				return err
 			}
@@ -240,6 +241,6 @@ func (d *debugInfo) unit(u *dwarf.Unit) (*unitCode, error) {
 			return nil
 		})
 		d.giveBack(r, err)
-		return code, d.image.damage(err)
+		return code, d.image.Damage(err)
 	})
 }

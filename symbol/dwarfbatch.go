@@ -11,6 +11,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/defect"
 	"hallmark/internal/dwarf"
+	"hallmark/internal/elffile"
 	"hallmark/reason"
 )
 
@@ -28,7 +29,7 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 		switch {
 		case ok:
 			addresses, asked = append(addresses, v), append(asked, i)
-		case f.image.hasCode():
+		case f.image.HasCode():
 			results[i] = Miss(reason.NotCode)
 		default:
 			results[i] = Miss(reason.NoFile)
@@ -289,7 +290,7 @@ func newUnitWorker(d *debugInfo) *unitWorker {
 // ask asks a unit for some of the addresses, by their numbers, and sets w.answers.
 func (w *unitWorker) ask(u *dwarf.Unit, enough uint8, addresses []addr.Virt, numbers []int32) {
 	w.answers = slices.Grow(w.answers[:0], len(numbers))[:len(numbers)]
-	err := whileMapped(func() error {
+	err := elffile.WhileMapped(func() error {
 		if err := w.reader.Read(u); err != nil {
 			return err
 		}

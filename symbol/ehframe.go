@@ -6,6 +6,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 )
 
 // NoStart is where no function starts.
@@ -19,8 +20,8 @@ const NoStart = addr.Offset(1<<64 - 1)
 // and for its stripped copy. The cold part of a function is described by itself.
 func (f *File) Starts(offsets []addr.Offset) ([]addr.Offset, error) {
 	f.renew()
-	described, err := f.image.described()
-	return startsBy(offsets, f.image.segments, func(v uint64) (uint64, bool) { return startOf(described, v) }), err
+	described, err := describedIn(f.image)
+	return startsBy(offsets, f.image.Segments, func(v uint64) (uint64, bool) { return startOf(described, v) }), err
 }
 
 // startsBy returns where the functions at offsets start, as file offsets. startAt returns
@@ -58,21 +59,21 @@ func startOf(described []extent, v uint64) (uint64, bool) {
 	return described[i].start, true
 }
 
-// described returns the code that the call frame information describes, each start
+// describedIn returns the code that the call frame information describes, each start
 // once and in order. What is damaged is left out.
-func (m *image) described() ([]extent, error) {
-	s := m.section(".eh_frame")
-	if s == nil || s.typ == shtNOBITS || m.rel {
+func describedIn(m *elffile.Image) ([]extent, error) {
+	s := m.Section(".eh_frame")
+	if s == nil || s.Type == elffile.SHT_NOBITS || m.Relocatable {
 		return nil, nil
 	}
-	data, err := m.read(s.off, s.size)
+	data, err := m.Read(s.Offset, s.Size)
 	if err != nil {
 		return nil, err
 	}
 	var described []extent
 	encodings := map[int]uint8{} // of the common part at a place
 	for at := 0; at < len(data); {
-		c := m.cursor(data, s.off)
+		c := m.Cursor(data, s.Offset)
 		c.SeekTo(uint64(at))
 		size := uint64(c.U32())
 		if size == 0xffffffff {
@@ -86,7 +87,7 @@ func (m *image) described() ([]extent, error) {
 		if back := int(c.U32()); back == 0 {
 			encodings[body-4] = commonEncoding(data[body+4 : at])
 		} else if encoding, ok := encodings[body-back]; ok {
-			if e, ok := m.describedBy(&c, encoding, s.addr); ok && c.Pos() <= at {
+			if e, ok := describedBy(m, &c, encoding, s.Addr); ok && c.Pos() <= at {
 				described = append(described, e)
 			}
 		}
@@ -155,10 +156,10 @@ func encodedSize(encoding uint8) int {
 }
 
 // describedBy reads the addresses of a function, which are at c in .eh_frame.
-func (m *image) describedBy(c *cursor.Cursor, encoding uint8, section uint64) (extent, bool) {
+func describedBy(m *elffile.Image, c *cursor.Cursor, encoding uint8, section uint64) (extent, bool) {
 	size := encodedSize(encoding)
 	if encoding&0x0f == 0 {
-		size = int(m.size(4, 8))
+		size = int(m.Size(4, 8))
 	}
 	at := section + uint64(c.Pos())
 	if size < 4 {
@@ -177,7 +178,7 @@ func (m *image) describedBy(c *cursor.Cursor, encoding uint8, section uint64) (e
 	default:
 		return extent{}, false
 	}
-	if !m.is64 {
+	if !m.Is64 {
 		e.start = uint64(uint32(e.start))
 	}
 	return e, c.Err() == nil && e.size > 0

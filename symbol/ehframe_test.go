@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 )
 
 // TestStartsAgainstWitness compares with what LLVM reads of the call frame
@@ -21,8 +22,8 @@ func TestStartsAgainstWitness(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		s := f.image.section(".eh_frame")
-		if s == nil || s.typ == shtNOBITS || !strings.Contains(name, "lib") || strings.Contains(name, "debug") {
+		s := f.image.Section(".eh_frame")
+		if s == nil || s.Type == elffile.SHT_NOBITS || !strings.Contains(name, "lib") || strings.Contains(name, "debug") {
 			continue
 		}
 		var want []extent
@@ -35,7 +36,7 @@ func TestStartsAgainstWitness(t *testing.T) {
 				want = append(want, extent{start, end - start})
 			}
 		}
-		got, err := f.image.described()
+		got, err := describedIn(f.image)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,12 +61,12 @@ func TestStartsOfDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, name).image.section(".eh_frame")
+	s := open(t, name).image.Section(".eh_frame")
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		damaged := slices.Clone(data)
 		for range 1 + random.IntN(3) {
-			damaged[s.off+random.Uint64N(s.size)] = byte(random.Uint32())
+			damaged[s.Offset+random.Uint64N(s.Size)] = byte(random.Uint32())
 		}
 		f, err := NewFile(strings.NewReader(string(damaged)), name)
 		if err != nil {

@@ -6,9 +6,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 )
-
-const sttFILE = 4
 
 // A Section is a named part of a file that is in memory when its code runs.
 type Section struct {
@@ -21,9 +20,9 @@ type Section struct {
 // Sections returns the allocated sections in the order of the file.
 func (f *File) Sections() []Section {
 	var sections []Section
-	for i := range f.image.sections {
-		if s := &f.image.sections[i]; s.flags&shfALLOC != 0 {
-			sections = append(sections, Section{s.name, addr.Virt(s.addr), s.size, s.isText()})
+	for i := range f.image.Sections {
+		if s := &f.image.Sections[i]; s.Flags&elffile.SHF_ALLOC != 0 {
+			sections = append(sections, Section{s.Name, addr.Virt(s.Addr), s.Size, s.IsText()})
 		}
 	}
 	return sections
@@ -31,10 +30,10 @@ func (f *File) Sections() []Section {
 
 // Relocatable reports whether the file is yet to be linked, as object files and kernel
 // modules are: its sections have no addresses of their own.
-func (f *File) Relocatable() bool { return f.image.rel }
+func (f *File) Relocatable() bool { return f.image.Relocatable }
 
 // AddressSize returns how many bytes an address of the file has: 4 or 8.
-func (f *File) AddressSize() int { return int(f.image.size(4, 8)) }
+func (f *File) AddressSize() int { return int(f.image.Size(4, 8)) }
 
 // An ELFSymbol is an entry of an ELF symbol table: a name of code or of data. Nothing
 // was judged: what names code best is for LookupVirt to say.
@@ -50,36 +49,36 @@ type ELFSymbol struct {
 // reads them anew each time.
 func (f *File) ELFSymbols() ([]ELFSymbol, error) {
 	f.renew()
-	for _, typ := range []uint32{shtSYMTAB, shtDYNSYM} {
+	for _, typ := range []uint32{elffile.SHT_SYMTAB, elffile.SHT_DYNSYM} {
 		for _, m := range f.images {
-			if s := m.sectionOfType(typ); s != nil {
-				return m.elfSymbols(s)
+			if s := m.SectionOfType(typ); s != nil {
+				return elfSymbolsIn(m, s)
 			}
 		}
 	}
 	return nil, nil
 }
 
-func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
-	names, err := m.symbolNames(s)
+func elfSymbolsIn(m *elffile.Image, s *elffile.Section) ([]ELFSymbol, error) {
+	names, err := symbolNames(m, s)
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.symbolReader(s)
+	r, err := m.Symbols(s)
 	if err != nil {
 		return nil, err
 	}
 	var symbols []ELFSymbol
 	file := ""
-	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		e := r.next(c)
-		m.dereference(&e)
-		name := beginningAt(names, e.name)
+	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
+		e := r.Next(c)
+		m.Dereference(&e)
+		name := elffile.BeginningAt(names, e.Name)
 		switch {
-		case e.info&0xf == sttFILE:
+		case e.Info&0xf == elffile.STT_FILE:
 			file = name
-		case e.isNamed(m, name):
-			symbols = append(symbols, e.named(m, name, file))
+		case isNamedSymbol(e, m, name):
+			symbols = append(symbols, namedSymbol(e, m, name, file))
 		}
 	})
 	slices.SortStableFunc(symbols, func(a, b ELFSymbol) int {
@@ -88,26 +87,26 @@ func (m *image) elfSymbols(s *section) ([]ELFSymbol, error) {
 	return symbols, err
 }
 
-// isNamed reports whether s is code or data of the file that a name stands for.
-func (s elfSymbol) isNamed(m *image, name string) bool {
-	if s.section == 0 || uint64(s.section) >= uint64(len(m.sections)) || m.sections[s.section].flags&shfALLOC == 0 {
+// isNamedSymbol reports whether s is code or data of the file that a name stands for.
+func isNamedSymbol(s elffile.Symbol, m *elffile.Image, name string) bool {
+	if s.Section == 0 || uint64(s.Section) >= uint64(len(m.Sections)) || m.Sections[s.Section].Flags&elffile.SHF_ALLOC == 0 {
 		return false
 	}
-	switch s.info & 0xf {
-	case sttNOTYPE:
+	switch s.Info & 0xf {
+	case elffile.STT_NOTYPE:
 		return name != "" && !isAssemblers(name)
-	case sttOBJECT, sttFUNC, sttGNUIFUNC:
+	case elffile.STT_OBJECT, elffile.STT_FUNC, elffile.STT_GNU_IFUNC:
 		return name != ""
 	}
 	return false
 }
 
-func (s elfSymbol) named(m *image, name, file string) ELFSymbol {
-	if m.rel {
-		s.value += m.sections[s.section].addr
+func namedSymbol(s elffile.Symbol, m *elffile.Image, name, file string) ELFSymbol {
+	if m.Relocatable {
+		s.Value += m.Sections[s.Section].Addr
 	}
-	if s.info>>4 != stbLOCAL {
+	if s.Info>>4 != elffile.STB_LOCAL {
 		file = ""
 	}
-	return ELFSymbol{Name: unversioned(name), File: file, Virt: addr.Virt(s.value), Size: s.size}
+	return ELFSymbol{Name: unversioned(name), File: file, Virt: addr.Virt(s.Value), Size: s.Size}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"hallmark/internal/dwarf"
+	"hallmark/internal/elffile"
 )
 
 // ErrNoDWARF says that a file has no debug information.
@@ -35,7 +36,7 @@ func (f *File) WithDebug(use func(DebugSections) error) error {
 	if err := d.loadLists(); err != nil {
 		return err
 	}
-	return d.image.whileMapped(func() error { return use(d.lists) })
+	return d.image.WhileMapped(func() error { return use(d.lists) })
 }
 
 // loadLists loads the sections with lists of locations, which lookups do without.
@@ -44,24 +45,24 @@ func (d *debugInfo) loadLists() error {
 		return nil
 	}
 	lists := DebugSections{Data: d.data.Data}
-	var sections []*debugSection
+	var sections []*elffile.Content
 	for _, s := range []struct {
 		name string
 		data *[]byte
 	}{{"loc", &lists.Loc}, {"loclists", &lists.Loclists}} {
-		section, err := d.image.debugSection(d.data, s.name)
+		section, err := debugSectionOf(d.image, d.data, s.name)
 		if err != nil {
 			return err
 		}
 		if section != nil {
-			section.to = s.data
+			section.To = s.data
 			sections = append(sections, section)
 		}
 	}
-	if err := d.image.admit(d.data, sections); err != nil {
+	if err := admitDebug(d.image, d.data, sections); err != nil {
 		return err
 	}
-	if err := d.image.load(d.data, sections, 1); err != nil {
+	if err := d.image.Load(&d.data.Views, sections, 1); err != nil {
 		return err
 	}
 	d.lists = lists

@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -10,9 +11,24 @@ import (
 	"sync/atomic"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/regular"
 	"hallmark/reason"
 )
+
+// ErrNotELF says that a file is no ELF file at all.
+var ErrNotELF = elffile.ErrNotELF
+
+// ErrTooMuch says that the tables of a file are more than can be in it: it has holes where they
+// are said to be, or they are said to be in the same place. It arrives wrapped.
+var ErrTooMuch = elffile.ErrTooMuch
+
+// FormatError is damage found in a file: its Name, and an Err which is a *cursor.Error where the
+// damage has an offset.
+type FormatError = elffile.FormatError
+
+// A Segment is a PT_LOAD program header: a part of the file that is mapped.
+type Segment = elffile.Segment
 
 // A File answers from what an ELF file says of its code: from its debug information,
 // Go's pclntab and its symbol tables, the best Source first, and by the same rules as an
@@ -41,9 +57,9 @@ type File struct {
 	// set before the first lookup.
 	MakeIndex func() (*Index, error)
 
-	image   *image
-	images  []*image  // it, and that of the debug file
-	sources []*source // best first
+	image   *elffile.Image
+	images  []*elffile.Image // it, and that of the debug file
+	sources []*source        // best first
 	closers []io.Closer
 	debug   func() (*debugInfo, error) // the debug information, opened; nil without
 	opened  atomic.Pointer[debugInfo]
@@ -84,7 +100,7 @@ func OpenFile(name string) (*File, error) {
 // Take is OpenFile for what opening the file has returned: it takes the file over.
 func Take(r *os.File, name string, err error) (*File, error) {
 	if errors.Is(err, regular.ErrOther) {
-		return nil, &FormatError{name, ErrNotELF}
+		return nil, &FormatError{Name: name, Err: ErrNotELF}
 	}
 	if err != nil {
 		return nil, err
@@ -110,25 +126,25 @@ func NewFile(r io.ReaderAt, name string) (f *File, err error) {
 }
 
 func newELF(r io.ReaderAt, name string) (*File, error) {
-	m, err := readImage(r, name)
+	m, err := elffile.Read(r, name)
 	if err != nil {
 		return nil, err
 	}
 	f := newFile(m)
-	if s := m.pclntabSection(); s != nil {
-		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return m.loadPclntab(s) })
+	if s := pclntabSection(m); s != nil {
+		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return loadPclntab(m, s) })
 	}
-	if s := m.sectionOfType(shtSYMTAB); s != nil {
-		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
+	if s := m.SectionOfType(elffile.SHT_SYMTAB); s != nil {
+		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return loadSymtab(m, s, at) })
 	}
-	if s := m.section(".gnu_debugdata"); s != nil {
-		f.add(SourceMiniDebug, func([]addr.Virt) (finder, error) { return m.loadMiniDebug(s) })
+	if s := m.Section(".gnu_debugdata"); s != nil {
+		f.add(SourceMiniDebug, func([]addr.Virt) (finder, error) { return loadMiniDebug(m, s) })
 	}
-	if s := m.sectionOfType(shtDYNSYM); s != nil {
-		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return m.loadSymtab(s, at) })
+	if s := m.SectionOfType(elffile.SHT_DYNSYM); s != nil {
+		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return loadSymtab(m, s, at) })
 	}
-	if len(m.pltSections()) > 0 {
-		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return m.loadPLT(at) })
+	if len(pltSections(m)) > 0 {
+		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return loadPLT(m, at) })
 	}
 	return f, nil
 }
@@ -166,7 +182,7 @@ func (s *source) at(v addr.Virt) (finder, error) {
 func Join(file, debug *File) *File {
 	for _, m := range debug.images {
 		if m != file.image {
-			m.program = file.image
+			m.Program = file.image
 		}
 	}
 	joined := newFile(slices.Concat(file.images, debug.images)...)
@@ -183,7 +199,7 @@ func Join(file, debug *File) *File {
 }
 
 // newFile returns the File of the first of images, without tables.
-func newFile(images ...*image) *File {
+func newFile(images ...*elffile.Image) *File {
 	f := &File{image: images[0], images: images}
 	f.debug = sync.OnceValues(func() (*debugInfo, error) {
 		d, err := openDebugInfo(f)
@@ -213,10 +229,10 @@ func (f *File) Close() error {
 }
 
 // Name returns the file's name, as OpenFile or NewFile got it.
-func (f *File) Name() string { return f.image.name }
+func (f *File) Name() string { return f.image.Name }
 
 // Reader returns what the file is read from, for whoever wants to know more of it.
-func (f *File) Reader() io.ReaderAt { return f.image.r }
+func (f *File) Reader() io.ReaderAt { return f.image.Reader }
 
 // Sources returns which tables the file has, best first.
 func (f *File) Sources() []Source {
@@ -255,19 +271,34 @@ func (f *File) Damage() error {
 	return nil
 }
 
+// EndWith has a context end the reading of the file: lookups that need more of it miss then, with
+// reason.NotLookedUp.
+func (f *File) EndWith(ctx context.Context) {
+	for _, m := range f.images {
+		m.EndWith(ctx)
+	}
+}
+
+// renew is for what reads anew each time that it is called.
+func (f *File) renew() {
+	for _, m := range f.images {
+		m.Renew()
+	}
+}
+
 // Segments returns the PT_LOAD segments in the order of the file. A relocatable
 // file has none; its allocated sections, laid out from address 0, stand in.
-func (f *File) Segments() []Segment { return slices.Clone(f.image.segments) }
+func (f *File) Segments() []Segment { return slices.Clone(f.image.Segments) }
 
 // Virt returns the virtual address of the byte at a file offset. Where segments
 // share bytes of the file, the executable one decides.
-func (f *File) Virt(o addr.Offset) (addr.Virt, bool) { return virtAt(f.image.segments, o) }
+func (f *File) Virt(o addr.Offset) (addr.Virt, bool) { return virtAt(f.image.Segments, o) }
 
 func virtAt(segments []Segment, o addr.Offset) (addr.Virt, bool) {
 	var v addr.Virt
 	found := false
 	for _, s := range segments {
-		if s.holds(o) && (!found || s.Executable()) {
+		if s.Holds(o) && (!found || s.Executable()) {
 			v, found = addr.Virt(o-s.Offset)+s.Virt, true
 		}
 	}
@@ -289,7 +320,7 @@ func isOutsideCode(segments []Segment, v addr.Virt) bool {
 // Offset returns the file offset of the byte at a virtual address. Memory that
 // does not come from the file (.bss) has none.
 func (f *File) Offset(v addr.Virt) (addr.Offset, bool) {
-	for _, s := range f.image.segments {
+	for _, s := range f.image.Segments {
 		if v >= s.Virt && uint64(v-s.Virt) < s.FileSize {
 			return addr.Offset(v-s.Virt) + s.Offset, true
 		}
@@ -304,7 +335,7 @@ func (f *File) LookupOffset(o addr.Offset) Result {
 	switch {
 	case ok:
 		return f.LookupVirt(v)
-	case f.image.hasCode():
+	case f.image.HasCode():
 		return Miss(reason.NotCode)
 	default:
 		return Miss(reason.NoFile)
@@ -335,7 +366,7 @@ func (f *File) lookupContained(v addr.Virt) (r Result) {
 
 // missReason returns why an address has no symbol if all tables are sound.
 func (f *File) missReason(v addr.Virt) reason.Reason {
-	if isOutsideCode(f.image.segments, v) {
+	if isOutsideCode(f.image.Segments, v) {
 		return reason.NotCode
 	}
 	if len(f.sources) == 0 && !f.hasDebug() {

@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 )
 
@@ -18,13 +19,13 @@ type Function struct {
 // table stands in where there is no other.
 func (f *File) Functions() ([]Function, error) {
 	f.renew()
-	for _, kind := range []uint32{shtSYMTAB, shtDYNSYM} {
+	for _, kind := range []uint32{elffile.SHT_SYMTAB, elffile.SHT_DYNSYM} {
 		for _, m := range f.images {
-			s := m.sectionOfType(kind)
+			s := m.SectionOfType(kind)
 			if s == nil {
 				continue
 			}
-			if functions, err := m.functions(s); len(functions) > 0 || err != nil {
+			if functions, err := functionsIn(m, s); len(functions) > 0 || err != nil {
 				return functions, err
 			}
 		}
@@ -32,20 +33,20 @@ func (f *File) Functions() ([]Function, error) {
 	return nil, nil
 }
 
-func (m *image) functions(s *section) ([]Function, error) {
-	names, err := m.symbolNames(s)
+func functionsIn(m *elffile.Image, s *elffile.Section) ([]Function, error) {
+	names, err := symbolNames(m, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.check(s.off, s.size); err != nil {
+	if err := m.Check(s.Offset, s.Size); err != nil {
 		return nil, err
 	}
 	var functions []Function
-	err = m.eachSymbol(s, names, func(sym ranges.Span) {
+	err = eachSymbol(m, s, names, func(sym ranges.Span) {
 		if sym.Rank == ranges.Hidden {
 			return
 		}
-		fn := Function{Name: unversioned(stringAt(names, sym.Value)), Virt: addr.Virt(sym.Start)}
+		fn := Function{Name: unversioned(elffile.StringAt(names, sym.Value)), Virt: addr.Virt(sym.Start)}
 		if !sym.Unsized {
 			fn.Size = sym.End - sym.Start
 		}

@@ -40,7 +40,7 @@ var _ Table = (*Index)(nil)
 func OpenIndex(name string) (*Index, error) {
 	f, err := regular.Open(name)
 	if errors.Is(err, regular.ErrOther) {
-		return nil, &FormatError{name, ErrNotIndex}
+		return nil, &FormatError{Name: name, Err: ErrNotIndex}
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func MapIndex(f *os.File) (*Index, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() < indexHeaderSize {
-		return nil, &FormatError{name, ErrNotIndex}
+		return nil, &FormatError{Name: name, Err: ErrNotIndex}
 	}
 	data, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
@@ -78,7 +78,7 @@ func MapIndex(f *os.File) (*Index, error) {
 func NewIndex(data []byte, name string) (*Index, error) {
 	if len(data) < indexHeaderSize || string(data[:len(indexMagic)]) != indexMagic ||
 		binary.LittleEndian.Uint32(data[atVersion:]) != indexVersion {
-		return nil, &FormatError{name, ErrNotIndex}
+		return nil, &FormatError{Name: name, Err: ErrNotIndex}
 	}
 	if crc32.Checksum(data[:atHeaderSum], castagnoli) != binary.LittleEndian.Uint32(data[atHeaderSum:]) {
 		return nil, indexDamage(name, atHeaderSum, "header is damaged")
@@ -102,7 +102,7 @@ func NewIndex(data []byte, name string) (*Index, error) {
 }
 
 func indexDamage(name string, off int64, msg string) error {
-	return &FormatError{name, &cursor.Error{Offset: off, Msg: msg}}
+	return &FormatError{Name: name, Err: &cursor.Error{Offset: off, Msg: msg}}
 }
 
 // Close gives back what OpenIndex mapped. Lookups must not follow, and no string

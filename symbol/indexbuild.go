@@ -8,10 +8,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"hallmark/internal/dwarf"
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 )
 
@@ -474,7 +474,7 @@ func (c *companions) readUnits(base uint64, opt IndexOptions) ([]*indexPart, err
 	}
 	d.Split = c.split
 	parts, err := readUnits(d, base, opt)
-	return parts, c.image.damage(err)
+	return parts, c.image.Damage(err)
 }
 
 // forgetAfter is how many bytes of units are read before their memory, and that of
@@ -486,14 +486,7 @@ const forgetAfter = 64 << 20
 func (d *debugData) forget(u *dwarf.Unit) {
 	size := int64(u.Size())
 	if done := d.done.Add(size); done/forgetAfter != (done-size)/forgetAfter {
-		d.forgetAll()
-	}
-}
-
-// forgetAll gives the memory of all sections back to the system.
-func (d *debugData) forgetAll() {
-	for _, m := range d.mapped {
-		d.advise(m, syscall.MADV_DONTNEED)
+		d.Views.Forget()
 	}
 }
 
@@ -516,14 +509,14 @@ func roomForNames(d *dwarf.Data) int64 {
 // the units.
 func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error) {
 	var units []*dwarf.Unit
-	err := whileMapped(func() (err error) {
+	err := elffile.WhileMapped(func() (err error) {
 		units, err = d.Units()
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.forgetAll() // headers are all over .debug_info
+	d.Views.Forget() // headers are all over .debug_info
 	order := make([]int, len(units))
 	for i := range order {
 		order[i] = i
@@ -558,7 +551,7 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 					return
 				}
 				at := order[i]
-				errs[at] = whileMapped(func() (err error) {
+				errs[at] = elffile.WhileMapped(func() (err error) {
 					parts[at], err = b.unit(units[at])
 					return err
 				})
@@ -570,6 +563,6 @@ func readUnits(d *debugData, base uint64, opt IndexOptions) ([]*indexPart, error
 		})
 	}
 	workers.Wait()
-	d.forgetAll()
+	d.Views.Forget()
 	return slices.DeleteFunc(parts, func(p *indexPart) bool { return p == nil }), errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 )
 
@@ -330,7 +331,7 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 func (f *File) Index(opt IndexOptions) (x *Index, err error) {
 	defer containPanic(f.Name(), &err)
 	f.renew()
-	text := f.image.text()
+	text := textOf(f.image)
 	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}}
 	m.tables.file("")
 	end := uint64(0)
@@ -338,7 +339,7 @@ func (f *File) Index(opt IndexOptions) (x *Index, err error) {
 		m.base, end = text[0].Low, text[len(text)-1].High-text[0].Low
 	}
 	if end > math.MaxUint32 {
-		return nil, &FormatError{f.Name(), errTooFar}
+		return nil, &FormatError{Name: f.Name(), Err: errTooFar}
 	}
 	header := indexHeader{base: m.base}
 	if d := f.debugImage(); d != nil {
@@ -384,7 +385,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })
 			if !ok {
-				return &FormatError{f.Name(), errShared}
+				return &FormatError{Name: f.Name(), Err: errShared}
 			}
 			if len(part.pieces) > 0 {
 				m.addPart(part)
@@ -406,9 +407,9 @@ func (m *merger) isFunction(v uint64) bool {
 var errShared = errors.New("tables of its pclntab are shared far too often")
 
 // debugImage returns the image that has DWARF, or nil.
-func (f *File) debugImage() *image {
+func (f *File) debugImage() *elffile.Image {
 	for _, m := range f.images {
-		if m.hasDWARF() {
+		if hasDWARF(m) {
 			return m
 		}
 	}
@@ -419,7 +420,7 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 	m.use()
 	w := newIndexWriter(&m.tables, !opt.NoColumns, m.streamSize())
 	starts := unnamedStarts{tables: &m.tables, bare: &m.bare}
-	if described, err := f.image.described(); err == nil {
+	if described, err := describedIn(f.image); err == nil {
 		starts.described = fromBase(described, m.base, end)
 	}
 	m.sweep(end, func(p codePiece) {
@@ -439,15 +440,15 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 	if opt.Origin != "" {
 		contents[partIdentity] = []byte(opt.Identity + "\n" + opt.Origin)
 	}
-	contents[partSegments] = encodeSegments(f.image.segments)
+	contents[partSegments] = encodeSegments(f.image.Segments)
 	if !opt.NoColumns {
 		header.flags |= indexHasColumns
 	}
-	if f.image.hasCode() {
+	if f.image.HasCode() {
 		header.flags |= indexHasCode
 	}
 	if indexSize(contents) > math.MaxUint32 {
-		return nil, &FormatError{f.Name(), errTooMuch}
+		return nil, &FormatError{Name: f.Name(), Err: errTooMuch}
 	}
 	return NewIndex(assembleIndex(header, contents), f.Name())
 }

@@ -13,7 +13,7 @@ import (
 // startOffsets returns file offsets at the edges of all that is described, and others.
 func startOffsets(t *testing.T, f *File) []addr.Offset {
 	t.Helper()
-	described, err := f.image.described()
+	described, err := describedIn(f.image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func startOffsets(t *testing.T, f *File) []addr.Offset {
 		}
 	}
 	random := random()
-	for _, s := range f.image.text() {
+	for _, s := range textOf(f.image) {
 		for range 2000 {
 			add(s.Low + random.Uint64N(s.High-s.Low))
 		}

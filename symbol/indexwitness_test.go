@@ -177,7 +177,7 @@ func TestObjectAndProgram(t *testing.T) {
 		}
 	}
 	x, o := index(t, program), index(t, object)
-	sections := open(t, object).image.sections
+	sections := open(t, object).image.Sections
 	inProgram := map[string]uint64{}
 	for _, s := range readelf(t, program).symbols {
 		inProgram[s.name] = s.value
@@ -190,7 +190,7 @@ func TestObjectAndProgram(t *testing.T) {
 				continue
 			}
 			for i := range s.size {
-				v := addr.Virt(sections[number].addr + s.value + i)
+				v := addr.Virt(sections[number].Addr + s.value + i)
 				got, want := o.LookupVirt(v), x.LookupVirt(addr.Virt(inProgram[s.name]+i))
 				if !reflect.DeepEqual(got, want) {
 					t.Fatalf("%s+%#x:\nin the object %+v\nin the program %+v", s.name, i, got, want)

@@ -3,6 +3,7 @@ package symbol
 import (
 	"math"
 
+	"hallmark/internal/elffile"
 	"hallmark/internal/pclntab"
 )
 
@@ -91,15 +92,15 @@ const maxTree = 1 << 20
 
 // loadTrees reads the part of the program's data that has all inline trees, and
 // keeps it if the first call of each is plausible.
-func (m *image) loadTrees(t *goTable, at uint64) error {
+func loadTrees(m *elffile.Image, t *goTable, at uint64) error {
 	first, last := t.treeBounds()
 	if first > last {
 		return nil
 	}
 	if first-at < uint64(len(t.Data)) { // since Go 1.26
 		t.trees.base, t.trees.data = at, t.Data
-	} else if in := m.sectionAt(first, last-first+1); in != nil {
-		data, err := m.readString(in.off+first-in.addr, min(last-first+maxTree, in.addr+in.size-first))
+	} else if in := m.SectionAt(first, last-first+1); in != nil {
+		data, err := m.ReadString(in.Offset+first-in.Addr, min(last-first+maxTree, in.Addr+in.Size-first))
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 	"hallmark/reason"
 )
@@ -74,7 +75,7 @@ func (k *Kallsyms) Lookup(a addr.Abs) (r Result) {
 	if !ok {
 		return Miss(k.missReason())
 	}
-	linkage := stringAt(k.names, s.name)
+	linkage := elffile.StringAt(k.names, s.name)
 	return Result{Frames: []Frame{{Func: Demangle(linkage), Linkage: linkage}}, Source: SourceKallsyms}
 }
 
@@ -234,7 +235,7 @@ func (k *Kallsyms) prefer(a, b *ranges.Span) int {
 	if a.Rank != b.Rank || a.Rank == ranges.Hidden {
 		return cmp.Compare(a.Rank, b.Rank)
 	}
-	return compareNames(stringAt(k.names, k.symbols[a.Value].name), stringAt(k.names, k.symbols[b.Value].name))
+	return compareNames(elffile.StringAt(k.names, k.symbols[a.Value].name), elffile.StringAt(k.names, k.symbols[b.Value].name))
 }
 
 // kernelRank orders symbols by binding from their type, as nm writes it; data is

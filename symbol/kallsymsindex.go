@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 )
 
 // errNoKernelText says that an index of the kernel cannot be made.
@@ -18,7 +19,7 @@ var errNoKernelText = errors.New("the kernel does not tell where its code is")
 // have the better ones.
 func (k *Kallsyms) Index(opt IndexOptions) (*Index, error) {
 	if k.text == 0 || k.etext <= k.text {
-		return nil, &FormatError{kernelName, errNoKernelText}
+		return nil, &FormatError{Name: kernelName, Err: errNoKernelText}
 	}
 	return k.index(kernelName, "", k.text, k.etext, opt)
 }
@@ -29,7 +30,7 @@ const kernelName = "[kernel]"
 // /proc/modules tells. Offsets and virtual addresses count from start.
 func (k *Kallsyms) IndexModule(module string, start, end addr.Abs, opt IndexOptions) (*Index, error) {
 	if module == "" || end <= start {
-		return nil, &FormatError{"[" + module + "]", errNoKernelText}
+		return nil, &FormatError{Name: "[" + module + "]", Err: errNoKernelText}
 	}
 	return k.index("["+module+"]", module, start, end, opt)
 }
@@ -44,8 +45,8 @@ func (k *Kallsyms) index(name, module string, start, end addr.Abs, opt IndexOpti
 			t.ranges.Add(low, min(low+uint64(k.ranges.Sizes[i]), size), s.name)
 		}
 	}
-	code := section{typ: shtPROGBITS, flags: shfALLOC | shfEXECINSTR, size: size}
-	file := &File{image: &image{name: name, sections: []section{code}, segments: []Segment{code.segment()}}}
+	code := elffile.Section{Type: elffile.SHT_PROGBITS, Flags: elffile.SHF_ALLOC | elffile.SHF_EXECINSTR, Size: size}
+	file := &File{image: &elffile.Image{Name: name, Sections: []elffile.Section{code}, Segments: []Segment{code.Segment()}}}
 	file.add(SourceKallsyms, func([]addr.Virt) (finder, error) { return t, nil })
 	opt.NoColumns = true
 	return file.Index(opt)

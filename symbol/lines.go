@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"hallmark/internal/elffile"
 )
 
 // maxLine is the longest line of a text table that is understood. Names of
@@ -17,7 +19,7 @@ var errTooLong = errors.New("table of symbols is longer than 1 GiB")
 // eachLine calls f with every line of r, without its end. The line is only valid
 // during the call, and empty if it was too long.
 func eachLine(r io.Reader, f func(line []byte)) error {
-	limited := &io.LimitedReader{R: r, N: maxTable + 1}
+	limited := &io.LimitedReader{R: r, N: elffile.MaxTable + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')

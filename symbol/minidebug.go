@@ -7,6 +7,7 @@ import (
 
 	"github.com/xi2/xz"
 
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 )
 
@@ -16,7 +17,7 @@ const (
 	miniDebugRoom      = 1 << 20  // bytes that any may have inflated
 	maxMiniInflation   = 32       // and this many for each byte of it
 	maxMiniDictionary  = 64 << 20 // that of xz -9, which touches no more of it than it has data
-	maxMiniCompression = maxTable / maxMiniInflation
+	maxMiniCompression = elffile.MaxTable / maxMiniInflation
 )
 
 // loadMiniDebug reads the symbols that distributions leave in a stripped file for the
@@ -26,21 +27,21 @@ const (
 //
 // Together the two are what .symtab was, so they are settled together: an address
 // whose best symbol is in .dynsym is left to that.
-func (m *image) loadMiniDebug(s *section) (*symtab, error) {
-	inner, err := m.inflateMiniDebug(s)
+func loadMiniDebug(m *elffile.Image, s *elffile.Section) (*symtab, error) {
+	inner, err := inflateMiniDebug(m, s)
 	if err != nil {
 		return nil, err
 	}
-	inner.program = m
-	spans, names, err := inner.allSymbols(inner.sectionOfType(shtSYMTAB))
+	inner.Program = m
+	spans, names, err := allSymbols(inner, inner.SectionOfType(elffile.SHT_SYMTAB))
 	if err != nil {
 		return nil, err
 	}
-	others, otherNames, err := m.allSymbols(m.sectionOfType(shtDYNSYM))
+	others, otherNames, err := allSymbols(m, m.SectionOfType(elffile.SHT_DYNSYM))
 	if err != nil {
 		return nil, err
 	}
-	spans = slices.DeleteFunc(spans, func(s ranges.Span) bool { return !m.isText(s.Start, s.End) })
+	spans = slices.DeleteFunc(spans, func(s ranges.Span) bool { return !m.IsText(s.Start, s.End) })
 	own := uint32(len(names))
 	for _, o := range others {
 		o.Value += own
@@ -53,26 +54,26 @@ func (m *image) loadMiniDebug(s *section) (*symtab, error) {
 }
 
 // inflateMiniDebug returns the file in .gnu_debugdata.
-func (m *image) inflateMiniDebug(s *section) (*image, error) {
-	if s.size > maxMiniCompression {
-		return nil, m.fail(s.off, "debug data are too large")
+func inflateMiniDebug(m *elffile.Image, s *elffile.Section) (*elffile.Image, error) {
+	if s.Size > maxMiniCompression {
+		return nil, m.Fail(s.Offset, "debug data are too large")
 	}
-	packed, err := m.read(s.off, s.size)
+	packed, err := m.Read(s.Offset, s.Size)
 	if err != nil {
 		return nil, err
 	}
 	limit := miniDebugRoom + maxMiniInflation*len(packed)
 	r, err := xz.NewReader(bytes.NewReader(packed), maxMiniDictionary)
 	if err != nil {
-		return nil, m.fail(s.off, err.Error())
+		return nil, m.Fail(s.Offset, err.Error())
 	}
 	var data bytes.Buffer
 	_, err = data.ReadFrom(io.LimitReader(r, int64(limit)+1))
 	switch {
 	case err != nil:
-		return nil, m.fail(s.off, err.Error())
+		return nil, m.Fail(s.Offset, err.Error())
 	case data.Len() > limit:
-		return nil, m.fail(s.off, "debug data shrank more than any known")
+		return nil, m.Fail(s.Offset, "debug data shrank more than any known")
 	}
-	return readImage(bytes.NewReader(data.Bytes()), m.name+"(.gnu_debugdata)")
+	return elffile.Read(bytes.NewReader(data.Bytes()), m.Name+"(.gnu_debugdata)")
 }

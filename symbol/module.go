@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 )
 
 const emX8664 = 62
@@ -17,22 +18,22 @@ const emX8664 = 62
 // other than x86-64: their kernels add sections of their own making.
 func (f *File) ModuleVirt(o addr.Offset) (addr.Virt, bool) {
 	m := f.image
-	if !m.rel || m.machine != emX8664 {
+	if !m.Relocatable || m.Machine != emX8664 {
 		return 0, false
 	}
 	next := uint64(0)
-	for i := range m.sections {
-		s := &m.sections[i]
-		if !s.isText() || s.size > maxTable || strings.HasPrefix(s.name, ".init") {
+	for i := range m.Sections {
+		s := &m.Sections[i]
+		if !s.IsText() || s.Size > elffile.MaxTable || strings.HasPrefix(s.Name, ".init") {
 			continue
 		}
-		if s.align > 1 && s.align <= 1<<16 {
-			next = (next + s.align - 1) / s.align * s.align
+		if s.Align > 1 && s.Align <= 1<<16 {
+			next = (next + s.Align - 1) / s.Align * s.Align
 		}
-		if uint64(o) >= next && uint64(o)-next < s.size {
-			return addr.Virt(s.addr + uint64(o) - next), true
+		if uint64(o) >= next && uint64(o)-next < s.Size {
+			return addr.Virt(s.Addr + uint64(o) - next), true
 		}
-		next += s.size
+		next += s.Size
 	}
 	return 0, false
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/pclntab"
 )
 
@@ -64,7 +65,7 @@ func (t *goTable) find(v addr.Virt) []Frame {
 // frame returns the function with this name and first line, at the file and line
 // of pc.
 func (t *goTable) frame(name, start uint32, f *goFunc, pc uint64) Frame {
-	linkage := stringAt(t.Names, name)
+	linkage := elffile.StringAt(t.Names, name)
 	frame := Frame{Linkage: linkage, Start: int(startLine(start)), Lang: LangGo}
 	file, ok1 := t.value(f.PCFile, f, pc)
 	line, ok2 := t.value(f.PCLn, f, pc)
@@ -90,9 +91,9 @@ func (t *goTable) file(cu, number uint32) string {
 		if number == 0 {
 			return "" // the place of file 0 holds the number of files
 		}
-		return stringAt(t.Names, t.U32(t.Files, 4*uint64(number)))
+		return elffile.StringAt(t.Names, t.U32(t.Files, 4*uint64(number)))
 	}
-	return stringAt(t.Files, t.U32(t.CUs, 4*(uint64(cu)+uint64(number))))
+	return elffile.StringAt(t.Files, t.U32(t.CUs, 4*(uint64(cu)+uint64(number))))
 }
 
 // function returns function i.

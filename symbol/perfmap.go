@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
 	"hallmark/reason"
 )
@@ -92,6 +93,6 @@ func (m *PerfMap) Lookup(a addr.Abs) (r Result) {
 	if !ok {
 		return Miss(reason.NoSymbol)
 	}
-	linkage := stringAt(m.names, m.ranges.Values[i])
+	linkage := elffile.StringAt(m.names, m.ranges.Values[i])
 	return Result{Frames: []Frame{{Func: Demangle(linkage), Linkage: linkage}}, Source: SourcePerfMap}
 }

@@ -7,6 +7,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 )
 
 // pltSuffix is what a function's name has behind it where the code is the entry that
@@ -23,12 +24,12 @@ type pltEntry struct {
 }
 
 // pltSections returns the procedure linkage tables whose code is understood.
-func (m *image) pltSections() []*section {
-	if pltMachines[m.machine] == nil || m.is64 != (m.machine != emX86) || m.big || m.rel {
+func pltSections(m *elffile.Image) []*elffile.Section {
+	if pltMachines[m.Machine] == nil || m.Is64 != (m.Machine != emX86) || m.Big || m.Relocatable {
 		return nil
 	}
-	return slices.DeleteFunc(m.disjoint(shtPROGBITS, shfALLOC|shfEXECINSTR), func(s *section) bool {
-		switch s.name {
+	return slices.DeleteFunc(m.Disjoint(elffile.SHT_PROGBITS, elffile.SHF_ALLOC|elffile.SHF_EXECINSTR), func(s *elffile.Section) bool {
+		switch s.Name {
 		case ".plt", ".plt.sec", ".plt.got", ".plt.bnd", ".iplt":
 			return false
 		}
@@ -42,35 +43,35 @@ func (m *image) pltSections() []*section {
 // Which function an entry jumps to is not told by its place: linkers leave entries
 // out, and have tables of several kinds with an order of their own. It is told by the
 // slot that the code jumps through, and the relocation of this slot.
-func (m *image) loadPLT(addresses []addr.Virt) (*symtab, error) {
-	sections := m.pltSections()
+func loadPLT(m *elffile.Image, addresses []addr.Virt) (*symtab, error) {
+	sections := pltSections(m)
 	if addresses != nil && !slices.ContainsFunc(addresses, func(v addr.Virt) bool { return anyContains(sections, uint64(v)) }) {
 		return new(symtab), nil
 	}
 	var entries []pltEntry
 	for _, s := range sections {
-		code, err := m.read(s.off, s.size)
+		code, err := m.Read(s.Offset, s.Size)
 		if err != nil {
 			return nil, err
 		}
-		entries = m.appendEntries(entries, s, code)
+		entries = appendEntries(m, entries, s, code)
 	}
 	slices.SortFunc(entries, func(a, b pltEntry) int { return cmp.Compare(a.slot, b.slot) })
-	if err := m.relocateSlots(entries); err != nil {
+	if err := relocateSlots(m, entries); err != nil {
 		return nil, err
 	}
-	return m.nameEntries(entries)
+	return nameEntries(m, entries)
 }
 
-func anyContains(sections []*section, v uint64) bool {
-	return slices.ContainsFunc(sections, func(s *section) bool { return s.contains(v) })
+func anyContains(sections []*elffile.Section, v uint64) bool {
+	return slices.ContainsFunc(sections, func(s *elffile.Section) bool { return s.Contains(v) })
 }
 
 // appendEntries appends the entries in section s.
-func (m *image) appendEntries(entries []pltEntry, s *section, code []byte) []pltEntry {
-	machine, got := pltMachines[m.machine], m.gotAddress()
+func appendEntries(m *elffile.Image, entries []pltEntry, s *elffile.Section, code []byte) []pltEntry {
+	machine, got := pltMachines[m.Machine], gotAddress(m)
 	for off := 0; off < len(code); {
-		at := s.addr + uint64(off)
+		at := s.Addr + uint64(off)
 		slot, size, ok := machine.decode(code[off:], at, got)
 		if !ok {
 			off += machine.step
@@ -84,10 +85,10 @@ func (m *image) appendEntries(entries []pltEntry, s *section, code []byte) []plt
 }
 
 // gotAddress returns what _GLOBAL_OFFSET_TABLE_ is on x86.
-func (m *image) gotAddress() uint64 {
+func gotAddress(m *elffile.Image) uint64 {
 	for _, name := range []string{".got.plt", ".got"} {
-		if s := m.section(name); s != nil {
-			return s.addr
+		if s := m.Section(name); s != nil {
+			return s.Addr
 		}
 	}
 	return 0
@@ -95,14 +96,14 @@ func (m *image) gotAddress() uint64 {
 
 // relocateSlots finds out what the dynamic linker puts into the slots of the entries,
 // which are sorted by slot.
-func (m *image) relocateSlots(entries []pltEntry) error {
-	for _, typ := range []uint32{shtRELA, shtREL} {
-		for _, s := range m.disjoint(typ, shfALLOC) {
-			entry := m.size(8, 16)
-			if typ == shtRELA {
-				entry = m.size(12, 24)
+func relocateSlots(m *elffile.Image, entries []pltEntry) error {
+	for _, typ := range []uint32{elffile.SHT_RELA, elffile.SHT_REL} {
+		for _, s := range m.Disjoint(typ, elffile.SHF_ALLOC) {
+			entry := m.Size(8, 16)
+			if typ == elffile.SHT_RELA {
+				entry = m.Size(12, 24)
 			}
-			err := m.eachEntry(s, entry, func(c *cursor.Cursor) { m.relocateSlot(c, s, entries) })
+			err := m.EachEntry(s, entry, func(c *cursor.Cursor) { relocateSlot(m, c, s, entries) })
 			if err != nil {
 				return err
 			}
@@ -112,17 +113,17 @@ func (m *image) relocateSlots(entries []pltEntry) error {
 }
 
 // relocateSlot reads a relocation of section s.
-func (m *image) relocateSlot(c *cursor.Cursor, s *section, entries []pltEntry) {
-	slot, info := m.word(c), m.word(c)
+func relocateSlot(m *elffile.Image, c *cursor.Cursor, s *elffile.Section, entries []pltEntry) {
+	slot, info := m.Word(c), m.Word(c)
 	addend := uint64(0)
-	if s.typ == shtRELA {
-		addend = m.word(c)
+	if s.Type == elffile.SHT_RELA {
+		addend = m.Word(c)
 	}
 	symbol, typ := uint32(info>>32), uint32(info)
-	if !m.is64 {
+	if !m.Is64 {
 		symbol, typ = uint32(info>>8), uint32(info&0xff)
 	}
-	machine := pltMachines[m.machine]
+	machine := pltMachines[m.Machine]
 	if typ != machine.globDat && typ != machine.jumpSlot && typ != machine.irelative {
 		return
 	}
@@ -130,42 +131,42 @@ func (m *image) relocateSlot(c *cursor.Cursor, s *section, entries []pltEntry) {
 	for ; i < len(entries) && entries[i].slot == slot && !entries[i].relocated; i++ {
 		entries[i].relocated = true
 		switch {
-		case typ != machine.irelative && m.isDynsym(s.link):
+		case typ != machine.irelative && isDynsym(m, s.Link):
 			entries[i].symbol = symbol
-		case typ == machine.irelative && s.typ == shtRELA:
+		case typ == machine.irelative && s.Type == elffile.SHT_RELA:
 			entries[i].resolver = addend
 		case typ == machine.irelative:
-			entries[i].resolver = m.wordAt(slot)
+			entries[i].resolver = wordAt(m, slot)
 		}
 	}
 }
 
-func (m *image) isDynsym(index uint32) bool {
-	return uint64(index) < uint64(len(m.sections)) && &m.sections[index] == m.sectionOfType(shtDYNSYM)
+func isDynsym(m *elffile.Image, index uint32) bool {
+	return uint64(index) < uint64(len(m.Sections)) && &m.Sections[index] == m.SectionOfType(elffile.SHT_DYNSYM)
 }
 
 // wordAt returns the address-sized number at a virtual address, 0 where there is none.
-func (m *image) wordAt(v uint64) uint64 {
-	size := m.size(4, 8)
-	s := m.sectionAt(v, size)
+func wordAt(m *elffile.Image, v uint64) uint64 {
+	size := m.Size(4, 8)
+	s := m.SectionAt(v, size)
 	if s == nil {
 		return 0
 	}
-	data, err := m.read(s.off+v-s.addr, size)
+	data, err := m.Read(s.Offset+v-s.Addr, size)
 	if err != nil {
 		return 0
 	}
-	c := m.cursor(data, 0)
-	return m.word(&c)
+	c := m.Cursor(data, 0)
+	return m.Word(&c)
 }
 
 // nameEntries returns the table of the entries whose functions have names.
-func (m *image) nameEntries(entries []pltEntry) (*symtab, error) {
-	symbols, err := m.dynamicNames(entries)
+func nameEntries(m *elffile.Image, entries []pltEntry) (*symtab, error) {
+	symbols, err := dynamicNames(m, entries)
 	if err != nil {
 		return nil, err
 	}
-	resolvers, err := m.resolverNames(entries)
+	resolvers, err := resolverNames(m, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -185,26 +186,26 @@ func (m *image) nameEntries(entries []pltEntry) (*symtab, error) {
 }
 
 // dynamicNames returns the names of the symbols of .dynsym that entries jump to.
-func (m *image) dynamicNames(entries []pltEntry) (map[uint32]string, error) {
+func dynamicNames(m *elffile.Image, entries []pltEntry) (map[uint32]string, error) {
 	names := map[uint32]string{}
 	for _, e := range entries {
 		if e.symbol != 0 {
 			names[e.symbol] = ""
 		}
 	}
-	s := m.sectionOfType(shtDYNSYM)
+	s := m.SectionOfType(elffile.SHT_DYNSYM)
 	if s == nil || len(names) == 0 {
 		return names, nil
 	}
-	text, err := m.symbolNames(s)
+	text, err := symbolNames(m, s)
 	if err != nil {
 		return nil, err
 	}
 	number := uint32(0)
-	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		symbol := m.parseSymbol(c.Bytes(m.size(16, 24)))
+	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
+		symbol := m.ParseSymbol(c.Bytes(m.Size(16, 24)))
 		if _, ok := names[number]; ok {
-			names[number] = strings.Clone(beginningAt(text, symbol.name))
+			names[number] = strings.Clone(elffile.BeginningAt(text, symbol.Name))
 		}
 		number++
 	})
@@ -213,30 +214,30 @@ func (m *image) dynamicNames(entries []pltEntry) (map[uint32]string, error) {
 
 // resolverNames returns the names of the functions that entries jump to once another
 // function has chosen them: those of the latter as a symbol of type STT_GNU_IFUNC.
-func (m *image) resolverNames(entries []pltEntry) (map[uint64]string, error) {
+func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, error) {
 	names := map[uint64]string{}
 	for _, e := range entries {
 		if e.symbol == 0 && e.resolver != 0 {
 			names[e.resolver] = ""
 		}
 	}
-	s := cmp.Or(m.sectionOfType(shtSYMTAB), m.sectionOfType(shtDYNSYM))
+	s := cmp.Or(m.SectionOfType(elffile.SHT_SYMTAB), m.SectionOfType(elffile.SHT_DYNSYM))
 	if s == nil || len(names) == 0 {
 		return names, nil
 	}
-	text, err := m.symbolNames(s)
+	text, err := symbolNames(m, s)
 	if err != nil {
 		return nil, err
 	}
-	err = m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		symbol := m.parseSymbol(c.Bytes(m.size(16, 24)))
-		known, ok := names[symbol.value]
-		if !ok || symbol.info&0xf != sttGNUIFUNC {
+	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
+		symbol := m.ParseSymbol(c.Bytes(m.Size(16, 24)))
+		known, ok := names[symbol.Value]
+		if !ok || symbol.Info&0xf != elffile.STT_GNU_IFUNC {
 			return
 		}
-		name := beginningAt(text, symbol.name)
+		name := elffile.BeginningAt(text, symbol.Name)
 		if known == "" || compareNames(name, known) < 0 {
-			names[symbol.value] = strings.Clone(name)
+			names[symbol.Value] = strings.Clone(name)
 		}
 	})
 	return names, err

@@ -91,7 +91,7 @@ func TestPLTForms(t *testing.T) {
 // TestPLTOfRealFiles compares libraries and programs with objdump.
 func TestPLTOfRealFiles(t *testing.T) {
 	for _, name := range realFiles(t) {
-		if strings.HasSuffix(name, ".debug") || len(open(t, name).image.pltSections()) == 0 {
+		if strings.HasSuffix(name, ".debug") || len(pltSections(open(t, name).image)) == 0 {
 			continue
 		}
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -277,7 +277,7 @@ func FuzzPLT(f *testing.F) {
 		data := p.Build()
 		bounded(t, len(data), func() {
 			file := build(t, p)
-			table, err := file.image.loadPLT(nil)
+			table, err := loadPLT(file.image, nil)
 			if err != nil {
 				return
 			}

@@ -2,25 +2,14 @@ package symbol
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
-	"math/bits"
 	"strings"
 	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
-)
-
-// Symbol types and bindings, under the names the gABI gives them.
-const (
-	sttNOTYPE   = 0
-	sttOBJECT   = 1
-	sttFUNC     = 2
-	sttGNUIFUNC = 10
-
-	stbLOCAL = 0
 )
 
 // symtab answers from an ELF symbol table by the rules of the package comment.
@@ -47,7 +36,9 @@ func (t *symtab) nameAt(v addr.Virt) string {
 }
 
 // name returns the name of the range with this index.
-func (t *symtab) name(i int) string { return unversioned(stringAt(t.names, t.ranges.Values[i])) }
+func (t *symtab) name(i int) string {
+	return unversioned(elffile.StringAt(t.names, t.ranges.Values[i]))
+}
 
 // unversioned returns the name without the symbol version that linkers append
 // in .symtab: "memcpy" for "memcpy@@GLIBC_2.14". What an entry of a procedure linkage
@@ -61,11 +52,11 @@ func unversioned(name string) string {
 
 // loadSymtab reads the symbol table in section s, or of it what answers for some
 // addresses, if there are any.
-func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
+func loadSymtab(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*symtab, error) {
 	if len(addresses) > 0 {
-		return m.loadSymbols(s, addresses)
+		return loadSymbols(m, s, addresses)
 	}
-	spans, names, err := m.allSymbols(s)
+	spans, names, err := allSymbols(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -74,25 +65,25 @@ func (m *image) loadSymtab(s *section, addresses []addr.Virt) (*symtab, error) {
 
 // loadSymbols reads of the symbol table in section s what answers for some addresses. It
 // looks at table and names where they are in the file, as most of them are of no interest.
-func (m *image) loadSymbols(s *section, addresses []addr.Virt) (*symtab, error) {
-	var views debugData
-	defer views.close()
-	entries, err := m.viewTable(&views, s)
+func loadSymbols(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*symtab, error) {
+	var views elffile.Views
+	defer views.Close()
+	entries, err := viewTable(m, &views, s)
 	if err != nil {
 		return nil, err
 	}
-	strtab, err := m.namesOf(s)
+	strtab, err := namesOf(m, s)
 	if err != nil {
 		return nil, err
 	}
-	text, err := m.viewTable(&views, strtab)
+	text, err := viewTable(m, &views, strtab)
 	if err != nil {
 		return nil, err
 	}
 	var t *symtab
-	err = m.whileMapped(func() error {
+	err = m.WhileMapped(func() error {
 		names := complete(unsafe.String(unsafe.SliceData(text), len(text)))
-		spans, err := m.symbolsAt(s, entries, names, addresses)
+		spans, err := symbolsAt(m, s, entries, names, addresses)
 		if err == nil {
 			t = newSymtab(spans, names)
 			t.compact()
@@ -106,11 +97,11 @@ func (m *image) loadSymbols(s *section, addresses []addr.Virt) (*symtab, error) 
 }
 
 // viewTable returns the bytes of a section of limited size, until views is closed.
-func (m *image) viewTable(views *debugData, s *section) ([]byte, error) {
-	if err := m.check(s.off, s.size); err != nil {
+func viewTable(m *elffile.Image, views *elffile.Views, s *elffile.Section) ([]byte, error) {
+	if err := m.Check(s.Offset, s.Size); err != nil {
 		return nil, err
 	}
-	return m.view(views, s)
+	return m.View(views, s)
 }
 
 // newSymtab returns the table of symbols in any order, whose values are offsets in
@@ -120,21 +111,21 @@ func newSymtab(spans []ranges.Span, names string) *symtab {
 }
 
 // symbolNames returns the string table of the symbol table in section s.
-func (m *image) symbolNames(s *section) (string, error) {
-	strtab, err := m.namesOf(s)
+func symbolNames(m *elffile.Image, s *elffile.Section) (string, error) {
+	strtab, err := namesOf(m, s)
 	if err != nil {
 		return "", err
 	}
-	names, err := m.readString(strtab.off, strtab.size)
+	names, err := m.ReadString(strtab.Offset, strtab.Size)
 	return complete(names), err
 }
 
 // namesOf returns the section with the names of the symbol table in section s.
-func (m *image) namesOf(s *section) (*section, error) {
-	if uint64(s.link) >= uint64(len(m.sections)) {
-		return nil, m.fail(s.off, "symbol table without a string table")
+func namesOf(m *elffile.Image, s *elffile.Section) (*elffile.Section, error) {
+	if uint64(s.Link) >= uint64(len(m.Sections)) {
+		return nil, m.Fail(s.Offset, "symbol table without a string table")
 	}
-	return &m.sections[s.link], nil
+	return &m.Sections[s.Link], nil
 }
 
 // complete returns names up to the end of the last one that has an end.
@@ -145,7 +136,7 @@ func (t *symtab) compact() {
 	var kept strings.Builder
 	for i, off := range t.ranges.Values {
 		t.ranges.Values[i] = uint32(kept.Len())
-		kept.WriteString(stringAt(t.names, off))
+		kept.WriteString(elffile.StringAt(t.names, off))
 		kept.WriteByte(0)
 	}
 	t.names = kept.String()
@@ -153,32 +144,32 @@ func (t *symtab) compact() {
 
 // allSymbols returns the symbols of code in section s, if there is one, and its
 // string table, in which their values are offsets.
-func (m *image) allSymbols(s *section) ([]ranges.Span, string, error) {
+func allSymbols(m *elffile.Image, s *elffile.Section) ([]ranges.Span, string, error) {
 	if s == nil {
 		return nil, "", nil
 	}
-	names, err := m.symbolNames(s)
+	names, err := symbolNames(m, s)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := m.check(s.off, s.size); err != nil {
+	if err := m.Check(s.Offset, s.Size); err != nil {
 		return nil, "", err
 	}
-	spans := make([]ranges.Span, 0, s.size/m.size(16, 24))
-	err = m.eachSymbol(s, names, func(s ranges.Span) { spans = append(spans, s) })
+	spans := make([]ranges.Span, 0, s.Size/m.Size(16, 24))
+	err = eachSymbol(m, s, names, func(s ranges.Span) { spans = append(spans, s) })
 	return spans, names, err
 }
 
 // eachSymbol calls f with the symbols of code in section s.
-func (m *image) eachSymbol(s *section, names string, f func(ranges.Span)) error {
-	r, err := m.symbolReader(s)
+func eachSymbol(m *elffile.Image, s *elffile.Section, names string, f func(ranges.Span)) error {
+	r, err := m.Symbols(s)
 	if err != nil {
 		return err
 	}
-	return m.eachEntry(s, m.size(16, 24), func(c *cursor.Cursor) {
-		entry := r.next(c)
-		m.dereference(&entry)
-		if sym, ok := entry.code(m, s, names); ok {
+	return m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
+		entry := r.Next(c)
+		m.Dereference(&entry)
+		if sym, ok := codeOf(entry, m, s, names); ok {
 			f(sym)
 		}
 	})
@@ -186,16 +177,16 @@ func (m *image) eachSymbol(s *section, names string, f func(ranges.Span)) error 
 
 // symbolsAt returns the symbols of code in section s that matter for the addresses.
 // entries is the contents of the section.
-func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []addr.Virt) ([]ranges.Span, error) {
-	r, err := m.symbolReader(s)
+func symbolsAt(m *elffile.Image, s *elffile.Section, entries []byte, names string, addresses []addr.Virt) ([]ranges.Span, error) {
+	r, err := m.Symbols(s)
 	if err != nil {
 		return nil, err
 	}
 	n := newNeighbours(addresses)
-	r.eachWorth(s, entries, names, n.isOffer, n.offer)
+	eachWorth(r, s, entries, names, n.isOffer, n.offer)
 	n.settle()
 	var spans []ranges.Span
-	r.eachWorth(s, entries, names, n.matters, func(s ranges.Span) {
+	eachWorth(r, s, entries, names, n.matters, func(s ranges.Span) {
 		if n.matters(s.Start, s.End, s.Unsized) {
 			spans = append(spans, s)
 		}
@@ -205,109 +196,23 @@ func (m *image) symbolsAt(s *section, entries []byte, names string, addresses []
 
 // eachWorth calls f with the symbols of code in entries, except those that worth says no
 // to: it gets what the table says, and is asked before anything else is looked at.
-func (r *symbolReader) eachWorth(s *section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(ranges.Span)) {
-	moved := r.rel || r.arm || r.descriptors() != nil // their values are not the addresses
-	size := int(r.size(16, 24))
+func eachWorth(r *elffile.SymbolReader, s *elffile.Section, entries []byte, names string, worth func(start, end uint64, unsized bool) bool, f func(ranges.Span)) {
+	moved := r.MovesSymbols()
+	size := int(r.Size(16, 24))
 	for i := 0; len(entries) >= size; i++ {
 		b := entries[:size]
 		entries = entries[size:]
-		start, length := r.extent(b)
+		start, length := r.Extent(b)
 		if !moved && !worth(start, limit(start, length), length == 0) {
 			continue
 		}
-		entry := r.parseSymbol(b)
-		r.locate(&entry, i)
-		r.dereference(&entry)
-		if sym, ok := entry.code(r.image, s, names); ok {
+		entry := r.ParseSymbol(b)
+		r.Locate(&entry, i)
+		r.Dereference(&entry)
+		if sym, ok := codeOf(entry, r.Image, s, names); ok {
 			f(sym)
 		}
 	}
-}
-
-// elfSymbol is an entry of an ELF symbol table.
-type elfSymbol struct {
-	name        uint32
-	info        uint8
-	section     uint32 // noSection if it is in none
-	value, size uint64
-}
-
-// noSection is the number of no section: there are not so many.
-const noSection = math.MaxUint32
-
-// symbolReader reads the entries of a symbol table.
-type symbolReader struct {
-	*image
-	number int // of the next entry
-	// large has the sections of entries in which they do not fit, as a uint32 for each
-	// entry of the table.
-	large []byte
-}
-
-func (m *image) symbolReader(s *section) (*symbolReader, error) {
-	r := &symbolReader{image: m}
-	for i := range m.sections {
-		t := &m.sections[i]
-		if t.typ == shtSYMTABSHNDX && uint64(t.link) < uint64(len(m.sections)) && &m.sections[t.link] == s {
-			data, err := m.read(t.off, t.size)
-			r.large = data
-			return r, err
-		}
-	}
-	return r, nil
-}
-
-// next reads the next entry.
-func (r *symbolReader) next(c *cursor.Cursor) elfSymbol {
-	s := r.parseSymbol(c.Bytes(r.size(16, 24)))
-	r.locate(&s, r.number)
-	r.number++
-	return s
-}
-
-// locate sets the section of the entry with this number, if it does not fit the entry.
-func (r *symbolReader) locate(s *elfSymbol, number int) {
-	switch at := 4 * number; {
-	case s.section == shnXINDEX && at+4 <= len(r.large):
-		c := r.cursor(r.large[at:], 0)
-		s.section = c.U32()
-	case s.section >= shnLORESERVE:
-		s.section = noSection // an absolute or common symbol
-	}
-}
-
-// parseSymbol reads an entry. Without one all is 0.
-func (m *image) parseSymbol(b []byte) (s elfSymbol) {
-	if len(b) == 0 {
-		return s
-	}
-	le := binary.LittleEndian
-	s.name, s.section = le.Uint32(b), uint32(le.Uint16(b[14:]))
-	if m.is64 {
-		s.info, s.section = b[4], uint32(le.Uint16(b[6:]))
-	} else {
-		s.info = b[12]
-	}
-	if m.big {
-		s.name, s.section = bits.ReverseBytes32(s.name), uint32(bits.ReverseBytes16(uint16(s.section)))
-	}
-	s.value, s.size = m.extent(b)
-	return s
-}
-
-// extent reads the value and the size of an entry.
-func (m *image) extent(b []byte) (value, size uint64) {
-	le := binary.LittleEndian
-	if m.is64 {
-		value, size = le.Uint64(b[8:]), le.Uint64(b[16:])
-	} else {
-		value, size = uint64(le.Uint32(b[4:])), uint64(le.Uint32(b[8:]))
-	}
-	if m.big {
-		unused := 64 - 8*m.size(4, 8)
-		value, size = bits.ReverseBytes64(value)>>unused, bits.ReverseBytes64(size)>>unused
-	}
-	return value, size
 }
 
 // limit returns where what starts there ends.
@@ -318,56 +223,56 @@ func limit(start, size uint64) uint64 {
 	return start + size
 }
 
-// code returns what span does, for an entry of the table in section t: without a size, one
+// codeOf returns what span does, for an entry of the table in section t: without a size, one
 // of .dynsym names nothing.
-func (s elfSymbol) code(m *image, t *section, names string) (ranges.Span, bool) {
-	sym, ok := s.span(m, names)
-	return sym, ok && !(sym.Unsized && t.typ == shtDYNSYM)
+func codeOf(s elffile.Symbol, m *elffile.Image, t *elffile.Section, names string) (ranges.Span, bool) {
+	sym, ok := spanOf(s, m, names)
+	return sym, ok && !(sym.Unsized && t.Type == elffile.SHT_DYNSYM)
 }
 
-// span returns the addresses that s names, or false where it names no code.
-func (s elfSymbol) span(m *image, names string) (ranges.Span, bool) {
-	if uint64(s.section) >= uint64(len(m.sections)) || !m.sections[s.section].isText() {
+// spanOf returns the addresses that s names, or false where it names no code.
+func spanOf(s elffile.Symbol, m *elffile.Image, names string) (ranges.Span, bool) {
+	if uint64(s.Section) >= uint64(len(m.Sections)) || !m.Sections[s.Section].IsText() {
 		return ranges.Span{}, false
 	}
-	rank, ok := s.rank(names)
+	rank, ok := rankOf(s, names)
 	if !ok {
 		return ranges.Span{}, false
 	}
-	text := &m.sections[s.section]
-	if m.rel {
-		s.value += text.addr
+	text := &m.Sections[s.Section]
+	if m.Relocatable {
+		s.Value += text.Addr
 	}
-	if m.arm && rank != ranges.Hidden {
-		s.value &^= 1 // marks Thumb code
+	if m.Arm && rank != ranges.Hidden {
+		s.Value &^= 1 // marks Thumb code
 	}
-	if !text.contains(s.value) {
+	if !text.Contains(s.Value) {
 		return ranges.Span{}, false
 	}
-	room := text.addr + text.size - s.value
-	end := s.value + room
-	if s.size != 0 {
-		end = s.value + min(s.size, room)
+	room := text.Addr + text.Size - s.Value
+	end := s.Value + room
+	if s.Size != 0 {
+		end = s.Value + min(s.Size, room)
 	}
-	return ranges.Span{Start: s.value, End: end, Value: s.name, Rank: rank, Unsized: s.size == 0}, true
+	return ranges.Span{Start: s.Value, End: end, Value: s.Name, Rank: rank, Unsized: s.Size == 0}, true
 }
 
-// rank orders symbols by type and binding, and reports whether s counts at all.
-func (s elfSymbol) rank(names string) (uint8, bool) {
-	rank, name := uint8(0), beginningAt(names, s.name)
-	switch s.info & 0xf {
-	case sttFUNC, sttGNUIFUNC:
-	case sttNOTYPE:
+// rankOf orders symbols by type and binding, and reports whether s counts at all.
+func rankOf(s elffile.Symbol, names string) (uint8, bool) {
+	rank, name := uint8(0), elffile.BeginningAt(names, s.Name)
+	switch s.Info & 0xf {
+	case elffile.STT_FUNC, elffile.STT_GNU_IFUNC:
+	case elffile.STT_NOTYPE:
 		if isAssemblers(name) {
 			return 0, false
 		}
 		rank = 2
-	case sttOBJECT:
+	case elffile.STT_OBJECT:
 		return ranges.Hidden, true
 	default:
 		return 0, false
 	}
-	if s.info>>4 == stbLOCAL {
+	if s.Info>>4 == elffile.STB_LOCAL {
 		rank++
 	}
 	return rank, name != ""
@@ -389,7 +294,7 @@ func preference(names string) func(a, b *ranges.Span) int {
 		); c != 0 {
 			return c
 		}
-		return compareNames(beginningAt(names, a.Value), beginningAt(names, b.Value))
+		return compareNames(elffile.BeginningAt(names, a.Value), elffile.BeginningAt(names, b.Value))
 	}
 }
 

@@ -1,25 +1,25 @@
-package symbol
+package elffile
 
 import (
 	"hallmark/internal/cursor"
 	"hallmark/internal/pclntab"
 )
 
-// loadedImage is an image as the dynamic loader leaves it.
-type loadedImage struct{ *image }
+// Loaded is an image as the dynamic loader leaves it.
+type Loaded struct{ *Image }
 
 // PointersTo returns where writable data holds this address once it is loaded.
-func (m loadedImage) PointersTo(target uint64) ([]uint64, error) {
+func (m Loaded) PointersTo(target uint64) ([]uint64, error) {
 	var found []uint64
 	note := func(v uint64) {
 		if len(found) < pclntab.MaxCandidates {
 			found = append(found, v)
 		}
 	}
-	for _, s := range m.disjoint(shtPROGBITS, shfALLOC|shfWRITE) {
-		err := m.eachEntry(s, m.size(4, 8), func(c *cursor.Cursor) {
-			v := s.addr + uint64(c.Offset()) - s.off
-			if m.word(c) == target {
+	for _, s := range m.Disjoint(SHT_PROGBITS, SHF_ALLOC|SHF_WRITE) {
+		err := m.EachEntry(s, m.Size(4, 8), func(c *cursor.Cursor) {
+			v := s.Addr + uint64(c.Offset()) - s.Offset
+			if m.Word(c) == target {
 				note(v)
 			}
 		})
@@ -38,20 +38,20 @@ func (m loadedImage) PointersTo(target uint64) ([]uint64, error) {
 // WordsAt returns n address-sized words of memory at v as the dynamic loader
 // leaves them in a program loaded where it was linked to be; nil where the file
 // has no such memory.
-func (m loadedImage) WordsAt(v uint64, n int) ([]uint64, error) {
-	size := m.size(4, 8)
-	s := m.sectionAt(v, uint64(n)*size)
+func (m Loaded) WordsAt(v uint64, n int) ([]uint64, error) {
+	size := m.Size(4, 8)
+	s := m.SectionAt(v, uint64(n)*size)
 	if s == nil {
 		return nil, nil
 	}
-	data, err := m.read(s.off+v-s.addr, uint64(n)*size)
+	data, err := m.Read(s.Offset+v-s.Addr, uint64(n)*size)
 	if err != nil {
 		return nil, err
 	}
-	c := m.cursor(data, 0)
+	c := m.Cursor(data, 0)
 	memory := make([]uint64, n)
 	for i := range memory {
-		memory[i] = m.word(&c)
+		memory[i] = m.Word(&c)
 	}
 	err = m.eachRelative(func(at, value uint64) {
 		if i := (at - v) / size; at >= v && i < uint64(n) {
@@ -65,11 +65,11 @@ func (m loadedImage) WordsAt(v uint64, n int) ([]uint64, error) {
 // address of this file, and with that address. Such a relocation has no symbol,
 // whatever number the machine gives its type. Machines that keep the address in
 // the place itself (Elf32_Rel, RELR) need none of this.
-func (m *image) eachRelative(f func(at, value uint64)) error {
-	for _, s := range m.disjoint(shtRELA, shfALLOC) {
-		err := m.eachEntry(s, m.size(12, 24), func(c *cursor.Cursor) {
-			at, info, addend := m.word(c), m.word(c), m.word(c)
-			if info>>m.size(8, 32) == 0 {
+func (m *Image) eachRelative(f func(at, value uint64)) error {
+	for _, s := range m.Disjoint(SHT_RELA, SHF_ALLOC) {
+		err := m.EachEntry(s, m.Size(12, 24), func(c *cursor.Cursor) {
+			at, info, addend := m.Word(c), m.Word(c), m.Word(c)
+			if info>>m.Size(8, 32) == 0 {
 				f(at, addend)
 			}
 		})

@@ -1,4 +1,4 @@
-package symbol
+package elffile
 
 import (
 	"context"
@@ -51,27 +51,27 @@ func (b *budget) err() error {
 }
 
 // spend takes n bytes of work, for what is at off.
-func (m *image) spend(off, n uint64) error {
+func (m *Image) spend(off, n uint64) error {
 	b := m.budget
 	if err := b.err(); err != nil {
 		return err
 	}
-	if b.left.Add(-int64(min(n, maxInflated))) < 0 {
+	if b.left.Add(-int64(min(n, MaxInflated))) < 0 {
 		return m.tooMuch(off, "the tables of the file up to this one are %d bytes that have to be looked at", freeBytes+workFactor*b.stored)
 	}
 	return nil
 }
 
 // allow reports whether a table of n bytes at off may be there.
-func (m *image) allow(off, n uint64) error {
+func (m *Image) allow(off, n uint64) error {
 	if n > freeBytes+tableFactor*m.budget.stored {
 		return m.tooMuch(off, "a table has %d bytes", n)
 	}
 	return nil
 }
 
-func (m *image) tooMuch(off uint64, format string, n uint64) error {
-	return m.damage(&excess{off, fmt.Sprintf(format, n), m.budget.stored})
+func (m *Image) tooMuch(off uint64, format string, n uint64) error {
+	return m.Damage(&excess{off, fmt.Sprintf(format, n), m.budget.stored})
 }
 
 // excess is damage that is more than a file holds.
@@ -87,20 +87,11 @@ func (e *excess) Error() string {
 
 func (e *excess) Unwrap() error { return ErrTooMuch }
 
-// EndWith has a context end the reading of the file: lookups that need more of it miss then, with
-// reason.NotLookedUp.
-func (f *File) EndWith(ctx context.Context) {
-	for _, m := range f.images {
-		m.budget.ctx.Store(&ctx)
-	}
-}
+// EndWith has a context end the reading of the file.
+func (m *Image) EndWith(ctx context.Context) { m.budget.ctx.Store(&ctx) }
 
-// renew is for what reads anew each time that it is called.
-func (f *File) renew() {
-	for _, m := range f.images {
-		m.budget.renew()
-	}
-}
+// Renew lets readers of the file spend again what they could at first.
+func (m *Image) Renew() { m.budget.renew() }
 
 // storedIn returns how many bytes are in what r reads, holes not counted.
 func storedIn(r io.ReaderAt) uint64 {

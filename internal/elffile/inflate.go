@@ -1,4 +1,4 @@
-package symbol
+package elffile
 
 import (
 	"bytes"
@@ -8,10 +8,10 @@ import (
 	"hallmark/internal/defect"
 )
 
-// inflating is a section that is decompressed as far as it is needed.
-type inflating struct {
-	image *image
-	to    *debugSection
+// An Inflating is a section that is decompressed as far as it is needed.
+type Inflating struct {
+	image *Image
+	to    *Content
 	from  io.Reader
 
 	mu      sync.Mutex
@@ -29,17 +29,18 @@ const (
 	inflateAhead = 8 << 20
 )
 
-func newInflating(m *image, b *debugSection) *inflating {
-	p := &inflating{image: m, to: b}
+// NewInflating returns section b, to be decompressed as far as it is needed.
+func NewInflating(m *Image, b *Content) *Inflating {
+	p := &Inflating{image: m, to: b}
 	p.changed.L = &p.mu
 	return p
 }
 
-// need returns when the first bytes of the section are there, up to end.
-func (p *inflating) need(end uint64) error {
+// Need returns when the first bytes of the section are there, up to end.
+func (p *Inflating) Need(end uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	size := uint64(len(p.to.out))
+	size := uint64(len(p.to.Out))
 	p.goal = max(p.goal, min(end+inflateAhead, size))
 	if !p.running && p.err == nil && p.ready < p.goal {
 		p.running = true
@@ -54,8 +55,8 @@ func (p *inflating) need(end uint64) error {
 	return nil
 }
 
-// stop returns when nobody looks at the section any more.
-func (p *inflating) stop() {
+// Stop returns when nobody looks at the section any more.
+func (p *Inflating) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.goal = 0; p.running; {
@@ -67,7 +68,7 @@ func (p *inflating) stop() {
 }
 
 // run decompresses up to the goal.
-func (p *inflating) run() {
+func (p *Inflating) run() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.err == nil && p.ready < p.goal {
@@ -78,9 +79,9 @@ func (p *inflating) run() {
 		p.ready += uint64(n)
 		switch {
 		case defect.Is(err):
-			p.err = p.image.damage(err)
+			p.err = p.image.Damage(err)
 		case err != nil:
-			p.err = p.image.fail(p.to.off, "compressed section: "+err.Error())
+			p.err = p.image.Fail(p.to.Offset, "compressed section: "+err.Error())
 		}
 		p.changed.Broadcast()
 	}
@@ -88,14 +89,14 @@ func (p *inflating) run() {
 	p.changed.Broadcast()
 }
 
-func (p *inflating) step(at uint64) (n int, err error) {
-	err = whileMapped(func() (err error) {
+func (p *Inflating) step(at uint64) (n int, err error) {
+	err = WhileMapped(func() (err error) {
 		if p.from == nil {
-			if p.from, err = p.to.open(bytes.NewReader(p.to.raw)); err != nil {
+			if p.from, err = p.to.Open(bytes.NewReader(p.to.Raw)); err != nil {
 				return err
 			}
 		}
-		part := p.to.out[at:]
+		part := p.to.Out[at:]
 		n, err = io.ReadFull(p.from, part[:min(len(part), inflateStep)])
 		return err
 	})

@@ -1,4 +1,4 @@
-package symbol
+package elffile
 
 import (
 	"encoding/binary"
@@ -9,7 +9,7 @@ import (
 	"hallmark/internal/cursor"
 )
 
-const shtREL = 9
+const SHT_REL = 9
 
 // relocation is what a type of relocation does to a field of size bytes: it puts, adds
 // or subtracts a symbol's address.
@@ -121,25 +121,25 @@ var (
 
 // relocate returns the contents of a debug section of a relocatable file as a linker
 // would have made them that puts sections where layOut did. raw is not changed.
-func (m *image) relocate(s *section, raw []byte) ([]byte, error) {
+func (m *Image) relocate(s *Section, raw []byte) ([]byte, error) {
 	copied := false
 	addresses := map[uint32][]uint64{} // by number of the symbol table
-	for i := range m.sections {
-		rel := &m.sections[i]
-		if rel.typ != shtRELA && rel.typ != shtREL || uint64(rel.info) >= uint64(len(m.sections)) || &m.sections[rel.info] != s {
+	for i := range m.Sections {
+		rel := &m.Sections[i]
+		if rel.Type != SHT_RELA && rel.Type != SHT_REL || uint64(rel.info) >= uint64(len(m.Sections)) || &m.Sections[rel.info] != s {
 			continue
 		}
 		if !copied {
 			raw, copied = slices.Clone(raw), true
 		}
-		if addresses[rel.link] == nil {
+		if addresses[rel.Link] == nil {
 			clear(addresses) // as a rule there is one table of symbols
 			var err error
-			if addresses[rel.link], err = m.symbolAddresses(rel); err != nil {
+			if addresses[rel.Link], err = m.symbolAddresses(rel); err != nil {
 				return nil, err
 			}
 		}
-		if err := m.applyRelocations(rel, s, raw, addresses[rel.link]); err != nil {
+		if err := m.applyRelocations(rel, s, raw, addresses[rel.Link]); err != nil {
 			return nil, err
 		}
 	}
@@ -155,39 +155,39 @@ type relocationEntry struct {
 }
 
 // nextRelocation reads an entry of section rel.
-func (m *image) nextRelocation(c *cursor.Cursor, rel *section) relocationEntry {
-	offset, info := m.word(c), m.word(c)
+func (m *Image) nextRelocation(c *cursor.Cursor, rel *Section) relocationEntry {
+	offset, info := m.Word(c), m.Word(c)
 	e := relocationEntry{offset: offset}
 	switch {
-	case !m.is64:
+	case !m.Is64:
 		e.symbol, e.typ = info>>8, uint32(info&0xff)
-	case m.isMIPS() && !m.big:
+	case m.isMIPS() && !m.Big:
 		// The symbol, its special one and three types, in this order: numbers of their
 		// own, which only in big-endian make up a word as elsewhere.
 		e.symbol, e.typ = info&0xffffffff, bits.ReverseBytes32(uint32(info>>32))
-	case m.machine == emSPARCV9:
+	case m.Machine == emSPARCV9:
 		e.symbol, e.typ = info>>32, uint32(info&0xff) // the rest of the type is another addend
 	default:
 		e.symbol, e.typ = info>>32, uint32(info)
 	}
-	if rel.typ == shtRELA {
-		e.addend = m.word(c)
+	if rel.Type == SHT_RELA {
+		e.addend = m.Word(c)
 	}
 	return e
 }
 
-func (m *image) isMIPS() bool { return m.machine == emMIPS || m.machine == emMIPSRS3LE }
+func (m *Image) isMIPS() bool { return m.Machine == emMIPS || m.Machine == emMIPSRS3LE }
 
 // applyRelocations applies the relocations in section rel to data, the contents of section
 // s. addresses are those of the symbols.
-func (m *image) applyRelocations(rel, s *section, data []byte, addresses []uint64) error {
-	known := relocations[m.machine]
-	entry := m.size(8, 16)
-	if rel.typ == shtRELA {
-		entry = m.size(12, 24)
+func (m *Image) applyRelocations(rel, s *Section, data []byte, addresses []uint64) error {
+	known := relocations[m.Machine]
+	entry := m.Size(8, 16)
+	if rel.Type == SHT_RELA {
+		entry = m.Size(12, 24)
 	}
 	var first error
-	err := m.eachEntry(rel, entry, func(c *cursor.Cursor) {
+	err := m.EachEntry(rel, entry, func(c *cursor.Cursor) {
 		at := uint64(c.Offset())
 		e := m.nextRelocation(c, rel)
 		r, ok := known[e.typ]
@@ -195,13 +195,13 @@ func (m *image) applyRelocations(rel, s *section, data []byte, addresses []uint6
 		switch {
 		case e.typ == 0 || r.op == relocSkip: // 0 is R_…_NONE
 		case !ok:
-			problem = fmt.Sprintf("relocation of unknown kind %d for offset %#x of %s", e.typ, e.offset, s.name)
+			problem = fmt.Sprintf("relocation of unknown kind %d for offset %#x of %s", e.typ, e.offset, s.Name)
 		case e.offset >= uint64(len(data)) || e.symbol >= uint64(len(addresses)) ||
-			!m.applyRelocation(r, data[e.offset:], addresses[e.symbol]+e.addend, rel.typ == shtREL):
-			problem = fmt.Sprintf("relocation for offset %#x outside %s, or for a symbol that is not there", e.offset, s.name)
+			!m.applyRelocation(r, data[e.offset:], addresses[e.symbol]+e.addend, rel.Type == SHT_REL):
+			problem = fmt.Sprintf("relocation for offset %#x outside %s, or for a symbol that is not there", e.offset, s.Name)
 		}
 		if problem != "" && first == nil {
-			first = m.fail(at, problem)
+			first = m.Fail(at, problem)
 		}
 	})
 	if err != nil {
@@ -212,7 +212,7 @@ func (m *image) applyRelocations(rel, s *section, data []byte, addresses []uint6
 
 // applyRelocation changes the field at the start of b, and reports whether it is there as
 // a whole. The addend of a REL section is in the field.
-func (m *image) applyRelocation(r relocation, b []byte, value uint64, inPlace bool) bool {
+func (m *Image) applyRelocation(r relocation, b []byte, value uint64, inPlace bool) bool {
 	field, ok := m.relocated(r.size, b)
 	if !ok {
 		return false
@@ -237,8 +237,8 @@ type relocatedField struct {
 }
 
 // relocated returns the field of size bytes at the start of b.
-func (m *image) relocated(size uint8, b []byte) (relocatedField, bool) {
-	f := relocatedField{big: m.big, width: 8}
+func (m *Image) relocated(size uint8, b []byte) (relocatedField, bool) {
+	f := relocatedField{big: m.Big, width: 8}
 	n := int(size)
 	switch size {
 	case sixBits:
@@ -290,26 +290,26 @@ func (f *relocatedField) put(value uint64) {
 }
 
 // symbolAddresses returns the address of each symbol that section rel can refer to.
-func (m *image) symbolAddresses(rel *section) ([]uint64, error) {
-	if uint64(rel.link) >= uint64(len(m.sections)) {
-		return nil, m.fail(rel.off, "relocations without a symbol table")
+func (m *Image) symbolAddresses(rel *Section) ([]uint64, error) {
+	if uint64(rel.Link) >= uint64(len(m.Sections)) {
+		return nil, m.Fail(rel.Offset, "relocations without a symbol table")
 	}
-	symtab := &m.sections[rel.link]
-	entry := m.size(16, 24)
-	if err := m.check(symtab.off, symtab.size); err != nil {
+	symtab := &m.Sections[rel.Link]
+	entry := m.Size(16, 24)
+	if err := m.Check(symtab.Offset, symtab.Size); err != nil {
 		return nil, err
 	}
-	r, err := m.symbolReader(symtab)
+	r, err := m.Symbols(symtab)
 	if err != nil {
 		return nil, err
 	}
-	addresses := make([]uint64, 0, symtab.size/entry)
-	err = m.eachEntry(symtab, entry, func(c *cursor.Cursor) {
-		s := r.next(c)
-		if uint64(s.section) < uint64(len(m.sections)) {
-			s.value += m.sections[s.section].addr
+	addresses := make([]uint64, 0, symtab.Size/entry)
+	err = m.EachEntry(symtab, entry, func(c *cursor.Cursor) {
+		s := r.Next(c)
+		if uint64(s.Section) < uint64(len(m.Sections)) {
+			s.Value += m.Sections[s.Section].Addr
 		}
-		addresses = append(addresses, s.value)
+		addresses = append(addresses, s.Value)
 	})
 	return addresses, err
 }
