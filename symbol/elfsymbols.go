@@ -75,7 +75,7 @@ func elfSymbolsIn(m *elffile.Image, s *elffile.Section) ([]ELFSymbol, error) {
 		m.Dereference(&e)
 		name := elffile.BeginningAt(names, e.Name)
 		switch {
-		case e.Info&0xf == elffile.STT_FILE:
+		case e.Type() == elffile.STT_FILE:
 			file = name
 		case isNamedSymbol(e, m, name):
 			symbols = append(symbols, namedSymbol(e, m, name, file))

@@ -131,7 +131,7 @@ func newELF(r io.ReaderAt, name string) (*File, error) {
 		return nil, err
 	}
 	f := newFile(m)
-	if s := pclntabSection(m); s != nil {
+	if s, _ := m.PclntabSection(); s != nil {
 		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return loadPclntab(m, s) })
 	}
 	if s := m.SectionOfType(elffile.SHT_SYMTAB); s != nil {

@@ -5,23 +5,6 @@ import (
 	"hallmark/internal/pclntab"
 )
 
-// pclntabSection returns the section that holds a pclntab. A relocatable file has
-// one that is not finished.
-func pclntabSection(m *elffile.Image) *elffile.Section {
-	if m.Relocatable {
-		return nil
-	}
-	for _, name := range pclntab.Sections {
-		if s := m.Section(name); s != nil {
-			return s
-		}
-	}
-	if m.Section(pclntab.BuildIDNote) != nil {
-		return m.Section(pclntab.MixedSection)
-	}
-	return nil
-}
-
 // loadPclntab reads the pclntab in section s.
 func loadPclntab(m *elffile.Image, s *elffile.Section) (*goTable, error) {
 	data, err := m.ReadString(s.Offset, s.Size)

@@ -232,7 +232,7 @@ func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, err
 	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
 		symbol := m.ParseSymbol(c.Bytes(m.Size(16, 24)))
 		known, ok := names[symbol.Value]
-		if !ok || symbol.Info&0xf != elffile.STT_GNU_IFUNC {
+		if !ok || symbol.Type() != elffile.STT_GNU_IFUNC {
 			return
 		}
 		name := elffile.BeginningAt(text, symbol.Name)

@@ -37,6 +37,9 @@ func (r *boundedReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.r.ReadAt(b, off)
 }
 
+// Reads returns the file.
+func (r *boundedReader) Reads() io.ReaderAt { return r.r }
+
 func (r *boundedReader) err() error {
 	if r.ctx != nil && r.ctx.Err() != nil {
 		return r.ctx.Err()

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/testenv"
 )
 
@@ -42,8 +44,11 @@ func (s *sparse) ReadAt(b []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Program headers are behind the ELF header in files of tests.
-const firstProgramHeader = elfHeaderSize
+const (
+	elfHeaderSize      = 64
+	programHeaderSize  = 56
+	firstProgramHeader = elfHeaderSize // in files of tests
+)
 
 // programELF returns the beginning of a program for x86-64 whose segments of code are so.
 func programELF(segments ...segment) []byte {
@@ -56,8 +61,8 @@ func programELF(segments ...segment) []byte {
 	order.PutUint16(b[54:], programHeaderSize)
 	order.PutUint16(b[56:], uint16(len(segments)))
 	for _, s := range segments {
-		b = order.AppendUint32(b, ptLOAD)
-		b = order.AppendUint32(b, pfX|4)
+		b = order.AppendUint32(b, uint32(elf.PT_LOAD))
+		b = order.AppendUint32(b, uint32(elf.PF_X|elf.PF_R))
 		for _, n := range []uint64{s.off, s.virt, s.virt, s.size, s.size, 0x1000} {
 			b = order.AppendUint64(b, n)
 		}
@@ -93,11 +98,11 @@ func TestSparse(t *testing.T) {
 // bounded, not only what is in them.
 func TestGapsFarApart(t *testing.T) {
 	f := &sparse{head: programELF(segment{size: maxSpread}), size: maxSpread}
-	elf, err := openELF(f)
+	opened, err := openELF(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBuilder(elf, BuildOptions{})
+	b := newBuilder(opened, BuildOptions{})
 	p := b.layer(EHFrame).part()
 	for at := off(0); at < maxSpread; at += gapWindow {
 		p.add(at+16, min(at+gapWindow, maxSpread), Rule{Kind: Outermost})
@@ -131,7 +136,7 @@ func TestContext(t *testing.T) {
 // lower one, which is divided by them: its rows are not looked at again for each of them.
 func TestDividedFunctions(t *testing.T) {
 	const n = 100000
-	b := newBuilder(&elfFile{r: &sparse{}, machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
+	b := newBuilder(&elfFile{Image: &elffile.Image{Reader: &sparse{}}, machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
 	upper, lower := b.layer(EHFrame).part(), b.layer(DebugFrame).part()
 	lower.begin(0, 16*n)
 	for i := range addr.Offset(n) {
@@ -162,7 +167,7 @@ func TestDividedFunctions(t *testing.T) {
 
 // cfiBuilder returns a builder for call frame information of code at codeAt.
 func cfiBuilder(threads int) *builder {
-	return newBuilder(&elfFile{r: &sparse{}, machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: 1 << 30}}}, BuildOptions{Threads: threads})
+	return newBuilder(&elfFile{Image: &elffile.Image{Reader: &sparse{}}, machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: 1 << 30}}}, BuildOptions{Threads: threads})
 }
 
 // TestTooMuchCFI has more functions, and more rows, than a table is made of: there is none,

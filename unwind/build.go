@@ -15,7 +15,7 @@ type BuildOptions struct {
 
 // Build makes the table of an ELF file, or of the image of one in memory, as the vdso is.
 // A file without call frame information has a table without rows. What files there can
-// be no table for is an error that wraps ErrUnsupported, and what is no ELF file is
+// be no table for is an error that wraps ErrUnsupported, and what is no ELF file is one that wraps
 // ErrNotELF. Call frame information that is damaged is left out and told to
 // BuildOptions.Warn: its code has no rules.
 //

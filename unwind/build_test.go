@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/testenv"
 )
 
@@ -265,7 +266,7 @@ func TestSystem(t *testing.T) {
 
 // TestRulesLimit has more distinct rules than a table can have: the rarest are left out.
 func TestRulesLimit(t *testing.T) {
-	b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
+	b := newBuilder(&elfFile{Image: &elffile.Image{Reader: bytes.NewReader(nil)}, machine: X86_64, text: []segment{{size: 1 << 30}}}, BuildOptions{})
 	p := b.layer(EHFrame).part()
 	const n = 70000
 	for i := range n {

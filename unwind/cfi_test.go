@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/elffile"
 	"hallmark/internal/elftest"
 	"hallmark/internal/testenv"
 )
@@ -67,7 +68,7 @@ const codeAt, codeSize = 0x1000, 0x4000
 // tableOf makes a table of a section for code at codeAt.
 func tableOf(t testing.TB, f *frames, m Machine, o BuildOptions) *Table {
 	t.Helper()
-	b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: m, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, o)
+	b := newBuilder(&elfFile{Image: &elffile.Image{Reader: bytes.NewReader(nil)}, machine: m, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, o)
 	if err := b.rows(&cfiSection{data: f.Bytes(), eh: f.eh, virt: 0x10000}, EHFrame); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestEnds(t *testing.T) {
 		{"no header, three functions", cfiSection{data: garbage, open: true, count: 3}, 0x1200, true},
 	} {
 		warned := false
-		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Warn: func(error) { warned = true }})
+		b := newBuilder(&elfFile{Image: &elffile.Image{Reader: bytes.NewReader(nil)}, machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Warn: func(error) { warned = true }})
 		c.section.eh = true
 		if err := b.rows(&c.section, EHFrame); err != nil {
 			t.Fatal(err)
@@ -290,7 +291,7 @@ func TestTooManyRules(t *testing.T) {
 		if testenv.Brief() && threads != 2 {
 			continue
 		}
-		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
+		b := newBuilder(&elfFile{Image: &elffile.Image{Reader: bytes.NewReader(nil)}, machine: X86_64, text: []segment{{off: codeAt, virt: codeAt, size: codeSize}}}, BuildOptions{Threads: threads})
 		err := b.rows(&cfiSection{data: f.Bytes(), eh: true, off: 0x77}, EHFrame)
 		if err == nil || !strings.Contains(err.Error(), "offset 0x77: a section of more than 1048576 distinct rules") {
 			t.Errorf("%d threads: %v", threads, err)
@@ -319,7 +320,7 @@ func TestLayers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		const size = 3 * granule
-		b := newBuilder(&elfFile{r: bytes.NewReader(nil), machine: X86_64, text: []segment{{size: size}}}, BuildOptions{})
+		b := newBuilder(&elfFile{Image: &elffile.Image{Reader: bytes.NewReader(nil)}, machine: X86_64, text: []segment{{size: size}}}, BuildOptions{})
 		var want [size]Rule
 		for range 1 + rng.IntN(3) {
 			layer := b.layer(Source(1 + rng.IntN(5)))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"hallmark/internal/elffile"
 )
 
 // followed makes rows of small functions without call frame information, whose every
@@ -51,9 +53,9 @@ func (b *builder) followed() error {
 // sectionStarts returns where in the file sections of code begin.
 func (b *builder) sectionStarts() map[off]bool {
 	starts := map[off]bool{}
-	for _, s := range b.file.sections {
-		if s.flags&shfEXECINSTR != 0 {
-			starts[off(s.off)] = true
+	for s := range b.file.filled() {
+		if s.Flags&elffile.SHF_EXECINSTR != 0 {
+			starts[off(s.Offset)] = true
 		}
 	}
 	return starts

@@ -67,11 +67,11 @@ func (b *builder) bounded(gaps []gap) []gap {
 
 // code returns where the file has code.
 func (b *builder) code() (code []gap) {
-	for _, s := range b.file.sections {
-		if s.flags&shfEXECINSTR == 0 || s.flags&shfALLOC == 0 {
+	for s := range b.file.filled() {
+		if !s.IsText() {
 			continue
 		}
-		if start, end, ok := b.file.code(s.virt, s.virt+s.bytes); ok && uint64(start) == s.off {
+		if start, end, ok := b.file.code(s.Addr, s.Addr+s.Size); ok && uint64(start) == s.Offset {
 			code = append(code, gap{start, end})
 		}
 	}
@@ -107,9 +107,9 @@ func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code
 				if left <= 0 {
 					return nil
 				}
-				got, _ := b.file.r.ReadAt(buf[:max(n, gapWindow)], int64(at)) // more than the gap, if there is more
+				got, _ := b.file.Reader.ReadAt(buf[:max(n, gapWindow)], int64(at)) // more than the gap, if there is more
 				if off(got) < n {
-					return b.damaged(b.file.readAt(buf[:n], uint64(at)))
+					return b.damaged(b.file.ReadAt(buf[:n], uint64(at)))
 				}
 				from, to = at, at+off(got)
 				left -= got

@@ -200,7 +200,7 @@ func (g *goRows) readCode(f *goFunction, at uint64, size off) error {
 			g.window = make([]byte, goWindow)
 		}
 		g.window = g.window[:goWindow]
-		got, err := g.file.r.ReadAt(g.window, int64(at))
+		got, err := g.file.Reader.ReadAt(g.window, int64(at))
 		if uint64(got) < n {
 			return err
 		}

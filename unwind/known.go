@@ -102,11 +102,7 @@ func (b *builder) widened(gaps []gap, more off) []gap {
 
 // entry adds the code at the file's entry up to where it jumps away, if it is in a gap.
 func (b *builder) entry(p *part, gaps []gap) error {
-	var raw [8]byte
-	if err := b.file.readAt(raw[:], 24); err != nil { // e_entry
-		return b.damaged(err)
-	}
-	virt := binary.LittleEndian.Uint64(raw[:])
+	virt := uint64(b.file.Entry)
 	start, _, ok := b.file.code(virt, virt+1)
 	if !ok {
 		return nil

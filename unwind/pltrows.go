@@ -10,15 +10,14 @@ import (
 func (b *builder) plt() error {
 	var part *part
 	left := uint64(maxPLT)
-	for i := range b.file.sections {
-		s := &b.file.sections[i]
-		switch s.name {
+	for s := range b.file.filled() {
+		switch s.Name {
 		case ".plt", ".plt.sec", ".plt.got", ".plt.bnd", ".iplt":
 		default:
 			continue
 		}
-		start, end, ok := b.file.code(s.virt, s.virt+s.bytes)
-		if !ok || uint64(start) != s.off || uint64(end-start) > left {
+		start, end, ok := b.file.code(s.Addr, s.Addr+s.Size)
+		if !ok || uint64(start) != s.Offset || uint64(end-start) > left {
 			continue
 		}
 		left -= uint64(end - start)
@@ -32,7 +31,7 @@ func (b *builder) plt() error {
 		if b.file.machine == ARM64 {
 			part.pltARM64(start, code)
 		} else {
-			part.pltX86(start, s.virt, code)
+			part.pltX86(start, s.Addr, code)
 		}
 	}
 	return nil

@@ -1,16 +1,10 @@
 package unwind
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
-	"io"
-	"strings"
-
-	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 )
 
 // ehFrame is the source .eh_frame.
@@ -25,8 +19,10 @@ func (b *builder) ehFrame() error {
 // debugFrame is the source .debug_frame, which programs without exceptions have, and
 // which has what assemblers were told with ".cfi_sections .debug_frame".
 func (b *builder) debugFrame() error {
-	s, err := b.file.debugFrame()
-	if s == nil {
+	views := new(elffile.Views)
+	defer views.Close()
+	s, err := b.file.debugFrame(views)
+	if s == nil || err != nil {
 		return b.damaged(err)
 	}
 	return b.rows(s, DebugFrame)
@@ -35,7 +31,8 @@ func (b *builder) debugFrame() error {
 // damaged warns of an error in what a file says, and returns any other.
 func (b *builder) damaged(err error) error {
 	var damage *cursor.Error
-	if errors.As(err, &damage) {
+	var ofFile *elffile.FormatError
+	if errors.As(err, &damage) || errors.As(err, &ofFile) {
 		b.warn(err)
 		return nil
 	}
@@ -45,16 +42,16 @@ func (b *builder) damaged(err error) error {
 // ehFrame finds .eh_frame: by its section, or, in files without section headers and in
 // images in memory, by .eh_frame_hdr.
 func (f *elfFile) ehFrame() (*cfiSection, error) {
-	if s := f.section(".eh_frame"); s != nil && s.flags&shfCOMPRESSED == 0 {
-		data, err := f.readCFI(s.off, s.bytes)
+	if s := f.Section(".eh_frame"); s != nil && s.Flags&elffile.SHF_COMPRESSED == 0 {
+		data, err := f.readCFI(s.Offset, s.Size)
 		if err == nil {
-			return &cfiSection{data: data, off: s.off, virt: s.virt, eh: true}, nil
+			return &cfiSection{data: data, off: s.Offset, virt: s.Addr, eh: true}, nil
 		}
-		if f.ehSize == 0 {
+		if f.EHFrameHeader.FileSize == 0 {
 			return nil, err
 		}
 	}
-	if f.ehSize == 0 {
+	if f.EHFrameHeader.FileSize == 0 {
 		return nil, nil
 	}
 	virt, count, err := f.ehFrameAddress()
@@ -76,13 +73,14 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 // ehFrameAddress returns where .eh_frame is and how many functions it has, 0 if that is
 // not told, as .eh_frame_hdr says (LSB Core 10.6.2).
 func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
-	s := f.at(f.ehHeader)
+	header := uint64(f.EHFrameHeader.Virt)
+	s := f.at(header)
 	if s == nil {
 		return 0, 0, &cursor.Error{Offset: 0, Msg: "PT_GNU_EH_FRAME leads to no part of the file"}
 	}
-	in := f.ehHeader - s.virt
+	in := header - s.virt
 	off := s.off + in
-	head, err := f.read(off, min(f.ehSize, s.size-in, 32))
+	head, err := f.read(off, min(f.EHFrameHeader.FileSize, s.size-in, 32))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -90,16 +88,16 @@ func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 	version, encoding, countEncoding := r.u8(), r.u8(), r.u8()
 	r.u8()               // of the table
 	const dataRel = 0x30 // from the header's start
-	raw, virt := r.address(f.ehHeader, encoding)
+	raw, virt := r.address(header, encoding)
 	if encoding&0xf0 == dataRel {
-		virt = f.ehHeader + raw
+		virt = header + raw
 	}
 	known := encoding&0xf0 == dataRel || encoding&0xf0 == 0 || encoding&0xf0 == pePCRel
 	if version != 1 || r.bad || !known {
 		return 0, 0, &cursor.Error{Offset: int64(off), Msg: "malformed .eh_frame_hdr"}
 	}
 	if countEncoding != peOmit {
-		count, _ = r.address(f.ehHeader, countEncoding&0x0f)
+		count, _ = r.address(header, countEncoding&0x0f)
 	}
 	return virt, count, nil
 }
@@ -107,96 +105,39 @@ func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 // readCFI reads call frame information.
 func (f *elfFile) readCFI(off, n uint64) ([]byte, error) {
 	if n > maxCFI {
-		return nil, &cursor.Error{Offset: int64(off), Msg: "call frame information of implausible size"}
+		return nil, implausible(off)
 	}
 	return f.read(off, n)
 }
 
-// debugFrame reads .debug_frame, compressed or not.
-func (f *elfFile) debugFrame() (*cfiSection, error) {
-	s := f.section(".debug_frame")
-	if s == nil {
-		s = f.section(".zdebug_frame")
-	}
+func implausible(off uint64) error {
+	return &cursor.Error{Offset: int64(off), Msg: "call frame information of implausible size"}
+}
+
+// debugFrame reads .debug_frame, compressed or not. It is there until views is closed.
+func (f *elfFile) debugFrame(views *elffile.Views) (*cfiSection, error) {
+	s := f.DebugSection("frame")
 	if s == nil {
 		return nil, nil
 	}
-	data, err := f.readCFI(s.off, s.bytes)
+	if s.Size > maxCFI {
+		return nil, implausible(s.Offset)
+	}
+	b, err := f.Content(views, s)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case s.flags&shfCOMPRESSED != 0:
-		data, err = inflate(data, s.off)
-	case strings.HasPrefix(s.name, ".zdebug"):
-		data, err = inflateOld(data, s.off)
+	if b.Want > maxCFI || b.Want > uint64(len(b.Raw))*maxRatio+4096 {
+		return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "compressed section: implausible size"}
 	}
-	if err != nil {
+	section := &cfiSection{off: s.Offset}
+	b.To = &section.data
+	if err := f.Admit(views, []*elffile.Content{b}); err != nil {
 		return nil, err
 	}
-	return &cfiSection{data: data, off: s.off}, nil
-}
-
-// The kinds of compression of the gABI, "Section Compression".
-const (
-	compressZLIB = 1
-	compressZSTD = 2
-	chdrSize     = 24
-)
-
-// inflate decompresses what the gABI's Elf64_Chdr begins.
-func inflate(data []byte, off uint64) ([]byte, error) {
-	if len(data) < chdrSize {
-		return nil, compressedError(off, "no header")
-	}
-	size, packed := binary.LittleEndian.Uint64(data[8:]), data[chdrSize:]
-	switch binary.LittleEndian.Uint32(data) {
-	case compressZLIB:
-		return inflateZlib(packed, size, off)
-	case compressZSTD:
-		z, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
-		if err != nil {
-			return nil, compressedError(off, err.Error())
-		}
-		defer z.Close()
-		return readInflated(z, len(packed), size, off)
-	}
-	return nil, compressedError(off, "unknown kind")
-}
-
-// inflateOld decompresses what GNU tools wrote before there was a standard: "ZLIB", the
-// size in big-endian, a stream.
-func inflateOld(data []byte, off uint64) ([]byte, error) {
-	if len(data) < 12 || string(data[:4]) != "ZLIB" {
-		return nil, compressedError(off, "no header")
-	}
-	return inflateZlib(data[12:], binary.BigEndian.Uint64(data[4:]), off)
-}
-
-func inflateZlib(packed []byte, size, off uint64) ([]byte, error) {
-	z, err := zlib.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, compressedError(off, err.Error())
-	}
-	defer z.Close()
-	return readInflated(z, len(packed), size, off)
+	return section, f.Load(views, []*elffile.Content{b}, 1)
 }
 
 // maxRatio is how many times as large as it is a compressed section may become. Call
 // frame information becomes less than ten times as large.
 const maxRatio = 64
-
-func readInflated(z io.Reader, packed int, size, off uint64) ([]byte, error) {
-	if size > maxCFI || size > uint64(packed)*maxRatio+4096 {
-		return nil, compressedError(off, "implausible size")
-	}
-	data := make([]byte, size)
-	if _, err := io.ReadFull(z, data); err != nil {
-		return nil, compressedError(off, err.Error())
-	}
-	return data, nil
-}
-
-func compressedError(off uint64, msg string) error {
-	return &cursor.Error{Offset: int64(off), Msg: "compressed section: " + msg}
-}

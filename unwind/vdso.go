@@ -1,11 +1,12 @@
 package unwind
 
 import (
-	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 )
 
 // The kernel's vdso for arm64 has no call frame information: its linker script throws
@@ -63,41 +64,27 @@ type function struct {
 	start, end addr.Offset
 }
 
-// Constants of the gABI for symbols.
-const (
-	symbolSize = 24
-	sttNOTYPE  = 0 // code in assembly
-	sttFUNC    = 2
-)
-
 // functions returns the functions that a file exports, if it does not export very much.
 func (f *elfFile) functions() ([]function, error) {
-	symbols, names := f.section(".dynsym"), f.section(".dynstr")
-	if symbols == nil || names == nil || symbols.bytes > 1<<12 || names.bytes > 1<<12 {
+	symbols, names := f.Section(".dynsym"), f.Section(".dynstr")
+	if symbols == nil || names == nil || symbols.Size > 1<<12 || names.Size > 1<<12 {
 		return nil, nil // that is not the vdso
 	}
-	table, err := f.read(symbols.off, symbols.bytes)
-	if err != nil {
-		return nil, err
-	}
-	text, err := f.read(names.off, names.bytes)
+	text, err := f.ReadString(names.Offset, names.Size)
 	if err != nil {
 		return nil, err
 	}
 	var found []function
-	for ; len(table) >= symbolSize; table = table[symbolSize:] {
-		c := cursor.New(table[:symbolSize], 0, false)
-		name, info := uint64(c.U32()), c.U8()
-		c.SeekTo(8)
-		virt, size := c.U64(), c.U64()
-		from, to, ok := f.code(virt, virt+size)
-		if typ := info & 0xf; typ != sttFUNC && typ != sttNOTYPE || !ok || uint64(to-from) != size || name >= uint64(len(text)) {
-			continue
+	err = f.EachEntry(symbols, f.Size(16, 24), func(c *cursor.Cursor) {
+		s := f.ParseSymbol(c.Bytes(f.Size(16, 24)))
+		from, to, ok := f.code(s.Value, s.Value+s.Size)
+		isCode := s.Type() == elffile.STT_FUNC || s.Type() == elffile.STT_NOTYPE // code in assembly
+		if isCode && ok && uint64(to-from) == s.Size && uint64(s.Name) < uint64(len(text)) {
+			name, _, _ := strings.Cut(text[s.Name:], "\x00")
+			found = append(found, function{name, from, to})
 		}
-		s, _, _ := bytes.Cut(text[name:], []byte{0})
-		found = append(found, function{string(s), from, to})
-	}
-	return found, nil
+	})
+	return found, err
 }
 
 // isLeaf reports whether code for arm64 is a whole function in which the stack pointer

@@ -28,19 +28,10 @@ const unknownStored = 256 << 20
 
 // A budget is what all readers of one file may take together.
 type budget struct {
-	stored uint64 // bytes that the file holds
-	left   atomic.Int64
+	stored uint64                          // bytes that the file holds
+	spent  atomic.Int64                    // bytes that were looked at
 	ctx    atomic.Pointer[context.Context] // that ends the reading; nil for none
 }
-
-func newBudget(r io.ReaderAt) *budget {
-	b := &budget{stored: storedIn(r)}
-	b.renew()
-	return b
-}
-
-// renew lets readers spend again what they could at first.
-func (b *budget) renew() { b.left.Store(freeBytes + int64(workFactor*b.stored)) }
 
 // err returns why nothing is read any more, nil as long as it is.
 func (b *budget) err() error {
@@ -52,11 +43,11 @@ func (b *budget) err() error {
 
 // spend takes n bytes of work, for what is at off.
 func (m *Image) spend(off, n uint64) error {
-	b := m.budget
+	b := &m.budget
 	if err := b.err(); err != nil {
 		return err
 	}
-	if b.left.Add(-int64(min(n, MaxInflated))) < 0 {
+	if b.spent.Add(int64(min(n, MaxInflated))) > freeBytes+int64(workFactor*b.stored) {
 		return m.tooMuch(off, "the tables of the file up to this one are %d bytes that have to be looked at", freeBytes+workFactor*b.stored)
 	}
 	return nil
@@ -91,13 +82,16 @@ func (e *excess) Unwrap() error { return ErrTooMuch }
 func (m *Image) EndWith(ctx context.Context) { m.budget.ctx.Store(&ctx) }
 
 // Renew lets readers of the file spend again what they could at first.
-func (m *Image) Renew() { m.budget.renew() }
+func (m *Image) Renew() { m.budget.spent.Store(0) }
 
-// storedIn returns how many bytes are in what r reads, holes not counted.
+// storedIn returns how many bytes are in what r reads, holes not counted. A reader that counts or
+// bounds the reads of another one says which one, by Reads.
 func storedIn(r io.ReaderAt) uint64 {
 	switch r := r.(type) {
 	case *os.File:
 		return storedInFile(r)
+	case interface{ Reads() io.ReaderAt }:
+		return storedIn(r.Reads())
 	case interface{ Size() int64 }:
 		return uint64(max(0, r.Size()))
 	}

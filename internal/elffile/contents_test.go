@@ -18,7 +18,7 @@ func TestFileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m := &Image{Reader: f, Name: name, budget: newBudget(f)}
+	m := &Image{Reader: f, Name: name, budget: budget{stored: storedIn(f)}}
 	d := new(Views)
 	defer d.Close()
 	b, err := m.View(d, &Section{Offset: 100, Size: 1<<20 - 100})

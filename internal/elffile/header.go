@@ -1,6 +1,7 @@
 package elffile
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -18,8 +19,13 @@ type FormatError struct {
 	Err  error
 }
 
-// Error returns the file's name and what was wrong.
-func (e *FormatError) Error() string { return e.Name + ": " + e.Err.Error() }
+// Error returns the file's name, if it has one, and what was wrong.
+func (e *FormatError) Error() string {
+	if e.Name == "" {
+		return e.Err.Error()
+	}
+	return e.Name + ": " + e.Err.Error()
+}
 
 // Unwrap returns what was wrong.
 func (e *FormatError) Unwrap() error { return e.Err }
@@ -29,7 +35,9 @@ const (
 	etREL  = 1
 	emARM  = 40
 	pnXNUM = 0xffff
-	ptLOAD = 1
+
+	ptLOAD       = 1
+	ptGNUEHFRAME = 0x6474e550
 
 	shnLORESERVE = 0xff00 // from here on a number of a section stands for something else
 	shnXINDEX    = 0xffff // for what is in another table
@@ -45,6 +53,8 @@ const (
 	SHF_WRITE     = 1
 	SHF_ALLOC     = 2
 	SHF_EXECINSTR = 4
+
+	SHF_COMPRESSED = 0x800
 )
 
 // Limits on what a file may claim. The largest files known, browsers with all
@@ -102,21 +112,23 @@ type header struct {
 	shstrndx         uint64
 }
 
-// Read reads the headers of an ELF file (gABI, "Object Files").
+// Read reads the headers of an ELF file (gABI, "Object Files"). Where a table of headers is damaged,
+// it returns, with the error, the Image as far as it is sound: in memory there are no section headers,
+// and program headers lead to the code as well. It returns no Image where the ELF header is damaged.
 func Read(r io.ReaderAt, name string) (*Image, error) {
-	m := &Image{Reader: r, Name: name, budget: newBudget(r)}
+	m := &Image{Reader: r, Name: name, budget: budget{stored: storedIn(r)}}
 	h, err := m.readHeader()
 	if err != nil {
 		return nil, err
 	}
-	if err := m.readSections(&h); err != nil {
-		return nil, err
-	}
-	if m.Relocatable {
+	err = m.readSections(&h)
+	switch {
+	case !m.Relocatable && (err == nil || h.phnum != pnXNUM):
+		err = cmp.Or(err, m.readSegments(&h))
+	case err == nil:
 		m.layOut()
-		return m, nil
 	}
-	return m, m.readSegments(&h)
+	return m, err
 }
 
 func (m *Image) readHeader() (header, error) {
@@ -138,8 +150,8 @@ func (m *Image) readHeader() (header, error) {
 	m.Relocatable = c.U16() == etREL
 	m.Machine = c.U16()
 	m.Arm = m.Machine == emARM
-	c.Skip(4)  // e_version
-	m.Word(&c) // e_entry
+	c.Skip(4) // e_version
+	m.Entry = addr.Virt(m.Word(&c))
 	h := header{phoff: m.Word(&c), shoff: m.Word(&c)}
 	c.Skip(4 + 2) // e_flags, e_ehsize
 	h.phentsize, h.phnum = uint64(c.U16()), uint64(c.U16())
@@ -217,16 +229,19 @@ func (m *Image) readSegments(h *header) error {
 	}
 	for i := range h.phnum {
 		table.SeekTo(i * h.phentsize)
-		if s, ok := m.parseSegment(&table); ok {
+		switch s, typ := m.parseSegment(&table); typ {
+		case ptLOAD:
 			m.Segments = append(m.Segments, s)
+		case ptGNUEHFRAME:
+			m.EHFrameHeader = s
 		}
 	}
 	return nil
 }
 
-// parseSegment reads a program header and reports whether it is a PT_LOAD.
-func (m *Image) parseSegment(c *cursor.Cursor) (s Segment, ok bool) {
-	ok = c.U32() == ptLOAD
+// parseSegment reads a program header and returns its type too.
+func (m *Image) parseSegment(c *cursor.Cursor) (s Segment, typ uint32) {
+	typ = c.U32()
 	if m.Is64 {
 		s.Flags = c.U32()
 	}
@@ -236,7 +251,7 @@ func (m *Image) parseSegment(c *cursor.Cursor) (s Segment, ok bool) {
 	if !m.Is64 {
 		s.Flags = c.U32()
 	}
-	return s, ok
+	return s, typ
 }
 
 // layOut gives the sections of a relocatable file addresses, one after another

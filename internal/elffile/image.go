@@ -11,21 +11,25 @@ import (
 	"strings"
 	"sync"
 
+	"hallmark/addr"
 	"hallmark/internal/cursor"
 )
 
 // An Image is an ELF file's headers and the way to its contents.
 type Image struct {
 	Reader      io.ReaderAt
-	Name        string
-	budget      *budget
+	Name        string // for messages; "" leaves it out
+	budget      budget
 	Big         bool
 	Is64        bool
 	Machine     uint16
 	Arm         bool // 32-bit Arm, whose symbol values mark Thumb code
 	Relocatable bool // a relocatable file, whose sections were laid out here
-	Segments    []Segment
+	Entry       addr.Virt
+	Segments    []Segment // PT_LOAD, in the order of the file
 	Sections    []Section
+
+	EHFrameHeader Segment // PT_GNU_EH_FRAME, where .eh_frame_hdr is; zero without
 
 	Program    *Image // that a debug file was made from; nil for others, or where it is not known
 	readingOPD sync.Once

@@ -8,6 +8,23 @@ import (
 // Loaded is an image as the dynamic loader leaves it.
 type Loaded struct{ *Image }
 
+// PclntabSection returns the section that holds the pclntab of a Go program, and whether it holds
+// other data too; nil where there is none. A relocatable file has one that is not finished.
+func (m *Image) PclntabSection() (s *Section, mixed bool) {
+	if m.Relocatable {
+		return nil, false
+	}
+	for _, name := range pclntab.Sections {
+		if s := m.Section(name); s != nil {
+			return s, false
+		}
+	}
+	if m.Section(pclntab.BuildIDNote) != nil {
+		return m.Section(pclntab.MixedSection), true
+	}
+	return nil, false
+}
+
 // PointersTo returns where writable data holds this address once it is loaded.
 func (m Loaded) PointersTo(target uint64) ([]uint64, error) {
 	var found []uint64

@@ -64,7 +64,7 @@ func (m *Image) descriptorData(s *Section) []byte {
 // that is not known, the symbol is in no section.
 func (m *Image) Dereference(s *Symbol) {
 	d := m.descriptors()
-	if d == nil || s.Section != d.section || s.Info&0xf != STT_FUNC && s.Info&0xf != STT_GNU_IFUNC {
+	if d == nil || s.Section != d.section || s.Type() != STT_FUNC && s.Type() != STT_GNU_IFUNC {
 		return
 	}
 	at := s.Value

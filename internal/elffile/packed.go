@@ -19,8 +19,6 @@ import (
 	"hallmark/internal/cursor"
 )
 
-const shfCOMPRESSED = 0x800
-
 // Kinds of compression (gABI, "Section Compression").
 const (
 	elfcompressZLIB = 1
@@ -46,8 +44,8 @@ func init() { inflationRoom.Store(freeInflation) }
 type Content struct {
 	*Section
 	Raw  []byte
-	Open func(io.Reader) (io.Reader, error) // of the decompressor, nil where raw is all
-	want uint64                             // bytes that decompressed raw has, by its header
+	Open func(io.Reader) (io.Reader, error) // of the decompressor, nil where Raw is all
+	Want uint64                             // bytes that decompressed Raw has, by its header
 	Out  []byte                             // of this size
 	To   *[]byte
 }
@@ -80,7 +78,7 @@ func (m *Image) Content(d *Views, s *Section) (*Content, error) {
 // decompression finds out whether and how a section is compressed.
 func (m *Image) decompression(b *Content) error {
 	switch {
-	case b.Flags&shfCOMPRESSED != 0:
+	case b.Flags&SHF_COMPRESSED != 0:
 		return m.compressed(b)
 	case strings.HasPrefix(b.Name, ".z"):
 		return m.compressedOld(b)
@@ -110,7 +108,7 @@ func (m *Image) compressed(b *Content) error {
 	default:
 		return m.Fail(b.Offset, "compression of an unknown kind")
 	}
-	b.want = size
+	b.Want = size
 	return nil
 }
 
@@ -125,7 +123,7 @@ func (m *Image) compressedOld(b *Content) error {
 	if c.Err() != nil {
 		return m.Damage(c.Err())
 	}
-	b.Raw, b.Open, b.want = b.Raw[c.Pos():], openZlib, size
+	b.Raw, b.Open, b.Want = b.Raw[c.Pos():], openZlib, size
 	return nil
 }
 
@@ -138,11 +136,11 @@ func (m *Image) Admit(d *Views, sections []*Content) error {
 		if b.Open == nil {
 			continue
 		}
-		if b.want > MaxInflated || inflated+b.want > MaxInflated {
-			return m.Fail(b.Offset, fmt.Sprintf("compressed section claims an implausible size, %d bytes", b.want))
+		if b.Want > MaxInflated || inflated+b.Want > MaxInflated {
+			return m.Fail(b.Offset, fmt.Sprintf("compressed section claims an implausible size, %d bytes", b.Want))
 		}
-		inflated, packed = inflated+b.want, packed+uint64(len(b.Raw))
-		if b.want >= largest.want {
+		inflated, packed = inflated+b.Want, packed+uint64(len(b.Raw))
+		if b.Want >= largest.Want {
 			largest = b
 		}
 	}
@@ -155,7 +153,7 @@ func (m *Image) Admit(d *Views, sections []*Content) error {
 	}
 	for _, b := range sections {
 		if b.Open != nil {
-			b.Out = d.allocate(b.want)
+			b.Out = d.allocate(b.Want)
 		}
 	}
 	return nil

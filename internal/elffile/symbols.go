@@ -27,6 +27,9 @@ type Symbol struct {
 	Value, Size uint64
 }
 
+// Type returns the symbol's type.
+func (s Symbol) Type() uint8 { return s.Info & 0xf }
+
 // noSection is the number of no section: there are not so many.
 const noSection = math.MaxUint32
 

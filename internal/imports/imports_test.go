@@ -50,9 +50,8 @@ var rules = map[string]rule{
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
-		module:   []string{"addr", "internal/cursor", "internal/pclntab"},
-		external: []string{"github.com/klauspost/compress/"},
-		why:      "call frame information to tables, and stacks by them; files and processes are for capture to find",
+		module: []string{"addr", "internal/cursor", "internal/elffile", "internal/pclntab"},
+		why:    "call frame information to tables, and stacks by them; files and processes are for capture to find",
 	},
 	"debuginfo": {
 		module: []string{"addr", "buildid", "debuginfo/debuginfod", "internal/cachedir", "internal/contentcache", "internal/mounts", "internal/trust", "reason", "symbol"},
