@@ -106,6 +106,24 @@ func TestGoRowsOfFunction(t *testing.T) {
 	}
 }
 
+// TestGoFrameBeforeEntry has one function whose table says that the stack pointer was moved before
+// its first instruction.
+func TestGoFrameBeforeEntry(t *testing.T) {
+	for _, arm64 := range []bool{false, true} {
+		table, moduledata := goParts(switchingCode, 0, "main.main", []byte{18, 16, 0})
+		raw := goFile(switchingCode, table, moduledata, arm64)
+		got := onlySource(t, raw, (*builder).pclntab)
+		f, err := elf.NewFile(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := got.Lookup(off(f.Section(".text").Offset))
+		if !arm64 && (r.Kind != Reg || r.Offset != 16 || r.Saved[1] != Unknown) {
+			t.Errorf("%+v, want the caller's frame pointer unknown", r)
+		}
+	}
+}
+
 // FuzzGoRows takes any code, pclntab and moduledata.
 func FuzzGoRows(f *testing.F) {
 	for _, name := range []string{"runtime.systemstack", "runtime.mcall", "main.main", "runtime.sigreturn__sigaction"} {

@@ -89,7 +89,7 @@ var movRSPtoRBP = []byte{0x48, 0x89, 0xe5}
 func (p *goPrologue) read() {
 	f, s := p.f, p.shape
 	begun := f.begun()
-	if begun == 0 || begun-f.entry > uint64(len(f.code)) {
+	if begun <= f.entry || begun-f.entry > uint64(len(f.code)) { // without instructions there is no beginning
 		return
 	}
 	at := int(begun - f.entry)
