@@ -10,6 +10,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/defect"
+	"hallmark/internal/symtab"
 	"hallmark/reason"
 )
 
@@ -70,7 +71,7 @@ func (f *Frame) join(symbol string) {
 // compilers of C++ leave out the linkage name of what is local to a file, which leaves "get" of
 // Cache<int>::get, and "operator()" of each lambda. Another symbol can be an alias.
 func mangles(symbol, name string) bool {
-	if isMangled(name) || !strings.HasPrefix(symbol, "_Z") {
+	if symtab.IsMangled(name) || !strings.HasPrefix(symbol, "_Z") {
 		return false
 	}
 	if strings.HasPrefix(name, "operator") {
@@ -188,12 +189,12 @@ func (a *answer) symbol() (string, Source) {
 			continue
 		}
 		found, err := a.table(s, a.at)
-		table, ok := found.(*symtab)
+		table, ok := found.(*symtab.Table)
 		if err != nil || !ok {
 			a.note(cmp.Or(err, errNoTable))
 			continue
 		}
-		if name := table.nameAt(a.at); name != "" {
+		if name := table.NameAt(a.at); name != "" {
 			return name, s.kind
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/symtab"
 )
 
 // manySymbols is a file with a million functions of 64 bytes and C++ names, as
@@ -121,7 +122,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 	b.Run("find among a million", func(b *testing.B) {
 		table, _ := many.sources[0].load()
-		ranges := &table.(*symtab).ranges
+		ranges := &table.(*symtab.Table).Ranges
 		for i := 0; b.Loop(); i++ {
 			ranges.Find(uint64(manyAddresses[i%len(manyAddresses)]))
 		}

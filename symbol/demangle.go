@@ -6,6 +6,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 
 	"hallmark/internal/readable"
+	"hallmark/internal/symtab"
 )
 
 // Limits on mangled names. A few bytes of them can stand for gigabytes, so the
@@ -26,14 +27,14 @@ const (
 //
 // The entry of a procedure linkage table, "NAME@plt", stays one.
 func Demangle(name string) string {
-	if function, ok := strings.CutSuffix(name, pltSuffix); ok && isMangled(name) {
-		return demangled(function) + pltSuffix
+	if function, ok := strings.CutSuffix(name, symtab.PLTSuffix); ok && symtab.IsMangled(name) {
+		return demangled(function) + symtab.PLTSuffix
 	}
 	return demangled(name)
 }
 
 func demangled(name string) (shown string) {
-	if !isMangled(name) || len(name) > maxMangled {
+	if !symtab.IsMangled(name) || len(name) > maxMangled {
 		return name
 	}
 	defer containName(&shown, name)
@@ -42,10 +43,4 @@ func demangled(name string) (shown string) {
 		return name
 	}
 	return known
-}
-
-// isMangled reports whether a name looks mangled: _Z is C++ and the older Rust,
-// _R the newer Rust.
-func isMangled(name string) bool {
-	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R")
 }

@@ -107,8 +107,8 @@ type batch struct {
 
 // loaded is what is loaded of a source.
 type loaded struct {
-	finder
-	err error
+	table finder
+	err   error
 }
 
 // copies has strings that are no parts of a table, which would keep all of it.
@@ -361,8 +361,8 @@ func (b *batch) place(v addr.Virt) ([]Frame, error) {
 func (b *batch) table(s *source, _ addr.Virt) (finder, error) {
 	t, ok := b.tables[s]
 	if !ok {
-		t.finder, t.err = s.loadAt(b.addresses)
+		t.table, t.err = s.loadAt(b.addresses)
 		b.tables[s] = t
 	}
-	return t.finder, t.err
+	return t.table, t.err
 }

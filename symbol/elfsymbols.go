@@ -7,6 +7,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/cursor"
 	"hallmark/internal/elffile"
+	"hallmark/internal/symtab"
 )
 
 // A Section is a named part of a file that is in memory when its code runs.
@@ -60,7 +61,7 @@ func (f *File) ELFSymbols() ([]ELFSymbol, error) {
 }
 
 func elfSymbolsIn(m *elffile.Image, s *elffile.Section) ([]ELFSymbol, error) {
-	names, err := symbolNames(m, s)
+	names, err := symtab.NamesOf(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func isNamedSymbol(s elffile.Symbol, m *elffile.Image, name string) bool {
 	}
 	switch s.Info & 0xf {
 	case elffile.STT_NOTYPE:
-		return name != "" && !isAssemblers(name)
+		return name != "" && !symtab.IsAssemblers(name)
 	case elffile.STT_OBJECT, elffile.STT_FUNC, elffile.STT_GNU_IFUNC:
 		return name != ""
 	}
@@ -108,5 +109,5 @@ func namedSymbol(s elffile.Symbol, m *elffile.Image, name, file string) ELFSymbo
 	if s.Info>>4 != elffile.STB_LOCAL {
 		file = ""
 	}
-	return ELFSymbol{Name: unversioned(name), File: file, Virt: addr.Virt(s.Value), Size: s.Size}
+	return ELFSymbol{Name: symtab.Unversioned(name), File: file, Virt: addr.Virt(s.Value), Size: s.Size}
 }

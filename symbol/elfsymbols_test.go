@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/symtab"
 )
 
 // TestELFSymbols compares all symbols of code and data with what readelf prints.
@@ -23,7 +24,7 @@ func TestELFSymbols(t *testing.T) {
 			inMemory := allocated(t, name)
 			var want []ELFSymbol
 			for _, s := range readelf(t, name).symbols {
-				counts := slices.Contains([]string{"OBJECT", "FUNC", "IFUNC"}, s.typ) || s.typ == "NOTYPE" && !isAssemblers(s.name)
+				counts := slices.Contains([]string{"OBJECT", "FUNC", "IFUNC"}, s.typ) || s.typ == "NOTYPE" && !symtab.IsAssemblers(s.name)
 				if counts && inMemory[s.ndx] && s.name != "" {
 					want = append(want, ELFSymbol{Name: s.name, Virt: addr.Virt(s.value), Size: s.size})
 				}

@@ -13,6 +13,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elffile"
 	"hallmark/internal/regular"
+	"hallmark/internal/symtab"
 	"hallmark/reason"
 )
 
@@ -70,11 +71,8 @@ type File struct {
 	index     *Index // in place of debug; nil before
 }
 
-// finder is a loaded table of one file. It returns nil for an address that it
-// does not name. Func of the frames is empty.
-type finder interface {
-	find(addr.Virt) []Frame
-}
+// finder is a loaded table of one file: a *symtab or a *goTable.
+type finder any
 
 // source is a table that is loaded when it is first needed.
 type source struct {
@@ -135,16 +133,16 @@ func newELF(r io.ReaderAt, name string) (*File, error) {
 		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return loadPclntab(m, s) })
 	}
 	if s := m.SectionOfType(elffile.SHT_SYMTAB); s != nil {
-		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return loadSymtab(m, s, at) })
+		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return symtab.Load(m, s, at) })
 	}
 	if s := m.Section(".gnu_debugdata"); s != nil {
-		f.add(SourceMiniDebug, func([]addr.Virt) (finder, error) { return loadMiniDebug(m, s) })
+		f.add(SourceMiniDebug, func([]addr.Virt) (finder, error) { return symtab.LoadMiniDebug(m, s) })
 	}
 	if s := m.SectionOfType(elffile.SHT_DYNSYM); s != nil {
-		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return loadSymtab(m, s, at) })
+		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return symtab.Load(m, s, at) })
 	}
-	if len(pltSections(m)) > 0 {
-		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return loadPLT(m, at) })
+	if len(symtab.PLTSections(m)) > 0 {
+		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return symtab.LoadPLT(m, at) })
 	}
 	return f, nil
 }

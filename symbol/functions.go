@@ -4,6 +4,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
+	"hallmark/internal/symtab"
 )
 
 // Function is a function in the ELF symbol table of a file.
@@ -34,7 +35,7 @@ func (f *File) Functions() ([]Function, error) {
 }
 
 func functionsIn(m *elffile.Image, s *elffile.Section) ([]Function, error) {
-	names, err := symbolNames(m, s)
+	names, err := symtab.NamesOf(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +43,11 @@ func functionsIn(m *elffile.Image, s *elffile.Section) ([]Function, error) {
 		return nil, err
 	}
 	var functions []Function
-	err = eachSymbol(m, s, names, func(sym ranges.Span) {
+	err = symtab.Each(m, s, names, func(sym ranges.Span) {
 		if sym.Rank == ranges.Hidden {
 			return
 		}
-		fn := Function{Name: unversioned(elffile.StringAt(names, sym.Value)), Virt: addr.Virt(sym.Start)}
+		fn := Function{Name: symtab.Unversioned(elffile.StringAt(names, sym.Value)), Virt: addr.Virt(sym.Start)}
 		if !sym.Unsized {
 			fn.Size = sym.End - sym.Start
 		}

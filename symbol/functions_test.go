@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/internal/symtab"
 	"hallmark/internal/testenv"
 )
 
@@ -55,7 +56,7 @@ func readelfFunctions(t *testing.T, name, flag string) []string {
 		var virt, size uint64
 		fmt.Sscanf(f[1], "%x", &virt)
 		fmt.Sscan(f[2], &size)
-		all = append(all, fmt.Sprintf("%#x %d %s", virt, size, unversioned(strings.Join(f[7:], " "))))
+		all = append(all, fmt.Sprintf("%#x %d %s", virt, size, symtab.Unversioned(strings.Join(f[7:], " "))))
 	}
 	return all
 }

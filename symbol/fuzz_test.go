@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"hallmark/addr"
+	"hallmark/internal/symtab"
 )
 
 // demangling is what the readable forms of a few absurd names may take in all: one
@@ -54,9 +55,9 @@ func checkFile(t *testing.T, f *File, size int) {
 	compareOffsets(t, f, offsets)
 	for _, s := range f.sources {
 		table, err := s.load()
-		if symbols, ok := table.(*symtab); ok && err == nil {
-			assertDisjoint(t, &symbols.ranges)
-			if n := len(symbols.ranges.Starts); n > 2*size/16 {
+		if symbols, ok := table.(*symtab.Table); ok && err == nil {
+			assertDisjoint(t, &symbols.Ranges)
+			if n := len(symbols.Ranges.Starts); n > 2*size/16 {
 				t.Errorf("%d ranges in a file of %d bytes", n, size)
 			}
 		}
@@ -205,7 +206,7 @@ func FuzzDemangle(f *testing.F) {
 		if name != "" && got == "" {
 			t.Errorf("%q has no name", name)
 		}
-		if utf8.ValidString(name) && !isMangled(name) && got != name {
+		if utf8.ValidString(name) && !symtab.IsMangled(name) && got != name {
 			t.Errorf("%q became %q", name, got)
 		}
 	})

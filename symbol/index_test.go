@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/symtab"
 	"hallmark/reason"
 )
 
@@ -129,12 +130,12 @@ func withSymbol(f *File, v addr.Virt) Result {
 	outer := &r.Frames[len(r.Frames)-1]
 	for _, s := range f.sources {
 		table, _ := s.load()
-		symbols, ok := table.(*symtab)
+		symbols, ok := table.(*symtab.Table)
 		if !ok {
 			continue
 		}
-		if frames := symbols.find(v); frames != nil {
-			if name := frames[0].Linkage; name != outer.Linkage {
+		if name := symbols.NameAt(v); name != "" {
+			if name != outer.Linkage {
 				outer.Symbol = name
 			}
 			break

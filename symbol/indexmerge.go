@@ -9,6 +9,7 @@ import (
 
 	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
+	"hallmark/internal/symtab"
 )
 
 // merger puts what all sources say of the code of one file together, so that every
@@ -281,7 +282,7 @@ type symbolCursor struct {
 }
 
 type symbolLayer struct {
-	*symtab
+	*symtab.Table
 	source Source
 }
 
@@ -291,7 +292,7 @@ type symbolRef struct{ layer, index int }
 // name returns the name of a symbol.
 func (c *symbolCursor) name(sym symbolRef) string {
 	l := &c.layers[sym.layer]
-	return l.name(sym.index)
+	return l.Name(sym.index)
 }
 
 // at returns the symbol at v and up to where it is the answer. Addresses must not
@@ -310,7 +311,7 @@ func (c *symbolCursor) search(v uint64) (sym symbolRef, until uint64) {
 	}
 	until = math.MaxUint64
 	for i := range c.layers {
-		r := &c.layers[i].ranges
+		r := &c.layers[i].Ranges
 		n := c.next[i]
 		for n < len(r.Starts) && r.Starts[n]+uint64(r.Sizes[n]) <= v {
 			n++
@@ -380,7 +381,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		}
 		header.sources |= 1 << s.kind
 		switch table := table.(type) {
-		case *symtab:
+		case *symtab.Table:
 			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
 		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/symtab"
 	"hallmark/internal/testenv"
 )
 
@@ -314,7 +315,7 @@ func llvm(t testing.TB, name string, addresses []addr.Virt) []witnessFrames {
 // missing.
 func parseWitness(function, place string) witnessFrame {
 	parts := strings.Split(place, ":")
-	f := witnessFrame{function: unversioned(function), file: filepath.Base(parts[0])}
+	f := witnessFrame{function: symtab.Unversioned(function), file: filepath.Base(parts[0])}
 	if len(parts) > 1 {
 		f.line, _ = strconv.Atoi(parts[1])
 	}

@@ -10,6 +10,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
+	"hallmark/internal/symtab"
 	"hallmark/reason"
 )
 
@@ -131,7 +132,7 @@ func (k *Kallsyms) Damaged() int { return k.damaged }
 // kallsymsBuilder is a Kallsyms that is being read.
 type kallsymsBuilder struct {
 	*Kallsyms
-	table nameTable
+	table symtab.Names
 	index map[string]uint32 // of a module
 }
 
@@ -176,7 +177,7 @@ func (b *kallsymsBuilder) span(l kallsymsLine) ranges.Span {
 	s := ranges.Span{Start: l.start, Rank: l.rank, Unsized: true}
 	if s.Rank != ranges.Hidden {
 		s.Value = uint32(len(b.symbols))
-		b.symbols = append(b.symbols, kernelSymbol{b.table.add(l.name), b.moduleIndex(l.module)})
+		b.symbols = append(b.symbols, kernelSymbol{b.table.Add(l.name), b.moduleIndex(l.module)})
 	}
 	return s
 }
@@ -235,7 +236,7 @@ func (k *Kallsyms) prefer(a, b *ranges.Span) int {
 	if a.Rank != b.Rank || a.Rank == ranges.Hidden {
 		return cmp.Compare(a.Rank, b.Rank)
 	}
-	return compareNames(elffile.StringAt(k.names, k.symbols[a.Value].name), elffile.StringAt(k.names, k.symbols[b.Value].name))
+	return symtab.CompareNames(elffile.StringAt(k.names, k.symbols[a.Value].name), elffile.StringAt(k.names, k.symbols[b.Value].name))
 }
 
 // kernelRank orders symbols by binding from their type, as nm writes it; data is

@@ -5,6 +5,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elffile"
+	"hallmark/internal/symtab"
 )
 
 // errNoKernelText says that an index of the kernel cannot be made.
@@ -37,12 +38,12 @@ func (k *Kallsyms) IndexModule(module string, start, end addr.Abs, opt IndexOpti
 
 func (k *Kallsyms) index(name, module string, start, end addr.Abs, opt IndexOptions) (*Index, error) {
 	size := uint64(end - start)
-	t := &symtab{names: k.names}
+	t := &symtab.Table{Names: k.names}
 	for i, v := range k.ranges.Starts {
 		s := k.symbols[k.ranges.Values[i]]
 		if k.modules[s.module] == module && v-uint64(start) < size {
 			low := v - uint64(start)
-			t.ranges.Add(low, min(low+uint64(k.ranges.Sizes[i]), size), s.name)
+			t.Ranges.Add(low, min(low+uint64(k.ranges.Sizes[i]), size), s.name)
 		}
 	}
 	code := elffile.Section{Type: elffile.SHT_PROGBITS, Flags: elffile.SHF_ALLOC | elffile.SHF_EXECINSTR, Size: size}

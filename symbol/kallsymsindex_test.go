@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/symtab"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -127,7 +128,7 @@ func compareWithKallsyms(t *testing.T, x *Index, k *Kallsyms, a addr.Abs) {
 		return
 	}
 	want := k.Lookup(a)
-	if name := want.Frames[0].Linkage; unversioned(name) != name {
+	if name := want.Frames[0].Linkage; symtab.Unversioned(name) != name {
 		return // in an ELF file it would have a version
 	}
 	if got := x.LookupOffset(addr.Offset(a - k.Text())); !reflect.DeepEqual(got, want) {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strings"
 
 	"hallmark/internal/elffile"
 )
@@ -85,17 +84,6 @@ func hexDigit(c byte) uint64 {
 	return 16
 }
 
-// isName reports whether a name can be kept in a nameTable. What is being written
+// isName reports whether a name can be kept in a symtab.Names. What is being written
 // can be zeros still.
 func isName(name []byte) bool { return len(name) > 0 && bytes.IndexByte(name, 0) < 0 }
-
-// nameTable collects names, each ended by a NUL, to be kept as one string.
-type nameTable struct{ strings.Builder }
-
-// add appends a name and returns where it is.
-func (t *nameTable) add(name []byte) uint32 {
-	at := t.Len()
-	t.Write(name)
-	t.WriteByte(0)
-	return uint32(at)
-}

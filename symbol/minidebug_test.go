@@ -14,6 +14,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/elftest"
+	"hallmark/internal/symtab"
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 )
@@ -226,7 +227,7 @@ func FuzzMiniDebug(f *testing.F) {
 			file := build(t, withMiniDebug(data))
 			for _, s := range file.sources {
 				if table, err := s.load(); err == nil {
-					assertDisjoint(t, &table.(*symtab).ranges)
+					assertDisjoint(t, &table.(*symtab.Table).Ranges)
 				}
 			}
 			for v := addr.Virt(0xff0); v < 0x1110; v += 8 {

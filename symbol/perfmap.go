@@ -8,6 +8,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elffile"
 	"hallmark/internal/ranges"
+	"hallmark/internal/symtab"
 	"hallmark/reason"
 )
 
@@ -38,7 +39,7 @@ var ErrPerfMapTooLarge = errors.New("perf map is too large")
 func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 	defer containPanic("perf map", &err)
 	m = new(PerfMap)
-	var names nameTable
+	var names symtab.Names
 	var spans []ranges.Span
 	in := &io.LimitedReader{R: r, N: MaxPerfMap + 1}
 	err = eachLine(in, func(line []byte) {
@@ -51,7 +52,7 @@ func ReadPerfMap(r io.Reader) (m *PerfMap, err error) {
 			m.damaged++
 			return
 		}
-		s.Value = names.add(name)
+		s.Value = names.Add(name)
 		spans = append(spans, s)
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elftest"
 	"hallmark/internal/ranges"
+	"hallmark/internal/symtab"
 	"hallmark/internal/testenv"
 )
 
@@ -91,7 +92,7 @@ func TestPLTForms(t *testing.T) {
 // TestPLTOfRealFiles compares libraries and programs with objdump.
 func TestPLTOfRealFiles(t *testing.T) {
 	for _, name := range realFiles(t) {
-		if strings.HasSuffix(name, ".debug") || len(pltSections(open(t, name).image)) == 0 {
+		if strings.HasSuffix(name, ".debug") || len(symtab.PLTSections(open(t, name).image)) == 0 {
 			continue
 		}
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -122,15 +123,15 @@ func comparePLT(t *testing.T, name, objdump string) map[string]bool {
 		if e.name == "" {
 			e.name = slots[e.slot]
 		}
-		chooser, chosen := strings.CutPrefix(strings.TrimSuffix(e.name, pltSuffix), "*ABS*")
+		chooser, chosen := strings.CutPrefix(strings.TrimSuffix(e.name, symtab.PLTSuffix), "*ABS*")
 		switch {
 		case got == e.name, e.name == "" && e.slot == 0:
-		case chosen && (got == "" || facts.hasIFUNC(strings.TrimSuffix(got, pltSuffix), chooser)):
+		case chosen && (got == "" || facts.hasIFUNC(strings.TrimSuffix(got, symtab.PLTSuffix), chooser)):
 		case got == "" && e.thread:
 		default:
 			t.Errorf("%v is %q, and %q to objdump", e.at, got, e.name)
 		}
-		if strings.HasSuffix(got, pltSuffix) {
+		if strings.HasSuffix(got, symtab.PLTSuffix) {
 			named[got] = true
 		}
 	}
@@ -154,10 +155,10 @@ func relocatedSlots(t testing.TB, name string) map[uint64]string {
 		switch {
 		case len(w) < 4:
 		case strings.Contains(w[2], "IRELATIV"):
-			slots[hex(t, w[0])] = "*ABS*+0x" + w[3] + pltSuffix
+			slots[hex(t, w[0])] = "*ABS*+0x" + w[3] + symtab.PLTSuffix
 		case (strings.HasSuffix(w[2], "SLOT") || strings.HasSuffix(w[2], "GLOB_DAT")) && len(w) > 4:
 			function, _, _ := strings.Cut(w[4], "@")
-			slots[hex(t, w[0])] = function + pltSuffix
+			slots[hex(t, w[0])] = function + symtab.PLTSuffix
 		}
 	}
 	return slots
@@ -277,14 +278,14 @@ func FuzzPLT(f *testing.F) {
 		data := p.Build()
 		bounded(t, len(data), func() {
 			file := build(t, p)
-			table, err := loadPLT(file.image, nil)
+			table, err := symtab.LoadPLT(file.image, nil)
 			if err != nil {
 				return
 			}
-			assertDisjoint(t, &table.ranges)
-			for i := range table.ranges.Starts {
-				if !strings.HasSuffix(table.name(i), pltSuffix) {
-					t.Errorf("an entry is %q", table.name(i))
+			assertDisjoint(t, &table.Ranges)
+			for i := range table.Ranges.Starts {
+				if !strings.HasSuffix(table.Name(i), symtab.PLTSuffix) {
+					t.Errorf("an entry is %q", table.Name(i))
 				}
 			}
 		})

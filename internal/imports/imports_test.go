@@ -45,8 +45,8 @@ var rules = map[string]rule{
 		why:      "records are values; what they mean is for capture to say",
 	},
 	"symbol": {
-		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/elffile", "internal/pclntab", "internal/ranges", "internal/readable", "internal/regular"},
-		external: []string{"github.com/ianlancetaylor/demangle", "github.com/xi2/xz"},
+		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/elffile", "internal/pclntab", "internal/ranges", "internal/readable", "internal/regular", "internal/symtab"},
+		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
@@ -203,6 +203,7 @@ var rules = map[string]rule{
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/ranges":   {why: "arithmetic over addresses, for all tables of names; imports nothing"},
 	"internal/elffile":  {module: []string{"addr", "internal/cursor", "internal/defect", "internal/pclntab"}, external: []string{"github.com/klauspost/compress/"}, why: "the one reader of ELF for symbols and stacks; what names and rows mean is for these to say"},
+	"internal/symtab":   {module: []string{"addr", "internal/cursor", "internal/elffile", "internal/ranges"}, external: []string{"github.com/xi2/xz"}, why: "addresses to the names of linkers; frames and lines are for symbol to put together"},
 	"internal/readable": {external: []string{"github.com/ianlancetaylor/demangle"}, why: "names for people, for symbols and for other programs' output"},
 	"internal/regular":  {why: "opens names that somebody else chose; imports nothing, so that every package can use it"},
 	"internal/trust":    {external: []string{sys}, why: "who can have written a file; what follows from it is for others to say"},

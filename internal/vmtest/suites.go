@@ -65,6 +65,7 @@ var notOfKernels = map[string]string{
 	"internal/fusetest":     "a server for tests, of which most are not run there",
 	"internal/ranges":       "arithmetic",
 	"internal/elffile":      "a format",
+	"internal/symtab":       "a format",
 	"internal/readable":     "names",
 	"internal/regular":      "opening files",
 	"internal/testenv":      "what tests need",

@@ -1,4 +1,4 @@
-package symbol
+package symtab
 
 import (
 	"cmp"
@@ -10,10 +10,6 @@ import (
 	"hallmark/internal/elffile"
 )
 
-// pltSuffix is what a function's name has behind it where the code is the entry that
-// jumps to the function, as objdump and perf write it.
-const pltSuffix = "@plt"
-
 // A pltEntry is code that jumps through a slot of the global offset table.
 type pltEntry struct {
 	start, end uint64
@@ -23,8 +19,8 @@ type pltEntry struct {
 	resolver   uint64 // or the function that returns what is put there, 0 for none
 }
 
-// pltSections returns the procedure linkage tables whose code is understood.
-func pltSections(m *elffile.Image) []*elffile.Section {
+// PLTSections returns the procedure linkage tables whose code is understood.
+func PLTSections(m *elffile.Image) []*elffile.Section {
 	if pltMachines[m.Machine] == nil || m.Is64 != (m.Machine != emX86) || m.Big || m.Relocatable {
 		return nil
 	}
@@ -37,16 +33,16 @@ func pltSections(m *elffile.Image) []*elffile.Section {
 	})
 }
 
-// loadPLT names the entries of the procedure linkage tables, or has nothing to say if
+// LoadPLT names the entries of the procedure linkage tables, or has nothing to say if
 // there are addresses and none is in a table. No symbol table knows these entries.
 //
 // Which function an entry jumps to is not told by its place: linkers leave entries
 // out, and have tables of several kinds with an order of their own. It is told by the
 // slot that the code jumps through, and the relocation of this slot.
-func loadPLT(m *elffile.Image, addresses []addr.Virt) (*symtab, error) {
-	sections := pltSections(m)
+func LoadPLT(m *elffile.Image, addresses []addr.Virt) (*Table, error) {
+	sections := PLTSections(m)
 	if addresses != nil && !slices.ContainsFunc(addresses, func(v addr.Virt) bool { return anyContains(sections, uint64(v)) }) {
-		return new(symtab), nil
+		return new(Table), nil
 	}
 	var entries []pltEntry
 	for _, s := range sections {
@@ -161,7 +157,7 @@ func wordAt(m *elffile.Image, v uint64) uint64 {
 }
 
 // nameEntries returns the table of the entries whose functions have names.
-func nameEntries(m *elffile.Image, entries []pltEntry) (*symtab, error) {
+func nameEntries(m *elffile.Image, entries []pltEntry) (*Table, error) {
 	symbols, err := dynamicNames(m, entries)
 	if err != nil {
 		return nil, err
@@ -171,17 +167,17 @@ func nameEntries(m *elffile.Image, entries []pltEntry) (*symtab, error) {
 		return nil, err
 	}
 	slices.SortFunc(entries, func(a, b pltEntry) int { return cmp.Compare(a.start, b.start) })
-	t, names := new(symtab), nameTable{}
+	t, names := new(Table), Names{}
 	for _, e := range entries {
 		name := symbols[e.symbol]
 		if name == "" {
 			name = resolvers[e.resolver]
 		}
 		if name != "" {
-			t.ranges.Add(e.start, e.end, names.add([]byte(unversioned(name)+pltSuffix)))
+			t.Ranges.Add(e.start, e.end, names.Add([]byte(Unversioned(name)+PLTSuffix)))
 		}
 	}
-	t.names = names.String()
+	t.Names = names.String()
 	return t, nil
 }
 
@@ -197,7 +193,7 @@ func dynamicNames(m *elffile.Image, entries []pltEntry) (map[uint32]string, erro
 	if s == nil || len(names) == 0 {
 		return names, nil
 	}
-	text, err := symbolNames(m, s)
+	text, err := NamesOf(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +221,7 @@ func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, err
 	if s == nil || len(names) == 0 {
 		return names, nil
 	}
-	text, err := symbolNames(m, s)
+	text, err := NamesOf(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +232,7 @@ func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, err
 			return
 		}
 		name := elffile.BeginningAt(text, symbol.Name)
-		if known == "" || compareNames(name, known) < 0 {
+		if known == "" || CompareNames(name, known) < 0 {
 			names[symbol.Value] = strings.Clone(name)
 		}
 	})

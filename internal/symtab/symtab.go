@@ -1,4 +1,6 @@
-package symbol
+// Package symtab names addresses by what linkers leave in a file: .symtab and .dynsym, the
+// compressed .gnu_debugdata, and the code and relocations of procedure linkage tables.
+package symtab
 
 import (
 	"cmp"
@@ -12,47 +14,29 @@ import (
 	"hallmark/internal/ranges"
 )
 
-// symtab answers from an ELF symbol table by the rules of the package comment.
-type symtab struct {
-	ranges ranges.List // values are offsets in names
-	names  string
+// A Table answers from an ELF symbol table by the rules in the comment of package symbol.
+type Table struct {
+	Ranges ranges.List // values are offsets in names
+	Names  string
 }
 
-func (t *symtab) find(v addr.Virt) []Frame {
-	name := t.nameAt(v)
-	if name == "" {
-		return nil
-	}
-	return []Frame{{Linkage: name}}
-}
-
-// nameAt returns the name of the symbol at an address, "" without one.
-func (t *symtab) nameAt(v addr.Virt) string {
-	i, ok := t.ranges.Find(uint64(v))
+// NameAt returns the name of the symbol at an address, "" without one.
+func (t *Table) NameAt(v addr.Virt) string {
+	i, ok := t.Ranges.Find(uint64(v))
 	if !ok {
 		return ""
 	}
-	return t.name(i)
+	return t.Name(i)
 }
 
-// name returns the name of the range with this index.
-func (t *symtab) name(i int) string {
-	return unversioned(elffile.StringAt(t.names, t.ranges.Values[i]))
+// Name returns the name of the range with this index.
+func (t *Table) Name(i int) string {
+	return Unversioned(elffile.StringAt(t.Names, t.Ranges.Values[i]))
 }
 
-// unversioned returns the name without the symbol version that linkers append
-// in .symtab: "memcpy" for "memcpy@@GLIBC_2.14". What an entry of a procedure linkage
-// table is called has none.
-func unversioned(name string) string {
-	if i := strings.IndexByte(name, '@'); i > 0 && name[i:] != pltSuffix {
-		return name[:i]
-	}
-	return name
-}
-
-// loadSymtab reads the symbol table in section s, or of it what answers for some
+// Load reads the symbol table in section s, or of it what answers for some
 // addresses, if there are any.
-func loadSymtab(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*symtab, error) {
+func Load(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*Table, error) {
 	if len(addresses) > 0 {
 		return loadSymbols(m, s, addresses)
 	}
@@ -65,14 +49,14 @@ func loadSymtab(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*s
 
 // loadSymbols reads of the symbol table in section s what answers for some addresses. It
 // looks at table and names where they are in the file, as most of them are of no interest.
-func loadSymbols(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*symtab, error) {
+func loadSymbols(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*Table, error) {
 	var views elffile.Views
 	defer views.Close()
 	entries, err := viewTable(m, &views, s)
 	if err != nil {
 		return nil, err
 	}
-	strtab, err := namesOf(m, s)
+	strtab, err := namesSection(m, s)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +64,7 @@ func loadSymbols(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*
 	if err != nil {
 		return nil, err
 	}
-	var t *symtab
+	var t *Table
 	err = m.WhileMapped(func() error {
 		names := complete(unsafe.String(unsafe.SliceData(text), len(text)))
 		spans, err := symbolsAt(m, s, entries, names, addresses)
@@ -106,13 +90,13 @@ func viewTable(m *elffile.Image, views *elffile.Views, s *elffile.Section) ([]by
 
 // newSymtab returns the table of symbols in any order, whose values are offsets in
 // names.
-func newSymtab(spans []ranges.Span, names string) *symtab {
-	return &symtab{ranges.Flatten(ranges.SettleUnsized(ranges.SortByStart(spans)), preference(names)), names}
+func newSymtab(spans []ranges.Span, names string) *Table {
+	return &Table{ranges.Flatten(ranges.SettleUnsized(ranges.SortByStart(spans)), preference(names)), names}
 }
 
-// symbolNames returns the string table of the symbol table in section s.
-func symbolNames(m *elffile.Image, s *elffile.Section) (string, error) {
-	strtab, err := namesOf(m, s)
+// NamesOf returns the string table of the symbol table in section s.
+func NamesOf(m *elffile.Image, s *elffile.Section) (string, error) {
+	strtab, err := namesSection(m, s)
 	if err != nil {
 		return "", err
 	}
@@ -120,8 +104,8 @@ func symbolNames(m *elffile.Image, s *elffile.Section) (string, error) {
 	return complete(names), err
 }
 
-// namesOf returns the section with the names of the symbol table in section s.
-func namesOf(m *elffile.Image, s *elffile.Section) (*elffile.Section, error) {
+// namesSection returns the section with the names of the symbol table in section s.
+func namesSection(m *elffile.Image, s *elffile.Section) (*elffile.Section, error) {
 	if uint64(s.Link) >= uint64(len(m.Sections)) {
 		return nil, m.Fail(s.Offset, "symbol table without a string table")
 	}
@@ -132,14 +116,14 @@ func namesOf(m *elffile.Image, s *elffile.Section) (*elffile.Section, error) {
 func complete(names string) string { return names[:strings.LastIndexByte(names, 0)+1] }
 
 // compact lets go of the names that nothing needs.
-func (t *symtab) compact() {
+func (t *Table) compact() {
 	var kept strings.Builder
-	for i, off := range t.ranges.Values {
-		t.ranges.Values[i] = uint32(kept.Len())
-		kept.WriteString(elffile.StringAt(t.names, off))
+	for i, off := range t.Ranges.Values {
+		t.Ranges.Values[i] = uint32(kept.Len())
+		kept.WriteString(elffile.StringAt(t.Names, off))
 		kept.WriteByte(0)
 	}
-	t.names = kept.String()
+	t.Names = kept.String()
 }
 
 // allSymbols returns the symbols of code in section s, if there is one, and its
@@ -148,7 +132,7 @@ func allSymbols(m *elffile.Image, s *elffile.Section) ([]ranges.Span, string, er
 	if s == nil {
 		return nil, "", nil
 	}
-	names, err := symbolNames(m, s)
+	names, err := NamesOf(m, s)
 	if err != nil {
 		return nil, "", err
 	}
@@ -156,12 +140,12 @@ func allSymbols(m *elffile.Image, s *elffile.Section) ([]ranges.Span, string, er
 		return nil, "", err
 	}
 	spans := make([]ranges.Span, 0, s.Size/m.Size(16, 24))
-	err = eachSymbol(m, s, names, func(s ranges.Span) { spans = append(spans, s) })
+	err = Each(m, s, names, func(s ranges.Span) { spans = append(spans, s) })
 	return spans, names, err
 }
 
-// eachSymbol calls f with the symbols of code in section s.
-func eachSymbol(m *elffile.Image, s *elffile.Section, names string, f func(ranges.Span)) error {
+// Each calls f with the symbols of code in section s.
+func Each(m *elffile.Image, s *elffile.Section, names string, f func(ranges.Span)) error {
 	r, err := m.Symbols(s)
 	if err != nil {
 		return err
@@ -263,7 +247,7 @@ func rankOf(s elffile.Symbol, names string) (uint8, bool) {
 	switch s.Info & 0xf {
 	case elffile.STT_FUNC, elffile.STT_GNU_IFUNC:
 	case elffile.STT_NOTYPE:
-		if isAssemblers(name) {
+		if IsAssemblers(name) {
 			return 0, false
 		}
 		rank = 2
@@ -278,12 +262,6 @@ func rankOf(s elffile.Symbol, names string) (uint8, bool) {
 	return rank, name != ""
 }
 
-// isAssemblers reports whether a symbol without type is the assembler's own: a
-// mapping symbol ($x, $d.7: Arm and RISC-V) or a local label (.L12: RISC-V).
-func isAssemblers(name string) bool {
-	return strings.HasPrefix(name, "$") || strings.HasPrefix(name, ".L")
-}
-
 // preference returns the order of symbols that cover the same address.
 func preference(names string) func(a, b *ranges.Span) int {
 	return func(a, b *ranges.Span) int {
@@ -294,25 +272,6 @@ func preference(names string) func(a, b *ranges.Span) int {
 		); c != 0 {
 			return c
 		}
-		return compareNames(elffile.BeginningAt(names, a.Value), elffile.BeginningAt(names, b.Value))
+		return CompareNames(elffile.BeginningAt(names, a.Value), elffile.BeginningAt(names, b.Value))
 	}
-}
-
-// compareNames orders names of the same thing, the one for people first.
-func compareNames(a, b string) int {
-	a, b = unversioned(a), unversioned(b)
-	return cmp.Or(
-		cmp.Compare(underscores(a), underscores(b)),
-		cmp.Compare(len(a), len(b)),
-		cmp.Compare(a, b),
-	)
-}
-
-// underscores returns how many underscores a name starts with. That of mangled
-// names says nothing about the name, and counts as none.
-func underscores(name string) int {
-	if isMangled(name) {
-		return 0
-	}
-	return len(name) - len(strings.TrimLeft(name, "_"))
 }

@@ -1,4 +1,4 @@
-package symbol
+package symtab
 
 import (
 	"bytes"
@@ -20,14 +20,14 @@ const (
 	maxMiniCompression = elffile.MaxTable / maxMiniInflation
 )
 
-// loadMiniDebug reads the symbols that distributions leave in a stripped file for the
+// LoadMiniDebug reads the symbols that distributions leave in a stripped file for the
 // sake of backtraces: .gnu_debugdata in section s is an ELF file, compressed by xz,
 // that has a .symtab of the functions that .dynsym does not have
 // (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html).
 //
 // Together the two are what .symtab was, so they are settled together: an address
 // whose best symbol is in .dynsym is left to that.
-func loadMiniDebug(m *elffile.Image, s *elffile.Section) (*symtab, error) {
+func LoadMiniDebug(m *elffile.Image, s *elffile.Section) (*Table, error) {
 	inner, err := inflateMiniDebug(m, s)
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func loadMiniDebug(m *elffile.Image, s *elffile.Section) (*symtab, error) {
 		spans = append(spans, o)
 	}
 	t := newSymtab(spans, names+otherNames)
-	t.names = names
-	t.ranges.Keep(func(value uint32) bool { return value < own })
+	t.Names = names
+	t.Ranges.Keep(func(value uint32) bool { return value < own })
 	return t, nil
 }
 
