@@ -5,8 +5,6 @@ import (
 	"slices"
 )
 
-const shfEXECINSTR = 4
-
 // A gap is code, by offsets of the file, that no layer covers.
 type gap struct{ start, end off }
 
