@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,7 @@ const maxLinks = 40
 var errForeign = errors.New("another user's, in a directory where anybody can make one")
 
 // find returns the place that a name leads to. The kernel would follow a link only while it
-// opens, and makes, the file behind it. So the last name of the path is followed here, in
+// opens, and makes, the file behind it. So the names of the path are followed here, in
 // directories that are open: no link can be exchanged after it was judged.
 func find(name string) (*place, error) {
 	p := &place{name: name}
@@ -61,18 +62,109 @@ func (p *place) enter(at *os.File, path string) (target string, err error) {
 	if base == "" || base == "." || base == ".." {
 		return "", unix.EISDIR
 	}
-	if dir == "" {
-		dir = "."
-	}
-	fd, err := openat(at, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
+	if p.dir, err = openDir(at, dir); err != nil {
 		return "", err
 	}
-	p.dir, p.base, p.old = os.NewFile(uintptr(fd), dir), base, nil
+	p.base, p.old = base, nil
 	if target, err = p.look(); err != nil {
 		p.dir.Close()
 	}
 	return target, err
+}
+
+// openDir opens a directory, name by name: a link of another user's on the way may lead anywhere, as
+// the last name of a path may.
+func openDir(at *os.File, path string) (dir *os.File, err error) {
+	start := "."
+	if filepath.IsAbs(path) {
+		at, start = nil, "/"
+	}
+	fd, err := openat(at, start, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	dir = os.NewFile(uintptr(fd), path)
+	defer func() {
+		if err != nil {
+			dir.Close()
+		}
+	}()
+	names := strings.Split(path, "/")
+	for links := 0; len(names) > 0; {
+		name := names[0]
+		names = names[1:]
+		if name == "" {
+			continue
+		}
+		fd, err := openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, unix.ENOTDIR) { // or a link
+			var target string
+			if fd, target, err = follow(dir, name); target != "" {
+				if links++; links > maxLinks {
+					return nil, unix.ELOOP
+				}
+				names = append(strings.Split(target, "/"), names...)
+				if filepath.IsAbs(target) {
+					fd, err = openat(nil, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+				} else {
+					continue
+				}
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		dir.Close()
+		dir = os.NewFile(uintptr(fd), path)
+	}
+	return dir, nil
+}
+
+// follow returns where a link in a directory leads to, or the directory behind it if it is one of
+// /proc to what a process has open. The error is ENOTDIR if the name is no link.
+func follow(dir *os.File, name string) (fd int, target string, err error) {
+	link, err := openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, "", err
+	}
+	defer unix.Close(link)
+	var around, st unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(dir.Fd()), &around), unix.Fstat(link, &st)); err != nil {
+		return -1, "", err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return -1, "", unix.ENOTDIR
+	}
+	if isForeign(&around, &st) {
+		return -1, "", errForeign
+	}
+	isMagic, err := isMagic(int(dir.Fd()), name)
+	if err != nil {
+		return -1, "", err
+	}
+	if isMagic {
+		fd, err = openat(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+		return fd, "", err
+	}
+	target, err = readlink(link, "")
+	return -1, target, err
+}
+
+// isMagic reports whether a link in a directory is one of /proc to what a process has open.
+func isMagic(dir int, name string) (bool, error) {
+	var system unix.Statfs_t
+	err := unix.Fstatfs(dir, &system)
+	return err == nil && system.Type == unix.PROC_SUPER_MAGIC && name != "self" && name != "thread-self", err
+}
+
+// readlink returns where a link leads.
+func readlink(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	if err == nil && (n == 0 || n == len(buf)) {
+		err = unix.ENAMETOOLONG
+	}
+	return string(buf[:max(n, 0)]), err
 }
 
 // look looks at what has the name.
@@ -97,20 +189,10 @@ func (p *place) look() (target string, err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return "", nil
 	}
-	var system unix.Statfs_t
-	if err := unix.Fstatfs(fd, &system); err != nil {
+	if p.isMagic, err = isMagic(fd, p.base); err != nil || p.isMagic {
 		return "", err
 	}
-	if system.Type == unix.PROC_SUPER_MAGIC && p.base != "self" && p.base != "thread-self" {
-		p.isMagic = true
-		return "", nil
-	}
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, p.base, buf)
-	if err == nil && (n == 0 || n == len(buf)) {
-		err = unix.ENAMETOOLONG
-	}
-	return string(buf[:max(n, 0)]), err
+	return readlink(fd, p.base)
 }
 
 // judge refuses what another user can have laid out for this one, in a directory for all:

@@ -145,6 +145,44 @@ func TestLinksAreFollowed(t *testing.T) {
 	}
 }
 
+// TestDirectoriesBehindLinks writes to files in directories that links lead to.
+func TestDirectoriesBehindLinks(t *testing.T) {
+	dir := t.TempDir()
+	err := os.MkdirAll(filepath.Join(dir, "d", "e"), 0o777)
+	for link, target := range map[string]string{
+		"relative": "d//e/", "absolute": filepath.Join(dir, "d"), "up": "d/e/..", "chain": "up", "d/back": "../d", "endless": "endless", "none": "nowhere", "file": "d/file",
+	} {
+		err = errors.Join(err, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "d/file"), nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	t.Chdir(filepath.Join(dir, "d"))
+	for name, want := range map[string]string{
+		"relative/1": "d/e/1", "absolute/2": "d/2", "up/3": "d/3", "chain/4": "d/4", "d/back/back/./5": "d/5", "relative/../6": "d/6",
+		descriptorPath(int(open.Fd())) + "/d/7": "d/7", "/proc/self/cwd/8": "d/8", "../9": "9", "e/10": "d/e/10",
+	} {
+		if !filepath.IsAbs(name) && name != "../9" && name != "e/10" {
+			name = dir + "/" + name
+		}
+		if err := Write(name, 0o666, text(want)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := content(t, filepath.Join(dir, want)); got != want {
+			t.Errorf("%s: %s holds %q", name, want, got)
+		}
+	}
+	for name, want := range map[string]error{"endless/x": unix.ELOOP, "none/x": unix.ENOENT, "file/x": unix.ENOTDIR, "d/file/x": unix.ENOTDIR} {
+		if err := Write(dir+"/"+name, 0o666, text("x")); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", name, err, want)
+		}
+	}
+}
+
 func TestLinksWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a")
@@ -184,21 +222,21 @@ func TestTrapsInDirectoryForAll(t *testing.T) {
 		path := func(name string) string { return filepath.Join(shared, name) }
 		err := errors.Join(os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777|os.ModeSticky), os.Chown(shared, owner, owner),
 			os.WriteFile(own, []byte("precious"), 0o600),
-			os.Symlink(own, path("link")), os.Symlink(made, path("dangling")), os.WriteFile(path("file"), []byte("theirs"), 0o666))
+			os.Symlink(own, path("link")), os.Symlink(made, path("dangling")), os.Symlink(top, path("dir")), os.WriteFile(path("file"), []byte("theirs"), 0o666))
 		// Nobody may wait for the other end of a pipe.
 		err = errors.Join(err, unix.Mknod(path("pipe"), unix.S_IFSOCK|0o666, 0))
-		for _, name := range []string{"link", "dangling", "file", "pipe"} {
+		for _, name := range []string{"link", "dangling", "dir", "file", "pipe"} {
 			err = errors.Join(err, os.Lchown(path(name), nobody, nobody))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"link", "dangling", "pipe"} {
+		for _, name := range []string{"link", "dangling", "pipe", "dir/own", "dir/made", "../tmp/dir/own"} {
 			if err := Write(path(name), 0o666, text("x")); !errors.Is(err, errForeign) {
 				t.Errorf("%s: error %v, want %v", name, err, errForeign)
 			}
 		}
-		for _, name := range []string{"link", "dangling", "pipe", "file"} {
+		for _, name := range []string{"link", "dangling", "pipe", "file", "dir/own"} {
 			if f, err := Open(path(name), 0o666); !errors.Is(err, errForeign) {
 				t.Errorf("open %s: %v, error %v, want %v", name, f, err, errForeign)
 			}
