@@ -378,7 +378,7 @@ func isFile(m *perfdata.Mmap2) bool {
 		return false
 	}
 	return m.Major != 0 ||
-		!strings.HasPrefix(m.Name, "/SYSV") && !strings.HasPrefix(m.Name, "/dev/") && !strings.HasPrefix(m.Name, "/anon_hugepage")
+		!strings.HasPrefix(m.Name, "/SYSV") && !strings.HasPrefix(m.Name, "/dev/zero") && !strings.HasPrefix(m.Name, "/anon_hugepage")
 }
 
 func listedNames(info *perfdata.Info) map[string]bool {

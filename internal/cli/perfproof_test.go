@@ -290,3 +290,18 @@ func provesNoFileOfOthers(t *testing.T, dir string) {
 		f.Close()
 	}
 }
+
+// TestFilesInSharedMemory counts files of a tmpfs below /dev, and neither memory nor what is on no disk.
+func TestFilesInSharedMemory(t *testing.T) {
+	for name, want := range map[string]bool{
+		"/dev/shm/lib.so": true, "/usr/lib/lib.so": true, "[vdso]": true,
+		"/dev/zero": false, "/dev/zero (deleted)": false, "/SYSV00000000 (deleted)": false, "/anon_hugepage (deleted)": false, "//anon": false, "[heap]": false, "": false,
+	} {
+		if is := isFile(&perfdata.Mmap2{Name: name}); is != want {
+			t.Errorf("%q: %v", name, is)
+		}
+	}
+	if !isFile(&perfdata.Mmap2{Name: "/dev/zero", Major: 8}) {
+		t.Error("a file on a disk is taken for memory")
+	}
+}
