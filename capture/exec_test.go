@@ -478,7 +478,7 @@ func TestWatchMany(t *testing.T) {
 				continue
 			}
 			// User space may not open the file in time.
-			switch isLate := ev.Program.ID.IsZero() && ev.Program.Reason == reason.ProcessGone; {
+			switch isLate := ev.Program.ID.IsZero() && (ev.Program.Reason == reason.ProcessGone || ev.Program.Reason == reason.FileUnresponsive); {
 			case isLate && !(o.Backend == Perf && testenv.Emulated()):
 				late++
 			case ev.Program.ID != want && !isLate:

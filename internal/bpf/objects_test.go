@@ -52,7 +52,12 @@ func TestObjectsAreCurrent(t *testing.T) {
 		}
 		if !bytes.Equal(have, want) {
 			needSameCompiler(t, filepath.Join(copied, "testdata", "clang.txt"))
-			t.Errorf("%s is not what the C gives: run go generate ./internal/bpf", name)
+			at := 0
+			for at < min(len(have), len(want)) && have[at] == want[at] {
+				at++
+			}
+			t.Errorf("%s is not what the C gives: run go generate ./internal/bpf; of %d and %d bytes, from %#x on %q, and now %q",
+				name, len(have), len(want), at, have[at:min(at+64, len(have))], want[at:min(at+64, len(want))])
 		}
 	}
 }
