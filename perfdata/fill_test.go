@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -16,7 +17,7 @@ func testID(m *Mmap2) []byte {
 	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 		return nil
 	}
-	return []byte("id of " + m.Name)[:min(20, 6+len(m.Name))]
+	return []byte(fmt.Sprintf("id of %-20s", m.Name))[:20] // shorter ones are not believed
 }
 
 // texts returns all records of a file as text, and what the file lists.
