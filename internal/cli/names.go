@@ -24,37 +24,47 @@ func nameCell(name string) string {
 	return plaintext.Name(name)
 }
 
-// message returns the text of an error. Names in it that a terminal would not show as they are
-// are quoted: those of files whose operation failed, and the given ones.
+// message returns the text of an error, with the paths of operations that failed as tables show them
+// ([plaintext.Name]). The given names are quoted where a terminal would not show them as they are.
 func message(err error, names ...string) string {
-	text := strings.ReplaceAll(err.Error(), "open : ", `open "": `)
-	for _, name := range append(names, failedPaths(err)...) {
-		if name != "" {
-			text = strings.ReplaceAll(text, name, plaintext.Quote(name))
+	text := err.Error()
+	for _, f := range failedTexts(err) {
+		text = strings.ReplaceAll(text, f.plain, f.clear)
+	}
+	for _, name := range names {
+		if quoted := plaintext.Quote(name); quoted != name {
+			text = strings.ReplaceAll(text, name, quoted)
 		}
 	}
 	return text
 }
 
-// failedPaths returns the paths of the operations on files that an error tells of.
-func failedPaths(err error) (paths []string) {
+// failedText is the text of an operation on a file that failed, and that text with a clear path.
+type failedText struct{ plain, clear string }
+
+// failedTexts returns the operations on files that failed in an error.
+func failedTexts(err error) (all []failedText) {
 	switch err := err.(type) {
 	case *fs.PathError:
-		paths = append(paths, err.Path)
+		shown := *err
+		shown.Path = plaintext.Name(err.Path)
+		all = append(all, failedText{err.Error(), shown.Error()})
 	case *os.LinkError:
-		paths = append(paths, err.Old, err.New)
+		shown := *err
+		shown.Old, shown.New = plaintext.Name(err.Old), plaintext.Name(err.New)
+		all = append(all, failedText{err.Error(), shown.Error()})
 	}
 	switch err := err.(type) {
 	case interface{ Unwrap() error }:
 		if below := err.Unwrap(); below != nil {
-			paths = append(paths, failedPaths(below)...)
+			all = append(all, failedTexts(below)...)
 		}
 	case interface{ Unwrap() []error }:
 		for _, below := range err.Unwrap() {
-			paths = append(paths, failedPaths(below)...)
+			all = append(all, failedTexts(below)...)
 		}
 	}
-	return paths
+	return all
 }
 
 // openFailed returns the error of an operation on a file as that of opening it: a file that is
