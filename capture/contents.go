@@ -157,7 +157,6 @@ func (r *resolver) recheck(j job) {
 	case showsAnother:
 		found := reach.File(r.objects.ctx, j.Request, maxRechecked)
 		defer found.Close()
-		found.ReadContent(r.objects.ctx, maxRechecked, &r.objects.reading)
 		r.addOther(j, found)
 	case showsUnknown:
 		r.objects.mu.Lock()
@@ -166,9 +165,22 @@ func (r *resolver) recheck(j job) {
 	}
 }
 
+// compare is recheck for a mapping whose file was found, while another one settled the object.
+func (r *resolver) compare(j job, found reach.Found) {
+	defer found.Close()
+	f, isNear := found.File.(*os.File)
+	switch {
+	case !isNear || found.Why != reason.None || found.ByName:
+		r.recheck(j)
+	case r.note(j.object, reach.SightingOf(f), func() bool { return trust.LevelOf(f, "") != trust.Others }) == showsAnother:
+		r.addOther(j, found)
+	}
+}
+
 // addOther adds the content of another file that an object shows.
 func (r *resolver) addOther(j job, found reach.Found) {
 	o := j.object
+	found.ReadContent(r.objects.ctx, maxRechecked, &r.objects.reading)
 	r.objects.mu.Lock()
 	defer r.objects.mu.Unlock()
 	switch {

@@ -120,8 +120,7 @@ func (r *resolver) accept(j job, found reach.Found) {
 	o.tried++
 	if o.way != nil && o.isByClaim(j) { // another mapping has settled it meanwhile
 		r.objects.mu.Unlock()
-		found.Close()
-		r.recheck(j)
+		r.compare(j, found)
 		return
 	}
 	why := r.objects.settle(j, found)
