@@ -21,9 +21,9 @@ import (
 // WatchOptions say what a Watch tells. The zero value tells every program that is executed
 // on this machine.
 type WatchOptions struct {
-	Exits   bool            // tell which processes end, too
-	Libs    bool            // tell which libraries are loaded, too
-	Command *launch.Command // tell only of this program, which Run releases, and of what it starts
+	Exits   bool            // report the ends of processes, too
+	Libs    bool            // report the libraries that are loaded, too
+	Command *launch.Command // report this program alone, which Run releases, and the processes that it starts
 	Backend Backend         // BPF, Perf, or what works here when Auto
 
 	// Told is called when all that is known by now has been told; nil for no call.

@@ -42,7 +42,7 @@ func TestJobsAreOfUsers(t *testing.T) {
 	}
 }
 
-// TestNotReadIsNotGone wants no file to be told as gone that nobody has looked at.
+// TestNotReadIsNotGone wants no file reported as gone that nobody has looked at.
 func TestNotReadIsNotGone(t *testing.T) {
 	objects := newObjects()
 	defer objects.close()

@@ -67,7 +67,7 @@ type process struct {
 	ended uint64
 }
 
-// started returns when the process started, the zero time where /proc must tell.
+// started returns when the process started, the zero time if no record has reported that.
 func (p *process) started() (time.Time, error) {
 	if p.since == 0 {
 		return time.Time{}, nil

@@ -20,7 +20,7 @@ type Error struct {
 	err         error
 }
 
-// Error tells all of it.
+// Error returns the backend, the reason and the remedy.
 func (e *Error) Error() string {
 	return fmt.Sprintf("the backend %v %s; %s", e.backend, e.why, e.remedy)
 }

@@ -18,8 +18,8 @@ import (
 // ExecOptions say what an ExecWatcher tells. The zero value tells every execution of a
 // program.
 type ExecOptions struct {
-	Exits      bool // tell which processes end, too
-	Follow     bool // tell only of the processes that Follow names, and of those that they start
+	Exits      bool // report the ends of processes, too
+	Follow     bool // report only the processes that Follow names, and those that they start
 	NoTaskWork bool // do not read identities in the processes themselves, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
 	Ring       int  // bytes that events wait in, a power of two; 8 MiB when 0

@@ -812,7 +812,7 @@ func TestExecAtOnce(t *testing.T) {
 	}
 }
 
-// executeAtOnce has four processes execute a program, and wants to be told of each at once. It
+// executeAtOnce has four processes execute a program, and wants a report of each at once. It
 // returns how many entries were made for them, and how many of these nobody has read.
 func (w *ExecWatcher) executeAtOnce(t *testing.T, program string, id buildid.ID, round int) (unread, entries int64) {
 	t.Helper()
