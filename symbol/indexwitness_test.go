@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -122,8 +123,9 @@ var (
 // tool says. The race detector looks at those in several files.
 func TestIndexOfEveryForm(t *testing.T) {
 	testenv.Tool(t, "g++")
-	src, err := filepath.Abs("testdata")
-	if err != nil {
+	testdata, err := filepath.Abs("testdata")
+	src := filepath.Join(t.TempDir(), "src") // the commands of a shell need a path without spaces
+	if err := errors.Join(err, os.Symlink(testdata, src)); err != nil {
 		t.Fatal(err)
 	}
 	sources := src + "/inlined.cc " + src + "/other.cc"

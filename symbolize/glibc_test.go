@@ -67,7 +67,7 @@ func TestBacktraceForms(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, _ := rewrite(t, &Filter{Library: p.library, TrustPaths: true}, test.line)
-			got = regexp.MustCompile(` at \S*/asan.c`).ReplaceAllString(got, " at SOURCE/asan.c")
+			got = regexp.MustCompile(` at /[^\n]*?/asan.c`).ReplaceAllString(got, " at SOURCE/asan.c")
 			want := test.want
 			if want == "" {
 				want = test.line

@@ -68,7 +68,7 @@ func linkerDir(t *testing.T) string {
 
 // spinFrame matches a frame of the program, of one function or with one inlined, and
 // their lines.
-var spinFrame = regexp.MustCompile(`(?m)^\t +([0-9a-f]+) (?:(\w+) \(inlined\)\n  (\S+)\n\t +[0-9a-f]+ )?(\w+)(?:\+0x[0-9a-f]+)? \((\S+)\)\n  (\S+)$`)
+var spinFrame = regexp.MustCompile(`(?m)^\t +([0-9a-f]+) (?:(\w+) \(inlined\)\n  (.+)\n\t +[0-9a-f]+ )?(\w+)(?:\+0x[0-9a-f]+)? \((\S+)\)\n  (.+)$`)
 
 // checkSpin compares the frames of the program, whose numbers are offsets.
 func checkSpin(t *testing.T, p *program, text string) {

@@ -19,7 +19,10 @@ func compile(t testing.TB, command string) string {
 	}
 	out := filepath.Join(t.TempDir(), "compiled")
 	for _, step := range strings.Split(command, " && ") {
-		words := strings.Fields(strings.NewReplacer("$SRC", source, "$OUT", out).Replace(step))
+		words := strings.Fields(step)
+		for i, word := range words { // the paths may have spaces in them
+			words[i] = strings.NewReplacer("$SRC", source, "$OUT", out).Replace(word)
+		}
 		cmd := exec.Command(testenv.Tool(t, words[0]), words[1:]...)
 		if msg, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", step, err, msg)

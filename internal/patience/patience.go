@@ -38,7 +38,7 @@ var slow = struct {
 
 // Within calls look, which looks at the process pid (EveryProcess: at all), and reports whether it
 // returned within limit. It does not call look for a process that an earlier look still waits
-// for. After many looks in vain the limit is shorter.
+// for. After many looks in vain the limit is shorter; at a limit of 0 it waits for none.
 func Within(pid int, limit time.Duration, look func()) bool {
 	slow.Lock()
 	waits := slow.pids[pid] || len(slow.pids) >= maxWaiting
@@ -57,12 +57,14 @@ func Within(pid int, limit time.Duration, look func()) bool {
 		defer close(done)
 		look()
 	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-done:
+			return true
+		case <-timer.C:
+		}
 	}
 	slow.Lock()
 	slow.pids[pid] = true

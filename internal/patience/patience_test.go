@@ -23,3 +23,19 @@ func TestWithin(t *testing.T) {
 	close(release)
 	testenv.Await(t, "the end of the look", func() bool { return Within(pid, time.Hour, func() {}) })
 }
+
+// TestNoTime wants a look that may take no time to be called, and not to be waited for.
+func TestNoTime(t *testing.T) {
+	for range 100 {
+		called := make(chan struct{})
+		if Within(1<<30, 0, func() { close(called) }) {
+			t.Fatal("a look was waited for")
+		}
+		<-called
+		testenv.Await(t, "the end of the look", func() bool {
+			slow.Lock()
+			defer slow.Unlock()
+			return !slow.pids[1<<30]
+		})
+	}
+}
