@@ -192,16 +192,18 @@ func TestRewritesUnknown(t *testing.T) {
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
 	}
-	self := os.Getpid()
-	for pid, limit := range map[int]time.Duration{self: 0, 2: time.Minute, ended.Process.Pid: time.Minute} {
+	self, release := os.Getpid(), make(chan struct{})
+	patience.Within(self, 0, func() { <-release }) // who waits for this process is not waited for twice
+	for _, pid := range []int{self, 2, ended.Process.Pid} {
 		r.sights[pid] = &lookedAt{name: "name"}
-		r.look(pid, limit)
+		r.look(pid, time.Minute)
 	}
+	close(release)
 	want := []string{fmt.Sprintf("rewritten in memory: not known of name (%d): %v", self, patience.ErrSilent)}
 	if got := r.unknown(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for { // the look at this process that nobody waits for
+	for { // the look before may not have ended
 		if r.look(self, time.Minute); r.sights[self].looked {
 			break
 		}
