@@ -3,8 +3,10 @@ package aside
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,9 +54,6 @@ var (
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
 		return len(serving.kept), nil
-	})
-	stops = New("test.stops", func(bool) (bool, error) {
-		return true, syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	})
 	number = New("test.number", func(bool) (int, error) { return os.Getpid(), nil })
 )
@@ -230,13 +229,27 @@ func TestAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = stops.Ask("b", true) // the answer may come before the stop
+	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Await(t, "the helper's stop", func() bool { return isStopped(before) })
 	_, _ = number.Ask("c", true)
 	anew()
 	after, err := number.Ask("a", true)
 	if err != nil || after == before {
 		t.Errorf("%d, %v, before %d", after, err, before)
 	}
+}
+
+// isStopped reports whether all threads of a process are stopped: each stops when it next runs.
+func isStopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, t := range threads {
+		if stat, _ := os.ReadFile(t); !bytes.Contains(stat, []byte(") T ")) {
+			return false
+		}
+	}
+	return len(threads) > 0
 }
 
 // TestBusy asks a helper that takes longer because it works: it is waited for, within bounds, and
