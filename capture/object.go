@@ -44,7 +44,10 @@ type object struct {
 	proven  bool           // every frame is of the content that the identity was read from
 	asked   int            // attempts to reach it
 	tried   int            // those of them that are over
-	doubted bool           // offsets in it may be none: see stackmapSampler
+	// first is when the first of those mappings was made that nobody has looked at yet, of a file
+	// that is known by its number alone; zero for none.
+	first   time.Time
+	doubted bool // offsets in it may be none: see stackmapSampler
 	// layered tells that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
 	layered bool
@@ -278,6 +281,7 @@ func (s *objects) reach(j job) bool {
 	defer s.mu.Unlock()
 	o := j.object
 	j.Media = s.media
+	o.mappedAt(j)
 	if o.way != nil && o.isByClaim(j) {
 		j.Want, j.recheck = o.want, true
 		s.work.ask(j)
@@ -295,6 +299,20 @@ func (s *objects) reach(j job) bool {
 // isByClaim reports whether identity and path, as the kernel read them, are all that is known of the
 // file of a mapping: another mapping may show another file of the same ones. The caller holds mu.
 func (o *object) isByClaim(j job) bool { return !o.layered && !o.want.IsZero() && j.Validity == nil }
+
+// mappedAt notes when a mapping of an object was made. Whether it is looked at or not, an identity that
+// was read after a later change of the file is not that of this mapping. The caller holds mu.
+func (o *object) mappedAt(j job) {
+	if j.Validity != nil || !o.want.IsZero() {
+		return // the kernel tells contents apart
+	}
+	if o.first.IsZero() || j.Mapped.Before(o.first) {
+		o.first = j.Mapped
+	}
+	if o.way != nil && o.seen.After(o.first) {
+		o.mixed, o.id, o.why = true, buildid.ID{}, reason.FileChanged
+	}
+}
 
 // isByNumber reports whether an object was identified, and its mappings are known to show the
 // same file by the inode alone: another content may be in each of them. The caller holds mu.
@@ -378,22 +396,29 @@ func (s *objects) inventory(p *process) {
 	default:
 		p.unknown = reason.ProcessGone
 	}
-	s.insert(p, vmas)
+	p.insert(s.executable(p, vmas))
 }
 
-// refresh reads the mappings again. What cannot be read changes nothing.
-func (s *objects) refresh(p *process) {
-	if vmas, err := reach.Mappings(int(p.pid)); err == nil {
-		s.insert(p, vmas)
+// reread reads the mappings of a process again, and returns those that can be executed and when they
+// were read (ns, CLOCK_MONOTONIC), 0 if they cannot be read.
+func (s *objects) reread(p *process) (fresh []mapping, asOf uint64) {
+	now := perfring.Monotonic()
+	vmas, err := reach.Mappings(int(p.pid))
+	if err != nil {
+		return nil, 0
 	}
+	return s.executable(p, vmas), now
 }
 
-func (s *objects) insert(p *process, vmas []procmap.VMA) {
+// executable returns those mappings of a process that can be executed.
+func (s *objects) executable(p *process, vmas []procmap.VMA) []mapping {
+	var code []mapping
 	for _, v := range vmas {
 		if v.Perm&procmap.Exec != 0 {
-			p.space.Insert(mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.ofVMA(v, p)})
+			code = append(code, mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.ofVMA(v, p)})
 		}
 	}
+	return code
 }
 
 // close stops the resolver and closes every file.

@@ -145,7 +145,7 @@ func (s *objects) settle(j job, f reach.Found) reason.Reason {
 		f.Close()
 		return f.Why
 	}
-	o.id, o.why = f.ID, reason.None
+	o.id, o.why, o.first = f.ID, reason.None, time.Time{}
 	if j.Validity != nil && f.Layered && f.Name != "" {
 		o.path = f.Name // BPF tells the path in the layer
 	}
@@ -204,7 +204,11 @@ func (o *object) doubt(j job, f reach.Found) {
 	}
 	o.layered = o.layered || j.Want.IsZero() && f.Layered
 	another := f.File != nil && !o.id.IsZero() && (f.ID != o.id || !f.Content.IsZero() && !o.early.IsZero() && f.Content != o.early)
-	if f.Seen.After(j.Mapped) || f.Young && j.Want.IsZero() || another || j.Want.IsZero() && f.Why == reason.FileChanged {
+	mapped := j.Mapped
+	if !o.first.IsZero() && o.first.Before(mapped) {
+		mapped = o.first
+	}
+	if f.Seen.After(mapped) || f.Young && j.Want.IsZero() || another || j.Want.IsZero() && f.Why == reason.FileChanged {
 		o.mixed = true
 	}
 }

@@ -51,8 +51,12 @@ type process struct {
 	// asOf is when the mappings were read from /proc, 0 when they were not: what
 	// records from before tell is in them already. The clock is that of the records.
 	asOf uint64
-	// refreshed is when they were last read again.
+	// refreshed is the time of the sample for which they were last read again, fresh what was read
+	// then, and freshAsOf when: samples of before are of what was mapped before. It is 0 when the time of
+	// the records has come to it.
 	refreshed uint64
+	fresh     []mapping
+	freshAsOf uint64
 	// doubted says that they are to be read again, because records were lost.
 	doubted bool
 	// known is since when they are known again, 0 when they always were.
@@ -65,6 +69,34 @@ type process struct {
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
+}
+
+// insert adds mappings to those of the process.
+func (p *process) insert(code []mapping) {
+	for _, m := range code {
+		p.space.Insert(m)
+	}
+}
+
+// catchUp takes what was read again of the mappings, once the records have come to the time of that.
+func (p *process) catchUp(now uint64) {
+	if p.freshAsOf == 0 || now < p.freshAsOf {
+		return
+	}
+	p.insert(p.fresh)
+	p.fresh, p.freshAsOf = nil, 0
+}
+
+// unknownAt returns why nobody knows what the process had mapped at a time (ns, CLOCK_MONOTONIC),
+// reason.None if somebody does.
+func (p *process) unknownAt(at uint64) reason.Reason {
+	switch {
+	case at < p.known:
+		return reason.RecordsLost
+	case at+maxBehind < p.asOf:
+		return reason.NotRead
+	}
+	return reason.None
 }
 
 // started returns when the process started, the zero time if no record has reported that.
@@ -130,6 +162,7 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 	if r.Time < p.asOf {
 		return
 	}
+	p.catchUp(r.Time)
 	p.space.Insert(mapping{
 		Start:  r.Start,
 		End:    r.Start + addr.Abs(r.Size),
@@ -186,6 +219,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 	}
 	child := &process{pid: r.ChildPID, since: r.Time, doubted: r.Time < t.told}
 	if parent := t.processes[r.ParentPID]; parent != nil {
+		parent.catchUp(r.Time)
 		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
 		child.doubted, child.known = child.doubted || parent.doubted, parent.known
 	}
@@ -272,7 +306,8 @@ func (t *tracker) sample(r *perfdata.Sample) {
 	}
 	p := t.process(r.PID)
 	t.ask(p)
-	unknown := r.Time < p.known
+	p.catchUp(r.Time)
+	why := p.unknownAt(r.Time)
 	t.places = t.places[:0]
 	if t.unwinder != nil {
 		t.unwinder.byFP = t.unwinder.byFP[:0]
@@ -288,12 +323,12 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		// is before them.
 		if !first {
 			ip--
-		} else if inUser && !unknown {
+		} else if inUser && why == reason.None {
 			t.refresh(p, addr.Abs(ip), r.Time)
 		}
 		first = false
-		if user && unknown {
-			t.places = append(t.places, place{t.objects.missing(reason.RecordsLost), ip})
+		if user && why != reason.None {
+			t.places = append(t.places, place{t.objects.missing(why), ip})
 			frames++
 			continue
 		}
@@ -306,27 +341,42 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		}
 		t.places = append(t.places, t.place(p, addr.Abs(ip), user))
 	}
-	if t.unwinder != nil && !unknown {
+	if t.unwinder != nil && why == reason.None {
 		t.unwinder.sample(p, r)
 		return
 	}
 	t.add(t.places, framePointers(frames), t.labels(p, r), total{1, t.weight(r)}, r.Time)
 }
 
-// refreshAfter is how soon the mappings of a process are read from /proc again.
-const refreshAfter = uint64(time.Second)
+const (
+	// refreshAfter is how soon the mappings of a process are read from /proc again.
+	refreshAfter = uint64(time.Second)
+	// maxBehind is by how much the records may be behind what is read from /proc for that to be
+	// believed of their time, where they tell nothing.
+	maxBehind = uint64(time.Second / 4)
+)
 
 // refresh reads the mappings of a process again when it was seen to run where
 // nothing is known to be mapped. Unlike the callers' frames, which may be
 // garbage, the innermost one of a sample taken in user code is real: a record was
-// lost, or the mapping was moved (mremap), of which the kernel tells nobody.
+// lost, or the mapping was moved (mremap), of which the kernel tells nobody. What is read is of
+// a later time than the sample, so it counts from then on, and before only there where nothing else
+// is known.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
 	if p.ended != 0 || p.pid == nobody || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
-	if p.refreshed == 0 || p.refreshed+refreshAfter < now {
-		p.refreshed = now
-		t.objects.refresh(p)
+	if p.refreshed != 0 && now <= p.refreshed+refreshAfter || p.freshAsOf != 0 {
+		return
+	}
+	p.refreshed = now
+	if p.fresh, p.freshAsOf = t.objects.reread(p); p.freshAsOf > now+maxBehind {
+		return
+	}
+	for _, m := range p.fresh {
+		if m.Start <= ip && ip < m.End {
+			p.space.Fill(m, ip)
+		}
 	}
 }
 

@@ -88,6 +88,22 @@ func (s *Space[T]) Insert(m Mapping[T]) {
 	s.mappings = slices.Replace(s.mappings, first, last, parts...)
 }
 
+// Fill adds the part of m around a where nothing is mapped, if a is in there.
+func (s *Space[T]) Fill(m Mapping[T], a addr.Abs) {
+	i := s.after(a)
+	if i > 0 {
+		if end := s.mappings[i-1].End; end > m.Start {
+			m.Offset, m.Start = m.FileOffset(end), end
+		}
+	}
+	if i < len(s.mappings) {
+		m.End = min(m.End, s.mappings[i].Start)
+	}
+	if m.Start <= a && a < m.End {
+		s.Insert(m)
+	}
+}
+
 // Clone returns a copy, as fork makes it, or for who wants the space as it is now.
 func (s *Space[T]) Clone() Space[T] {
 	s.shared = true

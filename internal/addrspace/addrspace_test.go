@@ -24,9 +24,24 @@ func TestSpaceAgainstPages(t *testing.T) {
 			n := rng.IntN(pages-from) + 1
 			m := Mapping[*int]{Start: addr.Abs(from * page), End: addr.Abs((from + n) * page),
 				Offset: addr.Offset(rng.IntN(1000) * page), Of: new(int)}
-			s.Insert(m)
-			for i := range n {
-				model[from+i] = cell{m.Of, m.Offset + addr.Offset(i*page)}
+			lo, hi := from, from+n
+			if at := rng.IntN(pages); rng.IntN(3) > 0 {
+				s.Insert(m)
+			} else { // what is around a page, where nothing is mapped
+				s.Fill(m, addr.Abs(at*page+rng.IntN(page)))
+				if at < lo || at >= hi {
+					continue
+				}
+				for lo, hi = at, at; lo > from && model[lo-1].of == nil; lo-- {
+				}
+				for ; hi < from+n && model[hi].of == nil; hi++ {
+				}
+				if hi == at {
+					continue
+				}
+			}
+			for i := lo; i < hi; i++ {
+				model[i] = cell{m.Of, m.Offset + addr.Offset((i-from)*page)}
 			}
 		}
 		for i, want := range model {
