@@ -15,6 +15,7 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/mounts"
+	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/internal/regular"
@@ -97,7 +98,7 @@ func (p *Process) findProgram(ctx context.Context) (tid int) {
 		if p.Program >= 0 {
 			return tid
 		}
-		r, why := lookPatiently(p.PID, procmap.Options{Context: ctx})
+		r, why := lookPatiently(p.PID, patience.ProcessTime, procmap.Options{Context: ctx})
 		p.Ended = why == reason.ProcessGone
 		if why != reason.None || tid != 0 && sameCode(p.Code, r.Code) {
 			return tid

@@ -22,6 +22,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -138,9 +140,16 @@ func Take(opts Options) (*Inventory, error) {
 			return inv, err
 		}
 	}
-	inv.takeFromProc(pids)
+	most := patience.ProcessTime
+	if len(opts.PIDs) > 0 {
+		most = askedTime
+	}
+	inv.takeFromProc(pids, most)
 	return inv, nil
 }
+
+// askedTime is how long a process is waited for that was asked for by its number, and has very many files.
+const askedTime = 5 * patience.ProcessTime
 
 // manyProcesses is from how many processes on loading a program costs less than
 // queries: bench/README.md.
@@ -190,7 +199,7 @@ func (inv *Inventory) addMissing(pids []int) {
 			continue
 		}
 		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !errors.Is(err, fs.ErrNotExist) {
-			inv.add(lookPatiently(pid, procmap.Options{Context: inv.context()}))
+			inv.add(lookPatiently(pid, patience.ProcessTime, procmap.Options{Context: inv.context()}))
 		}
 	}
 	inv.sort()
@@ -331,12 +340,12 @@ func (s Source) method() procmap.Method {
 
 // takeFromProc looks at each process in /proc, several at a time. One that starts
 // meanwhile may be missing, one that ends is not unseen.
-func (inv *Inventory) takeFromProc(pids []int) {
+func (inv *Inventory) takeFromProc(pids []int, most time.Duration) {
 	var mu sync.Mutex
 	var files procmap.Files
 	defer files.Close()
 	procfs.EachInParallel(pids, func(pid int) {
-		r, why := lookPatiently(pid, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
+		r, why := lookPatiently(pid, most, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
 		mu.Lock()
 		defer mu.Unlock()
 		inv.add(r, why)
@@ -359,22 +368,27 @@ func (inv *Inventory) sort() {
 	slices.SortFunc(inv.Unseen, func(a, b Unseen) int { return cmp.Compare(a.PID, b.PID) })
 }
 
-// lookPatiently is lookAt for a process that may not let anybody look at it.
-func lookPatiently(pid int, opts procmap.Options) (Process, reason.Reason) {
+// lookPatiently is lookAt for a process that may not let anybody look at it. While the look makes
+// progress it is waited for until most has passed.
+func lookPatiently(pid int, most time.Duration, opts procmap.Options) (Process, reason.Reason) {
 	var r Process
 	var why reason.Reason
-	if !patience.Within(pid, patience.ProcessTime, func() { r, why = lookAt(pid, opts) }) {
-		return Process{PID: pid}, reason.FileUnresponsive
+	var steps atomic.Int64
+	switch ok, isMoving := patience.WithinMoving(pid, patience.ProcessTime, most, &steps, func() { r, why = lookAt(pid, opts, &steps) }); {
+	case ok:
+		return r, why
+	case isMoving:
+		return Process{PID: pid}, reason.NotRead
 	}
-	return r, why
+	return Process{PID: pid}, reason.FileUnresponsive
 }
 
 // lookAt looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
-func lookAt(pid int, opts procmap.Options) (Process, reason.Reason) {
+func lookAt(pid int, opts procmap.Options, steps *atomic.Int64) (Process, reason.Reason) {
 	r := Process{PID: pid}
 	for range reach.MaxAttempts {
-		code, err := codeOf(pid, opts)
+		code, err := codeOf(pid, opts, steps)
 		switch {
 		case err == nil:
 			r.Code, r.Name = code, procfs.NameOf(uint32(pid))
@@ -395,8 +409,8 @@ func lookAt(pid int, opts procmap.Options) (Process, reason.Reason) {
 
 // codeOf returns the code of a process, through another of its threads when the first
 // one has ended and has no memory any more.
-func codeOf(pid int, opts procmap.Options) ([]Code, error) {
-	code, err := codeOfThread(pid, opts)
+func codeOf(pid int, opts procmap.Options, steps *atomic.Int64) ([]Code, error) {
+	code, err := codeOfThread(pid, opts, steps)
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return code, err
 	}
@@ -405,14 +419,14 @@ func codeOf(pid int, opts procmap.Options) ([]Code, error) {
 		if tid == pid {
 			continue
 		}
-		if code, err := codeOfThread(tid, opts); err == nil {
+		if code, err := codeOfThread(tid, opts, steps); err == nil {
 			return code, nil
 		}
 	}
 	return nil, err
 }
 
-func codeOfThread(tid int, opts procmap.Options) ([]Code, error) {
+func codeOfThread(tid int, opts procmap.Options, steps *atomic.Int64) ([]Code, error) {
 	p, err := procmap.OpenOptions(tid, opts)
 	if err != nil {
 		return nil, err
@@ -428,6 +442,7 @@ func codeOfThread(tid int, opts procmap.Options) ([]Code, error) {
 		if err != nil {
 			return nil, err
 		}
+		steps.Add(1)
 		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: codeFileOfVMA(v)})
 	}
 	return code, nil

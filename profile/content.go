@@ -11,6 +11,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/buildid"
+	"hallmark/internal/ordered"
 	"hallmark/reason"
 )
 
@@ -303,13 +304,12 @@ type contents struct {
 	doubts []string // comments
 	shown  map[fileKey]buildid.Content
 	claims map[claimKey]buildid.ID
-	// claimants are the files that claim each identity, in the order of first sight.
-	claimants map[buildid.ID][]claimKey
-	ids       []buildid.ID // keys of claimants, in that order
+	// claimants are the files that claim each identity.
+	claimants ordered.Multimap[buildid.ID, claimKey]
 }
 
 func newContents() contents {
-	return contents{shown: map[fileKey]buildid.Content{}, claims: map[claimKey]buildid.ID{}, claimants: map[buildid.ID][]claimKey{}}
+	return contents{shown: map[fileKey]buildid.Content{}, claims: map[claimKey]buildid.ID{}}
 }
 
 // settle returns the identity under which a mapping shows a binary: its own, or its content
@@ -333,7 +333,7 @@ func (s *contents) settle(b *Binary) buildid.ID {
 // noteUnkept remembers what a file claims that has no identity.
 func (s *contents) noteUnkept(b *Binary) {
 	k := claimKey{file: b.Path, unkept: true}
-	if slices.Contains(s.claimants[b.ID], k) {
+	if s.claimants.Has(b.ID, k) {
 		return
 	}
 	s.note(b.ID, k)
@@ -354,13 +354,9 @@ func (b *Builder) Doubt(binary *Binary, contents []buildid.Content) {
 
 // note remembers that a file claims an identity.
 func (s *contents) note(id buildid.ID, k claimKey) {
-	if id.Kind() == buildid.ByContent || slices.Contains(s.claimants[id], k) {
-		return
+	if id.Kind() != buildid.ByContent {
+		s.claimants.Add(id, k)
 	}
-	if s.claimants[id] == nil {
-		s.ids = append(s.ids, id)
-	}
-	s.claimants[id] = append(s.claimants[id], k)
 }
 
 // claim remembers what a file claims that is shown by its content.
@@ -373,8 +369,8 @@ func (s *contents) claim(b *Binary, claimed buildid.ID) {
 // comments returns what says the contents, and in words where they differ.
 func (s *contents) comments(mappings []*pprof.Mapping) []string {
 	var all []string
-	for _, id := range s.ids {
-		if text := disagreement(id, s.claimants[id]); text != "" {
+	for _, id := range s.claimants.Keys() {
+		if text := disagreement(id, s.claimants.Values(id)); text != "" {
 			all = append(all, text)
 		}
 	}
@@ -414,16 +410,15 @@ func disagreement(id buildid.ID, claimants []claimKey) string {
 		}
 		what = "content unknown"
 	}
-	var paths []string
+	var named ordered.Set[string]
 	for _, k := range claimants {
 		path := printable(k.file)
 		if k.unkept {
 			path += " (content unknown)"
 		}
-		if !slices.Contains(paths, path) {
-			paths = append(paths, path)
-		}
+		named.Add(path)
 	}
+	paths := slices.Clone(named.Values())
 	if more := len(paths) - mostClaimants; more > 0 {
 		paths = append(paths[:mostClaimants], fmt.Sprintf("%d more", more))
 	}

@@ -1,11 +1,10 @@
 package profile
 
 import (
-	"slices"
-
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/buildid"
+	"hallmark/internal/ordered"
 )
 
 // Separate prepares profiles for being merged or compared. Programs that do so take files of
@@ -13,25 +12,19 @@ import (
 // file of known content gets that for its build ID, in all of them. It returns the comments,
 // for people, about such files.
 func Separate(profiles ...*pprof.Profile) (notes []string) {
-	files := map[buildid.ID][]claimKey{}
-	var ids []buildid.ID
+	var files ordered.Multimap[buildid.ID, claimKey]
 	for _, p := range profiles {
 		binaries := Binaries(p)
 		for _, m := range p.Mapping {
 			b := binaries[m]
-			k := claimKey{content: b.Content, file: b.Path}
-			if b.ID.IsZero() || b.ID.Kind() == buildid.ByContent || slices.Contains(files[b.ID], k) {
-				continue
+			if !b.ID.IsZero() && b.ID.Kind() != buildid.ByContent {
+				files.Add(b.ID, claimKey{content: b.Content, file: b.Path})
 			}
-			if files[b.ID] == nil {
-				ids = append(ids, b.ID)
-			}
-			files[b.ID] = append(files[b.ID], k)
 		}
 	}
 	contested := map[buildid.ID]bool{}
-	for _, id := range ids {
-		if text := disagreement(id, files[id]); text != "" {
+	for _, id := range files.Keys() {
+		if text := disagreement(id, files.Values(id)); text != "" {
 			contested[id] = true
 			notes = append(notes, text)
 		}
@@ -46,6 +39,10 @@ func Separate(profiles ...*pprof.Profile) (notes []string) {
 // a build ID.
 func separate(p *pprof.Profile, contested map[buildid.ID]bool) {
 	binaries := Binaries(p)
+	var comments ordered.Set[string]
+	for _, line := range p.Comments {
+		comments.Add(line)
+	}
 	for _, m := range p.Mapping {
 		b := binaries[m]
 		shown, _ := Identity(m)
@@ -53,7 +50,7 @@ func separate(p *pprof.Profile, contested map[buildid.ID]bool) {
 			continue
 		}
 		m.BuildID = b.Content.ID().String()
-		if line := (claimKey{content: b.Content, file: b.Path}).comment(b.ID); !slices.Contains(p.Comments, line) {
+		if line := (claimKey{content: b.Content, file: b.Path}).comment(b.ID); comments.Add(line) {
 			p.Comments = append(p.Comments, line)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hallmark/buildid"
+	"hallmark/internal/ordered"
 	"hallmark/internal/plaintext"
 )
 
@@ -43,7 +44,7 @@ func (r contestedRecord) text() string {
 type claimants map[buildid.ID]*claimed
 
 type claimed struct {
-	paths []string
+	paths ordered.Set[string]
 	known bool // that contents are different
 }
 
@@ -60,9 +61,7 @@ func (c claimants) add(id buildid.ID, r contestedRecord, path string) {
 	} else {
 		c[id].known = true
 	}
-	if !slices.Contains(c[id].paths, path) {
-		c[id].paths = append(c[id].paths, path)
-	}
+	c[id].paths.Add(path)
 }
 
 // contestedIn returns the files of a list of processes whose identity others claim.
@@ -83,7 +82,7 @@ func contestedIn(list []psRecord) claimants {
 func writeContested(w io.Writer, all claimants) {
 	ids := slices.SortedFunc(maps.Keys(all), func(a, b buildid.ID) int { return cmp.Compare(a.String(), b.String()) })
 	for _, id := range ids {
-		paths := all[id].paths
+		paths := all[id].paths.Values()
 		if more := len(paths) - mostNames; more > 0 {
 			paths = append(slices.Clone(paths[:mostNames]), fmt.Sprintf("%d more", more))
 		}

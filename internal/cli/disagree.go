@@ -11,6 +11,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/contested"
 	"hallmark/internal/mounts"
+	"hallmark/internal/ordered"
 	"hallmark/internal/plaintext"
 	"hallmark/profile"
 )
@@ -25,16 +26,16 @@ func pathsDisagree(p *pprof.Profile) []string {
 			claims = append(claims, contested.Claim[string]{ID: b.ID, Key: b.Path, Open: func() (*os.File, func()) { return openClaimed(b.Path, b.ID) }})
 		}
 	}
-	paths := map[buildid.ID][]string{}
+	var paths ordered.Multimap[buildid.ID, string]
 	var notes []string
 	for i, found := range contested.Find(claims, contested.Limits{}) {
 		c := &claims[i]
-		if found.Verdict == contested.Different && !found.Content.IsZero() && !slices.Contains(paths[c.ID], quoted(c.Key)) {
-			paths[c.ID] = append(paths[c.ID], quoted(c.Key))
+		if found.Verdict == contested.Different && !found.Content.IsZero() {
+			paths.Add(c.ID, quoted(c.Key))
 		}
 	}
-	for id, list := range paths {
-		slices.Sort(list)
+	for _, id := range paths.Keys() {
+		list := slices.Sorted(slices.Values(paths.Values(id)))
 		if more := len(list) - mostNames; more > 0 {
 			list = append(list[:mostNames], fmt.Sprintf("%d more", more))
 		}

@@ -21,6 +21,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/mounts"
+	"hallmark/internal/ordered"
 	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -455,18 +456,18 @@ func newList(verdicts map[mappedFile]verdict, rec *recorded, has bool) []perfdat
 // differentFiles returns pairs of files that got one build ID and have different contents.
 // What reads the recording by build IDs alone takes them for one.
 func differentFiles(verdicts map[mappedFile]verdict) [][2]string {
-	byID := map[buildid.ID][]string{}
+	var byID ordered.Multimap[buildid.ID, string]
 	for file, v := range verdicts {
-		if !v.id.IsZero() && strings.HasPrefix(file.name, "/") && !slices.Contains(byID[v.id], file.name) {
-			byID[v.id] = append(byID[v.id], file.name)
+		if !v.id.IsZero() && strings.HasPrefix(file.name, "/") {
+			byID.Add(v.id, file.name)
 		}
 	}
 	var pairs [][2]string
-	for _, names := range byID {
+	for _, id := range byID.Keys() {
+		names := slices.Sorted(slices.Values(byID.Values(id)))
 		if len(names) < 2 {
 			continue
 		}
-		slices.Sort(names)
 		first := contentAt(names[0])
 		for _, name := range names[1:] {
 			if contentAt(name) != first {

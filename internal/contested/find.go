@@ -67,10 +67,14 @@ func Find[K comparable](claims []Claim[K], limits Limits) []Finding {
 	for i, f := range files {
 		all[f.id] = append(all[f.id], contents[i])
 	}
+	verdicts := map[buildid.ID]Verdict{}
+	for id, contents := range all {
+		verdicts[id] = Judge(contents)
+	}
 	found := make([]Finding, len(claims))
 	for i, f := range files {
 		for _, n := range byID[f.id][f.key] {
-			found[n] = Finding{Judge(all[f.id]), contents[i]}
+			found[n] = Finding{verdicts[f.id], contents[i]}
 		}
 	}
 	return found

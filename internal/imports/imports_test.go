@@ -66,7 +66,7 @@ var rules = map[string]rule{
 		why:    "speaks with servers; needs only the words of the question",
 	},
 	"profile": {
-		module:   []string{"addr", "buildid", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "internal/ordered", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
@@ -139,7 +139,8 @@ var rules = map[string]rule{
 		module: []string{"buildid", "internal/contentcache", "procmap"},
 		why:    "reads files that claim one identity, within limits; how files are reached is for others to say",
 	},
-	"internal/cursor": {why: "reads doubtful bytes; imports nothing"},
+	"internal/cursor":  {why: "reads doubtful bytes; imports nothing"},
+	"internal/ordered": {why: "a set and a map; imports nothing"},
 	"internal/doctor": {
 		module: []string{"buildid", "capture", "debuginfo", "internal/backend", "internal/bpf", "internal/capability", "internal/patience",
 			"internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap", "profile", "reason"},
@@ -236,7 +237,7 @@ var rules = map[string]rule{
 		why:      "all that a virtual machine has besides what runs there",
 	},
 	"internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "internal/doctor"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "internal/doctor"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

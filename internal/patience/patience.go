@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,14 @@ var slow = struct {
 // returned within limit. It does not call look for a process that an earlier look still waits
 // for. After many looks in vain the limit is shorter; at a limit of 0 it waits for none.
 func Within(pid int, limit time.Duration, look func()) bool {
+	ok, _ := WithinMoving(pid, limit, limit, new(atomic.Int64), look)
+	return ok
+}
+
+// WithinMoving is Within for a look that counts its steps: while it makes some it is waited for until most
+// has passed. If it did not return, isMoving reports whether it still makes steps: then nothing holds it
+// up, and there is only too much to look at.
+func WithinMoving(pid int, limit, most time.Duration, steps *atomic.Int64, look func()) (ok, isMoving bool) {
 	slow.Lock()
 	waits := slow.pids[pid] || len(slow.pids) >= maxWaiting
 	switch {
@@ -50,21 +59,24 @@ func Within(pid int, limit time.Duration, look func()) bool {
 	}
 	slow.Unlock()
 	if waits {
-		return false
+		return false, false
 	}
-	done := make(chan struct{})
+	began, done := time.Now(), make(chan struct{})
 	go func() {
 		defer close(done)
 		look()
 	}()
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		select {
-		case <-done:
-			return true
-		case <-timer.C:
+	isBack := limit > 0 && ends(done, limit)
+	for n := steps.Load(); !isBack && limit > 0 && n > 0; {
+		isBack = ends(done, stepTime)
+		before := n
+		n = steps.Load()
+		if isMoving = n != before; !isMoving || time.Since(began) >= most {
+			break
 		}
+	}
+	if isBack {
+		return true, false
 	}
 	slow.Lock()
 	slow.pids[pid] = true
@@ -77,8 +89,23 @@ func Within(pid int, limit time.Duration, look func()) bool {
 		delete(slow.pids, pid)
 		slow.lost -= limit
 	}()
-	return false
+	return false, isMoving
 }
+
+// ends reports whether something ends in a time.
+func ends(done <-chan struct{}, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// stepTime is how long a look that is not held up takes for a step at most.
+const stepTime = 100 * time.Millisecond
 
 // InTime is Within for a look that returns a value. It returns ErrSilent when the look took too
 // long.
@@ -120,14 +147,7 @@ func Wait(workers *sync.WaitGroup, most time.Duration) bool {
 		workers.Wait()
 		close(done)
 	}()
-	late := time.NewTimer(most)
-	defer late.Stop()
-	select {
-	case <-done:
-		return true
-	case <-late.C:
-		return false
-	}
+	return ends(done, most)
 }
 
 // EveryProcess stands for all processes where a look is at all of them.

@@ -1,6 +1,7 @@
 package patience
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,43 @@ func TestWithin(t *testing.T) {
 	}
 	close(release)
 	testenv.Await(t, "the end of the look", func() bool { return Within(pid, time.Hour, func() {}) })
+}
+
+// TestWithinMoving waits for a look that makes steps, for some time, and for one that is held up no longer.
+func TestWithinMoving(t *testing.T) {
+	const pid = 1<<30 + 2
+	step := func(steps *atomic.Int64, n int) {
+		for range n {
+			steps.Add(1)
+			time.Sleep(stepTime / 4)
+		}
+	}
+	var some, many, held atomic.Int64
+	if ok, _ := WithinMoving(pid, time.Millisecond, time.Hour, &some, func() { step(&some, 10) }); !ok {
+		testenv.Lack(t, "a look that makes steps was not waited for: the machine is busy")
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	ok, isMoving := WithinMoving(pid, time.Millisecond, 2*stepTime, &many, func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				step(&many, 1)
+			}
+		}
+	})
+	close(end)
+	if ok || !isMoving {
+		testenv.Lack(t, "a look with too much to look at: ended %v, moving %v", ok, isMoving)
+	}
+	<-ended
+	release := make(chan struct{})
+	if ok, isMoving := WithinMoving(pid+1, stepTime, time.Hour, &held, func() { held.Add(1); <-release }); ok || isMoving {
+		t.Errorf("a look that is held up: ended %v, moving %v", ok, isMoving)
+	}
+	close(release)
 }
 
 // TestNoTime wants a look that may take no time to be called, and not to be waited for.
