@@ -57,6 +57,7 @@ var split = map[string]parts{
 	"unwind":             {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
 	"buildid":            {raced: "Content|Scan(Order|Stops|Ends)"},
 	"internal/addr2line": {raced: "Conversation"},
+	"internal/cli":       {raced: "AnswersAtOnce|Signal|Interrupted|Asked|Collect|Prover"},
 	"internal/bpf":       {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
 	"profile/view":       {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
 
@@ -77,10 +78,11 @@ type parts struct{ raced, scenes string }
 // in the test itself it would only make the inputs slowly.
 var ofChildren = []string{"internal/hostile"}
 
-// ofScripts are packages whose scripts start the command a thousand times, each of which takes three
-// times as long under the race detector: they have it with HALLMARK_THOROUGH=1. What the command's
-// goroutines share is tested in the packages.
-var ofScripts = []string{"cmd/hallmark"}
+// seldomRaced are packages that are tested under the race detector with HALLMARK_THOROUGH=1 only: the
+// scripts of one start the command a thousand times, each of which takes three times as long (what its
+// goroutines share is tested in the packages), and the other hashes all that suites depend on, which
+// takes fifteen times as long.
+var seldomRaced = []string{"cmd/hallmark", vmPackage}
 
 // notQuick are packages whose tests need root, perf or several minutes.
 var notQuick = append([]string{"internal/unwindtest", "internal/vmtest", "profile/fromperf", "profile/toperf", "buildid"}, onMachine...)
@@ -155,7 +157,7 @@ func (r *runner) planRaces(p *plan) (err error) {
 	}
 	for i := range p.packages {
 		found := &p.packages[i]
-		if slices.Contains(ofChildren, found.name()) || slices.Contains(ofScripts, found.name()) && !testenv.Thorough() {
+		if slices.Contains(ofChildren, found.name()) || slices.Contains(seldomRaced, found.name()) && !testenv.Thorough() {
 			continue
 		}
 		if found.race, err = r.isConcurrent(*found); err != nil {
