@@ -183,12 +183,12 @@ func pokedHeader(x *torture) {
 
 func movedText(x *torture) {
 	i := x.image(form{textAt: 0x4000})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000")
+	x.beside(x.start("map a", i, 0, imageSize, "wait move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000"))
 }
 
 func movedTextNoID(x *torture) {
 	i := x.image(form{textAt: 0x4000, idSize: -1})
-	x.script("map a", i, 0, imageSize, "move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000")
+	x.beside(x.start("map a", i, 0, imageSize, "wait move-text a", 0x4000, textSize, "call a", i.from, long, "sleep 2000"))
 }
 
 func (x *torture) read(path string) []byte {

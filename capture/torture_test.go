@@ -42,8 +42,9 @@ type torture struct {
 	// others are the files that the scenes' processes run besides images, by their identities
 	// and by their paths.
 	others  struct{ ids, paths map[string]bool }
-	running []int    // what was started to wait for a word
-	lacks   []string // what there were too few samples for, of all scenes
+	running []int          // what was started to wait for a word
+	beyond  sync.WaitGroup // what runs beside the scenes that follow
+	lacks   []string       // what there were too few samples for, of all scenes
 }
 
 type truth struct {
@@ -213,6 +214,9 @@ func (x *torture) startCommand(images []*image, args ...string) (resume func()) 
 	}
 }
 
+// beside resumes what was started, beside the scenes that follow.
+func (x *torture) beside(resume func()) { x.beyond.Go(resume) }
+
 // A scene is one way of confusing who remembers files.
 type scene struct {
 	name string
@@ -266,13 +270,14 @@ func (x *torture) play(scenes []scene, record func(during func()) []sampled) []s
 	}
 	return record(func() {
 		for _, r := range resume {
-			r()
+			x.beside(r)
 		}
 		for _, s := range scenes {
 			if x.at = s.name; s.run != nil {
 				s.run(x)
 			}
 		}
+		x.beyond.Wait()
 	})
 }
 
