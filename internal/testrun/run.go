@@ -309,7 +309,9 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	cmd.Env = append(os.Environ(),
 		"PWD="+e.pkg.Dir,
 		"TMPDIR="+filepath.Join(r.scratch, "tmp"),
-		"PATH="+r.goBin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+		"PATH="+r.goBin+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		// Else each process that ends waits a second for reports of its other threads: so do helpers.
+		"GORACE="+strings.TrimSpace("atexit_sleep_ms=0 "+os.Getenv("GORACE")))
 	cmd.Env = append(cmd.Env, e.env...)
 	err = r.procs.start(cmd)
 	to.Close()
