@@ -154,7 +154,7 @@ func checkTexts(t *testing.T, dir string) {
 	if got := output(t, "fish", "--no-config", "-c", `source $argv[1]; complete hallmark`, filepath.Join(completions, "fish/hallmark.fish")); !strings.Contains(got, "hallmark") {
 		t.Errorf("fish completes by %q", got)
 	}
-	for _, name := range []string{"LICENSE", "README.md", "docs/support.md", "licenses/go/LICENSE", "licenses/github.com/cilium/ebpf/LICENSE", "licenses/golang.org/x/sys/LICENSE"} {
+	for _, name := range []string{"LICENSE", "LICENSES/BSD-2-Clause.txt", "README.md", "docs/support.md", "licenses/go/LICENSE", "licenses/github.com/cilium/ebpf/LICENSE", "licenses/golang.org/x/sys/LICENSE"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s is missing or empty: %v", name, err)
 		}

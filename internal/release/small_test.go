@@ -15,7 +15,7 @@ import (
 
 // smallModule has all that a release is made of, and a command that compiles at once.
 var smallModule = map[string]string{
-	"go.mod": "module hallmark\n\ngo 1.26.0\n", "LICENSE": "Terms\n", "README.md": "Read\n", "CHANGELOG.md": "Changes\n", "docs/limits.md": "Limits\n",
+	"go.mod": "module hallmark\n\ngo 1.26.0\n", "LICENSE": "Terms\n", "LICENSES/BSD.txt": "More\n", "README.md": "Read\n", "CHANGELOG.md": "Changes\n", "docs/limits.md": "Limits\n",
 	".gitignore": "/dist/\n/.dist-*/\n",
 	"cmd/hallmark/main.go": `package main
 
