@@ -189,7 +189,7 @@ var rules = map[string]rule{
 	"internal/procfs":   {module: []string{"internal/aside"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
 	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
 	"internal/reach": {
-		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/fstimes", "internal/mounts",
+		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/cursor", "internal/fstimes", "internal/mounts",
 			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "addr", "perfdata", "procmap", "reason"},
 		external: []string{sys},
 		why:      "one mapping to its file; what is kept of files is for those above it",

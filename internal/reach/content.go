@@ -14,8 +14,10 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/cursor"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
+	"hallmark/internal/trust"
 )
 
 // leavePages has reads of a file on FUSE go to its server, past the pages that others have mapped. The server may give each open file a content of its own: pages that are
@@ -31,8 +33,9 @@ func leavePages(f *os.File) {
 
 // IsContent reports whether an open file has the content that was mapped. Where times prove
 // nothing no file is proven to have it. On overlays and on btrfs stat reports another device,
-// and on overlays maybe another inode, than the kernel's own: then size and times decide. On
-// any other file system that is another file, whose times its server may have chosen.
+// and on overlays maybe another inode, than the kernel's own: then size and times decide, for
+// files of those who would not deceive; see isOfLayer. On any other file system that is another
+// file, whose times its server may have chosen.
 func IsContent(f *os.File, v *bpf.Validity) bool {
 	st, ok := isFileOf(f, v)
 	return ok && timeOf(st.Ctim) == v.Ctime
@@ -60,8 +63,54 @@ func isFileOf(f *os.File, v *bpf.Validity) (st syscall.Stat_t, ok bool) {
 		return st, false
 	case isDev && !isMedium(v, fstimes.IsImage(fs)):
 		return st, false
+	case !isDev && fs == fstimes.Overlay && trust.LevelOf(f, "") == trust.Others && !isOfLayer(f, v):
+		return st, false
 	}
 	return st, uint64(st.Size) == v.Size && timeOf(st.Mtim) == v.Mtime
+}
+
+// isOfLayer reports whether an open file on an overlay has its data in the inode that was mapped. Size and
+// times of two files can be made the same: all times that are set within a tick of the clock are. The
+// overlay gives a file the handle of the inode in its layer (AT_HANDLE_FID, Linux 6.6; struct ovl_fh of
+// fs/overlayfs/overlayfs.h), which has a random generation on ext4 and xfs. A file that was copied up has
+// the handle of the one before: that is never the inode that was mapped.
+func isOfLayer(f *os.File, v *bpf.Validity) bool {
+	const atHandleFID = unix.AT_REMOVEDIR // the same bit: include/uapi/linux/fcntl.h
+	handle, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH|atHandleFID)
+	if err != nil || v.Generation == 0 {
+		return false
+	}
+	inode, generation, ok := inodeOfLayer(handle.Type(), handle.Bytes())
+	return ok && inode == v.Inode && generation == v.Generation
+}
+
+// inodeOfLayer returns the inode and the generation in the handle of a file on an overlay.
+func inodeOfLayer(kind int32, handle []byte) (inode uint64, generation uint32, ok bool) {
+	const (
+		ofOverlay = 0xf8 // OVL_FILEID_V1
+		magic     = 0xfb // OVL_FH_MAGIC
+		other     = 0x01 // OVL_FH_FLAG_BIG_ENDIAN
+		all       = 0x02 // OVL_FH_FLAG_ANY_ENDIAN
+		of32      = 0x01 // FILEID_INO32_GEN of include/linux/exportfs.h
+		of64      = 0x81 // XFS_FILEID_TYPE_64FLAG with it, fs/xfs/xfs_export.h
+	)
+	c := cursor.New(handle, 0, false)
+	c.Skip(3) // so that what follows the head is aligned
+	version, mark, _, flags, of := c.U8(), c.U8(), c.U8(), c.U8(), c.U8()
+	c.Skip(16) // the UUID of the layer's file system, or zeros
+	if kind != ofOverlay || version != 0 || mark != magic || flags&(other|all) != 0 {
+		return 0, 0, false
+	}
+	switch of {
+	case of32:
+		inode = uint64(c.U32())
+	case of64:
+		inode = c.U64()
+	default:
+		return 0, 0, false
+	}
+	generation = c.U32()
+	return inode, generation, c.Err() == nil
 }
 
 // isMedium reports whether the disk that v is on is the one that has its device number now.
