@@ -1,9 +1,9 @@
 // Package addr gives each kind of address a type of its own, so that the
 // compiler refuses to mix them.
 //
-// Three numbers are all called "the address" in everyday speech and differ for
-// the same instruction: where it runs (Abs), where its ELF file says it would
-// like to run (Virt), and where its bytes are in that file (Offset).
+// One instruction has three numbers that people call "the address". Abs is where it
+// runs, Virt is the address that its ELF file gives it, and Offset is where its bytes
+// are in that file.
 //
 //	Offset = Abs − vm_start + vm_pgoff·4096     (one mapping of a process)
 //	Offset = Virt − p_vaddr + p_offset          (one PT_LOAD of a file)

@@ -1,6 +1,6 @@
-// Package buildid tells what file this is: it reads the identity of an ELF file
-// from its notes, wherever the file is (on disk, behind an io.ReaderAt, in the
-// memory of a process, in the running kernel), with one small read in most cases.
+// Package buildid reads the identity of an ELF file, with one small read in most
+// cases. The file may be on disk, behind an io.ReaderAt, in the memory of a process,
+// or the running kernel.
 //
 // The identity is the GNU build ID if there is one, else the Go toolchain's
 // build ID, else (for files of which the whole content is at hand) a hash of the
@@ -13,8 +13,8 @@
 //  4. a Go note in a PT_NOTE segment or an SHT_NOTE section;
 //  5. the hash of the code, see [Content].
 //
-// Segments come first because they are what the kernel sees, and what is left
-// of the file in memory: all doors to a file then give the same identity.
+// Segments come first because the kernel reads only them, and memory holds only them.
+// So all ways to read a file return the same identity.
 //
 // Nothing that is read is trusted. One search makes at most 64 reads of at most
 // 4 KiB, most often one, and what these do not reach counts as absent. The hash is

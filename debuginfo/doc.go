@@ -1,6 +1,5 @@
-// Package debuginfo finds the files that tell more about an identity, and keeps what
-// was made of them: the file itself, the debug file that was split from it, and the
-// index that was prepared from both.
+// Package debuginfo finds the files of an identity: the file itself and the debug file
+// that was split from it. It keeps the indexes that were prepared from them.
 //
 // A Finder looks at the places of Order, one after another. Names prove nothing:
 // whatever is found has its own build ID read, from the opened file, before it is used.
@@ -8,9 +7,11 @@
 // to it decides.
 //
 // Build IDs prove little: they are claims of the files. Where the content of the file is
-// known, only a file of that content counts. Where it is not, a file that others than this
-// user and root can have written counts only at the path that the question has, or if the
-// user has named it; and several contents that are believed equally are no answer. What
+// known, only a file of that content counts. Where it is not, a file counts
+// if only this user and root can have written it, or if the user has named it. A file of
+// others counts only at a path of the question, outside of directories that all can write.
+// Several contents that are believed
+// equally are no answer. What
 // such a file says never names the code of a file with another owner.
 //
 // Indexes are a directory of prepared indexes, shared by all processes of a user, and a

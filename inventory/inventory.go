@@ -1,6 +1,6 @@
-// Package inventory lists the processes that run on this machine at one moment, the executable
-// mappings of each with the identities of their files, and the files that are at the same paths
-// now.
+// Package inventory lists the processes that run on this machine at one moment. Each has its
+// executable mappings, with the identities of their files. Each mapping can be compared with the
+// file that is at the same path now.
 //
 // [Take] lists the processes, by the cheapest of three sources: a BPF iterator, PROCMAP_QUERY or
 // the text in /proc. [Inventory.LookAtDisk] compares each mapped file with the file that is at its

@@ -9,9 +9,8 @@
 // or a record says about its own size is believed beyond the bytes at hand, and
 // what is read takes a bounded amount of memory.
 //
-// A damaged record says at which of its bytes the damage is: as the error of a
-// Decoder, and as a record of its own (Malformed) from a Reader, which goes on
-// behind it.
+// For a damaged record a Decoder returns an error that names the damaged byte of the
+// record. A Reader returns a Malformed with that error, and goes on behind the record.
 package perfdata
 
 import (

@@ -1,4 +1,4 @@
-// Package procmap tells what is mapped where in a process of this machine.
+// Package procmap returns which files and memory a process of this machine has mapped, and where.
 //
 // A [Process] answers for one address space: which VMA holds an address
 // ([Process.Find], [Process.Translate]), what all of them are ([Process.All]),
@@ -13,8 +13,8 @@
 // it: it is much faster for single addresses and for batches of them, and about as
 // fast for all VMAs.
 //
-// Most of what one process has mapped, others have mapped too: who looks at many opens
-// them with one [Files], which remembers what is on the file systems that allow it.
+// Processes map mostly the same files. A program that looks at many processes opens them
+// with one [Files], which remembers identities on the file systems that allow it.
 //
 // The path to open is not the path to show. [VMA.Name] is what the kernel prints,
 // seen from wherever the reader is; the file at that path may be another one, in

@@ -21,8 +21,9 @@
 //     frame pointers, "signal" over a signal's frame, "regs" where there is one frame.
 //   - The numeric label "timestamp" has the times at which a stack was seen: Times.
 //   - A frame without identity has a mapping without BuildID whose File names the
-//     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x". One of
-//     them is that the content of a file is unknown whose build ID another one keeps.
+//     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x". One
+//     reason is "content-unknown": another file keeps the build ID, and the content of
+//     this one is unknown.
 package profile
 
 import (

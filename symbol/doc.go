@@ -6,7 +6,7 @@
 // 128 bytes:
 //
 //	  0  "hallmark"
-//	  8  uint32  version, 3
+//	  8  uint32  version, 4
 //	 12  uint32  flags: 1 there are columns, 2 made from a file that holds its code
 //	 16  uint32  bits of the Sources it was made from
 //	 20  uint8   bytes that a granule has in the part granules

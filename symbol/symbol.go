@@ -3,9 +3,9 @@
 //
 // Every source of symbols answers in the same form, a Result: the frames at the
 // address, innermost first, where they come from, or the reason why there are
-// none. File answers for an ELF file, on disk or in memory as the vdso is, and is
-// asked by file offset or by virtual address; Index does so for a file that was
-// prepared, with the same answers, faster; Kallsyms for the kernel; PerfMap for what a
+// none. File answers for an ELF file, on disk or in memory as the vdso is, by
+// file offset or by virtual address. Index gives the same answers faster, for a file
+// that was prepared. Kallsyms answers for the kernel, and PerfMap for code that a
 // process generated. Nothing that is read is trusted.
 //
 // # Which source names an address
@@ -15,10 +15,10 @@
 // was written in assembler, the symbol's name stands with the line that the debug
 // information has, if any. Where no symbol covers the address either, as in the padding
 // between functions, the line stands alone, without any name: that of a neighbour would be
-// a guess. Of several units that claim an address the first in the file
-// has it, also where it knows no more than the line: the debug information of a function
-// that the linker threw away may speak of what it kept in its place, a thunk for
-// instance. A symbol of another name than the function is told beside it.
+// a guess. If several units claim an address, the first in the file
+// has it, even if it knows only the line. Another one may describe a function that the
+// linker threw away, in place of what the linker kept there, a thunk for instance. If the symbol
+// has another name than the function, the frame has both.
 //
 // # Which symbol names an address
 //

@@ -1,6 +1,7 @@
-// Package unwind finds the callers of a frame in code that keeps no frame pointers,
-// from what compilers write for exceptions: call frame information (.eh_frame of the
-// System V ABI, .debug_frame of DWARF section 6.4).
+// Package unwind finds the callers of a frame in code that keeps no frame pointers.
+// Its main source is the call frame information that compilers write: .eh_frame of the
+// System V ABI and .debug_frame of DWARF section 6.4. Go's pclntab and the forms of
+// known code, such as PLT entries, are others.
 //
 // A [Table] says for each place in a file, by file offset, where the caller's stack
 // and registers are. It is one piece of bytes that means the same wherever it lies: in

@@ -15,9 +15,9 @@ import (
 const addr2lineLong = `Addr2line prints function, source file and line of virtual addresses, and is a
 drop-in for GNU addr2line, llvm-addr2line and llvm-symbolizer: it takes their
 command lines, speaks their protocols on standard input and prints what they
-print. It is whichever of them a link is named after, that leads to hallmark:
-addr2line, llvm-symbolizer, llvm-symbolizer-19, x86_64-linux-gnu-addr2line and
-the like. Tools that run one of them, such as perf, pprof and sanitizers, need
+print. The name of a link to hallmark decides which of them it is: addr2line,
+llvm-symbolizer, llvm-symbolizer-19, x86_64-linux-gnu-addr2line and the like.
+Tools that run one of them, such as perf, pprof and sanitizers, need
 no more than the link.
 
 Called as a verb it is GNU addr2line; --as=NAME in front of all other flags
@@ -29,9 +29,10 @@ at once. Every option acts as it does in the original (LLVM 19, GNU binutils),
 or is refused by name.
 
 Some answers differ. The discriminators of GNU addr2line are not printed. Code
-between functions has no name. Of a file that is yet to be linked an address of
-code is one in its first section with code, and names are not mixed with those
-of data. Where llvm-symbolizer 19 loses a declaration that gcc wrote in a short
+between functions has no name. In a file that is yet to be linked, an address of
+code is one in the first section with code that is long enough. Names of data do
+not answer for it.
+Where llvm-symbolizer 19 loses a declaration that gcc wrote in a short
 form, ours has it; so it has variables in .dwo files. An end of a line in a name
 becomes "?", and a terminal gets no control characters.`
 

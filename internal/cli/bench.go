@@ -32,9 +32,9 @@ A third of the time is for costs, those that the kernel accounts to each BPF
 program. In the second third the kernel's own way is looked at in every frame,
 beside what is mapped there; in the last one the backends record.
 
-The command is run again and again until the time is over, without its output;
-what is known is measured of it and all that it starts, costs of the whole
-machine. Without a command everything is measured of the whole machine, as it
+The command is run again and again until the time is over, without its output.
+Coverage is measured of the command and all that it starts, and costs of the
+whole machine. Without a command both are measured of the whole machine, as it
 is. Needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, which root has.`
 
 func newBenchIdentityCommand(e *env) *cobra.Command {

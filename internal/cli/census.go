@@ -12,9 +12,9 @@ import (
 	"hallmark/internal/plaintext"
 )
 
-const censusLong = `Census counts what a build ID could be kept with: open files, inodes, files
-whose code is mapped; and works out what a pointer to it would cost in each of
-them on this machine, beside what Hallmark's own table takes.
+const censusLong = `Census counts the structures that could keep a build ID: open files, inodes,
+files whose code is mapped. It computes what a pointer would cost in each of
+them on this machine, beside the memory that Hallmark's own table takes.
 
 It is the exercise that the kernel's developers set themselves when they wanted
 the build ID in struct file: how many instances of it are there, and how many

@@ -23,8 +23,8 @@ library that is loaded.
 
 With a command, exec watches that command and the processes that it starts, and
 ends with it. Without one, exec watches all processes of the machine until
-Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. The command
-prints to standard error, unless -o names a file for the events.
+Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. What the
+command prints goes to standard error, unless -o names a file for the events.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later,
 programs in the kernel (--backend bpf) see every execution. On Linux 6.18 or
@@ -45,17 +45,18 @@ container.
 --exit also knows the programs of processes that ran before exec began. With the
 backend bpf, a child that was started since and executes nothing has no program.
 
-A terminal of less than 100 columns has none for parents and users; see them
-behind "| less -S".
+In a terminal of less than 100 columns exec leaves out parents and users. Pipe
+it into 'less -S' to see them.
 
 "after" is the time from the start of a process to its end. "cpu" is the CPU
 time of all its threads, including the release of its memory.
 
 The program of a script is its interpreter; the script stands behind it. In
-brackets stands the reason where there is no identity. A file that claims the
-build ID of another one, executed before, is marked "same build ID, different
-content", or "content unknown" where one of the contents is. "elsewhere" marks a
-file whose path leads to another file here, or to none, as in a container.
+brackets stands the reason where there is no identity. A file may claim
+the build ID of another one that was executed before. Then it is marked "same
+build ID, different content", or "content unknown" if one of the contents is
+unknown. "elsewhere" marks a file whose path leads to another file here, or to
+none, as in a container.
 Events that exec could not report in time are counted, in the stream and at the
 end.`
 

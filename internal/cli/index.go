@@ -31,12 +31,12 @@ cache directory ($XDG_CACHE_HOME, ~/.cache), where all verbs find it; or it goes
 to the file given with -o. A directory that another user can change is not used:
 root in the environment of another user (sudo -E) has the indexes in the cache
 directory of root's own home. Two files that have one build ID have two indexes,
-and a bare build ID gets no answer then. To ask for an index is to vouch for the
-file: names come from it also where its identity is all that is known. Its path,
-its size and the tables it was made from are printed. What is kept is bounded,
-and the indexes that nobody used for longest make room; --list prints all, these
-first. Where a .dwo file or a file of dwz is not there, none is kept, so that
-the file counts when it is back; -o writes one without it.
+and a bare build ID gets no answer then. If you ask for an index, you vouch for
+the file: names come from it also where only its identity is known. Index prints
+the path and the size of the index and the tables it was made from. The cache is
+bounded: indexes that were not used for longest make room. --list prints all.
+While a .dwo file or a file of dwz is missing, no index is kept: it would answer
+in place of that file later. -o writes one without it.
 
 With --kernel the running kernel is prepared too, from /proc/kallsyms, which
 takes CAP_SYSLOG: names of functions, for profiles that are looked at later or

@@ -30,22 +30,22 @@ import (
 const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject
 -b'.
 
-The build ID of a mapping is that of the file at its path, if that is proven to
-be the file that was mapped: on the host that recorded, the same device, inode
-and generation as recorded, and not changed since the recording began; of the
-kernel and its modules, that they are where they were. Of others it says why
-not, and leaves them without; what is in the list of build IDs already stays as
-it is. --trust-paths takes what is at the paths without proof, as 'perf inject
+A mapping gets the build ID of the file at its path, if that is proven to be the
+file that was mapped. A file is proven on the host that recorded: by the same
+device, inode and generation, and by no change since the recording began. The
+kernel and its modules are proven if they are where they were. For others inject
+reports why not, and leaves them without. Build IDs that are in the list already
+stay. --trust-paths takes the files at the paths without proof, as 'perf inject
 -b' does.
 
 A build ID is a claim: files that get the same one and differ in their code are
 reported.
 
 Files that have no GNU build ID stay without: perf takes their symbols from
-their paths. With --every-identity they get the digits of their identity: of
-Go's build ID what Go's linker makes a GNU build ID of it by, else the hash of
-their content. hallmark knows the files by that, also elsewhere; perf does not,
-and takes no symbols from them.
+their paths. With --every-identity they get the digits of another identity.
+For Go's build ID it is the GNU build ID that Go's linker would make of it, else
+the hash of their content. Hallmark finds the files by these digits, also on
+other machines; perf does not, and takes no symbols from them.
 
 Mappings and the list of build IDs are filled, and everything else stays byte
 for byte as it is. A stream has no list: records of build IDs are put before its

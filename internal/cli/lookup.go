@@ -22,12 +22,11 @@ const lookupLong = `Lookup prints what is at offsets in a file, one a line: the 
 function, the source file and line. Calls that were inlined have lines of their
 own below, up to the function that is really there.
 
-The file is named by its path or by its identity; of an identity the index must
-have been prepared (hallmark index), or its file be found; its first six digits
-or more do, where they begin one identity alone of these. An index itself can be
-given too. With an index the answer comes at once; without one the parts of the
-debug information are read that have the answer, and all of it becomes an index
-if many are asked for.
+Name the file by its path or by its identity, or name an index. An identity
+needs an index (hallmark index), or a file that lookup finds. Six or more of its
+first digits are enough if no other such identity begins with them. With an
+index the answer comes at once. Without one, lookup reads the parts of the debug
+information that have the answer, and makes an index if many are asked for.
 
 Offsets are hexadecimal, with 0x or without, and are positions in the file; with
 --virtual they are virtual addresses, as nm and objdump print them. The offset -
@@ -38,12 +37,12 @@ call, ask for the byte before.
 
 What is not known has the reason in its place, in brackets.
 
-A build ID is a claim of the file. Where two files have one and differ in their
-code, both are reported on standard error ("same build ID, different content"),
-with --json in the field different_content; an identity alone has no answer
-then, and a path has that of the file there. Of an identity alone, files count
-that others can have written only if you name them with --debug-path or had
-their index made.`
+A build ID is a claim of the file. If two files have the same one and their code
+differs, lookup reports both on standard error ("same build ID, different
+content"). With --json the field different_content has them. Then an identity
+alone gets no answer, and a path gets that of the file there. For an identity
+alone, a file that others can have written counts only if you name it with
+--debug-path or had its index made.`
 
 const lookupExample = `  hallmark lookup prog 1136
   hallmark lookup --virtual prog 401136

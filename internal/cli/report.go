@@ -15,11 +15,11 @@ import (
 	"hallmark/profile/summary"
 )
 
-const reportLong = `Report what a profile says in short: the functions, binaries and processes that
-the time (or memory, or whatever the profile counts) went to, and how much of it
-is known: the share of frames with the identity of their file, the share with a
-function's name, and why the rest has none; and the share of stacks that are
-complete, and why the others end early, by the binary where they do.
+const reportLong = `Report which functions, binaries and processes the time of a profile went to, or
+what else it counts. Report also how much of it is known. For frames that is
+the share with the identity of their file and the share with a function's name,
+with the reasons for the rest. For stacks it is the share that is complete, with
+the reasons why others end early, by the binary where they do.
 
 FILE is any pprof profile, or a recording by perf (perf.data, and the directory
 that 'perf record --threads' writes); '-' is standard input, and gzip is seen
@@ -28,12 +28,12 @@ Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,
 and where DEBUGINFOD_URLS names debuginfod servers, these.
 
-Of a recording with several events the report is of the first one in the file
-that has samples, and names the others; --event chooses, and --event all reports
-on each in turn (with --json in an object each). Files without a build ID are
-identified as by 'hallmark inject', which says of each why not; so does
---trust-paths. Of a damaged recording what can be read is reported, and the exit
-status is 1.
+A recording may have several events. The report is of the first one that has
+samples, and names the others. --event chooses one; --event all reports on each
+in turn (with --json in an object each). Files without a build ID are identified
+as by 'hallmark inject', which reports for each file why not. --trust-paths acts
+as it does there. Of a damaged recording what can be read is reported, and the
+exit status is 1.
 
 "flat" counts what a function did itself, "cum" also what it called.
 

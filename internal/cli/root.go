@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const rootLong = `Hallmark gives every stack frame, every mapping and every program on a Linux
-machine the identity of the exact file it came from (its build ID) plus the file
-offset, and turns that pair into functions and lines.
+const rootLong = `Hallmark gives each stack frame, mapping and program on a Linux machine the
+identity of the exact file it came from (its build ID). A frame and a mapping
+also get the offset in that file. From both Hallmark finds functions and lines.
 
 Start with 'hallmark doctor', which says what works on this machine, and with
 'hallmark record -a -d 10', then 'hallmark report'.

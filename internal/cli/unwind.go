@@ -19,15 +19,15 @@ import (
 	"hallmark/unwind"
 )
 
-const unwindLong = `Unwind prints the tables by which callers are found in files without frame
-pointers, a row a line: offsets in the file, how the canonical frame address (c)
-is found, where the return address and the registers of the caller are, and what
-says so. Registers that a line does not name are unchanged.
+const unwindLong = `Unwind prints the tables that find callers in files without frame pointers. Each
+line has the offsets in the file and the rule for the canonical frame address
+(c). It also has the places of the return address and of the caller's registers,
+and the source of the rule. Registers that a line does not name are unchanged.
 
-The tables are made from .eh_frame and .debug_frame. What they cannot say has
-the reason in its place: gap (nothing is said of the code), expression (one that
-has no place in a table), unusual (a register is where no table can say) or
-damaged.
+The tables are made from .eh_frame, .debug_frame, Go's pclntab, and the known
+forms of PLT entries and other code. Where a table has no rule, a reason stands
+in its place. It is gap (no source covers the code), expression or unusual (the
+rule does not fit into a table), or damaged.
 
 With --stats there is a summary of each file instead, with --check only the row
 of one offset. Damaged parts are left out and named on standard error; when a
