@@ -207,6 +207,31 @@ func TestMapFilesShut(t *testing.T) {
 	}
 }
 
+// TestForgedMemory has a process that shows the identity of another file where one is mapped that cannot
+// be reached: its word is not believed.
+func TestForgedMemory(t *testing.T) {
+	shut := slices.Clone(doors)
+	doors = doors[1:]
+	defer func() { doors = shut }()
+	path := copyFile(t, goFile(), "real")
+	c := start(t, play("forge", path, gnuFile(t)))
+	must(t, os.Remove(path))
+	for _, m := range methods(t) {
+		p := open(t, c.pid, m)
+		list, err := p.All()
+		must(t, err)
+		for _, v := range list {
+			if v.Name != path+" (deleted)" {
+				continue
+			}
+			p.known.Clear()
+			if id, err := p.Identity(v); err != nil || !id.ID.IsZero() || id.Reason != reason.FileGone {
+				t.Errorf("%v: %v: identity %+v, %v, want none", m, v, id, err)
+			}
+		}
+	}
+}
+
 // TestOverwritten has a file that changes in place, as nothing forbids for a
 // library: the mapping then shows the new content.
 func TestOverwritten(t *testing.T) {

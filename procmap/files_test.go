@@ -10,6 +10,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/fstimes"
+	"hallmark/reason"
 )
 
 // openWith opens this process with files.
@@ -103,7 +104,7 @@ func TestFilesReplaced(t *testing.T) {
 }
 
 // TestFilesNoWord has a process write an identity into its memory of a file that is damaged and
-// has none: that is its own word, and tells nothing of others that have the file mapped.
+// has none: that is its own word, which is not believed, and not of others that have the file mapped.
 func TestFilesNoWord(t *testing.T) {
 	program, err := os.ReadFile(gnuFile(t))
 	must(t, err)
@@ -122,7 +123,7 @@ func TestFilesNoWord(t *testing.T) {
 	defer func() { must(t, files.Close()) }()
 	p := openWith(t, &files, Auto)
 	id, err := p.Identity(mappingOf(t, p, ofName(name)))
-	if err != nil || id.ID != idOf(t, gnuFile(t)) || id.Door != DoorMemory {
+	if err != nil || !id.ID.IsZero() || id.Reason != reason.FileDamaged {
 		t.Fatalf("from memory: %+v, %v", id, err)
 	}
 	if len(files.known) != 0 {

@@ -2,10 +2,13 @@ package procmap
 
 import (
 	"errors"
+	"io"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
+	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/aside"
 	"hallmark/internal/mounts"
@@ -226,6 +229,9 @@ func WhyNoID(info buildid.Info) reason.Reason {
 
 // fromMemory reads the identity of the ELF file that is mapped from v on. Without
 // one, or if the memory may not be read, the reason is why.
+//
+// The process can have put other pages there than those of the file, and back again. So all that was read
+// must be the file's before and after it is read once more.
 func (p *Process) fromMemory(v VMA, why reason.Reason) (Identity, error) {
 	mem, err := p.readMemory()
 	switch {
@@ -235,9 +241,67 @@ func (p *Process) fromMemory(v VMA, why reason.Reason) (Identity, error) {
 		return Identity{}, err
 	}
 	defer mem.Close()
-	info, err := buildid.ReadMemory(mem, v.Start)
-	if err != nil || info.ID.IsZero() {
-		return Identity{Reason: why}, nil
+	var info buildid.Info
+	for i := range 2 {
+		noted := &notedReads{ReaderAt: mem}
+		again, err := buildid.ReadMemory(noted, v.Start)
+		if err != nil || again.ID.IsZero() || i > 0 && again != info {
+			return Identity{Reason: why}, nil
+		}
+		info = again
+		if ok, err := p.areOfFile(v, noted.pages); !ok {
+			return Identity{Reason: why}, err
+		}
 	}
 	return Identity{Info: info, Door: DoorMemory}, nil
+}
+
+// notedReads notes which pages are read.
+type notedReads struct {
+	io.ReaderAt
+	pages []Pages
+}
+
+func (r *notedReads) ReadAt(b []byte, at int64) (int, error) {
+	page := addr.Abs(os.Getpagesize())
+	start := addr.Abs(at) &^ (page - 1)
+	n, err := r.ReaderAt.ReadAt(b, at)
+	r.pages = append(r.pages, Pages{start, (addr.Abs(at) + addr.Abs(n) + page - 1) &^ (page - 1)})
+	return n, err
+}
+
+// areOfFile reports whether pages of p are those of the file that v maps, or of the vdso, and none is the
+// process's own.
+func (p *Process) areOfFile(v VMA, pages []Pages) (bool, error) {
+	list, err := p.list(0)
+	if err != nil {
+		return false, err
+	}
+	var of []VMA
+	for _, r := range pages {
+		for at := r.Start; at < r.End; {
+			i := slices.IndexFunc(list, func(w VMA) bool { return w.Start <= at && at < w.End })
+			if i < 0 {
+				break // what is not mapped was not read
+			}
+			w := list[i]
+			isVDSO := v.Kind() == KindVDSO && w.Kind() == KindVDSO && w.Start == v.Start && w.End == v.End
+			if !isVDSO && !w.sameFile(v) {
+				return false, nil
+			}
+			of, at = append(of, w), w.End
+		}
+	}
+	own, err := p.Own(of)
+	if errors.Is(err, os.ErrProcessDone) {
+		return false, err
+	}
+	for _, o := range own {
+		for _, own := range o.Pages {
+			if slices.ContainsFunc(pages, func(r Pages) bool { return r.Start < own.End && own.Start < r.End }) {
+				return false, nil
+			}
+		}
+	}
+	return err == nil, nil
 }

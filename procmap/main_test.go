@@ -63,6 +63,7 @@ func openFiles() int {
 var roles = map[string]func(args []string){
 	"wait":  func([]string) { ready() },
 	"map":   func(files []string) { mapFiles(files); ready() },
+	"forge": func(args []string) { forge(args[0], args[1]) },
 	"exec":  func(args []string) { ready(); check(syscall.Exec(args[0], args, nil)) },
 	"churn": func([]string) { churn() },
 	"many":  func([]string) { mapMany(); ready() },
@@ -84,6 +85,21 @@ func check(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// forge maps a file, and puts the head of another one over its own in memory: as much of it as has the
+// header and the notes. It maps the file once more, and overwrites the notes alone there.
+func forge(path, other string) {
+	head, err := os.ReadFile(other)
+	check(err)
+	size := os.Getpagesize()
+	for _, from := range []int{0, size} {
+		m := mapFile(path, 0)
+		check(syscall.Mprotect(m, syscall.PROT_READ|syscall.PROT_WRITE))
+		copy(m[from:], head[from:min(len(m), len(head))])
+		check(syscall.Mprotect(m, syscall.PROT_READ|syscall.PROT_EXEC))
+	}
+	ready()
 }
 
 // mapFiles maps the files executable and keeps no descriptor of them.

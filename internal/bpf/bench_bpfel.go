@@ -34,6 +34,7 @@ const (
 	benchProgCompare      = "compare"
 	benchProgOffsets      = "offsets"
 	benchProgStackIds     = "stack_ids"
+	benchVarBtrfsOffsets  = "btrfs_offsets"
 	benchVarInserted      = "inserted"
 	benchVarLastSerial    = "last_serial"
 	benchVarRemoved       = "removed"
@@ -112,6 +113,7 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
+	BtrfsOffsets  *ebpf.VariableSpec `ebpf:"btrfs_offsets"`
 	Inserted      *ebpf.VariableSpec `ebpf:"inserted"`
 	LastSerial    *ebpf.VariableSpec `ebpf:"last_serial"`
 	Removed       *ebpf.VariableSpec `ebpf:"removed"`
@@ -168,6 +170,7 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
+	BtrfsOffsets  *ebpf.Variable `ebpf:"btrfs_offsets"`
 	Inserted      *ebpf.Variable `ebpf:"inserted"`
 	LastSerial    *ebpf.Variable `ebpf:"last_serial"`
 	Removed       *ebpf.Variable `ebpf:"removed"`

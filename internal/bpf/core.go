@@ -63,25 +63,35 @@ func (s *Sampler) loadObjects(running bool) error {
 // iterateVMAs is a function that programs call, and that kernels before 6.7 do not have.
 const iterateVMAs = "bpf_iter_task_vma_new"
 
-// kernelHas tells which of the functions and structures that not all kernels have are in
-// this one. The error is that of reading its types.
-var kernelHas = sync.OnceValues(func() (map[string]bool, error) {
+// kernelFacts is what is to be known of the running kernel before programs are loaded.
+type kernelFacts struct {
+	has   map[string]bool // functions and structures that not all kernels have
+	btrfs btrfsOffsets    // zeros if it is a module
+}
+
+// factsOfKernel returns the facts. The error is that of reading the kernel's types.
+var factsOfKernel = sync.OnceValues(func() (facts kernelFacts, err error) {
 	kernel, err := openKernelTypes()
 	if err != nil {
-		return nil, err
+		return facts, err
 	}
 	defer kernel.close()
-	has := map[string]bool{}
-	kernel.named(map[string]bool{iterateVMAs: true, taskWorkOld: true, taskWorkNew: true, mapleTree: true}, func(_ uint32, t btfType) {
+	facts.has = map[string]bool{}
+	wanted := map[string]bool{iterateVMAs: true, taskWorkOld: true, taskWorkNew: true, mapleTree: true, btrfsInode: true, btrfsRoot: true}
+	var subvolumes btrfsTypes
+	kernel.named(wanted, func(id uint32, t btfType) {
 		if t.kind() == kindFunc || t.kind() == kindStruct {
-			has[string(kernel.name(t.nameOff()))] = true
+			name := string(kernel.name(t.nameOff()))
+			facts.has[name] = true
+			subvolumes.add(name, kernel.typ(id), kernel.name)
 		}
 	})
-	return has, nil
+	facts.btrfs = subvolumes.offsets()
+	return facts, nil
 })
 
 // hasFunction reports whether the kernel has a function that programs may call.
 func hasFunction(name string) bool {
-	has, _ := kernelHas() // without its types it has nothing that can be called
-	return has[name]
+	facts, _ := factsOfKernel() // without its types it has nothing that can be called
+	return facts.has[name]
 }

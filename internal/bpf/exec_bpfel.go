@@ -90,6 +90,7 @@ const (
 	execProgSeeExit3     = "see_exit_3"
 	execProgSeeFree      = "see_free"
 	execProgSeeMapping   = "see_mapping"
+	execVarBtrfsOffsets  = "btrfs_offsets"
 	execVarExecDone      = "exec_done"
 	execVarFollow        = "follow"
 	execVarHoldCpu       = "hold_cpu"
@@ -183,6 +184,7 @@ type execMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type execVariableSpecs struct {
+	BtrfsOffsets  *ebpf.VariableSpec `ebpf:"btrfs_offsets"`
 	ExecDone      *ebpf.VariableSpec `ebpf:"exec_done"`
 	Follow        *ebpf.VariableSpec `ebpf:"follow"`
 	HoldCpu       *ebpf.VariableSpec `ebpf:"hold_cpu"`
@@ -254,6 +256,7 @@ func (m *execMaps) Close() error {
 //
 // It can be passed to loadExecObjects or ebpf.CollectionSpec.LoadAndAssign.
 type execVariables struct {
+	BtrfsOffsets  *ebpf.Variable `ebpf:"btrfs_offsets"`
 	ExecDone      *ebpf.Variable `ebpf:"exec_done"`
 	Follow        *ebpf.Variable `ebpf:"follow"`
 	HoldCpu       *ebpf.Variable `ebpf:"hold_cpu"`

@@ -105,6 +105,7 @@ const (
 	inventoryMapToldFiles      = "told_files"
 	inventoryProgListCode      = "list_code"
 	inventoryProgListProcesses = "list_processes"
+	inventoryVarBtrfsOffsets   = "btrfs_offsets"
 	inventoryVarChanged        = "changed"
 	inventoryVarCurrentProcess = "current_process"
 	inventoryVarFences         = "fences"
@@ -173,6 +174,7 @@ type inventoryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type inventoryVariableSpecs struct {
+	BtrfsOffsets   *ebpf.VariableSpec `ebpf:"btrfs_offsets"`
 	Changed        *ebpf.VariableSpec `ebpf:"changed"`
 	CurrentProcess *ebpf.VariableSpec `ebpf:"current_process"`
 	Fences         *ebpf.VariableSpec `ebpf:"fences"`
@@ -219,6 +221,7 @@ func (m *inventoryMaps) Close() error {
 //
 // It can be passed to loadInventoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type inventoryVariables struct {
+	BtrfsOffsets   *ebpf.Variable `ebpf:"btrfs_offsets"`
 	Changed        *ebpf.Variable `ebpf:"changed"`
 	CurrentProcess *ebpf.Variable `ebpf:"current_process"`
 	Fences         *ebpf.Variable `ebpf:"fences"`

@@ -155,7 +155,7 @@ func loadListing() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spec, setTrusted(spec)
+	return spec, errors.Join(setTrusted(spec), setSubvolumes(spec))
 }
 
 // loadWalk returns nil where the kernel does not tell whether mappings have changed.

@@ -144,6 +144,7 @@ func configure(spec *ebpf.CollectionSpec, taskWork bool) error {
 		spec.Variables["wall_clock"].Set(wallClock()),
 		spec.Variables["times_delay"].Set(int64(fstimes.Delay())),
 		setTrusted(spec),
+		setSubvolumes(spec),
 	)
 }
 

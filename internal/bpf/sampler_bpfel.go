@@ -246,6 +246,7 @@ const (
 	samplerProgSample       = "sample"
 	samplerProgSeeMapping   = "see_mapping"
 	samplerProgTakeStock    = "take_stock"
+	samplerVarBtrfsOffsets  = "btrfs_offsets"
 	samplerVarCopyAll       = "copy_all"
 	samplerVarCounted       = "counted"
 	samplerVarEpoch         = "epoch"
@@ -340,6 +341,7 @@ type samplerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
+	BtrfsOffsets  *ebpf.VariableSpec `ebpf:"btrfs_offsets"`
 	CopyAll       *ebpf.VariableSpec `ebpf:"copy_all"`
 	Counted       *ebpf.VariableSpec `ebpf:"counted"`
 	Epoch         *ebpf.VariableSpec `ebpf:"epoch"`
@@ -421,6 +423,7 @@ func (m *samplerMaps) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
+	BtrfsOffsets  *ebpf.Variable `ebpf:"btrfs_offsets"`
 	CopyAll       *ebpf.Variable `ebpf:"copy_all"`
 	Counted       *ebpf.Variable `ebpf:"counted"`
 	Epoch         *ebpf.Variable `ebpf:"epoch"`

@@ -17,11 +17,11 @@ const mapleTree = "maple_tree"
 
 // checkKernel says in plain words what would otherwise be an error of the loader.
 func checkKernel() error {
-	has, err := kernelHas()
+	facts, err := factsOfKernel()
 	if err != nil {
 		return fmt.Errorf("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
-	if !has[mapleTree] {
+	if !facts.has[mapleTree] {
 		return errOldTree
 	}
 	return checkPageSize(os.Getpagesize())

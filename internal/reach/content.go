@@ -32,10 +32,10 @@ func leavePages(f *os.File) {
 }
 
 // IsContent reports whether an open file has the content that was mapped. Where times prove
-// nothing no file is proven to have it. On overlays and on btrfs stat reports another device,
-// and on overlays maybe another inode, than the kernel's own: then size and times decide, for
-// files of those who would not deceive; see isOfLayer. On any other file system that is another
-// file, whose times its server may have chosen.
+// nothing no file is proven to have it. On overlays stat reports another device, and maybe another
+// inode, than the kernel's own, and on btrfs another device if nobody knows where the kernel has that
+// of a subvolume. Then size and times decide, for files of those who would not deceive; see isOfLayer. On
+// any other file system that is another file, whose times its server may have chosen.
 func IsContent(f *os.File, v *bpf.Validity) bool {
 	st, ok := isFileOf(f, v)
 	return ok && timeOf(st.Ctim) == v.Ctime
@@ -63,7 +63,7 @@ func isFileOf(f *os.File, v *bpf.Validity) (st syscall.Stat_t, ok bool) {
 		return st, false
 	case isDev && !isMedium(v, fstimes.IsImage(fs)):
 		return st, false
-	case !isDev && fs == fstimes.Overlay && trust.LevelOf(f, "") == trust.Others && !isOfLayer(f, v):
+	case !isDev && trust.LevelOf(f, "") == trust.Others && !isOfLayer(f, v):
 		return st, false
 	}
 	return st, uint64(st.Size) == v.Size && timeOf(st.Mtim) == v.Mtime

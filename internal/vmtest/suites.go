@@ -57,6 +57,7 @@ var notOfKernels = map[string]string{
 	"internal/contested":    "comparing what others have read",
 	"internal/cursor":       "reading bytes",
 	"internal/defect":       "panics of readers",
+	"internal/ordered":      "a set and a map",
 	"internal/dwarf":        "a format",
 	"internal/patience":     "waiting",
 	"internal/pclntab":      "a format",

@@ -55,6 +55,31 @@ static __always_inline __u64 filever_medium(struct super_block *super, bool know
 	return FIELD(known, info, id);
 }
 
+#define BTRFS_SUPER_MAGIC 0x9123683e
+
+/* Where btrfs has what stat reports as the device of a file: each subvolume has one of its own, and
+ * inodes of the same number and generation. The offsets are of vfs_inode and root in struct
+ * btrfs_inode, and of anon_dev in struct btrfs_root (fs/btrfs/btrfs_inode.h and ctree.h). The loader sets
+ * them; vfs_inode is 0 where there is no btrfs, or its types are not known. */
+enum { BTRFS_VFS_INODE, BTRFS_ROOT, BTRFS_ANON_DEV, BTRFS_OFFSETS };
+const volatile __u32 btrfs_offsets[BTRFS_OFFSETS];
+
+/* filever_device returns the device of an inode, as stat reports it but on overlays. */
+static __always_inline __u32 filever_device(struct inode *inode, struct super_block *super, bool known)
+{
+	__u32 device = FIELD(known, super, s_dev);
+	__u64 magic = FIELD(known, super, s_magic);
+	__u64 address = (__u64)inode, root = 0;
+
+	barrier_var(device); /* else it is read in each branch, by pointers that the verifier tells apart */
+	if (!btrfs_offsets[BTRFS_VFS_INODE] || magic != BTRFS_SUPER_MAGIC)
+		return device;
+	address += (__u64)btrfs_offsets[BTRFS_ROOT] - btrfs_offsets[BTRFS_VFS_INODE];
+	bpf_probe_read_kernel(&root, sizeof(root), (void *)address);
+	bpf_probe_read_kernel(&device, sizeof(device), (void *)(root + btrfs_offsets[BTRFS_ANON_DEV]));
+	return device;
+}
+
 /* filever_read reads the validity of an inode, as one whose times tell its content. known says
  * that the verifier knows the inode as one. */
 static __always_inline void filever_read(struct inode *inode, struct validity *v, bool known)
@@ -64,7 +89,7 @@ static __always_inline void filever_read(struct inode *inode, struct validity *v
 	v->pinned = 0;
 	v->ino = FIELD(known, inode, i_ino);
 	v->size = FIELD(known, inode, i_size);
-	v->dev = FIELD(known, super, s_dev);
+	v->dev = filever_device(inode, super, known);
 	v->medium = filever_medium(super, known);
 	v->generation = FIELD(known, inode, i_generation);
 	if (!bpf_core_field_exists(inode->i_mtime_sec)) {
