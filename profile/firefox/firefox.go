@@ -42,7 +42,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{most: cmp.Or(o.MaxStacks, DefaultMaxStacks), unit: unitOf(p.SampleType[index].Unit), value: index, libIndex: map[*pprof.Mapping]int{}, byOwner: map[owner]*thread{}}
+	b := &builder{most: cmp.Or(o.MaxStacks, DefaultMaxStacks), unit: unitOf(p.SampleType[index].Unit), value: index, libIndex: map[*pprof.Mapping]int{}, libOf: map[libKey]int{}, byOwner: map[owner]*thread{}}
 	b.count = slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Unit == "count" })
 	b.start = startOf(p)
 	for _, s := range p.Sample {
@@ -101,9 +101,13 @@ type builder struct {
 	start    int64
 	libs     []lib
 	libIndex map[*pprof.Mapping]int
+	libOf    map[libKey]int
 	byOwner  map[owner]*thread
 	threads  []*thread
 }
+
+// libKey tells libraries apart.
+type libKey struct{ path, breakpadID string }
 
 // owner is a thread.
 type owner struct {
@@ -152,10 +156,11 @@ func (b *builder) lib(m *pprof.Mapping) int {
 		l.CodeID, l.BreakpadID = &code, breakpadID(id.Bytes())
 	}
 	// A file that has code in several segments has a mapping for each.
-	i = slices.IndexFunc(b.libs, func(other lib) bool { return other.Path == l.Path && other.BreakpadID == l.BreakpadID })
-	if i < 0 {
+	key := libKey{l.Path, l.BreakpadID}
+	if i, ok = b.libOf[key]; !ok {
 		i = len(b.libs)
 		b.libs = append(b.libs, l)
+		b.libOf[key] = i
 	}
 	b.libIndex[m] = i
 	return i
