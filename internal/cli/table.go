@@ -14,8 +14,9 @@ import (
 
 // table is text in columns. Every row has a cell for each.
 type table struct {
-	columns []column
-	rows    [][]string
+	columns  []column
+	rows     [][]string
+	measured []int // see measure
 }
 
 // column says how the cells of a column are written.
@@ -26,6 +27,17 @@ type column struct {
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// measure makes the columns as wide as these cells at least. Whoever has more rows than memory
+// measures them all, and writes them in parts.
+func (t *table) measure(cells ...string) {
+	if t.measured == nil {
+		t.measured = make([]int, len(t.columns))
+	}
+	for i, cell := range cells {
+		t.measured[i] = max(t.measured[i], utf8.RuneCountInString(plaintext.Line(cell)))
+	}
+}
 
 // write writes the rows with two spaces between columns. A width other than 0 is
 // that of the terminal: the cells of limited columns and of the last one are
@@ -105,6 +117,7 @@ func (t *table) line(row []string, widths []int) string {
 
 func (t *table) widths() []int {
 	widths := make([]int, len(t.columns))
+	copy(widths, t.measured)
 	for _, row := range t.rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))

@@ -165,25 +165,38 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 			continue
 		}
 		found = true
-		if p.opt.json {
-			if err := writeObject(p.out, recordOfRow(name, m, row)); err != nil {
-				return err
-			}
-			continue
+		if !p.opt.json {
+			text.measure(cellsOfRow(m, row)...)
+		} else if err := writeObject(p.out, recordOfRow(name, m, row)); err != nil {
+			return err
 		}
-		r := &row.Rule
-		text.add(fmt.Sprintf("%x-%x", uint64(row.Start), uint64(row.End)), r.CFA(m), r.Places(m), r.Source().String())
 	}
-	if !found {
-		if p.opt.check != "" {
-			return fmt.Errorf("%s: no row has offset %v", name, p.at)
-		}
+	switch {
+	case !found && p.opt.check != "":
+		return fmt.Errorf("%s: no row has offset %v", name, p.at)
+	case p.opt.json:
 		return nil
 	}
-	if !p.opt.json {
-		text.write(p.out, terminalWidth(p.stdout))
+	width := terminalWidth(p.stdout)
+	for row := range t.All() {
+		if !wanted(row) {
+			continue
+		}
+		if text.add(cellsOfRow(m, row)...); len(text.rows) == rowsAtOnce {
+			text.write(p.out, width)
+			text.rows = text.rows[:0]
+		}
 	}
+	text.write(p.out, width)
 	return nil
+}
+
+// rowsAtOnce is how many rows are in memory as text: a table may have millions.
+const rowsAtOnce = 1000
+
+func cellsOfRow(m unwind.Machine, row unwind.Row) []string {
+	r := &row.Rule
+	return []string{fmt.Sprintf("%x-%x", uint64(row.Start), uint64(row.End)), r.CFA(m), r.Places(m), r.Source().String()}
 }
 
 // rowRecord is one row as a JSON object.
