@@ -90,8 +90,12 @@ func TestDamaged(t *testing.T) {
 		}
 		for i := range repeats() {
 			random := rand.New(rand.NewPCG(uint64(i), 16))
-			in := p.write("damaged", damage(data, random))
+			damaged := damage(data, random)
+			in := p.write("damaged", damaged)
 			for _, c := range commands(in) {
+				if len(damaged) == 0 && c.args[0] == "addr2line" {
+					continue // GNU addr2line fails without a word, and so does ours
+				}
 				p.run(c)
 			}
 			p.clear("home")
