@@ -119,6 +119,7 @@ type found struct {
 	id    buildid.ID
 	disk  Disk // DiskSame says that there is a file with that identity
 	file  inode
+	tree  reach.Tree
 	pid   int  // of the process that sees it there
 	far   bool // a helper has looked
 	entry DirEntry
@@ -189,7 +190,7 @@ func (f *onDisk) askMapped(file codeFile) (content buildid.Content) {
 
 // openThere opens what is at a path, if it is what was found there.
 func openThere(now *found, path string) (*os.File, func()) {
-	fd, err := reach.OpenBelow(now.pid, path)
+	fd, err := now.tree.Open(now.pid, path)
 	if err != nil {
 		return nil, nil
 	}
@@ -215,7 +216,7 @@ type farThere struct {
 var contentThere = aside.New("capture.there", func(q farThere) (content string, err error) {
 	ctx, cancel := reach.HelperContext()
 	defer cancel()
-	f, done := openThere(&found{file: q.File, pid: q.PID}, q.Path)
+	f, done := openThere(&found{file: q.File, tree: q.Tree, pid: q.PID}, q.Path)
 	if f == nil {
 		return "", nil
 	}
@@ -229,7 +230,7 @@ func askThere(now *found, path string) (content buildid.Content) {
 	if !now.far {
 		return content
 	}
-	text, err := contentThere.Ask(aboutPath(path), farThere{farPath{now.pid, path}, now.file})
+	text, err := contentThere.Ask(aboutPath(path), farThere{farPath{now.tree, now.pid, path}, now.file})
 	if err == nil && text != "" {
 		content, _ = buildid.ParseContent(text) // or it is unknown
 	}

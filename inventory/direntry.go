@@ -34,9 +34,9 @@ func DirEntryHere(path string) DirEntry {
 	return entryAt(tree, procfs.OwnPID(), path)
 }
 
-// entryAt returns what a path is for a process that sees this tree.
+// entryAt returns what a path of a tree is, through a process that sees it.
 func entryAt(t reach.Tree, pid int, file string) DirEntry {
-	root, err := reach.OpenRoot(pid)
+	root, err := t.OpenRoot(pid)
 	if err != nil {
 		return DirEntry{}
 	}

@@ -1,9 +1,11 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -47,10 +49,11 @@ var diskNames = [...]string{DiskUnknown: "unknown", DiskSame: "same", DiskGone: 
 func (d Disk) String() string { return diskNames[d] }
 
 // LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
-// processes. It reads the file that is at each path now, once for each tree of files.
+// processes. It reads the file that is at each path now, once for each tree of files and each user: no
+// process of one user has a part in what is reported of another user's.
 func (inv *Inventory) LookAtDisk() {
 	here, _ := reach.TreeOf(procfs.OwnPID())
-	files := map[treePath]*onDisk{}
+	files := map[userPath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		tid := p.findProgram(inv.context())
@@ -58,19 +61,21 @@ func (inv *Inventory) LookAtDisk() {
 		if err != nil {
 			continue // it ended, or is another user's
 		}
+		user := procfs.UserOf(uint32(p.PID))
 		for j := range p.Code {
 			c := &p.Code[j]
-			key := treePath{tree, c.Path}
+			key := userPath{treePath{tree, c.Path}, user}
 			if files[key] == nil {
-				files[key] = &onDisk{tree: tree, path: tree.Inside(c.Path)}
+				files[key] = &onDisk{tree: tree, path: tree.Inside(c.Path), user: user}
+				if tree == here {
+					files[key].pids = []int{procfs.OwnPID()} // which nobody else has a part in
+				}
 			}
 			files[key].add(tid, c)
 		}
 	}
-	list := make([]*onDisk, 0, len(files))
-	for _, f := range files {
-		list = append(list, f)
-	}
+	// Root's come first, for all share the time there is.
+	list := slices.SortedFunc(maps.Values(files), func(a, b *onDisk) int { return cmp.Compare(a.user, b.user) })
 	ctx, until := inv.context(), time.Now().Add(diskPatience)
 	procfs.EachInParallel(list, func(f *onDisk) { f.look(ctx, here, until) })
 	for i := range inv.Processes {
@@ -113,17 +118,24 @@ func sameCode(a, b []Code) bool {
 	return slices.EqualFunc(a, b, func(a, b Code) bool { return a.Start == b.Start && a.End == b.End && a.Path == b.Path })
 }
 
-// onDisk is a path, the processes that see it, and the code that was mapped from there.
+// userPath is a path of a user's processes.
+type userPath struct {
+	treePath
+	user uint32
+}
+
+// onDisk is a path, the processes of a user that see it, and the code that was mapped from there.
 type onDisk struct {
 	tree   reach.Tree
 	path   string // inside of it
-	pids   []int  // a few of them, each of which may end
+	user   uint32
+	pids   []int // a few of them, each of which may end, or this process
 	code   []*Code
 	owners []int // the process of each
 }
 
 func (f *onDisk) add(pid int, c *Code) {
-	if len(f.pids) < reach.MaxAttempts {
+	if len(f.pids) < reach.MaxAttempts && !slices.Contains(f.pids, procfs.OwnPID()) {
 		f.pids = append(f.pids, pid)
 	}
 	f.code = append(f.code, c)
@@ -166,7 +178,7 @@ func (f *onDisk) read(ctx context.Context) found {
 		return found{}
 	}
 	for _, pid := range f.pids {
-		now, err := readBelow(ctx, pid, f.path)
+		now, err := readBelow(ctx, f.tree, pid, f.path)
 		if errors.Is(err, mounts.ErrForeign) {
 			return f.readFar(pid)
 		}
@@ -178,11 +190,11 @@ func (f *onDisk) read(ctx context.Context) found {
 	return found{entry: f.entry()}
 }
 
-// readBelow reads what a process sees at a path. The error is that of openBelow, where it says
-// nothing of what is there.
-func readBelow(ctx context.Context, pid int, path string) (found, error) {
-	now := found{pid: pid}
-	fd, err := reach.OpenBelow(pid, path)
+// readBelow reads what is at a path of a tree, through a process that sees it. The error is that of
+// reach.Tree.Open, where it says nothing of what is there.
+func readBelow(ctx context.Context, tree reach.Tree, pid int, path string) (found, error) {
+	now := found{tree: tree, pid: pid}
+	fd, err := tree.Open(pid, path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		now.disk = DiskGone
 		return now, nil
@@ -220,8 +232,9 @@ func readBelow(ctx context.Context, pid int, path string) (found, error) {
 	return now, nil
 }
 
-// farPath is what a process sees at a path, where a helper looks.
+// farPath is a path of a tree that a process sees, where a helper looks.
 type farPath struct {
+	Tree reach.Tree
 	PID  int
 	Path string
 }
@@ -240,11 +253,11 @@ type farDisk struct {
 var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
 	ctx, cancel := reach.HelperContext()
 	defer cancel()
-	now, err := readBelow(ctx, q.PID, q.Path)
+	now, err := readBelow(ctx, q.Tree, q.PID, q.Path)
 	if err != nil {
 		return farDisk{}, err
 	}
-	there := entryAt(reach.Tree{}, q.PID, q.Path)
+	there := entryAt(q.Tree, q.PID, q.Path)
 	far := farDisk{Disk: now.disk, File: now.file, Dev: there.dev, Inode: there.ino, Name: there.name}
 	if !now.id.IsZero() {
 		far.ID = now.id.String()
@@ -254,11 +267,11 @@ var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
 
 // readFar is read by a helper.
 func (f *onDisk) readFar(pid int) found {
-	far, err := readFar.Ask(aboutPath(f.path), farPath{pid, f.path})
+	far, err := readFar.Ask(aboutPath(f.path), farPath{f.tree, pid, f.path})
 	if err != nil {
 		return found{}
 	}
-	now := found{disk: far.Disk, file: far.File, pid: pid, far: true}
+	now := found{disk: far.Disk, file: far.File, tree: f.tree, pid: pid, far: true}
 	now.entry = DirEntry{dev: far.Dev, ino: far.Inode, name: far.Name}
 	if far.Inode == 0 && far.Disk == DiskGone {
 		now.entry = DirEntry{gone: treePath{f.tree, f.path}}

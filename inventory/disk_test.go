@@ -1,15 +1,21 @@
 package inventory
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/proctest"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
+	"hallmark/reason"
 )
 
 // TestLookAtDisk wants what became of the files of running programs: nothing, gone,
@@ -122,5 +128,97 @@ func TestLookAtDiskInNamespace(t *testing.T) {
 	}
 	if disk, _ := look(); disk != DiskGone {
 		t.Fatalf("%v behind a link that leads nowhere in there, want gone", disk)
+	}
+}
+
+// awaitStatic waits until a process has executed a program that is linked statically.
+func awaitStatic(t *testing.T, pid int, program string) {
+	t.Helper()
+	testenv.Await(t, "the execution of "+program, func() bool {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		return err == nil && slices.ContainsFunc(strings.Split(string(maps), "\n"), func(line string) bool {
+			words := strings.Fields(line)
+			return len(words) > 5 && words[1] == "r-xp" && words[5] == program
+		})
+	})
+}
+
+// TestOtherRootNow wants nothing to be read through a process whose root directory is another one than
+// it was when its paths were noted, and this process's own paths to be read through no other one.
+func TestOtherRootNow(t *testing.T) {
+	testenv.Root(t)
+	program, root := proctest.BuildC(t, "-static"), t.TempDir()
+	proctest.CopyTo(t, program, filepath.Join(root, "prog"))
+	pid := proctest.Start(t, "chroot", root, "/prog", "3600000")
+	awaitStatic(t, pid, filepath.Join(root, "prog"))
+	here, err := reach.TreeOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := reach.TreeOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what  string
+		tree  reach.Tree
+		disk  Disk
+		isOne bool // an entry
+	}{{"its root directory", there, DiskSame, true}, {"another one", here, DiskUnknown, false}} {
+		f := &onDisk{tree: c.tree, path: "/prog", pids: []int{pid}}
+		if now := f.read(t.Context()); now.disk != c.disk || (now.entry != DirEntry{}) != c.isOne {
+			t.Errorf("%s: %v, %+v, want %v", c.what, now.disk, now.entry, c.disk)
+		}
+		far, err := readFar.Ask("a test", farPath{c.tree, pid, "/prog"})
+		if isRead := err == nil && far.Disk != DiskUnknown; isRead != c.isOne {
+			t.Errorf("%s, by a helper: %+v, %v", c.what, far, err)
+		}
+	}
+}
+
+// TestUsersAnswerForThemselves has a process of another user with the same program, whose file system is
+// said not to answer: nothing of it is to be reported of root's process, here and in another tree.
+func TestUsersAnswerForThemselves(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	program := proctest.BuildC(t, "-static")
+	for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, in := range map[string][]string{"here": {"env"}, "in another tree": {"unshare", "--mount"}} {
+		start := func(args ...string) int {
+			args = append(args, program, "3600000")
+			pid := proctest.Start(t, args...)
+			awaitStatic(t, pid, program)
+			return pid
+		}
+		root := start(in...)
+		other := start("nsenter", "--target", strconv.Itoa(root), "--mount", "setpriv", "--reuid", "65534", "--clear-groups")
+		inv, err := Take(Options{PIDs: []int{root, other}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(inv.Processes) != 2 {
+			t.Fatalf("%s: got %+v", what, inv)
+		}
+		for i := range inv.Processes {
+			for j := range inv.Processes[i].Code {
+				if inv.Processes[i].PID == other {
+					inv.Processes[i].Code[j].Reason = reason.FileUnresponsive
+				}
+			}
+		}
+		inv.LookAtDisk()
+		for _, p := range inv.Processes {
+			want := DiskSame
+			if p.PID == other {
+				want = DiskUnknown
+			}
+			if p.Program < 0 || p.Code[p.Program].Disk != want {
+				t.Errorf("%s: process %d: %+v, want %v", what, p.PID, p, want)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 )
 
@@ -15,8 +16,12 @@ func TestNamesOfOthersAreNotOpened(t *testing.T) {
 	if os.Geteuid() == 0 {
 		names = append(names, testenv.Terminal(t))
 	}
+	here, err := reach.TreeOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names {
-		if now, err := readBelow(t.Context(), os.Getpid(), name); err != nil || now.disk != DiskOther {
+		if now, err := readBelow(t.Context(), here, os.Getpid(), name); err != nil || now.disk != DiskOther {
 			t.Errorf("%s: %+v, %v", name, now, err)
 		}
 	}

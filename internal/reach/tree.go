@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,39 +14,71 @@ import (
 // Tree is what paths of a process mean: processes that have the same mounts and the same
 // root directory see the same files.
 type Tree struct {
-	mounts string
-	root   string     // directory, as this process sees it; mapped files are named in the same way
-	dev    mounts.Dev // of it
-	ino    uint64
+	Mounts string     // the namespace
+	Mount  uint64     // of the root directory, which is in one namespace only; 0 where the kernel does not know (before Linux 5.8)
+	Root   string     // directory, as this process sees it; mapped files are named in the same way
+	Dev    mounts.Dev // of it
+	Inode  uint64
 }
+
+// ErrOtherTree says that the paths of a process mean something else by now.
+var ErrOtherTree = errors.New("the process has another root directory now")
 
 // TreeOf returns the tree of a process. It asks no server of a file system, and fails where the
 // process has ended, or is another user's.
 func TreeOf(pid int) (Tree, error) {
-	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if err != nil {
-		return Tree{}, err
+	fd, tree, err := openTree(pid)
+	if err == nil {
+		unix.Close(fd)
 	}
-	link := fmt.Sprintf("/proc/%d/root", pid)
-	root, err := os.Readlink(link)
-	if err != nil {
-		return Tree{}, err
+	return tree, err
+}
+
+// openTree opens the root directory of a process, and returns the tree which that descriptor has. The
+// process may exchange its root directory at any moment, so nothing is asked of it twice.
+func openTree(pid int) (fd int, tree Tree, err error) {
+	if tree.Mounts, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
+		return -1, Tree{}, err
 	}
-	fd, err := OpenRoot(pid)
-	if err != nil {
-		return Tree{}, err
+	if fd, err = OpenRoot(pid); err != nil {
+		return -1, Tree{}, err
 	}
-	defer unix.Close(fd)
-	dev, inode, err := mounts.DeviceOf(fd) // which asks no server
-	if err != nil {
-		return Tree{}, err
+	tree.Root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil {
+		tree.Mount, tree.Dev, tree.Inode, err = mounts.PlaceOf(fd) // which asks no server
 	}
-	return Tree{namespace, root, dev, inode}, nil
+	if err != nil {
+		unix.Close(fd)
+		return -1, Tree{}, err
+	}
+	return fd, tree, nil
+}
+
+// OpenRoot opens the root directory of the tree, through a process that sees it. The error is
+// ErrOtherTree where the process sees another one by now.
+func (t Tree) OpenRoot(pid int) (fd int, err error) {
+	fd, now, err := openTree(pid)
+	if err == nil && now != t {
+		unix.Close(fd)
+		return -1, ErrOtherTree
+	}
+	return fd, err
+}
+
+// Open opens what is at a path of the tree (O_PATH), through a process that sees it. Errors are those of
+// OpenBelow and OpenRoot.
+func (t Tree) Open(pid int, path string) (fd int, err error) {
+	root, err := t.OpenRoot(pid)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(root)
+	return mounts.Of(pid, false).Open(root, path)
 }
 
 // Inside returns the path that the process itself has for a file, of a path of [Tree]'s root directory.
 func (t Tree) Inside(path string) string {
-	if below, ok := strings.CutPrefix(path, t.root+"/"); ok && t.root != "/" {
+	if below, ok := strings.CutPrefix(path, t.Root+"/"); ok && t.Root != "/" {
 		return "/" + below
 	}
 	return path
