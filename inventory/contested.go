@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unique"
 
 	"golang.org/x/sys/unix"
 
@@ -26,12 +27,30 @@ type codeFile struct {
 	mtime, ctime bpf.Time
 }
 
-func codeFileOf(v *bpf.Validity) codeFile {
-	return codeFile{v.Dev.Major, v.Dev.Minor, v.Inode, v.Mtime, v.Ctime}
+// fileKey is a codeFile that is kept in one place. The zero fileKey is none.
+type fileKey struct{ one unique.Handle[codeFile] }
+
+func (f codeFile) key() fileKey {
+	if f == (codeFile{}) {
+		return fileKey{}
+	}
+	return fileKey{unique.Make(f)}
 }
 
-func codeFileOfVMA(v procmap.VMA) codeFile {
-	return codeFile{major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}
+func keyOf(v *bpf.Validity) fileKey {
+	return codeFile{v.Dev.Major, v.Dev.Minor, v.Inode, v.Mtime, v.Ctime}.key()
+}
+
+func keyOfVMA(v procmap.VMA) fileKey {
+	return codeFile{major: v.Dev.Major, minor: v.Dev.Minor, inode: v.Inode}.key()
+}
+
+// value returns which file it is, the zero value for none.
+func (k fileKey) value() codeFile {
+	if k == (fileKey{}) {
+		return codeFile{}
+	}
+	return k.one.Value()
 }
 
 // isAt reports whether the file is the one of which fstat tells this.
@@ -49,17 +68,18 @@ func (f codeFile) isOlder(file *os.File) bool {
 // Only the files are read whose identity another one in the inventory has, too: of copies
 // nothing is said.
 func (inv *Inventory) FindContested() {
-	var claims []contested.Claim[codeFile]
+	claimed := inv.claimedTwice()
+	var claims []contested.Claim[fileKey]
 	var code []*Code
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		for j := range p.Code {
 			c := &p.Code[j]
-			if c.ID.IsZero() || c.file == (codeFile{}) {
+			if !claimed[c.ID] || c.file == (fileKey{}) {
 				continue
 			}
 			code = append(code, c)
-			claims = append(claims, contested.Claim[codeFile]{
+			claims = append(claims, contested.Claim[fileKey]{
 				ID: c.ID, Key: c.file,
 				Open: func() (*os.File, func()) { return c.open(p.PID) },
 				Ask:  func(context.Context) buildid.Content { return c.askContent(p.PID) },
@@ -72,6 +92,25 @@ func (inv *Inventory) FindContested() {
 	}
 }
 
+// claimedTwice returns the identities that more than one file has.
+func (inv *Inventory) claimedTwice() map[buildid.ID]bool {
+	first, twice := map[buildid.ID]fileKey{}, map[buildid.ID]bool{}
+	for i := range inv.Processes {
+		for j := range inv.Processes[i].Code {
+			c := &inv.Processes[i].Code[j]
+			if c.ID.IsZero() || c.file == (fileKey{}) {
+				continue
+			}
+			if file, ok := first[c.ID]; !ok {
+				first[c.ID] = c.file
+			} else if file != c.file {
+				twice[c.ID] = true
+			}
+		}
+	}
+	return twice
+}
+
 // open opens the file that a process has mapped there, if that has the identity still.
 func (c *Code) open(pid int) (f *os.File, done func()) {
 	p, err := procmap.Open(pid)
@@ -79,7 +118,7 @@ func (c *Code) open(pid int) (f *os.File, done func()) {
 		return nil, nil
 	}
 	v, ok, err := p.Find(c.Start)
-	if !ok || err != nil || v.Offset != c.Offset || c.file.inode != v.Inode {
+	if !ok || err != nil || v.Offset != c.Offset || c.file.value().inode != v.Inode {
 		p.Close()
 		return nil, nil
 	}
@@ -92,7 +131,7 @@ func (c *Code) open(pid int) (f *os.File, done func()) {
 		file.Close()
 		p.Close()
 	}
-	if info, err := buildid.ReadClaim(file.File); err != nil || info.ID != c.ID || c.file.isOlder(file.File) {
+	if info, err := buildid.ReadClaim(file.File); err != nil || info.ID != c.ID || c.file.value().isOlder(file.File) {
 		done()
 		return nil, nil
 	}
@@ -108,7 +147,7 @@ func (c *Code) askContent(pid int) (content buildid.Content) {
 	}
 	defer p.Close()
 	v, ok, err := p.Find(c.Start)
-	if !ok || err != nil || v.Offset != c.Offset || c.file.inode != v.Inode {
+	if !ok || err != nil || v.Offset != c.Offset || c.file.value().inode != v.Inode {
 		return content
 	}
 	return p.ContentAside(v, c.ID)
@@ -133,7 +172,7 @@ func inodeOf(st *unix.Stat_t) inode { return inode{st.Dev, st.Ino} }
 // compare returns what is at a path for code of the same identity: the same file, a copy, or
 // another build that claims to be the same.
 func (f *onDisk) compare(c *Code, now *found, until time.Time) Disk {
-	if c.file == (codeFile{}) || c.file.isAt(now.file) || c.ID.Kind() == buildid.ByContent {
+	if c.file == (fileKey{}) || c.file.value().isAt(now.file) || c.ID.Kind() == buildid.ByContent {
 		return DiskSame
 	}
 	mapped, done := f.openMapped(c.file)
@@ -164,7 +203,7 @@ func (f *onDisk) compare(c *Code, now *found, until time.Time) Disk {
 }
 
 // openMapped opens the file that is mapped, through a process that has it.
-func (f *onDisk) openMapped(file codeFile) (mapped *os.File, done func()) {
+func (f *onDisk) openMapped(file fileKey) (mapped *os.File, done func()) {
 	tries := 0
 	for i, c := range f.code {
 		if c.file != file || tries == reach.MaxAttempts {
@@ -179,7 +218,7 @@ func (f *onDisk) openMapped(file codeFile) (mapped *os.File, done func()) {
 }
 
 // askMapped returns the content of the file that is mapped, where OpenFile leaves it alone.
-func (f *onDisk) askMapped(file codeFile) (content buildid.Content) {
+func (f *onDisk) askMapped(file fileKey) (content buildid.Content) {
 	for i, c := range f.code {
 		if c.file == file {
 			return c.askContent(f.owners[i])

@@ -3,6 +3,7 @@ package inventory
 import (
 	"errors"
 	"path"
+	"unique"
 
 	"golang.org/x/sys/unix"
 
@@ -16,12 +17,27 @@ import (
 // to two directories; and a mount namespace of its own does not make another entry of a
 // directory that is the same one in there. Entries are equal if and only if they are the
 // same; the zero DirEntry is none, that of memory, or was not found.
-type DirEntry struct {
+type DirEntry struct{ one unique.Handle[dirEntry] } // small, as there may be many
+
+type dirEntry struct {
 	dev  mounts.Dev // of the directory; of the file itself where that is mounted by itself
 	ino  uint64
 	name string // in the directory
 	// Where the directory is gone, all that is known is who sees what there.
 	gone treePath
+}
+
+func newEntry(e dirEntry) DirEntry { return DirEntry{unique.Make(e)} }
+
+// goneEntry returns the entry of a path whose directory is gone.
+func goneEntry(where treePath) DirEntry { return newEntry(dirEntry{gone: where}) }
+
+// value returns what the entry is, the zero value for none.
+func (e DirEntry) value() dirEntry {
+	if e == (DirEntry{}) {
+		return dirEntry{}
+	}
+	return e.one.Value()
 }
 
 // DirEntryHere returns the entry that an absolute path leads this process to; the zero DirEntry if there
@@ -43,7 +59,7 @@ func entryAt(t reach.Tree, pid int, file string) DirEntry {
 	defer unix.Close(root)
 	dir, err := mounts.Of(pid, false).Open(root, path.Dir(file)+"/.")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return DirEntry{gone: treePath{t, file}}
+		return goneEntry(treePath{t, file})
 	}
 	if err != nil {
 		return DirEntry{}
@@ -81,7 +97,7 @@ func entryOf(dir int, below, name string) DirEntry {
 	if err != nil {
 		return DirEntry{}
 	}
-	return DirEntry{dev: dev, ino: inode, name: name}
+	return newEntry(dirEntry{dev: dev, ino: inode, name: name})
 }
 
 // entry returns the entry that the path is.

@@ -56,7 +56,7 @@ func (inv *Inventory) LookAtDisk() {
 	files := map[userPath]*onDisk{}
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
-		tid := p.findProgram(inv.context())
+		tid := inv.findProgram(p)
 		tree, err := reach.TreeOf(tid)
 		if err != nil {
 			continue // it ended, or is another user's
@@ -77,7 +77,9 @@ func (inv *Inventory) LookAtDisk() {
 	// Root's come first, for all share the time there is.
 	list := slices.SortedFunc(maps.Values(files), func(a, b *onDisk) int { return cmp.Compare(a.user, b.user) })
 	ctx, until := inv.context(), time.Now().Add(diskPatience)
-	procfs.EachInParallel(list, func(f *onDisk) { f.look(ctx, here, until) })
+	procfs.EachInParallel(list, func(f *onDisk) {
+		inv.shares.spend(f.user, func() { f.look(ctx, here, until) })
+	})
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		if slices.ContainsFunc(p.Code, func(c Code) bool { return c.Elsewhere }) {
@@ -96,14 +98,14 @@ const memfdPrefix = "/memfd:"
 // findProgram sets what a process executed, and returns a thread through which its files
 // can be reached, 0 for none. One that executed another program since it was looked at is
 // looked at again.
-func (p *Process) findProgram(ctx context.Context) (tid int) {
+func (inv *Inventory) findProgram(p *Process) (tid int) {
 	for range reach.MaxAttempts {
 		tid, path := procfs.ProgramOf(p.PID)
 		p.Program = slices.IndexFunc(p.Code, func(c Code) bool { return tid != 0 && strings.TrimSuffix(c.Path, procfs.Deleted) == path })
 		if p.Program >= 0 {
 			return tid
 		}
-		r, why := lookPatiently(p.PID, patience.ProcessTime, procmap.Options{Context: ctx})
+		r, why := inv.lookPatiently(p.PID, patience.ProcessTime, procmap.Options{Context: inv.context()})
 		p.Ended = why == reason.ProcessGone
 		if why != reason.None || tid != 0 && sameCode(p.Code, r.Code) {
 			return tid
@@ -147,7 +149,7 @@ func (f *onDisk) look(ctx context.Context, here reach.Tree, until time.Time) {
 	if now.disk != DiskNever {
 		f.setEntries(here, now.entry)
 	}
-	same := map[codeFile]Disk{}
+	same := map[fileKey]Disk{}
 	for _, c := range f.code {
 		switch {
 		case now.disk == DiskSame && c.ID.IsZero():
@@ -257,7 +259,7 @@ var readFar = aside.New("capture.disk", func(q farPath) (farDisk, error) {
 	if err != nil {
 		return farDisk{}, err
 	}
-	there := entryAt(q.Tree, q.PID, q.Path)
+	there := entryAt(q.Tree, q.PID, q.Path).value()
 	far := farDisk{Disk: now.disk, File: now.file, Dev: there.dev, Inode: there.ino, Name: there.name}
 	if !now.id.IsZero() {
 		far.ID = now.id.String()
@@ -272,9 +274,11 @@ func (f *onDisk) readFar(pid int) found {
 		return found{}
 	}
 	now := found{disk: far.Disk, file: far.File, tree: f.tree, pid: pid, far: true}
-	now.entry = DirEntry{dev: far.Dev, ino: far.Inode, name: far.Name}
-	if far.Inode == 0 && far.Disk == DiskGone {
-		now.entry = DirEntry{gone: treePath{f.tree, f.path}}
+	switch {
+	case far.Inode != 0:
+		now.entry = newEntry(dirEntry{dev: far.Dev, ino: far.Inode, name: far.Name})
+	case far.Disk == DiskGone:
+		now.entry = goneEntry(treePath{f.tree, f.path})
 	}
 	if far.ID == "" {
 		return now

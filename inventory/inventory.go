@@ -43,6 +43,8 @@ type Inventory struct {
 	Unseen    []Unseen
 	// ctx bounds how files without build IDs are hashed.
 	ctx context.Context
+	// shares are what is left to be listed and read; nil where there is no bound.
+	shares *shares
 	// Hidden reports that /proc is that of a PID namespace, and shows no others' processes.
 	Hidden bool
 }
@@ -80,7 +82,7 @@ type Code struct {
 	// has it mapped, which is in a container for instance.
 	Elsewhere bool
 
-	file codeFile
+	file fileKey
 }
 
 // Unseen is a process whose mappings could not be read, and why.
@@ -131,7 +133,7 @@ func Take(opts Options) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv.ctx = buildid.WithBudget(context.Background(), reach.Hashing)
+	inv.ctx, inv.shares = buildid.WithBudget(context.Background(), reach.Hashing), newShares()
 	// Only the PID namespace of the machine has kernel threads: the father of all others is number 2.
 	inv.Hidden = procfs.CheckPIDNamespace() != nil && !procfs.IsKernelThread(2)
 	if opts.Source == Iterator || opts.Source == AnySource && (inv.Source == Text || len(pids) > manyProcesses) {
@@ -199,7 +201,7 @@ func (inv *Inventory) addMissing(pids []int) {
 			continue
 		}
 		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !errors.Is(err, fs.ErrNotExist) {
-			inv.add(lookPatiently(pid, patience.ProcessTime, procmap.Options{Context: inv.context()}))
+			inv.add(inv.lookPatiently(pid, patience.ProcessTime, procmap.Options{Context: inv.context()}))
 		}
 	}
 	inv.sort()
@@ -207,25 +209,33 @@ func (inv *Inventory) addMissing(pids []int) {
 
 // inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
 func inventoryOf(taken []*bpf.Process) *Inventory {
-	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing)}
+	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing), shares: newShares()}
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
+		user := procfs.UserOf(p.PID)
 		r := &inv.Processes[i]
 		*r = Process{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
 			c := &p.Code[j]
-			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: codeFileOf(&c.Validity)}
+			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: keyOf(&c.Validity)}
 			key := listedFile{c.Validity, c.Key}
 			u := files[key]
 			if u == nil {
-				u = new(unread)
+				u = &unread{user: user}
 				files[key] = u
+			}
+			if inv.shares.isExempt(user) {
+				u.user = user // who pays for it
 			}
 			u.code = append(u.code, &r.Code[j])
 			u.files = append(u.files, &c.File)
 		}
 	}
-	procfs.EachInParallel(slices.Collect(maps.Values(files)), func(u *unread) { u.read(inv.ctx) })
+	procfs.EachInParallel(slices.Collect(maps.Values(files)), func(u *unread) {
+		if !inv.shares.spend(u.user, func() { u.read(inv.ctx) }) {
+			u.leave()
+		}
+	})
 	return inv
 }
 
@@ -245,6 +255,7 @@ type listedFile struct {
 
 // unread is a file whose identity is not known yet, and where it is mapped.
 type unread struct {
+	user  uint32 // whose share of the time it takes
 	code  []*Code
 	files []*bpf.File
 }
@@ -261,6 +272,13 @@ func (u *unread) read(ctx context.Context) {
 		if why != reason.None && why != reason.Anonymous && why != reason.FileUnresponsive {
 			c.askProcess(ctx, int(u.files[i].PID))
 		}
+	}
+}
+
+// leave has no more time for the file.
+func (u *unread) leave() {
+	for _, c := range u.code {
+		c.Reason = reason.NotRead
 	}
 }
 
@@ -345,7 +363,7 @@ func (inv *Inventory) takeFromProc(pids []int, most time.Duration) {
 	var files procmap.Files
 	defer files.Close()
 	procfs.EachInParallel(pids, func(pid int) {
-		r, why := lookPatiently(pid, most, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
+		r, why := inv.lookPatiently(pid, most, procmap.Options{Method: inv.Source.method(), Files: &files, Context: inv.context()})
 		mu.Lock()
 		defer mu.Unlock()
 		inv.add(r, why)
@@ -369,30 +387,43 @@ func (inv *Inventory) sort() {
 }
 
 // lookPatiently is lookAt for a process that may not let anybody look at it. While the look makes
-// progress it is waited for until most has passed.
-func lookPatiently(pid int, most time.Duration, opts procmap.Options) (Process, reason.Reason) {
-	var r Process
-	var why reason.Reason
-	var steps atomic.Int64
-	switch ok, isMoving := patience.WithinMoving(pid, patience.ProcessTime, most, &steps, func() { r, why = lookAt(pid, opts, &steps) }); {
-	case ok:
-		return r, why
-	case isMoving:
-		return Process{PID: pid}, reason.NotRead
-	}
-	return Process{PID: pid}, reason.FileUnresponsive
+// progress it is waited for until most has passed. A process of a user who has no share left is not looked at.
+func (inv *Inventory) lookPatiently(pid int, most time.Duration, opts procmap.Options) (r Process, why reason.Reason) {
+	l := look{pid: pid, opts: opts, meter: inv.shares.meterOf(pid)}
+	r, why = Process{PID: pid}, reason.NotRead
+	inv.shares.spend(l.meter.user, func() {
+		var seen Process
+		var seenWhy reason.Reason
+		switch ok, isMoving := patience.WithinMoving(pid, patience.ProcessTime, most, &l.steps, func() { seen, seenWhy = l.at() }); {
+		case ok:
+			r, why = seen, seenWhy
+		case !isMoving:
+			why = reason.FileUnresponsive
+		}
+	})
+	return r, why
 }
 
-// lookAt looks at one process through /proc, again when it executed another program
+// look is one at a process.
+type look struct {
+	pid   int
+	opts  procmap.Options
+	meter *meter
+	steps atomic.Int64
+}
+
+// at looks at one process through /proc, again when it executed another program
 // meanwhile. Without memory of its own it is gone, or never had code.
-func lookAt(pid int, opts procmap.Options, steps *atomic.Int64) (Process, reason.Reason) {
-	r := Process{PID: pid}
+func (l *look) at() (Process, reason.Reason) {
+	r := Process{PID: l.pid}
 	for range reach.MaxAttempts {
-		code, err := codeOf(pid, opts, steps)
+		code, err := l.code()
 		switch {
 		case err == nil:
-			r.Code, r.Name = code, procfs.NameOf(uint32(pid))
+			r.Code, r.Name = code, procfs.NameOf(uint32(l.pid))
 			return r, reason.None
+		case errors.Is(err, procmap.ErrStopped):
+			return r, reason.NotRead
 		case errors.Is(err, os.ErrPermission):
 			return r, reason.NotPermitted
 		case errors.Is(err, procmap.ErrNoMemory):
@@ -400,50 +431,71 @@ func lookAt(pid int, opts procmap.Options, steps *atomic.Int64) (Process, reason
 		case !errors.Is(err, os.ErrProcessDone):
 			return r, reason.Unstable
 		}
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", l.pid)); err != nil {
 			return r, reason.ProcessGone
 		}
 	}
 	return r, reason.Unstable
 }
 
-// codeOf returns the code of a process, through another of its threads when the first
+// code returns the code of a process, through another of its threads when the first
 // one has ended and has no memory any more.
-func codeOf(pid int, opts procmap.Options, steps *atomic.Int64) ([]Code, error) {
-	code, err := codeOfThread(pid, opts, steps)
+func (l *look) code() ([]Code, error) {
+	code, err := l.codeOfThread(l.pid)
 	if !errors.Is(err, procmap.ErrNoMemory) {
 		return code, err
 	}
-	tids, _ := procfs.ThreadsOf(pid)
+	tids, _ := procfs.ThreadsOf(l.pid)
 	for _, tid := range tids {
-		if tid == pid {
+		if tid == l.pid {
 			continue
 		}
-		if code, err := codeOfThread(tid, opts, steps); err == nil {
-			return code, nil
+		if code, err := l.codeOfThread(tid); err == nil || errors.Is(err, procmap.ErrStopped) {
+			return code, err
 		}
 	}
 	return nil, err
 }
 
-func codeOfThread(tid int, opts procmap.Options, steps *atomic.Int64) ([]Code, error) {
-	p, err := procmap.OpenOptions(tid, opts)
+func (l *look) codeOfThread(tid int) ([]Code, error) {
+	p, err := procmap.OpenOptions(tid, l.opts)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	vmas, err := p.Executable()
+	l.meter.count = 0
+	vmas, err := p.ExecutableWhile(func(v procmap.VMA) bool {
+		l.steps.Add(1)
+		return l.meter.add(v)
+	})
+	if err == nil && !l.meter.settle() {
+		err = procmap.ErrStopped
+	}
 	if err != nil {
 		return nil, err
 	}
-	var code []Code
+	code := make([]Code, 0, len(vmas))
+	known := map[vmaFile]procmap.Identity{}
 	for _, v := range vmas {
-		id, err := p.Identity(v)
-		if err != nil {
-			return nil, err
+		file := vmaFile{v.Dev, v.Inode, v.Name}
+		id, ok := known[file]
+		if !ok {
+			if id, err = p.Identity(v); err != nil {
+				return nil, err
+			}
 		}
-		steps.Add(1)
-		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: codeFileOfVMA(v)})
+		if v.Kind() == procmap.KindFile {
+			known[file] = id
+		}
+		l.steps.Add(1)
+		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: keyOfVMA(v)})
 	}
 	return code, nil
+}
+
+// vmaFile tells the files of a process apart, which remain the same while it is looked at.
+type vmaFile struct {
+	dev   procmap.Dev
+	inode uint64
+	name  string
 }

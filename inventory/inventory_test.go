@@ -115,7 +115,7 @@ func checkRunning(t *testing.T, r Process, pid int, id buildid.ID) {
 		if got[i].ID.IsZero() || got[i].Reason != reason.None {
 			t.Errorf("%s has no identity: %v", got[i].Path, got[i].Reason)
 		}
-		got[i].ID, got[i].Reason, got[i].file = buildid.ID{}, reason.None, codeFile{}
+		got[i].ID, got[i].Reason, got[i].file = buildid.ID{}, reason.None, fileKey{}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("process %d:\n got %v\nwant %v", pid, got, want)

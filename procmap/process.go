@@ -191,6 +191,16 @@ func (p *Process) Executable() ([]VMA, error) {
 	return list, p.wrap(err)
 }
 
+// ExecutableWhile is Executable as long as more, which is called with each VMA that is listed, returns true.
+// When it does not, the error wraps ErrStopped.
+func (p *Process) ExecutableWhile(more func(VMA) bool) ([]VMA, error) {
+	list, err := p.listWhile(fileBacked|uint64(Exec), more)
+	return list, p.wrap(err)
+}
+
+// ErrStopped says that a list was stopped by whoever asked for it.
+var ErrStopped = errors.New("the list of mappings was stopped")
+
 // Code returns the executable VMAs that map a file or the vdso, in the order of their addresses.
 func (p *Process) Code() ([]VMA, error) {
 	list, err := p.list(uint64(Exec))
@@ -239,10 +249,14 @@ func (p *Process) next(a addr.Abs) (VMA, bool, error) {
 
 // list returns the VMAs that pass the flags of a query.
 func (p *Process) list(flags uint64) ([]VMA, error) {
+	return p.listWhile(flags, func(VMA) bool { return true })
+}
+
+func (p *Process) listWhile(flags uint64, more func(VMA) bool) ([]VMA, error) {
 	if p.query {
-		return p.queryList(flags)
+		return p.queryList(flags, more)
 	}
-	return p.textList(flags)
+	return p.textList(flags, more)
 }
 
 // wrap turns a cause into the error to return.

@@ -246,3 +246,30 @@ func main() {
 }
 
 func itoa(pid int) string { return strconv.Itoa(pid) }
+
+// TestExecutableWhile stops a list, and wants the whole one as Executable returns it.
+func TestExecutableWhile(t *testing.T) {
+	for _, m := range []Method{Query, Text} {
+		p, err := OpenOptions(os.Getpid(), Options{Method: m})
+		if errors.Is(err, errors.ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		want, err := p.Executable()
+		if err != nil || len(want) == 0 {
+			t.Fatalf("%v: %v, %v", m, want, err)
+		}
+		var seen []VMA
+		got, err := p.ExecutableWhile(func(v VMA) bool { seen = append(seen, v); return true })
+		if err != nil || !slices.Equal(got, want) || !slices.Equal(seen, want) {
+			t.Errorf("%v: %v, %v, after %v, want %v", m, got, err, seen, want)
+		}
+		calls := 0
+		if got, err := p.ExecutableWhile(func(VMA) bool { calls++; return false }); !errors.Is(err, ErrStopped) || got != nil || calls != 1 {
+			t.Errorf("%v, stopped: %v, %v, after %d calls", m, got, err, calls)
+		}
+	}
+}

@@ -212,17 +212,22 @@ func (p *Process) queryNext(a addr.Abs) (VMA, bool, error) {
 }
 
 // queryList returns all VMAs that pass flags.
-func (p *Process) queryList(flags uint64) ([]VMA, error) {
+func (p *Process) queryList(flags uint64, more func(VMA) bool) ([]VMA, error) {
 	q, err := p.querier()
 	if err != nil {
 		return nil, err
 	}
 	defer q.release()
 	var list []VMA
+	names := names{}
 	for a := addr.Abs(0); ; {
 		v, ok, err := q.next(a, flags)
 		if err != nil || !ok || v.End <= a {
 			return list, err
+		}
+		v.Name = names.one(v.Name)
+		if !more(v) {
+			return nil, ErrStopped
 		}
 		list = appendNewer(list, v)
 		a = v.End

@@ -238,6 +238,17 @@ func appendNewer(list []VMA, v VMA) []VMA {
 	return append(list, v)
 }
 
+// names has the names of a list, each in one place: many VMAs of a process have the same ones.
+type names map[string]string
+
+func (n names) one(name string) string {
+	if kept, ok := n[name]; ok {
+		return kept
+	}
+	n[name] = name
+	return name
+}
+
 // textNext returns the first VMA that ends above a, from the text.
 func (p *Process) textNext(a addr.Abs) (VMA, bool, error) {
 	if err := p.maps.hold(); err != nil {
@@ -260,14 +271,20 @@ func (p *Process) textNextHeld(a addr.Abs) (v VMA, ok bool, err error) {
 }
 
 // textList returns all VMAs that pass flags, from the text.
-func (p *Process) textList(flags uint64) ([]VMA, error) {
+func (p *Process) textList(flags uint64, more func(VMA) bool) ([]VMA, error) {
 	var list []VMA
+	names := names{}
 	err := p.scan(func(line []byte) error {
 		v, err := ParseLine(line)
-		if err == nil && v.passes(flags) {
-			list = appendNewer(list, v)
+		if err != nil || !v.passes(flags) {
+			return err
 		}
-		return err
+		v.Name = names.one(v.Name)
+		if !more(v) {
+			return ErrStopped
+		}
+		list = appendNewer(list, v)
+		return nil
 	})
 	return list, err
 }

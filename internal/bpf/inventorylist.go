@@ -44,11 +44,21 @@ func (l *List) load() (err error) {
 	return err
 }
 
+// ErrLongList says that more is mapped on the machine than a List takes.
+var ErrLongList = errors.New("too much is mapped to be listed at once")
+
+// What a List takes at most: mappings, and bytes of records of one run. Ten thousand processes have
+// half as many.
+const (
+	maxListed  = 1 << 19
+	maxRecords = 64 << 20
+)
+
 // Take returns the processes that have memory, by their numbers, and their executable
 // mappings of files. What comes or goes meanwhile is there or not. Of the files the serial
 // numbers and identities are zero, the keys tell files apart whose validity is the same
 // (subvolumes have such), and PID is the thread through which its memory can be reached: the
-// first one, or another when that has ended.
+// first one, or another when that has ended. The error may be ErrLongList.
 func (l *List) Take() ([]*Process, error) {
 	list, err := l.take()
 	if err != nil {
@@ -272,6 +282,8 @@ func (p *listProgram) read() error {
 			return nil
 		case err != nil && !errors.Is(err, syscall.EAGAIN): // many VMAs, none of which is told of
 			return err
+		case len(p.buffer) > maxRecords:
+			return ErrLongList
 		}
 	}
 }

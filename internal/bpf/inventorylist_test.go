@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -383,4 +384,18 @@ func FuzzListReader(f *testing.F) {
 			t.Errorf("%d bytes became %d", len(b), n)
 		}
 	})
+}
+
+// TestLongList wants a list with too many mappings to be given up.
+func TestLongList(t *testing.T) {
+	r := newListReader()
+	r.files[1] = new(Code)
+	r.current = &listed{Process: new(Process)}
+	r.listed = maxListed - 1
+	if err := r.add(1, 1, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.add(1, 2, 3, 0); !errors.Is(err, ErrLongList) {
+		t.Errorf("got %v, want %v", err, ErrLongList)
+	}
 }

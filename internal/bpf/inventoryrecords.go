@@ -33,6 +33,7 @@ type listReader struct {
 	current   *listed          // nil when another thread shows it
 	again     map[uint32]inventoryListedAgain
 	run       int
+	listed    int // mappings, in all runs
 }
 
 func newListReader() *listReader {
@@ -132,6 +133,9 @@ func (r *listReader) add(number, start, end, offset uint64) error {
 	}
 	if r.current == nil {
 		return nil
+	}
+	if r.listed++; r.listed > maxListed {
+		return ErrLongList
 	}
 	c := *file
 	c.PID, c.Start, c.End, c.Offset = r.current.tid, addr.Abs(start), addr.Abs(end), addr.Offset(offset)
