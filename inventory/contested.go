@@ -69,7 +69,11 @@ func (f codeFile) isOlder(file *os.File) bool {
 // nothing is said.
 func (inv *Inventory) FindContested() {
 	claimed := inv.claimedTwice()
-	var claims []contested.Claim[fileKey]
+	if len(claimed) == 0 {
+		return
+	}
+	keys := inv.claimKeys(claimed)
+	var claims []contested.Claim[claimKey]
 	var code []*Code
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
@@ -79,8 +83,8 @@ func (inv *Inventory) FindContested() {
 				continue
 			}
 			code = append(code, c)
-			claims = append(claims, contested.Claim[fileKey]{
-				ID: c.ID, Key: c.file,
+			claims = append(claims, contested.Claim[claimKey]{
+				ID: c.ID, Key: keys[i][j],
 				Open: func() (*os.File, func()) { return c.open(p.PID) },
 				Ask:  func(context.Context) buildid.Content { return c.askContent(p.PID) },
 			})
@@ -92,18 +96,19 @@ func (inv *Inventory) FindContested() {
 	}
 }
 
-// claimedTwice returns the identities that more than one file has.
+// claimedTwice returns the identities that more than one file has, or more than one mapping where the
+// numbers of files do not tell them apart.
 func (inv *Inventory) claimedTwice() map[buildid.ID]bool {
 	first, twice := map[buildid.ID]fileKey{}, map[buildid.ID]bool{}
 	for i := range inv.Processes {
 		for j := range inv.Processes[i].Code {
 			c := &inv.Processes[i].Code[j]
-			if c.ID.IsZero() || c.file == (fileKey{}) {
+			if c.ID.IsZero() || c.file == (fileKey{}) || c.ID.Kind() == buildid.ByContent {
 				continue
 			}
 			if file, ok := first[c.ID]; !ok {
 				first[c.ID] = c.file
-			} else if file != c.file {
+			} else if file != c.file || file.value().isAnonymous() {
 				twice[c.ID] = true
 			}
 		}

@@ -116,6 +116,7 @@ var doors = map[string]string{
 	"internal/trust/trust.go:knowsAll":              kernel,
 	"inventory/direntry.go:entryOf":                 placed,
 	"inventory/direntry.go:isMounted":               placed,
+	"inventory/place.go:Code.openMapping":           placed,
 	"perfdata/dir.go:OpenFiles":                     typed,
 	"procmap/foreign.go:readAside":                  kernel,
 	"procmap/gate.go:machineGate":                   kernel,
