@@ -1,9 +1,12 @@
 package debuginfod
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -123,7 +126,7 @@ func TestSlowServer(t *testing.T) {
 		most time.Duration
 		want string
 	}{
-		"a byte a second": {trickle{each: 1, content: []byte(elfMagic), anything: true}, time.Minute, "less than 100 KiB in 15s"},
+		"a byte a second": {trickle{each: 1, content: []byte(elfMagic), anything: true}, time.Minute, "less than 100 KiB of a file in 15s"},
 		"slow and large":  {trickle{each: 8 << 10, content: large}, time.Hour, "what it sent"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -166,6 +169,121 @@ func TestBomb(t *testing.T) {
 		t.Errorf("%v after %d bytes and %d requests", err, largest, requests.Load())
 	}
 	onlyFiles(t, c, id)
+}
+
+// repeated is a body that begins with head and goes on with tail, up to a size that no client
+// should receive. It comes at once, or so many bytes a second.
+type repeated struct {
+	head, tail []byte
+	each, sent int
+}
+
+var errTooLong = errors.New("the client receives without end")
+
+func (r *repeated) Read(b []byte) (int, error) {
+	if r.sent > 8<<20 {
+		return 0, errTooLong
+	}
+	if r.each > 0 {
+		time.Sleep(time.Second * time.Duration(len(b)) / time.Duration(r.each))
+	}
+	for i := range b {
+		if r.sent < len(r.head) {
+			b[i] = r.head[r.sent]
+		} else {
+			b[i] = r.tail[(r.sent-len(r.head))%len(r.tail)]
+		}
+		r.sent++
+	}
+	return len(b), nil
+}
+
+func (r *repeated) Close() error { return nil }
+
+// packed returns a member of gzip.
+func packed(t *testing.T, content string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, content); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestMuchForNothing has servers send without end what unpacks to nothing, or to next to nothing.
+func TestMuchForNothing(t *testing.T) {
+	id, _ := example(t)
+	dir := t.TempDir()
+	empty := packed(t, "")
+	for name, body := range map[string]repeated{
+		"members":            {tail: empty},
+		"stored blocks":      {head: empty[:10], tail: []byte{0, 0, 0, 0xff, 0xff}},
+		"a file, and then":   {head: packed(t, elfMagic), tail: empty},
+		"a byte in 100 ones": {head: packed(t, elfMagic), tail: slices.Concat(packed(t, "x"), bytes.Repeat(empty, 99))},
+	} {
+		for _, each := range []int{0, 1 << 10, 8 << 10, 24 << 10} {
+			t.Run(fmt.Sprintf("%s, %d bytes a second", name, each), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					c := &Client{Dir: filepath.Join(dir, "cache"), Timeout: defaultTimeout}
+					body := body
+					body.each = each
+					began := time.Now()
+					answer := &http.Response{Body: until{ctx, &body}, ContentLength: -1, Header: http.Header{"Content-Encoding": {"gzip"}}}
+					err := c.receive(ctx, cancel, answer, key{id, DebugInfo})
+					if err == nil || errors.Is(err, errTooLong) || body.sent > 2*wasteFree || time.Since(began) > time.Minute {
+						t.Errorf("%v after %d bytes and %v", errors.Join(causeOf(ctx), err), body.sent, time.Since(began))
+					}
+				})
+			})
+		}
+	}
+}
+
+// until is a body that ends with the request.
+type until struct {
+	ctx context.Context
+	io.ReadCloser
+}
+
+func (u until) Read(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, u.ctx.Err()
+	}
+	return u.ReadCloser.Read(b)
+}
+
+// TestWhatDoesNotPack receives a large file that gzip makes larger, in small blocks.
+func TestWhatDoesNotPack(t *testing.T) {
+	id, _ := example(t)
+	file := make([]byte, 4<<20)
+	if _, err := rand.Read(file); err != nil {
+		t.Fatal(err)
+	}
+	copy(file, elfMagic)
+	var progress int64
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		for block := range slices.Chunk(file, 100) {
+			if _, err := z.Write(block); err != nil {
+				return
+			}
+			if err := z.Flush(); err != nil {
+				return
+			}
+		}
+	})
+	c.Progress = func(_ buildid.ID, _ File, n, _ int64) { progress = n }
+	_, err := c.Fetch(t.Context(), id, DebugInfo)
+	if err == nil || !strings.Contains(err.Error(), "what it sent") || progress != int64(len(file)) {
+		t.Errorf("%v after %d bytes", err, progress)
+	}
 }
 
 // TestNoELF ends a download by its first bytes.

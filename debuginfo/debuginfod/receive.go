@@ -15,7 +15,8 @@ import (
 // What a server must send, and what it can have the client store.
 const (
 	// A server that sends less than paceBytes in Client.Timeout is given up, as elfutils'
-	// client gives it up. paceTime is the shortest time for that.
+	// client gives it up. So is one of whose bytes nothing becomes of the file in that time.
+	// paceTime is the shortest time for that.
 	paceBytes = 100 << 10
 	paceTime  = defaultTimeout
 	// defaultMaxSize bounds a file where Client.MaxSize does not.
@@ -24,6 +25,10 @@ const (
 	// freeSize. Debug information packs to a quarter or so.
 	maxRatio = 100
 	freeSize = 16 << 20
+	// What is received may be wasteRatio times as large as the file so far, and wasteFree more.
+	// What does not pack becomes larger by a thousandth, and what unpacks it is 64 KiB behind.
+	wasteRatio = 2
+	wasteFree  = 256 << 10
 )
 
 // receive stores the body of an answer, and gives up when the server is silent or slow.
@@ -79,14 +84,16 @@ func sizeOf(r *http.Response) int64 {
 	return max(0, r.ContentLength)
 }
 
-// arriving is the body of an answer as the server sends it.
+// arriving is the body of an answer as the server sends it. What unpacks it reads on until
+// something comes of it, and for ever in empty members or blocks. So it is bounded here.
 type arriving struct {
-	body    io.Reader
-	n       int64
-	silence *time.Timer
-	pace    *time.Timer
-	paced   int64 // n when pace was set
-	timeout time.Duration
+	body     io.Reader
+	n        int64
+	unpacked int64 // what came of it
+	silence  *time.Timer
+	pace     *time.Timer
+	paced    struct{ n, unpacked int64 } // when pace was set
+	timeout  time.Duration
 }
 
 func newArriving(body io.Reader, timeout time.Duration, cancel context.CancelCauseFunc) *arriving {
@@ -97,7 +104,7 @@ func newArriving(body io.Reader, timeout time.Duration, cancel context.CancelCau
 			cancel(fmt.Errorf("it sent nothing for %v: %w", timeout, os.ErrDeadlineExceeded))
 		}),
 		pace: time.AfterFunc(within, func() {
-			cancel(fmt.Errorf("it sent less than %d KiB in %v: %w", paceBytes>>10, within, os.ErrDeadlineExceeded))
+			cancel(fmt.Errorf("it sent less than %d KiB of a file in %v: %w", paceBytes>>10, within, os.ErrDeadlineExceeded))
 		}),
 	}
 }
@@ -113,9 +120,12 @@ func (a *arriving) Read(b []byte) (int, error) {
 	if n > 0 {
 		a.silence.Reset(a.timeout)
 	}
-	if a.n-a.paced >= paceBytes {
-		a.paced = a.n
+	if a.n-a.paced.n >= paceBytes && a.unpacked > a.paced.unpacked {
+		a.paced.n, a.paced.unpacked = a.n, a.unpacked
 		a.pace.Reset(max(a.timeout, paceTime))
+	}
+	if a.n-wasteFree > wasteRatio*a.unpacked {
+		return 0, &lastingError{fmt.Errorf("it sends %d bytes that become only %d", a.n, a.unpacked)}
 	}
 	return n, err
 }
@@ -136,6 +146,7 @@ type download struct {
 func (d *download) Read(b []byte) (int, error) {
 	n, err := d.body.Read(b)
 	d.n += int64(n)
+	d.from.unpacked = d.n
 	if missing := len(elfMagic) - len(d.magic); missing > 0 {
 		d.magic = append(d.magic, b[:min(n, missing)]...)
 		if string(d.magic) != elfMagic[:len(d.magic)] {
