@@ -58,6 +58,7 @@ var doors = map[string]string{
 	"internal/backend/unusable.go:lockedDown":       kernel,
 	"internal/backend/unusable.go:ownsMachine":      kernel,
 	"internal/bpf/kerneltypes.go:openKernelTypes":   kernel,
+	"internal/bpf/subvolumes.go:findBtrfs":          kernel,
 	"internal/bpf/stackmap.go:stackDepth":           kernel,
 	"internal/cachedir/cachedir.go:Dir.use":         ownCache,
 	"internal/cachedir/user.go:rootHome":            machine,
