@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// openers are what opens a file by a name, by package. A name that somebody else chose is
-// opened by internal/regular alone, and by what is made of it: buildid.ReadFile,
-// symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
+// openers are what opens a file by a name, by package; an os.Root does so by its methods. A name
+// that somebody else chose is opened by internal/regular alone, and by what is made of it:
+// buildid.ReadFile, symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
 var openers = map[string][]string{
-	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS"},
+	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS", "Root"},
 	"io/ioutil":             {"ReadFile", "WriteFile", "TempFile"},
 	"syscall":               {"Open", "Openat", "Creat", "SYS_OPEN", "SYS_OPENAT", "Truncate"},
 	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "OpenByHandleAt", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2", "OpenTree", "Truncate"},
@@ -52,7 +52,11 @@ var doors = map[string]string{
 	"capture/execrunning.go:startOf":                kernel,
 	"debuginfo/debuginfod/cache.go:Client.remember": ownCache,
 	"internal/aside/busy.go:isRunnable":             kernel,
+	"internal/atomicfile/atomicfile.go:WriteFastIn": ownCache,
+	"internal/atomicfile/atomicfile.go:WriteIn":     ownCache,
 	"internal/atomicfile/atomicfile.go:place.open":  output,
+	"internal/atomicfile/atomicfile.go:writeIn":     ownCache,
+	"internal/atomicfile/leftovers.go:Sweep":        ownCache,
 	"internal/atomicfile/place.go:openat":           output,
 	"internal/atomicfile/temp.go:Scratch":           fresh,
 	"internal/backend/unusable.go:lockedDown":       kernel,
@@ -60,7 +64,11 @@ var doors = map[string]string{
 	"internal/bpf/kerneltypes.go:openKernelTypes":   kernel,
 	"internal/bpf/subvolumes.go:findBtrfs":          kernel,
 	"internal/bpf/stackmap.go:stackDepth":           kernel,
+	"internal/cachedir/cachedir.go:Dir.list":        ownCache,
+	"internal/cachedir/cachedir.go:Dir.make":        ownCache,
+	"internal/cachedir/cachedir.go:Dir.sweep":       ownCache,
 	"internal/cachedir/cachedir.go:Dir.use":         ownCache,
+	"internal/cachedir/cachedir.go:tryLock":         ownCache,
 	"internal/cachedir/user.go:rootHome":            machine,
 	"internal/cli/index.go:makeKernelIndex":         kernel,
 	"internal/cli/man.go:writeManPages":             output,
@@ -221,8 +229,11 @@ func nameOf(d ast.Decl) string {
 		return fmt.Sprint(receiver) + "." + d.Name.Name
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
-			if v, ok := s.(*ast.ValueSpec); ok {
-				return v.Names[0].Name
+			switch s := s.(type) {
+			case *ast.ValueSpec:
+				return s.Names[0].Name
+			case *ast.TypeSpec:
+				return s.Name.Name
 			}
 		}
 	}

@@ -90,7 +90,7 @@ var rules = map[string]rule{
 		why:      "the one part of profile that looks at the machine it runs on",
 	},
 	"profile/view": {
-		module:   []string{"internal/plaintext", "profile"},
+		module:   []string{"internal/mounts", "internal/plaintext", "internal/regular", "profile"},
 		external: []string{"github.com/google/pprof/", sys},
 		why:      "pprof's driver is large: only who shows pages has it",
 	},

@@ -110,6 +110,27 @@ func TestSourcesStayInTheDirectory(t *testing.T) {
 	}
 }
 
+// TestSourcesAreNoFilesOfTheKernel shows a program that was compiled from files that the kernel
+// makes up. Reading one may wait, or take messages away from others.
+func TestSourcesAreNoFilesOfTheKernel(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "a.c")
+	if err := os.WriteFile(own, []byte("text of a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/proc/version", "/proc/self/status", "/sys/kernel/notes", "/sys/kernel/uevent_seqnum"} {
+		for _, dir := range []string{"/", filepath.Dir(name)} {
+			_, body := start(t, compiledFrom(name), Options{Sources: dir}).get(t, "source?f=main")
+			if strings.Contains(body, "Text from") {
+				t.Errorf("%s below %s is shown:\n%.2000s", name, dir, body)
+			}
+		}
+	}
+	_, body := start(t, compiledFrom(own), Options{Sources: "/"}).get(t, "source?f=main")
+	if !strings.Contains(body, "text of a") {
+		t.Errorf("a file below /:\n%s", body)
+	}
+}
+
 func TestCandidates(t *testing.T) {
 	for _, test := range []struct {
 		dir, name string

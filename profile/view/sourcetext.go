@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/mounts"
 	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
 )
 
 // What is read of a source file at most.
@@ -29,14 +31,19 @@ func (s *source) text(name string) (lines []string, shown string, err error) {
 	if s.sources == nil || name == "" {
 		return nil, "", nil
 	}
+	why := errNoText
 	for _, candidate := range candidates(s.options.Sources, name) {
-		if f, err := openSource(s.sources, candidate); err == nil {
+		f, err := openSource(s.sources, candidate)
+		if err == nil {
 			defer f.Close()
 			lines, err := readSource(f)
 			return lines, candidate, err
 		}
+		if errors.Is(err, mounts.ErrForeign) {
+			why = mounts.ErrForeign
+		}
 	}
-	return nil, "", errNoText
+	return nil, "", why
 }
 
 // candidates returns where a file that was compiled as name may be below dir: at the same
@@ -56,25 +63,17 @@ func candidates(dir, name string) []string {
 	return paths
 }
 
-// openSource opens a regular file below a directory, which no link leads out of. Nothing else
-// is opened: nobody may ever write to a pipe, and a device may do something for whoever opens it.
-func openSource(dir *os.Root, name string) (*os.File, error) {
-	info, err := dir.Stat(name)
+// openSource opens a regular file of a disk or of memory below a directory, which no link leads
+// out of. Nothing else is opened, nor asked for: nobody may ever write to a pipe, a device or a
+// file of the kernel may do something for whoever opens it, and another user's server of files
+// need not answer.
+func openSource(dir *os.File, name string) (*os.File, error) {
+	place, err := mounts.Ours().Open(int(dir.Fd()), name)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, errNoText
-	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() { // it was replaced
-		f.Close()
-		return nil, errNoText
-	}
-	return f, nil
+	defer unix.Close(place)
+	return regular.Reopen(place, name)
 }
 
 func readSource(r io.Reader) ([]string, error) {

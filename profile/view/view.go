@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/pprof/driver"
 	pprof "github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"hallmark/internal/plaintext"
 	"hallmark/profile"
@@ -60,7 +61,7 @@ func Serve(ctx context.Context, address string, p *pprof.Profile, o Options) err
 	defer l.Close()
 	s := &source{profile: p, options: o}
 	if o.Sources != "" {
-		if s.sources, err = os.OpenRoot(o.Sources); err != nil {
+		if s.sources, err = os.OpenFile(o.Sources, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 			return err
 		}
 		defer s.sources.Close()
@@ -115,7 +116,7 @@ type source struct {
 	profile  *pprof.Profile
 	options  Options
 	names    tokens
-	sources  *os.Root       // nil for none
+	sources  *os.File       // a place (O_PATH); nil for none
 	download []byte         // the profile with symbols, compressed
 	shown    *pprof.Profile // what the pages show
 }
