@@ -62,7 +62,7 @@ func (p *place) enter(at *os.File, path string) (target string, err error) {
 	if base == "" || base == "." || base == ".." {
 		return "", unix.EISDIR
 	}
-	if p.dir, err = openDir(at, dir); err != nil {
+	if p.dir, err = openDir(at, dir, asItIs); err != nil {
 		return "", err
 	}
 	p.base, p.old = base, nil
@@ -72,9 +72,46 @@ func (p *place) enter(at *os.File, path string) (target string, err error) {
 	return target, err
 }
 
+// NewDir makes a directory that is not there, with the mode perm less the umask. Links on the way
+// to it are followed as by Write.
+func NewDir(name string, perm fs.FileMode) error {
+	above, base := filepath.Split(filepath.Clean(name))
+	dir, err := openDir(nil, above, asItIs)
+	if err == nil {
+		err = unix.Mkdirat(int(dir.Fd()), base, uint32(perm.Perm()))
+		dir.Close()
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	return nil
+}
+
+// MakeDir makes a directory, and those above it, where they are not there. They get the mode perm
+// less the umask. Links are followed as by Write.
+func MakeDir(name string, perm fs.FileMode) error {
+	if name == "" {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: unix.ENOENT}
+	}
+	dir, err := openDir(nil, name, func(dir *os.File, name string) error {
+		err := unix.Mkdirat(int(dir.Fd()), name, uint32(perm.Perm()))
+		if errors.Is(err, unix.EEXIST) { // another was faster
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	return dir.Close()
+}
+
+// asItIs makes no directory that is not there.
+func asItIs(*os.File, string) error { return unix.ENOENT }
+
 // openDir opens a directory, name by name: a link of another user's on the way may lead anywhere, as
-// the last name of a path may.
-func openDir(at *os.File, path string) (dir *os.File, err error) {
+// the last name of a path may. A name that nothing has is for missing to make.
+func openDir(at *os.File, path string, missing func(dir *os.File, name string) error) (dir *os.File, err error) {
 	start := "."
 	if filepath.IsAbs(path) {
 		at, start = nil, "/"
@@ -97,6 +134,11 @@ func openDir(at *os.File, path string) (dir *os.File, err error) {
 			continue
 		}
 		fd, err := openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, unix.ENOENT) {
+			if err = missing(dir, name); err == nil {
+				fd, err = openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+			}
+		}
 		if errors.Is(err, unix.ENOTDIR) { // or a link
 			var target string
 			if fd, target, err = follow(dir, name); target != "" {

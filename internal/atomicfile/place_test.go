@@ -183,6 +183,33 @@ func TestDirectoriesBehindLinks(t *testing.T) {
 	}
 }
 
+// TestDirectoriesAreMade makes directories that are not there, also behind a link.
+func TestDirectoriesAreMade(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := errors.Join(os.Mkdir("d", 0o700), os.Symlink("d", "link"), os.WriteFile("file", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/b/c", "a/b/", ".", "link", "link/x/../y", dir + "/e//f"} {
+		if err := MakeDir(name, 0o700); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if info, err := os.Stat(name); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for name, want := range map[string]error{"": unix.ENOENT, "file": unix.ENOTDIR, "file/x": unix.ENOTDIR} {
+		if err := MakeDir(name, 0o700); !errors.Is(err, want) {
+			t.Errorf("%q: error %v, want %v", name, err, want)
+		}
+	}
+	for name, want := range map[string]error{"new/": nil, "link/new": nil, "d": unix.EEXIST, "link": unix.EEXIST, "none/x": unix.ENOENT} {
+		if err := NewDir(name, 0o700); !errors.Is(err, want) {
+			t.Errorf("new %q: error %v, want %v", name, err, want)
+		}
+	}
+}
+
 func TestLinksWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a")
@@ -239,6 +266,16 @@ func TestTrapsInDirectoryForAll(t *testing.T) {
 		for _, name := range []string{"link", "dangling", "pipe", "file", "dir/own"} {
 			if f, err := Open(path(name), 0o666); !errors.Is(err, errForeign) {
 				t.Errorf("open %s: %v, error %v, want %v", name, f, err, errForeign)
+			}
+		}
+		for how, makeDir := range map[string]func(string, os.FileMode) error{"MakeDir": MakeDir, "NewDir": NewDir} {
+			if err := makeDir(path("dir/made"), 0o777); !errors.Is(err, errForeign) {
+				t.Errorf("%s: error %v, want %v", how, err, errForeign)
+			}
+		}
+		for _, name := range []string{"dir", "dangling", "dangling/x"} {
+			if err := MakeDir(path(name), 0o777); !errors.Is(err, errForeign) {
+				t.Errorf("MakeDir %s: error %v, want %v", name, err, errForeign)
 			}
 		}
 		if got := content(t, own); got != "precious" {

@@ -212,7 +212,7 @@ func (i *injector) openFiles(name string) (perfdata.Files, error) {
 	}
 	files, err := perfdata.OpenFiles(name)
 	if err == nil && i.directory && i.output != "" {
-		err = os.Mkdir(i.output, info.Mode().Perm())
+		err = atomicfile.NewDir(i.output, info.Mode().Perm())
 	}
 	if err != nil {
 		return nil, errors.Join(err, files.Close())

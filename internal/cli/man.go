@@ -3,7 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"hallmark/internal/atomicfile"
 )
 
 func newManCommand(e *env) *cobra.Command {
@@ -20,7 +22,7 @@ func newManCommand(e *env) *cobra.Command {
 		Example: "  hallmark man /usr/local/share/man/man1",
 		Args:    takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o777); err != nil {
+			if err := atomicfile.MakeDir(args[0], 0o777); err != nil {
 				return err
 			}
 			if err := writeManPages(cmd.Root(), args[0]); err != nil {
@@ -41,7 +43,10 @@ func writeManPages(cmd *cobra.Command, dir string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, manName(cmd)+".1"), []byte(manPage(cmd)), 0o666)
+	return atomicfile.Write(filepath.Join(dir, manName(cmd)+".1"), 0o666, func(w io.Writer) error {
+		_, err := io.WriteString(w, manPage(cmd))
+		return err
+	})
 }
 
 // commitDay returns the day of the commit that this program was built from, as a page states it, or

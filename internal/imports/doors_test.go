@@ -13,11 +13,12 @@ import (
 	"testing"
 )
 
-// openers are what opens a file by a name, by package; an os.Root does so by its methods. A name
-// that somebody else chose is opened by internal/regular alone, and by what is made of it:
-// buildid.ReadFile, symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
+// openers are what opens a file or makes a directory by a name, by package; an os.Root does so
+// by its methods. A name that somebody else chose is opened by internal/regular alone, and by what
+// is made of it: buildid.ReadFile, symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
+// Output is made by internal/atomicfile.
 var openers = map[string][]string{
-	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS", "Root"},
+	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS", "Root", "Mkdir", "MkdirAll"},
 	"io/ioutil":             {"ReadFile", "WriteFile", "TempFile"},
 	"syscall":               {"Open", "Openat", "Creat", "SYS_OPEN", "SYS_OPENAT", "Truncate"},
 	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "OpenByHandleAt", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2", "OpenTree", "Truncate"},
@@ -51,6 +52,7 @@ var doors = map[string]string{
 	"capture/execrunning.go:glimpses.note":          placed,
 	"capture/execrunning.go:startOf":                kernel,
 	"debuginfo/debuginfod/cache.go:Client.remember": ownCache,
+	"debuginfo/debuginfod/cache.go:makeDir":         ownCache,
 	"internal/aside/busy.go:isRunnable":             kernel,
 	"internal/atomicfile/atomicfile.go:WriteFastIn": ownCache,
 	"internal/atomicfile/atomicfile.go:WriteIn":     ownCache,
@@ -71,7 +73,6 @@ var doors = map[string]string{
 	"internal/cachedir/cachedir.go:tryLock":         ownCache,
 	"internal/cachedir/user.go:rootHome":            machine,
 	"internal/cli/index.go:makeKernelIndex":         kernel,
-	"internal/cli/man.go:writeManPages":             output,
 	"internal/cli/perfdata.go:input.findRecording":  typed,
 	"internal/cli/perfproof.go:kernelSymbol":        kernel,
 	"internal/cli/perfproof.go:readModules":         kernel,
@@ -116,8 +117,10 @@ var doors = map[string]string{
 	"internal/release/build.go:licensesIn":          ownCache,
 	"internal/release/build.go:readBelow":           ownCache,
 	"internal/release/dist.go:mayReplace":           output,
+	"internal/release/dist.go:writeAll":             output,
 	"internal/release/dist.go:writeWhole":           output,
 	"internal/release/release.go:release.fill":      ownCache,
+	"internal/release/release.go:release.make":      output,
 	"internal/setmodule/main.go:rename":             typed,
 	"internal/trust/directory.go:open":              placed,
 	"internal/trust/group.go:eachLine":              machine,
