@@ -169,7 +169,7 @@ func (e *bpfEvents) closeEvents() error {
 }
 
 func (e *bpfEvents) labels(o *bpf.Owner) profile.Labels {
-	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID), Cgroup: e.cgroups.Path(o.Cgroup)}
-	l.Container = procfs.Container(l.Cgroup)
+	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID)}
+	l.Cgroup, l.Container = e.cgroups.Home(o.Cgroup)
 	return l
 }

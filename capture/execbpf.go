@@ -345,8 +345,7 @@ func (x *toldExec) finish() {
 func (b *bpfWatch) homeOf(id uint64) (string, string) {
 	h, ok := b.homes[id]
 	if !ok {
-		h.cgroup = b.cgroups.Path(id)
-		h.container = procfs.Container(h.cgroup)
+		h.cgroup, h.container = b.cgroups.Home(id)
 		if len(b.homes) >= maxHomes {
 			clear(b.homes)
 		}

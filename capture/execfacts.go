@@ -173,5 +173,5 @@ func (f *factsOf) fill(ev *WatchEvent) {
 		ev.PPID = f.ppid
 	}
 	ev.Owner, ev.Cgroup = f.owner, f.cgroup
-	ev.Container = procfs.Container(ev.Cgroup)
+	ev.Container = procfs.UnifiedContainer(ev.Cgroup)
 }

@@ -423,11 +423,11 @@ func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 func isVsyscall(ip addr.Abs) bool { return ip&^0xfff == 0xffffffffff600000 }
 
 func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
-	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID), Cgroup: t.cgroups.Path(r.Cgroup)}
+	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID)}
 	if r.PID != noTask {
 		l.PID, l.TID = int(r.PID), int(r.TID)
 	}
-	l.Container = procfs.Container(l.Cgroup)
+	l.Cgroup, l.Container = t.cgroups.Home(r.Cgroup)
 	return l
 }
 

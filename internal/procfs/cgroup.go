@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -20,12 +21,17 @@ type Cgroups struct {
 	root   string // where that hierarchy is mounted, "" when nowhere
 	paths  map[uint64]string
 	walked bool
+	// containers are those of the cgroups whose paths are known.
+	containers map[uint64]string
 }
+
+// cgroupMagic is of file systems of version 1: CGROUP_SUPER_MAGIC, include/uapi/linux/magic.h.
+const cgroupMagic = 0x27e0eb
 
 // CgroupRoots are where that hierarchy may be mounted: of its own as version 1,
 // else as version 2, alone or beside version 1.
 var CgroupRoots = []CgroupRoot{
-	{"/sys/fs/cgroup/perf_event", 0x27e0eb},
+	{"/sys/fs/cgroup/perf_event", cgroupMagic},
 	{"/sys/fs/cgroup", 0x63677270},
 	{"/sys/fs/cgroup/unified", 0x63677270},
 }
@@ -41,19 +47,25 @@ type CgroupRoot struct {
 
 // NewCgroups takes the first of the roots that is there.
 func NewCgroups(roots []CgroupRoot) *Cgroups {
-	c := &Cgroups{paths: map[uint64]string{}}
+	return &Cgroups{root: firstRoot(roots), paths: map[uint64]string{}, containers: map[uint64]string{}}
+}
+
+// firstRoot returns the first of the roots that is there, "" for none.
+func firstRoot(roots []CgroupRoot) string {
 	for _, root := range roots {
 		var st syscall.Statfs_t
 		if syscall.Statfs(root.path, &st) == nil && st.Type == root.magic {
-			c.root = root.path
-			break
+			return root.path
 		}
 	}
-	return c
+	return ""
 }
 
 // Learn remembers the path of a cgroup, as a record has it.
-func (c *Cgroups) Learn(id uint64, path string) { c.paths[id] = path }
+func (c *Cgroups) Learn(id uint64, path string) {
+	c.paths[id] = path
+	delete(c.containers, id)
+}
 
 // Path returns the path of the cgroup below the mount point, "" when it is not
 // known: it may be gone already.
@@ -118,19 +130,63 @@ func (c *Cgroups) walk() {
 // the prefix of the runtime and ".scope".
 var containerID = regexp.MustCompile(`^(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?$`)
 
-// Container returns the number of the container that a cgroup belongs to, ""
-// when its path names none. The innermost container wins.
-func Container(cgroup string) string {
-	parts := strings.Split(cgroup, "/")
-	for i := len(parts) - 1; i >= 0; i-- {
-		if m := containerID.FindStringSubmatch(parts[i]); m != nil {
-			return m[1]
+// podmanPods is the directory in which Podman without systemd makes those of pods. The name of
+// a pod has the form of a container's, which is below it.
+const podmanPods = "libpod_parent"
+
+// container returns the number of the container that a cgroup of the hierarchy at root belongs
+// to, "" when its path names none that is believed.
+//
+// Whoever may make a directory chooses its name. So a name is believed where nobody but root and
+// this user may change the directory that has it, nor those above. Of several the outermost one
+// is believed: the root of a container may make the others.
+func container(root, cgroup string) string {
+	names := strings.Split(strings.Trim(cgroup, "/"), "/")
+	if root == "" || !slices.ContainsFunc(names, containerID.MatchString) {
+		return ""
+	}
+	dir, above := root, ""
+	for _, name := range names {
+		if name == "" || name == "." || name == ".." || !isGuarded(dir) {
+			return ""
 		}
+		if m := containerID.FindStringSubmatch(name); m != nil {
+			if isPod := above == podmanPods && name == m[1]; !isPod {
+				return m[1]
+			}
+		}
+		dir, above = dir+"/"+name, name
 	}
 	return ""
 }
 
-// ContainerOf returns the number of the container that a process is in, "" for none.
+// isGuarded reports whether nobody but root and this user may make directories in one. Of one
+// that is gone nobody knows.
+func isGuarded(dir string) bool {
+	var st syscall.Stat_t
+	return syscall.Lstat(dir, &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
+}
+
+// Home returns the path of a cgroup, as Path does, and the number of the container that it
+// belongs to, "" when its path names none that is believed.
+func (c *Cgroups) Home(id uint64) (cgroup, inContainer string) {
+	cgroup = c.Path(id)
+	if cgroup == "" {
+		return "", ""
+	}
+	inContainer, ok := c.containers[id]
+	if !ok {
+		inContainer = container(c.root, cgroup)
+		c.containers[id] = inContainer
+	}
+	return cgroup, inContainer
+}
+
+// UnifiedContainer is the container of a cgroup of version 2, as Home returns it.
+func UnifiedContainer(cgroup string) string { return container(firstRoot(UnifiedRoots), cgroup) }
+
+// ContainerOf returns the number of the container that a process is in, "" for none that is
+// believed.
 func ContainerOf(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -139,10 +195,18 @@ func ContainerOf(pid int) string {
 	for line := range strings.Lines(string(b)) {
 		// hierarchy:controllers:path, cgroups(7)
 		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
-			if id := Container(parts[2]); id != "" {
+			if id := container(firstRoot(rootsOf(parts[1])), parts[2]); id != "" {
 				return id
 			}
 		}
 	}
 	return ""
+}
+
+// rootsOf returns where the hierarchy of these controllers may be mounted.
+func rootsOf(controllers string) []CgroupRoot {
+	if controllers == "" {
+		return UnifiedRoots
+	}
+	return []CgroupRoot{{"/sys/fs/cgroup/" + strings.TrimPrefix(controllers, "name="), cgroupMagic}}
 }

@@ -10,20 +10,111 @@ import (
 	"hallmark/internal/testenv"
 )
 
+// withGroups returns the root of a hierarchy that has these cgroups.
+func withGroups(t *testing.T, groups ...string) string {
+	defer syscall.Umask(syscall.Umask(0o022))
+	root := t.TempDir()
+	for _, g := range groups {
+		if err := os.MkdirAll(filepath.Join(root, g), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
 func TestContainer(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
+	id, inner := strings.Repeat("0123456789abcdef", 4), strings.Repeat("f", 64)
 	for cgroup, want := range map[string]string{
 		"/docker/" + id:                         id,
 		"/system.slice/docker-" + id + ".scope": id,
-		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope": id,
-		"/machine.slice/libpod-" + id + ".scope/container":                    id,
-		"/user.slice/user-0.slice/session-1.scope":                            "",
+		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope":                   id,
+		"/kubepods/burstable/pod0a1b/" + id:                                                     id,
+		"/machine.slice/libpod-" + id + ".scope/container":                                      id,
+		"/libpod_parent/libpod-" + id:                                                           id,
+		"/libpod_parent/" + inner + "/libpod-" + id:                                             id,
+		"/docker/" + id + "/docker/" + inner:                                                    id,
+		"/docker/" + id + "/kubepods/pod1/" + inner:                                             id,
+		"/user.slice/user-0.slice/user@0.service/user.slice/libpod-" + id + ".scope/container":  id,
+		"/machine.slice/machine-debian.scope/payload/system.slice/docker-" + id + ".scope/x/y/": id,
+		"/user.slice/user-0.slice/session-1.scope":                                              "",
+		"/../docker/" + id:   "",
 		"/docker/" + id[:63]: "",
 		"":                   "",
 	} {
-		if got := Container(cgroup); got != want {
+		if got := container(withGroups(t, cgroup), cgroup); got != want {
 			t.Errorf("container(%q) = %q, want %q", cgroup, got, want)
 		}
+	}
+	group := "/system.slice/docker-" + id + ".scope"
+	if got := container("", group); got != "" {
+		t.Errorf("without a hierarchy: %q", got)
+	}
+	if got := container(withGroups(t), group); got != "" {
+		t.Errorf("nobody knows who made the group, and it is in %q", got)
+	}
+	if got := container(withGroups(t, "/system.slice"), group); got != id {
+		t.Errorf("the container has just ended, and the group is in %q", got)
+	}
+}
+
+// TestForgedContainer has a directory that another user may change, and a container in it or
+// below it, which that user may have named.
+func TestForgedContainer(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for _, test := range []struct{ theirs, below string }{
+		{"/user.slice/user-1001.slice/user@1001.service", "/docker-" + id + ".scope"},
+		{"/user.slice/user-1001.slice/user@1001.service", "/user.slice/libpod-" + id + ".scope/container"},
+		{"/system.slice/delegated.service", "/a/b/" + id},
+		{"/lxc.payload.guest", "/system.slice/docker-" + id + ".scope"},
+		{"/docker", "/" + id},
+		{"", "/docker/" + id},
+	} {
+		root := withGroups(t, test.theirs+test.below)
+		theirs := filepath.Join(root, test.theirs)
+		if err := os.Chmod(theirs, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if got := container(root, test.theirs+test.below); got != "" {
+			t.Errorf("anybody may change %s, and below it %s is in %q", test.theirs, test.below, got)
+		}
+		if os.Geteuid() != 0 {
+			continue
+		}
+		const nobody = 65534
+		if err := os.Chmod(theirs, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(theirs, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		if got := container(root, test.theirs+test.below); got != "" {
+			t.Errorf("%s is another user's, and below it %s is in %q", test.theirs, test.below, got)
+		}
+	}
+	// The true container is outside of what its root may change.
+	outer := "/docker/" + strings.Repeat("e", 64)
+	root := withGroups(t, outer+"/docker/"+id)
+	if err := os.Chmod(filepath.Join(root, outer), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := container(root, outer+"/docker/"+id); got != outer[len("/docker/"):] {
+		t.Errorf("a container in a container is in %q", got)
+	}
+}
+
+// TestHome learns the path of a cgroup twice.
+func TestHome(t *testing.T) {
+	id, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	c := NewCgroups(nil)
+	c.root = withGroups(t, "/docker")
+	for _, container := range []string{id, other, other} {
+		c.Learn(7, "/docker/"+container)
+		if path, got := c.Home(7); path != "/docker/"+container || got != container {
+			t.Errorf("%q in %q, want %q", path, got, container)
+		}
+	}
+	if path, got := c.Home(8); path != "" || got != "" {
+		t.Errorf("an unknown cgroup is %q in %q", path, got)
 	}
 }
 
