@@ -117,6 +117,7 @@ type objects struct {
 	// ctx ends with the objects, and bounds how files without build IDs are hashed.
 	ctx       context.Context
 	cancel    context.CancelFunc
+	rewrites  *rewrites      // which looks at copies of code; nil for nobody
 	unsampled bool           // there are no samples yet
 	stock     sync.WaitGroup // files that are worth to wait for before there are
 	// reached is told of each object that was looked for, when that has ended; nil for nobody.

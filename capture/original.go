@@ -1,10 +1,16 @@
 package capture
 
 import (
-	"bytes"
-	"io"
+	"cmp"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"hallmark/addr"
+	"hallmark/internal/patience"
 	"hallmark/procmap"
 )
 
@@ -12,36 +18,58 @@ import (
 // in the place of the file's mapping. What is left of the mapping on both sides tells
 // which file and offset were there (procmap.Process.Origin), and the bytes whether it
 // is still the file's code.
+//
+// Such memory can be written at any time. So each page that samples are in is compared
+// when it is first met, and again at each look for rewritten pages: see rewrites.
 
 const (
 	pageSize = 4096
 	// maxOriginals bounds what is remembered of a process: pages that were looked
 	// at, and areas of code that is no copy.
 	maxOriginals = 1 << 14
+	// aliveAgain is how often a program with copies is asked whether it still runs.
+	aliveAgain = 100 * time.Millisecond
 )
 
 // originals remembers where the anonymous code of a process comes from.
 type originals struct {
-	pages map[addr.Abs]place // by the page's address; without an object for none
-	own   []span             // code of the process's own making
+	pages  map[addr.Abs]place // by the page's address; without an object for none
+	own    []span             // code of the process's own making
+	copies *copies            // the pages that have a place; nil for none
+	asked  time.Time          // when its program was last asked whether it runs
 }
 
 // span is a range of addresses.
 type span struct{ start, end addr.Abs }
 
 // original returns the place in a file that code of a process was copied from, as long
-// as the process runs and the page is the same in both. Else it is generated code.
+// as the process runs and the page is the same in both. Else it is generated code. If the
+// page differs later, the frame has the reason rewritten in the end.
 func (s *objects) original(p *process, a addr.Abs) (place, bool) {
+	p.originals.renew()
 	page := a &^ (pageSize - 1)
 	from, known := p.originals.find(page)
 	if !known {
-		from = s.findOriginal(p, page)
-		p.originals.remember(page, from)
+		var err error
+		if from, err = s.findOriginal(p, page); !errors.Is(err, patience.ErrSilent) {
+			p.originals.remember(page, from)
+		}
 	}
 	if from.object == nil {
 		return place{}, false
 	}
 	return place{from.object, from.at + uint64(a-page)}, true
+}
+
+// renew forgets everything when the process executes another program, with other code at the same
+// addresses, or may do so.
+func (o *originals) renew() {
+	if o.copies == nil || time.Since(o.asked) < aliveAgain {
+		return
+	}
+	if o.asked = time.Now(); o.copies.replaced() {
+		*o = originals{}
+	}
 }
 
 func (o *originals) find(page addr.Abs) (from place, known bool) {
@@ -61,28 +89,74 @@ func (o *originals) remember(page addr.Abs, from place) {
 	o.pages[page] = from
 }
 
+// foundCopy is what a process says of a page of its own.
+type foundCopy struct {
+	program *procmap.Process // open
+	v       procmap.VMA      // that has the page
+	from    copiedPage
+	left    procmap.VMA // of the file
+	copied  bool
+}
+
 // findOriginal asks the process.
-func (s *objects) findOriginal(p *process, page addr.Abs) place {
-	proc, err := procmap.Open(int(p.pid))
+func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
+	if s.rewrites == nil {
+		return place{}, nil // nobody would look again
+	}
+	var late atomic.Bool
+	f, err := patience.InTime(int(p.pid), rewritesTime, func() (foundCopy, error) {
+		f, err := findCopy(int(p.pid), page)
+		if late.Load() && f.copied {
+			f.program.Close()
+		}
+		return f, err
+	})
+	switch {
+	case err != nil:
+		late.Store(true)
+		return place{}, err
+	case f.v.Start < f.v.End && !f.copied:
+		p.originals.own = append(p.originals.own, span{f.v.Start, f.v.End})
+	}
+	if !f.copied {
+		return place{}, nil
+	}
+	c := s.rewrites.follow(int(p.pid), f.program, page, f.from)
+	if c == nil {
+		return place{}, nil
+	}
+	p.originals.copies, p.originals.asked = c, time.Now()
+	return place{s.ofVMA(f.left, p), uint64(f.from.offset)}, nil
+}
+
+// findCopy looks whether a page of a process is a copy of a file's. Its answer has no VMA if
+// only that page is none. Its program is closed if it is none.
+func findCopy(pid int, page addr.Abs) (f foundCopy, err error) {
+	f.program, err = procmap.Open(pid)
 	if err != nil {
-		return place{}
+		return foundCopy{}, err
 	}
-	defer proc.Close()
-	v, ok, err := proc.Find(page)
+	defer func() {
+		if !f.copied {
+			f.program.Close()
+		}
+	}()
+	v, ok, err := f.program.Find(page)
 	if err != nil || !ok {
-		return place{}
+		return f, err
 	}
-	was, ok, err := proc.Origin(v)
+	was, ok, err := f.program.Origin(v)
 	if err != nil || !ok {
-		p.originals.own = append(p.originals.own, span{v.Start, v.End})
-		return place{}
+		f.v = v
+		return f, nil
 	}
-	offset := was.FileOffset(page)
-	left, ok := leftOf(proc, was)
-	if !ok || !isCopy(proc, page, left, offset) {
-		return place{}
+	f.from = copiedPage{path: cmp.Or(was.Path(), was.Name), dev: was.Dev, inode: was.Inode, offset: was.FileOffset(page)}
+	if f.left, ok = leftOf(f.program, was); !ok {
+		return f, nil
 	}
-	return place{s.ofVMA(left, p), uint64(offset)}
+	unlike, err := f.program.UnlikeOrigin(v, []procmap.Pages{{Start: page, End: page + pageSize}})
+	f.copied = err == nil && len(unlike) == 0
+	return f, nil
 }
 
 // leftOf returns what is left of the mapping of a file that was replaced in part.
@@ -99,26 +173,161 @@ func leftOf(proc *procmap.Process, was procmap.VMA) (procmap.VMA, bool) {
 	return procmap.VMA{}, false
 }
 
-// isCopy reports whether a page of memory is that of a file at an offset, whatever
-// became of the other pages.
-func isCopy(proc *procmap.Process, page addr.Abs, left procmap.VMA, offset addr.Offset) bool {
-	file, _, err := proc.OpenFile(left)
-	if err != nil || file == nil {
-		return false
-	}
-	defer file.Close()
-	mem, err := proc.ReadMemory()
-	if err != nil {
-		return false
-	}
-	defer mem.Close()
-	var have, want [pageSize]byte
-	return full(mem, have[:], int64(page)) && full(file.File, want[:], int64(offset)) && bytes.Equal(have[:], want[:])
+// copies are the pages of a program that were copies of a file's when samples in them were first met.
+type copies struct {
+	program *procmap.Process // stays open: no later program of the process is taken for it
+	over    atomic.Bool      // the program has ended
+
+	mu    sync.Mutex
+	pages map[addr.Abs]copiedPage
 }
 
-// full reads b from a file at an offset. What is behind the end of a file is 0 in its
-// last page.
-func full(f io.ReaderAt, b []byte, at int64) bool {
-	n, _ := f.ReadAt(b, at)
-	return n > 0
+// copiedPage is the place in a file that a page was copied from.
+type copiedPage struct {
+	path   string
+	dev    procmap.Dev
+	inode  uint64
+	offset addr.Offset
+}
+
+// maxCopiers bounds the programs whose copies are remembered, each of which takes a descriptor. The
+// code of others is anonymous.
+const maxCopiers = 256
+
+// alive returns an error that wraps os.ErrProcessDone when the program has ended, and another one
+// when nobody knows.
+func (c *copies) alive() error {
+	if c.over.Load() {
+		return os.ErrProcessDone
+	}
+	_, err := patience.InTime(c.program.PID(), patience.LookTime, func() (bool, error) {
+		_, ok, err := c.program.Next(0)
+		return ok, err
+	})
+	return err
+}
+
+// replaced reports whether the process executes another program, or may do so. One that is gone keeps
+// the places of its samples.
+func (c *copies) replaced() bool {
+	err := c.alive()
+	if errors.Is(err, os.ErrProcessDone) {
+		_, err = patience.InTime(c.program.PID(), patience.LookTime, func() (struct{}, error) {
+			p, err := procmap.Open(c.program.PID())
+			if err == nil {
+				p.Close()
+				err = errReplaced
+			}
+			return struct{}{}, err
+		})
+	}
+	return err != nil && !errors.Is(err, procmap.ErrNoProcess) && !errors.Is(err, procmap.ErrNoMemory)
+}
+
+var errReplaced = errors.New("it executes another program")
+
+// add adds a page.
+func (c *copies) add(page addr.Abs, from copiedPage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pages[page] = from
+}
+
+// all returns the pages in the order of their addresses, and where they were copied from.
+func (c *copies) all() ([]addr.Abs, map[addr.Abs]copiedPage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := make(map[addr.Abs]copiedPage, len(c.pages))
+	var pages []addr.Abs
+	for page, place := range c.pages {
+		pages = append(pages, page)
+		from[page] = place
+	}
+	slices.Sort(pages)
+	return pages, from
+}
+
+// ended notes that the program has ended, or that nobody looks any more, and closes it. It does not
+// wait for a look that is under way.
+func (c *copies) ended() {
+	c.over.Store(true)
+	go c.program.Close()
+}
+
+// unknown returns the places of all pages.
+func (c *copies) unknown() []copiedSpan {
+	pages, from := c.all()
+	spans := make([]copiedSpan, len(pages))
+	for i, page := range pages {
+		spans[i] = copiedSpan{from[page], pageSize}
+	}
+	return spans
+}
+
+// spans returns the places of pages that are no copies now, or are not known to be. There are none
+// once the program has ended: then nobody knows what became of them.
+func (c *copies) spans() ([]copiedSpan, error) {
+	pages, from := c.all()
+	var unlike []copiedSpan
+	for len(pages) > 0 {
+		v, ok, err := c.program.Find(pages[0])
+		if err != nil {
+			return nil, err
+		}
+		n := 1
+		for ok && n < len(pages) && pages[n] < v.End {
+			n++
+		}
+		found, err := c.unlike(v, pages[:n], from)
+		if err != nil {
+			return nil, err
+		}
+		unlike, pages = append(unlike, found...), pages[n:]
+	}
+	if _, _, err := c.program.Next(0); err != nil {
+		return nil, err // what was read may have been of no program
+	}
+	return unlike, nil
+}
+
+// copiedSpan is a range of a file that copies are of.
+type copiedSpan struct {
+	copiedPage
+	size addr.Offset
+}
+
+// unlike returns the places of pages that are no copies now, of those in a VMA: the zero VMA for a page
+// that is not mapped.
+func (c *copies) unlike(v procmap.VMA, pages []addr.Abs, from map[addr.Abs]copiedPage) (unlike []copiedSpan, err error) {
+	origin, inHole, err := procmap.VMA{}, false, error(nil)
+	if v.Perm&procmap.Exec != 0 {
+		origin, inHole, err = c.program.Origin(v)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !inHole {
+		origin = v // it may be the file's mapping again, at which others look
+	}
+	var compare []procmap.Pages
+	for _, page := range pages {
+		if p := from[page]; !v.Contains(page) || origin.Dev != p.dev || origin.Inode != p.inode || origin.FileOffset(page) != p.offset {
+			unlike = append(unlike, copiedSpan{p, pageSize})
+			continue
+		}
+		if inHole {
+			compare = append(compare, procmap.Pages{Start: page, End: page + pageSize})
+		}
+	}
+	if len(compare) == 0 {
+		return unlike, nil
+	}
+	found, err := c.program.UnlikeOrigin(v, compare)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil, err
+	}
+	for _, r := range found {
+		unlike = append(unlike, copiedSpan{from[r.Start], addr.Offset(r.End - r.Start)})
+	}
+	return unlike, nil
 }

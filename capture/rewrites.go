@@ -33,6 +33,9 @@ import (
 // A process may do much to hinder a look. So a list of the pages that are its own comes first, which
 // takes little; what cannot be compared with the file in time counts as rewritten; and a process
 // for which not even the list could be had is named in the profile.
+//
+// Pages of memory of no file that were copies of a file's when they were first met are compared in
+// the same looks: see copies. One that is no copy any more, or is gone, counts as rewritten.
 type rewrites struct {
 	mu     sync.Mutex
 	sights map[int]*lookedAt // by the process
@@ -44,6 +47,7 @@ type rewrites struct {
 	release func()
 	pages   int // ranges that are kept
 	missed  int // samples of processes for which there was no room in sights
+	copiers int // sights with copies
 }
 
 // lookedAt is what is known of the processes that had a number.
@@ -57,7 +61,12 @@ type lookedAt struct {
 	looked bool  // a look succeeded
 	err    error // of the last look, nil if it succeeded or the process was gone
 	found  map[rewrittenPages]bool
-	many   bool // there are more: every file of the process counts as rewritten
+	many   bool    // there are more: every file of the process counts as rewritten
+	copies *copies // of the program that runs; nil for none
+	// nextCopies is when the copies alone are looked at, unless all is before, and onlyCopies that the
+	// look that waits is of that kind.
+	nextCopies uint64
+	onlyCopies bool
 }
 
 // rewrittenPages are pages of a file that a process has rewritten.
@@ -80,6 +89,10 @@ const (
 	// leastAgain is how soon it is that has another name, which it may give itself all the time.
 	firstAgain = time.Second
 	leastAgain = 100 * time.Millisecond
+	// copiesAgain is how soon the copies of a program are compared again, which take no list of pages.
+	// It is longer where that would take more than the copiesShare-th part of the time.
+	copiesAgain = 500 * time.Millisecond
+	copiesShare = 20
 	// lastLooks is how long the looks at the end take together.
 	lastLooks = time.Second
 	// rewritesTime is how long a look may take: pages of a process's own are compared by a helper,
@@ -110,10 +123,15 @@ func (r *rewrites) see(pid int, name string, now uint64) {
 	if s.name != name {
 		s.name, s.after, s.next = name, firstAgain, min(s.next, s.last+uint64(leastAgain))
 	}
-	if now < s.next {
+	switch {
+	case now >= s.next:
+		s.onlyCopies, s.last, s.next, s.after = false, now, now+uint64(s.after), 2*s.after
+	case s.copies != nil && now >= s.nextCopies:
+		s.onlyCopies = true
+	default:
 		return
 	}
-	s.queued, s.last, s.next, s.after = true, now, now+uint64(s.after), 2*s.after
+	s.queued = true
 	r.queue = append(r.queue, pid)
 	if !r.works {
 		r.works = true
@@ -153,20 +171,76 @@ func (r *rewrites) work() {
 
 // look looks at a process, for at most that long, and adds what it found to what is known.
 func (r *rewrites) look(pid int, limit time.Duration) {
-	found, err := rewrittenIn(pid, limit)
+	r.mu.Lock()
+	s := r.sights[pid]
+	copies, onlyCopies := s.copies, s.onlyCopies && s.copies != nil
+	r.mu.Unlock()
+	began := time.Now()
+	found, err := rewrittenIn(pid, limit, lookFor{copies, onlyCopies})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.sights[pid]
-	s.queued, s.gone = false, errors.Is(err, procmap.ErrNoProcess)
-	switch {
-	case err == nil, errors.Is(err, procmap.ErrNoMemory): // a kernel thread, or it has just ended
-		s.looked, s.err = true, nil
-	case s.gone: // why nobody could look at it stays
-	default:
-		s.err = err
+	s.queued, s.onlyCopies = false, false
+	s.nextCopies = perfring.Monotonic() + uint64(max(copiesAgain, copiesShare*time.Since(began)))
+	if copies != nil && copies.over.Load() && s.copies == copies {
+		r.leave(s)
+	}
+	if !onlyCopies {
+		s.gone = errors.Is(err, procmap.ErrNoProcess)
+		switch {
+		case err == nil, errors.Is(err, procmap.ErrNoMemory): // a kernel thread, or it has just ended
+			s.looked, s.err = true, nil
+		case s.gone: // why nobody could look at it stays
+		default:
+			s.err = err
+		}
 	}
 	for _, pages := range found {
 		r.keep(s, pages)
+	}
+}
+
+// follow has the looks at a process compare a page of its program with the file that it was copied
+// from. It takes the program over, and returns the copies that the page is among, nil if there is no
+// room for them.
+func (r *rewrites) follow(pid int, program *procmap.Process, page addr.Abs, from copiedPage) *copies {
+	r.mu.Lock()
+	s := r.of(pid)
+	var c *copies
+	if s != nil {
+		c = s.copies
+	}
+	r.mu.Unlock()
+	if c != nil {
+		switch err := c.alive(); {
+		case err == nil:
+			program.Close()
+			c.add(page, from)
+			return c
+		case !errors.Is(err, os.ErrProcessDone): // it may go on, with pages to look at
+			program.Close()
+			return nil
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s != nil {
+		r.leave(s)
+	}
+	if s == nil || r.over || r.copiers == maxCopiers {
+		program.Close()
+		return nil
+	}
+	s.copies = &copies{program: program, pages: map[addr.Abs]copiedPage{page: from}}
+	r.copiers++
+	return s.copies
+}
+
+// leave ends the looks at the copies of a process. The caller holds mu.
+func (r *rewrites) leave(s *lookedAt) {
+	if s.copies != nil {
+		s.copies.ended()
+		s.copies = nil
+		r.copiers--
 	}
 }
 
@@ -186,12 +260,12 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 }
 
 // rewrittenIn returns the pages that a process has rewritten in executable mappings of files, also
-// those of its next program if it executes one meanwhile.
-func rewrittenIn(pid int, limit time.Duration) (pages []rewrittenPages, err error) {
+// those of its next program if it executes one meanwhile, and the copies that are none now.
+func rewrittenIn(pid int, limit time.Duration, what lookFor) (pages []rewrittenPages, err error) {
 	until := time.Now().Add(limit)
 	for range looks {
 		var found []rewrittenPages
-		found, err = rewrittenNow(pid, max(0, time.Until(until)))
+		found, err = rewrittenNow(pid, max(0, time.Until(until)), what)
 		pages = append(pages, found...) // of the program before, too: samples are in it
 		if errors.Is(err, procmap.ErrNoProcess) || !errors.Is(err, os.ErrProcessDone) {
 			return pages, err
@@ -211,8 +285,8 @@ var (
 
 // rewrittenNow is rewrittenIn for the program that runs. It has the pages as well if the time suffices
 // for a list of the process's own and not for comparing them.
-func rewrittenNow(pid int, limit time.Duration) ([]rewrittenPages, error) {
-	var l pagesLook
+func rewrittenNow(pid int, limit time.Duration, what lookFor) ([]rewrittenPages, error) {
+	l := pagesLook{lookFor: what}
 	inTime := patience.Within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,30 +303,52 @@ func rewrittenNow(pid int, limit time.Duration) ([]rewrittenPages, error) {
 			})
 		}
 	}
+	for _, c := range l.unlike {
+		all = append(all, rewrittenPages{
+			process: l.process, path: c.path, dev: c.dev, inode: c.inode, start: c.offset, end: c.offset + c.size,
+		})
+	}
 	return all, l.err
+}
+
+// lookFor is what a look is for.
+type lookFor struct {
+	copies     *copies // nil for none
+	onlyCopies bool    // not for pages of files
 }
 
 // pagesLook is a look at the pages of a process, which others may find unfinished.
 type pagesLook struct {
+	lookFor
+
 	mu      sync.Mutex
 	process string // its name
 	own     []procmap.OwnPages
-	listed  bool // own is whole
+	unlike  []copiedSpan // of copies
+	listed  bool         // own is whole
 	err     error
 }
 
 // look lists the pages, and compares them with the files until that time.
 func (l *pagesLook) look(pid int, until time.Time) {
-	process, err := openThread(pid)
+	var process *procmap.Process
 	var own []procmap.OwnPages
-	if err == nil {
+	var err error
+	if !l.onlyCopies {
+		process, err = openThread(pid)
+	}
+	if err == nil && !l.onlyCopies {
 		defer process.Close()
 		own, err = ownPages(process)
 	}
 	l.mu.Lock()
 	l.own, l.err, l.listed = own, err, true
 	l.process = procfs.NameOf(uint32(pid))
+	if l.copies != nil {
+		l.unlike = l.copies.unknown()
+	}
 	l.mu.Unlock()
+	l.lookAtCopies()
 	for i, o := range own {
 		if time.Now().After(until) {
 			return
@@ -264,6 +360,24 @@ func (l *pagesLook) look(pid int, until time.Time) {
 			l.mu.Unlock()
 		}
 	}
+}
+
+// lookAtCopies compares the copies with the files. It takes no more time than their number, which is
+// bounded.
+func (l *pagesLook) lookAtCopies() {
+	if l.copies == nil {
+		return
+	}
+	unlike, err := l.copies.spans()
+	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, os.ErrClosed) {
+		return // they stay as they are
+	}
+	if err != nil {
+		l.copies.over.Store(true)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlike = unlike
 }
 
 // openThread opens a process, by another of its threads when the first one has ended and has no memory
@@ -316,27 +430,40 @@ func isMapping(a, b procmap.VMA) bool {
 }
 
 // lookAgain ends the work, and looks once more at the processes that are still there: first at
-// those that nobody has looked at yet.
+// those that have copies, then at those that nobody has looked at yet.
 func (r *rewrites) lookAgain() {
 	r.stop()
 	defer r.release()
 	until := time.Now().Add(lastLooks)
-	var early, late []int
+	var copiers, early, late []int
 	for pid, s := range r.sights {
 		switch {
 		case s.gone:
+		case s.copies != nil:
+			copiers = append(copiers, pid)
 		case s.looked:
 			late = append(late, pid)
 		default:
 			early = append(early, pid)
 		}
 	}
-	for _, pid := range slices.Concat(early, late) {
+	for _, pid := range slices.Concat(copiers, early, late) {
+		r.sights[pid].onlyCopies = false
 		if left := time.Until(until); left > 0 {
 			r.look(pid, left)
 		} else {
 			r.sights[pid].err = errTooMany
 		}
+	}
+	r.leaveAll()
+}
+
+// leaveAll ends the looks at all copies.
+func (r *rewrites) leaveAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sights {
+		r.leave(s)
 	}
 }
 
@@ -346,6 +473,7 @@ var errTooMany = errors.New("too many processes ran")
 // close ends everything.
 func (r *rewrites) close() {
 	r.stop()
+	r.leaveAll()
 	r.release()
 }
 

@@ -46,37 +46,50 @@ func buildRewrite(t testing.TB, library bool) (program, file string) {
 }
 
 // TestRewrittenPages wants a page that a process has rewritten in its memory to lose the identity
-// of the file, in that process alone, and no other page to lose it.
+// of the file, in that process alone, and no other page to lose it. The same is wanted of pages that
+// processes have copied to anonymous memory.
 func TestRewrittenPages(t *testing.T) {
 	for name, c := range map[string]struct {
 		long    bool // one of the long form
 		library bool
 		args    []string
+		other   string // what another process does
 	}{
-		"before":         {false, false, []string{"before"}},
-		"during":         {true, false, []string{"during", "1500"}},
-		"library before": {true, true, []string{"before"}},
-		"library during": {false, true, []string{"during", "1500"}},
+		"before":         {false, false, []string{"before"}, "never"},
+		"during":         {true, false, []string{"during", "1500"}, "never"},
+		"library before": {true, true, []string{"before"}, "never"},
+		"library during": {false, true, []string{"during", "1500"}, "never"},
+		"copied":         {false, false, []string{"copied", "3000"}, "copies"},
+		"library copied": {true, true, []string{"copied", "3000"}, "copies"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.long && !testenv.Thorough() {
 				t.Skip("left to HALLMARK_THOROUGH=1")
 			}
-			eachBackend(t, func(t *testing.T, b Backend) { recordRewritten(t, b, c.library, c.args) })
+			eachBackend(t, func(t *testing.T, b Backend) { recordRewritten(t, b, c.library, c.args, c.other) })
 		})
 	}
 }
 
-func recordRewritten(t *testing.T, backend Backend, library bool, args []string) {
+func recordRewritten(t *testing.T, backend Backend, library bool, args []string, otherDoes string) {
 	program, file := buildRewrite(t, library)
 	patcher := proctest.Start(t, append([]string{program}, args...)...)
-	other := proctest.Start(t, program, "never")
+	other := proctest.Start(t, program, otherDoes)
 	time.Sleep(50 * time.Millisecond)
+	long := 3 * time.Second
+	if args[0] == "copied" { // a page that is first met when it was rewritten is no copy
+		long = 5 * time.Second
+	}
 	p, _, _ := recordSession(t, context.Background(),
-		Options{Backend: backend, PIDs: []int{patcher, other}, Duration: 3 * time.Second})
+		Options{Backend: backend, PIDs: []int{patcher, other}, Duration: long})
 	counts := leaves(p)
 	want := proctest.FileID(t, file).String()
 	t.Log(counts)
+	for in, n := range counts {
+		if strings.HasPrefix(in, fmt.Sprintf("%d patched", patcher)) || strings.HasPrefix(in, fmt.Sprintf("%d [rewritten]", other)) {
+			t.Errorf("%d samples of %q", n, in)
+		}
+	}
 	for _, in := range []string{
 		fmt.Sprintf("%d [rewritten] %s", patcher, file),
 		fmt.Sprintf("%d kept %s", patcher, want),
@@ -85,11 +98,6 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string)
 	} {
 		if counts[in] < 20 {
 			testenv.Lack(t, "%d samples of %q", counts[in], in)
-		}
-	}
-	for in, n := range counts {
-		if strings.HasPrefix(in, fmt.Sprintf("%d patched", patcher)) || strings.HasPrefix(in, fmt.Sprintf("%d [rewritten]", other)) {
-			t.Errorf("%d samples of %q", n, in)
 		}
 	}
 	notes := profile.Rewritten(p)

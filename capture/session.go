@@ -161,6 +161,7 @@ func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
 		rewrites:  newRewrites(),
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
+	o.rewrites = s.tally.rewrites
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
 		s.tally.stacks.most, s.tally.stacks.fixed = maxCounts, true

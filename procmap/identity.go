@@ -23,7 +23,8 @@ type Identity struct {
 	Door   Door // how it was learned; NoDoor when it was not
 
 	// Inferred says that v itself has no file and the identity is that of its
-	// Origin.
+	// Origin. Whether the pages of v are as there is not checked: see
+	// Process.Rewritten and Process.UnlikeOrigin.
 	Inferred bool
 }
 

@@ -15,7 +15,7 @@ type Location struct {
 
 	// Identity is that of the file. Its ID is zero where there is none, and Reason says why:
 	// reason.NotMapped where nothing is mapped, reason.Rewritten where the process has rewritten the
-	// page in its memory.
+	// page in its memory, or the page is not as in the origin.
 	Identity Identity
 
 	// File is the VMA of which the offset counts: the one that holds Addr, or where
@@ -38,9 +38,15 @@ func (p *Process) Locate(addrs []addr.Abs) ([]Location, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked := make([][]addr.Abs, len(t.VMAs))
+	for i, a := range addrs {
+		if n := t.Index[i]; n >= 0 {
+			asked[n] = append(asked[n], a)
+		}
+	}
 	areas := make([]area, len(t.VMAs))
 	for i, v := range t.VMAs {
-		if areas[i], err = p.area(v); err != nil {
+		if areas[i], err = p.area(v, asked[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -63,10 +69,15 @@ type area struct {
 	unlooked  error
 }
 
-func (p *Process) area(v VMA) (a area, err error) {
+// area returns what addresses in a VMA have in common.
+func (p *Process) area(v VMA, asked []addr.Abs) (a area, err error) {
 	a.file = v
 	if a.identity, err = p.Identity(v); err != nil {
 		return area{}, err
+	}
+	if a.identity.Inferred {
+		err = p.inferred(v, asked, &a)
+		return a, err
 	}
 	if v.Perm&Exec != 0 {
 		a.rewritten, a.unlooked = p.Rewritten(v)
@@ -74,16 +85,36 @@ func (p *Process) area(v VMA) (a area, err error) {
 	if errors.Is(a.unlooked, os.ErrProcessDone) {
 		return area{}, a.unlooked
 	}
-	if a.identity.Inferred {
-		origin, ok, err := p.Origin(v)
-		if err != nil {
-			return area{}, err
-		}
-		if ok {
-			a.file = origin
-		}
-	}
 	return a, nil
+}
+
+// inferred fills in an area that has an origin. Only the pages that are asked for are compared with
+// it: programs copy more code than anybody would wait for.
+func (p *Process) inferred(v VMA, asked []addr.Abs, a *area) error {
+	origin, ok, err := p.Origin(v)
+	if err != nil {
+		return err
+	}
+	if ok {
+		a.file = origin
+	}
+	a.rewritten, err = p.UnlikeOrigin(v, pagesOf(asked))
+	return err
+}
+
+// pagesOf returns the pages that addresses are in.
+func pagesOf(addrs []addr.Abs) []Pages {
+	page := addr.Abs(os.Getpagesize())
+	starts := make([]addr.Abs, len(addrs))
+	for i, a := range addrs {
+		starts[i] = a &^ (page - 1)
+	}
+	slices.Sort(starts)
+	var all pageList
+	for _, start := range slices.Compact(starts) {
+		all.add(Pages{start, start + page})
+	}
+	return all
 }
 
 func (a *area) locate(at addr.Abs) Location {

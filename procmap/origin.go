@@ -1,6 +1,10 @@
 package procmap
 
-import "hallmark/addr"
+import (
+	"os"
+
+	"hallmark/addr"
+)
 
 // Programs that want their code in huge pages copy it to anonymous memory, or to
 // a memory file, and put that in the place of the file's mapping (mremap). What is
@@ -13,13 +17,81 @@ const maxPieces = 64
 // likely taken the place of: a hole in the mappings of one file that v fills,
 // alone or with its like, so that the offsets on both sides fit. The VMA returned
 // has the addresses and permissions of v, and the file and the offset that were
-// there. That it is a copy of the file is not checked.
+// there. That it is a copy of the file is not checked: see UnlikeOrigin.
 func (p *Process) Origin(v VMA) (file VMA, ok bool, err error) {
 	o, ok, err := p.origin(v)
 	if err != nil || !ok {
 		return VMA{}, false, p.wrap(err)
 	}
 	return o.fill(v), true, nil
+}
+
+// maxCopied bounds the pages of a process that Rewritten compares with their origins: 256 MiB of
+// 4 KiB.
+const maxCopied = 1 << 16
+
+// UnlikeOrigin returns the pages among these, which are of v, that are not known to have the bytes
+// of the Origin of v now. These are all of them where v has none, where its file cannot be opened,
+// and where the process moved v or its neighbours meanwhile. It may wait for a file system, and for
+// the memory of the process.
+func (p *Process) UnlikeOrigin(v VMA, pages []Pages) ([]Pages, error) {
+	before, ok, err := p.origin(v)
+	if err != nil || !ok {
+		return pages, p.wrap(err)
+	}
+	found := p.unlikeHole(before, v, pages)
+	now, ok, err := p.find(v.Start)
+	if err != nil {
+		return pages, p.wrap(err)
+	}
+	if !ok || now != v {
+		return pages, nil
+	}
+	after, ok, err := p.origin(v)
+	if err != nil || !ok || after != before {
+		return pages, p.wrap(err)
+	}
+	return found, nil
+}
+
+// unlikeHole returns the pages of v that have not the bytes of the file that the hole is in, or are
+// not known to have them.
+func (p *Process) unlikeHole(h hole, v VMA, pages []Pages) []Pages {
+	file, _, err := p.OpenFile(h.below)
+	if file == nil || err != nil {
+		return pages
+	}
+	defer file.Close()
+	mem, err := p.ReadMemory()
+	if err != nil {
+		return pages
+	}
+	defer mem.Close()
+	was := h.fill(v)
+	var found pageList
+	for _, r := range pages {
+		found.differing(mem, file, r, was.FileOffset(r.Start))
+	}
+	return found
+}
+
+// notCopied returns the pages of v, which has an origin, that are not known to have its bytes: those
+// beyond the first maxCopied of p as well.
+func (p *Process) notCopied(v VMA) ([]Pages, error) {
+	page := addr.Abs(os.Getpagesize())
+	end := v.Start + page*addr.Abs(granted(&p.copies, maxCopied, int64((v.End-v.Start)/page)))
+	var found pageList
+	if end > v.Start {
+		pages, err := p.UnlikeOrigin(v, []Pages{{v.Start, end}})
+		if err != nil {
+			return nil, err
+		}
+		found = pages
+	}
+	if end < v.End {
+		found.add(Pages{end, v.End})
+	}
+	return found, nil
 }
 
 // hole is what surrounds memory that was put in the place of a file's mapping.

@@ -2,9 +2,11 @@ package procmap
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/reason"
@@ -97,5 +99,80 @@ func TestNoOrigin(t *testing.T) {
 	}
 	if id, err := p.Identity(v); err != nil || id.Reason != reason.Anonymous {
 		t.Errorf("Identity(%v) = %+v, %v", v, id, err)
+	}
+}
+
+// TestUnlikeOrigin wants code that was copied to anonymous memory to be the file's only in pages that
+// are the same, from moment to moment.
+func TestUnlikeOrigin(t *testing.T) {
+	path := copyFile(t, goFile(), "program")
+	text := mapFile(path, 0)
+	defer syscall.Munmap(text)
+	start := addr.Abs(uintptr(unsafe.Pointer(&text[0])))
+	const prot, flags = syscall.PROT_READ | syscall.PROT_WRITE | syscall.PROT_EXEC, syscall.MAP_PRIVATE | syscall.MAP_ANON
+	code := slices.Clone(text[2*page : 5*page])
+	mapAt(uintptr(start+2*page), 3*page, prot, flags, ^uintptr(0), 0)
+	copy(text[2*page:], code)
+	pages := func(from, to addr.Abs) []Pages { return []Pages{{start + from*page, start + to*page}} }
+	for _, m := range methods(t) {
+		p := open(t, os.Getpid(), m)
+		check := func(what string, want []Pages) {
+			t.Helper()
+			v, ok, err := p.Find(start + 2*page)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if got, err := p.Rewritten(v); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v: %s: %v, %v; want %v", m, what, got, err, want)
+			}
+			located, err := p.Locate([]addr.Abs{start + 3*page + 1, start + 4*page, start + 4*page - 1, start + page})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range located {
+				isRewritten := slices.ContainsFunc(want, func(r Pages) bool { return r.Contains(l.Addr) })
+				isCopy := l.Addr >= start+2*page && !isRewritten
+				if (l.Identity.Reason == reason.Rewritten) != isRewritten || l.Identity.Inferred != isCopy || l.Identity.ID.IsZero() != isRewritten ||
+					l.Offset != addr.Offset(l.Addr-start) {
+					t.Errorf("%v: %s: %+v", m, what, l)
+				}
+			}
+		}
+		check("copy", nil)
+		text[3*page+7] ^= 1
+		check("fourth page written", pages(3, 4))
+		text[2*page] ^= 1
+		check("two pages written", pages(2, 4))
+		text[3*page+7] ^= 1
+		text[2*page] ^= 1
+		check("as before", nil)
+		v, _, _ := p.Find(start)
+		if got, err := p.UnlikeOrigin(v, pages(0, 1)); err != nil || !slices.Equal(got, pages(0, 1)) {
+			t.Errorf("%v: of the file itself: %v, %v", m, got, err)
+		}
+	}
+}
+
+// TestManyCopied wants pages beyond those that are compared to count as rewritten.
+func TestManyCopied(t *testing.T) {
+	path := copyFile(t, goFile(), "program")
+	text := mapFile(path, 0)
+	defer syscall.Munmap(text)
+	start := addr.Abs(uintptr(unsafe.Pointer(&text[0])))
+	code := slices.Clone(text[page : 4*page])
+	mapAt(uintptr(start+page), 3*page, syscall.PROT_READ|syscall.PROT_WRITE|syscall.PROT_EXEC, syscall.MAP_PRIVATE|syscall.MAP_ANON, ^uintptr(0), 0)
+	copy(text[page:], code)
+	p := open(t, os.Getpid(), Auto)
+	v, ok, err := p.Find(start + page)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for left, want := range map[int64][]Pages{
+		3: nil, 2: {{start + 3*page, start + 4*page}}, 0: {{start + page, start + 4*page}}, -5: {{start + page, start + 4*page}},
+	} {
+		p.copies.Store(maxCopied - left)
+		if got, err := p.Rewritten(v); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d pages left: %v, %v; want %v", left, got, err, want)
+		}
 	}
 }

@@ -80,6 +80,7 @@ type Process struct {
 	known  sync.Map  // fileKey to Identity, of files that were read
 
 	compared atomic.Int64 // pages, with their files: see Rewritten
+	copies   atomic.Int64 // pages, with the files of their origins: see Rewritten
 
 	mounted  *mounts.View
 	viewOnce sync.Once

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -91,7 +92,15 @@ func (p *Process) Own(vmas []VMA) ([]OwnPages, error) {
 // those that have the bytes of the file, or have them again. Pages that are not known to have them
 // are returned too: those beyond the first maxCompared of p, all of a v with more ranges than
 // OwnPages lists, of a file that is not on a disk of this machine, and of a v that changed meanwhile.
+//
+// All pages of a v that has an Origin are the process's own. They are compared with the file of the
+// origin, up to 256 MiB of p.
 func (p *Process) Rewritten(v VMA) ([]Pages, error) {
+	if _, ok, err := p.origin(v); err != nil {
+		return nil, p.wrap(err)
+	} else if ok {
+		return p.notCopied(v)
+	}
 	own, err := p.Own([]VMA{v})
 	if len(own) == 0 || err != nil {
 		return nil, err
@@ -143,26 +152,50 @@ func (p *Process) unlike(v VMA, own []Pages) []Pages {
 	page := addr.Abs(os.Getpagesize())
 	var found pageList
 	for _, r := range own {
-		for at := r.Start; at < r.End; at += page {
-			if p.compared.Add(1) > maxCompared {
-				found.add(Pages{at, r.End})
-				break
-			}
-			if !sameBytes(mem, int64(at), file, int64(v.FileOffset(at)), int(page)) {
-				found.add(Pages{at, at + page})
-			}
+		end := r.Start + page*addr.Abs(granted(&p.compared, maxCompared, int64(r.Count())))
+		found.differing(mem, file, Pages{r.Start, end}, v.FileOffset(r.Start))
+		if end < r.End {
+			found.add(Pages{end, r.End})
 		}
 	}
 	return found
 }
 
-// sameBytes reports whether a page of memory is that of a file. What is behind the end of the file
-// is 0 in its last page.
-func sameBytes(mem io.ReaderAt, at int64, file io.ReaderAt, offset int64, page int) bool {
-	have, want := make([]byte, page), make([]byte, page)
+// granted takes up to n of what is left of most, and returns how many.
+func granted(taken *atomic.Int64, most, n int64) int64 {
+	before := taken.Add(n) - n
+	return max(0, min(n, most-before))
+}
+
+// comparedAtOnce is how many pages are read together: a helper may have to read them.
+const comparedAtOnce = 64
+
+// differing adds the pages of a range that are not known to have the bytes of a file from an
+// offset on.
+func (l *pageList) differing(mem, file io.ReaderAt, r Pages, offset addr.Offset) {
+	page := addr.Abs(os.Getpagesize())
+	for at := r.Start; at < r.End; {
+		end := min(r.End, at+comparedAtOnce*page)
+		if sameBytes(mem, int64(at), file, int64(offset), int(end-at)) {
+			offset += addr.Offset(end - at)
+			at = end
+			continue
+		}
+		for ; at < end; at, offset = at+page, offset+addr.Offset(page) {
+			if !sameBytes(mem, int64(at), file, int64(offset), int(page)) {
+				l.add(Pages{at, at + page})
+			}
+		}
+	}
+}
+
+// sameBytes reports whether whole pages of memory are those of a file. What is behind the end of the
+// file is 0 in its last page.
+func sameBytes(mem io.ReaderAt, at int64, file io.ReaderAt, offset int64, size int) bool {
+	have, want := make([]byte, size), make([]byte, size)
 	n, _ := mem.ReadAt(have, at)
 	m, err := file.ReadAt(want, offset)
-	return n == page && m > 0 && (err == nil || err == io.EOF) && bytes.Equal(have, want)
+	return n == size && m > size-os.Getpagesize() && (err == nil || err == io.EOF) && bytes.Equal(have, want)
 }
 
 // maxOwn bounds the ranges of one VMA.

@@ -7,7 +7,10 @@
 //	rewrite many N      rewrites before it spins, and in N more mappings of its file
 //	rewrite thread      rewrites, and spins in another thread than the first one, which ends
 //	rewrite vdso        rewrites the last page of the vdso
+//	rewrite copied MS   copies the pages to anonymous memory, and rewrites as with during
+//	rewrite copies      copies the pages to anonymous memory, and rewrites nothing
 //	rewrite moving      rewrites, and has the mapping of the page begin elsewhere all the time
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,6 +45,17 @@ static void rewrite(void *page) {
 		abort();
 	((char *)page)[4095] ^= 1;
 	if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
+		abort();
+}
+
+// copy puts a copy of a page, in anonymous memory, in its place.
+static void copy(void *page) {
+	char *made = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (made == MAP_FAILED)
+		abort();
+	memcpy(made, page, 4096);
+	if (mprotect(made, 4096, PROT_READ | PROT_EXEC) ||
+	    mremap(made, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, page) == MAP_FAILED)
 		abort();
 }
 
@@ -82,13 +96,17 @@ static void spinBeside(int moves) {
 }
 
 int main(int argc, char **argv) {
-	int done = strcmp(argv[1], "never") == 0;
+	int done = strcmp(argv[1], "never") == 0 || strcmp(argv[1], "copies") == 0;
 	double since = seconds(), wait = argc > 2 ? atof(argv[2]) / 1000 : 0;
 	if (strcmp(argv[1], "none") == 0)
 		return 0;
 	if (strcmp(argv[1], "thread") == 0 || strcmp(argv[1], "moving") == 0) {
 		rewrite(patched);
 		spinBeside(argv[1][0] == 'm');
+	}
+	if (strncmp(argv[1], "cop", 3) == 0) {
+		copy(patched);
+		copy(kept);
 	}
 	if (strcmp(argv[1], "vdso") == 0) {
 		char *image = (char *)getauxval(AT_SYSINFO_EHDR);

@@ -33,7 +33,9 @@ A file that claims the identity of another one which was asked for, and has
 other content, is marked so.
 
 A page of a file that the process has rewritten in its memory is not the file's
-any more: [rewritten] stands in place of the identity.
+any more: [rewritten] stands in place of the identity. So does it for memory of
+no file in a hole of the file's mappings, if the page differs from the file's. A
+page that is the same has the identity, marked "(inferred)".
 
 What is not known has the reason in its place, in brackets, and what can be done
 about it is printed on standard error.`

@@ -27,11 +27,13 @@ In place of an identity stands the reason why there is none, in brackets; what
 can be done about it is printed on standard error. A file system that does not
 answer is not waited for: its files are [file-unresponsive]. Code that a program
 copied to memory of its own, as those do that want it in huge pages, has the
-file and the offset that it was copied from, marked "(inferred)".
+file and the offset that it was copied from, marked "(inferred)". Each page of
+it is compared with the file.
 
 A file that claims the identity of another one which is mapped, and has other
 content, is marked so. Pages of a file that the process has rewritten in its
-memory are not the file's any more: "[rewritten 3 pages]" counts them.
+memory are not the file's any more: "[rewritten 3 pages]" counts them, and pages
+of such copies that differ.
 
 With --all every mapping is printed, as the kernel writes it in /proc/PID/maps,
 byte for byte; or with --json as an object, of which the executable ones have an
@@ -108,13 +110,13 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 			return err
 		}
 		records = append(records, r)
-		gaps.add(r.identity.Reason)
 	}
 	if err := countRewritten(p, records); err != nil {
 		return err
 	}
 	unlooked := map[string]bool{}
 	for _, r := range records {
+		gaps.add(r.identity.Reason)
 		if r.Unlooked != "" {
 			unlooked[r.Unlooked] = true
 		}
@@ -187,8 +189,25 @@ func countRewritten(p *procmap.Process, records []mapRecord) error {
 			r.Unlooked = l.err.Error()
 		}
 		r.Rewritten = l.pages
+		r.withdraw(l.err)
 	}
 	return nil
+}
+
+// withdraw takes its identity from memory of no file in which no page is known to be as in the file,
+// or that nobody could look at because of err.
+func (r *mapRecord) withdraw(err error) {
+	switch {
+	case !r.identity.Inferred:
+		return
+	case err != nil:
+		r.identity = procmap.Identity{Reason: reason.FileUnresponsive}
+	case r.Rewritten == int(r.End-r.Start)/os.Getpagesize():
+		r.identity = procmap.Identity{Reason: reason.Rewritten}
+	default:
+		return
+	}
+	r.ID, r.Reason, r.Door = buildid.ID{}, &r.identity.Reason, nil
 }
 
 func rewrittenPages(p *procmap.Process, v procmap.VMA) (n int, err error) {
