@@ -134,7 +134,7 @@ func TestBeyond(t *testing.T) {
 }
 
 // TestCopyContinues records code that keeps frame pointers, with copies that are too short for
-// its stacks: frame pointers lead on, and stacks say that they do not tell what is missing.
+// its stacks: frame pointers lead on, and stacks say that they do not say what is missing.
 func TestCopyContinues(t *testing.T) {
 	needPerf(t)
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")

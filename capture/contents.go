@@ -448,7 +448,7 @@ func isDubious(copies, claimants []*read) bool {
 	return slices.ContainsFunc(claimants, isOther) && !slices.ContainsFunc(copies, (*read).isVouched)
 }
 
-// isFileOf reports whether BPF told of both objects as states of one file. Each of two files that
+// isFileOf reports whether BPF reported both objects as states of one file. Each of two files that
 // had an inode after each other has a generation of its own.
 func (o *object) isFileOf(other *object) bool {
 	a, b := o.key.Content, other.key.Content

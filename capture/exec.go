@@ -52,7 +52,7 @@ var watchKindNames = [...]string{Executed: "exec", Exited: "exit", Loaded: "load
 // String returns "exec", "exit", "load" or "lost".
 func (k WatchKind) String() string { return watchKindNames[k] }
 
-// A WatchEvent tells that a process executed a program, ended, or loaded a library; or
+// A WatchEvent says that a process executed a program, ended, or loaded a library; or
 // that such events were lost. Numbers of processes and users are those of the machine,
 // whatever namespace they are in.
 type WatchEvent struct {
@@ -106,7 +106,7 @@ type Binary struct {
 	Path    string // as the mount namespace of the process has it
 	Cut     bool   // the path's first components are missing
 	Deleted bool   // the file had no name any more
-	// Elsewhere tells that Path leads this process to another file, or to none: the file is in
+	// Elsewhere says that Path leads this process to another file, or to none: the file is in
 	// another mount namespace. It is not set of files that only root or this user can have written.
 	Elsewhere bool
 	ID        buildid.ID
@@ -140,7 +140,7 @@ type WatchStats struct {
 	Reduced      []string
 }
 
-// Watch tells what is executed and what ends, as it happens. Its methods are for one
+// Watch says what is executed and what ends, as it happens. Its methods are for one
 // goroutine.
 type Watch struct {
 	opts  WatchOptions
@@ -249,7 +249,7 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 	return w.rest(each)
 }
 
-// round tells what is there to be told.
+// round says what is there to be told.
 func (w *Watch) round(each func(*WatchEvent) error) error {
 	until, err := w.read()
 	if err != nil {
@@ -276,7 +276,7 @@ func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
 	}
 }
 
-// rest tells what happened before the end: what is not complete has its time to become so.
+// rest says what happened before the end: what is not complete has its time to become so.
 func (w *Watch) rest(each func(*WatchEvent) error) error {
 	end := perfring.Monotonic() + uint64(slack)
 	for {

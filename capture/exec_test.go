@@ -212,7 +212,7 @@ func watchCost(t *testing.T) bool {
 }
 
 // TestWatchForks wants what executes nothing to be told when it ends, by the name that it has
-// from its parent. BPF tells of no forks, so it has no program there; with perf it has its
+// from its parent. BPF reports no forks, so it has no program there; with perf it has its
 // parent's.
 func TestWatchForks(t *testing.T) {
 	sh := testenv.Tool(t, "sh")

@@ -401,7 +401,7 @@ func (s *objects) settled(o *object) bool {
 	return !o.isFile() || !o.id.IsZero()
 }
 
-// identify tells what identity a binary has.
+// identify says what identity a binary has.
 func (s *objects) identify(o *object, b *Binary) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"hallmark/internal/reach"
 )
 
-// execClaims remembers which files claimed which identity, to tell of those that have
+// execClaims remembers which files claimed which identity, to report those that have
 // different contents. What was not seen for long is forgotten. What a file claimed that only root
 // or this user can have written is kept apart, where no file of others drives it out.
 type execClaims struct {
@@ -41,7 +41,7 @@ const (
 	maxClaimants = 4
 )
 
-// judge tells of the files of an event which of them have an identity that files of other
+// judge marks the files of an event that have an identity that files of other
 // content claimed.
 func (c *execClaims) judge(ev *WatchEvent) {
 	if ev.Kind != Executed && ev.Kind != Loaded {

@@ -469,7 +469,7 @@ func isDeleted(name string) bool {
 	return len(name) > len(procfs.Deleted) && name[len(name)-len(procfs.Deleted):] == procfs.Deleted
 }
 
-// load tells that a process mapped the code of a library.
+// load says that a process mapped the code of a library.
 func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 	name := t.name
 	if name == "" {

@@ -102,7 +102,7 @@ func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
 	return o.way != nil && o.seen.Inode != st.Ino
 }
 
-// isOtherInode reports whether a file is another one than BPF told of. See isContent for where
+// isOtherInode reports whether a file is another one than BPF reported. See isContent for where
 // stat tells another device, or inode.
 func isOtherInode(place int, st *unix.Stat_t, v *bpf.Validity) bool {
 	var fs unix.Statfs_t

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exits tells which processes have ended. Its descriptor is readable when one has.
+// exits says which processes have ended. Its descriptor is readable when one has.
 type exits struct {
 	epoll  int
 	pidfds map[int32]*process

@@ -266,7 +266,7 @@ func (x *fsTorture) runScript(s *fsScene, script *fsScript) {
 }
 
 // told remembers what a process has run: programs end with a status that says which they are,
-// and of libraries the host tells what it sees.
+// and of libraries the host says what it sees.
 func (x *fsTorture) told(s *fsScene, pid int, l *line, what string) {
 	w, i := who{pid, nameOf(x.host)}, x.marked(what)
 	if l.path != "" {

@@ -60,7 +60,7 @@ func (n *notices) open(cpu int) error {
 	return addTo(n.epoll, fd)
 }
 
-// join has a sampling event of a CPU tell that it is held back.
+// join has a sampling event of a CPU say that it is held back.
 func (n *notices) join(event, cpu int) error {
 	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].FD)
 }

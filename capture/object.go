@@ -48,7 +48,7 @@ type object struct {
 	// that is known by its number alone; zero for none.
 	first   time.Time
 	doubted bool // offsets in it may be none: see stackmapSampler
-	// layered tells that it is on an overlay and known by its inode alone, which stays the
+	// layered says that it is on an overlay and known by its inode alone, which stays the
 	// same when a file is copied up and changed: every mapping is looked at.
 	layered bool
 	mixed   bool            // its mappings were of different contents
@@ -166,7 +166,7 @@ func (s *objects) missing(r reason.Reason) *object {
 	return o
 }
 
-// ofRecord returns the object of a mapping that a record told of.
+// ofRecord returns the object of a mapping that a record reported.
 func (s *objects) ofRecord(r *perfdata.Mmap2, p *process) *object {
 	v := reach.VMAOfRecord(r)
 	if o := s.nameless(v, p); o != nil {
@@ -231,8 +231,8 @@ func (s *objects) passing(key reach.Key, v procmap.VMA) *object {
 	return &object{key: key, path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.ID, id: key.ID, why: reason.NotRead, alone: true}
 }
 
-// ofContent returns the object of a file that BPF told of. Mappings of a file whose times
-// tell nothing are of one content if the kernel read the same identity in them; where that is
+// ofContent returns the object of a file that BPF reported. Mappings of a file whose times
+// say nothing are of one content if the kernel read the same identity in them; where that is
 // not known yet, each is an object of its own.
 func (s *objects) ofContent(f *bpf.File, v procmap.VMA, id buildid.ID) *object {
 	key := reach.Key{Content: f.Validity, Address: f.Key}

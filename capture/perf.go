@@ -21,7 +21,7 @@ import (
 	"hallmark/perfdata"
 )
 
-// perfSampler takes samples by perf events, whose records tell of processes and
+// perfSampler takes samples by perf events, whose records report processes and
 // mappings as well.
 type perfSampler struct {
 	*tally
@@ -43,7 +43,7 @@ type perfSampler struct {
 	followed time.Time
 }
 
-// gap is a time in which the kernel may have told of changes in vain, ns, CLOCK_MONOTONIC. It is
+// gap is a time in which the kernel may have reported changes in vain, ns, CLOCK_MONOTONIC. It is
 // none if until is 0.
 type gap struct{ from, until uint64 }
 
@@ -214,7 +214,7 @@ func (s *perfSampler) prepare() error {
 	if s.opts.Command != nil {
 		return nil // the events start with its exec, and nothing is there before
 	}
-	// First the events that tell of changes, then the stock: what is mapped in
+	// First the events that report changes, then the stock: what is mapped in
 	// between is seen twice rather than not at all. Samples come last, and after what can
 	// only be believed if it was read before them.
 	s.objects.setUnsampled(true)
@@ -372,7 +372,7 @@ func (s *perfSampler) handle(rec []byte) {
 }
 
 func (s *perfSampler) halt() {
-	// A ring that was full tells how much it lost with the first record that
+	// A ring that was full says how much it lost with the first record that
 	// finds room again: make room before the events end.
 	s.drain()
 	perfring.Disable(s.samples)

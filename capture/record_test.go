@@ -27,7 +27,7 @@ import (
 )
 
 // memoryIsBelieved says that temporary files are in memory, so that nothing can be learned about
-// file systems whose times tell nothing.
+// file systems whose times say nothing.
 var memoryIsBelieved bool
 
 // needTimes ends a test of such file systems.

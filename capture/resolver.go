@@ -193,7 +193,7 @@ func (s *objects) foretell(j job, f reach.Found) {
 	}
 }
 
-// doubt notes when nothing tells which of two contents of a file a mapping shows: the file
+// doubt notes when nothing says which of two contents of a file a mapping shows: the file
 // changed after it was mapped, or mappings of one inode were of different contents.
 func (o *object) doubt(j job, f reach.Found) {
 	if j.Validity != nil {
@@ -234,7 +234,7 @@ func (s *objects) judge(q reach.Request, known buildid.ID, f reach.Found) reason
 	return reason.FileChanged
 }
 
-// judgeRecord is judge for what a record told of, or /proc. Where times tell nothing, the
+// judgeRecord is judge for what a record told of, or /proc. Where times say nothing, the
 // file is believed to be what was mapped only by an identity that the kernel read, or if it
 // was read before there were samples. The caller holds mu.
 func (s *objects) judgeRecord(q reach.Request, f reach.Found) reason.Reason {

@@ -22,7 +22,7 @@ import (
 // is not in an executable segment of the file, it is refused when the file could be
 // found. What remains is not to be told apart: a hole, less wide than the code that
 // lies before the mapping in the same file. Build IDs come without their length,
-// which only the file tells when they end in zeros.
+// which only the file says when they end in zeros.
 type stackmapSampler struct {
 	bpfEvents
 	programs *bpf.Stackmap

@@ -72,7 +72,7 @@ func (c tableCache) names(id buildid.ID) bool {
 }
 
 // A kept table has a header before it: what it is, the version of the way in which it was
-// built, and what tells whether it is whole.
+// built, and what reports whether it is whole.
 const (
 	tableCacheMagic  = 0x43575548 // "HUWC"
 	tableCacheHeader = 16

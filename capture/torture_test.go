@@ -226,11 +226,11 @@ type scene struct {
 	prepare func(x *torture) (resume func())
 	// changes is how many times a file changes while its code runs: see momentary.
 	changes int64
-	// open tells that much may be unknown: of what is being written, above all.
+	// open says that much may be unknown: of what is being written, above all.
 	open bool
-	// caught tells that it is known all the same where the sampled task is asked.
+	// caught says that it is known all the same where the sampled task is asked.
 	caught bool
-	// private tells that only the process can reach its file, and lives some 50 ms: so whether
+	// private says that only the process can reach its file, and lives some 50 ms: so whether
 	// user space comes in time, where it must, is luck.
 	private bool
 	// brief marks a scene whose file is at its path for some 50 ms, several times. Where user

@@ -24,7 +24,7 @@ type tracker struct {
 	// threads has the name of every thread that was told or asked for.
 	threads map[uint32]string
 	clock   bool // the event measures time: periods are nanoseconds
-	// contained tells that this is a PID namespace that others are outside of.
+	// contained says that this is a PID namespace that others are outside of.
 	contained bool
 	reaped    uint64 // when processes were last looked through
 	places    []place
@@ -272,7 +272,7 @@ func otherThreads(pid uint32) []int {
 	return slices.DeleteFunc(tids, func(tid int) bool { return tid == int(pid) })
 }
 
-// process returns the process, and one without mappings when no record told of
+// process returns the process, and one without mappings when no record reported
 // it: its mappings are asked for when it still runs.
 func (t *tracker) process(pid uint32) *process {
 	p := t.processes[pid]
@@ -352,7 +352,7 @@ const (
 	// refreshAfter is how soon the mappings of a process are read from /proc again.
 	refreshAfter = uint64(time.Second)
 	// maxBehind is by how much the records may be behind what is read from /proc for that to be
-	// believed of their time, where they tell nothing.
+	// believed of their time, where they say nothing.
 	maxBehind = uint64(time.Second / 4)
 )
 

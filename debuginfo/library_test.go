@@ -123,7 +123,7 @@ func TestIndexIsAsGoodAsFile(t *testing.T) {
 	}
 }
 
-// TestDebugFileAlone: an index of it could not tell where in the file code is, so none is
+// TestDebugFileAlone: an index of it could not say where in the file code is, so none is
 // kept.
 func TestDebugFileAlone(t *testing.T) {
 	p := build(t)

@@ -300,7 +300,7 @@ func (s *search) fetch(w want) *symbol.File {
 	return file
 }
 
-// note keeps why nothing is found, and tells of the step. Where all sorts of files are,
+// note keeps why nothing is found, and reports the step. Where all sorts of files are,
 // others are no reason; a file of another content is the best one.
 func (s *search) note(step Step) {
 	others := step.Why == reason.FileChanged && (step.Place == KernelTrees || step.Place == InExtra)

@@ -322,7 +322,7 @@ func readPatiently(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason)
 	return id, why
 }
 
-// readMapped reads the identity of a file that BPF told of.
+// readMapped reads the identity of a file that BPF reported.
 func readMapped(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
 	if reach.IsMemoryByBPF(f) {
 		return buildid.ID{}, reason.Anonymous

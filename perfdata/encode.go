@@ -36,7 +36,7 @@ func NewEncoder(attr Attr, big bool) (*Encoder, error) {
 	return &Encoder{attr: attr, trailed: d.trailed, order: orderOf(big), big: big}, nil
 }
 
-// Append appends the bytes of a record, header included. The error tells why there
+// Append appends the bytes of a record, header included. The error says why there
 // are none: it is too large for its header to say so, or has other registers than
 // its event, or is Malformed and not whole.
 func (e *Encoder) Append(to []byte, r Record) ([]byte, error) {

@@ -7,7 +7,7 @@ type Event struct {
 	Attr Attr
 	IDs  []uint64 // its numbers in records, one for each CPU or thread that it was opened on
 	Name string   // as it was given to perf, "" when the file does not tell
-	// Unit and Scale tell what a count means, when the file says so.
+	// Unit and Scale say what a count means, when the file says so.
 	Unit  string
 	Scale float64
 

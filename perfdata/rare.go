@@ -13,14 +13,14 @@ type Reading struct {
 	Read               Read
 }
 
-// Aux tells of data that came into the AUX area (PERF_RECORD_AUX).
+// Aux reports data that came into the AUX area (PERF_RECORD_AUX).
 type Aux struct {
 	ID
 	Offset, Size uint64 // bytes
 	Flags        uint64 // PERF_AUX_FLAG_*
 }
 
-// ItraceStart tells that the trace of a task's instructions began (PERF_RECORD_ITRACE_START).
+// ItraceStart says that the trace of a task's instructions began (PERF_RECORD_ITRACE_START).
 type ItraceStart struct {
 	ID
 	OwnerPID, OwnerTID uint32
@@ -61,7 +61,7 @@ type TextPoke struct {
 	Old, New []byte
 }
 
-// AuxOutputHWID tells which hardware writes into the AUX area (PERF_RECORD_AUX_OUTPUT_HW_ID).
+// AuxOutputHWID says which hardware writes into the AUX area (PERF_RECORD_AUX_OUTPUT_HW_ID).
 type AuxOutputHWID struct {
 	ID
 	Hardware uint64

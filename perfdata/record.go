@@ -207,7 +207,7 @@ type Lost struct {
 	Count uint64
 }
 
-// Throttle tells that the kernel held back an event that fired too often, or
+// Throttle says that the kernel held back an event that fired too often, or
 // let it go on (PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE).
 type Throttle struct {
 	ID
@@ -243,7 +243,7 @@ type Unknown struct {
 	Data []byte // without the header; valid until the next Decode
 }
 
-// Malformed is a record that is damaged, or of an event that the file does not tell of.
+// Malformed is a record that is damaged, or of an event that the file does not report.
 type Malformed struct {
 	Type Type
 	Misc uint16

@@ -89,7 +89,7 @@ func WriteText(to io.Writer, r *Reader) error {
 	}
 }
 
-// ReadText writes the file that a text tells of. The error names the line.
+// ReadText writes the file that a text reports. The error names the line.
 func ReadText(from io.Reader, w *Writer) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)

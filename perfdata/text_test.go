@@ -52,7 +52,7 @@ func TestTextOfRecordings(t *testing.T) {
 			}
 			want := fileAsText(t, data, ReaderOptions{})
 			got := fileAsText(t, textAsFile(t, want, WriterOptions{BigEndian: true, InOrder: true}), ReaderOptions{})
-			// A copy is not compressed, and always tells when its samples are from.
+			// A copy is not compressed, and always says when its samples are from.
 			// It always has the size of a build ID, which perf leaves out of some records.
 			differs := regexp.MustCompile(` (FirstSample=\w+ LastSample=\w+|Compression=\{[^}]*\})|(?:HeaderBuildID \{)Misc=\w+`)
 			compareLines(t, strings.Split(differs.ReplaceAllString(got, ""), "\n"), strings.Split(differs.ReplaceAllString(want, ""), "\n"))

@@ -35,7 +35,7 @@ type HeaderBuildID struct {
 	Name    string // path, "[kernel.kallsyms]", "[vdso]" …
 }
 
-// IDIndex tells of the numbers of events on which CPU or thread each was opened (ID_INDEX).
+// IDIndex reports the numbers of events on which CPU or thread each was opened (ID_INDEX).
 type IDIndex struct{ Entries []IDIndexEntry }
 
 // IDIndexEntry is struct id_index_entry.

@@ -69,7 +69,7 @@ func NewWriter(w io.Writer, opts WriterOptions) (*Writer, error) {
 }
 
 // AddEvent adds an event, before the first record. With several events, records
-// must tell of which they are: each needs numbers, and SampleIdentifier among its
+// must report which they are: each needs numbers, and SampleIdentifier among its
 // fields (or SampleID, where the fields of all are the same).
 func (w *Writer) AddEvent(e *Event) error {
 	if w.begun {

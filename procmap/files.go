@@ -52,7 +52,7 @@ func (f *Files) Close() error {
 }
 
 // find returns the identity of the file of v, which p has told of, if it is known. A VMA
-// that p may have told of before the inode was kept may be of another file that had its
+// that p may have reported before the inode was kept may be of another file that had its
 // number.
 func (f *Files) find(p *Process, v VMA) (Identity, bool) {
 	if f == nil || v.Dev.Major == 0 {

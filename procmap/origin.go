@@ -8,7 +8,7 @@ import (
 
 // Programs that want their code in huge pages copy it to anonymous memory, or to
 // a memory file, and put that in the place of the file's mapping (mremap). What is
-// left of the file on both sides tells what was there before.
+// left of the file on both sides says what was there before.
 
 // maxPieces bounds how many adjacent VMAs the copied code may consist of.
 const maxPieces = 64

@@ -210,7 +210,7 @@ func ownPages(f *os.File, v VMA) ([]Pages, error) {
 	return found, err
 }
 
-// pagemap opens the file that tells of each page of p where it is from.
+// pagemap opens the file that reports each page of p where it is from.
 func (p *Process) pagemap() (*os.File, error) {
 	f, err := os.Open(p.dir + "/pagemap")
 	if errors.Is(err, os.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestNameGenerated has two processes with other code at the same address, and one that
-// tells nothing.
+// says nothing.
 func TestNameGenerated(t *testing.T) {
 	b := NewBuilder(1)
 	code := Frame{Reason: reason.Anonymous, Addr: 0x7f0000001010}

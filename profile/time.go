@@ -9,7 +9,7 @@ import (
 
 // timeLabel is the numeric label for the times at which a stack was seen, in
 // nanoseconds since 1970, one value for each time. Of a recording by another tool that
-// does not tell what time of day it was, the profile has no time either
+// does not say what time of day it was, the profile has no time either
 // (Profile.TimeNanos is 0), and these are of that recording's clock.
 //
 // pprof itself has no field and no name for it (github.com/google/pprof, issue 457

@@ -1,4 +1,4 @@
-// Package symbolize gives functions and lines to the frames in text that tell which
+// Package symbolize gives functions and lines to the frames in text that say which
 // file they are from and where in it: logs, crash reports, output of perf script,
 // folded stacks.
 //

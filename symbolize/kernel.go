@@ -30,7 +30,7 @@ type kernel struct {
 	files   map[module]*functions
 }
 
-// kernelHead matches the line that tells which kernel it is.
+// kernelHead matches the line that says which kernel it is.
 var kernelHead = pattern(`CPU: \d+ .*Comm: .* ([0-9a-f]{32,40})$`)
 
 func (k *kernel) rewrite(line string) ([]string, bool) {

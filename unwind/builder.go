@@ -45,7 +45,7 @@ func (l *layer) part() *part {
 	return p
 }
 
-// warn tells of damage whose place has no rules now.
+// warn reports damage whose place has no rules now.
 func (b *builder) warn(err error) {
 	if err != nil && b.opts.Warn != nil {
 		b.opts.Warn(err)

@@ -296,7 +296,7 @@ func (s *cfiSection) find(at uint64) *cie {
 	return &s.cies[i]
 }
 
-// rows fills a layer with the functions of a section, and tells of damage.
+// rows fills a layer with the functions of a section, and reports damage.
 func (b *builder) rows(s *cfiSection, source Source) error {
 	cuts, err := s.scan(newExecutor(b.file.machine))
 	b.warn(err)
@@ -480,7 +480,7 @@ func (w *sectionWorker) function(p *part, rec record) {
 	}
 }
 
-// toldByPclntab returns the functions that Go's linker told of, which tells the same in
+// toldByPclntab returns the functions that Go's linker reported, which tells the same in
 // .debug_frame.
 func (b *builder) toldByPclntab() []span {
 	for _, l := range b.layers {

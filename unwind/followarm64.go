@@ -19,7 +19,7 @@ const (
 	armReturn = 0xd65f03c0
 )
 
-// followARM64 tells what the first instruction of code does to the stack.
+// followARM64 says what the first instruction of code does to the stack.
 func followARM64(code []byte, s followedState) (followedStep, bool) {
 	if len(code) < 4 {
 		return followedStep{}, false

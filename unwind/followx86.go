@@ -19,7 +19,7 @@ func followedRuleX86(s followedState) Rule {
 // mostFollowed is how many bytes of stack a function has that is followed.
 const mostFollowed = 512
 
-// followX86 tells what the first instruction of code does to the stack.
+// followX86 says what the first instruction of code does to the stack.
 func followX86(code []byte, s followedState) (followedStep, bool) {
 	i := decodeX86(code)
 	if i.size == 0 || i.vector || i.table > 1 {

@@ -617,7 +617,7 @@ const back = `crosscall2\S* ([\w.]* )*compare ([\w.]* )*forth `
 //   - nothing leads from the scheduler's stack, which begins with no frame pointer, to the
 //     goroutine for which the runtime works there: its stack grows.
 //
-// Frame pointers do not tell where the stack begins, and may go on.
+// Frame pointers do not say where the stack begins, and may go on.
 //
 // differ is the last function whose callers are the same, -1 if all are.
 func sameCallers(stack []goPlace, callers []uint64, grown bool) (differ int) {

@@ -2,7 +2,7 @@ package unwind
 
 import "hallmark/addr"
 
-// Space tells what lies where in a process.
+// Space says what lies where in a process.
 type Space interface {
 	// At returns the mapping that a lies in. When it lies in none it reports false.
 	At(a addr.Abs) (Mapping, bool)

@@ -5,7 +5,7 @@ import "hallmark/addr"
 // State is where a frame stands.
 type State struct {
 	IP addr.Abs
-	// Exact tells that execution stands at IP: in the innermost frame, and in one that
+	// Exact says that execution stands at IP: in the innermost frame, and in one that
 	// a signal interrupted. Else IP is a return address, and the call is before it.
 	Exact  bool
 	Method Method // how the frame was found

@@ -1,4 +1,4 @@
-// Command hallmark tells which exact file every stack frame and every mapping
+// Command hallmark says which exact file every stack frame and every mapping
 // of a Linux machine came from, and turns that into functions and lines.
 package main
 

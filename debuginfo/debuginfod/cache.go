@@ -130,7 +130,7 @@ func (c *Client) clean() {
 	if makeDir(c.Dir) != nil {
 		return
 	}
-	// The time of the control file tells when it was done last.
+	// The time of the control file says when it was done last.
 	err := atomicfile.Write(control, 0o600, func(w io.Writer) error {
 		_, err := w.Write(strconv.AppendInt(nil, int64(interval/time.Second), 10))
 		return err

@@ -65,7 +65,7 @@ type Client struct {
 	MaxTime time.Duration
 	MaxSize int64
 	// Retries is how often a server is asked again after an error that may pass. It
-	// is not for answers that tell that the server does not have the file.
+	// is not for answers that say that the server does not have the file.
 	Retries int
 	// Header goes with each request, and not to another server that one redirects to.
 	Header http.Header

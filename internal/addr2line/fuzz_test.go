@@ -80,7 +80,7 @@ func countLines(input string, longest int) int {
 	return n
 }
 
-// FuzzOptions gives anything as arguments, one a line: the programs must tell what is
+// FuzzOptions gives anything as arguments, one a line: the programs must say what is
 // wrong and end, and what they take for addresses must be among the arguments.
 func FuzzOptions(f *testing.F) {
 	f.Chdir(f.TempDir())

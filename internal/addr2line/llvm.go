@@ -158,7 +158,7 @@ func (l *llvm) check(ctx context.Context) bool {
 	return m != nil
 }
 
-// fail tells what is wrong with a file. It reports whether an empty answer is due.
+// fail says what is wrong with a file. It reports whether an empty answer is due.
 func (l *llvm) fail(r *request, err error) bool {
 	if l.style == styleJSON {
 		l.printer.failure(r, err.Error())

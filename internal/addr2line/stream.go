@@ -34,7 +34,7 @@ func (o *output) name(s string) string {
 // full is when output is written although nobody waits for it.
 const full = 64 << 10
 
-// done tells that an answer is complete.
+// done says that an answer is complete.
 func (o *output) done() error {
 	if len(o.buf) < full {
 		return o.err

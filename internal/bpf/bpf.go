@@ -120,7 +120,7 @@ type Owner struct {
 // A Handler takes what the programs say.
 type Handler interface {
 	File(File)
-	// Identity tells what identity the file has, as the kernel read it from the
+	// Identity says what identity the file has, as the kernel read it from the
 	// memory of a process.
 	Identity(serial uint32, id buildid.ID)
 	// Stack tells the frames of a stack, leaf first, those of the kernel before

@@ -25,7 +25,7 @@ type ExecOptions struct {
 	Ring       int  // bytes that events wait in, a power of two; 8 MiB when 0
 }
 
-// ExecWatcher tells which programs are executed, and with which identities: exec.bpf.c.
+// ExecWatcher says which programs are executed, and with which identities: exec.bpf.c.
 // Its methods are for one goroutine.
 type ExecWatcher struct {
 	spec     *ebpf.CollectionSpec
@@ -60,7 +60,7 @@ func (o *execCore) Close() error {
 	return errors.Join(o.execMaps.Close(), o.SeeExec.Close(), o.Zeroed.Close(), o.Started.Close())
 }
 
-// execExits are the programs that tell of the ends of processes.
+// execExits are the programs that report the ends of processes.
 type execExits struct {
 	SeeExit *ebpf.Program `ebpf:"see_exit"`
 	SeeFree *ebpf.Program `ebpf:"see_free"`

@@ -380,7 +380,7 @@ var execScenes = []execScene{
 
 // TestExecIdentities executes programs that are gone at once, wherever their files are, and
 // wants the kernel to have read the identity of each. Where neither the times of a file nor the
-// kernel tell what a mapping is of, it wants the program to be told as such.
+// kernel say what a mapping is of, it wants the program to be told as such.
 func TestExecIdentities(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Exits: true})
 	marks := marksMappings(t)
@@ -951,7 +951,7 @@ func FuzzExecEvent(f *testing.F) {
 	})
 }
 
-// BenchmarkExec tells what the programs cost, by the kernel's own count.
+// BenchmarkExec says what the programs cost, by the kernel's own count.
 func BenchmarkExec(b *testing.B) {
 	testenv.Root(b)
 	w, err := NewExecWatcher(ExecOptions{Exits: true})

@@ -20,14 +20,14 @@ const (
 // another event's when it returns.
 type ExecHandler interface {
 	File(File)
-	// Identity tells what identity a file has, as the kernel read it from the memory of a
+	// Identity says what identity a file has, as the kernel read it from the memory of a
 	// process.
 	Identity(serial uint32, id buildid.ID)
-	// Exec tells that a process executed a program. The files in it were introduced before.
+	// Exec says that a process executed a program. The files in it were introduced before.
 	Exec(*Exec)
-	// Exit tells that a process ends.
+	// Exit says that a process ends.
 	Exit(*Exit)
-	// Ended tells what a process has run in all, a moment after it was waited for.
+	// Ended says what a process has run in all, a moment after it was waited for.
 	Ended(*Ended)
 }
 
@@ -73,7 +73,7 @@ type Exit struct {
 	Name      string
 }
 
-// Ended tells what a process has run.
+// Ended says what a process has run.
 type Ended struct {
 	PID     uint32
 	Started uint64 // ns, CLOCK_BOOTTIME

@@ -168,7 +168,7 @@ func loadListing() (*ebpf.CollectionSpec, error) {
 	return spec, errors.Join(setTrusted(spec), setSubvolumes(spec))
 }
 
-// loadWalk returns nil where the kernel does not tell whether mappings have changed.
+// loadWalk returns nil where the kernel does not report whether mappings have changed.
 func loadWalk() (*listProgram, error) {
 	spec, err := loadListing()
 	if err != nil {

@@ -285,7 +285,7 @@ func (s *Sampler) Forget(f File) error { return s.table.forget(f.Key) }
 // again.
 func (s *Sampler) ForgetAll() error { return s.table.forgetAll() }
 
-// EvictionHooks names where the kernel tells which inodes are gone, so that their
+// EvictionHooks names where the kernel says which inodes are gone, so that their
 // entries are the first to make room; "" where it does not.
 func (s *Sampler) EvictionHooks() string {
 	s.watchInodes()

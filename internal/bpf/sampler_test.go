@@ -167,7 +167,7 @@ func cpuTime() time.Duration {
 }
 
 // TestSamplerKnowsItself wants the frames of this program under its file, its
-// offsets and its identity, and the validity that stat tells of it.
+// offsets and its identity, and the validity that stat reports of it.
 func TestSamplerKnowsItself(t *testing.T) {
 	s := newTestSampler(t, Options{})
 	got := sampleSelf(t, s)

@@ -53,7 +53,7 @@ const (
 // call returns to.
 type StackmapFrame struct {
 	Status FrameStatus
-	// BuildID is that of a Valid frame. The kernel does not tell how long it is: a
+	// BuildID is that of a Valid frame. The kernel does not say how long it is: a
 	// shorter one has zeros behind it.
 	BuildID [20]byte
 	// At is an absolute address, or the file offset of a Valid frame. When the address

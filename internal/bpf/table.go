@@ -17,7 +17,7 @@ const DefaultEntries = 16384
 // of the table on, and makes room before the table is full.
 //
 // All that takes a lock of the map in the kernel is done under mu. A sample taken in
-// an NMI takes one too, of another element, and kernels before 6.15 cannot tell that
+// an NMI takes one too, of another element, and kernels before 6.15 cannot say that
 // two CPUs wait for each other in this way: one task at a time cannot make a circle.
 type table struct {
 	mu                      sync.Mutex

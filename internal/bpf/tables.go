@@ -71,7 +71,7 @@ func newTables(o *coreObjects, spec *ebpf.CollectionSpec) (*Tables, error) {
 	return t, err
 }
 
-// TablesStats tell what the tables take.
+// TablesStats say what the tables take.
 type TablesStats struct {
 	Bytes    int64  // taken by tables
 	Capacity int64  // that they may take
@@ -143,7 +143,7 @@ func (t *Tables) Remove(serial uint32) error {
 	return t.remove(serial)
 }
 
-// Stats tells what the tables take.
+// Stats says what the tables take.
 func (t *Tables) Stats() TablesStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

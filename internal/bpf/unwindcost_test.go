@@ -10,7 +10,7 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// BenchmarkUnwinding tells what a sample takes by the kernel's own account of the program:
+// BenchmarkUnwinding says what a sample takes by the kernel's own account of the program:
 // without the walk of the kernel's part, by frame pointers (which lead nowhere in these
 // programs) and by tables.
 func BenchmarkUnwinding(b *testing.B) {

@@ -83,7 +83,7 @@ func writeCensus(w io.Writer, c *doctor.Census, width int) {
 	}
 }
 
-// writeDesigns tells what each way to keep a build ID would take.
+// writeDesigns says what each way to keep a build ID would take.
 func writeDesigns(w io.Writer, c *doctor.Census, width int) {
 	if len(c.Designs) == 0 && c.Table == nil {
 		return

@@ -111,7 +111,7 @@ type format struct {
 	write      func(c *converter, w io.Writer, p *pprof.Profile) error
 	// symbols is whether the format has names of functions.
 	symbols bool
-	// times is whether it tells when samples were taken.
+	// times is whether it says when samples were taken.
 	times bool
 }
 

@@ -199,7 +199,7 @@ func TestWatchJSON(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchJSON tells what a usual event costs.
+// BenchmarkWatchJSON says what a usual event costs.
 func BenchmarkWatchJSON(b *testing.B) {
 	id, err := buildid.Parse("15dfff3239aa7c3b16a71e6b2e3b6e4009dab998")
 	if err != nil {

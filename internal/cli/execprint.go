@@ -182,7 +182,7 @@ func binaryText(b *capture.Binary) string {
 	return text + contestedOf(b.Contested, content).text()
 }
 
-// endText tells how a process ended: "exit 1", "killed by SIGSEGV (core dumped)".
+// endText says how a process ended: "exit 1", "killed by SIGSEGV (core dumped)".
 func endText(end *capture.End) string {
 	var parts []string
 	if s := end.Status; s != nil {

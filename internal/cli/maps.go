@@ -387,7 +387,7 @@ func (g gaps) add(r reason.Reason) {
 // for come from no walk.
 var ofWalks = map[reason.Reason]bool{reason.NotMapped: true, reason.NotExecutable: true, reason.BadOffset: true}
 
-// write tells what can be done about the gaps.
+// write says what can be done about the gaps.
 func (g gaps) write(w io.Writer) {
 	for _, r := range slices.Sorted(maps.Keys(g)) {
 		if advice := liveAdvice(r); advice != "" && !ofWalks[r] {

@@ -74,7 +74,7 @@ func beganAt(info *perfdata.Info, first, last uint64, written time.Time) time.Ti
 // beganBefore is beganAt, and zero where that is not known. A recording of another boot may
 // have been copied since, and was written last then. One that came through a pipe, which
 // has no time, may have been recorded now, or have been kept; then it must be of this boot,
-// whose clock tells when.
+// whose clock says when.
 func (p *prover) beganBefore(first, last uint64, written time.Time) time.Time {
 	switch {
 	case p.info.Clock != nil:

@@ -126,7 +126,7 @@ func runPS(e *env, opt psOptions, args []string) error {
 // statusUnknown is the exit status of 'ps' where nobody knows the answer.
 const statusUnknown = 3
 
-// writeAbsent tells of processes that were asked for by number and have no code.
+// writeAbsent reports processes that were asked for by number and have no code.
 func (w *wanted) writeAbsent(out io.Writer, inv *inventory.Inventory) {
 	there := map[int]bool{}
 	for _, p := range inv.Processes {
@@ -148,7 +148,7 @@ func (w *wanted) writeAbsent(out io.Writer, inv *inventory.Inventory) {
 	}
 }
 
-// writeUnseen tells of processes that may run what is asked for, and nobody knows.
+// writeUnseen reports processes that may run what is asked for, and nobody knows.
 func writeUnseen(w io.Writer, unseen []inventory.Unseen) {
 	pids := map[reason.Reason][]int{}
 	for _, u := range unseen {
@@ -282,7 +282,7 @@ type codeRecord struct {
 	contestedRecord
 	Disk   string `json:"disk"`             // what is at the path now
 	Builds int    `json:"builds,omitempty"` // different ones that run from this place, if several do
-	// Elsewhere tells that the path is another place here.
+	// Elsewhere says that the path is another place here.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 

@@ -70,7 +70,7 @@ type Design struct {
 	Slot      int `json:"slot"`
 	PerSlab   int `json:"per_slab"`
 	SlabBytes int `json:"slab_bytes"`
-	// Absorbed tells that as many fit into a slab with a pointer more: it costs nothing.
+	// Absorbed says that as many fit into a slab with a pointer more: it costs nothing.
 	Absorbed bool `json:"absorbed"`
 	// Cost is what the pointers of all Objects take in memory, in bytes.
 	Cost int64 `json:"cost"`
@@ -239,7 +239,7 @@ func processCount(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
-// weigh tells what a pointer in each open file, and in each inode, would cost.
+// weigh says what a pointer in each open file, and in each inode, would cost.
 func (c *Census) weigh() {
 	caches, err := readSlabs()
 	if err != nil {

@@ -187,7 +187,7 @@ func probeEvent(everybody bool, change func(*unix.PerfEventAttr)) (Answer, strin
 }
 
 // answer says what an attempt to open an event tells: refusals are a no, running
-// out of descriptors for instance tells nothing.
+// out of descriptors for instance says nothing.
 func answer(err error) (Answer, string) {
 	switch {
 	case err == nil:

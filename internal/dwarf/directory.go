@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Directory tells which units of a Data may have code at an address.
+// A Directory says which units of a Data may have code at an address.
 //
 // It goes by what the units' own entries say, and for a unit whose entry does not say
 // by what is in it. Functions that lie elsewhere are not found: no compiler is known to

@@ -219,7 +219,7 @@ func (v *values) number(s slot) uint32 {
 	return 0
 }
 
-// overrun is the position that tells that the bytes ended within an entry.
+// overrun is the position that says that the bytes ended within an entry.
 const overrun = -1
 
 // skip passes over what ops describe in b from p on, and returns where it ends, or

@@ -15,7 +15,7 @@ type Unit struct {
 	head         []byte // its first bytes, while Sweep is at it; or nil
 }
 
-// Size returns the bytes of the unit, which tell how long reading it takes.
+// Size returns the bytes of the unit, which say how long reading it takes.
 func (u *Unit) Size() int { return int(u.end - u.start) }
 
 // Offset returns where in .debug_info the unit is.

@@ -1,4 +1,4 @@
-// Package fstimes knows on which file systems the times of a file tell whether its content
+// Package fstimes knows on which file systems the times of a file report whether its content
 // changed.
 //
 // An identity that was read once is believed later if the file has the same inode, size and
@@ -29,7 +29,7 @@ type FileSystem struct {
 	Forge string
 }
 
-// trusted are the file systems whose times tell of each change, by a look at the kernel's
+// trusted are the file systems whose times report each change, by a look at the kernel's
 // sources and by tests. It says nothing of what is below: whoever can write to the disk, or
 // to the image that is mounted, can change a file without a trace.
 var trusted = []FileSystem{
@@ -75,7 +75,7 @@ var untrusted = map[uint32]string{
 	Overlay:    "overlayfs: the times are those of the layer, which may be on anything",
 }
 
-// Trusted reports whether the times of files tell whether they changed, on the file system
+// Trusted reports whether the times of files report whether they changed, on the file system
 // with this magic number (f_type of statfs), and why or why not.
 func Trusted(magic int64) (bool, string) {
 	number := uint32(magic) // of which statfs of some machines shows the sign

@@ -18,7 +18,7 @@ import (
 // kernelCache is a copy of /proc/kallsyms in a directory. The kernel takes long to
 // write that file, every time, for the same text. The copy begins with a key: the
 // identity of the running kernel, and which modules lie where. What else the file
-// tells of, BPF programs for instance, comes and goes: the copy does not answer
+// reports, BPF programs for instance, comes and goes: the copy does not answer
 // for it.
 type kernelCache struct {
 	dir *cachedir.Dir // nil for no copy

@@ -326,7 +326,7 @@ func (t *table) answers(m *mount, depth int) bool {
 
 // layersAnswer reports whether all the layers of an overlay do, as far as their paths tell,
 // which whoever mounted it gave. In this mount namespace that was nobody with less rights
-// than its owner. A path that counts from another directory tells nothing.
+// than its owner. A path that counts from another directory says nothing.
 func (t *table) layersAnswer(m *mount, depth int) bool {
 	layers := layersOf(m.options)
 	if depth == 0 || len(layers) == 0 {

@@ -46,7 +46,7 @@ func Make(data []byte) Recording {
 	return rec
 }
 
-// recordsOf returns a stream without its head, with the records that tell of its events.
+// recordsOf returns a stream without its head, with the records that report its events.
 func recordsOf(stream []byte) []byte {
 	const head = 16
 	return stream[min(head, len(stream)):]

@@ -130,7 +130,7 @@ func aboutDevice(major, minor uint32) string {
 }
 
 // stampFar is StampOf in the helper that has the file open, and reads the identity again where
-// only that tells whether the file is still the same.
+// only that reports whether the file is still the same.
 var stampFar = aside.New("reach.stamp", func(number uint64) (farFile, error) {
 	f, ok := aside.Kept(number).(*os.File)
 	if !ok {

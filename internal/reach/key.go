@@ -33,7 +33,7 @@ type Key struct {
 }
 
 // OfFile returns the key that all mappings of a file have, as far as its times show, where BPF
-// told of each.
+// reported each.
 func (k Key) OfFile() Key {
 	switch {
 	case k.Content.JustChanged():

@@ -7,7 +7,7 @@ import (
 	"hallmark/internal/ranges"
 )
 
-// neighbours tells which spans matter for some addresses: those that hold one,
+// neighbours says which spans matter for some addresses: those that hold one,
 // and those that decide whether a span without a size does. That is the last one
 // to start up to the address, which matters if it has no size, and whatever holds
 // its start.

@@ -39,7 +39,7 @@ func (t *mountTable) read() (mounts, error) {
 		unix.Close(t.fd)
 		t.mounts = nil
 	}
-	// An os.File would be watched by Go's runtime, which the kernel tells of a change then.
+	// An os.File would be watched by Go's runtime, to which the kernel reports a change then.
 	fd, err := unix.Open("/proc/thread-self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

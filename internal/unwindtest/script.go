@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A Key tells which sample is meant: no task has two at one time.
+// A Key says which sample is meant: no task has two at one time.
 type Key struct {
 	TID  uint32
 	Time uint64 // ns

@@ -3,7 +3,7 @@
 // github.com/firefox-devtools/profiler): each thread has its own samples and tables, and
 // libraries have the build IDs by which symbol servers know them.
 //
-// Samples that tell when they were taken (profile.Times) are each at their time. Of
+// Samples that say when they were taken (profile.Times) are each at their time. Of
 // those that do not, each stack is one sample with all of its weight, one behind the
 // other: their times say nothing.
 package firefox

@@ -21,7 +21,7 @@ func isClock(a perfdata.Attr) bool {
 	return a.Type == typeSoftware && (a.Config == cpuClock || a.Config == taskClock)
 }
 
-// isDummy reports whether an event only tells of processes and mappings.
+// isDummy reports whether an event only reports processes and mappings.
 func isDummy(a perfdata.Attr) bool { return a.Type == typeSoftware && a.Config == dummy }
 
 // isNamed reports whether the event is called that, with or without perf's modifiers.

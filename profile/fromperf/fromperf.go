@@ -66,7 +66,7 @@ type Stats struct {
 	// Unnumbered counts samples that tell their process and thread by name only, for want
 	// of room.
 	Unnumbered int64
-	// Events are the events of the file in its order, without those that only tell of processes
+	// Events are the events of the file in its order, without those that only report processes
 	// and mappings.
 	Events []EventCount
 	// Damage is where the file is damaged or cut off; the profile is of what stands

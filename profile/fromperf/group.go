@@ -22,7 +22,7 @@ type member struct {
 	counts uint64
 }
 
-// read returns the other events of the group that a sample of an event tells of, as far as
+// read returns the other events of the group that a sample of an event reports, as far as
 // they have counted anything. An event with a period takes samples of its own.
 func (g *group) read(s *perfdata.Sample, of *perfdata.Event, byID map[uint64]*perfdata.Event) []member {
 	g.members = g.members[:0]
@@ -58,7 +58,7 @@ func (g *group) add(e *perfdata.Event, n uint64) {
 	g.members = append(g.members, member{e, min(n, 1<<62)})
 }
 
-// counterThread returns the thread whose counters a sample tells of, 0 for those of all.
+// counterThread returns the thread whose counters a sample reports, 0 for those of all.
 func counterThread(s *perfdata.Sample, e *perfdata.Event) uint32 {
 	if e.Attr.Flags&perfdata.AttrInherit != 0 && e.Attr.Fields&perfdata.SampleTID != 0 {
 		return s.TID

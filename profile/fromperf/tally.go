@@ -48,7 +48,7 @@ type tallies struct {
 	all    []*tally
 }
 
-// learn takes note of events that a stream tells of as it goes on.
+// learn takes note of events that a stream reports as it goes on.
 func (t *tallies) learn(list []*perfdata.Event) {
 	if t.orders == nil {
 		t.orders, t.byID = map[*perfdata.Event]int{}, map[uint64]*perfdata.Event{}

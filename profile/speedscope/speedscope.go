@@ -3,7 +3,7 @@
 // the root of the stack.
 //
 // A profile is usually one "sampled" profile whose stacks stand for no order in
-// time. Where samples tell when they were taken (profile.Times), each thread is a
+// time. Where samples say when they were taken (profile.Times), each thread is a
 // profile whose stacks are in their order, with empty ones between them for the
 // time that it did not run, if weights are time.
 package speedscope

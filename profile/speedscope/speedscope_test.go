@@ -15,7 +15,7 @@ import (
 	"hallmark/profile"
 )
 
-// document is a speedscope file as its readers see it. Pointers tell what is
+// document is a speedscope file as its readers see it. Pointers say what is
 // missing from what is zero.
 type document struct {
 	Schema string `json:"$schema"`

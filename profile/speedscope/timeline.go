@@ -11,7 +11,7 @@ import (
 	"hallmark/profile"
 )
 
-// timeline has the samples that tell when they were taken, by thread.
+// timeline has the samples that say when they were taken, by thread.
 type timeline struct {
 	toScale bool // weights are nanoseconds, as times are
 	count   int  // which value of a sample counts, -1 when none does

@@ -71,7 +71,7 @@ func loadModules() error {
 	return err
 }
 
-// work does the jobs and tells what becomes of them.
+// work does the jobs and says what becomes of them.
 func work() error {
 	list, err := os.ReadFile(vmtest.JobsFile)
 	if err != nil {
