@@ -72,7 +72,7 @@ func checkStacks(t *testing.T, p *pprof.Profile) []*pprof.Sample {
 }
 
 // TestWholeStacks records a program that has no frame pointers and is called back by a
-// library without them, twice: the second time the tables come from the cache. Every
+// library without them, twice: the second time their tables come from the cache. Every
 // stack that is said to be complete begins in _start, and each caller of the callback
 // is there.
 func TestWholeStacks(t *testing.T) {
@@ -101,7 +101,8 @@ func TestWholeStacks(t *testing.T) {
 		} else if inCallback == 0 {
 			testenv.Lack(t, "none of %d samples is in the callback", all)
 		}
-		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 0) {
+		// Program and library are in each recording, and the dynamic linker only by chance.
+		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 1) {
 			t.Errorf("recording %d: %+v", round, u)
 		}
 	}
