@@ -66,7 +66,7 @@ var split = map[string]parts{
 	"capture": {scenes: "^Test(NeverWrong|Rewritten|Record(Forge|HiddenContent$|Programs$|BriefProcesses$|TwoBuilds|OneID|NamesDiffer$|PassingKernel|Generated" +
 		"|Descendants$|Swapped$|ReplacedFile$|Running$|Containers$|Inherited$|WithoutFirst|LaterChildren$|Copies$)|PprofSymbolizes$|ThrottledIsCounted$" +
 		"|WatchElsewhere$|WatchForged|WatchTimes$|WatchOneID$|TimesThatTellNothing$|Snapshots$|Stackmap" +
-		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|ExecJustWritten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$)"},
+		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|ExecJustWritten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$|RecordSystem$)"},
 	"internal/doctor": {scenes: "^TestCompare$"},
 }
 
