@@ -260,7 +260,7 @@ func (u until) Read(b []byte) (int, error) {
 // TestWhatDoesNotPack receives a large file that gzip makes larger, in small blocks.
 func TestWhatDoesNotPack(t *testing.T) {
 	id, _ := example(t)
-	file := make([]byte, 4<<20)
+	file := make([]byte, 1<<20)
 	if _, err := rand.Read(file); err != nil {
 		t.Fatal(err)
 	}
