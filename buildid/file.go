@@ -42,7 +42,7 @@ func ReadClaim(r io.ReaderAt) (Info, error) {
 	return s.inFile()
 }
 
-// sizeOf returns the size that r tells, or -1.
+// sizeOf returns the size that r reports, or -1.
 func sizeOf(r io.ReaderAt) (int64, error) {
 	switch r := r.(type) {
 	case *descriptor:

@@ -18,7 +18,7 @@ import (
 	"hallmark/reason"
 )
 
-// WatchOptions say what a Watch tells. The zero value tells every program that is executed
+// WatchOptions say what a Watch reports. The zero value tells every program that is executed
 // on this machine.
 type WatchOptions struct {
 	Exits   bool            // report the ends of processes, too
@@ -36,7 +36,7 @@ type WatchOptions struct {
 	ring     int // for tests: see bpf.ExecOptions.Ring
 }
 
-// WatchKind is what a WatchEvent tells.
+// WatchKind is what a WatchEvent reports.
 type WatchKind uint8
 
 // What is told.
@@ -152,7 +152,7 @@ type Watch struct {
 
 // teller is a way of knowing: bpfWatch and perfWatch.
 type teller interface {
-	// begin has what happens from now on told.
+	// begin has what happens from now on reported.
 	begin() error
 	// descriptors are readable when there is something to read.
 	descriptors() []int
@@ -249,7 +249,7 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 	return w.rest(each)
 }
 
-// round says what is there to be told.
+// round says what is there to be reported.
 func (w *Watch) round(each func(*WatchEvent) error) error {
 	until, err := w.read()
 	if err != nil {

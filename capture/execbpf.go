@@ -167,7 +167,7 @@ func (b *bpfWatch) read() (uint64, error) {
 	return min(until, told), err
 }
 
-// take takes what the programs told.
+// take takes what the programs reported.
 func (b *bpfWatch) take() error {
 	b.seen = 0
 	if err := b.programs.Read(b); err != nil {

@@ -209,7 +209,7 @@ func (c *execClaims) eachOther(id buildid.ID, key reach.Key, each func(*claimant
 	}
 }
 
-// isTold reports whether all is known of an object that is to be told: its identity, and where
+// isTold reports whether all is known of an object that is to be reported: its identity, and where
 // another file claims that, the contents of both. The first one did not wait for its content.
 func (s *objects) isTold(o *object, q *watchQueue) bool {
 	if !s.settled(o) {

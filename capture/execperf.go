@@ -85,7 +85,7 @@ func (r *perfProgram) known(c *perfring.WallClock) (*Binary, string) {
 	return p.binary, p.name
 }
 
-// perfExec is an execution: the kernel tells the name first, then what it maps, and the
+// perfExec is an execution: the kernel reports the name first, then what it maps, and the
 // vdso last. All else is mapped by the program.
 type perfExec struct {
 	watch                *perfWatch

@@ -103,7 +103,7 @@ func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
 }
 
 // isOtherInode reports whether a file is another one than BPF reported. See isContent for where
-// stat tells another device, or inode.
+// stat reports another device, or inode.
 func isOtherInode(place int, st *unix.Stat_t, v *bpf.Validity) bool {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(place, &fs) != nil {

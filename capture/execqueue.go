@@ -28,7 +28,7 @@ type heldEvent struct {
 type missing interface {
 	// complete reports whether all is known that will be.
 	complete() bool
-	// finish fills in what is known, when all that happened before was told.
+	// finish fills in what is known, when all that happened before was reported.
 	finish()
 }
 

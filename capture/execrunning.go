@@ -58,7 +58,7 @@ const (
 	retakeInterval = 5 * time.Second
 )
 
-// take looks at what runs, unless that is not wanted. All that happens from now on is told, so
+// take looks at what runs, unless that is not wanted. All that happens from now on is reported, so
 // that none may end before it was seen: the files are noted at once, and read meanwhile.
 func (r *runningPrograms) take() {
 	if !r.wanted {

@@ -41,7 +41,7 @@ func addTo(epoll, fd int) error {
 	return nil
 }
 
-// watch tells the end of a process. The error is ESRCH when it has ended already.
+// watch reports the end of a process. The error is ESRCH when it has ended already.
 func (e *exits) watch(p *process) error {
 	if len(e.pidfds) >= e.most {
 		return errManyExits

@@ -65,7 +65,7 @@ func (n *notices) join(event, cpu int) error {
 	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].FD)
 }
 
-// read takes all that was told.
+// read takes all that was reported.
 func (n *notices) read() {
 	for _, r := range n.rings {
 		n.readRing(r)

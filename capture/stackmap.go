@@ -13,11 +13,11 @@ import (
 
 // stackmapSampler takes samples by the kernel's own map of stacks with build IDs:
 // see bpf.Stackmap. It shows what that mechanism gives and puts nothing of its own
-// in place of what is missing: a frame of which the kernel tells the address only
+// in place of what is missing: a frame of which the kernel reports the address only
 // stays without identity.
 //
 // Where the kernel is known to err it is not believed. For an address in no mapping
-// it takes the next one (find_vma), and tells the build ID of that file with an
+// it takes the next one (find_vma), and reports the build ID of that file with an
 // offset before the mapping's own. If that is below 0, it is refused at once; if it
 // is not in an executable segment of the file, it is refused when the file could be
 // found. What remains is not to be told apart: a hole, less wide than the code that

@@ -207,7 +207,7 @@ func innermostUser(s *pprof.Sample) *pprof.Mapping {
 }
 
 // TestStackmapHoles records a program that has a return address in a hole, for which
-// the kernel tells the next file, or in data. It must not get the identity of a file.
+// the kernel reports the next file, or in data. It must not get the identity of a file.
 func TestStackmapHoles(t *testing.T) {
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64, for which the program is written")
 	file := filepath.Join(t.TempDir(), "hole")

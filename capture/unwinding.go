@@ -240,7 +240,7 @@ func (u *unwinding) end() {
 // waits reports whether samples wait for tables.
 func (u *unwinding) waits() bool { return u != nil && len(u.waiting) > 0 }
 
-// count returns what was counted, with what the kernel's part tells.
+// count returns what was counted, with what the kernel's part reports.
 func (u *unwinding) count(kernel bpf.TablesStats) UnwindStats {
 	n := u.tables.count()
 	n.Completed, n.GivenUp = u.stats.Completed, u.stats.GivenUp

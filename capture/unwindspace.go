@@ -31,7 +31,7 @@ func (s *copiedSpace) area(a addr.Abs) *bpf.Area {
 	return &areas[i]
 }
 
-// isBeyond reports whether an address lies behind all areas that are told, where there are
+// isBeyond reports whether an address lies behind all areas that are reported, where there are
 // more than that.
 func (s *copiedSpace) isBeyond(a addr.Abs) bool {
 	areas := s.space.Areas

@@ -99,7 +99,7 @@ func TestOpenKernel(t *testing.T) {
 	}
 }
 
-// TestKernelOfKallsyms keeps an index of what a running kernel tells, as nm tells it of
+// TestKernelOfKallsyms keeps an index of what a running kernel reports, as nm tells it of
 // this one: names, until a debug file of the kernel is installed.
 func TestKernelOfKallsyms(t *testing.T) {
 	vmlinux, symbols := buildKernel(t)

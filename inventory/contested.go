@@ -20,7 +20,7 @@ import (
 )
 
 // codeFile tells the files apart that code is mapped from, as the kernel does. The times are
-// those that BPF told, and zero where /proc did.
+// those that BPF reported, and zero where /proc did.
 type codeFile struct {
 	major, minor uint32
 	inode        uint64

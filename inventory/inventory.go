@@ -207,7 +207,7 @@ func (inv *Inventory) addMissing(pids []int) {
 	inv.sort()
 }
 
-// inventoryOf makes an inventory of what BPF told, in the order of the numbers of processes.
+// inventoryOf makes an inventory of what BPF reported, in the order of the numbers of processes.
 func inventoryOf(taken []*bpf.Process) *Inventory {
 	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing), shares: newShares()}
 	files := map[listedFile]*unread{}

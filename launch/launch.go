@@ -62,7 +62,7 @@ func ExecWhenTold() {
 		return
 	}
 	// The new program gets the events of the thread that execs: it must be the one
-	// that is told.
+	// that is reported.
 	runtime.LockOSThread()
 	came := holdSignals()
 	gate := os.NewFile(gateFD, "gate")

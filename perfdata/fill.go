@@ -47,7 +47,7 @@ func FillBuildIDs(w io.Writer, r io.ReaderAt, of func(*Mmap2) []byte, more []Hea
 }
 
 // FillRecords is FillBuildIDs for a file of a directory that has records alone. head is the
-// file with the directory's head, which tells the byte order.
+// file with the directory's head, which reports the byte order.
 func FillRecords(w io.Writer, r, head io.ReaderAt, of func(*Mmap2) []byte) (Filled, error) {
 	var b [pipeHeaderSize]byte
 	if n, err := head.ReadAt(b[:], 0); n < len(b) {

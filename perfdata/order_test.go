@@ -66,7 +66,7 @@ func TestQueueOfOneRun(t *testing.T) {
 }
 
 // TestBounded reads a file without rounds, whose records could all wait for each
-// other: what waits is limited, and that is told.
+// other: what waits is limited, and that is reported.
 func TestBounded(t *testing.T) {
 	data := buildFile(t, WriterOptions{}, 60000)
 	const limit = 4 * blockSize

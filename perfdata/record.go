@@ -29,7 +29,7 @@ type FormatError struct {
 	Err  error // says at which byte of the record, and what
 }
 
-// Error tells the kind of the record, where it is damaged and how.
+// Error reports the kind of the record, where it is damaged and how.
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("%v: %v record: %v", ErrFormat, e.Type, e.Err)
 }

@@ -209,7 +209,7 @@ func (p *Process) prove(f *os.File, st *syscall.Stat_t, v VMA) (reason.Reason, e
 	}
 }
 
-// is reports whether fstat tells the device and the inode of v.
+// is reports whether fstat reports the device and the inode of v.
 func (v VMA) is(st *syscall.Stat_t) bool {
 	return v.Dev == splitDev(uint64(st.Dev)) && v.Inode == st.Ino
 }

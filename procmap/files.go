@@ -148,7 +148,7 @@ func (k *keptFile) settled() bool {
 	return time.Since(time.Unix(changed.Unix())) > fstimes.Delay()
 }
 
-// isTold reports whether a file is on a file system that tells each change by its times, and
+// isTold reports whether a file is on a file system that reports each change by its times, and
 // gives each of its inodes a number which no other one has at the same time, and shows it
 // everywhere.
 func isTold(fd int) bool {

@@ -71,7 +71,7 @@ func (m Methods) String() string {
 	return strings.Join(names, " ")
 }
 
-// end returns how the stack ended, as the label of samples has it, "" where that is not told.
+// end returns how the stack ended, as the label of samples has it, "" where that is not reported.
 func (w Walk) end() string {
 	if w.End == unwind.Complete {
 		return complete

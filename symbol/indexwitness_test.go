@@ -106,7 +106,7 @@ var (
 //
 //   - It names the outermost function by a symbol, and takes any of those at the
 //     address; we take the debug information's name, and one symbol beside it.
-//   - Without a line it tells the file that the symbol table has for local symbols
+//   - Without a line it reports the file that the symbol table has for local symbols
 //     (STT_FILE), even for global ones; that may be another one, and we tell none. This
 //     is so for 9 of 100,000 addresses of ceph-osd: liburing's have "queue.ol".
 //   - It prints symbols with their versions.

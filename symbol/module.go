@@ -10,7 +10,7 @@ import (
 const emX8664 = 62
 
 // ModuleVirt returns the virtual address of the byte at an offset from where the kernel
-// put a module's code, which is what /proc/modules tells. The file is that of the
+// put a module's code, which is what /proc/modules reports. The file is that of the
 // module, or the debug file made from it: both have the sections that the kernel lays
 // out, code first, in their order, but for those that it frees when the module was
 // initialised (layout_sections and module_init_layout_section,

@@ -47,7 +47,7 @@ func TestPclntabAgainstRuntime(t *testing.T) {
 			if err := f.Load(); err != nil {
 				t.Fatal(err)
 			}
-			// Before Go 1.22 CallersFrames tells the innermost function only.
+			// Before Go 1.22 CallersFrames reports the innermost function only.
 			terse := version.Compare(goVersion(t), "go1.22") < 0
 			counts := map[string]int{}
 			for _, a := range runtimeAnswers(t, program) {
@@ -112,7 +112,7 @@ func goVersion(t *testing.T) string {
 //   - padding behind a function, which has no line, belongs to the function;
 //   - functions that the compiler wrapped around others are left out;
 //   - the name that comes first in the table is empty (moduledata.funcName);
-//   - a terse one tells the innermost function only.
+//   - a terse one reports the innermost function only.
 func (a runtimeAnswer) judge(got Result, terse bool) string {
 	var frames []string
 	for i, f := range got.Frames {

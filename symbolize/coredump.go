@@ -8,7 +8,7 @@ import (
 )
 
 // coredump knows the stacks of systemd-coredump (systemd, src/shared/elf-util.c), which
-// tells the build IDs of the files before, and those of eu-stack --build-id (elfutils,
+// reports the build IDs of the files before, and those of eu-stack --build-id (elfutils,
 // src/stack.c):
 //
 //	Module libfoo.so with build-id 93ac61ec5a8eb1396f9fbd350e3169a558528a40
@@ -44,7 +44,7 @@ func (c *coredump) rewrite(line string) ([]string, bool) {
 	return nil, false
 }
 
-// readModule reads the line that tells the build ID of a file.
+// readModule reads the line that reports the build ID of a file.
 func (c *coredump) readModule(line string) {
 	m := coredumpModule().FindStringSubmatch(line)
 	if m == nil || len(m[1]) > maxPath {

@@ -16,7 +16,7 @@ import (
 )
 
 // A Filter gives functions and lines to the frames in text. The zero value uses what
-// is on this machine, and only where the text tells build IDs.
+// is on this machine, and only where the text reports build IDs.
 type Filter struct {
 	// Library has the symbols. Nil means the zero debuginfo.Library.
 	Library *debuginfo.Library

@@ -19,7 +19,7 @@ func TestMarkup(t *testing.T) {
 		a := at - 0x1000 + base
 		text += fmt.Sprintf("{{{bt:0:%#x:pc}}}\n{{{bt:1:%#x:ra}}}\n{{{bt:2:%#x}}}\n", a, a, a)
 	}
-	// Of inlined calls it tells the outer function and the inner line there.
+	// Of inlined calls it reports the outer function and the inner line there.
 	a := main + 1 - 0x1000 + base
 	text += fmt.Sprintf("at {{{pc:%#x}}} and {{{pc:%#x:ra}}}.\n", a, a)
 	cmd := exec.Command(testenv.Tool(t, "llvm-symbolizer-19"), "--filter-markup", "--no-debuginfod", "--debug-file-directory="+p.buildIDDirectory(t))

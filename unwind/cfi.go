@@ -480,7 +480,7 @@ func (w *sectionWorker) function(p *part, rec record) {
 	}
 }
 
-// toldByPclntab returns the functions that Go's linker reported, which tells the same in
+// toldByPclntab returns the functions that Go's linker reported, which reports the same in
 // .debug_frame.
 func (b *builder) toldByPclntab() []span {
 	for _, l := range b.layers {

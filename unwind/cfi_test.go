@@ -299,7 +299,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 }
 
-// TestDamageIsTold checks that what is left out is told, with its place.
+// TestDamageIsTold checks that what is left out is reported, with its place.
 func TestDamageIsTold(t *testing.T) {
 	f := &frames{eh: true}
 	f.cie(plain...)

@@ -86,7 +86,7 @@ func (b *builder) code() (code []gap) {
 const gapWindow = 64 << 10
 
 // eachGap calls each with the code of every gap of at least some bytes, in pieces of at
-// most 1 MiB. Pieces of a gap overlap by as much as is told. It ends when maxLooked bytes are
+// most 1 MiB. Pieces of a gap overlap by as much as is reported. It ends when maxLooked bytes are
 // read, which gaps that lie far apart need more of than they have.
 func (b *builder) eachGap(gaps []gap, least, overlap off, each func(at off, code []byte)) error {
 	var buf []byte

@@ -199,7 +199,7 @@ func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
 }
 
 // code returns the address that a return address stands for. arm64 signs them in the
-// bits above those that addresses of programs have, 48 if that is not told.
+// bits above those that addresses of programs have, 48 if that is not reported.
 func (m Machine) code(ra uint64, bits uint8) addr.Abs {
 	if bits == 0 {
 		bits = 48

@@ -92,7 +92,7 @@ type Time struct {
 }
 
 // Dev is the device number of the file system itself, which on overlays and on
-// btrfs is not the one that stat tells.
+// btrfs is not the one that stat reports.
 type Dev struct{ Major, Minor uint32 }
 
 // A File introduces a serial number.
@@ -123,11 +123,11 @@ type Handler interface {
 	// Identity says what identity the file has, as the kernel read it from the
 	// memory of a process.
 	Identity(serial uint32, id buildid.ID)
-	// Stack tells the frames of a stack, leaf first, those of the kernel before
+	// Stack reports the frames of a stack, leaf first, those of the kernel before
 	// those of the user, and how those of the user end.
 	Stack(StackID, []Frame, unwind.End)
 	// Copy hands over a sample that is to be finished: see Options.Unwind.
 	Copy(*Copy)
-	// Space tells the executable memory of a process, before a Copy that is of it.
+	// Space reports the executable memory of a process, before a Copy that is of it.
 	Space(*Space)
 }

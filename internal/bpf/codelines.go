@@ -9,7 +9,7 @@ import (
 	"hallmark/addr"
 )
 
-// CodeLines tells the source lines of BPF programs by the addresses of their code.
+// CodeLines reports the source lines of BPF programs by the addresses of their code.
 type CodeLines struct {
 	lines []codeLine // in the order of addresses
 }

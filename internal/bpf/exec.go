@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExecOptions say what an ExecWatcher tells. The zero value tells every execution of a
+// ExecOptions say what an ExecWatcher reports. The zero value tells every execution of a
 // program.
 type ExecOptions struct {
 	Exits      bool // report the ends of processes, too

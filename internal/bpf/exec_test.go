@@ -40,7 +40,7 @@ func newTestExecWatcher(t *testing.T, o ExecOptions) *ExecWatcher {
 	return w
 }
 
-// told is what an ExecWatcher told.
+// told is what an ExecWatcher reported.
 type told struct {
 	files map[uint32]File
 	ids   map[uint32]buildid.ID
@@ -472,7 +472,7 @@ func TestExecThatFails(t *testing.T) {
 	}
 }
 
-// TestExecExits compares with what wait tells.
+// TestExecExits compares with what wait reports.
 func TestExecExits(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Exits: true})
 	for _, status := range []int{0, 1, 255, -1} {
@@ -610,7 +610,7 @@ func newEdge(t *testing.T, fd int) func(timeout int) bool {
 	}
 }
 
-// TestExecCPU compares the time that a process has run with what wait tells. It runs long
+// TestExecCPU compares the time that a process has run with what wait reports. It runs long
 // enough before it executes its last program for the scheduler to have counted that.
 //
 // What it has run in all is told on the CPU that happens to free it, in whatever process that

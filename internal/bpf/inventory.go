@@ -19,7 +19,7 @@ import (
 // Stock takes stock of what is mapped already: stock.h. Its methods are for one
 // goroutine.
 type Stock struct {
-	// Read reads to the end what the kernel tells, nil for io.ReadAll. Whoever reads faults in
+	// Read reads to the end what the kernel reports, nil for io.ReadAll. Whoever reads faults in
 	// pages of other processes, which may take for ever.
 	Read func(*os.File) ([]byte, error)
 

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// seen is what a Sampler told.
+// seen is what a Sampler reported.
 type seen struct {
 	files  map[uint32]File
 	ids    map[uint32]buildid.ID

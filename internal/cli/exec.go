@@ -247,7 +247,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 	return err
 }
 
-// tellWatch says in a few lines what was told, and what was not.
+// tellWatch says in a few lines what was reported, and what was not.
 func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 	text := plural(int64(s.Execs), "execution")
 	if opt.Exits {

@@ -88,7 +88,7 @@ type injector struct {
 	directory bool // the recording is one, and the output is
 }
 
-// recorded is what a recording tells.
+// recorded is what a recording reports.
 type recorded struct {
 	info        *perfdata.Info
 	files       map[mappedFile]int // mappings

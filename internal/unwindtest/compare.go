@@ -87,7 +87,7 @@ func (c *Case) WithPerf() Verdict {
 		func(i int) bool { return c.code(&c.Perf[i]) })
 }
 
-// code reports whether a frame of perf's can be of code: perf tells offsets of what lies
+// code reports whether a frame of perf's can be of code: perf reports offsets of what lies
 // in files, and addresses of what does not.
 func (c *Case) code(p *Place) bool {
 	if c.Maps.Code(addr.Abs(p.Address)) {

@@ -161,7 +161,7 @@ func (l *layout) inMemory(at *pprof.Location) {
 	}
 }
 
-// program tells the name of generated code in the kernel.
+// program reports the name of generated code in the kernel.
 func (l *layout) program(at *pprof.Location) {
 	for c := range profile.CallsAt(at) {
 		if c.Function == nil {
@@ -290,7 +290,7 @@ func (l *layout) find(next *uint64, size uint64) addr.Abs {
 	return addr.Abs(start)
 }
 
-// free reports whether nothing that the profile tells the address of is there.
+// free reports whether nothing that the profile reports the address of is there.
 func (l *layout) free(start, size uint64) bool {
 	i, _ := slices.BinarySearch(l.taken, start)
 	return i == len(l.taken) || l.taken[i]-start >= size

@@ -21,7 +21,7 @@
 // perf looks up symbols itself, by the build IDs: names that the profile has are not in
 // the file, but for those of generated code, which are in place of its library
 // (perfdata.GeneratedName), and in the kernel as perf has them. Nor are how stacks were
-// walked, and reasons beside those that a missing mapping tells.
+// walked, and reasons beside those that a missing mapping reports.
 package toperf
 
 import (

@@ -275,7 +275,7 @@ func TestEveryKindOfFrame(t *testing.T) {
 			m.BuildID = id.GNUForm().String()
 		}
 	}
-	// A recording tells offsets in files, and not where their segments belong.
+	// A recording reports offsets in files, and not where their segments belong.
 	for _, l := range want.Location {
 		if l.Mapping.Start < 1<<63 {
 			l.Address = uint64(profile.FileOffset(l))
