@@ -393,6 +393,34 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
+// TestTwinsOnOverlay looks at two files of an overlay that have one device, one inode and one name.
+func TestTwinsOnOverlay(t *testing.T) {
+	testenv.Root(t)
+	have, err := os.ReadFile("/proc/filesystems")
+	must(t, err)
+	testenv.Need(t, strings.Contains(string(have), "\toverlay\n"), "a kernel with overlayfs")
+	cmd := play("twins", t.TempDir(), goFile(), gnuFile(t))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	c := start(t, cmd)
+	want := map[buildid.ID]int{idOf(t, goFile()): 1, idOf(t, gnuFile(t)): 1}
+	for _, m := range methods(t) {
+		p := open(t, c.pid, m)
+		list, err := p.Executable()
+		must(t, err)
+		found := map[buildid.ID]int{}
+		for _, v := range list {
+			if strings.HasSuffix(v.Name, "/merged/lib.so") {
+				id, err := p.Identity(v)
+				must(t, err)
+				found[id.ID]++
+			}
+		}
+		if fmt.Sprint(found) != fmt.Sprint(want) {
+			t.Errorf("%v: identities %v, want %v", m, found, want)
+		}
+	}
+}
+
 // waitForCopyUp waits until the overlay has put another file in the place of v's.
 func waitForCopyUp(t *testing.T, p *Process, v VMA) {
 	for {

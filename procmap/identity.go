@@ -33,6 +33,17 @@ type fileKey struct {
 	dev   Dev
 	inode uint64
 	name  string
+	// at is where it is mapped, on devices without a disk: an overlay gives files of two layers one
+	// number, subvolumes have one device, and a file can be bound over the name of another.
+	at addr.Abs
+}
+
+func fileKeyOf(v VMA) fileKey {
+	key := fileKey{dev: v.Dev, inode: v.Inode, name: v.Name}
+	if v.Dev.Major == 0 {
+		key.at = v.Start
+	}
+	return key
 }
 
 // Identity returns the identity of the file behind v. The kernel is asked first;
@@ -88,7 +99,7 @@ func (p *Process) ofFile(v VMA) (Identity, error) {
 	if id, ok := p.files.find(p, v); ok {
 		return id, nil
 	}
-	key := fileKey{v.Dev, v.Inode, v.Name}
+	key := fileKeyOf(v)
 	if id, ok := p.known.Load(key); ok {
 		return id.(Identity), nil
 	}

@@ -63,6 +63,7 @@ func openFiles() int {
 var roles = map[string]func(args []string){
 	"wait":  func([]string) { ready() },
 	"map":   func(files []string) { mapFiles(files); ready() },
+	"twins": func(args []string) { twins(args[0], args[1], args[2]) },
 	"forge": func(args []string) { forge(args[0], args[1]) },
 	"exec":  func(args []string) { ready(); check(syscall.Exec(args[0], args, nil)) },
 	"churn": func([]string) { churn() },

@@ -174,6 +174,46 @@ func overlaid(args []string) {
 	ready()
 }
 
+// twins maps two files of an overlay that have one device, one inode and one name: its layers are two
+// file systems, which number files from 1 on, and the second file is bound over the first.
+func twins(dir, file, other string) {
+	check(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
+	lower, upper, merged := filepath.Join(dir, "lower"), filepath.Join(dir, "upper"), filepath.Join(dir, "merged")
+	for _, d := range []string{lower, upper, merged} {
+		check(os.Mkdir(d, 0o755))
+	}
+	check(syscall.Mount("tmpfs", lower, "tmpfs", 0, "inode64"))
+	check(syscall.Mount("tmpfs", upper, "tmpfs", 0, "inode64"))
+	check(os.Mkdir(upper+"/up", 0o755))
+	check(os.Mkdir(upper+"/work", 0o755))
+	for i := range 100 {
+		check(os.WriteFile(fmt.Sprintf("%s/%d", lower, i), nil, 0o644))
+	}
+	name := lower + "/lib.so"
+	copyTo(file, name)
+	want, err := os.Stat(name)
+	check(err)
+	for i := 0; ; i++ {
+		twin := upper + "/up/twin"
+		check(os.WriteFile(twin, nil, 0o755))
+		is, err := os.Stat(twin)
+		check(err)
+		if is.Sys().(*syscall.Stat_t).Ino == want.Sys().(*syscall.Stat_t).Ino {
+			copyTo(other, twin)
+			break
+		}
+		if i > 10_000 {
+			check(fmt.Errorf("no file has the number %d", want.Sys().(*syscall.Stat_t).Ino))
+		}
+		check(os.Remove(twin))
+	}
+	check(syscall.Mount("overlay", merged, "overlay", 0, "lowerdir="+lower+",upperdir="+upper+"/up,workdir="+upper+"/work,xino=off"))
+	mapFile(merged+"/lib.so", 0)
+	check(syscall.Mount(merged+"/twin", merged+"/lib.so", "", syscall.MS_BIND, ""))
+	mapFile(merged+"/lib.so", 0)
+	ready()
+}
+
 // seen is what a role says of an executable mapping.
 type seen struct {
 	Name, ID, Reason, Door string
