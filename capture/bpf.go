@@ -15,6 +15,7 @@ import (
 	"hallmark/internal/mounts"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -399,6 +400,14 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 	if v, ok := reach.OwnVDSO(); ok && wide {
 		return s.objects.vdso(v, &process{pid: o.PID}) // not to be remembered: every process has one
 	}
+	if known := s.objects.image(wide); known != nil {
+		return known
+	}
+	end := s.objects.looks.Take(procfs.UserOf(o.PID))
+	if end == nil {
+		return s.objects.missing(reason.NotRead)
+	}
+	defer end()
 	vmas, err := reach.Mappings(int(o.PID))
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })
 	if err != nil || i < 0 {

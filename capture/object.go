@@ -102,6 +102,7 @@ type objects struct {
 	files   map[reach.Key]*object
 	gone    map[reason.Reason]*object
 	images  map[bool]*object // vdso of 64-bit (true) and 32-bit processes
+	looks   patience.Shares  // that samples wait for
 	open    int              // files kept open, at most keep
 	keep    int
 	maps    *jitcode.Maps    // for generated code
@@ -375,6 +376,16 @@ func (s *objects) vdso(v procmap.VMA, p *process) *object {
 		o.content, o.id = reach.ReadImage(pid, v)
 	}
 	return o
+}
+
+// image returns the object of a vdso whose image was read, else nil.
+func (s *objects) image(wide bool) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.images[wide]; o != nil && o.content != nil {
+		return o
+	}
+	return nil
 }
 
 // inventory reads the mappings and the name of a process that runs already.

@@ -11,6 +11,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/patience"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 )
 
@@ -103,6 +104,11 @@ func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
 	if s.rewrites == nil {
 		return place{}, nil // nobody would look again
 	}
+	end := s.looks.Take(procfs.UserOf(p.pid))
+	if end == nil {
+		return place{}, patience.ErrSilent // another time
+	}
+	defer end()
 	var late atomic.Bool
 	f, err := patience.InTime(int(p.pid), rewritesTime, func() (foundCopy, error) {
 		f, err := findCopy(int(p.pid), page)

@@ -1,6 +1,7 @@
 package patience
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,5 +76,46 @@ func TestNoTime(t *testing.T) {
 			defer slow.Unlock()
 			return !slow.pids[1<<30]
 		})
+	}
+}
+
+// TestShares has one user use up what is for that user, and several what is for all.
+func TestShares(t *testing.T) {
+	var s Shares
+	if s.Take(0) == nil || s.Take(uint32(os.Geteuid())) == nil {
+		t.Error("looks at processes of root or of this user are bounded")
+	}
+	use := func(user uint32, most time.Duration) (used time.Duration) {
+		for used < most {
+			end := s.Take(user)
+			if end == nil {
+				break
+			}
+			end()
+			s.mu.Lock()
+			s.users[user].spent += userShare / 4 // as if it had taken that long
+			s.all.spent += userShare / 4
+			s.mu.Unlock()
+			used += userShare / 4
+		}
+		return used
+	}
+	if used := use(1001, time.Hour); used < userShare || used > 2*userShare {
+		t.Errorf("one user used %v, want %v", used, userShare)
+	}
+	if used := use(1002, time.Hour); used < userShare {
+		t.Errorf("another user used %v, want %v", used, userShare)
+	}
+	all := 2 * userShare
+	for user := uint32(2000); user < 3000; user++ {
+		all += use(user, time.Hour)
+	}
+	if all > 2*allShares {
+		t.Errorf("all used %v, want %v", all, allShares)
+	}
+	s.all.asOf = s.all.asOf.Add(-shareRefill * allShares)
+	s.users[1001].asOf = s.users[1001].asOf.Add(-shareRefill * allShares)
+	if s.Take(1001) == nil {
+		t.Error("time does not come back")
 	}
 }

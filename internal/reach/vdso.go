@@ -2,6 +2,7 @@ package reach
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"os"
 	"slices"
@@ -12,7 +13,10 @@ import (
 )
 
 // inMemory is content that was copied, of the vdso for instance.
-type inMemory struct{ *bytes.Reader }
+type inMemory struct {
+	*bytes.Reader
+	Class elf.Class
+}
 
 func (inMemory) Close() error { return nil }
 
@@ -42,9 +46,37 @@ func CopyOwnVDSO() (Handle, error) {
 // maxImage bounds the vdso that is copied. It has two pages today.
 const maxImage = 1 << 20
 
-// ReadImage copies a mapping that is an ELF file as a whole out of a process, and reads its identity.
-// Both are zero where that cannot be done.
+// ReadImage copies the vdso, which is an ELF file as a whole, out of a process, and reads its identity.
+// Both are zero where that cannot be done. Another process can have written to its vdso, or moved that of
+// another width there: such a copy is none.
 func ReadImage(pid uint32, v procmap.VMA) (Handle, buildid.ID) {
+	isOwn, isWide := pid == uint32(os.Getpid()), v.Start > 1<<32
+	if !isOwn && !isKernels(pid, v) {
+		return nil, buildid.ID{}
+	}
+	image, id := readImage(pid, v)
+	if image == nil || !isOwn && (!isKernels(pid, v) || isWide != (image.Class == elf.ELFCLASS64)) {
+		return nil, buildid.ID{}
+	}
+	return image, id
+}
+
+// isKernels reports whether a process has the vdso there, and no page of its own in it.
+func isKernels(pid uint32, v procmap.VMA) bool {
+	p, err := procmap.Open(int(pid))
+	if err != nil {
+		return false
+	}
+	defer p.Close()
+	now, ok, err := p.Find(v.Start)
+	if err != nil || !ok || now.Kind() != procmap.KindVDSO || now.Start != v.Start || now.End != v.End {
+		return false
+	}
+	own, err := p.Own([]procmap.VMA{now})
+	return err == nil && len(own) == 0
+}
+
+func readImage(pid uint32, v procmap.VMA) (*inMemory, buildid.ID) {
 	size := uint64(v.End - v.Start)
 	mem, err := openMemory(pid)
 	if err != nil || size > maxImage {
@@ -59,7 +91,7 @@ func ReadImage(pid uint32, v procmap.VMA) (Handle, buildid.ID) {
 	if err != nil {
 		return nil, buildid.ID{}
 	}
-	return inMemory{bytes.NewReader(image)}, info.ID
+	return &inMemory{bytes.NewReader(image), elf.Class(image[elf.EI_CLASS])}, info.ID
 }
 
 // openMemory opens the memory of a process: a helper reads that of others, because a page may

@@ -1,0 +1,69 @@
+package patience
+
+import (
+	"os"
+	"sync"
+	"time"
+)
+
+// Shares bounds how long somebody who has other work waits for looks at processes of other users, who can
+// make each look take long. It does not bound looks at those of root and of this user. The zero value
+// is ready.
+type Shares struct {
+	mu    sync.Mutex
+	users map[uint32]*share
+	all   share
+}
+
+// share is the time that was spent on looks, which is forgotten slowly.
+type share struct {
+	spent time.Duration
+	asOf  time.Time
+}
+
+const (
+	// userShare is what looks at processes of one user may take at once, and allShares those at all.
+	userShare = 500 * time.Millisecond
+	allShares = 2 * time.Second
+	// shareRefill is how much longer it takes to get time back than to lose it.
+	shareRefill = 20
+	// maxShares bounds the users that are remembered.
+	maxShares = 4096
+)
+
+// Take begins a look at a process of a user. It returns what ends the look, nil if there is no time left
+// for it.
+func (s *Shares) Take(user uint32) (end func()) {
+	if user == 0 || user == uint32(os.Geteuid()) {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	of := s.users[user]
+	if of == nil {
+		if s.users == nil || len(s.users) >= maxShares {
+			s.users = map[uint32]*share{}
+		}
+		of = new(share)
+		s.users[user] = of
+	}
+	if of.after(now) >= userShare || s.all.after(now) >= allShares {
+		return nil
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		took := time.Since(now)
+		of.spent, s.all.spent = of.spent+took, s.all.spent+took
+	}
+}
+
+// after returns what is not forgotten at a time of what was spent.
+func (s *share) after(now time.Time) time.Duration {
+	if !s.asOf.IsZero() {
+		s.spent = max(0, s.spent-now.Sub(s.asOf)/shareRefill)
+	}
+	s.asOf = now
+	return s.spent
+}
