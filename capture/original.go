@@ -104,14 +104,15 @@ func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
 	if s.rewrites == nil {
 		return place{}, nil // nobody would look again
 	}
-	end := s.looks.Take(procfs.UserOf(p.pid))
+	user := procfs.AccountOf(procfs.UserOf(p.pid))
+	end := s.looks.Take(user)
 	if end == nil {
 		return place{}, patience.ErrSilent // another time
 	}
 	defer end()
 	var late atomic.Bool
 	f, err := patience.InTime(int(p.pid), rewritesTime, func() (foundCopy, error) {
-		f, err := findCopy(int(p.pid), page)
+		f, err := findCopy(int(p.pid), page, user == 0 || user == uint32(os.Geteuid()))
 		if late.Load() && f.copied {
 			f.program.Close()
 		}
@@ -136,8 +137,9 @@ func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
 }
 
 // findCopy looks whether a page of a process is a copy of a file's. Its answer has no VMA if
-// only that page is none. Its program is closed if it is none.
-func findCopy(pid int, page addr.Abs) (f foundCopy, err error) {
+// only that page is none. Its program is closed if it is none. On a device without a disk, where files of
+// several layers or subvolumes have one number, the owner of the process must be trusted.
+func findCopy(pid int, page addr.Abs, isTrusted bool) (f foundCopy, err error) {
 	f.program, err = procmap.Open(pid)
 	if err != nil {
 		return foundCopy{}, err
@@ -152,7 +154,7 @@ func findCopy(pid int, page addr.Abs) (f foundCopy, err error) {
 		return f, err
 	}
 	was, ok, err := f.program.Origin(v)
-	if err != nil || !ok {
+	if err != nil || !ok || was.Dev.Major == 0 && !isTrusted {
 		f.v = v
 		return f, nil
 	}

@@ -58,7 +58,7 @@ func TestCopies(t *testing.T) {
 	pid, first := os.Getpid(), addr.Abs(uintptr(unsafe.Pointer(&b[0])))
 	var c *copies
 	for _, page := range []addr.Abs{first + pageSize, first + 2*pageSize} {
-		f, err := findCopy(pid, page)
+		f, err := findCopy(pid, page, true)
 		if err != nil || !f.copied || f.from.offset != addr.Offset(page-first) {
 			t.Fatalf("page %v: %+v, %v", page, f, err)
 		}

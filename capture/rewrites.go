@@ -45,9 +45,10 @@ type rewrites struct {
 	worker sync.WaitGroup
 	// release lets the helper go that compares pages.
 	release func()
-	pages   int // ranges that are kept
-	missed  int // samples of processes for which there was no room in sights
-	copiers int // sights with copies
+	pages   int            // ranges that are kept
+	pagesOf map[uint32]int // of them those of a user's processes
+	missed  int            // samples of processes for which there was no room in sights
+	copiers int            // sights with copies
 }
 
 // lookedAt is what is known of the processes that had a number.
@@ -57,6 +58,7 @@ type lookedAt struct {
 	next   uint64        // when it is looked at again
 	after  time.Duration // how long after that once more
 	queued bool
+	user   uint32
 	gone   bool  // at the last look
 	looked bool  // a look succeeded
 	err    error // of the last look, nil if it succeeded or the process was gone
@@ -101,7 +103,7 @@ const (
 )
 
 func newRewrites() *rewrites {
-	return &rewrites{sights: map[int]*lookedAt{}, release: aside.Hold()}
+	return &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}, release: aside.Hold()}
 }
 
 // see takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now). The worker
@@ -147,7 +149,7 @@ func (r *rewrites) of(pid int) *lookedAt {
 		return nil
 	}
 	if s == nil {
-		s = &lookedAt{after: firstAgain}
+		s = &lookedAt{after: firstAgain, user: procfs.AccountOf(procfs.UserOf(uint32(pid)))}
 		r.sights[pid] = s
 	}
 	return s
@@ -244,12 +246,25 @@ func (r *rewrites) leave(s *lookedAt) {
 	}
 }
 
+// hasShare reports whether as many ranges are kept of a user's processes as may be of one who is neither
+// root nor this user, or of all others. The caller holds mu.
+func (r *rewrites) hasShare(user uint32) bool {
+	if user == 0 || user == uint32(os.Geteuid()) {
+		return false
+	}
+	others := r.pages - r.pagesOf[0]
+	if own := uint32(os.Geteuid()); own != 0 {
+		others -= r.pagesOf[own]
+	}
+	return r.pagesOf[user] >= maxRewrites/4 || others >= maxRewrites/4*3
+}
+
 // keep keeps pages that a process has rewritten. The caller holds mu.
 func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	switch {
 	case s.many || s.found[pages]:
 		return
-	case len(s.found) == maxOfProcess || r.pages == maxRewrites:
+	case len(s.found) == maxOfProcess, r.pages == maxRewrites, r.hasShare(s.user):
 		s.many = true
 		return
 	case s.found == nil:
@@ -257,6 +272,7 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	}
 	s.found[pages] = true
 	r.pages++
+	r.pagesOf[s.user]++
 }
 
 // rewrittenIn returns the pages that a process has rewritten in executable mappings of files, also

@@ -233,10 +233,30 @@ func TestRewritesUnknown(t *testing.T) {
 	}
 }
 
+// TestRewritesShares wants other users' processes to leave room for the pages of root's.
+func TestRewritesShares(t *testing.T) {
+	r := &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}}
+	for user := uint32(70001); user < 70010; user++ {
+		for range 10 {
+			s := &lookedAt{user: user}
+			for i := range maxOfProcess {
+				r.keep(s, rewrittenPages{path: "/lib/a.so", inode: 1, start: addr.Offset(i) << 13})
+			}
+		}
+		if r.pagesOf[user] > maxRewrites/4 {
+			t.Errorf("%d ranges are kept of user %d, at most %d should be", r.pagesOf[user], user, maxRewrites/4)
+		}
+	}
+	own := &lookedAt{}
+	if r.keep(own, rewrittenPages{path: "/lib/b.so", inode: 2}); own.many || len(own.found) != 1 {
+		t.Error("no range of a process of root's is kept")
+	}
+}
+
 // TestRewritesBound wants a process with more ranges of pages than are kept to have none of its
 // files believed, and those of other processes to be believed.
 func TestRewritesBound(t *testing.T) {
-	r := &rewrites{sights: map[int]*lookedAt{}}
+	r := &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}}
 	few, many := &lookedAt{}, &lookedAt{name: "many"}
 	pages := func(i int) rewrittenPages {
 		return rewrittenPages{path: "/lib/a.so", dev: procmap.Dev{Major: 8}, inode: 1, start: addr.Offset(2*i) << 12, end: addr.Offset(2*i+1) << 12}

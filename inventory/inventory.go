@@ -212,7 +212,7 @@ func inventoryOf(taken []*bpf.Process) *Inventory {
 	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing), shares: newShares()}
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
-		user := procfs.UserOf(p.PID)
+		user := procfs.AccountOf(procfs.UserOf(p.PID))
 		r := &inv.Processes[i]
 		*r = Process{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
@@ -477,7 +477,10 @@ func (l *look) codeOfThread(tid int) ([]Code, error) {
 	code := make([]Code, 0, len(vmas))
 	known := map[vmaFile]procmap.Identity{}
 	for _, v := range vmas {
-		file := vmaFile{v.Dev, v.Inode, v.Name}
+		file := vmaFile{dev: v.Dev, inode: v.Inode, name: v.Name}
+		if v.Dev.Major == 0 {
+			file.at = v.Start // overlays and subvolumes have files of one number
+		}
 		id, ok := known[file]
 		if !ok {
 			if id, err = p.Identity(v); err != nil {
@@ -498,4 +501,5 @@ type vmaFile struct {
 	dev   procmap.Dev
 	inode uint64
 	name  string
+	at    addr.Abs // on devices without a disk
 }

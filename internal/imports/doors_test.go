@@ -102,6 +102,7 @@ var doors = map[string]string{
 	"internal/perfring/event.go:OnlineCPUs":         kernel,
 	"internal/perfring/event.go:ParanoidLevel":      kernel,
 	"internal/procfs/args.go:readArgs":              kernel,
+	"internal/procfs/account.go:subordinates":       machine,
 	"internal/procfs/cgroup.go:Cgroups.open":        kernel,
 	"internal/procfs/cgroup.go:ContainerOf":         kernel,
 	"internal/procfs/threads.go:IsKernelThread":     kernel,
