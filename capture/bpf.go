@@ -403,7 +403,7 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
 	if known := s.objects.image(wide); known != nil {
 		return known
 	}
-	end := s.objects.looks.Take(procfs.AccountOf(procfs.UserOf(o.PID)))
+	end := s.objects.looks.Take(procfs.AccountOf(o.PID))
 	if end == nil {
 		return s.objects.missing(reason.NotRead)
 	}

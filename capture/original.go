@@ -38,6 +38,7 @@ type originals struct {
 	own    []span             // code of the process's own making
 	copies *copies            // the pages that have a place; nil for none
 	asked  time.Time          // when its program was last asked whether it runs
+	rests  time.Time          // until when its user has no more looks: see patience.Shares
 }
 
 // span is a range of addresses.
@@ -50,6 +51,9 @@ func (s *objects) original(p *process, a addr.Abs) (place, bool) {
 	p.originals.renew()
 	page := a &^ (pageSize - 1)
 	from, known := p.originals.find(page)
+	if !known && time.Now().Before(p.originals.rests) {
+		return place{}, false
+	}
 	if !known {
 		var err error
 		if from, err = s.findOriginal(p, page); !errors.Is(err, patience.ErrSilent) {
@@ -104,10 +108,11 @@ func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
 	if s.rewrites == nil {
 		return place{}, nil // nobody would look again
 	}
-	user := procfs.AccountOf(procfs.UserOf(p.pid))
+	user := procfs.AccountOf(p.pid)
 	end := s.looks.Take(user)
 	if end == nil {
-		return place{}, patience.ErrSilent // another time
+		p.originals.rests = time.Now().Add(aliveAgain)
+		return place{}, patience.ErrSilent
 	}
 	defer end()
 	var late atomic.Bool

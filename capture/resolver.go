@@ -44,7 +44,7 @@ func newResolver(o *objects) *resolver {
 }
 
 // ask queues a job.
-func (r *resolver) ask(j job) { r.queue(procfs.UserOf(j.PID), j) }
+func (r *resolver) ask(j job) { r.queue(procfs.AccountOf(j.PID), j) }
 
 // stop returns when every job that was asked for is done. A file system that does not answer
 // is not waited for: then the objects do not change any more all the same.
@@ -234,7 +234,7 @@ func (s *objects) judge(q reach.Request, known buildid.ID, f reach.Found) reason
 	return reason.FileChanged
 }
 
-// judgeRecord is judge for what a record told of, or /proc. Where times say nothing, the
+// judgeRecord is judge for a mapping that a record or /proc reported. Where times say nothing, the
 // file is believed to be what was mapped only by an identity that the kernel read, or if it
 // was read before there were samples. The caller holds mu.
 func (s *objects) judgeRecord(q reach.Request, f reach.Found) reason.Reason {

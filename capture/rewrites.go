@@ -149,7 +149,7 @@ func (r *rewrites) of(pid int) *lookedAt {
 		return nil
 	}
 	if s == nil {
-		s = &lookedAt{after: firstAgain, user: procfs.AccountOf(procfs.UserOf(uint32(pid)))}
+		s = &lookedAt{after: firstAgain, user: procfs.AccountOf(uint32(pid))}
 		r.sights[pid] = s
 	}
 	return s
@@ -246,9 +246,9 @@ func (r *rewrites) leave(s *lookedAt) {
 	}
 }
 
-// hasShare reports whether as many ranges are kept of a user's processes as may be of one who is neither
-// root nor this user, or of all others. The caller holds mu.
-func (r *rewrites) hasShare(user uint32) bool {
+// isShareUsed reports whether as many ranges are kept of a user's processes as may be of one who is
+// neither root nor this user, or of all such users. The caller holds mu.
+func (r *rewrites) isShareUsed(user uint32) bool {
 	if user == 0 || user == uint32(os.Geteuid()) {
 		return false
 	}
@@ -264,7 +264,7 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	switch {
 	case s.many || s.found[pages]:
 		return
-	case len(s.found) == maxOfProcess, r.pages == maxRewrites, r.hasShare(s.user):
+	case len(s.found) == maxOfProcess, r.pages == maxRewrites, r.isShareUsed(s.user):
 		s.many = true
 		return
 	case s.found == nil:

@@ -353,15 +353,16 @@ const (
 	refreshAfter = uint64(time.Second)
 	// maxBehind is by how much the records may be behind what is read from /proc for that to be
 	// believed of their time, where they say nothing.
-	maxBehind = uint64(time.Second / 4)
+	// They wait for two rounds, each of which may be as long as perfring.LongestWait.
+	maxBehind = 3 * uint64(perfring.LongestWait)
 )
 
 // refresh reads the mappings of a process again when it was seen to run where
 // nothing is known to be mapped. Unlike the callers' frames, which may be
 // garbage, the innermost one of a sample taken in user code is real: a record was
-// lost, or the mapping was moved (mremap), of which the kernel tells nobody. What is read is of
-// a later time than the sample, so it counts from then on, and before only there where nothing else
-// is known.
+// lost, or the mapping was moved (mremap), which the kernel reports to nobody. The mappings that are read
+// are of a later time than the sample. So they count from then on, and before only where nothing
+// else is known.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
 	if p.ended != 0 || p.pid == nobody || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return

@@ -61,7 +61,7 @@ func (inv *Inventory) LookAtDisk() {
 		if err != nil {
 			continue // it ended, or is another user's
 		}
-		user := procfs.AccountOf(procfs.UserOf(uint32(p.PID)))
+		user := procfs.AccountOf(uint32(p.PID))
 		for j := range p.Code {
 			c := &p.Code[j]
 			key := userPath{treePath{tree, c.Path}, user}

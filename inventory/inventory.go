@@ -212,7 +212,7 @@ func inventoryOf(taken []*bpf.Process) *Inventory {
 	inv := &Inventory{Source: Iterator, Processes: make([]Process, len(taken)), ctx: buildid.WithBudget(context.Background(), reach.Hashing), shares: newShares()}
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
-		user := procfs.AccountOf(procfs.UserOf(p.PID))
+		user := procfs.AccountOf(p.PID)
 		r := &inv.Processes[i]
 		*r = Process{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
@@ -475,31 +475,13 @@ func (l *look) codeOfThread(tid int) ([]Code, error) {
 		return nil, err
 	}
 	code := make([]Code, 0, len(vmas))
-	known := map[vmaFile]procmap.Identity{}
 	for _, v := range vmas {
-		file := vmaFile{dev: v.Dev, inode: v.Inode, name: v.Name}
-		if v.Dev.Major == 0 {
-			file.at = v.Start // overlays and subvolumes have files of one number
-		}
-		id, ok := known[file]
-		if !ok {
-			if id, err = p.Identity(v); err != nil {
-				return nil, err
-			}
-		}
-		if v.Kind() == procmap.KindFile {
-			known[file] = id
+		id, err := p.Identity(v)
+		if err != nil {
+			return nil, err
 		}
 		l.steps.Add(1)
 		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: keyOfVMA(v)})
 	}
 	return code, nil
-}
-
-// vmaFile tells the files of a process apart, which remain the same while it is looked at.
-type vmaFile struct {
-	dev   procmap.Dev
-	inode uint64
-	name  string
-	at    addr.Abs // on devices without a disk
 }

@@ -67,7 +67,7 @@ func (p *Process) findPlaces(s *shares, claimed map[buildid.ID]bool, keys []clai
 		}
 	}
 	isDone := false
-	s.spend(procfs.AccountOf(procfs.UserOf(uint32(p.PID))), func() { isDone = patience.Within(p.PID, patience.ProcessTime, look) })
+	s.spend(procfs.AccountOf(uint32(p.PID)), func() { isDone = patience.Within(p.PID, patience.ProcessTime, look) })
 	for j := range keys {
 		switch {
 		case isDone:

@@ -101,7 +101,7 @@ type meter struct {
 }
 
 func (s *shares) meterOf(pid int) *meter {
-	return &meter{shares: s, user: procfs.AccountOf(procfs.UserOf(uint32(pid))), names: map[string]bool{}}
+	return &meter{shares: s, user: procfs.AccountOf(uint32(pid)), names: map[string]bool{}}
 }
 
 // atOnce is how much a meter takes at once.

@@ -96,12 +96,13 @@ func (p *Process) identifyVDSO(v VMA) (Identity, error) {
 
 // ofFile returns the identity of the file that v maps.
 func (p *Process) ofFile(v VMA) (Identity, error) {
-	if id, ok := p.files.find(p, v); ok {
-		return id, nil
-	}
 	key := fileKeyOf(v)
 	if id, ok := p.known.Load(key); ok {
 		return id.(Identity), nil
+	}
+	if id, ok := p.files.find(p, v); ok {
+		p.known.Store(key, id)
+		return id, nil
 	}
 	if p.isForeign(v) {
 		return p.remember(key, p.identifyForeign, v)
@@ -298,7 +299,7 @@ func (p *Process) areOfFile(v VMA, pages []Pages) (bool, error) {
 			}
 			w := list[i]
 			isVDSO := v.Kind() == KindVDSO && w.Kind() == KindVDSO && w.Start == v.Start && w.End == v.End
-			if !isVDSO && !w.sameFile(v) {
+			if !isVDSO && (!w.sameFile(v) || !p.isOneFile(w, v)) {
 				return false, nil
 			}
 			of, at = append(of, w), w.End
@@ -316,4 +317,29 @@ func (p *Process) areOfFile(v VMA, pages []Pages) (bool, error) {
 		}
 	}
 	return err == nil, nil
+}
+
+// isOneFile reports whether two VMAs of one device, inode and name are of one file. On devices without a
+// disk they need not be: see fileKey. There the files that root may open by their addresses decide.
+// Others look at processes of their own.
+func (p *Process) isOneFile(v, w VMA) bool {
+	if v.Dev.Major != 0 || v.Start == w.Start {
+		return true
+	}
+	var files [2]syscall.Stat_t
+	for i, m := range [...]VMA{v, w} {
+		fd, err := openMapFile(p, m)
+		if errors.Is(err, os.ErrPermission) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		err = syscall.Fstat(fd, &files[i])
+		syscall.Close(fd)
+		if err != nil {
+			return false
+		}
+	}
+	return files[0].Dev == files[1].Dev && files[0].Ino == files[1].Ino
 }

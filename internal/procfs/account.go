@@ -8,10 +8,11 @@ import (
 	"sync"
 )
 
-// AccountOf returns the user who answers for a user's processes: of a subordinate user number the one
-// who was given it (subuid(5)), else that user. So nobody has more shares of something for having
-// 65,536 numbers.
-func AccountOf(uid uint32) uint32 {
+// AccountOf returns the user who answers for a process: its effective user or, if that is a subordinate
+// number, the user who was given the number (subuid(5)). So nobody has more shares of something for
+// having 65,536 numbers.
+func AccountOf(pid uint32) uint32 {
+	uid := UserOf(pid)
 	for _, r := range subordinates() {
 		if r.first <= uid && uid-r.first < r.count {
 			return r.owner
