@@ -18,7 +18,7 @@ import (
 	"hallmark/reason"
 )
 
-// WatchOptions say what a Watch reports. The zero value tells every program that is executed
+// WatchOptions say what a Watch reports. The zero value has it report every program that is executed
 // on this machine.
 type WatchOptions struct {
 	Exits   bool            // report the ends of processes, too

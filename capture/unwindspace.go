@@ -17,7 +17,7 @@ type copiedSpace struct {
 	// whether it may still come.
 	missing uint32
 	wait    bool
-	// beyond says that an address was looked for that may be in an area which is not told.
+	// beyond says that an address was looked for that may be in an area that nobody has reported.
 	beyond bool
 }
 

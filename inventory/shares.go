@@ -15,6 +15,8 @@ import (
 const (
 	maxBytes = 256 << 20
 	maxTime  = 30 * time.Second // of looks, several of which are at the same time
+	minBytes = 1 << 20          // that a user has in any case
+	minTime  = time.Second / 4
 	// maxMappings is how many executable mappings of a process are listed: as many as it may have of all
 	// kinds, unless root allows more (vm.max_map_count).
 	maxMappings = 1 << 16
@@ -34,18 +36,26 @@ type shares struct {
 }
 
 func newShares() *shares {
-	return &shares{bytes: pool{left: maxBytes}, time: pool{left: int64(maxTime)}, exempt: uint32(os.Geteuid())}
+	return &shares{bytes: pool{left: maxBytes, floor: minBytes}, time: pool{left: int64(maxTime), floor: int64(minTime)}, exempt: uint32(os.Geteuid())}
 }
 
-// A pool is for all users. One user gets half of it at most, two get a third each, and so on: nobody can
-// leave nothing for the others.
+// A pool is for all users. Users who take at the same time get as much each as is left in the end. Of
+// those who come one after the other, each gets half of what is left. So each of the first maxFloors
+// users has a floor besides, which the others cannot take.
 type pool struct {
 	left  int64
+	floor int64
 	taken map[uint32]int64
 }
 
+// maxFloors bounds the users who have a floor.
+const maxFloors = 64
+
 // has reports whether a user has something left to take.
-func (p *pool) has(user uint32) bool { return p.taken[user] < p.left }
+func (p *pool) has(user uint32) bool {
+	taken, isKnown := p.taken[user]
+	return taken < p.left || taken < p.floor && (isKnown || len(p.taken) < maxFloors)
+}
 
 func (p *pool) take(user uint32, n int64) {
 	if p.taken == nil {

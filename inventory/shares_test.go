@@ -39,6 +39,26 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestPoolOneAfterTheOther has greedy users come one after the other: a late one still has the floor, and
+// all together take no more than the pool and the floors.
+func TestPoolOneAfterTheOther(t *testing.T) {
+	const all, floor = 1 << 20, 1000
+	p := &pool{left: all, floor: floor}
+	sum := int64(0)
+	for user := range uint32(2 * maxFloors) {
+		for p.has(user) {
+			p.take(user, 1)
+		}
+		if got := p.taken[user]; user < maxFloors && got < floor {
+			t.Errorf("user %d has %d, want %d at least", user, got, floor)
+		}
+		sum += p.taken[user]
+	}
+	if sum > all+maxFloors*floor {
+		t.Errorf("all took %d", sum)
+	}
+}
+
 // TestMeter wants the mappings of a process to be bounded, whoever it is of, and what another user's take,
 // with each name once.
 func TestMeter(t *testing.T) {

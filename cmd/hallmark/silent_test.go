@@ -551,7 +551,7 @@ func TestSilentContent(t *testing.T) {
 	}
 	defer twin.Close()
 	s.server.SilenceReads()
-	// What the kernel has read ahead may be all of it: then nobody asks the server.
+	// The kernel may have read all of it ahead: then nobody asks the server.
 	if err := unix.Fadvise(int(twin.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 		t.Fatal(err)
 	}

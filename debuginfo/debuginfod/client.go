@@ -61,7 +61,7 @@ type Client struct {
 	Timeout time.Duration
 	// MaxTime bounds a download, unless it is 0, and MaxSize its size in bytes, unpacked: 4 GiB
 	// when 0. A file is at most 100 times as large as what was received for it, or 16 MiB.
-	// What is received is at most twice as large as the file, and 256 KiB more.
+	// A download receives at most twice as many bytes as the file has, and 256 KiB more.
 	MaxTime time.Duration
 	MaxSize int64
 	// Retries is how often a server is asked again after an error that may pass. It

@@ -15,7 +15,7 @@ import (
 // What a server must send, and what it can have the client store.
 const (
 	// A server that sends less than paceBytes in Client.Timeout is given up, as elfutils'
-	// client gives it up. So is one of whose bytes nothing becomes of the file in that time.
+	// client gives it up. So is a server whose bytes add nothing to the file in that time.
 	// paceTime is the shortest time for that.
 	paceBytes = 100 << 10
 	paceTime  = defaultTimeout
@@ -25,8 +25,8 @@ const (
 	// freeSize. Debug information packs to a quarter or so.
 	maxRatio = 100
 	freeSize = 16 << 20
-	// What is received may be wasteRatio times as large as the file so far, and wasteFree more.
-	// What does not pack becomes larger by a thousandth, and what unpacks it is 64 KiB behind.
+	// A download may receive wasteRatio times as many bytes as the file has so far, and wasteFree more.
+	// A file that does not pack grows by a thousandth, and the unpacker is 64 KiB behind.
 	wasteRatio = 2
 	wasteFree  = 256 << 10
 )
@@ -84,7 +84,7 @@ func sizeOf(r *http.Response) int64 {
 	return max(0, r.ContentLength)
 }
 
-// arriving is the body of an answer as the server sends it. What unpacks it reads on until
+// arriving is the body of an answer as the server sends it. The unpacker reads on until
 // something comes of it, and for ever in empty members or blocks. So it is bounded here.
 type arriving struct {
 	body     io.Reader
