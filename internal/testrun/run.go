@@ -190,6 +190,14 @@ func rank(p pkg) int {
 	return len(longest)
 }
 
+// looksAtMachine reports whether the tests of a package are run while no others like them are. A part
+// of a package that runs under the race detector is there for its goroutines, and none of its tests
+// needs that.
+func looksAtMachine(p pkg) bool {
+	_, isSplit := split[p.name()]
+	return slices.Contains(onMachine, p.name()) && !(p.race && isSplit)
+}
+
 // packages runs the tests of all packages, and the checks beside them.
 func (r *runner) packages(ctx context.Context, p *plan) {
 	all := slices.Concat(p.again, p.packages)
@@ -198,7 +206,7 @@ func (r *runner) packages(ctx context.Context, p *plan) {
 	for _, f := range all {
 		jobs = append(jobs, job{
 			name:    f.name(),
-			machine: rank(f) < 0,
+			machine: looksAtMachine(f),
 			run:     func(ctx context.Context) { r.runTests(ctx, f) },
 		})
 	}
