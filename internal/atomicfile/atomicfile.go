@@ -98,11 +98,46 @@ func Open(name string, perm fs.FileMode) (*os.File, error) {
 	if p.isForeign {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errForeign}
 	}
-	fd, err := openat(p.dir, p.base, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW, uint32(perm.Perm()))
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	if p.old == nil {
+		return p.make(perm)
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return p.empty()
+}
+
+// betweenFindAndOpen is set by tests, and called when a place was judged and is not opened yet.
+var betweenFindAndOpen = func() {}
+
+// make makes the file that was not there. It is no file that somebody else made since.
+func (p *place) make(perm fs.FileMode) (*os.File, error) {
+	betweenFindAndOpen()
+	fd, err := openat(p.dir, p.base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint32(perm.Perm()))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: p.name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), p.name), nil
+}
+
+// empty opens the regular file that was judged, and cuts it when it is known to be that one.
+func (p *place) empty() (*os.File, error) {
+	betweenFindAndOpen()
+	fd, err := openat(p.dir, p.base, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: p.name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), p.name)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err == nil && (st.Dev != p.old.Dev || st.Ino != p.old.Ino) {
+		err = ErrReplaced
+	}
+	if err == nil {
+		err = unix.Ftruncate(fd, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, p.named(err)
+	}
+	return f, nil
 }
 
 // writeThrough writes to what has the name and is no file that could be replaced.

@@ -313,6 +313,40 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestOpenWhileExchanged has another user put a file where one was to be made, and where one was
+// judged: it is not opened, because its owner would read what is written.
+func TestOpenWhileExchanged(t *testing.T) {
+	testenv.Root(t)
+	defer func() { betweenFindAndOpen = func() {} }()
+	for _, isThere := range []bool{false, true} {
+		dir := t.TempDir()
+		name, theirs := filepath.Join(dir, "out"), filepath.Join(dir, "theirs")
+		if err := errors.Join(os.WriteFile(theirs, []byte("theirs"), 0o666), os.Chown(theirs, nobody, nobody), os.Chmod(dir, 0o777|os.ModeSticky)); err != nil {
+			t.Fatal(err)
+		}
+		if isThere {
+			if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		betweenFindAndOpen = func() {
+			if err := os.Rename(theirs, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := Open(name, 0o600)
+		if err == nil {
+			f.Close()
+		}
+		if !errors.Is(err, os.ErrExist) && !errors.Is(err, ErrReplaced) {
+			t.Errorf("there before %v: error %v", isThere, err)
+		}
+		if got := content(t, name); got != "theirs" {
+			t.Errorf("there before %v: the file of another user holds %q", isThere, got)
+		}
+	}
+}
+
 // TestFileThatCannotBeReplaced is found before anything is written.
 func TestFileThatCannotBeReplaced(t *testing.T) {
 	dir := &unix.Stat_t{Mode: unix.S_IFDIR | unix.S_ISVTX | 0o777, Uid: nobody - 1}
