@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"hallmark/internal/cli"
+	"hallmark/cmd/hallmark/internal/cli"
 	"hallmark/launch"
 )
 

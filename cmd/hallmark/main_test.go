@@ -13,7 +13,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"hallmark/internal/addr2line"
+	"hallmark/cmd/hallmark/internal/addr2line"
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
 	"hallmark/launch"

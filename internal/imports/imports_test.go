@@ -112,8 +112,8 @@ var rules = map[string]rule{
 		why:    "programs that wait until whoever starts them is ready; what is learned of them is for others to say",
 	},
 
-	"internal/addr2line": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/dwarfentry", "internal/plaintext", "internal/readable", "symbol", "internal/regular"},
+	"cmd/hallmark/internal/addr2line": {
+		module:   []string{"addr", "buildid", "debuginfo", "cmd/hallmark/internal/dwarfentry", "internal/plaintext", "internal/readable", "symbol", "internal/regular"},
 		external: []string{"github.com/ianlancetaylor/demangle"},
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
@@ -141,7 +141,7 @@ var rules = map[string]rule{
 	},
 	"internal/cursor":  {why: "reads doubtful bytes; imports nothing"},
 	"internal/ordered": {why: "a set and a map; imports nothing"},
-	"internal/doctor": {
+	"cmd/hallmark/internal/doctor": {
 		module: []string{"buildid", "capture", "debuginfo", "internal/backend", "internal/bpf", "internal/capability", "internal/patience",
 			"internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap", "profile", "reason"},
 		external: []string{sys},
@@ -149,7 +149,7 @@ var rules = map[string]rule{
 	},
 	"internal/dwarf":  {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
 	"internal/defect": {why: "panics of readers; imports nothing, so that every reader can be contained"},
-	"internal/dwarfentry": {
+	"cmd/hallmark/internal/dwarfentry": {
 		module: []string{"internal/cursor", "internal/dwarf"},
 		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
 	},
@@ -161,7 +161,6 @@ var rules = map[string]rule{
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/fstimes":  {why: "which times of files tell, with reasons; imports nothing, so that whoever remembers files can use it"},
 	"internal/fusetest": {module: []string{"internal/testenv"}, why: "a file system whose server tests control"},
-	"internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
 	"internal/jitcode": {
@@ -198,7 +197,6 @@ var rules = map[string]rule{
 	"internal/plaintext": {
 		why: "makes names harmless that come from others; imports nothing, so that all that prints can use it",
 	},
-	"internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"internal/perfgen":  {module: []string{"perfdata"}, why: "makes perf.data files of any bytes for fuzz targets"},
 	"internal/perftest": {module: []string{"internal/testenv"}, why: "has perf record programs for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
@@ -236,13 +234,15 @@ var rules = map[string]rule{
 		external: []string{sys},
 		why:      "all that a virtual machine has besides what runs there",
 	},
-	"internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "internal/doctor"},
+	"cmd/hallmark/internal/hostile":  {why: "attacks the command from outside; tests alone"},
+	"cmd/hallmark/internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
+	"cmd/hallmark/internal/cli": {
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
 	"cmd/hallmark": {
-		module: []string{"internal/cli", "launch"},
+		module: []string{"cmd/hallmark/internal/cli", "launch"},
 		why:    "a few lines: launch turns a copy of the executable into the command it records",
 	},
 }

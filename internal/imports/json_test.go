@@ -16,9 +16,9 @@ import (
 // reasons. JSON lets controls of 8 bits and of direction stand in strings, and a terminal
 // executes them.
 var plainJSON = map[string]string{
-	"internal/addr2line/printer.go:printer.json": "llvm-symbolizer's own bytes for a program; for a terminal it goes through plaintext.JSON below",
-	"profile/coverage.go:Gap.MarshalJSON":        "part of a value: the encoder that asks for it escapes",
-	"profile/stacks.go:StackGap.MarshalJSON":     "part of a value: the encoder that asks for it escapes",
+	"cmd/hallmark/internal/addr2line/printer.go:printer.json": "llvm-symbolizer's own bytes for a program; for a terminal it goes through plaintext.JSON below",
+	"profile/coverage.go:Gap.MarshalJSON":                     "part of a value: the encoder that asks for it escapes",
+	"profile/stacks.go:StackGap.MarshalJSON":                  "part of a value: the encoder that asks for it escapes",
 }
 
 // encoders are the functions of encoding/json that make JSON.

@@ -6,7 +6,7 @@
 // the program never printed, and controls of the bidirectional algorithm show characters in
 // another order than they have. All of them are replaced by U+FFFD, one for one. Every verb
 // that prints for people prints names through this package. In JSON they are escaped, and
-// formats that programs read have rules of their own (see profile/folded and internal/addr2line).
+// formats that programs read have rules of their own (see profile/folded and cmd/hallmark/internal/addr2line).
 package plaintext
 
 import (

@@ -47,19 +47,19 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 
 // onMachine are packages whose tests look at what the machine does: of these one is tested
 // at a time.
-var onMachine = []string{"capture", "inventory", "internal/doctor", "internal/bpf", "internal/perftest", "cmd/hallmark"}
+var onMachine = []string{"capture", "inventory", "cmd/hallmark/internal/doctor", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
 // split are packages whose tests take longest: a part of them runs under the race detector. With
 // HALLMARK_THOROUGH=1 all of them do.
 var split = map[string]parts{
 	// All tests run without it, and those of what goroutines share once more under it.
-	"symbol":             {raced: "Concurrent|SwitchOver|Deterministic|MiniDebug$|Contain|Cursor"},
-	"unwind":             {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
-	"buildid":            {raced: "Content|Scan(Order|Stops|Ends)"},
-	"internal/addr2line": {raced: "Conversation"},
-	"internal/cli":       {raced: "AnswersAtOnce|Signal|Interrupted|Asked|Collect|Prover"},
-	"internal/bpf":       {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
-	"profile/view":       {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
+	"symbol":                          {raced: "Concurrent|SwitchOver|Deterministic|MiniDebug$|Contain|Cursor"},
+	"unwind":                          {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
+	"buildid":                         {raced: "Content|Scan(Order|Stops|Ends)"},
+	"cmd/hallmark/internal/addr2line": {raced: "Conversation"},
+	"cmd/hallmark/internal/cli":       {raced: "AnswersAtOnce|Signal|Interrupted|Asked|Collect|Prover"},
+	"internal/bpf":                    {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
+	"profile/view":                    {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
 
 	// Scenes are long for what the kernel and other processes do; the tests beside them let the same
 	// goroutines run.
@@ -67,7 +67,7 @@ var split = map[string]parts{
 		"|Descendants$|Swapped$|ReplacedFile$|Running$|Containers$|Inherited$|WithoutFirst|LaterChildren$|Copies$)|PprofSymbolizes$|ThrottledIsCounted$" +
 		"|WatchElsewhere$|WatchForged|WatchTimes$|WatchOneID$|TimesThatTellNothing$|Snapshots$|Stackmap" +
 		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|ExecJustWritten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$|RecordSystem$)"},
-	"internal/doctor": {scenes: "^TestCompare$"},
+	"cmd/hallmark/internal/doctor": {scenes: "^TestCompare$"},
 }
 
 // parts are patterns of tests, of which there is one: those of raced run under the race detector, and
@@ -76,7 +76,7 @@ type parts struct{ raced, scenes string }
 
 // ofChildren are packages whose tests look at commands that are built without the race detector:
 // in the test itself it would only make the inputs slowly.
-var ofChildren = []string{"internal/hostile"}
+var ofChildren = []string{"cmd/hallmark/internal/hostile"}
 
 // seldomRaced are packages that are tested under the race detector with HALLMARK_THOROUGH=1 only: the
 // scripts of one start the command a thousand times, each of which takes three times as long (what its

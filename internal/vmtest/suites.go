@@ -37,7 +37,7 @@ var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "int
 	"internal/perfring", "internal/procfs", "internal/proctest", "internal/reach", "internal/backend", "internal/jitcode", "internal/kernelcode", "inventory", "launch"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
-var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "internal/doctor", "internal/cli/doctor.go")}
+var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "cmd/hallmark/internal/doctor", "cmd/hallmark/internal/cli/doctor.go")}
 
 // notOfKernels are packages that suites are built with, and that are no reason to run them
 // again: what these packages do is the same on every kernel, and is tested on this one.

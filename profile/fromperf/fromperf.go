@@ -284,7 +284,7 @@ func (p *replay) chain(s *perfdata.Sample, proc *process) (walk profile.Walk) {
 // not in there, and need not have been as the kernel does, by frame pointers.
 func (p *replay) isOurs() bool { return p.r != nil && p.r.Info().Version == ourVersion }
 
-// ourVersion stands where perf writes its version: writePerfHere of internal/cli.
+// ourVersion stands where perf writes its version: writePerfHere of cmd/hallmark/internal/cli.
 const ourVersion = "hallmark"
 
 func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {

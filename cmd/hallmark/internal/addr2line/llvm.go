@@ -11,8 +11,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/dwarfentry"
 	"hallmark/debuginfo"
-	"hallmark/internal/dwarfentry"
 	"hallmark/symbol"
 )
 

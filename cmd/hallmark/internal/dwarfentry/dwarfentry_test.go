@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/cmd/hallmark/internal/dwarfentry"
 	"hallmark/internal/dwarf"
-	"hallmark/internal/dwarfentry"
 	"hallmark/internal/testenv"
 	"hallmark/symbol"
 )

@@ -15,8 +15,8 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/progress"
 	"hallmark/internal/plaintext"
-	"hallmark/internal/progress"
 	"hallmark/procmap"
 	"hallmark/reason"
 )

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/progress"
 	"hallmark/debuginfo"
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/internal/plaintext"
-	"hallmark/internal/progress"
 	"hallmark/profile"
 	"hallmark/profile/local"
 	"hallmark/reason"

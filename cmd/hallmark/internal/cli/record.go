@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/cmd/hallmark/internal/progress"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
-	"hallmark/internal/progress"
 	"hallmark/launch"
 	"hallmark/profile"
 	"hallmark/reason"

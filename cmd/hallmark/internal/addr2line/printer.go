@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"hallmark/internal/dwarfentry"
+	"hallmark/cmd/hallmark/internal/dwarfentry"
 	"hallmark/internal/plaintext"
 	"hallmark/symbol"
 )

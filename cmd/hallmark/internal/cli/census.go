@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hallmark/internal/doctor"
+	"hallmark/cmd/hallmark/internal/doctor"
 	"hallmark/internal/plaintext"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hallmark/internal/addr2line"
+	"hallmark/cmd/hallmark/internal/addr2line"
 	"hallmark/internal/plaintext"
 )
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
-	"hallmark/internal/doctor"
+	"hallmark/cmd/hallmark/internal/doctor"
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs

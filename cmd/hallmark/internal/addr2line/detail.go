@@ -2,7 +2,7 @@ package addr2line
 
 import (
 	"hallmark/addr"
-	"hallmark/internal/dwarfentry"
+	"hallmark/cmd/hallmark/internal/dwarfentry"
 	"hallmark/symbol"
 )
 

@@ -20,9 +20,9 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/progress"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
-	"hallmark/internal/progress"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/profile/local"
