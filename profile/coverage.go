@@ -85,27 +85,53 @@ const (
 // them, or nil when it was not called.
 func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 	weights := frameCounts(p)
-	g := gaps{}
-	var c Coverage
+	m := NewMeter()
 	for _, l := range p.Location {
-		n := *weights.At(l)
-		if n == 0 {
-			continue
-		}
-		why, named := ReasonOf(l.Mapping), symbolized(l)
-		c.add(l.Mapping, n, why == reason.None, named)
-		if why != reason.None {
-			g.add(gapKey{LacksIdentity, why}, l.Mapping, n)
-		} else if !named {
-			g.add(gapKey{LacksSymbol, misses.of(l)}, l.Mapping, n)
-		}
-		// Generated code never has a file, but it may have names.
-		if why == reason.Anonymous && !named {
-			g.add(gapKey{LacksSymbol, reason.NoPerfMap}, l.Mapping, n)
+		if n := *weights.At(l); n != 0 {
+			m.Frames(l.Mapping, n, symbolized(l), misses.of(l))
 		}
 	}
-	c.Gaps = g.sorted()
+	c := m.Coverage()
 	c.Stacks = MeasureStacks(p)
+	return c
+}
+
+// A Meter measures coverage as it is told of frames and stacks. Make one with NewMeter.
+type Meter struct {
+	coverage Coverage
+	gaps     gaps
+	stacks   stackMeter
+}
+
+// NewMeter returns a Meter that has counted nothing.
+func NewMeter() *Meter { return &Meter{gaps: gaps{}, stacks: stackMeter{}} }
+
+// Frames counts frames in a mapping that have a function's name, or have none because of miss.
+func (m *Meter) Frames(in *pprof.Mapping, frames int64, named bool, miss reason.Reason) {
+	why := ReasonOf(in)
+	m.coverage.add(in, frames, why == reason.None, named)
+	if why != reason.None {
+		m.gaps.add(gapKey{LacksIdentity, why}, in, frames)
+	} else if !named {
+		m.gaps.add(gapKey{LacksSymbol, miss}, in, frames)
+	}
+	// Generated code never has a file, but it may have names.
+	if why == reason.Anonymous && !named {
+		m.gaps.add(gapKey{LacksSymbol, reason.NoPerfMap}, in, frames)
+	}
+}
+
+// Stack counts samples whose stacks ended for a reason, which is None for those that are
+// complete. The outermost frame is in a mapping.
+func (m *Meter) Stack(why reason.Reason, outermost *pprof.Mapping, samples int64) {
+	m.stacks.add(why, stackBinary(outermost), samples)
+}
+
+// Coverage returns what was counted.
+func (m *Meter) Coverage() Coverage {
+	c := m.coverage
+	c.Gaps = m.gaps.sorted()
+	c.Stacks = m.stacks.sum()
 	return c
 }
 

@@ -56,33 +56,47 @@ type StackBinary struct {
 
 // MeasureStacks returns how many stacks of p are complete, or nil where no sample tells.
 func MeasureStacks(p *pprof.Profile) *Stacks {
-	sum := &Stacks{Gaps: []StackGap{}}
-	gaps := map[reason.Reason]map[StackBinary]int64{}
+	meter := stackMeter{}
 	counts := sampleCounts(p)
 	for _, s := range p.Sample {
-		why, told := StackEnd(s)
-		n := counts(s)
-		if told && why == reason.NoUserStack {
-			sum.KernelOnly += n
+		if why, told := StackEnd(s); told {
+			meter.add(why, stackBinary(outermost(s)), counts(s))
 		}
-		if !told || why == reason.NoUserStack {
+	}
+	return meter.sum()
+}
+
+// stackMeter counts samples by the end of their stack, and by the binary of the outermost frame.
+type stackMeter map[reason.Reason]map[StackBinary]int64
+
+func (m stackMeter) add(why reason.Reason, b StackBinary, samples int64) {
+	if samples == 0 {
+		return
+	}
+	if m[why] == nil {
+		m[why] = map[StackBinary]int64{}
+	}
+	m[why][b] += samples
+}
+
+// sum returns what was counted, nil where that is nothing.
+func (m stackMeter) sum() *Stacks {
+	sum := &Stacks{Gaps: []StackGap{}}
+	for why, binaries := range m {
+		gap := stackGap(why, binaries)
+		switch why {
+		case reason.NoUserStack:
+			sum.KernelOnly += gap.Samples
 			continue
+		case reason.None:
+			sum.Complete += gap.Samples
+		default:
+			sum.Gaps = append(sum.Gaps, gap)
 		}
-		sum.Samples += n
-		if why == reason.None {
-			sum.Complete += n
-			continue
-		}
-		if gaps[why] == nil {
-			gaps[why] = map[StackBinary]int64{}
-		}
-		gaps[why][outermost(s)] += n
+		sum.Samples += gap.Samples
 	}
 	if sum.Samples == 0 {
 		return nil
-	}
-	for why, binaries := range gaps {
-		sum.Gaps = append(sum.Gaps, stackGap(why, binaries))
 	}
 	slices.SortFunc(sum.Gaps, func(a, b StackGap) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Reason, b.Reason))
@@ -90,10 +104,17 @@ func MeasureStacks(p *pprof.Profile) *Stacks {
 	return sum
 }
 
-// outermost names the binary of a sample's last frame.
-func outermost(s *pprof.Sample) (b StackBinary) {
-	if n := len(s.Location); n > 0 && s.Location[n-1].Mapping != nil {
-		m := s.Location[n-1].Mapping
+// outermost returns the mapping of a sample's last frame, nil for none.
+func outermost(s *pprof.Sample) *pprof.Mapping {
+	if n := len(s.Location); n > 0 {
+		return s.Location[n-1].Mapping
+	}
+	return nil
+}
+
+// stackBinary names the binary of a mapping.
+func stackBinary(m *pprof.Mapping) (b StackBinary) {
+	if m != nil {
 		b = StackBinary{File: m.File, BuildID: m.BuildID}
 	}
 	return b

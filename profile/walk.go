@@ -115,3 +115,12 @@ func StackEnd(s *pprof.Sample) (reason.Reason, bool) {
 	r, ok := reason.Parse(ends[0])
 	return r, ok && r != reason.None
 }
+
+// EndOf returns what a label of a sample says of the end of its stack, as StackEnd does. It
+// reports false for other labels.
+func EndOf(key, value string) (reason.Reason, bool) {
+	if key != endLabel {
+		return reason.None, false
+	}
+	return StackEnd(&pprof.Sample{Label: map[string][]string{endLabel: {value}}})
+}

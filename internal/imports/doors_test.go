@@ -141,6 +141,7 @@ var doors = map[string]string{
 	"profile/local/kernel.go:kallsyms":              kernel,
 	"profile/local/kernel.go:vdso":                  kernel,
 	"profile/local/tables.go:vdsoTable":             kernel,
+	"profile/compact/read.go:ReadFile":              typed,
 	"profile/read.go:ReadFileLimited":               typed,
 	"profile/view/peer.go:ownerOf":                  kernel,
 	"profile/view/view.go:Serve":                    typed,

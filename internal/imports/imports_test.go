@@ -78,7 +78,17 @@ var rules = map[string]rule{
 	},
 	"profile/speedscope": {module: []string{"internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/firefox":    {module: []string{"buildid", "internal/jsonstream", "profile"}, external: []string{pprof}, why: "an exporter"},
-	"profile/summary":    {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "arithmetic over the model"},
+	"profile/compact": {
+		module:   []string{"profile", "reason"},
+		external: []string{pprof, "github.com/klauspost/compress/"},
+		why:      "a profile in little memory; what is asked of it is for query to say",
+	},
+	"profile/query": {
+		module:   []string{"addr", "buildid", "profile", "profile/compact", "reason"},
+		external: []string{pprof},
+		why:      "arithmetic over the model; whoever shows it is above",
+	},
+	"profile/summary": {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/fromperf": {
 		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},

@@ -1,0 +1,233 @@
+package compact
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/klauspost/compress/zstd"
+
+	"hallmark/internal/proftest"
+	"hallmark/profile"
+)
+
+func encode(t testing.TB, p *pprof.Profile) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.WriteUncompressed(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// text returns a profile as text, without the numbers of its parts.
+func text(p *pprof.Profile) string {
+	var b strings.Builder
+	for _, s := range p.Sample {
+		b.WriteString(sampleText(s) + "\n")
+	}
+	return b.String()
+}
+
+func sampleText(s *pprof.Sample) string {
+	var b strings.Builder
+	for _, v := range s.Value {
+		b.WriteString(" v" + decimal(v))
+	}
+	for _, l := range s.Location {
+		b.WriteString(" @" + decimal(int64(l.Address)))
+		if l.Mapping != nil {
+			b.WriteString(l.Mapping.File + l.Mapping.BuildID)
+		}
+		for _, line := range l.Line {
+			b.WriteString("/" + line.Function.Name + decimal(line.Line))
+		}
+	}
+	for _, key := range []string{"process", "x"} {
+		b.WriteString(" " + key + strings.Join(s.Label[key], ","))
+	}
+	for _, key := range []string{"pid", "timestamp"} {
+		b.WriteString(" " + key)
+		for i, n := range s.NumLabel[key] {
+			b.WriteString(" " + decimal(n))
+			if u := s.NumUnit[key]; i < len(u) {
+				b.WriteString(u[i])
+			}
+		}
+	}
+	return b.String()
+}
+
+// decimal returns a number as text.
+func decimal(n int64) string { l := Label{Number: n}; return l.Value() }
+
+func TestSameAsPprof(t *testing.T) {
+	for seed := range uint64(20) {
+		p := proftest.Random(seed, int(seed*seed*4))
+		data := encode(t, p)
+		got, err := Read(bytes.NewReader(data), profile.ReadOptions{})
+		if err != nil {
+			t.Fatal(seed, err)
+		}
+		want, err := pprof.ParseData(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got.Pprof(), want)
+		from, err := FromPprof(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, from.Pprof(), want)
+		if from.Stacks().Len() != got.Stacks().Len() {
+			t.Errorf("%d stacks, want %d", from.Stacks().Len(), got.Stacks().Len())
+		}
+	}
+}
+
+func same(t *testing.T, got, want *pprof.Profile) {
+	t.Helper()
+	if err := got.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	if g, w := text(got), text(want); g != w {
+		t.Fatalf("got\n%.3000s\nwant\n%.3000s", g, w)
+	}
+	if !reflect.DeepEqual(got.Comments, want.Comments) || got.TimeNanos != want.TimeNanos || got.DurationNanos != want.DurationNanos ||
+		got.Period != want.Period || got.DefaultSampleType != want.DefaultSampleType || len(got.Mapping) != len(want.Mapping) {
+		t.Errorf("head differs")
+	}
+	for i, m := range got.Mapping {
+		if w := want.Mapping[i]; m.File != w.File || m.Start != w.Start || m.Limit != w.Limit || m.HasFunctions != w.HasFunctions {
+			t.Errorf("mapping %d is %v, want %v", i, m, w)
+		}
+	}
+}
+
+// TestTree compares the tree with the set of all stacks.
+func TestTree(t *testing.T) {
+	for seed := range uint64(30) {
+		p, err := FromPprof(proftest.Random(seed, int(seed*40)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := p.Stacks()
+		distinct := map[string]uint32{}
+		for row := range p.Samples() {
+			key := ""
+			for n := p.Node(row); n != 0; n = tree.Parent(n) {
+				if tree.Parent(n) >= n || tree.End(n) <= n || tree.End(n) > tree.End(tree.Parent(n)) || len(tree.Frames(n)) == 0 {
+					t.Fatalf("node %d: parent %d, end %d, %d frames", n, tree.Parent(n), tree.End(n), len(tree.Frames(n)))
+				}
+				for _, l := range slices.Backward(tree.Frames(n)) {
+					key += string(rune(l + 1))
+				}
+			}
+			if have, ok := distinct[key]; ok && have != p.Node(row) {
+				t.Fatalf("one stack has nodes %d and %d", have, p.Node(row))
+			}
+			distinct[key] = p.Node(row)
+		}
+		if tree.Len() != len(distinct) {
+			t.Errorf("%d stacks, want %d", tree.Len(), len(distinct))
+		}
+		// No two nodes below one begin with the same frame.
+		begin := map[[2]uint32]bool{}
+		for n := uint32(1); n < uint32(tree.Nodes()); n++ {
+			k := [2]uint32{tree.Parent(n), tree.Frames(n)[0]}
+			if begin[k] {
+				t.Fatalf("node %d begins as another one below %d", n, k[0])
+			}
+			begin[k] = true
+		}
+	}
+}
+
+func TestCompressed(t *testing.T) {
+	data := encode(t, proftest.Random(3, 500))
+	var gz bytes.Buffer
+	w := gzip.NewWriter(&gz)
+	w.Write(data)
+	w.Close()
+	z, _ := zstd.NewWriter(nil)
+	want, err := Read(bytes.NewReader(data), profile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, packed := range map[string][]byte{"gzip": gz.Bytes(), "zstd": z.EncodeAll(data, nil)} {
+		got, err := Read(bytes.NewReader(packed), profile.ReadOptions{})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if text(got.Pprof()) != text(want.Pprof()) {
+			t.Errorf("%s gives another profile", name)
+		}
+		if _, err := Read(bytes.NewReader(packed[:len(packed)/2]), profile.ReadOptions{}); err == nil {
+			t.Errorf("half of a profile in %s is read", name)
+		}
+	}
+	var twice bytes.Buffer
+	w = gzip.NewWriter(&twice)
+	w.Write(gz.Bytes())
+	w.Close()
+	if _, err := Read(&twice, profile.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("compressed twice: %v", err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	data := encode(t, proftest.Random(3, 500))
+	if _, err := Read(bytes.NewReader(data), profile.ReadOptions{MaxSize: 1000}); !errors.Is(err, profile.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	// Two bytes a mapping, of two hundred in memory.
+	var bomb bytes.Buffer
+	w := gzip.NewWriter(&bomb)
+	for range 8 {
+		w.Write(bytes.Repeat([]byte{0x1a, 0x02, 0x08, 0x01}, 1<<17))
+	}
+	w.Close()
+	if _, err := Read(&bomb, profile.ReadOptions{}); !errors.Is(err, profile.ErrTooLarge) {
+		t.Errorf("bomb: %v", err)
+	}
+	// A length that nothing is behind.
+	if _, err := Read(strings.NewReader("\x12\xff\xff\xff\xff\x7fxxx"), profile.ReadOptions{}); !errors.Is(err, profile.ErrFormat) || !strings.Contains(err.Error(), "offset") {
+		t.Errorf("length: %v", err)
+	}
+}
+
+func TestOldFormats(t *testing.T) {
+	const heap = "heap profile: 1: 2 [3: 4] @ heap/1\n1: 2 [3: 4] @ 0x10 0x20\n"
+	p, err := Read(strings.NewReader(heap), profile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Samples() != 1 || p.Stacks().Deepest() != 2 {
+		t.Errorf("%d samples", p.Samples())
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(encode(f, proftest.Random(3, 20)))
+	f.Add(encode(f, proftest.Mixed()))
+	f.Add([]byte("\x0a\x00\x32\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := Read(bytes.NewReader(data), profile.ReadOptions{})
+		if bytes.HasPrefix(data, []byte("\x1f\x8b")) || bytes.HasPrefix(data, []byte("\x28\xb5\x2f\xfd")) || isOld(data[:min(len(data), headSize)]) {
+			return
+		}
+		want, wantErr := pprof.ParseUncompressed(data)
+		if err != nil || wantErr != nil || len(data) == 0 {
+			return // pprof's parser forgives other damage
+		}
+		if want.CheckValid() != nil {
+			t.Fatalf("a profile is read that is not sound: %v", want.CheckValid())
+		}
+		same(t, got.Pprof(), want)
+	})
+}

@@ -1,0 +1,514 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/internal/proftest"
+	"hallmark/profile"
+	"hallmark/profile/compact"
+	"hallmark/profile/summary"
+)
+
+func set(t testing.TB, p, base *pprof.Profile) *Set {
+	t.Helper()
+	c, err := compact.FromPprof(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b *compact.Profile
+	if base != nil {
+		if b, err = compact.FromPprof(base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(c, b)
+}
+
+func selected(t testing.TB, s *Set, f Filter) *Selection {
+	t.Helper()
+	sel, err := s.Select(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sel
+}
+
+// labelled is a random profile whose samples say how their stacks end.
+func labelled(seed uint64, samples int) *pprof.Profile {
+	p := proftest.Random(seed, samples)
+	for i, s := range p.Sample {
+		if i%3 > 0 {
+			s.Label = map[string][]string{"stack": {[]string{"complete", "not-mapped", "no-user-stack"}[i%7%3]}, "process": s.Label["process"]}
+			if len(s.Label["process"]) == 0 {
+				delete(s.Label, "process")
+			}
+		}
+	}
+	return p
+}
+
+func profiles() map[string]*pprof.Profile {
+	all := map[string]*pprof.Profile{"mixed": proftest.Mixed()}
+	for seed := range uint64(12) {
+		all[fmt.Sprint("random ", seed)] = labelled(seed, int(seed*30))
+	}
+	return all
+}
+
+// TestAgreesWithSummary compares the tables with those of 'hallmark report', which are compared
+// with 'go tool pprof -top'.
+func TestAgreesWithSummary(t *testing.T) {
+	for name, p := range profiles() {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range []string{"samples", "cpu"} {
+				want, err := summary.New(p, summary.Options{SampleType: kind})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := set(t, p, nil)
+				sel := selected(t, s, Filter{SampleType: kind, Unknown: ByBinary})
+				if sel.Total() != want.Total || sel.Unit() != want.Unit || sel.Samples() != want.Samples {
+					t.Errorf("total %d %s of %d samples, want %d %s of %d", sel.Total(), sel.Unit(), sel.Samples(), want.Total, want.Unit, want.Samples)
+				}
+				var got, wanted []string
+				for _, r := range sel.Functions() {
+					f := s.Frames()[r.Frame]
+					b := s.Binaries()[f.Binary]
+					got = append(got, fmt.Sprint(f.Name, f.Unnamed, b.File, b.BuildID, r.Flat, r.Cum))
+				}
+				for _, f := range want.Functions {
+					if f.Flat != 0 || f.Cum != 0 {
+						wanted = append(wanted, fmt.Sprint(f.Name, f.Unnamed, f.File, f.BuildID, f.Flat, f.Cum))
+					}
+				}
+				sameLines(t, "functions", got, wanted)
+				got, wanted = nil, nil
+				for _, r := range sel.BinaryTable() {
+					b := s.Binaries()[r.Binary]
+					got = append(got, fmt.Sprint(b.File, b.BuildID, b.Content, b.Claims, b.Contested, r.Flat, r.Cum))
+				}
+				for _, b := range want.Binaries {
+					if b.Flat != 0 || b.Cum != 0 {
+						wanted = append(wanted, fmt.Sprint(b.File, b.BuildID, b.Content, b.Claims, b.Contested, b.Flat, b.Cum))
+					}
+				}
+				sameLines(t, "binaries", got, wanted)
+				got, wanted = nil, nil
+				for _, r := range sel.Processes() {
+					got = append(got, fmt.Sprint(r.Name, r.Flat))
+				}
+				for _, r := range want.Processes {
+					if r.Flat != 0 {
+						wanted = append(wanted, fmt.Sprint(r.Name, r.Flat))
+					}
+				}
+				sameLines(t, "processes", got, wanted)
+				if kind == "samples" {
+					if got := sel.Coverage(); !reflect.DeepEqual(got, profile.MeasureCoverage(p, nil)) {
+						t.Errorf("coverage is\n%+v, want\n%+v", got, profile.MeasureCoverage(p, nil))
+					}
+				}
+			}
+		})
+	}
+}
+
+func sameLines(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s are\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// stacksOf returns the stacks of a profile, each as the names of its frames, the outermost first.
+func stacksOf(p *pprof.Profile, kind int) (stacks [][]string, values []int64) {
+	for _, s := range p.Sample {
+		var stack []string
+		for c := range profile.Calls(s) {
+			b := ""
+			if m := c.Location.Mapping; m != nil {
+				b = m.File
+			}
+			stack = append(stack, c.Name()+"@"+b)
+		}
+		slices.Reverse(stack)
+		stacks, values = append(stacks, stack), append(values, s.Value[kind])
+	}
+	return stacks, values
+}
+
+// paths adds up stacks by what they begin with.
+func paths(stacks [][]string, values []int64) map[string][2]int64 {
+	sum := map[string][2]int64{}
+	for i, stack := range stacks {
+		for n := range len(stack) + 1 {
+			k := strings.Join(stack[:n], "\n")
+			v := sum[k]
+			v[0] += values[i]
+			if n == len(stack) {
+				v[1] += values[i]
+			}
+			sum[k] = v
+		}
+	}
+	for k, v := range sum {
+		if v[0] == 0 {
+			delete(sum, k)
+		}
+	}
+	return sum
+}
+
+// pathsOf returns the same of a tree.
+func pathsOf(s *Set, tree *Tree) map[string][2]int64 {
+	sum := map[string][2]int64{}
+	keys := make([]string, len(tree.Nodes))
+	for i, n := range tree.Nodes {
+		if n.Parent >= 0 {
+			f := s.Frames()[n.Frame]
+			name := f.Name + "@" + s.Binaries()[f.Binary].File
+			keys[i] = strings.TrimPrefix(keys[n.Parent]+"\n"+name, "\n")
+		}
+		sum[keys[i]] = [2]int64{n.Total, n.Self}
+	}
+	return sum
+}
+
+var whole = TreeOptions{MinShare: -1, MaxNodes: 1 << 20}
+
+func TestTree(t *testing.T) {
+	for name, p := range profiles() {
+		s := set(t, p, nil)
+		sel := selected(t, s, Filter{SampleType: "samples"})
+		stacks, values := stacksOf(p, 0)
+		for _, inverted := range []bool{false, true} {
+			o := whole
+			o.Inverted = inverted
+			tree, err := sel.Tree(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if inverted {
+				for _, stack := range stacks {
+					slices.Reverse(stack)
+				}
+			}
+			want := paths(stacks, values)
+			if sel.Total() == 0 {
+				continue
+			}
+			if got := pathsOf(s, tree); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: tree, inverted %v, is\n%v\nwant\n%v", name, inverted, got, want)
+			}
+			checkTree(t, tree)
+		}
+	}
+}
+
+func checkTree(t *testing.T, tree *Tree) {
+	t.Helper()
+	below := make([]int64, len(tree.Nodes))
+	last := map[int32]int64{}
+	for i, n := range tree.Nodes {
+		if int(n.Parent) >= i {
+			t.Fatalf("node %d has the parent %d", i, n.Parent)
+		}
+		if n.Parent >= 0 {
+			below[n.Parent] += n.Total
+			if before, ok := last[n.Parent]; ok && n.Total > before {
+				t.Fatalf("children of %d are not in order", n.Parent)
+			}
+			last[n.Parent] = n.Total
+		}
+	}
+	for i, n := range tree.Nodes {
+		if n.Total != n.Self+below[i]+n.Cut {
+			t.Errorf("node %d counts %d, and %d itself, %d below, %d cut", i, n.Total, n.Self, below[i], n.Cut)
+		}
+	}
+}
+
+// TestCut looks at trees that do not have all nodes.
+func TestCut(t *testing.T) {
+	s := set(t, labelled(7, 3000), nil)
+	sel := selected(t, s, Filter{SampleType: "samples"})
+	all, _ := sel.Tree(whole)
+	for _, o := range []TreeOptions{{MaxNodes: 10, MinShare: -1}, {MaxNodes: 1}, {MaxDepth: 2}, {MinShare: 0.02}, {MaxNodes: 30, Inverted: true}} {
+		tree, err := sel.Tree(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkTree(t, tree)
+		if o.MaxNodes > 0 && len(tree.Nodes) > o.MaxNodes || len(tree.Nodes) >= len(all.Nodes) {
+			t.Errorf("%+v has %d nodes", o, len(tree.Nodes))
+		}
+		for _, n := range tree.Nodes {
+			if o.MaxDepth > 0 && n.Depth > int32(o.MaxDepth) {
+				t.Errorf("%+v is %d deep", o, n.Depth)
+			}
+		}
+	}
+	// A zoomed tree is a part of the whole.
+	for _, n := range all.Nodes {
+		if n.Depth != 3 || n.Total < 4 {
+			continue
+		}
+		var path []int
+		for at := n; at.Parent >= 0; at = all.Nodes[at.Parent] {
+			path = append([]int{int(at.Frame)}, path...)
+		}
+		o := whole
+		o.Root = path
+		tree, err := sel.Tree(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkTree(t, tree)
+		if root := tree.Nodes[0]; root.Frame != n.Frame || root.Total != n.Total || root.Self != n.Self || len(tree.Ancestors) != 3 || tree.Ancestors[0].Total != all.Nodes[0].Total {
+			t.Errorf("zoomed root is %+v, want %+v; ancestors %+v", root, n, tree.Ancestors)
+		}
+	}
+	if _, err := sel.Tree(TreeOptions{Root: []int{1 << 20}}); err == nil {
+		t.Error("a frame that is not there is zoomed into")
+	}
+}
+
+// TestSandwich compares callers and callees with the stacks.
+func TestSandwich(t *testing.T) {
+	for name, p := range profiles() {
+		s := set(t, p, nil)
+		sel := selected(t, s, Filter{SampleType: "samples"})
+		stacks, values := stacksOf(p, 0)
+		for _, row := range sel.Functions() {
+			f := s.Frames()[row.Frame]
+			own := f.Name + "@" + s.Binaries()[f.Binary].File
+			var callers, callees [][]string
+			var counts []int64
+			for i, stack := range stacks {
+				at := slices.Index(stack, own)
+				if at < 0 {
+					continue
+				}
+				counts = append(counts, values[i])
+				callees = append(callees, stack[at+1:])
+				above := slices.Clone(stack[:at])
+				slices.Reverse(above)
+				callers = append(callers, above)
+			}
+			for _, c := range []struct {
+				tree   func(int, TreeOptions) (*Tree, error)
+				stacks [][]string
+			}{{sel.Callers, callers}, {sel.Callees, callees}} {
+				tree, err := c.tree(row.Frame, whole)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tree.Nodes[0].Total != row.Cum {
+					t.Errorf("%s: sandwich of %s has %d, want %d", name, f.Name, tree.Nodes[0].Total, row.Cum)
+				}
+				if got, want := pathsOf(s, tree), paths(c.stacks, counts); !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s: sandwich of %s is\n%v\nwant\n%v", name, f.Name, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestFilters compares what filters choose with the same done to the profile.
+func TestFilters(t *testing.T) {
+	for name, p := range profiles() {
+		s := set(t, p, nil)
+		re := regexp.MustCompile("^f[a-f]$|walk")
+		stacks, values := stacksOf(p, 0)
+		match := func(f string) bool { name, _, _ := strings.Cut(f, "@"); return re.MatchString(name) }
+		for _, c := range []struct {
+			what  string
+			f     Filter
+			stack func(i int, stack []string) ([]string, bool)
+		}{
+			{"focus", Filter{Focus: re}, func(_ int, s []string) ([]string, bool) { return s, slices.ContainsFunc(s, match) }},
+			{"ignore", Filter{Ignore: re}, func(_ int, s []string) ([]string, bool) { return s, !slices.ContainsFunc(s, match) }},
+			{"hide", Filter{Hide: re}, func(_ int, s []string) ([]string, bool) {
+				s = slices.DeleteFunc(slices.Clone(s), match)
+				return s, len(s) > 0
+			}},
+			{"show", Filter{Show: re}, func(_ int, s []string) ([]string, bool) {
+				s = slices.DeleteFunc(slices.Clone(s), func(f string) bool { return !match(f) })
+				return s, len(s) > 0
+			}},
+			{"process", Filter{Labels: []LabelFilter{{Key: "process", Values: []string{"pa", "app"}}}}, func(i int, s []string) ([]string, bool) {
+				n, _ := profile.Process(p.Sample[i])
+				return s, n == "pa" || n == "app"
+			}},
+			{"no pid", Filter{Labels: []LabelFilter{{Key: "pid", Values: []string{"3", "10", ""}, Not: true}}}, func(i int, s []string) ([]string, bool) {
+				pid := p.Sample[i].NumLabel["pid"]
+				return s, len(pid) > 0 && pid[0] != 3 && pid[0] != 10
+			}},
+		} {
+			c.f.SampleType = "samples"
+			sel := selected(t, s, c.f)
+			var left [][]string
+			var counts []int64
+			total := int64(0)
+			for i, stack := range stacks {
+				if stack, ok := c.stack(i, stack); ok {
+					left, counts = append(left, stack), append(counts, values[i])
+					total += values[i]
+				}
+			}
+			if sel.Total() != total {
+				t.Errorf("%s: %s counts %d, want %d", name, c.what, sel.Total(), total)
+			}
+			if total == 0 {
+				continue
+			}
+			for _, inverted := range []bool{false, true} {
+				o := whole
+				o.Inverted = inverted
+				if inverted {
+					for i := range left {
+						left[i] = slices.Clone(left[i])
+						slices.Reverse(left[i])
+					}
+				}
+				tree, _ := sel.Tree(o)
+				if got, want := pathsOf(s, tree), paths(left, counts); !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s: %s gives\n%v\nwant\n%v", name, c.what, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	p := labelled(5, 400)
+	s := set(t, p, nil)
+	const from, to = 1e18 + 2e8, 1e18 + 7e8
+	in, all := int64(0), int64(0)
+	for _, sample := range p.Sample {
+		if times := profile.Times(sample); len(times) > 0 {
+			n := int64(0)
+			for _, at := range times {
+				if at >= from && at < to {
+					n++
+				}
+			}
+			v := sample.Value[0]
+			in += v/2*n + v%2*n/2
+			all += v
+		}
+	}
+	sel := selected(t, s, Filter{SampleType: "samples", From: from, To: to})
+	if sel.Total() != in || in == 0 {
+		t.Errorf("in the range are %d, want %d", sel.Total(), in)
+	}
+	line := selected(t, s, Filter{SampleType: "samples"}).Timeline(TimelineOptions{Buckets: 10, By: "process"})
+	got := int64(0)
+	for _, track := range line.Tracks {
+		sum := int64(0)
+		for _, v := range track.Values {
+			sum += v
+		}
+		if sum != track.Total {
+			t.Errorf("track %q counts %d, and %d in parts", track.Label, track.Total, sum)
+		}
+		got += sum
+	}
+	if got != all || len(line.Tracks) < 3 {
+		t.Errorf("timeline counts %d, want %d; %d tracks", got, all, len(line.Tracks))
+	}
+	if one := selected(t, s, Filter{}).Timeline(TimelineOptions{Buckets: 3, MaxTracks: 1, By: "process"}); len(one.Tracks) != 1 || one.Left != len(line.Tracks)-1 {
+		t.Errorf("%d tracks, %d left", len(one.Tracks), one.Left)
+	}
+}
+
+// TestDifference compares two builds of one program.
+func TestDifference(t *testing.T) {
+	made := func(id string, loop, walk int64) *pprof.Profile {
+		m := proftest.New()
+		app := m.Mapping("/opt/"+id[:2]+"/app", id, 0x400000)
+		lib := m.Mapping("/lib/libc.so.6", proftest.LibID, 0x7f0000000000)
+		main := m.Location(app, 0x401000, "main")
+		m.Sample("app", 1, loop, m.Location(app, 0x402000+uint64(loop), "loop"), main)
+		m.Sample("app", 1, walk, m.Location(lib, 0x7f0000001000, "memcpy"), m.Location(app, 0x403000, "walk"), main)
+		return m.Profile
+	}
+	s := set(t, made(proftest.AppID, 10, 30), made(proftest.KernelID, 10, 10))
+	sel := selected(t, s, Filter{SampleType: "samples"})
+	if sel.Total() != 40 || sel.BaseTotal() != 20 || sel.Scale() != 2 {
+		t.Fatalf("%d, %d", sel.Total(), sel.BaseTotal())
+	}
+	if len(s.Binaries()) != 2 || s.Binaries()[0].BuildID != proftest.AppID || s.Binaries()[0].BaseBuildID != proftest.KernelID {
+		t.Fatalf("binaries are %+v", s.Binaries())
+	}
+	got := []string{}
+	for _, r := range sel.Changes(false) {
+		got = append(got, fmt.Sprint(s.Frames()[r.Frame].Name, " ", r.Flat, r.BaseFlat, r.Cum, r.BaseCum, r.Change(2)))
+	}
+	want := []string{"loop 10 10 10 10 -10", "memcpy 30 10 30 10 10", "walk 0 0 30 10 0", "main 0 0 40 20 0"}
+	slices.SortStableFunc(got[:2], cmp.Compare)
+	if !slices.Equal(got, want) {
+		t.Errorf("changes are %q, want %q", got, want)
+	}
+	tree, _ := sel.Tree(whole)
+	for _, n := range tree.Nodes[1:] {
+		if s.Frames()[n.Frame].Name == "memcpy" && (n.Total != 30 || n.BaseTotal != 10 || n.BaseSelf != 10) {
+			t.Errorf("memcpy is %+v", n)
+		}
+	}
+	if len(tree.Nodes) != 5 {
+		t.Errorf("%d nodes", len(tree.Nodes))
+	}
+}
+
+// TestKeys looks for what links rely on: a key is of one frame, and the same next time.
+func TestKeys(t *testing.T) {
+	p := labelled(3, 300)
+	a, b := set(t, p, nil), set(t, p, labelled(4, 100))
+	for i, f := range a.Frames() {
+		n, ok := a.FrameByKey(f.Key)
+		if !ok || n != i || len(f.Key) != 16 {
+			t.Errorf("frame %d has the key %q of %d", i, f.Key, n)
+		}
+		if m, ok := b.FrameByKey(f.Key); !ok || b.Frames()[m].Name != f.Name {
+			t.Errorf("%s has no key beside a base", f.Name)
+		}
+	}
+}
+
+// TestAddresses looks at lines, instructions and where they are.
+func TestAddresses(t *testing.T) {
+	p := proftest.Mixed()
+	s := set(t, p, nil)
+	sel := selected(t, s, Filter{SampleType: "samples"})
+	frame := func(name string) int {
+		return slices.IndexFunc(s.Frames(), func(f Frame) bool { return f.Name == name })
+	}
+	rows := sel.Addresses(frame("loop"))
+	if len(rows) != 1 || rows[0].Offset != 0x3000 || rows[0].Flat != 5 || s.Frames()[rows[0].Frame].Name != "step" {
+		t.Errorf("loop is at %+v", rows)
+	}
+	if lines := sel.Lines(frame("walk")); len(lines) != 1 || lines[0].Line != 10 || lines[0].Flat != 3 || lines[0].Cum != 3 {
+		t.Errorf("walk has lines %+v", lines)
+	}
+	if who := sel.Of(frame("walk")).Processes(); len(who) != 1 || who[0].Name != "app" || who[0].Flat != 3 || !slices.Equal(who[0].PIDs, []int64{11}) {
+		t.Errorf("walk is of %+v", who)
+	}
+	if rows := sel.ByLabel("pid"); len(rows) != 4 || rows[0].Value != "10" || rows[0].Flat != 6 {
+		t.Errorf("pids are %+v", rows)
+	}
+	found := sel.Find(regexp.MustCompile("^(walk|main)$"))
+	if len(found.Frames) != 3 || found.Total != 17 {
+		t.Errorf("found %+v", found)
+	}
+}

@@ -1,0 +1,342 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"sync"
+
+	"hallmark/profile/compact"
+)
+
+// Filter chooses stacks. The zero value chooses all.
+type Filter struct {
+	SampleType string        // what is counted; "" is the profile's own choice
+	Labels     []LabelFilter // all of them must hold
+	// Focus are stacks that have a frame which matches, Ignore are those that are left out.
+	// Names of functions, source files and binaries are matched.
+	Focus, Ignore *regexp.Regexp
+	// Hide takes matching frames out of stacks, Show leaves only these.
+	Hide, Show *regexp.Regexp
+	Binaries   []int // innermost frames are in one of these; empty for all
+	From, To   int64 // times (profile.Times) from From on and before To; both 0 for all, and for stacks without times
+	Unknown    Unknown
+}
+
+// LabelFilter chooses samples by a label. A sample without the label has the value "".
+type LabelFilter struct {
+	Key    string
+	Values []string // any of them; numbers in decimal
+	Not    bool     // none of them
+}
+
+// Selection is the stacks that a Filter chose.
+type Selection struct {
+	set    *Set
+	filter Filter
+	with   int // frame that all stacks have, -1 for none
+	sides  []*weights
+	unit   string
+	kind   string
+
+	ends struct {
+		once  sync.Once
+		byTop map[int32][]End
+	}
+}
+
+// weights are what the nodes of one profile's stacks count.
+type weights struct {
+	side   *side
+	tree   *compact.Tree
+	chains *chains
+	kind   int
+	self   []int64 // by node: of stacks that end there
+	total  []int64 // and below
+	sets   []int64 // by set of labels
+	abs    int64   // sum of the absolute values
+	rows   func(yield func(row int, part share) bool)
+
+	counts struct {
+		once  sync.Once
+		total []int64 // by node: samples
+		sets  []int64
+		all   int64
+	}
+}
+
+// Select chooses stacks. The error is that the profile, or its base, has not the type of sample.
+func (s *Set) Select(f Filter) (*Selection, error) { return s.selectWith(f, -1) }
+
+// Of returns the stacks of the selection that have a frame.
+func (s *Selection) Of(frame int) *Selection {
+	with, _ := s.set.selectWith(s.filter, frame)
+	return with
+}
+
+func (s *Set) selectWith(f Filter, with int) (*Selection, error) {
+	out := &Selection{set: s, filter: f, with: with}
+	for i, side := range s.sides {
+		kind, err := side.p.SampleType(f.SampleType)
+		if err != nil && i > 0 {
+			err = fmt.Errorf("base: %w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			t := side.p.SampleTypes()[kind]
+			out.kind, out.unit = t.Type, t.Unit
+			f.SampleType = t.Type // the base may choose another one by itself
+		}
+		out.sides = append(out.sides, s.weigh(side, kind, &f, with))
+	}
+	return out, nil
+}
+
+// SampleType returns what is counted, and Unit in which unit.
+func (s *Selection) SampleType() string { return s.kind }
+
+// Unit returns the unit of all values.
+func (s *Selection) Unit() string { return s.unit }
+
+// Set returns the set that the selection is of.
+func (s *Selection) Set() *Set { return s.set }
+
+// Total returns the sum of all values, each as it is without its sign.
+func (s *Selection) Total() int64 { return s.sides[0].abs }
+
+// BaseTotal returns Total of the base, 0 where there is none.
+func (s *Selection) BaseTotal() int64 {
+	if len(s.sides) < 2 {
+		return 0
+	}
+	return s.sides[1].abs
+}
+
+// Scale is what a value of the base is multiplied by to be comparable with the profile's, which
+// may have been taken for another time: the ratio of the totals. It is 1 where either is 0.
+func (s *Selection) Scale() float64 {
+	if s.BaseTotal() == 0 || s.Total() == 0 {
+		return 1
+	}
+	return float64(s.Total()) / float64(s.BaseTotal())
+}
+
+// Samples returns how many samples were taken: the sum of the type "samples", or the number of
+// rows of a profile without it.
+func (s *Selection) Samples() int64 {
+	w := s.sides[0]
+	w.count()
+	return w.counts.all
+}
+
+// weigh adds up what each node counts.
+func (s *Set) weigh(side *side, kind int, f *Filter, with int) *weights {
+	p := side.p
+	w := &weights{side: side, tree: p.Stacks(), kind: kind}
+	w.chains = s.shown(side, f)
+	ok := s.matchingNodes(w, f, with)
+	sets := matchingSets(p, f.Labels)
+	w.rows = func(yield func(int, share) bool) {
+		var times []int64
+		for row := range p.Samples() {
+			if sets != nil && !sets[p.Labels(row)] || ok != nil && !ok[p.Node(row)] {
+				continue
+			}
+			part := share{1, 1}
+			if f.From != 0 || f.To != 0 {
+				times = p.Times(times[:0], row)
+				part = shareIn(times, f.From, f.To)
+			}
+			if part.n != 0 && !yield(row, part) {
+				return
+			}
+		}
+	}
+	w.self, w.sets = make([]int64, w.tree.Nodes()), make([]int64, p.LabelSets())
+	for row, part := range w.rows {
+		v := part.of(p.Value(row, kind))
+		w.self[p.Node(row)] += v
+		w.sets[p.Labels(row)] += v
+		w.abs += max(v, -v)
+	}
+	w.total = sums(w.tree, w.self)
+	return w
+}
+
+// share is the part of a row that is chosen: so many of all of its times.
+type share struct{ n, all int64 }
+
+func (s share) of(v int64) int64 {
+	if s.n == s.all {
+		return v
+	}
+	return v/s.all*s.n + v%s.all*s.n/s.all
+}
+
+// shareIn returns how many of some times are in a range.
+func shareIn(times []int64, from, to int64) share {
+	s := share{all: int64(len(times))}
+	for _, t := range times {
+		if t >= from && t < to {
+			s.n++
+		}
+	}
+	return s
+}
+
+// sums returns what nodes count together with those below.
+func sums(tree *compact.Tree, self []int64) []int64 {
+	total := slices.Clone(self)
+	for n := len(total) - 1; n > 0; n-- {
+		total[tree.Parent(uint32(n))] += total[n]
+	}
+	return total
+}
+
+// matchingSets returns which sets of labels match, nil for all.
+func matchingSets(p *compact.Profile, filters []LabelFilter) []bool {
+	if len(filters) == 0 {
+		return nil
+	}
+	match := make([]bool, p.LabelSets())
+	for set := range match {
+		match[set] = matches(p.LabelSet(uint32(set)), filters)
+	}
+	return match
+}
+
+func matches(labels []compact.Label, filters []LabelFilter) bool {
+	for _, f := range filters {
+		has, any := false, false
+		for i := range labels {
+			if labels[i].Key == f.Key {
+				has = true
+				any = any || slices.Contains(f.Values, labels[i].Value())
+			}
+		}
+		if !has {
+			any = slices.Contains(f.Values, "")
+		}
+		if any == f.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// matchingFrames returns which frames match an expression.
+func (s *Set) matchingFrames(re *regexp.Regexp) []bool {
+	binaries := make([]bool, len(s.binaries))
+	for i := range binaries {
+		binaries[i] = re.MatchString(s.binaries[i].File)
+	}
+	match := make([]bool, len(s.frames))
+	for i := range s.frames {
+		f := &s.frames[i]
+		match[i] = binaries[f.Binary] || re.MatchString(f.Name) || f.Source != "" && re.MatchString(f.Source)
+	}
+	return match
+}
+
+// shown returns the frames of locations that the filter shows.
+func (s *Set) shown(side *side, f *Filter) *chains {
+	all := side.chains[f.Unknown]
+	if f.Hide == nil && f.Show == nil {
+		return all
+	}
+	hidden := make([]bool, len(s.frames))
+	if f.Hide != nil {
+		hidden = s.matchingFrames(f.Hide)
+	}
+	if f.Show != nil {
+		for i, show := range s.matchingFrames(f.Show) {
+			hidden[i] = hidden[i] || !show
+		}
+	}
+	c := &chains{start: make([]uint32, 1, len(all.start))}
+	for i := range len(all.start) - 1 {
+		for j := all.start[i]; j < all.start[i+1]; j++ {
+			if !hidden[all.frames[j]] {
+				c.frames, c.lines = append(c.frames, all.frames[j]), append(c.lines, all.lines[j])
+			}
+		}
+		c.start = append(c.start, uint32(len(c.frames)))
+	}
+	return c
+}
+
+// matchingNodes returns at which nodes stacks end that match, nil for all.
+func (s *Set) matchingNodes(w *weights, f *Filter, with int) []bool {
+	if f.Focus == nil && f.Ignore == nil && len(f.Binaries) == 0 && with < 0 && f.Hide == nil && f.Show == nil {
+		return nil
+	}
+	ok := slices.Repeat([]bool{true}, w.tree.Nodes())
+	all := w.side.chains[f.Unknown]
+	only := func(c *chains, match func(frame int32) bool, want bool) {
+		for n, have := range w.having(c, match) {
+			ok[n] = ok[n] && have == want
+		}
+	}
+	if f.Focus != nil {
+		match := s.matchingFrames(f.Focus)
+		only(all, func(frame int32) bool { return match[frame] }, true)
+	}
+	if f.Ignore != nil {
+		match := s.matchingFrames(f.Ignore)
+		only(all, func(frame int32) bool { return match[frame] }, false)
+	}
+	if with >= 0 {
+		only(w.chains, func(frame int32) bool { return frame == int32(with) }, true)
+	}
+	if f.Hide != nil || f.Show != nil { // a stack of which nothing is left
+		only(w.chains, func(int32) bool { return true }, true)
+	}
+	if len(f.Binaries) > 0 {
+		for n := range ok {
+			frames := w.tree.Frames(uint32(n))
+			ok[n] = ok[n] && len(frames) > 0 && slices.Contains(f.Binaries, w.side.binaryOf(frames[len(frames)-1]))
+		}
+	}
+	return ok
+}
+
+// having returns at which nodes the stack has a frame that matches.
+func (w *weights) having(c *chains, match func(frame int32) bool) []bool {
+	have := make([]bool, w.tree.Nodes())
+	locations := make([]bool, w.side.p.Locations())
+	for l := range locations {
+		locations[l] = slices.ContainsFunc(c.of(uint32(l)), match)
+	}
+	for n := range have {
+		have[n] = n > 0 && have[w.tree.Parent(uint32(n))] ||
+			slices.ContainsFunc(w.tree.Frames(uint32(n)), func(l uint32) bool { return locations[l] })
+	}
+	return have
+}
+
+// count counts samples, once.
+func (w *weights) count() {
+	w.counts.once.Do(func() {
+		p := w.side.p
+		kind, err := p.SampleType("samples")
+		self := make([]int64, w.tree.Nodes())
+		w.counts.sets = make([]int64, p.LabelSets())
+		for row, part := range w.rows {
+			n := int64(1)
+			if err == nil {
+				n = part.of(p.Value(row, kind))
+				n = max(n, -n)
+			}
+			self[p.Node(row)] += n
+			w.counts.sets[p.Labels(row)] += n
+			w.counts.all += n
+		}
+		w.counts.total = sums(w.tree, self)
+	})
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

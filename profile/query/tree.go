@@ -1,0 +1,359 @@
+package query
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+
+	"hallmark/profile"
+	"hallmark/profile/compact"
+	"hallmark/reason"
+)
+
+// ErrNoPath is the error for frames that do not follow each other on any stack. It arrives
+// wrapped.
+var ErrNoPath = errors.New("no stack has these frames")
+
+// TreeOptions say which part of a tree is wanted.
+type TreeOptions struct {
+	Inverted bool    // from the innermost frames to their callers
+	Root     []int   // the frames, the first one of the tree's first level, below which the tree begins
+	MaxNodes int     // the most that Nodes has; 0 means 10,000
+	MaxDepth int     // levels below the root; 0 means 512
+	MinShare float64 // of the root: what counts less is left out; 0 means 1/4000, and less than 0 that all is wanted
+	Absolute bool    // the base counts as it is, not by Selection.Scale
+}
+
+// Tree is a tree of calls, as far as it can be seen: of what is wanted the nodes that count
+// most.
+type Tree struct {
+	Nodes     []Node // the root first; parents before children, children by what they count
+	Ancestors []Node // of the root, the outermost first; Parent and what is cut are not set
+	Scale     float64
+}
+
+// Node is a frame and those that led to it.
+type Node struct {
+	Parent  int32 // in Nodes, -1 of the root
+	Frame   int32 // in Set.Frames, -1 of the whole
+	Depth   int32 // below the root
+	Inlined bool  // everywhere it is inlined into its parent
+	Total   int64
+	Self    int64
+
+	BaseTotal, BaseSelf int64
+
+	CutNodes     int32 // children that are left out
+	Cut, BaseCut int64 // what they count
+
+	// Ends are why stacks begin here of which outer frames are missing; of the first level only,
+	// and not where the tree is inverted.
+	Ends []End
+}
+
+// End is why stacks have no more frames.
+type End struct {
+	Code, Reason, Advice string
+	Value                int64
+}
+
+func (o *TreeOptions) defaults() {
+	o.MaxNodes = cmp.Or(o.MaxNodes, 10_000)
+	o.MaxDepth = cmp.Or(o.MaxDepth, 512)
+	if o.MinShare == 0 {
+		o.MinShare = 1.0 / 4000
+	}
+}
+
+// Tree returns the tree of the selection.
+func (s *Selection) Tree(o TreeOptions) (*Tree, error) {
+	b := s.builder(o)
+	root := step{frame: -1}
+	for i, w := range b.walker.sides {
+		root.value[i] = w.total[0]
+	}
+	if !o.Inverted {
+		root.places = b.walker.roots()
+	}
+	tree, err := b.build(root, o.Root)
+	if err == nil && !o.Inverted && len(o.Root) == 0 {
+		s.addEnds(tree)
+	}
+	return tree, err
+}
+
+// Callers returns the tree of those that called a frame: its root is the frame, where it is
+// first on a stack.
+func (s *Selection) Callers(frame int, o TreeOptions) (*Tree, error) {
+	o.Inverted = true
+	return s.sandwich(frame, o)
+}
+
+// Callees returns the tree of what a frame called. Its root is the frame, where it is first on a
+// stack.
+func (s *Selection) Callees(frame int, o TreeOptions) (*Tree, error) {
+	o.Inverted = false
+	return s.sandwich(frame, o)
+}
+
+func (s *Selection) sandwich(frame int, o TreeOptions) (*Tree, error) {
+	if frame < 0 || frame >= len(s.set.frames) {
+		return nil, fmt.Errorf("%w: there is no frame %d", ErrNoPath, frame)
+	}
+	b := s.builder(o)
+	root := step{frame: int32(frame), places: b.walker.outermost(int32(frame))}
+	for _, p := range root.places {
+		root.value[p.side] += p.value
+	}
+	return b.build(root, o.Root)
+}
+
+// treeBuilder takes the largest nodes first.
+type treeBuilder struct {
+	walker *walker
+	o      TreeOptions
+	scale  float64
+	min    float64
+	tree   *Tree
+	queue  queue
+	frames int
+}
+
+// waiting is a node that may be in the tree.
+type waiting struct {
+	step   step
+	parent int32
+	depth  int32
+	rank   float64
+	number int
+}
+
+func (s *Selection) builder(o TreeOptions) *treeBuilder {
+	o.defaults()
+	b := &treeBuilder{walker: newWalker(s.sides, len(s.set.frames)), o: o, scale: s.Scale(), tree: &Tree{}}
+	if o.Absolute {
+		b.scale = 1
+	}
+	b.tree.Scale = b.scale
+	return b
+}
+
+// rank is how much a node counts beside others.
+func (b *treeBuilder) rank(v [2]int64) float64 {
+	return max(math.Abs(float64(v[0])), b.scale*math.Abs(float64(v[1])))
+}
+
+func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
+	for i, frame := range path {
+		node := b.node(&root, -1, int32(i-len(path)))
+		steps, self := b.next(&root)
+		node.Self, node.BaseSelf = self[0], self[1]
+		b.tree.Ancestors = append(b.tree.Ancestors, node)
+		at := slices.IndexFunc(steps, func(s step) bool { return int(s.frame) == frame })
+		if at < 0 {
+			return nil, fmt.Errorf("%w: frame %d of %d", ErrNoPath, i+1, len(path))
+		}
+		root = steps[at]
+	}
+	b.min = b.o.MinShare * b.rank(root.value)
+	b.queue.push(&waiting{step: root, parent: -1, rank: math.Inf(1)})
+	for len(b.queue.all) > 0 && len(b.tree.Nodes) < b.o.MaxNodes {
+		b.add(heap.Pop(&b.queue).(*waiting))
+	}
+	for _, w := range b.queue.all {
+		b.cut(w.parent, &w.step)
+	}
+	return b.tree, nil
+}
+
+func (b *treeBuilder) node(s *step, parent, depth int32) Node {
+	return Node{Parent: parent, Frame: s.frame, Depth: depth, Inlined: s.inline && parent >= 0, Total: s.value[0], BaseTotal: s.value[1]}
+}
+
+func (b *treeBuilder) add(w *waiting) {
+	number := int32(len(b.tree.Nodes))
+	node := b.node(&w.step, w.parent, w.depth)
+	steps, self := b.next(&w.step)
+	node.Self, node.BaseSelf = self[0], self[1]
+	b.tree.Nodes = append(b.tree.Nodes, node)
+	for i := range steps {
+		rank := b.rank(steps[i].value)
+		if rank < b.min || rank == 0 || int(w.depth) >= b.o.MaxDepth {
+			b.cut(number, &steps[i])
+			continue
+		}
+		b.queue.push(&waiting{step: steps[i], parent: number, depth: w.depth + 1, rank: rank})
+	}
+	w.step.places = nil
+}
+
+// cut notes that a child is left out.
+func (b *treeBuilder) cut(parent int32, s *step) {
+	n := &b.tree.Nodes[parent]
+	n.CutNodes++
+	n.Cut += s.value[0]
+	n.BaseCut += s.value[1]
+}
+
+// next returns what is next to a node.
+func (b *treeBuilder) next(s *step) (steps []step, self [2]int64) {
+	w := b.walker
+	switch {
+	case b.o.Inverted && s.frame < 0:
+		for i, side := range w.sides {
+			self[i] = side.self[0]
+		}
+		w.leaves()
+	case b.o.Inverted:
+		for _, p := range s.places {
+			self[p.side] += w.up(p)
+		}
+	case s.frame < 0:
+		for _, p := range s.places {
+			self[p.side] += w.into(p, 0)
+		}
+	default:
+		for _, p := range s.places {
+			self[p.side] += w.down(p)
+		}
+	}
+	return w.take(b.rank), self
+}
+
+// queue has the largest node first, and of the same the one that came first.
+type queue struct {
+	all  []*waiting
+	next int
+}
+
+func (q *queue) push(w *waiting) {
+	w.number = q.next
+	q.next++
+	heap.Push(q, w)
+}
+
+func (q *queue) Len() int { return len(q.all) }
+func (q *queue) Less(i, j int) bool {
+	a, b := q.all[i], q.all[j]
+	return a.rank > b.rank || a.rank == b.rank && a.number < b.number
+}
+func (q *queue) Swap(i, j int) { q.all[i], q.all[j] = q.all[j], q.all[i] }
+func (q *queue) Push(w any)    { q.all = append(q.all, w.(*waiting)) }
+func (q *queue) Pop() any {
+	last := len(q.all) - 1
+	w := q.all[last]
+	q.all[last], q.all = nil, q.all[:last]
+	return w
+}
+
+// addEnds notes at the outermost frames why there are none outside them.
+func (s *Selection) addEnds(t *Tree) {
+	s.ends.once.Do(func() { s.ends.byTop = s.sides[0].ends() })
+	for i := range t.Nodes {
+		if n := &t.Nodes[i]; n.Parent == 0 {
+			n.Ends = s.ends.byTop[n.Frame]
+		}
+	}
+}
+
+// ends returns why stacks end, by their outermost frames.
+func (w *weights) ends() map[int32][]End {
+	type key struct {
+		top int32
+		why reason.Reason
+	}
+	p := w.side.p
+	why := make([]reason.Reason, p.LabelSets())
+	for set := range why {
+		why[set], _ = endOf(p, uint32(set))
+	}
+	top := w.tops()
+	sum := map[key]int64{}
+	for row, part := range w.rows {
+		if r := why[p.Labels(row)]; r != reason.None && r != reason.NoUserStack {
+			sum[key{top[p.Node(row)], r}] += part.of(p.Value(row, w.kind))
+		}
+	}
+	out := map[int32][]End{}
+	for k, v := range sum {
+		out[k.top] = append(out[k.top], End{k.why.Code(), k.why.String(), k.why.Advice(), v})
+	}
+	for _, ends := range out {
+		slices.SortFunc(ends, func(a, b End) int { return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Code, b.Code)) })
+	}
+	return out
+}
+
+// endOf returns why stacks of a set of labels end, and whether they tell.
+func endOf(p *compact.Profile, set uint32) (reason.Reason, bool) {
+	for _, l := range p.LabelSet(set) {
+		if l.IsText {
+			if why, ok := profile.EndOf(l.Key, l.Text); ok {
+				return why, true
+			}
+		}
+	}
+	return reason.None, false
+}
+
+// tops returns the outermost frame that is shown, by node, -1 for none.
+func (w *weights) tops() []int32 {
+	top := make([]int32, w.tree.Nodes())
+	for n := range top {
+		top[n] = -1
+		if n > 0 {
+			top[n] = top[w.tree.Parent(uint32(n))]
+		}
+		for _, l := range w.tree.Frames(uint32(n)) {
+			if top[n] >= 0 {
+				break
+			}
+			if chain := w.chains.of(l); len(chain) > 0 {
+				top[n] = chain[0]
+			}
+		}
+	}
+	return top
+}
+
+// Found is the frames that match an expression.
+type Found struct {
+	Frames           []int // numbers
+	Total, BaseTotal int64 // of the stacks that have any of them
+}
+
+// Find returns the frames whose name, source file or binary matches, and what the stacks count
+// that have any.
+func (s *Selection) Find(re *regexp.Regexp) Found {
+	match := s.set.matchingFrames(re)
+	out := Found{Frames: []int{}}
+	used := make([]bool, len(match))
+	for _, w := range s.sides {
+		for _, f := range w.chains.frames {
+			used[f] = true
+		}
+	}
+	for i, m := range match {
+		if m && used[i] {
+			out.Frames = append(out.Frames, i)
+		}
+	}
+	for i, w := range s.sides {
+		sum := int64(0)
+		for n, have := range w.having(w.chains, func(frame int32) bool { return match[frame] }) {
+			if have {
+				sum += w.self[n]
+			}
+		}
+		if i == 0 {
+			out.Total = sum
+		} else {
+			out.BaseTotal = sum
+		}
+	}
+	return out
+}

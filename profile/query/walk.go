@@ -1,0 +1,198 @@
+package query
+
+import "slices"
+
+// place is a frame on a stack of the tree, and what counts for it.
+type place struct {
+	node  uint32
+	frame uint32 // of the node: which location
+	at    uint32 // of the location: which of its shown frames
+	side  uint8
+	value int64
+}
+
+// walker goes from places to those below or above, and sorts these by frame.
+type walker struct {
+	sides  []*weights
+	bucket []int32 // by frame: number of its step + 1
+	steps  []step
+}
+
+// step is the places of one frame next to those that the walk came from.
+type step struct {
+	frame  int32
+	value  [2]int64 // profile, base
+	places []place
+	inline bool // all of them are inlined into what is above
+}
+
+func newWalker(sides []*weights, frames int) *walker {
+	return &walker{sides: sides, bucket: make([]int32, frames)}
+}
+
+// put adds a place to the step of its frame.
+func (w *walker) put(p place, frame int32, inlined bool) {
+	n := w.bucket[frame]
+	if n == 0 {
+		w.steps = append(w.steps, step{frame: frame, inline: true})
+		n = int32(len(w.steps))
+		w.bucket[frame] = n
+	}
+	s := &w.steps[n-1]
+	s.value[p.side] += p.value
+	s.inline = s.inline && inlined
+	s.places = append(s.places, p)
+}
+
+// take returns the steps, those that count most first.
+func (w *walker) take(rank func(v [2]int64) float64) []step {
+	for _, s := range w.steps {
+		w.bucket[s.frame] = 0
+	}
+	steps := w.steps
+	w.steps = nil
+	slices.SortStableFunc(steps, func(a, b step) int {
+		ra, rb := rank(a.value), rank(b.value)
+		switch {
+		case ra > rb:
+			return -1
+		case ra < rb:
+			return 1
+		}
+		return int(a.frame) - int(b.frame)
+	})
+	return steps
+}
+
+// down puts the frames that are called at a place, and returns what ends there.
+func (w *walker) down(p place) (self int64) {
+	side := w.sides[p.side]
+	frames := side.tree.Frames(p.node)
+	if int(p.frame) < len(frames) {
+		if chain := side.chains.of(frames[p.frame]); int(p.at)+1 < len(chain) {
+			p.at++
+			w.put(p, chain[p.at], true)
+			return 0
+		}
+	}
+	return w.into(p, int(p.frame)+1)
+}
+
+// into puts the first frame of a node from one of its locations on, or those of the nodes below.
+func (w *walker) into(p place, from int) (self int64) {
+	side := w.sides[p.side]
+	frames := side.tree.Frames(p.node)
+	for i := from; i < len(frames); i++ {
+		if chain := side.chains.of(frames[i]); len(chain) > 0 {
+			w.put(place{p.node, uint32(i), 0, p.side, side.total[p.node]}, chain[0], false)
+			return 0
+		}
+	}
+	// Nodes below are looked into where nothing of them is shown.
+	self = side.self[p.node]
+	end := side.tree.End(p.node)
+	for n := p.node + 1; n < end; {
+		next, found := side.tree.End(n), false
+		for i, l := range side.tree.Frames(n) {
+			if chain := side.chains.of(l); len(chain) > 0 {
+				if found = true; side.total[n] != 0 || side.self[n] != 0 {
+					w.put(place{n, uint32(i), 0, p.side, side.total[n]}, chain[0], false)
+				}
+				break
+			}
+		}
+		if !found {
+			self += side.self[n]
+			next = n + 1
+		}
+		n = next
+	}
+	return self
+}
+
+// up puts the frame that called at a place, and returns what has no caller.
+func (w *walker) up(p place) (self int64) {
+	if p.at > 0 {
+		p.at--
+		w.put(p, w.sides[p.side].chains.of(w.sides[p.side].tree.Frames(p.node)[p.frame])[p.at], false)
+		return 0
+	}
+	return w.outof(p, int(p.frame)-1)
+}
+
+// outof puts the last frame at or above one of a node's locations.
+func (w *walker) outof(p place, from int) (self int64) {
+	side := w.sides[p.side]
+	for {
+		frames := side.tree.Frames(p.node)
+		for i := from; i >= 0; i-- {
+			if chain := side.chains.of(frames[i]); len(chain) > 0 {
+				p.frame, p.at = uint32(i), uint32(len(chain)-1)
+				w.put(p, chain[p.at], false)
+				return 0
+			}
+		}
+		if p.node == 0 {
+			return p.value
+		}
+		p.node = side.tree.Parent(p.node)
+		from = len(side.tree.Frames(p.node)) - 1
+	}
+}
+
+// roots returns where the walk down begins.
+func (w *walker) roots() []place {
+	var all []place
+	for i, side := range w.sides {
+		all = append(all, place{side: uint8(i), value: side.total[0]})
+	}
+	return all
+}
+
+// leaves puts the innermost frames of all stacks.
+func (w *walker) leaves() (self int64) {
+	for i, side := range w.sides {
+		for n, v := range side.self {
+			if v != 0 {
+				p := place{node: uint32(n), side: uint8(i), value: v}
+				self += w.outof(p, len(side.tree.Frames(uint32(n)))-1)
+			}
+		}
+	}
+	return self
+}
+
+// outermost returns the places where a frame is on a stack for the first time.
+func (w *walker) outermost(frame int32) []place {
+	var all []place
+	for i, side := range w.sides {
+		at := side.firstIn(frame)
+		for n := uint32(0); n < uint32(side.tree.Nodes()); {
+			p, ok := place{}, false
+			for j, l := range side.tree.Frames(n) {
+				if k := at[l]; k > 0 {
+					p, ok = place{n, uint32(j), k - 1, uint8(i), side.total[n]}, true
+					break
+				}
+			}
+			if !ok {
+				n++
+				continue
+			}
+			if p.value != 0 {
+				all = append(all, p)
+			}
+			n = side.tree.End(n)
+		}
+	}
+	return all
+}
+
+// firstIn returns for each location where a frame is first among its frames, + 1, 0 for nowhere.
+func (w *weights) firstIn(frame int32) []uint32 {
+	at := make([]uint32, w.side.p.Locations())
+	for l := range at {
+		at[l] = uint32(slices.Index(w.chains.of(uint32(l)), frame) + 1)
+	}
+	return at
+}
