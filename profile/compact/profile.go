@@ -66,7 +66,6 @@ type places struct {
 	lines     []Line // of all locations
 	comments  []string
 	misses    map[uint32]reason.Reason // by location: why there is no symbol
-	looked    bool                     // misses are known
 }
 
 // Function is a function of the profile.

@@ -28,8 +28,6 @@ func (v *vec[T]) add(x T) {
 
 func (v *vec[T]) at(i int) T { return v.pieces[i>>pieceBits][i&(pieceSize-1)] }
 
-func (v *vec[T]) set(i int, x T) { v.pieces[i>>pieceBits][i&(pieceSize-1)] = x }
-
 // A column is the values of one type, in four bytes each where they fit.
 type column struct {
 	short vec[int32]

@@ -184,11 +184,6 @@ type namer struct {
 	set      *Set
 	frames   map[frameKey]int32
 	binaries map[binaryKey]int
-	last     struct {
-		function int
-		binary   int
-		frame    int32
-	}
 }
 
 // addBinaries gives numbers to the binaries of a profile. Those of a base are the profile's if

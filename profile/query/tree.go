@@ -120,7 +120,6 @@ type treeBuilder struct {
 	min    float64
 	tree   *Tree
 	queue  queue
-	frames int
 }
 
 // waiting is a node that may be in the tree.
