@@ -61,7 +61,7 @@ func NameUnknown(p *pprof.Profile) {
 	functions := functionsOf(p)
 	for _, l := range p.Location {
 		if !shown(l) {
-			l.Line = functions.lines([]symbol.Frame{{Func: UnknownName(l.Mapping), Linkage: unnamedCode}})
+			l.Line = functions.lines([]symbol.Frame{{Func: UnknownName(l.Mapping), Linkage: UnnamedCode}})
 		}
 	}
 }

@@ -17,13 +17,13 @@ type Starts interface {
 	Starts(b *Binary, offsets []addr.Offset) []addr.Offset
 }
 
-// unnamedCode is the SystemName of functions that stand for code without a symbol, those
-// of NameStarts and of NameUnknown.
-const unnamedCode = "[unnamed code]"
+// UnnamedCode is the SystemName of functions that stand for code without a symbol, those
+// of NameStarts and of NameUnknown, and those that text of other programs has.
+const UnnamedCode = "[unnamed code]"
 
 // IsUnnamed reports whether a function is one of those that NameStarts and NameUnknown
 // add, which have no symbol.
-func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == unnamedCode }
+func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == UnnamedCode }
 
 // NameStarts gives the locations without symbols a function that has the name of their
 // binary and the file offset where the function starts: "libfoo.so+0x1f3a40". It is for
@@ -48,7 +48,7 @@ func NameStarts(p *pprof.Profile, s Starts) {
 		for i, start := range s.Starts(&f.binary, offsets) {
 			if start != symbol.NoStart {
 				name := fmt.Sprintf("%s+%v", ShortName(f.binary.Path), start)
-				unnamed[i].Line = functions.lines([]symbol.Frame{{Func: name, Linkage: unnamedCode}})
+				unnamed[i].Line = functions.lines([]symbol.Frame{{Func: name, Linkage: UnnamedCode}})
 			}
 		}
 	}

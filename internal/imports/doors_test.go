@@ -50,6 +50,7 @@ var doors = map[string]string{
 	"cmd/hallmark/internal/cli/record.go:record.rescue":          made,
 	"cmd/hallmark/internal/cli/recording.go:input.openRecording": typed,
 	"cmd/hallmark/internal/cli/symbolize.go:symbolizer.open":     typed,
+	"cmd/hallmark/internal/cli/textinput.go:findText":            typed,
 	"cmd/hallmark/internal/doctor/census.go:numberWords":         kernel,
 	"cmd/hallmark/internal/doctor/census.go:readSlabs":           kernel,
 	"cmd/hallmark/internal/doctor/feature.go:probeKallsyms":      kernel,

@@ -89,6 +89,11 @@ var rules = map[string]rule{
 		why:      "arithmetic over the model; whoever shows it is above",
 	},
 	"profile/summary": {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "arithmetic over the model"},
+	"profile/fromtext": {
+		module:   []string{"profile", "reason"},
+		external: []string{pprof},
+		why:      "text of other programs as a profile, on any machine",
+	},
 	"profile/fromperf": {
 		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
@@ -247,7 +252,7 @@ var rules = map[string]rule{
 	"cmd/hallmark/internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"cmd/hallmark/internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"cmd/hallmark/internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

@@ -54,6 +54,8 @@ Times: speedscope, firefox and perf are in the order of time after 'hallmark
 record --timeline', and for recordings by perf. --timeline keeps the times in
 pprof too.
 
+Text: FILE may be folded stacks or the text of 'perf script'.
+
 Events: convert takes the first event with samples; --event chooses another.
 --event all keeps every event as a value, without times. --sample-type chooses
 the value to show; by default folded counts samples, and the others take the

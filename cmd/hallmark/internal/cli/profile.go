@@ -103,6 +103,14 @@ func (in *input) readAny(e *env, name string, each bool) ([]*pprof.Profile, erro
 		in.limits = o.Limits(rec.size)
 		return in.convertPerf(e, rec, each)
 	}
+	text, err := findText(name, &rest)
+	if err != nil {
+		return nil, err
+	}
+	if text != nil {
+		defer text.close()
+		return in.convertText(text, o)
+	}
 	switch {
 	case in.event != "":
 		return nil, usageError{fmt.Errorf("--event is for recordings by perf, and %s is a profile: use --sample-type", inputName(name))}
