@@ -100,7 +100,7 @@ func (s *Session) useBPF() error {
 	sampler, err := newBPFSampler(s.newTally(BPF, procfs.UnifiedRoots), s.opts, programs)
 	if err != nil {
 		s.stopTables()
-		s.tally.objects.close()
+		s.tally.objects.Close()
 		return err
 	}
 	s.tally.stats.Reduced = reduced
@@ -146,7 +146,7 @@ func (s *Session) useStackmap() error {
 	}
 	sampler, err := newStackmapSampler(s.newTally(Stackmap, procfs.UnifiedRoots), s.opts, programs)
 	if err != nil {
-		s.tally.objects.close()
+		s.tally.objects.Close()
 		return err
 	}
 	s.sampler = sampler

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"testing"
 	"time"
@@ -58,12 +60,12 @@ func TestFilesAreForgotten(t *testing.T) {
 // TestInheritedGeneratedCode sees a child in code that its parent, which has ended,
 // generated.
 func TestInheritedGeneratedCode(t *testing.T) {
-	objects := newObjects()
-	defer objects.close()
-	g := objects.generated(&process{pid: 1 << 22})
-	g.code.Release()
-	g.code.See()
-	if frame := g.code.Frame(0x1000); frame.Reason != reason.Anonymous || frame.Symbols != nil {
+	set := objects.New()
+	defer set.Close()
+	g := set.Generated(&objects.Process{PID: 1 << 22})
+	g.Code.Release()
+	g.Code.See()
+	if frame := g.Code.Frame(0x1000); frame.Reason != reason.Anonymous || frame.Symbols != nil {
 		t.Errorf("got %+v", frame)
 	}
 }
@@ -76,8 +78,8 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 	}
 	defer exits.close()
 	s := &bpfSampler{processes: map[life]*process{}, exits: exits}
-	s.tally = &tally{objects: newObjects()}
-	defer s.objects.close()
+	s.tally = &tally{objects: objects.New()}
+	defer s.objects.Close()
 	now := perfring.Monotonic()
 	s.processes[life{pid: 1}] = &process{}
 	s.processes[life{pid: 2}] = &process{ended: now}

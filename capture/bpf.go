@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"errors"
 	"maps"
 	"slices"
@@ -31,7 +33,7 @@ type bpfSampler struct {
 	programs *bpf.Sampler
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
-	files, olderFiles map[uint32]*object
+	files, olderFiles map[uint32]*objects.Object
 	// unread are mappings by their serial numbers, whose identity comes next.
 	unread map[uint32]bpf.File
 	// stacks by their numbers: since the last time that they were all forgotten,
@@ -72,14 +74,14 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	if err != nil {
 		return nil, errors.Join(err, programs.Close())
 	}
-	exits, err := newExits(t.objects.keep / 8)
+	exits, err := newExits(objects.MayKeepOpen() / 8)
 	if err != nil {
 		return nil, errors.Join(err, events.closeEvents(), programs.Close())
 	}
 	s := &bpfSampler{
 		bpfEvents: events,
 		programs:  programs,
-		files:     map[uint32]*object{},
+		files:     map[uint32]*objects.Object{},
 		unread:    map[uint32]bpf.File{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
@@ -128,9 +130,9 @@ func (s *bpfSampler) foresee(c *bpf.Code) {
 	if reach.IsMemoryByBPF(&c.File) || c.OfMapping() && c.ID.IsZero() {
 		return
 	}
-	o := s.objects.ofContent(&c.File, v, c.ID)
+	o := s.objects.OfContent(&c.File, v, c.ID)
 	if !c.ID.IsZero() {
-		s.objects.learn(o, c.ID)
+		s.objects.Learn(o, c.ID)
 	}
 	s.unwinding.tables.introduce(c.Serial, o, &reach.Request{VMA: v, PID: c.PID, Validity: &c.Validity})
 }
@@ -220,7 +222,7 @@ func (s *bpfSampler) forget() error {
 }
 
 func (s *bpfSampler) forgetFiles() {
-	s.olderFiles, s.files = s.files, map[uint32]*object{}
+	s.olderFiles, s.files = s.files, map[uint32]*objects.Object{}
 	clear(s.unread)
 	if s.unwinding != nil {
 		s.unwinding.tables.forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
@@ -228,7 +230,7 @@ func (s *bpfSampler) forgetFiles() {
 }
 
 // file returns the object of a serial number, nil when it is not known.
-func (s *bpfSampler) file(serial uint32) *object {
+func (s *bpfSampler) file(serial uint32) *objects.Object {
 	if o := s.files[serial]; o != nil {
 		return o
 	}
@@ -238,7 +240,7 @@ func (s *bpfSampler) file(serial uint32) *object {
 // File introduces a serial number.
 func (s *bpfSampler) File(f bpf.File) {
 	if reach.IsMemoryByBPF(&f) {
-		s.files[f.Serial] = s.objects.missing(reason.Anonymous)
+		s.files[f.Serial] = s.objects.Missing(reason.Anonymous)
 		if s.unwinding != nil {
 			s.unwinding.tables.introduceMemory(f.Serial)
 		}
@@ -255,20 +257,20 @@ func (s *bpfSampler) File(f bpf.File) {
 // that is what there is to go by.
 func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 	v := reach.VMAOf(&f)
-	o := s.objects.ofContent(&f, v, id)
+	o := s.objects.OfContent(&f, v, id)
 	s.files[f.Serial] = o
-	j := job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, object: o, again: func() {
+	j := objects.Job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, Object: o, Again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = s.programs.Forget(f)
 	}}
 	if s.unwinding == nil {
-		s.objects.reach(j)
+		s.objects.Reach(j)
 		return
 	}
 	t := s.unwinding.tables
 	t.expect(o)
-	if !s.objects.reach(j) {
+	if !s.objects.Reach(j) {
 		t.reached(o)
 	}
 	t.introduce(f.Serial, o, nil)
@@ -280,8 +282,8 @@ func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
 		delete(s.unread, serial)
 		s.introduce(f, id)
 	}
-	if o := s.file(serial); o != nil && o.isFile() {
-		s.objects.learn(o, id)
+	if o := s.file(serial); o != nil && o.IsFile() {
+		s.objects.Learn(o, id)
 		if s.unwinding != nil {
 			s.unwinding.tables.identified(o)
 		}
@@ -373,58 +375,58 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 	case bpf.InVDSO, bpf.InVDSO32:
 		return place{s.image(f.Kind == bpf.InVDSO, o), f.At}
 	case bpf.Generated:
-		if from, ok := s.objects.original(s.process(o), addr.Abs(f.At)); ok {
+		if from, ok := s.original(s.process(o), addr.Abs(f.At)); ok {
 			return from
 		}
 		return place{s.generated(o), f.At}
 	case bpf.NotMapped:
 		if isVsyscall(addr.Abs(f.At)) {
-			return place{s.objects.missing(reason.Vsyscall), f.At}
+			return place{s.objects.Missing(reason.Vsyscall), f.At}
 		}
-		return garbage(s.objects.missing(reason.NotMapped))
+		return garbage(s.objects.Missing(reason.NotMapped))
 	case bpf.Written:
-		return place{s.objects.missing(reason.FileWritten), f.At}
+		return place{s.objects.Missing(reason.FileWritten), f.At}
 	case bpf.Unread:
-		return place{s.objects.missing(reason.FileTimes), f.At}
+		return place{s.objects.Missing(reason.FileTimes), f.At}
 	case bpf.NotCode:
-		return garbage(s.objects.missing(reason.NotExecutable))
+		return garbage(s.objects.Missing(reason.NotExecutable))
 	case bpf.NoEntry:
-		return place{s.objects.missing(reason.TableFull), f.At}
+		return place{s.objects.Missing(reason.TableFull), f.At}
 	}
-	return place{s.objects.missing(reason.Unstable), f.At}
+	return place{s.objects.Missing(reason.Unstable), f.At}
 }
 
 // image returns the object of the vdso. That of 64-bit processes is the one of this
 // process; any other is looked for in the process.
-func (s *bpfSampler) image(wide bool, o *bpf.Owner) *object {
+func (s *bpfSampler) image(wide bool, o *bpf.Owner) *objects.Object {
 	if v, ok := reach.OwnVDSO(); ok && wide {
-		return s.objects.vdso(v, &process{pid: o.PID}) // not to be remembered: every process has one
+		return s.objects.Vdso(v, o.PID)
 	}
-	if known := s.objects.image(wide); known != nil {
+	if known := s.objects.Image(wide); known != nil {
 		return known
 	}
-	end := s.objects.looks.Take(procfs.AccountOf(o.PID))
+	end := s.looks.Take(procfs.AccountOf(o.PID))
 	if end == nil {
-		return s.objects.missing(reason.NotRead)
+		return s.objects.Missing(reason.NotRead)
 	}
 	defer end()
 	vmas, err := reach.Mappings(int(o.PID))
 	i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == "[vdso]" })
 	if err != nil || i < 0 {
-		return s.objects.missing(reason.ProcessGone)
+		return s.objects.Missing(reason.ProcessGone)
 	}
-	return s.objects.vdso(vmas[i], &process{pid: o.PID})
+	return s.objects.Vdso(vmas[i], o.PID)
 }
 
 // generated returns the object of the code that a process generated, and has its
 // map read when the process ends.
-func (s *bpfSampler) generated(o *bpf.Owner) *object {
+func (s *bpfSampler) generated(o *bpf.Owner) *objects.Object {
 	p := s.process(o)
-	g := s.objects.generated(p)
-	if g.code.IsSampled() {
+	g := s.objects.Generated(&p.Process)
+	if g.Code.IsSampled() {
 		return g
 	}
-	g.code.See()
+	g.Code.See()
 	if err := s.exits.watch(p); errors.Is(err, unix.ESRCH) {
 		s.exited(p)
 	} else if err != nil {
@@ -436,8 +438,8 @@ func (s *bpfSampler) generated(o *bpf.Owner) *object {
 // exited reads the map of a process that has ended.
 func (s *bpfSampler) exited(p *process) {
 	p.ended = perfring.Monotonic()
-	p.generated.code.Read()
-	p.generated.code.Release()
+	p.Generated.Code.Read()
+	p.Generated.Code.Release()
 }
 
 // reap forgets the processes that ended long ago: nothing more is counted in them.
@@ -453,7 +455,7 @@ func (s *bpfSampler) process(o *bpf.Owner) *process {
 	key := life{o.PID, o.Started}
 	p := s.processes[key]
 	if p == nil {
-		p = &process{pid: o.PID, name: o.Process, since: sinceBoot(o.Started)}
+		p = newProcess(o.PID, sinceBoot(o.Started), o.Process)
 		s.processes[key] = p
 	}
 	return p

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"sync"
 	"sync/atomic"
@@ -13,10 +15,10 @@ import (
 // builtTables makes the unwind tables of the files that somebody asks for, beside the
 // recording: that of a large program takes longer than a ring buffer waits.
 type builtTables struct {
-	objects *objects
+	objects *objects.Set
 	cache   tableCache
 	mu      sync.Mutex
-	tables  map[*object]*builtTable
+	tables  map[*objects.Object]*builtTable
 	turns   chan struct{} // one for each table that is being built
 	stored  atomic.Bool   // something was put into the cache
 	workers sync.WaitGroup
@@ -33,15 +35,15 @@ type builtTable struct {
 // tableBuilders build tables at a time, each by several goroutines.
 const tableBuilders = 2
 
-func newBuiltTables(o *objects, cache tableCache) *builtTables {
-	b := &builtTables{objects: o, cache: cache, tables: map[*object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
+func newBuiltTables(o *objects.Set, cache tableCache) *builtTables {
+	b := &builtTables{objects: o, cache: cache, tables: map[*objects.Object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
 	b.ctx, b.abandon = context.WithCancel(context.Background())
 	return b
 }
 
 // table returns the table of a file, nil when it has none, and whether that is settled:
 // the file may still be looked for, or its table be built.
-func (b *builtTables) table(o *object) (*unwind.Table, bool) {
+func (b *builtTables) table(o *objects.Object) (*unwind.Table, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.tables[o]; t != nil {
@@ -50,8 +52,8 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 	if b.ctx.Err() != nil {
 		return nil, true
 	}
-	file, pending := b.objects.contentOf(o)
-	if !file.isReachable() {
+	file, pending := o.Source()
+	if !file.IsReachable() {
 		return nil, !pending
 	}
 	t := &builtTable{}
@@ -60,7 +62,7 @@ func (b *builtTables) table(o *object) (*unwind.Table, bool) {
 	return nil, false
 }
 
-func (b *builtTables) build(t *builtTable, file source) {
+func (b *builtTables) build(t *builtTable, file objects.Source) {
 	select {
 	case b.turns <- struct{}{}:
 	case <-b.ctx.Done():
@@ -74,8 +76,8 @@ func (b *builtTables) build(t *builtTable, file source) {
 }
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
-func (b *builtTables) read(file source) *unwind.Table {
-	m, err := file.table(b.ctx, b.cache)
+func (b *builtTables) read(file objects.Source) *unwind.Table {
+	m, err := tableOf(b.ctx, file, b.cache)
 	if err != nil {
 		return nil
 	}
@@ -100,15 +102,4 @@ func (b *builtTables) wait() {
 	if b.ctx.Err() == nil && !patience.Wait(&b.workers, b.most) {
 		b.abandon()
 	}
-}
-
-// contentOf returns the content of a file, none when it is not there, and whether it may
-// still come.
-func (s *objects) contentOf(o *object) (file source, pending bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.mixed || o.content == nil && o.way == nil {
-		return source{}, !o.mixed && o.tried < o.asked
-	}
-	return source{s, o.id, o.seen, o.content, o.way}, false
 }

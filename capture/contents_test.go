@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
@@ -19,10 +21,12 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/contested"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
 )
@@ -386,6 +390,14 @@ func TestExecClaimsAreBounded(t *testing.T) {
 	}
 }
 
+// pendingFile is a file of which more may become known.
+type pendingFile struct{ known objects.Facts }
+
+func (f *pendingFile) Facts() objects.Facts { return f.known }
+
+// come has the content be known, or that it will not be.
+func (f *pendingFile) come(c buildid.Content) { f.known.AwaitsContent, f.known.Content = false, c }
+
 // TestTrustedClaimsStay has a stranger's programs claim so many identities that what was seen
 // before is forgotten. What a trusted file claimed is not, whether it was known to be one at once or
 // later. How many others were forgotten is counted.
@@ -407,11 +419,11 @@ func TestTrustedClaimsStay(t *testing.T) {
 		c.judge(&WatchEvent{Kind: Executed, Program: &b})
 		return b.Contested
 	}
-	later := &object{kind: fileObject, asked: 1}
+	later := new(pendingFile)
 	tell(1, Binary{key: reach.Key{Inode: 1}, Content: content, trusted: true})
 	tell(2, Binary{key: reach.Key{Inode: 2}, pending: later})
 	tell(3, Binary{key: reach.Key{Inode: 3}, Content: content})
-	later.vouched.Store(true)
+	later.known.Trusted = true
 	const many = 3 * maxExecClaims
 	for i := range many {
 		tell(10+i, Binary{key: reach.Key{Inode: uint64(10 + i)}})
@@ -488,29 +500,27 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 		"the second is not":      {build, buildid.Content{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := newObjects()
-			defer objects.close()
 			q := newWatchQueue()
-			tell := func(o *object) *Binary {
+			tell := func(o evidence) *Binary {
 				var b Binary
-				objects.identify(o, &b)
+				b.identify(o)
 				q.claims.judge(&WatchEvent{Kind: Executed, Program: &b})
 				return &b
 			}
-			one := &object{kind: fileObject, id: id, key: reach.Key{Inode: 1}, asked: 1}
-			two := &object{kind: fileObject, id: id, key: reach.Key{Inode: 2}, asked: 1}
-			if !objects.isTold(one, q) || tell(one).Contested {
+			one := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 1}, AwaitsContent: true}}
+			two := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 2}, AwaitsContent: true}}
+			if !q.claims.isTold(one) || tell(one).Contested {
 				t.Error("the first file waits, or is contested")
 			}
-			if objects.isTold(two, q) {
+			if q.claims.isTold(two) {
 				t.Error("the second file does not wait")
 			}
-			two.tried, two.early = 1, test.second
-			if objects.isTold(two, q) {
+			two.come(test.second)
+			if q.claims.isTold(two) {
 				t.Error("the second file does not wait for the first")
 			}
-			one.tried, one.early = 1, test.first
-			if !objects.isTold(two, q) {
+			one.come(test.first)
+			if !q.claims.isTold(two) {
 				t.Error("the second file waits for what is known")
 			}
 			isDifferent := test.first != test.second && !test.first.IsZero() && !test.second.IsZero()
@@ -563,28 +573,40 @@ func TestExecClaimsAtOnePath(t *testing.T) {
 // unknown, and they are the same as no other.
 func TestReadContentsIsBounded(t *testing.T) {
 	one, _ := proctest.TwoBuilds(t, proctest.SharedID)
-	objects := newObjects()
-	defer objects.close()
-	objects.early = 0
+	set := objects.New()
+	defer set.Close()
 	copied := filepath.Join(t.TempDir(), "copied")
 	proctest.CopyTo(t, one, copied)
-	a, b := fileObjectOf(t, objects, one), fileObjectOf(t, objects, copied)
-	objects.work.stop()
-	a.exact, b.exact = true, true
-	identify := func() *finisher {
-		f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
-		f.distinguish(readContents([]*object{a, b}))
+	a, b := exactObjectOf(t, set, one), exactObjectOf(t, set, copied)
+	set.Stop()
+	identify := func(limits contested.Limits) *finisher {
+		f := &finisher{files: map[distinct]*identified{}, ofObject: map[*objects.Object]*identified{}}
+		f.distinguish(f.read([]*objects.Object{a, b}, limits))
 		return f
 	}
-	if f := identify(); f.ofObject[a] != f.ofObject[b] || f.ofObject[a].Content.IsZero() {
+	if f := identify(contentLimits); f.ofObject[a] != f.ofObject[b] || f.ofObject[a].Content.IsZero() {
 		t.Errorf("copies are %+v and %+v", f.ofObject[a].Binary, f.ofObject[b].Binary)
 	}
-	limits := contentLimits
-	defer func() { contentLimits = limits }()
-	contentLimits.Bytes = 1
-	if f := identify(); f.ofObject[a] == f.ofObject[b] || !f.ofObject[a].Content.IsZero() {
+	if f := identify(contested.Limits{Time: contentLimits.Time, Bytes: 1}); f.ofObject[a] == f.ofObject[b] || !f.ofObject[a].Content.IsZero() {
 		t.Errorf("files that were not read are %+v and %+v", f.ofObject[a].Binary, f.ofObject[b].Binary)
 	}
+}
+
+func openFile(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// exactObjectOf returns the object of a file that is certain to be what was mapped.
+func exactObjectOf(t *testing.T, s *objects.Set, name string) *objects.Object {
+	t.Helper()
+	f := openFile(t, name)
+	return s.OfOpened(objects.Opened{Path: name, ID: proctest.FileID(t, name), Content: f, Seen: reach.StampOf(f), Exact: true})
 }
 
 // TestBeyondTheCode has a stranger execute what is not code of his copy of a file of this user:
@@ -598,13 +620,12 @@ func TestBeyondTheCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * fstimes.Delay())
-	objects := newObjects()
-	defer objects.close()
-	ours, theirs := fileObjectOf(t, objects, one), fileObjectOf(t, objects, copied)
-	objects.work.stop()
-	ours.exact, theirs.exact = true, true
-	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
-	f.distinguish(readContents([]*object{theirs, ours}))
+	set := objects.New()
+	defer set.Close()
+	ours, theirs := exactObjectOf(t, set, one), exactObjectOf(t, set, copied)
+	set.Stop()
+	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*objects.Object]*identified{}}
+	f.distinguish(f.read([]*objects.Object{theirs, ours}, contentLimits))
 	b := f.ofObject[ours]
 	if b != f.ofObject[theirs] || b.Path != one || len(b.Segments) == 0 {
 		t.Fatalf("the file is %+v, its copy %+v", b.Binary, f.ofObject[theirs].Binary)
@@ -613,9 +634,9 @@ func TestBeyondTheCode(t *testing.T) {
 	if b.executes(addr.Offset(data)) {
 		testenv.Lack(t, "the headers are in the segment of the code")
 	}
-	for _, o := range []*object{ours, theirs} {
+	for _, o := range []*objects.Object{ours, theirs} {
 		if got := f.frame(place{object: o, at: code}); got.Binary != &b.Binary {
-			t.Errorf("code of %s is of %+v", o.path, got.Binary)
+			t.Errorf("code of %s is of %+v", o.Path, got.Binary)
 		}
 	}
 	if got := f.frame(place{object: ours, at: data}); got.Binary != &b.Binary {
@@ -630,17 +651,16 @@ func TestBeyondTheCode(t *testing.T) {
 // identity: pprof, which merges files of one build ID and layout, must keep them apart.
 func TestUnknownContentHasNoLayout(t *testing.T) {
 	one, two := proctest.TwoBuilds(t, proctest.SharedID)
-	objects := newObjects()
-	defer objects.close()
-	objects.early = 0
-	a, b := fileObjectOf(t, objects, one), fileObjectOf(t, objects, two)
-	objects.work.stop()
-	a.exact = true
-	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*object]*identified{}}
-	f.distinguish(readContents([]*object{a, b}))
+	set := objects.New()
+	defer set.Close()
+	a := exactObjectOf(t, set, one)
+	b := set.OfOpened(objects.Opened{Path: two, ID: a.ID, Content: openFile(t, two)})
+	set.Stop()
+	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*objects.Object]*identified{}}
+	f.distinguish(f.read([]*objects.Object{a, b}, contentLimits))
 	builder := profile.NewBuilder(1)
 	var all []*pprof.Location
-	for _, o := range []*object{a, b} {
+	for _, o := range []*objects.Object{a, b} {
 		all = append(all, builder.Location(&profile.Frame{Binary: &f.ofObject[o].Binary, Offset: 0x1100}))
 	}
 	builder.Count(builder.Stack(all, profile.Walk{}), builder.Owner(&profile.Labels{}), 1, 1)
@@ -838,9 +858,13 @@ func checkHidden(t *testing.T, p *pprof.Profile, id buildid.ID, one, two string)
 // TestStatesOfOneFile has a file of others, which anybody may have written, claim a build ID, and one
 // of unknown content beside it. An earlier state of the same file takes nothing from it.
 func TestStatesOfOneFile(t *testing.T) {
+	s := objects.New()
+	defer s.Close()
+	as := func(v bpf.Validity) *read {
+		return &read{Reading: objects.Reading{Object: s.OfContent(&bpf.File{Validity: v}, procmap.VMA{}, buildid.ID{})}}
+	}
 	file := func(inode uint64, generation, minor uint32, ctime int64) *read {
-		v := bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}}
-		return &read{object: &object{key: reach.Key{Content: v}}}
+		return as(bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}})
 	}
 	content, err := buildid.ParseContent(proctest.SharedID)
 	if err != nil {
@@ -854,43 +878,19 @@ func TestStatesOfOneFile(t *testing.T) {
 		"another file":                          {file(8, 1, 1, 100), true},
 		"a later inode of the same number":      {file(7, 2, 1, 100), true},
 		"the same number on another disk":       {file(7, 1, 2, 100), true},
-		"a file of which BPF reported no inode": {&read{object: &object{}}, true},
+		"a file of which BPF reported no inode": {as(bpf.Validity{}), true},
 	} {
 		known := file(7, 1, 1, 200)
-		known.content = content
+		known.Content = content
 		if got := isDubious([]*read{known}, []*read{known, test.other}); got != test.want {
 			t.Errorf("%s: dubious %v", name, got)
 		}
 	}
-	for _, known := range []*read{file(7, 0, 1, 200), {object: &object{}}} { // on a file system without generations
-		known.content = content
-		other := &read{object: &object{key: known.object.key}}
+	for _, known := range []*read{file(7, 0, 1, 200), as(bpf.Validity{})} { // on a file system without generations
+		known.Content = content
+		other := &read{Reading: objects.Reading{Object: known.Object}}
 		if !isDubious([]*read{known}, []*read{known, other}) {
-			t.Errorf("%+v: inodes without a generation are taken for one", known.object.key.Content)
-		}
-	}
-}
-
-// TestOtherStates wants a file that changed to be another one than before, unless only the time of
-// its inode is another and nobody else can have written it.
-func TestOtherStates(t *testing.T) {
-	state := func(trusted bool, v bpf.Validity) *read {
-		return &read{object: &object{key: reach.Key{Content: v}, trusted: trusted}}
-	}
-	first := bpf.Validity{Inode: 7, Size: 9, Mtime: bpf.Time{Sec: 1}, Ctime: bpf.Time{Sec: 2}, Pinned: 4}
-	again, renamed, written := first, first, first
-	again.Pinned = reach.AnyMapping
-	renamed.Ctime.Sec++
-	written.Mtime.Sec++
-	for _, c := range []struct {
-		v       bpf.Validity
-		trusted bool
-		want    bool
-	}{
-		{again, false, false}, {renamed, true, false}, {renamed, false, true}, {written, true, true}, {bpf.Validity{}, false, false},
-	} {
-		if got := state(c.trusted, c.v).isOtherState(state(c.trusted, first)); got != c.want {
-			t.Errorf("%+v (trusted: %v) is another state: %v", c.v, c.trusted, got)
+			t.Errorf("%+v: inodes without a generation are taken for one", known.Object.Key.Content)
 		}
 	}
 }

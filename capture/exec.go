@@ -120,7 +120,7 @@ type Binary struct {
 
 	key     reach.Key      // of the file
 	seen    reach.Sighting // of the file that was reached, if it was
-	pending *object        // until the event is told: it may learn its content
+	pending evidence       // until the event is told: it may learn its content
 	trusted bool           // only root or this user can have written the file
 }
 

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"errors"
 	"fmt"
@@ -636,8 +638,8 @@ func TestFactsAreNotWaitedFor(t *testing.T) {
 // TestLostRecords wants what comes after lost records not to be taken for what was lost.
 func TestLostRecords(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		p := &perfWatch{queue: newWatchQueue(), objects: newPassingObjects(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Exits: true}}
-		defer p.objects.close()
+		p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Exits: true}}
+		defer p.objects.Close()
 		id := perfdata.ID{PID: 7, TID: 7}
 		records := []perfdata.Record{
 			&perfdata.Task{ID: id, ChildPID: 7, ChildTID: 7, ParentPID: 1, ParentTID: 1},
@@ -656,8 +658,8 @@ func TestLostRecords(t *testing.T) {
 				}
 			case *perfdata.Mmap2:
 				if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
-					w.object = p.objects.file(reach.KeyOfRecord(r), v)
-					p.objects.learn(w.object, idOf(t, "/proc/self/exe"))
+					w.object = p.objects.File(reach.KeyOfRecord(r), v)
+					p.objects.Learn(w.object, idOf(t, "/proc/self/exe"))
 				}
 			}
 			p.handle(&w)

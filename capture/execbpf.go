@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"errors"
 	"maps"
@@ -23,11 +25,11 @@ import (
 type bpfWatch struct {
 	queue    *watchQueue
 	programs *bpf.ExecWatcher
-	objects  *objects
+	objects  *objects.Set
 	cgroups  *procfs.Cgroups
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
-	files, olderFiles map[uint32]*object
+	files, olderFiles map[uint32]*objects.Object
 	old               sync.WaitGroup   // objects that were forgotten, and may still be looked for
 	lives             map[life]*Binary // of processes whose program was told, with WatchOptions.Exits
 	running           runningPrograms  // of other processes
@@ -81,9 +83,9 @@ func (w *Watch) useBPF() error {
 	b := &bpfWatch{
 		queue:    w.queue,
 		programs: programs,
-		objects:  newPassingObjects(),
+		objects:  objects.NewPassing(),
 		cgroups:  procfs.NewCgroups(procfs.UnifiedRoots),
-		files:    map[uint32]*object{},
+		files:    map[uint32]*objects.Object{},
 		lives:    map[life]*Binary{},
 		ends:     map[life]*toldEnd{},
 		homes:    map[uint64]home{},
@@ -102,13 +104,6 @@ func (w *Watch) useBPF() error {
 		return programs.Follow(b.command)
 	}
 	return nil
-}
-
-// newPassingObjects returns objects that keep no file open: only identities are wanted.
-func newPassingObjects() *objects {
-	o := newObjects()
-	o.keep, o.early = 0, maxRechecked
-	return o
 }
 
 func (b *bpfWatch) begin() error {
@@ -189,9 +184,9 @@ func (b *bpfWatch) take() error {
 // forgetFiles begins anew with the files: what was introduced before is remembered until
 // the next time.
 func (b *bpfWatch) forgetFiles() error {
-	b.olderFiles, b.files = b.files, map[uint32]*object{}
-	b.old.Go(b.objects.close)
-	b.objects = newPassingObjects()
+	b.olderFiles, b.files = b.files, map[uint32]*objects.Object{}
+	b.old.Go(b.objects.Close)
+	b.objects = objects.NewPassing()
 	return b.programs.ForgetAll()
 }
 
@@ -231,14 +226,12 @@ func (b *bpfWatch) count(s *WatchStats) {
 	if b.libs != nil {
 		b.libs.count(s)
 	}
-	b.objects.mu.Lock()
-	defer b.objects.mu.Unlock()
-	s.Disagreed += b.objects.disagreed
+	s.Disagreed += b.objects.Disagreements()
 }
 
 func (b *bpfWatch) close() error {
 	b.running.close()
-	b.objects.close()
+	b.objects.Close()
 	b.old.Wait()
 	err := b.programs.Close()
 	if b.libs != nil {
@@ -248,7 +241,7 @@ func (b *bpfWatch) close() error {
 }
 
 // file returns the object of a serial number, nil when it is not known.
-func (b *bpfWatch) file(serial uint32) *object {
+func (b *bpfWatch) file(serial uint32) *objects.Object {
 	if o := b.files[serial]; o != nil {
 		return o
 	}
@@ -258,14 +251,14 @@ func (b *bpfWatch) file(serial uint32) *object {
 // File introduces a serial number.
 func (b *bpfWatch) File(f bpf.File) {
 	v := reach.VMAOf(&f)
-	o := b.objects.ofContent(&f, v, buildid.ID{})
+	o := b.objects.OfContent(&f, v, buildid.ID{})
 	b.files[f.Serial] = o
 	b.seen++
 	if f.OfMapping() {
-		b.objects.unproven(o, &f.Validity)
+		b.objects.Unproven(o, &f.Validity)
 		return
 	}
-	b.objects.reach(job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, object: o, again: func() {
+	b.objects.Reach(objects.Job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, Object: o, Again: func() {
 		// What cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = b.programs.Forget(f)
@@ -275,7 +268,7 @@ func (b *bpfWatch) File(f bpf.File) {
 // Identity takes what the kernel read of a file.
 func (b *bpfWatch) Identity(serial uint32, id buildid.ID) {
 	if o := b.file(serial); o != nil {
-		b.objects.learn(o, id)
+		b.objects.Learn(o, id)
 	}
 }
 
@@ -320,7 +313,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	if e.Interpreter != e.Program {
 		o := b.objectOf(e.Interpreter)
 		x.interpreter = toldFile{objects: b.objects, object: o, queue: b.queue, event: ev, binary: &x.loader}
-		x.loader.Path = o.path
+		x.loader.Path = o.Path
 		ev.Interpreter = &x.loader
 	}
 	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
@@ -363,13 +356,13 @@ func (b *bpfWatch) remember(key life, program Binary) {
 }
 
 // objectOf returns the object of a place in a process.
-func (b *bpfWatch) objectOf(p bpf.Place) *object {
+func (b *bpfWatch) objectOf(p bpf.Place) *objects.Object {
 	if p.Kind == bpf.InFile {
 		if o := b.file(p.Serial); o != nil {
 			return o
 		}
 	}
-	return b.objects.missing(whyNoFile(p.Kind))
+	return b.objects.Missing(whyNoFile(p.Kind))
 }
 
 // whyNoFile says why it is not known which file is somewhere.
@@ -391,32 +384,18 @@ func whyNoFile(kind bpf.FrameKind) reason.Reason {
 	return reason.Unstable
 }
 
-// settled reports whether all is known of an object that will be.
-func (s *objects) settled(o *object) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.alone {
-		return o.tried == o.asked
-	}
-	return !o.isFile() || !o.id.IsZero()
-}
-
-// identify says what identity a binary has.
-func (s *objects) identify(o *object, b *Binary) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b.ID = o.id; o.id.IsZero() {
-		b.Reason = o.why
+// identify gives a binary the identity of its file.
+func (b *Binary) identify(o evidence) {
+	f := o.Facts()
+	if b.ID = f.ID; f.ID.IsZero() {
+		b.Reason = f.Why
 		return
 	}
-	b.key, b.seen, b.Content, b.trusted = o.key.OfFile(), reach.Sighting{Stamp: o.seen, Dev: o.dev}, o.certain(), o.vouched.Load()
-	if b.Content.IsZero() && o.awaitsContent() {
+	b.key, b.seen, b.Content, b.trusted = f.Key, f.Seen, f.Content, f.Trusted
+	if f.AwaitsContent {
 		b.pending = o
 	}
-	for _, c := range o.others {
-		b.Contested = b.Contested || c != o.early
-		b.Different = b.Different || c != o.early && !c.IsZero() && !o.early.IsZero()
-	}
+	b.Contested, b.Different = b.Contested || f.Several, b.Different || f.Differ
 }
 
 // splitArgs returns the arguments, each of which has a NUL behind it; the last one of many

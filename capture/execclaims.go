@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"slices"
 
 	"hallmark/buildid"
@@ -29,8 +31,13 @@ type claimant struct {
 	key     reach.Key
 	seen    reach.Sighting  // of the file that was reached; zero if none was
 	content buildid.Content // zero if it is unknown
-	pending *object         // whose content and owner may become known; nil otherwise
+	pending evidence        // of its content and owner, which may become known; nil otherwise
 	trusted bool            // only root or this user can have written it
+}
+
+// evidence is what becomes known of a file.
+type evidence interface {
+	Facts() objects.Facts
 }
 
 const (
@@ -119,7 +126,7 @@ func (t *claimTable) put(id buildid.ID, claim *execClaim, most int) (forgotten m
 func (c *execClaim) isTrusted() bool { return slices.ContainsFunc(c.files, claimant.isTrusted) }
 
 func (f claimant) isTrusted() bool {
-	return f.trusted || f.pending != nil && f.pending.vouched.Load()
+	return f.trusted || f.pending != nil && f.pending.Facts().Trusted
 }
 
 // contest is what the other files say of one that claims their identity.
@@ -211,34 +218,20 @@ func (c *execClaims) eachOther(id buildid.ID, key reach.Key, each func(*claimant
 
 // isTold reports whether all is known of an object that is to be reported: its identity, and where
 // another file claims that, the contents of both. The first one did not wait for its content.
-func (s *objects) isTold(o *object, q *watchQueue) bool {
-	if !s.settled(o) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !o.isFile() {
-		return true
+func (c *execClaims) isTold(o evidence) bool {
+	f := o.Facts()
+	if !f.Settled || !f.IsFile {
+		return f.Settled
 	}
 	isAlone, areKnown := true, true
-	q.claims.eachOther(o.id, o.key.OfFile(), func(other *claimant) {
+	c.eachOther(f.ID, f.Key, func(other *claimant) {
 		isAlone = false
-		if p := other.pending; p != nil && !p.awaitsContent() {
-			other.content, other.pending, other.trusted = p.certain(), nil, p.vouched.Load()
+		if other.pending != nil {
+			if p := other.pending.Facts(); !p.AwaitsContent {
+				other.content, other.pending, other.trusted = p.Content, nil, p.Trusted
+			}
 		}
 		areKnown = areKnown && other.pending == nil
 	})
-	return isAlone || areKnown && !o.awaitsContent()
-}
-
-// awaitsContent reports whether the content of an object is unknown, and the file is still to
-// be reached. The caller holds mu.
-func (o *object) awaitsContent() bool { return o.early.IsZero() && o.tried < o.asked }
-
-// certain returns the content of an object, zero if it is unknown. The caller holds mu.
-func (o *object) certain() buildid.Content {
-	if o.unsure || len(o.others) > 0 {
-		return buildid.Content{}
-	}
-	return o.early
+	return isAlone || areKnown && !f.AwaitsContent
 }

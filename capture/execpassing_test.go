@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"os"
 	"path/filepath"
 	"syscall"
@@ -78,8 +80,8 @@ type passingWatch struct {
 }
 
 func newPassingWatch(t *testing.T) *passingWatch {
-	p := &perfWatch{queue: newWatchQueue(), objects: newPassingObjects(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Libs: true}}
-	t.Cleanup(p.objects.close)
+	p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Libs: true}}
+	t.Cleanup(p.objects.Close)
 	return &passingWatch{p, t}
 }
 
@@ -120,17 +122,15 @@ func TestToldAsMapped(t *testing.T) {
 	p.see(l.record())
 	p.wantTold(a.id)
 
-	var asked []job
-	late := &resolver{objects: p.objects, queue: func(_ uint32, j job) { asked = append(asked, j) }} // that has no workers
-	prompt := p.objects.work
-	p.objects.work = late
+	var asked []objects.Job
+	prompt := p.objects.Divert(func(_ uint32, j objects.Job) { asked = append(asked, j) })
 	l.become(b)
 	p.see(l.record())
 	if ev := p.queue.next(^uint64(0)); ev != nil {
 		t.Fatalf("told before the file was looked at: %v (%v)", ev.Library.ID, ev.Library.Reason)
 	}
 	for _, j := range asked {
-		prompt.ask(j)
+		prompt(0, j)
 	}
 	asked = nil
 	p.wantTold(b.id)
@@ -139,7 +139,7 @@ func TestToldAsMapped(t *testing.T) {
 		t.Errorf("told without a look at the file: %v (%v)", ev.Library.ID, ev.Library.Reason)
 	}
 
-	p.objects.work = prompt
+	p.objects.Divert(prompt)
 	for range reach.MaxAttempts + 1 {
 		p.see(l.record())
 		p.wantTold(b.id)
@@ -159,7 +159,7 @@ func TestToldYoung(t *testing.T) {
 	r := l.record()
 	changed := statOf(t, l.path).Ctim
 	after := func(d time.Duration) uint64 {
-		return r.Time - uint64(wallTime(r.Time).Sub(time.Unix(changed.Unix()))-d)
+		return r.Time - uint64(perfring.WallTime(r.Time).Sub(time.Unix(changed.Unix()))-d)
 	}
 	r.Time = after(fstimes.Delay() * 3 / 4)
 	p.see(r)

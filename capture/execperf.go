@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"cmp"
 	"errors"
 	"os"
@@ -22,7 +24,7 @@ import (
 // and tasks. Beside programs in the kernel it tells of libraries alone.
 type perfWatch struct {
 	queue   *watchQueue
-	objects *objects
+	objects *objects.Set
 	decoder *perfdata.Decoder
 	opts    WatchOptions
 	only    bool // libraries
@@ -45,8 +47,8 @@ type perfWatch struct {
 type watchRecord struct {
 	perfdata.Record
 	time   uint64
-	object *object       // of a mapping
-	facts  *pendingFacts // of an execution
+	object *objects.Object // of a mapping
+	facts  *pendingFacts   // of an execution
 }
 
 // watchedTask is a process that did something since the watch began.
@@ -92,7 +94,7 @@ type perfExec struct {
 	ran                  *perfProgram
 	event                *WatchEvent
 	facts                *pendingFacts
-	program, interpreter *object
+	program, interpreter *objects.Object
 	file, loaderFile     *toldFile
 	of, loader           fileOfRecord // program and interpreter
 	done                 bool
@@ -127,7 +129,7 @@ func (w *Watch) usePerf() error {
 }
 
 func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, error) {
-	p := &perfWatch{queue: queue, objects: newPassingObjects(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, facts: newFactsReaders(), release: aside.Hold()}
+	p := &perfWatch{queue: queue, objects: objects.NewPassing(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, facts: newFactsReaders(), release: aside.Hold()}
 	p.running.wanted = opts.Exits && opts.Command == nil && !only
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -270,8 +272,8 @@ func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	kept := *r
 	w := watchRecord{Record: &kept, time: r.Time}
 	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
-		w.object = p.objects.passing(reach.KeyOfRecord(r), v)
-		p.objects.reach(job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: wallTime(r.Time)}, object: w.object})
+		w.object = p.objects.Passing(reach.KeyOfRecord(r), v)
+		p.objects.Reach(objects.Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: w.object})
 	}
 	p.records = append(p.records, w)
 }
@@ -313,7 +315,7 @@ func (p *perfWatch) forget() {
 		if e := t.exec; e != nil && !e.done {
 			e.done = true
 			if e.program == nil {
-				e.program = p.objects.missing(reason.ProcessGone)
+				e.program = p.objects.Missing(reason.ProcessGone)
 			}
 		}
 	}
@@ -414,7 +416,7 @@ func (e *perfExec) told() *toldFile {
 // toldLoader returns the interpreter, which is known by now.
 func (e *perfExec) toldLoader() *toldFile {
 	if e.loaderFile == nil {
-		e.event.Interpreter = &Binary{Path: e.interpreter.path}
+		e.event.Interpreter = &Binary{Path: e.interpreter.Path}
 		e.loaderFile = &toldFile{objects: e.watch.objects, object: e.interpreter, queue: e.watch.queue, event: e.event, binary: e.event.Interpreter}
 	}
 	return e.loaderFile
@@ -436,14 +438,14 @@ func (e *perfExec) finish() {
 }
 
 // mmap takes a mapping of code.
-func (p *perfWatch) mmap(r *perfdata.Mmap2, o *object) {
+func (p *perfWatch) mmap(r *perfdata.Mmap2, o *objects.Object) {
 	t := p.task(r.Owner)
 	e, of := t.exec, fileOf(r)
 	switch {
 	case e != nil && !e.done && r.Name == vdsoName:
 		e.done = true
 		if e.program == nil {
-			e.program = p.objects.missing(reason.NotMapped)
+			e.program = p.objects.Missing(reason.NotMapped)
 		}
 	case o == nil:
 	case e != nil && !e.done && (e.program == nil || e.of == of):
@@ -457,10 +459,10 @@ func (p *perfWatch) mmap(r *perfdata.Mmap2, o *object) {
 }
 
 // take takes the mapping of the program.
-func (e *perfExec) take(r *perfdata.Mmap2, o *object) {
+func (e *perfExec) take(r *perfdata.Mmap2, o *objects.Object) {
 	e.program, e.of = o, fileOf(r)
 	if e.event != nil {
-		e.event.Program.Path, e.event.Program.Deleted = o.path, isDeleted(r.Name)
+		e.event.Program.Path, e.event.Program.Deleted = o.Path, isDeleted(r.Name)
 	}
 }
 
@@ -470,7 +472,7 @@ func isDeleted(name string) bool {
 }
 
 // load says that a process mapped the code of a library.
-func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
+func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *objects.Object) {
 	name := t.name
 	if name == "" {
 		name = procfs.NameOf(r.Owner)
@@ -478,7 +480,7 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *object) {
 	program, _ := t.ran.known(&p.queue.clock)
 	ev := &WatchEvent{
 		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: program,
-		Library: &Binary{Path: o.path, Deleted: isDeleted(r.Name)},
+		Library: &Binary{Path: o.Path, Deleted: isDeleted(r.Name)},
 	}
 	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
 }
@@ -562,16 +564,14 @@ func (p *perfWatch) halt() { perfring.Disable(p.events) }
 
 func (p *perfWatch) count(s *WatchStats) {
 	s.Malformed += p.broken
-	p.objects.mu.Lock()
-	defer p.objects.mu.Unlock()
-	s.Disagreed += p.objects.disagreed
+	s.Disagreed += p.objects.Disagreements()
 }
 
 func (p *perfWatch) close() error {
 	p.running.close()
 	patience.Wait(p.facts.all, patience.Short) // what hangs is not waited for
 	p.release()
-	p.objects.close()
+	p.objects.Close()
 	var errs []error
 	for _, r := range p.rings {
 		errs = append(errs, r.Close())

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"errors"
 	"os"
 	"path/filepath"
@@ -22,8 +24,8 @@ import (
 
 // toldFile is a file of an event, whose identity is on its way.
 type toldFile struct {
-	objects *objects
-	object  *object
+	objects *objects.Set
+	object  *objects.Object
 	queue   *watchQueue
 	event   *WatchEvent
 	binary  *Binary
@@ -32,7 +34,7 @@ type toldFile struct {
 }
 
 // isNumbered reports whether BPF told which inode the file is. Else it has to be reached first.
-func (f *toldFile) isNumbered() bool { return f.object.key.Content != bpf.Validity{} }
+func (f *toldFile) isNumbered() bool { return f.object.Key.Content != bpf.Validity{} }
 
 // complete reports whether all is known of the file that will be. Where its path leads is looked
 // at first, while the process is there.
@@ -40,26 +42,26 @@ func (f *toldFile) complete() bool {
 	if f.isNumbered() {
 		f.look()
 	}
-	if !f.objects.settled(f.object) {
+	if !f.object.Facts().Settled {
 		return false
 	}
 	f.look()
 	f.claimHere()
-	return f.objects.isTold(f.object, f.queue)
+	return f.queue.claims.isTold(f.object)
 }
 
 // finish fills in what is known.
 func (f *toldFile) finish() {
 	f.look()
 	f.claimHere()
-	f.objects.identify(f.object, f.binary)
-	f.binary.Elsewhere = f.binary.Elsewhere && !f.object.vouched.Load()
+	f.binary.identify(f.object)
+	f.binary.Elsewhere = f.binary.Elsewhere && !f.object.Facts().Trusted
 }
 
 // look notes whether the path leads to another file here.
 func (f *toldFile) look() {
 	b := f.binary
-	if f.looked || !f.object.isFile() || f.object.vouched.Load() || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
+	if f.looked || !f.object.IsFile() || f.object.Facts().Trusted || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
 		return
 	}
 	f.looked = true
@@ -95,11 +97,10 @@ func (f *toldFile) seesOthers() bool {
 func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
 	o := f.object
 	if f.isNumbered() {
-		return isOtherInode(place, st, &o.key.Content)
+		return isOtherInode(place, st, &o.Key.Content)
 	}
-	f.objects.mu.Lock()
-	defer f.objects.mu.Unlock()
-	return o.way != nil && o.seen.Inode != st.Ino
+	seen := o.Facts().Seen
+	return seen != reach.Sighting{} && seen.Stamp.Inode != st.Ino
 }
 
 // isOtherInode reports whether a file is another one than BPF reported. See isContent for where
@@ -131,8 +132,8 @@ const maxHere = 16 << 20
 // claimHere has the file that the path leads to claim its identity, as if it had been executed,
 // if that is the one of the event, and only root or this user can have written it.
 func (f *toldFile) claimHere() {
-	id := f.identity()
-	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || f.object.vouched.Load() {
+	id := f.object.Facts().ID
+	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || f.object.Facts().Trusted {
 		return
 	}
 	f.claimed = true
@@ -172,14 +173,8 @@ func (f *toldFile) contentHere(here *os.File, size int64) (c buildid.Content) {
 		c, _ = contentcache.Known(here)
 		return c
 	}
-	if c, err := contentcache.OfMapped(f.objects.ctx, here); err == nil {
+	if c, err := contentcache.OfMapped(f.objects.Context(), here); err == nil {
 		return c
 	}
 	return buildid.Content{}
-}
-
-func (f *toldFile) identity() buildid.ID {
-	f.objects.mu.Lock()
-	defer f.objects.mu.Unlock()
-	return f.object.id
 }

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"context"
 	"fmt"
@@ -182,7 +184,7 @@ func (g *glimpses) note(tid int) int {
 		return -1
 	}
 	key := reach.Key{Major: st.Dev_major, Minor: st.Dev_minor, Inode: st.Ino}
-	if known, ok := g.files[key]; ok || len(g.files) >= mayKeepOpen()/2 {
+	if known, ok := g.files[key]; ok || len(g.files) >= objects.MayKeepOpen()/2 {
 		unix.Close(fd)
 		if !ok {
 			return -1

@@ -46,7 +46,7 @@ func (e *exits) watch(p *process) error {
 	if len(e.pidfds) >= e.most {
 		return errManyExits
 	}
-	fd, err := unix.PidfdOpen(int(p.pid), 0)
+	fd, err := unix.PidfdOpen(int(p.PID), 0)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"os"
 	"sync/atomic"
 
 	"hallmark/buildid"
-	"hallmark/internal/contentcache"
-	"hallmark/internal/reach"
 	"hallmark/unwind"
 )
 
@@ -28,11 +28,11 @@ func NewFileTables(cacheDir string) *FileTables {
 // for other content with the same identity is not for it, and it is not kept if others
 // than root and this user may have written the file.
 func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
-	file := source{id: id, seen: reach.StampOf(f), content: f}
-	if info, err := contentcache.Read(context.Background(), f); err != nil || info.ID != id {
-		return nil, errWritten
+	file, err := objects.SourceOf(f, id)
+	if err != nil {
+		return nil, err
 	}
-	m, err := file.table(context.Background(), t.cache)
+	m, err := tableOf(context.Background(), file, t.cache)
 	if err != nil {
 		return nil, err
 	}

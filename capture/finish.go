@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"fmt"
 	"io"
@@ -34,15 +36,15 @@ type Recording struct {
 func (s *Session) Finish() *Recording {
 	s.stop()
 	t := s.tally
-	t.objects.work.stop()
-	t.objects.review()
-	t.stats.Disagreed = t.objects.disagreed
+	t.objects.Stop()
+	t.objects.Review()
+	t.stats.Disagreed = t.objects.Disagreements()
 	f := finisher{
 		stacks:   t.stacks,
 		objects:  t.objects,
 		kernel:   t.kernel,
 		files:    map[distinct]*identified{},
-		ofObject: map[*object]*identified{},
+		ofObject: map[*objects.Object]*identified{},
 		numbers:  map[place]uint32{},
 	}
 	if t.times != nil {
@@ -78,7 +80,7 @@ func (s *Session) Finish() *Recording {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
 	p.Comments = append(p.Comments, t.rewrites.notes()...)
-	p.Comments = append(p.Comments, t.objects.maps.Notes()...)
+	p.Comments = append(p.Comments, t.objects.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)
 	return &Recording{Profile: p, files: f.files}
@@ -169,14 +171,14 @@ func (r *Recording) open(b *profile.Binary, known *identified) (*symbol.File, re
 // finisher turns counted stacks into a profile.
 type finisher struct {
 	stacks  *stacks
-	objects *objects
+	objects *objects.Set
 	kernel  *kernelcode.Kernel
 	files   map[distinct]*identified
 	// ofObject has the file that each object shows.
-	ofObject map[*object]*identified
+	ofObject map[*objects.Object]*identified
 	// guests are what a frame beyond the code of its file is of, where that may not be shown
 	// under the file of ofObject.
-	guests map[*object]*profile.Binary
+	guests map[*objects.Object]*profile.Binary
 	// places are those of all stacks, each once, and numbers their indexes.
 	places  []place
 	numbers map[place]uint32
@@ -218,7 +220,7 @@ func (f *finisher) number() [][]uint32 {
 	var all []uint32
 	ends := make([]int, len(f.stacks.coded))
 	for stack := range ends {
-		for p := range f.stacks.places(uint32(stack), f.objects.list) {
+		for p := range f.stacks.places(uint32(stack), f.objects.All()) {
 			n, ok := f.numbers[p]
 			if !ok {
 				n = uint32(len(f.places))
@@ -241,18 +243,18 @@ func (f *finisher) number() [][]uint32 {
 // which several objects may show, and the symbols of the kernel.
 func (f *finisher) prepare() []read {
 	var addresses []addr.Abs
-	var files []*object
-	seen := map[*object]bool{}
+	var files []*objects.Object
+	seen := map[*objects.Object]bool{}
 	for _, p := range f.places {
 		switch o := p.object; {
-		case o.kind == kernelObject:
+		case o.Kind == objects.Kernel:
 			addresses = append(addresses, addr.Abs(p.at))
-		case o.isFile() && !o.id.IsZero() && !seen[o]:
+		case o.IsFile() && !o.ID.IsZero() && !seen[o]:
 			seen[o] = true
 			files = append(files, o)
 		}
 	}
-	all := readContents(files)
+	all := f.read(files, contentLimits)
 	f.distinguish(all)
 	if len(addresses) > 0 {
 		f.kernel.Load(addresses)
@@ -263,19 +265,19 @@ func (f *finisher) prepare() []read {
 // frame says what is known of a place.
 func (f *finisher) frame(p place) profile.Frame {
 	o := p.object
-	switch o.kind {
-	case kernelObject:
+	switch o.Kind {
+	case objects.Kernel:
 		return f.kernel.Frame(addr.Abs(p.at))
-	case generatedObject:
-		return o.code.Frame(addr.Abs(p.at))
-	case missingObject:
-		return profile.Frame{Reason: o.why, Addr: addr.Abs(p.at)}
+	case objects.Generated:
+		return o.Code.Frame(addr.Abs(p.at))
+	case objects.Missing:
+		return profile.Frame{Reason: o.Why, Addr: addr.Abs(p.at)}
 	}
-	if o.id.IsZero() {
-		return profile.Frame{Reason: o.why, Path: o.path, Addr: addr.Abs(p.at)}
+	if o.ID.IsZero() {
+		return profile.Frame{Reason: o.Why, Path: o.Path, Addr: addr.Abs(p.at)}
 	}
 	b := f.ofObject[o]
-	if o.doubted && b.file != nil && !b.executes(addr.Offset(p.at)) {
+	if o.Doubted && b.file != nil && !b.executes(addr.Offset(p.at)) {
 		return profile.Frame{Reason: reason.BadOffset, Addr: addr.Abs(p.at)}
 	}
 	if guest := f.guests[o]; guest != nil && b.file != nil && !b.executes(addr.Offset(p.at)) {

@@ -12,9 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/procfs"
 	"hallmark/internal/proctest"
+	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/profile"
 )
@@ -148,4 +150,40 @@ func recordWithoutFirstThread(t *testing.T, backend Backend) {
 		t.Errorf("samples in burn: %v", samplesIn(p, "burn"))
 	}
 	checkIdentified(t, p, misses)
+}
+
+// TestProgramsNamedLikeMemory records programs that have the path /dev/zero in a mount namespace of
+// their own, on a disk and in memory: they are files like others.
+func TestProgramsNamedLikeMemory(t *testing.T) {
+	testenv.Root(t)
+	unshare := testenv.Tool(t, "unshare")
+	for name, mount := range map[string]string{
+		"disk":  `mount --bind "$1" /dev && exec /dev/zero`,
+		"tmpfs": `mount -t tmpfs none /dev && cp "$1/zero" /dev/zero && exec /dev/zero`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachBackend(t, func(t *testing.T, b Backend) {
+				program := proctest.BuildC(t)
+				want := proctest.FileID(t, program)
+				if err := os.Rename(program, filepath.Join(filepath.Dir(program), "zero")); err != nil {
+					t.Fatal(err)
+				}
+				pid := proctest.Start(t, unshare, "--mount", "sh", "-c", mount, "sh", filepath.Dir(program))
+				testenv.Await(t, "the program", func() bool {
+					exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+					return err == nil && exe == reach.DevZero
+				})
+				p, _, stats := recordUntil(t, Options{Backend: b, PIDs: []int{pid}}, 50)
+				ids := map[buildid.ID]int64{}
+				for _, s := range p.Sample {
+					for c := range profile.Calls(s) {
+						id, _ := profile.Identity(c.Location.Mapping)
+						ids[id] += s.Value[0]
+						break
+					}
+				}
+				checkMost(t, "the program", ids[want], int64(stats.Samples), 0.3)
+			})
+		})
+	}
 }

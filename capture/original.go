@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"cmp"
 	"errors"
 	"os"
@@ -34,36 +36,42 @@ const (
 
 // originals remembers where the anonymous code of a process comes from.
 type originals struct {
-	pages  map[addr.Abs]place // by the page's address; without an object for none
-	own    []span             // code of the process's own making
-	copies *copies            // the pages that have a place; nil for none
-	asked  time.Time          // when its program was last asked whether it runs
-	rests  time.Time          // until when its user has no more looks: see patience.Shares
+	pages  map[addr.Abs]origin // by the page's address; without an object for none
+	own    []span              // code of the process's own making
+	copies *copies             // the pages that have a place; nil for none
+	asked  time.Time           // when its program was last asked whether it runs
+	rests  time.Time           // until when its user has no more looks: see patience.Shares
+}
+
+// origin is the place in a file that code was copied from: the zero one if it was not.
+type origin struct {
+	object *objects.Object
+	at     uint64 // offset
 }
 
 // span is a range of addresses.
 type span struct{ start, end addr.Abs }
 
-// original returns the place in a file that code of a process was copied from, as long
+// original returns the file that code of a process was copied from, and the offset in it, as long
 // as the process runs and the page is the same in both. Else it is generated code. If the
 // page differs later, the frame has the reason rewritten in the end.
-func (s *objects) original(p *process, a addr.Abs) (place, bool) {
-	p.originals.renew()
+func (r *rewrites) original(p *objects.Process, known *originals, a addr.Abs) (file *objects.Object, at uint64, ok bool) {
+	known.renew()
 	page := a &^ (pageSize - 1)
-	from, known := p.originals.find(page)
-	if !known && time.Now().Before(p.originals.rests) {
-		return place{}, false
+	from, isKnown := known.find(page)
+	if !isKnown && time.Now().Before(known.rests) {
+		return nil, 0, false
 	}
-	if !known {
+	if !isKnown {
 		var err error
-		if from, err = s.findOriginal(p, page); !errors.Is(err, patience.ErrSilent) {
-			p.originals.remember(page, from)
+		if from, err = r.findOriginal(p, known, page); !errors.Is(err, patience.ErrSilent) {
+			known.remember(page, from)
 		}
 	}
 	if from.object == nil {
-		return place{}, false
+		return nil, 0, false
 	}
-	return place{from.object, from.at + uint64(a-page)}, true
+	return from.object, from.at + uint64(a-page), true
 }
 
 // renew forgets everything when the process executes another program, with other code at the same
@@ -77,19 +85,19 @@ func (o *originals) renew() {
 	}
 }
 
-func (o *originals) find(page addr.Abs) (from place, known bool) {
+func (o *originals) find(page addr.Abs) (from origin, known bool) {
 	for _, v := range o.own {
 		if v.start <= page && page < v.end {
-			return place{}, true
+			return origin{}, true
 		}
 	}
 	from, known = o.pages[page]
 	return from, known || len(o.pages)+len(o.own) >= maxOriginals
 }
 
-func (o *originals) remember(page addr.Abs, from place) {
+func (o *originals) remember(page addr.Abs, from origin) {
 	if o.pages == nil {
-		o.pages = map[addr.Abs]place{}
+		o.pages = map[addr.Abs]origin{}
 	}
 	o.pages[page] = from
 }
@@ -104,20 +112,17 @@ type foundCopy struct {
 }
 
 // findOriginal asks the process.
-func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
-	if s.rewrites == nil {
-		return place{}, nil // nobody would look again
-	}
-	user := procfs.AccountOf(p.pid)
-	end := s.looks.Take(user)
+func (r *rewrites) findOriginal(p *objects.Process, known *originals, page addr.Abs) (origin, error) {
+	user := procfs.AccountOf(p.PID)
+	end := r.looks.Take(user)
 	if end == nil {
-		p.originals.rests = time.Now().Add(aliveAgain)
-		return place{}, patience.ErrSilent
+		known.rests = time.Now().Add(aliveAgain)
+		return origin{}, patience.ErrSilent
 	}
 	defer end()
 	var late atomic.Bool
-	f, err := patience.InTime(int(p.pid), rewritesTime, func() (foundCopy, error) {
-		f, err := findCopy(int(p.pid), page, user == 0 || user == uint32(os.Geteuid()))
+	f, err := patience.InTime(int(p.PID), rewritesTime, func() (foundCopy, error) {
+		f, err := findCopy(int(p.PID), page, user == 0 || user == uint32(os.Geteuid()))
 		if late.Load() && f.copied {
 			f.program.Close()
 		}
@@ -126,19 +131,19 @@ func (s *objects) findOriginal(p *process, page addr.Abs) (place, error) {
 	switch {
 	case err != nil:
 		late.Store(true)
-		return place{}, err
+		return origin{}, err
 	case f.v.Start < f.v.End && !f.copied:
-		p.originals.own = append(p.originals.own, span{f.v.Start, f.v.End})
+		known.own = append(known.own, span{f.v.Start, f.v.End})
 	}
 	if !f.copied {
-		return place{}, nil
+		return origin{}, nil
 	}
-	c := s.rewrites.follow(int(p.pid), f.program, page, f.from)
+	c := r.follow(int(p.PID), f.program, page, f.from)
 	if c == nil {
-		return place{}, nil
+		return origin{}, nil
 	}
-	p.originals.copies, p.originals.asked = c, time.Now()
-	return place{s.ofVMA(f.left, p), uint64(f.from.offset)}, nil
+	known.copies, known.asked = c, time.Now()
+	return origin{r.objects.OfVMA(f.left, p), uint64(f.from.offset)}, nil
 }
 
 // findCopy looks whether a page of a process is a copy of a file's. Its answer has no VMA if

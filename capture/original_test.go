@@ -53,7 +53,7 @@ func TestCopies(t *testing.T) {
 		t.Skip("pages have another size")
 	}
 	b := mapCopy(t)
-	r := newRewrites()
+	r := newRewrites(nil, nil)
 	defer r.close()
 	pid, first := os.Getpid(), addr.Abs(uintptr(unsafe.Pointer(&b[0])))
 	var c *copies

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/capability"
-	"hallmark/internal/patience"
 	"hallmark/internal/perfregs"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
@@ -217,7 +216,7 @@ func (s *perfSampler) prepare() error {
 	// First the events that report changes, then the stock: what is mapped in
 	// between is seen twice rather than not at all. Samples come last, and after what can
 	// only be believed if it was read before them.
-	s.objects.setUnsampled(true)
+	s.objects.SetUnsampled(true)
 	if err := perfring.Enable(s.changes); err != nil {
 		return err
 	}
@@ -228,8 +227,8 @@ func (s *perfSampler) begin() error {
 	if s.opts.Command != nil {
 		return nil // its exec does
 	}
-	patience.Wait(&s.objects.stock, stockPatience)
-	s.objects.setUnsampled(false)
+	s.objects.AwaitStock(stockPatience)
+	s.objects.SetUnsampled(false)
 	return perfring.Enable(s.samples)
 }
 
@@ -257,7 +256,7 @@ func (s *perfSampler) takeStock() error {
 		select {
 		case found := <-done:
 			for _, p := range found {
-				s.tracker.processes[p.pid] = p
+				s.tracker.processes[p.PID] = p
 			}
 			s.stats.Existing = len(found)
 			return nil
@@ -274,8 +273,8 @@ func (s *perfSampler) readProcesses(pids []int) []*process {
 	for range stockWorkers {
 		workers.Go(func() {
 			for i := range next {
-				found[i] = &process{pid: uint32(pids[i])}
-				s.objects.inventory(found[i])
+				found[i] = newProcess(uint32(pids[i]), 0, "")
+				found[i].inventory(s.objects)
 			}
 		})
 	}
@@ -353,7 +352,9 @@ func (s *perfSampler) queue(rec []byte) (time uint64) {
 		return time
 	}
 	if r, err := s.early.Decode(rec); err == nil {
-		s.objects.foresee(r.(*perfdata.Mmap2))
+		if m := r.(*perfdata.Mmap2); m.Prot&protExec != 0 && m.Owner != noTask {
+			s.objects.Foresee(m)
+		}
 	}
 	return time
 }
@@ -383,7 +384,7 @@ func (s *perfSampler) finish() {
 	s.drain()
 	s.sorter.Flush(^uint64(0), s.handle)
 	if u := s.tracker.unwinder; u != nil {
-		s.objects.work.stop()
+		s.objects.Stop()
 		u.settle(s.tables.wait)
 	}
 	// The last loss has no record behind it. Newer kernels count it as well.

@@ -1,8 +1,11 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -10,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
+	"hallmark/internal/reach"
+	"hallmark/procmap"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -91,4 +97,44 @@ func perfStack(t *testing.T, perf, data string) []string {
 		}
 	}
 	return strings.Fields(best)
+}
+
+// TestReadAgainCountsFromThen reads the mappings of a process again, for a sample of before: they count
+// from then on, and before only where nothing else is known, and for not long.
+func TestReadAgainCountsFromThen(t *testing.T) {
+	vmas, err := reach.Mappings(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, vdso procmap.VMA
+	for _, v := range vmas {
+		switch {
+		case v.Perm&procmap.Exec == 0:
+		case v.Name == "[vdso]":
+			vdso = v
+		case text.End == 0 && v.FileBacked():
+			text = v
+		}
+	}
+	for name, behind := range map[string]uint64{"in time": 0, "late": 2 * maxBehind} {
+		t.Run(name, func(t *testing.T) {
+			s := objects.New()
+			defer s.Close()
+			tracker := &tracker{tally: &tally{objects: s}, processes: map[uint32]*process{}}
+			before := new(objects.Object)
+			p := newProcess(uint32(os.Getpid()), 0, "")
+			p.space.Insert(mapping{Start: text.Start, End: text.End, Of: before})
+			tracker.refresh(p, vdso.Start, perfring.Monotonic()-behind)
+			if p.space.Find(text.Start).Of != before {
+				t.Error("what is mapped now is taken for what was mapped before")
+			}
+			if isKnown := p.space.Find(vdso.Start) != nil; isKnown == (behind > 0) {
+				t.Errorf("where nothing was known to be mapped something is: %v", isKnown)
+			}
+			p.catchUp(p.freshAsOf)
+			if m := p.space.Find(text.Start); m.Of == before || p.space.Find(vdso.Start) == nil {
+				t.Error("what was read does not count later on")
+			}
+		})
+	}
 }

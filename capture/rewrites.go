@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"cmp"
 	"errors"
 	"fmt"
@@ -20,7 +22,6 @@ import (
 	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/profile"
-	"hallmark/reason"
 )
 
 // rewrites looks at the processes that are sampled for pages of files that they have rewritten
@@ -37,6 +38,9 @@ import (
 // Pages of memory of no file that were copies of a file's when they were first met are compared in
 // the same looks: see copies. One that is no copy any more, or is gone, counts as rewritten.
 type rewrites struct {
+	objects *objects.Set
+	looks   *patience.Shares // that samples wait for
+
 	mu     sync.Mutex
 	sights map[int]*lookedAt // by the process
 	queue  []int
@@ -102,8 +106,8 @@ const (
 	rewritesTime = 2 * time.Second
 )
 
-func newRewrites() *rewrites {
-	return &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}, release: aside.Hold()}
+func newRewrites(o *objects.Set, looks *patience.Shares) *rewrites {
+	return &rewrites{objects: o, looks: looks, sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}, release: aside.Hold()}
 }
 
 // see takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now). The worker
@@ -504,14 +508,14 @@ func (r *rewrites) stop() {
 // isOf reports whether the pages are of the file. Mapped files and those that BPF reports have
 // different numbers on file systems without a disk of their own: there the inode or the name
 // decides.
-func (w *rewrittenPages) isOf(o *object) bool {
-	inode, dev := o.key.Inode, procmap.Dev{Major: o.key.Major, Minor: o.key.Minor}
+func (w *rewrittenPages) isOf(o *objects.Object) bool {
+	inode, dev := o.Key.Inode, procmap.Dev{Major: o.Key.Major, Minor: o.Key.Minor}
 	if inode == 0 {
-		inode, dev = o.key.Content.Inode, procmap.Dev(o.key.Content.Dev)
+		inode, dev = o.Key.Content.Inode, procmap.Dev(o.Key.Content.Dev)
 	}
 	virtual := w.dev.Major == 0 || inode != 0 && dev.Major == 0
-	return w.path == o.path || inode != 0 && w.inode == inode && (virtual || w.dev == dev) ||
-		virtual && filepath.Base(w.path) == filepath.Base(o.path)
+	return w.path == o.Path || inode != 0 && w.inode == inode && (virtual || w.dev == dev) ||
+		virtual && filepath.Base(w.path) == filepath.Base(o.Path)
 }
 
 // fileSpan is a range of offsets in a file: start <= at < end.
@@ -532,7 +536,7 @@ func join(spans []fileSpan) []fileSpan {
 }
 
 // in returns the spans of a file that a process has rewritten, and may have: those that are of any.
-func (s *lookedAt) in(o *object, ofAny []fileSpan) []fileSpan {
+func (s *lookedAt) in(o *objects.Object, ofAny []fileSpan) []fileSpan {
 	if s.many {
 		return []fileSpan{{0, math.MaxUint64}}
 	}
@@ -547,7 +551,7 @@ func (s *lookedAt) in(o *object, ofAny []fileSpan) []fileSpan {
 
 // ofAny returns the spans that may be of any file of the process, of those in its stacks: their file
 // system numbers files in its own way, and the file has another name in the stacks.
-func (s *lookedAt) ofAny(files map[*object]bool) (spans []fileSpan) {
+func (s *lookedAt) ofAny(files map[*objects.Object]bool) (spans []fileSpan) {
 	for w := range s.found {
 		isOne := w.dev.Major != 0 || w.inode == 0 // the vdso
 		for o := range files {
@@ -624,106 +628,4 @@ func withoutProcess(err error) error {
 		err = path.Err
 	}
 	return err
-}
-
-// separate gives the frames in rewritten pages a reason in place of the identity of their file.
-func (f *finisher) separate(r *rewrites) {
-	s := f.stacks
-	affected := map[uint32]*lookedAt{} // by the owner
-	for i, l := range s.labels {
-		if seen := r.sights[l.PID]; seen != nil && (seen.many || len(seen.found) > 0) {
-			affected[uint32(i)] = seen
-		}
-	}
-	if len(affected) == 0 {
-		return
-	}
-	w := &rewriter{f, map[*lookedAt]map[*object]bool{}, map[*lookedAt][]fileSpan{}, map[seenFile][]fileSpan{}}
-	for _, key := range s.order {
-		if seen := affected[key.owner]; seen != nil {
-			w.note(seen, key.stack)
-		}
-	}
-	for seen, files := range w.files {
-		w.ofAny[seen] = seen.ofAny(files)
-	}
-	counts, order, times := s.counts, s.order, f.times
-	s.counts, s.order, f.times = map[counted]total{}, nil, map[counted][]int64{}
-	for _, key := range order {
-		moved := key
-		if seen := affected[key.owner]; seen != nil {
-			moved.stack = w.rewritten(seen, key.stack)
-		}
-		s.sum(moved, counts[key])
-		f.times[moved] = append(f.times[moved], times[key]...)
-	}
-}
-
-// rewriter remembers the files in the stacks of each process, and which spans of them it has
-// rewritten.
-type rewriter struct {
-	*finisher
-	files map[*lookedAt]map[*object]bool
-	ofAny map[*lookedAt][]fileSpan
-	known map[seenFile][]fileSpan
-}
-
-type seenFile struct {
-	seen   *lookedAt
-	object *object
-}
-
-// note notes the files in a stack of a process.
-func (w *rewriter) note(seen *lookedAt, stack uint32) {
-	if w.files[seen] == nil {
-		w.files[seen] = map[*object]bool{}
-	}
-	for p := range w.stacks.places(stack, w.objects.list) {
-		if p.object.isFile() {
-			w.files[seen][p.object] = true
-		}
-	}
-}
-
-// holds reports whether a frame of a process is in a page that it has rewritten.
-func (w *rewriter) holds(seen *lookedAt, p place) bool {
-	if !p.object.isFile() {
-		return false
-	}
-	key := seenFile{seen, p.object}
-	spans, ok := w.known[key]
-	if !ok {
-		spans = seen.in(p.object, w.ofAny[seen])
-		w.known[key] = spans
-	}
-	at := addr.Offset(p.at)
-	i, found := slices.BinarySearchFunc(spans, at, func(s fileSpan, at addr.Offset) int { return cmp.Compare(s.start, at) })
-	return found || i > 0 && at < spans[i-1].end
-}
-
-// rewritten returns the stack of a process whose frames in rewritten pages have the reason.
-func (w *rewriter) rewritten(seen *lookedAt, stack uint32) uint32 {
-	f := w.finisher
-	var places []place
-	changed := false
-	for p := range f.stacks.places(stack, f.objects.list) {
-		if w.holds(seen, p) {
-			p.object, changed = f.objects.rewritten(p.object), true
-		}
-		places = append(places, p)
-	}
-	if !changed {
-		return stack
-	}
-	return f.stacks.intern(places, f.stacks.walk(stack))
-}
-
-// rewritten returns the object of the frames in pages of a file that processes have rewritten.
-func (s *objects) rewritten(o *object) *object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.rewritten == nil {
-		o.rewritten = s.add(&object{path: o.path, why: reason.Rewritten})
-	}
-	return o.rewritten
 }

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"context"
 	"fmt"
@@ -194,7 +196,7 @@ func TestRewrittenVDSO(t *testing.T) {
 
 // TestRewritesUnknown wants a profile to name each process for which nobody could look, and why.
 func TestRewritesUnknown(t *testing.T) {
-	r := newRewrites()
+	r := newRewrites(nil, nil)
 	defer r.release()
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
@@ -268,29 +270,29 @@ func TestRewritesBound(t *testing.T) {
 		r.keep(few, pages(1))
 		r.keep(few, rewrittenPages{path: "/lib/a.so", dev: procmap.Dev{Major: 8}, inode: 1, start: 0x2800, end: 0x4000})
 	}
-	other := &object{path: "/lib/b.so", key: reach.Key{Inode: 2, Major: 8}}
-	same := &object{path: "/lib/a.so", key: reach.Key{Inode: 1, Major: 8}}
+	other := &objects.Object{Path: "/lib/b.so", Key: reach.Key{Inode: 2, Major: 8}}
+	same := &objects.Object{Path: "/lib/a.so", Key: reach.Key{Inode: 1, Major: 8}}
 	if !many.many || len(many.found) != maxOfProcess || r.pages != maxOfProcess+2 {
 		t.Errorf("%d ranges are kept, %d of all, more: %v", len(many.found), r.pages, many.many)
 	}
 	w := &rewriter{known: map[seenFile][]fileSpan{}, ofAny: map[*lookedAt][]fileSpan{}}
 	for _, c := range []struct {
 		seen   *lookedAt
-		object *object
+		object *objects.Object
 		at     uint64
 		want   bool
 	}{
 		{few, same, 0x1fff, false}, {few, same, 0x2000, true}, {few, same, 0x3fff, true}, {few, same, 0x4000, false},
 		{few, other, 0x2000, false}, {many, other, 0x10, true}, {many, same, 1 << 40, true},
-		{few, &object{kind: generatedObject, path: "/lib/a.so"}, 0x2000, false},
+		{few, &objects.Object{Kind: objects.Generated, Path: "/lib/a.so"}, 0x2000, false},
 	} {
 		if got := w.holds(c.seen, place{c.object, c.at}); got != c.want {
-			t.Errorf("%s %#x: %v", c.object.path, c.at, got)
+			t.Errorf("%s %#x: %v", c.object.Path, c.at, got)
 		}
 	}
 	virtual := &lookedAt{}
 	r.keep(virtual, rewrittenPages{path: "/all/lib/a.so", inode: 77, start: 0x2000, end: 0x4000}) // of an overlay
-	files := map[*object]bool{same: true, other: true}
+	files := map[*objects.Object]bool{same: true, other: true}
 	if spans := virtual.ofAny(files); len(spans) != 0 {
 		t.Errorf("%v may be of any file, want none: one has the name", spans)
 	}

@@ -8,6 +8,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ import (
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/kernelcode"
+	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/launch"
@@ -134,14 +137,15 @@ type sampler interface {
 
 // tally is what samples are counted in, whoever takes them.
 type tally struct {
-	objects *objects
+	objects *objects.Set
 	kernel  *kernelcode.Kernel
-	inside  *object // all that is in the kernel
+	inside  *objects.Object // all that is in the kernel
 	cgroups *procfs.Cgroups
 	stacks  *stacks
 	times   *timeline // nil when they are not wanted
 	tables  *tables   // nil where callers are not found by unwind tables
 	stats   Stats
+	looks   patience.Shares // at processes, that samples wait for
 	// rewrites knows the pages of files that the sampled processes have rewritten.
 	rewrites *rewrites
 	// perSample is what a sample stands for when its event does not measure time.
@@ -150,18 +154,17 @@ type tally struct {
 
 // newTally makes what the samples of a backend are counted in.
 func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
-	o := newObjects()
+	o := objects.New()
 	s.tally = &tally{
 		objects:   o,
 		kernel:    kernelcode.New(s.opts.CacheDir),
-		inside:    o.kernel(),
+		inside:    o.Kernel(),
 		cgroups:   procfs.NewCgroups(roots),
 		stacks:    newStacks(),
 		stats:     Stats{Backend: b},
-		rewrites:  newRewrites(),
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
-	o.rewrites = s.tally.rewrites
+	s.tally.rewrites = newRewrites(o, &s.tally.looks)
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
 		s.tally.stacks.most, s.tally.stacks.fixed = maxCounts, true
@@ -171,6 +174,12 @@ func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
 
 // inKernel returns the place of an address of the kernel.
 func (t *tally) inKernel(ip addr.Abs) place { return place{t.inside, uint64(ip)} }
+
+// original returns the place in a file that code of a process was copied from, if it was.
+func (t *tally) original(p *process, a addr.Abs) (place, bool) {
+	o, at, ok := t.rewrites.original(&p.Process, &p.originals, a)
+	return place{o, at}, ok
+}
 
 // add counts samples of a stack, found in some way, that were taken at a time (ns,
 // CLOCK_MONOTONIC).
@@ -327,7 +336,7 @@ func (s *Session) Close() error {
 	if s.tally != nil {
 		s.stopTables()
 		s.tally.rewrites.close()
-		s.tally.objects.close() // its workers use what the sampler has open
+		s.tally.objects.Close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {
 		errs = append(errs, s.sampler.close())

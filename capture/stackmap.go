@@ -85,9 +85,9 @@ func (s *stackmapSampler) place(f bpf.StackmapFrame, index int, pid uint32) plac
 	at := callSite(f.At, index)
 	switch {
 	case f.Status != bpf.StatusValid:
-		return place{s.objects.missing(reason.StackmapIP), at}
+		return place{s.objects.Missing(reason.StackmapIP), at}
 	case int64(at) < 0: // loff_t
-		return place{s.objects.missing(reason.BadOffset), at}
+		return place{s.objects.Missing(reason.BadOffset), at}
 	}
 	return place{s.files.object(f.BuildID, pid), at}
 }

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"fmt"
 	"maps"
@@ -255,10 +257,10 @@ func callersOfBurn(p *pprof.Profile, file string) map[reason.Reason]int64 {
 // TestStackmapPlaces wants a reason for each frame without a build ID that can be
 // believed, and callers in the call before the address they return to.
 func TestStackmapPlaces(t *testing.T) {
-	objects := newObjects()
-	defer objects.close()
-	s := &stackmapSampler{bpfEvents: bpfEvents{tally: &tally{objects: objects}}}
-	s.files = stackmapFiles{objects: objects, byID: map[paddedID]*stackmapClaim{}}
+	set := objects.New()
+	defer set.Close()
+	s := &stackmapSampler{bpfEvents: bpfEvents{tally: &tally{objects: set}}}
+	s.files = stackmapFiles{objects: set, byID: map[paddedID]*stackmapClaim{}}
 	whole := paddedID{19: 1}
 	for _, test := range []struct {
 		frame bpf.StackmapFrame
@@ -277,8 +279,8 @@ func TestStackmapPlaces(t *testing.T) {
 		{bpf.StackmapFrame{Status: bpf.StatusValid, At: 0x10}, 0, reason.IDLength, 0x10},
 	} {
 		p := s.place(test.frame, test.index, 1)
-		why := p.object.why
-		if !p.object.id.IsZero() {
+		why := p.object.Why
+		if !p.object.ID.IsZero() {
 			why = reason.None
 		}
 		if why != test.why || p.at != test.at {
@@ -320,11 +322,11 @@ func TestStackmapAssumes(t *testing.T) {
 		"one file": {[]string{one}, true}, "a copy": {[]string{one, copied}, true}, "another build": {[]string{one, two}, false}, "none": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := newObjects()
-			defer objects.close()
-			s := &stackmapFiles{objects: objects, byID: map[paddedID]*stackmapClaim{}}
+			set := objects.New()
+			defer set.Close()
+			s := &stackmapFiles{objects: set, byID: map[paddedID]*stackmapClaim{}}
 			gone := s.object(id, 1<<30)
-			var there []*object
+			var there []*objects.Object
 			for i, file := range test.files {
 				there = append(there, s.object(id, uint32(1<<30+1+i)))
 				j := reach.Request{VMA: procmap.VMA{Name: file}}
@@ -335,12 +337,12 @@ func TestStackmapAssumes(t *testing.T) {
 			}
 			s.assume(s.byID[id])
 			for i, o := range there {
-				if o.path != test.files[i] || o.content == nil {
-					t.Errorf("process %d has %s", i, o.path)
+				if o.Path != test.files[i] || o.Content == nil {
+					t.Errorf("process %d has %s", i, o.Path)
 				}
 			}
-			if taken := gone.content != nil; taken != test.taken || taken && gone.path != test.files[0] {
-				t.Errorf("the file of a process that is gone is taken for %q", gone.path)
+			if taken := gone.Content != nil; taken != test.taken || taken && gone.Path != test.files[0] {
+				t.Errorf("the file of a process that is gone is taken for %q", gone.Path)
 			}
 		})
 	}

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +30,7 @@ func pad(id buildid.ID) (padded paddedID, ok bool) {
 // process that was sampled in it. One whose process is gone is taken for what others of its
 // identity are, as long as these have one content.
 type stackmapFiles struct {
-	objects *objects
+	objects *objects.Set
 	byID    map[paddedID]*stackmapClaim
 	pids    []uint32 // in which to look for files that are not found yet
 	count   int      // of the files
@@ -45,7 +47,7 @@ type stackmapClaim struct {
 }
 
 type stackmapFile struct {
-	object *object
+	object *objects.Object
 	found  bool
 	tries  int // in the process, while it was there
 }
@@ -62,7 +64,7 @@ type stackmapKnown struct {
 const maxStackmapFiles = 1 << 16
 
 // object returns the object of a build ID that was seen in a process.
-func (s *stackmapFiles) object(id paddedID, pid uint32) *object {
+func (s *stackmapFiles) object(id paddedID, pid uint32) *objects.Object {
 	claim := s.byID[id]
 	if claim == nil {
 		claim = &stackmapClaim{files: map[uint32]*stackmapFile{}}
@@ -83,19 +85,12 @@ func (s *stackmapFiles) object(id paddedID, pid uint32) *object {
 	return f.object
 }
 
-func (s *stackmapFiles) newObject(padded paddedID, pid uint32) *object {
+func (s *stackmapFiles) newObject(padded paddedID, pid uint32) *objects.Object {
 	id, err := buildid.New(buildid.GNU, padded[:])
 	if err != nil {
-		return s.objects.missing(reason.IDLength)
+		return s.objects.Missing(reason.IDLength)
 	}
-	o := s.objects.file(reach.Key{ID: id, Of: reach.MappingKey{PID: pid}}, procmap.VMA{})
-	s.objects.mu.Lock()
-	defer s.objects.mu.Unlock()
-	o.doubted = true
-	if padded[len(padded)-1] == 0 {
-		o.id, o.why = buildid.ID{}, reason.IDLength
-	}
-	return o
+	return s.objects.OfClaim(id, pid, padded[len(padded)-1] != 0)
 }
 
 // find looks for files in the processes that were sampled in them since it last did.
@@ -158,7 +153,7 @@ func (s *stackmapFiles) findIn(pid int) {
 // reach reaches for a file and reads what it claims to be.
 func (s *stackmapFiles) reach(j reach.Request) reach.Found {
 	j.Claim = true
-	return reach.File(s.objects.ctx, j, 0)
+	return reach.File(s.objects.Context(), j, 0)
 }
 
 // offer takes a file of a process, if it is one that is looked for, and else closes it.
@@ -193,12 +188,7 @@ func (c *stackmapClaim) add(k stackmapKnown) {
 // settle gives the object of a process the file.
 func (s *stackmapFiles) settle(f *stackmapFile, j reach.Request, found reach.Found, path string) {
 	f.found = true
-	s.objects.mu.Lock()
-	defer s.objects.mu.Unlock()
-	f.object.path = path
-	f.object.proven = true // the kernel has read the build ID from what was mapped
-	j.Want, j.Mapped = found.ID, time.Now()
-	s.objects.settle(job{Request: j, object: f.object}, reach.Found{File: found.File, ID: found.ID, Seen: found.Seen})
+	s.objects.SettleClaim(f.object, j, found, path)
 }
 
 // assume takes the files of processes that are gone for what the others of their identity
@@ -233,7 +223,7 @@ func (s *stackmapFiles) isOne(claim *stackmapClaim) bool {
 	var first buildid.Content
 	for i, k := range claim.known {
 		found := s.reach(k.way)
-		found.ReadContent(s.objects.ctx, contentLimits.Bytes, &s.reading)
+		found.ReadContent(s.objects.Context(), contentLimits.Bytes, &s.reading)
 		found.Close()
 		if found.Content.IsZero() || found.Seen != k.seen || i > 0 && found.Content != first {
 			return false

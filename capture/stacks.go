@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"encoding/binary"
 	"iter"
 	"runtime"
@@ -12,7 +14,7 @@ import (
 // place is one frame of a stack while recording: an object and where in it. What
 // the object's identity is may still be on its way.
 type place struct {
-	object *object
+	object *objects.Object
 	// at is a file offset for a file, and an absolute address for all else.
 	at uint64
 }
@@ -30,7 +32,7 @@ func framePointers(user int) profile.Walk {
 
 // garbage returns the place of an address where no code is. The address itself says
 // nothing, and would make every stack another one.
-func garbage(o *object) place { return place{object: o} }
+func garbage(o *objects.Object) place { return place{object: o} }
 
 // stacks counts the stacks that were seen. Its size grows with the number of
 // distinct stacks and owners, not with the number of samples, and is bounded.
@@ -142,7 +144,7 @@ func (s *stacks) count(places []place, walk profile.Walk, labels profile.Labels,
 func (s *stacks) encode(places []place, walk profile.Walk) {
 	s.key = append(s.key[:0], byte(walk.End), byte(walk.Methods))
 	for _, p := range places {
-		s.key = binary.AppendUvarint(s.key, uint64(p.object.index))
+		s.key = binary.AppendUvarint(s.key, uint64(p.object.Index))
 		s.key = binary.AppendUvarint(s.key, p.at)
 	}
 }
@@ -200,7 +202,7 @@ func (s *stacks) walk(stack uint32) profile.Walk {
 
 // places yields the places of the stack with this index; list has the objects by
 // their own.
-func (s *stacks) places(stack uint32, list []*object) iter.Seq[place] {
+func (s *stacks) places(stack uint32, list []*objects.Object) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for code := []byte(s.coded[stack][walkSize:]); len(code) > 0; {
 			index, n := binary.Uvarint(code)

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"slices"
 	"testing"
 
@@ -9,14 +11,14 @@ import (
 )
 
 func TestStacksComeBack(t *testing.T) {
-	objects := make([]*object, 301)
-	for i := range objects {
-		objects[i] = &object{index: uint32(i)}
+	set := make([]*objects.Object, 301)
+	for i := range set {
+		set[i] = &objects.Object{Index: uint32(i)}
 	}
 	all := [][]place{
 		{},
-		{{objects[0], 0}},
-		{{objects[300], ^uint64(0)}, {objects[1], 0xffffffff81000000}, {objects[0], 0x1234}},
+		{{set[0], 0}},
+		{{set[300], ^uint64(0)}, {set[1], 0xffffffff81000000}, {set[0], 0x1234}},
 	}
 	walks := []profile.Walk{{}, {End: unwind.Complete}, {End: unwind.NoRule, Methods: profile.Methods(0).With(unwind.ByCFI)}}
 	s := newStacks()
@@ -31,7 +33,7 @@ func TestStacksComeBack(t *testing.T) {
 		t.Fatalf("%d entries", len(s.order))
 	}
 	for i, key := range s.order {
-		if got := slices.Collect(s.places(key.stack, objects)); !slices.Equal(got, all[i]) || s.walk(key.stack) != walks[i] {
+		if got := slices.Collect(s.places(key.stack, set)); !slices.Equal(got, all[i]) || s.walk(key.stack) != walks[i] {
 			t.Errorf("stack %d came back as %v, %v", i, got, s.walk(key.stack))
 		}
 		if got := s.counts[key]; got.samples != 3 || got.nanos != 30 || s.labels[key.owner].PID != i {
@@ -45,7 +47,7 @@ func TestStacksComeBack(t *testing.T) {
 func TestStacksAreBounded(t *testing.T) {
 	s := newStacks()
 	s.most = 100
-	leaf, caller := &object{index: 1}, &object{index: 2}
+	leaf, caller := &objects.Object{Index: 1}, &objects.Object{Index: 2}
 	const samples = 10_000
 	coarse := int64(0)
 	for i := range samples {
@@ -80,7 +82,7 @@ func sumOf(s *stacks) (sum int64) {
 func TestShortLivesAreFolded(t *testing.T) {
 	s := newStacks()
 	s.most = 100
-	leaf := &object{index: 1}
+	leaf := &objects.Object{Index: 1}
 	const lives = 10_000
 	coarse := int64(0)
 	for pid := 1; pid <= lives; pid++ {

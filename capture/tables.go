@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"context"
 	"slices"
 	"sync"
@@ -19,7 +21,7 @@ import (
 // What samples wait for comes first. While none waits, no table is kept in this
 // process: the programs have their own copy, and the next one is read again from the cache.
 type tables struct {
-	objects *objects
+	objects *objects.Set
 	kernel  tableTaker
 	cache   tableCache
 	vdso    *unwind.Table // nil when it has none
@@ -27,7 +29,7 @@ type tables struct {
 	mu       sync.Mutex
 	work     *sync.Cond // on mu: the queue has grown, or it is over
 	news     *sync.Cond // on mu: the outcome of a file is known
-	files    map[*object]*fileTable
+	files    map[*objects.Object]*fileTable
 	serials  map[uint32]*fileTable
 	queue    []*fileTable
 	refused  []uint32 // serial numbers whose tables found no room
@@ -58,7 +60,7 @@ type tableTaker interface {
 
 // fileTable is the table of a file, or why there is none. All under tables.mu.
 type fileTable struct {
-	object  *object
+	object  *objects.Object
 	serials []uint32
 	phase   tablePhase
 	outcome tableOutcome
@@ -69,6 +71,12 @@ type fileTable struct {
 	refused bool           // there was no room in the kernel
 	wanted  int            // by how many samples
 	table   *unwind.Table  // as long as samples wait
+}
+
+// isReachable reports whether there is something to make the table of.
+func (f *fileTable) isReachable() bool {
+	file, _ := f.object.Source()
+	return file.IsReachable()
 }
 
 type tablePhase uint8
@@ -92,12 +100,12 @@ const (
 // takes a few times the size of the file's call frame information.
 const tableWorkers = 2
 
-func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
+func newTables(o *objects.Set, kernel tableTaker, cache tableCache) *tables {
 	t := &tables{
 		objects: o,
 		kernel:  kernel,
 		cache:   cache,
-		files:   map[*object]*fileTable{},
+		files:   map[*objects.Object]*fileTable{},
 		serials: map[uint32]*fileTable{},
 		most:    patience.Long,
 	}
@@ -107,7 +115,7 @@ func newTables(o *objects, kernel tableTaker, cache tableCache) *tables {
 	for range tableWorkers {
 		t.workers.Go(t.run)
 	}
-	o.reached = t.reached
+	o.Reached = t.reached
 	return t
 }
 
@@ -126,7 +134,7 @@ func (t *tables) putVDSO() {
 
 // expect notes that a file that was sampled is about to be looked for: reached tells the
 // end of it.
-func (t *tables) expect(o *object) {
+func (t *tables) expect(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.file(o)
@@ -135,7 +143,7 @@ func (t *tables) expect(o *object) {
 }
 
 // reached notes that an attempt to reach a file has ended, or was not worth it.
-func (t *tables) reached(o *object) {
+func (t *tables) reached(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.files[o]
@@ -145,13 +153,13 @@ func (t *tables) reached(o *object) {
 	f.reaches--
 	if f.phase == tableReaching {
 		t.ask(f)
-	} else if f.outcome == tableNone && t.source(f).isReachable() {
+	} else if f.outcome == tableNone && f.isReachable() {
 		t.ask(f) // another process than the first had it
 	}
 }
 
 // identified notes that the identity of a file is known, which may be all that it takes.
-func (t *tables) identified(o *object) {
+func (t *tables) identified(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f := t.files[o]; f != nil && f.phase == tableReaching {
@@ -161,7 +169,7 @@ func (t *tables) identified(o *object) {
 
 // introduce has the table of a file built and given under a serial number. If later is not
 // nil, the file is looked for in that way.
-func (t *tables) introduce(serial uint32, o *object, later *reach.Request) {
+func (t *tables) introduce(serial uint32, o *objects.Object, later *reach.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.file(o)
@@ -195,7 +203,7 @@ func (t *tables) putNone(serial uint32) {
 }
 
 // file returns what is known of an object's table. The caller holds mu.
-func (t *tables) file(o *object) *fileTable {
+func (t *tables) file(o *objects.Object) *fileTable {
 	f := t.files[o]
 	if f == nil {
 		f = &fileTable{object: o}
@@ -369,11 +377,4 @@ func (t *tables) count() UnwindStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.stats
-}
-
-func (t *tables) source(f *fileTable) source {
-	t.objects.mu.Lock()
-	defer t.objects.mu.Unlock()
-	o := f.object
-	return source{t.objects, o.id, o.seen, o.content, o.way}
 }

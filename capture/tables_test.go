@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"errors"
 	"io/fs"
@@ -80,7 +82,7 @@ func (k *fakeKernel) Remove(serial uint32) error {
 }
 
 // fileObject returns an object of a file that was reached already.
-func fileObjectOf(t *testing.T, s *objects, name string) *object {
+func fileObjectOf(t *testing.T, s *objects.Set, name string) *objects.Object {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
@@ -91,9 +93,7 @@ func fileObjectOf(t *testing.T, s *objects, name string) *object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.add(&object{path: name, id: info.ID, content: f, seen: reach.StampOf(f)})
+	return s.OfOpened(objects.Opened{Path: name, ID: info.ID, Content: f, Seen: reach.StampOf(f)})
 }
 
 // awaitTable waits until the outcome of a file is known that a sample wants.
@@ -137,9 +137,9 @@ func TestTablesAreGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cached := range []bool{false, true} {
-		objects, kernel := newObjects(), newFakeKernel()
-		tables := newTables(objects, kernel, newTableCache(dir))
-		o := fileObjectOf(t, objects, name)
+		set, kernel := objects.New(), newFakeKernel()
+		tables := newTables(set, kernel, newTableCache(dir))
+		o := fileObjectOf(t, set, name)
 		tables.introduce(7, o, nil)
 		tables.introduce(8, o, nil)
 		for _, serial := range []uint32{7, 8} {
@@ -151,7 +151,7 @@ func TestTablesAreGiven(t *testing.T) {
 			}
 		}
 		tables.stop()
-		objects.work.stop()
+		set.Stop()
 		if n := tables.count(); n.Cached != 0 != cached || n.Built != 0 == cached || n.Built+n.Cached != 1 {
 			t.Errorf("%+v in a recording with the cache filled: %v", n, cached)
 		}
@@ -161,14 +161,14 @@ func TestTablesAreGiven(t *testing.T) {
 // TestTablesThatDoNotCome wants an answer for files that cannot be reached, that are no
 // ELF files, and for which there is no room.
 func TestTablesThatDoNotCome(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.work.stop()
-	tables := newTables(objects, kernel, tableCache{})
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Stop()
+	tables := newTables(set, kernel, tableCache{})
 	defer tables.stop()
 
-	lost := objects.file(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	lost := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.expect(lost)
-	objects.reach(job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, object: lost})
+	set.Reach(objects.Job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, Object: lost})
 	tables.introduce(1, lost, nil)
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("a file out of reach has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
@@ -178,7 +178,7 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	tables.introduce(2, fileObjectOf(t, objects, script), nil)
+	tables.introduce(2, fileObjectOf(t, set, script), nil)
 	if table := awaitTable(t, tables, 2); table == nil || table.Rows() != 0 || !kernel.none[2] {
 		t.Errorf("what is no ELF file has the table %v, the kernel knows: %v", table, kernel.none[2])
 	}
@@ -186,7 +186,7 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	kernel.mu.Lock()
 	kernel.full = true
 	kernel.mu.Unlock()
-	tables.introduce(3, fileObjectOf(t, objects, libc(t)), nil)
+	tables.introduce(3, fileObjectOf(t, set, libc(t)), nil)
 	if table := awaitTable(t, tables, 3); table == nil || !kernel.unavailable[3] {
 		t.Errorf("where the kernel is full, the table is %v, the kernel knows: %v", table, kernel.unavailable[3])
 	}
@@ -201,10 +201,10 @@ func TestTablesThatDoNotCome(t *testing.T) {
 // TestTableOfAnOverwrittenFile has a file change after its identity was read: neither is its
 // table used, nor kept under that identity.
 func TestTableOfAnOverwrittenFile(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.work.stop()
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Stop()
 	cache := newTableCache(t.TempDir())
-	tables := newTables(objects, kernel, cache)
+	tables := newTables(set, kernel, cache)
 	defer tables.stop()
 	name := filepath.Join(t.TempDir(), "library")
 	b, err := os.ReadFile(libc(t))
@@ -214,7 +214,7 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	if err := os.WriteFile(name, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	o := fileObjectOf(t, objects, name)
+	o := fileObjectOf(t, set, name)
 	if err := os.WriteFile(name, b[:len(b)/2], 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
 	}
-	copied := newBuiltTables(objects, cache)
+	copied := newBuiltTables(set, cache)
 	copied.table(o)
 	copied.wait()
 	if table, settled := copied.table(o); table != nil || !settled {
@@ -236,29 +236,29 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 // TestForeseenFilesAreClosed has the table of a file built that no sample is in, through a
 // process that has it mapped. It is not kept open; when a sample is in it, it is again.
 func TestForeseenFilesAreClosed(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.close()
-	tables := newTables(objects, kernel, newTableCache(t.TempDir()))
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Close()
+	tables := newTables(set, kernel, newTableCache(t.TempDir()))
 	defer tables.stop()
-	o, j := ownProgram(t, objects)
+	o, j := ownProgram(t, set)
 	tables.introduce(1, o, &j.Request)
 	testenv.Await(t, "the table", func() bool { return kernel.Has(1) })
 	tables.stop()
-	if o.content != nil || objects.open != 0 {
-		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	if o.Content != nil {
+		t.Errorf("it is open: %v", o.Content)
 	}
 	tables.expect(o)
-	if !objects.reach(j) {
+	if !set.Reach(j) {
 		t.Error("it is not reached again")
 	}
-	objects.work.stop()
-	if o.content == nil || objects.open != 1 {
-		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	set.Stop()
+	if o.Content == nil {
+		t.Error("it is not open")
 	}
 }
 
 // ownProgram returns the object of this program, and the way to reach it.
-func ownProgram(t *testing.T, s *objects) (*object, job) {
+func ownProgram(t *testing.T, s *objects.Set) (*objects.Object, objects.Job) {
 	t.Helper()
 	vmas, err := reach.Mappings(os.Getpid())
 	if err != nil {
@@ -270,19 +270,19 @@ func ownProgram(t *testing.T, s *objects) (*object, job) {
 	}
 	for _, v := range vmas {
 		if v.Name == exe && v.Perm&procmap.Exec != 0 {
-			o := s.file(reach.Key{FromProc: true, Inode: v.Inode}, v)
-			return o, job{Request: reach.Request{VMA: v, PID: uint32(os.Getpid()), Mapped: time.Now()}, object: o}
+			o := s.File(reach.Key{FromProc: true, Inode: v.Inode}, v)
+			return o, objects.Job{Request: reach.Request{VMA: v, PID: uint32(os.Getpid()), Mapped: time.Now()}, Object: o}
 		}
 	}
 	t.Fatal("this program is not mapped")
-	return nil, job{}
+	return nil, objects.Job{}
 }
 
 // TestMemoryHasNoTable introduces memory that looks like a file, and takes it out.
 func TestMemoryHasNoTable(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.work.stop()
-	tables := newTables(objects, kernel, tableCache{})
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Stop()
+	tables := newTables(set, kernel, tableCache{})
 	defer tables.stop()
 	tables.introduceMemory(1)
 	if err := kernel.Remove(1); err != nil {
@@ -298,14 +298,14 @@ func TestMemoryHasNoTable(t *testing.T) {
 // TestRoomIsForSamples has little room left: what no sample was in is left alone until
 // one is, and what found no room is tried again.
 func TestRoomIsForSamples(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.work.stop()
-	tables := newTables(objects, kernel, tableCache{})
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Stop()
+	tables := newTables(set, kernel, tableCache{})
 	defer tables.stop()
 	kernel.mu.Lock()
 	kernel.room.Bytes = kernel.room.Capacity
 	kernel.mu.Unlock()
-	o := fileObjectOf(t, objects, libc(t))
+	o := fileObjectOf(t, set, libc(t))
 	tables.introduce(1, o, &reach.Request{})
 	testenv.Await(t, "the table", func() bool { return len(tables.takeFinished(false)) > 0 })
 	if kernel.Has(1) {
@@ -340,11 +340,11 @@ func TestRoomIsForSamples(t *testing.T) {
 
 // TestEvictedTableComesAgain has a table taken out, and asked for by a sample again.
 func TestEvictedTableComesAgain(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	defer objects.work.stop()
-	tables := newTables(objects, kernel, tableCache{})
+	set, kernel := objects.New(), newFakeKernel()
+	defer set.Stop()
+	tables := newTables(set, kernel, tableCache{})
 	defer tables.stop()
-	tables.introduce(5, fileObjectOf(t, objects, libc(t)), nil)
+	tables.introduce(5, fileObjectOf(t, set, libc(t)), nil)
 	first := awaitTable(t, tables, 5)
 	tables.dropAll()
 	if err := kernel.Remove(5); err != nil {
@@ -500,14 +500,13 @@ func TestTableCacheOfOtherVersions(t *testing.T) {
 // TestManyFilesHaveTables has more files sampled than may be kept open: their tables are built
 // all the same, and again when they made room for others, and nothing stays open.
 func TestManyFilesHaveTables(t *testing.T) {
-	objects, kernel := newObjects(), newFakeKernel()
-	objects.keep = 0 // as when as many are open as may be
-	defer objects.close()
-	tables := newTables(objects, kernel, tableCache{})
+	set, kernel := objects.NewPassing(), newFakeKernel() // as when as many are open as may be
+	defer set.Close()
+	tables := newTables(set, kernel, tableCache{})
 	defer tables.stop()
-	o, j := ownProgram(t, objects)
+	o, j := ownProgram(t, set)
 	tables.expect(o)
-	if !objects.reach(j) {
+	if !set.Reach(j) {
 		t.Fatal("it is not looked for")
 	}
 	tables.introduce(1, o, nil)
@@ -521,14 +520,14 @@ func TestManyFilesHaveTables(t *testing.T) {
 		}
 		tables.missing(1)
 	}
-	objects.work.stop()
-	copied := newBuiltTables(objects, tableCache{})
+	set.Stop()
+	copied := newBuiltTables(set, tableCache{})
 	copied.table(o)
 	copied.wait()
 	if table, settled := copied.table(o); table == nil || !settled {
 		t.Errorf("copied stacks have no table, settled: %v", settled)
 	}
-	if o.content != nil || objects.open != 0 {
-		t.Errorf("it is open: %v, %d files are", o.content, objects.open)
+	if o.Content != nil {
+		t.Errorf("it is open: %v", o.Content)
 	}
 }

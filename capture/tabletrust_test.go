@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"bytes"
 	"debug/elf"
 	"errors"
@@ -40,12 +42,12 @@ func forge(t *testing.T, name string) []byte {
 }
 
 // tableOf has the table of a file made in a recording of its own.
-func tableOf(t *testing.T, cache, name string) (*unwind.Table, UnwindStats) {
+func tableOfFile(t *testing.T, cache, name string) (*unwind.Table, UnwindStats) {
 	t.Helper()
-	objects := newObjects()
-	defer objects.work.stop()
-	tables := newTables(objects, newFakeKernel(), newTableCache(cache))
-	tables.introduce(7, fileObjectOf(t, objects, name), nil)
+	set := objects.New()
+	defer set.Stop()
+	tables := newTables(set, newFakeKernel(), newTableCache(cache))
+	tables.introduce(7, fileObjectOf(t, set, name), nil)
 	table := awaitTable(t, tables, 7)
 	tables.stop()
 	return table, tables.count()
@@ -94,13 +96,13 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 			if err := change(t, name); err != nil {
 				t.Fatal(err)
 			}
-			if table, _ := tableOf(t, cache, name); table == nil || bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
+			if table, _ := tableOfFile(t, cache, name); table == nil || bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
 				t.Error("the file has no table of its own")
 			}
 			if kept, err := newTableCache(cache).dir.List(); err != nil || len(kept) > 0 {
 				t.Errorf("%v are kept, %v", kept, err)
 			}
-			if table, n := tableOf(t, cache, real); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
+			if table, n := tableOfFile(t, cache, real); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
 				t.Errorf("the C library has the table of another file: %+v", n)
 			}
 		})
@@ -131,12 +133,12 @@ func tablesOfOneIdentity(t *testing.T, real, cache string, changed time.Time) {
 	}
 	for range 2 {
 		for _, name := range []string{other, real} {
-			if table, n := tableOf(t, cache, name); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, name).Bytes()) {
+			if table, n := tableOfFile(t, cache, name); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, name).Bytes()) {
 				t.Errorf("%s has the table of another file: %+v", name, n)
 			}
 		}
 	}
-	if _, n := tableOf(t, cache, real); n.Cached != 1 {
+	if _, n := tableOfFile(t, cache, real); n.Cached != 1 {
 		t.Errorf("that of the C library is not kept: %+v", n)
 	}
 }

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"slices"
 	"time"
 
@@ -17,8 +19,8 @@ func (t *tables) run() {
 		if t.leaves(f) {
 			continue
 		}
-		s := t.source(f)
-		m, err := s.table(t.ctx, t.cache)
+		s, _ := f.object.Source()
+		m, err := tableOf(t.ctx, s, t.cache)
 		if t.ctx.Err() != nil {
 			return // nobody waits for it any more
 		}
@@ -128,21 +130,21 @@ func (t *tables) found(f *fileTable, table *unwind.Table, built bool) {
 		f.table, t.holds = table, true
 	}
 	if !f.sampled {
-		t.objects.letGo(f.object) // the files that are kept open are those of samples
+		t.objects.LetGo(f.object) // the files that are kept open are those of samples
 	}
 	t.settle(f, tableThere)
 }
 
 // lacks notes that no table could be made of what there was of a file. It may not have been
 // reached yet.
-func (t *tables) lacks(f *fileTable, s source) {
+func (t *tables) lacks(f *fileTable, s objects.Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !s.isReachable() && t.source(f).isReachable():
+	case !s.IsReachable() && f.isReachable():
 		f.phase = tableIdle
 		t.ask(f)
-	case s.content == nil && t.reach(f):
+	case !s.IsOpen() && t.reach(f):
 		f.phase = tableReaching
 	default:
 		t.giveUp(f)
@@ -154,7 +156,7 @@ func (t *tables) lacks(f *fileTable, s source) {
 func (t *tables) reach(f *fileTable) bool {
 	if later := f.later; f.reaches == 0 && later != nil {
 		f.later = nil
-		if t.objects.reach(job{Request: *later, object: f.object}) {
+		if t.objects.Reach(objects.Job{Request: *later, Object: f.object}) {
 			f.reaches++
 		}
 	}

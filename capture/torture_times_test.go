@@ -2,7 +2,6 @@ package capture
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,15 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/fusetest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
-	"hallmark/procmap"
-	"hallmark/reason"
 )
 
 // timeScenes change files where their times do not tell it.
@@ -284,61 +280,6 @@ func TestContentOfOthers(t *testing.T) {
 		v.Pinned = reach.AnyMapping
 		if reach.IsContent(f, &v) {
 			t.Errorf("%s: times are believed that tell nothing", f.Name())
-		}
-	}
-}
-
-// TestJudgement wants what user space opens to be believed where times tell changes, or the
-// kernel has read the same.
-func TestJudgement(t *testing.T) {
-	id := func(n byte) buildid.ID {
-		id, err := buildid.New(buildid.GNU, []byte{n, 2, 3, 4, 5, 6, 7, 8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	times, mapping := &bpf.Validity{}, &bpf.Validity{Pinned: 4}
-	for _, c := range []struct {
-		name      string
-		known     buildid.ID
-		unsampled bool
-		q         reach.Request
-		f         reach.Found
-		want      reason.Reason
-	}{
-		{name: "proven", q: reach.Request{Validity: times}, f: reach.Found{ID: id(1), Proven: true}},
-		{name: "not proven", q: reach.Request{Validity: times}, f: reach.Found{ID: id(1)}, want: reason.FileChanged},
-		{name: "what the kernel read", known: id(1), q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}},
-		{name: "not what the kernel read", known: id(2), q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}, want: reason.FileChanged},
-		{name: "nothing was read", q: reach.Request{Validity: mapping}, f: reach.Found{ID: id(1)}, want: reason.FileTimes},
-		{name: "record", f: reach.Found{ID: id(1)}},
-		{name: "record without proof", f: reach.Found{ID: id(1), Fickle: true}, want: reason.FileTimes},
-		{name: "before samples", unsampled: true, f: reach.Found{ID: id(1), Fickle: true}},
-		{name: "record with identity", q: reach.Request{Want: id(1)}, f: reach.Found{ID: id(1), Fickle: true}},
-	} {
-		s := newPassingObjects()
-		s.unsampled = c.unsampled
-		if have := s.judge(c.q, c.known, c.f); have != c.want {
-			t.Errorf("%s: %v, want %v", c.name, have, c.want)
-		}
-		s.close()
-	}
-}
-
-// TestMappingsWithoutNumbers wants mappings to be objects of their own where device and inode
-// do not tell files apart, and one where they do or the kernel read an identity.
-func TestMappingsWithoutNumbers(t *testing.T) {
-	s := newPassingObjects()
-	defer s.close()
-	for _, c := range []struct {
-		major uint32
-		same  bool
-	}{{0, false}, {8, true}} {
-		v := procmap.VMA{Start: 0x1000, End: 0x2000, Perm: procmap.Read | procmap.Exec, Dev: procmap.Dev{Major: c.major}, Inode: 7, Name: "/no/such/file"}
-		p := &process{pid: math.MaxInt32}
-		if one, two := s.ofVMA(v, p), s.ofVMA(v, p); (one == two) != c.same {
-			t.Errorf("device %d: one object: %v", c.major, one == two)
 		}
 	}
 }

@@ -4,11 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"hallmark/addr"
-	"hallmark/internal/addrspace"
-	"hallmark/internal/perfmap"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/perfdata"
@@ -33,78 +29,6 @@ type tracker struct {
 	told uint64
 	// unwinder finds the callers of user code when samples bring their stacks, else nil.
 	unwinder *userStacks
-}
-
-// space is the executable mappings of a process.
-type space = addrspace.Space[*object]
-
-type mapping = addrspace.Mapping[*object]
-
-// process is one address space with a name. A process that execs keeps its
-// number and gets a new space.
-type process struct {
-	pid   uint32
-	name  string
-	space space
-	// unknown is why the mappings are not known, reason.None when they are.
-	unknown reason.Reason
-	// asOf is when the mappings were read from /proc, 0 when they were not: what
-	// records from before tell is in them already. The clock is that of the records.
-	asOf uint64
-	// refreshed is the time of the sample for which they were last read again, fresh what was read
-	// then, and freshAsOf when: samples of before are of what was mapped before. It is 0 when the time of
-	// the records has come to it.
-	refreshed uint64
-	fresh     []mapping
-	freshAsOf uint64
-	// doubted says that they are to be read again, because records were lost.
-	doubted bool
-	// known is since when they are known again, 0 when they always were.
-	known uint64
-	// generated stands for its executable memory without a file.
-	generated *object
-	originals originals
-	// since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
-	since uint64
-	// ended is when its first thread ended, 0 while it runs. The records of its
-	// other threads may still follow.
-	ended uint64
-}
-
-// insert adds mappings to those of the process.
-func (p *process) insert(code []mapping) {
-	for _, m := range code {
-		p.space.Insert(m)
-	}
-}
-
-// catchUp takes what was read again of the mappings, once the records have come to the time of that.
-func (p *process) catchUp(now uint64) {
-	if p.freshAsOf == 0 || now < p.freshAsOf {
-		return
-	}
-	p.insert(p.fresh)
-	p.fresh, p.freshAsOf = nil, 0
-}
-
-// unknownAt returns why nobody knows what the process had mapped at a time (ns, CLOCK_MONOTONIC),
-// reason.None if somebody does.
-func (p *process) unknownAt(at uint64) reason.Reason {
-	switch {
-	case at < p.known:
-		return reason.RecordsLost
-	case at+maxBehind < p.asOf:
-		return reason.NotRead
-	}
-	return reason.None
-}
-
-// started returns when the process started, the zero time if no record has reported that.
-func (p *process) started() (time.Time, error) {
-	if p.since == 0 {
-		return time.Time{}, nil
-	}
-	return perfmap.WallClock(time.Duration(p.since), unix.CLOCK_MONOTONIC)
 }
 
 // handle takes one record.
@@ -138,7 +62,7 @@ func (t *tracker) handle(r perfdata.Record) {
 func (t *tracker) doubt(until uint64) {
 	t.told = until
 	for _, p := range t.processes {
-		if p.pid != nobody && p.pid != noTask {
+		if p.PID != nobody && p.PID != noTask {
 			p.doubted = true
 		}
 	}
@@ -150,7 +74,7 @@ func (t *tracker) ask(p *process) {
 		return
 	}
 	p.space, p.originals = space{}, originals{}
-	t.objects.inventory(p)
+	p.inventory(t.objects)
 	p.doubted, p.known = false, perfring.Monotonic()
 }
 
@@ -167,7 +91,7 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 		Start:  r.Start,
 		End:    r.Start + addr.Abs(r.Size),
 		Offset: r.Offset,
-		Of:     t.objects.ofRecord(r, p),
+		Of:     t.objects.OfRecord(r, &p.Process),
 	})
 }
 
@@ -191,7 +115,8 @@ func (t *tracker) comm(r *perfdata.Comm) {
 	if r.Exec {
 		t.doubles.forget(r.OwnerTID)
 		// The number is kept, everything else is new.
-		t.processes[r.OwnerPID] = &process{pid: r.OwnerPID, name: r.Name, since: r.Time, doubted: r.Time < t.told}
+		t.processes[r.OwnerPID] = newProcess(r.OwnerPID, r.Time, r.Name)
+		t.processes[r.OwnerPID].doubted = r.Time < t.told
 		return
 	}
 	if r.OwnerPID == r.OwnerTID {
@@ -214,10 +139,11 @@ func (t *tracker) fork(r *perfdata.Task) {
 	}
 	if r.ParentPID == nobody { // from outside: what it brought along is not known
 		delete(t.processes, r.ChildPID)
-		t.process(r.ChildPID).since = r.Time
+		t.process(r.ChildPID).Since = r.Time
 		return
 	}
-	child := &process{pid: r.ChildPID, since: r.Time, doubted: r.Time < t.told}
+	child := newProcess(r.ChildPID, r.Time, "")
+	child.doubted = r.Time < t.told
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		parent.catchUp(r.Time)
 		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
@@ -240,8 +166,8 @@ func (t *tracker) exit(r *perfdata.Task) {
 		return
 	}
 	p.ended = r.Time
-	if p.generated != nil && p.generated.code.IsSampled() {
-		p.generated.code.Read()
+	if p.Generated != nil && p.Generated.Code.IsSampled() {
+		p.Generated.Code.Read()
 	}
 }
 
@@ -260,8 +186,8 @@ func (t *tracker) reap(now uint64) {
 			continue
 		}
 		delete(t.processes, pid)
-		if p.generated != nil {
-			p.generated.code.Release()
+		if p.Generated != nil {
+			p.Generated.Code.Release()
 		}
 	}
 }
@@ -277,7 +203,7 @@ func otherThreads(pid uint32) []int {
 func (t *tracker) process(pid uint32) *process {
 	p := t.processes[pid]
 	if p == nil {
-		p = &process{pid: pid}
+		p = newProcess(pid, 0, "")
 		if pid == nobody {
 			p.name, p.unknown = idleName, reason.Outside
 			if t.contained {
@@ -285,7 +211,7 @@ func (t *tracker) process(pid uint32) *process {
 			}
 		} else if pid != noTask {
 			if p.doubted = t.told != 0; !p.doubted {
-				t.objects.inventory(p)
+				p.inventory(t.objects)
 			}
 		}
 		t.processes[pid] = p
@@ -328,7 +254,7 @@ func (t *tracker) sample(r *perfdata.Sample) {
 		}
 		first = false
 		if user && why != reason.None {
-			t.places = append(t.places, place{t.objects.missing(why), ip})
+			t.places = append(t.places, place{t.objects.Missing(why), ip})
 			frames++
 			continue
 		}
@@ -364,14 +290,14 @@ const (
 // are of a later time than the sample. So they count from then on, and before only where nothing
 // else is known.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
-	if p.ended != 0 || p.pid == nobody || p.pid == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
+	if p.ended != 0 || p.PID == nobody || p.PID == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
 	if p.refreshed != 0 && now <= p.refreshed+refreshAfter || p.freshAsOf != 0 {
 		return
 	}
 	p.refreshed = now
-	if p.fresh, p.freshAsOf = t.objects.reread(p); p.freshAsOf > now+maxBehind {
+	if p.fresh, p.freshAsOf = p.reread(t.objects); p.freshAsOf > now+maxBehind {
 		return
 	}
 	for _, m := range p.fresh {
@@ -399,24 +325,24 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 // a process.
 func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 	if m := s.Find(ip); m != nil {
-		if m.Of.isFile() {
+		if m.Of.IsFile() {
 			return place{m.Of, uint64(m.FileOffset(ip))}
 		}
-		if from, ok := t.objects.original(p, ip); ok {
+		if from, ok := t.original(p, ip); ok {
 			return from
 		}
-		if m.Of.code != nil {
-			m.Of.code.See()
+		if m.Of.Code != nil {
+			m.Of.Code.See()
 		}
 		return place{m.Of, uint64(ip)}
 	}
 	if isVsyscall(ip) {
-		return place{t.objects.missing(reason.Vsyscall), uint64(ip)}
+		return place{t.objects.Missing(reason.Vsyscall), uint64(ip)}
 	}
 	if p.unknown != reason.None {
-		return place{t.objects.missing(p.unknown), uint64(ip)}
+		return place{t.objects.Missing(p.unknown), uint64(ip)}
 	}
-	return garbage(t.objects.missing(reason.NotMapped))
+	return garbage(t.objects.Missing(reason.NotMapped))
 }
 
 // isVsyscall reports whether ip lies in the page that x86-64 kernels show at

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"testing"
 
 	"hallmark/internal/bpf"
@@ -44,11 +46,11 @@ func TestCutSpace(t *testing.T) {
 // TestWaitingCounts has a sample wait of whose stack nothing was copied: it takes room all the
 // same, and gives it back.
 func TestWaitingCounts(t *testing.T) {
-	objects := newObjects()
-	defer objects.close()
-	tables := newTables(objects, newFakeKernel(), tableCache{})
+	set := objects.New()
+	defer set.Close()
+	tables := newTables(set, newFakeKernel(), tableCache{})
 	defer tables.stop()
-	o := objects.file(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	o := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.expect(o) // and nothing comes of it
 	tables.introduce(1, o, nil)
 	_, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)

@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"hallmark/internal/objects"
+
 	"runtime"
 	"slices"
 
@@ -30,7 +32,7 @@ type userStacks struct {
 // tableSource has the unwind tables of files.
 type tableSource interface {
 	// table returns the table of a file, nil when it has none, and whether that is settled.
-	table(o *object) (*unwind.Table, bool)
+	table(o *objects.Object) (*unwind.Table, bool)
 }
 
 // unfinished is a sample that waits for a table.
@@ -44,7 +46,7 @@ type unfinished struct {
 	labels  profile.Labels
 	weight  int64
 	time    uint64
-	needs   *object
+	needs   *objects.Object
 }
 
 // held returns how many bytes it takes while it waits.
@@ -59,7 +61,7 @@ const (
 
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
 	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size}
-	u.space = walkedSpace{objects: t.objects, tables: tables}
+	u.space = walkedSpace{tally: t.tally, tables: tables}
 	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, AddressBits: addressBits(), Max: maxUserFrames}
 	return u
 }
@@ -204,11 +206,11 @@ func (u *userStacks) progress() bool {
 
 // walkedSpace is the address space of a sample.
 type walkedSpace struct {
-	objects *objects
+	tally   *tally
 	tables  tableSource
 	process *process
 	space   *space
-	needs   *object // whose table is not there yet
+	needs   *objects.Object // whose table is not there yet
 }
 
 func (w *walkedSpace) begin(one *unfinished) {
@@ -223,8 +225,8 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	}
 	found := unwind.Mapping{Start: m.Start, End: m.End, Offset: m.Offset}
 	o := m.Of
-	if !o.isFile() {
-		from, ok := w.objects.original(w.process, a)
+	if !o.IsFile() {
+		from, ok := w.tally.original(w.process, a)
 		if !ok {
 			found.Content = unwind.Generated
 			return found, true

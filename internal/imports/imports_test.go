@@ -110,7 +110,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfmap", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/jitcode", "internal/kernelcode", "internal/turns", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -201,7 +201,14 @@ var rules = map[string]rule{
 		why:      "perf events and their rings, for recordings, executions and doctor; what records mean is for them to say",
 	},
 	"internal/procfs":   {module: []string{"internal/aside"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
-	"internal/proctest": {module: []string{"buildid", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
+	"internal/proctest": {module: []string{"buildid", "internal/contentcache", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
+	"internal/objects": {
+		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/capability", "internal/contentcache", "internal/contested", "internal/jitcode",
+			"internal/mounts", "internal/patience", "internal/perfmap", "internal/perfring", "internal/procfs", "internal/reach", "internal/trust", "internal/turns",
+			"perfdata", "procmap", "reason"},
+		external: []string{sys},
+		why:      "what mappings show, kept while somebody records; samples, stacks and profiles are for capture",
+	},
 	"internal/reach": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/cursor", "internal/fstimes", "internal/mounts",
 			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "addr", "perfdata", "procmap", "reason"},

@@ -65,3 +65,6 @@ func (c *WallClock) SinceBoot(t uint64) uint64 {
 
 // AtBoot returns the wall time of one of CLOCK_BOOTTIME.
 func (c *WallClock) AtBoot(t uint64) time.Time { return time.Unix(0, int64(t)+c.Boot) }
+
+// WallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
+func WallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(Monotonic() - t)) }

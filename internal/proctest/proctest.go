@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/contentcache"
 	"hallmark/internal/testenv"
 )
 
@@ -233,4 +234,19 @@ func MapSparse(t testing.TB, name string, size int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
+}
+
+// FileContent returns the content of a file.
+func FileContent(t testing.TB, path string) buildid.Content {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := contentcache.OfMapped(t.Context(), f)
+	if err != nil || c.IsZero() {
+		t.Fatalf("the content of %s: %v, %v", path, c, err)
+	}
+	return c
 }

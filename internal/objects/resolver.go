@@ -1,4 +1,4 @@
-package capture
+package objects
 
 import (
 	"os"
@@ -17,34 +17,34 @@ import (
 // identities, beside the recording: opening a file may wait for a disk or a
 // network, and a ring buffer does not.
 type resolver struct {
-	objects *objects
-	workers *turns.Workers[job]
-	queue   func(user uint32, j job) // for the workers
+	set     *Set
+	workers *turns.Workers[Job]
+	queue   func(user uint32, j Job) // for the workers
 	most    time.Duration            // that stop waits while jobs end
-	over    bool                     // what is found comes too late. Under objects.mu
+	over    bool                     // what is found comes too late. Under Set.mu
 }
 
-// job has a resolver reach for an object.
-type job struct {
+// Job has a resolver reach for an object.
+type Job struct {
 	reach.Request
-	object *object
+	Object *Object
 	// recheck says that the object was reached before, and may show another file here.
 	recheck bool
-	// again is called when the file could not be reached, nil for no call.
-	again func()
+	// Again is called when the file could not be reached, nil for no call.
+	Again func()
 	// done is called when the job is over, nil for no call.
 	done func()
 }
 
-func newResolver(o *objects) *resolver {
-	r := &resolver{objects: o, most: patience.Long}
+func newResolver(o *Set) *resolver {
+	r := &resolver{set: o, most: patience.Long}
 	r.workers = turns.New(r.do)
 	r.queue = r.workers.Ask
 	return r
 }
 
 // ask queues a job.
-func (r *resolver) ask(j job) { r.queue(procfs.AccountOf(j.PID), j) }
+func (r *resolver) ask(j Job) { r.queue(procfs.AccountOf(j.PID), j) }
 
 // stop returns when every job that was asked for is done. A file system that does not answer
 // is not waited for: then the objects do not change any more all the same.
@@ -52,13 +52,13 @@ func (r *resolver) stop() {
 	if !r.workers.Stop(r.most) {
 		return
 	}
-	r.objects.mu.Lock()
+	r.set.mu.Lock()
 	r.over = true
-	r.objects.mu.Unlock()
+	r.set.mu.Unlock()
 }
 
 // do does a job. It returns what is left to be done by a helper, nil for nothing.
-func (r *resolver) do(j job) (helped func()) {
+func (r *resolver) do(j Job) (helped func()) {
 	if j.recheck {
 		r.recheck(j)
 		return nil
@@ -68,7 +68,7 @@ func (r *resolver) do(j job) (helped func()) {
 
 // resolve reaches for the file behind a mapping and settles its object. It returns the part that a
 // helper does, nil for none.
-func (r *resolver) resolve(j job) (helped func()) {
+func (r *resolver) resolve(j Job) (helped func()) {
 	if isSettled, isByClaim := r.settled(j); isSettled {
 		if isByClaim { // it was settled by another mapping, after this one was asked for
 			r.recheck(j)
@@ -76,83 +76,83 @@ func (r *resolver) resolve(j job) (helped func()) {
 		r.end(j)
 		return nil
 	}
-	found, about := reach.Here(r.objects.ctx, j.Request)
+	found, about := reach.Here(r.set.ctx, j.Request)
 	if !found.MayAnswerAside() {
-		r.objects.foretell(j, found)
-		found.ReadContent(r.objects.ctx, r.objects.early, &r.objects.reading)
-		found.Judge(r.objects.keep == 0)
+		r.set.foretell(j, found)
+		found.ReadContent(r.set.ctx, r.set.early, &r.set.reading)
+		found.Judge(r.set.keep == 0)
 		r.accept(j, found)
 		return nil
 	}
-	r.objects.noteSilent(j.object)
-	return func() { r.accept(j, reach.Aside(j.Request, about, r.objects.early)) }
+	r.set.noteSilent(j.Object)
+	return func() { r.accept(j, reach.Aside(j.Request, about, r.set.early)) }
 }
 
 // end says that a job is over.
-func (r *resolver) end(j job) {
+func (r *resolver) end(j Job) {
 	if j.done != nil {
 		j.done()
 	}
-	if told := r.objects.reached; told != nil {
-		told(j.object)
+	if told := r.set.Reached; told != nil {
+		told(j.Object)
 	}
 }
 
 // noteSilent gives the reason of a file that a helper is asked for, until it answers.
-func (s *objects) noteSilent(o *object) {
+func (s *Set) noteSilent(o *Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.id.IsZero() {
-		o.why = reason.FileUnresponsive
+	if o.ID.IsZero() {
+		o.Why = reason.FileUnresponsive
 	}
 }
 
 // accept takes what was found.
-func (r *resolver) accept(j job, found reach.Found) {
+func (r *resolver) accept(j Job, found reach.Found) {
 	defer r.end(j)
-	r.objects.mu.Lock()
+	r.set.mu.Lock()
 	if r.over {
-		r.objects.mu.Unlock()
+		r.set.mu.Unlock()
 		found.Close()
 		return
 	}
-	o := j.object
+	o := j.Object
 	o.tried++
 	if o.way != nil && o.isByClaim(j) { // another mapping has settled it meanwhile
-		r.objects.mu.Unlock()
+		r.set.mu.Unlock()
 		r.compare(j, found)
 		return
 	}
-	why := r.objects.settle(j, found)
-	r.objects.mu.Unlock()
-	if why != reason.None && j.again != nil && !j.Validity.OfMapping() {
-		j.again()
+	why := r.set.settle(j, found)
+	r.set.mu.Unlock()
+	if why != reason.None && j.Again != nil && !j.Validity.OfMapping() {
+		j.Again()
 	}
 }
 
 // settle gives the object of a job what was found of its file, if it is believed.
 // The caller holds mu.
-func (s *objects) settle(j job, f reach.Found) reason.Reason {
-	o := j.object
+func (s *Set) settle(j Job, f reach.Found) reason.Reason {
+	o := j.Object
 	if f.Why == reason.None {
-		f.Why = s.judge(j.Request, o.id, f)
+		f.Why = s.judge(j.Request, o.ID, f)
 	}
 	if o.doubt(j, f); o.mixed {
-		o.id, f.Why = buildid.ID{}, reason.FileChanged
+		o.ID, f.Why = buildid.ID{}, reason.FileChanged
 	}
 	if f.Why != reason.None {
-		o.why = f.Why
+		o.Why = f.Why
 		f.Close()
 		return f.Why
 	}
-	o.id, o.why, o.first = f.ID, reason.None, time.Time{}
+	o.ID, o.Why, o.first = f.ID, reason.None, time.Time{}
 	if j.Validity != nil && f.Layered && f.Name != "" {
-		o.path = f.Name // BPF tells the path in the layer
+		o.Path = f.Name // BPF tells the path in the layer
 	}
 	if f.Fickle && j.Validity == nil && j.Want.IsZero() {
-		delete(s.files, o.key) // another mapping may be of another content
+		delete(s.files, o.Key) // another mapping may be of another content
 	}
-	if o.content != nil {
+	if o.Content != nil {
 		f.Close()
 		return reason.None
 	}
@@ -168,34 +168,34 @@ func (s *objects) settle(j job, f reach.Found) reason.Reason {
 	}
 	if f.Judged {
 		o.judged, o.trusted = true, f.Trusted
-		o.vouched.Store(f.Trusted)
+		o.vouched = f.Trusted
 	}
 	if s.open >= s.keep {
 		f.Close()
 		return reason.None
 	}
-	o.content = f.File
+	o.Content = f.File
 	s.open++
 	return reason.None
 }
 
 // foretell gives an object that is reported once its identity, before the content of its file is
 // read: an event does not wait for the content as long as that may take.
-func (s *objects) foretell(j job, f reach.Found) {
+func (s *Set) foretell(j Job, f reach.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := j.object
-	if s.work.over || !o.alone || !o.id.IsZero() || f.Why != reason.None || s.judge(j.Request, o.id, f) != reason.None {
+	o := j.Object
+	if s.work.over || !o.alone || !o.ID.IsZero() || f.Why != reason.None || s.judge(j.Request, o.ID, f) != reason.None {
 		return
 	}
 	if o.doubt(j, f); !o.mixed {
-		o.id, o.why = f.ID, reason.None
+		o.ID, o.Why = f.ID, reason.None
 	}
 }
 
 // doubt notes when nothing says which of two contents of a file a mapping shows: the file
 // changed after it was mapped, or mappings of one inode were of different contents.
-func (o *object) doubt(j job, f reach.Found) {
+func (o *Object) doubt(j Job, f reach.Found) {
 	if j.Validity != nil {
 		return // BPF tells contents apart
 	}
@@ -203,7 +203,7 @@ func (o *object) doubt(j job, f reach.Found) {
 		return // another file altogether, which the process has at that address by now
 	}
 	o.layered = o.layered || j.Want.IsZero() && f.Layered
-	another := f.File != nil && !o.id.IsZero() && (f.ID != o.id || !f.Content.IsZero() && !o.early.IsZero() && f.Content != o.early)
+	another := f.File != nil && !o.ID.IsZero() && (f.ID != o.ID || !f.Content.IsZero() && !o.early.IsZero() && f.Content != o.early)
 	mapped := j.Mapped
 	if !o.first.IsZero() && o.first.Before(mapped) {
 		mapped = o.first
@@ -215,7 +215,7 @@ func (o *object) doubt(j job, f reach.Found) {
 
 // judge says whether what was found is the file that was mapped, of which the identity known was
 // read from memory or from another opening of the file, zero for none. The caller holds mu.
-func (s *objects) judge(q reach.Request, known buildid.ID, f reach.Found) reason.Reason {
+func (s *Set) judge(q reach.Request, known buildid.ID, f reach.Found) reason.Reason {
 	if f.Why == reason.None && f.File != nil && f.Seen.Size == 0 {
 		return reason.FileChanged // nobody executes an empty file: it was cut since
 	}
@@ -237,7 +237,7 @@ func (s *objects) judge(q reach.Request, known buildid.ID, f reach.Found) reason
 // judgeRecord is judge for a mapping that a record or /proc reported. Where times say nothing, the
 // file is believed to be what was mapped only by an identity that the kernel read, or if it
 // was read before there were samples. The caller holds mu.
-func (s *objects) judgeRecord(q reach.Request, f reach.Found) reason.Reason {
+func (s *Set) judgeRecord(q reach.Request, f reach.Found) reason.Reason {
 	switch {
 	case !q.Want.IsZero() && f.ID != q.Want:
 		return reason.FileChanged
@@ -249,11 +249,11 @@ func (s *objects) judgeRecord(q reach.Request, f reach.Found) reason.Reason {
 
 // settled reports whether the object of a job is settled, and whether that was by the mapping of
 // another job, which may have shown another file.
-func (r *resolver) settled(j job) (isSettled, isByClaim bool) {
-	r.objects.mu.Lock()
-	defer r.objects.mu.Unlock()
-	o := j.object
-	if o.content == nil || o.layered {
+func (r *resolver) settled(j Job) (isSettled, isByClaim bool) {
+	r.set.mu.Lock()
+	defer r.set.mu.Unlock()
+	o := j.Object
+	if o.Content == nil || o.layered {
 		return false, false
 	}
 	o.tried++

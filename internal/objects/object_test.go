@@ -1,9 +1,7 @@
-package capture
+package objects
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,11 +13,8 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/procfs"
-	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
-	"hallmark/internal/testenv"
 	"hallmark/procmap"
-	"hallmark/profile"
 	"hallmark/reason"
 )
 
@@ -27,72 +22,36 @@ import (
 // each reason has one object, whose number is its place in the list. The race detector watches.
 func TestObjectsAreShared(t *testing.T) {
 	const goroutines, files = 4, 500
-	s := newPassingObjects()
+	s := NewPassing()
 	id, err := buildid.New(buildid.GNU, make([]byte, 20))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := make([][]*object, goroutines)
+	found := make([][]*Object, goroutines)
 	var all sync.WaitGroup
 	for g := range goroutines {
 		all.Go(func() {
 			for i := range files {
-				o := s.file(reach.Key{Inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)})
-				s.learn(o, id)
-				if !s.settled(o) {
+				o := s.File(reach.Key{Inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)})
+				s.Learn(o, id)
+				if !o.Facts().Settled {
 					t.Errorf("file %d has no identity", i)
 				}
-				found[g] = append(found[g], o, s.missing(reason.Reason(i%7)))
+				found[g] = append(found[g], o, s.Missing(reason.Reason(i%7)))
 			}
 		})
 	}
 	all.Wait()
-	defer s.close()
+	defer s.Close()
 	for g := range goroutines {
 		for i, o := range found[g] {
-			if o != found[0][i] || s.list[o.index] != o {
+			if o != found[0][i] || s.All()[o.Index] != o {
 				t.Fatalf("goroutine %d has another object %d", g, i)
 			}
 		}
 	}
-	if len(s.list) != files+7 {
+	if len(s.All()) != files+7 {
 		t.Errorf("%d objects", len(s.list))
-	}
-}
-
-// TestProgramsNamedLikeMemory records programs that have the path /dev/zero in a mount namespace of
-// their own, on a disk and in memory: they are files like others.
-func TestProgramsNamedLikeMemory(t *testing.T) {
-	testenv.Root(t)
-	unshare := testenv.Tool(t, "unshare")
-	for name, mount := range map[string]string{
-		"disk":  `mount --bind "$1" /dev && exec /dev/zero`,
-		"tmpfs": `mount -t tmpfs none /dev && cp "$1/zero" /dev/zero && exec /dev/zero`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachBackend(t, func(t *testing.T, b Backend) {
-				program := proctest.BuildC(t)
-				want := proctest.FileID(t, program)
-				if err := os.Rename(program, filepath.Join(filepath.Dir(program), "zero")); err != nil {
-					t.Fatal(err)
-				}
-				pid := proctest.Start(t, unshare, "--mount", "sh", "-c", mount, "sh", filepath.Dir(program))
-				testenv.Await(t, "the program", func() bool {
-					exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-					return err == nil && exe == reach.DevZero
-				})
-				p, _, stats := recordUntil(t, Options{Backend: b, PIDs: []int{pid}}, 50)
-				ids := map[buildid.ID]int64{}
-				for _, s := range p.Sample {
-					for c := range profile.Calls(s) {
-						id, _ := profile.Identity(c.Location.Mapping)
-						ids[id] += s.Value[0]
-						break
-					}
-				}
-				checkMost(t, "the program", ids[want], int64(stats.Samples), 0.3)
-			})
-		})
 	}
 }
 

@@ -1,0 +1,244 @@
+package capture
+
+import (
+	"hallmark/internal/objects"
+
+	"slices"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/contested"
+	"hallmark/internal/trust"
+	"hallmark/profile"
+)
+
+// A build ID is a claim. What a recording knows of one file and of another is put together
+// only if their contents are the same. They are read when the samples have ended, and only
+// of files that samples are in.
+
+// distinct tells files apart. One of unknown content is the same as another only if it has
+// its path, too.
+type distinct struct {
+	id      buildid.ID // that it claims
+	content buildid.Content
+	path    string // of a file of unknown content
+	unkept  bool   // see judgeUnknown
+}
+
+func distinctOf(id buildid.ID, content buildid.Content, path string) distinct {
+	if !content.IsZero() {
+		path = ""
+	}
+	return distinct{id: id, content: content, path: path}
+}
+
+// read is a file that frames are in.
+type read struct {
+	objects.Reading
+	unkept bool // see judgeUnknown
+}
+
+// contentLimits bound what is read of files at the end of a recording.
+var contentLimits = contested.Limits{Time: 3 * time.Second, Bytes: 8 << 30}
+
+// read reads the contents of files within limits.
+func (f *finisher) read(files []*objects.Object, limits contested.Limits) []read {
+	var all []read
+	for _, r := range objects.ReadContents(files, limits) {
+		all = append(all, read{Reading: r})
+	}
+	return all
+}
+
+// distinguish gives each file its identity, content and path. Where files of different
+// content claim one identity, it stays with the one that is trusted most, and the others
+// have their content for an identity, as has one that others can have written if the content of
+// another file is unknown. One of unknown content has none, if another file is
+// known better: its owner may have seen to it that nobody can tell them apart.
+func (f *finisher) distinguish(all []read) {
+	claims, copies := map[buildid.ID][]*read{}, map[distinct][]*read{}
+	var order []distinct
+	for i := range all {
+		r := &all[i]
+		claims[r.Object.ID] = append(claims[r.Object.ID], r)
+	}
+	for _, claimants := range claims {
+		judgeUnknown(claimants)
+	}
+	for i := range all {
+		r := &all[i]
+		o := r.Object
+		key := distinctOf(o.ID, r.Content, o.Path)
+		key.unkept = r.unkept
+		if copies[key] == nil {
+			order = append(order, key)
+		}
+		copies[key] = append(copies[key], r)
+	}
+	for _, key := range order {
+		shown := profile.Binary{ID: key.id, Content: key.content, Unkept: key.unkept}
+		if keeper, is := keeperOf(claims[key.id]); !key.content.IsZero() && (is && key.content != keeper || isDubious(copies[key], claims[key.id])) {
+			shown.ID, shown.Claim = key.content.ID(), key.id
+		}
+		groups := believed(copies[key])
+		for _, group := range groups {
+			b := f.identify(shown, group, len(groups) > 1)
+			f.noteGuests(group)
+			if key.content.IsZero() && len(claims[key.id]) > len(group) && !group[0].Object.Doubted {
+				b.Segments = nil // or pprof takes it for another one of the same layout
+			}
+		}
+	}
+}
+
+// identify makes one file of objects. The first one gives it its path and, if it could be
+// reached, its symbols.
+func (f *finisher) identify(shown profile.Binary, group []*read, apart bool) *identified {
+	shown.Path, shown.Apart = group[0].Object.Path, apart
+	b := &identified{Binary: shown}
+	key := distinctOf(shown.Claimed(), shown.Content, shown.Path)
+	key.unkept = shown.Unkept
+	if apart {
+		key.path = shown.Path
+	}
+	if known := f.files[key]; known != nil {
+		b = known
+	}
+	f.files[key] = b
+	for _, r := range group {
+		if key.content.IsZero() && r.IsOtherState(&group[0].Reading) {
+			r.Several = append(r.Several, buildid.Content{})
+		}
+		f.ofObject[r.Object] = b
+		b.add(r.Object, len(r.Several) > 0)
+	}
+	return b
+}
+
+// noteGuests notes the copies of a trusted file that others can have written. A content is of the
+// code: what is executed beyond it may be other bytes than those of the trusted file.
+func (f *finisher) noteGuests(group []*read) {
+	if len(group) < 2 || group[0].Content.IsZero() || !group[0].IsVouched() {
+		return
+	}
+	for _, r := range group[1:] {
+		if r.IsVouched() {
+			continue
+		}
+		if f.guests == nil {
+			f.guests = map[*objects.Object]*profile.Binary{}
+		}
+		f.guests[r.Object] = &profile.Binary{ID: r.Object.ID, Path: r.Object.Path, Unkept: true}
+	}
+}
+
+// believed groups copies, of which each says itself what its functions are called. A file
+// that root or this user wrote is believed for all of them, and comes first. Without one, a
+// user's file is believed for that user's copies alone.
+func believed(copies []*read) [][]*read {
+	if len(copies) == 1 || copies[0].Content.IsZero() {
+		return [][]*read{copies}
+	}
+	best, top := trust.Others, 0
+	owners := map[int64][]*read{}
+	var order []int64
+	for i, r := range copies {
+		level, owner := r.Object.Level()
+		if level > best {
+			best = level
+			top = i
+		}
+		if owners[owner] == nil {
+			order = append(order, owner)
+		}
+		owners[owner] = append(owners[owner], r)
+	}
+	if best > trust.Others {
+		copies[0], copies[top] = copies[top], copies[0]
+		return [][]*read{copies}
+	}
+	groups := make([][]*read, len(order))
+	for i, owner := range order {
+		groups[i] = owners[owner]
+	}
+	return groups
+}
+
+// judgeUnknown notes which files of unknown content may not have the identity that they and
+// others claim.
+func judgeUnknown(claimants []*read) {
+	isKept := false
+	var unknown []*read
+	for _, r := range claimants {
+		if len(claimants) > 1 && r.Content.IsZero() && !r.IsVouched() {
+			unknown = append(unknown, r)
+			continue
+		}
+		isKept = true
+	}
+	for _, r := range unknown {
+		r.unkept = isKept
+	}
+}
+
+// isDubious reports whether copies of known content may not have the identity that they claim: others
+// can have written all of them, and another file claims it whose content is unknown. An earlier
+// state of the same file is none of others: its owner has nothing from it.
+func isDubious(copies, claimants []*read) bool {
+	isOther := func(r *read) bool {
+		return r.Content.IsZero() && !slices.ContainsFunc(copies, func(c *read) bool { return c.Object.IsFileOf(r.Object) })
+	}
+	return slices.ContainsFunc(claimants, isOther) && !slices.ContainsFunc(copies, (*read).IsVouched)
+}
+
+// keeperOf returns the content that keeps an identity, zero for none, and whether files of
+// different content claim it.
+func keeperOf(claimants []*read) (keeper buildid.Content, isContested bool) {
+	var contents []buildid.Content
+	for _, r := range claimants {
+		if !r.Content.IsZero() {
+			contents = append(contents, r.Content)
+		}
+	}
+	if contested.Judge(contents) != contested.Different {
+		return buildid.Content{}, false
+	}
+	best, alone := trust.Others, false
+	for _, r := range claimants {
+		if r.Content.IsZero() {
+			continue
+		}
+		switch level, _ := r.Object.Level(); {
+		case level > best:
+			best, keeper, alone = level, r.Content, true
+		case level == best && r.Content != keeper:
+			alone = false
+		}
+	}
+	if !alone {
+		keeper = buildid.Content{}
+	}
+	return keeper, true
+}
+
+// add takes what is known of one of the objects that show the file. The first one whose file
+// could be reached gives it its content. Of two files of unknown content, nobody knows which
+// is the right one.
+func (b *identified) add(o *objects.Object, isSeveral bool) {
+	switch {
+	case b.Content.IsZero() && (isSeveral || b.content != nil && o.Content != nil):
+		b.content, b.file, b.Segments, b.doubtful = nil, nil, nil, true
+	case b.content == nil && o.Content != nil && !b.doubtful:
+		b.content = o.Content
+		b.readSegments()
+	}
+}
+
+// doubt has the profile say of which files one object shows several.
+func (f *finisher) doubt(b *profile.Builder, all []read) {
+	for _, r := range all {
+		if len(r.Several) > 0 {
+			b.Doubt(&f.ofObject[r.Object].Binary, r.Several)
+		}
+	}
+}

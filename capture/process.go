@@ -1,0 +1,125 @@
+package capture
+
+import (
+	"hallmark/internal/objects"
+
+	"errors"
+	"os"
+
+	"hallmark/internal/addrspace"
+	"hallmark/internal/patience"
+	"hallmark/internal/perfring"
+	"hallmark/internal/procfs"
+	"hallmark/internal/reach"
+	"hallmark/procmap"
+	"hallmark/reason"
+)
+
+// space is the executable mappings of a process.
+type space = addrspace.Space[*objects.Object]
+
+type mapping = addrspace.Mapping[*objects.Object]
+
+// process is one address space with a name. A process that execs keeps its
+// number and gets a new space.
+type process struct {
+	objects.Process
+	name  string
+	space space
+	// unknown is why the mappings are not known, reason.None when they are.
+	unknown reason.Reason
+	// asOf is when the mappings were read from /proc, 0 when they were not: what
+	// records from before tell is in them already. The clock is that of the records.
+	asOf uint64
+	// refreshed is the time of the sample for which they were last read again, fresh what was read
+	// then, and freshAsOf when: samples of before are of what was mapped before. It is 0 when the time of
+	// the records has come to it.
+	refreshed uint64
+	fresh     []mapping
+	freshAsOf uint64
+	// doubted says that they are to be read again, because records were lost.
+	doubted bool
+	// known is since when they are known again, 0 when they always were.
+	known     uint64
+	originals originals
+	// ended is when its first thread ended, 0 while it runs. The records of its
+	// other threads may still follow.
+	ended uint64
+}
+
+// insert adds mappings to those of the process.
+func (p *process) insert(code []mapping) {
+	for _, m := range code {
+		p.space.Insert(m)
+	}
+}
+
+// catchUp takes what was read again of the mappings, once the records have come to the time of that.
+func (p *process) catchUp(now uint64) {
+	if p.freshAsOf == 0 || now < p.freshAsOf {
+		return
+	}
+	p.insert(p.fresh)
+	p.fresh, p.freshAsOf = nil, 0
+}
+
+// unknownAt returns why nobody knows what the process had mapped at a time (ns, CLOCK_MONOTONIC),
+// reason.None if somebody does.
+func (p *process) unknownAt(at uint64) reason.Reason {
+	switch {
+	case at < p.known:
+		return reason.RecordsLost
+	case at+maxBehind < p.asOf:
+		return reason.NotRead
+	}
+	return reason.None
+}
+
+func newProcess(pid uint32, since uint64, name string) *process {
+	return &process{Process: objects.Process{PID: pid, Since: since}, name: name}
+}
+
+// inventory reads the mappings and the name of a process that runs already.
+// Where that cannot be done, the process says why.
+func (p *process) inventory(s *objects.Set) {
+	if name := procfs.NameOf(p.PID); name != "" {
+		p.name = name
+	}
+	now := perfring.Monotonic()
+	vmas, err := reach.Mappings(int(p.PID))
+	switch {
+	case err == nil:
+		p.unknown, p.asOf = reason.None, now
+	case errors.Is(err, os.ErrPermission):
+		p.unknown = reason.NotPermitted
+	case errors.Is(err, patience.ErrSilent):
+		p.unknown = reason.FileUnresponsive
+	case errors.Is(err, procmap.ErrNoMemory):
+		p.unknown = reason.None // a kernel thread
+	default:
+		p.unknown = reason.ProcessGone
+	}
+	p.insert(p.executable(s, vmas))
+}
+
+// reread reads the mappings again, and returns those that can be executed and when they
+// were read (ns, CLOCK_MONOTONIC), 0 if they cannot be read.
+func (p *process) reread(s *objects.Set) (fresh []mapping, asOf uint64) {
+	now := perfring.Monotonic()
+	vmas, err := reach.Mappings(int(p.PID))
+	if err != nil {
+		return nil, 0
+	}
+	return p.executable(s, vmas), now
+}
+
+// executable returns those mappings that can be executed.
+func (p *process) executable(s *objects.Set, vmas []procmap.VMA) []mapping {
+	var code []mapping
+	for _, v := range vmas {
+		if v.Perm&procmap.Exec != 0 {
+			code = append(code, mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.OfVMA(v, &p.Process)})
+		}
+	}
+	return code
+}
