@@ -220,6 +220,7 @@ func TestJSONOfFailures(t *testing.T) {
 		"lookup":    {{"/nonexistent", "1"}, {os.Args[0], "0", "zz"}, {text, "1"}, {"123456789", "1"}},
 		"symbolize": {{"/nonexistent"}, {"--format", "x"}, {"--debug-path", "/nonexistent"}, {os.Args[0]}},
 		"unwind":    {{os.Args[0], "/nonexistent"}, {"--stats", text}, {"--check", "zz", text}, {}},
+		"push":      {{"x"}, {"--server", "ftp://x", "y"}, {"--server", "http://127.0.0.1:1", "/nonexistent"}},
 		"report":    {{"/nonexistent"}, {text}, {"--top", "-1", text}},
 		"doctor":    {{"x"}},
 		"census":    {{"x"}},

@@ -1,6 +1,7 @@
 package debuginfod
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -34,6 +35,30 @@ func (c *Client) path(k key) string { return CachePath(c.Dir, k.id, k.file) }
 // may be empty: then no server had it. Files stay as long as somebody reads them.
 func CachePath(dir string, id buildid.ID, file File) string {
 	return filepath.Join(dir, id.String(), string(file))
+}
+
+// Forget removes a file of a build ID from the cache, for those who keep it elsewhere.
+func (c *Client) Forget(id buildid.ID, file File) error {
+	path := CachePath(c.Dir, id, file)
+	if err := cachedir.Check(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(path)) // only if it is empty
+	return nil
+}
+
+// SetMissTime sets how long the cache remembers that no server has a file.
+func (c *Client) SetMissTime(d time.Duration) error {
+	if err := makeDir(c.Dir); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(c.Dir, missSeconds), 0o600, func(w io.Writer) error {
+		_, err := w.Write(strconv.AppendInt(nil, int64(d/time.Second), 10))
+		return err
+	})
 }
 
 // seconds returns the number in a control file.

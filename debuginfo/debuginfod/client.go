@@ -130,6 +130,13 @@ func (c *Client) String() string { return strings.Join(c.URLs, " ") }
 // Fetch returns the path in the cache of a file of the build ID, which must be of
 // kind GNU. The error is ErrNotFound, that of ctx, or wraps one or several *Error.
 func (c *Client) Fetch(ctx context.Context, id buildid.ID, file File) (path string, err error) {
+	return c.FetchFor(ctx, id, file, "")
+}
+
+// FetchFor is Fetch on behalf of others: forwarded goes to the servers as X-Forwarded-For, by
+// which servers that ask each other notice a circle. Of several that wait for one download,
+// the first one's goes.
+func (c *Client) FetchFor(ctx context.Context, id buildid.ID, file File, forwarded string) (path string, err error) {
 	if id.Kind() != buildid.GNU || len(c.URLs) == 0 || c.Dir == "" {
 		return "", ErrNotFound
 	}
@@ -139,7 +146,7 @@ func (c *Client) Fetch(ctx context.Context, id buildid.ID, file File) (path stri
 	if found, err := c.cached(path); found || err != nil {
 		return path, err
 	}
-	call := c.join(k)
+	call := c.join(k, forwarded)
 	defer c.leave(k, call)
 	select {
 	case <-ctx.Done():
@@ -149,13 +156,16 @@ func (c *Client) Fetch(ctx context.Context, id buildid.ID, file File) (path stri
 	}
 }
 
+// forwardedKey is where the context of a download has what goes as X-Forwarded-For.
+type forwardedKey struct{}
+
 // join returns the call for a file, and starts it if there is none.
-func (c *Client) join(k key) *call {
+func (c *Client) join(k key, forwarded string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call := c.calls[k]
 	if call == nil {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), forwardedKey{}, forwarded))
 		call = newCall(cancel)
 		c.calls[k] = call
 		go func() {

@@ -139,6 +139,9 @@ func (c *Client) request(ctx context.Context, url string) (*http.Response, error
 	for name, values := range c.Header {
 		request.Header[name] = values
 	}
+	if f, _ := ctx.Value(forwardedKey{}).(string); f != "" {
+		request.Header.Set("X-Forwarded-For", f)
+	}
 	c.addOwn(request)
 	return c.http.Do(request)
 }

@@ -196,15 +196,18 @@ func (t *temp) remove() {
 
 // Scratch returns a file for what is needed for a while, which nobody else can open. It has no
 // name, and is gone when it is closed.
-func Scratch() (*os.File, error) {
-	d, err := os.Open(os.TempDir())
+func Scratch() (*os.File, error) { return ScratchIn(os.TempDir()) }
+
+// ScratchIn is Scratch on the file system of a directory.
+func ScratchIn(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
 	t, err := newTemp(d, "scratch", "scratch", 0o600)
 	if err != nil {
-		return nil, &fs.PathError{Op: "create", Path: os.TempDir(), Err: err}
+		return nil, &fs.PathError{Op: "create", Path: dir, Err: err}
 	}
 	t.remove()
 	return t.f, nil

@@ -61,6 +61,29 @@ var rules = map[string]rule{
 		module: []string{"addr", "buildid", "debuginfo", "internal/plaintext", "reason", "symbol"},
 		why:    "text in, text out; files are for debuginfo to find",
 	},
+	"server/blob": {why: "objects by key; what is in them is for the store to say"},
+	"server/blob/s3blob": {
+		module:   []string{"server/blob"},
+		external: []string{"github.com/minio/minio-go/"},
+		why:      "the only importer of the client of S3",
+	},
+	"server/blob/blobtest": {module: []string{"server/blob"}, why: "one suite for all stores of objects"},
+	"server/store": {
+		module: []string{"buildid", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
+		why:    "files by identity; it knows nothing of requests",
+	},
+	"server/packages": {
+		external: []string{"github.com/klauspost/compress/", "github.com/xi2/xz"},
+		why:      "what is in packages, for servers and for those who send files to them",
+	},
+	"server/api":    {module: []string{"buildid"}, why: "messages between servers and clients, and nothing else of either"},
+	"server/client": {module: []string{"buildid", "server/api"}, why: "speaks with a server; a program that does has nothing else of it"},
+	"server": {
+		module:   []string{"buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "server/api", "server/blob", "server/store"},
+		external: []string{"github.com/klauspost/compress/"},
+		why:      "answers requests over a store; it knows nothing of commands and terminals",
+	},
+	"internal/seekable": {external: []string{"github.com/klauspost/compress/"}, why: "a format of compressed files"},
 	"debuginfo/debuginfod": {
 		module: []string{"buildid", "internal/atomicfile", "internal/cachedir", "internal/regular"},
 		why:    "speaks with servers; needs only the words of the question",
@@ -259,7 +282,7 @@ var rules = map[string]rule{
 	"cmd/hallmark/internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"cmd/hallmark/internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"cmd/hallmark/internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

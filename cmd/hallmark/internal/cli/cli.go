@@ -42,6 +42,8 @@ var verbs = []verb{
 	{newLookupCommand, symbols},
 	{newUnwindCommand, symbols},
 	{newAddr2lineCommand, symbols},
+	{newServeCommand, servers},
+	{newPushCommand, servers},
 	{newDoctorCommand, measures},
 	{newBenchCommand, measures},
 	{newCensusCommand, measures},
@@ -60,6 +62,7 @@ const (
 	machine  = "Look at a machine:"
 	profiles = "Record, and look at profiles:"
 	symbols  = "Functions and lines:"
+	servers  = "Serve files and symbols:"
 	measures = "Check and measure this machine:"
 )
 

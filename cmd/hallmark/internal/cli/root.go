@@ -36,7 +36,7 @@ func newRootCommand(e *env) *cobra.Command {
 	root.SetIn(e.stdin)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", unknownWidth)))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
-	for _, group := range []string{machine, profiles, symbols, measures} {
+	for _, group := range []string{machine, profiles, symbols, servers, measures} {
 		root.AddGroup(&cobra.Group{ID: group, Title: group})
 	}
 	for _, v := range verbs {

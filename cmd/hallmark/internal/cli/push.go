@@ -1,0 +1,467 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/debuginfo"
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
+	"hallmark/procmap"
+	"hallmark/server/api"
+	"hallmark/server/client"
+	"hallmark/server/packages"
+	"hallmark/symbol"
+)
+
+const pushLong = `Push sends files to a symbol server. It first asks which ones the server lacks,
+by identity and content, and sends those alone. A large file goes in parts: if
+push is interrupted, the next one goes on where it ended.
+
+An argument is an ELF file; a package (.deb, .rpm), an archive (.tar in any
+compression) or an image of a container (docker save, OCI); a directory, whose
+ELF files and packages are sent; a profile or a recording by perf, whose files
+are looked for on this machine by identity; or a process by its number (write
+./123 for a file), of which the files that it has mapped for execution are sent.
+
+With --sources push also sends the source files that the debug information of
+the files names, if they are on this machine.
+
+Push prints a line for each file that it sent or that was refused. With --json
+it prints an object for each file. The exit status is 1 if a file was refused or
+not found.`
+
+const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
+  hallmark push --server http://127.0.0.1:8002 --sources ./prog
+  hallmark push --server http://127.0.0.1:8002 hallmark.pb.gz   # what a profile needs
+  HALLMARK_TOKEN=... hallmark push --server https://symbols.example *.deb`
+
+type pushOptions struct {
+	server  serverOptions
+	json    bool
+	sources bool
+	input   input
+}
+
+func newPushCommand(e *env) *cobra.Command {
+	var opt pushOptions
+	cmd := &cobra.Command{
+		Use:     "push [flags] FILE|DIR|PACKAGE|PROFILE|PID...",
+		Short:   "Send files to a symbol server",
+		Long:    pushLong,
+		Example: pushExample,
+		Args:    takes("FILE..."),
+		RunE: func(_ *cobra.Command, args []string) error {
+			ctx, over := interruptible()
+			defer over()
+			return runPush(ctx, e, &opt, args)
+		},
+	}
+	f := cmd.Flags()
+	opt.server.addFlags(f, "send the files to the server")
+	f.BoolVar(&opt.json, "json", false, "print a JSON object for each file")
+	f.BoolVar(&opt.sources, "sources", false, "send source files that are on this machine, too")
+	return cmd
+}
+
+// pushRecord is one file in the output of --json.
+type pushRecord struct {
+	ID     string `json:"build_id,omitempty"`
+	Name   string `json:"binary"`
+	In     string `json:"archive,omitempty"`
+	Action string `json:"action"` // sent, skipped, refused, missing
+	Size   int64  `json:"size,omitempty"`
+	Served *bool  `json:"served,omitempty"`
+	Rivals int    `json:"disputed,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// pushing is one run of push.
+type pushing struct {
+	env    *env
+	opt    *pushOptions
+	client *client.Client
+	pusher *client.Pusher
+	bar    *progress.Bar
+	out    *objectWriter
+	stdout io.Writer
+	stderr io.Writer
+	bytes  int64
+	sent   int
+	had    int
+	failed int
+	seen   map[string]bool // files by path
+}
+
+func runPush(ctx context.Context, e *env, opt *pushOptions, args []string) error {
+	c, err := opt.server.need()
+	if err != nil {
+		return err
+	}
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.stderr), seen: map[string]bool{}}
+	defer p.bar.Clear()
+	p.stdout, p.stderr = p.bar.Over(e.stdout), p.bar.Over(e.stderr)
+	p.out = newObjectWriter(p.stdout)
+	p.pusher = &client.Pusher{Client: c, Done: p.done}
+	for _, arg := range args {
+		if err := p.argument(ctx, arg); err != nil {
+			return p.ended(ctx, err)
+		}
+	}
+	if err := p.pusher.Flush(ctx); err != nil {
+		return p.ended(ctx, err)
+	}
+	if !opt.json {
+		fmt.Fprintf(p.stdout, "%d files sent (%s), %d already there, %d failed\n", p.sent, quantity(p.bytes, "bytes"), p.had, p.failed)
+	}
+	if p.failed > 0 {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+func (p *pushing) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return statusError{130, errInterrupted}
+	}
+	return err
+}
+
+// done reports what became of a file.
+func (p *pushing) done(f *client.File, action string, stored api.Stored, err error) {
+	r := pushRecord{ID: f.ID.String(), Name: f.Name, In: f.Archive, Size: f.Size, Action: "skipped"}
+	switch {
+	case err != nil:
+		r.Action, r.Error = "refused", err.Error()
+		p.failed++
+	case action == api.Upload:
+		r.Action, r.Rivals, r.Served = "sent", stored.Disputed, &stored.Served
+		p.sent++
+		p.bytes += f.Size
+	default:
+		p.had++
+	}
+	p.print(r)
+	p.bar.Set(0, fmt.Sprintf("%d sent, %d already there", p.sent, p.had))
+}
+
+// missing reports what was asked for and is not there to be sent.
+func (p *pushing) missing(name, id, why string) {
+	p.failed++
+	p.print(pushRecord{Name: name, ID: id, Action: "missing", Error: why})
+}
+
+func (p *pushing) print(r pushRecord) {
+	if p.opt.json {
+		_ = p.out.write(r) // Main reports that it cannot be written
+		return
+	}
+	name := plaintext.Name(r.Name)
+	if r.In != "" {
+		name = plaintext.Name(r.In) + ": " + name
+	}
+	switch {
+	case r.Error != "":
+		fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", name, plaintext.Line(r.Error))
+	case r.Action == "sent" && r.Rivals > 0:
+		fmt.Fprintf(p.stdout, "sent %s %s (the server has files of different code with this identity, and serves %s)\n", plaintext.Name(r.ID), name, which(*r.Served))
+	case r.Action == "sent":
+		fmt.Fprintf(p.stdout, "sent %s %s\n", plaintext.Name(r.ID), name)
+	}
+}
+
+func which(isThis bool) string {
+	if isThis {
+		return "this one"
+	}
+	return "another one"
+}
+
+// argument sends what an argument stands for. An error ends the run.
+func (p *pushing) argument(ctx context.Context, arg string) error {
+	if pid, err := strconv.Atoi(arg); err == nil && pid > 0 {
+		return p.process(ctx, pid)
+	}
+	info, err := os.Stat(arg)
+	switch {
+	case err != nil:
+		p.missing(arg, "", reasonOf(err).Error())
+		return nil
+	case info.IsDir():
+		return p.directory(ctx, arg)
+	}
+	return p.named(ctx, arg)
+}
+
+// directory sends the ELF files and packages below a directory.
+func (p *pushing) directory(ctx context.Context, dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			p.missing(path, "", reasonOf(err).Error())
+			return nil
+		case !d.Type().IsRegular():
+			return nil
+		}
+		f, err := regular.Open(path)
+		if err != nil {
+			p.missing(path, "", reasonOf(err).Error())
+			return nil
+		}
+		switch {
+		case isELF(f):
+			return p.file(ctx, f, path, buildid.ID{})
+		case packages.IsPackage(path):
+			return p.pack(ctx, f, path)
+		}
+		return f.Close()
+	})
+}
+
+func isELF(r io.ReaderAt) bool {
+	var magic [4]byte
+	n, _ := r.ReadAt(magic[:], 0)
+	return n == 4 && string(magic[:]) == "\x7fELF"
+}
+
+// named sends the file with a name that the user gave, which may be a profile.
+func (p *pushing) named(ctx context.Context, name string) error {
+	f, err := regular.Open(name)
+	if err != nil {
+		p.missing(name, "", reasonOf(err).Error())
+		return nil
+	}
+	switch {
+	case isELF(f):
+		return p.file(ctx, f, name, buildid.ID{})
+	case packages.IsPackage(name):
+		return p.pack(ctx, f, name)
+	}
+	f.Close()
+	return p.profile(ctx, name)
+}
+
+// file sends an ELF file, and takes it over. Where an identity is wanted, a file of another one
+// is not sent.
+func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildid.ID) error {
+	if abs, err := filepath.Abs(name); err == nil {
+		name = abs
+	}
+	if p.seen[name] {
+		return f.Close()
+	}
+	p.seen[name] = true
+	info, err := buildid.ReadContext(ctx, f)
+	if err == nil && !want.IsZero() && info.ID != want {
+		err = fmt.Errorf("it is another file by now: %v", info.ID)
+	}
+	if err != nil {
+		f.Close()
+		p.missing(name, want.String(), err.Error())
+		return ctx.Err()
+	}
+	if p.opt.sources {
+		if err := p.pusher.Flush(ctx); err != nil {
+			f.Close()
+			return err
+		}
+	}
+	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Content: f}, f.Close)
+	if err != nil || !p.opt.sources {
+		return err
+	}
+	if err := p.pusher.Flush(ctx); err != nil {
+		return err
+	}
+	return p.sourcesOf(ctx, name, info.ID)
+}
+
+// pack sends the ELF files in a package.
+func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
+	defer f.Close()
+	err := packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), name, packages.Limits{}, nil, func(m packages.Member) error {
+		start := make([]byte, 4)
+		if n, _ := io.ReadFull(m, start); n < 4 || !isELF(bytes.NewReader(start)) {
+			return nil
+		}
+		member, err := scratchOf(io.MultiReader(bytes.NewReader(start), m))
+		if err != nil {
+			return err
+		}
+		info, err := buildid.ReadContext(ctx, member)
+		if err != nil {
+			member.Close()
+			p.missing(name+": "+m.Path, "", err.Error())
+			return nil
+		}
+		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path}, Content: member,
+			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build()}, member.Close)
+	})
+	if errors.Is(err, packages.ErrFormat) || errors.Is(err, packages.ErrLimit) {
+		p.missing(name, "", err.Error())
+		return nil
+	}
+	return err
+}
+
+// scratchOf reads into a file without a name.
+func scratchOf(r io.Reader) (*os.File, error) {
+	f, err := atomicfile.Scratch()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(f, r); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// process sends the files that a process has mapped for execution.
+func (p *pushing) process(ctx context.Context, pid int) error {
+	proc, err := procmap.Open(pid)
+	if err != nil {
+		p.missing(fmt.Sprintf("process %d", pid), "", err.Error())
+		return nil
+	}
+	defer proc.Close()
+	vmas, err := proc.Executable()
+	if err != nil {
+		p.missing(fmt.Sprintf("process %d", pid), "", err.Error())
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, v := range vmas {
+		if !v.FileBacked() || seen[v.Path()] {
+			continue
+		}
+		seen[v.Path()] = true
+		f, why, err := proc.OpenFile(v)
+		if err != nil || f == nil {
+			text := why.String()
+			if err != nil {
+				text = err.Error()
+			}
+			p.missing(v.Path(), "", text)
+			continue
+		}
+		// Another descriptor of that very file, which others may close.
+		copied, err := regular.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		f.Close()
+		if err != nil {
+			p.missing(v.Path(), "", reasonOf(err).Error())
+			continue
+		}
+		if err := p.file(ctx, copied, v.Path(), buildid.ID{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// profile sends the files of a profile that are on this machine.
+func (p *pushing) profile(ctx context.Context, name string) error {
+	prof, err := p.opt.input.read(p.env, name)
+	if err != nil {
+		p.missing(name, "", err.Error())
+		return nil
+	}
+	finder := &debuginfo.Finder{}
+	seen := map[string]bool{}
+	for _, m := range prof.Mapping {
+		id, err := buildid.Parse(m.BuildID)
+		if err != nil || seen[m.BuildID] {
+			continue
+		}
+		seen[m.BuildID] = true
+		found := false
+		paths := []string{m.File}
+		if path, _ := finder.Find(id); path != "" {
+			paths = append(paths, path)
+		}
+		for _, path := range paths {
+			f, err := regular.Open(path)
+			if err != nil {
+				continue
+			}
+			if info, err := buildid.ReadContext(ctx, f); err != nil || info.ID != id {
+				f.Close()
+				continue
+			}
+			found = true
+			if err := p.file(ctx, f, path, id); err != nil {
+				return err
+			}
+		}
+		if !found {
+			p.missing(m.File, id.String(), "no file with this identity is on this machine")
+		}
+	}
+	return nil
+}
+
+const maxSourceFile = 64 << 20
+
+// sourcesOf sends the source files that a file's debug information names.
+func (p *pushing) sourcesOf(ctx context.Context, name string, id buildid.ID) error {
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return nil // it was read a moment ago: there is no debug information to look at
+	}
+	finder := &debuginfo.Finder{}
+	file = finder.Complete(id, file)
+	defer file.Close()
+	index, err := file.Index(symbol.IndexOptions{Open: finder.Companion})
+	if err != nil {
+		return nil
+	}
+	defer index.Close()
+	seen := map[string]bool{"": true}
+	for piece := range index.Pieces() {
+		for _, frame := range piece.Frames {
+			if seen[frame.File] {
+				continue
+			}
+			seen[frame.File] = true
+			if err := p.source(ctx, id, frame.File); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// source sends a source file, if it is here.
+func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error {
+	if !filepath.IsAbs(path) {
+		return nil
+	}
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil // as it is for the sources of libraries
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() > maxSourceFile {
+		return nil
+	}
+	if err := p.client.SendSource(ctx, id, path, f, info.Size()); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

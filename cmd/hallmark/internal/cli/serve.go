@@ -1,0 +1,373 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/cachedir"
+	"hallmark/internal/regular"
+	"hallmark/server"
+	"hallmark/server/blob"
+	"hallmark/server/blob/s3blob"
+	"hallmark/server/store"
+)
+
+const serveLong = `Serve stores files by build ID and serves them over HTTP: to debuggers, profilers
+and all other clients of debuginfod, and to other machines that run Hallmark.
+
+'hallmark push' sends files. The server reads the identity of a file from its
+bytes, and refuses a file that is another one than was claimed. Two files of
+different code that claim one identity are both kept and shown; the server
+serves that of the more trusted origin: the operator, then CI, then upstream
+servers, then agents.
+
+Without flags the server listens on 127.0.0.1:8002 and keeps its files below
+$XDG_DATA_HOME, and everybody on this machine may use it. An address that other
+machines reach takes --tokens and --tls-cert, or --insecure.
+
+--store s3://BUCKET/PREFIX keeps the files in a bucket of S3 or of a compatible
+service that knows If-Match and If-None-Match. Any number of servers may work
+over one bucket or directory. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_REGION and AWS_ENDPOINT_URL are as for other programs;
+s3://BUCKET/PREFIX?endpoint=URL&region=REGION says the same.
+
+What the server does not have it asks --upstream for, or the servers that
+DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
+ID of what comes, and keeps it. That no server has a file it remembers for two
+minutes.
+
+/healthz, /readyz and /metrics (Prometheus) are for machines. SIGTERM and Ctrl-C
+end the server when the requests that are under way are answered.`
+
+const serveExample = `  hallmark serve                                      # for this machine
+  hallmark push --server http://127.0.0.1:8002 ./prog
+  DEBUGINFOD_URLS=http://127.0.0.1:8002 gdb ./prog
+
+  hallmark serve token --tokens tokens.json --name ci --role upload:ci --role read
+  hallmark serve --listen :8002 --tokens tokens.json --tls-cert cert.pem --tls-key key.pem
+  hallmark serve --store 's3://symbols/prod?endpoint=https://minio.example'`
+
+type serveOptions struct {
+	listen    string
+	store     string
+	cache     string
+	upstream  []string
+	noUp      bool
+	tokens    string
+	insecure  bool
+	cert, key string
+	clientCA  string
+	readOnly  bool
+	maxFile   int64
+	memory    int64
+	logFormat string
+	quiet     bool
+}
+
+// defaultListen is the port of elfutils' server.
+const defaultListen = "127.0.0.1:8002"
+
+func newServeCommand(e *env) *cobra.Command {
+	var opt serveOptions
+	cmd := &cobra.Command{
+		Use:     "serve [flags]",
+		Short:   "Store files by build ID, and serve them to debuggers and profilers",
+		Long:    serveLong,
+		Example: serveExample,
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			ctx, over := interruptible()
+			defer over()
+			return runServe(ctx, e, &opt)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opt.listen, "listen", defaultListen, "serve at `HOST:PORT`, port 0 takes a free one")
+	f.StringVar(&opt.store, "store", "", "keep the files in this `DIR`, or in a bucket: s3://BUCKET/PREFIX (default: hallmark/server in $XDG_DATA_HOME)")
+	f.StringVar(&opt.cache, "cache", "", "keep what can be made again, and files in the making, in this `DIR` (default: hallmark/server in the user's cache directory)")
+	f.StringArrayVar(&opt.upstream, "upstream", nil, "ask the debuginfod server at this `URL` for what is not here (can be repeated; default: DEBUGINFOD_URLS)")
+	f.BoolVar(&opt.noUp, "no-upstream", false, "ask no other server, though DEBUGINFOD_URLS names some")
+	f.StringVar(&opt.tokens, "tokens", "", "answer those alone who have a token of this `FILE`, which 'serve token' writes")
+	f.BoolVar(&opt.insecure, "insecure", false, "listen on an address that other machines reach without tokens, or without TLS")
+	f.StringVar(&opt.cert, "tls-cert", "", "serve HTTPS with the certificates in this PEM `FILE`")
+	f.StringVar(&opt.key, "tls-key", "", "the private key, a PEM `FILE`")
+	f.StringVar(&opt.clientCA, "client-ca", "", "answer those alone who have a certificate of an authority in this PEM `FILE`")
+	f.BoolVar(&opt.readOnly, "read-only", false, "take no files")
+	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
+	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
+	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
+	f.BoolVar(&opt.quiet, "quiet", false, "log failures alone, not each request")
+	completeValues(cmd, "log", "text", "json")
+	cmd.AddCommand(newServeTokenCommand(e))
+	return cmd
+}
+
+// check refuses options that do not go together.
+func (o *serveOptions) check() error {
+	host, _, err := net.SplitHostPort(o.listen)
+	switch {
+	case err != nil:
+		return usageError{fmt.Errorf("--listen %w", err)}
+	case (o.cert == "") != (o.key == ""):
+		return usageError{errors.New("serve: --tls-cert and --tls-key go together")}
+	case o.clientCA != "" && o.cert == "":
+		return usageError{errors.New("serve: --client-ca takes --tls-cert")}
+	case o.logFormat != "text" && o.logFormat != "json":
+		return usageError{fmt.Errorf("serve: --log %q is neither text nor json", o.logFormat)}
+	case o.maxFile <= 0 || o.memory <= 0:
+		return usageError{errors.New("serve: --max-file and --memory are numbers of MiB above 0")}
+	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
+		return usageError{fmt.Errorf("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)}
+	}
+	return nil
+}
+
+func isLoopbackHost(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// runServe serves until ctx is done.
+func runServe(ctx context.Context, e *env, opt *serveOptions) error {
+	if err := opt.check(); err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if opt.quiet {
+		level = slog.LevelWarn
+	}
+	var log slog.Handler = slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: level})
+	if opt.logFormat == "json" {
+		log = slog.NewJSONHandler(e.stderr, &slog.HandlerOptions{Level: level})
+	}
+	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log)}
+	done, err := opt.openStore(&c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if opt.tokens != "" {
+		if _, err := server.ReadTokens(opt.tokens); err != nil {
+			return err
+		}
+	}
+	if c.Upstream, err = opt.openUpstream(); err != nil {
+		return err
+	}
+	security, err := opt.tls()
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", opt.listen)
+	if err != nil {
+		return err
+	}
+	if security != nil {
+		l = tls.NewListener(l, security)
+	}
+	s := server.New(c)
+	go s.Load(ctx)
+	scheme := "http"
+	if security != nil {
+		scheme = "https"
+	}
+	fmt.Fprintf(e.stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+l.Addr().String(), c.Store.Blobs)
+	return s.Serve(ctx, l)
+}
+
+// openStore opens the store and the directory for files in the making.
+func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
+	if o.cache == "" {
+		if o.cache, err = cachedir.InUserCache("server"); err != nil {
+			return nil, err
+		}
+	}
+	scratch := filepath.Join(o.cache, "scratch")
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return nil, err
+	}
+	c.Store = &store.Store{Scratch: scratch, MaxFile: o.maxFile << 20, CacheSize: o.memory << 20}
+	if strings.HasPrefix(o.store, "s3:") {
+		c.Store.Blobs, err = s3blob.Open(o.store, os.Getenv)
+		return func() { c.Store.Close() }, err
+	}
+	if strings.Contains(o.store, "://") {
+		return nil, usageError{fmt.Errorf("--store %q is neither a directory nor s3://BUCKET/PREFIX", o.store)}
+	}
+	if o.store == "" {
+		if o.store, err = dataDir(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := blob.OpenDir(o.store)
+	if err != nil {
+		return nil, err
+	}
+	c.Store.Blobs = dir
+	return func() { c.Store.Close(); dir.Close() }, nil
+}
+
+// dataDir returns where this user's files are kept by default.
+func dataDir() (string, error) {
+	base := os.Getenv("XDG_DATA_HOME")
+	if !filepath.IsAbs(base) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("%w: name a directory with --store", err)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "hallmark", "server"), nil
+}
+
+// missTime is how long the server remembers that no upstream server has a file: they have some
+// minutes after they were asked for.
+const missTime = 2 * time.Minute
+
+// openUpstream returns the client of upstream servers, nil for none.
+func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
+	if o.noUp || o.readOnly {
+		return nil, nil
+	}
+	c, err := debuginfod.FromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	if len(o.upstream) > 0 {
+		c.URLs = nil
+		for _, url := range o.upstream {
+			c.URLs = append(c.URLs, strings.TrimRight(url, "/"))
+		}
+	}
+	if len(c.URLs) == 0 {
+		return nil, nil
+	}
+	c.Dir, c.MaxSize = filepath.Join(o.cache, "upstream"), o.maxFile<<20
+	if err := c.SetMissTime(missTime); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const maxPEM = 4 << 20
+
+// tls returns how HTTPS is served, nil for HTTP. A new certificate is taken up without a restart.
+func (o *serveOptions) tls() (*tls.Config, error) {
+	if o.cert == "" {
+		return nil, nil
+	}
+	if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		return &pair, err
+	}
+	if o.clientCA != "" {
+		b, err := regular.ReadFile(o.clientCA, maxPEM)
+		if err != nil {
+			return nil, err
+		}
+		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !c.ClientCAs.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: no certificates in it", o.clientCA)
+		}
+	}
+	return c, nil
+}
+
+const serveTokenLong = `Make a token for those who may use a server, add it to a file of tokens and
+print it. The file has its hash alone, so the token is shown this once. A server
+that runs reads the file again within seconds.
+
+Roles are read (files, sections, sources), symbolize, upload:ci (files, trusted
+as those of who builds them), upload:agent (files, trusted as those of any
+machine: they never take the place of CI's) and admin, which has all of them and
+may pin identities.
+
+Clients of debuginfod send a token where DEBUGINFOD_HEADERS_FILE names a file
+with the line 'Authorization: Bearer TOKEN'. 'hallmark push' and others take it
+from --token-file or HALLMARK_TOKEN.`
+
+func newServeTokenCommand(e *env) *cobra.Command {
+	var file, name string
+	var roles []string
+	var expires timeSpan
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "token --tokens FILE --name NAME --role ROLE...",
+		Short: "Make a token for those who may use a server",
+		Long:  serveTokenLong,
+		Example: `  hallmark serve token --tokens tokens.json --name ci --role upload:ci --expires 8760h
+  hallmark serve token --tokens tokens.json --name ci --remove`,
+		Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			if file == "" || name == "" || len(roles) == 0 && !remove {
+				return usageError{errors.New("token: --tokens, --name and --role are needed")}
+			}
+			return changeTokens(e, file, name, roles, time.Duration(expires), remove)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "tokens", "", "the `FILE` of tokens, which is made if need be")
+	f.StringVar(&name, "name", "", "`NAME` of the token, which the server shows beside what came by it")
+	f.StringArrayVar(&roles, "role", nil, "`ROLE` of the token (can be repeated)")
+	f.Var(&expires, "expires", "the token is of no use after this time, 0 for no end")
+	f.BoolVar(&remove, "remove", false, "remove the token with this name")
+	completeValues(cmd, "role", "read", "symbolize", "upload:ci", "upload:agent", "admin")
+	return cmd
+}
+
+func changeTokens(e *env, file, name string, roles []string, expires time.Duration, remove bool) error {
+	tokens, err := server.ReadTokens(file)
+	if err != nil && (remove || !errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
+	var kept []server.Token
+	for _, t := range tokens {
+		if t.Name != name {
+			kept = append(kept, t)
+		}
+	}
+	found := len(kept) < len(tokens)
+	switch {
+	case remove && !found:
+		return fmt.Errorf("%s: no token is called %q", file, name)
+	case remove:
+		return server.WriteTokens(file, kept)
+	case found:
+		return fmt.Errorf("%s: a token is called %q already: remove it, or take another name", file, name)
+	}
+	var parsed []server.Role
+	for _, r := range roles {
+		role, err := server.ParseRole(r)
+		if err != nil {
+			return usageError{err}
+		}
+		parsed = append(parsed, role)
+	}
+	var end time.Time
+	if expires > 0 {
+		end = time.Now().Add(expires).UTC().Truncate(time.Second)
+	}
+	token, secret := server.NewToken(name, parsed, end)
+	if err := server.WriteTokens(file, append(kept, token)); err != nil {
+		return err
+	}
+	fmt.Fprintln(e.stdout, secret)
+	return nil
+}

@@ -1,0 +1,97 @@
+// Package api has the messages between a symbol server and its clients, as JSON. Binary ones
+// are in the package columns beside it.
+package api
+
+import (
+	"time"
+
+	"hallmark/buildid"
+)
+
+// Limits of requests.
+const (
+	MaxPlan      = 1000     // files in a plan
+	MaxChunk     = 16 << 20 // bytes of a part of an upload
+	MaxAddresses = 1 << 20  // addresses in a request for symbols
+)
+
+// An Error is the body of an answer that is no success.
+type Error struct {
+	Error  string `json:"error"`
+	Status int    `json:"status"`
+}
+
+// A Plan says which files a client could send. It is the request of POST /v1/plan.
+type Plan struct {
+	Files []PlanFile `json:"files"`
+}
+
+// A PlanFile is a file that a client has.
+type PlanFile struct {
+	ID     buildid.ID `json:"id"`
+	SHA256 string     `json:"sha256"` // of its bytes, in hexadecimal
+	Size   int64      `json:"size"`
+	Name   string     `json:"name,omitempty"`
+}
+
+// Actions of a plan.
+const (
+	Upload = "upload" // the server wants the file
+	Skip   = "skip"   // the server has it
+	Refuse = "error"  // the server does not take it
+)
+
+// A Planned says what to do with the files of a Plan, in its order.
+type Planned struct {
+	Files []PlannedFile `json:"files"`
+}
+
+// A PlannedFile says what to do with a file.
+type PlannedFile struct {
+	Action string `json:"action"`
+	// Have is how many bytes from its start the server has of an upload that was cut short.
+	Have    int64  `json:"have,omitempty"`
+	Message string `json:"message,omitempty"` // why the file is refused
+}
+
+// A Stored says what became of a file that was sent.
+type Stored struct {
+	ID       buildid.ID `json:"id"`
+	SHA256   string     `json:"sha256"`
+	New      bool       `json:"new"`
+	Disputed int        `json:"disputed,omitempty"` // files of other code that have the same identity
+	Served   bool       `json:"served"`             // it is the executable or the debug file that is served
+}
+
+// An Identity is what a server knows of an identity: the answer to GET /v1/identities/ID.
+type Identity struct {
+	ID       buildid.ID `json:"id"`
+	Symbols  string     `json:"symbols"` // the best that is known: none, exported, functions, lines
+	Pinned   bool       `json:"pinned,omitempty"`
+	Used     string     `json:"used,omitempty"` // day on which it was asked for last
+	Disputed bool       `json:"disputed"`       // files of different code have this identity
+	Files    []File     `json:"files"`
+}
+
+// A File is one of the files of an identity.
+type File struct {
+	SHA256     string   `json:"sha256"`
+	Size       int64    `json:"size"`
+	Executable bool     `json:"executable"`
+	Debug      bool     `json:"debug"`
+	Symbols    string   `json:"symbols"`
+	Serves     []string `json:"serves,omitempty"` // "executable", "debuginfo"
+	Disputed   bool     `json:"disputed,omitempty"`
+	Origins    []Origin `json:"origins"`
+}
+
+// An Origin says where a file came from.
+type Origin struct {
+	Trust   string    `json:"trust"`
+	Via     string    `json:"via"`
+	Who     string    `json:"who,omitempty"`
+	Path    string    `json:"path,omitempty"`
+	Archive string    `json:"archive,omitempty"`
+	Package string    `json:"package,omitempty"`
+	Time    time.Time `json:"time"`
+}

@@ -1,0 +1,198 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
+	"hallmark/internal/regular"
+	"hallmark/server/store"
+)
+
+// A Role is what a token allows.
+type Role string
+
+// The roles. Admin has all of them.
+const (
+	Read        Role = "read"         // files, sections, sources, metadata
+	Symbolize   Role = "symbolize"    // functions and lines
+	UploadCI    Role = "upload:ci"    // files, with the trust of those who build them
+	UploadAgent Role = "upload:agent" // files, with that of a machine
+	Admin       Role = "admin"        // files with the trust of the operator, pins, and all else
+)
+
+// Roles are all roles.
+var Roles = []Role{Read, Symbolize, UploadCI, UploadAgent, Admin}
+
+// ParseRole returns the role with this name.
+func ParseRole(s string) (Role, error) {
+	if r := Role(s); slices.Contains(Roles, r) {
+		return r, nil
+	}
+	return "", fmt.Errorf("%q is no role: read, symbolize, upload:ci, upload:agent, admin", s)
+}
+
+// A Token is kept as its hash: whoever reads the file of tokens cannot use any.
+type Token struct {
+	Name    string    `json:"name"`
+	Roles   []Role    `json:"roles"`
+	SHA256  string    `json:"sha256"` // of the token
+	Expires time.Time `json:"expires"`
+}
+
+// tokenStart is what tokens begin with, so that a search for secrets finds them.
+const tokenStart = "hallmark_"
+
+// NewToken makes a token. It returns the secret, which is not kept.
+func NewToken(name string, roles []Role, expires time.Time) (Token, string) {
+	secret := tokenStart + rand.Text()
+	return Token{Name: name, Roles: roles, SHA256: hashToken(secret), Expires: expires}, secret
+}
+
+func hashToken(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+const maxTokens = 16 << 20 // bytes of the file
+
+// ReadTokens reads a file of tokens. One that is not there has none.
+func ReadTokens(name string) ([]Token, error) {
+	b, err := regular.ReadFile(name, maxTokens)
+	if err != nil {
+		return nil, err
+	}
+	var tokens []Token
+	if err := json.Unmarshal(b, &tokens); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, t := range tokens {
+		for _, r := range t.Roles {
+			if _, err := ParseRole(string(r)); err != nil {
+				return nil, fmt.Errorf("%s: token %q: %w", name, t.Name, err)
+			}
+		}
+		if len(t.SHA256) != 64 {
+			return nil, fmt.Errorf("%s: token %q: no SHA-256", name, t.Name)
+		}
+	}
+	return tokens, nil
+}
+
+// WriteTokens writes a file of tokens, which this user alone can read.
+func WriteTokens(name string, tokens []Token) error {
+	return atomicfile.Write(name, 0o600, func(w io.Writer) error {
+		e := json.NewEncoder(plaintext.JSON(w))
+		e.SetIndent("", "  ")
+		return e.Encode(tokens)
+	})
+}
+
+// guard knows who may do what.
+type guard struct {
+	file string // of tokens; "" lets everybody do all that needs no administrator
+	log  func(msg string, args ...any)
+
+	mu     sync.Mutex
+	tokens []Token
+	read   time.Time
+}
+
+// tokensAge is how long the file of tokens is not looked at again.
+const tokensAge = 5 * time.Second
+
+func (g *guard) load() []Token {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.read) < tokensAge {
+		return g.tokens
+	}
+	g.read = time.Now()
+	tokens, err := ReadTokens(g.file)
+	if err != nil { // those that were there last stay: a file in the writing locks nobody out
+		g.log("tokens cannot be read", "error", err)
+		return g.tokens
+	}
+	g.tokens = tokens
+	return tokens
+}
+
+// caller is who makes a request.
+type caller struct {
+	name  string
+	roles []Role
+}
+
+func (c caller) may(r Role) bool {
+	return slices.Contains(c.roles, r) || slices.Contains(c.roles, Admin)
+}
+
+// trust returns how far the word of the caller is believed, false where he may bring no files.
+func (c caller) trust() (store.Trust, bool) {
+	switch {
+	case c.may(Admin):
+		return store.Operator, true
+	case c.may(UploadCI):
+		return store.CI, true
+	case c.may(UploadAgent):
+		return store.Agent, true
+	}
+	return "", false
+}
+
+var (
+	errNoToken = errors.New("this server wants a token: Authorization: Bearer TOKEN")
+	errBad     = errors.New("the token is unknown or has expired")
+)
+
+// identify returns who makes a request.
+func (g *guard) identify(r *http.Request) (caller, error) {
+	if g.file == "" {
+		return caller{roles: []Role{Read, Symbolize, UploadCI}}, nil
+	}
+	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") {
+		var ok bool
+		if _, secret, ok = r.BasicAuth(); !ok { // for clients that know user:password@ alone
+			return caller{}, errNoToken
+		}
+	}
+	hash := []byte(hashToken(strings.TrimSpace(secret)))
+	found := caller{}
+	ok := false
+	for _, t := range g.load() {
+		if subtle.ConstantTimeCompare(hash, []byte(t.SHA256)) == 1 && (t.Expires.IsZero() || time.Now().Before(t.Expires)) {
+			found, ok = caller{t.Name, t.Roles}, true
+		}
+	}
+	if !ok {
+		return caller{}, errBad
+	}
+	return found, nil
+}
+
+// isLoopback reports whether a host, with or without a port, is this machine.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

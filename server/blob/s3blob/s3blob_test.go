@@ -1,0 +1,139 @@
+package s3blob_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hallmark/internal/testenv"
+	"hallmark/server/blob"
+	"hallmark/server/blob/blobtest"
+	"hallmark/server/blob/s3blob"
+)
+
+// startService starts versitygw, an S3 server over a directory, and returns its URL and the
+// environment for it. It is installed by
+//
+//	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+func startService(t *testing.T) (endpoint string, getenv func(string) string) {
+	t.Helper()
+	path := testenv.Tool(t, "versitygw")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "user")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "password")
+	cmd := exec.Command(path, "--access", "user", "--secret", "password", "--port", address, "posix", "--sidecar", t.TempDir(), t.TempDir())
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for range 100 {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			return "http://" + address, func(string) string { return "" }
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("versitygw does not listen")
+	return "", nil
+}
+
+func TestStore(t *testing.T) {
+	endpoint, getenv := startService(t)
+	n := 0
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		n++
+		s, err := s3blob.Open(fmt.Sprintf("s3://bucket-%d/some/prefix?endpoint=%s&region=us-east-1", n%2, endpoint+""), getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.MakeBucket(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for info, err := range s.List(t.Context(), "") {
+			if err == nil {
+				err = s.Delete(t.Context(), info.Key)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	})
+}
+
+func TestNoBucket(t *testing.T) {
+	endpoint, getenv := startService(t)
+	s, err := s3blob.Open("s3://gone?region=us-east-1&endpoint="+endpoint, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutIfAbsent(t.Context(), "k", strings.NewReader("x"), 1); !errors.Is(err, blob.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := s.Get(t.Context(), "k", 0, -1); !errors.Is(err, blob.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFailures has a service that answers with failures, and with less than it announced.
+func TestFailures(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "user")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "password")
+	for name, answer := range map[string]http.HandlerFunc{
+		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
+		"truncated": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.Header().Set("ETag", `"tag"`)
+			w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+			fmt.Fprint(w, "few")
+		},
+		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { requests.Add(1); answer(w, r) }))
+			defer srv.Close()
+			s, err := s3blob.Open("s3://bucket?region=us-east-1", func(name string) string {
+				if name == "AWS_ENDPOINT_URL" {
+					return srv.URL
+				}
+				return ""
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := blob.Read(t.Context(), s, "k", 1<<20); !errors.Is(err, blob.ErrUnavailable) {
+				t.Errorf("%v", err)
+			}
+			if n := requests.Load(); n == 0 || n > 5 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestURLs(t *testing.T) {
+	none := func(string) string { return "" }
+	for _, bad := range []string{"", "bucket", "http://x/", "s3:///x", "s3://b/../c", "s3://b?x=1", "s3://b?endpoint=nonsense", "s3://b?endpoint=ftp://x", "s3://user:secret@b"} {
+		if s, err := s3blob.Open(bad, none); err == nil {
+			t.Errorf("%q: %v", bad, s)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v", err)
+		}
+	}
+}

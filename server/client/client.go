@@ -1,0 +1,266 @@
+// Package client speaks with a symbol server: it sends files, and asks for functions and lines.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/server/api"
+)
+
+// Client speaks with one server. Its fields must not change after its first use; its methods may
+// be called by several goroutines at once.
+type Client struct {
+	// URL is that of the server, without a path behind its own.
+	URL string
+	// Token is sent with each request, "" for none.
+	Token string
+	// HTTP makes the requests; nil means one that waits a minute for an answer to begin.
+	HTTP *http.Client
+	// Retries is how often a request is repeated after a failure that may pass, 3 when 0.
+	Retries int
+}
+
+// An Error is an answer of the server that is no success.
+type Error struct {
+	URL     string
+	Status  int
+	Message string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s (HTTP %d)", e.URL, e.Message, e.Status) }
+
+var standard = func() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	t.MaxIdleConnsPerHost = 16
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}()
+
+// New returns a Client of the server with this URL.
+func New(raw, token string) (*Client, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%q is no URL of a server: http://HOST:PORT or https://HOST", u.Redacted())
+	}
+	return &Client{URL: strings.TrimRight(u.String(), "/"), Token: token}, nil
+}
+
+// request is one that can be repeated.
+type request struct {
+	method, path string
+	query        url.Values
+	header       http.Header
+	body         func() (io.Reader, int64) // nil for none
+}
+
+// do makes a request, again where that may help, and returns the answer for the caller to close.
+// An answer that is no success is an *Error.
+func (c *Client) do(ctx context.Context, q request) (*http.Response, error) {
+	retries := c.Retries
+	if retries == 0 {
+		retries = 3
+	}
+	for try := 0; ; try++ {
+		resp, err := c.once(ctx, q)
+		wait, again := mayPass(err, try)
+		if err == nil || !again || try >= retries || ctx.Err() != nil {
+			return resp, err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil, ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// mayPass reports whether an error may be gone when the request is repeated, and when.
+func mayPass(err error, try int) (time.Duration, bool) {
+	wait := 250 * time.Millisecond << min(try, 5)
+	var answer *Error
+	if errors.As(err, &answer) {
+		switch answer.Status {
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+			return max(wait, time.Second), true
+		}
+		return 0, false
+	}
+	return wait, err != nil
+}
+
+func (c *Client) once(ctx context.Context, q request) (*http.Response, error) {
+	target := c.URL + q.path
+	if len(q.query) > 0 {
+		target += "?" + q.query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, q.method, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	if q.body != nil {
+		body, size := q.body()
+		r.Body, r.ContentLength = io.NopCloser(body), size
+	}
+	for name, values := range q.header {
+		r.Header[name] = values
+	}
+	if c.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	client := c.HTTP
+	if client == nil {
+		client = standard
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return nil, fmt.Errorf("%s: %w", c.URL, err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, c.failure(resp)
+	}
+	return resp, nil
+}
+
+const maxMessage = 64 << 10
+
+// failure returns an answer that is no success as an error.
+func (c *Client) failure(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+	var e api.Error
+	if json.Unmarshal(b, &e) != nil || e.Error == "" {
+		e.Error = strings.TrimSpace(resp.Status)
+	}
+	return &Error{URL: c.URL, Status: resp.StatusCode, Message: e.Error}
+}
+
+const maxAnswer = 64 << 20 // bytes of JSON
+
+// call sends a value as JSON, nil for none, and reads the answer into another one.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	q := request{method: method, path: path, query: query}
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		q.header = http.Header{"Content-Type": {"application/json"}}
+		q.body = func() (io.Reader, int64) { return bytes.NewReader(b), int64(len(b)) }
+	}
+	resp, err := c.do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		return fmt.Errorf("%s: its answer is not what it should be: %w", c.URL, err)
+	}
+	return nil
+}
+
+// Identity returns what the server knows of an identity.
+func (c *Client) Identity(ctx context.Context, id buildid.ID) (out api.Identity, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/identities/"+url.PathEscape(id.String()), nil, nil, &out)
+}
+
+// Plan asks which of at most api.MaxPlan files the server wants.
+func (c *Client) Plan(ctx context.Context, files []api.PlanFile) ([]api.PlannedFile, error) {
+	var out api.Planned
+	if err := c.call(ctx, http.MethodPost, "/v1/plan", nil, api.Plan{Files: files}, &out); err != nil {
+		return nil, err
+	}
+	if len(out.Files) != len(files) {
+		return nil, fmt.Errorf("%s: it answered for %d files of %d", c.URL, len(out.Files), len(files))
+	}
+	return out.Files, nil
+}
+
+// A File is one to be sent. The server reads its identity from its bytes; what is said here it
+// compares with them, or shows.
+type File struct {
+	api.PlanFile
+	Archive, Package, Build string // see server/packages
+	Content                 io.ReaderAt
+}
+
+func (f *File) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"id": f.ID.String(), "name": f.Name, "archive": f.Archive, "package": f.Package, "build": f.Build} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// Send sends a file of which the server has the first have bytes. sent is called with how many
+// more it has; nil for no call. A large file goes in parts, so that what is lost with a
+// connection is one of them.
+func (c *Client) Send(ctx context.Context, f *File, have int64, sent func(int64)) (out api.Stored, err error) {
+	if sent == nil {
+		sent = func(int64) {}
+	}
+	if f.Size <= api.MaxChunk && have == 0 {
+		err := c.stored(ctx, request{method: http.MethodPut, path: "/v1/files/" + f.SHA256, query: f.query(), body: f.section(0, f.Size)}, &out)
+		if err == nil {
+			sent(f.Size)
+		}
+		return out, err
+	}
+	for off := have; off < f.Size; off += api.MaxChunk {
+		n := min(api.MaxChunk, f.Size-off)
+		resp, err := c.do(ctx, request{method: http.MethodPut, path: "/v1/uploads/" + f.SHA256 + "/" + strconv.FormatInt(off, 10), body: f.section(off, n)})
+		if err != nil {
+			return out, err
+		}
+		resp.Body.Close()
+		sent(n)
+	}
+	return out, c.stored(ctx, request{method: http.MethodPost, path: "/v1/uploads/" + f.SHA256, query: f.query()}, &out)
+}
+
+func (f *File) section(off, n int64) func() (io.Reader, int64) {
+	return func() (io.Reader, int64) { return io.NewSectionReader(f.Content, off, n), n }
+}
+
+func (c *Client) stored(ctx context.Context, q request, out *api.Stored) error {
+	resp, err := c.do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(out)
+}
+
+// SendSource sends the source file of a path, as debug information names it, for an identity.
+func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, content io.ReaderAt, size int64) error {
+	f := File{Content: content}
+	resp, err := c.do(ctx, request{method: http.MethodPut, path: "/v1/sources/" + url.PathEscape(id.String()), query: url.Values{"path": {path}}, body: f.section(0, size)})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}

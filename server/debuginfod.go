@@ -1,0 +1,420 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/defect"
+	"hallmark/internal/elffile"
+	"hallmark/internal/regular"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+)
+
+// artefact is one of the files that debuginfod serves for an identity.
+type artefact string
+
+const (
+	executable artefact = "executable"
+	debugFile  artefact = "debuginfo"
+)
+
+// of returns the file of a manifest, nil if it has none.
+func (a artefact) of(m *store.Manifest) *store.File {
+	if a == executable {
+		return m.Executable()
+	}
+	return m.DebugInfo()
+}
+
+// buildID answers /buildid/ID/… (debuginfod(8), "WEBAPI").
+func (s *Server) buildID(w http.ResponseWriter, r *http.Request, _ caller) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		return fail(http.StatusMethodNotAllowed, "%s of a file", r.Method)
+	}
+	text, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/buildid/"), "/")
+	id, err := parseID(strings.ToLower(text))
+	if err != nil {
+		return err
+	}
+	if id.Kind() != buildid.GNU {
+		return fail(http.StatusBadRequest, "%v is no build ID", id)
+	}
+	kind, name, _ := strings.Cut(rest, "/")
+	switch kind {
+	case string(executable), string(debugFile):
+		if name != "" {
+			break
+		}
+		return s.file(w, r, id, artefact(kind))
+	case "section":
+		return s.section(w, r, id, name)
+	case "source":
+		return s.source(w, r, id, name)
+	}
+	return fail(http.StatusNotFound, "/buildid/ID has executable, debuginfo, section/NAME and source/PATH")
+}
+
+// file answers with a whole file, or the range of it that is asked for.
+func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a artefact) error {
+	m, f, err := s.find(r, id, a)
+	if err != nil {
+		return err
+	}
+	o, err := s.Store.Object(r.Context(), f.Object)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	s.used(m)
+	s.describeFile(w, f)
+	return serve(w, r, f.Object, o.Size(), f.First(), o.Stream())
+}
+
+// describeFile sets the headers that say where a file came from.
+func (s *Server) describeFile(w http.ResponseWriter, f *store.File) {
+	if len(f.Origins) == 0 {
+		return
+	}
+	h, o := w.Header(), f.Origins[0]
+	if o.Path != "" {
+		name := o.Path
+		if o.Archive == "" {
+			name = path.Base(name)
+		} else {
+			h.Set("X-DEBUGINFOD-ARCHIVE", headerText(o.Archive))
+		}
+		h.Set("X-DEBUGINFOD-FILE", headerText(name))
+	}
+}
+
+// headerText makes a name harmless that somebody else chose.
+func headerText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// serve answers with content that never changes under its tag.
+func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modified time.Time, content io.ReadSeeker) error {
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("X-DEBUGINFOD-SIZE", strconv.FormatInt(size, 10))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "max-age=60") // a better file may come
+	h.Set("ETag", `"`+tag+`"`)
+	checked := &checkedReader{content, nil}
+	http.ServeContent(w, r, "", modified, checked)
+	return checked.err
+}
+
+// checkedReader remembers the error of the content, which http.ServeContent does not return.
+type checkedReader struct {
+	io.ReadSeeker
+	err error
+}
+
+func (c *checkedReader) Read(p []byte) (int, error) {
+	n, err := c.ReadSeeker.Read(p)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+// used notes that an identity is asked for, without anybody waiting for it.
+func (s *Server) used(m *store.Manifest) {
+	if s.ReadOnly || m.Used >= time.Now().UTC().Format(time.DateOnly) {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, _ = s.fetches.do(ctx, "use "+m.ID.String(), func(ctx context.Context) error { return s.Store.Use(ctx, m) })
+	}()
+}
+
+// find returns a file of an identity: from the store, from this machine, from upstream.
+func (s *Server) find(r *http.Request, id buildid.ID, a artefact) (*store.Manifest, *store.File, error) {
+	ctx := r.Context()
+	m, err := s.Store.Manifest(ctx, id)
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		return nil, nil, err
+	}
+	if m != nil && a.of(m) != nil {
+		return m, a.of(m), nil
+	}
+	for _, get := range []func(*http.Request, buildid.ID, artefact) error{s.fromLocal, s.fromUpstream} {
+		if err := get(r, id, a); err != nil {
+			return nil, nil, err
+		}
+		m, err = s.Store.Manifest(ctx, id)
+		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+			return nil, nil, err
+		}
+		if m != nil && a.of(m) != nil {
+			return m, a.of(m), nil
+		}
+	}
+	if m != nil {
+		return m, nil, fail(http.StatusNotFound, "%v: no %s is known, only other files of this build ID", id, a)
+	}
+	return nil, nil, fail(http.StatusNotFound, "%v: no file with this build ID is known", id)
+}
+
+// fromLocal takes into the store what this machine has of an identity.
+func (s *Server) fromLocal(r *http.Request, id buildid.ID, _ artefact) error {
+	if s.Local == nil || s.ReadOnly {
+		return nil
+	}
+	_, err := s.fetches.do(r.Context(), "local "+id.String(), func(ctx context.Context) error {
+		added, err := s.Local.Publish(ctx, id)
+		if added {
+			s.metrics.add(1, "hallmark_files_added_total", "via", "scan")
+		}
+		return err
+	})
+	return err
+}
+
+// maxHops is how many servers may ask for each other, as elfutils' server has it.
+const maxHops = 8
+
+func newName() string { return "hallmark-" + rand.Text() }
+
+// forwardedFor returns for whom upstream servers are asked, false where the question went
+// through this server before, or through too many.
+func (s *Server) forwardedFor(r *http.Request) (string, bool) {
+	hops := strings.Join(r.Header.Values("X-Forwarded-For"), ", ")
+	if strings.Contains(hops, s.name) || strings.Count(hops, ",")+1 > maxHops {
+		return "", false
+	}
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		client = r.RemoteAddr
+	}
+	for _, hop := range []string{client, s.name} {
+		if hops != "" {
+			hops += ", "
+		}
+		hops += headerText(hop)
+	}
+	return hops, true
+}
+
+// fromUpstream asks other servers for a file, and takes it into the store. That none has it is
+// no error.
+func (s *Server) fromUpstream(r *http.Request, id buildid.ID, a artefact) error {
+	if s.Upstream == nil || s.ReadOnly {
+		return nil
+	}
+	forwarded, ok := s.forwardedFor(r)
+	if !ok {
+		s.metrics.add(1, "hallmark_upstream_requests_total", "result", "circle")
+		return nil
+	}
+	_, err := s.fetches.do(r.Context(), string(a)+" "+id.String(), func(ctx context.Context) error {
+		return s.fetch(ctx, id, debuginfod.File(a), forwarded)
+	})
+	switch {
+	case errors.Is(err, debuginfod.ErrNotFound):
+		s.metrics.add(1, "hallmark_upstream_requests_total", "result", "absent")
+		return nil
+	case err != nil:
+		var failed *debuginfod.Error
+		if errors.As(err, &failed) {
+			s.metrics.add(1, "hallmark_upstream_requests_total", "result", "failed")
+			return &statusError{http.StatusServiceUnavailable, fmt.Errorf("%v is not here, and an upstream server failed", id)}
+		}
+		return err
+	}
+	s.metrics.add(1, "hallmark_upstream_requests_total", "result", "found")
+	return nil
+}
+
+// fetch downloads a file, whose build ID the client checks, and publishes it.
+func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File, forwarded string) error {
+	name, err := s.Upstream.FetchFor(ctx, id, file, forwarded)
+	if err != nil {
+		return err
+	}
+	f, err := regular.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	spool, err := s.Store.Spool(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	if _, err := s.Store.Add(ctx, spool, store.Claim{ID: id, Origin: store.Origin{Trust: store.Upstream, Via: "upstream", Who: s.Upstream.String()}}); err != nil {
+		return err
+	}
+	s.metrics.add(1, "hallmark_files_added_total", "via", "upstream")
+	return s.Upstream.Forget(id, file)
+}
+
+// section answers with the bytes of a section as they are in the file: the debug file, or the
+// executable if that file has none of it.
+func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, name string) error {
+	if name == "" {
+		return fail(http.StatusBadRequest, "the name of a section is missing")
+	}
+	var missing error
+	for _, a := range []artefact{debugFile, executable} {
+		m, f, err := s.find(r, id, a)
+		if err != nil {
+			if statusOf(err) != http.StatusNotFound {
+				return err
+			}
+			missing = err
+			continue
+		}
+		done, err := s.sectionOf(w, r, f, name)
+		if done || err != nil {
+			s.used(m)
+			return err
+		}
+		missing = fail(http.StatusNotFound, "%v: no section %q", id, name)
+	}
+	return missing
+}
+
+// sectionOf answers with a section of a file, or reports that the file does not have it.
+func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, f *store.File, name string) (done bool, err error) {
+	o, err := s.Store.Object(r.Context(), f.Object)
+	if err != nil {
+		return false, err
+	}
+	defer o.Close()
+	image, err := elffile.Read(o, "the file")
+	if image == nil {
+		return false, err
+	}
+	for i := range image.Sections {
+		section := &image.Sections[i]
+		if section.Name != name || section.Type == elffile.SHT_NOBITS {
+			continue
+		}
+		size := o.Size()
+		if section.Offset > uint64(size) || section.Size > uint64(size)-section.Offset {
+			return false, fail(http.StatusNotFound, "section %q is outside of the file", name)
+		}
+		s.describeFile(w, f)
+		stream := &part{content: o.Stream(), start: int64(section.Offset), size: int64(section.Size)}
+		return true, serve(w, r, fmt.Sprintf("%s-%d", f.Object, i), int64(section.Size), f.First(), stream)
+	}
+	return false, nil
+}
+
+// part is a part of a stream, as a stream of its own.
+type part struct {
+	content     io.ReadSeeker
+	start, size int64
+	off         int64
+}
+
+func (p *part) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += p.off
+	case io.SeekEnd:
+		offset += p.size
+	}
+	if offset < 0 {
+		return p.off, errors.New("negative offset")
+	}
+	p.off = offset
+	return offset, nil
+}
+
+func (p *part) Read(b []byte) (int, error) {
+	if p.off >= p.size {
+		return 0, io.EOF
+	}
+	if _, err := p.content.Seek(p.start+p.off, io.SeekStart); err != nil {
+		return 0, err
+	}
+	n, err := p.content.Read(b[:min(int64(len(b)), p.size-p.off)])
+	p.off += int64(n)
+	return n, err
+}
+
+// flights share work between those who ask for the same at the same time.
+type flights struct {
+	mu    sync.Mutex
+	calls map[string]*flight
+}
+
+type flight struct {
+	done    chan struct{}
+	cancel  context.CancelFunc
+	waiting int
+	err     error
+}
+
+// containedWork turns a panic into an error: it is on a goroutine of its own.
+func containedWork(ctx context.Context, work func(context.Context) error) (err error) {
+	if !defect.Escapes() {
+		defer func() {
+			if v := recover(); v != nil {
+				err = defect.Caught(v)
+			}
+		}()
+	}
+	return work(ctx)
+}
+
+// do calls work, or waits for the call with the same key that is under way, which ends when
+// nobody waits for it any more.
+func (f *flights) do(ctx context.Context, key string, work func(context.Context) error) (shared bool, err error) {
+	f.mu.Lock()
+	if f.calls == nil {
+		f.calls = map[string]*flight{}
+	}
+	c, shared := f.calls[key]
+	if !shared {
+		workCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		c = &flight{done: make(chan struct{}), cancel: cancel}
+		f.calls[key] = c
+		go func() {
+			defer close(c.done)
+			c.err = containedWork(workCtx, work)
+		}()
+	}
+	c.waiting++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if c.waiting--; c.waiting == 0 {
+			c.cancel()
+			if f.calls[key] == c {
+				delete(f.calls, key)
+			}
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return shared, ctx.Err()
+	case <-c.done:
+		return shared, c.err
+	}
+}

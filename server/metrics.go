@@ -1,0 +1,125 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// metrics are the numbers of a server in Prometheus' text format 0.0.4. All label values are
+// words of the server, never text of a client, so that their number is bounded.
+type metrics struct {
+	mu       sync.Mutex
+	counters map[string]*atomic.Int64 // by name and labels
+	times    map[string]*histogram
+	gauges   map[string]func() int64
+	help     map[string]string
+}
+
+var buckets = []time.Duration{time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 10 * time.Second}
+
+type histogram struct {
+	counts [8]atomic.Int64 // one more than buckets
+	sum    atomic.Int64    // nanoseconds
+}
+
+func newMetrics() *metrics {
+	return &metrics{counters: map[string]*atomic.Int64{}, times: map[string]*histogram{}, gauges: map[string]func() int64{}, help: map[string]string{
+		"hallmark_requests_total":          "Requests by kind and status.",
+		"hallmark_request_seconds":         "Time of requests by kind.",
+		"hallmark_sent_bytes_total":        "Bytes of answers.",
+		"hallmark_received_bytes_total":    "Bytes of uploads.",
+		"hallmark_files_added_total":       "Files that were published, by origin.",
+		"hallmark_files_refused_total":     "Files that were refused, by reason.",
+		"hallmark_upstream_requests_total": "Files that upstream servers were asked for, by result.",
+		"hallmark_addresses_total":         "Addresses that were symbolized, by result.",
+		"hallmark_indexes_total":           "Indexes that were made, by result.",
+		"hallmark_identities":              "Identities in the catalogue.",
+		"hallmark_scanned_packages":        "Packages that were scanned.",
+		"hallmark_scanned_identities":      "Identities in scanned directories and packages.",
+		"hallmark_panics_total":            "Requests that ended with a defect of the server.",
+		"hallmark_store_failures_total":    "Operations of the store that failed.",
+	}}
+}
+
+// add counts n under a name with labels, which are pairs of names and values.
+func (m *metrics) add(n int64, name string, labels ...string) {
+	key := withLabels(name, labels...)
+	m.mu.Lock()
+	c := m.counters[key]
+	if c == nil {
+		c = new(atomic.Int64)
+		m.counters[key] = c
+	}
+	m.mu.Unlock()
+	c.Add(n)
+}
+
+func withLabels(name string, labels ...string) string {
+	if len(labels) == 0 {
+		return name
+	}
+	var pairs []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", labels[i], labels[i+1]))
+	}
+	return name + "{" + strings.Join(pairs, ",") + "}"
+}
+
+// observe counts a time under a name and a kind.
+func (m *metrics) observe(d time.Duration, name, kind string) {
+	key := name + "\x00" + kind
+	m.mu.Lock()
+	h := m.times[key]
+	if h == nil {
+		h = new(histogram)
+		m.times[key] = h
+	}
+	m.mu.Unlock()
+	i, _ := slices.BinarySearch(buckets, d)
+	h.counts[i].Add(1)
+	h.sum.Add(int64(d))
+}
+
+// write writes all numbers.
+func (m *metrics) write(w io.Writer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := ""
+	head := func(name, kind string) {
+		if name != last {
+			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, m.help[name], name, kind)
+			last = name
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.counters)) {
+		name, _, _ := strings.Cut(key, "{")
+		head(name, "counter")
+		fmt.Fprintf(w, "%s %d\n", key, m.counters[key].Load())
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.gauges)) {
+		head(name, "gauge")
+		fmt.Fprintf(w, "%s %d\n", name, m.gauges[name]())
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.times)) {
+		name, kind, _ := strings.Cut(key, "\x00")
+		head(name, "histogram")
+		m.times[key].write(w, name, kind)
+	}
+}
+
+func (h *histogram) write(w io.Writer, name, kind string) {
+	var n int64
+	for i, b := range buckets {
+		n += h.counts[i].Load()
+		fmt.Fprintf(w, "%s_bucket{kind=%q,le=\"%g\"} %d\n", name, kind, b.Seconds(), n)
+	}
+	n += h.counts[len(buckets)].Load()
+	fmt.Fprintf(w, "%s_bucket{kind=%q,le=\"+Inf\"} %d\n", name, kind, n)
+	fmt.Fprintf(w, "%s_sum{kind=%q} %g\n%s_count{kind=%q} %d\n", name, kind, time.Duration(h.sum.Load()).Seconds(), name, kind, n)
+}

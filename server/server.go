@@ -1,0 +1,495 @@
+// Package server is a symbol server over HTTP: one place that stores files by identity, serves
+// them to all clients of debuginfod, takes uploads, and turns offsets into functions and lines.
+//
+// Any number of servers can work over one store. What a server keeps besides it is a cache.
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/defect"
+	"hallmark/internal/plaintext"
+	"hallmark/server/api"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+)
+
+// Config says how a Server works. The zero value of every field but Store is sensible.
+type Config struct {
+	Store *store.Store
+	// Upstream are servers that are asked for what the store does not have; nil for none. Its
+	// Dir is a directory that is this server's alone.
+	Upstream *debuginfod.Client
+	// Local finds files on this machine, to be taken into the store when they are asked for;
+	// nil for none.
+	Local Local
+	// Tokens is the file that says who may do what. Without it everybody may do all that needs
+	// no administrator, and only requests that name this machine are answered unless Open.
+	Tokens string
+	// Open answers requests by any name of this machine without tokens.
+	Open bool
+	// ReadOnly refuses uploads.
+	ReadOnly bool
+	// Requests bounds how many are answered at a time, 512 when 0, and Heavy those that take
+	// much memory or time, 8 when 0.
+	Requests, Heavy int
+	// Log gets a line for each request; nil for none.
+	Log *slog.Logger
+}
+
+// Local finds files on this machine that the store may lack.
+type Local interface {
+	// Publish takes what it has of an identity into the store, and reports whether it had
+	// something that the store did not.
+	Publish(ctx context.Context, id buildid.ID) (bool, error)
+	// Source opens the source file of a path for an identity; false where it has none.
+	Source(ctx context.Context, id buildid.ID, m *store.Manifest, path string) (io.ReadCloser, store.Origin, bool, error)
+}
+
+// A Server answers requests.
+type Server struct {
+	Config
+	guard   guard
+	catalog *catalog
+	metrics *metrics
+	fetches flights
+	slots   chan struct{}
+	heavy   chan struct{}
+	name    string // of this server among those that ask each other
+	mux     *http.ServeMux
+	handler http.Handler
+}
+
+// New returns a Server.
+func New(c Config) *Server {
+	if c.Requests == 0 {
+		c.Requests = 512
+	}
+	if c.Heavy == 0 {
+		c.Heavy = 8
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), name: newName()}
+	s.guard = guard{file: c.Tokens, log: c.Log.Error}
+	s.Store.OnChange = s.catalog.note
+	s.metrics.gauges["hallmark_identities"] = s.catalog.len
+	s.routes()
+	return s
+}
+
+// Load reads which files the store has, for searches by name. It ends with ctx.
+func (s *Server) Load(ctx context.Context) error {
+	for m, err := range s.Store.Manifests(ctx) {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case m == nil && errors.Is(err, blob.ErrUnavailable):
+			return err
+		case err != nil:
+			s.Log.Error("a manifest is damaged", "error", err)
+		default:
+			s.catalog.note(m)
+		}
+	}
+	s.catalog.setComplete()
+	return nil
+}
+
+func (s *Server) routes() {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /{$}", s.kind("overview", Read, s.overview))
+	m.HandleFunc("GET /metadata", s.kind("metadata", Read, s.metadata))
+	m.HandleFunc("GET /v1/identities/{id}", s.kind("identity", Read, s.identity))
+	m.HandleFunc("POST /v1/identities/{id}/pin", s.kind("pin", Admin, s.pin))
+	m.HandleFunc("POST /v1/plan", s.kind("plan", "", s.uploading(s.plan)))
+	m.HandleFunc("PUT /v1/files/{sha256}", s.kind("upload", "", s.uploading(s.whole)))
+	m.HandleFunc("PUT /v1/uploads/{sha256}/{offset}", s.kind("upload", "", s.uploading(s.part)))
+	m.HandleFunc("POST /v1/uploads/{sha256}", s.kind("upload", "", s.uploading(s.commit)))
+	m.HandleFunc("PUT /v1/sources/{id}", s.kind("upload", "", s.uploading(s.putSource)))
+	s.mux = m
+	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))
+}
+
+// route answers what is asked for while others wait, and paths that are not to be cleaned.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/healthz":
+		fmt.Fprintln(w, "alive")
+	case r.URL.Path == "/readyz":
+		s.readyz(w, r)
+	case r.URL.Path == "/metrics":
+		s.kind("metrics", "", func(w http.ResponseWriter, _ *http.Request, _ caller) error {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			s.metrics.write(w)
+			return nil
+		})(w, r)
+	case strings.HasPrefix(r.URL.Path, "/buildid/"):
+		s.kind("buildid", Read, s.buildID)(w, r)
+	default:
+		s.mux.ServeHTTP(w, r)
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// readyz reports whether the store answers.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	_, err := s.Store.Blobs.Head(ctx, "ready")
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		s.metrics.add(1, "hallmark_store_failures_total")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "the store does not answer")
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+// A statusError is an answer that is no success.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+func fail(status int, format string, args ...any) error {
+	return &statusError{status, fmt.Errorf(format, args...)}
+}
+
+// retryAfter is how many seconds a client is asked to wait.
+const retryAfter = "5"
+
+// statusOf returns the status that an error is answered with.
+func statusOf(err error) int {
+	var known *statusError
+	var mismatch *store.MismatchError
+	var format *store.FormatError
+	var tooMany *store.TooManyError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &known):
+		return known.status
+	case errors.As(err, &mismatch), errors.As(err, &tooMany):
+		return http.StatusConflict
+	case errors.As(err, &format):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, store.ErrTooLarge), errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, blob.ErrFull):
+		return http.StatusInsufficientStorage
+	case errors.Is(err, blob.ErrUnavailable):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, blob.ErrNotExist):
+		return http.StatusNotFound
+	case errors.Is(err, context.Canceled):
+		return 499 // the client is gone
+	}
+	return http.StatusInternalServerError
+}
+
+// recorder is what is known of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	sent   int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// extend gives the client another while to take something.
+func extend(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stallTime)) // where it is not supported, there is no connection
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	extend(w.ResponseWriter)
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.sent += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// answer is a handler whose error becomes the answer.
+type answer func(http.ResponseWriter, *http.Request, caller) error
+
+// kind returns a handler for requests of one kind, which need a role; "" for one that is looked
+// at by the answer itself.
+func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
+	return func(out http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		w := &recorder{ResponseWriter: out}
+		extend(out)
+		var who caller
+		err := s.admit(r)
+		if err == nil {
+			defer func() { <-s.slots }()
+			who, err = s.allowed(r, role)
+		}
+		if err == nil {
+			err = s.contained(f, w, r, who)
+		}
+		if err != nil {
+			s.refuse(w, r, err)
+		}
+		status := max(w.status, 200)
+		s.metrics.add(1, "hallmark_requests_total", "kind", kind, "status", strconv.Itoa(status))
+		s.metrics.add(w.sent, "hallmark_sent_bytes_total")
+		s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
+		level := slog.LevelInfo
+		if status >= 500 {
+			level = slog.LevelError
+		}
+		if s.Log.Enabled(r.Context(), level) {
+			s.Log.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+				slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", who.name), slog.Any("error", err))
+		}
+	}
+}
+
+// admit takes one of the places of requests.
+func (s *Server) admit(r *http.Request) error {
+	if s.Tokens == "" && !s.Open && !isLoopback(r.Host) {
+		return fail(http.StatusForbidden, "this server answers requests to localhost alone; a page in a browser may have sent this one to %q", r.Host)
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+		return fail(http.StatusServiceUnavailable, "the server has %d requests at once", s.Requests)
+	}
+}
+
+// allowed returns who makes a request, or an error if he may not.
+func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
+	who, err := s.guard.identify(r)
+	if err != nil {
+		return who, &statusError{http.StatusUnauthorized, err}
+	}
+	if role != "" && !who.may(role) {
+		return who, fail(http.StatusForbidden, "the token %q does not have the role %s", who.name, role)
+	}
+	return who, nil
+}
+
+// contained answers, and turns a panic into an error.
+func (s *Server) contained(f answer, w http.ResponseWriter, r *http.Request, who caller) (err error) {
+	if !defect.Escapes() {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			err = defect.Caught(v)
+			s.metrics.add(1, "hallmark_panics_total")
+			s.Log.Error("a defect of the server", "error", err, "stack", string(debug.Stack()))
+		}()
+	}
+	return f(w, r, who)
+}
+
+// takeHeavy takes one of the places of requests that cost much. It waits a little.
+func (s *Server) takeHeavy(ctx context.Context) (done func(), err error) {
+	t := time.NewTimer(10 * time.Second)
+	defer t.Stop()
+	select {
+	case s.heavy <- struct{}{}:
+		return func() { <-s.heavy }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-t.C:
+		return nil, fail(http.StatusTooManyRequests, "the server is busy")
+	}
+}
+
+// refuse answers with an error, unless an answer has begun: then the connection is cut, so that
+// nobody takes a part for the whole.
+func (s *Server) refuse(w *recorder, r *http.Request, err error) {
+	if w.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	status := statusOf(err)
+	if errors.Is(err, blob.ErrUnavailable) {
+		s.metrics.add(1, "hallmark_store_failures_total")
+	}
+	h := w.Header()
+	for _, name := range []string{"ETag", "Content-Range", "Accept-Ranges", "Cache-Control"} {
+		h.Del(name)
+	}
+	switch status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		h.Set("Retry-After", retryAfter)
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="hallmark"`)
+	}
+	text := err.Error()
+	var known *statusError
+	if status == http.StatusInternalServerError && !errors.As(err, &known) {
+		text = "the server failed" // what failed is in its log
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_ = json.NewEncoder(plaintext.JSON(w)).Encode(api.Error{Error: text, Status: status})
+	}
+}
+
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, v any) error {
+	var b bytes.Buffer
+	if err := json.NewEncoder(plaintext.JSON(&b)).Encode(v); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, err := w.Write(b.Bytes())
+	return ignoreGone(err)
+}
+
+// ignoreGone returns nil for the failure to send to a client, which nobody can be told of.
+func ignoreGone(error) error { return nil }
+
+// arriving is the body of a request, whose client may not fall silent.
+type arriving struct {
+	r io.Reader
+	w http.ResponseWriter
+}
+
+func (a *arriving) Read(p []byte) (int, error) {
+	c := http.NewResponseController(a.w)
+	_ = c.SetReadDeadline(time.Now().Add(stallTime))
+	n, err := a.r.Read(p)
+	if err != nil { // else the end of that time would be taken for that of the connection
+		_ = c.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// readJSON reads a request of at most most bytes.
+func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
+	d := json.NewDecoder(&arriving{http.MaxBytesReader(w, r.Body, most), w})
+	if err := d.Decode(v); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		return fail(http.StatusBadRequest, "the request is no JSON of the expected form: %v", err)
+	}
+	return nil
+}
+
+// overview says in a few lines what this is.
+func (s *Server) overview(w http.ResponseWriter, _ *http.Request, _ caller) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "Hallmark symbol server: %d identities.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", s.catalog.len())
+	return nil
+}
+
+// parseID returns the identity in a path.
+func parseID(text string) (buildid.ID, error) {
+	id, err := buildid.Parse(text)
+	if err != nil {
+		return id, fail(http.StatusBadRequest, "%.100q is no identity: %v", text, err)
+	}
+	return id, nil
+}
+
+// identity answers what is known of an identity.
+func (s *Server) identity(w http.ResponseWriter, r *http.Request, _ caller) error {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	m, err := s.Store.Manifest(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, describe(m))
+}
+
+func (s *Server) pin(w http.ResponseWriter, r *http.Request, _ caller) error {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := s.Store.Pin(r.Context(), id, r.URL.Query().Get("off") == ""); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// describe returns a manifest as clients see it.
+func describe(m *store.Manifest) api.Identity {
+	out := api.Identity{ID: m.ID, Symbols: string(m.Symbols()), Pinned: m.Pinned, Used: m.Used}
+	disputed := map[string]bool{}
+	for _, f := range m.Disputed() {
+		disputed[f.Object] = true
+		out.Disputed = true
+	}
+	exe, dbg := m.Executable(), m.DebugInfo()
+	for i := range m.Files {
+		f := &m.Files[i]
+		a := api.File{SHA256: f.Object, Size: f.Size, Executable: f.Executable, Debug: f.Debug, Symbols: string(f.Symbols), Disputed: disputed[f.Object]}
+		if f == exe {
+			a.Serves = append(a.Serves, "executable")
+		}
+		if f == dbg {
+			a.Serves = append(a.Serves, "debuginfo")
+		}
+		for _, o := range f.Origins {
+			a.Origins = append(a.Origins, api.Origin{Trust: string(o.Trust), Via: o.Via, Who: o.Who, Path: o.Path, Archive: o.Archive, Package: o.Package, Time: o.Time})
+		}
+		out.Files = append(out.Files, a)
+	}
+	return out
+}
+
+// metadata answers searches by name, as elfutils' server does.
+func (s *Server) metadata(w http.ResponseWriter, r *http.Request, _ caller) error {
+	q := r.URL.Query()
+	key, value := q.Get("key"), q.Get("value")
+	if key != "file" && key != "glob" && key != "buildid" || value == "" {
+		return fail(http.StatusBadRequest, "wants key=file, key=glob or key=buildid, and a value")
+	}
+	found, complete := s.catalog.search(key, value)
+	if found == nil {
+		found = []entry{}
+	}
+	return writeJSON(w, struct {
+		Results  []entry `json:"results"`
+		Complete bool    `json:"complete"`
+	}{found, complete})
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hallmark/buildid"
+)
+
+// Trust says how far the word of whoever brought a file is believed, the least first. A file of
+// less trust never takes the place of one of more.
+type Trust string
+
+// The levels of trust.
+const (
+	Agent    Trust = "agent"    // an agent on a machine sent it
+	Upstream Trust = "upstream" // another server sent it
+	CI       Trust = "ci"       // whoever builds the programs sent it
+	Operator Trust = "operator" // it is in a directory that the server was started with, or an administrator sent it
+)
+
+var trusts = []Trust{Agent, Upstream, CI, Operator}
+
+func (t Trust) rank() int { return slices.Index(trusts, t) }
+
+// ParseTrust returns the level with this name.
+func ParseTrust(s string) (Trust, error) {
+	if t := Trust(s); slices.Contains(trusts, t) {
+		return t, nil
+	}
+	return "", fmt.Errorf("%q is no level of trust: agent, upstream, ci, operator", s)
+}
+
+// An Origin says where a file came from.
+type Origin struct {
+	Trust   Trust     `json:"trust"`
+	Via     string    `json:"via"`               // "push", "scan" or "upstream"
+	Who     string    `json:"who,omitempty"`     // name of the token, URL of the server
+	Path    string    `json:"path,omitempty"`    // name of the file, in the archive if there is one
+	Archive string    `json:"archive,omitempty"` // name of the package
+	Package string    `json:"package,omitempty"` // NAME VERSION ARCHITECTURE, as the package says
+	Build   string    `json:"build,omitempty"`   // NAME VERSION of the source package
+	Time    time.Time `json:"time"`
+}
+
+// same reports whether two origins differ in nothing but time.
+func (o Origin) same(p Origin) bool {
+	o.Time, p.Time = time.Time{}, time.Time{}
+	return o == p
+}
+
+// A File is one of the files of an identity.
+type File struct {
+	Object string `json:"object"` // SHA-256 of its bytes, the name of the object that holds them
+	Size   int64  `json:"size"`   // in bytes
+	Facts
+	Origins []Origin `json:"origins"` // the most trusted first
+}
+
+// Trust returns the level of the best of its origins.
+func (f *File) Trust() Trust {
+	best := Agent
+	for _, o := range f.Origins {
+		if o.Trust.rank() > best.rank() {
+			best = o.Trust
+		}
+	}
+	return best
+}
+
+// First returns when the file came first.
+func (f *File) First() time.Time {
+	var first time.Time
+	for _, o := range f.Origins {
+		if first.IsZero() || o.Time.Before(first) {
+			first = o.Time
+		}
+	}
+	return first
+}
+
+// A Manifest says which files an identity has.
+type Manifest struct {
+	Version int        `json:"version"` // 1
+	ID      buildid.ID `json:"id"`
+	Files   []File     `json:"files"`
+	Pinned  bool       `json:"pinned,omitempty"` // it is never removed
+	Used    string     `json:"used,omitempty"`   // day on which it was asked for last, 2006-01-02
+}
+
+const manifestVersion = 1
+
+// Limits on what is kept for one identity. They are per level of trust, so that what an agent
+// sends leaves room for the rest.
+const (
+	maxFiles   = 16
+	maxOrigins = 8 // of a file
+	maxText    = 1024
+)
+
+// TooManyError says that an identity has as many different files of one level of trust as are
+// kept.
+type TooManyError struct{ ID buildid.ID }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("%v: %d different files have this build ID already", e.ID, maxFiles)
+}
+
+// add merges a file into the manifest and reports whether anything changed.
+func (m *Manifest) add(f File) (changed bool, err error) {
+	i := slices.IndexFunc(m.Files, func(g File) bool { return g.Object == f.Object })
+	if i < 0 {
+		same := 0
+		for j := range m.Files {
+			if m.Files[j].Trust() == f.Trust() {
+				same++
+			}
+		}
+		if same >= maxFiles {
+			return false, &TooManyError{m.ID}
+		}
+		m.Files = append(m.Files, f)
+		return true, nil
+	}
+	known := &m.Files[i]
+	for _, o := range f.Origins {
+		if slices.ContainsFunc(known.Origins, o.same) {
+			continue
+		}
+		level := 0
+		for _, p := range known.Origins {
+			if p.Trust == o.Trust {
+				level++
+			}
+		}
+		if level < maxOrigins {
+			known.Origins = append(known.Origins, o)
+			changed = true
+		}
+	}
+	slices.SortStableFunc(known.Origins, func(a, b Origin) int { return cmp.Compare(b.Trust.rank(), a.Trust.rank()) })
+	return changed, nil
+}
+
+// Executable returns the file that is served as the executable, nil if there is none: that of
+// the highest trust, then that which knows most, then the first that came.
+func (m *Manifest) Executable() *File {
+	return m.best(func(f *File) bool { return f.Executable })
+}
+
+// DebugInfo returns the file that is served as the debug file, nil if there is none. It has
+// debug information, and fits the executable if there is one.
+func (m *Manifest) DebugInfo() *File {
+	exe := m.Executable()
+	return m.best(func(f *File) bool { return f.Debug && (exe == nil || fits(&exe.Facts, &f.Facts) && f.sameCode(exe)) })
+}
+
+// sameCode reports whether a file can have the code of another one.
+func (f *File) sameCode(g *File) bool {
+	return f.Code.IsZero() || g.Code.IsZero() || f.Code == g.Code
+}
+
+func (m *Manifest) best(is func(*File) bool) *File {
+	var best *File
+	for i := range m.Files {
+		if f := &m.Files[i]; is(f) && (best == nil || better(f, best)) {
+			best = f
+		}
+	}
+	return best
+}
+
+func better(f, g *File) bool {
+	return cmp.Or(
+		cmp.Compare(f.Trust().rank(), g.Trust().rank()),
+		cmp.Compare(f.Symbols.rank(), g.Symbols.rank()),
+		cmp.Compare(f.DebugSize, g.DebugSize),
+		g.First().Compare(f.First()),
+		strings.Compare(g.Object, f.Object),
+	) > 0
+}
+
+// Disputed returns the files that cannot be of the same program as the executable, or, without
+// one, as the debug file: they have other code under the same identity.
+func (m *Manifest) Disputed() []*File {
+	served := m.Executable()
+	if served == nil {
+		served = m.DebugInfo()
+	}
+	var others []*File
+	for i := range m.Files {
+		if f := &m.Files[i]; served != nil && (!fits(&served.Facts, &f.Facts) || !f.sameCode(served)) {
+			others = append(others, f)
+		}
+	}
+	return others
+}
+
+// Symbols returns the best that is known of the code of the identity.
+func (m *Manifest) Symbols() Symbols {
+	best := NoSymbols
+	for _, f := range []*File{m.Executable(), m.DebugInfo()} {
+		if f != nil && f.Symbols.rank() > best.rank() {
+			best = f.Symbols
+		}
+	}
+	return best
+}
+
+// IndexName returns the name of the index of the files that are served: other files have
+// another one. It is empty where there are none.
+func (m *Manifest) IndexName() string {
+	exe, debug := m.Executable(), m.DebugInfo()
+	if exe == nil && debug == nil {
+		return ""
+	}
+	h := sha256.New()
+	for _, f := range []*File{exe, debug} {
+		if f != nil {
+			h.Write([]byte(f.Object))
+		}
+		h.Write([]byte{'\n'})
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// keyOf returns where the store has what is of an identity: PREFIX/KIND/ab/cdef….
+func keyOf(prefix string, id buildid.ID) string {
+	text := hex.EncodeToString(id.Bytes())
+	if id.Kind() == buildid.Go { // it is text, and long
+		sum := sha256.Sum256(id.Bytes())
+		text = hex.EncodeToString(sum[:])
+	}
+	rest := text[2:]
+	if rest == "" {
+		rest = "_"
+	}
+	// A name in a path has 255 bytes at most.
+	key := prefix + "/" + id.Kind().String() + "/" + text[:2]
+	for ; len(rest) > 200; rest = rest[200:] {
+		key += "/" + rest[:200]
+	}
+	return key + "/" + rest
+}
+
+// manifestName is the last part of the keys of manifests.
+const manifestName = "/manifest.json"
+
+func manifestKey(id buildid.ID) string { return keyOf("id", id) + manifestName }
+
+func decodeManifest(b []byte) (*Manifest, error) {
+	m := new(Manifest)
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, err
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("version %d of a manifest, where %d is known", m.Version, manifestVersion)
+	}
+	return m, nil
+}
+
+// clean takes out of an origin what is too long to be kept.
+func (o Origin) clean() Origin {
+	for _, s := range []*string{&o.Who, &o.Path, &o.Archive, &o.Package, &o.Build} {
+		*s = strings.ToValidUTF8(*s, "\uFFFD")
+		if len(*s) > maxText {
+			*s = strings.ToValidUTF8((*s)[:maxText], "") + "…"
+		}
+	}
+	return o
+}
+
+// Has reports whether the identity has a file from an origin of at least this trust.
+func (m *Manifest) Has(object string, trust Trust) bool {
+	return slices.ContainsFunc(m.Files, func(f File) bool { return f.Object == object && f.Trust().rank() >= trust.rank() })
+}

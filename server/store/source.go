@@ -1,0 +1,121 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+
+	"hallmark/buildid"
+	"hallmark/server/blob"
+)
+
+// A SourceFile says which object is the source file of a path.
+type SourceFile struct {
+	Path   string `json:"path"` // as the compiler recorded it, cleaned
+	Object string `json:"object"`
+	Size   int64  `json:"size"`
+	Origin Origin `json:"origin"`
+}
+
+// sourceKey returns where a source file is listed for an identity.
+func sourceKey(id buildid.ID, name string) string { return keyOf("src", id) + "/" + hashOf(name) }
+
+// buildKey returns where a source file is listed for a build of a source package.
+func buildKey(build, name string) string { return "build/" + hashOf(build) + "/" + hashOf(name) }
+
+func hashOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// cleanSource returns the one form of a path of a source file.
+func cleanSource(name string) string { return path.Clean(name) }
+
+// AddSource publishes a source file of an identity. A file of less trust than the one that is
+// there does not take its place.
+func (s *Store) AddSource(ctx context.Context, id buildid.ID, name string, spool *Spool, o Origin) error {
+	return s.addSource(ctx, sourceKey(id, cleanSource(name)), name, spool, o)
+}
+
+// AddBuildSource publishes a source file of all that was built from a source package, which is
+// named as in Origin.Build.
+func (s *Store) AddBuildSource(ctx context.Context, build, name string, spool *Spool, o Origin) error {
+	return s.addSource(ctx, buildKey(build, cleanSource(name)), name, spool, o)
+}
+
+func (s *Store) addSource(ctx context.Context, key, name string, spool *Spool, o Origin) error {
+	s.init()
+	if err := s.putObject(ctx, spool); err != nil {
+		return err
+	}
+	o = o.clean()
+	if o.Time.IsZero() {
+		o.Time = s.Now().UTC()
+	}
+	b, err := json.Marshal(SourceFile{cleanSource(name), spool.Object, spool.Size, o})
+	if err != nil {
+		return err
+	}
+	for range swaps {
+		old, tag, err := s.readSource(ctx, key)
+		switch {
+		case errors.Is(err, blob.ErrNotExist):
+			_, err = s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
+		case err == nil && (old.Object == spool.Object || old.Origin.Trust.rank() >= o.Trust.rank()):
+			return nil
+		case err == nil:
+			_, err = s.Blobs.PutIfMatch(ctx, key, tag, b)
+		}
+		if !errors.Is(err, blob.ErrExist) && !errors.Is(err, blob.ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: %w", key, blob.ErrUnavailable)
+}
+
+func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag string, err error) {
+	b, info, err := blob.Read(ctx, s.Blobs, key, blob.MaxSwap)
+	if err != nil {
+		return f, "", err
+	}
+	if err := json.Unmarshal(b, &f); err != nil || !IsObject(f.Object) {
+		return f, "", fmt.Errorf("%s: it is damaged: %v", key, err)
+	}
+	return f, info.Tag, nil
+}
+
+// Source returns the source file of a path for an identity: one that was brought for it, or
+// one from the source package that its files were built from. Without one the error is
+// blob.ErrNotExist.
+func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFile, error) {
+	s.init()
+	name = cleanSource(name)
+	keys := []string{sourceKey(m.ID, name)}
+	seen := map[string]bool{"": true}
+	for _, f := range []*File{m.DebugInfo(), m.Executable()} {
+		if f == nil {
+			continue
+		}
+		for _, o := range f.Origins {
+			if !seen[o.Build] {
+				seen[o.Build] = true
+				keys = append(keys, buildKey(o.Build, name))
+			}
+		}
+	}
+	for _, key := range keys {
+		f, _, err := s.readSource(ctx, key)
+		if err == nil && f.Path != name {
+			err = fmt.Errorf("%s: it is of another path", key)
+		}
+		if err == nil || !errors.Is(err, blob.ErrNotExist) {
+			return f, err
+		}
+	}
+	return SourceFile{}, fmt.Errorf("%s: %w", name, blob.ErrNotExist)
+}

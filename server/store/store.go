@@ -1,0 +1,447 @@
+// Package store keeps files by identity over a blob store, as a symbol server needs them.
+//
+// The layout is
+//
+//	cas/ab/SHA256                    the bytes of a file, in seekable zstd; never changed
+//	id/KIND/ab/cdef…/manifest.json   which files an identity has, changed by compare-and-swap
+//	index/vN/KIND/ab/cdef…/NAME      a prepared index of the files that are served
+//	src/KIND/ab/cdef…/SHA256         where the source file of this path is, for an identity
+//	build/SHA256/SHA256              the same for a build of a source package
+//	leases/…                         who makes something now, until when
+//	staging/…                        uploads that are not whole
+//
+// A file is published in this order: its bytes are read and verified, its object is stored, and
+// its manifest says so. What is acknowledged can be read after a crash. A crash in between
+// leaves an object that nothing refers to, and never a manifest that is not true.
+//
+// What a file is, is read from its bytes: another identity than was claimed is an error. Two
+// files of different code that have one identity are both kept and shown, and that of the more
+// trusted origin is served.
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/seekable"
+	"hallmark/server/blob"
+)
+
+// Store keeps files by identity. Its fields must not change after its first use; its methods
+// may be called by several goroutines at once.
+type Store struct {
+	Blobs blob.Store
+	// Scratch is a directory on a local disk for files in the making, which have no name
+	// there. "" means that of the system.
+	Scratch string
+	// MaxFile is how many bytes a file may have, 4 GiB when 0.
+	MaxFile int64
+	// CacheSize is how many bytes of decompressed content are kept in memory, 32 MiB when 0.
+	CacheSize int64
+	// Now returns the time; nil means time.Now.
+	Now func() time.Time
+	// OnChange is called after a manifest was read anew or written; nil for no call.
+	OnChange func(*Manifest)
+
+	once    sync.Once
+	cache   *seekable.Cache
+	objects objects
+
+	mu    sync.Mutex
+	known map[buildid.ID]knownManifest
+}
+
+// A knownManifest is one that was read not long ago, nil where there was none.
+type knownManifest struct {
+	m    *Manifest
+	tag  string
+	read time.Time
+}
+
+// How long a manifest is believed without a look at the store, which another server may have
+// changed, and how many are remembered.
+const (
+	believed = 2 * time.Second
+	maxKnown = 4096
+)
+
+// DefaultMaxFile is the size of the largest file that is kept unless a Store says otherwise.
+const DefaultMaxFile = 4 << 30
+
+func (s *Store) init() {
+	s.once.Do(func() {
+		if s.MaxFile == 0 {
+			s.MaxFile = DefaultMaxFile
+		}
+		if s.CacheSize == 0 {
+			s.CacheSize = 32 << 20
+		}
+		if s.Now == nil {
+			s.Now = time.Now
+		}
+		s.cache = seekable.NewCache(s.CacheSize)
+		s.known = map[buildid.ID]knownManifest{}
+	})
+}
+
+// Errors of claims.
+var (
+	// ErrTooLarge says that a file has more bytes than are taken.
+	ErrTooLarge = errors.New("file is too large")
+)
+
+// A MismatchError says that a file is another one than was claimed.
+type MismatchError struct{ Claimed, Found string }
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("claimed to be %s, but its bytes say %s", e.Claimed, e.Found)
+}
+
+// A Spool is a file in the making: all of its bytes are on a local disk, and it has no name.
+type Spool struct {
+	*os.File
+	Size   int64
+	Object string // SHA-256 of the bytes
+}
+
+// Spool reads a file to the local disk. The caller closes the Spool.
+func (s *Store) Spool(ctx context.Context, r io.Reader) (*Spool, error) {
+	s.init()
+	f, err := s.scratch()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
+	if err == nil && n > s.MaxFile {
+		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.MaxFile)
+	}
+	if err != nil {
+		f.Close()
+		return nil, full(err)
+	}
+	return &Spool{f, n, hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+func (s *Store) scratch() (*os.File, error) {
+	if s.Scratch == "" {
+		return atomicfile.Scratch()
+	}
+	return atomicfile.ScratchIn(s.Scratch)
+}
+
+// untilDone reads until a context is done.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// A Claim is what whoever brings a file says of it.
+type Claim struct {
+	ID     buildid.ID // zero for no claim
+	Object string     // SHA-256 of its bytes, "" for no claim
+	Origin Origin
+}
+
+// Added is what became of a file.
+type Added struct {
+	ID       buildid.ID
+	Object   string
+	New      bool // the identity did not have this file
+	Manifest *Manifest
+}
+
+// Add verifies a file and publishes it. An error is a *MismatchError, a *FormatError, a
+// *TooManyError, or one of the store.
+func (s *Store) Add(ctx context.Context, spool *Spool, claim Claim) (Added, error) {
+	s.init()
+	if claim.Object != "" && claim.Object != spool.Object {
+		return Added{}, &MismatchError{"sha256:" + claim.Object, "sha256:" + spool.Object}
+	}
+	facts, err := Inspect(ctx, spool.File, spool.Size, claim.Origin.name())
+	if err != nil {
+		return Added{}, err
+	}
+	if !claim.ID.IsZero() && claim.ID != facts.ID {
+		return Added{}, &MismatchError{claim.ID.String(), facts.ID.String()}
+	}
+	if !facts.Executable && !facts.Debug {
+		return Added{}, &FormatError{fmt.Errorf("%s: neither code nor debug information is in it", claim.Origin.name())}
+	}
+	if err := s.putObject(ctx, spool); err != nil {
+		return Added{}, err
+	}
+	origin := claim.Origin.clean()
+	if origin.Time.IsZero() {
+		origin.Time = s.Now().UTC().Truncate(time.Second)
+	}
+	f := File{Object: spool.Object, Size: spool.Size, Facts: facts, Origins: []Origin{origin}}
+	m, changed, err := s.merge(ctx, facts.ID, f)
+	return Added{facts.ID, spool.Object, changed, m}, err
+}
+
+// Name returns what a file is called in messages.
+func (o Origin) name() string {
+	switch {
+	case o.Archive != "":
+		return o.Archive + ": " + o.Path
+	case o.Path != "":
+		return o.Path
+	}
+	return "the file"
+}
+
+func objectKey(object string) string { return "cas/" + object[:2] + "/" + object }
+
+// IsObject reports whether a text can name an object.
+func IsObject(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// putObject stores the bytes of a spool, unless the store has them.
+func (s *Store) putObject(ctx context.Context, spool *Spool) error {
+	key := objectKey(spool.Object)
+	if _, err := s.Blobs.Head(ctx, key); err == nil || !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return s.putCompressed(ctx, key, io.NewSectionReader(spool.File, 0, spool.Size))
+}
+
+// putCompressed stores what r has under a key. That it is there already is no error.
+func (s *Store) putCompressed(ctx context.Context, key string, r io.Reader) error {
+	out, err := s.scratch()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := seekable.Compress(out, &untilDone{ctx, r}); err != nil {
+		return full(err)
+	}
+	size, err := out.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	_, err = s.Blobs.PutIfAbsent(ctx, key, io.NewSectionReader(out, 0, size), size)
+	if errors.Is(err, blob.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// swaps is how often a manifest is tried to be changed.
+const swaps = 50
+
+// merge has the manifest of an identity list a file.
+func (s *Store) merge(ctx context.Context, id buildid.ID, f File) (m *Manifest, changed bool, err error) {
+	m, err = s.change(ctx, id, func(m *Manifest) (bool, error) {
+		var err error
+		changed, err = m.add(f)
+		return changed, err
+	})
+	return m, changed, err
+}
+
+// change applies a change to a manifest, which may be empty, by compare-and-swap. The change
+// may be made several times, and reports whether it was one.
+func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest) (bool, error)) (*Manifest, error) {
+	key := manifestKey(id)
+	for try := range swaps {
+		m, tag, err := s.read(ctx, id)
+		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+			return nil, err
+		}
+		if m == nil {
+			m = &Manifest{Version: manifestVersion, ID: id}
+		}
+		changed, err := apply(m)
+		if err != nil || !changed {
+			return m, err
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		var info blob.Info
+		if tag == "" {
+			info, err = s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
+		} else {
+			info, err = s.Blobs.PutIfMatch(ctx, key, tag, b)
+		}
+		switch {
+		case err == nil:
+			s.remember(id, m, info.Tag)
+			return m, nil
+		case !errors.Is(err, blob.ErrExist) && !errors.Is(err, blob.ErrChanged):
+			return nil, err
+		}
+		// Another server was faster: it has changed something else, most likely.
+		if err := pause(ctx, time.Duration(rand.Int64N(int64(1+min(try, 20))*int64(5*time.Millisecond)))); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%v: %w: its manifest changes all the time", id, blob.ErrUnavailable)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// read reads a manifest from the store.
+func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, error) {
+	b, info, err := blob.Read(ctx, s.Blobs, manifestKey(id), blob.MaxSwap)
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := decodeManifest(b)
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("it is of %v", m.ID)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", info.Key, err)
+	}
+	return m, info.Tag, nil
+}
+
+func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
+	s.mu.Lock()
+	if len(s.known) >= maxKnown {
+		for old := range s.known { // any of them: it is read again
+			delete(s.known, old)
+			break
+		}
+	}
+	s.known[id] = knownManifest{m, tag, time.Now()}
+	s.mu.Unlock()
+	if m != nil && s.OnChange != nil {
+		s.OnChange(m)
+	}
+}
+
+// Manifest returns the manifest of an identity, which must not be changed. Without one the
+// error is blob.ErrNotExist. What another server changed is seen after two seconds.
+func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) {
+	s.init()
+	none := fmt.Errorf("%v: %w", id, blob.ErrNotExist)
+	if id.IsZero() || id.Kind() == buildid.HTL {
+		return nil, none
+	}
+	s.mu.Lock()
+	k, ok := s.known[id]
+	s.mu.Unlock()
+	if ok && time.Since(k.read) < believed {
+		if k.m == nil {
+			return nil, none
+		}
+		return k.m, nil
+	}
+	m, tag, err := s.read(ctx, id)
+	switch {
+	case errors.Is(err, blob.ErrNotExist):
+		s.remember(id, nil, "")
+		return nil, none
+	case err != nil:
+		if ok && k.m != nil && errors.Is(err, blob.ErrUnavailable) {
+			return k.m, nil // the store is down: what was true is good enough
+		}
+		return nil, err
+	}
+	s.remember(id, m, tag)
+	return m, nil
+}
+
+// Manifests returns all manifests, in the order of their keys. The first error ends it.
+func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
+	s.init()
+	return func(yield func(*Manifest, error) bool) {
+		for info, err := range s.Blobs.List(ctx, "id/") {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !strings.HasSuffix(info.Key, manifestName) {
+				continue
+			}
+			b, _, err := blob.Read(ctx, s.Blobs, info.Key, blob.MaxSwap)
+			if errors.Is(err, blob.ErrNotExist) {
+				continue
+			}
+			var m *Manifest
+			if err == nil {
+				m, err = decodeManifest(b)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", info.Key, err)
+			}
+			if !yield(m, err) {
+				return
+			}
+		}
+	}
+}
+
+// Use notes that an identity is asked for today.
+func (s *Store) Use(ctx context.Context, m *Manifest) error {
+	s.init()
+	today := s.Now().UTC().Format(time.DateOnly)
+	if m.Used >= today {
+		return nil
+	}
+	_, err := s.change(ctx, m.ID, func(m *Manifest) (bool, error) {
+		if m.Used >= today || len(m.Files) == 0 {
+			return false, nil
+		}
+		m.Used = today
+		return true, nil
+	})
+	return err
+}
+
+// Pin has an identity kept for ever, or no longer.
+func (s *Store) Pin(ctx context.Context, id buildid.ID, pinned bool) error {
+	s.init()
+	_, err := s.change(ctx, id, func(m *Manifest) (bool, error) {
+		if len(m.Files) == 0 {
+			return false, fmt.Errorf("%v: %w", id, blob.ErrNotExist)
+		}
+		was := m.Pinned
+		m.Pinned = pinned
+		return was != pinned, nil
+	})
+	return err
+}
+
+// full returns an error of a local file as one of stores.
+func full(err error) error {
+	if errors.Is(err, errNoSpace) || errors.Is(err, errQuota) {
+		return fmt.Errorf("%w: %w", blob.ErrFull, err)
+	}
+	return err
+}

@@ -1,0 +1,335 @@
+package store
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/elftest"
+	"hallmark/internal/testenv"
+	"hallmark/server/blob"
+)
+
+func newStore(t *testing.T, dir string) *Store {
+	t.Helper()
+	blobs, err := blob.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { blobs.Close() })
+	s := &Store{Blobs: blobs, Scratch: t.TempDir()}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func add(t *testing.T, s *Store, b []byte, c Claim) (Added, error) {
+	t.Helper()
+	spool, err := s.Spool(t.Context(), bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	return s.Add(t.Context(), spool, c)
+}
+
+func mustAdd(t *testing.T, s *Store, b []byte, trust Trust) Added {
+	t.Helper()
+	a, err := add(t, s, b, Claim{Origin: Origin{Trust: trust, Via: "push"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+var someID = []byte("0123456789abcdefghij")
+
+// program returns an executable with a build ID and some code.
+func program(id []byte, code string, more ...elftest.Section) []byte {
+	note := elftest.Notes(nil, 4, elftest.GNU(id))
+	return elftest.File{
+		Segments: []elftest.Segment{{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, From: ".text", Vaddr: 0x1000}},
+		Sections: append([]elftest.Section{
+			{Name: ".note.gnu.build-id", Type: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Data: note},
+			{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Data: []byte(code)},
+		}, more...),
+	}.Build()
+}
+
+func TestAdd(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	want := program(someID, "some code")
+	a := mustAdd(t, s, want, CI)
+	if a.ID.String() != fmt.Sprintf("%x", someID) || !a.New {
+		t.Errorf("%+v", a)
+	}
+	m, err := s.Manifest(t.Context(), a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe := m.Executable()
+	if exe == nil || exe.Object != a.Object || exe.Size != int64(len(want)) || m.DebugInfo() != nil {
+		t.Fatalf("%+v", m)
+	}
+	o, err := s.Object(t.Context(), exe.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if got, err := io.ReadAll(o.Stream()); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, want %d: %v", len(got), len(want), err)
+	}
+	if again := mustAdd(t, s, want, CI); again.New {
+		t.Error("the same file counts as another one")
+	}
+}
+
+// TestClaims wants files refused that are not what is said of them.
+func TestClaims(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	other, err := buildid.New(buildid.GNU, []byte("another ID"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mismatch *MismatchError
+	if _, err := add(t, s, program(someID, "code"), Claim{ID: other}); !errors.As(err, &mismatch) || mismatch.Found != fmt.Sprintf("%x", someID) {
+		t.Errorf("another ID: %v", err)
+	}
+	if _, err := add(t, s, program(someID, "code"), Claim{Object: strings.Repeat("0", 64)}); !errors.As(err, &mismatch) {
+		t.Errorf("another hash: %v", err)
+	}
+	var format *FormatError
+	for name, b := range map[string][]byte{
+		"empty": {}, "text": []byte("#!/bin/sh\n"), "cut off": program(someID, "code")[:70],
+		"nothing in it": elftest.File{Sections: []elftest.Section{{Name: ".note.gnu.build-id", Type: elf.SHT_NOTE, Data: elftest.Notes(nil, 4, elftest.GNU(someID))}}}.Build(),
+	} {
+		if _, err := add(t, s, b, Claim{}); !errors.As(err, &format) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s2 := &Store{Blobs: s.Blobs, MaxFile: 10}
+	if _, err := s2.Spool(t.Context(), strings.NewReader("12345678901")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	for range s.Manifests(t.Context()) {
+		t.Error("something was published")
+	}
+}
+
+// TestTwoContents wants both files of one ID to be known, and the trusted one served, in
+// whatever order they come.
+func TestTwoContents(t *testing.T) {
+	good, bad := program(someID, "good code"), program(someID, "evil code, which is longer")
+	for _, order := range [][]string{{"good", "bad"}, {"bad", "good"}} {
+		s := newStore(t, t.TempDir())
+		var a Added
+		for _, which := range order {
+			if which == "good" {
+				a = mustAdd(t, s, good, CI)
+			} else {
+				a = mustAdd(t, s, bad, Agent)
+			}
+		}
+		m, err := s.Manifest(t.Context(), a.ID)
+		if err != nil || len(m.Files) != 2 {
+			t.Fatalf("%+v, %v", m, err)
+		}
+		if exe := m.Executable(); exe.Size != int64(len(good)) {
+			t.Errorf("%v: the agent's file is served", order)
+		}
+		if d := m.Disputed(); len(d) != 1 || d[0].Size != int64(len(bad)) {
+			t.Errorf("%v: disputed: %v", order, d)
+		}
+	}
+}
+
+// TestAgentsAreBounded wants what agents send to leave room for others.
+func TestAgentsAreBounded(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	var full *TooManyError
+	for i := range maxFiles + 1 {
+		_, err := add(t, s, program(someID, fmt.Sprint("code ", i)), Claim{Origin: Origin{Trust: Agent}})
+		if (i == maxFiles) != errors.As(err, &full) {
+			t.Fatalf("file %d: %v", i, err)
+		}
+	}
+	mustAdd(t, s, program(someID, "the real one"), CI)
+}
+
+// TestStripped builds a program, splits it, and wants the parts to be one identity, of which
+// the best is served.
+func TestStripped(t *testing.T) {
+	gcc, objcopy, strip := testenv.Tool(t, "gcc"), testenv.Tool(t, "objcopy"), testenv.Tool(t, "strip")
+	dir := t.TempDir()
+	run := func(name string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "p.c"), []byte("int f(int x){return x+1;}\nint main(){return f(1);}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(gcc, "-g", "-Wl,--build-id", "-o", "full", "p.c")
+	run(objcopy, "--only-keep-debug", "full", "debug")
+	run(strip, "-o", "stripped", "full")
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	s := newStore(t, t.TempDir())
+	a := mustAdd(t, s, read("stripped"), CI)
+	if exe := a.Manifest.Executable(); exe == nil || a.Manifest.DebugInfo() != nil || a.Manifest.Symbols() != Exported {
+		t.Errorf("stripped: %+v", a.Manifest)
+	}
+	first := a.Manifest.IndexName()
+	a = mustAdd(t, s, read("debug"), CI)
+	if d := a.Manifest.DebugInfo(); d == nil || d.Symbols != Lines || a.Manifest.Executable().Symbols != Exported || len(a.Manifest.Disputed()) != 0 {
+		t.Errorf("with its debug file: %+v", a.Manifest)
+	}
+	if a.Manifest.IndexName() == first {
+		t.Error("the index of the stripped file is taken for one of both")
+	}
+	a = mustAdd(t, s, read("full"), CI)
+	if exe := a.Manifest.Executable(); exe.Symbols != Lines || len(a.Manifest.Disputed()) != 0 {
+		t.Errorf("unstripped: %+v", a.Manifest)
+	}
+}
+
+// TestTwoServers have two of them publish files of one ID at the same time.
+func TestTwoServers(t *testing.T) {
+	dir := t.TempDir()
+	servers := []*Store{newStore(t, dir), newStore(t, dir)}
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			b := program(someID, fmt.Sprint("code ", i))
+			spool, err := servers[i%2].Spool(t.Context(), bytes.NewReader(b))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer spool.Close()
+			if _, err := servers[i%2].Add(t.Context(), spool, Claim{Origin: Origin{Trust: CI}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for m, err := range newStore(t, dir).Manifests(t.Context()) {
+		if err != nil || len(m.Files) != 12 {
+			t.Errorf("%d files, %v", len(m.Files), err)
+		}
+	}
+}
+
+// TestManifestIsCheckedInTime wants what another server published to be seen.
+func TestManifestIsCheckedInTime(t *testing.T) {
+	dir := t.TempDir()
+	one, two := newStore(t, dir), newStore(t, dir)
+	id, _ := buildid.New(buildid.GNU, someID)
+	if _, err := two.Manifest(t.Context(), id); !errors.Is(err, blob.ErrNotExist) {
+		t.Fatal(err)
+	}
+	mustAdd(t, one, program(someID, "x"), CI)
+	two.mu.Lock() // as if time had passed
+	k := two.known[id]
+	k.read = k.read.Add(-time.Minute)
+	two.known[id] = k
+	two.mu.Unlock()
+	if m, err := two.Manifest(t.Context(), id); err != nil || len(m.Files) != 1 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+func TestDamagedManifest(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	id, _ := buildid.New(buildid.GNU, someID)
+	for _, text := range []string{"", "{", `{"version":9}`, `{"version":1,"id":"00"}`} {
+		key := manifestKey(id)
+		if _, err := s.Blobs.PutIfAbsent(t.Context(), key, strings.NewReader(text), int64(len(text))); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := s.Manifest(t.Context(), id); err == nil || errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("%q: %+v, %v", text, m, err)
+		}
+		if err := s.Blobs.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPinAndUse(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	s.Now = func() time.Time { return time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC) }
+	a := mustAdd(t, s, program(someID, "x"), CI)
+	if err := s.Use(t.Context(), a.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pin(t.Context(), a.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Manifest(t.Context(), a.ID)
+	if err != nil || m.Used != "2026-11-26" || !m.Pinned {
+		b, _ := json.Marshal(m)
+		t.Errorf("%s, %v", b, err)
+	}
+	other, _ := buildid.New(buildid.GNU, []byte("none"))
+	if err := s.Pin(t.Context(), other, true); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestKeys wants a key for each identity, and another one for each kind with the same bytes.
+func TestKeys(t *testing.T) {
+	seen := map[string]buildid.ID{}
+	for _, text := range []string{"00", "0011", strings.Repeat("ab", 20), strings.Repeat("ab", 255), "go:a/b/c/d", "go:a", "content:" + strings.Repeat("ab", 20)} {
+		id, err := buildid.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := manifestKey(id)
+		if err := blob.CheckKey(key); err != nil || !seen[key].IsZero() {
+			t.Errorf("%s: %q, %v", text, key, err)
+		}
+		seen[key] = id
+	}
+}
+
+// TestSweep wants what is left of uploads gone after a day.
+func TestSweep(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	for hours, want := range map[int]int64{1: 5, 25: 0} {
+		u, err := s.Staged(t.Context(), "who", strings.Repeat("0", 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Size() == 0 {
+			if err := u.Append(t.Context(), 0, strings.NewReader("12345"), 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Now = func() time.Time { return time.Now().Add(time.Duration(hours) * time.Hour) }
+		if err := s.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if u, err = s.Staged(t.Context(), "who", strings.Repeat("0", 64)); err != nil || u.Size() != want {
+			t.Errorf("after %d hours: %d bytes, %v", hours, u.Size(), err)
+		}
+	}
+}

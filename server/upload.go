@@ -1,0 +1,251 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"hallmark/buildid"
+	"hallmark/server/api"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+)
+
+// maxPlan is how many bytes a plan may have.
+const maxPlan = 2 << 20
+
+// uploading lets those through who may bring files.
+func (s *Server) uploading(f answer) answer {
+	return func(w http.ResponseWriter, r *http.Request, who caller) error {
+		if s.ReadOnly {
+			return fail(http.StatusForbidden, "this server takes no files")
+		}
+		if _, ok := who.trust(); !ok {
+			return fail(http.StatusForbidden, "the token %q has none of the roles upload:ci, upload:agent, admin", who.name)
+		}
+		return f(w, r, who)
+	}
+}
+
+// plan answers which of the files of a client are wanted.
+func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error {
+	var p api.Plan
+	if err := readJSON(w, r, maxPlan, &p); err != nil {
+		return err
+	}
+	if len(p.Files) > api.MaxPlan {
+		return fail(http.StatusRequestEntityTooLarge, "%d files in a plan, at most %d", len(p.Files), api.MaxPlan)
+	}
+	out := api.Planned{Files: make([]api.PlannedFile, len(p.Files))}
+	for i, f := range p.Files {
+		var err error
+		if out.Files[i], err = s.planFile(r, who, f); err != nil {
+			return err
+		}
+	}
+	return writeJSON(w, out)
+}
+
+func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.PlannedFile, error) {
+	refuse := func(msg string) (api.PlannedFile, error) {
+		return api.PlannedFile{Action: api.Refuse, Message: msg}, nil
+	}
+	switch {
+	case !store.IsObject(f.SHA256):
+		return refuse("its sha256 is none")
+	case f.ID.IsZero() || f.ID.Kind() == buildid.HTL:
+		return refuse("it has no identity")
+	case f.Size > s.maxFile():
+		return refuse("it is larger than " + strconv.FormatInt(s.maxFile(), 10) + " bytes")
+	}
+	m, err := s.Store.Manifest(r.Context(), f.ID)
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		return api.PlannedFile{}, err
+	}
+	trust, _ := who.trust()
+	if m != nil && m.Has(f.SHA256, trust) {
+		return api.PlannedFile{Action: api.Skip}, nil
+	}
+	u, err := s.Store.Staged(r.Context(), who.name, f.SHA256)
+	if err != nil {
+		return api.PlannedFile{}, err
+	}
+	return api.PlannedFile{Action: api.Upload, Have: u.Size()}, nil
+}
+
+func (s *Server) maxFile() int64 {
+	if s.Store.MaxFile > 0 {
+		return s.Store.MaxFile
+	}
+	return store.DefaultMaxFile
+}
+
+// claimOf returns what the client says of a file, in the query.
+func claimOf(q url.Values, object string, who caller) (c store.Claim, err error) {
+	if !store.IsObject(object) {
+		return c, fail(http.StatusBadRequest, "%.100q is no SHA-256 in lower-case hexadecimal", object)
+	}
+	c.Object = object
+	if text := q.Get("id"); text != "" {
+		if c.ID, err = parseID(text); err != nil {
+			return c, err
+		}
+	}
+	trust, _ := who.trust()
+	c.Origin = store.Origin{Trust: trust, Via: "push", Who: who.name, Path: q.Get("name"), Archive: q.Get("archive"), Package: q.Get("package"), Build: q.Get("build")}
+	return c, nil
+}
+
+// whole takes a file in one request.
+func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error {
+	c, err := claimOf(r.URL.Query(), r.PathValue("sha256"), who)
+	if err != nil {
+		return err
+	}
+	done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	body, finish, err := s.body(w, r, s.maxFile())
+	if err != nil {
+		return err
+	}
+	defer finish()
+	spool, err := s.Store.Spool(r.Context(), body)
+	if err != nil {
+		return s.arrival(r, err)
+	}
+	defer spool.Close()
+	return s.publish(w, r, spool, c)
+}
+
+// arrival returns why a file did not arrive: that of the client where it broke off.
+func (s *Server) arrival(r *http.Request, err error) error {
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, zstd.ErrCRCMismatch) {
+		return &statusError{http.StatusBadRequest, err}
+	}
+	return err
+}
+
+// body returns the content of a request of at most most bytes, which may be compressed.
+func (s *Server) body(w http.ResponseWriter, r *http.Request, most int64) (io.Reader, func(), error) {
+	body := &counting{&arriving{http.MaxBytesReader(w, r.Body, most), w}, s.metrics}
+	switch e := r.Header.Get("Content-Encoding"); e {
+	case "", "identity":
+		return body, func() {}, nil
+	case "zstd":
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20), zstd.WithDecoderMaxMemory(uint64(most)+1))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	default:
+		return nil, nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.40q: zstd is known", e)
+	}
+}
+
+// counting counts the bytes of uploads.
+type counting struct {
+	r io.Reader
+	m *metrics
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.m.add(int64(n), "hallmark_received_bytes_total")
+	return n, err
+}
+
+// publish verifies and publishes a file that has arrived.
+func (s *Server) publish(w http.ResponseWriter, r *http.Request, spool *store.Spool, c store.Claim) error {
+	a, err := s.Store.Add(r.Context(), spool, c)
+	if err != nil {
+		s.metrics.add(1, "hallmark_files_refused_total", "reason", strconv.Itoa(statusOf(err)))
+		return err
+	}
+	if a.New {
+		s.metrics.add(1, "hallmark_files_added_total", "via", "push")
+	}
+	disputed := a.Manifest.Disputed()
+	if len(disputed) > 0 && a.New {
+		s.Log.Warn("files of different code have one identity", "id", a.ID.String(), "files", len(a.Manifest.Files), "who", c.Origin.Who)
+	}
+	status := http.StatusOK
+	if a.New {
+		status = http.StatusCreated
+	}
+	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed)}
+	for _, f := range []*store.File{a.Manifest.Executable(), a.Manifest.DebugInfo()} {
+		out.Served = out.Served || f != nil && f.Object == a.Object
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return writeJSON(w, out)
+}
+
+// part takes a part of a file. A part is small, so that what is lost with a connection is.
+func (s *Server) part(w http.ResponseWriter, r *http.Request, who caller) error {
+	object := r.PathValue("sha256")
+	off, err := strconv.ParseInt(r.PathValue("offset"), 10, 64)
+	if err != nil || off < 0 || !store.IsObject(object) {
+		return fail(http.StatusBadRequest, "not /v1/uploads/SHA256/OFFSET")
+	}
+	if r.ContentLength <= 0 || r.ContentLength > api.MaxChunk {
+		return fail(http.StatusRequestEntityTooLarge, "a part has 1 to %d bytes and says how many", api.MaxChunk)
+	}
+	u, err := s.Store.Staged(r.Context(), who.name, object)
+	if err != nil {
+		return err
+	}
+	err = u.Append(r.Context(), off, &counting{&arriving{http.MaxBytesReader(w, r.Body, api.MaxChunk), w}, s.metrics}, r.ContentLength)
+	var offset *store.OffsetError
+	if errors.As(err, &offset) {
+		return &statusError{http.StatusConflict, err}
+	}
+	if err != nil {
+		return s.arrival(r, err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// commit publishes a file whose parts have all arrived.
+func (s *Server) commit(w http.ResponseWriter, r *http.Request, who caller) error {
+	c, err := claimOf(r.URL.Query(), r.PathValue("sha256"), who)
+	if err != nil {
+		return err
+	}
+	done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	u, err := s.Store.Staged(r.Context(), who.name, c.Object)
+	if err != nil {
+		return err
+	}
+	spool, err := u.Spool(r.Context())
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	err = s.publish(w, r, spool, c)
+	var mismatch *store.MismatchError
+	var format *store.FormatError
+	if err == nil || errors.As(err, &mismatch) && strings.HasPrefix(mismatch.Claimed, "sha256:") || errors.As(err, &format) {
+		if err := u.Remove(r.Context()); err != nil {
+			s.Log.Warn("parts of an upload stay", "error", err)
+		}
+	}
+	return err
+}
