@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"testing"
 	"time"
 
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"

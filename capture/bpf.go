@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"errors"
 	"maps"
 	"slices"
@@ -15,10 +13,12 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
 	"hallmark/internal/mounts"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
+	"hallmark/internal/unwindtables"
 	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -88,7 +88,7 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 		exits:     exits,
 	}
 	if kernel := programs.Tables(); kernel != nil {
-		t.tables = newTables(t.objects, kernel, newTableCache(opts.CacheDir))
+		t.tables = unwindtables.NewSupply(t.objects, kernel, unwindtables.NewCache(opts.CacheDir))
 		s.unwinding = newUnwinding(s, t.tables)
 	}
 	return s, nil
@@ -134,7 +134,7 @@ func (s *bpfSampler) foresee(c *bpf.Code) {
 	if !c.ID.IsZero() {
 		s.objects.Learn(o, c.ID)
 	}
-	s.unwinding.tables.introduce(c.Serial, o, &reach.Request{VMA: v, PID: c.PID, Validity: &c.Validity})
+	s.unwinding.tables.Introduce(c.Serial, o, &reach.Request{VMA: v, PID: c.PID, Validity: &c.Validity})
 }
 
 func (s *bpfSampler) begin() error {
@@ -167,7 +167,7 @@ func (s *bpfSampler) round() error {
 	}
 	s.reap()
 	if s.unwinding != nil {
-		s.unwinding.tables.retry()
+		s.unwinding.tables.Retry()
 	}
 	return errors.Join(s.look(), s.take())
 }
@@ -225,7 +225,7 @@ func (s *bpfSampler) forgetFiles() {
 	s.olderFiles, s.files = s.files, map[uint32]*objects.Object{}
 	clear(s.unread)
 	if s.unwinding != nil {
-		s.unwinding.tables.forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
+		s.unwinding.tables.Forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *bpfSampler) File(f bpf.File) {
 	if reach.IsMemoryByBPF(&f) {
 		s.files[f.Serial] = s.objects.Missing(reason.Anonymous)
 		if s.unwinding != nil {
-			s.unwinding.tables.introduceMemory(f.Serial)
+			s.unwinding.tables.IntroduceMemory(f.Serial)
 		}
 		return
 	}
@@ -269,11 +269,11 @@ func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 		return
 	}
 	t := s.unwinding.tables
-	t.expect(o)
+	t.Expect(o)
 	if !s.objects.Reach(j) {
-		t.reached(o)
+		t.Reached(o)
 	}
-	t.introduce(f.Serial, o, nil)
+	t.Introduce(f.Serial, o, nil)
 }
 
 // Identity takes what the kernel read of a file.
@@ -285,7 +285,7 @@ func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
 	if o := s.file(serial); o != nil && o.IsFile() {
 		s.objects.Learn(o, id)
 		if s.unwinding != nil {
-			s.unwinding.tables.identified(o)
+			s.unwinding.tables.Identified(o)
 		}
 	}
 }

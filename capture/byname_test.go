@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"fmt"
 	"os"
 	"testing"
@@ -10,6 +8,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/objects"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/profile"

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
@@ -23,6 +21,7 @@ import (
 	"hallmark/internal/bpf"
 	"hallmark/internal/contested"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/objects"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
@@ -156,7 +155,7 @@ func TestRecordForgery(t *testing.T) { eachBackend(t, recordForgery) }
 
 func recordForgery(t *testing.T, backend Backend) {
 	testenv.Root(t)
-	library, err := filepath.EvalSymlinks(libc(t))
+	library, err := filepath.EvalSymlinks(proctest.LibC(t))
 	if err != nil {
 		t.Fatal(err)
 	}

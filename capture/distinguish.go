@@ -1,13 +1,12 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"slices"
 	"time"
 
 	"hallmark/buildid"
 	"hallmark/internal/contested"
+	"hallmark/internal/objects"
 	"hallmark/internal/trust"
 	"hallmark/profile"
 )

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"

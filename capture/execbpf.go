@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"errors"
 	"maps"
@@ -14,6 +12,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"

@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"slices"
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
 	"hallmark/internal/reach"
 )
 

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"os"
 	"path/filepath"
 	"syscall"
@@ -14,6 +12,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"cmp"
 	"errors"
 	"os"
@@ -12,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/aside"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
+	"hallmark/internal/objects"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/internal/regular"

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"context"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"

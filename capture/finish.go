@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"hallmark/addr"
 	"hallmark/debuginfo"
 	"hallmark/internal/kernelcode"
+	"hallmark/internal/objects"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/symbol"

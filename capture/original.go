@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"cmp"
 	"errors"
 	"os"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"hallmark/addr"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
 	"hallmark/procmap"

@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/perfregs"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/unwindtables"
 	"hallmark/perfdata"
 )
 
@@ -34,10 +35,10 @@ type perfSampler struct {
 	early   *perfdata.Decoder // for what must be looked at before its turn
 	sorter  perfring.Sorter
 	tracker *tracker
-	pages   int          // of a ring that samples are written into
-	tables  *builtTables // nil when no stacks are copied
-	drained uint64       // when the last round of draining began
-	gap     gap          // in what the kernel told of changes, whose turn has not come
+	pages   int                   // of a ring that samples are written into
+	tables  *unwindtables.Builder // nil when no stacks are copied
+	drained uint64                // when the last round of draining began
+	gap     gap                   // in what the kernel told of changes, whose turn has not come
 	// followed is when CPUs were last looked for that came online.
 	followed time.Time
 }
@@ -96,7 +97,7 @@ func (s *perfSampler) copyStacks() error {
 	s.pages = copyRingPages()
 	size := cmp.Or(s.opts.CallGraph.StackSize, DefaultStackSize)
 	s.plan.CopyStacks(m, size, s.pages)
-	s.tables = newBuiltTables(s.objects, newTableCache(s.opts.CacheDir))
+	s.tables = unwindtables.NewBuilder(s.objects, unwindtables.NewCache(s.opts.CacheDir))
 	s.tracker.unwinder = newUserStacks(s.tracker, s.tables, size)
 	return nil
 }
@@ -385,7 +386,7 @@ func (s *perfSampler) finish() {
 	s.sorter.Flush(^uint64(0), s.handle)
 	if u := s.tracker.unwinder; u != nil {
 		s.objects.Stop()
-		u.settle(s.tables.wait)
+		u.settle(s.tables.Wait)
 	}
 	// The last loss has no record behind it. Newer kernels count it as well.
 	total := uint64(0)
@@ -398,7 +399,7 @@ func (s *perfSampler) finish() {
 func (s *perfSampler) close() error {
 	var errs []error
 	if s.tables != nil {
-		s.tables.stop()
+		s.tables.Stop()
 	}
 	for _, r := range s.rings {
 		errs = append(errs, r.Close())

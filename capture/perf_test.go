@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"fmt"
 	"os"
@@ -13,14 +11,14 @@ import (
 	"testing"
 	"time"
 
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
-	"hallmark/procmap"
-
-	pprof "github.com/google/pprof/profile"
-
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/profile"
 )
 

@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"errors"
 	"os"
 
 	"hallmark/internal/addrspace"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"

@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"cmp"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/aside"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"

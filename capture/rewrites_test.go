@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"context"
 	"fmt"
@@ -18,6 +16,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"

@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"cmp"
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/objects"
 )
 
 // separate gives the frames in rewritten pages a reason in place of the identity of their file.

@@ -8,8 +8,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +20,11 @@ import (
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/kernelcode"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/unwindtables"
 	"hallmark/launch"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -142,8 +142,8 @@ type tally struct {
 	inside  *objects.Object // all that is in the kernel
 	cgroups *procfs.Cgroups
 	stacks  *stacks
-	times   *timeline // nil when they are not wanted
-	tables  *tables   // nil where callers are not found by unwind tables
+	times   *timeline            // nil when they are not wanted
+	tables  *unwindtables.Supply // nil where callers are not found by unwind tables
 	stats   Stats
 	looks   patience.Shares // at processes, that samples wait for
 	// rewrites knows the pages of files that the sampled processes have rewritten.
@@ -351,7 +351,7 @@ func (s *Session) Close() error {
 // stopTables ends the work at unwind tables, which reads files that are kept open.
 func (s *Session) stopTables() {
 	if t := s.tally.tables; t != nil {
-		t.stop()
+		t.Stop()
 	}
 }
 

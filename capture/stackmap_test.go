@@ -1,8 +1,6 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"fmt"
 	"maps"
@@ -19,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"

@@ -1,13 +1,12 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"slices"
 	"strings"
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/objects"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/launch"

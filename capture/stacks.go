@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"encoding/binary"
 	"iter"
 	"runtime"
 
+	"hallmark/internal/objects"
 	"hallmark/profile"
 	"hallmark/unwind"
 )

@@ -1,11 +1,10 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"slices"
 	"testing"
 
+	"hallmark/internal/objects"
 	"hallmark/profile"
 	"hallmark/unwind"
 )

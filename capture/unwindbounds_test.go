@@ -1,18 +1,18 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"testing"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
 	"hallmark/internal/reach"
+	"hallmark/internal/unwindtables"
 	"hallmark/unwind"
 )
 
 // walkIn walks a stack with two frames, and nothing in registers but the stack pointer and
 // where it is.
-func walkIn(t *testing.T, space *bpf.Space, tables *tables) (end unwind.End, u *unwinding) {
+func walkIn(t *testing.T, space *bpf.Space, tables *unwindtables.Supply) (end unwind.End, u *unwinding) {
 	t.Helper()
 	u = newUnwinding(&bpfSampler{}, tables)
 	u.compared = func(_ bpf.StackID, _ []bpf.Frame, e unwind.End) { end = e }
@@ -48,16 +48,16 @@ func TestCutSpace(t *testing.T) {
 func TestWaitingCounts(t *testing.T) {
 	set := objects.New()
 	defer set.Close()
-	tables := newTables(set, newFakeKernel(), tableCache{})
-	defer tables.stop()
+	tables := unwindtables.NewSupply(set, noKernel{}, unwindtables.Cache{})
+	defer tables.Stop()
 	o := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
-	tables.expect(o) // and nothing comes of it
-	tables.introduce(1, o, nil)
+	tables.Expect(o) // and nothing comes of it
+	tables.Introduce(1, o, nil)
 	_, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
 	if len(u.waiting[1]) != 1 || u.held < waitingSize {
 		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
 	}
-	tables.reached(o)
+	tables.Reached(o)
 	u.goOn(true)
 	if len(u.waiting) != 0 || u.held != 0 {
 		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)

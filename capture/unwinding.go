@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/unwindtables"
 	"hallmark/profile"
 	"hallmark/unwind"
 )
@@ -15,7 +16,7 @@ import (
 // programs stopped, by the same rules.
 type unwinding struct {
 	s      *bpfSampler
-	tables *tables
+	tables *unwindtables.Supply
 	// spaces by their numbers: since the last time that all were forgotten, and those
 	// from before that.
 	spaces, olderSpaces map[uint64]*bpf.Space
@@ -54,7 +55,7 @@ const (
 	maxSpaces = 1 << 12
 )
 
-func newUnwinding(s *bpfSampler, t *tables) *unwinding {
+func newUnwinding(s *bpfSampler, t *unwindtables.Supply) *unwinding {
 	return &unwinding{
 		s:       s,
 		tables:  t,
@@ -102,7 +103,7 @@ func (u *unwinding) take(c *bpf.Copy) {
 // askFor asks for the table that the programs did not have.
 func (u *unwinding) askFor(last bpf.Frame) {
 	if last.Kind == bpf.InFile {
-		u.tables.missing(last.Serial)
+		u.tables.Missing(last.Serial)
 	}
 }
 
@@ -207,7 +208,7 @@ func (u *unwinding) finish(one *copiedSample, end unwind.End) {
 // may still come.
 func (u *unwinding) goOn(last bool) {
 	for {
-		finished := u.tables.takeFinished(last && len(u.waiting) > 0)
+		finished := u.tables.TakeFinished(last && len(u.waiting) > 0)
 		for _, serial := range finished {
 			ready := u.waiting[serial]
 			delete(u.waiting, serial)
@@ -220,13 +221,13 @@ func (u *unwinding) goOn(last bool) {
 		}
 	}
 	if len(u.waiting) == 0 {
-		u.tables.dropAll()
+		u.tables.DropAll()
 	}
 }
 
 // end finishes everything that can be finished, and then nothing is built any more.
 func (u *unwinding) end() {
-	u.tables.onlyWanted()
+	u.tables.OnlyWanted()
 	u.goOn(true)
 	for _, left := range u.waiting {
 		for _, one := range left {
@@ -234,7 +235,7 @@ func (u *unwinding) end() {
 		}
 	}
 	u.waiting = nil
-	u.tables.stop()
+	u.tables.Stop()
 }
 
 // waits reports whether samples wait for tables.
@@ -242,8 +243,8 @@ func (u *unwinding) waits() bool { return u != nil && len(u.waiting) > 0 }
 
 // count returns what was counted, with what the kernel's part reports.
 func (u *unwinding) count(kernel bpf.TablesStats) UnwindStats {
-	n := u.tables.count()
-	n.Completed, n.GivenUp = u.stats.Completed, u.stats.GivenUp
+	n, t := u.stats, u.tables.Counts()
+	n.Built, n.Cached, n.Unavailable, n.NoRoom = t.Built, t.Cached, t.Unavailable, t.NoRoom
 	n.Evicted, n.Memory, n.Capacity = kernel.Evicted, kernel.Memory, kernel.Capacity
 	return n
 }

@@ -181,9 +181,9 @@ func TestTablesOfWhatRuns(t *testing.T) {
 	cache := t.TempDir()
 	for round := range 2 {
 		s := startSession(t, Options{Backend: BPF, PIDs: []int{sleep.Process.Pid}, CacheDir: cache})
-		n := s.tally.tables.count()
+		n := s.tally.tables.Counts()
 		testenv.Await(t, "three tables", func() bool { // the program, the linker, the C library
-			n = s.tally.tables.count()
+			n = s.tally.tables.Counts()
 			return n.Built+n.Cached >= 3
 		})
 		if (round == 0) != (n.Built > 0) || (round == 1) != (n.Cached > 0) {

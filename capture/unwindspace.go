@@ -5,6 +5,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/bpf"
+	"hallmark/internal/unwindtables"
 	"hallmark/unwind"
 )
 
@@ -12,7 +13,7 @@ import (
 // that knows executable memory only.
 type copiedSpace struct {
 	space  *bpf.Space
-	tables *tables
+	tables *unwindtables.Supply
 	// missing is the file whose table was asked for last and was not there, and wait
 	// whether it may still come.
 	missing uint32
@@ -59,7 +60,7 @@ func (s *copiedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 		return m, true
 	}
 	m.Content = unwind.File
-	m.Table, s.wait = s.tables.want(serial)
+	m.Table, s.wait = s.tables.Want(serial)
 	s.missing = serial
 	return m, true
 }

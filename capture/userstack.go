@@ -1,12 +1,11 @@
 package capture
 
 import (
-	"hallmark/internal/objects"
-
 	"runtime"
 	"slices"
 
 	"hallmark/addr"
+	"hallmark/internal/objects"
 	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -31,8 +30,8 @@ type userStacks struct {
 
 // tableSource has the unwind tables of files.
 type tableSource interface {
-	// table returns the table of a file, nil when it has none, and whether that is settled.
-	table(o *objects.Object) (*unwind.Table, bool)
+	// Table returns the table of a file, nil when it has none, and whether that is settled.
+	Table(o *objects.Object) (*unwind.Table, bool)
 }
 
 // unfinished is a sample that waits for a table.
@@ -162,7 +161,7 @@ const cutFrom = 60 << 10
 // retry finishes the samples whose tables have come; at last all of them.
 func (u *userStacks) retry(last bool) {
 	u.waiting = slices.DeleteFunc(u.waiting, func(one *unfinished) bool {
-		if _, settled := u.tables.table(one.needs); !settled && !last || !u.finish(one, last) {
+		if _, settled := u.tables.Table(one.needs); !settled && !last || !u.finish(one, last) {
 			return false
 		}
 		u.held -= one.held()
@@ -199,7 +198,7 @@ func (u *userStacks) settle(wait func()) {
 // progress reports whether any sample that waits needs what is not settled yet.
 func (u *userStacks) progress() bool {
 	return slices.ContainsFunc(u.waiting, func(one *unfinished) bool {
-		_, settled := u.tables.table(one.needs)
+		_, settled := u.tables.Table(one.needs)
 		return !settled
 	})
 }
@@ -236,7 +235,7 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 		found.Offset = addr.Offset(from.at) - addr.Offset(a-found.Start)
 		o = from.object
 	}
-	table, settled := w.tables.table(o)
+	table, settled := w.tables.Table(o)
 	if found.Table = table; table == nil && !settled {
 		w.needs = o
 	}

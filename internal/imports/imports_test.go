@@ -133,7 +133,7 @@ var rules = map[string]rule{
 		why:      "pprof's driver is large: only who shows pages has it",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/cachedir", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -232,6 +232,10 @@ var rules = map[string]rule{
 		external: []string{sys},
 		why:      "what mappings show, kept while somebody records; samples, stacks and profiles are for capture",
 	},
+	"internal/unwindtables": {
+		module: []string{"buildid", "internal/bpf", "internal/cachedir", "internal/objects", "internal/patience", "internal/reach", "internal/trust", "unwind"},
+		why:    "tables of files, built, kept and given; stacks are for capture and profile to walk",
+	},
 	"internal/reach": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/cursor", "internal/fstimes", "internal/mounts",
 			"internal/patience", "internal/procfs", "internal/regular", "internal/trust", "addr", "perfdata", "procmap", "reason"},
@@ -282,7 +286,7 @@ var rules = map[string]rule{
 	"cmd/hallmark/internal/hostile":  {why: "attacks the command from outside; tests alone"},
 	"cmd/hallmark/internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
 	"cmd/hallmark/internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor"},
+		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor", "internal/unwindtables"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},

@@ -4,6 +4,7 @@ package proctest
 import (
 	"embed"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,4 +250,38 @@ func FileContent(t testing.TB, path string) buildid.Content {
 		t.Fatalf("the content of %s: %v, %v", path, c, err)
 	}
 	return c
+}
+
+// LibC returns a file with call frame information that is on every machine: what this
+// machine's programs are interpreted by.
+func LibC(t testing.TB) string {
+	t.Helper()
+	for _, pattern := range []string{"/lib/*/libc.so.6", "/lib64/libc.so.6", "/lib/ld-*.so.*", "/lib/*/ld-*.so.*"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
+		}
+	}
+	t.Skip("no C library here")
+	return ""
+}
+
+// silent is a file on a file system that does not answer until it is closed.
+type silent struct{ closed chan struct{} }
+
+// Silent returns a file that does not answer until it is closed.
+func Silent() interface {
+	io.ReaderAt
+	io.Closer
+} {
+	return silent{make(chan struct{})}
+}
+
+func (s silent) ReadAt([]byte, int64) (int, error) {
+	<-s.closed
+	return 0, os.ErrClosed
+}
+
+func (s silent) Close() error {
+	close(s.closed)
+	return nil
 }

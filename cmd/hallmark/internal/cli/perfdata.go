@@ -11,10 +11,10 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"hallmark/capture"
 	"hallmark/debuginfo"
 	"hallmark/internal/cachedir"
 	"hallmark/internal/plaintext"
+	"hallmark/internal/unwindtables"
 	"hallmark/perfdata"
 	"hallmark/profile/fromperf"
 	"hallmark/profile/local"
@@ -124,7 +124,7 @@ func writePerfHere(w io.Writer, p *pprof.Profile) error {
 // is called: from the files that symbols come from, as far as they are on this machine, and
 // from the tables that recordings keep.
 func (in *input) tables() (tables fromperf.Tables, done func()) {
-	kept := capture.NewFileTables(cacheDir())
+	kept := unwindtables.NewFileTables(cacheDir())
 	from := &local.Tables{Finder: new(debuginfo.Finder), Build: kept.Build}
 	if in.symbols != nil {
 		from.Finder.Extra = in.symbols.extra

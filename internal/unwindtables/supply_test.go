@@ -1,8 +1,6 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"errors"
 	"io/fs"
@@ -15,6 +13,8 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
@@ -97,36 +97,23 @@ func fileObjectOf(t *testing.T, s *objects.Set, name string) *objects.Object {
 }
 
 // awaitTable waits until the outcome of a file is known that a sample wants.
-func awaitTable(t *testing.T, tables *tables, serial uint32) *unwind.Table {
+func awaitTable(t *testing.T, tables *Supply, serial uint32) *unwind.Table {
 	t.Helper()
 	for {
-		table, wait := tables.want(serial)
+		table, wait := tables.Want(serial)
 		if !wait {
 			return table
 		}
-		if len(tables.takeFinished(true)) == 0 {
+		if len(tables.TakeFinished(true)) == 0 {
 			t.Fatalf("nothing comes of file %d", serial)
 		}
 	}
 }
 
-// libc returns a file with call frame information that is on every machine: what this
-// machine's programs are interpreted by.
-func libc(t *testing.T) string {
-	t.Helper()
-	for _, pattern := range []string{"/lib/*/libc.so.6", "/lib64/libc.so.6", "/lib/ld-*.so.*", "/lib/*/ld-*.so.*"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0]
-		}
-	}
-	t.Skip("no C library here")
-	return ""
-}
-
 // TestTablesAreGiven has the table of a file given under two serial numbers, and in a
 // second recording taken from the cache: the same one.
 func TestTablesAreGiven(t *testing.T) {
-	dir, name := t.TempDir(), libc(t)
+	dir, name := t.TempDir(), proctest.LibC(t)
 	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -138,10 +125,10 @@ func TestTablesAreGiven(t *testing.T) {
 	}
 	for _, cached := range []bool{false, true} {
 		set, kernel := objects.New(), newFakeKernel()
-		tables := newTables(set, kernel, newTableCache(dir))
+		tables := NewSupply(set, kernel, NewCache(dir))
 		o := fileObjectOf(t, set, name)
-		tables.introduce(7, o, nil)
-		tables.introduce(8, o, nil)
+		tables.Introduce(7, o, nil)
+		tables.Introduce(8, o, nil)
 		for _, serial := range []uint32{7, 8} {
 			if got := awaitTable(t, tables, serial); got == nil || !bytes.Equal(got.Bytes(), want.Bytes()) {
 				t.Fatalf("serial number %d: another table", serial)
@@ -150,9 +137,9 @@ func TestTablesAreGiven(t *testing.T) {
 				t.Errorf("serial number %d: the kernel has another table, or none", serial)
 			}
 		}
-		tables.stop()
+		tables.Stop()
 		set.Stop()
-		if n := tables.count(); n.Cached != 0 != cached || n.Built != 0 == cached || n.Built+n.Cached != 1 {
+		if n := tables.Counts(); n.Cached != 0 != cached || n.Built != 0 == cached || n.Built+n.Cached != 1 {
 			t.Errorf("%+v in a recording with the cache filled: %v", n, cached)
 		}
 	}
@@ -163,13 +150,13 @@ func TestTablesAreGiven(t *testing.T) {
 func TestTablesThatDoNotCome(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Stop()
-	tables := newTables(set, kernel, tableCache{})
-	defer tables.stop()
+	tables := NewSupply(set, kernel, Cache{})
+	defer tables.Stop()
 
 	lost := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
-	tables.expect(lost)
+	tables.Expect(lost)
 	set.Reach(objects.Job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, Object: lost})
-	tables.introduce(1, lost, nil)
+	tables.Introduce(1, lost, nil)
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("a file out of reach has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
 	}
@@ -178,7 +165,7 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	tables.introduce(2, fileObjectOf(t, set, script), nil)
+	tables.Introduce(2, fileObjectOf(t, set, script), nil)
 	if table := awaitTable(t, tables, 2); table == nil || table.Rows() != 0 || !kernel.none[2] {
 		t.Errorf("what is no ELF file has the table %v, the kernel knows: %v", table, kernel.none[2])
 	}
@@ -186,14 +173,14 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	kernel.mu.Lock()
 	kernel.full = true
 	kernel.mu.Unlock()
-	tables.introduce(3, fileObjectOf(t, set, libc(t)), nil)
+	tables.Introduce(3, fileObjectOf(t, set, proctest.LibC(t)), nil)
 	if table := awaitTable(t, tables, 3); table == nil || !kernel.unavailable[3] {
 		t.Errorf("where the kernel is full, the table is %v, the kernel knows: %v", table, kernel.unavailable[3])
 	}
-	if n := tables.count(); n.NoRoom != 1 || n.Unavailable != 1 {
+	if n := tables.Counts(); n.NoRoom != 1 || n.Unavailable != 1 {
 		t.Errorf("%+v", n)
 	}
-	if _, wait := tables.want(99); wait {
+	if _, wait := tables.Want(99); wait {
 		t.Error("a serial number that nobody introduced is waited for")
 	}
 }
@@ -203,11 +190,11 @@ func TestTablesThatDoNotCome(t *testing.T) {
 func TestTableOfAnOverwrittenFile(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Stop()
-	cache := newTableCache(t.TempDir())
-	tables := newTables(set, kernel, cache)
-	defer tables.stop()
+	cache := NewCache(t.TempDir())
+	tables := NewSupply(set, kernel, cache)
+	defer tables.Stop()
 	name := filepath.Join(t.TempDir(), "library")
-	b, err := os.ReadFile(libc(t))
+	b, err := os.ReadFile(proctest.LibC(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,14 +205,14 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 	if err := os.WriteFile(name, b[:len(b)/2], 0o666); err != nil {
 		t.Fatal(err)
 	}
-	tables.introduce(1, o, nil)
+	tables.Introduce(1, o, nil)
 	if table := awaitTable(t, tables, 1); table != nil || !kernel.unavailable[1] {
 		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.unavailable[1])
 	}
-	copied := newBuiltTables(set, cache)
-	copied.table(o)
-	copied.wait()
-	if table, settled := copied.table(o); table != nil || !settled {
+	copied := NewBuilder(set, cache)
+	copied.Table(o)
+	copied.Wait()
+	if table, settled := copied.Table(o); table != nil || !settled {
 		t.Errorf("copied stacks are walked by the table %v, settled: %v", table, settled)
 	}
 	if kept, err := cache.dir.List(); err != nil || len(kept) > 0 {
@@ -238,16 +225,16 @@ func TestTableOfAnOverwrittenFile(t *testing.T) {
 func TestForeseenFilesAreClosed(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Close()
-	tables := newTables(set, kernel, newTableCache(t.TempDir()))
-	defer tables.stop()
+	tables := NewSupply(set, kernel, NewCache(t.TempDir()))
+	defer tables.Stop()
 	o, j := ownProgram(t, set)
-	tables.introduce(1, o, &j.Request)
+	tables.Introduce(1, o, &j.Request)
 	testenv.Await(t, "the table", func() bool { return kernel.Has(1) })
-	tables.stop()
+	tables.Stop()
 	if o.Content != nil {
 		t.Errorf("it is open: %v", o.Content)
 	}
-	tables.expect(o)
+	tables.Expect(o)
 	if !set.Reach(j) {
 		t.Error("it is not reached again")
 	}
@@ -282,14 +269,14 @@ func ownProgram(t *testing.T, s *objects.Set) (*objects.Object, objects.Job) {
 func TestMemoryHasNoTable(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Stop()
-	tables := newTables(set, kernel, tableCache{})
-	defer tables.stop()
-	tables.introduceMemory(1)
+	tables := NewSupply(set, kernel, Cache{})
+	defer tables.Stop()
+	tables.IntroduceMemory(1)
 	if err := kernel.Remove(1); err != nil {
 		t.Fatal(err)
 	}
-	tables.dropAll()
-	tables.missing(1)
+	tables.DropAll()
+	tables.Missing(1)
 	if table := awaitTable(t, tables, 1); table == nil || table.Rows() != 0 || !kernel.none[1] {
 		t.Errorf("it has the table %v, the kernel knows: %v", table, kernel.none[1])
 	}
@@ -300,14 +287,14 @@ func TestMemoryHasNoTable(t *testing.T) {
 func TestRoomIsForSamples(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Stop()
-	tables := newTables(set, kernel, tableCache{})
-	defer tables.stop()
+	tables := NewSupply(set, kernel, Cache{})
+	defer tables.Stop()
 	kernel.mu.Lock()
 	kernel.room.Bytes = kernel.room.Capacity
 	kernel.mu.Unlock()
-	o := fileObjectOf(t, set, libc(t))
-	tables.introduce(1, o, &reach.Request{})
-	testenv.Await(t, "the table", func() bool { return len(tables.takeFinished(false)) > 0 })
+	o := fileObjectOf(t, set, proctest.LibC(t))
+	tables.Introduce(1, o, &reach.Request{})
+	testenv.Await(t, "the table", func() bool { return len(tables.TakeFinished(false)) > 0 })
 	if kernel.Has(1) {
 		t.Fatal("the kernel has a table that nobody was in, and little room")
 	}
@@ -315,12 +302,12 @@ func TestRoomIsForSamples(t *testing.T) {
 	kernel.mu.Lock()
 	kernel.full = true
 	kernel.mu.Unlock()
-	tables.missing(1)
+	tables.Missing(1)
 	awaitTable(t, tables, 1)
 	if !kernel.unavailable[1] {
 		t.Error("a table without room is not said to be unavailable")
 	}
-	tables.retry() // too early
+	tables.Retry() // too early
 	if !kernel.Has(1) {
 		t.Error("it is tried again at once")
 	}
@@ -330,9 +317,9 @@ func TestRoomIsForSamples(t *testing.T) {
 	tables.mu.Lock()
 	tables.refusedAt = tables.refusedAt.Add(-retryAfter)
 	tables.mu.Unlock()
-	tables.retry()
-	tables.dropAll()
-	tables.missing(1)
+	tables.Retry()
+	tables.DropAll()
+	tables.Missing(1)
 	if table := awaitTable(t, tables, 1); table == nil || kernel.tables[1] == nil {
 		t.Error("it is not given when there is room")
 	}
@@ -342,15 +329,15 @@ func TestRoomIsForSamples(t *testing.T) {
 func TestEvictedTableComesAgain(t *testing.T) {
 	set, kernel := objects.New(), newFakeKernel()
 	defer set.Stop()
-	tables := newTables(set, kernel, tableCache{})
-	defer tables.stop()
-	tables.introduce(5, fileObjectOf(t, set, libc(t)), nil)
+	tables := NewSupply(set, kernel, Cache{})
+	defer tables.Stop()
+	tables.Introduce(5, fileObjectOf(t, set, proctest.LibC(t)), nil)
 	first := awaitTable(t, tables, 5)
-	tables.dropAll()
+	tables.DropAll()
 	if err := kernel.Remove(5); err != nil {
 		t.Fatal(err)
 	}
-	tables.missing(5)
+	tables.Missing(5)
 	if again := awaitTable(t, tables, 5); again == nil || !bytes.Equal(again.Bytes(), first.Bytes()) || !kernel.Has(5) {
 		t.Errorf("it came back: %v, in the kernel: %v", again != nil, kernel.Has(5))
 	}
@@ -358,7 +345,7 @@ func TestEvictedTableComesAgain(t *testing.T) {
 
 // TestTableCache keeps a table, and damages it in every way there is.
 func TestTableCache(t *testing.T) {
-	name := libc(t)
+	name := proctest.LibC(t)
 	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +359,7 @@ func TestTableCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := newTableCache(t.TempDir())
+	cache := NewCache(t.TempDir())
 	key := tableKey{id: info.ID, size: 1 << 20}
 	if err := cache.store(key, table); err != nil {
 		t.Fatal(err)
@@ -407,7 +394,7 @@ func TestTableCache(t *testing.T) {
 
 // TestTableCacheKeepsWhatIsNamed keeps no table of a file of which only the ends are known.
 func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
-	cache := newTableCache(t.TempDir())
+	cache := NewCache(t.TempDir())
 	for text, want := range map[string]bool{"0123456789abcdef": true, "go:a/b": true, "content:0123456789abcdef0123456789abcdef01234567": true, "htl:00112233445566778899aabbccddeeff": false} {
 		id, err := buildid.Parse(text)
 		if err != nil {
@@ -417,7 +404,7 @@ func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
 			t.Errorf("%s is kept: %v", text, got)
 		}
 	}
-	if cache.keeps(tableKey{size: 1}) || (tableCache{}).keeps(tableKey{}) {
+	if cache.keeps(tableKey{size: 1}) || (Cache{}).keeps(tableKey{}) {
 		t.Error("a file without identity is kept, or where there is no cache")
 	}
 }
@@ -425,7 +412,7 @@ func TestTableCacheKeepsWhatIsNamed(t *testing.T) {
 // TestTableCacheIsBounded fills the cache beyond what it may have: the tables that nobody
 // used for longest go.
 func TestTableCacheIsBounded(t *testing.T) {
-	f, err := os.Open(libc(t))
+	f, err := os.Open(proctest.LibC(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +421,7 @@ func TestTableCacheIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := newTableCache(t.TempDir())
+	cache := NewCache(t.TempDir())
 	cache.most = int64(2*len(table.Bytes()) + 100)
 	id, err := buildid.Parse("0123456789abcdef")
 	if err != nil {
@@ -461,7 +448,7 @@ func TestTableCacheIsBounded(t *testing.T) {
 // TestTableCacheOfOtherVersions has tables of other versions beside those of this one: none
 // is used, earlier ones go, and later ones are left to the program that wrote them.
 func TestTableCacheOfOtherVersions(t *testing.T) {
-	cache := newTableCache(t.TempDir())
+	cache := NewCache(t.TempDir())
 	id, err := buildid.Parse("0123456789abcdef")
 	if err != nil {
 		t.Fatal(err)
@@ -502,29 +489,29 @@ func TestTableCacheOfOtherVersions(t *testing.T) {
 func TestManyFilesHaveTables(t *testing.T) {
 	set, kernel := objects.NewPassing(), newFakeKernel() // as when as many are open as may be
 	defer set.Close()
-	tables := newTables(set, kernel, tableCache{})
-	defer tables.stop()
+	tables := NewSupply(set, kernel, Cache{})
+	defer tables.Stop()
 	o, j := ownProgram(t, set)
-	tables.expect(o)
+	tables.Expect(o)
 	if !set.Reach(j) {
 		t.Fatal("it is not looked for")
 	}
-	tables.introduce(1, o, nil)
+	tables.Introduce(1, o, nil)
 	for range 2 {
 		if table := awaitTable(t, tables, 1); table == nil || kernel.unavailable[1] {
-			t.Fatalf("there is no table: %+v", tables.count())
+			t.Fatalf("there is no table: %+v", tables.Counts())
 		}
-		tables.dropAll()
+		tables.DropAll()
 		if err := kernel.Remove(1); err != nil {
 			t.Fatal(err)
 		}
-		tables.missing(1)
+		tables.Missing(1)
 	}
 	set.Stop()
-	copied := newBuiltTables(set, tableCache{})
-	copied.table(o)
-	copied.wait()
-	if table, settled := copied.table(o); table == nil || !settled {
+	copied := NewBuilder(set, Cache{})
+	copied.Table(o)
+	copied.Wait()
+	if table, settled := copied.Table(o); table == nil || !settled {
 		t.Errorf("copied stacks have no table, settled: %v", settled)
 	}
 	if o.Content != nil {

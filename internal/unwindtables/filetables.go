@@ -1,13 +1,12 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"os"
 	"sync/atomic"
 
 	"hallmark/buildid"
+	"hallmark/internal/objects"
 	"hallmark/unwind"
 )
 
@@ -15,13 +14,13 @@ import (
 // takes them from the cache that recordings keep, and keeps there what it makes. Its
 // methods may be called by several goroutines at once.
 type FileTables struct {
-	cache  tableCache
+	cache  Cache
 	stored atomic.Bool
 }
 
 // NewFileTables uses the cache in Options.CacheDir, "" for none.
 func NewFileTables(cacheDir string) *FileTables {
-	return &FileTables{cache: newTableCache(cacheDir)}
+	return &FileTables{cache: NewCache(cacheDir)}
 }
 
 // Build returns the table of an open file, which has this identity. What is in the cache

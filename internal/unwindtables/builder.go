@@ -1,22 +1,21 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/unwind"
 )
 
-// builtTables makes the unwind tables of the files that somebody asks for, beside the
+// Builder makes the unwind tables of the files that somebody asks for, beside the
 // recording: that of a large program takes longer than a ring buffer waits.
-type builtTables struct {
+type Builder struct {
 	objects *objects.Set
-	cache   tableCache
+	cache   Cache
 	mu      sync.Mutex
 	tables  map[*objects.Object]*builtTable
 	turns   chan struct{} // one for each table that is being built
@@ -35,15 +34,16 @@ type builtTable struct {
 // tableBuilders build tables at a time, each by several goroutines.
 const tableBuilders = 2
 
-func newBuiltTables(o *objects.Set, cache tableCache) *builtTables {
-	b := &builtTables{objects: o, cache: cache, tables: map[*objects.Object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
+// NewBuilder returns a builder of the tables of objects. Its caller stops it.
+func NewBuilder(o *objects.Set, cache Cache) *Builder {
+	b := &Builder{objects: o, cache: cache, tables: map[*objects.Object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
 	b.ctx, b.abandon = context.WithCancel(context.Background())
 	return b
 }
 
-// table returns the table of a file, nil when it has none, and whether that is settled:
+// Table returns the table of a file, nil when it has none, and whether that is settled:
 // the file may still be looked for, or its table be built.
-func (b *builtTables) table(o *objects.Object) (*unwind.Table, bool) {
+func (b *Builder) Table(o *objects.Object) (*unwind.Table, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.tables[o]; t != nil {
@@ -62,7 +62,7 @@ func (b *builtTables) table(o *objects.Object) (*unwind.Table, bool) {
 	return nil, false
 }
 
-func (b *builtTables) build(t *builtTable, file objects.Source) {
+func (b *Builder) build(t *builtTable, file objects.Source) {
 	select {
 	case b.turns <- struct{}{}:
 	case <-b.ctx.Done():
@@ -76,7 +76,7 @@ func (b *builtTables) build(t *builtTable, file objects.Source) {
 }
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
-func (b *builtTables) read(file objects.Source) *unwind.Table {
+func (b *Builder) read(file objects.Source) *unwind.Table {
 	m, err := tableOf(b.ctx, file, b.cache)
 	if err != nil {
 		return nil
@@ -87,18 +87,18 @@ func (b *builtTables) read(file objects.Source) *unwind.Table {
 	return m.table
 }
 
-// stop ends the work, and makes room in the cache.
-func (b *builtTables) stop() {
-	b.wait()
+// Stop ends the work, and makes room in the cache.
+func (b *Builder) Stop() {
+	b.Wait()
 	b.abandon()
 	if b.stored.Swap(false) {
 		b.cache.prune()
 	}
 }
 
-// wait returns when every table that was asked for is built. What takes too long is
+// Wait returns when every table that was asked for is built. What takes too long is
 // abandoned: nothing comes of it.
-func (b *builtTables) wait() {
+func (b *Builder) Wait() {
 	if b.ctx.Err() == nil && !patience.Wait(&b.workers, b.most) {
 		b.abandon()
 	}

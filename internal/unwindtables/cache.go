@@ -1,4 +1,4 @@
-package capture
+package unwindtables
 
 import (
 	"encoding/binary"
@@ -17,7 +17,7 @@ import (
 	"hallmark/unwind"
 )
 
-// tableCache keeps unwind tables from one recording to the next, by all that is known of the
+// Cache keeps unwind tables from one recording to the next, by all that is known of the
 // content of their file without reading it. A file that was stripped has the same identity,
 // and may have less to say; a builder may give all its versions one identity; so size, a hash
 // of head and tail and the time of the last change have to be the same as well. That time can
@@ -28,7 +28,7 @@ import (
 // Whoever wants others to be told wrong frames can make a file that has all of these in common
 // with one of theirs. So a table is kept only of a file that nobody else can have written: see
 // trust.TrustedFile. It is used for the files of others as well: that is for their stacks only.
-type tableCache struct {
+type Cache struct {
 	dir  *cachedir.Dir // nil for no cache
 	most int64         // bytes that all of them may have
 }
@@ -37,14 +37,14 @@ type tableCache struct {
 // developer's.
 const maxTableCache = 256 << 20
 
-// newTableCache returns the cache in a directory of caches, "" for none. Where others can
+// NewCache returns the cache in a directory of caches, "" for none. Where others can
 // put files there is none either: they would be believed.
-func newTableCache(dir string) tableCache {
+func NewCache(dir string) Cache {
 	path := filepath.Join(dir, "unwind")
 	if cachedir.Check(path) != nil {
-		return tableCache{}
+		return Cache{}
 	}
-	return tableCache{&cachedir.Dir{Path: path, Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
+	return Cache{&cachedir.Dir{Path: path, Suffix: tableVersion(unwind.Version) + tableSuffix}, maxTableCache}
 }
 
 const tableSuffix = ".unwind"
@@ -64,10 +64,10 @@ type tableKey struct {
 }
 
 // keeps reports whether tables of files with this key are kept.
-func (c tableCache) keeps(k tableKey) bool { return k.size > 0 && c.names(k.id) }
+func (c Cache) keeps(k tableKey) bool { return k.size > 0 && c.names(k.id) }
 
 // names reports whether tables of files with this identity are kept.
-func (c tableCache) names(id buildid.ID) bool {
+func (c Cache) names(id buildid.ID) bool {
 	return c.dir != nil && !id.IsZero() && id.Kind() != buildid.HTL
 }
 
@@ -85,7 +85,7 @@ var errDamaged = errors.New("damaged table in the cache")
 
 // load returns the table of a file. If none is kept the error is that of a file which is
 // not there; a damaged one is errDamaged.
-func (c tableCache) load(k tableKey) (*unwind.Table, error) {
+func (c Cache) load(k tableKey) (*unwind.Table, error) {
 	if !c.keeps(k) {
 		return nil, os.ErrNotExist
 	}
@@ -128,7 +128,7 @@ func readWhole(f *os.File, most int64) ([]byte, error) {
 }
 
 // store keeps the table of a file.
-func (c tableCache) store(k tableKey, t *unwind.Table) error {
+func (c Cache) store(k tableKey, t *unwind.Table) error {
 	if !c.keeps(k) {
 		return nil
 	}
@@ -148,11 +148,11 @@ func (c tableCache) store(k tableKey, t *unwind.Table) error {
 
 // keep stores the table of a file, and reports whether it did. What cannot be kept, and what
 // there is nothing to keep of, is built again the next time.
-func (c tableCache) keep(k tableKey, t *unwind.Table) bool {
+func (c Cache) keep(k tableKey, t *unwind.Table) bool {
 	return t != emptyTable && c.keeps(k) && c.store(k, t) == nil
 }
 
-func (c tableCache) name(k tableKey) string {
+func (c Cache) name(k tableKey) string {
 	hash := strings.TrimPrefix(k.hash.String(), "htl:")
 	changed := fmt.Sprintf("%x.%x", k.mtime.Sec, k.mtime.Nsec)
 	inode := fmt.Sprintf("%x.%x.%x", k.inode, k.ctime.Sec, k.ctime.Nsec)
@@ -161,7 +161,7 @@ func (c tableCache) name(k tableKey) string {
 
 // prune makes room, once for all tables that were stored. Those of earlier versions of
 // unwind.Build go first.
-func (c tableCache) prune() {
+func (c Cache) prune() {
 	if c.dir == nil {
 		return
 	}

@@ -1,13 +1,12 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"errors"
 	"os"
 
 	"hallmark/buildid"
+	"hallmark/internal/objects"
 	"hallmark/internal/reach"
 	"hallmark/internal/trust"
 	"hallmark/unwind"
@@ -26,7 +25,7 @@ var emptyTable = new(unwind.Table)
 // tableOf reads the table of a file from the cache, or builds it. Without the file there is
 // none: an identity alone may be that of another content. A file that is not kept open is
 // opened for as long as it takes.
-func tableOf(ctx context.Context, s objects.Source, cache tableCache) (made, error) {
+func tableOf(ctx context.Context, s objects.Source, cache Cache) (made, error) {
 	if !s.IsOpen() {
 		opened, ok := s.Open()
 		if !ok {
@@ -48,7 +47,7 @@ func tableOf(ctx context.Context, s objects.Source, cache tableCache) (made, err
 
 // keyOf returns what names the content of the file in the cache, the zero key when there is
 // nothing to look for.
-func keyOf(s objects.Source, cache tableCache) tableKey {
+func keyOf(s objects.Source, cache Cache) tableKey {
 	f, ok := s.Content.(*os.File)
 	if !ok || !cache.names(s.ID) || !reach.KeepsTimes(f) {
 		return tableKey{}

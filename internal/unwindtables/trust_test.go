@@ -1,8 +1,6 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"bytes"
 	"debug/elf"
 	"errors"
@@ -14,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/objects"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/unwind"
 )
@@ -42,15 +42,15 @@ func forge(t *testing.T, name string) []byte {
 }
 
 // tableOf has the table of a file made in a recording of its own.
-func tableOfFile(t *testing.T, cache, name string) (*unwind.Table, UnwindStats) {
+func tableOfFile(t *testing.T, cache, name string) (*unwind.Table, Counts) {
 	t.Helper()
 	set := objects.New()
 	defer set.Stop()
-	tables := newTables(set, newFakeKernel(), newTableCache(cache))
-	tables.introduce(7, fileObjectOf(t, set, name), nil)
+	tables := NewSupply(set, newFakeKernel(), NewCache(cache))
+	tables.Introduce(7, fileObjectOf(t, set, name), nil)
 	table := awaitTable(t, tables, 7)
-	tables.stop()
-	return table, tables.count()
+	tables.Stop()
+	return table, tables.Counts()
 }
 
 func builtOf(t *testing.T, name string) *unwind.Table {
@@ -71,7 +71,7 @@ func builtOf(t *testing.T, name string) *unwind.Table {
 // identity and the size of the C library: nothing is kept of them, and the C library has its
 // own table.
 func TestTablesOfStrangersAreNotKept(t *testing.T) {
-	real := libc(t)
+	real := proctest.LibC(t)
 	forged := forge(t, real)
 	st, err := os.Stat(real)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 			if table, _ := tableOfFile(t, cache, name); table == nil || bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
 				t.Error("the file has no table of its own")
 			}
-			if kept, err := newTableCache(cache).dir.List(); err != nil || len(kept) > 0 {
+			if kept, err := NewCache(cache).dir.List(); err != nil || len(kept) > 0 {
 				t.Errorf("%v are kept, %v", kept, err)
 			}
 			if table, n := tableOfFile(t, cache, real); table == nil || !bytes.Equal(table.Bytes(), builtOf(t, real).Bytes()) {
@@ -113,7 +113,7 @@ func TestTablesOfStrangersAreNotKept(t *testing.T) {
 // one size, and the time of the last change that a package or touch gives to both: each has
 // its own.
 func TestTablesOfOneIdentity(t *testing.T) {
-	real, cache := libc(t), t.TempDir()
+	real, cache := proctest.LibC(t), t.TempDir()
 	st, err := os.Stat(real)
 	if err != nil {
 		t.Fatal(err)
@@ -150,13 +150,13 @@ func TestTableCacheOfOthers(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if c := newTableCache(dir); c.dir != nil {
+	if c := NewCache(dir); c.dir != nil {
 		t.Error("a directory that all may write is used")
 	}
-	if c := newTableCache(""); c.dir != nil {
+	if c := NewCache(""); c.dir != nil {
 		t.Error("there is a cache without a directory")
 	}
-	table, cache := builtOf(t, libc(t)), newTableCache(t.TempDir())
+	table, cache := builtOf(t, proctest.LibC(t)), NewCache(t.TempDir())
 	id, err := buildid.Parse("0123456789abcdef")
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package capture
+package unwindtables
 
 import (
 	"bytes"
@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/internal/proctest"
 )
 
 // TestFileTablesAreKept has a table built, taken from the cache the second time, and not
 // given for another identity. A file that others can write to has a table that is not kept.
 func TestFileTablesAreKept(t *testing.T) {
-	dir, name := t.TempDir(), libc(t)
+	dir, name := t.TempDir(), proctest.LibC(t)
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestFileTablesAreKept(t *testing.T) {
 		return table.Bytes(), nil
 	}
 	kept := func() int {
-		files, err := newTableCache(dir).dir.List()
+		files, err := NewCache(dir).dir.List()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,16 +1,15 @@
-package capture
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"slices"
 	"time"
 
+	"hallmark/internal/objects"
 	"hallmark/unwind"
 )
 
 // run builds tables until it is over.
-func (t *tables) run() {
+func (t *Supply) run() {
 	for {
 		f := t.next()
 		if f == nil {
@@ -38,7 +37,7 @@ func (t *tables) run() {
 
 // leaves leaves the table of a file alone that no sample was in, when there is not much room
 // any more: it comes when one is.
-func (t *tables) leaves(f *fileTable) bool {
+func (t *Supply) leaves(f *fileTable) bool {
 	n := t.kernel.Stats()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +50,7 @@ func (t *tables) leaves(f *fileTable) bool {
 
 // next returns the file that most samples wait for, and of those the one that was asked for
 // first.
-func (t *tables) next() *fileTable {
+func (t *Supply) next() *fileTable {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for {
@@ -69,7 +68,7 @@ func (t *tables) next() *fileTable {
 }
 
 // mostWanted returns its index in the queue, -1 for none.
-func (t *tables) mostWanted() int {
+func (t *Supply) mostWanted() int {
 	best := -1
 	for i, f := range t.queue {
 		if t.last && f.wanted == 0 {
@@ -83,7 +82,7 @@ func (t *tables) mostWanted() int {
 }
 
 // put gives the programs the table under all serial numbers of the file.
-func (t *tables) put(f *fileTable, table *unwind.Table) {
+func (t *Supply) put(f *fileTable, table *unwind.Table) {
 	t.mu.Lock()
 	serials, instead := slices.Clone(f.serials), f.outcome == tableNone
 	t.mu.Unlock()
@@ -94,7 +93,7 @@ func (t *tables) put(f *fileTable, table *unwind.Table) {
 	}
 }
 
-func (t *tables) putOne(f *fileTable, serial uint32, table *unwind.Table) {
+func (t *Supply) putOne(f *fileTable, serial uint32, table *unwind.Table) {
 	if table.Rows() == 0 {
 		_ = t.kernel.PutNone(serial) // or else the samples are finished here
 		return
@@ -107,7 +106,7 @@ func (t *tables) putOne(f *fileTable, serial uint32, table *unwind.Table) {
 	defer t.mu.Unlock()
 	if !f.refused {
 		f.refused = true
-		t.stats.NoRoom++
+		t.counts.NoRoom++
 	}
 	if len(t.refused) == 0 {
 		t.refusedAt = time.Now()
@@ -116,15 +115,15 @@ func (t *tables) putOne(f *fileTable, serial uint32, table *unwind.Table) {
 }
 
 // found notes that there is a table.
-func (t *tables) found(f *fileTable, table *unwind.Table, built bool) {
+func (t *Supply) found(f *fileTable, table *unwind.Table, built bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case f.outcome == tableThere:
 	case built:
-		t.stats.Built++
+		t.counts.Built++
 	default:
-		t.stats.Cached++
+		t.counts.Cached++
 	}
 	if f.wanted > 0 {
 		f.table, t.holds = table, true
@@ -137,7 +136,7 @@ func (t *tables) found(f *fileTable, table *unwind.Table, built bool) {
 
 // lacks notes that no table could be made of what there was of a file. It may not have been
 // reached yet.
-func (t *tables) lacks(f *fileTable, s objects.Source) {
+func (t *Supply) lacks(f *fileTable, s objects.Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -153,7 +152,7 @@ func (t *tables) lacks(f *fileTable, s objects.Source) {
 
 // reach reports whether a file is being looked for, and has it looked for if that was left
 // for when need be.
-func (t *tables) reach(f *fileTable) bool {
+func (t *Supply) reach(f *fileTable) bool {
 	if later := f.later; f.reaches == 0 && later != nil {
 		f.later = nil
 		if t.objects.Reach(objects.Job{Request: *later, Object: f.object}) {
@@ -164,9 +163,9 @@ func (t *tables) reach(f *fileTable) bool {
 }
 
 // giveUp notes that the table of a file will not come, and tells the programs.
-func (t *tables) giveUp(f *fileTable) {
+func (t *Supply) giveUp(f *fileTable) {
 	if f.outcome != tableNone {
-		t.stats.Unavailable++
+		t.counts.Unavailable++
 	}
 	for _, serial := range f.serials {
 		if !t.kernel.Has(serial) {
@@ -177,7 +176,7 @@ func (t *tables) giveUp(f *fileTable) {
 }
 
 // settle tells who waits for a file what came of it.
-func (t *tables) settle(f *fileTable, o tableOutcome) {
+func (t *Supply) settle(f *fileTable, o tableOutcome) {
 	f.phase, f.outcome, f.wanted = tableIdle, o, 0
 	t.finished = append(t.finished, f.serials...)
 	t.news.Broadcast()
@@ -187,7 +186,7 @@ func (t *tables) settle(f *fileTable, o tableOutcome) {
 }
 
 // keep puts a table into the cache.
-func (t *tables) keep(key tableKey, table *unwind.Table) {
+func (t *Supply) keep(key tableKey, table *unwind.Table) {
 	if !t.cache.keep(key, table) {
 		return
 	}

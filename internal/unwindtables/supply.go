@@ -1,29 +1,31 @@
-package capture
+// Package unwindtables makes the unwind tables of files that are recorded: a [Supply] for programs in the
+// kernel, a [Builder] for who unwinds copied stacks, and [FileTables] for stacks of an earlier time. What one
+// of them built is kept in a [Cache], by the content of its file, from one recording to the next.
+package unwindtables
 
 import (
-	"hallmark/internal/objects"
-
 	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"hallmark/internal/bpf"
+	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/reach"
 	"hallmark/unwind"
 )
 
-// tables builds the unwind tables of the files that are recorded, beside the recording,
+// Supply builds the unwind tables of the files that are recorded, beside the recording,
 // and gives them to the BPF programs. A table is of a file's content, and is given under
 // every serial number that the content has.
 //
 // What samples wait for comes first. While none waits, no table is kept in this
 // process: the programs have their own copy, and the next one is read again from the cache.
-type tables struct {
+type Supply struct {
 	objects *objects.Set
-	kernel  tableTaker
-	cache   tableCache
+	kernel  Taker
+	cache   Cache
 	vdso    *unwind.Table // nil when it has none
 
 	mu       sync.Mutex
@@ -39,17 +41,18 @@ type tables struct {
 	waited   bool // for the workers, once
 	stored   bool // tables were put into the cache
 	holds    bool // some fileTable has its table
-	stats    UnwindStats
+	counts   Counts
 	// refusedAt is when the first of refused was.
 	refusedAt time.Time
 	workers   sync.WaitGroup
 	ctx       context.Context // done when nothing is built any more
 	cancel    context.CancelFunc
-	most      time.Duration // that is waited for what samples want at the end, and for workers
+	// Most is for how long what samples want is waited for at the end, and workers; patience.Long.
+	Most time.Duration
 }
 
-// tableTaker is what uses the tables: bpf.Tables.
-type tableTaker interface {
+// Taker is what uses the tables: bpf.Tables.
+type Taker interface {
 	Put(serial uint32, t *unwind.Table) error
 	PutNone(serial uint32) error
 	PutUnavailable(serial uint32) error
@@ -58,7 +61,14 @@ type tableTaker interface {
 	Stats() bpf.TablesStats
 }
 
-// fileTable is the table of a file, or why there is none. All under tables.mu.
+// Counts are of tables and of files.
+type Counts struct {
+	Built, Cached uint64 // tables that were built, and that were read from the cache
+	Unavailable   uint64 // files that there is no table for: out of reach, or damaged
+	NoRoom        uint64 // tables that found no room in the kernel
+}
+
+// fileTable is the table of a file, or why there is none. All under Supply.mu.
 type fileTable struct {
 	object  *objects.Object
 	serials []uint32
@@ -100,14 +110,15 @@ const (
 // takes a few times the size of the file's call frame information.
 const tableWorkers = 2
 
-func newTables(o *objects.Set, kernel tableTaker, cache tableCache) *tables {
-	t := &tables{
+// NewSupply returns a supply of the programs with the tables of objects. Its caller stops it.
+func NewSupply(o *objects.Set, kernel Taker, cache Cache) *Supply {
+	t := &Supply{
 		objects: o,
 		kernel:  kernel,
 		cache:   cache,
 		files:   map[*objects.Object]*fileTable{},
 		serials: map[uint32]*fileTable{},
-		most:    patience.Long,
+		Most:    patience.Long,
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.work, t.news = sync.NewCond(&t.mu), sync.NewCond(&t.mu)
@@ -115,13 +126,13 @@ func newTables(o *objects.Set, kernel tableTaker, cache tableCache) *tables {
 	for range tableWorkers {
 		t.workers.Go(t.run)
 	}
-	o.Reached = t.reached
+	o.Reached = t.Reached
 	return t
 }
 
 // putVDSO gives the table of the vdso. It comes from the copy in this process. Without it stacks
 // end there, which is reported.
-func (t *tables) putVDSO() {
+func (t *Supply) putVDSO() {
 	image, err := reach.CopyOwnVDSO()
 	if err != nil {
 		return
@@ -132,9 +143,9 @@ func (t *tables) putVDSO() {
 	}
 }
 
-// expect notes that a file that was sampled is about to be looked for: reached tells the
+// Expect notes that a file that was sampled is about to be looked for: reached tells the
 // end of it.
-func (t *tables) expect(o *objects.Object) {
+func (t *Supply) Expect(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.file(o)
@@ -142,8 +153,8 @@ func (t *tables) expect(o *objects.Object) {
 	f.sampled = true
 }
 
-// reached notes that an attempt to reach a file has ended, or was not worth it.
-func (t *tables) reached(o *objects.Object) {
+// Reached notes that an attempt to reach a file has ended, or was not worth it.
+func (t *Supply) Reached(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.files[o]
@@ -158,8 +169,8 @@ func (t *tables) reached(o *objects.Object) {
 	}
 }
 
-// identified notes that the identity of a file is known, which may be all that it takes.
-func (t *tables) identified(o *objects.Object) {
+// Identified notes that the identity of a file is known, which may be all that it takes.
+func (t *Supply) Identified(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f := t.files[o]; f != nil && f.phase == tableReaching {
@@ -167,9 +178,9 @@ func (t *tables) identified(o *objects.Object) {
 	}
 }
 
-// introduce has the table of a file built and given under a serial number. If later is not
+// Introduce has the table of a file built and given under a serial number. If later is not
 // nil, the file is looked for in that way.
-func (t *tables) introduce(serial uint32, o *objects.Object, later *reach.Request) {
+func (t *Supply) Introduce(serial uint32, o *objects.Object, later *reach.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.file(o)
@@ -187,23 +198,23 @@ func (t *tables) introduce(serial uint32, o *objects.Object, later *reach.Reques
 	}
 }
 
-// introduceMemory tells the programs that what looks like a file to them is memory, with
+// IntroduceMemory tells the programs that what looks like a file to them is memory, with
 // code that was generated.
-func (t *tables) introduceMemory(serial uint32) {
+func (t *Supply) IntroduceMemory(serial uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.serials[serial] = &fileTable{outcome: tableThere, table: emptyTable}
 	t.putNone(serial)
 }
 
-func (t *tables) putNone(serial uint32) {
+func (t *Supply) putNone(serial uint32) {
 	if !t.kernel.Has(serial) {
 		_ = t.kernel.PutNone(serial) // or else the samples are finished here
 	}
 }
 
 // file returns what is known of an object's table. The caller holds mu.
-func (t *tables) file(o *objects.Object) *fileTable {
+func (t *Supply) file(o *objects.Object) *fileTable {
 	f := t.files[o]
 	if f == nil {
 		f = &fileTable{object: o}
@@ -213,7 +224,7 @@ func (t *tables) file(o *objects.Object) *fileTable {
 }
 
 // ask queues a file. The caller holds mu.
-func (t *tables) ask(f *fileTable) {
+func (t *Supply) ask(f *fileTable) {
 	switch f.phase {
 	case tableWorking:
 		f.again = true
@@ -224,8 +235,8 @@ func (t *tables) ask(f *fileTable) {
 	}
 }
 
-// missing asks for the table of a file that the programs had none of.
-func (t *tables) missing(serial uint32) {
+// Missing asks for the table of a file that the programs had none of.
+func (t *Supply) Missing(serial uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch f := t.serials[serial]; {
@@ -244,8 +255,8 @@ func (t *tables) missing(serial uint32) {
 // used any more by then.
 const retryAfter = 5 * time.Second
 
-// retry has the programs ask again for the tables that found no room some time ago.
-func (t *tables) retry() {
+// Retry has the programs ask again for the tables that found no room some time ago.
+func (t *Supply) Retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.refused) == 0 || time.Since(t.refusedAt) < retryAfter {
@@ -257,9 +268,9 @@ func (t *tables) retry() {
 	t.refused = nil
 }
 
-// want returns the table of a file for a sample that is being finished: nil when it is not
+// Want returns the table of a file for a sample that is being finished: nil when it is not
 // there, and then whether it is worth to wait until finished tells of it.
-func (t *tables) want(serial uint32) (table *unwind.Table, wait bool) {
+func (t *Supply) Want(serial uint32) (table *unwind.Table, wait bool) {
 	if serial == bpf.VDSOSerial {
 		return t.vdso, false
 	}
@@ -280,9 +291,9 @@ func (t *tables) want(serial uint32) (table *unwind.Table, wait bool) {
 	return nil, true
 }
 
-// takeFinished returns the serial numbers of the files whose outcome came since the last
+// TakeFinished returns the serial numbers of the files whose outcome came since the last
 // call. When block is set it waits for some; there are none when no more will come.
-func (t *tables) takeFinished(block bool) []uint32 {
+func (t *Supply) TakeFinished(block bool) []uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for block && len(t.finished) == 0 && !t.stopped && t.busy() {
@@ -294,7 +305,7 @@ func (t *tables) takeFinished(block bool) []uint32 {
 }
 
 // busy reports whether the outcome of a file is still to come that samples wait for.
-func (t *tables) busy() bool {
+func (t *Supply) busy() bool {
 	for _, f := range t.files {
 		if f.wanted > 0 && f.phase != tableIdle {
 			return true
@@ -303,18 +314,18 @@ func (t *tables) busy() bool {
 	return false
 }
 
-// onlyWanted leaves out from now on what no sample waits for, and after some time everything.
-func (t *tables) onlyWanted() {
+// OnlyWanted leaves out from now on what no sample waits for, and after some time everything.
+func (t *Supply) OnlyWanted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = true
 	t.work.Broadcast()
-	late := time.AfterFunc(t.most, t.abandon)
+	late := time.AfterFunc(t.Most, t.abandon)
 	context.AfterFunc(t.ctx, func() { late.Stop() })
 }
 
 // abandon has nothing be built any more.
-func (t *tables) abandon() {
+func (t *Supply) abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stopped = true
@@ -323,8 +334,8 @@ func (t *tables) abandon() {
 	t.news.Broadcast()
 }
 
-// dropAll lets go of all tables in this process: no sample waits.
-func (t *tables) dropAll() {
+// DropAll lets go of all tables in this process: no sample waits.
+func (t *Supply) DropAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.holds {
@@ -336,8 +347,8 @@ func (t *tables) dropAll() {
 	}
 }
 
-// forget forgets serial numbers that will not be heard of again.
-func (t *tables) forget(gone func(serial uint32) bool) {
+// Forget forgets serial numbers that will not be heard of again.
+func (t *Supply) Forget(gone func(serial uint32) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for serial, f := range t.serials {
@@ -350,9 +361,9 @@ func (t *tables) forget(gone func(serial uint32) bool) {
 	}
 }
 
-// stop returns when nothing is built any more, or when a file that is read does not
+// Stop returns when nothing is built any more, or when a file that is read does not
 // answer: nothing comes of that.
-func (t *tables) stop() {
+func (t *Supply) Stop() {
 	t.mu.Lock()
 	t.stopped = true
 	t.work.Broadcast()
@@ -360,7 +371,7 @@ func (t *tables) stop() {
 	t.waited = true
 	t.mu.Unlock()
 	if !again {
-		patience.Wait(&t.workers, t.most)
+		patience.Wait(&t.workers, t.Most)
 	}
 	t.abandon()
 	t.mu.Lock()
@@ -372,9 +383,9 @@ func (t *tables) stop() {
 	}
 }
 
-// count returns what was counted so far.
-func (t *tables) count() UnwindStats {
+// Counts returns what was counted so far.
+func (t *Supply) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stats
+	return t.counts
 }
