@@ -21,6 +21,8 @@ type rule struct {
 const (
 	sys   = "golang.org/x/sys/unix"
 	pprof = "github.com/google/pprof/profile"
+
+	command = "cmd/hallmark/internal/" // packages that only the command needs
 )
 
 var rules = map[string]rule{
@@ -150,11 +152,6 @@ var rules = map[string]rule{
 		why:    "programs that wait until whoever starts them is ready; what is learned of them is for others to say",
 	},
 
-	"cmd/hallmark/internal/addr2line": {
-		module:   []string{"addr", "buildid", "debuginfo", "cmd/hallmark/internal/dwarfentry", "internal/plaintext", "internal/readable", "symbol", "internal/regular"},
-		external: []string{"github.com/ianlancetaylor/demangle"},
-		why:      "other programs' command lines over debuginfo; starts without the verbs",
-	},
 	"internal/addrspace":  {module: []string{"addr"}, why: "mappings of a process as records tell them; what they show is for others to say"},
 	"internal/aside":      {module: []string{"internal/mounts"}, why: "asks a helper process; what is asked is for others to say"},
 	"internal/atomicfile": {external: []string{sys}, why: "publishes files; what is in them is for others to say"},
@@ -179,18 +176,8 @@ var rules = map[string]rule{
 	},
 	"internal/cursor":  {why: "reads doubtful bytes; imports nothing"},
 	"internal/ordered": {why: "a set and a map; imports nothing"},
-	"cmd/hallmark/internal/doctor": {
-		module: []string{"buildid", "capture", "debuginfo", "internal/backend", "internal/bpf", "internal/capability", "internal/patience",
-			"internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap", "profile", "reason"},
-		external: []string{sys},
-		why:      "what works here and what it costs, measured from outside; nothing that records depends on it",
-	},
-	"internal/dwarf":  {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
-	"internal/defect": {why: "panics of readers; imports nothing, so that every reader can be contained"},
-	"cmd/hallmark/internal/dwarfentry": {
-		module: []string{"internal/cursor", "internal/dwarf"},
-		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
-	},
+	"internal/dwarf":   {module: []string{"internal/cursor"}, why: "DWARF in memory to functions and lines; files are for symbol to open"},
+	"internal/defect":  {why: "panics of readers; imports nothing, so that every reader can be contained"},
 	"internal/dwarftest": {
 		module:   []string{"internal/elftest"},
 		external: []string{"github.com/klauspost/compress/"},
@@ -283,15 +270,89 @@ var rules = map[string]rule{
 		external: []string{sys},
 		why:      "all that a virtual machine has besides what runs there",
 	},
-	"cmd/hallmark/internal/hostile":  {why: "attacks the command from outside; tests alone"},
-	"cmd/hallmark/internal/progress": {module: []string{"internal/plaintext"}, external: []string{"golang.org/x/term"}, why: "a bar on a terminal"},
-	"cmd/hallmark/internal/cli": {
-		module:   []string{"addr", "buildid", "capture", "inventory", "debuginfo", "debuginfo/debuginfod", "perfdata", "procmap", "procmap/live", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/fromtext", "profile/local", "profile/speedscope", "profile/summary", "profile/toperf", "profile/view", "reason", "symbol", "symbolize", "unwind", "cmd/hallmark/internal/addr2line", "internal/atomicfile", "internal/contested", "internal/defect", "internal/mounts", "internal/ordered", "internal/perfmap", "cmd/hallmark/internal/progress", "internal/cachedir", "internal/regular", "internal/plaintext", "internal/fstimes", "internal/trust", "internal/patience", "internal/procfs", "launch", "cmd/hallmark/internal/doctor", "internal/unwindtables"},
+	command + "addr2line": {
+		module:   []string{"addr", "buildid", "debuginfo", "internal/plaintext", "internal/readable", "internal/regular", "symbol", command + "dwarfentry"},
+		external: []string{"github.com/ianlancetaylor/demangle"},
+		why:      "other programs' command lines over debuginfo; starts without the verbs",
+	},
+	command + "advice": {
+		module: []string{"capture", "profile/summary", "reason", command + "input", command + "terminal"},
+		why:    "what helps here and now; verbs print it",
+	},
+	command + "cli": {
+		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
+			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
+			"procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
+			"profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
+			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
+			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
+	command + "doctor": {
+		module: []string{"buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/backend", "internal/bpf", "internal/cachedir",
+			"internal/capability", "internal/patience", "internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap",
+			"profile", "reason"},
+		external: []string{sys},
+		why:      "what works here and what it costs, measured from outside; nothing that records depends on it",
+	},
+	command + "dwarfentry": {
+		module: []string{"internal/cursor", "internal/dwarf"},
+		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
+	},
+	command + "execprint": {
+		module:   []string{"buildid", "capture", "debuginfo", "internal/plaintext", command + "identity", command + "terminal", command + "verb"},
+		external: []string{sys},
+		why:      "executions as text and JSON; watching them is for the verb",
+	},
+	command + "hostile": {why: "attacks the command from outside; tests alone"},
+	command + "identity": {
+		module: []string{"buildid", "internal/ordered", "internal/plaintext", command + "terminal"},
+		why:    "marks and heads of identities, for several verbs",
+	},
+	command + "input": {
+		module: []string{"debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/firefox",
+			"profile/fromperf", "profile/fromtext", "profile/local", "symbol", "unwind", command + "perffile", command + "proof", command + "verb"},
+		external: []string{"github.com/spf13/", sys, pprof},
+		why:      "profiles of verbs; what they show of them is for them to say",
+	},
+	command + "lookupprint": {
+		module: []string{"addr", "debuginfo", "internal/plaintext", "reason", "symbol", command + "advice", command + "terminal", command + "verb"},
+		why:    "answers of any source of symbols as text and JSON; which source is for the verb to say",
+	},
+	command + "perffile": {
+		module: []string{"internal/atomicfile", "perfdata", "profile"},
+		why:    "opens recordings; what is in them is for others to read",
+	},
+	command + "progress": {
+		module:   []string{"internal/plaintext"},
+		external: []string{"golang.org/x/term"},
+		why:      "a bar on a terminal",
+	},
+	command + "proof": {
+		module: []string{"buildid", "internal/contested", "internal/fstimes", "internal/mounts", "internal/ordered", "internal/perfmap", "internal/plaintext",
+			"internal/trust", "perfdata", "profile", "symbol", command + "perffile", command + "terminal"},
+		external: []string{sys, pprof},
+		why:      "files that are proven to be those of a recording; reading and writing it is for input and the verb",
+	},
+	command + "symbolsource": {
+		module: []string{"buildid", "debuginfo", "debuginfo/debuginfod", "internal/plaintext", "profile", "profile/local", "reason", "symbol",
+			command + "progress", command + "terminal", command + "verb"},
+		external: []string{"github.com/spf13/", pprof},
+		why:      "sources of symbols by the flags of verbs; debuginfo searches",
+	},
+	command + "terminal": {
+		module:   []string{"internal/plaintext"},
+		external: []string{"golang.org/x/term"},
+		why:      "text for people; imports next to nothing, so that all that prints can use it",
+	},
+	command + "verb": {
+		module:   []string{"internal/plaintext"},
+		external: []string{"github.com/spf13/"},
+		why:      "what verbs have in common; knows none of them",
+	},
 	"cmd/hallmark": {
-		module: []string{"cmd/hallmark/internal/cli", "launch"},
+		module: []string{command + "cli", "launch"},
 		why:    "a few lines: launch turns a copy of the executable into the command it records",
 	},
 }

@@ -57,7 +57,7 @@ var split = map[string]parts{
 	"unwind":                          {raced: "Threads|Sections|Ends$|TooMuch|TooManyRules|WithoutCFI"},
 	"buildid":                         {raced: "Content|Scan(Order|Stops|Ends)"},
 	"cmd/hallmark/internal/addr2line": {raced: "Conversation"},
-	"cmd/hallmark/internal/cli":       {raced: "AnswersAtOnce|Signal|Interrupted|Asked|Collect|Prover"},
+	"cmd/hallmark/internal/cli":       {raced: "Interrupted|Asked"},
 	"internal/bpf":                    {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
 	"profile/view":                    {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
 

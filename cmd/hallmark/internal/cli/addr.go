@@ -13,11 +13,16 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/advice"
+	"hallmark/cmd/hallmark/internal/identity"
+	"hallmark/cmd/hallmark/internal/lookupprint"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/patience"
 	"hallmark/internal/plaintext"
 	"hallmark/procmap/live"
 	"hallmark/reason"
-	"hallmark/symbol"
 )
 
 const addrLong = `Addr prints what is at addresses of a running process, one a line: the address,
@@ -43,14 +48,14 @@ about it is printed on standard error.`
 const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
   awk '{print $1}' stacks | hallmark addr --json 4711 -`
 
-func newAddrCommand(e *env) *cobra.Command {
+func newAddrCommand(e *verb.Env) *cobra.Command {
 	asJSON, splitUnits := false, ""
 	cmd := &cobra.Command{
 		Use:     "addr [flags] PID ADDR...",
 		Short:   "Print file, offset and function of addresses of a process",
 		Long:    addrLong,
 		Example: addrExample,
-		Args:    takes("PID", "ADDR..."),
+		Args:    verb.Takes("PID", "ADDR..."),
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := processArgument(args[0])
 			if err != nil {
@@ -60,16 +65,16 @@ func newAddrCommand(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
-	packageFlag(cmd.Flags(), &splitUnits)
+	symbolsource.PackageFlag(cmd.Flags(), &splitUnits)
 	return cmd
 }
 
-func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) error {
+func runAddr(e *verb.Env, asJSON bool, splitUnits string, pid int, args []string) error {
 	addrs, err := parseAddresses(args)
 	if err != nil {
-		return usageError{err}
+		return verb.Usage(err)
 	}
-	if err := checkPackage(splitUnits); err != nil {
+	if err := symbolsource.CheckPackage(splitUnits); err != nil {
 		return err
 	}
 	var p *live.Process
@@ -78,32 +83,32 @@ func runAddr(e *env, asJSON bool, splitUnits string, pid int, args []string) err
 		return err
 	})
 	if err != nil {
-		return advise(err)
+		return advice.OnError(err)
 	}
 	defer p.Close()
 	p.Patiently = func(look func() error) error { return patience.Look(pid, look) }
-	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: gaps{}, contested: claimants{}, unlooked: map[string]bool{}}
+	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: advice.Gaps{}, contested: identity.Claimants{}, unlooked: map[string]bool{}}
 	finder := &p.Library().Finder
 	finder.Differ = func(_ buildid.ID, paths [2]string) {
-		fmt.Fprintf(e.stderr, "hallmark: %s\n", differentText(paths))
+		fmt.Fprintf(e.Stderr, "hallmark: %s\n", symbolsource.DifferentText(paths))
 	}
 	if splitUnits != "" {
 		finder.Package = splitUnits
-		finder.Trace = refusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(line)) })
+		finder.Trace = symbolsource.RefusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.Stderr, "hallmark: %s\n", plaintext.Line(line)) })
 	}
 	if err := a.print(addrs); err != nil {
 		return err
 	}
 	for _, arg := range args {
 		if arg == "-" {
-			if err := a.printAll(e.stdin); err != nil {
+			if err := a.printAll(e.Stdin); err != nil {
 				return err
 			}
 		}
 	}
-	writeContested(e.stderr, a.contested)
-	writeUnlooked(e.stderr, a.unlooked)
-	a.gaps.write(e.stderr)
+	identity.WriteContested(e.Stderr, a.contested)
+	writeUnlooked(e.Stderr, a.unlooked)
+	a.gaps.Write(e.Stderr)
 	return nil
 }
 
@@ -137,11 +142,11 @@ func parseAddress(s string) (addr.Abs, error) {
 
 // addrPrinter looks up addresses and prints what it finds.
 type addrPrinter struct {
-	env       *env
+	env       *verb.Env
 	json      bool
 	process   *live.Process
-	gaps      gaps
-	contested claimants
+	gaps      advice.Gaps
+	contested identity.Claimants
 	unlooked  map[string]bool // why nobody knows whether pages were rewritten
 }
 
@@ -177,22 +182,22 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(p.env.stdout)
+	w := bufio.NewWriter(p.env.Stdout)
 	for _, place := range places {
-		p.contested.add(place.Identity.ID, contestedOf(place.Contested, place.Content), place.Name)
-		p.gaps.add(place.Identity.Reason)
+		p.contested.Add(place.Identity.ID, identity.MarkOf(place.Contested, place.Content), place.Name)
+		p.gaps.Add(place.Identity.Reason)
 		if place.Unlooked != nil {
 			p.unlooked[place.Unlooked.Error()] = true
 		}
 		if place.Symbol.Reason != reason.NoIdentity {
-			p.gaps.add(place.Symbol.Reason)
+			p.gaps.Add(place.Symbol.Reason)
 		}
 	}
 	if p.json {
 		err = writePlaces(w, places)
 	} else {
-		width := terminalWidth(p.env.stdout)
-		placeTable(places, width).write(w, width)
+		width := terminal.Width(p.env.Stdout)
+		placeTable(places, width).Write(w, width)
 	}
 	if err != nil {
 		return err
@@ -202,48 +207,25 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 
 // placeRecord is one object of output.
 type placeRecord struct {
-	Address  addr.Abs       `json:"address"`
-	Hex      string         `json:"address_hex"` // for those that numbers of JavaScript have no room for
-	Name     string         `json:"binary,omitempty"`
-	ID       buildid.ID     `json:"build_id,omitzero"`
-	Offset   *addr.Offset   `json:"offset,omitempty"` // none where no file is mapped
-	Inferred bool           `json:"inferred,omitempty"`
-	Reason   *reason.Reason `json:"reason,omitempty"`        // why there is no id
-	Frames   []frameRecord  `json:"frames,omitempty"`        // innermost first
-	Source   string         `json:"symbol_source,omitempty"` // of the frames
-	Missing  *reason.Reason `json:"symbol_reason,omitempty"`
+	Address  addr.Abs                  `json:"address"`
+	Hex      string                    `json:"address_hex"` // for those that numbers of JavaScript have no room for
+	Name     string                    `json:"binary,omitempty"`
+	ID       buildid.ID                `json:"build_id,omitzero"`
+	Offset   *addr.Offset              `json:"offset,omitempty"` // none where no file is mapped
+	Inferred bool                      `json:"inferred,omitempty"`
+	Reason   *reason.Reason            `json:"reason,omitempty"`        // why there is no id
+	Frames   []lookupprint.FrameRecord `json:"frames,omitempty"`        // innermost first
+	Source   string                    `json:"symbol_source,omitempty"` // of the frames
+	Missing  *reason.Reason            `json:"symbol_reason,omitempty"`
 	// Unlooked is why nobody knows whether the process has rewritten the page.
 	Unlooked string `json:"rewritten_unknown,omitempty"`
-	contestedRecord
-}
-
-type frameRecord struct {
-	Function string `json:"function"`
-	Linkage  string `json:"linkage,omitempty"` // where it differs from function
-	File     string `json:"source_file,omitempty"`
-	Line     int    `json:"line,omitempty"`
-	Column   int    `json:"column,omitempty"`
-	Symbol   string `json:"symbol,omitempty"` // ELF symbol, where it has another name
-	Inlined  bool   `json:"inlined,omitempty"`
-}
-
-func frameRecords(frames []symbol.Frame) []frameRecord {
-	records := make([]frameRecord, len(frames))
-	for i, f := range frames {
-		records[i] = frameRecord{
-			Function: f.Func, File: f.File, Line: f.Line, Column: f.Column, Symbol: f.Symbol, Inlined: f.Inlined,
-		}
-		if f.Linkage != f.Func {
-			records[i].Linkage = f.Linkage
-		}
-	}
-	return records
+	identity.Mark
 }
 
 func writePlaces(w io.Writer, places []live.Place) error {
-	out := newObjectWriter(w)
+	out := verb.NewObjectWriter(w)
 	for _, place := range places {
-		if err := out.write(placeOf(place)); err != nil {
+		if err := out.Write(placeOf(place)); err != nil {
 			return err
 		}
 	}
@@ -254,7 +236,7 @@ func placeOf(place live.Place) placeRecord {
 	r := placeRecord{
 		Address: place.Addr, Hex: place.Addr.String(), Name: place.Name,
 		ID: place.Identity.ID, Inferred: place.Identity.Inferred,
-		contestedRecord: contestedOf(place.Contested, place.Content),
+		Mark: identity.MarkOf(place.Contested, place.Content),
 	}
 	if place.InFile {
 		r.Offset = &place.Offset
@@ -270,12 +252,12 @@ func placeOf(place live.Place) placeRecord {
 		return r
 	}
 	r.Source = place.Symbol.Source.String()
-	r.Frames = frameRecords(place.Symbol.Frames)
+	r.Frames = lookupprint.FrameRecords(place.Symbol.Frames)
 	return r
 }
 
-func placeTable(places []live.Place, width int) *table {
-	t := &table{columns: []column{{}, {}, {}, {gives: true}, {gives: true}, {}}}
+func placeTable(places []live.Place, width int) *terminal.Grid {
+	t := &terminal.Grid{Columns: []terminal.Column{{}, {}, {}, {Gives: true}, {Gives: true}, {}}}
 	for _, place := range places {
 		offset := "-"
 		if place.InFile {
@@ -283,23 +265,23 @@ func placeTable(places []live.Place, width int) *table {
 		}
 		name := ""
 		if place.Name != "" {
-			name = nameCell(place.Name)
+			name = terminal.Name(place.Name)
 		}
 		if place.Identity.Inferred {
 			name += " (inferred)"
 		}
-		name += contestedOf(place.Contested, place.Content).text()
+		name += identity.MarkOf(place.Contested, place.Content).Text()
 		row := []string{place.Addr.String(), identityCell(place.Identity, width), offset}
 		frames := place.Symbol.Frames
 		if len(frames) == 0 {
-			t.add(append(row, "["+place.Symbol.Reason.Code()+"]", "-", name)...)
+			t.Add(append(row, "["+place.Symbol.Reason.Code()+"]", "-", name)...)
 			continue
 		}
 		for i, f := range frames {
 			if i > 0 {
 				row, name = []string{"", "", ""}, ""
 			}
-			t.add(append(row, cmp.Or(plaintext.Quote(f.Func), noFunction), sourceCell(f.File, f.Line), name)...)
+			t.Add(append(row, cmp.Or(plaintext.Quote(f.Func), lookupprint.NoFunction), sourceCell(f.File, f.Line), name)...)
 		}
 	}
 	return t

@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/cmd/hallmark/internal/addr2line"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
 )
 
@@ -46,7 +49,7 @@ const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   ASAN_SYMBOLIZER_PATH=~/tools/llvm-symbolizer ./prog
   go tool pprof -tools ~/tools prog profile.pb.gz`
 
-func newAddr2lineCommand(e *env) *cobra.Command {
+func newAddr2lineCommand(e *verb.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:                "addr2line [--as=NAME] [flags] [ADDRESS...]",
 		Short:              "Stand in for addr2line and llvm-symbolizer",
@@ -74,7 +77,7 @@ func chosenProgram(args []string) (addr2line.Program, []string, error) {
 	name := strings.TrimPrefix(args[0], "--as=")
 	p, ok := addr2line.ProgramOf(name)
 	if !ok {
-		return 0, nil, usageError{fmt.Errorf("addr2line: --as=%s: neither addr2line nor llvm-addr2line nor llvm-symbolizer", name)}
+		return 0, nil, verb.Usagef("addr2line: --as=%s: neither addr2line nor llvm-addr2line nor llvm-symbolizer", name)
 	}
 	return p, args[1:], nil
 }
@@ -83,20 +86,20 @@ func exitWith(status int) error {
 	if status == 0 {
 		return nil
 	}
-	return exitStatus(status)
+	return verb.ExitStatus(status)
 }
 
-func runAddr2line(ctx context.Context, e *env, p addr2line.Program, name string, args []string) int {
-	var symbols symbolOptions
-	source, err := symbols.open(ctx, e)
+func runAddr2line(ctx context.Context, e *verb.Env, p addr2line.Program, name string, args []string) int {
+	var symbols symbolsource.Options
+	source, err := symbols.Open(ctx, e)
 	if err != nil {
-		fmt.Fprintf(e.stderr, "%s: %s\n", name, plaintext.Line(message(err, args...)))
+		fmt.Fprintf(e.Stderr, "%s: %s\n", name, plaintext.Line(terminal.Message(err, args...)))
 		return 1
 	}
-	defer source.close()
-	return addr2line.Run(source.ctx, p, name, args, addr2line.World{
-		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr,
+	defer source.Close()
+	return addr2line.Run(source.Context, p, name, args, addr2line.World{
+		Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr,
 		Getenv: os.Getenv, Version: version(), Library: source.Library,
-		Terminal: terminalWidth(e.stdout) > 0,
+		Terminal: terminal.Width(e.Stdout) > 0,
 	})
 }

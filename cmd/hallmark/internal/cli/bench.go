@@ -11,10 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/cmd/hallmark/internal/doctor"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/profile"
 )
 
-func newBenchCommand(e *env) *cobra.Command {
+func newBenchCommand(e *verb.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure on this machine what things cost",
@@ -37,7 +38,7 @@ Coverage is measured of the command and all that it starts, and costs of the
 whole machine. Without a command both are measured of the whole machine, as it
 is. Needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, which root has.`
 
-func newBenchIdentityCommand(e *env) *cobra.Command {
+func newBenchIdentityCommand(e *verb.Env) *cobra.Command {
 	var opts doctor.CompareOptions
 	asJSON := false
 	cmd := &cobra.Command{
@@ -49,7 +50,7 @@ func newBenchIdentityCommand(e *env) *cobra.Command {
   hallmark bench identity --json -- python3 app.py | jq .costs`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opts.Frequency < 1 || opts.Duration <= 0 {
-				return usageError{fmt.Errorf("frequency %d and duration %v must be positive", opts.Frequency, opts.Duration)}
+				return verb.Usagef("frequency %d and duration %v must be positive", opts.Frequency, opts.Duration)
 			}
 			opts.Load = args
 			return runBenchIdentity(e, opts, asJSON)
@@ -59,13 +60,13 @@ func newBenchIdentityCommand(e *env) *cobra.Command {
 	f.IntVarP(&opts.Frequency, "frequency", "F", 997, "`HZ`: samples a second of each way, for each CPU or thread")
 	f.SetInterspersed(false) // what is behind the command is the command's
 	opts.Duration = 20 * time.Second
-	f.VarP((*timeSpan)(&opts.Duration), "duration", "d", "how long to measure (seconds, or 20s, 5m)")
+	f.VarP((*verb.TimeSpan)(&opts.Duration), "duration", "d", "how long to measure (seconds, or 20s, 5m)")
 	f.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
 
-func runBenchIdentity(e *env, opts doctor.CompareOptions, asJSON bool) error {
-	ctx, stop := interruptible()
+func runBenchIdentity(e *verb.Env, opts doctor.CompareOptions, asJSON bool) error {
+	ctx, stop := verb.Interruptible()
 	defer stop()
 	c, err := doctor.Compare(ctx, opts)
 	if errors.Is(err, context.Canceled) {
@@ -75,9 +76,9 @@ func runBenchIdentity(e *env, opts doctor.CompareOptions, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return writeObject(e.stdout, c)
+		return verb.WriteObject(e.Stdout, c)
 	}
-	fmt.Fprintf(e.stdout, "%v at %d Hz; %.1f frames of user code in a stack\n",
+	fmt.Fprintf(e.Stdout, "%v at %d Hz; %.1f frames of user code in a stack\n",
 		c.Duration, c.Frequency, float64(framesOf(c.Frames))/float64(max(c.Stacks, 1)))
 	writeCosts(e, c.Costs)
 	writeFrames(e, c.Frames)
@@ -93,29 +94,29 @@ func framesOf(shares []doctor.FrameShare) (sum uint64) {
 	return sum
 }
 
-func writeCosts(e *env, costs []doctor.WayCost) {
-	fmt.Fprint(e.stdout, "\n| way | samples | ns a sample | above the first |\n|---|---:|---:|---:|\n")
+func writeCosts(e *verb.Env, costs []doctor.WayCost) {
+	fmt.Fprint(e.Stdout, "\n| way | samples | ns a sample | above the first |\n|---|---:|---:|---:|\n")
 	for _, w := range costs {
-		fmt.Fprintf(e.stdout, "| %s | %d | %.0f | %+.0f |\n", w.Way, w.Samples, w.Nanos, w.Nanos-costs[0].Nanos)
+		fmt.Fprintf(e.Stdout, "| %s | %d | %.0f | %+.0f |\n", w.Way, w.Samples, w.Nanos, w.Nanos-costs[0].Nanos)
 	}
 }
 
 // writeFrames shows what the kernel's own way says of the frames. A build ID for an
 // address in no mapping is that of another file.
-func writeFrames(e *env, shares []doctor.FrameShare) {
-	fmt.Fprint(e.stdout, "\n| where the frames are | share | the kernel's own way: VALID | IP | EMPTY |\n|---|---:|---:|---:|---:|\n")
+func writeFrames(e *verb.Env, shares []doctor.FrameShare) {
+	fmt.Fprint(e.Stdout, "\n| where the frames are | share | the kernel's own way: VALID | IP | EMPTY |\n|---|---:|---:|---:|---:|\n")
 	all := framesOf(shares)
 	for _, s := range shares {
 		n := s.Valid + s.IP + s.Empty
-		fmt.Fprintf(e.stdout, "| %s | %s | %s | %s | %s |\n", s.Where, share(n, all), share(s.Valid, n), share(s.IP, n), share(s.Empty, n))
+		fmt.Fprintf(e.Stdout, "| %s | %s | %s | %s | %s |\n", s.Where, share(n, all), share(s.Valid, n), share(s.IP, n), share(s.Empty, n))
 	}
 }
 
-func writeBackends(e *env, backends []doctor.BackendResult) {
-	fmt.Fprint(e.stdout, "\n| backend | samples | lost | frames in files | identified | without identity, of all frames |\n|---|---:|---:|---:|---:|---|\n")
+func writeBackends(e *verb.Env, backends []doctor.BackendResult) {
+	fmt.Fprint(e.Stdout, "\n| backend | samples | lost | frames in files | identified | without identity, of all frames |\n|---|---:|---:|---:|---:|---|\n")
 	for _, b := range backends {
 		c := b.Coverage
-		fmt.Fprintf(e.stdout, "| %s | %d | %d | %d | %s | %s |\n", b.Backend, b.Samples, b.Lost,
+		fmt.Fprintf(e.Stdout, "| %s | %d | %d | %d | %s | %s |\n", b.Backend, b.Samples, b.Lost,
 			c.FileFrames, share(c.FileIdentified, c.FileFrames), reasons(c))
 	}
 }

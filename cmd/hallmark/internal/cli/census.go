@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/cmd/hallmark/internal/doctor"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
 )
 
@@ -28,23 +30,23 @@ has.`
 const censusExample = `  hallmark census
   hallmark census --json | jq .designs`
 
-func newCensusCommand(e *env) *cobra.Command {
+func newCensusCommand(e *verb.Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "census [flags]",
 		Short:   "Count open files and files with code, and what designs would cost",
 		Long:    censusLong,
 		Example: censusExample,
-		Args:    noArguments,
+		Args:    verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			c := doctor.TakeCensus()
-			w := bufio.NewWriter(e.stdout)
+			w := bufio.NewWriter(e.Stdout)
 			if asJSON {
-				out := newObjectWriter(w)
-				out.indent()
-				return errors.Join(out.write(c), w.Flush())
+				out := verb.NewObjectWriter(w)
+				out.Indent()
+				return errors.Join(out.Write(c), w.Flush())
 			}
-			writeCensus(w, c, terminalWidth(e.stdout))
+			writeCensus(w, c, terminal.Width(e.Stdout))
 			return w.Flush()
 		},
 	}
@@ -53,7 +55,7 @@ func newCensusCommand(e *env) *cobra.Command {
 }
 
 func writeCensus(w io.Writer, c *doctor.Census, width int) {
-	t := &table{columns: []column{{right: true}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{{Right: true}, {}}}
 	for _, line := range []struct {
 		n    *int
 		what string
@@ -73,10 +75,10 @@ func writeCensus(w io.Writer, c *doctor.Census, width int) {
 		{c.Code.Contested, "build IDs that files of different or unknown content claim"},
 	} {
 		if line.n != nil {
-			t.add(thousands(int64(*line.n)), line.what)
+			t.Add(terminal.Thousands(int64(*line.n)), line.what)
 		}
 	}
-	t.write(w, width)
+	t.Write(w, width)
 	writeDesigns(w, c, width)
 	for _, m := range c.Missing {
 		fmt.Fprintf(w, "\nnot counted: %s: %s\n", plaintext.Quote(m.What), plaintext.Line(m.Why))
@@ -89,17 +91,17 @@ func writeDesigns(w io.Writer, c *doctor.Census, width int) {
 		return
 	}
 	fmt.Fprintln(w, "\nA pointer to the build ID in each")
-	t := &table{columns: []column{{}, {}, {right: true}, {right: true}, {right: true}, {right: true}, {}}}
-	t.add("structure", "cache", "objects", "bytes", "slot", "per slab", "takes")
+	t := &terminal.Grid{Columns: []terminal.Column{{}, {}, {Right: true}, {Right: true}, {Right: true}, {Right: true}, {}}}
+	t.Add("structure", "cache", "objects", "bytes", "slot", "per slab", "takes")
 	for _, d := range c.Designs {
-		takes := quantity(d.Cost, "bytes")
+		takes := terminal.Quantity(d.Cost, "bytes")
 		if d.Absorbed {
 			takes = "nothing: as many fit into a slab"
 		}
-		t.add(d.Structure, d.Cache, thousands(int64(d.Objects)), fmt.Sprint(d.Bytes), fmt.Sprint(d.Slot), fmt.Sprint(d.PerSlab), takes)
+		t.Add(d.Structure, d.Cache, terminal.Thousands(int64(d.Objects)), fmt.Sprint(d.Bytes), fmt.Sprint(d.Slot), fmt.Sprint(d.PerSlab), takes)
 	}
-	t.write(w, width)
+	t.Write(w, width)
 	if c.Table != nil {
-		fmt.Fprintf(w, "\nHallmark's table, with whole identities of %s files: %s\n", thousands(int64(c.Table.Entries)), quantity(int64(c.Table.Bytes), "bytes"))
+		fmt.Fprintf(w, "\nHallmark's table, with whole identities of %s files: %s\n", terminal.Thousands(int64(c.Table.Entries)), terminal.Quantity(int64(c.Table.Bytes), "bytes"))
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +13,9 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 	"hallmark/profile"
 	"hallmark/profile/firefox"
@@ -61,7 +63,7 @@ Events: convert takes the first event with samples; --event chooses another.
 the value to show; by default folded counts samples, and the others take the
 profile's own choice.`
 
-func newConvertCommand(e *env) *cobra.Command {
+func newConvertCommand(e *verb.Env) *cobra.Command {
 	c := converter{env: e}
 	cmd := &cobra.Command{
 		Use:   "convert [flags] -o OUT [FILE]",
@@ -72,34 +74,34 @@ func newConvertCommand(e *env) *cobra.Command {
   hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
   hallmark convert -o out.perf.data out.pb.gz && perf report -i out.perf.data
   perf record -g --buildid-mmap prog && hallmark convert -o out.pb.gz perf.data`,
-		Args: takes("[FILE]"),
+		Args: verb.Takes("[FILE]"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if c.output == "" {
-				return usageError{errors.New("convert: -o OUT is missing, '-' is standard output")}
+				return verb.Usagef("convert: -o OUT is missing, '-' is standard output")
 			}
-			name, err := profileArgument(args)
+			name, err := input.Argument(args)
 			if err != nil {
 				return err
 			}
 			return c.run(name)
 		},
 	}
-	c.input.addFlags(cmd.Flags())
+	c.input.AddFlags(cmd.Flags())
 	everyIdentityFlag(cmd.Flags(), &c.every)
-	c.input.symbols = &c.symbols
-	c.symbols.addFlags(cmd.Flags())
+	c.input.DebugPaths = &c.symbols.Extra
+	c.symbols.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output)")
-	completeValues(cmd, "format", formatNames()...)
+	verb.CompleteValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
-	cmd.Flags().BoolVar(&c.input.times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
+	cmd.Flags().BoolVar(&c.input.Times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
 	return cmd
 }
 
 type converter struct {
-	env       *env
-	input     input
-	symbols   symbolOptions
+	env       *verb.Env
+	input     input.Reader
+	symbols   symbolsource.Options
 	output    string
 	format    string
 	noSymbols bool
@@ -135,12 +137,12 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, usageError{fmt.Errorf("--format %s: must be folded, speedscope, firefox, pprof or perf", name)}
+		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, pprof or perf", name)
 	}
 	if output == "-" {
-		return format{}, usageError{errors.New("standard output has no name that says the format: use --format")}
+		return format{}, verb.Usagef("standard output has no name that says the format: use --format")
 	}
-	return format{}, usageError{fmt.Errorf("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)}
+	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)
 }
 
 // foreign are ends of names of files in formats that are not written.
@@ -176,10 +178,10 @@ func formatNames() []string {
 // recording that it would replace, and folded stacks have no room for several events.
 func (c *converter) check(f format, name string) error {
 	if c.every && f.name != "perf" {
-		return usageError{errors.New("--every-identity is for perf.data; other formats have every identity")}
+		return verb.Usagef("--every-identity is for perf.data; other formats have every identity")
 	}
-	if f.name == "folded" && c.input.event == everyEvent {
-		return usageError{errors.New("folded has one value a stack: choose one event")}
+	if f.name == "folded" && c.input.Event == input.EveryEvent {
+		return verb.Usagef("folded has one value a stack: choose one event")
 	}
 	in, err := os.Stat(name)
 	if err != nil {
@@ -189,13 +191,13 @@ func (c *converter) check(f format, name string) error {
 		return nil // it gets symbols
 	}
 	if out, err := os.Stat(c.output); err == nil && os.SameFile(in, out) {
-		return usageError{fmt.Errorf("the output is the input: %s", name)}
+		return verb.Usagef("the output is the input: %s", name)
 	}
 	return nil
 }
 
 func (c *converter) run(name string) error {
-	collectSeldom()
+	verb.CollectSeldom()
 	f, err := formatOf(c.format, c.output)
 	if err != nil {
 		return err
@@ -203,39 +205,39 @@ func (c *converter) run(name string) error {
 	if err := c.check(f, name); err != nil {
 		return err
 	}
-	c.input.times = c.input.times || f.times
-	c.input.nameless = c.noSymbols
-	c.input.tell = f.name != "pprof"
-	p, err := c.input.read(c.env, name)
+	c.input.Times = c.input.Times || f.times
+	c.input.Nameless = c.noSymbols
+	c.input.ReportLacks = f.name != "pprof"
+	p, err := c.input.Read(c.env, name)
 	if err != nil {
 		return err
 	}
 	if !c.noSymbols && f.symbols {
-		symbolize := c.symbols.show
+		symbolize := c.symbols.Show
 		if f.name == "pprof" { // to be kept
-			symbolize = c.symbols.symbolize
+			symbolize = c.symbols.Symbolize
 		}
 		if _, err := symbolize(c.env, p); err != nil {
 			return err
 		}
-		if err := c.input.checkCalls(name, p); err != nil {
+		if err := c.input.CheckCalls(name, p); err != nil {
 			return err
 		}
 	}
-	write := func(w io.Writer) error { return f.write(c, c.input.limited(w), p) }
+	write := func(w io.Writer) error { return f.write(c, c.input.Limited(w), p) }
 	switch {
 	case c.output == "-":
 		// Standard output may be able to seek, and not be at its start.
-		err = write(struct{ io.Writer }{c.env.stdout})
+		err = write(struct{ io.Writer }{c.env.Stdout})
 	case f.name == "perf": // the head of the file is written last
 		err = atomicfile.WriteSeeking(c.output, modeLike(name), func(w io.WriteSeeker) error { return write(w) })
 	default:
 		err = atomicfile.Write(c.output, modeLike(name), write)
 	}
 	if err != nil {
-		return adviseSize(fmt.Errorf("converting %s: %w", name, err))
+		return input.AdviseSize(fmt.Errorf("converting %s: %w", name, err))
 	}
-	return c.input.status()
+	return c.input.Status()
 }
 
 // modeLike returns the mode of a new file that is made of an input: no more people may read it.
@@ -249,18 +251,18 @@ func modeLike(name string) fs.FileMode {
 }
 
 func (c *converter) writeFolded(w io.Writer, p *pprof.Profile) error {
-	return folded.Write(w, p, folded.Options{SampleType: c.input.sampleType})
+	return folded.Write(w, p, folded.Options{SampleType: c.input.SampleType})
 }
 
 func (c *converter) writeSpeedscope(w io.Writer, p *pprof.Profile) error {
 	name := strings.TrimSuffix(filepath.Base(c.output), ".speedscope.json")
-	return speedscope.Write(w, p, speedscope.Options{Name: name, SampleType: c.input.sampleType})
+	return speedscope.Write(w, p, speedscope.Options{Name: name, SampleType: c.input.SampleType})
 }
 
 // writeFirefox compresses what has a name that says so, which the profiler reads as well.
 func (c *converter) writeFirefox(w io.Writer, p *pprof.Profile) error {
 	plain := strings.TrimSuffix(filepath.Base(c.output), ".gz")
-	o := firefox.Options{Name: strings.TrimSuffix(plain, ".firefox.json"), SampleType: c.input.sampleType, MaxStacks: c.input.maxStacks()}
+	o := firefox.Options{Name: strings.TrimSuffix(plain, ".firefox.json"), SampleType: c.input.SampleType, MaxStacks: c.input.MaxStacks()}
 	if !strings.HasSuffix(c.output, ".gz") {
 		return firefox.Write(w, p, o)
 	}
@@ -272,12 +274,12 @@ func (c *converter) writeFirefox(w io.Writer, p *pprof.Profile) error {
 }
 
 func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
-	if c.input.sampleType != "" {
-		return usageError{errors.New("--sample-type makes no sense for pprof, which keeps all of them")}
+	if c.input.SampleType != "" {
+		return verb.Usagef("--sample-type makes no sense for pprof, which keeps all of them")
 	}
 	return profile.Write(w, p)
 }
 
 func (c *converter) writePerf(w io.Writer, p *pprof.Profile) error {
-	return toperf.Write(w, p, toperf.Options{SampleType: c.input.sampleType, EveryIdentity: c.every})
+	return toperf.Write(w, p, toperf.Options{SampleType: c.input.SampleType, EveryIdentity: c.every})
 }

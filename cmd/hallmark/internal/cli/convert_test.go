@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/proftest"
 )
 
@@ -14,7 +15,7 @@ import (
 func hallmark(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	e := &env{stdout: &stdout, stderr: &stderr, stdin: strings.NewReader("")}
+	e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
 	if status := run(context.Background(), e, args); status != 0 {
 		t.Fatalf("hallmark %q: status %d\n%s", args, status, &stderr)
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/capture"
+	"hallmark/cmd/hallmark/internal/execprint"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 	"hallmark/launch"
 )
@@ -77,7 +80,7 @@ type execOptions struct {
 	output string
 }
 
-func newExecCommand(e *env) *cobra.Command {
+func newExecCommand(e *verb.Env) *cobra.Command {
 	var opt execOptions
 	var backend string
 	cmd := &cobra.Command{
@@ -88,23 +91,23 @@ func newExecCommand(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if opt.Backend, err = watchBackend(backend); err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			if cmd.Flags().Changed("count") && opt.count == 0 {
-				return usageError{errors.New("a count of 0 reports nothing")}
+				return verb.Usagef("a count of 0 reports nothing")
 			}
 			if opt.count < 0 {
-				return usageError{fmt.Errorf("a count of %d is negative", opt.count)}
+				return verb.Usagef("a count of %d is negative", opt.count)
 			}
 			switch {
 			case opt.time < 0:
-				return usageError{fmt.Errorf("a duration of %v is negative", opt.time)}
+				return verb.Usagef("a duration of %v is negative", opt.time)
 			case cmd.Flags().Changed("duration") && opt.time == 0:
-				return usageError{errors.New("a duration of 0 reports nothing")}
+				return verb.Usagef("a duration of 0 reports nothing")
 			}
-			match, err := newWatchMatch(opt.match)
+			match, err := execprint.NewMatch(opt.match)
 			if err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			if err := checkProc("/proc"); err != nil {
 				return err
@@ -112,7 +115,7 @@ func newExecCommand(e *env) *cobra.Command {
 			if err := checkCommand(cmd, args); err != nil {
 				return err
 			}
-			ctx, over := promising()
+			ctx, over := verb.Promising()
 			defer over()
 			return execInto(ctx, e, opt, match, args)
 		},
@@ -124,10 +127,10 @@ func newExecCommand(e *env) *cobra.Command {
 	f.BoolVar(&opt.Libs, "libs", false, "report libraries that are loaded, too")
 	f.StringArrayVar(&opt.match, "match", nil, "report only this `ID`, path, file or process name (can be repeated)")
 	f.IntVar(&opt.count, "count", 0, "end after `N` events")
-	f.VarP((*timeSpan)(&opt.time), "duration", "d", "end after this time (seconds, or 30s, 5m)")
+	f.VarP((*verb.TimeSpan)(&opt.time), "duration", "d", "end after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&opt.output, "output", "o", "-", "write to this `FILE`, and leave standard output to CMD (its output goes to standard error else)")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "how to learn of executions: this `BACKEND`, auto, bpf (takes CAP_BPF and CAP_PERFMON) or perf")
-	completeValues(cmd, "backend", "auto", "bpf", "perf")
+	verb.CompleteValues(cmd, "backend", "auto", "bpf", "perf")
 	if err := cmd.RegisterFlagCompletionFunc("match", completerOf("PATH")); err != nil {
 		panic(err) // no such flag
 	}
@@ -138,7 +141,7 @@ func newExecCommand(e *env) *cobra.Command {
 // command other processes are looked at, and nothing ends it.
 func checkCommand(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() == 0 && len(args) == 0 {
-		return usageError{fmt.Errorf("%s: no command stands behind --", cmd.Name())}
+		return verb.Usagef("%s: no command stands behind --", cmd.Name())
 	}
 	return nil
 }
@@ -156,7 +159,7 @@ func watchBackend(name string) (capture.Backend, error) {
 var errEnough = errors.New("enough events")
 
 // execInto has the events in a file, unless they are for standard output.
-func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
+func execInto(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.Match, args []string) error {
 	if opt.output == "-" {
 		return runExec(ctx, e, opt, match, args)
 	}
@@ -165,7 +168,7 @@ func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, a
 		return err
 	}
 	toFile := *e
-	toFile.stdout = file
+	toFile.Stdout = file
 	err = runExec(ctx, &toFile, opt, match, args)
 	if closing := file.Close(); err == nil {
 		err = closing
@@ -173,8 +176,8 @@ func execInto(ctx context.Context, e *env, opt execOptions, match *watchMatch, a
 	return err
 }
 
-func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, args []string) error {
-	collectLate()
+func runExec(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.Match, args []string) error {
+	verb.CollectLate()
 	if len(args) > 0 {
 		c, err := launch.StartWith(args, commandOptions(opt.output))
 		if err != nil {
@@ -200,8 +203,8 @@ func runExec(ctx context.Context, e *env, opt execOptions, match *watchMatch, ar
 }
 
 // watch prints the events until the end: the interruption, --count, --duration, or that of the command.
-func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) error {
-	out := newWatchWriter(e.stdout, opt)
+func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.Match) error {
+	out := newWatchWriter(e.Stdout, opt)
 	opt.Told = out.w.Flush
 	w, err := capture.StartWatch(opt.WatchOptions)
 	if err != nil {
@@ -209,7 +212,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 	}
 	defer w.Close()
 	for _, missing := range w.Stats().Reduced {
-		fmt.Fprintf(e.stderr, "hallmark: watching without %s\n", missing)
+		fmt.Fprintf(e.Stderr, "hallmark: watching without %s\n", missing)
 	}
 	left, matched := opt.count, int64(0)
 	running := ctx
@@ -219,7 +222,7 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 		defer cancel()
 	}
 	err = w.Run(running, func(ev *capture.WatchEvent) error {
-		if !match.has(ev) {
+		if !match.Has(ev) {
 			return nil
 		}
 		if err := out.write(ev); err != nil {
@@ -240,23 +243,23 @@ func watch(ctx context.Context, e *env, opt execOptions, match *watchMatch) erro
 	if err == nil { // what could not be written is the error already
 		err = out.w.Flush()
 	}
-	tellWatch(e.stderr, w.Stats(), opt)
-	if !match.isAny() {
-		fmt.Fprintf(e.stderr, "hallmark: %s matched\n", plural(matched, "event"))
+	tellWatch(e.Stderr, w.Stats(), opt)
+	if !match.IsAny() {
+		fmt.Fprintf(e.Stderr, "hallmark: %s matched\n", terminal.Plural(matched, "event"))
 	}
 	return err
 }
 
 // tellWatch says in a few lines what was reported, and what was not.
 func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
-	text := plural(int64(s.Execs), "execution")
+	text := terminal.Plural(int64(s.Execs), "execution")
 	if opt.Exits {
-		text += ", " + plural(int64(s.Exits), "end")
+		text += ", " + terminal.Plural(int64(s.Exits), "end")
 	}
 	if opt.Libs {
-		text += ", " + plural(int64(s.Loads), "library load")
+		text += ", " + terminal.Plural(int64(s.Loads), "library load")
 	}
-	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, thousands(int64(s.Lost)))
+	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, terminal.Thousands(int64(s.Lost)))
 	for _, loss := range []struct {
 		count uint64
 		text  string
@@ -270,7 +273,7 @@ func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 		{s.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {
-			fmt.Fprintf(w, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
+			fmt.Fprintf(w, "hallmark: %s %s\n", terminal.Thousands(int64(loss.count)), loss.text)
 		}
 	}
 }
@@ -279,7 +282,7 @@ func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
 type watchWriter struct {
 	w    *bufio.Writer
 	json bool
-	text watchText
+	text execprint.Text
 	line []byte
 }
 
@@ -287,15 +290,15 @@ func newWatchWriter(stdout io.Writer, opt execOptions) *watchWriter {
 	return &watchWriter{
 		w:    bufio.NewWriterSize(stdout, 1<<16),
 		json: opt.json,
-		text: watchText{width: terminalWidth(stdout), exits: opt.Exits || opt.Libs},
+		text: execprint.Text{Width: terminal.Width(stdout), Exits: opt.Exits || opt.Libs},
 	}
 }
 
 func (o *watchWriter) write(ev *capture.WatchEvent) error {
 	if o.json {
-		o.line = appendWatchJSON(o.line[:0], ev)
+		o.line = execprint.AppendJSON(o.line[:0], ev)
 	} else {
-		o.line = o.text.append(o.line[:0], ev)
+		o.line = o.text.Append(o.line[:0], ev)
 	}
 	_, err := o.w.Write(o.line)
 	return err

@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 )
 
 func TestParseTime(t *testing.T) {
@@ -21,19 +24,19 @@ func TestParseTime(t *testing.T) {
 		"-1s":        -time.Second, // for its flag to refuse
 		"9000000000": 9e18,
 	} {
-		if got, err := parseTime(text); err != nil || got != want {
+		if got, err := verb.ParseTime(text); err != nil || got != want {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", ".", "1.2.3", "-5", "5x", "1e3", "inf", "nan", "0x5", "1_0", "9223372037", "99999999999999999999", "s", "5 s"} {
-		if got, err := parseTime(text); err == nil {
+		if got, err := verb.ParseTime(text); err == nil {
 			t.Errorf("%q is taken for %v", text, got)
 		}
 	}
 }
 
 func TestPIDList(t *testing.T) {
-	var l pidList
+	var l verb.PidList
 	for _, text := range []string{"1,22", "333"} {
 		if err := l.Set(text); err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -62,7 +65,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(help.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > unknownWidth {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > terminal.UnknownWidth {
 				t.Errorf("%s: %d characters: %s", cmd.CommandPath(), n, line)
 			}
 		}
@@ -70,7 +73,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 			check(sub)
 		}
 	}
-	check(newRootCommand(&env{}))
+	check(newRootCommand(&verb.Env{}))
 	if commands < len(verbs) {
 		t.Errorf("%d commands", commands)
 	}

@@ -15,7 +15,11 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/advice"
+	"hallmark/cmd/hallmark/internal/perffile"
 	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -49,7 +53,7 @@ type idOptions struct {
 	kernel, modules, vdso    bool
 }
 
-func newIDCommand(e *env) *cobra.Command {
+func newIDCommand(e *verb.Env) *cobra.Command {
 	var opt idOptions
 	cmd := &cobra.Command{
 		Use:     "id [flags] [FILE|PID|DIR]...",
@@ -58,14 +62,14 @@ func newIDCommand(e *env) *cobra.Command {
 		Example: idExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !opt.kernel && !opt.modules && !opt.vdso {
-				return usageError{errors.New("id: nothing to identify")}
+				return verb.Usagef("id: nothing to identify")
 			}
 			for _, arg := range args {
 				if err := checkDigits(arg); err != nil {
 					return err
 				}
 			}
-			ctx, stop := interruptible()
+			ctx, stop := verb.Interruptible()
 			defer stop()
 			return runID(ctx, e, opt, args)
 		},
@@ -104,11 +108,11 @@ type idPrinter struct {
 // may be of any size.
 var idHashing = buildid.Budget{Bytes: 16 << 30}
 
-func runID(ctx context.Context, e *env, opt idOptions, args []string) error {
-	bar := progress.New(e.stderr)
+func runID(ctx context.Context, e *verb.Env, opt idOptions, args []string) error {
+	bar := progress.New(e.Stderr)
 	defer bar.Clear()
 	ctx = buildid.WithBudget(ctx, idHashing)
-	p := &idPrinter{opt: opt, stdin: e.stdin, stdout: bar.Over(e.stdout), stderr: bar.Over(e.stderr)}
+	p := &idPrinter{opt: opt, stdin: e.Stdin, stdout: bar.Over(e.Stdout), stderr: bar.Over(e.Stderr)}
 	if err := p.machine(); err != nil {
 		return err
 	}
@@ -119,12 +123,12 @@ func runID(ctx context.Context, e *env, opt idOptions, args []string) error {
 	}
 	if ctx.Err() != nil {
 		if opt.json { // else what is there would look complete
-			_ = writeObject(p.stdout, failure{errInterrupted.Error()}) // Main reports that it cannot be written
+			_ = verb.WriteObject(p.stdout, verb.Failure{Error: errInterrupted.Error()}) // Main reports that it cannot be written
 		}
-		return exitStatus(130)
+		return verb.ExitStatus(130)
 	}
 	if p.failed {
-		return exitStatus(1)
+		return verb.ExitStatus(1)
 	}
 	return nil
 }
@@ -168,7 +172,7 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 	if ctx.Err() != nil {
 		return nil
 	}
-	if pid, ok := processID(arg); ok {
+	if pid, ok := verb.ProcessID(arg); ok {
 		info, err := procmap.ProgramContext(ctx, pid)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -176,7 +180,7 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 		case errors.Is(err, procmap.ErrUnresponsive):
 			err = fmt.Errorf("%w (%s): %s", err, reason.FileUnresponsive.Code(), programOf(pid))
 		default:
-			err = advise(err)
+			err = advice.OnError(err)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -209,17 +213,17 @@ func (p *idPrinter) readInput(ctx context.Context, name string) (buildid.Info, e
 	if f, ok := p.stdin.(*os.File); ok && isRegular(f) {
 		return buildid.ReadContext(ctx, f)
 	}
-	kept, err := keep(io.LimitReader(p.stdin, maxInput))
+	kept, err := perffile.Keep(io.LimitReader(p.stdin, maxInput))
 	if err != nil {
-		return buildid.Info{}, fmt.Errorf("%s: %w", inputName(name), err)
+		return buildid.Info{}, fmt.Errorf("%s: %w", perffile.InputName(name), err)
 	}
 	defer kept.Close()
 	if n, _ := p.stdin.Read(make([]byte, 1)); n > 0 {
-		return buildid.Info{}, fmt.Errorf("%s: more than %s: pass it as a file", inputName(name), quantity(maxInput, "bytes"))
+		return buildid.Info{}, fmt.Errorf("%s: more than %s: pass it as a file", perffile.InputName(name), terminal.Quantity(maxInput, "bytes"))
 	}
 	info, err := buildid.ReadContext(ctx, kept)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", inputName(name), err)
+		err = fmt.Errorf("%s: %w", perffile.InputName(name), err)
 	}
 	return info, err
 }
@@ -260,7 +264,7 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		p.failed = true
 		r.Error = err.Error()
 		if !p.opt.json {
-			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, r.Path)))
+			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(terminal.Message(err, r.Path)))
 			return err
 		}
 	} else {
@@ -272,7 +276,7 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		}
 	}
 	if p.opt.json {
-		return writeObject(p.stdout, r)
+		return verb.WriteObject(p.stdout, r)
 	}
 	return p.text(r)
 }
@@ -294,19 +298,10 @@ func (p *idPrinter) text(r idRecord) error {
 
 // checkDigits returns an error for an argument of digits only that can be no process.
 func checkDigits(arg string) error {
-	if pid, ok := processID(arg); arg == "" || strings.Trim(arg, "0123456789") != "" || ok && pid > 0 {
+	if pid, ok := verb.ProcessID(arg); arg == "" || strings.Trim(arg, "0123456789") != "" || ok && pid > 0 {
 		return nil
 	}
-	return usageError{notProcessID(arg)}
-}
-
-// processID reads an argument of digits only.
-func processID(arg string) (int, bool) {
-	if strings.Trim(arg, "0123456789") != "" {
-		return 0, false
-	}
-	pid, err := strconv.Atoi(arg)
-	return pid, err == nil
+	return verb.Usage(verb.NotProcessID(arg))
 }
 
 // programOf returns the path to show for what a process runs.

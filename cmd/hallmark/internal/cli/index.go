@@ -14,6 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/cachedir"
@@ -60,10 +64,10 @@ type indexOptions struct {
 	kernel      bool
 	noColumns   bool
 	threads     int
-	symbols     symbolOptions
+	symbols     symbolsource.Options
 }
 
-func newIndexCommand(e *env) *cobra.Command {
+func newIndexCommand(e *verb.Env) *cobra.Command {
 	var opt indexOptions
 	cmd := &cobra.Command{
 		Use:     "index [flags] FILE...",
@@ -73,26 +77,26 @@ func newIndexCommand(e *env) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case opt.list:
-				return noArguments(cmd, args)
+				return verb.NoArguments(cmd, args)
 			case opt.kernel:
 				return nil
 			}
-			return takes("FILE...")(cmd, args)
+			return verb.Takes("FILE...")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case opt.list:
 				return listIndexes(e)
 			case opt.kernel && (opt.check || opt.dump):
-				return usageError{errors.New("index: --kernel makes an index")}
+				return verb.Usagef("index: --kernel makes an index")
 			case opt.kernel && opt.out != "" && len(args) > 0:
-				return usageError{errors.New("index: -o takes one file")}
+				return verb.Usagef("index: -o takes one file")
 			case opt.check && opt.dump:
-				return usageError{errors.New("index: --check and --dump do not go together")}
+				return verb.Usagef("index: --check and --dump do not go together")
 			case opt.out != "" && len(args) > 1:
-				return usageError{errors.New("index: -o takes one file")}
+				return verb.Usagef("index: -o takes one file")
 			case opt.threads < 0:
-				return usageError{errors.New("index: --threads must not be negative")}
+				return verb.Usagef("index: --threads must not be negative")
 			}
 			return runIndex(cmd.Context(), e, opt, args)
 		},
@@ -105,18 +109,18 @@ func newIndexCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (takes CAP_SYSLOG)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read `N` units at once (default: one for each processor)")
-	opt.symbols.addFlags(flags)
-	opt.symbols.addPackageFlag(flags)
+	opt.symbols.AddFlags(flags)
+	opt.symbols.AddPackageFlag(flags)
 	return cmd
 }
 
-func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) error {
-	source, err := opt.symbols.open(ctx, e)
+func runIndex(ctx context.Context, e *verb.Env, opt indexOptions, args []string) error {
+	source, err := opt.symbols.Open(ctx, e)
 	if err != nil {
 		return err
 	}
-	defer source.close()
-	do := func(e *env, opt indexOptions, name string) error { return makeIndex(source, e, opt, name) }
+	defer source.Close()
+	do := func(e *verb.Env, opt indexOptions, name string) error { return makeIndex(source, e, opt, name) }
 	switch {
 	case opt.check:
 		do = checkIndex
@@ -127,7 +131,7 @@ func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) erro
 	tell := func(err error, names ...string) {
 		if err != nil {
 			failed = true
-			fmt.Fprintf(e.stderr, "hallmark: %s\n", plaintext.Line(message(err, names...)))
+			fmt.Fprintf(e.Stderr, "hallmark: %s\n", plaintext.Line(terminal.Message(err, names...)))
 		}
 	}
 	if opt.kernel {
@@ -137,14 +141,14 @@ func runIndex(ctx context.Context, e *env, opt indexOptions, args []string) erro
 		tell(do(e, opt, arg), arg)
 	}
 	if failed {
-		return exitStatus(1)
+		return verb.ExitStatus(1)
 	}
 	return nil
 }
 
 // makeIndex makes the index of a file, together with its debug file.
-func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) error {
-	file, id, err := source.openToIndex(name)
+func makeIndex(source *symbolsource.Source, e *verb.Env, opt indexOptions, name string) error {
+	file, id, err := openToIndex(source, name)
 	if file == nil {
 		return err
 	}
@@ -154,7 +158,7 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 	}
 	o := symbol.IndexOptions{Identity: id.String(), NoColumns: opt.noColumns, Threads: opt.threads}
 	if opt.out == "" {
-		x, err := source.Prepare(source.ctx, id, file, o)
+		x, err := source.Prepare(source.Context, id, file, o)
 		if x != nil {
 			defer x.Close()
 		}
@@ -162,7 +166,7 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 			return err
 		}
 		if debuginfo.OriginOf(x).Author == debuginfo.AuthorNamed {
-			source.tell(plaintext.Name(name) + ": others can have written it; you vouch for it, and its index answers for its build ID")
+			source.Report(plaintext.Name(name) + ": others can have written it; you vouch for it, and its index answers for its build ID")
 		}
 		return describeIndex(e, x.Name(), x)
 	}
@@ -176,39 +180,39 @@ func makeIndex(source *symbolSource, e *env, opt indexOptions, name string) erro
 
 // openToIndex opens a file with its debug file. Besides a file an error says why its
 // identity is unknown.
-func (s *symbolSource) openToIndex(name string) (*symbol.File, buildid.ID, error) {
+func openToIndex(s *symbolsource.Source, name string) (*symbol.File, buildid.ID, error) {
 	file, err := symbol.OpenFile(name)
 	if err != nil {
-		return nil, buildid.ID{}, describeKind(name, err)
+		return nil, buildid.ID{}, input.DescribeKind(name, err)
 	}
 	id, err := debuginfo.Identify(file)
 	if err != nil && !errors.Is(err, buildid.ErrFormat) {
 		file.Close()
 		return nil, buildid.ID{}, fmt.Errorf("%s: %w", name, err)
 	}
-	file, _ = s.Finder.Search(s.ctx, debuginfo.Query{ID: id, File: file})
+	file, _ = s.Finder.Search(s.Context, debuginfo.Query{ID: id, File: file})
 	return file, id, err
 }
 
 // listIndexes prints the indexes that are kept.
-func listIndexes(e *env) error {
+func listIndexes(e *verb.Env) error {
 	if err := cachedir.Refused(); err != nil {
-		fmt.Fprintf(e.stderr, "hallmark: %s; root's own cache is used\n", plaintext.Line(message(err)))
+		fmt.Fprintf(e.Stderr, "hallmark: %s; root's own cache is used\n", plaintext.Line(terminal.Message(err)))
 	}
 	kept, err := new(debuginfo.Indexes).List()
 	if err != nil {
 		return err
 	}
-	t, width := &table{columns: []column{{}, {}, {}, {right: true}, {}, {}}}, terminalWidth(e.stdout)
+	t, width := &terminal.Grid{Columns: []terminal.Column{{}, {}, {}, {Right: true}, {}, {}}}, terminal.Width(e.Stdout)
 	for _, k := range kept {
 		o := originOf(k.Path)
 		if o.Author == "" {
 			continue // of an older release, which nothing reads any more
 		}
-		t.add(shortID(o.ID.String(), width), shortID(cmp.Or(o.Content.String(), "-"), width), string(o.Author), quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), plaintext.Name(o.Path))
+		t.Add(terminal.ShortID(o.ID.String(), width), terminal.ShortID(cmp.Or(o.Content.String(), "-"), width), string(o.Author), terminal.Quantity(k.Size, "bytes"), k.Used.Format(time.DateOnly), plaintext.Name(o.Path))
 	}
-	w := bufio.NewWriter(e.stdout)
-	t.write(w, width)
+	w := bufio.NewWriter(e.Stdout)
+	t.Write(w, width)
 	return w.Flush()
 }
 
@@ -225,7 +229,7 @@ func originOf(path string) debuginfo.Origin {
 
 // makeKernelIndex makes an index of the running kernel, unless there is one that was
 // made from something better.
-func makeKernelIndex(e *env, opt indexOptions) error {
+func makeKernelIndex(e *verb.Env, opt indexOptions) error {
 	info, err := buildid.ReadKernel()
 	if err != nil {
 		return err
@@ -253,7 +257,7 @@ func makeKernelIndex(e *env, opt indexOptions) error {
 }
 
 // keepIndex writes an index to its place, and prints what it is.
-func keepIndex(e *env, opt indexOptions, x *symbol.Index) (err error) {
+func keepIndex(e *verb.Env, opt indexOptions, x *symbol.Index) (err error) {
 	path := opt.out
 	if path == "" {
 		path, err = new(debuginfo.Indexes).Store(x)
@@ -270,9 +274,9 @@ func keepIndex(e *env, opt indexOptions, x *symbol.Index) (err error) {
 }
 
 // describeIndex prints a line about the index at a path.
-func describeIndex(e *env, path string, x *symbol.Index) error {
-	size := quantity(int64(len(x.Bytes())), "bytes")
-	_, err := fmt.Fprintf(e.stdout, "%s  %s  %s\n", plaintext.Name(path), size, sourceNames(x))
+func describeIndex(e *verb.Env, path string, x *symbol.Index) error {
+	size := terminal.Quantity(int64(len(x.Bytes())), "bytes")
+	_, err := fmt.Fprintf(e.Stdout, "%s  %s  %s\n", plaintext.Name(path), size, sourceNames(x))
 	return err
 }
 
@@ -288,27 +292,27 @@ func sourceNames(x *symbol.Index) string {
 	return strings.Join(names, ", ")
 }
 
-func checkIndex(e *env, _ indexOptions, name string) error {
+func checkIndex(e *verb.Env, _ indexOptions, name string) error {
 	x, err := symbol.OpenIndex(name)
 	if err != nil {
-		return describeKind(name, err)
+		return input.DescribeKind(name, err)
 	}
 	defer x.Close()
 	if err := x.Check(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s  sound\n", plaintext.Name(name))
+	_, err = fmt.Fprintf(e.Stdout, "%s  sound\n", plaintext.Name(name))
 	return err
 }
 
 // dumpIndex prints an index as text: what it is of, and its pieces.
-func dumpIndex(e *env, _ indexOptions, name string) error {
+func dumpIndex(e *verb.Env, _ indexOptions, name string) error {
 	x, err := symbol.OpenIndex(name)
 	if err != nil {
-		return describeKind(name, err)
+		return input.DescribeKind(name, err)
 	}
 	defer x.Close()
-	w := bufio.NewWriter(e.stdout)
+	w := bufio.NewWriter(e.Stdout)
 	fmt.Fprintf(w, "identity %s\n", plaintext.Line(x.Identity()))
 	if o := debuginfo.OriginOf(x); o.Author != "" {
 		fmt.Fprintf(w, "content %s\nfile %s (%s)\n", cmp.Or(o.Content.String(), "-"), plaintext.Name(o.Path), o.Author)

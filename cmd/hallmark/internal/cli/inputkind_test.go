@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/proftest"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -59,12 +61,12 @@ func TestDescribeKind(t *testing.T) {
 			if c.want != "" {
 				want = c.path + c.want
 			}
-			if got := describeKind(c.path, err); got.Error() != want {
+			if got := input.DescribeKind(c.path, err); got.Error() != want {
 				t.Errorf("%v, want %v", got, want)
 			}
 		})
 	}
-	if err := describeKind(dir, symbol.ErrNotELF); err.Error() != "read "+dir+": is a directory" {
+	if err := input.DescribeKind(dir, symbol.ErrNotELF); err.Error() != "read "+dir+": is a directory" {
 		t.Errorf("a directory: %v", err)
 	}
 }
@@ -92,7 +94,7 @@ func TestOptionsOfRecordings(t *testing.T) {
 		{[]string{"lookup", os.Args[0], "99999999999999999999"}, 2, "is beyond 64 bits"},
 	} {
 		var stdout, stderr strings.Builder
-		e := &env{stdout: &stdout, stderr: &stderr, stdin: strings.NewReader("")}
+		e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
 		if status := run(context.Background(), e, c.args); status != c.status || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%q: status %d, want %d, and %q in\n%s", c.args[:2], status, c.status, c.want, &stderr)
 		}

@@ -13,6 +13,12 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/identity"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/lookupprint"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -49,72 +55,72 @@ const lookupExample = `  hallmark lookup prog 1136
   hallmark lookup --json 7f5aa8d651230c1b7a2e7c1b4f6a8b9c0d1e2f30 - <offsets`
 
 type lookupOptions struct {
-	json, virtual bool
-	symbols       symbolOptions
+	lookupprint.Style
+	symbols symbolsource.Options
 }
 
-func newLookupCommand(e *env) *cobra.Command {
+func newLookupCommand(e *verb.Env) *cobra.Command {
 	var opt lookupOptions
 	cmd := &cobra.Command{
 		Use:     "lookup [flags] FILE|ID OFFSET...",
 		Short:   "Print function and line of offsets in a file",
 		Long:    lookupLong,
 		Example: lookupExample,
-		Args:    takes("FILE|ID", "OFFSET..."),
+		Args:    verb.Takes("FILE|ID", "OFFSET..."),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runLookup(cmd.Context(), e, opt, args[0], args[1:])
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
-	flags.BoolVar(&opt.virtual, "virtual", false, "offsets are virtual addresses")
-	opt.symbols.addFlags(flags)
-	opt.symbols.addPackageFlag(flags)
+	flags.BoolVar(&opt.JSON, "json", false, "print one JSON object a line")
+	flags.BoolVar(&opt.Virtual, "virtual", false, "offsets are virtual addresses")
+	opt.symbols.AddFlags(flags)
+	opt.symbols.AddPackageFlag(flags)
 	return cmd
 }
 
-func runLookup(ctx context.Context, e *env, opt lookupOptions, name string, args []string) error {
+func runLookup(ctx context.Context, e *verb.Env, opt lookupOptions, name string, args []string) error {
 	for _, arg := range args {
-		if _, err := parseOffset([]byte(arg)); arg != "-" && err != nil {
-			return usageError{err}
+		if _, err := lookupprint.ParseOffset([]byte(arg)); arg != "-" && err != nil {
+			return verb.Usage(err)
 		}
 	}
-	source, err := opt.symbols.open(ctx, e)
+	source, err := opt.symbols.Open(ctx, e)
 	if err != nil {
 		return err
 	}
-	defer source.close()
+	defer source.Close()
 	symbols, err := openLookup(source, name)
 	if err != nil {
 		return err
 	}
 	defer symbols.Close()
 	if file, ok := symbols.(*symbol.File); ok {
-		file.EndWith(source.ctx)
+		file.EndWith(source.Context)
 	}
-	if !opt.virtual {
+	if !opt.Virtual {
 		if err := checkOffsets(symbols, name, args); err != nil {
 			return err
 		}
 	}
-	p := newLookupPrinter(e.stdout, symbols, opt, source.differentFiles())
-	defer p.close()
+	p := lookupprint.NewPrinter(e.Stdout, symbols, opt.Style, source.DifferentFiles())
+	defer p.Close()
 	for _, arg := range args {
 		if arg == "-" {
-			err = p.printAll(e.stdin)
+			err = p.PrintAll(e.Stdin)
 		} else {
-			err = p.print([]byte(arg))
+			err = p.Print([]byte(arg))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(name); err == nil && p.gaps[reason.NoFile] > 0 { // of standard input
+	if _, err := os.Stat(name); err == nil && p.Gaps[reason.NoFile] > 0 { // of standard input
 		return fmt.Errorf("%s: %w", name, errNoOffsets)
 	}
-	p.gaps.write(e.stderr)
+	p.Gaps.Write(e.Stderr)
 	if file, ok := symbols.(*symbol.File); ok && file.Damage() != nil {
-		source.tell("damaged: " + message(file.Damage(), name))
+		source.Report("damaged: " + terminal.Message(file.Damage(), name))
 	}
 	return nil
 }
@@ -129,7 +135,7 @@ func checkOffsets(symbols debuginfo.Symbols, name string, args []string) error {
 		return nil
 	}
 	for _, arg := range args {
-		offset, err := parseOffset([]byte(arg))
+		offset, err := lookupprint.ParseOffset([]byte(arg))
 		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.NoFile {
 			return fmt.Errorf("%s: %w", name, errNoOffsets)
 		}
@@ -139,10 +145,10 @@ func checkOffsets(symbols debuginfo.Symbols, name string, args []string) error {
 
 // wholeID returns the identity that a name is, or begins: of an index, or of a file in a
 // directory of build IDs. A name that is none of these is taken for the whole identity.
-func wholeID(source *symbolSource, name string) (buildid.ID, error) {
+func wholeID(source *symbolsource.Source, name string) (buildid.ID, error) {
 	var known []buildid.ID
 	whole, err := buildid.Parse(name)
-	if isHead(name) && len(name) < usualDigits {
+	if identity.IsHead(name) && len(name) < usualDigits {
 		known = source.WithHead(name)
 	}
 	switch {
@@ -164,14 +170,14 @@ func wholeID(source *symbolSource, name string) (buildid.ID, error) {
 const usualDigits = 40
 
 // openLookup returns the symbols of what name stands for: a file, or an identity.
-func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
-	symbols, err := source.OpenFile(source.ctx, name)
+func openLookup(source *symbolsource.Source, name string) (debuginfo.Symbols, error) {
+	symbols, err := source.OpenFile(source.Context, name)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return symbols, describeKind(name, err)
+		return symbols, input.DescribeKind(name, err)
 	}
-	if !isHead(name) {
+	if !identity.IsHead(name) {
 		if strings.Trim(name, "0123456789abcdefABCDEF") == "" {
-			return nil, fmt.Errorf("%s: no such file, and no identity: that takes at least %d digits", name, leastDigits)
+			return nil, fmt.Errorf("%s: no such file, and no identity: that takes at least %d digits", name, identity.LeastDigits)
 		}
 		return nil, err
 	}
@@ -179,7 +185,7 @@ func openLookup(source *symbolSource, name string) (debuginfo.Symbols, error) {
 	if err != nil {
 		return nil, err
 	}
-	symbols, why := source.Open(source.ctx, id)
+	symbols, why := source.Open(source.Context, id)
 	if symbols == nil {
 		switch why {
 		case reason.DifferentContent:

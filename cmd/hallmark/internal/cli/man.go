@@ -12,15 +12,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 )
 
-func newManCommand(e *env) *cobra.Command {
+func newManCommand(e *verb.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIR",
 		Short:   "Write the manual pages of all verbs into a directory",
 		Example: "  hallmark man /usr/local/share/man/man1",
-		Args:    takes("DIR"),
+		Args:    verb.Takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := atomicfile.MakeDir(args[0], 0o777); err != nil {
 				return err

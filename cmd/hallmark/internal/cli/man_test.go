@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/testenv"
 )
 
@@ -24,7 +25,7 @@ func TestManFollowsNoLinkOfOthers(t *testing.T) {
 	}
 	for _, dir := range []string{shared, filepath.Join(shared, "dir", "made")} {
 		var out strings.Builder
-		if status := run(t.Context(), &env{stdout: &out, stderr: &out, stdin: strings.NewReader("")}, []string{"man", dir}); status == 0 {
+		if status := run(t.Context(), &verb.Env{Stdout: &out, Stderr: &out, Stdin: strings.NewReader("")}, []string{"man", dir}); status == 0 {
 			t.Errorf("%s: no error", dir)
 		}
 		if _, err := os.Lstat(made); !errors.Is(err, os.ErrNotExist) {

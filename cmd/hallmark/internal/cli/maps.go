@@ -13,6 +13,10 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/advice"
+	"hallmark/cmd/hallmark/internal/identity"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/contested"
 	"hallmark/internal/patience"
 	"hallmark/internal/plaintext"
@@ -48,14 +52,14 @@ type mapsOptions struct {
 	method    procmap.Method
 }
 
-func newMapsCommand(e *env) *cobra.Command {
+func newMapsCommand(e *verb.Env) *cobra.Command {
 	var opt mapsOptions
 	cmd := &cobra.Command{
 		Use:     "maps [flags] PID",
 		Short:   "Print what a process has mapped, with identities",
 		Long:    mapsLong,
 		Example: mapsExample,
-		Args:    takes("PID"),
+		Args:    verb.Takes("PID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := processArgument(args[0])
 			if err != nil {
@@ -68,20 +72,20 @@ func newMapsCommand(e *env) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line")
 	flags.BoolVar(&opt.all, "all", false, "print every mapping, as the kernel writes it")
 	flags.TextVar(&opt.method, "method", procmap.Auto, "how to ask the kernel, a `METHOD`: auto, query (PROCMAP_QUERY) or text")
-	completeValues(cmd, "method", "auto", "query", "text")
+	verb.CompleteValues(cmd, "method", "auto", "query", "text")
 	return cmd
 }
 
 // processArgument reads the ID of a process.
 func processArgument(arg string) (int, error) {
-	pid, ok := processID(arg)
+	pid, ok := verb.ProcessID(arg)
 	if !ok || pid == 0 {
-		return 0, usageError{notProcessID(arg)}
+		return 0, verb.Usage(verb.NotProcessID(arg))
 	}
 	return pid, nil
 }
 
-func runMaps(e *env, opt mapsOptions, pid int) error {
+func runMaps(e *verb.Env, opt mapsOptions, pid int) error {
 	var p *procmap.Process
 	var list []procmap.VMA
 	err := patience.Look(pid, func() (err error) {
@@ -91,15 +95,15 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 		return err
 	})
 	if err != nil {
-		return advise(err)
+		return advice.OnError(err)
 	}
 	defer p.Close()
-	w := bufio.NewWriter(e.stdout)
+	w := bufio.NewWriter(e.Stdout)
 	if opt.all && !opt.json {
-		writeText(w, list, terminalWidth(e.stdout) > 0)
+		writeText(w, list, terminal.Width(e.Stdout) > 0)
 		return w.Flush()
 	}
-	gaps := gaps{}
+	gaps := advice.Gaps{}
 	var records []mapRecord
 	for _, v := range list {
 		if v.Perm&procmap.Exec == 0 && !opt.all {
@@ -116,7 +120,7 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 	}
 	unlooked := map[string]bool{}
 	for _, r := range records {
-		gaps.add(r.identity.Reason)
+		gaps.Add(r.identity.Reason)
 		if r.Unlooked != "" {
 			unlooked[r.Unlooked] = true
 		}
@@ -125,29 +129,29 @@ func runMaps(e *env, opt mapsOptions, pid int) error {
 	if opt.json {
 		err = writeRecords(w, records)
 	} else {
-		writeMaps(w, records, terminalWidth(e.stdout))
+		writeMaps(w, records, terminal.Width(e.Stdout))
 	}
 	if err := errors.Join(err, w.Flush()); err != nil {
 		return err
 	}
-	writeContested(e.stderr, all)
-	writeUnlooked(e.stderr, unlooked)
-	gaps.write(e.stderr)
+	identity.WriteContested(e.Stderr, all)
+	writeUnlooked(e.Stderr, unlooked)
+	gaps.Write(e.Stderr)
 	return nil
 }
 
 // findContested marks the records of files whose identity others claim that are mapped, and
 // returns these files.
-func findContested(p *procmap.Process, records []mapRecord) claimants {
+func findContested(p *procmap.Process, records []mapRecord) identity.Claimants {
 	mappings := make([]contested.Mapping, len(records))
 	for i, r := range records {
 		mappings[i] = contested.Mapping{VMA: r.vma, ID: r.ID}
 	}
-	all := claimants{}
+	all := identity.Claimants{}
 	for i, found := range contested.FindMapped(p, mappings, contested.Limits{}) {
 		r := &records[i]
-		r.contestedRecord = contestedOf(found.IsContested(), found.Content)
-		all.add(r.ID, r.contestedRecord, r.vma.Path())
+		r.Mark = identity.MarkOf(found.IsContested(), found.Content)
+		all.Add(r.ID, r.Mark, r.vma.Path())
 	}
 	return all
 }
@@ -230,15 +234,7 @@ func rewrittenText(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" [rewritten %s]", plural(int64(n), "page"))
-}
-
-// advise says what can be done about a process that may not be looked at.
-func advise(err error) error {
-	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w (%s)", err, liveAdvice(reason.NotPermitted))
-	}
-	return err
+	return fmt.Sprintf(" [rewritten %s]", terminal.Plural(int64(n), "page"))
 }
 
 // writeText writes VMAs as /proc/PID/maps has them, and as plain text to a terminal. w
@@ -274,7 +270,7 @@ type mapRecord struct {
 	Rewritten int `json:"rewritten,omitempty"`
 	// Unlooked is why nobody knows them.
 	Unlooked string `json:"rewritten_unknown,omitempty"`
-	contestedRecord
+	identity.Mark
 
 	vma      procmap.VMA
 	identity procmap.Identity
@@ -341,9 +337,9 @@ func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 }
 
 func writeRecords(w io.Writer, records []mapRecord) error {
-	out := newObjectWriter(w)
+	out := verb.NewObjectWriter(w)
 	for _, r := range records {
-		if err := out.write(r); err != nil {
+		if err := out.Write(r); err != nil {
 			return err
 		}
 	}
@@ -351,19 +347,19 @@ func writeRecords(w io.Writer, records []mapRecord) error {
 }
 
 func writeMaps(w io.Writer, records []mapRecord, width int) {
-	t := &table{columns: make([]column, 5)}
+	t := &terminal.Grid{Columns: make([]terminal.Column, 5)}
 	for _, r := range records {
 		name, offset := "", r.Offset
 		if r.Inferred != nil {
-			name, offset = nameCell(r.Inferred.Name)+" (inferred)", r.Inferred.Offset
+			name, offset = terminal.Name(r.Inferred.Name)+" (inferred)", r.Inferred.Offset
 		} else if r.Name != "" {
-			name = nameCell(r.Name)
+			name = terminal.Name(r.Name)
 		}
-		name += rewrittenText(r.Rewritten) + r.text()
-		t.add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),
+		name += rewrittenText(r.Rewritten) + r.Text()
+		t.Add(fmt.Sprintf("%x-%x", uint64(r.vma.Start), uint64(r.vma.End)), r.Perm, offset.String(),
 			identityCell(r.identity, width), name)
 	}
-	t.write(w, width)
+	t.Write(w, width)
 }
 
 // identityCell returns what stands for an identity in a table.
@@ -371,27 +367,5 @@ func identityCell(id procmap.Identity, width int) string {
 	if id.ID.IsZero() {
 		return "[" + id.Reason.Code() + "]"
 	}
-	return shortID(id.ID.String(), width)
-}
-
-// gaps counts what is missing, by reason.
-type gaps map[reason.Reason]int64
-
-func (g gaps) add(r reason.Reason) {
-	if r != reason.None {
-		g[r]++
-	}
-}
-
-// ofWalks are reasons whose advice is on how stacks were walked: addresses that somebody asks
-// for come from no walk.
-var ofWalks = map[reason.Reason]bool{reason.NotMapped: true, reason.NotExecutable: true, reason.BadOffset: true}
-
-// write says what can be done about the gaps.
-func (g gaps) write(w io.Writer) {
-	for _, r := range slices.Sorted(maps.Keys(g)) {
-		if advice := liveAdvice(r); advice != "" && !ofWalks[r] {
-			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, plural(g[r], "time"), advice)
-		}
-	}
+	return terminal.ShortID(id.ID.String(), width)
 }

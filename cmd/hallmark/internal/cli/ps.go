@@ -15,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/identity"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
 	"hallmark/internal/plaintext"
 	"hallmark/inventory"
@@ -61,7 +64,7 @@ type psOptions struct {
 	json, libs, stale bool
 }
 
-func newPSCommand(e *env) *cobra.Command {
+func newPSCommand(e *verb.Env) *cobra.Command {
 	var opt psOptions
 	cmd := &cobra.Command{
 		Use:     "ps [flags] [ID|PATH|PID]...",
@@ -77,7 +80,7 @@ func newPSCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-func runPS(e *env, opt psOptions, args []string) error {
+func runPS(e *verb.Env, opt psOptions, args []string) error {
 	want, err := wantedCode(args)
 	if err != nil {
 		return err
@@ -89,20 +92,20 @@ func runPS(e *env, opt psOptions, args []string) error {
 	inv.LookAtDisk()
 	inv.FindContested()
 	listed := want.list(inv, opt)
-	w := bufio.NewWriter(e.stdout)
+	w := bufio.NewWriter(e.Stdout)
 	if opt.json {
 		err = writeProcessRecords(w, listed)
 	} else {
-		writeProcesses(w, listed, terminalWidth(e.stdout))
+		writeProcesses(w, listed, terminal.Width(e.Stdout))
 	}
 	if err := errors.Join(err, w.Flush()); err != nil {
 		return err
 	}
-	writeContested(e.stderr, contestedIn(listed))
-	want.writeAbsent(e.stderr, inv)
-	writeUnseen(e.stderr, inv.Unseen)
+	identity.WriteContested(e.Stderr, contestedIn(listed))
+	want.writeAbsent(e.Stderr, inv)
+	writeUnseen(e.Stderr, inv.Unseen)
 	if inv.Hidden {
-		fmt.Fprintln(e.stderr, "hallmark: only the processes of this container (PID namespace) are seen")
+		fmt.Fprintln(e.Stderr, "hallmark: only the processes of this container (PID namespace) are seen")
 	}
 	if len(listed) > 0 || len(args) == 0 && !opt.stale {
 		return nil
@@ -110,17 +113,17 @@ func runPS(e *env, opt psOptions, args []string) error {
 	// The exit status answers: that nothing was listed says that there is nothing only if every
 	// process was looked at.
 	if opt.stale || len(args) > len(want.pids) {
-		fmt.Fprintln(e.stderr, "hallmark: no such process was found")
+		fmt.Fprintln(e.Stderr, "hallmark: no such process was found")
 	}
 	for _, arg := range args {
 		if _, err := os.Lstat(arg); errors.Is(err, os.ErrNotExist) && strings.Contains(arg, "/") {
-			fmt.Fprintf(e.stderr, "hallmark: %s: nothing is there now\n", plaintext.Name(arg))
+			fmt.Fprintf(e.Stderr, "hallmark: %s: nothing is there now\n", plaintext.Name(arg))
 		}
 	}
 	if len(inv.Unseen) > 0 {
-		return exitStatus(statusUnknown)
+		return verb.ExitStatus(statusUnknown)
 	}
-	return exitStatus(1)
+	return verb.ExitStatus(1)
 }
 
 // statusUnknown is the exit status of 'ps' where nobody knows the answer.
@@ -169,7 +172,7 @@ func processesNamed(pids []int) string {
 		return fmt.Sprintf("process %d", pids[0])
 	}
 	if len(pids) > maxNamed {
-		return thousands(int64(len(pids))) + " processes"
+		return terminal.Thousands(int64(len(pids))) + " processes"
 	}
 	var list []string
 	for _, pid := range pids {
@@ -193,15 +196,12 @@ type wanted struct {
 // maxPID is PID_MAX_LIMIT of include/linux/threads.h. Build IDs may be of digits only.
 const maxPID = 1 << 22
 
-// leastDigits is how many digits of a build ID must be given.
-const leastDigits = 6
-
 func wantedCode(args []string) (*wanted, error) {
 	w := &wanted{ids: map[buildid.ID]bool{}, paths: map[string]bool{}, places: map[inventory.DirEntry]bool{}}
 	for _, arg := range args {
-		pid, isPID := processID(arg)
+		pid, isPID := verb.ProcessID(arg)
 		isPID = isPID && pid > 0 && pid <= maxPID
-		head := isHead(arg)
+		head := identity.IsHead(arg)
 		switch {
 		case isPID:
 			w.pids = append(w.pids, pid)
@@ -212,7 +212,7 @@ func wantedCode(args []string) (*wanted, error) {
 				return nil, err
 			}
 		default:
-			return nil, usageError{fmt.Errorf("%q is no identity (at least %d digits), no path (./%s for a file here) and no process", arg, leastDigits, arg)}
+			return nil, verb.Usagef("%q is no identity (at least %d digits), no path (./%s for a file here) and no process", arg, identity.LeastDigits, arg)
 		}
 	}
 	return w, nil
@@ -244,15 +244,6 @@ func (w *wanted) addPath(arg string) error {
 	return nil
 }
 
-// isHead reports whether s is an identity, or can be the first digits of one.
-func isHead(s string) bool {
-	if text, ok := strings.CutPrefix(s, "go:"); ok {
-		return len(text) >= leastDigits
-	}
-	digits := strings.TrimPrefix(s, "content:")
-	return len(digits) >= leastDigits && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
-}
-
 // all reports whether every piece of code is wanted.
 func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.paths) == 0 }
 
@@ -279,7 +270,7 @@ type codeRecord struct {
 	Path   string         `json:"binary"`
 	ID     buildid.ID     `json:"build_id,omitzero"`
 	Reason *reason.Reason `json:"reason,omitempty"` // why there is no id
-	contestedRecord
+	identity.Mark
 	Disk   string `json:"disk"`             // what is at the path now
 	Builds int    `json:"builds,omitempty"` // different ones that run from this place, if several do
 	// Elsewhere says that the path is another place here.
@@ -324,7 +315,7 @@ func (w *wanted) list(inv *inventory.Inventory, opt psOptions) []psRecord {
 
 func codeRecordOf(c *inventory.Code, builds map[inventory.DirEntry]map[build]bool) codeRecord {
 	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String(), Elsewhere: c.Elsewhere}
-	r.contestedRecord = contestedOf(c.Contested, c.Content)
+	r.Mark = identity.MarkOf(c.Contested, c.Content)
 	if c.ID.IsZero() {
 		r.Reason = &c.Reason
 	}
@@ -367,9 +358,9 @@ func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]map[build]bool
 }
 
 func writeProcessRecords(w io.Writer, list []psRecord) error {
-	out := newObjectWriter(w)
+	out := verb.NewObjectWriter(w)
 	for _, r := range list {
-		if err := out.write(r); err != nil {
+		if err := out.Write(r); err != nil {
 			return err
 		}
 	}
@@ -378,25 +369,25 @@ func writeProcessRecords(w io.Writer, list []psRecord) error {
 
 // writeProcesses writes a line for each process, and one for each of its libraries.
 func writeProcesses(w io.Writer, list []psRecord, width int) {
-	t := &table{columns: []column{{right: true}, {most: 16}, {}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{{Right: true}, {Most: 16}, {}, {}}}
 	for _, r := range list {
 		if r.Program == nil {
-			t.add(fmt.Sprint(r.PID), plaintext.Name(r.Name), "", "")
+			t.Add(fmt.Sprint(r.PID), plaintext.Name(r.Name), "", "")
 		} else {
-			t.add(fmt.Sprint(r.PID), plaintext.Name(r.Name), r.Program.identity(width), r.Program.where(r.Container))
+			t.Add(fmt.Sprint(r.PID), plaintext.Name(r.Name), r.Program.identity(width), r.Program.where(r.Container))
 		}
 		for _, lib := range r.Libs {
-			t.add("", "", lib.identity(width), lib.where(r.Container))
+			t.Add("", "", lib.identity(width), lib.where(r.Container))
 		}
 	}
-	t.write(w, width)
+	t.Write(w, width)
 }
 
 func (r *codeRecord) identity(width int) string {
 	if r.Reason != nil {
 		return "[" + r.Reason.Code() + "]"
 	}
-	return shortID(r.ID.String(), width)
+	return terminal.ShortID(r.ID.String(), width)
 }
 
 // shortContainer is how many digits of the number of a container are shown, as by Docker.
@@ -404,11 +395,11 @@ const shortContainer = 12
 
 // where returns the path in a container, and what is to be known of it.
 func (r *codeRecord) where(container string) string {
-	text := nameCell(r.Path)
+	text := terminal.Name(r.Path)
 	if r.stale() {
 		text += " [" + r.Disk + "]"
 	}
-	text += r.text()
+	text += r.Text()
 	if r.Builds > 0 {
 		text += fmt.Sprintf(" [%d builds]", r.Builds)
 	}
@@ -419,4 +410,18 @@ func (r *codeRecord) where(container string) string {
 		text += " [elsewhere]"
 	}
 	return text
+}
+
+// contestedIn returns the files of a list of processes whose identity others claim.
+func contestedIn(list []psRecord) identity.Claimants {
+	all := identity.Claimants{}
+	for _, r := range list {
+		if r.Program != nil {
+			all.Add(r.Program.ID, r.Program.Mark, r.Program.Path)
+		}
+		for _, lib := range r.Libs {
+			all.Add(lib.ID, lib.Mark, lib.Path)
+		}
+	}
+	return all
 }

@@ -15,7 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/input"
 	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
@@ -53,19 +56,19 @@ type pushOptions struct {
 	server  serverOptions
 	json    bool
 	sources bool
-	input   input
+	input   input.Reader
 }
 
-func newPushCommand(e *env) *cobra.Command {
+func newPushCommand(e *verb.Env) *cobra.Command {
 	var opt pushOptions
 	cmd := &cobra.Command{
 		Use:     "push [flags] FILE|DIR|PACKAGE|PROFILE|PID...",
 		Short:   "Send files to a symbol server",
 		Long:    pushLong,
 		Example: pushExample,
-		Args:    takes("FILE..."),
+		Args:    verb.Takes("FILE..."),
 		RunE: func(_ *cobra.Command, args []string) error {
-			ctx, over := interruptible()
+			ctx, over := verb.Interruptible()
 			defer over()
 			return runPush(ctx, e, &opt, args)
 		},
@@ -91,12 +94,12 @@ type pushRecord struct {
 
 // pushing is one run of push.
 type pushing struct {
-	env    *env
+	env    *verb.Env
 	opt    *pushOptions
 	client *client.Client
 	pusher *client.Pusher
 	bar    *progress.Bar
-	out    *objectWriter
+	out    *verb.ObjectWriter
 	stdout io.Writer
 	stderr io.Writer
 	bytes  int64
@@ -106,15 +109,15 @@ type pushing struct {
 	seen   map[string]bool // files by path
 }
 
-func runPush(ctx context.Context, e *env, opt *pushOptions, args []string) error {
+func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) error {
 	c, err := opt.server.need()
 	if err != nil {
 		return err
 	}
-	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.stderr), seen: map[string]bool{}}
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[string]bool{}}
 	defer p.bar.Clear()
-	p.stdout, p.stderr = p.bar.Over(e.stdout), p.bar.Over(e.stderr)
-	p.out = newObjectWriter(p.stdout)
+	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
+	p.out = verb.NewObjectWriter(p.stdout)
 	p.pusher = &client.Pusher{Client: c, Done: p.done}
 	for _, arg := range args {
 		if err := p.argument(ctx, arg); err != nil {
@@ -125,17 +128,17 @@ func runPush(ctx context.Context, e *env, opt *pushOptions, args []string) error
 		return p.ended(ctx, err)
 	}
 	if !opt.json {
-		fmt.Fprintf(p.stdout, "%d files sent (%s), %d already there, %d failed\n", p.sent, quantity(p.bytes, "bytes"), p.had, p.failed)
+		fmt.Fprintf(p.stdout, "%d files sent (%s), %d already there, %d failed\n", p.sent, terminal.Quantity(p.bytes, "bytes"), p.had, p.failed)
 	}
 	if p.failed > 0 {
-		return exitStatus(1)
+		return verb.ExitStatus(1)
 	}
 	return nil
 }
 
 func (p *pushing) ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return statusError{130, errInterrupted}
+		return verb.WithStatus(130, errInterrupted)
 	}
 	return err
 }
@@ -166,7 +169,7 @@ func (p *pushing) missing(name, id, why string) {
 
 func (p *pushing) print(r pushRecord) {
 	if p.opt.json {
-		_ = p.out.write(r) // Main reports that it cannot be written
+		_ = p.out.Write(r) // Main reports that it cannot be written
 		return
 	}
 	name := plaintext.Name(r.Name)
@@ -198,7 +201,7 @@ func (p *pushing) argument(ctx context.Context, arg string) error {
 	info, err := os.Stat(arg)
 	switch {
 	case err != nil:
-		p.missing(arg, "", reasonOf(err).Error())
+		p.missing(arg, "", verb.ReasonOf(err).Error())
 		return nil
 	case info.IsDir():
 		return p.directory(ctx, arg)
@@ -213,14 +216,14 @@ func (p *pushing) directory(ctx context.Context, dir string) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			p.missing(path, "", reasonOf(err).Error())
+			p.missing(path, "", verb.ReasonOf(err).Error())
 			return nil
 		case !d.Type().IsRegular():
 			return nil
 		}
 		f, err := regular.Open(path)
 		if err != nil {
-			p.missing(path, "", reasonOf(err).Error())
+			p.missing(path, "", verb.ReasonOf(err).Error())
 			return nil
 		}
 		switch {
@@ -243,7 +246,7 @@ func isELF(r io.ReaderAt) bool {
 func (p *pushing) named(ctx context.Context, name string) error {
 	f, err := regular.Open(name)
 	if err != nil {
-		p.missing(name, "", reasonOf(err).Error())
+		p.missing(name, "", verb.ReasonOf(err).Error())
 		return nil
 	}
 	switch {
@@ -364,7 +367,7 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 		copied, err := regular.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 		f.Close()
 		if err != nil {
-			p.missing(v.Path(), "", reasonOf(err).Error())
+			p.missing(v.Path(), "", verb.ReasonOf(err).Error())
 			continue
 		}
 		if err := p.file(ctx, copied, v.Path(), buildid.ID{}); err != nil {
@@ -376,7 +379,7 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 
 // profile sends the files of a profile that are on this machine.
 func (p *pushing) profile(ctx context.Context, name string) error {
-	prof, err := p.opt.input.read(p.env, name)
+	prof, err := p.opt.input.Read(p.env, name)
 	if err != nil {
 		p.missing(name, "", err.Error())
 		return nil

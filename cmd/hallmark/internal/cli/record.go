@@ -15,13 +15,20 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"hallmark/capture"
+	"hallmark/cmd/hallmark/internal/input"
 	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
 	"hallmark/launch"
+	"hallmark/perfdata"
 	"hallmark/profile"
+	"hallmark/profile/toperf"
 	"hallmark/reason"
 )
 
@@ -64,7 +71,7 @@ other users' processes and -a; CAP_BPF adds the backend bpf; CAP_SYS_PTRACE and
 CAP_CHECKPOINT_RESTORE open files of other users' processes; CAP_SYSLOG adds the
 kernel's symbols. Root has all of them.`
 
-func newRecordCommand(e *env) *cobra.Command {
+func newRecordCommand(e *verb.Env) *cobra.Command {
 	r := &record{env: e}
 	var event, backend, callGraph string
 	cmd := &cobra.Command{
@@ -83,16 +90,16 @@ func newRecordCommand(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if r.opts.Event, err = capture.ParseEvent(event); err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			if r.opts.Backend, err = capture.ParseBackend(backend); err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			if r.opts.CallGraph, err = capture.ParseCallGraph(callGraph); err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			if r.opts.Backend == capture.Stackmap && r.opts.CallGraph.By == capture.ByDWARF {
-				return usageError{errors.New("the backend stackmap knows frame pointers only: use --call-graph fp, or the backend bpf or perf")}
+				return verb.Usagef("the backend stackmap knows frame pointers only: use --call-graph fp, or the backend bpf or perf")
 			}
 			if r.as, err = recordedFormat(r.format, r.output); err != nil {
 				return err
@@ -102,13 +109,13 @@ func newRecordCommand(e *env) *cobra.Command {
 			}
 			r.opts.UnwindMemory = r.unwindMemory << 20
 			if cmd.Flags().Changed("duration") && r.opts.Duration == 0 {
-				return usageError{errors.New("a duration of 0 records nothing")}
+				return verb.Usagef("a duration of 0 records nothing")
 			}
 			if err := checkCommand(cmd, args); err != nil {
 				return err
 			}
 			if err := r.check(args); err != nil {
-				return usageError{err}
+				return verb.Usage(err)
 			}
 			return r.run(args)
 		},
@@ -116,19 +123,19 @@ func newRecordCommand(e *env) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what is behind the command is the command's
 	f.BoolVarP(&r.opts.SystemWide, "all", "a", false, "record every process on every CPU")
-	f.VarP((*pidList)(&r.opts.PIDs), "pid", "p", "record these processes and the children they will have")
+	f.VarP((*verb.PidList)(&r.opts.PIDs), "pid", "p", "record these processes and the children they will have")
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "`HZ`: samples a second on each CPU")
-	f.VarP((*timeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
-	f.StringVarP(&r.output, "output", "o", defaultProfile, "write the profile to this `FILE`, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")
+	f.VarP((*verb.TimeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
+	f.StringVarP(&r.output, "output", "o", input.DefaultFile, "write the profile to this `FILE`, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")
 	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output, else pprof); without --output to hallmark.folded and so on")
-	completeValues(cmd, "format", formatNames()...)
+	verb.CompleteValues(cmd, "format", formatNames()...)
 	f.StringVarP(&event, "event", "e", capture.CPUClock.String(), "sample by this `EVENT`: cpu-clock or cycles")
 	f.BoolP("stacks", "g", false, "accepted as perf's: callers are recorded in any case")
-	completeValues(cmd, "event", "cpu-clock", "cycles")
+	verb.CompleteValues(cmd, "event", "cpu-clock", "cycles")
 	f.StringVar(&backend, "backend", capture.Auto.String(), "sample by this `BACKEND`: auto, perf, bpf (files are identified inside the kernel; takes CAP_BPF and CAP_PERFMON), or stackmap (by the kernel's own means)")
-	completeValues(cmd, "backend", "auto", "perf", "bpf", "stackmap")
+	verb.CompleteValues(cmd, "backend", "auto", "perf", "bpf", "stackmap")
 	f.StringVar(&callGraph, "call-graph", capture.CallGraph{}.String(), "how callers are found, a `MODE`: auto, fp (by frame pointers), dwarf (by call frame information), or dwarf,SIZE")
-	completeValues(cmd, "call-graph", "auto", "fp", "dwarf")
+	verb.CompleteValues(cmd, "call-graph", "auto", "fp", "dwarf")
 	f.Int64Var(&r.unwindMemory, "unwind-memory", capture.DefaultUnwindMemory>>20, "room for unwind tables in the kernel, in `MB`, of the backend bpf")
 	f.BoolVar(&r.opts.Timeline, "timeline", false, "keep the time of every sample, for 'hallmark convert' to speedscope and Firefox Profiler")
 	f.IntVar(&r.opts.TableEntries, "table-entries", capture.DefaultTableEntries, "room for `N` files in the kernel's table of the backend bpf")
@@ -139,7 +146,7 @@ func newRecordCommand(e *env) *cobra.Command {
 }
 
 type record struct {
-	env          *env
+	env          *verb.Env
 	opts         capture.Options
 	unwindMemory int64 // MiB
 	noSymbols    bool
@@ -184,9 +191,9 @@ func (r *record) run(args []string) error {
 	if err := checkProc("/proc"); err != nil {
 		return err
 	}
-	ctx, written := promising()
-	collectLate()
-	r.opts.CacheDir = cacheDir()
+	ctx, written := verb.Promising()
+	verb.CollectLate()
+	r.opts.CacheDir = input.CacheDir()
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
 	if result != nil && err != nil {
 		err = r.rescue(result, err)
@@ -199,11 +206,11 @@ func (r *record) run(args []string) error {
 	if err == nil {
 		r.tell(result)
 	} else {
-		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", plaintext.Text(message(err, r.output)))
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", plaintext.Text(terminal.Message(err, r.output)))
 	}
 	if err := errors.Join(err, r.show(result)); err != nil {
 		r.commandStatus()
-		return exitStatus(1)
+		return verb.ExitStatus(1)
 	}
 	return r.commandStatus()
 }
@@ -219,7 +226,7 @@ func (r *record) terminateWith(ctx context.Context) func() {
 		c.Terminate()
 		return func() {}
 	}
-	waiting, over := interruptible()
+	waiting, over := verb.Interruptible()
 	stop := context.AfterFunc(waiting, c.Terminate)
 	return func() { stop(); over() }
 }
@@ -238,7 +245,7 @@ const recordingMode = 0o600
 // write lets record write to the output.
 func (r *record) write(record func(io.Writer) (*result, error)) (result *result, err error) {
 	if r.output == "-" {
-		return record(r.env.stdout)
+		return record(r.env.Stdout)
 	}
 	if r.as.name == "perf" {
 		err = atomicfile.WriteSeeking(r.output, recordingMode, func(w io.WriteSeeker) (err error) {
@@ -284,7 +291,7 @@ func (r *record) rescue(done *result, cause error) error {
 	err = errors.Join(r.encode(f, done.profile), f.Close())
 	if err != nil {
 		os.Remove(f.Name())
-		return fmt.Errorf("%w; the profile is lost: writing %s: %w", cause, f.Name(), reasonOf(err))
+		return fmt.Errorf("%w; the profile is lost: writing %s: %w", cause, f.Name(), verb.ReasonOf(err))
 	}
 	return fmt.Errorf("%w; the profile is in %s", cause, f.Name())
 }
@@ -304,15 +311,15 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 	}
 	defer s.Close()
 	for _, missing := range s.Stats().Reduced {
-		fmt.Fprintf(r.env.stderr, "hallmark: recording without %s\n", missing)
+		fmt.Fprintf(r.env.Stderr, "hallmark: recording without %s\n", missing)
 	}
 	for _, pid := range s.Stats().KernelThreads {
-		fmt.Fprintf(r.env.stderr, "hallmark: process %d is a kernel thread: it runs code of the kernel alone\n", pid)
+		fmt.Fprintf(r.env.Stderr, "hallmark: process %d is a kernel thread: it runs code of the kernel alone\n", pid)
 	}
 	err = s.Run(ctx)
 	bar.Clear()
-	if ctx.Err() != nil && progress.New(r.env.stderr) != nil {
-		fmt.Fprintln(r.env.stderr, "hallmark: writing the profile; Ctrl-C gives it up")
+	if ctx.Err() != nil && progress.New(r.env.Stderr) != nil {
+		fmt.Fprintln(r.env.Stderr, "hallmark: writing the profile; Ctrl-C gives it up")
 	}
 	var exec *launch.ExecError
 	if errors.As(err, &exec) {
@@ -381,7 +388,7 @@ func (r *record) encode(w io.Writer, p *pprof.Profile) error {
 		return writePerfHere(w, p)
 	case r.as.name != "pprof" && !r.noSymbols: // not to be kept
 		p = p.Copy()
-		if _, err := (&symbolOptions{noDebuginfod: true}).show(r.env, p); err != nil {
+		if _, err := (&symbolsource.Options{NoDebuginfod: true}).Show(r.env, p); err != nil {
 			return err
 		}
 	}
@@ -397,26 +404,26 @@ func commandError(err error) error {
 		errors.As(err, &failed) && failed.Reason == syscall.ENOENT.Error() // its interpreter
 	switch {
 	case errors.As(err, &unknown) && errors.Is(err, exec.ErrNotFound):
-		return statusError{127, fmt.Errorf("%s: no such program in PATH", unknown.Name)}
+		return verb.WithStatus(127, fmt.Errorf("%s: no such program in PATH", unknown.Name))
 	case missing:
-		return statusError{127, err}
+		return verb.WithStatus(127, err)
 	}
-	return statusError{126, err}
+	return verb.WithStatus(126, err)
 }
 
 // showProgress lets a recording of processes tell on a terminal how far it is. A
 // command has the terminal for itself.
 func (r *record) showProgress() *progress.Bar {
-	bar := progress.New(r.env.stderr)
+	bar := progress.New(r.env.Stderr)
 	if bar == nil || r.command != nil {
 		return nil
 	}
 	if r.opts.Duration == 0 {
-		fmt.Fprintln(r.env.stderr, "hallmark: recording; Ctrl-C ends it and writes the profile")
+		fmt.Fprintln(r.env.Stderr, "hallmark: recording; Ctrl-C ends it and writes the profile")
 		return nil
 	}
 	r.opts.Progress = func(elapsed time.Duration, s capture.Stats) {
-		bar.Set(float64(elapsed)/float64(r.opts.Duration), plural(int64(s.Samples), "sample"))
+		bar.Set(float64(elapsed)/float64(r.opts.Duration), terminal.Plural(int64(s.Samples), "sample"))
 	}
 	return bar
 }
@@ -426,17 +433,17 @@ func (r *record) tell(done *result) {
 	c := profile.MeasureCoverage(done.profile, done.misses)
 	share := stackShare(c.Stacks)
 	if c.FileFrames > 0 {
-		share += percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
+		share += terminal.Percent(c.FileIdentified, c.FileFrames) + " of the frames in files identified; "
 	}
 	stats := done.stats
 	way := stats.Backend.String()
 	if stats.Copied > 0 {
-		way += " with " + quantity(int64(stats.Copied), "bytes") + " of copied stacks"
+		way += " with " + terminal.Quantity(int64(stats.Copied), "bytes") + " of copied stacks"
 	}
-	fmt.Fprintf(r.env.stderr, "hallmark: %s in %v by %s, %swrote %s\n", plural(int64(stats.Samples), "sample"),
+	fmt.Fprintf(r.env.Stderr, "hallmark: %s in %v by %s, %swrote %s\n", terminal.Plural(int64(stats.Samples), "sample"),
 		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), way, share, outputName(r.output))
 	if stats.Samples == 0 {
-		fmt.Fprintln(r.env.stderr, "hallmark: nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency")
+		fmt.Fprintln(r.env.Stderr, "hallmark: nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency")
 	}
 	for _, loss := range []struct {
 		count uint64
@@ -456,14 +463,14 @@ func (r *record) tell(done *result) {
 		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {
-			fmt.Fprintf(r.env.stderr, "hallmark: %s %s\n", thousands(int64(loss.count)), loss.text)
+			fmt.Fprintf(r.env.Stderr, "hallmark: %s %s\n", terminal.Thousands(int64(loss.count)), loss.text)
 		}
 	}
 	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile)) {
-		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", note)
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
 	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime()); note != "" {
-		fmt.Fprintf(r.env.stderr, "hallmark: %s\n", note)
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
 }
 
@@ -494,7 +501,7 @@ func unsampled(way capture.Backend, sampled, ran time.Duration) string {
 		return ""
 	}
 	return fmt.Sprintf("the command and its children ran for %s, and samples stand for %s: the backend perf samples no child that ends within its first sample's time; the backend bpf does, and so does -a",
-		quantity(int64(ran), "nanoseconds"), quantity(int64(sampled), "nanoseconds"))
+		terminal.Quantity(int64(ran), "nanoseconds"), terminal.Quantity(int64(sampled), "nanoseconds"))
 }
 
 // stackShare says how many of all stacks are complete. Frame pointers do not tell.
@@ -508,12 +515,12 @@ func stackShare(s *profile.Stacks) string {
 			unknown += g.Samples
 		}
 	}
-	share := percent(s.Complete, s.Samples)
+	share := terminal.Percent(s.Complete, s.Samples)
 	switch {
 	case unknown == s.Samples:
 		return share + " of the stacks known to be complete (walked by frame pointers), "
 	case unknown > 0:
-		return fmt.Sprintf("%s of the stacks complete (%s walked by frame pointers), ", share, percent(unknown, s.Samples))
+		return fmt.Sprintf("%s of the stacks complete (%s walked by frame pointers), ", share, terminal.Percent(unknown, s.Samples))
 	}
 	return share + " of the stacks complete, "
 }
@@ -529,7 +536,7 @@ func (r *record) show(done *result) error {
 	if !r.view {
 		return nil
 	}
-	ctx, over := interruptible()
+	ctx, over := verb.Interruptible()
 	defer over()
 	return viewProfile(ctx, r.env, done.profile)
 }
@@ -540,7 +547,7 @@ func (r *record) showReport(done *result) error {
 		return writeReport(r.env, done.profile, done.misses)
 	}
 	p := done.profile.Copy() // what names it for the report is not for the view
-	misses, err := new(symbolOptions).show(r.env, p)
+	misses, err := new(symbolsource.Options).Show(r.env, p)
 	if err != nil {
 		return err
 	}
@@ -560,14 +567,26 @@ func (r *record) commandStatus() error {
 }
 
 // statusOf waits for a command, and returns its exit status.
-func statusOf(e *env, c *launch.Command) error {
+func statusOf(e *verb.Env, c *launch.Command) error {
 	select {
 	case <-c.Done():
 	case <-time.After(commandPatience):
-		fmt.Fprintln(e.stderr, "hallmark: waiting for the command to end")
+		fmt.Fprintln(e.Stderr, "hallmark: waiting for the command to end")
 	}
 	if status := c.Wait(); status != 0 {
-		return exitStatus(status)
+		return verb.ExitStatus(status)
 	}
 	return nil
+}
+
+// writePerfHere writes a profile of this machine in perf's format.
+func writePerfHere(w io.Writer, p *pprof.Profile) error {
+	info := perfdata.Info{Version: "hallmark", Cmdline: os.Args}
+	var uts unix.Utsname
+	if unix.Uname(&uts) == nil {
+		info.Hostname = unix.ByteSliceToString(uts.Nodename[:])
+		info.OSRelease = unix.ByteSliceToString(uts.Release[:])
+		info.Arch = unix.ByteSliceToString(uts.Machine[:])
+	}
+	return toperf.Write(w, p, toperf.Options{Info: info})
 }

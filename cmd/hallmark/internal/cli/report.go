@@ -9,6 +9,11 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/advice"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
 	"hallmark/profile"
 	"hallmark/profile/fromperf"
@@ -50,7 +55,7 @@ note names them: "same build ID, different content".
 
 With --json it prints one object: docs/json.md has the fields.`
 
-func newReportCommand(e *env) *cobra.Command {
+func newReportCommand(e *verb.Env) *cobra.Command {
 	r := report{env: e}
 	cmd := &cobra.Command{
 		Use:   "report [flags] [FILE]",
@@ -60,24 +65,24 @@ func newReportCommand(e *env) *cobra.Command {
   hallmark report --top 5 --sort cum out.pb.gz
   hallmark report --sample-type inuse_space heap.pb.gz
   hallmark report --json out.pb.gz | jq .coverage`,
-		Args: takes("[FILE]"),
+		Args: verb.Takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.json && !cmd.Flags().Changed("top") {
 				r.top = 0
 			}
-			name, err := profileArgument(args)
+			name, err := input.Argument(args)
 			if err != nil {
 				return err
 			}
 			return r.run(name)
 		},
 	}
-	r.input.addFlags(cmd.Flags())
-	r.input.symbols = &r.symbols
-	r.symbols.addFlags(cmd.Flags())
+	r.input.AddFlags(cmd.Flags())
+	r.input.DebugPaths = &r.symbols.Extra
+	r.symbols.AddFlags(cmd.Flags())
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
-	completeValues(cmd, "sort", "flat", "cum")
+	verb.CompleteValues(cmd, "sort", "flat", "cum")
 	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
 	return cmd
 }
@@ -86,61 +91,61 @@ func newReportCommand(e *env) *cobra.Command {
 const defaultTop = 20
 
 type report struct {
-	env     *env
-	input   input
-	symbols symbolOptions
+	env     *verb.Env
+	input   input.Reader
+	symbols symbolsource.Options
 	top     int
 	sort    string
 	json    bool
 }
 
 func (r *report) run(name string) error {
-	collectSeldom()
+	verb.CollectSeldom()
 	if r.top < 0 {
-		return usageError{fmt.Errorf("--top %d is negative: 0 shows all", r.top)}
+		return verb.Usagef("--top %d is negative: 0 shows all", r.top)
 	}
 	if r.sort != "flat" && r.sort != "cum" {
-		return usageError{fmt.Errorf("--sort %s: must be flat or cum", r.sort)}
+		return verb.Usagef("--sort %s: must be flat or cum", r.sort)
 	}
-	all, err := r.input.readEach(r.env, name)
+	all, err := r.input.ReadEach(r.env, name)
 	if err != nil {
 		return err
 	}
 	for i, p := range all {
-		misses, err := r.symbols.show(r.env, p)
+		misses, err := r.symbols.Show(r.env, p)
 		if err == nil {
-			err = r.input.checkCalls(name, p)
+			err = r.input.CheckCalls(name, p)
 		}
 		if err != nil {
 			return err
 		}
 		if i > 0 && !r.json {
-			fmt.Fprintln(r.env.stdout)
+			fmt.Fprintln(r.env.Stdout)
 		}
 		if err := r.write(p, misses); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return r.input.status()
+	return r.input.Status()
 }
 
 // writeReport writes the report of a profile that was symbolized, as far as
 // misses do not say otherwise.
-func writeReport(e *env, p *pprof.Profile, misses profile.Misses) error {
+func writeReport(e *verb.Env, p *pprof.Profile, misses profile.Misses) error {
 	r := report{env: e, top: defaultTop}
 	return r.write(p, misses)
 }
 
 func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 	s, err := summary.New(p, summary.Options{
-		SampleType: r.input.sampleType,
+		SampleType: r.input.SampleType,
 		Misses:     misses,
 		ByCum:      r.sort == "cum",
 	})
 	if err != nil {
 		return err
 	}
-	fitAdvice(s, &r.input)
+	advice.Fit(s, &r.input)
 	if r.json {
 		return r.writeJSON(s)
 	}
@@ -150,12 +155,12 @@ func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 
 func (r *report) writeJSON(s *summary.Summary) error {
 	s.Functions = s.Functions[:shown(len(s.Functions), r.top)]
-	out := newObjectWriter(r.env.stdout)
-	out.indent()
-	return out.write(struct {
+	out := verb.NewObjectWriter(r.env.Stdout)
+	out.Indent()
+	return out.Write(struct {
 		*summary.Summary
 		Events []fromperf.EventCount `json:"events,omitempty"`
-	}{s, r.input.events})
+	}{s, r.input.Events})
 }
 
 // shown returns how many of n lines are shown; most is 0 for all of them.
@@ -170,7 +175,7 @@ func shown(n, most int) int {
 const mostOthers = 10
 
 func (r *report) writeText(s *summary.Summary) {
-	w := r.env.stdout
+	w := r.env.Stdout
 	if s.Total == 0 {
 		fmt.Fprintf(w, "The profile is empty: %s.\n\n", emptiness(s))
 		writeCoverage(w, &s.Coverage)
@@ -182,7 +187,7 @@ func (r *report) writeText(s *summary.Summary) {
 	}
 	others := min(mostOthers, r.top)
 	r.section(functionTable(s, r.top), len(s.Functions), r.top)
-	r.section(binaryTable(s, others, terminalWidth(w)), len(s.Binaries), others)
+	r.section(binaryTable(s, others, terminal.Width(w)), len(s.Binaries), others)
 	if len(s.Processes) > 0 {
 		r.section(processTable(s, others), len(s.Processes), others)
 	}
@@ -199,23 +204,23 @@ func emptiness(s *summary.Summary) string {
 }
 
 // section writes a table of at most so many of n things, and how many it left out.
-func (r *report) section(t *table, n, most int) {
-	w := r.env.stdout
+func (r *report) section(t *terminal.Grid, n, most int) {
+	w := r.env.Stdout
 	fmt.Fprintln(w)
-	t.write(w, terminalWidth(w))
+	t.Write(w, terminal.Width(w))
 	if left := n - shown(n, most); left > 0 {
-		fmt.Fprintf(w, "… %s more, --top 0 shows all\n", thousands(int64(left)))
+		fmt.Fprintf(w, "… %s more, --top 0 shows all\n", terminal.Thousands(int64(left)))
 	}
 }
 
 // headline says what was measured: "9.87s cpu in 10.0s, 977 samples".
 func headline(s *summary.Summary) string {
-	line := quantity(s.Total, s.Unit) + " " + s.SampleType
+	line := terminal.Quantity(s.Total, s.Unit) + " " + s.SampleType
 	if s.Duration > 0 {
-		line += " in " + quantity(int64(s.Duration), "nanoseconds")
+		line += " in " + terminal.Quantity(int64(s.Duration), "nanoseconds")
 	}
 	if s.Samples > 0 && s.SampleType != "samples" {
-		line += ", " + plural(s.Samples, "sample")
+		line += ", " + terminal.Plural(s.Samples, "sample")
 	}
 	if !s.Time.IsZero() {
 		line += ", " + s.Time.Local().Format("2006-01-02 15:04:05")
@@ -224,52 +229,36 @@ func headline(s *summary.Summary) string {
 }
 
 // number is a column of numbers.
-var number = column{right: true}
+var number = terminal.Column{Right: true}
 
-func functionTable(s *summary.Summary, most int) *table {
-	t := &table{columns: []column{number, number, number, number, {most: 24}, {}}}
-	in := rulerFor(s.Total, s.Unit)
-	t.add("flat", "", "cum", "", "binary", "function")
+func functionTable(s *summary.Summary, most int) *terminal.Grid {
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {Most: 24}, {}}}
+	in := terminal.RulerFor(s.Total, s.Unit)
+	t.Add("flat", "", "cum", "", "binary", "function")
 	for _, f := range s.Functions[:shown(len(s.Functions), most)] {
-		t.add(in.format(f.Flat), percent(f.Flat, s.Total), in.format(f.Cum), percent(f.Cum, s.Total),
-			nameCell(profile.ShortName(f.File)), plaintext.Quote(f.Name))
+		t.Add(in.Format(f.Flat), terminal.Percent(f.Flat, s.Total), in.Format(f.Cum), terminal.Percent(f.Cum, s.Total),
+			terminal.Name(profile.ShortName(f.File)), plaintext.Quote(f.Name))
 	}
 	return t
 }
 
-func binaryTable(s *summary.Summary, most, width int) *table {
-	t := &table{columns: []column{number, number, number, number, {}, {}}}
-	in := rulerFor(s.Total, s.Unit)
-	t.add("flat", "", "cum", "", "identity", "binary")
+func binaryTable(s *summary.Summary, most, width int) *terminal.Grid {
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {}, {}}}
+	in := terminal.RulerFor(s.Total, s.Unit)
+	t.Add("flat", "", "cum", "", "identity", "binary")
 	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {
-		t.add(in.format(b.Flat), percent(b.Flat, s.Total), in.format(b.Cum), percent(b.Cum, s.Total),
-			cmp.Or(shortID(b.BuildID, width), "-"), nameCell(cmp.Or(b.File, "[unknown]")))
+		t.Add(in.Format(b.Flat), terminal.Percent(b.Flat, s.Total), in.Format(b.Cum), terminal.Percent(b.Cum, s.Total),
+			cmp.Or(terminal.ShortID(b.BuildID, width), "-"), terminal.Name(cmp.Or(b.File, "[unknown]")))
 	}
 	return t
 }
 
-// shortID cuts an identity for a terminal so narrow that no path would fit behind
-// the whole of it. The start of one is what directories of debug files go by.
-func shortID(id string, width int) string {
-	most := 40
-	switch {
-	case width < narrowWidth:
-		most = 12
-	case width < 110:
-		most = 16
-	}
-	if width == 0 || len(id) <= most {
-		return id
-	}
-	return id[:most-1] + "…"
-}
-
-func processTable(s *summary.Summary, most int) *table {
-	t := &table{columns: []column{number, number, number, {}}}
-	in := rulerFor(s.Total, s.Unit)
-	t.add("flat", "", "pids", "process")
+func processTable(s *summary.Summary, most int) *terminal.Grid {
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, {}}}
+	in := terminal.RulerFor(s.Total, s.Unit)
+	t.Add("flat", "", "pids", "process")
 	for _, p := range s.Processes[:shown(len(s.Processes), most)] {
-		t.add(in.format(p.Flat), percent(p.Flat, s.Total), thousands(int64(p.PIDs)), plaintext.Name(cmp.Or(p.Name, "?")))
+		t.Add(in.Format(p.Flat), terminal.Percent(p.Flat, s.Total), terminal.Thousands(int64(p.PIDs)), plaintext.Name(cmp.Or(p.Name, "?")))
 	}
 	return t
 }
@@ -280,19 +269,19 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 		fmt.Fprintln(w, "Coverage: there are no frames.")
 		return
 	}
-	fmt.Fprintf(w, "Coverage: %s, %s identified", plural(c.Frames, "frame"), percent(c.Identified, c.Frames))
+	fmt.Fprintf(w, "Coverage: %s, %s identified", terminal.Plural(c.Frames, "frame"), terminal.Percent(c.Identified, c.Frames))
 	if c.FileFrames > 0 {
-		fmt.Fprintf(w, " (%s of those in mapped files)", percent(c.FileIdentified, c.FileFrames))
+		fmt.Fprintf(w, " (%s of those in mapped files)", terminal.Percent(c.FileIdentified, c.FileFrames))
 	}
-	fmt.Fprintf(w, ", %s symbolized\n", percent(c.Symbolized, c.Frames))
-	t := &table{columns: []column{number, {}, {}}}
+	fmt.Fprintf(w, ", %s symbolized\n", terminal.Percent(c.Symbolized, c.Frames))
+	t := &terminal.Grid{Columns: []terminal.Column{number, {}, {}}}
 	for _, g := range c.Gaps {
-		t.add("  "+percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
+		t.Add("  "+terminal.Percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
 		if advice := g.Advice(); advice != "" {
-			t.add("", "", "→ "+advice)
+			t.Add("", "", "→ "+advice)
 		}
 	}
-	t.write(w, 0) // advice is for reading: better wrapped than cut
+	t.Write(w, 0) // advice is for reading: better wrapped than cut
 	writeStacks(w, c.Stacks)
 }
 
@@ -303,21 +292,21 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 	}
 	rest := ""
 	if s.KernelOnly > 0 {
-		rest = "; " + thousands(s.KernelOnly) + " more are of the kernel alone"
+		rest = "; " + terminal.Thousands(s.KernelOnly) + " more are of the kernel alone"
 	}
-	fmt.Fprintf(w, "Stacks: %s, %s known to be complete%s\n", plural(s.Samples, "sample"), percent(s.Complete, s.Samples), rest)
-	t := &table{columns: []column{number, {}}}
+	fmt.Fprintf(w, "Stacks: %s, %s known to be complete%s\n", terminal.Plural(s.Samples, "sample"), terminal.Percent(s.Complete, s.Samples), rest)
+	t := &terminal.Grid{Columns: []terminal.Column{number, {}}}
 	for _, g := range s.Gaps {
 		var names []string
 		for _, b := range g.Binaries {
-			names = append(names, nameCell(profile.ShortName(b.File)))
+			names = append(names, terminal.Name(profile.ShortName(b.File)))
 		}
-		t.add("  "+percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
+		t.Add("  "+terminal.Percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
 		if advice := g.Advice(); advice != "" {
-			t.add("", "→ "+advice)
+			t.Add("", "→ "+advice)
 		}
 	}
-	t.write(w, 0)
+	t.Write(w, 0)
 }
 
 // gapText says what is wrong, and in which binaries mostly.
@@ -326,7 +315,7 @@ func gapText(g profile.Gap) string {
 	var names []string
 	for _, b := range g.Binaries {
 		if b.File != pseudo {
-			names = append(names, nameCell(strings.TrimPrefix(profile.ShortName(b.File), pseudo+" ")))
+			names = append(names, terminal.Name(strings.TrimPrefix(profile.ShortName(b.File), pseudo+" ")))
 		}
 	}
 	return withNames(g.Reason.String(), names)
@@ -337,11 +326,8 @@ func withNames(text string, names []string) string {
 	if len(names) == 0 {
 		return text
 	}
-	if more := len(names) - mostNames; more > 0 {
-		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
+	if more := len(names) - terminal.MostNames; more > 0 {
+		names = append(names[:terminal.MostNames], fmt.Sprintf("%d more", more))
 	}
 	return text + ": " + strings.Join(names, ", ")
 }
-
-// mostNames is how many binaries are named for one reason.
-const mostNames = 4

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/proftest"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -40,14 +41,14 @@ func TestReportReadsStandardInput(t *testing.T) {
 	if err := proftest.CPU(t).Write(&file); err != nil {
 		t.Fatal(err)
 	}
-	e := &env{stdout: &stdout, stderr: &stderr, stdin: &file}
+	e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: &file}
 	if status := run(context.Background(), e, []string{"report", "-"}); status != 0 {
 		t.Errorf("status %d, %s", status, &stderr)
 	}
 	if !strings.Contains(stdout.String(), "go/parser.") {
 		t.Errorf("the report has no function of the work that was done:\n%s", &stdout)
 	}
-	e = &env{stdout: io.Discard, stderr: &stderr, stdin: strings.NewReader("")}
+	e = &verb.Env{Stdout: io.Discard, Stderr: &stderr, Stdin: strings.NewReader("")}
 	if status := run(context.Background(), e, []string{"report", "-"}); status != 1 || !strings.Contains(stderr.String(), "standard input") {
 		t.Errorf("an empty standard input: status %d, %s", status, &stderr)
 	}

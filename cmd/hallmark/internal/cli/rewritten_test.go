@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/procmap"
 	"hallmark/procmap/live"
 )
@@ -39,7 +40,7 @@ func TestMapsRewritten(t *testing.T) {
 	line := fmt.Sprintf("%x-%x", start, start+4*uintptr(os.Getpagesize()))
 	for isJSON, want := range map[bool]string{false: "[rewritten 1 page]", true: `"rewritten":1`} {
 		var out, errs bytes.Buffer
-		if err := runMaps(&env{stdout: &out, stderr: &errs}, mapsOptions{json: isJSON}, os.Getpid()); err != nil {
+		if err := runMaps(&verb.Env{Stdout: &out, Stderr: &errs}, mapsOptions{json: isJSON}, os.Getpid()); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(out.String(), "rewritten"); n != 1 || !strings.Contains(out.String(), want) {
@@ -54,7 +55,7 @@ func TestAddrRewritten(t *testing.T) {
 	var out, errs bytes.Buffer
 	page := uintptr(os.Getpagesize())
 	args := []string{fmt.Sprintf("%x", start+page+8), fmt.Sprintf("%x", start+2*page)}
-	if err := runAddr(&env{stdout: &out, stderr: &errs}, false, "", os.Getpid(), args); err != nil {
+	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", os.Getpid(), args); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -96,7 +97,7 @@ func TestMapsCopied(t *testing.T) {
 	line := fmt.Sprintf("%x-", uintptr(unsafe.Pointer(&b[page])))
 	look := func(isJSON bool) string {
 		var out, errs bytes.Buffer
-		if err := runMaps(&env{stdout: &out, stderr: &errs}, mapsOptions{json: isJSON}, os.Getpid()); err != nil {
+		if err := runMaps(&verb.Env{Stdout: &out, Stderr: &errs}, mapsOptions{json: isJSON}, os.Getpid()); err != nil {
 			t.Fatal(err)
 		}
 		for l := range strings.Lines(out.String()) {
@@ -130,7 +131,7 @@ func TestAddrCopied(t *testing.T) {
 	var out, errs bytes.Buffer
 	start := uintptr(unsafe.Pointer(&b[0]))
 	args := []string{fmt.Sprintf("%x", start+uintptr(page)+8), fmt.Sprintf("%x", start+2*uintptr(page))}
-	if err := runAddr(&env{stdout: &out, stderr: &errs}, false, "", os.Getpid(), args); err != nil {
+	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", os.Getpid(), args); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")

@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 )
 
 const rootLong = `Hallmark gives each stack frame, mapping and program on a Linux machine the
@@ -22,7 +25,7 @@ Exit status: 0 when all went well, 1 when something failed (standard error
 says what), 2 when the command line is wrong. 'record' and 'exec' return the
 status of the command that they ran; 'ps --help' has its own.`
 
-func newRootCommand(e *env) *cobra.Command {
+func newRootCommand(e *verb.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "hallmark",
 		Short:         "Which exact file is this code from?",
@@ -31,11 +34,11 @@ func newRootCommand(e *env) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetOut(e.stdout)
-	root.SetErr(e.stderr)
-	root.SetIn(e.stdin)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", unknownWidth)))
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.SetIn(e.Stdin)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.UnknownWidth)))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return verb.Usage(verb.FlagError(err)) })
 	for _, group := range []string{machine, profiles, symbols, servers, measures} {
 		root.AddGroup(&cobra.Group{ID: group, Title: group})
 	}
@@ -63,7 +66,7 @@ func checkFileNames(cmd *cobra.Command, _ []string) (err error) {
 			values = list.GetSlice()
 		}
 		if slices.Contains(values, "") {
-			err = usageError{fmt.Errorf("--%s has no name in it", f.Name)}
+			err = verb.Usagef("--%s has no name in it", f.Name)
 		}
 	})
 	return err
@@ -79,7 +82,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return usageError{fmt.Errorf("no help on %q: there is no such command", strings.Join(args, " "))}
+					return verb.Usagef("no help on %q: there is no such command", strings.Join(args, " "))
 				}
 				return nil
 			}
@@ -97,7 +100,7 @@ func group(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		return usageError{fmt.Errorf("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))}
+		return verb.Usagef("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
@@ -133,36 +136,4 @@ func version() string {
 		}
 	}
 	return v + fmt.Sprintf(" (%s, %s/%s)", info.GoVersion, runtime.GOOS, runtime.GOARCH)
-}
-
-// noArguments refuses arguments.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments: %q", cmd.Name(), args[0])}
-	}
-	return nil
-}
-
-// takes demands arguments of these names: "FILE" is one that there must be, "[FILE]" one that
-// may be missing, "FILE..." the last one, of which there may be several.
-func takes(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		for i, name := range names {
-			if i >= len(args) && !strings.HasPrefix(name, "[") {
-				return usageError{fmt.Errorf("%s: %s is missing", cmd.Name(), strings.TrimSuffix(name, "..."))}
-			}
-		}
-		if n := len(names); len(args) > n && !strings.HasSuffix(names[n-1], "...") {
-			return usageError{fmt.Errorf("%s: %q is one argument too many: it takes %s", cmd.Name(), args[n], strings.Join(names, " "))}
-		}
-		return nil
-	}
-}
-
-// completeValues lets shells complete the values of a flag.
-func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	complete := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // no such flag
-	}
 }

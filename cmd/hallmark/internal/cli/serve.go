@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/internal/cachedir"
 	"hallmark/internal/regular"
@@ -80,16 +81,16 @@ type serveOptions struct {
 // defaultListen is the port of elfutils' server.
 const defaultListen = "127.0.0.1:8002"
 
-func newServeCommand(e *env) *cobra.Command {
+func newServeCommand(e *verb.Env) *cobra.Command {
 	var opt serveOptions
 	cmd := &cobra.Command{
 		Use:     "serve [flags]",
 		Short:   "Store files by build ID, and serve them to debuggers and profilers",
 		Long:    serveLong,
 		Example: serveExample,
-		Args:    noArguments,
+		Args:    verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			ctx, over := interruptible()
+			ctx, over := verb.Interruptible()
 			defer over()
 			return runServe(ctx, e, &opt)
 		},
@@ -110,7 +111,7 @@ func newServeCommand(e *env) *cobra.Command {
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
 	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
 	f.BoolVar(&opt.quiet, "quiet", false, "log failures alone, not each request")
-	completeValues(cmd, "log", "text", "json")
+	verb.CompleteValues(cmd, "log", "text", "json")
 	cmd.AddCommand(newServeTokenCommand(e))
 	return cmd
 }
@@ -120,17 +121,17 @@ func (o *serveOptions) check() error {
 	host, _, err := net.SplitHostPort(o.listen)
 	switch {
 	case err != nil:
-		return usageError{fmt.Errorf("--listen %w", err)}
+		return verb.Usagef("--listen %w", err)
 	case (o.cert == "") != (o.key == ""):
-		return usageError{errors.New("serve: --tls-cert and --tls-key go together")}
+		return verb.Usagef("serve: --tls-cert and --tls-key go together")
 	case o.clientCA != "" && o.cert == "":
-		return usageError{errors.New("serve: --client-ca takes --tls-cert")}
+		return verb.Usagef("serve: --client-ca takes --tls-cert")
 	case o.logFormat != "text" && o.logFormat != "json":
-		return usageError{fmt.Errorf("serve: --log %q is neither text nor json", o.logFormat)}
+		return verb.Usagef("serve: --log %q is neither text nor json", o.logFormat)
 	case o.maxFile <= 0 || o.memory <= 0:
-		return usageError{errors.New("serve: --max-file and --memory are numbers of MiB above 0")}
+		return verb.Usagef("serve: --max-file and --memory are numbers of MiB above 0")
 	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
-		return usageError{fmt.Errorf("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)}
+		return verb.Usagef("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)
 	}
 	return nil
 }
@@ -141,7 +142,7 @@ func isLoopbackHost(host string) bool {
 }
 
 // runServe serves until ctx is done.
-func runServe(ctx context.Context, e *env, opt *serveOptions) error {
+func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if err := opt.check(); err != nil {
 		return err
 	}
@@ -149,9 +150,9 @@ func runServe(ctx context.Context, e *env, opt *serveOptions) error {
 	if opt.quiet {
 		level = slog.LevelWarn
 	}
-	var log slog.Handler = slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: level})
+	var log slog.Handler = slog.NewTextHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	if opt.logFormat == "json" {
-		log = slog.NewJSONHandler(e.stderr, &slog.HandlerOptions{Level: level})
+		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
 	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log)}
 	done, err := opt.openStore(&c)
@@ -184,7 +185,7 @@ func runServe(ctx context.Context, e *env, opt *serveOptions) error {
 	if security != nil {
 		scheme = "https"
 	}
-	fmt.Fprintf(e.stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+l.Addr().String(), c.Store.Blobs)
+	fmt.Fprintf(e.Stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+l.Addr().String(), c.Store.Blobs)
 	return s.Serve(ctx, l)
 }
 
@@ -205,7 +206,7 @@ func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
 		return func() { c.Store.Close() }, err
 	}
 	if strings.Contains(o.store, "://") {
-		return nil, usageError{fmt.Errorf("--store %q is neither a directory nor s3://BUCKET/PREFIX", o.store)}
+		return nil, verb.Usagef("--store %q is neither a directory nor s3://BUCKET/PREFIX", o.store)
 	}
 	if o.store == "" {
 		if o.store, err = dataDir(); err != nil {
@@ -303,10 +304,10 @@ Clients of debuginfod send a token where DEBUGINFOD_HEADERS_FILE names a file
 with the line 'Authorization: Bearer TOKEN'. 'hallmark push' and others take it
 from --token-file or HALLMARK_TOKEN.`
 
-func newServeTokenCommand(e *env) *cobra.Command {
+func newServeTokenCommand(e *verb.Env) *cobra.Command {
 	var file, name string
 	var roles []string
-	var expires timeSpan
+	var expires verb.TimeSpan
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "token --tokens FILE --name NAME --role ROLE...",
@@ -314,10 +315,10 @@ func newServeTokenCommand(e *env) *cobra.Command {
 		Long:  serveTokenLong,
 		Example: `  hallmark serve token --tokens tokens.json --name ci --role upload:ci --expires 8760h
   hallmark serve token --tokens tokens.json --name ci --remove`,
-		Args: noArguments,
+		Args: verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if file == "" || name == "" || len(roles) == 0 && !remove {
-				return usageError{errors.New("token: --tokens, --name and --role are needed")}
+				return verb.Usagef("token: --tokens, --name and --role are needed")
 			}
 			return changeTokens(e, file, name, roles, time.Duration(expires), remove)
 		},
@@ -328,11 +329,11 @@ func newServeTokenCommand(e *env) *cobra.Command {
 	f.StringArrayVar(&roles, "role", nil, "`ROLE` of the token (can be repeated)")
 	f.Var(&expires, "expires", "the token is of no use after this time, 0 for no end")
 	f.BoolVar(&remove, "remove", false, "remove the token with this name")
-	completeValues(cmd, "role", "read", "symbolize", "upload:ci", "upload:agent", "admin")
+	verb.CompleteValues(cmd, "role", "read", "symbolize", "upload:ci", "upload:agent", "admin")
 	return cmd
 }
 
-func changeTokens(e *env, file, name string, roles []string, expires time.Duration, remove bool) error {
+func changeTokens(e *verb.Env, file, name string, roles []string, expires time.Duration, remove bool) error {
 	tokens, err := server.ReadTokens(file)
 	if err != nil && (remove || !errors.Is(err, fs.ErrNotExist)) {
 		return err
@@ -356,7 +357,7 @@ func changeTokens(e *env, file, name string, roles []string, expires time.Durati
 	for _, r := range roles {
 		role, err := server.ParseRole(r)
 		if err != nil {
-			return usageError{err}
+			return verb.Usage(err)
 		}
 		parsed = append(parsed, role)
 	}
@@ -368,6 +369,6 @@ func changeTokens(e *env, file, name string, roles []string, expires time.Durati
 	if err := server.WriteTokens(file, append(kept, token)); err != nil {
 		return err
 	}
-	fmt.Fprintln(e.stdout, secret)
+	fmt.Fprintln(e.Stdout, secret)
 	return nil
 }

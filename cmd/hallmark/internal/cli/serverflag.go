@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"errors"
 	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/regular"
 	"hallmark/server/client"
 )
@@ -39,7 +39,7 @@ func (o *serverOptions) client() (*client.Client, error) {
 	}
 	c, err := client.New(o.url, token)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, verb.Usage(err)
 	}
 	return c, nil
 }
@@ -50,7 +50,7 @@ func (o *serverOptions) need() (*client.Client, error) {
 		o.url = os.Getenv("HALLMARK_SERVER")
 	}
 	if o.url == "" {
-		return nil, usageError{errors.New("--server URL is missing: 'hallmark serve' prints it")}
+		return nil, verb.Usagef("--server URL is missing: 'hallmark serve' prints it")
 	}
 	return o.client()
 }

@@ -20,7 +20,13 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/lookupprint"
+	"hallmark/cmd/hallmark/internal/perffile"
 	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
@@ -67,14 +73,14 @@ const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize              # with
   perf script --no-inline --show-mmap-events | hallmark symbolize >out.stacks
   hallmark symbolize -o out.pb.gz recorded.pb.gz`
 
-func newSymbolizeCommand(e *env) *cobra.Command {
+func newSymbolizeCommand(e *verb.Env) *cobra.Command {
 	s := symbolizer{env: e}
 	cmd := &cobra.Command{
 		Use:     "symbolize [flags] [IN]",
 		Short:   "Give functions and lines to logs, stack traces and profiles",
 		Long:    symbolizeLong,
 		Example: symbolizeExample,
-		Args:    takes("[IN]"),
+		Args:    verb.Takes("[IN]"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return s.run(append(args, "-")[0])
 		},
@@ -82,22 +88,22 @@ func newSymbolizeCommand(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&s.output, "output", "o", "-", "write to the file `OUT`, '-' for standard output")
 	flags.StringVar(&s.format, "format", "", "take IN for this `FORMAT`: text, folded or pprof (default: by its content)")
-	completeValues(cmd, "format", "text", "folded", "pprof")
+	verb.CompleteValues(cmd, "format", "text", "folded", "pprof")
 	flags.StringArrayVar(&s.filter.Binaries, "binary", nil, "let this `FILE` answer for text that names it, whatever its path; may be repeated")
 	flags.BoolVar(&s.filter.TrustPaths, "trust-paths", false, "without a build ID take the file that is at the path now")
 	flags.BoolVar(&s.filter.Replace, "force", false, "replace functions that are there already")
 	flags.BoolVar(&s.filter.Lines, "lines", false, "add source lines to text of perf script, as its -F +srcline")
 	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not print how many frames got functions")
-	s.symbols.addFlags(flags)
-	s.input.addSizeFlag(flags)
+	s.symbols.AddFlags(flags)
+	s.input.AddSizeFlag(flags)
 	return cmd
 }
 
 type symbolizer struct {
-	env         *env
-	input       input
-	symbols     symbolOptions
+	env         *verb.Env
+	input       input.Reader
+	symbols     symbolsource.Options
 	output      string
 	mode        fs.FileMode // of a new output
 	format      string
@@ -116,11 +122,11 @@ func (s *symbolizer) run(name string) error {
 	s.mode = modeLike(name)
 	ctx, stop := s.context(name)
 	defer stop()
-	source, err := s.symbols.open(ctx, s.env)
+	source, err := s.symbols.Open(ctx, s.env)
 	if err != nil {
 		return err
 	}
-	defer source.close()
+	defer source.Close()
 	in, done, err := s.open(ctx, source, name)
 	if err != nil {
 		return err
@@ -135,7 +141,7 @@ func (s *symbolizer) run(name string) error {
 	case errors.As(err, &output):
 		return output.error
 	case err != nil:
-		return fmt.Errorf("%s: %w", inputName(name), err)
+		return fmt.Errorf("%s: %w", perffile.InputName(name), err)
 	}
 	return nil
 }
@@ -144,17 +150,17 @@ func (s *symbolizer) run(name string) error {
 // else writes what is typed. Ctrl-C is caught to the end of the program: one that comes while
 // the last line is written does not make all that was written a failure.
 func (s *symbolizer) context(name string) (context.Context, context.CancelFunc) {
-	if f, ok := s.env.stdin.(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
+	if f, ok := s.env.Stdin.(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
 		return context.Background(), func() {}
 	}
-	ctx, _ := interruptible() // never over
+	ctx, _ := verb.Interruptible() // never over
 	return ctx, func() {}
 }
 
 // check refuses what cannot be carried out before anything is read.
 func (s *symbolizer) check() error {
 	if _, known := symbolizeFormats[s.format]; s.format != "" && !known {
-		return usageError{fmt.Errorf("--format %s: must be text, folded or pprof", s.format)}
+		return verb.Usagef("--format %s: must be text, folded or pprof", s.format)
 	}
 	for _, name := range s.filter.Binaries {
 		if _, err := buildid.ReadFile(name); err != nil && !isReadable(name) {
@@ -175,7 +181,7 @@ func isReadable(name string) bool {
 	return true
 }
 
-func (s *symbolizer) symbolize(source *symbolSource, name string, in plainInput) error {
+func (s *symbolizer) symbolize(source *symbolsource.Source, name string, in plainInput) error {
 	format, named := symbolizeFormats[s.format]
 	if !named {
 		first := buffered(in.Reader)
@@ -205,19 +211,11 @@ func notText(name string, compressed bool) error {
 	return fmt.Errorf("%s; for text: perf script -i %s --show-mmap-events | hallmark symbolize", reads, name)
 }
 
-// inputName is what messages call an input.
-func inputName(name string) string {
-	if name == "-" {
-		return "standard input"
-	}
-	return name
-}
-
 // open opens the input. What is read of a file ends with ctx; standard input ends when
 // whoever writes it has got the same Ctrl-C and is done.
-func (s *symbolizer) open(ctx context.Context, source *symbolSource, name string) (r io.Reader, done func(), err error) {
+func (s *symbolizer) open(ctx context.Context, source *symbolsource.Source, name string) (r io.Reader, done func(), err error) {
 	if name == "-" {
-		return s.env.stdin, func() {}, nil
+		return s.env.Stdin, func() {}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -234,9 +232,9 @@ func (s *symbolizer) open(ctx context.Context, source *symbolSource, name string
 		f.Close()
 		return nil, nil, err
 	}
-	watched := &watchedFile{ctx: ctx, f: f, bar: source.bar, size: info.Size()}
-	if watched.bar == nil && (s.output != "-" || terminalWidth(s.env.stdout) == 0) {
-		watched.bar = progress.New(s.env.stderr)
+	watched := &watchedFile{ctx: ctx, f: f, bar: source.Bar, size: info.Size()}
+	if watched.bar == nil && (s.output != "-" || terminal.Width(s.env.Stdout) == 0) {
+		watched.bar = progress.New(s.env.Stderr)
 	}
 	return watched, func() { watched.bar.Clear(); f.Close() }, nil
 }
@@ -267,7 +265,7 @@ func (w *watchedFile) Read(b []byte) (int, error) {
 func uncompressed(r io.Reader) (plainInput, error) {
 	in := &counted{r: r}
 	plain := bufio.NewReader(in)
-	if !bytes.HasPrefix(buffered(plain), gzipMagic) {
+	if !bytes.HasPrefix(buffered(plain), perffile.GzipMagic) {
 		return plainInput{plain, false, in}, nil
 	}
 	gz, err := gzip.NewReader(plain)
@@ -306,7 +304,7 @@ func buffered(r *bufio.Reader) []byte {
 // write makes the output, which appears under its name when it is whole.
 func (s *symbolizer) write(content func(io.Writer) error) error {
 	if s.output == "-" {
-		return content(s.env.stdout)
+		return content(s.env.Stdout)
 	}
 	var failed error
 	err := atomicfile.Write(s.output, s.mode, func(w io.Writer) error {
@@ -322,29 +320,29 @@ func (s *symbolizer) write(content func(io.Writer) error) error {
 // outputError is that of an output that cannot be made: no fault of the input.
 type outputError struct{ error }
 
-func (s *symbolizer) writeProfile(source *symbolSource, r plainInput) error {
+func (s *symbolizer) writeProfile(source *symbolsource.Source, r plainInput) error {
 	switch {
 	case s.json || s.filter.Lines || s.filter.TrustPaths || s.filter.Binaries != nil:
-		return usageError{errors.New("--json, --lines, --binary and --trust-paths are for text, this is a profile")}
-	case s.output == "-" && terminalWidth(s.env.stdout) > 0:
-		return usageError{errors.New("a profile is nothing for a terminal: -o OUT")}
+		return verb.Usagef("--json, --lines, --binary and --trust-paths are for text, this is a profile")
+	case s.output == "-" && terminal.Width(s.env.Stdout) > 0:
+		return verb.Usagef("a profile is nothing for a terminal: -o OUT")
 	}
-	collectSeldom()
-	o, err := s.input.options()
+	verb.CollectSeldom()
+	o, err := s.input.Options()
 	if err != nil {
 		return err
 	}
 	o.InFile = func() int64 { return r.file.n }
 	p, err := profile.Read(r, o)
 	if err != nil {
-		return adviseSize(err)
+		return input.AdviseSize(err)
 	}
 	symbols := profile.Symbolize
 	if s.filter.Replace {
 		symbols = profile.Resymbolize
 	}
-	misses := symbols(p, &local.Symbols{Library: source.Library, Context: source.ctx})
-	if source.ctx.Err() != nil {
+	misses := symbols(p, &local.Symbols{Library: source.Library, Context: source.Context})
+	if source.Context.Err() != nil {
 		return errInterrupted
 	}
 	if err := s.write(func(w io.Writer) error { return profile.Write(w, p) }); err != nil {
@@ -352,7 +350,7 @@ func (s *symbolizer) writeProfile(source *symbolSource, r plainInput) error {
 	}
 	if !s.quiet {
 		c := profile.MeasureCoverage(p, misses)
-		writeCoverage(s.env.stderr, &c)
+		writeCoverage(s.env.Stderr, &c)
 	}
 	return nil
 }
@@ -379,7 +377,7 @@ func (t *boundedText) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *symbolizer) writeText(source *symbolSource, in plainInput) error {
+func (s *symbolizer) writeText(source *symbolsource.Source, in plainInput) error {
 	var r io.Reader = in
 	if in.compressed {
 		r = &boundedText{plainInput: in}
@@ -389,27 +387,27 @@ func (s *symbolizer) writeText(source *symbolSource, in plainInput) error {
 		if s.json {
 			summary, err = s.copyJSON(source, w, r)
 		} else {
-			summary, err = s.filter.Copy(source.ctx, w, r)
+			summary, err = s.filter.Copy(source.Context, w, r)
 		}
 		return err
 	})
 	if summary != nil && !s.quiet {
-		writeTextSummary(s.env.stderr, summary)
+		writeTextSummary(s.env.Stderr, summary)
 	}
 	return err
 }
 
 // textRecord is one object of output.
 type textRecord struct {
-	Line    int64          `json:"input_line"`
-	Module  string         `json:"binary"`
-	ID      buildid.ID     `json:"build_id,omitzero"`
-	Virtual *addr.Virt     `json:"virtual,omitempty"`
-	Offset  *addr.Offset   `json:"offset,omitempty"`
-	Trusted bool           `json:"trusted,omitempty"`
-	Frames  []frameRecord  `json:"frames,omitempty"`        // innermost first
-	Source  string         `json:"symbol_source,omitempty"` // of the frames
-	Reason  *reason.Reason `json:"symbol_reason,omitempty"` // why there are none
+	Line    int64                     `json:"input_line"`
+	Module  string                    `json:"binary"`
+	ID      buildid.ID                `json:"build_id,omitzero"`
+	Virtual *addr.Virt                `json:"virtual,omitempty"`
+	Offset  *addr.Offset              `json:"offset,omitempty"`
+	Trusted bool                      `json:"trusted,omitempty"`
+	Frames  []lookupprint.FrameRecord `json:"frames,omitempty"`        // innermost first
+	Source  string                    `json:"symbol_source,omitempty"` // of the frames
+	Reason  *reason.Reason            `json:"symbol_reason,omitempty"` // why there are none
 
 	// DifferentContent are two files that have the ID and different contents.
 	DifferentContent []string `json:"different_content,omitempty"`
@@ -417,11 +415,11 @@ type textRecord struct {
 
 // copyJSON writes the frames in text instead of the text. Like text they are written
 // as they come.
-func (s *symbolizer) copyJSON(source *symbolSource, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
-	out := &objects{w: w, different: source.differentFrom}
-	out.enc = newObjectWriter(&out.pending)
+func (s *symbolizer) copyJSON(source *symbolsource.Source, w io.Writer, r io.Reader) (*symbolize.Summary, error) {
+	out := &objects{w: w, different: source.DifferentFrom}
+	out.enc = verb.NewObjectWriter(&out.pending)
 	s.filter.Found = out.add
-	return s.filter.Copy(source.ctx, out, r)
+	return s.filter.Copy(source.Context, out, r)
 }
 
 // objects writes the frames found in text whenever the text would be written, which it
@@ -429,7 +427,7 @@ func (s *symbolizer) copyJSON(source *symbolSource, w io.Writer, r io.Reader) (*
 type objects struct {
 	w       io.Writer
 	pending bytes.Buffer
-	enc     *objectWriter
+	enc     *verb.ObjectWriter
 	// different returns two files that have an identity and different contents, or nil.
 	different func(buildid.ID) []string
 }
@@ -446,10 +444,10 @@ func (o *objects) add(f symbolize.Frame) {
 	if len(f.Frames) == 0 {
 		record.Reason = &f.Reason
 	} else {
-		record.Frames, record.Source = frameRecords(f.Frames), f.Source.String()
+		record.Frames, record.Source = lookupprint.FrameRecords(f.Frames), f.Source.String()
 	}
 	record.DifferentContent = o.different(f.ID)
-	_ = o.enc.write(record) // into memory, and of nothing that could fail
+	_ = o.enc.Write(record) // into memory, and of nothing that could fail
 }
 
 // writeTextSummary says what became of the frames in a text.
@@ -458,16 +456,16 @@ func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 		fmt.Fprintln(w, "hallmark: no frames with a file and an offset")
 		return
 	}
-	fmt.Fprintf(w, "hallmark: %s, %s symbolized", plural(s.Frames, "frame"), thousands(s.Symbolized))
+	fmt.Fprintf(w, "hallmark: %s, %s symbolized", terminal.Plural(s.Frames, "frame"), terminal.Thousands(s.Symbolized))
 	if s.Named > 0 {
-		fmt.Fprintf(w, ", %s named before", thousands(s.Named))
+		fmt.Fprintf(w, ", %s named before", terminal.Thousands(s.Named))
 	}
 	fmt.Fprintln(w)
 	if s.Trusted > 0 {
-		fmt.Fprintf(w, "hallmark: %s of them unverified: no build ID, files were taken for their names\n", thousands(s.Trusted))
+		fmt.Fprintf(w, "hallmark: %s of them unverified: no build ID, files were taken for their names\n", terminal.Thousands(s.Trusted))
 	}
 	for _, g := range s.Gaps {
-		line := fmt.Sprintf("%s: %s", plural(g.Frames, "frame"), g.Reason)
+		line := fmt.Sprintf("%s: %s", terminal.Plural(g.Frames, "frame"), g.Reason)
 		if names := shortNames(g.Modules); names != "" {
 			line += ": " + names
 		}
@@ -488,11 +486,11 @@ var textAdvice = map[reason.Reason]string{
 // shortNames names the first few files.
 func shortNames(files []string) string {
 	var names []string
-	for _, file := range files[:min(len(files), mostNames)] {
-		names = append(names, nameCell(profile.ShortName(file)))
+	for _, file := range files[:min(len(files), terminal.MostNames)] {
+		names = append(names, terminal.Name(profile.ShortName(file)))
 	}
 	names = slices.Compact(names)
-	if more := len(files) - mostNames; more > 0 {
+	if more := len(files) - terminal.MostNames; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")

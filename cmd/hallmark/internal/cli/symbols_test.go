@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/proftest"
 )
 
@@ -25,7 +27,7 @@ func runReport(t *testing.T, urls string, args ...string) (status int, stdout, s
 	t.Setenv("DEBUGINFOD_CACHE_PATH", filepath.Join(home, "debuginfod"))
 	t.Setenv("DEBUGINFOD_URLS", urls)
 	var out, errs strings.Builder
-	e := &env{stdout: &out, stderr: &errs, stdin: strings.NewReader("")}
+	e := &verb.Env{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}
 	status = run(context.Background(), e, append([]string{"report"}, args...))
 	return status, out.String(), errs.String()
 }
@@ -85,7 +87,7 @@ func TestInterruptedWhileAskingServers(t *testing.T) {
 	}))
 	defer server.Close()
 	status, stdout, stderr := runReport(t, server.URL, proftest.Save(t, proftest.Mixed()))
-	if status != 1 || stdout != "" || stderr != "hallmark: "+errAsking.Error()+"\n" {
+	if status != 1 || stdout != "" || stderr != "hallmark: "+symbolsource.ErrAsking.Error()+"\n" {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hallmark/addr"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/defect"
 	"hallmark/internal/plaintext"
 	"hallmark/internal/regular"
@@ -45,28 +47,28 @@ type unwindOptions struct {
 	threads     int
 }
 
-func newUnwindCommand(e *env) *cobra.Command {
+func newUnwindCommand(e *verb.Env) *cobra.Command {
 	var opt unwindOptions
 	cmd := &cobra.Command{
 		Use:     "unwind [flags] FILE...",
 		Short:   "Print how callers are found in files without frame pointers",
 		Long:    unwindLong,
 		Example: unwindExample,
-		Args:    takes("FILE..."),
+		Args:    verb.Takes("FILE..."),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p := &unwindPrinter{opt: opt, out: bufio.NewWriter(e.stdout), stdout: e.stdout, stderr: e.stderr, several: len(args) > 1}
+			p := &unwindPrinter{opt: opt, out: bufio.NewWriter(e.Stdout), stdout: e.Stdout, stderr: e.Stderr, several: len(args) > 1}
 			if opt.check != "" {
 				at, err := parseAddress(opt.check)
 				if err != nil {
-					return usageError{fmt.Errorf("%q is not a hexadecimal offset", opt.check)}
+					return verb.Usagef("%q is not a hexadecimal offset", opt.check)
 				}
 				p.at = addr.Offset(at)
 			}
 			if opt.threads < 0 {
-				return usageError{fmt.Errorf("--threads %d is negative", opt.threads)}
+				return verb.Usagef("--threads %d is negative", opt.threads)
 			}
 			if opt.check != "" && opt.stats {
-				return usageError{errors.New("--check and --stats do not go together")}
+				return verb.Usagef("--check and --stats do not go together")
 			}
 			return p.files(args)
 		},
@@ -94,9 +96,9 @@ func (p *unwindPrinter) files(names []string) error {
 		if err := p.file(name); err != nil {
 			failed = true
 			if p.opt.json {
-				err = writeObject(p.out, fileFailure{name, err.Error()})
+				err = verb.WriteObject(p.out, fileFailure{name, err.Error()})
 			} else {
-				_, err = fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(message(err, name)))
+				_, err = fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(terminal.Message(err, name)))
 			}
 			if err != nil {
 				return err
@@ -107,7 +109,7 @@ func (p *unwindPrinter) files(names []string) error {
 		}
 	}
 	if failed {
-		return exitStatus(1)
+		return verb.ExitStatus(1)
 	}
 	return nil
 }
@@ -140,7 +142,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 		},
 	})
 	if err != nil {
-		return describeKind(name, fmt.Errorf("%s: %w", name, err))
+		return input.DescribeKind(name, fmt.Errorf("%s: %w", name, err))
 	}
 	took := time.Since(start)
 	if p.several && !p.opt.json {
@@ -158,7 +160,7 @@ func (p *unwindPrinter) file(name string) (err error) {
 // rows prints those rows of a table that are wanted.
 func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Row) bool) error {
 	m := t.Machine()
-	text := &table{columns: make([]column, 4)}
+	text := &terminal.Grid{Columns: make([]terminal.Column, 4)}
 	found := false
 	for row := range t.All() {
 		if !wanted(row) {
@@ -166,8 +168,8 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 		}
 		found = true
 		if !p.opt.json {
-			text.measure(cellsOfRow(m, row)...)
-		} else if err := writeObject(p.out, recordOfRow(name, m, row)); err != nil {
+			text.Measure(cellsOfRow(m, row)...)
+		} else if err := verb.WriteObject(p.out, recordOfRow(name, m, row)); err != nil {
 			return err
 		}
 	}
@@ -177,17 +179,17 @@ func (p *unwindPrinter) rows(name string, t *unwind.Table, wanted func(unwind.Ro
 	case p.opt.json:
 		return nil
 	}
-	width := terminalWidth(p.stdout)
+	width := terminal.Width(p.stdout)
 	for row := range t.All() {
 		if !wanted(row) {
 			continue
 		}
-		if text.add(cellsOfRow(m, row)...); len(text.rows) == rowsAtOnce {
-			text.write(p.out, width)
-			text.rows = text.rows[:0]
+		if text.Add(cellsOfRow(m, row)...); len(text.Rows) == rowsAtOnce {
+			text.Write(p.out, width)
+			text.Rows = text.Rows[:0]
 		}
 	}
-	text.write(p.out, width)
+	text.Write(p.out, width)
 	return nil
 }
 
@@ -287,22 +289,22 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 		for why := range unwind.Why(len(s.Silent)) {
 			rec.Silent[why.String()], rec.SilentBytes[why.String()] = s.Silent[why], s.SilentBytes[why]
 		}
-		return writeObject(p.out, rec)
+		return verb.WriteObject(p.out, rec)
 	}
 	perRow := "-"
 	if s.Rows > 0 {
 		perRow = strconv.FormatFloat(float64(s.Size)/float64(s.Rows), 'f', 2, 64)
 	}
-	text := &table{columns: []column{{}, {right: true}, {}}}
-	text.add("rows", thousands(int64(s.Rows)), plural(int64(s.Rules), "distinct rule"))
-	text.add("size", quantity(int64(s.Size), "bytes"), perRow+" bytes a row, "+t.Machine().String())
-	text.add("code with a rule", percent(int64(s.Known), int64(code)), "of "+quantity(int64(code), "bytes"))
+	text := &terminal.Grid{Columns: []terminal.Column{{}, {Right: true}, {}}}
+	text.Add("rows", terminal.Thousands(int64(s.Rows)), terminal.Plural(int64(s.Rules), "distinct rule"))
+	text.Add("size", terminal.Quantity(int64(s.Size), "bytes"), perRow+" bytes a row, "+t.Machine().String())
+	text.Add("code with a rule", terminal.Percent(int64(s.Known), int64(code)), "of "+terminal.Quantity(int64(code), "bytes"))
 	for why := range unwind.Why(len(s.Silent)) {
-		text.add("none: "+why.String(), thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+quantity(int64(s.SilentBytes[why]), "bytes")))
+		text.Add("none: "+why.String(), terminal.Thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+terminal.Quantity(int64(s.SilentBytes[why]), "bytes")))
 	}
-	text.add("frame pointer lost", thousands(int64(s.Lost)), "rows")
-	text.add("made in", quantity(int64(took), "nanoseconds"), "")
-	text.write(p.out, terminalWidth(p.stdout))
+	text.Add("frame pointer lost", terminal.Thousands(int64(s.Lost)), "rows")
+	text.Add("made in", terminal.Quantity(int64(took), "nanoseconds"), "")
+	text.Write(p.out, terminal.Width(p.stdout))
 	return nil
 }
 

@@ -10,6 +10,9 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/profile"
 	"hallmark/profile/local"
 	"hallmark/profile/view"
@@ -33,7 +36,7 @@ Frames without symbols get them as with 'hallmark report'. FILE is
 hallmark.pb.gz where none is named, and may be a recording by perf, as there;
 --event all shows all of its events, which the pages choose from.`
 
-func newViewCommand(e *env) *cobra.Command {
+func newViewCommand(e *verb.Env) *cobra.Command {
 	v := viewer{env: e}
 	cmd := &cobra.Command{
 		Use:   "view [flags] [FILE]",
@@ -43,18 +46,18 @@ func newViewCommand(e *env) *cobra.Command {
   hallmark view --diff before.pb.gz after.pb.gz
   hallmark view --source ~/src/app out.pb.gz
   hallmark view --http 127.0.0.1:8080 --no-browser out.pb.gz`,
-		Args: takes("[FILE]"),
+		Args: verb.Takes("[FILE]"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			name, err := profileArgument(args)
+			name, err := input.Argument(args)
 			if err != nil {
 				return err
 			}
 			return v.run(name)
 		},
 	}
-	v.input.addFlags(cmd.Flags())
-	v.input.symbols = &v.symbols
-	v.symbols.addFlags(cmd.Flags())
+	v.input.AddFlags(cmd.Flags())
+	v.input.DebugPaths = &v.symbols.Extra
+	v.symbols.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
 	cmd.Flags().StringVar(&v.sources, "source", "", "show the text of source lines from files in `DIR`")
@@ -63,9 +66,9 @@ func newViewCommand(e *env) *cobra.Command {
 }
 
 type viewer struct {
-	env       *env
-	input     input
-	symbols   symbolOptions
+	env       *verb.Env
+	input     input.Reader
+	symbols   symbolsource.Options
 	base      string
 	sources   string
 	address   string
@@ -73,38 +76,38 @@ type viewer struct {
 }
 
 func (v *viewer) run(name string) error {
-	collectSeldom()
+	verb.CollectSeldom()
 	if _, _, err := net.SplitHostPort(v.address); err != nil {
-		return usageError{fmt.Errorf("--http %w", err)}
+		return verb.Usagef("--http %w", err)
 	}
-	v.input.tell = true
-	p, err := v.input.read(v.env, name)
+	v.input.ReportLacks = true
+	p, err := v.input.Read(v.env, name)
 	if err != nil {
 		return err
 	}
-	if err := v.input.checkView(name, p); err != nil {
+	if err := v.input.CheckView(name, p); err != nil {
 		return err
 	}
-	if _, err := profile.SampleIndex(p, v.input.sampleType); err != nil {
+	if _, err := profile.SampleIndex(p, v.input.SampleType); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	var base *pprof.Profile
 	if v.base != "" {
-		if base, err = v.input.read(v.env, v.base); err != nil {
+		if base, err = v.input.Read(v.env, v.base); err != nil {
 			return err
 		}
-		if err := v.input.checkView(v.base, base); err != nil {
+		if err := v.input.CheckView(v.base, base); err != nil {
 			return err
 		}
 		for _, note := range profile.Separate(base, p) {
-			fmt.Fprintf(v.env.stderr, "hallmark: %s\n", note)
+			fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", note)
 		}
 	}
-	ctx, over := interruptible() // what was read until here ends at once
+	ctx, over := verb.Interruptible() // what was read until here ends at once
 	defer over()
 	err = serve(ctx, v.env, p, v.address, v.symbols, view.Options{
 		Base:       base,
-		SampleType: v.input.sampleType,
+		SampleType: v.input.SampleType,
 		Sources:    v.sources,
 		Browser:    !v.noBrowser,
 	})
@@ -119,29 +122,29 @@ const anyPort = "127.0.0.1:0"
 
 // viewProfile shows p, which was just recorded, in the browser until ctx is done. It
 // asks no server, as the recorder does not.
-func viewProfile(ctx context.Context, e *env, p *pprof.Profile) error {
-	return serve(ctx, e, p, anyPort, symbolOptions{noDebuginfod: true}, view.Options{Browser: true})
+func viewProfile(ctx context.Context, e *verb.Env, p *pprof.Profile) error {
+	return serve(ctx, e, p, anyPort, symbolsource.Options{NoDebuginfod: true}, view.Options{Browser: true})
 }
 
 // serve serves pages about p until ctx is done. It opens a browser, if o wants
 // one, only where there is a display for it, and not as root: a browser with root's
 // rights would be open to every page that is shown in it.
-func serve(ctx context.Context, e *env, p *pprof.Profile, address string, symbols symbolOptions, o view.Options) error {
-	s, err := symbols.open(ctx, e)
+func serve(ctx context.Context, e *verb.Env, p *pprof.Profile, address string, symbols symbolsource.Options, o view.Options) error {
+	s, err := symbols.Open(ctx, e)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	o.Browser = o.Browser && hasDisplay() && os.Geteuid() != 0
-	o.Symbols = &local.Symbols{Library: s.Library, Context: s.ctx}
+	o.Symbols = &local.Symbols{Library: s.Library, Context: s.Context}
 	o.Ready = func(url string) {
-		s.bar.Clear()
-		fmt.Fprintf(e.stdout, "Serving %s until Ctrl-C\n", url)
+		s.Bar.Clear()
+		fmt.Fprintf(e.Stdout, "Serving %s until Ctrl-C\n", url)
 	}
-	o.Errors = s.bar.Over(e.stderr)
+	o.Errors = s.Bar.Over(e.Stderr)
 	err = view.Serve(ctx, address, p, o)
 	if errors.Is(err, view.ErrNotLoopback) {
-		return usageError{err}
+		return verb.Usage(err)
 	}
 	return err
 }

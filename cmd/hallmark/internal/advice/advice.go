@@ -1,0 +1,74 @@
+// Package advice returns what helps against a reason here and now, where that depends on the machine, on
+// who asks, or on how a profile was recorded.
+package advice
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"hallmark/capture"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/profile/summary"
+	"hallmark/reason"
+)
+
+// Fit sets what helps against the gaps of a profile that was read from in, where that
+// depends on how it was recorded. Advice that cannot help is none.
+func Fit(s *summary.Summary, in *input.Reader) {
+	for i := range s.Coverage.Gaps {
+		switch g := &s.Coverage.Gaps[i]; g.Reason {
+		case reason.NotRecorded:
+			g.Fitting = in.Advice
+		case reason.FileChanged: // what was recorded may have ended long ago
+			g.Fitting = "name the build that ran with --debug-path (perf keeps copies below ~/.debug)"
+		}
+	}
+	if s.Coverage.Stacks == nil {
+		return
+	}
+	for i := range s.Coverage.Stacks.Gaps {
+		g := &s.Coverage.Stacks.Gaps[i]
+		g.Fitting = stackAdvice(g.Reason, s.Comments, in)
+	}
+}
+
+// liveAdvice returns what helps this process against a reason, now: root has the capabilities that others
+// are advised to take.
+func liveAdvice(why reason.Reason) string {
+	if why == reason.NotPermitted && os.Geteuid() == 0 {
+		return "a sandbox or a security module refuses it, also to root"
+	}
+	return why.Advice()
+}
+
+// copyMore is what helps where the copies of stacks were too short.
+const copyMore = "copy more of the stacks, with --call-graph dwarf,65528"
+
+// stackAdvice returns what helps against stacks that end for a reason, "" for the usual.
+func stackAdvice(why reason.Reason, comments []string, in *input.Reader) string {
+	noted := func(note string) bool {
+		return slices.ContainsFunc(comments, func(c string) bool { return strings.HasSuffix(c, note) })
+	}
+	switch why {
+	case reason.NoTable:
+		switch {
+		case in.Advice != "": // without the identity of a file there is no table of it either
+			return "identify the files, as above"
+		case len(in.Events) > 0: // perf's stacks are walked here, by the files that are at hand
+			return "name the files with --debug-path, if they are the right ones: they are missing, or others can have written them"
+		}
+	case reason.StackUnreadable:
+		if noted(capture.CutNote) || len(in.Events) > 0 { // of hallmark's own copies, and of perf's
+			return copyMore
+		}
+	case reason.FramePointers:
+		switch {
+		case noted(capture.ContinuedNote):
+			return copyMore
+		case len(in.Events) > 0: // perf's own, which has no backends
+			return "record with perf record --call-graph dwarf"
+		}
+	}
+	return ""
+}

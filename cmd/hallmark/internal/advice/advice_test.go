@@ -1,0 +1,54 @@
+package advice
+
+import (
+	"strings"
+	"testing"
+
+	"hallmark/capture"
+	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/profile/fromperf"
+	"hallmark/reason"
+)
+
+// TestStackAdvice: what is advised depends on how a profile was recorded.
+func TestStackAdvice(t *testing.T) {
+	cut, continued := []string{"12 " + capture.CutNote}, []string{"3 " + capture.ContinuedNote}
+	ofPerf := &input.Reader{Events: []fromperf.EventCount{{}}}
+	for _, test := range []struct {
+		why      reason.Reason
+		comments []string
+		in       *input.Reader
+		want     string
+	}{
+		{reason.StackUnreadable, nil, &input.Reader{}, ""}, // by bpf, which copies nothing that more of would help
+		{reason.StackUnreadable, cut, &input.Reader{}, copyMore},
+		{reason.StackUnreadable, nil, ofPerf, copyMore},
+		{reason.FramePointers, nil, &input.Reader{}, ""}, // the usual
+		{reason.FramePointers, nil, ofPerf, "record with perf record --call-graph dwarf"},
+		{reason.FramePointers, continued, &input.Reader{}, copyMore},
+		{reason.NoTable, nil, &input.Reader{Advice: "inject"}, "identify the files, as above"},
+		{reason.NoTable, nil, &input.Reader{}, ""},
+	} {
+		if got := stackAdvice(test.why, test.comments, test.in); got != test.want {
+			t.Errorf("%v with %q: %q, want %q", test.why, test.comments, got, test.want)
+		}
+	}
+}
+
+// TestAdviceHelps: no reason that any way of recording may meet advises one of these ways.
+func TestAdviceHelps(t *testing.T) {
+	for _, why := range []reason.Reason{reason.TooDeep, reason.StackUnreadable} {
+		if advice := why.Advice(); advice != "" {
+			t.Errorf("%v: %q", why, advice)
+		}
+	}
+	// Up to 3.14 'python -X perf' ends whole stacks at each call of a function.
+	if advice := reason.NoPerfMap.Advice(); strings.Contains(advice, "python") && !strings.Contains(advice, "python 3.15 and later") {
+		t.Errorf("%q", advice)
+	}
+	for why := reason.None; !strings.HasPrefix(why.Code(), "reason-"); why++ {
+		if advice := why.Advice(); strings.Contains(advice, "as root") && !strings.Contains(advice, "CAP_") {
+			t.Errorf("%v asks for root and not for capabilities: %q", why, advice)
+		}
+	}
+}

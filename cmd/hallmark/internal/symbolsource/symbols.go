@@ -1,0 +1,266 @@
+// Package symbolsource opens the files, indexes and servers that a verb takes symbols from, as its flags and
+// the environment say.
+package symbolsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"sync"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/spf13/pflag"
+
+	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/debuginfo"
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/plaintext"
+	"hallmark/profile"
+	"hallmark/profile/local"
+	"hallmark/reason"
+	"hallmark/symbol"
+)
+
+// Options are what the verbs that look for symbols have in common.
+type Options struct {
+	NoDebuginfod bool     // ask no server
+	Extra        []string // paths of files and debug files, which are believed
+	splitUnits   string
+	verbose      bool
+}
+
+// AddFlags adds the flags of all verbs that look for symbols.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.NoDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
+	flags.StringArrayVar(&o.Extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory, and believe them whoever owns them (can be repeated)")
+	flags.BoolVar(&o.verbose, "verbose", false, "print on standard error where files were looked for")
+}
+
+// AddPackageFlag adds the flag of verbs that look at one file.
+func (o *Options) AddPackageFlag(flags *pflag.FlagSet) { PackageFlag(flags, &o.splitUnits) }
+
+// PackageFlag adds the flag that names a package of split debug information.
+func PackageFlag(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, "dwp", "", "take split debug information from this package `FILE`, where PROG.dwp is not beside the file")
+}
+
+// A Source is where a verb gets symbols from, until Close.
+type Source struct {
+	*debuginfo.Library
+	Context context.Context // ends with Ctrl-C, if servers may be asked
+	Bar     *progress.Bar   // nil where no server may be asked
+	stop    context.CancelFunc
+
+	mu     sync.Mutex // searches run at the same time
+	stderr io.Writer
+	differ map[buildid.ID][2]string // files of one build ID and different contents
+}
+
+// Report prints a line on standard error, above the bar.
+func (s *Source) Report(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.Bar.Over(s.stderr), "hallmark: %s\n", plaintext.Line(line))
+}
+
+// noteDifferent reports two files that have one build ID and different contents.
+func (s *Source) noteDifferent(id buildid.ID, paths [2]string) {
+	s.mu.Lock()
+	if s.differ == nil {
+		s.differ = map[buildid.ID][2]string{}
+	}
+	s.differ[id] = paths
+	s.mu.Unlock()
+	s.Report(DifferentText(paths))
+}
+
+// DifferentText says that two files have one build ID and different contents.
+func DifferentText(paths [2]string) string {
+	return reason.DifferentContent.String() + ": " + plaintext.Name(paths[0]) + ", " + plaintext.Name(paths[1])
+}
+
+// DifferentFiles returns two files that were met with one build ID and different contents,
+// nil if none were.
+func (s *Source) DifferentFiles() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, paths := range s.differ {
+		return paths[:]
+	}
+	return nil
+}
+
+// DifferentFrom is differentFiles for one identity.
+func (s *Source) DifferentFrom(id buildid.ID) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if paths, ok := s.differ[id]; ok {
+		return paths[:]
+	}
+	return nil
+}
+
+// Open returns the source of symbols that the options and the environment say.
+func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
+	for _, path := range o.Extra {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("--debug-path: %w", terminal.OpenFailed(err))
+		}
+	}
+	if err := CheckPackage(o.splitUnits); err != nil {
+		return nil, err
+	}
+	s := &Source{Library: new(debuginfo.Library), Context: ctx, stop: func() {}, stderr: e.Stderr}
+	finder := &s.Library.Finder
+	finder.Extra, finder.Package = o.Extra, o.splitUnits
+	finder.Differ = s.noteDifferent
+	if !o.NoDebuginfod {
+		client, err := debuginfod.FromEnvironment()
+		if err != nil {
+			return nil, err
+		}
+		s.use(client)
+	}
+	switch {
+	case o.verbose:
+		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
+			text := stepText(step)
+			if !id.IsZero() {
+				text = id.String() + ": " + text
+			}
+			s.Report(text)
+		}
+	case o.splitUnits != "":
+		finder.Trace = RefusedPackage(o.splitUnits, s.Report)
+	}
+	return s, nil
+}
+
+// RefusedPackage returns what reports, once, that a package has units of other files.
+func RefusedPackage(name string, report func(line string)) func(buildid.ID, debuginfo.Step) {
+	var once sync.Once
+	return func(_ buildid.ID, step debuginfo.Step) {
+		if step.Place == debuginfo.ForSplitUnits && step.Path == name && step.Why == reason.FileChanged {
+			once.Do(func() { report("--dwp " + plaintext.Name(name) + ": refused: units of the file are not in it") })
+		}
+	}
+}
+
+// CheckPackage returns an error if a file is named that is no package of split units.
+func CheckPackage(name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return fmt.Errorf("--dwp: %w", err)
+	}
+	defer file.Close()
+	if !file.IsPackage() {
+		return fmt.Errorf("--dwp: %s: no package of split units, it has no .debug_cu_index", name)
+	}
+	return nil
+}
+
+// use lets servers be asked. Who waits for them may get tired of it.
+func (s *Source) use(client *debuginfod.Client) {
+	s.Finder.Servers = client
+	if len(client.URLs) == 0 {
+		return
+	}
+	if err := client.Check(); err != nil {
+		s.Report("no debuginfod server is asked: " + err.Error())
+		client.URLs = nil
+		return
+	}
+	s.Context, s.stop = verb.Interruptible()
+	s.Bar = progress.New(s.stderr)
+	client.Progress = s.showProgress
+	client.Warn = func(err *debuginfod.Error) {
+		s.Report("debuginfod server " + err.URL + ": " + serverProblem(err))
+	}
+}
+
+// serverProblem says what is wrong with a server, without the URL of a file.
+func serverProblem(err *debuginfod.Error) string {
+	var request *url.Error
+	if errors.As(err.Err, &request) {
+		return request.Err.Error()
+	}
+	return err.Err.Error()
+}
+
+func (s *Source) showProgress(id buildid.ID, file debuginfod.File, bytes, size int64) {
+	done := 0.0
+	if size > 0 {
+		done = float64(bytes) / float64(size)
+	}
+	s.Bar.Set(done, fmt.Sprintf("fetching %s of %s, %s", file, id, terminal.Quantity(bytes, "bytes")))
+}
+
+// Close ends what open began.
+func (s *Source) Close() {
+	s.Bar.Clear()
+	s.stop()
+}
+
+// stepText says what came of looking for a file at a place.
+func stepText(step debuginfo.Step) string {
+	what := step.Why.String()
+	switch {
+	case step.Err != nil:
+		what = terminal.Message(step.Err, step.Path)
+	case step.Why == reason.None:
+		what = "found"
+	case step.Why == reason.NoFile:
+		what = "not there"
+	case step.Why == reason.FileChanged:
+		what = "another file"
+	case step.Why == reason.NotBelieved:
+		what = "not used, others can have written it"
+	}
+	return fmt.Sprintf("%s: %s: %s", step.Place, plaintext.Name(step.Path), what)
+}
+
+// ErrAsking says that Ctrl-C came while servers were asked.
+var ErrAsking = errors.New("interrupted while looking for symbols; with --no-debuginfod no server is asked")
+
+// Symbolize gives symbols to the frames of p, and returns why others have none.
+func (o *Options) Symbolize(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, false)
+}
+
+// Show symbolizes a profile that is not to be kept: code without symbols is named by where
+// its function starts, and all other code of a binary is one function.
+func (o *Options) Show(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, true)
+}
+
+func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Misses, error) {
+	s, err := o.Open(context.Background(), e)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	symbols := &local.Symbols{Library: s.Library, Context: s.Context}
+	misses := profile.Symbolize(p, symbols)
+	if s.Context.Err() != nil {
+		return nil, ErrAsking
+	}
+	if starts {
+		nameUnnamed(p, symbols)
+	}
+	return misses, nil
+}
+
+// nameUnnamed names the code without symbols of a profile that is not to be kept.
+func nameUnnamed(p *pprof.Profile, symbols profile.Starts) {
+	profile.NameStarts(p, symbols)
+	profile.NameUnknown(p)
+}
