@@ -47,6 +47,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		{"", []string{"lookup", "--json", "--virtual", os.Args[0], textStart(t)}, []string{"virtual", "frames", "function", "source_file", "line", "symbol_source"}},
 		{crash, []string{"symbolize", "--json", "--debug-path", dir}, []string{"input_line", "binary", "build_id", "offset|virtual"}},
 		{"", []string{"report", "--json", profile}, []string{"functions", "function", "binaries", "coverage", "frame_count", "gaps", "advice", "flat", "cum", "processes", "process"}},
+		{"", []string{"report", "--json", "--tree", profile}, []string{"nodes", "parent", "function", "flat", "cum", "inverted", "coverage"}},
+		{"", []string{"report", "--json", "--diff", profile, profile}, []string{"functions", "total_before", "flat_before", "change", "scale", "binaries", "processes"}},
 		{"", []string{"unwind", "--json", prog}, []string{"binary", "start", "end", "kind", "section"}},
 		{"", []string{"unwind", "--json", "--stats", prog}, []string{"rows", "rules", "built_ns"}},
 		{"", []string{"doctor", "--json"}, []string{"features", "answer", "kernel", "backend"}},

@@ -282,7 +282,7 @@ var rules = map[string]rule{
 	command + "cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
-			"procmap/live", "profile", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
+			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
 			"profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "verb"},

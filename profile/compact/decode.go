@@ -550,6 +550,9 @@ func (d *decoder) finishAll() (*Profile, error) {
 	if len(d.texts) == 0 || d.texts[0] != "" {
 		return nil, fmt.Errorf("the first string is not empty")
 	}
+	if d.seen && len(d.types) == 0 {
+		return nil, fmt.Errorf("samples are there, and no types of them")
+	}
 	if len(d.types) != len(d.p.values) && d.seen {
 		return nil, fmt.Errorf("samples have %d values, and there are %d types of them", len(d.p.values), len(d.types))
 	}

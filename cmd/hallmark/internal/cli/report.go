@@ -42,6 +42,12 @@ as by 'hallmark inject', which reports for each file why not. --trust-paths acts
 as it does there. Of a damaged recording what can be read is reported, and the
 exit status is 1.
 
+--tree prints the calls as a tree, the functions first that count most, or with
+--invert each function and below it its callers. --diff BASE compares two
+profiles: functions, binaries and processes are sorted by what changed most.
+Functions of two builds of a binary are compared by name. The base is scaled to
+the same total, unless --absolute.
+
 "flat" counts what a function did itself, "cum" also what it called.
 
 Code without a symbol has the name of its file and the offset where its function
@@ -64,11 +70,17 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 		Example: `  hallmark report out.pb.gz
   hallmark report --top 5 --sort cum out.pb.gz
   hallmark report --sample-type inuse_space heap.pb.gz
+  hallmark report --tree out.pb.gz
+  hallmark report --diff before.pb.gz after.pb.gz
   hallmark report --json out.pb.gz | jq .coverage`,
 		Args: verb.Takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.json && !cmd.Flags().Changed("top") {
+			switch {
+			case cmd.Flags().Changed("top"):
+			case r.json:
 				r.top = 0
+			case r.tree:
+				r.top = mostNodes
 			}
 			name, err := input.Argument(args)
 			if err != nil {
@@ -83,6 +95,10 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
 	verb.CompleteValues(cmd, "sort", "flat", "cum")
+	cmd.Flags().BoolVar(&r.tree, "tree", false, "print the tree of calls, --top says of how many nodes")
+	cmd.Flags().BoolVar(&r.invert, "invert", false, "with --tree, print functions and below each its callers")
+	cmd.Flags().StringVar(&r.base, "diff", "", "print what changed since the profile `BASE`")
+	cmd.Flags().BoolVar(&r.absolute, "absolute", false, "with --diff, compare values as they are, not scaled to the same total")
 	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
 	return cmd
 }
@@ -97,6 +113,11 @@ type report struct {
 	top     int
 	sort    string
 	json    bool
+	tree    bool
+	invert  bool
+
+	base     string // what the profile is compared with
+	absolute bool
 }
 
 func (r *report) run(name string) error {
@@ -106,6 +127,12 @@ func (r *report) run(name string) error {
 	}
 	if r.sort != "flat" && r.sort != "cum" {
 		return verb.Usagef("--sort %s: must be flat or cum", r.sort)
+	}
+	if err := r.checkForms(); err != nil {
+		return err
+	}
+	if r.base != "" {
+		return r.runDiff(name)
 	}
 	all, err := r.input.ReadEach(r.env, name)
 	if err != nil {
@@ -129,6 +156,19 @@ func (r *report) run(name string) error {
 	return r.input.Status()
 }
 
+// checkForms refuses forms of the report that exclude each other.
+func (r *report) checkForms() error {
+	switch {
+	case r.tree && r.base != "":
+		return verb.Usagef("--tree and --diff exclude each other")
+	case r.invert && !r.tree:
+		return verb.Usagef("--invert is for --tree")
+	case r.absolute && r.base == "":
+		return verb.Usagef("--absolute is for --diff")
+	}
+	return nil
+}
+
 // writeReport writes the report of a profile that was symbolized, as far as
 // misses do not say otherwise.
 func writeReport(e *verb.Env, p *pprof.Profile, misses profile.Misses) error {
@@ -137,6 +177,9 @@ func writeReport(e *verb.Env, p *pprof.Profile, misses profile.Misses) error {
 }
 
 func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
+	if r.tree {
+		return r.writeTree(p, misses)
+	}
 	s, err := summary.New(p, summary.Options{
 		SampleType: r.input.SampleType,
 		Misses:     misses,
