@@ -57,6 +57,8 @@ type Local interface {
 	Publish(ctx context.Context, id buildid.ID) (bool, error)
 	// Source opens the source file of a path for an identity; false where it has none.
 	Source(ctx context.Context, id buildid.ID, m *store.Manifest, path string) (io.ReadCloser, store.Origin, bool, error)
+	// Counts returns how many packages and identities it knows.
+	Counts() (packages, identities int64)
 }
 
 // A Server answers requests.
@@ -88,6 +90,10 @@ func New(c Config) *Server {
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.Store.OnChange = s.catalog.note
 	s.metrics.gauges["hallmark_identities"] = s.catalog.len
+	if c.Local != nil {
+		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
+		s.metrics.gauges["hallmark_scanned_identities"] = func() int64 { _, n := c.Local.Counts(); return n }
+	}
 	s.routes()
 	return s
 }

@@ -191,6 +191,8 @@ func TestRefusals(t *testing.T) {
 	ask(t, "PUT", base+"/v1/files/xyz", bytes.NewReader(p.stripped)).want(t, 400)
 	upload(t, base, []byte("no ELF file"), "").want(t, 422)
 	upload(t, base, p.stripped[:200], "").want(t, 422)
+	upload(t, base, p.stripped[:len(p.stripped)-100], "").want(t, 422)
+	upload(t, base, p.stripped[:len(p.stripped)/2], "").want(t, 422)
 	upload(t, base, make([]byte, 1<<20+1), "").want(t, 413)
 	upload(t, base, p.stripped, "", "Content-Encoding", "br").want(t, 415)
 	upload(t, base, p.stripped, "", "Content-Encoding", "zstd").want(t, 400)

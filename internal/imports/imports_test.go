@@ -74,6 +74,10 @@ var rules = map[string]rule{
 		module: []string{"buildid", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
 		why:    "files by identity; it knows nothing of requests",
 	},
+	"server/scan": {
+		module: []string{"buildid", "internal/atomicfile", "internal/plaintext", "internal/regular", "server/packages", "server/store"},
+		why:    "files of this machine for a store; who asks for them is above it",
+	},
 	"server/packages": {
 		external: []string{"github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "what is in packages, for servers and for those who send files to them",
@@ -283,7 +287,7 @@ var rules = map[string]rule{
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
-			"profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
+			"profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},

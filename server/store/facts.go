@@ -71,10 +71,13 @@ func Inspect(ctx context.Context, r io.ReaderAt, size int64, name string) (f Fac
 		}()
 	}
 	image, err := elffile.Read(r, name)
-	if image == nil || len(image.Sections) == 0 && len(image.Segments) == 0 {
-		if err == nil {
-			err = fmt.Errorf("%s: no sections and no segments", name)
-		}
+	if err == nil && len(image.Sections) == 0 && len(image.Segments) == 0 {
+		err = fmt.Errorf("%s: no sections and no segments", name)
+	}
+	if err == nil {
+		err = isWhole(image, size, name)
+	}
+	if err != nil {
 		return Facts{}, refuse(err)
 	}
 	info, err := buildid.ReadContext(ctx, sized{r, size})
@@ -93,6 +96,33 @@ func Inspect(ctx context.Context, r io.ReaderAt, size int64, name string) (f Fac
 		}
 	}
 	return f, refuse(err)
+}
+
+// isWhole returns an error where a file ends before its sections do, or before its segments if
+// it has no sections.
+func isWhole(m *elffile.Image, size int64, name string) error {
+	cut := func(what string, off, n uint64) error {
+		if end := off + n; end < off || end > uint64(size) {
+			return fmt.Errorf("%s: %s ends at %d, behind the end of the file at %d: it was cut off", name, what, end, size)
+		}
+		return nil
+	}
+	for i := range m.Sections {
+		if s := &m.Sections[i]; s.Type != elffile.SHT_NOBITS && s.Type != 0 {
+			if err := cut("section "+s.Name, s.Offset, s.Size); err != nil {
+				return err
+			}
+		}
+	}
+	if len(m.Sections) > 0 {
+		return nil
+	}
+	for _, s := range m.Segments {
+		if err := cut("a segment", uint64(s.Offset), s.FileSize); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refuse returns an error as a FormatError, unless something else failed than the file.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"hallmark/server"
 	"hallmark/server/blob"
 	"hallmark/server/blob/s3blob"
+	"hallmark/server/scan"
 	"hallmark/server/store"
 )
 
@@ -45,6 +47,10 @@ over one bucket or directory. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_REGION and AWS_ENDPOINT_URL are as for other programs;
 s3://BUCKET/PREFIX?endpoint=URL&region=REGION says the same.
 
+--scan DIR serves packages (.deb, .rpm, tar) and ELF files of a directory without
+copying them first: the server reads which build IDs are in them, at start and
+when they change, and takes a file into the store when somebody asks for it.
+
 What the server does not have it asks --upstream for, or the servers that
 DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
 ID of what comes, and keeps it. That no server has a file it remembers for two
@@ -57,6 +63,7 @@ const serveExample = `  hallmark serve                                      # fo
   hallmark push --server http://127.0.0.1:8002 ./prog
   DEBUGINFOD_URLS=http://127.0.0.1:8002 gdb ./prog
 
+  hallmark serve --scan /srv/packages
   hallmark serve token --tokens tokens.json --name ci --role upload:ci --role read
   hallmark serve --listen :8002 --tokens tokens.json --tls-cert cert.pem --tls-key key.pem
   hallmark serve --store 's3://symbols/prod?endpoint=https://minio.example'`
@@ -65,6 +72,8 @@ type serveOptions struct {
 	listen    string
 	store     string
 	cache     string
+	scan      []string
+	rescan    verb.TimeSpan
 	upstream  []string
 	noUp      bool
 	tokens    string
@@ -99,6 +108,9 @@ func newServeCommand(e *verb.Env) *cobra.Command {
 	f.StringVar(&opt.listen, "listen", defaultListen, "serve at `HOST:PORT`, port 0 takes a free one")
 	f.StringVar(&opt.store, "store", "", "keep the files in this `DIR`, or in a bucket: s3://BUCKET/PREFIX (default: hallmark/server in $XDG_DATA_HOME)")
 	f.StringVar(&opt.cache, "cache", "", "keep what can be made again, and files in the making, in this `DIR` (default: hallmark/server in the user's cache directory)")
+	f.StringArrayVar(&opt.scan, "scan", nil, "serve what is in the packages and ELF files below this `DIR`, too (can be repeated)")
+	opt.rescan = verb.TimeSpan(time.Minute)
+	f.Var(&opt.rescan, "rescan", "look for new and changed files below --scan so often")
 	f.StringArrayVar(&opt.upstream, "upstream", nil, "ask the debuginfod server at this `URL` for what is not here (can be repeated; default: DEBUGINFOD_URLS)")
 	f.BoolVar(&opt.noUp, "no-upstream", false, "ask no other server, though DEBUGINFOD_URLS names some")
 	f.StringVar(&opt.tokens, "tokens", "", "answer those alone who have a token of this `FILE`, which 'serve token' writes")
@@ -128,6 +140,8 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --client-ca takes --tls-cert")
 	case o.logFormat != "text" && o.logFormat != "json":
 		return verb.Usagef("serve: --log %q is neither text nor json", o.logFormat)
+	case o.rescan <= 0:
+		return verb.Usagef("serve: --rescan is a time above 0")
 	case o.maxFile <= 0 || o.memory <= 0:
 		return verb.Usagef("serve: --max-file and --memory are numbers of MiB above 0")
 	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
@@ -179,8 +193,15 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if security != nil {
 		l = tls.NewListener(l, security)
 	}
+	scanner, err := opt.openScanner(&c)
+	if err != nil {
+		return err
+	}
 	s := server.New(c)
 	go s.Load(ctx)
+	if scanner != nil {
+		go scanner.Watch(ctx, time.Duration(opt.rescan))
+	}
 	scheme := "http"
 	if security != nil {
 		scheme = "https"
@@ -232,6 +253,32 @@ func dataDir() (string, error) {
 		base = filepath.Join(home, ".local", "share")
 	}
 	return filepath.Join(base, "hallmark", "server"), nil
+}
+
+// openScanner returns what looks at the directories of --scan, nil for none.
+func (o *serveOptions) openScanner(c *server.Config) (*scan.Scanner, error) {
+	if len(o.scan) == 0 {
+		return nil, nil
+	}
+	if o.readOnly {
+		return nil, verb.Usagef("serve: --scan takes files into the store, which --read-only forbids")
+	}
+	s := &scan.Scanner{Store: c.Store, Log: c.Log}
+	hash := sha256.New()
+	for _, dir := range o.scan {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.ReadDir(abs); err != nil {
+			return nil, fmt.Errorf("--scan: %w", err)
+		}
+		s.Dirs = append(s.Dirs, abs)
+		fmt.Fprintln(hash, abs)
+	}
+	s.Cache = filepath.Join(o.cache, fmt.Sprintf("scan-%x.json", hash.Sum(nil)[:8]))
+	c.Local = s
+	return s, nil
 }
 
 // missTime is how long the server remembers that no upstream server has a file: they have some

@@ -1,0 +1,164 @@
+package scan
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/testenv"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+)
+
+// newScanner returns a scanner of a directory over a store of its own.
+func newScanner(t *testing.T, dir string) *Scanner {
+	t.Helper()
+	blobs, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &store.Store{Blobs: blobs, Scratch: t.TempDir()}
+	t.Cleanup(func() { s.Close(); blobs.Close() })
+	return &Scanner{Dirs: []string{dir}, Store: s, Log: slog.New(slog.DiscardHandler), Cache: filepath.Join(t.TempDir(), "scan.json")}
+}
+
+func must(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(testenv.Tool(t, name), args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// makeProgram builds a program, its stripped form and its debug file, and returns its identity.
+func makeProgram(t *testing.T, dir string) buildid.ID {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "p.c"), []byte("int main(int c, char **v) { return c * 2; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must(t, dir, "gcc", "-g", "-Wl,--build-id", "-o", "full", "p.c")
+	must(t, dir, "objcopy", "--only-keep-debug", "full", "debug")
+	must(t, dir, "strip", "-o", "prog", "full")
+	info, err := buildid.ReadFile(filepath.Join(dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+// makeDeb puts files into a package.
+func makeDeb(t *testing.T, out, control string, files map[string]string) {
+	t.Helper()
+	root := t.TempDir()
+	for to, from := range files {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, to), b)
+	}
+	write(t, filepath.Join(root, "DEBIAN/control"), []byte(control))
+	must(t, root, "dpkg-deb", "--root-owner-group", "--build", root, out)
+}
+
+func write(t *testing.T, name string, b []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func control(name, more string) string {
+	return "Package: " + name + "\nVersion: 1\nSource: src\nArchitecture: amd64\nMaintainer: A <a@b>\nDescription: d\n" + more
+}
+
+func TestPackages(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	id := makeProgram(t, work)
+	hex := id.String()
+	path := filepath.Join(work, "prog")
+	makeDeb(t, filepath.Join(dir, "prog.deb"), control("prog", ""), map[string]string{"usr/bin/prog": path})
+	makeDeb(t, filepath.Join(dir, "prog-dbgsym.deb"), control("prog-dbgsym", "Build-Ids: "+hex+"\n"), map[string]string{"usr/lib/debug/.build-id/" + hex[:2] + "/" + hex[2:] + ".debug": filepath.Join(work, "debug")})
+	makeDeb(t, filepath.Join(dir, "src.deb"), control("src", ""), map[string]string{"usr/src/debug/src-1/p.c": filepath.Join(work, "p.c")})
+	write(t, filepath.Join(dir, "broken.deb"), []byte("!<arch>\nbroken"))
+	s := newScanner(t, dir)
+	if err := s.Scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if packs, ids := s.Counts(); packs != 4 || ids != 1 {
+		t.Errorf("%d packages, %d identities", packs, ids)
+	}
+	for m := range s.Store.Manifests(t.Context()) {
+		t.Errorf("%v was copied before anybody asked", m.ID)
+	}
+	for want := range 2 {
+		added, err := s.Publish(t.Context(), id)
+		if err != nil || added != (want == 0) {
+			t.Errorf("call %d: %t, %v", want, added, err)
+		}
+	}
+	m, err := s.Store.Manifest(t.Context(), id)
+	if err != nil || m.Executable() == nil || m.DebugInfo() == nil {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if o := m.Executable().Origins[0]; o.Path != "/usr/bin/prog" || o.Archive != filepath.Join(dir, "prog.deb") || o.Build != "src 1" || o.Package != "prog 1 amd64" || o.Trust != store.Operator {
+		t.Errorf("%+v", o)
+	}
+	r, _, ok, err := s.Source(t.Context(), id, m, "/usr/src/debug/src-1/p.c")
+	if err != nil || !ok {
+		t.Fatalf("no source: %v", err)
+	}
+	r.Close()
+	if _, _, ok, _ := s.Source(t.Context(), id, m, "/etc/passwd"); ok {
+		t.Error("a source file of this machine")
+	}
+}
+
+// TestChanges wants new files to be found, old ones to be gone, and nothing to be looked at
+// twice, by another process either.
+func TestChanges(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	id := makeProgram(t, work)
+	s := newScanner(t, dir)
+	scan := func(s *Scanner, want int64) {
+		t.Helper()
+		if err := s.Scan(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, ids := s.Counts(); ids != want {
+			t.Errorf("%d identities, want %d", ids, want)
+		}
+	}
+	scan(s, 0)
+	b, err := os.ReadFile(filepath.Join(work, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "sub", "full"), b)
+	scan(s, 1)
+	again := &Scanner{Dirs: s.Dirs, Store: s.Store, Log: s.Log, Cache: s.Cache}
+	scan(again, 1)
+	if again.files[filepath.Join(dir, "sub", "full")].Stamp != s.files[filepath.Join(dir, "sub", "full")].Stamp {
+		t.Error("what was found is not kept")
+	}
+	// It becomes another file after it was scanned: nobody gets it under the old identity.
+	write(t, filepath.Join(dir, "sub", "full"), b[:len(b)/2])
+	if added, err := s.Publish(t.Context(), id); added || err != nil {
+		t.Errorf("%t, %v", added, err)
+	}
+	if err := os.Chtimes(filepath.Join(dir, "sub", "full"), time.Time{}, time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "sub", "full")); err != nil {
+		t.Fatal(err)
+	}
+	scan(s, 0)
+}
