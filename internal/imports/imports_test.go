@@ -134,9 +134,14 @@ var rules = map[string]rule{
 		why:      "the one part of profile that looks at the machine it runs on",
 	},
 	"profile/view": {
-		module:   []string{"internal/mounts", "internal/plaintext", "internal/regular", "profile"},
-		external: []string{"github.com/google/pprof/", sys},
-		why:      "pprof's driver is large: only who shows pages has it",
+		module:   []string{"internal/mounts", "internal/plaintext", "internal/regular", "profile", "profile/compact", "profile/query", "web"},
+		external: []string{sys},
+		why:      "who may see pages; what is on them is for web to say",
+	},
+	"web": {
+		module:   []string{"addr", "buildid", "internal/plaintext", "profile", "profile/query"},
+		external: []string{"golang.org/x/arch/"},
+		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
 		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
@@ -280,14 +285,14 @@ var rules = map[string]rule{
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
 	command + "advice": {
-		module: []string{"capture", "profile/summary", "reason", command + "input", command + "terminal"},
+		module: []string{"capture", "profile", "profile/compact", "profile/summary", "reason", command + "input", command + "terminal"},
 		why:    "what helps here and now; verbs print it",
 	},
 	command + "cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
-			"profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
+			"web", "profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
@@ -315,7 +320,7 @@ var rules = map[string]rule{
 		why:    "marks and heads of identities, for several verbs",
 	},
 	command + "input": {
-		module: []string{"debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/firefox",
+		module: []string{"debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/compact", "profile/firefox",
 			"profile/fromperf", "profile/fromtext", "profile/local", "symbol", "unwind", command + "perffile", command + "proof", command + "verb"},
 		external: []string{"github.com/spf13/", sys, pprof},
 		why:      "profiles of verbs; what they show of them is for them to say",

@@ -21,6 +21,7 @@ type check struct {
 	env  []string
 	args []string // the command; it is well if it ends well
 	mute bool     // and prints nothing
+	tool string   // a program that it needs
 }
 
 // checks are run in the whole run. Those that need little come first in the quick one.
@@ -38,6 +39,7 @@ func (r *runner) checks() []check {
 		check{name: "vet for arm64", env: []string{"GOARCH=arm64"}, args: []string{"go", "vet", "./..."}},
 		check{name: "vet of bench", dir: "bench", args: []string{"go", "vet", "./..."}},
 		check{name: "tests of bench/symbol", dir: "bench", args: []string{"go", "test", "./symbol"}},
+		check{name: "tests in a browser", dir: "bench", tool: "chromium", args: []string{"go", "test", "./browser"}},
 	)
 }
 
@@ -47,6 +49,10 @@ var noNetwork = regexp.MustCompile(`(?m)^(?:go: |.*: Get "https?://).*(?:dial tc
 
 // runCheck runs a check.
 func (r *runner) runCheck(ctx context.Context, c check) {
+	if _, err := exec.LookPath(c.tool); c.tool != "" && err != nil && !testenv.CI() {
+		r.results.skip(c.name, "needs "+c.tool+" in PATH")
+		return
+	}
 	end := r.results.begin(c.name)
 	begun := time.Now()
 	cmd := r.procs.command(ctx, c.args[0], c.args[1:]...)

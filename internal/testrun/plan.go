@@ -59,7 +59,7 @@ var split = map[string]parts{
 	"cmd/hallmark/internal/addr2line": {raced: "Conversation"},
 	"cmd/hallmark/internal/cli":       {raced: "Interrupted|Asked"},
 	"internal/bpf":                    {raced: "Exec(Own|Wake|Fills|Many|Lost)$|Stock(While|ComesBefore)|TableMakesRoom|FullTable|UsedEntriesStay|CountsAreComplete|ForgottenIs|ForgetAll|InNMI|Tables$|Eviction"},
-	"profile/view":                    {raced: "Pages(Show|Are)|URL|Menus|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
+	"profile/view":                    {raced: "Pages(Show|Are)|URL|Diff|Listen|Serve|Door|Guest|Peer|Stranger"},
 
 	// Scenes are long for what the kernel and other processes do; the tests beside them let the same
 	// goroutines run.

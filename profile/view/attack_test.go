@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -63,8 +65,8 @@ func TestProfileOpensNoFile(t *testing.T) {
 	t.Chdir(dir)
 	for _, name := range []string{secret, "shadow", "./shadow", "/proc/self/cwd/shadow", filepath.Base(dir) + "/shadow"} {
 		site := start(t, compiledFrom(name), Options{})
-		for _, page := range []string{"source?f=main", "source?f=.", "peek?f=main", "flamegraph?g=lines", "disasm?f=main", "top"} {
-			if _, body := site.get(t, page); strings.Contains(body, "root:") {
+		for _, page := range append([]string{site.linesOf(t, "main")}, pages...) {
+			if _, body := site.get(t, page); strings.Contains(body, "$j9T$salt") {
 				t.Errorf("compiled from %s: %s shows the file", name, page)
 			}
 		}
@@ -78,7 +80,8 @@ func TestProfileOpensNoPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	status, body := start(t, compiledFrom(pipe), Options{}).get(t, "source?f=main")
+	site := start(t, compiledFrom(pipe), Options{})
+	status, body := site.get(t, site.linesOf(t, "main"))
 	if status != http.StatusOK || !strings.Contains(body, "main") {
 		t.Errorf("status %d:\n%s", status, body)
 	}
@@ -89,7 +92,7 @@ func TestProfileOpensNoPipe(t *testing.T) {
 func TestStrangersAreRefused(t *testing.T) {
 	site := start(t, proftest.Mixed(), Options{})
 	stranger := site.stranger()
-	for _, page := range []string{"", "top", "flamegraph", "peek?f=.", "source?f=.", "download", "nothing", "?key=", "?key=x", "?ticket=", "top?key=" + strings.Repeat("A", 26)} {
+	for _, page := range append([]string{"nothing", "?key=", "?key=x", "?ticket=", "api/tree?key=" + strings.Repeat("A", 26)}, pages...) {
 		for _, header := range [][]string{
 			nil,
 			{"Cookie", "hallmark-view=x"},
@@ -103,7 +106,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 	}
 	root := regexp.MustCompile(`^http://[^/]+/`).FindString(site.pages)
-	for _, page := range []string{"", "ui/", "ui/top", "ui/download"} {
+	for _, page := range []string{"", "api/", "api/tree", "api/download", "app/js/main.js"} {
 		if status, _, body := stranger.ask(t, "GET", root+page); status != http.StatusForbidden || !strings.Contains(body, "URL that it printed") {
 			t.Errorf("/%s: status %d: %.80s", page, status, body)
 		}
@@ -129,7 +132,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	}
 	seen := strings.TrimSpace(string(arg)) // as every user can see it
 	base, _, _ := strings.Cut(seen, "?")
-	for _, url := range []string{base, base + "top", base + "source?f=main", base + "download", seen} {
+	for _, url := range []string{base, base + "api/tree", base + "api/lines?fn=0", base + "api/download", seen} {
 		cmd := exec.Command(curl, "-sL", "-c", "/dev/null", "--max-time", "60", url)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		out, err := cmd.CombinedOutput()
@@ -178,65 +181,33 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		{"a script elsewhere in an old browser", []string{"Origin", "http://attacker.example"}, http.StatusForbidden},
 		{"a script without an origin", []string{"Origin", "null"}, http.StatusForbidden},
 	} {
-		if status, _ := site.get(t, "top", test.header...); status != test.want {
+		if status, _ := site.get(t, "api/tree", test.header...); status != test.want {
 			t.Errorf("%s: status %d, want %d", test.name, status, test.want)
 		}
 	}
 }
 
-// TestNothingIsWritten asks for what changes pprof's settings in the user's home, from another
-// site and from the page itself.
+// TestNothingIsWritten asks for a change in all ways, from another site and from the page itself.
 func TestNothingIsWritten(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
-	settings := filepath.Join(home, "config", "pprof", "settings.json")
-	kept := []byte(`{"configs":[{"name":"mine","focus":"main"}]}`)
-	if err := os.MkdirAll(filepath.Dir(settings), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(settings, kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	site := start(t, proftest.Mixed(), Options{})
-	for _, page := range []string{"saveconfig?config=theirs&f=x", "deleteconfig?config=mine"} {
+	for _, page := range append([]string{"saveconfig?config=theirs&f=x", "deleteconfig?config=mine"}, pages...) {
 		for _, header := range [][]string{
 			nil,
 			{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"},
 			{"Sec-Fetch-Site", "same-origin", "Origin", strings.TrimSuffix(regexp.MustCompile(`^http://[^/]+/`).FindString(site.pages), "/")},
 		} {
-			for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
+			for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 				if status, _, _ := site.ask(t, method, site.pages+page, header...); status < 400 {
 					t.Errorf("%s %s with %q: status %d", method, page, header, status)
 				}
 			}
 		}
 	}
-	if got, err := os.ReadFile(settings); err != nil || !bytes.Equal(got, kept) {
-		t.Errorf("the settings became %s (%v)", got, err)
-	}
-	names, err := filepath.Glob(home + "/*")
-	if err != nil || len(names) != 1 {
+	if names, err := filepath.Glob(home + "/*"); err != nil || len(names) != 0 {
 		t.Errorf("the home has %q (%v)", names, err)
-	}
-}
-
-// TestSettingsAreNotRead has a pipe in the place of pprof's settings, as it may be where sudo
-// keeps the home of another user.
-func TestSettingsAreNotRead(t *testing.T) {
-	config := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", config)
-	if err := os.Mkdir(filepath.Join(config, "pprof"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(config, "pprof", "settings.json"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if status, _ := start(t, proftest.Mixed(), Options{}).get(t, "top"); status != http.StatusOK {
-		t.Errorf("status %d", status)
-	}
-	if got := os.Getenv("XDG_CONFIG_HOME"); got != config {
-		t.Errorf("XDG_CONFIG_HOME is %q afterwards", got)
 	}
 }
 
@@ -246,7 +217,7 @@ func TestHomeIsNotNeeded(t *testing.T) {
 		t.Setenv(name, "") // is restored
 		os.Unsetenv(name)
 	}
-	if status, _ := start(t, proftest.Mixed(), Options{}).get(t, "top"); status != http.StatusOK {
+	if status, _ := start(t, proftest.Mixed(), Options{}).get(t, "api/tree"); status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
 }
@@ -261,7 +232,7 @@ func TestNothingIsExecuted(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	site := start(t, proftest.Mixed(), Options{})
-	for _, page := range []string{"", "graph", "top", "flamegraph", "peek?f=.", "source?f=.", "disasm?f=.", "download"} {
+	for _, page := range pages {
 		site.get(t, page)
 	}
 	if names, err := os.ReadFile(ran); err == nil {
@@ -286,12 +257,16 @@ func TestTerminalGetsPlainText(t *testing.T) {
 	p.Sample[0].NumUnit = map[string][]string{steering: {"bytes"}}
 	p.Sample[1].NumLabel = map[string][]int64{steering: {1}}
 	p.Sample[1].NumUnit = map[string][]string{steering: {"\x1b[31m"}}
-	site := start(t, p, Options{Errors: terminal})
-	for _, page := range []string{
-		"peek?f=%1b%5B2J(", "peek?f=a%0Ahallmark:+all+is+well(", "source?f=%1b(", "top?si=%1b%5B2J",
-		"top?n=%1b%5B2J", "top?f=%C2%9B2J(", "top?tf=%E2%80%AE%1b", "flamegraph?g=%1b", "flamegraph?unit=%1b", "peek?f=nothing%1b",
-	} {
-		_, body := site.get(t, page)
+	site := start(t, p, Options{Errors: terminal, Title: steering, Symbols: named(steering)})
+	for _, page := range append([]string{
+		"api/search?q=%1b%5B2J(", "api/search?q=a%0Ahallmark:+all+is+well(", "api/tree?focus=%1b(", "api/tree?type=%1b%5B2J",
+		"api/tree?width=%1b%5B2J", "api/functions?sort=%C2%9B2J(", "api/functions?sort=%E2%80%AE%1b", "api/function?fn=%1b", "api/labels?key=%1b",
+		"api/tree?split=%1b", "api/tree?root=%1b", "api/tree?label=%1b", "api/profile?p=%1b", "%1b", "app/%1b.js",
+	}, pages...) {
+		status, body := site.get(t, page)
+		if page == "api/download" || status == http.StatusOK && (strings.HasPrefix(page, "api/tree") || strings.HasPrefix(page, "api/call")) {
+			continue // binary; TestNamesStayText looks at the names of trees
+		}
 		if i := strings.IndexFunc(body, func(r rune) bool { return r != '\t' && r != '\r' && steers(r) }); i >= 0 {
 			t.Errorf("%s: the answer has %+q", page, body[max(0, i-40):min(len(body), i+4)])
 		}
@@ -301,49 +276,66 @@ func TestTerminalGetsPlainText(t *testing.T) {
 			t.Errorf("the terminal gets the line %+q", line)
 		}
 	}
-	if terminal.String() == "" {
-		t.Error("the terminal gets no message")
-	}
 }
 
-// TestNamesStayText has names that are HTML, scripts and controls.
+// TestNamesStayText has names that are HTML, scripts, controls and no UTF-8.
 func TestNamesStayText(t *testing.T) {
 	p := proftest.Mixed()
-	const evil = `</script></title></head><script>evil()</script><img src=x onerror="evil()">'-evil()-'` + "\u2028"
+	const evil = `</script></title></head><script>evil()</script><img src=x onerror="evil()">'-evil()-'` + "\u2028\xff\xc0"
 	p.Function[0].Name, p.Function[1].Filename, p.Mapping[0].File = evil, evil, "/x/"+evil
 	p.Function[2].Name = steering
 	p.SampleType[0].Type = evil
 	p.Comments, p.DocURL = []string{evil}, "javascript:evil()"
 	p.Sample[0].Label["process"] = []string{evil}
-	site := start(t, p, Options{SampleType: "cpu"})
-	for _, page := range []string{"flamegraph", "flamegraph?g=lines&tagroot=process", "top", "peek?f=.", "source?f=.", "source?f=%3Cscript%3Eevil()%3C/script%3E"} {
-		status, h, body := site.ask(t, "GET", site.pages+page)
-		if status != http.StatusOK {
-			t.Errorf("%s: status %d", page, status)
+	site := start(t, p, Options{SampleType: "cpu", Title: evil, BaseTitle: evil, Base: compacted(t, proftest.Mixed())})
+	for _, page := range append([]string{"api/search?q=%3Cscript%3Eevil()%3C/script%3E", "nothing%3Cscript%3Eevil()%3C/script%3E"}, pages...) {
+		_, h, body := site.ask(t, "GET", site.pages+page)
+		if page == "api/download" {
+			continue
 		}
-		for _, bad := range []string{"<script>evil", "<img", `"javascript:`, "\x1b", "\u009b", "\u202e", "\u2066", "\u2028"} {
+		if strings.HasPrefix(body, "HMT1") {
+			body = headOf(t, body)
+		}
+		for _, bad := range []string{"<script>evil", "<img", "\x1b", "\u009b", "\u202e", "\u2066", "\u2028"} {
 			if strings.Contains(body, bad) {
-				t.Errorf("%s: the page has %+q", page, bad)
+				t.Errorf("%s: the answer has %+q", page, bad)
 			}
+		}
+		if !utf8.ValidString(body) {
+			t.Errorf("%s: the answer is no UTF-8", page)
+		}
+		kind := h.Get("Content-Type")
+		if page != "" && strings.HasPrefix(kind, "text/html") {
+			t.Errorf("%s: the answer is HTML", page)
 		}
 		checkPolicy(t, page, h.Get("Content-Security-Policy"), body)
 	}
 }
 
-// checkPolicy wants a policy by which the page's own scripts run and no others.
+// headOf returns the text in a tree.
+func headOf(t *testing.T, tree string) string {
+	t.Helper()
+	size := binary.LittleEndian.Uint32([]byte(tree[4:8]))
+	return tree[8 : 8+size]
+}
+
+// checkPolicy wants a policy by which the pages' own scripts run, which are files, and no others.
 func checkPolicy(t *testing.T, page, policy, body string) {
 	t.Helper()
-	nonce := regexp.MustCompile(`script-src 'nonce-([A-Z2-7]{26})'`).FindStringSubmatch(policy)
-	scripts := strings.Count(body, "<script")
-	switch {
-	case scripts == 0 && !strings.Contains(policy, "script-src 'none'"):
-		t.Errorf("%s: a page without scripts has the policy %q", page, policy)
-	case scripts > 0 && (nonce == nil || strings.Count(body, `<script nonce="`+nonce[1]+`">`) != scripts):
-		t.Errorf("%s: %d scripts, and the policy is %q", page, scripts, policy)
+	if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "script-src 'self'") || strings.Contains(policy, "unsafe") ||
+		!strings.Contains(policy, "require-trusted-types-for 'script'") {
+		t.Errorf("%s: the policy is %q", page, policy)
 	}
-	markup := regexp.MustCompile(`(?s)<script.*?</script>|"[^"]*"`).ReplaceAllString(body, "")
-	if regexp.MustCompile(`(?i)<[^>]*\son[a-z]+\s*=`).MatchString(markup) {
-		t.Errorf("%s: a tag has a handler, which the policy forbids", page)
+	if page != "" {
+		return
+	}
+	if inline := regexp.MustCompile(`(?i)<script[^>]*>[^<]`).FindString(body); inline != "" {
+		t.Errorf("the page has a script in it: %s", inline)
+	}
+	for _, bad := range []string{`(?i)<[^>]*\son[a-z]+\s*=`, `(?i)<style`, `(?i)<[^>]*\sstyle\s*=`, `(?i)javascript:`, `(?i)(src|href)="(https?:)?//`} {
+		if found := regexp.MustCompile(bad).FindString(body); found != "" {
+			t.Errorf("the page has %q", found)
+		}
 	}
 }
 
@@ -352,7 +344,7 @@ func TestHeaders(t *testing.T) {
 	opened := start(t, proftest.Mixed(), Options{})
 	users := map[string]*site{"the user": opened, "a stranger": opened.stranger()}
 	for who, s := range users {
-		for _, page := range []string{"top", "download", "graph", "source", "nothing", "peek?f=("} {
+		for _, page := range append([]string{"nothing", "api/search?q=("}, pages...) {
 			_, h, _ := s.ask(t, "GET", s.pages+page)
 			for name, want := range map[string]string{
 				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
@@ -388,7 +380,7 @@ func TestFloodOfConnections(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	if status, _ := site.get(t, "top"); status != http.StatusOK {
+	if status, _ := site.get(t, "api/tree"); status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
 	open(t, site.url)

@@ -8,7 +8,7 @@ import (
 )
 
 // openBrowser starts the user's browser. The browser prints nothing to this terminal.
-func (s *source) openBrowser(url string) {
+func (s *server) openBrowser(url string) {
 	for _, command := range browsers() {
 		words := strings.Fields(command)
 		if len(words) == 0 {
@@ -20,7 +20,7 @@ func (s *source) openBrowser(url string) {
 			return
 		}
 	}
-	fmt.Fprintln(s.options.Errors, "no browser could be started; open the URL in one")
+	fmt.Fprintln(s.errors, "no browser could be started; open the URL in one")
 }
 
 // browsers returns command lines that a URL is added to, the wanted one first.

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -39,17 +38,20 @@ const (
 	idleTimeout    = 2 * time.Minute
 )
 
-// A page of a large profile takes its time and a copy of the profile.
-const (
-	writeTimeout = 5 * time.Minute
-	maxPages     = 2 // made at a time
-)
+// An answer about a large profile takes its time.
+const writeTimeout = 5 * time.Minute
 
-// serve serves the driver's pages until ctx is done.
-func (s *source) serve(ctx context.Context, l net.Listener, pages map[string]http.Handler) error {
+// server shows pages to one user.
+type server struct {
+	options Options
+	errors  io.Writer
+}
+
+// serve serves the pages until ctx is done.
+func (s *server) serve(ctx context.Context, l net.Listener, pages http.Handler) error {
 	d, guests := newDoor(l.Addr()), &guests{most: maxConnections}
 	server := &http.Server{
-		Handler:           d.guard(s.handler(d.path, pages)),
+		Handler:           d.guard(http.StripPrefix(strings.TrimSuffix(d.path, "/"), pages)),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -57,7 +59,7 @@ func (s *source) serve(ctx context.Context, l net.Listener, pages map[string]htt
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       guests.welcome,
 		ConnState:         guests.changed,
-		ErrorLog:          log.New(s.options.Errors, "", 0),
+		ErrorLog:          log.New(s.errors, "", 0),
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -71,32 +73,6 @@ func (s *source) serve(ctx context.Context, l net.Listener, pages map[string]htt
 		return err
 	}
 	return nil
-}
-
-// handler puts the pages below path.
-func (s *source) handler(path string, pages map[string]http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	for name, page := range s.pages(pages) {
-		if name == "/" {
-			name = "/{$}"
-		}
-		mux.Handle(path+strings.TrimPrefix(name, "/"), http.StripPrefix(strings.TrimSuffix(path, "/"), page))
-	}
-	return takingTurns(mux)
-}
-
-// takingTurns has requests wait until few others are served.
-func takingTurns(next http.Handler) http.Handler {
-	turns := make(chan struct{}, maxPages)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-			next.ServeHTTP(w, r)
-			debug.FreeOSMemory() // several times the profile, until somebody looks at another page
-		case <-r.Context().Done():
-		}
-	})
 }
 
 // plain passes on messages, each of which is one Write, as plain text.

@@ -10,30 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/mounts"
-	"hallmark/internal/plaintext"
 	"hallmark/internal/regular"
 )
 
 // What is read of a source file at most.
-const (
-	maxSource     = 16 << 20
-	maxSourceLine = 1000
-)
+const maxSource = 16 << 20
 
 var (
 	errNoText   = errors.New("the directory of --source has no such file")
 	errTooLarge = errors.New("the file is too large to be a source")
 )
 
-// text returns the lines of a source file and its name below the directory that the user
-// named. name is what a profiled program says where it was compiled, and may be anything.
-func (s *source) text(name string) (lines []string, shown string, err error) {
-	if s.sources == nil || name == "" {
+// texts has the sources in a directory that the user named.
+type texts struct {
+	dir  *os.File // a place (O_PATH)
+	path string
+}
+
+// Text returns the lines of a source file and its name below the directory. name is what a
+// profiled program says where it was compiled, and may be anything.
+func (t *texts) Text(name string) (lines []string, shown string, err error) {
+	if name == "" {
 		return nil, "", nil
 	}
 	why := errNoText
-	for _, candidate := range candidates(s.options.Sources, name) {
-		f, err := openSource(s.sources, candidate)
+	for _, candidate := range candidates(t.path, name) {
+		f, err := openSource(t.dir, candidate)
 		if err == nil {
 			defer f.Close()
 			lines, err := readSource(f)
@@ -85,10 +87,4 @@ func readSource(r io.Reader) ([]string, error) {
 		return nil, errTooLarge
 	}
 	return strings.Split(string(b), "\n"), nil
-}
-
-// plainSource returns a line of a source file as it is shown. It keeps nothing of the file.
-func plainSource(line string) string {
-	line = strings.Clone(line[:min(len(line), maxSourceLine)])
-	return plaintext.Line(strings.ReplaceAll(strings.TrimSuffix(line, "\r"), "\t", "        "))
 }

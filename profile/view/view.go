@@ -1,44 +1,37 @@
-// Package view shows a profile as web pages: flame graph, table of functions,
-// source lines, search, and the difference from a second profile.
+// Package view shows a profile as web pages to the user who asked for it, on this machine.
 //
-// The pages are pprof's (github.com/google/pprof/driver), but for the source lines. What is
-// ours is that symbols are looked up by identity, that nothing is fetched from anywhere, and
-// that only the user who has the URL can see the pages, on this machine. Nothing is executed
-// but the user's browser, if that is wanted; no file is opened but sources in a directory that
-// the user named, and none is written.
-//
-// A profile is full of text that others chose: whoever built a program, or ran one while the
-// machine was recorded, chose names of functions and files. So this text opens nothing (see
-// tokens), steers no terminal (see clean), and stays text in a browser (see policy).
+// The pages are those of package web. What is in here is who may see them: only the user who has
+// the URL, on this machine. Nothing is fetched from anywhere. Nothing is executed but the user's
+// browser, if that is wanted; no file is opened but sources in a directory that the user named,
+// and files that the caller's symbols open by identity; and none is written.
 package view
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strings"
-	"sync"
-	"time"
 
-	"github.com/google/pprof/driver"
-	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"hallmark/internal/plaintext"
 	"hallmark/profile"
+	"hallmark/profile/compact"
+	"hallmark/profile/query"
+	"hallmark/web"
 )
 
 // Options say what is shown. The zero value shows the profile's default sample
 // type, without any symbols but those in the profile.
 type Options struct {
-	Base       *pprof.Profile   // subtracted from the profile; nil for none
+	Title      string           // name of the profile
+	Base       *compact.Profile // what the profile is compared with; nil for none
+	BaseTitle  string           // name of that
 	SampleType string           // sample type that is shown first; empty means the profile's default
 	Symbols    profile.Symbols  // symbolizes what has no symbols; nil for none
 	Sources    string           // directory whose files are shown as source lines; empty for none
+	Code       web.Code         // shows instructions; nil for none
+	Packages   web.Packages     // knows packages; nil for none
+	FitAdvice  func(*profile.Coverage)
 	Browser    bool             // open the user's browser
 	Ready      func(url string) // called when the pages are there, with the URL that opens them; nil for no call
 	Errors     io.Writer        // gets what goes wrong later, a line each; nil discards it
@@ -47,155 +40,88 @@ type Options struct {
 // Serve serves pages about p at address, a host and a port, until ctx is done,
 // which is no error. Port 0 takes a free one; the host must be this machine's
 // loopback interface. The URL that Ready gets contains a key: whoever has it sees the pages.
-//
-// Serve takes over p and o.Base, and sets variables of pprof's driver and, until the pages are
-// there, of the environment: a program calls it once at a time.
-func Serve(ctx context.Context, address string, p *pprof.Profile, o Options) error {
-	if p == nil {
-		return errors.New("no profile") // the driver would look for a file of that name
-	}
+func Serve(ctx context.Context, address string, p *compact.Profile, o Options) error {
 	l, err := listen(address)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	s := &source{profile: p, options: o}
-	if o.Sources != "" {
-		if s.sources, err = os.OpenFile(o.Sources, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
-			return err
-		}
-		defer s.sources.Close()
-	}
-	if s.options.Errors == nil {
-		s.options.Errors = io.Discard
-	}
-	s.options.Errors = plain{s.options.Errors}
-	s.names.hide(p)
-	if o.Base != nil {
-		s.names.hide(o.Base)
-	}
-	restore := hideHome()
-	defer restore()
-	return driver.PProf(&driver.Options{
-		Flagset: s.flags(l),
-		Fetch:   s,
-		Sym:     s,
-		Obj:     noObjects{},
-		UI:      s,
-		HTTPServer: func(args *driver.HTTPServerArgs) error {
-			restore()
-			return s.serve(ctx, l, args.Handlers)
-		},
-		HTTPTransport: offline{},
-	})
-}
-
-// hideHome keeps the driver from settings that it reads for each page, and from binaries that
-// it lists, which are below the user's home: with sudo that may be the home of another. The
-// result undoes it.
-func hideHome() (restore func()) {
-	var undo []func()
-	for _, name := range []string{"XDG_CONFIG_HOME", "PPROF_BINARY_PATH"} {
-		if old, ok := os.LookupEnv(name); ok {
-			undo = append(undo, func() { os.Setenv(name, old) })
-		} else {
-			undo = append(undo, func() { os.Unsetenv(name) })
-		}
-		os.Setenv(name, os.DevNull) // a path that nothing is below
-	}
-	return sync.OnceFunc(func() {
-		for _, f := range undo {
-			f()
-		}
-	})
-}
-
-// source is where the driver gets everything from: it implements the driver's
-// Fetcher, Symbolizer and UI.
-type source struct {
-	profile  *pprof.Profile
-	options  Options
-	names    tokens
-	sources  *os.File       // a place (O_PATH); nil for none
-	download []byte         // the profile with symbols, compressed
-	shown    *pprof.Profile // what the pages show
-}
-
-// The names under which the driver fetches the two profiles.
-const (
-	profileName = "profile"
-	baseName    = "base"
-)
-
-// Fetch returns one of the two profiles.
-func (s *source) Fetch(name string, _, _ time.Duration) (*pprof.Profile, string, error) {
-	if name == baseName {
-		return s.options.Base, "", nil
-	}
-	return s.profile, "", nil
-}
-
-// Symbolize names all functions in what the driver made of the two profiles.
-func (s *source) Symbolize(_ string, _ driver.MappingSources, p *pprof.Profile) error {
-	s.names.restore(p)
-	if s.options.Symbols != nil {
-		profile.Symbolize(p, s.options.Symbols)
-	}
-	var download bytes.Buffer
-	if err := p.Write(&download); err != nil {
+	shown, err := Prepare(p, o)
+	if err != nil {
 		return err
 	}
-	s.download = download.Bytes()
-	if starts, ok := s.options.Symbols.(profile.Starts); ok {
-		profile.NameStarts(p, starts)
+	if o.Sources != "" {
+		dir, err := os.OpenFile(o.Sources, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		shown.Texts = &texts{dir, o.Sources}
 	}
-	// The flame graph leaves out frames without a function, and shows their time
-	// as that of their callers.
-	profile.NameUnknown(p)
-	clean(p)
-	reduce(p)
-	s.shown = p
-	return nil
+	if o.Errors == nil {
+		o.Errors = io.Discard
+	}
+	s := &server{options: o, errors: plain{o.Errors}}
+	return s.serve(ctx, l, web.Handler(only{shown}))
 }
 
-// ReadLine is not called: nobody types commands.
-func (s *source) ReadLine(string) (string, error) { return "", io.EOF }
-
-// Print discards the driver's progress messages.
-func (s *source) Print(...any) {}
-
-// PrintErr passes on what went wrong, in one line: it may quote what was asked for.
-func (s *source) PrintErr(args ...any) {
-	fmt.Fprintln(s.options.Errors, plaintext.Line(strings.TrimSuffix(fmt.Sprintln(args...), "\n")))
+// Prepare returns p as pages show it: with symbols, and compared with the base of the options.
+func Prepare(p *compact.Profile, o Options) (*web.Profile, error) {
+	if p == nil {
+		return nil, errors.New("no profile")
+	}
+	if _, err := p.SampleType(o.SampleType); err != nil {
+		return nil, err
+	}
+	whole, shown := symbolized(p, o.Symbols)
+	var base *compact.Profile
+	if o.Base != nil {
+		if err := comparable(p, o.Base, o.SampleType); err != nil {
+			return nil, err
+		}
+		_, base = symbolized(o.Base, o.Symbols)
+	}
+	return &web.Profile{
+		Set:   query.New(shown, base),
+		Title: o.Title, BaseTitle: o.BaseTitle, SampleType: o.SampleType,
+		Code: o.Code, Packages: o.Packages, FitAdvice: o.FitAdvice,
+		Download: func(w io.Writer) error { return profile.Write(w, whole.Pprof()) },
+	}, nil
 }
 
-// IsTerminal reports that the driver has no terminal.
-func (s *source) IsTerminal() bool { return false }
-
-// WantBrowser keeps the driver from opening a browser: it does not know the URL.
-func (s *source) WantBrowser() bool { return false }
-
-// SetAutoComplete does nothing: nobody types commands.
-func (s *source) SetAutoComplete(func(string) string) {}
-
-// noObjects keeps the driver from opening binaries and running binutils: it
-// would take the file that is now at a mapping's path for the one that was
-// mapped.
-type noObjects struct{}
-
-var errNoObjects = errors.New("binaries are not opened")
-
-func (noObjects) Open(string, uint64, uint64, uint64, string) (driver.ObjFile, error) {
-	return nil, errNoObjects
+// comparable returns an error if a base does not count what is shown of p.
+func comparable(p, base *compact.Profile, sampleType string) error {
+	i, err := p.SampleType(sampleType)
+	if err != nil {
+		return err
+	}
+	_, err = base.SampleType(p.SampleTypes()[i].Type)
+	return err
 }
 
-func (noObjects) Disasm(string, uint64, uint64, bool) ([]driver.Inst, error) {
-	return nil, errNoObjects
+// symbolized returns p with symbols; and the same with the names that code without symbols has on
+// pages alone.
+func symbolized(p *compact.Profile, symbols profile.Symbols) (whole, shown *compact.Profile) {
+	if symbols == nil {
+		return p, p
+	}
+	places := p.Places()
+	misses := profile.Symbolize(places, symbols)
+	whole = p.WithSymbols(places, misses)
+	starts, ok := symbols.(profile.Starts)
+	if !ok {
+		return whole, whole
+	}
+	profile.NameStarts(places, starts)
+	return whole, p.WithSymbols(places, misses)
 }
 
-// offline keeps the driver from fetching anything.
-type offline struct{}
+// only is a source of one profile.
+type only struct{ profile *web.Profile }
 
-var errOffline = errors.New("nothing is fetched from the network")
-
-func (offline) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }
+func (o only) Open(_ context.Context, id, base string) (*web.Profile, error) {
+	if id != "" || base != "" {
+		return nil, web.ErrUnknown
+	}
+	return o.profile, nil
+}

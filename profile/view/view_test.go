@@ -3,14 +3,12 @@ package view
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/proftest"
 	"hallmark/profile"
+	"hallmark/profile/compact"
 	"hallmark/symbol"
 )
 
@@ -49,7 +48,8 @@ func start(t *testing.T, p *pprof.Profile, o Options) *site {
 	ready := make(chan string, 1)
 	o.Ready = func(url string) { ready <- url }
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, "127.0.0.1:0", p, o) }()
+	shown := compacted(t, p)
+	go func() { served <- Serve(ctx, "127.0.0.1:0", shown, o) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -64,6 +64,42 @@ func start(t *testing.T, p *pprof.Profile, o Options) *site {
 		t.Fatal("it ended before it was ready")
 		return nil
 	}
+}
+
+// compacted returns a profile as it is shown.
+func compacted(t *testing.T, p *pprof.Profile) *compact.Profile {
+	t.Helper()
+	shown, err := compact.FromPprof(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shown
+}
+
+// pages are all that there is to ask for about a profile that has functions.
+var pages = []string{
+	"", "app/js/main.js", "app/css/base.css", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/tree?split=process",
+	"api/functions", "api/binaries", "api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/code?fn=0",
+	"api/callers?fn=0", "api/callees?fn=0", "api/time?by=process", "api/download",
+}
+
+// linesOf returns what is asked for the lines of a function.
+func (s *site) linesOf(t *testing.T, function string) string {
+	t.Helper()
+	var table struct {
+		Rows []struct{ Name, Key string }
+	}
+	_, body := s.get(t, "api/functions")
+	if err := json.Unmarshal([]byte(body), &table); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	for _, row := range table.Rows {
+		if row.Name == function {
+			return "api/lines?fn=" + row.Key
+		}
+	}
+	t.Fatalf("no function %s in %s", function, body)
+	return ""
 }
 
 // open opens a URL as a browser does that is told to.
@@ -128,18 +164,20 @@ func (s *site) ask(t *testing.T, method, url string, header ...string) (status i
 
 func TestPagesShowOurFunctions(t *testing.T) {
 	var problems bytes.Buffer
-	site := start(t, proftest.Mixed(), Options{Symbols: named("looked_up"), Errors: &problems})
+	site := start(t, proftest.Mixed(), Options{Title: "mixed.pb.gz", Symbols: named("looked_up"), Errors: &problems})
 	for _, test := range []struct {
 		page string
 		want []string
 	}{
-		{"", []string{"looked_up", "vfs_read", "[not-mapped]"}}, // redirects to the flame graph
-		{"flamegraph", []string{"looked_up", "vfs_read", "walk", "[not-mapped]", "[file-gone] old"}},
-		{"top", []string{"looked_up", "vfs_read", "walk"}},
-		{"top?si=samples", []string{"looked_up"}},
-		{"peek?f=loop", []string{"loop", "step"}},
-		{"source?f=looked_up", []string{"looked_up.c"}},
-		{"flamegraph?f=vfs_read", []string{"vfs_read"}},
+		{"", []string{"app/js/main.js"}},
+		{"api/profile", []string{`"title":"mixed.pb.gz"`, `"type":"cpu"`, `"key":"process"`}},
+		{"api/tree", []string{"looked_up", "vfs_read", "walk", "[not-mapped]", "[file-gone] old"}},
+		{"api/functions", []string{"looked_up", "vfs_read", "walk"}},
+		{"api/functions?type=samples", []string{"looked_up"}},
+		{"api/tree?focus=loop", []string{"loop", "step"}},
+		{"api/binaries", []string{proftest.AppID, "/usr/bin/app"}},
+		{"api/labels?key=process", []string{`"value":"app"`, `"pids":2`}},
+		{site.linesOf(t, "looked_up"), []string{"looked_up.c"}},
 	} {
 		status, body := site.get(t, test.page)
 		if status != http.StatusOK {
@@ -147,66 +185,41 @@ func TestPagesShowOurFunctions(t *testing.T) {
 		}
 		for _, want := range test.want {
 			if !strings.Contains(body, want) {
-				t.Errorf("%s: the page has no %q", test.page, want)
+				t.Errorf("%s: the answer has no %q", test.page, want)
 			}
 		}
 	}
 	if problems.Len() > 0 {
-		t.Errorf("the driver complains: %s", &problems)
+		t.Errorf("the server complains: %s", &problems)
 	}
 }
 
 func TestURLLeadsToThePages(t *testing.T) {
 	site := start(t, proftest.Mixed(), Options{})
-	if status, _, body := site.ask(t, "GET", site.url); status != http.StatusOK || !strings.Contains(body, "flamegraph") {
+	if status, _, body := site.ask(t, "GET", site.url); status != http.StatusOK || !strings.Contains(body, "app/js/main.js") {
 		t.Errorf("status %d:\n%s", status, body)
+	}
+	for _, page := range pages {
+		if status, body := site.get(t, page); status != http.StatusOK && page != "api/code?fn=0" {
+			t.Errorf("%s: status %d: %.200s", page, status, body)
+		}
 	}
 }
 
 func TestWhatThereIsNot(t *testing.T) {
 	site := start(t, proftest.Mixed(), Options{})
 	for page, want := range map[string]int{
-		"disasm?f=main": http.StatusNotImplemented, "graph": http.StatusNotImplemented, "nothing": http.StatusNotFound,
-		"saveconfig?config=mine": http.StatusNotFound, "deleteconfig?config=mine": http.StatusNotFound,
+		"nothing": http.StatusNotFound, "app/": http.StatusNotFound, "app/js/nothing.js": http.StatusNotFound, "app/index.html": http.StatusNotFound,
+		"app/js/..%2f..%2fweb.go": http.StatusNotFound, "api/": http.StatusNotFound, "api/nothing": http.StatusNotFound, "api/function?fn=99999": http.StatusNotFound,
+		"api/function?fn=-1": http.StatusNotFound, "api/function?fn=0123456789abcdef": http.StatusNotFound, "api/profile?p=other": http.StatusNotFound,
+		"api/tree?root=1.2.3.4": http.StatusNotFound, "api/tree?root=x": http.StatusBadRequest, "api/tree?width=0": http.StatusBadRequest,
+		"api/tree?focus=(": http.StatusBadRequest, "api/tree?type=nothing": http.StatusBadRequest, "api/tree?label=x": http.StatusBadRequest,
+		"api/functions?sort=x": http.StatusBadRequest, "api/functions?offset=-1": http.StatusBadRequest, "api/search?q=(": http.StatusBadRequest,
+		"api/tree?from=5&to=3": http.StatusBadRequest, "saveconfig?config=mine": http.StatusNotFound, "deleteconfig?config=mine": http.StatusNotFound,
+		"api/search?q=" + strings.Repeat("x", 2000): http.StatusBadRequest,
 	} {
 		if status, body := site.get(t, page); status != want {
 			t.Errorf("%s: status %d, want %d: %s", page, status, want, body)
-		}
-	}
-}
-
-// TestMenusLeadSomewhere wants no link in the driver's pages to a page that there is not, however
-// the driver writes them.
-func TestMenusLeadSomewhere(t *testing.T) {
-	site := start(t, proftest.Mixed(), Options{})
-	for _, page := range []string{"flamegraph", "top", "peek?f=."} {
-		_, body := site.get(t, page)
-		links := regexp.MustCompile(`href="\./(\w+)`).FindAllStringSubmatch(body, -1)
-		if len(links) < 3 {
-			t.Errorf("%s: links %q", page, links)
-		}
-		for _, link := range links {
-			if status, text := site.get(t, link[1]+"?f=main"); status != http.StatusOK {
-				t.Errorf("%s leads to %s: status %d, %s", page, link[1], status, text)
-			}
-		}
-	}
-	const text = `<html></head><a href="./graph" id="graphbtn">Graph</a><script>1</script><a href="./disasm" id="disasm">Disassemble</a>end`
-	var want string
-	for size := len(text); size > 0; size-- {
-		w := httptest.NewRecorder()
-		w.Header().Set("Content-Type", "text/html")
-		a := &answer{to: w, status: http.StatusOK}
-		for part := range slices.Chunk([]byte(text), size) {
-			a.Write(part)
-		}
-		a.end()
-		got := strings.ReplaceAll(w.Body.String(), a.nonce, "")
-		if want == "" {
-			want = got
-		}
-		if got != want || strings.Contains(got, "href") || !strings.HasSuffix(got, `id="disasm" hidden></a>end`) {
-			t.Errorf("in parts of %d: %s", size, got)
 		}
 	}
 }
@@ -215,7 +228,7 @@ func TestMenusLeadSomewhere(t *testing.T) {
 // downloaded, and none of the names that only the pages have.
 func TestDownloadIsTheProfile(t *testing.T) {
 	site := start(t, proftest.Mixed(), Options{Symbols: named("looked_up")})
-	_, body := site.get(t, "download")
+	_, body := site.get(t, "api/download")
 	p, err := pprof.ParseData([]byte(body))
 	if err != nil {
 		t.Fatal(err)
@@ -244,23 +257,36 @@ func TestDiff(t *testing.T) {
 		s.Value[0]++
 		s.Value[1] += proftest.Period
 	}
-	site := start(t, p, Options{Base: base, SampleType: "samples"})
-	_, body := site.get(t, "top")
+	site := start(t, p, Options{Base: compacted(t, base), BaseTitle: "base", SampleType: "samples"})
+	var table struct {
+		Rows []struct {
+			Name                         string
+			Flat, Cum, BaseFlat, BaseCum int64
+		}
+	}
+	_, body := site.get(t, "api/functions?scale=absolute")
+	if err := json.Unmarshal([]byte(body), &table); err != nil {
+		t.Fatal(err)
+	}
 	// The base has one more of each stack. vfs_read is the leaf of one stack, and
 	// in the middle of another.
-	for _, want := range []string{
-		`{"Name":"walk","InlineLabel":"","Flat":-1,"Cum":-1,`,
-		`{"Name":"vfs_read","InlineLabel":"","Flat":-1,"Cum":-2,`,
-	} {
-		if !strings.Contains(body, want) {
-			t.Errorf("the table of differences has no %s", want)
+	want := map[string][2]int64{"walk": {1, 1}, "vfs_read": {1, 2}}
+	for _, row := range table.Rows {
+		if w, ok := want[row.Name]; ok {
+			delete(want, row.Name)
+			if got := [2]int64{row.BaseFlat - row.Flat, row.BaseCum - row.Cum}; got != w {
+				t.Errorf("%s has %d more in the base, want %d", row.Name, got, w)
+			}
 		}
+	}
+	if len(want) > 0 {
+		t.Errorf("there is no %v in %s", want, body)
 	}
 }
 
 func TestListen(t *testing.T) {
 	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"} {
-		if err := Serve(context.Background(), address, proftest.Mixed(), Options{}); !errors.Is(err, ErrNotLoopback) {
+		if err := Serve(context.Background(), address, compacted(t, proftest.Mixed()), Options{}); !errors.Is(err, ErrNotLoopback) {
 			t.Errorf("%s: error %v, want %v", address, err, ErrNotLoopback)
 		}
 	}
@@ -286,7 +312,7 @@ func TestListen(t *testing.T) {
 func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var url string
-	err := Serve(ctx, "127.0.0.1:0", proftest.Mixed(), Options{Ready: func(u string) { url = u; cancel() }})
+	err := Serve(ctx, "127.0.0.1:0", compacted(t, proftest.Mixed()), Options{Ready: func(u string) { url = u; cancel() }})
 	if err != nil {
 		t.Errorf("Serve: %v", err)
 	}
@@ -297,8 +323,8 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 // TestBaseOfAnotherKind wants an error before anything is served.
 func TestBaseOfAnotherKind(t *testing.T) {
-	o := Options{Base: proftest.Heap(t), Ready: func(string) { t.Error("it is served") }}
-	if err := Serve(context.Background(), "127.0.0.1:0", proftest.Mixed(), o); err == nil {
+	o := Options{Base: compacted(t, proftest.Heap(t)), Ready: func(string) { t.Error("it is served") }}
+	if err := Serve(context.Background(), "127.0.0.1:0", compacted(t, proftest.Mixed()), o); err == nil {
 		t.Error("no error")
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"hallmark/capture"
 	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/profile"
+	"hallmark/profile/compact"
 	"hallmark/profile/summary"
 	"hallmark/reason"
 )
@@ -16,21 +18,32 @@ import (
 // Fit sets what helps against the gaps of a profile that was read from in, where that
 // depends on how it was recorded. Advice that cannot help is none.
 func Fit(s *summary.Summary, in *input.Reader) {
-	for i := range s.Coverage.Gaps {
-		switch g := &s.Coverage.Gaps[i]; g.Reason {
+	fitCoverage(&s.Coverage, s.Comments, in)
+}
+
+// fitCoverage is Fit for a coverage, of a profile with these comments.
+func fitCoverage(c *profile.Coverage, comments []string, in *input.Reader) {
+	for i := range c.Gaps {
+		switch g := &c.Gaps[i]; g.Reason {
 		case reason.NotRecorded:
 			g.Fitting = in.Advice
 		case reason.FileChanged: // what was recorded may have ended long ago
 			g.Fitting = "name the build that ran with --debug-path (perf keeps copies below ~/.debug)"
 		}
 	}
-	if s.Coverage.Stacks == nil {
+	if c.Stacks == nil {
 		return
 	}
-	for i := range s.Coverage.Stacks.Gaps {
-		g := &s.Coverage.Stacks.Gaps[i]
-		g.Fitting = stackAdvice(g.Reason, s.Comments, in)
+	for i := range c.Stacks.Gaps {
+		g := &c.Stacks.Gaps[i]
+		g.Fitting = stackAdvice(g.Reason, comments, in)
 	}
+}
+
+// Fitter returns what fits advice to p, which was read from in now.
+func Fitter(in *input.Reader, p *compact.Profile) func(*profile.Coverage) {
+	own, comments := *in, p.Notes()
+	return func(c *profile.Coverage) { fitCoverage(c, comments, &own) }
 }
 
 // liveAdvice returns what helps this process against a reason, now: root has the capabilities that others

@@ -29,12 +29,13 @@ const convertLong = `Write a profile in another format:
   folded      one stack and its count a line, for flamegraph.pl and the like
   speedscope  JSON for https://www.speedscope.app
   firefox     JSON for https://profiler.firefox.com, with the build IDs of files
+  html        the pages of 'hallmark view' as one file, which needs no server
   pprof       the profile with symbols added, for 'go tool pprof' and the like
   perf        perf.data for 'perf report', which finds symbols by build ID
 
 The end of the output's name chooses the format: .folded, .speedscope.json,
-.firefox.json (or .firefox.json.gz), .pb.gz, .perf.data (or perf.data). --format
-overrides it. The output appears under its name when it is complete, and no more
+.firefox.json (or .firefox.json.gz), .html, .pb.gz, .perf.data (or perf.data).
+--format overrides it. The output appears under its name when it is complete, and no more
 people can read it than can read FILE. Without FILE, convert reads
 hallmark.pb.gz, which 'hallmark record' writes.
 
@@ -52,7 +53,7 @@ those of files with samples, and none with -z; convert adds those that 'hallmark
 inject' can prove, and --trust-paths takes the files at the paths without proof.
 Of a damaged recording convert writes what can be read, and returns 1.
 
-Times: speedscope, firefox and perf are in the order of time after 'hallmark
+Times: speedscope, firefox, html and perf are in the order of time after 'hallmark
 record --timeline', and for recordings by perf. --timeline keeps the times in
 pprof too.
 
@@ -91,7 +92,7 @@ func newConvertCommand(e *verb.Env) *cobra.Command {
 	c.input.DebugPaths = &c.symbols.Extra
 	c.symbols.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
-	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, pprof or perf (default: by the name of the output)")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, pprof or perf (default: by the name of the output)")
 	verb.CompleteValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.Flags().BoolVar(&c.input.Times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
@@ -123,6 +124,7 @@ var formats = []format{
 	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true},
 	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
 	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
+	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true},
 	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true},
 	{name: "perf", extensions: []string{"perf.data"}, write: (*converter).writePerf, times: true},
 }
@@ -137,16 +139,16 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, pprof or perf", name)
+		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, html, pprof or perf", name)
 	}
 	if output == "-" {
 		return format{}, verb.Usagef("standard output has no name that says the format: use --format")
 	}
-	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .pb.gz, .perf.data or --format", output)
+	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .html, .pb.gz, .perf.data or --format", output)
 }
 
 // foreign are ends of names of files in formats that are not written.
-var foreign = []string{".json", ".json.gz", ".svg", ".html", ".txt", ".csv", ".data"}
+var foreign = []string{".json", ".json.gz", ".svg", ".txt", ".csv", ".data"}
 
 // recordedFormat is formatOf for a recording, which is pprof's where no name says otherwise.
 func recordedFormat(name, output string) (format, error) {

@@ -6,20 +6,27 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/advice"
 	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/cmd/hallmark/internal/perffile"
 	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/profile"
+	"hallmark/profile/compact"
 	"hallmark/profile/local"
 	"hallmark/profile/view"
 )
 
-const viewLong = `Show a profile in the browser: flame graph, table of functions, callers and
-callees, source lines, search, and the difference from a second profile.
+const viewLong = `Show a profile in the browser: flame graph, functions, binaries by identity,
+processes and other labels, callers and callees, source lines, instructions, and
+what is known of all that and what is not. With the time of each sample (record
+--timeline, and recordings by perf) a range of time can be chosen. With --diff
+two profiles are compared. Press ? there for the keys.
 
 The pages are served on the loopback interface, until Ctrl-C, to whoever has the
 URL that is printed: it contains a key, so do not pass it on. The browser gets a
@@ -32,9 +39,15 @@ The text of source lines is shown from files in the directory of --source, at
 the path that the debug information names or at an end of it. No other file is
 opened, because a profiled program can name any.
 
+Instructions are shown of files on this machine that have the identity of the
+profile, and the content where that is known.
+
 Frames without symbols get them as with 'hallmark report'. FILE is
 hallmark.pb.gz where none is named, and may be a recording by perf, as there;
---event all shows all of its events, which the pages choose from.`
+--event all shows all of its events, which the pages choose from.
+
+'hallmark convert -o OUT.html' writes the pages as one file instead, which needs
+no server.`
 
 func newViewCommand(e *verb.Env) *cobra.Command {
 	v := viewer{env: e}
@@ -58,7 +71,7 @@ func newViewCommand(e *verb.Env) *cobra.Command {
 	v.input.AddFlags(cmd.Flags())
 	v.input.DebugPaths = &v.symbols.Extra
 	v.symbols.AddFlags(cmd.Flags())
-	cmd.Flags().StringVar(&v.base, "diff", "", "show the difference from the profile `BASE`")
+	cmd.Flags().StringVar(&v.base, "diff", "", "compare with the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
 	cmd.Flags().StringVar(&v.sources, "source", "", "show the text of source lines from files in `DIR`")
 	cmd.Flags().BoolVar(&v.noBrowser, "no-browser", false, "do not open a browser")
@@ -80,38 +93,35 @@ func (v *viewer) run(name string) error {
 	if _, _, err := net.SplitHostPort(v.address); err != nil {
 		return verb.Usagef("--http %w", err)
 	}
-	v.input.ReportLacks = true
-	p, err := v.input.Read(v.env, name)
+	v.input.ReportLacks, v.input.Times = true, true
+	p, err := v.input.ReadCompact(v.env, name)
 	if err != nil {
 		return err
 	}
-	if err := v.input.CheckView(name, p); err != nil {
-		return err
-	}
-	if _, err := profile.SampleIndex(p, v.input.SampleType); err != nil {
+	if _, err := p.SampleType(v.input.SampleType); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	var base *pprof.Profile
+	o := view.Options{
+		Title:      filepath.Base(perffile.InputName(name)),
+		SampleType: v.input.SampleType,
+		Sources:    v.sources,
+		Browser:    !v.noBrowser,
+		FitAdvice:  advice.Fitter(&v.input, p),
+	}
 	if v.base != "" {
-		if base, err = v.input.Read(v.env, v.base); err != nil {
+		if o.Base, err = v.input.ReadCompact(v.env, v.base); err != nil {
 			return err
 		}
-		if err := v.input.CheckView(v.base, base); err != nil {
-			return err
-		}
-		for _, note := range profile.Separate(base, p) {
+		o.BaseTitle = filepath.Base(perffile.InputName(v.base))
+		var notes []string
+		p, o.Base, notes = separate(p, o.Base)
+		for _, note := range notes {
 			fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", note)
 		}
 	}
 	ctx, over := verb.Interruptible() // what was read until here ends at once
 	defer over()
-	err = serve(ctx, v.env, p, v.address, v.symbols, view.Options{
-		Base:       base,
-		SampleType: v.input.SampleType,
-		Sources:    v.sources,
-		Browser:    !v.noBrowser,
-	})
-	if err != nil && base != nil {
+	if err = serve(ctx, v.env, p, v.address, v.symbols, o); err != nil && o.Base != nil {
 		return fmt.Errorf("%s less %s: %w", name, v.base, err)
 	}
 	return err
@@ -122,21 +132,26 @@ const anyPort = "127.0.0.1:0"
 
 // viewProfile shows p, which was just recorded, in the browser until ctx is done. It
 // asks no server, as the recorder does not.
-func viewProfile(ctx context.Context, e *verb.Env, p *pprof.Profile) error {
-	return serve(ctx, e, p, anyPort, symbolsource.Options{NoDebuginfod: true}, view.Options{Browser: true})
+func viewProfile(ctx context.Context, e *verb.Env, p *pprof.Profile, title string) error {
+	shown, err := compact.FromPprof(p)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, e, shown, anyPort, symbolsource.Options{NoDebuginfod: true}, view.Options{Title: title, Browser: true})
 }
 
 // serve serves pages about p until ctx is done. It opens a browser, if o wants
 // one, only where there is a display for it, and not as root: a browser with root's
 // rights would be open to every page that is shown in it.
-func serve(ctx context.Context, e *verb.Env, p *pprof.Profile, address string, symbols symbolsource.Options, o view.Options) error {
+func serve(ctx context.Context, e *verb.Env, p *compact.Profile, address string, symbols symbolsource.Options, o view.Options) error {
 	s, err := symbols.Open(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	o.Browser = o.Browser && hasDisplay() && os.Geteuid() != 0
-	o.Symbols = &local.Symbols{Library: s.Library, Context: s.Context}
+	symbolizer := &local.Symbols{Library: s.Library, Context: s.Context}
+	o.Symbols, o.Code = symbolizer, codeOf{symbolizer}
 	o.Ready = func(url string) {
 		s.Bar.Clear()
 		fmt.Fprintf(e.Stdout, "Serving %s until Ctrl-C\n", url)
@@ -151,4 +166,15 @@ func serve(ctx context.Context, e *verb.Env, p *pprof.Profile, address string, s
 
 func hasDisplay() bool {
 	return os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "" || os.Getenv("BROWSER") != ""
+}
+
+// separate keeps files of different content apart that claim one build ID, in profiles that are
+// compared. It returns the comments about them.
+func separate(p, base *compact.Profile) (*compact.Profile, *compact.Profile, []string) {
+	ofP, ofBase := p.Places(), base.Places()
+	notes := profile.Separate(ofBase, ofP)
+	if notes == nil {
+		return p, base, nil
+	}
+	return p.WithSymbols(ofP, nil), base.WithSymbols(ofBase, nil), notes
 }

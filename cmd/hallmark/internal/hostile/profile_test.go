@@ -352,6 +352,7 @@ func (p *place) readers(in string) []command {
 		line("convert", "--format", "folded", "-o", p.out("a.folded"), in),
 		line("convert", "-o", p.out("a.speedscope.json"), in),
 		line("convert", "-o", p.out("a.firefox.json"), in),
+		line("convert", "-o", p.out("a.html"), in),
 		line("convert", "-o", p.out("a.pb.gz"), in),
 		line("convert", "-o", p.out("a.perf.data"), in),
 		line("symbolize", "-o", p.out("b.pb.gz"), in),
@@ -377,7 +378,8 @@ func TestView(t *testing.T) {
 			}
 			p := newPlace(t)
 			in := p.write("in.pb.gz", make())
-			p.serve(line("view", "--no-browser", in), "flamegraph", "top", "peek", "source", "download")
+			p.serve(line("view", "--no-browser", in), "", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/functions", "api/binaries",
+				"api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/callers?fn=0", "api/time?by=process", "api/download")
 		})
 	}
 }

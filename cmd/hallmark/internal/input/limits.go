@@ -32,15 +32,6 @@ func (in *Reader) CheckCalls(name string, p *pprof.Profile) error {
 	return nil
 }
 
-// CheckView is checkCalls for a profile that is to be shown in a browser, which gets all of its
-// stacks with each page.
-func (in *Reader) CheckView(name string, p *pprof.Profile) error {
-	if err := profile.CheckCalls(p, in.limits.Shown); err != nil {
-		return AdviseSize(fmt.Errorf("%s: %w", perffile.InputName(name), err))
-	}
-	return nil
-}
-
 // recordingMemory is what the profile of a recording may take, 0 for any.
 func (in *Reader) recordingMemory() int64 {
 	if in.limits.Memory == math.MaxInt64 {

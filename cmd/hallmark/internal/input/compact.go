@@ -1,0 +1,62 @@
+package input
+
+import (
+	"fmt"
+
+	"hallmark/cmd/hallmark/internal/perffile"
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/profile/compact"
+)
+
+// ReadCompact is Read for who looks at a profile, and changes nothing but symbols: a pprof profile
+// is decoded as it arrives, and takes a part of the memory.
+func (in *Reader) ReadCompact(e *verb.Env, name string) (*compact.Profile, error) {
+	p, err := in.readCompactAny(e, name)
+	return p, AdviseSize(DescribeKind(name, err))
+}
+
+func (in *Reader) readCompactAny(e *verb.Env, name string) (*compact.Profile, error) {
+	o, err := in.Options()
+	if err != nil {
+		return nil, err
+	}
+	rec, rest, err := perffile.Find(e.Stdin, name, o.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	if rec != nil {
+		defer rec.Close()
+		in.limits = o.Limits(rec.Size)
+		all, err := in.convertPerf(e, rec, false)
+		if err != nil {
+			return nil, err
+		}
+		return compact.FromPprof(all[0])
+	}
+	text, err := findText(name, &rest)
+	if err != nil {
+		return nil, err
+	}
+	if text != nil {
+		defer text.close()
+		all, err := in.convertText(text, o)
+		if err != nil {
+			return nil, err
+		}
+		return compact.FromPprof(all[0])
+	}
+	switch {
+	case in.Event != "":
+		return nil, verb.Usagef("--event is for recordings by perf, and %s is a profile: use --sample-type", perffile.InputName(name))
+	case in.trust:
+		return nil, verb.Usagef("--trust-paths is for recordings by perf, and %s is a profile", perffile.InputName(name))
+	}
+	if rest == nil {
+		return compact.ReadFile(name, o)
+	}
+	p, err := compact.Read(rest, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", perffile.InputName(name), err)
+	}
+	return p, nil
+}

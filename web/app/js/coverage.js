@@ -1,0 +1,76 @@
+// How much is known, always in sight; with the reasons for the rest, and what helps.
+
+import { ask, latest } from "./api.js";
+import { add, byID, el, fill, nameText } from "./dom.js";
+import { grouped, percent } from "./format.js";
+import { selection } from "./state.js";
+
+/**
+ * @typedef {object} Gap
+ * @property {string} lacks   identity, symbol, stack
+ * @property {string} reason
+ * @property {string} [advice]
+ * @property {number} count   frames, or samples
+ * @property {string[]} [binaries]
+ */
+
+/**
+ * @typedef {object} Coverage
+ * @property {number} frames
+ * @property {number} identified
+ * @property {number} symbolized
+ * @property {number} samples   whose stacks say how they ended
+ * @property {number} complete
+ * @property {Gap[]} gaps
+ */
+
+const one = latest();
+
+/** Shows the coverage of what is selected. */
+export function showCoverage(/** @type {import("./state.js").State} */ s) {
+  return one(async (signal) => {
+    const c = /** @type {Coverage} */ (await ask("coverage", selection(s), signal));
+    const place = byID("coverage");
+    const open = place.querySelector("details")?.open;
+    const summary = el("summary", null,
+      meter("identified", c.identified, c.frames, "frames whose file is identified"),
+      meter("named", c.symbolized, c.frames, "frames with the name of their function"),
+      c.samples ? meter("complete", c.complete, c.samples, "stacks that are known to be complete") : null,
+      el("span", { class: "soft" }, grouped(c.frames) + " frames" + (c.gaps.length ? " · why not all, and what helps" : "")));
+    fill(place, el("details", { open: !!open }, summary, gaps(c)));
+  });
+}
+
+/**
+ * @param {string} text
+ * @param {number} part
+ * @param {number} whole
+ * @param {string} of
+ */
+function meter(text, part, whole, of) {
+  const share = whole ? part / whole : 0;
+  const cls = share >= 0.95 ? "" : share >= 0.6 ? " poor" : " bad";
+  const bar = el("b", null);
+  bar.style.setProperty("width", 100 * share + "%");
+  return el("span", { class: "meter" + cls, title: percent(part, whole) + " of the " + of },
+    el("i", { "aria-hidden": "true" }, bar), percent(part, whole) + " " + text);
+}
+
+/** @param {Coverage} c */
+function gaps(c) {
+  if (!c.gaps.length) return el("div", { class: "gaps" }, "All frames are identified and named, as far as this is known.");
+  const rows = el("tbody", null);
+  for (const g of c.gaps) {
+    const whole = g.lacks === "stack" ? c.samples : c.frames;
+    const what = el("td", { class: "text" }, g.reason);
+    if (g.binaries && g.binaries.length) {
+      add(what, ": ");
+      g.binaries.forEach((b, i) => add(what, i ? ", " : "", nameText(b)));
+    }
+    if (g.advice) add(what, el("div", { class: "advice" }, g.advice));
+    add(rows, el("tr", null, el("td", { class: "num" }, percent(g.count, whole)),
+      el("td", null, g.lacks === "stack" ? "stack is cut" : "no " + g.lacks), what));
+  }
+  return el("div", { class: "gaps" }, el("table", null,
+    el("thead", null, el("tr", null, el("th", { class: "num", scope: "col" }, "share"), el("th", { scope: "col" }, "lacks"), el("th", { scope: "col" }, "because"))), rows));
+}

@@ -1,0 +1,80 @@
+// Elements, made without markup: text that others chose stays text.
+
+/**
+ * @typedef {Node | string | number | null | undefined | false} Child
+ */
+
+/**
+ * Makes an element. Properties named on* are listeners; dataset and style take objects;
+ * aria-*, role and what has a dash are attributes; all else are properties.
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function el(tag, props, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (value === undefined || value === null) continue;
+    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    else if (name === "dataset") Object.assign(e.dataset, value);
+    else if (name === "class") e.className = value;
+    else if (name === "style") for (const [k, v] of Object.entries(value)) e.style.setProperty(k, String(v));
+    else if (name.includes("-") || name === "role" || name === "for" || name === "scope" || name === "list") e.setAttribute(name, value);
+    else /** @type {any} */ (e)[name] = value;
+  }
+  add(e, ...children);
+  return e;
+}
+
+/**
+ * Adds children: text for what is no element.
+ * @param {Element} e
+ * @param {...(Child | Child[])} children
+ */
+export function add(e, ...children) {
+  for (const c of children.flat()) {
+    if (c === null || c === undefined || c === false) continue;
+    e.append(c instanceof Node ? c : String(c));
+  }
+}
+
+/**
+ * Replaces the children of an element.
+ * @param {Element} e
+ * @param {...(Child | Child[])} children
+ */
+export function fill(e, ...children) {
+  e.replaceChildren();
+  add(e, ...children);
+}
+
+/**
+ * The element of an id, which the page has.
+ * @param {string} id
+ * @returns {any}
+ */
+export function byID(id) {
+  const e = document.getElementById(id);
+  if (!e) throw new Error("the page has no element " + id);
+  return e;
+}
+
+/**
+ * A name that others chose: its direction does not change that of the text around it.
+ * @param {string} text
+ * @param {string} [cls]
+ */
+export function nameText(text, cls) {
+  return el("bdi", { class: cls ? "name " + cls : "name", title: text }, text);
+}
+
+/**
+ * A button.
+ * @param {string} text
+ * @param {(e: Event) => void} onclick
+ * @param {Record<string, any>} [props]
+ */
+export function button(text, onclick, props) {
+  return el("button", { type: "button", onclick, ...props }, text);
+}

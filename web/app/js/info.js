@@ -1,0 +1,49 @@
+// What is known of the profile, asked for once.
+
+/**
+ * @typedef {object} SampleType
+ * @property {string} type
+ * @property {string} unit
+ */
+
+/**
+ * @typedef {object} LabelKey
+ * @property {string} key
+ * @property {number} values
+ */
+
+/**
+ * @typedef {object} Info
+ * @property {string} title
+ * @property {string} base      title of the profile that it is compared with, empty for none
+ * @property {SampleType[]} types
+ * @property {number} type      index of the default sample type
+ * @property {string} time      when it began, as in RFC 3339; empty where not known
+ * @property {number} duration  nanoseconds, 0 where not known
+ * @property {string[]} notes
+ * @property {LabelKey[]} labels
+ * @property {boolean} times    whether it has the time of each sample
+ * @property {boolean} texts    whether sources can be shown
+ * @property {boolean} code     whether instructions can be shown
+ * @property {boolean} download whether the profile can be had
+ * @property {number} stacks    distinct stacks
+ */
+
+/** @type {Info} */
+let known;
+
+/** @param {Info} i */
+export function setInfo(i) {
+  known = i;
+}
+
+/** @returns {Info} */
+export function info() {
+  return known;
+}
+
+/** The unit of what is shown. */
+export function unitOf(/** @type {string} */ type) {
+  const t = known.types.find((x) => x.type === type) || known.types[known.type];
+  return t ? t.unit : "count";
+}

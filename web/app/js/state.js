@@ -1,0 +1,138 @@
+// What is shown, kept in the fragment of the URL: a page can be linked to, and the server
+// learns nothing of it but the questions that it answers.
+
+/**
+ * @typedef {object} State
+ * @property {string} view    flame, functions, binaries, processes, changes, lines, code
+ * @property {string} type    sample type; empty for the profile's default
+ * @property {string} q       search
+ * @property {string} focus   stacks with a function that matches
+ * @property {string} ignore  no stacks with a function that matches
+ * @property {string} hide    no frames that match
+ * @property {string[]} label filters, key=value each
+ * @property {string} from    nanoseconds since the start; empty for all
+ * @property {string} to
+ * @property {string} root    path of frames to the frame that fills the width, joined by dots
+ * @property {string} fn      function at hand: of the sandwich, of lines and of instructions
+ * @property {string} colour  kind, identity, change; empty for what suits
+ * @property {string} up      "1": a flame graph, which grows upwards
+ * @property {string} invert  "1": from the leaves
+ * @property {string} split   label whose values are the first frames
+ * @property {string} scale   "absolute" or empty: two profiles as shares of their totals
+ * @property {string} sort
+ * @property {string} bin     binary at hand, by its number
+ */
+
+/** @type {State} */
+const empty = {
+  view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
+  colour: "", up: "", invert: "", split: "", scale: "", sort: "", bin: "",
+};
+
+/**
+ * @param {string} fragment
+ * @returns {State}
+ */
+export function parseState(fragment) {
+  const params = new URLSearchParams(fragment.replace(/^#/, ""));
+  /** @type {any} */
+  const s = { ...empty };
+  for (const key of Object.keys(empty)) {
+    if (key === "label") s.label = params.getAll("label");
+    else if (params.has(key)) s[key] = params.get(key);
+  }
+  return s;
+}
+
+/**
+ * @param {State} s
+ * @returns {string}
+ */
+export function formatState(s) {
+  const params = new URLSearchParams();
+  for (const [key, value] of Object.entries(s)) {
+    if (Array.isArray(value)) value.forEach((v) => params.append(key, v));
+    else if (value !== /** @type {any} */ (empty)[key]) params.set(key, value);
+  }
+  return params.toString();
+}
+
+/** @type {State} */
+let current = parseState(location.hash);
+
+/** @type {((now: State, before: State) => void)[]} */
+const listeners = [];
+
+/** @returns {State} */
+export function state() {
+  return current;
+}
+
+/**
+ * Calls f after each change.
+ * @param {(now: State, before: State) => void} f
+ */
+export function onState(f) {
+  listeners.push(f);
+}
+
+/**
+ * Changes what is shown. The browser's "back" undoes it, unless it is a step of a series,
+ * as typing is.
+ * @param {Partial<State>} patch
+ * @param {{replace?: boolean}} [o]
+ */
+export function setState(patch, o) {
+  const next = { ...current, ...patch };
+  const fragment = formatState(next);
+  if (fragment === formatState(current)) return;
+  const url = location.pathname + location.search + (fragment ? "#" + fragment : "");
+  if (o && o.replace) history.replaceState(null, "", url);
+  else history.pushState(null, "", url);
+  changeTo(next);
+}
+
+/**
+ * The fragment of a page that differs in some things, for links.
+ * @param {Partial<State>} patch
+ */
+export function linkTo(patch) {
+  return "#" + formatState({ ...current, ...patch });
+}
+
+/** @param {State} next */
+function changeTo(next) {
+  const before = current;
+  current = next;
+  for (const f of listeners) f(next, before);
+}
+
+/** Whether a change is one of what is counted, and not of how it is shown. */
+export function selectsOther(/** @type {State} */ a, /** @type {State} */ b) {
+  return selectionKey(a) !== selectionKey(b);
+}
+
+/**
+ * The questions that select what is counted.
+ * @param {State} s
+ * @returns {URLSearchParams}
+ */
+export function selection(s) {
+  const params = new URLSearchParams();
+  for (const key of /** @type {const} */ (["type", "focus", "ignore", "hide", "from", "to"])) {
+    if (s[key]) params.set(key, s[key]);
+  }
+  for (const l of s.label) params.append("label", l);
+  return params;
+}
+
+/** @param {State} s */
+function selectionKey(s) {
+  return selection(s).toString();
+}
+
+window.addEventListener("popstate", () => changeTo(parseState(location.hash)));
+window.addEventListener("hashchange", () => {
+  const next = parseState(location.hash);
+  if (formatState(next) !== formatState(current)) changeTo(next);
+});

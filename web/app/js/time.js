@@ -1,0 +1,193 @@
+// When the samples were taken: a heat map of all, and a track for each process. What is selected
+// there limits everything else.
+
+import { ask, isFile, latest } from "./api.js";
+import { add, button, byID, el, fill, nameText } from "./dom.js";
+import { filterBy, span } from "./filters.js";
+import { quantity } from "./format.js";
+import { info } from "./info.js";
+import { selection, setState, state } from "./state.js";
+import { isDark } from "./theme.js";
+
+/**
+ * @typedef {object} Track
+ * @property {string} label
+ * @property {number} total
+ * @property {number[]} values
+ */
+
+const columns = 120;
+const cell = 30e6; // nanoseconds that a part of a column has at least: samples are 10 ms apart
+const one = latest();
+/** @type {{from: number, to: number, heat: Track | null, tracks: Track[], by: string, left: number} | null} */
+let shown = null;
+/** @type {(() => void)[]} */
+let drawings = [];
+let by = "process";
+let folded = matchMedia("(max-width: 760px)").matches;
+
+/** How many parts a column of the heat map has. */
+function rowsOf() {
+  return Math.max(1, Math.min(12, Math.floor(info().duration / columns / cell)));
+}
+
+/** Asks for the tracks of what is selected, but for the range of time. */
+export function showTime(/** @type {import("./state.js").State} */ s) {
+  const place = byID("time");
+  if (!info().times) return Promise.resolve();
+  place.hidden = false;
+  return one(async (signal) => {
+    const params = selection({ ...s, from: "", to: "" });
+    params.set("columns", String(columns));
+    params.set("rows", String(rowsOf()));
+    params.set("by", by);
+    shown = await ask("time", params, signal);
+    make();
+  });
+}
+
+/** Draws again: the range, or the colours, are others. */
+export function drawTime() {
+  for (const d of drawings) d();
+}
+
+function make() {
+  const place = byID("time");
+  const t = /** @type {any} */ (shown);
+  drawings = [];
+  const choice = ["process", "thread", "container"].filter((k) => k === "process" || info().labels.some((l) => l.key === k));
+  fill(place, el("div", { class: "bar" },
+    button(folded ? "Show time" : "Hide time", () => { folded = !folded; make(); }, { "aria-expanded": String(!folded) }),
+    folded ? null : choice.map((k) => button("by " + k, () => { by = k; showTime(state()); }, { "aria-pressed": String(by === k) })),
+    state().from || state().to ? button("All of the time", () => setState({ from: "", to: "" })) : null,
+    el("span", { class: "soft", id: "range" }, folded ? "" : rangeText())));
+  if (folded) return;
+  const tracks = el("div", { class: "tracks" });
+  if (t.heat) add(tracks, track(t.heat, true));
+  for (const one of t.tracks) add(tracks, track(one, false));
+  add(place, tracks, el("div", { class: "track" }, el("span", { class: "label soft" }, t.left ? t.left + " more" : ""),
+    el("div", { class: "axis", "aria-hidden": "true" }, el("span", null, "0"), el("span", null, quantity(t.to - t.from, "nanoseconds")))));
+  drawTime();
+}
+
+function rangeText() {
+  if (isFile) return "";
+  const s = state();
+  if (s.from || s.to) return "selected: " + span(+s.from, +s.to);
+  return "drag over a track to select a range; arrow keys move it, Shift widens it";
+}
+
+/**
+ * @param {Track} t
+ * @param {boolean} heat
+ */
+function track(t, heat) {
+  const name = heat ? "all" : t.label || "(none)";
+  const canvas = /** @type {HTMLCanvasElement} */ (el("canvas", {
+    tabIndex: heat ? 0 : -1, role: "slider", "aria-label": "Range of time" + (heat ? "" : " of " + name), "aria-valuemin": "0",
+    "aria-valuemax": String(shown && shown.to - shown.from), "aria-valuenow": state().from || "0", "aria-valuetext": rangeText(),
+  }));
+  const strip = el("div", { class: heat ? "strip tall" : "strip" }, canvas);
+  drawings.push(() => draw(canvas, t, heat));
+  if (!isFile) drag(canvas);
+  const label = heat ? el("span", { class: "label" }, "all")
+    : el("span", { class: "label" }, isFile ? nameText(name) : button(name, () => filterBy(by, t.label), { class: "linklike name", title: "Only " + by + " " + name }));
+  return el("div", { class: "track" }, label, strip);
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Track} t
+ * @param {boolean} heat
+ */
+function draw(canvas, t, heat) {
+  const box = canvas.getBoundingClientRect();
+  const ratio = window.devicePixelRatio || 1;
+  if (!box.width) return;
+  canvas.width = Math.round(box.width * ratio);
+  canvas.height = Math.round(box.height * ratio);
+  const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  ctx.scale(ratio, ratio);
+  const dark = isDark();
+  const most = Math.max(1, ...t.values);
+  const per = heat ? rowsOf() : 1;
+  const wide = box.width / (t.values.length / per);
+  const high = box.height / per;
+  t.values.forEach((v, i) => {
+    const part = Math.sqrt(v / most);
+    ctx.fillStyle = v === 0 ? (dark ? "#202228" : "#f0f0f4") : heatColour(part, dark);
+    const column = Math.floor(i / per);
+    ctx.fillRect(column * wide, (i % per) * high, Math.max(wide - 0.5, 0.5), Math.max(high - 0.5, 0.5));
+  });
+  const s = state();
+  const all = /** @type {any} */ (shown);
+  if (!s.from && !s.to) return;
+  const at = (/** @type {number} */ ns) => ns / (all.to - all.from) * box.width;
+  ctx.fillStyle = dark ? "rgb(22 23 27 / 70%)" : "rgb(255 255 255 / 75%)";
+  ctx.fillRect(0, 0, at(+s.from), box.height);
+  ctx.fillRect(at(+s.to), 0, box.width, box.height);
+  ctx.strokeStyle = dark ? "#8ab8ff" : "#0b57b8";
+  ctx.lineWidth = 2;
+  ctx.strokeRect(at(+s.from), 1, Math.max(at(+s.to) - at(+s.from), 2), box.height - 2);
+}
+
+/**
+ * @param {number} part 0 to 1
+ * @param {boolean} dark
+ */
+function heatColour(part, dark) {
+  return dark ? `hsl(${30 + 20 * part} ${60 + 30 * part}% ${16 + 44 * part}%)` : `hsl(${45 - 40 * part} 85% ${92 - 48 * part}%)`;
+}
+
+/** @param {HTMLCanvasElement} canvas */
+function drag(canvas) {
+  let start = -1;
+  const at = (/** @type {PointerEvent} */ e) => {
+    const box = canvas.getBoundingClientRect();
+    return Math.max(0, Math.min(1, (e.clientX - box.left) / box.width));
+  };
+  const choose = (/** @type {number} */ a, /** @type {number} */ b, /** @type {boolean} */ replace) => {
+    const all = /** @type {any} */ (shown);
+    const length = all.to - all.from;
+    const step = length / (columns * 12);
+    const from = Math.floor(Math.min(a, b) * length / step) * step;
+    const to = Math.max(Math.ceil(Math.max(a, b) * length / step) * step, from + step);
+    setState({ from: String(Math.round(from)), to: String(Math.round(Math.min(to, length))), root: "" }, { replace });
+  };
+  canvas.addEventListener("pointerdown", (e) => {
+    start = at(e);
+    canvas.setPointerCapture(e.pointerId);
+  });
+  canvas.addEventListener("pointerup", (e) => {
+    if (start < 0) return;
+    const end = at(e);
+    if (Math.abs(end - start) * canvas.clientWidth < 3) setState({ from: "", to: "" });
+    else choose(start, end, false);
+    start = -1;
+  });
+  canvas.addEventListener("keydown", (e) => {
+    const by = e.key === "ArrowLeft" ? -1 : e.key === "ArrowRight" ? 1 : 0;
+    if (!by && e.key !== "Escape") return;
+    e.preventDefault();
+    if (e.key === "Escape") return setState({ from: "", to: "" });
+    const s = state();
+    const all = /** @type {any} */ (shown);
+    const length = all.to - all.from;
+    const step = 1 / columns;
+    let [from, to] = s.from || s.to ? [+s.from / length, +s.to / length] : [0, 10 * step];
+    if (e.shiftKey) to = Math.max(from + step, Math.min(1, to + by * step));
+    else if (from + by * step >= 0 && to + by * step <= 1 + 1e-9) [from, to] = [from + by * step, to + by * step];
+    choose(from + step / 100, to - step / 100, true);
+  });
+}
+
+/** Shows another range. */
+export function updateTime() {
+  if (!shown) return;
+  const focus = document.activeElement instanceof HTMLCanvasElement && byID("time").contains(document.activeElement);
+  make();
+  if (focus) /** @type {any} */ (byID("time").querySelector("canvas"))?.focus();
+}
+
+new ResizeObserver(() => drawTime()).observe(byID("time"));
+

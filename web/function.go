@@ -1,0 +1,124 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hallmark/buildid"
+	"hallmark/profile/query"
+)
+
+// What the details of a function list.
+const (
+	maxPlaces = 40
+	maxShares = 50
+)
+
+type (
+	functionDetails struct {
+		Frame      int     `json:"frame"`
+		Key        string  `json:"key"`
+		Name       string  `json:"name"`
+		Kind       string  `json:"kind"`
+		Unnamed    bool    `json:"unnamed,omitempty"`
+		Reason     string  `json:"reason,omitempty"`
+		Advice     string  `json:"advice,omitempty"`
+		Source     string  `json:"source,omitempty"`
+		Line       int64   `json:"line,omitempty"`
+		Binary     int     `json:"binary"`
+		File       string  `json:"file,omitempty"`
+		Identity   string  `json:"identity,omitempty"`
+		Claims     string  `json:"claims,omitempty"`
+		Contested  bool    `json:"contested,omitempty"`
+		Package    string  `json:"package,omitempty"`
+		Flat       int64   `json:"flat"`
+		Cum        int64   `json:"cum"`
+		BaseFlat   int64   `json:"baseFlat,omitempty"`
+		BaseCum    int64   `json:"baseCum,omitempty"`
+		Total      int64   `json:"total"`
+		Unit       string  `json:"unit"`
+		Places     []place `json:"places"`
+		MorePlaces int     `json:"morePlaces"`
+		Processes  []share `json:"processes"`
+		Containers []share `json:"containers"`
+		Lookup     string  `json:"lookup,omitempty"`
+	}
+	place struct {
+		Offset string `json:"offset"`
+		Virt   string `json:"virt,omitempty"`
+		Source string `json:"source,omitempty"`
+		Line   int64  `json:"line,omitempty"`
+		Value  int64  `json:"value"`
+	}
+	share struct {
+		Name  string `json:"name"`
+		Value int64  `json:"value"`
+	}
+)
+
+// function answers with what is known of a function: where its code is, and who runs it.
+func (q *question) function() error {
+	s, err := q.selection()
+	if err != nil {
+		return err
+	}
+	frame, err := q.frame()
+	if err != nil {
+		return err
+	}
+	f := q.shown.Set.Frames()[frame]
+	row := s.byFrame()[frame]
+	d := functionDetails{
+		Frame: frame, Key: f.Key, Name: plain(f.Name), Kind: string(f.Kind), Unnamed: f.Unnamed, Reason: plain(f.Reason), Advice: plain(f.Advice),
+		Source: plain(f.Source), Line: f.Line, Binary: f.Binary,
+		Flat: row.Flat, Cum: row.Cum, BaseFlat: row.BaseFlat, BaseCum: row.BaseCum, Total: s.Total(), Unit: plain(s.Unit()), Places: []place{},
+	}
+	addresses := s.Addresses(frame)
+	slices.SortStableFunc(addresses, func(a, b query.AddressRow) int { return cmp.Compare(b.Cum, a.Cum) })
+	d.MorePlaces = max(0, len(addresses)-maxPlaces)
+	for _, a := range addresses[:min(len(addresses), maxPlaces)] {
+		d.Places = append(d.Places, place{
+			fmt.Sprintf("%#x", uint64(a.Offset)), fmt.Sprintf("%#x", a.Virt), plain(a.Source), a.Line, a.Cum,
+		})
+	}
+	if all := q.shown.Set.Binaries(); f.Binary >= 0 && f.Binary < len(all) {
+		b := all[f.Binary]
+		d.File, d.Identity, d.Claims, d.Contested = plain(b.File), plain(b.BuildID), plain(b.Claims), b.Contested
+		d.Package = q.packageOf(b)
+		d.Lookup = lookupCommand(b, addresses)
+	}
+	of := s.Of(frame)
+	d.Processes = sharesOf(of.ByLabel("process"))
+	d.Containers = sharesOf(of.ByLabel("container"))
+	return q.send(d)
+}
+
+func sharesOf(rows []query.LabelRow) []share {
+	list := []share{}
+	if len(rows) == 1 && rows[0].Missing {
+		return list
+	}
+	for _, r := range rows[:min(len(rows), maxShares)] {
+		list = append(list, share{plain(r.Value), r.Flat})
+	}
+	return list
+}
+
+// maxCommand is how many offsets the command looks up.
+const maxCommand = 8
+
+// lookupCommand returns the command that finds the functions and lines again, on any machine. It
+// names the file by nothing but its identity, which no shell can take for something else.
+func lookupCommand(b query.Binary, addresses []query.AddressRow) string {
+	id, err := buildid.Parse(b.BuildID)
+	if err != nil || len(addresses) == 0 {
+		return ""
+	}
+	var offsets []string
+	for _, a := range addresses[:min(len(addresses), maxCommand)] {
+		offsets = append(offsets, fmt.Sprintf("%#x", uint64(a.Offset)))
+	}
+	return "hallmark lookup " + id.String() + " " + strings.Join(offsets, " ")
+}

@@ -1,0 +1,147 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"hallmark/profile"
+)
+
+// profile answers with what is known of the profile as a whole.
+func (q *question) profile() error {
+	p := q.shown.Set.Profile()
+	type sampleType struct {
+		Type string `json:"type"`
+		Unit string `json:"unit"`
+	}
+	type labelKey struct {
+		Key    string `json:"key"`
+		Values int    `json:"values"`
+	}
+	a := struct {
+		Title    string       `json:"title"`
+		Base     string       `json:"base"`
+		Types    []sampleType `json:"types"`
+		Type     int          `json:"type"`
+		Time     string       `json:"time"`
+		Duration int64        `json:"duration"`
+		Notes    []string     `json:"notes"`
+		Labels   []labelKey   `json:"labels"`
+		Times    bool         `json:"times"`
+		Texts    bool         `json:"texts"`
+		Code     bool         `json:"code"`
+		Download bool         `json:"download"`
+		Stacks   int          `json:"stacks"`
+	}{
+		Title: plain(q.shown.Title), Base: plain(q.shown.BaseTitle), Types: []sampleType{}, Notes: []string{}, Labels: []labelKey{},
+		Duration: int64(p.Duration()), Times: p.HasTimes(), Texts: q.shown.Texts != nil, Code: q.shown.Code != nil,
+		Download: q.shown.Download != nil, Stacks: p.Stacks().Len(),
+	}
+	for _, t := range p.SampleTypes() {
+		a.Types = append(a.Types, sampleType{plain(t.Type), plain(t.Unit)})
+	}
+	var err error
+	if a.Type, err = p.SampleType(q.shown.SampleType); err != nil {
+		return refuse(http.StatusBadRequest, "%s", err)
+	}
+	if t := p.Time(); !t.IsZero() {
+		a.Time = t.UTC().Format(time.RFC3339)
+	}
+	for _, n := range p.Notes() {
+		a.Notes = append(a.Notes, plain(n))
+	}
+	for _, k := range q.shown.Set.LabelKeys() {
+		if plain(k.Key) == k.Key { // a filter could not name another one
+			a.Labels = append(a.Labels, labelKey{k.Key, k.Values})
+		}
+	}
+	return q.send(a)
+}
+
+// shownGap is what lacks something for one reason.
+type shownGap struct {
+	Lacks    string   `json:"lacks"`
+	Reason   string   `json:"reason"`
+	Advice   string   `json:"advice,omitempty"`
+	Count    int64    `json:"count"`
+	Binaries []string `json:"binaries,omitempty"`
+}
+
+// maxNamed is how many binaries are named for one reason.
+const maxNamed = 6
+
+// coverage answers with how much is known, and why not all.
+func (q *question) coverage() error {
+	s, err := q.selection()
+	if err != nil {
+		return err
+	}
+	c := s.covered()
+	a := struct {
+		Frames     int64      `json:"frames"`
+		Identified int64      `json:"identified"`
+		Symbolized int64      `json:"symbolized"`
+		Samples    int64      `json:"samples"`
+		Complete   int64      `json:"complete"`
+		Gaps       []shownGap `json:"gaps"`
+	}{Frames: c.Frames, Identified: c.Identified, Symbolized: c.Symbolized, Gaps: shownGaps(c.Gaps)}
+	if c.Stacks != nil {
+		a.Samples, a.Complete = c.Stacks.Samples, c.Stacks.Complete
+		for _, g := range c.Stacks.Gaps {
+			gap := shownGap{Lacks: "stack", Reason: g.Reason.String(), Advice: plain(g.Advice()), Count: g.Samples}
+			for _, b := range g.Binaries[:min(len(g.Binaries), maxNamed)] {
+				gap.Binaries = append(gap.Binaries, plain(profile.ShortName(b.File)))
+			}
+			a.Gaps = append(a.Gaps, gap)
+		}
+	}
+	return q.send(a)
+}
+
+func shownGaps(gaps []profile.Gap) []shownGap {
+	list := []shownGap{}
+	for _, g := range gaps {
+		gap := shownGap{Lacks: string(g.Lacks), Reason: g.Reason.String(), Advice: plain(g.Advice()), Count: g.Frames}
+		for _, b := range g.Binaries[:min(len(g.Binaries), maxNamed)] {
+			gap.Binaries = append(gap.Binaries, plain(profile.ShortName(b.File)))
+		}
+		list = append(list, gap)
+	}
+	return list
+}
+
+// search answers with the functions that match, and with what goes through them.
+func (q *question) search() error {
+	s, err := q.selection()
+	if err != nil {
+		return err
+	}
+	re, err := q.pattern("q")
+	if err != nil {
+		return err
+	}
+	a := struct {
+		Frames []int `json:"frames"`
+		Total  int64 `json:"total"`
+		Base   int64 `json:"base"`
+		Whole  int64 `json:"whole"`
+	}{Frames: []int{}, Whole: s.Total()}
+	if re != nil {
+		found := s.Find(re)
+		a.Total, a.Base = found.Total, found.BaseTotal
+		if found.Frames != nil {
+			a.Frames = found.Frames
+		}
+	}
+	return q.send(a)
+}
+
+// download sends the profile.
+func (q *question) download() error {
+	if q.shown.Download == nil {
+		return refuse(http.StatusNotFound, "the profile cannot be had here")
+	}
+	q.w.Header().Set("Content-Type", "application/vnd.google.protobuf+gzip")
+	q.w.Header().Set("Content-Disposition", "attachment;filename=profile.pb.gz")
+	return q.shown.Download(q.w)
+}

@@ -1,0 +1,267 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"hallmark/internal/plaintext"
+	"hallmark/profile/query"
+)
+
+// question is a request for an answer about a profile.
+type question struct {
+	handler *handler
+	ctx     context.Context
+	w       http.ResponseWriter
+	r       *http.Request
+	query   url.Values
+	shown   *Profile
+}
+
+// refusal is an answer that is no success, in words for people.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (e *refusal) Error() string { return e.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// answer serves the answers of one kind, a few at a time.
+func (h *handler) answer(f func(*question) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case h.turns <- struct{}{}:
+			defer func() { <-h.turns }()
+		case <-r.Context().Done():
+			return
+		}
+		q := &question{handler: h, ctx: r.Context(), w: w, r: r, query: r.URL.Query()}
+		err := q.open()
+		if err == nil {
+			err = f(q)
+		}
+		if err != nil && r.Context().Err() == nil {
+			fail(w, err)
+		}
+	})
+}
+
+// fail sends an error, in one line of plain text: it may quote what was asked for.
+func fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		status = no.status
+	case errors.Is(err, ErrUnknown):
+		status = http.StatusNotFound
+	}
+	http.Error(w, plaintext.Line(err.Error()), status)
+}
+
+// open finds the profile that is asked about.
+func (q *question) open() (err error) {
+	q.shown, err = q.handler.source.Open(q.ctx, q.query.Get("p"), q.query.Get("base"))
+	return err
+}
+
+// What a question can have.
+const (
+	maxPattern = 1000 // bytes of a regular expression
+	maxLabels  = 100  // filters by label
+)
+
+// pattern returns a regular expression of the question, nil where it is empty.
+func (q *question) pattern(name string) (*regexp.Regexp, error) {
+	text := q.query.Get(name)
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxPattern {
+		return nil, refuse(http.StatusBadRequest, "%s is longer than %d bytes", name, maxPattern)
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		var syntax interface{ Error() string } = err
+		return nil, refuse(http.StatusBadRequest, "%s: %s", name, strings.TrimPrefix(syntax.Error(), "error parsing regexp: "))
+	}
+	return re, nil
+}
+
+// number returns a number of the question, and what it is without one.
+func (q *question) number(name string, without, least, most int64) (int64, error) {
+	text := q.query.Get(name)
+	if text == "" {
+		return without, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, refuse(http.StatusBadRequest, "%s %q is no number from %d to %d", name, text, least, most)
+	}
+	return n, nil
+}
+
+// filter returns what the question selects.
+func (q *question) filter() (f query.Filter, err error) {
+	f.SampleType = cmp.Or(q.query.Get("type"), q.shown.SampleType)
+	for _, p := range []struct {
+		name string
+		to   **regexp.Regexp
+	}{{"focus", &f.Focus}, {"ignore", &f.Ignore}, {"hide", &f.Hide}, {"show", &f.Show}} {
+		if *p.to, err = q.pattern(p.name); err != nil {
+			return f, err
+		}
+	}
+	if f.Labels, err = labelFilters(q.query["label"]); err != nil {
+		return f, err
+	}
+	f.From, f.To, err = q.span()
+	return f, err
+}
+
+// labelFilters reads filters of the form key=value, and !key=value for all others. Values of one
+// key are alternatives.
+func labelFilters(texts []string) ([]query.LabelFilter, error) {
+	if len(texts) > maxLabels {
+		return nil, refuse(http.StatusBadRequest, "more than %d labels", maxLabels)
+	}
+	var filters []query.LabelFilter
+texts:
+	for _, text := range texts {
+		text, not := strings.CutPrefix(text, "!")
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, refuse(http.StatusBadRequest, "label %q is no key=value", text)
+		}
+		for i := range filters {
+			if filters[i].Key == key && filters[i].Not == not {
+				filters[i].Values = append(filters[i].Values, value)
+				continue texts
+			}
+		}
+		filters = append(filters, query.LabelFilter{Key: key, Values: []string{value}, Not: not})
+	}
+	return filters, nil
+}
+
+// span returns the range of time of the question, which counts from the first sample.
+func (q *question) span() (from, to int64, err error) {
+	const most = 1 << 62
+	if from, err = q.number("from", 0, 0, most); err != nil {
+		return 0, 0, err
+	}
+	if to, err = q.number("to", 0, 0, most); err != nil || from == 0 && to == 0 {
+		return 0, 0, err
+	}
+	whole, err := q.timeline()
+	if err != nil {
+		return 0, 0, err
+	}
+	if to == 0 || to > whole.To-whole.From {
+		to = whole.To - whole.From
+	}
+	if from >= to {
+		return 0, 0, refuse(http.StatusBadRequest, "the range of time is empty")
+	}
+	return whole.From + from, whole.From + to, nil
+}
+
+// timeline returns when the samples of the whole profile were taken.
+func (q *question) timeline() (query.Timeline, error) {
+	s, err := q.handler.selections.get(q.shown, query.Filter{SampleType: q.shown.SampleType})
+	if err != nil {
+		return query.Timeline{}, err
+	}
+	return s.wholeTime(), nil
+}
+
+// selection returns what the question selects.
+func (q *question) selection() (*selected, error) {
+	f, err := q.filter()
+	if err != nil {
+		return nil, err
+	}
+	return q.handler.selections.get(q.shown, f)
+}
+
+// frame returns the function that the question is about, by its number or its key.
+func (q *question) frame() (int, error) {
+	fn := q.query.Get("fn")
+	frames := q.shown.Set.Frames()
+	if len(fn) < 10 {
+		if n, err := strconv.Atoi(fn); err == nil && n >= 0 && n < len(frames) {
+			return n, nil
+		}
+	} else if n, ok := q.shown.Set.FrameByKey(fn); ok {
+		return n, nil
+	}
+	return 0, refuse(http.StatusNotFound, "the profile has no function %q", fn)
+}
+
+// send sends values.
+func (q *question) send(v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", "application/json")
+	sendBytes(q.w, q.r, b)
+	return nil
+}
+
+// marshal returns values as JSON, in which nothing is but plain text, and nothing that ends a script.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := json.NewEncoder(plaintext.JSON(&b)).Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// sendBytes sends an answer, compressed if it is worth it and the browser can read that.
+func sendBytes(w http.ResponseWriter, r *http.Request, b []byte) {
+	const worth = 2000
+	w.Header().Set("Vary", "Accept-Encoding")
+	if len(b) < worth || !acceptsGzip(r) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+		w.Write(b)
+		return
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	to, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	to.Write(b)
+	to.Close()
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, params, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) == "gzip" && strings.ReplaceAll(params, " ", "") != "q=0" {
+			return true
+		}
+	}
+	return false
+}
+
+// maxName is how many bytes of a name are shown.
+const maxName = 1 << 10
+
+// plain returns a name that others chose as it is shown.
+func plain(name string) string {
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "") + "…"
+	}
+	return plaintext.Line(name)
+}

@@ -1,0 +1,91 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"hallmark/profile"
+	"hallmark/profile/query"
+)
+
+// selected is a selection of a profile, with what several questions ask of it.
+type selected struct {
+	*query.Selection
+	shown *Profile
+
+	functions func() []query.FunctionRow
+	byFrame   func() map[int]query.FunctionRow
+	covered   func() profile.Coverage
+	wholeTime func() query.Timeline
+}
+
+func newSelected(p *Profile, s *query.Selection) *selected {
+	functions := sync.OnceValue(s.Functions)
+	return &selected{
+		Selection: s,
+		shown:     p,
+		functions: functions,
+		byFrame: sync.OnceValue(func() map[int]query.FunctionRow {
+			rows := functions()
+			m := make(map[int]query.FunctionRow, len(rows))
+			for _, row := range rows {
+				m[row.Frame] = row
+			}
+			return m
+		}),
+		covered: sync.OnceValue(func() profile.Coverage {
+			c := s.Coverage()
+			if p.FitAdvice != nil {
+				p.FitAdvice(&c)
+			}
+			return c
+		}),
+		wholeTime: sync.OnceValue(func() query.Timeline { return s.Timeline(query.TimelineOptions{Buckets: 1}) }),
+	}
+}
+
+// cache keeps the selections that were asked for last: the parts of a page ask about the same one,
+// and a selection takes as long as the profile has stacks.
+type cache struct {
+	mu  sync.Mutex
+	all []*cached // last used first
+}
+
+const maxSelections = 8
+
+type cached struct {
+	shown *Profile
+	key   string
+	get   func() (*selected, error)
+}
+
+// get returns what a filter selects.
+func (c *cache) get(p *Profile, f query.Filter) (*selected, error) {
+	return c.entry(p, f).get()
+}
+
+func (c *cache) entry(p *Profile, f query.Filter) *cached {
+	key := fmt.Sprintf("%q %+q %v %v %v %v %v %d %d %v", f.SampleType, fmt.Sprintf("%#v", f.Labels), f.Focus, f.Ignore, f.Hide, f.Show, f.Binaries, f.From, f.To, f.Unknown)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.all, func(e *cached) bool { return e.shown == p && e.key == key })
+	if i >= 0 {
+		e := c.all[i]
+		c.all = slices.Insert(slices.Delete(c.all, i, i+1), 0, e)
+		return e
+	}
+	e := &cached{shown: p, key: key}
+	e.get = sync.OnceValues(func() (*selected, error) {
+		s, err := p.Set.Select(f)
+		if err != nil {
+			return nil, refuse(400, "%s", err)
+		}
+		return newSelected(p, s), nil
+	})
+	c.all = slices.Insert(c.all, 0, e)
+	if len(c.all) > maxSelections {
+		c.all = slices.Delete(c.all, maxSelections, len(c.all))
+	}
+	return e
+}

@@ -1,0 +1,145 @@
+// Package web shows profiles in a browser: flame graph, tables, time, coverage, and the
+// difference of two. It is a handler of HTTP, with pages of its own that it has inside, and
+// knows nothing of where profiles come from (see [Source]), nor of who may see them: that is
+// for the handler around it to say.
+//
+// A profile is full of text that others chose. All of it leaves as data (JSON, or what
+// appendTree writes), with what is no plain text replaced; the pages make text of it, never
+// markup, and the policy of each answer lets a browser run the scripts of the pages alone.
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+
+	"hallmark/addr"
+	"hallmark/profile"
+	"hallmark/profile/query"
+)
+
+// Source is where profiles come from: a file, a store, an agent.
+type Source interface {
+	// Open returns a profile, or one compared with a base where that is not empty. Both are as
+	// the URL has them, so anybody may have written them; a source of one profile gets two empty
+	// strings. The error is shown as text; ErrUnknown is that there is no such profile. The
+	// profile is kept by the source: the same question gets the same *Profile while it is known.
+	Open(ctx context.Context, id, base string) (*Profile, error)
+}
+
+// ErrUnknown says that a source has no such profile.
+var ErrUnknown = errors.New("there is no such profile")
+
+// Profile is what is shown. It must not be changed afterwards.
+type Profile struct {
+	Set        *query.Set
+	Title      string // the name of the profile
+	BaseTitle  string // that of what it is compared with
+	SampleType string // shown first; empty for the profile's default
+
+	// What can be shown beside it. Each may be nil.
+	Texts    Texts
+	Code     Code
+	Packages Packages
+	// Download writes the profile.
+	Download func(io.Writer) error
+	// FitAdvice sets what helps against gaps where that depends on the recording.
+	FitAdvice func(*profile.Coverage)
+}
+
+// Texts has sources of programs.
+type Texts interface {
+	// Text returns the lines of the file that the debug information calls name, and which file
+	// that is, for people; or why there is none. The name may be anything. Nothing of both is no
+	// error: sources are not shown at all.
+	Text(name string) (lines []string, shown string, err error)
+}
+
+// Code has the instructions of files.
+type Code interface {
+	// Code returns the bytes of the function that has an instruction at an offset of a file,
+	// which has the identity of b, or of a part of it around the offset.
+	Code(ctx context.Context, b *profile.Binary, at addr.Offset) (*Function, error)
+}
+
+// Function is the code of a function.
+type Function struct {
+	Arch  string      // as in GOARCH
+	Start addr.Offset // of the first byte
+	Virt  addr.Virt   // virtual address of it
+	Bytes []byte
+
+	// Name returns the name of the function at an address, "" if it is not known. It may be nil.
+	Name func(v addr.Virt) string
+	// Lines returns the source lines of addresses. It may be nil.
+	Lines func(v []addr.Virt) []Line
+	// Close is called when the function is no longer used. It may be nil.
+	Close func()
+}
+
+// Line is a line of a source.
+type Line struct {
+	File string // "" where it is not known
+	Line int64
+}
+
+// Packages knows packages of files.
+type Packages interface {
+	// Package returns the name and version of the package whose file is at path and has the
+	// identity of b, "" where that is not known.
+	Package(b *profile.Binary) string
+}
+
+// handler answers the questions of the pages.
+type handler struct {
+	source     Source
+	selections cache
+	turns      chan struct{}
+}
+
+// Handler returns what serves the pages, at "/", and answers their questions, below "/api/".
+// All are GET or HEAD: nothing can be changed. To have them below another path, which ends with
+// a slash, put it behind http.StripPrefix.
+//
+// The answers of a profile of a million stacks take as long as a second of one processor. So
+// each processor has one question at a time, and others wait.
+func Handler(source Source) http.Handler {
+	h := &handler{source: source, turns: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", servePage)
+	mux.Handle("GET /app/", http.HandlerFunc(serveAsset))
+	for name, answer := range map[string]func(*question) error{
+		"profile": (*question).profile, "coverage": (*question).coverage, "search": (*question).search,
+		"tree": (*question).tree, "callers": (*question).callers, "callees": (*question).callees,
+		"functions": (*question).functions, "binaries": (*question).binaries, "labels": (*question).labels,
+		"function": (*question).function, "lines": (*question).lines, "code": (*question).code, "time": (*question).time,
+		"download": (*question).download,
+	} {
+		mux.Handle("GET /api/"+name, h.answer(answer))
+	}
+	return secured(mux)
+}
+
+// Policy is the Content-Security-Policy of all answers: the pages load and ask what is their own,
+// run the scripts that are files of theirs, make no markup of text, and send nothing elsewhere.
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// secured sets the headers of every answer.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", Policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if header.Get("Cache-Control") == "" {
+			header.Set("Cache-Control", "no-store")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

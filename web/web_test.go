@@ -1,0 +1,347 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"io/fs"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/internal/proftest"
+	"hallmark/profile/compact"
+	"hallmark/profile/query"
+)
+
+func shown(t testing.TB, p, base *pprof.Profile) *Profile {
+	t.Helper()
+	return &Profile{Set: query.New(compacted(t, p), compacted(t, base)), Title: "test", BaseTitle: "base"}
+}
+
+func compacted(t testing.TB, p *pprof.Profile) *compact.Profile {
+	t.Helper()
+	if p == nil {
+		return nil
+	}
+	c, err := compact.FromPprof(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func ask(t testing.TB, p *Profile, question string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler(fileSource{p}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, question, nil))
+	return w
+}
+
+// readTree is what the pages read, written anew.
+type readTree struct {
+	head         treeHead
+	value, self  []float64
+	base         []float64
+	frame, depth []uint32
+}
+
+func treeOf(t testing.TB, p *Profile, question string) readTree {
+	t.Helper()
+	w := ask(t, p, question)
+	b := w.Body.Bytes()
+	if w.Code != http.StatusOK || !bytes.HasPrefix(b, []byte(treeMagic)) {
+		t.Fatalf("%s: status %d: %.200s", question, w.Code, b)
+	}
+	size := int(binary.LittleEndian.Uint32(b[4:]))
+	var r readTree
+	if err := json.Unmarshal(b[8:8+size], &r.head); err != nil {
+		t.Fatal(err)
+	}
+	at := (8 + size + 7) / 8 * 8
+	doubles := func() (list []float64) {
+		for range r.head.Nodes {
+			list = append(list, math.Float64frombits(binary.LittleEndian.Uint64(b[at:])))
+			at += 8
+		}
+		return list
+	}
+	words := func() (list []uint32) {
+		for range r.head.Nodes {
+			list = append(list, binary.LittleEndian.Uint32(b[at:]))
+			at += 4
+		}
+		return list
+	}
+	r.value, r.self = doubles(), doubles()
+	if r.head.Diff {
+		r.base, _ = doubles(), doubles()
+	}
+	r.frame, r.depth = words(), words()
+	if at != len(b) {
+		t.Fatalf("%s: %d bytes, of which %d are read", question, len(b), at)
+	}
+	return r
+}
+
+// paths returns what each path of names counts.
+func (r readTree) paths() map[string]float64 {
+	all := map[string]float64{}
+	var names []string
+	for i := range r.frame {
+		names = append(names[:r.depth[i]], r.head.Frames[r.frame[i]].Name)
+		all[strings.Join(names, ";")] += r.value[i]
+	}
+	return all
+}
+
+// naive adds up the paths of a profile by hand, of the type of samples that comes first.
+func naive(p *pprof.Profile) map[string]float64 {
+	all := map[string]float64{}
+	for _, s := range p.Sample {
+		path := "all"
+		all[path] += float64(s.Value[0])
+		for i := len(s.Location) - 1; i >= 0; i-- {
+			l := s.Location[i]
+			for j := len(l.Line) - 1; j >= 0; j-- {
+				path += ";" + l.Line[j].Function.Name
+				all[path] += float64(s.Value[0])
+			}
+			if len(l.Line) == 0 {
+				path += ";?"
+				all[path] += float64(s.Value[0])
+			}
+		}
+	}
+	return all
+}
+
+func TestTree(t *testing.T) {
+	p := proftest.Mixed()
+	unnamed := regexp.MustCompile(`\[[^;]*\][^;]*`)
+	got := map[string]float64{}
+	for path, value := range treeOf(t, shown(t, p, nil), "/api/tree?type=samples").paths() {
+		got[unnamed.ReplaceAllString(path, "?")] += value
+	}
+	want := naive(p)
+	for path, value := range want {
+		if got[path] != value {
+			t.Errorf("%s counts %g, want %g", path, got[path], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d paths, want %d: %v", len(got), len(want), got)
+	}
+}
+
+// TestTreeFits wants children to be within their parents, in trees of all kinds.
+func TestTreeFits(t *testing.T) {
+	p, base := proftest.CPU(t), proftest.CPU(t)
+	both := shown(t, p, base)
+	questions := []string{"/api/tree", "/api/tree?invert=1", "/api/callers?fn=3", "/api/callees?fn=0", "/api/tree?scale=absolute", "/api/tree?width=1"}
+	first := treeOf(t, both, "/api/tree")
+	for i := 1; i < min(len(first.frame), 5) && first.depth[i] == uint32(i); i++ {
+		id := first.head.Frames[first.frame[i]].ID
+		questions = append(questions, "/api/tree?root="+string(rune('0'+id%10))) // some are not there
+	}
+	for _, question := range questions {
+		if ask(t, both, question).Code == http.StatusNotFound {
+			continue
+		}
+		r := treeOf(t, both, question)
+		inside := make([]float64, len(r.frame))
+		var open []int
+		for i := range r.frame {
+			if int(r.depth[i]) > len(open) {
+				t.Fatalf("%s: node %d is %d deep, below %d", question, i, r.depth[i], len(open))
+			}
+			open = append(open[:r.depth[i]], i)
+			inside[i] += r.self[i]
+			if d := r.depth[i]; d > 0 {
+				inside[open[d-1]] += r.value[i]
+			}
+		}
+		for i := r.head.Chain - 1; i < len(inside); i++ {
+			if inside[i] > r.value[i] {
+				t.Errorf("%s: node %d counts %g, and has %g in it", question, i, r.value[i], inside[i])
+			}
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	p := shown(t, proftest.Mixed(), nil)
+	paths := treeOf(t, p, "/api/tree?type=samples&split=process").paths()
+	for path, want := range map[string]float64{"all": 18, "all;process: app": 11, "all;process: old": 3} {
+		if paths[path] != want {
+			t.Errorf("%s counts %g, want %g", path, paths[path], want)
+		}
+	}
+	zoomed := treeOf(t, p, "/api/tree?type=samples&split=process&root=-2")
+	if zoomed.head.Chain != 2 || zoomed.paths()["all;process: app"] != 11 {
+		t.Errorf("zoomed: chain %d, %v", zoomed.head.Chain, zoomed.paths())
+	}
+}
+
+// TestPolicyFitsThePage wants the page to have nothing that the policy refuses.
+func TestPolicyFitsThePage(t *testing.T) {
+	body := ask(t, shown(t, proftest.Mixed(), nil), "/").Body.String()
+	for _, bad := range []string{`(?i)<script[^>]*>[^<]`, `(?i)\son[a-z]+\s*=`, `(?i)<style`, `(?i)\sstyle\s*=`, `(?i)(src|href)="(https?:)?//`} {
+		if found := regexp.MustCompile(bad).FindString(body); found != "" {
+			t.Errorf("the page has %q", found)
+		}
+	}
+	fs.WalkDir(assets, "app", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(assets, name)
+		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function(", "https://", "http://"} {
+			if bytes.Contains(b, []byte(bad)) {
+				t.Errorf("%s has %s", name, bad)
+			}
+		}
+		return err
+	})
+}
+
+// TestBundle wants all modules, and each of them after what it imports.
+func TestBundle(t *testing.T) {
+	b, err := bundleScripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := fs.Glob(assets, "app/js/*.js")
+	if len(files) < 15 {
+		t.Errorf("modules: %q", files)
+	}
+	for _, name := range files {
+		if !bytes.Contains(b, []byte("const "+moduleName(path.Base(name))+" = ")) {
+			t.Errorf("%s is imported by nobody", name)
+		}
+	}
+	defined := map[string]bool{}
+	for _, line := range strings.Split(string(b), "\n") {
+		if name, ok := strings.CutPrefix(line, "const module_"); ok {
+			defined[strings.Fields(name)[0]] = true
+		}
+		if m := regexp.MustCompile(`^const \{.*\} = module_(\w+);$`).FindStringSubmatch(line); m != nil && defined[m[1]] && !bytes.Contains(b, []byte("module_"+m[1]+" = (")) {
+			t.Errorf("%s", line)
+		}
+	}
+	if style, err := bundleStyles(); err != nil || !bytes.Contains(style, []byte(".flame canvas")) || !bytes.Contains(style, []byte("td.bar")) {
+		t.Errorf("styles: %v, %.100s", err, style)
+	}
+}
+
+// TestFile wants a file whose policy allows its script, in which no name ends the data.
+func TestFile(t *testing.T) {
+	p := proftest.Mixed()
+	const evil = `</script><script>evil()</script><!--` + "\u2028"
+	p.Function[0].Name, p.Mapping[0].File = evil, evil
+	both := shown(t, p, proftest.Mixed())
+	both.Title = evil
+	var b bytes.Buffer
+	if err := WriteFile(&b, both); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if n := strings.Count(text, "</script>"); n != 2 {
+		t.Errorf("%d scripts end", n)
+	}
+	if strings.Contains(text, "<script>evil") || strings.Contains(text, "<!--") || strings.Contains(text, "src=") || strings.Contains(text, "<link rel=\"stylesheet\"") {
+		t.Error("a name is markup, or something is loaded")
+	}
+	policy := regexp.MustCompile(`content="(default-src 'none'[^"]*)"`).FindStringSubmatch(text)
+	script := regexp.MustCompile(`(?s)<script type="module">(.*?)</script>`).FindStringSubmatch(text)
+	if policy == nil || script == nil {
+		t.Fatal("the file has no policy or no script")
+	}
+	sum := sha256.Sum256([]byte(script[1]))
+	if !strings.Contains(policy[1], "script-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
+		t.Errorf("the policy %q does not allow the script", policy[1])
+	}
+	data := regexp.MustCompile(`(?s)id="answers">(.*?)</script>`).FindStringSubmatch(text)
+	var answers map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(data[1]), &answers); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"profile", "coverage", "tree", "tree?invert=1", "tree?scale=absolute", "functions?sort=flat", "functions?sort=change", "binaries", "labels?key=process", "function?fn=0"} {
+		if answers[want] == nil {
+			t.Errorf("the file has no answer to %s", want)
+		}
+	}
+}
+
+func TestDisassemble(t *testing.T) {
+	name := func(v uint64) string { return map[uint64]string{0x2000: "callee"}[v] }
+	for _, test := range []struct {
+		arch string
+		code []byte
+		want []string
+	}{
+		{"amd64", []byte{0x55, 0x48, 0x89, 0xe5, 0xe8, 0xf7, 0x0f, 0x00, 0x00, 0x06, 0xc3}, []string{"push %rbp", "mov %rsp,%rbp", "callq callee", "? 06", "retq"}},
+		{"arm64", []byte{0xfd, 0x7b, 0xbf, 0xa9, 0xff, 0x03, 0x00, 0x94, 0xc0, 0x03, 0x5f, 0xd6, 0xff}, []string{"stp x29, x30, [sp,#-16]!", "bl .+0xffc  // 0x2000 callee", "ret", "? ff"}},
+		{"mips", []byte{1, 2, 3, 4}, nil},
+	} {
+		f := &Function{Arch: test.arch, Start: 0x100, Virt: 0x1000, Bytes: test.code}
+		f.Name = func(v addr.Virt) string { return name(uint64(v)) }
+		var got []string
+		for _, in := range disassemble(f) {
+			got = append(got, in.text)
+		}
+		if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+			t.Errorf("%s: %q, want %q", test.arch, got, test.want)
+		}
+	}
+}
+
+// FuzzDisassemble wants each byte to be in one instruction.
+func FuzzDisassemble(f *testing.F) {
+	f.Add(true, []byte{0x55, 0x48, 0x89, 0xe5})
+	f.Add(false, []byte{0xfd, 0x7b, 0xbf, 0xa9})
+	f.Fuzz(func(t *testing.T, amd64 bool, code []byte) {
+		fn := &Function{Arch: "arm64", Start: 7, Virt: 1 << 40, Bytes: code}
+		if amd64 {
+			fn.Arch = "amd64"
+		}
+		at := 0
+		for _, in := range disassemble(fn) {
+			if int(in.offset) != 7+at || in.size < 1 {
+				t.Fatalf("an instruction of %d bytes at %d, want %d", in.size, in.offset, 7+at)
+			}
+			at += in.size
+		}
+		if at != len(code) && at < maxInstructions {
+			t.Errorf("%d bytes of %d", at, len(code))
+		}
+	})
+}
+
+// FuzzQuestion asks anything: nothing is a defect of the server.
+func FuzzQuestion(f *testing.F) {
+	for _, q := range []string{"tree?root=1.2", "tree?split=process&root=-2.1", "functions?sort=cum&q=a", "time?columns=3&rows=2&by=pid", "function?fn=3", "labels?key=stack", "code?fn=1", "lines?fn=1", "search?q=.*", "coverage?label=!process=app&focus=a"} {
+		f.Add(q)
+	}
+	handler := Handler(fileSource{shown(f, proftest.Mixed(), nil)})
+	f.Fuzz(func(t *testing.T, q string) {
+		r, err := http.NewRequest(http.MethodGet, "http://x/api/"+q, nil)
+		if err != nil {
+			t.Skip()
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code >= 500 {
+			t.Errorf("%s: status %d: %s", q, w.Code, w.Body)
+		}
+	})
+}
