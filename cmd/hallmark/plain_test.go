@@ -92,7 +92,9 @@ func TestNamesSteerNoTerminal(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"record", "-d", "500ms", "-o", profile, "-p", pid},
-		{"report", profile}, {"report", "--top", "0", profile}, {"report", "--json", profile},
+		{"report", profile}, {"report", "--top", "0", profile}, {"report", "--json", profile}, {"report", "--tree", profile},
+		{"report", "--tree", "--json", profile}, {"report", "--diff", profile, profile}, {"report", "--json", "--diff", profile, profile},
+		{"top", "-p", pid, "--rounds", "1", "--interval", "300ms"}, {"top", "-p", pid, "--rounds", "1", "--interval", "300ms", "--json"},
 		{"convert", "--format", "folded", "-o", "-", profile},
 		{"convert", "-o", filepath.Join(dir, "perf.data"), profile}, {"report", filepath.Join(dir, "perf.data")},
 		{"inject", "-o", filepath.Join(dir, "filled.data"), filepath.Join(dir, "perf.data")},

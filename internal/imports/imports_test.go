@@ -294,7 +294,7 @@ var rules = map[string]rule{
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
 			"web", "profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
-			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "verb"},
+			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "top", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
 		why:      "the verbs, over everything",
 	},
@@ -349,6 +349,11 @@ var rules = map[string]rule{
 			command + "progress", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", pprof},
 		why:      "sources of symbols by the flags of verbs; debuginfo searches",
+	},
+	command + "top": {
+		module:   []string{"internal/plaintext", "profile", "profile/summary", command + "terminal"},
+		external: []string{"golang.org/x/term"},
+		why:      "a screen and keys; recording is for the verb",
 	},
 	command + "terminal": {
 		module:   []string{"internal/plaintext"},

@@ -27,6 +27,7 @@ var verbs = []entry{
 	{newExecCommand, machine},
 	{newAddrCommand, machine},
 	{newRecordCommand, profiles},
+	{newTopCommand, profiles},
 	{newReportCommand, profiles},
 	{newViewCommand, profiles},
 	{newConvertCommand, profiles},
