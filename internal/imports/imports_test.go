@@ -112,6 +112,11 @@ var rules = map[string]rule{
 		external: []string{pprof, "github.com/klauspost/compress/"},
 		why:      "a profile in little memory; what is asked of it is for query to say",
 	},
+	"profile/svg": {
+		module:   []string{"internal/plaintext", "profile", "profile/compact", "profile/query"},
+		external: []string{pprof},
+		why:      "an exporter",
+	},
 	"profile/query": {
 		module:   []string{"addr", "buildid", "profile", "profile/compact", "reason"},
 		external: []string{pprof},
@@ -292,7 +297,7 @@ var rules = map[string]rule{
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
-			"web", "profile/summary", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
+			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "top", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},

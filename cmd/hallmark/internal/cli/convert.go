@@ -30,11 +30,12 @@ const convertLong = `Write a profile in another format:
   speedscope  JSON for https://www.speedscope.app
   firefox     JSON for https://profiler.firefox.com, with the build IDs of files
   html        the pages of 'hallmark view' as one file, which needs no server
+  svg         a flame graph as an image
   pprof       the profile with symbols added, for 'go tool pprof' and the like
   perf        perf.data for 'perf report', which finds symbols by build ID
 
 The end of the output's name chooses the format: .folded, .speedscope.json,
-.firefox.json (or .firefox.json.gz), .html, .pb.gz, .perf.data (or perf.data).
+.firefox.json (or .firefox.json.gz), .html, .svg, .pb.gz, .perf.data (or perf.data).
 --format overrides it. The output appears under its name when it is complete, and no more
 people can read it than can read FILE. Without FILE, convert reads
 hallmark.pb.gz, which 'hallmark record' writes.
@@ -72,6 +73,7 @@ func newConvertCommand(e *verb.Env) *cobra.Command {
 		Long:  convertLong,
 		Example: `  hallmark convert -o out.folded out.pb.gz
   hallmark convert -o out.speedscope.json out.pb.gz
+  hallmark convert -o out.svg out.pb.gz
   hallmark convert --format folded -o - out.pb.gz | flamegraph.pl > out.svg
   hallmark convert -o out.perf.data out.pb.gz && perf report -i out.perf.data
   perf record -g --buildid-mmap prog && hallmark convert -o out.pb.gz perf.data`,
@@ -92,7 +94,7 @@ func newConvertCommand(e *verb.Env) *cobra.Command {
 	c.input.DebugPaths = &c.symbols.Extra
 	c.symbols.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
-	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, pprof or perf (default: by the name of the output)")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof or perf (default: by the name of the output)")
 	verb.CompleteValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.Flags().BoolVar(&c.input.Times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
@@ -125,6 +127,7 @@ var formats = []format{
 	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
 	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
 	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true},
+	{name: "svg", extensions: []string{".svg"}, write: (*converter).writeSVG},
 	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true},
 	{name: "perf", extensions: []string{"perf.data"}, write: (*converter).writePerf, times: true},
 }
@@ -139,16 +142,16 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, html, pprof or perf", name)
+		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, html, svg, pprof or perf", name)
 	}
 	if output == "-" {
 		return format{}, verb.Usagef("standard output has no name that says the format: use --format")
 	}
-	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .html, .pb.gz, .perf.data or --format", output)
+	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .html, .svg, .pb.gz, .perf.data or --format", output)
 }
 
 // foreign are ends of names of files in formats that are not written.
-var foreign = []string{".json", ".json.gz", ".svg", ".txt", ".csv", ".data"}
+var foreign = []string{".json", ".json.gz", ".txt", ".csv", ".data"}
 
 // recordedFormat is formatOf for a recording, which is pprof's where no name says otherwise.
 func recordedFormat(name, output string) (format, error) {

@@ -353,6 +353,7 @@ func (p *place) readers(in string) []command {
 		line("convert", "-o", p.out("a.speedscope.json"), in),
 		line("convert", "-o", p.out("a.firefox.json"), in),
 		line("convert", "-o", p.out("a.html"), in),
+		line("convert", "-o", p.out("a.svg"), in),
 		line("convert", "-o", p.out("a.pb.gz"), in),
 		line("convert", "-o", p.out("a.perf.data"), in),
 		line("symbolize", "-o", p.out("b.pb.gz"), in),
