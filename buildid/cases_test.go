@@ -417,8 +417,8 @@ func scattered(f form) []byte {
 			note(4, ".note.loose", ""),
 			note(4, ".note.gnu.build-id", ""),
 			{Type: elf.PT_LOAD, Vaddr: base, Size: 0x400, Align: 4096},
-			{Type: elf.PT_LOAD, Off: 0x1000, Vaddr: base + 0x9000, Size: 0x800, Align: 4096},
-			{Type: elf.PT_LOAD, Off: 0x2000, Vaddr: base + 0xa000, Size: 0x800, Align: 4096},
+			{Type: elf.PT_LOAD, Offset: 0x1000, Vaddr: base + 0x9000, Size: 0x800, Align: 4096},
+			{Type: elf.PT_LOAD, Offset: 0x2000, Vaddr: base + 0xa000, Size: 0x800, Align: 4096},
 		},
 		Sections: []elftest.Section{noted, loose},
 	}.Build()

@@ -305,7 +305,7 @@ func walkOf(frames []bpf.Frame, end unwind.End) profile.Walk {
 		}
 	}
 	switch {
-	case end == unwind.NotTold || end == unwind.FramePointers:
+	case end == unwind.EndUnknown || end == unwind.FramePointers:
 		return framePointers(user)
 	case end == unwind.NotMapped && user == 0 && len(frames) > 0:
 		// In the kernel, with the memory of user code gone or not there yet: execve and exit.
@@ -400,7 +400,7 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 // process; any other is looked for in the process.
 func (s *bpfSampler) image(wide bool, o *bpf.Owner) *objects.Object {
 	if v, ok := reach.OwnVDSO(); ok && wide {
-		return s.objects.Vdso(v, o.PID)
+		return s.objects.VDSO(v, o.PID)
 	}
 	if known := s.objects.Image(wide); known != nil {
 		return known
@@ -415,7 +415,7 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *objects.Object {
 	if err != nil || i < 0 {
 		return s.objects.Missing(reason.ProcessGone)
 	}
-	return s.objects.Vdso(vmas[i], o.PID)
+	return s.objects.VDSO(vmas[i], o.PID)
 }
 
 // generated returns the object of the code that a process generated, and has its

@@ -355,7 +355,7 @@ func (b *bpfWatch) remember(key life, program Binary) {
 }
 
 // objectOf returns the object of a place in a process.
-func (b *bpfWatch) objectOf(p bpf.Place) *objects.Object {
+func (b *bpfWatch) objectOf(p bpf.Object) *objects.Object {
 	if p.Kind == bpf.InFile {
 		if o := b.file(p.Serial); o != nil {
 			return o

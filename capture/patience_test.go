@@ -32,7 +32,7 @@ func TestSilentFile(t *testing.T) {
 	silent := proctest.Silent()
 	defer silent.Close()
 	tables.Introduce(1, set.OfOpened(objects.Opened{Path: "/silent", Content: silent}), nil)
-	end, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
+	end, u := walkIn(t, &bpf.Space{VMAs: []bpf.VMA{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
 	if len(u.waiting[1]) != 1 {
 		t.Fatalf("it does not wait: it ends %d", end)
 	}

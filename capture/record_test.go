@@ -39,7 +39,7 @@ func needTimes(t testing.TB) {
 // TestMain makes the test binary its own waiting copy, as main does for
 // hallmark, and fails when a test leaves a goroutine or a descriptor behind.
 func TestMain(m *testing.M) {
-	launch.ExecWhenTold()
+	launch.ExecWhenReady()
 	memoryIsBelieved = fstimes.BelieveTemporary()
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // helpers end at once
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {

@@ -189,7 +189,7 @@ func (f form) headers(i *image, unique []byte) elftest.File {
 		Sections: []elftest.Section{{Name: ".unique", Type: elf.SHT_PROGBITS, Align: 16, Offset: markAt, Data: unique}},
 		Segments: []elftest.Segment{
 			{Type: elf.PT_LOAD, Flags: elf.PF_R, Vaddr: base, Size: 0x1000, Align: 0x1000},
-			{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Off: f.textAt, Vaddr: base + f.textAt, Size: textSize, Align: 0x1000},
+			{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Offset: f.textAt, Vaddr: base + f.textAt, Size: textSize, Align: 0x1000},
 		},
 	}
 	if f.class32 {
@@ -199,7 +199,7 @@ func (f form) headers(i *image, unique []byte) elftest.File {
 		e.Type, e.Entry = elf.ET_EXEC, base+i.from
 	}
 	if f.moreText {
-		e.Segments = append(e.Segments[:1], elftest.Segment{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Off: 0x1000, Vaddr: base + 0x1000, Size: 0x1000, Align: 0x1000}, e.Segments[1])
+		e.Segments = append(e.Segments[:1], elftest.Segment{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Offset: 0x1000, Vaddr: base + 0x1000, Size: 0x1000, Align: 0x1000}, e.Segments[1])
 	}
 	if f.idSize > 0 {
 		f.addNote(&e, unique)

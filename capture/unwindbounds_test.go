@@ -25,19 +25,19 @@ func walkIn(t *testing.T, space *bpf.Space, tables *unwindtables.Supply) (end un
 // TestCutSpace looks for a place in the executable memory of a process of which not all is
 // told: behind what is told it may be mapped, before that it is not.
 func TestCutSpace(t *testing.T) {
-	before := bpf.Area{Start: 0x1000, End: 0x2000, Kind: bpf.Generated}
-	behind := bpf.Area{Start: 0x7000, End: 0x8000, Kind: bpf.Generated}
+	before := bpf.VMA{Start: 0x1000, End: 0x2000, Kind: bpf.Generated}
+	behind := bpf.VMA{Start: 0x7000, End: 0x8000, Kind: bpf.Generated}
 	for _, c := range []struct {
-		areas []bpf.Area
+		areas []bpf.VMA
 		cut   bool
 		want  unwind.End
 	}{
-		{[]bpf.Area{before}, true, unwind.NotIdentified},
+		{[]bpf.VMA{before}, true, unwind.NotIdentified},
 		{nil, true, unwind.NotIdentified},
-		{[]bpf.Area{before}, false, unwind.NotMapped},
-		{[]bpf.Area{before, behind}, true, unwind.NotMapped},
+		{[]bpf.VMA{before}, false, unwind.NotMapped},
+		{[]bpf.VMA{before, behind}, true, unwind.NotMapped},
 	} {
-		if end, _ := walkIn(t, &bpf.Space{Areas: c.areas, Cut: c.cut}, nil); end != c.want {
+		if end, _ := walkIn(t, &bpf.Space{VMAs: c.areas, Cut: c.cut}, nil); end != c.want {
 			t.Errorf("areas %v, cut %v: it ends %d, not %d", c.areas, c.cut, end, c.want)
 		}
 	}
@@ -53,7 +53,7 @@ func TestWaitingCounts(t *testing.T) {
 	o := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
 	tables.Expect(o) // and nothing comes of it
 	tables.Introduce(1, o, nil)
-	_, u := walkIn(t, &bpf.Space{Areas: []bpf.Area{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
+	_, u := walkIn(t, &bpf.Space{VMAs: []bpf.VMA{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
 	if len(u.waiting[1]) != 1 || u.held < waitingSize {
 		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
 	}

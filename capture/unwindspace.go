@@ -23,8 +23,8 @@ type copiedSpace struct {
 }
 
 // area returns the area that holds an address, or nil.
-func (s *copiedSpace) area(a addr.Abs) *bpf.Area {
-	areas := s.space.Areas
+func (s *copiedSpace) area(a addr.Abs) *bpf.VMA {
+	areas := s.space.VMAs
 	i := sort.Search(len(areas), func(i int) bool { return areas[i].End > a })
 	if i == len(areas) || areas[i].Start > a {
 		return nil
@@ -35,7 +35,7 @@ func (s *copiedSpace) area(a addr.Abs) *bpf.Area {
 // isBeyond reports whether an address lies behind all areas that are reported, where there are
 // more than that.
 func (s *copiedSpace) isBeyond(a addr.Abs) bool {
-	areas := s.space.Areas
+	areas := s.space.VMAs
 	return s.space.Cut && (len(areas) == 0 || a >= areas[len(areas)-1].End)
 }
 

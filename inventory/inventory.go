@@ -8,7 +8,7 @@
 // identity is claimed by files of different content.
 //
 // A helper process looks at files whose file system is served by a process or a network. A program
-// has one if it calls [hallmark/launch.ExecWhenTold] first in main; without it such files have the
+// has one if it calls [hallmark/launch.ExecWhenReady] first in main; without it such files have the
 // reason [reason.FileUnresponsive].
 package inventory
 

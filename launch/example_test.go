@@ -8,7 +8,7 @@ import (
 )
 
 // Start a program that waits until it is observed. The program's main has called
-// launch.ExecWhenTold.
+// launch.ExecWhenReady.
 func Example() {
 	c, err := launch.Start([]string{"echo", "hello"})
 	if err != nil {

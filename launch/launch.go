@@ -1,10 +1,10 @@
 // Package launch starts programs that wait, before they become themselves, until whoever records
 // them or follows their executions is ready. So nothing of a program is missed.
 //
-// A program that starts others this way calls [ExecWhenTold] first in main:
+// A program that starts others this way calls [ExecWhenReady] first in main:
 //
 //	func main() {
-//		launch.ExecWhenTold()
+//		launch.ExecWhenReady()
 //		c, err := launch.Start([]string{"make"})
 //		...
 //		err = c.Release() // or capture.Session.Run, which releases it
@@ -32,7 +32,7 @@ import (
 // A Command is a program that was started and waits for [Command.Release].
 //
 // The waiting is done by a copy of the running executable, which must call
-// ExecWhenTold first thing in main.
+// ExecWhenReady first thing in main.
 type Command struct {
 	cmd  *exec.Cmd
 	tid  int      // of the thread that will exec
@@ -48,16 +48,16 @@ const waiterName = "hallmark-waits-to-exec"
 // gateFD is the waiter's end of the gate.
 const gateFD = 3
 
-// execsWhenTold says that ExecWhenTold was called: a copy of this process would wait.
-var execsWhenTold atomic.Bool
+// execsWhenReady says that ExecWhenReady was called: a copy of this process would wait.
+var execsWhenReady atomic.Bool
 
-// ExecWhenTold does nothing, unless this process was started by Start to
+// ExecWhenReady does nothing, unless this process was started by Start to
 // wait for its turn to become another program, or to look at files that may not answer. Then
 // it does not return. A program that does not call it cannot look at the files of such file
 // systems (FUSE, a network): their reason is file-unresponsive.
-func ExecWhenTold() {
+func ExecWhenReady() {
 	aside.Serve()
-	execsWhenTold.Store(true)
+	execsWhenReady.Store(true)
 	if os.Args[0] != waiterName || len(os.Args) < 3 {
 		return
 	}
@@ -114,7 +114,7 @@ func restoreDefault(sig syscall.Signal) {
 
 // errNoPartner is the error of a program that could not be its own waiter: its copy would start
 // a copy of itself, and so on.
-var errNoPartner = errors.New("main must call launch.ExecWhenTold first")
+var errNoPartner = errors.New("main must call launch.ExecWhenReady first")
 
 // Options say how a program is started. The zero value is right.
 type Options struct {
@@ -124,12 +124,12 @@ type Options struct {
 // Start starts the program args[0], looked up in PATH, with the standard
 // streams of this process, and lets it wait at the gate. Release lets it go; a
 // Command that is never released must be Killed. It is an error if main has not called
-// ExecWhenTold.
+// ExecWhenReady.
 func Start(args []string) (*Command, error) { return StartWith(args, Options{}) }
 
 // StartWith is Start with options.
 func StartWith(args []string, o Options) (*Command, error) {
-	if !execsWhenTold.Load() {
+	if !execsWhenReady.Load() {
 		return nil, fmt.Errorf("starting %s: %w", args[0], errNoPartner)
 	}
 	path, err := exec.LookPath(args[0])

@@ -18,7 +18,7 @@ import (
 )
 
 // noPartner is in the environment of a process that starts a command and never calls
-// ExecWhenTold.
+// ExecWhenReady.
 const noPartner = "HALLMARK_TEST_NO_PARTNER"
 
 func startWithoutPartner() {
@@ -44,7 +44,7 @@ func TestCommandWithoutPartner(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Errorf("it did not end: %v", err)
 	}
-	if n := strings.Count(out.String(), "main\n"); n != 1 || !strings.Contains(out.String(), "main must call launch.ExecWhenTold") {
+	if n := strings.Count(out.String(), "main\n"); n != 1 || !strings.Contains(out.String(), "main must call launch.ExecWhenReady") {
 		t.Errorf("main ran %d times, and printed %.200q", n, out.String())
 	}
 }
@@ -153,6 +153,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(noPartner) != "" {
 		startWithoutPartner()
 	}
-	ExecWhenTold()
+	ExecWhenReady()
 	goleak.VerifyTestMain(m)
 }

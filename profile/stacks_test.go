@@ -27,7 +27,7 @@ func TestMeasureStacks(t *testing.T) {
 	count(unwind.NoRule, 3, inner)
 	count(unwind.NoTable, 1)
 	count(unwind.NoUserStack, 50, outer)
-	count(unwind.NotTold, 7, inner)
+	count(unwind.EndUnknown, 7, inner)
 	got := profile.MeasureCoverage(b.Profile(), nil).Stacks
 	if got == nil || got.Samples != 96 || got.Complete != 90 || got.KernelOnly != 50 || len(got.Gaps) != 2 {
 		t.Fatalf("%+v", got)

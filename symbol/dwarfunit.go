@@ -99,10 +99,10 @@ func (t *internedText) unit() {
 }
 
 func (t *internedText) name(s dwarf.String) string {
-	name, ok := t.names[s.Place()]
+	name, ok := t.names[s.Pointer()]
 	if !ok {
 		name = string(s.Bytes())
-		t.names[s.Place()] = name
+		t.names[s.Pointer()] = name
 	}
 	return name
 }

@@ -218,7 +218,7 @@ func newPartTables() *partTables {
 
 // function returns the number of a function, -1 for one without a name.
 func (t *partTables) function(f *dwarf.Func, lang Lang) int32 {
-	place := uintptr(unsafe.Pointer(f.Name.Place())) // which outlives t
+	place := uintptr(unsafe.Pointer(f.Name.Pointer())) // which outlives t
 	t.byPlace.room()
 	hash := hashNumbers(uint64(place), uint64(f.Line)<<8|uint64(lang))
 	at := t.byPlace.find(hash, func(number uint32) bool {

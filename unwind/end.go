@@ -17,7 +17,7 @@ type End uint8
 
 // The ends. enum stack_end of internal/bpf/c/events/stack.h has the same numbers.
 const (
-	NotTold       End = iota // the frames say nothing of it
+	EndUnknown    End = iota // the frames say nothing of it
 	Complete                 // the entry of the program or of the thread was reached
 	NoUserStack              // there is none: a kernel thread
 	NoTable                  // the table of a file was not there yet

@@ -31,7 +31,7 @@ func TestStepGoroutine(t *testing.T) {
 		change func(wordMemory)
 		want   End
 	}{
-		{"goroutine", func(wordMemory) {}, NotTold},
+		{"goroutine", func(wordMemory) {}, EndUnknown},
 		{"put aside", func(w wordMemory) { w[m+184] = 0 }, Complete},
 		{"other stack", func(w wordMemory) { w[g0+56]++ }, Unsupported},
 		{"not the scheduler's", func(w wordMemory) { w[m] = g }, Unsupported},
@@ -47,7 +47,7 @@ func TestStepGoroutine(t *testing.T) {
 			s.Set(RSP, sp)
 			s.Set(R14, g0)
 			end, ended := s.Step(X86_64, &rule, mem)
-			if end != c.want || ended != (c.want != NotTold) {
+			if end != c.want || ended != (c.want != EndUnknown) {
 				t.Fatalf("ends with %d, want %d", end, c.want)
 			}
 			if ended {

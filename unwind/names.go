@@ -89,10 +89,10 @@ func (r *Rule) CFA(m Machine) string {
 	return at
 }
 
-// Places returns for people where a rule finds the return address and the registers of
+// Describe returns for people where a rule finds the return address and the registers of
 // the caller: "ra c-8 rbx c-24 rbp lost". c is the canonical frame address. Registers
 // that are unchanged are left out.
-func (r *Rule) Places(m Machine) string {
+func (r *Rule) Describe(m Machine) string {
 	if r.Kind != Reg && r.Kind != Deref && r.Kind != PLT {
 		return ""
 	}

@@ -75,5 +75,5 @@ func (s *State) stepSignal(m Machine, r *Rule, mem Memory) (End, bool) {
 	if ip == 0 {
 		return NotMapped, true // it called a null pointer: the caller is not told
 	}
-	return NotTold, false
+	return EndUnknown, false
 }

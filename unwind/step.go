@@ -51,18 +51,18 @@ func (r *Rule) end() End {
 // stepCall goes to the caller of a function.
 func (s *State) stepCall(m Machine, r *Rule, mem Memory) (End, bool) {
 	cfa, base, end := s.frame(m, r, mem)
-	if end != NotTold {
+	if end != EndUnknown {
 		return end, true
 	}
 	if r.Flags&OtherStack == 0 && !s.above(m, cfa) {
 		return BadFrame, true
 	}
 	saved, end := s.savedFrom(m, r, base, cfa)
-	if end != NotTold {
+	if end != EndUnknown {
 		return end, true
 	}
 	ra, end := s.returnAddress(r, mem, r.from(ReturnAtRegister, base, cfa))
-	if end != NotTold {
+	if end != EndUnknown {
 		return end, true
 	}
 	if saved != 0 {
@@ -103,7 +103,7 @@ func (s *State) frame(m Machine, r *Rule, mem Memory) (cfa, base uint64, end End
 	default:
 		cfa = base + uint64(int64(r.Offset))
 	}
-	return cfa, base, NotTold
+	return cfa, base, EndUnknown
 }
 
 // above reports whether a caller whose stack is at cfa can be the one of s: calls go
@@ -119,7 +119,7 @@ func (s *State) returnAddress(r *Rule, mem Memory, base uint64) (uint64, End) {
 		if !known {
 			return 0, RegisterLost
 		}
-		return ra, NotTold
+		return ra, EndUnknown
 	}
 	if r.RA == Unknown {
 		return 0, RegisterLost
@@ -128,7 +128,7 @@ func (s *State) returnAddress(r *Rule, mem Memory, base uint64) (uint64, End) {
 	if !ok {
 		return 0, Unreadable
 	}
-	return ra, NotTold
+	return ra, EndUnknown
 }
 
 // slot returns the address of a word, by its distance from base.
@@ -147,7 +147,7 @@ func (r *Rule) from(flag uint8, register, cfa uint64) uint64 {
 // unchanged after all, because the frame pointer is the caller's again.
 func (s *State) savedFrom(m Machine, r *Rule, register, cfa uint64) (uint64, End) {
 	if r.Flags&SavedAtFramePointer == 0 {
-		return r.from(SavedAtRegister, register, cfa), NotTold
+		return r.from(SavedAtRegister, register, cfa), EndUnknown
 	}
 	fp, known := s.Get(m.FramePointer())
 	sp, there := s.Get(m.StackPointer())
@@ -155,9 +155,9 @@ func (s *State) savedFrom(m Machine, r *Rule, register, cfa uint64) (uint64, End
 	case !known || !there:
 		return 0, RegisterLost
 	case fp < sp || fp >= cfa:
-		return 0, NotTold
+		return 0, EndUnknown
 	}
-	return fp, NotTold
+	return fp, EndUnknown
 }
 
 // restore gives the registers that functions preserve the values that they have in the
@@ -190,7 +190,7 @@ func (s *State) restore(m Machine, r *Rule, mem Memory, base uint64) {
 func (s *State) enter(m Machine, ra uint64, by Method) (End, bool) {
 	s.IP, s.Exact, s.Method = m.code(ra, s.bits), false, by
 	if s.IP != 0 {
-		return NotTold, false
+		return EndUnknown, false
 	}
 	if fp, known := s.Get(m.FramePointer()); !known || fp != 0 {
 		return BadFrame, true

@@ -31,12 +31,12 @@ type Walker struct {
 // Walk yields the frames of a stack from that of s on, which becomes the outermost one,
 // and returns how the stack ended. A frame is only yielded when code can be at its address.
 // A stack of which some frames are known already goes on with the state of the last of
-// them, which is yielded again. When yield returns false, Walk returns NotTold.
+// them, which is yielded again. When yield returns false, Walk returns EndUnknown.
 func (w *Walker) Walk(s *State, yield func(Frame) bool) End {
 	w.cached = false
 	s.bits = w.AddressBits
 	for range w.Max {
-		if end := w.enter(s.Lookup()); end != NotTold {
+		if end := w.enter(s.Lookup()); end != EndUnknown {
 			return end
 		}
 		rule := w.rule(s)
@@ -44,7 +44,7 @@ func (w *Walker) Walk(s *State, yield func(Frame) bool) End {
 			s.Exact = true
 		}
 		if !yield(Frame{s.Lookup(), s.Method}) {
-			return NotTold
+			return EndUnknown
 		}
 		if end, ended := w.step(s, &rule); ended {
 			return end
@@ -64,7 +64,7 @@ func (w *Walker) enter(at addr.Abs) End {
 	if w.mapping.Content == Data {
 		return NotCode
 	}
-	return NotTold
+	return EndUnknown
 }
 
 // rule returns the rule of a frame in w.mapping.

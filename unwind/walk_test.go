@@ -352,7 +352,7 @@ func FuzzWalk(f *testing.F) {
 				}
 				return true
 			})
-			if frames > w.Max || end == NotTold || end >= ends || down {
+			if frames > w.Max || end == EndUnknown || end >= ends || down {
 				t.Errorf("%d frames, end %d, to a lower stack: %v", frames, end, down)
 			}
 			if memory.reads > (frames+1)*33 {

@@ -10,6 +10,6 @@ import (
 )
 
 func main() {
-	launch.ExecWhenTold()
+	launch.ExecWhenReady()
 	os.Exit(cli.Main(os.Args))
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		victim(how)
 		return
 	}
-	launch.ExecWhenTold()
+	launch.ExecWhenReady()
 	if _, ok := addr2line.ProgramOf(os.Args[0]); ok {
 		main()
 	}

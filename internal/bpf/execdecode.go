@@ -31,8 +31,8 @@ type ExecHandler interface {
 	Ended(*Ended)
 }
 
-// Place is what is mapped somewhere: a file by its serial number, or what else.
-type Place struct {
+// Object is what is mapped somewhere: a file by its serial number, or what else.
+type Object struct {
 	Kind   FrameKind
 	Serial uint32 // of a file
 }
@@ -48,8 +48,8 @@ type Exec struct {
 	CPU                  uint64 // ns, that the process has run before, up to the last time that the scheduler looked
 	UID, GID, EUID, EGID uint32
 	Name                 string // of the process
-	Program              Place
-	Interpreter          Place  // where the process starts: the program's ELF interpreter, or the program itself
+	Program              Object
+	Interpreter          Object // where the process starts: the program's ELF interpreter, or the program itself
 	Path                 string // of the program, from the root of the mount namespace
 	PathCut              bool   // its first components are missing
 	Deleted              bool   // the program's file has no name any more
@@ -171,7 +171,7 @@ func (d *execDecoder) decodeExec(event []byte) error {
 	return nil
 }
 
-func placeOf(where uint64) Place { return Place{FrameKind(where >> 32 & 0xff), uint32(where)} }
+func placeOf(where uint64) Object { return Object{FrameKind(where >> 32 & 0xff), uint32(where)} }
 
 func (d *execDecoder) exitOf(e *execExitEvent) Exit {
 	return Exit{

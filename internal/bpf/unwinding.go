@@ -53,13 +53,13 @@ type Space struct {
 	ID      uint64 // a hash of all that follows
 	PID     uint32
 	Started uint64 // of the process, as in Owner
-	Areas   []Area
+	VMAs    []VMA
 	Cut     bool // there are more areas than are told
 }
 
-// An Area is executable memory. A frame at an address in it has this Kind and this
+// A VMA is executable memory. A frame at an address in it has this Kind and this
 // Serial, and is At the address minus Base.
-type Area struct {
+type VMA struct {
 	Start, End addr.Abs
 	Kind       FrameKind
 	Serial     uint32
@@ -137,11 +137,11 @@ func dispatchSpace(event []byte, h Handler) error {
 	if event = event[spaceHeader:]; uint64(len(event)) < uint64(count)*areaSize {
 		return fmt.Errorf("BPF space of %d areas in %d bytes", count, len(event))
 	}
-	s.Areas = make([]Area, count)
-	for i := range s.Areas {
+	s.VMAs = make([]VMA, count)
+	for i := range s.VMAs {
 		b := event[i*areaSize:]
 		where := order.Uint64(b[16:])
-		s.Areas[i] = Area{
+		s.VMAs[i] = VMA{
 			Start:  addr.Abs(order.Uint64(b)),
 			End:    addr.Abs(order.Uint64(b[8:])),
 			Kind:   FrameKind(where >> 32 & 0xff),

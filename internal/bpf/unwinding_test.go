@@ -325,7 +325,7 @@ type processSpace struct {
 
 // At finds the area of an address.
 func (p processSpace) At(a addr.Abs) (unwind.Mapping, bool) {
-	for _, area := range p.Areas {
+	for _, area := range p.VMAs {
 		if a < area.Start || a >= area.End {
 			continue
 		}
@@ -347,7 +347,7 @@ func (p processSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 
 // vdso returns where the vdso begins.
 func (s *Space) vdso() addr.Abs {
-	for _, a := range s.Areas {
+	for _, a := range s.VMAs {
 		if a.Kind == InVDSO {
 			return a.Start
 		}

@@ -211,9 +211,9 @@ func stringAt(b []byte, offset uint64) String {
 	return String{b[offset:]}
 }
 
-// Place returns what is equal for the same string at the same place, and nil for no
+// Pointer returns what is equal for the same string at the same place, and nil for no
 // string. Linkers keep one copy of each, so what has another place mostly differs.
-func (s String) Place() *byte {
+func (s String) Pointer() *byte {
 	if len(s.tail) == 0 {
 		return nil
 	}

@@ -61,7 +61,7 @@ type Segment struct {
 	Type     elf.ProgType
 	Flags    elf.ProgFlag
 	From, To string
-	Off      uint64
+	Offset   uint64
 	Vaddr    uint64
 	Size     uint64 // in the file
 	Memsize  uint64 // as in the file if zero
@@ -183,7 +183,7 @@ func (b *builder) makeSegments() {
 			s.Memsize = s.Size
 		}
 		b.programs = append(b.programs, elf.Prog64{
-			Type: uint32(s.Type), Flags: uint32(s.Flags), Off: s.Off, Vaddr: s.Vaddr, Paddr: s.Vaddr,
+			Type: uint32(s.Type), Flags: uint32(s.Flags), Off: s.Offset, Vaddr: s.Vaddr, Paddr: s.Vaddr,
 			Filesz: s.Size, Memsz: s.Memsize, Align: s.Align,
 		})
 	}
@@ -199,12 +199,12 @@ func (b *builder) cover(s *Segment) {
 	to := b.index(last)
 	if s.From != "" {
 		from := b.index(s.From)
-		s.Off = b.offsets[from]
+		s.Offset = b.offsets[from]
 		if s.Vaddr == 0 {
 			s.Vaddr = b.Sections[from].Addr
 		}
 	}
-	s.Size = b.offsets[to] + uint64(len(b.Sections[to].Data)) - s.Off
+	s.Size = b.offsets[to] + uint64(len(b.Sections[to].Data)) - s.Offset
 }
 
 func (b *builder) index(name string) int {

@@ -96,7 +96,7 @@ var doors = map[string]string{
 	"internal/mounts/mounts.go:View.read":           kernel,
 	"internal/mounts/mounts.go:ownTable.read":       kernel,
 	"internal/mounts/walk.go:openName":              placed,
-	"internal/perfmap/perfmap.go:Place.openBelow":   placed,
+	"internal/perfmap/perfmap.go:MapFile.openBelow": placed,
 	"internal/perfmap/perfmap.go:StartTime":         kernel,
 	"internal/perfmap/perfmap.go:openDirectory":     placed,
 	"internal/perfmap/perfmap.go:placeOf":           placed,

@@ -278,6 +278,7 @@ var rules = map[string]rule{
 		module: []string{"internal/atomicfile"},
 		why:    "gives the module another path",
 	},
+	"internal/words":   {why: "a test of names"},
 	"internal/release": {why: "builds what users install; it starts the command and imports nothing of it"},
 	"internal/vmtest/onkernel": {
 		module:   []string{"internal/vmtest"},

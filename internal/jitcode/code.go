@@ -20,7 +20,7 @@ type Code struct {
 	pid     int
 	started func() (time.Time, error) // nil when the process ended long ago
 	sampled bool
-	place   *perfmap.Place // of its map, nil when that cannot be reached any more
+	place   *perfmap.MapFile // of its map, nil when that cannot be reached any more
 	names   *symbol.PerfMap
 }
 

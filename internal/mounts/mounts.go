@@ -193,9 +193,9 @@ func DeviceOf(fd int) (dev Dev, inode uint64, err error) {
 	return Dev{st.devMajor, st.devMinor}, st.inode, err
 }
 
-// PlaceOf is DeviceOf with the number of the mount through which the file was opened, which is no
+// MountOf is DeviceOf with the number of the mount through which the file was opened, which is no
 // other's while the file is open; 0 where the kernel does not know (before Linux 5.8).
-func PlaceOf(fd int) (mount uint64, dev Dev, inode uint64, err error) {
+func MountOf(fd int) (mount uint64, dev Dev, inode uint64, err error) {
 	st, err := statx(fd)
 	if st.mask&statxMount != 0 {
 		mount = st.mount

@@ -268,7 +268,7 @@ func (s *Set) LetGo(o *Object) {
 func (s *Set) nameless(v procmap.VMA, p *Process) *Object {
 	switch {
 	case v.Name == "[vdso]":
-		return s.Vdso(v, p.PID)
+		return s.VDSO(v, p.PID)
 	case reach.IsMemory(v):
 		return s.Generated(p)
 	}
@@ -285,9 +285,9 @@ func (s *Set) Generated(p *Process) *Object {
 	return p.Generated
 }
 
-// Vdso returns the object of the code that the kernel maps into every process,
+// VDSO returns the object of the code that the kernel maps into every process,
 // one for the 64-bit and one for the 32-bit ones, as it is mapped in the process.
-func (s *Set) Vdso(v procmap.VMA, pid uint32) *Object {
+func (s *Set) VDSO(v procmap.VMA, pid uint32) *Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wide := v.Start > 1<<32

@@ -38,10 +38,10 @@ func Open(pid int, started time.Time) (*os.File, error) {
 	return p.Open()
 }
 
-// A Place is where a process may write a map. What the process sees as /tmp is
+// A MapFile is where a process may write a map. What the process sees as /tmp is
 // kept open, and so is the map if there is one already, because nobody else may
 // see them when it has ended: those of a container, for instance.
-type Place struct {
+type MapFile struct {
 	outside string       // the name for us
 	inside  string       // the name in dir
 	dir     *os.File     // its /tmp, nil when that is ours
@@ -53,8 +53,8 @@ type Place struct {
 
 // Keep returns the place of a process that started at the time, or when /proc
 // says it did if that is zero. Where the process has ended, nothing is kept, but
-// there may be a map all the same. The caller closes the Place.
-func Keep(pid int, started time.Time) (*Place, error) {
+// there may be a map all the same. The caller closes the MapFile.
+func Keep(pid int, started time.Time) (*MapFile, error) {
 	now, err := StartTime(pid)
 	if err != nil && started.IsZero() {
 		return nil, err
@@ -62,7 +62,7 @@ func Keep(pid int, started time.Time) (*Place, error) {
 	if started.IsZero() {
 		started = now
 	}
-	p := &Place{outside: fmt.Sprintf("/tmp/perf-%d.map", pid), started: started, owner: -1}
+	p := &MapFile{outside: fmt.Sprintf("/tmp/perf-%d.map", pid), started: started, owner: -1}
 	if err != nil || now.After(started.Add(tolerance)) {
 		return p, nil // it has ended, and another one may have its number
 	}
@@ -81,7 +81,7 @@ const tolerance = 100 * time.Millisecond
 
 // keepInside opens /tmp of the process, unless it is ours and the process has one
 // number for everybody.
-func (p *Place) keepInside(root string) {
+func (p *MapFile) keepInside(root string) {
 	dir, err := p.openBelow(root, "tmp")
 	if err != nil {
 		return
@@ -98,7 +98,7 @@ func (p *Place) keepInside(root string) {
 
 // openBelow opens a directory of another root. Links lead nowhere out of it. One on a file
 // system that may not answer is not opened.
-func (p *Place) openBelow(root, name string) (*os.File, error) {
+func (p *MapFile) openBelow(root, name string) (*os.File, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func isOurs(dir *os.File) bool {
 }
 
 // Open opens the map.
-func (p *Place) Open() (*os.File, error) {
+func (p *MapFile) Open() (*os.File, error) {
 	f, inside := p.openInside()
 	if inside == nil {
 		return f, nil
@@ -136,14 +136,14 @@ func (p *Place) Open() (*os.File, error) {
 	return f, nil
 }
 
-func (p *Place) openInside() (*os.File, error) {
+func (p *MapFile) openInside() (*os.File, error) {
 	if p.dir == nil {
 		return nil, os.ErrNotExist
 	}
 	return p.openMap(int(p.dir.Fd()), p.inside, p.owner)
 }
 
-func (p *Place) openOutside() (*os.File, error) {
+func (p *MapFile) openOutside() (*os.File, error) {
 	dir, err := openDirectory(filepath.Dir(p.outside))
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func openDirectory(name string) (*os.File, error) {
 }
 
 // openMap opens a map in a directory that answers. It may belong to these users.
-func (p *Place) openMap(dir int, name string, owners ...int) (*os.File, error) {
+func (p *MapFile) openMap(dir int, name string, owners ...int) (*os.File, error) {
 	place, err := placeOf(dir, name)
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func placeOf(dir int, name string) (int, error) {
 }
 
 // judge is the error of a place whose file the process cannot have written.
-func (p *Place) judge(place int, owners []int) error {
+func (p *MapFile) judge(place int, owners []int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(place, &st); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (p *Place) judge(place int, owners []int) error {
 }
 
 // Close lets go of what was kept.
-func (p *Place) Close() error {
+func (p *MapFile) Close() error {
 	var errs []error
 	for _, f := range []*os.File{p.dir, p.early} {
 		if f != nil {

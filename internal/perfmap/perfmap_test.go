@@ -17,8 +17,8 @@ import (
 )
 
 // ours is the place of a process of this user.
-func ours(name string, started time.Time) *Place {
-	return &Place{outside: name, started: started, owner: os.Geteuid()}
+func ours(name string, started time.Time) *MapFile {
+	return &MapFile{outside: name, started: started, owner: os.Geteuid()}
 }
 
 // TestWhoseMap refuses a map that was there before the process, and one that is a

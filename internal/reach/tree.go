@@ -45,7 +45,7 @@ func openTree(pid int) (fd int, tree Tree, err error) {
 	}
 	tree.Root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err == nil {
-		tree.Mount, tree.Dev, tree.Inode, err = mounts.PlaceOf(fd) // which asks no server
+		tree.Mount, tree.Dev, tree.Inode, err = mounts.MountOf(fd) // which asks no server
 	}
 	if err != nil {
 		unix.Close(fd)

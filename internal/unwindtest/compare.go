@@ -14,7 +14,7 @@ import (
 type Case struct {
 	*Sample
 	Ours     Walked
-	Perf     []Place
+	Perf     []Site
 	Elfutils []addr.Abs
 }
 
@@ -89,7 +89,7 @@ func (c *Case) WithPerf() Verdict {
 
 // code reports whether a frame of perf's can be of code: perf reports offsets of what lies
 // in files, and addresses of what does not.
-func (c *Case) code(p *Place) bool {
+func (c *Case) code(p *Site) bool {
 	if c.Maps.Code(addr.Abs(p.Address)) {
 		return true
 	}
@@ -105,8 +105,8 @@ func (c *Case) WithElfutils() Verdict {
 }
 
 // Cases joins samples, walked by us, with what perf says of them.
-func Cases(samples []Sample, tables *Tables, told []Told) []Case {
-	byKey := make(map[Key][]Place, len(told))
+func Cases(samples []Sample, tables *Tables, told []WitnessStack) []Case {
+	byKey := make(map[Key][]Site, len(told))
 	for _, t := range told {
 		byKey[t.Key] = t.Frames
 	}
@@ -146,7 +146,7 @@ func (c *Case) Class(v Verdict) Class {
 var methodNames = map[unwind.Method]string{unwind.NoMethod: "nothing", unwind.ByRegs: "registers", unwind.ByCFI: "CFI", unwind.ByFP: "frame pointer", unwind.BySignal: "signal"}
 
 var endNames = map[unwind.End]string{
-	unwind.NotTold: "not told", unwind.Complete: "complete", unwind.NoUserStack: "no user stack", unwind.NoTable: "no table", unwind.NoRule: "no rule",
+	unwind.EndUnknown: "unknown", unwind.Complete: "complete", unwind.NoUserStack: "no user stack", unwind.NoTable: "no table", unwind.NoRule: "no rule",
 	unwind.Unsupported: "unsupported", unwind.RegisterLost: "register lost", unwind.Unreadable: "unreadable", unwind.NotMapped: "not mapped",
 	unwind.NotCode: "not code", unwind.BadFrame: "bad frame", unwind.TooDeep: "too deep", unwind.NotIdentified: "not identified",
 	unwind.Compat: "32-bit", unwind.FramePointers: "frame pointers",

@@ -19,7 +19,7 @@ func TestParseScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	frames := []Place{{0x1286, "/opt/a_(b)/program", "leaf (int)"}, {0xffff, "", "[unknown]"}}
+	frames := []Site{{0x1286, "/opt/a_(b)/program", "leaf (int)"}, {0xffff, "", "[unknown]"}}
 	keys := []Key{{16584, 1361_598131491}, {^uint32(0), 1361_000000001}}
 	if len(told) != 2 || told[0].Key != keys[0] || told[1].Key != keys[1] || len(told[1].Frames) != 0 || !slices.Equal(told[0].Frames, frames) {
 		t.Errorf("got %v, want %v with %v", told, keys, frames)
@@ -78,7 +78,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		c := stackOf(test.methods, ours...)
 		for _, a := range test.theirs {
-			c.Perf = append(c.Perf, Place{Address: a, File: "/bin/x"})
+			c.Perf = append(c.Perf, Site{Address: a, File: "/bin/x"})
 		}
 		if got := c.WithPerf(); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)

@@ -179,7 +179,7 @@ const fewestHandlers = 10
 // the C library that has no name, or that of its source.
 func handlers(cases []Case) (n int) {
 	for _, c := range cases {
-		if slices.ContainsFunc(c.Perf, func(p Place) bool {
+		if slices.ContainsFunc(c.Perf, func(p Site) bool {
 			return strings.Contains(p.File, "/libc.so") && (p.Symbol == "[unknown]" || strings.Contains(p.Symbol, "restore_rt"))
 		}) {
 			n++

@@ -16,25 +16,25 @@ type Key struct {
 	Time uint64 // ns
 }
 
-// A Place is a frame as a witness tells it.
-type Place struct {
+// A Site is a frame as a witness reports it.
+type Site struct {
 	Address uint64 // offset in the file, or the address itself where there is no file
 	File    string // as perf names it, in kernel code too; "" where there is none
 	Symbol  string
 }
 
 // Kernel reports whether the frame is the kernel's.
-func (p *Place) Kernel() bool { return p.Address >= 1<<63 }
+func (p *Site) Kernel() bool { return p.Address >= 1<<63 }
 
-// A Told is the stack of a sample as a witness tells it, innermost frame first.
-type Told struct {
+// A WitnessStack is the stack of a sample as a witness reports it, innermost frame first.
+type WitnessStack struct {
 	Key
-	Frames []Place
+	Frames []Site
 }
 
 // Script returns the stacks that perf finds in a file that it recorded, in its order.
 // Kernel code is left out.
-func Script(ctx context.Context, file string) ([]Told, error) {
+func Script(ctx context.Context, file string) ([]WitnessStack, error) {
 	cmd := exec.CommandContext(ctx, "perf", "script", "-i", file, "--ns", "--no-inline", "--max-stack", "4096", "-F", "tid,time,ip,sym,dso")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -53,8 +53,8 @@ func Script(ctx context.Context, file string) ([]Told, error) {
 }
 
 // ParseScript reads what perf script prints of tid, time, ip, sym and dso.
-func ParseScript(r io.Reader) ([]Told, error) {
-	var told []Told
+func ParseScript(r io.Reader) ([]WitnessStack, error) {
+	var told []WitnessStack
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -78,7 +78,7 @@ func ParseScript(r io.Reader) ([]Told, error) {
 			if err != nil {
 				return nil, err
 			}
-			told = append(told, Told{Key: key})
+			told = append(told, WitnessStack{Key: key})
 		}
 	}
 	return told, lines.Err()
@@ -101,14 +101,14 @@ func parseKey(line string) (Key, error) {
 }
 
 // parseFrame reads "\t    1286 leaf (/usr/bin/program)".
-func parseFrame(line string) (Place, error) {
+func parseFrame(line string) (Site, error) {
 	text := strings.TrimSpace(line)
 	address, rest, _ := strings.Cut(text, " ")
 	n, err := strconv.ParseUint(address, 16, 64)
 	if err != nil {
-		return Place{}, fmt.Errorf("no frame: %q", line)
+		return Site{}, fmt.Errorf("no frame: %q", line)
 	}
-	p := Place{Address: n, Symbol: rest}
+	p := Site{Address: n, Symbol: rest}
 	if open := strings.LastIndex(rest, " ("); open >= 0 && strings.HasSuffix(rest, ")") {
 		p.Symbol, p.File = rest[:open], rest[open+2:len(rest)-1]
 	}

@@ -43,14 +43,14 @@ func readKernel(library *debuginfo.Library) *kernel {
 	return k
 }
 
-func (k *kernel) place(a addr.Abs) Place {
+func (k *kernel) place(a addr.Abs) Location {
 	if k.symbols == nil {
-		return Place{
+		return Location{
 			Addr: a, Name: "[kernel]",
 			Identity: procmap.Identity{Reason: k.why}, Symbol: symbol.Miss(k.why),
 		}
 	}
-	place := Place{Addr: a, Symbol: k.symbols.Lookup(a)}
+	place := Location{Addr: a, Symbol: k.symbols.Lookup(a)}
 	module, known := k.symbols.Module(a)
 	inImage := k.symbols.Stext() <= a && a < k.symbols.Etext()
 	switch {

@@ -23,9 +23,9 @@ import (
 	"hallmark/symbol"
 )
 
-// Place is what is known of one address. What is not known has a reason in
+// A Location is what is known of one address. What is not known has a reason in
 // Identity and in Symbol.
-type Place struct {
+type Location struct {
 	Addr addr.Abs
 
 	// Name is what to show for the file: its path, "[vdso]", "[kernel]", the name
@@ -80,7 +80,7 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// Close closes everything that was opened for p. The symbols of a Place may lie in there, and
+// Close closes everything that was opened for p. The symbols of a Location may lie in there, and
 // may not be used any more.
 func (p *Process) Close() error {
 	var errs []error
@@ -95,7 +95,7 @@ func (p *Process) Close() error {
 
 // Lookup answers for a batch of addresses, in their order. An error means that
 // the process could not be asked, because it is gone for instance.
-func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
+func (p *Process) Lookup(addrs []addr.Abs) ([]Location, error) {
 	located, err := p.locate(addrs)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (p *Process) Lookup(addrs []addr.Abs) ([]Place, error) {
 		sites[l.File], order = s, append(order, s)
 	}
 	p.findContested(order)
-	places := make([]Place, len(addrs))
+	places := make([]Location, len(addrs))
 	for i := range located {
 		l := &located[i]
 		if l.File == (procmap.VMA{}) {
@@ -162,9 +162,9 @@ func (p *Process) findContested(sites []*site) {
 const kernelHalf addr.Abs = 1 << 63
 
 // unmapped answers for an address in no VMA.
-func (p *Process) unmapped(a addr.Abs) Place {
+func (p *Process) unmapped(a addr.Abs) Location {
 	if a < kernelHalf {
-		return Place{
+		return Location{
 			Addr:     a,
 			Identity: procmap.Identity{Reason: reason.NotMapped},
 			Symbol:   symbol.Miss(reason.NoIdentity),
@@ -189,7 +189,7 @@ func miss[A addr.Abs | addr.Offset](why reason.Reason) lookup[A] {
 type site struct {
 	file     procmap.VMA // of a procmap.Location
 	identity procmap.Identity
-	// contested and content are those of a Place.
+	// contested and content are those of a Location.
 	contested bool
 	content   buildid.Content
 
@@ -197,10 +197,10 @@ type site struct {
 	inMemory lookup[addr.Abs]    // nil if there is one
 }
 
-// placeOf returns the Place of a location in a VMA. s is nil for a rewritten page of a VMA of which
+// placeOf returns the Location of a place in a VMA. s is nil for a rewritten page of a VMA of which
 // no other page was asked for.
-func placeOf(l *procmap.Location, s *site) Place {
-	place := Place{
+func placeOf(l *procmap.Location, s *site) Location {
+	place := Location{
 		Addr: l.Addr, Name: cmp.Or(l.File.Path(), l.File.Name), Identity: l.Identity,
 		Offset: l.Offset, InFile: l.InFile, Unlooked: l.Unlooked,
 	}

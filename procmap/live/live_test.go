@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ask looks up addresses of this very process. It stays open for what the answers are of.
-func ask(t *testing.T, addrs ...addr.Abs) []Place {
+func ask(t *testing.T, addrs ...addr.Abs) []Location {
 	t.Helper()
 	p, err := Open(os.Getpid())
 	if err != nil {

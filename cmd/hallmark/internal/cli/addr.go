@@ -222,7 +222,7 @@ type placeRecord struct {
 	identity.Mark
 }
 
-func writePlaces(w io.Writer, places []live.Place) error {
+func writePlaces(w io.Writer, places []live.Location) error {
 	out := verb.NewObjectWriter(w)
 	for _, place := range places {
 		if err := out.Write(placeOf(place)); err != nil {
@@ -232,7 +232,7 @@ func writePlaces(w io.Writer, places []live.Place) error {
 	return nil
 }
 
-func placeOf(place live.Place) placeRecord {
+func placeOf(place live.Location) placeRecord {
 	r := placeRecord{
 		Address: place.Addr, Hex: place.Addr.String(), Name: place.Name,
 		ID: place.Identity.ID, Inferred: place.Identity.Inferred,
@@ -256,7 +256,7 @@ func placeOf(place live.Place) placeRecord {
 	return r
 }
 
-func placeTable(places []live.Place, width int) *terminal.Grid {
+func placeTable(places []live.Location, width int) *terminal.Grid {
 	t := &terminal.Grid{Columns: []terminal.Column{{}, {}, {}, {Gives: true}, {Gives: true}, {}}}
 	for _, place := range places {
 		offset := "-"

@@ -36,7 +36,7 @@ func TestParseTime(t *testing.T) {
 }
 
 func TestPIDList(t *testing.T) {
-	var l verb.PidList
+	var l verb.PIDList
 	for _, text := range []string{"1,22", "333"} {
 		if err := l.Set(text); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -123,7 +123,7 @@ func newRecordCommand(e *verb.Env) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what is behind the command is the command's
 	f.BoolVarP(&r.opts.SystemWide, "all", "a", false, "record every process on every CPU")
-	f.VarP((*verb.PidList)(&r.opts.PIDs), "pid", "p", "record these processes and the children they will have")
+	f.VarP((*verb.PIDList)(&r.opts.PIDs), "pid", "p", "record these processes and the children they will have")
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "`HZ`: samples a second on each CPU")
 	f.VarP((*verb.TimeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&r.output, "output", "o", input.DefaultFile, "write the profile to this `FILE`, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")

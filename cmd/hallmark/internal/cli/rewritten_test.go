@@ -157,8 +157,8 @@ func TestUnlooked(t *testing.T) {
 		t.Errorf("%v, %q and %q", err, records[0].Unlooked, records[1].Unlooked)
 	}
 	var out, errs bytes.Buffer
-	place := live.Place{Unlooked: os.ErrPermission}
-	if err := writePlaces(&out, []live.Place{place}); err != nil || !strings.Contains(out.String(), `"rewritten_unknown":"permission denied"`) {
+	place := live.Location{Unlooked: os.ErrPermission}
+	if err := writePlaces(&out, []live.Location{place}); err != nil || !strings.Contains(out.String(), `"rewritten_unknown":"permission denied"`) {
 		t.Errorf("%v, %s", err, &out)
 	}
 	writeUnlooked(&errs, map[string]bool{"permission denied": true})

@@ -69,7 +69,7 @@ func newTopCommand(e *verb.Env) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.VarP((*verb.PidList)(&t.opts.PIDs), "pid", "p", "look at these processes and the children they will have")
+	f.VarP((*verb.PIDList)(&t.opts.PIDs), "pid", "p", "look at these processes and the children they will have")
 	f.StringVar(&t.container, "container", "", "look at the container whose number begins with `ID`")
 	f.IntVarP(&t.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "`HZ`: samples a second on each CPU")
 	t.opts.Duration = 2 * time.Second

@@ -198,7 +198,7 @@ const rowsAtOnce = 1000
 
 func cellsOfRow(m unwind.Machine, row unwind.Row) []string {
 	r := &row.Rule
-	return []string{fmt.Sprintf("%x-%x", uint64(row.Start), uint64(row.End)), r.CFA(m), r.Places(m), r.Source().String()}
+	return []string{fmt.Sprintf("%x-%x", uint64(row.Start), uint64(row.End)), r.CFA(m), r.Describe(m), r.Source().String()}
 }
 
 // rowRecord is one row as a JSON object.

@@ -83,10 +83,10 @@ func ParseTime(s string) (time.Duration, error) {
 }
 
 // PidList is a flag with the numbers of processes, separated by commas.
-type PidList []int
+type PIDList []int
 
 // String returns the numbers.
-func (l *PidList) String() string {
+func (l *PIDList) String() string {
 	var words []string
 	for _, pid := range *l {
 		words = append(words, strconv.Itoa(pid))
@@ -95,10 +95,10 @@ func (l *PidList) String() string {
 }
 
 // Type returns what the value is called in the help.
-func (l *PidList) Type() string { return "PID" }
+func (l *PIDList) Type() string { return "PID" }
 
 // Set adds numbers.
-func (l *PidList) Set(s string) error {
+func (l *PIDList) Set(s string) error {
 	for word := range strings.SplitSeq(s, ",") {
 		pid, ok := ProcessID(word)
 		if !ok || pid == 0 {
