@@ -1,3 +1,46 @@
+// Package symbol turns an address of a file, of the kernel or of generated code
+// into functions and lines.
+//
+// Every source of symbols answers in the same form, a Result: the frames at the
+// address, innermost first, where they come from, or the reason why there are
+// none. File answers for an ELF file, on disk or in memory as the vdso is, by
+// file offset or by virtual address. Index gives the same answers faster, for a file
+// that was prepared. Kallsyms answers for the kernel, and PerfMap for code that a
+// process generated. Nothing that is read is trusted.
+//
+// # Which source names an address
+//
+// A function of the debug information is the best answer, with all calls that were
+// inlined there. Else Go's pclntab may have one. Where neither does, as in code that
+// was written in assembler, the symbol's name stands with the line that the debug
+// information has, if any. Where no symbol covers the address either, as in the padding
+// between functions, the line stands alone, without any name: that of a neighbour would be
+// a guess. If several units claim an address, the first in the file
+// has it, even if it knows only the line. Another one may describe a function that the
+// linker threw away, in place of what the linker kept there, a thunk for instance. If the symbol
+// has another name than the function, the frame has both.
+//
+// # Which symbol names an address
+//
+// A symbol table can have several candidates, and none. A wrong name is worse than
+// none, so what lies between symbols stays without, however near the next one is:
+// it is padding, or code whose symbol was stripped. In detail:
+//
+//   - Only symbols of code count, each within its own executable section. Data in
+//     the midst of code is a hole.
+//   - The smallest symbol that covers the address wins.
+//   - Among equals: a function before a symbol without type, one that is visible to
+//     other files before a local one, fewer leading underscores, the shorter name,
+//     the first in the alphabet. Weak or not says nothing: the names that libc
+//     documents are weak, and their aliases with underscores are not.
+//   - A symbol without a size that lies in one with a size is a label, and does not
+//     count. Elsewhere it reaches to the next symbol or the end of the section; not
+//     so in .dynsym, where the next symbol is not the neighbour.
+//   - Symbols of sections and source files (STT_SECTION, STT_FILE) name no code.
+//   - What .gnu_debugdata and .dynsym have is settled as if it were one table, which it
+//     was before the file was stripped.
+//   - An entry of a procedure linkage table is NAME@plt, unless a table names it.
+//
 // # The index format
 //
 // An Index is a file that answers without being read: it is mapped into memory, and
