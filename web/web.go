@@ -122,6 +122,14 @@ func Handler(source Source) http.Handler {
 	return secured(mux)
 }
 
+// Warm has a handler add up what the first page asks for, while a browser starts.
+func Warm(ctx context.Context, pages http.Handler) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/api/search", nil)
+	if err == nil {
+		pages.ServeHTTP(&kept{header: http.Header{}}, r)
+	}
+}
+
 // Policy is the Content-Security-Policy of all answers: the pages load and ask what is their own,
 // run the scripts that are files of theirs, make no markup of text, and send nothing elsewhere.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +

@@ -538,3 +538,33 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestFile looks at the pages as one file, which has no server.
+func TestFile(t *testing.T) {
+	if chromium == nil {
+		testenv.Need(t, false, "chromium in PATH")
+	}
+	file := profileFile("after.html")
+	if out, err := exec.Command(command, "convert", "--no-debuginfod", "-o", file, profileFile("after.pb.gz")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, look := range []Look{{}, {Width: 390, Height: 780, Phone: true}} {
+		p := openURL(t, look, "file://"+file)
+		p.wants("#title", "after")
+		p.wants("#coverage summary", "identified")
+		if n := p.colours("canvas[role=application]"); n < 4 {
+			t.Errorf("the flame graph has %d colours", n)
+		}
+		p.show("q=^app\\.parse$")
+		p.await("document.querySelector('#found').textContent.includes('48.7%')")
+		for fragment, want := range map[string]string{"view=functions": "app.parse", "view=binaries": ServerID, "view=labels": "worker", "view=flame&invert=1": "Icicle"} {
+			p.show(fragment)
+			p.await(fmt.Sprintf("document.querySelector('#view').textContent.includes(%q)", want))
+		}
+		p.show("view=functions")
+		p.await("[...document.querySelectorAll('#view button')].some((b) => b.textContent === 'app.parse')")
+		p.do(p.Eval("[...document.querySelectorAll('#view button')].find((b) => b.textContent === 'app.parse').click()", nil))
+		p.await("document.querySelector('#details dl')")
+		p.wants("#details", "hallmark lookup "+ServerID)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hallmark/internal/plaintext"
+	"hallmark/web"
 )
 
 // ErrNotLoopback is the error for an address that other machines could reach.
@@ -69,6 +70,12 @@ func (s *server) serve(ctx context.Context, l net.Listener, pages http.Handler) 
 	if s.options.Browser {
 		s.openBrowser(d.url(l.Addr(), "ticket", d.ticket))
 	}
+	warmed := make(chan struct{})
+	go func() {
+		defer close(warmed)
+		web.Warm(ctx, pages)
+	}()
+	defer func() { <-warmed }()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -66,6 +66,8 @@ export class FlamePane {
         this.root = root;
         fill(this.message);
         this.graph.setTree(tree);
+        this.graph.draw();
+        document.documentElement.dataset.drawn = "1"; // for measurements
         this.mark();
         if (!tree.full) fill(this.message, el("p", { class: "notice" }, "There is nothing to show: no sample passes the filters."));
         say(summaryOf(tree));

@@ -127,11 +127,6 @@ async function follow(s, before) {
   showTabs();
   showFilters();
   const jobs = [];
-  if (!before || selectsOther(s, before)) {
-    jobs.push(showCoverage(s));
-    if (!before || selectsOther({ ...s, from: "", to: "" }, { ...before, from: "", to: "" })) jobs.push(showTime(s));
-    else updateTime();
-  }
   if (s.fn) chosen = s.fn;
   if (!view || viewName !== s.view) {
     const place = byID("view");
@@ -141,6 +136,12 @@ async function follow(s, before) {
     jobs.push(view.show(s));
   } else if (before) {
     jobs.push(view.update(s, before));
+  }
+  if (!before) await Promise.all(jobs); // the picture comes first, and what is beside it then
+  if (!before || selectsOther(s, before)) {
+    jobs.push(showCoverage(s));
+    if (!before || selectsOther({ ...s, from: "", to: "" }, { ...before, from: "", to: "" })) jobs.push(showTime(s));
+    else updateTime();
   }
   if (!before || s.q !== before.q || selectsOther(s, before)) jobs.push(search());
   if (before && before.type !== s.type) header();

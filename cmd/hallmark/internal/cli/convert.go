@@ -35,10 +35,10 @@ const convertLong = `Write a profile in another format:
   perf        perf.data for 'perf report', which finds symbols by build ID
 
 The end of the output's name chooses the format: .folded, .speedscope.json,
-.firefox.json (or .firefox.json.gz), .html, .svg, .pb.gz, .perf.data (or perf.data).
---format overrides it. The output appears under its name when it is complete, and no more
-people can read it than can read FILE. Without FILE, convert reads
-hallmark.pb.gz, which 'hallmark record' writes.
+.firefox.json (or .firefox.json.gz), .html, .svg, .pb.gz, .perf.data (or
+perf.data). --format overrides it. The output appears under its name when it is
+complete, and no more people can read it than can read FILE. Without FILE,
+convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
@@ -54,9 +54,9 @@ those of files with samples, and none with -z; convert adds those that 'hallmark
 inject' can prove, and --trust-paths takes the files at the paths without proof.
 Of a damaged recording convert writes what can be read, and returns 1.
 
-Times: speedscope, firefox, html and perf are in the order of time after 'hallmark
-record --timeline', and for recordings by perf. --timeline keeps the times in
-pprof too.
+Times: speedscope, firefox and perf are in the order of time after 'hallmark
+record --timeline', and for recordings by perf; html shows when. --timeline
+keeps the times in pprof too.
 
 Text: FILE may be folded stacks or the text of 'perf script'.
 
