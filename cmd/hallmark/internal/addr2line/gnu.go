@@ -140,7 +140,7 @@ var targets = map[string][]string{
 }
 
 // isTarget reports whether a name is one of BFD's for ELF files: elf64-x86-64,
-// elf32-little … Which one it is does not matter: the file tells, to the original too.
+// elf32-little … Which one it is does not matter: the file says so, to the original too.
 func isTarget(name string) bool {
 	for prefix, machines := range targets {
 		if machine, ok := strings.CutPrefix(name, prefix); ok {

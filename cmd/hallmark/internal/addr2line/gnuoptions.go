@@ -18,7 +18,7 @@ type gnuOptions struct {
 	target  string
 	numbers []string // addresses
 
-	splitUnits string // a package to look at first, which GNU addr2line cannot be told
+	splitUnits string // a package to look at first, which GNU addr2line has no option for
 
 	help, version bool
 }

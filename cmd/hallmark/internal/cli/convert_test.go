@@ -40,14 +40,14 @@ func TestConvertedProfileIsTheSame(t *testing.T) {
 	}
 }
 
-// typeArgs are what Go's own profiles tell of generic functions, and people are
+// typeArgs are what Go's own profiles say of generic functions, and people are
 // not shown: go.shape types in brackets.
 var typeArgs = regexp.MustCompile(`\[go\.shape.*\]`)
 
 // wrappers are the functions that the compiler makes around deferred calls, and
 // what is inlined into them. Go's own profiles leave wrappers out and show what
 // they call (runtime/traceback.go, elideWrapperCalling); they are code with an
-// address of its own, and are told here.
+// address of its own, and are named here.
 var wrappers = regexp.MustCompile(`(?m)(?: \(inline\))?\n.*\.deferwrap\d+$`)
 
 // TestConvertedProfileHasItsSymbolsBack takes the symbols out of a profile that

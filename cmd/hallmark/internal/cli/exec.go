@@ -155,7 +155,7 @@ func watchBackend(name string) (capture.Backend, error) {
 	return b, nil
 }
 
-// errEnough ends the telling after --count.
+// errEnough ends the watch after --count.
 var errEnough = errors.New("enough events")
 
 // execInto has the events in a file, unless they are for standard output.

@@ -121,7 +121,7 @@ func (i *injector) run(name string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return i.tell(name, rec, verdicts, listed, filled)
+	return i.printSummary(name, rec, verdicts, listed, filled)
 }
 
 // fill copies one file of a recording with more build IDs. The first one has the list.
@@ -237,8 +237,8 @@ func writtenAt(from io.Reader) time.Time {
 	return time.Time{}
 }
 
-// tell says what was filled, what not, and why. A damaged recording is an error.
-func (i *injector) tell(recording string, rec *proof.Recorded, verdicts map[proof.File]proof.Verdict, listed map[string]bool, filled perfdata.Filled) error {
+// printSummary says what was filled, what not, and why. A damaged recording is an error.
+func (i *injector) printSummary(recording string, rec *proof.Recorded, verdicts map[proof.File]proof.Verdict, listed map[string]bool, filled perfdata.Filled) error {
 	out := bufio.NewWriter(i.env.Stderr)
 	files := slices.SortedFunc(maps.Keys(verdicts), func(a, b proof.File) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Inode, b.Inode), cmp.Compare(a.Generation, b.Generation))

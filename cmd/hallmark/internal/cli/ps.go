@@ -278,7 +278,7 @@ type codeRecord struct {
 }
 
 // list returns the processes that have something that is asked for. Their program is
-// always told; libraries are where they are asked for by name, or all are.
+// always listed; libraries are where they are asked for by name, or all are.
 func (w *wanted) list(inv *inventory.Inventory, opt psOptions) []psRecord {
 	builds := countBuilds(inv)
 	var listed []psRecord

@@ -204,7 +204,7 @@ func (r *record) run(args []string) error {
 	}
 	defer r.terminateWith(ctx)()
 	if err == nil {
-		r.tell(result)
+		r.printSummary(result)
 	} else {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", plaintext.Text(terminal.Message(err, r.output)))
 	}
@@ -411,7 +411,7 @@ func commandError(err error) error {
 	return verb.WithStatus(126, err)
 }
 
-// showProgress lets a recording of processes tell on a terminal how far it is. A
+// showProgress lets a recording of processes show on a terminal how far it is. A
 // command has the terminal for itself.
 func (r *record) showProgress() *progress.Bar {
 	bar := progress.New(r.env.Stderr)
@@ -428,8 +428,8 @@ func (r *record) showProgress() *progress.Bar {
 	return bar
 }
 
-// tell says in a few lines how the recording went.
-func (r *record) tell(done *result) {
+// printSummary says in a few lines how the recording went.
+func (r *record) printSummary(done *result) {
 	c := profile.MeasureCoverage(done.profile, done.misses)
 	share := stackShare(c.Stacks)
 	if c.FileFrames > 0 {
@@ -504,7 +504,7 @@ func unsampled(way capture.Backend, sampled, ran time.Duration) string {
 		terminal.Quantity(int64(ran), "nanoseconds"), terminal.Quantity(int64(sampled), "nanoseconds"))
 }
 
-// stackShare says how many of all stacks are complete. Frame pointers do not tell.
+// stackShare says how many of all stacks are complete. Frame pointers do not say.
 func stackShare(s *profile.Stacks) string {
 	if s == nil {
 		return "" // no user code was sampled

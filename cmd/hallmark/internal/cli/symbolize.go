@@ -294,7 +294,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// buffered returns what comes with the first read. The next read tells of a failure.
+// buffered returns what comes with the first read. The next read returns a failure.
 func buffered(r *bufio.Reader) []byte {
 	r.Peek(1)
 	start, _ := r.Peek(r.Buffered())

@@ -33,7 +33,7 @@ func runReport(t *testing.T, urls string, args ...string) (status int, stdout, s
 }
 
 // TestDeadDebuginfodServer reports a profile of several files: a server that is not there
-// is told of once, and nothing else is different.
+// is reported once, and nothing else is different.
 func TestDeadDebuginfodServer(t *testing.T) {
 	mixed := proftest.Save(t, proftest.Mixed())
 	status, want, stderr := runReport(t, "", mixed)

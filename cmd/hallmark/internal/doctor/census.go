@@ -91,7 +91,7 @@ type Missing struct {
 // pointerBytes is what is added to a structure.
 const pointerBytes = 8
 
-// TakeCensus counts. Whatever a user may not see or a kernel does not tell is in Missing.
+// TakeCensus counts. Whatever a user may not see or a kernel does not report is in Missing.
 func TakeCensus() *Census {
 	c := &Census{PageSize: os.Getpagesize()}
 	if err := procfs.CheckPIDNamespace(); err != nil {
@@ -334,7 +334,7 @@ func slabAttribute(cache, attribute string) int {
 	if err != nil || len(words) == 0 {
 		return 0
 	}
-	n, _ := strconv.Atoi(words[0]) // 0 means that it is not told
+	n, _ := strconv.Atoi(words[0]) // 0 means that it is not known
 	return n
 }
 

@@ -350,7 +350,7 @@ func (l *load) stop() error {
 	err := syscall.Kill(-l.shell.Process.Pid, syscall.SIGKILL)
 	<-l.ended
 	if errors.Is(err, syscall.ESRCH) {
-		return nil // it has failed, which was told
+		return nil // it has failed, which was reported
 	}
 	return err
 }

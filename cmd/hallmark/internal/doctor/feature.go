@@ -26,12 +26,12 @@ import (
 	"hallmark/procmap"
 )
 
-// Answer is what a probe found: yes, no, or that it could not tell.
+// Answer is what a probe found: yes, no, or that it could not find out.
 type Answer uint8
 
 // The answers of a probe.
 const (
-	Unknown Answer = iota // the probe could not tell
+	Unknown Answer = iota // the probe could not find out
 	No
 	Yes
 )
@@ -186,7 +186,7 @@ func probeEvent(everybody bool, change func(*unix.PerfEventAttr)) (Answer, strin
 	return answer(perfring.Try(everybody, change))
 }
 
-// answer says what an attempt to open an event tells: refusals are a no, running
+// answer says what an attempt to open an event shows: refusals are a no, running
 // out of descriptors for instance says nothing.
 func answer(err error) (Answer, string) {
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestMain gives the tests the helper that main gives to hallmark. Files of tests may be in memory,
-// where times do not tell all changes.
+// where times do not show all changes.
 func TestMain(m *testing.M) {
 	aside.Serve()
 	fstimes.BelieveTemporary()

@@ -56,7 +56,7 @@ func (m *Match) addPath(arg string) error {
 // IsAny reports whether nothing was asked for: every event matches.
 func (m *Match) IsAny() bool { return len(m.paths)+len(m.names) == 0 }
 
-// Has reports whether an event is to be told. What was lost always is.
+// Has reports whether an event is to be printed. What was lost always is.
 func (m *Match) Has(ev *capture.WatchEvent) bool {
 	if m.IsAny() || ev.Kind == capture.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
 		return true

@@ -465,7 +465,7 @@ func (p *place) clear(name string) {
 	}
 }
 
-// serve runs a verb that serves pages until it is told to end, and asks for pages.
+// serve runs a verb that serves pages until it is asked to end, and asks for pages.
 func (p *place) serve(c command, pages ...string) {
 	p.t.Helper()
 	name, err := hallmark()
@@ -496,7 +496,7 @@ func (p *place) serve(c command, pages ...string) {
 	r.measure(cmd.ProcessState)
 	r.stderr = problems.Bytes()
 	if r.status == 143 || r.status == -1 && why == "" {
-		r.status, r.problems = 0, nil // it was told to
+		r.status, r.problems = 0, nil // it was asked to
 	}
 	r.judge(why, c)
 	p.report(c, &r)

@@ -74,7 +74,7 @@ func line(done float64, text string, columns int) string {
 	return bar + shorten(printable(text), room)
 }
 
-// shorten keeps the end of s, which tells more in a path.
+// shorten keeps the end of s, which says more in a path.
 func shorten(s string, room int) string {
 	r := []rune(s)
 	switch {
@@ -145,7 +145,7 @@ func columns(f *os.File) int {
 		return 0
 	}
 	width, _, err := term.GetSize(fd)
-	if err != nil || width == 0 { // a terminal that nobody told its size
+	if err != nil || width == 0 { // a terminal that does not know its size
 		return 80
 	}
 	return width

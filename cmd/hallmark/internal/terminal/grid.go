@@ -130,7 +130,7 @@ func (g *Grid) widths() []int {
 }
 
 // shorten cuts s to n characters by leaving out its middle: of a path or a
-// qualified name both ends tell something.
+// qualified name both ends say something.
 func shorten(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {
