@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/execwatch"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/objects"
 	"hallmark/internal/proctest"
@@ -46,8 +47,8 @@ func TestWatchForgedAtPath(t *testing.T) {
 	for name, script := range forgedAtPath {
 		t.Run(name, func(t *testing.T) {
 			seen := map[string]int{}
-			for _, ev := range watchCommand(t, WatchOptions{Backend: Perf}, "sh", "-c", script, forged, build, loop) {
-				if ev.Kind == Executed && ev.Program != nil && ev.Program.ID == proctest.FileID(t, build) {
+			for _, ev := range watched(t, execwatch.Options{Backend: Perf}, "sh", "-c", script, forged, build, loop) {
+				if ev.Kind == execwatch.Executed && ev.Program != nil && ev.Program.ID == proctest.FileID(t, build) {
 					seen[contents[ev.Program.Content]]++
 				}
 			}

@@ -35,23 +35,3 @@ func Example() {
 		fmt.Printf("%5d %s\n", n, name)
 	}
 }
-
-// Print which programs are executed, for as long as the context lasts.
-func ExampleWatch() {
-	w, err := capture.StartWatch(capture.WatchOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer w.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err = w.Run(ctx, func(ev *capture.WatchEvent) error {
-		if ev.Kind == capture.Executed {
-			fmt.Println(ev.PID, ev.Program.Path, ev.Program.ID)
-		}
-		return nil
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-}

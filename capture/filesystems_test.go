@@ -15,8 +15,10 @@ import (
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/execwatch"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
+	"hallmark/launch"
 )
 
 // fsTorture changes files in every way on every file system, while programs and libraries that
@@ -312,11 +314,11 @@ var fsRecorders = []struct {
 	name   string
 	need   func(t testing.TB)
 	record Options
-	watch  WatchOptions
+	watch  execwatch.Options
 }{
-	{"bpf", needBPF, Options{Backend: BPF, PIDs: []int{os.Getpid()}}, WatchOptions{Backend: BPF, Libs: true}},
-	{"bpf without task work", needBPF, Options{Backend: BPF, PIDs: []int{os.Getpid()}, noTaskWork: true}, WatchOptions{Backend: BPF, Libs: true, noTaskWork: true}},
-	{"perf", needPerf, Options{Backend: Perf, SystemWide: true, CallGraph: CallGraph{By: ByFP}}, WatchOptions{Backend: Perf, Libs: true}},
+	{"bpf", needBPF, Options{Backend: BPF, PIDs: []int{os.Getpid()}}, execwatch.Options{Backend: BPF, Libs: true}},
+	{"bpf without task work", needBPF, Options{Backend: BPF, PIDs: []int{os.Getpid()}, noTaskWork: true}, execwatch.Options{Backend: BPF, Libs: true, NoTaskWork: true}},
+	{"perf", needPerf, Options{Backend: Perf, SystemWide: true, CallGraph: CallGraph{By: ByFP}}, execwatch.Options{Backend: Perf, Libs: true}},
 }
 
 // TestNeverWrongOnFileSystems changes files in every way that their file systems allow, and wants
@@ -374,17 +376,42 @@ func (x *fsTorture) begin(t testing.TB) {
 	}
 }
 
-// watchDuring returns what is told while something is done.
-func watchDuring(t testing.TB, o WatchOptions, during func()) (told []*WatchEvent) {
+// watched returns what is told of a command.
+func watched(t *testing.T, o execwatch.Options, args ...string) (told []*execwatch.Event) {
 	t.Helper()
-	w, err := StartWatch(o)
+	c, err := launch.Start(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Command = c
+	w, err := execwatch.Start(o)
+	if err != nil {
+		c.Kill()
+		c.Wait()
+		t.Fatal(err)
+	}
+	err = w.Run(t.Context(), func(ev *execwatch.Event) error {
+		told = append(told, ev)
+		return nil
+	})
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	return told
+}
+
+// watchDuring returns what is told while something is done.
+func watchDuring(t testing.TB, o execwatch.Options, during func()) (told []*execwatch.Event) {
+	t.Helper()
+	w, err := execwatch.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- w.Run(ctx, func(ev *WatchEvent) error {
+		done <- w.Run(ctx, func(ev *execwatch.Event) error {
 			told = append(told, ev)
 			return nil
 		})
@@ -399,15 +426,15 @@ func watchDuring(t testing.TB, o WatchOptions, during func()) (told []*WatchEven
 }
 
 // judgeEvent judges what was told of a process.
-func (x *fsTorture) judgeEvent(ev *WatchEvent) {
+func (x *fsTorture) judgeEvent(ev *execwatch.Event) {
 	scene, images := x.sceneOf(who{ev.PID, ev.Name})
 	if scene == nil {
 		return
 	}
 	switch {
-	case ev.Kind == Executed:
+	case ev.Kind == execwatch.Executed:
 		scene.execs.judge(ev.Program.ID, ev.Program.Reason.Code(), images, ev.Program.Path)
-	case ev.Kind == Loaded && !x.isOther(sampled{id: idText(ev.Library.ID), file: ev.Library.Path}):
+	case ev.Kind == execwatch.Loaded && !x.isOther(sampled{id: idText(ev.Library.ID), file: ev.Library.Path}):
 		scene.loads.judge(ev.Library.ID, ev.Library.Reason.Code(), images, ev.Library.Path)
 	}
 }

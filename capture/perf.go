@@ -353,7 +353,7 @@ func (s *perfSampler) queue(rec []byte) (time uint64) {
 		return time
 	}
 	if r, err := s.early.Decode(rec); err == nil {
-		if m := r.(*perfdata.Mmap2); m.Prot&protExec != 0 && m.Owner != noTask {
+		if m := r.(*perfdata.Mmap2); m.Prot&perfdata.ProtExec != 0 && m.Owner != perfdata.NoTask {
 			s.objects.Foresee(m)
 		}
 	}

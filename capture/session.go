@@ -1,6 +1,5 @@
 // Package capture records which code runs on this machine. Each frame of every stack
-// has the identity of the file that it came from. A Watch
-// ([StartWatch]) reports programs that are executed and processes that end.
+// has the identity of the file that it came from.
 //
 // Start opens the events and takes stock of what runs already, Run records, and
 // Finish turns what was seen into a profile. All processes, some of them, or one

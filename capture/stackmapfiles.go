@@ -39,7 +39,7 @@ type stackmapFiles struct {
 // stackmapClaim is a build ID, with the file of each process that was sampled in it.
 type stackmapClaim struct {
 	files map[uint32]*stackmapFile
-	// known are different files that claim the ID, up to maxClaimants, in any process; more
+	// known are different files that claim the ID, up to maxKnown, in any process; more
 	// are crowded.
 	known   []stackmapKnown
 	crowded bool
@@ -57,6 +57,9 @@ type stackmapKnown struct {
 	path string
 	seen reach.Stamp
 }
+
+// maxKnown is how many different files of one ID are remembered.
+const maxKnown = 4
 
 // maxStackmapFiles bounds how many files are told apart by their process. Beyond it those of
 // one build ID are taken together, as if their processes were gone.
@@ -177,7 +180,7 @@ func (c *stackmapClaim) add(k stackmapKnown) {
 	if slices.ContainsFunc(c.known, func(other stackmapKnown) bool { return other.seen == k.seen && other.way.VMA.Dev == k.way.VMA.Dev }) {
 		return
 	}
-	if len(c.known) == maxClaimants {
+	if len(c.known) == maxKnown {
 		c.crowded = true
 		return
 	}

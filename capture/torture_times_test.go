@@ -10,10 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/execwatch"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/fusetest"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 )
@@ -74,25 +76,16 @@ func (x *torture) pairOnTmpfs() (a, b *image, file string) {
 
 func writtenThroughMapping(x *torture) {
 	a, b, file := x.pairOnTmpfs()
-	before := statOf(x.t, file)
+	before := proctest.Stat(x.t, file)
 	for range 6 {
 		for _, i := range []*image{a, b} {
 			x.rewriteMapped(file, i)
 			x.exec(i, file)
 		}
 	}
-	if after := statOf(x.t, file); after.Ctim != before.Ctim {
+	if after := proctest.Stat(x.t, file); after.Ctim != before.Ctim {
 		x.t.Error("the times have changed, so nothing was tested")
 	}
-}
-
-func statOf(t testing.TB, path string) unix.Stat_t {
-	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
-	return st
 }
 
 // changedBehind changes a program on the server's side, while the kernel believes the times
@@ -116,12 +109,17 @@ func TestWatchTimes(t *testing.T) {
 	needTimes(t)
 	for _, where := range []string{"tmpfs", "fuse"} {
 		t.Run(where, func(t *testing.T) {
-			eachWatch(t, func(t *testing.T, o WatchOptions) { watchTimes(t, o, where) })
+			for _, r := range fsRecorders {
+				t.Run(r.name, func(t *testing.T) {
+					r.need(t)
+					watchTimes(t, r.watch, where)
+				})
+			}
 		})
 	}
 }
 
-func watchTimes(t *testing.T, o WatchOptions, where string) {
+func watchTimes(t *testing.T, o execwatch.Options, where string) {
 	const rounds = 10
 	x := &torture{maker: maker{t: t, dir: t.TempDir()}}
 	a, b := x.image(form{program: true, rounds: 1000}), x.image(form{program: true, rounds: 1000})
@@ -150,10 +148,10 @@ func watchTimes(t *testing.T, o WatchOptions, where string) {
 		}
 	}()
 	script := fmt.Sprintf(`for i in %s; do read step <"$1"; "$0"; echo >"$2"; done`, "1 2 3 4 5 6 7 8 9 10")
-	told := watchCommand(t, o, "sh", "-c", script, file, steps, done)
+	told := watched(t, o, "sh", "-c", script, file, steps, done)
 	n, unknown := 0, 0
 	for _, ev := range told {
-		if ev.Kind != Executed || ev.Program == nil || ev.Program.Path != file {
+		if ev.Kind != execwatch.Executed || ev.Program == nil || ev.Program.Path != file {
 			continue
 		}
 		want := []*image{a, b}[n%2].id
@@ -171,7 +169,7 @@ func watchTimes(t *testing.T, o WatchOptions, where string) {
 	if n != rounds {
 		t.Errorf("%d executions were told, want %d", n, rounds)
 	}
-	if o.Backend == BPF && !o.noTaskWork && bpf.HasTaskWork() && unknown > 0 {
+	if o.Backend == BPF && !o.NoTaskWork && bpf.HasTaskWork() && unknown > 0 {
 		t.Errorf("%d of %d executions have no identity", unknown, n)
 	}
 }
@@ -212,7 +210,7 @@ func (x *torture) snapshots(f form) (dir string, images [2]*image) {
 		images[n] = &file
 	}
 	time.Sleep(fstimes.Delay() * 5 / 4)
-	one, two := statOf(x.t, images[0].path), statOf(x.t, images[1].path)
+	one, two := proctest.Stat(x.t, images[0].path), proctest.Stat(x.t, images[1].path)
 	if one.Ino != two.Ino || one.Dev == two.Dev {
 		x.t.Errorf("inode %d of device %#x and inode %d of device %#x: nothing is tested", one.Ino, one.Dev, two.Ino, two.Dev)
 	}
@@ -258,7 +256,7 @@ func TestContentOfOthers(t *testing.T) {
 		}
 		defer os.Remove(f.Name())
 		defer f.Close()
-		st := statOf(t, f.Name())
+		st := proctest.Stat(t, f.Name())
 		v := bpf.Validity{
 			Inode: st.Ino, Size: uint64(st.Size), Dev: bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)},
 			Medium: contentcache.DiskOf(unix.Major(st.Dev), unix.Minor(st.Dev)),

@@ -62,7 +62,7 @@ func (t *tracker) handle(r perfdata.Record) {
 func (t *tracker) doubt(until uint64) {
 	t.told = until
 	for _, p := range t.processes {
-		if p.PID != nobody && p.PID != noTask {
+		if p.PID != perfdata.Idle && p.PID != perfdata.NoTask {
 			p.doubted = true
 		}
 	}
@@ -79,7 +79,7 @@ func (t *tracker) ask(p *process) {
 }
 
 func (t *tracker) mmap(r *perfdata.Mmap2) {
-	if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
+	if r.Prot&perfdata.ProtExec == 0 || r.Owner == perfdata.NoTask || r.Owner == perfdata.Idle {
 		return
 	}
 	p := t.process(r.Owner)
@@ -95,17 +95,8 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 	})
 }
 
-const (
-	protExec = 4          // PROT_EXEC of mmap(2)
-	noTask   = ^uint32(0) // the kernel's number of a task that has none any more
-	// nobody is the number of the tasks that run when no other does, and in a PID
-	// namespace of every process outside of it: what records tell of one of them says
-	// nothing of the others.
-	nobody = 0
-)
-
 func (t *tracker) comm(r *perfdata.Comm) {
-	if r.OwnerPID == nobody {
+	if r.OwnerPID == perfdata.Idle {
 		return
 	}
 	t.threads[r.OwnerTID] = r.Name
@@ -125,19 +116,19 @@ func (t *tracker) comm(r *perfdata.Comm) {
 }
 
 func (t *tracker) fork(r *perfdata.Task) {
-	if r.ChildPID == nobody {
+	if r.ChildPID == perfdata.Idle {
 		return
 	}
 	if name, ok := t.threads[r.ParentTID]; ok {
 		t.threads[r.ChildTID] = name
 	}
-	if r.ChildPID == r.ParentPID || r.ChildPID == noTask {
+	if r.ChildPID == r.ParentPID || r.ChildPID == perfdata.NoTask {
 		return // a thread
 	}
 	if p := t.processes[r.ChildPID]; p != nil && r.Time < p.asOf {
 		return
 	}
-	if r.ParentPID == nobody { // from outside: what it brought along is not known
+	if r.ParentPID == perfdata.Idle { // from outside: what it brought along is not known
 		delete(t.processes, r.ChildPID)
 		t.process(r.ChildPID).Since = r.Time
 		return
@@ -156,7 +147,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 const reapAfter = 10 * time.Second
 
 func (t *tracker) exit(r *perfdata.Task) {
-	if r.ChildPID == nobody {
+	if r.ChildPID == perfdata.Idle {
 		return
 	}
 	delete(t.threads, r.ChildTID)
@@ -204,12 +195,12 @@ func (t *tracker) process(pid uint32) *process {
 	p := t.processes[pid]
 	if p == nil {
 		p = newProcess(pid, 0, "")
-		if pid == nobody {
+		if pid == perfdata.Idle {
 			p.name, p.unknown = idleName, reason.Outside
 			if t.contained {
 				p.name = outsideName
 			}
-		} else if pid != noTask {
+		} else if pid != perfdata.NoTask {
 			if p.doubted = t.told != 0; !p.doubted {
 				p.inventory(t.objects)
 			}
@@ -290,7 +281,7 @@ const (
 // are of a later time than the sample. So they count from then on, and before only where nothing
 // else is known.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
-	if p.ended != 0 || p.PID == nobody || p.PID == noTask || isVsyscall(ip) || p.space.Find(ip) != nil {
+	if p.ended != 0 || p.PID == perfdata.Idle || p.PID == perfdata.NoTask || isVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
 	if p.refreshed != 0 && now <= p.refreshed+refreshAfter || p.freshAsOf != 0 {
@@ -351,7 +342,7 @@ func isVsyscall(ip addr.Abs) bool { return ip&^0xfff == 0xffffffffff600000 }
 
 func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
 	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID)}
-	if r.PID != noTask {
+	if r.PID != perfdata.NoTask {
 		l.PID, l.TID = int(r.PID), int(r.TID)
 	}
 	l.Cgroup, l.Container = t.cgroups.Home(r.Cgroup)

@@ -189,6 +189,16 @@ type Comm struct {
 	Exec               bool // by execve: the old address space is gone
 }
 
+const (
+	// NoTask is the kernel's number of a task that has none any more, and perf's of the kernel.
+	NoTask = ^uint32(0)
+	// Idle is the number of the tasks that run when no other does, and in a PID namespace of every
+	// process outside of it: a record of one of them says nothing of the others.
+	Idle = 0
+	// ProtExec is PROT_EXEC of mmap(2), in Mmap2.Prot.
+	ProtExec = 4
+)
+
 // Task is a task that was created or ended (PERF_RECORD_FORK, PERF_RECORD_EXIT).
 type Task struct {
 	ID

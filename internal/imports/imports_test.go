@@ -149,9 +149,17 @@ var rules = map[string]rule{
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contentcache", "internal/contested", "internal/fstimes", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/regular", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
+	},
+
+	"execwatch": {
+		module: []string{"buildid", "internal/aside", "internal/backend", "internal/bpf", "internal/capability", "internal/contentcache", "internal/fstimes",
+			"internal/mounts", "internal/objects", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "internal/regular", "internal/trust",
+			"launch", "perfdata", "procmap", "reason"},
+		external: []string{sys},
+		why:      "what is executed, as it happens; it takes no samples, and knows nothing of commands and terminals",
 	},
 
 	"inventory": {
@@ -295,7 +303,7 @@ var rules = map[string]rule{
 		why:    "what helps here and now; verbs print it",
 	},
 	command + "cli": {
-		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
+		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "execwatch", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
 			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
@@ -316,7 +324,7 @@ var rules = map[string]rule{
 		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
 	},
 	command + "execprint": {
-		module:   []string{"buildid", "capture", "debuginfo", "internal/plaintext", command + "identity", command + "terminal", command + "verb"},
+		module:   []string{"buildid", "debuginfo", "execwatch", "internal/plaintext", command + "identity", command + "terminal", command + "verb"},
 		external: []string{sys},
 		why:      "executions as text and JSON; watching them is for the verb",
 	},

@@ -285,3 +285,13 @@ func (s silent) Close() error {
 	close(s.closed)
 	return nil
 }
+
+// Stat returns what stat(2) does.
+func Stat(t testing.TB, path string) unix.Stat_t {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}

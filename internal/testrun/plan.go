@@ -47,7 +47,7 @@ func (p *plan) String() string { return strings.Join(p.heading, "\n") }
 
 // onMachine are packages whose tests look at what the machine does: of these one is tested
 // at a time.
-var onMachine = []string{"capture", "inventory", "cmd/hallmark/internal/doctor", "internal/bpf", "internal/perftest", "cmd/hallmark"}
+var onMachine = []string{"capture", "execwatch", "inventory", "cmd/hallmark/internal/doctor", "internal/bpf", "internal/perftest", "cmd/hallmark"}
 
 // split are packages whose tests take longest: a part of them runs under the race detector. With
 // HALLMARK_THOROUGH=1 all of them do.
@@ -65,8 +65,9 @@ var split = map[string]parts{
 	// goroutines run.
 	"capture": {scenes: "^Test(NeverWrong|Rewritten|Record(Forge|HiddenContent$|Programs$|BriefProcesses$|TwoBuilds|OneID|NamesDiffer$|PassingKernel|Generated" +
 		"|Descendants$|Swapped$|ReplacedFile$|Running$|Containers$|Inherited$|WithoutFirst|LaterChildren$|Copies$)|PprofSymbolizes$|ThrottledIsCounted$" +
-		"|WatchElsewhere$|WatchForged|WatchTimes$|WatchOneID$|TimesThatTellNothing$|Snapshots$|Stackmap" +
-		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|ExecJustWritten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$|RecordSystem$)"},
+		"|WatchForged|WatchTimes$|TimesThatTellNothing$|Snapshots$|Stackmap" +
+		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$|RecordSystem$)"},
+	"execwatch":                    {scenes: "^Test(WatchElsewhere|WatchOneID|ExecJustWritten)$"},
 	"cmd/hallmark/internal/doctor": {scenes: "^TestCompare$"},
 }
 

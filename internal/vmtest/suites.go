@@ -34,7 +34,7 @@ type suite struct {
 // recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
 // verb.
 var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs",
-	"internal/perfring", "internal/procfs", "internal/objects", "internal/proctest", "internal/reach", "internal/unwindtables", "internal/backend", "internal/jitcode", "internal/kernelcode", "inventory", "launch"}
+	"internal/perfring", "internal/procfs", "internal/objects", "internal/proctest", "internal/reach", "internal/unwindtables", "internal/backend", "internal/jitcode", "internal/kernelcode", "execwatch", "inventory", "launch"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
 var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "cmd/hallmark/internal/doctor", "cmd/hallmark/internal/cli/doctor.go")}
@@ -109,7 +109,7 @@ var suites = []suite{
 	},
 	{
 		name:   "watch",
-		pkg:    "capture",
+		pkg:    "execwatch",
 		run:    watching,
 		must:   []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
 		inputs: recordInputs,
@@ -120,7 +120,7 @@ var suites = []suite{
 // program: on an emulated processor its start takes longer than its work.
 const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Cgroup)"
 
-// watching are the tests of capture that are told what is executed.
+// watching are the tests of execwatch that are told what is executed.
 const watching = "^TestWatch(Command|Many|Ends)$"
 
 // armSuites run on arm64: what depends on the architecture, and, of what does not, as
@@ -173,7 +173,7 @@ var armSuites = []suite{
 	},
 	{
 		name:   "watch",
-		pkg:    "capture",
+		pkg:    "execwatch",
 		run:    watching,
 		must:   []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
 		inputs: recordInputs,

@@ -289,10 +289,10 @@ const ourVersion = "hallmark"
 
 func (p *replay) labels(proc *process, s *perfdata.Sample) profile.Labels {
 	l := profile.Labels{Process: proc.name, Thread: cmp.Or(p.threads[s.TID], proc.name), Cgroup: p.cgroups[s.Cgroup]}
-	if s.PID != noTask {
+	if s.PID != perfdata.NoTask {
 		l.PID = int(s.PID)
 	}
-	if s.TID != noTask { // a thread loses its number before its process does
+	if s.TID != perfdata.NoTask { // a thread loses its number before its process does
 		l.TID = int(s.TID)
 	}
 	return l

@@ -262,7 +262,7 @@ func perfFrame(t *testing.T, ip, dso string, text uint64) string {
 func kernelText(t *testing.T, file string) uint64 {
 	t.Helper()
 	for _, m := range mappings(t, file) {
-		if m.Owner == noTask && strings.HasPrefix(m.Name, kernelImage) {
+		if m.Owner == perfdata.NoTask && strings.HasPrefix(m.Name, kernelImage) {
 			return uint64(m.Start)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func TestPlacesFollowTheMappings(t *testing.T) {
 	p := newReplay(nil, Options{})
 	mmap := func(pid uint32, name string, offset addr.Offset) {
-		p.mmap(&perfdata.Mmap2{Owner: pid, Start: 0x1000, Size: 0x1000, Offset: offset, Prot: protExec, Name: name})
+		p.mmap(&perfdata.Mmap2{Owner: pid, Start: 0x1000, Size: 0x1000, Offset: offset, Prot: perfdata.ProtExec, Name: name})
 	}
 	expect := func(what string, pid uint32, name string, at uint64, why reason.Reason) {
 		t.Helper()
@@ -53,7 +53,7 @@ func TestPlacesFollowTheMappings(t *testing.T) {
 	if got := inKernel(); got.program != "bpf_prog" {
 		t.Errorf("generated code: %+v", got)
 	}
-	mmap(noTask, "[kernel.kallsyms]_text", 0)
+	mmap(perfdata.NoTask, "[kernel.kallsyms]_text", 0)
 	if got := inKernel(); got.file == nil || got.at != 0x10 {
 		t.Errorf("kernel: %+v", got)
 	}
@@ -65,16 +65,16 @@ func TestNobodyHasNoMappings(t *testing.T) {
 	p := newReplay(nil, Options{})
 	tell := func() {
 		p.comm(&perfdata.Comm{Name: "a", Exec: true})
-		p.mmap(&perfdata.Mmap2{Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "/a"})
+		p.mmap(&perfdata.Mmap2{Start: 0x1000, Size: 0x1000, Prot: perfdata.ProtExec, Name: "/a"})
 		p.task(&perfdata.Task{ChildPID: 0, ChildTID: 0})
 		p.task(&perfdata.Task{ChildPID: 5, ChildTID: 5})
 	}
 	tell()
-	if got := p.process(nobody); got.name != idleName || !got.space.IsEmpty() {
+	if got := p.process(perfdata.Idle); got.name != idleName || !got.space.IsEmpty() {
 		t.Errorf("nobody is %+v", got)
 	}
 	tell()
-	for pid, want := range map[uint32]reason.Reason{nobody: reason.Outside, 5: reason.NotMapped} {
+	for pid, want := range map[uint32]reason.Reason{perfdata.Idle: reason.Outside, 5: reason.NotMapped} {
 		if got := p.known.all[p.place(p.process(pid), 0x1010, perfdata.ModeUser)]; got != (place{why: want}) {
 			t.Errorf("process %d: %+v, want %v", pid, got, want)
 		}
@@ -148,8 +148,8 @@ func TestGuests(t *testing.T) {
 			}
 			id := perfdata.ID{Event: 11, PID: 7, TID: 7, Time: 1}
 			for _, r := range []perfdata.Record{
-				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: noTask, Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "[kernel.kallsyms]_text"},
-				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: 7, Thread: 7, Start: 0x1000, Size: 0x1000, Prot: protExec, Name: "/a"},
+				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: perfdata.NoTask, Start: 0x1000, Size: 0x1000, Prot: perfdata.ProtExec, Name: "[kernel.kallsyms]_text"},
+				&perfdata.Mmap2{ID: perfdata.ID{Event: 11}, Type: perfdata.TypeMmap2, Owner: 7, Thread: 7, Start: 0x1000, Size: 0x1000, Prot: perfdata.ProtExec, Name: "/a"},
 				&perfdata.Sample{ID: perfdata.ID{Event: 11, PID: id.PID, TID: id.TID, Time: id.Time, Misc: uint16(test.mode)}, IP: 0x1010, Callchain: test.chain},
 			} {
 				if err := w.Write(r, e); err != nil {

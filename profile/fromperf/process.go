@@ -36,14 +36,7 @@ type process struct {
 }
 
 const (
-	noTask   = ^uint32(0) // the kernel's number of a task that has none, and perf's of the kernel
-	idleName = "swapper"  // of the tasks that run when no other does
-
-	// nobody is the number of those tasks, and in a PID namespace of every process outside
-	// of it: what records tell of one of them says nothing of the others.
-	nobody = 0
-
-	protExec = 4 // PROT_EXEC of mmap(2)
+	idleName = "swapper" // of the tasks that run when no other does
 
 	// miscForkExec marks a fork that perf made up for a process that ran already:
 	// its mappings follow (PERF_RECORD_MISC_FORK_EXEC).
@@ -54,7 +47,7 @@ func (p *replay) process(pid uint32) *process {
 	proc := p.processes[pid]
 	if proc == nil {
 		proc = &process{}
-		if pid == nobody {
+		if pid == perfdata.Idle {
 			proc.name, proc.outside, proc.layout = idleName, true, p.newLayout()
 		}
 		p.processes[pid] = proc
@@ -63,7 +56,7 @@ func (p *replay) process(pid uint32) *process {
 }
 
 func (p *replay) comm(r *perfdata.Comm) {
-	if r.OwnerPID == nobody {
+	if r.OwnerPID == perfdata.Idle {
 		return
 	}
 	p.threads[r.OwnerTID] = r.Name
@@ -83,10 +76,10 @@ func (p *replay) task(r *perfdata.Task) {
 		p.exit(r)
 		return
 	}
-	if r.ChildPID == noTask || r.ChildTID == noTask {
+	if r.ChildPID == perfdata.NoTask || r.ChildTID == perfdata.NoTask {
 		return // it has ended already
 	}
-	if r.ChildPID == nobody {
+	if r.ChildPID == perfdata.Idle {
 		return
 	}
 	if name, ok := p.threads[r.ParentTID]; ok {
@@ -148,11 +141,11 @@ func (p *replay) exit(r *perfdata.Task) {
 const maxEnded = 1 << 16
 
 func (p *replay) mmap(r *perfdata.Mmap2) {
-	m := mapping{Start: r.Start, End: r.Start + addr.Abs(r.Size), Offset: r.Offset, Of: shown{executable: r.Prot&protExec != 0}}
+	m := mapping{Start: r.Start, End: r.Start + addr.Abs(r.Size), Offset: r.Offset, Of: shown{executable: r.Prot&perfdata.ProtExec != 0}}
 	if m.End < m.Start {
 		return
 	}
-	if r.Owner == noTask {
+	if r.Owner == perfdata.NoTask {
 		m.Of.file, m.Offset = p.files.ofKernel(r), 0
 		p.kernel.Insert(m)
 		p.kernelLayout = p.newLayout()
@@ -161,7 +154,7 @@ func (p *replay) mmap(r *perfdata.Mmap2) {
 	if !isMemory(r) {
 		m.Of.file = p.files.mapped(r)
 	}
-	if r.Owner == nobody {
+	if r.Owner == perfdata.Idle {
 		return
 	}
 	proc := p.process(r.Owner)

@@ -15,6 +15,7 @@ import (
 	"hallmark/cmd/hallmark/internal/execprint"
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/execwatch"
 	"hallmark/internal/atomicfile"
 	"hallmark/launch"
 )
@@ -72,7 +73,7 @@ const execExample = `  hallmark exec                           # what is execute
   hallmark exec --json | jq -r 'select(.program.deleted).program.binary'`
 
 type execOptions struct {
-	capture.WatchOptions
+	execwatch.Options
 	json   bool
 	match  []string
 	count  int
@@ -206,7 +207,7 @@ func runExec(ctx context.Context, e *verb.Env, opt execOptions, match *execprint
 func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.Match) error {
 	out := newWatchWriter(e.Stdout, opt)
 	opt.Told = out.w.Flush
-	w, err := capture.StartWatch(opt.WatchOptions)
+	w, err := execwatch.Start(opt.Options)
 	if err != nil {
 		return err
 	}
@@ -221,14 +222,14 @@ func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.M
 		running, cancel = context.WithTimeout(ctx, opt.time)
 		defer cancel()
 	}
-	err = w.Run(running, func(ev *capture.WatchEvent) error {
+	err = w.Run(running, func(ev *execwatch.Event) error {
 		if !match.Has(ev) {
 			return nil
 		}
 		if err := out.write(ev); err != nil {
 			return err
 		}
-		if ev.Kind == capture.Missed {
+		if ev.Kind == execwatch.Missed {
 			return nil
 		}
 		matched++
@@ -251,7 +252,7 @@ func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.M
 }
 
 // tellWatch says in a few lines what was reported, and what was not.
-func tellWatch(w io.Writer, s capture.WatchStats, opt execOptions) {
+func tellWatch(w io.Writer, s execwatch.Stats, opt execOptions) {
 	text := terminal.Plural(int64(s.Execs), "execution")
 	if opt.Exits {
 		text += ", " + terminal.Plural(int64(s.Exits), "end")
@@ -294,7 +295,7 @@ func newWatchWriter(stdout io.Writer, opt execOptions) *watchWriter {
 	}
 }
 
-func (o *watchWriter) write(ev *capture.WatchEvent) error {
+func (o *watchWriter) write(ev *execwatch.Event) error {
 	if o.json {
 		o.line = execprint.AppendJSON(o.line[:0], ev)
 	} else {

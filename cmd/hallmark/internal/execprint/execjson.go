@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 
 	"hallmark/buildid"
-	"hallmark/capture"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/execwatch"
 	"hallmark/internal/plaintext"
 )
 
 // AppendJSON appends an event in the form for machines, a JSON object and a line feed:
 // what encoding/json makes of the watchRecord of the tests. It is written by hand because
 // there may be thousands of events in a second, and by reflection each took four times as long.
-func AppendJSON(b []byte, ev *capture.WatchEvent) []byte {
+func AppendJSON(b []byte, ev *execwatch.Event) []byte {
 	o := object{append(b, verb.JSONStart...)}
 	o.text("event", ev.Kind.String())
 	o.time("time", ev.Time)
@@ -27,7 +27,7 @@ func AppendJSON(b []byte, ev *capture.WatchEvent) []byte {
 		o.time("started", ev.Started)
 	}
 	o.text("process", ev.Name)
-	o.owner(ev.Owner)
+	o.owner(ev.Credentials)
 	o.text("cgroup", ev.Cgroup)
 	o.text("container", ev.Container)
 	o.binary("program", ev.Program)
@@ -37,7 +37,7 @@ func AppendJSON(b []byte, ev *capture.WatchEvent) []byte {
 	o.text("script", ev.Script)
 	o.text("script_interpreter", ev.Interp) // that the script names
 	o.args(ev.Args, ev.ArgsCut)
-	o.end(ev.End)
+	o.end(ev.Exit)
 	o.number("lost", int64(ev.Lost))
 	return append(o.b, "}\n"...)
 }
@@ -89,7 +89,7 @@ func (o *object) time(name string, t time.Time) {
 }
 
 // owner writes effective IDs only where they are not the real ones.
-func (o *object) owner(of *capture.Owner) {
+func (o *object) owner(of *execwatch.Credentials) {
 	if of == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (o *object) owner(of *capture.Owner) {
 
 // binary writes a file that is executed. Where its path is no UTF-8, it is there in base64
 // as well.
-func (o *object) binary(name string, file *capture.Binary) {
+func (o *object) binary(name string, file *execwatch.Binary) {
 	if file == nil {
 		return
 	}
@@ -166,7 +166,7 @@ func (o *object) list(texts []string, appendText func([]byte, string) []byte) {
 
 // end writes how a process ended: with an exit status, or killed by a signal, which may have
 // left a core dump.
-func (o *object) end(end *capture.End) {
+func (o *object) end(end *execwatch.Exit) {
 	if end == nil {
 		return
 	}

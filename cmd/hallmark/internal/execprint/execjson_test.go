@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
-	"hallmark/capture"
+	"hallmark/execwatch"
 	"hallmark/internal/plaintext"
 	"hallmark/reason"
 )
@@ -71,7 +71,7 @@ type binaryRecord struct {
 	Elsewhere bool            `json:"elsewhere,omitempty"`
 }
 
-func binaryRecordOf(b *capture.Binary) *binaryRecord {
+func binaryRecordOf(b *execwatch.Binary) *binaryRecord {
 	if b == nil {
 		return nil
 	}
@@ -85,7 +85,7 @@ func binaryRecordOf(b *capture.Binary) *binaryRecord {
 	return r
 }
 
-func watchRecordOf(ev *capture.WatchEvent) *watchRecord {
+func watchRecordOf(ev *execwatch.Event) *watchRecord {
 	r := &watchRecord{
 		Version: 2, Event: ev.Kind.String(), Time: ev.Time, PID: ev.PID, PPID: ev.PPID, Started: ev.Started, Name: ev.Name,
 		Cgroup: ev.Cgroup, Container: ev.Container,
@@ -98,7 +98,7 @@ func watchRecordOf(ev *capture.WatchEvent) *watchRecord {
 			break
 		}
 	}
-	if o := ev.Owner; o != nil {
+	if o := ev.Credentials; o != nil {
 		r.UID, r.GID = &o.UID, &o.GID
 		if o.EUID != o.UID {
 			r.EUID = &o.EUID
@@ -107,13 +107,13 @@ func watchRecordOf(ev *capture.WatchEvent) *watchRecord {
 			r.EGID = &o.EGID
 		}
 	}
-	if end := ev.End; end != nil {
+	if end := ev.Exit; end != nil {
 		r.addEnd(end)
 	}
 	return r
 }
 
-func (r *watchRecord) addEnd(end *capture.End) {
+func (r *watchRecord) addEnd(end *execwatch.Exit) {
 	r.Lived = int64(end.Lived)
 	if end.CPU != nil {
 		cpu := int64(*end.CPU)
@@ -156,29 +156,29 @@ func mustID(t *testing.T, text string) buildid.ID {
 }
 
 // watchEvents are events with everything that may be in them.
-func watchEvents(t *testing.T) []*capture.WatchEvent {
+func watchEvents(t *testing.T) []*execwatch.Event {
 	at := time.Unix(1700000000, 123456789)
-	program := &capture.Binary{Path: "/usr/bin/cat", ID: mustID(t, "15dfff3239aa7c3b16a71e6b2e3b6e4009dab998")}
+	program := &execwatch.Binary{Path: "/usr/bin/cat", ID: mustID(t, "15dfff3239aa7c3b16a71e6b2e3b6e4009dab998")}
 	cpu := 3 * time.Millisecond
 	var none time.Duration
-	events := []*capture.WatchEvent{
-		{Kind: capture.Executed, Time: at, PID: 1, PPID: 0, Name: "cat", Program: program, Args: []string{"cat"}},
-		{Kind: capture.Executed, Time: at.UTC(), PID: math.MaxInt32, PPID: 7, Started: at, Program: program, Interpreter: program,
-			Owner: &capture.Owner{UID: math.MaxUint32, GID: 2, EUID: 3, EGID: 4}, Cgroup: "/a", Container: "b", File: "f", Script: "s",
+	events := []*execwatch.Event{
+		{Kind: execwatch.Executed, Time: at, PID: 1, PPID: 0, Name: "cat", Program: program, Args: []string{"cat"}},
+		{Kind: execwatch.Executed, Time: at.UTC(), PID: math.MaxInt32, PPID: 7, Started: at, Program: program, Interpreter: program,
+			Credentials: &execwatch.Credentials{UID: math.MaxUint32, GID: 2, EUID: 3, EGID: 4}, Cgroup: "/a", Container: "b", File: "f", Script: "s",
 			Interp: "i", Args: oddTexts, ArgsCut: true},
-		{Kind: capture.Executed, Time: at.Truncate(time.Second), Owner: &capture.Owner{}, Program: &capture.Binary{Deleted: true, Elsewhere: true, Reason: reason.FileWritten}, Args: []string{}},
-		{Kind: capture.Exited, Time: at, Program: program, End: &capture.End{}},
-		{Kind: capture.Exited, Time: at, End: &capture.End{CPU: &cpu, Lived: time.Second}},
-		{Kind: capture.Exited, Time: at, End: &capture.End{CPU: &none, Final: true}},
-		{Kind: capture.Loaded, Time: at, Library: &capture.Binary{Path: "/lib/x", Cut: true, ID: mustID(t, `go:a"b\c`)}},
-		{Kind: capture.Loaded, Time: at, Library: &capture.Binary{ID: mustID(t, "htl:00112233445566778899aabbccddeeff")}},
-		{Kind: capture.Missed, Time: at, Lost: math.MaxInt64},
+		{Kind: execwatch.Executed, Time: at.Truncate(time.Second), Credentials: &execwatch.Credentials{}, Program: &execwatch.Binary{Deleted: true, Elsewhere: true, Reason: reason.FileWritten}, Args: []string{}},
+		{Kind: execwatch.Exited, Time: at, Program: program, Exit: &execwatch.Exit{}},
+		{Kind: execwatch.Exited, Time: at, Exit: &execwatch.Exit{CPU: &cpu, Lived: time.Second}},
+		{Kind: execwatch.Exited, Time: at, Exit: &execwatch.Exit{CPU: &none, Final: true}},
+		{Kind: execwatch.Loaded, Time: at, Library: &execwatch.Binary{Path: "/lib/x", Cut: true, ID: mustID(t, `go:a"b\c`)}},
+		{Kind: execwatch.Loaded, Time: at, Library: &execwatch.Binary{ID: mustID(t, "htl:00112233445566778899aabbccddeeff")}},
+		{Kind: execwatch.Missed, Time: at, Lost: math.MaxInt64},
 	}
 	for _, status := range []syscall.WaitStatus{0, 1 << 8, 255 << 8, 9, 11 | 0x80, 35} {
-		events = append(events, &capture.WatchEvent{Kind: capture.Exited, Time: at, End: &capture.End{Status: &status}})
+		events = append(events, &execwatch.Event{Kind: execwatch.Exited, Time: at, Exit: &execwatch.Exit{Status: &status}})
 	}
 	for _, text := range oddTexts {
-		events = append(events, &capture.WatchEvent{Kind: capture.Executed, Time: at, Name: text, Program: &capture.Binary{Path: text}, Args: []string{text}})
+		events = append(events, &execwatch.Event{Kind: execwatch.Executed, Time: at, Name: text, Program: &execwatch.Binary{Path: text}, Args: []string{text}})
 	}
 	return events
 }
@@ -205,10 +205,10 @@ func BenchmarkWatchJSON(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ev := &capture.WatchEvent{
-		Kind: capture.Executed, Time: time.Now(), PID: 12345, PPID: 1234, Started: time.Now(), Name: "cat", Owner: &capture.Owner{},
-		Cgroup: "/system.slice/ssh.service", Program: &capture.Binary{Path: "/usr/bin/cat", ID: id},
-		Interpreter: &capture.Binary{Path: "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", ID: id},
+	ev := &execwatch.Event{
+		Kind: execwatch.Executed, Time: time.Now(), PID: 12345, PPID: 1234, Started: time.Now(), Name: "cat", Credentials: &execwatch.Credentials{},
+		Cgroup: "/system.slice/ssh.service", Program: &execwatch.Binary{Path: "/usr/bin/cat", ID: id},
+		Interpreter: &execwatch.Binary{Path: "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", ID: id},
 		File:        "/usr/bin/cat", Args: []string{"cat", "/etc/passwd"},
 	}
 	var line []byte

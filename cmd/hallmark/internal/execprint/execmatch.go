@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"hallmark/buildid"
-	"hallmark/capture"
 	"hallmark/cmd/hallmark/internal/identity"
 	"hallmark/debuginfo"
+	"hallmark/execwatch"
 )
 
 // Match is what --match asks for; nothing means everything.
@@ -57,16 +57,16 @@ func (m *Match) addPath(arg string) error {
 func (m *Match) IsAny() bool { return len(m.paths)+len(m.names) == 0 }
 
 // Has reports whether an event is to be printed. What was lost always is.
-func (m *Match) Has(ev *capture.WatchEvent) bool {
-	if m.IsAny() || ev.Kind == capture.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
+func (m *Match) Has(ev *execwatch.Event) bool {
+	if m.IsAny() || ev.Kind == execwatch.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
 		return true
 	}
-	for _, b := range []*capture.Binary{ev.Program, ev.Library} {
+	for _, b := range []*execwatch.Binary{ev.Program, ev.Library} {
 		if b != nil && m.names[filepath.Base(b.Path)] {
 			return true
 		}
 	}
-	for _, b := range []*capture.Binary{ev.Program, ev.Interpreter, ev.Library} {
+	for _, b := range []*execwatch.Binary{ev.Program, ev.Interpreter, ev.Library} {
 		if b != nil && (m.paths[b.Path] || m.hasID(b.ID)) {
 			return true
 		}

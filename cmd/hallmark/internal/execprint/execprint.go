@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
-	"hallmark/capture"
 	"hallmark/cmd/hallmark/internal/identity"
 	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/execwatch"
 )
 
 // Text writes events for people, a line each. A narrow terminal has no columns for parents and
@@ -26,25 +26,25 @@ type Text struct {
 }
 
 // Append appends the line of an event, and the heads of the columns before the first one.
-func (t *Text) Append(b []byte, ev *capture.WatchEvent) []byte {
+func (t *Text) Append(b []byte, ev *execwatch.Event) []byte {
 	if !t.begun {
 		t.begun = true
 		b = t.line(b, "TIME", "EVENT", "PID", "PPID", "UID", "IDENTITY", "PROGRAM AND ARGUMENTS", "")
 	}
 	var clock [len(clockFormat)]byte
 	now := string(ev.Time.Local().AppendFormat(clock[:0], t.clockFormat()))
-	if ev.Kind == capture.Missed {
+	if ev.Kind == execwatch.Missed {
 		return fmt.Appendf(b, "%s  %s  %s found no room\n", now, ev.Kind, terminal.Plural(int64(ev.Lost), "event"))
 	}
 	uid, ppid := "-", "-"
-	if ev.Owner != nil {
-		uid = strconv.FormatUint(uint64(ev.Owner.EUID), 10)
+	if ev.Credentials != nil {
+		uid = strconv.FormatUint(uint64(ev.Credentials.EUID), 10)
 	}
 	if ev.PPID != 0 {
 		ppid = strconv.Itoa(ev.PPID)
 	}
 	of := ev.Program
-	if ev.Kind == capture.Loaded {
+	if ev.Kind == execwatch.Loaded {
 		of = ev.Library
 	}
 	program, rest := t.what(ev)
@@ -125,7 +125,7 @@ func appendBlanks(b []byte, n int) []byte {
 	return b
 }
 
-func (t *Text) identity(b *capture.Binary) string {
+func (t *Text) identity(b *execwatch.Binary) string {
 	switch {
 	case b == nil:
 		return "-"
@@ -136,10 +136,10 @@ func (t *Text) identity(b *capture.Binary) string {
 }
 
 // what returns the program or library that an event is about, and what there is to say of it.
-func (t *Text) what(ev *capture.WatchEvent) (program, rest string) {
+func (t *Text) what(ev *execwatch.Event) (program, rest string) {
 	var parts []string
 	switch ev.Kind {
-	case capture.Executed:
+	case execwatch.Executed:
 		program = binaryText(ev.Program)
 		if ev.Script != "" {
 			parts = append(parts, "[script "+terminal.Quoted(ev.Script)+"]")
@@ -150,15 +150,15 @@ func (t *Text) what(ev *capture.WatchEvent) (program, rest string) {
 		if ev.ArgsCut {
 			parts = append(parts, "…")
 		}
-	case capture.Exited:
+	case execwatch.Exited:
 		program = "-" // it ran before
 		if ev.Program != nil {
 			program = binaryText(ev.Program)
 		} else if ev.Name != "" {
 			program = terminal.Quoted(ev.Name)
 		}
-		parts = append(parts, endText(ev.End))
-	case capture.Loaded:
+		parts = append(parts, endText(ev.Exit))
+	case execwatch.Loaded:
 		program = binaryText(ev.Library)
 	}
 	if ev.Container != "" {
@@ -167,7 +167,7 @@ func (t *Text) what(ev *capture.WatchEvent) (program, rest string) {
 	return program, strings.Join(parts, " ")
 }
 
-func binaryText(b *capture.Binary) string {
+func binaryText(b *execwatch.Binary) string {
 	text := terminal.Quoted(b.Path)
 	if b.Cut {
 		text = "…" + text
@@ -186,7 +186,7 @@ func binaryText(b *capture.Binary) string {
 }
 
 // endText says how a process ended: "exit 1", "killed by SIGSEGV (core dumped)".
-func endText(end *capture.End) string {
+func endText(end *execwatch.Exit) string {
 	var parts []string
 	if s := end.Status; s != nil {
 		parts = append(parts, statusText(*s))

@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"slices"
@@ -40,16 +40,16 @@ type evidence interface {
 }
 
 const (
-	// maxExecClaims bounds the identities that are remembered, to twice as many, and
+	// maxClaims bounds the identities that are remembered, to twice as many, and
 	// maxTrustedClaims those that a trusted file claimed.
-	maxExecClaims, maxTrustedClaims = 1 << 12, 1 << 15
+	maxClaims, maxTrustedClaims = 1 << 12, 1 << 15
 	// maxClaimants is how many files of an identity are remembered.
 	maxClaimants = 4
 )
 
 // judge marks the files of an event that have an identity that files of other
 // content claimed.
-func (c *execClaims) judge(ev *WatchEvent) {
+func (c *execClaims) judge(ev *Event) {
 	if ev.Kind != Executed && ev.Kind != Loaded {
 		return // what was executed was told before
 	}
@@ -78,7 +78,7 @@ func (c *execClaims) of(id buildid.ID) *execClaim {
 		c.trust(id, known)
 		return known
 	}
-	for id, old := range c.others.put(id, known, maxExecClaims) {
+	for id, old := range c.others.put(id, known, maxClaims) {
 		if old.isTrusted() {
 			c.trust(id, old)
 		} else {

@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"errors"
@@ -26,7 +26,7 @@ type toldFile struct {
 	objects *objects.Set
 	object  *objects.Object
 	queue   *watchQueue
-	event   *WatchEvent
+	event   *Event
 	binary  *Binary
 	looked  bool // at where the path leads
 	claimed bool // by the file there

@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/aside"
+	"hallmark/internal/backend"
 	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
@@ -25,7 +26,7 @@ type perfWatch struct {
 	queue   *watchQueue
 	objects *objects.Set
 	decoder *perfdata.Decoder
-	opts    WatchOptions
+	opts    Options
 	only    bool // libraries
 	events  []int
 	rings   []*perfring.Ring
@@ -91,7 +92,7 @@ func (r *perfProgram) known(c *perfring.WallClock) (*Binary, string) {
 type perfExec struct {
 	watch                *perfWatch
 	ran                  *perfProgram
-	event                *WatchEvent
+	event                *Event
 	facts                *pendingFacts
 	program, interpreter *objects.Object
 	file, loaderFile     *toldFile
@@ -114,12 +115,15 @@ func fileOf(r *perfdata.Mmap2) fileOfRecord {
 
 const vdsoName = "[vdso]"
 
+// recordFields is what each record tells beside itself.
+const recordFields = perfdata.SampleTID | perfdata.SampleTime
+
 func (w *Watch) usePerf() error {
 	p, err := newPerfWatch(w.queue, w.opts, false)
 	if err != nil {
 		return err
 	}
-	w.teller, w.stats.Backend = p, Perf
+	w.teller, w.stats.Backend = p, backend.Perf
 	w.stats.Reduced = append(w.stats.Reduced, "arguments and users of processes that end at once, and how processes end (backend perf)")
 	if w.opts.Command == nil && procfs.CheckPIDNamespace() != nil {
 		w.stats.Reduced = append(w.stats.Reduced, "what is executed outside of this container, which has no process numbers in it")
@@ -127,7 +131,7 @@ func (w *Watch) usePerf() error {
 	return nil
 }
 
-func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, error) {
+func newPerfWatch(queue *watchQueue, opts Options, only bool) (*perfWatch, error) {
 	p := &perfWatch{queue: queue, objects: objects.NewPassing(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, facts: newFactsReaders(), release: aside.Hold()}
 	p.running.wanted = opts.Exits && opts.Command == nil && !only
 	if err := p.open(); err != nil {
@@ -140,9 +144,9 @@ func newPerfWatch(queue *watchQueue, opts WatchOptions, only bool) (*perfWatch, 
 func (p *perfWatch) open() error {
 	plan := perfring.NewPlan(1)
 	plan.Changes.Bits &^= perfring.BitKsymbol | perfring.BitCgroup
-	plan.Changes.Sample_type = uint64(noticeFields)
+	plan.Changes.Sample_type = uint64(recordFields)
 	var err error
-	if p.decoder, err = perfdata.NewDecoder(noticeFields); err != nil {
+	if p.decoder, err = perfdata.NewDecoder(recordFields); err != nil {
 		return err
 	}
 	tid := -1
@@ -170,7 +174,7 @@ func (p *perfWatch) openOn(plan *perfring.Plan, tid, cpu int) error {
 		return err
 	}
 	if err != nil {
-		return perfring.OpenError(CPUClock.String(), err)
+		return perfring.OpenError("cpu-clock", err)
 	}
 	p.events = append(p.events, fd)
 	r, err := perfring.NewRing(fd, perfring.SamplePages)
@@ -240,7 +244,7 @@ func (p *perfWatch) take(rec []byte) {
 	case *perfdata.Mmap2:
 		p.takeMapping(r)
 	case *perfdata.Comm:
-		if !r.Exec && r.OwnerPID != r.OwnerTID || r.OwnerPID == nobody {
+		if !r.Exec && r.OwnerPID != r.OwnerTID || r.OwnerPID == perfdata.Idle {
 			return // the name of another thread
 		}
 		kept := *r
@@ -250,7 +254,7 @@ func (p *perfWatch) take(rec []byte) {
 		}
 		p.records = append(p.records, w)
 	case *perfdata.Task:
-		if r.ChildPID == nobody {
+		if r.ChildPID == perfdata.Idle {
 			return
 		}
 		kept := *r
@@ -259,13 +263,13 @@ func (p *perfWatch) take(rec []byte) {
 		kept := *r
 		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
 		p.lost += r.Count
-		p.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: r.Count}, time: perfring.Monotonic()}, 0)
+		p.queue.add(&heldEvent{Event: &Event{Kind: Missed, Lost: r.Count}, time: perfring.Monotonic()}, 0)
 	}
 }
 
 // takeMapping keeps the record of a mapping of code, and has its file looked at.
 func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
-	if r.Prot&protExec == 0 || r.Owner == noTask || r.Owner == nobody {
+	if r.Prot&perfdata.ProtExec == 0 || r.Owner == perfdata.NoTask || r.Owner == perfdata.Idle {
 		return
 	}
 	kept := *r
@@ -290,7 +294,7 @@ func (p *perfWatch) handle(w *watchRecord) {
 		p.forget()
 	case *perfdata.Task:
 		switch {
-		case r.ChildPID == noTask:
+		case r.ChildPID == perfdata.NoTask:
 		case r.Exited:
 			p.exit(r)
 		default:
@@ -391,11 +395,11 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *pendingFacts) {
 	if p.only {
 		return
 	}
-	e.event = &WatchEvent{Kind: Executed, PID: int(r.OwnerPID), PPID: int(t.ppid), Name: r.Name, Program: &Binary{Reason: reason.ProcessGone}}
+	e.event = &Event{Kind: Executed, PID: int(r.OwnerPID), PPID: int(t.ppid), Name: r.Name, Program: &Binary{Reason: reason.ProcessGone}}
 	if t.since != 0 {
 		e.event.Started = p.queue.clock.At(t.since)
 	}
-	p.queue.add(&heldEvent{WatchEvent: e.event, time: r.Time, missing: e}, cmp.Or(p.opts.patience, identityPatience))
+	p.queue.add(&heldEvent{Event: e.event, time: r.Time, missing: e}, cmp.Or(p.opts.patience, identityPatience))
 }
 
 func (e *perfExec) complete() bool {
@@ -477,11 +481,11 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *objects.Object) {
 		name = procfs.NameOf(r.Owner)
 	}
 	program, _ := t.ran.known(&p.queue.clock)
-	ev := &WatchEvent{
+	ev := &Event{
 		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: program,
 		Library: &Binary{Path: o.Path, Deleted: isDeleted(r.Name)},
 	}
-	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
+	p.queue.add(&heldEvent{Event: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
 }
 
 // keepEnded remembers what is read of a process that has ended, and may not have been reaped: it
@@ -525,7 +529,7 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 	if p.only || !p.opts.Exits {
 		return
 	}
-	ev := &WatchEvent{Kind: Exited, PID: int(r.ChildPID), PPID: int(r.ParentPID), End: &End{}}
+	ev := &Event{Kind: Exited, PID: int(r.ChildPID), PPID: int(r.ParentPID), Exit: &Exit{}}
 	if t != nil {
 		ev.Name = t.name
 	}
@@ -533,18 +537,18 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 		ev.PPID = int(t.ppid)
 	}
 	if t != nil && t.since != 0 {
-		ev.Started, ev.End.Lived = p.queue.clock.At(t.since), time.Duration(r.Time-t.since)
+		ev.Started, ev.Exit.Lived = p.queue.clock.At(t.since), time.Duration(r.Time-t.since)
 	}
 	patience := time.Duration(0)
 	if ran != nil {
 		patience = ran.before.patience(0)
 	}
-	p.queue.add(&heldEvent{WatchEvent: ev, time: r.Time, missing: &perfEnd{ev, ran, &p.queue.clock}}, patience)
+	p.queue.add(&heldEvent{Event: ev, time: r.Time, missing: &perfEnd{ev, ran, &p.queue.clock}}, patience)
 }
 
 // perfEnd is the end of a process, which ran what was told last.
 type perfEnd struct {
-	event *WatchEvent
+	event *Event
 	ran   *perfProgram // nil when nothing is known of it
 	clock *perfring.WallClock
 }
@@ -561,7 +565,7 @@ func (e *perfEnd) finish() {
 
 func (p *perfWatch) halt() { perfring.Disable(p.events) }
 
-func (p *perfWatch) count(s *WatchStats) {
+func (p *perfWatch) count(s *Stats) {
 	s.Malformed += p.broken
 	s.Disagreed += p.objects.Disagreements()
 }

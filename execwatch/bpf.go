@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"bytes"
@@ -48,6 +48,12 @@ type bpfWatch struct {
 	from              uint64            // when it did, ns, CLOCK_MONOTONIC
 }
 
+// life is one process for good: numbers are used again.
+type life struct {
+	pid     uint32
+	started uint64
+}
+
 // home is where a process belongs.
 type home struct{ cgroup, container string }
 
@@ -57,6 +63,11 @@ const maxHomes = 1 << 12
 // Bounds of what is remembered, and of what is waited for.
 const (
 	maxLives = 1 << 16
+	// maxFiles bounds the serial numbers that are remembered. A file gets another one each time that
+	// it comes back into a full table.
+	maxFiles = 1 << 16
+	// forgetAfter is how long a process that has ended is remembered.
+	forgetAfter = 10 * time.Second
 	// identityPatience is how long an execution waits for its identities. Those that the
 	// kernel reads come at once, files are opened meanwhile.
 	identityPatience = 300 * time.Millisecond
@@ -66,18 +77,18 @@ const (
 
 func (w *Watch) useBPF() error {
 	if err := procfs.CheckPIDNamespace(); err != nil && w.opts.Command != nil {
-		return backend.Unusable(BPF, err)
+		return backend.Unusable(backend.BPF, err)
 	} else if err != nil {
 		w.stats.Reduced = append(w.stats.Reduced, "the process numbers of this PID namespace: they are those of the machine")
 	}
 	programs, err := bpf.NewExecWatcher(bpf.ExecOptions{
 		Exits:      w.opts.Exits,
 		Follow:     w.opts.Command != nil,
-		NoTaskWork: w.opts.noTaskWork,
+		NoTaskWork: w.opts.NoTaskWork,
 		Ring:       w.opts.ring,
 	})
 	if err != nil {
-		return backend.Unusable(BPF, err)
+		return backend.Unusable(backend.BPF, err)
 	}
 	b := &bpfWatch{
 		queue:    w.queue,
@@ -91,7 +102,7 @@ func (w *Watch) useBPF() error {
 		exits:    w.opts.Exits,
 		swept:    time.Now(),
 	}
-	w.teller, w.stats.Backend = b, BPF
+	w.teller, w.stats.Backend = b, backend.BPF
 	b.running.wanted = b.exits && w.opts.Command == nil && procfs.CheckPIDNamespace() == nil
 	if w.opts.Libs {
 		if b.libs, err = newPerfWatch(w.queue, w.opts, true); err != nil {
@@ -197,7 +208,7 @@ func (b *bpfWatch) lookForLost() error {
 		return err
 	}
 	if n := stats.LostExecs + stats.LostExits; n > b.lost {
-		b.queue.add(&heldEvent{WatchEvent: &WatchEvent{Kind: Missed, Lost: n - b.lost}, time: perfring.Monotonic()}, 0)
+		b.queue.add(&heldEvent{Event: &Event{Kind: Missed, Lost: n - b.lost}, time: perfring.Monotonic()}, 0)
 		b.lost, b.since = n, perfring.Monotonic()
 		clear(b.lives) // they may have executed other programs
 		b.running.forget()
@@ -209,7 +220,7 @@ func (b *bpfWatch) lookForLost() error {
 // forgetEnds forgets processes that ended and that nobody waits for.
 func (b *bpfWatch) forgetEnds() {
 	now := perfring.Monotonic()
-	maps.DeleteFunc(b.ends, func(_ life, e *toldEnd) bool { return e.held.time+uint64(reapAfter) < now })
+	maps.DeleteFunc(b.ends, func(_ life, e *toldEnd) bool { return e.held.time+uint64(forgetAfter) < now })
 }
 
 func (b *bpfWatch) halt() {
@@ -218,7 +229,7 @@ func (b *bpfWatch) halt() {
 	}
 }
 
-func (b *bpfWatch) count(s *WatchStats) {
+func (b *bpfWatch) count(s *Stats) {
 	if n, err := b.programs.Stats(); err == nil {
 		s.Unfollowed, s.Uncertain = n.Unfollowed, n.Uncertain
 	}
@@ -274,8 +285,8 @@ func (b *bpfWatch) Identity(serial uint32, id buildid.ID) {
 // toldExec is the execution of a program, in one piece of memory.
 type toldExec struct {
 	held                 heldEvent
-	event                WatchEvent
-	owner                Owner
+	event                Event
+	owner                Credentials
 	binary, loader       Binary
 	watch                *bpfWatch
 	key                  life
@@ -289,18 +300,18 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 		b.released, b.before, b.from = life{e.PID, e.Started}, e.CPU, e.Time
 	}
 	x := &toldExec{
-		event: WatchEvent{
+		event: Event{
 			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 			File:    e.File,
 			ArgsCut: e.ArgsCut,
 		},
-		owner:  Owner{e.UID, e.GID, e.EUID, e.EGID},
+		owner:  Credentials{e.UID, e.GID, e.EUID, e.EGID},
 		binary: Binary{Path: e.Path, Cut: e.PathCut, Deleted: e.Deleted},
 		watch:  b,
 		key:    life{e.PID, e.Started},
 	}
 	ev := &x.event
-	ev.Owner, ev.Program = &x.owner, &x.binary
+	ev.Credentials, ev.Program = &x.owner, &x.binary
 	x.program = toldFile{objects: b.objects, object: b.objectOf(e.Program), queue: b.queue, event: ev, binary: &x.binary}
 	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	if e.Script {
@@ -315,7 +326,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 		x.loader.Path = o.Path
 		ev.Interpreter = &x.loader
 	}
-	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
+	x.held = heldEvent{Event: ev, time: e.Time, missing: x}
 	b.queue.add(&x.held, identityPatience)
 }
 
@@ -412,9 +423,9 @@ func splitArgs(b []byte) []string {
 // toldEnd is the end of a process.
 type toldEnd struct {
 	held   heldEvent
-	event  WatchEvent
-	owner  Owner
-	end    End
+	event  Event
+	owner  Credentials
+	end    Exit
 	status syscall.WaitStatus
 	cpu    time.Duration // as far as it is known, and whether that is all
 	final  bool
@@ -436,11 +447,11 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 		began = b.from
 	}
 	x := &toldEnd{
-		event: WatchEvent{
+		event: Event{
 			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 		},
-		owner:  Owner{e.UID, e.GID, e.UID, e.GID},
-		end:    End{Lived: time.Duration(e.Time - min(e.Time, began))},
+		owner:  Credentials{e.UID, e.GID, e.UID, e.GID},
+		end:    Exit{Lived: time.Duration(e.Time - min(e.Time, began))},
 		status: syscall.WaitStatus(e.Status),
 		cpu:    time.Duration(e.CPU),
 		watch:  b,
@@ -449,10 +460,10 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	}
 	x.end.Status = &x.status
 	ev := &x.event
-	ev.Owner, ev.End = &x.owner, &x.end
+	ev.Credentials, ev.Exit = &x.owner, &x.end
 	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	b.ends[key] = x
-	x.held = heldEvent{WatchEvent: ev, time: e.Time, missing: x}
+	x.held = heldEvent{Event: ev, time: e.Time, missing: x}
 	b.queue.add(&x.held, x.ran.patience(endPatience))
 }
 

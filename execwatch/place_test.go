@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
@@ -45,9 +46,9 @@ func TestWatchElsewhere(t *testing.T) {
 		"of no file here": {cover, forged, nowhere, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachWatch(t, func(t *testing.T, o WatchOptions) {
+			eachWatch(t, func(t *testing.T, o Options) {
 				told := watchCommand(t, o, "sh", "-c", test.script, "sh", test.file, test.path)
-				i := slices.IndexFunc(told, func(ev *WatchEvent) bool {
+				i := slices.IndexFunc(told, func(ev *Event) bool {
 					return ev.Kind == Executed && ev.Program != nil && ev.Program.Path == test.path
 				})
 				if i < 0 {
@@ -55,7 +56,7 @@ func TestWatchElsewhere(t *testing.T) {
 				}
 				b := told[i].Program
 				if got, want := fmt.Sprint(b.Elsewhere, b.Contested), fmt.Sprint(test.elsewhere, test.contested); got != want {
-					if r := b.Reason; o.Backend == Perf && (r == reason.ProcessGone || r == reason.FileGone) {
+					if r := b.Reason; o.Backend == backend.Perf && (r == reason.ProcessGone || r == reason.FileGone) {
 						testenv.Lack(t, "the process was gone when its file was looked for: %v", r)
 					}
 					t.Errorf("elsewhere and contested: %s, want %s (%+v)", got, want, *b)

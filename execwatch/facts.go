@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ type factsOf struct {
 	args   []byte
 	cut    bool
 	ppid   int
-	owner  *Owner
+	owner  *Credentials
 	cgroup string
 }
 
@@ -133,7 +133,7 @@ func readFacts(pid uint32) *factsOf {
 // readStatus takes what is known under these names in /proc/PID/status: proc(5).
 func (f *factsOf) readStatus(status []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(status))
-	var owner Owner
+	var owner Credentials
 	found := 0
 	for lines.Scan() {
 		name, rest, _ := strings.Cut(lines.Text(), ":")
@@ -165,13 +165,13 @@ func unifiedCgroup(b []byte) string {
 }
 
 // fill gives an event what was read.
-func (f *factsOf) fill(ev *WatchEvent) {
+func (f *factsOf) fill(ev *Event) {
 	if len(f.args) > 0 {
 		ev.Args, ev.ArgsCut = splitArgs(f.args), f.cut
 	}
 	if f.ppid != 0 {
 		ev.PPID = f.ppid
 	}
-	ev.Owner, ev.Cgroup = f.owner, f.cgroup
+	ev.Credentials, ev.Cgroup = f.owner, f.cgroup
 	ev.Container = procfs.UnifiedContainer(ev.Cgroup)
 }

@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/internal/backend"
 	"hallmark/internal/fusetest"
 	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
@@ -45,10 +46,10 @@ func startBefore(t *testing.T, args ...string) (*exec.Cmd, io.Writer) {
 }
 
 // watchAll watches everything until enough returns true, and calls begun at the first event.
-func watchAll(t *testing.T, o WatchOptions, begun func(), enough func(*WatchEvent) bool) {
+func watchAll(t *testing.T, o Options, begun func(), enough func(*Event) bool) {
 	t.Helper()
 	testenv.Root(t)
-	w, err := StartWatch(o)
+	w, err := Start(o)
 	if err != nil {
 		testenv.Need(t, false, "a kernel that tells: "+err.Error())
 	}
@@ -69,7 +70,7 @@ func watchAll(t *testing.T, o WatchOptions, begun func(), enough func(*WatchEven
 		}
 	}()
 	first := true
-	err = w.Run(ctx, func(ev *WatchEvent) error {
+	err = w.Run(ctx, func(ev *Event) error {
 		if first {
 			first = false
 			close(seen)
@@ -104,7 +105,7 @@ func TestEndOfWhatRanBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	const waits = "echo; read line; :"
-	eachWatch(t, func(t *testing.T, o WatchOptions) {
+	eachWatch(t, func(t *testing.T, o Options) {
 		o.Exits = true
 		known, _ := startBefore(t, sh, "-c", waits)
 		gone := copied + t.Name()[len("TestEndOfWhatRanBefore/"):]
@@ -115,11 +116,11 @@ func TestEndOfWhatRanBefore(t *testing.T) {
 		if err := os.Remove(gone); err != nil {
 			t.Fatal(err)
 		}
-		ends := map[int]*WatchEvent{}
+		ends := map[int]*Event{}
 		watchAll(t, o, func() {
 			_ = known.Process.Signal(syscall.SIGSEGV)
 			_ = deleted.Process.Signal(syscall.SIGSEGV)
-		}, func(ev *WatchEvent) bool {
+		}, func(ev *Event) bool {
 			if ev.Kind == Exited && (ev.PID == known.Process.Pid || ev.PID == deleted.Process.Pid) {
 				ends[ev.PID] = ev
 			}
@@ -159,14 +160,14 @@ func TestEndOfForked(t *testing.T) {
 	const forks = "echo; read line; (exit 7); :"
 	before, in := startBefore(t, sh, "-c", forks)
 	var parents []int
-	found := map[int]*WatchEvent{}
-	watchAll(t, WatchOptions{Exits: true, Backend: Perf}, func() {
+	found := map[int]*Event{}
+	watchAll(t, Options{Exits: true, Backend: backend.Perf}, func() {
 		parents = append(parents, before.Process.Pid)
 		_, _ = io.WriteString(in, "\n")
 		later, in := startBefore(t, sh, "-c", forks)
 		parents = append(parents, later.Process.Pid)
 		_, _ = io.WriteString(in, "\n")
-	}, func(ev *WatchEvent) bool {
+	}, func(ev *Event) bool {
 		for _, parent := range parents {
 			if ev.Kind == Exited && ev.PPID == parent {
 				found[parent] = ev

@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ type watchQueue struct {
 
 // heldEvent is an event that may not be complete yet.
 type heldEvent struct {
-	*WatchEvent
+	*Event
 	time    uint64  // ns, CLOCK_MONOTONIC
 	due     uint64  // when it is told as it is
 	missing missing // nil for nothing
@@ -53,7 +53,7 @@ func (q *watchQueue) add(e *heldEvent, patience time.Duration) {
 }
 
 // next takes out the oldest event, if it is from before a time and complete.
-func (q *watchQueue) next(before uint64) *WatchEvent {
+func (q *watchQueue) next(before uint64) *Event {
 	if len(q.events) == 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (q *watchQueue) next(before uint64) *WatchEvent {
 	if e.missing != nil {
 		e.missing.finish()
 	}
-	return e.WatchEvent
+	return e.Event
 }
 
 func (q *watchQueue) empty() bool { return len(q.events) == 0 }

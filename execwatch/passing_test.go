@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"os"
@@ -14,6 +14,7 @@ import (
 	"hallmark/internal/fstimes"
 	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/perfdata"
@@ -23,8 +24,8 @@ import (
 // mappedLibrary is a library that this process maps, of which records tell no identity.
 type mappedLibrary struct {
 	t    *testing.T
-	x    *maker
 	path string
+	a, b string // two builds that it becomes
 }
 
 func newMappedLibrary(t *testing.T) *mappedLibrary {
@@ -35,13 +36,15 @@ func newMappedLibrary(t *testing.T) *mappedLibrary {
 	}
 	believed, _ := fstimes.Trusted(int64(fs.Type))
 	testenv.Need(t, believed, "a temporary directory on a file system whose times are believed")
-	return &mappedLibrary{t, &maker{t: t, dir: dir}, filepath.Join(dir, "library")}
+	const id = "-Wl,--build-id=0x"
+	a, b := proctest.BuildC(t, id+"1122334455667788990011223344556677889900"), proctest.BuildC(t, id+"9988776655443322110099887766554433221100")
+	return &mappedLibrary{t, filepath.Join(dir, "library"), a, b}
 }
 
-// become writes the content of an image into the library, and waits until it is not young.
-func (l *mappedLibrary) become(i *image) {
+// become writes the content of a build into the library, and waits until it is not young.
+func (l *mappedLibrary) become(build string) {
 	l.t.Helper()
-	content, err := os.ReadFile(i.path)
+	content, err := os.ReadFile(build)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -59,15 +62,15 @@ func (l *mappedLibrary) record() *perfdata.Mmap2 {
 		l.t.Fatal(err)
 	}
 	defer f.Close()
-	b, err := unix.MmapPtr(int(f.Fd()), 0, nil, imageSize, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	st := proctest.Stat(l.t, l.path)
+	b, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(st.Size), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.t.Cleanup(func() { _ = unix.MunmapPtr(b, imageSize) })
-	st := statOf(l.t, l.path)
+	l.t.Cleanup(func() { _ = unix.MunmapPtr(b, uintptr(st.Size)) })
 	return &perfdata.Mmap2{
 		ID: perfdata.ID{Time: perfring.Monotonic()}, Owner: uint32(os.Getpid()),
-		Start: addr.Abs(uintptr(b)), Size: imageSize, Prot: unix.PROT_READ | protExec,
+		Start: addr.Abs(uintptr(b)), Size: uint64(st.Size), Prot: unix.PROT_READ | perfdata.ProtExec,
 		Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino, Name: l.path,
 	}
 }
@@ -79,7 +82,7 @@ type passingWatch struct {
 }
 
 func newPassingWatch(t *testing.T) *passingWatch {
-	p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Libs: true}}
+	p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: Options{Libs: true}}
 	t.Cleanup(p.objects.Close)
 	return &passingWatch{p, t}
 }
@@ -95,7 +98,7 @@ func (p *passingWatch) see(r *perfdata.Mmap2) {
 }
 
 // told waits for the next event.
-func (p *passingWatch) told() (ev *WatchEvent) {
+func (p *passingWatch) told() (ev *Event) {
 	p.t.Helper()
 	testenv.Await(p.t, "an event", func() bool {
 		ev = p.queue.next(^uint64(0))
@@ -115,15 +118,15 @@ func (p *passingWatch) wantTold(id buildid.ID) {
 // file had then. That is so where the file is looked at late, and where there were many mappings.
 func TestToldAsMapped(t *testing.T) {
 	l := newMappedLibrary(t)
-	a, b := l.x.image(form{idSize: 32}), l.x.image(form{idSize: 32})
+	a, b := proctest.FileID(t, l.a), proctest.FileID(t, l.b)
 	p := newPassingWatch(t)
-	l.become(a)
+	l.become(l.a)
 	p.see(l.record())
-	p.wantTold(a.id)
+	p.wantTold(a)
 
 	var asked []objects.Job
 	prompt := p.objects.Divert(func(_ uint32, j objects.Job) { asked = append(asked, j) })
-	l.become(b)
+	l.become(l.b)
 	p.see(l.record())
 	if ev := p.queue.next(^uint64(0)); ev != nil {
 		t.Fatalf("told before the file was looked at: %v (%v)", ev.Library.ID, ev.Library.Reason)
@@ -132,7 +135,7 @@ func TestToldAsMapped(t *testing.T) {
 		prompt(0, j)
 	}
 	asked = nil
-	p.wantTold(b.id)
+	p.wantTold(b)
 	p.see(l.record())
 	if ev := p.told(); !ev.Library.ID.IsZero() || ev.Library.Reason != reason.NotRead {
 		t.Errorf("told without a look at the file: %v (%v)", ev.Library.ID, ev.Library.Reason)
@@ -141,22 +144,22 @@ func TestToldAsMapped(t *testing.T) {
 	p.objects.Divert(prompt)
 	for range reach.MaxAttempts + 1 {
 		p.see(l.record())
-		p.wantTold(b.id)
+		p.wantTold(b)
 	}
-	l.become(a)
+	l.become(l.a)
 	p.see(l.record())
-	p.wantTold(a.id)
+	p.wantTold(a)
 }
 
 // TestToldYoung wants no identity of a file that may have changed after it was mapped: its time
 // may be older than the mapping by fstimes.Delay.
 func TestToldYoung(t *testing.T) {
 	l := newMappedLibrary(t)
-	a := l.x.image(form{idSize: 32})
+	a := proctest.FileID(t, l.a)
 	p := newPassingWatch(t)
-	l.become(a)
+	l.become(l.a)
 	r := l.record()
-	changed := statOf(t, l.path).Ctim
+	changed := proctest.Stat(t, l.path).Ctim
 	after := func(d time.Duration) uint64 {
 		return r.Time - uint64(perfring.WallTime(r.Time).Sub(time.Unix(changed.Unix()))-d)
 	}
@@ -167,5 +170,5 @@ func TestToldYoung(t *testing.T) {
 	}
 	r.Time = after(fstimes.Delay() * 9 / 8)
 	p.see(r)
-	p.wantTold(a.id)
+	p.wantTold(a)
 }

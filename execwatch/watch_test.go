@@ -1,4 +1,4 @@
-package capture
+package execwatch
 
 import (
 	"context"
@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/buildid"
+	"hallmark/internal/backend"
 	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
@@ -26,7 +29,7 @@ import (
 )
 
 // watchCommand returns what a backend tells of a command.
-func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
+func watchCommand(t *testing.T, o Options, args ...string) []*Event {
 	t.Helper()
 	c, err := launch.Start(args)
 	if err != nil {
@@ -36,14 +39,14 @@ func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
 	if testenv.Emulated() {
 		o.patience = testenv.Patience // one file is read in half a second
 	}
-	w, err := StartWatch(o)
+	w, err := Start(o)
 	if err != nil {
 		c.Kill()
 		c.Wait()
 		testenv.Need(t, false, fmt.Sprint("a kernel that tells: ", err))
 	}
-	var told []*WatchEvent
-	err = w.Run(t.Context(), func(ev *WatchEvent) error {
+	var told []*Event
+	err = w.Run(t.Context(), func(ev *Event) error {
 		told = append(told, ev)
 		return nil
 	})
@@ -58,17 +61,17 @@ func watchCommand(t *testing.T, o WatchOptions, args ...string) []*WatchEvent {
 }
 
 // eachWatch runs a test with each way of knowing.
-func eachWatch(t *testing.T, f func(t *testing.T, o WatchOptions)) {
+func eachWatch(t *testing.T, f func(t *testing.T, o Options)) {
 	for _, b := range []struct {
 		name string
-		opts WatchOptions
+		opts Options
 	}{
-		{"bpf", WatchOptions{Backend: BPF}},
-		{"opened", WatchOptions{Backend: BPF, noTaskWork: true}},
-		{"perf", WatchOptions{Backend: Perf}},
+		{"bpf", Options{Backend: backend.BPF}},
+		{"opened", Options{Backend: backend.BPF, NoTaskWork: true}},
+		{"perf", Options{Backend: backend.Perf}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
-			if b.opts.Backend == BPF {
+			if b.opts.Backend == backend.BPF {
 				testenv.Root(t)
 			}
 			f(t, b.opts)
@@ -88,7 +91,7 @@ func idOf(t *testing.T, path string) buildid.ID {
 // TestWatchCommand compares what is told of a shell's children with the files.
 func TestWatchCommand(t *testing.T) {
 	shell, sleep := testenv.Tool(t, "sh"), testenv.Tool(t, "sleep")
-	eachWatch(t, func(t *testing.T, o WatchOptions) {
+	eachWatch(t, func(t *testing.T, o Options) {
 		o.Exits, o.Libs = true, true
 		before := time.Now()
 		told := watchCommand(t, o, "sh", "-c", sleep+" 0.05; "+sleep+" 0.06; exit 3")
@@ -120,18 +123,18 @@ func TestWatchCommand(t *testing.T) {
 			}
 			kinds = append(kinds, ev.Kind.String()+" "+filepath.Base(ev.Program.Path))
 			if ev.Kind == Executed && ev.Program.Path == real {
-				if o.Backend == Perf && (len(ev.Args) == 0 || ev.Owner == nil) {
+				if o.Backend == backend.Perf && (len(ev.Args) == 0 || ev.Credentials == nil) {
 					continue // it ended before /proc was asked, or had told all
 				}
 				if !slices.Equal(ev.Args, []string{sleep, "0.05"}) && !slices.Equal(ev.Args, []string{sleep, "0.06"}) {
 					t.Errorf("arguments %q", ev.Args)
 				}
-				if ev.Owner == nil || int(ev.Owner.UID) != os.Getuid() || ev.PPID == 0 || ev.Interpreter == nil {
+				if ev.Credentials == nil || int(ev.Credentials.UID) != os.Getuid() || ev.PPID == 0 || ev.Interpreter == nil {
 					t.Errorf("%+v", ev)
 				}
 			}
-			if ev.Kind == Exited && o.Backend == BPF && ev.Program.Path != real && ev.End.Status.ExitStatus() != 3 {
-				t.Errorf("the shell ended with %v", ev.End.Status)
+			if ev.Kind == Exited && o.Backend == backend.BPF && ev.Program.Path != real && ev.Exit.Status.ExitStatus() != 3 {
+				t.Errorf("the shell ended with %v", ev.Exit.Status)
 			}
 		}
 		if late > 0 {
@@ -151,12 +154,12 @@ func TestWatchCommand(t *testing.T) {
 
 // isLate reports whether what an event names was gone before it was opened, in a slow machine.
 // With perf, user space opens each file where the kernel's records have no build IDs, before 5.12.
-func (o WatchOptions) isLate(ev *WatchEvent) bool {
+func (o Options) isLate(ev *Event) bool {
 	file := ev.Program
 	if ev.Kind == Loaded {
 		file = ev.Library
 	}
-	return o.Backend == Perf && testenv.Emulated() && file != nil && file.ID.IsZero() && (file.Reason == reason.FileGone || file.Reason == reason.NotRead)
+	return o.Backend == backend.Perf && testenv.Emulated() && file != nil && file.ID.IsZero() && (file.Reason == reason.FileGone || file.Reason == reason.NotRead)
 }
 
 // TestWatchCost wants what a command costs to be its own: not the time that it waited for the
@@ -180,15 +183,15 @@ func watchCost(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
-	w, err := StartWatch(WatchOptions{Backend: BPF, Exits: true, Command: c})
+	w, err := Start(Options{Backend: backend.BPF, Exits: true, Command: c})
 	if err != nil {
 		c.Kill()
 		c.Wait()
 		testenv.Need(t, false, fmt.Sprint("a kernel that tells: ", err))
 	}
 	defer w.Close()
-	var executed, ended *WatchEvent
-	err = w.Run(t.Context(), func(ev *WatchEvent) error {
+	var executed, ended *Event
+	err = w.Run(t.Context(), func(ev *Event) error {
 		if ev.Kind == Executed {
 			executed = ev
 		} else {
@@ -200,14 +203,14 @@ func watchCost(t *testing.T) bool {
 	if err != nil || executed == nil || ended == nil || executed.PID != ended.PID {
 		t.Fatalf("%+v, %+v, %v", executed, ended, err)
 	}
-	if apart := ended.Time.Sub(executed.Time); ended.End.Lived != apart || apart < 200*time.Millisecond {
-		t.Errorf("it lived %v, and the events are %v apart", ended.End.Lived, apart)
+	if apart := ended.Time.Sub(executed.Time); ended.Exit.Lived != apart || apart < 200*time.Millisecond {
+		t.Errorf("it lived %v, and the events are %v apart", ended.Exit.Lived, apart)
 	}
-	if ended.End.CPU == nil {
+	if ended.Exit.CPU == nil {
 		return false
 	}
-	if usage := c.State(); *ended.End.CPU <= 0 || *ended.End.CPU >= usage.UserTime()+usage.SystemTime() {
-		t.Errorf("it ran %v, and with the wait for its release %v", *ended.End.CPU, usage.UserTime()+usage.SystemTime())
+	if usage := c.State(); *ended.Exit.CPU <= 0 || *ended.Exit.CPU >= usage.UserTime()+usage.SystemTime() {
+		t.Errorf("it ran %v, and with the wait for its release %v", *ended.Exit.CPU, usage.UserTime()+usage.SystemTime())
 	}
 	return true
 }
@@ -217,10 +220,10 @@ func watchCost(t *testing.T) bool {
 // parent's.
 func TestWatchForks(t *testing.T) {
 	sh := testenv.Tool(t, "sh")
-	eachWatch(t, func(t *testing.T, o WatchOptions) {
+	eachWatch(t, func(t *testing.T, o Options) {
 		o.Exits = true
 		var parent int
-		var found *WatchEvent
+		var found *Event
 		for _, ev := range watchCommand(t, o, sh, "-c", "(exit 4); exit 3") {
 			if ev.Kind == Executed {
 				parent = ev.PID
@@ -232,13 +235,13 @@ func TestWatchForks(t *testing.T) {
 		if found == nil {
 			t.Fatal("the end of the shell's child was not told")
 		}
-		if found.Name != "sh" || found.PPID != parent || found.End.Lived <= 0 {
-			t.Errorf("%+v, %+v", found, found.End)
+		if found.Name != "sh" || found.PPID != parent || found.Exit.Lived <= 0 {
+			t.Errorf("%+v, %+v", found, found.Exit)
 		}
-		if p := found.Program; o.Backend == BPF && p != nil || o.Backend == Perf && (p == nil || p.ID != idOf(t, sh)) {
+		if p := found.Program; o.Backend == backend.BPF && p != nil || o.Backend == backend.Perf && (p == nil || p.ID != idOf(t, sh)) {
 			t.Errorf("program %+v", p)
 		}
-		if s := found.End.Status; o.Backend == Perf && s != nil || o.Backend == BPF && s.ExitStatus() != 4 {
+		if s := found.Exit.Status; o.Backend == backend.Perf && s != nil || o.Backend == backend.BPF && s.ExitStatus() != 4 {
 			t.Errorf("it ended with %v", s)
 		}
 	})
@@ -273,13 +276,13 @@ func TestWatchScenes(t *testing.T) {
 		{"Go", []string{goProgram}, goProgram, goProgram},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			told := watchCommand(t, WatchOptions{Backend: BPF}, test.args...)
+			told := watchCommand(t, Options{Backend: backend.BPF}, test.args...)
 			real, err := filepath.EvalSymlinks(test.path)
 			if err != nil {
 				real = test.path
 			}
 			want := idOf(t, test.file)
-			if !slices.ContainsFunc(told, func(ev *WatchEvent) bool {
+			if !slices.ContainsFunc(told, func(ev *Event) bool {
 				return ev.Kind == Executed && strings.HasSuffix(ev.Program.Path, real) && ev.Program.ID == want
 			}) {
 				for _, ev := range told {
@@ -299,19 +302,18 @@ func TestExecJustWritten(t *testing.T) {
 	if !tryWatch(t) {
 		t.Skip("the kernel reads no identities in the processes themselves")
 	}
-	program, _ := buildRewrite(t, false)
-	m := &mounter{t: t, dir: t.TempDir()}
-	if !m.has("overlay", false) {
-		t.Skip("the kernel has no overlays")
+	program := proctest.BuildC(t)
+	low, up, work, overlay := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	if err := unix.Mount("none", overlay, "overlay", 0, "lowerdir="+low+",upperdir="+up+",workdir="+work); err != nil {
+		t.Skipf("no overlay can be mounted here: %v", err)
 	}
-	low, up, work := m.mkdir(m.newPath()), m.mkdir(m.newPath()), m.mkdir(m.newPath())
-	overlay := m.mount("overlay", "none", "lowerdir="+low+",upperdir="+up+",workdir="+work)
-	const programs, script = 20, `for i in $(seq $2); do cp "$1" p$i; ./p$i none; sleep .05; ./p$i none; done`
-	for name, dir := range map[string]string{"plain": m.mkdir(m.newPath()), "overlay": overlay} {
+	t.Cleanup(func() { _ = unix.Unmount(overlay, unix.MNT_DETACH) })
+	const programs, script = 20, `for i in $(seq $2); do cp "$1" p$i; ./p$i 0; sleep .05; ./p$i 20; done`
+	for name, dir := range map[string]string{"plain": t.TempDir(), "overlay": overlay} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(dir)
 			got := map[string][]*Binary{}
-			for _, ev := range watchCommand(t, WatchOptions{Backend: BPF}, "sh", "-c", script, "sh", program, fmt.Sprint(programs)) {
+			for _, ev := range watchCommand(t, Options{Backend: backend.BPF}, "sh", "-c", script, "sh", program, fmt.Sprint(programs)) {
 				if name := filepath.Base(ev.Program.Path); ev.Kind == Executed && filepath.Dir(ev.Program.Path) == dir {
 					got[name] = append(got[name], ev.Program)
 				}
@@ -350,7 +352,7 @@ func TestExecJustWritten(t *testing.T) {
 // tryWatch reports whether identities are read in the processes.
 func tryWatch(t *testing.T) bool {
 	t.Helper()
-	w, err := StartWatch(WatchOptions{Backend: BPF})
+	w, err := Start(Options{Backend: backend.BPF})
 	if err != nil {
 		t.Log(err)
 		return false
@@ -408,7 +410,7 @@ func TestWatchLoses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Kill()
-			w, err := StartWatch(WatchOptions{Backend: BPF, Command: c, ring: 1 << 16})
+			w, err := Start(Options{Backend: backend.BPF, Command: c, ring: 1 << 16})
 			if err != nil {
 				testenv.Need(t, false, fmt.Sprint("a kernel that tells: ", err))
 			}
@@ -416,7 +418,7 @@ func TestWatchLoses(t *testing.T) {
 			over := make(chan error, 1)
 			go func() {
 				first := true
-				over <- w.Run(t.Context(), func(ev *WatchEvent) error {
+				over <- w.Run(t.Context(), func(ev *Event) error {
 					if first {
 						first = false
 						if _, err := fifos[0].Read(make([]byte, 1)); err != nil {
@@ -460,7 +462,7 @@ func TestWatchLoses(t *testing.T) {
 
 // TestWatchMany executes a program many times, and wants each told with its identity.
 func TestWatchMany(t *testing.T) {
-	eachWatch(t, func(t *testing.T, o WatchOptions) {
+	eachWatch(t, func(t *testing.T, o Options) {
 		count := 300
 		if testenv.Emulated() {
 			count = 60
@@ -480,7 +482,7 @@ func TestWatchMany(t *testing.T) {
 			}
 			// User space may not open the file in time.
 			switch isLate := ev.Program.ID.IsZero() && (ev.Program.Reason == reason.ProcessGone || ev.Program.Reason == reason.FileUnresponsive); {
-			case isLate && !(o.Backend == Perf && testenv.Emulated()):
+			case isLate && !(o.Backend == backend.Perf && testenv.Emulated()):
 				late++
 			case ev.Program.ID != want && !isLate:
 				t.Errorf("%v: %+v", ev.Kind, ev.Program)
@@ -504,13 +506,13 @@ func TestWatchMany(t *testing.T) {
 // TestWatchEnds wants the end of a context and an error to end the telling.
 func TestWatchEnds(t *testing.T) {
 	testenv.Root(t)
-	eachWatch(t, func(t *testing.T, o WatchOptions) {
-		w, err := StartWatch(o)
+	eachWatch(t, func(t *testing.T, o Options) {
+		w, err := Start(o)
 		testenv.Need(t, err == nil, fmt.Sprint("a kernel that tells: ", err))
 		defer w.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := w.Run(ctx, func(*WatchEvent) error { return nil }); err != nil {
+		if err := w.Run(ctx, func(*Event) error { return nil }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -530,7 +532,7 @@ func TestWatchQueue(t *testing.T) {
 	now := perfring.Monotonic()
 	ready := false
 	add := func(pid int, at uint64, complete func() bool, patience time.Duration) {
-		e := &heldEvent{WatchEvent: &WatchEvent{PID: pid}, time: at}
+		e := &heldEvent{Event: &Event{PID: pid}, time: at}
 		if complete != nil {
 			e.missing = completeWhen(complete)
 		}
@@ -637,15 +639,15 @@ func TestFactsAreNotWaitedFor(t *testing.T) {
 // TestLostRecords wants what comes after lost records not to be taken for what was lost.
 func TestLostRecords(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: WatchOptions{Exits: true}}
+		p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: Options{Exits: true}}
 		defer p.objects.Close()
 		id := perfdata.ID{PID: 7, TID: 7}
 		records := []perfdata.Record{
 			&perfdata.Task{ID: id, ChildPID: 7, ChildTID: 7, ParentPID: 1, ParentTID: 1},
 			&perfdata.Comm{ID: id, OwnerPID: 7, OwnerTID: 7, Name: "program", Exec: true},
 			&perfdata.Lost{ID: id, Count: 1}, // the program's mapping may be among them
-			&perfdata.Mmap2{ID: id, Owner: 7, Name: "/lib/ld.so", Start: 0x1000, Size: 0x1000, Prot: protExec},
-			&perfdata.Mmap2{ID: id, Owner: 7, Name: vdsoName, Start: 0x3000, Size: 0x1000, Prot: protExec},
+			&perfdata.Mmap2{ID: id, Owner: 7, Name: "/lib/ld.so", Start: 0x1000, Size: 0x1000, Prot: perfdata.ProtExec},
+			&perfdata.Mmap2{ID: id, Owner: 7, Name: vdsoName, Start: 0x3000, Size: 0x1000, Prot: perfdata.ProtExec},
 			&perfdata.Task{ID: id, Exited: true, ChildPID: 7, ChildTID: 7, ParentPID: 7, ParentTID: 7},
 		}
 		for i, r := range records {

@@ -1,4 +1,10 @@
-package capture
+// Package execwatch reports the programs that are executed on this machine, with the identity of their
+// files, and the processes that end. BPF programs make the events where they can be loaded, and else perf
+// events.
+//
+// [Start] prepares a [Watch], and [Watch.Run] calls a function for each [Event], in the order of time. An
+// event waits for identities that are being read, and not for long.
+package execwatch
 
 import (
 	"context"
@@ -18,9 +24,19 @@ import (
 	"hallmark/reason"
 )
 
-// WatchOptions say what a Watch reports. The zero value has it report every program that is executed
+// Backend is a way of knowing what is executed.
+type Backend = backend.Backend
+
+// The backends.
+const (
+	Auto = backend.Auto // BPF where that works, else Perf
+	BPF  = backend.BPF  // programs in the kernel, which need CAP_BPF and CAP_PERFMON
+	Perf = backend.Perf // records of perf events, which do not tell how processes end
+)
+
+// Options say what a Watch reports. The zero value has it report every program that is executed
 // on this machine.
-type WatchOptions struct {
+type Options struct {
 	Exits   bool            // report the ends of processes, too
 	Libs    bool            // report the libraries that are loaded, too
 	Command *launch.Command // report this program alone, which Run releases, and the processes that it starts
@@ -29,41 +45,41 @@ type WatchOptions struct {
 	// Told is called when all that is known by now has been told; nil for no call.
 	Told func() error
 
-	noTaskWork bool // for tests: as on kernels that have none
+	NoTaskWork bool // do without what kernels have had since 6.18 (task work): for tests
 	// patience is for tests: how long an event waits for identities with perf, 0 for as long as it
 	// should.
 	patience time.Duration
 	ring     int // for tests: see bpf.ExecOptions.Ring
 }
 
-// WatchKind is what a WatchEvent reports.
-type WatchKind uint8
+// Kind is what a WatchEvent reports.
+type Kind uint8
 
 // What is told.
 const (
-	Executed WatchKind = iota + 1 // a process executed a program
-	Exited                        // a process has ended
-	Loaded                        // a process mapped a library
-	Missed                        // events found no room
+	Executed Kind = iota + 1 // a process executed a program
+	Exited                   // a process has ended
+	Loaded                   // a process mapped a library
+	Missed                   // events found no room
 )
 
-var watchKindNames = [...]string{Executed: "exec", Exited: "exit", Loaded: "load", Missed: "lost"}
+var kindNames = [...]string{Executed: "exec", Exited: "exit", Loaded: "load", Missed: "lost"}
 
 // String returns "exec", "exit", "load" or "lost".
-func (k WatchKind) String() string { return watchKindNames[k] }
+func (k Kind) String() string { return kindNames[k] }
 
 // A WatchEvent says that a process executed a program, ended, or loaded a library; or
 // that such events were lost. Numbers of processes and users are those of the machine,
 // whatever namespace they are in.
-type WatchEvent struct {
-	Kind      WatchKind
-	Time      time.Time
-	PID, PPID int       // PPID is 0 when it is not known
-	Started   time.Time // when the process was, which with PID names it for good; zero when not known
-	Name      string    // of the process
-	Owner     *Owner    // nil when it is not known
-	Cgroup    string    // in the hierarchy of version 2, "" when it is not known
-	Container string    // that the cgroup belongs to, "" for none
+type Event struct {
+	Kind        Kind
+	Time        time.Time
+	PID, PPID   int          // PPID is 0 when it is not known
+	Started     time.Time    // when the process was, which with PID names it for good; zero when not known
+	Name        string       // of the process
+	Credentials *Credentials // nil when it is not known
+	Cgroup      string       // in the hierarchy of version 2, "" when it is not known
+	Container   string       // that the cgroup belongs to, "" for none
 
 	// Program is what runs: of a script, its interpreter. Of a process that ended it is
 	// what was executed last, also before the watch began. It is nil if that is not known: with
@@ -80,17 +96,17 @@ type WatchEvent struct {
 	ArgsCut        bool     // there are more arguments, or the last one is longer
 
 	// Of an end:
-	End *End
+	Exit *Exit
 
 	Lost uint64 // events, of a Missed
 }
 
-// Owner is whom a process belongs to.
-type Owner struct{ UID, GID, EUID, EGID uint32 }
+// Credentials is whom a process belongs to.
+type Credentials struct{ UID, GID, EUID, EGID uint32 }
 
-// End is how a process ended. What the Command did before it executed its program, which was
+// Exit is how a process ended. What the Command did before it executed its program, which was
 // to wait for its release, is left out.
-type End struct {
+type Exit struct {
 	// Status is what wait(2) tells. It is not there with perf events.
 	Status *syscall.WaitStatus
 	// CPU is what all threads of the process have run, nil when it is not known. Final is
@@ -124,8 +140,8 @@ type Binary struct {
 	trusted bool           // only root or this user can have written the file
 }
 
-// WatchStats count what a Watch told and what it could not tell.
-type WatchStats struct {
+// Stats count what a Watch told and what it could not tell.
+type Stats struct {
 	Backend      Backend
 	Execs, Exits uint64
 	Loads        uint64
@@ -143,10 +159,10 @@ type WatchStats struct {
 // Watch says what is executed and what ends, as it happens. Its methods are for one
 // goroutine.
 type Watch struct {
-	opts  WatchOptions
+	opts  Options
 	queue *watchQueue
 	teller
-	stats   WatchStats
+	stats   Stats
 	command []int // pidfd of the command
 }
 
@@ -164,12 +180,12 @@ type teller interface {
 	read() (uint64, error)
 	// halt ends the telling. What was told before can still be read.
 	halt()
-	count(*WatchStats)
+	count(*Stats)
 	close() error
 }
 
-// StartWatch prepares to tell. When the error is nil the caller must Close the Watch.
-func StartWatch(o WatchOptions) (*Watch, error) {
+// Start prepares to tell. When the error is nil the caller must Close the Watch.
+func Start(o Options) (*Watch, error) {
 	w := &Watch{opts: o, queue: newWatchQueue()}
 	if err := w.start(); err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -194,14 +210,14 @@ func (w *Watch) start() error {
 // choose takes the backend that is demanded, or the best one that works.
 func (w *Watch) choose() error {
 	switch w.opts.Backend {
-	case Perf:
+	case backend.Perf:
 		return w.usePerf()
-	case BPF:
+	case backend.BPF:
 		if err := w.useBPF(); err != nil {
 			return fmt.Errorf("%w, or use 'exec --backend perf'", err)
 		}
 		return nil
-	case Stackmap:
+	case backend.Stackmap:
 		return errors.New("the backend stackmap samples and watches nothing: use auto, bpf or perf")
 	}
 	err := w.useBPF()
@@ -219,7 +235,7 @@ func (w *Watch) choose() error {
 
 // Run calls each for every event in the order of time, until ctx is done, the command has
 // ended, or each returns an error, which it returns. The event belongs to each.
-func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
+func (w *Watch) Run(ctx context.Context, each func(*Event) error) error {
 	wait, err := perfring.NewWaiter(ctx, w.descriptors(), w.command)
 	if err != nil {
 		return err
@@ -250,7 +266,7 @@ func (w *Watch) Run(ctx context.Context, each func(*WatchEvent) error) error {
 }
 
 // round says what is there to be reported.
-func (w *Watch) round(each func(*WatchEvent) error) error {
+func (w *Watch) round(each func(*Event) error) error {
 	until, err := w.read()
 	if err != nil {
 		return err
@@ -259,7 +275,7 @@ func (w *Watch) round(each func(*WatchEvent) error) error {
 }
 
 // tell hands on the events from before a time that are complete.
-func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
+func (w *Watch) tell(before uint64, each func(*Event) error) error {
 	for n := 0; ; n++ {
 		ev := w.queue.next(before)
 		if ev == nil && n > 0 && w.opts.Told != nil {
@@ -277,7 +293,7 @@ func (w *Watch) tell(before uint64, each func(*WatchEvent) error) error {
 }
 
 // rest says what happened before the end: what is not complete has its time to become so.
-func (w *Watch) rest(each func(*WatchEvent) error) error {
+func (w *Watch) rest(each func(*Event) error) error {
 	end := perfring.Monotonic() + uint64(slack)
 	for {
 		until, err := w.read()
@@ -291,7 +307,7 @@ func (w *Watch) rest(each func(*WatchEvent) error) error {
 	}
 }
 
-func (w *Watch) tally(ev *WatchEvent) {
+func (w *Watch) tally(ev *Event) {
 	switch ev.Kind {
 	case Executed:
 		w.stats.Execs++
@@ -315,7 +331,7 @@ func (w *Watch) tally(ev *WatchEvent) {
 }
 
 // Stats returns what was counted so far.
-func (w *Watch) Stats() WatchStats {
+func (w *Watch) Stats() Stats {
 	s := w.stats
 	s.Forgotten = w.queue.claims.forgotten
 	if w.teller != nil {
