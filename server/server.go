@@ -25,6 +25,7 @@ import (
 	"hallmark/server/api"
 	"hallmark/server/blob"
 	"hallmark/server/store"
+	"hallmark/server/symbols"
 )
 
 // Config says how a Server works. The zero value of every field but Store is sensible.
@@ -36,6 +37,8 @@ type Config struct {
 	// Local finds files on this machine, to be taken into the store when they are asked for;
 	// nil for none.
 	Local Local
+	// Symbols answers for addresses; nil for a server that does not.
+	Symbols *symbols.Indexes
 	// Tokens is the file that says who may do what. Without it everybody may do all that needs
 	// no administrator, and only requests that name this machine are answered unless Open.
 	Tokens string
@@ -94,6 +97,9 @@ func New(c Config) *Server {
 		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
 		s.metrics.gauges["hallmark_scanned_identities"] = func() int64 { _, n := c.Local.Counts(); return n }
 	}
+	if c.Symbols != nil {
+		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
+	}
 	s.routes()
 	return s
 }
@@ -127,6 +133,7 @@ func (s *Server) routes() {
 	m.HandleFunc("PUT /v1/uploads/{sha256}/{offset}", s.kind("upload", "", s.uploading(s.part)))
 	m.HandleFunc("POST /v1/uploads/{sha256}", s.kind("upload", "", s.uploading(s.commit)))
 	m.HandleFunc("PUT /v1/sources/{id}", s.kind("upload", "", s.uploading(s.putSource)))
+	m.HandleFunc("POST /v1/symbolize", s.kind("symbolize", Symbolize, s.symbolize))
 	s.mux = m
 	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))
 }

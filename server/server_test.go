@@ -25,6 +25,7 @@ import (
 	"hallmark/internal/testenv"
 	"hallmark/server/api"
 	"hallmark/server/blob"
+	"hallmark/server/indexer"
 	"hallmark/server/store"
 )
 
@@ -132,6 +133,7 @@ var buildOnce = sync.OnceValues(func() (built, error) {
 })
 
 func TestMain(m *testing.M) {
+	indexer.RunIfChild()
 	code := m.Run()
 	if b, _ := buildOnce(); b.dir != "" {
 		_ = os.RemoveAll(b.dir)

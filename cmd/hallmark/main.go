@@ -7,9 +7,11 @@ import (
 
 	"hallmark/cmd/hallmark/internal/cli"
 	"hallmark/launch"
+	"hallmark/server/indexer"
 )
 
 func main() {
 	launch.ExecWhenReady()
+	indexer.RunIfChild()
 	os.Exit(cli.Main(os.Args))
 }

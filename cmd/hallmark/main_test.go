@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
 	"hallmark/launch"
+	"hallmark/server/indexer"
 )
 
 // TestMain makes the test binary itself the hallmark that the scripts run, by whatever
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	launch.ExecWhenReady()
+	indexer.RunIfChild()
 	if _, ok := addr2line.ProgramOf(os.Args[0]); ok {
 		main()
 	}

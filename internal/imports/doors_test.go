@@ -143,6 +143,7 @@ var doors = map[string]string{
 	"profile/local/kernel.go:kallsyms":              kernel,
 	"server/blob/dir.go:Dir":                        ownCache,
 	"server/blob/dir.go:OpenDir":                    ownCache,
+	"server/indexer/indexer.go:Make":                machine,
 	"profile/local/kernel.go:vdso":                  kernel,
 	"profile/local/tables.go:vdsoTable":             kernel,
 	"profile/compact/read.go:ReadFile":              typed,

@@ -74,6 +74,16 @@ var rules = map[string]rule{
 		module: []string{"buildid", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
 		why:    "files by identity; it knows nothing of requests",
 	},
+	"server/indexer": {
+		module:   []string{"symbol"},
+		external: []string{sys},
+		why:      "makes an index where a hostile file can do no harm; what is done with it is for others to say",
+	},
+	"server/symbols": {
+		module: []string{"buildid", "internal/atomicfile", "internal/cachedir", "server/blob", "server/indexer", "server/store", "symbol"},
+		why:    "indexes of a store; questions and answers are above it",
+	},
+	"server/columns": {module: []string{"reason", "symbol"}, why: "messages in columns, for servers and their clients"},
 	"server/scan": {
 		module: []string{"buildid", "internal/atomicfile", "internal/plaintext", "internal/regular", "server/packages", "server/store"},
 		why:    "files of this machine for a store; who asks for them is above it",
@@ -83,9 +93,9 @@ var rules = map[string]rule{
 		why:      "what is in packages, for servers and for those who send files to them",
 	},
 	"server/api":    {module: []string{"buildid"}, why: "messages between servers and clients, and nothing else of either"},
-	"server/client": {module: []string{"buildid", "server/api"}, why: "speaks with a server; a program that does has nothing else of it"},
+	"server/client": {module: []string{"buildid", "server/api", "server/columns"}, why: "speaks with a server; a program that does has nothing else of it"},
 	"server": {
-		module:   []string{"buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "server/api", "server/blob", "server/store"},
+		module:   []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "reason", "server/api", "server/blob", "server/columns", "server/store", "server/symbols", "symbol"},
 		external: []string{"github.com/klauspost/compress/"},
 		why:      "answers requests over a store; it knows nothing of commands and terminals",
 	},
@@ -306,7 +316,7 @@ var rules = map[string]rule{
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "execwatch", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
-			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/packages", "server/scan", "server/store", "symbol", "symbolize", "unwind", command + "addr2line",
+			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/indexer", "server/packages", "server/scan", "server/store", "server/symbols", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "top", command + "verb"},
 		external: []string{"github.com/spf13/", "golang.org/x/term", sys, pprof},
@@ -380,8 +390,8 @@ var rules = map[string]rule{
 		why:      "what verbs have in common; knows none of them",
 	},
 	"cmd/hallmark": {
-		module: []string{command + "cli", "launch"},
-		why:    "a few lines: launch turns a copy of the executable into the command it records",
+		module: []string{command + "cli", "launch", "server/indexer"},
+		why:    "a few lines: launch and server/indexer turn a copy of the executable into a command, and into what makes an index",
 	},
 }
 

@@ -3,6 +3,8 @@
 package api
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"hallmark/buildid"
@@ -94,4 +96,63 @@ type Origin struct {
 	Archive string    `json:"archive,omitempty"`
 	Package string    `json:"package,omitempty"`
 	Time    time.Time `json:"time"`
+}
+
+// A SymbolizeRequest asks for functions and lines: the body of POST /v1/symbolize.
+type SymbolizeRequest struct {
+	Files []SymbolizeFile `json:"files"`
+	// WaitSeconds is how long to wait for indexes that are being made, 30 s when 0.
+	WaitSeconds float64 `json:"wait_seconds,omitempty"`
+}
+
+// A SymbolizeFile is what is asked of one file.
+type SymbolizeFile struct {
+	ID        string    `json:"id"`
+	Virtual   bool      `json:"virtual,omitempty"` // virtual addresses; otherwise file offsets
+	Addresses []Address `json:"addresses"`
+}
+
+// An Address is a number in JSON, or a text with a number in it: "0x1234".
+type Address uint64
+
+// UnmarshalJSON reads either form.
+func (a *Address) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	n, err := strconv.ParseUint(text, 0, 64)
+	*a = Address(n)
+	return err
+}
+
+// A SymbolizeAnswer has a file for each of the request, in its order.
+type SymbolizeAnswer struct {
+	Files []SymbolizedFile `json:"files"`
+}
+
+// A SymbolizedFile has a result for each address, in the order of the request.
+type SymbolizedFile struct {
+	ID      string       `json:"id"`
+	Why     string       `json:"why,omitempty"`  // "no file", "pending", "poor" or "damaged": there are no results
+	Code    string       `json:"code,omitempty"` // hash of the code of the file that answered
+	Results []Symbolized `json:"results,omitempty"`
+}
+
+// Symbolized are the functions at an address, innermost first, or the code of the reason why
+// there are none.
+type Symbolized struct {
+	Frames []Frame `json:"frames,omitempty"`
+	Source string  `json:"source,omitempty"` // "dwarf", "symtab" and so on
+	Reason string  `json:"reason,omitempty"`
+}
+
+// A Frame is one function at an address.
+type Frame struct {
+	Function string `json:"function,omitempty"`
+	Linkage  string `json:"linkage,omitempty"` // where it differs from the function
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Start    int    `json:"start,omitempty"`
+	Symbol   string `json:"symbol,omitempty"`
+	Language string `json:"language,omitempty"`
+	Inlined  bool   `json:"inlined,omitempty"`
 }

@@ -16,6 +16,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/server/api"
+	"hallmark/server/columns"
 )
 
 // Client speaks with one server. Its fields must not change after its first use; its methods may
@@ -264,3 +265,25 @@ func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, con
 	}
 	return resp.Body.Close()
 }
+
+// Symbolize asks for functions and lines. The addresses of each file must ascend.
+func (c *Client) Symbolize(ctx context.Context, q *columns.Question) (*columns.Answer, error) {
+	b := q.Append(nil)
+	resp, err := c.do(ctx, request{method: http.MethodPost, path: "/v1/symbolize", header: http.Header{"Content-Type": {columns.MediaType}},
+		body: func() (io.Reader, int64) { return bytes.NewReader(b), int64(len(b)) }})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxSymbols))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.URL, err)
+	}
+	a, err := columns.ParseAnswer(answer, q)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.URL, err)
+	}
+	return a, nil
+}
+
+const maxSymbols = 512 << 20 // bytes of an answer

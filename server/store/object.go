@@ -3,9 +3,11 @@ package store
 import (
 	"context"
 	"io"
+	"os"
 	"sync"
 	"syscall"
 
+	"hallmark/buildid"
 	"hallmark/internal/seekable"
 	"hallmark/server/blob"
 )
@@ -132,3 +134,26 @@ func (s *Store) Close() error {
 }
 
 var _ io.ReaderAt = (*Object)(nil)
+
+// IndexKey returns where the store has an index of an identity, by the version of the format and
+// a name.
+func IndexKey(id buildid.ID, version, name string) string {
+	return keyOf("index/"+version, id) + "/" + name
+}
+
+// OpenDerived opens what was made from files and stored by PutDerived.
+func (s *Store) OpenDerived(ctx context.Context, key string) (*Object, error) {
+	s.init()
+	return s.openCompressed(ctx, key)
+}
+
+// PutDerived stores what was made from files. That it is there already is no error: it is the
+// same.
+func (s *Store) PutDerived(ctx context.Context, key string, f *os.File) error {
+	s.init()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return s.putCompressed(ctx, key, io.NewSectionReader(f, 0, info.Size()))
+}

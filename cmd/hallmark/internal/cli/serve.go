@@ -24,8 +24,10 @@ import (
 	"hallmark/server"
 	"hallmark/server/blob"
 	"hallmark/server/blob/s3blob"
+	"hallmark/server/indexer"
 	"hallmark/server/scan"
 	"hallmark/server/store"
+	symbolindex "hallmark/server/symbols"
 )
 
 const serveLong = `Serve stores files by build ID and serves them over HTTP: to debuggers, profilers
@@ -56,6 +58,10 @@ DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
 ID of what comes, and keeps it. That no server has a file it remembers for two
 minutes.
 
+POST /v1/symbolize turns file offsets into functions and lines. The index of a
+file is made when it is first asked for, in a process of its own that can take
+--index-memory and can open nothing, and kept in the store.
+
 /healthz, /readyz and /metrics (Prometheus) are for machines. SIGTERM and Ctrl-C
 end the server when the requests that are under way are answered.`
 
@@ -84,7 +90,9 @@ type serveOptions struct {
 	maxFile   int64
 	memory    int64
 	logFormat string
-	quiet     bool
+
+	indexMemory int64
+	quiet       bool
 }
 
 // defaultListen is the port of elfutils' server.
@@ -121,6 +129,7 @@ func newServeCommand(e *verb.Env) *cobra.Command {
 	f.BoolVar(&opt.readOnly, "read-only", false, "take no files")
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
+	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
 	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
 	f.BoolVar(&opt.quiet, "quiet", false, "log failures alone, not each request")
 	verb.CompleteValues(cmd, "log", "text", "json")
@@ -142,8 +151,8 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --log %q is neither text nor json", o.logFormat)
 	case o.rescan <= 0:
 		return verb.Usagef("serve: --rescan is a time above 0")
-	case o.maxFile <= 0 || o.memory <= 0:
-		return verb.Usagef("serve: --max-file and --memory are numbers of MiB above 0")
+	case o.maxFile <= 0 || o.memory <= 0 || o.indexMemory <= 0:
+		return verb.Usagef("serve: --max-file, --memory and --index-memory are numbers of MiB above 0")
 	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
 		return verb.Usagef("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)
 	}
@@ -197,6 +206,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if err != nil {
 		return err
 	}
+	c.Symbols = &symbolindex.Indexes{Store: c.Store, Dir: filepath.Join(opt.cache, "index"), ReadOnly: opt.readOnly, Log: c.Log, Limits: indexer.Limits{Memory: opt.indexMemory << 20}}
 	s := server.New(c)
 	go s.Load(ctx)
 	if scanner != nil {

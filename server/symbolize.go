@@ -1,0 +1,216 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/reason"
+	"hallmark/server/api"
+	"hallmark/server/blob"
+	"hallmark/server/columns"
+	"hallmark/server/symbols"
+	"hallmark/symbol"
+)
+
+// Limits of questions.
+const (
+	maxQuestion = 32 << 20 // bytes
+	defaultWait = 30 * time.Second
+	longestWait = 5 * time.Minute
+)
+
+// symbolize answers with functions and lines, in columns or as JSON.
+func (s *Server) symbolize(w http.ResponseWriter, r *http.Request, _ caller) error {
+	if s.Symbols == nil {
+		return fail(http.StatusNotFound, "this server does not symbolize")
+	}
+	done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if kind == "application/x-protobuf" {
+		b, err := io.ReadAll(&arriving{http.MaxBytesReader(w, r.Body, maxQuestion), w})
+		if err != nil {
+			return err
+		}
+		q, err := columns.ParseQuestion(b, api.MaxAddresses)
+		if err != nil {
+			return &statusError{http.StatusBadRequest, err}
+		}
+		a, err := s.answer(r, q)
+		if err != nil {
+			return err
+		}
+		out := a.Append(nil)
+		w.Header().Set("Content-Type", columns.MediaType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(out)))
+		_, err = w.Write(out)
+		return ignoreGone(err)
+	}
+	return s.symbolizeJSON(w, r)
+}
+
+// symbolizeJSON answers people and scripts.
+func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request) error {
+	var in api.SymbolizeRequest
+	if err := readJSON(w, r, maxQuestion, &in); err != nil {
+		return err
+	}
+	q := &columns.Question{WaitMS: uint64(max(0, in.WaitSeconds) * 1000)}
+	order := make([][]int, len(in.Files))
+	total := 0
+	for i, f := range in.Files {
+		if total += len(f.Addresses); total > api.MaxAddresses {
+			return fail(http.StatusRequestEntityTooLarge, "more than %d addresses", api.MaxAddresses)
+		}
+		c := columns.File{ID: f.ID, Virtual: f.Virtual}
+		for j := range f.Addresses {
+			order[i] = append(order[i], j)
+		}
+		slices.SortFunc(order[i], func(a, b int) int { return cmp.Compare(f.Addresses[a], f.Addresses[b]) })
+		for _, j := range order[i] {
+			c.Addresses = append(c.Addresses, uint64(f.Addresses[j]))
+		}
+		q.Files = append(q.Files, c)
+	}
+	a, err := s.answer(r, q)
+	if err != nil {
+		return err
+	}
+	out := api.SymbolizeAnswer{Files: make([]api.SymbolizedFile, len(in.Files))}
+	for i := range in.Files {
+		to := &out.Files[i]
+		to.ID, to.Why, to.Code = in.Files[i].ID, a.Files[i].Why, a.Files[i].Code
+		results := a.Results(i)
+		to.Results = make([]api.Symbolized, len(results))
+		for j, result := range results {
+			to.Results[order[i][j]] = symbolized(result)
+		}
+	}
+	return writeJSON(w, out)
+}
+
+func symbolized(r symbol.Result) (out api.Symbolized) {
+	if len(r.Frames) == 0 {
+		out.Reason = r.Reason.Code()
+		return out
+	}
+	out.Source = r.Source.String()
+	for _, f := range r.Frames {
+		a := api.Frame{Function: f.Func, File: f.File, Line: f.Line, Column: f.Column, Start: f.Start, Symbol: f.Symbol, Inlined: f.Inlined, Language: f.Lang.String()}
+		if f.Linkage != f.Func {
+			a.Linkage = f.Linkage
+		}
+		out.Frames = append(out.Frames, a)
+	}
+	return out
+}
+
+// answer answers a question.
+func (s *Server) answer(r *http.Request, q *columns.Question) (*columns.Answer, error) {
+	wait := defaultWait
+	if q.WaitMS > 0 {
+		wait = min(time.Duration(min(q.WaitMS, 1<<30))*time.Millisecond, longestWait)
+	}
+	waiting, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	b := columns.NewBuilder()
+	for i := range q.Files {
+		a, err := s.answerFile(r, waiting, b, &q.Files[i])
+		if err != nil {
+			return nil, err
+		}
+		result := "named"
+		if a.Why != "" {
+			result = a.Why
+		}
+		s.metrics.add(int64(len(q.Files[i].Addresses)), "hallmark_addresses_total", "result", result)
+		b.Files = append(b.Files, a)
+	}
+	return &b.Answer, nil
+}
+
+// answerFile answers for one file. An error is one of the store.
+func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File) (columns.FileAnswer, error) {
+	x, err := s.openIndex(r, waiting, f.ID)
+	var miss *symbols.MissError
+	switch {
+	case errors.As(err, &miss):
+		return columns.FileAnswer{Why: string(miss.Why)}, nil
+	case err != nil:
+		return columns.FileAnswer{}, err
+	}
+	defer x.Close()
+	a := columns.FileAnswer{Code: x.Code.String(), Chains: make([]uint64, len(f.Addresses)), From: make([]uint64, len(f.Addresses))}
+	cursor := x.Cursor()
+	for i, address := range f.Addresses {
+		if i&0xffff == 0xffff && r.Context().Err() != nil {
+			return a, r.Context().Err()
+		}
+		v, ok := addr.Virt(address), true
+		if !f.Virtual {
+			v, ok = x.Virt(addr.Offset(address))
+		}
+		var frames []symbol.Frame
+		var source symbol.Source
+		if ok {
+			frames, source = cursor.Frames(v)
+		}
+		if len(frames) > 0 {
+			a.Chains[i], a.From[i] = b.Chain(frames), uint64(source)
+			continue
+		}
+		a.From[i] = b.Reason(whyNot(x.Index, f.Virtual, address))
+	}
+	return a, nil
+}
+
+// whyNot returns why an index knows nothing of an address.
+func whyNot(x *symbol.Index, virtual bool, address uint64) reason.Reason {
+	if virtual {
+		return x.LookupVirt(addr.Virt(address)).Reason
+	}
+	return x.LookupOffset(addr.Offset(address)).Reason
+}
+
+// openIndex returns the index of an identity, whose files may come from this machine or from
+// upstream.
+func (s *Server) openIndex(r *http.Request, waiting context.Context, text string) (*symbols.Index, error) {
+	id, err := buildid.Parse(text)
+	if err != nil || id.Kind() == buildid.HTL {
+		return nil, &symbols.MissError{Why: symbols.NoFile}
+	}
+	// Both files, as far as they are known: either may have the symbols.
+	for _, a := range []artefact{executable, debugFile} {
+		_, _, err := s.find(r.WithContext(waiting), id, a)
+		switch {
+		case err == nil || statusOf(err) == http.StatusNotFound:
+		case r.Context().Err() != nil:
+			return nil, r.Context().Err()
+		case waiting.Err() != nil:
+			return nil, &symbols.MissError{Why: symbols.Pending}
+		case statusOf(err) != http.StatusServiceUnavailable:
+			return nil, err
+		}
+	}
+	m, err := s.Store.Manifest(r.Context(), id)
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil, &symbols.MissError{Why: symbols.NoFile}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.used(m)
+	return s.Symbols.Get(r.Context(), waiting, m)
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/internal/elftest"
+	"hallmark/server/api"
+	"hallmark/server/client"
+	"hallmark/server/columns"
+	"hallmark/server/symbols"
+	"hallmark/symbol"
+)
+
+func withSymbols(t *testing.T) func(*Config) {
+	return func(c *Config) {
+		c.Symbols = &symbols.Indexes{Store: c.Store, Dir: filepath.Join(t.TempDir(), "index"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	}
+}
+
+// TestSymbolize compares the answers for all code of a program with those of the program's own
+// debug information.
+func TestSymbolize(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.stripped, "").want(t, 201)
+	upload(t, base, p.debug, "").want(t, 201)
+	file, err := symbol.OpenFile(filepath.Join(p.dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	q := &columns.Question{Files: []columns.File{{ID: p.id.String()}, {ID: strings.Repeat("ab", 20), Addresses: []uint64{1}}, {ID: p.id.String(), Virtual: true}}}
+	for o := uint64(0); o < uint64(len(p.stripped)); o++ {
+		q.Files[0].Addresses = append(q.Files[0].Addresses, o)
+	}
+	at, err := strconv.ParseUint(addressOf(t, p, "f"), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Files[2].Addresses = []uint64{at}
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Symbolize(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Files[0].Why != "" {
+		t.Fatalf("why: %s", a.Files[0].Why)
+	}
+	named := 0
+	for o, got := range a.Results(0) {
+		want := file.LookupOffset(addr.Offset(o))
+		if len(got.Frames) != len(want.Frames) || got.Source != want.Source || got.Reason != want.Reason {
+			t.Fatalf("offset %#x: %+v, want %+v", o, got, want)
+		}
+		for i := range got.Frames {
+			if got.Frames[i] != want.Frames[i] {
+				t.Errorf("offset %#x: %+v, want %+v", o, got.Frames[i], want.Frames[i])
+			}
+			named++
+		}
+	}
+	if named == 0 {
+		t.Error("nothing has a name")
+	}
+	if a.Files[1].Why != string(symbols.NoFile) {
+		t.Errorf("a file that nobody has: %q", a.Files[1].Why)
+	}
+	if r := a.Results(2); len(r[0].Frames) == 0 || r[0].Frames[len(r[0].Frames)-1].Func != "f" {
+		t.Errorf("f: %+v", r)
+	}
+	// The same as JSON, out of order.
+	var out api.SymbolizeAnswer
+	body := `{"files":[{"id":"` + p.id.String() + `","virtual":true,"addresses":["` + addressOf(t, p, "main") + `","0x1","` + addressOf(t, p, "f") + `"]}]}`
+	if err := json.Unmarshal(ask(t, "POST", base+"/v1/symbolize", strings.NewReader(body)).want(t, 200).body, &out); err != nil {
+		t.Fatal(err)
+	}
+	r := out.Files[0].Results
+	if len(r) != 3 || r[0].Frames[len(r[0].Frames)-1].Function != "main" || r[1].Reason == "" || r[2].Frames[len(r[2].Frames)-1].Function != "f" || r[2].Source != "dwarf" {
+		t.Errorf("%+v", out)
+	}
+	ask(t, "POST", base+"/v1/symbolize", strings.NewReader("nonsense"), "Content-Type", "application/x-protobuf").want(t, 400)
+	ask(t, "POST", base+"/v1/symbolize", strings.NewReader(`{"files":[{"addresses":["x"]}]}`)).want(t, 400)
+}
+
+// TestBetterFile wants an index that was made of a stripped file to be replaced when a debug file
+// comes, and another server over the same store to make none.
+func TestBetterFile(t *testing.T) {
+	p := program(t)
+	s, base := start(t, withSymbols(t))
+	at, err := strconv.ParseUint(addressOf(t, p, "f"), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(base string) symbol.Result {
+		t.Helper()
+		c, err := client.New(base, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: p.id.String(), Virtual: true, Addresses: []uint64{at}}}})
+		if err != nil || a.Files[0].Why != "" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a.Results(0)[0]
+	}
+	upload(t, base, p.stripped, "").want(t, 201)
+	if r := ask(base); len(r.Frames) > 0 {
+		t.Errorf("stripped: %+v", r)
+	}
+	upload(t, base, p.debug, "").want(t, 201)
+	if r := ask(base); len(r.Frames) == 0 || r.Frames[0].Line == 0 {
+		t.Errorf("with its debug file: %+v", r)
+	}
+	_, other := start(t, func(c *Config) {
+		c.Store.Blobs = s.Store.Blobs
+		withSymbols(t)(c)
+	})
+	if r := ask(other); len(r.Frames) == 0 || r.Frames[0].Line == 0 {
+		t.Errorf("another server: %+v", r)
+	}
+}
+
+// TestHostileFile wants a file whose debug information is damaged to cost its own index alone.
+func TestHostileFile(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.full, "").want(t, 201)
+	note := elftest.Notes(nil, 4, elftest.GNU([]byte("0123456789abcdefghij")))
+	hostile := elftest.File{Sections: []elftest.Section{
+		{Name: ".note.gnu.build-id", Type: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Data: note},
+		{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Data: make([]byte, 64)},
+		{Name: ".debug_info", Type: elf.SHT_PROGBITS, Data: bytes.Repeat([]byte{0xff}, 1000)},
+		{Name: ".debug_abbrev", Type: elf.SHT_PROGBITS, Data: bytes.Repeat([]byte{0x80}, 1000)},
+	}}.Build()
+	upload(t, base, hostile, "").want(t, 201)
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{
+		{ID: "303132333435363738396162636465666768696a", Addresses: []uint64{64}}, {ID: p.id.String(), Addresses: []uint64{0}},
+	}})
+	if err != nil || a.Files[0].Why != string(symbols.Damaged) || a.Files[1].Why != "" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -1,0 +1,440 @@
+// Package symbols has the indexes of a store, open to be asked. An index is made once for all
+// servers of the store, by a process that a hostile file cannot leave, and kept in the store. On
+// the local disk is a bounded copy, which is mapped into memory.
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/internal/atomicfile"
+	"hallmark/internal/cachedir"
+	"hallmark/server/blob"
+	"hallmark/server/indexer"
+	"hallmark/server/store"
+	"hallmark/symbol"
+)
+
+// Why says why there are no symbols of an identity.
+type Why string
+
+// The reasons.
+const (
+	NoFile  Why = "no file" // no file of the identity is known
+	Pending Why = "pending" // its index is being made
+	Poor    Why = "poor"    // its files have no symbols
+	Damaged Why = "damaged" // no index can be made of its files
+)
+
+// A MissError says that there are no symbols of an identity.
+type MissError struct {
+	Why  Why
+	Text string // more about it; "" for none
+}
+
+func (e *MissError) Error() string { return string(e.Why) + ": " + e.Text }
+
+// Indexes are the indexes of a store. Its fields must not change after its first use; its methods
+// may be called by several goroutines at once.
+type Indexes struct {
+	Store *store.Store
+	// Dir is the directory of the local copies, and MaxSize how many bytes they have, 5 GiB
+	// when 0.
+	Dir     string
+	MaxSize int64
+	Limits  indexer.Limits
+	// AtOnce is how many are made at a time, 1 when 0.
+	AtOnce int
+	// ReadOnly makes none.
+	ReadOnly bool
+	Log      *slog.Logger
+	// Made is called with "made", "refused" or "failed" for each index; nil for no call.
+	Made func(result string)
+
+	once  sync.Once
+	slots chan struct{}
+	mu    sync.Mutex
+	open  map[string]*Index
+	clock uint64
+	calls map[string]*call
+	bad   map[string]failure
+}
+
+// An Index is open until it is closed.
+type Index struct {
+	*symbol.Index
+	// Code is the content of the code of the executable, zero where it is not known.
+	Code  buildid.Content
+	owner *Indexes
+	users int
+	used  uint64
+}
+
+// Close gives the index back.
+func (x *Index) Close() error {
+	x.owner.mu.Lock()
+	defer x.owner.mu.Unlock()
+	x.users--
+	return nil
+}
+
+type call struct {
+	done chan struct{}
+	err  error
+}
+
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// Times and numbers.
+const (
+	maxOpen     = 512              // indexes that nobody asks
+	badTime     = 10 * time.Minute // in which no index is tried to be made again of a damaged file
+	maxBad      = 10000
+	leaseTime   = 15 * time.Minute
+	leasePause  = time.Second
+	defaultSize = 5 << 30
+)
+
+// indexVersion is in the keys of indexes: that of the format.
+const indexVersion = "v4"
+
+func (x *Indexes) init() {
+	x.once.Do(func() {
+		if x.MaxSize == 0 {
+			x.MaxSize = defaultSize
+		}
+		x.slots = make(chan struct{}, max(1, x.AtOnce))
+		x.open, x.calls, x.bad = map[string]*Index{}, map[string]*call{}, map[string]failure{}
+		if x.Log == nil {
+			x.Log = slog.New(slog.DiscardHandler)
+		}
+	})
+}
+
+// Get returns the index of an identity, for the caller to close. An error is a *MissError, or one
+// of the store. If the index has to be made, Get waits until wait is done, and the making goes on.
+func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, error) {
+	x.init()
+	name := m.IndexName()
+	switch {
+	case name == "":
+		return nil, &MissError{NoFile, ""}
+	case m.Symbols() == store.NoSymbols:
+		return nil, &MissError{Poor, "its files have no symbols"}
+	}
+	name = "index-" + name // of the local copy, too
+	if i := x.opened(name); i != nil {
+		return i, nil
+	}
+	x.mu.Lock()
+	if f, ok := x.bad[name]; ok && time.Now().Before(f.until) {
+		x.mu.Unlock()
+		return nil, f.err
+	}
+	c := x.calls[name]
+	if c == nil {
+		c = &call{done: make(chan struct{})}
+		x.calls[name] = c
+		go func() {
+			defer close(c.done)
+			c.err = x.prepare(context.WithoutCancel(ctx), m, name)
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			delete(x.calls, name)
+			var miss *MissError
+			if errors.As(c.err, &miss) && len(x.bad) < maxBad {
+				x.bad[name] = failure{c.err, time.Now().Add(badTime)}
+			}
+		}()
+	}
+	x.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-wait.Done():
+		return nil, &MissError{Pending, "its index is being made"}
+	case <-c.done:
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	if i := x.opened(name); i != nil {
+		return i, nil
+	}
+	return nil, &MissError{Pending, ""}
+}
+
+// opened returns an index that is open.
+func (x *Indexes) opened(name string) *Index {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := x.open[name]
+	if i != nil {
+		x.clock++
+		i.users, i.used = i.users+1, x.clock
+	}
+	return i
+}
+
+// prepare opens an index: the local copy, that of the store, or a new one.
+func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, name string) error {
+	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
+	local := files.Name(m.ID, name)
+	f, err := files.Open(local)
+	if err != nil {
+		if err = x.bring(ctx, m, name, files, local); err != nil {
+			return err
+		}
+		if f, err = files.Open(local); err != nil {
+			return err
+		}
+	}
+	defer f.Close()
+	cachedir.Used(f)
+	index, err := symbol.MapIndex(f)
+	if err != nil {
+		files.Remove(local) // it is brought again
+		return err
+	}
+	opened := &Index{Index: index, owner: x}
+	if exe := m.Executable(); exe != nil {
+		opened.Code = exe.Code
+	}
+	x.keep(name, opened)
+	return nil
+}
+
+// keep has an index open, and closes those that were not asked for longest.
+func (x *Indexes) keep(name string, i *Index) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.clock++
+	i.used = x.clock
+	x.open[name] = i
+	for len(x.open) > maxOpen {
+		oldest := ""
+		for n, c := range x.open {
+			if c.users == 0 && n != name && (oldest == "" || c.used < x.open[oldest].used) {
+				oldest = n
+			}
+		}
+		if oldest == "" {
+			return
+		}
+		x.open[oldest].Index.Close()
+		delete(x.open, oldest)
+	}
+}
+
+// bring gets the index from the store, where it is made if need be, to the local disk.
+func (x *Indexes) bring(ctx context.Context, m *store.Manifest, name string, files *cachedir.Dir, local string) error {
+	key := store.IndexKey(m.ID, indexVersion, name)
+	o, err := x.Store.OpenDerived(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		if x.ReadOnly {
+			return &MissError{Pending, "this server makes no indexes"}
+		}
+		if err := x.makeOnce(ctx, m, key); err != nil {
+			return err
+		}
+		o, err = x.Store.OpenDerived(ctx, key)
+	}
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	err = files.WriteFast(local, func(w io.Writer) error { _, err := io.Copy(w, o.Stream()); return err })
+	if err != nil {
+		return err
+	}
+	_ = files.Prune(local, files.Limit(x.MaxSize)) // what stays is pruned the next time
+	return nil
+}
+
+// A lease says who makes an index, until when.
+type lease struct {
+	Expires time.Time `json:"expires"`
+}
+
+// makeOnce makes the index of an identity, unless another server does so: then it waits for that
+// one, or for the end of its lease.
+func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) error {
+	held := "leases/" + key
+	for {
+		if ok, err := x.acquire(ctx, held); err != nil {
+			return err
+		} else if ok {
+			break
+		}
+		t := time.NewTimer(leasePause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+		if _, err := x.Store.Blobs.Head(ctx, key); err == nil || !errors.Is(err, blob.ErrNotExist) {
+			return err
+		}
+	}
+	defer func() {
+		if err := x.Store.Blobs.Delete(ctx, held); err != nil {
+			x.Log.Warn("a lease stays until it expires", "key", held, "error", err)
+		}
+	}()
+	if _, err := x.Store.Blobs.Head(ctx, key); err == nil { // the holder before made it
+		return nil
+	}
+	x.slots <- struct{}{}
+	defer func() { <-x.slots }()
+	start := time.Now()
+	err := x.makeIndex(ctx, m, key)
+	result := "made"
+	var miss *MissError
+	switch {
+	case errors.As(err, &miss):
+		result = "refused"
+	case err != nil:
+		result = "failed"
+	}
+	x.Log.Info("index", "id", m.ID.String(), "result", result, "time", time.Since(start), "error", err)
+	if x.Made != nil {
+		x.Made(result)
+	}
+	return err
+}
+
+// acquire takes a lease that nobody has, or that has expired.
+func (x *Indexes) acquire(ctx context.Context, key string) (bool, error) {
+	b, err := json.Marshal(lease{time.Now().Add(leaseTime).UTC()})
+	if err != nil {
+		return false, err
+	}
+	_, err = x.Store.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
+	if !errors.Is(err, blob.ErrExist) {
+		return err == nil, err
+	}
+	old, info, err := blob.Read(ctx, x.Store.Blobs, key, 4096)
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var l lease
+	if json.Unmarshal(old, &l) == nil && time.Now().Before(l.Expires) {
+		return false, nil
+	}
+	_, err = x.Store.Blobs.PutIfMatch(ctx, key, info.Tag, b)
+	if errors.Is(err, blob.ErrChanged) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// makeIndex makes the index of the files that are served, and stores it.
+func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, key string) error {
+	var files indexer.Files
+	files.Identity = m.ID.String()
+	defer func() {
+		for _, f := range []*os.File{files.Executable, files.Debug, files.Dwz} {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
+	exe, dbg := m.Executable(), m.DebugInfo()
+	dwz := ""
+	var err error
+	if exe != nil {
+		if files.Executable, err = x.copyOf(ctx, exe.Object); err != nil {
+			return err
+		}
+		dwz = exe.DwzID
+	}
+	if dbg != nil && (exe == nil || dbg.Object != exe.Object) {
+		if files.Debug, err = x.copyOf(ctx, dbg.Object); err != nil {
+			return err
+		}
+		dwz = dbg.DwzID
+	}
+	if dwz != "" {
+		if files.Dwz, err = x.dwz(ctx, dwz); err != nil {
+			return err
+		}
+	}
+	out, err := x.scratch()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := indexer.Make(ctx, out, files, x.Limits); err != nil {
+		if errors.Is(err, indexer.ErrRefused) {
+			return &MissError{Damaged, err.Error()}
+		}
+		return err
+	}
+	index, err := symbol.MapIndex(out)
+	if err == nil {
+		err = index.Check()
+		index.Close()
+	}
+	if err != nil {
+		return &MissError{Damaged, err.Error()}
+	}
+	return x.Store.PutDerived(ctx, key, out)
+}
+
+// dwz returns the file that dwz put a part of the debug information into, nil where it is not
+// known: then names that are in it are missing.
+func (x *Indexes) dwz(ctx context.Context, text string) (*os.File, error) {
+	id, err := buildid.Parse(text)
+	if err != nil {
+		return nil, nil
+	}
+	m, err := x.Store.Manifest(ctx, id)
+	if errors.Is(err, blob.ErrNotExist) || err == nil && m.DebugInfo() == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.copyOf(ctx, m.DebugInfo().Object)
+}
+
+func (x *Indexes) scratch() (*os.File, error) {
+	if x.Store.Scratch == "" {
+		return atomicfile.Scratch()
+	}
+	return atomicfile.ScratchIn(x.Store.Scratch)
+}
+
+// copyOf returns the content of a file on the local disk.
+func (x *Indexes) copyOf(ctx context.Context, object string) (*os.File, error) {
+	o, err := x.Store.Object(ctx, object)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	f, err := x.scratch()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(f, o.Stream()); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", object, err)
+	}
+	return f, nil
+}
