@@ -1,6 +1,6 @@
 // Command view measures what it costs to look at a profile of many stacks in a browser, with
 // 'hallmark view' and with 'go tool pprof -http': the time from the start of the command to the first
-// picture of the flame graph, the bytes that the browser gets, the memory of the server and of the
+// picture of the flame graph, what of it the server computed, the bytes that the browser gets, the memory of the server and of the
 // page, and how long a picture takes while it is zoomed.
 //
 //	cd bench && go run ./view -stacks 10000,100000,1000000
@@ -39,7 +39,7 @@ func main() {
 	build := exec.Command("go", "build", "-o", command, "./cmd/hallmark")
 	build.Dir, build.Stderr = "..", os.Stderr
 	check(build.Run())
-	fmt.Println("stacks     file MiB   viewer     opened s   picture s   received KiB   server MiB   page MiB   zoom ms/picture")
+	fmt.Println("stacks     file MiB   viewer     CPU s   picture s      received KiB   server MiB   page MiB   zoom ms/picture")
 	for _, word := range strings.Split(*stacks, ",") {
 		n, err := strconv.Atoi(word)
 		check(err)
@@ -60,7 +60,7 @@ func main() {
 			}
 			if len(all) == *rounds {
 				m := median(all)
-				fmt.Printf("%-9d  %8.1f   %-9s  %8.2f   %9.2f   %12.0f   %10.0f   %8.1f   %14.1f\n", n, size, v.name(), m.opened, m.picture, m.received, m.server, m.page, m.zoom)
+				fmt.Printf("%-9d  %8.1f   %-9s  %5.2f   %9.2f      %12.0f   %10.0f   %8.1f   %14.1f\n", n, size, v.name(), m.cpu, m.picture, m.received, m.server, m.page, m.zoom)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func write(name string, stacks int) float64 {
 }
 
 // result is what one look cost.
-type result struct{ opened, picture, received, server, page, zoom float64 }
+type result struct{ cpu, picture, received, server, page, zoom float64 }
 
 // median returns the median of each figure.
 func median(all []result) result {
@@ -101,7 +101,7 @@ func median(all []result) result {
 		return list[len(list)/2]
 	}
 	return result{
-		of(func(r *result) float64 { return r.opened }), of(func(r *result) float64 { return r.picture }), of(func(r *result) float64 { return r.received }),
+		of(func(r *result) float64 { return r.cpu }), of(func(r *result) float64 { return r.picture }), of(func(r *result) float64 { return r.received }),
 		of(func(r *result) float64 { return r.server }), of(func(r *result) float64 { return r.page }), of(func(r *result) float64 { return r.zoom }),
 	}
 }
@@ -207,7 +207,6 @@ func measure(v viewer, file string) (r result, err error) {
 		return r, err
 	}
 	defer stop()
-	r.opened = time.Since(begun).Seconds()
 	if err := page.Do(chromedp.Navigate(url)); err != nil {
 		return r, err
 	}
@@ -215,7 +214,7 @@ func measure(v viewer, file string) (r result, err error) {
 		return r, err
 	}
 	r.picture = time.Since(begun).Seconds()
-	r.server = peak(pid)
+	r.server, r.cpu = peak(pid), used(pid)
 	if err := page.Settle(); err != nil {
 		return r, err
 	}
@@ -241,4 +240,16 @@ func peak(pid int) float64 {
 		}
 	}
 	return 0
+}
+
+// used returns how many seconds a process has run on a processor.
+func used(pid int) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	words := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(words) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(words[11])
+	system, _ := strconv.Atoi(words[12])
+	return float64(user+system) / 100 // USER_HZ
 }

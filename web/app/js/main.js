@@ -10,7 +10,7 @@ import { plural, quantity } from "./format.js";
 import { showHelp } from "./help.js";
 import { info, setInfo } from "./info.js";
 import { SandwichView } from "./sandwich.js";
-import { linkTo, onState, selectsOther, setState, state } from "./state.js";
+import { identityOf, linkTo, onState, selectsOther, setState, state } from "./state.js";
 import { showError } from "./status.js";
 import { BinariesView, CodeView, FunctionsView, LabelsView, LinesView } from "./tables.js";
 import { isDark, onTheme, toggleTheme } from "./theme.js";
@@ -106,7 +106,7 @@ function header() {
     add(tools, select);
   }
   if (i.notes.length) add(tools, button(plural(i.notes.length, "note"), () => notes(), { "aria-haspopup": "dialog" }));
-  if (i.download && !isFile) add(tools, el("a", { href: "api/download", download: "profile.pb.gz" }, "Download"));
+  if (i.download && !isFile) add(tools, el("a", { href: "api/download" + (identityOf(s).size ? "?" + identityOf(s) : ""), download: "profile.pb.gz" }, "Download"));
   add(tools, button(isDark() ? "Light" : "Dark", toggleTheme, { id: "theme" }), button("Help", showHelp, { "aria-haspopup": "dialog" }));
 }
 
@@ -177,7 +177,7 @@ function keys(/** @type {KeyboardEvent} */ e) {
 
 async function start() {
   try {
-    setInfo(await ask("profile"));
+    setInfo(await ask("profile", identityOf(state())));
   } catch (e) {
     report(e);
     return;
@@ -190,7 +190,10 @@ async function start() {
     drawTime();
     header();
   });
-  onState((s, before) => follow(s, before).catch(report));
+  onState((s, before) => {
+    if (s.p !== before.p || s.base !== before.base) location.reload(); // another profile
+    else follow(s, before).catch(report);
+  });
   document.addEventListener("keydown", keys);
   byID("skip").addEventListener("click", (/** @type {Event} */ e) => {
     e.preventDefault();

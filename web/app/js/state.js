@@ -3,6 +3,8 @@
 
 /**
  * @typedef {object} State
+ * @property {string} p       profile, where the server has several; empty for the only one
+ * @property {string} base    the profile that it is compared with
  * @property {string} view    flame, functions, binaries, processes, changes, lines, code
  * @property {string} type    sample type; empty for the profile's default
  * @property {string} q       search
@@ -25,7 +27,7 @@
 
 /** @type {State} */
 const empty = {
-  view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
+  p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
   colour: "", up: "", invert: "", split: "", scale: "", sort: "", bin: "",
 };
 
@@ -124,6 +126,18 @@ export function selection(s) {
   }
   for (const l of s.label) params.append("label", l);
   return params;
+}
+
+/**
+ * The questions that say which profile is shown.
+ * @param {State} s
+ * @returns {URLSearchParams & {size: number}}
+ */
+export function identityOf(s) {
+  const params = new URLSearchParams();
+  if (s.p) params.set("p", s.p);
+  if (s.base) params.set("base", s.base);
+  return /** @type {any} */ (params);
 }
 
 /** @param {State} s */
