@@ -166,9 +166,9 @@ func (p *perfWatch) open() error {
 }
 
 func (p *perfWatch) openOn(plan *perfring.Plan, tid, cpu int) error {
-	fd, err := unix.PerfEventOpen(&plan.Changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := perfring.OpenEvent(&plan.Changes, tid, cpu)
 	for err != nil && plan.Concede(err) {
-		fd, err = unix.PerfEventOpen(&plan.Changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		fd, err = perfring.OpenEvent(&plan.Changes, tid, cpu)
 	}
 	if errors.Is(err, unix.ENODEV) {
 		return err

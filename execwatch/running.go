@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,7 +159,7 @@ func glimpseAll() *glimpses {
 		}
 		p := glimpse{pid: pid, file: g.note(tid)}
 		b := &Binary{Path: path, Reason: reason.ProcessGone}
-		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
+		if link, err := procfs.Readlink(tid, "exe"); err == nil {
 			b.Deleted = isDeleted(link)
 		}
 		p.prog = runningProgram{started, procfs.NameOf(uint32(pid)), b}
@@ -173,7 +172,7 @@ func glimpseAll() *glimpses {
 
 // note keeps the file that a process runs, one descriptor for all who run it.
 func (g *glimpses) note(tid int) int {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/exe", tid), unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := procfs.OpenPlace(tid, "exe", 0)
 	if err != nil {
 		return -1
 	}
@@ -300,7 +299,7 @@ func readProgram(tid int, path string, o procmap.Options) *Binary {
 
 // startOf returns when a process was started, ns, CLOCK_BOOTTIME, in whole startTicks.
 func startOf(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	stat, err := procfs.Read(pid, "stat")
 	if err != nil {
 		return 0, err
 	}

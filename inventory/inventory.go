@@ -200,7 +200,7 @@ func (inv *Inventory) addMissing(pids []int) {
 		if listed[pid] {
 			continue
 		}
-		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := procfs.Readlink(pid, "exe"); !errors.Is(err, fs.ErrNotExist) {
 			inv.add(inv.lookPatiently(pid, patience.ProcessTime, procmap.Options{Context: inv.context()}))
 		}
 	}

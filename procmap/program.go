@@ -9,6 +9,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/aside"
+	"hallmark/internal/patience"
 	"hallmark/reason"
 )
 
@@ -23,9 +24,13 @@ func Program(pid int) (buildid.Info, error) { return ProgramContext(context.Back
 
 // ProgramContext is Program. Hashing ends early when ctx is done, and keeps to its budget.
 func ProgramContext(ctx context.Context, pid int) (buildid.Info, error) {
-	fd, err := openPath(procDir(pid)+"/exe", oPath)
+	exe := procDir(pid) + "/exe"
+	fd, err := patience.InTimeOr(pid, patience.LookTime, func() (int, error) { return openPath(exe, oPath) }, func(fd int) { syscall.Close(fd) })
+	if errors.Is(err, patience.ErrSilent) { // the process is executing a program, which waits for a file system
+		return buildid.Info{}, &Error{pid, ErrUnresponsive}
+	}
 	if err != nil {
-		return buildid.Info{}, &os.PathError{Op: "open", Path: procDir(pid) + "/exe", Err: err}
+		return buildid.Info{}, &os.PathError{Op: "open", Path: exe, Err: err}
 	}
 	defer syscall.Close(fd)
 	if (&Process{pid: pid}).view().AnswersFD(fd) {

@@ -53,7 +53,7 @@ func victim(how string) {
 		coverArguments(int(f.Fd()))
 	}
 	direct := -1
-	if how == "launder" {
+	if how == "launder" || how == "execute" {
 		direct = dirtyPage(os.Args[1])
 	}
 	fmt.Printf("%x\n", uintptr(unsafe.Pointer(&m[0])))
@@ -65,6 +65,8 @@ func victim(how string) {
 		lockMappings(uintptr(unsafe.Pointer(&m[0])))
 	case "launder":
 		launderPage(direct)
+	case "execute":
+		executeForEver(direct)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -114,15 +116,20 @@ func flipMappings(at uintptr, f *os.File) {
 // process that reads a page of it holds the lock while it waits, and a change of the mappings
 // waits for that lock, before everybody else.
 func lockMappings(at uintptr) {
-	var told [1]byte
-	_, err := io.ReadFull(os.Stdin, told[:])
-	check(err)
+	awaitWord()
 	reader := exec.Command("/proc/self/exe", strconv.Itoa(os.Getpid()), strconv.FormatUint(uint64(at), 10))
 	reader.Env = append(os.Environ(), victimVar+"=reader")
 	check(reader.Start())
 	go func() { _ = reader.Wait() }()
 	time.Sleep(lockTime / 2)
 	_, _ = syscall.Mmap(-1, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+}
+
+// awaitWord waits for the parent to say that the server does not answer any more.
+func awaitWord() {
+	var told [1]byte
+	_, err := io.ReadFull(os.Stdin, told[:])
+	check(err)
 }
 
 // dirtyPage writes to a page of a file that it has mapped, and opens the file once more, for direct I/O.
@@ -141,10 +148,18 @@ func dirtyPage(name string) (direct int) {
 // the kernel has the page written first, and holds the lock of the mappings for writing
 // meanwhile (fuse_file_mmap, fs/fuse/file.c).
 func launderPage(direct int) {
-	var told [1]byte
-	_, err := io.ReadFull(os.Stdin, told[:])
-	check(err)
+	awaitWord()
 	_, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+}
+
+// executeForEver has a child execute a program that shares this process's mappings, as all children of Go do
+// until then, while launderPage has their lock: the kernel waits for that lock with another one of the child
+// held (exec_mmap, fs/exec.c), under which it answers most questions about a process.
+func executeForEver(direct int) {
+	awaitWord()
+	go func() { _, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE) }()
+	time.Sleep(lockTime / 2)
+	_, _ = syscall.ForkExec("/proc/self/exe", []string{"child"}, nil)
 }
 
 // lockTime is how long that takes. Without the lock the test proves less.
@@ -246,7 +261,7 @@ func newSilentScene(t *testing.T, how string, silence func(*fusetest.Server)) *s
 	})
 	t.Cleanup(s.server.Close) // first of all: who ends waits for it to close files
 	silence(s.server)
-	if how == "lock" || how == "launder" {
+	if how == "lock" || how == "launder" || how == "execute" {
 		goOn()
 	}
 	return s
@@ -514,6 +529,52 @@ func TestLaunderedMappings(t *testing.T) {
 			t.Errorf("record %v wrote no profile: %v\n%s", args, err, text)
 		}
 	}
+}
+
+// TestExecutingForEver looks at a process that never ends to execute a program. Nearly all that /proc has
+// of it would be waited for: its links, and its state.
+func TestExecutingForEver(t *testing.T) {
+	t.Parallel()
+	testenv.Root(t)
+	s := newSilentScene(t, "execute", (*fusetest.Server).Silence)
+	child := childOf(t, s.pid)
+	victim := strconv.Itoa(child)
+	if state, _ := os.ReadFile("/proc/" + victim + "/status"); !strings.Contains(string(state), "State:\tD") {
+		testenv.Lack(t, "the victim does not wait in execve(2): %s", state)
+	}
+	for _, args := range [][]string{{"id", victim}, {"maps", victim}, {"addr", victim, "0x1000"}, {"ps", victim}, {"ps"}} {
+		_, errors := s.run(t, 0, args...)
+		if args[0] != "ps" && !strings.Contains(errors, "in time") {
+			t.Errorf("%s does not say that nobody could look:\n%s", args[0], errors)
+		}
+	}
+	for _, args := range [][]string{{"-p", victim, "--backend", "perf"}, {"-p", victim, "--backend", "bpf"}, {"-a", "--backend", "perf"}, {"-a", "--backend", "bpf"}} {
+		file := filepath.Join(s.dir, "x.pb.gz")
+		_ = os.Remove(file)
+		_, text := s.run(t, 0, append([]string{"record", "-d", "1s", "-o", file}, args...)...)
+		if _, err := os.Stat(file); err != nil && !strings.Contains(text, "in time") {
+			t.Errorf("record %v wrote no profile, and does not say why: %v\n%s", args, err, text)
+		}
+	}
+	for _, backend := range []string{"perf", "bpf"} {
+		_, _ = s.run(t, 0, "exec", "-d", "1s", "--backend", backend)
+	}
+}
+
+// childOf returns the child of a process. It reads what can be had of any process.
+func childOf(t *testing.T, pid int) (child int) {
+	t.Helper()
+	testenv.Await(t, "a child", func() bool {
+		names, _ := filepath.Glob("/proc/[0-9]*/status")
+		for _, name := range names {
+			if status, _ := os.ReadFile(name); strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", pid)) {
+				child, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+				return true
+			}
+		}
+		return false
+	})
+	return child
 }
 
 // linesWith returns the lines that contain a text.

@@ -34,7 +34,7 @@ var rules = map[string]rule{
 		why:    "a tool that only wants build IDs gets nothing else",
 	},
 	"procmap": {
-		module: []string{"addr", "buildid", "internal/fstimes", "internal/regular", "reason", "internal/aside", "internal/mounts"},
+		module: []string{"addr", "buildid", "internal/fstimes", "internal/regular", "reason", "internal/aside", "internal/mounts", "internal/patience"},
 		why:    "a tool that only wants VMAs gets nothing else, and no dependency at all",
 	},
 	"procmap/live": {
@@ -229,7 +229,7 @@ var rules = map[string]rule{
 		why:    "code of the running kernel; which addresses were sampled is for recordings to say",
 	},
 	"internal/mounts":  {module: []string{"internal/regular"}, why: "which file systems answer by themselves; imports next to nothing, so that everybody can ask"},
-	"internal/perfmap": {module: []string{"internal/mounts", "internal/regular"}, external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
+	"internal/perfmap": {module: []string{"internal/mounts", "internal/procfs", "internal/regular"}, external: []string{sys}, why: "finds a file of a process; what is in it is for symbol to say"},
 	"internal/backend": {
 		module:   []string{"internal/bpf", "internal/capability", "internal/procfs", "internal/reach", "unwind"},
 		external: []string{sys},
@@ -238,11 +238,11 @@ var rules = map[string]rule{
 	"internal/capability": {external: []string{sys}, why: "what this process may do; imports next to nothing, so that everybody can ask"},
 	"internal/patience":   {why: "bounds waits for other processes; imports nothing, so that all that looks at processes can use it"},
 	"internal/perfring": {
-		module:   []string{"internal/capability", "internal/perfregs", "perfdata"},
+		module:   []string{"internal/capability", "internal/patience", "internal/perfregs", "perfdata"},
 		external: []string{sys},
 		why:      "perf events and their rings, for recordings, executions and doctor; what records mean is for them to say",
 	},
-	"internal/procfs":   {module: []string{"internal/aside"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
+	"internal/procfs":   {module: []string{"internal/aside", "internal/patience"}, external: []string{sys}, why: "facts about processes by number, for all that lists or records them"},
 	"internal/proctest": {module: []string{"buildid", "internal/contentcache", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
 	"internal/objects": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/capability", "internal/contentcache", "internal/contested", "internal/jitcode",

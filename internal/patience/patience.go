@@ -119,6 +119,34 @@ func InTime[T any](pid int, limit time.Duration, look func() (T, error)) (T, err
 	return v, err
 }
 
+// InTimeOr is InTime for a look that returns something to be let go of: drop does that where nobody
+// waits for it any more.
+func InTimeOr[T any](pid int, limit time.Duration, look func() (T, error), drop func(T)) (T, error) {
+	var mu sync.Mutex // of what follows
+	var isLate, isHere bool
+	var v T
+	var err error
+	if Within(pid, limit, func() {
+		got, gotErr := look()
+		mu.Lock()
+		defer mu.Unlock()
+		v, err, isHere = got, gotErr, gotErr == nil
+		if isLate && isHere {
+			drop(v)
+		}
+	}) {
+		return v, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	isLate = true
+	if isHere { // it came just now
+		drop(v)
+	}
+	var none T
+	return none, ErrSilent
+}
+
 // ErrSilent is the error of a look that did not end in time.
 var ErrSilent = errors.New("nobody could look at its mappings in time: it may wait for a file system")
 

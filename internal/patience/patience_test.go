@@ -1,6 +1,7 @@
 package patience
 
 import (
+	"errors"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,31 @@ func TestWithin(t *testing.T) {
 	}
 	close(release)
 	testenv.Await(t, "the end of the look", func() bool { return Within(pid, time.Hour, func() {}) })
+}
+
+// TestInTimeOr wants what comes too late to be let go of, and nothing else.
+func TestInTimeOr(t *testing.T) {
+	const pid = 1<<30 + 8
+	dropped := make(chan int, 2)
+	look := func(wait <-chan struct{}) func() (int, error) {
+		return func() (int, error) {
+			<-wait
+			return 7, nil
+		}
+	}
+	now, later := make(chan struct{}), make(chan struct{})
+	close(now)
+	drop := func(v int) { dropped <- v }
+	if v, err := InTimeOr(pid, time.Hour, look(now), drop); v != 7 || err != nil || len(dropped) > 0 {
+		t.Errorf("%d, %v, %d were let go of", v, err, len(dropped))
+	}
+	if v, err := InTimeOr(pid, time.Millisecond, look(later), drop); v != 0 || !errors.Is(err, ErrSilent) {
+		t.Errorf("%d, %v, want nothing", v, err)
+	}
+	close(later)
+	if v := <-dropped; v != 7 {
+		t.Errorf("%d was let go of", v)
+	}
 }
 
 // TestWithinMoving waits for a look that makes steps, for some time, and for one that is held up no longer.

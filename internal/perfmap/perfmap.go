@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
 	"hallmark/internal/regular"
 )
 
@@ -71,7 +72,7 @@ func Keep(pid int, started time.Time) (*MapFile, error) {
 	if inner != "" {
 		p.inside = fmt.Sprintf("perf-%s.map", inner)
 		p.view = mounts.Of(pid, false)
-		p.keepInside(fmt.Sprintf("/proc/%d/root", pid))
+		p.keepInside(pid)
 	}
 	return p, nil
 }
@@ -81,8 +82,8 @@ const tolerance = 100 * time.Millisecond
 
 // keepInside opens /tmp of the process, unless it is ours and the process has one
 // number for everybody.
-func (p *MapFile) keepInside(root string) {
-	dir, err := p.openBelow(root, "tmp")
+func (p *MapFile) keepInside(pid int) {
+	dir, err := p.openBelow(pid, "tmp")
 	if err != nil {
 		return
 	}
@@ -96,10 +97,10 @@ func (p *MapFile) keepInside(root string) {
 	}
 }
 
-// openBelow opens a directory of another root. Links lead nowhere out of it. One on a file
+// openBelow opens a directory below the root of a process. Links lead nowhere out of it. One on a file
 // system that may not answer is not opened.
-func (p *MapFile) openBelow(root, name string) (*os.File, error) {
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func (p *MapFile) openBelow(pid int, name string) (*os.File, error) {
+	fd, err := procfs.OpenPlace(pid, "root", unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func status(pid int) (inner string, owner int) {
 
 // StartTime returns when a running process started, to 10 ms.
 func StartTime(pid int) (time.Time, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	stat, err := procfs.Read(pid, "stat")
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/internal/patience"
 	"hallmark/internal/perfregs"
 	"hallmark/perfdata"
 )
@@ -115,16 +116,33 @@ func (p *Plan) Open(tid, cpu int) (samples, changes int, err error) {
 }
 
 func (p *Plan) try(tid, cpu int) (samples, changes int, err error) {
-	samples, err = unix.PerfEventOpen(&p.Samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	samples, err = OpenEvent(&p.Samples, tid, cpu)
 	if err != nil {
 		return -1, -1, err
 	}
-	changes, err = unix.PerfEventOpen(&p.Changes, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	changes, err = OpenEvent(&p.Changes, tid, cpu)
 	if err != nil {
 		unix.Close(samples)
 		return -1, -1, err
 	}
 	return samples, changes, nil
+}
+
+// OpenEvent opens an event of a thread (-1: all) on a CPU. The kernel waits for a thread that is executing
+// a program, maybe for ever: then the error is patience.ErrSilent.
+func OpenEvent(attr *unix.PerfEventAttr, tid, cpu int) (fd int, err error) {
+	open := func(attr *unix.PerfEventAttr) (int, error) {
+		return unix.PerfEventOpen(attr, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	}
+	if tid <= 0 {
+		return open(attr)
+	}
+	kept := *attr // the plan may change when nobody waits any more
+	fd, err = patience.InTimeOr(tid, patience.ProcessTime, func() (int, error) { return open(&kept) }, func(fd int) { unix.Close(fd) })
+	if err != nil {
+		return -1, err
+	}
+	return fd, nil
 }
 
 // Concede gives up the newest part of the plan that may have caused err, an error of

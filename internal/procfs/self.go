@@ -2,7 +2,6 @@ package procfs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -65,12 +64,12 @@ const Deleted = " (deleted)"
 // ProgramOf returns the path of the program that a process executes, and the number of the thread
 // whose /proc/TID/exe has it: the first one, or another where that has ended; 0 where none has.
 func ProgramOf(pid int) (tid int, path string) {
-	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+	if path, err := Readlink(pid, "exe"); err == nil {
 		return pid, strings.TrimSuffix(path, Deleted)
 	}
 	tids, _ := ThreadsOf(pid)
 	for _, tid := range tids {
-		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid)); err == nil {
+		if path, err := Readlink(tid, "exe"); err == nil {
 			return tid, strings.TrimSuffix(path, Deleted)
 		}
 	}

@@ -104,7 +104,7 @@ func UserOf(pid uint32) uint32 {
 
 // IsKernelThread reports whether a process is a thread of the kernel.
 func IsKernelThread(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	stat, err := Read(pid, "stat")
 	if err != nil {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/cursor"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
 	"hallmark/internal/trust"
 )
 
@@ -198,7 +199,7 @@ func reportsExtents(f *os.File) bool {
 // isProgram reports whether a process that runs has executed this file, which nobody can
 // have written to since.
 func isProgram(pid uint32, f *os.File) bool {
-	exe, err := unix.Open(fmt.Sprintf("/proc/%d/exe", pid), unix.O_PATH|unix.O_CLOEXEC, 0)
+	exe, err := procfs.OpenPlace(int(pid), "exe", 0)
 	if err != nil {
 		return false
 	}

@@ -11,7 +11,6 @@ package reach
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -365,5 +364,5 @@ func OpenBelow(pid int, path string) (fd int, err error) {
 
 // OpenRoot opens the root directory of a process.
 func OpenRoot(pid int) (fd int, err error) {
-	return unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return procfs.OpenPlace(pid, "root", unix.O_DIRECTORY)
 }

@@ -21,6 +21,7 @@ import (
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
+	"hallmark/internal/procfs"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -307,7 +308,7 @@ func checkDigits(arg string) error {
 // programOf returns the path to show for what a process runs.
 func programOf(pid int) string {
 	link := "/proc/" + strconv.Itoa(pid) + "/exe"
-	if path, err := os.Readlink(link); err == nil {
+	if path, err := procfs.Readlink(pid, "exe"); err == nil {
 		return path
 	}
 	return link
