@@ -17,7 +17,6 @@ import (
 type image struct {
 	texts  []string
 	titles []string
-	widths float64 // of frames
 	count  int
 }
 
