@@ -32,6 +32,9 @@ echo "## record"
 go run ./record -hallmark "$tmp/hallmark"
 if [ "$(id -u)" = 0 ]; then
 	echo
+	echo "## cost"
+	go run ./cost -hallmark "$tmp/hallmark"
+	echo
 	echo "## identity"
 	for load in load/*.sh; do
 		echo
