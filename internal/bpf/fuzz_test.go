@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"hallmark/buildid"
@@ -9,8 +10,7 @@ import (
 )
 
 // FuzzKernelTypes reads types that may be anything, and those that are left of them.
-// What is left is not larger than what there was, but for the types that only have
-// their number there.
+// What is left is not larger than what there was.
 func FuzzKernelTypes(f *testing.F) {
 	f.Add(fewTypes(), "task_struct")
 	f.Add([]byte{}, "")
@@ -19,15 +19,23 @@ func FuzzKernelTypes(f *testing.F) {
 		if err := k.parse(data); err != nil {
 			return
 		}
-		k.functions(map[string]bool{name: true})
-		wanted := make([]bool, len(k.offsets))
-		for id := range wanted {
-			wanted[id] = id > 0
+		var all, named []uint32
+		own := map[uint32]uint32{}
+		for id := range k.count {
+			all, own[id] = append(all, id), id
+			if id > 0 && name != "" && string(k.name(k.typ(id).nameOff())) == name {
+				named = append(named, id)
+			}
 		}
-		if n := len(k.copyOf(wanted)); n > btfHeaderSize+len(data)*(1+len(k.strings)) {
+		if n := len(k.copyOf(all, own)); n > btfHeaderSize+len(data)*(1+len(k.strings)) {
 			t.Errorf("%d bytes of types became %d", len(data), n)
 		}
-		_, _ = k.reduced(map[string]bool{name: true})
+		var found []uint32
+		k.named(map[string]bool{name: true}, func(id uint32, _ btfType) { found = append(found, id) })
+		if !slices.Equal(found, named) {
+			t.Errorf("%v are called %q, want %v", found, name, named)
+		}
+		_, _ = k.reduced(named)
 	})
 }
 

@@ -31,13 +31,8 @@ type Stock struct {
 }
 
 type stockObjects struct {
-	stockProgram
-	Order     *ebpf.Variable `ebpf:"order"`
-	StockDone *ebpf.Variable `ebpf:"stock_done"`
-}
-
-type stockProgram struct {
-	TakeStock *ebpf.Program `ebpf:"take_stock"`
+	TakeStock        *ebpf.Program
+	Order, StockDone *ebpf.Variable
 }
 
 // A Process runs.
@@ -81,9 +76,11 @@ func (s *Stock) load() error {
 	if err := configure(spec, false); err != nil {
 		return err
 	}
-	if err := spec.LoadAndAssign(&s.objects, loadOptions(spec)); err != nil {
+	it, err := loadIterator(spec, samplerProgTakeStock, loadOptions(spec))
+	if err != nil {
 		return err
 	}
+	s.objects = stockObjects{it.program, it.variables["order"], it.variables["stock_done"]}
 	return s.attach()
 }
 

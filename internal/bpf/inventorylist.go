@@ -178,16 +178,11 @@ func loadWalk() (*listProgram, error) {
 	if opts == nil || !countsChanges(opts.Programs.KernelTypes) {
 		return nil, nil
 	}
-	var objects struct {
-		Program *ebpf.Program  `ebpf:"list_processes"`
-		Look    *ebpf.Variable `ebpf:"look"`
-		Order   *ebpf.Variable `ebpf:"order"`
-		Changed *ebpf.Variable `ebpf:"changed"`
-	}
-	if err := spec.LoadAndAssign(&objects, opts); err != nil {
+	it, err := loadIterator(spec, "list_processes", opts)
+	if err != nil {
 		return nil, err
 	}
-	p := &listProgram{program: objects.Program, look: objects.Look, order: objects.Order, changed: objects.Changed, patience: listPatience}
+	p := &listProgram{program: it.program, look: it.variables["look"], order: it.variables["order"], changed: it.variables["changed"], patience: listPatience}
 	return p, p.attach()
 }
 
@@ -196,14 +191,11 @@ func loadLocked() (*listProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	var objects struct {
-		Program *ebpf.Program  `ebpf:"list_code"`
-		Look    *ebpf.Variable `ebpf:"look"`
-	}
-	if err := spec.LoadAndAssign(&objects, loadOptions(spec)); err != nil {
+	it, err := loadIterator(spec, "list_code", loadOptions(spec))
+	if err != nil {
 		return nil, err
 	}
-	p := &listProgram{program: objects.Program, look: objects.Look}
+	p := &listProgram{program: it.program, look: it.variables["look"]}
 	return p, p.attach()
 }
 

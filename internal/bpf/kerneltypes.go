@@ -18,14 +18,18 @@ import (
 // hundred thousand types, of which programs ask for a few dozen. To have the
 // library decode all of them takes longer than anything else in loading a program
 // but the kernel's own check, and as much memory as recording itself. So the
-// library is given only those that are asked for, under the numbers that they
-// have, because some numbers go into programs.
+// library is given only those that are asked for: see reduced.
 type kernelTypes struct {
 	mapped  []byte
 	types   []byte
 	strings []byte
-	offsets []uint32 // in types, by number; that of number 0, void, means nothing
+	count   uint32   // numbers of types; that of number 0, void, among them
+	marks   []uint32 // the offsets in types of the types with number 1, 1+markEvery, 1+2*markEvery …
 }
+
+// markEvery is how many types lie from one whose offset is kept to the next: the offsets of all
+// would take as much memory as what is read of them.
+const markEvery = 32
 
 const kernelTypesFile = "/sys/kernel/btf/vmlinux"
 
@@ -91,12 +95,14 @@ func (k *kernelTypes) parse(data []byte) error {
 	}
 	k.types = data[h.Types : h.Types+h.TypesSize]
 	k.strings = data[h.Strings : h.Strings+h.Size]
-	k.offsets = make([]uint32, 1, 1+len(k.types)/30) // a type with its parts has about 30 bytes
-	for at := 0; at < len(k.types); {
+	k.marks, k.count = make([]uint32, 0, 1+len(k.types)/30/markEvery), 1 // a type with its parts has about 30 bytes
+	for at := 0; at < len(k.types); k.count++ {
 		if at+btfTypeSize > len(k.types) {
 			return errBTF
 		}
-		k.offsets = append(k.offsets, uint32(at))
+		if k.count%markEvery == 1 {
+			k.marks = append(k.marks, uint32(at))
+		}
 		rest, ok := btfType(k.types[at:]).rest()
 		if at += btfTypeSize + rest; !ok || at > len(k.types) {
 			return errBTF
@@ -105,21 +111,55 @@ func (k *kernelTypes) parse(data []byte) error {
 	return nil
 }
 
-// typ returns a type and what belongs to it.
+// typ returns a type, by its number, and what belongs to it.
 func (k *kernelTypes) typ(id uint32) btfType {
-	t := btfType(k.types[k.offsets[id]:])
+	at := int(k.marks[(id-1)/markEvery])
+	for range (id - 1) % markEvery {
+		rest, _ := btfType(k.types[at:]).rest()
+		at += btfTypeSize + rest
+	}
+	t := btfType(k.types[at:])
 	rest, _ := t.rest()
 	return t[:btfTypeSize+rest]
 }
 
 // named calls f with the types that have one of these names.
 func (k *kernelTypes) named(names map[string]bool, f func(id uint32, t btfType)) {
-	for id := 1; id < len(k.offsets); id++ {
-		t := btfType(k.types[k.offsets[id]:])
-		if at := t.nameOff(); at != 0 && names[string(k.name(at))] {
-			f(uint32(id), t)
+	begins := beginsOf(names)
+	for id, at := uint32(1), 0; id < k.count; id++ {
+		t := btfType(k.types[at:])
+		rest, _ := t.rest()
+		at += btfTypeSize + rest
+		if name := t.nameOff(); name != 0 && begins.may(k.strings, name) && names[string(k.name(name))] {
+			f(id, t[:btfTypeSize+rest])
 		}
 	}
+}
+
+// begins has a bit for each hash of the first four bytes of some names, with the zero behind
+// them: nearly all other names are told from them by these bytes.
+type begins [1 << 16 / 64]uint64
+
+func beginsOf(names map[string]bool) *begins {
+	b := new(begins)
+	for name := range names {
+		if len(name) >= 3 {
+			i := beginHash(binary.NativeEndian.Uint32([]byte(name + "\x00")))
+			b[i/64] |= 1 << (i % 64)
+		}
+	}
+	return b
+}
+
+func beginHash(first uint32) uint32 { return first * 0x9e3779b1 >> 16 }
+
+// may reports whether the name at an offset of strings may be one of the names.
+func (b *begins) may(strings []byte, at uint32) bool {
+	if uint64(at)+4 > uint64(len(strings)) || strings[at+1] == 0 || strings[at+2] == 0 {
+		return true
+	}
+	i := beginHash(binary.NativeEndian.Uint32(strings[at:]))
+	return b[i/64]&(1<<(i%64)) != 0
 }
 
 // name returns the name at an offset of the strings.
@@ -178,21 +218,20 @@ func (t btfType) rest() (int, bool) {
 	return btfFixed[kind] + btfParts[kind]*t.parts(), true
 }
 
-// refers returns the types that t is made of. What a pointer points to is not.
-func (t btfType) refers() []uint32 {
+// refers calls f with where in t the numbers are of the types that t is made of. What a pointer
+// points to is not, nor what a function takes and returns.
+func (t btfType) refers(f func(at int)) {
 	switch t.kind() {
 	case kindTypedef, kindVolatile, kindConst, kindRestrict, kindTypeTag:
-		return []uint32{t.word(2)}
+		f(8)
 	case kindArray:
-		return []uint32{t.word(3), t.word(4)}
+		f(12)
+		f(16)
 	case kindStruct, kindUnion:
-		members := make([]uint32, t.parts())
-		for i := range members {
-			members[i] = t.word(3 + 3*i + 1)
+		for i := range t.parts() {
+			f(4 * (3 + 3*i + 1))
 		}
-		return members
 	}
-	return nil
 }
 
 // names calls f with where in t the offsets of names are.
@@ -214,17 +253,6 @@ func (t btfType) isAskedFor() bool {
 	return false
 }
 
-// functions returns the numbers of those of these functions that the kernel has.
-func (k *kernelTypes) functions(names map[string]bool) map[string]btf.TypeID {
-	found := map[string]btf.TypeID{}
-	k.named(names, func(id uint32, t btfType) {
-		if t.kind() == kindFunc {
-			found[string(k.name(t.nameOff()))] = btf.TypeID(id)
-		}
-	})
-	return found
-}
-
 // essential returns a name without its flavour: "x" for "x___old".
 func essential(name string) string {
 	if i := strings.LastIndex(name, "___"); i > 0 {
@@ -233,49 +261,45 @@ func essential(name string) string {
 	return name
 }
 
-// reduced returns the types with one of these names, and those that they are made
-// of, as the library reads them. All others are there by their number only.
-func (k *kernelTypes) reduced(names map[string]bool) (*btf.Spec, error) {
-	wanted := make([]bool, len(k.offsets))
-	var queue []uint32
-	want := func(id uint32) {
-		if id < uint32(len(wanted)) && !wanted[id] && id != 0 {
-			wanted[id] = true
-			queue = append(queue, id)
-		}
-	}
-	k.named(names, func(id uint32, t btfType) {
-		if t.isAskedFor() {
-			want(id)
-		}
-	})
-	for len(queue) > 0 {
-		last := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		for _, id := range k.typ(last).refers() {
-			want(id)
-		}
-	}
-	return btf.LoadSpecFromReader(bytes.NewReader(k.copyOf(wanted)))
+// reduction is some of the kernel's types, as the library reads them. They have numbers of their
+// own, because the library takes time and memory for each number up to the largest.
+type reduction struct {
+	spec    *btf.Spec
+	numbers []uint32 // of the kernel, by those in spec
 }
 
-// copyOf returns BTF with the wanted types alone.
-func (k *kernelTypes) copyOf(wanted []bool) []byte {
+// reduced returns the types with these numbers, and those that they are made of.
+func (k *kernelTypes) reduced(ids []uint32) (reduction, error) {
+	r, own := reduction{numbers: []uint32{0}}, map[uint32]uint32{0: 0}
+	want := func(id uint32) {
+		if _, ok := own[id]; !ok && id < k.count {
+			own[id] = uint32(len(r.numbers))
+			r.numbers = append(r.numbers, id)
+		}
+	}
+	for _, id := range ids {
+		want(id)
+	}
+	for i := 1; i < len(r.numbers); i++ {
+		t := k.typ(r.numbers[i])
+		t.refers(func(at int) { want(binary.NativeEndian.Uint32(t[at:])) })
+	}
+	var err error
+	r.spec, err = btf.LoadSpecFromReader(bytes.NewReader(k.copyOf(r.numbers, own)))
+	return r, err
+}
+
+// copyOf returns BTF with these types alone, under the numbers that own has for theirs.
+func (k *kernelTypes) copyOf(ids []uint32, own map[uint32]uint32) []byte {
 	order := binary.NativeEndian
-	types := make([]byte, 0, 2*btfTypeSize*len(wanted))
+	var types []byte
 	names, known := []byte{0}, map[uint32]uint32{0: 0}
-	for id := 1; id < len(wanted); id++ {
+	for _, id := range ids[1:] {
 		start := len(types)
-		if !wanted[id] {
-			types = append(types, make([]byte, btfTypeSize)...)
-			order.PutUint32(types[start+4:], kindFwd<<24)
-			continue
-		}
-		types = append(types, k.typ(uint32(id))...)
+		types = append(types, k.typ(id)...)
 		t := btfType(types[start:])
-		if t.kind() == kindPtr {
-			order.PutUint32(t[8:], 0) // to void
-		}
+		t.refers(func(at int) { order.PutUint32(t[at:], own[order.Uint32(t[at:])]) })
+		t.leaveOut()
 		t.names(func(at int) {
 			old := order.Uint32(t[at:])
 			if _, ok := known[old]; !ok {
@@ -290,29 +314,119 @@ func (k *kernelTypes) copyOf(wanted []bool) []byte {
 	return append(append(out, types...), names...)
 }
 
-// resolve gives the programs the numbers of the kernel's functions that they call,
-// and returns the types that they ask for.
+// leaveOut has t name void where it names a type that it is not made of.
+func (t btfType) leaveOut() {
+	order := binary.NativeEndian
+	switch t.kind() {
+	case kindPtr:
+		order.PutUint32(t[8:], 0)
+	case kindFuncProto:
+		order.PutUint32(t[8:], 0)
+		for at := btfTypeSize; at < len(t); at += btfParts[kindFuncProto] {
+			order.PutUint32(t[at+4:], 0)
+		}
+	}
+}
+
+// resolve does in the programs all that the library would do with the types of the kernel, and
+// returns those that they ask for.
 func (k *kernelTypes) resolve(spec *ebpf.CollectionSpec) (*btf.Spec, error) {
-	types, functions := map[string]bool{}, map[string]bool{}
+	names, functions := map[string]bool{}, map[string]bool{}
 	for t, err := range spec.Types.All() {
 		if err != nil {
 			return nil, err
 		}
 		if f, ok := t.(*btf.Func); ok && f.Linkage == btf.ExternFunc {
 			functions[f.Name] = true
+			names[f.Name] = true
 		} else if name := t.TypeName(); name != "" {
-			types[essential(name)] = true
+			names[essential(name)] = true
 		}
 	}
-	numbers := k.functions(functions)
+	var types []uint32
+	numbers := map[string]btf.TypeID{}
+	k.named(names, func(id uint32, t btfType) {
+		if t.isAskedFor() {
+			types = append(types, id)
+		} else if name := string(k.name(t.nameOff())); t.kind() == kindFunc && functions[name] {
+			numbers[name] = btf.TypeID(id)
+		}
+	})
+	r, err := k.reduced(types)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
 			if ins := &p.Instructions[i]; functions[ins.Reference()] {
 				resolveFunction(ins, numbers[ins.Reference()])
 			}
 		}
+		if err := r.relocate(p); err != nil {
+			return nil, err
+		}
 	}
-	return k.reduced(types)
+	return r.spec, nil
+}
+
+// relocate changes the instructions that depend on the types of the kernel to what they are here.
+func (r *reduction) relocate(p *ebpf.ProgramSpec) error {
+	var wanted []*btf.CORERelocation
+	var at []*asm.Instruction
+	for i := range p.Instructions {
+		if relocation := btf.CORERelocationMetadata(&p.Instructions[i]); relocation != nil {
+			wanted, at = append(wanted, relocation), append(at, &p.Instructions[i])
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	fixups, err := btf.CORERelocate(wanted, []*btf.Spec{r.spec}, p.ByteOrder, func(t btf.Type) (btf.TypeID, error) {
+		return 0, fmt.Errorf("number of %v in the program's own types: %w", t, errors.ErrUnsupported)
+	})
+	if err != nil {
+		return err
+	}
+	for i, fixup := range fixups {
+		if err := r.apply(at[i], wanted[i], fixup); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply changes an instruction.
+func (r *reduction) apply(ins *asm.Instruction, wanted *btf.CORERelocation, fixup btf.COREFixup) error {
+	was := ins.OpCode
+	if err := fixup.Apply(ins); err != nil {
+		return fmt.Errorf("%v: %w", wanted, err)
+	}
+	if was.IsDWordLoad() && !isPoisoned(ins) && strings.HasPrefix(wanted.String(), "CORERelocation(target_type_id,") {
+		if uint64(ins.Constant) >= uint64(len(r.numbers)) {
+			return fmt.Errorf("%v: %d is no type", wanted, ins.Constant)
+		}
+		ins.Constant = int64(r.numbers[ins.Constant])
+	}
+	withoutMetadata(ins)
+	return nil
+}
+
+// isPoisoned reports whether an instruction was replaced by one that no kernel takes, because the
+// kernel does not have what it asks for.
+func isPoisoned(ins *asm.Instruction) bool { return ins.Constant == btf.COREBadRelocationSentinel }
+
+// withoutMetadata takes from an instruction what has been done: all but where it stands.
+func withoutMetadata(ins *asm.Instruction) {
+	bare := *ins
+	bare.Metadata = asm.Metadata{}
+	bare = bare.WithSymbol(ins.Symbol())
+	if source := ins.Source(); source != nil {
+		bare = bare.WithSource(source)
+	}
+	if fn := btf.FuncMetadata(ins); fn != nil {
+		bare = btf.WithFuncMetadata(bare, fn)
+	}
+	*ins = bare
 }
 
 // resolveFunction does what the library would do with all types. A function of the
@@ -332,8 +446,8 @@ func resolveFunction(ins *asm.Instruction, number btf.TypeID) {
 	*ins = resolved
 }
 
-// loadOptions prepares the programs for loading: with the types that they ask for,
-// or, where these are not understood, with none, so that the library reads all.
+// loadOptions prepares the programs for loading, with the types that they ask for, or, where
+// these are not understood, with none, so that the library reads all.
 func loadOptions(spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
 	k, err := openKernelTypes()
 	if err != nil {

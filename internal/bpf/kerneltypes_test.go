@@ -98,15 +98,24 @@ func TestReducedTypes(t *testing.T) {
 	defer k.close()
 	names := map[string]bool{
 		"task_struct": true, "vm_area_struct": true, "super_block": true, "pid_type": true,
-		"maple_node": true, "u64": true, "no such type": true,
+		"maple_node": true, "u64": true, "u8": true, "no such type": true,
 	}
-	few, err := k.reduced(names)
+	var ids []uint32
+	functions := map[btf.TypeID]string{}
+	k.named(map[string]bool{"task_struct": true, "vm_area_struct": true, "super_block": true, "pid_type": true, "maple_node": true, "u64": true, "u8": true, "no such type": true, "schedule": true}, func(id uint32, typ btfType) {
+		if typ.isAskedFor() {
+			ids = append(ids, id)
+		} else if typ.kind() == kindFunc {
+			functions[btf.TypeID(id)] = string(k.name(typ.nameOff()))
+		}
+	})
+	few, err := k.reduced(ids)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range names {
 		want, wantErr := whole.AnyTypesByName(name)
-		got, gotErr := few.AnyTypesByName(name)
+		got, gotErr := few.spec.AnyTypesByName(name)
 		if len(got) != len(want) || (gotErr == nil) != (wantErr == nil) {
 			t.Errorf("%d types are called %s, want %d", len(got), name, len(want))
 			continue
@@ -115,8 +124,13 @@ func TestReducedTypes(t *testing.T) {
 			compareTypes(t, few, whole, got[i], want[i])
 		}
 	}
-	if got := k.functions(map[string]bool{"schedule": true, "no_such_function": true}); len(got) != 1 || !isFunction(whole, got["schedule"], "schedule") {
-		t.Errorf("functions are %v", got)
+	for id, name := range functions {
+		if name != "schedule" || !isFunction(whole, id, name) {
+			t.Errorf("function %s has number %d", name, id)
+		}
+	}
+	if len(functions) != 1 {
+		t.Errorf("functions are %v", functions)
 	}
 }
 
@@ -127,8 +141,9 @@ func isFunction(s *btf.Spec, id btf.TypeID, name string) bool {
 }
 
 // compareTypes wants the same number, size and text, which has the members.
-func compareTypes(t *testing.T, gotSpec, wantSpec *btf.Spec, got, want btf.Type) {
-	gotID, _ := gotSpec.TypeID(got)
+func compareTypes(t *testing.T, r reduction, wantSpec *btf.Spec, got, want btf.Type) {
+	own, _ := r.spec.TypeID(got)
+	gotID := btf.TypeID(r.numbers[own])
 	wantID, _ := wantSpec.TypeID(want)
 	gotSize, _ := btf.Sizeof(got)
 	wantSize, _ := btf.Sizeof(want)

@@ -101,6 +101,8 @@ func (s *Sampler) load(o Options) error {
 	if err := spec.Variables["want_times"].Set(o.Times); err != nil {
 		return err
 	}
+	growByNeed(spec)
+	s.leaveOut(spec, o.Running)
 	s.spec, s.options = spec, loadOptions(spec)
 	if err := s.loadObjects(o.Running); err != nil {
 		return err
@@ -129,6 +131,27 @@ func (s *Sampler) load(o Options) error {
 	s.keys, s.values = make([]samplerCountKey, countBatch), make([]uint64, countBatch)
 	s.reader, err = ringbuf.NewReader(s.objects.Events)
 	return err
+}
+
+// growByNeed lets those maps take memory when they need it that have room for far more than most
+// recordings have. To fill them beforehand takes longer than to make all others.
+//
+// The kernel counts the elements of such a map under a plain spin lock (percpu_counter_add_batch). So
+// they are the maps that no program but the one that samples changes, which does not interrupt itself,
+// nor a system call on a map: see docs/nmi.md. The table of files is changed by programs in tasks.
+func growByNeed(spec *ebpf.CollectionSpec) {
+	spec.Maps["counts"].InnerMap.Flags |= unix.BPF_F_NO_PREALLOC
+	spec.Maps["unwind_tables"].Flags |= unix.BPF_F_NO_PREALLOC
+}
+
+// leaveOut takes programs out that will not be loaded, so that nothing is prepared for them.
+func (s *Sampler) leaveOut(spec *ebpf.CollectionSpec, running bool) {
+	if s.taskWork {
+		delete(spec.Programs, samplerProgSeeMapping)
+	}
+	if !running {
+		delete(spec.Programs, samplerProgTakeStock)
+	}
 }
 
 func (s *Sampler) openTable(size uint64) {

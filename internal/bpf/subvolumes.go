@@ -65,8 +65,8 @@ func btrfsOfModule(data []byte, kernel *kernelTypes) btrfsOffsets {
 		}
 		return kernel.name(at)
 	}
-	for id := 1; id < len(module.offsets); id++ {
-		if t := module.typ(uint32(id)); t.kind() == kindStruct {
+	for id := uint32(1); id < module.count; id++ {
+		if t := module.typ(id); t.kind() == kindStruct {
 			subvolumes.add(string(name(t.nameOff())), t, name)
 		}
 	}
