@@ -43,6 +43,7 @@ type bpfSampler struct {
 	processes     map[life]*process // seen in code that they generated
 	exits         *exits            // of these
 	taken         time.Time         // when counts were taken
+	stirred       bool              // files were introduced since the last round began
 	unwinding     *unwinding        // nil when stacks are walked by frame pointers
 }
 
@@ -146,16 +147,24 @@ func (s *bpfSampler) descriptors() []int {
 	return []int{s.programs.Descriptor(), s.notices.epoll, s.exits.epoll}
 }
 
-// pending reports whether samples lie in the kernel. While none do, or all are of
-// known stacks and fit, nobody is woken; but who wants to see progress is.
-func (s *bpfSampler) pending() bool {
-	return s.opts.Progress != nil || s.programs.Counted() > 0 || s.unwinding.waits()
+// due returns when samples that lie in the kernel are to be taken. While none do, or all are of
+// known stacks and fit, nobody is woken; but who wants to see progress is. New files wake us, and
+// what else the kernel says of them soon does not.
+func (s *bpfSampler) due() time.Duration {
+	switch {
+	case s.opts.Progress != nil || s.stirred || s.unwinding.waits():
+		return perfring.LongestWait
+	case s.programs.Counted() > 0:
+		return max(takeAfter-time.Since(s.taken), 0)
+	}
+	return perfring.Forever
 }
 
 // takeAfter is how long counts stay in the kernel while there is room.
 const takeAfter = time.Second
 
 func (s *bpfSampler) round() error {
+	s.stirred = false
 	if err := s.exits.each(s.exited); err != nil {
 		return err
 	}
@@ -239,6 +248,7 @@ func (s *bpfSampler) file(serial uint32) *objects.Object {
 
 // File introduces a serial number.
 func (s *bpfSampler) File(f bpf.File) {
+	s.stirred = true
 	if reach.IsMemoryByBPF(&f) {
 		s.files[f.Serial] = s.objects.Missing(reason.Anonymous)
 		if s.unwinding != nil {

@@ -295,10 +295,13 @@ func (s *perfSampler) descriptors() []int {
 	return fds
 }
 
-// pending reports whether there are records whose turn has not come, or somebody
+// due is before long if there are records whose turn has not come, or somebody
 // wants to see progress.
-func (s *perfSampler) pending() bool {
-	return s.opts.Progress != nil || s.sorter.Pending() || s.tracker.waits()
+func (s *perfSampler) due() time.Duration {
+	if s.opts.Progress != nil || s.sorter.Pending() || s.tracker.waits() {
+		return perfring.LongestWait
+	}
+	return perfring.Forever
 }
 
 // round empties every ring and handles the records whose turn has come.

@@ -124,8 +124,8 @@ type sampler interface {
 	begin() error
 	// descriptors are readable when there is something to do in a round.
 	descriptors() []int
-	// pending reports whether a round is due before long in any case.
-	pending() bool
+	// due returns after how long a round is due in any case: perfring.Forever if none is.
+	due() time.Duration
 	// round handles what the kernel told since the last one.
 	round() error
 	// halt ends the samples, finish handles what is left of them.
@@ -277,7 +277,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 	}
 	for {
-		over, err := w.Wait(s.sampler.pending())
+		over, err := w.Wait(s.sampler.due())
 		if err != nil || over {
 			return err
 		}

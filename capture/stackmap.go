@@ -51,7 +51,7 @@ func stackPlaces(hz, cpus int) int {
 
 // The samples wake no round, the time does.
 func (s *stackmapSampler) descriptors() []int { return []int{s.notices.epoll} }
-func (s *stackmapSampler) pending() bool      { return true }
+func (s *stackmapSampler) due() time.Duration { return perfring.LongestWait }
 
 func (s *stackmapSampler) round() error {
 	err := errors.Join(s.look(), s.programs.Take(s.count))

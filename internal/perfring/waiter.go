@@ -67,30 +67,35 @@ func NewWaiter(ctx context.Context, sources, processes []int) (*Waiter, error) {
 	return w, nil
 }
 
-// Wait returns when there may be records to read, and reports whether the recording is over.
-// pending says that there are some already whose turn has not come.
-func (w *Waiter) Wait(pending bool) (over bool, err error) {
-	_, err = unix.Poll(w.polls, w.timeout(pending))
+// Forever is a time after which nobody looks.
+const Forever time.Duration = -1
+
+// Wait returns when there may be records to read, and after a time in any case, unless that is Forever.
+// It reports whether the recording is over.
+func (w *Waiter) Wait(most time.Duration) (over bool, err error) {
+	n, err := unix.Poll(w.polls, w.timeout(most))
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return false, fmt.Errorf("waiting for events: %w", err)
 	}
 	if w.over.Load() || w.ended() {
 		return true, nil
 	}
-	pause := unix.NsecToTimespec(int64(breath))
-	_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
+	if n != 0 { // more may come of what woke us
+		pause := unix.NsecToTimespec(int64(breath))
+		_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
+	}
 	return false, nil
 }
 
-// timeout returns after how many milliseconds to look without being woken.
-func (w *Waiter) timeout(pending bool) int {
+// timeout returns after how many milliseconds to look without being woken, at most most.
+func (w *Waiter) timeout(most time.Duration) int {
 	switch {
-	case w.blind:
+	case w.blind && (most == Forever || most > Glance):
 		return int(Glance.Milliseconds())
-	case pending:
-		return int(LongestWait.Milliseconds())
+	case most == Forever:
+		return -1
 	}
-	return -1
+	return int((most + time.Millisecond - 1).Milliseconds())
 }
 
 // ended notes what will not come back, and reports whether all processes have
