@@ -74,12 +74,8 @@ func (b *builder) finish(text func(uint64) (string, error)) (*Profile, error) {
 		return nil, err
 	}
 	b.finishNumbers()
-	stacks := make([]stackAt, b.stacks.n)
-	for i := range stacks {
-		stacks[i] = b.stacks.at(i)
-	}
-	b.stacks, b.sets = vec[stackAt]{}, interner{}
-	b.p.tree, b.p.node = buildTree(&b.frames, stacks, len(b.p.locations))
+	b.sets = interner{}
+	b.p.tree, b.p.node = buildTree(&b.frames, &b.stacks, len(b.p.locations))
 	return b.p, nil
 }
 

@@ -89,16 +89,19 @@ func (f *frames) at(at, n uint32) []uint32 {
 type stackAt struct{ at, n uint32 }
 
 // buildTree returns the tree of stacks, and the node of each.
-func buildTree(all *frames, stacks []stackAt, locations int) (Tree, []uint32) {
-	order := sortStacks(all, stacks, locations)
-	b := treeBuilder{all: all, tree: Tree{frames: *all}}
-	return b.build(stacks, order)
+func buildTree(all *frames, stacks *vec[stackAt], locations int) (Tree, []uint32) {
+	b := treeBuilder{all: all, stacks: stacks, sorted: sortStacks(all, stacks, locations), tree: Tree{frames: *all}}
+	b.compare()
+	return b.build()
 }
 
 type treeBuilder struct {
-	all  *frames
-	tree Tree
-	path []pathNode
+	all    *frames
+	stacks *vec[stackAt]
+	sorted []stackKey // what was a key are two numbers: see compare
+	tree   Tree
+	path   []pathNode
+	cuts   []uint32
 }
 
 // pathNode is a node on the way to the stack at hand, and how deep it ends.
@@ -107,77 +110,100 @@ type pathNode struct {
 	depth uint32
 }
 
-func (b *treeBuilder) build(stacks []stackAt, order []uint32) (Tree, []uint32) {
-	shared := b.shared(stacks, order)
-	next := nextSmaller(shared)
-	nodes := make([]uint32, len(stacks))
+// shared returns how many frames a stack has in common with the one before it.
+func (b *treeBuilder) shared(i int) uint32 { return uint32(b.sorted[i].frames) }
+
+// next returns the next stack that has less in common with the one before it, or how many there
+// are.
+func (b *treeBuilder) next(i int) int { return int(b.sorted[i].frames >> 32) }
+
+// sameStack is shared by stacks that are the same.
+const sameStack = 1<<32 - 1
+
+// compare finds out for each stack what shared and next return, and puts them where its key was:
+// lists of their own would take as much memory as the tree.
+func (b *treeBuilder) compare() {
+	var before []uint32
+	for i := range b.sorted {
+		at := b.stacks.at(int(b.sorted[i].stack))
+		stack := b.all.at(at.at, at.n)
+		n := 0
+		for n < len(stack) && n < len(before) && stack[n] == before[n] {
+			n++
+		}
+		b.sorted[i].frames = uint64(n)
+		if i > 0 && n == len(stack) && n == len(before) {
+			b.sorted[i].frames = sameStack
+		}
+		before = stack
+	}
+	for i := len(b.sorted) - 1; i >= 0; i-- {
+		at := i + 1
+		for at < len(b.sorted) && b.shared(at) >= b.shared(i) {
+			at = b.next(at)
+		}
+		b.sorted[i].frames |= uint64(at) << 32
+	}
+}
+
+// beginning returns how much of a stack is in the tree when those before it are, and false for
+// one that is the same as the one before it.
+func (b *treeBuilder) beginning(i int) (depth uint32, isNew bool) {
+	if i == 0 {
+		return 0, true
+	}
+	return b.shared(i), b.shared(i) != sameStack
+}
+
+// ends returns the depths behind one where nodes of a stack end, the deepest first: its own end,
+// and where later stacks leave it.
+func (b *treeBuilder) ends(i int, from uint32) []uint32 {
+	cuts := append(b.cuts[:0], b.stacks.at(int(b.sorted[i].stack)).n)
+	j := i + 1
+	for j < len(b.sorted) && b.shared(j) == sameStack {
+		j++
+	}
+	for ; j < len(b.sorted) && b.shared(j) > from; j = b.next(j) {
+		if b.shared(j) < cuts[len(cuts)-1] {
+			cuts = append(cuts, b.shared(j))
+		}
+	}
+	b.cuts = cuts
+	if cuts[0] == from { // it has no frames
+		return nil
+	}
+	return cuts
+}
+
+func (b *treeBuilder) build() (Tree, []uint32) {
+	count := 1 // a list of nodes that grows would leave as much garbage
+	for i := range b.sorted {
+		if from, isNew := b.beginning(i); isNew {
+			count += len(b.ends(i, from))
+		}
+	}
+	b.tree.nodes = append(make([]node, 0, count), node{})
 	b.path = []pathNode{{}}
-	b.tree.nodes = append(make([]node, 0, countNodes(stacks, order, shared, next)), node{})
-	var cuts []uint32
-	for i, s := range order {
-		stack := stacks[s]
-		if i > 0 && shared[i] == sameStack {
-			nodes[s] = nodes[order[i-1]]
+	nodes := make([]uint32, len(b.sorted))
+	for i, k := range b.sorted {
+		stack := b.stacks.at(int(k.stack))
+		from, isNew := b.beginning(i)
+		if !isNew {
+			nodes[k.stack] = nodes[b.sorted[i-1].stack]
 			continue
 		}
 		b.tree.stacks++
 		b.tree.deepest = max(b.tree.deepest, int(stack.n))
-		from := uint32(0)
-		if i > 0 {
-			from = shared[i]
-		}
 		b.leave(from)
-		// Where later stacks leave this one, the deepest place first.
-		cuts = append(cuts[:0], stack.n)
-		for j := following(shared, i+1); j < len(order) && shared[j] > from; j = int(next[j]) {
-			if shared[j] < cuts[len(cuts)-1] {
-				cuts = append(cuts, shared[j])
-			}
+		for _, end := range slices.Backward(b.ends(i, from)) {
+			b.add(stack.at+from, end-from, end)
+			from = end
 		}
-		for c := len(cuts) - 1; c >= 0; c-- {
-			if cuts[c] > from {
-				b.add(stack.at+from, cuts[c]-from, cuts[c])
-				from = cuts[c]
-			}
-		}
-		nodes[s] = b.path[len(b.path)-1].node
+		nodes[k.stack] = b.path[len(b.path)-1].node
 	}
 	b.leave(0)
 	b.tree.nodes[0].end = uint32(len(b.tree.nodes))
 	return b.tree, nodes
-}
-
-// countNodes returns how many nodes the tree gets: a list that grows would leave as much garbage.
-func countNodes(stacks []stackAt, order, shared, next []uint32) int {
-	count := 1
-	for i, s := range order {
-		if i > 0 && shared[i] == sameStack {
-			continue
-		}
-		from := uint32(0)
-		if i > 0 {
-			from = shared[i]
-		}
-		if stacks[s].n > from {
-			count++
-		}
-		last := stacks[s].n
-		for j := following(shared, i+1); j < len(order) && shared[j] > from; j = int(next[j]) {
-			if shared[j] < last {
-				last = shared[j]
-				count++
-			}
-		}
-	}
-	return count
-}
-
-// following returns the first stack from i on that is not the same as the one before.
-func following(shared []uint32, i int) int {
-	for i < len(shared) && shared[i] == sameStack {
-		i++
-	}
-	return i
 }
 
 // add adds a node below the last one of the path.
@@ -195,69 +221,28 @@ func (b *treeBuilder) leave(depth uint32) {
 	}
 }
 
-// sameStack is shared by stacks that are the same.
-const sameStack = 1<<32 - 1
-
-// shared returns how many frames each stack has in common with the one before it.
-func (b *treeBuilder) shared(stacks []stackAt, order []uint32) []uint32 {
-	shared := make([]uint32, len(order))
-	var before []uint32
-	for i, s := range order {
-		stack := b.all.at(stacks[s].at, stacks[s].n)
-		n := 0
-		for n < len(stack) && n < len(before) && stack[n] == before[n] {
-			n++
-		}
-		shared[i] = uint32(n)
-		if i > 0 && n == len(stack) && n == len(before) {
-			shared[i] = sameStack
-		}
-		before = stack
-	}
-	return shared
-}
-
-// nextSmaller returns for each number the next one that is smaller, or how many there are.
-// Those of stacks that are the same do not count.
-func nextSmaller(numbers []uint32) []uint32 {
-	next := make([]uint32, len(numbers))
-	for i := len(numbers) - 1; i >= 0; i-- {
-		at := i + 1
-		for at < len(numbers) && numbers[at] >= numbers[i] {
-			at = int(next[at])
-		}
-		next[i] = uint32(at)
-	}
-	return next
-}
-
-// sortStacks returns the numbers of stacks in the order of their frames, outermost first.
-func sortStacks(all *frames, stacks []stackAt, locations int) []uint32 {
+// sortStacks returns the stacks in the order of their frames, outermost first.
+func sortStacks(all *frames, stacks *vec[stackAt], locations int) []stackKey {
 	bits := 1
 	for locations>>bits != 0 { // 0 is the end of a stack
 		bits++
 	}
 	s := stackSorter{all: all, stacks: stacks, bits: bits, each: 64 / bits}
-	s.keys = make([]stackKey, len(stacks))
-	for i := range s.keys {
-		s.keys[i].stack = uint32(i)
-	}
 	s.spare = make(chan struct{}, runtime.GOMAXPROCS(0))
-	s.sort(s.keys, 0)
-	s.parts.Wait()
-	order := make([]uint32, len(stacks))
-	for i, k := range s.keys {
-		order[i] = k.stack
+	keys := make([]stackKey, stacks.n)
+	for i := range keys {
+		keys[i].stack = uint32(i)
 	}
-	return order
+	s.sort(keys, 0)
+	s.parts.Wait()
+	return keys
 }
 
 // stackSorter sorts stacks by a few frames at a time, which it has beside them: the stacks
 // themselves are anywhere in memory.
 type stackSorter struct {
 	all    *frames
-	stacks []stackAt
-	keys   []stackKey
+	stacks *vec[stackAt]
 	bits   int
 	each   int // frames in a key
 	parts  sync.WaitGroup
@@ -302,7 +287,7 @@ func isSorted(keys []stackKey) bool {
 // load fills the keys, and reports whether the last one's stack ends.
 func (s *stackSorter) load(keys []stackKey, depth int) (ended bool) {
 	for i := range keys {
-		at := s.stacks[keys[i].stack]
+		at := s.stacks.at(int(keys[i].stack))
 		stack := s.all.at(at.at, at.n)
 		key, n := uint64(0), 0
 		for n < s.each && depth+n < len(stack) {
