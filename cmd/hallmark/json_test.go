@@ -223,6 +223,7 @@ func TestJSONOfFailures(t *testing.T) {
 		"symbolize": {{"/nonexistent"}, {"--format", "x"}, {"--debug-path", "/nonexistent"}, {os.Args[0]}},
 		"unwind":    {{os.Args[0], "/nonexistent"}, {"--stats", text}, {"--check", "zz", text}, {}},
 		"push":      {{"x"}, {"--server", "ftp://x", "y"}, {"--server", "http://127.0.0.1:1", "/nonexistent"}},
+		"top":       {{"x"}, {"--table", "x"}, {"-p", nobody}},
 		"report":    {{"/nonexistent"}, {text}, {"--top", "-1", text}},
 		"doctor":    {{"x"}},
 		"census":    {{"x"}},

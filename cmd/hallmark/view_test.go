@@ -44,10 +44,10 @@ func TestViewServesUntilCtrlC(t *testing.T) {
 		t.Errorf("%s: status %d:\n%s", words[1], status, page)
 	}
 	pages, _, _ := strings.Cut(words[1], "?")
-	if _, page := fetch(t, client, pages+"top"); !strings.Contains(page, "vfs_read") {
+	if _, page := fetch(t, client, pages+"api/functions"); !strings.Contains(page, "vfs_read") {
 		t.Errorf("the table has no function of the profile:\n%s", page)
 	}
-	if status, page := fetch(t, http.DefaultClient, pages+"top"); status != http.StatusForbidden {
+	if status, page := fetch(t, http.DefaultClient, pages+"api/functions"); status != http.StatusForbidden {
 		t.Errorf("without the key: status %d:\n%s", status, page)
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {

@@ -49,7 +49,7 @@ not found.`
 
 const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
   hallmark push --server http://127.0.0.1:8002 --sources ./prog
-  hallmark push --server http://127.0.0.1:8002 hallmark.pb.gz   # what a profile needs
+  hallmark push --server http://127.0.0.1:8002 hallmark.pb.gz   # what it needs
   HALLMARK_TOKEN=... hallmark push --server https://symbols.example *.deb`
 
 type pushOptions struct {

@@ -28,8 +28,8 @@ the reasons why others end early, by the binary where they do.
 
 FILE is any pprof profile, or a recording by perf (perf.data, and the directory
 that 'perf record --threads' writes); '-' is standard input, and gzip is seen
-through. It may also be the text of 'perf script' or folded stacks ("main;walk 42"),
-as many profilers write them; neither has identities. Without one it is
+through. It may also be the text of 'perf script' or folded stacks, as many
+profilers write them ("main;walk 42"); neither has identities. Without one it is
 hallmark.pb.gz, which 'hallmark record' writes.
 Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,

@@ -30,8 +30,9 @@ import (
 	symbolindex "hallmark/server/symbols"
 )
 
-const serveLong = `Serve stores files by build ID and serves them over HTTP: to debuggers, profilers
-and all other clients of debuginfod, and to other machines that run Hallmark.
+const serveLong = `Serve stores files by build ID and serves them over HTTP: to debuggers,
+profilers and all other clients of debuginfod, and to other machines that run
+Hallmark.
 
 'hallmark push' sends files. The server reads the identity of a file from its
 bytes, and refuses a file that is another one than was claimed. Two files of
@@ -49,9 +50,10 @@ over one bucket or directory. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_REGION and AWS_ENDPOINT_URL are as for other programs;
 s3://BUCKET/PREFIX?endpoint=URL&region=REGION says the same.
 
---scan DIR serves packages (.deb, .rpm, tar) and ELF files of a directory without
-copying them first: the server reads which build IDs are in them, at start and
-when they change, and takes a file into the store when somebody asks for it.
+--scan DIR serves packages (.deb, .rpm, tar) and ELF files of a directory
+without copying them first: the server reads which build IDs are in them, at
+start and when they change, and takes a file into the store when somebody asks
+for it.
 
 What the server does not have it asks --upstream for, or the servers that
 DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
@@ -70,8 +72,8 @@ const serveExample = `  hallmark serve                                      # fo
   DEBUGINFOD_URLS=http://127.0.0.1:8002 gdb ./prog
 
   hallmark serve --scan /srv/packages
-  hallmark serve token --tokens tokens.json --name ci --role upload:ci --role read
-  hallmark serve --listen :8002 --tokens tokens.json --tls-cert cert.pem --tls-key key.pem
+  hallmark serve token --tokens t.json --name ci --role upload:ci --role read
+  hallmark serve --listen :8002 --tokens t.json --tls-cert c.pem --tls-key k.pem
   hallmark serve --store 's3://symbols/prod?endpoint=https://minio.example'`
 
 type serveOptions struct {
@@ -370,8 +372,8 @@ func newServeTokenCommand(e *verb.Env) *cobra.Command {
 		Use:   "token --tokens FILE --name NAME --role ROLE...",
 		Short: "Make a token for those who may use a server",
 		Long:  serveTokenLong,
-		Example: `  hallmark serve token --tokens tokens.json --name ci --role upload:ci --expires 8760h
-  hallmark serve token --tokens tokens.json --name ci --remove`,
+		Example: `  hallmark serve token --tokens t.json --name ci --role upload:ci --expires 720h
+  hallmark serve token --tokens t.json --name ci --remove`,
 		Args: verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if file == "" || name == "" || len(roles) == 0 && !remove {

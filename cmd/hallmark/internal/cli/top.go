@@ -33,9 +33,9 @@ what it was afterwards.
 Where standard output is no terminal, or with --plain, each round is printed as
 text, and with --json as an object a line. --rounds ends after so many.
 
-Each round is a recording of its own, as 'hallmark record' makes it: the next one
-begins while the one before is shown. No debuginfod server is asked. Permissions
-are those of 'hallmark record'.`
+Each round is a recording of its own, as 'hallmark record' makes it: the next
+one begins while the one before is shown. No debuginfod server is asked.
+Permissions are those of 'hallmark record'.`
 
 func newTopCommand(e *verb.Env) *cobra.Command {
 	t := &topVerb{env: e}
