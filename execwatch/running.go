@@ -172,7 +172,7 @@ func glimpseAll() *glimpses {
 
 // note keeps the file that a process runs, one descriptor for all who run it.
 func (g *glimpses) note(tid int) int {
-	fd, err := procfs.OpenPlace(tid, "exe", 0)
+	fd, err := procfs.OpenLink(tid, "exe", 0)
 	if err != nil {
 		return -1
 	}

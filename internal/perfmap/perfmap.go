@@ -100,7 +100,7 @@ func (p *MapFile) keepInside(pid int) {
 // openBelow opens a directory below the root of a process. Links lead nowhere out of it. One on a file
 // system that may not answer is not opened.
 func (p *MapFile) openBelow(pid int, name string) (*os.File, error) {
-	fd, err := procfs.OpenPlace(pid, "root", unix.O_DIRECTORY)
+	fd, err := procfs.OpenLink(pid, "root", unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ func Readlink(pid int, name string) (string, error) {
 	return patience.InTime(pid, patience.LookTime, func() (string, error) { return os.Readlink(pathOf(pid, name)) })
 }
 
-// OpenPlace opens what such a link leads to as a place (O_PATH), for the caller to close. Errors are those
+// OpenLink opens what such a link leads to, with O_PATH, for the caller to close. Errors are those
 // of Read.
-func OpenPlace(pid int, name string, flags int) (fd int, err error) {
+func OpenLink(pid int, name string, flags int) (fd int, err error) {
 	open := func() (int, error) {
 		fd, err := unix.Open(pathOf(pid, name), unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 		if err != nil {

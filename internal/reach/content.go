@@ -199,7 +199,7 @@ func reportsExtents(f *os.File) bool {
 // isProgram reports whether a process that runs has executed this file, which nobody can
 // have written to since.
 func isProgram(pid uint32, f *os.File) bool {
-	exe, err := procfs.OpenPlace(int(pid), "exe", 0)
+	exe, err := procfs.OpenLink(int(pid), "exe", 0)
 	if err != nil {
 		return false
 	}

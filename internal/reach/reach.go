@@ -364,5 +364,5 @@ func OpenBelow(pid int, path string) (fd int, err error) {
 
 // OpenRoot opens the root directory of a process.
 func OpenRoot(pid int) (fd int, err error) {
-	return procfs.OpenPlace(pid, "root", unix.O_DIRECTORY)
+	return procfs.OpenLink(pid, "root", unix.O_DIRECTORY)
 }
