@@ -5,13 +5,17 @@ package s3blob
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -25,6 +29,11 @@ type Store struct {
 	core           *minio.Core
 	bucket, prefix string
 	url            string
+
+	// swaps are held while an object is replaced, by the hash of its key. Amazon's service does that
+	// in one step. versitygw 1.8 over a directory looks at the tag, and writes later: there at
+	// least the goroutines of one process do not overtake each other.
+	swaps [64]sync.Mutex
 }
 
 // retries of a request that failed in a way that may pass. The client of the library waits
@@ -136,8 +145,34 @@ func (s *Store) info(key string, i minio.ObjectInfo) blob.Info {
 	return blob.Info{Key: key, Size: i.Size, Tag: strings.Trim(i.ETag, `"`), Modified: i.LastModified}
 }
 
-// Get implements [blob.Store].
+// Get implements [blob.Store]. A whole object that may be replaced is read at once, and compared
+// with its tag where that is its MD5: versitygw 1.8 over a directory can send the bytes of what was
+// before with the tag of what came. Where they differ every time the tag is no MD5, as with
+// encryption by keys of a customer.
 func (s *Store) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
+	if off != 0 || n >= 0 {
+		return s.get(ctx, key, off, n)
+	}
+	for try := 0; ; try++ {
+		r, info, err := s.get(ctx, key, off, n)
+		if err != nil || info.Size > blob.MaxSwap {
+			return r, info, err
+		}
+		b, err := io.ReadAll(r)
+		r.Close()
+		if err != nil {
+			return nil, blob.Info{}, err
+		}
+		if sum := md5.Sum(b); try == rereads || len(info.Tag) != 2*md5.Size || hex.EncodeToString(sum[:]) == info.Tag {
+			return io.NopCloser(bytes.NewReader(b)), info, nil
+		}
+	}
+}
+
+// rereads is how often an object is read again whose bytes do not have its tag.
+const rereads = 3
+
+func (s *Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
 	name, err := s.name(key)
 	if err != nil {
 		return nil, blob.Info{}, err
@@ -228,6 +263,11 @@ func (s *Store) PutIfMatch(ctx context.Context, key, tag string, data []byte) (b
 	}
 	opt := minio.PutObjectOptions{ContentType: "application/json"}
 	opt.SetMatchETag(tag)
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	lock := &s.swaps[h.Sum32()%uint32(len(s.swaps))]
+	lock.Lock()
+	defer lock.Unlock()
 	return s.put(ctx, key, bytes.NewReader(data), int64(len(data)), opt, blob.ErrChanged)
 }
 
@@ -236,15 +276,33 @@ func (s *Store) put(ctx context.Context, key string, r io.Reader, size int64, op
 	if err != nil {
 		return blob.Info{}, err
 	}
+	// In parts, the client library leaves the condition out. One request takes up to 5 GiB.
+	opt.DisableMultipart = true
 	exact := &exactly{r: r, left: size}
-	up, err := s.core.Client.PutObject(ctx, s.bucket, name, exact, size, opt)
+	var body io.Reader = exact
+	if b, ok := r.(*bytes.Reader); ok && int64(b.Len()) == size {
+		body = b // it can be sent again
+	}
+	up, err := s.core.Client.PutObject(ctx, s.bucket, name, body, size, opt)
 	if exact.err != nil {
 		return blob.Info{}, fmt.Errorf("%s: %w", key, exact.err)
 	}
-	if err != nil {
-		return blob.Info{}, failed(key, err, conflict)
+	if err = failed(key, err, conflict); err != nil {
+		return blob.Info{}, s.whyRefused(ctx, key, err, conflict)
 	}
 	return blob.Info{Key: key, Size: size, Tag: strings.Trim(up.ETag, `"`), Modified: up.LastModified}, nil
+}
+
+// whyRefused returns what a failure to create an object means. A service may refuse it and end the
+// connection while the object is still sent, so that its answer is lost.
+func (s *Store) whyRefused(ctx context.Context, key string, err, conflict error) error {
+	if !errors.Is(conflict, blob.ErrExist) || !errors.Is(err, blob.ErrUnavailable) {
+		return err
+	}
+	if _, headErr := s.Head(ctx, key); headErr == nil {
+		return fmt.Errorf("%s: %w", key, blob.ErrExist)
+	}
+	return err
 }
 
 // exactly is a reader that has to have so many bytes. With the last one it looks for more, so that
