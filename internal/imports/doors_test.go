@@ -102,7 +102,7 @@ var doors = map[string]string{
 	"internal/perfring/event.go:ParanoidLevel":      kernel,
 	"internal/procfs/args.go:readArgs":              kernel,
 	"internal/procfs/account.go:subordinates":       machine,
-	"internal/procfs/bounded.go:OpenLink":          kernel,
+	"internal/procfs/bounded.go:OpenLink":           kernel,
 	"internal/procfs/bounded.go:Read":               kernel,
 	"internal/procfs/cgroup.go:Cgroups.open":        kernel,
 	"internal/procfs/cgroup.go:ContainerOf":         kernel,
