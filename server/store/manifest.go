@@ -19,7 +19,7 @@ type Trust string
 
 // The levels of trust.
 const (
-	Agent    Trust = "agent"    // an agent on a machine sent it
+	Agent    Trust = "agent"    // an agent on a machine sent it: believed where nobody else sent anything
 	Upstream Trust = "upstream" // another server sent it
 	CI       Trust = "ci"       // whoever builds the programs sent it
 	Operator Trust = "operator" // it is in a directory that the server was started with, or an administrator sent it
@@ -149,17 +149,42 @@ func (m *Manifest) add(f File) (changed bool, err error) {
 }
 
 // Executable returns the file that is served as the executable, nil if there is none: that of
-// the highest trust, then that which knows most, then the first that came.
+// the highest trust, then that which knows most, then the first that came. See served.
 func (m *Manifest) Executable() *File {
-	return m.best(func(f *File) bool { return f.Executable })
+	exe, _ := m.served()
+	return exe
 }
 
 // DebugInfo returns the file that is served as the debug file, nil if there is none. It has
-// debug information, and fits the executable if there is one.
+// debug information, and fits the executable if there is one. See served.
 func (m *Manifest) DebugInfo() *File {
-	exe := m.Executable()
-	return m.best(func(f *File) bool { return f.Debug && (exe == nil || fits(&exe.Facts, &f.Facts) && f.sameCode(exe)) })
+	_, debug := m.served()
+	return debug
 }
+
+// served returns the files that are served. The more trusted one is there first, and the other
+// one has to fit it. Headers are easily copied, so a file that an agent sent stands for no
+// identity of which there is a file of more trust.
+func (m *Manifest) served() (exe, debug *File) {
+	isExe, isDebug := func(f *File) bool { return f.Executable }, func(f *File) bool { return f.Debug }
+	exe, debug = m.best(isExe), m.best(isDebug)
+	switch {
+	case exe == nil || debug == nil:
+	case debug.Trust().rank() > exe.Trust().rank():
+		exe = m.best(func(f *File) bool { return isExe(f) && f.goesWith(debug) })
+	default:
+		debug = m.best(func(f *File) bool { return isDebug(f) && f.goesWith(exe) })
+	}
+	return exe, debug
+}
+
+// believes reports whether a file of some trust may stand for the identity.
+func (m *Manifest) believes(t Trust) bool {
+	return t != Agent || !slices.ContainsFunc(m.Files, func(f File) bool { return f.Trust() != Agent })
+}
+
+// goesWith reports whether two files can be of the same program.
+func (f *File) goesWith(g *File) bool { return fits(&g.Facts, &f.Facts) && f.sameCode(g) }
 
 // sameCode reports whether a file can have the code of another one.
 func (f *File) sameCode(g *File) bool {
@@ -169,7 +194,7 @@ func (f *File) sameCode(g *File) bool {
 func (m *Manifest) best(is func(*File) bool) *File {
 	var best *File
 	for i := range m.Files {
-		if f := &m.Files[i]; is(f) && (best == nil || better(f, best)) {
+		if f := &m.Files[i]; is(f) && m.believes(f.Trust()) && (best == nil || better(f, best)) {
 			best = f
 		}
 	}
@@ -189,13 +214,11 @@ func better(f, g *File) bool {
 // Disputed returns the files that cannot be of the same program as the executable, or, without
 // one, as the debug file: they have other code under the same identity.
 func (m *Manifest) Disputed() []*File {
-	served := m.Executable()
-	if served == nil {
-		served = m.DebugInfo()
-	}
+	exe, debug := m.served()
+	served := cmp.Or(exe, debug)
 	var others []*File
 	for i := range m.Files {
-		if f := &m.Files[i]; served != nil && (!fits(&served.Facts, &f.Facts) || !f.sameCode(served)) {
+		if f := &m.Files[i]; served != nil && !f.goesWith(served) {
 			others = append(others, f)
 		}
 	}
@@ -216,7 +239,7 @@ func (m *Manifest) Symbols() Symbols {
 // IndexName returns the name of the index of the files that are served: other files have
 // another one. It is empty where there are none.
 func (m *Manifest) IndexName() string {
-	exe, debug := m.Executable(), m.DebugInfo()
+	exe, debug := m.served()
 	if exe == nil && debug == nil {
 		return ""
 	}

@@ -90,8 +90,8 @@ func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag s
 }
 
 // Source returns the source file of a path for an identity: one that was brought for it, or
-// one from the source package that its files were built from. Without one the error is
-// blob.ErrNotExist.
+// one from the source package that its files were built from. What an agent says counts where
+// nobody else brought a file of the identity. Without one the error is blob.ErrNotExist.
 func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFile, error) {
 	s.init()
 	name = cleanSource(name)
@@ -102,7 +102,7 @@ func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFil
 			continue
 		}
 		for _, o := range f.Origins {
-			if !seen[o.Build] {
+			if !seen[o.Build] && m.believes(o.Trust) {
 				seen[o.Build] = true
 				keys = append(keys, buildKey(o.Build, name))
 			}
@@ -110,8 +110,11 @@ func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFil
 	}
 	for _, key := range keys {
 		f, _, err := s.readSource(ctx, key)
-		if err == nil && f.Path != name {
+		switch {
+		case err == nil && f.Path != name:
 			err = fmt.Errorf("%s: it is of another path", key)
+		case err == nil && !m.believes(f.Origin.Trust):
+			continue
 		}
 		if err == nil || !errors.Is(err, blob.ErrNotExist) {
 			return f, err

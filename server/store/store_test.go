@@ -166,9 +166,68 @@ func TestAgentsAreBounded(t *testing.T) {
 	mustAdd(t, s, program(someID, "the real one"), CI)
 }
 
-// TestStripped builds a program, splits it, and wants the parts to be one identity, of which
-// the best is served.
-func TestStripped(t *testing.T) {
+// TestAgentsStandForNothingOfOthers has agents send debug files, executables and sources of an identity
+// of which CI sent a file: none is served, in whatever order they come.
+func TestAgentsStandForNothingOfOthers(t *testing.T) {
+	stripped, debug, _ := split(t)
+	other := program(someID, "evil code", elftest.Section{Name: ".debug_info", Type: elf.SHT_PROGBITS, Data: []byte("x")})
+	source := func(t *testing.T, s *Store, m *Manifest) error {
+		_, err := s.Source(t.Context(), m, "/src/p.c")
+		return err
+	}
+	for _, agentFirst := range []bool{false, true} {
+		s := newStore(t, t.TempDir())
+		var a Added
+		for _, isAgent := range []bool{agentFirst, !agentFirst} {
+			if !isAgent {
+				a = mustAdd(t, s, stripped, CI)
+				continue
+			}
+			a = mustAdd(t, s, debug, Agent)
+			spool, err := s.Spool(t.Context(), strings.NewReader("evil"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer spool.Close()
+			if err := s.AddSource(t.Context(), a.ID, "/src/p.c", spool, Origin{Trust: Agent, Via: "push"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := source(t, s, a.Manifest); agentFirst && err != nil {
+				t.Errorf("the source of an agent's own file: %v", err)
+			}
+		}
+		if m := a.Manifest; m.Executable() == nil || m.DebugInfo() != nil {
+			t.Errorf("an agent's debug file names the functions of CI's program (the agent came first: %v)", agentFirst)
+		}
+		if err := source(t, s, a.Manifest); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("an agent's source is one of CI's program (the agent came first: %v): %v", agentFirst, err)
+		}
+		a = mustAdd(t, s, debug, CI)
+		if a.Manifest.DebugInfo() == nil {
+			t.Error("CI's debug file is not served, because an agent sent the same one")
+		}
+	}
+	// A program that does not fit hides no debug file of more trust.
+	for _, trust := range []Trust{Agent, Upstream} {
+		s := newStore(t, t.TempDir())
+		theirs := mustAdd(t, s, other, trust)
+		m, _, err := s.merge(t.Context(), theirs.ID, File{Object: strings.Repeat("0", 64), Facts: Facts{ID: theirs.ID, Debug: true, Segments: "of another program",
+			Machine: theirs.Manifest.Files[0].Machine}, Origins: []Origin{{Trust: CI}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := m.DebugInfo(); d == nil || d.Trust() != CI || m.Executable() != nil {
+			t.Errorf("%s: a program hides CI's debug file: %+v", trust, m)
+		}
+		if d := m.Disputed(); len(d) != 1 || d[0].Object != theirs.Object {
+			t.Errorf("%s: disputed: %v", trust, d)
+		}
+	}
+}
+
+// split builds a program, and returns it without symbols, its debug file, and the whole of it.
+func split(t *testing.T) (stripped, debug, full []byte) {
+	t.Helper()
 	gcc, objcopy, strip := testenv.Tool(t, "gcc"), testenv.Tool(t, "objcopy"), testenv.Tool(t, "strip")
 	dir := t.TempDir()
 	run := func(name string, args ...string) {
@@ -185,27 +244,35 @@ func TestStripped(t *testing.T) {
 	run(gcc, "-g", "-Wl,--build-id", "-o", "full", "p.c")
 	run(objcopy, "--only-keep-debug", "full", "debug")
 	run(strip, "-o", "stripped", "full")
-	read := func(name string) []byte {
+	var files [3][]byte
+	for i, name := range []string{"stripped", "debug", "full"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b
+		files[i] = b
 	}
+	return files[0], files[1], files[2]
+}
+
+// TestStripped builds a program, splits it, and wants the parts to be one identity, of which
+// the best is served.
+func TestStripped(t *testing.T) {
+	stripped, debug, full := split(t)
 	s := newStore(t, t.TempDir())
-	a := mustAdd(t, s, read("stripped"), CI)
+	a := mustAdd(t, s, stripped, CI)
 	if exe := a.Manifest.Executable(); exe == nil || a.Manifest.DebugInfo() != nil || a.Manifest.Symbols() != Exported {
 		t.Errorf("stripped: %+v", a.Manifest)
 	}
 	first := a.Manifest.IndexName()
-	a = mustAdd(t, s, read("debug"), CI)
+	a = mustAdd(t, s, debug, CI)
 	if d := a.Manifest.DebugInfo(); d == nil || d.Symbols != Lines || a.Manifest.Executable().Symbols != Exported || len(a.Manifest.Disputed()) != 0 {
 		t.Errorf("with its debug file: %+v", a.Manifest)
 	}
 	if a.Manifest.IndexName() == first {
 		t.Error("the index of the stripped file is taken for one of both")
 	}
-	a = mustAdd(t, s, read("full"), CI)
+	a = mustAdd(t, s, full, CI)
 	if exe := a.Manifest.Executable(); exe.Symbols != Lines || len(a.Manifest.Disputed()) != 0 {
 		t.Errorf("unstripped: %+v", a.Manifest)
 	}
