@@ -204,6 +204,9 @@ func (s *Set) Review() {
 		if o.Content == nil && o.isByNumber() && o.tried < o.asked { // a mapping was not looked at
 			o.ID, o.Why = buildid.ID{}, reason.FileUnresponsive
 		}
+		if o.unchecked > 0 || !o.proven && !o.want.IsZero() && o.tried < o.asked {
+			o.unsure = true // one of its mappings was not looked at in time
+		}
 		c := changeOf(s.ctx, o.Content, o.seen, o.ID)
 		if c == reach.Unchanged {
 			continue

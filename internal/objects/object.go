@@ -51,6 +51,7 @@ type Object struct {
 	others    []buildid.Content
 	sightings []reach.Sighting // of these files
 	unsure    bool             // a mapping may show another file that nobody saw: the content is unknown
+	unchecked int              // mappings that a recheck was asked for and has not looked at
 	judged    bool             // trusted is set
 	trusted   bool             // only root or this user can exchange the file
 	vouched   bool             // the same, if it is known

@@ -20,11 +20,11 @@ const maxOthers, maxSightings = 4, 16
 // recheck looks at one more mapping of an object that is known by identity and path alone.
 // A file that was put in the place of another has the same ones if it was built so.
 func (r *resolver) recheck(j Job) {
-	switch r.look(j) {
+	switch shown, now := r.look(j); shown {
 	case showsAnother:
 		found := reach.File(r.set.ctx, j.Request, maxRechecked)
 		defer found.Close()
-		r.addOther(j, found)
+		r.addOther(j, found, now)
 	case showsUnknown:
 		r.set.mu.Lock()
 		defer r.set.mu.Unlock()
@@ -32,27 +32,40 @@ func (r *resolver) recheck(j Job) {
 	}
 }
 
+// noteChecked notes that a recheck has looked at one more mapping of an object.
+func (r *resolver) noteChecked(o *Object) {
+	r.set.mu.Lock()
+	defer r.set.mu.Unlock()
+	if !r.over {
+		o.unchecked--
+	}
+}
+
 // compare is recheck for a mapping whose file was found, while another one settled the object.
 func (r *resolver) compare(j Job, found reach.Found) {
 	defer found.Close()
 	f, isNear := found.File.(*os.File)
-	switch {
-	case !isNear || found.Why != reason.None || found.ByName:
+	if !isNear || found.Why != reason.None || found.ByName {
 		r.recheck(j)
-	case r.note(j.Object, reach.SightingOf(f), func() bool { return trust.LevelOf(f, "") != trust.Others }) == showsAnother:
-		r.addOther(j, found)
+		return
+	}
+	now := reach.SightingOf(f)
+	if r.note(j.Object, now, func() bool { return trust.LevelOf(f, "") != trust.Others }) == showsAnother {
+		r.addOther(j, found, now)
 	}
 }
 
-// addOther adds the content of another file that an object shows.
-func (r *resolver) addOther(j Job, found reach.Found) {
+// addOther adds the content of another file that an object shows, which was seen as now. The process may
+// have ended since: what its path leads to here is that file or a third one.
+func (r *resolver) addOther(j Job, found reach.Found, now reach.Sighting) {
 	o := j.Object
 	found.ReadContent(r.set.ctx, maxRechecked, &r.set.reading)
+	isSeen := found.Why == reason.None && found.ID == j.Want && found.IsSighted(now)
 	r.set.mu.Lock()
 	defer r.set.mu.Unlock()
 	switch {
-	case r.over || slices.Contains(o.others, found.Content):
-	case found.Why != reason.None || found.ID != j.Want || found.Content.IsZero() && found.IsTrusted() || len(o.others) >= maxOthers:
+	case r.over || isSeen && slices.Contains(o.others, found.Content):
+	case !isSeen || found.Content.IsZero() && found.IsTrusted() || len(o.others) >= maxOthers:
 		o.unsure = true
 	default:
 		o.others = append(o.others, found.Content)
@@ -70,25 +83,26 @@ const (
 
 // look finds out which file a mapping shows: by the mapping itself, while the process has it. Where only
 // this user's processes are recorded, a file is found by its path if only trusted users can exchange
-// it.
-func (r *resolver) look(j Job) shows {
+// it. It returns how it saw a file that is not known.
+func (r *resolver) look(j Job) (shows, reach.Sighting) {
 	if !r.set.strict && r.isTrusted(j.Object) {
 		seen, err := reach.StampBelow(int(j.PID), j.VMA.Name)
 		switch {
 		case err == nil:
-			return r.note(j.Object, reach.Sighting{Stamp: seen}, func() bool { return true })
+			now := reach.Sighting{Stamp: seen}
+			return r.note(j.Object, now, func() bool { return true }), now
 		case !errors.Is(err, mounts.ErrForeign): // else somebody mounted something on the way
-			return showsKnown
+			return showsKnown, reach.Sighting{}
 		}
 	}
 	p, err := procmap.Open(int(j.PID))
 	if err != nil {
-		return showsUnknown
+		return showsUnknown, reach.Sighting{}
 	}
 	defer p.Close()
 	v, ok, err := p.Find(j.VMA.Start)
 	if err != nil || !ok || r.set.strict && v.Name != j.VMA.Name {
-		return showsUnknown
+		return showsUnknown, reach.Sighting{}
 	}
 	f, why, err := p.OpenFile(v)
 	switch {
@@ -96,14 +110,16 @@ func (r *resolver) look(j Job) shows {
 		found := reach.Aside(j.Request, j.About(), 0)
 		defer found.Close()
 		if found.Why != reason.None {
-			return showsUnknown
+			return showsUnknown, reach.Sighting{}
 		}
-		return r.note(j.Object, reach.Sighting{Stamp: found.Seen}, func() bool { return false })
+		now := reach.Sighting{Stamp: found.Seen}
+		return r.note(j.Object, now, func() bool { return false }), now
 	case err != nil || f == nil:
-		return showsUnknown
+		return showsUnknown, reach.Sighting{}
 	}
 	defer f.Close()
-	return r.note(j.Object, reach.SightingOf(f.File), func() bool { return trust.LevelOf(f.File, "") != trust.Others })
+	now := reach.SightingOf(f.File)
+	return r.note(j.Object, now, func() bool { return trust.LevelOf(f.File, "") != trust.Others }), now
 }
 
 // note notes a file that a mapping of an object shows, unless it is known. One that seems to be known, but

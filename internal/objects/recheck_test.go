@@ -86,3 +86,83 @@ func jobOf(t *testing.T, s *Set, pid int, file string, id buildid.ID) Job {
 	q := reach.Request{PID: uint32(pid), VMA: code, Mapped: time.Now(), Want: id}
 	return Job{Request: q, Object: s.File(reach.Key{ID: id, Path: file}, code)}
 }
+
+// TestUnseenMappings has mappings of a claim of which nobody sees the file: nothing is known of its
+// content then, however well another mapping of it is known.
+func TestUnseenMappings(t *testing.T) {
+	testenv.Root(t)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
+	id := proctest.FileID(t, build)
+	pid := proctest.Start(t, build, "3600000")
+	reached := func(s *Set, j Job) {
+		s.Reach(j)
+		testenv.Await(t, "the real file", func() bool { return j.Object.Facts().Seen != reach.Sighting{} })
+	}
+	drop := func(uint32, Job) {}
+	for name, scene := range map[string]func(s *Set, seen, unseen Job){
+		"ended before any was seen": func(s *Set, seen, unseen Job) {
+			unseen.VMA.Name += " elsewhere"
+			s.Reach(unseen)
+			testenv.Await(t, "a failure", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return unseen.Object.tried == 1 })
+			reached(s, seen)
+		},
+		"another one than was looked at": func(s *Set, seen, unseen Job) {
+			reached(s, seen)
+			f, err := os.Open(forged)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			found := reach.File(s.ctx, unseen.Request, maxRechecked) // at the path of the real one
+			defer found.Close()
+			s.work.addOther(unseen, found, reach.SightingOf(f))
+		},
+		"more than are reached": func(s *Set, seen, unseen Job) {
+			queue := s.Divert(drop)
+			for range reach.MaxAttempts {
+				s.Reach(seen)
+			}
+			s.Divert(queue)
+			seen.Object.tried = reach.MaxAttempts - 1
+			s.Reach(unseen)
+			s.work.do(Job{Request: seen.Request, Object: seen.Object})
+		},
+		"not looked at before the end": func(s *Set, seen, unseen Job) {
+			reached(s, seen)
+			s.Divert(drop)
+			s.Reach(unseen)
+		},
+		"not reached before the end": func(s *Set, seen, unseen Job) {
+			queue := s.Divert(drop)
+			s.Reach(unseen)
+			s.Divert(queue)
+			reached(s, seen)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := New()
+			defer objects.Close()
+			seen := jobOf(t, objects, pid, build, id)
+			unseen := seen
+			unseen.PID = 1<<22 + 1 // more than PID_MAX_LIMIT of the kernel
+			scene(objects, seen, unseen)
+			objects.Stop()
+			objects.Review()
+			if o := seen.Object; o.ID != id || o.early.IsZero() || !o.unsure {
+				t.Errorf("the object has the identity %v, the content %v, and may not be sure: %v", o.ID, o.early, o.unsure)
+			}
+		})
+	}
+	t.Run("all were seen", func(t *testing.T) {
+		objects := New()
+		defer objects.Close()
+		seen := jobOf(t, objects, pid, build, id)
+		reached(objects, seen)
+		objects.Reach(seen)
+		objects.Stop()
+		objects.Review()
+		if o := seen.Object; o.ID != id || o.early != proctest.FileContent(t, build) || o.unsure || len(o.others) > 0 {
+			t.Errorf("%+v", o)
+		}
+	})
+}

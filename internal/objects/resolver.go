@@ -61,6 +61,7 @@ func (r *resolver) stop() {
 func (r *resolver) do(j Job) (helped func()) {
 	if j.recheck {
 		r.recheck(j)
+		r.noteChecked(j.Object)
 		return nil
 	}
 	return r.resolve(j)
@@ -142,6 +143,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	}
 	if f.Why != reason.None {
 		o.Why = f.Why
+		o.unsure = o.unsure || o.isByClaim(j) // this mapping may show another file than the next one
 		f.Close()
 		return f.Why
 	}

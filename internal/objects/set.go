@@ -236,9 +236,12 @@ func (s *Set) Reach(j Job) bool {
 	o := j.Object
 	j.Media = s.media
 	o.mappedAt(j)
-	if o.way != nil && o.isByClaim(j) {
-		j.Want, j.recheck = o.want, true
-		s.work.ask(j)
+	if o.isByClaim(j) && (o.way != nil || o.asked >= reach.MaxAttempts) {
+		if !o.unsure { // else nothing is to be learned from it
+			o.unchecked++
+			j.Want, j.recheck = o.want, true
+			s.work.ask(j)
+		}
 		return false
 	}
 	if !o.layered && (o.Content != nil || o.asked >= reach.MaxAttempts && !o.isByNumber()) {

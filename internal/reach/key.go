@@ -115,3 +115,11 @@ func SightingOf(f *os.File) Sighting {
 // Is reports whether two sightings are of one file. Anybody can give a file on a file system of
 // their own the inode number, the size and the times of another one, but not its device.
 func (s Sighting) Is(other Sighting) bool { return s.Dev == other.Dev && s.Stamp.IsFile(other.Stamp) }
+
+// IsSighted reports whether the file that was found seems to be the one that was seen so.
+func (f *Found) IsSighted(seen Sighting) bool {
+	if near, isNear := f.File.(*os.File); isNear && seen.Dev != 0 {
+		return SightingOf(near).Is(seen)
+	}
+	return f.Seen.IsFile(seen.Stamp)
+}
