@@ -57,7 +57,18 @@ type Library struct {
 	// information, to answer for so many addresses. Nil means WorthIndexing.
 	IndexWhen func(size int64, addresses int) bool
 
+	// Remote is asked before anything is looked for on this machine, also for a Query that is
+	// Local; nil for nobody.
+	Remote Remote
+
 	making sync.Mutex // an index: it takes all processors and much memory
+}
+
+// Remote knows symbols of files that are elsewhere. Its method may be called by several goroutines at once.
+type Remote interface {
+	// Open returns the symbols of the file of a query, for the caller to close, nil if it has none. What is
+	// known of its content has to be that of the Query, if that is known.
+	Open(ctx context.Context, q Query) Symbols
 }
 
 // A Request says whose symbols are wanted.
@@ -128,6 +139,12 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 			return file, reason.None
 		}
 	}
+	if x := l.remote(ctx, r.Query); x != nil {
+		if r.File != nil {
+			r.File.Close()
+		}
+		return x, reason.None
+	}
 	s := l.Finder.newSearch(ctx, r.Query)
 	if x := l.exact(s); x != nil {
 		return x, reason.None
@@ -148,6 +165,21 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		return x, reason.None
 	}
 	return l.better(s, x, r)
+}
+
+// remote returns what Remote knows of a file. Where the file or a rival of it is known here, Remote has to
+// have the same content.
+func (l *Library) remote(ctx context.Context, q Query) Symbols {
+	if l.Remote == nil {
+		return nil
+	}
+	if q.Content.IsZero() && q.File != nil {
+		q.Content = contentOf(ctx, q.File)
+	}
+	if q.Content.IsZero() && (q.File != nil || q.Rival) {
+		return nil
+	}
+	return l.Remote.Open(ctx, q)
 }
 
 // exact returns the index of the content that is looked for, if no file has more to say: it

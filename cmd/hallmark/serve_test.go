@@ -2,24 +2,35 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/buildid"
+	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
+	"hallmark/symbol"
 )
 
-// startServe starts 'hallmark serve' over a directory and returns its URL and what ends it.
-func startServe(t *testing.T, store string, args ...string) (url string, stop func()) {
+// serveCommand starts 'hallmark serve' over an empty directory, and returns its URL. It is ended by SIGTERM, and
+// has to take that well.
+func serveCommand(t *testing.T, args ...string) (base string) {
 	t.Helper()
-	cmd := exec.Command("hallmark", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store, "--quiet"}, args...)...)
-	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(store, "..", "cache"), "DEBUGINFOD_URLS=")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
+	cmd := exec.Command("hallmark", append([]string{"serve", "--listen", "127.0.0.1:0", "--no-upstream", "--quiet", "--store", t.TempDir(), "--cache", t.TempDir()}, args...)...)
+	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -27,89 +38,174 @@ func startServe(t *testing.T, store string, args ...string) (url string, stop fu
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	words := strings.Fields(line)
-	if err != nil || len(words) < 2 || words[0] != "Serving" {
-		t.Fatalf("%q, %v: %s", line, err, &stderr)
-	}
-	return words[1], func() {
-		t.Helper()
+	t.Cleanup(func() {
+		defer time.AfterFunc(testenv.Patience, func() { cmd.Process.Kill() }).Stop()
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
-			t.Errorf("after SIGTERM: %v\n%s", err, &stderr)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after SIGTERM: %v", err)
 		}
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no line on standard output: %v", err)
 	}
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "Serving" {
+		t.Fatalf("the first line is %q", line)
+	}
+	return words[1]
 }
 
-// runStatus runs a command and returns its output. It wants the exit status.
-func runStatus(t *testing.T, status int, name string, args ...string) string {
+// elsewhere runs hallmark as on another machine, with caches and a configuration of its own.
+func elsewhere(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	cmd := exec.Command(name, args...)
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != status {
-		t.Errorf("%s %v: %v, want status %d: %s", name, args, err, status, out)
-	}
-	return string(out)
+	var out, errs strings.Builder
+	cmd := exec.Command("hallmark", args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "DEBUGINFOD_URLS=", "HALLMARK_SERVER=")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
 }
 
-// TestServe is the first day of a user: start the server, push a program, ask for it.
+// TestServe pushes a program to a server, removes it from this machine, and asks for its functions and lines
+// and for the file itself.
 func TestServe(t *testing.T) {
+	testenv.Tool(t, "gcc")
 	dir := t.TempDir()
-	prog := buildCounted(t, dir)
-	store := filepath.Join(dir, "store")
-	url, stop := startServe(t, store)
-	out := runStatus(t, 0, "hallmark", "push", "--server", url, prog)
-	if !strings.HasPrefix(out, "sent ") || !strings.Contains(out, "1 files sent") {
-		t.Errorf("push: %s", out)
+	prog := filepath.Join(dir, "prog")
+	source := "#include <unistd.h>\nstatic inline __attribute__((always_inline)) int price_of_order(int x) { return x * 7; }\n__attribute__((noinline)) int sum_of_orders(int x) { return price_of_order(x) + 1; }\nint main(int c, char **v) { if (c > 1) pause(); return sum_of_orders(c); }\n"
+	if err := os.WriteFile(prog+".c", []byte(source), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	id := strings.Fields(out)[1]
-	if out := runStatus(t, 0, "hallmark", "push", "--server", url, prog); !strings.Contains(out, "0 files sent") || !strings.Contains(out, "1 already there") {
-		t.Errorf("push again: %s", out)
+	if out, err := exec.Command("gcc", "-g", "-O2", "-Wl,--build-id", "-o", prog, prog+".c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	if out := runStatus(t, 1, "hallmark", "push", "--server", url, "--json", "/etc/hostname", filepath.Join(dir, "none"), dir); strings.Count(out, `"error"`) != 2 {
-		t.Errorf("push of what is none: %s", out)
-	}
-	stop()
-	url, stop = startServe(t, store, "--read-only") // another server has it, too
-	defer stop()
-	resp, err := http.Get(url + "/buildid/" + id + "/executable")
+	info, err := buildid.ReadFile(prog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != 200 {
-		t.Errorf("status %d", resp.StatusCode)
+	content, err := os.ReadFile(prog)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out := runStatus(t, 1, "hallmark", "push", "--server", url, "/bin/true"); !strings.Contains(out, "this server takes no files") {
-		t.Errorf("push to it: %s", out)
+	outer := functionOf(t, prog, "sum_of_orders")
+	base := serveCommand(t)
+
+	if out, errs, err := elsewhere(t, "push", "--server", base, prog); err != nil || !strings.Contains(out, "1 files sent") || errs != "" {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	if out, _, err := elsewhere(t, "push", "--server", base, "--json", prog); err != nil || !strings.Contains(out, `"action":"skipped"`) {
+		t.Errorf("once more: %v: %s", err, out)
+	}
+	if out, err := exec.Command("strip", prog).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	stranger := exec.Command(prog, "wait")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { stranger.Process.Kill(); stranger.Wait() }()
+	code := mapped(t, stranger.Process.Pid, prog)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	text := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(text, fmt.Appendf(nil, "    #0 0x1  (/gone/prog+%#x) (BuildId: %v)\n", outer+1, info.ID), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := &pprof.Mapping{ID: 1, Start: 0, Limit: 1 << 20, File: "/gone/prog", BuildID: info.ID.String()}
+	l := &pprof.Location{ID: 1, Mapping: m, Address: outer}
+	saved := proftest.Save(t, &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}},
+		Sample:     []*pprof.Sample{{Location: []*pprof.Location{l}, Value: []int64{1}}},
+		Location:   []*pprof.Location{l}, Mapping: []*pprof.Mapping{m},
+	})
+	for _, args := range [][]string{
+		{"symbolize", text},
+		{"report", saved},
+		{"convert", "--format", "folded", "-o", "-", saved},
+		{"addr", strconv.Itoa(stranger.Process.Pid), fmt.Sprintf("%x", uint64(code.Start)+outer-uint64(code.Offset))},
+		{"convert", "--format", "html", "-o", "-", saved},
+	} {
+		out, errs, err := elsewhere(t, append(args, "--server", base)...)
+		if err != nil || !strings.Contains(out, "sum_of_orders") || !strings.Contains(out, "price_of_order") {
+			t.Errorf("%s: %v:\n%.2000s%s", args, err, out, errs)
+		}
+		if out, _, err := elsewhere(t, args...); err != nil || strings.Contains(out, "sum_of_orders") {
+			t.Errorf("%s without a server: %v:\n%s", args, err, out)
+		}
+	}
+	if out, errs, err := elsewhere(t, "report", "--server", "http://127.0.0.1:1", saved); err != nil || !strings.Contains(errs, "symbol server http://127.0.0.1:1: ") || !strings.Contains(out, "prog [unknown]") {
+		t.Errorf("without a server at that port: %v:\n%s%s", err, out, errs)
+	}
+
+	resp, err := http.Get(fmt.Sprintf("%s/buildid/%v/executable", base, info.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != string(content) {
+		t.Errorf("the server has %d other bytes, %v", len(got), err)
+	}
+	question, err := json.Marshal(map[string]any{"files": []any{map[string]any{"id": info.ID.String(), "addresses": []uint64{outer}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Post(base+"/v1/symbolize", "application/json", strings.NewReader(string(question)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if got, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(got), `"sum_of_orders"`) || !strings.Contains(string(got), "prog.c") {
+		t.Errorf("%v: %s", err, got)
 	}
 }
 
-// TestServeIsSafe wants the server to listen for other machines only with tokens and TLS.
-func TestServeIsSafe(t *testing.T) {
-	dir := t.TempDir()
-	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0"} {
-		if out := runStatus(t, 2, "hallmark", "serve", "--listen", address, "--store", dir); !strings.Contains(out, "--insecure") {
-			t.Errorf("%s: %s", address, out)
+// functionOf returns the file offset of a function.
+func functionOf(t *testing.T, path, name string) uint64 {
+	t.Helper()
+	file, err := symbol.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	functions, err := file.Functions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range functions {
+		if f.Name == name {
+			o, ok := file.Offset(f.Virt)
+			if !ok {
+				break
+			}
+			return uint64(o)
 		}
 	}
-	file := filepath.Join(dir, "tokens")
-	secret := strings.TrimSpace(runStatus(t, 0, "hallmark", "serve", "token", "--tokens", file, "--name", "ci", "--role", "upload:ci"))
-	runStatus(t, 1, "hallmark", "serve", "token", "--tokens", file, "--name", "ci", "--role", "read")
-	runStatus(t, 2, "hallmark", "serve", "token", "--tokens", file, "--name", "x", "--role", "nonsense")
-	url, stop := startServe(t, filepath.Join(dir, "store"), "--tokens", file)
-	defer stop()
-	if out := runStatus(t, 1, "hallmark", "push", "--server", url, "/bin/true"); !strings.Contains(out, "wants a token") {
-		t.Errorf("without: %s", out)
-	}
-	t.Setenv("HALLMARK_TOKEN", secret)
-	runStatus(t, 0, "hallmark", "push", "--server", url, "/bin/true")
-	runStatus(t, 0, "hallmark", "serve", "token", "--tokens", file, "--name", "ci", "--remove")
-	find := testenv.Tool(t, "debuginfod-find")
-	t.Setenv("DEBUGINFOD_URLS", url)
-	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
-	runStatus(t, 1, find, "executable", strings.Repeat("ab", 20))
+	t.Fatalf("%s has no %s", path, name)
+	return 0
+}
+
+// mapped returns the code of a file that a process has mapped.
+func mapped(t *testing.T, pid int, path string) (code procmap.VMA) {
+	t.Helper()
+	testenv.Await(t, path, func() bool {
+		p, err := procmap.Open(pid)
+		if err != nil {
+			return false
+		}
+		defer p.Close()
+		vmas, err := p.Executable()
+		i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Name == path })
+		if err != nil || i < 0 {
+			return false
+		}
+		code = vmas[i]
+		return true
+	})
+	return code
 }

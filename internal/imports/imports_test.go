@@ -94,6 +94,10 @@ var rules = map[string]rule{
 	},
 	"server/api":    {module: []string{"buildid"}, why: "messages between servers and clients, and nothing else of either"},
 	"server/client": {module: []string{"buildid", "server/api", "server/columns"}, why: "speaks with a server; a program that does has nothing else of it"},
+	"server/remote": {
+		module: []string{"addr", "buildid", "debuginfo", "reason", "server/api", "server/client", "server/columns", "symbol"},
+		why:    "symbols of a server for debuginfo; a program that has no server needs nothing of it",
+	},
 	"server": {
 		module:   []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "reason", "server/api", "server/blob", "server/columns", "server/store", "server/symbols", "symbol"},
 		external: []string{"github.com/klauspost/compress/"},
@@ -370,7 +374,7 @@ var rules = map[string]rule{
 	},
 	command + "symbolsource": {
 		module: []string{"buildid", "debuginfo", "debuginfo/debuginfod", "internal/plaintext", "profile", "profile/local", "reason", "symbol",
-			command + "progress", command + "terminal", command + "verb"},
+			"internal/regular", "server/client", "server/remote", command + "progress", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", pprof},
 		why:      "sources of symbols by the flags of verbs; debuginfo searches",
 	},

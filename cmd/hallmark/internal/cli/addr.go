@@ -50,6 +50,7 @@ const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
 
 func newAddrCommand(e *verb.Env) *cobra.Command {
 	asJSON, splitUnits := false, ""
+	var server symbolsource.Server
 	cmd := &cobra.Command{
 		Use:     "addr [flags] PID ADDR...",
 		Short:   "Print file, offset and function of addresses of a process",
@@ -61,15 +62,16 @@ func newAddrCommand(e *verb.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runAddr(e, asJSON, splitUnits, pid, args[1:])
+			return runAddr(e, asJSON, splitUnits, &server, pid, args[1:])
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	symbolsource.PackageFlag(cmd.Flags(), &splitUnits)
+	server.AddFlags(cmd.Flags(), "take functions and lines from the symbol server")
 	return cmd
 }
 
-func runAddr(e *verb.Env, asJSON bool, splitUnits string, pid int, args []string) error {
+func runAddr(e *verb.Env, asJSON bool, splitUnits string, server *symbolsource.Server, pid int, args []string) error {
 	addrs, err := parseAddresses(args)
 	if err != nil {
 		return verb.Usage(err)
@@ -88,13 +90,17 @@ func runAddr(e *verb.Env, asJSON bool, splitUnits string, pid int, args []string
 	defer p.Close()
 	p.Patiently = func(look func() error) error { return patience.Look(pid, look) }
 	a := &addrPrinter{env: e, json: asJSON, process: p, gaps: advice.Gaps{}, contested: identity.Claimants{}, unlooked: map[string]bool{}}
+	report := func(line string) { fmt.Fprintf(e.Stderr, "hallmark: %s\n", plaintext.Line(line)) }
+	if err := server.SetRemote(p.Library(), report); err != nil {
+		return err
+	}
 	finder := &p.Library().Finder
 	finder.Differ = func(_ buildid.ID, paths [2]string) {
 		fmt.Fprintf(e.Stderr, "hallmark: %s\n", symbolsource.DifferentText(paths))
 	}
 	if splitUnits != "" {
 		finder.Package = splitUnits
-		finder.Trace = symbolsource.RefusedPackage(splitUnits, func(line string) { fmt.Fprintf(e.Stderr, "hallmark: %s\n", plaintext.Line(line)) })
+		finder.Trace = symbolsource.RefusedPackage(splitUnits, report)
 	}
 	if err := a.print(addrs); err != nil {
 		return err

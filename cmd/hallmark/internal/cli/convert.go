@@ -93,6 +93,7 @@ func newConvertCommand(e *verb.Env) *cobra.Command {
 	everyIdentityFlag(cmd.Flags(), &c.every)
 	c.input.DebugPaths = &c.symbols.Extra
 	c.symbols.AddFlags(cmd.Flags())
+	c.symbols.AddServerFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
 	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof or perf (default: by the name of the output)")
 	verb.CompleteValues(cmd, "format", formatNames()...)

@@ -17,6 +17,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/cmd/hallmark/internal/input"
 	"hallmark/cmd/hallmark/internal/progress"
+	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
@@ -53,7 +54,7 @@ const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
   HALLMARK_TOKEN=... hallmark push --server https://symbols.example *.deb`
 
 type pushOptions struct {
-	server  serverOptions
+	server  symbolsource.Server
 	json    bool
 	sources bool
 	input   input.Reader
@@ -74,7 +75,7 @@ func newPushCommand(e *verb.Env) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	opt.server.addFlags(f, "send the files to the server")
+	opt.server.AddFlags(f, "send the files to the server")
 	f.BoolVar(&opt.json, "json", false, "print a JSON object for each file")
 	f.BoolVar(&opt.sources, "sources", false, "send source files that are on this machine, too")
 	return cmd
@@ -110,7 +111,7 @@ type pushing struct {
 }
 
 func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) error {
-	c, err := opt.server.need()
+	c, err := opt.server.Need()
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,8 @@ profilers write them ("main;walk 42"); neither has identities. Without one it is
 hallmark.pb.gz, which 'hallmark record' writes.
 Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,
-and where DEBUGINFOD_URLS names debuginfod servers, these.
+and where DEBUGINFOD_URLS names debuginfod servers, these. With --server, a
+symbol server ('hallmark serve') is asked first.
 
 A recording may have several events. The report is of the first one that has
 samples, and names the others. --event chooses one; --event all reports on each
@@ -72,6 +73,7 @@ func newReportCommand(e *verb.Env) *cobra.Command {
   hallmark report --sample-type inuse_space heap.pb.gz
   hallmark report --tree out.pb.gz
   hallmark report --diff before.pb.gz after.pb.gz
+  hallmark report --server https://symbols.example other-machine.pb.gz
   hallmark report --json out.pb.gz | jq .coverage`,
 		Args: verb.Takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +94,7 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 	r.input.AddFlags(cmd.Flags())
 	r.input.DebugPaths = &r.symbols.Extra
 	r.symbols.AddFlags(cmd.Flags())
+	r.symbols.AddServerFlags(cmd.Flags())
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
 	verb.CompleteValues(cmd, "sort", "flat", "cum")

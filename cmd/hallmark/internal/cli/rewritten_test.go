@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/procmap"
 	"hallmark/procmap/live"
@@ -55,7 +56,7 @@ func TestAddrRewritten(t *testing.T) {
 	var out, errs bytes.Buffer
 	page := uintptr(os.Getpagesize())
 	args := []string{fmt.Sprintf("%x", start+page+8), fmt.Sprintf("%x", start+2*page)}
-	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", os.Getpid(), args); err != nil {
+	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", new(symbolsource.Server), os.Getpid(), args); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -131,7 +132,7 @@ func TestAddrCopied(t *testing.T) {
 	var out, errs bytes.Buffer
 	start := uintptr(unsafe.Pointer(&b[0]))
 	args := []string{fmt.Sprintf("%x", start+uintptr(page)+8), fmt.Sprintf("%x", start+2*uintptr(page))}
-	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", os.Getpid(), args); err != nil {
+	if err := runAddr(&verb.Env{Stdout: &out, Stderr: &errs}, false, "", new(symbolsource.Server), os.Getpid(), args); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")

@@ -96,6 +96,7 @@ func newSymbolizeCommand(e *verb.Env) *cobra.Command {
 	flags.BoolVar(&s.json, "json", false, "print the frames found in text, one JSON object a line")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "do not print how many frames got functions")
 	s.symbols.AddFlags(flags)
+	s.symbols.AddServerFlags(flags)
 	s.input.AddSizeFlag(flags)
 	return cmd
 }

@@ -71,6 +71,7 @@ func newViewCommand(e *verb.Env) *cobra.Command {
 	v.input.AddFlags(cmd.Flags())
 	v.input.DebugPaths = &v.symbols.Extra
 	v.symbols.AddFlags(cmd.Flags())
+	v.symbols.AddServerFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "compare with the profile `BASE`")
 	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
 	cmd.Flags().StringVar(&v.sources, "source", "", "show the text of source lines from files in `DIR`")

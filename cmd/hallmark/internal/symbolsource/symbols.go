@@ -33,6 +33,9 @@ type Options struct {
 	Extra        []string // paths of files and debug files, which are believed
 	splitUnits   string
 	verbose      bool
+
+	server      Server
+	asksServers bool // symbol servers, if one is named
 }
 
 // AddFlags adds the flags of all verbs that look for symbols.
@@ -40,6 +43,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.NoDebuginfod, "no-debuginfod", false, "ask no debuginfod server, though DEBUGINFOD_URLS names some")
 	flags.StringArrayVar(&o.Extra, "debug-path", nil, "look for files and debug files at this `PATH` too, a file or a directory, and believe them whoever owns them (can be repeated)")
 	flags.BoolVar(&o.verbose, "verbose", false, "print on standard error where files were looked for")
+}
+
+// AddServerFlags adds the flags of verbs that ask a symbol server.
+func (o *Options) AddServerFlags(flags *pflag.FlagSet) {
+	o.asksServers = true
+	o.server.AddFlags(flags, "take functions and lines from the symbol server")
 }
 
 // AddPackageFlag adds the flag of verbs that look at one file.
@@ -127,6 +136,13 @@ func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
 		}
 		s.use(client)
 	}
+	if o.asksServers {
+		if err := o.server.SetRemote(s.Library, s.Report); err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.interrupt(s.Library.Remote != nil)
+	}
 	switch {
 	case o.verbose:
 		finder.Trace = func(id buildid.ID, step debuginfo.Step) {
@@ -179,11 +195,18 @@ func (s *Source) use(client *debuginfod.Client) {
 		client.URLs = nil
 		return
 	}
-	s.Context, s.stop = verb.Interruptible()
-	s.Bar = progress.New(s.stderr)
+	s.interrupt(true)
 	client.Progress = s.showProgress
 	client.Warn = func(err *debuginfod.Error) {
 		s.Report("debuginfod server " + err.URL + ": " + serverProblem(err))
+	}
+}
+
+// interrupt lets Ctrl-C end the wait for servers, if they are asked.
+func (s *Source) interrupt(asked bool) {
+	if asked && s.Bar == nil {
+		s.Context, s.stop = verb.Interruptible()
+		s.Bar = progress.New(s.stderr)
 	}
 }
 

@@ -1,0 +1,80 @@
+package symbolsource
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/debuginfo"
+	"hallmark/internal/regular"
+	"hallmark/server/client"
+	"hallmark/server/remote"
+)
+
+// Server names a symbol server.
+type Server struct {
+	URL       string
+	TokenFile string
+}
+
+// AddFlags adds the flags that name the server, which is asked for what.
+func (o *Server) AddFlags(flags *pflag.FlagSet, what string) {
+	flags.StringVar(&o.URL, "server", "", what+" at this `URL`, which 'hallmark serve' prints (default: HALLMARK_SERVER)")
+	flags.StringVar(&o.TokenFile, "token-file", "", "the token for the server is in this `FILE` (default: HALLMARK_TOKEN has it)")
+}
+
+const maxTokenFile = 4096
+
+// client returns the client of the server, nil where none is named.
+func (o *Server) client() (*client.Client, error) {
+	if o.URL == "" {
+		return nil, nil
+	}
+	token := os.Getenv("HALLMARK_TOKEN")
+	if o.TokenFile != "" {
+		b, err := regular.ReadFile(o.TokenFile, maxTokenFile)
+		if err != nil {
+			return nil, err
+		}
+		token = strings.TrimSpace(string(b))
+	}
+	c, err := client.New(o.URL, token)
+	if err != nil {
+		return nil, verb.Usage(err)
+	}
+	return c, nil
+}
+
+// named returns the client of the server that the flag or the environment names, nil for none.
+func (o *Server) named() (*client.Client, error) {
+	if o.URL == "" {
+		o.URL = os.Getenv("HALLMARK_SERVER")
+	}
+	return o.client()
+}
+
+// SetRemote has a library ask the server, if one is named.
+func (o *Server) SetRemote(l *debuginfo.Library, report func(line string)) error {
+	c, err := o.named()
+	if c == nil || err != nil {
+		return err
+	}
+	l.Remote = &remote.Server{
+		Client:  c,
+		Warn:    func(err error) { report("symbol server " + err.Error()) },
+		Waiting: func(id buildid.ID) { report("the server is preparing the symbols of " + id.String()) },
+	}
+	return nil
+}
+
+// Need returns the client where the server has to be named, by the flag or the environment.
+func (o *Server) Need() (*client.Client, error) {
+	c, err := o.named()
+	if c == nil && err == nil {
+		err = verb.Usagef("--server URL is missing: 'hallmark serve' prints it")
+	}
+	return c, err
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"hallmark/addr"
+	"hallmark/buildid"
+	"hallmark/debuginfo"
+	"hallmark/reason"
+	"hallmark/server/client"
+	"hallmark/server/remote"
+	"hallmark/symbol"
+)
+
+// asking returns a library that asks a server, and the warnings about it.
+func asking(t *testing.T, base string) (*debuginfo.Library, *[]string) {
+	t.Helper()
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Retries = 1
+	warnings := new([]string)
+	l := &debuginfo.Library{Remote: &remote.Server{Client: c, Warn: func(err error) { *warnings = append(*warnings, err.Error()) }}}
+	l.Indexes.Dir = t.TempDir()
+	return l, warnings
+}
+
+// TestRemote has a library ask a server for a program that this machine has nothing of, in any order,
+// and compares the answers with those of the program's own debug information.
+func TestRemote(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.stripped, "").want(t, 201)
+	upload(t, base, p.debug, "").want(t, 201)
+	file, err := symbol.OpenFile(filepath.Join(p.dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	content, err := buildid.ReadContent(t.Context(), strings.NewReader(string(p.stripped)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mapped, err := buildid.ReadMapped(t.Context(), strings.NewReader(string(p.stripped))); err != nil || mapped != content {
+		t.Errorf("recordings know the content as %v, not as %v", mapped, content)
+	}
+	l, warnings := asking(t, base)
+	ask := func(q debuginfo.Query) (debuginfo.Symbols, reason.Reason) {
+		return l.Get(t.Context(), debuginfo.Request{Query: q})
+	}
+	s, why := ask(debuginfo.Query{ID: p.id, Content: content})
+	if s == nil {
+		t.Fatal(why, *warnings)
+	}
+	defer s.Close()
+	offsets := make([]addr.Offset, 2*len(p.stripped))
+	for i := range offsets {
+		offsets[i] = addr.Offset(rand.IntN(len(p.stripped)))
+	}
+	named := 0
+	results, want := s.LookupOffsets(offsets), file.LookupOffsets(offsets)
+	for i, o := range offsets {
+		if len(want[i].Frames) > 0 {
+			named++
+		}
+		if !reflect.DeepEqual(results[i].Named().Frames, want[i].Named().Frames) || len(want[i].Frames) == 0 && results[i].Reason != want[i].Reason {
+			t.Fatalf("%#x: %+v, want %+v", o, results[i], want[i])
+		}
+	}
+	at := offsets[0]
+	if one := s.LookupOffset(at); named == 0 || !reflect.DeepEqual(one, results[0]) || !reflect.DeepEqual(s.LookupOffset(at), one) {
+		t.Errorf("%d have names; %#x alone is %+v, want %+v", named, at, one, results[0])
+	}
+	if v, ok := file.Virt(at); ok && !reflect.DeepEqual(s.LookupVirt(v).Named().Frames, want[0].Named().Frames) {
+		t.Errorf("%#x is %+v, want %+v", v, s.LookupVirt(v), want[0])
+	}
+
+	other, _ := buildid.New(buildid.GNU, make([]byte, 20))
+	if s, why := ask(debuginfo.Query{ID: other}); s != nil || why != reason.NoFile {
+		t.Errorf("of an unknown build there are symbols, %v", why)
+	}
+	if len(*warnings) > 0 {
+		t.Errorf("warnings %q", *warnings)
+	}
+	if content, err = buildid.ParseContent(strings.Repeat("ab", 20)); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := ask(debuginfo.Query{ID: p.id, Rival: true}); s != nil {
+		t.Error("a file that others claim to be has the symbols of the server's")
+	}
+	if s, why := ask(debuginfo.Query{ID: p.id, Content: content}); s != nil || why != reason.NoFile || len(*warnings) != 1 || !strings.Contains((*warnings)[0], "other code") {
+		t.Errorf("of other content under the build ID there are symbols, %v, warnings %q", why, *warnings)
+	}
+}
+
+// TestRemoteFails has a server that is gone, and one that is waited for in vain.
+func TestRemoteFails(t *testing.T) {
+	p := program(t)
+	srv := httptest.NewServer(nil)
+	srv.Close()
+	l, warnings := asking(t, srv.URL)
+	for range 3 {
+		if s, why := l.Get(t.Context(), debuginfo.Request{Query: debuginfo.Query{ID: p.id}}); s != nil || why != reason.NoFile {
+			t.Errorf("without a server there are symbols, %v", why)
+		}
+	}
+	if len(*warnings) != 1 {
+		t.Errorf("warnings %q, want one", *warnings)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	l, warnings = asking(t, srv.URL)
+	if s := l.Remote.Open(ended, debuginfo.Query{ID: p.id}); s != nil || len(*warnings) > 0 {
+		t.Errorf("whoever asks has given up, warnings %q", *warnings)
+	}
+}
