@@ -13,35 +13,6 @@ import (
 	"hallmark/unwind"
 )
 
-// Backend is a way of taking samples.
-type Backend = backend.Backend
-
-// The backends.
-const (
-	// Auto takes BPF where that works, else Perf.
-	Auto = backend.Auto
-	// Perf takes samples with perf events, and learns of mappings from their records.
-	Perf = backend.Perf
-	// BPF finds file and offset of every frame inside the kernel. It needs CAP_BPF and
-	// CAP_PERFMON, which root has.
-	BPF = backend.BPF
-	// Stackmap takes samples by the kernel's own map of stacks with build IDs. It needs
-	// what BPF needs, and is for comparison and for kernels that do not take BPF.
-	Stackmap = backend.Stackmap
-)
-
-// ParseBackend returns the backend of this name.
-func ParseBackend(name string) (Backend, error) { return backend.Parse(name) }
-
-// DefaultBackend returns the way of recording that is taken where none is
-// demanded, and why.
-func DefaultBackend() (Backend, string) {
-	if _, err := backend.TryBPF(); err != nil {
-		return Perf, backend.WhyNot(err)
-	}
-	return BPF, "the file of every frame is found inside the kernel, also for processes that exit at once"
-}
-
 // newSampler makes the sampler of the backend that is demanded, and of the best
 // that works where none is.
 func (s *Session) newSampler() error {

@@ -49,7 +49,7 @@ func (s *Session) Finish() *Recording {
 	if t.times != nil {
 		f.times = t.times.times()
 	}
-	f.separate(t.rewrites)
+	f.times = separate(t.stacks, t.objects, f.times, t.rewrites)
 	p := f.build(profile.NewBuilder(int64(t.perSample)))
 	t.stacks = nil // room for symbols
 	if c := s.opts.Command; c != nil {
@@ -78,7 +78,7 @@ func (s *Session) Finish() *Recording {
 	if t.stats.Lost > 0 {
 		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
 	}
-	p.Comments = append(p.Comments, t.rewrites.notes()...)
+	p.Comments = append(p.Comments, t.rewrites.Notes()...)
 	p.Comments = append(p.Comments, t.objects.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)

@@ -18,7 +18,9 @@ import (
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/unwindtables"
+	"hallmark/launch"
 	"hallmark/perfdata"
+	"hallmark/procmap"
 )
 
 // perfSampler takes samples by perf events, whose records report processes and
@@ -118,6 +120,45 @@ func copyRingPages() int {
 		pages *= 2
 	}
 	return pages
+}
+
+func (s *perfSampler) openAll() error { return s.open(-1) }
+
+// openCommand opens events of the one thread of the command that will exec, which
+// ends all others.
+func (s *perfSampler) openCommand(c *launch.Command) error { return s.open(c.TID()) }
+
+// openProcess opens events for each thread of the process, and looks again until
+// no thread is new: those that a thread starts from then on inherit its events. A
+// thread that was started meanwhile by one that had its events already has two of
+// each, of which one counts: see doubles.
+func (s *perfSampler) openProcess(pid int) error {
+	have, opened := map[int]bool{}, false
+	for {
+		tids, err := procfs.ThreadsOf(pid)
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, tid := range tids {
+			if have[tid] {
+				continue
+			}
+			have[tid], found = true, true
+			err := s.open(tid)
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			opened = opened || err == nil
+		}
+		if !found {
+			break
+		}
+	}
+	if !opened {
+		return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
+	}
+	return nil
 }
 
 // open opens the events of a thread (-1: all threads) on each CPU.

@@ -10,6 +10,7 @@ import (
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
+	"hallmark/internal/rewrites"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -39,8 +40,8 @@ type process struct {
 	// doubted says that they are to be read again, because records were lost.
 	doubted bool
 	// known is since when they are known again, 0 when they always were.
-	known     uint64
-	originals originals
+	known   uint64
+	origins rewrites.Origins
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
@@ -61,6 +62,11 @@ func (p *process) catchUp(now uint64) {
 	p.insert(p.fresh)
 	p.fresh, p.freshAsOf = nil, 0
 }
+
+// maxBehind is by how much the records may be behind the mappings that are read from /proc for these
+// to be believed of their time, where records report none. Records wait for two rounds, each of which
+// may be as long as perfring.LongestWait.
+const maxBehind = 3 * uint64(perfring.LongestWait)
 
 // unknownAt returns why nobody knows what the process had mapped at a time (ns, CLOCK_MONOTONIC),
 // reason.None if somebody does.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,36 +13,10 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
-	"hallmark/addr"
-	"hallmark/internal/objects"
-	"hallmark/internal/patience"
 	"hallmark/internal/proctest"
-	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
-	"hallmark/procmap"
 	"hallmark/profile"
 )
-
-// buildRewrite builds testdata/rewrite.c: the program, or one whose functions are in a library.
-func buildRewrite(t testing.TB, library bool) (program, file string) {
-	t.Helper()
-	dir := t.TempDir()
-	program = filepath.Join(dir, "rewrite")
-	flags := []string{"-O1", "-fno-omit-frame-pointer", "-Wl,--build-id"}
-	if !library {
-		proctest.Compile(t, "gcc", program, append(flags, "-pthread", "testdata/rewrite.c")...)
-		return program, program
-	}
-	file = filepath.Join(dir, "librewrite.so")
-	proctest.Compile(t, "gcc", file, append(flags, "-shared", "-fPIC", "-Wl,-Bsymbolic", "-Dmain=body", "testdata/rewrite.c")...)
-	stub := filepath.Join(dir, "main.c")
-	source := "int body(int, char **);\nint main(int n, char **v) { return body(n, v); }\n"
-	if err := os.WriteFile(stub, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	proctest.Compile(t, "gcc", program, append(flags, stub, file, "-Wl,-rpath,"+dir)...)
-	return program, file
-}
 
 // TestRewrittenPages wants a page that a process has rewritten in its memory to lose the identity
 // of the file, in that process alone, and no other page to lose it. The same is wanted of pages that
@@ -73,7 +45,7 @@ func TestRewrittenPages(t *testing.T) {
 }
 
 func recordRewritten(t *testing.T, backend Backend, library bool, args []string, otherDoes string) {
-	program, file := buildRewrite(t, library)
+	program, file := proctest.BuildRewrite(t, library)
 	patcher := proctest.Start(t, append([]string{program}, args...)...)
 	other := proctest.Start(t, program, otherDoes)
 	time.Sleep(50 * time.Millisecond)
@@ -110,7 +82,7 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string,
 // TestRewrittenAmongMany wants a program to hide its rewritten page in no number of others: it takes
 // longer to compare them with the file than a look may take.
 func TestRewrittenAmongMany(t *testing.T) {
-	program, _ := buildRewrite(t, false)
+	program, _ := proctest.BuildRewrite(t, false)
 	const others = 25000
 	patcher := proctest.Start(t, program, "many", strconv.Itoa(others))
 	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -144,7 +116,7 @@ func TestRewrittenAmongMany(t *testing.T) {
 // thread, without which /proc shows no mappings, nor by changing the mapping all the time: then the
 // profile says at least that nobody knows it.
 func TestRewrittenBesideOthers(t *testing.T) {
-	program, _ := buildRewrite(t, false)
+	program, _ := proctest.BuildRewrite(t, false)
 	for _, way := range []string{"thread", "moving"} {
 		t.Run(way, func(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b Backend) {
@@ -176,7 +148,7 @@ func TestRewrittenBesideOthers(t *testing.T) {
 
 // TestRewrittenVDSO wants the code that the kernel maps into each process to be looked at as files are.
 func TestRewrittenVDSO(t *testing.T) {
-	program, _ := buildRewrite(t, false)
+	program, _ := proctest.BuildRewrite(t, false)
 	pid := proctest.Start(t, program, "vdso")
 	other := proctest.Start(t, program, "never")
 	time.Sleep(50 * time.Millisecond)
@@ -191,120 +163,6 @@ func TestRewrittenVDSO(t *testing.T) {
 			t.Errorf("notes %q, want %q", got, want)
 		}
 	})
-}
-
-// TestRewritesUnknown wants a profile to name each process for which nobody could look, and why.
-func TestRewritesUnknown(t *testing.T) {
-	r := newRewrites(nil, nil)
-	defer r.release()
-	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
-	self, release := os.Getpid(), make(chan struct{})
-	patience.Within(self, 0, func() { <-release }) // who waits for this process is not waited for twice
-	for _, pid := range []int{self, 2, ended.Process.Pid} {
-		r.sights[pid] = &lookedAt{name: "name"}
-		r.look(pid, time.Minute)
-	}
-	close(release)
-	want := []string{fmt.Sprintf("rewritten in memory: not known of name (%d): %v", self, patience.ErrSilent)}
-	if got := r.unknown(); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for { // the look before may not have ended
-		if r.look(self, time.Minute); r.sights[self].looked {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if got := r.unknown(); len(got) > 0 {
-		t.Errorf("%q, want nothing: everything was looked at, has no memory or has ended", got)
-	}
-	r.sights[self].err = &procmap.Error{PID: self, Err: &os.PathError{Op: "open", Path: "/proc/PID/pagemap", Err: os.ErrPermission}}
-	for pid := 1001; pid < 1007; pid++ {
-		r.sights[pid] = &lookedAt{name: "other", err: os.ErrPermission}
-	}
-	r.missed = 3
-	got := strings.Join(r.unknown(), "\n")
-	for _, part := range []string{"other (1003)", "2 more: permission denied", "of 3 samples: too many processes ran"} {
-		if !strings.Contains(got, part) {
-			t.Errorf("%s; want %q in it", got, part)
-		}
-	}
-}
-
-// TestRewritesShares wants other users' processes to leave room for the pages of root's.
-func TestRewritesShares(t *testing.T) {
-	r := &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}}
-	for user := uint32(70001); user < 70010; user++ {
-		for range 10 {
-			s := &lookedAt{user: user}
-			for i := range maxOfProcess {
-				r.keep(s, rewrittenPages{path: "/lib/a.so", inode: 1, start: addr.Offset(i) << 13})
-			}
-		}
-		if r.pagesOf[user] > maxRewrites/4 {
-			t.Errorf("%d ranges are kept of user %d, at most %d should be", r.pagesOf[user], user, maxRewrites/4)
-		}
-	}
-	own := &lookedAt{}
-	if r.keep(own, rewrittenPages{path: "/lib/b.so", inode: 2}); own.many || len(own.found) != 1 {
-		t.Error("no range of a process of root's is kept")
-	}
-}
-
-// TestRewritesBound wants a process with more ranges of pages than are kept to have none of its
-// files believed, and those of other processes to be believed.
-func TestRewritesBound(t *testing.T) {
-	r := &rewrites{sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}}
-	few, many := &lookedAt{}, &lookedAt{name: "many"}
-	pages := func(i int) rewrittenPages {
-		return rewrittenPages{path: "/lib/a.so", dev: procmap.Dev{Major: 8}, inode: 1, start: addr.Offset(2*i) << 12, end: addr.Offset(2*i+1) << 12}
-	}
-	for i := range maxOfProcess + 1 {
-		r.keep(many, pages(i))
-	}
-	for range 2 {
-		r.keep(few, pages(1))
-		r.keep(few, rewrittenPages{path: "/lib/a.so", dev: procmap.Dev{Major: 8}, inode: 1, start: 0x2800, end: 0x4000})
-	}
-	other := &objects.Object{Path: "/lib/b.so", Key: reach.Key{Inode: 2, Major: 8}}
-	same := &objects.Object{Path: "/lib/a.so", Key: reach.Key{Inode: 1, Major: 8}}
-	if !many.many || len(many.found) != maxOfProcess || r.pages != maxOfProcess+2 {
-		t.Errorf("%d ranges are kept, %d of all, more: %v", len(many.found), r.pages, many.many)
-	}
-	w := &rewriter{known: map[seenFile][]fileSpan{}, ofAny: map[*lookedAt][]fileSpan{}}
-	for _, c := range []struct {
-		seen   *lookedAt
-		object *objects.Object
-		at     uint64
-		want   bool
-	}{
-		{few, same, 0x1fff, false}, {few, same, 0x2000, true}, {few, same, 0x3fff, true}, {few, same, 0x4000, false},
-		{few, other, 0x2000, false}, {many, other, 0x10, true}, {many, same, 1 << 40, true},
-		{few, &objects.Object{Kind: objects.Generated, Path: "/lib/a.so"}, 0x2000, false},
-	} {
-		if got := w.holds(c.seen, place{c.object, c.at}); got != c.want {
-			t.Errorf("%s %#x: %v", c.object.Path, c.at, got)
-		}
-	}
-	virtual := &lookedAt{}
-	r.keep(virtual, rewrittenPages{path: "/all/lib/a.so", inode: 77, start: 0x2000, end: 0x4000}) // of an overlay
-	files := map[*objects.Object]bool{same: true, other: true}
-	if spans := virtual.ofAny(files); len(spans) != 0 {
-		t.Errorf("%v may be of any file, want none: one has the name", spans)
-	}
-	delete(files, same)
-	if spans := virtual.ofAny(files); len(spans) != 1 || !slices.Equal(virtual.in(other, spans), spans) {
-		t.Errorf("%v may be of any file, want those of a file that has another name", spans)
-	}
-	if notes := many.notes(7); len(notes) != 2 || !strings.Contains(notes[1], "more pages than") {
-		t.Errorf("notes %q", notes)
-	}
-	if notes := few.notes(7); len(notes) != 1 || !strings.Contains(notes[0], "2 pages") {
-		t.Errorf("notes %q", notes)
-	}
 }
 
 // leaves counts samples by their process and their innermost frame: its function and the identity

@@ -1,62 +1,62 @@
 package capture
 
 import (
-	"cmp"
-	"slices"
-
 	"hallmark/addr"
 	"hallmark/internal/objects"
+	"hallmark/internal/rewrites"
 )
 
-// separate gives the frames in rewritten pages a reason in place of the identity of their file.
-func (f *finisher) separate(r *rewrites) {
-	s := f.stacks
-	affected := map[uint32]*lookedAt{} // by the owner
+// separate gives the frames in rewritten pages a reason in place of the identity of their file. It
+// returns the times of the stacks that this makes.
+func separate(s *stacks, o *objects.Set, times map[counted][]int64, r *rewrites.Watcher) map[counted][]int64 {
+	affected := map[uint32]*rewrites.Sight{} // by the owner
 	for i, l := range s.labels {
-		if seen := r.sights[l.PID]; seen != nil && (seen.many || len(seen.found) > 0) {
+		if seen := r.Rewritten(l.PID); seen != nil {
 			affected[uint32(i)] = seen
 		}
 	}
 	if len(affected) == 0 {
-		return
+		return times
 	}
-	w := &rewriter{f, map[*lookedAt]map[*objects.Object]bool{}, map[*lookedAt][]fileSpan{}, map[seenFile][]fileSpan{}}
+	w := &rewriter{s, o, map[*rewrites.Sight]map[*objects.Object]bool{}, map[*rewrites.Sight][]rewrites.Span{}, map[seenFile][]rewrites.Span{}}
 	for _, key := range s.order {
 		if seen := affected[key.owner]; seen != nil {
 			w.note(seen, key.stack)
 		}
 	}
 	for seen, files := range w.files {
-		w.ofAny[seen] = seen.ofAny(files)
+		w.ofAny[seen] = seen.OfAny(files)
 	}
-	counts, order, times := s.counts, s.order, f.times
-	s.counts, s.order, f.times = map[counted]total{}, nil, map[counted][]int64{}
+	counts, order, movedTimes := s.counts, s.order, map[counted][]int64{}
+	s.counts, s.order = map[counted]total{}, nil
 	for _, key := range order {
 		moved := key
 		if seen := affected[key.owner]; seen != nil {
 			moved.stack = w.rewritten(seen, key.stack)
 		}
 		s.sum(moved, counts[key])
-		f.times[moved] = append(f.times[moved], times[key]...)
+		movedTimes[moved] = append(movedTimes[moved], times[key]...)
 	}
+	return movedTimes
 }
 
 // rewriter remembers the files in the stacks of each process, and which spans of them it has
 // rewritten.
 type rewriter struct {
-	*finisher
-	files map[*lookedAt]map[*objects.Object]bool
-	ofAny map[*lookedAt][]fileSpan
-	known map[seenFile][]fileSpan
+	stacks  *stacks
+	objects *objects.Set
+	files   map[*rewrites.Sight]map[*objects.Object]bool
+	ofAny   map[*rewrites.Sight][]rewrites.Span
+	known   map[seenFile][]rewrites.Span
 }
 
 type seenFile struct {
-	seen   *lookedAt
+	seen   *rewrites.Sight
 	object *objects.Object
 }
 
 // note notes the files in a stack of a process.
-func (w *rewriter) note(seen *lookedAt, stack uint32) {
+func (w *rewriter) note(seen *rewrites.Sight, stack uint32) {
 	if w.files[seen] == nil {
 		w.files[seen] = map[*objects.Object]bool{}
 	}
@@ -68,34 +68,31 @@ func (w *rewriter) note(seen *lookedAt, stack uint32) {
 }
 
 // holds reports whether a frame of a process is in a page that it has rewritten.
-func (w *rewriter) holds(seen *lookedAt, p place) bool {
+func (w *rewriter) holds(seen *rewrites.Sight, p place) bool {
 	if !p.object.IsFile() {
 		return false
 	}
 	key := seenFile{seen, p.object}
 	spans, ok := w.known[key]
 	if !ok {
-		spans = seen.in(p.object, w.ofAny[seen])
+		spans = seen.In(p.object, w.ofAny[seen])
 		w.known[key] = spans
 	}
-	at := addr.Offset(p.at)
-	i, found := slices.BinarySearchFunc(spans, at, func(s fileSpan, at addr.Offset) int { return cmp.Compare(s.start, at) })
-	return found || i > 0 && at < spans[i-1].end
+	return rewrites.Holds(spans, addr.Offset(p.at))
 }
 
 // rewritten returns the stack of a process whose frames in rewritten pages have the reason.
-func (w *rewriter) rewritten(seen *lookedAt, stack uint32) uint32 {
-	f := w.finisher
+func (w *rewriter) rewritten(seen *rewrites.Sight, stack uint32) uint32 {
 	var places []place
 	changed := false
-	for p := range f.stacks.places(stack, f.objects.All()) {
+	for p := range w.stacks.places(stack, w.objects.All()) {
 		if w.holds(seen, p) {
-			p.object, changed = f.objects.Rewritten(p.object), true
+			p.object, changed = w.objects.Rewritten(p.object), true
 		}
 		places = append(places, p)
 	}
 	if !changed {
 		return stack
 	}
-	return f.stacks.intern(places, f.stacks.walk(stack))
+	return w.stacks.intern(places, w.stacks.walk(stack))
 }

@@ -11,6 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,82 +26,13 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/rewrites"
 	"hallmark/internal/unwindtables"
 	"hallmark/launch"
 	"hallmark/perfdata"
+	"hallmark/procmap"
 	"hallmark/profile"
 )
-
-// Options say what is recorded. One of SystemWide, PIDs and Command is set;
-// the zero value of everything else is right.
-type Options struct {
-	SystemWide bool            // every process on every CPU; needs CAP_PERFMON
-	PIDs       []int           // these processes, with the children they will have
-	Command    *launch.Command // this program, which Run releases, with its children
-
-	// While is a program that Run releases as well, beside what it records of the machine or
-	// of processes: the recording ends when it does. Nil for none.
-	While *launch.Command
-
-	Frequency int           // samples a second and CPU; 99 when 0
-	Duration  time.Duration // how long Run records; until it is interrupted when 0
-	Event     Event         // what makes a sample be taken
-	Backend   Backend       // how samples are taken; chosen by what works here when Auto
-	Timeline  bool          // keep when each sample was taken: see profile.Times
-	CallGraph CallGraph     // how the callers of user code are found
-
-	noTaskWork bool // for tests: as on kernels that have none
-	// changePages is for tests: how many pages there are for the records of changes on a CPU, 0
-	// for as many as there should be.
-	changePages int
-	copyAll     bool // for tests: see bpf.Options.CopyAll
-
-	// TableEntries is how many files the table of the backend BPF has room for;
-	// DefaultTableEntries when 0.
-	TableEntries int
-
-	// UnwindMemory is how many bytes of unwind tables the backend BPF has in the kernel at
-	// most; DefaultUnwindMemory when 0.
-	UnwindMemory int64
-
-	// CacheDir is where what is the same for every recording is kept, for this user
-	// alone: the kernel's symbols, unwind tables. It is made when it is missing; "" for
-	// nowhere.
-	CacheDir string
-
-	// Progress is called a few times a second while Run records; nil for no call.
-	Progress func(elapsed time.Duration, s Stats)
-}
-
-// DefaultFrequency is the number of samples a second and CPU: not 100, so as not
-// to run in step with what happens at round intervals.
-const DefaultFrequency = 99
-
-// DefaultTableEntries is enough for the files of a large machine, with room to spare.
-const DefaultTableEntries = bpf.DefaultEntries
-
-// Stats count what a recording saw and what it could not see.
-type Stats struct {
-	Backend       Backend // that takes the samples
-	Samples       uint64
-	Lost          uint64   // records that found no room in a ring buffer
-	Throttled     uint64   // times the kernel held an event back because it fired too often
-	Malformed     uint64   // records that could not be read or decoded
-	Coarse        uint64   // samples counted with less detail, to bound the memory
-	Untimed       uint64   // samples of a timeline whose time was not kept, to bound the memory
-	Collided      uint64   // samples for which the kernel's stackmap had no place
-	Unfollowed    uint64   // processes that were not recorded, because too many ran at once
-	Disagreed     uint64   // files that have another identity than the kernel read from memory
-	Existing      int      // processes that ran when the recording started
-	KernelThreads []int    // of Options.PIDs: only the code of the kernel runs in them
-	Copied        uint64   // bytes of stacks that samples have copied
-	Cut           uint64   // stacks of which more would have had to be copied
-	Continued     uint64   // stacks whose copy ended, and that frame pointers continue
-	Reduced       []string // what this kernel or this user's rights did not allow
-
-	Table  TableStats  // of the backend BPF
-	Unwind UnwindStats // of the backend BPF
-}
 
 // Session is a recording. Its methods are for one goroutine.
 type Session struct {
@@ -146,7 +80,7 @@ type tally struct {
 	stats   Stats
 	looks   patience.Shares // at processes, that samples wait for
 	// rewrites knows the pages of files that the sampled processes have rewritten.
-	rewrites *rewrites
+	rewrites *rewrites.Watcher
 	// perSample is what a sample stands for when its event does not measure time.
 	perSample time.Duration
 }
@@ -163,7 +97,7 @@ func (s *Session) newTally(b Backend, roots []procfs.CgroupRoot) *tally {
 		stats:     Stats{Backend: b},
 		perSample: time.Second / time.Duration(s.opts.Frequency),
 	}
-	s.tally.rewrites = newRewrites(o, &s.tally.looks)
+	s.tally.rewrites = rewrites.New(o, &s.tally.looks)
 	if s.opts.Timeline {
 		s.tally.times = newTimeline()
 		s.tally.stacks.most, s.tally.stacks.fixed = maxCounts, true
@@ -176,14 +110,14 @@ func (t *tally) inKernel(ip addr.Abs) place { return place{t.inside, uint64(ip)}
 
 // original returns the place in a file that code of a process was copied from, if it was.
 func (t *tally) original(p *process, a addr.Abs) (place, bool) {
-	o, at, ok := t.rewrites.original(&p.Process, &p.originals, a)
+	o, at, ok := t.rewrites.Original(&p.Process, &p.origins, a)
 	return place{o, at}, ok
 }
 
 // add counts samples of a stack, found in some way, that were taken at a time (ns,
 // CLOCK_MONOTONIC).
 func (t *tally) add(places []place, walk profile.Walk, labels profile.Labels, n total, at uint64) {
-	t.rewrites.see(labels.PID, labels.Process, at)
+	t.rewrites.See(labels.PID, labels.Process, at)
 	t.stats.Coarse += uint64(t.stacks.add(places, walk, labels, n))
 	t.stats.Samples += uint64(n.samples)
 	if t.times != nil {
@@ -314,7 +248,7 @@ func (s *Session) stop() {
 	s.sampler.halt()
 	s.elapsed = time.Since(s.started)
 	s.sampler.finish()
-	s.tally.rewrites.lookAgain()
+	s.tally.rewrites.LookAgain()
 }
 
 // Cost returns how often the BPF program that takes samples has run and how long that took, as far as
@@ -334,7 +268,7 @@ func (s *Session) Close() error {
 	var errs []error
 	if s.tally != nil {
 		s.stopTables()
-		s.tally.rewrites.close()
+		s.tally.rewrites.Close()
 		s.tally.objects.Close() // its workers use what the sampler has open
 	}
 	if s.sampler != nil {
@@ -356,3 +290,70 @@ func (s *Session) stopTables() {
 
 // Stats returns what was counted so far.
 func (s *Session) Stats() Stats { return s.tally.stats }
+
+// openTargets opens the events of what is to be recorded, not yet running.
+func (s *Session) openTargets() error {
+	switch {
+	case s.opts.SystemWide:
+		return s.sampler.openAll()
+	case s.opts.Command != nil:
+		return s.openCommand(s.opts.Command)
+	}
+	for _, pid := range slices.Compact(slices.Sorted(slices.Values(s.opts.PIDs))) {
+		if err := s.openTarget(pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) openCommand(c *launch.Command) error {
+	watch, err := unix.PidfdOpen(c.PID(), 0)
+	if err != nil {
+		return fmt.Errorf("process %d: %w", c.PID(), err)
+	}
+	s.watch = append(s.watch, watch)
+	return s.sampler.openCommand(c)
+}
+
+func (s *Session) openTarget(pid int) error {
+	watch, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return noTarget(pid, err)
+	}
+	s.watch = append(s.watch, watch)
+	if procfs.IsKernelThread(pid) {
+		s.tally.stats.KernelThreads = append(s.tally.stats.KernelThreads, pid)
+	}
+	err = s.sampler.openProcess(pid)
+	switch {
+	case errors.Is(err, procmap.ErrNoProcess):
+		return err
+	case err != nil && isForeign(pid) && backend.IsRefusal(err):
+		return fmt.Errorf("process %d is another user's: run as root or with CAP_PERFMON", pid)
+	case err != nil:
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// noTarget says why a process cannot be watched, which is that it is none.
+func noTarget(pid int, err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	if leader := procfs.LeaderOf(pid); leader != 0 && leader != pid {
+		return fmt.Errorf("%d is a thread of process %d: record that", pid, leader)
+	}
+	return &procmap.Error{PID: pid, Err: procmap.ErrNoProcess}
+}
+
+// isForeign reports whether a process is not of this user.
+func isForeign(pid int) bool {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) != os.Geteuid()
+}

@@ -7,6 +7,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/rewrites"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -73,7 +74,7 @@ func (t *tracker) ask(p *process) {
 	if !p.doubted {
 		return
 	}
-	p.space, p.originals = space{}, originals{}
+	p.space, p.origins = space{}, rewrites.Origins{}
 	p.inventory(t.objects)
 	p.doubted, p.known = false, perfring.Monotonic()
 }
@@ -265,14 +266,8 @@ func (t *tracker) sample(r *perfdata.Sample) {
 	t.add(t.places, framePointers(frames), t.labels(p, r), total{1, t.weight(r)}, r.Time)
 }
 
-const (
-	// refreshAfter is how soon the mappings of a process are read from /proc again.
-	refreshAfter = uint64(time.Second)
-	// maxBehind is by how much the records may be behind what is read from /proc for that to be
-	// believed of their time, where they say nothing.
-	// They wait for two rounds, each of which may be as long as perfring.LongestWait.
-	maxBehind = 3 * uint64(perfring.LongestWait)
-)
+// refreshAfter is how soon the mappings of a process are read from /proc again.
+const refreshAfter = uint64(time.Second)
 
 // refresh reads the mappings of a process again when it was seen to run where
 // nothing is known to be mapped. Unlike the callers' frames, which may be

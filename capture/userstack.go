@@ -7,6 +7,8 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/objects"
 	"hallmark/internal/perfregs"
+	"hallmark/internal/procfs"
+	"hallmark/internal/rewrites"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -61,7 +63,7 @@ const (
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
 	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size}
 	u.space = walkedSpace{tally: t.tally, tables: tables}
-	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, AddressBits: addressBits(), Max: maxUserFrames}
+	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, AddressBits: procfs.AddressBits(), Max: maxUserFrames}
 	return u
 }
 
@@ -230,8 +232,8 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 			found.Content = unwind.Generated
 			return found, true
 		}
-		found.Start = a &^ (pageSize - 1)
-		found.End = found.Start + pageSize
+		found.Start = a &^ (rewrites.PageSize - 1)
+		found.End = found.Start + rewrites.PageSize
 		found.Offset = addr.Offset(from.at) - addr.Offset(a-found.Start)
 		o = from.object
 	}

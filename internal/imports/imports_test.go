@@ -163,7 +163,7 @@ var rules = map[string]rule{
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -254,6 +254,10 @@ var rules = map[string]rule{
 			"perfdata", "procmap", "reason"},
 		external: []string{sys},
 		why:      "what mappings show, kept while somebody records; samples, stacks and profiles are for capture",
+	},
+	"internal/rewrites": {
+		module: []string{"addr", "internal/aside", "internal/objects", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "procmap", "profile"},
+		why:    "pages that are no file's any more, and the notes of a profile about them; samples in them are for capture to judge",
 	},
 	"internal/unwindtables": {
 		module: []string{"buildid", "internal/bpf", "internal/cachedir", "internal/objects", "internal/patience", "internal/reach", "internal/trust", "unwind"},

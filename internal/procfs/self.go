@@ -1,7 +1,9 @@
 package procfs
 
 import (
+	"bufio"
 	"errors"
+	"math/bits"
 	"os"
 	"runtime"
 	"strconv"
@@ -75,3 +77,20 @@ func ProgramOf(pid int) (tid int, path string) {
 	}
 	return 0, ""
 }
+
+// AddressBits returns how many bits addresses of programs have on this kernel, 0 if that is
+// not known. The stack of a process, as this one, is at the end of its addresses.
+var AddressBits = sync.OnceValue(func() uint8 {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		start, _, _ := strings.Cut(lines.Text(), "-")
+		if at, err := strconv.ParseUint(start, 16, 64); err == nil && strings.HasSuffix(lines.Text(), "[stack]") {
+			return uint8(bits.Len64(at))
+		}
+	}
+	return 0
+})

@@ -22,9 +22,9 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// sources are the programs that BuildC, BuildGo and BuildThreads build.
+// sources are the programs that BuildC, BuildGo, BuildThreads and BuildRewrite build.
 //
-//go:embed testdata/busy.c testdata/busy.go testdata/threads.c
+//go:embed testdata/busy.c testdata/busy.go testdata/rewrite.c testdata/threads.c
 var sources embed.FS
 
 // SharedID is the build ID that two builds have, of [TwoBuilds] for instance.
@@ -61,6 +61,28 @@ func BuildThreads(t testing.TB) string {
 	out := filepath.Join(t.TempDir(), "threads")
 	compile(t, "gcc", out, source(t, "threads.c"), "-O1", "-fno-omit-frame-pointer", "-pthread", "threads.c")
 	return out
+}
+
+// BuildRewrite builds testdata/rewrite.c, a program that rewrites pages of its code, and returns its
+// path. The functions are in the program itself, or in a library: file is the one of both.
+func BuildRewrite(t testing.TB, library bool) (program, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	program = filepath.Join(dir, "rewrite")
+	flags := []string{"-O1", "-fno-omit-frame-pointer", "-Wl,--build-id"}
+	if !library {
+		compile(t, "gcc", program, source(t, "rewrite.c"), append(flags, "-pthread", "rewrite.c")...)
+		return program, program
+	}
+	file = filepath.Join(dir, "librewrite.so")
+	compile(t, "gcc", file, source(t, "rewrite.c"), append(flags, "-shared", "-fPIC", "-Wl,-Bsymbolic", "-Dmain=body", "rewrite.c")...)
+	stub := filepath.Join(dir, "main.c")
+	text := "int body(int, char **);\nint main(int n, char **v) { return body(n, v); }\n"
+	if err := os.WriteFile(stub, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	Compile(t, "gcc", program, append(flags, stub, file, "-Wl,-rpath,"+dir)...)
+	return program, file
 }
 
 // source writes one of the embedded programs to a file of the test, and returns its directory.

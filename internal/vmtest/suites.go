@@ -34,7 +34,7 @@ type suite struct {
 // recordInputs are those of capture's tests. The doctor of each kernel has the same, and its
 // verb.
 var recordInputs = []string{"internal/bpf", "procmap", "buildid", "unwind", "internal/aside", "internal/mounts", "internal/perfmap", "internal/perfregs",
-	"internal/perfring", "internal/procfs", "internal/objects", "internal/proctest", "internal/reach", "internal/unwindtables", "internal/backend", "internal/jitcode", "internal/kernelcode", "execwatch", "inventory", "launch"}
+	"internal/perfring", "internal/procfs", "internal/objects", "internal/proctest", "internal/reach", "internal/rewrites", "internal/unwindtables", "internal/backend", "internal/jitcode", "internal/kernelcode", "execwatch", "inventory", "launch"}
 
 // doctor is what is run on each kernel after the suites: hallmark doctor --json.
 var doctor = suite{name: "doctor", pkg: "capture", inputs: append(slices.Clone(recordInputs), "cmd/hallmark/internal/doctor", "cmd/hallmark/internal/cli/doctor.go")}

@@ -1,4 +1,4 @@
-package capture
+package procfs
 
 import (
 	"runtime"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestAddressBits(t *testing.T) {
-	n := addressBits()
+	n := AddressBits()
 	if runtime.GOARCH == "amd64" && n != 47 && n != 56 || n < 36 || n > 56 {
 		t.Errorf("%d bits", n)
 	}

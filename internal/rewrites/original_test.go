@@ -1,4 +1,4 @@
-package capture
+package rewrites
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 )
@@ -19,9 +20,9 @@ import (
 // in their place. It returns the memory.
 func mapCopy(t *testing.T) []byte {
 	t.Helper()
-	content := make([]byte, 4*pageSize)
+	content := make([]byte, 4*PageSize)
 	for i := range content {
-		content[i] = byte(i / pageSize)
+		content[i] = byte(i / PageSize)
 	}
 	name := filepath.Join(t.TempDir(), "code")
 	if err := os.WriteFile(name, content, 0o755); err != nil {
@@ -37,27 +38,27 @@ func mapCopy(t *testing.T) []byte {
 		t.Skip(err) // the directory may be mounted noexec
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
-	at := unsafe.Pointer(&b[pageSize])
-	if _, err := unix.MmapPtr(-1, 0, at, 2*pageSize, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC,
+	at := unsafe.Pointer(&b[PageSize])
+	if _, err := unix.MmapPtr(-1, 0, at, 2*PageSize, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED); err != nil {
 		t.Skip(err) // such memory may be forbidden
 	}
-	copy(b[pageSize:], content[pageSize:3*pageSize])
+	copy(b[PageSize:], content[PageSize:3*PageSize])
 	return b
 }
 
 // TestCopies wants pages that differ from the file later, or are gone, to count as rewritten, and
 // copies of a program that has ended not to count.
 func TestCopies(t *testing.T) {
-	if os.Getpagesize() != pageSize {
+	if os.Getpagesize() != PageSize {
 		t.Skip("pages have another size")
 	}
 	b := mapCopy(t)
-	r := newRewrites(nil, nil)
-	defer r.close()
+	r := New(nil, nil)
+	defer r.Close()
 	pid, first := os.Getpid(), addr.Abs(uintptr(unsafe.Pointer(&b[0])))
 	var c *copies
-	for _, page := range []addr.Abs{first + pageSize, first + 2*pageSize} {
+	for _, page := range []addr.Abs{first + PageSize, first + 2*PageSize} {
 		f, err := findCopy(pid, page, true)
 		if err != nil || !f.copied || f.from.offset != addr.Offset(page-first) {
 			t.Fatalf("page %v: %+v, %v", page, f, err)
@@ -74,7 +75,7 @@ func TestCopies(t *testing.T) {
 		spans, err := c.spans()
 		var got []addr.Offset
 		for _, s := range spans {
-			for at := s.offset; at < s.offset+s.size; at += pageSize {
+			for at := s.offset; at < s.offset+s.size; at += PageSize {
 				got = append(got, at)
 			}
 		}
@@ -88,26 +89,26 @@ func TestCopies(t *testing.T) {
 		}
 	}
 	check("copies")
-	b[2*pageSize+7] ^= 1
-	check("the second one written", 2*pageSize)
-	if found, err := rewrittenIn(pid, rewritesTime, lookFor{copies: c}); err != nil || len(found) == 0 || found[len(found)-1].start != 2*pageSize {
+	b[2*PageSize+7] ^= 1
+	check("the second one written", 2*PageSize)
+	if found, err := rewrittenIn(pid, rewritesTime, lookFor{copies: c}); err != nil || len(found) == 0 || found[len(found)-1].start != 2*PageSize {
 		t.Errorf("a look finds %v, %v", found, err)
 	}
-	b[pageSize] ^= 1
-	check("both written", pageSize, 2*pageSize)
-	b[pageSize] ^= 1
-	b[2*pageSize+7] ^= 1
+	b[PageSize] ^= 1
+	check("both written", PageSize, 2*PageSize)
+	b[PageSize] ^= 1
+	b[2*PageSize+7] ^= 1
 	check("as before")
-	if err := unix.Mprotect(b[pageSize:2*pageSize], unix.PROT_READ); err != nil {
+	if err := unix.Mprotect(b[PageSize:2*PageSize], unix.PROT_READ); err != nil {
 		t.Fatal(err)
 	}
-	check("one that nobody can execute", pageSize, 2*pageSize) // what is left fills no hole
+	check("one that nobody can execute", PageSize, 2*PageSize) // what is left fills no hole
 }
 
 // TestCopiesOfAnEarlierProgram wants the copies of a program that has ended to count as nothing, and
 // those of the next one to be known again.
 func TestCopiesOfAnEarlierProgram(t *testing.T) {
-	program, _ := buildRewrite(t, false)
+	program, _ := proctest.BuildRewrite(t, false)
 	cmd := exec.Command("/bin/sh", "-c", `read line; exec "$0" copies`, program)
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -1,4 +1,17 @@
-package capture
+// Package rewrites finds the pages of files that processes rewrite in their memory while somebody
+// records them: see procmap.Process.Rewritten. Code there is not the file's.
+//
+// A worker looks beside the recording, when a process is first sampled, later again while it is
+// sampled, and at the end if it is still there. Nobody knows when a page was rewritten. So all
+// samples of the process in such a page count as rewritten, also those from before the look.
+//
+// A process may do much to hinder a look. So a list of the pages that are its own comes first, which
+// takes little; a page that cannot be compared with the file in time counts as rewritten; and the
+// profile names a process for which not even the list could be had.
+//
+// Pages of memory of no file that were copies of a file's when they were first met are compared in
+// the same looks: see [Origins]. One that is no copy any more, or is gone, counts as rewritten.
+package rewrites
 
 import (
 	"cmp"
@@ -18,30 +31,18 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
-	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/profile"
 )
 
-// rewrites looks at the processes that are sampled for pages of files that they have rewritten
-// in their memory: see procmap.Process.Rewritten. Code there is not the file's.
-//
-// A worker looks beside the recording, when a process is first sampled, later again while it is
-// sampled, and at the end if it is still there. Nobody knows when a page was rewritten. So all
-// samples of the process in such a page count as rewritten, also those from before the look.
-//
-// A process may do much to hinder a look. So a list of the pages that are its own comes first, which
-// takes little; what cannot be compared with the file in time counts as rewritten; and a process
-// for which not even the list could be had is named in the profile.
-//
-// Pages of memory of no file that were copies of a file's when they were first met are compared in
-// the same looks: see copies. One that is no copy any more, or is gone, counts as rewritten.
-type rewrites struct {
+// Watcher looks at the processes of one recording. Of its methods only [Watcher.See] and
+// [Watcher.Original] may be called while others are under way.
+type Watcher struct {
 	objects *objects.Set
 	looks   *patience.Shares // that samples wait for
 
 	mu     sync.Mutex
-	sights map[int]*lookedAt // by the process
+	sights map[int]*Sight // by the process
 	queue  []int
 	works  bool // a worker takes from queue
 	over   bool
@@ -54,8 +55,8 @@ type rewrites struct {
 	copiers int            // sights with copies
 }
 
-// lookedAt is what is known of the processes that had a number.
-type lookedAt struct {
+// Sight is what looks found at the processes that had a number.
+type Sight struct {
 	name   string        // in the last sample
 	last   uint64        // when it was looked at, or was to be (ns, CLOCK_MONOTONIC)
 	next   uint64        // when it is looked at again
@@ -105,14 +106,16 @@ const (
 	rewritesTime = 2 * time.Second
 )
 
-func newRewrites(o *objects.Set, looks *patience.Shares) *rewrites {
-	return &rewrites{objects: o, looks: looks, sights: map[int]*lookedAt{}, pagesOf: map[uint32]int{}, release: aside.Hold()}
+// New returns a watcher of the processes whose objects are in o. A look that samples wait for takes
+// of the shares looks. [Watcher.Close] or [Watcher.LookAgain] ends it.
+func New(o *objects.Set, looks *patience.Shares) *Watcher {
+	return &Watcher{objects: o, looks: looks, sights: map[int]*Sight{}, pagesOf: map[uint32]int{}, release: aside.Hold()}
 }
 
-// see takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now). The worker
+// See takes note of a process that was sampled at a time (ns, CLOCK_MONOTONIC; 0 for now). The worker
 // looks at it when it is first met, when it has another name, for it may run another program, and
 // later again. see waits for nothing.
-func (r *rewrites) see(pid int, name string, now uint64) {
+func (r *Watcher) See(pid int, name string, now uint64) {
 	if pid <= 0 {
 		return
 	}
@@ -145,21 +148,21 @@ func (r *rewrites) see(pid int, name string, now uint64) {
 }
 
 // of returns what is known of a process, nil if there is no room. The caller holds mu.
-func (r *rewrites) of(pid int) *lookedAt {
+func (r *Watcher) of(pid int) *Sight {
 	s := r.sights[pid]
 	if s == nil && len(r.sights) >= maxSights {
 		r.missed++
 		return nil
 	}
 	if s == nil {
-		s = &lookedAt{after: firstAgain, user: procfs.AccountOf(uint32(pid))}
+		s = &Sight{after: firstAgain, user: procfs.AccountOf(uint32(pid))}
 		r.sights[pid] = s
 	}
 	return s
 }
 
 // work looks at the processes that wait for it.
-func (r *rewrites) work() {
+func (r *Watcher) work() {
 	for {
 		r.mu.Lock()
 		if r.over || len(r.queue) == 0 {
@@ -175,7 +178,7 @@ func (r *rewrites) work() {
 }
 
 // look looks at a process, for at most that long, and adds what it found to what is known.
-func (r *rewrites) look(pid int, limit time.Duration) {
+func (r *Watcher) look(pid int, limit time.Duration) {
 	r.mu.Lock()
 	s := r.sights[pid]
 	copies, onlyCopies := s.copies, s.onlyCopies && s.copies != nil
@@ -207,7 +210,7 @@ func (r *rewrites) look(pid int, limit time.Duration) {
 // follow has the looks at a process compare a page of its program with the file that it was copied
 // from. It takes the program over, and returns the copies that the page is among, nil if there is no
 // room for them.
-func (r *rewrites) follow(pid int, program *procmap.Process, page addr.Abs, from copiedPage) *copies {
+func (r *Watcher) follow(pid int, program *procmap.Process, page addr.Abs, from copiedPage) *copies {
 	r.mu.Lock()
 	s := r.of(pid)
 	var c *copies
@@ -241,7 +244,7 @@ func (r *rewrites) follow(pid int, program *procmap.Process, page addr.Abs, from
 }
 
 // leave ends the looks at the copies of a process. The caller holds mu.
-func (r *rewrites) leave(s *lookedAt) {
+func (r *Watcher) leave(s *Sight) {
 	if s.copies != nil {
 		s.copies.ended()
 		s.copies = nil
@@ -251,7 +254,7 @@ func (r *rewrites) leave(s *lookedAt) {
 
 // isShareUsed reports whether as many ranges are kept of a user's processes as may be of one who is
 // neither root nor this user, or of all such users. The caller holds mu.
-func (r *rewrites) isShareUsed(user uint32) bool {
+func (r *Watcher) isShareUsed(user uint32) bool {
 	if user == 0 || user == uint32(os.Geteuid()) {
 		return false
 	}
@@ -263,7 +266,7 @@ func (r *rewrites) isShareUsed(user uint32) bool {
 }
 
 // keep keeps pages that a process has rewritten. The caller holds mu.
-func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
+func (r *Watcher) keep(s *Sight, pages rewrittenPages) {
 	switch {
 	case s.many || s.found[pages]:
 		return
@@ -278,179 +281,9 @@ func (r *rewrites) keep(s *lookedAt, pages rewrittenPages) {
 	r.pagesOf[s.user]++
 }
 
-// rewrittenIn returns the pages that a process has rewritten in executable mappings of files, also
-// those of its next program if it executes one meanwhile, and the copies that are none now.
-func rewrittenIn(pid int, limit time.Duration, what lookFor) (pages []rewrittenPages, err error) {
-	until := time.Now().Add(limit)
-	for range looks {
-		var found []rewrittenPages
-		found, err = rewrittenNow(pid, max(0, time.Until(until)), what)
-		pages = append(pages, found...) // of the program before, too: samples are in it
-		if errors.Is(err, procmap.ErrNoProcess) || !errors.Is(err, os.ErrProcessDone) {
-			return pages, err
-		}
-	}
-	return pages, errExecutes
-}
-
-// looks is how often a process is looked at that changes meanwhile.
-const looks = 3
-
-// Why nobody could look at a process.
-var (
-	errExecutes = errors.New("it executed other programs while it was looked at")
-	errMaps     = errors.New("its mappings changed while they were looked at")
-)
-
-// rewrittenNow is rewrittenIn for the program that runs. It has the pages as well if the time suffices
-// for a list of the process's own and not for comparing them.
-func rewrittenNow(pid int, limit time.Duration, what lookFor) ([]rewrittenPages, error) {
-	l := pagesLook{lookFor: what}
-	inTime := patience.Within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !inTime && !l.listed {
-		return nil, patience.ErrSilent
-	}
-	var all []rewrittenPages
-	for _, own := range l.own {
-		for _, pages := range own.Pages {
-			v := own.VMA
-			all = append(all, rewrittenPages{
-				process: l.process, path: cmp.Or(v.Path(), v.Name), dev: v.Dev, inode: v.Inode,
-				start: v.FileOffset(pages.Start), end: v.FileOffset(pages.End),
-			})
-		}
-	}
-	for _, c := range l.unlike {
-		all = append(all, rewrittenPages{
-			process: l.process, path: c.path, dev: c.dev, inode: c.inode, start: c.offset, end: c.offset + c.size,
-		})
-	}
-	return all, l.err
-}
-
-// lookFor is what a look is for.
-type lookFor struct {
-	copies     *copies // nil for none
-	onlyCopies bool    // not for pages of files
-}
-
-// pagesLook is a look at the pages of a process, which others may find unfinished.
-type pagesLook struct {
-	lookFor
-
-	mu      sync.Mutex
-	process string // its name
-	own     []procmap.OwnPages
-	unlike  []copiedSpan // of copies
-	listed  bool         // own is whole
-	err     error
-}
-
-// look lists the pages, and compares them with the files until that time.
-func (l *pagesLook) look(pid int, until time.Time) {
-	var process *procmap.Process
-	var own []procmap.OwnPages
-	var err error
-	if !l.onlyCopies {
-		process, err = openThread(pid)
-	}
-	if err == nil && !l.onlyCopies {
-		defer process.Close()
-		own, err = ownPages(process)
-	}
-	l.mu.Lock()
-	l.own, l.err, l.listed = own, err, true
-	l.process = procfs.NameOf(uint32(pid))
-	if l.copies != nil {
-		l.unlike = l.copies.unknown()
-	}
-	l.mu.Unlock()
-	l.lookAtCopies()
-	for i, o := range own {
-		if time.Now().After(until) {
-			return
-		}
-		// One that could not be looked at stays as it is.
-		if pages, err := process.Unlike(o); err == nil {
-			l.mu.Lock()
-			l.own[i].Pages = pages
-			l.mu.Unlock()
-		}
-	}
-}
-
-// lookAtCopies compares the copies with the files. It takes no more time than their number, which is
-// bounded.
-func (l *pagesLook) lookAtCopies() {
-	if l.copies == nil {
-		return
-	}
-	unlike, err := l.copies.spans()
-	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, os.ErrClosed) {
-		return // they stay as they are
-	}
-	if err != nil {
-		l.copies.over.Store(true)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unlike = unlike
-}
-
-// openThread opens a process, by another of its threads when the first one has ended and has no memory
-// any more.
-func openThread(pid int) (*procmap.Process, error) {
-	p, err := procmap.Open(pid)
-	if !errors.Is(err, procmap.ErrNoMemory) {
-		return p, err
-	}
-	tids, _ := procfs.ThreadsOf(pid)
-	for _, tid := range tids {
-		if p, err := procmap.Open(tid); err == nil {
-			return p, nil
-		}
-	}
-	return nil, err
-}
-
-// ownPages returns the pages of a process's own in its executable mappings of files. After an error
-// it returns those before it. The process may move a mapping between the list of them and the look
-// at it.
-func ownPages(process *procmap.Process) (all []procmap.OwnPages, err error) {
-	vmas, err := codeFiles(process)
-	for range looks {
-		if err != nil {
-			return all, err
-		}
-		own, err := process.Own(vmas)
-		all = append(all, own...)
-		if err != nil {
-			return all, err
-		}
-		before := vmas
-		if vmas, err = codeFiles(process); err == nil && slices.EqualFunc(before, vmas, isMapping) {
-			return all, nil
-		}
-	}
-	return all, cmp.Or(err, errMaps)
-}
-
-// codeFiles returns the executable mappings of files and of the vdso.
-func codeFiles(process *procmap.Process) ([]procmap.VMA, error) {
-	vmas, err := process.Code()
-	return slices.DeleteFunc(vmas, func(v procmap.VMA) bool { return reach.IsMemory(v) && v.Kind() != procmap.KindVDSO }), err
-}
-
-// isMapping reports whether two VMAs show the same bytes at the same addresses.
-func isMapping(a, b procmap.VMA) bool {
-	return a.Start == b.Start && a.End == b.End && a.Offset == b.Offset && a.Dev == b.Dev && a.Inode == b.Inode
-}
-
-// lookAgain ends the work, and looks once more at the processes that are still there: first at
+// LookAgain ends the work, and looks once more at the processes that are still there: first at
 // those that have copies, then at those that nobody has looked at yet.
-func (r *rewrites) lookAgain() {
+func (r *Watcher) LookAgain() {
 	r.stop()
 	defer r.release()
 	until := time.Now().Add(lastLooks)
@@ -478,7 +311,7 @@ func (r *rewrites) lookAgain() {
 }
 
 // leaveAll ends the looks at all copies.
-func (r *rewrites) leaveAll() {
+func (r *Watcher) leaveAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sights {
@@ -489,15 +322,15 @@ func (r *rewrites) leaveAll() {
 // errTooMany is why nobody looked at a process at the end.
 var errTooMany = errors.New("too many processes ran")
 
-// close ends everything.
-func (r *rewrites) close() {
+// Close ends everything.
+func (r *Watcher) Close() {
 	r.stop()
 	r.leaveAll()
 	r.release()
 }
 
 // stop ends the work.
-func (r *rewrites) stop() {
+func (r *Watcher) stop() {
 	r.mu.Lock()
 	r.over = true
 	r.mu.Unlock()
@@ -517,16 +350,16 @@ func (w *rewrittenPages) isOf(o *objects.Object) bool {
 		virtual && filepath.Base(w.path) == filepath.Base(o.Path)
 }
 
-// fileSpan is a range of offsets in a file: start <= at < end.
-type fileSpan struct{ start, end addr.Offset }
+// Span is a range of offsets in a file: Start <= at < End.
+type Span struct{ Start, End addr.Offset }
 
 // join sorts spans by their starts and joins those that touch.
-func join(spans []fileSpan) []fileSpan {
-	slices.SortFunc(spans, func(a, b fileSpan) int { return cmp.Compare(a.start, b.start) })
-	var joined []fileSpan
+func join(spans []Span) []Span {
+	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+	var joined []Span
 	for _, next := range spans {
-		if last := len(joined) - 1; last >= 0 && next.start <= joined[last].end {
-			joined[last].end = max(joined[last].end, next.end)
+		if last := len(joined) - 1; last >= 0 && next.Start <= joined[last].End {
+			joined[last].End = max(joined[last].End, next.End)
 			continue
 		}
 		joined = append(joined, next)
@@ -534,37 +367,52 @@ func join(spans []fileSpan) []fileSpan {
 	return joined
 }
 
-// in returns the spans of a file that a process has rewritten, and may have: those that are of any.
-func (s *lookedAt) in(o *objects.Object, ofAny []fileSpan) []fileSpan {
+// Rewritten returns what was found at the processes of a number, nil if they are not known to have
+// rewritten anything. It is for the time after [Watcher.LookAgain].
+func (r *Watcher) Rewritten(pid int) *Sight {
+	if s := r.sights[pid]; s != nil && (s.many || len(s.found) > 0) {
+		return s
+	}
+	return nil
+}
+
+// Holds reports whether an offset is in one of spans, as In returns them.
+func Holds(spans []Span, at addr.Offset) bool {
+	i, found := slices.BinarySearchFunc(spans, at, func(s Span, at addr.Offset) int { return cmp.Compare(s.Start, at) })
+	return found || i > 0 && at < spans[i-1].End
+}
+
+// In returns the spans of a file that a process has rewritten, and may have: those that are of any.
+func (s *Sight) In(o *objects.Object, ofAny []Span) []Span {
 	if s.many {
-		return []fileSpan{{0, math.MaxUint64}}
+		return []Span{{0, math.MaxUint64}}
 	}
 	spans := slices.Clone(ofAny)
 	for w := range s.found {
 		if w.isOf(o) {
-			spans = append(spans, fileSpan{w.start, w.end})
+			spans = append(spans, Span{w.start, w.end})
 		}
 	}
 	return join(spans)
 }
 
-// ofAny returns the spans that may be of any file of the process, of those in its stacks: their file
+// OfAny returns the spans that may be of any file of the process, of those in its stacks: their file
 // system numbers files in its own way, and the file has another name in the stacks.
-func (s *lookedAt) ofAny(files map[*objects.Object]bool) (spans []fileSpan) {
+func (s *Sight) OfAny(files map[*objects.Object]bool) (spans []Span) {
 	for w := range s.found {
 		isOne := w.dev.Major != 0 || w.inode == 0 // the vdso
 		for o := range files {
 			isOne = isOne || w.isOf(o)
 		}
 		if !isOne {
-			spans = append(spans, fileSpan{w.start, w.end})
+			spans = append(spans, Span{w.start, w.end})
 		}
 	}
 	return spans
 }
 
-// notes returns what a profile says of rewritten pages.
-func (r *rewrites) notes() []string {
+// Notes returns what a profile says of rewritten pages.
+func (r *Watcher) Notes() []string {
 	var notes []string
 	for pid, s := range r.sights {
 		notes = append(notes, s.notes(pid)...)
@@ -580,17 +428,17 @@ func (r *rewrites) notes() []string {
 const mostRewritten = 20
 
 // notes returns what a profile says of the rewritten pages of one process.
-func (s *lookedAt) notes(pid int) (notes []string) {
+func (s *Sight) notes(pid int) (notes []string) {
 	type file struct{ process, path string }
-	spans := map[file][]fileSpan{}
+	spans := map[file][]Span{}
 	for w := range s.found {
 		f := file{w.process, w.path}
-		spans[f] = append(spans[f], fileSpan{w.start, w.end})
+		spans[f] = append(spans[f], Span{w.start, w.end})
 	}
 	for f, list := range spans {
 		pages := 0
 		for _, part := range join(list) {
-			pages += int(part.end-part.start) / os.Getpagesize()
+			pages += int(part.End-part.Start) / os.Getpagesize()
 		}
 		notes = append(notes, profile.RewrittenNote(f.process, pid, pages, f.path))
 	}
@@ -601,7 +449,7 @@ func (s *lookedAt) notes(pid int) (notes []string) {
 }
 
 // unknown returns what a profile says of the processes for which nobody could look.
-func (r *rewrites) unknown() (notes []string) {
+func (r *Watcher) unknown() (notes []string) {
 	processes := map[string][]profile.Labels{} // by the reason
 	for pid, s := range r.sights {
 		if s.err != nil {

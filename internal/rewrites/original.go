@@ -1,4 +1,4 @@
-package capture
+package rewrites
 
 import (
 	"cmp"
@@ -24,8 +24,10 @@ import (
 // Such memory can be written at any time. So each page that samples are in is compared
 // when it is first met, and again at each look for rewritten pages: see rewrites.
 
+// PageSize is the size of the pages that are compared with their origin.
+const PageSize = 4096
+
 const (
-	pageSize = 4096
 	// maxOriginals bounds what is remembered of a process: pages that were looked
 	// at, and areas of code that is no copy.
 	maxOriginals = 1 << 14
@@ -33,10 +35,10 @@ const (
 	aliveAgain = 100 * time.Millisecond
 )
 
-// originals remembers where the anonymous code of a process comes from.
-type originals struct {
+// Origins remembers where the anonymous code of a process comes from.
+type Origins struct {
 	pages  map[addr.Abs]origin // by the page's address; without an object for none
-	own    []span              // code of the process's own making
+	own    []area              // code of the process's own making
 	copies *copies             // the pages that have a place; nil for none
 	asked  time.Time           // when its program was last asked whether it runs
 	rests  time.Time           // until when its user has no more looks: see patience.Shares
@@ -48,15 +50,15 @@ type origin struct {
 	at     uint64 // offset
 }
 
-// span is a range of addresses.
-type span struct{ start, end addr.Abs }
+// area is a range of addresses.
+type area struct{ start, end addr.Abs }
 
-// original returns the file that code of a process was copied from, and the offset in it, as long
+// Original returns the file that code of a process was copied from, and the offset in it, as long
 // as the process runs and the page is the same in both. Else it is generated code. If the
 // page differs later, the frame has the reason rewritten in the end.
-func (r *rewrites) original(p *objects.Process, known *originals, a addr.Abs) (file *objects.Object, at uint64, ok bool) {
+func (r *Watcher) Original(p *objects.Process, known *Origins, a addr.Abs) (file *objects.Object, at uint64, ok bool) {
 	known.renew()
-	page := a &^ (pageSize - 1)
+	page := a &^ (PageSize - 1)
 	from, isKnown := known.find(page)
 	if !isKnown && time.Now().Before(known.rests) {
 		return nil, 0, false
@@ -75,16 +77,16 @@ func (r *rewrites) original(p *objects.Process, known *originals, a addr.Abs) (f
 
 // renew forgets everything when the process executes another program, with other code at the same
 // addresses, or may do so.
-func (o *originals) renew() {
+func (o *Origins) renew() {
 	if o.copies == nil || time.Since(o.asked) < aliveAgain {
 		return
 	}
 	if o.asked = time.Now(); o.copies.replaced() {
-		*o = originals{}
+		*o = Origins{}
 	}
 }
 
-func (o *originals) find(page addr.Abs) (from origin, known bool) {
+func (o *Origins) find(page addr.Abs) (from origin, known bool) {
 	for _, v := range o.own {
 		if v.start <= page && page < v.end {
 			return origin{}, true
@@ -94,7 +96,7 @@ func (o *originals) find(page addr.Abs) (from origin, known bool) {
 	return from, known || len(o.pages)+len(o.own) >= maxOriginals
 }
 
-func (o *originals) remember(page addr.Abs, from origin) {
+func (o *Origins) remember(page addr.Abs, from origin) {
 	if o.pages == nil {
 		o.pages = map[addr.Abs]origin{}
 	}
@@ -111,7 +113,7 @@ type foundCopy struct {
 }
 
 // findOriginal asks the process.
-func (r *rewrites) findOriginal(p *objects.Process, known *originals, page addr.Abs) (origin, error) {
+func (r *Watcher) findOriginal(p *objects.Process, known *Origins, page addr.Abs) (origin, error) {
 	user := procfs.AccountOf(p.PID)
 	end := r.looks.Take(user)
 	if end == nil {
@@ -132,7 +134,7 @@ func (r *rewrites) findOriginal(p *objects.Process, known *originals, page addr.
 		late.Store(true)
 		return origin{}, err
 	case f.v.Start < f.v.End && !f.copied:
-		known.own = append(known.own, span{f.v.Start, f.v.End})
+		known.own = append(known.own, area{f.v.Start, f.v.End})
 	}
 	if !f.copied {
 		return origin{}, nil
@@ -171,7 +173,7 @@ func findCopy(pid int, page addr.Abs, isTrusted bool) (f foundCopy, err error) {
 	if f.left, ok = leftOf(f.program, was); !ok {
 		return f, nil
 	}
-	unlike, err := f.program.UnlikeOrigin(v, []procmap.Pages{{Start: page, End: page + pageSize}})
+	unlike, err := f.program.UnlikeOrigin(v, []procmap.Pages{{Start: page, End: page + PageSize}})
 	f.copied = err == nil && len(unlike) == 0
 	return f, nil
 }
@@ -276,7 +278,7 @@ func (c *copies) unknown() []copiedSpan {
 	pages, from := c.all()
 	spans := make([]copiedSpan, len(pages))
 	for i, page := range pages {
-		spans[i] = copiedSpan{from[page], pageSize}
+		spans[i] = copiedSpan{from[page], PageSize}
 	}
 	return spans
 }
@@ -329,11 +331,11 @@ func (c *copies) unlike(v procmap.VMA, pages []addr.Abs, from map[addr.Abs]copie
 	var compare []procmap.Pages
 	for _, page := range pages {
 		if p := from[page]; !v.Contains(page) || origin.Dev != p.dev || origin.Inode != p.inode || origin.FileOffset(page) != p.offset {
-			unlike = append(unlike, copiedSpan{p, pageSize})
+			unlike = append(unlike, copiedSpan{p, PageSize})
 			continue
 		}
 		if inHole {
-			compare = append(compare, procmap.Pages{Start: page, End: page + pageSize})
+			compare = append(compare, procmap.Pages{Start: page, End: page + PageSize})
 		}
 	}
 	if len(compare) == 0 {
