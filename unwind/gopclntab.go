@@ -2,10 +2,13 @@ package unwind
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"strings"
 
+	"hallmark/addr"
 	"hallmark/internal/cursor"
+	"hallmark/internal/elffile"
 	"hallmark/internal/pclntab"
 )
 
@@ -262,3 +265,108 @@ func (f *goFunction) isInjected() bool {
 	}
 	return strings.HasPrefix(f.name, "runtime.debugCallV")
 }
+
+type off = addr.Offset
+
+// pclntab returns the file's pclntab, nil if it has none. Not to understand it is an error.
+func (f *elfFile) pclntab() (*pclntab.Table, error) {
+	s, mixed := f.PclntabSection()
+	if s == nil {
+		return nil, nil
+	}
+	if s.Size > maxSection {
+		return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "table of implausible size"}
+	}
+	data, err := f.ReadString(s.Offset, s.Size)
+	if err != nil {
+		return nil, err
+	}
+	places := []uint64{0}
+	if mixed {
+		places = pclntab.Headers(data, false)
+	}
+	for _, at := range places {
+		t, ok := pclntab.Parse(data[at:], false)
+		if !ok || t.Ptr != 8 {
+			continue
+		}
+		if t.IsRelative() {
+			md, err := t.Locate(s.Addr+at, elffile.Loaded{Image: f.Image})
+			if err != nil {
+				return nil, err
+			}
+			if md == nil {
+				continue
+			}
+		}
+		if t.IsSound(f.isCode) {
+			return &t, nil
+		}
+	}
+	return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "no pclntab that describes the code of its file"}
+}
+
+// isCode reports whether all addresses from start up to end are in one executable
+// segment.
+func (f *elfFile) isCode(start, end uint64) bool {
+	from, to, ok := f.code(start, end)
+	return ok && uint64(to-from) == end-start
+}
+
+// goShape is what the instructions of a function say that no list does. Addresses are
+// those from which on something holds; never where nothing does.
+type goShape struct {
+	saved    [6]goSaved // by place in Rule.Saved
+	frame    uint64     // the frame pointer is the function's own
+	switched uint64     // the stack pointer may be on another stack
+	lost     uint64     // the frame pointer may be anything, after it was the function's own
+	begins   uint64     // the stack pointer is on another stack, which nothing leads away from
+	clobber  uint64     // a register may be overwritten that was not saved
+	foreign  bool       // it preserves what C functions preserve
+}
+
+const never = ^uint64(0)
+
+// goSaved says from where on a register is saved, relative to the CFA, in units of 8 bytes.
+type goSaved struct {
+	from uint64
+	at   int8
+}
+
+func newGoShape() goShape {
+	s := goShape{frame: never, switched: never, lost: never, begins: never, clobber: never}
+	for i := range s.saved {
+		s.saved[i].from = never
+	}
+	return s
+}
+
+// cuts appends the addresses at which what holds may change, in order.
+func (s *goShape) cuts(to []uint64) []uint64 {
+	for _, at := range []uint64{s.frame, s.switched, s.lost, s.begins, s.clobber} {
+		if at != never {
+			to = append(to, at)
+		}
+	}
+	for _, r := range s.saved {
+		if r.from != never {
+			to = append(to, r.from)
+		}
+	}
+	slices.Sort(to)
+	return to
+}
+
+// goMachine knows the functions of Go for a machine.
+type goMachine struct {
+	shape func(f *goFunction, flagged bool) goShape
+	rule  func(f *goFunction, s *goShape, at uint64, delta int32) Rule
+}
+
+var goMachines = map[Machine]goMachine{
+	X86_64: {goShapeX86, goRuleX86},
+	ARM64:  {goShapeARM64, goRuleARM64},
+}
+
+// unusual is the rule of code that does what no rule can say.
+func unusual() Rule { return Rule{Kind: None, Register: Register(Unusual)} }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 
 	"hallmark/addr"
 )
@@ -146,4 +147,76 @@ func (t *Table) rule(n uint16) Rule {
 		r.Saved[i] = int8(b[8+i])
 	}
 	return r
+}
+
+// Version is that of what Build makes: whoever keeps tables must not use those of another
+// version. It is raised whenever the same file gets another table.
+//
+//	1  until tables knew their version: V8's builtins and Go's pclntab came in it
+//	2  the first that is checked by what is built
+//	3  saved registers at the frame pointer, followed functions, stacks of Go's scheduler
+//	4  where Go grows stacks, and where its scheduler's begin
+const Version = 4
+
+// Stats say what a table has.
+type Stats struct {
+	Rows, Rules int
+	Size        int    // bytes of the table
+	Known       uint64 // bytes of code that have a rule
+
+	// Silent are the rows that say nothing, by their reason, and SilentBytes how much code
+	// they are. What lies before the first row and behind the last is not counted.
+	Silent      [4]int
+	SilentBytes [4]uint64
+
+	// Lost are the rows whose callers' frame pointers cannot be found.
+	Lost int
+}
+
+// Stats counts what is in a table.
+func (t *Table) Stats() Stats {
+	s := Stats{Rows: t.Rows(), Rules: t.Rules(), Size: len(t.raw)}
+	for row := range t.All() {
+		n := uint64(row.End - row.Start)
+		switch r := &row.Rule; {
+		case r.Kind == None:
+			s.Silent[r.Why()&3]++
+			s.SilentBytes[r.Why()&3] += n
+		default:
+			s.Known += n
+			if places := r.Kind == Reg || r.Kind == Deref; places && r.Saved[t.Machine().framePointer()] == Unknown {
+				s.Lost++
+			}
+		}
+	}
+	return s
+}
+
+// A Row says that a rule holds for the instructions from Start up to End.
+type Row struct {
+	Start, End addr.Offset
+	Rule       Rule
+}
+
+// All returns the rows of a table in the order of the file.
+func (t *Table) All() iter.Seq[Row] {
+	return func(yield func(Row) bool) {
+		var last Row
+		for g := range t.granules {
+			first := binary.LittleEndian.Uint32(t.directory[4*g:])
+			end := binary.LittleEndian.Uint32(t.directory[4*g+4:])
+			for i := first; i < end; i++ {
+				start := t.base + addr.Offset(g)*granule + addr.Offset(t.lows[i])
+				last.End = start
+				if i > 0 && !yield(last) {
+					return
+				}
+				last = Row{Start: start, Rule: t.rule(binary.LittleEndian.Uint16(t.index[2*i:]))}
+			}
+		}
+		if t.rows > 0 {
+			last.End = t.base + addr.Offset(t.granules)*granule
+			yield(last)
+		}
+	}
 }

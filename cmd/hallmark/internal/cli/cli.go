@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"hallmark/cmd/hallmark/internal/addr2line"
 	"hallmark/cmd/hallmark/internal/terminal"
@@ -122,4 +126,128 @@ func run(ctx context.Context, e *verb.Env, args []string) int {
 func isUsage(err error) bool {
 	msg := err.Error()
 	return strings.HasPrefix(msg, "unknown command") || strings.HasPrefix(msg, "required flag")
+}
+
+const rootLong = `Hallmark gives each stack frame, mapping and program on a Linux machine the
+identity of the exact file it came from (its build ID). A frame and a mapping
+also get the offset in that file. From both Hallmark finds functions and lines.
+
+Start with 'hallmark doctor', which says what works on this machine, and with
+'hallmark record -a -d 10', then 'hallmark report'.
+
+Exit status: 0 when all went well, 1 when something failed (standard error
+says what), 2 when the command line is wrong. 'record' and 'exec' return the
+status of the command that they ran; 'ps --help' has its own.`
+
+func newRootCommand(e *verb.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "hallmark",
+		Short:         "Which exact file is this code from?",
+		Long:          rootLong,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.SetIn(e.Stdin)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.UnknownWidth)))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return verb.Usage(verb.FlagError(err)) })
+	for _, group := range []string{machine, profiles, symbols, servers, measures} {
+		root.AddGroup(&cobra.Group{ID: group, Title: group})
+	}
+	for _, v := range verbs {
+		cmd := v.command(e)
+		cmd.GroupID = v.group
+		root.AddCommand(cmd)
+	}
+	refuseUnknownTopics(root)
+	addCompletions(root)
+	root.PersistentPreRunE = checkFileNames
+	return root
+}
+
+// checkFileNames refuses flags that name files with no name in them, as of a variable that is not
+// set: some verbs would take that for a directory, and others for no flag.
+func checkFileNames(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		name, _ := pflag.UnquoteUsage(f)
+		if name != "DIR" && !slices.Contains(fileNames, name) {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if slices.Contains(values, "") {
+			err = verb.Usagef("--%s has no name in it", f.Name)
+		}
+	})
+	return err
+}
+
+// refuseUnknownTopics has help and completion refuse words that they do not know, for which
+// cobra prints help, with status 0.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return verb.Usagef("no help on %q: there is no such command", strings.Join(args, " "))
+				}
+				return nil
+			}
+		case "completion":
+			group(cmd)
+			completeBareBash(cmd)
+		}
+	}
+}
+
+// group makes a command refuse words that are none of its subcommands. Without a word it
+// prints its help.
+func group(cmd *cobra.Command) {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return verb.Usagef("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// subcommands returns the names of the commands below a command.
+func subcommands(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// version is the module's version, with the commit that it was built from where the toolchain
+// recorded one, and whether other changes are in it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" { // built without the history: with go run, or of a copy
+		v = "of no release"
+	}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			v += ", commit " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			v += " with changes"
+		}
+	}
+	return v + fmt.Sprintf(" (%s, %s/%s)", info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,15 +14,22 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
+	"hallmark/cmd/hallmark/internal/advice"
 	"hallmark/cmd/hallmark/internal/input"
 	"hallmark/cmd/hallmark/internal/symbolsource"
+	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/atomicfile"
 	"hallmark/profile"
+	"hallmark/profile/compact"
 	"hallmark/profile/firefox"
 	"hallmark/profile/folded"
+	"hallmark/profile/local"
 	"hallmark/profile/speedscope"
+	"hallmark/profile/svg"
 	"hallmark/profile/toperf"
+	"hallmark/profile/view"
+	"hallmark/web"
 )
 
 const convertLong = `Write a profile in another format:
@@ -288,4 +296,56 @@ func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
 
 func (c *converter) writePerf(w io.Writer, p *pprof.Profile) error {
 	return toperf.Write(w, p, toperf.Options{SampleType: c.input.SampleType, EveryIdentity: c.every})
+}
+
+// writeHTML writes the pages of 'hallmark view' as one file. It names code without symbols as the
+// pages do: each place of it by its file offset.
+func (c *converter) writeHTML(w io.Writer, p *pprof.Profile) error {
+	all, err := compact.FromPprof(p)
+	if err != nil {
+		return err
+	}
+	o := view.Options{
+		Title:      strings.TrimSuffix(filepath.Base(c.output), ".html"),
+		SampleType: c.input.SampleType,
+		FitAdvice:  advice.Fitter(&c.input, all),
+	}
+	if !c.noSymbols {
+		s, err := c.symbols.Open(context.Background(), c.env)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		o.Symbols = &local.Symbols{Library: s.Library, Context: s.Context}
+	}
+	shown, err := view.Prepare(all, o)
+	if err != nil {
+		return err
+	}
+	return web.WriteFile(w, shown)
+}
+
+// writeSVG draws the profile. Code without symbols is named as on the pages of 'hallmark view':
+// each place of it by its file offset, or by where its function starts.
+func (c *converter) writeSVG(w io.Writer, p *pprof.Profile) error {
+	o := svg.Options{
+		Title:      strings.TrimSuffix(filepath.Base(c.output), ".svg"),
+		SampleType: c.input.SampleType,
+		Quantity:   terminal.Quantity,
+	}
+	if c.output == "-" {
+		o.Title = "flame graph"
+	}
+	if !c.noSymbols {
+		s, err := c.symbols.Open(context.Background(), c.env)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		symbols := &local.Symbols{Library: s.Library, Context: s.Context}
+		p = p.Copy() // what is named here is not for others
+		o.Misses = profile.Symbolize(p, symbols)
+		profile.NameStarts(p, symbols)
+	}
+	return svg.Write(w, p, o)
 }
