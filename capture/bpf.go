@@ -10,6 +10,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/addrspace"
 	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
 	"hallmark/internal/mounts"
@@ -390,7 +391,7 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 		}
 		return place{s.generated(o), f.At}
 	case bpf.NotMapped:
-		if isVsyscall(addr.Abs(f.At)) {
+		if addrspace.IsVsyscall(addr.Abs(f.At)) {
 			return place{s.objects.Missing(reason.Vsyscall), f.At}
 		}
 		return garbage(s.objects.Missing(reason.NotMapped))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hallmark/addr"
+	"hallmark/internal/addrspace"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/rewrites"
@@ -14,7 +15,8 @@ import (
 )
 
 // tracker follows the processes through the stream of records, in the order of
-// time, and turns samples into counted stacks.
+// time, and turns samples into counted stacks. profile/fromperf does the same with files:
+// docs/perfdata.md has the reasons why these are two.
 type tracker struct {
 	*tally
 	processes map[uint32]*process
@@ -276,7 +278,7 @@ const refreshAfter = uint64(time.Second)
 // are of a later time than the sample. So they count from then on, and before only where nothing
 // else is known.
 func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
-	if p.ended != 0 || p.PID == perfdata.Idle || p.PID == perfdata.NoTask || isVsyscall(ip) || p.space.Find(ip) != nil {
+	if p.ended != 0 || p.PID == perfdata.Idle || p.PID == perfdata.NoTask || addrspace.IsVsyscall(ip) || p.space.Find(ip) != nil {
 		return
 	}
 	if p.refreshed != 0 && now <= p.refreshed+refreshAfter || p.freshAsOf != 0 {
@@ -322,7 +324,7 @@ func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 		}
 		return place{m.Of, uint64(ip)}
 	}
-	if isVsyscall(ip) {
+	if addrspace.IsVsyscall(ip) {
 		return place{t.objects.Missing(reason.Vsyscall), uint64(ip)}
 	}
 	if p.unknown != reason.None {
@@ -330,10 +332,6 @@ func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 	}
 	return garbage(t.objects.Missing(reason.NotMapped))
 }
-
-// isVsyscall reports whether ip lies in the page that x86-64 kernels show at
-// the same place in every process: arch/x86/include/uapi/asm/vsyscall.h.
-func isVsyscall(ip addr.Abs) bool { return ip&^0xfff == 0xffffffffff600000 }
 
 func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
 	l := profile.Labels{Process: p.name, Thread: t.thread(r.PID, r.TID)}

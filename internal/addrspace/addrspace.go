@@ -1,5 +1,5 @@
-// Package addrspace holds what is mapped where in a process, as records of its mappings
-// tell it.
+// Package addrspace keeps which file is mapped where in a process, as records of its mappings
+// report it.
 package addrspace
 
 import (
@@ -7,6 +7,10 @@ import (
 
 	"hallmark/addr"
 )
+
+// IsVsyscall reports whether a lies in the page that x86-64 kernels show at the same place in every
+// process, and that no record reports: arch/x86/include/uapi/asm/vsyscall.h.
+func IsVsyscall(a addr.Abs) bool { return a&^0xfff == 0xffffffffff600000 }
 
 // Mapping is one mapping of a process: where, and what of which file.
 type Mapping[T any] struct {

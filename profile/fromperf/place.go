@@ -2,6 +2,7 @@ package fromperf
 
 import (
 	"hallmark/addr"
+	"hallmark/internal/addrspace"
 	"hallmark/perfdata"
 	"hallmark/reason"
 )
@@ -73,7 +74,7 @@ func (p *replay) find(proc *process, ip addr.Abs, user bool) place {
 	}
 	m := proc.space.Find(ip)
 	switch {
-	case m == nil && ip&^0xfff == vsyscall:
+	case m == nil && addrspace.IsVsyscall(ip):
 		return place{why: reason.Vsyscall, at: uint64(ip)}
 	case m == nil && proc.outside:
 		return place{why: reason.Outside}
@@ -87,10 +88,6 @@ func (p *replay) find(proc *process, ip addr.Abs, user bool) place {
 	}
 	return place{file: m.Of.file, at: uint64(m.FileOffset(ip))}
 }
-
-// vsyscall is the page that x86-64 kernels show at the same place in every process:
-// arch/x86/include/uapi/asm/vsyscall.h.
-const vsyscall = 0xffffffffff600000
 
 func (p *replay) kernelPlace(ip addr.Abs) place {
 	if m := p.kernel.Find(ip); m != nil {
