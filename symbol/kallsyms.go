@@ -272,14 +272,8 @@ type candidate struct {
 }
 
 func newNearest(addresses []addr.Abs) *nearest {
-	n := new(nearest)
-	for _, a := range addresses {
-		n.addresses = append(n.addresses, uint64(a))
-	}
-	slices.Sort(n.addresses)
-	n.addresses = slices.Compact(n.addresses)
-	n.found = make([]candidate, len(n.addresses))
-	return n
+	distinct := ranges.Distinct(addresses)
+	return &nearest{addresses: distinct, found: make([]candidate, len(distinct))}
 }
 
 // offer takes the next symbol.

@@ -9,6 +9,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"hallmark/bench/internal/trial"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,20 +34,9 @@ var (
 	other    = flag.String("other", "", "another hallmark, for a comparison")
 )
 
-func main() {
-	flag.Parse()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "cost:", err)
-		os.Exit(1)
-	}
-}
+func main() { trial.Main("cost", run) }
 
-func run() error {
-	dir, err := os.MkdirTemp("", "bench-cost")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(dir string) error {
 	if err := os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")); err != nil {
 		return err
 	}

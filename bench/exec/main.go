@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/buildid"
 )
 
@@ -36,13 +37,7 @@ var (
 	only     = flag.String("only", "", "measure only contenders with this in their name")
 )
 
-func main() {
-	flag.Parse()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "exec:", err)
-		os.Exit(1)
-	}
-}
+func main() { trial.Main("exec", run) }
 
 // watcher is something that tells what is executed, into a file.
 type watcher struct {
@@ -102,12 +97,7 @@ type load struct {
 	started      map[int][]string // identities of what processes of a number executed, in their order
 }
 
-func run() error {
-	dir, err := os.MkdirTemp("", "exec")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(dir string) error {
 	l, err := build(dir)
 	if err != nil {
 		return err

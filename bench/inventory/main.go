@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/inventory"
 )
 
@@ -22,20 +23,9 @@ var (
 	sleepers = flag.Int("sleepers", 500, "processes with many libraries that are there in the second table")
 )
 
-func main() {
-	flag.Parse()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "inventory:", err)
-		os.Exit(1)
-	}
-}
+func main() { trial.Main("inventory", run) }
 
-func run() error {
-	dir, err := os.MkdirTemp("", "inventory")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(dir string) error {
 	hallmark := filepath.Join(dir, "hallmark")
 	build := exec.Command("go", "build", "-C", "..", "-o", hallmark, "./cmd/hallmark")
 	build.Stderr = os.Stderr

@@ -6,6 +6,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"hallmark/bench/internal/trial"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,20 +41,9 @@ type use struct {
 	waits int64 // times that it gave the CPU up, each of which is a wakeup
 }
 
-func main() {
-	flag.Parse()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "record:", err)
-		os.Exit(1)
-	}
-}
+func main() { trial.Main("record", run) }
 
-func run() error {
-	dir, err := os.MkdirTemp("", "bench-record")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(dir string) error {
 	stop, err := startLoad()
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/profile"
 )
 
@@ -39,20 +40,9 @@ var churn = []string{
 	"while :; do python3 -c 'import ssl, sqlite3, ctypes, xml.etree.ElementTree'; done",
 }
 
-func main() {
-	flag.Parse()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
-}
+func main() { trial.Main("soak", run) }
 
-func run() error {
-	dir, err := os.MkdirTemp("", "soak")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(dir string) error {
 	stop, err := start(churn)
 	if err != nil {
 		return err

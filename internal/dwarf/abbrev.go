@@ -208,7 +208,7 @@ func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 			return abbrev{}, overrun
 		}
 		o := op{kind: shape.kind, slot: slotOf(attr), form: uint16(form), size: shape.size}
-		if form == formImplicitConst {
+		if form == FormImplicitConst {
 			if o.value, p = sleb(b, p); p == overrun {
 				return abbrev{}, overrun
 			}
@@ -256,7 +256,7 @@ func (s *shapes) of(form uint64) (shape, bool) {
 func (t *table) plan(a *abbrev, attrs []op) {
 	a.sibling = -1
 	for _, o := range attrs {
-		if o.slot == slotSibling && o.form == formRef4 && a.fixed >= 0 {
+		if o.slot == slotSibling && o.form == FormRef4 && a.fixed >= 0 {
 			a.sibling = int32(a.fixed)
 		}
 		a.code = a.code || o.slot == slotLowPC || o.slot == slotRanges

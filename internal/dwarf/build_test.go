@@ -56,13 +56,13 @@ func abbreviations() []byte {
 		}
 		b.put(uint16(0))
 	}
-	declare(codeUnit, tagCompileUnit, 1, atName, formString, atLowPC, formAddr, atLanguage, formData1)
-	declare(codeFunction, tagSubprogram, 1, atName, formString, atDeclLine, formData1, atLowPC, formAddr, atHighPC, formData4)
-	declare(codeInlined, tagInlinedSubroutine, 1, atAbstractOrigin, formRef4, atCallFile, formData1, atCallLine, formData1, atLowPC, formAddr, atHighPC, formData4)
-	declare(codeAbstract, tagSubprogram, 0, atName, formString, atDeclLine, formData1)
-	declare(codeRanges, tagSubprogram, 1, atName, formString, atRanges, formSecOffset)
-	declare(codeEnum, tagEnumerationType, 1, atSibling, formRef4)
-	declare(codeOrigin, tagSubprogram, 0, atAbstractOrigin, formRef4)
+	declare(codeUnit, tagCompileUnit, 1, atName, FormString, atLowPC, FormAddr, atLanguage, FormData1)
+	declare(codeFunction, tagSubprogram, 1, atName, FormString, atDeclLine, FormData1, atLowPC, FormAddr, atHighPC, FormData4)
+	declare(codeInlined, tagInlinedSubroutine, 1, atAbstractOrigin, FormRef4, atCallFile, FormData1, atCallLine, FormData1, atLowPC, FormAddr, atHighPC, FormData4)
+	declare(codeAbstract, tagSubprogram, 0, atName, FormString, atDeclLine, FormData1)
+	declare(codeRanges, tagSubprogram, 1, atName, FormString, atRanges, FormSecOffset)
+	declare(codeEnum, tagEnumerationType, 1, atSibling, FormRef4)
+	declare(codeOrigin, tagSubprogram, 0, atAbstractOrigin, FormRef4)
 	b.put(uint8(0))
 	return b
 }

@@ -55,63 +55,63 @@ const (
 
 // Forms (DWARF 5, section 7.5.6), and those of GNU and of dwz.
 const (
-	formAddr          = 0x01
-	formBlock2        = 0x03
-	formBlock4        = 0x04
-	formData2         = 0x05
-	formData4         = 0x06
-	formData8         = 0x07
-	formString        = 0x08
-	formBlock         = 0x09
-	formBlock1        = 0x0a
-	formData1         = 0x0b
-	formFlag          = 0x0c
-	formSdata         = 0x0d
-	formStrp          = 0x0e
-	formUdata         = 0x0f
-	formRefAddr       = 0x10
-	formRef1          = 0x11
-	formRef2          = 0x12
-	formRef4          = 0x13
-	formRef8          = 0x14
-	formRefUdata      = 0x15
-	formIndirect      = 0x16
-	formSecOffset     = 0x17
-	formExprloc       = 0x18
-	formFlagPresent   = 0x19
-	formStrx          = 0x1a
-	formAddrx         = 0x1b
-	formRefSup4       = 0x1c
-	formStrpSup       = 0x1d
-	formData16        = 0x1e
-	formLineStrp      = 0x1f
-	formRefSig8       = 0x20
-	formImplicitConst = 0x21
-	formLoclistx      = 0x22
-	formRnglistx      = 0x23
-	formRefSup8       = 0x24
-	formStrx1         = 0x25
-	formStrx2         = 0x26
-	formStrx3         = 0x27
-	formStrx4         = 0x28
-	formAddrx1        = 0x29
-	formAddrx2        = 0x2a
-	formAddrx3        = 0x2b
-	formAddrx4        = 0x2c
-	formGNUAddrIndex  = 0x1f01
-	formGNUStrIndex   = 0x1f02
-	formGNURefAlt     = 0x1f20
-	formGNUStrpAlt    = 0x1f21
+	FormAddr          = 0x01
+	FormBlock2        = 0x03
+	FormBlock4        = 0x04
+	FormData2         = 0x05
+	FormData4         = 0x06
+	FormData8         = 0x07
+	FormString        = 0x08
+	FormBlock         = 0x09
+	FormBlock1        = 0x0a
+	FormData1         = 0x0b
+	FormFlag          = 0x0c
+	FormSdata         = 0x0d
+	FormStrp          = 0x0e
+	FormUdata         = 0x0f
+	FormRefAddr       = 0x10
+	FormRef1          = 0x11
+	FormRef2          = 0x12
+	FormRef4          = 0x13
+	FormRef8          = 0x14
+	FormRefUdata      = 0x15
+	FormIndirect      = 0x16
+	FormSecOffset     = 0x17
+	FormExprloc       = 0x18
+	FormFlagPresent   = 0x19
+	FormStrx          = 0x1a
+	FormAddrx         = 0x1b
+	FormRefSup4       = 0x1c
+	FormStrpSup       = 0x1d
+	FormData16        = 0x1e
+	FormLineStrp      = 0x1f
+	FormRefSig8       = 0x20
+	FormImplicitConst = 0x21
+	FormLoclistx      = 0x22
+	FormRnglistx      = 0x23
+	FormRefSup8       = 0x24
+	FormStrx1         = 0x25
+	FormStrx2         = 0x26
+	FormStrx3         = 0x27
+	FormStrx4         = 0x28
+	FormAddrx1        = 0x29
+	FormAddrx2        = 0x2a
+	FormAddrx3        = 0x2b
+	FormAddrx4        = 0x2c
+	FormGNUAddrIndex  = 0x1f01
+	FormGNUStrIndex   = 0x1f02
+	FormGNURefAlt     = 0x1f20
+	FormGNUStrpAlt    = 0x1f21
 )
 
 // Kinds of units (DWARF 5, section 7.5.1).
 const (
-	unitCompile      = 1
-	unitType         = 2
-	unitPartial      = 3
-	unitSkeleton     = 4
-	unitSplitCompile = 5
-	unitSplitType    = 6
+	UnitCompile      = 1
+	UnitType         = 2
+	UnitPartial      = 3
+	UnitSkeleton     = 4
+	UnitSplitCompile = 5
+	UnitSplitType    = 6
 )
 
 // Entries of range lists (DWARF 5, section 7.25).

@@ -51,8 +51,8 @@ func TestDirectoryOfMany(t *testing.T) {
 // ranges that are relative to nothing.
 func TestClaimsOfUnits(t *testing.T) {
 	var abbrev, entry, info, ranges bytesOf
-	abbrev.put(uint8(1), leb(tagCompileUnit), uint8(0), leb(atLowPC), leb(formAddr), leb(atHighPC), leb(formData4), uint16(0))
-	abbrev.put(uint8(2), leb(tagCompileUnit), uint8(0), leb(atRanges), leb(formSecOffset), uint16(0), uint8(0))
+	abbrev.put(uint8(1), leb(tagCompileUnit), uint8(0), leb(atLowPC), leb(FormAddr), leb(atHighPC), leb(FormData4), uint16(0))
+	abbrev.put(uint8(2), leb(tagCompileUnit), uint8(0), leb(atRanges), leb(FormSecOffset), uint16(0), uint8(0))
 	for _, e := range []*bytesOf{entry.put(uint8(1), uint64(0x1100), uint32(0x10)), new(bytesOf).put(uint8(2), uint32(0))} {
 		info.put(uint32(headerSize-4+len(*e)), uint16(4), uint32(0), uint8(8), *e)
 	}

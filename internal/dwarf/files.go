@@ -176,7 +176,7 @@ func (f *Files) readTable(p *program, s *state, add func(name []byte, dir uint64
 			return
 		}
 		var name String
-		if form, place := v.get(slotName); form == formString {
+		if form, place := v.get(slotName); form == FormString {
 			name = stringAt(b, place) // it is in the table, not in .debug_info
 		} else {
 			name = at.str(&v, slotName)

@@ -113,25 +113,25 @@ type op struct {
 // shape returns how many bytes a form takes. ok is false for an unknown form.
 func (f format) shape(form uint64) (kind opKind, size uint32, ok bool) {
 	switch form {
-	case formFlagPresent, formImplicitConst:
+	case FormFlagPresent, FormImplicitConst:
 		return opFixed, 0, true
-	case formData1, formRef1, formFlag, formStrx1, formAddrx1:
+	case FormData1, FormRef1, FormFlag, FormStrx1, FormAddrx1:
 		return opFixed, 1, true
-	case formData2, formRef2, formStrx2, formAddrx2:
+	case FormData2, FormRef2, FormStrx2, FormAddrx2:
 		return opFixed, 2, true
-	case formStrx3, formAddrx3:
+	case FormStrx3, FormAddrx3:
 		return opFixed, 3, true
-	case formData4, formRef4, formStrx4, formAddrx4, formRefSup4:
+	case FormData4, FormRef4, FormStrx4, FormAddrx4, FormRefSup4:
 		return opFixed, 4, true
-	case formData8, formRef8, formRefSig8, formRefSup8:
+	case FormData8, FormRef8, FormRefSig8, FormRefSup8:
 		return opFixed, 8, true
-	case formData16:
+	case FormData16:
 		return opFixed, 16, true
-	case formAddr:
+	case FormAddr:
 		return opFixed, uint32(f.addrSize), true
-	case formStrp, formLineStrp, formSecOffset, formStrpSup, formGNURefAlt, formGNUStrpAlt:
+	case FormStrp, FormLineStrp, FormSecOffset, FormStrpSup, FormGNURefAlt, FormGNUStrpAlt:
 		return opFixed, uint32(f.offsetSize), true
-	case formRefAddr:
+	case FormRefAddr:
 		if f.version <= 2 {
 			return opFixed, uint32(f.addrSize), true
 		}
@@ -143,20 +143,20 @@ func (f format) shape(form uint64) (kind opKind, size uint32, ok bool) {
 
 func variableShape(form uint64) (kind opKind, size uint32, ok bool) {
 	switch form {
-	case formSdata, formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx,
-		formGNUAddrIndex, formGNUStrIndex:
+	case FormSdata, FormUdata, FormRefUdata, FormStrx, FormAddrx, FormLoclistx, FormRnglistx,
+		FormGNUAddrIndex, FormGNUStrIndex:
 		return opLEB, 0, true
-	case formString:
+	case FormString:
 		return opString, 0, true
-	case formBlock1:
+	case FormBlock1:
 		return opBlock, 1, true
-	case formBlock2:
+	case FormBlock2:
 		return opBlock, 2, true
-	case formBlock4:
+	case FormBlock4:
 		return opBlock, 4, true
-	case formBlock, formExprloc:
+	case FormBlock, FormExprloc:
 		return opBlockLEB, 0, true
-	case formIndirect:
+	case FormIndirect:
 		return opIndirect, 0, true
 	default:
 		return 0, 0, false
@@ -290,7 +290,7 @@ func pass(b []byte, p int, n uint64) int {
 func (f *format) direct(b []byte, p int, o *op) (op, int) {
 	form, next := uleb(b, p)
 	kind, size, ok := f.shape(form)
-	if next == overrun || !ok || kind == opIndirect || form == formImplicitConst {
+	if next == overrun || !ok || kind == opIndirect || form == FormImplicitConst {
 		return op{}, overrun
 	}
 	return op{kind: kind, slot: o.slot, form: uint16(form), size: size}, next
@@ -336,13 +336,13 @@ func (f *format) read(b []byte, p int, ops []op, v *values) int {
 // value returns the number that stands at p, whose bytes are known to be there.
 func (f *format) value(b []byte, p int, o *op) uint64 {
 	switch {
-	case o.form == formImplicitConst:
+	case o.form == FormImplicitConst:
 		return uint64(o.value)
-	case o.form == formFlagPresent:
+	case o.form == FormFlagPresent:
 		return 1
 	case o.kind == opFixed:
 		return f.fixed(b[p:], o.size)
-	case o.form == formSdata:
+	case o.form == FormSdata:
 		n, _ := sleb(b, p)
 		return uint64(n)
 	case o.kind == opLEB:

@@ -25,7 +25,7 @@ func (s *state) rangeList(v *values, f func(low, high uint64)) error {
 	if s.version < 5 {
 		return s.oldRangeList(offset+s.gnuRangesBase, f)
 	}
-	if v.form[slotRanges] == formRnglistx {
+	if v.form[slotRanges] == FormRnglistx {
 		relative, ok := indexed(s.ranges.Rnglists, s.format, s.rnglistsBase, offset, uint32(s.offsetSize))
 		if !ok {
 			return s.data.fail(".debug_rnglists", s.rnglistsBase, "no list with number %d", offset)

@@ -126,7 +126,7 @@ func (r *Reader) splitState(d *Data, skeleton *state) (*state, error) {
 	}
 	for i := range d.units {
 		u := &d.units[i]
-		if u.kind != unitCompile && u.kind != unitSplitCompile {
+		if u.kind != UnitCompile && u.kind != UnitSplitCompile {
 			continue
 		}
 		s, err := r.state(u, skeleton)

@@ -63,7 +63,7 @@ const maxHeader = 64
 // describesCode reports whether the unit is of a kind that can have code.
 func (u *Unit) describesCode() bool {
 	switch u.kind {
-	case unitCompile, unitPartial, unitSkeleton:
+	case UnitCompile, UnitPartial, UnitSkeleton:
 		return true
 	default:
 		return false
@@ -125,7 +125,7 @@ func (r *Reader) RefersOut(u *Unit) bool {
 		return true // which reading the unit will tell
 	}
 	return slices.ContainsFunc(t.ops, func(o op) bool {
-		return (o.slot == slotOrigin || o.slot == slotSpecification) && (o.form == formRefAddr || o.form == formIndirect)
+		return (o.slot == slotOrigin || o.slot == slotSpecification) && (o.form == FormRefAddr || o.form == FormIndirect)
 	})
 }
 
@@ -174,7 +174,7 @@ func passAbbrev(b []byte, p int) int {
 				return overrun
 			}
 		}
-		if form == formImplicitConst {
+		if form == FormImplicitConst {
 			if _, p = uleb(b, p); p == overrun {
 				return overrun
 			}

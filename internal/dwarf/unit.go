@@ -78,7 +78,7 @@ func (d *Data) readHeader(at uint64) (Unit, error) { return d.parseHeader(d.Info
 // offset, which need not be all of the unit.
 func (d *Data) parseHeader(b []byte, at uint64) (Unit, error) {
 	c := cursor.New(b, 0, d.Big)
-	u := Unit{data: d, start: at, kind: unitCompile, format: format{offsetSize: 4, big: d.Big}}
+	u := Unit{data: d, start: at, kind: UnitCompile, format: format{offsetSize: 4, big: d.Big}}
 	length := uint64(c.U32())
 	if length == 0xffffffff {
 		u.offsetSize = 8
@@ -98,9 +98,9 @@ func (d *Data) parseHeader(b []byte, at uint64) (Unit, error) {
 		u.kind, u.addrSize = c.U8(), c.U8()
 		u.abbrevOffset = c.Word(int(u.offsetSize))
 		switch u.kind {
-		case unitSkeleton, unitSplitCompile:
+		case UnitSkeleton, UnitSplitCompile:
 			u.id = c.U64()
-		case unitType, unitSplitType:
+		case UnitType, UnitSplitType:
 			c.U64()
 			c.Word(int(u.offsetSize))
 		}
@@ -247,18 +247,18 @@ func (s *state) fail(offset uint64, format string, args ...any) error {
 func (s *state) str(v *values, at slot) String {
 	form, raw := v.get(at)
 	switch form {
-	case formString:
+	case FormString:
 		return stringAt(s.data.Info[:s.end], raw)
-	case formStrp:
+	case FormStrp:
 		return stringAt(s.data.Str, raw)
-	case formLineStrp:
+	case FormLineStrp:
 		return stringAt(s.data.LineStr, raw)
-	case formStrpSup, formGNUStrpAlt:
+	case FormStrpSup, FormGNUStrpAlt:
 		if s.data.Sup == nil {
 			return String{}
 		}
 		return stringAt(s.data.Sup.Str, raw)
-	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
+	case FormStrx, FormStrx1, FormStrx2, FormStrx3, FormStrx4, FormGNUStrIndex:
 		offset, ok := indexed(s.data.StrOffsets, s.format, s.strBase, raw, uint32(s.offsetSize))
 		if !ok {
 			return String{}
@@ -272,9 +272,9 @@ func (s *state) str(v *values, at slot) String {
 // address returns the address that an attribute has.
 func (s *state) address(form uint16, raw uint64) (uint64, bool) {
 	switch form {
-	case formAddr:
+	case FormAddr:
 		return raw, true
-	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
+	case FormAddrx, FormAddrx1, FormAddrx2, FormAddrx3, FormAddrx4, FormGNUAddrIndex:
 		return s.indexedAddress(raw)
 	default:
 		return 0, false
@@ -297,11 +297,11 @@ func indexed(b []byte, f format, base, index uint64, size uint32) (uint64, bool)
 // .debug_info of a Data.
 func (s *state) reference(form uint16, raw uint64) (*Data, uint64, bool) {
 	switch form {
-	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+	case FormRef1, FormRef2, FormRef4, FormRef8, FormRefUdata:
 		return s.data, s.start + raw, raw < s.end-s.start
-	case formRefAddr:
+	case FormRefAddr:
 		return s.data, raw, true
-	case formRefSup4, formRefSup8, formGNURefAlt:
+	case FormRefSup4, FormRefSup8, FormGNURefAlt:
 		return s.data.Sup, raw, s.data.Sup != nil
 	default:
 		return nil, 0, false

@@ -1,7 +1,7 @@
 package dwarftest
 
-// The numbers are written down here apart from those of the readers, so that a wrong number
-// of theirs is found.
+// The numbers are written down here apart from those of the readers, in internal/dwarf, so that a
+// wrong number there is found: these lines are there twice on purpose.
 
 // Tags (DWARF 5, section 7.5.3).
 const (

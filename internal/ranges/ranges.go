@@ -315,3 +315,13 @@ func SettleUnsized(spans []Span) []Span {
 		return s.Unsized && s.Start < covered
 	})
 }
+
+// Distinct returns addresses of any kind in their order, each once.
+func Distinct[A ~uint64](addresses []A) []uint64 {
+	distinct := make([]uint64, len(addresses))
+	for i, a := range addresses {
+		distinct[i] = uint64(a)
+	}
+	slices.Sort(distinct)
+	return slices.Compact(distinct)
+}

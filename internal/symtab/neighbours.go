@@ -17,14 +17,8 @@ type neighbours struct {
 }
 
 func newNeighbours(addresses []addr.Virt) *neighbours {
-	n := new(neighbours)
-	for _, a := range addresses {
-		n.addresses = append(n.addresses, uint64(a))
-	}
-	slices.Sort(n.addresses)
-	n.addresses = slices.Compact(n.addresses)
-	n.last = make([]uint64, len(n.addresses))
-	return n
+	distinct := ranges.Distinct(addresses)
+	return &neighbours{addresses: distinct, last: make([]uint64, len(distinct))}
 }
 
 // from returns the number of the first address from v on.

@@ -127,7 +127,7 @@ func runMaps(e *verb.Env, opt mapsOptions, pid int) error {
 	}
 	all := findContested(p, records)
 	if opt.json {
-		err = writeRecords(w, records)
+		err = verb.WriteObjects(w, records)
 	} else {
 		writeMaps(w, records, terminal.Width(e.Stdout))
 	}
@@ -334,16 +334,6 @@ func recordOf(p *procmap.Process, v procmap.VMA) (mapRecord, error) {
 		r.Inferred = &inferred{Name: origin.Path(), Offset: origin.Offset}
 	}
 	return r, err
-}
-
-func writeRecords(w io.Writer, records []mapRecord) error {
-	out := verb.NewObjectWriter(w)
-	for _, r := range records {
-		if err := out.Write(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func writeMaps(w io.Writer, records []mapRecord, width int) {

@@ -94,7 +94,7 @@ func runPS(e *verb.Env, opt psOptions, args []string) error {
 	listed := want.list(inv, opt)
 	w := bufio.NewWriter(e.Stdout)
 	if opt.json {
-		err = writeProcessRecords(w, listed)
+		err = verb.WriteObjects(w, listed)
 	} else {
 		writeProcesses(w, listed, terminal.Width(e.Stdout))
 	}
@@ -355,16 +355,6 @@ func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]map[build]bool
 		}
 	}
 	return builds
-}
-
-func writeProcessRecords(w io.Writer, list []psRecord) error {
-	out := verb.NewObjectWriter(w)
-	for _, r := range list {
-		if err := out.Write(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // writeProcesses writes a line for each process, and one for each of its libraries.

@@ -112,16 +112,6 @@ type unit struct {
 	isScopesKnown bool
 }
 
-// Kinds of units (DWARF 5, section 7.5.1).
-const (
-	unitCompile      = 1
-	unitType         = 2
-	unitPartial      = 3
-	unitSkeleton     = 4
-	unitSplitCompile = 5
-	unitSplitType    = 6
-)
-
 // all returns the units of d. Those behind damage are left out.
 func (d *data) all() []*unit {
 	if d.scanned {
@@ -146,7 +136,7 @@ func (d *data) all() []*unit {
 func (d *data) header(at uint64) (*unit, bool) {
 	c := cursor.New(d.Info, 0, d.Big)
 	c.SeekTo(at)
-	u := &unit{data: d, start: at, offSize: 4, kind: unitCompile}
+	u := &unit{data: d, start: at, offSize: 4, kind: dwarf.UnitCompile}
 	length := uint64(c.U32())
 	if length == 0xffffffff {
 		u.offSize, length = 8, c.U64()
@@ -165,9 +155,9 @@ func (d *data) header(at uint64) (*unit, bool) {
 		u.addrSize = int(c.U8())
 	}
 	switch u.kind {
-	case unitSkeleton, unitSplitCompile:
+	case dwarf.UnitSkeleton, dwarf.UnitSplitCompile:
 		u.id = c.U64()
-	case unitType, unitSplitType:
+	case dwarf.UnitType, dwarf.UnitSplitType:
 		c.Skip(uint64(8 + u.offSize))
 	}
 	u.first = uint64(c.Pos())
@@ -256,7 +246,7 @@ func (u *unit) openSplit(name string) {
 		return
 	}
 	for _, own := range u.file.splitData(found).all() {
-		if own.kind == unitType || own.kind == unitSplitType || own.skeleton != nil || own.splitID() != u.id {
+		if own.kind == dwarf.UnitType || own.kind == dwarf.UnitSplitType || own.skeleton != nil || own.splitID() != u.id {
 			continue
 		}
 		own.skeleton = u

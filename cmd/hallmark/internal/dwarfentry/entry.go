@@ -2,6 +2,7 @@ package dwarfentry
 
 import (
 	"hallmark/internal/cursor"
+	"hallmark/internal/dwarf"
 )
 
 // Attributes, tags, forms and operations that mean something here (DWARF 5, section 7).
@@ -71,56 +72,6 @@ const (
 	opGNUAddrx   = 0xfb
 )
 
-const (
-	formAddr          = 0x01
-	formBlock2        = 0x03
-	formBlock4        = 0x04
-	formData2         = 0x05
-	formData4         = 0x06
-	formData8         = 0x07
-	formString        = 0x08
-	formBlock         = 0x09
-	formBlock1        = 0x0a
-	formData1         = 0x0b
-	formFlag          = 0x0c
-	formSdata         = 0x0d
-	formStrp          = 0x0e
-	formUdata         = 0x0f
-	formRefAddr       = 0x10
-	formRef1          = 0x11
-	formRef2          = 0x12
-	formRef4          = 0x13
-	formRef8          = 0x14
-	formRefUdata      = 0x15
-	formIndirect      = 0x16
-	formSecOffset     = 0x17
-	formExprloc       = 0x18
-	formFlagPresent   = 0x19
-	formStrx          = 0x1a
-	formAddrx         = 0x1b
-	formRefSup4       = 0x1c
-	formStrpSup       = 0x1d
-	formData16        = 0x1e
-	formLineStrp      = 0x1f
-	formRefSig8       = 0x20
-	formImplicitConst = 0x21
-	formLoclistx      = 0x22
-	formRnglistx      = 0x23
-	formRefSup8       = 0x24
-	formStrx1         = 0x25
-	formStrx2         = 0x26
-	formStrx3         = 0x27
-	formStrx4         = 0x28
-	formAddrx1        = 0x29
-	formAddrx2        = 0x2a
-	formAddrx3        = 0x2b
-	formAddrx4        = 0x2c
-	formGNUAddrIndex  = 0x1f01
-	formGNUStrIndex   = 0x1f02
-	formGNURefAlt     = 0x1f20
-	formGNUStrpAlt    = 0x1f21
-)
-
 // abbrev is the form that entries of one kind have.
 type abbrev struct {
 	tag        uint16
@@ -130,7 +81,7 @@ type abbrev struct {
 
 type attribute struct {
 	name, form uint16
-	constant   int64 // with formImplicitConst
+	constant   int64 // with dwarf.FormImplicitConst
 }
 
 // abbreviations reads the abbreviations at an offset, up to damage.
@@ -151,7 +102,7 @@ func (d *data) abbreviations(off uint64) map[uint64]*abbrev {
 		a := &abbrev{tag: uint16(c.Uvarint()), children: c.U8() != 0}
 		for {
 			at := attribute{name: uint16(c.Uvarint()), form: uint16(c.Uvarint())}
-			if at.form == formImplicitConst {
+			if at.form == dwarf.FormImplicitConst {
 				at.constant = sleb(&c)
 			}
 			if at.form == 0 || c.Err() != nil {
@@ -228,7 +179,7 @@ func (u *unit) readEntry(off uint64, values []value) (entry, bool) {
 		}
 		for _, a := range e.abbrev.attributes {
 			v := u.value(&c, a.form, 0)
-			if a.form == formImplicitConst {
+			if a.form == dwarf.FormImplicitConst {
 				v.u = uint64(a.constant)
 			}
 			e.values = append(e.values, v)
@@ -242,13 +193,13 @@ func (u *unit) readEntry(off uint64, values []value) (entry, bool) {
 func (u *unit) value(c *cursor.Cursor, form uint16, depth int) value {
 	v := value{form: form}
 	switch form {
-	case formAddr:
+	case dwarf.FormAddr:
 		v.u = c.Word(u.addrSize)
-	case formData1, formRef1, formFlag, formStrx1, formAddrx1:
+	case dwarf.FormData1, dwarf.FormRef1, dwarf.FormFlag, dwarf.FormStrx1, dwarf.FormAddrx1:
 		v.u = uint64(c.U8())
-	case formData2, formRef2, formStrx2, formAddrx2:
+	case dwarf.FormData2, dwarf.FormRef2, dwarf.FormStrx2, dwarf.FormAddrx2:
 		v.u = uint64(c.U16())
-	case formStrx3, formAddrx3:
+	case dwarf.FormStrx3, dwarf.FormAddrx3:
 		b := c.Bytes(3)
 		for i := range b {
 			at := i
@@ -257,39 +208,39 @@ func (u *unit) value(c *cursor.Cursor, form uint16, depth int) value {
 			}
 			v.u = v.u<<8 | uint64(b[at])
 		}
-	case formData4, formRef4, formStrx4, formAddrx4, formRefSup4:
+	case dwarf.FormData4, dwarf.FormRef4, dwarf.FormStrx4, dwarf.FormAddrx4, dwarf.FormRefSup4:
 		v.u = uint64(c.U32())
-	case formData8, formRef8, formRefSig8, formRefSup8:
+	case dwarf.FormData8, dwarf.FormRef8, dwarf.FormRefSig8, dwarf.FormRefSup8:
 		v.u = c.U64()
-	case formData16:
+	case dwarf.FormData16:
 		v.b = c.Bytes(16)
-	case formSdata:
+	case dwarf.FormSdata:
 		v.u = uint64(sleb(c))
-	case formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx, formGNUAddrIndex, formGNUStrIndex:
+	case dwarf.FormUdata, dwarf.FormRefUdata, dwarf.FormStrx, dwarf.FormAddrx, dwarf.FormLoclistx, dwarf.FormRnglistx, dwarf.FormGNUAddrIndex, dwarf.FormGNUStrIndex:
 		v.u = c.Uvarint()
-	case formStrp, formLineStrp, formSecOffset, formStrpSup, formGNURefAlt, formGNUStrpAlt:
+	case dwarf.FormStrp, dwarf.FormLineStrp, dwarf.FormSecOffset, dwarf.FormStrpSup, dwarf.FormGNURefAlt, dwarf.FormGNUStrpAlt:
 		v.u = c.Word(u.offSize)
-	case formRefAddr:
+	case dwarf.FormRefAddr:
 		size := u.offSize
 		if u.version == 2 {
 			size = u.addrSize
 		}
 		v.u = c.Word(size)
-	case formString:
+	case dwarf.FormString:
 		v.b = c.CString()
-	case formBlock1:
+	case dwarf.FormBlock1:
 		v.b = c.Bytes(uint64(c.U8()))
-	case formBlock2:
+	case dwarf.FormBlock2:
 		v.b = c.Bytes(uint64(c.U16()))
-	case formBlock4:
+	case dwarf.FormBlock4:
 		v.b = c.Bytes(uint64(c.U32()))
-	case formBlock, formExprloc:
+	case dwarf.FormBlock, dwarf.FormExprloc:
 		v.b = c.Bytes(c.Uvarint())
-	case formFlagPresent:
+	case dwarf.FormFlagPresent:
 		v.u = 1
-	case formImplicitConst:
-	case formIndirect:
-		if real := uint16(c.Uvarint()); depth == 0 && real != formImplicitConst {
+	case dwarf.FormImplicitConst:
+	case dwarf.FormIndirect:
+		if real := uint16(c.Uvarint()); depth == 0 && real != dwarf.FormImplicitConst {
 			return u.value(c, real, 1)
 		}
 		c.Fail("form within a form")
@@ -302,7 +253,7 @@ func (u *unit) value(c *cursor.Cursor, form uint16, depth int) value {
 // isConstant reports whether v is a number.
 func (v value) isConstant() bool {
 	switch v.form {
-	case formData1, formData2, formData4, formData8, formSdata, formUdata, formImplicitConst:
+	case dwarf.FormData1, dwarf.FormData2, dwarf.FormData4, dwarf.FormData8, dwarf.FormSdata, dwarf.FormUdata, dwarf.FormImplicitConst:
 		return true
 	}
 	return false
@@ -311,7 +262,7 @@ func (v value) isConstant() bool {
 // signed returns the number that v is. One of fixed size has no sign: compilers choose
 // the smallest form for a bound of an array that is never negative but for -1.
 func (v value) signed() int64 {
-	all := map[uint16]uint64{formData4: 0xffffffff}[v.form]
+	all := map[uint16]uint64{dwarf.FormData4: 0xffffffff}[v.form]
 	if all != 0 && v.u == all {
 		return -1
 	}
@@ -321,7 +272,7 @@ func (v value) signed() int64 {
 // expression returns the expression that v is, or nil.
 func (v value) expression() []byte {
 	switch v.form {
-	case formExprloc, formBlock, formBlock1, formBlock2, formBlock4:
+	case dwarf.FormExprloc, dwarf.FormBlock, dwarf.FormBlock1, dwarf.FormBlock2, dwarf.FormBlock4:
 		return v.b
 	}
 	return nil
@@ -351,18 +302,18 @@ func (u *unit) string(v value) string {
 // bytes returns the string that v stands for, as it is in its section.
 func (u *unit) bytes(v value) []byte {
 	switch v.form {
-	case formString:
+	case dwarf.FormString:
 		return v.b
-	case formStrp:
+	case dwarf.FormStrp:
 		return stringAt(u.Str, v.u)
-	case formLineStrp:
+	case dwarf.FormLineStrp:
 		return stringAt(u.LineStr, v.u)
-	case formStrpSup, formGNUStrpAlt:
+	case dwarf.FormStrpSup, dwarf.FormGNUStrpAlt:
 		if u.sup == nil {
 			return nil
 		}
 		return stringAt(u.sup.Str, v.u)
-	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
+	case dwarf.FormStrx, dwarf.FormStrx1, dwarf.FormStrx2, dwarf.FormStrx3, dwarf.FormStrx4, dwarf.FormGNUStrIndex:
 		off, ok := u.indexed(u.StrOffsets, u.strBase, v.u, u.offSize)
 		if !ok {
 			return nil
@@ -386,9 +337,9 @@ func (u *unit) indexed(section []byte, base, index uint64, size int) (uint64, bo
 // address returns the address that v stands for.
 func (u *unit) address(v value) (uint64, bool) {
 	switch v.form {
-	case formAddr:
+	case dwarf.FormAddr:
 		return v.u, true
-	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
+	case dwarf.FormAddrx, dwarf.FormAddrx1, dwarf.FormAddrx2, dwarf.FormAddrx3, dwarf.FormAddrx4, dwarf.FormGNUAddrIndex:
 		return u.addressAt(v.u)
 	}
 	return 0, false
@@ -402,10 +353,10 @@ func (u *unit) addressAt(index uint64) (uint64, bool) {
 func (u *unit) refer(v value) (entry, bool) {
 	d, off := u.data, v.u
 	switch v.form {
-	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+	case dwarf.FormRef1, dwarf.FormRef2, dwarf.FormRef4, dwarf.FormRef8, dwarf.FormRefUdata:
 		return u.entryAt(u.start + off)
-	case formRefAddr:
-	case formRefSup4, formRefSup8, formGNURefAlt:
+	case dwarf.FormRefAddr:
+	case dwarf.FormRefSup4, dwarf.FormRefSup8, dwarf.FormGNURefAlt:
 		d = d.sup
 	default:
 		return entry{}, false

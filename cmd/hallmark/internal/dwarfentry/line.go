@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"hallmark/internal/cursor"
+	"hallmark/internal/dwarf"
 )
 
 // A Path is that of a source file, in the parts that the compiler recorded.
@@ -172,10 +173,10 @@ func (t *lineTable) names(c *cursor.Cursor) {
 		if len(dir) == 0 {
 			break
 		}
-		t.dirs = append(t.dirs, value{form: formString, b: dir})
+		t.dirs = append(t.dirs, value{form: dwarf.FormString, b: dir})
 	}
 	for c.Err() == nil {
-		f := lineFile{name: value{form: formString, b: c.CString()}}
+		f := lineFile{name: value{form: dwarf.FormString, b: c.CString()}}
 		if len(f.name.b) == 0 {
 			break
 		}

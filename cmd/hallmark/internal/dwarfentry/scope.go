@@ -168,7 +168,7 @@ const (
 // rnglist reads a list of .debug_rnglists.
 func (u *unit) rnglist(v value, add func(dwarf.Range)) {
 	off := v.u
-	if v.form == formRnglistx {
+	if v.form == dwarf.FormRnglistx {
 		rel, ok := u.indexed(u.Rnglists, u.rnglistsBase, v.u, u.offSize)
 		if !ok {
 			return
@@ -219,7 +219,7 @@ func (u *unit) expressions(v value, visit func([]byte) bool) {
 		return
 	}
 	switch {
-	case v.form != formSecOffset && v.form != formLoclistx && v.form != formData4 && v.form != formData8:
+	case v.form != dwarf.FormSecOffset && v.form != dwarf.FormLoclistx && v.form != dwarf.FormData4 && v.form != dwarf.FormData8:
 	case u.version >= 5:
 		u.loclist(v, visit)
 	default:
@@ -249,7 +249,7 @@ func (u *unit) locationList(v value, visit func([]byte) bool) {
 // loclist reads a list of .debug_loclists.
 func (u *unit) loclist(v value, visit func([]byte) bool) {
 	off := v.u
-	if v.form == formLoclistx {
+	if v.form == dwarf.FormLoclistx {
 		base := u.root.find(atLoclistsBase).u
 		rel, ok := u.indexed(u.Loclists, base, v.u, u.offSize)
 		if !ok {
@@ -292,7 +292,7 @@ func (u *unit) loclist(v value, visit func([]byte) bool) {
 // nothing of itself is asked for its functions.
 func (u *unit) claims(v uint64) bool {
 	u.ready()
-	if u.kind == unitType || u.kind == unitSplitType || u.kind == unitPartial {
+	if u.kind == dwarf.UnitType || u.kind == dwarf.UnitSplitType || u.kind == dwarf.UnitPartial {
 		return false
 	}
 	if u.ranges == nil {

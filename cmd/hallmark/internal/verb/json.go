@@ -69,5 +69,16 @@ func WriteFailure(e *Env, cmd *cobra.Command, err error) {
 	_ = WriteObject(e.Stdout, Failure{err.Error()}) // Main reports that it cannot be written
 }
 
+// WriteObjects writes an object for each value of a list.
+func WriteObjects[T any](w io.Writer, list []T) error {
+	out := NewObjectWriter(w)
+	for _, v := range list {
+		if err := out.Write(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // WriteObject writes one object.
 func WriteObject(w io.Writer, v any) error { return NewObjectWriter(w).Write(v) }
