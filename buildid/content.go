@@ -24,7 +24,7 @@ import (
 const ContentSize = 20
 
 // Content is a hash of a file's code. A build ID is a claim of the file; Content is
-// a property of the bytes, so it tells two builds with one build ID apart. Contents are
+// a property of the bytes, so it distinguishes two builds with one build ID. Contents are
 // equal (==) when their bytes are, and serve as map keys. The zero Content is unknown.
 //
 // It covers the executable PT_LOAD segments, each with its place in the file and in
@@ -42,7 +42,7 @@ const ContentSize = 20
 // All other bytes there count as what they are.
 //
 // A file without code of that kind, ELF or not, has the Content of all its bytes. A debug
-// file has none: its headers describe code that is in another file. Sections tell it, which
+// file has none: its headers describe code that is in another file. Sections show it, which
 // nobody needs to execute a file: of what was executed, ReadMapped returns the Content.
 //
 // Segments whose bytes overlap so much that they are more than the file has are no code:
@@ -227,7 +227,7 @@ type state struct {
 	mtime, ctime syscall.Timespec
 }
 
-// stateOf returns the state of the file behind r, the zero one where r has none to tell.
+// stateOf returns the state of the file behind r, the zero one where r has none.
 func stateOf(r io.ReaderAt) state {
 	var stat *syscall.Stat_t
 	switch r := r.(type) {

@@ -8,7 +8,7 @@ import (
 )
 
 // MaxSize is the largest number of bytes that an ID holds. The linkers write 8,
-// 16 or 20; ld --build-id=0x… writes what it is told.
+// 16 or 20; ld --build-id=0x… writes what it is given.
 const MaxSize = 255
 
 // Kind says what the bytes of an ID are.

@@ -441,7 +441,7 @@ func (s *bpfSampler) generated(o *bpf.Owner) *objects.Object {
 	if err := s.exits.watch(p); errors.Is(err, unix.ESRCH) {
 		s.exited(p)
 	} else if err != nil {
-		p.ended = perfring.Monotonic() // nobody will tell: it is forgotten soon, and met anew
+		p.ended = perfring.Monotonic() // nobody will report it: it is forgotten soon, and met anew
 	}
 	return g
 }

@@ -95,7 +95,7 @@ func (e *bpfEvents) all() []int {
 	return slices.Collect(maps.Values(e.cpus))
 }
 
-// look takes what the kernel told beside the samples, and looks after the CPUs.
+// look takes the records that the kernel emitted beside the samples, and looks after the CPUs.
 func (e *bpfEvents) look() error {
 	e.notices.read()
 	return e.followCPUs()
@@ -152,7 +152,7 @@ func (e *bpfEvents) closeCPU(cpu int) error {
 	return err
 }
 
-// halt ends the samples, and what is told beside them.
+// halt ends the samples, and the records beside them.
 func (e *bpfEvents) halt() {
 	perfring.Disable(e.all())
 	if e.notices.finish() != nil {

@@ -15,7 +15,7 @@ import (
 // only if their contents are the same. They are read when the samples have ended, and only
 // of files that samples are in.
 
-// distinct tells files apart. One of unknown content is the same as another only if it has
+// distinct distinguishes files. One of unknown content is the same as another only if it has
 // its path, too.
 type distinct struct {
 	id      buildid.ID // that it claims
@@ -53,7 +53,7 @@ func (f *finisher) read(files []*objects.Object, limits contested.Limits) []read
 // content claim one identity, it stays with the one that is trusted most, and the others
 // have their content for an identity, as has one that others can have written if the content of
 // another file is unknown. One of unknown content has none, if another file is
-// known better: its owner may have seen to it that nobody can tell them apart.
+// known better: its owner may have seen to it that nobody can distinguish them.
 func (f *finisher) distinguish(all []read) {
 	claims, copies := map[buildid.ID][]*read{}, map[distinct][]*read{}
 	var order []distinct

@@ -34,7 +34,7 @@ func (d *doubles) opened(fd int, tid uint32) error {
 	return err
 }
 
-// eventID returns the number of an event, which those that inherit it tell as well.
+// eventID returns the number of an event, which those that inherit it have as well.
 func eventID(fd int) (id uint64, err error) {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id)))
 	if errno != 0 {

@@ -80,7 +80,7 @@ func (e *exits) each(ended func(*process)) error {
 }
 
 // forget takes a process out. Closing its descriptor would not do: while a child that
-// is being started has a copy of it, epoll would go on to tell of a number that may be
+// is being started has a copy of it, epoll would go on to report a number that may be
 // another descriptor's by then.
 func (e *exits) forget(fd int32) (*process, error) {
 	p := e.pidfds[fd]

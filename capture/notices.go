@@ -10,7 +10,7 @@ import (
 	"hallmark/perfdata"
 )
 
-// notices are what the kernel tells by records while BPF programs take the
+// notices are what the kernel reports by records while BPF programs take the
 // samples: kernel code that came or went, and events that were held back. Each CPU
 // has an event of its own for them, which counts nothing, and a ring.
 type notices struct {
@@ -25,7 +25,7 @@ type notices struct {
 // noticePages is the size of a ring, a power of two. Records come rarely.
 const noticePages = 4
 
-// noticeFields is what each record tells beside itself: what must be in the
+// noticeFields is what each record has beside itself: what must be in the
 // sample type of every event that writes into the rings.
 const noticeFields = perfdata.SampleTID | perfdata.SampleTime
 

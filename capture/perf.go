@@ -31,7 +31,7 @@ type perfSampler struct {
 	plan    *perfring.Plan
 	cpus    map[int]*cpuRings
 	samples []int // events that sample
-	changes []int // events that tell of processes and mappings
+	changes []int // events that report processes and mappings
 	rings   []*perfring.Ring
 	decoder *perfdata.Decoder
 	early   *perfdata.Decoder // for what must be looked at before its turn
@@ -40,7 +40,7 @@ type perfSampler struct {
 	pages   int                   // of a ring that samples are written into
 	tables  *unwindtables.Builder // nil when no stacks are copied
 	drained uint64                // when the last round of draining began
-	gap     gap                   // in what the kernel told of changes, whose turn has not come
+	gap     gap                   // in the kernel's records of changes, whose turn has not come
 	// followed is when CPUs were last looked for that came online.
 	followed time.Time
 }
@@ -250,7 +250,7 @@ func (s *perfSampler) prepare() error {
 	}
 	s.stats.Reduced = append(s.stats.Reduced, s.plan.Reduced...)
 	if s.opts.SystemWide && s.tracker.contained {
-		s.stats.Reduced = append(s.stats.Reduced, "files of the processes outside of this container, which have no number in it and are told as one: "+outsideName)
+		s.stats.Reduced = append(s.stats.Reduced, "files of the processes outside of this container, which have no number in it and count as one: "+outsideName)
 	}
 	if s.opts.Command != nil {
 		return nil // the events start with its exec, and nothing is there before

@@ -29,7 +29,7 @@ type process struct {
 	// unknown is why the mappings are not known, reason.None when they are.
 	unknown reason.Reason
 	// asOf is when the mappings were read from /proc, 0 when they were not: what
-	// records from before tell is in them already. The clock is that of the records.
+	// records from before report is in them already. The clock is that of the records.
 	asOf uint64
 	// refreshed is the time of the sample for which they were last read again, fresh what was read
 	// then, and freshAsOf when: samples of before are of what was mapped before. It is 0 when the time of

@@ -60,7 +60,7 @@ type sampler interface {
 	descriptors() []int
 	// due returns after how long a round is due in any case: perfring.Forever if none is.
 	due() time.Duration
-	// round handles what the kernel told since the last one.
+	// round handles what the kernel emitted since the last one.
 	round() error
 	// halt ends the samples, finish handles what is left of them.
 	halt()

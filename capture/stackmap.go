@@ -20,7 +20,7 @@ import (
 // it takes the next one (find_vma), and reports the build ID of that file with an
 // offset before the mapping's own. If that is below 0, it is refused at once; if it
 // is not in an executable segment of the file, it is refused when the file could be
-// found. What remains is not to be told apart: a hole, less wide than the code that
+// found. What remains cannot be distinguished: a hole, less wide than the code that
 // lies before the mapping in the same file. Build IDs come without their length,
 // which only the file says when they end in zeros.
 type stackmapSampler struct {

@@ -14,7 +14,7 @@ import (
 	"hallmark/reason"
 )
 
-// paddedID is a build ID as the kernel's stackmap tells it: one shorter than 20
+// paddedID is a build ID as the kernel's stackmap has it: one shorter than 20
 // bytes has zeros behind it.
 type paddedID [20]byte
 
@@ -24,7 +24,7 @@ func pad(id buildid.ID) (padded paddedID, ok bool) {
 	return padded, id.Kind() == buildid.GNU && len(b) <= len(padded)
 }
 
-// stackmapFiles knows the files of which only the build ID is told, process by process: two
+// stackmapFiles knows the files of which only the build ID is known, process by process: two
 // processes may run two builds of one ID. Each file is looked for in the mappings of the
 // process that was sampled in it. One whose process is gone is taken for what others of its
 // identity are, as long as these have one content.
@@ -61,7 +61,7 @@ type stackmapKnown struct {
 // maxKnown is how many different files of one ID are remembered.
 const maxKnown = 4
 
-// maxStackmapFiles bounds how many files are told apart by their process. Beyond it those of
+// maxStackmapFiles bounds how many files are distinguished by their process. Beyond it those of
 // one build ID are taken together, as if their processes were gone.
 const maxStackmapFiles = 1 << 16
 

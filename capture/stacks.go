@@ -72,7 +72,7 @@ func newStacks() *stacks {
 }
 
 // add counts samples, and returns how many lost some detail for it. When there are too
-// many entries, those of the processes that were first seen longest ago are told apart by
+// many entries, those of the processes that were first seen longest ago are distinguished by
 // their names only. When that is not enough, because there are too many stacks, what is new
 // is counted with such labels too, and in the end with its innermost frame only.
 func (s *stacks) add(places []place, walk profile.Walk, labels profile.Labels, n total) (coarse int64) {

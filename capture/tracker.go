@@ -20,7 +20,7 @@ import (
 type tracker struct {
 	*tally
 	processes map[uint32]*process
-	// threads has the name of every thread that was told or asked for.
+	// threads has the name of every thread that a record reported or that was asked for.
 	threads map[uint32]string
 	clock   bool // the event measures time: periods are nanoseconds
 	// contained says that this is a PID namespace that others are outside of.
@@ -342,7 +342,7 @@ func (t *tracker) labels(p *process, r *perfdata.Sample) profile.Labels {
 	return l
 }
 
-// thread returns the name of a thread, asking the kernel when no record told it.
+// thread returns the name of a thread. It asks the kernel when no record has it.
 func (t *tracker) thread(pid, tid uint32) string {
 	name, ok := t.threads[tid]
 	if !ok {

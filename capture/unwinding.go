@@ -308,7 +308,7 @@ func (s *copiedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	return m, true
 }
 
-// frame returns a frame as the programs would tell it.
+// frame returns a frame as the programs would report it.
 func (s *copiedSpace) frame(f unwind.Frame) bpf.Frame {
 	area := s.area(f.At) // there is one, or the walk would have ended
 	return bpf.Frame{Kind: area.Kind, Serial: area.Serial, Method: f.Method, At: uint64(f.At) - area.Base}

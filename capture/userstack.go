@@ -125,7 +125,7 @@ func (u *userStacks) finish(one *unfinished, last bool) bool {
 	if end == unwind.NoRule && u.atEntry(&s) {
 		end = unwind.Complete
 	}
-	if methods == 0 { // no code is mapped where it stood: that is for reasons to tell
+	if methods == 0 { // no code is mapped where it stood: a reason says why
 		u.places = append(u.places, u.userPlace(one.process, one.space, s.IP))
 		methods = methods.With(unwind.ByRegs)
 	}

@@ -114,7 +114,7 @@ func (f *Finder) isShared(path string) bool {
 	return false
 }
 
-// witness returns what tells a file from all others, and from itself after any change;
+// witness returns what distinguishes a file from all others, and from itself after any change;
 // "" where that is not known.
 func witness(file *symbol.File) string {
 	f, ok := file.Reader().(*os.File)

@@ -65,12 +65,12 @@ type Finder struct {
 	// serves. Without Careful only the servers of other users are left alone.
 	Careful bool
 
-	// Trace is told of each step of each search, in its order; nil for no call. It is
+	// Trace is called with each step of each search, in its order; nil for no call. It is
 	// called by the goroutines of several searches. The identity is zero where a package
 	// of split units is looked for.
 	Trace func(buildid.ID, Step)
 
-	// Differ is told of files that have one build ID and different contents, of two of them
+	// Differ is called with files that have one build ID and different contents, of two of them
 	// for each identity; nil for no call. A debug file that has not the program headers of the
 	// program counts. It is called by the goroutines of several searches.
 	Differ func(buildid.ID, [2]string)

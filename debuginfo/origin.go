@@ -18,7 +18,7 @@ type Origin struct {
 	ID      buildid.ID
 	Content buildid.Content // zero if it is not known
 	Author  Author
-	// Witness tells a file of AuthorNamed or AuthorOthers from all others, "" where it is
+	// Witness distinguishes a file of AuthorNamed or AuthorOthers from all others, "" where it is
 	// not known.
 	Witness string
 	Path    string // of the file, to show
@@ -80,7 +80,7 @@ func parseOrigin(text string) (o Origin, ok bool) {
 	return Origin{}, false
 }
 
-// names returns what names of files have behind the identity: the content, and what tells a
+// names returns what names of files have behind the identity: the content, and what distinguishes a
 // file of others apart.
 func (o Origin) names() []string {
 	names := []string{"unknown"}

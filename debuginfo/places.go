@@ -176,7 +176,7 @@ func (s *search) inExtra(w want) []string {
 const maxScanned = 200_000
 
 // scanExtra reads the identities of all files in plain directories of Extra. A
-// directory with a .build-id in it tells by its names what it has.
+// directory with a .build-id in it shows by its names what it has.
 func (f *Finder) scanExtra() {
 	f.scanned = map[buildid.ID][]string{}
 	seen := 0

@@ -277,7 +277,7 @@ func (s *search) fetch(w want) *symbol.File {
 		return nil
 	}
 	if s.file != nil && slices.Contains(s.file.Sources(), symbol.SourcePclntab) {
-		return nil // Go's own tables tell lines and inlined calls
+		return nil // Go's own tables have lines and inlined calls
 	}
 	step := Step{Place: OnServers, Path: s.Servers.String() + "/buildid/" + s.ID.String() + "/" + string(w)}
 	path, err := s.Servers.Fetch(s.ctx, s.ID, w)

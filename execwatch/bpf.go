@@ -19,7 +19,7 @@ import (
 	"hallmark/reason"
 )
 
-// bpfWatch is told by programs in the kernel: see bpf.ExecWatcher. It is the
+// bpfWatch learns from programs in the kernel: see bpf.ExecWatcher. It is the
 // bpf.ExecHandler of their events.
 type bpfWatch struct {
 	queue    *watchQueue
@@ -30,12 +30,12 @@ type bpfWatch struct {
 	// from before that.
 	files, olderFiles map[uint32]*objects.Object
 	old               sync.WaitGroup   // objects that were forgotten, and may still be looked for
-	lives             map[life]*Binary // of processes whose program was told, with WatchOptions.Exits
+	lives             map[life]*Binary // of processes whose program was reported, with WatchOptions.Exits
 	running           runningPrograms  // of other processes
 	since             uint64           // when events were lost last, ns, CLOCK_MONOTONIC
 	exits             bool
 	ends              map[life]*toldEnd // processes whose end was told, until they are gone
-	lost              uint64            // that was told
+	lost              uint64            // that was reported
 	homes             map[uint64]home   // by the number of the cgroup
 	swept             time.Time         // ends
 	seen              int               // events in the last reading
@@ -133,7 +133,7 @@ func (b *bpfWatch) descriptors() []int {
 }
 
 // Bounds of how often is looked for events while there are any: to be woken by each would
-// cost who executes a program more than all else. The first one is soon told, and the more
+// cost who executes a program more than all else. The first one is soon reported, and the more
 // there are, the more of them are taken at a time. The ring wakes us before it is full.
 const (
 	shortPeriod = 10 * time.Millisecond
@@ -429,7 +429,7 @@ type toldEnd struct {
 	status syscall.WaitStatus
 	cpu    time.Duration // as far as it is known, and whether that is all
 	final  bool
-	last   time.Duration // what was told
+	last   time.Duration // what was reported
 	watch  *bpfWatch
 	key    life
 	ran    *programList // that it may be in; nil for none

@@ -51,7 +51,7 @@ const (
 // content claimed.
 func (c *execClaims) judge(ev *Event) {
 	if ev.Kind != Executed && ev.Kind != Loaded {
-		return // what was executed was told before
+		return // what was executed was reported before
 	}
 	for _, b := range []*Binary{ev.Program, ev.Interpreter, ev.Library} {
 		if b == nil || ev.Kind == Loaded && b == ev.Program || b.ID.IsZero() || b.ID.Kind() == buildid.ByContent {

@@ -15,7 +15,7 @@ import (
 	"hallmark/internal/procfs"
 )
 
-// factsOf is what /proc told of a process, at a time. It is of the program that the
+// factsOf is what /proc said of a process, at a time. It is of the program that the
 // process ran then.
 type factsOf struct {
 	read   uint64 // when, ns, CLOCK_MONOTONIC
@@ -113,7 +113,7 @@ func (r *factsReaders) take() bool {
 	}
 }
 
-// readFacts reads what the kernel's records do not tell. What is gone is left out.
+// readFacts reads what the kernel's records do not have. What is gone is left out.
 func readFacts(pid uint32) *factsOf {
 	f := new(factsOf)
 	f.args = procfs.ArgsOf(pid)

@@ -20,8 +20,8 @@ import (
 	"hallmark/reason"
 )
 
-// perfWatch is told by the records of perf events that count nothing: of names, mappings
-// and tasks. Beside programs in the kernel it tells of libraries alone.
+// perfWatch learns from the records of perf events that count nothing: of names, mappings
+// and tasks. Beside programs in the kernel it reports libraries alone.
 type perfWatch struct {
 	queue   *watchQueue
 	objects *objects.Set
@@ -35,7 +35,7 @@ type perfWatch struct {
 	until   uint64        // records from before are handled
 	drained uint64        // when the last reading began
 	tasks   map[uint32]*watchedTask
-	running runningPrograms // of processes whose execution was not told
+	running runningPrograms // of processes whose execution was not reported
 	facts   factsReaders
 	ended   map[uint32]*pendingFacts // of processes that have ended, until their number is used again
 	release func()                   // of the helper
@@ -65,8 +65,8 @@ type watchedTask struct {
 // perfProgram is what one process or several run: children run their parent's until they execute
 // another.
 type perfProgram struct {
-	binary *Binary // nil until the execution was told
-	// before is the list that has it as the program of a process, if no execution was told.
+	binary *Binary // nil until the execution was reported
+	// before is the list that has it as the program of a process, if no execution was reported.
 	before *programList
 	pid    uint32
 }
@@ -101,7 +101,7 @@ type perfExec struct {
 }
 
 // fileOfRecord is what records say of a file. Two mappings of it, one after the other in one
-// process, are told apart by nothing else.
+// process, are distinguished by nothing else.
 type fileOfRecord struct {
 	name              string
 	major, minor      uint32
@@ -115,7 +115,7 @@ func fileOf(r *perfdata.Mmap2) fileOfRecord {
 
 const vdsoName = "[vdso]"
 
-// recordFields is what each record tells beside itself.
+// recordFields is what each record has beside itself.
 const recordFields = perfdata.SampleTID | perfdata.SampleTime
 
 func (w *Watch) usePerf() error {
@@ -305,7 +305,7 @@ func (p *perfWatch) handle(w *watchRecord) {
 
 // forget forgets all processes where records were lost: which programs they executed meanwhile,
 // and whether a number is still that of the same process, is not known. What an execution had
-// not told yet it will not tell: the next mapping may be another program's.
+// not reported yet it will not report: the next mapping may be another program's.
 func (p *perfWatch) forget() {
 	for _, facts := range p.ended {
 		facts.doubt(max(p.until, 1))
@@ -469,7 +469,7 @@ func (e *perfExec) take(r *perfdata.Mmap2, o *objects.Object) {
 	}
 }
 
-// isDeleted reports whether a name that the kernel tells is that of a file without one.
+// isDeleted reports whether a name from the kernel is that of a file without one.
 func isDeleted(name string) bool {
 	return len(name) > len(procfs.Deleted) && name[len(name)-len(procfs.Deleted):] == procfs.Deleted
 }
@@ -546,7 +546,7 @@ func (p *perfWatch) exit(r *perfdata.Task) {
 	p.queue.add(&heldEvent{Event: ev, time: r.Time, missing: &perfEnd{ev, ran, &p.queue.clock}}, patience)
 }
 
-// perfEnd is the end of a process, which ran what was told last.
+// perfEnd is the end of a process, which ran the program that was reported last.
 type perfEnd struct {
 	event *Event
 	ran   *perfProgram // nil when nothing is known of it

@@ -32,7 +32,7 @@ type toldFile struct {
 	claimed bool // by the file there
 }
 
-// isNumbered reports whether BPF told which inode the file is. Else it has to be reached first.
+// isNumbered reports whether BPF reported which inode the file is. Else it has to be reached first.
 func (f *toldFile) isNumbered() bool { return f.object.Key.Content != bpf.Validity{} }
 
 // complete reports whether all is known of the file that will be. Where its path leads is looked

@@ -20,7 +20,7 @@ type watchQueue struct {
 type heldEvent struct {
 	*Event
 	time    uint64  // ns, CLOCK_MONOTONIC
-	due     uint64  // when it is told as it is
+	due     uint64  // when it is reported as it is
 	missing missing // nil for nothing
 }
 
@@ -36,7 +36,7 @@ const (
 	// slack is longer than it takes an event to get from where its time is taken into a
 	// ring, so that what comes later is later.
 	slack = time.Millisecond
-	// maxQueued bounds the memory of what is held. Beyond it events are told as they are.
+	// maxQueued bounds the memory of what is held. Beyond it events are reported as they are.
 	maxQueued = 1 << 14
 )
 

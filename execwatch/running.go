@@ -23,7 +23,7 @@ import (
 	"hallmark/reason"
 )
 
-// runningPrograms are the programs of processes whose execution was not told: they ran before
+// runningPrograms are the programs of processes whose execution was not reported: they ran before
 // the watch began, or before events were lost. They are looked for while events come.
 type runningPrograms struct {
 	wanted  bool

@@ -31,7 +31,7 @@ type Backend = backend.Backend
 const (
 	Auto = backend.Auto // BPF where that works, else Perf
 	BPF  = backend.BPF  // programs in the kernel, which need CAP_BPF and CAP_PERFMON
-	Perf = backend.Perf // records of perf events, which do not tell how processes end
+	Perf = backend.Perf // records of perf events, which do not have how processes end
 )
 
 // Options say what a Watch reports. The zero value has it report every program that is executed
@@ -42,7 +42,7 @@ type Options struct {
 	Command *launch.Command // report this program alone, which Run releases, and the processes that it starts
 	Backend Backend         // BPF, Perf, or what works here when Auto
 
-	// Told is called when all that is known by now has been told; nil for no call.
+	// Told is called when all that is known by now has been reported; nil for no call.
 	Told func() error
 
 	NoTaskWork bool // do without what kernels have had since 6.18 (task work): for tests
@@ -107,10 +107,10 @@ type Credentials struct{ UID, GID, EUID, EGID uint32 }
 // Exit is how a process ended. What the Command did before it executed its program, which was
 // to wait for its release, is left out.
 type Exit struct {
-	// Status is what wait(2) tells. It is not there with perf events.
+	// Status is what wait(2) returns. It is not there with perf events.
 	Status *syscall.WaitStatus
 	// CPU is what all threads of the process have run, nil when it is not known. Final is
-	// not set when nobody has waited for the process soon, or the kernel did not tell: then a
+	// not set when nobody has waited for the process soon, or the kernel did not report it: then a
 	// little is missing.
 	CPU   *time.Duration
 	Final bool
@@ -127,7 +127,7 @@ type Binary struct {
 	Elsewhere bool
 	ID        buildid.ID
 	Reason    reason.Reason // why there is no ID
-	// Contested says that another file was told of that claims the same identity and has
+	// Contested says that another file was reported that claims the same identity and has
 	// other content than this one; or that the content of one of them is unknown.
 	Contested bool
 	// Different says that Contested is set because contents are known to differ.
@@ -136,11 +136,11 @@ type Binary struct {
 
 	key     reach.Key      // of the file
 	seen    reach.Sighting // of the file that was reached, if it was
-	pending evidence       // until the event is told: it may learn its content
+	pending evidence       // until the event is reported: it may learn its content
 	trusted bool           // only root or this user can have written the file
 }
 
-// Stats count what a Watch told and what it could not tell.
+// Stats count what a Watch reported and what it could not report.
 type Stats struct {
 	Backend      Backend
 	Execs, Exits uint64
@@ -175,16 +175,16 @@ type teller interface {
 	// pause says for how many milliseconds to wait at most, and how long for more when
 	// woken. When nothing is held back, that may be for ever.
 	pause(idle bool) (timeout int, breath time.Duration, err error)
-	// read puts what was told into the queue, and returns the time from before which all is
+	// read puts what was reported into the queue, and returns the time from before which all is
 	// there (ns, CLOCK_MONOTONIC).
 	read() (uint64, error)
-	// halt ends the telling. What was told before can still be read.
+	// halt ends the reports. Those from before can still be read.
 	halt()
 	count(*Stats)
 	close() error
 }
 
-// Start prepares to tell. When the error is nil the caller must Close the Watch.
+// Start prepares a Watch. When the error is nil the caller must Close the Watch.
 func Start(o Options) (*Watch, error) {
 	w := &Watch{opts: o, queue: newWatchQueue()}
 	if err := w.start(); err != nil {
@@ -340,7 +340,7 @@ func (w *Watch) Stats() Stats {
 	return s
 }
 
-// Close ends the telling. The command, if there is one, goes on.
+// Close ends the reports. The command, if there is one, goes on.
 func (w *Watch) Close() error {
 	var errs []error
 	if w.teller != nil {

@@ -19,7 +19,7 @@ import (
 	"hallmark/procmap"
 )
 
-// codeFile tells the files apart that code is mapped from, as the kernel does. The times are
+// codeFile distinguishes the files that code is mapped from, as the kernel does. The times are
 // those that BPF reported, and zero where /proc did.
 type codeFile struct {
 	major, minor uint32
@@ -53,7 +53,7 @@ func (k fileKey) value() codeFile {
 	return k.one.Value()
 }
 
-// isAt reports whether the file is the one of which fstat tells this.
+// isAt reports whether the file is the one of which fstat returns this.
 func (f codeFile) isAt(there inode) bool {
 	return f.inode == there.Number && f.major == unix.Major(there.Dev) && f.minor == unix.Minor(there.Dev)
 }
@@ -97,7 +97,7 @@ func (inv *Inventory) FindContested() {
 }
 
 // claimedTwice returns the identities that more than one file has, or more than one mapping where the
-// numbers of files do not tell them apart.
+// numbers of files do not distinguish them.
 func (inv *Inventory) claimedTwice() map[buildid.ID]bool {
 	first, twice := map[buildid.ID]fileKey{}, map[buildid.ID]bool{}
 	for i := range inv.Processes {
@@ -169,7 +169,7 @@ type found struct {
 	entry DirEntry
 }
 
-// inode is a file as stat tells it.
+// inode is a file as stat returns it.
 type inode struct{ Dev, Number uint64 }
 
 func inodeOf(st *unix.Stat_t) inode { return inode{st.Dev, st.Ino} }

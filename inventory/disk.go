@@ -48,7 +48,7 @@ var diskNames = [...]string{DiskUnknown: "unknown", DiskSame: "same", DiskGone: 
 // String returns "same", "deleted", "replaced", "memory" or "unknown".
 func (d Disk) String() string { return diskNames[d] }
 
-// LookAtDisk sets what Code tells of paths, and Program, Ended and Container of all
+// LookAtDisk sets what Code says of paths, and Program, Ended and Container of all
 // processes. It reads the file that is at each path now, once for each tree of files and each user: no
 // process of one user has a part in what is reported of another user's.
 func (inv *Inventory) LookAtDisk() {

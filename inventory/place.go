@@ -14,7 +14,7 @@ import (
 	"hallmark/internal/procfs"
 )
 
-// claimKey tells files apart that claim an identity.
+// claimKey distinguishes files that claim an identity.
 type claimKey struct {
 	file fileKey
 	// at is the file as fstat shows it, where the device of a mapping is not that of a disk: subvolumes of

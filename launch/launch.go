@@ -200,7 +200,7 @@ func startWaiter(path string, args []string, o Options) (*Command, error) {
 // the interpreter that it names.
 type ExecError struct{ Program, Reason string }
 
-// Error tells the program and why.
+// Error returns the program and why.
 func (e *ExecError) Error() string { return fmt.Sprintf("cannot run %s: %s", e.Program, e.Reason) }
 
 // PID returns the process number, which the program keeps when it is released.
@@ -267,7 +267,7 @@ func (c *Command) signal(sig os.Signal) {
 }
 
 // Wait waits for the end of the program and returns its exit status as a shell
-// tells it: 128 + N after signal N.
+// returns it: 128 + N after signal N.
 func (c *Command) Wait() int {
 	<-c.done
 	var exit *exec.ExitError

@@ -6,7 +6,7 @@ import "fmt"
 type Event struct {
 	Attr Attr
 	IDs  []uint64 // its numbers in records, one for each CPU or thread that it was opened on
-	Name string   // as it was given to perf, "" when the file does not tell
+	Name string   // as it was given to perf, "" when the file does not have it
 	// Unit and Scale say what a count means, when the file says so.
 	Unit  string
 	Scale float64
@@ -24,10 +24,10 @@ type events struct {
 	total int // numbers in byID that were given
 
 	// Where in a sample, and before the end of another record, the number of the
-	// event is, in bytes; -1 when records do not tell.
+	// event is, in bytes; -1 when records do not have it.
 	sampleAt, trailerAt int
 
-	asked bool // one of them asks for build IDs: perf has the one do so that tells of mappings
+	asked bool // one of them asks for build IDs: perf has the one do so that reports mappings
 
 	lastID uint64
 	last   *Event
@@ -74,7 +74,7 @@ func (s *events) add(e *Event) error {
 }
 
 // ask has the records of all events with build IDs if one asks for them: what perf itself
-// writes of mappings tells no event, and is read as the first one's.
+// writes of mappings names no event, and is read as the first one's.
 func (s *events) ask(e *Event) {
 	if e.Attr.Flags&AttrBuildID != 0 && !s.asked {
 		s.asked = true
@@ -103,7 +103,7 @@ func idPositions(a Attr) (sample, trailer int) {
 	return sample, trailer
 }
 
-// of returns the event of a record, nil when it cannot be told. Records that perf
+// of returns the event of a record, nil when it cannot be known. Records that perf
 // made up itself have the number 0, or none, and the layout of the first event.
 func (s *events) of(rec []byte) *Event {
 	if len(s.list) == 0 {

@@ -283,7 +283,7 @@ func (f *filler) behind() uint64 {
 	return 0
 }
 
-// identityAt is where an MMAP2 record has what tells its file.
+// identityAt is where an MMAP2 record has what identifies its file.
 const identityAt = HeaderSize + 4 + 4 + 8 + 8 + 8
 
 // edit gives a mapping its build ID.

@@ -101,7 +101,7 @@ func readFileHeader(r io.ReaderAt, big bool, size uint64) (fileHeader, error) {
 		h.features[i] = c.U64()
 	}
 	// A bitmap of longs: a big-endian machine of 32 bits has its halves the other way
-	// round. Every perf since 2.6.34 writes a host name, by which its own reader tells.
+	// round. Every perf since 2.6.34 writes a host name, by which its own reader decides.
 	if big && h.features[0]>>featureHostname&1 == 0 && h.features[0]>>(32+featureHostname)&1 != 0 {
 		for i, w := range h.features {
 			h.features[i] = bits.RotateLeft64(w, 32)

@@ -208,7 +208,7 @@ func (r *Reader) problem(err error) {
 	}
 }
 
-// Info returns what the file tells of the machine and the recording. In a stream it
+// Info returns what the file says of the machine and the recording. In a stream it
 // grows as records are read.
 func (r *Reader) Info() *Info { return &r.info }
 

@@ -128,7 +128,7 @@ const (
 	miscCommExec    = 1 << 13 // COMM: the name changed by execve
 	miscSwitchOut   = 1 << 13 // SWITCH, SWITCH_CPU_WIDE
 	miscMmapBuildID = 1 << 14 // MMAP2: a build ID instead of device and inode
-	miscBuildIDSize = 1 << 15 // HEADER_BUILD_ID: its size is told
+	miscBuildIDSize = 1 << 15 // HEADER_BUILD_ID: its size is given
 )
 
 // A Record is a pointer to one of the types of this package that are named for a
@@ -177,7 +177,7 @@ type Mmap2 struct {
 	Major   uint32
 	Minor   uint32
 	Inode   uint64
-	// Generation tells apart the files that had the same inode number in turn.
+	// Generation distinguishes the files that had the same inode number in turn.
 	Generation uint64
 }
 

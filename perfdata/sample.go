@@ -14,7 +14,7 @@ type Sample struct {
 	ID
 	IP     addr.Abs
 	Addr   addr.Abs // that the event is about: of a page fault, of data, of a breakpoint
-	Period uint64   // events (or ns, for clocks) that this sample stands for, 0 when neither it nor its event tells
+	Period uint64   // events (or ns, for clocks) that this sample stands for, 0 when neither it nor its event has it
 	Cgroup uint64   // inode number of the cgroup v2 directory, 0 when not asked for
 	// Callchain has absolute addresses, leaf first, with the kernel's context
 	// markers between them (ContextUser …).
@@ -46,7 +46,7 @@ type Sample struct {
 
 // Regs are values of registers. The zero value has none.
 type Regs struct {
-	// ABI says how wide they are, 0 when the task had none to tell: a kernel thread
+	// ABI says how wide they are, 0 when the task had none: a kernel thread
 	// has no registers of user space.
 	ABI RegsABI
 	// Mask has a bit for each register that there is a value for, numbered as in
@@ -99,7 +99,7 @@ type Branch struct {
 
 // BranchFlags is what the hardware says of a branch.
 type BranchFlags struct {
-	Mispredicted, Predicted bool // neither: the hardware does not tell
+	Mispredicted, Predicted bool // neither: the hardware does not report it
 	InTransaction, Abort    bool
 	Cycles                  uint16 // since the branch before
 	Type                    uint8  // PERF_BR_*

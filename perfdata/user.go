@@ -137,7 +137,7 @@ func decodeUser(c *cursor.Cursor, kind Type, misc uint16, rec []byte, big bool) 
 }
 
 // headerBuildID reads struct perf_record_header_build_id. Before Linux 5.12 its size was
-// not told and shorter ones were filled up with zeros.
+// not given and shorter ones were filled up with zeros.
 func headerBuildID(c *cursor.Cursor, misc uint16) *HeaderBuildID {
 	r := &HeaderBuildID{Misc: misc, PID: int32(c.U32())}
 	id := c.Bytes(20)

@@ -27,8 +27,8 @@ type File struct {
 // (FUSE, a network) is not opened, because that may take for ever: see Open.
 //
 // What counts as a proof that a file is the mapped one: its device and inode are
-// those of the VMA, as fstat tells them or, since file systems with layers or
-// subvolumes (overlayfs, btrfs) tell fstat another device, as the kernel shows
+// those of the VMA, as fstat returns them or, since file systems with layers or
+// subvolumes (overlayfs, btrfs) show fstat another device, as the kernel shows
 // them for a mapping of the file made here. The VMA is looked up again
 // afterwards: as long as it exists its inode number cannot have been given to
 // another file. On overlayfs, where writing to a file puts a new one in the same
@@ -126,7 +126,7 @@ func openInRoot(p *Process, v VMA) (int, error) {
 }
 
 // firstPath opens the path of v, and for a deleted file, if nothing has the name
-// with the note, what is in its place now: it tells a replaced file from one that
+// with the note, what is in its place now: it distinguishes a replaced file from one that
 // is only gone.
 func (v VMA) firstPath(open func(string) (int, error)) (int, error) {
 	if v.Path() == "" {
@@ -172,7 +172,7 @@ func (p *Process) try(open opener, v VMA) (*os.File, reason.Reason, error) {
 	return f, reason.None, nil
 }
 
-// missed tells a file that cannot be had from a machine that is out of files.
+// missed distinguishes a file that cannot be had from a machine that is out of files.
 func missed(err error) (*os.File, reason.Reason, error) {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):

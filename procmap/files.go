@@ -14,7 +14,7 @@ import (
 //
 // What makes a file the same one: its inode is kept, so that its number cannot become
 // another file's, and its size and times are as they were. That holds only for file
-// systems whose inode numbers are theirs alone, on a disk, and whose times tell each change;
+// systems whose inode numbers are theirs alone, on a disk, and whose times show each change;
 // files on others, those with layers for instance, are looked at in each process.
 type Files struct {
 	mu    sync.Mutex
@@ -51,7 +51,7 @@ func (f *Files) Close() error {
 	return first
 }
 
-// find returns the identity of the file of v, which p has told of, if it is known. A VMA
+// find returns the identity of the file of v, which p has reported, if it is known. A VMA
 // that p may have reported before the inode was kept may be of another file that had its
 // number.
 func (f *Files) find(p *Process, v VMA) (Identity, bool) {

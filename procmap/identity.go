@@ -159,7 +159,7 @@ func (p *Process) askOrRead(v VMA, key fileKey) (Identity, error) {
 	return id, nil
 }
 
-// isMissed reports whether memory may tell more than the file did. It does not where the file
+// isMissed reports whether memory may show more than the file did. It does not where the file
 // was read, and has no notes.
 func (id *Identity) isMissed() bool {
 	switch id.Reason {

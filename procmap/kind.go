@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Kind is what a VMA is for, as far as its name and device tell.
+// Kind is what a VMA is for, as far as its name and device show it.
 type Kind uint8
 
 // The kinds.

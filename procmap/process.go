@@ -26,7 +26,7 @@ var ErrNoProcess = fmt.Errorf("no such process: %w", os.ErrProcessDone)
 
 // An Error is a question about a process that could not be answered.
 //
-// errors.Is tells the cases apart: os.ErrProcessDone when the process exited or
+// errors.Is distinguishes the cases: os.ErrProcessDone when the process exited or
 // executed another program, and ErrNoProcess as well when there was none, os.ErrPermission when this user may not look,
 // ErrNoMemory, errors.ErrUnsupported when a Method was demanded that the kernel
 // does not have, and os.ErrClosed.

@@ -88,7 +88,7 @@ func RewrittenNote(process string, pid, pages int, path string) string {
 // AllRewrittenNote is RewrittenNote for a process that has rewritten so many pages that all of its
 // files count as rewritten.
 func AllRewrittenNote(process string, pid int) string {
-	return fmt.Sprintf("%smore pages than are told apart by process %s (%d): none of its files is believed", rewrittenPrefix, printable(process), pid)
+	return fmt.Sprintf("%smore pages than are distinguished by process %s (%d): none of its files is believed", rewrittenPrefix, printable(process), pid)
 }
 
 // NotLookedNote returns the comment, for people, that nobody knows whether these processes have

@@ -28,7 +28,7 @@ type Coverage struct {
 	// the largest first. A frame that lacks both is in the gap of its identity.
 	Gaps []Gap `json:"gaps"`
 
-	// Stacks says how many stacks are complete, nil where the profile does not tell.
+	// Stacks says how many stacks are complete, nil where the profile does not say.
 	Stacks *Stacks `json:"stacks,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 	return c
 }
 
-// A Meter measures coverage as it is told of frames and stacks. Make one with NewMeter.
+// A Meter measures coverage as it receives frames and stacks. Make one with NewMeter.
 type Meter struct {
 	coverage Coverage
 	gaps     gaps

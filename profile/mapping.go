@@ -23,7 +23,7 @@ func PseudoFile(r reason.Reason, path string) string {
 }
 
 // ReasonOf returns why the frames in m have no identity, and reason.None when
-// they have one. A mapping that tells no reason itself, such as one in a profile
+// they have one. A mapping that has no reason itself, such as one in a profile
 // that another program wrote, gives reason.NotRecorded; so does a nil m.
 func ReasonOf(m *pprof.Mapping) reason.Reason {
 	if m == nil {

@@ -35,11 +35,11 @@ func SampleIndex(p *pprof.Profile, names ...string) (int, error) {
 }
 
 // Process returns the name and the number of the process that s was taken in,
-// "" and 0 where the profile does not tell.
+// "" and 0 where the profile does not say.
 func Process(s *pprof.Sample) (name string, pid int64) { return nameAndNumber(s, "process", "pid") }
 
 // Thread returns the name and the number of the thread that s was taken in, ""
-// and 0 where the profile does not tell.
+// and 0 where the profile does not say.
 func Thread(s *pprof.Sample) (name string, tid int64) { return nameAndNumber(s, "thread", "tid") }
 
 func nameAndNumber(s *pprof.Sample, text, number string) (name string, n int64) {

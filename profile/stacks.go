@@ -12,7 +12,7 @@ import (
 
 // Stacks says how many of a profile's stacks have all frames of the user's part. It counts
 // samples, without those of kernel threads, which have no such part, and without those
-// that do not tell.
+// that do not say.
 type Stacks struct {
 	Samples  int64 `json:"samples"`
 	Complete int64 `json:"complete"`
@@ -54,7 +54,7 @@ type StackBinary struct {
 	Samples int64  `json:"samples"`
 }
 
-// MeasureStacks returns how many stacks of p are complete, or nil where no sample tells.
+// MeasureStacks returns how many stacks of p are complete, or nil where no sample says.
 func MeasureStacks(p *pprof.Profile) *Stacks {
 	meter := stackMeter{}
 	counts := sampleCounts(p)

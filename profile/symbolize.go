@@ -28,13 +28,13 @@ type Liner interface {
 	Lines(b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
-// Misses tells for locations without symbols why they have none.
+// Misses has for locations without symbols why they have none.
 type Misses map[*pprof.Location]reason.Reason
 
 // Symbolize gives functions and lines to the locations of p that have none, and
 // returns the reasons for those that stay without. Locations that have lines keep
 // what they have; those that only have names, as the symbol tables of a stripped
-// file tell them, get lines if they are known now. Each file is asked for once,
+// file know them, get lines if they are known now. Each file is asked for once,
 // several files at the same time.
 func Symbolize(p *pprof.Profile, s Symbols) Misses {
 	misses := Misses{}

@@ -103,7 +103,7 @@ func (w Walk) label(l sampleLabels) sampleLabels {
 }
 
 // StackEnd returns why the stack of s has no more frames: reason.None when it is complete.
-// It reports false where the profile does not tell.
+// It reports false where the profile does not say.
 func StackEnd(s *pprof.Sample) (reason.Reason, bool) {
 	ends := s.Label[endLabel]
 	if len(ends) == 0 {

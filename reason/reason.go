@@ -27,7 +27,7 @@ const (
 	FileChanged   // the file at the path is not, or no longer, the one mapped
 	FileDamaged   // the file claims to be ELF and is malformed
 	NotPermitted  // the kernel refused to show it to this user
-	KernelHidden  // the kernel does not tell its addresses to this user
+	KernelHidden  // the kernel does not show its addresses to this user
 	NotAFile      // a mapping of something without content to identify, a device for instance
 	ModuleUnknown // kernel code outside the kernel image and of no known module
 	TableFull     // the kernel's table of files had no room for it
@@ -35,12 +35,12 @@ const (
 	RecordsLost   // the kernel's records of what was mapped found no room
 	FileWritten   // the file was being written, or had just been
 	StackmapIP    // the kernel's stackmap found no build ID
-	BadOffset     // the kernel's stackmap told an offset that is not in the file's code
-	IDLength      // the kernel's stackmap told a build ID without its length, and no file tells it
+	BadOffset     // the kernel's stackmap has an offset that is not in the file's code
+	IDLength      // the kernel's stackmap has a build ID without its length, and no file has the length
 	NotRecorded   // whoever made the profile wrote no identity into it
 	TooLarge      // a file without a build ID, with more code than is hashed
 	HashBudget    // a file without a build ID, when enough of others were hashed
-	Outside       // the process is of another PID namespace, where nobody here can tell which it is
+	Outside       // the process is of another PID namespace, where nobody here can know which it is
 	FileTimes     // the file system's times do not show whether the file changed
 	// FileUnresponsive says that the file lies on a file system that a program or another
 	// machine serves, which did not answer in time; or that the process itself waits for one.
@@ -57,7 +57,7 @@ const (
 	NoPerfMap     // generated code whose runtime wrote no perf map
 	NotLookedUp   // nobody has asked for a symbol yet
 	ServerFailed  // no file was found here, and a debuginfod server failed
-	NoOffset      // text tells an address and not where in its file it is
+	NoOffset      // text has an address and not where in its file it is
 
 	DifferentContent // files have the build ID, and none of them is known to be the file
 	NotBelieved      // a file has the build ID, and others than this user can have written it
@@ -77,7 +77,7 @@ const (
 	TooDeep         // there are more frames than are recorded
 	NoSerial        // which content of a file it was is not known
 	Compat          // a 32-bit process
-	FramePointers   // frame pointers do not tell whether frames are missing
+	FramePointers   // frame pointers do not show whether frames are missing
 
 	// Defect is why an address has no symbol where a reader of the file panicked.
 	Defect
@@ -129,8 +129,8 @@ var table = [count]words{
 	RecordsLost:      {"records-lost", "the kernel's records of what processes map were lost", "record with --backend bpf, or single processes with -p"},
 	FileWritten:      {"file-written", "mapped file was being written, or had just been", ""},
 	StackmapIP:       {"stackmap-ip", "the kernel's stackmap found no build ID", "record with --backend bpf or perf"},
-	BadOffset:        {"bad-offset", "the kernel's stackmap told an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
-	IDLength:         {"id-length", "the kernel's stackmap does not tell how long the build ID is, nor does a file", "record with --backend bpf or perf"},
+	BadOffset:        {"bad-offset", "the kernel's stackmap has an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
+	IDLength:         {"id-length", "the kernel's stackmap does not say how long the build ID is, nor does a file", "record with --backend bpf or perf"},
 	NotRecorded:      {"not-recorded", "profile was made without identities", "record with hallmark"},
 	TooLarge:         {"too-large", "mapped file has no build ID, and more than 1 GiB of code to hash", "link it with --build-id"},
 	HashBudget:       {"hash-budget", "mapped file has no build ID, and there was too much other code to hash", "link it with --build-id, or ask for its process alone"},
@@ -149,7 +149,7 @@ var table = [count]words{
 	NoPerfMap:     {"no-perf-map", "generated code that no /tmp/perf-PID.map names", "have the runtime write one (node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python 3.15 and later -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},
 	ServerFailed:  {"server-failed", "file is not here, and a debuginfod server failed", "try again later, or install its debug symbols"},
-	NoOffset:      {"no-offset", "text does not tell the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
+	NoOffset:      {"no-offset", "text does not have the offset in the file", "let perf script print it: -F +dsoff, or --show-mmap-events --show-task-events"},
 
 	DifferentContent: {"different-content", "same build ID, different content", "name the right file with --debug-path, and no other one"},
 	MapTooLarge:      {"map-too-large", "generated code of a process whose /tmp/perf-PID.map is too large (64 MiB or 2 million lines)", "have the runtime write less of it, or a new one"},
@@ -164,9 +164,9 @@ var table = [count]words{
 	StackUnreadable: {"stack-unreadable", "stack could not be read", ""},
 	BadFrame:        {"bad-frame", "caller's frame cannot be where it was looked for", "in generated code: have it keep frame pointers, if its compiler can"},
 	TooDeep:         {"too-deep", "more frames than are recorded", ""},
-	NoSerial:        {"no-serial", "file is not told apart: being written, mapped anew, or without room in the table of files", ""},
+	NoSerial:        {"no-serial", "file has no serial number: being written, mapped anew, or without room in the table of files", ""},
 	Compat:          {"compat", "32-bit process", ""},
-	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not tell whether frames are missing", "record with --call-graph dwarf, which the backends bpf and perf have"},
+	FramePointers:   {"frame-pointers", "walked by frame pointers, which do not show whether frames are missing", "record with --call-graph dwarf, which the backends bpf and perf have"},
 
 	NotCode: {"not-code", "no code of the file is there", "offsets count from the start of the file, virtual addresses do not"},
 

@@ -391,7 +391,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return ignoreGone(err)
 }
 
-// ignoreGone returns nil for the failure to send to a client, which nobody can be told of.
+// ignoreGone returns nil for the failure to send to a client, which nobody can learn of.
 func ignoreGone(error) error { return nil }
 
 // arriving is the body of a request, whose client may not fall silent.

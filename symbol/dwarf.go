@@ -189,7 +189,7 @@ func (d *debugInfo) sweep(v uint64) (frames []Frame, err error) {
 		}
 		return kind == kindHole
 	}
-	elffile.WhileMapped(func() error { // damage is told by who looks at all units
+	elffile.WhileMapped(func() error { // the look at all units reports damage
 		return d.own.Sweep(d.need, visit)
 	})
 	return frames, d.image.Damage(err)

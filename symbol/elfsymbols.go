@@ -117,7 +117,7 @@ func namedSymbol(s elffile.Symbol, m *elffile.Image, name, file string) ELFSymbo
 type Function struct {
 	Name string // with the suffix of a part or a clone, without a symbol version
 	Virt addr.Virt
-	Size uint64 // 0 if the table does not tell
+	Size uint64 // 0 if the table does not have it
 }
 
 // Functions returns what the ELF symbol tables of a file, and of the debug file joined

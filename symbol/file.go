@@ -327,7 +327,7 @@ func (f *File) Offset(v addr.Virt) (addr.Offset, bool) {
 }
 
 // LookupOffset answers for the instruction at a file offset. A debug file alone,
-// whose code is elsewhere, cannot tell: reason.NoFile.
+// whose code is elsewhere, does not know: reason.NoFile.
 func (f *File) LookupOffset(o addr.Offset) Result {
 	v, ok := f.Virt(o)
 	switch {

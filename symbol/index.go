@@ -74,7 +74,7 @@ func MapIndex(f *os.File) (*Index, error) {
 
 // NewIndex returns the Index in data, which must not be changed while it is used;
 // name is for messages. Only the header is checked: lookups in a damaged index are
-// safe and may give wrong answers, and Check tells.
+// safe and may give wrong answers; Check finds the damage.
 func NewIndex(data []byte, name string) (*Index, error) {
 	if len(data) < indexHeaderSize || string(data[:len(indexMagic)]) != indexMagic ||
 		binary.LittleEndian.Uint32(data[atVersion:]) != indexVersion {
@@ -181,7 +181,7 @@ func (x *Index) LookupVirts(addresses []addr.Virt) []Result {
 }
 
 // LookupOffset answers for the instruction at a file offset. An index that was made
-// from a debug file alone cannot tell: reason.NoFile.
+// from a debug file alone does not know: reason.NoFile.
 func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, nil) }
 
 // LookupVirt answers for the instruction at a virtual address.

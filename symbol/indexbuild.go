@@ -41,7 +41,7 @@ type IndexOptions struct {
 // errTooFar says that an index cannot hold the code of a file.
 var errTooFar = errors.New("its code spans more than 4 GiB")
 
-// errTooMuch says that an index would be larger than its offsets can tell.
+// errTooMuch says that an index would be larger than its offsets can count.
 var errTooMuch = errors.New("its index would have more than 4 GiB")
 
 // errLongNames says that functions and files have far longer names than there are bytes

@@ -165,7 +165,7 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 }
 
 // inlined reads the site of an inlined call, b, which is at an offset. It returns the
-// number of the function with the lowest bit telling whether that of a file follows,
+// number of the function, whose lowest bit says whether that of a file follows,
 // the location of the call, and the size of all that. The caller's offset is lower in
 // a sound index.
 func (x *Index) inlined(b []byte, at uint32) (function uint32, call location, size uint) {

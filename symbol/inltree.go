@@ -86,7 +86,7 @@ func (t *goTable) treeAddress(off uint64) uint64 {
 	return t.Word(t.Records, off+t.Ptr*funcdataInlTree, t.Ptr)
 }
 
-// maxTree is how much is read from the start of the last tree on. The trees tell
+// maxTree is how much is read from the start of the last tree on. The trees say
 // no length, and what comes after the last one is not looked at.
 const maxTree = 1 << 20
 

@@ -15,7 +15,7 @@ import (
 	"hallmark/reason"
 )
 
-// maxKernelGap is how far a kernel symbol may reach, since the kernel tells no
+// maxKernelGap is how far a kernel symbol may reach, since the kernel reports no
 // sizes. The largest functions have a third of it; wider gaps are the ends of
 // sections and of modules.
 const maxKernelGap = 64 << 10
@@ -124,7 +124,7 @@ func (k *Kallsyms) Etext() addr.Abs { return k.etext }
 // Len returns the number of code ranges.
 func (k *Kallsyms) Len() int { return len(k.ranges.Starts) }
 
-// Hidden reports whether the kernel did not tell its addresses: all are zero.
+// Hidden reports whether the kernel hides its addresses: all are zero.
 func (k *Kallsyms) Hidden() bool { return k.hidden }
 
 // Damaged returns the number of lines that were skipped.
@@ -152,7 +152,7 @@ func newKallsymsBuilder() *kallsymsBuilder {
 	}
 }
 
-// read calls f with each line that tells an address.
+// read calls f with each line that has an address.
 func (b *kallsymsBuilder) read(r io.Reader, f func(kallsymsLine)) error {
 	lines, told := 0, 0
 	err := eachLine(r, func(line []byte) {
@@ -317,14 +317,14 @@ func (n *nearest) spans(b *kallsymsBuilder) []ranges.Span {
 }
 
 // errNoKernelText says that an index of the kernel cannot be made.
-var errNoKernelText = errors.New("the kernel does not tell where its code is")
+var errNoKernelText = errors.New("the kernel does not say where its code is")
 
 // Index makes an index of the kernel image, for whoever has offsets in it later or
 // elsewhere. They count from _text, as they do in profiles, and so do virtual
 // addresses: where the kernel lay is another place on each boot.
 //
 // It says less than an index of the kernel's debug file, which has the same identity
-// and knows lines: Sources tells them apart, and what is kept under an identity should
+// and knows lines: Sources distinguishes them, and what is kept under an identity should
 // have the better ones.
 func (k *Kallsyms) Index(opt IndexOptions) (*Index, error) {
 	if k.text == 0 || k.etext <= k.text {
@@ -336,7 +336,7 @@ func (k *Kallsyms) Index(opt IndexOptions) (*Index, error) {
 const kernelName = "[kernel]"
 
 // IndexModule makes an index of a module that lies from start to end, which
-// /proc/modules tells. Offsets and virtual addresses count from start.
+// /proc/modules reports. Offsets and virtual addresses count from start.
 func (k *Kallsyms) IndexModule(module string, start, end addr.Abs, opt IndexOptions) (*Index, error) {
 	if module == "" || end <= start {
 		return nil, &FormatError{Name: "[" + module + "]", Err: errNoKernelText}

@@ -88,7 +88,7 @@ type Table interface {
 // Lang is the language of a function's source.
 type Lang uint8
 
-// The languages that are told apart.
+// The languages that are distinguished.
 const (
 	LangUnknown Lang = iota
 	LangC

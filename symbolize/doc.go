@@ -18,7 +18,7 @@
 // # Which file
 //
 // A build ID in the text is the truth: only a file that has it answers, wherever it is.
-// Text that tells a path alone proves nothing of the file that is there now. Such
+// Text with a path alone proves nothing of the file that is there now. Such
 // frames stay as they are, unless the caller vouches for the file (Filter.Binaries) or
 // for all paths (Filter.TrustPaths).
 //
@@ -28,6 +28,6 @@
 // another line. Programs differ in whether they print it so or print the call; each
 // dialect says what its programs do.
 //
-// Rust's and Go's own traces tell addresses of the process and no file. Go's have lines
-// in any case; of Rust's nothing can be told where they have none.
+// Rust's and Go's own traces have addresses of the process and no file. Go's have lines
+// in any case; of Rust's nothing can be known where they have none.
 package symbolize

@@ -26,7 +26,7 @@ type Filter struct {
 	// text's file has its name.
 	Binaries []string
 
-	// TrustPaths lets the file that is at a path now answer for frames that tell the
+	// TrustPaths lets the file that is at a path now answer for frames that have the
 	// path and no build ID. It may be another file than the one that ran.
 	TrustPaths bool
 
@@ -51,8 +51,8 @@ type Frame struct {
 	Line    int64        // number of the line in the text, from 1
 	Module  string       // the file's name, as in the text
 	ID      buildid.ID   // as in the text, or that of the file which answered
-	Virt    *addr.Virt   // address in the file, if the text tells that
-	Offset  *addr.Offset // offset in the file, if the text tells that
+	Virt    *addr.Virt   // address in the file, if the text has it
+	Offset  *addr.Offset // offset in the file, if the text has it
 	Trusted bool         // the file was taken on trust, for its name
 	symbol.Result
 }

@@ -10,7 +10,7 @@ import (
 
 // folded knows folded stacks, as package profile/folded writes them: frames of which
 // only the file is known are "[libc.so.6+0x9a1d0]", with the offset in the file, and of
-// a caller that of the last byte of the call. The file may be told by its path or by
+// a caller that of the last byte of the call. The file may be given by its path or by
 // its build ID too, "[/bin/prog+0x11cf (BuildId: ec9b…)]", "[ec9b…+0x11cf]".
 type folded struct{ *resolver }
 

@@ -5,7 +5,7 @@ import "bytes"
 // Format is what an input is.
 type Format uint8
 
-// The formats that Detect tells apart.
+// The formats that Detect distinguishes.
 const (
 	Text     Format = iota // logs, stack traces, perf script and all other text
 	Folded                 // one stack and its count a line

@@ -40,7 +40,7 @@ func (g *glibc) rewrite(line string) ([]string, bool) {
 	return annotated(f.frame, f.after, r), true
 }
 
-// place finds out where in its file a frame is that has a name, if another frame told
+// place finds out where in its file a frame is that has a name, if another frame showed
 // where the file is.
 func (g *glibc) place(f *glibcFrame) bool {
 	if f.name != "" {

@@ -6,7 +6,7 @@ import (
 	"hallmark/buildid"
 )
 
-// identified knows what tells a build ID, whoever wrote it:
+// identified knows text with a build ID, whoever wrote it:
 //
 //	… (/bin/prog+0x11cf) (BuildId: ec9b…)                 a virtual address, as sanitizers print it
 //	… ec9be1cd3b7fe64ad8ad58e9d62637f49a69b512+0x11cf     an offset in the file

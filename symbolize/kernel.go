@@ -19,14 +19,14 @@ import (
 //	 do_syscall_64+0x58/0xc0
 //
 // Build IDs are there if it was built with CONFIG_STACKTRACE_BUILD_ID. A function is
-// told by its name and its size, up to the next function, since several have the same
+// known by its name and its size, up to the next function, since several have the same
 // name. Source lines follow it in parentheses, as by the kernel's
 // scripts/decode_stacktrace.sh.
 //
 // The frames of a stack are return addresses; instruction pointers are not.
 type kernel struct {
 	*resolver
-	running buildid.ID // of the kernel, zero if not told
+	running buildid.ID // of the kernel, zero if not known
 	files   map[module]*functions
 }
 

@@ -10,7 +10,7 @@ import (
 	"hallmark/reason"
 )
 
-// perfEvents is what text of perf script told of processes and of files.
+// perfEvents is what text of perf script said of processes and of files.
 type perfEvents struct {
 	processes map[int][]perfMapping // in the order of addresses, none over another
 	threads   map[int]int           // their processes
@@ -22,7 +22,7 @@ type perfEvents struct {
 type perfMapping struct {
 	start, end, offset uint64
 	path               string
-	id                 buildid.ID // zero if not told
+	id                 buildid.ID // zero if not known
 }
 
 // perfFile is what is known of all files that were at a path.

@@ -12,10 +12,10 @@ import (
 	"hallmark/symbol"
 )
 
-// place is an instruction, as text tells it.
+// place is an instruction, as text describes it.
 type place struct {
 	module string     // the file's name or path
-	id     buildid.ID // zero if the text does not tell
+	id     buildid.ID // zero if the text does not have it
 	at     uint64
 	offset bool // at is an offset in the file, else a virtual address of it
 	start  bool // at counts from where the start of the file is in memory
@@ -39,7 +39,7 @@ type resolver struct {
 	opened     int64 // sources
 }
 
-// module is what text tells of a file.
+// module is what text says of a file.
 type module struct {
 	name   string
 	id     buildid.ID

@@ -11,7 +11,7 @@ import (
 
 // Summary says what became of the frames in a text.
 type Summary struct {
-	Frames     int64 // found, in which the text tells a file
+	Frames     int64 // found, in which the text names a file
 	Symbolized int64 // of them: those that got a function
 	Named      int64 // of them: those that had a function already, and keep it
 	Trusted    int64 // of those symbolized: by a file taken on trust, for its name
@@ -33,7 +33,7 @@ type tally struct {
 
 func newTally() *tally { return &tally{gaps: map[reason.Reason]map[string]int64{}} }
 
-// maxModules is how many files are told apart for one reason.
+// maxModules is how many files are distinguished for one reason.
 const maxModules = 1000
 
 // add counts a frame that got a function, or did not for this reason.

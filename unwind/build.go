@@ -10,13 +10,13 @@ import (
 type BuildOptions struct {
 	Context context.Context // its end is that of the build, with its error; nil: there is none
 	Threads int             // how many goroutines work at it; 0: as many as run at once, at most 8
-	Warn    func(error)     // is told what was left out because it is damaged, with its offset
+	Warn    func(error)     // is called with what was left out because it is damaged, and its offset
 }
 
 // Build makes the table of an ELF file, or of the image of one in memory, as the vdso is.
 // A file without call frame information has a table without rows. What files there can
 // be no table for is an error that wraps ErrUnsupported, and what is no ELF file is one that wraps
-// ErrNotELF. Call frame information that is damaged is left out and told to
+// ErrNotELF. Call frame information that is damaged is left out and reported to
 // BuildOptions.Warn: its code has no rules.
 //
 // The same file gives the same bytes, whatever the number of threads. The memory that it

@@ -34,7 +34,7 @@ type cie struct {
 	dataAlign  int64
 	ra         uint64 // column of the return address
 	encoding   uint8  // of addresses, DW_EH_PE
-	augmented  bool   // functions have augmentation data, whose length is told
+	augmented  bool   // functions have augmentation data, whose length is given
 	signal     bool   // the caller was interrupted by a signal
 	unreadable bool   // it cannot be understood
 	damaged    bool   // its instructions are malformed

@@ -13,7 +13,7 @@ import (
 // programs with (_init, _fini, frame_dummy, __do_global_dtors_aux, register_tm_clones,
 // call_weak_fn).
 //
-// Where a function begins is not told, but is where a section does, or at a multiple of 16
+// Where a function begins is not recorded, but is where a section does, or at a multiple of 16
 // bytes. That it does there follows from the instructions: from a place that a function
 // comes to after it has pushed something, no way leads to a return with the stack as it was.
 // Code that does anything to the stack but push, pop and add constants has no rows, and

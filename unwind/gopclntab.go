@@ -16,7 +16,7 @@ import (
 // says for each instruction how far the stack pointer is from where it was at the entry,
 // as .debug_frame does, which is made from the same lists and is not there in stripped
 // programs. What neither says is where the caller's frame pointer is, which C code needs
-// that called Go, and how to get over a switch of stacks: that is told by instructions.
+// that called Go, and how to get over a switch of stacks: instructions show that.
 //
 // A program can have one table that is all it runs, so that damage to it is no reason to
 // have no rows of other sources.
@@ -159,7 +159,7 @@ func (g *goRows) function(i uint64) error {
 }
 
 // findGoroutine finds where struct g and struct m have what runtime.morestack needs. The
-// other function that tells it comes before, in the same file of assembly.
+// other function that shows it comes before, in the same file of assembly.
 func (g *goRows) findGoroutine(f *goFunction) {
 	switch {
 	case g.file.machine != X86_64:

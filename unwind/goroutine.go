@@ -11,7 +11,7 @@ import (
 // which nothing leads back: it clears the frame pointer. The goroutine that ran out of stack
 // is the thread's current one, and where it stands lies in its struct g, as Go's own
 // tracebacks have it (runtime/traceback.go, unwindJumpStack). Where in struct g and struct m
-// that is differs between releases; the runtime's own instructions tell.
+// that is differs between releases; the runtime's own instructions show it.
 
 // goroutineRule are the places that a rule of kind Goroutine has, in units of 8 bytes but curg.
 type goroutineRule struct {

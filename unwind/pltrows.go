@@ -5,7 +5,7 @@ import (
 )
 
 // plt makes rows of procedure linkage tables: not every linker writes call frame
-// information for them. What their code does to the stack is told by its instructions, of
+// information for them. What their code does to the stack follows from its instructions, of
 // which there are few.
 func (b *builder) plt() error {
 	var part *part

@@ -28,7 +28,7 @@ const (
 	SP  Register = 31
 )
 
-// Saved returns the registers whose places rules tell, in the order of Rule.Saved.
+// Saved returns the registers whose places rules know, in the order of Rule.Saved.
 // The others that functions must preserve are lost at the first caller.
 func (m Machine) Saved() []Register {
 	if m == ARM64 {

@@ -17,7 +17,7 @@ func (b *builder) ehFrame() error {
 }
 
 // debugFrame is the source .debug_frame, which programs without exceptions have, and
-// which has what assemblers were told with ".cfi_sections .debug_frame".
+// which has what assemblers were asked for with ".cfi_sections .debug_frame".
 func (b *builder) debugFrame() error {
 	views := new(elffile.Views)
 	defer views.Close()
@@ -71,7 +71,7 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 }
 
 // ehFrameAddress returns where .eh_frame is and how many functions it has, 0 if that is
-// not told, as .eh_frame_hdr says (LSB Core 10.6.2).
+// not given, as .eh_frame_hdr says (LSB Core 10.6.2).
 func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 	header := uint64(f.EHFrameHeader.Virt)
 	s := f.at(header)

@@ -73,7 +73,7 @@ func (s *State) stepSignal(m Machine, r *Rule, mem Memory) (End, bool) {
 	}
 	*s = State{IP: addr.Abs(ip), Exact: true, Method: BySignal, Registers: regs, bits: s.bits}
 	if ip == 0 {
-		return NotMapped, true // it called a null pointer: the caller is not told
+		return NotMapped, true // it called a null pointer: the caller is not known
 	}
 	return EndUnknown, false
 }

@@ -127,7 +127,7 @@ type Method uint8
 
 // The methods. enum unwind_method of internal/bpf/c/events/stack.h has the same numbers.
 const (
-	NoMethod Method = iota // not told: the kernel's own frames
+	NoMethod Method = iota // not known: the kernel's own frames
 	ByRegs                 // the innermost frame: where the processor stood
 	ByCFI                  // by a rule of a Table
 	ByFP                   // by the frame pointer

@@ -1,5 +1,5 @@
 // Command cost measures what recording the whole machine costs, in its three parts: the start,
-// each second, and the end. Recordings of two lengths tell the first two apart, recordings
+// each second, and the end. Recordings of two lengths separate the first two, recordings
 // with and without names the third. All recorders have their turn in every round. The times
 // are CPU times of user and kernel that the kernel accounts to the recorder and its children;
 // counts (times that it gave the CPU up, page faults, memory) stand beside them, because they

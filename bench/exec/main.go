@@ -1,6 +1,6 @@
 // Command exec starts programs that live for about a millisecond as fast as the machine
-// can, alone and while something tells what is executed: hallmark, perf, bpftrace, execsnoop.
-// It tells what each costs the programs, what it takes itself and in BPF programs, and how many
+// can, alone and while something reports what is executed: hallmark, perf, bpftrace, execsnoop.
+// It prints what each costs the programs, what it takes itself and in BPF programs, and how many
 // it saw; of hallmark also whether each identity is right.
 package main
 
@@ -39,7 +39,7 @@ var (
 
 func main() { trial.Main("exec", run) }
 
-// watcher is something that tells what is executed, into a file.
+// watcher is something that reports what is executed, into a file.
 type watcher struct {
 	name string
 	args []string // after which comes nothing; "" stands for the file of its own output
@@ -279,7 +279,7 @@ type event struct {
 	}
 }
 
-// check tells how many processes were told, and how many with the right identity.
+// check returns how many processes were reported, and how many with the right identity.
 func check(l *load, out string) (string, error) {
 	f, err := os.Open(out)
 	if err != nil {

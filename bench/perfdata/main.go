@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// readOnce is what a child process does, so that its time and memory can be told.
+// readOnce is what a child process does, so that its time and memory can be measured.
 func readOnce(file, how string) error {
 	if how == "bytes" {
 		f, err := os.Open(file)
@@ -176,7 +176,7 @@ type contender struct {
 // A cost is what a process took, its start included.
 type cost struct {
 	cpu    time.Duration
-	wall   time.Duration // told by reports only
+	wall   time.Duration // of reports only
 	memory int64         // bytes resident at most
 }
 

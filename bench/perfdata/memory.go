@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// measureMemory tells the memory that reading a large recording takes, beside one that has
+// measureMemory prints the memory that reading a large recording takes, beside one that has
 // an eighth of it: what is held should follow from what is in it, not from how long it is.
 func measureMemory(first string, size int64, churn bool) error {
 	work, err := os.MkdirTemp("", "bench-perfdata")

@@ -118,7 +118,7 @@ func (p *repetition) write(file string) error {
 }
 
 // move moves a record in time, and to the processes of this repetition. It reports whether
-// the record belongs into every repetition: perf gives no time to what it tells of processes
+// the record belongs into every repetition: perf gives no time to what it reports of processes
 // that ran before.
 func (p *repetition) move(r perfdata.Record, first uint64) bool {
 	switch r := r.(type) {

@@ -169,7 +169,7 @@ func table(recorders []*recorder, base *recorder) {
 	fmt.Println()
 }
 
-// median returns the one in the middle of what of tells of the values.
+// median returns the one in the middle of what of returns for the values.
 func median[V any, T int64 | float64 | time.Duration](values []V, of func(V) T) T {
 	var sorted []T
 	for _, v := range values {

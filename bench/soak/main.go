@@ -1,6 +1,6 @@
 // Command soak records a machine that starts and ends processes all the time, for
 // minutes, and watches the recorder: its memory, its descriptors and threads. In the
-// end the samples of the profile and those told as lost are compared with what the
+// end the samples of the profile and those reported as lost are compared with what the
 // kernel's own clock event says there was to sample.
 package main
 

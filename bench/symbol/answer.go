@@ -12,7 +12,7 @@ import (
 // A frame is what is said of one function at an address.
 type frame struct {
 	name string // as the linker saw it
-	also string // the ELF symbol's name, where it is told beside
+	also string // the ELF symbol's name, where it is given beside
 	file string // without its directories
 	line int
 }

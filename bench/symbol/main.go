@@ -103,7 +103,7 @@ type bench struct {
 	work     string // a directory for what they write
 	inputs   []*input
 	report   *report
-	missing  map[string]bool // peers that are not there, and were told to be not
+	missing  map[string]bool // peers that are not there, and were reported so
 }
 
 func run(opt *options, parts []*part) error {

@@ -69,10 +69,10 @@ type Client struct {
 	Retries int
 	// Header goes with each request, and not to another server that one redirects to.
 	Header http.Header
-	// Progress is told how far a download is; nil for no call. Size is 0 while it is
+	// Progress is called with how far a download is; nil for no call. Size is 0 while it is
 	// not known. It is called from the goroutines of several downloads.
 	Progress func(id buildid.ID, file File, bytes, size int64)
-	// Warn is told of the first failure of each server; nil for no call. It is called
+	// Warn is called with the first failure of each server; nil for no call. It is called
 	// from the goroutines of several downloads.
 	Warn func(*Error)
 
@@ -248,7 +248,7 @@ func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
 	}
 }
 
-// failure returns the error of a server, after telling of it if it is the first.
+// failure returns the error of a server, after warning of it if it is the first.
 func (c *Client) failure(s *server, err error) error {
 	failed := &Error{s.url, err}
 	s.told.Do(func() {

@@ -77,6 +77,6 @@ func describeTable(s *bpf.Sampler) (string, error) {
 	}
 	hooks := cmp.Or(s.EvictionHooks(), "nothing here")
 	const mega = 1e6
-	return fmt.Sprintf("a table of %d files takes %.1f MB, all maps %.1f MB; inodes that are gone are told by %s",
+	return fmt.Sprintf("a table of %d files takes %.1f MB, all maps %.1f MB; inodes that are gone are reported by %s",
 		bpf.DefaultEntries, float64(m.Table)/mega, float64(m.All)/mega, hooks), nil
 }

@@ -37,7 +37,7 @@ func WhyNot(err error) string {
 	return err.Error()
 }
 
-// obstacles are what may be in the way of the programs, the most telling first.
+// obstacles are what may be in the way of the programs, the most specific first.
 var obstacles = []struct {
 	found       func(error) bool
 	why, remedy string
@@ -47,7 +47,7 @@ var obstacles = []struct {
 	},
 	{
 		func(err error) bool { return errors.Is(err, procfs.ErrPIDNamespace) },
-		"tells the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
+		"reports the machine's process numbers, which this container counts otherwise", "run it outside, or in a container with the PID namespace of the host (--pid=host)",
 	},
 	{
 		func(err error) bool { return IsRefusal(err) && capability.LackingForBPF() != "" },

@@ -38,7 +38,7 @@ const (
 	Unstable             // in a process whose mappings changed while they were read
 	Written              // in a file that is being written, or just was
 	NotCode              // in memory that is not executable
-	Unread               // in a file whose times tell nothing, and that was not read since it was mapped
+	Unread               // in a file whose times mean nothing, and that was not read since it was mapped
 	frameKinds           // their number
 )
 
@@ -55,7 +55,7 @@ type Frame struct {
 // StackID is the number of a stack: a hash of its frames.
 type StackID struct{ A, B uint64 }
 
-// Validity tells the contents of files apart. Two that have the same one are the
+// Validity distinguishes the contents of files. Two that have the same one are the
 // same content of the same file, whatever it is called.
 type Validity struct {
 	Inode      uint64
@@ -65,7 +65,7 @@ type Validity struct {
 	Dev        Dev
 	Generation uint32
 	Medium     uint64 // of what the file system is on: no two of one Dev have the same
-	// Pinned is not 0 when the times do not tell another change. Either they never do on
+	// Pinned is not 0 when the times do not show another change. Either they never do on
 	// this file system, or not yet, because the file changed shortly before: see OfMapping. Or
 	// it did, but is the program of a process, and so cannot change as long as the process is
 	// there: then it names the process and its exec.

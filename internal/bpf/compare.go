@@ -80,7 +80,7 @@ func (c *Comparison) Attach(w Way, event int) error { return attach(event, c.pro
 // Cost returns what a way took while costs were counted.
 func (c *Comparison) Cost(w Way) (Cost, error) { return costOf(c.program(w)) }
 
-// Statuses count frames by what the kernel's own way tells of them.
+// Statuses count frames by what the kernel's own way knows of them.
 type Statuses struct{ Empty, Valid, IP uint64 }
 
 // All returns the number of all frames.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExecOptions say what an ExecWatcher reports. The zero value tells every execution of a
+// ExecOptions say what an ExecWatcher reports. The zero value reports every execution of a
 // program.
 type ExecOptions struct {
 	Exits      bool // report the ends of processes, too
@@ -89,7 +89,7 @@ const defaultExecRing = 8 << 20
 func NewExecWatcher(o ExecOptions) (*ExecWatcher, error) {
 	w := &ExecWatcher{taskWork: !o.NoTaskWork && HasTaskWork()}
 	if err := w.load(o); err != nil {
-		return nil, errors.Join(fmt.Errorf("loading the BPF programs that tell of processes: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("loading the BPF programs that report processes: %w", err), w.Close())
 	}
 	w.setHook()
 	return w, nil
@@ -175,7 +175,7 @@ func (w *ExecWatcher) openTable() {
 
 // attach attaches the programs. Those that keep the map of followed processes come last:
 // on one tracepoint, programs run in the order in which they were attached, and what ends
-// must still be followed when it is told.
+// must still be followed when it is reported.
 func (w *ExecWatcher) attach(o ExecOptions) error {
 	if err := w.attachTo("sched_process_exec", w.objects.SeeExec); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (w *ExecWatcher) setHook() {
 // user space has to read those that are not read where files are mapped.
 func (w *ExecWatcher) TaskWork() bool { return w.taskWork }
 
-// Follow has a process told of, and all that it will start. It needs ExecOptions.Follow.
+// Follow has a process reported, and all that it will start. It needs ExecOptions.Follow.
 func (w *ExecWatcher) Follow(pid uint32) error { return w.follower.add(pid, false) }
 
 // Descriptor is readable when there are events to Read.
@@ -367,7 +367,7 @@ func missedRuns(copies ...*ebpf.Program) uint64 {
 	return least
 }
 
-// onceHandler passes on what several copies of a program may tell, once.
+// onceHandler passes on what several copies of a program may report, once.
 type onceHandler struct {
 	ExecHandler
 	seen, before map[execution]bool

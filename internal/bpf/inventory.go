@@ -102,7 +102,7 @@ func checkStock() error {
 
 // Enter enters the files that these processes have mapped into the table of the
 // Sampler, or all processes if there are none given, so that they are known before the
-// first sample is in them. Nobody is told of them until then. The error is
+// first sample is in them. Nobody learns of them until then. The error is
 // errors.ErrUnsupported where that cannot be, and without Options.Running.
 func (s *Sampler) Enter(pids ...uint32) error {
 	if s.stock == nil {
@@ -111,7 +111,7 @@ func (s *Sampler) Enter(pids ...uint32) error {
 	return s.stock.enter(pids)
 }
 
-// ReadStock has Enter read what the kernel tells by a function: see Stock.Read.
+// ReadStock has Enter read what the kernel lists by a function: see Stock.Read.
 func (s *Sampler) ReadStock(read func(*os.File) ([]byte, error)) {
 	if s.stock != nil {
 		s.stock.Read = read

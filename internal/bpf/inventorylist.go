@@ -56,7 +56,7 @@ const (
 
 // Take returns the processes that have memory, by their numbers, and their executable
 // mappings of files. What comes or goes meanwhile is there or not. Of the files the serial
-// numbers and identities are zero, the keys tell files apart whose validity is the same
+// numbers and identities are zero, the keys distinguish files whose validity is the same
 // (subvolumes have such), and PID is the thread through which its memory can be reached: the
 // first one, or another when that has ended. The error may be ErrLongList.
 func (l *List) Take() ([]*Process, error) {
@@ -234,7 +234,7 @@ func (p *listProgram) attach() (err error) {
 	return err
 }
 
-// beginLook has all files told anew.
+// beginLook has all files reported anew.
 func (p *listProgram) beginLook() error {
 	var looks uint64
 	if err := p.look.Get(&looks); err != nil {
@@ -272,7 +272,7 @@ func (p *listProgram) read() error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case err != nil && !errors.Is(err, syscall.EAGAIN): // many VMAs, none of which is told of
+		case err != nil && !errors.Is(err, syscall.EAGAIN): // many VMAs, none of which is reported
 			return err
 		case len(p.buffer) > maxRecords:
 			return ErrLongList

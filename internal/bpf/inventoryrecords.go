@@ -125,11 +125,11 @@ func (r *listReader) area(b []byte) error {
 	return r.add(a.Number, a.Start, a.End, a.Offset)
 }
 
-// add adds a mapping of a file to the process that is told of.
+// add adds a mapping of a file to the process that is reported.
 func (r *listReader) add(number, start, end, offset uint64) error {
 	file := r.files[number]
 	if file == nil {
-		return fmt.Errorf("a mapping of file %d, which was not told", number)
+		return fmt.Errorf("a mapping of file %d, which was not reported", number)
 	}
 	if r.current == nil {
 		return nil
@@ -177,7 +177,7 @@ func (r *listReader) code(b []byte) error {
 	return r.places(b[unsafe.Sizeof(head):])
 }
 
-// is reports whether more is told of the same program of a process, through the same thread.
+// is reports whether more is reported of the same program of a process, through the same thread.
 func (p *listed) is(head *inventoryListedCode) bool {
 	return p.Started == head.Started && p.exec == head.Exec && p.tid == head.Tid
 }

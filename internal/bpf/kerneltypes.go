@@ -137,7 +137,7 @@ func (k *kernelTypes) named(names map[string]bool, f func(id uint32, t btfType))
 }
 
 // begins has a bit for each hash of the first four bytes of some names, with the zero behind
-// them: nearly all other names are told from them by these bytes.
+// them: nearly all other names differ from them in these bytes.
 type begins [1 << 16 / 64]uint64
 
 func beginsOf(names map[string]bool) *begins {

@@ -251,7 +251,7 @@ func (s *Sampler) Read(h Handler) error {
 func (s *Sampler) Counted() int {
 	var n uint64
 	if err := s.objects.Counted.Get(&n); err != nil {
-		return MaxCounts // whoever asks takes them, and is told the error
+		return MaxCounts // whoever asks takes them, and gets the error
 	}
 	return int(n)
 }
@@ -357,7 +357,7 @@ type Stats struct {
 
 	Entries uint64 // in the table of files now
 	Evicted uint64 // entries that were taken out to make room for others
-	Gone    uint64 // entries whose inode is gone, as far as the kernel tells
+	Gone    uint64 // entries whose inode is gone, as far as the kernel reports it
 
 	Asked    uint64 // identities that were to be read in the sampled task
 	Busy     uint64 // those that were put off

@@ -38,7 +38,7 @@ type StackmapOptions struct {
 	Stacks int
 }
 
-// FrameStatus says what the kernel told of a user frame: enum
+// FrameStatus says what the kernel knows of a user frame: enum
 // bpf_stack_build_id_status of include/uapi/linux/bpf.h.
 type FrameStatus int32
 

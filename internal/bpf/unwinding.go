@@ -54,7 +54,7 @@ type Space struct {
 	PID     uint32
 	Started uint64 // of the process, as in Owner
 	VMAs    []VMA
-	Cut     bool // there are more areas than are told
+	Cut     bool // there are more areas than are reported
 }
 
 // A VMA is executable memory. A frame at an address in it has this Kind and this

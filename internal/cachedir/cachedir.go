@@ -48,14 +48,14 @@ type File struct {
 	Used time.Time // to a day
 }
 
-// Name returns the path of the file that is kept for an identity. What tells apart several
+// Name returns the path of the file that is kept for an identity. What distinguishes several
 // files for one identity is in more.
 func (d *Dir) Name(id buildid.ID, more ...string) string {
 	name := strings.NewReplacer("/", "_", ":", "-").Replace(id.String())
 	return filepath.Join(d.Path, strings.Join(append([]string{name}, more...), "-")+d.Suffix)
 }
 
-// Names returns the paths of the files that may be kept for an identity, whatever tells them
+// Names returns the paths of the files that may be kept for an identity, whatever distinguishes them
 // apart. A file among them may be of another identity whose text has a dash.
 func (d *Dir) Names(id buildid.ID) ([]string, error) {
 	all, err := d.listing()

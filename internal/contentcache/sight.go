@@ -136,7 +136,7 @@ func (s sight) isQuiet(f *os.File, now time.Time) bool {
 }
 
 // nobodyWrites reports whether no process has the file open for writing. False may also mean
-// that the kernel does not tell this user.
+// that the kernel does not show this user.
 //
 // "A read lease can be placed only on a file descriptor that is opened read-only"; and by
 // check_conflicting_open of fs/locks.c only if no inode_is_open_for_write. The owner of a file

@@ -1,4 +1,4 @@
-// Package contested tells files apart that claim one identity.
+// Package contested distinguishes files that claim one identity.
 //
 // A build ID is what a file says of itself, so several may have the same one: copies, which
 // are one build, and others, which are not. Their contents decide. To read all files is too

@@ -14,7 +14,7 @@ type Mapping struct {
 	ID  buildid.ID
 }
 
-// inode tells the files of a process apart, as it has them mapped.
+// inode distinguishes the files of a process, as it has them mapped.
 type inode struct {
 	dev   procmap.Dev
 	inode uint64

@@ -10,7 +10,7 @@ type abbrev struct {
 	code     bool  // says which addresses it has: DW_AT_low_pc or DW_AT_ranges
 	sibling  int32 // bytes before a DW_AT_sibling of DW_FORM_ref4, or -1
 	fixed    int   // bytes of an entry, or -1 where it depends
-	skip     []op  // nil where fixed tells all
+	skip     []op  // nil where fixed has all
 	read     []op  // nil where entries are never read
 }
 
@@ -32,7 +32,7 @@ type quick struct {
 const (
 	quickNot     = iota // it must be looked at
 	quickPass           // it has a fixed size
-	quickSibling        // no function can be among its children, and it tells where they end
+	quickSibling        // no function can be among its children, and it has where they end
 	quickInC            // and so it is if the language is C
 )
 

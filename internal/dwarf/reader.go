@@ -7,7 +7,7 @@ import (
 
 // A Reader reads units, one at a time. Several can work on one Data at once.
 type Reader struct {
-	// Columns makes the Reader tell columns. Without them there are fewer and longer
+	// Columns makes the Reader return columns. Without them there are fewer and longer
 	// pieces.
 	Columns bool
 

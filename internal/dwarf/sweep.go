@@ -122,7 +122,7 @@ func (r *Reader) brief(u *Unit) (*state, error) {
 func (r *Reader) RefersOut(u *Unit) bool {
 	t, err := r.tables.get(u.data, u.abbrevOffset, u.format)
 	if err != nil {
-		return true // which reading the unit will tell
+		return true // which reading the unit will show
 	}
 	return slices.ContainsFunc(t.ops, func(o op) bool {
 		return (o.slot == slotOrigin || o.slot == slotSpecification) && (o.form == FormRefAddr || o.form == FormIndirect)

@@ -10,7 +10,7 @@ type Unit struct {
 	die          uint64 // offset of the unit's entry
 	kind         uint8
 	abbrevOffset uint64
-	id           uint64 // of a skeleton or of what was split off, if the header tells
+	id           uint64 // of a skeleton or of what was split off, if the header has it
 	sharesTable  bool   // of abbreviations, with a unit before it
 	head         []byte // its first bytes, while Sweep is at it; or nil
 }
@@ -172,7 +172,7 @@ func (r *Reader) stateBy(u *Unit, skeleton *state, t *table) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.partial = a != nil && a.tag == tagPartialUnit // before DWARF 5 the header does not tell
+	s.partial = a != nil && a.tag == tagPartialUnit // before DWARF 5 the header does not say so
 	s.bases(&v, skeleton)
 	_, s.lang = v.get(slotLanguage)
 	s.dir, s.dwoName = s.str(&v, slotCompDir).Bytes(), s.str(&v, slotDwoName).Bytes()
@@ -190,7 +190,7 @@ func (r *Reader) stateBy(u *Unit, skeleton *state, t *table) (*state, error) {
 }
 
 // bases sets what the unit's indices are relative to. A table starts with a
-// header; a unit that does not tell means what follows the first one.
+// header; a unit that does not say so means what follows the first one.
 func (s *state) bases(v *values, skeleton *state) {
 	header := uint64(8)
 	if s.offsetSize == 8 {

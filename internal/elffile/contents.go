@@ -45,7 +45,7 @@ func (d *Views) allocate(size uint64) []byte {
 	return make([]byte, size)
 }
 
-// advise tells the system what will be done with a part of a section, if the section
+// advise announces to the system what will be done with a part of a section, if the section
 // is mapped. It is advice: that it fails does no harm.
 func (d *Views) advise(part []byte, advice int) {
 	if len(part) == 0 {

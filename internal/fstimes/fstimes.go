@@ -15,7 +15,7 @@ package fstimes
 
 import "slices"
 
-// A FileSystem is one whose times tell every change of a file's content.
+// A FileSystem is one whose times show every change of a file's content.
 type FileSystem struct {
 	Name  string
 	Image bool   // it is only ever made as a whole, often so that all times are the same
@@ -57,17 +57,17 @@ var untrusted = map[uint32]string{
 	0x01021994: "tmpfs: a page that is mapped shared and was read can be written without a change of the times",
 	0x858458f6: "ramfs: a page that is mapped shared and was read can be written without a change of the times",
 	0x958458f6: "hugetlbfs: a mapped page can be written without a change of the times",
-	FUSE:       "FUSE: the times are those that a server told last, and whatever it likes",
+	FUSE:       "FUSE: the times are those that a server sent last, and whatever it likes",
 	0x4d44:     "FAT: the times have a step of two seconds, and only the modification has one at all",
 	0x2011bab0: "exFAT: the change of a file has no time of its own",
 	0x7366746e: "NTFS: not known to set the times at each change",
-	0x6969:     "NFS: the times are those that the server told last",
-	0xff534d42: "SMB: the times are those that the server told last",
-	0xfe534d42: "SMB: the times are those that the server told last",
-	0x00c36400: "Ceph: the times are those that the server told last",
-	0x01021997: "9P: the times are those that the server told last",
-	0x5346414f: "AFS: the times are those that the server told last",
-	0x786f4256: "vboxsf: the times are those that the host told last",
+	0x6969:     "NFS: the times are those that the server sent last",
+	0xff534d42: "SMB: the times are those that the server sent last",
+	0xfe534d42: "SMB: the times are those that the server sent last",
+	0x00c36400: "Ceph: the times are those that the server sent last",
+	0x01021997: "9P: the times are those that the server sent last",
+	0x5346414f: "AFS: the times are those that the server sent last",
+	0x786f4256: "vboxsf: the times are those that the host sent last",
 	0xf15f:     "eCryptfs: the file below may be written past it",
 	0xf2f52010: "f2fs: not tested",
 	0xca451a4e: "bcachefs: not tested",
@@ -91,7 +91,7 @@ func Trusted(magic int64) (bool, string) {
 }
 
 // IsImage reports whether a file system is only ever made as a whole: the number of its disk
-// has to tell two of them apart, as all else may be the same.
+// has to distinguish two of them, as all else may be the same.
 func IsImage(magic int64) bool {
 	return slices.ContainsFunc(trusted, func(fs FileSystem) bool { return fs.Image && fs.Magic == uint32(magic) })
 }

@@ -78,7 +78,7 @@ func Mount(t testing.TB, o Options) *Server {
 // start starts the process, and waits until the file system is mounted.
 func (s *Server) start(o Options) error {
 	s.cmd = exec.Command("/proc/self/exe")
-	// Under the race detector a process ends a second after its end, unless told otherwise.
+	// Under the race detector a process ends a second after its end, unless configured otherwise.
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", roleVar+"="+role{o, s.Dir, s.Backing}.String())
 	s.cmd.Stderr = os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // else ^C would end it before it has unmounted

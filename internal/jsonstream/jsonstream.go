@@ -12,7 +12,7 @@ import (
 	"hallmark/internal/plaintext"
 )
 
-// A Writer writes what it is told, piece by piece; that the pieces are JSON together is for
+// A Writer writes what it is given, piece by piece; that the pieces are JSON together is for
 // the caller to see to. Values are written as encoding/json writes them, without the escapes of
 // HTML, and with those of [plaintext.JSON]. The first error is kept, and Flush returns it.
 type Writer struct {

@@ -43,7 +43,7 @@ type module struct {
 	binary     *profile.Binary // nil when it has no build ID
 }
 
-// String tells the module apart from any other one that there was or will be.
+// String distinguishes the module from any other one that there was or will be.
 func (m module) String() string {
 	id := ""
 	if m.binary != nil {
@@ -61,7 +61,7 @@ func New(cacheDir string) *Kernel { return &Kernel{cacheDir: cacheDir} }
 const maxTransient = 1 << 16
 
 // Learn remembers the name of code that came or went while recording: it may be
-// gone when the names are read. What was there before is first told of when it goes.
+// gone when the names are read. What was there before is first reported when it goes.
 func (k *Kernel) Learn(r *perfdata.Ksymbol) {
 	if r.Unregistered && k.has(r) {
 		return

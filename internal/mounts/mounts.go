@@ -324,7 +324,7 @@ func (t *table) answers(m *mount, depth int) bool {
 	return served[m.kind]
 }
 
-// layersAnswer reports whether all the layers of an overlay do, as far as their paths tell,
+// layersAnswer reports whether all the layers of an overlay do, as far as their paths show it,
 // which whoever mounted it gave. In this mount namespace that was nobody with less rights
 // than its owner. A path that counts from another directory says nothing.
 func (t *table) layersAnswer(m *mount, depth int) bool {

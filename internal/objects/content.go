@@ -193,7 +193,7 @@ func changeOf(ctx context.Context, content reach.Handle, seen reach.Stamp, id bu
 }
 
 // Review looks at the files that were kept open once more. One that was overwritten
-// cannot tell symbols any more; and where its identity was taken for that of all that
+// cannot have symbols any more; and where its identity was taken for that of all that
 // was ever mapped of it, nobody knows which frames were of which content. Where the times do
 // not show it, the identity that the kernel read when it was mapped counts, as it does for
 // changes that nobody can see.

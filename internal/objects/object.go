@@ -101,7 +101,7 @@ func (o *Object) isByClaim(j Job) bool { return !o.layered && !o.want.IsZero() &
 // was read after a later change of the file is not that of this mapping. The caller holds mu.
 func (o *Object) mappedAt(j Job) {
 	if j.Validity != nil || !o.want.IsZero() {
-		return // the kernel tells contents apart
+		return // the kernel distinguishes contents
 	}
 	if o.first.IsZero() || j.Mapped.Before(o.first) {
 		o.first = j.Mapped

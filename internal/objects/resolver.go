@@ -149,7 +149,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	}
 	o.ID, o.Why, o.first = f.ID, reason.None, time.Time{}
 	if j.Validity != nil && f.Layered && f.Name != "" {
-		o.Path = f.Name // BPF tells the path in the layer
+		o.Path = f.Name // BPF reports the path in the layer
 	}
 	if f.Fickle && j.Validity == nil && j.Want.IsZero() {
 		delete(s.files, o.Key) // another mapping may be of another content
@@ -199,7 +199,7 @@ func (s *Set) foretell(j Job, f reach.Found) {
 // changed after it was mapped, or mappings of one inode were of different contents.
 func (o *Object) doubt(j Job, f reach.Found) {
 	if j.Validity != nil {
-		return // BPF tells contents apart
+		return // BPF distinguishes contents
 	}
 	if !j.Want.IsZero() && f.ID != j.Want && f.Name != "" && f.Name != strings.TrimSuffix(j.VMA.Name, procfs.Deleted) {
 		return // another file altogether, which the process has at that address by now

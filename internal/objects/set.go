@@ -62,7 +62,7 @@ type Set struct {
 	cancel    context.CancelFunc
 	unsampled bool           // there are no samples yet
 	stock     sync.WaitGroup // files that are worth to wait for before there are
-	// Reached is told of each object that was looked for, when that has ended; nil for nobody.
+	// Reached is called with each object that was looked for, when that has ended; nil for no call.
 	Reached func(*Object)
 }
 

@@ -15,7 +15,7 @@ import (
 // header, of the function records or of the inline trees.
 const (
 	Go12  = 0xfffffffb // Go 1.2 to 1.15
-	Go116 = 0xfffffffa // 1.16 and 1.17: the header tells where the tables are
+	Go116 = 0xfffffffa // 1.16 and 1.17: the header has where the tables are
 	Go118 = 0xfffffff0 // 1.18 and 1.19: addresses are relative to the text
 	Go120 = 0xfffffff1 // since 1.20: functions have a first line
 )
@@ -64,7 +64,7 @@ type Frame struct {
 // Flags of a Frame (abi.FuncFlag).
 const (
 	TopFrame = 1 << iota // stacks begin here
-	SPWrite              // it writes the stack pointer in ways that no list tells
+	SPWrite              // it writes the stack pointer in ways that no list has
 	Asm                  // written in assembly language; since Go 1.19
 )
 

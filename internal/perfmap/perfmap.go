@@ -23,7 +23,7 @@ import (
 
 // Open opens the map of a process: as the process sees the file and counts
 // itself, else as we do. started is when the process started; when it is zero,
-// /proc tells, and the process must still run.
+// /proc reports, and the process must still run.
 //
 // Only a map that this very process can have written is taken: a regular file of
 // its user, not older than the process. /tmp is anybody's, and process numbers are used

@@ -26,7 +26,7 @@ import (
 )
 
 // Asks is the option of perf record by which a recording asks for build IDs itself. Others
-// do not change what the kernel tells it.
+// do not change what the kernel reports to it.
 const Asks = "--buildid-mmap"
 
 // Run runs perf and returns what it prints. What perf keeps of build IDs is the test's. A

@@ -16,19 +16,19 @@ import (
 // /proc/PID/maps may number the devices of one file differently (overlayfs), so
 // each has keys of its own; what is the same file has the same identity in the end.
 //
-// Numbers do not tell files apart on file systems that have no disk of their own: subvolumes
+// Numbers do not distinguish files on file systems that have no disk of their own: subvolumes
 // of btrfs have the same device, inode and generation for different files, and the name may be
 // the same as well, in another mount namespace or after a rename. There a mapping has a key
 // of its own, unless the kernel read an identity.
 type Key struct {
 	ID           buildid.ID // when the kernel read one, with
-	Path         string     // for there is nothing else to tell files of one identity apart
+	Path         string     // for nothing else distinguishes files of one identity
 	FromProc     bool
 	Major, Minor uint32
 	Inode        uint64
 	generation   uint64
-	Of           MappingKey   // where numbers tell nothing
-	Content      bpf.Validity // when BPF told of it, with
+	Of           MappingKey   // where numbers mean nothing
+	Content      bpf.Validity // when BPF reported it, with
 	Address      uint64       // of the inode in the kernel: subvolumes may have two of one validity
 }
 

@@ -65,7 +65,7 @@ type Found struct {
 	Layered bool
 	Fickle  bool   // device, inode and times do not prove that it is the file of a record
 	Young   bool   // it may have changed after it was mapped and have a time from before
-	ByName  bool   // path and identity alone tell that it is the one that was mapped
+	ByName  bool   // path and identity alone show that it is the one that was mapped
 	Name    string // that the process has it under; "" when that is not known
 	locked  bool   // the process lets nobody look at its mappings
 }

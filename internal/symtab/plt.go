@@ -36,8 +36,8 @@ func PLTSections(m *elffile.Image) []*elffile.Section {
 // LoadPLT names the entries of the procedure linkage tables, or has nothing to say if
 // there are addresses and none is in a table. No symbol table knows these entries.
 //
-// Which function an entry jumps to is not told by its place: linkers leave entries
-// out, and have tables of several kinds with an order of their own. It is told by the
+// Which function an entry jumps to does not follow from its place: linkers leave entries
+// out, and have tables of several kinds with an order of their own. It follows from the
 // slot that the code jumps through, and the relocation of this slot.
 func LoadPLT(m *elffile.Image, addresses []addr.Virt) (*Table, error) {
 	sections := PLTSections(m)

@@ -304,7 +304,7 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	if err == nil {
 		err = r.procs.start(reader)
 	}
-	from.Close() // so that who writes to a reader that has ended is told so
+	from.Close() // so that a writer to a reader that has ended gets an error
 	if err != nil {
 		to.Close()
 		return false, false, 0, err

@@ -25,7 +25,7 @@ import (
 // alone sets, have to be the same, too. Containers that share a layer share its inodes, and
 // these tables; a copy of a file gets a table of its own.
 //
-// Whoever wants others to be told wrong frames can make a file that has all of these in common
+// An attacker who wants others to see wrong frames can make a file that has all of these in common
 // with one of theirs. So a table is kept only of a file that nobody else can have written: see
 // trust.TrustedFile. It is used for the files of others as well: that is for their stacks only.
 type Cache struct {

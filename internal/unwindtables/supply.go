@@ -198,7 +198,7 @@ func (t *Supply) Introduce(serial uint32, o *objects.Object, later *reach.Reques
 	}
 }
 
-// IntroduceMemory tells the programs that what looks like a file to them is memory, with
+// IntroduceMemory marks for the programs that what looks like a file to them is memory, with
 // code that was generated.
 func (t *Supply) IntroduceMemory(serial uint32) {
 	t.mu.Lock()
@@ -269,7 +269,7 @@ func (t *Supply) Retry() {
 }
 
 // Want returns the table of a file for a sample that is being finished: nil when it is not
-// there, and then whether it is worth to wait until finished tells of it.
+// there, and then whether it is worth to wait until finished reports it.
 func (t *Supply) Want(serial uint32) (table *unwind.Table, wait bool) {
 	if serial == bpf.VDSOSerial {
 		return t.vdso, false

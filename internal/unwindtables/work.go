@@ -162,7 +162,7 @@ func (t *Supply) reach(f *fileTable) bool {
 	return f.reaches > 0
 }
 
-// giveUp notes that the table of a file will not come, and tells the programs.
+// giveUp notes that the table of a file will not come, in the programs too.
 func (t *Supply) giveUp(f *fileTable) {
 	if f.outcome != tableNone {
 		t.counts.Unavailable++
@@ -175,7 +175,7 @@ func (t *Supply) giveUp(f *fileTable) {
 	t.settle(f, tableNone)
 }
 
-// settle tells who waits for a file what came of it.
+// settle passes the outcome of a file to all that wait for it.
 func (t *Supply) settle(f *fileTable, o tableOutcome) {
 	f.phase, f.outcome, f.wanted = tableIdle, o, 0
 	t.finished = append(t.finished, f.serials...)

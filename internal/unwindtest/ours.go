@@ -27,7 +27,7 @@ type Walked struct {
 // Tables keeps the tables of the files that are mapped in recorded processes. Files are
 // those of this machine: they must be what was recorded.
 type Tables struct {
-	// Warn is told what a table of a file lacks.
+	// Warn is called with what a table of a file lacks.
 	Warn   func(file string, err error)
 	tables map[string]*unwind.Table
 	vdso   []byte

@@ -78,7 +78,7 @@ func Port() string {
 	return arches[i].port
 }
 
-// archOf tells for which architecture the image of a kernel is.
+// archOf returns the architecture that the image of a kernel is for.
 func archOf(kernel string) (arch, error) {
 	f, err := os.Open(kernel)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Disk is the guest's only disk, which every kernel knows without a module. What the guest is
-// made of is copied to it, because identities are told and kept by the times of files, and those
+// made of is copied to it, because identities are judged and kept by the times of files, and those
 // of files in memory are not believed (package fstimes).
 const Disk = "/dev/nvme0n1"
 

@@ -120,7 +120,7 @@ var suites = []suite{
 // program: on an emulated processor its start takes longer than its work.
 const capturing = "^Test(RecordRunning|RecordReplaced|RecordLabels|RecordSystem|Cgroup)"
 
-// watching are the tests of execwatch that are told what is executed.
+// watching are the tests of execwatch that receive executions.
 const watching = "^TestWatch(Command|Many|Ends)$"
 
 // armSuites run on arm64: what depends on the architecture, and, of what does not, as

@@ -25,7 +25,7 @@ type kernel struct {
 	looked  bool
 }
 
-// readKernel reads what the kernel tells of itself to this user.
+// readKernel reads what the kernel shows of itself to this user.
 func readKernel(library *debuginfo.Library) *kernel {
 	k := &kernel{why: reason.KernelHidden, identities: map[string]procmap.Identity{}, library: library}
 	f, err := os.Open("/proc/kallsyms")

@@ -233,7 +233,7 @@ func (p *Process) visit(s *site) (err error) {
 	return err
 }
 
-// mappedFile tells files apart. A process may map two that have one build ID.
+// mappedFile distinguishes files. A process may map two that have one build ID.
 type mappedFile struct {
 	id    buildid.ID
 	dev   procmap.Dev
@@ -276,7 +276,7 @@ func (p *Process) open(v procmap.VMA, id buildid.ID) (debuginfo.Symbols, reason.
 	return table, why, nil
 }
 
-// unreadable tells a file that is no ELF file from a broken one.
+// unreadable distinguishes a file that is no ELF file from a broken one.
 func unreadable(err error) reason.Reason {
 	if errors.Is(err, symbol.ErrNotELF) {
 		return reason.NoSymbolTable

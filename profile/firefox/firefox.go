@@ -106,7 +106,7 @@ type builder struct {
 	threads  []*thread
 }
 
-// libKey tells libraries apart.
+// libKey distinguishes libraries.
 type libKey struct{ path, breakpadID string }
 
 // owner is a thread.

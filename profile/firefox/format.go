@@ -1,6 +1,6 @@
 package firefox
 
-// version is that of the processed format, whose changes are told in
+// version is that of the processed format, whose changes are listed in
 // docs-developer/CHANGELOG-formats.md of github.com/firefox-devtools/profiler. Later
 // profilers upgrade what they load.
 const version = 48

@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // Write writes the stacks of p. Stacks that count zero are left out, and so is
-// the process where the profile does not tell it. A difference of two profiles
+// the process where the profile does not have it. A difference of two profiles
 // gives profile.ErrNegative.
 func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	f, err := fold(p, o)

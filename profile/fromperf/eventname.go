@@ -18,7 +18,7 @@ const (
 )
 
 // eventName returns the name of an event: the one that was given to perf, and in files that do
-// not tell it (streams of old versions), the one that perf makes of the attributes.
+// not have it (streams of old versions), the one that perf makes of the attributes.
 func eventName(e *perfdata.Event) string {
 	if e.Name != "" {
 		return e.Name
@@ -125,7 +125,7 @@ func modifiers(f perfdata.AttrFlags) string {
 		put(excludeHV, 'h')
 	}
 	all.WriteString("ppp"[:precise])
-	noGuest := somewhere || precise > 0 // what perf asks for then without being told
+	noGuest := somewhere || precise > 0 // what perf asks for then by itself
 	if f&excludeHost != 0 || (f&excludeGuest != 0) == noGuest {
 		put(excludeHost, 'H')
 		put(excludeGuest, 'G')

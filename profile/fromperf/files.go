@@ -21,7 +21,7 @@ type file struct {
 	id     buildid.ID // from the record, zero if it has none
 	size   uint64     // of the kernel's image
 	inode  inode
-	// generation tells apart the files that had the same inode number in turn: 0 where
+	// generation distinguishes the files that had the same inode number in turn: 0 where
 	// perf read the mapping from /proc.
 	generation uint64
 	changed    bool // different files had the number
@@ -39,7 +39,7 @@ type file struct {
 	why    reason.Reason // binary is nil because of it
 }
 
-// inode is what a record without a build ID tells a file by.
+// inode is what identifies a file in a record without a build ID.
 type inode struct {
 	major, minor uint32
 	number       uint64

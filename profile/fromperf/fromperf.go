@@ -35,7 +35,7 @@ type Options struct {
 	All bool
 	// Tables has unwind tables, by which copied stacks are walked; nil for none.
 	Tables Tables
-	// Identify returns the identity of a file that perf tells none of, from the record of
+	// Identify returns the identity of a file that perf has none of, from the record of
 	// its mapping and that of the kernel's image (nil where there is none); zero for none. It is
 	// nil where nobody knows more than the recording.
 	Identify func(file, kernel *perfdata.Mmap2) buildid.ID
@@ -59,11 +59,11 @@ type Stats struct {
 	// (perf record --call-graph dwarf) and lack callers, because a file that is needed to
 	// find them is not at hand.
 	Unwalked int64
-	// Unrecorded counts files that frames are in and perf told no build ID of.
+	// Unrecorded counts files that frames are in and that perf recorded no build ID of.
 	Unrecorded int64
 	// Untimed counts samples whose times were wanted, and for which there was no room.
 	Untimed int64
-	// Unnumbered counts samples that tell their process and thread by name only, for want
+	// Unnumbered counts samples that have their process and thread by name only, for want
 	// of room.
 	Unnumbered int64
 	// Events are the events of the file in its order, without those that only report processes
@@ -120,7 +120,7 @@ func newReplay(r *perfdata.Reader, o Options) *replay {
 
 // Read makes the profile of what is left in r. The error is about the file as a whole:
 // no event of that name, no samples at all. A file that is damaged later on gives what
-// stands before, and Stats tells.
+// stands before, and Stats has the error.
 func Read(r *perfdata.Reader, o Options) (*pprof.Profile, Stats, error) {
 	p := newReplay(r, o)
 	if err := p.run(); err != nil {
@@ -193,7 +193,7 @@ func (p *replay) handle(r perfdata.Record) {
 	}
 }
 
-// sample counts a sample for its event, and for others that it tells of.
+// sample counts a sample for its event, and for others that it has counts of.
 func (p *replay) sample(s *perfdata.Sample) {
 	e := p.r.Event()
 	if e == nil {
@@ -332,7 +332,7 @@ func (s *Stats) Notes() []string {
 		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))
 	}
 	if s.Unnumbered > 0 {
-		all = append(all, fmt.Sprintf("%d samples tell their process by name only and not by number, for want of memory", s.Unnumbered))
+		all = append(all, fmt.Sprintf("%d samples have their process by name only and not by number, for want of memory", s.Unnumbered))
 	}
 	if s.Damage != nil {
 		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))

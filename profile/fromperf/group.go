@@ -2,14 +2,14 @@ package fromperf
 
 import "hallmark/perfdata"
 
-// group reads what the samples of a group's leader tell of events that take none themselves
+// group reads what the samples of a group's leader say of events that take none themselves
 // (perf record -e '{leader,event}:S'): how much each of the counters has counted.
 type group struct {
-	counts  map[counter]uint64 // as it was told last
+	counts  map[counter]uint64 // as it was reported last
 	members []member           // of the sample at hand
 }
 
-// counter is one of the counters of an event. Those that threads inherit tell in each thread
+// counter is one of the counters of an event. Those that threads inherit count in each thread
 // what it counted itself, by the number of the first one (since Linux 6.13, and only so).
 type counter struct {
 	id  uint64

@@ -81,7 +81,7 @@ const maxTime = math.MaxInt64 / 2
 const clockRealtime = 0
 
 // toWall is what makes nanoseconds since 1970 of a time of the recording. ok is false
-// when the recording does not tell: then perf was not asked for a clock (-k), and the
+// when the recording does not say: then perf was not asked for a clock (-k), and the
 // kernel's own counts from about when the machine was started.
 func toWall(info *perfdata.Info, e *perfdata.Event) (move int64, ok bool) {
 	switch {

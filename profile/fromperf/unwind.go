@@ -53,7 +53,7 @@ func (p *replay) copied(s *perfdata.Sample, proc *process) profile.Walk {
 		Max:     maxFrames,
 	}
 	walk := p.walk(&w, &state, proc)
-	if walk.Methods == 0 { // no code is mapped where it stood: that is for reasons to tell
+	if walk.Methods == 0 { // no code is mapped where it stood: a reason says why
 		p.places = append(p.places, p.place(proc, ip, perfdata.ModeUser))
 		walk.Methods = walk.Methods.With(unwind.ByRegs)
 	}

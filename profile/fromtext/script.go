@@ -286,7 +286,7 @@ func (s *script) read() error {
 	}
 }
 
-// maxNames is how many processes, and events, are told apart.
+// maxNames is how many processes, and events, are distinguished.
 const maxNames = 1 << 20
 
 // note remembers the name of a process.

@@ -13,7 +13,7 @@ import (
 	"hallmark/symbol"
 )
 
-// addRunning fills in what vmlinux did not tell, from what the running kernel tells of
+// addRunning fills in what vmlinux does not have, from what the running kernel says of
 // itself, if that is the kernel meant. Its offsets in a profile count from _text.
 func (s *Symbols) addRunning(id buildid.ID, offsets []addr.Offset, results []symbol.Result) {
 	missing := func(r symbol.Result) bool { return len(r.Named().Frames) == 0 }
@@ -36,7 +36,7 @@ func (s *Symbols) addRunning(id buildid.ID, offsets []addr.Offset, results []sym
 }
 
 // keep makes an index of the running kernel, unless there is one. The kernel takes long to
-// write what it tells of itself, every time, and most of the symbols are not asked for.
+// write what it says of itself, every time, and most of the symbols are not asked for.
 func (s *Symbols) keep(id buildid.ID, running *symbol.Kallsyms) {
 	known, err := s.Library.Indexes.Open(id, buildid.Content{})
 	if err == nil {

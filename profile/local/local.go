@@ -65,7 +65,7 @@ func (s *Symbols) admit(b *profile.Binary) bool {
 	return true
 }
 
-// fileKey tells files apart.
+// fileKey distinguishes files.
 type fileKey struct {
 	id      buildid.ID
 	content buildid.Content
@@ -85,7 +85,7 @@ func (s *Symbols) init() {
 
 var _ profile.Liner = (*Symbols)(nil)
 
-// Lines answers as Lookup does, but for what the running kernel tells of itself, which
+// Lines answers as Lookup does, but for what the running kernel says of itself, which
 // is names.
 func (s *Symbols) Lines(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	return s.lookup(b, offsets)

@@ -169,7 +169,7 @@ func (s *Set) FrameByKey(key string) (int, bool) {
 // LabelKeys returns the labels that samples have, by name.
 func (s *Set) LabelKeys() []LabelKey { return s.labels }
 
-// binaryKey tells binaries apart as package summary does: by identity and content; by the path
+// binaryKey distinguishes binaries as package summary does: by identity and content; by the path
 // where either is unknown.
 type binaryKey struct{ file, buildID, content string }
 

@@ -287,7 +287,7 @@ func (w *weights) ends() map[int32][]End {
 	return out
 }
 
-// endOf returns why stacks of a set of labels end, and whether they tell.
+// endOf returns why stacks of a set of labels end, and whether they say so.
 func endOf(p *compact.Profile, set uint32) (reason.Reason, bool) {
 	for _, l := range p.LabelSet(set) {
 		if l.IsText {

@@ -1,5 +1,5 @@
 // Package speedscope writes profiles for https://www.speedscope.app, as its
-// file-format-schema.json describes them. Where samples tell their process, it is
+// file-format-schema.json describes them. Where samples name their process, it is
 // the root of the stack.
 //
 // A profile is usually one "sampled" profile whose stacks stand for no order in
@@ -35,7 +35,7 @@ type frame struct {
 }
 
 // sampled is a "sampled" profile of the schema. Its stacks are those of samples, nil for an
-// empty one, and what they weigh. There may be millions of them, so they are told one by one.
+// empty one, and what they weigh. There may be millions of them, so they are passed on one by one.
 type sampled struct {
 	name  string
 	steps iter.Seq2[*pprof.Sample, int64]

@@ -50,7 +50,7 @@ type Function struct {
 
 // Binary is everything that ran from one file, or without one for one reason.
 type Binary struct {
-	File    string `json:"binary,omitempty"` // Mapping.File, empty where the profile does not tell
+	File    string `json:"binary,omitempty"` // Mapping.File, empty where the profile does not have it
 	BuildID string `json:"build_id,omitempty"`
 	Content string `json:"content,omitempty"` // hash of the code, if it is known
 	// Claims is the build ID that the file claims, where BuildID is its content instead.
@@ -116,13 +116,13 @@ func sampleCount(p *pprof.Profile) int64 {
 	return n
 }
 
-// functionKey tells functions apart.
+// functionKey distinguishes functions.
 type functionKey struct {
 	name   string
 	binary binaryKey
 }
 
-// binaryKey tells binaries apart: by identity and content; by the path where either is
+// binaryKey distinguishes binaries: by identity and content; by the path where either is
 // unknown.
 type binaryKey struct{ file, buildID, content string }
 
@@ -142,7 +142,7 @@ func (t *tally) contentOf(m *pprof.Mapping) string {
 	return b.Content.String()
 }
 
-// pidKey tells processes of one name apart.
+// pidKey distinguishes processes of one name.
 type pidKey struct {
 	name string
 	pid  int64

@@ -63,7 +63,7 @@ type layout struct {
 	places   map[*pprof.Location]place
 	areas    []*area // in the order in which the profile has them
 	programs []*perfdata.Ksymbol
-	taken    []uint64 // pages at addresses that the profile tells, in order
+	taken    []uint64 // pages at addresses that the profile has, in order
 
 	mappings map[*pprof.Mapping]*area
 	memory   map[uint64]*area  // by page

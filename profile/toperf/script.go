@@ -155,7 +155,7 @@ func (s *script) mapFiles(id perfdata.ID, sample *pprof.Sample) error {
 	return nil
 }
 
-// loadPrograms tells once of generated code in the kernel.
+// loadPrograms reports generated code in the kernel once.
 func (s *script) loadPrograms(id perfdata.ID) error {
 	if s.programs {
 		return nil

@@ -41,7 +41,7 @@ type Options struct {
 	// SampleType is the type of value that periods are: the profile's default if it is
 	// empty.
 	SampleType string
-	// Info is what to tell of the machine. Build IDs, clock and times are filled in, and
+	// Info is what the recording says of the machine. Build IDs, clock and times are filled in, and
 	// the architecture where it is empty.
 	Info perfdata.Info
 	// MaxSamples is how many samples are written at most, DefaultMaxSamples if it is 0,

@@ -49,7 +49,7 @@ type FormatError struct{ Err error }
 func (e *FormatError) Error() string { return e.Err.Error() }
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// maxSegments is how many segments of code a file is told by.
+// maxSegments is how many segments of code a file is known by.
 const maxSegments = 16
 
 // sized is a file whose size is known, as buildid wants it.

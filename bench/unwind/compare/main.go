@@ -1,5 +1,5 @@
 // Compare records the corpus of hallmark/internal/unwindtest with perf, unwinds the copied
-// stacks with package unwind, and tells how many frames and stacks are the same as
+// stacks with package unwind, and prints how many frames and stacks are the same as
 // perf's (libunwind) and elfutils'.
 package main
 

@@ -1,4 +1,4 @@
-// Mix tells what share of user stacks each recorder brings to their end: to the entry of
+// Mix measures what share of user stacks each recorder brings to their end: to the entry of
 // the program or thread. Everything on the machine is recorded while load.sh runs, from
 // the first moment on, by each recorder in turn.
 package main
@@ -29,7 +29,7 @@ var (
 	keep     = flag.String("keep", "", "directory for recordings, which are kept")
 )
 
-// short is the life of the processes that are told apart.
+// short is the life of the processes that are counted apart.
 const short = 10 * time.Millisecond
 
 // otelStart is how long the OpenTelemetry profiler takes to begin, on a busy machine.

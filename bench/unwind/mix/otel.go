@@ -295,7 +295,7 @@ var places = []string{"/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/libexec", "
 
 var paths map[string]string
 
-// pathOf finds a file by its name, which is all that the profiler tells.
+// pathOf finds a file by its name, which is all that the profiler has.
 func pathOf(name string) string {
 	if paths == nil {
 		paths = map[string]string{}

@@ -172,7 +172,7 @@ type history struct {
 	lives  map[int]time.Duration // of those that began and ended while perf watched
 }
 
-// readHistory reads when the processes began and ended that a recording of no events tells of.
+// readHistory reads when the processes began and ended that a recording of no events reports.
 func readHistory(file string) (history, error) {
 	h := history{map[int]int{}, map[int]time.Duration{}}
 	out, err := exec.Command("perf", "script", "-i", file, "--ns", "--show-task-events", "-F", "tid,time").Output()

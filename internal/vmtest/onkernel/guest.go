@@ -94,7 +94,7 @@ func work() error {
 	return errors.Join(drain(port), port.Close())
 }
 
-// A reporter sends events of a job. What cannot be sent has nobody to be told to.
+// A reporter sends events of a job. Nobody would learn of an event that cannot be sent.
 type reporter struct {
 	port *json.Encoder
 	job  int

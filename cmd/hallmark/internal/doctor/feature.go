@@ -123,7 +123,7 @@ var probes = []struct {
 	},
 	{
 		"cgroup of each sample",
-		"samples of the backend perf do not tell their cgroup and container",
+		"samples of the backend perf do not have their cgroup and container",
 		"Linux 5.7 with CONFIG_CGROUP_PERF",
 		func() (Answer, string) {
 			return probeEvent(false, func(a *unix.PerfEventAttr) {
@@ -156,7 +156,7 @@ var probes = []struct {
 	},
 	{
 		"open mapped files directly",
-		"deleted files, and some on overlays, cannot be opened: no identity unless the kernel tells it, and no symbols",
+		"deleted files, and some on overlays, cannot be opened: no identity unless the kernel reports it, and no symbols",
 		"run with CAP_CHECKPOINT_RESTORE, as root has it",
 		probeMapFiles,
 	},

@@ -74,7 +74,7 @@ func (m *Match) Has(ev *execwatch.Event) bool {
 	return false
 }
 
-// hasScript tells a script that was asked for relative to a directory if what is wanted ends
+// hasScript recognizes a script that was asked for relative to a directory if what is wanted ends
 // so: one too many is better than the one that was missed.
 func (m *Match) hasScript(script string) bool {
 	if script == "" {
