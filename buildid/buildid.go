@@ -19,7 +19,7 @@
 // Nothing that is read is trusted. One search makes at most 64 reads of at most
 // 4 KiB, most often one, and what these do not reach counts as absent. The hash is
 // the exception: for a file without notes all of its code is read, up to 1 GiB.
-// Whoever reads the files of others gives the calls a context with a budget.
+// A reader of other users' files gives the calls a context with a budget.
 package buildid
 
 import (

@@ -29,7 +29,7 @@ const ContentSize = 20
 //
 // It covers the executable PT_LOAD segments, each with its place in the file and in
 // memory and its size. So a program and its stripped copy have the same Content. Headers may be
-// part of such a segment. What stripping changes of them does not count:
+// part of such a segment. Bytes that stripping changes do not count:
 //
 //   - e_shoff, if it is less than 2^36, e_shentsize, e_shnum and e_shstrndx, if they are valid,
 //     count as 0;
@@ -303,7 +303,7 @@ type codeSegment struct{ offset, virt, fileSize, memSize uint64 }
 // span is a range of bytes of a file.
 type span struct{ from, to uint64 }
 
-// listCode reads the executable segments from the headers. What is not ELF has none.
+// listCode reads the executable segments from the headers. A file that is not ELF has none.
 func (s *search) listCode() (code, error) {
 	if !s.isELF() {
 		return code{}, s.err

@@ -11,7 +11,7 @@ import (
 )
 
 // Read returns the identity of the file behind r. A file without notes has its [Content]
-// for an identity. What has no code of its own, ELF or not, is hashed as a whole, so r has to
+// for an identity. A file without code of its own, ELF or not, is hashed as a whole, so r has to
 // report its size through a method Size() int64, as an io.SectionReader does, or Stat()
 // (fs.FileInfo, error), as an os.File does; otherwise the Info has no ID, and that is no
 // error. Nor is it one if the file is a debug file without notes, or too large to hash: Where

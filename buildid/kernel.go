@@ -24,7 +24,7 @@ const (
 func ReadKernel() (Info, error) { return readNotes(kernelNotes) }
 
 // ReadModule returns the identity of a loaded kernel module, by its name in
-// /sys/module. What is built into the kernel has none of its own; that is an
+// /sys/module. Code that is built into the kernel has none of its own; that is an
 // error that wraps fs.ErrNotExist.
 func ReadModule(name string) (Info, error) { return readModule(moduleDir, name) }
 

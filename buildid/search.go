@@ -39,7 +39,7 @@ func (s *search) release() {
 // isELF reports whether the image starts as an ELF file does.
 func (s *search) isELF() bool { return string(s.at(0, len(magic))) == magic }
 
-// inFile goes through a whole file. What is not ELF has no notes.
+// inFile goes through a whole file. A file that is not ELF has no notes.
 func (s *search) inFile() (Info, error) {
 	if !s.isELF() {
 		return Info{}, s.err
@@ -92,7 +92,7 @@ func (s *search) missing(pos uint64, part string) {
 	s.damaged(addr.Offset(pos), "%s outside the file", part)
 }
 
-// damaged records damage, the first only. What could not be read is none.
+// damaged records damage, the first only. A failure to read is none.
 func (s *search) damaged(pos addr.Offset, format string, args ...any) {
 	if s.damage == nil && s.err == nil && !s.spent() {
 		s.damage = &FormatError{Offset: pos, Msg: fmt.Sprintf(format, args...)}

@@ -271,7 +271,7 @@ func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 	o := s.objects.OfContent(&f, v, id)
 	s.files[f.Serial] = o
 	j := objects.Job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, Object: o, Again: func() {
-		// What cannot be forgotten is not looked for again, and says why it has no
+		// A file that cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = s.programs.Forget(f)
 	}}

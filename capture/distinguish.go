@@ -11,7 +11,7 @@ import (
 	"hallmark/profile"
 )
 
-// A build ID is a claim. What a recording knows of one file and of another is put together
+// A build ID is a claim. The facts of one file and of another are put together
 // only if their contents are the same. They are read when the samples have ended, and only
 // of files that samples are in.
 

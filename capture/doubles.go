@@ -11,7 +11,7 @@ import (
 // threads: one that was started meanwhile may have inherited an event from the
 // thread that started it, and then have been given its own.
 //
-// What a thread inherited does not count once it was seen to have its own. The
+// Inherited events of a thread do not count once it was seen to have its own. The
 // programs of BPF do the same.
 type doubles struct {
 	threads map[uint64]uint32 // that events were opened for, by the number of the event

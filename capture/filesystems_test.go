@@ -376,7 +376,7 @@ func (x *fsTorture) begin(t testing.TB) {
 	}
 }
 
-// watched returns what is told of a command.
+// watched returns the events of a command.
 func watched(t *testing.T, o execwatch.Options, args ...string) (told []*execwatch.Event) {
 	t.Helper()
 	c, err := launch.Start(args)

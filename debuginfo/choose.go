@@ -60,7 +60,7 @@ func (s *search) compare(kept []keptIndex) {
 }
 
 // choose finds the file where its content is not known: it is that of the claim that is
-// believed most. What is at the path that the query says, or was named, is never outvoted
+// believed most. The file at the path that the query says, or that was named, is never outvoted
 // in silence: that would name its code by another file.
 func (s *search) choose(kept []keptIndex) reason.Reason {
 	claims := s.claims()

@@ -15,7 +15,7 @@ import (
 
 // Companion opens a file that the debug information of another one refers to, or
 // returns nil: as symbol.IndexOptions.Open. The supplementary file that dwz made must
-// have the build ID that is said, and is looked for by it too. What a less privileged user
+// have the build ID that is said, and is looked for by it too. A file that a less privileged user
 // can have written is not used for a file that is not his.
 func (f *Finder) Companion(c symbol.Companion) *symbol.File {
 	o := &opener{Finder: f, program: sync.OnceValue(func() belief { return f.beliefAt(cmp.Or(c.Package, c.From)) })}

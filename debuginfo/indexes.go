@@ -243,7 +243,7 @@ func (c *Indexes) List() ([]Kept, error) {
 }
 
 // Prune removes the indexes that nobody used for longest, until those that stay have at
-// most max bytes. Whoever has one of them open keeps it until it is closed.
+// most max bytes. A process that has one of them open keeps it until it closes it.
 func (c *Indexes) Prune(max int64) error {
 	files, err := c.files()
 	if err != nil {

@@ -101,7 +101,7 @@ func (s *search) agreesWithLink(file *symbol.File) bool {
 }
 
 // inPerfCache returns the files of perf's cache (build_id_cache__cachedir,
-// tools/perf/util/build-id.c). What older perfs put there is a file in place of the
+// tools/perf/util/build-id.c). Older perfs put a file there in place of the
 // directory.
 func (s *search) inPerfCache(w want) []string {
 	dir, err := cachedir.PerfDir()

@@ -269,7 +269,7 @@ func (b *bpfWatch) File(f bpf.File) {
 		return
 	}
 	b.objects.Reach(objects.Job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, Object: o, Again: func() {
-		// What cannot be forgotten is not looked for again, and says why it has no
+		// A file that cannot be forgotten is not looked for again, and says why it has no
 		// identity.
 		_ = b.programs.Forget(f)
 	}})

@@ -10,7 +10,7 @@ import (
 )
 
 // execClaims remembers which files claimed which identity, to report those that have
-// different contents. What was not seen for long is forgotten. What a file claimed that only root
+// different contents. A claim that was not seen for long is forgotten. A claim of a file that only root
 // or this user can have written is kept apart, where no file of others drives it out.
 type execClaims struct {
 	others, trusted claimTable

@@ -113,7 +113,7 @@ func (r *factsReaders) take() bool {
 	}
 }
 
-// readFacts reads what the kernel's records do not have. What is gone is left out.
+// readFacts reads what the kernel's records do not have. Facts of a process that is gone are left out.
 func readFacts(pid uint32) *factsOf {
 	f := new(factsOf)
 	f.args = procfs.ArgsOf(pid)

@@ -304,7 +304,7 @@ func (p *perfWatch) handle(w *watchRecord) {
 }
 
 // forget forgets all processes where records were lost: which programs they executed meanwhile,
-// and whether a number is still that of the same process, is not known. What an execution had
+// and whether a number is still that of the same process, is not known. Files that an execution had
 // not reported yet it will not report: the next mapping may be another program's.
 func (p *perfWatch) forget() {
 	for _, facts := range p.ended {

@@ -104,7 +104,7 @@ type Event struct {
 // Credentials is whom a process belongs to.
 type Credentials struct{ UID, GID, EUID, EGID uint32 }
 
-// Exit is how a process ended. What the Command did before it executed its program, which was
+// Exit is how a process ended. The life of the Command before it executed its program, which was
 // to wait for its release, is left out.
 type Exit struct {
 	// Status is what wait(2) returns. It is not there with perf events.

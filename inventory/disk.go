@@ -26,10 +26,10 @@ import (
 )
 
 // Disk is what is now at the path of a file that is mapped, as the process that has it
-// mapped sees paths. What is mapped stays what it was.
+// mapped sees paths. A mapping stays what it was.
 type Disk uint8
 
-// What can be there.
+// The things that can be there.
 const (
 	// DiskUnknown says that nobody could look, or that there is no identity to compare.
 	DiskUnknown Disk = iota

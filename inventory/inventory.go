@@ -75,7 +75,7 @@ type Code struct {
 	// is known of the files that were compared.
 	Contested bool
 	Content   buildid.Content
-	// What follows is set by LookAtDisk.
+	// LookAtDisk sets the fields from here on.
 	Disk     Disk     // what is at Path now
 	DirEntry DirEntry // that Path is for the process
 	// Elsewhere reports that Path is another entry for this process than for the one that

@@ -10,7 +10,7 @@ import (
 	"hallmark/procmap"
 )
 
-// What a list of the machine takes in sum, of processes that are neither root's nor this user's. Anybody
+// Bounds in sum of a list of the machine, for processes that are neither root's nor this user's. Anybody
 // may start any number of processes, each with as many mappings as the kernel lets it have.
 const (
 	maxBytes = 256 << 20

@@ -7,7 +7,7 @@ import (
 )
 
 // An Attr says what an event counts and what its records have: struct
-// perf_event_attr of include/uapi/linux/perf_event.h. What is not in a struct of
+// perf_event_attr of include/uapi/linux/perf_event.h. A field that is not in a struct of
 // an older kernel is zero.
 type Attr struct {
 	Type   uint32 // PERF_TYPE_*
@@ -74,7 +74,7 @@ const (
 // ReadFormat says what reading an event gives, PERF_FORMAT_* of the kernel.
 type ReadFormat uint64
 
-// What a Read has besides the value.
+// The fields that a Read has besides the value.
 const (
 	ReadTimeEnabled ReadFormat = 1 << 0
 	ReadTimeRunning ReadFormat = 1 << 1
@@ -144,7 +144,7 @@ func readAttr(c *cursor.Cursor, big bool) Attr {
 	if c.Err() != nil {
 		return Attr{}
 	}
-	// What an older kernel does not have reads as zero.
+	// A field that an older kernel does not have reads as zero.
 	var whole [attrSize9 - 8]byte
 	copy(whole[:], body)
 	b := cursor.New(whole[:], int64(start)+8, big)

@@ -133,7 +133,7 @@ func (s *events) of(rec []byte) *Event {
 	return s.last
 }
 
-// decode decodes a record of the kernel. What cannot be decoded is Malformed.
+// decode decodes a record of the kernel. One that cannot be decoded is Malformed.
 func (s *events) decode(rec []byte) (Record, *Event) {
 	e := s.of(rec)
 	if e == nil {

@@ -36,8 +36,8 @@ const (
 	featureCount    = 256
 )
 
-// Info is what a file tells of the machine and the recording. What it does not
-// tell is zero.
+// Info is what a file says of the machine and the recording. Fields that it does not
+// have are zero.
 type Info struct {
 	Hostname  string
 	OSRelease string // uname -r

@@ -65,7 +65,7 @@ func (w *Writer) features() []featureData {
 	return all
 }
 
-// buildIDs returns one record behind the other. What cannot be one, with an ID or a
+// buildIDs returns one record behind the other. An entry that cannot be one, with an ID or a
 // name that is too long, is left out.
 func (w *Writer) buildIDs() []byte {
 	var data []byte

@@ -76,7 +76,7 @@ func (f *filler) stream(r io.ReaderAt, more []HeaderBuildID) error {
 	if _, err := io.CopyN(f.out, in, pipeHeaderSize); err != nil {
 		return err
 	}
-	// Whoever reads a stream looks for symbols as it comes: the list comes first.
+	// A reader of a stream looks for symbols as it comes: the list comes first.
 	list, err := f.appendList(nil, more)
 	if err != nil {
 		return err

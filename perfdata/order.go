@@ -122,7 +122,7 @@ func (q *queue) drop(r *run) {
 	n := len(q.runs) - 1
 	q.runs[0], q.runs[n] = q.runs[n], nil
 	q.runs = q.runs[:n]
-	// What holds many records once would hold their memory for ever.
+	// A block that holds many records once would hold their memory for ever.
 	if cap(r.records) <= 1<<16 {
 		q.idle = append(q.idle, r)
 	}

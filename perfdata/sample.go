@@ -137,7 +137,7 @@ func (id ID) Mode() Mode { return Mode(id.Misc & 7) }
 // Mode is PERF_RECORD_MISC_CPUMODE_MASK.
 type Mode uint16
 
-// What the processor was doing.
+// The modes of the processor.
 const (
 	ModeUnknown     Mode = 0
 	ModeKernel      Mode = 1

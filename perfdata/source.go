@@ -78,7 +78,7 @@ func (s *source) fed() int64 {
 // nextTurn chooses the file that is behind the others in time, and lets out what no file has
 // older records than. It returns nil where all files are read.
 //
-// What a file has is in order but for little, as interrupts write records between others: so
+// The records of a file are in order but for few, as interrupts write records between others: so
 // a time is settled when a whole turn has gone by since. No file is ahead of the others by more
 // than its turn, which bounds what waits.
 func (r *Reader) nextTurn() *source {

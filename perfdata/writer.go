@@ -91,7 +91,7 @@ func (w *Writer) Events() []*Event { return w.events }
 const flushAt = 1 << 20
 
 // Write adds a record of an event; nil stands for the first one, and for none with
-// records that perf writes itself. What cannot be encoded is an error that leaves
+// records that perf writes itself. A record that cannot be encoded is an error that leaves
 // the file as it was; an I/O error is returned by every later call.
 func (w *Writer) Write(r Record, e *Event) error {
 	if err := w.begin(); err != nil {

@@ -26,7 +26,7 @@ type File struct {
 // means that p could not be asked. A file of a file system that may not answer
 // (FUSE, a network) is not opened, because that may take for ever: see Open.
 //
-// What counts as a proof that a file is the mapped one: its device and inode are
+// These facts prove that a file is the mapped one: its device and inode are
 // those of the VMA, as fstat returns them or, since file systems with layers or
 // subvolumes (overlayfs, btrfs) show fstat another device, as the kernel shows
 // them for a mapping of the file made here. The VMA is looked up again

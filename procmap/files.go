@@ -12,7 +12,7 @@ import (
 // what one process has mapped, others have mapped too. The zero value is ready. It is for
 // a look at many processes at about one time, as it keeps files open until it is closed.
 //
-// What makes a file the same one: its inode is kept, so that its number cannot become
+// These facts make a file the same one: its inode is kept, so that its number cannot become
 // another file's, and its size and times are as they were. That holds only for file
 // systems whose inode numbers are theirs alone, on a disk, and whose times show each change;
 // files on others, those with layers for instance, are looked at in each process.

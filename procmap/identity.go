@@ -143,7 +143,7 @@ func (p *Process) askOrRead(v VMA, key fileKey) (Identity, error) {
 		return Identity{}, err
 	}
 	if id.Reason == reason.FileUnresponsive || id.isMissed() && aside.Available() {
-		// What is left is to touch memory.
+		// The last way is to touch memory.
 		return p.remember(key, p.identifyForeign, v)
 	}
 	if id.isMissed() {

@@ -189,7 +189,7 @@ func (l *pageList) differing(mem, file io.ReaderAt, r Pages, offset addr.Offset)
 	}
 }
 
-// sameBytes reports whether whole pages of memory are those of a file. What is behind the end of the
+// sameBytes reports whether whole pages of memory are those of a file. Bytes behind the end of the
 // file is 0 in its last page.
 func sameBytes(mem io.ReaderAt, at int64, file io.ReaderAt, offset int64, size int) bool {
 	have, want := make([]byte, size), make([]byte, size)

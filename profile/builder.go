@@ -105,7 +105,7 @@ type Labels struct {
 
 // A Builder puts stacks together to a profile. Make one with NewBuilder.
 //
-// Add does it in one call. Whoever has the same frames, stacks and labels many
+// Add does it in one call. A caller that has the same frames, stacks and labels many
 // times numbers them once, with Location, Stack and Owner, and then has Count
 // count them. Samples share what they have in common: the locations of a stack, the
 // labels of an owner and the units of times are not to be changed in one of them alone.

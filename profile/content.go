@@ -24,7 +24,7 @@ import (
 //	content=unknown build_id=93ac54… file="/bin/gzip"
 //
 // The second form is of a file that has its content for a build ID, because another file
-// claims the same one. What it claims leads to its debug file all the same.
+// claims the same one. Its claim leads to its debug file all the same.
 //
 // Other readers show comments or ignore them.
 const (

@@ -8,14 +8,14 @@ import (
 	pprof "github.com/google/pprof/profile"
 )
 
-// What a profile may take in memory, where ReadOptions does not say it: so much, and so many
+// Bounds of a profile's memory, where ReadOptions does not say them: so much, and so many
 // times what it is in its file.
 const (
 	memoryBase  = 256 << 20
 	memoryTimes = 8
 )
 
-// What a profile may stand for where ReadOptions does not say it: so much text, each name
+// Bounds of what a profile stands for, where ReadOptions does not say them: so much text, each name
 // counted as often as it is used, and so many bytes for each that it is in its file. Whoever
 // writes or adds up a profile goes through all of that.
 const (

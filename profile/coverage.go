@@ -75,7 +75,7 @@ type BinaryGap struct {
 // Lack is what the frames of a Gap do not have.
 type Lack string
 
-// What a frame can lack.
+// The things that a frame can lack.
 const (
 	LacksIdentity Lack = "identity"
 	LacksSymbol   Lack = "symbol"

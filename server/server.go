@@ -1,7 +1,7 @@
 // Package server is a symbol server over HTTP: one place that stores files by identity, serves
 // them to all clients of debuginfod, takes uploads, and turns offsets into functions and lines.
 //
-// Any number of servers can work over one store. What a server keeps besides it is a cache.
+// Any number of servers can work over one store. All that a server keeps besides it is a cache.
 package server
 
 import (

@@ -168,7 +168,7 @@ func (a *answer) function() ([]Frame, Source) {
 		if frames == nil {
 			continue
 		}
-		// What the debug information knows a part of is its own.
+		// Code of which the debug information knows a part is its own.
 		if i, _ := table.Search(uint64(a.at)); a.debugFunction(addr.Virt(table.Entry(i))) == nil {
 			return frames, SourcePclntab
 		}
@@ -243,7 +243,7 @@ func (a *answer) miss() Result {
 	return Miss(a.file.missReason(a.at))
 }
 
-// direct is the evidence for one address at a time. What is loaded stays.
+// direct is the evidence for one address at a time. Loaded sections stay.
 type direct struct{ *File }
 
 func (d direct) function(v addr.Virt) ([]Frame, error) {

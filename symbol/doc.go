@@ -81,7 +81,7 @@
 // starts, 22 of the file and 6 of the Lang. If the size is 4095 then the name is the
 // one with that number in the part long.
 //
-// What a lookup needs is close together in the stream, behind a byte that is not
+// The bytes that a lookup needs are close together in the stream, behind a byte that is not
 // used. A site is a function in the code, or one call inlined into another site. One
 // that is not inlined is
 //

@@ -60,7 +60,7 @@ func startOf(described []extent, v uint64) (uint64, bool) {
 }
 
 // describedIn returns the code that the call frame information describes, each start
-// once and in order. What is damaged is left out.
+// once and in order. Damaged parts are left out.
 func describedIn(m *elffile.Image) ([]extent, error) {
 	s := m.Section(".eh_frame")
 	if s == nil || s.Type == elffile.SHT_NOBITS || m.Relocatable {

@@ -84,6 +84,6 @@ func hexDigit(c byte) uint64 {
 	return 16
 }
 
-// isName reports whether a name can be kept in a symtab.Names. What is being written
+// isName reports whether a name can be kept in a symtab.Names. A line that is being written
 // can be zeros still.
 func isName(name []byte) bool { return len(name) > 0 && bytes.IndexByte(name, 0) < 0 }

@@ -4,7 +4,7 @@
 //
 // A Filter copies text and rewrites the frames that it knows, each in the way in which
 // the program that wrote it would have done so itself. Everything else stays as it is,
-// byte for byte. What it knows:
+// byte for byte. It knows:
 //
 //   - the stacks of sanitizers and of LLVM's tools, and LLVM's symbolizer markup
 //   - tombstones and logcat of Android
@@ -24,7 +24,7 @@
 //
 // # Which instruction
 //
-// What is found on a stack is mostly a return address: behind the call, and often on
+// An address on a stack is mostly a return address: behind the call, and often on
 // another line. Programs differ in whether they print it so or print the call; each
 // dialect says what its programs do.
 //

@@ -61,7 +61,7 @@ type Frame struct {
 const maxLine = 1 << 20
 
 // Copy copies the text in r to w and gives functions and lines to its frames. All
-// other text stays as it is, byte for byte. Whatever is complete is written before
+// other text stays as it is, byte for byte. All complete lines are written before
 // Copy waits for more, so that it can be part of a pipe. ctx bounds how long symbols
 // are searched for, and not how long text is copied.
 //

@@ -32,7 +32,7 @@ type perfFile struct {
 	several bool // and not only one
 }
 
-// What is remembered of a text without end is bounded. Beyond it all is forgotten.
+// Bounds of the memory of a text without end. Beyond them all is forgotten.
 const (
 	maxMappings       = 1 << 19
 	maxProcessMapping = 1 << 16 // what the kernel allows too (vm.max_map_count)

@@ -456,7 +456,7 @@ func (w *sectionWorker) function(p *part, rec record) {
 		w.leaveOut(rec.at, errFDE)
 		return
 	}
-	// What the linker threw away begins at 0, or at an address where no code is.
+	// Code that the linker threw away begins at 0, or at an address where no code is.
 	if raw == 0 || start == 0 {
 		return
 	}

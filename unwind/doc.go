@@ -5,7 +5,7 @@
 //
 // A [Table] says for each place in a file, by file offset, where the caller's stack
 // and registers are. It is one piece of bytes that means the same wherever it lies: in
-// a file, mapped, in the memory of BPF programs. What cannot be said in it is marked
+// a file, mapped, in the memory of BPF programs. A rule that cannot be said in it is marked
 // with a reason, and never guessed.
 //
 // # The format

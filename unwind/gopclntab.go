@@ -15,7 +15,7 @@ import (
 // pclntab makes rows of the table that Go programs carry for their own tracebacks. It
 // says for each instruction how far the stack pointer is from where it was at the entry,
 // as .debug_frame does, which is made from the same lists and is not there in stripped
-// programs. What neither says is where the caller's frame pointer is, which C code needs
+// programs. Neither says where the caller's frame pointer is, which C code needs
 // that called Go, and how to get over a switch of stacks: instructions show that.
 //
 // A program can have one table that is all it runs, so that damage to it is no reason to

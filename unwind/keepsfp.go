@@ -9,7 +9,7 @@ import "bytes"
 // The sign is how often functions begin by making a frame, at the multiples of 16 bytes
 // where compilers put functions: in V8's code once in 2 KiB, and nowhere thinner than once
 // in 16 KiB. Hand-written code without call frame information, as that of video codecs or
-// of the dispatchers of OpenGL, has none, or one in 100 KiB. What comes before the first
+// of the dispatchers of OpenGL, has none, or one in 100 KiB. Code before the first
 // one has no rule: it may belong to what is in front.
 func (b *builder) framePointers() error {
 	prologue := []byte("\x55\x48\x89\xe5") // push %rbp; mov %rsp, %rbp

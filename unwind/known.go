@@ -171,7 +171,7 @@ func signalRule(m Machine) Rule {
 	return Rule{Kind: Signal, Register: RSP}
 }
 
-// What a signal handler returns to ends with a system call, during which execution stands
+// The code that a signal handler returns to ends with a system call, during which execution stands
 // behind it: where, by the call frame information, another function begins, or nothing is.
 // There the registers are still in the signal frame: once the kernel has taken them from
 // it, execution stands elsewhere.

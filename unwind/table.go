@@ -165,7 +165,7 @@ type Stats struct {
 	Known       uint64 // bytes of code that have a rule
 
 	// Silent are the rows that say nothing, by their reason, and SilentBytes how much code
-	// they are. What lies before the first row and behind the last is not counted.
+	// they are. Code before the first row and behind the last is not counted.
 	Silent      [4]int
 	SilentBytes [4]uint64
 

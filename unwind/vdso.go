@@ -11,7 +11,7 @@ import (
 
 // The kernel's vdso for arm64 has no call frame information: its linker script throws
 // away what compilers write, and the directives at the code that signal handlers return to
-// are commented out (arch/arm64/kernel/vdso/vdso.lds.S and sigreturn.S). What there is to
+// are commented out (arch/arm64/kernel/vdso/vdso.lds.S and sigreturn.S). All that there is to
 // know of it is in its instructions.
 
 // sigreturnName is the function that handlers return to: only the vdso exports it.
@@ -89,7 +89,7 @@ func (f *elfFile) functions() ([]function, error) {
 
 // isLeaf reports whether code for arm64 is a whole function in which the stack pointer
 // and the register with the return address are what they were at its first instruction.
-// What it does not know for sure is none.
+// Code that it does not know for sure is none.
 func isLeaf(code []byte) bool {
 	for ; len(code) >= 4; code = code[4:] {
 		w := binary.LittleEndian.Uint32(code)

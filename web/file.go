@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// What a file of its own has answers for.
+// Bounds of the answers in a file of its own.
 const (
 	fileWidth     = 4000 // pixels that the trees are cut for
 	fileFunctions = 300  // functions with details

@@ -10,7 +10,7 @@ import (
 	"hallmark/profile/query"
 )
 
-// What the details of a function list.
+// Bounds of the lists in the details of a function.
 const (
 	maxPlaces = 40
 	maxShares = 50

@@ -25,7 +25,7 @@ type (
 	}
 )
 
-// What is shown of sources.
+// Bounds of the sources that are shown.
 const (
 	around    = 5  // lines of text before and after one that costs something
 	maxFiles  = 50 // files of one function

@@ -79,7 +79,7 @@ func (q *question) open() (err error) {
 	return err
 }
 
-// What a question can have.
+// Bounds of a question.
 const (
 	maxPattern = 1000 // bytes of a regular expression
 	maxLabels  = 100  // filters by label

@@ -11,7 +11,7 @@ import (
 	"hallmark/profile/query"
 )
 
-// What a tree has at most. A page of 4,000 pixels has no more boxes that can be seen, in as many
+// Bounds of a tree. A page of 4,000 pixels has no more boxes that can be seen, in as many
 // rows as a screen has.
 const (
 	maxNodes     = 30_000

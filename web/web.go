@@ -39,7 +39,7 @@ type Profile struct {
 	BaseTitle  string // that of what it is compared with
 	SampleType string // shown first; empty for the profile's default
 
-	// What can be shown beside it. Each may be nil.
+	// Sources of what can be shown beside it. Each may be nil.
 	Texts    Texts
 	Code     Code
 	Packages Packages

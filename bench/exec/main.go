@@ -172,7 +172,7 @@ func (l *load) measure(w watcher) (result, error) {
 	return r, err
 }
 
-// start starts a watcher. What is returned ends it and takes its CPU time since now.
+// start starts a watcher. The returned function ends it and takes its CPU time since now.
 func start(args []string, out string, own *cost) (func() error, error) {
 	f, err := os.Create(out)
 	if err != nil {

@@ -57,7 +57,7 @@ func isCompressed(name string) (bool, error) {
 type span struct{ start, end uint64 }
 
 // readText returns the code of the functions of a file: all that a symbol covers in
-// an executable section. What lies between them is padding.
+// an executable section. The bytes between them are padding.
 func readText(name string) ([]span, error) {
 	f, err := elf.Open(name)
 	if err != nil {

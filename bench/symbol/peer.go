@@ -164,7 +164,7 @@ func ownAnswers(index string, addresses []uint64) (map[uint64]answer, error) {
 		frames, _ = x.AppendFrames(frames[:0], addr.Virt(a))
 		var own answer
 		for _, f := range frames {
-			// What comes from the index is gone when it is closed.
+			// Strings from the index are gone when it is closed.
 			own = append(own, frame{
 				name: strings.Clone(f.Linkage), also: strings.Clone(f.Symbol),
 				file: base(strings.Clone(f.File)), line: f.Line,

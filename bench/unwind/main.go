@@ -2,7 +2,7 @@
 // make, with one thread and with two, beside programs that read the same call frame
 // information, and how large they are, for single files and for all of a tree.
 //
-// Every contender runs once in each round. What is reported are medians over the rounds,
+// Every contender runs once in each round. The figures are medians over the rounds,
 // of wall clock and CPU times.
 package main
 

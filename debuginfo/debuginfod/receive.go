@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What a server must send, and what it can have the client store.
+// Bounds of how slowly a server may send, and of what it can have the client store.
 const (
 	// A server that sends less than paceBytes in Client.Timeout is given up, as elfutils'
 	// client gives it up. So is a server whose bytes add nothing to the file in that time.

@@ -113,7 +113,7 @@ func New[Q, A any](name string, f func(Q) (A, error)) Function[Q, A] {
 // Named returns a function that has yet to be given its name, by Answer: one that asks itself.
 func Named[Q, A any](name string) Function[Q, A] { return Function[Q, A]{name} }
 
-// Answer gives a function the name. What it returns is for a variable of a package.
+// Answer gives a function the name. The result is for a variable of a package.
 func (f Function[Q, A]) Answer(answer func(Q) (A, error)) bool {
 	New(f.name, answer)
 	return true

@@ -169,7 +169,7 @@ func start() (*helper, error) {
 	return h, nil
 }
 
-// read hands answers to who waits for them. What comes too late has the helper close what it
+// read hands answers to their callers. A late answer has the helper close what it
 // opened.
 func (h *helper) read() {
 	in := gob.NewDecoder(h.socket)

@@ -25,8 +25,8 @@ func Sweep(dir *os.Root) {
 	sweep(d, func(name string) bool { return strings.HasPrefix(name, ".") && strings.Contains(name, mark) })
 }
 
-// sweep removes those leftovers among the names that are chosen. What cannot be read or
-// removed stays.
+// sweep removes those leftovers among the names that are chosen. Files that cannot be read or
+// removed stay.
 func sweep(dir *os.File, chosen func(name string) bool) {
 	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ type Census struct {
 }
 
 // TakeCensus has the kernel go through the descriptors and the mappings of all tasks
-// (Linux 5.12). What comes or goes meanwhile is counted or not; a number that the kernel
+// (Linux 5.12). An object that comes or goes meanwhile is counted or not; a number that the kernel
 // gives to one thing after another within this time counts once.
 func TakeCensus() (*Census, error) {
 	c, err := takeCensus()

@@ -32,7 +32,7 @@ var evictionHooks = []struct {
 	{"evict_xfs", "xfs_destroy_inode", false},
 }
 
-// newEviction attaches what this kernel takes, for one table of files. What it refuses
+// newEviction attaches what this kernel takes, for one table of files. A hook that it refuses
 // is no error.
 func newEviction(files *ebpf.Map) *eviction {
 	e := new(eviction)

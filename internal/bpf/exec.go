@@ -266,7 +266,7 @@ func (w *ExecWatcher) Descriptor() int { return w.objects.Events.FD() }
 
 // Wake says whether the next event makes the Descriptor readable, or only what should not
 // wait: a file that was never seen, and events that take more than half of the room for them.
-// Who has had Wake set must Read before waiting.
+// A caller that set Wake must Read before waiting.
 func (w *ExecWatcher) Wake(wake bool) error {
 	if err := w.objects.WakeReader.Set(wake); err != nil {
 		return fmt.Errorf("waiting for BPF events: %w", err)
@@ -332,7 +332,7 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 		return ExecStats{}, fmt.Errorf("reading the counters of BPF: %w", err)
 	}
 	s := ExecStats{LostExecs: n.LostExecs, LostExits: n.LostExits, LostEnds: n.LostEnds, Asked: works.Asked, Busy: works.Busy, Known: works.Known}
-	// What interrupted itself on one CPU did not run.
+	// A program that interrupted itself on one CPU did not run.
 	execs := missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3)
 	exits := missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
 	if w.once != nil {

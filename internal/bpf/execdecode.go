@@ -105,7 +105,7 @@ func (d *execDecoder) dispatch(event []byte, h ExecHandler) error {
 		if err := decode(event, &e); err != nil {
 			return err
 		}
-		// What is not an identity (a Go ID of odd characters) is left to who opens the file.
+		// Bytes that are no identity (a Go ID of odd characters) are left to the reader of the file.
 		if id, err := identityOf(&e.Id); err == nil {
 			h.Identity(uint32(e.Serial), id)
 		}

@@ -326,7 +326,7 @@ func codeOf(a *samplerStockArea, pid uint32, path []byte) Code {
 		Path:     joinPath(path),
 		Validity: validityOf(&a.Valid),
 	}}
-	// What is not an identity (a Go ID of odd characters) is left to who opens the file.
+	// Bytes that are no identity (a Go ID of odd characters) are left to the reader of the file.
 	c.ID, _ = identityOf(&a.Id)
 	return c
 }

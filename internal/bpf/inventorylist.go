@@ -47,7 +47,7 @@ func (l *List) load() (err error) {
 // ErrLongList says that more is mapped on the machine than a List takes.
 var ErrLongList = errors.New("too much is mapped to be listed at once")
 
-// What a List takes at most: mappings, and bytes of records of one run. Ten thousand processes have
+// Bounds of a List: mappings, and bytes of records of one run. Ten thousand processes have
 // half as many.
 const (
 	maxListed  = 1 << 19
@@ -55,7 +55,7 @@ const (
 )
 
 // Take returns the processes that have memory, by their numbers, and their executable
-// mappings of files. What comes or goes meanwhile is there or not. Of the files the serial
+// mappings of files. A mapping that comes or goes meanwhile is there or not. Of the files the serial
 // numbers and identities are zero, the keys distinguish files whose validity is the same
 // (subvolumes have such), and PID is the thread through which its memory can be reached: the
 // first one, or another when that has ended. The error may be ErrLongList.

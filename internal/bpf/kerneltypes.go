@@ -197,7 +197,7 @@ const (
 	kindEnum64
 )
 
-// What follows a type, and how large each of its parts is.
+// The parts that follow a type, and how large each is.
 var (
 	btfFixed = [...]int{kindInt: 4, kindArray: 12, kindVar: 4, kindDeclTag: 4, kindEnum64: 0}
 	btfParts = [...]int{kindStruct: 12, kindUnion: 12, kindEnum: 8, kindFuncProto: 8, kindDatasec: 12, kindEnum64: 12}

@@ -124,7 +124,7 @@ func (s *Stackmap) load(o StackmapOptions) error {
 }
 
 // raiseLocked lets this process have maps of any size: before Linux 5.11 they count as
-// locked memory. Who may not raise the limit may not load programs either.
+// locked memory. A user who may not raise the limit may not load programs either.
 func raiseLocked() {
 	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }

@@ -1,5 +1,5 @@
 // Package cachedir keeps files that were made from others in a directory of bounded size.
-// Several processes may use the same directory at once. What is in it can be made again:
+// Several processes may use the same directory at once. All files in it can be made again:
 // it may be removed at any time, and whoever reads a file must know whether it is whole.
 //
 // A directory is used only if nobody but this user and root can change what is in it, or
@@ -138,7 +138,7 @@ func Check(path string) error {
 	return nil
 }
 
-// use opens the directory, for the caller to close. What is done in it is done in this very
+// use opens the directory, for the caller to close. All work in it is done in this very
 // directory: none that somebody puts in its place is used.
 func (d *Dir) use() (*os.Root, error) {
 	if err := d.Check(); err != nil {
@@ -234,7 +234,7 @@ func tryLock(root *os.Root, name string) (*os.File, error) {
 		return nil, err
 	}
 	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-		// Whoever had it before has removed it: a lock of a file that nobody else can
+		// The process that had it before has removed it: a lock of a file that nobody else can
 		// open is none.
 		mine, statErr := f.Stat()
 		if there, err := root.Stat(name); statErr == nil && err == nil && os.SameFile(mine, there) {
@@ -299,7 +299,7 @@ func (d *Dir) list(root *os.Root) ([]File, error) {
 }
 
 // Prune removes the files that nobody used for longest, until those that stay have at most
-// max bytes; but newest, a path, stays. Whoever has a file open keeps it until it is closed.
+// max bytes; but newest, a path, stays. A process that has a file open keeps it until it closes it.
 func (d *Dir) Prune(newest string, max int64) error {
 	root, err := d.use()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -326,7 +326,7 @@ func (d *Dir) Prune(newest string, max int64) error {
 	return err
 }
 
-// Remove removes files that are kept, by their paths. What cannot be removed stays.
+// Remove removes files that are kept, by their paths. Files that cannot be removed stay.
 func (d *Dir) Remove(paths ...string) {
 	root, err := d.use()
 	if err != nil {

@@ -101,7 +101,7 @@ func InUserCache(name string) (string, error) {
 }
 
 // closeToOthers takes the right to write to a directory of this user's from everybody else:
-// earlier versions made directories as the umask was. What others wrote there before is no
+// earlier versions made directories as the umask was. A file that others wrote there before is no
 // file of this user's, so it is not used.
 func closeToOthers(dir string) {
 	info, err := os.Lstat(dir)

@@ -134,7 +134,7 @@ func (r *reader) next() (int, bool) {
 	return i, true
 }
 
-// end returns what was read so far. What comes later comes too late.
+// end returns what was read so far. Later results come too late.
 func (r *reader) end() []buildid.Content {
 	r.mu.Lock()
 	defer r.mu.Unlock()

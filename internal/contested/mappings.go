@@ -20,7 +20,7 @@ type inode struct {
 	inode uint64
 }
 
-// FindMapped is Find for files that one process has mapped. What is no file claims nothing.
+// FindMapped is Find for files that one process has mapped. Memory without a file claims nothing.
 func FindMapped(p *procmap.Process, mappings []Mapping, limits Limits) []Finding {
 	claims := make([]Claim[inode], len(mappings))
 	for i, m := range mappings {

@@ -25,7 +25,7 @@ type unitSpan struct {
 }
 
 // Directory makes the Directory of the Reader's Data, and prepares it for other
-// Readers. What is damaged is left out, and the error reports it.
+// Readers. Damaged units are left out, and the error reports them.
 func (r *Reader) Directory() (*Directory, error) {
 	units, err := r.main.Units()
 	if err != nil {

@@ -22,7 +22,7 @@
 // nested as they should be. The entries around it are its callers.
 //
 // The line is that of the last row at or before the address in the line program of
-// the same unit. What the linker threw away is left out: it begins at 0 or another
+// the same unit. Code that the linker threw away is left out: it begins at 0 or another
 // address that is outside all code.
 package dwarf
 
@@ -110,7 +110,7 @@ const (
 )
 
 // The same for memory, as a multiple of the size in the file, which a hostile one makes up to
-// a thousand times as large by compression. What compilers write becomes two to five times as
+// a thousand times as large by compression. Sections by compilers become two to five times as
 // large by it.
 const (
 	minMemory    = 96 << 20

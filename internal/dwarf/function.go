@@ -140,7 +140,7 @@ type place struct {
 }
 
 // follow collects what is known of a function from its entry, and from those that
-// it refers to. What comes first counts. A reference that leads nowhere ends the
+// it refers to. The first of each counts. A reference that leads nowhere ends the
 // search.
 func (r *Reader) follow(s *state, offset uint64) (Func, error) {
 	var f Func

@@ -56,7 +56,7 @@ func (s *state) oldRangeList(offset uint64, f func(low, high uint64)) error {
 	}
 }
 
-// isBase reports whether ranges may be relative to v. What the linker threw away has
+// isBase reports whether ranges may be relative to v. Code that the linker threw away has
 // another base, and could reach into code from there.
 func (s *state) isBase(v uint64) bool { return v == 0 || s.root.isText(v) }
 

@@ -14,7 +14,7 @@ import (
 // are said to be, or they are said to be in the same place. It arrives wrapped.
 var ErrTooMuch = errors.New("far more than the file holds")
 
-// What is read of a file, as a multiple of what it holds. A table of symbols is looked through for
+// Bounds of reading a file, as a multiple of what it holds. A table of symbols is looked through for
 // single addresses, before it is read as a whole (oneByOne), and other tables refer to it: a file
 // that is one table of symbols takes some eighty times its size.
 const (

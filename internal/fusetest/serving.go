@@ -29,7 +29,7 @@ type serving struct {
 	last    uint64 // number of a node or handle
 }
 
-// What is not answered.
+// The kinds of requests that are not answered.
 const (
 	answersAll = iota
 	silentReads

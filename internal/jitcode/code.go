@@ -40,7 +40,7 @@ func (c *Code) See() {
 		return
 	}
 	c.sampled = true
-	// What a child has from its parent stays the parent's, which may have ended.
+	// Code that a child has from its parent stays the parent's, which may have ended.
 	if c.started == nil || !c.maps.hasRoom() {
 		return
 	}

@@ -61,7 +61,7 @@ func New(cacheDir string) *Kernel { return &Kernel{cacheDir: cacheDir} }
 const maxTransient = 1 << 16
 
 // Learn remembers the name of code that came or went while recording: it may be
-// gone when the names are read. What was there before is first reported when it goes.
+// gone when the names are read. Older code is first reported when it goes.
 func (k *Kernel) Learn(r *perfdata.Ksymbol) {
 	if r.Unregistered && k.has(r) {
 		return
@@ -177,7 +177,7 @@ func (k *Kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 
 func (k *Kernel) name(a addr.Abs) []symbol.Frame {
 	frames := k.symbols.Lookup(a).Frames
-	// What came while recording says where it ends; kallsyms does not.
+	// Records from the recording say where it ends; kallsyms does not.
 	if s := k.passing(a); s != nil && (len(frames) == 0 || frames[0].Linkage != s.Name) {
 		return []symbol.Frame{{Func: s.Name, Linkage: s.Name}}
 	}

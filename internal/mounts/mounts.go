@@ -422,7 +422,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// parse reads the lines of mountinfo. What is not understood is left out, and so does not
+// parse reads the lines of mountinfo. A line that is not understood is left out, and so does not
 // answer.
 func parse(text []byte) []mount {
 	var list []mount

@@ -31,7 +31,7 @@ func Open(root int, path string) (fd int, err error) { return new(View).Open(roo
 // directory root. It goes through no file system that may not answer: then the error is
 // ErrForeign. Links of /proc are not followed.
 //
-// What the kernel has in its caches it finds without a question to anybody (RESOLVE_CACHED,
+// The kernel finds entries of its caches without a question to anybody (RESOLVE_CACHED,
 // Linux 5.12). Else the path is gone step by step, each of which opens a name of a directory
 // that was looked at before.
 func (v *View) Open(root int, path string) (fd int, err error) {

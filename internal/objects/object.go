@@ -1,6 +1,6 @@
 // Package objects knows what the mappings of recorded processes show: files, and memory without one.
 // A file is reached while a process that has it mapped lives, identified, compared with what other mappings
-// of it show, and kept open within bounds. What is known of it comes in while a recording goes on: who
+// of it show, and kept open within bounds. Facts of it come in while a recording goes on: who
 // records only points to its [Object].
 package objects
 

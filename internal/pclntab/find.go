@@ -21,7 +21,7 @@ const (
 const MaxCandidates = 8
 
 // Headers returns where data has the magic of a table whose functions are relative to the
-// text. What only looks like one has no moduledata that agrees.
+// text. Bytes that only look like one have no moduledata that agrees.
 func Headers(data string, big bool) []uint64 {
 	var found []uint64
 	for _, magic := range []uint32{Go120, Go118} {

@@ -138,7 +138,7 @@ func (d *dice) write(opts perfdata.WriterOptions, info perfdata.Info, events []*
 		if len(added) > 0 {
 			e = added[d.below(len(added))]
 		}
-		// What cannot be encoded is left out.
+		// A record that cannot be encoded is left out.
 		_ = w.Write(d.record(e), e)
 	}
 	if w.Close() != nil {

@@ -39,7 +39,7 @@ func Open(pid int, started time.Time) (*os.File, error) {
 	return p.Open()
 }
 
-// A MapFile is where a process may write a map. What the process sees as /tmp is
+// A MapFile is where a process may write a map. The directory that the process sees as /tmp is
 // kept open, and so is the map if there is one already, because nobody else may
 // see them when it has ended: those of a container, for instance.
 type MapFile struct {

@@ -29,7 +29,7 @@ import (
 // do not change what the kernel reports to it.
 const Asks = "--buildid-mmap"
 
-// Run runs perf and returns what it prints. What perf keeps of build IDs is the test's. A
+// Run runs perf and returns what it prints. The cache of build IDs that perf uses is the test's. A
 // recording keeps nothing: perf makes hard links of the files, which changes their ctime under
 // tests that run beside.
 func Run(t testing.TB, args ...string) (stdout []byte) {

@@ -13,7 +13,7 @@ func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }
 
-// Write writes whole values. What is not ASCII stands in strings only.
+// Write writes whole values. Other characters than ASCII stand in strings only.
 func (j jsonWriter) Write(value []byte) (int, error) {
 	n := len(value)
 	for i, c := range value {

@@ -9,7 +9,7 @@ import (
 	"hallmark/internal/patience"
 )
 
-// What /proc has of a process in exe, root, cwd, stat and many other files is read under a lock of the
+// The kernel answers exe, root, cwd, stat and many other files of a process in /proc under a lock of the
 // process (exec_update_lock: fs/proc/base.c, fs/proc/array.c), which it has while it executes a program.
 // A process whose mappings wait for a file system can stay there for ever. So nobody waits for these
 // reads without a bound. The files status, comm, cgroup and task take no such lock.

@@ -112,7 +112,7 @@ func (c *Cgroups) below(name string) string {
 
 // walk reads all cgroups that exist.
 func (c *Cgroups) walk() {
-	// What cannot be read is a cgroup without a name; it still has its number.
+	// A cgroup that cannot be read has no name; it still has its number.
 	_ = filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil
@@ -137,7 +137,7 @@ const podmanPods = "libpod_parent"
 // container returns the number of the container that a cgroup of the hierarchy at root belongs
 // to, "" when its path names none that is believed.
 //
-// Whoever may make a directory chooses its name. So a name is believed where nobody but root and
+// The user who may make a directory chooses its name. So a name is believed where nobody but root and
 // this user may change the directory that has it, nor those above. Of several the outermost one
 // is believed: the root of a container may make the others.
 func container(root, cgroup string) string {

@@ -43,7 +43,7 @@ func IsContent(f *os.File, v *bpf.Validity) bool {
 }
 
 // isRenamed reports whether an open file is the one that was mapped, with the size and time of
-// change that it had then. What changed since may be its names, its owner or its mode; or its
+// change that it had then. Later changes may be of its names, its owner or its mode; or its
 // content, if its owner put the time back.
 func isRenamed(f *os.File, v *bpf.Validity) bool {
 	st, ok := isFileOf(f, v)
@@ -115,7 +115,7 @@ func inodeOfLayer(kind int32, handle []byte) (inode uint64, generation uint32, o
 }
 
 // isMedium reports whether the disk that v is on is the one that has its device number now.
-// Whoever asks has a file of that file system open, so that it stays. Where it is not known,
+// The caller has a file of that file system open, so that it stays. Where it is not known,
 // the number is enough, but for images: in others of the same name all may be the same but
 // the content.
 func isMedium(v *bpf.Validity, image bool) bool {

@@ -149,7 +149,7 @@ func (s *Scratch) Open(name string, flags int) (fd int, err error) {
 	if err != syscall.ENOENT {
 		return fd, err
 	}
-	// There is no /proc. What has the name is opened, and used if it is the same.
+	// There is no /proc. The file that has the name is opened, and used if it is the same.
 	return s.openSame(place, name, flags)
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // Programs that want their code in huge pages put a copy of it, in anonymous memory,
-// in the place of the file's mapping. What is left of the mapping on both sides shows
+// in the place of the file's mapping. The rest of the mapping on both sides shows
 // which file and offset were there (procmap.Process.Origin), and the bytes whether it
 // is still the file's code.
 //

@@ -1,4 +1,4 @@
-// Package testenv knows what the machine has, for tests, and makes skips accountable:
+// Package testenv knows what the machine has, and makes skips accountable:
 // what is missing skips a test at home, loudly, and fails it in CI.
 package testenv
 

@@ -84,7 +84,7 @@ func (r *runner) apt(ctx context.Context, packages []string) error {
 			return again
 		}
 	}
-	// What is fetched is installed without a limit: half an installation helps nobody.
+	// There is no limit on the installation of fetched packages: half an installation helps nobody.
 	return errors.Join(err, r.aptGet(ctx, "install", append([]string{"--no-download"}, packages...)...))
 }
 

@@ -133,7 +133,7 @@ func (w *walk) enter(at entry, here, name string) (entry, error) {
 	return open(at.fd, name, 0)
 }
 
-// follow returns where a link leads. Who may change the directory of a link may change the
+// follow returns where a link leads. A user who may change the directory of a link may change the
 // link; its owner could have made it only where others may write, such as /tmp.
 func (w *walk) follow(link entry, path string) (string, error) {
 	if !w.judge(path, link) {

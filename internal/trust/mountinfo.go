@@ -54,7 +54,7 @@ func (t *mountTable) read() (mounts, error) {
 }
 
 // hasChanged reports whether mounts were made or removed since it was last asked, or the file
-// was opened: mounts_poll of fs/proc_namespace.c. What is not known has changed.
+// was opened: mounts_poll of fs/proc_namespace.c. An unknown state counts as a change.
 func hasChanged(fd int) bool {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, 0)

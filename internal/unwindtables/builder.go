@@ -96,7 +96,7 @@ func (b *Builder) Stop() {
 	}
 }
 
-// Wait returns when every table that was asked for is built. What takes too long is
+// Wait returns when every table that was asked for is built. A table that takes too long is
 // abandoned: nothing comes of it.
 func (b *Builder) Wait() {
 	if b.ctx.Err() == nil && !patience.Wait(&b.workers, b.most) {

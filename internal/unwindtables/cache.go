@@ -146,7 +146,7 @@ func (c Cache) store(k tableKey, t *unwind.Table) error {
 	})
 }
 
-// keep stores the table of a file, and reports whether it did. What cannot be kept, and what
+// keep stores the table of a file, and reports whether it did. A table that cannot be kept, and one that
 // there is nothing to keep of, is built again the next time.
 func (c Cache) keep(k tableKey, t *unwind.Table) bool {
 	return t != emptyTable && c.keeps(k) && c.store(k, t) == nil

@@ -23,7 +23,7 @@ func NewFileTables(cacheDir string) *FileTables {
 	return &FileTables{cache: NewCache(cacheDir)}
 }
 
-// Build returns the table of an open file, which has this identity. What is in the cache
+// Build returns the table of an open file, which has this identity. A table in the cache
 // for other content with the same identity is not for it, and it is not kept if others
 // than root and this user may have written the file.
 func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {

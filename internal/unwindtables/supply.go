@@ -20,7 +20,7 @@ import (
 // and gives them to the BPF programs. A table is of a file's content, and is given under
 // every serial number that the content has.
 //
-// What samples wait for comes first. While none waits, no table is kept in this
+// Tables that samples wait for come first. While none waits, no table is kept in this
 // process: the programs have their own copy, and the next one is read again from the cache.
 type Supply struct {
 	objects *objects.Set

@@ -98,7 +98,7 @@ func archOf(kernel string) (arch, error) {
 }
 
 // command returns what runs a machine of the architecture with a disk that is in a file, and
-// the kernel's console into a file. What is on the disk need not outlive the machine.
+// the kernel's console into a file. The disk need not outlive the machine.
 func (a arch) command(kernel, initrd, disk, console string) (name string, args []string) {
 	return a.emulator, slices.Concat(a.machine, everyMachine, []string{
 		"-kernel", kernel, "-initrd", initrd, "-append", a.boot + " " + everyKernel,

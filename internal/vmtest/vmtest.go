@@ -133,7 +133,7 @@ func (m *Machine) listen(cmd *exec.Cmd, results []Result) error {
 	return nil
 }
 
-// take takes one line. What is no event is noise on the line, and what is lost by
+// take takes one line. Text that is no event is noise on the line, and what is lost by
 // it is seen by the end of the job that does not come.
 func (m *Machine) take(line []byte, results []Result) {
 	var e Event
@@ -152,7 +152,7 @@ func (m *Machine) take(line []byte, results []Result) {
 		r.Ended, r.Status = true, e.Status
 	}
 	if m.Copy != nil {
-		// Who cannot read along still gets the results.
+		// A reader that cannot read along still gets the results.
 		_, _ = m.Copy.Write(e.Output)
 	}
 }

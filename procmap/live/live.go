@@ -23,7 +23,7 @@ import (
 	"hallmark/symbol"
 )
 
-// A Location is what is known of one address. What is not known has a reason in
+// A Location is what is known of one address. Unknown parts have a reason in
 // Identity and in Symbol.
 type Location struct {
 	Addr addr.Abs

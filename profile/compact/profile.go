@@ -11,7 +11,7 @@
 //   - Places are mappings, locations and functions. Symbols are added to these, and a Profile
 //     with other symbols shares the stacks.
 //
-// What others ask of a profile (trees, tables, differences) is in package profile/query.
+// Trees, tables and differences of a profile are in package profile/query.
 package compact
 
 import (

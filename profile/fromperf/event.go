@@ -9,7 +9,7 @@ import (
 	"hallmark/perfdata"
 )
 
-// What a software event counts, by include/uapi/linux/perf_event.h.
+// The events of software, by include/uapi/linux/perf_event.h.
 const (
 	cpuClock  = 0
 	taskClock = 1

@@ -12,7 +12,7 @@ import (
 	"hallmark/unwind"
 )
 
-// file is what a mapping shows. What identity it has is settled when all is read: perf
+// file is what a mapping shows. Its identity is settled when all is read: perf
 // writes its list of build IDs last.
 type file struct {
 	name   string // to show

@@ -1,7 +1,7 @@
 // Package fromperf makes a profile of a perf.data file, wherever it was recorded.
 //
 // It looks at nothing but the file, and at the unwind tables and identities that Options give: the
-// stacks of perf record --call-graph dwarf are copies of memory. What a process had mapped follows from the
+// stacks of perf record --call-graph dwarf are copies of memory. The mappings of a process follow from the
 // records, in the order of time; which file that is, from the build ID in the record
 // (perf record --buildid-mmap) or from perf's list of build IDs by path. A path at
 // which different files were mapped has no identity by that list: perf read what was

@@ -92,7 +92,7 @@ func machineOf(arch string, registers uint64) *perfregs.Machine {
 	return nil
 }
 
-// What perf asks for with --call-graph dwarf: PERF_REGS_MASK of
+// The registers that perf asks for with --call-graph dwarf: PERF_REGS_MASK of
 // tools/perf/arch/*/include/perf_regs.h.
 const (
 	allOfX86_64 = (1<<24 - 1) &^ (0xf << 12) // without ds, es, fs and gs

@@ -2,7 +2,7 @@
 // 'perf script' prints.
 //
 // Neither has identities of files, so that no frame has one, and neither has file offsets that
-// can be relied on. What is known are names, and of perf's text the files that they are from.
+// can be relied on. All that is known are names, and of perf's text the files that they are from.
 package fromtext
 
 import (

@@ -47,7 +47,7 @@ func parseHeader(line string) (h sampleHeader, ok bool) {
 		return h, false
 	}
 	h.rest = strings.TrimSpace(more)
-	// What is before the time: the command, which may have blanks, the process and the thread or
+	// The text before the time is the command, which may have blanks, the process and the thread or
 	// one of them, perhaps the processor and flags.
 	for range 3 {
 		command, last := cutLastWord(words)

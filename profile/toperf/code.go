@@ -12,7 +12,7 @@ import (
 	"hallmark/profile"
 )
 
-// mapCode places generated code of processes. What has one name and lies together, in one
+// mapCode places generated code of processes. Code that has one name and lies together, in one
 // page or two, is an area: none may be where another is that the same process has, or a
 // file, because what is mapped later would take its place.
 func (l *layout) mapCode() {

@@ -1,7 +1,7 @@
 // Package toperf writes a profile as a perf.data file, which perf reads with the same
 // counts: perf report, perf script, perf buildid-list.
 //
-// What a profile does not have is made up, so that everything fits together:
+// The package makes up the facts that a profile does not have, so that everything fits together:
 //
 //   - Each file is mapped at one address, the same in every process, where nothing
 //     else of the profile is; the kernel's image where it was linked to run. Addresses

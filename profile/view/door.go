@@ -28,7 +28,7 @@ import (
 //     the command line of a process. The entrance takes it from a process of the same user,
 //     and once.
 //
-// What pages of other ports make the browser ask for is refused by Sec-Fetch-Site, which they
+// Requests that pages of other ports make the browser send are refused by Sec-Fetch-Site, which they
 // cannot set, and host names other than this machine's, which may be made to lead here later
 // (DNS rebinding), by Host.
 type door struct {

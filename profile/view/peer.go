@@ -52,7 +52,7 @@ func ownerOf(table string, from, to netip.AddrPort) (uid int, ok bool) {
 }
 
 // socketAddr reads an address as the kernel's tables have it: 0100007F:1F90, in words of
-// the machine's byte order. What is none becomes the zero address.
+// the machine's byte order. Text that is no address becomes the zero address.
 func socketAddr(s string) netip.AddrPort {
 	host, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(host)

@@ -30,7 +30,7 @@ func listen(address string) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp", tcp)
 }
 
-// What others on this machine can make the server keep, who need no key to connect.
+// Bounds of what others on this machine can make the server keep, who need no key to connect.
 const (
 	maxConnections = 128
 	maxHeader      = 64 << 10

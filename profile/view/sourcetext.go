@@ -13,7 +13,7 @@ import (
 	"hallmark/internal/regular"
 )
 
-// What is read of a source file at most.
+// Bounds of a source file.
 const maxSource = 16 << 20
 
 var (

@@ -1,6 +1,6 @@
 // Package view shows a profile as web pages to the user who asked for it, on this machine.
 //
-// The pages are those of package web. What is in here is who may see them: only the user who has
+// The pages are those of package web. This package decides who may see them: only the user who has
 // the URL, on this machine. Nothing is fetched from anywhere. Nothing is executed but the user's
 // browser, if that is wanted; no file is opened but sources in a directory that the user named,
 // and files that the caller's symbols open by identity; and none is written.

@@ -38,8 +38,8 @@ const (
 // tmpAge is how long a file in tmp may be in the writing.
 const tmpAge = 24 * time.Hour
 
-// OpenDir opens the store in a directory, which it makes if need be. What killed processes left
-// there a day ago is removed.
+// OpenDir opens the store in a directory, which it makes if need be. Files that killed processes left
+// there a day ago are removed.
 func OpenDir(name string) (*Dir, error) {
 	if err := os.MkdirAll(name, 0o700); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type pushed struct {
 	close func() error
 }
 
-// What is asked for in one plan, and sent at a time.
+// Bounds of one plan, and of what is sent at a time.
 const (
 	planFiles = 100
 	planBytes = 512 << 20

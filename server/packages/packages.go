@@ -1,7 +1,7 @@
 // Package packages reads the files in packages of distributions and in archives: .deb, .rpm, tar
 // in any compression, and images of containers as tar archives.
 //
-// What is read is doubtful. A reader is bounded in members, in bytes that are unpacked, in the
+// All input is doubtful. A reader is bounded in members, in bytes that are unpacked, in the
 // ratio of these to what they were unpacked of, and in nesting. Nothing is written anywhere,
 // and names of members are values that become no paths.
 package packages

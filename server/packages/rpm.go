@@ -75,7 +75,7 @@ func rpmHeader(r io.Reader) (tags map[uint32][]string, size int64, err error) {
 	if !bytes.HasPrefix(h[:], []byte{0x8e, 0xad, 0xe8, 1}) || n > maxTags || size > maxHeader {
 		return nil, 0, errors.New("it is damaged")
 	}
-	// What is allocated is what is there, whatever the header says.
+	// The reader allocates for the bytes that are there, whatever the header says.
 	all, err := io.ReadAll(io.LimitReader(r, 16*int64(n)+size))
 	if err != nil {
 		return nil, 0, err

@@ -288,7 +288,7 @@ func claimOf(m packages.Member) (buildid.ID, error) {
 }
 
 // Publish takes what there is of an identity into the store, and reports whether that was
-// something that the store did not have. What cannot be read is passed over.
+// something that the store did not have. Files that cannot be read are passed over.
 func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err error) {
 	s.mu.Lock()
 	paths := s.places[id]

@@ -90,7 +90,7 @@ func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag s
 }
 
 // Source returns the source file of a path for an identity: one that was brought for it, or
-// one from the source package that its files were built from. What an agent says counts where
+// one from the source package that its files were built from. The word of an agent counts where
 // nobody else brought a file of the identity. Without one the error is blob.ErrNotExist.
 func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFile, error) {
 	s.init()

@@ -11,10 +11,10 @@
 //	staging/…                        uploads that are not whole
 //
 // A file is published in this order: its bytes are read and verified, its object is stored, and
-// its manifest says so. What is acknowledged can be read after a crash. A crash in between
+// its manifest says so. An acknowledged file can be read after a crash. A crash in between
 // leaves an object that nothing refers to, and never a manifest that is not true.
 //
-// What a file is, is read from its bytes: another identity than was claimed is an error. Two
+// The store reads the identity from the file's bytes: another one than was claimed is an error. Two
 // files of different code that have one identity are both kept and shown, and that of the more
 // trusted origin is served.
 package store
@@ -346,7 +346,7 @@ func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
 }
 
 // Manifest returns the manifest of an identity, which must not be changed. Without one the
-// error is blob.ErrNotExist. What another server changed is seen after two seconds.
+// error is blob.ErrNotExist. Changes by another server are seen after two seconds.
 func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) {
 	s.init()
 	none := fmt.Errorf("%v: %w", id, blob.ErrNotExist)

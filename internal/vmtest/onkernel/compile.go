@@ -52,7 +52,7 @@ func compile(tool string, args []string) int {
 	return told(copyFile(args[o+1], filepath.Join(dir, name)))
 }
 
-// crossCompile makes the same for the other architectures. What cannot be made for
+// crossCompile makes the same for the other architectures. A program that cannot be made for
 // them is missed by those who need it.
 func crossCompile(tool string, args []string, o int, name string) {
 	for _, arch := range vmtest.Arches() {

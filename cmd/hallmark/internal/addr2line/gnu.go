@@ -214,7 +214,7 @@ func (g *gnu) run(w World) error {
 }
 
 // address reads an address: a hexadecimal number, or SYMBOL, SYMBOL+OFFSET or +OFFSET.
-// What is none of them is what it starts with.
+// Of other text, the number that it starts with counts.
 func (g *gnu) address(text []byte) uint64 {
 	n, rest := parseHex(text)
 	if len(bytes.TrimSpace(rest)) == 0 {

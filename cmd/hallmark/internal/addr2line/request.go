@@ -48,13 +48,13 @@ var (
 	errNotNumber    = errors.New("expected a number as module offset")
 )
 
-// What separates words, and what is ignored in front of them.
+// The characters that separate words, and those that are ignored in front of them.
 const (
 	requestBreaks = " \n\r"
 	requestBlanks = " \t\n\v\f\r"
 )
 
-// parse reads a request. What the command line said of the file is in r already. base
+// parse reads a request. r has the command line's words on the file already. base
 // is that of numbers: 16, or 0 for what their prefix says. If there is an error, r says
 // as much as was understood.
 func (r *request) parse(line string, base int) error {

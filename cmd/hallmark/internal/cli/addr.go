@@ -42,8 +42,8 @@ any more: [rewritten] stands in place of the identity. So does it for memory of
 no file in a hole of the file's mappings, if the page differs from the file's. A
 page that is the same has the identity, marked "(inferred)".
 
-What is not known has the reason in its place, in brackets, and what can be done
-about it is printed on standard error.`
+A reason in brackets stands in place of an answer that is not known. Standard
+error has advice on it.`
 
 const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
   awk '{print $1}' stacks | hallmark addr --json 4711 -`

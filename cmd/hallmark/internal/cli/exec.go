@@ -27,8 +27,8 @@ library that is loaded.
 
 With a command, exec watches that command and the processes that it starts, and
 ends with it. Without one, exec watches all processes of the machine until
-Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. What the
-command prints goes to standard error, unless -o names a file for the events.
+Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. The
+command's output goes to standard error, unless -o names a file for the events.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later,
 programs in the kernel (--backend bpf) see every execution. On Linux 6.18 or

@@ -41,7 +41,7 @@ answered whenever there are some: another program can ask and wait for the
 answer. They are looked up as they are: of a return address, which is behind the
 call, ask for the byte before.
 
-What is not known has the reason in its place, in brackets.
+A reason in brackets stands in place of an answer that is not known.
 
 A build ID is a claim of the file. If two files have the same one and their code
 differs, lookup reports both on standard error ("same build ID, different

@@ -525,7 +525,7 @@ func stackShare(s *profile.Stacks) string {
 	return share + " of the stacks complete, "
 }
 
-// show shows the profile. What ended the recording must not end the view, so
+// show shows the profile. The signal that ended the recording must not end the view, so
 // that has an interrupt of its own.
 func (r *record) show(done *result) error {
 	if r.report {

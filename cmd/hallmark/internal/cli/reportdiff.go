@@ -183,7 +183,7 @@ func (d *diff) processes() []query.ProcessRow {
 	return rows
 }
 
-// diffRow is a row in JSON. What is "before" is as it was, and the change is of the base that is
+// diffRow is a row in JSON. Fields "before" are not scaled, and the change is from the base that is
 // multiplied by the scale.
 type diffRow struct {
 	Function      string  `json:"function,omitempty"`

@@ -55,9 +55,9 @@ without copying them first: the server reads which build IDs are in them, at
 start and when they change, and takes a file into the store when somebody asks
 for it.
 
-What the server does not have it asks --upstream for, or the servers that
+The server asks --upstream for files that it lacks, or the servers that
 DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
-ID of what comes, and keeps it. That no server has a file it remembers for two
+ID of what comes, and keeps it. A miss on all servers is remembered for two
 minutes.
 
 POST /v1/symbolize turns file offsets into functions and lines. The index of a

@@ -212,7 +212,7 @@ func notText(name string, compressed bool) error {
 	return fmt.Errorf("%s; for text: perf script -i %s --show-mmap-events | hallmark symbolize", reads, name)
 }
 
-// open opens the input. What is read of a file ends with ctx; standard input ends when
+// open opens the input. Reading a file ends with ctx; standard input ends when
 // whoever writes it has got the same Ctrl-C and is done.
 func (s *symbolizer) open(ctx context.Context, source *symbolsource.Source, name string) (r io.Reader, done func(), err error) {
 	if name == "-" {
@@ -356,8 +356,8 @@ func (s *symbolizer) writeProfile(source *symbolsource.Source, r plainInput) err
 	return nil
 }
 
-// What gzip compressed may become so much text, and so many times what it was: a bomb would
-// take hours. Who uncompresses it is the user then.
+// Compressed text may become so much text, and so many times what it was: a bomb would
+// take hours. The user then has to uncompress it.
 const (
 	maxTextBase  = 64 << 20
 	maxTextTimes = 24

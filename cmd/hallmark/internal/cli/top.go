@@ -142,7 +142,7 @@ func (t *topVerb) run() error {
 		return err
 	}
 	defer screen.Close()
-	// What is said on standard error would be written over the screen.
+	// Messages on standard error would be written over the screen.
 	t.env = &verb.Env{Stdout: t.env.Stdout, Stderr: io.Discard, Stdin: t.env.Stdin}
 	defer context.AfterFunc(ctx, screen.Close)()
 	r := t.record(ctx, first)

@@ -91,7 +91,7 @@ type Missing struct {
 // pointerBytes is what is added to a structure.
 const pointerBytes = 8
 
-// TakeCensus counts. Whatever a user may not see or a kernel does not report is in Missing.
+// TakeCensus counts. Missing has the things that a user may not see or a kernel does not report.
 func TakeCensus() *Census {
 	c := &Census{PageSize: os.Getpagesize()}
 	if err := procfs.CheckPIDNamespace(); err != nil {

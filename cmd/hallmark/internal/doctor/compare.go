@@ -24,7 +24,7 @@ import (
 type CompareOptions struct {
 	Frequency int           // samples a second and CPU, of each way; DefaultFrequency when 0
 	Duration  time.Duration // of all three parts together
-	// Load is a command that is run again and again. What is known is measured of it
+	// Load is a command that is run again and again. All figures are of it
 	// and all that it starts, costs of the whole machine meanwhile. Nil is for the whole
 	// machine as it is.
 	Load []string

@@ -42,7 +42,7 @@ func AppendJSON(b []byte, ev *execwatch.Event) []byte {
 	return append(o.b, "}\n"...)
 }
 
-// object writes the members of a JSON object. What is nothing is left out.
+// object writes the members of a JSON object. Empty members are left out.
 type object struct{ b []byte }
 
 // key begins a member.
@@ -190,7 +190,7 @@ func appendBase64(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendJSONText appends a string of JSON. What is not plain is left to encoding/json.
+// appendJSONText appends a string of JSON. A string that is not plain is left to encoding/json.
 func appendJSONText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

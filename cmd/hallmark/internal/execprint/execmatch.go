@@ -18,7 +18,7 @@ type Match struct {
 	paths, names map[string]bool
 }
 
-// NewMatch reads what is asked for. What can be the head of an identity may be a name
+// NewMatch reads what is asked for. Text that can be the head of an identity may be a name
 // all the same.
 func NewMatch(args []string) (*Match, error) {
 	m := &Match{paths: map[string]bool{}, names: map[string]bool{}}
@@ -56,7 +56,7 @@ func (m *Match) addPath(arg string) error {
 // IsAny reports whether nothing was asked for: every event matches.
 func (m *Match) IsAny() bool { return len(m.paths)+len(m.names) == 0 }
 
-// Has reports whether an event is to be printed. What was lost always is.
+// Has reports whether an event is to be printed. A loss always is.
 func (m *Match) Has(ev *execwatch.Event) bool {
 	if m.IsAny() || ev.Kind == execwatch.Missed || m.names[ev.Name] || m.hasScript(ev.Script) {
 		return true

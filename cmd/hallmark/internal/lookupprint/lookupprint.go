@@ -78,7 +78,7 @@ const lookupChunk = 64 << 10
 
 var errLongOffset = errors.New("standard input: an offset without an end")
 
-// PrintAll prints the offsets in r. What was read is answered before more is waited
+// PrintAll prints the offsets in r. It answers those that it has read before it waits for more
 // for.
 func (p *Printer) PrintAll(r io.Reader) error {
 	buf := make([]byte, 0, lookupChunk)

@@ -184,7 +184,7 @@ func (r *Recording) Reader(o perfdata.ReaderOptions, again bool) (*perfdata.Read
 	return perfdata.NewReader(head, o)
 }
 
-// anew returns a reader of a file from its start, whatever was read of it. What cannot be read
+// anew returns a reader of a file from its start, whatever was read of it. A file that cannot be read
 // again is no file.
 func anew(r io.Reader, size int64) (io.Reader, bool) {
 	at, ok := r.(io.ReaderAt)

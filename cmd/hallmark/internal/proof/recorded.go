@@ -103,7 +103,7 @@ func (rec *Recorded) mapping(m *perfdata.Mmap2) {
 	}
 }
 
-// isFile reports whether a mapping has a file with an identity. What is on a disk is one, even if
+// isFile reports whether a mapping has a file with an identity. A file on a disk is one, even if
 // it has the name of memory or of a device.
 func isFile(m *perfdata.Mmap2) bool {
 	if m.Name == "[vdso]" {
@@ -225,7 +225,7 @@ func NewList(verdicts map[File]Verdict, rec *Recorded, has bool) []perfdata.Head
 }
 
 // DifferentFiles returns pairs of files that got one build ID and have different contents.
-// What reads the recording by build IDs alone takes them for one.
+// A program that reads the recording by build IDs alone takes them for one.
 func DifferentFiles(verdicts map[File]Verdict) [][2]string {
 	var byID ordered.Multimap[buildid.ID, string]
 	for file, v := range verdicts {

@@ -184,7 +184,7 @@ func CheckPackage(name string) error {
 	return nil
 }
 
-// use lets servers be asked. Who waits for them may get tired of it.
+// use lets servers be asked. The user who waits for them may get tired of it.
 func (s *Source) use(client *debuginfod.Client) {
 	s.Finder.Servers = client
 	if len(client.URLs) == 0 {

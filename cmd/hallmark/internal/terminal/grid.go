@@ -31,7 +31,7 @@ type Column struct {
 // Add adds a row.
 func (g *Grid) Add(cells ...string) { g.Rows = append(g.Rows, cells) }
 
-// Measure makes the columns as wide as these cells at least. Whoever has more rows than memory
+// Measure makes the columns as wide as these cells at least. A caller that has more rows than memory
 // measures them all, and writes them in parts.
 func (g *Grid) Measure(cells ...string) {
 	if g.measured == nil {

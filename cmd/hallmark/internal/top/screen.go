@@ -1,5 +1,5 @@
 // Package top shows, round after round, what runs now: functions, binaries by identity, or
-// processes. What is shown follows from a [State] alone, which keys change.
+// processes. The screen follows from a [State] alone, which keys change.
 package top
 
 import (
