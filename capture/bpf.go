@@ -60,7 +60,7 @@ type body struct {
 // bpfCount is how often a stack was seen in an owner.
 type bpfCount struct {
 	stack   bpf.StackID
-	owner   bpf.Owner
+	owner   bpf.Task
 	samples uint64
 }
 
@@ -185,7 +185,7 @@ func (s *bpfSampler) round() error {
 // take takes the counts out of the kernel.
 func (s *bpfSampler) take() error {
 	s.taken = time.Now()
-	err := s.programs.Counts(func(stack bpf.StackID, o bpf.Owner, n uint64) {
+	err := s.programs.Counts(func(stack bpf.StackID, o bpf.Task, n uint64) {
 		s.waiting = append(s.waiting, bpfCount{stack, o, n})
 	})
 	if err != nil {
@@ -360,7 +360,7 @@ func (s *bpfSampler) body(id bpf.StackID) *body {
 }
 
 // placesOf says what the frames of a stack are in an owner.
-func (s *bpfSampler) placesOf(b *body, o *bpf.Owner) []place {
+func (s *bpfSampler) placesOf(b *body, o *bpf.Task) []place {
 	if b.places != nil && !b.private {
 		return b.places
 	}
@@ -375,7 +375,7 @@ func (s *bpfSampler) placesOf(b *body, o *bpf.Owner) []place {
 }
 
 // place says what a frame is.
-func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
+func (s *bpfSampler) place(f bpf.Frame, o *bpf.Task) place {
 	switch f.Kind {
 	case bpf.InKernel:
 		return s.inKernel(addr.Abs(f.At))
@@ -409,7 +409,7 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Owner) place {
 
 // image returns the object of the vdso. That of 64-bit processes is the one of this
 // process; any other is looked for in the process.
-func (s *bpfSampler) image(wide bool, o *bpf.Owner) *objects.Object {
+func (s *bpfSampler) image(wide bool, o *bpf.Task) *objects.Object {
 	if v, ok := reach.OwnVDSO(); ok && wide {
 		return s.objects.VDSO(v, o.PID)
 	}
@@ -431,7 +431,7 @@ func (s *bpfSampler) image(wide bool, o *bpf.Owner) *objects.Object {
 
 // generated returns the object of the code that a process generated, and has its
 // map read when the process ends.
-func (s *bpfSampler) generated(o *bpf.Owner) *objects.Object {
+func (s *bpfSampler) generated(o *bpf.Task) *objects.Object {
 	p := s.process(o)
 	g := s.objects.Generated(&p.Process)
 	if g.Code.IsSampled() {
@@ -462,7 +462,7 @@ func (s *bpfSampler) reap() {
 }
 
 // process returns the process that generated code is in.
-func (s *bpfSampler) process(o *bpf.Owner) *process {
+func (s *bpfSampler) process(o *bpf.Task) *process {
 	key := life{o.PID, o.Started}
 	p := s.processes[key]
 	if p == nil {

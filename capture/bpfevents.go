@@ -168,7 +168,7 @@ func (e *bpfEvents) closeEvents() error {
 	return errors.Join(errs...)
 }
 
-func (e *bpfEvents) labels(o *bpf.Owner) profile.Labels {
+func (e *bpfEvents) labels(o *bpf.Task) profile.Labels {
 	l := profile.Labels{Process: o.Process, Thread: o.Thread, PID: int(o.PID), TID: int(o.TID)}
 	l.Cgroup, l.Container = e.cgroups.Home(o.Cgroup)
 	return l

@@ -65,10 +65,10 @@ func (s *stackmapSampler) count(c bpf.StackmapSample) {
 		places = append(places, s.inKernel(addr.Abs(callSite(ip, i))))
 	}
 	for i, f := range c.User {
-		places = append(places, s.place(f, i, c.Owner.PID))
+		places = append(places, s.place(f, i, c.Task.PID))
 	}
 	n := total{int64(c.Samples), int64(c.Samples) * int64(s.perSample)}
-	s.tally.add(places, framePointers(len(c.User)), s.labels(&c.Owner), n, c.Owner.Seen)
+	s.tally.add(places, framePointers(len(c.User)), s.labels(&c.Task), n, c.Task.Seen)
 }
 
 // callSite returns where the frame with this index is: all but the innermost are in

@@ -32,7 +32,7 @@ type unwinding struct {
 
 // copiedSample is a sample that is to be finished.
 type copiedSample struct {
-	owner   bpf.Owner
+	owner   bpf.Task
 	stack   bpf.StackID
 	counted bool
 	labels  profile.Labels
@@ -112,10 +112,10 @@ func (u *unwinding) askFor(last bpf.Frame) {
 
 func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 	one := &copiedSample{
-		owner:   c.Owner,
+		owner:   c.Task,
 		stack:   c.Stack,
 		counted: c.Counted,
-		labels:  u.s.labels(&c.Owner),
+		labels:  u.s.labels(&c.Task),
 		methods: b.walk.Methods,
 		space:   u.space(c.Space),
 		memory:  unwind.Stack{Base: c.Start, Bytes: c.Memory, Missing: c.Missing},
@@ -127,7 +127,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 		},
 	}
 	if !c.Counted {
-		one.places, one.last = slices.Clip(u.s.placesOf(b, &c.Owner)), b.frames[len(b.frames)-1]
+		one.places, one.last = slices.Clip(u.s.placesOf(b, &c.Task)), b.frames[len(b.frames)-1]
 	}
 	one.walker = unwind.Walker{Machine: unwind.MachineOf(runtime.GOARCH), Memory: &one.memory, Entry: c.Entry, AddressBits: procfs.AddressBits()}
 	return one

@@ -42,8 +42,8 @@ type Options struct {
 	Command *launch.Command // report this program alone, which Run releases, and the processes that it starts
 	Backend Backend         // BPF, Perf, or what works here when Auto
 
-	// Told is called when all that is known by now has been reported; nil for no call.
-	Told func() error
+	// Reported is called when all that is known by now has been reported; nil for no call.
+	Reported func() error
 
 	NoTaskWork bool // do without what kernels have had since 6.18 (task work): for tests
 	// patience is for tests: how long an event waits for identities with perf, 0 for as long as it
@@ -278,8 +278,8 @@ func (w *Watch) round(each func(*Event) error) error {
 func (w *Watch) tell(before uint64, each func(*Event) error) error {
 	for n := 0; ; n++ {
 		ev := w.queue.next(before)
-		if ev == nil && n > 0 && w.opts.Told != nil {
-			return w.opts.Told()
+		if ev == nil && n > 0 && w.opts.Reported != nil {
+			return w.opts.Reported()
 		}
 		if ev == nil {
 			return nil

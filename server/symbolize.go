@@ -147,7 +147,7 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 	var miss *symbols.MissError
 	switch {
 	case errors.As(err, &miss):
-		return columns.FileAnswer{Why: string(miss.Why)}, nil
+		return columns.FileAnswer{Why: string(miss.Miss)}, nil
 	case err != nil:
 		return columns.FileAnswer{}, err
 	}
@@ -189,7 +189,7 @@ func whyNot(x *symbol.Index, virtual bool, address uint64) reason.Reason {
 func (s *Server) openIndex(r *http.Request, waiting context.Context, text string) (*symbols.Index, error) {
 	id, err := buildid.Parse(text)
 	if err != nil || id.Kind() == buildid.HTL {
-		return nil, &symbols.MissError{Why: symbols.NoFile}
+		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	// Both files, as far as they are known: either may have the symbols.
 	for _, a := range []artefact{executable, debugFile} {
@@ -199,14 +199,14 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 		case r.Context().Err() != nil:
 			return nil, r.Context().Err()
 		case waiting.Err() != nil:
-			return nil, &symbols.MissError{Why: symbols.Pending}
+			return nil, &symbols.MissError{Miss: symbols.Pending}
 		case statusOf(err) != http.StatusServiceUnavailable:
 			return nil, err
 		}
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
-		return nil, &symbols.MissError{Why: symbols.NoFile}
+		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {
 		return nil, err

@@ -31,6 +31,27 @@ type FormatError = elffile.FormatError
 // A Segment is a PT_LOAD program header: a part of the file that is mapped.
 type Segment = elffile.Segment
 
+// FileOptions say how a File answers. They may be set until the first lookup: a file is opened
+// before it is known where its debug file is, and what that refers to. The zero value is right for
+// a file that is alone.
+type FileOptions struct {
+	// Companion opens another file that holds a part of the debug information, as
+	// IndexOptions.Open does. Without it there are no such files.
+	Companion func(Companion) *File
+
+	// NoDWARF leaves the debug information alone: answers come from one symbol table
+	// each, without inlined calls except in Go, and cost little memory.
+	NoDWARF bool
+
+	// NoIndex keeps the File from making an index of itself. Without it the File does so
+	// when it was asked for so many addresses that it pays, see Explored.
+	NoIndex bool
+
+	// MakeIndex makes the index that the File answers from then, and closes with itself,
+	// for instance one that is kept for others. Nil means Index, in memory.
+	MakeIndex func() (*Index, error)
+}
+
 // A File answers from what an ELF file says of its code: from its debug information,
 // Go's pclntab and its symbol tables, the best Source first, and by the same rules as an
 // Index of it, which is faster where many addresses are asked for. It is a Table.
@@ -39,24 +60,7 @@ type Segment = elffile.Segment
 // information the units that may have the address. Those that were read last are kept,
 // and in the end, if many are asked for, an index in memory takes their place.
 type File struct {
-	// Companion opens another file that holds a part of the debug information, as
-	// IndexOptions.Open does. Without it there are no such files. It must be set
-	// before the first lookup.
-	Companion func(Companion) *File
-
-	// NoDWARF leaves the debug information alone: answers come from one symbol table
-	// each, without inlined calls except in Go, and cost little memory. It must be set
-	// before the first lookup.
-	NoDWARF bool
-
-	// NoIndex keeps the File from making an index of itself. Without it the File does so
-	// when it was asked for so many addresses that it pays, see Explored.
-	NoIndex bool
-
-	// MakeIndex makes the index that the File answers from then, and closes with itself,
-	// for instance one that is kept for others. Nil means Index, in memory. It must be
-	// set before the first lookup.
-	MakeIndex func() (*Index, error)
+	FileOptions
 
 	image   *elffile.Image
 	images  []*elffile.Image // it, and that of the debug file

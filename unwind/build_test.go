@@ -190,7 +190,7 @@ func checkTable(t testing.TB, name string, table *Table) (why [4]uint64, known u
 		}
 		checkRule(t, name, table.Machine(), &row)
 		if row.Rule.Kind == None {
-			why[row.Rule.Why()] += uint64(row.End - row.Start)
+			why[row.Rule.Silence()] += uint64(row.End - row.Start)
 		} else {
 			known += uint64(row.End - row.Start)
 		}
@@ -208,7 +208,7 @@ func checkRule(t testing.TB, name string, m Machine, row *Row) {
 	t.Helper()
 	r := &row.Rule
 	switch {
-	case r.Kind > Goroutine, r.Kind == None && r.Why() > Damaged, r.Kind == FP && r.Source() != Known:
+	case r.Kind > Goroutine, r.Kind == None && r.Silence() > Damaged, r.Kind == FP && r.Source() != Known:
 	case r.Kind != None && int(r.Register) >= m.registers():
 	case r.Kind != None && r.Source() == NoSource:
 	case r.Kind == Goroutine && (r.Source() != Pclntab || m != X86_64 || slices.Min(r.Saved[:4]) < 0 || slices.Max(r.Saved[:4]) >= goroutineWords || r.Offset < 0):

@@ -69,7 +69,7 @@ type frameState struct {
 // cfaRule is how the CFA is found.
 type cfaRule struct {
 	kind     Kind // None: no rule can say it, or nothing is said
-	why      Why
+	why      Silence
 	register uint8
 	offset   int64
 	addend   int64 // bytes

@@ -87,7 +87,7 @@ func text(table *Table) string {
 		fmt.Fprintf(&b, "%x-%x ", uint64(row.Start), uint64(row.End))
 		switch r.Kind {
 		case None:
-			fmt.Fprintf(&b, "none %d\n", r.Why())
+			fmt.Fprintf(&b, "none %d\n", r.Silence())
 		default:
 			fmt.Fprintf(&b, "kind %d r%d%+d ra %d saved %d add %d link %d flags %d\n", r.Kind, r.Register, r.Offset, r.RA, r.Saved, r.Addend, r.Link, r.Flags&15)
 		}

@@ -36,7 +36,7 @@
 // Rule 0 is always the one that says nothing. A rule is:
 //
 //	 0  kind     u8   how the canonical frame address (CFA) is found, a Kind
-//	 1  register u8   that it is found from, by its DWARF number; for None a Why
+//	 1  register u8   that it is found from, by its DWARF number; for None a Silence
 //	 2  flags    u8   bit 0: saved registers lie relative to that register's value,
 //	                  not to the CFA; bit 1: the caller may be on another stack, whose
 //	                  addresses may be lower; bit 2: the caller was interrupted, and

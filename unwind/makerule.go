@@ -3,7 +3,7 @@ package unwind
 // makeRule says the state as a rule.
 func (x *executor) makeRule(e *cie) Rule {
 	s := &x.state
-	none := func(w Why) Rule { return Rule{Kind: None, Register: Register(w)} }
+	none := func(w Silence) Rule { return Rule{Kind: None, Register: Register(w)} }
 	switch {
 	case e.ra != uint64(x.machine.returnColumn()):
 		return none(Unusual)

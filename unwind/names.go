@@ -48,10 +48,10 @@ var kindNames = [...]string{"none", "outermost", "register", "dereference", "plt
 // String returns a word for the kind.
 func (k Kind) String() string { return nameOf(kindNames[:], int(k), "kind") }
 
-var whyNames = [...]string{"gap", "expression", "unusual", "damaged"}
+var silenceNames = [...]string{"gap", "expression", "unusual", "damaged"}
 
 // String returns a word for the reason.
-func (w Why) String() string { return nameOf(whyNames[:], int(w), "reason") }
+func (s Silence) String() string { return nameOf(silenceNames[:], int(s), "reason") }
 
 var sourceNames = [...]string{"-", ".eh_frame", ".debug_frame", "pclntab", "plt", "known"}
 
@@ -71,7 +71,7 @@ func (r *Rule) CFA(m Machine) string {
 	at := fmt.Sprintf("%s%+d", m.Name(r.Register), r.Offset)
 	switch r.Kind {
 	case None:
-		return "none: " + r.Why().String()
+		return "none: " + r.Silence().String()
 	case Outermost, FP:
 		return r.Kind.String()
 	case Deref:

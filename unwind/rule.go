@@ -48,7 +48,7 @@ type Kind uint8
 
 // The kinds of rules. enum unwind_kind of internal/bpf/c/unwind.h has the same numbers.
 const (
-	None      Kind = iota // nothing is known: see Why
+	None      Kind = iota // nothing is known: see Silence
 	Outermost             // there is no caller: the return address is undefined
 	Reg                   // register + offset
 	Deref                 // what lies at register + offset, + 8·addend
@@ -58,15 +58,15 @@ const (
 	Goroutine             // the goroutine that register's g works for: see goroutine.go
 )
 
-// Why says why a rule of kind None says nothing.
-type Why uint8
+// Silence is why a rule of kind None says nothing.
+type Silence uint8
 
 // The reasons.
 const (
-	Gap        Why = iota // no call frame information covers the place
-	Expression            // a DWARF expression that rules cannot say
-	Unusual               // a rule for a register that rules cannot say
-	Damaged               // the call frame information is malformed
+	Gap        Silence = iota // no call frame information covers the place
+	Expression                // a DWARF expression that rules cannot say
+	Unusual                   // a rule for a register that rules cannot say
+	Damaged                   // the call frame information is malformed
 )
 
 // Source is where a rule comes from.
@@ -115,7 +115,7 @@ const (
 // A Rule says how to get from one frame to its caller's.
 type Rule struct {
 	Kind     Kind
-	Register Register // or Why, of a rule of kind None
+	Register Register // or Silence, of a rule of kind None
 	Flags    uint8    // SavedAtRegister and others, and the Source in the upper three bits
 	RA       int8     // units of 8 bytes from the CFA or a register's value, or Same
 	Offset   int32    // bytes
@@ -127,8 +127,8 @@ type Rule struct {
 // Source returns where the rule comes from.
 func (r *Rule) Source() Source { return Source(r.Flags >> sourceShift) }
 
-// Why returns why a rule of kind None says nothing.
-func (r *Rule) Why() Why { return Why(r.Register) }
+// Silence returns why a rule of kind None says nothing.
+func (r *Rule) Silence() Silence { return Silence(r.Register) }
 
 // Registers are the general registers of a frame, by their DWARF numbers, the stack
 // pointer among them. The instruction pointer is not one of them: see State.

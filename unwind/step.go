@@ -42,7 +42,7 @@ func (s *State) Step(m Machine, r *Rule, mem Memory) (End, bool) {
 
 // end returns how a stack ends where the rule says nothing.
 func (r *Rule) end() End {
-	if r.Kind == None && r.Why() == Gap || r.Kind == FP {
+	if r.Kind == None && r.Silence() == Gap || r.Kind == FP {
 		return NoRule
 	}
 	return Unsupported

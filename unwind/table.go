@@ -180,8 +180,8 @@ func (t *Table) Stats() Stats {
 		n := uint64(row.End - row.Start)
 		switch r := &row.Rule; {
 		case r.Kind == None:
-			s.Silent[r.Why()&3]++
-			s.SilentBytes[r.Why()&3] += n
+			s.Silent[r.Silence()&3]++
+			s.SilentBytes[r.Silence()&3] += n
 		default:
 			s.Known += n
 			if places := r.Kind == Reg || r.Kind == Deref; places && r.Saved[t.Machine().framePointer()] == Unknown {

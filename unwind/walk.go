@@ -96,7 +96,7 @@ func (w *Walker) step(s *State, rule *Rule) (End, bool) {
 		return s.Step(w.Machine, rule, w.Memory)
 	case w.atEntry(s):
 		return Complete, true
-	case rule.Why() == Gap && m.keepsFP():
+	case rule.Silence() == Gap && m.keepsFP():
 		return s.StepFP(w.Machine, w.Memory)
 	}
 	return rule.end(), true

@@ -185,7 +185,7 @@ func all(dir string) error {
 			}
 			s := t.Stats()
 			files, rows, rules, size, known = files+1, rows+s.Rows, rules+s.Rules, size+s.Size, known+s.Known
-			for _, why := range []unwind.Why{unwind.Expression, unwind.Unusual, unwind.Damaged} {
+			for _, why := range []unwind.Silence{unwind.Expression, unwind.Unusual, unwind.Damaged} {
 				silent, quiet = silent+s.Silent[why], quiet+s.SilentBytes[why]
 			}
 			return nil

@@ -107,8 +107,8 @@ type File struct {
 	Validity
 }
 
-// Owner is whom a stack was seen in.
-type Owner struct {
+// Task is the thread that a stack was seen in, with its process.
+type Task struct {
 	PID, TID uint32
 	Started  uint64 // of the process, ns, CLOCK_BOOTTIME
 	Seen     uint64 // when, ns, CLOCK_MONOTONIC; 0 without Options.Times

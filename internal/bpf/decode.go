@@ -131,9 +131,9 @@ func joinPath(b []byte) string {
 	return "/" + strings.Join(parts, "/")
 }
 
-// ownerOf turns the key of a count into values.
-func ownerOf(k *samplerCountKey) Owner {
-	return Owner{
+// taskOf turns the key of a count into values.
+func taskOf(k *samplerCountKey) Task {
+	return Task{
 		PID:     k.Tgid,
 		TID:     k.Tid,
 		Started: k.Started,

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	UserOnly   bool // leave the kernel's part of stacks out
 	Follow     bool // sample only the processes that Follow names
-	Times      bool // count each sample by itself: see Owner.Seen
+	Times      bool // count each sample by itself: see Task.Seen
 	NoTaskWork bool // do not read identities in the sampled tasks, as on kernels before 6.18
 	Entries    int  // how many files the table has room for; DefaultEntries when 0
 	Running    bool // load what Enter needs
@@ -259,7 +259,7 @@ func (s *Sampler) Counted() int {
 // Counts calls each for every stack and owner that was counted since the last
 // call. The frames of these stacks are in the events that are Read after it. Each call
 // moves the time on by which the table of files knows what is used.
-func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) error {
+func (s *Sampler) Counts(each func(stack StackID, task Task, samples uint64)) error {
 	// Set to 0 before the maps change places: what is counted meanwhile counts twice
 	// here, and not at all if it were done after.
 	err := errors.Join(s.table.tick(), s.objects.Counted.Set(uint64(0)), s.objects.WallClock.Set(wallClock()))
@@ -273,7 +273,7 @@ func (s *Sampler) Counts(each func(stack StackID, owner Owner, samples uint64)) 
 	}
 	s.writing, s.emptied = s.emptied, s.writing
 	return drainCounts(s.emptied, s.keys, s.values, func(k *samplerCountKey, n uint64) {
-		each(StackID{k.Stack.A, k.Stack.B}, ownerOf(k), n)
+		each(StackID{k.Stack.A, k.Stack.B}, taskOf(k), n)
 	})
 }
 

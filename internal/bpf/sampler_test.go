@@ -40,7 +40,7 @@ type seen struct {
 	ids    map[uint32]buildid.ID
 	stacks map[StackID][]Frame
 	counts map[StackID]uint64
-	owners map[Owner]uint64
+	owners map[Task]uint64
 	pairs  map[pair]uint64
 	ends   map[StackID]unwind.End
 	copies []*Copy
@@ -57,13 +57,13 @@ func keep(c *Copy) *Copy {
 // pair is what samples are counted by.
 type pair struct {
 	stack StackID
-	owner Owner
+	owner Task
 }
 
 func newSeen() *seen {
 	return &seen{
 		files: map[uint32]File{}, ids: map[uint32]buildid.ID{}, stacks: map[StackID][]Frame{}, counts: map[StackID]uint64{},
-		owners: map[Owner]uint64{}, pairs: map[pair]uint64{}, ends: map[StackID]unwind.End{}, spaces: map[uint64]*Space{},
+		owners: map[Task]uint64{}, pairs: map[pair]uint64{}, ends: map[StackID]unwind.End{}, spaces: map[uint64]*Space{},
 	}
 }
 
@@ -83,7 +83,7 @@ func (s *seen) samples() (n uint64) {
 	return n
 }
 
-func (s *seen) count(stack StackID, o Owner, n uint64) {
+func (s *seen) count(stack StackID, o Task, n uint64) {
 	s.counts[stack] += n
 	s.owners[o] += n
 	s.pairs[pair{stack, o}] += n

@@ -30,7 +30,7 @@ type Stackmap struct {
 type StackmapOptions struct {
 	UserOnly bool // leave the kernel's part of stacks out
 	Follow   bool // sample only the processes that Follow names
-	Times    bool // count each sample by itself: see Owner.Seen
+	Times    bool // count each sample by itself: see Task.Seen
 	// Stacks is how many places for stacks there are, rounded up to a power of two;
 	// 4096 when 0. A stack has its place by its hash, and while another one is in it
 	// the samples are lost: of n different stacks between two calls of Take, about
@@ -66,7 +66,7 @@ type StackmapFrame struct {
 type StackmapSample struct {
 	Kernel  []uint64 // absolute addresses, leaf first
 	User    []StackmapFrame
-	Owner   Owner
+	Task    Task
 	Samples uint64
 }
 
@@ -198,7 +198,7 @@ func (s *Stackmap) Take(each func(StackmapSample)) error {
 			s.missing += n
 			return
 		}
-		each(StackmapSample{kernel, user, ownerOf(k), n})
+		each(StackmapSample{kernel, user, taskOf(k), n})
 	})
 }
 

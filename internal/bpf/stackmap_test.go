@@ -48,8 +48,8 @@ func TestStackmapOfGo(t *testing.T) {
 	for range 3 { // both sides of the maps
 		for _, sample := range taken(t, s) {
 			all += sample.Samples
-			if sample.Owner.PID != uint32(os.Getpid()) {
-				t.Errorf("samples are of %+v", sample.Owner)
+			if sample.Task.PID != uint32(os.Getpid()) {
+				t.Errorf("samples are of %+v", sample.Task)
 			}
 			if inSpin(t, sample.User) {
 				spinning += sample.Samples

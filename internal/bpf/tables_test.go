@@ -91,7 +91,7 @@ func TestTables(t *testing.T) {
 		if err := tables.Put(serial, made(t, size, serial)); err != nil {
 			t.Fatal(serial, err)
 		}
-		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil { // the time moves on
+		if err := s.Counts(func(StackID, Task, uint64) {}); err != nil { // the time moves on
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestVDSOStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for serial := uint32(1); serial <= 30; serial++ {
-		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil { // the time moves on
+		if err := s.Counts(func(StackID, Task, uint64) {}); err != nil { // the time moves on
 			t.Fatal(err)
 		}
 		put := func() error { return tables.Put(serial, made(t, 300<<10, serial+1)) }
@@ -208,7 +208,7 @@ func TestManyEntries(t *testing.T) {
 		if err := tables.PutNone(serial); err != nil {
 			t.Fatal(serial, err)
 		}
-		if err := s.Counts(func(StackID, Owner, uint64) {}); err != nil {
+		if err := s.Counts(func(StackID, Task, uint64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ const MaxCopy = 32 << 10
 // table of a file was not there. It is counted nowhere else: who takes it walks on and
 // counts it. It is valid as long as Handler.Copy runs.
 type Copy struct {
-	Owner Owner
+	Task Task
 	// Stack is what was found of the stack. Its frames were sent before, and ended with
 	// unwind.NoTable; the last of them is the one that the registers are of.
 	Stack StackID
@@ -52,7 +52,7 @@ type Copy struct {
 type Space struct {
 	ID      uint64 // a hash of all that follows
 	PID     uint32
-	Started uint64 // of the process, as in Owner
+	Started uint64 // of the process, as in Task
 	VMAs    []VMA
 	Cut     bool // there are more areas than are reported
 }
@@ -98,7 +98,7 @@ func dispatchCopy(event []byte, h Handler) error {
 		return fmt.Errorf("BPF copy of %d bytes in %d", e.Size, len(memory))
 	}
 	c := Copy{
-		Owner:     ownerOf(&e.Key),
+		Task:      taskOf(&e.Key),
 		Stack:     StackID{e.Key.Stack.A, e.Key.Stack.B},
 		Counted:   e.Counted != 0,
 		IP:        addr.Abs(e.Ip),

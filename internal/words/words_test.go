@@ -52,7 +52,6 @@ var allowed = map[string]string{
 	"procmap.DoorExe":                   "/proc/PID/exe",
 	"internal/reach.Key.FromProc":       "the file system /proc",
 	"profile/compact.Function.Filename": "pprof's model, by pprof's names",
-	"execwatch.Options.Told":            "older than this test",
 }
 
 // notProduct are directories of what only measures.

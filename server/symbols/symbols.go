@@ -24,24 +24,24 @@ import (
 	"hallmark/symbol"
 )
 
-// Why says why there are no symbols of an identity.
-type Why string
+// Miss is why there are no symbols of an identity.
+type Miss string
 
 // The reasons.
 const (
-	NoFile  Why = "no file" // no file of the identity is known
-	Pending Why = "pending" // its index is being made
-	Poor    Why = "poor"    // its files have no symbols
-	Damaged Why = "damaged" // no index can be made of its files
+	NoFile  Miss = "no file" // no file of the identity is known
+	Pending Miss = "pending" // its index is being made
+	Poor    Miss = "poor"    // its files have no symbols
+	Damaged Miss = "damaged" // no index can be made of its files
 )
 
 // A MissError says that there are no symbols of an identity.
 type MissError struct {
-	Why  Why
+	Miss Miss
 	Text string // more about it; "" for none
 }
 
-func (e *MissError) Error() string { return string(e.Why) + ": " + e.Text }
+func (e *MissError) Error() string { return string(e.Miss) + ": " + e.Text }
 
 // Indexes are the indexes of a store. Its fields must not change after its first use; its methods
 // may be called by several goroutines at once.

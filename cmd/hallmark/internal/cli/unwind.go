@@ -227,7 +227,7 @@ func recordOfRow(name string, m unwind.Machine, row unwind.Row) rowRecord {
 	}
 	switch r.Kind {
 	case unwind.None:
-		rec.Why = r.Why().String()
+		rec.Why = r.Silence().String()
 	case unwind.Signal, unwind.Goroutine:
 		rec.Register, rec.Offset = m.Name(r.Register), &r.Offset
 	case unwind.Reg, unwind.Deref, unwind.PLT:
@@ -286,7 +286,7 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 	if p.opt.json {
 		rec := statsRecord{File: name, Machine: t.Machine().String(), Rows: s.Rows, Rules: s.Rules, Size: s.Size, Code: code,
 			Known: s.Known, Silent: map[string]int{}, SilentBytes: map[string]uint64{}, Lost: s.Lost, Nanoseconds: int64(took)}
-		for why := range unwind.Why(len(s.Silent)) {
+		for why := range unwind.Silence(len(s.Silent)) {
 			rec.Silent[why.String()], rec.SilentBytes[why.String()] = s.Silent[why], s.SilentBytes[why]
 		}
 		return verb.WriteObject(p.out, rec)
@@ -299,7 +299,7 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 	text.Add("rows", terminal.Thousands(int64(s.Rows)), terminal.Plural(int64(s.Rules), "distinct rule"))
 	text.Add("size", terminal.Quantity(int64(s.Size), "bytes"), perRow+" bytes a row, "+t.Machine().String())
 	text.Add("code with a rule", terminal.Percent(int64(s.Known), int64(code)), "of "+terminal.Quantity(int64(code), "bytes"))
-	for why := range unwind.Why(len(s.Silent)) {
+	for why := range unwind.Silence(len(s.Silent)) {
 		text.Add("none: "+why.String(), terminal.Thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+terminal.Quantity(int64(s.SilentBytes[why]), "bytes")))
 	}
 	text.Add("frame pointer lost", terminal.Thousands(int64(s.Lost)), "rows")
