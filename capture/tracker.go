@@ -28,8 +28,8 @@ type tracker struct {
 	reaped    uint64 // when processes were last looked through
 	places    []place
 	doubles   *doubles // nil when there can be none
-	// told is when the records of changes were complete again, 0 when none was ever lost.
-	told uint64
+	// completeSince is when the records of changes were complete again, 0 when none was ever lost.
+	completeSince uint64
 	// unwinder finds the callers of user code when samples bring their stacks, else nil.
 	unwinder *userStacks
 }
@@ -63,7 +63,7 @@ func (t *tracker) handle(r perfdata.Record) {
 // doubt forgets what was mapped in all processes: records of changes were lost until a time. It
 // is read again for each process that is sampled, and counts from then on.
 func (t *tracker) doubt(until uint64) {
-	t.told = until
+	t.completeSince = until
 	for _, p := range t.processes {
 		if p.PID != perfdata.Idle && p.PID != perfdata.NoTask {
 			p.doubted = true
@@ -110,7 +110,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		t.doubles.forget(r.OwnerTID)
 		// The number is kept, everything else is new.
 		t.processes[r.OwnerPID] = newProcess(r.OwnerPID, r.Time, r.Name)
-		t.processes[r.OwnerPID].doubted = r.Time < t.told
+		t.processes[r.OwnerPID].doubted = r.Time < t.completeSince
 		return
 	}
 	if r.OwnerPID == r.OwnerTID {
@@ -137,7 +137,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 		return
 	}
 	child := newProcess(r.ChildPID, r.Time, "")
-	child.doubted = r.Time < t.told
+	child.doubted = r.Time < t.completeSince
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		parent.catchUp(r.Time)
 		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
@@ -204,7 +204,7 @@ func (t *tracker) process(pid uint32) *process {
 				p.name = outsideName
 			}
 		} else if pid != perfdata.NoTask {
-			if p.doubted = t.told != 0; !p.doubted {
+			if p.doubted = t.completeSince != 0; !p.doubted {
 				p.inventory(t.objects)
 			}
 		}

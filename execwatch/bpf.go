@@ -34,18 +34,18 @@ type bpfWatch struct {
 	running           runningPrograms  // of other processes
 	since             uint64           // when events were lost last, ns, CLOCK_MONOTONIC
 	exits             bool
-	ends              map[life]*toldEnd // processes whose end was told, until they are gone
-	lost              uint64            // that was reported
-	homes             map[uint64]home   // by the number of the cgroup
-	swept             time.Time         // ends
-	seen              int               // events in the last reading
-	wakes             bool              // the next event wakes us
-	period            time.Duration     // until the next reading, unless that wakes us
-	libs              *perfWatch        // nil without WatchOptions.Libs
-	command           uint32            // that was released; 0 for none
-	released          life              // the command, when it has executed its program
-	before            uint64            // ns, that it had run by then
-	from              uint64            // when it did, ns, CLOCK_MONOTONIC
+	ends              map[life]*reportedEnd // processes whose end was reported, until they are gone
+	lost              uint64                // that was reported
+	homes             map[uint64]home       // by the number of the cgroup
+	swept             time.Time             // ends
+	seen              int                   // events in the last reading
+	wakes             bool                  // the next event wakes us
+	period            time.Duration         // until the next reading, unless that wakes us
+	libs              *perfWatch            // nil without WatchOptions.Libs
+	command           uint32                // that was released; 0 for none
+	released          life                  // the command, when it has executed its program
+	before            uint64                // ns, that it had run by then
+	from              uint64                // when it did, ns, CLOCK_MONOTONIC
 }
 
 // life is one process for good: numbers are used again.
@@ -97,7 +97,7 @@ func (w *Watch) useBPF() error {
 		cgroups:  procfs.NewCgroups(procfs.UnifiedRoots),
 		files:    map[uint32]*objects.Object{},
 		lives:    map[life]*Binary{},
-		ends:     map[life]*toldEnd{},
+		ends:     map[life]*reportedEnd{},
 		homes:    map[uint64]home{},
 		exits:    w.opts.Exits,
 		swept:    time.Now(),
@@ -168,8 +168,8 @@ func (b *bpfWatch) read() (uint64, error) {
 	if err := b.take(); err != nil || b.libs == nil {
 		return until, err
 	}
-	told, err := b.libs.read()
-	return min(until, told), err
+	reported, err := b.libs.read()
+	return min(until, reported), err
 }
 
 // take takes what the programs reported.
@@ -220,7 +220,7 @@ func (b *bpfWatch) lookForLost() error {
 // forgetEnds forgets processes that ended and that nobody waits for.
 func (b *bpfWatch) forgetEnds() {
 	now := perfring.Monotonic()
-	maps.DeleteFunc(b.ends, func(_ life, e *toldEnd) bool { return e.held.time+uint64(forgetAfter) < now })
+	maps.DeleteFunc(b.ends, func(_ life, e *reportedEnd) bool { return e.held.time+uint64(forgetAfter) < now })
 }
 
 func (b *bpfWatch) halt() {
@@ -290,7 +290,7 @@ type toldExec struct {
 	binary, loader       Binary
 	watch                *bpfWatch
 	key                  life
-	program, interpreter toldFile // interpreter.object is nil for none
+	program, interpreter reportedFile // interpreter.object is nil for none
 }
 
 // Exec takes the execution of a program.
@@ -312,7 +312,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	}
 	ev := &x.event
 	ev.Credentials, ev.Program = &x.owner, &x.binary
-	x.program = toldFile{objects: b.objects, object: b.objectOf(e.Program), queue: b.queue, event: ev, binary: &x.binary}
+	x.program = reportedFile{objects: b.objects, object: b.objectOf(e.Program), queue: b.queue, event: ev, binary: &x.binary}
 	ev.Cgroup, ev.Container = b.homeOf(e.Cgroup)
 	if e.Script {
 		ev.Script, ev.Interp = e.File, e.Interp
@@ -322,7 +322,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	}
 	if e.Interpreter != e.Program {
 		o := b.objectOf(e.Interpreter)
-		x.interpreter = toldFile{objects: b.objects, object: o, queue: b.queue, event: ev, binary: &x.loader}
+		x.interpreter = reportedFile{objects: b.objects, object: o, queue: b.queue, event: ev, binary: &x.loader}
 		x.loader.Path = o.Path
 		ev.Interpreter = &x.loader
 	}
@@ -420,8 +420,8 @@ func splitArgs(b []byte) []string {
 	return args
 }
 
-// toldEnd is the end of a process.
-type toldEnd struct {
+// reportedEnd is the end of a process.
+type reportedEnd struct {
 	held   heldEvent
 	event  Event
 	owner  Credentials
@@ -446,7 +446,7 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	if key == b.released {
 		began = b.from
 	}
-	x := &toldEnd{
+	x := &reportedEnd{
 		event: Event{
 			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 		},
@@ -467,11 +467,11 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	b.queue.add(&x.held, x.ran.patience(endPatience))
 }
 
-func (x *toldEnd) complete() bool {
+func (x *reportedEnd) complete() bool {
 	return x.final && (x.ran.isDone() || x.watch.lives[x.key] != nil)
 }
 
-func (x *toldEnd) finish() {
+func (x *reportedEnd) finish() {
 	b := x.watch
 	x.last = x.cpu // what comes later comes too late
 	if x.key == b.released {

@@ -215,9 +215,9 @@ func (c *execClaims) eachOther(id buildid.ID, key reach.Key, each func(*claimant
 	}
 }
 
-// isTold reports whether all is known of an object that is to be reported: its identity, and where
+// isComplete reports whether all is known of an object that is to be reported: its identity, and where
 // another file claims that, the contents of both. The first one did not wait for its content.
-func (c *execClaims) isTold(o evidence) bool {
+func (c *execClaims) isComplete(o evidence) bool {
 	f := o.Facts()
 	if !f.Settled || !f.IsFile {
 		return f.Settled

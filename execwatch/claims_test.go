@@ -179,18 +179,18 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 			}
 			one := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 1}, AwaitsContent: true}}
 			two := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 2}, AwaitsContent: true}}
-			if !q.claims.isTold(one) || tell(one).Contested {
+			if !q.claims.isComplete(one) || tell(one).Contested {
 				t.Error("the first file waits, or is contested")
 			}
-			if q.claims.isTold(two) {
+			if q.claims.isComplete(two) {
 				t.Error("the second file does not wait")
 			}
 			two.come(test.second)
-			if q.claims.isTold(two) {
+			if q.claims.isComplete(two) {
 				t.Error("the second file does not wait for the first")
 			}
 			one.come(test.first)
-			if !q.claims.isTold(two) {
+			if !q.claims.isComplete(two) {
 				t.Error("the second file waits for what is known")
 			}
 			isDifferent := test.first != test.second && !test.first.IsZero() && !test.second.IsZero()

@@ -95,7 +95,7 @@ type perfExec struct {
 	event                *Event
 	facts                *pendingFacts
 	program, interpreter *objects.Object
-	file, loaderFile     *toldFile
+	file, loaderFile     *reportedFile
 	of, loader           fileOfRecord // program and interpreter
 	done                 bool
 }
@@ -405,22 +405,22 @@ func (p *perfWatch) exec(r *perfdata.Comm, facts *pendingFacts) {
 func (e *perfExec) complete() bool {
 	p := e.watch
 	facts, will := e.facts.known(p.until)
-	return e.done && (facts != nil || !will) && e.told().complete() && (e.interpreter == nil || e.toldLoader().complete())
+	return e.done && (facts != nil || !will) && e.reportedProgram().complete() && (e.interpreter == nil || e.reportedLoader().complete())
 }
 
-// told returns the program, which is known by now.
-func (e *perfExec) told() *toldFile {
+// reportedProgram returns the program, which is known by now.
+func (e *perfExec) reportedProgram() *reportedFile {
 	if e.file == nil {
-		e.file = &toldFile{objects: e.watch.objects, object: e.program, queue: e.watch.queue, event: e.event, binary: e.event.Program}
+		e.file = &reportedFile{objects: e.watch.objects, object: e.program, queue: e.watch.queue, event: e.event, binary: e.event.Program}
 	}
 	return e.file
 }
 
-// toldLoader returns the interpreter, which is known by now.
-func (e *perfExec) toldLoader() *toldFile {
+// reportedLoader returns the interpreter, which is known by now.
+func (e *perfExec) reportedLoader() *reportedFile {
 	if e.loaderFile == nil {
 		e.event.Interpreter = &Binary{Path: e.interpreter.Path}
-		e.loaderFile = &toldFile{objects: e.watch.objects, object: e.interpreter, queue: e.watch.queue, event: e.event, binary: e.event.Interpreter}
+		e.loaderFile = &reportedFile{objects: e.watch.objects, object: e.interpreter, queue: e.watch.queue, event: e.event, binary: e.event.Interpreter}
 	}
 	return e.loaderFile
 }
@@ -429,10 +429,10 @@ func (e *perfExec) toldLoader() *toldFile {
 func (e *perfExec) finish() {
 	p := e.watch
 	if e.program != nil {
-		e.told().finish()
+		e.reportedProgram().finish()
 	}
 	if e.interpreter != nil {
-		e.toldLoader().finish()
+		e.reportedLoader().finish()
 	}
 	if facts, _ := e.facts.known(p.until); facts != nil {
 		facts.fill(e.event)
@@ -485,7 +485,7 @@ func (p *perfWatch) load(r *perfdata.Mmap2, t *watchedTask, o *objects.Object) {
 		Kind: Loaded, PID: int(r.Owner), PPID: int(t.ppid), Name: name, Program: program,
 		Library: &Binary{Path: o.Path, Deleted: isDeleted(r.Name)},
 	}
-	p.queue.add(&heldEvent{Event: ev, time: r.Time, missing: &toldFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
+	p.queue.add(&heldEvent{Event: ev, time: r.Time, missing: &reportedFile{objects: p.objects, object: o, queue: p.queue, event: ev, binary: ev.Library}}, cmp.Or(p.opts.patience, identityPatience))
 }
 
 // keepEnded remembers what is read of a process that has ended, and may not have been reaped: it

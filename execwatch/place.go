@@ -21,8 +21,8 @@ import (
 	"hallmark/internal/trust"
 )
 
-// toldFile is a file of an event, whose identity is on its way.
-type toldFile struct {
+// reportedFile is a file of an event, whose identity is on its way.
+type reportedFile struct {
 	objects *objects.Set
 	object  *objects.Object
 	queue   *watchQueue
@@ -33,11 +33,11 @@ type toldFile struct {
 }
 
 // isNumbered reports whether BPF reported which inode the file is. Else it has to be reached first.
-func (f *toldFile) isNumbered() bool { return f.object.Key.Content != bpf.Validity{} }
+func (f *reportedFile) isNumbered() bool { return f.object.Key.Content != bpf.Validity{} }
 
 // complete reports whether all is known of the file that will be. Where its path leads is looked
 // at first, while the process is there.
-func (f *toldFile) complete() bool {
+func (f *reportedFile) complete() bool {
 	if f.isNumbered() {
 		f.look()
 	}
@@ -46,11 +46,11 @@ func (f *toldFile) complete() bool {
 	}
 	f.look()
 	f.claimHere()
-	return f.queue.claims.isTold(f.object)
+	return f.queue.claims.isComplete(f.object)
 }
 
 // finish fills in what is known.
-func (f *toldFile) finish() {
+func (f *reportedFile) finish() {
 	f.look()
 	f.claimHere()
 	f.binary.identify(f.object)
@@ -58,7 +58,7 @@ func (f *toldFile) finish() {
 }
 
 // look notes whether the path leads to another file here.
-func (f *toldFile) look() {
+func (f *reportedFile) look() {
 	b := f.binary
 	if f.looked || !f.object.IsFile() || f.object.Facts().Trusted || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
 		return
@@ -83,7 +83,7 @@ func (f *toldFile) look() {
 
 // seesOthers reports whether the process is known to have other mounts, or another root
 // directory, than this one.
-func (f *toldFile) seesOthers() bool {
+func (f *reportedFile) seesOthers() bool {
 	here, err := reach.TreeOf(procfs.OwnPID())
 	if err != nil {
 		return false
@@ -93,7 +93,7 @@ func (f *toldFile) seesOthers() bool {
 }
 
 // isOther reports whether the file that the path leads to is known to be another one.
-func (f *toldFile) isOther(place int, st *unix.Stat_t) bool {
+func (f *reportedFile) isOther(place int, st *unix.Stat_t) bool {
 	o := f.object
 	if f.isNumbered() {
 		return isOtherInode(place, st, &o.Key.Content)
@@ -130,7 +130,7 @@ const maxHere = 16 << 20
 
 // claimHere has the file that the path leads to claim its identity, as if it had been executed,
 // if that is the one of the event, and only root or this user can have written it.
-func (f *toldFile) claimHere() {
+func (f *reportedFile) claimHere() {
 	id := f.object.Facts().ID
 	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || f.object.Facts().Trusted {
 		return
@@ -167,7 +167,7 @@ func openHere(path string) (*os.File, error) {
 }
 
 // contentHere returns the content of a file, zero if it is large.
-func (f *toldFile) contentHere(here *os.File, size int64) (c buildid.Content) {
+func (f *reportedFile) contentHere(here *os.File, size int64) (c buildid.Content) {
 	if size > maxHere {
 		c, _ = contentcache.Known(here)
 		return c

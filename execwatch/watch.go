@@ -55,7 +55,7 @@ type Options struct {
 // Kind is what a WatchEvent reports.
 type Kind uint8
 
-// What is told.
+// The kinds of events.
 const (
 	Executed Kind = iota + 1 // a process executed a program
 	Exited                   // a process has ended
@@ -271,11 +271,11 @@ func (w *Watch) round(each func(*Event) error) error {
 	if err != nil {
 		return err
 	}
-	return w.tell(until, each)
+	return w.report(until, each)
 }
 
-// tell hands on the events from before a time that are complete.
-func (w *Watch) tell(before uint64, each func(*Event) error) error {
+// report hands on the events from before a time that are complete.
+func (w *Watch) report(before uint64, each func(*Event) error) error {
 	for n := 0; ; n++ {
 		ev := w.queue.next(before)
 		if ev == nil && n > 0 && w.opts.Reported != nil {
@@ -300,7 +300,7 @@ func (w *Watch) rest(each func(*Event) error) error {
 		if err != nil {
 			return err
 		}
-		if err := w.tell(until, each); err != nil || until > end && w.queue.empty() {
+		if err := w.report(until, each); err != nil || until > end && w.queue.empty() {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -63,7 +63,7 @@ func (r *Reader) takeAttr(rec *HeaderAttr) error {
 	}
 	for _, e := range r.events.list {
 		if e.Attr == rec.Attr && len(e.IDs) > 0 && len(rec.IDs) > 0 && e.IDs[0] == rec.IDs[0] {
-			return nil // told twice
+			return nil // given twice
 		}
 	}
 	if err := r.events.add(&Event{Attr: rec.Attr, IDs: rec.IDs}); err != nil {

@@ -24,7 +24,7 @@ type WriterOptions struct {
 // A Writer writes a perf.data file that perf and Reader read: first the events, then
 // records, and with Close what Info has.
 type Writer struct {
-	// Info is what the file tells of the machine and the recording. In a stream it
+	// Info is what the file says of the machine and the recording. In a stream it
 	// stands before the first record, and in a file it is written by Close.
 	Info Info
 

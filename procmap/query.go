@@ -176,8 +176,8 @@ func (q *querier) vma() VMA {
 	return v
 }
 
-// noQuery remembers that this kernel has no PROCMAP_QUERY. A probe that could
-// not tell leaves it alone.
+// noQuery remembers that this kernel has no PROCMAP_QUERY. A probe without an
+// answer leaves it alone.
 var noQuery atomic.Bool
 
 // probe reports whether p can be queried.

@@ -101,7 +101,7 @@ func (r *resolver) lookup(p place) symbol.Result {
 	s := r.source(p)
 	result := r.ask(s, &p)
 	r.tally.add(p.module, result.Reason)
-	r.tell(p, s, result)
+	r.report(p, s, result)
 	return result
 }
 
@@ -116,11 +116,11 @@ func (r *resolver) check(p place, name string, replace bool) (result symbol.Resu
 		return result, true
 	}
 	r.tally.add(p.module, reason.None)
-	r.tell(p, s, result)
+	r.report(p, s, result)
 	return result, false
 }
 
-func (r *resolver) tell(p place, s *source, result symbol.Result) {
+func (r *resolver) report(p place, s *source, result symbol.Result) {
 	if len(result.Frames) > 0 && s.trusted {
 		r.tally.trusted++
 	}

@@ -1,9 +1,9 @@
 // Package bpf has the programs that take samples inside the kernel, and turns what
 // they say into values.
 //
-// A Sampler counts stacks whose user frames are a file and an offset in it. Which
-// file is told by a serial number, that stands for one content of one file and is
-// introduced by an event; what identity the file has may be told by another one.
+// A Sampler counts stacks whose user frames are a file and an offset in it. A
+// serial number says which file. It stands for one content of one file, and an event
+// introduces it. Another event may report the identity of the file.
 // The programs are in C, in the directory c. The name of a function begins with its file:
 // vma_find is in vma.h.
 package bpf

@@ -133,7 +133,7 @@ func Identify(ctx context.Context, f *os.File, claim bool) Found {
 	return whileUnchanged(f, func() Found { return identifyOnce(ctx, f, claim) })
 }
 
-// whileUnchanged reads a file that may change meanwhile, or only its names. Where times tell
+// whileUnchanged reads a file that may change meanwhile, or only its names. Where times mean
 // nothing they are no reason to doubt it either, unless all of its code was read.
 func whileUnchanged(f *os.File, read func() Found) (found Found) {
 	for range readAttempts {

@@ -143,8 +143,8 @@ func (t *Supply) putVDSO() {
 	}
 }
 
-// Expect notes that a file that was sampled is about to be looked for: reached tells the
-// end of it.
+// Expect notes that a file that was sampled is about to be looked for, until reached
+// is called with it.
 func (t *Supply) Expect(o *objects.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
