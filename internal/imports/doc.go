@@ -1,3 +1,3 @@
-// Package imports has no code: its test keeps the direction of imports between
-// the packages of this module.
+// Package imports has no code: its tests keep the direction of imports between
+// the packages of this module, and the places that ARCHITECTURE.md names for changes.
 package imports
