@@ -44,6 +44,8 @@ const (
 // doors are the functions that may open files by themselves, with the reasons.
 var doors = map[string]string{
 	"cmd/hallmark/internal/cli/index.go:makeKernelIndex":        kernel,
+	"cmd/hallmark/internal/cli/push.go:pushing.directory":       typed,
+	"cmd/hallmark/internal/cli/pushsource.go:openSourceDirs":    typed,
 	"cmd/hallmark/internal/cli/record.go:record.rescue":         made,
 	"cmd/hallmark/internal/cli/serve.go:serveOptions.openStore": typed,
 	"cmd/hallmark/internal/cli/symbolize.go:symbolizer.open":    typed,

@@ -153,7 +153,7 @@ var rules = map[string]rule{
 		why:      "the one part of profile that looks at the machine it runs on",
 	},
 	"profile/view": {
-		module:   []string{"internal/mounts", "internal/plaintext", "internal/regular", "profile", "profile/compact", "profile/query", "web"},
+		module:   []string{"internal/mounts", "internal/plaintext", "profile", "profile/compact", "profile/query", "web"},
 		external: []string{sys},
 		why:      "who may see pages; what is on them is for web to say",
 	},
@@ -322,7 +322,7 @@ var rules = map[string]rule{
 	},
 	command + "cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "execwatch", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
-			"internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
+			"internal/mounts", "internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
 			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/indexer", "server/packages", "server/scan", "server/store", "server/symbols", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",

@@ -23,6 +23,20 @@ func (v *View) OpenFile(name string) (*os.File, error) {
 	return regular.Reopen(place, name)
 }
 
+// OpenIn opens a regular file of a disk or of memory below a directory, by a name that somebody
+// else chose: no link and no ".." leads out of there, and an absolute name counts from there. Nothing
+// else is opened, nor asked for: nobody may ever write to a pipe, a device or a file of the kernel
+// may do something for whoever opens it, and another user's server of files need not answer. Errors
+// are those of OpenFile.
+func (v *View) OpenIn(dir int, name string) (*os.File, error) {
+	place, err := v.Open(dir, name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer syscall.Close(place)
+	return regular.Reopen(place, name)
+}
+
 // RealPath returns the path of a file without links. Errors are those of OpenFile.
 func (v *View) RealPath(name string) (string, error) {
 	place, err := v.openHere(name)

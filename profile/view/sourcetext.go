@@ -7,10 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"hallmark/internal/mounts"
-	"hallmark/internal/regular"
 )
 
 // Bounds of a source file.
@@ -35,7 +32,7 @@ func (t *texts) Text(name string) (lines []string, shown string, err error) {
 	}
 	why := errNoText
 	for _, candidate := range candidates(t.path, name) {
-		f, err := openSource(t.dir, candidate)
+		f, err := mounts.Ours().OpenIn(int(t.dir.Fd()), candidate)
 		if err == nil {
 			defer f.Close()
 			lines, err := readSource(f)
@@ -63,19 +60,6 @@ func candidates(dir, name string) []string {
 		paths = append(paths, filepath.Join(words[i:]...))
 	}
 	return paths
-}
-
-// openSource opens a regular file of a disk or of memory below a directory, which no link leads
-// out of. Nothing else is opened, nor asked for: nobody may ever write to a pipe, a device or a
-// file of the kernel may do something for whoever opens it, and another user's server of files
-// need not answer.
-func openSource(dir *os.File, name string) (*os.File, error) {
-	place, err := mounts.Ours().Open(int(dir.Fd()), name)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(place)
-	return regular.Reopen(place, name)
 }
 
 func readSource(r io.Reader) ([]string, error) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,6 @@ import (
 	"hallmark/server/api"
 	"hallmark/server/client"
 	"hallmark/server/packages"
-	"hallmark/symbol"
 )
 
 const pushLong = `Push sends files to a symbol server. It first asks which ones the server lacks,
@@ -41,22 +41,23 @@ ELF files and packages are sent; a profile or a recording by perf, whose files
 are looked for on this machine by identity; or a process by its number (write
 ./123 for a file), of which the files that it has mapped for execution are sent.
 
-With --sources push also sends the source files that the debug information of
-the files names, if they are on this machine.
+With --source DIR push also sends the source files that the debug information of
+the files names, if they are in that directory. No other file is opened, because
+debug information can name any, and no link leads out of DIR.
 
 Push prints a line for each file that it sent or that was refused. With --json
 it prints an object for each file. The exit status is 1 if a file was refused or
 not found.`
 
 const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
-  hallmark push --server http://127.0.0.1:8002 --sources ./prog
+  hallmark push --server http://127.0.0.1:8002 --source ~/src/app ./prog
   hallmark push --server http://127.0.0.1:8002 hallmark.pb.gz   # what it needs
   HALLMARK_TOKEN=... hallmark push --server https://symbols.example *.deb`
 
 type pushOptions struct {
 	server  symbolsource.Server
 	json    bool
-	sources bool
+	sources []string
 	input   input.Reader
 }
 
@@ -77,7 +78,7 @@ func newPushCommand(e *verb.Env) *cobra.Command {
 	f := cmd.Flags()
 	opt.server.AddFlags(f, "send the files to the server")
 	f.BoolVar(&opt.json, "json", false, "print a JSON object for each file")
-	f.BoolVar(&opt.sources, "sources", false, "send source files that are on this machine, too")
+	f.StringArrayVar(&opt.sources, "source", nil, "send the source files in `DIR` that debug information names, too (can be repeated)")
 	return cmd
 }
 
@@ -107,7 +108,14 @@ type pushing struct {
 	sent   int
 	had    int
 	failed int
-	seen   map[string]bool // files by path
+	seen   map[pushedFile]bool
+	from   sourceDirs
+}
+
+// pushedFile is a file that was looked at: other processes see another one at the same path.
+type pushedFile struct {
+	path     string
+	dev, ino uint64
 }
 
 func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) error {
@@ -115,7 +123,12 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 	if err != nil {
 		return err
 	}
-	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[string]bool{}}
+	from, err := openSourceDirs(opt.sources)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, from: from}
 	defer p.bar.Clear()
 	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
 	p.out = verb.NewObjectWriter(p.stdout)
@@ -210,8 +223,15 @@ func (p *pushing) argument(ctx context.Context, arg string) error {
 	return p.named(ctx, arg)
 }
 
-// directory sends the ELF files and packages below a directory.
+// directory sends the ELF files and packages below a directory. No link that is put there meanwhile
+// leads out of it.
 func (p *pushing) directory(ctx context.Context, dir string) error {
+	root, err := os.Open(dir)
+	if err != nil {
+		p.missing(dir, "", verb.ReasonOf(err).Error())
+		return nil
+	}
+	defer root.Close()
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -222,7 +242,11 @@ func (p *pushing) directory(ctx context.Context, dir string) error {
 		case !d.Type().IsRegular():
 			return nil
 		}
-		f, err := regular.Open(path)
+		below, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		f, err := regular.OpenIn(int(root.Fd()), below)
 		if err != nil {
 			p.missing(path, "", verb.ReasonOf(err).Error())
 			return nil
@@ -266,10 +290,11 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs
 	}
-	if p.seen[name] {
+	if key := keyOf(f, name); p.seen[key] {
 		return f.Close()
+	} else {
+		p.seen[key] = true
 	}
-	p.seen[name] = true
 	info, err := buildid.ReadContext(ctx, f)
 	if err == nil && !want.IsZero() && info.ID != want {
 		err = fmt.Errorf("it is another file by now: %v", info.ID)
@@ -279,20 +304,31 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		p.missing(name, want.String(), err.Error())
 		return ctx.Err()
 	}
-	if p.opt.sources {
-		if err := p.pusher.Flush(ctx); err != nil {
-			f.Close()
-			return err
-		}
-	}
+	sources := p.from.of(f, name, info.ID)
 	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Content: f}, f.Close)
-	if err != nil || !p.opt.sources {
+	if err != nil || len(sources) == 0 {
 		return err
 	}
+	// The server takes sources of files alone that it has.
 	if err := p.pusher.Flush(ctx); err != nil {
 		return err
 	}
-	return p.sourcesOf(ctx, name, info.ID)
+	for _, path := range sources {
+		if err := p.source(ctx, info.ID, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keyOf(f *os.File, name string) pushedFile {
+	key := pushedFile{path: name}
+	if info, err := f.Stat(); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			key.dev, key.ino = st.Dev, st.Ino
+		}
+	}
+	return key
 }
 
 // pack sends the ELF files in a package.
@@ -421,41 +457,9 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 
 const maxSourceFile = 64 << 20
 
-// sourcesOf sends the source files that a file's debug information names.
-func (p *pushing) sourcesOf(ctx context.Context, name string, id buildid.ID) error {
-	file, err := symbol.OpenFile(name)
-	if err != nil {
-		return nil // it was read a moment ago: there is no debug information to look at
-	}
-	finder := &debuginfo.Finder{}
-	file = finder.Complete(id, file)
-	defer file.Close()
-	index, err := file.Index(symbol.IndexOptions{Open: finder.Companion})
-	if err != nil {
-		return nil
-	}
-	defer index.Close()
-	seen := map[string]bool{"": true}
-	for piece := range index.Pieces() {
-		for _, frame := range piece.Frames {
-			if seen[frame.File] {
-				continue
-			}
-			seen[frame.File] = true
-			if err := p.source(ctx, id, frame.File); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// source sends a source file, if it is here.
+// source sends a source file, if it is in a directory of --source.
 func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error {
-	if !filepath.IsAbs(path) {
-		return nil
-	}
-	f, err := regular.Open(path)
+	f, err := p.from.open(path)
 	if err != nil {
 		return nil // as it is for the sources of libraries
 	}
