@@ -226,7 +226,10 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
 	if o.cache == "" {
 		if o.cache, err = cachedir.InUserCache("server"); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: name a directory with --cache", err)
+		}
+		if err := cachedir.Check(o.cache); err != nil {
+			return nil, fmt.Errorf("%w: name a directory with --cache", err)
 		}
 	}
 	scratch := filepath.Join(o.cache, "scratch")
@@ -254,7 +257,9 @@ func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
 	return func() { c.Store.Close(); dir.Close() }, nil
 }
 
-// dataDir returns where this user's files are kept by default.
+// dataDir returns where this user's files are kept by default. Root in the environment of another
+// user, as with sudo -E, would follow that user's links, and serve what that user put there: the
+// error wraps cachedir.ErrShared then.
 func dataDir() (string, error) {
 	base := os.Getenv("XDG_DATA_HOME")
 	if !filepath.IsAbs(base) {
@@ -264,7 +269,11 @@ func dataDir() (string, error) {
 		}
 		base = filepath.Join(home, ".local", "share")
 	}
-	return filepath.Join(base, "hallmark", "server"), nil
+	dir := filepath.Join(base, "hallmark", "server")
+	if err := cachedir.Check(dir); err != nil {
+		return "", fmt.Errorf("%s: %w: name a directory with --store", dir, verb.ReasonOf(err))
+	}
+	return dir, nil
 }
 
 // openScanner returns what looks at the directories of --scan, nil for none.

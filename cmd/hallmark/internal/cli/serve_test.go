@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/testenv"
+)
+
+// TestServeInAnotherUsersEnvironment is root with the home or the directories of another user, as
+// with sudo -E: the server neither makes nor uses anything there.
+func TestServeInAnotherUsersEnvironment(t *testing.T) {
+	testenv.Root(t)
+	const nobody = 65534
+	own, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	theirs, cache := filepath.Join(own, "theirs"), filepath.Join(own, "cache")
+	must(t, os.Mkdir(theirs, 0o755), os.Chown(theirs, nobody, nobody), os.Mkdir(cache, 0o700))
+	// Where a store may be, that user put a link to a directory of root's.
+	roots := filepath.Join(own, "roots")
+	must(t, os.Mkdir(roots, 0o700), os.MkdirAll(filepath.Join(theirs, ".local/share"), 0o755), os.Symlink(roots, filepath.Join(theirs, ".local/share/hallmark")))
+	for _, env := range []map[string]string{
+		{"HOME": theirs, "XDG_DATA_HOME": "", "XDG_CACHE_HOME": cache},
+		{"HOME": own, "XDG_DATA_HOME": filepath.Join(theirs, "data"), "XDG_CACHE_HOME": cache},
+	} {
+		for name, value := range env {
+			t.Setenv(name, value)
+		}
+		var stdout, stderr bytes.Buffer
+		e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
+		ctx, stop := context.WithCancel(context.Background())
+		stop() // should it serve, it ends
+		if status := run(ctx, e, []string{"serve", "--listen", "127.0.0.1:0"}); status != 1 || !strings.Contains(stderr.String(), "another user can change it, or where its path leads: name a directory with --store") || stdout.Len() > 0 {
+			t.Errorf("%v: status %d, %s%s", env, status, &stdout, &stderr)
+		}
+	}
+	for _, dir := range []string{roots, filepath.Join(theirs, ".local/share")} {
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		if len(entries) > 0 && dir == roots || len(entries) > 1 {
+			t.Errorf("%s has %v", dir, entries)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(theirs, "data")); err == nil {
+		t.Error("a directory was made in the other user's")
+	}
+	// With a directory of its own it serves.
+	t.Setenv("XDG_DATA_HOME", filepath.Join(own, "data"))
+	if dir, err := dataDir(); err != nil || dir != filepath.Join(own, "data/hallmark/server") {
+		t.Errorf("%s, %v", dir, err)
+	}
+}
