@@ -102,7 +102,7 @@ func TestContentOfCopies(t *testing.T) {
 }
 
 // TestContentOfGoProgram: Go's linker puts section headers into the segment of the code.
-// llvm-strip leaves them there beside new ones, so that nothing tells them from code.
+// llvm-strip leaves them there beside new ones, so that nothing distinguishes them from code.
 func TestContentOfGoProgram(t *testing.T) {
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "prog")

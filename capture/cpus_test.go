@@ -48,7 +48,7 @@ func cpusComeOnline(t *testing.T, backend Backend) {
 	}
 }
 
-// takeCPUs ends the events of all CPUs, and has what they told until then counted.
+// takeCPUs ends the events of all CPUs, and has what they reported until then counted.
 func takeCPUs(t *testing.T, s *Session) {
 	t.Helper()
 	switch sampler := s.sampler.(type) {

@@ -19,7 +19,7 @@ import (
 )
 
 // contents is how many contents each file has, one after the other: of three the one that is
-// there now can be told from the last one and from the next one.
+// there now differs from the last one and from the next one.
 const contents = 3
 
 // A fileSystem is a kind of place for files, with the ways to change them that it allows.

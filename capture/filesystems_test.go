@@ -401,7 +401,7 @@ func watched(t *testing.T, o execwatch.Options, args ...string) (told []*execwat
 	return told
 }
 
-// watchDuring returns what is told while something is done.
+// watchDuring returns the events while something is done.
 func watchDuring(t testing.TB, o execwatch.Options, during func()) (told []*execwatch.Event) {
 	t.Helper()
 	w, err := execwatch.Start(o)
@@ -425,7 +425,7 @@ func watchDuring(t testing.TB, o execwatch.Options, during func()) (told []*exec
 	return told
 }
 
-// judgeEvent judges what was told of a process.
+// judgeEvent judges an event of a process.
 func (x *fsTorture) judgeEvent(ev *execwatch.Event) {
 	scene, images := x.sceneOf(who{ev.PID, ev.Name})
 	if scene == nil {

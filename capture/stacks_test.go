@@ -61,7 +61,7 @@ func TestStacksAreBounded(t *testing.T) {
 			whole += n.samples
 		}
 	}
-	if sum := sumOf(s); sum != samples || coarse != samples-whole-1 { // PID 0 is told by chance
+	if sum := sumOf(s); sum != samples || coarse != samples-whole-1 { // PID 0 is kept by chance
 		t.Errorf("%d samples are counted, %d of them coarsely; want %d and %d", sum, coarse, samples, samples-whole-1)
 	}
 	if s.add([]place{{leaf, 7}, {caller, 99}}, profile.Walk{}, profile.Labels{PID: 99, Process: "p"}, total{1, 1}) != 0 {
@@ -77,7 +77,7 @@ func sumOf(s *stacks) (sum int64) {
 }
 
 // TestShortLivesAreFolded counts the same few stacks in ever new processes: the last
-// ones are always told apart, and all others by their name.
+// ones are always distinguished, and all others by their name.
 func TestShortLivesAreFolded(t *testing.T) {
 	s := newStacks()
 	s.most = 100

@@ -226,7 +226,7 @@ func (f form) addNote(e *elftest.File, unique []byte) {
 // one, so that a file that is overwritten while its code runs goes on with the new
 // content where the new content's code is.
 //
-// Files without a build ID are told apart by their code alone: theirs has something unique
+// Files without a build ID are distinguished by their code alone: theirs has something unique
 // behind the end, where nothing runs.
 func (f form) text(i *image, unique []byte) []byte {
 	text := make([]byte, textSize)

@@ -38,7 +38,7 @@ func withCommand(t testing.TB, during func(), args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // until it records: it does not tell
+	time.Sleep(2 * time.Second) // until it records: it does not say when
 	during()
 	_ = cmd.Process.Signal(os.Interrupt)
 	if err := cmd.Wait(); err != nil {

@@ -157,7 +157,7 @@ func (x *torture) script(script ...any) {
 	x.run(images, append([]string{x.host}, args...)...)
 }
 
-// run runs a program that becomes the host, and tells its number and those of its
+// run runs a program that becomes the host, and returns its number and those of its
 // children.
 func (x *torture) run(images []*image, args ...string) {
 	out, err := exec.Command(args[0], args[1:]...).Output()

@@ -20,7 +20,7 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// timeScenes change files where their times do not tell it.
+// timeScenes change files where their times do not show it.
 var timeScenes = []scene{
 	{name: "written through a mapping, tmpfs", run: writtenThroughMapping, open: true, caught: true},
 	{name: "changed by the server, FUSE", run: changedBehind, open: true, caught: true},
@@ -103,7 +103,7 @@ func changedBehind(x *torture) {
 }
 
 // TestWatchTimes executes programs whose files change without a change of the times, and
-// wants no execution of one told as that of the other.
+// wants no execution of one reported as that of the other.
 func TestWatchTimes(t *testing.T) {
 	testenv.Root(t)
 	needTimes(t)

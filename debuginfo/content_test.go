@@ -90,7 +90,7 @@ func nameInFile(t *testing.T, l *Library, name string, v addr.Virt) string {
 	return ""
 }
 
-// differing counts what Finder.Differ is told.
+// differing counts the calls of Finder.Differ.
 type differing struct{ pairs [][2]string }
 
 func (d *differing) add(_ buildid.ID, paths [2]string) { d.pairs = append(d.pairs, paths) }

@@ -34,7 +34,7 @@ __attribute__((noinline)) int vfs_something(int a) { return do_sys_something(a) 
 __attribute__((section(".init.text"))) int start_kernel(void) { return vfs_something(counter); }
 `
 
-// buildKernel returns the path of a small kernel, and its symbols as nm tells them.
+// buildKernel returns the path of a small kernel, and its symbols as nm prints them.
 func buildKernel(t *testing.T) (vmlinux string, symbols map[string]addr.Virt) {
 	t.Helper()
 	testenv.Need(t, runtime.GOARCH == "amd64", "x86-64")
@@ -99,7 +99,7 @@ func TestOpenKernel(t *testing.T) {
 	}
 }
 
-// TestKernelOfKallsyms keeps an index of what a running kernel reports, as nm tells it of
+// TestKernelOfKallsyms keeps an index of what a running kernel reports, as nm prints it of
 // this one: names, until a debug file of the kernel is installed.
 func TestKernelOfKallsyms(t *testing.T) {
 	vmlinux, symbols := buildKernel(t)

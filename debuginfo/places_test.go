@@ -368,7 +368,7 @@ func TestServers(t *testing.T) {
 }
 
 // TestDeadServer has a server that nobody answers for: that is no reason not to use what
-// is here, and it is told of once.
+// is here, and it is reported once.
 func TestDeadServer(t *testing.T) {
 	p := build(t)
 	var steps trace

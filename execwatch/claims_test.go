@@ -146,7 +146,7 @@ func TestTrustedClaimTakesItsPlace(t *testing.T) {
 	}
 }
 
-// TestExecClaimsWaitForContents has a file told before its content is known, because no other
+// TestExecClaimsWaitForContents has a file reported before its content is known, because no other
 // claimed its identity; one that does waits until both are known.
 func TestExecClaimsWaitForContents(t *testing.T) {
 	id, err := buildid.Parse("0123456789abcdef")

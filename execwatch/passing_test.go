@@ -21,7 +21,7 @@ import (
 	"hallmark/reason"
 )
 
-// mappedLibrary is a library that this process maps, of which records tell no identity.
+// mappedLibrary is a library that this process maps, of which records have no identity.
 type mappedLibrary struct {
 	t    *testing.T
 	path string
@@ -94,10 +94,10 @@ func (p *passingWatch) see(r *perfdata.Mmap2) {
 		p.handle(&p.records[i])
 	}
 	p.records = nil
-	p.task(r.Owner).loaded = fileOfRecord{} // the next one is to be told as well
+	p.task(r.Owner).loaded = fileOfRecord{} // the next one is to be reported as well
 }
 
-// told waits for the next event.
+// told waits for the next event, and returns it.
 func (p *passingWatch) told() (ev *Event) {
 	p.t.Helper()
 	testenv.Await(p.t, "an event", func() bool {
@@ -114,7 +114,7 @@ func (p *passingWatch) wantTold(id buildid.ID) {
 	}
 }
 
-// TestToldAsMapped changes a library between mappings, and wants each to be told with what the
+// TestToldAsMapped changes a library between mappings, and wants each to be reported with what the
 // file had then. That is so where the file is looked at late, and where there were many mappings.
 func TestToldAsMapped(t *testing.T) {
 	l := newMappedLibrary(t)

@@ -151,7 +151,7 @@ func TestEndOfWhatRanBefore(t *testing.T) {
 }
 
 // TestEndOfForked ends a child that has executed nothing, of a process that ran before and of
-// one whose execution was told: it runs the program of its parent. BPF tells of no forks.
+// one whose execution was reported: it runs the program of its parent. BPF reports no forks.
 func TestEndOfForked(t *testing.T) {
 	sh, err := filepath.EvalSymlinks(testenv.Tool(t, "sh"))
 	if err != nil {

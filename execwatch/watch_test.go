@@ -28,7 +28,7 @@ import (
 	"hallmark/reason"
 )
 
-// watchCommand returns what a backend tells of a command.
+// watchCommand returns the events that a backend has of a command.
 func watchCommand(t *testing.T, o Options, args ...string) []*Event {
 	t.Helper()
 	c, err := launch.Start(args)
@@ -88,7 +88,7 @@ func idOf(t *testing.T, path string) buildid.ID {
 	return info.ID
 }
 
-// TestWatchCommand compares what is told of a shell's children with the files.
+// TestWatchCommand compares the events of a shell's children with the files.
 func TestWatchCommand(t *testing.T) {
 	shell, sleep := testenv.Tool(t, "sh"), testenv.Tool(t, "sleep")
 	eachWatch(t, func(t *testing.T, o Options) {
@@ -124,7 +124,7 @@ func TestWatchCommand(t *testing.T) {
 			kinds = append(kinds, ev.Kind.String()+" "+filepath.Base(ev.Program.Path))
 			if ev.Kind == Executed && ev.Program.Path == real {
 				if o.Backend == backend.Perf && (len(ev.Args) == 0 || ev.Credentials == nil) {
-					continue // it ended before /proc was asked, or had told all
+					continue // it ended before /proc was asked, or had reported all
 				}
 				if !slices.Equal(ev.Args, []string{sleep, "0.05"}) && !slices.Equal(ev.Args, []string{sleep, "0.06"}) {
 					t.Errorf("arguments %q", ev.Args)
@@ -215,7 +215,7 @@ func watchCost(t *testing.T) bool {
 	return true
 }
 
-// TestWatchForks wants what executes nothing to be told when it ends, by the name that it has
+// TestWatchForks wants a process that executes nothing to be reported when it ends, by the name that it has
 // from its parent. BPF reports no forks, so it has no program there; with perf it has its
 // parent's.
 func TestWatchForks(t *testing.T) {
@@ -460,7 +460,7 @@ func TestWatchLoses(t *testing.T) {
 	}
 }
 
-// TestWatchMany executes a program many times, and wants each told with its identity.
+// TestWatchMany executes a program many times, and wants each reported with its identity.
 func TestWatchMany(t *testing.T) {
 	eachWatch(t, func(t *testing.T, o Options) {
 		count := 300
@@ -503,7 +503,7 @@ func TestWatchMany(t *testing.T) {
 	})
 }
 
-// TestWatchEnds wants the end of a context and an error to end the telling.
+// TestWatchEnds wants the end of a context and an error to end the reports.
 func TestWatchEnds(t *testing.T) {
 	testenv.Root(t)
 	eachWatch(t, func(t *testing.T, o Options) {
@@ -567,7 +567,7 @@ func TestWatchQueue(t *testing.T) {
 	}
 }
 
-// TestFactsAreDoubted wants what /proc tells of a later program not to be told of an
+// TestFactsAreDoubted wants facts in /proc of a later program not to be reported of an
 // earlier one.
 func TestFactsAreDoubted(t *testing.T) {
 	for _, test := range []struct {
@@ -590,7 +590,7 @@ func TestFactsAreDoubted(t *testing.T) {
 }
 
 // TestFactsOfEndedProcess has the number of a process that has ended used again, by a process and
-// by a thread: what was read since is not told of the first one, and what was read before is.
+// by a thread: what was read since is not reported of the first one, and what was read before is.
 func TestFactsOfEndedProcess(t *testing.T) {
 	for name, again := range map[string]*perfdata.Task{
 		"process": {ChildPID: 7, ChildTID: 7, ParentPID: 1, ParentTID: 1},
@@ -612,7 +612,7 @@ func TestFactsOfEndedProcess(t *testing.T) {
 }
 
 // TestFactsAreNotWaitedFor has as many processes that let nobody look at them as are looked at
-// at once: the next ones are told without what /proc says, and wait once.
+// at once: the next ones are reported without what /proc says, and wait once.
 func TestFactsAreNotWaitedFor(t *testing.T) {
 	r := newFactsReaders()
 	for range maxFactsReaders {

@@ -32,7 +32,7 @@ func (f *memFile) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// twoEvents are of different layouts, told apart by their identifiers.
+// twoEvents are of different layouts, distinguished by their identifiers.
 func twoEvents() []*Event {
 	common := SampleIdentifier | SampleIP | SampleTID | SampleTime | SampleCPU | SamplePeriod
 	return []*Event{
@@ -108,7 +108,7 @@ func readAll(t testing.TB, data []byte, opts ReaderOptions) (lines []string, r *
 }
 
 // TestReadWhatWasWritten reads files of every form: the records, their events and
-// what the file tells are as they were written.
+// what the file says are as they were written.
 func TestReadWhatWasWritten(t *testing.T) {
 	var want []string
 	for _, opts := range []WriterOptions{

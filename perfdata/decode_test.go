@@ -244,7 +244,7 @@ func TestBuildIDsNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// TestBuildIDsAskedForByAnother has a short build ID in a record that tells no event, where the
+// TestBuildIDsAskedForByAnother has a short build ID in a record that names no event, where the
 // event that asked for it is the first one, and the last one, as with perf's dummy events.
 func TestBuildIDsAskedForByAnother(t *testing.T) {
 	for _, flags := range [][2]AttrFlags{{AttrBuildID, 0}, {0, AttrBuildID}, {0, 0}} {

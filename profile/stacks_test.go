@@ -13,7 +13,7 @@ import (
 )
 
 // TestMeasureStacks counts stacks of every sort: whole ones, kernel threads and those
-// that do not tell.
+// that do not say.
 func TestMeasureStacks(t *testing.T) {
 	b := profile.NewBuilder(1)
 	inner := b.Location(&profile.Frame{Binary: &profile.Binary{ID: gnuID(t, 1), Path: "/lib/inner.so"}, Offset: 1})
@@ -53,7 +53,7 @@ func TestMeasureStacks(t *testing.T) {
 	}
 }
 
-// TestNoStacksTold wants no share where nobody tells: other people's profiles.
+// TestNoStacksTold wants no share where no sample says: other people's profiles.
 func TestNoStacksTold(t *testing.T) {
 	p := build(t, []profile.Frame{{Reason: reason.NotMapped}})
 	if got := profile.MeasureStacks(p); got != nil {

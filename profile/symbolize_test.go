@@ -129,7 +129,7 @@ func TestSlowFilesKeepNobodyWaiting(t *testing.T) {
 }
 
 // TestSymbolizeAddsLines has locations with the names that the symbol table of a
-// stripped file tells. They get lines where they are known, and are no misses elsewhere.
+// stripped file has. They get lines where they are known, and are no misses elsewhere.
 func TestSymbolizeAddsLines(t *testing.T) {
 	const known, unknown = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
 	m := proftest.New()

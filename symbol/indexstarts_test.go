@@ -60,7 +60,7 @@ func compareStarts(t *testing.T, f *File, x *Index) (found int) {
 }
 
 // TestStartsOfIndex compares the starts of functions that an index knows with those that
-// the file tells: of libraries, and of a program stripped and as it was built.
+// the file has: of libraries, and of a program stripped and as it was built.
 func TestStartsOfIndex(t *testing.T) {
 	program := compile(t, "-g", "-O2")
 	stripped := filepath.Join(t.TempDir(), "stripped")

@@ -107,15 +107,15 @@ var (
 //   - It names the outermost function by a symbol, and takes any of those at the
 //     address; we take the debug information's name, and one symbol beside it.
 //   - Without a line it reports the file that the symbol table has for local symbols
-//     (STT_FILE), even for global ones; that may be another one, and we tell none. This
+//     (STT_FILE), even for global ones; that may be another one, and we name none. This
 //     is so for 9 of 100,000 addresses of ceph-osd: liburing's have "queue.ol".
 //   - It prints symbols with their versions.
 //   - A call can be inlined into code that its function does not claim: thunks that GCC
-//     makes of a function's body. It tells no function there, eu-addr2line and we tell
+//     makes of a function's body. It names no function there, eu-addr2line and we name
 //     those of the call.
-//   - Of DWARF 2 without extensions (-gstrict-dwarf) it tells calls inlined in the second
+//   - Of DWARF 2 without extensions (-gstrict-dwarf) it reports calls inlined in the second
 //     part of a function that GCC split, though the entry of this part,
-//     __second_sect_of_NAME, comes later and has none; eu-addr2line and we tell the part.
+//     __second_sect_of_NAME, comes later and has none; eu-addr2line and we name the part.
 //   - In relocatable files it takes sections that all start at 0 for the same addresses;
 //     we and eu-addr2line lay them out one after another.
 
@@ -287,7 +287,7 @@ func codeAddresses(facts *readelfFacts, n int) []addr.Virt {
 	return all[:min(n, len(all))]
 }
 
-// witnessFrame is a frame as another tool tells it.
+// witnessFrame is a frame as another tool prints it.
 type witnessFrame struct {
 	function, file string // the file without its directory
 	line, column   int

@@ -32,7 +32,7 @@ int main(int argc, char **) {
 }
 `
 
-// TestNamesOfLocalCode wants functions that are local to a file to be told apart: the symbol has
+// TestNamesOfLocalCode wants functions that are local to a file to be distinguished: the symbol has
 // the name that the debug information leaves out.
 func TestNamesOfLocalCode(t *testing.T) {
 	dir := t.TempDir()

@@ -191,7 +191,7 @@ func TestPerfForms(t *testing.T) {
 }
 
 // TestPerfFixedAddresses: low numbers in a program that chooses its addresses could be
-// offsets or addresses, and only its mappings tell.
+// offsets or addresses, and only its mappings show them.
 func TestPerfFixedAddresses(t *testing.T) {
 	p := compile(t, "spin.c", "gcc", "-O1", "-no-pie")
 	virt := p.at(t, "spin", 0)

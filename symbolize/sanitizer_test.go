@@ -32,7 +32,7 @@ var (
 )
 
 // frames returns the frames of the program itself in a report, without what differs
-// from run to run and without columns, which not everybody tells.
+// from run to run and without columns, which not every program prints.
 func frames(report string) []string {
 	var all []string
 	for _, line := range ours.FindAllString(report, -1) {

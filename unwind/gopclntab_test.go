@@ -90,7 +90,7 @@ func init() {
 	switchers["syscall.rawVforkSyscall"] = true // keeps the return address in a register
 }
 
-// injectedARM64 are functions whose callers' registers no rule can tell on arm64, and one
+// injectedARM64 are functions whose callers' registers no rule can say on arm64, and one
 // that is marked so that nobody goes beyond it.
 var injectedARM64 = map[string]bool{
 	"runtime.sigpanic": true, "runtime.asyncPreempt": true, "runtime.debugCallV2": true, "runtime.morestack_noctxt": true,

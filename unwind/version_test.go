@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is built to testdata/version.golden")
 
-// versionGolden has the version, and a line for each of the files that tell of it: its
+// versionGolden has the version, and a line for each of the files that depend on it: its
 // name and the start of the hash of its table.
 const versionGolden = "testdata/version.golden"
 

@@ -458,7 +458,7 @@ func (w *witness) readelfCell(r *Rule, column, want string) string {
 	}
 	for i, reg := range w.machine.Saved() {
 		if n, ok := registerNumbers[w.machine][name]; ok && n == reg && r.Saved[i] == Same && want != "s" {
-			return "u" // not told to be anywhere
+			return "u" // not known to be anywhere
 		} else if ok && n == reg && r.Saved[i] != Unknown && want != "s" && r.Flags&(SavedAtRegister|SavedAtFramePointer) == 0 {
 			return fmt.Sprintf("c%+d", 8*int(r.Saved[i]))
 		}

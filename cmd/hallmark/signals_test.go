@@ -243,7 +243,7 @@ func openTerminal(t *testing.T) (terminal, line *os.File) {
 	return terminal, line
 }
 
-// TestExecEndsInGoodOrder sends two signals to a watch: what was told is in the file.
+// TestExecEndsInGoodOrder sends two signals to a watch: all reported events are in the file.
 func TestExecEndsInGoodOrder(t *testing.T) {
 	needRecording(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {

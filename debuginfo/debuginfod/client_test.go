@@ -148,7 +148,7 @@ func TestNobodyHasIt(t *testing.T) {
 	}
 }
 
-// TestBadAnswers wants nothing of them in the cache, and the reason told.
+// TestBadAnswers wants nothing of them in the cache, and the reason reported.
 func TestBadAnswers(t *testing.T) {
 	id, content := example(t)
 	other, err := os.ReadFile("/bin/cat")

@@ -169,7 +169,7 @@ func writeTiny(t *testing.T, id byte, status int) string {
 func (w *ExecWatcher) identifies() bool { return w.taskWork }
 
 // execution returns what a process executed last, which this one has waited for, and wants its
-// identity. The watcher has to tell of exits: what a process executed is told before its end, and
+// identity. The watcher has to report exits: what a process executed is reported before its end, and
 // so is an identity that the process read before it ran.
 func (s *told) execution(t *testing.T, w *ExecWatcher, pid int, id buildid.ID) *Exec {
 	t.Helper()
@@ -205,7 +205,7 @@ func (s *told) last(t *testing.T, w *ExecWatcher, pid int) *Exec {
 	return last
 }
 
-// marksMappings reports whether the kernel tells the mappings of a process apart: since 6.4.
+// marksMappings reports whether the kernel distinguishes the mappings of a process: since 6.4.
 func marksMappings(t *testing.T) bool {
 	t.Helper()
 	kernel, err := btf.LoadKernelSpec()
@@ -252,11 +252,11 @@ func must(err error) {
 	}
 }
 
-// execScene is a way to have a program executed, and what is to be told of it besides its
+// execScene is a way to have a program executed, and what is to be reported of it besides its
 // identity.
 type execScene struct {
 	name   string
-	memory bool // the file is on a file system whose times tell nothing
+	memory bool // the file is on a file system whose times mean nothing
 	start  func(t *testing.T, program string) *exec.Cmd
 	check  func(t *testing.T, e *Exec, program string)
 }
@@ -380,7 +380,7 @@ var execScenes = []execScene{
 
 // TestExecIdentities executes programs that are gone at once, wherever their files are, and
 // wants the kernel to have read the identity of each. Where neither the times of a file nor the
-// kernel say what a mapping is of, it wants the program to be told as such.
+// kernel say what a mapping is of, it wants the program to be reported as such.
 func TestExecIdentities(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Exits: true})
 	marks := marksMappings(t)
@@ -613,7 +613,7 @@ func newEdge(t *testing.T, fd int) func(timeout int) bool {
 // TestExecCPU compares the time that a process has run with what wait reports. It runs long
 // enough before it executes its last program for the scheduler to have counted that.
 //
-// What it has run in all is told on the CPU that happens to free it, in whatever process that
+// The time that it has run in all is reported on the CPU that happens to free it, in whatever process that
 // runs. There are kernels that leave BPF programs out, and count nothing, while certain
 // processes run, such as the agent of a sandbox: so more than one may be without it.
 func TestExecCPU(t *testing.T) {
@@ -649,13 +649,13 @@ func TestExecCPU(t *testing.T) {
 	if len(before) != 2 || before[0] >= before[1] || before[1] >= cpu {
 		t.Errorf("of %v, %v before it executed its programs", cpu, before)
 	}
-	// What wait tells is scaled from ticks where the kernel counts these.
+	// The times of wait are scaled from ticks where the kernel counts these.
 	if want := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); cpu < want/2 || cpu > 2*want+10*time.Millisecond {
 		t.Errorf("it has run %v, wait tells %v", cpu, want)
 	}
 }
 
-// TestExecFollow wants to be told of what is followed and of nothing else.
+// TestExecFollow wants reports of what is followed and of nothing else.
 func TestExecFollow(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Follow: true, Exits: true})
 	tiny := writeTiny(t, 3, 0)
@@ -777,7 +777,7 @@ func TestExecMany(t *testing.T) {
 const unreadShare = 1e-3
 
 // TestExecAtOnce executes files for the first time on several CPUs at once, while their times
-// are too young to tell another content: what vouches for each is then another process.
+// are too young to show another content: what vouches for each is then another process.
 func TestExecAtOnce(t *testing.T) {
 	rounds := 500
 	if testenv.Thorough() {
@@ -862,7 +862,7 @@ func startAtOnce(t *testing.T, program string) []int {
 	return pids
 }
 
-// execOf returns what was told of the execution of a process of this one, or nil.
+// execOf returns what was reported of the execution of a process of this one, or nil.
 func (s *told) execOf(pid int) *Exec {
 	for _, e := range s.execs {
 		if int(e.PID) == pid && e.PPID == uint32(os.Getpid()) {
@@ -872,7 +872,7 @@ func (s *told) execOf(pid int) *Exec {
 	return nil
 }
 
-// problem returns what is wrong with what was told of an execution.
+// problem returns what is wrong with the report of an execution.
 func (s *told) problem(w *ExecWatcher, e *Exec, id buildid.ID) string {
 	_, introduced := s.files[e.Program.Serial]
 	switch have, read := s.ids[e.Program.Serial]; {
@@ -892,7 +892,7 @@ func (w *ExecWatcher) counters() string {
 	return fmt.Sprintf("%+v, %v", stats, err)
 }
 
-// TestExecLost executes more than there is room for, and wants all to be told or counted.
+// TestExecLost executes more than there is room for, and wants all to be reported or counted.
 func TestExecLost(t *testing.T) {
 	w := newTestExecWatcher(t, ExecOptions{Follow: true, Ring: 1 << 16})
 	if err := w.Follow(uint32(os.Getpid())); err != nil {

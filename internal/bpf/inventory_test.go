@@ -336,7 +336,7 @@ func TestStockOfManyMappings(t *testing.T) {
 }
 
 // copyOfSelf returns a copy of this program, that was changed as given. Nobody writes
-// to it any more, and its times are old enough to tell another change.
+// to it any more, and its times are old enough to show another change.
 func copyOfSelf(t *testing.T, change func([]byte)) *os.File {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/exe")
@@ -552,7 +552,7 @@ func TestStockBelievesFilesOnly(t *testing.T) {
 }
 
 // TestStockComesBeforeSamples enters the files of this process into the table of a
-// Sampler that cannot read identities itself. Nobody is told of them before there are
+// Sampler that cannot read identities itself. Nobody learns of them before there are
 // samples, and then of their identities too.
 func TestStockComesBeforeSamples(t *testing.T) {
 	for _, o := range []Options{{NoTaskWork: true, Running: true}, {Running: true}} {

@@ -10,7 +10,7 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// TestRealTimeKernel loads the programs with the types of a kernel whose locks do not tell who
+// TestRealTimeKernel loads the programs with the types of a kernel whose locks do not record who
 // has them, as with PREEMPT_RT: struct rw_semaphore of include/linux/rwsem.h has no owner there.
 func TestRealTimeKernel(t *testing.T) {
 	testenv.Root(t)

@@ -235,7 +235,7 @@ func checkFile(t *testing.T, f File) {
 }
 
 // medium returns the number of the disk that a file is on, as sysfs has it, and what
-// was told of files that are on none.
+// was reported of files that are on none.
 func medium(t *testing.T, f File) uint64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/diskseq", f.Dev.Major, f.Dev.Minor))

@@ -231,7 +231,7 @@ func TestUsedEntriesStay(t *testing.T) {
 }
 
 // TestCountsAreComplete takes counts all the time, and wants every sample to be counted
-// once or to be told as lost.
+// once or to be reported as lost.
 func TestCountsAreComplete(t *testing.T) {
 	s := newTestSampler(t, Options{})
 	var over atomic.Bool
@@ -280,7 +280,7 @@ func TestSerialNumbersEnd(t *testing.T) {
 	spinners.check(t, got)
 }
 
-// TestEviction wants to be told that the inode of a file is gone, and its entry to be
+// TestEviction wants a report that the inode of a file is gone, and its entry to be
 // the first to make room.
 func TestEviction(t *testing.T) {
 	spinners := newSpinners(t, 1)

@@ -270,7 +270,7 @@ func unwindingSamplers(t *testing.T) func(t testing.TB) *Sampler {
 }
 
 // TestForking samples a process in the kernel's copying of its memory, which marks all its
-// mappings as being changed though none is: its callers are told nevertheless.
+// mappings as being changed though none is: its callers are reported nevertheless.
 func TestForking(t *testing.T) {
 	testenv.Root(t)
 	program := buildStacks(t)
@@ -317,7 +317,7 @@ func checkStill(t *testing.T, process *still, got *seen, files map[uint32]File) 
 	}
 }
 
-// processSpace is what user space was told of a process.
+// processSpace is what user space learned of a process.
 type processSpace struct {
 	*Space
 	tables map[uint32]*unwind.Table

@@ -255,7 +255,7 @@ func TestOpenForWriting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if before.key != after.key {
-		t.Log("the page was written back meanwhile") // then the times tell the change
+		t.Log("the page was written back meanwhile") // then the times show the change
 	}
 	wantTrue(t, c, f)
 	wantTrue(t, entries, f)

@@ -84,3 +84,40 @@ func sourceText(t *testing.T) (names map[string]bool, text string) {
 	}
 	return names, all.String()
 }
+
+// mostFiles is how many files besides tests a package may have without a reason.
+const mostFiles = 25
+
+// TestLargePackagesHaveReasons wants ARCHITECTURE.md to say of each package with more files why it
+// is one thing, and of no other.
+func TestLargePackagesHaveReasons(t *testing.T) {
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Large packages\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	files := map[string]int{}
+	err = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			rel, _ := filepath.Rel("../..", filepath.Dir(path))
+			files[filepath.ToSlash(rel)]++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg, n := range files {
+		hasReason := strings.Contains(section, "\n- `"+pkg+"` has ")
+		if large := n > mostFiles; large != hasReason {
+			t.Errorf("%s has %d files; ARCHITECTURE.md has a reason: %v", pkg, n, hasReason)
+		}
+	}
+}

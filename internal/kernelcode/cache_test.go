@@ -11,7 +11,7 @@ import (
 	"hallmark/buildid"
 )
 
-// fakeProc is a /proc with what tells of the kernel's symbols.
+// fakeProc is a /proc with the files on the kernel's symbols.
 type fakeProc struct {
 	dir  string
 	text addr.Abs // where the image is
@@ -64,7 +64,7 @@ const (
 	fakeModule          = "mod 8192 0 - Live 0xffffffffc0001000\n"
 )
 
-// TestKernelCache changes what the kernel tells after a copy was made of it. The
+// TestKernelCache changes what the kernel lists after a copy was made of it. The
 // copy answers exactly as long as nothing says that it is of another kernel.
 func TestKernelCache(t *testing.T) {
 	id, err := buildid.New(buildid.GNU, []byte{1, 2, 3, 4})

@@ -135,7 +135,7 @@ func TestSilentOpening(t *testing.T) {
 	}
 }
 
-// TestJudgement wants what user space opens to be believed where times tell changes, or the
+// TestJudgement wants what user space opens to be believed where times show changes, or the
 // kernel has read the same.
 func TestJudgement(t *testing.T) {
 	id := func(n byte) buildid.ID {
@@ -174,7 +174,7 @@ func TestJudgement(t *testing.T) {
 }
 
 // TestMappingsWithoutNumbers wants mappings to be objects of their own where device and inode
-// do not tell files apart, and one where they do or the kernel read an identity.
+// do not distinguish files, and one where they do or the kernel read an identity.
 func TestMappingsWithoutNumbers(t *testing.T) {
 	s := NewPassing()
 	defer s.Close()

@@ -269,7 +269,7 @@ func kernelText(t *testing.T, file string) uint64 {
 	return 0
 }
 
-// mappings returns all that a recording tells of.
+// mappings returns all mappings in a recording.
 func mappings(t *testing.T, file string) []perfdata.Mmap2 {
 	t.Helper()
 	r, err := perfdata.Open(file)
@@ -505,7 +505,7 @@ func TestGroupCounts(t *testing.T) {
 	}
 }
 
-// TestGroupCountsOfThreads has the counters of a group that threads inherit: each thread tells
+// TestGroupCountsOfThreads has the counters of a group that threads inherit: each thread reports
 // what it counted itself, by the same number (perf record of Linux 6.13 has such).
 func TestGroupCountsOfThreads(t *testing.T) {
 	read := func(tid, time, value int) string {

@@ -22,7 +22,7 @@ func TestTimesAgreeWithPerf(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		root bool
-		wall bool // the recording tells the time of day
+		wall bool // the recording has the time of day
 	}{
 		{args: []string{"-g", "-F", "999"}},
 		{args: []string{"-g", "-F", "999", "-k", "CLOCK_MONOTONIC"}, wall: true},

@@ -84,7 +84,7 @@ func read(t *testing.T, file string) *pprof.Profile {
 	if stats.Malformed != 0 || stats.Damage != nil || len(r.Problems()) != 0 {
 		t.Errorf("%+v %v", stats, r.Problems())
 	}
-	for _, s := range p.Sample { // how perf walked stacks is told of those that it recorded
+	for _, s := range p.Sample { // how perf walked stacks is known of those that it recorded
 		delete(s.Label, "stack")
 		delete(s.Label, "unwound")
 	}
@@ -190,7 +190,7 @@ func compare(t *testing.T, got, want map[string]int, names string) {
 	testenv.AtMost(t, "samples that differ", int64(missing), int64(own), 0.1)
 }
 
-// flat tells all of a profile but the order in which it is written.
+// flat returns all of a profile but the order in which it is written.
 func flat(p *pprof.Profile) []string {
 	var lines []string
 	for _, s := range p.Sample {
