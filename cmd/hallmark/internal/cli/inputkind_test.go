@@ -40,7 +40,8 @@ func TestDescribeKind(t *testing.T) {
 	}{
 		"ELF as a profile":       {file("\x7fELF\x02"), profile.ErrFormat, ": not a profile, but an ELF file ('hallmark lookup' and 'hallmark id' read it)"},
 		"text as a profile":      {file("a;b 5\n"), profile.ErrFormat, ": not a profile, but text"},
-		"large text":             {file("a;b 5\n"), profile.ErrTooLarge, ": not a profile, but text"},
+		"large text":             {file("of a book\n"), profile.ErrTooLarge, ": not a profile, but text"},
+		"large folded stacks":    {file("a;b 5\n"), profile.ErrTooLarge, ""},
 		"a large old profile":    {file("heap profile: 1: 2 [3: 4] @ heap\n"), profile.ErrTooLarge, ""},
 		"a large profile":        {file("\x1f\x8b\x08"), profile.ErrTooLarge, ""},
 		"a damaged profile":      {file("\x1f\x8b\x08"), profile.ErrFormat, ""},

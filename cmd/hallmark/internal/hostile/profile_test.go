@@ -370,6 +370,10 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// pages are what view serves.
+var pages = []string{"", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/functions", "api/binaries",
+	"api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/callers?fn=0", "api/time?by=process", "api/download"}
+
 // TestView shows profiles in a browser.
 func TestView(t *testing.T) {
 	for name, make := range profiles {
@@ -379,8 +383,7 @@ func TestView(t *testing.T) {
 			}
 			p := newPlace(t)
 			in := p.write("in.pb.gz", make())
-			p.serve(line("view", "--no-browser", in), "", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/functions", "api/binaries",
-				"api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/callers?fn=0", "api/time?by=process", "api/download")
+			p.serve(line("view", "--no-browser", in), pages...)
 		})
 	}
 }

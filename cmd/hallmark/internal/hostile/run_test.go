@@ -517,7 +517,11 @@ func (p *place) fetch(base string, pages []string) {
 	for _, page := range append([]string{""}, pages...) {
 		at := *root
 		if page != "" {
-			at = *root.ResolveReference(&url.URL{Path: page})
+			next, err := root.Parse(page)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			at = *next
 		}
 		answer, err := client.Get(at.String())
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"hallmark/internal/regular"
 	"hallmark/perfdata"
 	"hallmark/profile"
+	"hallmark/profile/fromtext"
 	"hallmark/symbol"
 	"hallmark/unwind"
 )
@@ -35,7 +36,7 @@ var fileKinds = []struct{ magic, kind string }{
 const speedscopeKind = "a profile for speedscope, which Hallmark writes and does not read"
 
 // headSize is how many bytes of a file are looked at to find out its kind.
-const headSize = 4096
+const headSize = fromtext.HeadSize
 
 // kindOf returns in words what a file with these first bytes is, "" if nobody knows.
 func kindOf(head []byte) string {
@@ -97,7 +98,7 @@ func DescribeKind(name string, err error) error {
 		return &os.PathError{Op: "read", Path: name, Err: unix.EISDIR}
 	case head == nil, kind == "", strings.Contains(kind, wanted) && kind != speedscopeKind:
 		return err // a damaged one, or of another version
-	case errors.Is(err, profile.ErrTooLarge) && (kind != "text" || isOldProfile(head)):
+	case errors.Is(err, profile.ErrTooLarge) && (kind != "text" || isOldProfile(head) || fromtext.Detect(head) != fromtext.None):
 		return err // of what may be a profile
 	}
 	article := "a"
