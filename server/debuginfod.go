@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
@@ -104,7 +106,7 @@ func (s *Server) describeFile(w http.ResponseWriter, f *store.File) {
 // headerText makes a name harmless that somebody else chose.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
@@ -116,7 +118,6 @@ func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modif
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("X-DEBUGINFOD-SIZE", strconv.FormatInt(size, 10))
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "max-age=60") // a better file may come
 	h.Set("ETag", `"`+tag+`"`)
 	checked := &checkedReader{content, nil}

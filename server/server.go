@@ -158,8 +158,17 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// bodyTime is how long a client may take, behind its answer, to send the rest of a request that
+// nobody wants.
+const bodyTime = 5 * time.Second
+
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff") // strangers choose names and contents
+	s.handler.ServeHTTP(w, r)
+	// The connection would wait for the rest of the body as long as the client likes.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // where it is not supported, there is no connection
+}
 
 // readyz reports whether the store answers.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
@@ -372,7 +381,6 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 		text = "the server failed" // what failed is in its log
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_ = json.NewEncoder(plaintext.JSON(w)).Encode(api.Error{Error: text, Status: status})
@@ -386,7 +394,6 @@ func writeJSON(w http.ResponseWriter, v any) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	_, err := w.Write(b.Bytes())
 	return ignoreGone(err)
 }

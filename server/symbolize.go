@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -13,6 +16,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/plaintext"
 	"hallmark/reason"
 	"hallmark/server/api"
 	"hallmark/server/blob"
@@ -23,7 +27,10 @@ import (
 
 // Limits of questions.
 const (
-	maxQuestion = 32 << 20 // bytes
+	maxQuestion = 32 << 20  // bytes
+	maxFiles    = 1 << 16   // of a question
+	maxCalls    = 16 << 20  // frames of all addresses, each as often as it is there
+	maxText     = 256 << 20 // bytes of names in an answer as JSON, each as often as it is there
 	defaultWait = 30 * time.Second
 	longestWait = 5 * time.Minute
 )
@@ -67,6 +74,9 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, maxQuestion, &in); err != nil {
 		return err
 	}
+	if len(in.Files) > maxFiles {
+		return fail(http.StatusRequestEntityTooLarge, "more than %d files", maxFiles)
+	}
 	q := &columns.Question{WaitMS: uint64(max(0, in.WaitSeconds) * 1000)}
 	order := make([][]int, len(in.Files))
 	total := 0
@@ -88,17 +98,54 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := api.SymbolizeAnswer{Files: make([]api.SymbolizedFile, len(in.Files))}
+	results, text := a.Reader(), int64(0)
 	for i := range in.Files {
-		to := &out.Files[i]
-		to.ID, to.Why, to.Code = in.Files[i].ID, a.Files[i].Why, a.Files[i].Code
-		results := a.Results(i)
-		to.Results = make([]api.Symbolized, len(results))
-		for j, result := range results {
-			to.Results[order[i][j]] = symbolized(result)
+		if text += results.Text(i); text > maxText {
+			return fail(http.StatusRequestEntityTooLarge, "the answer has more than %d bytes of names: ask for fewer addresses at once, or in columns", maxText)
 		}
 	}
-	return writeJSON(w, out)
+	w.Header().Set("Content-Type", "application/json")
+	return ignoreGone(writeSymbols(w, &in, a, results, order))
+}
+
+// writeSymbols writes an api.SymbolizeAnswer, of which no more than one result is in memory: a
+// question of few bytes can have a large answer. order has the places in the question of the results.
+func writeSymbols(w io.Writer, in *api.SymbolizeRequest, a *columns.Answer, results *columns.Reader, order [][]int) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	e := json.NewEncoder(plaintext.JSON(out))
+	fmt.Fprint(out, `{"files":[`)
+	for i := range in.Files {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		file := api.SymbolizedFile{ID: in.Files[i].ID, Why: a.Files[i].Why, Code: a.Files[i].Code}
+		if results.Len(i) == 0 {
+			if err := e.Encode(file); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprint(out, `{"id":`)
+		if err := e.Encode(file.ID); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, `,"code":"%s","results":[`, file.Code)
+		back := make([]int, results.Len(i))
+		for j, at := range order[i] {
+			back[at] = j
+		}
+		for j, at := range back {
+			if j > 0 {
+				out.WriteByte(',')
+			}
+			if err := e.Encode(symbolized(results.At(i, at))); err != nil {
+				return err
+			}
+		}
+		fmt.Fprint(out, `]}`)
+	}
+	fmt.Fprintln(out, `]}`)
+	return out.Flush()
 }
 
 func symbolized(r symbol.Result) (out api.Symbolized) {
@@ -126,8 +173,9 @@ func (s *Server) answer(r *http.Request, q *columns.Question) (*columns.Answer, 
 	waiting, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	b := columns.NewBuilder()
+	calls := maxCalls
 	for i := range q.Files {
-		a, err := s.answerFile(r, waiting, b, &q.Files[i])
+		a, err := s.answerFile(r, waiting, b, &q.Files[i], &calls)
 		if err != nil {
 			return nil, err
 		}
@@ -141,8 +189,9 @@ func (s *Server) answer(r *http.Request, q *columns.Question) (*columns.Answer, 
 	return &b.Answer, nil
 }
 
-// answerFile answers for one file. An error is one of the store.
-func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File) (columns.FileAnswer, error) {
+// answerFile answers for one file, of which no more calls may be than calls has left. An error is one
+// of the store, or that there are more.
+func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
 	x, err := s.openIndex(r, waiting, f.ID)
 	var miss *symbols.MissError
 	switch {
@@ -166,6 +215,9 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 		var source symbol.Source
 		if ok {
 			frames, source = cursor.Frames(v)
+		}
+		if *calls -= len(frames); *calls < 0 {
+			return a, fail(http.StatusRequestEntityTooLarge, "the answer has more than %d calls: ask for fewer addresses at once", maxCalls)
 		}
 		if len(frames) > 0 {
 			a.Chains[i], a.From[i] = b.Chain(frames), uint64(source)

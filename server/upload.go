@@ -131,7 +131,7 @@ func (s *Server) arrival(r *http.Request, err error) error {
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, zstd.ErrCRCMismatch) {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return &statusError{http.StatusBadRequest, err}
 	}
 	return err
@@ -148,10 +148,23 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, most int64) (io.Re
 		if err != nil {
 			return nil, nil, err
 		}
-		return z, z.Close, nil
+		return &decoding{z}, z.Close, nil
 	default:
 		return nil, nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.40q: zstd is known", e)
 	}
+}
+
+// decoding is a body that the client compressed. That it cannot be decompressed is the client's
+// failure, whatever the decoder calls it.
+type decoding struct{ z *zstd.Decoder }
+
+func (d *decoding) Read(p []byte) (int, error) {
+	n, err := d.z.Read(p)
+	var tooLarge *http.MaxBytesError
+	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) && !errors.Is(err, zstd.ErrDecoderSizeExceeded) && !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		err = &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding zstd: %w", err)}
+	}
+	return n, err
 }
 
 // counting counts the bytes of uploads.

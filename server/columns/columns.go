@@ -385,10 +385,7 @@ func (a *Answer) Results(file int) []symbol.Result {
 	if f.Why != "" {
 		return nil
 	}
-	starts := make([]uint64, len(a.Lengths)+1)
-	for i, n := range a.Lengths {
-		starts[i+1] = starts[i] + n
-	}
+	starts := a.starts()
 	chains := make([][]symbol.Frame, len(a.Lengths)+1)
 	results := make([]symbol.Result, len(f.Chains))
 	for i, c := range f.Chains {
@@ -397,13 +394,83 @@ func (a *Answer) Results(file int) []symbol.Result {
 			continue
 		}
 		if chains[c] == nil {
-			for _, n := range a.Numbers[starts[c-1]:starts[c]] {
-				chains[c] = append(chains[c], a.frame(&a.Frames[n]))
-			}
+			chains[c] = a.chain(nil, starts, c)
 		}
 		results[i] = symbol.Result{Frames: chains[c], Source: symbol.Source(f.From[i])}
 	}
 	return results
+}
+
+// starts returns where each chain begins among the numbers, and behind the last one where it ends.
+func (a *Answer) starts() []uint64 {
+	starts := make([]uint64, len(a.Lengths)+1)
+	for i, n := range a.Lengths {
+		starts[i+1] = starts[i] + n
+	}
+	return starts
+}
+
+// chain appends the frames of a chain.
+func (a *Answer) chain(frames []symbol.Frame, starts []uint64, c uint64) []symbol.Frame {
+	for _, n := range a.Numbers[starts[c-1]:starts[c]] {
+		frames = append(frames, a.frame(&a.Frames[n]))
+	}
+	return frames
+}
+
+// A Reader returns results one by one: the frames of all of them together can take a hundred times
+// the memory of the answer.
+type Reader struct {
+	answer *Answer
+	starts []uint64
+	frames []symbol.Frame
+	texts  []int64 // of each chain, 0 for one that nobody asked for
+}
+
+// Reader returns a Reader of the results.
+func (a *Answer) Reader() *Reader {
+	return &Reader{answer: a, starts: a.starts(), texts: make([]int64, len(a.Lengths)+1)}
+}
+
+// Len returns how many results a file has, 0 without symbols of the file.
+func (r *Reader) Len(file int) int {
+	if f := &r.answer.Files[file]; f.Why == "" {
+		return len(f.Chains)
+	}
+	return 0
+}
+
+// At returns a result of a file. Its frames are valid until the next call.
+func (r *Reader) At(file, i int) symbol.Result {
+	f := &r.answer.Files[file]
+	c := f.Chains[i]
+	if c == 0 {
+		return symbol.Miss(r.answer.reason(f.From[i]))
+	}
+	r.frames = r.answer.chain(r.frames[:0], r.starts, c)
+	return symbol.Result{Frames: r.frames, Source: symbol.Source(f.From[i])}
+}
+
+// Text returns how many bytes the texts of a file's results have, each as often as it is there.
+func (r *Reader) Text(file int) (sum int64) {
+	a := r.answer
+	size := func(n uint64) int64 {
+		if n == 0 {
+			return 0
+		}
+		return int64(len(a.Texts[n-1]))
+	}
+	for i := range r.Len(file) {
+		c := a.Files[file].Chains[i]
+		if c > 0 && r.texts[c] == 0 {
+			for _, n := range a.Numbers[r.starts[c-1]:r.starts[c]] {
+				f := &a.Frames[n]
+				r.texts[c] += size(f.Linkage) + size(f.Function) + size(f.Source) + size(f.Symbol)
+			}
+		}
+		sum += r.texts[c]
+	}
+	return sum
 }
 
 // reason returns the reason whose code is a text.

@@ -141,7 +141,7 @@ func (f *file) lookup(isVirtual bool, addresses []uint64) []symbol.Result {
 		}
 		return 0
 	})
-	for part := range slices.Chunk(order, api.MaxAddresses) {
+	for part := range slices.Chunk(order, mostAtOnce) {
 		c := columns.File{ID: f.id.String(), Virtual: isVirtual, Addresses: make([]uint64, len(part))}
 		for i, n := range part {
 			c.Addresses[i] = addresses[n]
@@ -157,6 +157,9 @@ func (f *file) lookup(isVirtual bool, addresses []uint64) []symbol.Result {
 	}
 	return results
 }
+
+// mostAtOnce is how many addresses are in a request: the server bounds the calls of all of them.
+const mostAtOnce = api.MaxAddresses / 8
 
 // ask asks for ascending addresses. Without an answer it returns why.
 func (f *file) ask(c columns.File) ([]symbol.Result, reason.Reason) {

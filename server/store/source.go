@@ -111,7 +111,7 @@ func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFil
 	for _, key := range keys {
 		f, _, err := s.readSource(ctx, key)
 		switch {
-		case err == nil && f.Path != name:
+		case err == nil && f.Path != string([]rune(name)): // JSON has no bytes that are not UTF-8
 			err = fmt.Errorf("%s: it is of another path", key)
 		case err == nil && !m.believes(f.Origin.Trust):
 			continue

@@ -6,6 +6,9 @@
 // each MiB of input, it does not crash, a terminal gets no control characters, nothing is
 // opened that is no regular file, and nothing is written but what the command line asks for.
 //
+// The server is attacked while it runs: it has to answer afterwards, to end well, and to bring no
+// file of the machine. What is sent to it counts as its input.
+//
 // The short form runs one command for each input, and HALLMARK_THOROUGH=1 all commands.
 // HALLMARK_COMMAND=FILE attacks another build.
 package hostile
