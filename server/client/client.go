@@ -3,6 +3,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,11 @@ type Client struct {
 	URL string
 	// Token is sent with each request, "" for none.
 	Token string
-	// HTTP makes the requests; nil means one that waits a minute for an answer to begin.
+	// HTTP makes the requests; nil means one that follows no redirects.
 	HTTP *http.Client
+	// Patience is how long a server may take nothing of a request, may let wait for its answer, and
+	// may take for an answer: a minute when 0, five times as much for symbols.
+	Patience time.Duration
 	// Retries is how often a request is repeated after a failure that may pass, 3 when 0.
 	Retries int
 }
@@ -43,7 +47,6 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (HTTP %d)", e.URL, e
 
 var standard = func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout = time.Minute
 	t.MaxIdleConnsPerHost = 16
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }()
@@ -66,6 +69,66 @@ type request struct {
 	query        url.Values
 	header       http.Header
 	body         func() (io.Reader, int64) // nil for none
+	isLong       bool                      // the answer may take longer
+}
+
+// errSilent ends a request. It is not repeated: the next one would take as long.
+var errSilent = errors.New("the server does not answer, or too slowly")
+
+// watched ends a request of which nothing moves.
+type watched struct {
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	timer *time.Timer
+}
+
+func watch(ctx context.Context, patience time.Duration) *watched {
+	w := new(watched)
+	w.ctx, w.stop = context.WithCancelCause(ctx)
+	w.timer = time.AfterFunc(patience, func() { w.stop(errSilent) })
+	return w
+}
+
+// why returns the reason of a failure.
+func (w *watched) why(err error) error {
+	if err != nil && err != io.EOF && context.Cause(w.ctx) == errSilent {
+		return errSilent
+	}
+	return err
+}
+
+func (w *watched) end() {
+	w.timer.Stop()
+	w.stop(nil)
+}
+
+// sending is the body of a request, of which the server has to take some now and then.
+type sending struct {
+	io.Reader
+	w        *watched
+	patience time.Duration
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	s.w.timer.Reset(s.patience)
+	return s.Reader.Read(p)
+}
+
+// receiving is the body of an answer, which has to end.
+type receiving struct {
+	io.ReadCloser
+	w *watched
+}
+
+func (r *receiving) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	return n, r.w.why(err)
+}
+
+func (r *receiving) Close() error {
+	err := r.ReadCloser.Close()
+	r.w.end()
+	return err
 }
 
 // do makes a request, again where that may help, and returns the answer for the caller to close.
@@ -102,7 +165,7 @@ func mayPass(err error, try int) (time.Duration, bool) {
 		}
 		return 0, false
 	}
-	return wait, err != nil
+	return wait, err != nil && !errors.Is(err, errSilent)
 }
 
 func (c *Client) once(ctx context.Context, q request) (*http.Response, error) {
@@ -110,13 +173,16 @@ func (c *Client) once(ctx context.Context, q request) (*http.Response, error) {
 	if len(q.query) > 0 {
 		target += "?" + q.query.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, q.method, target, nil)
+	patience := cmp.Or(c.Patience, time.Minute)
+	w := watch(ctx, patience)
+	r, err := http.NewRequestWithContext(w.ctx, q.method, target, nil)
 	if err != nil {
+		w.end()
 		return nil, err
 	}
 	if q.body != nil {
 		body, size := q.body()
-		r.Body, r.ContentLength = io.NopCloser(body), size
+		r.Body, r.ContentLength = io.NopCloser(&sending{body, w, patience}), size
 	}
 	for name, values := range q.header {
 		r.Header[name] = values
@@ -134,8 +200,15 @@ func (c *Client) once(ctx context.Context, q request) (*http.Response, error) {
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return nil, fmt.Errorf("%s: %w", c.URL, err)
+		err = fmt.Errorf("%s: %w", c.URL, w.why(err))
+		w.end()
+		return nil, err
 	}
+	if q.isLong {
+		patience *= 5
+	}
+	w.timer.Reset(patience)
+	resp.Body = &receiving{resp.Body, w}
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		return nil, c.failure(resp)
@@ -155,7 +228,9 @@ func (c *Client) failure(resp *http.Response) error {
 	return &Error{URL: c.URL, Status: resp.StatusCode, Message: e.Error}
 }
 
-const maxAnswer = 64 << 20 // bytes of JSON
+// maxAnswer is how many bytes of JSON an answer may have. In memory a list of empty values takes fifty
+// times as much.
+const maxAnswer = 4 << 20
 
 // call sends a value as JSON, nil for none, and reads the answer into another one.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
@@ -269,7 +344,7 @@ func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, con
 // Symbolize asks for functions and lines. The addresses of each file must ascend.
 func (c *Client) Symbolize(ctx context.Context, q *columns.Question) (*columns.Answer, error) {
 	b := q.Append(nil)
-	resp, err := c.do(ctx, request{method: http.MethodPost, path: "/v1/symbolize", header: http.Header{"Content-Type": {columns.MediaType}},
+	resp, err := c.do(ctx, request{method: http.MethodPost, path: "/v1/symbolize", header: http.Header{"Content-Type": {columns.MediaType}}, isLong: true,
 		body: func() (io.Reader, int64) { return bytes.NewReader(b), int64(len(b)) }})
 	if err != nil {
 		return nil, err
@@ -286,4 +361,4 @@ func (c *Client) Symbolize(ctx context.Context, q *columns.Question) (*columns.A
 	return a, nil
 }
 
-const maxSymbols = 512 << 20 // bytes of an answer
+const maxSymbols = 128 << 20 // bytes of an answer

@@ -101,7 +101,7 @@ func (p *Pusher) send(ctx context.Context, files []*pushed, planned []api.Planne
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			stored, err := p.Client.Send(ctx, &f.File, min(action.Have, f.Size), p.Sent)
+			stored, err := p.Client.Send(ctx, &f.File, max(0, min(action.Have, f.Size)), p.Sent)
 			p.done(f, api.Upload, stored, err)
 			if isFatal(err) {
 				p.mu.Lock()

@@ -33,6 +33,7 @@ const (
 	rpmLead   = 96
 	maxHeader = 256 << 20 // what rpm itself takes
 	maxTags   = 1 << 16
+	maxTexts  = 1 << 18 // of a tag: of a store of NULs each byte would be one
 )
 
 // rpm reads a package of rpm: a lead that says nothing, a header of signatures, a header that
@@ -105,7 +106,7 @@ func isWanted(tag uint32) bool {
 
 // texts returns count texts, which end with NUL each.
 func texts(b []byte, count uint32) (all []string) {
-	for range count {
+	for range min(count, maxTexts) {
 		end := bytes.IndexByte(b, 0)
 		if end < 0 {
 			return all

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -32,6 +31,7 @@ type target struct {
 	t     *testing.T
 	place *place
 	base  string
+	start time.Time
 	sent  atomic.Int64 // bytes of requests
 	http  http.Client
 }
@@ -67,7 +67,7 @@ func (p *place) underAttack(attack func(*target), args ...string) {
 		p.t.Fatalf("the first line is %q: %s", first, head(stderr))
 	}
 	base, _, _ := strings.Cut(first[at:], " ")
-	s := &target{t: p.t, place: p, base: base, http: http.Client{Timeout: 4 * timeBase, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	s := &target{t: p.t, place: p, base: base, start: time.Now(), http: http.Client{Timeout: 4 * timeBase, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	attack(s)
 	s.http.CloseIdleConnections()
 	if answer := s.ask("GET", "/healthz", nil); answer.status != http.StatusOK {
@@ -226,7 +226,7 @@ func (p *place) writeSecret() string {
 
 // TestServePrograms sends programs to a server, and asks for their functions and sections.
 func TestServePrograms(t *testing.T) {
-	names := slices.Sorted(maps.Keys(programs))
+	names := sortedNames(programs)
 	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
 			if !testenv.Thorough() && i%6 != 3 {

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/server/api"
+	"hallmark/server/columns"
+)
+
+// TestSilentServers asks servers that take nothing, answer nothing, or answer for ever. A request ends
+// then, and is not repeated.
+func TestSilentServers(t *testing.T) {
+	var requests atomic.Int32
+	done := make(chan struct{})
+	slow := func(status int, piece string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			io.Copy(io.Discard, r.Body)
+			w.WriteHeader(status)
+			for {
+				io.WriteString(w, piece)
+				w.(http.Flusher).Flush()
+				select {
+				case <-done:
+					return
+				case <-r.Context().Done():
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+	}
+	id, err := buildid.Parse(strings.Repeat("ab", 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, handler := range map[string]http.HandlerFunc{
+		"no answer": func(_ http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			io.Copy(io.Discard, r.Body)
+			select {
+			case <-done:
+			case <-r.Context().Done():
+			}
+		},
+		"an answer byte by byte":  slow(200, " "),
+		"a failure byte by byte":  slow(400, " "),
+		"columns without an end":  slow(200, "\x0a\x00"),
+		"a list without an end":   slow(200, "[ "),
+		"a failure that may pass": slow(503, " "),
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests.Store(0)
+			s := httptest.NewServer(handler)
+			defer s.Close()
+			c := &Client{URL: s.URL, Patience: 50 * time.Millisecond, Retries: 1}
+			if _, err := c.Plan(t.Context(), make([]api.PlanFile, 1)); err == nil {
+				t.Error("a plan")
+			}
+			if n := requests.Load(); n != 1 && name != "a failure that may pass" {
+				t.Errorf("%d requests", n)
+			}
+			if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: id.String(), Addresses: []uint64{1}}}}); err == nil {
+				t.Error("symbols")
+			}
+		})
+	}
+	close(done)
+
+	// A server that takes a connection and nothing of what is sent.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &Client{URL: "http://" + l.Addr().String(), Patience: 100 * time.Millisecond}
+	f := &File{PlanFile: api.PlanFile{ID: id, SHA256: strings.Repeat("0", 64), Size: api.MaxChunk}, Content: zeros{}}
+	if _, err := c.Send(context.Background(), f, 0, nil); !errors.Is(err, errSilent) {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) ReadAt(p []byte, _ int64) (int, error) { clear(p); return len(p), nil }
