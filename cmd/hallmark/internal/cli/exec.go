@@ -29,6 +29,9 @@ With a command, exec watches that command and the processes that it starts, and
 ends with it. Without one, exec watches all processes of the machine until
 Ctrl-C, SIGTERM or SIGHUP, for --count events, or for --duration. The
 command's output goes to standard error, unless -o names a file for the events.
+When nobody reads the events any more, as after 'head -1', exec ends, and the
+command goes on without it. Where standard output is closed (>&-), events go
+nowhere, without an error.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later,
 programs in the kernel (--backend bpf) see every execution. On Linux 6.18 or
