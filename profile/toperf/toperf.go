@@ -125,13 +125,22 @@ func momentsOf(p *pprof.Profile, index int, most int64) ([]moment, error) {
 		}
 	}
 	scale := total/most + 1
-	var all []moment
-	timed := false
-	for i, s := range p.Sample {
+	scaled := func(s *pprof.Sample) int64 {
 		n := countOf(s, count, index)
 		if scale > 1 {
 			n = n/scale + min(n%scale, 1)
 		}
+		return n
+	}
+	var moments int64 // at most most, and one for each sample
+	for _, s := range p.Sample {
+		moments += scaled(s)
+	}
+	// There may be millions: a list that grows would be there twice.
+	all := make([]moment, 0, moments)
+	timed := false
+	for i, s := range p.Sample {
+		n := scaled(s)
 		times := profile.Times(s)
 		timed = timed || len(times) > 0
 		all = appendMoments(all, i, n, s.Value[index], times)
