@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	pprof "github.com/google/pprof/profile"
@@ -226,7 +227,7 @@ func (m *maker) stack(frames []frame) ([]*pprof.Location, error) {
 // location returns the location of a frame, and of those before it that are inlined into it.
 func (m *maker) location(frames []frame) (*pprof.Location, error) {
 	outer := frames[len(frames)-1]
-	m.key = fmt.Appendf(m.key[:0], "%x\x00%s", outer.address, outer.file)
+	m.key = append(append(strconv.AppendUint(m.key[:0], outer.address, 16), 0), outer.file...)
 	for _, f := range frames {
 		m.key = append(append(m.key, 0), f.name...)
 	}
@@ -278,9 +279,12 @@ func (m *maker) function(of *frame) *pprof.Function {
 
 // count counts a stack, the innermost frame first, with labels.
 func (m *maker) count(stack []*pprof.Location, values []int64, labels profile.Labels) (*pprof.Sample, error) {
-	m.key = fmt.Appendf(m.key[:0], "%d\x00%d\x00%s\x00%s\x00", labels.PID, labels.TID, labels.Process, labels.Thread)
+	m.key = append(strconv.AppendInt(m.key[:0], int64(labels.PID), 10), 0)
+	m.key = append(strconv.AppendInt(m.key, int64(labels.TID), 10), 0)
+	m.key = append(append(m.key, labels.Process...), 0)
+	m.key = append(append(m.key, labels.Thread...), 0)
 	for _, l := range stack {
-		m.key = fmt.Appendf(m.key, "%x ", l.ID)
+		m.key = append(strconv.AppendUint(m.key, l.ID, 16), ' ')
 	}
 	s := m.samples[string(m.key)]
 	if s == nil {
