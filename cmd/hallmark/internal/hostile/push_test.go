@@ -213,7 +213,7 @@ var hostilePackages = map[string]func() (name string, content []byte){
 				table = binary.BigEndian.AppendUint32(table, v)
 			}
 		}
-		store := make([]byte, size(4, 20)*mib)
+		store := make([]byte, size(2, 20)*mib)
 		return "a.rpm", rpmOf(n, len(store), append(table, store...), cpioOf("TRAILER!!!", 0, 11, nil))
 	},
 	"cpio": func() (string, []byte) {
@@ -364,7 +364,7 @@ func TestPushServers(t *testing.T) {
 		"a circle": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
 		},
-		"headers": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("A", strings.Repeat("a", 20*mib)) },
+		"headers": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("A", strings.Repeat("a", 2*mib)) },
 		"waits": func(_ http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()

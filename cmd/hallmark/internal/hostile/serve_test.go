@@ -324,7 +324,7 @@ func TestServeUploads(t *testing.T) {
 	for name, attack := range map[string]func(s *target){
 		"a stream that grows": func(s *target) {
 			for _, window := range []int{1 << 20, 256 << 20} {
-				bomb := zstdOf(window, func(w io.Writer) { repeat(w, size(300, 2000)*mib, []byte{0}) })
+				bomb := zstdOf(window, func(w io.Writer) { repeat(w, size(100, 2000)*mib, []byte{0}) })
 				s.push(bomb, "", "Content-Encoding", "zstd")
 				s.ask("PUT", "/v1/sources/"+buildIDText+"?path=/a.c", bomb, "Content-Encoding", "zstd")
 			}
@@ -439,13 +439,13 @@ func TestServeQuestions(t *testing.T) {
 		},
 		"bodies": func(s *target) {
 			for _, body := range []string{
-				"", "null", "[]", "{}", strings.Repeat("[", 4*mib), strings.Repeat(`{"files":[`, mib), one("-1"), one("1e300"), one(`"0x` + strings.Repeat("f", mib) + `"`), one(`"` + "\x1b[2J" + `"`), one("null"), one(list(1<<21, func(int) string { return "1" })),
-				`{"wait_seconds":1e308,"files":[]}`, `{"wait_seconds":-1e308,"files":[{"id":"` + buildIDText + `"}]}`, `{"files":[{"id":"` + strings.Repeat("a", 8*mib) + `"}]}`, `{"files":[{"id":"` + `\u001b[2J\u202e` + `"}]}`, strings.Repeat(" ", 33*mib),
+				"", "null", "[]", "{}", strings.Repeat("[", size(1, 4)*mib), strings.Repeat(`{"files":[`, size(mib/8, mib)), one("-1"), one("1e300"), one(`"0x` + strings.Repeat("f", mib) + `"`), one(`"` + "\x1b[2J" + `"`), one("null"), one(list(1<<21, func(int) string { return "1" })),
+				`{"wait_seconds":1e308,"files":[]}`, `{"wait_seconds":-1e308,"files":[{"id":"` + buildIDText + `"}]}`, `{"files":[{"id":"` + strings.Repeat("a", size(2, 8)*mib) + `"}]}`, `{"files":[{"id":"` + `\u001b[2J\u202e` + `"}]}`, strings.Repeat(" ", 33*mib),
 			} {
 				s.ask("POST", "/v1/symbolize", []byte(body), "Content-Type", "application/json")
 				s.ask("POST", "/v1/symbolize", []byte(body), "Content-Type", "application/x-protobuf")
 			}
-			for _, body := range [][]byte{columnsOf(1 << 21), bytes.Repeat([]byte{0x0a, 0}, 16*mib), bytes.Repeat([]byte{0xff}, mib), append(varint([]byte{0x0a}, 1<<62), 1)} {
+			for _, body := range [][]byte{columnsOf(1 << 21), bytes.Repeat([]byte{0x0a, 0}, size(2, 16)*mib), bytes.Repeat([]byte{0xff}, mib), append(varint([]byte{0x0a}, 1<<62), 1)} {
 				s.ask("POST", "/v1/symbolize", body, "Content-Type", "application/x-protobuf")
 			}
 		},

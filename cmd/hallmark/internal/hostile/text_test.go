@@ -30,8 +30,8 @@ var stackTexts = map[string]func() []byte{
 		deep := strings.Repeat("a;b;", 20_000)
 		return lines(size(100, 500), func(w io.Writer, i int) { fmt.Fprintf(w, "%sleaf%d 1\n", deep, i) })
 	},
-	"empty frames": func() []byte { return []byte(strings.Repeat(";", size(10, 60)*mib) + " 1\n") },
-	"one line":     func() []byte { return bytes.Repeat([]byte("1"), size(20, 120)*mib) },
+	"empty frames": func() []byte { return []byte(strings.Repeat(";", size(3, 60)*mib) + " 1\n") },
+	"one line":     func() []byte { return bytes.Repeat([]byte("1"), size(5, 120)*mib) },
 	"long names": func() []byte {
 		return lines(size(50, 300), func(w io.Writer, i int) { fmt.Fprintf(w, "p;%s%d 1\n", strings.Repeat("n", 100_000), i) })
 	},
@@ -39,7 +39,7 @@ var stackTexts = map[string]func() []byte{
 	"wrong counts": func() []byte {
 		return []byte("p;a -1\np;a 1e308\np;a NaN\np;a 99999999999999999999999999\np;a 0x10\np;a\n")
 	},
-	"folded, zeros": func() []byte { return append([]byte("p;a 1\n"), make([]byte, size(20, 120)*mib)...) },
+	"folded, zeros": func() []byte { return append([]byte("p;a 1\n"), make([]byte, size(5, 120)*mib)...) },
 	"folded, packed": func() []byte {
 		return streamed(func(w io.Writer) { repeat(w, size(5, 200)*mib/6, []byte("a;b 1\n")) })
 	},
