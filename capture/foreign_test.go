@@ -81,6 +81,7 @@ func TestSilentServer(t *testing.T) {
 	other := proctest.Start(t, busy, "3600000")
 	proctest.AwaitProgram(t, pid, path)
 	proctest.AwaitProgram(t, other, busy)
+	proctest.AwaitBurning(t, pid) // a fault that waits for the server later would hold the lock of its mappings
 	s.Silence()
 	began := time.Now()
 	inv, err := inventory.Take(inventory.Options{})

@@ -217,6 +217,24 @@ func AwaitProgram(t *testing.T, pid int, path string) {
 	})
 }
 
+// AwaitBurning waits until a program of BuildC has had 50 ms in user mode: then it is in burn, and has
+// all pages that it needs there.
+func AwaitBurning(t *testing.T, pid int) {
+	t.Helper()
+	testenv.Await(t, fmt.Sprintf("process %d in burn", pid), func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(stat), ") ") // from the state on, which is field 3: proc_pid_stat(5)
+		ticks, err := strconv.Atoi(strings.Fields(after)[14-3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticks >= 5
+	})
+}
+
 // FirstEnded reports whether the first thread of a process is a zombie, which has
 // no mappings.
 func FirstEnded(pid int) bool {
