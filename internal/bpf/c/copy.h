@@ -230,8 +230,8 @@ static __always_inline bool copy_submit(struct walk *w, bool counted)
 	return ev->size <= MAX_COPY && ring_submit(ev, sizeof(*ev) + ev->size, false);
 }
 
-/* Copies are large, and leave the rest of the ring to what is told of files and stacks: a
- * sample that is counted as it is lacks some frames, and one whose stack was not told is lost. */
+/* Copies are large, and leave the rest of the ring to the records of files and stacks: a
+ * sample that is counted as it is lacks some frames, and one whose stack was not sent is lost. */
 #define RING_FOR_COPIES (2 << 20)
 
 /* copy_sample sends a sample to be finished, or to be compared. It reports whether user

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Tells the table of files which inodes are gone, so that their entries are the first
+// Marks in the table of files which inodes are gone, so that their entries are the first
 // to make room. Nothing depends on it: an entry of an inode that is gone is not valid
 // for whatever has its memory next.
 //

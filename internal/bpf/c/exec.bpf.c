@@ -1,11 +1,11 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Tells which programs are executed and which processes end. The identity of a program is
+// Reports which programs are executed and which processes end. The identity of a program is
 // read by the process itself before it runs its first instruction (readid.h), so that it
 // is known however short it lives and wherever its file is.
 //
-// The programs are on raw tracepoints, in the task that they tell of or, when it has
+// The programs are on raw tracepoints, in the task that they report or, when it has
 // ended, in an RCU callback.
 
 #define READ_BEFORE_IT_RUNS 1
@@ -131,7 +131,7 @@ const struct ended_event *types_ended __attribute__((unused));
 /* Memory that an event is made in. A program that is interrupted by itself on one CPU is
  * left out by the kernel, which counts that. */
 struct exec_desk {
-	__u64 last_exec, last_end; /* that were told: hashes */
+	__u64 last_exec, last_end; /* that were reported: hashes */
 	struct exec_event ev;
 	char text[EXEC_TEXT + MAX_EXEC_PATH];
 };
@@ -143,7 +143,7 @@ struct {
 	__type(value, struct exec_desk);
 } exec_desks SEC(".maps");
 
-/* exec_is_followed reports whether a process is to be told of. What it is followed from is its
+/* exec_is_followed reports whether a process is to be reported. What it is followed from is its
  * exec at the latest, so in which state it is does not matter. */
 static __always_inline bool exec_is_followed(__u32 tgid) { return !follow || bpf_map_lookup_elem(&followed, &tgid); }
 
@@ -266,7 +266,7 @@ static __always_inline __u64 exec_entry(struct task_struct *task)
 	return 0;
 }
 
-/* The reading of an identity by the process that has just executed the file. It is told by
+/* The reading of an identity by the process that has just executed the file. It is reported by
  * the file's serial number, whatever the table of files says by then: the number of a file
  * that was just written is for one process alone, and the next one that executes it takes
  * the entry. */
@@ -471,7 +471,7 @@ static __always_inline bool exec_is_nameless(struct file *file)
 	return !BPF_CORE_READ(inode, i_nlink);
 }
 
-/* exec_report tells what the current task has executed. */
+/* exec_report reports what the current task has executed. */
 static __always_inline void exec_report(struct exec_desk *d, struct walk *w, __u32 tid, struct linux_binprm *bprm)
 {
 	struct exec_event *ev = &d->ev;
@@ -490,8 +490,8 @@ static __always_inline void exec_report(struct exec_desk *d, struct walk *w, __u
 		ADD(exec_done.lost_execs, 1);
 }
 
-/* exec_was_reported reports whether a program before this one has told what the current task has
- * executed. When it is wrong, for want of the CPU, that is told twice. */
+/* exec_was_reported reports whether a program before this one has reported what the current task has
+ * executed. When it is wrong, for want of the CPU, that is reported twice. */
 static __always_inline bool exec_was_reported(void)
 {
 	__u32 zero = 0;
@@ -553,7 +553,7 @@ static __always_inline bool exec_was_ended(void)
 	return signal->live.counter || (d && d->last_end == hash_mix(leader->start_boottime, task->tgid));
 }
 
-/* exec_see_end tells the end of the current task's process. */
+/* exec_see_end reports the end of the current task's process. */
 static __always_inline void exec_see_end(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf(), *leader = task->group_leader;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Whether what validates a file tells its content from any that it had or may get. Where it does
+/* Whether what validates a file distinguishes its content from any that it had or may get. Where it does
  * not, because of the file system (fs.h) or because the file has just changed, a mapping of the
  * file takes the place of its times. */
 #ifndef HALLMARK_FILESETTLE_H
@@ -59,7 +59,7 @@ static __always_inline __s64 filever_time_step(struct inode *inode)
 	return times_delay + GET(super, s_time_gran);
 }
 
-/* filever_settle reports whether what is in v tells the content of the file from any that it may
+/* filever_settle reports whether v distinguishes the content of the file from any that it may
  * have had or get. A file open for writing may change without a trace in its times:
  * they are set before the data, and not at all by stores to shared memory. If it is
  * not settled, young says that only the age of the file is missing. The process is that of
@@ -82,7 +82,7 @@ static __always_inline bool filever_settle(__u64 process, struct mm_struct *mm, 
 	return true;
 }
 
-/* filever_keeps_times reports whether the times of an inode tell each change of its content. */
+/* filever_keeps_times reports whether the times of an inode show each change of its content. */
 static __always_inline bool filever_keeps_times(struct inode *inode)
 {
 	struct super_block *super = GET(inode, i_sb);
@@ -111,8 +111,8 @@ static __always_inline __u64 filever_mapping(__u64 process, struct vm_area_struc
 #define filever_must_be_read(v) filever_is_of_mapping(v)
 #endif
 
-/* filever_settle_mapping is filever_settle for a file that is mapped: where its times tell nothing, the
- * mapping is what its validity names. So it is where they tell nothing yet, because the file
+/* filever_settle_mapping is filever_settle for a file that is mapped: where its times show nothing, the
+ * mapping is what its validity names. So it is where they show nothing yet, because the file
  * changed a moment ago, if it is about to run, nobody writes to it, and the process can read its
  * identity. It is global as maple_find is. */
 __noinline bool filever_settle_mapping(__u64 process, __u64 mm, __u64 file, __u64 mapping, struct validity *v)

@@ -6,7 +6,7 @@
  * a frame never means another file than the one that was mapped, whatever becomes of the entry.
  * What identity a serial number has is reported by an event, now or later.
  *
- * Where the times of files tell nothing (fs.h), a serial number is for one mapping, and no frame
+ * Where the times of files show nothing (fs.h), a serial number is for one mapping, and no frame
  * has it before an identity was read from the pages of that mapping. */
 #ifndef HALLMARK_FILETABLE_H
 #define HALLMARK_FILETABLE_H
@@ -33,7 +33,7 @@ struct {
 } files SEC(".maps");
 
 /* Set by the loader: how many files there is room for, and the number at which user
- * space is told to make room. */
+ * space is asked to make room. */
 const volatile __u64 table_size = 16384;
 const volatile __u64 table_high = 12288;
 
@@ -169,7 +169,7 @@ static __always_inline enum known filetable_corrected(enum known how, long err)
 	return how == UNKNOWN && err == -EEXIST ? TORN : how;
 }
 
-/* filetable_admit_quietly gives a file a serial number that user space is told of when a sample
+/* filetable_admit_quietly gives a file a serial number that is sent to user space when a sample
  * is in the file. All of the entry is written. It returns 0, or an error where the table did
  * not take it: the last quarter is for what is sampled. */
 static __always_inline long filetable_admit_quietly(__u64 key, struct file_entry *e, const struct validity *now,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What validates a file: inode number, device, generation, size and times. filesettle.h says when
- * these tell its content. */
+ * these determine its content. */
 #ifndef HALLMARK_FILEVER_H
 #define HALLMARK_FILEVER_H
 
@@ -71,7 +71,7 @@ static __always_inline __u32 filever_device(struct inode *inode, struct super_bl
 	__u64 magic = FIELD(known, super, s_magic);
 	__u64 address = (__u64)inode, root = 0;
 
-	barrier_var(device); /* else it is read in each branch, by pointers that the verifier tells apart */
+	barrier_var(device); /* else it is read in each branch, by pointers that the verifier keeps apart */
 	if (!btrfs_offsets[BTRFS_VFS_INODE] || magic != BTRFS_SUPER_MAGIC)
 		return device;
 	address += (__u64)btrfs_offsets[BTRFS_ROOT] - btrfs_offsets[BTRFS_VFS_INODE];
@@ -80,7 +80,7 @@ static __always_inline __u32 filever_device(struct inode *inode, struct super_bl
 	return device;
 }
 
-/* filever_read reads the validity of an inode, as one whose times tell its content. known says
+/* filever_read reads the validity of an inode, as one whose times determine its content. known says
  * that the verifier knows the inode as one. */
 static __always_inline void filever_read(struct inode *inode, struct validity *v, bool known)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* File systems, by their magic numbers: on which ones the times of a file tell whether its
+/* File systems, by their magic numbers: on which ones the times of a file show whether its
  * content changed, and which ones answer by themselves.
  *
- * Where the times tell nothing, an identity counts for one mapping of one process alone, and
+ * Where the times show nothing, an identity counts for one mapping of one process alone, and
  * only once it was read from the pages of that mapping.
  *
  * A file system answers by itself if the kernel serves it. A page of a file on another one

@@ -50,7 +50,7 @@ static __always_inline bool list_has_room(struct seq_file *seq)
 	       seq->size;
 }
 
-/* list_is_current reports whether the reader was told whose mappings follow. */
+/* list_is_current reports whether the reader was sent whose mappings follow. */
 static __always_inline bool list_is_current(struct task_struct *task)
 {
 	return current_process.task == (__u64)task && current_process.tid == task->pid && current_process.look == look;

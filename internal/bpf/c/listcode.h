@@ -10,7 +10,7 @@
  * and has executed nothing, and memory that a task has is not given back.
  *
  * Before that is known, all that was read may be anything: it is read so that no address
- * can be a wrong one, and told of to nobody. Files are told of before, because their paths
+ * can be a wrong one, and sent to nobody. Files are sent before, because their paths
  * must be read before the number is; but nobody refers to one unless it was true. */
 #ifndef HALLMARK_LISTCODE_H
 #define HALLMARK_LISTCODE_H
@@ -19,7 +19,7 @@
 #include "mapleleaf.h"
 #include "task.h"
 
-/* Mappings that are told of at once: they and a file fit into the 32 KiB that the kernel
+/* Mappings that are sent at once: they and a file fit into the 32 KiB that the kernel
  * has for what a program writes (bpf_seq_read). */
 #define MAX_PLACES 672
 
@@ -86,7 +86,7 @@ __u64 fences;
 		barrier_var(was_);                                                            \
 	})
 
-/* list_note_place notes down what a VMA says. A process that has more than can be told at once
+/* list_note_place notes down what a VMA says. A process that has more than can be sent at once
  * is looked at again from there on. */
 static __always_inline void list_note_place(struct code_scratch *s, struct vm_area_struct *vma)
 {
@@ -107,7 +107,7 @@ static __always_inline void list_note_place(struct code_scratch *s, struct vm_ar
 	p->start = start;
 	p->end = end;
 	p->offset = GET(vma, vm_pgoff) << 12;
-	p->number = file; /* until it is told of */
+	p->number = file; /* until it is sent */
 	s->count = i + 1;
 }
 
@@ -135,7 +135,7 @@ static long list_leaf_loop(__u32 i, struct code_look *l)
 	return s->whole ? 1 : 0;
 }
 
-/* list_bytes returns how long what is told of a process is. */
+/* list_bytes returns how long the record of a process is. */
 static __always_inline __u32 list_bytes(const struct code_scratch *s)
 {
 	return sizeof(s->code) + s->count * sizeof(s->places[0]);
@@ -188,7 +188,7 @@ static __always_inline bool list_begin(struct code_scratch *s, struct task_struc
 }
 
 /* list_is_all reports whether all VMAs were met that there are, or so many that more cannot be
- * told. It says nothing that the numbers of list_was_true do not say, unless a kernel has trees
+ * sent. It says nothing that the numbers of list_was_true do not say, unless a kernel has trees
  * that are not as they are thought to be here. */
 static __always_inline bool list_is_all(struct code_scratch *s)
 {
@@ -220,14 +220,14 @@ static long list_try(__u32 i, struct code_look *l)
 	s->proven = list_is_all(s) && list_was_true(s, l->task);
 	if (s->proven && !s->restart)
 		return 1;
-	/* What was told of files may be wrong, or comes to nobody. */
+	/* What was sent of files may be wrong, or comes to nobody. */
 	if (numbers != s->told)
 		look++;
 	changed += !s->proven;
 	return s->restart ? 1 : 0;
 }
 
-/* list_write_code tells what a process has mapped. */
+/* list_write_code sends what a process has mapped. */
 static __always_inline void list_write_code(struct seq_file *seq, struct code_scratch *s)
 {
 	__u32 size = list_bytes(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Files that are mapped: each is told once in a look, with its path and what validates it,
+/* Files that are mapped: each is sent once in a look, with its path and what validates it,
  * and has a number from then on. */
 #ifndef HALLMARK_LISTFILES_H
 #define HALLMARK_LISTFILES_H
@@ -37,7 +37,7 @@ __u64 look;
 __u64 numbers;
 
 /* A name of a file. It lives as long as it is mapped, which may end while others are
- * looked at: so an address of the kernel tells nothing without the validity. */
+ * looked at: so an address of the kernel says nothing without the validity. */
 struct file_name {
 	__u64 inode;
 	__u64 dentry;
@@ -60,7 +60,7 @@ struct {
 	__type(value, struct told_file);
 } told_files SEC(".maps");
 
-/* What is told of a file, and room to make it up. */
+/* What is sent of a file, and room to make it up. */
 struct file_scratch {
 	struct told_file told;
 	struct {
@@ -86,7 +86,7 @@ static __always_inline bool list_is_same_file(const struct validity *a, const st
 }
 
 /* list_user_name sets the name by which the user mapped a file, where the file system has the
- * data in another one. The bit that tells such files is another one in each version; so
+ * data in another one. The bit that marks such files is another one in each version; so
  * what is behind the file counts if it is a path: a directory entry and a mount of one
  * file system. */
 static __always_inline void list_user_name(struct file *file, struct file_name *name)
@@ -121,7 +121,7 @@ static __always_inline __u32 list_write_path(const struct file_name *name, char 
 	return p.used;
 }
 
-/* list_write_file returns the number of a file, which is told if it was not in this look. */
+/* list_write_file returns the number of a file, which is sent if it was not in this look. */
 static __always_inline __u64 list_write_file(struct seq_file *seq, struct file *file, struct file_scratch *s)
 {
 	struct inode *inode = file->f_inode;
@@ -139,7 +139,7 @@ static __always_inline __u64 list_write_file(struct seq_file *seq, struct file *
 		return known->number;
 	s->told.look = look;
 	s->told.number = ++numbers;
-	bpf_map_update_elem(&told_files, &name, &s->told, BPF_ANY); /* else it is told again */
+	bpf_map_update_elem(&told_files, &name, &s->told, BPF_ANY); /* else it is sent again */
 	s->record.file.kind = LISTED_FILE;
 	s->record.file.number = s->told.number;
 	s->record.file.inode = (__u64)inode;

@@ -394,7 +394,7 @@ static __always_inline bool readid_is_still(struct source *s, struct file_entry 
 
 /* readid_conclude replaces the entry of the file by one with the outcome, unless it is not
  * that of this content any more. It returns the state of the file if it is settled,
- * and FILE_PENDING else. What one process could not tell of a file that user space
+ * and FILE_PENDING else. What one process could not find out of a file that user space
  * does not know of, another one may.
  *
  * Between copy and update another CPU may change or replace the entry, and the update undoes
@@ -426,7 +426,7 @@ static __always_inline enum file_state readid_conclude(struct source *s, struct 
 	return e->state & ~FILE_QUIET;
 }
 
-/* readid_publish concludes a reading and tells user space. */
+/* readid_publish concludes a reading and sends its result. */
 static __always_inline void readid_publish(struct source *s, struct work *w, enum outcome outcome)
 {
 	enum file_state state = readid_conclude(s, &w->entry, w->serial, outcome);

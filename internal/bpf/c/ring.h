@@ -18,7 +18,7 @@ static __always_inline bool ring_submit(void *event, __u64 size, bool wake)
 	return !bpf_ringbuf_output(&events, event, size, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* ring_wake tells user space that there is something to do before the next second. */
+/* ring_wake wakes user space, because there is something to do before the next second. */
 static __noinline void ring_wake(void)
 {
 	__u32 kind = EVENT_WAKE;

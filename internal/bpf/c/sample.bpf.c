@@ -40,7 +40,7 @@ struct {
 /* Entries in the map that is written into; user space sets it to 0. */
 __u64 counted;
 
-/* sample_send tells user space the frames of a stack, once. It reports whether user space has
+/* sample_send sends user space the frames of a stack, once. It reports whether user space has
  * them. */
 static __always_inline bool sample_send(struct scratch *s, __u32 frames, __u8 end, const struct stack_id *id)
 {

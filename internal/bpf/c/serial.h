@@ -49,7 +49,7 @@ static __always_inline void serial_wish(struct scratch *s, __u64 key, __u64 inod
 
 static __noinline void serial_submit_file(struct file_event *ev) { bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP); }
 
-/* serial_introduce tells user space what file a serial number stands for. */
+/* serial_introduce sends user space the file that a serial number stands for. */
 static __always_inline void serial_introduce(struct scratch *s, __u64 key, __u64 serial, struct file_event *ev)
 {
 	struct area *a = &s->area;
@@ -67,9 +67,9 @@ static __always_inline void serial_introduce(struct scratch *s, __u64 key, __u64
 	serial_submit_file(ev);
 }
 
-/* serial_admit gives a file a serial number and tells user space. It returns 0 when the table takes
+/* serial_admit gives a file a serial number and sends it to user space. It returns 0 when the table takes
  * no entry, and an error when it was overtaken. The event has its place before anybody
- * can read the entry, so that every serial number in a stack is told before it. It is
+ * can read the entry, so that every serial number in a stack is sent before it. It is
  * global as maple_find is. */
 __noinline __s64 serial_admit(__u64 key, enum known how)
 {
@@ -106,7 +106,7 @@ __noinline __s64 serial_admit(__u64 key, enum known how)
 	return 0;
 }
 
-/* serial_admit_unread gives a mapping a serial number that nobody is told of, until its identity
+/* serial_admit_unread gives a mapping a serial number that is not sent to user space, until its identity
  * was read. It returns what serial_admit does, and is global as maple_find is. */
 __noinline __s64 serial_admit_unread(__u64 key, enum known how)
 {
@@ -145,7 +145,7 @@ static __noinline void serial_submit_identity(struct id_event *ev, struct file_e
 	bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
 }
 
-/* serial_report_identity tells user space what identity a file has. */
+/* serial_report_identity sends user space the identity of a file. */
 static __always_inline bool serial_report_identity(struct file_entry *e)
 {
 	struct id_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
@@ -155,7 +155,7 @@ static __always_inline bool serial_report_identity(struct file_entry *e)
 	return ev;
 }
 
-/* serial_unveil tells user space of a file that the table knows and it does not: now a sample
+/* serial_unveil sends user space a file that the table knows and it does not: now a sample
  * is in it. It returns the serial number; 0 when there was no room for the events; an error
  * when another CPU has replaced the entry. It is global as maple_find is. */
 __noinline __s64 serial_unveil(__u64 key, __u64 serial)
@@ -181,7 +181,7 @@ __noinline __s64 serial_unveil(__u64 key, __u64 serial)
 	e->state &= ~FILE_QUIET;
 	if (e->state == FILE_KNOWN && !serial_report_identity(e)) {
 		s->n.lost_events++;
-		return serial; /* both are told again */
+		return serial; /* both are sent again */
 	}
 	bpf_map_update_elem(&files, &key, e, BPF_EXIST);
 	return serial;
@@ -227,7 +227,7 @@ static long serial_loop(__u32 i, struct sample_look *l)
 
 /* serial_look_up returns the serial number of the entry of an inode, which s->area is of and whose
  * validity is in s->now. It makes an entry where there is none to be believed, and returns 0
- * where there can be none; and what a frame is told with, frame_where(FRAME_UNREAD), where no frame
+ * where there can be none; and what a frame is sent with, frame_where(FRAME_UNREAD), where no frame
  * may have the number yet. It is global as maple_find is. */
 __noinline __u64 serial_look_up(__u64 inode)
 {

@@ -44,7 +44,7 @@ struct unwind_place {
 struct unwinding {
 	__u64 registers[DWARF_REGISTERS]; /* of the frame, by their DWARF numbers */
 	__u64 ip;
-	__u64 shown; /* the address that the frame is told with */
+	__u64 shown; /* the address that the frame is sent with */
 	__u64 entry; /* where the stack of the process began */
 	__u32 known; /* a bit for each register */
 	__u8 exact;  /* execution stands at ip, which is no return address */
@@ -59,7 +59,7 @@ struct unwinding {
 	/* The innermost frame's, when all samples are copied. */
 	__u64 first[DWARF_REGISTERS];
 	__u64 first_ip;
-	/* The space that was last told: see unwind.h. */
+	/* The space that was last sent: see unwind.h. */
 	__u64 space_key, space;
 };
 

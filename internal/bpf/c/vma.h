@@ -76,7 +76,7 @@ static __always_inline bool vma_task_forks(struct mm_struct *mm)
 	__u64 regs = bpf_task_pt_regs(task);
 	__u32 call = 0;
 
-	/* With PREEMPT_RT a lock tells nobody who has it. */
+	/* With PREEMPT_RT a lock does not say who has it. */
 	if (!bpf_core_field_exists(mm->mmap_lock.owner))
 		return false;
 	barrier_var(mm);

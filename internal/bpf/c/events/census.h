@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the programs of census.bpf.c write. Addresses of the kernel are numbers here: they
- * tell two things apart, and are shown to nobody. */
+ * distinguish two things, and are shown to nobody. */
 #ifndef HALLMARK_EVENTS_CENSUS_H
 #define HALLMARK_EVENTS_CENSUS_H
 

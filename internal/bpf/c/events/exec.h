@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs of exec.bpf.c tell beside files and identities, and what they read of
+/* What the programs of exec.bpf.c send beside files and identities, and what they read of
  * the kernel. */
 #ifndef HALLMARK_EVENTS_EXEC_H
 #define HALLMARK_EVENTS_EXEC_H

@@ -23,7 +23,7 @@ enum frame_kind {
 	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
 	FRAME_WRITTEN = 8,    /* in a file that is being written, or just was; at an absolute address */
 	FRAME_NOT_CODE = 9,   /* memory that is not executable; at an absolute address */
-	FRAME_UNREAD = 10,    /* in a file whose times tell nothing, and that was not read since it was mapped; at an absolute address */
+	FRAME_UNREAD = 10,    /* in a file whose times show nothing, and that was not read since it was mapped; at an absolute address */
 };
 
 /* How a frame was found, in frame.where from bit 40 on; unwind.Method has the same
@@ -59,7 +59,7 @@ struct frame {
 	__u64 at;
 };
 
-/* What tells whether an inode still has the content that it had: the times do, on file
+/* What shows whether an inode still has the content that it had: the times do, on file
  * systems where they can be believed (fs.h), once they are older than the clock's step
  * and nobody can write. */
 struct validity {
@@ -72,11 +72,11 @@ struct validity {
 	__u32 dev; /* as the kernel has it: 12 bits major, 20 bits minor */
 	__u32 generation;
 	__u64 medium; /* of what the file system is on */
-	/* Not 0 when the times do not tell. An odd number names a process and its exec: the
+	/* Not 0 when the times do not show it. An odd number names a process and its exec: the
 	 * times are not old enough, but the file is the program of this process, and so cannot
 	 * be written. An even one names a mapping: the times can never be believed; with
 	 * YOUNG_MAPPING, they cannot yet, because the file has just changed. NO_MAPPING is for
-	 * that of which nothing tells which it is. */
+	 * that of which nothing shows which it is. */
 	__u64 pinned;
 };
 
@@ -87,7 +87,7 @@ enum file_state {
 	FILE_PENDING = 0, /* nobody has read the identity in the kernel yet */
 	FILE_KNOWN = 1,
 	FILE_NONE = 2, /* there is none that can be read in the kernel */
-	/* Beside one of these: user space does not know of the serial number. It is told
+	/* Beside one of these: user space does not know of the serial number. It is sent
 	 * when a sample is in the file. */
 	FILE_QUIET = 4,
 };
