@@ -28,11 +28,7 @@ const maxInstructions = 4000
 // code answers with the instructions of a function at the identity that the profile has, and with
 // what each costs. Samples of callers are at the last byte of their call.
 func (q *question) code() error {
-	s, err := q.selection()
-	if err != nil {
-		return err
-	}
-	frame, err := q.frame()
+	s, frame, err := q.subject()
 	if err != nil {
 		return err
 	}

@@ -60,11 +60,7 @@ type (
 
 // function answers with what is known of a function: where its code is, and who runs it.
 func (q *question) function() error {
-	s, err := q.selection()
-	if err != nil {
-		return err
-	}
-	frame, err := q.frame()
+	s, frame, err := q.subject()
 	if err != nil {
 		return err
 	}

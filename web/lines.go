@@ -35,11 +35,7 @@ const (
 
 // lines answers with what the lines of a function cost, and with their text where it can be shown.
 func (q *question) lines() error {
-	s, err := q.selection()
-	if err != nil {
-		return err
-	}
-	frame, err := q.frame()
+	s, frame, err := q.subject()
 	if err != nil {
 		return err
 	}

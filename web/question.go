@@ -212,6 +212,14 @@ func (q *question) frame() (int, error) {
 	return 0, refuse(http.StatusNotFound, "the profile has no function %q", fn)
 }
 
+// subject returns the selection, and the function that the question is about.
+func (q *question) subject() (s *selected, frame int, err error) {
+	if s, err = q.selection(); err == nil {
+		frame, err = q.frame()
+	}
+	return s, frame, err
+}
+
 // send sends values.
 func (q *question) send(v any) error {
 	b, err := marshal(v)

@@ -61,11 +61,7 @@ func (q *question) callers() error { return q.around((*query.Selection).Callers)
 func (q *question) callees() error { return q.around((*query.Selection).Callees) }
 
 func (q *question) around(side func(*query.Selection, int, query.TreeOptions) (*query.Tree, error)) error {
-	s, err := q.selection()
-	if err != nil {
-		return err
-	}
-	frame, err := q.frame()
+	s, frame, err := q.subject()
 	if err != nil {
 		return err
 	}

@@ -23,30 +23,47 @@ const (
 	copyEvent
 )
 
-// dispatch decodes an event and hands it to h.
-func dispatch(event []byte, h Handler) error {
+// files takes what all programs send of files.
+type files interface {
+	File(File)
+	Identity(serial uint32, id buildid.ID)
+}
+
+// dispatchFile decodes an event of a file and hands it to h. It returns the kind of any other event.
+func dispatchFile(event []byte, h files) (kind uint32, err error) {
 	if len(event) < 4 {
-		return fmt.Errorf("BPF event of %d bytes", len(event))
+		return 0, fmt.Errorf("BPF event of %d bytes", len(event))
 	}
-	switch kind := binary.NativeEndian.Uint32(event); kind {
+	switch kind = binary.NativeEndian.Uint32(event); kind {
 	case fileEvent:
 		var e samplerFileEvent
 		if err := decode(event, &e); err != nil {
-			return err
+			return kind, err
 		}
 		h.File(fileOf(&e))
 	case idEvent:
 		var e samplerIdEvent
 		if err := decode(event, &e); err != nil {
-			return err
+			return kind, err
 		}
 		// Bytes that are no identity (a Go ID of odd characters) are left to the reader of the file.
 		if id, err := identityOf(&e.Id); err == nil {
 			h.Identity(uint32(e.Serial), id)
 		}
+	}
+	return kind, nil
+}
+
+// dispatch decodes an event and hands it to h.
+func dispatch(event []byte, h Handler) error {
+	kind, err := dispatchFile(event, h)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case fileEvent, idEvent, wakeEvent:
 	case stackEvent:
 		return dispatchStack(event, h)
-	case wakeEvent:
 	case spaceEvent:
 		return dispatchSpace(event, h)
 	case copyEvent:

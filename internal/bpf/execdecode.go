@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"unsafe"
 
@@ -90,26 +89,12 @@ type execDecoder struct {
 
 // dispatch decodes an event and hands it to h.
 func (d *execDecoder) dispatch(event []byte, h ExecHandler) error {
-	if len(event) < 4 {
-		return fmt.Errorf("BPF event of %d bytes", len(event))
+	kind, err := dispatchFile(event, h)
+	if err != nil {
+		return err
 	}
-	switch kind := binary.NativeEndian.Uint32(event); kind {
-	case fileEvent:
-		var e samplerFileEvent
-		if err := decode(event, &e); err != nil {
-			return err
-		}
-		h.File(fileOf(&e))
-	case idEvent:
-		var e samplerIdEvent
-		if err := decode(event, &e); err != nil {
-			return err
-		}
-		// Bytes that are no identity (a Go ID of odd characters) are left to the reader of the file.
-		if id, err := identityOf(&e.Id); err == nil {
-			h.Identity(uint32(e.Serial), id)
-		}
-	case wakeEvent:
+	switch kind {
+	case fileEvent, idEvent, wakeEvent:
 	case execEvent:
 		if err := d.decodeExec(event); err != nil {
 			return err

@@ -74,7 +74,7 @@ var notOfKernels = map[string]string{
 	"internal/turns":        "an order of work",
 }
 
-var suites = []suite{
+var suites = append([]suite{
 	{
 		name: "bpf",
 		pkg:  "internal/bpf",
@@ -93,6 +93,10 @@ var suites = []suite{
 		compiled: "ThirtyTwoBits",
 		inputs:   []string{"buildid", "internal/aside", "internal/mounts"},
 	},
+}, everywhere...)
+
+// everywhere are the suites that run on all architectures.
+var everywhere = []suite{
 	{
 		name: "buildid",
 		pkg:  "buildid",
@@ -125,7 +129,7 @@ const watching = "^TestWatch(Command|Many|Ends)$"
 
 // armSuites run on arm64: what depends on the architecture, and, of what does not, as
 // much as shows that it indeed does not.
-var armSuites = []suite{
+var armSuites = append([]suite{
 	{
 		name:   "bpf",
 		pkg:    "internal/bpf",
@@ -157,25 +161,4 @@ var armSuites = []suite{
 		must:   []string{"TestIdentities", "TestEveryProcess", "TestOverwritten", "TestMemfd", "TestMountNamespace", "TestOverlay", "TestChurn"},
 		inputs: []string{"buildid", "internal/aside", "internal/mounts"},
 	},
-	{
-		name: "buildid",
-		pkg:  "buildid",
-		run:  "Kernel|Notes|Modules|Memory|Process|VDSO|Deleted",
-		must: []string{"TestProcesses", "TestVDSO", "TestDeletedProgram"},
-	},
-	{
-		name:     "record",
-		pkg:      "capture",
-		run:      capturing,
-		must:     []string{"TestRecordRunning/bpf", "TestRecordReplacedFile/bpf", "TestRecordSystem/bpf", "TestRecordSystem/perf"},
-		compiled: capturing,
-		inputs:   recordInputs,
-	},
-	{
-		name:   "watch",
-		pkg:    "execwatch",
-		run:    watching,
-		must:   []string{"TestWatchCommand/bpf", "TestWatchCommand/opened", "TestWatchCommand/perf", "TestWatchMany/bpf", "TestWatchMany/opened", "TestWatchMany/perf"},
-		inputs: recordInputs,
-	},
-}
+}, everywhere...)
