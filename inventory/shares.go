@@ -1,12 +1,11 @@
 package inventory
 
 import (
-	"os"
-	"sync"
 	"time"
 	"unsafe"
 
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/procmap"
 )
 
@@ -28,78 +27,25 @@ const mappingBytes = int64(unsafe.Sizeof(Code{})) + 128
 
 // shares are what is left for users. The methods may be called by several goroutines at once. Nil has no
 // bounds.
-type shares struct {
-	mu     sync.Mutex
-	bytes  pool
-	time   pool
-	exempt uint32 // a user besides root
-}
+type shares struct{ bytes, time *quota.Pool }
 
 func newShares() *shares {
-	return &shares{bytes: pool{left: maxBytes, floor: minBytes}, time: pool{left: int64(maxTime), floor: int64(minTime)}, exempt: uint32(os.Geteuid())}
+	return &shares{bytes: quota.New(maxBytes, minBytes), time: quota.New(int64(maxTime), int64(minTime))}
 }
 
-// A pool is for all users. Users who take at the same time get as much each as is left in the end. Of
-// those who come one after the other, each gets half of what is left. So each of the first maxFloors
-// users has a floor besides, which the others cannot take.
-type pool struct {
-	left  int64
-	floor int64
-	taken map[uint32]int64
-}
-
-// maxFloors bounds the users who have a floor.
-const maxFloors = 64
-
-// has reports whether a user has something left to take.
-func (p *pool) has(user uint32) bool {
-	taken, isKnown := p.taken[user]
-	return taken < p.left || taken < p.floor && (isKnown || len(p.taken) < maxFloors)
-}
-
-func (p *pool) take(user uint32, n int64) {
-	if p.taken == nil {
-		p.taken = map[uint32]int64{}
-	}
-	p.left -= n
-	p.taken[user] += n
-}
-
-// takeBytes reports whether a user had as much left.
-func (s *shares) takeBytes(user uint32, n int64) bool {
-	if s.isExempt(user) {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.bytes.has(user) {
-		return false
-	}
-	s.bytes.take(user, n)
-	return true
-}
+// takeBytes reports whether a user had something left, and takes so much.
+func (s *shares) takeBytes(user uint32, n int64) bool { return s == nil || s.bytes.Take(user, n) }
 
 // spend calls look, at something of a user's, if that user has time left. It reports whether it did.
 func (s *shares) spend(user uint32, look func()) bool {
-	if s.isExempt(user) {
+	if s == nil {
 		look()
 		return true
 	}
-	s.mu.Lock()
-	has := s.time.has(user)
-	s.mu.Unlock()
-	if !has {
-		return false
-	}
-	began := time.Now()
-	look()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.time.take(user, int64(time.Since(began)))
-	return true
+	return s.time.Spend(user, look)
 }
 
-func (s *shares) isExempt(user uint32) bool { return s == nil || user == 0 || user == s.exempt }
+func (s *shares) isExempt(user uint32) bool { return s == nil || s.time.IsExempt(user) }
 
 // A meter measures the mappings of a process while they are listed.
 type meter struct {

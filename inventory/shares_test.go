@@ -7,57 +7,11 @@ import (
 
 	"hallmark/internal/procfs"
 	"hallmark/internal/proctest"
+	"hallmark/internal/quota"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
-
-// TestPool wants one greedy user to get half, two to get a third each, and a modest one what it asks for.
-func TestPool(t *testing.T) {
-	const all = 120_000
-	for greedy := 1; greedy <= 5; greedy++ {
-		p := pool{left: all}
-		for range all {
-			for user := range greedy {
-				if p.has(uint32(user)) {
-					p.take(uint32(user), 1)
-				}
-			}
-		}
-		want := int64(all / (greedy + 1))
-		for user := range greedy {
-			if got := p.taken[uint32(user)]; got < want-1 || got > want+1 {
-				t.Errorf("%d users: one has %d of %d, want %d", greedy, got, all, want)
-			}
-		}
-		for range all / (greedy + 2) / 2 {
-			if !p.has(99) {
-				t.Fatalf("%d users left nothing for another one", greedy)
-			}
-			p.take(99, 1)
-		}
-	}
-}
-
-// TestPoolOneAfterTheOther has greedy users come one after the other: a late one still has the floor, and
-// all together take no more than the pool and the floors.
-func TestPoolOneAfterTheOther(t *testing.T) {
-	const all, floor = 1 << 20, 1000
-	p := &pool{left: all, floor: floor}
-	sum := int64(0)
-	for user := range uint32(2 * maxFloors) {
-		for p.has(user) {
-			p.take(user, 1)
-		}
-		if got := p.taken[user]; user < maxFloors && got < floor {
-			t.Errorf("user %d has %d, want %d at least", user, got, floor)
-		}
-		sum += p.taken[user]
-	}
-	if sum > all+maxFloors*floor {
-		t.Errorf("all took %d", sum)
-	}
-}
 
 // TestMeter wants the mappings of a process to be bounded, whoever it is of, and what another user's take,
 // with each name once.
@@ -73,7 +27,8 @@ func TestMeter(t *testing.T) {
 		t.Errorf("%d mappings of root's process, want %d", n, maxMappings)
 	}
 	const room = 1000
-	s := &shares{bytes: pool{left: room * mappingBytes}}
+	s := newShares()
+	s.bytes = quota.New(room*mappingBytes, 0)
 	m = &meter{shares: s, user: 1, names: map[string]bool{}}
 	if n, slack := add(m, room), int(atOnce/mappingBytes)+2; n < room/2-slack || n > room/2+2*slack {
 		t.Errorf("%d mappings of a user, want about %d", n, room/2)
@@ -104,8 +59,8 @@ func TestShares(t *testing.T) {
 	})
 	proctest.AwaitMappings(t, []int{root, other})
 	for what, s := range map[string]*shares{
-		"no memory": {time: pool{left: int64(time.Hour)}},
-		"no time":   {bytes: pool{left: maxBytes}},
+		"no memory": {bytes: quota.New(0, 0), time: quota.New(int64(time.Hour), 0)},
+		"no time":   {bytes: quota.New(maxBytes, 0), time: quota.New(0, 0)},
 	} {
 		for _, source := range []Source{Query, Text} {
 			inv := &Inventory{Source: source, shares: s}
@@ -122,7 +77,7 @@ func TestShares(t *testing.T) {
 	if err != nil || len(inv.Processes) != 2 {
 		t.Fatalf("got %+v, %v", inv, err)
 	}
-	inv.shares = &shares{bytes: pool{left: maxBytes}}
+	inv.shares = &shares{bytes: quota.New(maxBytes, 0), time: quota.New(0, 0)}
 	inv.LookAtDisk()
 	for _, p := range inv.Processes {
 		want := DiskSame

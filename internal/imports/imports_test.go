@@ -178,7 +178,7 @@ var rules = map[string]rule{
 
 	"inventory": {
 		module: []string{"addr", "buildid", "internal/aside", "internal/bpf", "internal/contentcache", "internal/contested", "internal/mounts",
-			"internal/patience", "internal/procfs", "internal/reach", "internal/regular", "procmap", "reason"},
+			"internal/patience", "internal/procfs", "internal/quota", "internal/reach", "internal/regular", "procmap", "reason"},
 		external: []string{sys},
 		why:      "what runs, and what is at its paths; it records nothing, so that a list costs no recording",
 	},
@@ -276,6 +276,7 @@ var rules = map[string]rule{
 	"internal/perfgen":  {module: []string{"perfdata"}, why: "makes perf.data files of any bytes for fuzz targets"},
 	"internal/perftest": {module: []string{"internal/testenv"}, why: "has perf record programs for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
+	"internal/quota":    {why: "shares of what is bounded in sum; imports nothing, so that all that keeps something for users can use it"},
 	"internal/ranges":   {why: "arithmetic over addresses, for all tables of names; imports nothing"},
 	"internal/elffile":  {module: []string{"addr", "internal/cursor", "internal/defect", "internal/pclntab"}, external: []string{"github.com/klauspost/compress/"}, why: "the one reader of ELF for symbols and stacks; what names and rows mean is for these to say"},
 	"internal/symtab":   {module: []string{"addr", "internal/cursor", "internal/elffile", "internal/ranges"}, external: []string{"github.com/xi2/xz"}, why: "addresses to the names of linkers; frames and lines are for symbol to put together"},
