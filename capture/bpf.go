@@ -133,6 +133,9 @@ func (s *bpfSampler) foresee(c *bpf.Code) {
 		return
 	}
 	o := s.objects.OfContent(&c.File, v, c.ID)
+	if !o.IsFile() {
+		return
+	}
 	if !c.ID.IsZero() {
 		s.objects.Learn(o, c.ID)
 	}
@@ -269,7 +272,9 @@ func (s *bpfSampler) File(f bpf.File) {
 func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 	v := reach.VMAOf(&f)
 	o := s.objects.OfContent(&f, v, id)
-	s.files[f.Serial] = o
+	if s.files[f.Serial] = o; !o.IsFile() {
+		return
+	}
 	j := objects.Job{Request: reach.Request{VMA: v, PID: f.PID, Validity: &f.Validity}, Object: o, Again: func() {
 		// A file that cannot be forgotten is not looked for again, and says why it has no
 		// identity.
@@ -434,7 +439,7 @@ func (s *bpfSampler) image(wide bool, o *bpf.Task) *objects.Object {
 func (s *bpfSampler) generated(o *bpf.Task) *objects.Object {
 	p := s.process(o)
 	g := s.objects.Generated(&p.Process)
-	if g.Code.IsSampled() {
+	if g.Code == nil || g.Code.IsSampled() {
 		return g
 	}
 	g.Code.See()
@@ -467,6 +472,7 @@ func (s *bpfSampler) process(o *bpf.Task) *process {
 	p := s.processes[key]
 	if p == nil {
 		p = newProcess(o.PID, sinceBoot(o.Started), o.Process)
+		p.Account = procfs.AccountOf(o.PID)
 		s.processes[key] = p
 	}
 	return p

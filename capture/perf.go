@@ -17,10 +17,12 @@ import (
 	"hallmark/internal/perfregs"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/internal/unwindtables"
 	"hallmark/launch"
 	"hallmark/perfdata"
 	"hallmark/procmap"
+	"hallmark/reason"
 )
 
 // perfSampler takes samples by perf events, whose records report processes and
@@ -277,8 +279,14 @@ func (s *perfSampler) begin() error {
 // stockPatience is how long samples wait for files that are read before them.
 const stockPatience = time.Second
 
-// stockWorkers read the mappings of as many processes at a time.
-const stockWorkers = 4
+const (
+	// stockWorkers read the mappings of as many processes at a time.
+	stockWorkers = 4
+	// stockTime bounds what they take together for processes of other users than root and this one, who
+	// get shares of it and have leastStockTime in any case.
+	stockTime      = 10 * time.Second
+	leastStockTime = time.Second / 4
+)
 
 // takeStock reads name and mappings of the processes that run already, and goes
 // on emptying the rings meanwhile.
@@ -291,14 +299,15 @@ func (s *perfSampler) takeStock() error {
 		}
 	}
 	done := make(chan []*process, 1)
-	go func() { done <- s.readProcesses(pids) }()
+	looks := quota.New(int64(stockTime), int64(leastStockTime))
+	go func() { done <- s.readProcesses(pids, looks) }()
 	tick := time.NewTicker(time.Second / 50)
 	defer tick.Stop()
 	for {
 		select {
 		case found := <-done:
 			for _, p := range found {
-				s.tracker.processes[p.PID] = p
+				s.tracker.put(p)
 			}
 			s.stats.Existing = len(found)
 			return nil
@@ -308,15 +317,19 @@ func (s *perfSampler) takeStock() error {
 	}
 }
 
-func (s *perfSampler) readProcesses(pids []int) []*process {
+// readProcesses reads name and mappings of processes, as far as their users have time left.
+func (s *perfSampler) readProcesses(pids []int, looks *quota.Pool) []*process {
 	found := make([]*process, len(pids))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range stockWorkers {
 		workers.Go(func() {
 			for i := range next {
-				found[i] = newProcess(uint32(pids[i]), 0, "")
-				found[i].inventory(s.objects)
+				p := s.tracker.newProcess(uint32(pids[i]), 0, "")
+				if !looks.Spend(p.Account, func() { p.inventory(s.objects) }) {
+					p.unknown = reason.NotRead
+				}
+				found[i] = p
 			}
 		})
 	}

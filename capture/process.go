@@ -3,12 +3,14 @@ package capture
 import (
 	"errors"
 	"os"
+	"unsafe"
 
 	"hallmark/internal/addrspace"
 	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/internal/reach"
 	"hallmark/internal/rewrites"
 	"hallmark/procmap"
@@ -42,16 +44,62 @@ type process struct {
 	// known is since when they are known again, 0 when they always were.
 	known   uint64
 	origins rewrites.Origins
+	// room has the share of the user who answers for the process in the memory for mappings, nil for no
+	// bound. held is what the process has of it, in bytes.
+	room *quota.Pool
+	held int64
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
 }
 
+// mappingBytes is what a mapping takes, with the memory that lists have in reserve.
+const mappingBytes = int64(unsafe.Sizeof(mapping{})) * 3 / 2
+
 // insert adds mappings to those of the process.
-func (p *process) insert(code []mapping) {
+func (p *process) insert(code ...mapping) {
 	for _, m := range code {
 		p.space.Insert(m)
 	}
+	p.settle()
+}
+
+// settle takes room for the mappings that are kept of the process, or gives it back. Where its user has none
+// left, none are kept.
+func (p *process) settle() {
+	need := mappingBytes * int64(p.space.Len()+len(p.fresh))
+	if need/askedEach > p.held/askedEach {
+		p.ask()
+	}
+	if need > p.held && !p.room.Take(p.Account, need-p.held) {
+		p.release()
+		p.space, p.fresh, p.freshAsOf, p.unknown = space{}, nil, 0, reason.NotRead
+		return
+	}
+	if need < p.held {
+		p.room.Return(p.Account, p.held-need)
+	}
+	p.held = need
+}
+
+// askedEach is after how many bytes somebody asks again who answers for the process.
+const askedEach = 64 << 10
+
+// ask asks who answers for the process: it may have become another user's without executing a program.
+func (p *process) ask() {
+	user := procfs.AccountOf(p.PID)
+	if user == procfs.NoUser || user == p.Account {
+		return
+	}
+	p.room.Return(p.Account, p.held)
+	p.room.Charge(user, p.held)
+	p.Account = user
+}
+
+// release gives back the room for the mappings of a process that is forgotten.
+func (p *process) release() {
+	p.room.Return(p.Account, p.held)
+	p.held = 0
 }
 
 // catchUp takes what was read again of the mappings, once the records have come to the time of that.
@@ -59,8 +107,9 @@ func (p *process) catchUp(now uint64) {
 	if p.freshAsOf == 0 || now < p.freshAsOf {
 		return
 	}
-	p.insert(p.fresh)
+	fresh := p.fresh
 	p.fresh, p.freshAsOf = nil, 0
+	p.insert(fresh...)
 }
 
 // maxBehind is by how much the records may be behind the mappings that are read from /proc for these
@@ -74,7 +123,7 @@ func (p *process) unknownAt(at uint64) reason.Reason {
 	switch {
 	case at < p.known:
 		return reason.RecordsLost
-	case at+maxBehind < p.asOf:
+	case p.doubted, at+maxBehind < p.asOf:
 		return reason.NotRead
 	}
 	return reason.None
@@ -104,7 +153,11 @@ func (p *process) inventory(s *objects.Set) {
 	default:
 		p.unknown = reason.ProcessGone
 	}
-	p.insert(p.executable(s, vmas))
+	code, isWhole := p.executable(s, vmas)
+	if !isWhole {
+		p.unknown = reason.NotRead
+	}
+	p.insert(code...)
 }
 
 // reread reads the mappings again, and returns those that can be executed and when they
@@ -115,16 +168,20 @@ func (p *process) reread(s *objects.Set) (fresh []mapping, asOf uint64) {
 	if err != nil {
 		return nil, 0
 	}
-	return p.executable(s, vmas), now
+	fresh, _ = p.executable(s, vmas)
+	return fresh, now
 }
 
-// executable returns those mappings that can be executed.
-func (p *process) executable(s *objects.Set, vmas []procmap.VMA) []mapping {
-	var code []mapping
+// executable returns those mappings that can be executed, and whether its user has room for all of them.
+func (p *process) executable(s *objects.Set, vmas []procmap.VMA) (code []mapping, isWhole bool) {
 	for _, v := range vmas {
-		if v.Perm&procmap.Exec != 0 {
-			code = append(code, mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.OfVMA(v, &p.Process)})
+		if v.Perm&procmap.Exec == 0 {
+			continue
 		}
+		if !p.room.Has(p.Account) {
+			return code, false
+		}
+		code = append(code, mapping{Start: v.Start, End: v.End, Offset: v.Offset, Of: s.OfVMA(v, &p.Process)})
 	}
-	return code
+	return code, true
 }

@@ -6,6 +6,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/internal/addrspace"
+	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
 	"hallmark/internal/rewrites"
@@ -71,14 +72,47 @@ func (t *tracker) doubt(until uint64) {
 	}
 }
 
-// ask reads what a process maps after records were lost, if that was not done.
+// ask reads what a process maps after records were lost, if that was not done and there is time for it.
 func (t *tracker) ask(p *process) {
 	if !p.doubted {
 		return
 	}
-	p.space, p.origins = space{}, rewrites.Origins{}
-	p.inventory(t.objects)
-	p.doubted, p.known = false, perfring.Monotonic()
+	t.look(p, func() {
+		p.space, p.origins = space{}, rewrites.Origins{}
+		p.inventory(t.objects)
+		p.doubted, p.known = false, perfring.Monotonic()
+	})
+}
+
+// look calls look, at a process, if the user who answers for it has time left. It reports whether it did.
+func (t *tracker) look(p *process, look func()) bool {
+	end := t.looks.Take(p.Account)
+	if end == nil {
+		return false
+	}
+	defer end()
+	look()
+	return true
+}
+
+// newProcess returns a process that a record reported, or that runs. Its user is asked for.
+func (t *tracker) newProcess(pid uint32, since uint64, name string) *process {
+	p := newProcess(pid, since, name)
+	p.room, p.Account = t.objects.Room(), procfs.AccountOf(pid)
+	return p
+}
+
+// put puts a process in the place of the one that had its number.
+func (t *tracker) put(p *process) {
+	t.forget(p.PID)
+	t.processes[p.PID] = p
+}
+
+func (t *tracker) forget(pid uint32) {
+	if old := t.processes[pid]; old != nil {
+		old.release()
+		delete(t.processes, pid)
+	}
 }
 
 func (t *tracker) mmap(r *perfdata.Mmap2) {
@@ -90,7 +124,7 @@ func (t *tracker) mmap(r *perfdata.Mmap2) {
 		return
 	}
 	p.catchUp(r.Time)
-	p.space.Insert(mapping{
+	p.insert(mapping{
 		Start:  r.Start,
 		End:    r.Start + addr.Abs(r.Size),
 		Offset: r.Offset,
@@ -103,14 +137,18 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	t.threads[r.OwnerTID] = r.Name
-	if p := t.processes[r.OwnerPID]; p != nil && r.Time < p.asOf {
+	was := t.processes[r.OwnerPID]
+	if was != nil && r.Time < was.asOf {
 		return
 	}
 	if r.Exec {
 		t.doubles.forget(r.OwnerTID)
 		// The number is kept, everything else is new.
-		t.processes[r.OwnerPID] = newProcess(r.OwnerPID, r.Time, r.Name)
-		t.processes[r.OwnerPID].doubted = r.Time < t.completeSince
+		p := t.newProcess(r.OwnerPID, r.Time, r.Name)
+		if p.doubted = r.Time < t.completeSince; p.Account == procfs.NoUser && was != nil {
+			p.Account = was.Account
+		}
+		t.put(p)
 		return
 	}
 	if r.OwnerPID == r.OwnerTID {
@@ -132,7 +170,7 @@ func (t *tracker) fork(r *perfdata.Task) {
 		return
 	}
 	if r.ParentPID == perfdata.Idle { // from outside: what it brought along is not known
-		delete(t.processes, r.ChildPID)
+		t.forget(r.ChildPID)
 		t.process(r.ChildPID).Since = r.Time
 		return
 	}
@@ -140,10 +178,14 @@ func (t *tracker) fork(r *perfdata.Task) {
 	child.doubted = r.Time < t.completeSince
 	if parent := t.processes[r.ParentPID]; parent != nil {
 		parent.catchUp(r.Time)
+		child.room, child.Account = parent.room, parent.Account
 		child.name, child.space, child.unknown = parent.name, parent.space.Clone(), parent.unknown
 		child.doubted, child.known = child.doubted || parent.doubted, parent.known
+	} else {
+		child = t.newProcess(r.ChildPID, r.Time, "")
 	}
-	t.processes[r.ChildPID] = child
+	t.put(child)
+	child.settle()
 }
 
 // reapAfter is how long an ended process is remembered for records of its other threads.
@@ -179,7 +221,7 @@ func (t *tracker) reap(now uint64) {
 			p.ended = now // only its first thread has ended
 			continue
 		}
-		delete(t.processes, pid)
+		t.forget(pid)
 		if p.Generated != nil {
 			p.Generated.Code.Release()
 		}
@@ -197,15 +239,15 @@ func otherThreads(pid uint32) []int {
 func (t *tracker) process(pid uint32) *process {
 	p := t.processes[pid]
 	if p == nil {
-		p = newProcess(pid, 0, "")
+		p = t.newProcess(pid, 0, "")
 		if pid == perfdata.Idle {
 			p.name, p.unknown = idleName, reason.Outside
 			if t.contained {
 				p.name = outsideName
 			}
 		} else if pid != perfdata.NoTask {
-			if p.doubted = t.completeSince != 0; !p.doubted {
-				p.inventory(t.objects)
+			if p.doubted = t.completeSince != 0; !p.doubted && !t.look(p, func() { p.inventory(t.objects) }) {
+				p.unknown = reason.NotRead
 			}
 		}
 		t.processes[pid] = p
@@ -285,14 +327,17 @@ func (t *tracker) refresh(p *process, ip addr.Abs, now uint64) {
 		return
 	}
 	p.refreshed = now
-	if p.fresh, p.freshAsOf = p.reread(t.objects); p.freshAsOf > now+maxBehind {
+	if !p.room.Has(p.Account) || !t.look(p, func() { p.fresh, p.freshAsOf = p.reread(t.objects) }) {
 		return
 	}
-	for _, m := range p.fresh {
-		if m.Start <= ip && ip < m.End {
-			p.space.Fill(m, ip)
+	if p.freshAsOf <= now+maxBehind {
+		for _, m := range p.fresh {
+			if m.Start <= ip && ip < m.End {
+				p.space.Fill(m, ip)
+			}
 		}
 	}
+	p.settle()
 }
 
 func (t *tracker) weight(r *perfdata.Sample) int64 {
@@ -313,8 +358,11 @@ func (t *tracker) place(p *process, ip addr.Abs, user bool) place {
 // a process.
 func (t *tracker) userPlace(p *process, s *space, ip addr.Abs) place {
 	if m := s.Find(ip); m != nil {
-		if m.Of.IsFile() {
+		switch m.Of.Kind {
+		case objects.File:
 			return place{m.Of, uint64(m.FileOffset(ip))}
+		case objects.Missing:
+			return place{m.Of, uint64(ip)}
 		}
 		if from, ok := t.original(p, ip); ok {
 			return from

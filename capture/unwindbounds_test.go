@@ -50,7 +50,7 @@ func TestWaitingCounts(t *testing.T) {
 	defer set.Close()
 	tables := unwindtables.NewSupply(set, noKernel{}, unwindtables.Cache{})
 	defer tables.Stop()
-	o := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	o := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}), 0)
 	tables.Expect(o) // and nothing comes of it
 	tables.Introduce(1, o, nil)
 	_, u := walkIn(t, &bpf.Space{VMAs: []bpf.VMA{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)

@@ -226,6 +226,10 @@ func (w *walkedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 	}
 	found := unwind.Mapping{Start: m.Start, End: m.End, Offset: m.Offset}
 	o := m.Of
+	if o.Kind == objects.Missing {
+		found.Content = unwind.Unidentified
+		return found, true
+	}
 	if !o.IsFile() {
 		from, ok := w.tally.original(w.process, a)
 		if !ok {

@@ -125,7 +125,7 @@ func TestToldAsMapped(t *testing.T) {
 	p.wantTold(a)
 
 	var asked []objects.Job
-	prompt := p.objects.Divert(func(_ uint32, j objects.Job) { asked = append(asked, j) })
+	prompt := p.objects.Divert(func(_ uint32, j objects.Job) bool { asked = append(asked, j); return true })
 	l.become(l.b)
 	p.see(l.record())
 	if ev := p.queue.next(^uint64(0)); ev != nil {

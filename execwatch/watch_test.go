@@ -659,7 +659,7 @@ func TestLostRecords(t *testing.T) {
 				}
 			case *perfdata.Mmap2:
 				if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
-					w.object = p.objects.File(reach.KeyOfRecord(r), v)
+					w.object = p.objects.File(reach.KeyOfRecord(r), v, 0)
 					p.objects.Learn(w.object, idOf(t, "/proc/self/exe"))
 				}
 			}

@@ -32,6 +32,9 @@ type Space[T any] struct {
 // IsEmpty reports whether nothing is mapped.
 func (s *Space[T]) IsEmpty() bool { return len(s.mappings) == 0 }
 
+// Len returns how many mappings there are.
+func (s *Space[T]) Len() int { return len(s.mappings) }
+
 // Own returns how many mappings are in memory for this space alone: those that it shares with
 // the space that it was copied from are not.
 func (s *Space[T]) Own() int {

@@ -163,7 +163,7 @@ var rules = map[string]rule{
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/quota", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -250,7 +250,7 @@ var rules = map[string]rule{
 	"internal/proctest": {module: []string{"buildid", "internal/contentcache", "internal/testenv"}, external: []string{sys}, why: "programs that tests build and run"},
 	"internal/objects": {
 		module: []string{"buildid", "internal/aside", "internal/bpf", "internal/capability", "internal/contentcache", "internal/contested", "internal/jitcode",
-			"internal/mounts", "internal/patience", "internal/perfmap", "internal/perfring", "internal/procfs", "internal/reach", "internal/trust", "internal/turns",
+			"internal/mounts", "internal/patience", "internal/perfmap", "internal/perfring", "internal/procfs", "internal/quota", "internal/reach", "internal/trust", "internal/turns",
 			"perfdata", "procmap", "reason"},
 		external: []string{sys},
 		why:      "what mappings show, kept while somebody records; samples, stacks and profiles are for capture",
@@ -289,7 +289,7 @@ var rules = map[string]rule{
 		why:    "compares stacks with those of others, for tests and measurements",
 	},
 	"internal/turns": {
-		module: []string{"internal/patience"},
+		module: []string{"internal/patience", "internal/quota"},
 		why:    "jobs of several users, done in turn; what a job is, is for others to say",
 	},
 	"internal/vmtest": {

@@ -52,6 +52,7 @@ type Object struct {
 	sightings []reach.Sighting // of these files
 	unsure    bool             // a mapping may show another file that nobody saw: the content is unknown
 	unchecked int              // mappings that a recheck was asked for and has not looked at
+	dropped   bool             // a mapping was not looked at: too many of its user's waited for that
 	judged    bool             // trusted is set
 	trusted   bool             // only root or this user can exchange the file
 	vouched   bool             // the same, if it is known
@@ -67,6 +68,8 @@ type Process struct {
 	PID uint32
 	// Since is when it was forked or execed (ns, CLOCK_MONOTONIC), 0 when not known.
 	Since uint64
+	// Account is the user who answers for it: see procfs.AccountOf.
+	Account uint32
 	// Generated stands for its executable memory without a file; nil while there is none.
 	Generated *Object
 }

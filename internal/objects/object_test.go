@@ -13,6 +13,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/internal/reach"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -32,7 +33,7 @@ func TestObjectsAreShared(t *testing.T) {
 	for g := range goroutines {
 		all.Go(func() {
 			for i := range files {
-				o := s.File(reach.Key{Inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)})
+				o := s.File(reach.Key{Inode: uint64(i)}, procmap.VMA{Name: "/lib/x.so", Inode: uint64(i)}, 0)
 				s.Learn(o, id)
 				if !o.Facts().Settled {
 					t.Errorf("file %d has no identity", i)
@@ -112,5 +113,33 @@ func TestMemoryWithFiles(t *testing.T) {
 		if v := (procmap.VMA{Name: name}); reach.IsMemory(v) {
 			t.Errorf("%s is memory, of which the kernel read a build ID", name)
 		}
+	}
+}
+
+// TestRoomForObjects has the file of a new mapping of a user who has no room left be no object, and files that
+// are known, or root's, be the objects that they are.
+func TestRoomForObjects(t *testing.T) {
+	s := NewPassing()
+	defer s.Close()
+	const nobody = 1 << 23 // has this number
+	known := s.File(reach.Key{Inode: 1}, procmap.VMA{}, nobody)
+	s.SetRoom(quota.New(0, 0))
+	none := s.File(reach.Key{Inode: 2}, procmap.VMA{}, nobody)
+	if none.IsFile() || none.Facts().Why != reason.NotRead || s.Reach(Job{Object: none}) {
+		t.Errorf("the file of a user without room: %+v", none.Facts())
+	}
+	s.Learn(none, buildid.ID{})
+	s.Unproven(none, &bpf.Validity{})
+	if why := none.Facts().Why; why != reason.NotRead {
+		t.Errorf("it has the reason %v then", why)
+	}
+	if s.File(reach.Key{Inode: 1}, procmap.VMA{}, nobody) != known {
+		t.Error("a known file is none any more")
+	}
+	if !s.File(reach.Key{Inode: 3}, procmap.VMA{}, uint32(os.Getpid())).IsFile() {
+		t.Error("a file of this user has no room")
+	}
+	if g := s.Generated(&Process{PID: nobody, Account: nobody}); g.Code != nil || g.Facts().Why != reason.Anonymous {
+		t.Errorf("generated code without room: %+v", g.Facts())
 	}
 }

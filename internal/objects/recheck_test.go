@@ -84,7 +84,7 @@ func jobOf(t *testing.T, s *Set, pid int, file string, id buildid.ID) Job {
 		return true
 	})
 	q := reach.Request{PID: uint32(pid), VMA: code, Mapped: time.Now(), Want: id}
-	return Job{Request: q, Object: s.File(reach.Key{ID: id, Path: file}, code)}
+	return Job{Request: q, Object: s.File(reach.Key{ID: id, Path: file}, code, 0)}
 }
 
 // TestUnseenMappings has mappings of a claim of which nobody sees the file: nothing is known of its
@@ -98,7 +98,7 @@ func TestUnseenMappings(t *testing.T) {
 		s.Reach(j)
 		testenv.Await(t, "the real file", func() bool { return j.Object.Facts().Seen != reach.Sighting{} })
 	}
-	drop := func(uint32, Job) {}
+	drop := func(uint32, Job) bool { return true }
 	for name, scene := range map[string]func(s *Set, seen, unseen Job){
 		"ended before any was seen": func(s *Set, seen, unseen Job) {
 			unseen.VMA.Name += " elsewhere"
@@ -131,6 +131,17 @@ func TestUnseenMappings(t *testing.T) {
 			reached(s, seen)
 			s.Divert(drop)
 			s.Reach(unseen)
+		},
+		"too many wait": func(s *Set, seen, unseen Job) {
+			reached(s, seen)
+			s.Divert(func(uint32, Job) bool { return false })
+			s.Reach(unseen)
+		},
+		"too many wait before any was seen": func(s *Set, seen, unseen Job) {
+			queue := s.Divert(func(uint32, Job) bool { return false })
+			s.Reach(unseen)
+			s.Divert(queue)
+			reached(s, seen)
 		},
 		"not reached before the end": func(s *Set, seen, unseen Job) {
 			queue := s.Divert(drop)

@@ -19,9 +19,9 @@ import (
 type resolver struct {
 	set     *Set
 	workers *turns.Workers[Job]
-	queue   func(user uint32, j Job) // for the workers
-	most    time.Duration            // that stop waits while jobs end
-	over    bool                     // what is found comes too late. Under Set.mu
+	queue   func(user uint32, j Job) bool // for the workers
+	most    time.Duration                 // that stop waits while jobs end
+	over    bool                          // what is found comes too late. Under Set.mu
 }
 
 // Job has a resolver reach for an object.
@@ -43,8 +43,8 @@ func newResolver(o *Set) *resolver {
 	return r
 }
 
-// ask queues a job.
-func (r *resolver) ask(j Job) { r.queue(procfs.AccountOf(j.PID), j) }
+// ask queues a job, unless too many of its user wait.
+func (r *resolver) ask(j Job) bool { return r.queue(procfs.AccountOf(j.PID), j) }
 
 // stop returns when every job that was asked for is done. A file system that does not answer
 // is not waited for: then the objects do not change any more all the same.

@@ -38,7 +38,7 @@ func startAs(t *testing.T, user string) uint32 {
 // TestJobsAreOfUsers has jobs be queued for the users whose processes they are of.
 func TestJobsAreOfUsers(t *testing.T) {
 	var users []uint32
-	r := &resolver{queue: func(user uint32, _ Job) { users = append(users, user) }}
+	r := &resolver{queue: func(user uint32, _ Job) bool { users = append(users, user); return true }}
 	for _, pid := range []uint32{startAs(t, "65534"), startAs(t, "65533"), uint32(os.Getpid())} {
 		r.ask(Job{Request: reach.Request{PID: pid}})
 	}
@@ -53,7 +53,7 @@ func TestNotReadIsNotGone(t *testing.T) {
 	defer objects.Close()
 	v := procmap.VMA{Name: "/bin/true"}
 	for name, o := range map[string]*Object{
-		"a record":  objects.File(reach.Key{Inode: 1}, v),
+		"a record":  objects.File(reach.Key{Inode: 1}, v, 0),
 		"an event":  objects.Passing(reach.Key{Inode: 2}, v),
 		"a program": objects.OfContent(&bpf.File{Validity: bpf.Validity{Inode: 3}}, v, buildid.ID{}),
 	} {
@@ -80,7 +80,7 @@ func TestChangedBeforeItWasLookedAt(t *testing.T) {
 			s := New()
 			defer s.Close()
 			present := jobOf(t, s, pid, program, buildid.ID{})
-			o := s.File(reach.Key{Major: 8, Minor: 1, Inode: 7}, present.VMA)
+			o := s.File(reach.Key{Major: 8, Minor: 1, Inode: 7}, present.VMA, 0)
 			present.Object = o
 			ended := present
 			ended.PID = 1<<22 + 1 // more than PID_MAX_LIMIT of include/linux/threads.h

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ import (
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/internal/reach"
 	"hallmark/perfdata"
 	"hallmark/procmap"
@@ -62,6 +64,8 @@ type Set struct {
 	cancel    context.CancelFunc
 	unsampled bool           // there are no samples yet
 	stock     sync.WaitGroup // files that are worth to wait for before there are
+	// room is for what is remembered because of processes of other users, and for their mappings.
+	room *quota.Pool
 	// Reached is called with each object that was looked for, when that has ended; nil for no call.
 	Reached func(*Object)
 }
@@ -75,6 +79,7 @@ func New() *Set {
 		keep:   MayKeepOpen(),
 		early:  earlyContent,
 		media:  reach.CurrentMedia(),
+		room:   quota.New(maxBytes, minBytes),
 		strict: os.Geteuid() == 0 || capability.Has(unix.CAP_PERFMON) || capability.Has(unix.CAP_SYS_ADMIN),
 	}
 	o.maps = jitcode.NewMaps(o.keep / 16)
@@ -90,11 +95,27 @@ func NewPassing() *Set {
 	return o
 }
 
-// Divert has f get the jobs in place of those who did, whom it returns: for tests.
-func (s *Set) Divert(f func(user uint32, j Job)) (was func(user uint32, j Job)) {
+// Divert has f get the jobs in place of those who did, whom it returns: for tests. It reports whether it
+// took one.
+func (s *Set) Divert(f func(user uint32, j Job) bool) (was func(user uint32, j Job) bool) {
 	was, s.work.queue = s.work.queue, f
 	return was
 }
+
+const (
+	// maxBytes bounds the memory for processes that are neither root's nor this user's, who get shares of
+	// it: anybody may start any number of processes, each with as many mappings as the kernel lets it have.
+	// A user has minBytes in any case.
+	maxBytes, minBytes = 256 << 20, 1 << 20
+	// objectBytes is what an object takes, with its key, the way to its file and a job.
+	objectBytes = int64(unsafe.Sizeof(Object{})+2*unsafe.Sizeof(reach.Key{})) + int64(unsafe.Sizeof(Job{}))
+)
+
+// Room returns where whoever keeps something for the processes of users takes the memory for it, in bytes.
+func (s *Set) Room() *quota.Pool { return s.room }
+
+// SetRoom sets another Room: for tests.
+func (s *Set) SetRoom(p *quota.Pool) { s.room = p }
 
 // add numbers a new object. The caller holds mu.
 func (s *Set) add(o *Object) *Object {
@@ -114,6 +135,11 @@ func (s *Set) Kernel() *Object {
 func (s *Set) Missing(r reason.Reason) *Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.missing(r)
+}
+
+// missing is Missing for a caller who holds mu.
+func (s *Set) missing(r reason.Reason) *Object {
 	o := s.gone[r]
 	if o == nil {
 		o = s.add(&Object{Kind: Missing, Why: r})
@@ -128,14 +154,14 @@ func (s *Set) OfRecord(r *perfdata.Mmap2, p *Process) *Object {
 	if o := s.nameless(v, p); o != nil {
 		return o
 	}
-	return s.File(reach.KeyOfRecord(r), v)
+	return s.file(reach.KeyOfRecord(r), v, func() uint32 { return p.Account })
 }
 
 // Foresee starts to look for the file of a mapping, while its process lives and
 // before the turn of its record has come.
 func (s *Set) Foresee(r *perfdata.Mmap2) {
 	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
-		s.Reach(Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: s.File(reach.KeyOfRecord(r), v)})
+		s.Reach(Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: s.File(reach.KeyOfRecord(r), v, r.Owner)})
 	}
 }
 
@@ -151,7 +177,7 @@ func (s *Set) OfVMA(v procmap.VMA, p *Process) *Object {
 		s.stock.Add(1)
 		j.done = s.stock.Done
 	}
-	j.Object = s.File(key, v)
+	j.Object = s.file(key, v, func() uint32 { return p.Account })
 	if !s.Reach(j) && j.done != nil {
 		j.done()
 	}
@@ -165,15 +191,32 @@ func (s *Set) SetUnsampled(unsampled bool) {
 	s.unsampled = unsampled
 }
 
-// File returns the object with this key.
-func (s *Set) File(key reach.Key, v procmap.VMA) *Object {
+// File returns the object with this key, which a process has mapped. If it is a new one, and the user of that
+// process has no room left, it is that of frames whose file was not read.
+func (s *Set) File(key reach.Key, v procmap.VMA, pid uint32) *Object {
+	return s.file(key, v, func() uint32 { return procfs.AccountOf(pid) })
+}
+
+// file is File for a process of a user, whom it asks for if the object is new.
+func (s *Set) file(key reach.Key, v procmap.VMA, user func() uint32) *Object {
+	s.mu.Lock()
+	o := s.files[key]
+	s.mu.Unlock()
+	if o != nil {
+		return o
+	}
+	path := strings.TrimSuffix(v.Name, procfs.Deleted)
+	isRoom := s.room.Take(user(), objectBytes+int64(len(path)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.files[key]
-	if o == nil {
-		o = s.add(&Object{Key: key, Path: strings.TrimSuffix(v.Name, procfs.Deleted), want: key.ID, ID: key.ID, Why: reason.NotRead, proven: key.Content != bpf.Validity{}})
-		s.files[key] = o
+	if o = s.files[key]; o != nil { // made meanwhile
+		return o
 	}
+	if !isRoom {
+		return s.missing(reason.NotRead)
+	}
+	o = s.add(&Object{Key: key, Path: path, want: key.ID, ID: key.ID, Why: reason.NotRead, proven: key.Content != bpf.Validity{}})
+	s.files[key] = o
 	return o
 }
 
@@ -193,7 +236,7 @@ func (s *Set) OfContent(f *bpf.File, v procmap.VMA, id buildid.ID) *Object {
 		key = key.OfFile()
 		key.ID = id
 	}
-	return s.File(key, v)
+	return s.File(key, v, f.PID)
 }
 
 // Learn takes the identity that the kernel read of a file from memory.
@@ -201,6 +244,7 @@ func (s *Set) Learn(o *Object, id buildid.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case !o.IsFile(): // nobody has room for it
 	case o.ID.IsZero():
 		o.ID, o.Why = id, reason.None
 	case o.ID != id:
@@ -214,7 +258,7 @@ func (s *Set) Learn(o *Object, id buildid.ID) {
 func (s *Set) Unproven(o *Object, v *bpf.Validity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.ID.IsZero() {
+	if o.IsFile() && o.ID.IsZero() {
 		o.Why = whyUnproven(v)
 	}
 }
@@ -234,22 +278,31 @@ func (s *Set) Reach(j Job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := j.Object
+	if !o.IsFile() {
+		return false
+	}
 	j.Media = s.media
 	o.mappedAt(j)
 	if o.isByClaim(j) && (o.way != nil || o.asked >= reach.MaxAttempts) {
 		if !o.unsure { // else nothing is to be learned from it
-			o.unchecked++
 			j.Want, j.recheck = o.want, true
-			s.work.ask(j)
+			if s.work.ask(j) {
+				o.unchecked++
+			} else {
+				o.dropped = true
+			}
 		}
 		return false
 	}
 	if !o.layered && (o.Content != nil || o.asked >= reach.MaxAttempts && !o.isByNumber()) {
 		return false
 	}
-	o.asked++
 	j.Want = o.want
-	s.work.ask(j)
+	if !s.work.ask(j) {
+		o.dropped = true
+		return false
+	}
+	o.asked++
 	return true
 }
 
@@ -282,6 +335,9 @@ func (s *Set) nameless(v procmap.VMA, p *Process) *Object {
 func (s *Set) Generated(p *Process) *Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.Generated == nil && !s.room.Take(p.Account, objectBytes) {
+		return s.missing(reason.Anonymous)
+	}
 	if p.Generated == nil {
 		p.Generated = s.add(&Object{Kind: Generated, Why: reason.Anonymous, Code: s.maps.Of(int(p.PID), p.started)})
 	}
@@ -338,9 +394,12 @@ func (s *Set) Rewritten(o *Object) *Object {
 // OfClaim returns the object of a file of a process of which the kernel reported no more than what it
 // takes for the build ID: it may err. isWhole reports whether the ID has that length for certain.
 func (s *Set) OfClaim(id buildid.ID, pid uint32, isWhole bool) *Object {
-	o := s.File(reach.Key{ID: id, Of: reach.MappingKey{PID: pid}}, procmap.VMA{})
+	o := s.File(reach.Key{ID: id, Of: reach.MappingKey{PID: pid}}, procmap.VMA{}, pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !o.IsFile() {
+		return o
+	}
 	o.Doubted = true
 	if !isWhole {
 		o.ID, o.Why = buildid.ID{}, reason.IDLength

@@ -113,15 +113,10 @@ func TestShares(t *testing.T) {
 	}
 	use := func(user uint32, most time.Duration) (used time.Duration) {
 		for used < most {
-			end := s.Take(user)
-			if end == nil {
+			if s.Take(user) == nil {
 				break
 			}
-			end()
-			s.mu.Lock()
-			s.users[user].spent += userShare / 4 // as if it had taken that long
-			s.all.spent += userShare / 4
-			s.mu.Unlock()
+			s.Spend(user, userShare/4)
 			used += userShare / 4
 		}
 		return used

@@ -51,12 +51,20 @@ func (s *Shares) Take(user uint32) (end func()) {
 	if of.after(now) >= userShare || s.all.after(now) >= allShares {
 		return nil
 	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		took := time.Since(now)
-		of.spent, s.all.spent = of.spent+took, s.all.spent+took
+	return func() { s.spend(of, time.Since(now)) }
+}
+
+// Spend has a user spend a time: for tests.
+func (s *Shares) Spend(user uint32, took time.Duration) {
+	if s.Take(user) != nil {
+		s.spend(s.users[user], took)
 	}
+}
+
+func (s *Shares) spend(of *share, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of.spent, s.all.spent = of.spent+took, s.all.spent+took
 }
 
 // after returns what is not forgotten at a time of what was spent.

@@ -89,15 +89,15 @@ func Processes() ([]int, error) {
 	return pids, nil
 }
 
-// noOwner is whom processes belong to that are gone: to no user, include/linux/uidgid.h.
-const noOwner = ^uint32(0)
+// NoUser is whom processes belong to that are gone: to no user, include/linux/uidgid.h.
+const NoUser = ^uint32(0)
 
 // UserOf returns the effective user of a process. The directory of a process in /proc has that
 // owner, whether or not others may look into the process: task_dump_owner, fs/proc/base.c.
 func UserOf(pid uint32) uint32 {
 	var st unix.Stat_t
 	if unix.Lstat(fmt.Sprintf("/proc/%d", pid), &st) != nil {
-		return noOwner
+		return NoUser
 	}
 	return st.Uid
 }

@@ -3,18 +3,24 @@ package turns
 import (
 	"os"
 	"time"
+
+	"hallmark/internal/quota"
 )
 
 // lane has jobs of several users. Workers.mu guards all but the channels.
 type lane[J any] struct {
 	shares map[uint32][]J // by user, none of them empty
 	turns  []uint32       // users who have a share, the next one first
+	room   *quota.Pool    // for the jobs that wait
 	slow   chan struct{}  // has room for each job that nobody waits for
 	far    chan struct{}  // has room for each job that a helper works at
 }
 
-// add puts a job behind the others of its user.
-func (l *lane[J]) add(user uint32, j J) {
+// add puts a job behind the others of its user, if that user has room left for it.
+func (l *lane[J]) add(user uint32, j J) bool {
+	if !l.room.Take(user, 1) {
+		return false
+	}
 	if l.shares == nil {
 		l.shares = map[uint32][]J{}
 	}
@@ -22,6 +28,7 @@ func (l *lane[J]) add(user uint32, j J) {
 		l.turns = append(l.turns, user)
 	}
 	l.shares[user] = append(l.shares[user], j)
+	return true
 }
 
 // take takes out the first job of the user whose turn it is. There has to be one.
@@ -29,12 +36,23 @@ func (l *lane[J]) take() J {
 	user := l.turns[0]
 	share := l.shares[user]
 	l.turns = l.turns[1:]
+	l.room.Return(user, 1)
 	if len(share) == 1 {
 		delete(l.shares, user)
 		return share[0]
 	}
 	l.shares[user], l.turns = share[1:], append(l.turns, user)
 	return share[0]
+}
+
+// cut drops the jobs of each user but the first ones.
+func (l *lane[J]) cut(most int) {
+	for user, share := range l.shares {
+		if more := len(share) - most; more > 0 {
+			l.room.Return(user, int64(more))
+			l.shares[user] = share[:most]
+		}
+	}
 }
 
 func (l *lane[J]) clear() { l.shares, l.turns = nil, nil }

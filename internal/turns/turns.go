@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hallmark/internal/patience"
+	"hallmark/internal/quota"
 )
 
 // Workers do jobs.
@@ -30,6 +31,11 @@ const (
 	slowJob = 50 * time.Millisecond
 	// maxSlow bounds the jobs of a lane that nobody waits for, and maxFar those of the helper.
 	maxSlow, maxFar = 64, 8
+	// maxJobs bounds the jobs that wait of all users but root and this user, who get shares of it, and
+	// leastJobs is what each of them may have in any case.
+	maxJobs, leastJobs = 1 << 17, 1 << 10
+	// maxLate is how many jobs of each of them are still done when the workers stop.
+	maxLate = 1 << 12
 )
 
 // New starts workers. Their caller stops them. They call do with each job; where a helper has to be
@@ -37,6 +43,7 @@ const (
 func New[J any](do func(J) (helped func())) *Workers[J] {
 	w := &Workers[J]{do: do}
 	w.wake = sync.NewCond(&w.mu)
+	w.others.room = quota.New(maxJobs, leastJobs)
 	for _, l := range []*lane[J]{&w.own, &w.others} {
 		l.slow, l.far = make(chan struct{}, maxSlow), make(chan struct{}, maxFar)
 		for range laneWorkers {
@@ -46,21 +53,25 @@ func New[J any](do func(J) (helped func())) *Workers[J] {
 	return w
 }
 
-// Ask queues a job of a user.
-func (w *Workers[J]) Ask(user uint32, j J) {
+// Ask queues a job of a user. It reports false where too many of that user's wait already.
+func (w *Workers[J]) Ask(user uint32, j J) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.laneOf(user).add(user, j)
+	if !w.laneOf(user).add(user, j) {
+		return false
+	}
 	w.wake.Broadcast() // the workers of both lanes wait
+	return true
 }
 
 // Stop returns when every job that was asked for is done, or none has ended for a while, or most has
 // passed: a job that hangs is not waited for, and one that is only slow is. Jobs that have not begun
-// by then are dropped. It reports whether the workers had not been stopped before.
+// by then are dropped, and so are those of a user for whom very many wait. It reports whether the workers had not been stopped before.
 func (w *Workers[J]) Stop(most time.Duration) bool {
 	w.mu.Lock()
 	again := w.stopped
 	w.stopped = true
+	w.others.cut(maxLate)
 	w.wake.Broadcast()
 	w.mu.Unlock()
 	if again {

@@ -3,12 +3,14 @@ package turns
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"hallmark/internal/patience"
+	"hallmark/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -115,4 +117,30 @@ func TestHangingJob(t *testing.T) {
 	}
 	close(hang)
 	w.running.Wait()
+}
+
+// TestTooManyJobs has one user ask for very much while nothing is done: others still can, and when the workers
+// stop, most of it is left.
+func TestTooManyJobs(t *testing.T) {
+	hang := make(chan struct{})
+	var done atomic.Int64
+	w := New(func(int) func() { <-hang; done.Add(1); return nil })
+	asked := 0
+	for w.Ask(busy, 0) && asked <= maxJobs {
+		asked++
+	}
+	if asked > maxJobs/2+maxSlow+laneWorkers {
+		t.Errorf("%d jobs of one user wait, want %d", asked, maxJobs/2)
+	}
+	if !w.Ask(second, 0) || !w.Ask(0, 0) {
+		t.Error("others cannot ask")
+	}
+	stopped := make(chan struct{})
+	go func() { w.Stop(patience.Long); close(stopped) }()
+	testenv.Await(t, "room for the user", func() bool { return w.Ask(busy, 0) })
+	close(hang)
+	<-stopped
+	if n := int(done.Load()); n < maxLate || n > maxLate+maxSlow+2*laneWorkers+3 {
+		t.Errorf("%d jobs were done after so many were asked for, want about %d", n, maxLate)
+	}
 }

@@ -153,7 +153,7 @@ func TestTablesThatDoNotCome(t *testing.T) {
 	tables := NewSupply(set, kernel, Cache{})
 	defer tables.Stop()
 
-	lost := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}))
+	lost := set.File(reach.Key{Inode: 1}, reach.VMAOf(&bpf.File{Path: "/no/such/file"}), 0)
 	tables.Expect(lost)
 	set.Reach(objects.Job{Request: reach.Request{VMA: reach.VMAOf(&bpf.File{Path: "/no/such/file"}), PID: ^uint32(0) >> 1}, Object: lost})
 	tables.Introduce(1, lost, nil)
@@ -257,7 +257,7 @@ func ownProgram(t *testing.T, s *objects.Set) (*objects.Object, objects.Job) {
 	}
 	for _, v := range vmas {
 		if v.Name == exe && v.Perm&procmap.Exec != 0 {
-			o := s.File(reach.Key{FromProc: true, Inode: v.Inode}, v)
+			o := s.File(reach.Key{FromProc: true, Inode: v.Inode}, v, 0)
 			return o, objects.Job{Request: reach.Request{VMA: v, PID: uint32(os.Getpid()), Mapped: time.Now()}, Object: o}
 		}
 	}
