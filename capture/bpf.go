@@ -340,7 +340,7 @@ func (s *bpfSampler) Copy(c *bpf.Copy) {
 // Space takes the executable memory of a process, which comes with such samples.
 func (s *bpfSampler) Space(space *bpf.Space) {
 	if s.unwinding != nil {
-		s.unwinding.spaces[space.ID] = space
+		s.unwinding.keepSpace(space)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestSilentFile(t *testing.T) {
 	u.compared = func(_ bpf.StackID, _ []bpf.Frame, e unwind.End) { end = e }
 	u.end()
 	tables.Stop()
-	if end != unwind.NoTable || u.held != 0 {
-		t.Errorf("it ends %d, %d bytes are held", end, u.held)
+	if end != unwind.NoTable || u.room.held != 0 {
+		t.Errorf("it ends %d, %d bytes are held", end, u.room.held)
 	}
 }

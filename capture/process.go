@@ -48,6 +48,8 @@ type process struct {
 	// bound. held is what the process has of it, in bytes.
 	room *quota.Pool
 	held int64
+	// kept is the space as it is now, where samples wait that need it; else nil.
+	kept *keptSpace
 	// ended is when its first thread ended, 0 while it runs. The records of its
 	// other threads may still follow.
 	ended uint64
@@ -67,6 +69,7 @@ func (p *process) insert(code ...mapping) {
 // settle takes room for the mappings that are kept of the process, or gives it back. Where its user has none
 // left, none are kept.
 func (p *process) settle() {
+	p.kept = nil // the space may have changed
 	need := mappingBytes * int64(p.space.Len()+len(p.fresh))
 	if need/askedEach > p.held/askedEach {
 		p.ask()

@@ -54,13 +54,13 @@ func TestWaitingCounts(t *testing.T) {
 	tables.Expect(o) // and nothing comes of it
 	tables.Introduce(1, o, nil)
 	_, u := walkIn(t, &bpf.Space{VMAs: []bpf.VMA{{Start: 0x4000, End: 0x6000, Kind: bpf.InFile, Serial: 1}}}, tables)
-	if len(u.waiting[1]) != 1 || u.held < waitingSize {
-		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
+	if len(u.waiting[1]) != 1 || u.room.held < waitingSize {
+		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.room.held)
 	}
 	tables.Reached(o)
 	u.goOn(true)
-	if len(u.waiting) != 0 || u.held != 0 {
-		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.held)
+	if len(u.waiting) != 0 || u.room.held != 0 {
+		t.Errorf("%d samples wait, and take %d bytes", len(u.waiting[1]), u.room.held)
 	}
 	copied := &userStacks{waiting: []*unfinished{{stack: make([]byte, 10)}}}
 	if n := copied.waiting[0].held(); n != waitingSize+10 {

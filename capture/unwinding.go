@@ -4,10 +4,13 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"time"
+	"unsafe"
 
 	"hallmark/addr"
 	"hallmark/internal/bpf"
 	"hallmark/internal/procfs"
+	"hallmark/internal/quota"
 	"hallmark/internal/unwindtables"
 	"hallmark/profile"
 	"hallmark/unwind"
@@ -22,9 +25,12 @@ type unwinding struct {
 	tables *unwindtables.Supply
 	// spaces by their numbers: since the last time that all were forgotten, and those
 	// from before that.
-	spaces, olderSpaces map[uint64]*bpf.Space
+	spaces, olderSpaces map[uint64]*copiedSpaceOf
+	spaceRoom           *quota.Pool                // for those of other users, in bytes
+	isShort             bool                       // spaces were left out since then, for their users have no room left
+	forgot              time.Time                  // when all spaces were last forgotten
 	waiting             map[uint32][]*copiedSample // by the file whose table they wait for
-	held                int                        // bytes that waiting takes
+	room                waitingRoom
 	stats               UnwindStats
 	// compared is called with samples that are counted already: see bpf.Options.CopyAll.
 	compared func(stack bpf.StackID, frames []bpf.Frame, end unwind.End)
@@ -44,42 +50,78 @@ type copiedSample struct {
 	state   unwind.State
 	memory  unwind.Stack
 	frames  []bpf.Frame // found here
-	held    int         // bytes that it takes while it waits; its memory is its own then
+	user    uint32      // who answers for its process
+	held    int64       // bytes that it takes while it waits; its memory is its own then
 }
 
 const (
-	// maxCopied bounds what waits, in bytes.
-	maxCopied = 64 << 20
-	// waitingSize is what a sample takes at least that waits, in bytes, whatever was copied
-	// of its stack: registers, labels, and a hundred frames.
-	waitingSize = 8 << 10
 	// maxSpaces bounds the address spaces that are remembered. The kernel sends again
 	// what it sees again.
 	maxSpaces = 1 << 12
+	// maxSpaceBytes bounds those of processes of all users but root and this user, and leastSpaceBytes is
+	// what each of them has in any case.
+	maxSpaceBytes, leastSpaceBytes = 64 << 20, 1 << 20
+	// forgetEach is how soon they are forgotten again because some found no room.
+	forgetEach = 10 * time.Second
 )
+
+// copiedSpaceOf is an address space, in the room of a user.
+type copiedSpaceOf struct {
+	space *bpf.Space
+	user  uint32
+}
+
+// spaceBytes is what an address space takes.
+func spaceBytes(s *bpf.Space) int64 {
+	return int64(unsafe.Sizeof(*s)) + int64(unsafe.Sizeof(bpf.VMA{}))*int64(cap(s.VMAs))
+}
 
 func newUnwinding(s *bpfSampler, t *unwindtables.Supply) *unwinding {
 	return &unwinding{
-		s:       s,
-		tables:  t,
-		spaces:  map[uint64]*bpf.Space{},
-		waiting: map[uint32][]*copiedSample{},
+		s:         s,
+		tables:    t,
+		spaces:    map[uint64]*copiedSpaceOf{},
+		spaceRoom: quota.New(maxSpaceBytes, leastSpaceBytes),
+		room:      newWaitingRoom(),
+		waiting:   map[uint32][]*copiedSample{},
 	}
+}
+
+// keepSpace remembers an address space, if the user of its process has room for it.
+func (u *unwinding) keepSpace(s *bpf.Space) {
+	if u.spaces[s.ID] != nil {
+		return
+	}
+	of := &copiedSpaceOf{s, procfs.AccountOf(s.PID)}
+	if !u.spaceRoom.Take(of.user, spaceBytes(s)) {
+		u.isShort = true
+		return
+	}
+	u.spaces[s.ID] = of
 }
 
 // forget forgets the spaces that were sent before the last time that it forgot.
 func (u *unwinding) forget() {
-	u.olderSpaces, u.spaces = u.spaces, map[uint64]*bpf.Space{}
+	for _, old := range u.olderSpaces {
+		u.spaceRoom.Return(old.user, spaceBytes(old.space))
+	}
+	u.olderSpaces, u.spaces = u.spaces, map[uint64]*copiedSpaceOf{}
+	u.isShort, u.forgot = false, time.Now()
 }
 
 // full reports whether it is time to forget.
-func (u *unwinding) full() bool { return len(u.spaces) >= maxSpaces }
+func (u *unwinding) full() bool {
+	return len(u.spaces) >= maxSpaces || u.isShort && time.Since(u.forgot) > forgetEach
+}
 
+// space returns the address space of a number, nil if it is not known.
 func (u *unwinding) space(id uint64) *bpf.Space {
-	if s := u.spaces[id]; s != nil {
-		return s
+	for _, known := range []map[uint64]*copiedSpaceOf{u.spaces, u.olderSpaces} {
+		if s := known[id]; s != nil {
+			return s.space
+		}
 	}
-	return u.olderSpaces[id]
+	return nil
 }
 
 // take takes a sample that is to be finished. The copy is not used afterwards.
@@ -96,7 +138,7 @@ func (u *unwinding) take(c *bpf.Copy) {
 	if !c.Counted {
 		u.askFor(b.frames[len(b.frames)-1])
 	}
-	if one.space == nil || u.held+waitingSize+len(c.Memory) > maxCopied {
+	if one.space == nil {
 		u.giveUp(one)
 		return
 	}
@@ -114,6 +156,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 	one := &copiedSample{
 		owner:   c.Task,
 		stack:   c.Stack,
+		user:    procfs.AccountOf(c.Task.PID),
 		counted: c.Counted,
 		labels:  u.s.labels(&c.Task),
 		methods: b.walk.Methods,
@@ -159,7 +202,10 @@ func (u *unwinding) walk(one *copiedSample) {
 		u.finish(one, end)
 		return
 	}
-	u.keep(one)
+	if !u.keep(one) {
+		u.giveUp(one)
+		return
+	}
 	u.waiting[space.missing] = append(u.waiting[space.missing], one)
 }
 
@@ -176,13 +222,17 @@ func (u *unwinding) correct(one *copiedSample, f bpf.Frame) {
 	}
 }
 
-// keep makes the copy of a stack one that stays.
-func (u *unwinding) keep(one *copiedSample) {
-	if one.held == 0 {
-		one.memory.Bytes = slices.Clone(one.memory.Bytes)
-		one.held = waitingSize + len(one.memory.Bytes)
-		u.held += one.held
+// keep makes the copy of a stack one that stays, if there is room for it.
+func (u *unwinding) keep(one *copiedSample) bool {
+	if one.held != 0 {
+		return true
 	}
+	n := int64(waitingSize+len(one.memory.Bytes)) + spaceBytes(one.space)
+	if !u.room.take(one.user, n) {
+		return false
+	}
+	one.memory.Bytes, one.held = slices.Clone(one.memory.Bytes), n
+	return true
 }
 
 // giveUp counts a sample as the programs found it.
@@ -190,7 +240,7 @@ func (u *unwinding) giveUp(one *copiedSample) { u.finish(one, unwind.NoTable) }
 
 // finish counts a sample.
 func (u *unwinding) finish(one *copiedSample, end unwind.End) {
-	u.held -= one.held
+	u.room.give(one.user, one.held)
 	if one.counted {
 		u.compared(one.stack, one.frames, end)
 		return

@@ -27,7 +27,7 @@ type userStacks struct {
 	byFP    []addr.Abs // of the sample, innermost first: what frame pointers lead to
 	walked  []addr.Abs // what the walker found of it
 	waiting []*unfinished
-	held    int // bytes that waiting takes
+	room    waitingRoom
 }
 
 // tableSource has the unwind tables of files.
@@ -40,6 +40,8 @@ type tableSource interface {
 type unfinished struct {
 	process *process
 	space   *space // as it was
+	kept    *keptSpace
+	user    uint32 // who answers for the process
 	state   unwind.State
 	stack   []byte
 	byFP    []addr.Abs
@@ -50,18 +52,22 @@ type unfinished struct {
 	needs   *objects.Object
 }
 
-// held returns how many bytes it takes while it waits.
-func (u *unfinished) held() int { return waitingSize + len(u.stack) + 8*len(u.byFP) }
+// held returns how many bytes it takes while it waits, besides its space.
+func (u *unfinished) held() int64 { return int64(waitingSize + len(u.stack) + 8*len(u.byFP)) }
 
-const (
-	// maxHeld bounds what waits, in bytes.
-	maxHeld = 64 << 20
-	// maxUserFrames is as many as the backend BPF records.
-	maxUserFrames = 1024
-)
+// keptSpace is the space of a process as it was, for samples that wait.
+type keptSpace struct {
+	space   space
+	samples int // that have it
+}
+
+func (k *keptSpace) held() int64 { return mappingBytes * int64(k.space.Len()) }
+
+// maxUserFrames is as many as the backend BPF records.
+const maxUserFrames = 1024
 
 func newUserStacks(t *tracker, tables tableSource, size int) *userStacks {
-	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size}
+	u := &userStacks{tracker: t, machine: perfregs.Of(runtime.GOARCH), tables: tables, size: size, room: newWaitingRoom()}
 	u.space = walkedSpace{tally: t.tally, tables: tables}
 	u.walker = unwind.Walker{Machine: u.machine.Machine, Memory: &u.stack, Space: &u.space, AddressBits: procfs.AddressBits(), Max: maxUserFrames}
 	return u
@@ -89,12 +95,46 @@ func (u *userStacks) sample(p *process, r *perfdata.Sample) {
 	if u.finish(&one, false) {
 		return
 	}
-	asItIs := p.space.Clone()
-	one.space = &asItIs
-	one.stack, one.byFP, one.kernel = slices.Clone(one.stack), slices.Clone(one.byFP), slices.Clone(one.kernel)
-	u.waiting = append(u.waiting, &one)
-	u.held += one.held()
-	u.shed()
+	if u.makeRoom(&one) {
+		one.stack, one.byFP, one.kernel = slices.Clone(one.stack), slices.Clone(one.byFP), slices.Clone(one.kernel)
+		u.waiting = append(u.waiting, &one)
+	} else {
+		u.finish(&one, true)
+	}
+}
+
+// makeRoom takes the room for a sample that is to wait. Older ones of its user that wait are finished for it, as
+// far as they go. It reports whether there is room.
+func (u *userStacks) makeRoom(one *unfinished) bool {
+	p := one.process
+	if p.kept == nil {
+		p.kept = &keptSpace{space: p.space.Clone()}
+	}
+	one.user = p.Account
+	need := one.held()
+	if p.kept.samples == 0 {
+		need += p.kept.held()
+	}
+	for !u.room.take(one.user, need) {
+		if !u.shed(one.user) {
+			return false
+		}
+		if p.kept.samples == 0 { // all that had it are finished
+			need = one.held() + p.kept.held()
+		}
+	}
+	one.kept, one.space = p.kept, &p.kept.space
+	one.kept.samples++
+	return true
+}
+
+// leave gives the room back that a sample took.
+func (u *userStacks) leave(one *unfinished) {
+	n := one.held()
+	if one.kept.samples--; one.kept.samples == 0 {
+		n += one.kept.held()
+	}
+	u.room.give(one.user, n)
 }
 
 // inExec reports whether a sample was taken while the kernel executed a program: the old
@@ -166,19 +206,25 @@ func (u *userStacks) retry(last bool) {
 		if _, settled := u.tables.Table(one.needs); !settled && !last || !u.finish(one, last) {
 			return false
 		}
-		u.held -= one.held()
+		u.leave(one)
 		return true
 	})
 }
 
-// shed finishes the oldest samples as far as they go when too much is held.
-func (u *userStacks) shed() {
-	for u.held > maxHeld {
-		one := u.waiting[0]
-		u.waiting = u.waiting[1:]
-		u.held -= one.held()
-		u.finish(one, true)
+// shed finishes the oldest sample that waits in a process of a user, as far as it goes: of a user without bound,
+// that of any such user. It reports whether there was one.
+func (u *userStacks) shed(user uint32) bool {
+	i := slices.IndexFunc(u.waiting, func(one *unfinished) bool {
+		return one.user == user || u.room.others.IsExempt(one.user) && u.room.others.IsExempt(user)
+	})
+	if i < 0 {
+		return false
 	}
+	one := u.waiting[i]
+	u.waiting = slices.Delete(u.waiting, i, i+1)
+	u.leave(one)
+	u.finish(one, true)
+	return true
 }
 
 // settle finishes everything. No file is looked for any more.
