@@ -94,7 +94,7 @@ func TestServe(t *testing.T) {
 	outer := functionOf(t, prog, "sum_of_orders")
 	base := serveCommand(t)
 
-	if out, errs, err := elsewhere(t, "push", "--server", base, prog); err != nil || !strings.Contains(out, "1 files sent") || errs != "" {
+	if out, errs, err := elsewhere(t, "push", "--server", base, prog); err != nil || !strings.Contains(out, "1 file sent (") || errs != "" {
 		t.Fatalf("%v: %s%s", err, out, errs)
 	}
 	if out, _, err := elsewhere(t, "push", "--server", base, "--json", prog); err != nil || !strings.Contains(out, `"action":"skipped"`) {

@@ -142,7 +142,11 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		return p.ended(ctx, err)
 	}
 	if !opt.json {
-		fmt.Fprintf(p.stdout, "%d files sent (%s), %d already there, %d failed\n", p.sent, terminal.Quantity(p.bytes, "bytes"), p.had, p.failed)
+		sent := "nothing sent"
+		if p.sent > 0 {
+			sent = fmt.Sprintf("%s sent (%s)", terminal.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
+		}
+		fmt.Fprintf(p.stdout, "%s, %d already there, %d failed\n", sent, p.had, p.failed)
 	}
 	if p.failed > 0 {
 		return verb.ExitStatus(1)
