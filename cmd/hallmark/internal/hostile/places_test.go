@@ -292,19 +292,19 @@ var texts = map[string]func() []byte{
 	"frames": func() []byte {
 		return streamedZeros(size(200, 500)*mib, []byte("    #0 0x401000  (/bin/none+0x1000) (BuildId: "+buildIDText+")\n"))
 	},
-	"folded": func() []byte { return streamedZeros(size(200, 500)*mib, []byte("a;b;[none+0x1000] 1\n")) },
+	"folded": func() []byte { return streamedZeros(size(60, 500)*mib, []byte("a;b;[none+0x1000] 1\n")) },
 	"modules": func() []byte {
-		return compressed(many(200_000, func(d *dwarf, i int) {
+		return compressed(many(size(20_000, 200_000), func(d *dwarf, i int) {
 			d.b = fmt.Appendf(d.b, "{{{module:%d:name%d:elf:%040x}}}\n{{{mmap:%#x:0x1000:load:%d:rx:0x0}}}\n{{{pc:%#x}}}\n", i, i, i, 0x1000*(i+1), i, 0x1000*(i+1))
 		}))
 	},
 	"identities": func() []byte {
-		return compressed(many(200_000, func(d *dwarf, i int) {
+		return compressed(many(size(20_000, 200_000), func(d *dwarf, i int) {
 			d.b = fmt.Appendf(d.b, "    #0 0x401000  (/bin/none%d+0x1000) (BuildId: %040x)\n", i, i)
 		}))
 	},
 	"maps of perf": func() []byte {
-		return compressed(many(300_000, func(d *dwarf, i int) {
+		return compressed(many(size(30_000, 300_000), func(d *dwarf, i int) {
 			d.b = fmt.Appendf(d.b, "prog %d 1.0: PERF_RECORD_MMAP2 %d/%d: [%#x(0x1000) @ 0 00:00 %d 0]: r-xp /bin/none%d\n\nprog %d 1.0: 1 cycles:\n\t%x f+0x1 (/bin/none%d)\n\n", i, i, i, 0x1000*(i+1), i, i, i, 0x1000*(i+1), i)
 		}))
 	},

@@ -253,22 +253,22 @@ var profiles = map[string]func() []byte{
 		return p.done()
 	},
 	"zeros": func() []byte {
-		return streamed(func(w io.Writer) { repeat(w, size(300, 600)*mib, []byte{0}) })
+		return streamed(func(w io.Writer) { repeat(w, size(150, 600)*mib, []byte{0}) })
 	},
 	"letters": func() []byte {
-		return streamed(func(w io.Writer) { repeat(w, size(300, 600)*mib, []byte("a")) })
+		return streamed(func(w io.Writer) { repeat(w, size(150, 600)*mib, []byte("a")) })
 	},
-	"samples":   func() []byte { return repeated(profSample, 200*mib/2, nil) },
-	"locations": func() []byte { return repeated(profLocation, 200*mib/2, nil) },
-	"functions": func() []byte { return repeated(profFunction, 200*mib/2, nil) },
-	"mappings":  func() []byte { return repeated(profMapping, 200*mib/2, nil) },
-	"strings":   func() []byte { return repeated(profString, 400*mib/2, nil) },
-	"types":     func() []byte { return repeated(profSampleType, 200*mib/2, nil) },
-	"comments":  func() []byte { return repeated(profComment, 400*mib/2, nil) },
-	"lines":     func() []byte { return inside(profLocation, 200*mib, []byte{locLine<<3 | 2, 0}) },
-	"labels":    func() []byte { return inside(profSample, 200*mib, []byte{sampleLabel<<3 | 2, 0}) },
-	"values":    func() []byte { return inside(profSample, 400*mib, []byte{sampleValue << 3, 0}) },
-	"stack":     func() []byte { return inside(profSample, 400*mib, []byte{sampleLocation << 3, 1}) },
+	"samples":   func() []byte { return repeated(profSample, size(80, 200)*mib/2, nil) },
+	"locations": func() []byte { return repeated(profLocation, size(80, 200)*mib/2, nil) },
+	"functions": func() []byte { return repeated(profFunction, size(80, 200)*mib/2, nil) },
+	"mappings":  func() []byte { return repeated(profMapping, size(80, 200)*mib/2, nil) },
+	"strings":   func() []byte { return repeated(profString, size(120, 400)*mib/2, nil) },
+	"types":     func() []byte { return repeated(profSampleType, size(80, 200)*mib/2, nil) },
+	"comments":  func() []byte { return repeated(profComment, size(120, 400)*mib/2, nil) },
+	"lines":     func() []byte { return inside(profLocation, size(80, 200)*mib, []byte{locLine<<3 | 2, 0}) },
+	"labels":    func() []byte { return inside(profSample, size(80, 200)*mib, []byte{sampleLabel<<3 | 2, 0}) },
+	"values":    func() []byte { return inside(profSample, size(120, 400)*mib, []byte{sampleValue << 3, 0}) },
+	"stack":     func() []byte { return inside(profSample, size(120, 400)*mib, []byte{sampleLocation << 3, 1}) },
 	// labels of the same key
 	"numbers": func() []byte {
 		p := newBuilt()
@@ -298,7 +298,7 @@ var profiles = map[string]func() []byte{
 	},
 	"mapping each": func() []byte {
 		p := newBuilt()
-		for i := range uint64(100_000) {
+		for i := range uint64(size(25_000, 100_000)) {
 			p.mapping(i+1, fmt.Sprintf("/lib/%d.so", i), fmt.Sprintf("%040x", i))
 			p.location(i+1, i+1, 0x401000+i)
 			p.sample(func(m *message) { m.num(sampleLocation, i+1) })
