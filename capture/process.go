@@ -149,6 +149,8 @@ func (p *process) inventory(s *objects.Set) {
 		p.unknown, p.asOf = reason.None, now
 	case errors.Is(err, os.ErrPermission):
 		p.unknown = reason.NotPermitted
+	case errors.Is(err, patience.ErrNoTime):
+		p.unknown = reason.NotRead
 	case errors.Is(err, patience.ErrSilent):
 		p.unknown = reason.FileUnresponsive
 	case errors.Is(err, procmap.ErrNoMemory):

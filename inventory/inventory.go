@@ -289,12 +289,20 @@ func (c *Code) askProcess(ctx context.Context, pid int) {
 	seen := *c
 	var id procmap.Identity
 	var is bool
-	switch {
-	case !patience.Within(pid, patience.ProcessTime, func() { id, is = seen.ask(ctx, pid) }):
-		c.Reason = reason.FileUnresponsive
+	switch o := patience.Try(pid, patience.ProcessTime, func() { id, is = seen.ask(ctx, pid) }); {
+	case o != patience.Ended:
+		c.Reason = whyNot(o)
 	case is && (!id.ID.IsZero() || c.Reason == reason.FileTimes):
 		c.ID, c.Reason = id.ID, id.Reason
 	}
+}
+
+// whyNot returns why a look that did not end in time has no answer.
+func whyNot(o patience.Outcome) reason.Reason {
+	if o == patience.Silent {
+		return reason.FileUnresponsive
+	}
+	return reason.NotRead
 }
 
 // ask returns what a process says, unless it has something else there by now.
@@ -316,8 +324,8 @@ func (c *Code) ask(ctx context.Context, pid int) (id procmap.Identity, is bool) 
 func readPatiently(ctx context.Context, f *bpf.File) (buildid.ID, reason.Reason) {
 	var id buildid.ID
 	var why reason.Reason
-	if !patience.Within(int(f.PID), patience.ProcessTime, func() { id, why = readMapped(ctx, f) }) {
-		return buildid.ID{}, reason.FileUnresponsive
+	if o := patience.Try(int(f.PID), patience.ProcessTime, func() { id, why = readMapped(ctx, f) }); o != patience.Ended {
+		return buildid.ID{}, whyNot(o)
 	}
 	return id, why
 }
@@ -394,10 +402,10 @@ func (inv *Inventory) lookPatiently(pid int, most time.Duration, opts procmap.Op
 	inv.shares.spend(l.meter.user, func() {
 		var seen Process
 		var seenWhy reason.Reason
-		switch ok, isMoving := patience.WithinMoving(pid, patience.ProcessTime, most, &l.steps, func() { seen, seenWhy = l.at() }); {
-		case ok:
+		switch patience.TryMoving(pid, patience.ProcessTime, most, &l.steps, func() { seen, seenWhy = l.at() }) {
+		case patience.Ended:
 			r, why = seen, seenWhy
-		case !isMoving:
+		case patience.Silent:
 			why = reason.FileUnresponsive
 		}
 	})

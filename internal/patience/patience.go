@@ -18,55 +18,51 @@ import (
 // LookTime is how long a look at the mappings of a process may take.
 const LookTime = 500 * time.Millisecond
 
-const (
-	// maxWaiting bounds the looks that are waited for no more, each of which takes a thread.
-	maxWaiting = 2000
-	// After maxLost of waiting in vain a look gets no more than shortLook, and while manyWait looks
-	// have not ended no more than leastLook. A user who hinders looks at many processes must not
-	// hinder those at others.
-	maxLost   = 2 * time.Second
-	shortLook = 20 * time.Millisecond
-	manyWait  = 100
-	leastLook = 2 * time.Millisecond
-)
+// Outcome is how a look went.
+type Outcome uint8
 
-// slow has the processes that looks still wait for.
-var slow = struct {
-	sync.Mutex
-	pids map[int]bool
-	lost time.Duration // in vain
-}{pids: map[int]bool{}}
+// The outcomes.
+const (
+	// Ended is that of a look that returned in time.
+	Ended Outcome = iota
+	// Silent is that of a look that something holds up, or still holds up since an earlier time.
+	Silent
+	// Moving is that of a look that nothing holds up: there is only too much to look at.
+	Moving
+	// NoTime is that of a look that had less time than it was to have, or none: too many looks do not end,
+	// at processes of its user or of very many users.
+	NoTime
+)
 
 // Within calls look, which looks at the process pid (EveryProcess: at all), and reports whether it
 // returned within limit. It does not call look for a process that an earlier look still waits
-// for. After many looks in vain the limit is shorter; at a limit of 0 it waits for none.
-func Within(pid int, limit time.Duration, look func()) bool {
-	ok, _ := WithinMoving(pid, limit, limit, new(atomic.Int64), look)
-	return ok
+// for. After many looks in vain at processes of a user the limit for these is shorter; at a limit of 0 it
+// waits for none.
+func Within(pid int, limit time.Duration, look func()) bool { return Try(pid, limit, look) == Ended }
+
+// Try is Within that returns how the look went.
+func Try(pid int, limit time.Duration, look func()) Outcome {
+	return TryMoving(pid, limit, limit, new(atomic.Int64), look)
 }
 
-// WithinMoving is Within for a look that counts its steps: while it makes some it is waited for until most
-// has passed. If it did not return, isMoving reports whether it still makes steps: then nothing holds it
-// up, and there is only too much to look at.
-func WithinMoving(pid int, limit, most time.Duration, steps *atomic.Int64, look func()) (ok, isMoving bool) {
-	slow.Lock()
-	waits := slow.pids[pid] || len(slow.pids) >= maxWaiting
-	switch {
-	case len(slow.pids) >= manyWait:
-		limit = min(limit, leastLook)
-	case slow.lost >= maxLost:
-		limit = min(limit, shortLook)
+// TryMoving is Try for a look that counts its steps: while it makes some it is waited for until most
+// has passed.
+func TryMoving(pid int, limit, most time.Duration, steps *atomic.Int64, look func()) Outcome {
+	short, mayLook := slow.plan(pid, limit)
+	if !mayLook {
+		return Silent
 	}
-	slow.Unlock()
-	if waits {
-		return false, false
+	if short < 0 {
+		return NoTime
 	}
+	isShort := short < limit
+	limit = short
 	began, done := time.Now(), make(chan struct{})
 	go func() {
 		defer close(done)
 		look()
 	}()
-	isBack := limit > 0 && ends(done, limit)
+	isBack, isMoving := limit > 0 && ends(done, limit), false
 	for n := steps.Load(); !isBack && limit > 0 && n > 0; {
 		isBack = ends(done, stepTime)
 		before := n
@@ -76,20 +72,20 @@ func WithinMoving(pid int, limit, most time.Duration, steps *atomic.Int64, look 
 		}
 	}
 	if isBack {
-		return true, false
+		return Ended
 	}
-	slow.Lock()
-	slow.pids[pid] = true
-	slow.lost += limit
-	slow.Unlock()
+	user := slow.add(pid, limit)
 	go func() {
 		<-done
-		slow.Lock()
-		defer slow.Unlock()
-		delete(slow.pids, pid)
-		slow.lost -= limit
+		slow.remove(pid, user, limit)
 	}()
-	return false, isMoving
+	switch {
+	case isMoving:
+		return Moving
+	case isShort:
+		return NoTime
+	}
+	return Silent
 }
 
 // ends reports whether something ends in a time.
@@ -108,13 +104,13 @@ func ends(done <-chan struct{}, most time.Duration) bool {
 const stepTime = 100 * time.Millisecond
 
 // InTime is Within for a look that returns a value. It returns ErrSilent when the look took too
-// long.
+// long, or ErrNoTime.
 func InTime[T any](pid int, limit time.Duration, look func() (T, error)) (T, error) {
 	var v T
 	var err error
-	if !Within(pid, limit, func() { v, err = look() }) {
+	if o := Try(pid, limit, func() { v, err = look() }); o != Ended {
 		var none T
-		return none, ErrSilent
+		return none, errOf(o)
 	}
 	return v, err
 }
@@ -126,7 +122,7 @@ func InTimeOr[T any](pid int, limit time.Duration, look func() (T, error), drop 
 	var isLate, isHere bool
 	var v T
 	var err error
-	if Within(pid, limit, func() {
+	o := Try(pid, limit, func() {
 		got, gotErr := look()
 		mu.Lock()
 		defer mu.Unlock()
@@ -134,7 +130,8 @@ func InTimeOr[T any](pid int, limit time.Duration, look func() (T, error), drop 
 		if isLate && isHere {
 			drop(v)
 		}
-	}) {
+	})
+	if o == Ended {
 		return v, err
 	}
 	mu.Lock()
@@ -144,11 +141,23 @@ func InTimeOr[T any](pid int, limit time.Duration, look func() (T, error), drop 
 		drop(v)
 	}
 	var none T
-	return none, ErrSilent
+	return none, errOf(o)
 }
 
-// ErrSilent is the error of a look that did not end in time.
-var ErrSilent = errors.New("nobody could look at its mappings in time: it may wait for a file system")
+var (
+	// ErrSilent is the error of a look that did not end in time.
+	ErrSilent = errors.New("nobody could look at its mappings in time: it may wait for a file system")
+	// ErrNoTime is the error of a look for which there was no time. It wraps ErrSilent.
+	ErrNoTime = fmt.Errorf("too many looks at processes of its user do not end: %w", ErrSilent)
+)
+
+// errOf returns the error of a look that did not end in time.
+func errOf(o Outcome) error {
+	if o == NoTime {
+		return ErrNoTime
+	}
+	return ErrSilent
+}
 
 // Look calls look, which looks at the process pid, and waits ProcessTime for it at most. It returns
 // an error that wraps os.ErrDeadlineExceeded when the process lets nobody look at it.

@@ -52,8 +52,8 @@ func TestInTimeOr(t *testing.T) {
 	}
 }
 
-// TestWithinMoving waits for a look that makes steps, for some time, and for one that is held up no longer.
-func TestWithinMoving(t *testing.T) {
+// TestTryMoving waits for a look that makes steps, for some time, and for one that is held up no longer.
+func TestTryMoving(t *testing.T) {
 	const pid = 1<<30 + 2
 	step := func(steps *atomic.Int64, n int) {
 		for range n {
@@ -62,11 +62,11 @@ func TestWithinMoving(t *testing.T) {
 		}
 	}
 	var some, many, held atomic.Int64
-	if ok, _ := WithinMoving(pid, time.Millisecond, time.Hour, &some, func() { step(&some, 10) }); !ok {
+	if o := TryMoving(pid, time.Millisecond, time.Hour, &some, func() { step(&some, 10) }); o != Ended {
 		testenv.Lack(t, "a look that makes steps was not waited for: the machine is busy")
 	}
 	end, ended := make(chan struct{}), make(chan struct{})
-	ok, isMoving := WithinMoving(pid, time.Millisecond, 2*stepTime, &many, func() {
+	o := TryMoving(pid, time.Millisecond, 2*stepTime, &many, func() {
 		defer close(ended)
 		for {
 			select {
@@ -78,13 +78,13 @@ func TestWithinMoving(t *testing.T) {
 		}
 	})
 	close(end)
-	if ok || !isMoving {
-		testenv.Lack(t, "a look with too much to look at: ended %v, moving %v", ok, isMoving)
+	if o != Moving {
+		testenv.Lack(t, "a look with too much to look at: %v, want %v", o, Moving)
 	}
 	<-ended
 	release := make(chan struct{})
-	if ok, isMoving := WithinMoving(pid+1, stepTime, time.Hour, &held, func() { held.Add(1); <-release }); ok || isMoving {
-		t.Errorf("a look that is held up: ended %v, moving %v", ok, isMoving)
+	if o := TryMoving(pid+1, stepTime, time.Hour, &held, func() { held.Add(1); <-release }); o != Silent {
+		t.Errorf("a look that is held up: %v, want %v", o, Silent)
 	}
 	close(release)
 }
@@ -98,8 +98,8 @@ func TestNoTime(t *testing.T) {
 		}
 		<-called
 		testenv.Await(t, "the end of the look", func() bool {
-			slow.Lock()
-			defer slow.Unlock()
+			slow.mu.Lock()
+			defer slow.mu.Unlock()
 			return !slow.pids[1<<30]
 		})
 	}
@@ -138,5 +138,91 @@ func TestShares(t *testing.T) {
 	s.users[1001].asOf = s.users[1001].asOf.Add(-shareRefill * allShares)
 	if s.Take(1001) == nil {
 		t.Error("time does not come back")
+	}
+}
+
+// TestWaitsAreOfUsers has very many looks at processes of one user not end, then at those of several: looks at
+// those of root and of a modest user keep their time.
+func TestWaitsAreOfUsers(t *testing.T) {
+	const greedy, modest = 1 << 30, 1<<30 + 1
+	own := uint32(os.Geteuid())
+	users := map[int]uint32{} // by their processes
+	w := &waits{userOf: func(pid int) uint32 { return users[pid] }}
+	newPID := func(user uint32) int {
+		pid := len(users) + 1
+		users[pid] = user
+		return pid
+	}
+	planOf := func(user uint32) time.Duration {
+		short, mayLook := w.plan(newPID(user), time.Minute)
+		if !mayLook {
+			t.Errorf("a look at user %d's waits", user)
+		}
+		return short
+	}
+	hinder := func(user uint32, looks int, lost time.Duration) (end func()) {
+		first := len(users) + 1
+		for range looks {
+			w.add(newPID(user), lost)
+		}
+		return func() {
+			for i := range looks {
+				w.remove(first+i, user, lost)
+			}
+		}
+	}
+	for _, c := range []struct {
+		looks int
+		lost  time.Duration
+		want  time.Duration
+	}{
+		{1, maxLost / 2, time.Minute},
+		{4, maxLost / 2, shortLook},
+		{manyWait, time.Millisecond, leastLook},
+		{maxWaiting/2 + 1, 0, -1},
+	} {
+		end := hinder(greedy, c.looks, c.lost)
+		if got := planOf(greedy); got != c.want {
+			t.Errorf("after %d looks of %v a further one gets %v, want %v", c.looks, c.lost, got, c.want)
+		}
+		for _, user := range []uint32{modest, own, 0} {
+			if got := planOf(user); c.looks < manyUsers*manyWait && got != time.Minute || got < 0 || user != modest && got != time.Minute {
+				t.Errorf("after %d looks at another user's of %v one at user %d's gets %v", c.looks, c.lost, user, got)
+			}
+		}
+		if end(); planOf(greedy) != time.Minute || len(w.users) != 0 || w.others != (backlog{}) {
+			t.Errorf("%d looks ended, and count: %+v", c.looks, w.others)
+		}
+	}
+	for user := uint32(greedy + 2); user < greedy+2+manyUsers; user++ {
+		defer hinder(user, 1, 2*maxLost)()
+	}
+	if got := planOf(modest); got != shortLook {
+		t.Errorf("after looks at many users' one gets %v, want %v", got, shortLook)
+	}
+	if got := planOf(own); got != time.Minute {
+		t.Errorf("after looks at many users' one at this user's gets %v", got)
+	}
+}
+
+// TestNoTimeIsNotSilent wants a look that had too little time not to be one at a process that hinders it.
+func TestNoTimeIsNotSilent(t *testing.T) {
+	const pid = 1<<30 + 20
+	release := make(chan struct{})
+	defer close(release)
+	for i := range manyWait {
+		Within(pid+i, 0, func() { <-release })
+	}
+	if o := Try(pid+manyWait, time.Hour, func() { <-release }); o != NoTime {
+		t.Errorf("a look with no more than %v: %v, want %v", leastLook, o, NoTime)
+	}
+	if _, err := InTime(pid+manyWait+1, time.Hour, func() (int, error) { <-release; return 0, nil }); !errors.Is(err, ErrNoTime) || !errors.Is(err, ErrSilent) {
+		t.Errorf("such a look fails as %v", err)
+	}
+	if _, err := InTime(pid+manyWait+1, time.Hour, func() (int, error) { return 0, nil }); errors.Is(err, ErrNoTime) || !errors.Is(err, ErrSilent) {
+		t.Errorf("a look at a process that an earlier one waits for fails as %v", err)
+	}
+	if o := Try(os.Getpid(), time.Hour, func() {}); o != Ended {
+		t.Errorf("a look at this process: %v", o)
 	}
 }

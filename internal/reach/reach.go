@@ -98,9 +98,13 @@ func (f *Found) MayAnswerAside() bool {
 // Here is File without a helper. It returns the name of the file system that a helper is to be asked
 // about.
 func Here(ctx context.Context, q Request) (found Found, about string) {
-	f, name, why, about, inTime := openMappedInTime(q)
-	if !inTime {
+	f, name, why, about, outcome := openMappedInTime(q)
+	switch outcome {
+	case patience.Ended:
+	case patience.Silent:
 		return Found{Why: reason.FileUnresponsive, locked: true}, about
+	default:
+		return Found{Why: reason.NotRead}, about
 	}
 	byName := q.Validity == nil && q.VMA.Inode == 0
 	if why == reason.None {
@@ -208,7 +212,7 @@ const mappedTime = time.Second
 
 // openMappedInTime is openMapped for a process that may let nobody look at its mappings: the kernel holds
 // their lock while a process waits for a file system of its own in mmap(2). The goroutine that looks is left behind.
-func openMappedInTime(q Request) (f *os.File, name string, why reason.Reason, about string, inTime bool) {
+func openMappedInTime(q Request) (f *os.File, name string, why reason.Reason, about string, outcome patience.Outcome) {
 	type answer struct {
 		file      *os.File
 		name      string
@@ -218,7 +222,7 @@ func openMappedInTime(q Request) (f *os.File, name string, why reason.Reason, ab
 	}
 	var mu sync.Mutex
 	a := answer{isAwaited: true}
-	inTime = patience.Within(int(q.PID), mappedTime, func() {
+	outcome = patience.Try(int(q.PID), mappedTime, func() {
 		file, name, why, about := openMapped(q)
 		mu.Lock()
 		defer mu.Unlock()
@@ -231,13 +235,13 @@ func openMappedInTime(q Request) (f *os.File, name string, why reason.Reason, ab
 	mu.Lock()
 	defer mu.Unlock()
 	a.isAwaited = false
-	if !inTime {
+	if outcome != patience.Ended {
 		if a.file != nil { // it came at the last moment
 			a.file.Close()
 		}
-		return nil, "", reason.FileUnresponsive, q.About(), false
+		return nil, "", reason.None, q.About(), outcome
 	}
-	return a.file, a.name, a.why, a.about, true
+	return a.file, a.name, a.why, a.about, outcome
 }
 
 // About names the file system of the file, as far as the kernel reported it.

@@ -42,11 +42,14 @@ var (
 // for a list of the process's own and not for comparing them.
 func rewrittenNow(pid int, limit time.Duration, what lookFor) ([]rewrittenPages, error) {
 	l := pagesLook{lookFor: what}
-	inTime := patience.Within(pid, limit, func() { l.look(pid, time.Now().Add(limit/2)) })
+	_, err := patience.InTime(pid, limit, func() (struct{}, error) {
+		l.look(pid, time.Now().Add(limit/2))
+		return struct{}{}, nil
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !inTime && !l.listed {
-		return nil, patience.ErrSilent
+	if err != nil && !l.listed {
+		return nil, err
 	}
 	var all []rewrittenPages
 	for _, own := range l.own {
