@@ -171,7 +171,7 @@ func cfiBuilder(threads int) *builder {
 }
 
 // TestTooMuchCFI has more functions, and more rows, than a table is made of: there is none,
-// with any number of threads, and no more memory than for one that is just not too large.
+// with any number of threads, and no more memory than for one that is just not too large. A small one takes less.
 // The race detector looks at the threads once.
 func TestTooMuchCFI(t *testing.T) {
 	if testenv.Brief() {
@@ -198,14 +198,62 @@ func TestTooMuchCFI(t *testing.T) {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := cfiBuilder(threads).rows(&cfiSection{data: f.Bytes(), eh: true}, EHFrame)
+			b, most := cfiBuilder(threads), uint64(1<<30)
+			if b.opts.Small = threads == 1; b.opts.Small {
+				most /= smallShare
+			}
+			err := b.rows(&cfiSection{data: f.Bytes(), eh: true}, EHFrame)
 			runtime.ReadMemStats(&after)
 			if !errors.Is(err, ErrUnsupported) {
 				t.Errorf("%s, %d threads: %v", name, threads, err)
 			}
-			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<30 {
+			if n := after.TotalAlloc - before.TotalAlloc; n > most {
 				t.Errorf("%s, %d threads: %d bytes were allocated for %d", name, threads, n, f.Len())
 			}
+		}
+	}
+}
+
+// TestSmall has a little more than a fourth of the functions, or of the bytes of call frame information, of
+// which a table is made: there is a table, but no small one.
+func TestSmall(t *testing.T) {
+	if testenv.Brief() {
+		return // shares nothing
+	}
+	f := frames{eh: true}
+	f.cie(plain...)
+	for range maxFunctions/smallShare + 1 {
+		f.fde(absolute(codeAt, 0x10)...)
+	}
+	for _, small := range []bool{false, true} {
+		b := cfiBuilder(2)
+		b.opts.Small = small
+		err := b.rows(&cfiSection{data: f.Bytes(), eh: true}, EHFrame)
+		if errors.Is(err, ErrUnsupported) != small {
+			t.Errorf("small: %v: %v", small, err)
+		}
+	}
+	b := cfiBuilder(1)
+	b.opts.Small = true
+	p := b.layer(EHFrame).part()
+	p.begin(codeAt, codeAt+1<<30)
+	for at := off(0); at < maxRows/smallShare+10; at++ {
+		p.put(uint32(codeAt+at), uint32(at))
+	}
+	if n := len(p.rows); n != maxRows/smallShare+1 || b.err() == nil {
+		t.Errorf("%d rows are kept of a small table, and %v", n, b.err())
+	}
+	size := uint64(maxCFI/smallShare + 1)
+	section := programELF(segment{size: size})
+	for _, small := range []bool{false, true} {
+		opts := BuildOptions{Small: small}
+		opened, err := openELF(&sparse{head: section, size: int64(size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.maxCFI = opts.limits().cfi
+		if _, err := opened.readCFI(0, size); (err != nil) != small {
+			t.Errorf("small: %v: %v", small, err)
 		}
 	}
 }

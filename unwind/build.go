@@ -10,7 +10,10 @@ import (
 type BuildOptions struct {
 	Context context.Context // its end is that of the build, with its error; nil: there is none
 	Threads int             // how many goroutines work at it; 0: as many as run at once, at most 8
-	Warn    func(error)     // is called with what was left out because it is damaged, and its offset
+	// Small builds a table of a fourth of the functions, rows and call frame information at most, and of
+	// the memory: for files of strangers, of which there may be many.
+	Small bool
+	Warn  func(error) // is called with what was left out because it is damaged, and its offset
 }
 
 // Build makes the table of an ELF file, or of the image of one in memory, as the vdso is.
@@ -25,11 +28,12 @@ type BuildOptions struct {
 // 16 Mi rows or 4 Mi functions, and sections of call frame information of more than
 // 128 MiB are damage. Code that no function covers is looked at up to 256 MiB.
 func Build(r io.ReaderAt, o BuildOptions) (*Table, error) {
-	bounds := &boundedReader{r: r, ctx: o.Context}
+	bounds := &boundedReader{r: r, ctx: o.Context, most: o.limits().read}
 	f, err := openELF(bounds)
 	if err != nil {
 		return nil, err
 	}
+	f.maxCFI = o.limits().cfi
 	b := newBuilder(f, o)
 	b.bounds = bounds
 	for _, source := range sources {

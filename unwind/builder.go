@@ -33,7 +33,7 @@ func newBuilder(f *elfFile, o BuildOptions) *builder {
 
 // layer puts a layer behind those that there are: it has the word where they have none.
 func (b *builder) layer(s Source) *layer {
-	l := &layer{base: b.base, source: s}
+	l := &layer{base: b.base, source: s, limits: b.opts.limits()}
 	b.layers = append(b.layers, l)
 	return l
 }

@@ -324,7 +324,7 @@ func (b *builder) rows(s *cfiSection, source Source) error {
 				p.rules = w.rules
 				w.chunk(p, cuts[n], cuts[n+1])
 				rows, functions := rows.Add(int64(len(p.rows))), functions.Add(int64(len(p.spans)))
-				if b.bounds.err() != nil || tooLarge(int(rows), int(functions)) != nil {
+				if b.bounds.err() != nil || b.opts.limits().tooLarge(int(rows), int(functions)) != nil {
 					return // and so do the others
 				}
 			}

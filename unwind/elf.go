@@ -32,6 +32,7 @@ type elfFile struct {
 	machine  Machine
 	segments []segment // PT_LOAD, in the order of the file
 	text     []segment // those of code, by address
+	maxCFI   uint64    // bytes of a section of call frame information
 }
 
 // segment is a PT_LOAD.
@@ -50,7 +51,7 @@ func openELF(r io.ReaderAt) (*elfFile, error) {
 	case m.Relocatable:
 		return nil, unsupported("it is relocatable")
 	}
-	f := &elfFile{Image: m}
+	f := &elfFile{Image: m, maxCFI: maxCFI}
 	switch m.Machine {
 	case emX86_64:
 		f.machine = X86_64

@@ -17,6 +17,7 @@ type layer struct {
 	base   addr.Offset // offsets in spans and rows count from here
 	source Source
 	parts  []*part
+	limits limits
 }
 
 // A part is a piece of a layer that one goroutine makes.
@@ -61,7 +62,7 @@ func (p *part) begin(start, end addr.Offset) bool {
 	if n := len(p.spans); n > 0 && p.spans[n-1].n == 0 {
 		p.spans = p.spans[:n-1]
 	}
-	if len(p.spans) > maxFunctions {
+	if len(p.spans) > p.layer.limits.functions {
 		return false // there will be no table
 	}
 	p.spans = append(p.spans, span{start: uint32(start - base), end: uint32(end - base), first: uint32(len(p.rows))})
@@ -94,7 +95,7 @@ func (p *part) put(at, rule uint32) {
 			return
 		}
 	}
-	if len(p.rows) > maxRows {
+	if len(p.rows) > p.layer.limits.rows {
 		return // there will be no table
 	}
 	p.rows = append(p.rows, row{at, rule})

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
@@ -146,11 +147,29 @@ const (
 	maxFollowed  = 16 << 20  // instructions that are followed
 )
 
+// smallShare is by what BuildOptions.Small divides the first of these limits.
+const smallShare = 4
+
+// limits are those that BuildOptions choose.
+type limits struct {
+	read            int64
+	cfi             uint64
+	functions, rows int
+}
+
+func (o *BuildOptions) limits() limits {
+	if o.Small {
+		return limits{maxRead / smallShare, maxCFI / smallShare, maxFunctions / smallShare, maxRows / smallShare}
+	}
+	return limits{maxRead, maxCFI, maxFunctions, maxRows}
+}
+
 // boundedReader is a file of which only so much is read, and nothing once the build is to
 // end. Both are errors that stay.
 type boundedReader struct {
 	r    io.ReaderAt
 	ctx  context.Context // nil: nobody ends it
+	most int64           // that is read; 0: maxRead
 	read atomic.Int64
 }
 
@@ -169,7 +188,7 @@ func (r *boundedReader) err() error {
 	if r.ctx != nil && r.ctx.Err() != nil {
 		return r.ctx.Err()
 	}
-	if r.read.Load() > maxRead {
+	if r.read.Load() > cmp.Or(r.most, maxRead) {
 		return unsupported("it would have to be read for too long")
 	}
 	return nil
@@ -187,12 +206,12 @@ func (b *builder) err() error {
 			functions += len(p.spans)
 		}
 	}
-	return tooLarge(rows, functions)
+	return b.opts.limits().tooLarge(rows, functions)
 }
 
 // tooLarge returns an error if a table is not made of so many rows and functions.
-func tooLarge(rows, functions int) error {
-	if rows > maxRows || functions > maxFunctions {
+func (l limits) tooLarge(rows, functions int) error {
+	if rows > l.rows || functions > l.functions {
 		return unsupported("it says more than a table has room for")
 	}
 	return nil

@@ -63,7 +63,7 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 		return nil, &cursor.Error{Offset: 0, Msg: ".eh_frame_hdr leads to no part of the file"}
 	}
 	in := virt - s.virt
-	data, err := f.readCFI(s.off+in, min(s.size-in, maxCFI))
+	data, err := f.readCFI(s.off+in, min(s.size-in, f.maxCFI))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
 
 // readCFI reads call frame information.
 func (f *elfFile) readCFI(off, n uint64) ([]byte, error) {
-	if n > maxCFI {
+	if n > f.maxCFI {
 		return nil, implausible(off)
 	}
 	return f.read(off, n)
@@ -120,14 +120,14 @@ func (f *elfFile) debugFrame(views *elffile.Views) (*cfiSection, error) {
 	if s == nil {
 		return nil, nil
 	}
-	if s.Size > maxCFI {
+	if s.Size > f.maxCFI {
 		return nil, implausible(s.Offset)
 	}
 	b, err := f.Content(views, s)
 	if err != nil {
 		return nil, err
 	}
-	if b.Want > maxCFI || b.Want > uint64(len(b.Raw))*maxRatio+4096 {
+	if b.Want > f.maxCFI || b.Want > uint64(len(b.Raw))*maxRatio+4096 {
 		return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "compressed section: implausible size"}
 	}
 	section := &cfiSection{off: s.Offset}

@@ -260,7 +260,7 @@ var rules = map[string]rule{
 		why:    "pages that are no file's any more, and the notes of a profile about them; samples in them are for capture to judge",
 	},
 	"internal/unwindtables": {
-		module: []string{"buildid", "internal/bpf", "internal/cachedir", "internal/objects", "internal/patience", "internal/reach", "internal/trust", "unwind"},
+		module: []string{"buildid", "internal/bpf", "internal/cachedir", "internal/objects", "internal/patience", "internal/procfs", "internal/quota", "internal/reach", "internal/trust", "unwind"},
 		why:    "tables of files, built, kept and given; stacks are for capture and profile to walk",
 	},
 	"internal/reach": {

@@ -1,6 +1,7 @@
 package patience
 
 import (
+	"cmp"
 	"os"
 	"sync"
 	"time"
@@ -10,6 +11,10 @@ import (
 // make each look take long. It does not bound looks at those of root and of this user. The zero value
 // is ready.
 type Shares struct {
+	// User is what looks at processes of one user may take at once, and All those at all; 0: half a second, and
+	// two seconds.
+	User, All time.Duration
+
 	mu    sync.Mutex
 	users map[uint32]*share
 	all   share
@@ -22,7 +27,6 @@ type share struct {
 }
 
 const (
-	// userShare is what looks at processes of one user may take at once, and allShares those at all.
 	userShare = 500 * time.Millisecond
 	allShares = 2 * time.Second
 	// shareRefill is how much longer it takes to get time back than to lose it.
@@ -48,7 +52,7 @@ func (s *Shares) Take(user uint32) (end func()) {
 		of = new(share)
 		s.users[user] = of
 	}
-	if of.after(now) >= userShare || s.all.after(now) >= allShares {
+	if of.after(now) >= cmp.Or(s.User, userShare) || s.all.after(now) >= cmp.Or(s.All, allShares) {
 		return nil
 	}
 	return func() { s.spend(of, time.Since(now)) }

@@ -11,8 +11,10 @@ import (
 // AccountOf returns the user who answers for a process: its effective user or, if that is a subordinate
 // number, the user who was given the number (subuid(5)). So nobody has more shares of something for
 // having 65,536 numbers.
-func AccountOf(pid uint32) uint32 {
-	uid := UserOf(pid)
+func AccountOf(pid uint32) uint32 { return AccountOfUser(UserOf(pid)) }
+
+// AccountOfUser returns the user who answers for what a user does: see AccountOf.
+func AccountOfUser(uid uint32) uint32 {
 	for _, r := range subordinates() {
 		if r.first <= uid && uid-r.first < r.count {
 			return r.owner

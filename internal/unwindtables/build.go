@@ -8,7 +8,6 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/objects"
 	"hallmark/internal/reach"
-	"hallmark/internal/trust"
 	"hallmark/unwind"
 )
 
@@ -16,6 +15,7 @@ import (
 type made struct {
 	table *unwind.Table
 	built bool     // and not read from the cache
+	owner uint32   // of the file, as ownerOf returns it
 	key   tableKey // to keep it by, the zero one when it must not be kept
 }
 
@@ -25,7 +25,7 @@ var emptyTable = new(unwind.Table)
 // tableOf reads the table of a file from the cache, or builds it. Without the file there is
 // none: an identity alone may be that of another content. A file that is not kept open is
 // opened for as long as it takes.
-func tableOf(ctx context.Context, s objects.Source, cache Cache) (made, error) {
+func tableOf(ctx context.Context, s objects.Source, cache Cache, b *bounds) (made, error) {
 	if !s.IsOpen() {
 		opened, ok := s.Open()
 		if !ok {
@@ -38,11 +38,12 @@ func tableOf(ctx context.Context, s objects.Source, cache Cache) (made, error) {
 	if table, err := cache.load(key); err == nil && !s.IsWritten(ctx) {
 		return made{table: table}, nil
 	}
-	if f, ok := s.Content.(*os.File); !ok || !trust.TrustedFile(f) {
+	owner := ownerOf(s)
+	if owner != 0 {
 		key = tableKey{} // others can have written it
 	}
-	table, err := build(ctx, s)
-	return made{table, true, key}, err
+	table, err := b.build(owner, func(small bool) (*unwind.Table, error) { return build(ctx, s, small) })
+	return made{table, true, owner, key}, err
 }
 
 // keyOf returns what names the content of the file in the cache, the zero key when there is
@@ -61,8 +62,8 @@ func keyOf(s objects.Source, cache Cache) tableKey {
 }
 
 // build makes the table of the file that the identity was read of.
-func build(ctx context.Context, s objects.Source) (*unwind.Table, error) {
-	table, err := unwind.Build(s.Content, unwind.BuildOptions{Context: ctx})
+func build(ctx context.Context, s objects.Source, small bool) (*unwind.Table, error) {
+	table, err := unwind.Build(s.Content, unwind.BuildOptions{Context: ctx, Small: small})
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // what could not be read is not in the table
 	}

@@ -16,6 +16,7 @@ import (
 type Builder struct {
 	objects *objects.Set
 	cache   Cache
+	bounds  *bounds
 	mu      sync.Mutex
 	tables  map[*objects.Object]*builtTable
 	turns   chan struct{} // one for each table that is being built
@@ -36,7 +37,7 @@ const tableBuilders = 2
 
 // NewBuilder returns a builder of the tables of objects. Its caller stops it.
 func NewBuilder(o *objects.Set, cache Cache) *Builder {
-	b := &Builder{objects: o, cache: cache, tables: map[*objects.Object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
+	b := &Builder{objects: o, cache: cache, bounds: newBounds(), tables: map[*objects.Object]*builtTable{}, turns: make(chan struct{}, tableBuilders), most: patience.Long}
 	b.ctx, b.abandon = context.WithCancel(context.Background())
 	return b
 }
@@ -77,8 +78,8 @@ func (b *Builder) build(t *builtTable, file objects.Source) {
 
 // read returns the table of a file from the cache, or builds it; nil when there can be none.
 func (b *Builder) read(file objects.Source) *unwind.Table {
-	m, err := tableOf(b.ctx, file, b.cache)
-	if err != nil {
+	m, err := tableOf(b.ctx, file, b.cache, b.bounds)
+	if err != nil || !b.bounds.keep(m.owner, m.table) {
 		return nil
 	}
 	if m.built && b.cache.keep(m.key, m.table) {

@@ -15,12 +15,13 @@ import (
 // methods may be called by several goroutines at once.
 type FileTables struct {
 	cache  Cache
+	bounds *bounds
 	stored atomic.Bool
 }
 
 // NewFileTables uses the cache in Options.CacheDir, "" for none.
 func NewFileTables(cacheDir string) *FileTables {
-	return &FileTables{cache: NewCache(cacheDir)}
+	return &FileTables{cache: NewCache(cacheDir), bounds: newBounds()}
 }
 
 // Build returns the table of an open file, which has this identity. A table in the cache
@@ -31,7 +32,7 @@ func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := tableOf(context.Background(), file, t.cache)
+	m, err := tableOf(context.Background(), file, t.cache, t.bounds)
 	if err != nil {
 		return nil, err
 	}

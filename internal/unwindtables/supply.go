@@ -26,6 +26,7 @@ type Supply struct {
 	objects *objects.Set
 	kernel  Taker
 	cache   Cache
+	bounds  *bounds
 	vdso    *unwind.Table // nil when it has none
 
 	mu       sync.Mutex
@@ -81,6 +82,7 @@ type fileTable struct {
 	refused bool           // there was no room in the kernel
 	wanted  int            // by how many samples
 	table   *unwind.Table  // as long as samples wait
+	owner   uint32         // whose share the table takes
 }
 
 // isReachable reports whether there is something to make the table of.
@@ -116,6 +118,7 @@ func NewSupply(o *objects.Set, kernel Taker, cache Cache) *Supply {
 		objects: o,
 		kernel:  kernel,
 		cache:   cache,
+		bounds:  newBounds(),
 		files:   map[*objects.Object]*fileTable{},
 		serials: map[uint32]*fileTable{},
 		Most:    patience.Long,
@@ -343,6 +346,9 @@ func (t *Supply) DropAll() {
 	}
 	t.holds = false
 	for _, f := range t.files {
+		if f.table != nil {
+			t.bounds.release(f.owner, f.table)
+		}
 		f.table = nil
 	}
 }

@@ -1,6 +1,7 @@
 package unwindtables
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -19,16 +20,20 @@ func (t *Supply) run() {
 			continue
 		}
 		s, _ := f.object.Source()
-		m, err := tableOf(t.ctx, s, t.cache)
+		m, err := tableOf(t.ctx, s, t.cache, t.bounds)
 		if t.ctx.Err() != nil {
 			return // nobody waits for it any more
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, errNoTime):
+			t.postpone(f)
+			continue
+		case err != nil:
 			t.lacks(f, s)
 			continue
 		}
 		t.put(f, m.table)
-		t.found(f, m.table, m.built)
+		t.found(f, m)
 		if m.built {
 			t.keep(m.key, m.table)
 		}
@@ -115,23 +120,38 @@ func (t *Supply) putOne(f *fileTable, serial uint32, table *unwind.Table) {
 }
 
 // found notes that there is a table.
-func (t *Supply) found(f *fileTable, table *unwind.Table, built bool) {
+func (t *Supply) found(f *fileTable, m made) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case f.outcome == tableThere:
-	case built:
+	case m.built:
 		t.counts.Built++
 	default:
 		t.counts.Cached++
 	}
-	if f.wanted > 0 {
-		f.table, t.holds = table, true
+	outcome := tableThere
+	switch {
+	case f.wanted == 0 || f.table != nil:
+	case t.bounds.keep(m.owner, m.table):
+		f.table, f.owner, t.holds = m.table, m.owner, true
+	default:
+		outcome = tableNone // for the samples that wait
 	}
 	if !f.sampled {
 		t.objects.LetGo(f.object) // the files that are kept open are those of samples
 	}
-	t.settle(f, tableThere)
+	t.settle(f, outcome)
+}
+
+// postpone gives a file up whose owner has no time left. Some time later the programs ask for its table again.
+func (t *Supply) postpone(f *fileTable) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.giveUp(f); len(t.refused) == 0 {
+		t.refusedAt = time.Now()
+	}
+	t.refused = append(t.refused, f.serials...)
 }
 
 // lacks notes that no table could be made of what there was of a file. It may not have been
