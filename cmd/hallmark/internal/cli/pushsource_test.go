@@ -128,7 +128,7 @@ func TestPushSendsNoStrangersSources(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(secret, []byte("root:x\n"), 0o600), os.MkdirAll(at("sub"), 0o755),
 		os.WriteFile(at("own.c"), []byte("own"), 0o644), os.WriteFile(at("sub/own.h"), []byte("header"), 0o644),
-		os.WriteFile(dir+"-neighbour.c", []byte("beside"), 0o644))
+		os.WriteFile(dir+"-neighbour.c", []byte("beside"), 0o644), os.WriteFile(at("-neighbour.c"), []byte("another"), 0o644))
 	relative, err := filepath.Rel(dir, outside)
 	must(t, err)
 	must(t, os.Symlink(secret, at("absolute.c")), os.Symlink(filepath.Join(relative, "secret"), at("relative.c")),

@@ -6,11 +6,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/testenv"
 )
+
+// endedAtOnce ends a verb that says that it serves.
+type endedAtOnce struct{ bytes.Buffer }
+
+func (o *endedAtOnce) Write(b []byte) (int, error) {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	return o.Buffer.Write(b)
+}
 
 // TestServeInAnotherUsersEnvironment is root with the home or the directories of another user, as
 // with sudo -E: the server neither makes nor uses anything there.
@@ -31,12 +40,11 @@ func TestServeInAnotherUsersEnvironment(t *testing.T) {
 		for name, value := range env {
 			t.Setenv(name, value)
 		}
-		var stdout, stderr bytes.Buffer
+		var stdout endedAtOnce
+		var stderr bytes.Buffer
 		e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
-		ctx, stop := context.WithCancel(context.Background())
-		stop() // should it serve, it ends
-		if status := run(ctx, e, []string{"serve", "--listen", "127.0.0.1:0"}); status != 1 || !strings.Contains(stderr.String(), "another user can change it, or where its path leads: name a directory with --store") || stdout.Len() > 0 {
-			t.Errorf("%v: status %d, %s%s", env, status, &stdout, &stderr)
+		if status := run(context.Background(), e, []string{"serve", "--listen", "127.0.0.1:0"}); status != 1 || !strings.Contains(stderr.String(), "another user can change it, or where its path leads: name a directory with --store") || stdout.Len() > 0 {
+			t.Fatalf("%v: status %d, %s%s", env, status, &stdout, &stderr)
 		}
 	}
 	for _, dir := range []string{roots, filepath.Join(theirs, ".local/share")} {
