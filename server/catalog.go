@@ -29,7 +29,7 @@ type entry struct {
 
 func newCatalog() *catalog { return &catalog{entries: map[buildid.ID][]entry{}} }
 
-// note takes the names out of a manifest.
+// note takes the names out of a manifest, which has no files where the identity was removed.
 func (c *catalog) note(m *store.Manifest) {
 	var all []entry
 	for kind, f := range map[string]*store.File{"executable": m.Executable(), "debuginfo": m.DebugInfo()} {
@@ -48,6 +48,10 @@ func (c *catalog) note(m *store.Manifest) {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(m.Files) == 0 {
+		delete(c.entries, m.ID)
+		return
+	}
 	c.entries[m.ID] = all
 }
 

@@ -76,7 +76,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a a
 	if err != nil {
 		return err
 	}
-	o, err := s.Store.Object(r.Context(), f.Object)
+	o, err := s.Store.Object(r.Context(), f.Stored())
 	if err != nil {
 		return err
 	}
@@ -137,18 +137,6 @@ func (c *checkedReader) Read(p []byte) (int, error) {
 		c.err = err
 	}
 	return n, err
-}
-
-// used notes that an identity is asked for, without anybody waiting for it.
-func (s *Server) used(m *store.Manifest) {
-	if s.ReadOnly || m.Used >= time.Now().UTC().Format(time.DateOnly) {
-		return
-	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_, _ = s.fetches.do(ctx, "use "+m.ID.String(), func(ctx context.Context) error { return s.Store.Use(ctx, m) })
-	}()
 }
 
 // find returns a file of an identity: from the store, from this machine, from upstream.
@@ -300,7 +288,7 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 
 // sectionOf answers with a section of a file, or reports that the file does not have it.
 func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, f *store.File, name string) (done bool, err error) {
-	o, err := s.Store.Object(r.Context(), f.Object)
+	o, err := s.Store.Object(r.Context(), f.Stored())
 	if err != nil {
 		return false, err
 	}

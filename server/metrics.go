@@ -42,6 +42,8 @@ func newMetrics() *metrics {
 		"hallmark_identities":              "Identities in the catalogue.",
 		"hallmark_scanned_packages":        "Packages that were scanned.",
 		"hallmark_scanned_identities":      "Identities in scanned directories and packages.",
+		"hallmark_collected_total":         "What was removed because nothing needs it, by kind.",
+		"hallmark_collected_bytes_total":   "Bytes of what was removed.",
 		"hallmark_panics_total":            "Requests that ended with a defect of the server.",
 		"hallmark_store_failures_total":    "Operations of the store that failed.",
 	}}

@@ -6,7 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
+
+	"hallmark/server/store"
+	"hallmark/server/symbols"
 )
 
 // Times that a connection may take.
@@ -24,7 +28,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
 	}
-	go s.keepHouse(ctx)
+	var house sync.WaitGroup
+	house.Go(func() { s.keepHouse(ctx) })
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(l) }()
 	select {
@@ -39,26 +44,71 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = h.Close()
 	}
+	house.Wait()
+	last, cancel := context.WithTimeout(context.Background(), usageEnd)
+	defer cancel()
+	s.writeUsage(last)
 	return err
 }
 
-// houseTime is how often what nobody needs any more is removed.
-const houseTime = time.Hour
+const (
+	houseTime = time.Hour        // between looks for what nobody needs any more
+	usageEnd  = 10 * time.Second // for the last uses when the server ends
+)
 
+// keepHouse writes last uses, and removes what nobody needs any more, until ctx is done.
 func (s *Server) keepHouse(ctx context.Context) {
 	if s.ReadOnly {
 		return
 	}
-	t := time.NewTicker(houseTime)
-	defer t.Stop()
-	for {
+	var uses sync.WaitGroup
+	defer uses.Wait()
+	uses.Go(func() {
+		repeat(ctx, usageTime, func() { s.writeUsage(ctx) })
+	})
+	repeat(ctx, houseTime, func() {
 		if err := s.Store.Sweep(ctx); err != nil && ctx.Err() == nil {
 			s.Log.Warn("leftovers of uploads stay", "error", err)
 		}
+		if s.CollectEvery > 0 {
+			s.collect(ctx)
+		}
+	})
+}
+
+// repeat calls a function now and with a pause in between until ctx is done.
+func repeat(ctx context.Context, pause time.Duration, do func()) {
+	t := time.NewTicker(pause)
+	defer t.Stop()
+	for {
+		do()
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
+	}
+}
+
+// collect removes what need not be kept, if no server of the store has done so for a while.
+func (s *Server) collect(ctx context.Context) {
+	ok, err := s.Store.TakeTurn(ctx, s.CollectEvery)
+	if ok && err == nil {
+		start := time.Now()
+		var c store.Collected
+		err = containedWork(ctx, func(ctx context.Context) (err error) {
+			c, err = s.Store.Collect(ctx, store.Collection{Retention: s.Retention, IndexVersion: symbols.IndexVersion, OnRemove: func(r store.Removed) {
+				s.Log.Info("removed", "id", r.ID.String(), "reason", r.Reason, "last_use", r.LastUse, "bytes", r.Size)
+			}})
+			return err
+		})
+		for kind, n := range map[string]int64{"identity": c.Removed, "object": c.Objects, "index": c.Indexes, "source": c.Sources, "leftover": c.Leftover} {
+			s.metrics.add(n, "hallmark_collected_total", "kind", kind)
+		}
+		s.metrics.add(c.Freed, "hallmark_collected_bytes_total")
+		s.Log.Info("collected garbage", "removed", c.Removed, "objects", c.Objects, "bytes", c.Freed, "kept", c.Kept, "size", c.Size, "time", time.Since(start))
+	}
+	if err != nil && ctx.Err() == nil {
+		s.Log.Error("garbage stays", "error", err)
 	}
 }

@@ -46,6 +46,10 @@ type Config struct {
 	Open bool
 	// ReadOnly refuses uploads.
 	ReadOnly bool
+	// CollectEvery is how often one of the servers of the store removes what need not be kept; 0 for
+	// never. Retention says which identities are, all of them when zero.
+	CollectEvery time.Duration
+	Retention    store.Retention
 	// Requests bounds how many are answered at a time, 512 when 0, and Heavy those that take
 	// much memory or time, 8 when 0.
 	Requests, Heavy int
@@ -71,6 +75,7 @@ type Server struct {
 	catalog *catalog
 	metrics *metrics
 	fetches flights
+	usage   usage
 	slots   chan struct{}
 	heavy   chan struct{}
 	name    string // of this server among those that ask each other

@@ -30,6 +30,7 @@ func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, n
 	if err != nil {
 		return err
 	}
+	s.used(m)
 	for _, n := range names {
 		f, err := s.findSource(r.Context(), m, n)
 		if errors.Is(err, blob.ErrNotExist) {
@@ -38,7 +39,7 @@ func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, n
 		if err != nil {
 			return err
 		}
-		o, err := s.Store.Object(r.Context(), f.Object)
+		o, err := s.Store.Object(r.Context(), f.Stored())
 		if err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func (s *Server) putSource(w http.ResponseWriter, r *http.Request, who caller) e
 	}
 	defer spool.Close()
 	trust, _ := who.trust()
-	if err := s.Store.AddSource(r.Context(), m.ID, name, spool, store.Origin{Trust: trust, Via: "push", Who: who.name, Path: name}); err != nil {
+	if err := s.Store.AddSource(r.Context(), m, name, spool, store.Origin{Trust: trust, Via: "push", Who: who.name, Path: name}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

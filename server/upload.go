@@ -43,11 +43,12 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 		return fail(http.StatusRequestEntityTooLarge, "%d files in a plan, at most %d", len(p.Files), api.MaxPlan)
 	}
 	out := api.Planned{Files: make([]api.PlannedFile, len(p.Files))}
-	for i, f := range p.Files {
-		var err error
-		if out.Files[i], err = s.planFile(r, who, f); err != nil {
-			return err
-		}
+	err := parallel(r.Context(), len(p.Files), func(i int) (err error) {
+		out.Files[i], err = s.planFile(r, who, p.Files[i])
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return writeJSON(w, out)
 }
@@ -70,7 +71,10 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 	}
 	trust, _ := who.trust()
 	if m != nil && m.Has(f.SHA256, trust) {
-		return api.PlannedFile{Action: api.Skip}, nil
+		// The client will not send it: this is a use, which has to be known before it relies on it.
+		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
+			return api.PlannedFile{Action: api.Skip}, err
+		}
 	}
 	u, err := s.Store.Staged(r.Context(), who.name, f.SHA256)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		{"", []string{"unwind", "--json", "--stats", prog}, []string{"rows", "rules", "built_ns"}},
 		{"", []string{"doctor", "--json"}, []string{"features", "answer", "kernel", "backend"}},
 		{"", []string{"census", "--json"}, []string{"designs", "code_counts"}},
+		{"", []string{"serve", "gc", "--json", "--dry-run", "--store", usedStore(t, prog), "--keep-size", "1"},
+			[]string{"build_id", "retention", "last_used", "stored_bytes", "dry_run", "removed_identities", "marked_objects"}},
 	})
 	t.Run("recording", func(t *testing.T) {
 		needRecording(t)
@@ -185,6 +188,26 @@ func documentedFields(t *testing.T) map[string]string {
 	return fields
 }
 
+// usedStore returns the directory of a server that has a file.
+func usedStore(t *testing.T, prog string) string {
+	t.Helper()
+	dir := t.TempDir()
+	base := serveCommand(t, "--store", dir)
+	big := filepath.Join(t.TempDir(), "big")
+	random := make([]byte, 3<<20)
+	_, _ = rand.Read(random)
+	if err := os.WriteFile(big+".random", random, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("objcopy", "--add-section", ".big="+big+".random", prog, big).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, errs, err := elsewhere(t, "push", "--server", base, big); err != nil {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	return dir
+}
+
 // buildCounted builds a program of C.
 func buildCounted(t *testing.T, dir string) string {
 	t.Helper()
@@ -227,15 +250,18 @@ func TestJSONOfFailures(t *testing.T) {
 		"report":    {{"/nonexistent"}, {text}, {"--top", "-1", text}},
 		"doctor":    {{"x"}},
 		"census":    {{"x"}},
-		"bench":     {{"x"}},
+		"bench":     {{"identity", "--json", "x"}},
+		"serve":     {{"gc", "--json", "x"}, {"gc", "--json", "--store", "/nonexistent"}, {"gc", "--json", "--store", text}, {"gc", "--json", "--keep-age", "-1"}},
 	}
 	for _, verb := range verbsWithJSON(t) {
 		if len(failing[verb]) == 0 {
 			t.Errorf("%s --json is not made to fail", verb)
 		}
 		for _, args := range failing[verb] {
-			if args = append([]string{verb, "--json"}, args...); verb == "bench" { // its flags are those of identity
-				args = []string{"bench", "identity", "--json", "x"}
+			if verb == "bench" || verb == "serve" { // the flag is one of a verb below
+				args = append([]string{verb}, args...)
+			} else {
+				args = append([]string{verb, "--json"}, args...)
 			}
 			t.Run(fmt.Sprintf("%.60q", args), func(t *testing.T) { checkFailure(t, dir, args) })
 		}
@@ -254,7 +280,7 @@ func verbsWithJSON(t *testing.T) (verbs []string) {
 	}
 	for _, found := range regexp.MustCompile(`(?m)^  ([a-z0-9]+)  `).FindAllStringSubmatch(help(), -1) {
 		verb := found[1]
-		if strings.Contains(help(verb), "--json ") || verb == "bench" {
+		if strings.Contains(help(verb), "--json ") || verb == "bench" || verb == "serve" {
 			verbs = append(verbs, verb)
 		}
 	}

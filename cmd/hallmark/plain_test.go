@@ -108,7 +108,7 @@ func TestNamesSteerNoTerminal(t *testing.T) {
 		{"unwind", "--check", file, program}, {"unwind", program, bare, damaged}, {"unwind", "--stats", program, bare},
 		{"symbolize", "--trust-paths", text(t, program, at)}, {"symbolize", "--json", "--trust-paths", text(t, program, at)},
 		{"addr2line", "-e", damaged, at}, {steering}, {"report", damaged}, {"report", "--" + steering}, {"view", "--no-browser", damaged},
-		{"doctor"}, {"census"}, {"push", "--server", "http://127.0.0.1:1", program, damaged}, {"serve", "--tokens", damaged},
+		{"doctor"}, {"census"}, {"push", "--server", "http://127.0.0.1:1", program, damaged}, {"serve", "--tokens", damaged}, {"serve", "gc", "--store", damaged}, {"serve", "pin", steering},
 	} {
 		checkPlain(t, args, run(t, dir, args))
 	}

@@ -73,6 +73,12 @@ type Opener interface {
 	Open(ctx context.Context, key string) (ReadAtCloser, Info, error)
 }
 
+// A ConditionalDeleter is a Store that can remove an object on condition that nobody changed it.
+type ConditionalDeleter interface {
+	// DeleteIfMatch removes the object with this tag, else the error is ErrChanged.
+	DeleteIfMatch(ctx context.Context, key, tag string) error
+}
+
 // A ReadAtCloser reads at any place until it is closed.
 type ReadAtCloser interface {
 	io.ReaderAt

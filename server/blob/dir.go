@@ -223,17 +223,25 @@ func (d *Dir) put(ctx context.Context, key string, r io.Reader, size int64, publ
 		return Info{}, failed(key, err)
 	}
 	info, err := infoOf(key, f)
-	if err == nil {
-		err = d.root.MkdirAll(path.Dir(key), 0o700)
+	if err != nil {
+		return Info{}, failed(key, err)
 	}
-	if err == nil {
-		err = publish(tmp)
+	for range publishTries { // Delete may remove the directory meanwhile, which was empty
+		if err = d.root.MkdirAll(path.Dir(key), 0o700); err == nil {
+			err = publish(tmp)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
 	if err == nil {
 		err = d.sync(path.Dir(key))
 	}
 	return info, failed(key, err)
 }
+
+// publishTries is how often an object is tried to be given its name.
+const publishTries = 100
 
 // fill writes exactly size bytes of r to a file, and flushes it to the disk.
 func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
@@ -268,11 +276,12 @@ func (u *untilDone) Read(p []byte) (int, error) {
 func (d *Dir) sync(dir string) error {
 	for {
 		f, err := d.root.Open(dir)
-		if err != nil {
-			return err
+		if err == nil {
+			err = f.Sync()
+			f.Close()
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil // somebody removed the object again, and the directory with it
 		}
-		err = f.Sync()
-		f.Close()
 		if err != nil || dir == "." {
 			return err
 		}
@@ -335,11 +344,42 @@ func (d *Dir) Delete(_ context.Context, key string) error {
 		return failed(key, err)
 	}
 	defer unlock()
+	return d.remove(key)
+}
+
+// DeleteIfMatch implements ConditionalDeleter.
+func (d *Dir) DeleteIfMatch(ctx context.Context, key, tag string) error {
+	if err := isKey(key); err != nil {
+		return err
+	}
+	unlock, err := d.lock(key)
+	if err != nil {
+		return failed(key, err)
+	}
+	defer unlock()
+	old, err := d.Head(ctx, key)
+	if errors.Is(err, ErrNotExist) || err == nil && old.Tag != tag {
+		return fmt.Errorf("%s: %w", key, ErrChanged)
+	}
+	if err != nil {
+		return err
+	}
+	return d.remove(key)
+}
+
+// remove removes an object, and the directories above it that are empty then. It is called under the
+// lock of the object.
+func (d *Dir) remove(key string) error {
 	if st, err := d.root.Lstat(key); err == nil && st.IsDir() {
 		return nil
 	}
 	if err := d.root.Remove(key); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return failed(key, err)
+	}
+	for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
+		if d.root.Remove(dir) != nil { // another object is there
+			break
+		}
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package blob_test
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +51,33 @@ func TestNothingIsLeft(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(name, "tmp"))
 	if err != nil || len(left) != 1 || left[0].Name() != "young" {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestEmptyDirectories wants the directories of removed objects gone, also while others put objects into them.
+func TestEmptyDirectories(t *testing.T) {
+	name := t.TempDir()
+	s := openDir(t, name)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			key := fmt.Sprintf("a/b/c/%d", i)
+			for range 100 {
+				if _, err := s.PutIfAbsent(t.Context(), key, strings.NewReader("x"), 1); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Head(t.Context(), key); err != nil {
+					t.Error(err)
+				}
+				if err := s.Delete(t.Context(), key); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := os.Lstat(filepath.Join(name, "a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty directory is left: %v", err)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
 	"hallmark/internal/regular"
+	"hallmark/server/blob"
 	"hallmark/server/packages"
 	"hallmark/server/store"
 )
@@ -46,7 +47,7 @@ type Scanner struct {
 	files   map[string]*scanned
 	places  map[buildid.ID][]string // paths of scanned files
 	sources map[string][]string     // the same, by build and path of the source file
-	done    map[string]bool         // what was taken into the store: path, stamp and identity
+	done    map[string]bool         // by path, stamp and identity: true where the store has it, false where it was passed over
 }
 
 // scanned is what is in a file: the file itself if it is ELF, or the members of a package.
@@ -290,12 +291,22 @@ func claimOf(m packages.Member) (buildid.ID, error) {
 // Publish takes what there is of an identity into the store, and reports whether that was
 // something that the store did not have. Files that cannot be read are passed over.
 func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err error) {
+	_, err = s.Store.Manifest(ctx, id)
+	isThere := err == nil // an identity that nobody asked for may have been removed
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		return false, err
+	}
 	s.mu.Lock()
 	paths := s.places[id]
 	var todo []string
 	files := map[string]*scanned{}
 	for _, path := range paths {
-		if f := s.files[path]; f != nil && !s.done[path+"\x00"+f.Stamp+id.String()] {
+		f := s.files[path]
+		if f == nil {
+			continue
+		}
+		taken, done := s.done[path+"\x00"+f.Stamp+id.String()]
+		if !done || taken && !isThere {
 			todo = append(todo, path)
 			files[path] = f
 		}
@@ -313,7 +324,7 @@ func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err e
 		}
 		added = added || isNew
 		s.mu.Lock()
-		s.done[path+"\x00"+files[path].Stamp+id.String()] = true
+		s.done[path+"\x00"+files[path].Stamp+id.String()] = err == nil
 		s.mu.Unlock()
 	}
 	return added, nil

@@ -112,6 +112,15 @@ func TestPackages(t *testing.T) {
 	if o := m.Executable().Origins[0]; o.Path != "/usr/bin/prog" || o.Archive != filepath.Join(dir, "prog.deb") || o.Build != "src 1" || o.Package != "prog 1 amd64" || o.Trust != store.Operator {
 		t.Errorf("%+v", o)
 	}
+	// It was not asked for, and removed from the store.
+	old := &store.Store{Blobs: s.Store.Blobs, Now: func() time.Time { return time.Now().AddDate(0, 0, 9) }}
+	if c, err := old.Collect(t.Context(), store.Collection{Retention: store.Retention{Age: time.Hour}}); err != nil || c.Removed != 1 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	s.Store = &store.Store{Blobs: s.Store.Blobs, Scratch: s.Store.Scratch} // that knows nothing of before
+	if added, err := s.Publish(t.Context(), id); !added || err != nil {
+		t.Errorf("after it was removed: %t, %v", added, err)
+	}
 	r, _, ok, err := s.Source(t.Context(), id, m, "/usr/src/debug/src-1/p.c")
 	if err != nil || !ok {
 		t.Fatalf("no source: %v", err)

@@ -57,11 +57,15 @@ func (o Origin) same(p Origin) bool {
 
 // A File is one of the files of an identity.
 type File struct {
-	Object string `json:"object"` // SHA-256 of its bytes, the name of the object that holds them
-	Size   int64  `json:"size"`   // in bytes
+	Object string `json:"object"`        // SHA-256 of its bytes
+	Key    string `json:"key,omitempty"` // name of the object that holds them; "" where it is Object
+	Size   int64  `json:"size"`          // in bytes
 	Facts
 	Origins []Origin `json:"origins"` // the most trusted first
 }
+
+// Stored returns the name of the object that holds the bytes: see Store.Object.
+func (f *File) Stored() string { return cmp.Or(f.Key, f.Object) }
 
 // Trust returns the level of the best of its origins.
 func (f *File) Trust() Trust {
@@ -89,9 +93,42 @@ func (f *File) First() time.Time {
 type Manifest struct {
 	Version int        `json:"version"` // 1
 	ID      buildid.ID `json:"id"`
-	Files   []File     `json:"files"`
+	Files   []File     `json:"files"`            // none where it was removed
 	Pinned  bool       `json:"pinned,omitempty"` // it is never removed
 	Used    string     `json:"used,omitempty"`   // day on which it was asked for last, 2006-01-02
+	Life    string     `json:"life,omitempty"`   // another one each time that the identity comes again after it was removed
+}
+
+// life returns the part of keys that is the manifest's until the identity is removed.
+func (m *Manifest) life() string { return cmp.Or(m.Life, "none") } // versions that removed nothing wrote none
+
+// UsedOn reports whether the manifest has the day of a time, or a later one, as that of its last use.
+func (m *Manifest) UsedOn(t time.Time) bool { return m.Used >= t.UTC().Format(time.DateOnly) }
+
+// use notes a use and reports whether that is a change.
+func (m *Manifest) use(now time.Time) bool {
+	if m.UsedOn(now) {
+		return false
+	}
+	m.Used = now.UTC().Format(time.DateOnly)
+	return true
+}
+
+// LastUse returns until when the identity may have been used: the end of the day on which it was
+// asked for last, or when its newest file came.
+func (m *Manifest) LastUse() time.Time {
+	var last time.Time
+	if day, err := time.Parse(time.DateOnly, m.Used); err == nil {
+		last = day.AddDate(0, 0, 1)
+	}
+	for i := range m.Files {
+		for _, o := range m.Files[i].Origins {
+			if o.Time.After(last) {
+				last = o.Time
+			}
+		}
+	}
+	return last
 }
 
 const manifestVersion = 1

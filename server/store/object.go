@@ -44,10 +44,10 @@ type keptObject struct {
 // maxObjects is how many are open at most, while nobody reads more.
 const maxObjects = 128
 
-// Object opens the content of a file by its SHA-256.
-func (s *Store) Object(ctx context.Context, object string) (*Object, error) {
+// Object opens the content of a file by the name of its object: File.Stored, SourceFile.Stored.
+func (s *Store) Object(ctx context.Context, name string) (*Object, error) {
 	s.init()
-	return s.openCompressed(ctx, objectKey(object))
+	return s.openCompressed(ctx, objectKey(name))
 }
 
 func (s *Store) openCompressed(ctx context.Context, key string) (*Object, error) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,20 +11,25 @@ import (
 	"fmt"
 	"path"
 
-	"hallmark/buildid"
 	"hallmark/server/blob"
 )
 
 // A SourceFile says which object is the source file of a path.
 type SourceFile struct {
-	Path   string `json:"path"` // as the compiler recorded it, cleaned
-	Object string `json:"object"`
+	Path   string `json:"path"`          // as the compiler recorded it, cleaned
+	Object string `json:"object"`        // SHA-256 of its bytes
+	Key    string `json:"key,omitempty"` // name of the object that holds them; "" where it is Object
 	Size   int64  `json:"size"`
 	Origin Origin `json:"origin"`
 }
 
-// sourceKey returns where a source file is listed for an identity.
-func sourceKey(id buildid.ID, name string) string { return keyOf("src", id) + "/" + hashOf(name) }
+// Stored returns the name of the object that holds the bytes: see Store.Object.
+func (f *SourceFile) Stored() string { return cmp.Or(f.Key, f.Object) }
+
+// sourceKey returns where a source file is listed for an identity, as long as it has not been removed.
+func sourceKey(m *Manifest, name string) string {
+	return keyOf("src", m.ID) + "/" + m.life() + "/" + hashOf(name)
+}
 
 // buildKey returns where a source file is listed for a build of a source package.
 func buildKey(build, name string) string { return "build/" + hashOf(build) + "/" + hashOf(name) }
@@ -38,8 +44,15 @@ func cleanSource(name string) string { return path.Clean(name) }
 
 // AddSource publishes a source file of an identity. A file of less trust than the one that is
 // there does not take its place.
-func (s *Store) AddSource(ctx context.Context, id buildid.ID, name string, spool *Spool, o Origin) error {
-	return s.addSource(ctx, sourceKey(id, cleanSource(name)), name, spool, o)
+func (s *Store) AddSource(ctx context.Context, m *Manifest, name string, spool *Spool, o Origin) error {
+	s.init()
+	if m.Life == "" { // a version that removed nothing wrote it
+		var err error
+		if m, err = s.change(ctx, m.ID, func(m *Manifest) (bool, error) { return len(m.Files) > 0, nil }); err != nil {
+			return err
+		}
+	}
+	return s.addSource(ctx, sourceKey(m, cleanSource(name)), name, spool, o)
 }
 
 // AddBuildSource publishes a source file of all that was built from a source package, which is
@@ -50,19 +63,23 @@ func (s *Store) AddBuildSource(ctx context.Context, build, name string, spool *S
 
 func (s *Store) addSource(ctx context.Context, key, name string, spool *Spool, o Origin) error {
 	s.init()
-	if err := s.putObject(ctx, spool); err != nil {
+	object, err := s.putObject(ctx, spool)
+	if err != nil {
 		return err
 	}
 	o = o.clean()
 	if o.Time.IsZero() {
 		o.Time = s.Now().UTC()
 	}
-	b, err := json.Marshal(SourceFile{cleanSource(name), spool.Object, spool.Size, o})
+	b, err := json.Marshal(SourceFile{cleanSource(name), spool.Object, object.key(spool), spool.Size, o})
 	if err != nil {
 		return err
 	}
 	for range swaps {
 		old, tag, err := s.readSource(ctx, key)
+		if err := object.inTime(); err != nil {
+			return err
+		}
 		switch {
 		case errors.Is(err, blob.ErrNotExist):
 			_, err = s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
@@ -95,7 +112,7 @@ func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag s
 func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFile, error) {
 	s.init()
 	name = cleanSource(name)
-	keys := []string{sourceKey(m.ID, name)}
+	keys := []string{sourceKey(m, name)}
 	seen := map[string]bool{"": true}
 	for _, f := range []*File{m.DebugInfo(), m.Executable()} {
 		if f == nil {

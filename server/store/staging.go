@@ -132,16 +132,26 @@ func (j *joined) Read(p []byte) (int, error) {
 // Sweep removes what is left of uploads that were cut short a day ago.
 func (s *Store) Sweep(ctx context.Context) error {
 	s.init()
-	for info, err := range s.Blobs.List(ctx, "staging/") {
+	_, err := s.sweep(ctx, "staging/", stagingAge, false)
+	return err
+}
+
+// sweep removes the objects with a prefix that nobody has changed for a time, and returns how many. A dry
+// run counts them.
+func (s *Store) sweep(ctx context.Context, prefix string, age time.Duration, dry bool) (n int64, err error) {
+	for info, err := range s.Blobs.List(ctx, prefix) {
 		if err != nil {
-			return err
+			return n, err
 		}
-		if s.Now().Sub(info.Modified) < stagingAge {
+		if s.Now().Sub(info.Modified) < age {
 			continue
 		}
-		if err := s.Blobs.Delete(ctx, info.Key); err != nil {
-			return err
+		if !dry {
+			if err := s.Blobs.Delete(ctx, info.Key); err != nil {
+				return n, err
+			}
 		}
+		n++
 	}
-	return nil
+	return n, nil
 }

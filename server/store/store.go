@@ -3,9 +3,10 @@
 // The layout is
 //
 //	cas/ab/SHA256                    the bytes of a file, in seekable zstd; never changed
+//	dead/ab/SHA256                   nobody may list this object any more: see Collect
 //	id/KIND/ab/cdef…/manifest.json   which files an identity has, changed by compare-and-swap
 //	index/vN/KIND/ab/cdef…/NAME      a prepared index of the files that are served
-//	src/KIND/ab/cdef…/SHA256         where the source file of this path is, for an identity
+//	src/KIND/ab/cdef…/LIFE/SHA256    where the source file of this path is, for an identity
 //	build/SHA256/SHA256              the same for a build of a source package
 //	leases/…                         who makes something now, until when
 //	staging/…                        uploads that are not whole
@@ -54,7 +55,8 @@ type Store struct {
 	CacheSize int64
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
-	// OnChange is called after a manifest was read anew or written; nil for no call.
+	// OnChange is called after a manifest was read anew or written, with one without files where it
+	// is gone; nil for no call.
 	OnChange func(*Manifest)
 
 	once    sync.Once
@@ -189,15 +191,16 @@ func (s *Store) Add(ctx context.Context, spool *Spool, claim Claim) (Added, erro
 	if !facts.Executable && !facts.Debug {
 		return Added{}, &FormatError{fmt.Errorf("%s: neither code nor debug information is in it", claim.Origin.name())}
 	}
-	if err := s.putObject(ctx, spool); err != nil {
+	object, err := s.putObject(ctx, spool)
+	if err != nil {
 		return Added{}, err
 	}
 	origin := claim.Origin.clean()
 	if origin.Time.IsZero() {
 		origin.Time = s.Now().UTC().Truncate(time.Second)
 	}
-	f := File{Object: spool.Object, Size: spool.Size, Facts: facts, Origins: []Origin{origin}}
-	m, changed, err := s.merge(ctx, facts.ID, f)
+	f := File{Object: spool.Object, Key: object.key(spool), Size: spool.Size, Facts: facts, Origins: []Origin{origin}}
+	m, changed, err := s.merge(ctx, facts.ID, f, object.inTime)
 	return Added{facts.ID, spool.Object, changed, m}, err
 }
 
@@ -219,13 +222,21 @@ func IsObject(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// putObject stores the bytes of a spool, unless the store has them.
-func (s *Store) putObject(ctx context.Context, spool *Spool) error {
-	key := objectKey(spool.Object)
-	if _, err := s.Blobs.Head(ctx, key); err == nil || !errors.Is(err, blob.ErrNotExist) {
-		return err
+// putObject stores the bytes of a spool, unless the store has them in an object that may be listed.
+func (s *Store) putObject(ctx context.Context, spool *Spool) (placed, error) {
+	p := placed{name: spool.Object, since: s.Now(), now: s.Now}
+	_, err := s.Blobs.Head(ctx, deadKey(p.name))
+	switch {
+	case err == nil: // it is about to be removed, or was so not long ago
+		p.name += "-" + newLife()
+	case !errors.Is(err, blob.ErrNotExist):
+		return p, err
+	default:
+		if _, err := s.Blobs.Head(ctx, objectKey(p.name)); err == nil || !errors.Is(err, blob.ErrNotExist) {
+			return p, err
+		}
 	}
-	return s.putCompressed(ctx, key, io.NewSectionReader(spool.File, 0, spool.Size))
+	return p, s.putCompressed(ctx, objectKey(p.name), io.NewSectionReader(spool.File, 0, spool.Size))
 }
 
 // putCompressed stores what r has under a key. That it is there already is no error.
@@ -252,12 +263,16 @@ func (s *Store) putCompressed(ctx context.Context, key string, r io.Reader) erro
 // swaps is how often a manifest is tried to be changed.
 const swaps = 50
 
-// merge has the manifest of an identity list a file.
-func (s *Store) merge(ctx context.Context, id buildid.ID, f File) (m *Manifest, changed bool, err error) {
+// merge has the manifest of an identity list a file, as long as may returns no error. That somebody
+// sends a file again counts as a use.
+func (s *Store) merge(ctx context.Context, id buildid.ID, f File, may func() error) (m *Manifest, changed bool, err error) {
 	m, err = s.change(ctx, id, func(m *Manifest) (bool, error) {
 		var err error
-		changed, err = m.add(f)
-		return changed, err
+		if changed, err = m.add(f); err != nil {
+			return false, err
+		}
+		used := !changed && m.use(s.Now())
+		return changed || used, may()
 	})
 	return m, changed, err
 }
@@ -277,6 +292,9 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		changed, err := apply(m)
 		if err != nil || !changed {
 			return m, err
+		}
+		if m.Life == "" && len(m.Files) > 0 {
+			m.Life = newLife()
 		}
 		b, err := json.Marshal(m)
 		if err != nil {
@@ -331,6 +349,9 @@ func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, err
 }
 
 func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
+	if m != nil && len(m.Files) == 0 {
+		m = nil
+	}
 	s.mu.Lock()
 	if len(s.known) >= maxKnown {
 		for old := range s.known { // any of them: it is read again
@@ -340,7 +361,10 @@ func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
 	}
 	s.known[id] = knownManifest{m, tag, time.Now()}
 	s.mu.Unlock()
-	if m != nil && s.OnChange != nil {
+	if s.OnChange != nil {
+		if m == nil {
+			m = &Manifest{ID: id}
+		}
 		s.OnChange(m)
 	}
 }
@@ -364,7 +388,7 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	}
 	m, tag, err := s.read(ctx, id)
 	switch {
-	case errors.Is(err, blob.ErrNotExist):
+	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
 		s.remember(id, nil, "")
 		return nil, none
 	case err != nil:
@@ -397,6 +421,9 @@ func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
 			if err == nil {
 				m, err = decodeManifest(b)
 			}
+			if err == nil && len(m.Files) == 0 {
+				continue
+			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", info.Key, err)
 			}
@@ -407,19 +434,17 @@ func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
 	}
 }
 
-// Use notes that an identity is asked for today.
+// Use notes that an identity is asked for today. One that has been removed is blob.ErrNotExist.
 func (s *Store) Use(ctx context.Context, m *Manifest) error {
 	s.init()
-	today := s.Now().UTC().Format(time.DateOnly)
-	if m.Used >= today {
+	if m.UsedOn(s.Now()) {
 		return nil
 	}
 	_, err := s.change(ctx, m.ID, func(m *Manifest) (bool, error) {
-		if m.Used >= today || len(m.Files) == 0 {
-			return false, nil
+		if len(m.Files) == 0 {
+			return false, fmt.Errorf("%v: %w", m.ID, blob.ErrNotExist)
 		}
-		m.Used = today
-		return true, nil
+		return m.use(s.Now()), nil
 	})
 	return err
 }

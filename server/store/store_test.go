@@ -189,7 +189,7 @@ func TestAgentsStandForNothingOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer spool.Close()
-			if err := s.AddSource(t.Context(), a.ID, "/src/p.c", spool, Origin{Trust: Agent, Via: "push"}); err != nil {
+			if err := s.AddSource(t.Context(), a.Manifest, "/src/p.c", spool, Origin{Trust: Agent, Via: "push"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := source(t, s, a.Manifest); agentFirst && err != nil {
@@ -212,7 +212,7 @@ func TestAgentsStandForNothingOfOthers(t *testing.T) {
 		s := newStore(t, t.TempDir())
 		theirs := mustAdd(t, s, other, trust)
 		m, _, err := s.merge(t.Context(), theirs.ID, File{Object: strings.Repeat("0", 64), Facts: Facts{ID: theirs.ID, Debug: true, Segments: "of another program",
-			Machine: theirs.Manifest.Files[0].Machine}, Origins: []Origin{{Trust: CI}}})
+			Machine: theirs.Manifest.Files[0].Machine}, Origins: []Origin{{Trust: CI}}}, func() error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,8 +107,8 @@ const (
 	defaultSize = 5 << 30
 )
 
-// indexVersion is in the keys of indexes: that of the format.
-const indexVersion = "v4"
+// IndexVersion is in the keys of indexes: that of the format. A later one has a higher number.
+const IndexVersion = "v4"
 
 func (x *Indexes) init() {
 	x.once.Do(func() {
@@ -240,7 +240,7 @@ func (x *Indexes) keep(name string, i *Index) {
 
 // bring gets the index from the store, where it is made if need be, to the local disk.
 func (x *Indexes) bring(ctx context.Context, m *store.Manifest, name string, files *cachedir.Dir, local string) error {
-	key := store.IndexKey(m.ID, indexVersion, name)
+	key := store.IndexKey(m.ID, IndexVersion, name)
 	o, err := x.Store.OpenDerived(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		if x.ReadOnly {
@@ -359,13 +359,13 @@ func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, key string) 
 	dwz := ""
 	var err error
 	if exe != nil {
-		if files.Executable, err = x.copyOf(ctx, exe.Object); err != nil {
+		if files.Executable, err = x.copyOf(ctx, exe.Stored()); err != nil {
 			return err
 		}
 		dwz = exe.DwzID
 	}
 	if dbg != nil && (exe == nil || dbg.Object != exe.Object) {
-		if files.Debug, err = x.copyOf(ctx, dbg.Object); err != nil {
+		if files.Debug, err = x.copyOf(ctx, dbg.Stored()); err != nil {
 			return err
 		}
 		dwz = dbg.DwzID
@@ -411,7 +411,7 @@ func (x *Indexes) dwz(ctx context.Context, text string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.copyOf(ctx, m.DebugInfo().Object)
+	return x.copyOf(ctx, m.DebugInfo().Stored())
 }
 
 func (x *Indexes) scratch() (*os.File, error) {

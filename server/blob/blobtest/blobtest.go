@@ -20,7 +20,7 @@ func Run(t *testing.T, open func(*testing.T) blob.Store) {
 	for name, test := range map[string]func(*testing.T, blob.Store){
 		"absent": absent, "ranges": ranges, "put once": putOnce, "sizes": sizes, "swap": swap,
 		"swap races": swapRaces, "put races": putRaces, "list": list, "delete": remove, "keys": keys,
-		"large": large, "readers": readers,
+		"large": large, "readers": readers, "delete if match": removeIfMatch,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -244,6 +244,34 @@ func remove(t *testing.T, s blob.Store) {
 		t.Errorf("%v", err)
 	}
 	put(t, s, "d/k", "again")
+}
+
+// removeIfMatch is for stores that can do that.
+func removeIfMatch(t *testing.T, s blob.Store) {
+	d, ok := s.(blob.ConditionalDeleter)
+	if !ok {
+		t.Skip("the store has no such condition")
+	}
+	one := put(t, s, "k", "one")
+	two, err := s.PutIfMatch(t.Context(), "k", one.Tag, []byte("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.DeleteIfMatch(t.Context(), "k", one.Tag); !errors.Is(err, blob.ErrChanged) {
+		t.Errorf("with the tag of what was before: %v", err)
+	}
+	if got, err := get(t, s, "k", 0, -1); err != nil || got != "two" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := d.DeleteIfMatch(t.Context(), "k", two.Tag); err != nil {
+		t.Error(err)
+	}
+	if err := d.DeleteIfMatch(t.Context(), "k", two.Tag); !errors.Is(err, blob.ErrChanged) {
+		t.Errorf("an object that is gone: %v", err)
+	}
+	if _, err := s.Head(t.Context(), "k"); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
 }
 
 func keys(t *testing.T, s blob.Store) {

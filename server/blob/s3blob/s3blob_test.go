@@ -3,6 +3,7 @@ package s3blob_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"hallmark/server/blob"
 	"hallmark/server/blob/blobtest"
 	"hallmark/server/blob/s3blob"
+	"hallmark/server/store"
 )
 
 // service returns the path of versitygw, an S3 server over a directory. Debian has none, and building
@@ -91,6 +93,56 @@ func TestStore(t *testing.T) {
 		}
 		return s
 	})
+}
+
+// TestCollect removes an identity from a bucket, and the objects of it a day later.
+func TestCollect(t *testing.T) {
+	endpoint, getenv := startService(t)
+	blobs, err := s3blob.Open("s3://bucket/prefix?region=us-east-1&endpoint="+endpoint, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := blobs.MakeBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	days := 0
+	s := &store.Store{Blobs: blobs, Scratch: t.TempDir(), Now: func() time.Time { return time.Now().AddDate(0, 0, days) }}
+	file, err := os.Open(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	add := func() store.Added {
+		t.Helper()
+		spool, err := s.Spool(t.Context(), io.NewSectionReader(file, 0, 1<<40))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer spool.Close()
+		a, err := s.Add(t.Context(), spool, store.Claim{Origin: store.Origin{Trust: store.CI, Via: "push"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := add()
+	for _, step := range []struct {
+		days int
+		want store.Collected
+	}{{3, store.Collected{Removed: 1, Marked: 1}}, {6, store.Collected{Objects: 1}}, {9, store.Collected{Leftover: 1}}} {
+		days = step.days
+		got, err := s.Collect(t.Context(), store.Collection{Retention: store.Retention{Age: time.Hour}})
+		got.Freed = 0
+		if err != nil || got != step.want {
+			t.Errorf("after %d days: %+v, %v", days, got, err)
+		}
+		if _, err := s.Manifest(t.Context(), a.ID); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("after %d days: %v", days, err)
+		}
+	}
+	if a := add(); !a.New || a.Manifest.Life == "" {
+		t.Errorf("%+v", a.Manifest)
+	}
 }
 
 func TestNoBucket(t *testing.T) {

@@ -64,6 +64,10 @@ POST /v1/symbolize turns file offsets into functions and lines. The index of a
 file is made when it is first asked for, in a process of its own that can take
 --index-memory and can open nothing, and kept in the store.
 
+All files are kept, unless --keep-age or --keep-size says otherwise: then
+identities are removed that nobody used, which 'hallmark serve gc --help'
+describes. Of several servers of a store one does that.
+
 /healthz, /readyz and /metrics (Prometheus) are for machines. SIGTERM and Ctrl-C
 end the server when the requests that are under way are answered.`
 
@@ -95,6 +99,8 @@ type serveOptions struct {
 
 	indexMemory int64
 	quiet       bool
+	keep        keepFlags
+	gcEvery     verb.TimeSpan
 }
 
 // defaultListen is the port of elfutils' server.
@@ -132,10 +138,13 @@ func newServeCommand(e *verb.Env) *cobra.Command {
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
 	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
+	opt.keep.addFlags(f)
+	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
+	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")
 	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
 	f.BoolVar(&opt.quiet, "quiet", false, "log failures alone, not each request")
 	verb.CompleteValues(cmd, "log", "text", "json")
-	cmd.AddCommand(newServeTokenCommand(e))
+	cmd.AddCommand(newServeTokenCommand(e), newServeGCCommand(e), newServePinCommand(true), newServePinCommand(false))
 	return cmd
 }
 
@@ -155,10 +164,16 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --rescan is a time above 0")
 	case o.maxFile <= 0 || o.memory <= 0 || o.indexMemory <= 0:
 		return verb.Usagef("serve: --max-file, --memory and --index-memory are numbers of MiB above 0")
+	case o.gcEvery != 0 && time.Duration(o.gcEvery) < time.Minute:
+		return verb.Usagef("serve: --gc-every is 0, or a minute or more")
+	case o.readOnly && o.keep != keepFlags{}:
+		return verb.Usagef("serve: --keep-age and --keep-size remove files, which --read-only forbids")
+	case o.gcEvery == 0 && o.keep != keepFlags{}:
+		return verb.Usagef("serve: with --gc-every 0 nothing is removed, so --keep-age and --keep-size are of no use")
 	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
 		return verb.Usagef("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)
 	}
-	return nil
+	return o.keep.check()
 }
 
 func isLoopbackHost(host string) bool {
@@ -179,7 +194,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if opt.logFormat == "json" {
 		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
-	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log)}
+	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), Retention: opt.keep.retention()}
 	done, err := opt.openStore(&c)
 	if err != nil {
 		return err
@@ -237,24 +252,33 @@ func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
 		return nil, err
 	}
 	c.Store = &store.Store{Scratch: scratch, MaxFile: o.maxFile << 20, CacheSize: o.memory << 20}
-	if strings.HasPrefix(o.store, "s3:") {
-		c.Store.Blobs, err = s3blob.Open(o.store, os.Getenv)
-		return func() { c.Store.Close() }, err
-	}
-	if strings.Contains(o.store, "://") {
-		return nil, verb.Usagef("--store %q is neither a directory nor s3://BUCKET/PREFIX", o.store)
-	}
-	if o.store == "" {
-		if o.store, err = dataDir(); err != nil {
-			return nil, err
-		}
-	}
-	dir, err := blob.OpenDir(o.store)
+	blobs, closeBlobs, err := openBlobs(o.store)
 	if err != nil {
 		return nil, err
 	}
-	c.Store.Blobs = dir
-	return func() { c.Store.Close(); dir.Close() }, nil
+	c.Store.Blobs = blobs
+	return func() { c.Store.Close(); closeBlobs() }, nil
+}
+
+// openBlobs opens a bucket, or a directory, "" for that of this user.
+func openBlobs(at string) (blobs blob.Store, done func(), err error) {
+	if strings.HasPrefix(at, "s3:") {
+		s3, err := s3blob.Open(at, os.Getenv)
+		return s3, func() {}, err
+	}
+	if strings.Contains(at, "://") {
+		return nil, nil, verb.Usagef("--store %q is neither a directory nor s3://BUCKET/PREFIX", at)
+	}
+	if at == "" {
+		if at, err = dataDir(); err != nil {
+			return nil, nil, err
+		}
+	}
+	dir, err := blob.OpenDir(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	return dir, func() { dir.Close() }, nil
 }
 
 // dataDir returns where this user's files are kept by default. Root in the environment of another

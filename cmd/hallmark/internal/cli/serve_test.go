@@ -57,6 +57,14 @@ func TestServeInAnotherUsersEnvironment(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(theirs, "data")); err == nil {
 		t.Error("a directory was made in the other user's")
 	}
+	// It changes no store of that user's, whose server could not read what it writes.
+	for _, args := range [][]string{{"gc"}, {"pin", "1122"}, {"unpin", "1122"}} {
+		var stdout, stderr bytes.Buffer
+		e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
+		if status := run(context.Background(), e, append([]string{"serve", args[0], "--store", theirs}, args[1:]...)); status != 1 || !strings.Contains(stderr.String(), "it belongs to user 65534: run this as that user") {
+			t.Errorf("%s: status %d, %s%s", args, status, &stdout, &stderr)
+		}
+	}
 	// With a directory of its own it serves.
 	t.Setenv("XDG_DATA_HOME", filepath.Join(own, "data"))
 	if dir, err := dataDir(); err != nil || dir != filepath.Join(own, "data/hallmark/server") {

@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"hallmark/buildid"
+	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/plaintext"
+	"hallmark/server/store"
+	symbolindex "hallmark/server/symbols"
+)
+
+// keepFlags say which identities a store keeps.
+type keepFlags struct {
+	days int64
+	size int64 // MiB
+}
+
+func (k *keepFlags) addFlags(f *pflag.FlagSet) {
+	f.Int64Var(&k.days, "keep-age", 0, "remove identities that nobody used for so many `DAYS`, 0 for any number")
+	f.Int64Var(&k.size, "keep-size", 0, "remove those that nobody used for longest where the store has more than so many `MiB`, 0 for any number")
+}
+
+func (k *keepFlags) check() error {
+	const most = 100000 // days
+	if k.days < 0 || k.days > most || k.size < 0 || k.size > 1<<40 {
+		return verb.Usagef("--keep-age is a number of days, and --keep-size of MiB, of 0 or more")
+	}
+	return nil
+}
+
+func (k *keepFlags) retention() store.Retention {
+	return store.Retention{Age: time.Duration(k.days) * 24 * time.Hour, Size: k.size << 20}
+}
+
+const serveGCLong = `Gc removes from the store of a server what need not be kept: identities that
+nobody used for --keep-age days, or for longest while the store has more than
+--keep-size, then files and indexes that nothing needs any more. A server does
+the same once a day, with the flags of these names. Without them all identities
+are kept.
+
+A use is a request for a file, a source or symbols, and a push. It is known to
+the day. 'hallmark serve pin' has an identity kept for ever.
+
+Gc may run beside servers, and may be ended at any time. The bytes of a file
+go one to two days after the identity: docs/server.md says why. Run gc as the
+user whom the store belongs to.`
+
+// gcRecord is an identity that is removed, in the output of --json.
+type gcRecord struct {
+	ID        string `json:"build_id"`
+	Retention string `json:"retention"` // age, size
+	LastUse   string `json:"last_used"`
+	Size      int64  `json:"stored_bytes"`
+	DryRun    bool   `json:"dry_run,omitempty"`
+}
+
+// gcSum is the last object of the output of --json.
+type gcSum struct {
+	DryRun  bool  `json:"dry_run,omitempty"`
+	Removed int64 `json:"removed_identities"`
+	Objects int64 `json:"removed_objects"`
+	Marked  int64 `json:"marked_objects"`
+	Indexes int64 `json:"removed_indexes"`
+	Sources int64 `json:"removed_sources"`
+	Others  int64 `json:"removed_leftovers"`
+	Freed   int64 `json:"freed_bytes"`
+	Kept    int64 `json:"kept_identities"`
+	Pinned  int64 `json:"pinned_identities"`
+	Size    int64 `json:"stored_bytes"`
+}
+
+func newServeGCCommand(e *verb.Env) *cobra.Command {
+	var at string
+	var keep keepFlags
+	var dry, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "gc [flags]",
+		Short: "Remove from a store what need not be kept",
+		Long:  serveGCLong,
+		Example: `  hallmark serve gc --keep-age 180 --dry-run       # what would go
+  hallmark serve gc --store s3://symbols/prod --keep-size 500000`,
+		Args: verb.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			if err := keep.check(); err != nil {
+				return err
+			}
+			ctx, over := verb.Interruptible()
+			defer over()
+			s, done, err := existingStore(at)
+			if err != nil {
+				return err
+			}
+			defer done()
+			err = runServeGC(ctx, e, s, store.Collection{Retention: keep.retention(), DryRun: dry, IndexVersion: symbolindex.IndexVersion}, asJSON)
+			if err != nil && ctx.Err() != nil {
+				return verb.WithStatus(130, errInterrupted)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	addStoreFlag(f, &at)
+	keep.addFlags(f)
+	f.BoolVar(&dry, "dry-run", false, "print what would be removed, and change nothing")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object for each identity that is removed, and one for the whole")
+	return cmd
+}
+
+func addStoreFlag(f *pflag.FlagSet, at *string) {
+	f.StringVar(at, "store", "", "the `DIR` or bucket of the server (default: hallmark/server in $XDG_DATA_HOME)")
+}
+
+func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collection, asJSON bool) error {
+	how := "removed"
+	if c.DryRun {
+		how = "would be removed"
+	}
+	out := verb.NewObjectWriter(e.Stdout)
+	c.OnRemove = func(r store.Removed) {
+		day := r.LastUse.UTC().Format(time.DateOnly)
+		if asJSON {
+			_ = out.Write(gcRecord{r.ID.String(), r.Reason, day, r.Size, c.DryRun}) // Main reports that it cannot be written
+			return
+		}
+		fmt.Fprintf(e.Stdout, "%s: %s, last used %s, %s\n", how, plaintext.Name(r.ID.String()), day, terminal.Quantity(r.Size, "bytes"))
+	}
+	done, err := s.Collect(ctx, c)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return out.Write(gcSum{c.DryRun, done.Removed, done.Objects, done.Marked, done.Indexes, done.Sources, done.Leftover, done.Freed, done.Kept, done.Pinned, done.Size})
+	}
+	var parts []string
+	for _, p := range []struct {
+		n         int64
+		one, more string
+	}{
+		{done.Removed, "identity", "identities"}, {done.Objects, "file", "files"}, {done.Indexes, "index", "indexes"},
+		{done.Sources, "source", "sources"}, {done.Leftover, "leftover", "leftovers"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, terminal.Thousands(p.n)+" "+forms(p.n, p.one, p.more))
+		}
+	}
+	if len(parts) == 0 {
+		fmt.Fprintf(e.Stdout, "nothing %s\n", how)
+	} else {
+		fmt.Fprintf(e.Stdout, "%s: %s (%s)\n", how, strings.Join(parts, ", "), terminal.Quantity(done.Freed, "bytes"))
+	}
+	if done.Marked > 0 {
+		fmt.Fprintf(e.Stdout, "%s that nothing lists can go in a day\n", terminal.Plural(done.Marked, "file"))
+	}
+	fmt.Fprintf(e.Stdout, "kept: %s %s (%s), %s pinned\n", terminal.Thousands(done.Kept), forms(done.Kept, "identity", "identities"), terminal.Quantity(done.Size, "bytes"), terminal.Thousands(done.Pinned))
+	return nil
+}
+
+// forms returns the form of a noun for a number.
+func forms(n int64, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
+// existingStore opens the store of a server. What this user writes in the directory of another one, that
+// one's server cannot read.
+func existingStore(at string) (*store.Store, func(), error) {
+	if !strings.Contains(at, "://") {
+		if at == "" {
+			var err error
+			if at, err = dataDir(); err != nil {
+				return nil, nil, err
+			}
+		}
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			err = syscall.ENOTDIR
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("--store %s: %w", plaintext.Name(at), verb.ReasonOf(err))
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+			return nil, nil, fmt.Errorf("--store %s: it belongs to user %d: run this as that user", plaintext.Name(at), st.Uid)
+		}
+	}
+	blobs, done, err := openBlobs(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &store.Store{Blobs: blobs}, done, nil
+}
+
+// newServePinCommand returns the command that pins identities, or the one that unpins them.
+func newServePinCommand(pin bool) *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use:   "pin [flags] ID...",
+		Short: "Have a store keep identities for ever",
+		Long: `Pin has the store of a server keep identities, however long nobody uses them and
+however large the store is. Servers of the store know it within seconds. Run it
+as the user whom the store belongs to.`,
+		Example: `  hallmark serve pin 5dc767c02e183bb92c91cd56be96c493d8255f86`,
+		Args:    verb.Takes("ID..."),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var ids []buildid.ID
+			for _, arg := range args {
+				id, err := buildid.Parse(arg)
+				if err != nil {
+					return verb.Usagef("%q is no identity: %w", arg, err)
+				}
+				ids = append(ids, id)
+			}
+			ctx, over := verb.Interruptible()
+			defer over()
+			s, done, err := existingStore(at)
+			if err != nil {
+				return err
+			}
+			defer done()
+			for _, id := range ids {
+				if err := s.Pin(ctx, id, pin); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	if !pin {
+		cmd.Use, cmd.Short = "unpin [flags] ID...", "Have a store keep identities no longer than others"
+		cmd.Long = `Unpin takes back what 'hallmark serve pin' did.`
+		cmd.Example = strings.Replace(cmd.Example, "pin", "unpin", 1)
+	}
+	addStoreFlag(cmd.Flags(), &at)
+	return cmd
+}
