@@ -42,6 +42,7 @@ func newMetrics() *metrics {
 		"hallmark_identities":              "Identities in the catalogue.",
 		"hallmark_scanned_packages":        "Packages that were scanned.",
 		"hallmark_scanned_identities":      "Identities in scanned directories and packages.",
+		"hallmark_limited_total":           "Requests of clients that had taken all that they may, by limit.",
 		"hallmark_collected_total":         "What was removed because nothing needs it, by kind.",
 		"hallmark_collected_bytes_total":   "Bytes of what was removed.",
 		"hallmark_panics_total":            "Requests that ended with a defect of the server.",

@@ -53,6 +53,8 @@ type Config struct {
 	// Requests bounds how many are answered at a time, 512 when 0, and Heavy those that take
 	// much memory or time, 8 when 0.
 	Requests, Heavy int
+	// Limits bound what one client may take; none when zero.
+	Limits Limits
 	// Log gets a line for each request; nil for none.
 	Log *slog.Logger
 }
@@ -76,6 +78,7 @@ type Server struct {
 	metrics *metrics
 	fetches flights
 	usage   usage
+	meter   meter
 	slots   chan struct{}
 	heavy   chan struct{}
 	name    string // of this server among those that ask each other
@@ -96,6 +99,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), name: newName()}
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
+	s.meter = meter{Limits: c.Limits, now: s.now}
 	s.Store.OnChange = s.catalog.note
 	s.metrics.gauges["hallmark_identities"] = s.catalog.len
 	if c.Local != nil {
@@ -212,9 +216,12 @@ func statusOf(err error) int {
 	var format *store.FormatError
 	var tooMany *store.TooManyError
 	var tooLarge *http.MaxBytesError
+	var limit *limitError
 	switch {
 	case errors.As(err, &known):
 		return known.status
+	case errors.As(err, &limit):
+		return http.StatusTooManyRequests
 	case errors.As(err, &mismatch), errors.As(err, &tooMany):
 		return http.StatusConflict
 	case errors.As(err, &format):
@@ -318,6 +325,9 @@ func (s *Server) admit(r *http.Request) error {
 // allowed returns who makes a request, or an error if he may not.
 func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
 	who, err := s.guard.identify(r)
+	if err := s.limited(r, who); err != nil {
+		return who, err
+	}
 	if err != nil {
 		return who, &statusError{http.StatusUnauthorized, err}
 	}
@@ -377,6 +387,11 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 	switch status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		h.Set("Retry-After", retryAfter)
+		var limit *limitError
+		if errors.As(err, &limit) {
+			h.Set("Retry-After", strconv.FormatInt(seconds(limit.after), 10))
+			s.metrics.add(1, "hallmark_limited_total", "limit", limit.limit)
+		}
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="hallmark"`)
 	}

@@ -105,7 +105,7 @@ func (s *Server) putSource(w http.ResponseWriter, r *http.Request, who caller) e
 	if err != nil {
 		return err
 	}
-	body, finish, err := s.body(w, r, maxSource)
+	body, finish, err := s.body(w, r, who, maxSource)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error
 		return err
 	}
 	defer done()
-	body, finish, err := s.body(w, r, s.maxFile())
+	body, finish, err := s.body(w, r, who, s.maxFile())
 	if err != nil {
 		return err
 	}
@@ -142,8 +142,11 @@ func (s *Server) arrival(r *http.Request, err error) error {
 }
 
 // body returns the content of a request of at most most bytes, which may be compressed.
-func (s *Server) body(w http.ResponseWriter, r *http.Request, most int64) (io.Reader, func(), error) {
-	body := &counting{&arriving{http.MaxBytesReader(w, r.Body, most), w}, s.metrics}
+func (s *Server) body(w http.ResponseWriter, r *http.Request, who caller, most int64) (io.Reader, func(), error) {
+	body, err := s.counted(w, r, who, most)
+	if err != nil {
+		return nil, nil, err
+	}
 	switch e := r.Header.Get("Content-Encoding"); e {
 	case "", "identity":
 		return body, func() {}, nil
@@ -165,21 +168,32 @@ type decoding struct{ z *zstd.Decoder }
 func (d *decoding) Read(p []byte) (int, error) {
 	n, err := d.z.Read(p)
 	var tooLarge *http.MaxBytesError
-	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) && !errors.Is(err, zstd.ErrDecoderSizeExceeded) && !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+	var limit *limitError
+	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) && !errors.As(err, &limit) && !errors.Is(err, zstd.ErrDecoderSizeExceeded) && !errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		err = &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding zstd: %w", err)}
 	}
 	return n, err
 }
 
-// counting counts the bytes of uploads.
+// counted returns the bytes of a request, of which the client may send so many.
+func (s *Server) counted(w http.ResponseWriter, r *http.Request, who caller, most int64) (io.Reader, error) {
+	take, err := s.receives(r, who)
+	return &counting{&arriving{http.MaxBytesReader(w, r.Body, most), w}, s.metrics, take}, err
+}
+
+// counting counts the bytes of uploads, and ends them where there are too many.
 type counting struct {
-	r io.Reader
-	m *metrics
+	r    io.Reader
+	m    *metrics
+	take func(n int64) error
 }
 
 func (c *counting) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.m.add(int64(n), "hallmark_received_bytes_total")
+	if limit := c.take(int64(n)); limit != nil {
+		return n, limit
+	}
 	return n, err
 }
 
@@ -224,7 +238,11 @@ func (s *Server) part(w http.ResponseWriter, r *http.Request, who caller) error 
 	if err != nil {
 		return err
 	}
-	err = u.Append(r.Context(), off, &counting{&arriving{http.MaxBytesReader(w, r.Body, api.MaxChunk), w}, s.metrics}, r.ContentLength)
+	body, err := s.counted(w, r, who, api.MaxChunk)
+	if err != nil {
+		return err
+	}
+	err = u.Append(r.Context(), off, body, r.ContentLength)
 	var offset *store.OffsetError
 	if errors.As(err, &offset) {
 		return &statusError{http.StatusConflict, err}

@@ -41,6 +41,7 @@ type Error struct {
 	URL     string
 	Status  int
 	Message string
+	After   time.Duration // in which the server wants no other request; 0 where it does not say
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (HTTP %d)", e.URL, e.Message, e.Status) }
@@ -154,6 +155,9 @@ func (c *Client) do(ctx context.Context, q request) (*http.Response, error) {
 	}
 }
 
+// longestAfter is how long a request waits to be repeated. Who is asked to wait longer learns of it at once.
+const longestAfter = 30 * time.Second
+
 // mayPass reports whether an error may be gone when the request is repeated, and when.
 func mayPass(err error, try int) (time.Duration, bool) {
 	wait := 250 * time.Millisecond << min(try, 5)
@@ -161,7 +165,10 @@ func mayPass(err error, try int) (time.Duration, bool) {
 	if errors.As(err, &answer) {
 		switch answer.Status {
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-			return max(wait, time.Second), true
+			if answer.After > longestAfter {
+				return 0, false
+			}
+			return max(wait, time.Second, answer.After), true
 		}
 		return 0, false
 	}
@@ -225,7 +232,11 @@ func (c *Client) failure(resp *http.Response) error {
 	if json.Unmarshal(b, &e) != nil || e.Error == "" {
 		e.Error = strings.TrimSpace(resp.Status)
 	}
-	return &Error{URL: c.URL, Status: resp.StatusCode, Message: e.Error}
+	after, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31)
+	if err != nil {
+		after = 0 // none, or a date
+	}
+	return &Error{URL: c.URL, Status: resp.StatusCode, Message: e.Error, After: time.Duration(after) * time.Second}
 }
 
 // maxAnswer is how many bytes of JSON an answer may have. In memory a list of empty values takes fifty

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -87,6 +88,35 @@ func TestSilentServers(t *testing.T) {
 	f := &File{PlanFile: api.PlanFile{ID: id, SHA256: strings.Repeat("0", 64), Size: api.MaxChunk}, Content: zeros{}}
 	if _, err := c.Send(context.Background(), f, 0, nil); !errors.Is(err, errSilent) {
 		t.Errorf("a file: %v", err)
+	}
+}
+
+// TestRetryAfter wants a request to be repeated when the server says, and not at all if that is far away.
+func TestRetryAfter(t *testing.T) {
+	var after atomic.Value
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 1 {
+			fmt.Fprint(w, `{"files":[{"action":"skip"}]}`)
+			return
+		}
+		w.Header().Set("Retry-After", after.Load().(string))
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	c := &Client{URL: s.URL}
+	after.Store("2")
+	start := time.Now()
+	if _, err := c.Plan(t.Context(), make([]api.PlanFile, 1)); err != nil || time.Since(start) < 2*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	after.Store("3600")
+	requests.Store(0)
+	var refused *Error
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := c.Plan(ctx, make([]api.PlanFile, 1)); !errors.As(err, &refused) || refused.After != time.Hour || requests.Load() != 1 {
+		t.Errorf("%v, %d requests", err, requests.Load())
 	}
 }
 

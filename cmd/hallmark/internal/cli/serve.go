@@ -64,6 +64,10 @@ POST /v1/symbolize turns file offsets into functions and lines. The index of a
 file is made when it is first asked for, in a process of its own that can take
 --index-memory and can open nothing, and kept in the store.
 
+--limit-requests and --limit-upload bound what one client may take: who has one
+token, or one address where there are none. The answer is 429 then, and says
+when to come again.
+
 All files are kept, unless --keep-age or --keep-size says otherwise: then
 identities are removed that nobody used, which 'hallmark serve gc --help'
 describes. Of several servers of a store one does that.
@@ -101,6 +105,8 @@ type serveOptions struct {
 	quiet       bool
 	keep        keepFlags
 	gcEvery     verb.TimeSpan
+	requests    int64 // a second
+	uploadMiB   int64 // a day
 }
 
 // defaultListen is the port of elfutils' server.
@@ -138,6 +144,8 @@ func newServeCommand(e *verb.Env) *cobra.Command {
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
 	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
+	f.Int64Var(&opt.requests, "limit-requests", 0, "let a client make this `NUMBER` of requests a second, and at once ten times as many; 0 for any number")
+	f.Int64Var(&opt.uploadMiB, "limit-upload", 0, "let a client upload so many `MiB` a day, 0 for any number")
 	opt.keep.addFlags(f)
 	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
 	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")
@@ -164,6 +172,8 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --rescan is a time above 0")
 	case o.maxFile <= 0 || o.memory <= 0 || o.indexMemory <= 0:
 		return verb.Usagef("serve: --max-file, --memory and --index-memory are numbers of MiB above 0")
+	case o.requests < 0 || o.requests > 1<<30 || o.uploadMiB < 0 || o.uploadMiB > 1<<40:
+		return verb.Usagef("serve: --limit-requests and --limit-upload are numbers of 0 or more")
 	case o.gcEvery != 0 && time.Duration(o.gcEvery) < time.Minute:
 		return verb.Usagef("serve: --gc-every is 0, or a minute or more")
 	case o.readOnly && o.keep != keepFlags{}:
@@ -195,6 +205,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
 	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), Retention: opt.keep.retention()}
+	c.Limits = server.Limits{Requests: opt.requests, UploadBytes: opt.uploadMiB << 20}
 	done, err := opt.openStore(&c)
 	if err != nil {
 		return err
