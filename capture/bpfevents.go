@@ -53,7 +53,7 @@ func (e *bpfEvents) openCommand(c *launch.Command) error {
 
 // event opens an event whose samples the programs take.
 func (e *bpfEvents) event(cpu int) (int, error) {
-	fd, err := unix.PerfEventOpen(&e.plan.Samples, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := perfring.OpenEvent(&e.plan.Samples, -1, cpu)
 	switch {
 	case errors.Is(err, unix.ENODEV) && e.opts.Event == CPUClock:
 		return -1, err

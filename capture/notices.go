@@ -44,7 +44,7 @@ func newNotices(t *tally, plan *perfring.Plan) (*notices, error) {
 
 // open begins to listen on a CPU.
 func (n *notices) open(cpu int) error {
-	fd, err := unix.PerfEventOpen(&n.attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := perfring.OpenEvent(&n.attr, -1, cpu)
 	if errors.Is(err, unix.ENODEV) { // the CPU went offline
 		return err
 	}

@@ -16,12 +16,13 @@ import (
 // openers are what opens a file or makes a directory by a name, by package; an os.Root does so
 // by its methods. A name that somebody else chose is opened by internal/regular alone, and by what
 // is made of it: buildid.ReadFile, symbol.OpenFile, symbol.OpenIndex, procmap.Process.OpenFile.
-// Output is made by internal/atomicfile.
+// Output is made by internal/atomicfile. A perf event of a thread is opened by perfring.OpenEvent alone, which
+// does not wait for a thread that never ends to execute a program.
 var openers = map[string][]string{
 	"os":                    {"Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "Create", "CreateTemp", "WriteFile", "DirFS", "Truncate", "CopyFS", "Root", "Mkdir", "MkdirAll"},
 	"io/ioutil":             {"ReadFile", "WriteFile", "TempFile"},
 	"syscall":               {"Open", "Openat", "Creat", "SYS_OPEN", "SYS_OPENAT", "Truncate"},
-	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "OpenByHandleAt", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2", "OpenTree", "Truncate"},
+	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "OpenByHandleAt", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2", "OpenTree", "Truncate", "PerfEventOpen", "SYS_PERF_EVENT_OPEN"},
 	"debug/elf":             {"Open"},
 	"debug/buildinfo":       {"ReadFile"},
 	"archive/zip":           {"OpenReader"},
@@ -100,6 +101,7 @@ var doors = map[string]string{
 	"internal/perfmap/perfmap.go:status":            kernel,
 	"internal/perfring/event.go:MaxFrequency":       kernel,
 	"internal/perfring/event.go:OnlineCPUs":         kernel,
+	"internal/perfring/event.go:OpenEvent":          door,
 	"internal/perfring/event.go:ParanoidLevel":      kernel,
 	"internal/procfs/args.go:readArgs":              kernel,
 	"internal/procfs/account.go:subordinates":       machine,

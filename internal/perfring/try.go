@@ -22,7 +22,7 @@ func Try(everybody bool, change func(*unix.PerfEventAttr)) error {
 	if everybody {
 		pid, cpu = -1, 0
 	}
-	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := OpenEvent(&attr, pid, cpu)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (c *comparer) open(w bpf.Way, tid, hz int) (fds []int, err error) {
 		}
 	}
 	for _, cpu := range cpus {
-		fd, err := unix.PerfEventOpen(&plan.Samples, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		fd, err := perfring.OpenEvent(&plan.Samples, tid, cpu)
 		if err != nil {
 			return fds, perfring.OpenError(capture.CPUClock.String(), err)
 		}
