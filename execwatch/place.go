@@ -60,6 +60,9 @@ func (f *reportedFile) finish() {
 // look notes whether the path leads to another file here.
 func (f *reportedFile) look() {
 	b := f.binary
+	if b.Deleted && !f.isNumbered() && !f.looked && f.isNamedSo() {
+		b.Path, b.Deleted = b.Path+procfs.Deleted, false
+	}
 	if f.looked || !f.object.IsFile() || f.object.Facts().Trusted || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
 		return
 	}
@@ -79,6 +82,18 @@ func (f *reportedFile) look() {
 	}
 	was := time.Unix(st.Ctim.Unix()).Add(fstimes.Delay()).Before(f.event.Time) // it had that name by then
 	b.Elsewhere = was || f.seesOthers()
+}
+
+// isNamedSo reports whether a file that seems to be deleted is one whose own name ends like that of deleted files.
+func (f *reportedFile) isNamedSo() bool {
+	seen := f.object.Facts().Seen
+	place, err := mounts.OpenHere(f.binary.Path + procfs.Deleted)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(place)
+	var st unix.Stat_t
+	return seen != reach.Sighting{} && unix.Fstat(place, &st) == nil && seen.Stamp.Inode == st.Ino && (seen.Dev == 0 || seen.Dev == st.Dev)
 }
 
 // seesOthers reports whether the process is known to have other mounts, or another root

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -159,8 +158,10 @@ func glimpseAll() *glimpses {
 		}
 		p := glimpse{pid: pid, file: g.note(tid)}
 		b := &Binary{Path: path, Reason: reason.ProcessGone}
-		if link, err := procfs.Readlink(tid, "exe"); err == nil {
-			b.Deleted = isDeleted(link)
+		if link, err := procfs.Readlink(tid, "exe"); err == nil && isDeleted(link) {
+			if b.Deleted = !isProgramAt(tid, link); !b.Deleted {
+				b.Path = link
+			}
 		}
 		p.prog = runningProgram{started, procfs.NameOf(uint32(pid)), b}
 		if now, err := startOf(pid); err == nil && now == started {
@@ -168,6 +169,28 @@ func glimpseAll() *glimpses {
 		}
 	}
 	return g
+}
+
+// isProgramAt reports whether a path leads a process to the file that it runs. No server of a file system is
+// asked.
+func isProgramAt(tid int, path string) bool {
+	exe, err := procfs.OpenLink(tid, "exe", 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(exe)
+	named, err := reach.OpenBelow(tid, path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(named)
+	var runs, at unix.Statx_t
+	for fd, st := range map[int]*unix.Statx_t{exe: &runs, named: &at} {
+		if unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, st) != nil {
+			return false
+		}
+	}
+	return runs.Dev_major == at.Dev_major && runs.Dev_minor == at.Dev_minor && runs.Ino == at.Ino
 }
 
 // note keeps the file that a process runs, one descriptor for all who run it.
@@ -285,10 +308,11 @@ func readProgram(tid int, path string, o procmap.Options) *Binary {
 		return &Binary{Path: path, Reason: reason.NotPermitted}
 	}
 	for _, v := range vmas {
-		if strings.TrimSuffix(v.Path(), procfs.Deleted) != path {
+		if v.Path() != path {
 			continue
 		}
-		b := &Binary{Path: path, Deleted: isDeleted(v.Name), Reason: reason.Unstable}
+		b := &Binary{Path: p.PathOf(v), Reason: reason.Unstable}
+		b.Deleted = b.Path != v.Name
 		if id, err := p.Identity(v); err == nil {
 			b.ID, b.Reason = id.ID, id.Reason
 		}

@@ -3,10 +3,12 @@ package execwatch
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -254,4 +256,55 @@ func TestSilentProgram(t *testing.T) {
 	_ = c.Process.Kill()
 	s.Close() // which ends all waiting
 	_ = c.Wait()
+}
+
+// TestNamesLikeDeletedOnes has a program be executed, and end that ran before, whose name is like that of a deleted
+// file.
+func TestNamesLikeDeletedOnes(t *testing.T) {
+	b, err := os.ReadFile(testenv.Tool(t, "true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh, err := os.ReadFile(testenv.Tool(t, "sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	short, long := filepath.Join(dir, "short (deleted)"), filepath.Join(dir, "long (deleted)")
+	if err := errors.Join(os.WriteFile(short, b, 0o700), os.WriteFile(long, sh, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	eachWatch(t, func(t *testing.T, o Options) {
+		seen := 0
+		for _, ev := range watchCommand(t, o, "sh", "-c", "'"+short+"'; :") {
+			p := ev.Program
+			if ev.Kind != Executed || p == nil || !strings.Contains(p.Path, "short") {
+				continue
+			}
+			seen++
+			if p.ID.IsZero() {
+				testenv.Lack(t, "it ended before its file was read: %+v", p)
+			} else if p.Path != short || p.Deleted {
+				t.Errorf("executed: %+v", p)
+			}
+		}
+		if seen != 1 {
+			t.Errorf("%d events of the program", seen)
+		}
+		o.Exits = true
+		known, _ := startBefore(t, long, "-c", "echo; read line; :")
+		var end *Event
+		watchAll(t, o, func() { _ = known.Process.Signal(syscall.SIGSEGV) }, func(ev *Event) bool {
+			if ev.Kind == Exited && ev.PID == known.Process.Pid {
+				end = ev
+			}
+			return end != nil
+		})
+		switch {
+		case end == nil || end.Program == nil:
+			testenv.Lack(t, "it ended long before its file was read: %v", end)
+		case end.Program.Path != long || end.Program.Deleted:
+			t.Errorf("ended: %+v", end.Program)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -221,4 +222,41 @@ func TestUsersAnswerForThemselves(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNamesLikeDeletedOnes runs programs of which one was deleted, and one has a name like a deleted one.
+func TestNamesLikeDeletedOnes(t *testing.T) {
+	program, err := os.ReadFile(proctest.BuildC(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, pids := t.TempDir(), map[string]int{}
+	for _, name := range []string{"gone", "named (deleted)"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		pids[name] = proctest.Start(t, path, "3600000")
+		awaitExec(t, pids[name], path)
+	}
+	if err := os.Remove(filepath.Join(dir, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	eachSource(t, func(t *testing.T, source Source) {
+		inv, err := Take(Options{PIDs: slices.Collect(maps.Values(pids)), Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.LookAtDisk()
+		for name, want := range map[string]Disk{"gone": DiskGone, "named (deleted)": DiskSame} {
+			i := slices.IndexFunc(inv.Processes, func(p Process) bool { return p.PID == pids[name] })
+			if i < 0 || inv.Processes[i].Program < 0 {
+				t.Errorf("the program of %s is not known: %+v", name, inv.Processes)
+				continue
+			}
+			if c := inv.Processes[i].Code[inv.Processes[i].Program]; c.Disk != want || c.Path != filepath.Join(dir, name) {
+				t.Errorf("%s is %s, %v, want %v", name, c.Path, c.Disk, want)
+			}
+		}
+	})
 }

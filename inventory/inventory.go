@@ -313,7 +313,7 @@ func (c *Code) ask(ctx context.Context, pid int) (id procmap.Identity, is bool) 
 	}
 	defer p.Close()
 	v, ok, err := p.Find(c.Start)
-	if !ok || err != nil || v.Start != c.Start || v.End != c.End || v.Offset != c.Offset || v.Path() != c.Path {
+	if !ok || err != nil || v.Start != c.Start || v.End != c.End || v.Offset != c.Offset || p.PathOf(v) != c.Path {
 		return id, false
 	}
 	id, err = p.Identity(v)
@@ -483,13 +483,20 @@ func (l *look) codeOfThread(tid int) ([]Code, error) {
 		return nil, err
 	}
 	code := make([]Code, 0, len(vmas))
+	paths := map[string]string{} // of names with the mark of deleted files
 	for _, v := range vmas {
+		path, isKnown := paths[v.Name]
+		if !isKnown {
+			if path = p.PathOf(v); v.Deleted() {
+				paths[v.Name] = path
+			}
+		}
 		id, err := p.Identity(v)
 		if err != nil {
 			return nil, err
 		}
 		l.steps.Add(1)
-		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: v.Path(), ID: id.ID, Reason: id.Reason, file: keyOfVMA(v)})
+		code = append(code, Code{Start: v.Start, End: v.End, Offset: v.Offset, Path: path, ID: id.ID, Reason: id.Reason, file: keyOfVMA(v)})
 	}
 	return code, nil
 }

@@ -125,6 +125,43 @@ func openInRoot(p *Process, v VMA) (int, error) {
 	return v.firstPath(func(path string) (int, error) { return p.view().Open(root, path) })
 }
 
+// PathOf returns the path of the file that v maps, as [VMA.Path] does. Where the file's own name ends in
+// " (deleted)", and it is still there for the process under that name, the path has this name. It is "" where
+// there is no path.
+func (p *Process) PathOf(v VMA) string {
+	if v.Path() != "" && v.Deleted() && p.isNamed(v) {
+		return v.Name
+	}
+	return v.Path()
+}
+
+// isNamed reports whether the file that v maps is at its whole name.
+func (p *Process) isNamed(v VMA) bool {
+	root, err := openPath(p.dir+"/root", oPath|syscall.O_DIRECTORY)
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(root)
+	named, err := p.view().Open(root, v.Name)
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(named)
+	var at, mapped syscall.Stat_t
+	if !p.view().AnswersFD(named) || syscall.Fstat(named, &at) != nil {
+		return false
+	}
+	if v.is(&at) {
+		return true
+	}
+	fd, err := openMapFile(p, v) // overlays show other numbers for mappings
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(fd)
+	return p.view().AnswersFD(fd) && syscall.Fstat(fd, &mapped) == nil && mapped.Dev == at.Dev && mapped.Ino == at.Ino
+}
+
 // firstPath opens the path of v, and for a deleted file, if nothing has the name
 // with the note, what is in its place now: it distinguishes a replaced file from one that
 // is only gone.

@@ -42,7 +42,7 @@ func (v VMA) FileOffset(a addr.Abs) addr.Offset {
 func (v VMA) FileBacked() bool { return v.Dev != Dev{} || v.Inode != 0 }
 
 // Deleted reports whether the kernel says that the file was unlinked. A file
-// whose own name ends in " (deleted)" looks the same.
+// whose own name ends in " (deleted)" looks the same: [Process.PathOf] distinguishes it.
 func (v VMA) Deleted() bool { return v.FileBacked() && strings.HasSuffix(v.Name, deleted) }
 
 // Path returns the path of the mapped file without the note that it was
