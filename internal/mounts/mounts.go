@@ -15,6 +15,7 @@ package mounts
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -24,6 +25,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -98,20 +100,20 @@ func Of(pid int, overlays bool) *View { return &View{pid: pid, layers: overlays}
 // for by way of a recording or a profile: servers of other users must not hold that up.
 func Ours() *View { return &View{ours: true} }
 
-// read reads what is mounted there now.
-func (v *View) read() *table {
+// read reads what is mounted there now. It returns an empty table and false where that takes too long.
+func (v *View) read() (t *table, inTime bool) {
 	fd, err := syscall.Open("/proc/"+strconv.Itoa(v.pid)+"/mountinfo", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return new(table)
+		return new(table), true
 	}
 	defer syscall.Close(fd)
-	text, err := readAll(fd)
+	text, err := others.read(fd)
 	if err != nil {
-		return new(table)
+		return new(table), !errors.Is(err, errSlow)
 	}
-	t := &table{foreign: !v.layers}
+	t = &table{foreign: !v.layers}
 	t.set(parse(text))
-	return t
+	return t, true
 }
 
 // trustAll is set in a process that may wait.
@@ -135,7 +137,7 @@ func (v *View) Answers(dev Dev) bool {
 	if v.pid == 0 {
 		return false
 	}
-	v.once.Do(func() { v.table = v.read() })
+	v.once.Do(func() { v.table, _ = v.read() })
 	return v.table.devs[dev]
 }
 
@@ -150,7 +152,14 @@ func (v *View) AnswersFD(fd int) bool {
 		return true
 	}
 	st, err := statx(fd)
-	return err == nil && (own.answersFile(&st) || v.ours && own.isOurs(&st) || v.pid != 0 && v.read().has(&st))
+	if err != nil || own.answersFile(&st) || v.ours && own.isOurs(&st) {
+		return err == nil
+	}
+	if v.pid == 0 {
+		return false
+	}
+	t, _ := v.read()
+	return t.has(&st)
 }
 
 // isOurs reports whether an open file is on a mount of root, or of this user.
@@ -227,7 +236,7 @@ func Foreign() bool {
 			continue // it is gone, or is not this user's to look at
 		}
 		seen[namespace] = true
-		if own.lacks((&View{pid: pid}).read()) {
+		if t, inTime := (&View{pid: pid}).read(); !inTime || own.lacks(t) {
 			return true
 		}
 	}
@@ -271,7 +280,7 @@ func (t *ownTable) read() bool {
 	} else if !changed(t.fd) {
 		return true
 	}
-	text, err := readAll(t.fd)
+	text, err := readAll(t.fd, time.Time{})
 	if err != nil {
 		syscall.Close(t.fd)
 		t.open, t.table = false, table{}
@@ -462,10 +471,13 @@ func parseLine(line string) (mount, bool) {
 // maxMountinfo bounds what is read: the kernel allows 100,000 mounts in a namespace.
 const maxMountinfo = 64 << 20
 
-// readAll reads a file from its start.
-func readAll(fd int) ([]byte, error) {
+// readAll reads a file from its start, until a time if that is not zero.
+func readAll(fd int, until time.Time) ([]byte, error) {
 	text := make([]byte, 0, 16<<10)
 	for len(text) < maxMountinfo {
+		if !until.IsZero() && time.Now().After(until) {
+			return nil, errSlow
+		}
 		if cap(text)-len(text) < 4096 {
 			text = append(text, make([]byte, 4096)...)[:len(text)]
 		}
