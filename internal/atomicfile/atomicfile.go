@@ -29,7 +29,7 @@ import (
 // the old mode forbids.
 //
 // Where name is a symbolic link, the file that it leads to is written, which need not exist.
-// No link is followed that another user can have put into a directory for all, such as /tmp.
+// No link of another user's is followed, unless that is root.
 //
 // A name that exists and is no regular file, such as /dev/null or a pipe, cannot
 // be replaced and is written to as it stands.
@@ -84,8 +84,8 @@ func Rewrite(old *os.File, name string, write func(io.Writer) error) error {
 var ErrReplaced = errors.New("leads to another file by now")
 
 // Open opens a file for what is to be read while it is written: it is empty then, and new with
-// the mode perm less the umask if it was not there. Links are followed as by Write. No file is
-// written that another user can have put into a directory for all.
+// the mode perm less the umask if it was not there. Links are followed as by Write. No file of
+// another user's is written, unless that is root.
 func Open(name string, perm fs.FileMode) (*os.File, error) {
 	p, err := find(name)
 	if err != nil {

@@ -18,7 +18,7 @@ type place struct {
 	old  *unix.Stat_t
 	// isMagic says that the name is a link of /proc to what a process has open.
 	isMagic bool
-	// isForeign says that the file is another user's, in a directory for all.
+	// isForeign says that the file is another user's.
 	isForeign bool
 	fast      bool // do not wait for the disk
 }
@@ -26,8 +26,8 @@ type place struct {
 // maxLinks is how many links are followed, as by the kernel: MAXSYMLINKS, include/linux/namei.h.
 const maxLinks = 40
 
-// errForeign says that another user may have put something where anybody can.
-var errForeign = errors.New("another user's, in a directory where anybody can make one")
+// errForeign says that another user may have put something there for this one to meet.
+var errForeign = errors.New("belongs to another user, who may have put it there: name the place that it leads to")
 
 // find returns the place that a name leads to. The kernel would follow a link only while it
 // opens, and makes, the file behind it. So the names of the path are followed here, in
@@ -170,14 +170,14 @@ func follow(dir *os.File, name string) (fd int, target string, err error) {
 		return -1, "", err
 	}
 	defer unix.Close(link)
-	var around, st unix.Stat_t
-	if err := errors.Join(unix.Fstat(int(dir.Fd()), &around), unix.Fstat(link, &st)); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(link, &st); err != nil {
 		return -1, "", err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return -1, "", unix.ENOTDIR
 	}
-	if isForeign(&around, &st) {
+	if isForeign(&st) {
 		return -1, "", errForeign
 	}
 	isMagic, err := isMagic(int(dir.Fd()), name)
@@ -224,7 +224,7 @@ func (p *place) look() (target string, err error) {
 		return "", err
 	}
 	p.old = &st
-	p.isForeign = isForeign(&dir, &st)
+	p.isForeign = isForeign(&st)
 	if err := judge(&dir, &st); err != nil {
 		return "", err
 	}
@@ -237,16 +237,16 @@ func (p *place) look() (target string, err error) {
 	return readlink(fd, p.base)
 }
 
-// judge refuses what another user can have laid out for this one, in a directory for all:
-// a link would have a file of this user overwritten, a pipe would get the content. The kernel
-// has the same rules (fs.protected_symlinks, fs.protected_fifos) for those who let it open or
-// make the file, where they are set. A regular file is replaced, unless the directory forbids it:
-// better said now than when the content is there.
+// judge refuses what another user can have laid out for this one: a link would have a file of this
+// user overwritten, a pipe would get the content. The kernel has such rules for directories for all
+// (fs.protected_symlinks, fs.protected_fifos). Root may work in a user's own directory as well. A
+// regular file is replaced, unless the directory forbids it: better said now than when the
+// content is there.
 func judge(dir, st *unix.Stat_t) error {
 	self := uint32(os.Geteuid())
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		if isForeign(dir, st) {
+		if isForeign(st) {
 			return errForeign
 		}
 	case dir.Mode&unix.S_ISVTX != 0 && self != 0 && st.Uid != self && dir.Uid != self:
@@ -255,12 +255,8 @@ func judge(dir, st *unix.Stat_t) error {
 	return nil
 }
 
-// isForeign reports whether something is neither this user's nor of the owner of the directory,
-// which is for all.
-func isForeign(dir, st *unix.Stat_t) bool {
-	shared := dir.Mode&unix.S_ISVTX != 0 && dir.Mode&unix.S_IWOTH != 0
-	return shared && st.Uid != uint32(os.Geteuid()) && st.Uid != dir.Uid
-}
+// isForeign reports whether something is neither this user's nor root's.
+func isForeign(st *unix.Stat_t) bool { return st.Uid != uint32(os.Geteuid()) && st.Uid != 0 }
 
 // openat opens a name in a directory, nil for the working directory.
 func openat(dir *os.File, name string, flags int, perm uint32) (int, error) {

@@ -210,6 +210,40 @@ func TestDirectoriesAreMade(t *testing.T) {
 	}
 }
 
+// TestTrapsInDirectoryOfAnotherUser works as root in the directory of a user, who has put a link to a
+// file of root's there, and a pipe to read from.
+func TestTrapsInDirectoryOfAnotherUser(t *testing.T) {
+	testenv.Root(t)
+	top := t.TempDir()
+	theirs, own := filepath.Join(top, "theirs"), filepath.Join(top, "own")
+	path := func(name string) string { return filepath.Join(theirs, name) }
+	err := errors.Join(os.Mkdir(theirs, 0o755), os.Chown(theirs, nobody, nobody), os.WriteFile(own, []byte("precious"), 0o600),
+		os.Symlink(own, path("link")), os.Symlink(top, path("dir")), os.WriteFile(path("file"), []byte("theirs"), 0o666),
+		unix.Mknod(path("pipe"), unix.S_IFSOCK|0o666, 0)) // nobody may wait for the other end of a true one
+	for _, name := range []string{"link", "dir", "file", "pipe"} {
+		err = errors.Join(err, os.Lchown(path(name), nobody, nobody))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "pipe", "dir/own", "dir/made"} {
+		if err := Write(path(name), 0o666, text("x")); !errors.Is(err, errForeign) {
+			t.Errorf("%s: error %v, want %v", name, err, errForeign)
+		}
+	}
+	for _, name := range []string{"link", "pipe", "file"} {
+		if f, err := Open(path(name), 0o666); !errors.Is(err, errForeign) {
+			t.Errorf("open %s: %v, error %v, want %v", name, f, err, errForeign)
+		}
+	}
+	if got := content(t, own); got != "precious" {
+		t.Errorf("a link of another user had %q written", got)
+	}
+	if err := Write(path("file"), 0o600, text("root's")); err != nil || content(t, path("file")) != "root's" {
+		t.Errorf("a file of another user was not replaced: %v", err)
+	}
+}
+
 func TestLinksWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a")
