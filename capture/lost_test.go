@@ -149,3 +149,26 @@ func throttledIsCounted(t *testing.T, backend Backend) {
 		})
 	}
 }
+
+// TestRecordsWithoutRoom has no room for a record of a change that waits for its turn: it counts as lost, and what
+// processes have mapped is looked at again.
+func TestRecordsWithoutRoom(t *testing.T) {
+	needPerf(t)
+	s := startSession(t, Options{Backend: Perf, PIDs: []int{os.Getpid()}})
+	p := s.sampler.(*perfSampler)
+	p.drain()
+	full := p.sorter
+	p.sorter = perfring.Sorter{Most: 1}
+	m, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	if p.drain(); p.stats.Lost == 0 || p.gap.until == 0 {
+		t.Errorf("%d records were lost, and there is a gap until %d", p.stats.Lost, p.gap.until)
+	}
+	if full.Most < maxPending {
+		t.Errorf("%d bytes of records may wait", full.Most)
+	}
+	s.Finish()
+}

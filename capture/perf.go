@@ -242,6 +242,13 @@ func (s *perfSampler) connect(fd int, r *perfring.Ring, pages int) (*perfring.Ri
 	return r, err
 }
 
+// While the mappings of what runs are read, no record has its turn. maxPending bounds those that wait then, in
+// bytes, besides what rounds bring: they leave at most the rings of two rounds, which may fill again meanwhile.
+const (
+	maxPending   = 64 << 20
+	ringsPending = 4
+)
+
 func (s *perfSampler) prepare() error {
 	var err error
 	if s.decoder, err = s.plan.Decoder(); err != nil {
@@ -249,6 +256,10 @@ func (s *perfSampler) prepare() error {
 	}
 	if s.early, err = s.plan.Decoder(); err != nil {
 		return err
+	}
+	s.sorter.Most = maxPending
+	for _, r := range s.rings {
+		s.sorter.Most += ringsPending * r.Size()
 	}
 	s.stats.Reduced = append(s.stats.Reduced, s.plan.Reduced...)
 	if s.opts.SystemWide && s.tracker.contained {
@@ -381,10 +392,14 @@ func (s *perfSampler) drain() {
 		var ok bool
 		missing := gap{}
 		buf, ok = r.Drain(buf, func(rec []byte) {
-			if perfdata.TypeOf(rec) == perfdata.TypeLost {
-				missing = missing.and(gap{r.Last, s.decoder.Time(rec)})
+			time, isKept := s.queue(rec)
+			if !isKept {
+				s.stats.Lost++
 			}
-			r.Last = s.queue(rec)
+			if !isKept || perfdata.TypeOf(rec) == perfdata.TypeLost {
+				missing = missing.and(gap{r.Last, time})
+			}
+			r.Last = time
 		})
 		if !ok {
 			s.stats.Malformed++
@@ -401,20 +416,20 @@ func (s *perfSampler) drain() {
 // tellsChanges reports whether the records of changes go to a ring.
 func (s *perfSampler) tellsChanges(r *perfring.Ring) bool { return slices.Contains(s.changes, r.FD) }
 
-// queue takes a record out of a ring, and returns its time. Mapped files are looked for at once,
-// while their process lives; everything else waits for its turn.
-func (s *perfSampler) queue(rec []byte) (time uint64) {
+// queue takes a record out of a ring, and returns its time, and whether there was room for it. Mapped files are
+// looked for at once, while their process lives; everything else waits for its turn.
+func (s *perfSampler) queue(rec []byte) (time uint64, isKept bool) {
 	time = s.decoder.Time(rec)
-	s.sorter.Add(time, rec)
-	if kind := perfdata.TypeOf(rec); kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
-		return time
+	isKept = s.sorter.Add(time, rec)
+	if kind := perfdata.TypeOf(rec); !isKept || kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
+		return time, isKept
 	}
 	if r, err := s.early.Decode(rec); err == nil {
 		if m := r.(*perfdata.Mmap2); m.Prot&perfdata.ProtExec != 0 && m.Owner != perfdata.NoTask {
 			s.objects.Foresee(m)
 		}
 	}
-	return time
+	return time, true
 }
 
 func (s *perfSampler) handle(rec []byte) {

@@ -1,6 +1,9 @@
 package perfring
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // Sorter puts the records of several CPUs into the order of their time.
 //
@@ -9,7 +12,10 @@ import "slices"
 // previous round of draining has been drained by the end of this one: the rule
 // by which perf flushes at FINISHED_ROUND.
 type Sorter struct {
+	// Most bounds the records that wait, in bytes; 0 for no bound.
+	Most    int
 	pending []timed
+	held    int // bytes that pending takes
 }
 
 type timed struct {
@@ -17,10 +23,19 @@ type timed struct {
 	rec  []byte
 }
 
-// Add keeps rec until its turn has come.
-func (s *Sorter) Add(time uint64, rec []byte) {
+// Add keeps rec until its turn has come. It reports false if there is no room for it.
+func (s *Sorter) Add(time uint64, rec []byte) bool {
+	n := sizeOf(rec)
+	if s.Most > 0 && s.held+n > s.Most {
+		return false
+	}
+	s.held += n
 	s.pending = append(s.pending, timed{time, rec})
+	return true
 }
+
+// sizeOf returns how many bytes a record takes that waits.
+func sizeOf(rec []byte) int { return int(unsafe.Sizeof(timed{})) + cap(rec) }
 
 // Pending reports whether records wait for their turn.
 func (s *Sorter) Pending() bool { return len(s.pending) > 0 }
@@ -44,6 +59,7 @@ func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
 		return 1
 	})
 	for _, e := range s.pending[:n] {
+		s.held -= sizeOf(e.rec)
 		each(e.rec)
 	}
 	s.pending = slices.Delete(s.pending, 0, n)

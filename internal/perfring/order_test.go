@@ -39,3 +39,30 @@ func TestSorterRounds(t *testing.T) {
 		t.Errorf("%d records came out, sorted %v; %d went in", len(got), slices.IsSorted(got), len(all))
 	}
 }
+
+// TestSorterIsBounded adds more records than may wait, and more when some have had their turn.
+func TestSorterIsBounded(t *testing.T) {
+	rec := make([]byte, 100)
+	s := Sorter{Most: 10 * sizeOf(rec)}
+	add := func() (kept int) {
+		for i := range uint64(20) {
+			if s.Add(i, rec) {
+				kept++
+			}
+		}
+		return kept
+	}
+	if n := add(); n != 10 {
+		t.Errorf("%d records wait, want 10", n)
+	}
+	turns := 0
+	if s.Flush(3, func([]byte) { turns++ }); turns != 3 {
+		t.Errorf("%d records had their turn, want 3", turns)
+	}
+	if n := add(); n != turns {
+		t.Errorf("%d records found room, want %d", n, turns)
+	}
+	if s.Flush(100, func([]byte) {}); s.held != 0 {
+		t.Errorf("%d bytes are held of no record", s.held)
+	}
+}

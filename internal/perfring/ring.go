@@ -46,6 +46,9 @@ func ChangePages() int {
 	return changePages
 }
 
+// Size returns how many bytes of records the ring has room for.
+func (r *Ring) Size() int { return len(r.data) }
+
 // NewRing maps a ring of at most pages (a power of two) for the event fd, and a
 // smaller one when this user may not lock that much memory.
 func NewRing(fd, pages int) (*Ring, error) {
