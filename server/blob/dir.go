@@ -227,7 +227,12 @@ func (d *Dir) put(ctx context.Context, key string, r io.Reader, size int64, publ
 		return Info{}, failed(key, err)
 	}
 	for range publishTries { // Delete may remove the directory meanwhile, which was empty
-		if err = d.root.MkdirAll(path.Dir(key), 0o700); err == nil {
+		if err = d.root.MkdirAll(path.Dir(key), 0o700); errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+			// One that was there when it was made was gone when it was opened. It says nothing of the object.
+			err = fmt.Errorf("%w: directories come and go: %v", ErrUnavailable, err)
+			continue
+		}
+		if err == nil {
 			err = publish(tmp)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
