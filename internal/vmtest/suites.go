@@ -67,6 +67,7 @@ var notOfKernels = map[string]string{
 	"internal/ranges":       "arithmetic",
 	"internal/elffile":      "a format",
 	"internal/symtab":       "a format",
+	"internal/quota":        "arithmetic",
 	"internal/readable":     "names",
 	"internal/regular":      "opening files",
 	"internal/testenv":      "what tests need",
