@@ -65,22 +65,10 @@ func entryAt(t reach.Tree, pid int, file string) DirEntry {
 		return DirEntry{}
 	}
 	defer unix.Close(dir)
-	if isMounted(dir, path.Base(file)) {
+	if mounts.IsMountPoint(dir, path.Base(file)) {
 		return entryOf(dir, path.Base(file), "")
 	}
 	return entryOf(dir, "", path.Base(file))
-}
-
-// isMounted reports whether something is mounted in the place of a file of a directory.
-func isMounted(dir int, name string) bool {
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_XDEV,
-	})
-	if err == nil {
-		unix.Close(fd)
-	}
-	return errors.Is(err, unix.EXDEV)
 }
 
 // entryOf returns the entry of a name in what is at a path below a directory.
@@ -88,7 +76,7 @@ func entryOf(dir int, below, name string) DirEntry {
 	fd := dir
 	if below != "" {
 		var err error
-		if fd, err = unix.Openat(dir, below, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		if fd, err = mounts.OpenEntry(dir, below); err != nil {
 			return DirEntry{}
 		}
 		defer unix.Close(fd)

@@ -60,6 +60,7 @@ var available atomic.Bool
 func Serve() {
 	if os.Args[0] != helperName {
 		available.Store(true)
+		mounts.LeaveDirs()
 		return
 	}
 	available.Store(false)

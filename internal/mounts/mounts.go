@@ -86,6 +86,7 @@ type View struct {
 	ours   bool // those count as well that this user or root has mounted
 	pid    int  // in the other namespace, 0 for none
 	layers bool // the paths of its overlays' layers are believed
+	leaves bool // directories of others are left alone: LeaveDirs
 	once   sync.Once
 	table  *table // of it, as it was
 }
@@ -93,7 +94,7 @@ type View struct {
 // Of returns a view that believes as well what is mounted for a process. An overlay says by
 // paths what it lies over, which mean nothing here if a user has mounted it: it counts only
 // with overlays.
-func Of(pid int, overlays bool) *View { return &View{pid: pid, layers: overlays} }
+func Of(pid int, overlays bool) *View { return &View{pid: pid, layers: overlays, leaves: true} }
 
 // Ours returns a view that believes as well what root mounted here, from the network for
 // instance, and what this user's own processes serve. It is for files that this user asked

@@ -2,15 +2,22 @@ package mounts
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 )
 
 // ErrForeign says that a path leads to or through a file system that may not answer.
 var ErrForeign = errors.New("file system may not answer: a program or another machine serves it")
+
+// ErrUncached is the error of a name in a directory of another user's, which the kernel does not have in its
+// caches. It is an ErrForeign.
+var ErrUncached = fmt.Errorf("%w, or a user lets nobody look into the directory", ErrForeign)
 
 const (
 	// O_PATH opens a place in the file system and nothing behind it
@@ -19,9 +26,10 @@ const (
 	// sysOpenat2 is the same on every architecture.
 	sysOpenat2 = 437
 	// From include/uapi/linux/openat2.h.
-	resolveNoMagic = 0x02
-	resolveInRoot  = 0x10
-	resolveCached  = 0x20
+	resolveNoCrossing = 0x01
+	resolveNoMagic    = 0x02
+	resolveInRoot     = 0x10
+	resolveCached     = 0x20
 )
 
 // Open is View.Open of the zero View.
@@ -36,12 +44,12 @@ func Open(root int, path string) (fd int, err error) { return new(View).Open(roo
 // that was looked at before.
 func (v *View) Open(root int, path string) (fd int, err error) {
 	if trustAll.Load() {
-		return openat2(root, path, resolveInRoot|resolveNoMagic)
+		return openat2(root, path, 0, resolveInRoot|resolveNoMagic)
 	}
 	if !v.AnswersFD(root) {
 		return -1, ErrForeign
 	}
-	fd, err = openat2(root, path, resolveInRoot|resolveNoMagic|resolveCached)
+	fd, err = openat2(root, path, 0, resolveInRoot|resolveNoMagic|resolveCached)
 	switch {
 	case err == nil && v.AnswersFD(fd):
 		return fd, nil
@@ -54,15 +62,15 @@ func (v *View) Open(root int, path string) (fd int, err error) {
 	return -1, err
 }
 
-// OpenHere is Open for an absolute path that this process sees.
-func OpenHere(path string) (fd int, err error) { return new(View).openHere(path) }
+// OpenHere is Open for an absolute path that this process sees and that another one chose: see LeaveDirs.
+func OpenHere(path string) (fd int, err error) { return (&View{leaves: true}).openHere(path) }
 
-func openat2(root int, path string, resolve uint64) (int, error) {
+func openat2(root int, path string, flags, resolve uint64) (int, error) {
 	name, err := syscall.BytePtrFromString(path)
 	if err != nil {
 		return -1, syscall.ENOENT
 	}
-	how := struct{ flags, mode, resolve uint64 }{oPath | syscall.O_CLOEXEC, 0, resolve}
+	how := struct{ flags, mode, resolve uint64 }{oPath | syscall.O_CLOEXEC | flags, 0, resolve}
 	for {
 		fd, _, errno := syscall.Syscall6(sysOpenat2, uintptr(root), uintptr(unsafe.Pointer(name)),
 			uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
@@ -109,7 +117,11 @@ func (w *walk) to(path string) (int, error) {
 			rest = more
 			continue
 		}
-		fd, err := openName(w.here(), name)
+		open := openName
+		if w.view.leaves {
+			open = OpenEntry
+		}
+		fd, err := open(w.here(), name)
 		if err != nil {
 			return -1, err
 		}
@@ -192,6 +204,67 @@ func isMagic(fd int, target string) bool {
 	first, _, _ := strings.Cut(target, "/")
 	_, err := strconv.Atoi(first)
 	return err != nil && first != "self"
+}
+
+var leaveDirs atomic.Bool
+
+// LeaveDirs has OpenEntry, OpenHere and the views of [Of] look into the directories of other users only
+// as far as the kernel has their entries in its caches: there is a helper that looks into them.
+//
+// Whoever looks for another entry waits for the lock of the directory. Any process can hold it for as
+// long as it likes: it has the kernel copy a list of entries into a page that a silent file
+// system has yet to read. No signal ends that wait, and the process cannot end before.
+// Directories of root's can be locked in the same way, but then no program finds anything there.
+func LeaveDirs() { leaveDirs.Store(true) }
+
+// OpenEntry opens the place of an entry of a directory (O_PATH), and follows no link. The directory has to
+// be on a file system that answers. The error is ErrUncached where the entry is left alone: see LeaveDirs.
+func OpenEntry(dir int, name string) (fd int, err error) {
+	if leaveDirs.Load() && isOfOthers(dir) {
+		for range cachedTries {
+			fd, err = openat2(dir, name, syscall.O_NOFOLLOW, resolveCached)
+			if err != syscall.EAGAIN {
+				break
+			}
+		}
+		switch err {
+		case syscall.EINVAL, syscall.ENOSYS: // before Linux 5.12
+		case syscall.EAGAIN:
+			return -1, ErrUncached
+		default:
+			return fd, err
+		}
+	}
+	return openName(dir, name)
+}
+
+// cachedTries is how often an entry is looked for in the caches, which others change meanwhile.
+const cachedTries = 3
+
+// isOfOthers reports whether a directory is neither root's nor this user's.
+func isOfOthers(dir int) bool {
+	var st syscall.Stat_t
+	return syscall.Fstat(dir, &st) != nil || st.Uid != 0 && int(st.Uid) != os.Geteuid()
+}
+
+// IsMountPoint reports whether something is mounted on an entry of a directory, which OpenEntry could open. The
+// kernel has such an entry in its caches.
+func IsMountPoint(dir int, name string) bool {
+	if leaveDirs.Load() && isOfOthers(dir) {
+		fd, err := OpenEntry(dir, name)
+		if err != nil {
+			return false
+		}
+		defer syscall.Close(fd)
+		outer, _, _, _ := MountOf(dir)
+		inner, _, _, _ := MountOf(fd)
+		return outer != inner
+	}
+	fd, err := openat2(dir, name, syscall.O_NOFOLLOW, resolveNoCrossing)
+	if err == nil {
+		syscall.Close(fd)
+	}
+	return err == syscall.EXDEV
 }
 
 func openName(dir int, name string) (int, error) {

@@ -182,7 +182,7 @@ func (p *MapFile) openMap(dir int, name string, owners ...int) (*os.File, error)
 // placeOf opens the place (O_PATH) of what a directory has under a name. It follows no link, and
 // takes nothing that is mounted there.
 func placeOf(dir int, name string) (int, error) {
-	place, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	place, err := mounts.OpenEntry(dir, name)
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
