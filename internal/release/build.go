@@ -124,7 +124,7 @@ func (b *builder) common(ctx context.Context, command string) (c contents, err e
 		}
 		c.completions[shell] = []byte(text)
 	}
-	for _, pattern := range []string{"LICENSE", "LICENSES/*.txt", "README.md", "CHANGELOG.md", "docs/*.md"} {
+	for _, pattern := range []string{"LICENSE", "LICENSES/*.txt", "README.md", "CHANGELOG.md", "docs/*.md", "deploy/*"} {
 		found, err := readBelow(b.source, pattern)
 		if err != nil {
 			return c, err

@@ -96,12 +96,16 @@ func (p pack) debChangelog() []byte {
 		debVersion(p.version), p.commit.hash, p.commit.committer, p.commit.at.Format(time.RFC1123Z))
 }
 
-// debControl returns the fields by which dpkg knows the package: deb-control(5).
-func (p pack) debControl(files []file) []byte {
-	var kib int
+// kibOf returns how many KiB files take when they are installed.
+func kibOf(files []file) (kib int) {
 	for _, f := range files {
 		kib += (len(f.data) + 1023) / 1024
 	}
+	return kib
+}
+
+// debControl returns the fields by which dpkg knows the package: deb-control(5).
+func (p pack) debControl(files []file) []byte {
 	return fmt.Appendf(nil, `Package: hallmark
 Version: %s
 Architecture: %s
@@ -118,7 +122,7 @@ Description: which exact file each stack frame and mapping came from
  .
  It records profiles, watches executions, lists who runs which build, and
  answers for addr2line and llvm-symbolizer.
-`, debVersion(p.version), p.architecture, p.commit.committer, kib)
+`, debVersion(p.version), p.architecture, p.commit.committer, kibOf(files))
 }
 
 // writeDeb writes the Debian package: deb(5).
@@ -127,19 +131,23 @@ func (p pack) writeDeb(w *bytes.Buffer) error {
 	if err != nil {
 		return err
 	}
+	return writeDeb(w, files, []file{{"control", 0o644, p.debControl(files)}}, p.commit.at)
+}
+
+// writeDeb writes a package of files, which about describes.
+func writeDeb(w *bytes.Buffer, files, about []file, at time.Time) error {
 	var sums bytes.Buffer
 	for _, f := range files {
 		fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.data), f.name)
 	}
 	var control, data bytes.Buffer
-	about := []file{{"control", 0o644, p.debControl(files)}, {"md5sums", 0o644, sums.Bytes()}}
-	if err := writeTarGz(&control, "./", about, p.commit.at); err != nil {
+	if err := writeTarGz(&control, "./", append(about, file{"md5sums", 0o644, sums.Bytes()}), at); err != nil {
 		return err
 	}
-	if err := writeTarGz(&data, "./", files, p.commit.at); err != nil {
+	if err := writeTarGz(&data, "./", files, at); err != nil {
 		return err
 	}
-	return writeAr(w, p.commit.at, []file{
+	return writeAr(w, at, []file{
 		{"debian-binary", 0o644, []byte("2.0\n")}, {"control.tar.gz", 0o644, control.Bytes()}, {"data.tar.gz", 0o644, data.Bytes()},
 	})
 }

@@ -82,6 +82,14 @@ func (r *release) fill(ctx context.Context, c commit, scratch string) (names []s
 		return nil, err
 	}
 	outputs := map[string][]byte{}
+	write := func(name string, write func(*bytes.Buffer) error) error {
+		var out bytes.Buffer
+		if err := write(&out); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		outputs[name] = out.Bytes()
+		return nil
+	}
 	for _, architecture := range r.architectures {
 		licenses, err := b.licenses(ctx, architecture)
 		if err != nil {
@@ -92,12 +100,9 @@ func (r *release) fill(ctx context.Context, c commit, scratch string) (names []s
 			return nil, err
 		}
 		p := pack{commit: c, version: binaries[architecture].version, architecture: architecture, program: program, contents: common, licenses: licenses}
-		for name, write := range map[string]func(*bytes.Buffer) error{p.archiveName(): p.writeArchive, p.debName(): p.writeDeb} {
-			var out bytes.Buffer
-			if err := write(&out); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			outputs[name] = out.Bytes()
+		// The package of the service is the same for each of them.
+		if err := errors.Join(write(p.archiveName(), p.writeArchive), write(p.debName(), p.writeDeb), write(p.serverDebName(), p.writeServerDeb)); err != nil {
+			return nil, err
 		}
 	}
 	return writeAll(filepath.Join(scratch, "new"), outputs)

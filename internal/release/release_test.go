@@ -60,10 +60,10 @@ func TestRelease(t *testing.T) {
 	dist := filepath.Join(first, "dist")
 	files := filesBelow(t, dist)
 	wantSame(t, filesBelow(t, elsewhere), files)
-	if len(files) != 5 {
+	if len(files) != 6 {
 		t.Fatalf("%d files", len(files))
 	}
-	if got := output(t, "sh", "-c", `cd "$1" && sha256sum --strict -c SHA256SUMS`, "sh", dist); strings.Count(got, ": OK\n") != 4 {
+	if got := output(t, "sh", "-c", `cd "$1" && sha256sum --strict -c SHA256SUMS`, "sh", dist); strings.Count(got, ": OK\n") != 5 {
 		t.Errorf("sha256sum prints %q", got)
 	}
 
@@ -112,6 +112,13 @@ func checkRelease(t *testing.T, dist, hash string, places []string) {
 			checkInstallation(t, filepath.Join(dist, "hallmark_0.1.0~rc.1_"+a.name+".deb"), a.name, hash)
 		})
 	}
+}
+
+// checkService has lintian judge the package of the service, and dpkg install it beside that of the command.
+func checkService(t *testing.T, deb, root string) {
+	service := filepath.Join(filepath.Dir(deb), "hallmark-server_0.1.0~rc.1_all.deb")
+	output(t, "lintian", "--allow-root", "--fail-on", "error", service)
+	installService(t, root, service)
 }
 
 // homeFor returns another home with the same modules, so that none is fetched.
@@ -193,6 +200,7 @@ func checkInstallation(t *testing.T, deb, architecture, hash string) {
 			t.Errorf("the command prints %q, want %q", got, want)
 		}
 	}
+	checkService(t, deb, root)
 	output(t, "dpkg", "--root="+root, "--purge", "hallmark:"+architecture)
 	if _, err := os.Stat(filepath.Join(root, "usr")); !os.IsNotExist(err) {
 		t.Errorf("files are left when the package is removed: %v", err)

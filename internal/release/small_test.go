@@ -16,6 +16,7 @@ import (
 // smallModule has all that a release is made of, and a command that compiles at once.
 var smallModule = map[string]string{
 	"go.mod": "module hallmark\n\ngo 1.26.0\n", "LICENSE": "Terms\n", "LICENSES/BSD.txt": "More\n", "README.md": "Read\n", "CHANGELOG.md": "Changes\n", "docs/limits.md": "Limits\n",
+	"deploy/hallmark-server.service": "[Service]\n", "deploy/hallmark-server.sysusers": "u hallmark-server -\n", "deploy/hallmark-server.default": "FLAGS=\n",
 	".gitignore": "/dist/\n/.dist-*/\n",
 	"cmd/hallmark/main.go": `package main
 
@@ -113,7 +114,7 @@ func TestFromTheCommit(t *testing.T) {
 	}
 	want := filesBelow(t, clean.dist)
 	names := []string{"SHA256SUMS", "hallmark-1.2.0-rc.1-linux-amd64.tar.gz", "hallmark-1.2.0-rc.1-linux-arm64.tar.gz",
-		"hallmark_1.2.0~rc.1_amd64.deb", "hallmark_1.2.0~rc.1_arm64.deb"}
+		"hallmark-server_1.2.0~rc.1_all.deb", "hallmark_1.2.0~rc.1_amd64.deb", "hallmark_1.2.0~rc.1_arm64.deb"}
 	if got := slices.Sorted(maps.Keys(want)); !slices.Equal(got, names) {
 		t.Fatalf("the release has %q, want %q", got, names)
 	}

@@ -112,8 +112,10 @@ type serveOptions struct {
 // defaultListen is the port of elfutils' server.
 const defaultListen = "127.0.0.1:8002"
 
-func newServeCommand(e *verb.Env) *cobra.Command {
-	var opt serveOptions
+func newServeCommand(e *verb.Env) *cobra.Command { return serveCommand(e, new(serveOptions)) }
+
+// serveCommand returns a command with these options.
+func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "serve [flags]",
 		Short:   "Store files by build ID, and serve them to debuggers and profilers",
@@ -123,7 +125,7 @@ func newServeCommand(e *verb.Env) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			ctx, over := verb.Interruptible()
 			defer over()
-			return runServe(ctx, e, &opt)
+			return runServe(ctx, e, opt)
 		},
 	}
 	f := cmd.Flags()
@@ -254,9 +256,12 @@ func (o *serveOptions) openStore(c *server.Config) (done func(), err error) {
 		if o.cache, err = cachedir.InUserCache("server"); err != nil {
 			return nil, fmt.Errorf("%w: name a directory with --cache", err)
 		}
-		if err := cachedir.Check(o.cache); err != nil {
-			return nil, fmt.Errorf("%w: name a directory with --cache", err)
-		}
+	}
+	if o.cache, err = filepath.Abs(o.cache); err != nil {
+		return nil, err
+	}
+	if err := cachedir.Check(o.cache); err != nil {
+		return nil, fmt.Errorf("%w: name a directory with --cache", err)
 	}
 	scratch := filepath.Join(o.cache, "scratch")
 	if err := os.MkdirAll(scratch, 0o700); err != nil {
