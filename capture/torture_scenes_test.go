@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -294,21 +295,26 @@ func longWrites(x *torture) { x.overwriteWhileRunning(form{textAt: 32 << 20}) }
 // overwrites is how many times each of two contents is written.
 const overwrites = 30
 
-// overwriteWhileRunning has one process overwrite what the other one runs.
+// overwriteWhileRunning has one process overwrite what the other one runs. A processor that executes
+// what another one writes at the same time may do anything (Intel SDM 3A, Handling Self- and
+// Cross-Modifying Code), so a signal may end the process. Seen once in some hundred runs.
 func (x *torture) overwriteWhileRunning(f form) {
 	a, b := x.pair(f)
 	file := x.victim(x.dir, a)
 	both := []*image{a, b}
 	args, _ := words(x.host, "wait map a", file, 0, a.pages+textSize, "repeat 400 call a", a.from, 1000)
-	resume := x.startCommand(both, args...)
+	resume := x.startAny(both, args...)
 	args, _ = words(x.host, "map a", a, 0, a.pages+textSize, "repeat", overwrites, "overwrite", file, a, "call a", a.from, 6000, "overwrite", file, b, "call a", a.from, 6000)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		resume()
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- resume() }()
 	x.run(both, args...)
-	<-done
+	switch err := <-ended; {
+	case err == nil:
+	case strings.HasPrefix(err.Error(), "signal: "):
+		x.lack("%s: %v", x.at, err)
+	default:
+		x.t.Errorf("%s: %v", x.at, err)
+	}
 }
 
 // writtenAndRun writes a program and runs it, over and over, as fast as it can.

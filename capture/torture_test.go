@@ -191,7 +191,18 @@ func (x *torture) start(script ...any) (resume func()) {
 	return x.startCommand(images, append([]string{x.host}, args...)...)
 }
 
+// startCommand is start for a command, which has to end well.
 func (x *torture) startCommand(images []*image, args ...string) (resume func()) {
+	resumed, at := x.startAny(images, args...), x.at
+	return func() {
+		if err := resumed(); err != nil {
+			x.t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
+// startAny is startCommand for a command that may end in any way.
+func (x *torture) startAny(images []*image, args ...string) (resume func() error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
 	in, _ := cmd.StdinPipe()
@@ -204,13 +215,10 @@ func (x *torture) startCommand(images []*image, args ...string) (resume func()) 
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "ready" {
 	}
-	at := x.at
-	return func() {
+	return func() error {
 		_, _ = in.Write([]byte("."))
 		_, _ = io.Copy(io.Discard, out)
-		if err := cmd.Wait(); err != nil {
-			x.t.Errorf("%s: %v", at, err)
-		}
+		return cmd.Wait()
 	}
 }
 
