@@ -136,6 +136,9 @@ func TestIndexOfEveryForm(t *testing.T) {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
+			if !testenv.Thorough() && strings.HasSuffix(b.name, ", DWARF 4") && b.name != "gcc, DWARF 4" {
+				t.Skip("left to HALLMARK_THOROUGH=1") // its like is there with version 5
+			}
 			t.Parallel()
 			for _, tool := range b.tools {
 				testenv.Tool(t, tool)

@@ -92,7 +92,7 @@ var needs = []need{
 	{"clang-19", "clang-19"}, {"llvm-strip-19", "llvm-19"}, {"llvm-dwp-19", "llvm-19"}, {"ld.lld-19", "lld-19"}, {"mold", "mold"},
 	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"zstd", "zstd"}, {"rpmbuild", "rpm"}, {"gdb", "gdb"}, {"jq", "jq"}, {"curl", "curl"}, {"chromium", "chromium"},
 	{"mkfs.ext4", "e2fsprogs"}, {"mkfs.xfs", "xfsprogs"}, {"mkfs.btrfs", "btrfs-progs"}, {"btrfs", "btrfs-progs"},
-	{"mksquashfs", "squashfs-tools"}, {"mkdosfs", "dosfstools"}, {"dpkg-parsechangelog", "dpkg-dev"}, {"git", "git"},
+	{"mksquashfs", "squashfs-tools"}, {"mkdosfs", "dosfstools"}, {"dpkg-parsechangelog", "dpkg-dev"}, {"git", "git"}, {"systemd-sysusers", "systemd"},
 	{"/usr/include/bpf/bpf_helpers.h", "libbpf-dev"}, {"/usr/include/stdio.h", "libc6-dev"}, {"/usr/lib/debug/.build-id", "libc6-dbg"},
 	{"/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a", "libclang-rt-19-dev"},
 	{"/usr/aarch64-linux-gnu/lib/libgomp.so.1", "libgomp1-arm64-cross"}, {"/usr/aarch64-linux-gnu/lib/libstdc++.so.6", "libstdc++6-arm64-cross"},

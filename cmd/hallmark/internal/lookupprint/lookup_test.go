@@ -31,7 +31,7 @@ func ownIndex(t *testing.T) (*symbol.Index, []addr.Virt) {
 	var addresses []addr.Virt
 	for p := range x.Pieces() {
 		addresses = append(addresses, p.Virt, p.Virt+addr.Virt(p.Size))
-		if len(addresses) == 20000 {
+		if len(addresses) == 6000 {
 			break
 		}
 	}
