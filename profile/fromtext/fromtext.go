@@ -194,7 +194,9 @@ func newMaker(o Options) *maker {
 // Bytes of memory, about, of what there are many of.
 const (
 	locationCost = 400
+	mappingCost  = 250
 	sampleCost   = 500
+	labelsCost   = 450 // of text or of numbers: each kind has a map
 	frameCost    = 16
 )
 
@@ -237,7 +239,11 @@ func (m *maker) location(frames []frame) (*pprof.Location, error) {
 	if err := m.take(locationCost + 2*len(m.key)); err != nil {
 		return nil, err
 	}
-	l := &pprof.Location{ID: uint64(len(m.p.Location) + 1), Address: outer.address, Mapping: m.mapping(outer.file)}
+	mapping, err := m.mapping(outer.file)
+	if err != nil {
+		return nil, err
+	}
+	l := &pprof.Location{ID: uint64(len(m.p.Location) + 1), Address: outer.address, Mapping: mapping}
 	for _, f := range frames {
 		if f.name != "" {
 			l.Line = append(l.Line, pprof.Line{Function: m.function(&f)})
@@ -251,17 +257,20 @@ func (m *maker) location(frames []frame) (*pprof.Location, error) {
 	return l, nil
 }
 
-func (m *maker) mapping(file string) *pprof.Mapping {
+func (m *maker) mapping(file string) (*pprof.Mapping, error) {
 	if file == "" {
-		return nil
+		return nil, nil
 	}
 	at := m.mappings[file]
 	if at == nil {
+		if err := m.take(mappingCost + len(file)); err != nil {
+			return nil, err
+		}
 		at = &pprof.Mapping{ID: uint64(len(m.p.Mapping) + 1), Limit: math.MaxUint64, File: file}
 		m.mappings[file] = at
 		m.p.Mapping = append(m.p.Mapping, at)
 	}
-	return at
+	return at, nil
 }
 
 func (m *maker) function(of *frame) *pprof.Function {
@@ -288,7 +297,14 @@ func (m *maker) count(stack []*pprof.Location, values []int64, labels profile.La
 	}
 	s := m.samples[string(m.key)]
 	if s == nil {
-		if err := m.take(sampleCost + frameCost*len(stack) + len(m.key)); err != nil {
+		cost := sampleCost + frameCost*len(stack) + len(m.key)
+		if labels.Process != "" || labels.Thread != "" {
+			cost += labelsCost
+		}
+		if labels.PID != 0 || labels.TID != 0 {
+			cost += labelsCost
+		}
+		if err := m.take(cost); err != nil {
 			return nil, err
 		}
 		s = &pprof.Sample{Location: stack, Value: make([]int64, len(values))}
