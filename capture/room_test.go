@@ -52,7 +52,7 @@ func mapMany(t *tracker, p *process, n int) (kept int) {
 }
 
 // TestRoomForMappings has processes of one user map, fork and execute very much. A process that is beyond the
-// share of its user loses its own mappings, with a reason, and no other one does. What ends gives its room back.
+// share of its user loses its own mappings, with a reason, and no other one does. A process that ends gives its room back.
 func TestRoomForMappings(t *testing.T) {
 	const room = 2000
 	tr := newRoomTracker(t, room*mappingBytes)

@@ -48,7 +48,7 @@ func wait(u *userStacks, p *process, samples int) (waiting int) {
 }
 
 // TestRoomForWaiting has samples wait in a process with very many mappings, which change: those that wait keep
-// the mappings as they were. What is beyond the share of its user is finished without its table, the oldest first.
+// the mappings as they were. Samples beyond the share of their user are finished without their table, the oldest first.
 func TestRoomForWaiting(t *testing.T) {
 	const mapped, fit = 1000, 10
 	u := newWaitingStacks(t, 2*fit*(mapped*mappingBytes+waitingSize))

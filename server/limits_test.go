@@ -69,7 +69,7 @@ func TestRequestLimit(t *testing.T) {
 		get("a").want(t, 200)
 	}
 	wantRetry(t, get("a"), 1)
-	// Who tries tokens is counted by address.
+	// Attempts at tokens are counted by address.
 	for range 20 {
 		ask(t, "GET", base+"/", nil, "Authorization", "Bearer nonsense").want(t, 401)
 	}

@@ -49,7 +49,7 @@ func (s *Server) now() time.Time {
 	return time.Now()
 }
 
-// writeUsage writes what was noted. What cannot be written is noted when it is asked for again.
+// writeUsage writes the uses that were noted. One that cannot be written is noted when the identity is asked for again.
 func (s *Server) writeUsage(ctx context.Context) {
 	u := &s.usage
 	u.mu.Lock()

@@ -211,7 +211,7 @@ var leaveDirs atomic.Bool
 // LeaveDirs has OpenEntry, OpenHere and the views of [Of] look into the directories of other users only
 // as far as the kernel has their entries in its caches: there is a helper that looks into them.
 //
-// Whoever looks for another entry waits for the lock of the directory. Any process can hold it for as
+// A lookup of another entry waits for the lock of the directory. Any process can hold it for as
 // long as it likes: it has the kernel copy a list of entries into a page that a silent file
 // system has yet to read. No signal ends that wait, and the process cannot end before.
 // Directories of root's can be locked in the same way, but then no program finds anything there.

@@ -155,7 +155,7 @@ func (c *Client) do(ctx context.Context, q request) (*http.Response, error) {
 	}
 }
 
-// longestAfter is how long a request waits to be repeated. Who is asked to wait longer learns of it at once.
+// longestAfter is how long a request waits to be repeated. A caller that is asked to wait longer learns of it at once.
 const longestAfter = 30 * time.Second
 
 // mayPass reports whether an error may be gone when the request is repeated, and when.

@@ -389,7 +389,7 @@ func TestReturn(t *testing.T) {
 	wantFile(t, s, ids[0], numbered(0))
 }
 
-// TestKilledCollection ends a run after each of its changes. What is kept can be read then, and a later
+// TestKilledCollection ends a run after each of its changes. All that is kept can be read then, and a later
 // run does the rest.
 func TestKilledCollection(t *testing.T) {
 	for n := 0; ; n++ {
