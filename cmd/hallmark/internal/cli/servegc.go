@@ -173,8 +173,8 @@ func forms(n int64, one, more string) string {
 	return more
 }
 
-// existingStore opens the store of a server. What this user writes in the directory of another one, that
-// one's server cannot read.
+// existingStore opens the store of a server. A directory has to belong to this user: the server of another
+// one could not read the files that this one would write there.
 func existingStore(at string) (*store.Store, func(), error) {
 	if !strings.Contains(at, "://") {
 		if at == "" {
