@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -422,7 +423,7 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 func (p *pushing) profile(ctx context.Context, name string) error {
 	prof, err := p.opt.input.Read(p.env, name)
 	if err != nil {
-		p.missing(name, "", err.Error())
+		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
 	finder := &debuginfo.Finder{}
