@@ -282,7 +282,7 @@ func TestParts(t *testing.T) {
 func elfutils(t *testing.T, dir string, id buildid.ID) string {
 	t.Helper()
 	testenv.Tool(t, "debuginfod")
-	return testenv.Debuginfod(t, dir, "/buildid/"+id.String()+"/debuginfo")
+	return testenv.Debuginfod(t, dir, "/buildid/"+id.String()+"/executable", "/buildid/"+id.String()+"/debuginfo")
 }
 
 // TestBesideElfutils compares all answers with those of elfutils' server over the same files,

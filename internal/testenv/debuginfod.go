@@ -10,8 +10,9 @@ import (
 )
 
 // Debuginfod starts elfutils' server for the files in a directory, and returns its URL
-// when it has found what is at a path of it: "/buildid/ID/executable" for instance.
-func Debuginfod(t testing.TB, dir, path string) (url string) {
+// when it has found the files at all paths of it: "/buildid/ID/executable" for instance.
+// It reads each file by itself: one that it has found says nothing of another.
+func Debuginfod(t testing.TB, dir string, paths ...string) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +30,9 @@ func Debuginfod(t testing.TB, dir, path string) (url string) {
 		_ = cmd.Wait()
 	})
 	url = "http://127.0.0.1:" + port
-	waitFor(t, url+path)
+	for _, path := range paths {
+		waitFor(t, url+path)
+	}
 	return url
 }
 
