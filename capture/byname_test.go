@@ -69,7 +69,7 @@ func TestRecordForgedAtPath(t *testing.T) {
 	real := proctest.FileContent(t, build)
 	time.Sleep(2 * fstimes.Delay())
 	for name, script := range forgedAtPath {
-		for _, ms := range []int{5, 300} {
+		for _, ms := range []int{5, 150} {
 			t.Run(fmt.Sprintf("%s for %d ms", name, ms), func(t *testing.T) {
 				run := fmt.Sprintf(`for i in 1 2 3 4 5 6; do "$1" %d; done`, ms)
 				p, _, _ := recordCommand(t, Options{Backend: Perf, Frequency: 1999}, "sh", "-c", `"$1" 100; `+script, forged, build, run)

@@ -84,9 +84,9 @@ func recordTwoBuildsOfOneID(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	for name, script := range map[string]string{
-		"together": `"$1" 300 & "$2" 300 & wait`,
-		"one, two": `"$1" 300; "$2" 300`,
-		"two, one": `"$2" 300; "$1" 300`,
+		"together": `"$1" 150 & "$2" 150 & wait`,
+		"one, two": `"$1" 150; "$2" 150`,
+		"two, one": `"$2" 150; "$1" 150`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two)
@@ -124,7 +124,7 @@ func recordOneIDAtOnePath(t *testing.T, backend Backend) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			program, first, second := filepath.Join(dir, "busy-c"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
-			script := `cp "$1" "$3"; "$3" 400 & echo $! >"$4"; wait $!; ` + replace + `; "$3" 400 & echo $! >"$5"; wait $!`
+			script := `cp "$1" "$3"; "$3" 200 & echo $! >"$4"; wait $!; ` + replace + `; "$3" 200 & echo $! >"$5"; wait $!`
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two, program, first, second)
 			for file, wrong := range map[string]string{first: "burn_other", second: "burn"} {
 				pid, err := os.ReadFile(file)
@@ -181,9 +181,9 @@ func recordForgery(t *testing.T, backend Backend) {
 	}
 	testenv.Tool(t, "setpriv")
 	for name, script := range map[string]string{
-		"together":      `setpriv --reuid 65534 --clear-groups "$1" 500 & "$2" & wait`,
-		"forgery first": `setpriv --reuid 65534 --clear-groups "$1" 500; "$2"`,
-		"forgery last":  `"$2"; setpriv --reuid 65534 --clear-groups "$1" 500`,
+		"together":      `setpriv --reuid 65534 --clear-groups "$1" 200 & "$2" & wait`,
+		"forgery first": `setpriv --reuid 65534 --clear-groups "$1" 200; "$2"`,
+		"forgery last":  `"$2"; setpriv --reuid 65534 --clear-groups "$1" 200`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", forged, honest)
@@ -234,11 +234,11 @@ func recordForgedNames(t *testing.T, backend Backend) {
 		return file
 	}
 	first, second := renamed("first", "first_says", 65534), renamed("second", "second_says", 65533)
-	const asFirst, asSecond = `setpriv --reuid 65534 --clear-groups "$1" 300`, `setpriv --reuid 65533 --clear-groups "$2" 300`
+	const asFirst, asSecond = `setpriv --reuid 65534 --clear-groups "$1" 150`, `setpriv --reuid 65533 --clear-groups "$2" 150`
 	for name, script := range map[string]string{
-		"forged first": asFirst + `; "$3" 300`,
-		"real first":   `"$3" 300; ` + asFirst,
-		"together":     asFirst + ` & "$3" 300 & wait`,
+		"forged first": asFirst + `; "$3" 150`,
+		"real first":   `"$3" 150; ` + asFirst,
+		"together":     asFirst + ` & "$3" 150 & wait`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", first, second, one)
@@ -271,7 +271,7 @@ func recordSwapped(t *testing.T, backend Backend) {
 		t.Fatal(err)
 	}
 	const script = `"$2" 200
-		setpriv --reuid 65534 --clear-groups sh -c 'cp "$1" x && cp "$2" y && ./x 200; mv x kept; mv y x; ./x 400 & echo $! >pid; until [ "$(readlink /proc/$!/exe)" = "$PWD/x" ]; do :; done; mv x y; mv kept x; wait' sh "$2" "$3"`
+		setpriv --reuid 65534 --clear-groups sh -c 'cp "$1" x && cp "$2" y && ./x 200; mv x kept; mv y x; ./x 200 & echo $! >pid; until [ "$(readlink /proc/$!/exe)" = "$PWD/x" ]; do :; done; mv x y; mv kept x; wait' sh "$2" "$3"`
 	p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", `cd "$1"; `+script, "sh", dir, one, two)
 	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
 	if err != nil {
@@ -327,7 +327,7 @@ func recordContainers(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	one := proctest.BuildC(t)
 	const inOverlay = `mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work "/mnt/$2" &&
-		mount -t overlay -o lowerdir="$1",upperdir=/mnt/up,workdir=/mnt/work none "/mnt/$2" && exec "/mnt/$2/busy-c" 300`
+		mount -t overlay -o lowerdir="$1",upperdir=/mnt/up,workdir=/mnt/work none "/mnt/$2" && exec "/mnt/$2/busy-c" 150`
 	isolate := []string{testenv.Tool(t, "unshare"), "-m", "sh", "-c"}
 	if err := exec.Command(isolate[0], append(isolate[1:], inOverlay, "sh", filepath.Dir(one), "try")...).Run(); err != nil {
 		testenv.Need(t, false, "overlayfs")
@@ -538,9 +538,9 @@ func recordHiddenContent(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	testenv.Tool(t, "setpriv")
 	const asOther = `setpriv --reuid 65534 --regid 65534 --clear-groups `
-	const beside = asOther + `"$1" 500 & "$2" 500; wait`
-	const changing = asOther + `sh -c '"$1" 500 & for i in $(seq 400); do chmod 755 "$1"; sleep 0.005; done' sh "$1" & "$2" 500; wait`
-	const mounted = asOther + `unshare -Urm sh -c 'mount --bind "$1" "$2" && exec "$2" 500' sh "$1" "$2" & "$2" 500; wait`
+	const beside = asOther + `"$1" 200 & "$2" 200; wait`
+	const changing = asOther + `sh -c '"$1" 200 & for i in $(seq 150); do chmod 755 "$1"; sleep 0.005; done' sh "$1" & "$2" 200; wait`
+	const mounted = asOther + `unshare -Urm sh -c 'mount --bind "$1" "$2" && exec "$2" 200' sh "$1" "$2" & "$2" 200; wait`
 	for name, test := range map[string]struct {
 		hide   func(t *testing.T, name string)
 		script string

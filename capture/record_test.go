@@ -208,9 +208,9 @@ func recordPrograms(t *testing.T, backend Backend) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := test.build(t, test.flags...)
-			duration := "300"
+			duration := "150"
 			if strings.HasPrefix(test.name, "go") {
-				duration = "300ms"
+				duration = "150ms"
 			}
 			p, misses, stats := recordCommand(t, Options{Backend: backend}, file, duration)
 			want := test.id(t, file)

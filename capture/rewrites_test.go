@@ -49,8 +49,11 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string,
 	patcher := proctest.Start(t, append([]string{program}, args...)...)
 	other := proctest.Start(t, program, otherDoes)
 	time.Sleep(50 * time.Millisecond)
-	long := 3 * time.Second
-	if args[0] == "copied" { // a page that is first met when it was rewritten is no copy
+	long := time.Second
+	switch args[0] {
+	case "during":
+		long = 3 * time.Second
+	case "copied": // a page that is first met when it was rewritten is no copy
 		long = 5 * time.Second
 	}
 	p, _, _ := recordSession(t, context.Background(),
@@ -95,7 +98,7 @@ func TestRewrittenAmongMany(t *testing.T) {
 		}
 	}
 	eachBackend(t, func(t *testing.T, b Backend) {
-		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{patcher}, Duration: 3 * time.Second})
+		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{patcher}, Duration: 2 * time.Second})
 		counts := leaves(p)
 		t.Log(counts, profile.Rewritten(p))
 		if in := fmt.Sprintf("%d [rewritten] %s", patcher, program); counts[in] < 20 {

@@ -50,8 +50,8 @@ var scenes = []scene{
 	{name: "mapped shared", run: mappedShared},
 	{name: "offset above 4 GiB", run: largeOffset},
 	{name: "the same build ID in two files", run: copied},
-	{name: "page written by a debugger", run: poked},
-	{name: "header written by the process", run: pokedHeader},
+	{name: "page written by a debugger", run: poked, looked: true},
+	{name: "header written by the process", run: pokedHeader, looked: true},
 	{name: "text moved to anonymous memory", run: movedText, looked: true},
 	{name: "text moved, no build ID", run: movedTextNoID, looked: true},
 

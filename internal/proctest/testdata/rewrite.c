@@ -1,11 +1,12 @@
-// Spins in two functions that have a page of their own each, and rewrites the page of one of them.
+// Works in two functions that have a page of their own each, for a quarter of its time, and rewrites
+// the page of one of them.
 //
 //	rewrite none        does nothing
 //	rewrite never       rewrites nothing
-//	rewrite before      rewrites before it spins
-//	rewrite during MS   rewrites after it has spun for so many milliseconds
-//	rewrite many N      rewrites before it spins, and in N more mappings of its file
-//	rewrite thread      rewrites, and spins in another thread than the first one, which ends
+//	rewrite before      rewrites before it works
+//	rewrite during MS   rewrites after it has worked for so many milliseconds
+//	rewrite many N      rewrites before it works, and in N more mappings of its file
+//	rewrite thread      rewrites, and works in another thread than the first one, which ends
 //	rewrite vdso        rewrites the last page of the vdso
 //	rewrite copied MS   copies the pages to anonymous memory, and rewrites as with during
 //	rewrite copies      copies the pages to anonymous memory, and rewrites nothing
@@ -70,11 +71,22 @@ static void mapMany(int n) {
 	}
 }
 
-static void *spin(void *unused) {
-	for (;;) {
-		patched();
-		kept();
-	}
+static int restless;
+
+// round calls both functions, and sleeps for three times as long.
+static void round(void) {
+	double since = seconds();
+	patched();
+	kept();
+	double rest = 3 * (seconds() - since);
+	struct timespec t = { .tv_nsec = rest < 0.02 ? rest * 1e9 : 20000000 };
+	if (!restless)
+		nanosleep(&t, 0);
+}
+
+static void *work(void *unused) {
+	for (;;)
+		round();
 }
 
 // otherwise splits and joins the mapping that has the pages of the functions.
@@ -85,10 +97,11 @@ static void *otherwise(void *page) {
 	}
 }
 
-// spinBeside spins in a thread of its own while the first one does something else.
-static void spinBeside(int moves) {
+// workBeside works in a thread of its own while the first one does something else.
+static void workBeside(int moves) {
 	pthread_t other;
-	if (pthread_create(&other, 0, spin, 0))
+	restless = moves; // it waits for the mapping most of the time
+	if (pthread_create(&other, 0, work, 0))
 		abort();
 	if (moves)
 		otherwise((char *)patched - 4096);
@@ -102,7 +115,7 @@ int main(int argc, char **argv) {
 		return 0;
 	if (strcmp(argv[1], "thread") == 0 || strcmp(argv[1], "moving") == 0) {
 		rewrite(patched);
-		spinBeside(argv[1][0] == 'm');
+		workBeside(argv[1][0] == 'm');
 	}
 	if (strncmp(argv[1], "cop", 3) == 0) {
 		copy(patched);
@@ -124,7 +137,6 @@ int main(int argc, char **argv) {
 			rewrite(patched);
 			done = 1;
 		}
-		patched();
-		kept();
+		round();
 	}
 }
