@@ -209,6 +209,14 @@ func eachField(data []byte, f func(number int, body []byte, end int) bool) (soun
 	return true
 }
 
+// Check returns ErrTooLarge if p stands for more names or calls than the limits allow.
+func Check(p *pprof.Profile, l Limits) error {
+	if err := checkText(p, l.Text); err != nil {
+		return err
+	}
+	return CheckCalls(p, l.Calls)
+}
+
 // checkText returns ErrTooLarge if the names in p are used so often that they are more than
 // limit bytes together.
 func checkText(p *pprof.Profile, limit int64) error {

@@ -96,10 +96,7 @@ func ReadLimited(r io.Reader, o ReadOptions) (*pprof.Profile, Limits, error) {
 	if err != nil {
 		return nil, limits, formatError{err}
 	}
-	if err = checkText(p, limits.Text); err == nil {
-		err = CheckCalls(p, limits.Calls)
-	}
-	if err != nil {
+	if err := Check(p, limits); err != nil {
 		return nil, limits, err
 	}
 	return p, limits, nil

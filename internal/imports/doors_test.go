@@ -54,7 +54,7 @@ var doors = map[string]string{
 	"cmd/hallmark/internal/doctor/census.go:readSlabs":          kernel,
 	"cmd/hallmark/internal/doctor/feature.go:probeKallsyms":     kernel,
 	"cmd/hallmark/internal/doctor/feature.go:probeMapFiles":     own,
-	"cmd/hallmark/internal/input/text.go:findText":              typed,
+	"cmd/hallmark/internal/input/other.go:findOther":            typed,
 	"cmd/hallmark/internal/perffile/recording.go:Find":          typed,
 	"cmd/hallmark/internal/perffile/recording.go:Open":          typed,
 	"cmd/hallmark/internal/proof/prover.go:kernelSymbol":        kernel,

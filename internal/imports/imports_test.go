@@ -137,6 +137,11 @@ var rules = map[string]rule{
 		why:      "arithmetic over the model; whoever shows it is above",
 	},
 	"profile/summary": {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "arithmetic over the model"},
+	"profile/otlp": {
+		module:   []string{"buildid", "profile", "reason", "symbol"},
+		external: []string{pprof, "go.opentelemetry.io/proto/slim/otlp/", "google.golang.org/protobuf/"},
+		why:      "OpenTelemetry's messages as profiles and back; the only importer of their generated code",
+	},
 	"profile/fromtext": {
 		module:   []string{"profile", "reason"},
 		external: []string{pprof},
@@ -324,7 +329,7 @@ var rules = map[string]rule{
 	command + "cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "execwatch", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
 			"internal/mounts", "internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
-			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/speedscope",
+			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/otlp", "profile/speedscope",
 			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/indexer", "server/packages", "server/scan", "server/store", "server/symbols", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",
 			command + "perffile", command + "progress", command + "proof", command + "symbolsource", command + "terminal", command + "top", command + "verb"},
@@ -354,7 +359,7 @@ var rules = map[string]rule{
 	},
 	command + "input": {
 		module: []string{"debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/compact", "profile/firefox",
-			"profile/fromperf", "profile/fromtext", "profile/local", "symbol", "unwind", command + "perffile", command + "proof", command + "verb"},
+			"profile/fromperf", "profile/fromtext", "profile/local", "profile/otlp", "symbol", "unwind", command + "perffile", command + "proof", command + "verb"},
 		external: []string{"github.com/spf13/", sys, pprof},
 		why:      "profiles of verbs; what they show of them is for them to say",
 	},

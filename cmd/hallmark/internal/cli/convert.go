@@ -25,6 +25,7 @@ import (
 	"hallmark/profile/firefox"
 	"hallmark/profile/folded"
 	"hallmark/profile/local"
+	"hallmark/profile/otlp"
 	"hallmark/profile/speedscope"
 	"hallmark/profile/svg"
 	"hallmark/profile/toperf"
@@ -41,18 +42,19 @@ const convertLong = `Write a profile in another format:
   svg         a flame graph as an image
   pprof       the profile with symbols added, for 'go tool pprof' and the like
   perf        perf.data for 'perf report', which finds symbols by build ID
+  otlp        an OTLP message for OpenTelemetry's collectors and backends
 
 The end of the output's name chooses the format: .folded, .speedscope.json,
 .firefox.json (or .firefox.json.gz), .html, .svg, .pb.gz, .perf.data (or
-perf.data). --format overrides it. The output appears under its name when it is
+perf.data), .otlp. --format overrides it. The output appears under its name when it is
 complete, and no more people can read it than can read FILE. Without FILE,
 convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
 ('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols
-each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof and perf keep
-addresses. perf gets only GNU build IDs; --every-identity adds those of other
+each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof, otlp and perf
+keep addresses. perf gets only GNU build IDs; --every-identity adds those of other
 kinds.
 
 Recordings by perf: FILE may be perf.data, the directory of 'perf record
@@ -63,10 +65,11 @@ inject' can prove, and --trust-paths takes the files at the paths without proof.
 Of a damaged recording convert writes what can be read, and returns 1.
 
 Times: speedscope, firefox and perf are in the order of time after 'hallmark
-record --timeline', and for recordings by perf; html shows when. --timeline
-keeps the times in pprof too.
+record --timeline', and for recordings by perf; html shows when, and otlp has
+the times. --timeline keeps them in pprof too.
 
-Text: FILE may be folded stacks or the text of 'perf script'.
+Other input: FILE may be folded stacks, the text of 'perf script', or an OTLP
+message (protocol 1.10 or later), also in JSON.
 
 Events: convert takes the first event with samples; --event chooses another.
 --event all keeps every event as a value, without times. --sample-type chooses
@@ -103,7 +106,7 @@ func newConvertCommand(e *verb.Env) *cobra.Command {
 	c.symbols.AddFlags(cmd.Flags())
 	c.symbols.AddServerFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "write to the file `OUT`, '-' for standard output")
-	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof or perf (default: by the name of the output)")
+	cmd.Flags().StringVar(&c.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof, perf or otlp (default: by the name of the output)")
 	verb.CompleteValues(cmd, "format", formatNames()...)
 	cmd.Flags().BoolVar(&c.noSymbols, "no-symbols", false, "leave frames without symbols as they are")
 	cmd.Flags().BoolVar(&c.input.Times, "timeline", false, "keep the time of every sample of a perf.data file, whatever the format")
@@ -139,6 +142,7 @@ var formats = []format{
 	{name: "svg", extensions: []string{".svg"}, write: (*converter).writeSVG},
 	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true},
 	{name: "perf", extensions: []string{"perf.data"}, write: (*converter).writePerf, times: true},
+	{name: "otlp", extensions: []string{".otlp"}, write: (*converter).writeOTLP, symbols: true, times: true},
 }
 
 // formatOf returns the format with this name, or without a name the one that the
@@ -151,12 +155,12 @@ func formatOf(name, output string) (format, error) {
 		}
 	}
 	if name != "" {
-		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, html, svg, pprof or perf", name)
+		return format{}, verb.Usagef("--format %s: must be folded, speedscope, firefox, html, svg, pprof, perf or otlp", name)
 	}
 	if output == "-" {
 		return format{}, verb.Usagef("standard output has no name that says the format: use --format")
 	}
-	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .html, .svg, .pb.gz, .perf.data or --format", output)
+	return format{}, verb.Usagef("%s: the name ends in no known format, use .folded, .speedscope.json, .firefox.json, .html, .svg, .pb.gz, .perf.data, .otlp or --format", output)
 }
 
 // foreign are ends of names of files in formats that are not written.
@@ -228,7 +232,7 @@ func (c *converter) run(name string) error {
 	}
 	if !c.noSymbols && f.symbols {
 		symbolize := c.symbols.Show
-		if f.name == "pprof" { // to be kept
+		if f.name == "pprof" || f.name == "otlp" { // to be kept
 			symbolize = c.symbols.Symbolize
 		}
 		if _, err := symbolize(c.env, p); err != nil {
@@ -296,6 +300,23 @@ func (c *converter) writePprof(w io.Writer, p *pprof.Profile) error {
 
 func (c *converter) writePerf(w io.Writer, p *pprof.Profile) error {
 	return toperf.Write(w, p, toperf.Options{SampleType: c.input.SampleType, EveryIdentity: c.every})
+}
+
+// writeOTLP writes a message, which has a profile for each type of values.
+func (c *converter) writeOTLP(w io.Writer, p *pprof.Profile) error {
+	if c.input.SampleType != "" {
+		return verb.Usagef("--sample-type makes no sense for otlp, which keeps all of them")
+	}
+	m, err := otlp.FromProfile(p)
+	if err != nil {
+		return err
+	}
+	b, err := m.Append(nil)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
 }
 
 // writeHTML writes the pages of 'hallmark view' as one file. It names code without symbols as the

@@ -50,6 +50,7 @@ func TestDescribeKind(t *testing.T) {
 		"an older index":         {file("hallmark\x01"), symbol.ErrNotIndex, ""},
 		"ELF as an index":        {file("\x7fELF\x02"), symbol.ErrNotIndex, ": not an index, but an ELF file ('hallmark lookup' and 'hallmark id' read it)"},
 		"speedscope as profile":  {file(`{"$schema":"https://www.speedscope.app/file-format-schema.json"`), profile.ErrFormat, ": not a profile, but a profile for speedscope, which Hallmark writes and does not read"},
+		"damaged OTLP as JSON":   {file(`{"resourceProfiles":5}`), profile.ErrFormat, ""},
 		"nobody knows":           {file("\x00\x01\x02"), profile.ErrFormat, ""},
 		"an empty file":          {file(""), symbol.ErrNotELF, ": not an ELF file, but an empty file"},
 		"another error":          {file("\x7fELF\x02"), other, ""},

@@ -39,7 +39,7 @@ Each frame of the profile has the identity (build ID) of the exact file it is
 from, and the offset in that file. Symbols can be added on any machine, at any
 later time; those found here are added at once. The format is pprof's, or the
 one that the output's name ends in, as in 'hallmark convert': .folded,
-.speedscope.json, .firefox.json, .html, .svg, perf.data.
+.speedscope.json, .firefox.json, .html, .svg, perf.data, .otlp.
 
 If files of different content claim one build ID, the one that only root or you
 can have written keeps it. The others are shown by a hash of their code
@@ -127,7 +127,7 @@ func newRecordCommand(e *verb.Env) *cobra.Command {
 	f.IntVarP(&r.opts.Frequency, "frequency", "F", capture.DefaultFrequency, "`HZ`: samples a second on each CPU")
 	f.VarP((*verb.TimeSpan)(&r.opts.Duration), "duration", "d", "stop recording after this time (seconds, or 30s, 5m)")
 	f.StringVarP(&r.output, "output", "o", input.DefaultFile, "write the profile to this `FILE`, - for standard output (that of the command goes to standard error then), in the format that its name ends in as with 'hallmark convert'")
-	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof or perf (default: by the name of the output, else pprof); without --output to hallmark.folded and so on")
+	f.StringVar(&r.format, "format", "", "write this `FORMAT`: folded, speedscope, firefox, html, svg, pprof, perf or otlp (default: by the name of the output, else pprof); without --output to hallmark.folded and so on")
 	verb.CompleteValues(cmd, "format", formatNames()...)
 	f.StringVarP(&event, "event", "e", capture.CPUClock.String(), "sample by this `EVENT`: cpu-clock or cycles")
 	f.BoolP("stacks", "g", false, "accepted as perf's: callers are recorded in any case")
@@ -386,7 +386,7 @@ func (r *record) encode(w io.Writer, p *pprof.Profile) error {
 	switch {
 	case r.as.name == "perf":
 		return writePerfHere(w, p)
-	case r.as.name != "pprof" && r.as.name != "html" && r.as.name != "svg" && !r.noSymbols: // not to be kept
+	case r.as.name != "pprof" && r.as.name != "otlp" && r.as.name != "html" && r.as.name != "svg" && !r.noSymbols: // not to be kept
 		p = p.Copy()
 		if _, err := (&symbolsource.Options{NoDebuginfod: true}).Show(r.env, p); err != nil {
 			return err

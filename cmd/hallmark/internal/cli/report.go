@@ -29,8 +29,10 @@ the reasons why others end early, by the binary where they do.
 FILE is any pprof profile, or a recording by perf (perf.data, and the directory
 that 'perf record --threads' writes); '-' is standard input, and gzip is seen
 through. It may also be the text of 'perf script' or folded stacks, as many
-profilers write them ("main;walk 42"); neither has identities. Without one it is
-hallmark.pb.gz, which 'hallmark record' writes.
+profilers write them ("main;walk 42"); neither has identities. Or it is a
+message of OTLP, OpenTelemetry's protocol (1.10 or later), as in 'hallmark
+convert -o out.otlp'. Without FILE, hallmark.pb.gz is read, which 'hallmark
+record' writes.
 Frames without symbols, or without source lines, get them from what has their
 identity: prepared indexes, the files and installed debug files of this machine,
 and where DEBUGINFOD_URLS names debuginfod servers, these. With --server, a

@@ -356,6 +356,7 @@ func (p *place) readers(in string) []command {
 		line("convert", "-o", p.out("a.svg"), in),
 		line("convert", "-o", p.out("a.pb.gz"), in),
 		line("convert", "-o", p.out("a.perf.data"), in),
+		line("convert", "-o", p.out("a.otlp"), in),
 		line("symbolize", "-o", p.out("b.pb.gz"), in),
 	}
 	return all

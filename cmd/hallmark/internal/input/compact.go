@@ -33,23 +33,20 @@ func (in *Reader) readCompactAny(e *verb.Env, name string) (*compact.Profile, er
 		}
 		return compact.FromPprof(all[0])
 	}
-	text, err := findText(name, &rest)
+	other, err := findOther(name, &rest)
 	if err != nil {
 		return nil, err
 	}
-	if text != nil {
-		defer text.close()
-		all, err := in.convertText(text, o)
+	if other != nil {
+		defer other.close()
+		all, err := in.convertOther(other, o)
 		if err != nil {
 			return nil, err
 		}
 		return compact.FromPprof(all[0])
 	}
-	switch {
-	case in.Event != "":
-		return nil, verb.Usagef("--event is for recordings by perf, and %s is a profile: use --sample-type", perffile.InputName(name))
-	case in.trust:
-		return nil, verb.Usagef("--trust-paths is for recordings by perf, and %s is a profile", perffile.InputName(name))
+	if err := in.forRecordings(name); err != nil {
+		return nil, err
 	}
 	if rest == nil {
 		return compact.ReadFile(name, o)

@@ -108,19 +108,16 @@ func (in *Reader) readAny(e *verb.Env, name string, each bool) ([]*pprof.Profile
 		in.limits = o.Limits(rec.Size)
 		return in.convertPerf(e, rec, each)
 	}
-	text, err := findText(name, &rest)
+	other, err := findOther(name, &rest)
 	if err != nil {
 		return nil, err
 	}
-	if text != nil {
-		defer text.close()
-		return in.convertText(text, o)
+	if other != nil {
+		defer other.close()
+		return in.convertOther(other, o)
 	}
-	switch {
-	case in.Event != "":
-		return nil, verb.Usagef("--event is for recordings by perf, and %s is a profile: use --sample-type", perffile.InputName(name))
-	case in.trust:
-		return nil, verb.Usagef("--trust-paths is for recordings by perf, and %s is a profile", perffile.InputName(name))
+	if err := in.forRecordings(name); err != nil {
+		return nil, err
 	}
 	var p *pprof.Profile
 	if rest == nil {

@@ -16,6 +16,7 @@ import (
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/profile/fromtext"
+	"hallmark/profile/otlp"
 	"hallmark/symbol"
 	"hallmark/unwind"
 )
@@ -50,6 +51,8 @@ func kindOf(head []byte) string {
 		return "an empty file"
 	case !isPlainText(head):
 		return ""
+	case otlp.Detect(head):
+		return "a profile in OTLP"
 	case bytes.Contains(head, []byte("speedscope.app")):
 		return speedscopeKind
 	}

@@ -1,0 +1,149 @@
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/cmd/hallmark/internal/perffile"
+	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/profile"
+	"hallmark/profile/fromtext"
+	"hallmark/profile/otlp"
+)
+
+// otherInput is a profile that is neither pprof's nor a recording by perf: folded stacks, what perf script
+// prints, or a message of OTLP.
+type otherInput struct {
+	name   string
+	format fromtext.Format // None for OTLP
+	from   io.Reader
+	size   int64 // of the file, -1 where nobody knows
+	read   *counted
+	close  func()
+}
+
+// counted counts what is read of a file, compressed as it is.
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// findOther opens such a profile in the file called name, or in rest if that is not nil; gzip
+// is seen through. It returns nil where there is none: then rest is as it was, or has nothing
+// less.
+func findOther(name string, rest *io.Reader) (*otherInput, error) {
+	t := &otherInput{name: name, size: -1, close: func() {}}
+	from := *rest
+	if from == nil {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, nil // whoever reads profiles says so
+		}
+		t.close = func() { f.Close() }
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			t.size = info.Size()
+		}
+		from = f
+	}
+	t.read = &counted{r: from}
+	buffered := bufio.NewReaderSize(t.read, 1<<16)
+	t.from = buffered
+	head, _ := buffered.Peek(fromtext.HeadSize)
+	isOTLP := otlp.Detect(head)
+	if bytes.HasPrefix(head, perffile.GzipMagic) {
+		inflated, err := gzip.NewReader(bytes.NewReader(head))
+		if err == nil {
+			plain := make([]byte, fromtext.HeadSize)
+			n, _ := io.ReadFull(inflated, plain)
+			t.format, isOTLP = fromtext.Detect(plain[:n]), otlp.Detect(plain[:n])
+		}
+	} else {
+		t.format = fromtext.Detect(head)
+	}
+	if t.format == fromtext.None && !isOTLP {
+		if *rest != nil {
+			*rest = buffered
+		}
+		t.close()
+		return nil, nil
+	}
+	if bytes.HasPrefix(head, perffile.GzipMagic) {
+		z, err := gzip.NewReader(buffered)
+		if err != nil {
+			t.close()
+			return nil, fmt.Errorf("%s: %w", perffile.InputName(name), err)
+		}
+		t.from = z
+	}
+	return t, nil
+}
+
+// convertOther makes the profile of it.
+func (in *Reader) convertOther(t *otherInput, o profile.ReadOptions) ([]*pprof.Profile, error) {
+	switch {
+	case t.format == fromtext.None:
+		return in.convertOTLP(t, o)
+	case in.Event == EveryEvent:
+		return nil, verb.Usagef("--event all is for perf.data files, and %s is %v: name one event", perffile.InputName(t.name), t.format)
+	case in.Event != "" && t.format != fromtext.Script:
+		return nil, verb.Usagef("--event is for recordings by perf, and %s is %v", perffile.InputName(t.name), t.format)
+	case in.trust:
+		return nil, verb.Usagef("--trust-paths is for perf.data files, and %s is %v", perffile.InputName(t.name), t.format)
+	}
+	in.limits = o.Limits(t.size)
+	p, _, err := fromtext.Read(t.from, t.format, fromtext.Options{Event: in.Event, Times: in.Times, MaxSize: o.MaxSize, Memory: in.recordingMemory()})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
+	}
+	return []*pprof.Profile{p}, nil
+}
+
+// convertOTLP makes the profile of a message of OTLP.
+func (in *Reader) convertOTLP(t *otherInput, o profile.ReadOptions) ([]*pprof.Profile, error) {
+	if err := in.forRecordings(t.name); err != nil {
+		return nil, err
+	}
+	most := cmp.Or(o.MaxSize, profile.DefaultMaxSize)
+	data, err := io.ReadAll(io.LimitReader(t.from, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
+	}
+	in.limits = o.Limits(t.read.n)
+	parse := otlp.Parse
+	if otlp.IsJSON(data) {
+		parse = otlp.ParseJSON
+	}
+	m, err := parse(data, otlp.Options{MaxSize: most, MaxMemory: in.limits.Memory})
+	var p *pprof.Profile
+	if err == nil {
+		p, err = m.Profile(in.limits)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
+	}
+	return []*pprof.Profile{p}, nil
+}
+
+// forRecordings refuses flags that are for recordings by perf, for a profile.
+func (in *Reader) forRecordings(name string) error {
+	switch {
+	case in.Event != "":
+		return verb.Usagef("--event is for recordings by perf, and %s is a profile: use --sample-type", perffile.InputName(name))
+	case in.trust:
+		return verb.Usagef("--trust-paths is for recordings by perf, and %s is a profile", perffile.InputName(name))
+	}
+	return nil
+}
