@@ -14,8 +14,10 @@ type goPart struct {
 	base      uint64
 	functions map[goFunction]int32
 	sites     map[partSite]int32
-	cuts      []uint64 // addresses of a function where its answer may change
-	budget    int      // steps that may still be taken
+	lists     [3]goList // of a function
+	cuts      []uint64  // addresses of a function where its answer may change
+	frames    []Frame
+	budget    int // steps that may still be taken
 }
 
 type goFunction struct {
@@ -40,7 +42,7 @@ func (t *goTable) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPar
 		if f.Entry < base || f.End-base > math.MaxUint32 || !wanted(f.Entry) {
 			continue
 		}
-		p.add(&f)
+		p.add(i, &f)
 		if p.budget < 0 {
 			return nil, false
 		}
@@ -49,35 +51,48 @@ func (t *goTable) indexPart(base uint64, wanted func(pc uint64) bool) (*indexPar
 	return p.part, true
 }
 
-// add adds the pieces of a function.
-func (p *goPart) add(f *goFunc) {
+// add adds the pieces of function i.
+func (p *goPart) add(i uint64, f *goFunc) {
 	p.cuts = append(p.cuts[:0], f.Entry)
-	for _, table := range []uint32{f.PCFile, f.PCLn, f.pcinline} {
-		p.cut(table, f)
+	for list, off := range []uint32{f.PCFile, f.PCLn, f.pcinline} {
+		p.decode(&p.lists[list], off, f)
+		p.cuts = append(p.cuts, p.lists[list].ends...)
 	}
+	f.decoded = p.lists[:]
 	slices.Sort(p.cuts)
 	for _, pc := range slices.Compact(p.cuts) {
 		if pc < f.End {
-			p.piece(pc)
+			p.piece(i, f, pc)
 		}
 	}
 	p.part.pieces = append(p.part.pieces, partPiece{start: uint32(f.End - p.base), site: siteNone})
 }
 
-// cut appends where the value of a table changes.
-func (p *goPart) cut(table uint32, f *goFunc) {
+// decode decodes a list of a function, up to its end.
+func (p *goPart) decode(l *goList, off uint32, f *goFunc) {
+	l.off, l.ends, l.values = off, l.ends[:0], l.values[:0]
 	pc := f.Entry
-	p.EachValue(table, func(_ int32, advance uint32) bool {
-		pc += uint64(advance) * p.Quantum
-		p.cuts = append(p.cuts, pc)
+	p.EachValue(off, func(value int32, advance uint32) bool {
+		before := pc
+		if pc += uint64(advance) * p.Quantum; pc < before { // beyond all addresses
+			return false
+		}
+		l.ends, l.values = append(l.ends, pc), append(l.values, value)
 		p.budget--
 		return pc < f.End && p.budget >= 0
 	})
 }
 
-// piece adds the piece that starts at pc.
-func (p *goPart) piece(pc uint64) {
-	frames := p.find(addr.Virt(pc))
+// piece adds the piece of function i that starts at pc. Of functions that overlap, another one may
+// answer there.
+func (p *goPart) piece(i uint64, f *goFunc, pc uint64) {
+	var frames []Frame
+	if at, ok := p.Search(pc); ok && at == i {
+		p.frames = p.goTable.frames(p.frames[:0], f, pc)
+		frames = p.frames
+	} else {
+		frames = p.find(addr.Virt(pc))
+	}
 	piece := partPiece{start: uint32(pc - p.base), site: siteNone}
 	if len(frames) > 0 {
 		piece.line = uint32(frames[0].Line)

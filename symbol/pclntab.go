@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"slices"
 	"strings"
 
 	"hallmark/addr"
@@ -36,6 +37,14 @@ type goFunc struct {
 	pclntab.Func
 	pcinline uint32
 	tree     uint64 // virtual address of the inline tree, 0 without
+	decoded  []goList
+}
+
+// goList is a list of values of a function that is decoded, for many questions to it.
+type goList struct {
+	off    uint32
+	ends   []uint64 // of the addresses that have the values, in their order
+	values []int32
 }
 
 // find answers for a virtual address. One in the padding behind a function has no
@@ -47,19 +56,24 @@ func (t *goTable) find(v addr.Virt) []Frame {
 		return nil
 	}
 	f := t.function(i)
-	if _, ok := t.value(f.PCLn, &f, pc); !ok && f.PCLn != 0 {
-		return nil
+	return t.frames(nil, &f, pc)
+}
+
+// frames appends the frames at an address of a function, innermost first.
+func (t *goTable) frames(frames []Frame, f *goFunc, pc uint64) []Frame {
+	if _, ok := t.value(f.PCLn, f, pc); !ok && f.PCLn != 0 {
+		return frames
 	}
 	var few [8]inlinedCall
-	calls := t.inlined(few[:0], &f, pc)
-	frames := make([]Frame, 0, len(calls)+1)
+	calls := t.inlined(few[:0], f, pc)
+	frames = slices.Grow(frames, len(calls)+1)
 	for _, c := range calls {
-		frame := t.frame(c.name, c.start, &f, pc)
+		frame := t.frame(c.name, c.start, f, pc)
 		frame.Inlined = true
 		frames = append(frames, frame)
 		pc = f.Entry + uint64(c.parent)
 	}
-	return append(frames, t.frame(f.Name, f.Start, &f, pc))
+	return append(frames, t.frame(f.Name, f.Start, f, pc))
 }
 
 // frame returns the function with this name and first line, at the file and line
@@ -108,8 +122,18 @@ func (t *goTable) function(i uint64) goFunc {
 	return f
 }
 
-// value returns what the table at off has for pc.
+// value returns what the list at off has for pc.
 func (t *goTable) value(off uint32, f *goFunc, pc uint64) (value int32, ok bool) {
+	for i := range f.decoded {
+		l := &f.decoded[i]
+		if l.off != off || len(l.ends) == 0 || pc >= l.ends[len(l.ends)-1] {
+			continue
+		}
+		at, found := slices.BinarySearch(l.ends, pc)
+		for ; found && l.ends[at] == pc; at++ { // the address behind one value has the next
+		}
+		return l.values[at], true
+	}
 	return t.Value(off, f.Entry, pc)
 }
 
