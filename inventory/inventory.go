@@ -446,27 +446,9 @@ func (l *look) at() (Process, reason.Reason) {
 	return r, reason.Unstable
 }
 
-// code returns the code of a process, through another of its threads when the first
-// one has ended and has no memory any more.
+// code returns the code of the process.
 func (l *look) code() ([]Code, error) {
-	code, err := l.codeOfThread(l.pid)
-	if !errors.Is(err, procmap.ErrNoMemory) {
-		return code, err
-	}
-	tids, _ := procfs.ThreadsOf(l.pid)
-	for _, tid := range tids {
-		if tid == l.pid {
-			continue
-		}
-		if code, err := l.codeOfThread(tid); err == nil || errors.Is(err, procmap.ErrStopped) {
-			return code, err
-		}
-	}
-	return nil, err
-}
-
-func (l *look) codeOfThread(tid int) ([]Code, error) {
-	p, err := procmap.OpenOptions(tid, l.opts)
+	p, err := procmap.OpenOptions(l.pid, l.opts)
 	if err != nil {
 		return nil, err
 	}

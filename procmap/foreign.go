@@ -29,7 +29,7 @@ func (p *Process) isForeign(v VMA) bool {
 // of the process's. Of overlays that only the process sees a helper is asked, or else what
 // they say is believed.
 func (p *Process) view() *mounts.View {
-	p.viewOnce.Do(func() { p.mounted = mounts.Of(p.pid, !aside.Available()) })
+	p.viewOnce.Do(func() { p.mounted = mounts.Of(p.tid, !aside.Available()) })
 	return p.mounted
 }
 
@@ -164,7 +164,7 @@ func (v VMA) about() string { return "file system " + v.Dev.String() }
 
 // identifyForeign is ofFile for a file that may not answer.
 func (p *Process) identifyForeign(v VMA) (Identity, error) {
-	sent, err := identifyAside.Ask(v.about(), inProcess{p.pid, p.method, v})
+	sent, err := identifyAside.Ask(v.about(), inProcess{p.tid, p.method, v})
 	if err != nil {
 		return Identity{Reason: reason.FileUnresponsive}, nil
 	}
@@ -184,7 +184,7 @@ func cmpGone(err error) error {
 }
 
 func (p *Process) openAside(v VMA) (Content, reason.Reason, error) {
-	why, f, err := openAside.Ask(v.about(), inProcess{p.pid, p.method, v})
+	why, f, err := openAside.Ask(v.about(), inProcess{p.tid, p.method, v})
 	switch {
 	case err != nil:
 		return nil, reason.FileUnresponsive, nil
@@ -232,7 +232,7 @@ func (p *Process) ContentAside(v VMA, id buildid.ID) (c buildid.Content) {
 	if err != nil || why != reason.FileUnresponsive {
 		return c
 	}
-	text, err := contentAside.Ask(v.about(), claimed{inProcess{p.pid, p.method, v}, id.String()})
+	text, err := contentAside.Ask(v.about(), claimed{inProcess{p.tid, p.method, v}, id.String()})
 	if err == nil && text != "" {
 		c, _ = buildid.ParseContent(text) // or it is unknown
 	}
@@ -271,7 +271,7 @@ type memoryAside struct{ p *Process }
 func (m memoryAside) ReadAt(b []byte, off int64) (int, error) {
 	n := 0
 	for n < len(b) {
-		got, err := readAside.Ask("memory of process "+m.p.dir, inMemory{m.p.pid, off + int64(n), len(b) - n})
+		got, err := readAside.Ask("memory of process "+m.p.dir, inMemory{m.p.tid, off + int64(n), len(b) - n})
 		if err != nil {
 			return n, err
 		}
@@ -295,7 +295,7 @@ func (p *Process) ReadMemory() (Content, error) {
 }
 
 func (p *Process) readMemory() (Content, error) {
-	if aside.Available() && p.pid != 0 {
+	if aside.Available() && p.tid != 0 {
 		return memoryAside{p}, nil
 	}
 	f, err := p.memory()

@@ -68,7 +68,8 @@ type Options struct {
 // The methods may be called by several goroutines at once.
 type Process struct {
 	pid    int
-	dir    string // /proc/PID
+	tid    int    // of the thread that is asked
+	dir    string // /proc/TID
 	maps   maps
 	method Method // as asked for
 	query  bool   // PROCMAP_QUERY works on maps
@@ -89,14 +90,59 @@ type Process struct {
 // Open opens the process with this ID, or the thread.
 func Open(pid int) (*Process, error) { return OpenOptions(pid, Options{}) }
 
-// OpenOptions opens the process with this ID as opts say.
+// OpenOptions opens the process with this ID as opts say. If its first thread has ended, and so
+// has no memory any more, another one is asked.
 func OpenOptions(pid int, opts Options) (*Process, error) {
 	p, err := openProcess(strconv.Itoa(pid), opts)
+	tid := pid
+	if errors.Is(err, ErrNoMemory) {
+		if other, of := openThread(pid, opts); other != nil {
+			p, tid, err = other, of, nil
+		}
+	}
 	if err != nil {
 		return nil, &Error{pid, err}
 	}
-	p.pid = pid
+	p.pid, p.tid = pid, tid
 	return p, nil
+}
+
+// openThread opens a process by a thread that has its memory still, nil if there is none.
+func openThread(pid int, opts Options) (p *Process, tid int) {
+	for _, tid := range threads(pid) {
+		p, err := openProcess(strconv.Itoa(tid), opts)
+		if err != nil {
+			continue
+		}
+		if isThread(pid, tid) {
+			return p, tid
+		}
+		p.Close()
+	}
+	return nil, 0
+}
+
+// threads returns the numbers of the threads of a process, none if it is gone.
+func threads(pid int) (tids []int) {
+	dir, err := os.Open(procDir(pid) + "/task")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if tid, err := strconv.Atoi(name); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// isThread reports whether a thread is of a process: its number may have become that of another one
+// since it was listed.
+func isThread(pid, tid int) bool {
+	_, err := os.Stat(procDir(pid) + "/task/" + strconv.Itoa(tid))
+	return err == nil
 }
 
 const procRoot = "/proc/"

@@ -24,22 +24,37 @@ func Program(pid int) (buildid.Info, error) { return ProgramContext(context.Back
 
 // ProgramContext is Program. Hashing ends early when ctx is done, and keeps to its budget.
 func ProgramContext(ctx context.Context, pid int) (buildid.Info, error) {
-	exe := procDir(pid) + "/exe"
-	fd, err := patience.InTimeOr(pid, patience.LookTime, func() (int, error) { return openPath(exe, oPath) }, func(fd int) { syscall.Close(fd) })
+	tid := pid
+	fd, err := openProgram(pid)
+	if errors.Is(err, os.ErrNotExist) { // its first thread has ended, maybe
+		for _, other := range threads(pid) {
+			if other == pid {
+				continue
+			}
+			of, wrong := openProgram(other)
+			if wrong == nil && isThread(pid, other) {
+				tid, fd, err = other, of, nil
+				break
+			}
+			if wrong == nil {
+				syscall.Close(of)
+			}
+		}
+	}
 	if errors.Is(err, patience.ErrSilent) { // the process is executing a program, which waits for a file system
 		return buildid.Info{}, &Error{pid, ErrUnresponsive}
 	}
 	if err != nil {
-		return buildid.Info{}, &os.PathError{Op: "open", Path: exe, Err: err}
+		return buildid.Info{}, &os.PathError{Op: "open", Path: procDir(pid) + "/exe", Err: err}
 	}
 	defer syscall.Close(fd)
-	if (&Process{pid: pid}).view().AnswersFD(fd) {
+	if (&Process{tid: tid}).view().AnswersFD(fd) {
 		return buildid.ReadFileContext(ctx, descriptor(fd))
 	}
 	if !aside.Available() {
 		return buildid.Info{}, &Error{pid, ErrUnresponsive}
 	}
-	sent, err := programAside.Ask(fmt.Sprintf("program of process %d", pid), pid)
+	sent, err := programAside.Ask(fmt.Sprintf("program of process %d", pid), tid)
 	var failed *aside.RemoteError
 	switch {
 	case errors.As(err, &failed):
@@ -49,6 +64,12 @@ func ProgramContext(ctx context.Context, pid int) (buildid.Info, error) {
 	}
 	id, err := sent.identity()
 	return id.Info, err
+}
+
+// openProgram opens the program that a thread runs, and nothing behind it.
+func openProgram(tid int) (fd int, err error) {
+	open := func() (int, error) { return openPath(procDir(tid)+"/exe", oPath) }
+	return patience.InTimeOr(tid, patience.LookTime, open, func(fd int) { syscall.Close(fd) })
 }
 
 // programAside is Program in a helper.

@@ -136,6 +136,7 @@ var doors = map[string]string{
 	"procmap/live/kernel.go:readKernel":             kernel,
 	"procmap/process.go:Process.memory":             kernel,
 	"procmap/rewritten.go:Process.pagemap":          kernel,
+	"procmap/process.go:threads":                    kernel,
 	"profile/local/kernel.go:kallsyms":              kernel,
 	"server/blob/dir.go:Dir":                        ownCache,
 	"server/blob/dir.go:OpenDir":                    ownCache,

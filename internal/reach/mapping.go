@@ -1,7 +1,6 @@
 package reach
 
 import (
-	"errors"
 	"regexp"
 	"strings"
 
@@ -40,20 +39,16 @@ func IsMemoryByBPF(f *bpf.File) bool { return isMemoryFile(procmap.Dev(f.Dev), f
 // memory that is shared and anonymous.
 const DevZero = "/dev/zero"
 
-// Mappings reads the VMAs of a process, through another of its threads when
-// the first one has ended and has no memory any more.
+// Mappings reads the VMAs of a process.
 func Mappings(pid int) ([]procmap.VMA, error) {
-	vmas, err := readThreadMappings(pid)
-	if !errors.Is(err, procmap.ErrNoMemory) {
-		return vmas, err
-	}
-	tids, _ := procfs.ThreadsOf(pid)
-	for _, tid := range tids {
-		if vmas, err := readThreadMappings(tid); err == nil {
-			return vmas, nil
+	return patience.InTime(pid, patience.LookTime, func() ([]procmap.VMA, error) {
+		proc, err := procmap.Open(pid)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return nil, err
+		defer proc.Close()
+		return proc.All()
+	})
 }
 
 // isMemoryFile reports whether a file is only memory by another name. Anybody can give that name
@@ -65,17 +60,6 @@ func isMemoryFile(dev procmap.Dev, inode uint64, name string) bool {
 	}
 	isNamedSo := name == DevZero || name == "/anon_hugepage" || strings.HasPrefix(name, "[anon_shmem:") || sysv.MatchString(name)
 	return isNamedSo && mounts.IsInner(mounts.Dev(dev))
-}
-
-func readThreadMappings(tid int) ([]procmap.VMA, error) {
-	return patience.InTime(tid, patience.LookTime, func() ([]procmap.VMA, error) {
-		proc, err := procmap.Open(tid)
-		if err != nil {
-			return nil, err
-		}
-		defer proc.Close()
-		return proc.All()
-	})
 }
 
 // isDevZero reports whether a file is the device itself, as this process sees it.

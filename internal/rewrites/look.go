@@ -93,7 +93,7 @@ func (l *pagesLook) look(pid int, until time.Time) {
 	var own []procmap.OwnPages
 	var err error
 	if !l.onlyCopies {
-		process, err = openThread(pid)
+		process, err = procmap.Open(pid)
 	}
 	if err == nil && !l.onlyCopies {
 		defer process.Close()
@@ -136,22 +136,6 @@ func (l *pagesLook) lookAtCopies() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unlike = unlike
-}
-
-// openThread opens a process, by another of its threads when the first one has ended and has no memory
-// any more.
-func openThread(pid int) (*procmap.Process, error) {
-	p, err := procmap.Open(pid)
-	if !errors.Is(err, procmap.ErrNoMemory) {
-		return p, err
-	}
-	tids, _ := procfs.ThreadsOf(pid)
-	for _, tid := range tids {
-		if p, err := procmap.Open(tid); err == nil {
-			return p, nil
-		}
-	}
-	return nil, err
 }
 
 // ownPages returns the pages of a process's own in its executable mappings of files. After an error
