@@ -26,7 +26,7 @@ var (
 	rates    = flag.String("F", "99,999", "samples a second and CPU, one table for each")
 	short    = flag.Duration("short", 2*time.Second, "the shorter recordings")
 	long     = flag.Duration("long", 12*time.Second, "the longer recordings")
-	rounds   = flag.Int("n", 3, "rounds, in which every recorder has its turn")
+	rounds   = trial.Rounds("n", 3, "rounds, in which every recorder has its turn")
 	only     = flag.String("only", "", "leave out the recorders whose names do not have this in them")
 	load     = flag.String("load", "go build -a -o /dev/null cmd/gofmt", "shell command of which two are run over and over in the tables with a load")
 	idle     = flag.Bool("idle", true, "make tables without a load")

@@ -33,7 +33,7 @@ var (
 	hallmark = flag.String("hallmark", "hallmark", "the hallmark to measure")
 	count    = flag.Int("n", 4000, "processes in a round")
 	atOnce   = flag.Int("c", 4, "processes at a time")
-	rounds   = flag.Int("rounds", 5, "rounds")
+	rounds   = trial.Rounds("rounds", 5, "rounds")
 	only     = flag.String("only", "", "measure only contenders with this in their name")
 )
 

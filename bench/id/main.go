@@ -16,13 +16,14 @@ import (
 	"strings"
 	"time"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/buildid"
 )
 
 func main() {
 	log.SetFlags(0)
 	dir := flag.String("dir", "/usr", "where the files are")
-	rounds := flag.Int("rounds", 21, "how often everything is measured")
+	rounds := trial.Rounds("rounds", 21, "how often everything is measured")
 	flag.Parse()
 	if err := run(*dir, *rounds); err != nil {
 		log.Fatal(err)

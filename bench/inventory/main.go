@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	rounds   = flag.Int("rounds", 11, "rounds, in each of which every way is taken once")
+	rounds   = trial.Rounds("rounds", 11, "rounds, in each of which every way is taken once")
 	sleepers = flag.Int("sleepers", 500, "processes with many libraries that are there in the second table")
 )
 

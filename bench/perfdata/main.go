@@ -38,6 +38,7 @@ import (
 	"syscall"
 	"time"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/perfdata"
 )
 
@@ -45,7 +46,7 @@ func main() {
 	log.SetFlags(0)
 	file := flag.String("file", "", "what is read")
 	size := flag.Int64("size", 400, "megabytes of the file that is made")
-	rounds := flag.Int("rounds", 5, "how often everything is measured")
+	rounds := trial.Rounds("rounds", 5, "how often everything is measured")
 	read := flag.String("read", "", "how to read the file once: bytes, order, fileorder")
 	report := flag.Bool("report", false, "measure reports with symbols, of -file")
 	memory := flag.Bool("memory", false, "measure the memory of reports and conversions")

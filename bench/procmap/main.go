@@ -22,11 +22,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/addr"
+	"hallmark/bench/internal/trial"
 	"hallmark/procmap"
 )
 
 var (
-	rounds  = flag.Int("rounds", 21, "rounds of each measurement")
+	rounds  = trial.Rounds("rounds", 21, "rounds of each measurement")
 	only    = flag.Bool("patch", false, "only the setting of the kernel patch")
 	mapMany = flag.Int("map", 0, "become the process to look at, with so many VMAs")
 )

@@ -22,7 +22,7 @@ var (
 	perf     = flag.String("perf", "perf", "the perf to measure")
 	rates    = flag.String("F", "99,999", "samples a second and CPU, one table for each")
 	seconds  = flag.Int("d", 10, "seconds of each recording")
-	rounds   = flag.Int("n", 5, "rounds, in which every recorder has its turn")
+	rounds   = trial.Rounds("n", 5, "rounds, in which every recorder has its turn")
 	only     = flag.String("only", "", "leave out the recorders whose names do not have this in them; perf with --buildid-mmap stays")
 	load     = flag.String("load", "while :; do gzip -c /proc/self/exe >/dev/null; done", "shell command that keeps the machine busy, empty for none")
 )

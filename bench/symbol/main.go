@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hallmark/bench/internal/trial"
 )
 
 // options are what the flags say.
@@ -77,12 +79,13 @@ func main() {
 	flag.StringVar(&opt.dir, "dir", defaultDir(), "where fetch.sh put the files")
 	flag.StringVar(&opt.inputs, "inputs", "libc,vmlinux,prometheus,ceph", "which of them")
 	flag.IntVar(&opt.addresses, "addresses", 100_000, "how many addresses are asked for in each file")
-	flag.IntVar(&opt.rounds, "rounds", 3, "how often everything is measured; what takes long two times less")
+	rounds := trial.Rounds("rounds", 3, "how often everything is measured; what takes long two times less")
 	flag.Uint64Var(&opt.seed, "seed", 1, "start of the random numbers")
 	flag.StringVar(&opt.json, "json", "", "also write the tables to this `file`")
 	flag.Var(opt.peers, "peer", "`NAME=PROGRAM` that answers as peers/addr2line/src/main.rs does; may be repeated")
 	flag.Var(opt.indexers, "indexer", "`NAME=PROGRAM` that answers so from an index, which PROGRAM -index OUT FILE makes; may be repeated")
 	flag.Parse()
+	opt.rounds = *rounds
 	if err := run(&opt, parts); err != nil {
 		log.Fatal(err)
 	}

@@ -21,11 +21,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/unwind"
 )
 
 var (
-	rounds = flag.Int("rounds", 15, "rounds of each measurement")
+	rounds = trial.Rounds("rounds", 15, "rounds of each measurement")
 	tree   = flag.String("tree", "/usr/lib", "directory whose ELF files are all looked at")
 	peers  = flag.Bool("peers", true, "run readelf and llvm-dwarfdump too")
 )

@@ -23,13 +23,14 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"hallmark/bench/browser"
+	"hallmark/bench/internal/trial"
 	"hallmark/internal/proftest"
 )
 
 func main() {
 	log.SetFlags(0)
 	stacks := flag.String("stacks", "10000,100000,1000000", "numbers of distinct stacks of 20 frames, joined by commas")
-	rounds := flag.Int("rounds", 3, "rounds, of which the median is shown")
+	rounds := trial.Rounds("rounds", 3, "rounds, of which the median is shown")
 	most := flag.Int("pprof", 100_000, "the most stacks that pprof is tried with")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "hallmark-bench.")

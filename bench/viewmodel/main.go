@@ -18,6 +18,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/klauspost/compress/gzip"
 
+	"hallmark/bench/internal/trial"
 	"hallmark/internal/proftest"
 	"hallmark/profile"
 	"hallmark/profile/compact"
@@ -29,7 +30,7 @@ func main() {
 	stacks := flag.Int("stacks", 1_000_000, "distinct stacks of 20 frames")
 	shared := flag.Int("shared", 10, "frames of which only two can follow each")
 	processes := flag.Int("processes", 0, "processes that have the samples, 0 for no labels")
-	rounds := flag.Int("rounds", 5, "rounds")
+	rounds := trial.Rounds("rounds", 5, "rounds")
 	only := flag.String("write", "", "write the profile to this file, and measure nothing")
 	flag.Parse()
 	wide := proftest.Wide{Stacks: *stacks, Shared: *shared, Processes: *processes}

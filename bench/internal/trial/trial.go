@@ -2,9 +2,11 @@
 package trial
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 )
 
 // Main parses the flags and calls run with a directory, which is removed afterwards. It ends the
@@ -24,4 +26,18 @@ func inDir(name string, run func(dir string) error) error {
 	}
 	defer os.RemoveAll(dir)
 	return run(dir)
+}
+
+// Rounds defines a flag for how many rounds are measured, of which the medians are shown: one at
+// least.
+func Rounds(name string, n int, usage string) *int {
+	flag.Func(name, fmt.Sprintf("%s (default %d)", usage, n), func(s string) error {
+		got, err := strconv.Atoi(s)
+		if err != nil || got < 1 {
+			return errors.New("a number of rounds is at least 1")
+		}
+		n = got
+		return nil
+	})
+	return &n
 }
