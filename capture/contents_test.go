@@ -84,9 +84,9 @@ func recordTwoBuildsOfOneID(t *testing.T, backend Backend) {
 	testenv.Root(t)
 	one, two := proctest.TwoBuilds(t, proctest.SharedID)
 	for name, script := range map[string]string{
-		"together": `"$1" 150 & "$2" 150 & wait`,
-		"one, two": `"$1" 150; "$2" 150`,
-		"two, one": `"$2" 150; "$1" 150`,
+		"together": `"$1" 300 & "$2" 300 & wait`,
+		"one, two": `"$1" 300; "$2" 300`,
+		"two, one": `"$2" 300; "$1" 300`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", script, "sh", one, two)
