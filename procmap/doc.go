@@ -20,4 +20,7 @@
 // seen from wherever the reader is; the file at that path may be another one, in
 // another mount namespace, replaced, or gone. OpenFile only returns a file that
 // is proven to be the mapped one.
+//
+// A program calls launch.ExecWhenReady first in main, so that a helper process can look at files on
+// FUSE and networks. Without that call these files have the reason FileUnresponsive.
 package procmap
