@@ -75,7 +75,7 @@ func parse(args []string) (o options, status int) {
 	f.BoolVar(&o.quick, "quick", false, "run what needs no root, no other kernels and no perf, without the race detector")
 	f.StringVar(&o.run, "run", "", "run only the tests that match the `pattern`, as go test -run does")
 	f.DurationVar(&o.timeout, "timeout", 0, "end everything after this time (default: never)")
-	f.IntVar(&o.jobs, "j", runtime.NumCPU(), "run so many packages at a time")
+	f.IntVar(&o.jobs, "j", runtime.NumCPU()+1, "run so many packages at a time") // tests wait for a part of their time
 	f.BoolVar(&o.noInstall, "no-install", false, "install no packages")
 	f.BoolVar(&o.noKernels, "no-kernels", false, "run nothing on other kernels")
 	f.IntVar(&o.slowest, "slowest", 0, "name so many tests that took longest")
