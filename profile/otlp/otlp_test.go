@@ -348,9 +348,8 @@ func TestCost(t *testing.T) {
 // TestSums refuses profiles that a message stands for and that are far larger than itself.
 func TestSums(t *testing.T) {
 	list := sub(6, num(1, 1), sub(2, sub(5, bytes.Repeat(sub(1, num(8, 15)), 1<<12))))
-	var samples, types []byte
+	var types []byte
 	for i := range uint64(1 << 12) {
-		samples = append(samples, sub(2, num(1, 1), packed(2, 10), num(3, i%2), packed(4, 1))...)
 		types = append(types, sub(2, sub(1, num(1, i%20), num(2, i/20%20)), sub(2, num(1, i%4), packed(2, i/4%10), packed(4, 1)))...)
 	}
 	wide := sub(1, sub(1, bytes.Repeat(sub(1, text(1, "k"), sub(2, text(1, "v"))), 1<<12)), sub(2, types))
