@@ -13,13 +13,14 @@
 //  4. a Go note in a PT_NOTE segment or an SHT_NOTE section;
 //  5. the hash of the code, see [Content].
 //
-// Segments come first because the kernel reads only them, and memory holds only them.
-// So all ways to read a file return the same identity.
+// Segments come first because the kernel reads only them, and memory holds only them. A file and its
+// memory give the same identity where a segment has the note. Only the file shows a note that is in a
+// section alone.
 //
-// Nothing that is read is trusted. One search makes at most 64 reads of at most
+// A file may be damaged or hostile, so each length and position is checked. One search makes at most 64 reads of at most
 // 4 KiB, most often one, and what these do not reach counts as absent. The hash is
 // the exception: for a file without notes all of its code is read, up to 1 GiB.
-// A reader of other users' files gives the calls a context with a budget.
+// A program that reads other users' files bounds the hashing by [WithBudget].
 package buildid
 
 import (

@@ -1,5 +1,8 @@
 // Package capture records which code runs on this machine. Each frame of every stack
-// has the identity of the file that it came from.
+// has the identity of the file that it came from, or the reason why not.
+//
+// A program that records calls launch.ExecWhenReady first in main: a helper process looks at files on
+// FUSE and networks. Without that call these files have the reason file-unresponsive.
 //
 // Start opens the events and takes stock of what runs already, Run records, and
 // Finish turns what was seen into a profile. All processes, some of them, or one

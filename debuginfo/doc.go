@@ -8,11 +8,11 @@
 //
 // Build IDs prove little: they are claims of the files. Where the content of the file is
 // known, only a file of that content counts. Where it is not, a file counts
-// if only this user and root can have written it, or if the user has named it. A file of
-// others counts only at a path of the question, outside of directories that all can write.
+// if only this user and root can have written it, or if the user has named it. Another
+// user's program counts only at one of Query.Paths, outside of directories that everybody can write.
 // Several contents that are believed
-// equally are no answer. What
-// such a file says never names the code of a file with another owner.
+// equally are no answer. The
+// names in such a file count only for programs of the same owner.
 //
 // Indexes are a directory of prepared indexes, shared by all processes of a user, and a
 // Library is both together: it answers from an index where there is one that is as good

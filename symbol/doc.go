@@ -6,7 +6,8 @@
 // none. File answers for an ELF file, on disk or in memory as the vdso is, by
 // file offset or by virtual address. Index gives the same answers faster, for a file
 // that was prepared. Kallsyms answers for the kernel, and PerfMap for code that a
-// process generated. Nothing that is read is trusted.
+// process generated. Each length and position that is read is checked, because a file
+// may be damaged or hostile.
 //
 // # Which source names an address
 //
@@ -15,9 +16,9 @@
 // was written in assembler, the symbol's name stands with the line that the debug
 // information has, if any. Where no symbol covers the address either, as in the padding
 // between functions, the line stands alone, without any name: that of a neighbour would be
-// a guess. If several units claim an address, the first in the file
-// has it, even if it knows only the line. Another one may describe a function that the
-// linker threw away, in place of what the linker kept there, a thunk for instance. If the symbol
+// a guess. If several compilation units claim an address, the first in
+// the file has it, even if it knows only the line. A later unit may describe a function that the
+// linker discarded. If the symbol
 // has another name than the function, the frame has both.
 //
 // # Which symbol names an address

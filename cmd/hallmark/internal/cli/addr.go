@@ -31,16 +31,17 @@ line where they are known, the name of the file. Calls that were inlined have
 lines of their own below, up to the function that is really there.
 
 Addresses are hexadecimal, with 0x or without. The address - stands for those on
-standard input, separated by blanks or newlines. They are looked up as they are:
-of a return address, which is behind the call, ask for the byte before.
+standard input, separated by blanks or newlines. A return address is behind its
+call: subtract 1 before you ask.
 
 A file that claims the identity of another one which was asked for, and has
 other content, is marked so.
 
 A page of a file that the process has rewritten in its memory is not the file's
-any more: [rewritten] stands in place of the identity. So does it for memory of
-no file in a hole of the file's mappings, if the page differs from the file's. A
-page that is the same has the identity, marked "(inferred)".
+any more: [rewritten] stands in place of the identity. Some programs put a copy
+of their code over the file's mapping. Addr marks a copied page [rewritten] if
+it differs from the file's. A page that is the same has the identity, marked
+"(inferred)".
 
 A reason in brackets stands in place of an answer that is not known. Standard
 error has advice on it.`

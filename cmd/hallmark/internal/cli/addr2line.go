@@ -32,11 +32,10 @@ at once. Every option acts as it does in the original (LLVM 19, GNU binutils),
 or is refused by name.
 
 Some answers differ. The discriminators of GNU addr2line are not printed. Code
-between functions has no name. In a file that is yet to be linked, an address of
-code is one in the first section with code that is long enough. Names of data do
-not answer for it.
-Where llvm-symbolizer 19 loses a declaration that gcc wrote in a short
-form, ours has it; so it has variables in .dwo files. An end of a line in a name
+between functions has no name. In an object file (.o), an address is looked up
+in the first code section that is long enough; names of data do not answer for
+it. Declarations that gcc wrote in a short form, and variables in .dwo files,
+are found, which llvm-symbolizer 19 loses. An end of a line in a name
 becomes "?", and a terminal gets no control characters.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136

@@ -30,8 +30,8 @@ by the kernel's own means (build IDs in stacks) and by the backends of 'record',
 side by side. The result is Markdown.
 
 A third of the time is for costs, those that the kernel accounts to each BPF
-program. In the second third the kernel's own way is looked at in every frame,
-beside what is mapped there; in the last one the backends record.
+program. In the second third, bench compares the kernel's answer for each frame
+with the mapping that is there; in the last one the backends record.
 
 The command is run again and again until the time is over, without its output.
 Coverage is measured of the command and all that it starts, and costs of the

@@ -14,9 +14,10 @@ import (
 	"hallmark/internal/plaintext"
 )
 
-const censusLong = `Census counts the structures that could keep a build ID: open files, inodes,
+const censusLong = `Census measures what it would cost here if the kernel kept the build ID of each
+open file. It counts the structures that could keep one: open files, inodes,
 files whose code is mapped. It computes what a pointer would cost in each of
-them on this machine, beside the memory that Hallmark's own table takes.
+them, beside the memory that Hallmark's own table takes.
 
 It is the exercise that the kernel's developers set themselves when they wanted
 the build ID in struct file: how many instances of it are there, and how many

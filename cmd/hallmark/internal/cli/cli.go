@@ -132,8 +132,9 @@ const rootLong = `Hallmark gives each stack frame, mapping and program on a Linu
 identity of the exact file it came from (its build ID). A frame and a mapping
 also get the offset in that file. From both Hallmark finds functions and lines.
 
-Start with 'hallmark doctor', which says what works on this machine, and with
-'hallmark record -a -d 10', then 'hallmark report'.
+Start with 'hallmark doctor', which says what works on this machine. Then run
+'hallmark record -- COMMAND' and 'hallmark report'. To record the whole machine
+(record -a) takes CAP_PERFMON, which root has.
 
 Exit status: 0 when all went well, 1 when something failed (standard error
 says what), 2 when the command line is wrong. 'record' and 'exec' return the

@@ -46,16 +46,16 @@ const convertLong = `Write a profile in another format:
 
 The end of the output's name chooses the format: .folded, .speedscope.json,
 .firefox.json (or .firefox.json.gz), .html, .svg, .pb.gz, .perf.data (or
-perf.data), .otlp. --format overrides it. The output appears under its name when it is
-complete, and no more people can read it than can read FILE. Without FILE,
+perf.data), .otlp. --format overrides it. The output appears under its name when
+it is complete, and no more people can read it than can read FILE. Without FILE,
 convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
 ('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols
 each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof, otlp and perf
-keep addresses. perf gets only GNU build IDs; --every-identity adds those of other
-kinds.
+keep addresses. perf gets only GNU build IDs; --every-identity adds those of
+other kinds.
 
 Recordings by perf: FILE may be perf.data, the directory of 'perf record
 --threads', and either may be compressed with gzip. Record with --buildid-mmap:

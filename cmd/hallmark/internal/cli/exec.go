@@ -35,12 +35,11 @@ nowhere, without an error.
 
 With CAP_BPF and CAP_PERFMON, which root has, and on Linux 6.1 or later,
 programs in the kernel (--backend bpf) see every execution. On Linux 6.18 or
-later the process itself reads the identities before its first instruction:
-however short it lives, in whichever mount namespace its files are, and whether
-they were deleted. On older kernels, and for files without a build ID, Hallmark
-opens the file. The backend perf learns of executions from the kernel's records.
-It reads arguments and users in /proc, if the process is still there. It knows
-neither exit status nor CPU time.
+later they read the identities in the process, before its first instruction,
+also in other mount namespaces, and of deleted files. On older kernels, and for
+files without a build ID, Hallmark opens the file. The backend perf learns of
+executions from the kernel's records. It reads arguments and users in /proc, if
+the process is still there. It knows neither exit status nor CPU time.
 
 --match prints only events that have one of these: an identity or its first
 digits (at least 6); the path or the file name of a program, a script or a

@@ -34,18 +34,19 @@ An index is kept under the identity and the content of its file in the user's
 cache directory ($XDG_CACHE_HOME, ~/.cache), where all verbs find it; or it goes
 to the file given with -o. A directory that another user can change is not used:
 root in the environment of another user (sudo -E) has the indexes in the cache
-directory of root's own home. Two files that have one build ID have two indexes,
-and a bare build ID gets no answer then. If you ask for an index, you vouch for
-the file: names come from it also where only its identity is known. Index prints
+directory of root's own home. Where two files have one build
+ID, Hallmark keeps two indexes, and a question with only the build ID gets no
+answer. By indexing a file you vouch for it: a question with only its build ID
+gets its names, too. Index prints
 the path and the size of the index and the tables it was made from. The cache is
 bounded: indexes that were not used for longest make room. --list prints all.
-While a .dwo file or a file of dwz is missing, no index is kept: it would answer
-in place of that file later. -o writes one without it.
+While a .dwo file or a file of dwz is missing, Hallmark keeps no index; with -o
+it writes one without that file.
 
 With --kernel the running kernel is prepared too, from /proc/kallsyms, which
 takes CAP_SYSLOG: names of functions, for profiles that are looked at later or
-elsewhere. An index made from the kernel's debug file has the same identity,
-says more and stays.
+elsewhere. It does not replace an index of the kernel's debug file, which has
+more.
 
 With --check the arguments are indexes, which are read as a whole and compared
 with their checksums. With --dump they are printed: every piece of code with its
@@ -105,7 +106,7 @@ func newIndexCommand(e *verb.Env) *cobra.Command {
 	flags.StringVarP(&opt.out, "output", "o", "", "write the index to this `FILE`")
 	flags.BoolVar(&opt.check, "check", false, "check indexes instead of making them")
 	flags.BoolVar(&opt.dump, "dump", false, "print indexes instead of making them")
-	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, content, who can have written the file (root, own, others; named: others, and its index was asked for), size, when it was used last, file")
+	flags.BoolVar(&opt.list, "list", false, "print the indexes that are kept: identity, content, owner (who can have written the file: root, own, others; named is a file of others whose index you asked for), size, when it was used last, file")
 	flags.BoolVar(&opt.kernel, "kernel", false, "prepare the running kernel (takes CAP_SYSLOG)")
 	flags.BoolVar(&opt.noColumns, "no-columns", false, "leave out columns, for a smaller index")
 	flags.IntVar(&opt.threads, "threads", 0, "read `N` units at once (default: one for each processor)")

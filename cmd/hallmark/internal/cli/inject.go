@@ -30,7 +30,7 @@ import (
 )
 
 const injectLong = `Fill missing build IDs of a recording that perf made, in place of 'perf inject
--b'.
+-b'. Without --output, inject replaces FILE when the new recording is complete.
 
 A mapping gets the build ID of the file at its path, if that is proven to be the
 file that was mapped. A file is proven on the host that recorded: by the same
@@ -52,11 +52,11 @@ other machines; perf does not, and takes no symbols from them.
 Mappings and the list of build IDs are filled, and everything else stays byte
 for byte as it is. A stream has no list: records of build IDs are put before its
 others. Of a damaged recording what can be read is filled, and the exit status
-is 1. Without --output the recording is replaced, when the new one is whole.
-Standard error has what became of each file. FILE may be '-' for standard input;
-it goes to standard output then, when all of it was read. A recording that gzip
-compressed needs --output, and is written uncompressed. Of the directory that
-'perf record --threads' writes each file is filled; OUT is a new directory then.`
+is 1. Standard error has what became of each file. With '-' for FILE, inject
+reads all of standard input, and then writes the result to standard output. A
+recording that gzip compressed needs --output, and is written uncompressed. Of
+the directory that 'perf record --threads' writes each file is filled; OUT is a
+new directory then.`
 
 func newInjectCommand(e *verb.Env) *cobra.Command {
 	i := injector{env: e}
@@ -64,8 +64,8 @@ func newInjectCommand(e *verb.Env) *cobra.Command {
 		Use:   "inject [flags] FILE",
 		Short: "Fill the build IDs that a recording by perf lacks",
 		Long:  injectLong,
-		Example: `  hallmark inject perf.data
-  hallmark inject -o filled.data perf.data
+		Example: `  hallmark inject -o filled.data perf.data
+  hallmark inject perf.data                 # replaces perf.data
   hallmark inject --trust-paths -o filled.data perf.data
   perf record -g -o - sleep 1 | hallmark inject - | hallmark report -`,
 		Args: verb.Takes("FILE"),

@@ -38,8 +38,7 @@ Offsets are hexadecimal, with 0x or without, and are positions in the file; with
 --virtual they are virtual addresses, as nm and objdump print them. The offset -
 stands for those on standard input, separated by blanks or newlines, which are
 answered whenever there are some: another program can ask and wait for the
-answer. They are looked up as they are: of a return address, which is behind the
-call, ask for the byte before.
+answer. A return address is behind its call: subtract 1 before you ask.
 
 A reason in brackets stands in place of an answer that is not known.
 

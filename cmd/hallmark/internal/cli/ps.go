@@ -49,9 +49,8 @@ Marks behind a path:
   same build ID, content unknown
              the same, and one of the two contents is unknown
 
-A path in two containers is two places, and so two files. The directory decides,
-not the mount namespace: a service with a /tmp of its own runs the machine's
-/usr.`
+A path in two containers counts as two files. Ps compares the directories, not
+the mount namespaces: a service with a /tmp of its own runs the machine's /usr.`
 
 const psExample = `  hallmark ps                   # what runs, and what of it was replaced on disk
   hallmark ps --libs 1          # what process 1 has mapped

@@ -52,9 +52,11 @@ The exit status is that of the command. Only you can read a new output; a
 replaced one keeps its mode. With -o - the profile goes to standard output, and
 the output of the command to standard error.
 
-Backends: bpf identifies the file of each frame inside the kernel, also in
-processes that end at once. perf learns of mappings from the kernel's records.
-Hallmark takes bpf where it works; 'hallmark doctor' says whether, and why not.
+Backends: bpf finds the file of each frame inside the kernel, on Linux 6.1 or
+later, also in processes that end at once. From Linux 6.18 on it reads the
+identity there as well; before, Hallmark opens the file. perf learns of mappings
+from the kernel's records. Hallmark takes bpf where it works; 'hallmark doctor'
+says whether, and why not.
 
 Callers: by default (--call-graph auto) Hallmark finds them by the call frame
 information of the files, which distributions build into everything. bpf does so

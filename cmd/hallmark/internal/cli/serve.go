@@ -35,9 +35,9 @@ profilers and all other clients of debuginfod, and to other machines that run
 Hallmark.
 
 'hallmark push' sends files. The server reads the identity of a file from its
-bytes, and refuses a file that is another one than was claimed. Two files of
-different code that claim one identity are both kept and shown; the server
-serves that of the more trusted origin: the operator, then CI, then upstream
+bytes, and refuses a file whose identity differs from the one that the client
+claims. It keeps and shows two files of different code that claim one identity;
+it serves that of the more trusted origin: the operator, then CI, then upstream
 servers, then agents.
 
 Without flags the server listens on 127.0.0.1:8002 and keeps its files below
@@ -146,8 +146,8 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
 	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
-	f.Int64Var(&opt.requests, "limit-requests", 0, "let a client make this `NUMBER` of requests a second, and at once ten times as many; 0 for any number")
-	f.Int64Var(&opt.uploadMiB, "limit-upload", 0, "let a client upload so many `MiB` a day, 0 for any number")
+	f.Int64Var(&opt.requests, "limit-requests", 0, "let a client make this `NUMBER` of requests a second, and at once ten times as many; 0 sets no limit")
+	f.Int64Var(&opt.uploadMiB, "limit-upload", 0, "let a client upload this many `MiB` a day; 0 sets no limit")
 	opt.keep.addFlags(f)
 	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
 	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")

@@ -26,8 +26,8 @@ type keepFlags struct {
 }
 
 func (k *keepFlags) addFlags(f *pflag.FlagSet) {
-	f.Int64Var(&k.days, "keep-age", 0, "remove identities that nobody used for so many `DAYS`, 0 for any number")
-	f.Int64Var(&k.size, "keep-size", 0, "remove those that nobody used for longest where the store has more than so many `MiB`, 0 for any number")
+	f.Int64Var(&k.days, "keep-age", 0, "remove identities that nobody used for this many `DAYS`; 0 keeps all")
+	f.Int64Var(&k.size, "keep-size", 0, "remove the identities unused for longest until the store fits into this many `MiB`; 0 keeps all")
 }
 
 func (k *keepFlags) check() error {

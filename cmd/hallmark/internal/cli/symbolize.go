@@ -65,7 +65,8 @@ At the end, standard error has the number of frames that got functions, and why
 the others got none. --json prints an object for each frame: docs/json.md has
 the fields.`
 
-const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize              # with ASAN_OPTIONS=symbolize=0
+const symbolizeExample = `  ./prog 2>&1 | hallmark symbolize
+  ASAN_OPTIONS=symbolize=0 ./prog 2>&1 | hallmark symbolize
   hallmark symbolize --binary ./prog crash.log  # a log without build IDs
   adb logcat | hallmark symbolize
   coredumpctl info | hallmark symbolize

@@ -31,11 +31,11 @@ what is known of all that and what is not. With the time of each sample (record
 --timeline, and recordings by perf) a range of time can be chosen. With --diff
 two profiles are compared. Press ? there for the keys.
 
-The pages are served on the loopback interface, until Ctrl-C, to whoever has the
-URL that is printed: it contains a key, so do not pass it on. The browser gets a
-cookie for the key, and no other user of this machine can see the pages. To look
-from elsewhere, forward the port (ssh -L) and open the same URL there. A script
-can do so by 'curl -L -c jar URL', and then has the pages with 'curl -b jar'. As
+The pages are served on the loopback interface, until Ctrl-C. Everybody who has
+the printed URL can see them, and nobody else: it contains a key, for which the
+browser gets a cookie. To look from elsewhere, forward the port (ssh -L) and
+open the same URL there. A script gets the cookie by 'curl -L -c jar URL', and
+then a page by 'curl -b jar PAGE'. As
 root no browser is opened: open the URL as the user whose browser it is.
 
 The text of source lines is shown from files in the directory of --source, at

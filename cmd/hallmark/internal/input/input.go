@@ -60,7 +60,7 @@ func (in *Reader) AddFlags(flags *pflag.FlagSet) {
 
 // AddSizeFlag adds the flag of all verbs that read profiles.
 func (in *Reader) AddSizeFlag(flags *pflag.FlagSet) {
-	flags.Int64Var(&in.maxSize, "max-size", 0, "refuse a profile beyond so many `MiB` uncompressed, and take any other whatever memory it needs (default: what takes about 512 MiB of memory and ten times its file)")
+	flags.Int64Var(&in.maxSize, "max-size", 0, "accept a profile of up to this many `MiB` uncompressed, however much memory it takes (default: about 512 MiB of memory and ten times its file)")
 	in.isSized = func() bool { return flags.Changed("max-size") }
 }
 
