@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,15 @@ import (
 // kernelText returns the lines of /proc/PID/maps, read without this package.
 func kernelText(pid int) ([]string, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err == nil && len(text) == 0 { // its first thread has ended, maybe: another one has its memory
+		others, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/maps")
+		for _, name := range others {
+			if other, err := os.ReadFile(name); err == nil && len(other) > 0 {
+				text = other
+				break
+			}
+		}
+	}
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}

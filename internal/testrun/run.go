@@ -175,8 +175,12 @@ func (r *runner) buildTests(ctx context.Context, packages []pkg, race bool) (out
 	return output, errors.Join(errs...)
 }
 
-// longest are packages whose tests take longest. They begin first.
-var longest = []string{"symbol", "unwind", "buildid", "perfdata", "procmap"}
+// longest are packages whose tests take longest. They begin first, so that no lane waits for one of
+// them in the end.
+var longest = []string{
+	"symbol", "cmd/hallmark/internal/hostile", "perfdata", "unwind", "symbolize", "cmd/hallmark/internal/addr2line", "internal/testrun",
+	"debuginfo", "profile/toperf", "profile/fromperf", "internal/unwindtest", "buildid", "server",
+}
 
 // rank says when a package begins: those that look at the machine are tested one after the
 // other, so they are what the whole run waits for.
@@ -202,18 +206,19 @@ func looksAtMachine(p pkg) bool {
 func (r *runner) packages(ctx context.Context, p *plan) {
 	all := slices.Concat(p.again, p.packages)
 	slices.SortStableFunc(all, func(a, b pkg) int { return rank(a) - rank(b) })
-	var jobs []job
+	var first, last, checks []job
 	for _, f := range all {
-		jobs = append(jobs, job{
-			name:    f.name(),
-			machine: looksAtMachine(f),
-			run:     func(ctx context.Context) { r.runTests(ctx, f) },
-		})
+		j := job{name: f.name(), machine: looksAtMachine(f), run: func(ctx context.Context) { r.runTests(ctx, f) }}
+		if rank(f) < len(longest) {
+			first = append(first, j)
+		} else {
+			last = append(last, j)
+		}
 	}
 	for _, c := range p.checks {
-		jobs = append(jobs, job{name: c.name, run: func(ctx context.Context) { r.runCheck(ctx, c) }})
+		checks = append(checks, job{name: c.name, run: func(ctx context.Context) { r.runCheck(ctx, c) }})
 	}
-	r.inParallel(ctx, jobs)
+	r.inParallel(ctx, slices.Concat(first, checks, last))
 }
 
 // perPackage is more than the tests of a package take on a busy machine.
