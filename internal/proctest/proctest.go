@@ -55,6 +55,12 @@ func BuildC(t testing.TB, flags ...string) string {
 	return out
 }
 
+// UniqueID is a flag of BuildC for a build ID that no other program has. The programs of other tests
+// have the same one where they are built alike, and some forge it.
+func UniqueID() string {
+	return fmt.Sprintf("-Wl,--build-id=0x%016x%08x", time.Now().UnixNano(), os.Getpid())
+}
+
 // BuildThreads builds testdata/threads.c, a program whose first thread ends, and returns its path.
 func BuildThreads(t testing.TB) string {
 	t.Helper()
