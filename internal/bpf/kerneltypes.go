@@ -447,8 +447,19 @@ func resolveFunction(ins *asm.Instruction, number btf.TypeID) {
 }
 
 // loadOptions prepares the programs for loading, with the types that they ask for, or, where
-// these are not understood, with none, so that the library reads all.
+// these are not understood, with none, so that the library reads all. The constants of the spec
+// have to be set before.
 func loadOptions(spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
+	opts := resolved(spec)
+	if opts != nil {
+		leaveOutIdle(spec)
+	}
+	return opts
+}
+
+// resolved returns options with the types that the programs ask for. Instructions that depend on the
+// kernel become those for this one.
+func resolved(spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
 	k, err := openKernelTypes()
 	if err != nil {
 		return nil

@@ -8,12 +8,14 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"hallmark/internal/testenv"
 )
 
 // TestTypesForPrograms loads the programs with the types that they ask for and with
-// all that the kernel has, and wants the kernel to have got the same instructions.
+// all that the kernel has, and wants the kernel to have got the same instructions. What cannot be
+// reached is left out of the former, as the kernel does it; older ones keep functions that nobody calls.
 func TestTypesForPrograms(t *testing.T) {
 	testenv.Root(t)
 	testenv.Need(t, checkKernel() == nil, "a kernel that takes the BPF programs")
@@ -22,9 +24,14 @@ func TestTypesForPrograms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := loadPrograms(t, load, func(*ebpf.CollectionSpec) *ebpf.CollectionOptions { return &ebpf.CollectionOptions{Cache: types} })
 			few := loadPrograms(t, load, func(spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
-				o := loadOptions(spec)
+				o := resolved(spec)
 				if o == nil {
 					t.Fatal("the kernel's types are not understood")
+				}
+				for _, p := range spec.Programs {
+					if leavesOutUncalled(t) {
+						p.Instructions = leaveOutUnreached(p.Instructions, constantsOf(spec))
+					}
 				}
 				o.MapReplacements = all.Maps // or the instructions would name others
 				return o
@@ -45,6 +52,18 @@ func TestTypesForPrograms(t *testing.T) {
 	}
 }
 
+// leavesOutUncalled reports whether the kernel takes global functions out of programs that nobody calls: since
+// 6.8.
+func leavesOutUncalled(t *testing.T) bool {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
+	return major > 6 || major == 6 && minor >= 8
+}
+
 func loadPrograms(t *testing.T, load func() (*ebpf.CollectionSpec, error), options func(*ebpf.CollectionSpec) *ebpf.CollectionOptions) *ebpf.Collection {
 	spec, err := load()
 	if err != nil {
@@ -52,6 +71,11 @@ func loadPrograms(t *testing.T, load func() (*ebpf.CollectionSpec, error), optio
 	}
 	if err := configure(spec, HasTaskWork()); err != nil {
 		t.Fatal(err)
+	}
+	if v := spec.Variables["unwinding"]; v != nil {
+		if err := v.Set(true); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, p := range spec.Programs {
 		if p.Type == ebpf.LSM || name == samplerProgTakeStock && checkStock() != nil {
