@@ -16,8 +16,8 @@ import (
 )
 
 // kernelCache is a copy of /proc/kallsyms in a directory. The kernel takes long to
-// write that file, every time, for the same text. The copy begins with a key: the
-// identity of the running kernel, and which modules lie where. What else the file
+// write that file, every time, for the same text, of which a recording needs a few lines: see
+// writePieces. The copy begins with a key: the identity of the running kernel, and which modules lie where. What else the file
 // reports, BPF programs for instance, comes and goes: the copy does not answer
 // for it.
 type kernelCache struct {
@@ -35,7 +35,7 @@ func newKernelCache(dir, proc string, id buildid.ID, modules []module) *kernelCa
 	if !id.IsZero() && err == nil && cachedir.Check(dir) == nil {
 		c.dir = &cachedir.Dir{Path: dir}
 	}
-	lines := []string{"hallmark kallsyms 1", id.String(), strings.TrimSpace(string(boot))}
+	lines := []string{"hallmark kallsyms 2", id.String(), strings.TrimSpace(string(boot))}
 	for _, m := range modules {
 		lines = append(lines, m.String())
 	}
@@ -68,7 +68,7 @@ func (c *kernelCache) read(addresses []addr.Abs) (*symbol.Kallsyms, error) {
 	case errors.Is(err, errElsewhere):
 		return symbol.ReadKallsymsAt(all, addresses)
 	}
-	return c.copy(all, addresses)
+	return c.copy(first[:n], all, addresses)
 }
 
 // Why the copy does not answer.
@@ -91,7 +91,7 @@ func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kall
 	if _, err := io.ReadFull(f, begin); err != nil || !bytes.Equal(begin, expected) {
 		return nil, errNoCopy
 	}
-	k, err := symbol.ReadKallsymsAt(io.MultiReader(bytes.NewReader(first), f), addresses)
+	k, err := readPieces(f, int64(len(expected)), addresses)
 	if err != nil || k.Hidden() {
 		return nil, errNoCopy
 	}
@@ -105,30 +105,22 @@ func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kall
 
 // copy reads the symbols and makes a new copy of them. That it cannot be written
 // costs nothing but time, the next time.
-func (c *kernelCache) copy(live io.Reader, addresses []addr.Abs) (k *symbol.Kallsyms, err error) {
-	began := false
-	read := func(w io.Writer) error {
-		began = true
-		w.Write(c.key)
-		k, err = symbol.ReadKallsymsAt(io.TeeReader(live, w), addresses)
-		if err == nil && k.Hidden() {
-			return errNoCopy
+func (c *kernelCache) copy(first []byte, live io.Reader, addresses []addr.Abs) (*symbol.Kallsyms, error) {
+	text, err := io.ReadAll(io.LimitReader(live, maxLines))
+	if err != nil {
+		return nil, err
+	}
+	k, err := symbol.ReadKallsymsAt(io.MultiReader(bytes.NewReader(text), live), addresses)
+	if err != nil || k.Hidden() || len(text) == maxLines {
+		return k, err
+	}
+	_ = c.dir.Write(c.name(), func(w io.Writer) error {
+		if _, err := w.Write(append(bytes.Clone(c.key), first...)); err != nil {
+			return err
 		}
-		return err
-	}
-	_ = c.dir.Write(c.name(), func(w io.Writer) error { return read(deaf{w}) })
-	if !began {
-		return symbol.ReadKallsymsAt(live, addresses)
-	}
-	return k, err
-}
-
-// deaf does not hear of errors, which the writer below it remembers.
-type deaf struct{ w io.Writer }
-
-func (d deaf) Write(b []byte) (int, error) {
-	d.w.Write(b)
-	return len(b), nil
+		return writePieces(w, text)
+	})
+	return k, nil
 }
 
 // readModules reads where the modules lie: /proc/modules, kernel/module/procfs.c.
