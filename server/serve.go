@@ -30,6 +30,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	var house sync.WaitGroup
 	house.Go(func() { s.keepHouse(ctx) })
+	passing, stopPassing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPassing()
+	if s.Forward != nil {
+		house.Go(func() { s.Forward.Run(passing) })
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(l) }()
 	select {
@@ -38,13 +43,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.Log.Info("ending")
-	grace, cancel := context.WithTimeout(context.Background(), graceTime)
+	end := time.Now().Add(graceTime)
+	grace, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	err := h.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = h.Close()
 	}
+	if s.Forward != nil {
+		// What has come is passed on, as far as there is time.
+		s.Forward.Close()
+		defer time.AfterFunc(time.Until(end), stopPassing).Stop()
+	}
 	house.Wait()
+	if s.Forward != nil && s.Forward.Queued() > 0 {
+		s.Log.Error("profiles are lost that could not be passed on", "bytes", s.Forward.Queued())
+	}
 	last, cancel := context.WithTimeout(context.Background(), usageEnd)
 	defer cancel()
 	s.writeUsage(last)

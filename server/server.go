@@ -22,8 +22,10 @@ import (
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/internal/defect"
 	"hallmark/internal/plaintext"
+	"hallmark/profile/otlp"
 	"hallmark/server/api"
 	"hallmark/server/blob"
+	"hallmark/server/forward"
 	"hallmark/server/store"
 	"hallmark/server/symbols"
 )
@@ -55,6 +57,9 @@ type Config struct {
 	Requests, Heavy int
 	// Limits bound what one client may take; none when zero.
 	Limits Limits
+	// Forward sends OTLP profiles on, with names; nil for a server that takes none. Its Prepare,
+	// OnResult and OnRetry are the server's.
+	Forward *forward.Forwarder
 	// Log gets a line for each request; nil for none.
 	Log *slog.Logger
 }
@@ -79,6 +84,9 @@ type Server struct {
 	fetches flights
 	usage   usage
 	meter   meter
+
+	profiles profiles
+
 	slots   chan struct{}
 	heavy   chan struct{}
 	name    string // of this server among those that ask each other
@@ -108,6 +116,13 @@ func New(c Config) *Server {
 	}
 	if c.Symbols != nil {
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
+	}
+	s.profiles = profiles{bodies: room{left: maxBodies}, decoded: room{left: otlp.DefaultMaxMemory}, waiting: make(chan struct{}, waitingSenders)}
+	if f := c.Forward; f != nil {
+		f.Prepare, f.Log = s.prepare, c.Log
+		f.OnResult = func(result string) { s.metrics.add(1, "hallmark_forwarded_total", "result", result) }
+		f.OnRetry = func() { s.metrics.add(1, "hallmark_forward_retries_total") }
+		s.metrics.gauges["hallmark_forward_queue_bytes"] = f.Queued
 	}
 	s.routes()
 	return s
@@ -143,6 +158,7 @@ func (s *Server) routes() {
 	m.HandleFunc("POST /v1/uploads/{sha256}", s.kind("upload", "", s.uploading(s.commit)))
 	m.HandleFunc("PUT /v1/sources/{id}", s.kind("upload", "", s.uploading(s.putSource)))
 	m.HandleFunc("POST /v1/symbolize", s.kind("symbolize", Symbolize, s.symbolize))
+	m.HandleFunc("POST "+forward.Path, s.kind("otlp", "", s.forwardProfiles))
 	s.mux = m
 	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))
 }
@@ -399,6 +415,12 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 	var known *statusError
 	if status == http.StatusInternalServerError && !errors.As(err, &known) {
 		text = "the server failed" // what failed is in its log
+	}
+	if r.URL.Path == forward.Path {
+		b := writeStatus(w, r, text)
+		w.WriteHeader(status)
+		_, _ = w.Write(b) // a client that is gone learns nothing
+		return
 	}
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -155,24 +156,55 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, who caller, most i
 		if err != nil {
 			return nil, nil, err
 		}
-		return &decoding{z}, z.Close, nil
+		return &decoding{z, e}, z.Close, nil
+	case "gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, nil, encodingError(e, err)
+		}
+		return &decoding{&atMost{z, most}, e}, func() {}, nil
 	default:
-		return nil, nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.40q: zstd is known", e)
+		return nil, nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.40q: zstd and gzip are known", e)
 	}
 }
 
 // decoding is a body that the client compressed. That it cannot be decompressed is the client's
 // failure, whatever the decoder calls it.
-type decoding struct{ z *zstd.Decoder }
+type decoding struct {
+	z        io.Reader
+	encoding string
+}
 
 func (d *decoding) Read(p []byte) (int, error) {
 	n, err := d.z.Read(p)
-	var tooLarge *http.MaxBytesError
-	var limit *limitError
-	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) && !errors.As(err, &limit) && !errors.Is(err, zstd.ErrDecoderSizeExceeded) && !errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		err = &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding zstd: %w", err)}
+	if err != nil && err != io.EOF {
+		err = encodingError(d.encoding, err)
 	}
 	return n, err
+}
+
+// atMost fails behind so many bytes.
+type atMost struct {
+	r    io.Reader
+	left int64
+}
+
+func (a *atMost) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p[:min(int64(len(p)), a.left+1)])
+	if a.left -= int64(n); a.left < 0 {
+		return 0, fmt.Errorf("%w: it is larger, decompressed", store.ErrTooLarge)
+	}
+	return n, err
+}
+
+// encodingError returns why a body cannot be decompressed.
+func encodingError(encoding string, err error) error {
+	var tooLarge *http.MaxBytesError
+	var limit *limitError
+	if errors.As(err, &tooLarge) || errors.As(err, &limit) || errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, store.ErrTooLarge) {
+		return err
+	}
+	return &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding %s: %w", encoding, err)}
 }
 
 // counted returns the bytes of a request, of which the client may send so many.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,6 +165,115 @@ func TestServe(t *testing.T) {
 	if got, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(got), `"sum_of_orders"`) || !strings.Contains(string(got), "prog.c") {
 		t.Errorf("%v: %s", err, got)
 	}
+}
+
+// TestServeForward has a server put names into a message for another server, and wants the names that 'hallmark
+// convert' gives the same profile.
+func TestServeForward(t *testing.T) {
+	testenv.Tool(t, "gcc")
+	dir := t.TempDir()
+	prog := filepath.Join(dir, "prog")
+	source := "static inline __attribute__((always_inline)) int price_of_order(int x) { return x * 7; }\n__attribute__((noinline)) int sum_of_orders(int x) { return price_of_order(x) + 1; }\nint main(int c, char **v) { return sum_of_orders(c); }\n"
+	if err := os.WriteFile(prog+".c", []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-g", "-O2", "-Wl,--build-id", "-o", prog, prog+".c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := buildid.ReadFile(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &pprof.Mapping{ID: 1, Start: 0, Limit: 1 << 20, File: "/gone/prog", BuildID: info.ID.String()}
+	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}}, Mapping: []*pprof.Mapping{m}}
+	first := functionOf(t, prog, "sum_of_orders")
+	for i, at := range []uint64{first, first + 1, functionOf(t, prog, "main"), 1 << 19} {
+		l := &pprof.Location{ID: uint64(i + 1), Mapping: m, Address: at}
+		p.Location = append(p.Location, l)
+		p.Sample = append(p.Sample, &pprof.Sample{Location: []*pprof.Location{l}, Value: []int64{int64(i + 1)}})
+	}
+	saved, bare, named := proftest.Save(t, p), filepath.Join(dir, "bare.otlp"), filepath.Join(dir, "named.otlp")
+
+	got := make(chan error, 1)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		z, err := gzip.NewReader(r.Body)
+		if err == nil {
+			var b []byte
+			if b, err = io.ReadAll(z); err == nil {
+				err = os.WriteFile(named, b, 0o600)
+			}
+		}
+		if r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/otlp/v1development/profiles" {
+			err = fmt.Errorf("%s %v", r.URL, r.Header)
+		}
+		got <- err
+	}))
+	defer backend.Close()
+	headers := filepath.Join(dir, "headers")
+	if err := os.WriteFile(headers, []byte("\nAuthorization: Bearer secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := serveCommand(t, "--forward", backend.URL+"/otlp", "--forward-headers", headers)
+	if out, errs, err := elsewhere(t, "push", "--server", base, prog); err != nil {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	if err := os.Remove(prog); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, err := elsewhere(t, "convert", "--no-symbols", "-o", bare, saved); err != nil {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	message, err := os.Open(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer message.Close()
+	resp, err := http.Post(base+"/v1development/profiles", "application/x-protobuf", message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(testenv.Patience):
+		t.Fatal("nothing was passed on")
+	}
+	want, _, err := elsewhere(t, "convert", "--server", base, "--format", "pprof", "-o", "-", saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err := elsewhere(t, "convert", "--no-symbols", "--format", "pprof", "-o", "-", named)
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	if got, want := locations(t, out), locations(t, want); got != want || !strings.Contains(want, "price_of_order") || !strings.Contains(want, "prog.c:1 ") {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// locations returns the functions, files and lines of a profile as text.
+func locations(t *testing.T, data string) string {
+	t.Helper()
+	p, err := pprof.ParseData([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, l := range p.Location {
+		fmt.Fprintf(&all, "%#x", l.Address)
+		for _, line := range l.Line {
+			f := line.Function
+			fmt.Fprintf(&all, " %s (%s) %s:%d from %d", f.Name, f.SystemName, f.Filename, line.Line, f.StartLine)
+		}
+		all.WriteString("\n")
+	}
+	return all.String()
 }
 
 // functionOf returns the file offset of a function.

@@ -37,7 +37,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultMaxSize   = 64 << 20 // bytes: what servers and senders of OTLP take
-	DefaultMaxMemory = 1 << 30  // bytes
+	DefaultMaxMemory = 2 << 30  // bytes, as they are counted: twice what real messages take
 )
 
 // Options bounds what a message may cost.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,12 @@ import (
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/internal/cachedir"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/regular"
 	"hallmark/server"
 	"hallmark/server/blob"
 	"hallmark/server/blob/s3blob"
+	"hallmark/server/forward"
 	"hallmark/server/indexer"
 	"hallmark/server/scan"
 	"hallmark/server/store"
@@ -68,6 +71,14 @@ file is made when it is first asked for, in a process of its own that can take
 token, or one address where there are none. The answer is 429 then, and says
 when to come again.
 
+--forward URL takes OTLP profiles (POST /v1development/profiles) and passes them
+on to a collector or backend at URL, with functions, lines and inlined calls
+where the store has the files. All else in a message stays as it is. Messages
+wait in memory, --forward-queue MiB of them, and are sent again as OTLP has it;
+when there is no room, the answer is 503. --forward-headers FILE has headers for
+URL, a line each ("Authorization: Bearer ..."). Senders take a token with one of
+the roles upload:ci and upload:agent.
+
 All files are kept, unless --keep-age or --keep-size says otherwise: then
 identities are removed that nobody used, which 'hallmark serve gc --help'
 describes. Of several servers of a store one does that.
@@ -82,6 +93,7 @@ const serveExample = `  hallmark serve                                      # fo
   hallmark serve --scan /srv/packages
   hallmark serve token --tokens t.json --name ci --role upload:ci --role read
   hallmark serve --listen :8002 --tokens t.json --tls-cert c.pem --tls-key k.pem
+  hallmark serve --forward http://collector.example:4318   # names for OTLP
   hallmark serve --store 's3://symbols/prod?endpoint=https://minio.example'`
 
 type serveOptions struct {
@@ -107,6 +119,10 @@ type serveOptions struct {
 	gcEvery     verb.TimeSpan
 	requests    int64 // a second
 	uploadMiB   int64 // a day
+
+	forward      string
+	headers      string
+	forwardQueue int64 // MiB
 }
 
 // defaultListen is the port of elfutils' server.
@@ -148,6 +164,9 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
 	f.Int64Var(&opt.requests, "limit-requests", 0, "let a client make this `NUMBER` of requests a second, and at once ten times as many; 0 sets no limit")
 	f.Int64Var(&opt.uploadMiB, "limit-upload", 0, "let a client upload this many `MiB` a day; 0 sets no limit")
+	f.StringVar(&opt.forward, "forward", "", "take OTLP profiles and pass them on, with names, to the collector or backend at this `URL`")
+	f.StringVar(&opt.headers, "forward-headers", "", "send the headers in this `FILE` with --forward, one in a line: NAME: VALUE")
+	f.Int64Var(&opt.forwardQueue, "forward-queue", forward.DefaultMaxQueue>>20, "let so many `MiB` of messages wait to be passed on")
 	opt.keep.addFlags(f)
 	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
 	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")
@@ -176,6 +195,10 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --max-file, --memory and --index-memory are numbers of MiB above 0")
 	case o.requests < 0 || o.requests > 1<<30 || o.uploadMiB < 0 || o.uploadMiB > 1<<40:
 		return verb.Usagef("serve: --limit-requests and --limit-upload are numbers of 0 or more")
+	case o.headers != "" && o.forward == "":
+		return verb.Usagef("serve: --forward-headers are for --forward")
+	case o.forwardQueue <= 0 || o.forwardQueue > 1<<20:
+		return verb.Usagef("serve: --forward-queue is a number of MiB above 0")
 	case o.gcEvery != 0 && time.Duration(o.gcEvery) < time.Minute:
 		return verb.Usagef("serve: --gc-every is 0, or a minute or more")
 	case o.readOnly && o.keep != keepFlags{}:
@@ -219,6 +242,9 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 		}
 	}
 	if c.Upstream, err = opt.openUpstream(); err != nil {
+		return err
+	}
+	if c.Forward, err = opt.openForwarder(); err != nil {
 		return err
 	}
 	security, err := opt.tls()
@@ -369,6 +395,38 @@ func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+const maxHeaders = 64 << 10 // bytes of --forward-headers
+
+// openForwarder returns what passes profiles on, nil for none.
+func (o *serveOptions) openForwarder() (*forward.Forwarder, error) {
+	if o.forward == "" {
+		return nil, nil
+	}
+	url, err := forward.ParseURL(o.forward)
+	if err != nil {
+		return nil, verb.Usagef("serve: --forward: %w", err)
+	}
+	f := &forward.Forwarder{URL: url, Header: http.Header{}, MaxQueue: o.forwardQueue << 20}
+	if o.headers == "" {
+		return f, nil
+	}
+	b, err := regular.ReadFile(o.headers, maxHeaders)
+	if err != nil {
+		return nil, err
+	}
+	for n, line := range strings.Split(string(b), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" || strings.ContainsAny(name, " \t\r\"(),/:;<=>?@[\\]{}") {
+			return nil, fmt.Errorf("%s: line %d is no header: NAME: VALUE", plaintext.Name(o.headers), n+1)
+		}
+		f.Header.Add(name, strings.TrimSpace(value))
+	}
+	return f, nil
 }
 
 const maxPEM = 4 << 20
