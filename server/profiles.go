@@ -261,22 +261,36 @@ func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
 // nameMessage gives a message the names that the store has. What the message says makes the server fetch nothing and
 // keep nothing: files that upstream servers or directories of this machine have do not count. It waits
 // for indexes until waiting is done. The message grows by no more than so many bytes.
-func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most int64) otlp.Named {
+func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most int64) (n named) {
 	files, names := 0, newNames()
-	named := m.Symbolize(most, func(f otlp.File) []symbol.Result {
+	n.Named = m.Symbolize(most, func(f otlp.File) []symbol.Result {
 		if files++; files > maxIdentities || ctx.Err() != nil {
 			return nil
 		}
 		x, err := s.storedIndex(ctx, waiting, f)
+		var miss *symbols.MissError
+		if errors.As(err, &miss) && miss.Miss == symbols.Pending {
+			n.pending = true
+		}
 		if err != nil {
 			return nil
 		}
 		defer x.Close()
 		return names.lookup(x, f.Addresses)
 	})
-	s.metrics.add(int64(named.Locations), "hallmark_profile_locations_total", "result", "named")
-	s.metrics.add(int64(named.Bare), "hallmark_profile_locations_total", "result", "bare")
-	return named
+	s.countNamed(n.Named)
+	return n
+}
+
+// named is what became of the locations of a profile.
+type named struct {
+	otlp.Named
+	pending bool // indexes of some files are being made
+}
+
+func (s *Server) countNamed(n otlp.Named) {
+	s.metrics.add(int64(n.Locations), "hallmark_profile_locations_total", "result", "named")
+	s.metrics.add(int64(n.Bare), "hallmark_profile_locations_total", "result", "bare")
 }
 
 // names are what the indexes know of one profile, copied: an index may be closed before they are used.

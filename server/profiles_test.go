@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -412,5 +413,97 @@ func TestForwardEnds(t *testing.T) {
 	}
 	if err := s.Forward.Add(good, 0); err == nil {
 		t.Error("a server that has ended takes messages")
+	}
+}
+
+// TestRewrite has profiles come back with names, in the format in which they came.
+func TestRewrite(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.full, "").want(t, 201)
+	bare := bareProfile(t, p)
+	var plain, compressed bytes.Buffer
+	if err := errors.Join(profile.WriteUncompressed(&plain, bare), profile.Write(&compressed, bare)); err != nil {
+		t.Fatal(err)
+	}
+	readPprof := func(b []byte) *pprof.Profile {
+		out, err := profile.Read(bytes.NewReader(b), profile.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	readJSON := func(b []byte) *pprof.Profile {
+		m, err := otlp.ParseJSON(b, otlp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := m.Profile(profile.ReadOptions{}.Limits(int64(len(b))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	readGzip := func(b []byte) *pprof.Profile {
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err = io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decoded(t, b)
+	}
+	for name, c := range map[string]struct {
+		body []byte
+		read func([]byte) *pprof.Profile
+		kind string
+	}{
+		"pprof":      {compressed.Bytes(), readPprof, "application/octet-stream"},
+		"plain":      {plain.Bytes(), readPprof, "application/octet-stream"},
+		"OTLP":       {encoded(t, bare, false), func(b []byte) *pprof.Profile { return decoded(t, b) }, "application/x-protobuf"},
+		"OTLP, gzip": {gzipped(encoded(t, bare, false)), readGzip, "application/gzip"},
+		"JSON":       {encoded(t, bare, true), readJSON, "application/json"},
+	} {
+		a := ask(t, "POST", base+"/v1/rewrite", bytes.NewReader(c.body)).want(t, 200)
+		if a.Header.Get("Content-Type") != c.kind || a.Header.Get(namedHeader) != "1" || a.Header.Get(bareHeader) != "1" || a.Header.Get("Retry-After") != "" {
+			t.Errorf("%s: %v", name, a.Header)
+		}
+		got := c.read(a.body)
+		if names := namesAt(got.Sample[0].Location[0]); len(names) == 0 || !strings.HasPrefix(names[len(names)-1], "f:") || got.Sample[0].Value[0] != 7 {
+			t.Errorf("%s: names %q", name, names)
+		}
+		if names := namesAt(got.Sample[0].Location[1]); len(names) != 0 {
+			t.Errorf("%s: a file that nobody has: %q", name, names)
+		}
+	}
+
+	// Other code, as the profile says, and the kernel, whose offsets are others.
+	other := bareProfile(t, p)
+	other.Comments = []string{"content=8bb18077fa415b4d1306d85709708bc9622c9d24 build_id=" + p.id.String() + ` file="/bin/prog"`}
+	kernel := bareProfile(t, p)
+	kernel.Mapping[0].File = "[kernel]"
+	for name, p := range map[string]*pprof.Profile{"other code": other, "the kernel": kernel} {
+		var b bytes.Buffer
+		if err := profile.Write(&b, p); err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range [][]byte{b.Bytes(), encoded(t, p, false)} {
+			if a := ask(t, "POST", base+"/v1/rewrite", bytes.NewReader(body)).want(t, 200); a.Header.Get(namedHeader) != "0" {
+				t.Errorf("%s: %v", name, a.Header)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		body   []byte
+		status int
+	}{
+		"text": {[]byte("no profile"), 400}, "nothing": {nil, 400}, "gzip of nothing": {gzipped(nil), 400}, "cut": {compressed.Bytes()[:30], 400},
+		"twice gzip": {gzipped(compressed.Bytes()), 400}, "a bomb": {gzipped(make([]byte, maxMessage+1)), 413}, "damaged": {[]byte(`{"dictionary":5}`), 400},
+	} {
+		if a := ask(t, "POST", base+"/v1/rewrite", bytes.NewReader(c.body)); a.StatusCode != c.status || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s", name, a.StatusCode, a.body)
+		}
 	}
 }

@@ -158,6 +158,7 @@ func (s *Server) routes() {
 	m.HandleFunc("POST /v1/uploads/{sha256}", s.kind("upload", "", s.uploading(s.commit)))
 	m.HandleFunc("PUT /v1/sources/{id}", s.kind("upload", "", s.uploading(s.putSource)))
 	m.HandleFunc("POST /v1/symbolize", s.kind("symbolize", Symbolize, s.symbolize))
+	m.HandleFunc("POST /v1/rewrite", s.kind("rewrite", Symbolize, s.rewrite))
 	m.HandleFunc("POST "+forward.Path, s.kind("otlp", "", s.forwardProfiles))
 	s.mux = m
 	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))

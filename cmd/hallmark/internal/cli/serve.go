@@ -71,6 +71,9 @@ file is made when it is first asked for, in a process of its own that can take
 token, or one address where there are none. The answer is 429 then, and says
 when to come again.
 
+POST /v1/rewrite answers with a profile (pprof, OTLP) that has names, of files
+in the store.
+
 --forward URL takes OTLP profiles (POST /v1development/profiles) and passes them
 on to a collector or backend at URL, with functions, lines and inlined calls
 where the store has the files. All else in a message stays as it is. Messages

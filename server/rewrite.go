@@ -1,0 +1,190 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	pprof "github.com/google/pprof/profile"
+
+	"hallmark/addr"
+	"hallmark/profile"
+	"hallmark/profile/otlp"
+	"hallmark/reason"
+	"hallmark/server/symbols"
+	"hallmark/symbol"
+)
+
+// Headers of a profile that was rewritten: how many locations got names, and how many with an identity have
+// none. Retry-After says that indexes of some files are still being made.
+const (
+	namedHeader = "Hallmark-Named"
+	bareHeader  = "Hallmark-Bare"
+)
+
+// rewrite answers with the profile that it was sent, with names: in pprof's format or OTLP's, compressed by gzip
+// where it was. Names come from where those of forwardProfiles do.
+func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, who caller) error {
+	if s.Symbols == nil {
+		return fail(http.StatusNotFound, "this server does not symbolize")
+	}
+	done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	body, finish, err := s.body(w, r, who, maxMessage)
+	if err != nil {
+		return err
+	}
+	defer finish()
+	in, given, err := s.readMessage(r, body)
+	if err != nil {
+		return err
+	}
+	defer given()
+	b, isGzip := in, bytes.HasPrefix(in, []byte{0x1f, 0x8b})
+	if isGzip {
+		z, err := gzip.NewReader(bytes.NewReader(in))
+		if err != nil {
+			return encodingError("gzip", err)
+		}
+		if b, given, err = s.readMessage(r, &decoding{&atMost{z, maxMessage}, "gzip"}); err != nil {
+			return err
+		}
+		defer given()
+	}
+	waiting, cancel := context.WithTimeout(r.Context(), defaultWait)
+	defer cancel()
+	if otlp.Detect(b) {
+		return s.rewriteOTLP(w, r, waiting, b, isGzip)
+	}
+	return s.rewritePprof(w, r, waiting, in)
+}
+
+// rewriteOTLP answers with a message.
+func (s *Server) rewriteOTLP(w http.ResponseWriter, r *http.Request, waiting context.Context, b []byte, isGzip bool) error {
+	isJSON := otlp.IsJSON(b)
+	m, done, err := s.parse(r.Context(), b, isJSON, roomTime)
+	if err != nil {
+		return err
+	}
+	defer done()
+	named := s.nameMessage(r.Context(), waiting, m, int64(maxMessage-len(b)))
+	encode, kind := m.Append, protobufType
+	if isJSON {
+		encode, kind = m.AppendJSON, jsonType
+	}
+	out, err := encode(nil)
+	if err != nil {
+		return err
+	}
+	if isGzip {
+		kind = "application/gzip"
+	}
+	named.describe(w.Header(), kind)
+	if !isGzip {
+		_, err = w.Write(out)
+		return ignoreGone(err)
+	}
+	z := gzip.NewWriter(w)
+	_, err = z.Write(out)
+	return ignoreGone(errors.Join(err, z.Close()))
+}
+
+// describe sets the headers of a profile with names.
+func (n *named) describe(h http.Header, kind string) {
+	h.Set("Content-Type", kind)
+	h.Set(namedHeader, strconv.Itoa(n.Locations))
+	h.Set(bareHeader, strconv.Itoa(n.Bare))
+	if n.pending {
+		h.Set("Retry-After", retryAfter)
+	}
+}
+
+// rewritePprof answers with a profile by pprof.
+func (s *Server) rewritePprof(w http.ResponseWriter, r *http.Request, waiting context.Context, in []byte) error {
+	memory := profile.ReadOptions{}.Limits(int64(len(in))).Memory
+	if err := s.profiles.decoded.take(r.Context(), memory, roomTime); err != nil {
+		return err
+	}
+	defer s.profiles.decoded.give(memory)
+	p, limits, err := profile.ReadLimited(bytes.NewReader(in), profile.ReadOptions{})
+	if err != nil {
+		return messageError(err)
+	}
+	known := &storeSymbols{server: s, ctx: r.Context(), waiting: waiting, names: newNames()}
+	before := locationsWithNames(p)
+	misses := profile.Symbolize(p, known)
+	if err := profile.Check(p, limits); err != nil {
+		return messageError(err)
+	}
+	n := named{pending: known.pending.Load()}
+	n.Locations, n.Bare = locationsWithNames(p)-before, len(misses)
+	s.countNamed(n.Named)
+	n.describe(w.Header(), "application/octet-stream")
+	return ignoreGone(profile.Write(w, p))
+}
+
+// locationsWithNames returns how many locations have functions.
+func locationsWithNames(p *pprof.Profile) (n int) {
+	for _, l := range p.Location {
+		if len(l.Line) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// storeSymbols are the symbols that the store has, for profiles.
+type storeSymbols struct {
+	server       *Server
+	ctx, waiting context.Context
+	names        *names
+	pending      atomic.Bool // an index is being made
+}
+
+// Lookup implements profile.Symbols. Offsets of the kernel and of its modules do not count from the start of a
+// file. A file that another one has taken the identity from is known by its content alone.
+func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	miss := func(r reason.Reason) []symbol.Result {
+		out := make([]symbol.Result, len(offsets))
+		for i := range out {
+			out[i] = symbol.Miss(r)
+		}
+		return out
+	}
+	switch {
+	case strings.HasPrefix(b.Path, "[") && b.Path != "[vdso]":
+		return miss(reason.NotLookedUp)
+	case b.Rival && b.Content.IsZero():
+		return miss(reason.DifferentContent)
+	}
+	x, err := k.server.storedIndex(k.ctx, k.waiting, otlp.File{ID: b.ID, Content: b.Content})
+	var why *symbols.MissError
+	switch {
+	case errors.As(err, &why):
+		if why.Miss == symbols.Pending {
+			k.pending.Store(true)
+			return miss(reason.NotLookedUp)
+		}
+		return miss(reason.NoFile)
+	case err != nil:
+		return miss(reason.ServerFailed)
+	}
+	defer x.Close()
+	addresses := make([]otlp.Address, len(offsets))
+	for i, o := range offsets {
+		addresses[i].At = uint64(o)
+	}
+	out := k.names.lookup(x, addresses)
+	for range len(offsets) - len(out) { // there is no room for more
+		out = append(out, symbol.Miss(reason.NotLookedUp))
+	}
+	return out
+}
