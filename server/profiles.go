@@ -254,7 +254,9 @@ func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
 	default:
 		cancel()
 	}
-	s.nameMessage(ctx, waiting, m, int64(maxMessage-len(b)))
+	if n := s.nameMessage(ctx, waiting, m, int64(maxMessage-len(b))); n.Locations == 0 {
+		return b, nil
+	}
 	return m.Append(nil)
 }
 

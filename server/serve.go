@@ -28,6 +28,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
 	}
+	h.Protocols = new(http.Protocols)
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetHTTP2(true)
+	h.Protocols.SetUnencryptedHTTP2(true) // which gRPC without TLS is
 	var house sync.WaitGroup
 	house.Go(func() { s.keepHouse(ctx) })
 	passing, stopPassing := context.WithCancel(context.WithoutCancel(ctx))

@@ -160,6 +160,7 @@ func (s *Server) routes() {
 	m.HandleFunc("POST /v1/symbolize", s.kind("symbolize", Symbolize, s.symbolize))
 	m.HandleFunc("POST /v1/rewrite", s.kind("rewrite", Symbolize, s.rewrite))
 	m.HandleFunc("POST "+forward.Path, s.kind("otlp", "", s.forwardProfiles))
+	m.HandleFunc("POST "+exportPath, s.kind("otlp", "", s.exportProfiles))
 	s.mux = m
 	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))
 }
@@ -416,6 +417,11 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 	var known *statusError
 	if status == http.StatusInternalServerError && !errors.As(err, &known) {
 		text = "the server failed" // what failed is in its log
+	}
+	if r.URL.Path == exportPath {
+		grpcError(h, status, text)
+		w.WriteHeader(http.StatusOK)
+		return
 	}
 	if r.URL.Path == forward.Path {
 		b := writeStatus(w, r, text)

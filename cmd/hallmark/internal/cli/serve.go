@@ -74,13 +74,13 @@ when to come again.
 POST /v1/rewrite answers with a profile (pprof, OTLP) that has names, of files
 in the store.
 
---forward URL takes OTLP profiles (POST /v1development/profiles) and passes them
-on to a collector or backend at URL, with functions, lines and inlined calls
-where the store has the files. All else in a message stays as it is. Messages
-wait in memory, --forward-queue MiB of them, and are sent again as OTLP has it;
-when there is no room, the answer is 503. --forward-headers FILE has headers for
-URL, a line each ("Authorization: Bearer ..."). Senders take a token with one of
-the roles upload:ci and upload:agent.
+--forward URL takes OTLP profiles (POST /v1development/profiles, or gRPC) and
+passes them on by HTTP to a collector or backend at URL, with functions, lines
+and inlined calls where the store has the files. All else in a message stays as
+it is. Messages wait in memory, --forward-queue MiB of them, and are sent again
+as OTLP has it; when there is no room, the answer is 503. --forward-headers FILE
+has headers for URL, a line each ("Authorization: Bearer ..."). Senders take a
+token with one of the roles upload:ci and upload:agent.
 
 All files are kept, unless --keep-age or --keep-size says otherwise: then
 identities are removed that nobody used, which 'hallmark serve gc --help'
