@@ -150,8 +150,10 @@ func Detect(head []byte) bool {
 	if at > 6 || at+1 >= len(head) {
 		return false
 	}
-	if head[0] == 0x12 { // the dictionary first: its table of mappings, with the zero one
-		return head[at] == 0x0a && head[at+1] == 0
+	if head[0] == 0x12 {
+		// The dictionary first, as the Collector writes it, whose fields are in the order of writers. pprof has
+		// a sample there, whose fields are three, and none of them empty.
+		return head[at]&7 == 2 && head[at]>>3 >= 1 && head[at]>>3 <= 7 && (head[at]>>3 > 3 || head[at+1] == 0)
 	}
 	return head[at] == 0x0a || head[at] == 0x12 || head[at] == 0x1a
 }

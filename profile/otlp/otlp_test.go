@@ -624,6 +624,21 @@ func TestDetect(t *testing.T) {
 			t.Errorf("%s passes for OTLP", name)
 		}
 	}
+	// The Collector begins with the dictionary, and there with the stacks.
+	fields := dictionaryFields()
+	slices.Reverse(fields)
+	if !Detect(sub(2, fields...)) || !Detect(sub(2, append([][]byte{sub(7)}, fields...)...)) {
+		t.Error("not detected where the last table comes first")
+	}
+	samples := builtProfile()
+	samples.SampleType = nil
+	for _, s := range samples.Sample {
+		s.Value = nil
+	}
+	var b bytes.Buffer
+	if err := profile.WriteUncompressed(&b, samples); err != nil || Detect(b.Bytes()) {
+		t.Errorf("a profile by pprof that begins with samples passes for OTLP: %v, %x", err, b.Bytes()[:8])
+	}
 	if b := sub(2, dictionaryFields()...); !Detect(b) || !Detect(newMessage()) {
 		t.Error("not detected")
 	}
