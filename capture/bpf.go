@@ -55,6 +55,9 @@ type body struct {
 	walk    profile.Walk
 	places  []place
 	private bool
+	// index is that of the stack among those that are counted, plus 1; 0 when it is not known, or not
+	// the same in all processes.
+	index uint32
 }
 
 // bpfCount is how often a stack was seen in an owner.
@@ -350,9 +353,14 @@ func (s *bpfSampler) count(c bpfCount) bool {
 	if b == nil {
 		return false
 	}
-	places := s.placesOf(b, &c.owner)
-	n := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}
-	s.tally.add(places, b.walk, s.labels(&c.owner), n, c.owner.Seen)
+	n, labels := total{int64(c.samples), int64(c.samples) * int64(s.perSample)}, s.labels(&c.owner)
+	if b.index != 0 && s.addAgain(b.index-1, labels, n, c.owner.Seen) {
+		return true
+	}
+	s.tally.add(s.placesOf(b, &c.owner), b.walk, labels, n, c.owner.Seen)
+	if !b.private {
+		b.index = s.stacks.latest.stack + 1
+	}
 	return true
 }
 
@@ -369,12 +377,12 @@ func (s *bpfSampler) placesOf(b *body, o *bpf.Task) []place {
 	if b.places != nil && !b.private {
 		return b.places
 	}
-	b.places = make([]place, len(b.frames))
-	for i, f := range b.frames {
+	b.places = slices.Grow(b.places[:0], len(b.frames))
+	for _, f := range b.frames {
 		if f.Kind == bpf.Generated {
 			b.private = true
 		}
-		b.places[i] = s.place(f, o)
+		b.places = append(b.places, s.place(f, o))
 	}
 	return b.places
 }

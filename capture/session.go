@@ -122,6 +122,21 @@ func (t *tally) original(p *process, a addr.Abs) (place, bool) {
 func (t *tally) add(places []place, walk profile.Walk, labels profile.Labels, n total, at uint64) {
 	t.rewrites.See(labels.PID, labels.Process, at)
 	t.stats.Coarse += uint64(t.stacks.add(places, walk, labels, n))
+	t.note(n, at)
+}
+
+// addAgain is add for a stack that was counted before, by its index. It reports whether it did so.
+func (t *tally) addAgain(stack uint32, labels profile.Labels, n total, at uint64) bool {
+	if !t.stacks.addAgain(stack, labels, n) {
+		return false
+	}
+	t.rewrites.See(labels.PID, labels.Process, at)
+	t.note(n, at)
+	return true
+}
+
+// note notes samples that were counted.
+func (t *tally) note(n total, at uint64) {
 	t.stats.Samples += uint64(n.samples)
 	if t.times != nil {
 		t.times.add(t.stacks.latest, at)

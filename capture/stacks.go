@@ -92,6 +92,17 @@ func (s *stacks) add(places []place, walk profile.Walk, labels profile.Labels, n
 	return coarse + n.samples
 }
 
+// addAgain counts samples of the stack with this index, and reports whether it did. Without room for an
+// entry it does not, and add has to be called. Once there was no room for a whole stack, there is none
+// for an entry any more: so the index of an innermost frame never comes here.
+func (s *stacks) addAgain(stack uint32, labels profile.Labels, n total) bool {
+	if len(s.counts) >= s.most {
+		return false
+	}
+	s.sum(counted{stack, s.owner(labels)}, n)
+	return true
+}
+
 // coarsened returns what a process has in common with all others of its kind.
 func coarsened(l profile.Labels) profile.Labels {
 	return profile.Labels{Process: l.Process, Cgroup: l.Cgroup, Container: l.Container}

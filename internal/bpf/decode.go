@@ -149,15 +149,16 @@ func joinPath(b []byte) string {
 }
 
 // taskOf turns the key of a count into values.
-func taskOf(k *samplerCountKey) Task {
+// Names that were made before are in names.
+func taskOf(k *samplerCountKey, names *known) Task {
 	return Task{
 		PID:     k.Tgid,
 		TID:     k.Tid,
 		Started: k.Started,
 		Seen:    k.Seen,
 		Cgroup:  k.Cgroup,
-		Process: name(k.Process[:]),
-		Thread:  name(k.Thread[:]),
+		Process: names.name(&k.Process),
+		Thread:  names.name(&k.Thread),
 	}
 }
 

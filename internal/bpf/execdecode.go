@@ -167,16 +167,15 @@ func (d *execDecoder) exitOf(e *execExitEvent) Exit {
 
 // text returns the text before the first NUL.
 func (d *execDecoder) text(b []byte) string {
-	b, _, _ = bytes.Cut(b, []byte{0})
-	return d.texts.get(b, func(b []byte) string { return string(b) })
+	return d.texts.text(b)
 }
 
 // name returns the name of a process.
 func (d *execDecoder) name(comm *[16]int8) string {
-	return d.text((*[len(comm)]byte)(unsafe.Pointer(comm))[:])
+	return d.texts.name(comm)
 }
 
-// known are strings that were made of bytes before.
+// known are strings that were made of bytes before. A nil pointer to them keeps none.
 type known map[string]string
 
 // Bounds of what is kept.
@@ -185,7 +184,21 @@ const (
 	longKnown = 256 // bytes
 )
 
+// text returns the text before the first NUL.
+func (k *known) text(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return k.get(b, func(b []byte) string { return string(b) })
+}
+
+// name returns the name of a process or a thread.
+func (k *known) name(comm *[16]int8) string {
+	return k.text((*[len(comm)]byte)(unsafe.Pointer(comm))[:])
+}
+
 func (k *known) get(b []byte, text func([]byte) string) string {
+	if k == nil {
+		return text(b)
+	}
 	s, ok := (*k)[string(b)]
 	if ok {
 		return s

@@ -55,6 +55,7 @@ type Sampler struct {
 	record           ringbuf.Record
 	keys             []samplerCountKey
 	values           []uint64
+	names            known // of processes and threads
 }
 
 // countBatch is how many counts are taken out of the kernel at a time.
@@ -273,7 +274,7 @@ func (s *Sampler) Counts(each func(stack StackID, task Task, samples uint64)) er
 	}
 	s.writing, s.emptied = s.emptied, s.writing
 	return drainCounts(s.emptied, s.keys, s.values, func(k *samplerCountKey, n uint64) {
-		each(StackID{k.Stack.A, k.Stack.B}, taskOf(k), n)
+		each(StackID{k.Stack.A, k.Stack.B}, taskOf(k, &s.names), n)
 	})
 }
 

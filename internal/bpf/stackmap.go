@@ -24,6 +24,7 @@ type Stackmap struct {
 	missing  uint64       // samples whose stack was not in the map
 	keys     []samplerCountKey
 	values   []uint64
+	names    known // of processes and threads
 }
 
 // StackmapOptions say how a Stackmap samples. The zero value is right.
@@ -198,7 +199,7 @@ func (s *Stackmap) Take(each func(StackmapSample)) error {
 			s.missing += n
 			return
 		}
-		each(StackmapSample{kernel, user, taskOf(k), n})
+		each(StackmapSample{kernel, user, taskOf(k, &s.names), n})
 	})
 }
 

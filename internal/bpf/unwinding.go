@@ -98,7 +98,7 @@ func dispatchCopy(event []byte, h Handler) error {
 		return fmt.Errorf("BPF copy of %d bytes in %d", e.Size, len(memory))
 	}
 	c := Copy{
-		Task:      taskOf(&e.Key),
+		Task:      taskOf(&e.Key, nil),
 		Stack:     StackID{e.Key.Stack.A, e.Key.Stack.B},
 		Counted:   e.Counted != 0,
 		IP:        addr.Abs(e.Ip),
