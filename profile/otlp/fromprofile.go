@@ -358,28 +358,35 @@ var attributeNames = map[string]string{"thread": threadKey, "tid": tidKey}
 
 // labels returns the attributes of a sample, each key once: a label of texts comes before one of numbers.
 func (e *encoder) labels(s *pprof.Sample) (indices []int32) {
-	name := func(key string) string {
+	used := map[string]bool{}
+	add := func(key string, v *common.AnyValue, unit string) {
 		if own := attributeNames[key]; own != "" {
-			return own
+			key = own
 		}
-		return key
+		if isOfFile(key) { // no sample has it, and readers take it for the mark of an earlier protocol
+			key = "sample." + key
+		}
+		if key = valid(key); !used[key] {
+			used[key] = true
+			indices = append(indices, e.attribute(key, v, unit))
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Label)) {
 		if values := s.Label[key]; len(values) > 1 || len(values) == 1 && !isOfOwner(key) {
-			indices = append(indices, e.attribute(name(key), listOf(values, textValue), ""))
+			add(key, listOf(values, textValue), "")
 		}
 	}
 	times := profile.Times(s)
 	for _, key := range slices.Sorted(maps.Keys(s.NumLabel)) {
 		values, units := s.NumLabel[key], s.NumUnit[key]
-		if len(values) == 0 || len(values) == 1 && key == "pid" || key == "timestamp" && times != nil || len(s.Label[key]) > 0 {
+		if len(values) == 0 || len(values) == 1 && key == "pid" || key == "timestamp" && times != nil {
 			continue
 		}
 		unit := ""
 		if len(units) > 0 {
 			unit = units[0]
 		}
-		indices = append(indices, e.attribute(name(key), listOf(values, intValue), unit))
+		add(key, listOf(values, intValue), unit)
 	}
 	return indices
 }

@@ -453,6 +453,21 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestLabelsOfFiles has samples with times and labels whose keys are of files in OTLP. Such attributes, without
+// values, are the mark of an earlier protocol.
+func TestLabelsOfFiles(t *testing.T) {
+	p := builtProfile()
+	p.Sample[0].Label = map[string][]string{gnuKey: {"x"}, frameTypeKey: {"native"}, "sample." + gnuKey: {"y"}, "thread": {"t"}, threadKey: {"u"}}
+	p.Sample[0].NumLabel = map[string][]int64{"thread": {5}, "timestamp": p.Sample[0].NumLabel["timestamp"]}
+	m, err := FromProfile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := toProfile(t, m).Sample[0]; s.Label["sample."+gnuKey][0] != "x" || len(profile.Times(s)) != 2 {
+		t.Errorf("%v %v", s.Label, s.NumLabel)
+	}
+}
+
 // firstDifference returns the first lines that are not the same.
 func firstDifference(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
