@@ -504,8 +504,10 @@ func TestLockedMappings(t *testing.T) {
 
 // TestLaunderedMappings looks at a process that waits for its file system in mmap(2), with the lock of
 // its mappings held: also whoever opens a file by the address of its mapping would wait.
+//
+// It is not played beside others: a thread that looks up a name in the victim's map_files waits for another
+// process that looks up the same one, and no signal ends that. See docs/limits.md.
 func TestLaunderedMappings(t *testing.T) {
-	t.Parallel()
 	testenv.Root(t)
 	s := newSilentScene(t, "launder", (*fusetest.Server).Silence)
 	victim := strconv.Itoa(s.pid)
