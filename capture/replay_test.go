@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"hallmark/internal/objects"
 	"hallmark/internal/procfs"
 	"hallmark/internal/rewrites"
+	"hallmark/internal/testenv"
 	"hallmark/unwind"
 )
 
@@ -87,16 +87,10 @@ func TestReplayBudget(t *testing.T) {
 	if want := int64(11 * replayStacks * replayOwners * 3); s.stats.Samples != uint64(want) || len(s.tally.stacks.order) != replayStacks*replayOwners {
 		t.Errorf("%d samples, %d entries", s.stats.Samples, len(s.tally.stacks.order))
 	}
-	if isRaced() {
+	if testenv.Race {
 		return // the detector allocates too
 	}
 	compareBudget(t, filepath.Join("testdata", "replay.txt"), got.String())
-}
-
-// isRaced reports whether this test was built with the race detector.
-func isRaced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // compareBudget wants no number to be more than a tenth above that of a golden, nor far below: then the golden

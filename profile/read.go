@@ -110,6 +110,16 @@ func (formatError) Is(target error) bool { return target == ErrFormat }
 // readAll returns the uncompressed bytes, of which the profile fits into memory.
 // pprof.ParseData would uncompress them as well, but without any bound.
 func readAll(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
+	data, limits, err := ReadData(r, o)
+	if err != nil {
+		return nil, limits, err
+	}
+	return data, limits, checkCost(data, limits.Memory)
+}
+
+// ReadData returns the uncompressed bytes of a profile in whatever format, with or without gzip, within the
+// bounds of o. It returns also what the profile may take in memory, of which it checks nothing.
+func ReadData(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
 	in := &counting{r: r}
 	buffered := bufio.NewReader(in)
 	r = buffered
@@ -128,7 +138,8 @@ func readAll(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
 		if limit := cmp.Or(o.MaxSize, DefaultMaxSize); n > limit {
 			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
 		}
-		if limit := o.Limits(inFile()).Memory; n > limit {
+		// They are there twice while they are put together, and no profile takes less than twice its bytes.
+		if limit := o.Limits(inFile()).Memory / 2; n > limit {
 			return fmt.Errorf("%w: more than %d bytes, of %d compressed", ErrTooLarge, limit, inFile())
 		}
 		return nil
@@ -140,7 +151,7 @@ func readAll(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
 	case isGzip(bufio.NewReader(bytes.NewReader(data))):
 		return nil, limits, errors.New("profile is compressed twice")
 	}
-	return data, limits, checkCost(data, limits.Memory)
+	return data, limits, nil
 }
 
 // counting counts what is read.

@@ -260,8 +260,8 @@ func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
 	return m.Append(nil)
 }
 
-// nameMessage gives a message the names that the store has. What the message says makes the server fetch nothing and
-// keep nothing: files that upstream servers or directories of this machine have do not count. It waits
+// nameMessage gives a message the names that the store has. No message makes the server fetch or keep
+// anything: files that upstream servers or directories of this machine have do not count. It waits
 // for indexes until waiting is done. The message grows by no more than so many bytes.
 func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most int64) (n named) {
 	files, names := 0, newNames()

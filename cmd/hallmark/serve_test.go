@@ -72,12 +72,10 @@ func elsewhere(t *testing.T, args ...string) (stdout, stderr string, err error) 
 	return out.String(), errs.String(), err
 }
 
-// TestServe pushes a program to a server, removes it from this machine, and asks for its functions and lines
-// and for the file itself.
-func TestServe(t *testing.T) {
-	testenv.Tool(t, "gcc")
-	dir := t.TempDir()
-	prog := filepath.Join(dir, "prog")
+// buildOrders builds a program with an inlined call in a directory. With an argument it waits for a signal.
+func buildOrders(t *testing.T, dir string) (prog string, info buildid.Info) {
+	t.Helper()
+	prog = filepath.Join(dir, "prog")
 	source := "#include <unistd.h>\nstatic inline __attribute__((always_inline)) int price_of_order(int x) { return x * 7; }\n__attribute__((noinline)) int sum_of_orders(int x) { return price_of_order(x) + 1; }\nint main(int c, char **v) { if (c > 1) pause(); return sum_of_orders(c); }\n"
 	if err := os.WriteFile(prog+".c", []byte(source), 0o644); err != nil {
 		t.Fatal(err)
@@ -89,6 +87,15 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return prog, info
+}
+
+// TestServe pushes a program to a server, removes it from this machine, and asks for its functions and lines
+// and for the file itself.
+func TestServe(t *testing.T) {
+	testenv.Tool(t, "gcc")
+	dir := t.TempDir()
+	prog, info := buildOrders(t, dir)
 	content, err := os.ReadFile(prog)
 	if err != nil {
 		t.Fatal(err)
@@ -172,18 +179,7 @@ func TestServe(t *testing.T) {
 func TestServeForward(t *testing.T) {
 	testenv.Tool(t, "gcc")
 	dir := t.TempDir()
-	prog := filepath.Join(dir, "prog")
-	source := "static inline __attribute__((always_inline)) int price_of_order(int x) { return x * 7; }\n__attribute__((noinline)) int sum_of_orders(int x) { return price_of_order(x) + 1; }\nint main(int c, char **v) { return sum_of_orders(c); }\n"
-	if err := os.WriteFile(prog+".c", []byte(source), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-g", "-O2", "-Wl,--build-id", "-o", prog, prog+".c").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	info, err := buildid.ReadFile(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog, info := buildOrders(t, dir)
 	m := &pprof.Mapping{ID: 1, Start: 0, Limit: 1 << 20, File: "/gone/prog", BuildID: info.ID.String()}
 	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}}, Mapping: []*pprof.Mapping{m}}
 	first := functionOf(t, prog, "sum_of_orders")
@@ -252,7 +248,7 @@ func TestServeForward(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs)
 	}
-	if got, want := locations(t, out), locations(t, want); got != want || !strings.Contains(want, "price_of_order") || !strings.Contains(want, "prog.c:1 ") {
+	if got, want := locations(t, out), locations(t, want); got != want || !strings.Contains(want, "price_of_order") || !strings.Contains(want, "prog.c:2 ") {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

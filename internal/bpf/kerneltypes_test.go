@@ -14,8 +14,8 @@ import (
 )
 
 // TestTypesForPrograms loads the programs with the types that they ask for and with
-// all that the kernel has, and wants the kernel to have got the same instructions. What cannot be
-// reached is left out of the former, as the kernel does it; older ones keep functions that nobody calls.
+// all that the kernel has, and wants the kernel to have got the same instructions. Those that cannot be
+// reached are left out of the former, as the kernel does it; older ones keep functions that nobody calls.
 func TestTypesForPrograms(t *testing.T) {
 	testenv.Root(t)
 	testenv.Need(t, checkKernel() == nil, "a kernel that takes the BPF programs")

@@ -10,8 +10,8 @@ import (
 // leaveOutIdle takes those instructions out of the programs that this kernel and the constants of the
 // spec leave without effect. Constants that are set later are not heeded.
 //
-// The kernel would look at most of them. What it finds out of reach it takes out as well, but for each
-// such place it moves the rest of the program and looks at all jumps again: that took a fifth of the
+// The kernel would look at most of them. It takes out those that it finds out of reach as well, but for
+// each such place it moves the rest of the program and looks at all jumps again: that took a fifth of the
 // time in which the large programs were loaded.
 func leaveOutIdle(spec *ebpf.CollectionSpec) {
 	constants := constantsOf(spec)

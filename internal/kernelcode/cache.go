@@ -16,10 +16,10 @@ import (
 )
 
 // kernelCache is a copy of /proc/kallsyms in a directory. The kernel takes long to
-// write that file, every time, for the same text, of which a recording needs a few lines: see
-// writePieces. The copy begins with a key: the identity of the running kernel, and which modules lie where. What else the file
-// reports, BPF programs for instance, comes and goes: the copy does not answer
-// for it.
+// write that file, every time, for the same text, of which a recording needs a few
+// lines: see writePieces. The copy begins with a key: the identity of the running
+// kernel, and which modules lie where. All else in the file, BPF programs for
+// instance, comes and goes: the copy does not answer for it.
 type kernelCache struct {
 	dir *cachedir.Dir // nil for no copy
 	// proc is /proc, or what stands for it in a test.

@@ -142,7 +142,7 @@ func TestPiecesOfThisKernel(t *testing.T) {
 	}
 }
 
-// TestDamagedPieces changes, cuts and lengthens a file. What is answered after that is the truth, if anything is.
+// TestDamagedPieces changes, cuts and lengthens a file. An answer after that is the truth, if there is one.
 func TestDamagedPieces(t *testing.T) {
 	text := symbolText(rand.New(rand.NewPCG(3, 4)), 3000)
 	f := inPieces(t, text, 8)

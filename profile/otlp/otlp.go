@@ -6,7 +6,7 @@
 // the index 0 is none. Attributes have their keys and texts in two forms, as text or as an index of
 // the table of strings; both are read.
 //
-// What is ours in a message is what OpenTelemetry's semantic conventions say:
+// Hallmark's facts are in a message where OpenTelemetry's semantic conventions have them:
 //
 //   - A mapping has its identity in the attributes process.executable.build_id.gnu, .go and .htlhash.
 //     An identity that is a content is in the attribute hallmark.identity, and the content of a file that

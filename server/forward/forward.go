@@ -1,7 +1,7 @@
 // Package forward sends messages to a server over HTTP, as OTLP has it: from a queue of bounded size, and
 // again where the server asks for it or cannot be reached.
 //
-// The queue is in memory. What it has when the program is killed is lost.
+// The queue is in memory: its messages are lost when the program is killed.
 package forward
 
 import (

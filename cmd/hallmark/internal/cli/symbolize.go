@@ -265,7 +265,7 @@ func (w *watchedFile) Read(b []byte) (int, error) {
 
 // uncompressed returns a reader of what may be compressed with gzip.
 func uncompressed(r io.Reader) (plainInput, error) {
-	in := &counted{r: r}
+	in := &input.Counted{R: r}
 	plain := bufio.NewReader(in)
 	if !bytes.HasPrefix(buffered(plain), perffile.GzipMagic) {
 		return plainInput{plain, false, in}, nil
@@ -281,19 +281,7 @@ func uncompressed(r io.Reader) (plainInput, error) {
 type plainInput struct {
 	*bufio.Reader
 	compressed bool
-	file       *counted // what it came from
-}
-
-// counted counts the bytes that are read.
-type counted struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
+	file       *input.Counted // what it came from
 }
 
 // buffered returns what comes with the first read. The next read returns a failure.
@@ -334,7 +322,7 @@ func (s *symbolizer) writeProfile(source *symbolsource.Source, r plainInput) err
 	if err != nil {
 		return err
 	}
-	o.InFile = func() int64 { return r.file.n }
+	o.InFile = func() int64 { return r.file.N }
 	p, err := profile.Read(r, o)
 	if err != nil {
 		return input.AdviseSize(err)
@@ -373,7 +361,7 @@ type boundedText struct {
 func (t *boundedText) Read(p []byte) (int, error) {
 	n, err := t.plainInput.Read(p)
 	t.n += int64(n)
-	if limit := maxTextBase + maxTextTimes*t.file.n; t.n > limit {
+	if limit := maxTextBase + maxTextTimes*t.file.N; t.n > limit {
 		return n, fmt.Errorf("at offset %d, uncompressed: more than %d MiB and %d times what it is compressed; 'zcat FILE | hallmark symbolize' takes it", t.n, maxTextBase>>20, maxTextTimes)
 	}
 	return n, err

@@ -371,6 +371,37 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// messages are of OTLP: a few bytes that stand for many.
+var messages = map[string]func() []byte{
+	"zeros":         func() []byte { return nested(1, 1, 1<<29, []byte{0}) },
+	"empty fields":  func() []byte { return nested(1, 2, 1<<28, []byte{0x12, 0}) },
+	"empty strings": func() []byte { return nested(2, 5, 1<<28, []byte{0x2a, 0}) },
+	"short":         func() []byte { return varint([]byte{1<<3 | 2}, 1<<62) },
+}
+
+// nested is a message, compressed, whose field has so many bytes of the same piece after a field of its own that
+// makes it one of OTLP.
+func nested(field, inner, size int, piece []byte) []byte {
+	n := size / len(piece)
+	return streamed(func(w io.Writer) {
+		begin := new(message).bytes(inner, nil).b
+		w.Write(varint(varint(nil, uint64(field)<<3|2), uint64(len(begin)+n*len(piece))))
+		w.Write(begin)
+		repeat(w, n, piece)
+	})
+}
+
+// TestMessages reads messages of OTLP.
+func TestMessages(t *testing.T) {
+	for name, make := range messages {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			in := p.write("in.otlp", make())
+			p.runAll(line("report", in), line("report", "--max-size", "100", in), line("convert", "-o", p.out("a.folded"), in), line("convert", "-o", p.out("a.pb.gz"), in))
+		})
+	}
+}
+
 // pages are what view serves.
 var pages = []string{"", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/functions", "api/binaries",
 	"api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/callers?fn=0", "api/time?by=process", "api/download"}

@@ -3,7 +3,6 @@ package input
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -25,19 +24,20 @@ type otherInput struct {
 	format fromtext.Format // None for OTLP
 	from   io.Reader
 	size   int64 // of the file, -1 where nobody knows
-	read   *counted
+	read   *Counted
 	close  func()
 }
 
-// counted counts what is read of a file, compressed as it is.
-type counted struct {
-	r io.Reader
-	n int64
+// Counted counts the bytes that are read of R, compressed as they are.
+type Counted struct {
+	R io.Reader
+	N int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
+// Read implements io.Reader.
+func (c *Counted) Read(p []byte) (int, error) {
+	n, err := c.R.Read(p)
+	c.N += int64(n)
 	return n, err
 }
 
@@ -58,7 +58,7 @@ func findOther(name string, rest *io.Reader) (*otherInput, error) {
 		}
 		from = f
 	}
-	t.read = &counted{r: from}
+	t.read = &Counted{R: from}
 	buffered := bufio.NewReaderSize(t.read, 1<<16)
 	t.from = buffered
 	head, _ := buffered.Peek(fromtext.HeadSize)
@@ -116,17 +116,17 @@ func (in *Reader) convertOTLP(t *otherInput, o profile.ReadOptions) ([]*pprof.Pr
 	if err := in.forRecordings(t.name); err != nil {
 		return nil, err
 	}
-	most := cmp.Or(o.MaxSize, profile.DefaultMaxSize)
-	data, err := io.ReadAll(io.LimitReader(t.from, most+1))
+	o.InFile = func() int64 { return t.read.N }
+	data, limits, err := profile.ReadData(t.from, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
 	}
-	in.limits = o.Limits(t.read.n)
+	in.limits = limits
 	parse := otlp.Parse
 	if otlp.IsJSON(data) {
 		parse = otlp.ParseJSON
 	}
-	m, err := parse(data, otlp.Options{MaxSize: most, MaxMemory: in.limits.Memory})
+	m, err := parse(data, otlp.Options{MaxSize: int64(len(data)), MaxMemory: in.limits.Memory})
 	var p *pprof.Profile
 	if err == nil {
 		p, err = m.Profile(in.limits)
