@@ -261,10 +261,13 @@ func (f form) code() []byte {
 const exitStatus64 = 5 + 3 + 2 + 5 + 1
 
 var (
+	// function counts %rdi down. A process may run it while it is written over nops, or nops over
+	// it: from whatever byte it goes on, it returns. (The second bytes of dec and of a jump back by
+	// five are enter and sti, which end the process.)
 	function = []byte{
-		0x48, 0x89, 0xf8, // mov %rdi,%rax
-		0x48, 0xff, 0xc8, // dec %rax
-		0x75, 0xfb, // jnz to dec
+		0x48, 0x89, 0xf9, // mov %rdi,%rcx
+		0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // nop
+		0xe2, 0xf8, // loop to the first nop
 		0xc3, // ret
 	}
 	untilExit64 = []byte{

@@ -297,7 +297,7 @@ const overwrites = 30
 
 // overwriteWhileRunning has one process overwrite what the other one runs. A processor that executes
 // what another one writes at the same time may do anything (Intel SDM 3A, Handling Self- and
-// Cross-Modifying Code), so a signal may end the process. Seen once in some hundred runs.
+// Cross-Modifying Code), so a signal may end the process; the code is such that it need not.
 func (x *torture) overwriteWhileRunning(f form) {
 	a, b := x.pair(f)
 	file := x.victim(x.dir, a)
