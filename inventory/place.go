@@ -2,8 +2,8 @@ package inventory
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -103,8 +103,7 @@ func (c *Code) place(pid int, view *mounts.View) (at inode, isLost bool) {
 
 // openMapping opens the file that is mapped there (O_PATH), for which root is needed.
 func (c *Code) openMapping(pid int) (fd int, err error) {
-	name := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, uint64(c.Start), uint64(c.End))
-	return unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	return mounts.OpenMapFile(strconv.Itoa(pid), uint64(c.Start), uint64(c.End))
 }
 
 // placeOfOpen is place by another way to the file.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -93,8 +94,7 @@ var doors = []struct {
 const oPath = regular.OPath
 
 func openMapFile(p *Process, v VMA) (int, error) {
-	name := strconv.FormatUint(uint64(v.Start), 16) + "-" + strconv.FormatUint(uint64(v.End), 16)
-	return openPath(p.dir+"/map_files/"+name, oPath)
+	return mounts.OpenMapFile(filepath.Base(p.dir), uint64(v.Start), uint64(v.End))
 }
 
 func openExe(p *Process, v VMA) (int, error) {

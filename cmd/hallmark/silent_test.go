@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,6 +54,10 @@ func victim(how string) {
 	if how == "args" {
 		coverArguments(int(f.Fd()))
 	}
+	var execute func(direct int)
+	if how == "execute" {
+		execute = prepareExecution() // whose child closes the files, so that the kernel writes what is dirty
+	}
 	direct := -1
 	if how == "launder" || how == "execute" {
 		direct = dirtyPage(os.Args[1])
@@ -66,7 +72,7 @@ func victim(how string) {
 	case "launder":
 		launderPage(direct)
 	case "execute":
-		executeForEver(direct)
+		execute(direct)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -152,14 +158,32 @@ func launderPage(direct int) {
 	_, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
 }
 
-// executeForEver has a child execute a program that shares this process's mappings, as all children of Go do
-// until then, while launderPage has their lock: the kernel waits for that lock with another one of the child
-// held (exec_mmap, fs/exec.c), under which it answers most questions about a process.
-func executeForEver(direct int) {
-	awaitWord()
-	go func() { _, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE) }()
-	time.Sleep(lockTime / 2)
-	_, _ = syscall.ForkExec("/bin/true", []string{"true"}, nil) // it may come to that when the server is gone
+// prepareExecution returns a function that has a child execute a program that shares this process's mappings,
+// as all children of Go do until then, while launderPage has their lock: the kernel waits for that lock with
+// another one of the child held (exec_mmap, fs/exec.c), under which it answers most questions about a process.
+//
+// Go's runtime must not need memory meanwhile, or nobody gets to the child: it has what it needs before.
+func prepareExecution() (forEver func(direct int)) {
+	debug.SetGCPercent(-1)
+	execute := func() {
+		if pid, err := syscall.ForkExec("/bin/true", []string{"true"}, nil); err == nil {
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
+		}
+	}
+	execute()
+	ready, lock := make(chan bool), make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		ready <- true
+		_, _ = syscall.Mmap(<-lock, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+	}()
+	<-ready
+	return func(direct int) {
+		awaitWord()
+		lock <- direct
+		time.Sleep(lockTime / 2)
+		execute() // it may come to that when the server is gone
+	}
 }
 
 // lockTime is how long that takes. Without the lock the test proves less.
@@ -217,12 +241,13 @@ func startVictim(t *testing.T, how, file string, more ...string) (pid int, addre
 // silentScene is a file system that does not answer any more, what lies there, and who has it
 // mapped.
 type silentScene struct {
-	server  *fusetest.Server
-	file    string // that nobody has read
-	pid     int    // of the victim
-	address string // of the file there
-	program int    // a process whose program lies there
-	dir     string // that answers
+	server   *fusetest.Server
+	file     string   // that nobody has read
+	pid      int      // of the victim
+	address  string   // of the file there
+	mappings []string // the names in map_files of what the victim has mapped to execute
+	program  int      // a process whose program lies there
+	dir      string   // that answers
 	// twin is a file there whose start somebody has read, and near a copy of it that answers.
 	twin, near string
 	burning    string // a process that takes processor time in the twin
@@ -261,6 +286,7 @@ func newSilentScene(t *testing.T, how string, silence func(*fusetest.Server)) *s
 	})
 	t.Cleanup(s.server.Close) // first of all: who ends waits for it to close files
 	silence(s.server)
+	s.mappings = mappingsOf(t, s.pid)
 	if how == "lock" || how == "launder" || how == "execute" {
 		goOn()
 	}
@@ -279,6 +305,45 @@ func (s *silentScene) makeTwins(t *testing.T) {
 	}
 	if out, errors := s.run(t, 0, "id", s.twin); !strings.Contains(out, s.twin) {
 		t.Fatalf("id: %s%s", out, errors)
+	}
+}
+
+// mappingsOf returns the names in map_files of what a process has mapped to execute. Nobody looks there: the
+// kernel would know the names afterwards.
+func mappingsOf(t *testing.T, pid int) (names []string) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if words := strings.Fields(line); len(words) > 5 && words[1][2] == 'x' && words[4] != "0" {
+			start, end, _ := strings.Cut(words[0], "-")
+			names = append(names, strings.TrimLeft(start, "0")+"-"+strings.TrimLeft(end, "0"))
+		}
+	}
+	return names
+}
+
+// lookUp has a program for each mapping of the victim wait for the file behind it.
+func (s *silentScene) lookUp(t *testing.T) {
+	t.Helper()
+	if len(s.mappings) == 0 {
+		t.Fatal("the victim has no mappings")
+	}
+	for _, name := range s.mappings {
+		looker := exec.Command(testenv.Tool(t, "readlink"), fmt.Sprintf("/proc/%d/map_files/%s", s.pid, name))
+		if err := looker.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = looker.Process.Kill()
+			_ = looker.Wait()
+		})
+		testenv.Await(t, "a program that waits for the victim", func() bool {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", looker.Process.Pid))
+			return strings.Contains(string(stat), "Name:\treadlink\n") && strings.Contains(string(stat), "State:\tD")
+		})
 	}
 }
 
@@ -397,7 +462,10 @@ func TestSilentFileSystem(t *testing.T) {
 			}
 
 			out, _ := s.run(t, 0, "ps", "--libs")
-			names("ps", linesWith(out, s.file))
+			if strings.Contains(linesWith(out, victim), reason.NotRead.Code()) { // other victims took its time
+				out, _ = s.run(t, 0, "ps", "--libs", victim)
+			}
+			names("ps", linesWith(out, s.file)+linesWith(out, victim))
 			if !lists(out, self) {
 				t.Errorf("ps does not list process %s:\n%s", self, out)
 			}
@@ -503,17 +571,18 @@ func TestLockedMappings(t *testing.T) {
 }
 
 // TestLaunderedMappings looks at a process that waits for its file system in mmap(2), with the lock of
-// its mappings held: also whoever opens a file by the address of its mapping would wait.
-//
-// It is not played beside others: a thread that looks up a name in the victim's map_files waits for another
-// process that looks up the same one, and no signal ends that. See docs/limits.md.
+// its mappings held: also whoever opens a file by the address of its mapping would wait. Somebody else has
+// done that already for each of its mappings, and whoever looks up the same name in the same directory waits
+// for them, until they end.
 func TestLaunderedMappings(t *testing.T) {
+	t.Parallel()
 	testenv.Root(t)
 	s := newSilentScene(t, "launder", (*fusetest.Server).Silence)
 	victim := strconv.Itoa(s.pid)
 	if where, _ := os.ReadFile("/proc/" + victim + "/syscall"); !strings.HasPrefix(string(where), strconv.Itoa(syscall.SYS_MMAP)+" ") {
 		testenv.Lack(t, "the victim does not wait in mmap(2), but in %s", where)
 	}
+	s.lookUp(t)
 	out, errors := s.run(t, 0, "maps", victim)
 	if !strings.Contains(out, "file-unresponsive") {
 		t.Errorf("maps does not say that nobody could look:\n%s%s", out, errors)
