@@ -1,5 +1,5 @@
 // Package addrspace keeps which file is mapped where in a process, as records of its mappings
-// report it.
+// report it, and where kernels lie.
 package addrspace
 
 import (
@@ -11,6 +11,23 @@ import (
 // IsVsyscall reports whether a lies in the page that x86-64 kernels show at the same place in every
 // process, and that no record reports: arch/x86/include/uapi/asm/vsyscall.h.
 func IsVsyscall(a addr.Abs) bool { return a&^0xfff == 0xffffffffff600000 }
+
+// Machines are the machines whose kernels KernelText knows, by uname -m.
+var Machines = []string{"x86_64", "aarch64"}
+
+// KernelText returns where the image of a kernel is linked to run, whatever place it was given at boot
+// (KASLR), by uname -m or GOARCH: __START_KERNEL_map + the usual CONFIG_PHYSICAL_START of
+// arch/x86/include/asm/page_64_types.h; KIMAGE_VADDR of arch/arm64/include/asm/memory.h for 48-bit addresses.
+// It is 0 for other machines.
+func KernelText(machine string) addr.Virt {
+	switch machine {
+	case "x86_64", "amd64":
+		return 0xffffffff81000000
+	case "aarch64", "arm64":
+		return 0xffff800080000000
+	}
+	return 0
+}
 
 // Mapping is one mapping of a process: where, and what of which file.
 type Mapping[T any] struct {

@@ -120,7 +120,7 @@ var rules = map[string]rule{
 	},
 	"profile/folded": {module: []string{"internal/plaintext", "profile"}, external: []string{pprof}, why: "an exporter"},
 	"profile/toperf": {
-		module:   []string{"addr", "buildid", "perfdata", "profile", "reason"},
+		module:   []string{"addr", "buildid", "internal/addrspace", "perfdata", "profile", "reason"},
 		external: []string{pprof},
 		why:      "a profile as perf would have recorded it, on any machine",
 	},
@@ -239,7 +239,7 @@ var rules = map[string]rule{
 		why:    "names of generated code, within bounds; which of it was sampled is for recordings to say",
 	},
 	"internal/kernelcode": {
-		module: []string{"addr", "buildid", "internal/bpf", "internal/cachedir", "perfdata", "profile", "reason", "symbol"},
+		module: []string{"addr", "buildid", "internal/addrspace", "internal/bpf", "internal/cachedir", "perfdata", "profile", "reason", "symbol"},
 		why:    "code of the running kernel; which addresses were sampled is for recordings to say",
 	},
 	"internal/mounts":  {module: []string{"internal/regular"}, why: "which file systems answer by themselves; imports next to nothing, so that everybody can ask"},

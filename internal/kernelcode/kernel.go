@@ -13,6 +13,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/addrspace"
 	"hallmark/internal/bpf"
 	"hallmark/perfdata"
 	"hallmark/profile"
@@ -78,15 +79,6 @@ func (k *Kernel) has(r *perfdata.Ksymbol) bool {
 	return s != nil && s.Name == r.Name
 }
 
-// linkedText is where the kernel image is linked to run, whatever place it was
-// given at boot (KASLR): __START_KERNEL_map + the usual CONFIG_PHYSICAL_START,
-// arch/x86/include/asm/page_64_types.h; KIMAGE_VADDR of
-// arch/arm64/include/asm/memory.h for 48-bit addresses.
-var linkedText = map[string]addr.Virt{
-	"amd64": 0xffffffff81000000,
-	"arm64": 0xffff800080000000,
-}[runtime.GOARCH]
-
 // Load reads the symbols for these addresses, and the identities of the running
 // kernel.
 func (k *Kernel) Load(addresses []addr.Abs) {
@@ -121,7 +113,7 @@ func (k *Kernel) settleImage(id buildid.ID) {
 	k.image = &profile.Binary{
 		ID:       id,
 		Path:     "[kernel]",
-		Segments: []profile.Segment{{Virt: linkedText, Size: uint64(k.symbols.Etext() - k.symbols.Text())}},
+		Segments: []profile.Segment{{Virt: addrspace.KernelText(runtime.GOARCH), Size: uint64(k.symbols.Etext() - k.symbols.Text())}},
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/addrspace"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -113,18 +113,6 @@ func (s *files) ofKernel(r *perfdata.Mmap2) *file {
 	return f
 }
 
-// linkedText is where the image of the kernel is linked to run, by uname -m: see
-// package capture.
-func linkedText(arch string) addr.Virt {
-	switch arch {
-	case "x86_64":
-		return 0xffffffff81000000
-	case "aarch64":
-		return 0xffff800080000000
-	}
-	return 0
-}
-
 // settle gives every file its identity.
 func (s *files) settle(info *perfdata.Info) {
 	listed := listedIDs(info)
@@ -142,7 +130,7 @@ func (s *files) settle(info *perfdata.Info) {
 			continue
 		}
 		f.binary = &profile.Binary{ID: id, Path: f.name}
-		if text := linkedText(info.Arch); image && text != 0 {
+		if text := addrspace.KernelText(info.Arch); image && text != 0 {
 			f.binary.Segments = []profile.Segment{{Virt: text, Size: f.size}}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/addrspace"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/reason"
@@ -329,20 +330,19 @@ func (l *layout) buildIDs() []perfdata.HeaderBuildID {
 	return list
 }
 
-// images are where kernels are linked to run, by uname -m.
-var images = map[string]uint64{"x86_64": 0xffffffff81000000, "aarch64": 0xffff800080000000}
-
 // archOf returns the machine that a profile is of, by uname -m: that of its kernel, if it
 // has frames there, and else this one.
 func archOf(p *pprof.Profile) string {
 	for _, m := range p.Mapping {
-		for arch, text := range images {
-			if m.Start >= firstKernel && m.Start&^(1<<30-1) == text&^(1<<30-1) {
-				return arch
+		for _, machine := range addrspace.Machines {
+			if m.Start >= firstKernel && m.Start&^(1<<30-1) == uint64(addrspace.KernelText(machine))&^(1<<30-1) {
+				return machine
 			}
 		}
 	}
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 }
 
-func linkedText(p *pprof.Profile) uint64 { return cmp.Or(images[archOf(p)], images["x86_64"]) }
+func linkedText(p *pprof.Profile) uint64 {
+	return uint64(cmp.Or(addrspace.KernelText(archOf(p)), addrspace.KernelText("x86_64")))
+}
