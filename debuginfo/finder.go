@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
@@ -273,7 +274,7 @@ func isHash(file *symbol.File, id buildid.ID) bool {
 func whyNot(err error) reason.Reason {
 	var damaged *symbol.FormatError
 	switch {
-	case errors.Is(err, mounts.ErrForeign):
+	case errors.Is(err, mounts.ErrForeign), errors.Is(err, syscall.EAGAIN): // somebody has a lease on it
 		return reason.FileUnresponsive
 	case errors.Is(err, fs.ErrNotExist):
 		return reason.NoFile

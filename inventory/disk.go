@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -215,17 +214,13 @@ func readBelow(ctx context.Context, tree reach.Tree, pid int, path string) (foun
 		return now, nil
 	}
 	file, err := regular.Reopen(fd, path)
-	if errors.Is(err, fs.ErrPermission) {
-		return now, nil
-	}
 	if err != nil {
-		now.disk = DiskOther
-		return now, nil
+		return now, nil // who may not read it, or finds a lease on it, does not know
 	}
 	defer file.Close()
 	info, err := contentcache.Read(ctx, file)
 	switch {
-	case ctx.Err() != nil || info.Where == buildid.OverBudget:
+	case ctx.Err() != nil || info.Where == buildid.OverBudget || errors.As(err, new(unix.Errno)):
 	case err != nil || info.ID.IsZero():
 		now.disk = DiskOther // nothing that could be mapped as this code was
 	default:

@@ -216,7 +216,7 @@ func missed(err error) (*os.File, reason.Reason, error) {
 		return nil, reason.None, err
 	case errors.Is(err, os.ErrPermission):
 		return nil, reason.NotPermitted, nil
-	case errors.Is(err, mounts.ErrForeign):
+	case errors.Is(err, mounts.ErrForeign), errors.Is(err, syscall.EAGAIN): // somebody has a lease on it
 		return nil, reason.FileUnresponsive, nil
 	default:
 		return nil, reason.FileGone, nil

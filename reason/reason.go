@@ -135,7 +135,7 @@ var table = [count]words{
 	TooLarge:         {"too-large", "mapped file has no build ID, and more than 1 GiB of code to hash", "link it with --build-id"},
 	HashBudget:       {"hash-budget", "mapped file has no build ID, and there was too much other code to hash", "link it with --build-id, or ask for its process alone"},
 	Outside:          {"outside", "process outside of the container (PID namespace) that was recorded in", "record outside of it, or in a container with the PID namespace of the host (--pid=host)"},
-	FileUnresponsive: {"file-unresponsive", "its file system (FUSE, a network) did not answer in time", "see whether the server of that file system still runs"},
+	FileUnresponsive: {"file-unresponsive", "its file system (FUSE, a network) did not answer in time, or a program has a lease on it", "see whether the server of that file system still runs, and who holds leases: /proc/locks"},
 
 	ContentUnknown: {"content-unknown", "another file has the same build ID, and the content of this one is unknown", "record again while nobody changes the file; 'hallmark ps' names both"},
 

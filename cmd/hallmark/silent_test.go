@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -29,7 +30,7 @@ const watchdog = 20 * time.Second
 const victimVar = "HALLMARK_TEST_VICTIM"
 
 // victim maps a file to execute and says where, and further ones. With "args" its own arguments are
-// a page of the file.
+// a page of the file, and with "lease" it has a lease on it.
 func victim(how string) {
 	switch how {
 	case "reader":
@@ -49,6 +50,11 @@ func victim(how string) {
 		f, err := os.Open(file)
 		check(err)
 		_, err = syscall.Mmap(int(f.Fd()), 0, 8192, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_PRIVATE)
+		check(err)
+	}
+	if how == "lease" {
+		signal.Ignore(syscall.SIGIO) // by which the kernel asks for it
+		_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 		check(err)
 	}
 	if how == "args" {
@@ -396,7 +402,9 @@ func (s *silentScene) run(t *testing.T, interrupt time.Duration, args ...string)
 		select {
 		case <-ended:
 		case <-time.After(2 * time.Second):
-			s.server.Close()
+			if s.server != nil {
+				s.server.Close()
+			}
 			_ = cmd.Process.Kill()
 			<-ended
 		}
@@ -541,6 +549,36 @@ func TestFlippingMappings(t *testing.T) {
 		_, text := s.run(t, 0, "record", "-a", "-d", "1s", "--backend", backend, "-o", file)
 		if _, err := os.Stat(file); err != nil {
 			t.Errorf("record wrote no profile: %v\n%s", err, text)
+		}
+	}
+}
+
+// TestLeasedFile looks at a process that has a lease on the file that it has mapped: whoever opens the file
+// would wait for the process to give the lease up, 45 s. Nobody knows then whether the file was replaced.
+func TestLeasedFile(t *testing.T) {
+	t.Parallel()
+	testenv.Root(t)
+	s := &silentScene{dir: t.TempDir()}
+	file := filepath.Join(s.dir, "leased.so")
+	if msg, err := exec.Command("cp", testenv.Tool(t, "sleep"), file).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, msg)
+	}
+	pid, address, _ := startVictim(t, "lease", file)
+	victim := strconv.Itoa(pid)
+	for _, args := range [][]string{{"maps", victim}, {"ps", "--libs", victim}, {"addr", victim, address}} {
+		out, _ := s.run(t, 0, args...)
+		if line := linesWith(out, file); line == "" || strings.Contains(line, "[replaced]") || strings.Contains(line, "file-gone") {
+			t.Errorf("%s says of the file: %q", args[0], line)
+		}
+	}
+	if _, errors := s.run(t, 0, "id", file); !strings.Contains(errors, "lease") {
+		t.Errorf("id does not say that there is a lease: %s", errors)
+	}
+	for _, backend := range []string{"perf", "bpf"} {
+		profile := filepath.Join(s.dir, backend+".pb.gz")
+		_, _ = s.run(t, 0, "record", "-a", "-d", "1s", "--backend", backend, "-o", profile)
+		if _, err := os.Stat(profile); err != nil {
+			t.Error(err)
 		}
 	}
 }

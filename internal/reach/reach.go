@@ -281,6 +281,9 @@ func OpenPath(v procmap.VMA) (*os.File, reason.Reason) {
 		return nil, reason.FileChanged
 	}
 	f, err := regular.Reopen(place, v.Name)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, reason.FileUnresponsive // somebody has a lease on it
+	}
 	if err != nil {
 		return nil, reason.NotPermitted
 	}

@@ -16,6 +16,7 @@ package regular
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -63,7 +64,13 @@ func Reopen(place int, name string) (*os.File, error) {
 	return file(fd, err, name)
 }
 
+// errLeased is why a file cannot be opened without waiting for a program: fcntl(2), F_SETLEASE.
+var errLeased = fmt.Errorf("another program has a lease on it: %w", syscall.EAGAIN)
+
 func file(fd int, err error, name string) (*os.File, error) {
+	if err == syscall.EAGAIN {
+		err = errLeased
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
