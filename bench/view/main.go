@@ -1,9 +1,10 @@
 // Command view measures what it costs to look at a profile of many stacks in a browser, with
-// 'hallmark view' and with 'go tool pprof -http': the time from the start of the command to the first
+// 'hallmark view', with 'go tool pprof -http' and with speedscope: the time from the start of the command to the first
 // picture of the flame graph, what of it the server computed, the bytes that the browser gets, the memory of the server and of the
 // page, and how long a picture takes while it is zoomed.
 //
-//	cd bench && go run ./view -stacks 10000,100000,1000000
+//	npm pack speedscope && tar xzf speedscope-*.tgz
+//	cd bench && go run ./view -stacks 10000,100000,1000000 -speedscope ../package/dist/release
 package main
 
 import (
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +35,7 @@ func main() {
 	stacks := flag.String("stacks", "10000,100000,1000000", "numbers of distinct stacks of 20 frames, joined by commas")
 	rounds := trial.Rounds("rounds", 3, "rounds, of which the median is shown")
 	most := flag.Int("pprof", 100_000, "the most stacks that pprof is tried with")
+	scope := flag.String("speedscope", "", "the directory dist/release of the npm package speedscope; without it speedscope is left out")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "hallmark-bench.")
 	check(err)
@@ -46,10 +50,14 @@ func main() {
 		check(err)
 		file := filepath.Join(dir, word+".pb")
 		size := write(file, n)
-		for _, v := range []viewer{hallmark{command}, pprof{}} {
-			if v.name() == "pprof" && n > *most {
-				continue
-			}
+		viewers := []viewer{hallmark{command}}
+		if n <= *most {
+			viewers = append(viewers, pprof{})
+		}
+		if *scope != "" {
+			viewers = append(viewers, speedscope{*scope})
+		}
+		for _, v := range viewers {
 			var all []result
 			for range *rounds {
 				r, err := measure(v, file)
@@ -130,14 +138,18 @@ func (h hallmark) start(file string) (string, int, func(), error) {
 func (hallmark) drawn() string { return "document.documentElement.dataset.drawn" }
 
 func (hallmark) zoom() string {
+	return zoomIn(`document.querySelector("canvas[role=application]").closest(".flame")`)
+}
+
+// zoomIn turns the wheel over an element, once for each picture.
+func zoomIn(element string) string {
 	return `(async () => {
-		const canvas = document.querySelector("canvas[role=application]");
-		const scroller = canvas.closest(".flame");
-		const box = canvas.getBoundingClientRect();
+		const over = ` + element + `;
+		const box = over.getBoundingClientRect();
 		const begun = performance.now();
 		const pictures = 60;
 		for (let i = 0; i < pictures; i++) {
-			scroller.dispatchEvent(new WheelEvent("wheel", {deltaY: i < pictures / 2 ? -20 : 20, ctrlKey: true, clientX: box.x + box.width * 0.3, cancelable: true}));
+			over.dispatchEvent(new WheelEvent("wheel", {deltaY: i < pictures / 2 ? -20 : 20, ctrlKey: true, clientX: box.x + box.width * 0.3, clientY: box.y + box.height * 0.5, bubbles: true, cancelable: true}));
 			await new Promise(requestAnimationFrame);
 		}
 		return (performance.now() - begun) / pictures;
@@ -190,6 +202,29 @@ func (pprof) drawn() string { return "document.querySelectorAll('.boxtext').leng
 
 func (pprof) zoom() string { return "" }
 
+// speedscope is a page that reads the file itself. Its server only hands out files.
+type speedscope struct{ dir string }
+
+func (speedscope) name() string { return "speedscope" }
+
+func (s speedscope) start(file string) (string, int, func(), error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", 0, nil, err
+	}
+	files := http.NewServeMux()
+	files.Handle("/", http.FileServer(http.Dir(s.dir)))
+	files.HandleFunc("/profile.pb", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+	server := &http.Server{Handler: files}
+	go server.Serve(l)
+	address := "http://" + l.Addr().String()
+	return address + "/index.html#profileURL=" + url.QueryEscape(address+"/profile.pb"), 0, func() { server.Close() }, nil
+}
+
+func (speedscope) drawn() string { return `document.body.innerText.includes("Left Heavy")` }
+
+func (speedscope) zoom() string { return zoomIn(`document.elementFromPoint(640, 500)`) }
+
 // measure looks once.
 func measure(v viewer, file string) (r result, err error) {
 	b, err := browser.Start(context.Background())
@@ -203,12 +238,12 @@ func measure(v viewer, file string) (r result, err error) {
 	}
 	defer page.Close()
 	begun := time.Now()
-	url, pid, stop, err := v.start(file)
+	address, pid, stop, err := v.start(file)
 	if err != nil {
 		return r, err
 	}
 	defer stop()
-	if err := page.Do(chromedp.Navigate(url)); err != nil {
+	if err := page.Do(chromedp.Navigate(address)); err != nil {
 		return r, err
 	}
 	if err := page.Await(v.drawn()); err != nil {
