@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -230,4 +231,21 @@ func FuzzRead(f *testing.F) {
 		}
 		same(t, got.Pprof(), want)
 	})
+}
+
+// TestOrder sorts more keys than one processor sorts.
+func TestOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, distinct := range []uint64{1, 2, 1000, 1 << 63} {
+		keys := make([]stackKey, 5*runOfItsOwn+1)
+		for i := range keys {
+			keys[i] = stackKey{rng.Uint64N(distinct), uint32(i)}
+		}
+		want := slices.SortedFunc(slices.Values(keys), stackKey.compare)
+		s := stackSorter{spare: make(chan struct{}, 3)}
+		s.order(keys)
+		if !slices.Equal(keys, want) {
+			t.Errorf("keys of %d values are out of order", distinct)
+		}
+	}
 }

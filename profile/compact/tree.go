@@ -259,9 +259,7 @@ func (s *stackSorter) sort(keys []stackKey, depth int) {
 	for len(keys) > 1 {
 		ended := s.load(keys, depth)
 		if !isSorted(keys) {
-			slices.SortFunc(keys, func(a, b stackKey) int {
-				return cmp.Or(cmp.Compare(a.frames, b.frames), cmp.Compare(a.stack, b.stack))
-			})
+			s.order(keys)
 		}
 		depth += s.each
 		if keys[0].frames == keys[len(keys)-1].frames {
@@ -284,8 +282,78 @@ func isSorted(keys []stackKey) bool {
 	return true
 }
 
+// beside has f run on another processor if there is one to spare, and reports whether.
+func (s *stackSorter) beside(wait *sync.WaitGroup, f func()) bool {
+	select {
+	case s.spare <- struct{}{}:
+		wait.Go(func() {
+			f()
+			<-s.spare
+		})
+		return true
+	default:
+		return false
+	}
+}
+
+// order sorts keys.
+func (s *stackSorter) order(keys []stackKey) {
+	if len(keys) >= 2*runOfItsOwn {
+		var other sync.WaitGroup
+		at := partition(keys)
+		if s.beside(&other, func() { s.order(keys[:at]) }) {
+			s.order(keys[at:])
+			other.Wait()
+			return
+		}
+	}
+	slices.SortFunc(keys, stackKey.compare)
+}
+
+func (k stackKey) compare(o stackKey) int {
+	switch {
+	case k.frames < o.frames:
+		return -1
+	case k.frames > o.frames:
+		return 1
+	default:
+		return cmp.Compare(k.stack, o.stack)
+	}
+}
+
+// partition moves keys so that none behind a place is less than any before it, and returns the place. No
+// two keys are equal.
+func partition(keys []stackKey) (at int) {
+	var some [63]stackKey
+	for i := range some {
+		some[i] = keys[i*(len(keys)/len(some))]
+	}
+	slices.SortFunc(some[:], stackKey.compare)
+	middle := some[len(some)/2]
+	for i, j := 0, len(keys)-1; ; i, j = i+1, j-1 {
+		for keys[i].compare(middle) < 0 {
+			i++
+		}
+		for keys[j].compare(middle) > 0 {
+			j--
+		}
+		if i >= j {
+			return i
+		}
+		keys[i], keys[j] = keys[j], keys[i]
+	}
+}
+
 // load fills the keys, and reports whether the last one's stack ends.
 func (s *stackSorter) load(keys []stackKey, depth int) (ended bool) {
+	if half := len(keys) / 2; half >= runOfItsOwn {
+		var other sync.WaitGroup
+		if s.beside(&other, func() { s.load(keys[:half], depth) }) {
+			ended = s.load(keys[half:], depth)
+			other.Wait()
+			return ended
+		}
+	}
 	for i := range keys {
 		at := s.stacks.at(int(keys[i].stack))
 		stack := s.all.at(at.at, at.n)
@@ -316,16 +384,8 @@ func (s *stackSorter) sortRuns(keys []stackKey, depth int) {
 		if len(run) == 1 || run[0].frames&ends == 0 {
 			continue
 		}
-		if len(run) >= runOfItsOwn {
-			select {
-			case s.spare <- struct{}{}:
-				s.parts.Go(func() {
-					s.sort(run, depth)
-					<-s.spare
-				})
-				continue
-			default:
-			}
+		if len(run) >= runOfItsOwn && s.beside(&s.parts, func() { s.sort(run, depth) }) {
+			continue
 		}
 		s.sort(run, depth)
 	}
