@@ -134,6 +134,7 @@ var buildOnce = sync.OnceValues(func() (built, error) {
 
 func TestMain(m *testing.M) {
 	indexer.RunIfChild()
+	serveIfChild()
 	code := m.Run()
 	if b, _ := buildOnce(); b.dir != "" {
 		_ = os.RemoveAll(b.dir)

@@ -648,9 +648,10 @@ func TestExecutingForEver(t *testing.T) {
 	s := newSilentScene(t, "execute", (*fusetest.Server).Silence)
 	child := childOf(t, s.pid)
 	victim := strconv.Itoa(child)
-	if state, _ := os.ReadFile("/proc/" + victim + "/status"); !strings.Contains(string(state), "State:\tD") {
-		testenv.Lack(t, "the victim does not wait in execve(2): %s", state)
-	}
+	testenv.Await(t, "a process that waits in execve(2)", func() bool {
+		state, _ := os.ReadFile("/proc/" + victim + "/status")
+		return strings.Contains(string(state), "State:\tD")
+	})
 	for _, args := range [][]string{{"id", victim}, {"maps", victim}, {"addr", victim, "0x1000"}, {"ps", victim}, {"ps"}} {
 		_, errors := s.run(t, 0, args...)
 		if args[0] != "ps" && !strings.Contains(errors, "in time") {

@@ -5,6 +5,7 @@ package symbols
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,8 @@ type Indexes struct {
 	// ReadOnly makes none.
 	ReadOnly bool
 	Log      *slog.Logger
+	// Lease is how long others wait for a server that makes an index and was killed; a minute when 0.
+	Lease time.Duration
 	// Made is called with "made", "refused" or "failed" for each index; nil for no call.
 	Made func(result string)
 
@@ -102,8 +105,8 @@ const (
 	maxOpen     = 512              // indexes that nobody asks
 	badTime     = 10 * time.Minute // in which no index is tried to be made again of a damaged file
 	maxBad      = 10000
-	leaseTime   = 15 * time.Minute
 	leasePause  = time.Second
+	returnTime  = 5 * time.Second // to give a lease back
 	defaultSize = 5 << 30
 )
 
@@ -112,9 +115,7 @@ const IndexVersion = "v4"
 
 func (x *Indexes) init() {
 	x.once.Do(func() {
-		if x.MaxSize == 0 {
-			x.MaxSize = defaultSize
-		}
+		x.MaxSize, x.Lease = cmp.Or(x.MaxSize, defaultSize), cmp.Or(x.Lease, time.Minute)
 		x.slots = make(chan struct{}, max(1, x.AtOnce))
 		x.open, x.calls, x.bad = map[string]*Index{}, map[string]*call{}, map[string]failure{}
 		if x.Log == nil {
@@ -273,9 +274,12 @@ type lease struct {
 func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) error {
 	held := "leases/" + key
 	for {
-		if ok, err := x.acquire(ctx, held); err != nil {
+		tag, err := x.acquire(ctx, held)
+		if err != nil {
 			return err
-		} else if ok {
+		}
+		if tag != "" {
+			defer x.hold(ctx, held, tag)()
 			break
 		}
 		t := time.NewTimer(leasePause)
@@ -289,11 +293,6 @@ func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) e
 			return err
 		}
 	}
-	defer func() {
-		if err := x.Store.Blobs.Delete(ctx, held); err != nil {
-			x.Log.Warn("a lease stays until it expires", "key", held, "error", err)
-		}
-	}()
 	if _, err := x.Store.Blobs.Head(ctx, key); err == nil { // the holder before made it
 		return nil
 	}
@@ -316,32 +315,82 @@ func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) e
 	return err
 }
 
-// acquire takes a lease that nobody has, or that has expired.
-func (x *Indexes) acquire(ctx context.Context, key string) (bool, error) {
-	b, err := json.Marshal(lease{time.Now().Add(leaseTime).UTC()})
+// acquire takes a lease that nobody has, or that has expired, and returns its tag, or else "".
+func (x *Indexes) acquire(ctx context.Context, key string) (tag string, err error) {
+	b, err := x.newLease()
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	_, err = x.Store.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
+	info, err := x.Store.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
 	if !errors.Is(err, blob.ErrExist) {
-		return err == nil, err
+		return info.Tag, err
 	}
 	old, info, err := blob.Read(ctx, x.Store.Blobs, key, 4096)
 	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	var l lease
 	if json.Unmarshal(old, &l) == nil && time.Now().Before(l.Expires) {
-		return false, nil
+		return "", nil
 	}
-	_, err = x.Store.Blobs.PutIfMatch(ctx, key, info.Tag, b)
+	return x.renew(ctx, key, info.Tag)
+}
+
+func (x *Indexes) newLease() ([]byte, error) {
+	return json.Marshal(lease{time.Now().Add(x.Lease).UTC()})
+}
+
+// renew takes a lease that has a tag, and returns its next tag, or "" if somebody else has it.
+func (x *Indexes) renew(ctx context.Context, key, tag string) (next string, err error) {
+	b, err := x.newLease()
+	if err != nil {
+		return "", err
+	}
+	info, err := x.Store.Blobs.PutIfMatch(ctx, key, tag, b)
 	if errors.Is(err, blob.ErrChanged) {
-		return false, nil
+		return "", nil
 	}
-	return err == nil, err
+	return info.Tag, err
+}
+
+// hold renews a lease until the function that it returns is called, which gives the lease back. One that could not
+// be renewed expires, and another server makes the same index.
+func (x *Indexes) hold(ctx context.Context, key, tag string) (end func()) {
+	keeping, stop := context.WithCancel(ctx)
+	var kept sync.WaitGroup
+	kept.Go(func() {
+		t := time.NewTicker(x.Lease / 4)
+		defer t.Stop()
+		for tag != "" {
+			select {
+			case <-keeping.Done():
+				return
+			case <-t.C:
+			}
+			next, err := x.renew(keeping, key, tag)
+			switch {
+			case err == nil:
+				tag = next
+			case keeping.Err() == nil:
+				x.Log.Warn("a lease could not be renewed", "key", key, "error", err)
+			}
+		}
+	})
+	return func() {
+		stop()
+		kept.Wait()
+		if tag == "" {
+			return
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTime) // also when the server ends
+		defer cancel()
+		if err := x.Store.Blobs.Delete(last, key); err != nil {
+			x.Log.Warn("a lease stays until it expires", "key", key, "error", err)
+		}
+	}
 }
 
 // makeIndex makes the index of the files that are served, and stores it.
