@@ -18,7 +18,7 @@ import (
 var plainJSON = map[string]string{
 	"cmd/hallmark/internal/addr2line/printer.go:printer.json": "llvm-symbolizer's own bytes for a program; for a terminal it goes through plaintext.JSON below",
 	"server/client/client.go:Client.call":                     "a request to a server, which no terminal shows",
-	"server/symbols/symbols.go:Indexes.acquire":               "an object of the store, which the server alone reads",
+	"server/symbols/symbols.go:Indexes.newLease":              "an object of the store, which the server alone reads",
 	"server/store/source.go:Store.addSource":                  "an object of the store, which the server alone reads",
 	"server/store/store.go:Store.change":                      "an object of the store, which the server alone reads",
 	"server/store/gc.go:Store.TakeTurn":                       "an object of the store, which the server alone reads",
