@@ -332,7 +332,7 @@ static __always_inline bool readid_remains(struct source *s)
 	if (!s->at)
 		return true;
 	task = s->at->task;
-	return task && (__u64)task->mm == s->r->mm && task->self_exec_id == s->r->exec;
+	return task && GET_POINTER(task, mm) == s->r->mm && task->self_exec_id == s->r->exec;
 }
 
 /* readid_is_unchanged reports whether the mappings are as they were at the number of changes. */
@@ -446,7 +446,7 @@ static int readid_work(struct bpf_map *map, void *key, void *value)
 	struct work *w = value;
 	struct reading *r = &w->reading;
 	struct source source = {r};
-	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct mm_struct *mm = task_current_mm();
 	enum outcome outcome;
 
 	ADD(works_done.runs, 1);

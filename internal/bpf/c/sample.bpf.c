@@ -88,7 +88,7 @@ static __always_inline bool sample_add(struct count_key *key)
 /* sample_set_owner writes down whose sample it is. */
 static __always_inline void sample_set_owner(struct walk *w)
 {
-	struct task_struct *leader = w->task->group_leader;
+	struct task_struct *leader = task_leader(w->task);
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct count_key *key = &w->s->key;
 

@@ -94,7 +94,7 @@ static __always_inline bool stock_note(struct stock *s, struct task_struct *task
 	n->inode = (__u64)inode;
 	n->answers = fs_answers(inode);
 	filever_read(inode, &a->valid, false);
-	settled = filever_settle_mapping(task_executed(task), stock_number(task->mm), stock_number(inode),
+	settled = filever_settle_mapping(task_executed(task), GET_POINTER(task, mm), stock_number(inode),
 					 stock_number(vma), &a->valid);
 	a->key = settled && a->valid.pinned != NO_MAPPING ? filetable_key(n->inode, &a->valid) : 0;
 	if (order.list)
@@ -225,7 +225,7 @@ static long stock_loop(__u32 i, struct stock_look *l)
 static __always_inline void stock_begin(struct stock *s, struct task_struct *task)
 {
 	struct stock_process *p = &s->process;
-	struct task_struct *leader = task->group_leader;
+	struct task_struct *leader = task_leader(task);
 
 	p->kind = STOCK_PROCESS;
 	p->size = sizeof(*p);
@@ -234,7 +234,7 @@ static __always_inline void stock_begin(struct stock *s, struct task_struct *tas
 	p->exec = task->self_exec_id;
 	p->started = GET(leader, start_boottime);
 	bpf_probe_read_kernel(p->name, sizeof(p->name), &leader->comm);
-	s->mm = (__u64)task->mm;
+	s->mm = GET_POINTER(task, mm);
 	s->again.kind = STOCK_AGAIN;
 	s->again.size = sizeof(s->again);
 	s->again.tgid = p->tgid;
