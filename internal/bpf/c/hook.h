@@ -200,7 +200,7 @@ int see_mapping(__u64 *ctx)
 {
 	struct file *file = (void *)ctx[0];
 	struct inode *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
-	struct mm_struct *mm = task_current_mm();
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct debt *debt = bpf_map_lookup_elem(&debts, &tid);
 

@@ -59,8 +59,6 @@ static __always_inline bool list_is_current(struct task_struct *task)
 /* list_write_process says whose mappings follow. */
 static __always_inline void list_write_process(struct seq_file *seq, struct task_struct *task, struct listed_process *p)
 {
-	struct task_struct *leader = task_leader(task);
-
 	current_process.look = look;
 	current_process.task = (__u64)task;
 	current_process.tid = task->pid;
@@ -68,8 +66,8 @@ static __always_inline void list_write_process(struct seq_file *seq, struct task
 	p->size = sizeof(*p);
 	p->tgid = task->tgid;
 	p->tid = task->pid;
-	p->started = GET(leader, start_boottime);
-	bpf_probe_read_kernel(p->name, sizeof(p->name), &leader->comm);
+	p->started = task->group_leader->start_boottime;
+	bpf_probe_read_kernel(p->name, sizeof(p->name), &task->group_leader->comm);
 	bpf_seq_write(seq, p, sizeof(*p));
 }
 
