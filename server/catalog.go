@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"hallmark/buildid"
 	"hallmark/server/store"
@@ -15,8 +16,20 @@ import (
 // and this is a copy of what it needs of them.
 type catalog struct {
 	mu       sync.RWMutex
-	entries  map[buildid.ID][]entry
-	complete bool // all manifests have been read
+	entries  map[buildid.ID]catalogued
+	ordered  []buildid.ID // by their text; nil where an identity came or went
+	complete bool         // all manifests have been read
+
+	generation atomic.Int64 // counts changes of files that are served
+}
+
+// catalogued is what is known of an identity.
+type catalogued struct {
+	text    string // of the identity
+	names   []entry
+	symbols store.Symbols
+	index   string // name of the index of the files that are served
+	files   int
 }
 
 // An entry is one name of a file.
@@ -27,7 +40,7 @@ type entry struct {
 	Archive string `json:"archive,omitempty"`
 }
 
-func newCatalog() *catalog { return &catalog{entries: map[buildid.ID][]entry{}} }
+func newCatalog() *catalog { return &catalog{entries: map[buildid.ID]catalogued{}} }
 
 // note takes the names out of a manifest, which has no files where the identity was removed.
 func (c *catalog) note(m *store.Manifest) {
@@ -48,11 +61,23 @@ func (c *catalog) note(m *store.Manifest) {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	old, ok := c.entries[m.ID]
 	if len(m.Files) == 0 {
-		delete(c.entries, m.ID)
+		if ok {
+			c.generation.Add(1)
+			delete(c.entries, m.ID)
+			c.ordered = nil
+		}
 		return
 	}
-	c.entries[m.ID] = all
+	now := catalogued{m.ID.String(), all, m.Symbols(), m.IndexName(), len(m.Files)}
+	if !ok {
+		c.ordered = nil
+	}
+	if old.index != now.index {
+		c.generation.Add(1)
+	}
+	c.entries[m.ID] = now
 }
 
 func (c *catalog) setComplete() {
@@ -67,11 +92,24 @@ func (c *catalog) len() int64 {
 	return int64(len(c.entries))
 }
 
+// order returns all identities, by their text. Nobody may change the list.
+func (c *catalog) order() []buildid.ID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ordered == nil {
+		c.ordered = slices.SortedFunc(maps.Keys(c.entries), func(a, b buildid.ID) int {
+			return cmp.Compare(c.entries[a].text, c.entries[b].text)
+		})
+	}
+	return c.ordered
+}
+
 // maxResults of a search.
 const maxResults = 10000
 
 // search returns what has a name, or the identity, and whether that is all there is.
 func (c *catalog) search(key, value string) (found []entry, complete bool) {
+	order := c.order()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if key == "buildid" {
@@ -79,14 +117,14 @@ func (c *catalog) search(key, value string) (found []entry, complete bool) {
 		if err != nil {
 			return nil, true
 		}
-		return c.entries[id], c.complete
+		return c.entries[id].names, c.complete
 	}
 	is := func(name string) bool { return name == value }
 	if key == "glob" {
 		is = func(name string) bool { ok, _ := path.Match(value, name); return ok }
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(c.entries), func(a, b buildid.ID) int { return cmp.Compare(a.String(), b.String()) }) {
-		for _, e := range c.entries[id] {
+	for _, id := range order {
+		for _, e := range c.entries[id].names {
 			if !is(e.File) {
 				continue
 			}

@@ -120,7 +120,7 @@ func (s *Server) collect(ctx context.Context) {
 			}})
 			return err
 		})
-		for kind, n := range map[string]int64{"identity": c.Removed, "object": c.Objects, "index": c.Indexes, "source": c.Sources, "leftover": c.Leftover} {
+		for kind, n := range map[string]int64{"identity": c.Removed, "object": c.Objects, "index": c.Indexes, "source": c.Sources, "leftover": c.Leftover, "profile": c.Profiles} {
 			s.metrics.add(n, "hallmark_collected_total", "kind", kind)
 		}
 		s.metrics.add(c.Freed, "hallmark_collected_bytes_total")

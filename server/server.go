@@ -60,6 +60,10 @@ type Config struct {
 	// Forward sends OTLP profiles on, with names; nil for a server that takes none. Its Prepare,
 	// OnResult and OnRetry are the server's.
 	Forward *forward.Forwarder
+	// Opened is how many profiles are kept open for those who look at them, 16 when 0, and OpenedMemory how many
+	// bytes these take, by an estimate, 1 GiB when 0. A profile that takes more is not shown.
+	Opened       int
+	OpenedMemory int64
 	// Log gets a line for each request; nil for none.
 	Log *slog.Logger
 }
@@ -86,6 +90,9 @@ type Server struct {
 	meter   meter
 
 	profiles profiles
+	kept     kept
+	opened   opened
+	viewer   viewer
 
 	slots   chan struct{}
 	heavy   chan struct{}
@@ -101,6 +108,12 @@ func New(c Config) *Server {
 	}
 	if c.Heavy == 0 {
 		c.Heavy = 8
+	}
+	if c.Opened == 0 {
+		c.Opened = defaultOpened
+	}
+	if c.OpenedMemory == 0 {
+		c.OpenedMemory = defaultOpening
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -118,6 +131,8 @@ func New(c Config) *Server {
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
 	s.profiles = profiles{bodies: room{left: maxBodies}, decoded: room{left: otlp.DefaultMaxMemory}, waiting: make(chan struct{}, waitingSenders)}
+	s.viewer = newViewer()
+	s.metrics.gauges["hallmark_profiles_open"] = s.opened.count
 	if f := c.Forward; f != nil {
 		f.Prepare, f.Log = s.prepare, c.Log
 		f.OnResult = func(result string) { s.metrics.add(1, "hallmark_forwarded_total", "result", result) }
@@ -159,6 +174,12 @@ func (s *Server) routes() {
 	m.HandleFunc("PUT /v1/sources/{id}", s.kind("upload", "", s.uploading(s.putSource)))
 	m.HandleFunc("POST /v1/symbolize", s.kind("symbolize", Symbolize, s.symbolize))
 	m.HandleFunc("POST /v1/rewrite", s.kind("rewrite", Symbolize, s.rewrite))
+	m.HandleFunc("POST /v1/profiles", s.kind("profile", "", s.uploading(s.keep)))
+	m.HandleFunc("GET /v1/profiles", s.kind("profiles", Read, s.listProfiles))
+	m.HandleFunc("GET /v1/profiles/{id}", s.kind("profile", Read, s.getProfile))
+	m.HandleFunc("DELETE /v1/profiles/{id}", s.kind("profile", Admin, s.removeProfile))
+	m.HandleFunc("GET /profiles/{id}", s.kind("view", Symbolize, s.profilePage))
+	m.HandleFunc("GET /profiles/{id}/{rest...}", s.kind("view", Symbolize, s.viewProfile))
 	m.HandleFunc("POST "+forward.Path, s.kind("otlp", "", s.forwardProfiles))
 	m.HandleFunc("POST "+exportPath, s.kind("otlp", "", s.exportProfiles))
 	s.mux = m
@@ -427,6 +448,10 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 		b := writeStatus(w, r, text)
 		w.WriteHeader(status)
 		_, _ = w.Write(b) // a client that is gone learns nothing
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/profiles/") { // which pages show to people
+		http.Error(w, plaintext.Line(text), status)
 		return
 	}
 	h.Set("Content-Type", "application/json")

@@ -32,10 +32,11 @@ func (q *question) profile() error {
 		Code     bool         `json:"code"`
 		Download bool         `json:"download"`
 		Stacks   int          `json:"stacks"`
+		Version  string       `json:"version,omitempty"`
 	}{
 		Title: plain(q.shown.Title), Base: plain(q.shown.BaseTitle), Types: []sampleType{}, Notes: []string{}, Labels: []labelKey{},
 		Duration: int64(p.Duration()), Times: p.HasTimes(), Texts: q.shown.Texts != nil, Code: q.shown.Code != nil,
-		Download: q.shown.Download != nil, Stacks: p.Stacks().Len(),
+		Download: q.shown.Download != nil, Stacks: p.Stacks().Len(), Version: q.shown.Version,
 	}
 	for _, t := range p.SampleTypes() {
 		a.Types = append(a.Types, sampleType{plain(t.Type), plain(t.Unit)})

@@ -69,14 +69,21 @@ func fail(w http.ResponseWriter, err error) {
 		status = no.status
 	case errors.Is(err, ErrUnknown):
 		status = http.StatusNotFound
+	case errors.Is(err, ErrBusy):
+		status = http.StatusServiceUnavailable
 	}
 	http.Error(w, plaintext.Line(err.Error()), status)
 }
 
 // open finds the profile that is asked about.
 func (q *question) open() (err error) {
-	q.shown, err = q.handler.source.Open(q.ctx, q.query.Get("p"), q.query.Get("base"))
-	return err
+	if q.shown, err = q.handler.source.Open(q.ctx, q.query.Get("p"), q.query.Get("base")); err != nil {
+		return err
+	}
+	if v := q.query.Get("v"); v != "" && v != q.shown.Version {
+		return refuse(http.StatusConflict, "The server has other names for this profile by now: load the page again.")
+	}
+	return nil
 }
 
 // Bounds of a question.

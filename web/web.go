@@ -32,12 +32,19 @@ type Source interface {
 // ErrUnknown says that a source has no such profile.
 var ErrUnknown = errors.New("there is no such profile")
 
+// ErrBusy says that a source has no room for what is asked for, and may have it soon.
+var ErrBusy = errors.New("the server is busy: try again soon")
+
 // Profile is what is shown. It must not be changed afterwards.
 type Profile struct {
 	Set        *query.Set
 	Title      string // the name of the profile
 	BaseTitle  string // that of what it is compared with
 	SampleType string // shown first; empty for the profile's default
+	// Version names the numbers of functions and binaries (query.Set.Version), where the same profile may be
+	// opened again with other names. Questions of a page that has other numbers are refused. "" is for a profile
+	// that stays as it is.
+	Version string
 
 	// Sources of what can be shown beside it. Each may be nil.
 	Texts    Texts

@@ -104,7 +104,7 @@ var rules = map[string]rule{
 		why:      "sends messages on; what is in them is for the server to say",
 	},
 	"server": {
-		module:   []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "profile", "profile/otlp", "reason", "server/api", "server/blob", "server/columns", "server/forward", "server/store", "server/symbols", "symbol"},
+		module:   []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "profile", "profile/compact", "profile/fromany", "profile/otlp", "profile/query", "reason", "server/api", "server/blob", "server/columns", "server/forward", "server/store", "server/symbols", "symbol", "web"},
 		external: []string{pprof, "github.com/klauspost/compress/", "google.golang.org/protobuf/encoding/protowire"},
 		why:      "answers requests over a store; it knows nothing of commands and terminals",
 	},
@@ -151,6 +151,11 @@ var rules = map[string]rule{
 		module:   []string{"profile", "reason"},
 		external: []string{pprof},
 		why:      "text of other programs as a profile, on any machine",
+	},
+	"profile/fromany": {
+		module:   []string{"perfdata", "profile", "profile/compact", "profile/fromperf", "profile/fromtext", "profile/otlp"},
+		external: []string{pprof},
+		why:      "a profile in any format, on any machine; where its bytes come from is for the caller to say",
 	},
 	"profile/fromperf": {
 		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},

@@ -21,6 +21,7 @@ var plainJSON = map[string]string{
 	"server/symbols/symbols.go:Indexes.newLease":              "an object of the store, which the server alone reads",
 	"server/store/source.go:Store.addSource":                  "an object of the store, which the server alone reads",
 	"server/store/store.go:Store.change":                      "an object of the store, which the server alone reads",
+	"server/store/profile.go:Store.writeProfile":              "an object of the store, which the server alone reads",
 	"server/store/gc.go:Store.TakeTurn":                       "an object of the store, which the server alone reads",
 	"profile/coverage.go:Gap.MarshalJSON":                     "part of a value: the encoder that asks for it escapes",
 	"profile/stacks.go:StackGap.MarshalJSON":                  "part of a value: the encoder that asks for it escapes",

@@ -16,6 +16,9 @@ package query
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"path/filepath"
 	"strconv"
@@ -164,6 +167,19 @@ func (s *Set) Binaries() []Binary { return s.binaries }
 func (s *Set) FrameByKey(key string) (int, bool) {
 	n, ok := s.byKey[key]
 	return n, ok
+}
+
+// Version names the numbers of all functions and binaries: sets with the same have the same things by these numbers.
+func (s *Set) Version() string {
+	h := sha256.New()
+	for i := range s.frames {
+		fmt.Fprintf(h, "%s\x00", s.frames[i].Key)
+	}
+	for i := range s.binaries {
+		b := &s.binaries[i]
+		fmt.Fprintf(h, "%q %q %q\x00", b.File, b.BuildID, b.Content)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // LabelKeys returns the labels that samples have, by name.

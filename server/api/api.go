@@ -156,3 +156,29 @@ type Frame struct {
 	Language string `json:"language,omitempty"`
 	Inlined  bool   `json:"inlined,omitempty"`
 }
+
+// A Profile is a profile that a server keeps as it came.
+type Profile struct {
+	ID       string    `json:"id"` // SHA-256 of its bytes
+	URL      string    `json:"url"`
+	Time     time.Time `json:"time"` // when it came first
+	Role     string    `json:"role"` // of the token by which it came first
+	Kind     string    `json:"kind"`
+	Title    string    `json:"title"`
+	Size     int64     `json:"size"` // bytes
+	Samples  int64     `json:"samples"`
+	Binaries int64     `json:"binaries"`
+}
+
+// A KeptProfile is the answer to POST /v1/profiles.
+type KeptProfile struct {
+	Profile
+	New bool `json:"new"` // false where the server had these bytes
+}
+
+// Profiles is a page of the list of profiles, newest first: the answer to GET /v1/profiles.
+type Profiles struct {
+	Profiles []Profile `json:"profiles"`
+	Total    int       `json:"total"`          // in the whole list
+	Next     string    `json:"next,omitempty"` // the parameter "after" of the next page
+}

@@ -28,6 +28,8 @@ type Retention struct {
 	// Size is how many bytes the objects and indexes of all identities have in the store; 0 for any
 	// number. Identities that were not used for longest are removed first.
 	Size int64
+	// Profiles says which profiles are kept.
+	Profiles ProfileRetention
 }
 
 // A Collection says what Store.Collect removes.
@@ -58,8 +60,9 @@ type Collected struct {
 	Marked   int64 // objects that nothing lists, and that a later run removes
 	Indexes  int64 // of other files than are served, of other versions, or of removed identities
 	Sources  int64 // entries of source files of removed identities and builds
+	Profiles int64
 	Leftover int64 // parts of uploads, leases and marks that are of no use any more
-	Freed    int64 // bytes of the objects and indexes
+	Freed    int64 // bytes of the objects, indexes and profiles
 
 	Kept   int64 // identities
 	Pinned int64 // of these
@@ -86,7 +89,7 @@ func (s *Store) Collect(ctx context.Context, o Collection) (Collected, error) {
 		sizes: map[uint64]int64{}, users: map[uint64]int32{},
 	}
 	for _, step := range []func(context.Context) error{
-		c.leftovers, c.readObjects, c.readManifests, c.readBuilds, c.readSources, c.readIndexes, c.retire, c.objects,
+		c.leftovers, c.profiles, c.readObjects, c.readManifests, c.readBuilds, c.readSources, c.readIndexes, c.retire, c.objects,
 	} {
 		if err := step(ctx); err != nil {
 			return c.done, err

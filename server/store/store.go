@@ -10,6 +10,8 @@
 //	build/SHA256/SHA256              the same for a build of a source package
 //	leases/…                         who makes something now, until when
 //	staging/…                        uploads that are not whole
+//	profiles/id/ab/SHA256            what is known of a profile, changed by compare-and-swap
+//	profiles/DAY/SHA256-LIFE         the bytes of a profile as they came, in seekable zstd
 //
 // A file is published in this order: its bytes are read and verified, its object is stored, and
 // its manifest says so. An acknowledged file can be read after a crash. A crash in between

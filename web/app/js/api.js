@@ -1,6 +1,7 @@
 // Questions to the server, or to the answers that a file of its own has in it.
 
 import { answerFrom, treeFrom } from "./fileanswers.js";
+import { numbersVersion } from "./state.js";
 import { Tree } from "./tree.js";
 
 /** Answers that this file has in it: it was written by 'hallmark convert', and no server is asked. */
@@ -61,7 +62,9 @@ export async function askTree(name, params, signal) {
  * @param {AbortSignal | undefined} signal
  */
 async function request(name, params, signal) {
-  const query = params && params.toString();
+  const all = new URLSearchParams(params);
+  if (numbersVersion()) all.set("v", numbersVersion());
+  const query = all.toString();
   let response;
   try {
     response = await fetch("api/" + name + (query ? "?" + query : ""), { signal, credentials: "same-origin", redirect: "error" });

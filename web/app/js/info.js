@@ -27,6 +27,7 @@
  * @property {boolean} code     whether instructions can be shown
  * @property {boolean} download whether the profile can be had
  * @property {number} stacks    distinct stacks
+ * @property {string} [version] of the numbers of functions and binaries, where they may change
  */
 
 /** @type {Info} */

@@ -10,7 +10,7 @@ import { plural, quantity } from "./format.js";
 import { showHelp } from "./help.js";
 import { info, setInfo } from "./info.js";
 import { SandwichView } from "./sandwich.js";
-import { identityOf, linkTo, onState, selectsOther, setState, state } from "./state.js";
+import { identityOf, linkTo, onState, selectsOther, setNumbersVersion, setState, state } from "./state.js";
 import { showError } from "./status.js";
 import { BinariesView, CodeView, FunctionsView, LabelsView, LinesView } from "./tables.js";
 import { isDark, onTheme, toggleTheme } from "./theme.js";
@@ -178,6 +178,7 @@ function keys(/** @type {KeyboardEvent} */ e) {
 async function start() {
   try {
     setInfo(await ask("profile", identityOf(state())));
+    setNumbersVersion(info().version || "");
   } catch (e) {
     report(e);
     return;

@@ -23,12 +23,13 @@
  * @property {string} scale   "absolute" or empty: two profiles as shares of their totals
  * @property {string} sort
  * @property {string} bin     binary at hand, by its number
+ * @property {string} v       version of the numbers in root, bin and fn, where the server may number anew
  */
 
 /** @type {State} */
 const empty = {
   p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
-  colour: "", up: "", invert: "", split: "", scale: "", sort: "", bin: "",
+  colour: "", up: "", invert: "", split: "", scale: "", sort: "", bin: "", v: "",
 };
 
 /**
@@ -62,6 +63,45 @@ export function formatState(s) {
 /** @type {State} */
 let current = parseState(location.hash);
 
+/** Version of the numbers of functions and binaries; empty where they stay as they are. */
+let version = "";
+
+export function numbersVersion() {
+  return version;
+}
+
+/**
+ * Sets the version of the numbers that the server has now. What the URL has by numbers of another one is dropped: it
+ * would be something else.
+ * @param {string} v
+ */
+export function setNumbersVersion(v) {
+  version = v;
+  if (v === current.v || !hasNumbers(current)) return;
+  current = { ...current, root: "", bin: "", fn: isNumber(current.fn) ? "" : current.fn, v: "" };
+  const fragment = formatState(current);
+  history.replaceState(null, "", location.pathname + location.search + (fragment ? "#" + fragment : ""));
+}
+
+/** @param {State} s */
+function hasNumbers(s) {
+  return s.root !== "" || s.bin !== "" || isNumber(s.fn);
+}
+
+/** @param {string} text */
+function isNumber(text) {
+  return text !== "" && text.length < 10;
+}
+
+/**
+ * A state with the version of its numbers, if it has any.
+ * @param {State} s
+ * @returns {State}
+ */
+function withVersion(s) {
+  return { ...s, v: hasNumbers(s) ? version : "" };
+}
+
 /** @type {((now: State, before: State) => void)[]} */
 const listeners = [];
 
@@ -85,7 +125,7 @@ export function onState(f) {
  * @param {{replace?: boolean}} [o]
  */
 export function setState(patch, o) {
-  const next = { ...current, ...patch };
+  const next = withVersion({ ...current, ...patch });
   const fragment = formatState(next);
   if (fragment === formatState(current)) return;
   const url = location.pathname + location.search + (fragment ? "#" + fragment : "");
@@ -99,7 +139,7 @@ export function setState(patch, o) {
  * @param {Partial<State>} patch
  */
 export function linkTo(patch) {
-  return "#" + formatState({ ...current, ...patch });
+  return "#" + formatState(withVersion({ ...current, ...patch }));
 }
 
 /** @param {State} next */

@@ -82,6 +82,12 @@ as OTLP has it; when there is no room, the answer is 503. --forward-headers FILE
 has headers for URL, a line each ("Authorization: Bearer ..."). Senders take a
 token with one of the roles upload:ci and upload:agent.
 
+POST /v1/profiles keeps a profile as it came: pprof's, a recording by perf, the
+text of perf script, folded stacks, OTLP. /profiles/ID is its page, with the
+names that the server has when somebody looks, and /profiles/ID?base=OTHER
+compares two. 'hallmark push --profile' sends one. The oldest profiles make room
+for new ones: see --profile-age, --profile-size and --profile-count.
+
 All files are kept, unless --keep-age or --keep-size says otherwise: then
 identities are removed that nobody used, which 'hallmark serve gc --help'
 describes. Of several servers of a store one does that.
@@ -119,6 +125,8 @@ type serveOptions struct {
 	indexMemory int64
 	quiet       bool
 	keep        keepFlags
+	profiles    profileFlags
+	viewMemory  int64 // MiB
 	gcEvery     verb.TimeSpan
 	requests    int64 // a second
 	uploadMiB   int64 // a day
@@ -171,6 +179,8 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.StringVar(&opt.headers, "forward-headers", "", "send the headers in this `FILE` with --forward, one in a line: NAME: VALUE")
 	f.Int64Var(&opt.forwardQueue, "forward-queue", forward.DefaultMaxQueue>>20, "let so many `MiB` of messages wait to be passed on")
 	opt.keep.addFlags(f)
+	opt.profiles.addFlags(f)
+	f.Int64Var(&opt.viewMemory, "view-memory", 1024, "let the profiles that are shown take so many `MiB`")
 	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
 	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")
 	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
@@ -194,8 +204,8 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --log %q is neither text nor json", o.logFormat)
 	case o.rescan <= 0:
 		return verb.Usagef("serve: --rescan is a time above 0")
-	case o.maxFile <= 0 || o.memory <= 0 || o.indexMemory <= 0:
-		return verb.Usagef("serve: --max-file, --memory and --index-memory are numbers of MiB above 0")
+	case o.maxFile <= 0 || o.memory <= 0 || o.indexMemory <= 0 || o.viewMemory <= 0 || o.viewMemory > 1<<30:
+		return verb.Usagef("serve: --max-file, --memory, --index-memory and --view-memory are numbers of MiB above 0")
 	case o.requests < 0 || o.requests > 1<<30 || o.uploadMiB < 0 || o.uploadMiB > 1<<40:
 		return verb.Usagef("serve: --limit-requests and --limit-upload are numbers of 0 or more")
 	case o.headers != "" && o.forward == "":
@@ -211,7 +221,7 @@ func (o *serveOptions) check() error {
 	case !isLoopbackHost(host) && !o.insecure && (o.tokens == "" && o.clientCA == "" || o.cert == ""):
 		return verb.Usagef("serve: other machines reach %s: this takes --tokens (or --client-ca) and --tls-cert, or --insecure", o.listen)
 	}
-	return o.keep.check()
+	return errors.Join(o.keep.check(), o.profiles.check())
 }
 
 func isLoopbackHost(host string) bool {
@@ -233,6 +243,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
 	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), Retention: opt.keep.retention()}
+	c.Retention.Profiles, c.OpenedMemory = opt.profiles.retention(), opt.viewMemory<<20
 	c.Limits = server.Limits{Requests: opt.requests, UploadBytes: opt.uploadMiB << 20}
 	done, err := opt.openStore(&c)
 	if err != nil {

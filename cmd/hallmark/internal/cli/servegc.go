@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -42,11 +43,43 @@ func (k *keepFlags) retention() store.Retention {
 	return store.Retention{Age: time.Duration(k.days) * 24 * time.Hour, Size: k.size << 20}
 }
 
+// profileFlags say which profiles a store keeps.
+type profileFlags struct {
+	days  int64
+	size  int64 // MiB
+	count int64
+}
+
+// Profiles that a store keeps unless flags say otherwise.
+const (
+	defaultProfiles    = 10000
+	defaultProfileSize = 10 << 10 // MiB
+)
+
+func (k *profileFlags) addFlags(f *pflag.FlagSet) {
+	f.Int64Var(&k.days, "profile-age", 0, "remove profiles that came this many `DAYS` ago; 0 keeps all")
+	f.Int64Var(&k.size, "profile-size", defaultProfileSize, "remove the oldest profiles until all fit into this many `MiB`; 0 keeps all")
+	f.Int64Var(&k.count, "profile-count", defaultProfiles, "remove the oldest profiles where there are more than this `NUMBER`; 0 keeps all")
+}
+
+func (k *profileFlags) check() error {
+	const most = 100000 // days
+	if k.days < 0 || k.days > most || k.size < 0 || k.size > 1<<40 || k.count < 0 || k.count > 1<<20 {
+		return verb.Usagef("--profile-age is a number of days, --profile-size of MiB, and --profile-count of profiles, of 0 or more")
+	}
+	return nil
+}
+
+func (k *profileFlags) retention() store.ProfileRetention {
+	return store.ProfileRetention{Age: time.Duration(k.days) * 24 * time.Hour, Size: k.size << 20, Count: k.count}
+}
+
 const serveGCLong = `Gc removes from the store of a server what need not be kept: identities that
 nobody used for --keep-age days, or for longest while the store has more than
 --keep-size, then files and indexes that nothing needs any more. A server does
 the same once a day, with the flags of these names. Without them all identities
-are kept.
+are kept. Of profiles it removes those that came --profile-age days ago, and the
+oldest while there are more than --profile-count or --profile-size.
 
 A use is a request for a file, a source or symbols, and a push. It is known to
 the day. 'hallmark serve pin' has an identity kept for ever.
@@ -73,6 +106,7 @@ type gcSum struct {
 	Indexes int64 `json:"removed_indexes"`
 	Sources int64 `json:"removed_sources"`
 	Others  int64 `json:"removed_leftovers"`
+	Profile int64 `json:"removed_profiles"`
 	Freed   int64 `json:"freed_bytes"`
 	Kept    int64 `json:"kept_identities"`
 	Pinned  int64 `json:"pinned_identities"`
@@ -82,6 +116,7 @@ type gcSum struct {
 func newServeGCCommand(e *verb.Env) *cobra.Command {
 	var at string
 	var keep keepFlags
+	var profiles profileFlags
 	var dry, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "gc [flags]",
@@ -91,7 +126,7 @@ func newServeGCCommand(e *verb.Env) *cobra.Command {
   hallmark serve gc --store s3://symbols/prod --keep-size 500000`,
 		Args: verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			if err := keep.check(); err != nil {
+			if err := errors.Join(keep.check(), profiles.check()); err != nil {
 				return err
 			}
 			ctx, over := verb.Interruptible()
@@ -101,7 +136,9 @@ func newServeGCCommand(e *verb.Env) *cobra.Command {
 				return err
 			}
 			defer done()
-			err = runServeGC(ctx, e, s, store.Collection{Retention: keep.retention(), DryRun: dry, IndexVersion: symbolindex.IndexVersion}, asJSON)
+			retention := keep.retention()
+			retention.Profiles = profiles.retention()
+			err = runServeGC(ctx, e, s, store.Collection{Retention: retention, DryRun: dry, IndexVersion: symbolindex.IndexVersion}, asJSON)
 			if err != nil && ctx.Err() != nil {
 				return verb.WithStatus(130, errInterrupted)
 			}
@@ -111,6 +148,7 @@ func newServeGCCommand(e *verb.Env) *cobra.Command {
 	f := cmd.Flags()
 	addStoreFlag(f, &at)
 	keep.addFlags(f)
+	profiles.addFlags(f)
 	f.BoolVar(&dry, "dry-run", false, "print what would be removed, and change nothing")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object for each identity that is removed, and one for the whole")
 	return cmd
@@ -139,7 +177,7 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 		return err
 	}
 	if asJSON {
-		return out.Write(gcSum{c.DryRun, done.Removed, done.Objects, done.Marked, done.Indexes, done.Sources, done.Leftover, done.Freed, done.Kept, done.Pinned, done.Size})
+		return out.Write(gcSum{c.DryRun, done.Removed, done.Objects, done.Marked, done.Indexes, done.Sources, done.Leftover, done.Profiles, done.Freed, done.Kept, done.Pinned, done.Size})
 	}
 	var parts []string
 	for _, p := range []struct {
@@ -147,7 +185,7 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 		one, more string
 	}{
 		{done.Removed, "identity", "identities"}, {done.Objects, "file", "files"}, {done.Indexes, "index", "indexes"},
-		{done.Sources, "source", "sources"}, {done.Leftover, "leftover", "leftovers"},
+		{done.Sources, "source", "sources"}, {done.Profiles, "profile", "profiles"}, {done.Leftover, "leftover", "leftovers"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, terminal.Thousands(p.n)+" "+forms(p.n, p.one, p.more))

@@ -1,0 +1,357 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"hallmark/profile"
+	"hallmark/profile/compact"
+	"hallmark/profile/fromany"
+	"hallmark/profile/query"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+	"hallmark/web"
+)
+
+// Bounds of profiles that are shown.
+const (
+	openTime       = time.Minute // in which a profile is read and gets its names
+	defaultOpened  = 16          // profiles that are open at a time
+	defaultOpening = 1 << 30     // bytes that these take
+	pendingTime    = 10 * time.Second
+	namedTime      = time.Minute      // in which new files of the store are no reason to look for names again
+	openedTime     = 10 * time.Minute // after which names are looked for again, as other servers may have taken files
+)
+
+var errOpenTime = fmt.Errorf("reading the profile takes more than %v: fetch its bytes, and look at them with 'hallmark view'", openTime)
+
+// opened are the profiles that were looked at last, with the names that the store had.
+type opened struct {
+	mu    sync.Mutex
+	all   map[string]*openedProfile
+	clock uint64
+	bytes int64
+}
+
+// An openedProfile is a profile that pages are shown of, or two that are compared.
+type openedProfile struct {
+	id, base   string
+	shown      *web.Profile
+	pages      http.Handler
+	memory     int64 // bytes, an estimate
+	named      int   // locations that got names here
+	bare       int   // that have an identity and no name
+	pending    bool  // indexes of some files are being made
+	generation int64 // of the catalogue when names were looked for
+	at         time.Time
+	used       uint64
+}
+
+// get returns a profile that is open, unless the store may have other names for it by now.
+func (o *opened) get(key string, generation int64) *openedProfile {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.all[key]
+	if p == nil {
+		return nil
+	}
+	age := time.Since(p.at)
+	if age > openedTime || p.pending && age > pendingTime || p.generation != generation && age > namedTime {
+		return nil
+	}
+	o.clock++
+	p.used = o.clock
+	return p
+}
+
+// put keeps a profile open, in place of those that were used longest ago.
+func (o *opened) put(key string, p *openedProfile, count int, memory int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[string]*openedProfile{}
+	}
+	o.remove(key)
+	o.clock++
+	p.used = o.clock
+	o.all[key] = p
+	o.bytes += p.memory
+	for len(o.all) > count || o.bytes > memory {
+		oldest := key
+		for k, c := range o.all {
+			if c.used < o.all[oldest].used {
+				oldest = k
+			}
+		}
+		o.remove(oldest)
+	}
+}
+
+// remove is called under the lock.
+func (o *opened) remove(key string) {
+	if p := o.all[key]; p != nil {
+		o.bytes -= p.memory
+		delete(o.all, key)
+	}
+}
+
+// drop closes what shows a profile.
+func (o *opened) drop(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, p := range o.all {
+		if p.id == id || p.base == id {
+			o.remove(key)
+		}
+	}
+}
+
+func (o *opened) count() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return int64(len(o.all))
+}
+
+// openProfile returns a profile with the names that the store has by now, and compared with a base where that is not
+// empty. Whoever asks for one that is being opened waits for it.
+func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfile, error) {
+	if !store.IsObject(id) || base != "" && !store.IsObject(base) {
+		return nil, fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
+	}
+	key := id + " " + base
+	for range 3 {
+		if o := s.opened.get(key, s.catalog.generation.Load()); o != nil {
+			return o, nil
+		}
+		var made *openedProfile
+		_, err := s.fetches.do(ctx, "open "+key, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, openTime, errOpenTime)
+			defer cancel()
+			o, err := s.readOpened(ctx, id, base)
+			if err != nil {
+				return profileError(err)
+			}
+			made = o
+			s.opened.put(key, o, s.Opened, s.OpenedMemory)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if made != nil {
+			return made, nil
+		}
+	}
+	return nil, fail(http.StatusServiceUnavailable, "the server has too many profiles open")
+}
+
+// readOpened reads a profile and its base, and looks for names.
+func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfile, error) {
+	done, err := s.takeHeavy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	o := &openedProfile{id: id, base: base, at: time.Now(), generation: s.catalog.generation.Load()}
+	p, title, err := s.readNamed(ctx, id, o)
+	if err != nil {
+		return nil, err
+	}
+	o.shown = &web.Profile{Title: title, Download: func(w io.Writer) error { return s.writeNamed(w, p) }}
+	var other *compact.Profile
+	if base != "" {
+		if other, o.shown.BaseTitle, err = s.readNamed(ctx, base, o); err != nil {
+			return nil, err
+		}
+		kind, err := p.SampleType("")
+		if err == nil {
+			_, err = other.SampleType(p.SampleTypes()[kind].Type)
+		}
+		if err != nil {
+			return nil, fail(http.StatusUnprocessableEntity, "the profiles count different things: %v", err)
+		}
+	}
+	o.shown.Set = query.New(p, other)
+	o.shown.Version = o.shown.Set.Version()
+	o.memory = footprint(p) + footprint(other)
+	if o.memory > s.OpenedMemory {
+		return nil, fail(http.StatusRequestEntityTooLarge, "showing the profile takes about %d MiB of memory, and the server has %d MiB for all that are open: fetch its bytes, and look at them with 'hallmark view'", o.memory>>20, s.OpenedMemory>>20)
+	}
+	o.pages = web.Handler(oneProfile{o.shown})
+	return o, context.Cause(ctx)
+}
+
+// readNamed reads a profile of the store and gives it names. No profile makes the server fetch or keep anything, as
+// for those that pass through.
+func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*compact.Profile, string, error) {
+	record, err := s.Store.Profile(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if record.Size > maxMessage {
+		return nil, "", fail(http.StatusRequestEntityTooLarge, "the profile has more than %d bytes", maxMessage)
+	}
+	memory := fromany.Memory(record.Size)
+	if err := s.profiles.decoded.take(ctx, memory, roomTime); err != nil {
+		return nil, "", err
+	}
+	defer s.profiles.decoded.give(memory)
+	content, err := s.Store.OpenProfile(ctx, record)
+	if err != nil {
+		return nil, "", err
+	}
+	defer content.Close()
+	p, _, err := fromany.Read(ctx, content, content.Size())
+	if err != nil {
+		return nil, "", err
+	}
+	if s.Symbols != nil {
+		waiting, cancel := context.WithTimeout(ctx, nameTime)
+		defer cancel()
+		known := &storeSymbols{server: s, ctx: ctx, waiting: waiting, names: newNames()}
+		places := p.Places()
+		before := locationsWithNames(places)
+		misses := profile.Symbolize(places, known)
+		o.named += locationsWithNames(places) - before
+		o.bare += len(misses)
+		o.pending = o.pending || known.pending.Load()
+		p = p.WithSymbols(places, misses)
+	}
+	if err := checkCalls(p, profile.ReadOptions{}.Limits(record.Size).Calls); err != nil {
+		return nil, "", err
+	}
+	title := record.Title
+	if title == "" {
+		title = record.Kind + " " + record.ID[:12]
+	}
+	return p, title, nil
+}
+
+// checkCalls returns an error if the stacks of a profile have more calls than a limit: names with inlined calls make
+// stacks deeper.
+func checkCalls(p *compact.Profile, limit int64) error {
+	sum := int64(0)
+	tree := p.Stacks()
+	for n := range tree.Nodes() {
+		for _, at := range tree.Frames(uint32(n)) {
+			sum += int64(max(1, len(p.Lines(p.Location(at)))))
+		}
+		if sum > limit {
+			return fmt.Errorf("%w: with inlined calls, its stacks have more than %d frames", profile.ErrTooLarge, limit)
+		}
+	}
+	return nil
+}
+
+// footprint estimates how many bytes a profile takes with what is asked of it: the stacks, the selections and tables
+// of the pages that are open, and names.
+func footprint(p *compact.Profile) int64 {
+	if p == nil {
+		return 0
+	}
+	sum := int64(1 << 20)
+	tree := p.Stacks()
+	for n := range tree.Nodes() {
+		sum += 256 + 4*int64(len(tree.Frames(uint32(n))))
+	}
+	sum += int64(p.Samples()) * int64(32+9*len(p.SampleTypes()))
+	if p.HasTimes() {
+		var times []int64
+		for row := range p.Samples() {
+			times = p.Times(times[:0], row)
+			sum += 8 * int64(len(times))
+		}
+	}
+	for n := range p.Locations() {
+		sum += 128 + 160*int64(len(p.Lines(p.Location(uint32(n)))))
+	}
+	for _, f := range p.Functions() {
+		sum += 512 + int64(len(f.Name)+len(f.SystemName)+len(f.Filename))
+	}
+	return sum
+}
+
+// writeNamed writes a profile by pprof, which takes several times the memory.
+func (s *Server) writeNamed(w io.Writer, p *compact.Profile) error {
+	memory := min(8*footprint(p), maxBodies)
+	if err := s.profiles.decoded.take(context.Background(), memory, roomTime); err != nil {
+		return web.ErrBusy
+	}
+	defer s.profiles.decoded.give(memory)
+	return profile.Write(w, p.Pprof())
+}
+
+// oneProfile is a source of one profile, which the path names.
+type oneProfile struct{ shown *web.Profile }
+
+func (o oneProfile) Open(context.Context, string, string) (*web.Profile, error) { return o.shown, nil }
+
+// noProfile is a source of pages alone.
+type noProfile struct{}
+
+func (noProfile) Open(context.Context, string, string) (*web.Profile, error) {
+	return nil, web.ErrUnknown
+}
+
+// viewer is what pages of profiles are served by.
+type viewer struct {
+	shell http.Handler  // the page, and what it loads
+	turns chan struct{} // a place for each answer about a profile
+}
+
+func newViewer() viewer {
+	return viewer{web.Handler(noProfile{}), make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+}
+
+// profilePage leads to the page of a profile: what it loads is below its own path, and so are its questions.
+func (s *Server) profilePage(w http.ResponseWriter, r *http.Request, _ caller) error {
+	id, base := r.PathValue("id"), r.URL.Query().Get("base")
+	if !store.IsObject(id) || base != "" && !store.IsObject(base) {
+		return fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
+	}
+	to := id + "/"
+	if base != "" {
+		to += "vs/" + base + "/"
+	}
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// viewProfile serves the page of a profile, and its questions. The path of one that is compared has "vs/BASE/" in it.
+func (s *Server) viewProfile(w http.ResponseWriter, r *http.Request, _ caller) error {
+	id, rest, base := r.PathValue("id"), r.PathValue("rest"), ""
+	prefix := "/profiles/" + id
+	if more, ok := strings.CutPrefix(rest, "vs/"); ok {
+		if base, rest, ok = strings.Cut(more, "/"); !ok {
+			return fail(http.StatusNotFound, "no page has this name")
+		}
+		prefix += "/vs/" + base
+	}
+	if !strings.HasPrefix(rest, "api/") {
+		http.StripPrefix(prefix, s.viewer.shell).ServeHTTP(w, r)
+		return nil
+	}
+	o, err := s.openProfile(r.Context(), id, base)
+	if errors.Is(err, blob.ErrNotExist) {
+		err = fail(http.StatusNotFound, "the server has no such profile, or has it no longer")
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case s.viewer.turns <- struct{}{}:
+		defer func() { <-s.viewer.turns }()
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
+	http.StripPrefix(prefix, o.pages).ServeHTTP(w, r)
+	return nil
+}
