@@ -352,6 +352,21 @@ func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, con
 	return resp.Body.Close()
 }
 
+// SendProfile sends a profile of any format, which the server keeps as it is. It returns what the server knows of it
+// then, and the URL of its page.
+func (c *Client) SendProfile(ctx context.Context, title string, content io.ReaderAt, size int64) (out api.KeptProfile, page string, err error) {
+	f := File{Content: content}
+	resp, err := c.do(ctx, request{method: http.MethodPost, path: "/v1/profiles", query: url.Values{"title": {title}}, isLong: true, body: f.section(0, size)})
+	if err != nil {
+		return out, "", err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(&out); err != nil {
+		return out, "", fmt.Errorf("%s: its answer is not what it should be: %w", c.URL, err)
+	}
+	return out, c.URL + "/profiles/" + url.PathEscape(out.ID), nil
+}
+
 // Symbolize asks for functions and lines. The addresses of each file must ascend.
 func (c *Client) Symbolize(ctx context.Context, q *columns.Question) (*columns.Answer, error) {
 	b := q.Append(nil)

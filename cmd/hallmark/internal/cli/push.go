@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,12 @@ With --source DIR push also sends the source files that the debug information of
 the files names, if they are in that directory. No other file is opened, because
 debug information can name any, and no link leads out of DIR.
 
+With --profile push also sends the profiles and recordings themselves, as they
+are, after their files. The server keeps them, and push prints the URL of the
+page of each: it shows the names that the server has when somebody looks. What
+is in a profile (names of processes, functions and paths) can be read by all who
+may read on the server.
+
 Push prints a line for each file that it sent or that was refused. With --json
 it prints an object for each file. The exit status is 1 if a file was refused or
 not found.`
@@ -53,12 +60,15 @@ not found.`
 const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
   hallmark push --server http://127.0.0.1:8002 --source ~/src/app ./prog
   hallmark push --server http://127.0.0.1:8002 hallmark.pb.gz   # what it needs
+  hallmark push --server http://127.0.0.1:8002 --profile hallmark.pb.gz
   HALLMARK_TOKEN=... hallmark push --server https://symbols.example *.deb`
 
 type pushOptions struct {
 	server  symbolsource.Server
 	json    bool
 	sources []string
+	profile bool
+	title   string
 	input   input.Reader
 }
 
@@ -80,6 +90,8 @@ func newPushCommand(e *verb.Env) *cobra.Command {
 	opt.server.AddFlags(f, "send the files to the server")
 	f.BoolVar(&opt.json, "json", false, "print a JSON object for each file")
 	f.StringArrayVar(&opt.sources, "source", nil, "send the source files in `DIR` that debug information names, too (can be repeated)")
+	f.BoolVar(&opt.profile, "profile", false, "send profiles themselves, too, and print the URL of the page of each")
+	f.StringVar(&opt.title, "title", "", "with --profile, the page has this `TEXT` as its title (default: the name of the file)")
 	return cmd
 }
 
@@ -93,6 +105,9 @@ type pushRecord struct {
 	Served *bool  `json:"served,omitempty"`
 	Rivals int    `json:"disputed,omitempty"`
 	Error  string `json:"error,omitempty"`
+
+	Profile string `json:"profile,omitempty"` // of a profile: its ID, and the URL of its page
+	Page    string `json:"page,omitempty"`
 }
 
 // pushing is one run of push.
@@ -111,6 +126,8 @@ type pushing struct {
 	failed int
 	seen   map[pushedFile]bool
 	from   sourceDirs
+
+	profiles []string // to be sent when their files are there
 }
 
 // pushedFile is a file that was looked at: other processes see another one at the same path.
@@ -123,6 +140,9 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 	c, err := opt.server.Need()
 	if err != nil {
 		return err
+	}
+	if opt.title != "" && !opt.profile {
+		return verb.Usagef("push: --title is for --profile")
 	}
 	from, err := openSourceDirs(opt.sources)
 	if err != nil {
@@ -141,6 +161,11 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 	}
 	if err := p.pusher.Flush(ctx); err != nil {
 		return p.ended(ctx, err)
+	}
+	for _, name := range p.profiles {
+		if err := p.sendProfile(ctx, name); err != nil {
+			return p.ended(ctx, err)
+		}
 	}
 	if !opt.json {
 		sent := "nothing sent"
@@ -198,6 +223,8 @@ func (p *pushing) print(r pushRecord) {
 	switch {
 	case r.Error != "":
 		fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", name, plaintext.Line(r.Error))
+	case r.Page != "":
+		fmt.Fprintf(p.stdout, "profile %s: %s\n", name, plaintext.Name(r.Page))
 	case r.Action == "sent" && r.Rivals > 0:
 		fmt.Fprintf(p.stdout, "sent %s %s (the server has files of different code with this identity, and serves %s)\n", plaintext.Name(r.ID), name, which(*r.Served))
 	case r.Action == "sent":
@@ -426,6 +453,9 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
+	if p.opt.profile {
+		p.profiles = append(p.profiles, name)
+	}
 	finder := &debuginfo.Finder{}
 	seen := map[string]bool{}
 	for _, m := range prof.Mapping {
@@ -457,6 +487,36 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 			p.missing(m.File, id.String(), "no file with this identity is on this machine")
 		}
 	}
+	return nil
+}
+
+// sendProfile sends a profile as it is.
+func (p *pushing) sendProfile(ctx context.Context, name string) error {
+	f, err := regular.Open(name)
+	if err != nil {
+		p.missing(name, "", verb.ReasonOf(err).Error())
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	kept, page, err := p.client.SendProfile(ctx, cmp.Or(p.opt.title, filepath.Base(name)), f, info.Size())
+	var refused *client.Error
+	switch {
+	case errors.As(err, &refused) && refused.Status != 401 && refused.Status != 403:
+		p.failed++
+		p.print(pushRecord{Name: name, Action: "refused", Error: err.Error()})
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", plaintext.Name(name), err)
+	}
+	r := pushRecord{Name: name, Action: "skipped", Size: info.Size(), Profile: kept.ID, Page: page}
+	if kept.New {
+		r.Action = "sent"
+	}
+	p.print(r)
 	return nil
 }
 
