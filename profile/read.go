@@ -31,6 +31,9 @@ type ReadOptions struct {
 	// who names a size has that memory.
 	MaxSize int64
 
+	// BaseMemory is what stands in place of the 256 MiB, where MaxSize is zero and it is not.
+	BaseMemory int64
+
 	// InFile returns how many bytes of the file have been read so far, where they are not
 	// those of the Reader: who uncompresses them knows. Nil means that they are.
 	InFile func() int64
@@ -43,7 +46,7 @@ func (o ReadOptions) Limits(inFile int64) Limits {
 		return Limits{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 	}
 	return Limits{
-		Memory: memoryBase + memoryTimes*inFile,
+		Memory: cmp.Or(o.BaseMemory, memoryBase) + memoryTimes*inFile,
 		Text:   textBase + textTimes*inFile,
 		Calls:  callsBase + callsTimes*inFile,
 		Shown:  shownBase + inFile/shownPart,

@@ -166,7 +166,9 @@ func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfil
 	}
 	o.shown = &web.Profile{Title: title, Download: func(w io.Writer) error { return s.writeNamed(w, p) }}
 	var other *compact.Profile
-	if base != "" {
+	if base == id {
+		other, o.shown.BaseTitle = p, title
+	} else if base != "" {
 		if other, o.shown.BaseTitle, err = s.readNamed(ctx, base, o); err != nil {
 			return nil, err
 		}
@@ -267,6 +269,11 @@ func footprint(p *compact.Profile) int64 {
 		for row := range p.Samples() {
 			times = p.Times(times[:0], row)
 			sum += 8 * int64(len(times))
+		}
+	}
+	for n := range p.LabelSets() {
+		for _, l := range p.LabelSet(uint32(n)) {
+			sum += 512 + int64(len(l.Value()))
 		}
 	}
 	for n := range p.Locations() {

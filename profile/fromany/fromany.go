@@ -36,11 +36,14 @@ const (
 	OTLP   Kind = "OTLP"
 )
 
+// options bound what a profile takes. A server reads several at a time.
+var options = profile.ReadOptions{BaseMemory: 192 << 20}
+
 // maxPending is how many bytes of records of a recording by perf wait for their turn.
 const maxPending = 64 << 20
 
 // Memory returns how many bytes reading a profile of so many bytes takes at most.
-func Memory(size int64) int64 { return profile.ReadOptions{}.Limits(size).Memory + maxPending }
+func Memory(size int64) int64 { return options.Limits(size).Memory + maxPending }
 
 // Read reads the profile in size bytes of r. It ends with ctx, and takes no more than Memory. Of a recording with
 // several events, it is that of the first one with samples. A profile that is larger is profile.ErrTooLarge, and what
@@ -70,12 +73,12 @@ func (u *untilDone) ReadAt(p []byte, off int64) (int, error) {
 func read(r io.ReaderAt, size int64) (*compact.Profile, Kind, error) {
 	kind, isGzip := kindOf(io.NewSectionReader(r, 0, size))
 	if kind == Pprof {
-		p, err := compact.Read(io.NewSectionReader(r, 0, size), profile.ReadOptions{})
+		p, err := compact.Read(io.NewSectionReader(r, 0, size), options)
 		return p, kind, err
 	}
-	limits := profile.ReadOptions{}.Limits(size)
+	limits := options.Limits(size)
 	if isGzip || kind == OTLP {
-		data, _, err := profile.ReadData(io.NewSectionReader(r, 0, size), profile.ReadOptions{})
+		data, _, err := profile.ReadData(io.NewSectionReader(r, 0, size), options)
 		if err != nil {
 			return nil, kind, err
 		}

@@ -160,7 +160,7 @@ func (s *target) harmless(a answer, path string) {
 	}
 	kind, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
 	if len(a.body) > 0 && a.status != http.StatusMovedPermanently && a.status != http.StatusTemporaryRedirect && a.status != http.StatusPermanentRedirect &&
-		kind != "text/plain" && kind != "application/json" && kind != "application/octet-stream" && kind != "application/x-protobuf" {
+		kind != "text/plain" && kind != "application/json" && kind != "application/octet-stream" && kind != "application/x-protobuf" && !isPage(kind, a.header) {
 		s.t.Errorf("%.100q: the answer has the type %q", path, kind)
 	}
 	if len(a.body) > 0 && a.status != http.StatusRequestHeaderFieldsTooLarge && a.header.Get("X-Content-Type-Options") != "nosniff" {
@@ -178,6 +178,13 @@ func (s *target) harmless(a answer, path string) {
 	for _, problem := range r.problems {
 		s.t.Errorf("%.100q: %s", path, problem)
 	}
+}
+
+// isPage reports whether an answer is a page of the server's own, or what such a page loads: its policy lets no other
+// script run.
+func isPage(kind string, h http.Header) bool {
+	own := strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'")
+	return own && slices.Contains([]string{"text/html", "text/css", "text/javascript", "application/vnd.google.protobuf+gzip"}, kind)
 }
 
 // raw sends bytes, whatever they are, and returns the start of the answer.
@@ -474,4 +481,93 @@ func columnsOf(n int) []byte {
 		n -= each
 	}
 	return q.b
+}
+
+// keepAndLook has a server keep a profile, and asks for all that its pages ask.
+func (s *target) keepAndLook(b []byte, headers ...string) {
+	s.t.Helper()
+	a := s.ask("POST", "/v1/profiles?title="+url.QueryEscape("<script>alert(1)</script>"+steering), b, headers...)
+	var kept struct{ ID string }
+	if a.status != http.StatusCreated || json.Unmarshal(a.body, &kept) != nil {
+		if a.status < 400 {
+			s.t.Errorf("a profile is neither kept nor refused: %d %.200s", a.status, a.body)
+		}
+		return
+	}
+	page := "/profiles/" + kept.ID
+	for _, path := range pages {
+		s.ask("GET", page+"/"+path, nil)
+	}
+	s.ask("GET", page+"/vs/"+kept.ID+"/api/tree", nil)
+	s.ask("GET", page+"/vs/"+kept.ID+"/api/functions?sort=change", nil)
+	s.ask("GET", "/v1/profiles/"+kept.ID, nil)
+	s.ask("GET", "/v1/profiles/"+kept.ID+"?named=1", nil)
+	s.ask("GET", "/v1/profiles", nil)
+}
+
+// TestServeKeptProfiles has a server keep and show profiles of each format.
+func TestServeKeptProfiles(t *testing.T) {
+	each := func(kind string, part int, all map[string]func() []byte) {
+		for i, name := range sortedNames(all) {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				if !testenv.Thorough() && i%part != 0 {
+					t.Skip("left to HALLMARK_THOROUGH=1")
+				}
+				newPlace(t).underAttack(func(s *target) { s.keepAndLook(all[name]()) }, "--view-memory", "256")
+			})
+		}
+	}
+	each("pprof", 5, profiles)
+	each("OTLP", 2, messages)
+	each("text", 5, stackTexts)
+	for i, name := range sortedNames(recordings) {
+		t.Run("perf.data "+name, func(t *testing.T) {
+			if !testenv.Thorough() && i%3 != 0 {
+				t.Skip("left to HALLMARK_THOROUGH=1")
+			}
+			p := newPlace(t)
+			data, err := os.ReadFile(p.recordingOf("perf.data", recordings[name]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.underAttack(func(s *target) { s.keepAndLook(data) }, "--view-memory", "256")
+		})
+	}
+	t.Run("wrong kinds", func(t *testing.T) {
+		newPlace(t).underAttack(func(s *target) {
+			for _, b := range [][]byte{nil, []byte("x"), manySymbols(3, "name"), []byte("<html><script>alert(1)</script>"), []byte("PERFILE2"), bytes.Repeat([]byte{0}, mib), []byte("{}"), []byte("\x1f\x8b"), compressed(compressed([]byte("a;b 1\n")))} {
+				s.keepAndLook(b)
+				s.keepAndLook(b, "Content-Encoding", "gzip")
+				s.keepAndLook(b, "Content-Encoding", "zstd")
+			}
+			s.keepAndLook(zstdOf(1<<20, func(w io.Writer) { repeat(w, size(100, 2000)*mib, []byte("a;b 1\n")) }), "Content-Encoding", "zstd")
+			s.keepAndLook(streamed(func(w io.Writer) { repeat(w, size(100, 2000)*mib, []byte("a;b 1\n")) }))
+			s.keepAndLook(make([]byte, 65*mib))
+		})
+	})
+	t.Run("too many", func(t *testing.T) {
+		newPlace(t).underAttack(func(s *target) {
+			for i := range size(60, 2000) {
+				s.keepAndLook(fmt.Appendf(nil, "main;f%d;<script>alert(1)</script>;%s 1\n", i, strings.ReplaceAll(steering, "\n", "")))
+			}
+			var list struct{ Total int }
+			if a := s.ask("GET", "/v1/profiles?limit=1", nil); json.Unmarshal(a.body, &list) != nil || list.Total != 7 {
+				s.t.Errorf("%d profiles are kept, of 7 that may be", list.Total)
+			}
+		}, "--profile-count", "7")
+	})
+	t.Run("paths", func(t *testing.T) {
+		newPlace(t).underAttack(func(s *target) {
+			zero := strings.Repeat("0", 64)
+			for _, path := range []string{"..", "%2e%2e", "..%2f..%2fx", zero, zero + "/", zero + "/api/profile", zero + "/vs/" + zero + "/api/tree", zero + "/vs/..%2f/api/tree", zero + "/vs/", zero + "/..%2f..%2fetc%2fpasswd", zero + "/app/../../x", zero + "/app/%2e%2e/%2e%2e/web.go", strings.Repeat("a", 500_000), "%00", zero + "?base=%0d%0aX:%20y", zero + "?base=//evil.example"} {
+				s.ask("GET", "/profiles/"+path, nil)
+				s.ask("GET", "/v1/profiles/"+path, nil)
+			}
+			for _, query := range []string{"limit=-1", "limit=99999999999999999999", "after=" + zero, "after=99999999999999999999-" + zero, "after=-1-" + zero, "q=" + strings.Repeat("q", 400_000), "after=%00"} {
+				s.ask("GET", "/v1/profiles?"+query, nil)
+			}
+			s.ask("POST", "/v1/profiles?title="+strings.Repeat("t", 900_000), []byte("a;b 1\n"))
+			s.ask("POST", "/v1/profiles?title=%ff%fe%00", []byte("a;b 2\n"))
+		})
+	})
 }
