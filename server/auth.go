@@ -106,6 +106,8 @@ type guard struct {
 	file string // of tokens; "" lets everybody do all that needs no administrator
 	log  func(msg string, args ...any)
 
+	sessions sessions
+
 	mu     sync.Mutex
 	tokens []Token
 	read   time.Time
@@ -167,21 +169,27 @@ func (g *guard) identify(r *http.Request) (caller, error) {
 	if !strings.EqualFold(kind, "Bearer") {
 		var ok bool
 		if _, secret, ok = r.BasicAuth(); !ok { // for clients that know user:password@ alone
+			if who, ok := g.session(r); ok {
+				return who, nil
+			}
 			return caller{}, errNoToken
 		}
 	}
-	hash := []byte(hashToken(strings.TrimSpace(secret)))
-	found := caller{}
-	ok := false
-	for _, t := range g.load() {
-		if subtle.ConstantTimeCompare(hash, []byte(t.SHA256)) == 1 && (t.Expires.IsZero() || time.Now().Before(t.Expires)) {
-			found, ok = caller{t.Name, t.Roles}, true
-		}
-	}
+	found, ok := g.known(hashToken(strings.TrimSpace(secret)))
 	if !ok {
 		return caller{}, errBad
 	}
 	return found, nil
+}
+
+// known returns whom a token is of, by its hash.
+func (g *guard) known(hash string) (found caller, ok bool) {
+	for _, t := range g.load() {
+		if subtle.ConstantTimeCompare([]byte(hash), []byte(t.SHA256)) == 1 && (t.Expires.IsZero() || time.Now().Before(t.Expires)) {
+			found, ok = caller{t.Name, t.Roles}, true
+		}
+	}
+	return found, ok
 }
 
 // isLoopback reports whether a host, with or without a port, is this machine.

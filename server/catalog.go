@@ -86,6 +86,12 @@ func (c *catalog) setComplete() {
 	c.complete = true
 }
 
+func (c *catalog) isComplete() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.complete
+}
+
 func (c *catalog) len() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -74,6 +74,9 @@ func (s *Server) buildID(w http.ResponseWriter, r *http.Request, _ caller) error
 func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a artefact) error {
 	m, f, err := s.find(r, id, a)
 	if err != nil {
+		if m == nil && statusOf(err) == http.StatusNotFound {
+			s.missing.note(id, "")
+		}
 		return err
 	}
 	o, err := s.Store.Object(r.Context(), f.Stored())

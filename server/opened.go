@@ -309,12 +309,13 @@ func (noProfile) Open(context.Context, string, string) (*web.Profile, error) {
 
 // viewer is what pages of profiles are served by.
 type viewer struct {
-	shell http.Handler  // the page, and what it loads
+	site  http.Handler  // the page of the server, and what it loads
+	shell http.Handler  // the page of a profile, and what it loads
 	turns chan struct{} // a place for each answer about a profile
 }
 
 func newViewer() viewer {
-	return viewer{web.Handler(noProfile{}), make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+	return viewer{web.Site(), web.Handler(noProfile{}), make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
 }
 
 // profilePage leads to the page of a profile: what it loads is below its own path, and so are its questions.

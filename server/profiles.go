@@ -269,7 +269,7 @@ func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most
 		if files++; files > maxIdentities || ctx.Err() != nil {
 			return nil
 		}
-		x, err := s.storedIndex(ctx, waiting, f)
+		x, err := s.storedIndex(ctx, waiting, f, "")
 		var miss *symbols.MissError
 		if errors.As(err, &miss) && miss.Miss == symbols.Pending {
 			n.pending = true
@@ -346,13 +346,15 @@ func (n *names) copy(s string) string {
 	return own
 }
 
-// storedIndex returns the index of a file that the store has, for the caller to close.
-func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File) (*symbols.Index, error) {
+// storedIndex returns the index of a file that the store has, for the caller to close. The path, which may be empty, is
+// what is shown of a file that it does not have.
+func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File, path string) (*symbols.Index, error) {
 	if s.Symbols == nil {
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	m, err := s.Store.Manifest(ctx, f.ID)
 	if errors.Is(err, blob.ErrNotExist) {
+		s.missing.note(f.ID, path)
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {

@@ -165,7 +165,7 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	case b.Rival && b.Content.IsZero():
 		return miss(reason.DifferentContent)
 	}
-	x, err := k.server.storedIndex(k.ctx, k.waiting, otlp.File{ID: b.ID, Content: b.Content})
+	x, err := k.server.storedIndex(k.ctx, k.waiting, otlp.File{ID: b.ID, Content: b.Content}, b.Path)
 	var why *symbols.MissError
 	switch {
 	case errors.As(err, &why):

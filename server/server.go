@@ -91,6 +91,8 @@ type Server struct {
 
 	profiles profiles
 	kept     kept
+	missing  missing
+	started  time.Time
 	opened   opened
 	viewer   viewer
 
@@ -121,7 +123,12 @@ func New(c Config) *Server {
 	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), name: newName()}
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
-	s.Store.OnChange = s.catalog.note
+	s.Store.OnChange = func(m *store.Manifest) {
+		s.catalog.note(m)
+		if len(m.Files) > 0 {
+			s.missing.found(m.ID)
+		}
+	}
 	s.metrics.gauges["hallmark_identities"] = s.catalog.len
 	if c.Local != nil {
 		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
@@ -131,7 +138,7 @@ func New(c Config) *Server {
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
 	s.profiles = profiles{bodies: room{left: maxBodies}, decoded: room{left: otlp.DefaultMaxMemory}, waiting: make(chan struct{}, waitingSenders)}
-	s.viewer = newViewer()
+	s.viewer, s.started = newViewer(), time.Now()
 	s.metrics.gauges["hallmark_profiles_open"] = s.opened.count
 	if f := c.Forward; f != nil {
 		f.Prepare, f.Log = s.prepare, c.Log
@@ -163,7 +170,14 @@ func (s *Server) Load(ctx context.Context) error {
 
 func (s *Server) routes() {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /{$}", s.kind("overview", Read, s.overview))
+	m.HandleFunc("GET /{$}", s.home)
+	m.HandleFunc("GET /app/", s.kind("page", public, s.pages))
+	m.HandleFunc("GET /login", s.kind("login", public, s.login))
+	m.HandleFunc("POST /login", s.kind("login", public, s.enter))
+	m.HandleFunc("POST /logout", s.kind("login", public, s.leave))
+	m.HandleFunc("GET /v1/search", s.kind("search", Read, s.search))
+	m.HandleFunc("GET /v1/missing", s.kind("missing", Read, s.listMissing))
+	m.HandleFunc("GET /v1/health", s.kind("health", Read, s.health))
 	m.HandleFunc("GET /metadata", s.kind("metadata", Read, s.metadata))
 	m.HandleFunc("GET /v1/identities/{id}", s.kind("identity", Read, s.identity))
 	m.HandleFunc("POST /v1/identities/{id}/pin", s.kind("pin", Admin, s.pin))
@@ -311,6 +325,9 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// public is for what has nothing of the store in it, and takes no token.
+const public Role = "public"
+
 // answer is a handler whose error becomes the answer.
 type answer func(http.ResponseWriter, *http.Request, caller) error
 
@@ -326,6 +343,10 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 		if err == nil {
 			defer func() { <-s.slots }()
 			who, err = s.allowed(r, role)
+		}
+		if err != nil && statusOf(err) == http.StatusUnauthorized && strings.HasPrefix(r.URL.Path, "/profiles/") && isNavigation(r) {
+			s.welcome(w, r)
+			return
 		}
 		if err == nil {
 			err = s.contained(f, w, r, who)
@@ -364,6 +385,9 @@ func (s *Server) admit(r *http.Request) error {
 // allowed returns who makes a request, or an error if he may not.
 func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
 	who, err := s.guard.identify(r)
+	if role == public {
+		err, role = nil, ""
+	}
 	if err := s.limited(r, who); err != nil {
 		return who, err
 	}
@@ -504,6 +528,22 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	return nil
 }
 
+// home answers a browser with the page, and others with a text.
+func (s *Server) home(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		s.kind("page", public, s.pages)(w, r)
+		return
+	}
+	s.kind("overview", Read, s.overview)(w, r)
+}
+
+// pages serves the page for people, and what it loads. It has nothing in it but the server's own text.
+func (s *Server) pages(w http.ResponseWriter, r *http.Request, _ caller) error {
+	s.viewer.site.ServeHTTP(w, r)
+	return nil
+}
+
 // overview says in a few lines what this is.
 func (s *Server) overview(w http.ResponseWriter, _ *http.Request, _ caller) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -530,7 +570,13 @@ func (s *Server) identity(w http.ResponseWriter, r *http.Request, _ caller) erro
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, describe(m))
+	out := describe(m)
+	if r.URL.Query().Get("sections") != "" {
+		if out.Sections, err = s.sections(r, m); err != nil {
+			return err
+		}
+	}
+	return writeJSON(w, out)
 }
 
 func (s *Server) pin(w http.ResponseWriter, r *http.Request, _ caller) error {

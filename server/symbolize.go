@@ -258,6 +258,7 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
+		s.missing.note(id, "")
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {

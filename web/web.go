@@ -129,6 +129,15 @@ func Handler(source Source) http.Handler {
 	return secured(mux)
 }
 
+// Site returns what serves the page of a server that keeps profiles and files, at "/", and what it loads, below
+// "/app/". The page asks the server around it for all that it shows.
+func Site() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { sendAsset(w, r, "app/site.html") })
+	mux.HandleFunc("GET /app/", serveAsset)
+	return secured(mux)
+}
+
 // Warm has a handler add up what the first page asks for, while a browser starts.
 func Warm(ctx context.Context, pages http.Handler) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/api/search", nil)

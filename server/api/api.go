@@ -73,6 +73,7 @@ type Identity struct {
 	Used     string     `json:"used,omitempty"` // day on which it was asked for last
 	Disputed bool       `json:"disputed"`       // files of different code have this identity
 	Files    []File     `json:"files"`
+	Sections []Section  `json:"sections,omitempty"` // of the files that are served, where they are asked for
 }
 
 // A File is one of the files of an identity.
@@ -181,4 +182,60 @@ type Profiles struct {
 	Profiles []Profile `json:"profiles"`
 	Total    int       `json:"total"`          // in the whole list
 	Next     string    `json:"next,omitempty"` // the parameter "after" of the next page
+}
+
+// A SearchAnswer is a page of what was found: the answer to GET /v1/search.
+type SearchAnswer struct {
+	Results  []SearchResult `json:"results"`
+	Total    int            `json:"total"`
+	Complete bool           `json:"complete"` // the server knows all files of its store by now
+}
+
+// A SearchResult is an identity that was found.
+type SearchResult struct {
+	ID      buildid.ID `json:"id"`
+	Names   []string   `json:"names"` // some of the paths
+	Symbols string     `json:"symbols"`
+	Files   int        `json:"files"`
+}
+
+// A Section is one of a file that is served.
+type Section struct {
+	Of    string `json:"of"` // "executable", "debuginfo"
+	Name  string `json:"name"`
+	Size  uint64 `json:"size"`  // bytes, in memory where the file has none
+	Bytes bool   `json:"bytes"` // the file has its bytes
+}
+
+// A MissingList is a page of identities that were asked for and are not there: the answer to GET /v1/missing.
+type MissingList struct {
+	Missing []Missing `json:"missing"`
+	Total   int       `json:"total"`
+	Since   time.Time `json:"since"` // when the server began to count
+}
+
+// A Missing is an identity that was asked for and is not there.
+type Missing struct {
+	ID    buildid.ID `json:"id"`
+	Name  string     `json:"name,omitempty"` // a path of the file in a profile
+	Count int64      `json:"count"`          // requests and profiles
+	Last  time.Time  `json:"last"`
+}
+
+// Health is how a server is: the answer to GET /v1/health.
+type Health struct {
+	Started           time.Time `json:"started"`
+	StoreAnswers      bool      `json:"store_answers"`
+	Identities        int64     `json:"identities"`
+	Complete          bool      `json:"complete"` // all manifests of the store have been read
+	Profiles          int       `json:"profiles"`
+	ProfileBytes      int64     `json:"profile_bytes"` // in the store
+	Open              int64     `json:"open_profiles"`
+	ScannedPackages   int64     `json:"scanned_packages"`
+	ScannedIdentities int64     `json:"scanned_identities"`
+	ReadOnly          bool      `json:"read_only"`
+	Symbolizes        bool      `json:"symbolizes"`
+	Forwards          bool      `json:"forwards"`
+	Tokens            bool      `json:"tokens"`        // the server wants tokens
+	Who               string    `json:"who,omitempty"` // name of the token that asks
 }

@@ -1,0 +1,277 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/server/api"
+	"hallmark/server/store"
+	"hallmark/web"
+)
+
+// numberedID returns an identity with a number in it, and the beginning of every thirtieth in common.
+func numberedID(t testing.TB, i int) buildid.ID {
+	t.Helper()
+	id, err := buildid.Parse(fmt.Sprintf("%02x%038x", i%30, i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// fill has the catalogue know n identities.
+func fill(t testing.TB, s *Server, n int) {
+	t.Helper()
+	for i := range n {
+		m := &store.Manifest{ID: numberedID(t, i), Files: []store.File{{Object: hashHex([]byte(fmt.Sprint(i))), Facts: store.Facts{ID: numberedID(t, i), Executable: true, Symbols: store.Functions},
+			Origins: []store.Origin{{Trust: store.CI, Via: "push", Path: fmt.Sprintf("/usr/lib/dir%d/lib%d.so", i%7, i)}, {Trust: store.Agent, Via: "push", Path: fmt.Sprintf("/opt/lib%d.so", i)}}}}}
+		s.Store.OnChange(m)
+	}
+}
+
+// TestSearch searches among 3 and among 30,000 binaries, page by page.
+func TestSearch(t *testing.T) {
+	s, base := start(t, nil)
+	search := func(query string) api.SearchAnswer {
+		t.Helper()
+		return read[api.SearchAnswer](t, ask(t, "GET", base+"/v1/search?"+query, nil).want(t, 200))
+	}
+	fill(t, s, 3)
+	if a := search(""); a.Total != 3 || len(a.Results) != 3 || !a.Complete || a.Results[0].Symbols != "functions" || len(a.Results[0].Names) != 2 {
+		t.Errorf("%+v", a)
+	}
+	fill(t, s, 30000)
+	for query, want := range map[string]int{
+		"q=00000": 1000, "q=1D": 1000, "q=" + numberedID(t, 12345).String(): 1, "q=lib12345.so": 1, "q=%2Fopt%2F": 30000, "q=dir3": 4286, "q=LIB12345": 0, "q=nothing": 0,
+	} {
+		if a := search(query); a.Total != want || len(a.Results) != min(want, usualFound) {
+			t.Errorf("%s: %d found, %d on the page, want %d", query, a.Total, len(a.Results), want)
+		}
+	}
+	seen := map[string]bool{}
+	for offset := 0; ; offset += 200 {
+		a := search(fmt.Sprintf("q=dir3&limit=200&offset=%d", offset))
+		for _, r := range a.Results {
+			seen[r.ID.String()] = true
+		}
+		if len(a.Results) < 200 {
+			break
+		}
+	}
+	if len(seen) != 4286 {
+		t.Errorf("the pages have %d identities", len(seen))
+	}
+	s.Store.OnChange(&store.Manifest{ID: numberedID(t, 12345)})
+	if a := search("q=lib12345.so"); a.Total != 0 {
+		t.Errorf("one that is removed is found: %+v", a)
+	}
+	for _, bad := range []string{"limit=0", "offset=-1", "q=" + strings.Repeat("x", maxSearch+1)} {
+		ask(t, "GET", base+"/v1/search?"+bad, nil).want(t, 400)
+	}
+}
+
+func BenchmarkSearch(b *testing.B) {
+	s := New(Config{Store: &store.Store{}})
+	fill(b, s, 30000)
+	for b.Loop() {
+		s.catalog.find("lib29999.so", 0, 50)
+	}
+}
+
+// TestMissing counts what requests and profiles asked for, and no more than there is room for.
+func TestMissing(t *testing.T) {
+	s, base := start(t, withSymbols(t))
+	id := numberedID(t, 1)
+	for range 3 {
+		ask(t, "GET", base+"/buildid/"+id.String()+"/executable", nil).want(t, 404)
+	}
+	p := program(t)
+	k := post(t, base, pprofBytes(t, bareProfile(t, p)), "", 201)
+	ask(t, "GET", base+k.URL+"/api/profile", nil).want(t, 200)
+	list := read[api.MissingList](t, ask(t, "GET", base+"/v1/missing", nil).want(t, 200))
+	if list.Total != 3 || list.Missing[0].ID != id || list.Missing[0].Count != 3 || list.Missing[1].Name != "/bin/prog" {
+		t.Errorf("%+v", list)
+	}
+	upload(t, base, p.full, "").want(t, 201)
+	if list := s.missing.list(); len(list) != 2 {
+		t.Errorf("what has come is still missing: %+v", list)
+	}
+	for i := range 2 * maxMissing {
+		s.missing.note(numberedID(t, 100+i), "")
+	}
+	all := s.missing.list()
+	if len(all) != maxMissing || all[0].ID != id {
+		t.Errorf("%d identities, the first is %+v", len(all), all[0])
+	}
+	page := read[api.MissingList](t, ask(t, "GET", base+"/v1/missing?limit=10&offset=9995", nil).want(t, 200))
+	if page.Total != maxMissing || len(page.Missing) != 5 {
+		t.Errorf("%d of %d", len(page.Missing), page.Total)
+	}
+}
+
+// TestBinaryPage asks for what the page of a binary shows.
+func TestBinaryPage(t *testing.T) {
+	p := program(t)
+	_, base := start(t, nil)
+	upload(t, base, p.stripped, "name=/usr/bin/prog").want(t, 201)
+	upload(t, base, p.debug, "").want(t, 201)
+	a := read[api.Identity](t, ask(t, "GET", base+"/v1/identities/"+p.id.String()+"?sections=1", nil).want(t, 200))
+	found := map[string]string{}
+	for _, s := range a.Sections {
+		if s.Bytes {
+			found[s.Name] = s.Of
+		}
+	}
+	if found[".text"] != "executable" || found[".debug_info"] != "debuginfo" || a.Symbols != "lines" {
+		t.Errorf("%v %s", found, a.Symbols)
+	}
+	if a := read[api.Identity](t, ask(t, "GET", base+"/v1/identities/"+p.id.String(), nil).want(t, 200)); a.Sections != nil {
+		t.Error("sections that nobody asked for")
+	}
+	h := read[api.Health](t, ask(t, "GET", base+"/v1/health", nil).want(t, 200))
+	if h.Identities != 1 || !h.StoreAnswers || h.Tokens || !h.Complete {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestHome answers a browser with the page, and others with a text.
+func TestHome(t *testing.T) {
+	_, base := start(t, nil)
+	if a := ask(t, "GET", base+"/", nil).want(t, 200); !strings.HasPrefix(string(a.body), "Hallmark symbol server") {
+		t.Errorf("%s", a.body)
+	}
+	a := ask(t, "GET", base+"/", nil, "Accept", "text/html,*/*").want(t, 200)
+	if a.Header.Get("Content-Security-Policy") != web.Policy || !strings.Contains(string(a.body), "app/js/site.js") {
+		t.Errorf("%v %s", a.Header, a.body)
+	}
+	for _, path := range []string{"/app/js/site.js", "/app/css/site.css"} {
+		ask(t, "GET", base+path, nil).want(t, 200)
+	}
+	for _, path := range []string{"/app/site.html", "/app/", "/app/../web.go", "/app/js/none.js"} {
+		if a := ask(t, "GET", base+path, nil); a.StatusCode == 200 {
+			t.Errorf("%s: %d", path, a.StatusCode)
+		}
+	}
+}
+
+// logIn returns the cookie of a session.
+func logIn(t *testing.T, base, secret, next string, status int, header ...string) (cookie *http.Cookie, to string) {
+	t.Helper()
+	header = append(header, "Content-Type", "application/x-www-form-urlencoded")
+	a := ask(t, "POST", base+"/login", strings.NewReader(url.Values{"token": {secret}, "next": {next}}.Encode()), header...).want(t, status)
+	if len(a.Cookies()) == 1 {
+		cookie = a.Cookies()[0]
+	}
+	return cookie, a.Header.Get("Location")
+}
+
+// TestLogin shows pages to a browser with a token, and lets it change nothing.
+func TestLogin(t *testing.T) {
+	file, secrets := testTokens(t)
+	s, base := start(t, func(c *Config) { c.Tokens = file })
+	k := post(t, base, []byte("a;b 5\n"), "", 201, "Authorization", "Bearer "+secrets[Admin])
+	page := k.URL + "/"
+	browser := []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Site", "none"}
+	for _, path := range []string{page, k.URL, k.URL + "?base=" + k.ID} {
+		a := ask(t, "GET", base+path, nil, browser...).want(t, 303)
+		if a.Header.Get("Location") != "/login?next="+url.QueryEscape(path) {
+			t.Errorf("%s: %v", path, a.Header)
+		}
+	}
+	ask(t, "GET", base+k.URL+"/api/profile", nil).want(t, 401)
+	ask(t, "GET", base+"/", nil, "Accept", "text/html").want(t, 200)
+	ask(t, "GET", base+"/v1/search", nil).want(t, 401)
+	form := ask(t, "GET", base+"/login?next="+url.QueryEscape(`/profiles/"><script>alert(1)</script>`), nil).want(t, 200)
+	if policy := form.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "form-action 'self'") || !strings.Contains(policy, "script-src 'self'") {
+		t.Error(policy)
+	}
+	if strings.Contains(string(form.body), "<script>") {
+		t.Errorf("%s", form.body)
+	}
+	logIn(t, base, "hallmark_WRONG", page, 401)
+	logIn(t, base, "", page, 401)
+	logIn(t, base, secrets[Admin], page, 403, "Sec-Fetch-Site", "cross-site")
+	cookie, to := logIn(t, base, secrets[Admin], page, 303)
+	if to != page || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, secrets[Admin]) || cookie.Secure {
+		t.Errorf("%s %v", to, cookie)
+	}
+	as := cookie.Name + "=" + cookie.Value
+	for _, path := range []string{page, k.URL + "/api/profile", "/v1/search", "/v1/profiles", "/v1/missing"} {
+		ask(t, "GET", base+path, nil, "Cookie", as).want(t, 200)
+		ask(t, "GET", base+path, nil, "Cookie", as, "Sec-Fetch-Site", "same-origin").want(t, 200)
+		ask(t, "GET", base+path, nil, "Cookie", as, "Sec-Fetch-Site", "same-site").want(t, 401)
+		ask(t, "GET", base+path, nil, "Cookie", cookie.Name+"=other").want(t, 401)
+	}
+	if h := read[api.Health](t, ask(t, "GET", base+"/v1/health", nil, "Cookie", as).want(t, 200)); h.Who != "admin" {
+		t.Errorf("%+v", h)
+	}
+	// A link on another site comes without the cookie, and with it when the page asks again.
+	onward := ask(t, "GET", base+page, nil, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Site", "cross-site").want(t, 200)
+	if !strings.Contains(string(onward.body), `content="0;url=`+page+`"`) {
+		t.Errorf("%s", onward.body)
+	}
+	// With a cookie alone nothing is changed, whoever it is of.
+	ask(t, "POST", base+"/v1/profiles", strings.NewReader("a;b 6\n"), "Cookie", as).want(t, 401)
+	ask(t, "DELETE", base+"/v1/profiles/"+k.ID, nil, "Cookie", as).want(t, 401)
+	ask(t, "POST", base+"/v1/identities/"+numberedID(t, 1).String()+"/pin", nil, "Cookie", as).want(t, 401)
+	// A session has the roles of its token, and ends with it and by the button.
+	reader, _ := logIn(t, base, secrets[Read], "/", 303)
+	ask(t, "GET", base+"/v1/search", nil, "Cookie", reader.Name+"="+reader.Value).want(t, 200)
+	ask(t, "GET", base+page, nil, append(browser, "Cookie", reader.Name+"="+reader.Value)...).want(t, 403)
+	if out := ask(t, "POST", base+"/logout", nil, "Cookie", as).want(t, 204); out.Cookies()[0].MaxAge >= 0 {
+		t.Error(out.Cookies())
+	}
+	ask(t, "GET", base+"/v1/search", nil, "Cookie", as).want(t, 401)
+	if err := WriteTokens(file, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.guard.mu.Lock()
+	s.guard.read = time.Time{}
+	s.guard.mu.Unlock()
+	ask(t, "GET", base+"/v1/search", nil, "Cookie", reader.Name+"="+reader.Value).want(t, 401)
+	// Behind TLS the cookie is for TLS alone.
+	if c := cookieOf(&http.Request{Header: http.Header{"X-Forwarded-Proto": {"https"}}}, "x", 1); !c.Secure || !strings.HasPrefix(c.Name, "__Host-") {
+		t.Error(c)
+	}
+}
+
+// TestNextStaysHere leads to no other site after the login.
+func TestNextStaysHere(t *testing.T) {
+	for next, want := range map[string]string{
+		"/profiles/x?base=y": "/profiles/x?base=y", "/#view=missing": "/#view=missing", "": "/", "x": "/", "//evil.example": "/", "/\\evil.example": "/", "https://evil.example/": "/",
+		"javascript:alert(1)": "/", "/%2fevil": "/", "/\t/evil.example": "/", "///evil": "/", "http:/x": "/", "/" + strings.Repeat("a", 5000): "/", "/a\r\nX: y": "/",
+	} {
+		if got := nextOf(next); got != want {
+			t.Errorf("%q leads to %q, want %q", next, got, want)
+		}
+	}
+}
+
+// TestSessionsAreBounded keeps so many of one token, and so many of all.
+func TestSessionsAreBounded(t *testing.T) {
+	var s sessions
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	other := s.begin("other", now)
+	var cookies []string
+	for i := range 2 * maxOfOneToken {
+		cookies = append(cookies, s.begin("one", now.Add(time.Duration(i)*time.Second)))
+	}
+	later := now.Add(time.Hour)
+	if s.token(cookies[0], later) != "" || s.token(cookies[len(cookies)-1], later) != "one" || s.token(other, later) != "other" || len(s.all) != maxOfOneToken+1 {
+		t.Errorf("%d sessions", len(s.all))
+	}
+	for i := range 2 * maxSessions {
+		s.begin(fmt.Sprint(i), now.Add(time.Hour))
+	}
+	if len(s.all) > maxSessions {
+		t.Errorf("%d sessions", len(s.all))
+	}
+	if s.token(other, now.Add(sessionTime+time.Second)) != "" {
+		t.Error("a session does not end")
+	}
+}

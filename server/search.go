@@ -1,0 +1,111 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"hallmark/internal/elffile"
+	"hallmark/server/api"
+	"hallmark/server/store"
+)
+
+// Bounds of searches.
+const (
+	maxSearch   = 300 // bytes of what is searched
+	maxFound    = 200 // identities on a page
+	usualFound  = 50
+	maxShown    = 4 // names of an identity in an answer
+	maxSections = 1000
+)
+
+// search answers which identities begin with a text, or have it in a path, the name of an archive, or of neither
+// where it is empty. It looks at the catalogue in memory.
+func (s *Server) search(w http.ResponseWriter, r *http.Request, _ caller) error {
+	q := r.URL.Query()
+	text := strings.TrimSpace(q.Get("q"))
+	if len(text) > maxSearch {
+		return fail(http.StatusBadRequest, "q has more than %d bytes", maxSearch)
+	}
+	limit, err := numberIn(q.Get("limit"), usualFound, 1, maxFound)
+	if err != nil {
+		return err
+	}
+	offset, err := numberIn(q.Get("offset"), 0, 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, s.catalog.find(text, offset, limit))
+}
+
+// find searches as Server.search does.
+func (c *catalog) find(text string, offset, limit int) api.SearchAnswer {
+	order := c.order()
+	prefix := strings.ToLower(text)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := api.SearchAnswer{Results: []api.SearchResult{}, Complete: c.complete}
+	for _, id := range order {
+		e, ok := c.entries[id]
+		if !ok || text != "" && !strings.HasPrefix(e.text, prefix) && !slices.ContainsFunc(e.names, func(n entry) bool {
+			return strings.Contains(n.File, text) || strings.Contains(n.Archive, text)
+		}) {
+			continue
+		}
+		if out.Total++; out.Total <= offset || len(out.Results) >= limit {
+			continue
+		}
+		found := api.SearchResult{ID: id, Symbols: string(e.symbols), Files: e.files, Names: []string{}}
+		for _, n := range e.names {
+			if !slices.Contains(found.Names, n.File) && len(found.Names) < maxShown {
+				found.Names = append(found.Names, n.File)
+			}
+		}
+		out.Results = append(out.Results, found)
+	}
+	return out
+}
+
+// sections returns the sections of the files that are served for an identity.
+func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section, err error) {
+	for kind, f := range map[string]*store.File{"executable": m.Executable(), "debuginfo": m.DebugInfo()} {
+		if f == nil || kind == "debuginfo" && f == m.Executable() {
+			continue
+		}
+		o, err := s.Store.Object(r.Context(), f.Stored())
+		if err != nil {
+			return nil, err
+		}
+		image, err := elffile.Read(o, "the file")
+		if image != nil {
+			for i := range image.Sections {
+				section := &image.Sections[i]
+				if section.Name != "" && len(out) < maxSections {
+					out = append(out, api.Section{Of: kind, Name: section.Name, Size: section.Size, Bytes: section.Type != elffile.SHT_NOBITS})
+				}
+			}
+		}
+		o.Close()
+		if err != nil && image == nil {
+			return nil, fail(http.StatusUnprocessableEntity, "%v", err)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b api.Section) int { return -strings.Compare(a.Of, b.Of) })
+	return out, nil
+}
+
+// health answers how the server is, for people.
+func (s *Server) health(w http.ResponseWriter, r *http.Request, who caller) error {
+	profiles, err := s.profileList(r.Context())
+	_, _, size, _ := s.kept.get()
+	out := api.Health{
+		Started: s.started.UTC().Truncate(time.Second), Identities: s.catalog.len(), Complete: s.catalog.isComplete(),
+		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: err == nil, ReadOnly: s.ReadOnly,
+		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",
+	}
+	if s.Local != nil {
+		out.ScannedPackages, out.ScannedIdentities = s.Local.Counts()
+	}
+	return writeJSON(w, out)
+}

@@ -1,0 +1,270 @@
+// The page of a server: what it has, what it lacks, profiles. What is shown is in the fragment of the URL.
+
+import { add, button, byID, el, fill, nameText } from "./dom.js";
+import { isDark, onTheme, toggleTheme } from "./theme.js";
+
+/**
+ * @typedef {object} Place
+ * @property {string} view   search, binary, missing, profiles, health
+ * @property {string} q      search
+ * @property {string} id     of a binary
+ * @property {string} at     place in a list
+ * @property {string} base   profile that others are compared with
+ */
+
+/** @returns {Place} */
+function place() {
+  const params = new URLSearchParams(location.hash.replace(/^#/, ""));
+  const get = (/** @type {string} */ name) => params.get(name) || "";
+  return { view: get("view") || "search", q: get("q"), id: get("id"), at: get("at"), base: get("base") };
+}
+
+/** @param {Partial<Place>} p */
+function link(p) {
+  const params = new URLSearchParams();
+  for (const [key, value] of Object.entries(p)) if (value) params.set(key, value);
+  return "#" + params.toString();
+}
+
+/** An answer that is no success. */
+class Refusal extends Error {}
+
+/**
+ * Asks the server. Without a token, the browser goes to the form for one.
+ * @param {string} path
+ * @param {Record<string, string>} [params]
+ * @returns {Promise<any>}
+ */
+async function ask(path, params) {
+  const query = new URLSearchParams(params).toString();
+  let response;
+  try {
+    response = await fetch("v1/" + path + (query ? "?" + query : ""), { credentials: "same-origin", redirect: "error" });
+  } catch {
+    throw new Refusal("The server does not answer.");
+  }
+  if (response.status === 401) {
+    location.assign("login?" + new URLSearchParams({ next: location.pathname + location.search + location.hash }));
+    return new Promise(() => {});
+  }
+  if (response.ok) return response.json();
+  let text = "The server answers " + response.status + ".";
+  try {
+    text = (await response.json()).error || text;
+  } catch {
+    // The number says it.
+  }
+  throw new Refusal(text);
+}
+
+const tabs = [["search", "Binaries"], ["missing", "Missing"], ["profiles", "Profiles"], ["health", "Health"]];
+
+/** @param {Place} p */
+function showTabs(p) {
+  const current = p.view === "binary" ? "search" : p.view;
+  fill(byID("tabs"), tabs.map(([view, text]) => el("a", { href: link({ view }), "aria-current": view === current ? "page" : null }, text)));
+}
+
+/**
+ * A table, or what to say where it is empty.
+ * @param {string[]} heads  "#" before a head of numbers
+ * @param {(import("./dom.js").Child | HTMLElement)[][]} rows
+ * @param {string} none
+ */
+function table(heads, rows, none) {
+  if (!rows.length) return el("p", { class: "soft" }, none);
+  const isNumber = heads.map((h) => h.startsWith("#"));
+  return el("section", { "aria-label": "Table", tabIndex: 0 }, el("table", null,
+    el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: isNumber[i] ? "num" : "" }, h.replace(/^#/, ""))))),
+    el("tbody", null, rows.map((r) => el("tr", null, r.map((c, i) => (c instanceof HTMLTableCellElement ? c : el("td", { class: isNumber[i] ? "num" : "" }, c))))))));
+}
+
+/** @param {number} n */
+function count(n) {
+  return n.toLocaleString("en-US");
+}
+
+/** @param {number} n bytes */
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return (i && n < 100 ? n.toFixed(1) : Math.round(n)) + " " + units[i];
+}
+
+/** @param {string} text as in RFC 3339 */
+function when(text) {
+  const d = new Date(text);
+  if (isNaN(d.getTime()) || d.getFullYear() < 1971) return "";
+  return d.toISOString().replace("T", " ").slice(0, 16);
+}
+
+/** @param {string} id */
+function binaryLink(id) {
+  return el("td", { class: "id" }, el("a", { class: "mono", href: link({ view: "binary", id }) }, id));
+}
+
+/**
+ * A line with the other pages of a list.
+ * @param {string} text
+ * @param {Partial<Place> | null} first
+ * @param {Partial<Place> | null} next
+ */
+function pager(text, first, next) {
+  return el("div", { class: "pager" }, el("span", null, text),
+    first && el("a", { href: link(first) }, "First page"), next && el("a", { href: link(next) }, "Next page"));
+}
+
+/**
+ * A form for a search.
+ * @param {Place} p
+ * @param {string} label
+ */
+function searchForm(p, label) {
+  const input = /** @type {HTMLInputElement} */ (el("input", { type: "search", id: "q", "aria-label": label, placeholder: label, value: p.q, maxLength: 300 }));
+  const form = el("search", { class: "searchbar" }, input, button("Search", go));
+  function go() {
+    location.hash = link({ view: p.view, q: input.value.trim(), base: p.base });
+  }
+  input.addEventListener("keydown", (e) => {
+    if (/** @type {KeyboardEvent} */ (e).key === "Enter") go();
+  });
+  return form;
+}
+
+const pageSize = 50;
+
+/** @type {Record<string, (p: Place) => Promise<(HTMLElement | null)[]>>} */
+const views = {
+  async search(p) {
+    const offset = Number(p.at) || 0;
+    const a = await ask("search", { q: p.q, offset: String(offset), limit: String(pageSize) });
+    const end = offset + a.results.length;
+    return [searchForm(p, "Start of a build ID, or part of a path"),
+      table(["Build ID", "Paths", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [binaryLink(r.id),
+        el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), r.symbols, count(r.files)]),
+      p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some."),
+      pager((a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "") + (a.complete ? "" : " (the server still reads its store)"),
+        offset ? { view: "search", q: p.q } : null, end < a.total ? { view: "search", q: p.q, at: String(end) } : null)];
+  },
+
+  async binary(p) {
+    const a = await ask("identities/" + encodeURIComponent(p.id), { sections: "1" });
+    const files = "buildid/" + encodeURIComponent(a.id) + "/";
+    /** @type {any[]} */
+    const origins = a.files.flatMap((/** @type {any} */ f) => f.origins.map((/** @type {any} */ o) => ({ ...o, of: f.sha256 })));
+    return [el("h2", null, el("span", { class: "mono" }, a.id)),
+      el("dl", null,
+        el("dt", null, "Symbols"), el("dd", null, symbols(a.symbols)),
+        a.disputed ? el("dt", null, "Disputed") : null, a.disputed ? el("dd", { class: "more" }, "Files of different code have this build ID.") : null,
+        el("dt", null, "Kept"), el("dd", null, a.pinned ? "for ever (pinned)" : "as long as it is used"),
+        a.used ? el("dt", null, "Last asked for") : null, a.used ? el("dd", null, a.used) : null),
+      el("h3", null, "Files"),
+      table(["SHA-256", "What it is", "Symbols", "#Size", "Serves"], a.files.map((/** @type {any} */ f) => [
+        el("td", { class: "mono", title: f.sha256 }, f.sha256.slice(0, 16)),
+        [f.executable ? "program or library" : "", f.debug ? "debug information" : "", f.disputed ? "disputed" : ""].filter(Boolean).join(", "),
+        f.symbols, bytes(f.size),
+        el("td", null, (f.serves || []).map((/** @type {string} */ s) => [el("a", { href: files + s, download: "" }, s), " "]).flat()),
+      ]), "There are none."),
+      el("h3", null, "Where from"),
+      table(["File", "Trust", "By", "Who", "Path", "Archive", "Package", "Came"], origins.map((o) => [
+        el("td", { class: "mono" }, o.of.slice(0, 8)), o.trust, o.via, nameText(o.who || ""), nameText(o.path || ""), nameText(o.archive || ""), nameText(o.package || ""),
+        el("td", { class: "when" }, when(o.time)),
+      ]), "Nobody knows."),
+      el("h3", null, "Sections"),
+      table(["Section", "Of", "#Size"], (a.sections || []).map((/** @type {any} */ s) => [
+        s.bytes ? el("a", { href: files + "section/" + encodeURIComponent(s.name), download: "" }, nameText(s.name)) : nameText(s.name), s.of, bytes(s.size),
+      ]), "The files have none.")];
+  },
+
+  async missing(p) {
+    const offset = Number(p.at) || 0;
+    const a = await ask("missing", { offset: String(offset), limit: String(pageSize) });
+    const end = offset + a.missing.length;
+    return [el("p", { class: "soft" }, "Build IDs that requests and profiles asked for and the server does not have, since " + when(a.since) + " (UTC)."),
+      table(["Build ID", "Path", "#Times", "Last"], a.missing.map((/** @type {any} */ m) => [
+        el("td", { class: "id mono" }, m.id), nameText(m.name || ""), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there."),
+      pager(a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "", offset ? { view: "missing" } : null, end < a.total ? { view: "missing", at: String(end) } : null)];
+  },
+
+  async profiles(p) {
+    const a = await ask("profiles", { q: p.q, after: p.at, limit: String(pageSize) });
+    const page = (/** @type {any} */ f) => "profiles/" + encodeURIComponent(f.id) + (p.base && p.base !== f.id ? "?base=" + encodeURIComponent(p.base) : "");
+    return [searchForm(p, "Part of a title, or start of an ID"),
+      p.base ? el("p", null, "A link compares with ", el("span", { class: "mono" }, p.base.slice(0, 16)), ". ", el("a", { href: link({ ...p, base: "" }) }, "Do not compare")) : null,
+      table(["Title", "Kind", "#Samples", "#Binaries", "#Size", "From", "Came", "Compare"], a.profiles.map((/** @type {any} */ f) => [
+        el("a", { href: page(f) }, nameText(f.title || f.id.slice(0, 16))), f.kind, count(f.samples), count(f.binaries), bytes(f.size), f.role, el("td", { class: "when" }, when(f.time)),
+        f.id === p.base ? el("span", { class: "tag" }, "base") : el("a", { href: link({ ...p, base: f.id }), "aria-label": "Compare others with " + (f.title || f.id) }, "Compare with"),
+      ]), p.q ? "No profile has this in its title." : "The server has no profiles. 'hallmark push --profile' sends one."),
+      pager(a.total ? count(a.total) + " in all" : "", p.at ? { view: "profiles", q: p.q, base: p.base } : null, a.next ? { view: "profiles", q: p.q, base: p.base, at: a.next } : null)];
+  },
+
+  async health() {
+    const a = await ask("health");
+    /** @type {[string, string | number][]} */
+    const facts = [
+      ["Started", when(a.started) + " (UTC)"], ["Store", a.store_answers ? "answers" : "does not answer"],
+      ["Identities", count(a.identities) + (a.complete ? "" : ", and the server still reads its store")],
+      ["Profiles", count(a.profiles) + ", " + bytes(a.profile_bytes) + " in the store, " + count(a.open_profiles) + " open"],
+      ["Scanned", a.scanned_identities ? count(a.scanned_identities) + " identities, " + count(a.scanned_packages) + " packages" : "nothing (--scan)"],
+      ["Symbolizes", a.symbolizes ? "yes" : "no"], ["Passes profiles on", a.forwards ? "yes" : "no (--forward)"], ["Takes files", a.read_only ? "no (--read-only)" : "yes"],
+      ["Access", a.tokens ? "by token" + (a.who ? ": you are " + a.who : "") : "whoever reaches the server"],
+    ];
+    const tools = byID("tools");
+    if (a.tokens && !document.getElementById("logout")) {
+      tools.prepend(button("Log out", async () => {
+        await fetch("logout", { method: "POST", credentials: "same-origin" });
+        location.assign("login");
+      }, { id: "logout" }));
+    }
+    return [el("dl", null, facts.map(([k, v]) => [el("dt", null, k), el("dd", null, nameText(String(v)))]).flat()),
+      el("p", null, el("a", { href: "metrics" }, "Metrics"), " are for machines.")];
+  },
+};
+
+/** @param {string} s */
+function symbols(s) {
+  /** @type {Record<string, string>} */
+  const words = { none: "none", exported: "functions that other files may call", functions: "all functions, without lines", lines: "functions, inlined calls, files and lines" };
+  return words[s] || s;
+}
+
+let turn = 0;
+
+async function show() {
+  const p = place();
+  const mine = ++turn;
+  const make = Object.hasOwn(views, p.view) ? views[p.view] : views.search;
+  showTabs(p);
+  /** @type {(HTMLElement | null)[]} */
+  let parts;
+  try {
+    parts = await make(p);
+  } catch (e) {
+    if (!(e instanceof Refusal)) throw e;
+    parts = [p.view === "search" || p.view === "profiles" ? searchForm(p, "Search") : null, el("p", { class: "error", role: "alert" }, e.message)];
+  }
+  if (mine !== turn) return;
+  const hadFocus = document.activeElement?.id === "q";
+  fill(byID("view"), parts);
+  if (hadFocus) document.getElementById("q")?.focus();
+  const tab = tabs.find(([view]) => view === p.view);
+  document.title = (p.view === "binary" ? p.id.slice(0, 16) : tab ? tab[1] : "Hallmark") + " · Hallmark";
+  document.documentElement.dataset.ready = location.hash || "#"; // for tests
+}
+
+function showTheme() {
+  const old = document.getElementById("theme");
+  const now = button(isDark() ? "Light" : "Dark", toggleTheme, { id: "theme" });
+  if (old) old.replaceWith(now);
+  else add(byID("tools"), now);
+}
+
+showTheme();
+onTheme(showTheme);
+addEventListener("hashchange", show);
+byID("skip").addEventListener("click", (/** @type {Event} */ e) => {
+  e.preventDefault();
+  byID("main").focus();
+});
+show();
