@@ -191,7 +191,7 @@ func (p *Page) Picture() ([]byte, error) {
 	return b, err
 }
 
-// View is a running 'hallmark view'.
+// View is a running 'hallmark view' or 'hallmark serve'.
 type View struct {
 	URL string
 	cmd *exec.Cmd
@@ -199,7 +199,16 @@ type View struct {
 
 // StartView starts 'hallmark view' with these arguments.
 func StartView(hallmark string, args ...string) (*View, error) {
-	cmd := exec.Command(hallmark, append([]string{"view", "--no-browser", "--no-debuginfod"}, args...)...)
+	return start(hallmark, append([]string{"view", "--no-browser", "--no-debuginfod"}, args...)...)
+}
+
+// StartServer starts 'hallmark serve' over an empty store in a directory, with these arguments.
+func StartServer(hallmark, dir string, args ...string) (*View, error) {
+	return start(hallmark, append([]string{"serve", "--listen", "127.0.0.1:0", "--no-upstream", "--quiet", "--store", dir + "/store", "--cache", dir + "/cache"}, args...)...)
+}
+
+func start(hallmark string, args ...string) (*View, error) {
+	cmd := exec.Command(hallmark, args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -216,7 +225,7 @@ func StartView(hallmark string, args ...string) (*View, error) {
 		}
 	}
 	v.Stop()
-	return nil, errors.New("hallmark view ended before it served")
+	return nil, fmt.Errorf("hallmark %s ended before it served", args[0])
 }
 
 // PID returns the process.

@@ -79,6 +79,14 @@ func open(t *testing.T, look Look, args ...string) *tab {
 
 func openURL(t *testing.T, look Look, url string) *tab {
 	t.Helper()
+	p := openTab(t, look)
+	p.do(p.Go(url))
+	return p
+}
+
+// openTab opens an empty tab, in whose console nothing may be in the end.
+func openTab(t *testing.T, look Look) *tab {
+	t.Helper()
 	if look.Width == 0 {
 		look.Width, look.Height = 1280, 800
 	}
@@ -93,7 +101,6 @@ func openURL(t *testing.T, look Look, url string) *tab {
 		}
 		page.Close()
 	})
-	p.do(page.Go(url))
 	return p
 }
 

@@ -70,11 +70,12 @@ function showTabs(p) {
  * @param {string[]} heads  "#" before a head of numbers
  * @param {(import("./dom.js").Child | HTMLElement)[][]} rows
  * @param {string} none
+ * @param {string} label
  */
-function table(heads, rows, none) {
+function table(heads, rows, none, label) {
   if (!rows.length) return el("p", { class: "soft" }, none);
   const isNumber = heads.map((h) => h.startsWith("#"));
-  return el("section", { "aria-label": "Table", tabIndex: 0 }, el("table", null,
+  return el("section", { "aria-label": label, tabIndex: 0 }, el("table", null,
     el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: isNumber[i] ? "num" : "" }, h.replace(/^#/, ""))))),
     el("tbody", null, rows.map((r) => el("tr", null, r.map((c, i) => (c instanceof HTMLTableCellElement ? c : el("td", { class: isNumber[i] ? "num" : "" }, c))))))));
 }
@@ -143,7 +144,7 @@ const views = {
     return [searchForm(p, "Start of a build ID, or part of a path"),
       table(["Build ID", "Paths", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [binaryLink(r.id),
         el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), r.symbols, count(r.files)]),
-      p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some."),
+      p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some.", "Binaries"),
       pager((a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "") + (a.complete ? "" : " (the server still reads its store)"),
         offset ? { view: "search", q: p.q } : null, end < a.total ? { view: "search", q: p.q, at: String(end) } : null)];
   },
@@ -165,16 +166,16 @@ const views = {
         [f.executable ? "program or library" : "", f.debug ? "debug information" : "", f.disputed ? "disputed" : ""].filter(Boolean).join(", "),
         f.symbols, bytes(f.size),
         el("td", null, (f.serves || []).map((/** @type {string} */ s) => [el("a", { href: files + s, download: "" }, s), " "]).flat()),
-      ]), "There are none."),
+      ]), "There are none.", "Files"),
       el("h3", null, "Where from"),
       table(["File", "Trust", "By", "Who", "Path", "Archive", "Package", "Came"], origins.map((o) => [
         el("td", { class: "mono" }, o.of.slice(0, 8)), o.trust, o.via, nameText(o.who || ""), nameText(o.path || ""), nameText(o.archive || ""), nameText(o.package || ""),
         el("td", { class: "when" }, when(o.time)),
-      ]), "Nobody knows."),
+      ]), "Nobody knows.", "Where from"),
       el("h3", null, "Sections"),
       table(["Section", "Of", "#Size"], (a.sections || []).map((/** @type {any} */ s) => [
         s.bytes ? el("a", { href: files + "section/" + encodeURIComponent(s.name), download: "" }, nameText(s.name)) : nameText(s.name), s.of, bytes(s.size),
-      ]), "The files have none.")];
+      ]), "The files have none.", "Sections")];
   },
 
   async missing(p) {
@@ -183,7 +184,7 @@ const views = {
     const end = offset + a.missing.length;
     return [el("p", { class: "soft" }, "Build IDs that requests and profiles asked for and the server does not have, since " + when(a.since) + " (UTC)."),
       table(["Build ID", "Path", "#Times", "Last"], a.missing.map((/** @type {any} */ m) => [
-        el("td", { class: "id mono" }, m.id), nameText(m.name || ""), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there."),
+        el("td", { class: "id mono" }, m.id), nameText(m.name || ""), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there.", "Missing"),
       pager(a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "", offset ? { view: "missing" } : null, end < a.total ? { view: "missing", at: String(end) } : null)];
   },
 
@@ -194,8 +195,8 @@ const views = {
       p.base ? el("p", null, "A link compares with ", el("span", { class: "mono" }, p.base.slice(0, 16)), ". ", el("a", { href: link({ ...p, base: "" }) }, "Do not compare")) : null,
       table(["Title", "Kind", "#Samples", "#Binaries", "#Size", "From", "Came", "Compare"], a.profiles.map((/** @type {any} */ f) => [
         el("a", { href: page(f) }, nameText(f.title || f.id.slice(0, 16))), f.kind, count(f.samples), count(f.binaries), bytes(f.size), f.role, el("td", { class: "when" }, when(f.time)),
-        f.id === p.base ? el("span", { class: "tag" }, "base") : el("a", { href: link({ ...p, base: f.id }), "aria-label": "Compare others with " + (f.title || f.id) }, "Compare with"),
-      ]), p.q ? "No profile has this in its title." : "The server has no profiles. 'hallmark push --profile' sends one."),
+        f.id === p.base ? el("span", { class: "tag" }, "base") : el("a", { href: link({ ...p, base: f.id }), "aria-label": "Compare with " + (f.title || f.id) }, "Compare with"),
+      ]), p.q ? "No profile has this in its title." : "The server has no profiles. 'hallmark push --profile' sends one.", "Profiles"),
       pager(a.total ? count(a.total) + " in all" : "", p.at ? { view: "profiles", q: p.q, base: p.base } : null, a.next ? { view: "profiles", q: p.q, base: p.base, at: a.next } : null)];
   },
 

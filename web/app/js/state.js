@@ -78,7 +78,11 @@ export function numbersVersion() {
 export function setNumbersVersion(v) {
   version = v;
   if (v === current.v || !hasNumbers(current)) return;
-  current = { ...current, root: "", bin: "", fn: isNumber(current.fn) ? "" : current.fn, v: "" };
+  current = { ...current, root: "", bin: "", v: "" };
+  if (isNumber(current.fn)) {
+    current.fn = "";
+    if (["sandwich", "lines", "code"].includes(current.view)) current.view = empty.view; // these are of a function
+  }
   const fragment = formatState(current);
   history.replaceState(null, "", location.pathname + location.search + (fragment ? "#" + fragment : ""));
 }

@@ -183,7 +183,7 @@ func (s *target) harmless(a answer, path string) {
 // isPage reports whether an answer is a page of the server's own, or what such a page loads: its policy lets no other
 // script run.
 func isPage(kind string, h http.Header) bool {
-	own := strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'")
+	own := strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; ")
 	return own && slices.Contains([]string{"text/html", "text/css", "text/javascript", "application/vnd.google.protobuf+gzip"}, kind)
 }
 
@@ -570,4 +570,57 @@ func TestServeKeptProfiles(t *testing.T) {
 			s.ask("POST", "/v1/profiles?title=%ff%fe%00", []byte("a;b 2\n"))
 		})
 	})
+}
+
+// TestServeSite asks for the pages of the server, with markup where names are, and for a token in ways that nobody does.
+func TestServeSite(t *testing.T) {
+	look := func(s *target) {
+		markup := url.QueryEscape("\"><script>alert(1)</script>" + steering)
+		for _, path := range []string{"/", "/login", "/login?next=" + markup, "/login?next=//evil.example", "/login?" + strings.Repeat("next=/&", 20_000), "/app/js/site.js", "/app/css/site.css", "/app/site.html", "/app/..%2fweb.go", "/app/", "/app/js/%00.js"} {
+			a := s.ask("GET", path, nil, "Accept", "text/html")
+			if bytes.Contains(a.body, []byte("<script>alert")) {
+				s.t.Errorf("%.100s: a name is markup: %.500s", path, a.body)
+			}
+		}
+		for _, query := range []string{"q=" + markup, "q=" + strings.Repeat("a", 100_000), "q=%00", "limit=201", "offset=99999999999999999999", "offset=1000000000", "q=%ff"} {
+			for _, path := range []string{"/v1/search", "/v1/missing", "/v1/health", "/v1/profiles"} {
+				s.ask("GET", path+"?"+query, nil)
+			}
+		}
+		for _, form := range []string{"", "token=" + markup, "token=x&next=" + markup, "token=x&next=https://evil.example/", strings.Repeat("token=x&", 50_000), "token=%", "next=" + strings.Repeat("/", 7000)} {
+			a := s.ask("POST", "/login", []byte(form), "Content-Type", "application/x-www-form-urlencoded")
+			if at := a.header.Get("Location"); at != "" && (!strings.HasPrefix(at, "/") || strings.HasPrefix(at, "//")) || bytes.Contains(a.body, []byte("<script>alert")) {
+				s.t.Errorf("%.100q leads to %q: %.300s", form, at, a.body)
+			}
+			s.ask("POST", "/login", []byte(form), "Content-Type", "multipart/form-data; boundary=x")
+			s.ask("POST", "/login", []byte(form), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "cross-site")
+		}
+		s.ask("POST", "/logout", nil, "Cookie", strings.Repeat("hallmark=x; ", 3000))
+		s.ask("GET", "/v1/search", nil, "Cookie", strings.Repeat("hallmark=x; ", 3000))
+	}
+	t.Run("open", func(t *testing.T) {
+		newPlace(t).underAttack(func(s *target) {
+			s.push(manySymbols(3, "name"), "name="+url.QueryEscape("<script>alert(1)</script>"+steering))
+			s.ask("GET", "/v1/identities/"+buildIDText+"?sections=1", nil)
+			for i := range size(120, 600) {
+				s.symbolizeMany(i, 100)
+			}
+			s.ask("GET", "/v1/missing?limit=200", nil)
+			look(s)
+		})
+	})
+	t.Run("tokens", func(t *testing.T) {
+		q := newPlace(t)
+		q.underAttack(look, "--tokens", q.write("tokens.json", []byte("[]")))
+	})
+}
+
+// symbolizeMany asks for n identities that nobody has.
+func (s *target) symbolizeMany(series, n int) {
+	s.t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,{"id":"%040x","addresses":[1]}`, series*n+i)
+	}
+	s.ask("POST", "/v1/symbolize", []byte(`{"files":[`+b.String()[1:]+`]}`), "Content-Type", "application/json")
 }
