@@ -191,3 +191,32 @@ func TestProfileLeftovers(t *testing.T) {
 		t.Errorf("beside a damaged record: %q", keys)
 	}
 }
+
+// TestProfileInABucket removes a profile from a store that cannot remove on condition, as S3 cannot: its record stays,
+// and the profile can come again.
+func TestProfileInABucket(t *testing.T) {
+	m := newMemory(t)
+	s := m.server(t)
+	s.Blobs = struct{ blob.Store }{m}
+	p, _ := addProfile(t, s, "one")
+	m.pass(time.Hour)
+	if ok, err := s.RemoveProfile(t.Context(), p); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := s.RemoveProfile(t.Context(), p); ok || err != nil {
+		t.Errorf("one that is gone is removed: %v", err)
+	}
+	if keys := m.keys("profiles/"); len(keys) != 1 || contentOf(t, s, p.ID) != "" {
+		t.Errorf("%q", keys)
+	}
+	if done, err := s.Collect(t.Context(), Collection{Retention: Retention{Profiles: ProfileRetention{Count: 1}}}); err != nil || done.Profiles != 0 {
+		t.Errorf("%+v %v", done, err)
+	}
+	again, isNew := addProfile(t, s, "one")
+	if !isNew || again.Object == p.Object || contentOf(t, s, p.ID) != "one" {
+		t.Errorf("%+v", again)
+	}
+	if all, err := s.Profiles(t.Context(), nil); err != nil || all[p.ID].Object == "" {
+		t.Errorf("%v %v", all, err)
+	}
+}

@@ -92,6 +92,10 @@ All files are kept, unless --keep-age or --keep-size says otherwise: then
 identities are removed that nobody used, which 'hallmark serve gc --help'
 describes. Of several servers of a store one does that.
 
+A browser gets pages at /: search, binaries, what is missing, profiles, health.
+With --tokens a form takes a token with the role read, and symbolize for
+profiles.
+
 /healthz, /readyz and /metrics (Prometheus) are for machines. SIGTERM and Ctrl-C
 end the server when the requests that are under way are answered.`
 
