@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -189,6 +190,47 @@ func TestOpenedAgain(t *testing.T) {
 		return
 	}
 	t.Fatal("the index does not come")
+}
+
+// TestVersionStays opens a profile several times, and wants the same numbers of functions each time: a page that is
+// open would be refused otherwise.
+func TestVersionStays(t *testing.T) {
+	s, base := start(t, nil)
+	k := post(t, base, pprofBytes(t, proftest.Mixed()), "", 201)
+	versions := map[string]bool{}
+	for range 20 {
+		o, err := s.openProfile(t.Context(), k.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[o.shown.Version] = true
+		s.opened.drop(k.ID)
+	}
+	if len(versions) != 1 {
+		t.Errorf("%d versions of one profile", len(versions))
+	}
+}
+
+// TestOpenedAtOnce has many look at one profile and at others at the same time.
+func TestOpenedAtOnce(t *testing.T) {
+	s, base := start(t, func(c *Config) { c.Opened = 2 })
+	var ids []string
+	for i := range 4 {
+		ids = append(ids, post(t, base, fmt.Appendf(nil, "a;b %d\n", i+1), "", 201).ID)
+	}
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			o, err := s.openProfile(t.Context(), ids[i%len(ids)], "")
+			if err != nil || o.id != ids[i%len(ids)] {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := s.opened.count(); n > 2 {
+		t.Errorf("%d are open", n)
+	}
 }
 
 // TestProfilesAreCompared compares two, in either order.
