@@ -207,3 +207,76 @@ func TestURLs(t *testing.T) {
 		}
 	}
 }
+
+// TestProfiles keeps profiles in a bucket: one that comes twice, is removed, and comes again.
+func TestProfiles(t *testing.T) {
+	endpoint, getenv := startService(t)
+	blobs, err := s3blob.Open("s3://profiles/prefix?endpoint="+endpoint+"&region=us-east-1", getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := blobs.MakeBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := &store.Store{Blobs: blobs, Scratch: t.TempDir()}
+	defer s.Close()
+	add := func(text string, wantNew bool) *store.Profile {
+		t.Helper()
+		spool, err := s.Spool(t.Context(), strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer spool.Close()
+		p, isNew, err := s.AddProfile(t.Context(), spool, store.Profile{Role: store.CI, Kind: "test"})
+		if err != nil || isNew != wantNew {
+			t.Fatalf("%+v new: %v, %v", p, isNew, err)
+		}
+		return p
+	}
+	content := func(id string) string {
+		t.Helper()
+		p, err := s.Profile(t.Context(), id)
+		if errors.Is(err, blob.ErrNotExist) {
+			return ""
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.OpenProfile(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		b, err := io.ReadAll(o.Stream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	one, two := add("one", true), add("two", true)
+	add("one", false)
+	if content(one.ID) != "one" || content(two.ID) != "two" {
+		t.Error("other bytes came back")
+	}
+	known, err := s.Profiles(t.Context(), nil)
+	if err != nil || len(known) != 2 {
+		t.Fatal(known, err)
+	}
+	if ok, err := s.RemoveProfile(t.Context(), one); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if now, err := s.Profiles(t.Context(), known); err != nil || now[one.ID] != nil && now[one.ID].Object != "" || now[two.ID] == nil {
+		t.Errorf("%+v %v", now, err)
+	}
+	if content(one.ID) != "" {
+		t.Error("a profile that was removed is there")
+	}
+	add("one", true)
+	done, err := s.Collect(t.Context(), store.Collection{Retention: store.Retention{Profiles: store.ProfileRetention{Count: 1}}})
+	if err != nil || done.Profiles != 1 {
+		t.Errorf("%+v %v", done, err)
+	}
+	if left := content(one.ID) + content(two.ID); left != "one" && left != "two" {
+		t.Errorf("%q is left of one profile", left)
+	}
+}
