@@ -359,6 +359,7 @@ type flight struct {
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiting int
+	value   any
 	err     error
 }
 
@@ -377,6 +378,12 @@ func containedWork(ctx context.Context, work func(context.Context) error) (err e
 // do calls work, or waits for the call with the same key that is under way, which ends when
 // nobody waits for it any more.
 func (f *flights) do(ctx context.Context, key string, work func(context.Context) error) (shared bool, err error) {
+	shared, _, err = f.share(ctx, key, func(ctx context.Context) (any, error) { return nil, work(ctx) })
+	return shared, err
+}
+
+// share is do for work with a value, which all get who wait for it.
+func (f *flights) share(ctx context.Context, key string, work func(context.Context) (any, error)) (shared bool, value any, err error) {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = map[string]*flight{}
@@ -388,7 +395,10 @@ func (f *flights) do(ctx context.Context, key string, work func(context.Context)
 		f.calls[key] = c
 		go func() {
 			defer close(c.done)
-			c.err = containedWork(workCtx, work)
+			c.err = containedWork(workCtx, func(ctx context.Context) (err error) {
+				c.value, err = work(ctx)
+				return err
+			})
 		}()
 	}
 	c.waiting++
@@ -405,8 +415,8 @@ func (f *flights) do(ctx context.Context, key string, work func(context.Context)
 	}()
 	select {
 	case <-ctx.Done():
-		return shared, ctx.Err()
+		return shared, nil, ctx.Err()
 	case <-c.done:
-		return shared, c.err
+		return shared, c.value, c.err
 	}
 }

@@ -126,30 +126,24 @@ func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfi
 		return nil, fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
 	}
 	key := id + " " + base
-	for range 3 {
-		if o := s.opened.get(key, s.catalog.generation.Load()); o != nil {
-			return o, nil
-		}
-		var made *openedProfile
-		_, err := s.fetches.do(ctx, "open "+key, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, openTime, errOpenTime)
-			defer cancel()
-			o, err := s.readOpened(ctx, id, base)
-			if err != nil {
-				return profileError(err)
-			}
-			made = o
-			s.opened.put(key, o, s.Opened, s.OpenedMemory)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if made != nil {
-			return made, nil
-		}
+	if o := s.opened.get(key, s.catalog.generation.Load()); o != nil {
+		return o, nil
 	}
-	return nil, fail(http.StatusServiceUnavailable, "the server has too many profiles open")
+	_, value, err := s.fetches.share(ctx, "open "+key, func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, openTime, errOpenTime)
+		defer cancel()
+		o, err := s.readOpened(ctx, id, base)
+		if err != nil {
+			return nil, profileError(err)
+		}
+		s.opened.put(key, o, s.Opened, s.OpenedMemory)
+		return o, nil
+	})
+	o, ok := value.(*openedProfile)
+	if err == nil && !ok {
+		err = errors.New("a profile was opened, and is none")
+	}
+	return o, err
 }
 
 // readOpened reads a profile and its base, and looks for names.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/server/api"
+	"hallmark/server/blob"
 	"hallmark/server/store"
 	"hallmark/web"
 )
@@ -137,6 +139,24 @@ func TestBinaryPage(t *testing.T) {
 	if h.Identities != 1 || !h.StoreAnswers || h.Tokens || !h.Complete {
 		t.Errorf("%+v", h)
 	}
+}
+
+// TestHealthOfAStoreThatIsDown says so, and shows what was known.
+func TestHealthOfAStoreThatIsDown(t *testing.T) {
+	s, base := start(t, nil)
+	post(t, base, []byte("a;b 5\n"), "", 201)
+	s.Store.Blobs = downStore{s.Store.Blobs}
+	h := read[api.Health](t, ask(t, "GET", base+"/v1/health", nil).want(t, 200))
+	if h.StoreAnswers || h.Profiles != 1 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// downStore is a store that does not answer.
+type downStore struct{ blob.Store }
+
+func (d downStore) Head(context.Context, string) (blob.Info, error) {
+	return blob.Info{}, blob.ErrUnavailable
 }
 
 // TestHome answers a browser with the page, and others with a text.

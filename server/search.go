@@ -97,11 +97,14 @@ func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section
 
 // health answers how the server is, for people.
 func (s *Server) health(w http.ResponseWriter, r *http.Request, who caller) error {
-	profiles, err := s.profileList(r.Context())
-	_, _, size, _ := s.kept.get()
+	answers := s.storeAnswers(r.Context())
+	if answers {
+		_, _ = s.profileList(r.Context()) // what is known is shown
+	}
+	_, profiles, size, _ := s.kept.get()
 	out := api.Health{
 		Started: s.started.UTC().Truncate(time.Second), Identities: s.catalog.len(), Complete: s.catalog.isComplete(),
-		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: err == nil, ReadOnly: s.ReadOnly,
+		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: answers, ReadOnly: s.ReadOnly,
 		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",
 	}
 	if s.Local != nil {

@@ -234,16 +234,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // readyz reports whether the store answers.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
-	_, err := s.Store.Blobs.Head(ctx, "ready")
-	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+	if !s.storeAnswers(r.Context()) {
 		s.metrics.add(1, "hallmark_store_failures_total")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "the store does not answer")
 		return
 	}
 	fmt.Fprintln(w, "ready")
+}
+
+func (s *Server) storeAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := s.Store.Blobs.Head(ctx, "ready")
+	return err == nil || errors.Is(err, blob.ErrNotExist)
 }
 
 // A statusError is an answer that is no success.
