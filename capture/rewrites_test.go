@@ -44,6 +44,10 @@ func TestRewrittenPages(t *testing.T) {
 	}
 }
 
+// often is how many samples a second are taken: the programs rest for half of the time, and each of several
+// places of theirs is to have some.
+const often = 499
+
 func recordRewritten(t *testing.T, backend Backend, library bool, args []string, otherDoes string) {
 	program, file := proctest.BuildRewrite(t, library)
 	patcher := proctest.Start(t, append([]string{program}, args...)...)
@@ -57,7 +61,7 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string,
 		long = 5 * time.Second
 	}
 	p, _, _ := recordSession(t, context.Background(),
-		Options{Backend: backend, PIDs: []int{patcher, other}, Duration: long})
+		Options{Backend: backend, PIDs: []int{patcher, other}, Frequency: often, Duration: long})
 	counts := leaves(p)
 	want := proctest.FileID(t, file).String()
 	t.Log(counts)
@@ -98,7 +102,7 @@ func TestRewrittenAmongMany(t *testing.T) {
 		}
 	}
 	eachBackend(t, func(t *testing.T, b Backend) {
-		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{patcher}, Duration: 2 * time.Second})
+		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{patcher}, Frequency: often, Duration: 2 * time.Second})
 		counts := leaves(p)
 		t.Log(counts, profile.Rewritten(p))
 		if in := fmt.Sprintf("%d [rewritten] %s", patcher, program); counts[in] < 20 {
@@ -156,7 +160,7 @@ func TestRewrittenVDSO(t *testing.T) {
 	other := proctest.Start(t, program, "never")
 	time.Sleep(50 * time.Millisecond)
 	eachBackend(t, func(t *testing.T, b Backend) {
-		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{pid, other}, Duration: time.Second})
+		p, _, _ := recordSession(t, context.Background(), Options{Backend: b, PIDs: []int{pid, other}, Frequency: often, Duration: time.Second})
 		counts := leaves(p)
 		if len(counts) < 4 {
 			testenv.Lack(t, "samples are %v", counts)

@@ -73,12 +73,15 @@ static void mapMany(int n) {
 
 static int restless;
 
-// round calls both functions, and sleeps for three times as long.
+// round calls both functions, and sleeps for three times as long on average. With a period of its own it could run
+// in step with those who sample it.
 static void round(void) {
+	static unsigned random = 1;
 	double since = seconds();
 	patched();
 	kept();
-	double rest = 3 * (seconds() - since);
+	random = random * 1664525 + 1013904223; // Numerical Recipes in C, 7.1
+	double rest = 6 * (random >> 8) / 16777216.0 * (seconds() - since);
 	struct timespec t = { .tv_nsec = rest < 0.02 ? rest * 1e9 : 20000000 };
 	if (!restless)
 		nanosleep(&t, 0);
