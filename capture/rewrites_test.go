@@ -44,8 +44,8 @@ func TestRewrittenPages(t *testing.T) {
 	}
 }
 
-// often is how many samples a second are taken: the programs rest for half of the time, and each of several
-// places of theirs is to have some.
+// often is how many samples a second are taken: the programs rest for three quarters of the time, and each of
+// several places of theirs is to have some.
 const often = 499
 
 func recordRewritten(t *testing.T, backend Backend, library bool, args []string, otherDoes string) {
@@ -53,12 +53,12 @@ func recordRewritten(t *testing.T, backend Backend, library bool, args []string,
 	patcher := proctest.Start(t, append([]string{program}, args...)...)
 	other := proctest.Start(t, program, otherDoes)
 	time.Sleep(50 * time.Millisecond)
-	long := time.Second
+	long := 3 * time.Second
 	switch args[0] {
 	case "during":
-		long = 3 * time.Second
+		long = 4 * time.Second
 	case "copied": // a page that is first met when it was rewritten is no copy
-		long = 5 * time.Second
+		long = 6 * time.Second
 	}
 	p, _, _ := recordSession(t, context.Background(),
 		Options{Backend: backend, PIDs: []int{patcher, other}, Frequency: often, Duration: long})
