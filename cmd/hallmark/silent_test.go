@@ -216,7 +216,8 @@ func check(err error) {
 func startVictim(t *testing.T, how, file string, more ...string) (pid int, address string, goOn func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", file, strings.Join(more, " "), strings.Repeat("long ", 3*4096/5))
-	cmd.Env = append(os.Environ(), victimVar+"="+how)
+	// A signal would want memory of its stack, which nobody gets while the mappings are locked.
+	cmd.Env = append(os.Environ(), victimVar+"="+how, "GODEBUG=asyncpreemptoff=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
