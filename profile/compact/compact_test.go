@@ -2,6 +2,7 @@ package compact
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"math/rand/v2"
@@ -233,19 +234,28 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestOrder sorts more keys than one processor sorts.
+// TestOrder sorts keys in all ways: fewer than are sorted by bits, and more than one processor sorts.
 func TestOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, distinct := range []uint64{1, 2, 1000, 1 << 63} {
-		keys := make([]stackKey, 5*runOfItsOwn+1)
-		for i := range keys {
-			keys[i] = stackKey{rng.Uint64N(distinct), uint32(i)}
-		}
-		want := slices.SortedFunc(slices.Values(keys), stackKey.compare)
-		s := stackSorter{spare: make(chan struct{}, 3)}
-		s.order(keys)
-		if !slices.Equal(keys, want) {
-			t.Errorf("keys of %d values are out of order", distinct)
+	for _, count := range []int{0, 1, 2, leastForBits, 1000, 5*runOfItsOwn + 1} {
+		for _, distinct := range []uint64{1, 2, 1000, 1 << 63} {
+			keys := make([]stackKey, count)
+			for i := range keys {
+				keys[i] = stackKey{rng.Uint64N(distinct) * ((1<<64 - 1) / distinct), uint32(i)}
+			}
+			want := slices.Clone(keys)
+			slices.SortStableFunc(want, func(a, b stackKey) int { return cmp.Compare(a.frames, b.frames) })
+			s := stackSorter{spare: make(chan struct{}, 3)}
+			s.order(keys)
+			if !slices.IsSortedFunc(keys, func(a, b stackKey) int { return cmp.Compare(a.frames, b.frames) }) {
+				t.Errorf("%d keys of %d values are out of order", count, distinct)
+			}
+			slices.SortFunc(keys, func(a, b stackKey) int {
+				return cmp.Or(cmp.Compare(a.frames, b.frames), cmp.Compare(a.stack, b.stack))
+			})
+			if !slices.Equal(keys, want) {
+				t.Errorf("%d keys of %d values are not the same ones", count, distinct)
+			}
 		}
 	}
 }

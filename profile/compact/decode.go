@@ -68,9 +68,10 @@ type decoder struct {
 	url      uint64
 	comments []uint64
 
-	stack  []uint32 // of the sample at hand
-	values []int64
-	seen   bool // a sample
+	stack   []uint32 // of the sample at hand
+	values  []int64
+	numbers []uint64
+	seen    bool // a sample
 }
 
 type rawMapping struct {
@@ -244,7 +245,7 @@ func (d *decoder) message(number int, body []byte, at int64) error {
 		d.period = valueType(&m)
 	case profileComment:
 		f := field{number: number, body: body, packed: true}
-		m.numbers(&f, func(v uint64) { d.comments = append(d.comments, v) })
+		d.comments = m.numbers(&f, d.comments)
 		err = d.take(24 * len(body))
 	}
 	if m.bad != "" {
@@ -299,9 +300,15 @@ func (d *decoder) sample(m *message) error {
 	for f := (field{}); m.next(&f); {
 		switch f.number {
 		case sampleLocation:
-			m.numbers(&f, func(id uint64) { d.stack = append(d.stack, d.locationIDs.number(id)) })
+			d.numbers = m.numbers(&f, d.numbers[:0])
+			for _, id := range d.numbers {
+				d.stack = append(d.stack, d.locationIDs.number(id))
+			}
 		case sampleValue:
-			m.numbers(&f, func(v uint64) { d.values = append(d.values, int64(v)) })
+			d.numbers = m.numbers(&f, d.numbers[:0])
+			for _, v := range d.numbers {
+				d.values = append(d.values, int64(v))
+			}
 		case sampleLabel:
 			labels++
 			if err := d.label(&message{data: f.body}, m); err != nil {

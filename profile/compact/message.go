@@ -80,19 +80,18 @@ func uvarint(b []byte) (uint64, int) {
 	return binary.Uvarint(b)
 }
 
-// numbers calls f with each number of a repeated field, packed or one of them.
-func (m *message) numbers(f *field, each func(uint64)) bool {
+// numbers appends the numbers of a repeated field, packed or one of them.
+func (m *message) numbers(f *field, to []uint64) []uint64 {
 	if !f.packed {
-		each(f.value)
-		return true
+		return append(to, f.value)
 	}
-	for at := 0; at < len(f.body); {
-		v, n := uvarint(f.body[at:])
+	for b := f.body; len(b) > 0; {
+		v, n := uvarint(b)
 		if n <= 0 {
-			return m.fail("a list of numbers is cut")
+			m.fail("a list of numbers is cut")
+			break
 		}
-		at += n
-		each(v)
+		to, b = append(to, v), b[n:]
 	}
-	return true
+	return to
 }

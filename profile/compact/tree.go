@@ -2,6 +2,7 @@ package compact
 
 import (
 	"cmp"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -123,10 +124,29 @@ const sameStack = 1<<32 - 1
 // compare finds out for each stack what shared and next return, and puts them where its key was:
 // lists of their own would take as much memory as the tree.
 func (b *treeBuilder) compare() {
+	var parts sync.WaitGroup
+	share := max(len(b.sorted)/runtime.GOMAXPROCS(0)+1, runOfItsOwn)
+	for from := 0; from < len(b.sorted); from += share {
+		parts.Go(func() { b.compareFrom(from, min(from+share, len(b.sorted))) })
+	}
+	parts.Wait()
+	for i := len(b.sorted) - 1; i >= 0; i-- {
+		at := i + 1
+		for at < len(b.sorted) && b.shared(at) >= b.shared(i) {
+			at = b.next(at)
+		}
+		b.sorted[i].frames |= uint64(at) << 32
+	}
+}
+
+// compareFrom finds out for some stacks how many frames each has in common with the one before it.
+func (b *treeBuilder) compareFrom(from, to int) {
 	var before []uint32
-	for i := range b.sorted {
-		at := b.stacks.at(int(b.sorted[i].stack))
-		stack := b.all.at(at.at, at.n)
+	if from > 0 {
+		before = b.stack(from - 1)
+	}
+	for i := from; i < to; i++ {
+		stack := b.stack(i)
 		n := 0
 		for n < len(stack) && n < len(before) && stack[n] == before[n] {
 			n++
@@ -137,13 +157,11 @@ func (b *treeBuilder) compare() {
 		}
 		before = stack
 	}
-	for i := len(b.sorted) - 1; i >= 0; i-- {
-		at := i + 1
-		for at < len(b.sorted) && b.shared(at) >= b.shared(i) {
-			at = b.next(at)
-		}
-		b.sorted[i].frames |= uint64(at) << 32
-	}
+}
+
+func (b *treeBuilder) stack(i int) []uint32 {
+	at := b.stacks.at(int(b.sorted[i].stack))
+	return b.all.at(at.at, at.n)
 }
 
 // beginning returns how much of a stack is in the tree when those before it are, and false for
@@ -296,52 +314,67 @@ func (s *stackSorter) beside(wait *sync.WaitGroup, f func()) bool {
 	}
 }
 
-// order sorts keys.
+// order sorts keys by eight bits at a time, in place (American flag sort: McIlroy, Bostic and McIlroy, "Engineering
+// Radix Sort", 1993).
 func (s *stackSorter) order(keys []stackKey) {
-	if len(keys) >= 2*runOfItsOwn {
-		var other sync.WaitGroup
-		at := partition(keys)
-		if s.beside(&other, func() { s.order(keys[:at]) }) {
-			s.order(keys[at:])
-			other.Wait()
-			return
-		}
+	if len(keys) < leastForBits {
+		slices.SortFunc(keys, func(a, b stackKey) int { return cmp.Compare(a.frames, b.frames) })
+		return
 	}
-	slices.SortFunc(keys, stackKey.compare)
+	some, all := uint64(0), ^uint64(0)
+	for i := range keys {
+		some, all = some|keys[i].frames, all&keys[i].frames
+	}
+	if some == all {
+		return
+	}
+	shift := max(bits.Len64(some&^all)-8, 0) // the bits above are the same ones
+	ends := sortByByte(keys, shift)
+	var others sync.WaitGroup
+	from := 0
+	for _, to := range ends {
+		part := keys[from:to]
+		from = to
+		if len(part) < 2 || shift == 0 || len(part) >= runOfItsOwn && s.beside(&others, func() { s.order(part) }) {
+			continue
+		}
+		s.order(part)
+	}
+	others.Wait()
 }
 
-func (k stackKey) compare(o stackKey) int {
-	switch {
-	case k.frames < o.frames:
-		return -1
-	case k.frames > o.frames:
-		return 1
-	default:
-		return cmp.Compare(k.stack, o.stack)
-	}
-}
+// leastForBits is how many keys are sorted by bits.
+const leastForBits = 64
 
-// partition moves keys so that none behind a place is less than any before it, and returns the place. No
-// two keys are equal.
-func partition(keys []stackKey) (at int) {
-	var some [63]stackKey
-	for i := range some {
-		some[i] = keys[i*(len(keys)/len(some))]
+// sortByByte sorts keys by eight bits, and returns where those of each value end.
+func sortByByte(keys []stackKey, shift int) (ends [256]int) {
+	for i := range keys {
+		ends[uint8(keys[i].frames>>shift)]++
 	}
-	slices.SortFunc(some[:], stackKey.compare)
-	middle := some[len(some)/2]
-	for i, j := 0, len(keys)-1; ; i, j = i+1, j-1 {
-		for keys[i].compare(middle) < 0 {
-			i++
-		}
-		for keys[j].compare(middle) > 0 {
-			j--
-		}
-		if i >= j {
-			return i
-		}
-		keys[i], keys[j] = keys[j], keys[i]
+	var next [256]int // where the next key of a value goes
+	sum := 0
+	for v, n := range ends {
+		next[v] = sum
+		sum += n
+		ends[v] = sum
 	}
+	for v, end := range ends {
+		for next[v] < end {
+			k := keys[next[v]]
+			for {
+				to := uint8(k.frames >> shift)
+				if int(to) == v {
+					break
+				}
+				at := next[to]
+				next[to]++
+				k, keys[at] = keys[at], k
+			}
+			keys[next[v]] = k
+			next[v]++
+		}
+	}
+	return ends
 }
 
 // load fills the keys, and reports whether the last one's stack ends.

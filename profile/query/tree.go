@@ -149,7 +149,7 @@ func (b *treeBuilder) rank(v [2]int64) float64 {
 func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 	for i, frame := range path {
 		node := b.node(&root, -1, int32(i-len(path)))
-		steps, self := b.next(&root)
+		steps, self, _, _ := b.next(&root, 0)
 		node.Self, node.BaseSelf = self[0], self[1]
 		b.tree.Ancestors = append(b.tree.Ancestors, node)
 		at := slices.IndexFunc(steps, func(s step) bool { return int(s.frame) == frame })
@@ -163,8 +163,11 @@ func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 	for len(b.queue.all) > 0 && len(b.tree.Nodes) < b.o.MaxNodes {
 		b.add(heap.Pop(&b.queue).(*waiting))
 	}
-	for _, w := range b.queue.all {
-		b.cut(w.parent, &w.step)
+	for _, w := range b.queue.all { // there is no room for them
+		n := &b.tree.Nodes[w.parent]
+		n.CutNodes++
+		n.Cut += w.step.value[0]
+		n.BaseCut += w.step.value[1]
 	}
 	return b.tree, nil
 }
@@ -176,30 +179,23 @@ func (b *treeBuilder) node(s *step, parent, depth int32) Node {
 func (b *treeBuilder) add(w *waiting) {
 	number := int32(len(b.tree.Nodes))
 	node := b.node(&w.step, w.parent, w.depth)
-	steps, self := b.next(&w.step)
+	least := max(b.min, math.SmallestNonzeroFloat64)
+	if int(w.depth) >= b.o.MaxDepth {
+		least = math.Inf(1)
+	}
+	steps, self, cut, cuts := b.next(&w.step, least)
 	node.Self, node.BaseSelf = self[0], self[1]
+	node.Cut, node.BaseCut, node.CutNodes = cut[0], cut[1], cuts
 	b.tree.Nodes = append(b.tree.Nodes, node)
 	for i := range steps {
-		rank := b.rank(steps[i].value)
-		if rank < b.min || rank == 0 || int(w.depth) >= b.o.MaxDepth {
-			b.cut(number, &steps[i])
-			continue
-		}
-		b.queue.push(&waiting{step: steps[i], parent: number, depth: w.depth + 1, rank: rank})
+		b.queue.push(&waiting{step: steps[i], parent: number, depth: w.depth + 1, rank: b.rank(steps[i].value)})
 	}
 	w.step.places = nil
 }
 
-// cut notes that a child is left out.
-func (b *treeBuilder) cut(parent int32, s *step) {
-	n := &b.tree.Nodes[parent]
-	n.CutNodes++
-	n.Cut += s.value[0]
-	n.BaseCut += s.value[1]
-}
-
-// next returns what is next to a node.
-func (b *treeBuilder) next(s *step) (steps []step, self [2]int64) {
+// next returns what is next to a node and counts so much at least, what ends there, and what the others count
+// that are next to it.
+func (b *treeBuilder) next(s *step, least float64) (steps []step, self, cut [2]int64, cuts int32) {
 	w := b.walker
 	switch {
 	case b.o.Inverted && s.frame < 0:
@@ -220,7 +216,8 @@ func (b *treeBuilder) next(s *step) (steps []step, self [2]int64) {
 			self[p.side] += w.down(p)
 		}
 	}
-	return w.take(b.rank), self
+	steps, cut, cuts = w.take(b.rank, least)
+	return steps, self, cut, cuts
 }
 
 // queue has the largest node first, and of the same the one that came first.

@@ -1,6 +1,9 @@
 package query
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // place is a frame on a stack of the tree, and what counts for it.
 type place struct {
@@ -44,24 +47,26 @@ func (w *walker) put(p place, frame int32, inlined bool) {
 	s.places = append(s.places, p)
 }
 
-// take returns the steps, those that count most first.
-func (w *walker) take(rank func(v [2]int64) float64) []step {
-	for _, s := range w.steps {
+// take returns the steps that count so much at least, those that count most first, what the others count, and how
+// many these are.
+func (w *walker) take(rank func(v [2]int64) float64, least float64) (steps []step, cut [2]int64, cuts int32) {
+	for i := range w.steps {
+		s := &w.steps[i]
 		w.bucket[s.frame] = 0
-	}
-	steps := w.steps
-	w.steps = nil
-	slices.SortStableFunc(steps, func(a, b step) int {
-		ra, rb := rank(a.value), rank(b.value)
-		switch {
-		case ra > rb:
-			return -1
-		case ra < rb:
-			return 1
+		if rank(s.value) < least {
+			cuts++
+			cut[0] += s.value[0]
+			cut[1] += s.value[1]
+			continue
 		}
-		return int(a.frame) - int(b.frame)
+		steps = append(steps, *s)
+	}
+	clear(w.steps) // of places
+	w.steps = w.steps[:0]
+	slices.SortFunc(steps, func(a, b step) int {
+		return cmp.Or(-cmp.Compare(rank(a.value), rank(b.value)), cmp.Compare(a.frame, b.frame))
 	})
-	return steps
+	return steps, cut, cuts
 }
 
 // down puts the frames that are called at a place, and returns what ends there.
