@@ -73,10 +73,10 @@ func TestThreadSanitizer(t *testing.T) {
 		p := compile(t, "tsan.c", compiler, "-O1", "-fsanitize=thread")
 		text, _ := rewrite(t, &Filter{Library: p.library, Binaries: []string{p.path}}, p.output(t, "TSAN_OPTIONS=symbolize=0"))
 		for _, want := range []string{
-			`(?m)^    #0 run .*/?tsan\.c:6(:\d+)? \(prog\+0x[0-9a-f]+\)`,
-			`(?m)^    #0 main .*/?tsan\.c:13(:\d+)? \(prog\+0x`,
-			`(?m)^    #1 main .*/?tsan\.c:12(:\d+)? \(prog\+0x`,
-			`(?m)^SUMMARY: ThreadSanitizer: data race .*/?tsan\.c:(6|13)(:\d+)? in (run|main) ?$`,
+			`(?m)^    #0 run .*/?tsan\.c:8(:\d+)? \(prog\+0x[0-9a-f]+\)`,
+			`(?m)^    #0 main .*/?tsan\.c:19(:\d+)? \(prog\+0x`,
+			`(?m)^    #1 main .*/?tsan\.c:16(:\d+)? \(prog\+0x`,
+			`(?m)^SUMMARY: ThreadSanitizer: data race .*/?tsan\.c:(8|19)(:\d+)? in (run|main) ?$`,
 		} {
 			if !regexp.MustCompile(want).MatchString(text) {
 				t.Errorf("no %s in\n%s", want, text)
