@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/fusetest"
 	"hallmark/internal/mounts"
+	"hallmark/internal/patience"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/inventory"
@@ -52,6 +54,10 @@ func TestForeignFile(t *testing.T) {
 	var unanswered []string
 	for _, source := range []inventory.Source{inventory.Query, inventory.Text, inventory.Iterator} {
 		inv, err := inventory.Take(inventory.Options{PIDs: []int{pid}, Source: source})
+		if errors.Is(err, patience.ErrSilent) { // the iterator runs through all processes, and one lets nobody look
+			unanswered = append(unanswered, source.String())
+			continue
+		}
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -68,7 +74,7 @@ func TestForeignFile(t *testing.T) {
 		}
 	}
 	if len(unanswered) > 0 {
-		testenv.Lack(t, "the server answered none in time who asked by %v", unanswered)
+		testenv.Lack(t, "who asked by %v had no answer in time", unanswered)
 	}
 }
 
