@@ -90,7 +90,7 @@ func TestProfileIsKept(t *testing.T) {
 			t.Errorf("%s: named: %v", c.kind, err)
 		}
 		page := ask(t, "GET", base+k.URL+"/", nil).want(t, 200)
-		if !bytes.Contains(page.body, []byte("app/js/main.js")) || page.Header.Get("Content-Security-Policy") == "" {
+		if !bytes.Contains(page.body, []byte("app/index.js")) || page.Header.Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: no page: %.200s", c.kind, page.body)
 		}
 		about := read[struct{ Title, Version string }](t, ask(t, "GET", base+k.URL+"/api/profile", nil).want(t, 200))

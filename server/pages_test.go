@@ -166,10 +166,10 @@ func TestHome(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	a := ask(t, "GET", base+"/", nil, "Accept", "text/html,*/*").want(t, 200)
-	if a.Header.Get("Content-Security-Policy") != web.Policy || !strings.Contains(string(a.body), "app/js/site.js") {
+	if a.Header.Get("Content-Security-Policy") != web.Policy || !strings.Contains(string(a.body), "app/site.js") {
 		t.Errorf("%v %s", a.Header, a.body)
 	}
-	for _, path := range []string{"/app/js/site.js", "/app/css/site.css"} {
+	for _, path := range []string{"/app/site.js", "/app/site.css", "/app/js/site.js", "/app/css/site.css"} {
 		ask(t, "GET", base+path, nil).want(t, 200)
 	}
 	for _, path := range []string{"/app/site.html", "/app/", "/app/../web.go", "/app/js/none.js"} {

@@ -5,15 +5,33 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"sync"
 )
 
-// The pages, as they are written: there is no build step.
+// The pages, as they are written: there is no build step. A browser gets the styles and modules of a page as one
+// file each.
 //
 //go:embed app
 var assets embed.FS
 
-// servePage serves the one page that there is.
-func servePage(w http.ResponseWriter, r *http.Request) { sendAsset(w, r, "app/index.html") }
+// bundled are the pages, with their styles and scripts, by name. Its error would be one of the
+// files that are inside.
+var bundled = sync.OnceValues(func() (map[string][]byte, error) {
+	all := map[string][]byte{}
+	for _, name := range []string{"app/index", "app/site"} {
+		page, style, script, err := bundlePage(name + ".html")
+		if err != nil {
+			return nil, err
+		}
+		all[name+".html"], all[name+".css"], all[name+".js"] = page, style, script
+	}
+	return all, nil
+})
+
+// servePage returns what serves a page.
+func servePage(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { sendAsset(w, r, name) }
+}
 
 // serveAsset serves a style or a script.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
@@ -26,10 +44,17 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 }
 
 func sendAsset(w http.ResponseWriter, r *http.Request, name string) {
-	b, err := fs.ReadFile(assets, name)
+	all, err := bundled()
 	if err != nil {
-		http.NotFound(w, r)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
+	}
+	b, ok := all[name]
+	if !ok {
+		if b, err = fs.ReadFile(assets, name); err != nil {
+			http.NotFound(w, r)
+			return
+		}
 	}
 	w.Header().Set("Content-Type", typeOf(name))
 	sendBytes(w, r, b)

@@ -15,13 +15,42 @@ var (
 	moduleTag  = regexp.MustCompile(`<script type="module" src="app/js/([a-z]+\.js)"></script>`)
 )
 
-// bundleScripts returns the modules of the page as one script: each is a function that is called
-// once, behind those that it imports, and returns what it exports.
-func bundleScripts() ([]byte, error) {
-	page, err := assets.ReadFile("app/index.html")
-	if err != nil {
-		return nil, err
+// bundlePage returns a page whose styles and scripts are one file each, which are "app/NAME.css" and
+// "app/NAME.js" for "app/NAME.html": a browser needs some milliseconds of a processor for each file.
+func bundlePage(name string) (page, style, script []byte, err error) {
+	if page, err = assets.ReadFile(name); err != nil {
+		return nil, nil, nil, err
 	}
+	if style, err = bundleStyles(page); err != nil {
+		return nil, nil, nil, err
+	}
+	if script, err = bundleScripts(page); err != nil {
+		return nil, nil, nil, err
+	}
+	base := strings.TrimSuffix(name, ".html")
+	page = replaceTags(stylesheet, page, `<link rel="stylesheet" href="`+base+`.css">`)
+	page = replaceTags(moduleTag, page, `<script type="module" src="`+base+`.js"></script>`)
+	return page, style, script, nil
+}
+
+// replaceTags puts one tag in the place of all those that match, each of which has a line of its own.
+func replaceTags(all *regexp.Regexp, page []byte, tag string) []byte {
+	var out []byte
+	for line := range bytes.Lines(page) {
+		if all.Match(line) {
+			line, tag = []byte(tag), ""
+			if len(line) > 0 {
+				line = append(line, '\n')
+			}
+		}
+		out = append(out, line...)
+	}
+	return out
+}
+
+// bundleScripts returns the modules of a page as one script: each is a function that is called
+// once, behind those that it imports, and returns what it exports.
+func bundleScripts(page []byte) ([]byte, error) {
 	b := &bundler{state: map[string]int{}}
 	for _, m := range moduleTag.FindAllSubmatch(page, -1) {
 		if err := b.add(string(m[1])); err != nil {
@@ -75,12 +104,8 @@ func (b *bundler) add(name string) error {
 
 func moduleName(file string) string { return "module_" + strings.TrimSuffix(path.Base(file), ".js") }
 
-// bundleStyles returns the styles of the page.
-func bundleStyles() ([]byte, error) {
-	page, err := assets.ReadFile("app/index.html")
-	if err != nil {
-		return nil, err
-	}
+// bundleStyles returns the styles of a page.
+func bundleStyles(page []byte) ([]byte, error) {
 	var out bytes.Buffer
 	for _, m := range stylesheet.FindAllSubmatch(page, -1) {
 		css, err := assets.ReadFile(string(m[1]))

@@ -39,15 +39,11 @@ func WriteFile(w io.Writer, p *Profile) error {
 	if err != nil {
 		return err
 	}
-	script, err := bundleScripts()
+	page, style, script, err := bundlePage("app/index.html")
 	if err != nil {
 		return err
 	}
-	style, err := bundleStyles()
-	if err != nil {
-		return err
-	}
-	page, err := filePage(p, data, script, style)
+	page, err = filePage(p, page, data, script, style)
 	if err != nil {
 		return err
 	}
@@ -56,13 +52,8 @@ func WriteFile(w io.Writer, p *Profile) error {
 }
 
 // filePage puts what the page loads into it.
-func filePage(p *Profile, data, script, style []byte) ([]byte, error) {
-	page, err := assets.ReadFile("app/index.html")
-	if err != nil {
-		return nil, err
-	}
-	text := string(page)
-	head, rest, ok := strings.Cut(text, `<link rel="stylesheet"`)
+func filePage(p *Profile, page, data, script, style []byte) ([]byte, error) {
+	head, rest, ok := strings.Cut(string(page), `<link rel="stylesheet"`)
 	_, body, ok2 := strings.Cut(rest, "</head>")
 	if !ok || !ok2 {
 		return nil, fmt.Errorf("the page has no styles")

@@ -115,7 +115,7 @@ type handler struct {
 func Handler(source Source) http.Handler {
 	h := &handler{source: source, turns: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", servePage)
+	mux.HandleFunc("GET /{$}", servePage("app/index.html"))
 	mux.Handle("GET /app/", http.HandlerFunc(serveAsset))
 	for name, answer := range map[string]func(*question) error{
 		"profile": (*question).profile, "coverage": (*question).coverage, "search": (*question).search,
@@ -133,7 +133,7 @@ func Handler(source Source) http.Handler {
 // "/app/". The page asks the server around it for all that it shows.
 func Site() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { sendAsset(w, r, "app/site.html") })
+	mux.HandleFunc("GET /{$}", servePage("app/site.html"))
 	mux.HandleFunc("GET /app/", serveAsset)
 	return secured(mux)
 }

@@ -147,7 +147,7 @@ var doors = map[string]string{
 	"profile/compact/read.go:ReadFile":              typed,
 	"profile/read.go:ReadFileLimited":               typed,
 	"profile/view/peer.go:ownerOf":                  kernel,
-	"profile/view/view.go:Serve":                    typed,
+	"profile/view/server.go:Server.Serve":           typed,
 }
 
 // TestOneDoorForNamesOfOthers refuses functions that open files and are not in doors, and

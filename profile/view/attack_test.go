@@ -124,7 +124,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	curl := testenv.Tool(t, "curl")
 	opened := filepath.Join(t.TempDir(), "opened")
 	t.Setenv("BROWSER", script(t, "printf '%s\\n' \"$@\" > "+opened))
-	site := start(t, compiledFrom("/etc/shadow"), Options{Browser: true})
+	site := startAs(t, compiledFrom("/etc/shadow"), Options{}, Server{Browser: true})
 	testenv.Await(t, "the browser", func() bool { b, err := os.ReadFile(opened); return err == nil && bytes.HasSuffix(b, []byte("\n")) })
 	arg, err := os.ReadFile(opened)
 	if err != nil {
@@ -257,7 +257,7 @@ func TestTerminalGetsPlainText(t *testing.T) {
 	p.Sample[0].NumUnit = map[string][]string{steering: {"bytes"}}
 	p.Sample[1].NumLabel = map[string][]int64{steering: {1}}
 	p.Sample[1].NumUnit = map[string][]string{steering: {"\x1b[31m"}}
-	site := start(t, p, Options{Errors: terminal, Title: steering, Symbols: named(steering)})
+	site := startAs(t, p, Options{Title: steering, Symbols: named(steering)}, Server{Errors: terminal})
 	for _, page := range append([]string{
 		"api/search?q=%1b%5B2J(", "api/search?q=a%0Ahallmark:+all+is+well(", "api/tree?focus=%1b(", "api/tree?type=%1b%5B2J",
 		"api/tree?width=%1b%5B2J", "api/functions?sort=%C2%9B2J(", "api/functions?sort=%E2%80%AE%1b", "api/function?fn=%1b", "api/labels?key=%1b",

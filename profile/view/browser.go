@@ -2,13 +2,15 @@ package view
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 )
 
-// openBrowser starts the user's browser. The browser prints nothing to this terminal.
-func (s *server) openBrowser(url string) {
+// openBrowser starts the user's browser, or writes that it cannot. The browser prints nothing to
+// this terminal.
+func openBrowser(url string, problems io.Writer) {
 	for _, command := range browsers() {
 		words := strings.Fields(command)
 		if len(words) == 0 {
@@ -20,7 +22,7 @@ func (s *server) openBrowser(url string) {
 			return
 		}
 	}
-	fmt.Fprintln(s.errors, "no browser could be started; open the URL in one")
+	fmt.Fprintln(problems, "no browser could be started; open the URL in one")
 }
 
 // browsers returns command lines that a URL is added to, the wanted one first.

@@ -29,7 +29,7 @@ func tree(t *testing.T, files map[string]string) string {
 // the sources in a directory.
 func shownLines(t *testing.T, file, dir string) string {
 	t.Helper()
-	site := start(t, compiledFrom(file), Options{Sources: dir})
+	site := startAs(t, compiledFrom(file), Options{}, Server{Sources: dir})
 	_, body := site.get(t, site.linesOf(t, "main"))
 	return body
 }
@@ -37,7 +37,7 @@ func shownLines(t *testing.T, file, dir string) string {
 func TestSourceLines(t *testing.T) {
 	p := compiledFrom("/build/app/src/main.c")
 	dir := tree(t, map[string]string{"src/main.c": "int main() { <b>\t\x1b[2J\r\nsecond\n", "main.c": "another\n"})
-	site := start(t, p, Options{Sources: dir})
+	site := startAs(t, p, Options{}, Server{Sources: dir})
 	_, body := site.get(t, site.linesOf(t, "main"))
 	for _, want := range []string{`int main() { \u003cb\u003e        ` + "\uFFFD" + `[2J"`, "second", `"shown":"src/main.c"`} {
 		if !strings.Contains(body, want) {

@@ -7,12 +7,8 @@
 package view
 
 import (
-	"context"
 	"errors"
 	"io"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"hallmark/profile"
 	"hallmark/profile/compact"
@@ -28,41 +24,9 @@ type Options struct {
 	BaseTitle  string           // name of that
 	SampleType string           // sample type that is shown first; empty means the profile's default
 	Symbols    profile.Symbols  // symbolizes what has no symbols; nil for none
-	Sources    string           // directory whose files are shown as source lines; empty for none
 	Code       web.Code         // shows instructions; nil for none
 	Packages   web.Packages     // knows packages; nil for none
 	FitAdvice  func(*profile.Coverage)
-	Browser    bool             // open the user's browser
-	Ready      func(url string) // called when the pages are there, with the URL that opens them; nil for no call
-	Errors     io.Writer        // gets what goes wrong later, a line each; nil discards it
-}
-
-// Serve serves pages about p at address, a host and a port, until ctx is done,
-// which is no error. Port 0 takes a free one; the host must be this machine's
-// loopback interface. The URL that Ready gets contains a key: whoever has it sees the pages.
-func Serve(ctx context.Context, address string, p *compact.Profile, o Options) error {
-	l, err := listen(address)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	shown, err := Prepare(p, o)
-	if err != nil {
-		return err
-	}
-	if o.Sources != "" {
-		dir, err := os.OpenFile(o.Sources, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
-		defer dir.Close()
-		shown.Texts = &texts{dir, o.Sources}
-	}
-	if o.Errors == nil {
-		o.Errors = io.Discard
-	}
-	s := &server{options: o, errors: plain{o.Errors}}
-	return s.serve(ctx, l, web.Handler(only{shown}))
 }
 
 // Prepare returns p as pages show it: with symbols, and compared with the base of the options.
@@ -114,14 +78,4 @@ func symbolized(p *compact.Profile, symbols profile.Symbols) (whole, shown *comp
 	}
 	profile.NameStarts(places, starts)
 	return whole, p.WithSymbols(places, misses)
-}
-
-// only is a source of one profile.
-type only struct{ profile *web.Profile }
-
-func (o only) Open(_ context.Context, id, base string) (*web.Profile, error) {
-	if id != "" || base != "" {
-		return nil, web.ErrUnknown
-	}
-	return o.profile, nil
 }

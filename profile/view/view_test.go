@@ -17,10 +17,12 @@ import (
 	"go.uber.org/goleak"
 
 	"hallmark/addr"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/proftest"
 	"hallmark/profile"
 	"hallmark/profile/compact"
 	"hallmark/symbol"
+	"hallmark/web"
 )
 
 // named gives every offset of every file a function of the same name.
@@ -44,12 +46,20 @@ type site struct {
 // start serves p for the time of the test and opens the URL.
 func start(t *testing.T, p *pprof.Profile, o Options) *site {
 	t.Helper()
+	return startAs(t, p, o, Server{})
+}
+
+// startAs is start by such a server.
+func startAs(t *testing.T, p *pprof.Profile, o Options, s Server) *site {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan string, 1)
-	o.Ready = func(url string) { ready <- url }
+	s.Ready = func(url string) { ready <- url }
 	served := make(chan error, 1)
 	shown := compacted(t, p)
-	go func() { served <- Serve(ctx, "127.0.0.1:0", shown, o) }()
+	go func() {
+		served <- s.Serve(ctx, func() (*web.Profile, error) { return Prepare(shown, o) })
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -76,9 +86,14 @@ func compacted(t *testing.T, p *pprof.Profile) *compact.Profile {
 	return shown
 }
 
+// mixed opens a profile.
+func mixed(t *testing.T) func() (*web.Profile, error) {
+	return func() (*web.Profile, error) { return Prepare(compacted(t, proftest.Mixed()), Options{}) }
+}
+
 // pages are all that there is to ask for about a profile that has functions.
 var pages = []string{
-	"", "app/js/main.js", "app/css/base.css", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/tree?split=process",
+	"", "app/index.js", "app/index.css", "app/js/main.js", "app/css/base.css", "api/profile", "api/coverage", "api/tree", "api/tree?invert=1", "api/tree?split=process",
 	"api/functions", "api/binaries", "api/labels?key=process", "api/search?q=.", "api/function?fn=0", "api/lines?fn=0", "api/code?fn=0",
 	"api/callers?fn=0", "api/callees?fn=0", "api/time?by=process", "api/download",
 }
@@ -164,12 +179,12 @@ func (s *site) ask(t *testing.T, method, url string, header ...string) (status i
 
 func TestPagesShowOurFunctions(t *testing.T) {
 	var problems bytes.Buffer
-	site := start(t, proftest.Mixed(), Options{Title: "mixed.pb.gz", Symbols: named("looked_up"), Errors: &problems})
+	site := startAs(t, proftest.Mixed(), Options{Title: "mixed.pb.gz", Symbols: named("looked_up")}, Server{Errors: &problems})
 	for _, test := range []struct {
 		page string
 		want []string
 	}{
-		{"", []string{"app/js/main.js"}},
+		{"", []string{"app/index.js"}},
 		{"api/profile", []string{`"title":"mixed.pb.gz"`, `"type":"cpu"`, `"key":"process"`}},
 		{"api/tree", []string{"looked_up", "vfs_read", "walk", "[not-mapped]", "[file-gone] old"}},
 		{"api/functions", []string{"looked_up", "vfs_read", "walk"}},
@@ -196,7 +211,7 @@ func TestPagesShowOurFunctions(t *testing.T) {
 
 func TestURLLeadsToThePages(t *testing.T) {
 	site := start(t, proftest.Mixed(), Options{})
-	if status, _, body := site.ask(t, "GET", site.url); status != http.StatusOK || !strings.Contains(body, "app/js/main.js") {
+	if status, _, body := site.ask(t, "GET", site.url); status != http.StatusOK || !strings.Contains(body, "app/index.js") {
 		t.Errorf("status %d:\n%s", status, body)
 	}
 	for _, page := range pages {
@@ -286,7 +301,7 @@ func TestDiff(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"} {
-		if err := Serve(context.Background(), address, compacted(t, proftest.Mixed()), Options{}); !errors.Is(err, ErrNotLoopback) {
+		if err := (Server{Address: address}).Serve(context.Background(), mixed(t)); !errors.Is(err, ErrNotLoopback) {
 			t.Errorf("%s: error %v, want %v", address, err, ErrNotLoopback)
 		}
 	}
@@ -312,7 +327,7 @@ func TestListen(t *testing.T) {
 func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var url string
-	err := Serve(ctx, "127.0.0.1:0", compacted(t, proftest.Mixed()), Options{Ready: func(u string) { url = u; cancel() }})
+	err := Server{Ready: func(u string) { url = u; cancel() }}.Serve(ctx, mixed(t))
 	if err != nil {
 		t.Errorf("Serve: %v", err)
 	}
@@ -321,11 +336,79 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestBaseOfAnotherKind wants an error before anything is served.
 func TestBaseOfAnotherKind(t *testing.T) {
-	o := Options{Base: compacted(t, proftest.Heap(t)), Ready: func(string) { t.Error("it is served") }}
-	if err := Serve(context.Background(), "127.0.0.1:0", compacted(t, proftest.Mixed()), o); err == nil {
+	o := Options{Base: compacted(t, proftest.Heap(t))}
+	if _, err := Prepare(compacted(t, proftest.Mixed()), o); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestOpensMeanwhile has a browser ask before the profile is open.
+func TestOpensMeanwhile(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("x.pb.gz: offset 7: <b>no profile</b>\x1b[2J")} {
+		ctx, cancel := context.WithCancel(context.Background())
+		ready, read, served := make(chan string, 1), make(chan struct{}), make(chan error, 1)
+		go func() {
+			served <- Server{Ready: func(url string) { ready <- url }}.Serve(ctx, func() (*web.Profile, error) {
+				<-read
+				if failure != nil {
+					return nil, failure
+				}
+				return mixed(t)()
+			})
+		}()
+		site := open(t, <-ready)
+		if status, body := site.get(t, "app/js/main.js"); status != http.StatusOK || body == "" {
+			t.Errorf("the page is not there: status %d", status)
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			status, body := site.get(t, "api/profile")
+			switch {
+			case failure == nil && status != http.StatusOK, failure != nil && status != http.StatusInternalServerError:
+				t.Errorf("status %d: %s", status, body)
+			case failure != nil && strings.TrimSpace(body) != plaintext.Line(failure.Error()):
+				t.Errorf("the answer is %q", body)
+			}
+		}()
+		select {
+		case <-asked:
+			t.Error("there was an answer before the profile")
+		case <-time.After(2 * patience):
+		}
+		close(read)
+		<-asked
+		if failure == nil {
+			cancel()
+		}
+		if err := <-served; !errors.Is(err, failure) {
+			t.Errorf("Serve: %v, want %v", err, failure)
+		}
+		cancel()
+	}
+}
+
+// TestEndsWhileItOpens wants nobody to wait for a profile that nobody wants any more.
+func TestEndsWhileItOpens(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	read := make(chan struct{})
+	err := Server{Ready: func(string) { cancel() }}.Serve(ctx, func() (*web.Profile, error) {
+		<-read
+		return nil, errors.New("late")
+	})
+	close(read)
+	if err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// TestSoonFailed wants nobody to hear of pages that are not there.
+func TestSoonFailed(t *testing.T) {
+	failure := errors.New("no profile")
+	err := Server{Ready: func(string) { t.Error("it is served") }}.Serve(context.Background(), func() (*web.Profile, error) { return nil, failure })
+	if !errors.Is(err, failure) {
+		t.Errorf("Serve: %v", err)
 	}
 }
 

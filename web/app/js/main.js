@@ -11,7 +11,7 @@ import { showHelp } from "./help.js";
 import { info, setInfo } from "./info.js";
 import { SandwichView } from "./sandwich.js";
 import { identityOf, linkTo, onState, selectsOther, setNumbersVersion, setState, state } from "./state.js";
-import { showError } from "./status.js";
+import { say, showError } from "./status.js";
 import { BinariesView, CodeView, FunctionsView, LabelsView, LinesView } from "./tables.js";
 import { isDark, onTheme, toggleTheme } from "./theme.js";
 import { drawTime, showTime, updateTime } from "./time.js";
@@ -176,13 +176,16 @@ function keys(/** @type {KeyboardEvent} */ e) {
 }
 
 async function start() {
+  say("The profile is being opened.");
   try {
     setInfo(await ask("profile", identityOf(state())));
     setNumbersVersion(info().version || "");
   } catch (e) {
+    say("");
     report(e);
     return;
   }
+  say("");
   header();
   makeFilters();
   onFound(() => view?.found());

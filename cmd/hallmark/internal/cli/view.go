@@ -76,7 +76,7 @@ func newViewCommand(e *verb.Env) *cobra.Command {
 	v.symbols.AddFlags(cmd.Flags())
 	v.symbols.AddServerFlags(cmd.Flags())
 	cmd.Flags().StringVar(&v.base, "diff", "", "compare with the profile `BASE`")
-	cmd.Flags().StringVar(&v.address, "http", anyPort, "serve at `HOST:PORT`, port 0 takes a free one")
+	cmd.Flags().StringVar(&v.address, "http", "127.0.0.1:0", "serve at `HOST:PORT`, port 0 takes a free one")
 	cmd.Flags().StringVar(&v.sources, "source", "", "show the text of source lines from files in `DIR`")
 	cmd.Flags().BoolVar(&v.noBrowser, "no-browser", false, "do not open a browser")
 	return cmd
@@ -97,71 +97,76 @@ func (v *viewer) run(name string) error {
 	if _, _, err := net.SplitHostPort(v.address); err != nil {
 		return verb.Usagef("--http %w", err)
 	}
-	v.input.ReportLacks, v.input.Times = true, true
-	p, err := v.input.ReadCompact(v.env, name)
-	if err != nil {
-		return err
-	}
-	if _, err := p.SampleType(v.input.SampleType); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	o := view.Options{
-		Title:      filepath.Base(perffile.InputName(name)),
-		SampleType: v.input.SampleType,
-		Sources:    v.sources,
-		Browser:    !v.noBrowser,
-		FitAdvice:  advice.Fitter(&v.input, p),
-	}
-	if v.base != "" {
-		if o.Base, err = v.input.ReadCompact(v.env, v.base); err != nil {
-			return err
-		}
-		o.BaseTitle = filepath.Base(perffile.InputName(v.base))
-		var notes []string
-		p, o.Base, notes = separate(p, o.Base)
-		for _, note := range notes {
-			fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", note)
-		}
-	}
-	ctx, over := verb.Interruptible() // what was read until here ends at once
+	ctx, over := verb.Interruptible()
 	defer over()
-	if err = serve(ctx, v.env, p, v.address, v.symbols, o); err != nil && o.Base != nil {
-		return fmt.Errorf("%s less %s: %w", name, v.base, err)
-	}
-	return err
+	s := view.Server{Address: v.address, Sources: v.sources, Browser: !v.noBrowser}
+	return serve(ctx, v.env, s, v.symbols, func() (*compact.Profile, view.Options, error) { return v.read(name) })
 }
 
-// anyPort is an address on which a profile may be shown.
-const anyPort = "127.0.0.1:0"
+// read reads the profile, and what it is compared with.
+func (v *viewer) read(name string) (*compact.Profile, view.Options, error) {
+	v.input.ReportLacks, v.input.Times = true, true
+	o := view.Options{Title: filepath.Base(perffile.InputName(name)), SampleType: v.input.SampleType}
+	p, err := v.input.ReadCompact(v.env, name)
+	if err != nil {
+		return nil, o, err
+	}
+	if _, err := p.SampleType(v.input.SampleType); err != nil {
+		return nil, o, fmt.Errorf("%s: %w", name, err)
+	}
+	o.FitAdvice = advice.Fitter(&v.input, p)
+	if v.base == "" {
+		return p, o, nil
+	}
+	if o.Base, err = v.input.ReadCompact(v.env, v.base); err != nil {
+		return nil, o, err
+	}
+	o.BaseTitle = filepath.Base(perffile.InputName(v.base))
+	var notes []string
+	p, o.Base, notes = separate(p, o.Base)
+	for _, note := range notes {
+		fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", note)
+	}
+	return p, o, nil
+}
 
 // viewProfile shows p, which was just recorded, in the browser until ctx is done. It
 // asks no server, as the recorder does not.
 func viewProfile(ctx context.Context, e *verb.Env, p *pprof.Profile, title string) error {
-	shown, err := compact.FromPprof(p)
-	if err != nil {
-		return err
-	}
-	return serve(ctx, e, shown, anyPort, symbolsource.Options{NoDebuginfod: true}, view.Options{Title: title, Browser: true})
+	return serve(ctx, e, view.Server{Browser: true}, symbolsource.Options{NoDebuginfod: true}, func() (*compact.Profile, view.Options, error) {
+		shown, err := compact.FromPprof(p)
+		return shown, view.Options{Title: title}, err
+	})
 }
 
-// serve serves pages about p until ctx is done. It opens a browser, if o wants
+// serve has s serve pages about what read returns until ctx is done. It opens a browser, if s wants
 // one, only where there is a display for it, and not as root: a browser with root's
 // rights would be open to every page that is shown in it.
-func serve(ctx context.Context, e *verb.Env, p *compact.Profile, address string, symbols symbolsource.Options, o view.Options) error {
-	s, err := symbols.Open(ctx, e)
+func serve(ctx context.Context, e *verb.Env, s view.Server, symbols symbolsource.Options, read func() (*compact.Profile, view.Options, error)) error {
+	source, err := symbols.Open(ctx, e)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	o.Browser = o.Browser && hasDisplay() && os.Geteuid() != 0
-	symbolizer := &local.Symbols{Library: s.Library, Context: s.Context}
-	o.Symbols, o.Code = symbolizer, codeOf{symbolizer}
-	o.Ready = func(url string) {
-		s.Bar.Clear()
-		fmt.Fprintf(e.Stdout, "Serving %s until Ctrl-C\n", url)
+	defer source.Close()
+	s.Browser = s.Browser && hasDisplay() && os.Geteuid() != 0
+	s.Ready = func(url string) {
+		source.Bar.Clear()
+		fmt.Fprintf(source.Bar.Over(e.Stdout), "Serving %s until Ctrl-C\n", url)
 	}
-	o.Errors = s.Bar.Over(e.Stderr)
-	err = view.Serve(ctx, address, p, o)
+	s.Errors = source.Bar.Over(e.Stderr)
+	err = s.Serve(ctx, func() (*web.Profile, error) {
+		p, o, err := read()
+		if err != nil {
+			return nil, err
+		}
+		symbolizer := &local.Symbols{Library: source.Library, Context: source.Context}
+		o.Symbols, o.Code = symbolizer, codeOf{symbolizer}
+		shown, err := view.Prepare(p, o)
+		if err != nil && o.Base != nil {
+			err = fmt.Errorf("%s less %s: %w", o.Title, o.BaseTitle, err)
+		}
+		return shown, err
+	})
 	if errors.Is(err, view.ErrNotLoopback) {
 		return verb.Usage(err)
 	}

@@ -48,6 +48,7 @@ func (in *Reader) readCompactAny(e *verb.Env, name string) (*compact.Profile, er
 	if err := in.forRecordings(name); err != nil {
 		return nil, err
 	}
+	verb.CollectSoon()
 	if rest == nil {
 		return compact.ReadFile(name, o)
 	}

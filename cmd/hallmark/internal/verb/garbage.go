@@ -66,3 +66,20 @@ func seldomPercent(live uint64) int {
 	const least, most = 25, 400
 	return int(max(least, min(most, 100*garbageRoom/max(live, 1))))
 }
+
+// CollectSoon is for who keeps a profile that has next to no pointers (package compact), and makes
+// little garbage of it. GOGC is as for CollectSeldom.
+func CollectSoon() {
+	if os.Getenv("GOGC") == "" {
+		collectAt(soonPercent)
+	}
+}
+
+// soonPercent returns the GOGC that lets a heap reach 64 MiB, or an eighth more than what is in use.
+func soonPercent(live uint64) int {
+	const least, most, goal = 12, 1500, 64 << 20
+	if live >= goal {
+		return least
+	}
+	return int(max(least, min(most, 100*goal/max(live, 1)-100)))
+}

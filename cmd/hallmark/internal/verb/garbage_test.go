@@ -26,6 +26,14 @@ func TestSeldomPercent(t *testing.T) {
 	}
 }
 
+func TestSoonPercent(t *testing.T) {
+	for live, want := range map[uint64]int{0: 1500, 1 << 20: 1500, 4 << 20: 1500, 16 << 20: 300, 32 << 20: 100, 60 << 20: 12, 64 << 20: 12, 1 << 40: 12} {
+		if got := soonPercent(live); got != want {
+			t.Errorf("with %d bytes in use GOGC is %d, want %d", live, got, want)
+		}
+	}
+}
+
 // TestCollectSeldom leaves alone what the user has set.
 func TestCollectSeldom(t *testing.T) {
 	runtime.GC()
@@ -33,6 +41,7 @@ func TestCollectSeldom(t *testing.T) {
 	defer debug.SetGCPercent(before)
 	t.Setenv("GOGC", "50")
 	CollectSeldom()
+	CollectSoon()
 	if got := debug.SetGCPercent(100); got != 100 {
 		t.Errorf("GOGC is %d, and was set", got)
 	}
