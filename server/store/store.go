@@ -316,22 +316,13 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 			return nil, err
 		}
 		// Another server was faster: it has changed something else, most likely.
-		if err := pause(ctx, time.Duration(rand.Int64N(int64(1+min(try, 20))*int64(5*time.Millisecond)))); err != nil {
-			return nil, err
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Duration(rand.Int64N(int64(1+min(try, 20)) * int64(5*time.Millisecond)))):
 		}
 	}
 	return nil, fmt.Errorf("%v: %w: its manifest changes all the time", id, blob.ErrUnavailable)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // read reads a manifest from the store.
