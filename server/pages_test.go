@@ -5,13 +5,21 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/testenv"
 	"hallmark/server/api"
 	"hallmark/server/blob"
+	"hallmark/server/client"
+	"hallmark/server/columns"
 	"hallmark/server/store"
 	"hallmark/web"
 )
@@ -293,5 +301,108 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 	if s.token(other, now.Add(sessionTime+time.Second)) != "" {
 		t.Error("a session does not end")
+	}
+}
+
+// TestFindFunctions wants the functions of binaries that were symbolized, by each of their names, and
+// a count of the others.
+func TestFindFunctions(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.stripped, "name=/usr/bin/prog").want(t, 201)
+	upload(t, base, p.debug, "").want(t, 201)
+	find := func(query string) api.FunctionsAnswer {
+		t.Helper()
+		return read[api.FunctionsAnswer](t, ask(t, "GET", base+"/v1/functions?"+query, nil).want(t, 200))
+	}
+	if a := find("q=main"); len(a.Functions) != 0 || a.Searched != 0 || a.NotHere != 1 || !a.Complete {
+		t.Errorf("before anybody asked: %+v", a)
+	}
+	at, err := strconv.ParseUint(addressOf(t, p, "main"), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: p.id.String(), Virtual: true, Addresses: []uint64{at}}}}); err != nil {
+		t.Fatal(err)
+	}
+	a := find("q=mai")
+	i := slices.IndexFunc(a.Functions, func(f api.FoundFunction) bool { return f.Function == "main" })
+	if i < 0 || a.Functions[i].Virtual != at || a.Functions[i].Line == 0 || a.Functions[i].Binary != "/usr/bin/prog" || a.Searched != 1 || a.NotHere != 0 {
+		t.Errorf("%+v", a)
+	}
+	for query, want := range map[string]int{
+		"q=nothing_has_this": 0, "q=main&id=" + p.id.String(): 1, "q=main&id=" + strings.Repeat("ab", 20): 0, "q=main&after=" + p.id.String(): 0, "q=main&after=0": 1,
+	} {
+		if a := find(query); min(len(a.Functions), 1) != want || a.Next != "" {
+			t.Errorf("%s: %+v", query, a)
+		}
+	}
+	for _, bad := range []string{"", "q=ma", "q=" + strings.Repeat("x", maxSearch+1)} {
+		ask(t, "GET", base+"/v1/functions?"+bad, nil).want(t, 400)
+	}
+	_, none := start(t, nil)
+	ask(t, "GET", none+"/v1/functions?q=main", nil).want(t, 404)
+}
+
+// TestFunctionsGoOn wants each page to go on behind the one before it.
+func TestFunctionsGoOn(t *testing.T) {
+	gcc := testenv.Tool(t, "gcc")
+	_, base := start(t, withSymbols(t))
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var source strings.Builder
+	for i := range maxFunctionsOf + 20 {
+		fmt.Fprintf(&source, "int many_%d(void) { return %d; }\n", i, i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.c"), []byte(source.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for i := range 5 {
+		id := fmt.Sprintf("%02d%038x", i, i)
+		name := filepath.Join(dir, id)
+		if out, err := exec.Command(gcc, "-shared", "-fPIC", "-Wl,--build-id=0x"+id, "-o", name, filepath.Join(dir, "a.c")).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		upload(t, base, b, "").want(t, 201)
+		if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: id, Addresses: []uint64{1}}}}); err != nil {
+			t.Fatal(err)
+		}
+		want[id] = true
+	}
+	pages, after := 0, ""
+	for {
+		a := read[api.FunctionsAnswer](t, ask(t, "GET", base+"/v1/functions?q=many_&after="+after, nil).want(t, 200))
+		count := map[string]int{}
+		for _, f := range a.Functions {
+			count[f.ID.String()]++
+		}
+		if len(a.Functions) > maxFunctions || a.Cut != len(count) || a.Searched < len(count) {
+			t.Errorf("%d functions of %d binaries, %+v", len(a.Functions), len(count), a)
+		}
+		for id, n := range count {
+			if n != maxFunctionsOf || !want[id] {
+				t.Errorf("%d functions of %s", n, id)
+			}
+			delete(want, id)
+		}
+		if pages++; a.Next == "" {
+			break
+		}
+		after = a.Next
+	}
+	if len(want) > 0 || pages < 3 {
+		t.Errorf("%d pages lack %v", pages, want)
 	}
 }

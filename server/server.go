@@ -176,6 +176,7 @@ func (s *Server) routes() {
 	m.HandleFunc("POST /login", s.kind("login", public, s.enter))
 	m.HandleFunc("POST /logout", s.kind("login", public, s.leave))
 	m.HandleFunc("GET /v1/search", s.kind("search", Read, s.search))
+	m.HandleFunc("GET /v1/functions", s.kind("functions", Read, s.findFunctions))
 	m.HandleFunc("GET /v1/missing", s.kind("missing", Read, s.listMissing))
 	m.HandleFunc("GET /v1/health", s.kind("health", Read, s.health))
 	m.HandleFunc("GET /metadata", s.kind("metadata", Read, s.metadata))

@@ -118,7 +118,16 @@ func TestServerPages(t *testing.T) {
 	p.await("document.querySelector('#view h2')")
 	p.wants("#view h2", id)
 	p.wants("#view", ".text", "program or library", "push", command)
-	p.click("#tabs a:nth-child(3)")
+	p.click("#view a[href*='view=functions']")
+	p.await("document.querySelector('#view').textContent.includes('Only in')")
+	p.enter("#q", "main.main")
+	p.await("document.querySelector('#view').textContent.includes('1 not')")
+	s.send("POST", "/v1/symbolize", fmt.Appendf(nil, `{"files": [{"id": %q, "virtual": true, "addresses": [4198400]}]}`, id))
+	p.do(p.Eval("document.querySelector('#q').value = ''", nil))
+	p.enter("#q", "main.")
+	p.await("document.querySelector('#view td.id a')")
+	p.wants("#view", "main.main", "main.go", "1 binary searched", id)
+	p.click("#tabs a:nth-child(4)")
 	p.await("document.querySelector('#view').textContent.includes('2 in all')")
 	p.wants("#view", "before", "pprof", "<img src=x")
 	p.enter("#q", "before")
@@ -136,7 +145,7 @@ func TestServerPages(t *testing.T) {
 	p.await("document.querySelector('#view table')")
 	p.do(p.Go(s.url + "/#view=missing"))
 	p.wants("#view", LibcID)
-	p.click("#tabs a:nth-child(4)")
+	p.click("#tabs a:nth-child(5)")
 	p.await("document.querySelector('#view').textContent.includes('answers')")
 	p.wants("#view", "whoever reaches the server", "2, ")
 	var evil any
@@ -205,7 +214,7 @@ func (p *tab) poor(check string) {
 }
 
 // serverViews are the parts of the page of a server.
-var serverViews = []string{"view=search", "view=search&q=none", "view=missing", "view=profiles", "view=health"}
+var serverViews = []string{"view=search", "view=functions", "view=functions&q=main", "view=search&q=none", "view=missing", "view=profiles", "view=health"}
 
 // TestServerContrastAndNames looks at the pages of a server, light and dark, and on a phone.
 func TestServerContrastAndNames(t *testing.T) {

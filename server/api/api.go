@@ -199,6 +199,28 @@ type SearchResult struct {
 	Files   int        `json:"files"`
 }
 
+// A FunctionsAnswer is a page of functions that were found: the answer to GET /v1/functions.
+type FunctionsAnswer struct {
+	Functions []FoundFunction `json:"functions"`
+	Searched  int             `json:"searched"`       // binaries
+	Cut       int             `json:"cut"`            // binaries that have more functions than are listed
+	NotHere   int             `json:"not_here"`       // binaries with symbols whose index is not on the disk of this server
+	Next      string          `json:"next,omitempty"` // where the next page begins; "" where all is searched
+	Complete  bool            `json:"complete"`       // the server knows all files of its store by now
+}
+
+// A FoundFunction is a function of a binary.
+type FoundFunction struct {
+	ID       buildid.ID `json:"id"`
+	Binary   string     `json:"binary,omitempty"` // one of its paths
+	Function string     `json:"function"`
+	Linkage  string     `json:"linkage,omitempty"` // where it differs from the function
+	File     string     `json:"source_file,omitempty"`
+	Line     int        `json:"line,omitempty"`    // where it starts
+	Virtual  uint64     `json:"virtual"`           // lowest virtual address of its code in the file
+	Inlined  bool       `json:"inlined,omitempty"` // all its code is inlined into others
+}
+
 // A Section is one of a file that is served.
 type Section struct {
 	Of    string `json:"of"` // "executable", "debuginfo"

@@ -135,7 +135,7 @@ func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, err
 	case m.Symbols() == store.NoSymbols:
 		return nil, &MissError{Poor, "its files have no symbols"}
 	}
-	name = "index-" + name // of the local copy, too
+	name = localName(name)
 	if i := x.opened(name); i != nil {
 		return i, nil
 	}
@@ -175,6 +175,30 @@ func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, err
 		return i, nil
 	}
 	return nil, &MissError{Pending, ""}
+}
+
+// localName is what the local copy of an index is called, of which a manifest has a name.
+func localName(index string) string { return "index-" + index }
+
+// Here returns the index of an identity that has a name in its manifest, if there is a local copy of it, for the
+// caller to close. It makes none, brings none, and keeps none open: that is for what goes through all of them.
+func (x *Indexes) Here(id buildid.ID, index string) (*symbol.Index, func(), bool) {
+	x.init()
+	name := localName(index)
+	if i := x.opened(name); i != nil {
+		return i.Index, func() { i.Close() }, true
+	}
+	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
+	f, err := files.Open(files.Name(id, name))
+	if err != nil {
+		return nil, nil, false
+	}
+	defer f.Close()
+	i, err := symbol.MapIndex(f)
+	if err != nil {
+		return nil, nil, false
+	}
+	return i, func() { i.Close() }, true
 }
 
 // opened returns an index that is open.

@@ -5,7 +5,7 @@ import { isDark, onTheme, toggleTheme } from "./theme.js";
 
 /**
  * @typedef {object} Place
- * @property {string} view   search, binary, missing, profiles, health
+ * @property {string} view   search, functions, binary, missing, profiles, health
  * @property {string} q      search
  * @property {string} id     of a binary
  * @property {string} at     place in a list
@@ -57,7 +57,7 @@ async function ask(path, params) {
   throw new Refusal(text);
 }
 
-const tabs = [["search", "Binaries"], ["missing", "Missing"], ["profiles", "Profiles"], ["health", "Health"]];
+const tabs = [["search", "Binaries"], ["functions", "Functions"], ["missing", "Missing"], ["profiles", "Profiles"], ["health", "Health"]];
 
 /** @param {Place} p */
 function showTabs(p) {
@@ -125,7 +125,7 @@ function searchForm(p, label) {
   const input = /** @type {HTMLInputElement} */ (el("input", { type: "search", id: "q", "aria-label": label, placeholder: label, value: p.q, maxLength: 300 }));
   const form = el("search", { class: "searchbar" }, input, button("Search", go));
   function go() {
-    location.hash = link({ view: p.view, q: input.value.trim(), base: p.base });
+    location.hash = link({ view: p.view, q: input.value.trim(), base: p.base, id: p.view === "functions" ? p.id : "" });
   }
   input.addEventListener("keydown", (e) => {
     if (/** @type {KeyboardEvent} */ (e).key === "Enter") go();
@@ -149,6 +149,25 @@ const views = {
         offset ? { view: "search", q: p.q } : null, end < a.total ? { view: "search", q: p.q, at: String(end) } : null)];
   },
 
+  async functions(p) {
+    const form = searchForm(p, "Part of a function's name");
+    const about = p.id
+      ? el("p", null, "Only in ", el("a", { class: "mono", href: link({ view: "binary", id: p.id }) }, p.id), ". ", el("a", { href: link({ view: "functions", q: p.q }) }, "In all"))
+      : el("p", { class: "soft" }, "Searched are the binaries that were symbolized on this server.");
+    if (!p.q) return [form, about];
+    const a = await ask("functions", { q: p.q, id: p.id, after: p.at });
+    const of = [count(a.searched) + (a.searched === 1 ? " binary" : " binaries") + " searched"];
+    if (a.not_here) of.push(count(a.not_here) + " not, as nobody has had them symbolized here");
+    if (a.cut) of.push(count(a.cut) + " with more than is shown");
+    if (!a.complete) of.push("the server still reads its store");
+    return [form, about,
+      table(["Function", "Source", "Binary", "Build ID", "Address"], a.functions.map((/** @type {any} */ f) => [
+        el("td", { title: f.linkage || f.function }, nameText(f.function), f.inlined ? el("span", { class: "tag" }, "inlined") : null),
+        nameText(f.source_file ? f.source_file + (f.line ? ":" + f.line : "") : ""), nameText(f.binary || ""), binaryLink(f.id),
+        el("td", { class: "mono" }, "0x" + f.virtual.toString(16))]), "No function has this in its name.", "Functions"),
+      pager(of.join(", "), p.at ? { view: "functions", q: p.q, id: p.id } : null, a.next ? { view: "functions", q: p.q, id: p.id, at: a.next } : null)];
+  },
+
   async binary(p) {
     const a = await ask("identities/" + encodeURIComponent(p.id), { sections: "1" });
     const files = "buildid/" + encodeURIComponent(a.id) + "/";
@@ -160,6 +179,7 @@ const views = {
         a.disputed ? el("dt", null, "Disputed") : null, a.disputed ? el("dd", { class: "more" }, "Files of different code have this build ID.") : null,
         el("dt", null, "Kept"), el("dd", null, a.pinned ? "for ever (pinned)" : "as long as it is used"),
         a.used ? el("dt", null, "Last asked for") : null, a.used ? el("dd", null, a.used) : null),
+      a.symbols === "none" ? null : el("p", null, el("a", { href: link({ view: "functions", id: a.id }) }, "Search its functions")),
       el("h3", null, "Files"),
       table(["SHA-256", "What it is", "Symbols", "#Size", "Serves"], a.files.map((/** @type {any} */ f) => [
         el("td", { class: "mono", title: f.sha256 }, f.sha256.slice(0, 16)),
@@ -243,7 +263,7 @@ async function show() {
     parts = await make(p);
   } catch (e) {
     if (!(e instanceof Refusal)) throw e;
-    parts = [p.view === "search" || p.view === "profiles" ? searchForm(p, "Search") : null, el("p", { class: "error", role: "alert" }, e.message)];
+    parts = [["search", "functions", "profiles"].includes(p.view) ? searchForm(p, "Search") : null, el("p", { class: "error", role: "alert" }, e.message)];
   }
   if (mine !== turn) return;
   const hadFocus = document.activeElement?.id === "q";

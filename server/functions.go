@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"hallmark/buildid"
+	"hallmark/server/api"
+	"hallmark/server/store"
+	"hallmark/symbol"
+)
+
+// Bounds of searches for functions.
+const (
+	leastSearch    = 3   // bytes of what is searched
+	maxFunctionsOf = 100 // functions of one binary
+	// No other binary is searched for a page with so many functions, or after that time: the next page goes on.
+	maxFunctions  = 200
+	functionsTime = 2 * time.Second
+)
+
+// findFunctions answers which functions have a text in their name, of people or of the linker. It searches the indexes
+// that are on the disk of this server, and counts the others: an index is there once its binary was symbolized.
+func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller) error {
+	if s.Symbols == nil {
+		return fail(http.StatusNotFound, "this server does not symbolize")
+	}
+	q := r.URL.Query()
+	text := strings.TrimSpace(q.Get("q"))
+	if len(text) < leastSearch || len(text) > maxSearch {
+		return fail(http.StatusBadRequest, "q needs %d to %d bytes", leastSearch, maxSearch)
+	}
+	done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	begun := time.Now()
+	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.catalog.isComplete()}
+	for _, b := range s.catalog.indexed(q.Get("after"), q.Get("id")) {
+		x, closeIndex, ok := s.Symbols.Here(b.id, b.index)
+		if !ok {
+			out.NotHere++
+			continue
+		}
+		of, more := functionsOf(r.Context(), x, &b, text)
+		closeIndex()
+		out.Functions = append(out.Functions, of...)
+		out.Searched++
+		if more {
+			out.Cut++
+		}
+		if r.Context().Err() != nil {
+			return r.Context().Err()
+		}
+		if time.Since(begun) > functionsTime || len(out.Functions) >= maxFunctions {
+			out.Next = b.id.String()
+			break
+		}
+	}
+	return writeJSON(w, out)
+}
+
+// functionsOf returns functions of a binary that have a text in their name, and whether there are more.
+func functionsOf(ctx context.Context, x *symbol.Index, b *indexed, text string) (found []api.FoundFunction, more bool) {
+	for f := range x.Functions() {
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		name := symbol.Demangle(f.Linkage)
+		if !strings.Contains(name, text) && !strings.Contains(f.Linkage, text) {
+			continue
+		}
+		if len(found) == maxFunctionsOf {
+			return found, true
+		}
+		one := api.FoundFunction{ID: b.id, Binary: b.name, Function: strings.Clone(name), File: strings.Clone(f.File), Line: f.Start, Virtual: uint64(f.Virt), Inlined: f.Inlined}
+		if name != f.Linkage {
+			one.Linkage = strings.Clone(f.Linkage)
+		}
+		found = append(found, one) // its texts outlive the index
+	}
+	return found, false
+}
+
+// indexed is a binary that has an index, or may have one.
+type indexed struct {
+	id    buildid.ID
+	name  string
+	index string
+}
+
+// indexed returns the binaries with symbols behind one, by their text, or the one with an identity where only is not
+// empty.
+func (c *catalog) indexed(after, only string) []indexed {
+	order := c.order()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	from := 0
+	if after != "" {
+		from, _ = slices.BinarySearchFunc(order, after, func(id buildid.ID, text string) int { return strings.Compare(c.entries[id].text, text) })
+	}
+	var all []indexed
+	for _, id := range order[from:] {
+		e := c.entries[id]
+		if e.index == "" || e.symbols == store.NoSymbols || e.text == after || only != "" && e.text != only {
+			continue
+		}
+		b := indexed{id: id, index: e.index}
+		if len(e.names) > 0 {
+			b.name = e.names[0].File
+		}
+		all = append(all, b)
+	}
+	return all
+}
