@@ -1,8 +1,10 @@
 package execwatch
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -171,4 +173,49 @@ func TestToldYoung(t *testing.T) {
 	r.Time = after(fstimes.Delay() * 9 / 8)
 	p.see(r)
 	p.wantTold(a)
+}
+
+// TestLibrariesAreNotLookedAt has a process execute and map a library: its program and interpreter are looked at,
+// and the library only where it is wanted. Where the mappings come before the execution, which another CPU wrote,
+// they are looked at when their turn comes.
+func TestLibrariesAreNotLookedAt(t *testing.T) {
+	exec := &perfdata.Comm{ID: perfdata.ID{PID: 7, TID: 7, Time: 1}, OwnerPID: 7, OwnerTID: 7, Name: "program", Exec: true}
+	var ran []perfdata.Record
+	for i, name := range []string{"/bin/program", "/lib/ld.so", vdsoName, "/lib/libc.so"} {
+		r := &perfdata.Mmap2{ID: perfdata.ID{PID: 7, TID: 7, Time: uint64(2 + i)}, Owner: 7, Name: name, Start: 0x1000, Size: 0x1000, Prot: perfdata.ProtExec}
+		if name != vdsoName {
+			r.Major, r.Inode = 8, 1
+		}
+		ran = append(ran, r)
+	}
+	for _, test := range []struct {
+		name  string
+		come  []perfdata.Record // in this order
+		libs  bool
+		first []string // looked at when they come
+		all   []string // and when all were handled
+	}{
+		{"in order", append([]perfdata.Record{exec}, ran...), false, []string{"/bin/program", "/lib/ld.so"}, []string{"/bin/program", "/lib/ld.so"}},
+		{"with libraries", append([]perfdata.Record{exec}, ran...), true, []string{"/bin/program", "/lib/ld.so", "/lib/libc.so"}, []string{"/bin/program", "/lib/ld.so", "/lib/libc.so"}},
+		{"from another CPU", append(slices.Clone(ran), exec), false, nil, []string{"/bin/program", "/lib/ld.so"}},
+		{"ran before", ran, false, nil, nil},
+	} {
+		p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, begins: map[uint32]bool{}, opts: Options{Libs: test.libs}}
+		defer p.objects.Close()
+		var asked []string
+		p.objects.Divert(func(_ uint32, j objects.Job) bool { asked = append(asked, j.Object.Path); return true })
+		for _, r := range test.come {
+			p.takeRecord(r)
+		}
+		if !slices.Equal(asked, test.first) {
+			t.Errorf("%s: %q are looked at when they come, want %q", test.name, asked, test.first)
+		}
+		slices.SortStableFunc(p.records, func(a, b watchRecord) int { return cmp.Compare(a.time, b.time) })
+		for i := range p.records {
+			p.handle(&p.records[i])
+		}
+		if !slices.Equal(asked, test.all) {
+			t.Errorf("%s: %q are looked at, want %q", test.name, asked, test.all)
+		}
+	}
 }

@@ -35,6 +35,7 @@ type perfWatch struct {
 	until   uint64        // records from before are handled
 	drained uint64        // when the last reading began
 	tasks   map[uint32]*watchedTask
+	begins  map[uint32]bool // processes that execute: what they map is the program, its interpreter, or the vdso at the end
 	running runningPrograms // of processes whose execution was not reported
 	facts   factsReaders
 	ended   map[uint32]*pendingFacts // of processes that have ended, until their number is used again
@@ -48,6 +49,7 @@ type watchRecord struct {
 	perfdata.Record
 	time   uint64
 	object *objects.Object // of a mapping
+	look   *objects.Job    // at the object, if it is a program's all the same; nil where that was asked for
 	facts  *pendingFacts   // of an execution
 }
 
@@ -132,7 +134,7 @@ func (w *Watch) usePerf() error {
 }
 
 func newPerfWatch(queue *watchQueue, opts Options, only bool) (*perfWatch, error) {
-	p := &perfWatch{queue: queue, objects: objects.NewPassing(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, facts: newFactsReaders(), release: aside.Hold()}
+	p := &perfWatch{queue: queue, objects: objects.NewPassing(), opts: opts, only: only, tasks: map[uint32]*watchedTask{}, begins: map[uint32]bool{}, facts: newFactsReaders(), release: aside.Hold()}
 	p.running.wanted = opts.Exits && opts.Command == nil && !only
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -240,6 +242,11 @@ func (p *perfWatch) take(rec []byte) {
 		p.broken++
 		return
 	}
+	p.takeRecord(decoded)
+}
+
+// takeRecord is take for a record that may be overwritten afterwards.
+func (p *perfWatch) takeRecord(decoded perfdata.Record) {
 	switch r := decoded.(type) {
 	case *perfdata.Mmap2:
 		p.takeMapping(r)
@@ -252,10 +259,16 @@ func (p *perfWatch) take(rec []byte) {
 		if r.Exec && !p.only {
 			w.facts = p.facts.read(r.OwnerPID)
 		}
+		if r.Exec && len(p.begins) < maxLives {
+			p.begins[r.OwnerPID] = true
+		}
 		p.records = append(p.records, w)
 	case *perfdata.Task:
 		if r.ChildPID == perfdata.Idle {
 			return
+		}
+		if r.Exited && r.ChildPID == r.ChildTID {
+			delete(p.begins, r.ChildPID)
 		}
 		kept := *r
 		p.records = append(p.records, watchRecord{Record: &kept, time: r.Time})
@@ -267,7 +280,9 @@ func (p *perfWatch) take(rec []byte) {
 	}
 }
 
-// takeMapping keeps the record of a mapping of code, and has its file looked at.
+// takeMapping keeps the record of a mapping of code, and has its file looked at. Where libraries are not wanted
+// that is for the time in which a process executes. A process may change its CPU meanwhile, whose records come
+// earlier or later: the file of such a record is looked at when its turn comes.
 func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	if r.Prot&perfdata.ProtExec == 0 || r.Owner == perfdata.NoTask || r.Owner == perfdata.Idle {
 		return
@@ -276,7 +291,14 @@ func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	w := watchRecord{Record: &kept, time: r.Time}
 	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
 		w.object = p.objects.Passing(reach.KeyOfRecord(r), v)
-		p.objects.Reach(objects.Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: w.object})
+		look := objects.Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: w.object}
+		if p.opts.Libs || p.begins[r.Owner] || len(p.begins) >= maxLives {
+			p.objects.Reach(look)
+		} else {
+			w.look = &look
+		}
+	} else if r.Name == vdsoName {
+		delete(p.begins, r.Owner)
 	}
 	p.records = append(p.records, w)
 }
@@ -289,7 +311,7 @@ func (p *perfWatch) handle(w *watchRecord) {
 			p.exec(r, w.facts)
 		}
 	case *perfdata.Mmap2:
-		p.mmap(r, w.object)
+		p.mmap(r, w)
 	case *perfdata.Lost:
 		p.forget()
 	case *perfdata.Task:
@@ -441,9 +463,12 @@ func (e *perfExec) finish() {
 }
 
 // mmap takes a mapping of code.
-func (p *perfWatch) mmap(r *perfdata.Mmap2, o *objects.Object) {
+func (p *perfWatch) mmap(r *perfdata.Mmap2, w *watchRecord) {
 	t := p.task(r.Owner)
-	e, of := t.exec, fileOf(r)
+	e, of, o := t.exec, fileOf(r), w.object
+	if w.look != nil && e != nil && !e.done {
+		p.objects.Reach(*w.look)
+	}
 	switch {
 	case e != nil && !e.done && r.Name == vdsoName:
 		e.done = true

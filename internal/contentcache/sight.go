@@ -86,21 +86,6 @@ func look(f *os.File) (sight, error) {
 	return s, nil
 }
 
-// DiskOf returns the sequence number of the contents of a disk, by that of the disk or of a
-// partition: Documentation/ABI/stable/sysfs-block, "diskseq", Linux 5.15. It returns 0 where
-// there is none.
-func DiskOf(major, minor uint32) uint64 {
-	for _, form := range []string{"/sys/dev/block/%d:%d/diskseq", "/sys/dev/block/%d:%d/../diskseq"} {
-		b, err := os.ReadFile(fmt.Sprintf(form, major, minor))
-		if err != nil {
-			continue
-		}
-		n, _ := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
-		return n
-	}
-	return 0
-}
-
 // GenerationOf returns i_generation of an open file, which no later file of the same inode number
 // has; 0 where the file system does not show it.
 func GenerationOf(f *os.File) uint32 {
