@@ -595,9 +595,13 @@ func (g *goStacks) add(s *stopped) {
 }
 
 // switches reports whether a stack may end because another one is gone to: in the functions
-// that do it, and in C code, whose names are not known.
+// that do it, and in C code, whose names are not known. A thread that has just begun is in clone
+// as its parent is, and has a stack of its own, on which there is no caller.
 func switches(stack []goPlace, pure bool) bool {
 	last := stack[len(stack)-1].name
+	if stack[0].name == "runtime.clone" && len(stack) <= 2 && (last == "" || last == "runtime.clone") {
+		return true
+	}
 	return switchers[last] && last != "runtime.mcall" || last == "runtime.morestack" && len(stack) == 1 || !pure && last == ""
 }
 
