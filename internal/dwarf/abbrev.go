@@ -165,17 +165,17 @@ func (c *tables) parse(t *table, d *Data, offset uint64, f format) error {
 	for p := start; ; {
 		code, next := uleb(b, p)
 		if next == overrun {
-			return d.fail(".debug_abbrev", uint64(p), "abbreviations do not end")
+			return d.failAfter(p-start, ".debug_abbrev", uint64(p), "abbreviations do not end")
 		}
 		if code == 0 {
 			return d.spend(next - start)
 		}
 		a, end := c.abbrev(b, next, f)
 		if end == overrun {
-			return d.fail(".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
+			return d.failAfter(p-start, ".debug_abbrev", uint64(p), "malformed abbreviation %d", code)
 		}
 		if n++; n > maxAbbrevs || len(t.ops) > maxOps {
-			return d.fail(".debug_abbrev", uint64(p), "more than %d abbreviations, or %d attributes", maxAbbrevs, maxOps)
+			return d.failAfter(p-start, ".debug_abbrev", uint64(p), "more than %d abbreviations, or %d attributes", maxAbbrevs, maxOps)
 		}
 		t.plan(&a, c.attrs)
 		t.add(code, &a)

@@ -1,6 +1,7 @@
 package dwarf
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -69,5 +70,47 @@ func TestClaimsOfUnits(t *testing.T) {
 		if got := dir.At(v, nil); !slices.Equal(got, want) {
 			t.Errorf("%#x is in units %d, want %d", v, got, want)
 		}
+	}
+}
+
+// TestSharedTablesAreBounded has many units that refer to one long table each time: to its last
+// abbreviation, or to damage at its end.
+func TestSharedTablesAreBounded(t *testing.T) {
+	const units, long = 2000, 20_000
+	unitOf := func(abbrev *bytesOf, attributes ...any) *Data {
+		entry := new(bytesOf).put(attributes...)
+		unit := new(bytesOf).put(uint32(headerSize-4+len(*entry)), uint16(4), uint32(0), uint8(8), *entry)
+		return &Data{AddrSize: 8, Abbrev: *abbrev, Info: bytes.Repeat(*unit, units), Text: []Range{{0x1000, 0x2000}}}
+	}
+	passed := bytes.Repeat(*new(bytesOf).put(uint8(2), leb(tagSubprogram), uint8(0), uint16(0)), long)
+	own := func(code uint8, attrs ...leb) *bytesOf {
+		b := new(bytesOf).put(code, leb(tagCompileUnit), uint8(0))
+		for _, a := range attrs {
+			b.put(a)
+		}
+		return b.put(uint16(0))
+	}
+	tests := map[string]*Data{
+		"abbreviations passed over": unitOf(new(bytesOf).put(bytesOf(passed), *own(1, atLowPC, FormAddr, atHighPC, FormData4), uint8(0)),
+			uint8(1), uint64(0x1100), uint32(0x10)),
+		"abbreviations without an end": unitOf(own(1).put(bytesOf(passed)), uint8(1)),
+		"ranges without an end":        unitOf(own(1, atRanges, FormSecOffset).put(uint8(0)), uint8(1), uint32(0)),
+		"a list of files without an end": unitOf(own(1, atStmtList, FormSecOffset).put(uint8(0)),
+			uint8(1), uint32(0)),
+	}
+	tests["ranges without an end"].Ranges = bytes.Repeat(*new(bytesOf).put(uint64(0x1000), uint64(0x1010)), long)
+	files := bytes.Repeat(*new(bytesOf).put("a", uint8(0), uint8(0), uint8(0)), long)
+	header := new(bytesOf).put(uint8(1), uint8(1), uint8(1), uint8(0xfb), uint8(14), uint8(1), uint8(0), bytesOf(files))
+	program := new(bytesOf).put(uint16(4), uint32(len(*header)), *header)
+	tests["a list of files without an end"].Line = *new(bytesOf).put(uint32(len(*program)), *program)
+	for name, d := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := d.Units(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.NewReader().Directory(); err == nil || !d.isSpent() {
+				t.Errorf("got %v, and work is left", err)
+			}
+		})
 	}
 }

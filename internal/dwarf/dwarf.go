@@ -156,6 +156,15 @@ func (d *Data) spend(n int) error {
 	return nil
 }
 
+// failAfter returns the damage that was found after n bytes of work, and takes that work from
+// the budget: any number of units may refer to damage at the end of one long table.
+func (d *Data) failAfter(n int, section string, offset uint64, format string, args ...any) error {
+	if err := d.spend(max(n, 0)); err != nil {
+		return err
+	}
+	return d.fail(section, offset, format, args...)
+}
+
 // hold takes n bytes of memory from the budget, for what is at an offset of a section.
 func (d *Data) hold(n int, section string, offset uint64) error {
 	if d.budget.memory.Add(-int64(n)) < 0 {

@@ -58,7 +58,7 @@ func (r *Reader) openProgram(s *state) (*program, error) {
 	}
 	p.readHeader(r, s)
 	if c.Err() != nil || p.code > p.end || p.lineRange == 0 || p.opcodeBase == 0 {
-		return nil, d.fail(".debug_line", s.lines, "malformed header")
+		return nil, d.failAfter(c.Pos()-int(s.lines), ".debug_line", s.lines, "malformed header")
 	}
 	return p, d.spend(int(p.end - s.lines))
 }

@@ -45,7 +45,7 @@ func (s *state) oldRangeList(offset uint64, f func(low, high uint64)) error {
 		low, high := c.Word(int(s.addrSize)), c.Word(int(s.addrSize))
 		switch {
 		case c.Err() != nil:
-			return s.data.fail(".debug_ranges", offset, "list does not end")
+			return s.data.failAfter(c.Pos()-int(offset), ".debug_ranges", offset, "list does not end")
 		case low == 0 && high == 0:
 			return s.data.spend(c.Pos() - int(offset))
 		case low == largest:
@@ -69,7 +69,7 @@ func (s *state) newRangeList(offset uint64, f func(low, high uint64)) error {
 	for {
 		low, high, more := list.next()
 		if c.Err() != nil {
-			return s.data.fail(".debug_rnglists", offset, "malformed list")
+			return s.data.failAfter(c.Pos()-int(offset), ".debug_rnglists", offset, "malformed list")
 		}
 		if !more {
 			return s.data.spend(c.Pos() - int(offset))

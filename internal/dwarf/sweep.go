@@ -130,14 +130,22 @@ func (r *Reader) RefersOut(u *Unit) bool {
 }
 
 // find returns the abbreviation of a unit that has a code, and reads those before it
-// only as far as it takes to pass over them.
+// only as far as it takes to pass over them. Units may share a table, so this counts as work
+// each time.
 func (c *tables) find(u *Unit, code uint64) (abbrev, bool) {
 	b := u.data.Abbrev
-	if u.abbrevOffset > uint64(len(b)) || code == 0 {
+	if u.abbrevOffset > uint64(len(b)) || code == 0 || u.data.isSpent() {
 		return abbrev{}, false
 	}
 	c.shapes.make(u.format)
-	for p := int(u.abbrevOffset); ; {
+	p := int(u.abbrevOffset)
+	defer func() {
+		if p == overrun {
+			p = len(b)
+		}
+		u.data.spend(p - int(u.abbrevOffset)) // who reads on sees that nothing is left
+	}()
+	for {
 		found, next := uleb(b, p)
 		switch {
 		case next == overrun || found == 0:
