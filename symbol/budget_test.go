@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -169,5 +170,43 @@ func TestEndWith(t *testing.T) {
 	}
 	if got := f.LookupVirt(v); got.Reason != reason.NotLookedUp {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestSharedNamesAreNotCopiedForEver has symbols whose names all end in the same bytes.
+func TestSharedNamesAreNotCopiedForEver(t *testing.T) {
+	const name, symbols = 1 << 20, 1000 // 0.5 GB of names
+	var table bytes.Buffer
+	addresses := make([]addr.Virt, symbols)
+	binary.Write(&table, binary.LittleEndian, elf.Sym64{})
+	for i := range uint32(symbols) {
+		addresses[i] = addr.Virt(0x1000 + 4*i)
+		binary.Write(&table, binary.LittleEndian, elf.Sym64{
+			Name: 1 + i*(name/symbols), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: 1, Value: uint64(addresses[i]), Size: 4,
+		})
+	}
+	data := elftest.File{
+		Machine:  elf.EM_X86_64,
+		Segments: []elftest.Segment{{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, From: ".text", Vaddr: 0x1000, Align: 0x1000}},
+		Sections: []elftest.Section{
+			{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Offset: 0x1000, Data: make([]byte, 4*symbols)},
+			{Name: ".strtab", Type: elf.SHT_STRTAB, Data: append(append([]byte{0}, bytes.Repeat([]byte("a"), name)...), 0)},
+			{Name: ".symtab", Type: elf.SHT_SYMTAB, Data: table.Bytes(), Link: 2, Align: 8, Entsize: 24},
+		},
+	}.Build()
+	f, err := NewFile(bytes.NewReader(data), "shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Index(IndexOptions{}); !errors.Is(err, errLongNames) {
+		t.Errorf("the index: %v", err)
+	}
+	for _, got := range f.LookupVirts(addresses) {
+		if got.Reason != reason.BadSymbols {
+			t.Fatalf("all at once: %v, want %v", got.Reason, reason.BadSymbols)
+		}
+	}
+	if got := f.LookupVirts(addresses[:2]); len(got[1].Frames) != 1 || len(got[1].Frames[0].Linkage) != name-name/symbols {
+		t.Errorf("two at once: %v, %d frames", got[1].Reason, len(got[1].Frames))
 	}
 }

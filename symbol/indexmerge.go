@@ -27,6 +27,10 @@ type merger struct {
 
 	lastNamed namedBy // what symbolOf was asked last; at first of no symbol
 	lastName  uint32
+
+	room       int64     // for names of symbols; below 0 once there were too many bytes
+	lastSymbol symbolRef // what symbolName was asked last; at first no symbol
+	lastString uint32
 }
 
 // codeRun is a run of pieces of one of the parts.
@@ -220,14 +224,14 @@ func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
 	if n, ok := m.bySite[key]; ok {
 		return n
 	}
-	name, source := "", SourceDWARF
+	name, source := uint32(0), SourceDWARF // the empty string, which the table has first
 	if sym.index >= 0 {
-		name = m.symbols.name(sym)
+		name = m.symbolName(sym)
 		if file == 0 {
 			source = m.symbols.layers[sym.layer].source
 		}
 	}
-	function := m.tables.function(m.tables.string(name), 0, LangUnknown, file)
+	function := m.tables.function(name, 0, LangUnknown, file)
 	n := int32(len(m.bare.sites))
 	m.bare.functions = m.tables.functions
 	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: function, file: file, source: source})
@@ -247,12 +251,29 @@ func (m *merger) symbolOf(part *indexPart, site int32, sym symbolRef) uint32 {
 	key := namedBy{part.sites[site].function, sym}
 	if key != m.lastNamed {
 		m.lastNamed, m.lastName = key, 0
-		name := m.symbols.name(sym)
-		if name != m.tables.strings.strings[part.functionOf(site).name] {
-			m.lastName = m.tables.string(name)
+		if name := m.symbolName(sym); name != part.functionOf(site).name {
+			m.lastName = name
 		}
 	}
 	return m.lastName
+}
+
+// symbolName returns the number of the string that a symbol's name is. Names may share the
+// bytes of their table, so there is room for so many bytes of them in sum. Beyond it the answer
+// is the empty string, and there is no index.
+func (m *merger) symbolName(sym symbolRef) uint32 {
+	if sym == m.lastSymbol {
+		return m.lastString
+	}
+	m.lastSymbol, m.lastString = sym, 0
+	if m.room < 0 {
+		return 0
+	}
+	name := m.symbols.name(sym)
+	if m.room -= int64(len(name)); m.room >= 0 {
+		m.lastString = m.tables.string(name)
+	}
+	return m.lastString
 }
 
 // namedBy is a function and the symbol at its address.
@@ -333,7 +354,7 @@ func (f *File) Index(opt IndexOptions) (x *Index, err error) {
 	defer containPanic(f.Name(), &err)
 	f.renew()
 	text := textOf(f.image)
-	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}}
+	m := &merger{bySite: map[bareSite]int32{}, lastNamed: namedBy{symbol: symbolRef{index: -1}}, lastSymbol: symbolRef{index: -1}, room: minNames}
 	m.tables.file("")
 	end := uint64(0)
 	if len(text) > 0 {
@@ -383,6 +404,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		switch table := table.(type) {
 		case *symtab.Table:
 			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
+			m.room += namesFactor * int64(len(table.Names))
 		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })
 			if !ok {
@@ -428,6 +450,9 @@ func (f *File) writeIndex(m *merger, header indexHeader, end uint64, opt IndexOp
 		w.add(p)
 		starts.add(p)
 	})
+	if m.room < 0 {
+		return nil, &FormatError{Name: f.Name(), Err: errLongNames}
+	}
 	w.finish(uint32(end))
 	starts.until(end)
 	var contents [parts][]byte

@@ -156,6 +156,10 @@ func wordAt(m *elffile.Image, v uint64) uint64 {
 	return m.Word(&c)
 }
 
+// maxEntryNames is how many bytes the names of all entries may take. Those of the largest
+// programs take some megabytes.
+const maxEntryNames = 256 << 20
+
 // nameEntries returns the table of the entries whose functions have names.
 func nameEntries(m *elffile.Image, entries []pltEntry) (*Table, error) {
 	symbols, err := dynamicNames(m, entries)
@@ -172,6 +176,9 @@ func nameEntries(m *elffile.Image, entries []pltEntry) (*Table, error) {
 		name := symbols[e.symbol]
 		if name == "" {
 			name = resolvers[e.resolver]
+		}
+		if names.Len() > maxEntryNames { // any number of entries may jump to one function
+			return nil, m.Fail(0, longNames)
 		}
 		if name != "" {
 			t.Ranges.Add(e.start, e.end, names.Add([]byte(Unversioned(name)+PLTSuffix)))
@@ -197,14 +204,20 @@ func dynamicNames(m *elffile.Image, entries []pltEntry) (map[uint32]string, erro
 	if err != nil {
 		return nil, err
 	}
-	number := uint32(0)
+	number, room := uint32(0), roomForNames(text)
 	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
 		symbol := m.ParseSymbol(c.Bytes(m.Size(16, 24)))
 		if _, ok := names[number]; ok {
-			names[number] = strings.Clone(elffile.BeginningAt(text, symbol.Name))
+			name := elffile.BeginningAt(text, symbol.Name)
+			if room -= len(name); room >= 0 {
+				names[number] = strings.Clone(name)
+			}
 		}
 		number++
 	})
+	if err == nil && room < 0 {
+		err = m.Fail(s.Offset, longNames)
+	}
 	return names, err
 }
 
@@ -225,6 +238,7 @@ func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, err
 	if err != nil {
 		return nil, err
 	}
+	room := roomForNames(text)
 	err = m.EachEntry(s, m.Size(16, 24), func(c *cursor.Cursor) {
 		symbol := m.ParseSymbol(c.Bytes(m.Size(16, 24)))
 		known, ok := names[symbol.Value]
@@ -233,8 +247,13 @@ func resolverNames(m *elffile.Image, entries []pltEntry) (map[uint64]string, err
 		}
 		name := elffile.BeginningAt(text, symbol.Name)
 		if known == "" || CompareNames(name, known) < 0 {
-			names[symbol.Value] = strings.Clone(name)
+			if room -= len(name) - len(known); room >= 0 {
+				names[symbol.Value] = strings.Clone(name)
+			}
 		}
 	})
+	if err == nil && room < 0 {
+		err = m.Fail(s.Offset, longNames)
+	}
 	return names, err
 }

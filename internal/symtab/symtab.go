@@ -70,7 +70,9 @@ func loadSymbols(m *elffile.Image, s *elffile.Section, addresses []addr.Virt) (*
 		spans, err := symbolsAt(m, s, entries, names, addresses)
 		if err == nil {
 			t = newSymtab(spans, names)
-			t.compact()
+			if !t.compact() {
+				err = m.Fail(strtab.Offset, longNames)
+			}
 		}
 		return err
 	})
@@ -115,15 +117,33 @@ func namesSection(m *elffile.Image, s *elffile.Section) (*elffile.Section, error
 // complete returns names up to the end of the last one that has an end.
 func complete(names string) string { return names[:strings.LastIndexByte(names, 0)+1] }
 
-// compact lets go of the names that nothing needs.
-func (t *Table) compact() {
+// Copies of names may take so many bytes, and some for each byte of the table that has them:
+// names can share its bytes, as each of them may begin in the midst of another one.
+const (
+	minNames    = 32 << 20
+	namesFactor = 4
+	longNames   = "names of symbols share their bytes far too often"
+)
+
+// roomForNames returns how many bytes the copies of names of a table may take.
+func roomForNames(table string) int { return minNames + namesFactor*len(table) }
+
+// compact lets go of the names that nothing needs. It returns false where the names that are
+// needed take too many bytes. The table is of no use then.
+func (t *Table) compact() bool {
 	var kept strings.Builder
+	room := roomForNames(t.Names)
 	for i, off := range t.Ranges.Values {
 		t.Ranges.Values[i] = uint32(kept.Len())
-		kept.WriteString(elffile.StringAt(t.Names, off))
+		name := elffile.StringAt(t.Names, off)
+		if kept.Len()+len(name)+1 > room {
+			return false
+		}
+		kept.WriteString(name)
 		kept.WriteByte(0)
 	}
 	t.Names = kept.String()
+	return true
 }
 
 // allSymbols returns the symbols of code in section s, if there is one, and its
