@@ -210,3 +210,46 @@ func TestSharedNamesAreNotCopiedForEver(t *testing.T) {
 		t.Errorf("two at once: %v, %d frames", got[1].Reason, len(got[1].Frames))
 	}
 }
+
+// TestSharedNamesOfDebugInformation asks for very many functions whose names all end in the same
+// bytes.
+func TestSharedNamesOfDebugInformation(t *testing.T) {
+	const name, functions = 60_000, 6000 // 270 MB of names
+	abbrev := []byte("\x01\x11\x01\x11\x01\x12\x07\x00\x00" + "\x02\x2e\x00\x03\x0e\x11\x01\x12\x06\x00\x00\x00")
+	var info bytes.Buffer
+	put := func(values ...any) {
+		for _, v := range values {
+			binary.Write(&info, binary.LittleEndian, v)
+		}
+	}
+	put(uint32(11-4+17+17*functions+1), uint16(4), uint32(0), uint8(8))
+	put(uint8(1), uint64(0x1000), uint64(4*functions))
+	addresses := make([]addr.Virt, functions)
+	for i := range uint32(functions) {
+		addresses[i] = addr.Virt(0x1000 + 4*i)
+		put(uint8(2), i*(name/2/functions), uint64(addresses[i]), uint32(4))
+	}
+	put(uint8(0))
+	data := elftest.File{
+		Machine:  elf.EM_X86_64,
+		Segments: []elftest.Segment{{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, From: ".text", Vaddr: 0x1000, Align: 0x1000}},
+		Sections: []elftest.Section{
+			{Name: ".text", Type: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Offset: 0x1000, Data: make([]byte, 4*functions)},
+			{Name: ".debug_abbrev", Type: elf.SHT_PROGBITS, Data: abbrev},
+			{Name: ".debug_info", Type: elf.SHT_PROGBITS, Data: info.Bytes()},
+			{Name: ".debug_str", Type: elf.SHT_PROGBITS, Data: append(bytes.Repeat([]byte("a"), name), 0)},
+		},
+	}.Build()
+	f, err := NewFile(bytes.NewReader(data), "shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.LookupVirts(addresses[:2]); len(got[1].Frames) != 1 || len(got[1].Frames[0].Linkage) != name-name/2/functions {
+		t.Errorf("two at once: %v, %d frames", got[1].Reason, len(got[1].Frames))
+	}
+	for _, got := range f.LookupVirts(addresses) {
+		if got.Reason != reason.BadSymbols {
+			t.Fatalf("all at once: %v, want %v", got.Reason, reason.BadSymbols)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func (f *File) LookupVirts(addresses []addr.Virt) (results []Result) {
 		}
 	}
 	if b.debug != nil {
+		b.room.Store(minAnswerNames + roomForNames(b.debug.data.Data))
 		b.readFunctions()
 	}
 	loading.Wait()
@@ -103,7 +104,12 @@ type batch struct {
 	err       error      // why there is none
 	functions []unitAnswer
 	places    []unitAnswer
+	room      atomic.Int64 // for names and paths of all workers
 }
+
+// minAnswerNames is how many bytes names and paths may take in the answers of one question,
+// besides those for each byte of debug information. Parts of it may be in other files.
+const minAnswerNames = 64 << 20
 
 // loaded is what is loaded of a source.
 type loaded struct {
@@ -237,7 +243,7 @@ func (b *batch) read(dir *dwarf.Directory, enough uint8, asked []int32, damage e
 	slices.SortFunc(units, func(a, b int32) int { return cmp.Compare(dir.Units[b].Size(), dir.Units[a].Size()) })
 	var mu sync.Mutex // for answers
 	inParallel(len(units), func() func(int) {
-		w := newUnitWorker(b.debug)
+		w := newUnitWorker(b.debug, &b.room)
 		return func(n int) {
 			u := units[n]
 			w.ask(dir.Units[u], enough, b.addresses, needed[u])
@@ -281,8 +287,8 @@ type unitWorker struct {
 	answers []unitAnswer
 }
 
-func newUnitWorker(d *debugInfo) *unitWorker {
-	w := &unitWorker{debug: d, reader: d.data.NewReader(), text: newInternedText()}
+func newUnitWorker(d *debugInfo, room *atomic.Int64) *unitWorker {
+	w := &unitWorker{debug: d, reader: d.data.NewReader(), text: newInternedText(room)}
 	w.reader.Columns = true
 	return w
 }
@@ -305,10 +311,13 @@ func (w *unitWorker) ask(u *dwarf.Unit, enough uint8, addresses []addr.Virt, num
 			a.frames, a.kind = say(uint64(addresses[i]))
 			w.answers[k] = a
 		}
+		if w.text.room.Load() < 0 {
+			return errLongNames
+		}
 		return nil
 	})
 	if defect.Is(err) {
-		w.reader, w.text = w.debug.data.NewReader(), newInternedText() // who knows what these have now
+		w.reader, w.text = w.debug.data.NewReader(), newInternedText(w.text.room) // who knows what these have now
 		w.reader.Columns = true
 	}
 	if err != nil {

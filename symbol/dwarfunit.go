@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"hallmark/internal/dwarf"
 )
@@ -89,10 +90,19 @@ type internedText struct {
 
 	byFile map[uint32]string // of the unit
 	buf    []byte
+	room   *atomic.Int64 // for all names and paths, also those of others; below 0 once some are missing
 }
 
-func newInternedText() *internedText {
-	return &internedText{names: map[*byte]string{}, paths: map[string]string{}, byFile: map[uint32]string{}}
+func newInternedText(room *atomic.Int64) *internedText {
+	return &internedText{names: map[*byte]string{}, paths: map[string]string{}, byFile: map[uint32]string{}, room: room}
+}
+
+// keep returns a copy of a name or path, or "" if there is no room for it.
+func (t *internedText) keep(s []byte) string {
+	if t.room.Add(-int64(len(s))) < 0 {
+		return ""
+	}
+	return string(s)
 }
 
 // unit begins with another unit, whose files have other numbers.
@@ -103,7 +113,7 @@ func (t *internedText) unit() {
 func (t *internedText) name(s dwarf.String) string {
 	name, ok := t.names[s.Pointer()]
 	if !ok {
-		name = string(s.Bytes())
+		name = t.keep(s.Bytes())
 		t.names[s.Pointer()] = name
 	}
 	return name
@@ -116,7 +126,7 @@ func (t *internedText) path(files *dwarf.Files, number uint32) string {
 	}
 	t.buf = files.AppendPath(t.buf[:0], number)
 	if path, ok = t.paths[string(t.buf)]; !ok {
-		path = string(t.buf)
+		path = t.keep(t.buf)
 		t.paths[path] = path
 	}
 	t.byFile[number] = path
