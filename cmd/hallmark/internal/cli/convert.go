@@ -248,9 +248,9 @@ func (c *converter) run(name string) error {
 		// Standard output may be able to seek, and not be at its start.
 		err = write(struct{ io.Writer }{c.env.Stdout})
 	case f.name == "perf": // the head of the file is written last
-		err = atomicfile.WriteSeeking(c.output, modeLike(name), func(w io.WriteSeeker) error { return write(w) })
+		err = atomicfile.WriteSeeking(c.output, modeLike(c.env, name), func(w io.WriteSeeker) error { return write(w) })
 	default:
-		err = atomicfile.Write(c.output, modeLike(name), write)
+		err = atomicfile.Write(c.output, modeLike(c.env, name), write)
 	}
 	if err != nil {
 		return input.AdviseSize(fmt.Errorf("converting %s: %w", name, err))
@@ -258,12 +258,16 @@ func (c *converter) run(name string) error {
 	return c.input.Status()
 }
 
-// modeLike returns the mode of a new file that is made of an input: no more people may read it.
-func modeLike(name string) fs.FileMode {
-	const all = 0o666
+// modeLike returns the mode of a new file that is made of an input: no more people may read it. Nobody knows
+// who may read what comes through a pipe.
+func modeLike(e *verb.Env, name string) fs.FileMode {
+	const all, own = 0o666, 0o600
 	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() && !info.IsDir() { // standard input, a pipe
-		return all
+	if f, ok := e.Stdin.(*os.File); ok && name == "-" {
+		info, err = f.Stat()
+	}
+	if err != nil || !info.Mode().IsRegular() && !info.IsDir() {
+		return own
 	}
 	return info.Mode().Perm() & all
 }

@@ -121,7 +121,7 @@ func (s *symbolizer) run(name string) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	s.mode = modeLike(name)
+	s.mode = modeLike(s.env, name)
 	ctx, stop := s.context(name)
 	defer stop()
 	source, err := s.symbols.Open(ctx, s.env)
