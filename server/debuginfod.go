@@ -75,7 +75,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a a
 	m, f, err := s.find(r, id, a)
 	if err != nil {
 		if m == nil && statusOf(err) == http.StatusNotFound {
-			s.missing.note(id, "")
+			s.missing.note(r.Context(), id, "")
 		}
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a a
 		return err
 	}
 	defer o.Close()
-	s.used(m)
+	s.used(r.Context(), m)
 	s.describeFile(w, f)
 	return serve(w, r, f.Object, o.Size(), f.First(), o.Stream())
 }
@@ -281,7 +281,7 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 		}
 		done, err := s.sectionOf(w, r, f, name)
 		if done || err != nil {
-			s.used(m)
+			s.used(r.Context(), m)
 			return err
 		}
 		missing = fail(http.StatusNotFound, "%v: no section %q", id, name)

@@ -111,15 +111,15 @@ func TestMissing(t *testing.T) {
 	if list := s.missing.list(); len(list) != 2 {
 		t.Errorf("what has come is still missing: %+v", list)
 	}
-	for i := range 2 * maxMissing {
-		s.missing.note(numberedID(t, 100+i), "")
+	for i := range 2 * maxAsked {
+		s.missing.note(t.Context(), numberedID(t, 100+i), "")
 	}
 	all := s.missing.list()
-	if len(all) != maxMissing || all[0].ID != id {
+	if len(all) != maxAsked || all[0].ID != id {
 		t.Errorf("%d identities, the first is %+v", len(all), all[0])
 	}
 	page := read[api.MissingList](t, ask(t, "GET", base+"/v1/missing?limit=10&offset=9995", nil).want(t, 200))
-	if page.Total != maxMissing || len(page.Missing) != 5 {
+	if page.Total != maxAsked || len(page.Missing) != 5 {
 		t.Errorf("%d of %d", len(page.Missing), page.Total)
 	}
 }
@@ -404,5 +404,39 @@ func TestFunctionsGoOn(t *testing.T) {
 	}
 	if len(want) > 0 || pages < 3 {
 		t.Errorf("%d pages lack %v", pages, want)
+	}
+}
+
+// TestWhoAsked counts who asked for a binary, and names them to who may do everything.
+func TestWhoAsked(t *testing.T) {
+	p := program(t)
+	file, secrets := testTokens(t)
+	s, base := start(t, func(c *Config) { c.Tokens = file })
+	as := func(role Role) []string { return []string{"Authorization", "Bearer " + secrets[role]} }
+	upload(t, base, p.full, "", as(Admin)...).want(t, 201)
+	about := func(role Role) *api.Asked {
+		t.Helper()
+		return read[api.Identity](t, ask(t, "GET", base+"/v1/identities/"+p.id.String(), nil, as(role)...).want(t, 200)).Asked
+	}
+	if a := about(Admin); a != nil {
+		t.Errorf("nobody asked: %+v", a)
+	}
+	for range 3 {
+		ask(t, "GET", base+"/buildid/"+p.id.String()+"/executable", nil, as(Read)...).want(t, 200)
+	}
+	ask(t, "GET", base+"/buildid/"+p.id.String()+"/section/.text", nil, as(Admin)...).want(t, 200)
+	ask(t, "GET", base+"/buildid/"+p.id.String()+"/executable", nil).want(t, 401)
+	a := about(Admin)
+	if a == nil || a.Count != 4 || len(a.By) != 2 || a.By[0].Count != 3 || a.By[0].Who == "" || a.By[1].Count != 1 || a.Last.IsZero() {
+		t.Errorf("%+v", a)
+	}
+	if a := about(Read); a == nil || a.Count != 4 || a.By != nil {
+		t.Errorf("to a reader: %+v", a)
+	}
+	for i := range 2 * maxAsked {
+		s.asked.note(context.WithValue(t.Context(), askerKey{}, fmt.Sprint(i)), p.id, "")
+	}
+	if a := about(Admin); a.Count != 4+2*maxAsked || len(a.By) != maxAskers {
+		t.Errorf("%d by %d", a.Count, len(a.By))
 	}
 }

@@ -354,14 +354,14 @@ func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File, path str
 	}
 	m, err := s.Store.Manifest(ctx, f.ID)
 	if errors.Is(err, blob.ErrNotExist) {
-		s.missing.note(f.ID, path)
+		s.missing.note(ctx, f.ID, path)
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {
 		s.metrics.add(1, "hallmark_store_failures_total")
 		return nil, err
 	}
-	s.used(m)
+	s.used(ctx, m)
 	x, err := s.Symbols.Get(ctx, waiting, m)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,8 @@ type Server struct {
 
 	profiles profiles
 	kept     kept
-	missing  missing
+	missing  askings
+	asked    askings // that are there
 	started  time.Time
 	opened   opened
 	viewer   viewer
@@ -354,6 +355,9 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 			return
 		}
 		if err == nil {
+			if who.name != "" {
+				r = r.WithContext(context.WithValue(r.Context(), askerKey{}, who.name))
+			}
 			err = s.contained(f, w, r, who)
 		}
 		if err != nil {
@@ -566,7 +570,7 @@ func parseID(text string) (buildid.ID, error) {
 }
 
 // identity answers what is known of an identity.
-func (s *Server) identity(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) identity(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
 		return err
@@ -576,6 +580,9 @@ func (s *Server) identity(w http.ResponseWriter, r *http.Request, _ caller) erro
 		return err
 	}
 	out := describe(m)
+	if out.Asked = s.asked.of(id); out.Asked != nil && !who.may(Admin) {
+		out.Asked.By = nil
+	}
 	if r.URL.Query().Get("sections") != "" {
 		if out.Sections, err = s.sections(r, m); err != nil {
 			return err

@@ -30,7 +30,7 @@ func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, n
 	if err != nil {
 		return err
 	}
-	s.used(m)
+	s.used(r.Context(), m)
 	for _, n := range names {
 		f, err := s.findSource(r.Context(), m, n)
 		if errors.Is(err, blob.ErrNotExist) {

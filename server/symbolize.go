@@ -258,12 +258,12 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
-		s.missing.note(id, "")
+		s.missing.note(r.Context(), id, "")
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.used(m)
+	s.used(r.Context(), m)
 	return s.Symbols.Get(r.Context(), waiting, m)
 }

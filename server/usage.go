@@ -26,7 +26,8 @@ const (
 )
 
 // used notes that an identity is asked for.
-func (s *Server) used(m *store.Manifest) {
+func (s *Server) used(ctx context.Context, m *store.Manifest) {
+	s.asked.note(ctx, m.ID, "")
 	if s.ReadOnly || m.UsedOn(s.now()) {
 		return
 	}

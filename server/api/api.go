@@ -71,9 +71,23 @@ type Identity struct {
 	Symbols  string     `json:"symbols"` // the best that is known: none, exported, functions, lines
 	Pinned   bool       `json:"pinned,omitempty"`
 	Used     string     `json:"used,omitempty"` // day on which it was asked for last
-	Disputed bool       `json:"disputed"`       // files of different code have this identity
+	Asked    *Asked     `json:"asked,omitempty"`
+	Disputed bool       `json:"disputed"` // files of different code have this identity
 	Files    []File     `json:"files"`
 	Sections []Section  `json:"sections,omitempty"` // of the files that are served, where they are asked for
+}
+
+// Asked is how often this server was asked for an identity, since it started.
+type Asked struct {
+	Count int64     `json:"count"`
+	Last  time.Time `json:"last"`
+	By    []Asker   `json:"by,omitempty"` // for who may do everything
+}
+
+// An Asker is a token that asked.
+type Asker struct {
+	Who   string `json:"who"` // name of the token
+	Count int64  `json:"count"`
 }
 
 // A File is one of the files of an identity.

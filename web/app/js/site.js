@@ -178,7 +178,8 @@ const views = {
         el("dt", null, "Symbols"), el("dd", null, symbols(a.symbols)),
         a.disputed ? el("dt", null, "Disputed") : null, a.disputed ? el("dd", { class: "more" }, "Files of different code have this build ID.") : null,
         el("dt", null, "Kept"), el("dd", null, a.pinned ? "for ever (pinned)" : "as long as it is used"),
-        a.used ? el("dt", null, "Last asked for") : null, a.used ? el("dd", null, a.used) : null),
+        a.used ? el("dt", null, "Last asked for") : null, a.used ? el("dd", null, a.used) : null,
+        a.asked ? el("dt", null, "Asked of this server") : null, a.asked ? el("dd", null, askedText(a.asked)) : null),
       a.symbols === "none" ? null : el("p", null, el("a", { href: link({ view: "functions", id: a.id }) }, "Search its functions")),
       el("h3", null, "Files"),
       table(["SHA-256", "What it is", "Symbols", "#Size", "Serves"], a.files.map((/** @type {any} */ f) => [
@@ -248,6 +249,12 @@ function symbols(s) {
   /** @type {Record<string, string>} */
   const words = { none: "none", exported: "functions that other files may call", functions: "all functions, without lines", lines: "functions, inlined calls, files and lines" };
   return words[s] || s;
+}
+
+/** @param {{count: number, last: string, by?: {who: string, count: number}[]}} a */
+function askedText(a) {
+  const by = (a.by || []).map((b) => b.who + " (" + count(b.count) + ")").join(", ");
+  return nameText(count(a.count) + (a.count === 1 ? " time" : " times") + (by ? ", by " + by : "") + ", last " + when(a.last) + " (UTC)");
 }
 
 let turn = 0;

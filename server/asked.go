@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,40 +13,47 @@ import (
 	"hallmark/server/api"
 )
 
-// missing counts identities that were asked for and are not there. Whoever asks chooses them, so their number is
-// bounded: one that comes when there is no room takes the place of a rare one.
-type missing struct {
+// askings count how often identities were asked for, and by whom: those that are there, or those that are not.
+// Whoever asks chooses them, so their number is bounded: one that comes when there is no room takes the place of a
+// rare one.
+type askings struct {
 	mu  sync.Mutex
-	ids map[buildid.ID]*missed
+	ids map[buildid.ID]*counted
 }
 
-type missed struct {
+type counted struct {
 	count int64
 	last  time.Time
-	name  string // a path of the file, as a profile has it
+	name  string           // a path of the file, as a profile has it
+	by    map[string]int64 // names of tokens
 }
 
 const (
-	maxMissing   = 10000
+	maxAsked     = 10000
+	maxAskers    = 8    // names of tokens for an identity
 	rarestOf     = 32   // identities, of which the rarest makes room
 	maxNamed     = 1024 // bytes of a path
 	maxMissPage  = 200
 	usualMissing = 50
 )
 
+// askerKey has the name of the token of a request in its context.
+type askerKey struct{}
+
 // note counts an identity once. The name may be empty.
-func (m *missing) note(id buildid.ID, name string) {
+func (m *askings) note(ctx context.Context, id buildid.ID, name string) {
+	who, _ := ctx.Value(askerKey{}).(string)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ids == nil {
-		m.ids = map[buildid.ID]*missed{}
+		m.ids = map[buildid.ID]*counted{}
 	}
 	one := m.ids[id]
 	if one == nil {
-		if len(m.ids) >= maxMissing {
+		if len(m.ids) >= maxAsked {
 			m.makeRoom()
 		}
-		one = new(missed)
+		one = new(counted)
 		m.ids[id] = one
 	}
 	one.count++
@@ -53,12 +61,34 @@ func (m *missing) note(id buildid.ID, name string) {
 	if name != "" && len(name) <= maxNamed {
 		one.name = strings.Clone(name)
 	}
+	if _, ok := one.by[who]; who != "" && (ok || len(one.by) < maxAskers) {
+		if one.by == nil {
+			one.by = map[string]int64{}
+		}
+		one.by[who]++
+	}
+}
+
+// of returns how often an identity was asked for; nil for never.
+func (m *askings) of(id buildid.ID) *api.Asked {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.ids[id]
+	if one == nil {
+		return nil
+	}
+	out := &api.Asked{Count: one.count, Last: one.last.UTC().Truncate(time.Second)}
+	for who, count := range one.by {
+		out.By = append(out.By, api.Asker{Who: who, Count: count})
+	}
+	slices.SortFunc(out.By, func(a, b api.Asker) int { return cmp.Or(-cmp.Compare(a.Count, b.Count), cmp.Compare(a.Who, b.Who)) })
+	return out
 }
 
 // makeRoom removes the rarest of some, and the oldest of these. It is called under the lock.
-func (m *missing) makeRoom() {
+func (m *askings) makeRoom() {
 	var rarest buildid.ID
-	var least *missed
+	var least *counted
 	n := 0
 	for id, one := range m.ids {
 		if least == nil || cmp.Or(cmp.Compare(one.count, least.count), one.last.Compare(least.last)) < 0 {
@@ -72,14 +102,14 @@ func (m *missing) makeRoom() {
 }
 
 // found forgets an identity, which has come.
-func (m *missing) found(id buildid.ID) {
+func (m *askings) found(id buildid.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.ids, id)
 }
 
 // list returns the identities, those first that were asked for most often.
-func (m *missing) list() []api.Missing {
+func (m *askings) list() []api.Missing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]api.Missing, 0, len(m.ids))
@@ -99,7 +129,7 @@ func (s *Server) listMissing(w http.ResponseWriter, r *http.Request, _ caller) e
 	if err != nil {
 		return err
 	}
-	offset, err := numberIn(q.Get("offset"), 0, 0, maxMissing)
+	offset, err := numberIn(q.Get("offset"), 0, 0, maxAsked)
 	if err != nil {
 		return err
 	}
