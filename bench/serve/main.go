@@ -1,0 +1,373 @@
+// Command serve measures 'hallmark serve' beside elfutils' debuginfod and the file server of Go's net/http, all on the
+// loopback interface and over the same files: requests for a file, memory after them, and addresses symbolized.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"hallmark/addr"
+	"hallmark/bench/browser"
+	"hallmark/bench/internal/trial"
+	"hallmark/buildid"
+	"hallmark/server/api"
+	"hallmark/server/client"
+	"hallmark/server/columns"
+	"hallmark/symbol"
+)
+
+var (
+	requests  = flag.Int("requests", 20_000, "requests for a file in a round")
+	atOnce    = flag.Int("at-once", 8, "requests at a time")
+	addresses = flag.Int("addresses", 1_000_000, "addresses of a question")
+	rounds    = trial.Rounds("rounds", 3, "rounds, of which the medians are shown")
+	program   = flag.String("file", "", "a program with debug information, whose addresses are asked for (default: the hallmark command)")
+)
+
+func main() { trial.Main("serve", run) }
+
+func run(dir string) error {
+	command := filepath.Join(dir, "hallmark")
+	build := exec.Command("go", "build", "-o", command, "./cmd/hallmark")
+	build.Dir, build.Stderr = "..", os.Stderr
+	if err := build.Run(); err != nil {
+		return err
+	}
+	if *program == "" {
+		*program = command
+	}
+	small, id, err := smallProgram(dir)
+	if err != nil {
+		return err
+	}
+	s, err := browser.StartServer(command, dir)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	for _, file := range []string{small, *program} {
+		push := exec.Command(command, "push", "--server", s.URL, file)
+		push.Stderr = os.Stderr
+		if err := push.Run(); err != nil {
+			return fmt.Errorf("push %s: %w", file, err)
+		}
+	}
+	path := "/buildid/" + id.String() + "/executable"
+	servers := []server{{"hallmark serve", strings.TrimSuffix(s.URL, "/") + path, s.PID()}}
+	other, stop, err := debuginfod(dir, path)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "serve: without elfutils' debuginfod: %v\n", err)
+	} else {
+		defer stop()
+		servers = append(servers, other)
+	}
+	files, err := fileServer(filepath.Dir(small))
+	if err != nil {
+		return err
+	}
+	servers = append(servers, server{"net/http.FileServer, in this process", files + "/" + filepath.Base(small), 0})
+	if err := measureFiles(servers, small); err != nil {
+		return err
+	}
+	return measureSymbols(s.URL, *program)
+}
+
+// server is one that has the file.
+type server struct {
+	name, url string
+	pid       int // 0 for this process
+}
+
+// smallProgram makes a program of some 100 KB.
+func smallProgram(dir string) (string, buildid.ID, error) {
+	files := filepath.Join(dir, "files")
+	if err := os.Mkdir(files, 0o755); err != nil {
+		return "", buildid.ID{}, err
+	}
+	name := filepath.Join(files, "small")
+	source := filepath.Join(dir, "small.c")
+	text := "const char filler[80000] = {1};\nint main(void) { return filler[1]; }\n"
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		return "", buildid.ID{}, err
+	}
+	if out, err := exec.Command("gcc", "-g", "-Wl,--build-id", "-o", name, source).CombinedOutput(); err != nil {
+		return "", buildid.ID{}, fmt.Errorf("gcc: %w\n%s", err, out)
+	}
+	info, err := buildid.ReadFile(name)
+	return name, info.ID, err
+}
+
+// debuginfod starts elfutils' server over the files, and waits until it has them.
+func debuginfod(dir, path string) (server, func(), error) {
+	port, err := freePort()
+	if err != nil {
+		return server{}, nil, err
+	}
+	cmd := exec.Command("debuginfod", "-F", "-d", filepath.Join(dir, "elfutils.sqlite"), "-p", strconv.Itoa(port), filepath.Join(dir, "files"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=")
+	if err := cmd.Start(); err != nil {
+		return server{}, nil, err
+	}
+	stop := func() {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		cmd.Wait()
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d%s", port, path)
+	for range 300 {
+		if resp, err := http.Get(url); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return server{"elfutils' debuginfod", url, cmd.Process.Pid}, stop, nil
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	stop()
+	return server{}, nil, errors.New("it has not found the file after 30 s")
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func fileServer(dir string) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	go http.Serve(l, http.FileServer(http.Dir(dir)))
+	return "http://" + l.Addr().String(), nil
+}
+
+// measureFiles asks each server for the file many times, in turns.
+func measureFiles(servers []server, name string) error {
+	want, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	rates, cpu := make([][]float64, len(servers)), make([][]float64, len(servers))
+	for range *rounds {
+		for i, s := range servers {
+			before := used(s.pid)
+			rate, err := get(s.url, want)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			rates[i] = append(rates[i], rate)
+			cpu[i] = append(cpu[i], (used(s.pid)-before)/float64(*requests)*1e6)
+		}
+	}
+	fmt.Printf("| a file of %d bytes, %d requests, %d at a time | requests a second | × elfutils | CPU µs a request | MiB afterwards |\n|---|--:|--:|--:|--:|\n", len(want), *requests, *atOnce)
+	for i, s := range servers {
+		ratio, spent, size := "", "", ""
+		if s.pid != 0 {
+			spent, size = fmt.Sprintf("%.0f", median(cpu[i])), fmt.Sprintf("%.0f", resident(s.pid))
+		}
+		if j := slices.IndexFunc(servers, func(s server) bool { return strings.HasPrefix(s.name, "elfutils") }); j >= 0 {
+			ratio = fmt.Sprintf("%.1f", median(rates[i])/median(rates[j]))
+		}
+		fmt.Printf("| %s | %.0f | %s | %s | %s |\n", s.name, median(rates[i]), ratio, spent, size)
+	}
+	return nil
+}
+
+// get asks for a file, and returns how many answers came in a second.
+func get(url string, want []byte) (float64, error) {
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: *atOnce, DisableCompression: true}}
+	defer c.CloseIdleConnections()
+	var left atomic.Int64
+	left.Store(int64(*requests))
+	failures := make(chan error, *atOnce)
+	begun := time.Now()
+	var all sync.WaitGroup
+	for range *atOnce {
+		all.Go(func() {
+			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				if err := getOnce(c, url, want, n%1000 == 0); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	select {
+	case err := <-failures:
+		return 0, err
+	default:
+		return float64(*requests) / time.Since(begun).Seconds(), nil
+	}
+}
+
+func getOnce(c *http.Client, url string, want []byte, compare bool) error {
+	resp, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if compare {
+		b, err := io.ReadAll(resp.Body)
+		if err == nil && !bytes.Equal(b, want) {
+			err = errors.New("the file is another one")
+		}
+		return err
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || n != int64(len(want))) {
+		err = fmt.Errorf("%s, %d bytes", resp.Status, n)
+	}
+	return err
+}
+
+// measureSymbols asks for addresses of a program, in columns and as JSON.
+func measureSymbols(url, name string) error {
+	info, err := buildid.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	virts, err := codeOf(name)
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	asked := make([]uint64, *addresses)
+	for i := range asked {
+		asked[i] = uint64(virts[r.IntN(len(virts))])
+	}
+	slices.Sort(asked)
+	c, err := client.New(url, "")
+	if err != nil {
+		return err
+	}
+	q := &columns.Question{Files: []columns.File{{ID: info.ID.String(), Virtual: true, Addresses: asked}}}
+	var inColumns, inJSON, unparsed []float64
+	named := 0
+	for i := range *rounds + 1 { // the first one makes the index
+		begun := time.Now()
+		a, err := c.Symbolize(context.Background(), q)
+		if err != nil {
+			return err
+		}
+		if a.Files[0].Why != "" {
+			return fmt.Errorf("no symbols: %s", a.Files[0].Why)
+		}
+		reader := a.Reader()
+		named = 0
+		for j := range asked {
+			if len(reader.At(0, j).Frames) > 0 {
+				named++
+			}
+		}
+		if i > 0 {
+			inColumns = append(inColumns, float64(len(asked))/time.Since(begun).Seconds())
+		}
+	}
+	part := asked[:min(len(asked), 100_000)]
+	for range *rounds {
+		begun := time.Now()
+		body, err := askJSON(url, info.ID, part)
+		if err != nil {
+			return err
+		}
+		unparsed = append(unparsed, float64(len(part))/time.Since(begun).Seconds())
+		var a api.SymbolizeAnswer
+		if err := json.Unmarshal(body, &a); err != nil || len(a.Files) != 1 || len(a.Files[0].Results) != len(part) {
+			return fmt.Errorf("an answer of another size: %w", err)
+		}
+		inJSON = append(inJSON, float64(len(part))/time.Since(begun).Seconds())
+	}
+	fmt.Printf("\n| %s, %d addresses, %d with a name; client and server on these CPUs | million addresses a second |\n|---|--:|\n", filepath.Base(name), len(asked), named)
+	fmt.Printf("| in columns, read back as frames | %.2f |\n| as JSON, %d at a time | %.2f |\n| as JSON, parsed by encoding/json | %.2f |\n", median(inColumns)/1e6, len(part), median(unparsed)/1e6, median(inJSON)/1e6)
+	return nil
+}
+
+// codeOf returns addresses of all code that has a name.
+func codeOf(name string) ([]addr.Virt, error) {
+	f, err := symbol.OpenFile(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	x, err := f.Index(symbol.IndexOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	var all []addr.Virt
+	for p := range x.Pieces() {
+		all = append(all, p.Virt)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no code with names", name)
+	}
+	return all, nil
+}
+
+func askJSON(url string, id buildid.ID, asked []uint64) ([]byte, error) {
+	b, err := json.Marshal(map[string]any{"files": []any{map[string]any{"id": id, "virtual": true, "addresses": asked}}})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.Post(strings.TrimSuffix(url, "/")+"/v1/symbolize", "application/json", bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+func median(list []float64) float64 {
+	s := slices.Sorted(slices.Values(list))
+	return s[len(s)/2]
+}
+
+// used returns how many seconds a process has run on a processor.
+func used(pid int) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	words := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(words) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(words[11])
+	system, _ := strconv.Atoi(words[12])
+	return float64(user+system) / 100 // USER_HZ
+}
+
+// resident returns how much memory a process has, in MiB.
+func resident(pid int) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, _ := strconv.Atoi(strings.Fields(rest)[0])
+			return float64(kib) / 1024
+		}
+	}
+	return 0
+}
