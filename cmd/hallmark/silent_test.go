@@ -83,6 +83,13 @@ func victim(how string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
+// A process that waits in mmap(2) does so with its first thread: /proc shows what that one does.
+func init() {
+	if os.Getenv(victimVar) == "launder" {
+		runtime.LockOSThread()
+	}
+}
+
 // burn takes processor time for ever, in code that was run before the parent learns of it.
 func burn() {
 	for n := 0; ; n++ {
