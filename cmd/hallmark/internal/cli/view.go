@@ -103,6 +103,10 @@ func (v *viewer) run(name string) error {
 	return serve(ctx, v.env, s, v.symbols, func() (*compact.Profile, view.Options, error) { return v.read(name) })
 }
 
+// manyLocations is from how many on the names of a profile make a heap of many pointers, which takes long to look
+// through.
+const manyLocations = 100_000
+
 // read reads the profile, and what it is compared with.
 func (v *viewer) read(name string) (*compact.Profile, view.Options, error) {
 	v.input.ReportLacks, v.input.Times = true, true
@@ -113,6 +117,9 @@ func (v *viewer) read(name string) (*compact.Profile, view.Options, error) {
 	}
 	if _, err := p.SampleType(v.input.SampleType); err != nil {
 		return nil, o, fmt.Errorf("%s: %w", name, err)
+	}
+	if p.Locations() > manyLocations {
+		verb.CollectSeldom()
 	}
 	o.FitAdvice = advice.Fitter(&v.input, p)
 	if v.base == "" {
