@@ -87,7 +87,7 @@ var doors = map[string]string{
 	"internal/cachedir/cachedir.go:tryLock":         ownCache,
 	"internal/cachedir/user.go:rootHome":            machine,
 	"internal/contentcache/disk.go:newDisk":         kernel,
-	"internal/contentcache/disks.go:disks.numberOf":  kernel,
+	"internal/contentcache/disks.go:disks.numberOf": kernel,
 	"internal/contentcache/sight.go:centiseconds":   kernel,
 	"internal/kernelcode/cache.go:kernelCache.read": kernel,
 	"internal/kernelcode/cache.go:newKernelCache":   kernel,
