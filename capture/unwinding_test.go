@@ -78,6 +78,7 @@ func checkStacks(t *testing.T, p *pprof.Profile) []*pprof.Sample {
 func TestWholeStacks(t *testing.T) {
 	needUnwinding(t)
 	program, cache := buildCallbacks(t), t.TempDir()
+	var before []string // what the cache had
 	for round := range 2 {
 		p, _, stats := recordCommand(t, Options{Backend: BPF, Frequency: 499, CacheDir: cache}, program, "1000")
 		inCallback := int64(0)
@@ -103,8 +104,10 @@ func TestWholeStacks(t *testing.T) {
 		}
 		// Program and library are in each recording, and the dynamic linker only by chance.
 		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 1) {
-			t.Errorf("recording %d: %+v", round, u)
+			after, _ := filepath.Glob(filepath.Join(cache, "*", "*"))
+			t.Errorf("recording %d: %+v; the cache had %q, and has %q; the program is %v", round, u, before, after, proctest.FileID(t, program))
 		}
+		before, _ = filepath.Glob(filepath.Join(cache, "*", "*"))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"hallmark/internal/plaintext"
@@ -27,7 +28,8 @@ func Name(name string) string {
 }
 
 // Message returns the text of an error, with the paths of operations that failed as tables show them
-// ([plaintext.Name]). The given names are quoted where a terminal would not show them as they are.
+// ([plaintext.Name]). The given names are quoted where a terminal would not show them as they are. Where a process
+// may have no more open files the text says what helps, whichever file was the one too many.
 func Message(err error, names ...string) string {
 	text := err.Error()
 	for _, f := range failedTexts(err) {
@@ -37,6 +39,9 @@ func Message(err error, names ...string) string {
 		if quoted := plaintext.Quote(name); quoted != name {
 			text = strings.ReplaceAll(text, name, quoted)
 		}
+	}
+	if errors.Is(err, syscall.EMFILE) && !strings.Contains(text, "ulimit -n") {
+		text += ": raise 'ulimit -n'"
 	}
 	return text
 }
