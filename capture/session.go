@@ -170,8 +170,9 @@ func Start(opts Options) (*Session, error) {
 	return s, nil
 }
 
-// reservedFiles is how many files workers have open at a time, beside those that are kept.
-const reservedFiles = 24
+// reservedFiles is how many files workers have open at a time, beside those that are kept, and how many are open
+// for the numbers of disks (contentcache.DiskOf) on most machines.
+const reservedFiles = 24 + 4
 
 // reserve returns an error if this process cannot open so many files more. Otherwise files and
 // tables would be missing in silence.
