@@ -20,6 +20,9 @@ const (
 	// No other binary is searched for a page with so many functions, or after that time: the next page goes on.
 	maxFunctions  = 200
 	functionsTime = 2 * time.Second
+	// One binary is left, with more in it, after these bytes of names, and that time.
+	maxFunctionText = 1 << 20
+	longestSearch   = 20 * time.Second
 )
 
 // findFunctions answers which functions have a text in their name, of people or of the linker. It searches the indexes
@@ -38,7 +41,7 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 		return err
 	}
 	defer done()
-	begun := time.Now()
+	begun, texts := time.Now(), 0
 	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.catalog.isComplete()}
 	for _, b := range s.catalog.indexed(q.Get("after"), q.Get("id")) {
 		x, closeIndex, ok := s.Symbols.Here(b.id, b.index)
@@ -46,8 +49,9 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 			out.NotHere++
 			continue
 		}
-		of, more := functionsOf(r.Context(), x, &b, text)
+		of, size, more := functionsOf(r.Context(), x, &b, text)
 		closeIndex()
+		texts += size
 		out.Functions = append(out.Functions, of...)
 		out.Searched++
 		if more {
@@ -56,7 +60,7 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 		if r.Context().Err() != nil {
 			return r.Context().Err()
 		}
-		if time.Since(begun) > functionsTime || len(out.Functions) >= maxFunctions {
+		if time.Since(begun) > functionsTime || len(out.Functions) >= maxFunctions || texts >= maxFunctionText {
 			out.Next = b.id.String()
 			break
 		}
@@ -64,26 +68,30 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 	return writeJSON(w, out)
 }
 
-// functionsOf returns functions of a binary that have a text in their name, and whether there are more.
-func functionsOf(ctx context.Context, x *symbol.Index, b *indexed, text string) (found []api.FoundFunction, more bool) {
+// functionsOf returns functions of a binary that have a text in their name, how many bytes their texts have, and
+// whether there may be more.
+func functionsOf(ctx context.Context, x *symbol.Index, b *indexed, text string) (found []api.FoundFunction, size int, more bool) {
+	ctx, cancel := context.WithTimeout(ctx, longestSearch)
+	defer cancel()
 	for f := range x.Functions() {
 		if ctx.Err() != nil {
-			return nil, false
+			return found, size, true
 		}
 		name := symbol.Demangle(f.Linkage)
 		if !strings.Contains(name, text) && !strings.Contains(f.Linkage, text) {
 			continue
 		}
-		if len(found) == maxFunctionsOf {
-			return found, true
+		if len(found) == maxFunctionsOf || size >= maxFunctionText {
+			return found, size, true
 		}
 		one := api.FoundFunction{ID: b.id, Binary: b.name, Function: strings.Clone(name), File: strings.Clone(f.File), Line: f.Start, Virtual: uint64(f.Virt), Inlined: f.Inlined}
 		if name != f.Linkage {
 			one.Linkage = strings.Clone(f.Linkage)
 		}
+		size += len(one.Function) + len(one.Linkage) + len(one.File) + len(one.Binary)
 		found = append(found, one) // its texts outlive the index
 	}
-	return found, false
+	return found, size, false
 }
 
 // indexed is a binary that has an index, or may have one.

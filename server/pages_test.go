@@ -348,6 +348,41 @@ func TestFindFunctions(t *testing.T) {
 	ask(t, "GET", none+"/v1/functions?q=main", nil).want(t, 404)
 }
 
+// TestLongFunctions wants a bound of what an answer has of names.
+func TestLongFunctions(t *testing.T) {
+	gcc := testenv.Tool(t, "gcc")
+	_, base := start(t, withSymbols(t))
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var source strings.Builder
+	for i := range maxFunctionsOf - 1 {
+		fmt.Fprintf(&source, "int %s_%d(void) { return %d; }\n", strings.Repeat("long", 10_000), i, i)
+	}
+	name := filepath.Join(dir, "a")
+	if err := os.WriteFile(name+".c", []byte(source.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const id = "0123456789012345678901234567890123456789"
+	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-Wl,--build-id=0x"+id, "-o", name, name+".c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%.300s", err, out)
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upload(t, base, b, "").want(t, 201)
+	if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: id, Addresses: []uint64{1}}}}); err != nil {
+		t.Fatal(err)
+	}
+	a := ask(t, "GET", base+"/v1/functions?q=long", nil).want(t, 200)
+	if found := read[api.FunctionsAnswer](t, a); len(found.Functions) == 0 || found.Cut != 1 || len(a.body) > 2*maxFunctionText {
+		t.Errorf("%d functions, %d bytes, %d cut", len(found.Functions), len(a.body), found.Cut)
+	}
+}
+
 // TestFunctionsGoOn wants each page to go on behind the one before it.
 func TestFunctionsGoOn(t *testing.T) {
 	gcc := testenv.Tool(t, "gcc")
