@@ -14,8 +14,7 @@ import (
 )
 
 // askings count how often identities were asked for, and by whom: those that are there, or those that are not.
-// Whoever asks chooses them, so their number is bounded: one that comes when there is no room takes the place of a
-// rare one.
+// Clients choose them, so their number is bounded: one that comes when there is no room takes the place of a rare one.
 type askings struct {
 	mu  sync.Mutex
 	ids map[buildid.ID]*counted

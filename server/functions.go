@@ -41,31 +41,36 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 		return err
 	}
 	defer done()
-	begun, texts := time.Now(), 0
+	begun, size := time.Now(), 0
 	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.catalog.isComplete()}
 	for _, b := range s.catalog.indexed(q.Get("after"), q.Get("id")) {
-		x, closeIndex, ok := s.Symbols.Here(b.id, b.index)
-		if !ok {
-			out.NotHere++
-			continue
+		if err := r.Context().Err(); err != nil {
+			return err
 		}
-		of, size, more := functionsOf(r.Context(), x, &b, text)
-		closeIndex()
-		texts += size
-		out.Functions = append(out.Functions, of...)
-		out.Searched++
-		if more {
-			out.Cut++
-		}
-		if r.Context().Err() != nil {
-			return r.Context().Err()
-		}
-		if time.Since(begun) > functionsTime || len(out.Functions) >= maxFunctions || texts >= maxFunctionText {
+		size += s.searchIn(r.Context(), &out, &b, text)
+		if time.Since(begun) > functionsTime || len(out.Functions) >= maxFunctions || size >= maxFunctionText {
 			out.Next = b.id.String()
 			break
 		}
 	}
 	return writeJSON(w, out)
+}
+
+// searchIn adds what is found in a binary to an answer, and returns how many bytes the texts of that have.
+func (s *Server) searchIn(ctx context.Context, out *api.FunctionsAnswer, b *indexed, text string) (size int) {
+	x, closeIndex, ok := s.Symbols.Here(b.id, b.index)
+	if !ok {
+		out.NotHere++
+		return 0
+	}
+	defer closeIndex()
+	found, size, more := functionsOf(ctx, x, b, text)
+	out.Functions = append(out.Functions, found...)
+	out.Searched++
+	if more {
+		out.Cut++
+	}
+	return size
 }
 
 // functionsOf returns functions of a binary that have a text in their name, how many bytes their texts have, and

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +83,22 @@ func TestSearch(t *testing.T) {
 	}
 	for _, bad := range []string{"limit=0", "offset=-1", "q=" + strings.Repeat("x", maxSearch+1)} {
 		ask(t, "GET", base+"/v1/search?"+bad, nil).want(t, 400)
+	}
+}
+
+// BenchmarkCatalog reports the heap that the catalogue takes.
+func BenchmarkCatalog(b *testing.B) {
+	for b.Loop() {
+		var before, after runtime.MemStats
+		s := New(Config{Store: &store.Store{}})
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		fill(b, s, 50000)
+		s.catalog.order()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB")
+		runtime.KeepAlive(s)
 	}
 }
 
@@ -348,25 +365,14 @@ func TestFindFunctions(t *testing.T) {
 	ask(t, "GET", none+"/v1/functions?q=main", nil).want(t, 404)
 }
 
-// TestLongFunctions wants a bound of what an answer has of names.
-func TestLongFunctions(t *testing.T) {
-	gcc := testenv.Tool(t, "gcc")
-	_, base := start(t, withSymbols(t))
-	c, err := client.New(base, "")
-	if err != nil {
+// sendLibrary compiles a library with a build ID, and has the server keep it and make its index.
+func sendLibrary(t *testing.T, base, source, id string) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "library")
+	if err := os.WriteFile(name+".c", []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	var source strings.Builder
-	for i := range maxFunctionsOf - 1 {
-		fmt.Fprintf(&source, "int %s_%d(void) { return %d; }\n", strings.Repeat("long", 10_000), i, i)
-	}
-	name := filepath.Join(dir, "a")
-	if err := os.WriteFile(name+".c", []byte(source.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const id = "0123456789012345678901234567890123456789"
-	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-Wl,--build-id=0x"+id, "-o", name, name+".c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(testenv.Tool(t, "gcc"), "-shared", "-fPIC", "-Wl,--build-id=0x"+id, "-o", name, name+".c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%.300s", err, out)
 	}
 	b, err := os.ReadFile(name)
@@ -374,9 +380,23 @@ func TestLongFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	upload(t, base, b, "").want(t, 201)
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: id, Addresses: []uint64{1}}}}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLongFunctions wants a bound of what an answer has of names.
+func TestLongFunctions(t *testing.T) {
+	_, base := start(t, withSymbols(t))
+	var source strings.Builder
+	for i := range maxFunctionsOf - 1 {
+		fmt.Fprintf(&source, "int %s_%d(void) { return %d; }\n", strings.Repeat("long", 10_000), i, i)
+	}
+	sendLibrary(t, base, source.String(), strings.Repeat("0123456789", 4))
 	a := ask(t, "GET", base+"/v1/functions?q=long", nil).want(t, 200)
 	if found := read[api.FunctionsAnswer](t, a); len(found.Functions) == 0 || found.Cut != 1 || len(a.body) > 2*maxFunctionText {
 		t.Errorf("%d functions, %d bytes, %d cut", len(found.Functions), len(a.body), found.Cut)
@@ -385,35 +405,15 @@ func TestLongFunctions(t *testing.T) {
 
 // TestFunctionsGoOn wants each page to go on behind the one before it.
 func TestFunctionsGoOn(t *testing.T) {
-	gcc := testenv.Tool(t, "gcc")
 	_, base := start(t, withSymbols(t))
-	c, err := client.New(base, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
 	var source strings.Builder
 	for i := range maxFunctionsOf + 20 {
 		fmt.Fprintf(&source, "int many_%d(void) { return %d; }\n", i, i)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "a.c"), []byte(source.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	want := map[string]bool{}
 	for i := range 5 {
 		id := fmt.Sprintf("%02d%038x", i, i)
-		name := filepath.Join(dir, id)
-		if out, err := exec.Command(gcc, "-shared", "-fPIC", "-Wl,--build-id=0x"+id, "-o", name, filepath.Join(dir, "a.c")).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		upload(t, base, b, "").want(t, 201)
-		if _, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{{ID: id, Addresses: []uint64{1}}}}); err != nil {
-			t.Fatal(err)
-		}
+		sendLibrary(t, base, source.String(), id)
 		want[id] = true
 	}
 	pages, after := 0, ""

@@ -81,7 +81,7 @@ type Identity struct {
 type Asked struct {
 	Count int64     `json:"count"`
 	Last  time.Time `json:"last"`
-	By    []Asker   `json:"by,omitempty"` // for who may do everything
+	By    []Asker   `json:"by,omitempty"` // for the role admin alone
 }
 
 // An Asker is a token that asked.
