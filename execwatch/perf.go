@@ -345,6 +345,7 @@ func (p *perfWatch) forget() {
 		}
 	}
 	clear(p.tasks)
+	clear(p.begins)
 	p.running.forget()
 }
 
