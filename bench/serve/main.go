@@ -26,6 +26,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/bench/browser"
+	"hallmark/bench/internal/process"
 	"hallmark/bench/internal/trial"
 	"hallmark/buildid"
 	"hallmark/server/api"
@@ -39,6 +40,7 @@ var (
 	atOnce    = flag.Int("at-once", 8, "requests at a time")
 	addresses = flag.Int("addresses", 1_000_000, "addresses of a question")
 	rounds    = trial.Rounds("rounds", 3, "rounds, of which the medians are shown")
+	large     = flag.Int("large", 0, "also ask for a section of a program of so many MB, cold, as root (needs objcopy)")
 	program   = flag.String("file", "", "a program with debug information, whose addresses are asked for (default: the hallmark command)")
 )
 
@@ -87,7 +89,13 @@ func run(dir string) error {
 	if err := measureFiles(servers, small); err != nil {
 		return err
 	}
-	return measureSymbols(s.URL, *program)
+	if err := measureSymbols(s.URL, *program); err != nil {
+		return err
+	}
+	if *large == 0 {
+		return nil
+	}
+	return measureSection(command, dir, small)
 }
 
 // server is one that has the file.
@@ -172,20 +180,20 @@ func measureFiles(servers []server, name string) error {
 	rates, cpu := make([][]float64, len(servers)), make([][]float64, len(servers))
 	for range *rounds {
 		for i, s := range servers {
-			before := used(s.pid)
+			before := process.CPU(s.pid)
 			rate, err := get(s.url, want)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			rates[i] = append(rates[i], rate)
-			cpu[i] = append(cpu[i], (used(s.pid)-before)/float64(*requests)*1e6)
+			cpu[i] = append(cpu[i], (process.CPU(s.pid)-before)/float64(*requests)*1e6)
 		}
 	}
 	fmt.Printf("| a file of %d bytes, %d requests, %d at a time | requests a second | × elfutils | CPU µs a request | MiB afterwards |\n|---|--:|--:|--:|--:|\n", len(want), *requests, *atOnce)
 	for i, s := range servers {
 		ratio, spent, size := "", "", ""
 		if s.pid != 0 {
-			spent, size = fmt.Sprintf("%.0f", median(cpu[i])), fmt.Sprintf("%.0f", resident(s.pid))
+			spent, size = fmt.Sprintf("%.0f", median(cpu[i])), fmt.Sprintf("%.0f", process.Resident(s.pid))
 		}
 		if j := slices.IndexFunc(servers, func(s server) bool { return strings.HasPrefix(s.name, "elfutils") }); j >= 0 {
 			ratio = fmt.Sprintf("%.1f", median(rates[i])/median(rates[j]))
@@ -343,31 +351,71 @@ func askJSON(url string, id buildid.ID, asked []uint64) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
+// measureSection asks a server that has just started, and whose disk is cold, for a small section of a large program.
+func measureSection(command, dir, small string) error {
+	filler, name := filepath.Join(dir, "filler"), filepath.Join(dir, "large")
+	if err := writeNoise(filler, int64(*large)*1e6); err != nil {
+		return err
+	}
+	if out, err := exec.Command("objcopy", "--add-section", ".filler="+filler, small, name).CombinedOutput(); err != nil {
+		return fmt.Errorf("objcopy: %w\n%s", err, out)
+	}
+	if err := os.Remove(filler); err != nil {
+		return err
+	}
+	info, err := buildid.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	home := filepath.Join(dir, "cold")
+	s, err := browser.StartServer(command, home)
+	if err != nil {
+		return err
+	}
+	push := exec.Command(command, "push", "--server", s.URL, name)
+	push.Stderr = os.Stderr
+	err = push.Run()
+	s.Stop()
+	if err != nil {
+		return err
+	}
+	syscall.Sync()
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+		return err
+	}
+	if s, err = browser.StartServer(command, home); err != nil {
+		return err
+	}
+	defer s.Stop()
+	before := process.Peak(s.PID())
+	begun := time.Now()
+	resp, err := http.Get(strings.TrimSuffix(s.URL, "/") + "/buildid/" + info.ID.String() + "/section/.comment")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("a section: %s %w", resp.Status, err)
+	}
+	fmt.Printf("\nA section of %d bytes of a program of %d MB, cold: %.1f ms, %.1f MiB more memory.\n", n, *large, time.Since(begun).Seconds()*1e3, process.Peak(s.PID())-before)
+	return nil
+}
+
+// writeNoise writes bytes that nothing compresses.
+func writeNoise(name string, size int64) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{1}), size); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
 func median(list []float64) float64 {
 	s := slices.Sorted(slices.Values(list))
 	return s[len(s)/2]
-}
-
-// used returns how many seconds a process has run on a processor.
-func used(pid int) float64 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	words := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(words) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(words[11])
-	system, _ := strconv.Atoi(words[12])
-	return float64(user+system) / 100 // USER_HZ
-}
-
-// resident returns how much memory a process has, in MiB.
-func resident(pid int) float64 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, _ := strconv.Atoi(strings.Fields(rest)[0])
-			return float64(kib) / 1024
-		}
-	}
-	return 0
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"hallmark/bench/browser"
+	"hallmark/bench/internal/process"
 	"hallmark/bench/internal/trial"
 	"hallmark/internal/proftest"
 )
@@ -250,7 +251,7 @@ func measure(v viewer, file string) (r result, err error) {
 		return r, err
 	}
 	r.picture = time.Since(begun).Seconds()
-	r.server, r.cpu = peak(pid), used(pid)
+	r.server, r.cpu = process.Peak(pid), process.CPU(pid)
 	if err := page.Settle(); err != nil {
 		return r, err
 	}
@@ -264,28 +265,4 @@ func measure(v viewer, file string) (r result, err error) {
 		err = page.Eval(v.zoom(), &r.zoom)
 	}
 	return r, err
-}
-
-// peak returns the most memory that a process had, in MiB.
-func peak(pid int) float64 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, _ := strconv.Atoi(strings.Fields(rest)[0])
-			return float64(kib) / 1024
-		}
-	}
-	return 0
-}
-
-// used returns how many seconds a process has run on a processor.
-func used(pid int) float64 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	words := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(words) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(words[11])
-	system, _ := strconv.Atoi(words[12])
-	return float64(user+system) / 100 // USER_HZ
 }
