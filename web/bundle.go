@@ -28,22 +28,21 @@ func bundlePage(name string) (page, style, script []byte, err error) {
 		return nil, nil, nil, err
 	}
 	base := strings.TrimSuffix(name, ".html")
-	page = replaceTags(stylesheet, page, `<link rel="stylesheet" href="`+base+`.css">`)
-	page = replaceTags(moduleTag, page, `<script type="module" src="`+base+`.js"></script>`)
+	page = replaceTags(stylesheet, page, `<link rel="stylesheet" href="`+base+`.css">`+"\n")
+	page = replaceTags(moduleTag, page, `<script type="module" src="`+base+`.js"></script>`+"\n")
 	return page, style, script, nil
 }
 
-// replaceTags puts one tag in the place of all those that match, each of which has a line of its own.
-func replaceTags(all *regexp.Regexp, page []byte, tag string) []byte {
-	var out []byte
+// replaceTags puts one line in the place of the lines that match.
+func replaceTags(all *regexp.Regexp, page []byte, with string) (out []byte) {
+	isDone := false
 	for line := range bytes.Lines(page) {
-		if all.Match(line) {
-			line, tag = []byte(tag), ""
-			if len(line) > 0 {
-				line = append(line, '\n')
-			}
+		switch {
+		case !all.Match(line):
+			out = append(out, line...)
+		case !isDone:
+			out, isDone = append(out, with...), true
 		}
-		out = append(out, line...)
 	}
 	return out
 }
