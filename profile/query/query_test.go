@@ -1,10 +1,12 @@
 package query
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -284,6 +286,66 @@ func TestCut(t *testing.T) {
 }
 
 // TestSandwich compares callers and callees with the stacks.
+// wide is a profile whose tree has as many nodes as several walkers need.
+func wide(t testing.TB, stacks int) *compact.Profile {
+	t.Helper()
+	var b bytes.Buffer
+	if err := (proftest.Wide{Stacks: stacks, Shared: 8, Depth: 12}).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	p, err := compact.Read(&b, profile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestWalkers has one and several walkers build the same trees.
+func TestWalkers(t *testing.T) {
+	sel := selected(t, New(wide(t, 2*nodesOfAWalker), wide(t, nodesOfAWalker)), Filter{})
+	trees := func() (all []*Tree) {
+		for _, o := range []TreeOptions{
+			{}, {MaxNodes: 100}, {MaxNodes: 20_000, MinShare: -1}, {MaxDepth: 3}, {Absolute: true}, {Inverted: true},
+		} {
+			tree, err := sel.Tree(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, tree)
+		}
+		frame := int(all[0].Nodes[len(all[0].Nodes)/2].Frame)
+		for _, of := range []func(int, TreeOptions) (*Tree, error){sel.Callers, sel.Callees} {
+			tree, err := of(frame, TreeOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, tree)
+		}
+		return all
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	want := trees()
+	runtime.GOMAXPROCS(4)
+	if n := len(sel.builder(TreeOptions{}).walkers); n != 4 {
+		t.Fatalf("%d walkers", n)
+	}
+	for i, got := range trees() {
+		if !reflect.DeepEqual(got, want[i]) {
+			t.Errorf("tree %d differs from that of one walker: %d and %d nodes", i, len(got.Nodes), len(want[i].Nodes))
+		}
+	}
+}
+
+func BenchmarkTree(b *testing.B) {
+	sel := selected(b, New(wide(b, 200_000), nil), Filter{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := sel.Tree(TreeOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func TestSandwich(t *testing.T) {
 	for name, p := range profiles() {
 		s := set(t, p, nil)

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"hallmark/profile"
 	"hallmark/profile/compact"
@@ -73,14 +76,20 @@ func (o *TreeOptions) defaults() {
 func (s *Selection) Tree(o TreeOptions) (*Tree, error) {
 	b := s.builder(o)
 	root := step{frame: -1}
-	for i, w := range b.walker.sides {
+	for i, w := range s.sides {
 		root.value[i] = w.total[0]
 	}
 	if !o.Inverted {
-		root.places = b.walker.roots()
+		root.places = b.walkers[0].roots()
 	}
-	tree, err := b.build(root, o.Root)
-	if err == nil && !o.Inverted && len(o.Root) == 0 {
+	if o.Inverted || len(o.Root) > 0 {
+		return b.build(root, o.Root)
+	}
+	var ends sync.WaitGroup
+	ends.Go(s.findEnds)
+	tree, err := b.build(root, nil)
+	ends.Wait()
+	if err == nil {
 		s.addEnds(tree)
 	}
 	return tree, err
@@ -105,7 +114,7 @@ func (s *Selection) sandwich(frame int, o TreeOptions) (*Tree, error) {
 		return nil, fmt.Errorf("%w: there is no frame %d", ErrNoPath, frame)
 	}
 	b := s.builder(o)
-	root := step{frame: int32(frame), places: b.walker.outermost(int32(frame))}
+	root := step{frame: int32(frame), places: b.walkers[0].outermost(int32(frame))}
 	for _, p := range root.places {
 		root.value[p.side] += p.value
 	}
@@ -114,12 +123,12 @@ func (s *Selection) sandwich(frame int, o TreeOptions) (*Tree, error) {
 
 // treeBuilder takes the largest nodes first.
 type treeBuilder struct {
-	walker *walker
-	o      TreeOptions
-	scale  float64
-	min    float64
-	tree   *Tree
-	queue  queue
+	walkers []*walker // one for each processor that is worth it
+	o       TreeOptions
+	scale   float64
+	min     float64
+	tree    *Tree
+	queue   queue
 }
 
 // waiting is a node that may be in the tree.
@@ -129,11 +138,27 @@ type waiting struct {
 	depth  int32
 	rank   float64
 	number int
+	next   *neighbors // once they are known
+}
+
+// neighbors are what is next to a node and counts enough, what ends there, and what the others count that are next to
+// it.
+type neighbors struct {
+	steps     []step
+	self, cut [2]int64
+	cuts      int32
 }
 
 func (s *Selection) builder(o TreeOptions) *treeBuilder {
 	o.defaults()
-	b := &treeBuilder{walker: newWalker(s.sides, len(s.set.frames)), o: o, scale: s.Scale(), tree: &Tree{}}
+	b := &treeBuilder{o: o, scale: s.Scale(), tree: &Tree{}}
+	nodes := 0
+	for _, side := range s.sides {
+		nodes += side.tree.Nodes()
+	}
+	for range min(runtime.GOMAXPROCS(0), 1+nodes/nodesOfAWalker) {
+		b.walkers = append(b.walkers, newWalker(s.sides, len(s.set.frames)))
+	}
 	if o.Absolute {
 		b.scale = 1
 	}
@@ -149,14 +174,14 @@ func (b *treeBuilder) rank(v [2]int64) float64 {
 func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 	for i, frame := range path {
 		node := b.node(&root, -1, int32(i-len(path)))
-		steps, self, _, _ := b.next(&root, 0)
-		node.Self, node.BaseSelf = self[0], self[1]
+		next := b.next(b.walkers[0], &root, 0)
+		node.Self, node.BaseSelf = next.self[0], next.self[1]
 		b.tree.Ancestors = append(b.tree.Ancestors, node)
-		at := slices.IndexFunc(steps, func(s step) bool { return int(s.frame) == frame })
+		at := slices.IndexFunc(next.steps, func(s step) bool { return int(s.frame) == frame })
 		if at < 0 {
 			return nil, fmt.Errorf("%w: frame %d of %d", ErrNoPath, i+1, len(path))
 		}
-		root = steps[at]
+		root = next.steps[at]
 	}
 	b.min = b.o.MinShare * b.rank(root.value)
 	b.queue.push(&waiting{step: root, parent: -1, rank: math.Inf(1)})
@@ -177,47 +202,83 @@ func (b *treeBuilder) node(s *step, parent, depth int32) Node {
 }
 
 func (b *treeBuilder) add(w *waiting) {
+	if w.next == nil {
+		b.lookAround(w)
+	}
 	number := int32(len(b.tree.Nodes))
 	node := b.node(&w.step, w.parent, w.depth)
-	least := max(b.min, math.SmallestNonzeroFloat64)
-	if int(w.depth) >= b.o.MaxDepth {
-		least = math.Inf(1)
-	}
-	steps, self, cut, cuts := b.next(&w.step, least)
-	node.Self, node.BaseSelf = self[0], self[1]
-	node.Cut, node.BaseCut, node.CutNodes = cut[0], cut[1], cuts
+	node.Self, node.BaseSelf = w.next.self[0], w.next.self[1]
+	node.Cut, node.BaseCut, node.CutNodes = w.next.cut[0], w.next.cut[1], w.next.cuts
 	b.tree.Nodes = append(b.tree.Nodes, node)
-	for i := range steps {
-		b.queue.push(&waiting{step: steps[i], parent: number, depth: w.depth + 1, rank: b.rank(steps[i].value)})
+	for _, s := range w.next.steps {
+		b.queue.push(&waiting{step: s, parent: number, depth: w.depth + 1, rank: b.rank(s.value)})
 	}
-	w.step.places = nil
 }
 
-// next returns what is next to a node and counts so much at least, what ends there, and what the others count
-// that are next to it.
-func (b *treeBuilder) next(s *step, least float64) (steps []step, self, cut [2]int64, cuts int32) {
-	w := b.walker
+const (
+	nodesOfAWalker = 1 << 15 // of the profiles' trees, for which another processor is worth it
+	mostTogether   = 64      // nodes that the walkers look around at the same time
+)
+
+// lookAround finds out what is next to a node. With several processors it does so at once for some of the nodes that
+// are soon in the tree: those that count most are in the beginning of the queue.
+func (b *treeBuilder) lookAround(w *waiting) {
+	together := append(make([]*waiting, 0, mostTogether), w)
+	if len(b.walkers) > 1 {
+		room := min(mostTogether, b.o.MaxNodes-len(b.tree.Nodes))
+		for _, other := range b.queue.all {
+			if len(together) >= room {
+				break
+			}
+			if other.next == nil {
+				together = append(together, other)
+			}
+		}
+	}
+	var taken atomic.Int32
+	look := func(by *walker) {
+		for i := int(taken.Add(1)); i <= len(together); i = int(taken.Add(1)) {
+			one := together[i-1]
+			least := max(b.min, math.SmallestNonzeroFloat64)
+			if int(one.depth) >= b.o.MaxDepth {
+				least = math.Inf(1)
+			}
+			one.next = b.next(by, &one.step, least)
+			one.step.places = nil
+		}
+	}
+	var others sync.WaitGroup
+	for _, by := range b.walkers[1:min(len(b.walkers), len(together))] {
+		others.Go(func() { look(by) })
+	}
+	look(b.walkers[0])
+	others.Wait()
+}
+
+// next returns what is next to a node, as far as it counts so much at least.
+func (b *treeBuilder) next(w *walker, s *step, least float64) *neighbors {
+	n := &neighbors{}
 	switch {
 	case b.o.Inverted && s.frame < 0:
 		for i, side := range w.sides {
-			self[i] = side.self[0]
+			n.self[i] = side.self[0]
 		}
 		w.leaves()
 	case b.o.Inverted:
 		for _, p := range s.places {
-			self[p.side] += w.up(p)
+			n.self[p.side] += w.up(p)
 		}
 	case s.frame < 0:
 		for _, p := range s.places {
-			self[p.side] += w.into(p, 0)
+			n.self[p.side] += w.into(p, 0)
 		}
 	default:
 		for _, p := range s.places {
-			self[p.side] += w.down(p)
+			n.self[p.side] += w.down(p)
 		}
 	}
-	steps, cut, cuts = w.take(b.rank, least)
-	return steps, self, cut, cuts
+	n.steps, n.cut, n.cuts = w.take(b.rank, least)
+	return n
 }
 
 // queue has the largest node first, and of the same the one that came first.
@@ -246,9 +307,10 @@ func (q *queue) Pop() any {
 	return w
 }
 
+func (s *Selection) findEnds() { s.ends.once.Do(func() { s.ends.byTop = s.sides[0].ends() }) }
+
 // addEnds notes at the outermost frames why there are none outside them.
 func (s *Selection) addEnds(t *Tree) {
-	s.ends.once.Do(func() { s.ends.byTop = s.sides[0].ends() })
 	for i := range t.Nodes {
 		if n := &t.Nodes[i]; n.Parent == 0 {
 			n.Ends = s.ends.byTop[n.Frame]
@@ -263,9 +325,13 @@ func (w *weights) ends() map[int32][]End {
 		why reason.Reason
 	}
 	p := w.side.p
-	why := make([]reason.Reason, p.LabelSets())
+	why, some := make([]reason.Reason, p.LabelSets()), false
 	for set := range why {
 		why[set], _ = endOf(p, uint32(set))
+		some = some || why[set] != reason.None
+	}
+	if !some {
+		return nil
 	}
 	top := w.tops()
 	sum := map[key]int64{}

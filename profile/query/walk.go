@@ -19,6 +19,8 @@ type walker struct {
 	sides  []*weights
 	bucket []int32 // by frame: number of its step + 1
 	steps  []step
+	found  []place // of all steps, in the order that they were met
+	of     []int32 // of each: number of its step
 }
 
 // step is the places of one frame next to those that the walk came from.
@@ -26,6 +28,7 @@ type step struct {
 	frame  int32
 	value  [2]int64 // profile, base
 	places []place
+	count  int  // of places
 	inline bool // all of them are inlined into what is above
 }
 
@@ -44,12 +47,14 @@ func (w *walker) put(p place, frame int32, inlined bool) {
 	s := &w.steps[n-1]
 	s.value[p.side] += p.value
 	s.inline = s.inline && inlined
-	s.places = append(s.places, p)
+	s.count++
+	w.found, w.of = append(w.found, p), append(w.of, n-1)
 }
 
 // take returns the steps that count so much at least, those that count most first, what the others count, and how
 // many these are.
 func (w *walker) take(rank func(v [2]int64) float64, least float64) (steps []step, cut [2]int64, cuts int32) {
+	count := 0
 	for i := range w.steps {
 		s := &w.steps[i]
 		w.bucket[s.frame] = 0
@@ -57,16 +62,38 @@ func (w *walker) take(rank func(v [2]int64) float64, least float64) (steps []ste
 			cuts++
 			cut[0] += s.value[0]
 			cut[1] += s.value[1]
-			continue
+			s.count = 0
 		}
-		steps = append(steps, *s)
+		count += s.count
+	}
+	if count > 0 {
+		w.place(count)
+	}
+	for _, s := range w.steps {
+		if s.count > 0 {
+			steps = append(steps, s)
+		}
 	}
 	clear(w.steps) // of places
-	w.steps = w.steps[:0]
+	w.steps, w.found, w.of = w.steps[:0], w.found[:0], w.of[:0]
 	slices.SortFunc(steps, func(a, b step) int {
 		return cmp.Or(-cmp.Compare(rank(a.value), rank(b.value)), cmp.Compare(a.frame, b.frame))
 	})
 	return steps, cut, cuts
+}
+
+// place gives the steps their places, which are so many. Steps that are left out have a count of 0.
+func (w *walker) place(count int) {
+	room := make([]place, count)
+	for i := range w.steps {
+		s := &w.steps[i]
+		s.places, room = room[:0:s.count], room[s.count:]
+	}
+	for i, n := range w.of {
+		if s := &w.steps[n]; s.count > 0 {
+			s.places = append(s.places, w.found[i])
+		}
+	}
 }
 
 // down puts the frames that are called at a place, and returns what ends there.
