@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -258,4 +261,44 @@ func TestOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLongLists has lists of numbers in one message, which a few bytes in a file can stand for: they are refused before
+// they are in memory.
+func TestLongLists(t *testing.T) {
+	const numbers = 100 << 20
+	list := func(field int, body ...byte) (out []byte) {
+		out = binary.AppendUvarint(out, uint64(field<<3|2))
+		out = binary.AppendUvarint(out, uint64(numbers+len(body)))
+		return append(out, body...)
+	}
+	inSample := func(field int) []byte {
+		key := binary.AppendUvarint([]byte{byte(field<<3 | 2)}, numbers)
+		return list(profileSample, key...)
+	}
+	for name, head := range map[string][]byte{
+		"locations": inSample(sampleLocation), "values": inSample(sampleValue), "comments": list(profileComment),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		in := io.MultiReader(bytes.NewReader(head), io.LimitReader(ones{}, numbers))
+		_, err := Read(in, profile.ReadOptions{InFile: func() int64 { return 1000 }})
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, profile.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
+			t.Errorf("%s: took %d MiB", name, n>>20)
+		}
+	}
+}
+
+// ones reads the number 1 without end.
+type ones struct{}
+
+func (ones) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 1
+	}
+	return len(p), nil
 }

@@ -103,11 +103,16 @@ func (d *decoder) checkSize(read int64) error {
 // take counts memory.
 func (d *decoder) take(bytes int) error {
 	d.cost += int64(bytes)
-	if d.cost <= d.limit {
+	return d.room(0)
+}
+
+// room refuses what takes so much memory more for a while.
+func (d *decoder) room(bytes int64) error {
+	if d.cost+bytes <= d.limit {
 		return nil
 	}
 	d.limit = d.options.Limits(d.inFile()).Memory
-	if d.cost <= d.limit {
+	if d.cost+bytes <= d.limit {
 		return nil
 	}
 	return fmt.Errorf("%w: at offset %d, uncompressed, it takes more than %d MiB of memory", profile.ErrTooLarge, d.offset(), d.limit>>20)
@@ -176,7 +181,13 @@ func (d *decoder) field() error {
 		if err != nil {
 			return err
 		}
-		if length > math.MaxInt64 || !d.have(int(length)) {
+		if limit := cmp.Or(d.options.MaxSize, profile.DefaultMaxSize); length > uint64(limit) {
+			return d.cut("a field is longer than a profile may be")
+		}
+		if err := d.room(memoryOf(number, int64(length))); err != nil {
+			return err
+		}
+		if !d.have(int(length)) {
 			return d.cut("a field is longer than the profile")
 		}
 		body := d.window[d.from : d.from+int(length)]
@@ -197,6 +208,17 @@ func (d *decoder) field() error {
 		return nil
 	}
 	return damaged(at, "a field has an unknown type")
+}
+
+// memoryOf returns how much memory a message takes while it is read, at most: it is in the window, which doubles and
+// has its last contents beside it, and a byte of it can be a number of a list, which has those of its kinds and
+// twice of what it grows by.
+func memoryOf(field int, length int64) int64 {
+	const window, numbers = 3, 8*3 + 4*3
+	if field == profileString {
+		return window * length
+	}
+	return (window + numbers) * length
 }
 
 // number reads a field that is a number.
@@ -292,11 +314,12 @@ const (
 	valueCost = 8
 	labelCost = 64
 	timeCost  = 12
+	idCost    = 48 // of a large one
 )
 
 func (d *decoder) sample(m *message) error {
 	d.stack, d.values = d.stack[:0], d.values[:0]
-	measured, labels := d.p.numbers.value.n, 0
+	measured, labels, large := d.p.numbers.value.n, 0, len(d.locationIDs.large)
 	for f := (field{}); m.next(&f); {
 		switch f.number {
 		case sampleLocation:
@@ -320,7 +343,8 @@ func (d *decoder) sample(m *message) error {
 		return nil
 	}
 	times := d.p.numbers.value.n - measured
-	if err := d.take(rowCost + 4*len(d.stack) + valueCost*len(d.values) + timeCost*times); err != nil {
+	large = len(d.locationIDs.large) - large
+	if err := d.take(rowCost + 4*len(d.stack) + valueCost*len(d.values) + timeCost*times + idCost*large); err != nil {
 		return err
 	}
 	if !d.seen {
