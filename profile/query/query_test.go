@@ -346,6 +346,57 @@ func BenchmarkTree(b *testing.B) {
 	}
 }
 
+// TestSourcesOfOneName has functions of two files that have one name: a static function of C, for one.
+func TestSourcesOfOneName(t *testing.T) {
+	m := proftest.New()
+	app := m.Mapping("/usr/bin/app", proftest.AppID, 0x400000)
+	a, b := m.Location(app, 0x400100, "helper"), m.Location(app, 0x400200, "helper")
+	m.Profile.Function[0].Filename = "/src/a.c"
+	other := &pprof.Function{ID: 2, Name: "helper", SystemName: "helper", Filename: "/src/b.c"}
+	m.Profile.Function = append(m.Profile.Function, other)
+	b.Line = []pprof.Line{{Function: other, Line: 105}}
+	m.Sample("app", 1, 1, a)
+	m.Sample("app", 1, 9, b)
+	s := set(t, m.Profile, nil)
+	if len(s.Frames()) != 1 || s.Frames()[0].Source != "" {
+		t.Errorf("frames: %+v, want one of no certain source", s.Frames())
+	}
+	if top, err := summary.New(m.Profile, summary.Options{}); err != nil || len(top.Functions) != 1 || top.Functions[0].Source != "" {
+		t.Errorf("report: %+v, %v", top, err)
+	}
+	sel := selected(t, s, Filter{SampleType: "samples"})
+	var got []string
+	for _, r := range sel.Lines(0) {
+		got = append(got, fmt.Sprintf("%s:%d %d", r.Source, r.Line, r.Flat))
+	}
+	for _, r := range sel.Addresses(0) {
+		got = append(got, fmt.Sprintf("%v %s:%d %d", r.Virt, r.Source, r.Line, r.Flat))
+	}
+	want := []string{"/src/b.c:105 9", "/src/a.c:10 1", "0x400100 /src/a.c:10 1", "0x400200 /src/b.c:105 9"}
+	if !slices.Equal(got, want) {
+		t.Errorf("lines and addresses are %q, want %q", got, want)
+	}
+	for _, f := range []struct {
+		name   string
+		filter Filter
+		want   int64
+	}{
+		{"focus", Filter{Focus: regexp.MustCompile(`b\.c`)}, 9},
+		{"ignore", Filter{Ignore: regexp.MustCompile(`b\.c`)}, 1},
+		{"hide", Filter{Hide: regexp.MustCompile(`a\.c`)}, 9},
+		{"show", Filter{Show: regexp.MustCompile(`a\.c`)}, 1},
+		{"by name", Filter{Focus: regexp.MustCompile(`helper`)}, 10},
+	} {
+		f.filter.SampleType = "samples"
+		if n := selected(t, s, f.filter).Total(); n != f.want {
+			t.Errorf("%s: %d samples, want %d", f.name, n, f.want)
+		}
+	}
+	if found := sel.Find(regexp.MustCompile(`b\.c`)); len(found.Frames) != 1 || found.Total != 9 {
+		t.Errorf("search finds %+v", found)
+	}
+}
+
 func TestSandwich(t *testing.T) {
 	for name, p := range profiles() {
 		s := set(t, p, nil)

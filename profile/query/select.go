@@ -228,18 +228,31 @@ func matches(labels []compact.Label, filters []LabelFilter) bool {
 	return true
 }
 
-// matchingFrames returns which frames match an expression.
-func (s *Set) matchingFrames(re *regexp.Regexp) []bool {
+// matched are the frames that match an expression.
+type matched struct {
+	frames  []bool // by their names or their binaries
+	sources []bool // by the source files that lines of them are in
+}
+
+func (s *Set) matching(re *regexp.Regexp) matched {
 	binaries := make([]bool, len(s.binaries))
 	for i := range binaries {
 		binaries[i] = re.MatchString(s.binaries[i].File)
 	}
-	match := make([]bool, len(s.frames))
+	m := matched{make([]bool, len(s.frames)), make([]bool, len(s.sources))}
 	for i := range s.frames {
 		f := &s.frames[i]
-		match[i] = binaries[f.Binary] || re.MatchString(f.Name) || f.Source != "" && re.MatchString(f.Source)
+		m.frames[i] = binaries[f.Binary] || re.MatchString(f.Name)
 	}
-	return match
+	for i, name := range s.sources {
+		m.sources[i] = name != "" && re.MatchString(name)
+	}
+	return m
+}
+
+// in reports whether a frame of a chain matches.
+func (m matched) in(c *chains, at uint32) bool {
+	return m.frames[c.frames[at]] || m.sources[c.sources[at]]
 }
 
 // shown returns the frames of locations that the filter shows.
@@ -248,20 +261,18 @@ func (s *Set) shown(side *side, f *Filter) *chains {
 	if f.Hide == nil && f.Show == nil {
 		return all
 	}
-	hidden := make([]bool, len(s.frames))
+	hidden, only := matched{}, matched{}
 	if f.Hide != nil {
-		hidden = s.matchingFrames(f.Hide)
+		hidden = s.matching(f.Hide)
 	}
 	if f.Show != nil {
-		for i, show := range s.matchingFrames(f.Show) {
-			hidden[i] = hidden[i] || !show
-		}
+		only = s.matching(f.Show)
 	}
 	c := &chains{start: make([]uint32, 1, len(all.start))}
 	for i := range len(all.start) - 1 {
 		for j := all.start[i]; j < all.start[i+1]; j++ {
-			if !hidden[all.frames[j]] {
-				c.frames, c.lines = append(c.frames, all.frames[j]), append(c.lines, all.lines[j])
+			if (f.Hide == nil || !hidden.in(all, j)) && (f.Show == nil || only.in(all, j)) {
+				c.add(all.frames[j], all.sources[j], all.lines[j])
 			}
 		}
 		c.start = append(c.start, uint32(len(c.frames)))
@@ -276,24 +287,22 @@ func (s *Set) matchingNodes(w *weights, f *Filter, with int) []bool {
 	}
 	ok := slices.Repeat([]bool{true}, w.tree.Nodes())
 	all := w.side.chains[f.Unknown]
-	only := func(c *chains, match func(frame int32) bool, want bool) {
+	only := func(c *chains, match func(c *chains, at uint32) bool, want bool) {
 		for n, have := range w.having(c, match) {
 			ok[n] = ok[n] && have == want
 		}
 	}
 	if f.Focus != nil {
-		match := s.matchingFrames(f.Focus)
-		only(all, func(frame int32) bool { return match[frame] }, true)
+		only(all, s.matching(f.Focus).in, true)
 	}
 	if f.Ignore != nil {
-		match := s.matchingFrames(f.Ignore)
-		only(all, func(frame int32) bool { return match[frame] }, false)
+		only(all, s.matching(f.Ignore).in, false)
 	}
 	if with >= 0 {
-		only(w.chains, func(frame int32) bool { return frame == int32(with) }, true)
+		only(w.chains, func(c *chains, at uint32) bool { return c.frames[at] == int32(with) }, true)
 	}
 	if f.Hide != nil || f.Show != nil { // a stack of which nothing is left
-		only(w.chains, func(int32) bool { return true }, true)
+		only(w.chains, func(*chains, uint32) bool { return true }, true)
 	}
 	if len(f.Binaries) > 0 {
 		for n := range ok {
@@ -305,11 +314,13 @@ func (s *Set) matchingNodes(w *weights, f *Filter, with int) []bool {
 }
 
 // having returns at which nodes the stack has a frame that matches.
-func (w *weights) having(c *chains, match func(frame int32) bool) []bool {
+func (w *weights) having(c *chains, match func(c *chains, at uint32) bool) []bool {
 	have := make([]bool, w.tree.Nodes())
 	locations := make([]bool, w.side.p.Locations())
 	for l := range locations {
-		locations[l] = slices.ContainsFunc(c.of(uint32(l)), match)
+		for at := c.start[l]; at < c.start[l+1] && !locations[l]; at++ {
+			locations[l] = match(c, at)
+		}
 	}
 	for n := range have {
 		have[n] = n > 0 && have[w.tree.Parent(uint32(n))] ||

@@ -37,6 +37,7 @@ type Set struct {
 	sides    []*side // the profile, and its base
 	frames   []Frame
 	binaries []Binary
+	sources  []string // source files, "" first
 	byKey    map[string]int
 	labels   []LabelKey
 }
@@ -51,9 +52,14 @@ type side struct {
 
 // chains are the frames of each location, the outermost first.
 type chains struct {
-	start  []uint32
-	frames []int32
-	lines  []int64
+	start   []uint32
+	frames  []int32
+	sources []uint32 // of each frame: in Set.sources
+	lines   []int64
+}
+
+func (c *chains) add(frame int32, source uint32, line int64) {
+	c.frames, c.sources, c.lines = append(c.frames, frame), append(c.sources, source), append(c.lines, line)
 }
 
 func (c *chains) of(location uint32) []int32 {
@@ -91,7 +97,7 @@ type Frame struct {
 	Advice  string // what helps, "" if nothing
 	Kind    Kind
 	Binary  int    // in Set.Binaries
-	Source  string // source file, "" if unknown
+	Source  string // source file; "" if unknown, and where functions of several files have this name
 	Line    int64  // where the function starts in it, 0 if unknown
 }
 
@@ -122,8 +128,8 @@ type LabelKey struct {
 
 // New returns the set of a profile and of the base that it is compared with, nil for none.
 func New(p, base *compact.Profile) *Set {
-	s := &Set{byKey: map[string]int{}}
-	n := &namer{set: s, frames: map[frameKey]int32{}, binaries: map[binaryKey]int{}}
+	s := &Set{byKey: map[string]int{}, sources: []string{""}}
+	n := &namer{set: s, frames: map[frameKey]int32{}, binaries: map[binaryKey]int{}, sources: map[string]uint32{"": 0}, several: map[int32]bool{}}
 	all := []*compact.Profile{p}
 	if base != nil {
 		all = append(all, base)
@@ -136,6 +142,7 @@ func New(p, base *compact.Profile) *Set {
 		n.noteGo(side)
 	}
 	for _, side := range s.sides {
+		n.own = len(s.frames)
 		side.chains[ByOffset] = n.chainsOf(side, ByOffset)
 		side.chains[ByBinary] = n.chainsOf(side, ByBinary)
 	}
@@ -200,6 +207,9 @@ type namer struct {
 	set      *Set
 	frames   map[frameKey]int32
 	binaries map[binaryKey]int
+	sources  map[string]uint32
+	own      int            // frames that were there before those of the profile at hand
+	several  map[int32]bool // frames that are in several source files
 }
 
 // addBinaries gives numbers to the binaries of a profile. Those of a base are the profile's if
@@ -342,15 +352,25 @@ func (n *namer) chainsOf(side *side, unknown Unknown) *chains {
 		}
 		side.reasons[i] = missing(p.Mapping(l), named, p.Miss(at))
 		for j := len(lines) - 1; j >= 0; j-- {
-			c.frames = append(c.frames, n.frame(side, at, &lines[j], unknown))
-			c.lines = append(c.lines, lines[j].Line)
+			source := n.source(p.Functions()[lines[j].Function()].Filename)
+			c.add(n.frame(side, at, &lines[j], unknown), source, lines[j].Line)
 		}
 		if len(lines) == 0 {
-			c.frames, c.lines = append(c.frames, n.frame(side, at, nil, unknown)), append(c.lines, 0)
+			c.add(n.frame(side, at, nil, unknown), 0, 0)
 		}
 		c.start = append(c.start, uint32(len(c.frames)))
 	}
 	return c
+}
+
+// source returns the number of a source file.
+func (n *namer) source(name string) uint32 {
+	number, ok := n.sources[name]
+	if !ok {
+		number = uint32(len(n.set.sources))
+		n.set.sources, n.sources[name] = append(n.set.sources, name), number
+	}
+	return number
 }
 
 // missing returns why a location has no identity, or else no symbol.
@@ -389,6 +409,9 @@ func (n *namer) frame(side *side, at uint32, line *compact.Line, unknown Unknown
 		k.name = profile.Call{Location: &pprof.Location{Mapping: p.Mapping(l), Address: l.Address}}.Name()
 	}
 	if have, ok := n.frames[k]; ok {
+		if f != nil && f.Filename != "" && int(have) >= n.own && !n.several[have] {
+			n.foundIn(have, f)
+		}
 		return have
 	}
 	frame := Frame{Name: k.name, Unnamed: f == nil, Binary: binary}
@@ -406,6 +429,19 @@ func (n *namer) frame(side *side, at uint32, line *compact.Line, unknown Unknown
 	n.set.frames = append(n.set.frames, frame)
 	n.frames[k] = int32(number)
 	return int32(number)
+}
+
+// foundIn notes where a function is that was found elsewhere before.
+func (n *namer) foundIn(frame int32, f *compact.Function) {
+	known := &n.set.frames[frame]
+	switch known.Source {
+	case f.Filename:
+	case "":
+		known.Source, known.Line = f.Filename, f.StartLine
+	default:
+		known.Source, known.Line = "", 0
+		n.several[frame] = true
+	}
 }
 
 // key returns the key of a frame: of its name and that of its binary, and of the identity too

@@ -393,8 +393,9 @@ func (s *Selection) ByLabel(key string) []LabelRow {
 // -1.
 func (s *Selection) Lines(frame int) []LineRow {
 	type line struct {
-		frame int32
-		line  int64
+		frame  int32
+		source uint32
+		line   int64
 	}
 	numbers := map[line]int32{}
 	rows := []LineRow{}
@@ -405,12 +406,12 @@ func (s *Selection) Lines(frame int) []LineRow {
 			if frame >= 0 && int(f) != frame {
 				continue
 			}
-			k := line{f, w.chains.lines[j]}
+			k := line{f, w.chains.sources[j], w.chains.lines[j]}
 			n, ok := numbers[k]
 			if !ok {
 				n = int32(len(rows))
 				numbers[k] = n
-				rows = append(rows, LineRow{Frame: int(f), Source: s.set.frames[f].Source, Line: k.line})
+				rows = append(rows, LineRow{Frame: int(f), Source: s.set.sources[k.source], Line: k.line})
 			}
 			ids[i][j] = n
 		}
@@ -421,7 +422,7 @@ func (s *Selection) Lines(frame int) []LineRow {
 	}
 	rows = slices.DeleteFunc(rows, func(r LineRow) bool { return r.isZero() })
 	slices.SortStableFunc(rows, func(a, b LineRow) int {
-		return cmp.Or(compareCounts(&a.Counts, &b.Counts), cmp.Compare(a.Frame, b.Frame), cmp.Compare(a.Line, b.Line))
+		return cmp.Or(compareCounts(&a.Counts, &b.Counts), cmp.Compare(a.Frame, b.Frame), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Line, b.Line))
 	})
 	return rows
 }
@@ -454,11 +455,12 @@ func (s *Selection) Addresses(frame int) []AddressRow {
 			if !ok {
 				n = int32(len(rows))
 				numbers[k] = n
-				innermost := chain[len(chain)-1]
+				last := w.chains.start[l+1] - 1
+				innermost := w.chains.frames[last]
 				rows = append(rows, AddressRow{
 					Frame: int(innermost), Binary: w.side.binaryOf(uint32(l)),
 					Offset: profile.FileOffset(&pprof.Location{Mapping: m, Address: from.Address}), Virt: addr.Virt(from.Address),
-					Source: s.set.frames[innermost].Source, Line: w.chains.lines[w.chains.start[l+1]-1],
+					Source: s.set.sources[w.chains.sources[last]], Line: w.chains.lines[last],
 				})
 			}
 			for j := w.chains.start[l]; j < w.chains.start[l+1]; j++ {

@@ -391,22 +391,22 @@ type Found struct {
 // Find returns the frames whose name, source file or binary matches, and what the stacks count
 // that have any.
 func (s *Selection) Find(re *regexp.Regexp) Found {
-	match := s.set.matchingFrames(re)
+	match := s.set.matching(re)
 	out := Found{Frames: []int{}}
-	used := make([]bool, len(match))
+	have := make([]bool, len(s.set.frames))
 	for _, w := range s.sides {
-		for _, f := range w.chains.frames {
-			used[f] = true
+		for at, f := range w.chains.frames {
+			have[f] = have[f] || match.in(w.chains, uint32(at))
 		}
 	}
-	for i, m := range match {
-		if m && used[i] {
+	for i, yes := range have {
+		if yes {
 			out.Frames = append(out.Frames, i)
 		}
 	}
 	for i, w := range s.sides {
 		sum := int64(0)
-		for n, have := range w.having(w.chains, func(frame int32) bool { return match[frame] }) {
+		for n, have := range w.having(w.chains, match.in) {
 			if have {
 				sum += w.self[n]
 			}

@@ -40,7 +40,7 @@ type Summary struct {
 type Function struct {
 	Name    string `json:"function,omitempty"`
 	Unnamed bool   `json:"unnamed,omitempty"`     // it has no symbol: Name is where the function starts, or UnknownName
-	Source  string `json:"source_file,omitempty"` // source file
+	Source  string `json:"source_file,omitempty"` // source file, "" also where functions of several files have the name
 	File    string `json:"binary,omitempty"`      // the binary's Mapping.File
 	BuildID string `json:"build_id,omitempty"`
 	Content string `json:"content,omitempty"` // hash of the binary's code, if it is known
@@ -152,6 +152,7 @@ type pidKey struct {
 type tally struct {
 	total     int64
 	functions map[functionKey]*counted[Function]
+	several   map[*counted[Function]]bool // are in several source files
 	binaries  map[binaryKey]*counted[Binary]
 	processes map[string]*Process
 	pids      map[pidKey]bool
@@ -186,6 +187,7 @@ func (c *counted[T]) first(sample int) bool {
 func newTally(p *pprof.Profile) *tally {
 	return &tally{
 		functions: map[functionKey]*counted[Function]{},
+		several:   map[*counted[Function]]bool{},
 		binaries:  map[binaryKey]*counted[Binary]{},
 		processes: map[string]*Process{},
 		pids:      map[pidKey]bool{},
@@ -258,15 +260,27 @@ func (t *tally) function(c profile.Call) *counted[Function] {
 	f := t.functions[k]
 	if f == nil {
 		f = &counted[Function]{line: Function{Name: k.name, Unnamed: unnamed}}
-		if c.Function != nil {
-			f.line.Source = c.Function.Filename
-		}
 		if m := c.Location.Mapping; m != nil {
 			f.line.File, f.line.BuildID, f.line.Content = m.File, m.BuildID, k.binary.content
 		}
 		t.functions[k] = f
 	}
+	if c.Function != nil {
+		t.foundIn(f, c.Function.Filename)
+	}
 	return f
+}
+
+// foundIn notes in which source file a function is, which is none where functions of several files have its name.
+func (t *tally) foundIn(f *counted[Function], source string) {
+	switch {
+	case source == "" || source == f.line.Source || t.several[f]:
+	case f.line.Source == "":
+		f.line.Source = source
+	default:
+		f.line.Source = ""
+		t.several[f] = true
+	}
 }
 
 func (t *tally) binary(m *pprof.Mapping) *counted[Binary] {

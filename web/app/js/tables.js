@@ -223,7 +223,7 @@ export class LinesView extends TableView {
     const params = question(s);
     params.set("fn", s.fn);
     const a = await ask("lines", params, signal);
-    fill(this.bar, el("h2", null, nameText(a.name)), el("span", { class: "soft" }, nameText(a.source || "no source file is known")),
+    fill(this.bar, el("h2", null, nameText(a.name)), el("span", { class: "soft" }, nameText(a.source || (a.files.length > 1 ? "functions of this name are in " + a.files.length + " files" : "no source file is known"))),
       s.fn ? button("Callers and callees", () => setState({ view: "sandwich" })) : null);
     fill(this.wrap);
     for (const f of a.files) add(this.wrap, fileOf(f, a));
