@@ -19,6 +19,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/backend"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/leaktest"
 	"hallmark/internal/perfring"
 	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
@@ -42,13 +43,13 @@ func TestMain(m *testing.M) {
 	launch.ExecWhenReady()
 	memoryIsBelieved = fstimes.BelieveTemporary()
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // helpers end at once
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+	goleak.VerifyTestMain(m, append(leaktest.HeldUpLooks(), goleak.Cleanup(func(status int) {
 		if left := perfDescriptors(); status == 0 && len(left) > 0 {
 			fmt.Fprintln(os.Stderr, "descriptors left open:", left)
 			status = 1
 		}
 		os.Exit(status)
-	}))
+	}))...)
 }
 
 // perfDescriptors returns the descriptors of this process that a Session opens. Readers of

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hallmark/internal/fstimes"
+	"hallmark/internal/leaktest"
 	"hallmark/launch"
 )
 
@@ -14,5 +15,5 @@ func TestMain(m *testing.M) {
 	launch.ExecWhenReady()
 	fstimes.BelieveTemporary()
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // helpers end at once
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, leaktest.HeldUpLooks()...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/aside"
+	"hallmark/internal/leaktest"
 	"hallmark/internal/procfs"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
@@ -26,7 +27,7 @@ import (
 // leaves a goroutine behind.
 func TestMain(m *testing.M) {
 	aside.Serve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, leaktest.HeldUpLooks()...)
 }
 
 // eachSource runs a test with every way of taking an inventory that this kernel has.

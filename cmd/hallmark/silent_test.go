@@ -656,9 +656,13 @@ func TestExecutingForEver(t *testing.T) {
 	s := newSilentScene(t, "execute", (*fusetest.Server).Silence)
 	child := childOf(t, s.pid)
 	victim := strconv.Itoa(child)
-	testenv.Await(t, "a process that waits in execve(2)", func() bool {
+	waits := 0
+	testenv.Await(t, "a process that waits in execve(2)", func() bool { // and not for a moment, for something else
 		state, _ := os.ReadFile("/proc/" + victim + "/status")
-		return strings.Contains(string(state), "State:\tD")
+		if waits++; !strings.Contains(string(state), "State:\tD") {
+			waits = 0
+		}
+		return waits > 100
 	})
 	for _, args := range [][]string{{"id", victim}, {"maps", victim}, {"addr", victim, "0x1000"}, {"ps", victim}, {"ps"}} {
 		_, errors := s.run(t, 0, args...)

@@ -237,6 +237,7 @@ var rules = map[string]rule{
 	"internal/elftest":  {why: "builds ELF files for tests; imports nothing, so that every package can use it"},
 	"internal/fstimes":  {why: "which times of files tell, with reasons; imports nothing, so that whoever remembers files can use it"},
 	"internal/fusetest": {module: []string{"internal/testenv"}, why: "a file system whose server tests control"},
+	"internal/leaktest": {external: []string{"go.uber.org/goleak"}, why: "which goroutines tests may leave behind"},
 	"internal/imports":  {why: "this test"},
 	"internal/pclntab":  {why: "the table of Go programs, for symbols and for stacks; files are for others to open"},
 	"internal/jitcode": {

@@ -7,6 +7,7 @@ import (
 
 	"hallmark/internal/aside"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/leaktest"
 )
 
 // TestMain gives the tests the helper that main gives to hallmark. Files of tests may be in memory,
@@ -14,5 +15,5 @@ import (
 func TestMain(m *testing.M) {
 	aside.Serve()
 	fstimes.BelieveTemporary()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, leaktest.HeldUpLooks()...)
 }

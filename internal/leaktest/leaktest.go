@@ -1,0 +1,13 @@
+// Package leaktest has which goroutines a test may leave behind.
+package leaktest
+
+import "go.uber.org/goleak"
+
+// HeldUpLooks are the goroutines of looks at processes that internal/patience gave up waiting for. Whichever
+// file system holds up a process of another test lets them go; no test can.
+func HeldUpLooks() []goleak.Option {
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction("hallmark/internal/patience.TryMoving.func1"),
+		goleak.IgnoreAnyFunction("hallmark/internal/patience.TryMoving.func2"),
+	}
+}
