@@ -41,15 +41,19 @@ func (q *question) code() error {
 		Cum          int64         `json:"cum"`
 		Why          string        `json:"why,omitempty"`
 		Advice       string        `json:"advice,omitempty"`
+		Other        string        `json:"other,omitempty"` // build ID of the base's build, whose instructions are not here
 		Instructions []instruction `json:"instructions"`
 	}{Name: plain(f.Name), Unit: plain(s.Unit()), Cum: s.byFrame()[frame].Cum, Instructions: []instruction{}}
-	rows := s.Addresses(frame)
 	all := q.shown.Set.Binaries()
 	if f.Binary < 0 || f.Binary >= len(all) || q.shown.Code == nil {
 		return refuse(http.StatusNotFound, "the code of this function is in no file that can be shown")
 	}
 	b := all[f.Binary]
 	a.File, a.Identity = plain(b.File), plain(b.BuildID)
+	rows, others := ofBuild(s.Addresses(frame), b)
+	if len(others) > 0 {
+		a.Other = plain(b.BaseBuildID)
+	}
 	functions, err := q.codeOf(q.ctx, b, rows)
 	defer closeAll(functions)
 	if err != nil {
@@ -137,7 +141,7 @@ func annotate(functions []*Function, rows []query.AddressRow) []instruction {
 		}
 		if !slices.ContainsFunc(functions, func(f *Function) bool { return f.has(r.Offset) }) {
 			list = append(list, instruction{
-				Flat: r.Flat, Cum: r.Cum, Offset: fmt.Sprintf("%#x", uint64(r.Offset)), Virt: fmt.Sprintf("%#x", r.Virt), Source: plain(r.Source), Line: r.Line,
+				Flat: r.Flat, Cum: r.Cum, Offset: fmt.Sprintf("%#x", uint64(r.Offset)), Virt: fmt.Sprintf("%#x", uint64(r.Virt)), Source: plain(r.Source), Line: r.Line,
 			})
 		}
 	}

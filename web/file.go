@@ -113,7 +113,7 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 	}
 	scales := []string{""}
 	if p.Set.HasBase() {
-		scales = append(scales, "scale=absolute")
+		scales = append(scales, "scale=total")
 	}
 	more := "&limit=" + strconv.Itoa(fileRows)
 	for _, scale := range scales {
@@ -133,7 +133,10 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 		}
 	}
 	if known.Times {
-		rows := max(1, min(12, known.Duration/fileColumns/minCell))
+		rows := min(12, known.Duration/fileColumns/minCell) // as time.js has it
+		if rows < 4 {
+			rows = 1
+		}
 		for _, by := range []string{"process", "thread", "container"} {
 			f.add("time", fmt.Sprintf("columns=%d&rows=%d&by=%s", fileColumns, rows, by), "")
 		}

@@ -44,6 +44,11 @@ type (
 		Processes  []share `json:"processes"`
 		Containers []share `json:"containers"`
 		Lookup     string  `json:"lookup,omitempty"`
+
+		BaseTotal    int64   `json:"baseTotal,omitempty"`
+		Scale        float64 `json:"scale"`
+		BaseIdentity string  `json:"baseIdentity,omitempty"` // of the build in the base, where it is another one
+		BaseLookup   string  `json:"baseLookup,omitempty"`
 	}
 	place struct {
 		Offset string `json:"offset"`
@@ -69,21 +74,29 @@ func (q *question) function() error {
 	d := functionDetails{
 		Frame: frame, Key: f.Key, Name: plain(f.Name), Kind: string(f.Kind), Unnamed: f.Unnamed, Reason: plain(f.Reason), Advice: plain(f.Advice),
 		Source: plain(f.Source), Line: f.Line, Binary: f.Binary,
-		Flat: row.Flat, Cum: row.Cum, BaseFlat: row.BaseFlat, BaseCum: row.BaseCum, Total: s.Total(), Unit: plain(s.Unit()), Places: []place{},
+		Flat: row.Flat, Cum: row.Cum, BaseFlat: row.BaseFlat, BaseCum: row.BaseCum, BaseTotal: s.BaseTotal(), Scale: q.scale(s), Total: s.Total(), Unit: plain(s.Unit()), Places: []place{},
 	}
-	addresses := s.Addresses(frame)
+	binary, hasBinary := query.Binary{}, false
+	if all := q.shown.Set.Binaries(); f.Binary >= 0 && f.Binary < len(all) {
+		binary, hasBinary = all[f.Binary], true
+	}
+	addresses, others := ofBuild(s.Addresses(frame), binary)
+	addresses = keep(addresses, func(r query.AddressRow) bool { return r.Cum != 0 })
 	slices.SortStableFunc(addresses, func(a, b query.AddressRow) int { return cmp.Compare(b.Cum, a.Cum) })
 	d.MorePlaces = max(0, len(addresses)-maxPlaces)
 	for _, a := range addresses[:min(len(addresses), maxPlaces)] {
 		d.Places = append(d.Places, place{
-			fmt.Sprintf("%#x", uint64(a.Offset)), fmt.Sprintf("%#x", a.Virt), plain(a.Source), a.Line, a.Cum,
+			fmt.Sprintf("%#x", uint64(a.Offset)), fmt.Sprintf("%#x", uint64(a.Virt)), plain(a.Source), a.Line, a.Cum,
 		})
 	}
-	if all := q.shown.Set.Binaries(); f.Binary >= 0 && f.Binary < len(all) {
-		b := all[f.Binary]
+	if b := binary; hasBinary {
 		d.File, d.Identity, d.Claims, d.Contested = plain(b.File), plain(b.BuildID), plain(b.Claims), b.Contested
 		d.Package = q.packageOf(b)
-		d.Lookup = lookupCommand(b, addresses)
+		d.Lookup = lookupCommand(b.BuildID, addresses)
+	}
+	if len(others) > 0 {
+		slices.SortStableFunc(others, func(a, b query.AddressRow) int { return cmp.Compare(b.BaseCum, a.BaseCum) })
+		d.BaseIdentity, d.BaseLookup = plain(binary.BaseBuildID), lookupCommand(binary.BaseBuildID, others)
 	}
 	of := s.Of(frame)
 	d.Processes = sharesOf(of.ByLabel("process"))
@@ -102,13 +115,26 @@ func sharesOf(rows []query.LabelRow) []share {
 	return list
 }
 
+// ofBuild returns the instructions of a binary's own build, and those of its build in the base: an offset is of one
+// build.
+func ofBuild(rows []query.AddressRow, b query.Binary) (own, others []query.AddressRow) {
+	for _, r := range rows {
+		if r.BuildID == b.BuildID {
+			own = append(own, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return own, others
+}
+
 // maxCommand is how many offsets the command looks up.
 const maxCommand = 8
 
 // lookupCommand returns the command that finds the functions and lines again, on any machine. It
 // names the file by nothing but its identity, which no shell can take for something else.
-func lookupCommand(b query.Binary, addresses []query.AddressRow) string {
-	id, err := buildid.Parse(b.BuildID)
+func lookupCommand(build string, addresses []query.AddressRow) string {
+	id, err := buildid.Parse(build)
 	if err != nil || len(addresses) == 0 {
 		return ""
 	}

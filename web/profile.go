@@ -19,24 +19,28 @@ func (q *question) profile() error {
 		Values int    `json:"values"`
 	}
 	a := struct {
-		Title    string       `json:"title"`
-		Base     string       `json:"base"`
-		Types    []sampleType `json:"types"`
-		Type     int          `json:"type"`
-		Time     string       `json:"time"`
-		Duration int64        `json:"duration"`
-		Notes    []string     `json:"notes"`
-		Labels   []labelKey   `json:"labels"`
-		Times    bool         `json:"times"`
-		Texts    bool         `json:"texts"`
-		Code     bool         `json:"code"`
-		Download bool         `json:"download"`
-		Stacks   int          `json:"stacks"`
-		Version  string       `json:"version,omitempty"`
+		Title        string       `json:"title"`
+		Base         string       `json:"base"`
+		Types        []sampleType `json:"types"`
+		Type         int          `json:"type"`
+		Time         string       `json:"time"`
+		Duration     int64        `json:"duration"`
+		BaseDuration int64        `json:"baseDuration,omitempty"`
+		Notes        []string     `json:"notes"`
+		Labels       []labelKey   `json:"labels"`
+		Times        bool         `json:"times"`
+		Texts        bool         `json:"texts"`
+		Code         bool         `json:"code"`
+		Download     bool         `json:"download"`
+		Stacks       int          `json:"stacks"`
+		Version      string       `json:"version,omitempty"`
 	}{
 		Title: plain(q.shown.Title), Base: plain(q.shown.BaseTitle), Types: []sampleType{}, Notes: []string{}, Labels: []labelKey{},
 		Duration: int64(p.Duration()), Times: p.HasTimes(), Texts: q.shown.Texts != nil, Code: q.shown.Code != nil,
 		Download: q.shown.Download != nil, Stacks: p.Stacks().Len(), Version: q.shown.Version,
+	}
+	if base := q.shown.Set.Base(); base != nil {
+		a.BaseDuration = int64(base.Duration())
 	}
 	for _, t := range p.SampleTypes() {
 		a.Types = append(a.Types, sampleType{plain(t.Type), plain(t.Unit)})

@@ -92,7 +92,8 @@ const (
 	maxLabels  = 100  // filters by label
 )
 
-// pattern returns a regular expression of the question, nil where it is empty.
+// pattern returns what a question looks for, nil where that is empty: a regular expression, and its text as well. Names
+// have signs of regular expressions, as (*Loader).load and gzip+0x4290, and are copied from a page.
 func (q *question) pattern(name string) (*regexp.Regexp, error) {
 	text := q.query.Get(name)
 	if text == "" {
@@ -101,10 +102,13 @@ func (q *question) pattern(name string) (*regexp.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, refuse(http.StatusBadRequest, "%s is longer than %d bytes", name, maxPattern)
 	}
-	re, err := regexp.Compile(text)
+	itself := regexp.QuoteMeta(text)
+	if _, err := regexp.Compile(text); err != nil {
+		return regexp.MustCompile(itself), nil
+	}
+	re, err := regexp.Compile("(?:" + text + ")|" + itself)
 	if err != nil {
-		var syntax interface{ Error() string } = err
-		return nil, refuse(http.StatusBadRequest, "%s: %s", name, strings.TrimPrefix(syntax.Error(), "error parsing regexp: "))
+		return nil, refuse(http.StatusBadRequest, "%s: %s", name, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	return re, nil
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -171,6 +172,7 @@ type binaryRow struct {
 	Binary     int        `json:"binary"`
 	File       string     `json:"file"`
 	Identity   string     `json:"identity,omitempty"`
+	BaseID     string     `json:"baseIdentity,omitempty"` // of another build, in the base
 	Content    string     `json:"content,omitempty"`
 	Claims     string     `json:"claims,omitempty"`
 	Contested  bool       `json:"contested,omitempty"`
@@ -189,6 +191,9 @@ func (q *question) binaries() error {
 		return err
 	}
 	rows := s.BinaryTable()
+	if scale := q.scale(s); q.shown.Set.HasBase() {
+		rows = byChange(rows, func(r *query.BinaryRow) float64 { return r.Change(scale) })
+	}
 	a := struct {
 		tableHead
 		Rows []binaryRow `json:"rows"`
@@ -205,12 +210,20 @@ func (q *question) binaries() error {
 		if r.Binary >= 0 && r.Binary < len(all) {
 			b := all[r.Binary]
 			row.File, row.Identity, row.Content = plain(b.File), plain(b.BuildID), plain(b.Content)
+			row.BaseID = plain(b.BaseBuildID)
 			row.Claims, row.Contested, row.Reason = plain(b.Claims), b.Contested, plain(b.Reason)
 			row.Package = q.packageOf(b)
 		}
 		a.Rows = append(a.Rows, row)
 	}
 	return q.send(a)
+}
+
+// byChange returns rows by what changed most, in either direction.
+func byChange[T any](rows []T, change func(*T) float64) []T {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b T) int { return cmp.Compare(math.Abs(change(&b)), math.Abs(change(&a))) })
+	return rows
 }
 
 // fit has the profile's own advice in the gaps of one binary.
@@ -268,6 +281,9 @@ func (q *question) labels() error {
 	}
 	for _, r := range s.ByLabel(key) {
 		rows = append(rows, labelRow{plain(r.Value), r.Missing, r.Flat, r.BaseFlat, pids[r.Value]})
+	}
+	if scale := q.scale(s); q.shown.Set.HasBase() {
+		rows = byChange(rows, func(r *labelRow) float64 { return float64(r.Flat) - scale*float64(r.BaseFlat) })
 	}
 	a := struct {
 		tableHead

@@ -86,7 +86,7 @@ func (q *question) treeOptions() (o query.TreeOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	return query.TreeOptions{MaxNodes: maxNodes, MinShare: narrowest / float64(width), Absolute: q.query.Get("scale") == "absolute"}, nil
+	return query.TreeOptions{MaxNodes: maxNodes, MinShare: narrowest / float64(width), Normalized: q.normalized()}, nil
 }
 
 // rootPath reads numbers of frames that are joined by dots.
@@ -236,9 +236,12 @@ func (q *question) sendTree(s *selected, p *picture) error {
 	return nil
 }
 
-// scale returns by what values of the base are multiplied to be comparable.
+// normalized reports whether the base is to have the same total.
+func (q *question) normalized() bool { return q.shown.Set.HasBase() && q.query.Get("scale") == "total" }
+
+// scale returns by what values of the base are multiplied.
 func (q *question) scale(s *selected) float64 {
-	if !q.shown.Set.HasBase() || q.query.Get("scale") == "absolute" {
+	if !q.normalized() {
 		return 1
 	}
 	if scale := s.Scale(); scale > 0 && !math.IsInf(scale, 0) {

@@ -147,7 +147,7 @@ func TestTree(t *testing.T) {
 func TestTreeFits(t *testing.T) {
 	p, base := proftest.CPU(t), proftest.CPU(t)
 	both := shown(t, p, base)
-	questions := []string{"/api/tree", "/api/tree?invert=1", "/api/callers?fn=3", "/api/callees?fn=0", "/api/tree?scale=absolute", "/api/tree?width=1"}
+	questions := []string{"/api/tree", "/api/tree?invert=1", "/api/callers?fn=3", "/api/callees?fn=0", "/api/tree?scale=total", "/api/tree?width=1"}
 	first := treeOf(t, both, "/api/tree")
 	for i := 1; i < min(len(first.frame), 5) && first.depth[i] == uint32(i); i++ {
 		id := first.head.Frames[first.frame[i]].ID
@@ -284,7 +284,7 @@ func TestFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(data[1]), &answers); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"profile", "coverage", "tree", "tree?invert=1", "tree?scale=absolute", "functions?sort=flat", "functions?sort=change", "binaries", "labels?key=process", "function?fn=0"} {
+	for _, want := range []string{"profile", "coverage", "tree", "tree?invert=1", "tree?scale=total", "functions?sort=flat", "functions?sort=change", "binaries", "labels?key=process", "function?fn=0"} {
 		if answers[want] == nil {
 			t.Errorf("the file has no answer to %s", want)
 		}

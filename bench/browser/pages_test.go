@@ -312,10 +312,8 @@ func TestSearch(t *testing.T) {
 	if !strings.Contains(p.fragment(), "q=^app") {
 		t.Errorf("the URL has %q", p.fragment())
 	}
-	p.show("q=(")
-	p.await("document.querySelector('#q').getAttribute('aria-invalid') === 'true'")
-	p.wants("#found", "missing closing")
-	p.Problems() // the browser notes each answer that is no success
+	p.show("q=app.parse(") // no regular expression: it is looked for as it is
+	p.await("document.querySelector('#found').textContent.startsWith('0 functions')")
 }
 
 // TestFilters focuses, ignores and hides, goes back, and opens the link again.
@@ -410,10 +408,15 @@ func TestCompare(t *testing.T) {
 	p.show("view=changes")
 	p.await("document.querySelector('#view tbody tr')")
 	p.wants("#view tbody tr", "app.regressed")
-	p.wants("#view .legend", "normalised")
-	p.show("view=changes&scale=absolute")
-	p.await("document.querySelector('#view .legend').textContent.includes('absolute')")
+	p.wants("#view .legend", "as they are")
 	p.wants("#view tbody tr", "app.regressed", "+1")
+	p.show("view=changes&scale=total")
+	p.await("document.querySelector('#view .legend').textContent.includes('both totals are the same')")
+	for _, view := range []string{"binaries", "labels"} {
+		p.show("view=" + view)
+		p.await("document.querySelector('#view tbody tr')")
+		p.wants("#view .legend", "as they are")
+	}
 }
 
 // TestIdentity follows a function to its identity and back by the command that is shown.

@@ -305,7 +305,7 @@ func TestWalkers(t *testing.T) {
 	sel := selected(t, New(wide(t, 2*nodesOfAWalker), wide(t, nodesOfAWalker)), Filter{})
 	trees := func() (all []*Tree) {
 		for _, o := range []TreeOptions{
-			{}, {MaxNodes: 100}, {MaxNodes: 20_000, MinShare: -1}, {MaxDepth: 3}, {Absolute: true}, {Inverted: true},
+			{}, {MaxNodes: 100}, {MaxNodes: 20_000, MinShare: -1}, {MaxDepth: 3}, {Normalized: true}, {Inverted: true},
 		} {
 			tree, err := sel.Tree(o)
 			if err != nil {
@@ -565,7 +565,7 @@ func TestDifference(t *testing.T) {
 		t.Fatalf("binaries are %+v", s.Binaries())
 	}
 	got := []string{}
-	for _, r := range sel.Changes(false) {
+	for _, r := range sel.Changes(sel.Scale()) {
 		got = append(got, fmt.Sprint(s.Frames()[r.Frame].Name, " ", r.Flat, r.BaseFlat, r.Cum, r.BaseCum, r.Change(2)))
 	}
 	want := []string{"loop 10 10 10 10 -10", "memcpy 30 10 30 10 10", "walk 0 0 30 10 0", "main 0 0 40 20 0"}

@@ -59,12 +59,13 @@ type LineRow struct {
 
 // AddressRow is an instruction.
 type AddressRow struct {
-	Frame  int // the innermost one there
-	Binary int
-	Offset addr.Offset // in its file
-	Virt   addr.Virt   // pprof's address: of the segment as Hallmark records it
-	Source string
-	Line   int64
+	Frame   int // the innermost one there
+	Binary  int
+	BuildID string      // of its file: of the binary, or of its build in the base
+	Offset  addr.Offset // in its file
+	Virt    addr.Virt   // pprof's address: of the segment as Hallmark records it
+	Source  string
+	Line    int64
 	Counts
 }
 
@@ -164,12 +165,8 @@ func (c *Counts) Change(scale float64) float64 { return float64(c.Flat) - scale*
 func (c *Counts) CumChange(scale float64) float64 { return float64(c.Cum) - scale*float64(c.BaseCum) }
 
 // Changes returns the functions by what their flat values changed most by, in either direction.
-// The base counts as Selection.Scale says, or as it is.
-func (s *Selection) Changes(absolute bool) []FunctionRow {
-	scale := s.Scale()
-	if absolute {
-		scale = 1
-	}
+// The base counts so many times: 1, or Selection.Scale.
+func (s *Selection) Changes(scale float64) []FunctionRow {
 	rows := s.Functions()
 	slices.SortStableFunc(rows, func(a, b FunctionRow) int {
 		return cmp.Or(cmp.Compare(math.Abs(b.Change(scale)), math.Abs(a.Change(scale))),
@@ -457,11 +454,15 @@ func (s *Selection) Addresses(frame int) []AddressRow {
 				numbers[k] = n
 				last := w.chains.start[l+1] - 1
 				innermost := w.chains.frames[last]
-				rows = append(rows, AddressRow{
+				row := AddressRow{
 					Frame: int(innermost), Binary: w.side.binaryOf(uint32(l)),
 					Offset: profile.FileOffset(&pprof.Location{Mapping: m, Address: from.Address}), Virt: addr.Virt(from.Address),
 					Source: s.set.sources[w.chains.sources[last]], Line: w.chains.lines[last],
-				})
+				}
+				if m != nil {
+					row.BuildID = m.BuildID
+				}
+				rows = append(rows, row)
 			}
 			for j := w.chains.start[l]; j < w.chains.start[l+1]; j++ {
 				ids[i][j] = n

@@ -23,12 +23,12 @@ var ErrNoPath = errors.New("no stack has these frames")
 
 // TreeOptions say which part of a tree is wanted.
 type TreeOptions struct {
-	Inverted bool    // from the innermost frames to their callers
-	Root     []int   // the frames, the first one of the tree's first level, below which the tree begins
-	MaxNodes int     // the most that Nodes has; 0 means 10,000
-	MaxDepth int     // levels below the root; 0 means 512
-	MinShare float64 // of the root: what counts less is left out; 0 means 1/4000, and less than 0 that all is wanted
-	Absolute bool    // the base counts as it is, not by Selection.Scale
+	Inverted   bool    // from the innermost frames to their callers
+	Root       []int   // the frames, the first one of the tree's first level, below which the tree begins
+	MaxNodes   int     // the most that Nodes has; 0 means 10,000
+	MaxDepth   int     // levels below the root; 0 means 512
+	MinShare   float64 // of the root: what counts less is left out; 0 means 1/4000, and less than 0 that all is wanted
+	Normalized bool    // the base counts by Selection.Scale
 }
 
 // Tree is a tree of calls, as far as it can be seen: of what is wanted the nodes that count
@@ -151,7 +151,7 @@ type neighbors struct {
 
 func (s *Selection) builder(o TreeOptions) *treeBuilder {
 	o.defaults()
-	b := &treeBuilder{o: o, scale: s.Scale(), tree: &Tree{}}
+	b := &treeBuilder{o: o, scale: 1, tree: &Tree{}}
 	nodes := 0
 	for _, side := range s.sides {
 		nodes += side.tree.Nodes()
@@ -159,8 +159,8 @@ func (s *Selection) builder(o TreeOptions) *treeBuilder {
 	for range min(runtime.GOMAXPROCS(0), 1+nodes/nodesOfAWalker) {
 		b.walkers = append(b.walkers, newWalker(s.sides, len(s.set.frames)))
 	}
-	if o.Absolute {
-		b.scale = 1
+	if o.Normalized {
+		b.scale = s.Scale()
 	}
 	b.tree.Scale = b.scale
 	return b

@@ -279,7 +279,7 @@ func TestDiff(t *testing.T) {
 			Flat, Cum, BaseFlat, BaseCum int64
 		}
 	}
-	_, body := site.get(t, "api/functions?scale=absolute")
+	_, body := site.get(t, "api/functions?scale=total")
 	if err := json.Unmarshal([]byte(body), &table); err != nil {
 		t.Fatal(err)
 	}

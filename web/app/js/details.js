@@ -8,6 +8,7 @@ import { percent, quantity } from "./format.js";
 import { info } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { say } from "./status.js";
+import { change } from "./table.js";
 
 /**
  * @typedef {object} Share
@@ -50,6 +51,12 @@ import { say } from "./status.js";
  * @property {Share[]} processes
  * @property {Share[]} containers
  * @property {string} [lookup]    the command that finds its function again
+ * @property {number} [baseFlat]
+ * @property {number} [baseCum]
+ * @property {number} [baseTotal]
+ * @property {number} scale       by what values of the base are multiplied
+ * @property {string} [baseIdentity]  of the build in the base, where that is another one
+ * @property {string} [baseLookup]
  */
 
 const one = latest();
@@ -77,6 +84,7 @@ export function showDetails(fn, tree, node) {
     if (f) fill(panel, head(f.name), el("p", { class: "soft" }, valueText(/** @type {any} */ (tree), /** @type {number} */ (node))));
     const params = selection(state());
     params.set("fn", fn);
+    if (info().base && state().scale && !isFile) params.set("scale", state().scale);
     /** @type {Details} */
     let d;
     try {
@@ -87,7 +95,8 @@ export function showDetails(fn, tree, node) {
       return;
     }
     fill(panel, head(d.name), inTree(tree, node), actions(d), facts(d), shares("Processes", d.processes, d, "process"),
-      shares("Containers", d.containers, d, "container"), places(d), command(d));
+      shares("Containers", d.containers, d, "container"), places(d),
+      command("Look it up anywhere ", d.lookup), command("The build before ", d.baseLookup));
   });
 }
 
@@ -130,9 +139,16 @@ function facts(d) {
   };
   fact("Itself", quantity(d.flat, d.unit) + ", " + percent(d.flat, d.total));
   fact("With callees", quantity(d.cum, d.unit) + ", " + percent(d.cum, d.total));
+  if (info().base) {
+    const before = (/** @type {number} */ now, /** @type {number} */ then) => el("span", null, quantity(then, d.unit) + ", " + percent(then, d.baseTotal || 0) + " ",
+      change(now - then * d.scale, d.unit), d.scale === 1 ? null : " with the same total");
+    fact("Itself before", before(d.flat, d.baseFlat || 0));
+    fact("With callees before", before(d.cum, d.baseCum || 0));
+  }
   fact("Kind", d.kind);
   fact("Binary", d.file && nameText(d.file));
   fact("Identity", d.identity && el("code", null, d.identity));
+  fact("Identity before", d.baseIdentity && el("code", null, d.baseIdentity));
   fact("Claims", d.claims && el("code", null, d.claims));
   fact("", d.contested && el("span", { class: "tag warn" }, "files of different content claim this build ID"));
   fact("Package", d.package);
@@ -166,10 +182,13 @@ function places(d) {
     d.morePlaces ? el("p", { class: "soft" }, d.morePlaces + " more") : null);
 }
 
-/** @param {Details} d */
-function command(d) {
-  if (!d.lookup) return null;
-  const text = d.lookup;
+/**
+ * A command to copy.
+ * @param {string} title
+ * @param {string | undefined} text
+ */
+function command(title, text) {
+  if (!text) return null;
   const copy = button("Copy", async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -178,5 +197,5 @@ function command(d) {
       say("The browser does not allow it: select the text.");
     }
   });
-  return el("section", null, el("h3", null, "Look it up anywhere "), el("pre", { tabIndex: 0, "aria-label": "command" }, text), copy);
+  return el("section", null, el("h3", null, title), el("pre", { tabIndex: 0, "aria-label": "command" }, text), copy);
 }

@@ -35,19 +35,33 @@ export function treeFrom(answers, key) {
 }
 
 /**
+ * What a pattern matches, as on the server: the text itself too, since names have signs of regular expressions.
+ * @param {string} pattern
+ * @returns {(text: string) => boolean}
+ */
+function matcher(pattern) {
+  try {
+    const re = new RegExp(pattern);
+    return (text) => re.test(text) || text.includes(pattern);
+  } catch {
+    return (text) => text.includes(pattern);
+  }
+}
+
+/**
  * Finds the functions of a tree that match, and the value of the stacks with any of them: of those
  * that are in the tree.
  * @param {Tree | undefined} tree
  * @param {string} pattern
  */
 function search(tree, pattern) {
-  const re = new RegExp(pattern);
+  const matches = matcher(pattern);
   const found = { frames: /** @type {number[]} */ ([]), total: 0, base: 0, whole: 0 };
   if (!tree) return found;
   found.whole = tree.head.total;
   const match = tree.head.frames.map((f) => {
     const binary = tree.head.binaries[f.bin];
-    return f.id >= 0 && (re.test(f.name) || (binary !== undefined && re.test(binary.name)));
+    return f.id >= 0 && (matches(f.name) || (binary !== undefined && matches(binary.name)));
   });
   found.frames = [...new Set(tree.head.frames.filter((_, i) => match[i]).map((f) => f.id))];
   for (let i = 0; i < tree.n;) {

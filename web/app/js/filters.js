@@ -73,7 +73,7 @@ export function makeFilters() {
   const s = state();
   const small = matchMedia("(max-width: 760px)").matches;
   fill(byID("filters"),
-    field("q", "Search", s.q, "regular expression", false),
+    field("q", "Search", s.q, "text or regular expression", false),
     el("output", { id: "found", class: "soft", "aria-live": "polite" }),
     isFile ? null : el("details", { class: "narrowing", open: !small || Boolean(s.focus || s.ignore || s.hide) }, el("summary", null, "Filters"),
       field("focus", "Focus", s.focus, "only stacks with …", true),
@@ -95,7 +95,7 @@ function field(key, text, value, hint, narrow) {
   let timer;
   const input = el("input", {
     id: key, type: "search", value, placeholder: hint, spellcheck: false, autocomplete: "off", class: narrow ? "narrow" : "",
-    maxLength: 1000, title: "a regular expression over functions, source files and binaries",
+    maxLength: 1000, title: "a regular expression, or the text itself, in functions, source files and binaries",
   });
   const take = () => {
     clearTimeout(timer);

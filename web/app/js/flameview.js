@@ -191,7 +191,7 @@ export function valueText(tree, node) {
   if (tree.self[node]) text += "; itself " + quantity(tree.self[node], unit) + ", " + percent(tree.self[node], total);
   if (tree.base) {
     text += "; before " + quantity(tree.base[node], unit) + ", " + percent(tree.base[node], baseTotal) +
-      " (" + difference(Math.round(tree.value[node] - tree.base[node] * tree.head.scale), unit) + (tree.head.scale === 1 ? ")" : " normalised)");
+      " (" + difference(Math.round(tree.value[node] - tree.base[node] * tree.head.scale), unit) + (tree.head.scale === 1 ? ")" : ", with the same total)");
   }
   return text;
 }
@@ -284,7 +284,7 @@ function toggles(s, colour) {
     ]),
   ];
   if (info().base) {
-    list.push(group("Compare", [["By share", !s.scale, { scale: "" }], ["Absolute", s.scale === "absolute", { scale: "absolute" }]]));
+    list.push(group("Compare", [["As they are", s.scale !== "total", { scale: "" }], ["Same total", s.scale === "total", { scale: "total" }]]));
   }
   if (info().labels.length && !isFile) list.push(splitter(s));
   if (s.root) list.push(button("Zoom out", () => setState({ root: "" })));

@@ -20,6 +20,7 @@
  * @property {number} type      index of the default sample type
  * @property {string} time      when it began, as in RFC 3339; empty where not known
  * @property {number} duration  nanoseconds, 0 where not known
+ * @property {number} [baseDuration]
  * @property {string[]} notes
  * @property {LabelKey[]} labels
  * @property {boolean} times    whether it has the time of each sample

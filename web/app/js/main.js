@@ -145,6 +145,7 @@ async function follow(s, before) {
   }
   if (!before || s.q !== before.q || selectsOther(s, before)) jobs.push(search());
   if (before && before.type !== s.type) header();
+  if (before && before.scale !== s.scale && chosen && !byID("details").hidden) choose(chosen);
   await Promise.all(jobs);
 }
 

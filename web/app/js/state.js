@@ -20,7 +20,7 @@
  * @property {string} up      "1": a flame graph, which grows upwards
  * @property {string} invert  "1": from the leaves
  * @property {string} split   label whose values are the first frames
- * @property {string} scale   "absolute" or empty: two profiles as shares of their totals
+ * @property {string} scale   "total" or empty: the base is scaled to the same total, or counts as it is
  * @property {string} sort
  * @property {string} bin     binary at hand, by its number
  * @property {string} v       version of the numbers in root, bin and fn, where the server may number anew

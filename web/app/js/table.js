@@ -22,6 +22,10 @@ import { difference, grouped, percent, quantity } from "./format.js";
  */
 export function makeTable(caption, columns, rows, o) {
   const options = o || {};
+  if (matchMedia("(max-width: 760px)").matches) { // the name first: the figures beside it may be out of sight
+    const name = columns.find((c) => !c.num);
+    columns = name ? [name, ...columns.filter((c) => c !== name)] : columns;
+  }
   const head = el("tr", null, columns.map((c) => {
     const th = el("th", { scope: "col", class: c.num ? "num" : "", title: c.hint });
     const by = c.sort;
@@ -67,9 +71,9 @@ export function valueColumns(title, key, of, hint) {
   ];
   if (of.baseTotal) {
     columns.push(
-      { title: title + " before", num: true, cell: (r) => percent(r[before] || 0, of.baseTotal) },
+      { title: title + " before", num: true, hint: "as it was", cell: (r) => el("span", { title: percent(r[before] || 0, of.baseTotal) }, quantity(r[before] || 0, of.unit)) },
       {
-        title: "change", num: true, hint: of.scale === 1 ? "in values" : "after the totals were made equal",
+        title: "change", num: true, hint: of.scale === 1 ? "values as they are" : "after the totals were made equal",
         cell: (r) => change(r[key] - (r[before] || 0) * of.scale, of.unit),
       });
   }

@@ -94,7 +94,7 @@ export class FunctionsView extends TableView {
     ];
     const t = makeTable(changes ? "Functions by what changed most" : "Functions", columns, a.rows,
       { sort, onSort: (by) => setState({ sort: by }, { replace: true }) });
-    fill(this.bar, changes ? legend(of) : null,
+    fill(this.bar, legend(of),
       s.bin ? button("All binaries", () => setState({ bin: "" })) : null,
       el("span", { class: "soft" }, grouped(a.count) + " functions" + (s.q && !isFile ? " match the search" : "") + ", " + quantity(a.total, a.unit)));
     fill(this.wrap);
@@ -115,9 +115,17 @@ export class FunctionsView extends TableView {
 
 /** @param {{unit: string, total: number, baseTotal: number, scale: number}} of */
 function legend(of) {
+  if (!info().base) return null;
   return el("span", { class: "legend" }, el("span", { class: "more" }, "+ more than before"), el("span", { class: "less" }, "− less"),
-    of.scale === 1 ? "in absolute values" : "normalised: the base counts " + of.scale.toFixed(3) + " times, so that both totals are the same",
-    button(of.scale === 1 ? "Normalise" : "Absolute", () => setState({ scale: state().scale ? "" : "absolute" })));
+    state().scale === "total" ? "the base counts " + of.scale.toFixed(3) + " times, so that both totals are the same" : "values as they are" + lengths(),
+    button(state().scale === "total" ? "As they are" : "Same total", () => setState({ scale: state().scale === "total" ? "" : "total" })));
+}
+
+/** For how long two profiles were recorded, where that differs. */
+function lengths() {
+  const { duration, baseDuration } = info();
+  if (!duration || !baseDuration || Math.abs(duration - baseDuration) <= 0.1 * Math.max(duration, baseDuration)) return "";
+  return ", of " + quantity(duration, "nanoseconds") + " and before of " + quantity(baseDuration, "nanoseconds");
 }
 
 /** Binaries by identity. */
@@ -138,7 +146,7 @@ export class BinariesView extends TableView {
       { title: "why not all, and what helps", cell: gapsCell },
     ];
     const t = makeTable("Binaries", columns, a.rows, { isSelected: (r) => String(r.binary) === s.bin });
-    fill(this.bar, el("span", { class: "soft" }, grouped(a.rows.length) + " binaries, " + quantity(a.total, a.unit)));
+    fill(this.bar, legend(of), el("span", { class: "soft" }, grouped(a.rows.length) + " binaries, " + quantity(a.total, a.unit)));
     fill(this.wrap, t.table);
     this.wrap.querySelector("[aria-selected]")?.scrollIntoView({ block: "center" });
     say(grouped(a.rows.length) + " binaries");
@@ -158,6 +166,7 @@ function binaryCell(r) {
 function identityCell(r) {
   if (!r.identity) return el("span", { class: "soft" }, r.reason || "none");
   return el("span", null, el("code", { class: "name" }, r.identity),
+    r.baseIdentity ? el("div", null, el("span", { class: "tag" }, "another build"), " before ", el("code", { class: "name" }, r.baseIdentity)) : null,
     r.claims ? el("div", { class: "soft" }, "claims ", el("code", null, r.claims)) : null,
     r.contested ? el("span", { class: "tag warn" }, "same build ID, different content") : null);
 }
@@ -202,7 +211,7 @@ export class LabelsView extends TableView {
     }
     fill(this.bar, el("span", { class: "group", role: "group", "aria-label": "Label" },
       keys.filter((k) => !isFile || k === key).map((k) => button(k, () => setState({ split: k }), { "aria-pressed": String(k === key) }))),
-    el("span", { class: "soft" }, grouped(a.count) + " values"));
+    legend(of), el("span", { class: "soft" }, grouped(a.count) + " values"));
     const t = makeTable("Values of " + key, columns, a.rows);
     fill(this.wrap);
     withMore(this.wrap, t, a.rows.length, a.count, async (offset) => {
@@ -259,6 +268,9 @@ export class CodeView extends TableView {
     fill(this.bar, el("h2", null, nameText(a.name)), el("span", { class: "soft" }, nameText(a.file || "")), el("code", null, a.identity || ""),
       button("Lines", () => setState({ view: "lines" })));
     fill(this.wrap);
+    if (a.other) {
+      add(this.wrap, el("p", { class: "notice" }, "The instructions that were measured before are of another build, ", el("code", null, a.other), ", and are not shown here."));
+    }
     if (a.why) {
       add(this.wrap, el("p", { class: "notice" }, a.why), a.advice ? el("p", { class: "notice" }, "→ " + a.advice) : null);
     }

@@ -5,9 +5,10 @@ import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
 import { filterBy, span } from "./filters.js";
 import { quantity } from "./format.js";
-import { info } from "./info.js";
+import { info, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { isDark } from "./theme.js";
+import { hideTip, showTip } from "./tip.js";
 
 /**
  * @typedef {object} Track
@@ -26,9 +27,10 @@ let drawings = [];
 let by = "process";
 let folded = matchMedia("(max-width: 760px)").matches;
 
-/** How many parts a column of the heat map has. */
+/** How many parts a column of the heat map has: with fewer than a few it shows bars, as the tracks below it. */
 function rowsOf() {
-  return Math.max(1, Math.min(12, Math.floor(info().duration / columns / cell)));
+  const rows = Math.min(12, Math.floor(info().duration / columns / cell));
+  return rows < 4 ? 1 : rows;
 }
 
 /** Asks for the tracks of what is selected, but for the range of time. */
@@ -63,10 +65,12 @@ function make() {
     el("span", { class: "soft", id: "range" }, folded ? "" : rangeText())));
   if (folded) return;
   const tracks = el("div", { class: "tracks" });
-  if (t.heat) add(tracks, track(t.heat, true));
-  for (const one of t.tracks) add(tracks, track(one, false));
+  if (t.heat) add(tracks, track(t.heat, true, Math.max(1, ...t.heat.values)));
+  const most = Math.max(1, ...t.tracks.map((/** @type {Track} */ one) => Math.max(...one.values))); // one scale, to compare them
+  for (const one of t.tracks) add(tracks, track(one, false, most));
+  const marks = [0, 1, 2, 3, 4].map((n) => el("span", null, n ? quantity((t.to - t.from) * n / 4, "nanoseconds") : "0"));
   add(place, tracks, el("div", { class: "track" }, el("span", { class: "label soft" }, t.left ? t.left + " more" : ""),
-    el("div", { class: "axis", "aria-hidden": "true" }, el("span", null, "0"), el("span", null, quantity(t.to - t.from, "nanoseconds")))));
+    el("div", { class: "axis", "aria-hidden": "true" }, marks)));
   drawTime();
 }
 
@@ -80,15 +84,18 @@ function rangeText() {
 /**
  * @param {Track} t
  * @param {boolean} heat
+ * @param {number} most   the value that fills a part of the time
  */
-function track(t, heat) {
+function track(t, heat, most) {
   const name = heat ? "all" : t.label || "(none)";
   const canvas = /** @type {HTMLCanvasElement} */ (el("canvas", {
     tabIndex: heat ? 0 : -1, role: "slider", "aria-label": "Range of time" + (heat ? "" : " of " + name), "aria-valuemin": "0",
     "aria-valuemax": String(shown && shown.to - shown.from), "aria-valuenow": state().from || "0", "aria-valuetext": rangeText(),
   }));
   const strip = el("div", { class: heat ? "strip tall" : "strip" }, canvas);
-  drawings.push(() => draw(canvas, t, heat));
+  drawings.push(() => draw(canvas, t, heat, most));
+  canvas.addEventListener("pointermove", (e) => tell(e, name, t, heat ? rowsOf() : 1));
+  canvas.addEventListener("pointerleave", hideTip);
   if (!isFile) drag(canvas);
   const label = heat ? el("span", { class: "label" }, "all")
     : el("span", { class: "label" }, isFile ? nameText(name) : button(name, () => filterBy(by, t.label), { class: "linklike name", title: "Only " + by + " " + name }));
@@ -99,8 +106,9 @@ function track(t, heat) {
  * @param {HTMLCanvasElement} canvas
  * @param {Track} t
  * @param {boolean} heat
+ * @param {number} most
  */
-function draw(canvas, t, heat) {
+function draw(canvas, t, heat, most) {
   const box = canvas.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1;
   if (!box.width) return;
@@ -109,15 +117,19 @@ function draw(canvas, t, heat) {
   const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   ctx.scale(ratio, ratio);
   const dark = isDark();
-  const most = Math.max(1, ...t.values);
   const per = heat ? rowsOf() : 1;
   const wide = box.width / (t.values.length / per);
   const high = box.height / per;
   t.values.forEach((v, i) => {
-    const part = Math.sqrt(v / most);
-    ctx.fillStyle = v === 0 ? (dark ? "#202228" : "#f0f0f4") : heatColour(part, dark);
+    const part = v / most;
     const column = Math.floor(i / per);
-    ctx.fillRect(column * wide, (i % per) * high, Math.max(wide - 0.5, 0.5), Math.max(high - 0.5, 0.5));
+    const gap = high > 4 ? 0.5 : 0;
+    ctx.fillStyle = dark ? "#202228" : "#f0f0f4";
+    ctx.fillRect(column * wide, (i % per) * high, Math.max(wide - 0.5, 0.5), high - gap);
+    if (v <= 0) return;
+    const size = per > 1 ? high - gap : Math.max(1, part * high); // a bar, where there is room for it
+    ctx.fillStyle = heatColour(Math.sqrt(part), dark);
+    ctx.fillRect(column * wide, (i % per + 1) * high - gap - size, Math.max(wide - 0.5, 0.5), size);
   });
   const s = state();
   const all = /** @type {any} */ (shown);
@@ -129,6 +141,27 @@ function draw(canvas, t, heat) {
   ctx.strokeStyle = dark ? "#8ab8ff" : "#0b57b8";
   ctx.lineWidth = 2;
   ctx.strokeRect(at(+s.from), 1, Math.max(at(+s.to) - at(+s.from), 2), box.height - 2);
+}
+
+/**
+ * Says what a part of the time counts.
+ * @param {PointerEvent} e
+ * @param {string} name
+ * @param {Track} t
+ * @param {number} rows
+ */
+function tell(e, name, t, rows) {
+  const all = /** @type {any} */ (shown);
+  const box = /** @type {Element} */ (e.target).getBoundingClientRect();
+  const at = (/** @type {number} */ part, /** @type {number} */ count) => Math.max(0, Math.min(count - 1, Math.floor(part * count)));
+  const wide = t.values.length / rows;
+  const i = at((e.clientX - box.left) / box.width, wide) * rows + at((e.clientY - box.top) / box.height, rows);
+  const length = (all.to - all.from) / t.values.length;
+  const unit = unitOf(state().type);
+  const kind = state().type || info().types[info().type].type;
+  const busy = kind === "cpu" && unit === "nanoseconds" ? ", " + (t.values[i] / length).toFixed(2) + " CPUs" : "";
+  showTip(e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
+    el("div", null, span(Math.round(i * length), Math.round((i + 1) * length))), el("div", null, quantity(t.values[i], unit) + busy)]);
 }
 
 /**

@@ -48,8 +48,9 @@ exit status is 1.
 --tree prints the calls as a tree, the functions first that count most, or with
 --invert each function and below it its callers. --diff BASE compares two
 profiles: functions, binaries and processes are sorted by what changed most.
-Functions of two builds of a binary are compared by name. The base is scaled to
-the same total, unless --absolute.
+Functions of two builds of a binary are compared by name. Values are compared
+as they are; --normalize scales the base to the same total first, where one of
+the two was recorded for longer.
 
 "flat" counts what a function did itself, "cum" also what it called.
 
@@ -103,7 +104,7 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 	cmd.Flags().BoolVar(&r.tree, "tree", false, "print the tree of calls, --top says of how many nodes")
 	cmd.Flags().BoolVar(&r.invert, "invert", false, "with --tree, print functions and below each its callers")
 	cmd.Flags().StringVar(&r.base, "diff", "", "print what changed since the profile `BASE`")
-	cmd.Flags().BoolVar(&r.absolute, "absolute", false, "with --diff, compare values as they are, not scaled to the same total")
+	cmd.Flags().BoolVar(&r.normalize, "normalize", false, "with --diff, compare after the base was scaled to the same total")
 	cmd.Flags().BoolVar(&r.json, "json", false, "write JSON")
 	return cmd
 }
@@ -121,8 +122,8 @@ type report struct {
 	tree    bool
 	invert  bool
 
-	base     string // what the profile is compared with
-	absolute bool
+	base      string // what the profile is compared with
+	normalize bool
 }
 
 func (r *report) run(name string) error {
@@ -168,8 +169,8 @@ func (r *report) checkForms() error {
 		return verb.Usagef("--tree and --diff exclude each other")
 	case r.invert && !r.tree:
 		return verb.Usagef("--invert is for --tree")
-	case r.absolute && r.base == "":
-		return verb.Usagef("--absolute is for --diff")
+	case r.normalize && r.base == "":
+		return verb.Usagef("--normalize is for --diff")
 	}
 	return nil
 }

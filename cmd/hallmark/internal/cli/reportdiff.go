@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -38,7 +39,7 @@ func (r *report) runDiff(name string) error {
 	if err != nil {
 		return fmt.Errorf("%s less %s: %w", plaintext.Name(name), plaintext.Name(r.base), err)
 	}
-	d := newDiff(sel, r.absolute)
+	d := newDiff(sel, r.normalize)
 	if r.json {
 		err = r.writeDiffJSON(d)
 	} else {
@@ -70,10 +71,10 @@ type diff struct {
 	scale float64 // what the base is multiplied by
 }
 
-func newDiff(sel *query.Selection, absolute bool) *diff {
-	d := &diff{sel: sel, set: sel.Set(), scale: sel.Scale()}
-	if absolute {
-		d.scale = 1
+func newDiff(sel *query.Selection, normalize bool) *diff {
+	d := &diff{sel: sel, set: sel.Set(), scale: 1}
+	if normalize {
+		d.scale = sel.Scale()
 	}
 	return d
 }
@@ -101,15 +102,19 @@ func (r *report) writeDiff(d *diff, before, after string) {
 	w := r.env.Stdout
 	unit, kind := d.sel.Unit(), d.sel.SampleType()
 	in := terminal.RulerFor(max(d.whole(), d.sel.BaseTotal()), unit)
-	fmt.Fprintf(w, "before: %s %s, %s\n", terminal.Quantity(d.sel.BaseTotal(), unit), plaintext.Line(kind), plaintext.Name(before))
-	fmt.Fprintf(w, "after:  %s %s, %s\n", terminal.Quantity(d.sel.Total(), unit), plaintext.Line(kind), plaintext.Name(after))
-	if d.scale != 1 {
-		fmt.Fprintf(w, "Values before are multiplied by %.4g, so that both profiles have the same total; --absolute compares them as they are.\n", d.scale)
+	base, own := d.set.Base().Duration(), d.set.Profile().Duration()
+	fmt.Fprintf(w, "before: %s %s%s, %s\n", terminal.Quantity(d.sel.BaseTotal(), unit), plaintext.Line(kind), over(base), plaintext.Name(before))
+	fmt.Fprintf(w, "after:  %s %s%s, %s\n", terminal.Quantity(d.sel.Total(), unit), plaintext.Line(kind), over(own), plaintext.Name(after))
+	switch {
+	case d.scale != 1:
+		fmt.Fprintf(w, "Values before are multiplied by %.4g, so that both profiles have the same total.\n", d.scale)
+	case unlike(base, own):
+		fmt.Fprintln(w, "They were recorded for different times. Values are compared as they are; --normalize gives both the same total.")
 	}
 	if d.sel.Total() == 0 || d.sel.BaseTotal() == 0 {
 		fmt.Fprintln(w, "One of the profiles is empty.")
 	}
-	rows := d.changed(d.sel.Changes(d.scale == 1))
+	rows := d.changed(d.sel.Changes(d.scale))
 	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, number, {Most: 24}, {}}}
 	t.Add("change", "", "flat before", "flat after", "change of cum", "binary", "function")
 	for _, row := range rows[:shown(len(rows), r.top)] {
@@ -127,6 +132,17 @@ func (r *report) writeDiff(d *diff, before, after string) {
 	fmt.Fprint(w, "After: ")
 	writeCoverage(w, &coverage)
 }
+
+// over says for how long a profile was recorded.
+func over(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return " in " + terminal.Quantity(int64(d), "nanoseconds")
+}
+
+// unlike reports whether two profiles are known to be of times that differ by more than a tenth.
+func unlike(a, b time.Duration) bool { return a > 0 && b > 0 && max(a, b)-min(a, b) > max(a, b)/10 }
 
 // changed leaves out the functions of which nothing is shown that changed.
 func (d *diff) changed(rows []query.FunctionRow) []query.FunctionRow {
@@ -209,7 +225,7 @@ func (d *diff) row(c *query.Counts) diffRow {
 
 func (r *report) writeDiffJSON(d *diff) error {
 	functions, binaries, processes := []diffRow{}, []diffRow{}, []diffRow{}
-	rows := d.sel.Changes(d.scale == 1)
+	rows := d.sel.Changes(d.scale)
 	for _, row := range rows[:shown(len(rows), r.top)] {
 		f := &d.set.Frames()[row.Frame]
 		b := &d.set.Binaries()[f.Binary]
