@@ -272,6 +272,9 @@ func (b *Builder) Count(stack Stack, owner Owner, count, nanos int64) *pprof.Sam
 	return s
 }
 
+// Apart has what is counted from now on in samples of its own: it is of another event.
+func (b *Builder) Apart() { clear(b.samples) }
+
 // labelsOf returns the labels of an owner's samples whose stacks were found in a way.
 func (b *Builder) labelsOf(owner Owner, walk Walk) sampleLabels {
 	key := walkedOwner{owner, walk}

@@ -169,7 +169,7 @@ texts:
 	return filters, nil
 }
 
-// span returns the range of time of the question, which counts from the first sample.
+// span returns the range of time of the question, which counts from each profile's first sample.
 func (q *question) span() (from, to int64, err error) {
 	const most = 1 << 62
 	if from, err = q.number("from", 0, 0, most); err != nil {
@@ -188,7 +188,7 @@ func (q *question) span() (from, to int64, err error) {
 	if from >= to {
 		return 0, 0, refuse(http.StatusBadRequest, "the range of time is empty")
 	}
-	return whole.From + from, whole.From + to, nil
+	return from, to, nil
 }
 
 // timeline returns when the samples of the whole profile were taken.

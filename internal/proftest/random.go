@@ -29,7 +29,7 @@ func Random(seed uint64, samples int) *pprof.Profile {
 		p.Location = append(p.Location, l)
 	}
 	for range samples {
-		s := &pprof.Sample{Value: []int64{r.Int64N(5), r.Int64() >> r.IntN(63)}}
+		s := &pprof.Sample{Value: []int64{r.Int64N(5), r.Int64() >> (14 + r.IntN(49))}}
 		for range r.IntN(9) {
 			s.Location = append(s.Location, p.Location[r.IntN(2+r.IntN(58))])
 		}

@@ -44,6 +44,7 @@ func (p *replay) buildEvent(b *profile.Builder, t *tally, i int, move int64) {
 	if t.times != nil {
 		p.stats.Untimed += t.times.cut
 	}
+	b.Apart()
 	stacks, owners := p.newStackBuilder(b, t.counts), ownersOf(b, t.counts)
 	times := t.timesOf(move)
 	for k, c := range t.counts.all {

@@ -3,7 +3,9 @@ package query
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -507,7 +509,12 @@ func TestTimes(t *testing.T) {
 	p := labelled(5, 400)
 	s := set(t, p, nil)
 	const from, to = 1e18 + 2e8, 1e18 + 7e8
-	in, all := int64(0), int64(0)
+	in, all, first := int64(0), int64(0), int64(math.MaxInt64)
+	for _, sample := range p.Sample {
+		for _, at := range profile.Times(sample) {
+			first = min(first, at)
+		}
+	}
 	for _, sample := range p.Sample {
 		if times := profile.Times(sample); len(times) > 0 {
 			n := int64(0)
@@ -521,7 +528,7 @@ func TestTimes(t *testing.T) {
 			all += v
 		}
 	}
-	sel := selected(t, s, Filter{SampleType: "samples", From: from, To: to})
+	sel := selected(t, s, Filter{SampleType: "samples", From: from - first, To: to - first})
 	if sel.Total() != in || in == 0 {
 		t.Errorf("in the range are %d, want %d", sel.Total(), in)
 	}
@@ -623,5 +630,101 @@ func TestAddresses(t *testing.T) {
 	found := sel.Find(regexp.MustCompile("^(walk|main)$"))
 	if len(found.Frames) != 3 || found.Total != 17 {
 		t.Errorf("found %+v", found)
+	}
+}
+
+// TestTimesOfTwo selects a range in two profiles of different days: it counts from the first sample of each.
+func TestTimesOfTwo(t *testing.T) {
+	made := func(begin int64) *pprof.Profile {
+		m := proftest.New()
+		app := m.Mapping("/usr/bin/app", proftest.AppID, 0x400000)
+		for i, name := range []string{"early", "late"} {
+			m.Sample("app", 1, 1, m.Location(app, 0x401000+uint64(i), name))
+			s := m.Profile.Sample[i]
+			s.NumLabel["timestamp"] = []int64{begin + int64(i)*1e9}
+			s.NumUnit = map[string][]string{"timestamp": {"nanoseconds"}}
+		}
+		return m.Profile
+	}
+	s := set(t, made(86_400e9), made(1e9))
+	sel := selected(t, s, Filter{SampleType: "samples", From: 5e8, To: 2e9})
+	if sel.Total() != 1 || sel.BaseTotal() != 1 {
+		t.Fatalf("%d and %d samples are late", sel.Total(), sel.BaseTotal())
+	}
+	for _, r := range sel.Functions() {
+		if name := s.Frames()[r.Frame].Name; name != "late" {
+			t.Errorf("%s is in the range", name)
+		}
+	}
+}
+
+// TestCoverageOfType has samples of two events, of which one is known.
+func TestCoverageOfType(t *testing.T) {
+	m := proftest.New()
+	app := m.Mapping("/usr/bin/app", proftest.AppID, 0x400000)
+	m.Profile.SampleType = append(m.Profile.SampleType, &pprof.ValueType{Type: "page-faults", Unit: "count"})
+	m.Sample("app", 1, 3, m.Location(app, 0x401000, "main"))
+	m.Sample("app", 1, 2, m.Location(nil, 0x401000), m.Location(app, 0x401010, "fault"))
+	m.Profile.Sample[0].Value = []int64{3, 3 * proftest.Period, 0}
+	m.Profile.Sample[1].Value = []int64{2, 0, 2}
+	for kind, want := range map[string][3]int64{"cpu": {3, 3, 3}, "page-faults": {2, 4, 2}, "samples": {5, 7, 5}} {
+		sel := selected(t, set(t, m.Profile, nil), Filter{SampleType: kind})
+		c := sel.Coverage()
+		if got := [3]int64{sel.Samples(), c.Frames, c.Symbolized}; got != want {
+			t.Errorf("%s: samples, frames and named frames are %d, want %d", kind, got, want)
+		}
+		sum, err := summary.New(m.Profile, summary.Options{SampleType: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [3]int64{sum.Samples, sum.Coverage.Frames, sum.Coverage.Symbolized}; got != want {
+			t.Errorf("report of %s: samples, frames and named frames are %d, want %d", kind, got, want)
+		}
+	}
+}
+
+// TestUnits compares a profile with one in another unit, which is the same, and with one that counts something else.
+func TestUnits(t *testing.T) {
+	made := func(unit string, value int64) *pprof.Profile {
+		m := proftest.New()
+		m.Sample("app", 1, 1, m.Location(m.Mapping("/usr/bin/app", proftest.AppID, 0x400000), 0x401000, "main"))
+		m.Profile.SampleType[1].Unit = unit
+		m.Profile.Sample[0].Value[1] = value
+		return m.Profile
+	}
+	for unit, value := range map[string]int64{"nanoseconds": 10e9, "milliseconds": 10_000, "seconds": 10} {
+		sel := selected(t, set(t, made("microseconds", 10e6), made(unit, value)), Filter{SampleType: "cpu"})
+		if sel.Total() != 10e6 || sel.BaseTotal() != 10e6 {
+			t.Errorf("%s: %d, and before %d %s", unit, sel.Total(), sel.BaseTotal(), sel.Unit())
+		}
+	}
+	if _, err := set(t, made("nanoseconds", 1), made("count", 1)).Select(Filter{SampleType: "cpu"}); err == nil {
+		t.Error("time is compared with a count")
+	}
+}
+
+// TestSums has values that add up to more than 64 bits hold.
+func TestSums(t *testing.T) {
+	made := func(count, value int64) *pprof.Profile {
+		m := proftest.New()
+		at := m.Location(m.Mapping("/usr/bin/app", proftest.AppID, 0x400000), 0x401000, "main")
+		for range 2 {
+			m.Sample("app", 1, count, at, at, at, at)
+		}
+		m.Profile.Sample[0].Value[1], m.Profile.Sample[1].Value[1] = value, value
+		return m.Profile
+	}
+	for name, p := range map[string]*pprof.Profile{
+		"values": made(1, 1<<62), "negative": made(1, math.MinInt64), "frames": made(1<<60, 1),
+	} {
+		if _, err := set(t, p, nil).Select(Filter{SampleType: "cpu"}); !errors.Is(err, profile.ErrSum) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := summary.New(p, summary.Options{SampleType: "cpu"}); !errors.Is(err, profile.ErrSum) {
+			t.Errorf("report of %s: %v", name, err)
+		}
+	}
+	if got := selected(t, set(t, made(1, 1<<60), nil), Filter{SampleType: "cpu"}).Total(); got != 1<<61 {
+		t.Errorf("total is %d", got)
 	}
 }

@@ -21,8 +21,10 @@ type Filter struct {
 	// Hide takes matching frames out of stacks, Show leaves only these.
 	Hide, Show *regexp.Regexp
 	Binaries   []int // innermost frames are in one of these; empty for all
-	From, To   int64 // times (profile.Times) from From on and before To; both 0 for all, and for stacks without times
-	Unknown    Unknown
+	// From and To are nanoseconds since the first sample, each profile's own, and To is behind the last one; both 0 for
+	// all, and for stacks without times.
+	From, To int64
+	Unknown  Unknown
 }
 
 // LabelFilter chooses samples by a label. A sample without the label has the value "".
@@ -53,6 +55,7 @@ type weights struct {
 	tree   *compact.Tree
 	chains *chains
 	kind   int
+	in     ratio   // of the unit to that of the selection
 	self   []int64 // by node: of stacks that end there
 	total  []int64 // and below
 	sets   []int64 // by set of labels
@@ -86,12 +89,18 @@ func (s *Set) selectWith(f Filter, with int) (*Selection, error) {
 		if err != nil {
 			return nil, err
 		}
+		t := side.p.SampleTypes()[kind]
+		in := ratio{1, 1}
 		if i == 0 {
-			t := side.p.SampleTypes()[kind]
 			out.kind, out.unit = t.Type, t.Unit
 			f.SampleType = t.Type // the base may choose another one by itself
+		} else if in, err = inUnit(t.Unit, out.unit); err != nil {
+			return nil, fmt.Errorf("base: %s: %w", t.Type, err)
 		}
-		out.sides = append(out.sides, s.weigh(side, kind, &f, with))
+		if err := side.checkSums(kind, in); err != nil {
+			return nil, err
+		}
+		out.sides = append(out.sides, s.weigh(side, kind, in, &f, with))
 	}
 	return out, nil
 }
@@ -125,8 +134,8 @@ func (s *Selection) Scale() float64 {
 	return float64(s.Total()) / float64(s.BaseTotal())
 }
 
-// Samples returns how many samples were taken: the sum of the type "samples", or the number of
-// rows of a profile without it.
+// Samples returns how many samples count something of what is chosen: the sum of the type "samples", or the number
+// of rows of a profile without it.
 func (s *Selection) Samples() int64 {
 	w := s.sides[0]
 	w.count()
@@ -134,12 +143,16 @@ func (s *Selection) Samples() int64 {
 }
 
 // weigh adds up what each node counts.
-func (s *Set) weigh(side *side, kind int, f *Filter, with int) *weights {
+func (s *Set) weigh(side *side, kind int, in ratio, f *Filter, with int) *weights {
 	p := side.p
-	w := &weights{side: side, tree: p.Stacks(), kind: kind}
+	w := &weights{side: side, tree: p.Stacks(), kind: kind, in: in}
 	w.chains = s.shown(side, f)
 	ok := s.matchingNodes(w, f, with)
 	sets := matchingSets(p, f.Labels)
+	first := int64(0)
+	if f.From != 0 || f.To != 0 {
+		first = side.begins()
+	}
 	w.rows = func(yield func(int, share) bool) {
 		var times []int64
 		for row := range p.Samples() {
@@ -149,7 +162,7 @@ func (s *Set) weigh(side *side, kind int, f *Filter, with int) *weights {
 			part := share{1, 1}
 			if f.From != 0 || f.To != 0 {
 				times = p.Times(times[:0], row)
-				part = shareIn(times, f.From, f.To)
+				part = shareIn(times, first+f.From, first+f.To)
 			}
 			if part.n != 0 && !yield(row, part) {
 				return
@@ -158,7 +171,7 @@ func (s *Set) weigh(side *side, kind int, f *Filter, with int) *weights {
 	}
 	w.self, w.sets = make([]int64, w.tree.Nodes()), make([]int64, p.LabelSets())
 	for row, part := range w.rows {
-		v := part.of(p.Value(row, kind))
+		v := part.of(w.value(row))
 		w.self[p.Node(row)] += v
 		w.sets[p.Labels(row)] += v
 		w.abs += max(v, -v)
@@ -166,6 +179,9 @@ func (s *Set) weigh(side *side, kind int, f *Filter, with int) *weights {
 	w.total = sums(w.tree, w.self)
 	return w
 }
+
+// value returns what a row counts, in the selection's unit.
+func (w *weights) value(row int) int64 { return w.in.of(w.side.p.Value(row, w.kind)) }
 
 // share is the part of a row that is chosen: so many of all of its times.
 type share struct{ n, all int64 }
@@ -329,7 +345,7 @@ func (w *weights) having(c *chains, match func(c *chains, at uint32) bool) []boo
 	return have
 }
 
-// count counts samples, once.
+// count counts samples, once: those that count something of what is chosen.
 func (w *weights) count() {
 	w.counts.once.Do(func() {
 		p := w.side.p
@@ -337,6 +353,9 @@ func (w *weights) count() {
 		self := make([]int64, w.tree.Nodes())
 		w.counts.sets = make([]int64, p.LabelSets())
 		for row, part := range w.rows {
+			if w.value(row) == 0 {
+				continue
+			}
 			n := int64(1)
 			if err == nil {
 				n = part.of(p.Value(row, kind))

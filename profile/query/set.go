@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -48,6 +49,15 @@ type side struct {
 	chains  [2]*chains      // by Unknown
 	binary  []int           // by number of the mapping + 1: number of the binary
 	reasons []reason.Reason // by location: why it has no identity or no symbol
+
+	checked struct { // of a set, whose units do not change
+		mu sync.Mutex
+		of map[int]error // by type
+	}
+	first struct {
+		once sync.Once
+		time int64
+	}
 }
 
 // chains are the frames of each location, the outermost first.

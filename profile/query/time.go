@@ -91,7 +91,7 @@ func (w *weights) eachTime(f func(row int, time, value int64)) {
 	var times []int64
 	for row := range w.rows {
 		times = p.Times(times[:0], row)
-		v, n := p.Value(row, w.kind), int64(len(times))
+		v, n := w.value(row), int64(len(times))
 		for i, t := range times {
 			f(row, t, v/n+part(v%n, int64(i)+1, n)-part(v%n, int64(i), n))
 		}
@@ -116,6 +116,22 @@ func (w *weights) extent() (from, to int64) {
 		from, to = min(from, time), max(to, time+1)
 	})
 	return from, to
+}
+
+// begins returns the time of a profile's first sample.
+func (s *side) begins() int64 {
+	s.first.once.Do(func() {
+		isFirst := true
+		var times []int64
+		for row := range s.p.Samples() {
+			for _, t := range s.p.Times(times[:0], row) {
+				if isFirst || t < s.first.time {
+					s.first.time, isFirst = t, false
+				}
+			}
+		}
+	})
+	return s.first.time
 }
 
 type trackName struct {

@@ -337,7 +337,7 @@ func (w *weights) ends() map[int32][]End {
 	sum := map[key]int64{}
 	for row, part := range w.rows {
 		if r := why[p.Labels(row)]; r != reason.None && r != reason.NoUserStack {
-			sum[key{top[p.Node(row)], r}] += part.of(p.Value(row, w.kind))
+			sum[key{top[p.Node(row)], r}] += part.of(w.value(row))
 		}
 	}
 	out := map[int32][]End{}

@@ -82,26 +82,48 @@ func New(p *pprof.Profile, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkSums(p, index); err != nil {
+		return nil, err
+	}
 	t := newTally(p)
+	counting := &pprof.Profile{SampleType: p.SampleType, Mapping: p.Mapping, Location: p.Location, Function: p.Function, Comments: p.Comments}
 	for _, s := range p.Sample {
 		t.add(s, s.Value[index])
+		if s.Value[index] != 0 {
+			counting.Sample = append(counting.Sample, s)
+		}
 	}
 	sum := &Summary{
 		SampleType: p.SampleType[index].Type,
 		Unit:       p.SampleType[index].Unit,
 		Total:      t.total,
-		Samples:    sampleCount(p),
+		Samples:    sampleCount(counting),
 		Duration:   time.Duration(p.DurationNanos),
 		Comments:   profile.Notes(p),
 		Functions:  t.sortedFunctions(o.ByCum),
 		Binaries:   t.sortedBinaries(),
 		Processes:  t.sortedProcesses(),
-		Coverage:   profile.MeasureCoverage(p, o.Misses),
+		Coverage:   profile.MeasureCoverage(counting, o.Misses),
 	}
 	if p.TimeNanos != 0 {
 		sum.Time = time.Unix(0, p.TimeNanos).UTC()
 	}
 	return sum, nil
+}
+
+// checkSums returns an error where what is added up does not fit into 64 bits.
+func checkSums(p *pprof.Profile, index int) error {
+	var values, frames profile.Magnitude
+	count, err := profile.SampleIndex(p, "samples")
+	for _, s := range p.Sample {
+		values.Add(s.Value[index], 1)
+		n := int64(1)
+		if err == nil {
+			n = s.Value[count]
+		}
+		frames.Add(n, uint64(max(1, len(s.Location))))
+	}
+	return cmp.Or(values.Err(p.SampleType[index].Type), frames.Err("frames"))
 }
 
 func sampleCount(p *pprof.Profile) int64 {

@@ -228,8 +228,8 @@ func TestWhatThereIsNot(t *testing.T) {
 		"app/js/..%2f..%2fweb.go": http.StatusNotFound, "api/": http.StatusNotFound, "api/nothing": http.StatusNotFound, "api/function?fn=99999": http.StatusNotFound,
 		"api/function?fn=-1": http.StatusNotFound, "api/function?fn=0123456789abcdef": http.StatusNotFound, "api/profile?p=other": http.StatusNotFound,
 		"api/tree?root=1.2.3.4": http.StatusNotFound, "api/tree?root=x": http.StatusBadRequest, "api/tree?width=0": http.StatusBadRequest,
-		"api/tree?focus=(": http.StatusBadRequest, "api/tree?type=nothing": http.StatusBadRequest, "api/tree?label=x": http.StatusBadRequest,
-		"api/functions?sort=x": http.StatusBadRequest, "api/functions?offset=-1": http.StatusBadRequest, "api/search?q=(": http.StatusBadRequest,
+		"api/tree?focus=" + strings.Repeat("x", 2000): http.StatusBadRequest, "api/tree?type=nothing": http.StatusBadRequest, "api/tree?label=x": http.StatusBadRequest,
+		"api/functions?sort=x": http.StatusBadRequest, "api/functions?offset=-1": http.StatusBadRequest, "api/search?q=(": http.StatusOK,
 		"api/tree?from=5&to=3": http.StatusBadRequest, "saveconfig?config=mine": http.StatusNotFound, "deleteconfig?config=mine": http.StatusNotFound,
 		"api/search?q=" + strings.Repeat("x", 2000): http.StatusBadRequest,
 	} {
@@ -296,6 +296,37 @@ func TestDiff(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("there is no %v in %s", want, body)
+	}
+}
+
+// TestBuilds compares two builds of one program: an offset is of the build that has it.
+func TestBuilds(t *testing.T) {
+	made := func(id string, at uint64) *pprof.Profile {
+		m := proftest.New()
+		m.Sample("app", 1, 10, m.Location(m.Mapping("/opt/app", id, 0x400000), at, "work"))
+		return m.Profile
+	}
+	site := start(t, made(proftest.AppID, 0x400230), Options{Base: compacted(t, made(proftest.KernelID, 0x400ABC)), BaseTitle: "base"})
+	var got struct {
+		Identity, Lookup, BaseIdentity, BaseLookup string
+		Places                                     []struct{ Offset, Virt string }
+	}
+	_, body := site.get(t, "api/function?fn=0")
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Places) != 1 || got.Places[0].Offset != "0x1230" || got.Places[0].Virt != "0x400230" {
+		t.Errorf("places are %+v", got.Places)
+	}
+	if got.Lookup != "hallmark lookup "+proftest.AppID+" 0x1230" || got.BaseLookup != "hallmark lookup "+proftest.KernelID+" 0x1abc" {
+		t.Errorf("commands are %q and %q", got.Lookup, got.BaseLookup)
+	}
+	_, body = site.get(t, "api/binaries")
+	if !strings.Contains(body, `"baseIdentity":"`+proftest.KernelID+`"`) {
+		t.Errorf("binaries do not say which build was before: %s", body)
+	}
+	if _, body = site.get(t, "api/functions?q=("); !strings.Contains(body, `"count":0`) {
+		t.Errorf("a text that is no regular expression: %s", body)
 	}
 }
 
