@@ -3,11 +3,13 @@ package leaktest
 
 import "go.uber.org/goleak"
 
-// HeldUpLooks are the goroutines of looks at processes that internal/patience gave up waiting for. Whichever
-// file system holds up a process of another test lets them go; no test can.
+// HeldUpLooks are the goroutines of looks at processes that internal/patience gave up waiting for, and those that wait
+// for the end of helpers of internal/aside, which were killed. Whichever file system holds up a process of another test
+// lets them go; no test can. These packages' own tests look for such goroutines.
 func HeldUpLooks() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("hallmark/internal/patience.TryMoving.func1"),
 		goleak.IgnoreAnyFunction("hallmark/internal/patience.TryMoving.func2"),
+		goleak.IgnoreAnyFunction("hallmark/internal/aside.start.func1"),
 	}
 }
