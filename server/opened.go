@@ -220,7 +220,7 @@ func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*c
 		o.pending = o.pending || known.pending.Load()
 		p = p.WithSymbols(places, misses)
 	}
-	if err := checkCalls(p, profile.ReadOptions{}.Limits(record.Size).Calls); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, "", err
 	}
 	title := record.Title
@@ -228,22 +228,6 @@ func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*c
 		title = record.Kind + " " + record.ID[:12]
 	}
 	return p, title, nil
-}
-
-// checkCalls returns an error if the stacks of a profile have more calls than a limit: names with inlined calls make
-// stacks deeper.
-func checkCalls(p *compact.Profile, limit int64) error {
-	sum := int64(0)
-	tree := p.Stacks()
-	for n := range tree.Nodes() {
-		for _, at := range tree.Frames(uint32(n)) {
-			sum += int64(max(1, len(p.Lines(p.Location(at)))))
-		}
-		if sum > limit {
-			return fmt.Errorf("%w: with inlined calls, its stacks have more than %d frames", profile.ErrTooLarge, limit)
-		}
-	}
-	return nil
 }
 
 // footprint estimates how many bytes a profile takes with what is asked of it: the stacks, the selections and tables

@@ -25,7 +25,7 @@ type builder struct {
 type numberKey struct{ key, unit uint64 }
 
 func newBuilder() *builder {
-	p := &Profile{samples: &samples{}, places: &places{}}
+	p := &Profile{head: head{limits: noLimits}, samples: &samples{}, places: &places{}}
 	p.numbers.times = -1
 	return &builder{p: p, kinds: map[numberKey]uint16{}}
 }

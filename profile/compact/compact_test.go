@@ -302,3 +302,44 @@ func (ones) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// TestStandsForTooMuch has few bytes that stand for many: calls that are inlined, and names that are used often.
+func TestStandsForTooMuch(t *testing.T) {
+	made := func(name string, lines, locations, deep int) []byte {
+		m := proftest.New()
+		app := m.Mapping(name, proftest.AppID, 0x400000)
+		names := make([]string, lines)
+		for i := range names {
+			names[i] = "f"
+		}
+		var stack []*pprof.Location
+		for i := range locations {
+			stack = append(stack, m.Location(app, 0x401000+uint64(i), names...))
+		}
+		for len(stack) < deep {
+			stack = append(stack, stack[0])
+		}
+		m.Sample("", 0, 1, stack...)
+		return encode(t, m.Profile)
+	}
+	size := func() int64 { return 1000 }
+	for name, data := range map[string][]byte{"calls": made("/bin/app", 5000, 1, 5000), "names": made(strings.Repeat("x", 1<<20), 0, 2000, 0)} {
+		if _, err := Read(bytes.NewReader(data), profile.ReadOptions{InFile: size}); !errors.Is(err, profile.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Read(bytes.NewReader(data), profile.ReadOptions{InFile: size, MaxSize: 1 << 30}); err != nil {
+			t.Errorf("%s, as large as the user wants: %v", name, err)
+		}
+	}
+	p, err := Read(bytes.NewReader(made("/bin/app", 1, 1, 20_000)), profile.ReadOptions{InFile: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := p.Places()
+	for range 1000 {
+		named.Location[0].Line = append(named.Location[0].Line, named.Location[0].Line[0])
+	}
+	if err := p.WithSymbols(named, nil).Check(); !errors.Is(err, profile.ErrTooLarge) {
+		t.Errorf("with names: %v", err)
+	}
+}

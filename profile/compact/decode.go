@@ -136,6 +136,10 @@ func (d *decoder) run() (*Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", profile.ErrFormat, err)
 	}
+	p.limits = d.options.Limits(d.inFile())
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 

@@ -43,6 +43,7 @@ type head struct {
 	dropFrames  string
 	keepFrames  string
 	docURL      string
+	limits      profile.Limits
 }
 
 // ValueType is what a value counts.

@@ -38,12 +38,18 @@ func Prepare(p *compact.Profile, o Options) (*web.Profile, error) {
 		return nil, err
 	}
 	whole, shown := symbolized(p, o.Symbols)
+	if err := whole.Check(); err != nil {
+		return nil, err
+	}
 	var base *compact.Profile
 	if o.Base != nil {
 		if err := comparable(p, o.Base, o.SampleType); err != nil {
 			return nil, err
 		}
 		_, base = symbolized(o.Base, o.Symbols)
+		if err := base.Check(); err != nil {
+			return nil, err
+		}
 	}
 	return &web.Profile{
 		Set:   query.New(shown, base),
