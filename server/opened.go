@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -180,7 +179,7 @@ func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfil
 	if o.memory > s.OpenedMemory {
 		return nil, fail(http.StatusRequestEntityTooLarge, "showing the profile takes about %d MiB of memory, and the server has %d MiB for all that are open: fetch its bytes, and look at them with 'hallmark view'", o.memory>>20, s.OpenedMemory>>20)
 	}
-	o.pages = web.Handler(oneProfile{o.shown})
+	o.pages = web.Handler(oneProfile{o.shown}, s.viewer.turns)
 	return o, context.Cause(ctx)
 }
 
@@ -287,13 +286,14 @@ func (noProfile) Open(context.Context, string, string) (*web.Profile, error) {
 
 // viewer is what pages of profiles are served by.
 type viewer struct {
-	site  http.Handler  // the page of the server, and what it loads
-	shell http.Handler  // the page of a profile, and what it loads
-	turns chan struct{} // a place for each answer about a profile
+	site  http.Handler // the page of the server, and what it loads
+	shell http.Handler // the page of a profile, and what it loads
+	turns *web.Turns   // of all profiles together
 }
 
 func newViewer() viewer {
-	return viewer{web.Site(), web.Handler(noProfile{}), make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+	turns := web.NewTurns()
+	return viewer{web.Site(), web.Handler(noProfile{}, turns), turns}
 }
 
 // profilePage leads to the page of a profile: what it loads is below its own path, and so are its questions.
@@ -331,12 +331,6 @@ func (s *Server) viewProfile(w http.ResponseWriter, r *http.Request, _ caller) e
 	}
 	if err != nil {
 		return err
-	}
-	select {
-	case s.viewer.turns <- struct{}{}:
-		defer func() { <-s.viewer.turns }()
-	case <-r.Context().Done():
-		return r.Context().Err()
 	}
 	http.StripPrefix(prefix, o.pages).ServeHTTP(w, r)
 	return nil

@@ -93,7 +93,7 @@ func (f fileSource) Open(context.Context, string, string) (*Profile, error) { re
 func fileAnswers(p *Profile) (map[string]any, error) {
 	own := *p
 	own.Download, own.Code, own.Texts = nil, nil, nil
-	f := filer{handler: Handler(fileSource{&own}), answers: map[string]any{}}
+	f := filer{handler: Handler(fileSource{&own}, NewTurns()), answers: map[string]any{}}
 	f.add("profile", "", "")
 	f.add("coverage", "", "")
 	info, ok := f.answers["profile"].(json.RawMessage)

@@ -140,13 +140,3 @@ func (q *question) search() error {
 	}
 	return q.send(a)
 }
-
-// download sends the profile.
-func (q *question) download() error {
-	if q.shown.Download == nil {
-		return refuse(http.StatusNotFound, "the profile cannot be had here")
-	}
-	q.w.Header().Set("Content-Type", "application/vnd.google.protobuf+gzip")
-	q.w.Header().Set("Content-Disposition", "attachment;filename=profile.pb.gz")
-	return q.shown.Download(q.w)
-}

@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -40,24 +43,81 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// answer serves the answers of one kind, a few at a time.
+// answer serves the answers of one kind. Each is whole before any of it is sent: a client that reads slowly takes no
+// turn.
 func (h *handler) answer(f func(*question) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case h.turns <- struct{}{}:
-			defer func() { <-h.turns }()
-		case <-r.Context().Done():
+		a := &kept{header: http.Header{}}
+		if err := h.inTurn(a, r, f); err != nil {
+			if r.Context().Err() == nil {
+				fail(w, err)
+			}
 			return
 		}
-		q := &question{handler: h, ctx: r.Context(), w: w, r: r, query: r.URL.Query()}
-		err := q.open()
-		if err == nil {
-			err = f(q)
+		size := int64(a.body.Len())
+		if h.turns.unsent.Add(size); h.turns.unsent.Load() > maxUnsent && size > 0 {
+			h.turns.unsent.Add(-size)
+			fail(w, ErrBusy)
+			return
 		}
-		if err != nil && r.Context().Err() == nil {
+		defer h.turns.unsent.Add(-size)
+		maps.Copy(w.Header(), a.header)
+		w.Write(a.body.Bytes())
+	})
+}
+
+// maxUnsent is how many bytes of answers wait at most for clients that read them.
+const maxUnsent = 256 << 20
+
+// inTurn answers a question once it has a turn.
+func (h *handler) inTurn(w http.ResponseWriter, r *http.Request, f func(*question) error) error {
+	select {
+	case h.turns.places <- struct{}{}:
+		defer func() { <-h.turns.places }()
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
+	q := &question{handler: h, ctx: r.Context(), w: w, r: r, query: r.URL.Query()}
+	if err := q.open(); err != nil {
+		return err
+	}
+	return f(q)
+}
+
+// download serves the profile. It is written to a file without a name first, as it may be large and the client slow.
+func (h *handler) download(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.turns.downloads <- struct{}{}:
+		defer func() { <-h.turns.downloads }()
+	default:
+		fail(w, ErrBusy)
+		return
+	}
+	f, err := os.CreateTemp("", "hallmark-download.")
+	if err == nil {
+		defer f.Close()
+		err = os.Remove(f.Name())
+	}
+	if err == nil {
+		err = h.inTurn(w, r, func(q *question) error {
+			if q.shown.Download == nil {
+				return refuse(http.StatusNotFound, "the profile cannot be had here")
+			}
+			return q.shown.Download(f)
+		})
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		if r.Context().Err() == nil {
 			fail(w, err)
 		}
-	})
+		return
+	}
+	w.Header().Set("Content-Type", "application/vnd.google.protobuf+gzip")
+	w.Header().Set("Content-Disposition", "attachment;filename=profile.pb.gz")
+	io.Copy(w, f)
 }
 
 // fail sends an error, in one line of plain text: it may quote what was asked for.

@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 
 	"hallmark/addr"
 	"hallmark/profile"
@@ -103,17 +104,28 @@ type Packages interface {
 type handler struct {
 	source     Source
 	selections cache
-	turns      chan struct{}
+	turns      *Turns
+}
+
+// Turns are places for questions that are answered at a time: those of one handler, or of several. The answers of a
+// profile of a million stacks take as long as a second of one processor. So each processor has one question at a time,
+// and others wait.
+type Turns struct {
+	places    chan struct{}
+	downloads chan struct{} // profiles that are sent
+	unsent    atomic.Int64  // bytes of answers
+}
+
+// NewTurns returns turns for all processors.
+func NewTurns() *Turns {
+	return &Turns{places: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), downloads: make(chan struct{}, 8)}
 }
 
 // Handler returns what serves the pages, at "/", and answers their questions, below "/api/".
 // All are GET or HEAD: nothing can be changed. To have them below another path, which ends with
 // a slash, put it behind http.StripPrefix.
-//
-// The answers of a profile of a million stacks take as long as a second of one processor. So
-// each processor has one question at a time, and others wait.
-func Handler(source Source) http.Handler {
-	h := &handler{source: source, turns: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+func Handler(source Source, turns *Turns) http.Handler {
+	h := &handler{source: source, turns: turns}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", servePage("app/index.html"))
 	mux.Handle("GET /app/", http.HandlerFunc(serveAsset))
@@ -122,10 +134,10 @@ func Handler(source Source) http.Handler {
 		"tree": (*question).tree, "callers": (*question).callers, "callees": (*question).callees,
 		"functions": (*question).functions, "binaries": (*question).binaries, "labels": (*question).labels,
 		"function": (*question).function, "lines": (*question).lines, "code": (*question).code, "time": (*question).time,
-		"download": (*question).download,
 	} {
 		mux.Handle("GET /api/"+name, h.answer(answer))
 	}
+	mux.HandleFunc("GET /api/download", h.download)
 	return secured(mux)
 }
 

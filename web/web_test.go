@@ -341,7 +341,7 @@ func FuzzQuestion(f *testing.F) {
 	for _, q := range []string{"tree?root=1.2", "tree?split=process&root=-2.1", "functions?sort=cum&q=a", "time?columns=3&rows=2&by=pid", "function?fn=3", "labels?key=stack", "code?fn=1", "lines?fn=1", "search?q=.*", "coverage?label=!process=app&focus=a"} {
 		f.Add(q)
 	}
-	handler := Handler(fileSource{shown(f, proftest.Mixed(), nil)})
+	handler := Handler(fileSource{shown(f, proftest.Mixed(), nil)}, NewTurns())
 	f.Fuzz(func(t *testing.T, q string) {
 		r, err := http.NewRequest(http.MethodGet, "http://x/api/"+q, nil)
 		if err != nil {

@@ -137,7 +137,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, shown *coming) error
 		s.Errors = io.Discard
 	}
 	problems := plain{s.Errors}
-	d, guests, pages := newDoor(l.Addr()), &guests{most: maxConnections}, web.Handler(shown)
+	d, guests, pages := newDoor(l.Addr()), &guests{most: maxConnections}, web.Handler(shown, web.NewTurns())
 	server := &http.Server{
 		Handler:           d.guard(http.StripPrefix(strings.TrimSuffix(d.path, "/"), pages)),
 		ReadHeaderTimeout: headerTimeout,
