@@ -58,8 +58,9 @@ type (
 		Value  int64  `json:"value"`
 	}
 	share struct {
-		Name  string `json:"name"`
-		Value int64  `json:"value"`
+		Name   string `json:"name"`
+		Filter string `json:"filter,omitempty"`
+		Value  int64  `json:"value"`
 	}
 )
 
@@ -99,18 +100,18 @@ func (q *question) function() error {
 		d.BaseIdentity, d.BaseLookup = plain(binary.BaseBuildID), lookupCommand(binary.BaseBuildID, others)
 	}
 	of := s.Of(frame)
-	d.Processes = sharesOf(of.ByLabel("process"))
-	d.Containers = sharesOf(of.ByLabel("container"))
+	d.Processes = sharesOf(of, "process")
+	d.Containers = sharesOf(of, "container")
 	return q.send(d)
 }
 
-func sharesOf(rows []query.LabelRow) []share {
-	list := []share{}
+func sharesOf(s *query.Selection, key string) []share {
+	rows, list := s.ByLabel(key), []share{}
 	if len(rows) == 1 && rows[0].Missing {
 		return list
 	}
 	for _, r := range rows[:min(len(rows), maxShares)] {
-		list = append(list, share{plain(r.Value), r.Flat})
+		list = append(list, share{plain(r.Value), labelFilter(key, r.Value), r.Flat})
 	}
 	return list
 }

@@ -146,11 +146,8 @@ func (q *question) open() (err error) {
 	return nil
 }
 
-// Bounds of a question.
-const (
-	maxPattern = 1000 // bytes of a regular expression
-	maxLabels  = 100  // filters by label
-)
+// maxPattern is how many bytes a regular expression of a question has.
+const maxPattern = 1000
 
 // pattern returns what a question looks for, nil where that is empty: a regular expression, and its text as well. Names
 // have signs of regular expressions, as (*Loader).load and gzip+0x4290, and are copied from a page.
@@ -202,31 +199,6 @@ func (q *question) filter() (f query.Filter, err error) {
 	}
 	f.From, f.To, err = q.span()
 	return f, err
-}
-
-// labelFilters reads filters of the form key=value, and !key=value for all others. Values of one
-// key are alternatives.
-func labelFilters(texts []string) ([]query.LabelFilter, error) {
-	if len(texts) > maxLabels {
-		return nil, refuse(http.StatusBadRequest, "more than %d labels", maxLabels)
-	}
-	var filters []query.LabelFilter
-texts:
-	for _, text := range texts {
-		text, not := strings.CutPrefix(text, "!")
-		key, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return nil, refuse(http.StatusBadRequest, "label %q is no key=value", text)
-		}
-		for i := range filters {
-			if filters[i].Key == key && filters[i].Not == not {
-				filters[i].Values = append(filters[i].Values, value)
-				continue texts
-			}
-		}
-		filters = append(filters, query.LabelFilter{Key: key, Values: []string{value}, Not: not})
-	}
-	return filters, nil
 }
 
 // span returns the range of time of the question, which counts from each profile's first sample.

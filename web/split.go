@@ -20,13 +20,13 @@ func (q *question) splitTree(s *selected, key string, path []int, o query.TreeOp
 		if i < 0 || i >= min(len(rows), maxSplit) {
 			return treeError(query.ErrNoPath)
 		}
-		return q.sendZoomed(s, key, rows[i], i, path[1:], o, p)
+		return q.sendZoomed(s, key, rows, i, path[1:], o, p)
 	}
 	if len(rows) == 0 {
 		return refuse(http.StatusNotFound, "no sample has the label %q", key)
 	}
 	for i, row := range rows[:min(len(rows), maxSplit)] {
-		t, err := q.ofValue(key, row, nil, o)
+		t, err := q.ofValue(key, rows, i, nil, o)
 		if err != nil {
 			return err
 		}
@@ -40,13 +40,13 @@ func (q *question) splitTree(s *selected, key string, path []int, o query.TreeOp
 }
 
 // sendZoomed sends the tree of one value, or a part of it.
-func (q *question) sendZoomed(s *selected, key string, row query.LabelRow, i int, path []int, o query.TreeOptions, p *picture) error {
-	t, err := q.ofValue(key, row, path, o)
+func (q *question) sendZoomed(s *selected, key string, rows []query.LabelRow, i int, path []int, o query.TreeOptions, p *picture) error {
+	t, err := q.ofValue(key, rows, i, path, o)
 	if err != nil {
 		return err
 	}
 	p.left = leftOut(t)
-	p.nameValue(key, row, i)
+	p.nameValue(key, rows[i], i)
 	for _, n := range t.Ancestors {
 		p.nodes = append(p.nodes, drawnOf(n, int32(len(p.nodes))))
 	}
@@ -56,13 +56,21 @@ func (q *question) sendZoomed(s *selected, key string, row query.LabelRow, i int
 	return q.sendTree(s, p)
 }
 
-// ofValue returns the tree of the samples with one value of a label.
-func (q *question) ofValue(key string, row query.LabelRow, root []int, o query.TreeOptions) (*query.Tree, error) {
+// ofValue returns the tree of the samples with one value of a label, of rows. A sample with several values is only in the
+// tree of the first row that has one of them: the trees add up to the whole.
+func (q *question) ofValue(key string, rows []query.LabelRow, i int, root []int, o query.TreeOptions) (*query.Tree, error) {
 	f, err := q.filter()
 	if err != nil {
 		return nil, err
 	}
-	f.Labels = append(f.Labels, query.LabelFilter{Key: key, Values: []string{row.Value}})
+	f.Labels = append(f.Labels, query.LabelFilter{Key: key, Values: []string{rows[i].Value}})
+	if i > 0 {
+		earlier := query.LabelFilter{Key: key, Not: true}
+		for _, r := range rows[:i] {
+			earlier.Values = append(earlier.Values, r.Value)
+		}
+		f.Labels = append(f.Labels, earlier)
+	}
 	s, err := q.shown.Set.Select(f)
 	if err != nil {
 		return nil, err

@@ -259,6 +259,7 @@ func (q *question) binary(b query.Binary) (profile.Binary, bool) {
 
 type labelRow struct {
 	Value    string `json:"value"`
+	Filter   string `json:"filter,omitempty"`
 	Missing  bool   `json:"missing,omitempty"`
 	Flat     int64  `json:"flat"`
 	BaseFlat int64  `json:"baseFlat,omitempty"`
@@ -280,7 +281,7 @@ func (q *question) labels() error {
 		}
 	}
 	for _, r := range s.ByLabel(key) {
-		rows = append(rows, labelRow{plain(r.Value), r.Missing, r.Flat, r.BaseFlat, pids[r.Value]})
+		rows = append(rows, labelRow{plain(r.Value), labelFilter(key, r.Value), r.Missing, r.Flat, r.BaseFlat, pids[r.Value]})
 	}
 	if scale := q.scale(s); q.shown.Set.HasBase() {
 		rows = byChange(rows, func(r *labelRow) float64 { return float64(r.Flat) - scale*float64(r.BaseFlat) })

@@ -7,6 +7,7 @@ const maxTracks = 30
 
 type shownTrack struct {
 	Label  string  `json:"label"`
+	Filter string  `json:"filter,omitempty"`
 	Total  int64   `json:"total"`
 	Values []int64 `json:"values"`
 }
@@ -40,13 +41,13 @@ func (q *question) time() error {
 	}{From: 0, To: whole.To - whole.From, Tracks: []shownTrack{}, By: q.query.Get("by")}
 	o := query.TimelineOptions{Buckets: int(columns * rows), From: whole.From, To: whole.To}
 	if t := s.Timeline(o); len(t.Tracks) > 0 {
-		a.Heat = &shownTrack{"", t.Tracks[0].Total, t.Tracks[0].Values}
+		a.Heat = &shownTrack{"", "", t.Tracks[0].Total, t.Tracks[0].Values}
 	}
 	if a.By != "" {
 		t := s.Timeline(query.TimelineOptions{Buckets: int(columns), By: a.By, MaxTracks: maxTracks, From: whole.From, To: whole.To})
 		a.Left = t.Left
 		for _, track := range t.Tracks {
-			a.Tracks = append(a.Tracks, shownTrack{plain(track.Label), track.Total, track.Values})
+			a.Tracks = append(a.Tracks, shownTrack{plain(track.Label), labelFilter(a.By, track.Label), track.Total, track.Values})
 		}
 	}
 	return q.send(a)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -189,6 +190,69 @@ func TestSplit(t *testing.T) {
 	zoomed := treeOf(t, p, "/api/tree?type=samples&split=process&root=-2")
 	if zoomed.head.Chain != 2 || zoomed.paths()["all;process: app"] != 11 {
 		t.Errorf("zoomed: chain %d, %v", zoomed.head.Chain, zoomed.paths())
+	}
+}
+
+// TestLabelFilters wants the filter of each row to choose the samples of that row, whatever the label's text is.
+func TestLabelFilters(t *testing.T) {
+	p := labelled(map[string][]string{"k=v": {"1"}}, map[string][]string{"k": {"v=1"}}, map[string][]string{"!k": {"v=1"}},
+		map[string][]string{"ctl": {"a\x1bb"}}, map[string][]string{"ctl": {"a\x07b"}}, map[string][]string{"ctl": {"a\ufffdb"}}, map[string][]string{"ctl": {"100% +"}},
+		map[string][]string{"tag": {"x", "y"}}, map[string][]string{"tag": {"y", "y"}}, map[string][]string{"tag": {"z"}}, map[string][]string{"tag": {strings.Repeat("L", 1500) + "1"}})
+	page := shown(t, p, nil)
+	for _, key := range []string{"k=v", "k", "!k", "ctl", "tag"} {
+		var table struct {
+			Rows []struct {
+				Value, Filter string
+				Flat          int64
+			}
+		}
+		answer(t, page, "/api/labels?key="+url.QueryEscape(key), &table)
+		if len(table.Rows) < 2 {
+			t.Errorf("%s: %d rows", key, len(table.Rows))
+		}
+		for _, r := range table.Rows {
+			var chosen, others struct{ Total int64 }
+			answer(t, page, "/api/functions?label="+url.QueryEscape(r.Filter), &chosen)
+			answer(t, page, "/api/functions?label="+url.QueryEscape("!"+r.Filter), &others)
+			if chosen.Total != r.Flat || others.Total != 1<<len(p.Sample)-1-r.Flat {
+				t.Errorf("%s is %.20q with %d, its filter %q chooses %d, and not %d", key, r.Value, r.Flat, r.Filter, chosen.Total, others.Total)
+			}
+		}
+		sum := 0.0
+		tree := treeOf(t, page, "/api/tree?split="+url.QueryEscape(key))
+		for i := range tree.value {
+			if tree.depth[i] == 1 {
+				sum += tree.value[i]
+			}
+		}
+		if sum != tree.value[0] {
+			t.Errorf("split by %s: %g, and all is %g", key, sum, tree.value[0])
+		}
+	}
+	if w := ask(t, page, "/api/functions?label="+url.QueryEscape("k=100%")); w.Code != http.StatusBadRequest {
+		t.Errorf("a filter that is not encoded: status %d", w.Code)
+	}
+}
+
+// labelled returns a profile with a sample for each set of labels, of the values 1, 2, 4 …
+func labelled(sets ...map[string][]string) *pprof.Profile {
+	f := &pprof.Function{ID: 1, Name: "main"}
+	l := &pprof.Location{ID: 1, Line: []pprof.Line{{Function: f}}}
+	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}}, Function: []*pprof.Function{f}, Location: []*pprof.Location{l}}
+	for i, labels := range sets {
+		p.Sample = append(p.Sample, &pprof.Sample{Location: []*pprof.Location{l}, Value: []int64{1 << i}, Label: labels})
+	}
+	return p
+}
+
+func answer(t testing.TB, p *Profile, question string, to any) {
+	t.Helper()
+	w := ask(t, p, question)
+	if w.Code != http.StatusOK {
+		t.Fatalf("%s: status %d: %s", question, w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), to); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/profile"
+	"hallmark/profile/compact"
 	"hallmark/reason"
 )
 
@@ -342,13 +343,10 @@ func (s *Selection) Processes() []ProcessRow {
 	return out
 }
 
-// ByLabel returns what the samples count by the value of a label, the most first.
+// ByLabel returns what the samples count by the value of a label, the most first. A sample with several values of the
+// label counts for each of them, as a LabelFilter chooses it by each.
 func (s *Selection) ByLabel(key string) []LabelRow {
-	type value struct {
-		text    string
-		missing bool
-	}
-	rows := map[value]*LabelRow{}
+	rows := map[labelValue]*LabelRow{}
 	for i, w := range s.sides {
 		w.count()
 		for set, v := range w.sets {
@@ -356,24 +354,19 @@ func (s *Selection) ByLabel(key string) []LabelRow {
 			if v == 0 && n == 0 {
 				continue
 			}
-			k := value{missing: true}
-			for _, l := range w.side.p.LabelSet(uint32(set)) {
-				if l.Key == key {
-					k = value{text: l.Value()}
-					break
+			for _, k := range valuesOf(w.side.p.LabelSet(uint32(set)), key) {
+				row := rows[k]
+				if row == nil {
+					row = &LabelRow{Value: k.text, Missing: k.missing}
+					rows[k] = row
 				}
+				if i > 0 {
+					row.BaseFlat += v
+					continue
+				}
+				row.Flat += v
+				row.Samples += n
 			}
-			row := rows[k]
-			if row == nil {
-				row = &LabelRow{Value: k.text, Missing: k.missing}
-				rows[k] = row
-			}
-			if i > 0 {
-				row.BaseFlat += v
-				continue
-			}
-			row.Flat += v
-			row.Samples += n
 		}
 	}
 	out := []LabelRow{}
@@ -384,6 +377,26 @@ func (s *Selection) ByLabel(key string) []LabelRow {
 		return cmp.Or(cmp.Compare(b.Flat, a.Flat), cmp.Compare(b.BaseFlat, a.BaseFlat), cmp.Compare(a.Value, b.Value))
 	})
 	return out
+}
+
+// labelValue is a value of a label, or that there is none.
+type labelValue struct {
+	text    string
+	missing bool
+}
+
+// valuesOf returns the different values of a label.
+func valuesOf(labels []compact.Label, key string) []labelValue {
+	var values []labelValue
+	for i := range labels {
+		if v := (labelValue{text: labels[i].Value()}); labels[i].Key == key && !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	if values == nil {
+		values = []labelValue{{missing: true}}
+	}
+	return values
 }
 
 // Lines returns the lines of source of a frame, by falling flat value; those of all frames for

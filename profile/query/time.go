@@ -134,21 +134,16 @@ func (s *side) begins() int64 {
 	return s.first.time
 }
 
-type trackName struct {
-	text    string
-	missing bool
-}
-
 // tracks returns the track of each set of labels, and the names of tracks.
-func (w *weights) tracks(key string) (of []int, names []trackName) {
+func (w *weights) tracks(key string) (of []int, names []labelValue) {
 	p := w.side.p
 	of = make([]int, p.LabelSets())
-	known := map[trackName]int{}
+	known := map[labelValue]int{}
 	for set := range of {
-		name := trackName{missing: key != ""}
+		name := labelValue{missing: key != ""}
 		for _, l := range p.LabelSet(uint32(set)) {
 			if key != "" && l.Key == key {
-				name = trackName{text: l.Value()}
+				name = labelValue{text: l.Value()}
 				break
 			}
 		}
@@ -163,7 +158,7 @@ func (w *weights) tracks(key string) (of []int, names []trackName) {
 }
 
 // largest returns the tracks that count most.
-func (w *weights) largest(totals []int64, names []trackName, most int) []int {
+func (w *weights) largest(totals []int64, names []labelValue, most int) []int {
 	var all []int
 	for n := range names {
 		all = append(all, n)

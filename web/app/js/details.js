@@ -13,6 +13,7 @@ import { change } from "./table.js";
 /**
  * @typedef {object} Share
  * @property {string} name
+ * @property {string} [filter]   what chooses its samples
  * @property {number} value
  */
 
@@ -167,7 +168,7 @@ function facts(d) {
 function shares(title, list, d, key) {
   if (!list || !list.length) return null;
   const rows = list.slice(0, 8).map((s) => el("tr", null, el("td", { class: "num" }, percent(s.value, d.cum)),
-    el("td", { class: "text" }, isFile ? nameText(s.name || "(none)") : button(s.name || "(none)", () => filterBy(key, s.name), { class: "linklike name", title: "Only " + key + " " + s.name }))));
+    el("td", { class: "text" }, isFile || !s.filter ? nameText(s.name || "(none)") : button(s.name || "(none)", () => filterBy(s.filter || ""), { class: "linklike name", title: "Only " + key + " " + s.name }))));
   return el("section", null, el("h3", null, title), el("table", null, el("tbody", null, rows)),
     list.length > 8 ? el("p", { class: "soft" }, list.length - 8 + " more") : null);
 }

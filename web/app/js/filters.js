@@ -128,7 +128,7 @@ function showChips() {
   for (const l of s.label) {
     const not = l.startsWith("!");
     const at = l.indexOf("=");
-    chip(place, (not ? "not " : "") + l.slice(not ? 1 : 0, at) + ": " + (l.slice(at + 1) || "(none)"),
+    chip(place, (not ? "not " : "") + decoded(l.slice(not ? 1 : 0, at)) + ": " + (decoded(l.slice(at + 1)) || "(none)"),
       { label: s.label.filter((x) => x !== l) });
   }
   if (s.from || s.to) chip(place, "time: " + span(+s.from, +s.to || info().duration), { from: "", to: "" });
@@ -156,13 +156,24 @@ function chip(place, text, without) {
 }
 
 /**
+ * A part of a filter by label as people read it: what is no plain text is encoded in it.
+ * @param {string} text
+ */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd");
+  } catch {
+    return text;
+  }
+}
+
+/**
  * Adds a filter by a label.
- * @param {string} key
- * @param {string} value
+ * @param {string} filter   as the server names the value
  * @param {boolean} [not]
  */
-export function filterBy(key, value, not) {
-  const l = (not ? "!" : "") + key + "=" + value;
+export function filterBy(filter, not) {
+  const l = (not ? "!" : "") + filter;
   const s = state();
   if (!s.label.includes(l)) setState({ label: [...s.label, l], root: "" });
 }

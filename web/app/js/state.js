@@ -11,7 +11,7 @@
  * @property {string} focus   stacks with a function that matches
  * @property {string} ignore  no stacks with a function that matches
  * @property {string} hide    no frames that match
- * @property {string[]} label filters, key=value each
+ * @property {string[]} label filters, key=value each, in which signs are encoded as in URLs
  * @property {string} from    nanoseconds since the start; empty for all
  * @property {string} to
  * @property {string} root    path of frames to the frame that fills the width, joined by dots

@@ -204,9 +204,9 @@ export class LabelsView extends TableView {
     ];
     if (!isFile) {
       columns.push({
-        title: "show", cell: (r) => el("span", { class: "group" },
-          button("Only", () => filterBy(key, r.missing ? "" : r.value), { "aria-label": "Only " + name(r) }),
-          button("Not", () => filterBy(key, r.missing ? "" : r.value, true), { "aria-label": "Not " + name(r) })),
+        title: "show", cell: (r) => (r.filter ? el("span", { class: "group" },
+          button("Only", () => filterBy(r.filter), { "aria-label": "Only " + name(r) }),
+          button("Not", () => filterBy(r.filter, true), { "aria-label": "Not " + name(r) })) : null),
       });
     }
     fill(this.bar, el("span", { class: "group", role: "group", "aria-label": "Label" },

@@ -13,6 +13,7 @@ import { hideTip, showTip } from "./tip.js";
 /**
  * @typedef {object} Track
  * @property {string} label
+ * @property {string} [filter]  what chooses its samples
  * @property {number} total
  * @property {number[]} values
  */
@@ -98,7 +99,7 @@ function track(t, heat, most) {
   canvas.addEventListener("pointerleave", hideTip);
   if (!isFile) drag(canvas);
   const label = heat ? el("span", { class: "label" }, "all")
-    : el("span", { class: "label" }, isFile ? nameText(name) : button(name, () => filterBy(by, t.label), { class: "linklike name", title: "Only " + by + " " + name }));
+    : el("span", { class: "label" }, isFile || !t.filter ? nameText(name) : button(name, () => filterBy(t.filter || ""), { class: "linklike name", title: "Only " + by + " " + name }));
   return el("div", { class: "track" }, label, strip);
 }
 
