@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -56,8 +57,31 @@ const maxSelections = 8
 
 type cached struct {
 	shown *Profile
-	key   string
+	key   filterKey
 	get   func() (*selected, error)
+}
+
+// filterKey has all of a filter: filters with the same one choose the same.
+type filterKey struct {
+	sampleType, labels        string
+	focus, ignore, hide, show string
+	binaries                  string
+	from, to                  int64
+	unknown                   query.Unknown
+}
+
+func keyOfFilter(f *query.Filter) filterKey {
+	text := func(re *regexp.Regexp) string {
+		if re == nil {
+			return ""
+		}
+		return "=" + re.String()
+	}
+	return filterKey{
+		sampleType: f.SampleType, labels: fmt.Sprintf("%#v", f.Labels), binaries: fmt.Sprint(f.Binaries),
+		focus: text(f.Focus), ignore: text(f.Ignore), hide: text(f.Hide), show: text(f.Show),
+		from: f.From, to: f.To, unknown: f.Unknown,
+	}
 }
 
 // get returns what a filter selects.
@@ -66,7 +90,7 @@ func (c *cache) get(p *Profile, f query.Filter) (*selected, error) {
 }
 
 func (c *cache) entry(p *Profile, f query.Filter) *cached {
-	key := fmt.Sprintf("%q %+q %v %v %v %v %v %d %d %v", f.SampleType, fmt.Sprintf("%#v", f.Labels), f.Focus, f.Ignore, f.Hide, f.Show, f.Binaries, f.From, f.To, f.Unknown)
+	key := keyOfFilter(&f)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.all, func(e *cached) bool { return e.shown == p && e.key == key })

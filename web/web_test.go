@@ -44,7 +44,7 @@ func compacted(t testing.TB, p *pprof.Profile) *compact.Profile {
 func ask(t testing.TB, p *Profile, question string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(fileSource{p}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, question, nil))
+	Handler(fileSource{p}, NewTurns()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, question, nil))
 	return w
 }
 
@@ -231,6 +231,30 @@ func TestLabelFilters(t *testing.T) {
 	}
 	if w := ask(t, page, "/api/functions?label="+url.QueryEscape("k=100%")); w.Code != http.StatusBadRequest {
 		t.Errorf("a filter that is not encoded: status %d", w.Code)
+	}
+}
+
+// TestSelectionsOfOtherFilters asks one handler for filters whose texts are the same one after the other.
+func TestSelectionsOfOtherFilters(t *testing.T) {
+	p := labelled(map[string][]string{"a": {"b"}}, map[string][]string{"a": {"c"}}, nil)
+	for i, name := range []string{"aaa", "bbb", "[.bbb zzz"} {
+		f := &pprof.Function{ID: uint64(i + 2), Name: name}
+		p.Function = append(p.Function, f)
+		l := &pprof.Location{ID: uint64(i + 2), Line: []pprof.Line{{Function: f}}}
+		p.Location = append(p.Location, l)
+		p.Sample[i].Location = []*pprof.Location{l}
+	}
+	page := shown(t, p, nil)
+	handler := Handler(fileSource{page})
+	questions := []string{"focus=[+(&ignore=(", "focus=[&ignore=(+(", "focus=aaa", "ignore=aaa", "hide=aaa", "focus=<nil>", "label=a=b&label=a=c", "label=a=b&label=!a=c", "label=a=b", ""}
+	for range 2 {
+		for _, q := range questions {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/functions?"+q, nil))
+			if got, want := w.Body.String(), ask(t, page, "/api/functions?"+q).Body.String(); got != want {
+				t.Errorf("%s, after the other questions: %s, alone: %s", q, got, want)
+			}
+		}
 	}
 }
 
