@@ -60,8 +60,10 @@ type functionRow struct {
 	Kind     string `json:"kind"`
 	Unnamed  bool   `json:"unnamed,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	Binary   int    `json:"bin"`
 	File     string `json:"file,omitempty"` // short name of the binary
 	Identity string `json:"identity,omitempty"`
+	Source   string `json:"source,omitempty"`
 }
 
 // functions answers with the functions and what they cost, in an order.
@@ -122,6 +124,7 @@ func (q *question) functionRow(r query.FunctionRow) functionRow {
 	row := functionRow{
 		values: values{r.Flat, r.Cum, r.BaseFlat, r.BaseCum},
 		Frame:  r.Frame, Key: f.Key, Name: plain(f.Name), Kind: string(f.Kind), Unnamed: f.Unnamed, Reason: plain(f.Reason),
+		Binary: f.Binary, Source: plain(f.Source),
 	}
 	if all := q.shown.Set.Binaries(); f.Binary >= 0 && f.Binary < len(all) {
 		row.File, row.Identity = plain(all[f.Binary].Name), plain(all[f.Binary].BuildID)

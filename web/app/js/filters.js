@@ -3,7 +3,7 @@
 
 import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill } from "./dom.js";
-import { percent, quantity } from "./format.js";
+import { percent, plural, quantity } from "./format.js";
 import { info, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { say } from "./status.js";
@@ -13,6 +13,8 @@ import { say } from "./status.js";
  * @property {number[]} frames   numbers of the functions that match
  * @property {number} total      value of the stacks with any of them
  * @property {number} whole      value of all stacks
+ * @property {boolean} [moreFrames]  there may be more functions: a file has not all of a large profile
+ * @property {boolean} [more]        the value may be larger
  */
 
 /** @type {Found | null} */
@@ -44,8 +46,9 @@ export function search() {
     try {
       const f = /** @type {Found} */ (await ask("search", params, signal));
       publish(f);
-      showResult(f.frames.length + (f.frames.length === 1 ? " function, " : " functions, ") +
-        percent(f.total, f.whole) + " (" + quantity(f.total, unitOf(s.type)) + ")");
+      const [share, value] = [percent(f.total, f.whole), quantity(f.total, unitOf(s.type))];
+      showResult((f.moreFrames ? "at least " : "") + plural(f.frames.length, "function") + ", " +
+        (f.more ? "at least " + value + " (" + share + ")" : share + " (" + value + ")"));
       byID("q").removeAttribute("aria-invalid");
     } catch (e) {
       if (signal.aborted) throw e;
