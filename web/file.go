@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -11,14 +12,18 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+
+	"hallmark/profile/query"
 )
 
 // Bounds of the answers in a file of its own.
 const (
 	fileWidth     = 4000 // pixels that the trees are cut for
 	fileFunctions = 300  // functions with details
+	fileLabels    = 100  // labels, of which each answer takes a look at all samples' labels
 	fileValues    = 1000 // values of a label that is in the file
 	fileRows      = 2000 // rows of a table
 
@@ -103,12 +108,16 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 	var known struct {
 		Times    bool
 		Duration int64
-		Labels   []struct {
-			Key    string
-			Values int
-		}
+		Labels   []labelKey
 	}
 	if err := json.Unmarshal(info, &known); err != nil {
+		return nil, err
+	}
+	labels, err := fileLabelsOf(p, known.Labels)
+	if err != nil {
+		return nil, err
+	}
+	if f.answers["profile"], err = withLabels(info, labels, len(known.Labels)-len(labels)); err != nil {
 		return nil, err
 	}
 	scales := []string{""}
@@ -126,10 +135,8 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 				f.add("functions", join(scale, "sort="+sort), more)
 			}
 		}
-		for _, l := range known.Labels {
-			if l.Values <= fileValues {
-				f.add("labels", join(scale, url.Values{"key": {l.Key}}.Encode()), more)
-			}
+		for _, l := range labels {
+			f.add("labels", join(scale, url.Values{"key": {l.Key}}.Encode()), more)
 		}
 	}
 	if known.Times {
@@ -143,6 +150,35 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 	}
 	f.addFunctions()
 	return f.answers, f.err
+}
+
+// fileLabelsOf returns the labels that are in the file, by name: of those with few values the ones that most samples have.
+func fileLabelsOf(p *Profile, all []labelKey) ([]labelKey, error) {
+	kept := keep(all, func(l labelKey) bool { return l.Values <= fileValues })
+	if len(kept) <= fileLabels {
+		return kept, nil
+	}
+	s, err := p.Set.Select(query.Filter{SampleType: p.SampleType})
+	if err != nil {
+		return nil, err
+	}
+	samples := s.LabelSamples()
+	slices.SortStableFunc(kept, func(a, b labelKey) int { return cmp.Compare(samples[b.Key], samples[a.Key]) })
+	kept = kept[:fileLabels]
+	slices.SortFunc(kept, func(a, b labelKey) int { return cmp.Compare(a.Key, b.Key) })
+	return kept, nil
+}
+
+// withLabels returns what is known of a profile with these labels, and with how many others it has.
+func withLabels(info json.RawMessage, labels []labelKey, others int) (json.RawMessage, error) {
+	var known map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(info))
+	numbers.UseNumber()
+	if err := numbers.Decode(&known); err != nil {
+		return nil, err
+	}
+	known["labels"], known["moreLabels"] = labels, others
+	return marshal(known)
 }
 
 func join(parts ...string) string {

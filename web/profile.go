@@ -7,16 +7,18 @@ import (
 	"hallmark/profile"
 )
 
+// labelKey is a label that samples have.
+type labelKey struct {
+	Key    string `json:"key"`
+	Values int    `json:"values"` // different ones
+}
+
 // profile answers with what is known of the profile as a whole.
 func (q *question) profile() error {
 	p := q.shown.Set.Profile()
 	type sampleType struct {
 		Type string `json:"type"`
 		Unit string `json:"unit"`
-	}
-	type labelKey struct {
-		Key    string `json:"key"`
-		Values int    `json:"values"`
 	}
 	a := struct {
 		Title        string       `json:"title"`

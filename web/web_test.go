@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
@@ -376,6 +377,41 @@ func TestFile(t *testing.T) {
 		if answers[want] == nil {
 			t.Errorf("the file has no answer to %s", want)
 		}
+	}
+}
+
+// TestFileOfManyLabels wants the file to have the labels of most samples, and to say how many others there are.
+func TestFileOfManyLabels(t *testing.T) {
+	sets := []map[string][]string{{"rare": {"x"}}}
+	for range 20 {
+		sets = append(sets, map[string][]string{"process": {"p"}})
+	}
+	p := labelled(sets...)
+	for i := range 5000 {
+		last := p.Sample[len(p.Sample)-1]
+		last.Label[fmt.Sprintf("key%04d", i)] = []string{"v"}
+	}
+	answers, err := fileAnswers(shown(t, p, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct {
+		Labels     []labelKey
+		MoreLabels int
+	}
+	if err := json.Unmarshal(answers["profile"].(json.RawMessage), &info); err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Labels) != fileLabels || info.MoreLabels != 5002-fileLabels {
+		t.Errorf("%d labels and %d more", len(info.Labels), info.MoreLabels)
+	}
+	for _, l := range info.Labels {
+		if l.Key == "rare" || answers["labels?key="+l.Key] == nil {
+			t.Errorf("the label %s is named: %v", l.Key, answers["labels?key="+l.Key])
+		}
+	}
+	if answers["labels?key=process"] == nil {
+		t.Error("the file has no processes")
 	}
 }
 

@@ -385,6 +385,20 @@ type labelValue struct {
 	missing bool
 }
 
+// LabelSamples returns how many samples have each label, of both profiles. A sample with several values counts for each.
+func (s *Selection) LabelSamples() map[string]int64 {
+	samples := map[string]int64{}
+	for _, w := range s.sides {
+		w.count()
+		for set, n := range w.counts.sets {
+			for _, l := range w.side.p.LabelSet(uint32(set)) {
+				samples[l.Key] += n
+			}
+		}
+	}
+	return samples
+}
+
 // valuesOf returns the different values of a label.
 func valuesOf(labels []compact.Label, key string) []labelValue {
 	var values []labelValue

@@ -23,6 +23,7 @@
  * @property {number} [baseDuration]
  * @property {string[]} notes
  * @property {LabelKey[]} labels
+ * @property {number} [moreLabels] that are not in this file
  * @property {boolean} times    whether it has the time of each sample
  * @property {boolean} texts    whether sources can be shown
  * @property {boolean} code     whether instructions can be shown

@@ -3,7 +3,7 @@
 import { ask, isFile, latest } from "./api.js";
 import { add, button, el, fill, nameText } from "./dom.js";
 import { filterBy } from "./filters.js";
-import { grouped, percent, quantity } from "./format.js";
+import { grouped, percent, plural, quantity } from "./format.js";
 import { info } from "./info.js";
 import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
@@ -96,13 +96,13 @@ export class FunctionsView extends TableView {
       { sort, onSort: (by) => setState({ sort: by }, { replace: true }) });
     fill(this.bar, legend(of),
       s.bin ? button("All binaries", () => setState({ bin: "" })) : null,
-      el("span", { class: "soft" }, grouped(a.count) + " functions" + (s.q && !isFile ? " match the search" : "") + ", " + quantity(a.total, a.unit)));
+      el("span", { class: "soft" }, plural(a.count, "function") + (s.q && !isFile ? (a.count === 1 ? " matches the search" : " match the search") : "") + ", " + quantity(a.total, a.unit)));
     fill(this.wrap);
     withMore(this.wrap, t, a.rows.length, a.count, async (offset) => {
       params.set("offset", String(offset));
       return (await ask("functions", params)).rows;
     });
-    say(grouped(a.count) + " functions");
+    say(plural(a.count, "function"));
   }
 
   /** @param {any} r */
@@ -146,10 +146,10 @@ export class BinariesView extends TableView {
       { title: "why not all, and what helps", cell: gapsCell },
     ];
     const t = makeTable("Binaries", columns, a.rows, { isSelected: (r) => String(r.binary) === s.bin });
-    fill(this.bar, legend(of), el("span", { class: "soft" }, grouped(a.rows.length) + " binaries, " + quantity(a.total, a.unit)));
+    fill(this.bar, legend(of), el("span", { class: "soft" }, (a.rows.length === 1 ? "1 binary, " : grouped(a.rows.length) + " binaries, ") + quantity(a.total, a.unit)));
     fill(this.wrap, t.table);
     this.wrap.querySelector("[aria-selected]")?.scrollIntoView({ block: "center" });
-    say(grouped(a.rows.length) + " binaries");
+    say(a.rows.length === 1 ? "1 binary" : grouped(a.rows.length) + " binaries");
   }
 }
 
@@ -210,15 +210,16 @@ export class LabelsView extends TableView {
       });
     }
     fill(this.bar, el("span", { class: "group", role: "group", "aria-label": "Label" },
-      keys.filter((k) => !isFile || k === key).map((k) => button(k, () => setState({ split: k }), { "aria-pressed": String(k === key) }))),
-    legend(of), el("span", { class: "soft" }, grouped(a.count) + " values"));
+      keys.map((k) => button(k, () => setState({ split: k }), { "aria-pressed": String(k === key) }))),
+    info().moreLabels ? el("span", { class: "soft" }, plural(info().moreLabels || 0, "other label") + ": see 'hallmark view'") : null,
+    legend(of), el("span", { class: "soft" }, plural(a.count, "value")));
     const t = makeTable("Values of " + key, columns, a.rows);
     fill(this.wrap);
     withMore(this.wrap, t, a.rows.length, a.count, async (offset) => {
       params.set("offset", String(offset));
       return (await ask("labels", params)).rows;
     });
-    say(grouped(a.count) + " values of " + key);
+    say(plural(a.count, "value") + " of " + key);
   }
 }
 
