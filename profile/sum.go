@@ -30,6 +30,9 @@ func (m *Magnitude) Add(value int64, times uint64) {
 	m.isOver = m.isOver || high|carry != 0 || sum > mostSum
 }
 
+// Sum returns the sum, which is of use where Err returns nil.
+func (m *Magnitude) Sum() uint64 { return m.sum }
+
 // Err returns ErrSum where what was added is too much; it names the values.
 func (m *Magnitude) Err(values string) error {
 	if !m.isOver {

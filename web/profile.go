@@ -134,7 +134,10 @@ func (q *question) search() error {
 		Whole  int64 `json:"whole"`
 	}{Frames: []int{}, Whole: s.Total()}
 	if re != nil {
-		found := s.Find(re)
+		found, err := q.find(s, re)
+		if err != nil {
+			return err
+		}
 		a.Total, a.Base = found.Total, found.BaseTotal
 		if found.Frames != nil {
 			a.Frames = found.Frames

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"hallmark/internal/plaintext"
 	"hallmark/profile/query"
@@ -146,8 +147,12 @@ func (q *question) open() (err error) {
 	return nil
 }
 
-// maxPattern is how many bytes a regular expression of a question has.
-const maxPattern = 1000
+// Bounds of a regular expression: a name that is shown has 1,024 bytes, and signs of expressions are escaped. A small
+// expression may still have very many states.
+const (
+	maxPattern = 4000 // bytes
+	maxSearch  = 20 * time.Second
+)
 
 // pattern returns what a question looks for, nil where that is empty: a regular expression, and its text as well. Names
 // have signs of regular expressions, as (*Loader).load and gzip+0x4290, and are copied from a page.
@@ -169,6 +174,19 @@ func (q *question) pattern(name string) (*regexp.Regexp, error) {
 	}
 	return re, nil
 }
+
+// find looks for an expression.
+func (q *question) find(s *selected, re *regexp.Regexp) (query.Found, error) {
+	ctx, cancel := context.WithTimeout(q.ctx, maxSearch)
+	defer cancel()
+	found, err := s.Find(ctx, re)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errSearch
+	}
+	return found, err
+}
+
+var errSearch = refuse(http.StatusUnprocessableEntity, "the search for this expression takes more than %v: a simpler one is found", maxSearch)
 
 // number returns a number of the question, and what it is without one.
 func (q *question) number(name string, without, least, most int64) (int64, error) {
@@ -225,7 +243,7 @@ func (q *question) span() (from, to int64, err error) {
 
 // timeline returns when the samples of the whole profile were taken.
 func (q *question) timeline() (query.Timeline, error) {
-	s, err := q.handler.selections.get(q.shown, query.Filter{SampleType: q.shown.SampleType})
+	s, err := q.handler.selections.get(q.ctx, q.shown, query.Filter{SampleType: q.shown.SampleType})
 	if err != nil {
 		return query.Timeline{}, err
 	}
@@ -238,7 +256,7 @@ func (q *question) selection() (*selected, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.handler.selections.get(q.shown, f)
+	return q.handler.selections.get(q.ctx, q.shown, f)
 }
 
 // frame returns the function that the question is about, by its number or its key.

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -58,7 +60,33 @@ const maxSelections = 8
 type cached struct {
 	shown *Profile
 	key   filterKey
-	get   func() (*selected, error)
+
+	mu       sync.Mutex // held while it is made
+	selected *selected
+	err      error
+}
+
+// get makes the selection, once. It ends with ctx, and whoever asks next makes it then.
+func (e *cached) get(ctx context.Context, f query.Filter) (*selected, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.selected != nil || e.err != nil {
+		return e.selected, e.err
+	}
+	searching, cancel := context.WithTimeout(ctx, maxSearch)
+	defer cancel()
+	s, err := e.shown.Set.SelectContext(searching, f)
+	switch {
+	case err == nil:
+		e.selected = newSelected(e.shown, s)
+	case ctx.Err() != nil:
+		return nil, err
+	case errors.Is(err, context.DeadlineExceeded):
+		e.err = errSearch
+	default:
+		e.err = refuse(400, "%s", err)
+	}
+	return e.selected, e.err
 }
 
 // filterKey has all of a filter: filters with the same one choose the same.
@@ -85,8 +113,8 @@ func keyOfFilter(f *query.Filter) filterKey {
 }
 
 // get returns what a filter selects.
-func (c *cache) get(p *Profile, f query.Filter) (*selected, error) {
-	return c.entry(p, f).get()
+func (c *cache) get(ctx context.Context, p *Profile, f query.Filter) (*selected, error) {
+	return c.entry(p, f).get(ctx, f)
 }
 
 func (c *cache) entry(p *Profile, f query.Filter) *cached {
@@ -100,13 +128,6 @@ func (c *cache) entry(p *Profile, f query.Filter) *cached {
 		return e
 	}
 	e := &cached{shown: p, key: key}
-	e.get = sync.OnceValues(func() (*selected, error) {
-		s, err := p.Set.Select(f)
-		if err != nil {
-			return nil, refuse(400, "%s", err)
-		}
-		return newSelected(p, s), nil
-	})
 	c.all = slices.Insert(c.all, 0, e)
 	if len(c.all) > maxSelections {
 		c.all = slices.Delete(c.all, maxSelections, len(c.all))

@@ -80,7 +80,11 @@ func (q *question) functions() error {
 	}
 	if re != nil {
 		wanted := map[int]bool{}
-		for _, f := range s.Find(re).Frames {
+		found, err := q.find(s, re)
+		if err != nil {
+			return err
+		}
+		for _, f := range found.Frames {
 			wanted[f] = true
 		}
 		rows = keep(rows, func(r query.FunctionRow) bool { return wanted[r.Frame] })

@@ -2,11 +2,13 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"net/http"
@@ -14,7 +16,9 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -246,7 +250,7 @@ func TestSelectionsOfOtherFilters(t *testing.T) {
 		p.Sample[i].Location = []*pprof.Location{l}
 	}
 	page := shown(t, p, nil)
-	handler := Handler(fileSource{page})
+	handler := Handler(fileSource{page}, NewTurns())
 	questions := []string{"focus=[+(&ignore=(", "focus=[&ignore=(+(", "focus=aaa", "ignore=aaa", "hide=aaa", "focus=<nil>", "label=a=b&label=a=c", "label=a=b&label=!a=c", "label=a=b", ""}
 	for range 2 {
 		for _, q := range questions {
@@ -477,4 +481,59 @@ func FuzzQuestion(f *testing.F) {
 			t.Errorf("%s: status %d: %s", q, w.Code, w.Body)
 		}
 	})
+}
+
+// slowClient reads nothing of an answer until it is let go.
+type slowClient struct {
+	*httptest.ResponseRecorder
+	asked, goOn chan struct{}
+	once        sync.Once
+}
+
+func (c *slowClient) Write(b []byte) (int, error) {
+	c.once.Do(func() { close(c.asked) })
+	<-c.goOn
+	return c.ResponseRecorder.Write(b)
+}
+
+// TestSlowClients has more clients that read nothing than there are turns: others get their answers.
+func TestSlowClients(t *testing.T) {
+	page := shown(t, proftest.Mixed(), nil)
+	page.Download = func(w io.Writer) error { _, err := w.Write([]byte("profile")); return err }
+	handler := Handler(fileSource{page}, NewTurns())
+	goOn := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 2*runtime.GOMAXPROCS(0) + 6 {
+		question := "/api/tree"
+		if i < 6 {
+			question = "/api/download"
+		}
+		c := &slowClient{ResponseRecorder: httptest.NewRecorder(), asked: make(chan struct{}), goOn: goOn}
+		all.Go(func() { handler.ServeHTTP(c, httptest.NewRequest(http.MethodGet, question, nil)) })
+		<-c.asked
+	}
+	for _, question := range []string{"/api/tree", "/api/functions", "/api/download"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, question, nil))
+		if w.Code != http.StatusOK || w.Body.Len() == 0 {
+			t.Errorf("%s: status %d, %d bytes", question, w.Code, w.Body.Len())
+		}
+	}
+	close(goOn)
+	all.Wait()
+}
+
+// TestLeftAlone has a client that leaves while an expression is looked for: what was begun is not kept as an answer.
+func TestLeftAlone(t *testing.T) {
+	handler := Handler(fileSource{shown(t, proftest.Mixed(), nil)}, NewTurns())
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for _, question := range []string{"/api/search?q=main", "/api/functions?focus=main"} {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, http.MethodGet, question, nil))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, question, nil))
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "[") {
+			t.Errorf("%s: status %d, %s", question, w.Code, w.Body)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -34,6 +35,16 @@ func set(t testing.TB, p, base *pprof.Profile) *Set {
 		}
 	}
 	return New(c, b)
+}
+
+// finds is Selection.Find.
+func finds(t testing.TB, s *Selection, text string) Found {
+	t.Helper()
+	found, err := s.Find(t.Context(), regexp.MustCompile(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 func selected(t testing.TB, s *Set, f Filter) *Selection {
@@ -394,7 +405,7 @@ func TestSourcesOfOneName(t *testing.T) {
 			t.Errorf("%s: %d samples, want %d", f.name, n, f.want)
 		}
 	}
-	if found := sel.Find(regexp.MustCompile(`b\.c`)); len(found.Frames) != 1 || found.Total != 9 {
+	if found := finds(t, sel, `b\.c`); len(found.Frames) != 1 || found.Total != 9 {
 		t.Errorf("search finds %+v", found)
 	}
 }
@@ -571,6 +582,9 @@ func TestDifference(t *testing.T) {
 	if len(s.Binaries()) != 2 || s.Binaries()[0].BuildID != proftest.AppID || s.Binaries()[0].BaseBuildID != proftest.KernelID {
 		t.Fatalf("binaries are %+v", s.Binaries())
 	}
+	if part := selected(t, s, Filter{SampleType: "samples", Focus: regexp.MustCompile("memcpy")}); part.Total() != 30 || part.Scale() != 2 {
+		t.Errorf("of a part, %d samples, the base counts %v times; want as of the whole", part.Total(), part.Scale())
+	}
 	got := []string{}
 	for _, r := range sel.Changes(sel.Scale()) {
 		got = append(got, fmt.Sprint(s.Frames()[r.Frame].Name, " ", r.Flat, r.BaseFlat, r.Cum, r.BaseCum, r.Change(2)))
@@ -627,7 +641,7 @@ func TestAddresses(t *testing.T) {
 	if rows := sel.ByLabel("pid"); len(rows) != 4 || rows[0].Value != "10" || rows[0].Flat != 6 {
 		t.Errorf("pids are %+v", rows)
 	}
-	found := sel.Find(regexp.MustCompile("^(walk|main)$"))
+	found := finds(t, sel, "^(walk|main)$")
 	if len(found.Frames) != 3 || found.Total != 17 {
 		t.Errorf("found %+v", found)
 	}
@@ -680,6 +694,18 @@ func TestCoverageOfType(t *testing.T) {
 		if got := [3]int64{sum.Samples, sum.Coverage.Frames, sum.Coverage.Symbolized}; got != want {
 			t.Errorf("report of %s: samples, frames and named frames are %d, want %d", kind, got, want)
 		}
+	}
+}
+
+func TestSelectEnds(t *testing.T) {
+	s := set(t, proftest.Mixed(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.SelectContext(ctx, Filter{Hide: regexp.MustCompile("x")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("selected: %v", err)
+	}
+	if _, err := selected(t, s, Filter{}).Find(ctx, regexp.MustCompile("x")); !errors.Is(err, context.Canceled) {
+		t.Errorf("found: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package query
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"regexp"
@@ -38,7 +39,9 @@ type LabelFilter struct {
 type Selection struct {
 	set    *Set
 	filter Filter
+	found  *found
 	with   int // frame that all stacks have, -1 for none
+	scale  float64
 	sides  []*weights
 	unit   string
 	kind   string
@@ -70,17 +73,46 @@ type weights struct {
 	}
 }
 
-// Select chooses stacks. The error is that the profile, or its base, has not the type of sample.
-func (s *Set) Select(f Filter) (*Selection, error) { return s.selectWith(f, -1) }
+// Select chooses stacks. The error is that the profile, or its base, has not the type of sample, counts it in units that
+// are of something else, or ErrSum.
+func (s *Set) Select(f Filter) (*Selection, error) { return s.SelectContext(context.Background(), f) }
+
+// SelectContext is Select until ctx is done: an expression of a few bytes can take minutes of many names.
+func (s *Set) SelectContext(ctx context.Context, f Filter) (*Selection, error) {
+	found, err := s.find(ctx, &f)
+	if err != nil {
+		return nil, err
+	}
+	return s.selectWith(f, found, -1)
+}
+
+// found are the frames that match the expressions of a filter, nil for an expression that is not there.
+type found struct{ focus, ignore, hide, show *matched }
+
+func (s *Set) find(ctx context.Context, f *Filter) (*found, error) {
+	out := &found{}
+	for re, to := range map[*regexp.Regexp]**matched{f.Focus: &out.focus, f.Ignore: &out.ignore, f.Hide: &out.hide, f.Show: &out.show} {
+		if re == nil {
+			continue
+		}
+		m, err := s.matching(ctx, re)
+		if err != nil {
+			return nil, err
+		}
+		*to = &m
+	}
+	return out, nil
+}
 
 // Of returns the stacks of the selection that have a frame.
 func (s *Selection) Of(frame int) *Selection {
-	with, _ := s.set.selectWith(s.filter, frame)
+	with, _ := s.set.selectWith(s.filter, s.found, frame)
 	return with
 }
 
-func (s *Set) selectWith(f Filter, with int) (*Selection, error) {
-	out := &Selection{set: s, filter: f, with: with}
+func (s *Set) selectWith(f Filter, found *found, with int) (*Selection, error) {
+	out := &Selection{set: s, filter: f, found: found, with: with, scale: 1}
+	whole := make([]float64, len(s.sides))
 	for i, side := range s.sides {
 		kind, err := side.p.SampleType(f.SampleType)
 		if err != nil && i > 0 {
@@ -97,10 +129,13 @@ func (s *Set) selectWith(f Filter, with int) (*Selection, error) {
 		} else if in, err = inUnit(t.Unit, out.unit); err != nil {
 			return nil, fmt.Errorf("base: %s: %w", t.Type, err)
 		}
-		if err := side.checkSums(kind, in); err != nil {
+		if whole[i], err = side.whole(kind, in); err != nil {
 			return nil, err
 		}
-		out.sides = append(out.sides, s.weigh(side, kind, in, &f, with))
+		out.sides = append(out.sides, s.weigh(side, kind, in, &f, found, with))
+	}
+	if s.HasBase() && whole[0] != 0 && whole[1] != 0 {
+		out.scale = whole[0] / whole[1]
 	}
 	return out, nil
 }
@@ -126,13 +161,9 @@ func (s *Selection) BaseTotal() int64 {
 }
 
 // Scale is what a value of the base is multiplied by to be comparable with the profile's, which
-// may have been taken for another time: the ratio of the totals. It is 1 where either is 0.
-func (s *Selection) Scale() float64 {
-	if s.BaseTotal() == 0 || s.Total() == 0 {
-		return 1
-	}
-	return float64(s.Total()) / float64(s.BaseTotal())
-}
+// may have been taken for another time: the ratio of the totals of the whole profiles, whatever is selected. It is 1
+// where either is 0.
+func (s *Selection) Scale() float64 { return s.scale }
 
 // Samples returns how many samples count something of what is chosen: the sum of the type "samples", or the number
 // of rows of a profile without it.
@@ -143,11 +174,11 @@ func (s *Selection) Samples() int64 {
 }
 
 // weigh adds up what each node counts.
-func (s *Set) weigh(side *side, kind int, in ratio, f *Filter, with int) *weights {
+func (s *Set) weigh(side *side, kind int, in ratio, f *Filter, found *found, with int) *weights {
 	p := side.p
 	w := &weights{side: side, tree: p.Stacks(), kind: kind, in: in}
-	w.chains = s.shown(side, f)
-	ok := s.matchingNodes(w, f, with)
+	w.chains = s.shown(side, f.Unknown, found)
+	ok := s.matchingNodes(w, f, found, with)
 	sets := matchingSets(p, f.Labels)
 	first := int64(0)
 	if f.From != 0 || f.To != 0 {
@@ -244,26 +275,44 @@ func matches(labels []compact.Label, filters []LabelFilter) bool {
 	return true
 }
 
+// maxMatched is how many bytes of a name are matched.
+const maxMatched = 1 << 16
+
+// finder looks for an expression in names, until a context is done.
+type finder struct {
+	ctx context.Context
+	re  *regexp.Regexp
+	err error
+}
+
+func (f *finder) in(name string) bool {
+	if f.err == nil && f.ctx.Err() != nil {
+		f.err = context.Cause(f.ctx)
+	}
+	return f.err == nil && f.re.MatchString(name[:min(len(name), maxMatched)])
+}
+
 // matched are the frames that match an expression.
 type matched struct {
 	frames  []bool // by their names or their binaries
 	sources []bool // by the source files that lines of them are in
 }
 
-func (s *Set) matching(re *regexp.Regexp) matched {
+func (s *Set) matching(ctx context.Context, re *regexp.Regexp) (matched, error) {
+	find := &finder{ctx: ctx, re: re}
 	binaries := make([]bool, len(s.binaries))
 	for i := range binaries {
-		binaries[i] = re.MatchString(s.binaries[i].File)
+		binaries[i] = find.in(s.binaries[i].File)
 	}
 	m := matched{make([]bool, len(s.frames)), make([]bool, len(s.sources))}
 	for i := range s.frames {
 		f := &s.frames[i]
-		m.frames[i] = binaries[f.Binary] || re.MatchString(f.Name)
+		m.frames[i] = binaries[f.Binary] || find.in(f.Name)
 	}
 	for i, name := range s.sources {
-		m.sources[i] = name != "" && re.MatchString(name)
+		m.sources[i] = name != "" && find.in(name)
 	}
-	return m
+	return m, find.err
 }
 
 // in reports whether a frame of a chain matches.
@@ -272,22 +321,15 @@ func (m matched) in(c *chains, at uint32) bool {
 }
 
 // shown returns the frames of locations that the filter shows.
-func (s *Set) shown(side *side, f *Filter) *chains {
-	all := side.chains[f.Unknown]
-	if f.Hide == nil && f.Show == nil {
+func (s *Set) shown(side *side, unknown Unknown, found *found) *chains {
+	all := side.chains[unknown]
+	if found.hide == nil && found.show == nil {
 		return all
-	}
-	hidden, only := matched{}, matched{}
-	if f.Hide != nil {
-		hidden = s.matching(f.Hide)
-	}
-	if f.Show != nil {
-		only = s.matching(f.Show)
 	}
 	c := &chains{start: make([]uint32, 1, len(all.start))}
 	for i := range len(all.start) - 1 {
 		for j := all.start[i]; j < all.start[i+1]; j++ {
-			if (f.Hide == nil || !hidden.in(all, j)) && (f.Show == nil || only.in(all, j)) {
+			if (found.hide == nil || !found.hide.in(all, j)) && (found.show == nil || found.show.in(all, j)) {
 				c.add(all.frames[j], all.sources[j], all.lines[j])
 			}
 		}
@@ -297,7 +339,7 @@ func (s *Set) shown(side *side, f *Filter) *chains {
 }
 
 // matchingNodes returns at which nodes stacks end that match, nil for all.
-func (s *Set) matchingNodes(w *weights, f *Filter, with int) []bool {
+func (s *Set) matchingNodes(w *weights, f *Filter, found *found, with int) []bool {
 	if f.Focus == nil && f.Ignore == nil && len(f.Binaries) == 0 && with < 0 && f.Hide == nil && f.Show == nil {
 		return nil
 	}
@@ -309,10 +351,10 @@ func (s *Set) matchingNodes(w *weights, f *Filter, with int) []bool {
 		}
 	}
 	if f.Focus != nil {
-		only(all, s.matching(f.Focus).in, true)
+		only(all, found.focus.in, true)
 	}
 	if f.Ignore != nil {
-		only(all, s.matching(f.Ignore).in, false)
+		only(all, found.ignore.in, false)
 	}
 	if with >= 0 {
 		only(w.chains, func(c *chains, at uint32) bool { return c.frames[at] == int32(with) }, true)

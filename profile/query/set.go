@@ -50,9 +50,9 @@ type side struct {
 	binary  []int           // by number of the mapping + 1: number of the binary
 	reasons []reason.Reason // by location: why it has no identity or no symbol
 
-	checked struct { // of a set, whose units do not change
+	wholes struct { // of a set, whose units do not change
 		mu sync.Mutex
-		of map[int]error // by type
+		of map[int]wholeSum // by type
 	}
 	first struct {
 		once sync.Once

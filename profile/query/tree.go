@@ -3,6 +3,7 @@ package query
 import (
 	"cmp"
 	"container/heap"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -389,9 +390,12 @@ type Found struct {
 }
 
 // Find returns the frames whose name, source file or binary matches, and what the stacks count
-// that have any.
-func (s *Selection) Find(re *regexp.Regexp) Found {
-	match := s.set.matching(re)
+// that have any. It ends with ctx.
+func (s *Selection) Find(ctx context.Context, re *regexp.Regexp) (Found, error) {
+	match, err := s.set.matching(ctx, re)
+	if err != nil {
+		return Found{}, err
+	}
 	out := Found{Frames: []int{}}
 	have := make([]bool, len(s.set.frames))
 	for _, w := range s.sides {
@@ -417,5 +421,5 @@ func (s *Selection) Find(re *regexp.Regexp) Found {
 			out.BaseTotal = sum
 		}
 	}
-	return out
+	return out, nil
 }

@@ -41,23 +41,29 @@ func inUnit(from, to string) (ratio, error) {
 	return ratio{}, fmt.Errorf("counted in %s, and in %s by what it is compared with", cmp.Or(from, "no unit"), cmp.Or(to, "no unit"))
 }
 
-// checkSums returns an error where what is added up of a type does not fit into 64 bits. Every selection adds up some of
-// that.
-func (s *side) checkSums(kind int, in ratio) error {
-	s.checked.mu.Lock()
-	defer s.checked.mu.Unlock()
-	err, known := s.checked.of[kind]
-	if !known {
-		err = s.addsUp(kind, in)
-		if s.checked.of == nil {
-			s.checked.of = map[int]error{}
-		}
-		s.checked.of[kind] = err
-	}
-	return err
+// wholeSum is what all of a profile counts.
+type wholeSum struct {
+	sum float64
+	err error
 }
 
-func (s *side) addsUp(kind int, in ratio) error {
+// whole returns the sum of all values of a type, each without its sign; or an error where what is added up does not fit
+// into 64 bits, as every selection adds up some of that.
+func (s *side) whole(kind int, in ratio) (float64, error) {
+	s.wholes.mu.Lock()
+	defer s.wholes.mu.Unlock()
+	w, known := s.wholes.of[kind]
+	if !known {
+		w = s.addUp(kind, in)
+		if s.wholes.of == nil {
+			s.wholes.of = map[int]wholeSum{}
+		}
+		s.wholes.of[kind] = w
+	}
+	return w.sum, w.err
+}
+
+func (s *side) addUp(kind int, in ratio) wholeSum {
 	var values, frames profile.Magnitude
 	count, err := s.p.SampleType("samples")
 	deepest := uint64(max(1, s.p.Stacks().Deepest()))
@@ -69,5 +75,8 @@ func (s *side) addsUp(kind int, in ratio) error {
 		}
 		frames.Add(n, deepest)
 	}
-	return cmp.Or(values.Err(s.p.SampleTypes()[kind].Type), frames.Err("frames"))
+	return wholeSum{
+		float64(values.Sum()) / float64(in.each),
+		cmp.Or(values.Err(s.p.SampleTypes()[kind].Type), frames.Err("frames")),
+	}
 }

@@ -98,7 +98,7 @@ function field(key, text, value, hint, narrow) {
   let timer;
   const input = el("input", {
     id: key, type: "search", value, placeholder: hint, spellcheck: false, autocomplete: "off", class: narrow ? "narrow" : "",
-    maxLength: 1000, title: "a regular expression, or the text itself, in functions, source files and binaries",
+    maxLength: 4000, title: "a regular expression, or the text itself, in functions, source files and binaries",
   });
   const take = () => {
     clearTimeout(timer);
@@ -182,9 +182,11 @@ export function filterBy(filter, not) {
 }
 
 /**
- * A regular expression that matches a name and nothing else.
+ * A regular expression that matches a name and nothing else; of a long name, of which a part is shown, those that begin
+ * so.
  * @param {string} name
  */
 export function exactly(name) {
-  return "^" + name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + "$";
+  const isCut = name.endsWith("…") && name.length > 500;
+  return "^" + (isCut ? name.slice(0, -1) : name).replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (isCut ? "" : "$");
 }
