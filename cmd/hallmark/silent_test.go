@@ -625,9 +625,10 @@ func TestLaunderedMappings(t *testing.T) {
 	testenv.Root(t)
 	s := newSilentScene(t, "launder", (*fusetest.Server).Silence)
 	victim := strconv.Itoa(s.pid)
-	if where, _ := os.ReadFile("/proc/" + victim + "/syscall"); !strings.HasPrefix(string(where), strconv.Itoa(syscall.SYS_MMAP)+" ") {
-		testenv.Lack(t, "the victim does not wait in mmap(2), but in %s", where)
-	}
+	testenv.Await(t, "a victim that waits in mmap(2)", func() bool {
+		where, _ := os.ReadFile("/proc/" + victim + "/syscall")
+		return strings.HasPrefix(string(where), strconv.Itoa(syscall.SYS_MMAP)+" ")
+	})
 	s.lookUp(t)
 	out, errors := s.run(t, 0, "maps", victim)
 	if !strings.Contains(out, "file-unresponsive") {
