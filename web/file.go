@@ -177,7 +177,7 @@ func withLabels(info json.RawMessage, labels []labelKey, others int) (json.RawMe
 	if err := numbers.Decode(&known); err != nil {
 		return nil, err
 	}
-	known["labels"], known["moreLabels"] = labels, others
+	known["labels"], known["moreLabels"] = append([]labelKey{}, labels...), others // a list, also of none
 	return marshal(known)
 }
 
