@@ -101,7 +101,14 @@ func (b *builder) finishLabels(text func(uint64) (string, error)) error {
 		}
 		b.p.sets.add(labels)
 	}
-	for _, k := range b.keys {
+	return b.finishKinds(text)
+}
+
+// finishKinds has a kind of measurement once, whose text may have several numbers.
+func (b *builder) finishKinds(text func(uint64) (string, error)) error {
+	n := &b.p.numbers
+	known, number := map[numberKind]uint16{}, make([]uint16, len(b.keys))
+	for i, k := range b.keys {
 		key, err := text(k.key)
 		if err != nil {
 			return err
@@ -110,7 +117,21 @@ func (b *builder) finishLabels(text func(uint64) (string, error)) error {
 		if err != nil {
 			return err
 		}
-		b.p.numbers.kinds = append(b.p.numbers.kinds, numberKind{key, unit})
+		kind := numberKind{key, unit}
+		at, ok := known[kind]
+		if !ok {
+			at = uint16(len(n.kinds))
+			known[kind], n.kinds = at, append(n.kinds, kind)
+		}
+		number[i] = at
+	}
+	if len(n.kinds) == len(b.keys) {
+		return nil
+	}
+	for _, piece := range n.kind.pieces {
+		for i := range piece {
+			piece[i] = number[piece[i]]
+		}
 	}
 	return nil
 }

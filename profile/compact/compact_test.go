@@ -343,3 +343,24 @@ func TestStandsForTooMuch(t *testing.T) {
 		t.Errorf("with names: %v", err)
 	}
 }
+
+// TestTextTwice has a table of strings with one text twice: the label of times has two numbers.
+func TestTextTwice(t *testing.T) {
+	m := proftest.New()
+	m.Sample("app", 1, 1, m.Location(nil, 0x1000, "f"))
+	m.Sample("app", 2, 1, m.Location(nil, 0x2000, "g"))
+	for i, key := range []string{"timestamp", "timestamq"} {
+		m.Profile.Sample[i].NumLabel = map[string][]int64{key: {int64(1000 + i)}}
+		m.Profile.Sample[i].NumUnit = map[string][]string{key: {"nanoseconds"}}
+	}
+	data := bytes.Replace(encode(t, m.Profile), []byte("timestamq"), []byte("timestamp"), 1)
+	p, err := Read(bytes.NewReader(data), profile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row := range p.Samples() {
+		if got := p.Times(nil, row); !slices.Equal(got, []int64{int64(1000 + row)}) {
+			t.Errorf("sample %d is of the times %d", row, got)
+		}
+	}
+}

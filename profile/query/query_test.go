@@ -605,6 +605,44 @@ func TestDifference(t *testing.T) {
 	}
 }
 
+// TestOtherBuilds has programs of one name in two profiles: what may be the same program, and what nobody knows to be.
+func TestOtherBuilds(t *testing.T) {
+	type program struct{ file, id string }
+	made := func(programs []program) *pprof.Profile {
+		m := proftest.New()
+		for i, p := range programs {
+			m.Sample("app", 1, 1, m.Location(m.Mapping(p.file, p.id, uint64(i+1)<<32), uint64(i+1)<<32+16, "main"))
+		}
+		return m.Profile
+	}
+	ids := func(n byte) string { return strings.Repeat(string([]byte{'0' + n, 'a'}), 20) }
+	for _, test := range []struct {
+		name         string
+		base, own    []program
+		functions    int
+		baseBuildIDs []string
+	}{
+		{"path", []program{{"/srv/app", ids(1)}}, []program{{"/srv/app", ids(2)}}, 1, []string{ids(1)}},
+		{"name", []program{{"/srv/1/app", ids(1)}}, []program{{"/srv/2/app", ids(2)}}, 1, []string{ids(1)}},
+		{"two in the base", []program{{"/srv/x/app", ids(1)}, {"/srv/y/app", ids(2)}}, []program{{"/srv/z/app", ids(3)}}, 3, []string{""}},
+		{"two in the profile", []program{{"/srv/z/app", ids(3)}}, []program{{"/srv/x/app", ids(1)}, {"/srv/y/app", ids(2)}}, 3, []string{"", ""}},
+		{"the same, and another one", []program{{"/a/app", ids(1)}, {"/b/app", ids(2)}}, []program{{"/a/app", ids(1)}}, 2, []string{""}},
+		{"two builds of a path", []program{{"/a/app", ids(1)}, {"/a/app", ids(2)}}, []program{{"/a/app", ids(3)}}, 3, []string{""}},
+		{"no identity before", []program{{"/a/app", ""}}, []program{{"/a/app", ids(1)}}, 1, []string{""}},
+		{"no identity after", []program{{"/a/app", ids(1)}}, []program{{"/a/app", ""}}, 1, []string{ids(1)}},
+	} {
+		s := set(t, made(test.own), made(test.base))
+		if len(s.Frames()) != test.functions {
+			t.Errorf("%s: %d functions, want %d", test.name, len(s.Frames()), test.functions)
+		}
+		for i, want := range test.baseBuildIDs {
+			if got := s.Binaries()[i].BaseBuildID; got != want {
+				t.Errorf("%s: binary %d was %q before, want %q", test.name, i, got, want)
+			}
+		}
+	}
+}
+
 // TestKeys looks for what links rely on: a key is of one frame, and the same next time.
 func TestKeys(t *testing.T) {
 	p := labelled(3, 300)
@@ -640,6 +678,22 @@ func TestAddresses(t *testing.T) {
 	}
 	if rows := sel.ByLabel("pid"); len(rows) != 4 || rows[0].Value != "10" || rows[0].Flat != 6 {
 		t.Errorf("pids are %+v", rows)
+	}
+	m := proftest.New()
+	at := func(start, offset uint64) *pprof.Location {
+		mapping := m.Mapping("/usr/bin/app", proftest.AppID, start)
+		mapping.Offset = offset
+		return m.Location(mapping, start+0x100, "f")
+	}
+	m.Sample("app", 1, 1, at(0x400000, 0))
+	m.Sample("app", 1, 2, at(0x400000, 0x100000)) // another process
+	m.Sample("app", 1, 4, at(0x700000, 0))
+	var places []string
+	for _, r := range selected(t, set(t, m.Profile, nil), Filter{SampleType: "samples"}).Addresses(0) {
+		places = append(places, fmt.Sprintf("%#x %d", uint64(r.Offset), r.Flat))
+	}
+	if want := []string{"0x100 5", "0x100100 2"}; !slices.Equal(places, want) {
+		t.Errorf("places are %q, want %q", places, want)
 	}
 	found := finds(t, sel, "^(walk|main)$")
 	if len(found.Frames) != 3 || found.Total != 17 {

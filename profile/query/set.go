@@ -229,7 +229,7 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 	known, contested, unkept := profile.Binaries(shell), profile.Contested(shell), profile.Unkept(shell)
 	side.binary = make([]int, len(shell.Mapping)+1)
 	own := len(n.set.binaries)
-	others := n.otherBuilds(isBase, shell.Mapping, known)
+	others := n.otherBuilds(isBase, shell.Mapping)
 	add := func(m *pprof.Mapping) int {
 		k := binaryKey{}
 		b := Binary{Name: profile.ShortName("")}
@@ -246,7 +246,9 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 		at, ok := n.binaries[k]
 		if !ok && isBase && m != nil {
 			if at, ok = others(m); ok && at < own {
-				n.set.binaries[at].BaseBuildID = m.BuildID
+				if m.BuildID != n.set.binaries[at].BuildID {
+					n.set.binaries[at].BaseBuildID = m.BuildID
+				}
 			}
 		}
 		if !ok {
@@ -267,33 +269,42 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 	}
 }
 
-// otherBuilds returns what finds the profile's build of a binary of the base: that of its path,
-// or the only one of its name. A build that both have is no other one.
-func (n *namer) otherBuilds(isBase bool, mappings []*pprof.Mapping, known map[*pprof.Mapping]profile.Binary) func(*pprof.Mapping) (int, bool) {
+// otherBuilds returns what finds the profile's build of a binary of the base: that of its path, or that of its name. On
+// both sides it is the only one. A build that both have is no other one. A file without an identity is that of its
+// path.
+func (n *namer) otherBuilds(isBase bool, mappings []*pprof.Mapping) func(*pprof.Mapping) (int, bool) {
 	if !isBase {
 		return nil
 	}
-	both := map[string]bool{}
-	for _, m := range mappings {
+	both := map[string]bool{"": true}
+	byPath, byName := map[string]int{}, map[string]int{} // in the base
+	seen := map[[2]string]bool{}
+	for i, m := range mappings {
 		both[m.BuildID] = true
-	}
-	byPath, byName := map[string]int{}, map[string]int{}
-	for i, b := range n.set.binaries {
-		if b.BuildID == "" || both[b.BuildID] {
-			continue
+		if k := [2]string{m.File, m.BuildID}; !seen[k] {
+			seen[k] = true
+			once(byPath, m.File, i)
+			once(byName, profile.ShortName(m.File), i)
 		}
-		once(byPath, b.File, i)
-		once(byName, b.Name, i)
+	}
+	ownPath, ownName := map[string]int{}, map[string]int{}
+	for i, b := range n.set.binaries {
+		if !both[b.BuildID] || b.BuildID == "" && strings.HasPrefix(b.File, "/") {
+			once(ownPath, b.File, i)
+			once(ownName, b.Name, i)
+		}
 	}
 	return func(m *pprof.Mapping) (int, bool) {
-		if m.BuildID == "" {
+		if m.BuildID == "" && !strings.HasPrefix(m.File, "/") {
 			return 0, false
 		}
-		at, ok := byPath[m.File]
-		if !ok {
-			at, ok = byName[profile.ShortName(m.File)]
+		if at, ok := ownPath[m.File]; ok {
+			return at, at >= 0 && byPath[m.File] >= 0
 		}
-		return at, ok && at >= 0
+		name := profile.ShortName(m.File)
+		at, ok := ownName[name]
+		ok = ok && at >= 0 && byName[name] >= 0 && m.BuildID != "" && n.set.binaries[at].BuildID != ""
+		return at, ok
 	}
 }
 

@@ -455,8 +455,8 @@ func (s *Selection) Lines(frame int) []LineRow {
 // offset. Those of two builds are apart.
 func (s *Selection) Addresses(frame int) []AddressRow {
 	type place struct {
-		binary  string
-		address uint64
+		file, buildID string
+		address       uint64 // file offset, or address outside of any file
 	}
 	numbers := map[place]int32{}
 	rows := []AddressRow{}
@@ -472,8 +472,11 @@ func (s *Selection) Addresses(frame int) []AddressRow {
 			from := p.Location(uint32(l))
 			m := p.Mapping(from)
 			k := place{address: from.Address}
-			if m != nil {
-				k.binary = m.File + "\x00" + m.BuildID
+			offset := profile.FileOffset(&pprof.Location{Mapping: m, Address: from.Address})
+			if m != nil && from.Address >= m.Start && from.Address < m.Limit { // one address of two mappings is two places
+				k = place{m.File, m.BuildID, uint64(offset)}
+			} else if m != nil {
+				k.file, k.buildID = m.File, m.BuildID
 			}
 			n, ok := numbers[k]
 			if !ok {
@@ -483,7 +486,7 @@ func (s *Selection) Addresses(frame int) []AddressRow {
 				innermost := w.chains.frames[last]
 				row := AddressRow{
 					Frame: int(innermost), Binary: w.side.binaryOf(uint32(l)),
-					Offset: profile.FileOffset(&pprof.Location{Mapping: m, Address: from.Address}), Virt: addr.Virt(from.Address),
+					Offset: offset, Virt: addr.Virt(from.Address),
 					Source: s.set.sources[w.chains.sources[last]], Line: w.chains.lines[last],
 				}
 				if m != nil {
