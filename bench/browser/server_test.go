@@ -172,6 +172,11 @@ func TestServerLinks(t *testing.T) {
 	if f := other.fragment(); !strings.Contains(f, "fn=0") {
 		t.Errorf("the fragment is %s", f)
 	}
+	// So in a page that is open: the link of yesterday is put there.
+	other.do(other.Eval("location.hash = '#view=sandwich&fn=0&root=1.2&v=0123456789abcdef&q=app'", nil))
+	other.await("document.querySelector('#q').value === 'app'")
+	other.await("!performance.getEntriesByType('resource').some((e) => e.name.includes('root=1.2') || e.name.includes('api/callers?fn=0&q'))")
+	other.await("document.querySelector('#tabs [aria-current]').textContent !== 'Callers and callees'")
 }
 
 // TestServerLogin shows a profile to who has a token, at the link that was asked for.

@@ -71,18 +71,30 @@ export function numbersVersion() {
 }
 
 /**
+ * What a state says by the numbers that the server has now.
+ * @param {State} s
+ * @returns {State}
+ */
+function ofVersion(s) {
+  if (s.v === version || !hasNumbers(s)) return s;
+  const own = { ...s, root: "", bin: "", v: "" };
+  if (isNumber(own.fn)) {
+    own.fn = "";
+    if (["sandwich", "lines", "code"].includes(own.view)) own.view = empty.view; // these are of a function
+  }
+  return own;
+}
+
+/**
  * Sets the version of the numbers that the server has now. What the URL has by numbers of another one is dropped: it
  * would be something else.
  * @param {string} v
  */
 export function setNumbersVersion(v) {
   version = v;
-  if (v === current.v || !hasNumbers(current)) return;
-  current = { ...current, root: "", bin: "", v: "" };
-  if (isNumber(current.fn)) {
-    current.fn = "";
-    if (["sandwich", "lines", "code"].includes(current.view)) current.view = empty.view; // these are of a function
-  }
+  const own = ofVersion(current);
+  if (own === current) return;
+  current = own;
   const fragment = formatState(current);
   history.replaceState(null, "", location.pathname + location.search + (fragment ? "#" + fragment : ""));
 }
@@ -189,8 +201,8 @@ function selectionKey(s) {
   return selection(s).toString();
 }
 
-window.addEventListener("popstate", () => changeTo(parseState(location.hash)));
+window.addEventListener("popstate", () => changeTo(ofVersion(parseState(location.hash))));
 window.addEventListener("hashchange", () => {
-  const next = parseState(location.hash);
+  const next = ofVersion(parseState(location.hash));
   if (formatState(next) !== formatState(current)) changeTo(next);
 });
