@@ -14,7 +14,7 @@ const maxSplit = 12
 func (q *question) splitTree(s *selected, key string, path []int, o query.TreeOptions) error {
 	rows := s.ByLabel(key)
 	p := &picture{chain: 1, names: map[int32]shownFrame{}}
-	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal()})
+	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal(), size: [2]int64{s.Total(), s.BaseTotal()}})
 	if len(path) > 0 {
 		i := -2 - path[0]
 		if i < 0 || i >= min(len(rows), maxSplit) {
@@ -71,7 +71,7 @@ func (q *question) ofValue(key string, rows []query.LabelRow, i int, root []int,
 		}
 		f.Labels = append(f.Labels, earlier)
 	}
-	s, err := q.shown.Set.Select(f)
+	s, err := q.shown.Set.SelectContext(q.ctx, f)
 	if err != nil {
 		return nil, err
 	}

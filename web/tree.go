@@ -122,6 +122,7 @@ type drawn struct {
 	inlined             bool
 	value, self         int64
 	baseValue, baseSelf int64
+	size, selfSize      [2]int64 // the same without signs: of the profile, and of the base
 	ends                []shownEnd
 	endValue            int64
 }
@@ -146,6 +147,7 @@ func leftOut(t *query.Tree) (n int) {
 
 func drawnOf(n query.Node, depth int32) drawn {
 	d := drawn{frame: n.Frame, depth: depth, inlined: n.Inlined, value: n.Total, self: n.Self, baseValue: n.BaseTotal, baseSelf: n.BaseSelf}
+	d.size, d.selfSize = [2]int64{n.Size, n.BaseSize}, [2]int64{n.SelfSize, n.BaseSelfSize}
 	for _, e := range n.Ends {
 		d.endValue += e.Value
 		d.ends = append(d.ends, shownEnd{plain(e.Reason), plain(e.Advice), e.Value})
@@ -190,6 +192,7 @@ type (
 	treeHead struct {
 		Nodes     int           `json:"nodes"`
 		Diff      bool          `json:"diff"`
+		Signed    bool          `json:"signed,omitempty"` // some values are negative
 		Chain     int           `json:"chain"`
 		Frames    []shownFrame  `json:"frames"`
 		Binaries  []shownBinary `json:"binaries"`
@@ -259,12 +262,17 @@ const treeMagic = "HMT1"
 //	head       JSON, see treeHead; and what makes all before a multiple of 8 bytes
 //	float64    for each node in preorder its value with callees; then for each its own
 //	float64    with a base the same two of the base
+//	float64    where values have signs, how wide each node is, and then its own part
 //	uint32     for each node the index of its frame in the head
 //	uint32     for each node its depth
 func appendTree(b []byte, s *selected, p *picture, scale float64) ([]byte, error) {
 	head := treeHead{
 		Nodes: len(p.nodes), Diff: s.shown.Set.HasBase(), Chain: p.chain, Frames: []shownFrame{}, Binaries: []shownBinary{},
 		Unit: plain(s.Unit()), Total: s.Total(), BaseTotal: s.BaseTotal(), Scale: scale, Left: p.left,
+	}
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		head.Signed = head.Signed || n.size != [2]int64{n.value, n.baseValue}
 	}
 	frames := head.addFrames(s.shown, p)
 	text, err := marshal(head)
@@ -277,16 +285,21 @@ func appendTree(b []byte, s *selected, p *picture, scale float64) ([]byte, error
 	for len(b)%8 != 0 {
 		b = append(b, ' ')
 	}
-	doubles := func(of func(*drawn) int64) {
+	widths := func(of func(*drawn) float64) {
 		for i := range p.nodes {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(of(&p.nodes[i]))))
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(of(&p.nodes[i])))
 		}
 	}
+	doubles := func(of func(*drawn) int64) { widths(func(n *drawn) float64 { return float64(of(n)) }) }
 	doubles(func(n *drawn) int64 { return n.value })
 	doubles(func(n *drawn) int64 { return n.self })
 	if head.Diff {
 		doubles(func(n *drawn) int64 { return n.baseValue })
 		doubles(func(n *drawn) int64 { return n.baseSelf })
+	}
+	if head.Signed {
+		widths(func(n *drawn) float64 { return float64(n.size[0]) + scale*float64(n.size[1]) })
+		widths(func(n *drawn) float64 { return float64(n.selfSize[0]) + scale*float64(n.selfSize[1]) })
 	}
 	for _, f := range frames {
 		b = binary.LittleEndian.AppendUint32(b, f)

@@ -254,6 +254,35 @@ func checkTree(t *testing.T, tree *Tree) {
 }
 
 // TestCut looks at trees that do not have all nodes.
+// TestCancelsOut has a difference whose parts add up to nothing: all of them are in the tree.
+func TestCancelsOut(t *testing.T) {
+	m := proftest.New()
+	app := m.Mapping("/usr/bin/app", proftest.AppID, 0x400000)
+	at := func(name string) *pprof.Location {
+		return m.Location(app, 0x401000+uint64(len(m.Profile.Location)), name)
+	}
+	main, wrap := at("main"), at("wrap")
+	m.Sample("", 0, 500, at("slower"), wrap, main)
+	m.Sample("", 0, -500, at("faster"), wrap, main)
+	m.Sample("", 0, 10, at("other"), main)
+	sel := selected(t, set(t, m.Profile, nil), Filter{SampleType: "samples"})
+	tree, err := sel.Tree(TreeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range tree.Nodes[1:] {
+		got = append(got, fmt.Sprint(sel.Set().Frames()[n.Frame].Name, " ", n.Total, " ", n.Size, " ", n.SelfSize))
+	}
+	slices.Sort(got)
+	if want := []string{"faster -500 500 500", "main 10 1010 0", "other 10 10 10", "slower 500 500 500", "wrap 0 1000 0"}; !slices.Equal(got, want) {
+		t.Errorf("the tree has %q, want %q", got, want)
+	}
+	if found := finds(t, sel, "wrap"); found.Total != 1000 {
+		t.Errorf("wrap is on stacks of %d", found.Total)
+	}
+}
+
 func TestCut(t *testing.T) {
 	s := set(t, labelled(7, 3000), nil)
 	sel := selected(t, s, Filter{SampleType: "samples"})

@@ -61,9 +61,13 @@ type weights struct {
 	in     ratio   // of the unit to that of the selection
 	self   []int64 // by node: of stacks that end there
 	total  []int64 // and below
-	sets   []int64 // by set of labels
-	abs    int64   // sum of the absolute values
-	rows   func(yield func(row int, part share) bool)
+
+	// The same without signs, and the same lists where nothing is negative: a difference may add up to nothing.
+	selfSize, size []int64
+
+	sets []int64 // by set of labels
+	abs  int64   // sum of the absolute values
+	rows func(yield func(row int, part share) bool)
 
 	counts struct {
 		once  sync.Once
@@ -201,14 +205,30 @@ func (s *Set) weigh(side *side, kind int, in ratio, f *Filter, found *found, wit
 		}
 	}
 	w.self, w.sets = make([]int64, w.tree.Nodes()), make([]int64, p.LabelSets())
+	isSigned := false
 	for row, part := range w.rows {
 		v := part.of(w.value(row))
 		w.self[p.Node(row)] += v
 		w.sets[p.Labels(row)] += v
 		w.abs += max(v, -v)
+		isSigned = isSigned || v < 0
 	}
 	w.total = sums(w.tree, w.self)
+	w.selfSize, w.size = w.self, w.total
+	if isSigned {
+		w.addSizes()
+	}
 	return w
+}
+
+// addSizes adds up what each node counts without signs.
+func (w *weights) addSizes() {
+	w.selfSize = make([]int64, w.tree.Nodes())
+	for row, part := range w.rows {
+		v := part.of(w.value(row))
+		w.selfSize[w.side.p.Node(row)] += max(v, -v)
+	}
+	w.size = sums(w.tree, w.selfSize)
 }
 
 // value returns what a row counts, in the selection's unit.

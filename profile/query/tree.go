@@ -51,6 +51,10 @@ type Node struct {
 
 	BaseTotal, BaseSelf int64
 
+	// Size and SelfSize are Total and Self without the signs of values, by which nodes are chosen and ordered: what a
+	// difference adds up to may be nothing.
+	Size, SelfSize, BaseSize, BaseSelfSize int64
+
 	CutNodes     int32 // children that are left out
 	Cut, BaseCut int64 // what they count
 
@@ -78,7 +82,7 @@ func (s *Selection) Tree(o TreeOptions) (*Tree, error) {
 	b := s.builder(o)
 	root := step{frame: -1}
 	for i, w := range s.sides {
-		root.value[i] = w.total[0]
+		root.value[i], root.size[i] = w.total[0], w.size[0]
 	}
 	if !o.Inverted {
 		root.places = b.walkers[0].roots()
@@ -118,6 +122,7 @@ func (s *Selection) sandwich(frame int, o TreeOptions) (*Tree, error) {
 	root := step{frame: int32(frame), places: b.walkers[0].outermost(int32(frame))}
 	for _, p := range root.places {
 		root.value[p.side] += p.value
+		root.size[p.side] += p.size
 	}
 	return b.build(root, o.Root)
 }
@@ -145,9 +150,21 @@ type waiting struct {
 // neighbors are what is next to a node and counts enough, what ends there, and what the others count that are next to
 // it.
 type neighbors struct {
-	steps     []step
-	self, cut [2]int64
-	cuts      int32
+	steps []step
+	self  [2]int64
+	cut   sum
+	cuts  int32
+}
+
+// addTo notes in a node what is next to it.
+func (n *neighbors) addTo(node *Node) {
+	node.Self, node.BaseSelf = n.self[0], n.self[1]
+	node.Cut, node.BaseCut, node.CutNodes = n.cut.value[0], n.cut.value[1], n.cuts
+	all := n.cut
+	for i := range n.steps {
+		all.add(&n.steps[i])
+	}
+	node.SelfSize, node.BaseSelfSize = node.Size-all.size[0], node.BaseSize-all.size[1]
 }
 
 func (s *Selection) builder(o TreeOptions) *treeBuilder {
@@ -168,15 +185,16 @@ func (s *Selection) builder(o TreeOptions) *treeBuilder {
 }
 
 // rank is how much a node counts beside others.
-func (b *treeBuilder) rank(v [2]int64) float64 {
-	return max(math.Abs(float64(v[0])), b.scale*math.Abs(float64(v[1])))
+func (b *treeBuilder) rank(size [2]int64) float64 {
+	return max(float64(size[0]), b.scale*float64(size[1]))
 }
 
 func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 	for i, frame := range path {
 		node := b.node(&root, -1, int32(i-len(path)))
 		next := b.next(b.walkers[0], &root, 0)
-		node.Self, node.BaseSelf = next.self[0], next.self[1]
+		next.addTo(&node)
+		node.Cut, node.BaseCut, node.CutNodes = 0, 0, 0
 		b.tree.Ancestors = append(b.tree.Ancestors, node)
 		at := slices.IndexFunc(next.steps, func(s step) bool { return int(s.frame) == frame })
 		if at < 0 {
@@ -184,7 +202,7 @@ func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 		}
 		root = next.steps[at]
 	}
-	b.min = b.o.MinShare * b.rank(root.value)
+	b.min = b.o.MinShare * b.rank(root.size)
 	b.queue.push(&waiting{step: root, parent: -1, rank: math.Inf(1)})
 	for len(b.queue.all) > 0 && len(b.tree.Nodes) < b.o.MaxNodes {
 		b.add(heap.Pop(&b.queue).(*waiting))
@@ -199,7 +217,10 @@ func (b *treeBuilder) build(root step, path []int) (*Tree, error) {
 }
 
 func (b *treeBuilder) node(s *step, parent, depth int32) Node {
-	return Node{Parent: parent, Frame: s.frame, Depth: depth, Inlined: s.inline && parent >= 0, Total: s.value[0], BaseTotal: s.value[1]}
+	return Node{
+		Parent: parent, Frame: s.frame, Depth: depth, Inlined: s.inline && parent >= 0,
+		Total: s.value[0], BaseTotal: s.value[1], Size: s.size[0], BaseSize: s.size[1],
+	}
 }
 
 func (b *treeBuilder) add(w *waiting) {
@@ -208,11 +229,10 @@ func (b *treeBuilder) add(w *waiting) {
 	}
 	number := int32(len(b.tree.Nodes))
 	node := b.node(&w.step, w.parent, w.depth)
-	node.Self, node.BaseSelf = w.next.self[0], w.next.self[1]
-	node.Cut, node.BaseCut, node.CutNodes = w.next.cut[0], w.next.cut[1], w.next.cuts
+	w.next.addTo(&node)
 	b.tree.Nodes = append(b.tree.Nodes, node)
 	for _, s := range w.next.steps {
-		b.queue.push(&waiting{step: s, parent: number, depth: w.depth + 1, rank: b.rank(s.value)})
+		b.queue.push(&waiting{step: s, parent: number, depth: w.depth + 1, rank: b.rank(s.size)})
 	}
 }
 
@@ -412,7 +432,7 @@ func (s *Selection) Find(ctx context.Context, re *regexp.Regexp) (Found, error) 
 		sum := int64(0)
 		for n, have := range w.having(w.chains, match.in) {
 			if have {
-				sum += w.self[n]
+				sum += w.selfSize[n]
 			}
 		}
 		if i == 0 {

@@ -12,6 +12,7 @@ type place struct {
 	at    uint32 // of the location: which of its shown frames
 	side  uint8
 	value int64
+	size  int64 // the same without signs
 }
 
 // walker goes from places to those below or above, and sorts these by frame.
@@ -27,9 +28,20 @@ type walker struct {
 type step struct {
 	frame  int32
 	value  [2]int64 // profile, base
+	size   [2]int64 // the same without signs
 	places []place
 	count  int  // of places
 	inline bool // all of them are inlined into what is above
+}
+
+// sum is of steps.
+type sum struct{ value, size [2]int64 }
+
+func (s *sum) add(more *step) {
+	for side := range s.value {
+		s.value[side] += more.value[side]
+		s.size[side] += more.size[side]
+	}
 }
 
 func newWalker(sides []*weights, frames int) *walker {
@@ -46,6 +58,7 @@ func (w *walker) put(p place, frame int32, inlined bool) {
 	}
 	s := &w.steps[n-1]
 	s.value[p.side] += p.value
+	s.size[p.side] += p.size
 	s.inline = s.inline && inlined
 	s.count++
 	w.found, w.of = append(w.found, p), append(w.of, n-1)
@@ -53,15 +66,14 @@ func (w *walker) put(p place, frame int32, inlined bool) {
 
 // take returns the steps that count so much at least, those that count most first, what the others count, and how
 // many these are.
-func (w *walker) take(rank func(v [2]int64) float64, least float64) (steps []step, cut [2]int64, cuts int32) {
+func (w *walker) take(rank func(size [2]int64) float64, least float64) (steps []step, cut sum, cuts int32) {
 	count := 0
 	for i := range w.steps {
 		s := &w.steps[i]
 		w.bucket[s.frame] = 0
-		if rank(s.value) < least {
+		if rank(s.size) < least {
 			cuts++
-			cut[0] += s.value[0]
-			cut[1] += s.value[1]
+			cut.add(s)
 			s.count = 0
 		}
 		count += s.count
@@ -77,7 +89,7 @@ func (w *walker) take(rank func(v [2]int64) float64, least float64) (steps []ste
 	clear(w.steps) // of places
 	w.steps, w.found, w.of = w.steps[:0], w.found[:0], w.of[:0]
 	slices.SortFunc(steps, func(a, b step) int {
-		return cmp.Or(-cmp.Compare(rank(a.value), rank(b.value)), cmp.Compare(a.frame, b.frame))
+		return cmp.Or(-cmp.Compare(rank(a.size), rank(b.size)), cmp.Compare(a.frame, b.frame))
 	})
 	return steps, cut, cuts
 }
@@ -116,7 +128,7 @@ func (w *walker) into(p place, from int) (self int64) {
 	frames := side.tree.Frames(p.node)
 	for i := from; i < len(frames); i++ {
 		if chain := side.chains.of(frames[i]); len(chain) > 0 {
-			w.put(place{p.node, uint32(i), 0, p.side, side.total[p.node]}, chain[0], false)
+			w.put(place{p.node, uint32(i), 0, p.side, side.total[p.node], side.size[p.node]}, chain[0], false)
 			return 0
 		}
 	}
@@ -127,8 +139,8 @@ func (w *walker) into(p place, from int) (self int64) {
 		next, found := side.tree.End(n), false
 		for i, l := range side.tree.Frames(n) {
 			if chain := side.chains.of(l); len(chain) > 0 {
-				if found = true; side.total[n] != 0 || side.self[n] != 0 {
-					w.put(place{n, uint32(i), 0, p.side, side.total[n]}, chain[0], false)
+				if found = true; side.size[n] != 0 {
+					w.put(place{n, uint32(i), 0, p.side, side.total[n], side.size[n]}, chain[0], false)
 				}
 				break
 			}
@@ -176,7 +188,7 @@ func (w *walker) outof(p place, from int) (self int64) {
 func (w *walker) roots() []place {
 	var all []place
 	for i, side := range w.sides {
-		all = append(all, place{side: uint8(i), value: side.total[0]})
+		all = append(all, place{side: uint8(i), value: side.total[0], size: side.size[0]})
 	}
 	return all
 }
@@ -184,9 +196,9 @@ func (w *walker) roots() []place {
 // leaves puts the innermost frames of all stacks.
 func (w *walker) leaves() (self int64) {
 	for i, side := range w.sides {
-		for n, v := range side.self {
-			if v != 0 {
-				p := place{node: uint32(n), side: uint8(i), value: v}
+		for n, size := range side.selfSize {
+			if size != 0 {
+				p := place{node: uint32(n), side: uint8(i), value: side.self[n], size: size}
 				self += w.outof(p, len(side.tree.Frames(uint32(n)))-1)
 			}
 		}
@@ -203,7 +215,7 @@ func (w *walker) outermost(frame int32) []place {
 			p, ok := place{}, false
 			for j, l := range side.tree.Frames(n) {
 				if k := at[l]; k > 0 {
-					p, ok = place{n, uint32(j), k - 1, uint8(i), side.total[n]}, true
+					p, ok = place{n, uint32(j), k - 1, uint8(i), side.total[n], side.size[n]}, true
 					break
 				}
 			}
@@ -211,7 +223,7 @@ func (w *walker) outermost(frame int32) []place {
 				n++
 				continue
 			}
-			if p.value != 0 {
+			if p.size != 0 {
 				all = append(all, p)
 			}
 			n = side.tree.End(n)

@@ -182,12 +182,12 @@ func (d *drawing) notes(cut int64, left int32) []string {
 
 func (d *drawing) frames() {
 	const whole = width - 2*margin
-	total := float64(d.tree.Nodes[0].Total)
+	total := float64(d.tree.Nodes[0].Size)
 	at := make([]float64, len(d.tree.Nodes))   // left edges
 	next := make([]float64, len(d.tree.Nodes)) // of the next child
 	for i, n := range d.tree.Nodes {
 		at[i] = margin
-		w := whole * float64(n.Total) / total
+		w := whole * float64(n.Size) / total
 		if n.Parent >= 0 {
 			at[i] = next[n.Parent]
 			next[n.Parent] += w
@@ -205,7 +205,7 @@ func (d *drawing) frame(n *query.Node, x, w float64) {
 		title, class = d.title(f), d.class(n, f)
 	}
 	unit := d.sel.Unit()
-	title += fmt.Sprintf("\n%s, %.2f%%", d.options.Quantity(n.Total, unit), 100*float64(n.Total)/float64(d.tree.Nodes[0].Total))
+	title += fmt.Sprintf("\n%s, %.2f%%", d.options.Quantity(n.Total, unit), 100*float64(n.Total)/float64(d.sel.Total()))
 	if n.Self != 0 {
 		title += fmt.Sprintf("; itself %s", d.options.Quantity(n.Self, unit))
 	}

@@ -23,6 +23,7 @@
  * @typedef {object} TreeHead
  * @property {number} nodes
  * @property {boolean} diff
+ * @property {boolean} [signed]  values have signs: what they add up to is no width
  * @property {number} chain     so many nodes at the start lead to the one that fills the width
  * @property {Frame[]} frames
  * @property {Binary[]} binaries
@@ -64,6 +65,8 @@ export class Tree {
     this.self = doubles();
     this.base = this.head.diff ? doubles() : null;
     this.baseSelf = this.head.diff ? doubles() : null;
+    this.size = this.head.signed ? doubles() : null;
+    this.selfSize = this.head.signed ? doubles() : null;
     this.frame = new Uint32Array(buffer, at, this.n);
     at += 4 * this.n;
     this.depth = new Uint32Array(buffer, at, this.n);
@@ -83,6 +86,7 @@ export class Tree {
    * @param {number} i
    */
   width(i) {
+    if (this.size) return this.size[i];
     return this.base ? this.value[i] + this.base[i] * this.head.scale : this.value[i];
   }
 
@@ -91,6 +95,7 @@ export class Tree {
    * @param {number} i
    */
   selfWidth(i) {
+    if (this.selfSize) return this.selfSize[i];
     return this.baseSelf ? this.self[i] + this.baseSelf[i] * this.head.scale : this.self[i];
   }
 
