@@ -22,10 +22,12 @@ import (
 // Bounds of the answers in a file of its own.
 const (
 	fileWidth     = 4000 // pixels that the trees are cut for
-	fileFunctions = 300  // functions with details
-	fileLabels    = 100  // labels, of which each answer takes a look at all samples' labels
-	fileValues    = 1000 // values of a label that is in the file
-	fileRows      = 2000 // rows of a table
+	fileFunctions = 300  // functions with details, fewer of a large profile: each takes a look at all stacks
+	fewFunctions  = 20
+	fileLooks     = 30_000_000 // nodes that are looked at for details
+	fileLabels    = 100        // labels, of which each answer takes a look at all samples' labels
+	fileValues    = 1000       // values of a label that is in the file
+	fileRows      = 2000       // rows of a table
 
 	// As time.js asks.
 	fileColumns = 120
@@ -148,7 +150,7 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 			f.add("time", fmt.Sprintf("columns=%d&rows=%d&by=%s", fileColumns, rows, by), "")
 		}
 	}
-	f.addFunctions()
+	f.addFunctions(p.Set.Profile().Stacks().Nodes())
 	return f.answers, f.err
 }
 
@@ -248,9 +250,10 @@ func (k *kept) WriteHeader(status int)      { k.status = status }
 func (k *kept) Write(b []byte) (int, error) { return k.body.Write(b) }
 
 // addFunctions adds the details of the functions that cost most.
-func (f *filer) addFunctions() {
+func (f *filer) addFunctions(nodes int) {
+	count := max(fewFunctions, min(fileFunctions, fileLooks/max(1, nodes)))
 	for _, sort := range []string{"flat", "cum"} {
-		b := f.ask("functions", "sort="+sort, "&limit="+strconv.Itoa(fileFunctions))
+		b := f.ask("functions", "sort="+sort, "&limit="+strconv.Itoa(count))
 		var table struct {
 			Rows []struct {
 				Frame int

@@ -557,14 +557,12 @@ func TestTimes(t *testing.T) {
 	}
 	for _, sample := range p.Sample {
 		if times := profile.Times(sample); len(times) > 0 {
-			n := int64(0)
-			for _, at := range times {
+			v := sample.Value[0]
+			for i, at := range times { // the second one has the rest
 				if at >= from && at < to {
-					n++
+					in += v/2 + int64(i)*(v%2)
 				}
 			}
-			v := sample.Value[0]
-			in += v/2*n + v%2*n/2
 			all += v
 		}
 	}

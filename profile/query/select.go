@@ -194,7 +194,7 @@ func (s *Set) weigh(side *side, kind int, in ratio, f *Filter, found *found, wit
 			if sets != nil && !sets[p.Labels(row)] || ok != nil && !ok[p.Node(row)] {
 				continue
 			}
-			part := share{1, 1}
+			part := share{n: 1, all: 1}
 			if f.From != 0 || f.To != 0 {
 				times = p.Times(times[:0], row)
 				part = shareIn(times, first+f.From, first+f.To)
@@ -234,19 +234,33 @@ func (w *weights) addSizes() {
 // value returns what a row counts, in the selection's unit.
 func (w *weights) value(row int) int64 { return w.in.of(w.side.p.Value(row, w.kind)) }
 
-// share is the part of a row that is chosen: so many of all of its times.
-type share struct{ n, all int64 }
+// share is the part of a row that is chosen: so many of all of its times, those from from on and before to.
+type share struct {
+	n, all   int64
+	times    []int64
+	from, to int64
+}
 
+// of returns the part of a value, as eachTime has it: the parts of ranges beside each other add up to the whole.
 func (s share) of(v int64) int64 {
 	if s.n == s.all {
 		return v
 	}
-	return v/s.all*s.n + v%s.all*s.n/s.all
+	sum, rest := v/s.all*s.n, v%s.all
+	if rest == 0 {
+		return sum
+	}
+	for i, t := range s.times {
+		if t >= s.from && t < s.to {
+			sum += part(rest, int64(i)+1, s.all) - part(rest, int64(i), s.all)
+		}
+	}
+	return sum
 }
 
-// shareIn returns how many of some times are in a range.
+// shareIn returns the share of a row with these times.
 func shareIn(times []int64, from, to int64) share {
-	s := share{all: int64(len(times))}
+	s := share{all: int64(len(times)), times: times, from: from, to: to}
 	for _, t := range times {
 		if t >= from && t < to {
 			s.n++
