@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	pprof "github.com/google/pprof/profile"
+	"github.com/klauspost/compress/zstd"
 )
 
 // DefaultMaxSize is ReadOptions.MaxSize where that is zero: 1 GiB.
@@ -81,7 +82,7 @@ func ReadFileLimited(name string, o ReadOptions) (*pprof.Profile, Limits, error)
 	return p, limits, nil
 }
 
-// Read reads a pprof profile, with or without gzip, from r. Every profile that
+// Read reads a pprof profile, compressed by gzip or zstd or not at all, from r. Every profile that
 // github.com/google/pprof reads will do, whoever made it.
 func Read(r io.Reader, o ReadOptions) (*pprof.Profile, error) {
 	p, _, err := ReadLimited(r, o)
@@ -132,6 +133,13 @@ func ReadData(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
 			return nil, Limits{}, fmt.Errorf("decompressing profile: %w", err)
 		}
 		r = gz
+	} else if magic, _ := buffered.Peek(len(zstdMagic)); string(magic) == zstdMagic {
+		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err != nil {
+			return nil, Limits{}, fmt.Errorf("decompressing profile: %w", err)
+		}
+		defer z.Close()
+		r = z
 	}
 	inFile := func() int64 { return in.n }
 	if o.InFile != nil {
@@ -156,6 +164,11 @@ func ReadData(r io.Reader, o ReadOptions) ([]byte, Limits, error) {
 	}
 	return data, limits, nil
 }
+
+const (
+	zstdMagic  = "\x28\xb5\x2f\xfd"
+	zstdWindow = 128 << 20 // the most memory that a file can have the decoder take, as the command zstd has it
+)
 
 // counting counts what is read.
 type counting struct {

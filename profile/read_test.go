@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"hallmark/internal/proftest"
 )
 
@@ -117,5 +119,28 @@ func TestReadAllowsTheLimitItself(t *testing.T) {
 	}
 	if _, err := Read(bytes.NewReader(plain), ReadOptions{MaxSize: size - 1}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("one byte less: error %v, want %v", err, ErrTooLarge)
+	}
+}
+
+func TestReadZstd(t *testing.T) {
+	var plain bytes.Buffer
+	if err := proftest.Mixed().WriteUncompressed(&plain); err != nil {
+		t.Fatal(err)
+	}
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := z.EncodeAll(plain.Bytes(), nil)
+	p, err := Read(bytes.NewReader(data), ReadOptions{})
+	if err != nil || len(p.Sample) != len(proftest.Mixed().Sample) {
+		t.Fatalf("%v, %v", p, err)
+	}
+	if _, err := Read(bytes.NewReader(data[:len(data)-5]), ReadOptions{}); err == nil {
+		t.Error("one that is cut is a profile")
+	}
+	bomb := z.EncodeAll(make([]byte, 600<<20), nil)
+	if _, err := Read(bytes.NewReader(bomb), ReadOptions{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d bytes of zeros: %v", len(bomb), err)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
 	"hallmark/profile/query"
 )
@@ -94,12 +94,9 @@ func (h *handler) download(w http.ResponseWriter, r *http.Request) {
 		fail(w, ErrBusy)
 		return
 	}
-	f, err := os.CreateTemp("", "hallmark-download.")
+	f, err := atomicfile.Scratch()
 	if err == nil {
 		defer f.Close()
-		err = os.Remove(f.Name())
-	}
-	if err == nil {
 		err = h.inTurn(w, r, func(q *question) error {
 			if q.shown.Download == nil {
 				return refuse(http.StatusNotFound, "the profile cannot be had here")

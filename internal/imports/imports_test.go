@@ -115,7 +115,7 @@ var rules = map[string]rule{
 	},
 	"profile": {
 		module:   []string{"addr", "buildid", "internal/ordered", "reason", "symbol", "unwind"},
-		external: []string{pprof},
+		external: []string{pprof, "github.com/klauspost/compress/zstd"},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
 	"profile/folded": {module: []string{"internal/plaintext", "profile"}, external: []string{pprof}, why: "an exporter"},
@@ -173,7 +173,7 @@ var rules = map[string]rule{
 		why:      "who may see pages; what is on them is for web to say",
 	},
 	"web": {
-		module:   []string{"addr", "buildid", "internal/plaintext", "profile", "profile/query"},
+		module:   []string{"addr", "buildid", "internal/atomicfile", "internal/plaintext", "profile", "profile/query"},
 		external: []string{"golang.org/x/arch/"},
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
