@@ -16,8 +16,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,54 +71,134 @@ func stampOf(info fs.FileInfo) string {
 	return fmt.Sprintf("%d.%d.%d.%d", st.Ino, st.Size, info.ModTime().UnixNano(), st.Ctim.Nano())
 }
 
-// Scan looks at all files that are new or changed since the last call.
+// Scan looks at all files that are new or changed since the last call, several at a time. What was found is known, and
+// kept, while it goes on, and when ctx ends it.
 func (s *Scanner) Scan(ctx context.Context) error {
 	s.mu.Lock()
 	if s.files == nil {
 		s.load()
 	}
-	old := s.files
+	r := &round{scanner: s, old: s.files, found: map[string]*scanned{}, kept: time.Now()}
 	s.mu.Unlock()
-	found := map[string]*scanned{}
-	changed := 0
-	for _, dir := range s.Dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				s.Log.Warn("a directory cannot be read", "path", path, "error", err)
-				return nil
-			case !d.Type().IsRegular():
-				return nil
+	files := make(chan job)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for f := range files {
+				r.look(ctx, f)
 			}
-			info, err := d.Info()
-			if err != nil {
-				return nil // it is gone
-			}
-			if known := old[path]; known != nil && known.Stamp == stampOf(info) {
-				found[path] = known
-				return nil
-			}
-			changed++
-			found[path], err = s.look(ctx, path, stampOf(info))
-			if err != nil && ctx.Err() == nil {
-				s.Log.Warn("a file was passed over", "path", path, "error", err)
-			}
-			return nil
 		})
-		if err != nil {
-			return err
+	}
+	var err error
+	for _, dir := range s.Dirs {
+		if err = r.walk(ctx, dir, files); err != nil {
+			break
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if changed == 0 && len(found) == len(old) {
+	close(files)
+	workers.Wait()
+	if err != nil {
+		r.keep(false)
+		return err
+	}
+	return r.keep(true)
+}
+
+// round is one scan.
+type round struct {
+	scanner *Scanner
+	old     map[string]*scanned
+
+	mu      sync.Mutex
+	found   map[string]*scanned
+	changed int
+	kept    time.Time
+	keeping bool
+}
+
+// job is a file that has to be looked at.
+type job struct{ path, stamp string }
+
+// keepTime is after how long a scan keeps what it has found so far. Tests change it.
+var keepTime = 10 * time.Second
+
+// walk finds the files of a directory, and has those looked at that are new or changed.
+func (r *round) walk(ctx context.Context, dir string, files chan<- job) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			r.scanner.Log.Warn("a directory cannot be read", "path", path, "error", err)
+			return nil
+		case !d.Type().IsRegular():
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil // it is gone
+		}
+		if known := r.old[path]; known != nil && known.Stamp == stampOf(info) {
+			r.mu.Lock()
+			r.found[path] = known
+			r.mu.Unlock()
+			return nil
+		}
+		select {
+		case files <- job{path, stampOf(info)}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+func (r *round) look(ctx context.Context, f job) {
+	what, err := r.scanner.look(ctx, f.path, f.stamp)
+	if ctx.Err() != nil {
+		return // it was not looked at to its end
+	}
+	if err != nil {
+		r.scanner.Log.Warn("a file was passed over", "path", f.path, "error", err)
+	}
+	r.mu.Lock()
+	r.changed++
+	r.found[f.path] = what
+	isTime := !r.keeping && time.Since(r.kept) >= keepTime
+	r.keeping = r.keeping || isTime
+	r.mu.Unlock()
+	if !isTime {
+		return
+	}
+	if err := r.keep(false); err != nil {
+		r.scanner.Log.Warn("what was scanned so far is not kept", "error", err)
+	}
+	r.mu.Lock()
+	r.kept, r.keeping = time.Now(), false
+	r.mu.Unlock()
+}
+
+// keep has the scanner know what was found. Before the end of a round it goes on knowing the other files too.
+func (r *round) keep(isAll bool) error {
+	r.mu.Lock()
+	files, changed := maps.Clone(r.found), r.changed
+	r.mu.Unlock()
+	if !isAll {
+		for path, f := range r.old {
+			if files[path] == nil {
+				files[path] = f
+			}
+		}
+	}
+	if changed == 0 && len(files) == len(r.old) {
 		return nil
 	}
-	s.files = found
+	s := r.scanner
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files = files
 	s.arrange()
-	s.Log.Info("scanned", "files", len(found), "changed", changed, "identities", len(s.places))
+	s.Log.Info("scanned", "files", len(files), "changed", changed, "identities", len(s.places), "all", isAll)
 	return s.save()
 }
 

@@ -1,6 +1,8 @@
 package scan
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -170,4 +172,43 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	scan(s, 0)
+}
+
+// TestInterrupted ends a scan before it has looked at everything: what it found is known, and the next one goes on there.
+func TestInterrupted(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	id := makeProgram(t, work)
+	b, err := os.ReadFile(filepath.Join(work, "prog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const files = 300
+	for i := range files {
+		write(t, filepath.Join(dir, fmt.Sprintf("f%03d", i)), b)
+	}
+	defer func(old time.Duration) { keepTime = old }(keepTime)
+	keepTime = 0
+	s := newScanner(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Scan(ctx) }()
+	testenv.Await(t, "an identity before the scan has ended", func() bool { _, ids := s.Counts(); return ids > 0 })
+	cancel()
+	err = <-ended
+	s.mu.Lock()
+	before := len(s.files)
+	s.mu.Unlock()
+	if err == nil && before < files {
+		t.Errorf("%d of %d files, and no error", before, files)
+	}
+	again := &Scanner{Dirs: s.Dirs, Store: s.Store, Log: s.Log, Cache: s.Cache}
+	again.mu.Lock()
+	again.load()
+	if len(again.files) != before || len(again.places[id]) != before {
+		t.Errorf("%d files are kept, of %d that were looked at", len(again.files), before)
+	}
+	again.mu.Unlock()
+	if err := again.Scan(t.Context()); err != nil || len(again.places[id]) != files {
+		t.Errorf("the next scan knows %d files, %v", len(again.places[id]), err)
+	}
 }
