@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/plaintext"
@@ -247,8 +249,11 @@ func (s *Scanner) Counts() (packs, identities int64) {
 func (s *Scanner) load() {
 	s.files = map[string]*scanned{}
 	if s.Cache != "" {
-		if b, err := regular.ReadFile(s.Cache, maxCache); err == nil && json.Unmarshal(b, &s.files) != nil {
-			s.files = map[string]*scanned{}
+		files, err := readCache(s.Cache)
+		if err == nil {
+			s.files = files
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			s.Log.Warn("what was scanned before cannot be read: all is scanned again", "path", s.Cache, "error", err)
 		}
 	}
 	for path, f := range s.files {
@@ -259,13 +264,38 @@ func (s *Scanner) load() {
 	s.arrange()
 }
 
-const maxCache = 1 << 30
+const maxCache = 1 << 30 // bytes, uncompressed
 
+// readCache reads what save wrote.
+func readCache(name string) (map[string]*scanned, error) {
+	b, err := regular.ReadFile(name, maxCache)
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxCache))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	if b, err = z.DecodeAll(b, nil); err != nil {
+		return nil, err
+	}
+	files := map[string]*scanned{}
+	return files, json.Unmarshal(b, &files)
+}
+
+// save keeps what was found: JSON, compressed by zstd, as it is identities in hexadecimal and names that are alike.
 func (s *Scanner) save() error {
 	if s.Cache == "" {
 		return nil
 	}
-	return atomicfile.Write(s.Cache, 0o600, func(w io.Writer) error { return json.NewEncoder(plaintext.JSON(w)).Encode(s.files) })
+	return atomicfile.Write(s.Cache, 0o600, func(w io.Writer) error {
+		z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		return errors.Join(json.NewEncoder(plaintext.JSON(z)).Encode(s.files), z.Close())
+	})
 }
 
 // look finds out what is in a file. With an error the file counts as empty until it changes.

@@ -381,7 +381,7 @@ func (o *serveOptions) openScanner(c *server.Config) (*scan.Scanner, error) {
 		s.Dirs = append(s.Dirs, abs)
 		fmt.Fprintln(hash, abs)
 	}
-	s.Cache = filepath.Join(o.cache, fmt.Sprintf("scan-%x.json", hash.Sum(nil)[:8]))
+	s.Cache = filepath.Join(o.cache, fmt.Sprintf("scan-%x.json.zst", hash.Sum(nil)[:8]))
 	c.Local = s
 	return s, nil
 }
