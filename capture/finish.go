@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
-	"hallmark/debuginfo"
 	"hallmark/internal/kernelcode"
 	"hallmark/internal/objects"
 	"hallmark/profile"
@@ -103,68 +101,6 @@ func putFirst(p *pprof.Profile, path string) {
 		}
 		return 1
 	})
-}
-
-// Symbolize gives symbols to the frames of files, from the files as they were
-// kept open while recording, and returns the reasons for those that stay
-// without. The Session must not be Closed yet.
-//
-// A recorder is to take little memory. So it names functions, by the symbol tables of
-// the files and of their debug files, and leaves lines and inlined calls for later;
-// but where an index was prepared, they cost nothing. No server is asked.
-func (r *Recording) Symbolize() profile.Misses { return profile.Symbolize(r.Profile, r) }
-
-// Lookup answers for the files of the recording. It makes a Recording the
-// profile.Symbols of its profile.
-func (r *Recording) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
-	known := r.files[distinctOf(b.ID, b.Content, b.Path)]
-	if known == nil {
-		known = r.files[distinct{id: b.ID, content: b.Content, path: b.Path}]
-	}
-	if known != nil && known.doubtful {
-		return slices.Repeat([]symbol.Result{symbol.Miss(reason.FileChanged)}, len(offsets))
-	}
-	if results := r.prepared(b, offsets); results != nil {
-		return results
-	}
-	table, why := r.open(b, known)
-	if table == nil {
-		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
-	}
-	defer table.Close()
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	table.NoDWARF = true // which would cost more memory than all of the recording
-	return table.LookupOffsets(offsets)
-}
-
-// prepared answers from the index of a file, if there is one that is as good as the
-// file can be.
-func (r *Recording) prepared(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
-	if b.Content.IsZero() {
-		return nil
-	}
-	x, err := new(debuginfo.Indexes).Open(b.ID, b.Content)
-	if err != nil {
-		return nil
-	}
-	defer x.Close()
-	if !debuginfo.IsComplete(x) {
-		return nil
-	}
-	results := x.LookupOffsets(offsets)
-	debuginfo.Detach(results)
-	return results
-}
-
-func (r *Recording) open(b *profile.Binary, known *identified) (*symbol.File, reason.Reason) {
-	finder := debuginfo.Finder{Careful: true}
-	if known != nil && known.file != nil {
-		q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, File: known.file, Local: true}
-		return finder.Search(context.Background(), q)
-	}
-	q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: []string{b.Path}, Local: true}
-	return finder.Search(context.Background(), q)
 }
 
 // finisher turns counted stacks into a profile.

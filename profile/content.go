@@ -105,7 +105,7 @@ func NotLookedNote(processes []Labels, why string) string {
 	return fmt.Sprintf("%snot known of %s: %s", rewrittenPrefix, strings.Join(named, ", "), why)
 }
 
-// mostNamed is how many processes a comment names.
+// mostNamed is how many processes or files a comment names.
 const mostNamed = 5
 
 func pagesText(n int) string {

@@ -37,9 +37,15 @@ command beside -a or -p limits the time: they are recorded while it runs.
 
 Each frame of the profile has the identity (build ID) of the exact file it is
 from, and the offset in that file. Symbols can be added on any machine, at any
-later time; those found here are added at once. The format is pprof's, or the
-one that the output's name ends in, as in 'hallmark convert': .folded,
-.speedscope.json, .firefox.json, .html, .svg, perf.data, .otlp.
+later time ('hallmark convert'); those found here are added at once. These are
+functions, and source lines and inlined calls where the file or a debug file on
+this machine has debug information. A file with more than 128 MiB of it, or read
+when that takes longer than 5 seconds, has functions only, unless 'hallmark
+index' prepared it; a note names it.
+
+The format is pprof's, or the one that the output's name ends in, as in
+'hallmark convert': .folded, .speedscope.json, .firefox.json, .html, .svg,
+perf.data, .otlp.
 
 If files of different content claim one build ID, the one that only root or you
 can have written keeps it. The others are shown by a hash of their code
@@ -468,7 +474,7 @@ func (r *record) printSummary(done *result) {
 			fmt.Fprintf(r.env.Stderr, "hallmark: %s %s\n", terminal.Thousands(int64(loss.count)), loss.text)
 		}
 	}
-	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile)) {
+	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile), profile.WithoutLines(done.profile)) {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
 	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime()); note != "" {

@@ -274,7 +274,7 @@ func (t *topVerb) sum(s *capture.Session) (*summary.Summary, error) {
 	if t.container != "" {
 		onlyContainer(p, t.container)
 	}
-	misses := recording.Symbolize()
+	misses := recording.SymbolizeFunctions()
 	shown, err := (&symbolsource.Options{NoDebuginfod: true}).Show(t.env, p)
 	if err != nil {
 		return nil, err
