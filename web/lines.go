@@ -73,9 +73,13 @@ func cumOf(rows []query.LineRow) (sum int64) {
 func (q *question) sourceFile(name string, rows []query.LineRow) sourceFile {
 	f := sourceFile{Source: plain(name), Lines: []sourceLine{}}
 	var text []string
-	if q.shown.Texts == nil {
+	switch {
+	case name == "" && !slices.ContainsFunc(rows, func(r query.LineRow) bool { return r.Line > 0 }):
+		f.Why = q.noLines()
+	case name == "":
+	case q.shown.Texts == nil:
 		f.Why = "For the text of the lines, name the directory of the sources: hallmark view --source DIR"
-	} else {
+	default:
 		var err error
 		if text, f.Shown, err = q.shown.Texts.Text(name); err != nil {
 			f.Why, f.Shown = plain(err.Error()), ""
@@ -98,6 +102,15 @@ func (q *question) sourceFile(name string, rows []query.LineRow) sourceFile {
 		last = n
 	}
 	return f
+}
+
+// noLines says why the lines of code are not known, and what helps.
+func (q *question) noLines() string {
+	const why = "No lines are known: nothing that names this profile has debug information of this identity."
+	if q.shown.Code == nil {
+		return why
+	}
+	return why + " A file that has it is looked for at its path, in the directories of debug files, below --debug-path, and on the servers of DEBUGINFOD_URLS."
 }
 
 // shownNumbers returns the lines that cost something, and those around them that a text of

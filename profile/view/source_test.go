@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hallmark/internal/proftest"
 )
 
 // tree makes files, from names to contents.
@@ -138,5 +140,19 @@ func TestLargeSource(t *testing.T) {
 	body = shownLines(t, "long.c", dir)
 	if n := strings.Count(body, "x"); n < 900 || n > 2000 {
 		t.Errorf("of a line of 100,000 characters %d are shown", n)
+	}
+}
+
+// TestNoLines asks for the lines of a function of which only the name is known.
+func TestNoLines(t *testing.T) {
+	p := proftest.Mixed()
+	for _, l := range p.Location {
+		for i := range l.Line {
+			l.Line[i].Line = 0
+		}
+	}
+	site := start(t, p, Options{})
+	if _, body := site.get(t, site.linesOf(t, "main")); !strings.Contains(body, "debug information of this identity") || strings.Contains(body, "--source") {
+		t.Errorf("%s", body)
 	}
 }
