@@ -65,7 +65,12 @@ func (s *State) Key(key rune) (quit bool) {
 		s.typed(key)
 		return key == ctrlC
 	}
-	s.help = s.help && key != escape && key != '?' && key != 'h'
+	if s.help { // any key leaves it, and one that does something does that
+		s.help = false
+		if key == escape || key == '?' || key == 'h' {
+			return false
+		}
+	}
 	switch key {
 	case 'q', 'Q', ctrlC, ctrlD:
 		return true
@@ -140,7 +145,7 @@ var help = []string{
 	"s sort by what a function did itself (flat), or also by what it called (cum)",
 	"/ show only lines that have some text; Enter keeps it, Escape takes it away",
 	"Space pauses   Up Down PageUp PageDown scroll   g goes to the first line",
-	"q ends",
+	"? or Escape leaves this help, as any other key does   q ends",
 }
 
 // Screen returns the lines of a screen of this size: none is longer than it is wide.
@@ -214,6 +219,8 @@ func (s *State) prompt() string {
 	switch {
 	case s.typing:
 		return "/" + s.Filter + "_"
+	case s.help:
+		return "? or Escape: back   q ends"
 	case s.Filter != "":
 		return "only lines with " + s.Filter + " (Escape shows all)   ? help   q ends"
 	}

@@ -63,10 +63,6 @@ func TestKeys(t *testing.T) {
 	if s.Filter != "" || s.typing {
 		t.Error("Escape keeps the filter")
 	}
-	press(s, "?")
-	if lines := s.Screen(100, 20); !strings.Contains(strings.Join(lines, "\n"), "q ends") {
-		t.Errorf("help is %q", lines)
-	}
 	s.Key(Down)
 	if s.First != 1 {
 		t.Error("Down does not scroll")
@@ -78,6 +74,38 @@ func TestKeys(t *testing.T) {
 	for _, keys := range []string{"q", "\x03", "/ab\x03", "\x04"} {
 		if s := state(t); !press(s, keys) {
 			t.Errorf("%q does not end it", keys)
+		}
+	}
+}
+
+// TestHelp opens the help and leaves it, by keys that do nothing else and by those that do.
+func TestHelp(t *testing.T) {
+	for keys, want := range map[string]State{
+		"?":          {help: true},
+		"h":          {help: true},
+		"??":         {},
+		"hh":         {},
+		"?x":         {},
+		"?\x1b":      {},
+		"?b":         {Table: Binaries},
+		"?p?f":       {Table: Functions},
+		"?\t?":       {Table: Binaries, help: true},
+		"?s":         {ByCum: true},
+		"? ":         {Paused: true},
+		"?/ab\r":     {Filter: "ab"},
+		"/ab\r?\x1b": {Filter: "ab"},
+	} {
+		s := state(t)
+		press(s, keys)
+		if s.Table != want.Table || s.ByCum != want.ByCum || s.Filter != want.Filter || s.Paused != want.Paused || s.help != want.help {
+			t.Errorf("%q: table %v, by cum %v, filter %q, paused %v, help %v", keys, s.Table, s.ByCum, s.Filter, s.Paused, s.help)
+		}
+		screen := strings.Join(s.Screen(100, 20), "\n")
+		if isHelp := strings.Contains(screen, "Escape leaves this help"); isHelp != want.help {
+			t.Errorf("%q: help %v:\n%s", keys, isHelp, screen)
+		}
+		if strings.Contains(s.prompt(), "Escape: back") != want.help {
+			t.Errorf("%q: %s", keys, s.prompt())
 		}
 	}
 }
