@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"strings"
+
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/buildid"
@@ -32,7 +34,55 @@ func Separate(profiles ...*pprof.Profile) (notes []string) {
 	for _, p := range profiles {
 		separate(p, contested)
 	}
+	if text := strangers(profiles); text != "" {
+		notes = append(notes, text)
+	}
 	return notes
+}
+
+// knowledge is what a profile knows of the files that its frames are in.
+type knowledge int
+
+const (
+	noFiles knowledge = iota
+	noIdentities
+	someIdentities
+)
+
+func knowledgeOf(p *pprof.Profile) knowledge {
+	known := noFiles
+	for _, m := range p.Mapping {
+		switch _, ok := Identity(m); {
+		case ok:
+			return someIdentities
+		case m.File != "" && !strings.HasPrefix(m.File, "["):
+			known = noIdentities
+		}
+	}
+	return known
+}
+
+// strangers returns the comment on profiles that know different things of their files, "" if they
+// do not: a function with a file is none without.
+func strangers(profiles []*pprof.Profile) string {
+	least, most, first := noFiles, noFiles, true
+	for _, p := range profiles {
+		if len(p.Location) == 0 {
+			continue
+		}
+		known := knowledgeOf(p)
+		if first {
+			least, most, first = known, known, false
+		}
+		least, most = min(least, known), max(most, known)
+	}
+	switch {
+	case least == most:
+		return ""
+	case least == noFiles:
+		return "one of the profiles does not know the files that its functions are in, so no function is the same in both"
+	}
+	return "one of the profiles does not know the identity of any file, so no function is the same in both"
 }
 
 // separate gives the files of p that claim an identity which is contested their content for

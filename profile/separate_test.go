@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -61,5 +62,34 @@ func TestSeparate(t *testing.T) {
 				t.Errorf("contents %v", contents)
 			}
 		})
+	}
+}
+
+// TestSeparateStrangers has profiles that know different things of their files.
+func TestSeparateStrangers(t *testing.T) {
+	profileOf := func(file, buildID string) *pprof.Profile {
+		p := &pprof.Profile{Mapping: []*pprof.Mapping{{ID: 1, File: "[kernel]"}, {ID: 2, File: file, BuildID: buildID}}}
+		p.Location = []*pprof.Location{{ID: 1, Mapping: p.Mapping[1]}}
+		return p
+	}
+	none, path, identity := profileOf("", ""), profileOf("/bin/x", ""), profileOf("/bin/x", gnuID(t, 1).String())
+	for _, test := range []struct {
+		name     string
+		profiles []*pprof.Profile
+		want     string
+	}{
+		{"folded stacks", []*pprof.Profile{none, none}, ""},
+		{"paths", []*pprof.Profile{path, path}, ""},
+		{"identities", []*pprof.Profile{identity, profileOf("/bin/y", gnuID(t, 2).String())}, ""},
+		{"an empty one", []*pprof.Profile{{}, identity}, ""},
+		{"folded stacks and identities", []*pprof.Profile{none, identity}, "files that its functions are in"},
+		{"identities and folded stacks", []*pprof.Profile{identity, none}, "files that its functions are in"},
+		{"paths and folded stacks", []*pprof.Profile{path, none}, "files that its functions are in"},
+		{"paths and identities", []*pprof.Profile{path, identity}, "identity of any file"},
+	} {
+		notes := profile.Separate(test.profiles...)
+		if test.want == "" && len(notes) > 0 || test.want != "" && (len(notes) != 1 || !strings.Contains(notes[0], test.want)) {
+			t.Errorf("%s: %q", test.name, notes)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"hallmark/cmd/hallmark/internal/perffile"
 	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/plaintext"
 	"hallmark/profile"
 	"hallmark/profile/compact"
 	"hallmark/profile/local"
@@ -132,7 +133,7 @@ func (v *viewer) read(name string) (*compact.Profile, view.Options, error) {
 	var notes []string
 	p, o.Base, notes = separate(p, o.Base)
 	for _, note := range notes {
-		fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", note)
+		fmt.Fprintf(v.env.Stderr, "hallmark: %s\n", plaintext.Line(note))
 	}
 	return p, o, nil
 }
@@ -185,13 +186,14 @@ func hasDisplay() bool {
 }
 
 // separate keeps files of different content apart that claim one build ID, in profiles that are
-// compared. It returns the comments about them.
+// compared. It returns the comments about them, which the pages have as well.
 func separate(p, base *compact.Profile) (*compact.Profile, *compact.Profile, []string) {
 	ofP, ofBase := p.Places(), base.Places()
 	notes := profile.Separate(ofBase, ofP)
 	if notes == nil {
 		return p, base, nil
 	}
+	ofP.Comments = append(ofP.Comments, notes...)
 	return p.WithSymbols(ofP, nil), base.WithSymbols(ofBase, nil), notes
 }
 
