@@ -1,8 +1,8 @@
 // Package svg draws a profile as a flame graph that does not move: an image (SVG 1.1) that any
 // browser and many other programs show. It has no script and refers to nothing outside.
 //
-// The outermost frame is at the bottom. The width of a frame is its share of the whole, its
-// color the kind of code. A title, which browsers show under the mouse, has the whole name, the
+// The outermost frame is at the top, so that a viewer which opens a high image shows it. The width of
+// a frame is its share of the whole, its color the kind of code. A title, which browsers show under the mouse, has the whole name, the
 // binary with its identity, and why something is not known.
 package svg
 
@@ -96,20 +96,22 @@ type drawing struct {
 	sel     *query.Selection
 	tree    *query.Tree
 	options Options
-	bottom  int // where the root's lower edge is
 }
 
-const headHeight = 58 // of the title and the legend
+const (
+	legendY    = 66 // below the title, the total and the coverage
+	headHeight = legendY + 24
+)
 
 func (d *drawing) draw() {
-	deepest, cut, left := int32(0), int64(0), int32(0)
+	deepest, left := int32(0), int32(0)
 	for _, n := range d.tree.Nodes {
 		deepest = max(deepest, n.Depth)
-		cut, left = cut+n.Cut, left+n.CutNodes
+		left += n.CutNodes
 	}
-	d.bottom = headHeight + int(deepest+1)*rowHeight
-	notes := d.notes(cut, left)
-	height := d.bottom + 10 + len(notes)*16 + margin
+	bottom := headHeight + int(deepest+1)*rowHeight
+	notes := d.notes(left)
+	height := bottom + 10 + len(notes)*16 + margin
 	fmt.Fprintf(d.out, `<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" version="1.1" width="%d" height="%d" viewBox="0 0 %d %d" role="img">
 <title>%s</title>
@@ -117,10 +119,12 @@ func (d *drawing) draw() {
 	d.style()
 	fmt.Fprintf(d.out, "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", width, height)
 	d.text(margin, 22, "head", d.options.Title)
+	d.text(margin, 40, "note", d.whole())
+	d.text(margin, 56, "note", d.coverage())
 	d.legend()
 	d.frames()
 	for i, note := range notes {
-		d.text(margin, d.bottom+20+16*i, "note", note)
+		d.text(margin, bottom+20+16*i, "note", note)
 	}
 	fmt.Fprintln(d.out, "</svg>")
 }
@@ -150,32 +154,50 @@ func (d *drawing) legend() {
 		if !used[c.kind] {
 			continue
 		}
-		fmt.Fprintf(d.out, "<rect class=\"k%d\" x=\"%d\" y=\"34\" width=\"12\" height=\"12\"/>\n", i, x)
-		d.text(x+17, 44, "note", c.text)
+		fmt.Fprintf(d.out, "<rect class=\"k%d\" x=\"%d\" y=\"%d\" width=\"12\" height=\"12\"/>\n", i, x, legendY)
+		d.text(x+17, legendY+10, "note", c.text)
 		x += 17 + int(charWidth*float64(len(c.text))) + 20
 	}
-	d.text(x, 44, "note", "paler: inlined")
+	d.text(x, legendY+10, "note", "paler: inlined")
 }
 
-// notes say how much is known, and what is left out.
-func (d *drawing) notes(cut int64, left int32) []string {
-	c := d.sel.Coverage()
-	share := func(part, whole int64) string { return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1))) }
-	notes := []string{fmt.Sprintf("Coverage: %s of the frames identified, %s named", share(c.Identified, c.Frames), share(c.Symbolized, c.Frames))}
-	if c.Stacks != nil {
-		notes[0] += fmt.Sprintf(", %s of the stacks complete", share(c.Stacks.Complete, c.Stacks.Samples))
+// whole says what the image is of: "16.1s cpu in 8.05s".
+func (d *drawing) whole() string {
+	text := d.options.Quantity(d.sel.Total(), d.sel.Unit()) + " " + d.sel.SampleType()
+	if t := d.sel.Set().Profile().Duration(); t > 0 {
+		text += " in " + d.options.Quantity(int64(t), "nanoseconds")
 	}
+	return text
+}
+
+// coverage says how much is known.
+func (d *drawing) coverage() string {
+	c := d.sel.Coverage()
+	text := fmt.Sprintf("Coverage: %s of the frames identified, %s named", share(c.Identified, c.Frames), share(c.Symbolized, c.Frames))
+	if c.Stacks != nil {
+		text += fmt.Sprintf(", %s of the stacks known to be complete", share(c.Stacks.Complete, c.Stacks.Samples))
+	}
+	return text
+}
+
+func share(part, whole int64) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
+}
+
+// notes say why not more is known, and what is left out.
+func (d *drawing) notes(left int32) (notes []string) {
+	c := d.sel.Coverage()
 	const most = 4
 	for _, g := range c.Gaps[:min(len(c.Gaps), most)] {
-		notes = append(notes, fmt.Sprintf("  %s no %s: %s", share(g.Frames, c.Frames), g.Lacks, g.Reason))
+		notes = append(notes, fmt.Sprintf("%s no %s: %s", share(g.Frames, c.Frames), g.Lacks, g.Reason))
 	}
 	if c.Stacks != nil {
 		for _, g := range c.Stacks.Gaps[:min(len(c.Stacks.Gaps), most)] {
-			notes = append(notes, fmt.Sprintf("  %s of the stacks lack outer frames: %s", share(g.Samples, c.Stacks.Samples), g.Reason))
+			notes = append(notes, fmt.Sprintf("%s of the stacks lack outer frames: %s", share(g.Samples, c.Stacks.Samples), g.Reason))
 		}
 	}
 	if left > 0 {
-		notes = append(notes, fmt.Sprintf("%d frames that are too narrow to be seen are left out, with those above them.", left))
+		notes = append(notes, fmt.Sprintf("%d frames that are too narrow to be seen are left out, with what they call.", left))
 	}
 	return notes
 }
@@ -212,7 +234,7 @@ func (d *drawing) frame(n *query.Node, x, w float64) {
 	for _, e := range n.Ends {
 		title += fmt.Sprintf("\nouter frames are missing (%s): %s", d.options.Quantity(e.Value, unit), e.Reason)
 	}
-	y := d.bottom - int(n.Depth+1)*rowHeight
+	y := headHeight + int(n.Depth)*rowHeight
 	fmt.Fprintf(d.out, "<g><title>%s</title><rect class=\"f %s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>", escape(title), class, x, y, w, rowHeight-1)
 	if room := int((w - 6) / charWidth); room >= 3 {
 		fmt.Fprintf(d.out, "<text x=\"%.1f\" y=\"%d\">%s</text>", x+3, y+12, escape(cut(name, room)))

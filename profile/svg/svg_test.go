@@ -77,13 +77,13 @@ func TestFrames(t *testing.T) {
 		t.Errorf("%d frames\n%s", img.count, data)
 	}
 	all := strings.Join(img.texts, "\n") + strings.Join(img.titles, "\n")
-	for _, want := range []string{"step", "/usr/bin/app", proftest.AppID, "vfs_read", "Coverage: 92.5% of the frames identified", "no identity", "[libz.so.1+0x3abc]"} {
+	for _, want := range []string{"step", "/usr/bin/app", proftest.AppID, "vfs_read", "18 count samples", "Coverage: 92.5% of the frames identified", "no identity", "[libz.so.1+0x3abc]"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %q in\n%s", want, all)
 		}
 	}
-	if !bytes.Contains(data, []byte(`width="1180.0"`)) {
-		t.Error("the root does not take the whole width")
+	if !bytes.Contains(data, []byte(fmt.Sprintf(`x="10.0" y="%d" width="1180.0"`, headHeight))) {
+		t.Error("the root does not take the whole width at the top")
 	}
 	again, _ := draw(t, Options{Title: "mixed", SampleType: "samples"})
 	if !bytes.Equal(data, again) {

@@ -39,7 +39,7 @@ const convertLong = `Write a profile in another format:
   speedscope  JSON for https://www.speedscope.app
   firefox     JSON for https://profiler.firefox.com, with the build IDs of files
   html        the pages of 'hallmark view' as one file, which needs no server
-  svg         a flame graph as an image
+  svg         a flame graph as an image, the outermost functions at the top
   pprof       the profile with symbols added, for 'go tool pprof' and the like
   perf        perf.data for 'perf report', which finds symbols by build ID
   otlp        an OTLP message for OpenTelemetry's collectors and backends
