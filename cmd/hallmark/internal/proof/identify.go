@@ -1,8 +1,10 @@
 package proof
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/cmd/hallmark/internal/perffile"
 	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 )
 
@@ -25,7 +28,7 @@ type Identifier struct {
 	info    *perfdata.Info // with the times of samples
 	trusted int            // files without proof
 	until   time.Time      // contents are read
-	why     error          // of the first file, why it is not proven
+	why     error          // of the first file that is not proven, or is not there, why not
 	file    string         // which that is
 }
 
@@ -40,7 +43,7 @@ func (k *Identifier) Identify(file, kernel *perfdata.Mmap2) buildid.ID {
 	}
 	v := k.prover.mapped(file)
 	if k.prover.info.Hostname == "" && !v.ID.IsZero() { // disks of other machines may be alike
-		v.Trusted, v.Err = true, errors.New("not proven: the recording does not name its machine")
+		v.Trusted, v.Err = true, fmt.Errorf("%w: the recording does not name its machine", errUnproven)
 		if !k.Trust {
 			v = Verdict{Err: v.Err}
 		}
@@ -48,7 +51,7 @@ func (k *Identifier) Identify(file, kernel *perfdata.Mmap2) buildid.ID {
 	switch {
 	case v.Trusted:
 		k.trusted++
-	case v.Err != nil && k.why == nil:
+	case v.Err != nil && (k.why == nil || errors.Is(v.Err, errUnproven) && !errors.Is(k.why, errUnproven)):
 		k.why, k.file = v.Err, file.Name
 	}
 	return v.ID
@@ -134,11 +137,23 @@ func (k *Identifier) Advice(unrecorded int64) string {
 	here := unix.Uname(&uts) == nil && unix.ByteSliceToString(uts.Nodename[:]) == info.Hostname
 	switch {
 	case !here:
-		return strings.TrimSpace("run 'hallmark inject' on the machine that recorded "+info.Hostname) + ", or record with 'perf record --buildid-mmap'; --trust-paths takes this machine's files at the paths, without proof"
+		return strings.TrimSpace("run 'hallmark inject' on the machine that recorded "+info.Hostname) +
+			k.orRecord(", or record with %s") + "; --trust-paths takes this machine's files at the paths, without proof"
 	case k.Recording.Size < 0:
-		return "a stream proves nothing before its end: pass it through 'hallmark inject -' first, or record with 'perf record --buildid-mmap'; --trust-paths takes the files at the paths, without proof"
-	case k.why != nil:
-		return fmt.Sprintf("%s is %v; --trust-paths takes the files at the paths, without proof, and 'perf record --buildid-mmap' records build IDs", k.file, k.why)
+		return "a stream proves nothing before its end: pass it through 'hallmark inject -' first" + k.orRecord(", or record with %s") +
+			"; --trust-paths takes the files at the paths, without proof"
+	case errors.Is(k.why, errUnproven):
+		return fmt.Sprintf("%s: %v; --trust-paths takes the files at the paths, without proof", plaintext.Name(k.file), k.why) + k.orRecord(", and %s records build IDs")
+	case k.why != nil: // there is no file that could be trusted
+		return fmt.Sprintf("%s: %v", plaintext.Name(k.file), k.why) + cmp.Or(k.orRecord("; %s records build IDs"), ", and the kernel found no build ID in it")
 	}
-	return "record with 'perf record --buildid-mmap'; --trust-paths takes the files at the paths, without proof"
+	return k.orRecord("record with %s; ") + "--trust-paths takes the files at the paths, without proof"
+}
+
+// orRecord returns text with the way to record build IDs, "" for a recording that was made so.
+func (k *Identifier) orRecord(format string) string {
+	if slices.ContainsFunc(k.Reader.Events(), func(e *perfdata.Event) bool { return e.Attr.Flags&perfdata.AttrBuildID != 0 }) {
+		return ""
+	}
+	return fmt.Sprintf(format, "'perf record --buildid-mmap'")
 }

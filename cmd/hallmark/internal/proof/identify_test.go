@@ -15,7 +15,7 @@ import (
 
 // recordingOf writes a recording of the machine called host, that a mapping of a file is in, and
 // opens it. It has no times of samples, as a compressed recording has none.
-func recordingOf(t *testing.T, host string, mapped *perfdata.Mmap2) *perffile.Recording {
+func recordingOf(t *testing.T, host string, mapped *perfdata.Mmap2, flags ...perfdata.AttrFlags) *perffile.Recording {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "perf.data")
 	f, err := os.Create(name)
@@ -29,7 +29,11 @@ func recordingOf(t *testing.T, host string, mapped *perfdata.Mmap2) *perffile.Re
 	}
 	w.Info.Hostname = host
 	fields := perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime
-	if err := w.AddEvent(&perfdata.Event{Attr: perfdata.Attr{Type: 1, Fields: fields, Flags: perfdata.AttrSampleIDAll}}); err != nil {
+	attr := perfdata.Attr{Type: 1, Fields: fields, Flags: perfdata.AttrSampleIDAll}
+	for _, flag := range flags {
+		attr.Flags |= flag
+	}
+	if err := w.AddEvent(&perfdata.Event{Attr: attr}); err != nil {
 		t.Fatal(err)
 	}
 	var now unix.Timespec
@@ -112,6 +116,52 @@ func TestIdentifyAndAdvise(t *testing.T) {
 		}
 		if (len(know.Notes()) == 1) != test.trust {
 			t.Errorf("%q, trust %v: notes %q", test.host, test.trust, know.Notes())
+		}
+	}
+}
+
+// TestAdviceIsASentence has files that are not there, and one that may be another one, in recordings
+// with and without build IDs. No advice is to do what was done, or to trust a file that is not there.
+func TestAdviceIsASentence(t *testing.T) {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := filepath.Join(t.TempDir(), "gone")
+	const trust, record = "; --trust-paths takes the files at the paths, without proof", "'perf record --buildid-mmap' records build IDs"
+	for _, test := range []struct {
+		names []string
+		flags perfdata.AttrFlags
+		want  string
+	}{
+		{[]string{gone}, 0, gone + ": no such file or directory; " + record},
+		{[]string{gone}, perfdata.AttrBuildID, gone + ": no such file or directory, and the kernel found no build ID in it"},
+		{[]string{"/memfd:x (deleted)"}, perfdata.AttrBuildID, `"/memfd:x (deleted)": the file was deleted, and the kernel found no build ID in it`},
+		{[]string{gone, self}, 0, self + ": not proven: the recording has no inode" + trust + ", and " + record},
+		{[]string{self, gone}, perfdata.AttrBuildID, self + ": not proven: the recording has no inode" + trust},
+	} {
+		mapped := &perfdata.Mmap2{Type: perfdata.TypeMmap2, Owner: 7, Start: 0x400000, Size: 0x1000, Prot: 5, Name: test.names[0]}
+		rec := recordingOf(t, unix.ByteSliceToString(uts.Nodename[:]), mapped, test.flags)
+		r, err := rec.Reader(perfdata.ReaderOptions{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		for err == nil {
+			_, err = r.Next()
+		}
+		know := &Identifier{Recording: rec, Reader: r}
+		for _, name := range test.names {
+			file := *mapped
+			file.Name = name
+			know.Identify(&file, nil)
+		}
+		if got := know.Advice(1); got != test.want {
+			t.Errorf("%q: %q, want %q", test.names, got, test.want)
 		}
 	}
 }

@@ -115,10 +115,13 @@ func isRecent(at uint64, now int64) bool {
 	return at > 0 && apart.Abs() <= time.Minute+time.Duration(now/10_000)
 }
 
+// errUnproven says that a file is there, and may be another one than the one that was mapped.
+var errUnproven = errors.New("not proven")
+
 // verdictOf judges what err has against an identity.
 func (p *prover) verdictOf(unproven error, read func() (buildid.Info, error)) Verdict {
 	if unproven != nil && !p.trust {
-		return Verdict{Err: fmt.Errorf("not proven: %w", unproven)}
+		return Verdict{Err: fmt.Errorf("%w: %w", errUnproven, unproven)}
 	}
 	info, err := read()
 	if err != nil {
