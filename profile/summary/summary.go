@@ -10,6 +10,7 @@ package summary
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	pprof "github.com/google/pprof/profile"
@@ -65,7 +66,7 @@ type Binary struct {
 // Process is all processes of one name.
 type Process struct {
 	Name string `json:"process"`
-	PIDs int    `json:"pids"` // how many there were
+	PIDs int    `json:"pids"` // how many there were, 0 where the profile has no numbers of processes
 	Flat int64  `json:"flat"`
 }
 
@@ -267,7 +268,8 @@ func (t *tally) addProcess(s *pprof.Sample, value int64) {
 		t.processes[name] = p
 	}
 	p.Flat += value
-	if k := (pidKey{name, pid}); !t.pids[k] {
+	isKnown := pid != 0 || strings.HasPrefix(name, "swapper") // the idle process, whose number is 0
+	if k := (pidKey{name, pid}); isKnown && !t.pids[k] {
 		t.pids[k] = true
 		p.PIDs++
 	}

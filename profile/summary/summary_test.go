@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -265,5 +266,28 @@ func collectFields(value any, path string, fields map[string]bool) {
 		}
 	default:
 		fields[path] = true
+	}
+}
+
+// TestProcessNumbers has processes with numbers, without, and the idle process, whose number is 0.
+func TestProcessNumbers(t *testing.T) {
+	m := proftest.New()
+	at := m.Location(m.Mapping("/bin/x", proftest.AppID, 0x1000), 0x1010, "f")
+	m.Sample("numbered", 7, 4, at)
+	m.Sample("numbered", 8, 4, at)
+	m.Sample("of text", 0, 2, at)
+	m.Sample("swapper/0", 0, 1, at)
+	for _, s := range m.Profile.Sample {
+		if s.NumLabel["pid"][0] == 0 {
+			delete(s.NumLabel, "pid")
+		}
+	}
+	s := summarize(t, m.Profile, Options{})
+	got := map[string]int{}
+	for _, p := range s.Processes {
+		got[p.Name] = p.PIDs
+	}
+	if want := map[string]int{"numbered": 2, "of text": 0, "swapper/0": 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

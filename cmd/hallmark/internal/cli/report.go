@@ -307,7 +307,7 @@ func processTable(s *summary.Summary, most int) *terminal.Grid {
 	in := terminal.RulerFor(s.Total, s.Unit)
 	t.Add("flat", "", "pids", "process")
 	for _, p := range s.Processes[:shown(len(s.Processes), most)] {
-		t.Add(in.Format(p.Flat), terminal.Percent(p.Flat, s.Total), terminal.Thousands(int64(p.PIDs)), plaintext.Name(cmp.Or(p.Name, "?")))
+		t.Add(in.Format(p.Flat), terminal.Percent(p.Flat, s.Total), terminal.Count(p.PIDs), plaintext.Name(cmp.Or(p.Name, "?")))
 	}
 	return t
 }

@@ -78,6 +78,15 @@ func Quantity(value int64, pprofUnit string) string {
 	return RulerFor(value, pprofUnit).Format(value)
 }
 
+// Count writes a number of things with a comma before every three digits, and "-" for 0, which stands
+// for one that is not known.
+func Count(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return Thousands(int64(n))
+}
+
 // Thousands writes n with a comma before every three digits.
 func Thousands(n int64) string {
 	digits := strconv.FormatInt(n, 10)

@@ -249,7 +249,7 @@ func (s *State) rows() (head []string, rows []row) {
 	case Processes:
 		head = []string{"pids", "process"}
 		for _, p := range s.Sum.Processes {
-			rows = append(rows, row{p.Flat, p.Flat, []string{terminal.Thousands(int64(p.PIDs)), terminal.Name(cmp.Or(p.Name, "?"))}})
+			rows = append(rows, row{p.Flat, p.Flat, []string{terminal.Count(p.PIDs), terminal.Name(cmp.Or(p.Name, "?"))}})
 		}
 	}
 	if s.Filter != "" {
