@@ -75,6 +75,23 @@ func Detect(head []byte) Format {
 	return None
 }
 
+// LacksSamples reports whether what begins with some bytes is perf's text whose samples do not say
+// enough: it has frames, and no line before them that Read takes for a sample.
+func LacksSamples(head []byte) bool {
+	if Detect(head) != None {
+		return false
+	}
+	for line := range strings.Lines(string(head[:min(len(head), HeadSize)])) {
+		// perf prints an address after a tab in 16 columns.
+		number, _, ok := strings.Cut(strings.TrimLeft(line, "\t "), " ")
+		if ok && line[0] == '\t' && strings.Index(line, number+" ")+len(number) == 17 {
+			_, err := strconv.ParseUint(number, 16, 64)
+			return err == nil
+		}
+	}
+	return false
+}
+
 // Options say what is read.
 type Options struct {
 	// Event is the event of perf's text that is counted; "" is the first one that is there.

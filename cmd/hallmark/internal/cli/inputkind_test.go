@@ -40,6 +40,8 @@ func TestDescribeKind(t *testing.T) {
 	}{
 		"ELF as a profile":       {file("\x7fELF\x02"), profile.ErrFormat, ": not a profile, but an ELF file ('hallmark lookup' and 'hallmark id' read it)"},
 		"text as a profile":      {file("a;b 5\n"), profile.ErrFormat, ": not a profile, but text"},
+		"perf's text, no event":  {file("w 12862/12862   331.452894: \n\t            1232 mix (/bin/w)\n"), profile.ErrFormat, ": not a profile, but text of perf script whose samples lack the command, the thread, the time or the event (perf script -F comm,pid,tid,time,period,event,ip,sym,dso prints all that is read)"},
+		"text in columns":        {file("list\n\t            add these\n\t5 files\n"), profile.ErrFormat, ": not a profile, but text"},
 		"large text":             {file("of a book\n"), profile.ErrTooLarge, ": not a profile, but text"},
 		"large folded stacks":    {file("a;b 5\n"), profile.ErrTooLarge, ""},
 		"a large old profile":    {file("heap profile: 1: 2 [3: 4] @ heap\n"), profile.ErrTooLarge, ""},

@@ -36,6 +36,9 @@ var fileKinds = []struct{ magic, kind string }{
 
 const speedscopeKind = "a profile for speedscope, which Hallmark writes and does not read"
 
+// scriptKind is what perf script prints if it is asked for too little.
+const scriptKind = "text of perf script whose samples lack the command, the thread, the time or the event (perf script -F comm,pid,tid,time,period,event,ip,sym,dso prints all that is read)"
+
 // headSize is how many bytes of a file are looked at to find out its kind.
 const headSize = fromtext.HeadSize
 
@@ -55,6 +58,8 @@ func kindOf(head []byte) string {
 		return "a profile in OTLP"
 	case bytes.Contains(head, []byte("speedscope.app")):
 		return speedscopeKind
+	case fromtext.LacksSamples(head):
+		return scriptKind
 	}
 	return "text"
 }
@@ -101,7 +106,7 @@ func DescribeKind(name string, err error) error {
 		return &os.PathError{Op: "read", Path: name, Err: unix.EISDIR}
 	case head == nil, kind == "", strings.Contains(kind, wanted) && kind != speedscopeKind:
 		return err // a damaged one, or of another version
-	case errors.Is(err, profile.ErrTooLarge) && (kind != "text" || isOldProfile(head) || fromtext.Detect(head) != fromtext.None):
+	case errors.Is(err, profile.ErrTooLarge) && (!strings.HasPrefix(kind, "text") || isOldProfile(head) || fromtext.Detect(head) != fromtext.None):
 		return err // of what may be a profile
 	}
 	article := "a"
