@@ -143,8 +143,8 @@ var table = [count]words{
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},
 	NoFile:        {"no-file", "no file with this identity was found", "install its package, or look where the file is"},
-	NoSymbolTable: {"no-symbol-table", "file has no symbol table (stripped)", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
-	NoSymbol:      {"no-symbol", "no symbol covers the address", "install its debug symbols (Debian: NAME-dbgsym or NAME-dbg)"},
+	NoSymbolTable: {"no-symbol-table", "file has no symbol table (stripped)", "install its debug symbols (Debian: PACKAGE-dbgsym or PACKAGE-dbg)"},
+	NoSymbol:      {"no-symbol", "no symbol covers the address", "install its debug symbols (Debian: PACKAGE-dbgsym or PACKAGE-dbg)"},
 	BadSymbols:    {"bad-symbols", "symbol table is malformed here", ""},
 	NoPerfMap:     {"no-perf-map", "generated code that no /tmp/perf-PID.map names", "have the runtime write one (node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python 3.15 and later -X perf)"},
 	NotLookedUp:   {"not-looked-up", "symbols were not looked up", ""},

@@ -29,7 +29,7 @@ func TestReadmeSession(t *testing.T) {
 			command, want, _ := strings.Cut(step, "\n")
 			cmd := exec.Command("sh", "-c", strings.TrimPrefix(command, "$ "))
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "PATH="+dir+":"+os.Getenv("PATH"))
 			got, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", command, err, got)

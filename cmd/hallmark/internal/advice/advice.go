@@ -29,6 +29,8 @@ func fitCoverage(c *profile.Coverage, comments []string, in *input.Reader) {
 			g.Fitting = in.Advice
 		case reason.FileChanged: // what was recorded may have ended long ago
 			g.Fitting = "name the build that ran with --debug-path (perf keeps copies below ~/.debug)"
+		case reason.NoSymbolTable, reason.NoSymbol, reason.NoFile:
+			g.Fitting = orAskServers(g)
 		}
 	}
 	if c.Stacks == nil {
@@ -38,6 +40,19 @@ func fitCoverage(c *profile.Coverage, comments []string, in *input.Reader) {
 		g := &c.Stacks.Gaps[i]
 		g.Fitting = stackAdvice(g.Reason, comments, in)
 	}
+}
+
+// orAskServers returns what helps against a gap, and that servers can be asked, if nobody has named any and
+// they may know one of its files. It is "" for the usual.
+func orAskServers(g *profile.Gap) string {
+	usual := g.Advice()
+	mayKnow := func(b profile.BinaryGap) bool { // by a GNU build ID, which is digits alone
+		return b.BuildID != "" && strings.Trim(b.BuildID, "0123456789abcdef") == "" && !strings.HasPrefix(b.File, "[")
+	}
+	if usual == "" || os.Getenv("DEBUGINFOD_URLS") != "" || !slices.ContainsFunc(g.Binaries, mayKnow) {
+		return ""
+	}
+	return "set DEBUGINFOD_URLS (Debian: https://debuginfod.debian.net), or " + usual
 }
 
 // Fitter returns what fits advice to p, which was read from in now.

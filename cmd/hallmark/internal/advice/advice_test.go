@@ -1,11 +1,13 @@
 package advice
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"hallmark/capture"
 	"hallmark/cmd/hallmark/internal/input"
+	"hallmark/profile"
 	"hallmark/profile/fromperf"
 	"hallmark/reason"
 )
@@ -31,6 +33,40 @@ func TestStackAdvice(t *testing.T) {
 	} {
 		if got := stackAdvice(test.why, test.comments, test.in); got != test.want {
 			t.Errorf("%v with %q: %q, want %q", test.why, test.comments, got, test.want)
+		}
+	}
+}
+
+// TestServersAreAdvised: who has named no servers is advised to do so for files that these may know.
+func TestServersAreAdvised(t *testing.T) {
+	const id = "a1b2c3d4e5f60718293a4b5c6d7e8f9001020304"
+	gap := func(r reason.Reason, file, id string) *profile.Coverage {
+		return &profile.Coverage{Gaps: []profile.Gap{{Reason: r, Binaries: []profile.BinaryGap{{File: file, BuildID: id}}}}}
+	}
+	for _, test := range []struct {
+		name string
+		c    *profile.Coverage
+		want bool
+	}{
+		{"stripped", gap(reason.NoSymbolTable, "/bin/gzip", id), true},
+		{"not covered", gap(reason.NoSymbol, "/bin/gzip", id), true},
+		{"not here", gap(reason.NoFile, "/bin/gzip", id), true},
+		{"of the kernel", gap(reason.NoSymbol, "[vdso]", id), false},
+		{"by content", gap(reason.NoSymbolTable, "/bin/x", "content:"+id), false},
+		{"another reason", gap(reason.NotPermitted, "/bin/gzip", id), false},
+	} {
+		for _, servers := range []string{"", "https://example.org"} {
+			t.Setenv("DEBUGINFOD_URLS", servers)
+			c := *test.c
+			c.Gaps = slices.Clone(c.Gaps)
+			fitCoverage(&c, nil, &input.Reader{})
+			g := &c.Gaps[0]
+			if is := strings.Contains(g.Advice(), "DEBUGINFOD_URLS"); is != (test.want && servers == "") {
+				t.Errorf("%s with servers %q: %q", test.name, servers, g.Advice())
+			}
+			if g.Advice() != "" && !strings.HasSuffix(g.Advice(), g.Reason.Advice()) {
+				t.Errorf("%s: %q lacks the usual advice", test.name, g.Advice())
+			}
 		}
 	}
 }

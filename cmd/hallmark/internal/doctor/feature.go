@@ -175,7 +175,7 @@ var probes = []struct {
 	{
 		"debug files",
 		"stripped files show only the names that they export",
-		"install debug packages (Debian: NAME-dbgsym, libc6-dbg)",
+		"set DEBUGINFOD_URLS (Debian: https://debuginfod.debian.net), or install debug packages (Debian: PACKAGE-dbgsym, libc6-dbg)",
 		probeDebugFiles,
 	},
 }
