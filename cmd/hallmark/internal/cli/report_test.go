@@ -62,3 +62,19 @@ func TestStacksOfTheKernel(t *testing.T) {
 		t.Errorf("%q, want %q", &out, want)
 	}
 }
+
+// TestTreeNamesBinaries has functions whose names begin as those of their binaries do, and code without a
+// symbol, which is called by its binary.
+func TestTreeNamesBinaries(t *testing.T) {
+	m := proftest.New()
+	app := m.Mapping("/usr/bin/w", proftest.AppID, 0x400000)
+	main, work := m.Location(app, 0x401000, "main"), m.Location(app, 0x402000, "work")
+	m.Sample("w", 7, 3, work, main)
+	m.Sample("w", 7, 1, m.Location(app, 0x403000), work, main)
+	got := hallmark(t, "report", "--tree", proftest.Save(t, m.Profile))
+	for _, want := range []string{"main  w\n", "work  w\n", "w [unknown]\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+}

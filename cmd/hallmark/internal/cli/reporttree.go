@@ -162,7 +162,7 @@ func (t *treeText) add(l *treeLine) {
 	if n.Inlined {
 		text += " (inlined)"
 	}
-	if !strings.HasPrefix(f.Name, b.Name) {
+	if !f.Unnamed || !strings.HasPrefix(f.Name, b.Name) { // code without a symbol is called by its binary
 		text += "  " + terminal.Name(b.Name)
 	}
 	if len(t.table.Columns) == 3 { // what has no caller is no flat value
