@@ -173,6 +173,34 @@ func TestEndWith(t *testing.T) {
 	}
 }
 
+// TestEndWithUnits ends the reading of a file whose debug information is mapped: no more units are read.
+func TestEndWithUnits(t *testing.T) {
+	f, err := OpenFile(compile(t, "-g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var starts []addr.Virt
+	functions, err := f.Functions()
+	if err != nil || len(functions) == 0 {
+		t.Fatalf("%d functions, %v", len(functions), err)
+	}
+	for _, one := range functions {
+		starts = append(starts, one.Virt)
+	}
+	if err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	f.EndWith(ctx)
+	cancel()
+	for i, got := range f.LookupVirts(starts) {
+		if got.Reason != reason.NotLookedUp {
+			t.Errorf("%v: %+v", starts[i], got)
+		}
+	}
+}
+
 // TestSharedNamesAreNotCopiedForEver has symbols whose names all end in the same bytes.
 func TestSharedNamesAreNotCopiedForEver(t *testing.T) {
 	const name, symbols = 1 << 20, 1000 // 0.5 GB of names

@@ -297,6 +297,9 @@ func newUnitWorker(d *debugInfo, room *atomic.Int64) *unitWorker {
 func (w *unitWorker) ask(u *dwarf.Unit, enough uint8, addresses []addr.Virt, numbers []int32) {
 	w.answers = slices.Grow(w.answers[:0], len(numbers))[:len(numbers)]
 	err := elffile.WhileMapped(func() error {
+		if err := w.debug.image.Ended(); err != nil {
+			return err
+		}
 		if err := w.reader.Read(u); err != nil {
 			return err
 		}

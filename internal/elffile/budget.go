@@ -81,6 +81,9 @@ func (e *excess) Unwrap() error { return ErrTooMuch }
 // EndWith has a context end the reading of the file.
 func (m *Image) EndWith(ctx context.Context) { m.budget.ctx.Store(&ctx) }
 
+// Ended returns the error of the context that ends the reading, nil before it ends.
+func (m *Image) Ended() error { return m.budget.err() }
+
 // Renew lets readers of the file spend again what they could at first.
 func (m *Image) Renew() { m.budget.spent.Store(0) }
 
