@@ -129,13 +129,17 @@ func TestCandidates(t *testing.T) {
 
 // TestLargeSource reads no more of a file than a source has.
 func TestLargeSource(t *testing.T) {
-	dir := tree(t, map[string]string{"large.c": "", "long.c": strings.Repeat("x", 100_000) + "\n"})
+	dir := tree(t, map[string]string{"large.c": "", "long.c": strings.Repeat("x", 100_000) + "\n", "many.c": strings.Repeat("\n", maxSource-1)})
 	if err := os.Truncate(filepath.Join(dir, "large.c"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	body := shownLines(t, "large.c", dir)
 	if !strings.Contains(body, errTooLarge.Error()) {
 		t.Errorf("a file of 1 TiB:\n%.2000s", body)
+	}
+	body = shownLines(t, "many.c", dir)
+	if !strings.Contains(body, errTooManyLines.Error()) {
+		t.Errorf("a file of line feeds:\n%.2000s", body)
 	}
 	body = shownLines(t, "long.c", dir)
 	if n := strings.Count(body, "x"); n < 900 || n > 2000 {

@@ -11,11 +11,16 @@ import (
 )
 
 // Bounds of a source file.
-const maxSource = 16 << 20
+const (
+	maxSource      = 16 << 20
+	maxSourceLines = 1 << 20
+)
 
 var (
 	errNoText   = errors.New("the directory of --source has no such file")
 	errTooLarge = errors.New("the file is too large to be a source")
+
+	errTooManyLines = errors.New("the file has more than a million lines")
 )
 
 // texts has the sources in a directory that the user named.
@@ -62,13 +67,16 @@ func candidates(dir, name string) []string {
 	return paths
 }
 
+// readSource returns the lines of a text, whose bytes they share.
 func readSource(r io.Reader) ([]string, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxSource+1))
-	if err != nil {
+	var b strings.Builder
+	if n, err := io.Copy(&b, io.LimitReader(r, maxSource+1)); err != nil {
 		return nil, err
-	}
-	if len(b) > maxSource {
+	} else if n > maxSource {
 		return nil, errTooLarge
 	}
-	return strings.Split(string(b), "\n"), nil
+	if strings.Count(b.String(), "\n") >= maxSourceLines {
+		return nil, errTooManyLines
+	}
+	return strings.Split(b.String(), "\n"), nil
 }
