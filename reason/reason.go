@@ -206,6 +206,9 @@ func (r Reason) Advice() string {
 	return table[r].advice
 }
 
+// Unsure reports whether it is no reason why a stack lacks frames, but why nobody knows whether it does.
+func (r Reason) Unsure() bool { return r == FramePointers }
+
 // Parse returns the reason that has this code.
 func Parse(code string) (Reason, bool) {
 	for r, w := range table {

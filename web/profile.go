@@ -72,6 +72,7 @@ type shownGap struct {
 	Advice   string   `json:"advice,omitempty"`
 	Count    int64    `json:"count"`
 	Binaries []string `json:"binaries,omitempty"`
+	Unsure   bool     `json:"unsure,omitempty"` // of stacks: nobody knows whether frames are missing
 }
 
 // maxNamed is how many binaries are named for one reason.
@@ -90,12 +91,16 @@ func (q *question) coverage() error {
 		Symbolized int64      `json:"symbolized"`
 		Samples    int64      `json:"samples"`
 		Complete   int64      `json:"complete"`
+		Unsure     int64      `json:"unsure,omitempty"` // samples of which nobody knows whether their stacks are complete
 		Gaps       []shownGap `json:"gaps"`
 	}{Frames: c.Frames, Identified: c.Identified, Symbolized: c.Symbolized, Gaps: shownGaps(c.Gaps)}
 	if c.Stacks != nil {
 		a.Samples, a.Complete = c.Stacks.Samples, c.Stacks.Complete
 		for _, g := range c.Stacks.Gaps {
-			gap := shownGap{Lacks: "stack", Reason: g.Reason.String(), Advice: plain(g.Advice()), Count: g.Samples}
+			gap := shownGap{Lacks: "stack", Reason: g.Reason.String(), Advice: plain(g.Advice()), Count: g.Samples, Unsure: g.Reason.Unsure()}
+			if gap.Unsure {
+				a.Unsure += g.Samples
+			}
 			for _, b := range g.Binaries[:min(len(g.Binaries), maxNamed)] {
 				gap.Binaries = append(gap.Binaries, plain(profile.ShortName(b.File)))
 			}

@@ -150,7 +150,7 @@ func drawnOf(n query.Node, depth int32) drawn {
 	d.size, d.selfSize = [2]int64{n.Size, n.BaseSize}, [2]int64{n.SelfSize, n.BaseSelfSize}
 	for _, e := range n.Ends {
 		d.endValue += e.Value
-		d.ends = append(d.ends, shownEnd{plain(e.Reason), plain(e.Advice), e.Value})
+		d.ends = append(d.ends, shownEnd{plain(e.Reason), plain(e.Advice), e.Value, e.Unsure})
 	}
 	return d
 }
@@ -226,6 +226,7 @@ type (
 		Reason string `json:"reason"`
 		Advice string `json:"advice,omitempty"`
 		Value  int64  `json:"value"`
+		Unsure bool   `json:"unsure,omitempty"` // nobody knows whether callers are missing
 	}
 )
 

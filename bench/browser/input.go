@@ -24,6 +24,15 @@ type maker struct {
 	places    map[string]*pprof.Location
 }
 
+func newMaker() *maker {
+	const start = 1_790_000_000_000_000_000
+	return &maker{functions: map[string]*pprof.Function{}, places: map[string]*pprof.Location{}, p: &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: period, DefaultSampleType: "cpu",
+		TimeNanos: start, DurationNanos: 10_000_000_000,
+	}}
+}
+
 func (m *maker) mapping(file, id string, start uint64) *pprof.Mapping {
 	made := &pprof.Mapping{ID: uint64(len(m.p.Mapping) + 1), Start: start, Limit: start + 1<<24, File: file, BuildID: id, HasFunctions: true}
 	m.p.Mapping = append(m.p.Mapping, made)
@@ -79,12 +88,7 @@ func (m *maker) stack(process string, pid int64, container, end string, from, n 
 // inlined calls, code without names, stacks that are cut, a container and a hostile name. Slow is
 // how often a function was seen that a second profile has more of.
 func Machine(slow int64) *pprof.Profile {
-	const start = 1_790_000_000_000_000_000
-	m := &maker{functions: map[string]*pprof.Function{}, places: map[string]*pprof.Location{}, p: &pprof.Profile{
-		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
-		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: period, DefaultSampleType: "cpu",
-		TimeNanos: start, DurationNanos: 10_000_000_000,
-	}}
+	m := newMaker()
 	server, libc, kernel := m.mapping("/srv/app/server", ServerID, 0x400000), m.mapping("/usr/lib/libc.so.6", LibcID, 0x10000), m.mapping("[kernel]", KernelID, 0xffffffff81000000)
 	gone := m.mapping("[file-gone] /opt/old/worker", "", 0)
 	gone.HasFunctions = false

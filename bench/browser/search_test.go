@@ -7,17 +7,12 @@ import (
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
-
-	"hallmark/internal/testenv"
 )
 
 // wide returns a profile of main, which calls so many functions, each of which calls memcpy: they are too narrow to be
 // in a file.
-func wide(functions int) *pprof.Profile {
-	m := &maker{functions: map[string]*pprof.Function{}, places: map[string]*pprof.Location{}, p: &pprof.Profile{
-		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
-		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: period, DefaultSampleType: "cpu", DurationNanos: 10_000_000_000,
-	}}
+func wide(functions int) *maker {
+	m := newMaker()
 	app := m.mapping("/srv/app/server", ServerID, 0x400000)
 	main := m.at(app, 0x100, "/src/main.c", "main")
 	copied := m.at(app, 0x200, "/src/string.c", "memcpy")
@@ -25,20 +20,14 @@ func wide(functions int) *pprof.Profile {
 		at := m.at(app, uint64(0x1000+16*i), "/src/work.c", fmt.Sprintf("work%d", i))
 		m.p.Sample = append(m.p.Sample, &pprof.Sample{Location: []*pprof.Location{copied, at, main}, Value: []int64{1, period}})
 	}
-	return m.p
+	return m
 }
 
 // TestFileSearch searches in a file that has not all of its profile.
 func TestFileSearch(t *testing.T) {
-	if chromium == nil {
-		testenv.Need(t, false, "chromium in PATH")
-	}
-	dir := t.TempDir()
-	if err := Save(filepath.Join(dir, "wide.pb.gz"), wide(20_000)); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "wide.html")
-	if out, err := exec.Command(command, "convert", "--no-debuginfod", "-o", file, filepath.Join(dir, "wide.pb.gz")).CombinedOutput(); err != nil {
+	from := save(t, "wide.pb.gz", wide(20_000))
+	file := filepath.Join(t.TempDir(), "wide.html")
+	if out, err := exec.Command(command, "convert", "--no-debuginfod", "-o", file, from).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := openURL(t, Look{}, "file://"+file)

@@ -67,6 +67,7 @@ type Node struct {
 type End struct {
 	Code, Reason, Advice string
 	Value                int64
+	Unsure               bool // nobody knows whether they have more frames
 }
 
 func (o *TreeOptions) defaults() {
@@ -363,7 +364,7 @@ func (w *weights) ends() map[int32][]End {
 	}
 	out := map[int32][]End{}
 	for k, v := range sum {
-		out[k.top] = append(out[k.top], End{k.why.Code(), k.why.String(), k.why.Advice(), v})
+		out[k.top] = append(out[k.top], End{k.why.Code(), k.why.String(), k.why.Advice(), v, k.why.Unsure()})
 	}
 	for _, ends := range out {
 		slices.SortFunc(ends, func(a, b End) int { return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Code, b.Code)) })

@@ -12,6 +12,7 @@ import { selection } from "./state.js";
  * @property {string} [advice]
  * @property {number} count   frames, or samples
  * @property {string[]} [binaries]
+ * @property {boolean} [unsure]  of stacks: nobody knows whether frames are missing
  */
 
 /**
@@ -21,6 +22,7 @@ import { selection } from "./state.js";
  * @property {number} symbolized
  * @property {number} samples   whose stacks say how they ended
  * @property {number} complete
+ * @property {number} [unsure]  of which nobody knows whether they are complete
  * @property {Gap[]} gaps
  */
 
@@ -35,7 +37,7 @@ export function showCoverage(/** @type {import("./state.js").State} */ s) {
     const summary = el("summary", null,
       meter("identified", c.identified, c.frames, "frames whose file is identified"),
       meter("named", c.symbolized, c.frames, "frames with the name of their function"),
-      c.samples ? meter("complete", c.complete, c.samples, "stacks that are known to be complete") : null,
+      c.samples ? meter(c.unsure ? "known to be complete" : "complete", c.complete, c.samples, "stacks that are known to be complete", c.unsure) : null,
       el("span", { class: "soft" }, grouped(c.frames) + " frames" + (c.gaps.length ? " · why not all, and what helps" : "")));
     fill(place, el("details", { open: !!open }, summary, gaps(c)));
   });
@@ -46,10 +48,12 @@ export function showCoverage(/** @type {import("./state.js").State} */ s) {
  * @param {number} part
  * @param {number} whole
  * @param {string} of
+ * @param {number} [unsure]  the part of which this is not known: it is not poor
  */
-function meter(text, part, whole, of) {
+function meter(text, part, whole, of, unsure) {
   const share = whole ? part / whole : 0;
-  const cls = share >= 0.95 ? "" : share >= 0.6 ? " poor" : " bad";
+  const good = whole ? (part + (unsure || 0)) / whole : 0;
+  const cls = good >= 0.95 ? "" : good >= 0.6 ? " poor" : " bad";
   const bar = el("b", null);
   bar.style.setProperty("width", 100 * share + "%");
   return el("span", { class: "meter" + cls, title: percent(part, whole) + " of the " + of },
@@ -69,7 +73,7 @@ function gaps(c) {
     }
     if (g.advice) add(what, el("div", { class: "advice" }, g.advice));
     add(rows, el("tr", null, el("td", { class: "num" }, percent(g.count, whole)),
-      el("td", null, g.lacks === "stack" ? "stack is cut" : "no " + g.lacks), what));
+      el("td", null, g.lacks !== "stack" ? "no " + g.lacks : g.unsure ? "completeness unknown" : "stack is cut"), what));
   }
   return el("div", { class: "gaps" }, el("table", null,
     el("thead", null, el("tr", null, el("th", { class: "num", scope: "col" }, "share"), el("th", { scope: "col" }, "lacks"), el("th", { scope: "col" }, "because"))), rows));

@@ -3,12 +3,13 @@
 import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
 import { exactly, filterBy } from "./filters.js";
-import { valueText } from "./flameview.js";
+import { partText, valueText } from "./flameview.js";
 import { percent, quantity } from "./format.js";
 import { info } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { say } from "./status.js";
 import { change } from "./table.js";
+import { endParts } from "./tree.js";
 
 /**
  * @typedef {object} Share
@@ -115,8 +116,8 @@ function inTree(tree, node) {
   const f = tree.frameOf(node);
   const end = tree.ends.get(node);
   return el("div", null, el("p", null, "Here: " + valueText(tree, node), f.inlined ? el("span", { class: "tag" }, "inlined") : null),
-    end ? el("p", { class: "warning" }, "Callers are missing in " + percent(end.value, tree.width(node)) + " of it: ",
-      end.reasons.map((r) => el("span", null, r.reason + (r.advice ? " → " + r.advice : "") + ". "))) : null);
+    end ? endParts(end).map((part) => el("p", { class: part.unsure ? "soft" : "warning" }, partText(part, tree.width(node)),
+      part.reasons.map((r) => el("span", null, r.reason + (r.advice ? " → " + r.advice : "") + ". ")))) : null);
 }
 
 /** @param {Details} d */

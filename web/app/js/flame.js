@@ -2,6 +2,7 @@
 // around it makes room to scroll. Nothing that is narrower than a part of a pixel is drawn.
 
 import { colours, kinds, palette } from "./colour.js";
+import { endParts } from "./tree.js";
 
 /** @typedef {import("./tree.js").Tree} Tree */
 
@@ -15,6 +16,7 @@ import { colours, kinds, palette } from "./colour.js";
  */
 
 const minWidth = 0.4; // pixels
+const minMark = 1.5; // of a place of frames that are narrower
 const textWidth = 28; // pixels that a name needs
 const charWidth = 6.65; // pixels at 11px of the monospaced font, measured below
 
@@ -46,6 +48,8 @@ export class FlameGraph {
     this.drawn = 0; // pictures, for tests and measurements
     this.boxes = 0; // of the last picture
     this.frameAsked = 0;
+    /** @type {{depth: number, left: number, right: number} | null} a place of frames that are too narrow to be drawn */
+    this.narrow = null;
     this.char = charWidth;
     this.palette = palette(false);
     /** @type {(node: number) => string} */
@@ -133,14 +137,14 @@ export class FlameGraph {
     if (!this.frameAsked) this.frameAsked = requestAnimationFrame(() => this.draw());
   }
 
-  /** Rows between the root and the outermost frames, for what is missing there. */
+  /** Rows above the outermost frames, for what is missing there. */
   get extra() {
-    return this.tree && this.tree.ends.size ? 1 : 0;
+    return this.tree && this.tree.endDepth ? 1 : 0;
   }
 
   /** @returns {number} where a row is drawn, in pixels of the canvas */
   rowTop(/** @type {number} */ level) {
-    const depth = level > 0 ? level + this.extra : level;
+    const depth = this.tree && level >= this.tree.endDepth ? level + this.extra : level;
     const y = depth * this.row - this.scroller.scrollTop;
     if (!this.up) return y;
     const all = Math.max(this.room.clientHeight, this.height);
@@ -165,6 +169,7 @@ export class FlameGraph {
       const w = tree.span(i) * scale;
       const left = (x[i] - this.from) * scale;
       if (w < minWidth || left > width || left + w < 0) {
+        if (w < minWidth) this.leaveOut(tree.depth[i], left, w);
         i = end[i];
         continue;
       }
@@ -178,7 +183,29 @@ export class FlameGraph {
       if (!above && !below) this.box(i, left, top, w, textUp);
       i++;
     }
+    this.markNarrow();
     this.drawn++;
+  }
+
+  /**
+   * Notes a frame that is too narrow to be drawn. Those beside each other are marked together.
+   * @param {number} depth
+   * @param {number} left
+   * @param {number} w
+   */
+  leaveOut(depth, left, w) {
+    if (this.narrow && (this.narrow.depth !== depth || Math.abs(this.narrow.right - left) > 0.05)) this.markNarrow();
+    this.narrow = { depth, left: this.narrow ? this.narrow.left : left, right: left + w };
+  }
+
+  /** Marks the place of frames that are too narrow to be drawn. */
+  markNarrow() {
+    const n = this.narrow;
+    this.narrow = null;
+    if (!n) return;
+    const left = Math.max(n.left, 0);
+    const right = Math.min(n.right, this.width);
+    if (right - left >= minMark) this.hatch(left, this.rowTop(n.depth), right - left);
   }
 
   /**
@@ -207,8 +234,8 @@ export class FlameGraph {
       ctx.fillStyle = p.text;
       ctx.fillRect(x0 + 1, top + row - 3, Math.min(x1 - x0 - gap - 2, 10), 1);
     }
-    if (this.extra && tree.depth[i] === 1) this.endMark(i, left, top, w);
-    if (tree.cut[i] && w > 6 && i >= tree.top) this.cutMark(i, top);
+    if (this.extra && tree.depth[i] === tree.endDepth) this.endMark(i, left, top, w);
+    if (tree.cut[i] && w > 6 && i >= tree.top) this.cutMark(i);
     if (i === this.selected) {
       ctx.strokeStyle = p.outline;
       ctx.lineWidth = 2;
@@ -233,18 +260,17 @@ export class FlameGraph {
   }
 
   /** Marks the place of callees that were left out: each of them is narrower than can be seen. */
-  cutMark(/** @type {number} */ i, /** @type {number} */ top) {
+  cutMark(/** @type {number} */ i) {
     const tree = /** @type {Tree} */ (this.tree);
     const scale = this.width / (this.to - this.from);
     let end = tree.x[i];
     for (const c of tree.children(i)) end += tree.width(c);
     const left = (end - this.from) * scale;
     const w = (tree.x[i] + tree.width(i) - tree.selfWidth(i) - end) * scale;
-    const y = this.up ? top - this.row : top + this.row;
-    if (w >= 1.5) this.hatch(Math.max(left, 0), y, Math.min(w, this.width - left));
+    if (w >= minMark) this.hatch(Math.max(left, 0), this.rowTop(tree.depth[i] + 1), Math.min(w, this.width - left));
   }
 
-  /** Marks that callers of an outermost frame are missing, over their share of its width. */
+  /** Marks that callers of an outermost frame are missing, or may be, over their share of its width. */
   endMark(/** @type {number} */ i, /** @type {number} */ left, /** @type {number} */ top, /** @type {number} */ w) {
     const { ctx, row } = this;
     const p = this.palette;
@@ -252,17 +278,24 @@ export class FlameGraph {
     const end = tree.ends.get(i);
     if (!end) return;
     const y = this.up ? top + row : top - row;
-    const share = Math.min(1, end.value / tree.width(i));
-    const x0 = Math.max(left, 0);
-    const x1 = Math.min(left + w * share, this.width);
-    if (x1 - x0 < 1) return;
-    ctx.fillStyle = p.fill(kinds.note.hue, kinds.note.sat, 0);
-    ctx.fillRect(x0, y, x1 - x0, row - 1);
-    const text = "callers missing: " + end.reasons.map((r) => r.reason).join("; ");
-    const fits = Math.floor((x1 - x0 - 8) / this.char);
-    if (fits < 6) return this.hatch(x0, y, x1 - x0);
-    ctx.fillStyle = p.text;
-    ctx.fillText(text.length <= fits ? text : text.slice(0, fits - 1) + "…", x0 + 4, y + row / 2 + 4);
+    let at = left;
+    for (const part of endParts(end)) {
+      const x0 = Math.max(at, 0);
+      at = Math.min(at + w * part.value / tree.width(i), left + w);
+      const x1 = Math.min(at, this.width);
+      if (x1 - x0 < 1) continue;
+      const kind = part.unsure ? kinds.unknown : kinds.note;
+      ctx.fillStyle = p.fill(kind.hue, kind.sat, 0);
+      ctx.fillRect(x0, y, x1 - x0, row - 1);
+      const text = (part.unsure ? "completeness unknown: " : "callers missing: ") + part.reasons.map((r) => r.reason).join("; ");
+      const fits = Math.floor((x1 - x0 - 8) / this.char);
+      if (fits < 6) {
+        this.hatch(x0, y, x1 - x0);
+        continue;
+      }
+      ctx.fillStyle = p.text;
+      ctx.fillText(text.length <= fits ? text : text.slice(0, fits - 1) + "…", x0 + 4, y + row / 2 + 4);
+    }
   }
 
   hatch(/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ w) {
@@ -296,7 +329,7 @@ export class FlameGraph {
     for (;;) {
       const top = this.rowTop(tree.depth[node]);
       if (py >= top && py < top + this.row) return node;
-      if (this.extra && tree.depth[node] === 1 && tree.ends.has(node)) {
+      if (this.extra && tree.depth[node] === tree.endDepth && tree.ends.has(node)) {
         const mark = this.up ? top + this.row : top - this.row;
         if (py >= mark && py < mark + this.row) return node;
       }

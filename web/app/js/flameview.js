@@ -11,6 +11,7 @@ import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
 import { isDark } from "./theme.js";
 import { hideTip, showTip } from "./tip.js";
+import { endParts } from "./tree.js";
 
 /** @typedef {import("./tree.js").Tree} Tree */
 /** @typedef {import("./state.js").State} State */
@@ -214,7 +215,18 @@ export function describe(tree, node) {
 function endText(tree, node) {
   const end = tree.ends.get(node);
   if (!end) return null;
-  return el("div", { class: "warning" }, percent(end.value, tree.width(node)) + " of it has callers that are missing: " + end.reasons.map((r) => r.reason).join("; "));
+  return el("div", null, endParts(end).map((part) => el("div", { class: part.unsure ? "soft" : "warning" },
+    partText(part, tree.width(node)) + part.reasons.map((r) => r.reason).join("; "))));
+}
+
+/**
+ * What is known of the callers of a part of a frame.
+ * @param {{unsure: boolean, value: number}} part
+ * @param {number} whole
+ */
+export function partText(part, whole) {
+  const share = percent(part.value, whole);
+  return part.unsure ? "For " + share + " of it nobody knows whether callers are missing: " : share + " of it has callers that are missing: ";
 }
 
 /** @param {Tree} tree */

@@ -16,7 +16,7 @@ export function showHelp() {
     el("table", null, el("tbody", null, keys.map(([k, text]) => el("tr", null,
       el("td", null, el("kbd", null, k)), el("td", { class: "text" }, text))))),
     el("p", null, "A click chooses a frame and shows what is known of it. Another click, or a double click, zooms to it. The URL has all that is shown: copy it to come back."),
-    el("p", null, "Hatched places of the flame graph stand for frames that are too narrow to be seen: zoom to see them. “callers missing” stands over stacks that end early."),
+    el("p", null, "Hatched places of the flame graph stand for frames that are too narrow to be seen: zoom to see them. “callers missing” stands over stacks that end early, “completeness unknown” over those that do not show whether they do."),
     button("Close", () => dialog.close(), { autofocus: true }));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

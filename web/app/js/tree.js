@@ -39,8 +39,29 @@
  * @typedef {object} End
  * @property {number} node
  * @property {number} value
- * @property {{reason: string, advice?: string, value: number}[]} reasons
+ * @property {EndReason[]} reasons
  */
+
+/**
+ * @typedef {object} EndReason
+ * @property {string} reason
+ * @property {string} [advice]
+ * @property {number} value
+ * @property {boolean} [unsure]  nobody knows whether callers are missing
+ */
+
+/**
+ * What is known of the callers of an outermost frame, and for what value: those of one part are missing, and of another
+ * part nobody knows.
+ * @param {End} end
+ * @returns {{unsure: boolean, value: number, reasons: EndReason[]}[]}
+ */
+export function endParts(end) {
+  return [false, true].map((unsure) => {
+    const reasons = end.reasons.filter((r) => Boolean(r.unsure) === unsure);
+    return { unsure, reasons, value: reasons.reduce((sum, r) => sum + r.value, 0) };
+  }).filter((part) => part.reasons.length);
+}
 
 const magic = 0x31544d48; // "HMT1"
 
@@ -77,6 +98,8 @@ export class Tree {
     this.x = new Float64Array(this.n); // where a node begins, in values
     this.cut = new Uint8Array(this.n); // whether callees of a node were left out
     this.depths = 0;
+    /** The depth of the outermost frames, 0 if none has an end: with a split they are below its values. */
+    this.endDepth = this.head.ends && this.head.ends.length ? this.depth[this.head.ends[0].node] : 0;
     this.layOut();
   }
 
