@@ -77,3 +77,19 @@ func TestUnknownCompleteness(t *testing.T) {
 	p.wants("#coverage summary", "10.0% known to be complete")
 	p.wants("#coverage .gaps", "completeness unknown", "stack is cut")
 }
+
+// TestNotes wants many notes to open at their beginning, and those that are few of their kind to come first.
+func TestNotes(t *testing.T) {
+	m := newMaker()
+	m.stack("server", 1, "", "complete", 0, 80, m.at(m.mapping("/srv/app/server", ServerID, 0x400000), 0x100, "/src/main.c", "main"))
+	for i := range 100 {
+		m.p.Comments = append(m.p.Comments, fmt.Sprintf("note: the content of /usr/lib/%d.so is unknown", i))
+	}
+	m.p.Comments = append(m.p.Comments, "note: 4598 stacks end early")
+	p := open(t, Look{Width: 390, Height: 780, Phone: true}, save(t, "notes.pb.gz", m))
+	p.do(p.Eval("[...document.querySelectorAll('#tools button')].find((b) => b.textContent === '101 notes').click()", nil))
+	p.await("document.querySelector('dialog[open]')")
+	p.wants("dialog p", "4598 stacks end early")
+	p.wants("dialog summary", "(and 99 more of this kind)")
+	p.await("document.querySelector('dialog').scrollTop === 0 && document.activeElement.textContent === 'Close'")
+}

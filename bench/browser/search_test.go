@@ -32,7 +32,7 @@ func TestFileSearch(t *testing.T) {
 	}
 	p := openURL(t, Look{}, "file://"+file)
 	for q, want := range map[string]string{
-		"memcpy": "at least 1 function, 100% (3.33 min)", "string.c": "at least 1 function, 100%", "(?i)MEMCPY": "at least 1 function, 100%",
+		"memcpy": "at least 1 function, 100% (200 s)", "string.c": "at least 1 function, 100%", "(?i)MEMCPY": "at least 1 function, 100%",
 		"^work10$": "at least 1 function, at least 10 ms (<0.01%)", "^main$": "at least 1 function, 100%", "app/server": "functions, 100%",
 	} {
 		p.show("q=" + q)

@@ -70,6 +70,20 @@ export function nameText(text, cls) {
 }
 
 /**
+ * Shows a dialog. Its button to close it comes first, so that a long one opens at its beginning.
+ * @param {string} title
+ * @param {...(Child | Child[])} content
+ */
+export function showDialog(title, ...content) {
+  const dialog = /** @type {HTMLDialogElement} */ (el("dialog", { "aria-labelledby": "dialog-title" },
+    el("header", null, el("h2", { id: "dialog-title" }, title), button("Close", () => dialog.close(), { autofocus: true }))));
+  add(dialog, ...content);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/**
  * A button.
  * @param {string} text
  * @param {(e: Event) => void} onclick

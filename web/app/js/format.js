@@ -11,7 +11,7 @@ export function quantity(value, unit) {
   const size = Math.abs(value);
   let [name, factor] = scale[0];
   for (const [n, f] of scale) {
-    if (size >= f) [name, factor] = [n, f];
+    if (size >= (n === "min" ? 10 * f : f)) [name, factor] = [n, f]; // 103 s and no 1.72 min, beside 4.01 s
   }
   return digits(value / factor) + " " + name;
 }

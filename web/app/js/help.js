@@ -1,6 +1,6 @@
 // Keys, and what the pages show.
 
-import { add, button, el } from "./dom.js";
+import { el, showDialog } from "./dom.js";
 
 const keys = [
   ["/", "search"], ["f", "flame graph"], ["t", "table of functions"], ["b", "binaries"], ["p", "processes and other labels"],
@@ -11,14 +11,9 @@ const keys = [
 
 /** Shows the help. */
 export function showHelp() {
-  const dialog = /** @type {HTMLDialogElement} */ (el("dialog", { "aria-labelledby": "help-title" }));
-  add(dialog, el("h2", { id: "help-title" }, "Keys"),
+  showDialog("Keys",
     el("table", null, el("tbody", null, keys.map(([k, text]) => el("tr", null,
       el("td", null, el("kbd", null, k)), el("td", { class: "text" }, text))))),
     el("p", null, "A click chooses a frame and shows what is known of it. Another click, or a double click, zooms to it. The URL has all that is shown: copy it to come back."),
-    el("p", null, "Hatched places of the flame graph stand for frames that are too narrow to be seen: zoom to see them. “callers missing” stands over stacks that end early, “completeness unknown” over those that do not show whether they do."),
-    button("Close", () => dialog.close(), { autofocus: true }));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+    el("p", null, "Hatched places of the flame graph stand for frames that are too narrow to be seen: zoom to see them. “callers missing” stands over stacks that end early, “completeness unknown” over those that do not show whether they do."));
 }

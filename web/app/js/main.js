@@ -3,10 +3,10 @@
 import { ask, isFile } from "./api.js";
 import { showCoverage } from "./coverage.js";
 import { closeDetails, showDetails } from "./details.js";
-import { add, button, byID, el, fill } from "./dom.js";
+import { add, button, byID, el, fill, showDialog } from "./dom.js";
 import { makeFilters, onFound, search, showFilters } from "./filters.js";
 import { FlameView } from "./flameview.js";
-import { plural, quantity } from "./format.js";
+import { grouped, plural, quantity } from "./format.js";
 import { showHelp } from "./help.js";
 import { info, setInfo } from "./info.js";
 import { SandwichView } from "./sandwich.js";
@@ -110,13 +110,20 @@ function header() {
   add(tools, button(isDark() ? "Light" : "Dark", toggleTheme, { id: "theme" }), button("Help", showHelp, { "aria-haspopup": "dialog" }));
 }
 
+/** Shows the notes. Those that differ in a name or a number alone are behind the others, and together. */
 function notes() {
-  const dialog = /** @type {HTMLDialogElement} */ (el("dialog", { "aria-label": "Notes" }, info().notes.map((n) => el("p", null, n)),
-    button("Close", () => dialog.close(), { autofocus: true })));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  /** @type {Map<string, string[]>} */
+  const kinds = new Map();
+  for (const n of info().notes) {
+    const kind = n.replace(/\S*[\d/]\S*/g, "…");
+    kinds.set(kind, [...(kinds.get(kind) || []), n]);
+  }
+  const all = [...kinds.values()].sort((a, b) => Number(a.length > few) - Number(b.length > few));
+  showDialog("Notes", all.flatMap((list) => (list.length <= few ? list.map((n) => el("p", null, n))
+    : el("details", null, el("summary", null, list[0] + " (and " + grouped(list.length - 1) + " more of this kind)"), list.slice(1).map((n) => el("p", null, n))))));
 }
+
+const few = 3; // notes of a kind that are listed
 
 /**
  * Shows what the URL says.
