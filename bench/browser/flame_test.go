@@ -93,3 +93,26 @@ func TestNotes(t *testing.T) {
 	p.wants("dialog summary", "(and 99 more of this kind)")
 	p.await("document.querySelector('dialog').scrollTop === 0 && document.activeElement.textContent === 'Close'")
 }
+
+// TestRoom wants the words of the fields to be seen, and room for a table beside an open coverage and the time.
+func TestRoom(t *testing.T) {
+	p := open(t, Look{}, profileFile("after.pb.gz"))
+	var cut []string
+	p.do(p.Eval(`[...document.querySelectorAll("#filters input")].filter((i) => {
+		const at = document.createElement("canvas").getContext("2d"), style = getComputedStyle(i);
+		at.font = style.font;
+		return at.measureText(i.placeholder).width > i.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+	}).map((i) => i.placeholder)`, &cut))
+	if len(cut) > 0 {
+		t.Errorf("words of fields are cut: %q", cut)
+	}
+	p.show("view=functions")
+	p.do(p.Eval("document.querySelector('#coverage details').open = true", nil))
+	var height float64
+	p.do(p.Eval("document.querySelector('#view .tablewrap').clientHeight", &height))
+	if height < 200 {
+		t.Errorf("the table has %g pixels", height)
+	}
+	p.do(p.Eval("document.querySelector('#view tbody tr td.num').click()", nil))
+	p.await("document.querySelector('#details dl')")
+}

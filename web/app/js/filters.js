@@ -79,9 +79,9 @@ export function makeFilters() {
     field("q", "Search", s.q, "text or regular expression", false),
     el("output", { id: "found", class: "soft", "aria-live": "polite" }),
     isFile ? null : el("details", { class: "narrowing", open: !small || Boolean(s.focus || s.ignore || s.hide) }, el("summary", null, "Filters"),
-      field("focus", "Focus", s.focus, "only stacks with …", true),
-      field("ignore", "Ignore", s.ignore, "no stacks with …", true),
-      field("hide", "Hide", s.hide, "no frames …", true)),
+      field("focus", "Focus", s.focus, "stacks with …", true),
+      field("ignore", "Ignore", s.ignore, "stacks without …", true),
+      field("hide", "Hide", s.hide, "frames taken out", true)),
     el("div", { class: "chips", id: "chips" }));
   showChips();
 }

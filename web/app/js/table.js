@@ -51,6 +51,7 @@ export function makeTable(caption, columns, rows, o) {
     }
   };
   append(rows);
+  body.addEventListener("click", openRow);
   return { table, append };
 }
 
@@ -87,6 +88,16 @@ export function valueColumns(title, key, of, hint) {
 export function change(by, unit) {
   const n = Math.round(by);
   return el("span", { class: n > 0 ? "more" : n < 0 ? "less" : "" }, difference(n, unit));
+}
+
+/**
+ * A click on a row, and not on a button in it, opens what its name does.
+ * @param {MouseEvent} e
+ */
+function openRow(e) {
+  const at = /** @type {Element} */ (e.target);
+  if (at.closest("button, a") || String(getSelection())) return; // text that was selected is to be copied
+  /** @type {HTMLElement | null | undefined} */ (at.closest("tr")?.querySelector("button.linklike"))?.click();
 }
 
 /**
