@@ -130,6 +130,9 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 	for _, scale := range scales {
 		wide := "&width=" + strconv.Itoa(fileWidth)
 		f.addTree("tree", scale, wide)
+		if slices.ContainsFunc(labels, func(l labelKey) bool { return l.Key == "process" && l.Values > 1 }) {
+			f.addTree("tree", join("split=process", scale), wide)
+		}
 		f.addTree("tree", join("invert=1", scale), wide)
 		f.add("binaries", scale, more)
 		for _, sort := range []string{"flat", "cum", "name", "change"} {

@@ -198,6 +198,36 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestSplitOfManyValues wants those that cannot be seen to be together, and a tree of what can be seen.
+func TestSplitOfManyValues(t *testing.T) {
+	var sets []map[string][]string
+	for i := range 30 {
+		sets = append(sets, map[string][]string{"process": {fmt.Sprintf("p%02d", i)}})
+	}
+	page := shown(t, labelled(sets...), nil)
+	tree := treeOf(t, page, "/api/tree?split=process")
+	names, sum := []string{}, 0.0
+	for i := range tree.value {
+		if tree.depth[i] == 1 {
+			names = append(names, tree.head.Frames[tree.frame[i]].Name)
+			sum += tree.value[i]
+		}
+	}
+	if len(names) != 11 || names[0] != "process: p29" || names[9] != "process: p20" || names[10] != "process: 20 others" || sum != 1<<30-1 {
+		t.Errorf("%q are %g", names, sum)
+	}
+	if paths := treeOf(t, page, "/api/tree?split=process&root=-12").paths(); paths["all;process: 20 others"] != 1<<20-1 {
+		t.Errorf("the others: %v", paths)
+	}
+	if w := ask(t, page, "/api/tree?split=process&root=-13"); w.Code != http.StatusNotFound {
+		t.Errorf("a part that is not there: status %d", w.Code)
+	}
+	both := shown(t, labelled(sets[:2]...), labelled(sets[0], sets[2], sets[2]))
+	if paths := treeOf(t, both, "/api/tree?split=process").paths(); len(paths) != 7 || paths["all;process: p01"] != 2 {
+		t.Errorf("with a base: %v", paths)
+	}
+}
+
 // TestLabelFilters wants the filter of each row to choose the samples of that row, whatever the label's text is.
 func TestLabelFilters(t *testing.T) {
 	p := labelled(map[string][]string{"k=v": {"1"}}, map[string][]string{"k": {"v=1"}}, map[string][]string{"!k": {"v=1"}},
@@ -377,7 +407,7 @@ func TestFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(data[1]), &answers); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"profile", "coverage", "tree", "tree?invert=1", "tree?scale=total", "functions?sort=flat", "functions?sort=change", "binaries", "labels?key=process", "function?fn=0"} {
+	for _, want := range []string{"profile", "coverage", "tree", "tree?invert=1", "tree?scale=total", "functions?sort=flat", "functions?sort=change", "binaries", "tree?split=process&scale=total", "labels?key=process", "function?fn=0"} {
 		if answers[want] == nil {
 			t.Errorf("the file has no answer to %s", want)
 		}

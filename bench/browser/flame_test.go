@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -115,4 +116,40 @@ func TestRoom(t *testing.T) {
 	}
 	p.do(p.Eval("document.querySelector('#view tbody tr td.num').click()", nil))
 	p.await("document.querySelector('#details dl')")
+}
+
+// TestProcessesAreFirst wants the graph of several processes to say which process a column is, unless the URL has it
+// otherwise.
+func TestProcessesAreFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "after.html")
+	p := open(t, Look{}, profileFile("after.pb.gz"))
+	if out, err := exec.Command(command, "convert", "--no-debuginfod", "-o", file, profileFile("after.pb.gz")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	first := func(p *tab, want string) {
+		t.Helper()
+		p.do(p.Eval(`(() => {
+			const c = document.querySelector("canvas[role=application]");
+			for (const key of ["Home", "ArrowDown"]) c.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+		})()`, nil))
+		p.await(fmt.Sprintf("document.querySelector('#status').textContent.startsWith(%q)", want))
+	}
+	for _, p := range []*tab{p, openURL(t, Look{}, "file://"+file)} {
+		first(p, "process: server")
+		p.show("whole=1")
+		first(p, "main.main")
+		p.show("invert=1")
+		first(p, "app.next")
+		p.show("")
+		first(p, "process: server")
+	}
+	p.show("label=process=worker")
+	first(p, "[")
+	var main string
+	p.do(p.Eval(`fetch("api/functions").then((r) => r.json()).then((t) => String(t.rows.find((r) => r.name === "main.main").frame))`, &main))
+	p.show("root=" + main) // a path of the whole graph
+	first(p, "app.(*Server).serve")
+	p.do(p.Eval(`(() => { const s = document.querySelector("select[aria-label='Split by']"); s.value = "thread"; s.dispatchEvent(new Event("change")); })()`, nil))
+	p.await("location.hash.includes('split=thread') && !document.querySelector('.busy')")
+	first(p, "thread: server")
 }

@@ -340,6 +340,8 @@ func TestFlameGraph(t *testing.T) {
 	p := open(t, Look{}, profileFile("after.pb.gz"))
 	canvas := "canvas[role=application]"
 	p.do(p.Do(chromedp.Focus(canvas, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown)))
+	p.await("document.querySelector('#status').textContent.startsWith('process: server')")
+	p.do(p.Do(chromedp.KeyEvent(kb.ArrowDown)))
 	p.await("document.querySelector('#status').textContent.startsWith('main.main, in server')")
 	p.do(p.Do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter)))
 	p.await("location.hash.includes('root=')")

@@ -90,7 +90,8 @@ export class FlamePane {
     const params = selection(s);
     if (this.options.kind !== "tree") params.set("fn", s.fn);
     else if (s.invert) params.set("invert", "1");
-    if (s.split) params.set("split", s.split);
+    const split = this.options.kind === "tree" ? splitOf(s) : "";
+    if (split) params.set("split", split);
     if (info().base && s.scale) params.set("scale", s.scale);
     if (root) params.set("root", root);
     const width = isFile ? 0 : this.scroller.clientWidth;
@@ -260,7 +261,7 @@ export class FlameView {
    */
   update(s, before) {
     this.dress(s);
-    const other = selectsOther(s, before) || s.invert !== before.invert || s.split !== before.split || s.scale !== before.scale;
+    const other = selectsOther(s, before) || s.invert !== before.invert || splitOf(s) !== splitOf(before) || s.scale !== before.scale;
     if (other || (s.root !== before.root && s.root !== this.pane.root)) return this.pane.load(s);
     return Promise.resolve();
   }
@@ -298,7 +299,8 @@ function toggles(s, colour) {
   if (info().base) {
     list.push(group("Compare", [["As they are", s.scale !== "total", { scale: "" }], ["Same total", s.scale === "total", { scale: "total" }]]));
   }
-  if (info().labels.length && !isFile) list.push(splitter(s));
+  const splits = splitsOf(s);
+  if (splits.length) list.push(splitter(s, splits));
   if (s.root) list.push(button("Zoom out", () => setState({ root: "" })));
   return list;
 }
@@ -312,13 +314,38 @@ function group(name, choices) {
     choices.map(([text, on, patch]) => button(text, () => setState(patch), { "aria-pressed": String(on) })));
 }
 
-/** Chooses a label whose values become the first frames. */
-function splitter(/** @type {State} */ s) {
+/**
+ * The labels that the graph can be split by. A file of its own has it by process from callers.
+ * @param {State} s
+ * @returns {string[]}
+ */
+function splitsOf(s) {
+  const keys = info().labels.filter((l) => l.values > 1 && l.values <= 10000).map((l) => l.key);
+  return isFile ? keys.filter((k) => k === "process" && !s.invert) : keys;
+}
+
+/**
+ * The label whose values are the first frames. Stacks of several processes begin with functions that all have: where the
+ * URL says nothing else, they are split by process. A path of frames is one of the whole graph if it begins with a frame.
+ * @param {State} s
+ */
+export function splitOf(s) {
+  const splits = splitsOf(s);
+  if (s.split || s.whole) return splits.includes(s.split) || !isFile ? s.split : "";
+  const one = s.label.some((l) => l.startsWith("process="));
+  return splits.includes("process") && !one && !s.invert && !/^\d/.test(s.root) ? "process" : "";
+}
+
+/**
+ * Chooses a label whose values become the first frames.
+ * @param {State} s
+ * @param {string[]} splits
+ */
+function splitter(s, splits) {
   const select = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Split by" },
-    el("option", { value: "" }, "no split"),
-    info().labels.filter((l) => l.values > 1 && l.values <= 10000).map((l) => el("option", { value: l.key }, "by " + l.key))));
-  select.value = s.split;
-  select.addEventListener("change", () => setState({ split: select.value, root: "" }));
+    el("option", { value: "" }, "no split"), splits.map((k) => el("option", { value: k }, "by " + k))));
+  select.value = splitOf(s);
+  select.addEventListener("change", () => setState({ split: select.value, whole: select.value ? "" : "1", root: "" }));
   return select;
 }
 

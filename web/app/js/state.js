@@ -19,7 +19,8 @@
  * @property {string} colour  kind, identity, change; empty for what suits
  * @property {string} up      "1": a flame graph, which grows upwards
  * @property {string} invert  "1": from the leaves
- * @property {string} split   label whose values are the first frames
+ * @property {string} split   label whose values are the first frames; empty for what suits
+ * @property {string} whole   "1": no split
  * @property {string} scale   "total" or empty: the base is scaled to the same total, or counts as it is
  * @property {string} sort
  * @property {string} bin     binary at hand, by its number
@@ -29,7 +30,7 @@
 /** @type {State} */
 const empty = {
   p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
-  colour: "", up: "", invert: "", split: "", scale: "", sort: "", bin: "", v: "",
+  colour: "", up: "", invert: "", split: "", whole: "", scale: "", sort: "", bin: "", v: "",
 };
 
 /**
