@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hallmark/internal/testenv"
@@ -102,7 +103,7 @@ func TestRoom(t *testing.T) {
 	p.do(p.Eval(`[...document.querySelectorAll("#filters input")].filter((i) => {
 		const at = document.createElement("canvas").getContext("2d"), style = getComputedStyle(i);
 		at.font = style.font;
-		return at.measureText(i.placeholder).width > i.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+		return at.measureText(i.placeholder).width > i.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 20; // the button that empties it
 	}).map((i) => i.placeholder)`, &cut))
 	if len(cut) > 0 {
 		t.Errorf("words of fields are cut: %q", cut)
@@ -152,4 +153,49 @@ func TestProcessesAreFirst(t *testing.T) {
 	p.do(p.Eval(`(() => { const s = document.querySelector("select[aria-label='Split by']"); s.value = "thread"; s.dispatchEvent(new Event("change")); })()`, nil))
 	p.await("location.hash.includes('split=thread') && !document.querySelector('.busy')")
 	first(p, "thread: server")
+}
+
+// TestCompareFits wants what changed to be in sight, in a window of any size, and nothing to be over the details.
+func TestCompareFits(t *testing.T) {
+	both := []string{"--diff", profileFile("before.pb.gz"), profileFile("after.pb.gz")}
+	seen := `(() => {
+		const heads = [...document.querySelectorAll("#view thead th")];
+		return heads.filter((h) => h.getBoundingClientRect().right <= innerWidth).map((h) => h.textContent.trim()).join(" ");
+	})()`
+	for view, want := range map[string]string{"changes": "function", "binaries": "binary, identity", "labels": "process"} {
+		for _, look := range []Look{{}, {Width: 390, Height: 844, Phone: true}} {
+			p := open(t, look, both...)
+			p.show("view=" + view)
+			p.await("document.querySelector('#view tbody tr')")
+			var heads string
+			p.do(p.Eval(seen, &heads))
+			if !strings.Contains(heads, want) || !strings.Contains(heads, "change") {
+				t.Errorf("%s at %d pixels: %q are in sight", view, look.Width, heads)
+			}
+			p.await(`(() => {
+				const tab = document.querySelector("#tabs [aria-current]").getBoundingClientRect();
+				return tab.left >= 0 && tab.right <= innerWidth + 1;
+			})()`)
+		}
+	}
+	p := open(t, Look{Width: 390, Height: 844, Phone: true}, both...)
+	p.show("view=changes")
+	p.do(p.Eval("document.querySelector('#view tbody button.linklike').click()", nil))
+	p.await("document.querySelector('#details dl')")
+	p.await(`(() => {
+		const box = document.querySelector("#details h2").getBoundingClientRect();
+		return document.querySelector("#details").contains(document.elementFromPoint(box.left + 5, box.top + 5));
+	})()`)
+}
+
+// TestNoRowForFewEnds wants no row for missing callers that are too few to be seen.
+func TestNoRowForFewEnds(t *testing.T) {
+	m := newMaker()
+	main := m.at(m.mapping("/srv/app/server", ServerID, 0x400000), 0x100, "/src/main.c", "main")
+	m.stack("server", 1, "", "complete", 0, 2000, main)
+	m.stack("server", 1, "", "no-table", 0, 1, main)
+	p := open(t, Look{}, save(t, "few.pb.gz", m))
+	if share := p.inRow(1); share < 0.95 {
+		t.Errorf("the row below the root has something in %.2f of its width", share)
+	}
 }

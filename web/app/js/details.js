@@ -144,7 +144,7 @@ function facts(d) {
   if (info().base) {
     const before = (/** @type {number} */ now, /** @type {number} */ then) => el("span", null, quantity(then, d.unit) + ", " + percent(then, d.baseTotal || 0) + " ",
       change(now - then * d.scale, d.unit), d.scale === 1 ? null : " with the same total");
-    fact("Itself before", before(d.flat, d.baseFlat || 0));
+    if (d.flat || d.baseFlat) fact("Itself before", before(d.flat, d.baseFlat || 0));
     fact("With callees before", before(d.cum, d.baseCum || 0));
   }
   fact("Kind", d.kind);

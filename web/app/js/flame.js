@@ -16,6 +16,7 @@ import { endParts } from "./tree.js";
  */
 
 const minWidth = 0.4; // pixels
+const minEnd = 3; // of the widest place of missing callers
 const minMark = 1.5; // of a place of frames that are narrower
 const textWidth = 28; // pixels that a name needs
 const charWidth = 6.65; // pixels at 11px of the monospaced font, measured below
@@ -139,7 +140,8 @@ export class FlameGraph {
 
   /** Rows above the outermost frames, for what is missing there. */
   get extra() {
-    return this.tree && this.tree.endDepth ? 1 : 0;
+    const tree = this.tree;
+    return tree && tree.endDepth && tree.widestEnd / tree.full * this.width >= minEnd ? 1 : 0;
   }
 
   /** @returns {number} where a row is drawn, in pixels of the canvas */

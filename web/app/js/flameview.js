@@ -358,8 +358,8 @@ function legend(colour) {
     return i;
   };
   if (colour === "change") {
-    return el("span", { class: "legend", "aria-label": "Legend" }, "less ",
-      el("span", { class: "scale" }, [-1, -0.5, -0.2, 0, 0.2, 0.5, 1].map((c) => swatch(p.change(c)))), " more than before; the width is both together");
+    return el("span", { class: "legend", "aria-label": "Legend", title: "The width of a frame is both profiles together" }, "less ",
+      el("span", { class: "scale" }, [-1, -0.5, -0.2, 0, 0.2, 0.5, 1].map((c) => swatch(p.change(c)))), " more than before");
   }
   if (colour === "identity") return el("span", { class: "legend" }, "a hue for each identity; grey: none");
   return el("span", { class: "legend", "aria-label": "Legend" },

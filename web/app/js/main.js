@@ -51,6 +51,9 @@ function showTabs() {
     href: linkTo({ view: t.name, sort: "", bin: "", ...(t.name === "labels" || t.name === "flame" ? {} : { split: "" }) }),
     "aria-current": t.name === state().view ? "page" : null,
   }, t.text)));
+  const place = byID("tabs");
+  const shown = place.querySelector("[aria-current]");
+  if (shown) place.scrollLeft = Math.min(Math.max(place.scrollLeft, shown.offsetLeft + shown.offsetWidth - place.clientWidth), shown.offsetLeft);
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { add, button, el, fill } from "./dom.js";
 import { difference, grouped, percent, quantity } from "./format.js";
+import { info } from "./info.js";
 
 /**
  * @typedef {object} Column
@@ -11,6 +12,8 @@ import { difference, grouped, percent, quantity } from "./format.js";
  * @property {(row: any) => (Node | string | number | null)} cell
  * @property {(row: any) => number} [part]   share of the whole, drawn as a bar
  * @property {string} [hint]
+ * @property {string} [class]    of its cells
+ * @property {boolean} [first]   beside the name, where there is little room
  */
 
 /**
@@ -24,7 +27,8 @@ export function makeTable(caption, columns, rows, o) {
   const options = o || {};
   if (matchMedia("(max-width: 760px)").matches) { // the name first: the figures beside it may be out of sight
     const name = columns.find((c) => !c.num);
-    columns = name ? [name, ...columns.filter((c) => c !== name)] : columns;
+    const rank = (/** @type {Column} */ c) => (c === name ? 0 : c.first ? 1 : 2);
+    columns = columns.toSorted((a, b) => rank(a) - rank(b));
   }
   const head = el("tr", null, columns.map((c) => {
     const th = el("th", { scope: "col", class: c.num ? "num" : "", title: c.hint });
@@ -43,7 +47,7 @@ export function makeTable(caption, columns, rows, o) {
     for (const row of more) {
       const tr = el("tr", options.isSelected && options.isSelected(row) ? { "aria-selected": "true" } : null);
       for (const c of columns) {
-        const td = el("td", { class: (c.num ? "num" : "text") + (c.part ? " bar" : "") }, c.cell(row));
+        const td = el("td", { class: [c.num ? "num" : "text", c.part ? "bar" : "", c.class || ""].filter(Boolean).join(" ") }, c.cell(row));
         if (c.part) td.style.setProperty("--part", Math.min(100, Math.abs(100 * c.part(row))) + "%");
         add(tr, td);
       }
@@ -65,20 +69,19 @@ export function makeTable(caption, columns, rows, o) {
  */
 export function valueColumns(title, key, of, hint) {
   const before = "base" + key[0].toUpperCase() + key.slice(1);
-  /** @type {Column[]} */
-  const columns = [
-    { title, sort: key, num: true, hint, cell: (r) => quantity(r[key], of.unit) },
-    { title: "%", num: true, cell: (r) => percent(r[key], of.total), part: (r) => r[key] / (of.total || 1) },
-  ];
-  if (of.baseTotal) {
-    columns.push(
-      { title: title + " before", num: true, hint: "as it was", cell: (r) => el("span", { title: percent(r[before] || 0, of.baseTotal) }, quantity(r[before] || 0, of.unit)) },
-      {
-        title: "change", num: true, hint: of.scale === 1 ? "values as they are" : "after the totals were made equal",
-        cell: (r) => change(r[key] - (r[before] || 0) * of.scale, of.unit),
-      });
+  const value = { title, sort: key, num: true, hint };
+  const part = (/** @type {any} */ r) => r[key] / (of.total || 1);
+  if (!info().base) {
+    return [{ ...value, cell: (r) => quantity(r[key], of.unit) }, { title: "%", num: true, cell: (r) => percent(r[key], of.total), part }];
   }
-  return columns;
+  return [
+    { ...value, cell: (r) => el("span", { title: percent(r[key], of.total) }, quantity(r[key], of.unit)), part },
+    { title: title + " before", num: true, hint: "as it was", cell: (r) => el("span", { title: percent(r[before] || 0, of.baseTotal) }, quantity(r[before] || 0, of.unit)) },
+    {
+      title: "change", sort: key === "flat" ? "change" : "", num: true, first: key === "flat", hint: of.scale === 1 ? "values as they are" : "after the totals were made equal",
+      cell: (r) => change(r[key] - (r[before] || 0) * of.scale, of.unit),
+    },
+  ];
 }
 
 /**

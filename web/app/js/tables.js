@@ -141,7 +141,7 @@ export class BinariesView extends TableView {
     const columns = [
       ...valueColumns("flat", "flat", of, "the code of the binary itself"),
       ...valueColumns("cum", "cum", of, "with what it calls"),
-      { title: "binary, identity", cell: (r) => el("div", null, binaryCell(r), el("div", null, identityCell(r))) },
+      { title: "binary, identity", class: "identity", cell: (r) => el("div", null, binaryCell(r), el("div", null, identityCell(r))) },
       { title: "named", num: true, hint: "share of its frames whose function is known", cell: (r) => (r.frames ? percent(r.symbolized, r.frames) : "") },
       { title: "why not all, and what helps", cell: gapsCell },
     ];

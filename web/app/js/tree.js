@@ -100,6 +100,7 @@ export class Tree {
     this.depths = 0;
     /** The depth of the outermost frames, 0 if none has an end: with a split they are below its values. */
     this.endDepth = this.head.ends && this.head.ends.length ? this.depth[this.head.ends[0].node] : 0;
+    this.widestEnd = Math.max(0, ...(this.head.ends || []).map((e) => e.value));
     this.layOut();
   }
 
