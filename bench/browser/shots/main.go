@@ -1,9 +1,10 @@
 // Command shots takes the pictures of the pages that are in docs/viewer:
 //
-//	hallmark record -a --timeline -o machine.pb.gz -- sh -c 'go vet ./...; gzip -k numbers'
-//	hallmark record -o before.pb.gz -- gzip -k -1 numbers
-//	hallmark record -o after.pb.gz -- gzip -k -9 numbers
-//	cd bench && go run ./browser/shots -o ../docs/viewer machine.pb.gz before.pb.gz after.pb.gz
+//	seq 4000000 | shuf >numbers
+//	hallmark record --timeline -o build.pb.gz -- sh -c 'go build ./... & gzip -9k numbers & sort -n numbers -o sorted & wait'
+//	hallmark record -F 500 -o before.pb.gz -- gzip -k -1 numbers
+//	hallmark record -F 500 -o after.pb.gz -- gzip -k -9 numbers
+//	cd bench && go run ./browser/shots -o ../docs/viewer build.pb.gz before.pb.gz after.pb.gz
 package main
 
 import (
@@ -24,7 +25,7 @@ func main() {
 	function := flag.String("function", "deflate", "show details of the first function whose name contains `TEXT`")
 	flag.Parse()
 	if flag.NArg() != 3 {
-		fmt.Fprintln(os.Stderr, "usage: shots [flags] MACHINE BEFORE AFTER")
+		fmt.Fprintln(os.Stderr, "usage: shots [flags] BUILD BEFORE AFTER")
 		os.Exit(2)
 	}
 	if err := run(*out, *command, *function, flag.Args()); err != nil {
