@@ -324,6 +324,9 @@ function splitsOf(s) {
   return isFile ? keys.filter((k) => k === "process" && !s.invert) : keys;
 }
 
+/** Stacks of a profile, beyond which it is not split unless somebody says so: each value is looked at by itself. */
+const mostSplit = 100000;
+
 /**
  * The label whose values are the first frames. Stacks of several processes begin with functions that all have: where the
  * URL says nothing else, they are split by process. A path of frames is one of the whole graph if it begins with a frame.
@@ -333,7 +336,7 @@ export function splitOf(s) {
   const splits = splitsOf(s);
   if (s.split || s.whole) return splits.includes(s.split) || !isFile ? s.split : "";
   const one = s.label.some((l) => l.startsWith("process="));
-  return splits.includes("process") && !one && !s.invert && !/^\d/.test(s.root) ? "process" : "";
+  return splits.includes("process") && info().stacks <= mostSplit && !one && !s.invert && !/^\d/.test(s.root) ? "process" : "";
 }
 
 /**
