@@ -48,10 +48,18 @@ func (p *Profile) checkText() error {
 
 // checkCalls counts the calls of the stacks, the inlined ones too.
 func (p *Profile) checkCalls() error {
+	calls, most := make([]uint32, len(p.locations)), uint32(1) // of a location
+	for i := range p.locations {
+		calls[i] = uint32(max(1, len(p.Lines(&p.locations[i]))))
+		most = max(most, calls[i])
+	}
+	if p.tree.frames.count <= p.limits.Calls/int64(most) {
+		return nil
+	}
 	sum := int64(0)
 	for n := range p.tree.Nodes() {
 		for _, at := range p.tree.Frames(uint32(n)) {
-			sum += int64(max(1, len(p.Lines(&p.locations[at]))))
+			sum += int64(calls[at])
 		}
 		if sum > p.limits.Calls {
 			return fmt.Errorf("%w: its stacks have more than %d frames, with inlined calls", profile.ErrTooLarge, p.limits.Calls)
