@@ -212,6 +212,12 @@ func (q *question) filter() (f query.Filter, err error) {
 	if f.Labels, err = labelFilters(q.query["label"]); err != nil {
 		return f, err
 	}
+	if f.With, err = q.framesOf("with"); err != nil {
+		return f, err
+	}
+	if f.Without, err = q.framesOf("without"); err != nil {
+		return f, err
+	}
 	f.From, f.To, err = q.span()
 	return f, err
 }
@@ -257,8 +263,24 @@ func (q *question) selection() (*selected, error) {
 }
 
 // frame returns the function that the question is about, by its number or its key.
-func (q *question) frame() (int, error) {
-	fn := q.query.Get("fn")
+func (q *question) frame() (int, error) { return q.frameOf(q.query.Get("fn")) }
+
+// framesOf returns the functions of a filter, of which there may be several.
+func (q *question) framesOf(name string) (frames []int, err error) {
+	if len(q.query[name]) > maxLabels {
+		return nil, refuse(http.StatusBadRequest, "more than %d functions", maxLabels)
+	}
+	for _, fn := range q.query[name] {
+		frame, err := q.frameOf(fn)
+		if err != nil {
+			return nil, err
+		}
+		frames = append(frames, frame)
+	}
+	return frames, nil
+}
+
+func (q *question) frameOf(fn string) (int, error) {
 	frames := q.shown.Set.Frames()
 	if len(fn) < 10 {
 		if n, err := strconv.Atoi(fn); err == nil && n >= 0 && n < len(frames) {

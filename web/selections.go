@@ -93,7 +93,7 @@ func (e *cached) get(ctx context.Context, f query.Filter) (*selected, error) {
 type filterKey struct {
 	sampleType, labels        string
 	focus, ignore, hide, show string
-	binaries                  string
+	with, without, binaries   string
 	from, to                  int64
 	unknown                   query.Unknown
 }
@@ -107,6 +107,7 @@ func keyOfFilter(f *query.Filter) filterKey {
 	}
 	return filterKey{
 		sampleType: f.SampleType, labels: fmt.Sprintf("%#v", f.Labels), binaries: fmt.Sprint(f.Binaries),
+		with: fmt.Sprint(f.With), without: fmt.Sprint(f.Without),
 		focus: text(f.Focus), ignore: text(f.Ignore), hide: text(f.Hide), show: text(f.Show),
 		from: f.From, to: f.To, unknown: f.Unknown,
 	}

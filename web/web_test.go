@@ -293,6 +293,44 @@ func TestSelectionsOfOtherFilters(t *testing.T) {
 	}
 }
 
+// TestFilterByFunction wants functions of one name to be apart in filters by function.
+func TestFilterByFunction(t *testing.T) {
+	p := labelled(nil, nil, nil)
+	for i := range 2 {
+		m := &pprof.Mapping{ID: uint64(i + 1), Start: uint64(i+1) << 20, Limit: uint64(i+2) << 20, File: fmt.Sprintf("/bin/%d", i), BuildID: strings.Repeat("ab", 10+i)}
+		l := &pprof.Location{ID: uint64(i + 2), Mapping: m, Address: m.Start, Line: p.Location[0].Line}
+		p.Mapping, p.Location = append(p.Mapping, m), append(p.Location, l)
+		p.Sample[i+1].Location = []*pprof.Location{l}
+	}
+	p.Sample[0].Location = p.Location[1:3]
+	page := shown(t, p, nil) // 1 has both, 2 and 4 have one of them
+	var table struct {
+		Rows []struct {
+			Key string
+			Cum int64
+		}
+	}
+	answer(t, page, "/api/functions", &table)
+	if len(table.Rows) != 2 {
+		t.Fatalf("%d functions", len(table.Rows))
+	}
+	for i, r := range table.Rows {
+		other := table.Rows[1-i]
+		for filter, want := range map[string]int64{
+			"with=" + r.Key: r.Cum, "with=" + r.Key + "&with=" + other.Key: 1, "without=" + r.Key: other.Cum,
+			"without=" + r.Key + "&without=" + other.Key: 0, "with=" + r.Key + "&without=" + r.Key: 1,
+		} {
+			var chosen struct{ Total int64 }
+			if answer(t, page, "/api/functions?"+filter, &chosen); chosen.Total != want {
+				t.Errorf("%s chooses %d, want %d", filter, chosen.Total, want)
+			}
+		}
+	}
+	if w := ask(t, page, "/api/functions?with=0123456789abcdef"); w.Code != http.StatusNotFound {
+		t.Errorf("a function that is not there: status %d", w.Code)
+	}
+}
+
 // labelled returns a profile with a sample for each set of labels, of the values 1, 2, 4 …
 func labelled(sets ...map[string][]string) *pprof.Profile {
 	f := &pprof.Function{ID: 1, Name: "main"}

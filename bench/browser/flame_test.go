@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"hallmark/internal/testenv"
 )
 
@@ -198,4 +200,31 @@ func TestNoRowForFewEnds(t *testing.T) {
 	if share := p.inRow(1); share < 0.95 {
 		t.Errorf("the row below the root has something in %.2f of its width", share)
 	}
+}
+
+// TestFilterByFunction wants the buttons of a function to choose it alone, whatever its name is.
+func TestFilterByFunction(t *testing.T) {
+	m := newMaker()
+	a, b := m.mapping("/srv/a", ServerID, 0x400000), m.mapping("/srv/b", LibcID, 0x10000000)
+	long, odd := "std::map<"+strings.Repeat("x", 1400)+">::find", "odd\x07name"
+	m.stack("p", 1, "", "complete", 0, 2, m.at(a, 0x200, "", long), m.at(a, 0x100, "", "main"))
+	m.stack("p", 1, "", "complete", 0, 4, m.at(a, 0x300, "", odd), m.at(b, 0x100, "", "main"))
+	m.stack("p", 1, "", "complete", 0, 8, m.at(b, 0x100, "", "main"))
+	p := open(t, Look{}, save(t, "names.pb.gz", m))
+	for name, want := range map[string]string{"std::map<": "20 ms;", "odd": "40 ms;", "main a": "20 ms;", "main b": "120 ms;"} {
+		p.do(p.Eval("document.querySelector('#details').replaceChildren()", nil))
+		p.show("view=functions")
+		p.await("document.querySelectorAll('#view tbody tr').length === 4")
+		p.do(p.Eval(fmt.Sprintf(`[...document.querySelectorAll("#view tbody tr")].find((r) => r.innerText.replace(/\s+/g, " ").includes(%q)).click()`, name), nil))
+		p.await(fmt.Sprintf("document.querySelector('#details dl') && document.querySelector('#details h2').textContent.startsWith(%q)", strings.Fields(name)[0]))
+		p.do(p.Eval("[...document.querySelectorAll('#details button')].find((b) => b.textContent === 'Focus').click()", nil))
+		p.await("document.querySelector('.chip')")
+		p.wants(".chip", "with "+strings.Fields(name)[0])
+		p.show(strings.Replace(strings.TrimPrefix(p.fragment(), "#"), "view=functions", "view=flame", 1))
+		p.await(fmt.Sprintf("document.querySelector('#status').textContent.startsWith(%q)", want))
+	}
+	p.show("view=functions&without=" + p.key("main"))
+	p.await("document.querySelectorAll('#view tbody tr').length === 3")
+	p.do(p.Do(chromedp.Reload(), chromedp.WaitReady("html[data-ready]", chromedp.ByQuery)))
+	p.await("document.querySelector('.chip').textContent.startsWith('without frames of main')") // of a link
 }

@@ -21,7 +21,9 @@ type Filter struct {
 	Focus, Ignore *regexp.Regexp
 	// Hide takes matching frames out of stacks, Show leaves only these.
 	Hide, Show *regexp.Regexp
-	Binaries   []int // innermost frames are in one of these; empty for all
+	// With are frames that all stacks have, and Without those that are taken out of them, by number.
+	With, Without []int
+	Binaries      []int // innermost frames are in one of these; empty for all
 	// From and To are nanoseconds since the first sample, each profile's own, and To is behind the last one; both 0 for
 	// all, and for stacks without times.
 	From, To int64
@@ -104,6 +106,12 @@ func (s *Set) find(ctx context.Context, f *Filter) (*found, error) {
 			return nil, err
 		}
 		*to = &m
+	}
+	if len(f.Without) > 0 && out.hide == nil {
+		out.hide = &matched{make([]bool, len(s.frames)), make([]bool, len(s.sources))}
+	}
+	for _, frame := range f.Without {
+		out.hide.frames[frame] = true
 	}
 	return out, nil
 }
@@ -374,7 +382,7 @@ func (s *Set) shown(side *side, unknown Unknown, found *found) *chains {
 
 // matchingNodes returns at which nodes stacks end that match, nil for all.
 func (s *Set) matchingNodes(w *weights, f *Filter, found *found, with int) []bool {
-	if f.Focus == nil && f.Ignore == nil && len(f.Binaries) == 0 && with < 0 && f.Hide == nil && f.Show == nil {
+	if f.Focus == nil && f.Ignore == nil && len(f.With) == 0 && len(f.Binaries) == 0 && with < 0 && found.hide == nil && found.show == nil {
 		return nil
 	}
 	ok := slices.Repeat([]bool{true}, w.tree.Nodes())
@@ -390,10 +398,13 @@ func (s *Set) matchingNodes(w *weights, f *Filter, found *found, with int) []boo
 	if f.Ignore != nil {
 		only(all, found.ignore.in, false)
 	}
+	for _, frame := range f.With {
+		only(all, func(c *chains, at uint32) bool { return c.frames[at] == int32(frame) }, true)
+	}
 	if with >= 0 {
 		only(w.chains, func(c *chains, at uint32) bool { return c.frames[at] == int32(with) }, true)
 	}
-	if f.Hide != nil || f.Show != nil { // a stack of which nothing is left
+	if found.hide != nil || found.show != nil { // a stack of which nothing is left
 		only(w.chains, func(*chains, uint32) bool { return true }, true)
 	}
 	if len(f.Binaries) > 0 {

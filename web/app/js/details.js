@@ -2,7 +2,7 @@
 
 import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
-import { exactly, filterBy } from "./filters.js";
+import { filterBy, filterByFunction } from "./filters.js";
 import { partText, valueText } from "./flameview.js";
 import { percent, quantity } from "./format.js";
 import { info } from "./info.js";
@@ -126,8 +126,8 @@ function actions(d) {
   const go = (/** @type {string} */ text, /** @type {any} */ patch) => button(text, () => setState(patch));
   return el("div", { class: "actions" },
     go("Callers and callees", { view: "sandwich", fn: d.key }),
-    go("Focus", { focus: exactly(d.name), root: "" }),
-    go("Hide", { hide: exactly(d.name), root: "" }),
+    button("Focus", () => filterByFunction("with", d.key, d.name)),
+    button("Hide", () => filterByFunction("without", d.key, d.name)),
     d.unnamed ? null : go("Lines", { view: "lines", fn: d.key }),
     info().code && d.identity ? go("Instructions", { view: "code", fn: d.key }) : null,
     d.binary >= 0 ? go("Binary", { view: "binaries", bin: String(d.binary) }) : null);

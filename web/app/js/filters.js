@@ -134,9 +134,11 @@ function showChips() {
     chip(place, (not ? "not " : "") + decoded(l.slice(not ? 1 : 0, at)) + ": " + (decoded(l.slice(at + 1)) || "(none)"),
       { label: s.label.filter((x) => x !== l) });
   }
+  for (const key of s.with) chip(place, "with " + nameOf(key), { with: s.with.filter((x) => x !== key) });
+  for (const key of s.without) chip(place, "without frames of " + nameOf(key), { without: s.without.filter((x) => x !== key) });
   if (s.from || s.to) chip(place, "time: " + span(+s.from, +s.to || info().duration), { from: "", to: "" });
-  if (s.label.length + (s.from || s.to ? 1 : 0) + (s.focus ? 1 : 0) + (s.ignore ? 1 : 0) + (s.hide ? 1 : 0) > 1) {
-    add(place, button("Clear all", () => setState({ label: [], from: "", to: "", focus: "", ignore: "", hide: "", root: "" })));
+  if (s.label.length + s.with.length + s.without.length + (s.from || s.to ? 1 : 0) + (s.focus ? 1 : 0) + (s.ignore ? 1 : 0) + (s.hide ? 1 : 0) > 1) {
+    add(place, button("Clear all", () => setState({ label: [], with: [], without: [], from: "", to: "", focus: "", ignore: "", hide: "", root: "" })));
   }
 }
 
@@ -181,12 +183,32 @@ export function filterBy(filter, not) {
   if (!s.label.includes(l)) setState({ label: [...s.label, l], root: "" });
 }
 
+/** Names of functions by their keys, for chips. @type {Map<string, string>} */
+const names = new Map();
+
 /**
- * A regular expression that matches a name and nothing else; of a long name, of which a part is shown, those that begin
- * so.
+ * Adds a filter by a function itself: its name may be that of others, or no text that can be typed.
+ * @param {"with" | "without"} how
+ * @param {string} key
  * @param {string} name
  */
-export function exactly(name) {
-  const isCut = name.endsWith("…") && name.length > 500;
-  return "^" + (isCut ? name.slice(0, -1) : name).replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (isCut ? "" : "$");
+export function filterByFunction(how, key, name) {
+  names.set(key, name);
+  const s = state();
+  if (!s[how].includes(key)) setState({ [how]: [...s[how], key], root: "" });
+}
+
+/**
+ * The name of a function, which is asked for if it is not known yet.
+ * @param {string} key
+ */
+function nameOf(key) {
+  const name = names.get(key);
+  if (name !== undefined) return name;
+  names.set(key, key);
+  ask("function", new URLSearchParams({ fn: key })).then((f) => {
+    names.set(key, f.name);
+    showChips();
+  }, () => {}); // the answers that it filters say what is wrong
+  return key;
 }

@@ -11,6 +11,8 @@
  * @property {string} focus   stacks with a function that matches
  * @property {string} ignore  no stacks with a function that matches
  * @property {string} hide    no frames that match
+ * @property {string[]} with     functions that all stacks have, by key
+ * @property {string[]} without  functions that are taken out, by key
  * @property {string[]} label filters, key=value each, in which signs are encoded as in URLs
  * @property {string} from    nanoseconds since the start; empty for all
  * @property {string} to
@@ -29,9 +31,11 @@
 
 /** @type {State} */
 const empty = {
-  p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", label: [], from: "", to: "", root: "", fn: "",
+  p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", with: [], without: [], label: [], from: "", to: "", root: "", fn: "",
   colour: "", up: "", invert: "", split: "", whole: "", scale: "", sort: "", bin: "", v: "",
 };
+
+const lists = ["with", "without", "label"];
 
 /**
  * @param {string} fragment
@@ -42,7 +46,7 @@ export function parseState(fragment) {
   /** @type {any} */
   const s = { ...empty };
   for (const key of Object.keys(empty)) {
-    if (key === "label") s.label = params.getAll("label");
+    if (lists.includes(key)) s[key] = params.getAll(key);
     else if (params.has(key)) s[key] = params.get(key);
   }
   return s;
@@ -181,7 +185,9 @@ export function selection(s) {
   for (const key of /** @type {const} */ (["type", "focus", "ignore", "hide", "from", "to"])) {
     if (s[key]) params.set(key, s[key]);
   }
-  for (const l of s.label) params.append("label", l);
+  for (const key of /** @type {const} */ (["with", "without", "label"])) {
+    for (const one of s[key]) params.append(key, one);
+  }
   return params;
 }
 
