@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	"hallmark/profile"
@@ -18,6 +19,7 @@ func (q *question) profile() error {
 	p := q.shown.Set.Profile()
 	type sampleType struct {
 		Type string `json:"type"`
+		Name string `json:"name"` // by which a question names it: its number where others have its name
 		Unit string `json:"unit"`
 	}
 	a := struct {
@@ -44,8 +46,12 @@ func (q *question) profile() error {
 	if base := q.shown.Set.Base(); base != nil {
 		a.BaseDuration = int64(base.Duration())
 	}
-	for _, t := range p.SampleTypes() {
-		a.Types = append(a.Types, sampleType{plain(t.Type), plain(t.Unit)})
+	for i, t := range p.SampleTypes() {
+		shown := sampleType{plain(t.Type), t.Type, plain(t.Unit)}
+		if n, err := p.SampleType(t.Type); err != nil || n != i || shown.Type != t.Type {
+			shown.Name = strconv.Itoa(i)
+		}
+		a.Types = append(a.Types, shown)
 	}
 	var err error
 	if a.Type, err = p.SampleType(q.shown.SampleType); err != nil {

@@ -293,6 +293,35 @@ func TestSelectionsOfOtherFilters(t *testing.T) {
 	}
 }
 
+// TestTypesOfOneName wants each type of samples to be what its name in questions chooses.
+func TestTypesOfOneName(t *testing.T) {
+	p := labelled(nil)
+	p.SampleType = nil
+	p.Sample[0].Value = nil
+	for i, name := range []string{"cpu", "samples", "samples", "odd\x07", "odd\ufffd", "1"} {
+		p.SampleType = append(p.SampleType, &pprof.ValueType{Type: name, Unit: fmt.Sprintf("unit%d", i)})
+		p.Sample[0].Value = append(p.Sample[0].Value, int64(1+i))
+	}
+	page := shown(t, p, nil)
+	var info struct {
+		Types []struct{ Type, Name, Unit string }
+	}
+	answer(t, page, "/api/profile", &info)
+	for i, shown := range info.Types {
+		var chosen struct {
+			Unit  string
+			Total int64
+		}
+		answer(t, page, "/api/functions?type="+url.QueryEscape(shown.Name), &chosen)
+		if chosen.Total != int64(1+i) || chosen.Unit != shown.Unit {
+			t.Errorf("type %d is %q, named %q: %+v", i, shown.Type, shown.Name, chosen)
+		}
+	}
+	if len(info.Types) != 6 || info.Types[0].Name != "cpu" || info.Types[1].Name != "samples" {
+		t.Errorf("%+v", info.Types)
+	}
+}
+
 // TestFilterByFunction wants functions of one name to be apart in filters by function.
 func TestFilterByFunction(t *testing.T) {
 	p := labelled(nil, nil, nil)

@@ -3,6 +3,7 @@
 /**
  * @typedef {object} SampleType
  * @property {string} type
+ * @property {string} name   by which a question names it
  * @property {string} unit
  */
 
@@ -45,8 +46,16 @@ export function info() {
   return known;
 }
 
+/**
+ * The type of samples that is shown.
+ * @param {string} name   of a question, empty for the profile's default
+ * @returns {SampleType | undefined}
+ */
+export function typeOf(name) {
+  return known.types.find((t) => t.name === name) || known.types[known.type];
+}
+
 /** The unit of what is shown. */
-export function unitOf(/** @type {string} */ type) {
-  const t = known.types.find((x) => x.type === type) || known.types[known.type];
-  return t ? t.unit : "count";
+export function unitOf(/** @type {string} */ name) {
+  return typeOf(name)?.unit || "count";
 }

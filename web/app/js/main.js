@@ -8,7 +8,7 @@ import { makeFilters, onFound, search, showFilters } from "./filters.js";
 import { FlameView } from "./flameview.js";
 import { grouped, plural, quantity } from "./format.js";
 import { showHelp } from "./help.js";
-import { info, setInfo } from "./info.js";
+import { info, setInfo, typeOf } from "./info.js";
 import { SandwichView } from "./sandwich.js";
 import { identityOf, linkTo, onState, selectsOther, setNumbersVersion, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
@@ -102,8 +102,8 @@ function header() {
   fill(tools);
   if (i.types.length > 1) {
     const select = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "What is counted" },
-      i.types.map((t) => el("option", { value: t.type }, t.type))));
-    select.value = s.type || i.types[i.type].type;
+      i.types.map((t) => el("option", { value: t.name }, i.types.some((x) => x !== t && x.type === t.type) ? t.type + " in " + t.unit : t.type))));
+    select.value = typeOf(s.type)?.name || "";
     select.disabled = isFile;
     select.addEventListener("change", () => setState({ type: select.value }));
     add(tools, select);

@@ -5,7 +5,7 @@ import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
 import { filterBy, span } from "./filters.js";
 import { quantity } from "./format.js";
-import { info, unitOf } from "./info.js";
+import { info, typeOf, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { isDark } from "./theme.js";
 import { hideTip, showTip } from "./tip.js";
@@ -159,8 +159,7 @@ function tell(e, name, t, rows) {
   const i = at((e.clientX - box.left) / box.width, wide) * rows + at((e.clientY - box.top) / box.height, rows);
   const length = (all.to - all.from) / t.values.length;
   const unit = unitOf(state().type);
-  const kind = state().type || info().types[info().type].type;
-  const busy = kind === "cpu" && unit === "nanoseconds" ? ", " + (t.values[i] / length).toFixed(2) + " CPUs" : "";
+  const busy = typeOf(state().type)?.type === "cpu" && unit === "nanoseconds" ? ", " + (t.values[i] / length).toFixed(2) + " CPUs" : "";
   showTip(e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
     el("div", null, span(Math.round(i * length), Math.round((i + 1) * length))), el("div", null, quantity(t.values[i], unit) + busy)]);
 }
