@@ -228,3 +228,41 @@ func TestFilterByFunction(t *testing.T) {
 	p.do(p.Do(chromedp.Reload(), chromedp.WaitReady("html[data-ready]", chromedp.ByQuery)))
 	p.await("document.querySelector('.chip').textContent.startsWith('without frames of main')") // of a link
 }
+
+// TestAfterAnError wants the page to go on after a question that is refused, and not to be busy.
+func TestAfterAnError(t *testing.T) {
+	p := open(t, Look{}, profileFile("after.pb.gz"))
+	for _, fragment := range []string{"from=5&to=3", "type=x", "view=functions&type=x", "view=labels&from=5&to=3"} {
+		p.show(fragment) // waits until nothing is busy
+		p.await("document.querySelector('#view [role=alert]')")
+		p.show("")
+		p.await("document.querySelector('#view canvas[role=application]') && !document.querySelector('#view [role=alert]')")
+		p.await("document.querySelector('#status').textContent.startsWith('7.80 s')")
+	}
+	p.show("root=99999") // only the graph is refused
+	p.await("document.querySelector('#view [role=alert]') && document.querySelector('#view canvas')")
+	p.do(p.Do(chromedp.EmulateViewport(900, 700)))
+	p.await("document.querySelector('#view canvas').clientWidth < 1000")
+	for _, text := range p.Problems() { // the browser reports what the server refused
+		if !strings.Contains(text, "Failed to load resource") {
+			t.Error(text)
+		}
+	}
+}
+
+// TestFocusStays wants a control that draws its bar anew to keep the focus.
+func TestFocusStays(t *testing.T) {
+	p := open(t, Look{}, profileFile("after.pb.gz"))
+	press := func(selector, text string) {
+		t.Helper()
+		p.do(p.Eval(fmt.Sprintf("(() => { const b = [...document.querySelectorAll(%q)].find((b) => b.textContent === %q); b.focus(); b.click(); })()", selector, text), nil))
+		p.await("!document.querySelector('.busy')")
+	}
+	press("#time button", "by thread")
+	p.await("document.activeElement.textContent === 'by thread' && document.activeElement.getAttribute('aria-pressed') === 'true'")
+	press("#view button", "Identity")
+	p.await("document.activeElement.textContent === 'Identity' && document.activeElement.getAttribute('aria-pressed') === 'true'")
+	p.show("view=functions")
+	press("#view th button", "cum")
+	p.await("document.activeElement.textContent === 'cum' && document.activeElement.closest('th').hasAttribute('aria-sort')")
+}

@@ -45,8 +45,29 @@ export function add(e, ...children) {
  * @param {...(Child | Child[])} children
  */
 export function fill(e, ...children) {
+  const back = focusIn(e);
   e.replaceChildren();
   add(e, ...children);
+  back();
+}
+
+/**
+ * Remembers which control has the focus. What it returns gives the focus to the control that is in its place, if it was
+ * lost: by what it says, or else by its number.
+ * @param {Element} e
+ * @returns {() => void}
+ */
+export function focusIn(e) {
+  const at = document.activeElement;
+  if (!at || !e.contains(at)) return () => {};
+  const controls = () => /** @type {HTMLElement[]} */ ([...e.querySelectorAll("button, select, a[href], summary")]);
+  const says = (/** @type {Element} */ c) => c.tagName + (c.getAttribute("aria-label") || c.textContent);
+  const [was, number] = [says(at), controls().indexOf(/** @type {HTMLElement} */ (at))];
+  return () => {
+    if (number < 0 || document.activeElement !== document.body) return;
+    const all = controls();
+    (all.find((c) => says(c) === was) || all[Math.min(number, all.length - 1)])?.focus({ preventScroll: true });
+  };
 }
 
 /**

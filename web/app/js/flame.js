@@ -85,6 +85,12 @@ export class FlameGraph {
     this.ask();
   }
 
+  /** Shows nothing. */
+  clear() {
+    this.tree = null;
+    this.ask();
+  }
+
   /** @param {string} by kind, identity, change */
   setColour(by) {
     this.by = by;

@@ -31,6 +31,7 @@ export class FlamePane {
    */
   constructor(place, options) {
     this.options = options;
+    this.place = place;
     this.canvas = /** @type {HTMLCanvasElement} */ (el("canvas", {
       tabIndex: 0, role: "application", "aria-roledescription": "flame graph",
       "aria-label": "Flame graph. Arrow keys move between frames, Enter zooms, Escape leads back. The table of functions has the same figures.",
@@ -60,7 +61,7 @@ export class FlamePane {
   load(s) {
     const root = this.options.kind === "tree" ? s.root : "";
     return this.one(async (signal) => {
-      this.scroller.parentElement?.classList.add("busy");
+      this.place.classList.add("busy");
       try {
         const tree = await askTree(this.options.kind, this.question(s, root), signal);
         this.tree = tree;
@@ -75,9 +76,10 @@ export class FlamePane {
       } catch (e) {
         if (signal.aborted) throw e;
         this.tree = null;
+        this.graph.clear();
         showError(this.message, e);
       } finally {
-        if (!signal.aborted) this.scroller.parentElement?.classList.remove("busy");
+        if (!signal.aborted) this.place.classList.remove("busy");
       }
     });
   }

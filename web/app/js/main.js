@@ -86,9 +86,13 @@ function choose(fn, tree, node) {
   showDetails(fn, tree, node).catch(report);
 }
 
-/** @param {unknown} e */
+/**
+ * Shows an error in place of the view, which is made anew with what is shown next.
+ * @param {unknown} e
+ */
 function report(e) {
   showError(byID("view"), e);
+  view = null;
 }
 
 function header() {

@@ -1,7 +1,7 @@
 // The views that are tables: functions, changes, binaries, processes, labels.
 
 import { ask, isFile, latest } from "./api.js";
-import { add, button, el, fill, nameText } from "./dom.js";
+import { add, button, el, fill, focusIn, nameText } from "./dom.js";
 import { filterBy } from "./filters.js";
 import { grouped, percent, plural, quantity } from "./format.js";
 import { info } from "./info.js";
@@ -19,6 +19,7 @@ class TableView {
    */
   constructor(place, options) {
     this.options = options;
+    this.place = place;
     this.bar = el("div", { class: "tablebar" });
     this.wrap = el("div", { class: "tablewrap", tabIndex: 0, role: "region", "aria-label": "Table" });
     add(place, this.bar, this.wrap);
@@ -28,15 +29,17 @@ class TableView {
   /** @param {State} s */
   show(s) {
     return this.one(async (signal) => {
-      this.wrap.parentElement?.classList.add("busy");
+      this.place.classList.add("busy");
+      const back = focusIn(this.place);
       try {
         await this.fill(s, signal);
+        back();
       } catch (e) {
         if (signal.aborted) throw e;
         fill(this.bar);
         showError(this.wrap, e);
       } finally {
-        if (!signal.aborted) this.wrap.parentElement?.classList.remove("busy");
+        if (!signal.aborted) this.place.classList.remove("busy");
       }
     });
   }
