@@ -56,6 +56,7 @@ var notOfKernels = map[string]string{
 	"internal/contentcache": "hashes of files, remembered",
 	"internal/contested":    "comparing what others have read",
 	"internal/cursor":       "reading bytes",
+	"internal/leaktest":     "which goroutines tests may leave",
 	"internal/defect":       "panics of readers",
 	"internal/ordered":      "a set and a map",
 	"internal/dwarf":        "a format",

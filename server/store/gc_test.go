@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hallmark/buildid"
+	"hallmark/internal/testenv"
 	"hallmark/server/blob"
 )
 
@@ -584,12 +585,18 @@ func TestUploadsAndCollections(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
-	uploads := 0
 	var mu sync.Mutex
+	uploads := 0
+	var sum Collected
+	isEnough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return uploads >= 100 && sum.Removed >= 10 && sum.Objects >= 10
+	}
 	for range 3 {
 		s := m.server(t)
 		all.Go(func() {
-			for range 150 {
+			for n := 0; n < 150 || n < 5000 && !isEnough(); n++ {
 				i := rand.IntN(4)
 				spool, err := s.Spool(t.Context(), bytes.NewReader(numbered(i)))
 				if err != nil {
@@ -615,7 +622,6 @@ func TestUploadsAndCollections(t *testing.T) {
 			}
 		})
 	}
-	var sum Collected
 	ended := make(chan struct{})
 	var collectors sync.WaitGroup
 	for range 2 {
@@ -641,8 +647,8 @@ func TestUploadsAndCollections(t *testing.T) {
 	close(ended)
 	collectors.Wait()
 	t.Logf("%d uploads, %d identities and %d objects removed, %d marked", uploads, sum.Removed, sum.Objects, sum.Marked)
-	if uploads < 100 || sum.Removed < 10 || sum.Objects < 10 {
-		t.Errorf("%d uploads, %+v: this proves little", uploads, sum)
+	if !isEnough() {
+		testenv.Lack(t, "%d uploads, %+v: this proves little", uploads, sum)
 	}
 }
 
