@@ -54,6 +54,9 @@ type treeNode struct {
 	Cut      int64  `json:"cut,omitempty"`
 }
 
+// mostCalls is how many calls a tree has that is to have all: one takes about a kilobyte until it is written.
+const mostCalls = 500_000
+
 // writeTree writes a profile as a tree of calls.
 func (r *report) writeTree(p *pprof.Profile, misses profile.Misses) error {
 	sel, err := r.selected(p, misses, nil, nil)
@@ -62,11 +65,14 @@ func (r *report) writeTree(p *pprof.Profile, misses profile.Misses) error {
 	}
 	o := query.TreeOptions{Inverted: r.invert, MaxNodes: r.top + 1}
 	if r.top == 0 {
-		o = query.TreeOptions{Inverted: r.invert, MaxNodes: 1 << 30, MaxDepth: 1 << 20, MinShare: -1}
+		o = query.TreeOptions{Inverted: r.invert, MaxNodes: mostCalls, MaxDepth: 1 << 20, MinShare: -1}
 	}
 	tree, err := sel.Tree(o)
 	if err != nil {
 		return err
+	}
+	if len(tree.Nodes) == mostCalls {
+		fmt.Fprintf(r.env.Stderr, "hallmark: the tree has more than %d calls: those that count most are shown\n", mostCalls)
 	}
 	if r.json {
 		return r.writeTreeJSON(sel, tree)
