@@ -12,6 +12,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"hallmark/buildid"
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/proctest"
@@ -102,13 +103,37 @@ func TestWholeStacks(t *testing.T) {
 		} else if inCallback == 0 {
 			testenv.Lack(t, "none of %d samples is in the callback", all)
 		}
-		// Program and library are in each recording, and the dynamic linker only by chance.
-		if u := stats.Unwind; round == 0 && u.Built < 2 || round == 1 && (u.Cached < 2 || u.Built > 1) {
-			after, _ := filepath.Glob(filepath.Join(cache, "*", "*"))
-			t.Errorf("recording %d: %+v; the cache had %q, and has %q; the program is %v", round, u, before, after, proctest.FileID(t, program))
+		after, _ := filepath.Glob(filepath.Join(cache, "*", "*"))
+		u := stats.Unwind
+		if round == 0 && u.Built < 2 || round == 1 && (u.Cached < 1 || !builtByChance(before, after, proctest.FileID(t, program))) {
+			t.Errorf("recording %d: %+v; the cache had %q, and has %q", round, u, before, after)
 		}
-		before, _ = filepath.Glob(filepath.Join(cache, "*", "*"))
+		before = after
 	}
+}
+
+// builtByChance reports whether a program's table is not among those that were added to a cache, and at most one is of a
+// file that had none: the program and its library are in each recording, and the dynamic linker only by chance. The table of a
+// library is another one where its file has another time of change: 'perf record' makes a link to it each time.
+func builtByChance(before, after []string, program buildid.ID) bool {
+	id := func(name string) string {
+		text, _, _ := strings.Cut(filepath.Base(name), "-")
+		return text
+	}
+	known, others := map[string]bool{}, 0
+	for _, name := range before {
+		known[id(name)] = true
+	}
+	for _, name := range after {
+		switch {
+		case slices.Contains(before, name):
+		case id(name) == program.String():
+			return false
+		case !known[id(name)]:
+			others++
+		}
+	}
+	return known[program.String()] && others <= 1
 }
 
 // TestStacksOfBriefProcesses records processes that are over before anybody could look at
