@@ -11,7 +11,7 @@ import (
 var noLimits = profile.Limits{Memory: math.MaxInt64, Text: math.MaxInt64, Calls: math.MaxInt64, Shown: math.MaxInt64}
 
 // Check returns profile.ErrTooLarge if the profile stands for more names or calls than its file may: one that a few
-// bytes made, or one that got names with inlined calls since. Whatever is asked of a profile goes over all of these.
+// bytes made, or one that got names with inlined calls since. Each question about a profile goes over all of these.
 func (p *Profile) Check() error {
 	if err := p.checkText(); err != nil {
 		return err

@@ -73,8 +73,8 @@ func stampOf(info fs.FileInfo) string {
 	return fmt.Sprintf("%d.%d.%d.%d", st.Ino, st.Size, info.ModTime().UnixNano(), st.Ctim.Nano())
 }
 
-// Scan looks at all files that are new or changed since the last call, several at a time. What was found is known, and
-// kept, while it goes on, and when ctx ends it.
+// Scan looks at all files that are new or changed since the last call, several at a time. The scanner answers for each
+// file soon after it was looked at, and keeps it also where ctx ends the scan.
 func (s *Scanner) Scan(ctx context.Context) error {
 	s.mu.Lock()
 	if s.files == nil {
