@@ -586,7 +586,8 @@ func TestUploadsAndCollections(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	uploads := 0
+	tries, uploads, runs := 0, 0, 0
+	ran := sync.NewCond(&mu) // a run has ended
 	var sum Collected
 	isEnough := func() bool {
 		mu.Lock()
@@ -619,6 +620,13 @@ func TestUploadsAndCollections(t *testing.T) {
 					t.Error(err)
 				}
 				m.pass(time.Duration(rand.Int64N(int64(day))))
+				// A run during which days pass gives up. So no more than two uploads come to a run, however slow
+				// it is beside them.
+				mu.Lock()
+				for tries++; tries > 2*runs+4; {
+					ran.Wait()
+				}
+				mu.Unlock()
 			}
 		})
 	}
@@ -634,6 +642,8 @@ func TestUploadsAndCollections(t *testing.T) {
 				}
 				mu.Lock()
 				sum.Removed, sum.Objects, sum.Marked = sum.Removed+c.Removed, sum.Objects+c.Objects, sum.Marked+c.Marked
+				runs++
+				ran.Broadcast()
 				mu.Unlock()
 				select {
 				case <-ended:
