@@ -311,7 +311,7 @@ func (x *torture) overwriteWhileRunning(f form) {
 	switch err := <-ended; {
 	case err == nil:
 	case strings.HasPrefix(err.Error(), "signal: "):
-		x.lack("%s: %v", x.at, err)
+		x.lack(x.at, "%v", err)
 	default:
 		x.t.Errorf("%s: %v", x.at, err)
 	}
