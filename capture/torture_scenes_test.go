@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -205,10 +206,15 @@ func (x *torture) read(path string) []byte {
 func (x *torture) overwrite(path string, i *image) {
 	x.t.Helper()
 	content := x.read(i.path)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	var f *os.File
+	testenv.Await(x.t, path, func() (idle bool) { // see open_idle of testdata/host.c
+		var err error
+		f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+		if err != nil && !errors.Is(err, unix.ETXTBSY) {
+			x.t.Fatal(err)
+		}
+		return err == nil
+	})
 	defer f.Close()
 	if _, err := f.Write(content); err != nil {
 		x.t.Fatal(err)
