@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 	memoryIsBelieved = fstimes.BelieveTemporary()
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // helpers end at once
 	goleak.VerifyTestMain(m, append(leaktest.HeldUpLooks(), goleak.Cleanup(func(status int) {
-		if left := perfDescriptors(); status == 0 && len(left) > 0 && !leaktest.AreHeldUp() {
+		heldUp := leaktest.AreHeldUp() // which they may not be any more a moment later
+		if left := perfDescriptors(); status == 0 && len(left) > 0 && !heldUp {
 			fmt.Fprintln(os.Stderr, "descriptors left open:", left)
 			status = 1
 		}

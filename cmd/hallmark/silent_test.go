@@ -60,13 +60,13 @@ func victim(how string) {
 	if how == "args" {
 		coverArguments(int(f.Fd()))
 	}
-	var execute func(direct int)
+	var execute func(*dirtyFile)
 	if how == "execute" {
 		execute = prepareExecution() // whose child closes the files, so that the kernel writes what is dirty
 	}
-	direct := -1
+	var dirty *dirtyFile
 	if how == "launder" || how == "execute" {
-		direct = dirtyPage(os.Args[1])
+		dirty = newDirtyFile(os.Args[1])
 	}
 	fmt.Printf("%x\n", uintptr(unsafe.Pointer(&m[0])))
 	if how == "flip" {
@@ -76,9 +76,9 @@ func victim(how string) {
 	case "lock":
 		lockMappings(uintptr(unsafe.Pointer(&m[0])))
 	case "launder":
-		launderPage(direct)
+		launderPage(dirty)
 	case "execute":
-		execute(direct)
+		execute(dirty)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -151,24 +151,38 @@ func awaitWord() {
 	check(err)
 }
 
-// dirtyPage writes to a page of a file that it has mapped, and opens the file once more, for direct I/O.
-func dirtyPage(name string) (direct int) {
+// A dirtyFile has a page that is written to in memory, and is open once more, for direct I/O.
+type dirtyFile struct {
+	page   []byte
+	direct int
+}
+
+func newDirtyFile(name string) *dirtyFile {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	check(err)
 	page, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	check(err)
-	page[0] = '\x7f' // as it was
-	direct, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_DIRECT, 0)
+	direct, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_DIRECT, 0)
 	check(err)
-	return direct
+	d := &dirtyFile{page, direct}
+	d.write()
+	return d
 }
 
-// launderPage maps the file that is open for direct I/O, once the server does not answer any more:
-// the kernel has the page written first, and holds the lock of the mappings for writing
-// meanwhile (fuse_file_mmap, fs/fuse/file.c).
-func launderPage(direct int) {
+func (d *dirtyFile) write() { d.page[0] = '\x7f' } // as it was
+
+// mapDirect maps the file that is open for direct I/O. The kernel has the page written first, and holds the
+// lock of the mappings for writing meanwhile (fuse_file_mmap, fs/fuse/file.c). It may have written the page
+// before, as another process may call sync(2).
+func (d *dirtyFile) mapDirect() {
+	d.write()
+	_, _ = syscall.Mmap(d.direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+}
+
+// launderPage waits with that lock held, once the server does not answer any more.
+func launderPage(d *dirtyFile) {
 	awaitWord()
-	_, _ = syscall.Mmap(direct, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+	d.mapDirect()
 }
 
 // prepareExecution returns a function that has a child execute a program that shares this process's mappings,
@@ -176,7 +190,7 @@ func launderPage(direct int) {
 // another one of the child held (exec_mmap, fs/exec.c), under which it answers most questions about a process.
 //
 // Go's runtime must not need memory meanwhile, or nobody gets to the child: it has what it needs before.
-func prepareExecution() (forEver func(direct int)) {
+func prepareExecution() (forEver func(*dirtyFile)) {
 	debug.SetGCPercent(-1)
 	execute := func() {
 		if pid, err := syscall.ForkExec("/bin/true", []string{"true"}, nil); err == nil {
@@ -184,16 +198,16 @@ func prepareExecution() (forEver func(direct int)) {
 		}
 	}
 	execute()
-	ready, lock := make(chan bool), make(chan int)
+	ready, lock := make(chan bool), make(chan *dirtyFile)
 	go func() {
 		runtime.LockOSThread()
 		ready <- true
-		_, _ = syscall.Mmap(<-lock, 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+		(<-lock).mapDirect()
 	}()
 	<-ready
-	return func(direct int) {
+	return func(d *dirtyFile) {
 		awaitWord()
-		lock <- direct
+		lock <- d
 		time.Sleep(lockTime / 2)
 		execute() // it may come to that when the server is gone
 	}
