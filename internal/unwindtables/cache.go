@@ -137,7 +137,7 @@ func (c Cache) store(k tableKey, t *unwind.Table) error {
 	order.PutUint32(header, tableCacheMagic)
 	order.PutUint32(header[4:], unwind.Version)
 	order.PutUint32(header[8:], crc32.Checksum(t.Bytes(), castagnoli))
-	return c.dir.Write(c.name(k), func(w io.Writer) error {
+	return c.dir.WriteFast(c.name(k), func(w io.Writer) error {
 		_, err := w.Write(header)
 		if err == nil {
 			_, err = w.Write(t.Bytes())
