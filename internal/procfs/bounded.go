@@ -17,7 +17,7 @@ import (
 // Read reads a small file that /proc has of a process or a thread. The error is patience.ErrSilent where
 // it cannot be had in time.
 func Read(pid int, name string) ([]byte, error) {
-	return patience.InTime(pid, patience.LookTime, func() ([]byte, error) { return os.ReadFile(pathOf(pid, name)) })
+	return patience.InTime(pid, patience.LookTime, func() ([]byte, error) { return read(pathOf(pid, name)) })
 }
 
 // Readlink reads a link that /proc has of a process or a thread. Errors are those of Read.

@@ -188,7 +188,7 @@ func UnifiedContainer(cgroup string) string { return container(firstRoot(Unified
 // ContainerOf returns the number of the container that a process is in, "" for none that is
 // believed.
 func ContainerOf(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	b, err := read(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return ""
 	}

@@ -13,7 +13,9 @@ import (
 
 // OwnPID returns the number of this process in /proc, which may be mounted for a PID
 // namespace further out.
-func OwnPID() int {
+func OwnPID() int { return ownPID() }
+
+var ownPID = sync.OnceValue(func() int {
 	link, err := os.Readlink("/proc/self")
 	if err != nil {
 		return os.Getpid()
@@ -23,7 +25,7 @@ func OwnPID() int {
 		return os.Getpid()
 	}
 	return pid
-}
+})
 
 // ErrPIDNamespace says that BPF's process numbers mean nothing here.
 var ErrPIDNamespace = errors.New("not in the PID namespace of the machine")

@@ -41,7 +41,7 @@ func ThreadsOf(pid int) ([]int, error) {
 // LeaderOf returns the number of the process that a thread is of, 0 when there is no such
 // thread: proc_pid_status(5).
 func LeaderOf(tid int) int {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	status, err := read(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
 		return 0
 	}
@@ -62,7 +62,7 @@ func ThreadName(pid, tid uint32) string {
 func NameOf(pid uint32) string { return readName(fmt.Sprintf("/proc/%d/comm", pid)) }
 
 func readName(file string) string {
-	b, err := os.ReadFile(file)
+	b, err := read(file)
 	if err != nil {
 		return ""
 	}
