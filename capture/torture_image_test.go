@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/internal/proctest"
+	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
 	"hallmark/internal/elftest"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 )
 
 // image is a file whose code runs at one place that no other image has: an identity
@@ -31,6 +32,7 @@ type image struct {
 	from, to uint64     // file offsets of the code that runs
 	pages    uint64     // file offset of the pages that it is in
 	mark     uint64     // at markAt in the file
+	made     unix.Stat_t
 }
 
 // has reports whether the image's code is run at an offset. In the slots of others is
@@ -102,6 +104,9 @@ func (m *maker) image(f form) *image {
 	i.id, i.mark = f.identity(m.t, i.path, unique[:]), binary.NativeEndian.Uint64(unique[:])
 	if st, err := os.Stat(i.path); err == nil && st.Size() < 1<<20 {
 		i.content = ownContent(m.t, i.path)
+	}
+	if err := unix.Stat(i.path, &i.made); err != nil {
+		m.t.Fatal(err)
 	}
 	time.Sleep(fstimes.Delay() * 5 / 4) // what was just written may have no identity yet
 	return i

@@ -357,15 +357,19 @@ func (s sampled) path() string {
 	return s.file
 }
 
-// linked is the reason of samples in a file that another process made a link to meanwhile, as
-// 'perf record' does for its cache: the file's time of change is another one then.
-const linked = "linked"
+// touched is the reason of samples in a file that another process touched meanwhile, as 'perf record' does
+// with a link for its cache: the file's time of change is another one then, and its content is not.
+const touched = "touched"
 
-// reason returns why a sample has no identity.
-func (s sampled) reason() string {
-	var st unix.Stat_t
-	if s.why == reason.FileChanged.Code() && unix.Stat(s.path(), &st) == nil && st.Nlink > 1 {
-		return linked
+// reason returns why a sample in one of the images has no identity.
+func (s sampled) reason(images []*image) string {
+	i := slices.IndexFunc(images, func(i *image) bool { return i.path == s.path() })
+	if s.why != reason.FileChanged.Code() || i < 0 {
+		return s.why
+	}
+	var now unix.Stat_t
+	if made := images[i].made; unix.Stat(s.path(), &now) == nil && now.Mtim == made.Mtim && now.Ctim != made.Ctim {
+		return touched
 	}
 	return s.why
 }
@@ -392,7 +396,7 @@ func (v *verdict) count(s sampled, images []*image) {
 	}
 	switch {
 	case s.id == "":
-		v.unknown[s.reason()] += s.n
+		v.unknown[s.reason(images)] += s.n
 	case slices.ContainsFunc(images, right):
 		v.right += s.n
 	default:
@@ -498,7 +502,7 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 	}
 	// What the kernel had no room to report nobody can know, nor what was in a file that was gone, nor whether one that
 	// has another time of change is the same.
-	lost := v.unknown[reason.RecordsLost.Code()] + v.unknown[reason.ContentUnknown.Code()] + v.unknown[linked]
+	lost := v.unknown[reason.RecordsLost.Code()] + v.unknown[reason.ContentUnknown.Code()] + v.unknown[touched]
 	n -= lost
 	switch {
 	case s.open && !(inTask && s.caught), s.private && !inTask:
@@ -507,11 +511,25 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 			x.lack(s.name, "none of %d samples came in time: %v", n, v.unknown)
 		}
 	case !testenv.Judges(n, unknown):
-		x.lack(s.name, "%d samples are too few, and %d when records were lost, or contents were gone, or of files with another link", n, lost)
+		x.lack(s.name, "%d samples are too few, and %d when records were lost, or contents were gone, or others touched the files", n, lost)
 	// Those without an identity for another reason are a part of all samples, whatever was lost.
 	case v.right == 0, testenv.TooMany(n-v.right-v.wrong, v.all(), unknown):
-		x.t.Errorf("%s: %d of %d samples identified; the others %v", s.name, v.right, n, v.unknown)
+		x.t.Errorf("%s: %d of %d samples identified; the others %v%s", s.name, v.right, n, v.unknown, x.times(s.name))
 	}
+}
+
+// times returns the times of the files of a scene, when they were made and now.
+func (x *torture) times(scene string) string {
+	var text strings.Builder
+	for _, t := range x.truth {
+		for _, i := range t.images {
+			var now unix.Stat_t
+			if err := unix.Stat(i.path, &now); t.of == scene {
+				fmt.Fprintf(&text, "\n%s: %d links, changed %v %v, made %v %v (%v)", i.path, now.Nlink, now.Mtim, now.Ctim, i.made.Mtim, i.made.Ctim, err)
+			}
+		}
+	}
+	return text.String()
 }
 
 // lack says why a scene has too few samples.
