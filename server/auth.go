@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -45,12 +46,14 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("%q is no role: read, symbolize, upload:ci, upload:agent, admin", s)
 }
 
-// A Token is kept as its hash: whoever reads the file of tokens cannot use any.
+// A Token is kept as its hash: whoever reads the file of tokens cannot use any. In its place there may be a name
+// that certificates of clients have.
 type Token struct {
-	Name    string    `json:"name"`
-	Roles   []Role    `json:"roles"`
-	SHA256  string    `json:"sha256"` // of the token
-	Expires time.Time `json:"expires"`
+	Name        string    `json:"name"`
+	Roles       []Role    `json:"roles"`
+	SHA256      string    `json:"sha256,omitempty"`      // of the token
+	Certificate string    `json:"certificate,omitempty"` // see ParseCertificateName
+	Expires     time.Time `json:"expires"`
 }
 
 // tokenStart is what tokens begin with, so that a search for secrets finds them.
@@ -60,6 +63,42 @@ const tokenStart = "hallmark_"
 func NewToken(name string, roles []Role, expires time.Time) (Token, string) {
 	secret := tokenStart + rand.Text()
 	return Token{Name: name, Roles: roles, SHA256: hashToken(secret), Expires: expires}, secret
+}
+
+// Kinds of names in certificates, before a colon. A name of one kind is none of another: an authority that lets clients
+// choose their common name need not let them choose their URI.
+const (
+	dnsName    = "dns"
+	uriName    = "uri"
+	emailName  = "email"
+	commonName = "cn"
+)
+
+// ParseCertificateName returns a name of a certificate as the file of tokens has it: a DNS name, URI or e-mail address of its
+// subjectAltName (RFC 5280, section 4.2.1.6), dns:NAME, uri:URI or email:ADDRESS, or the common name of its subject, cn:NAME.
+func ParseCertificateName(s string) (string, error) {
+	kind, name, _ := strings.Cut(s, ":")
+	if name != "" && slices.Contains([]string{dnsName, uriName, emailName, commonName}, kind) {
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is no name of a certificate: dns:NAME, uri:URI, email:ADDRESS, cn:NAME", s)
+}
+
+// namesOf returns the names of a certificate.
+func namesOf(c *x509.Certificate) (names []string) {
+	for _, name := range c.DNSNames {
+		names = append(names, dnsName+":"+name)
+	}
+	for _, u := range c.URIs {
+		names = append(names, uriName+":"+u.String())
+	}
+	for _, address := range c.EmailAddresses {
+		names = append(names, emailName+":"+address)
+	}
+	if c.Subject.CommonName != "" {
+		names = append(names, commonName+":"+c.Subject.CommonName)
+	}
+	return names
 }
 
 func hashToken(secret string) string {
@@ -85,7 +124,12 @@ func ReadTokens(name string) ([]Token, error) {
 				return nil, fmt.Errorf("%s: token %q: %w", name, t.Name, err)
 			}
 		}
-		if len(t.SHA256) != 64 {
+		switch _, err := ParseCertificateName(t.Certificate); {
+		case t.Certificate != "" && err != nil:
+			return nil, fmt.Errorf("%s: token %q: %w", name, t.Name, err)
+		case t.Certificate != "" && t.SHA256 != "":
+			return nil, fmt.Errorf("%s: token %q: a hash and a certificate", name, t.Name)
+		case t.Certificate == "" && len(t.SHA256) != 64:
 			return nil, fmt.Errorf("%s: token %q: no SHA-256", name, t.Name)
 		}
 	}
@@ -172,7 +216,7 @@ func (g *guard) identify(r *http.Request) (caller, error) {
 			if who, ok := g.session(r); ok {
 				return who, nil
 			}
-			return caller{}, errNoToken
+			return g.certified(r)
 		}
 	}
 	found, ok := g.known(hashToken(strings.TrimSpace(secret)))
@@ -185,11 +229,28 @@ func (g *guard) identify(r *http.Request) (caller, error) {
 // known returns whom a token is of, by its hash.
 func (g *guard) known(hash string) (found caller, ok bool) {
 	for _, t := range g.load() {
-		if subtle.ConstantTimeCompare([]byte(hash), []byte(t.SHA256)) == 1 && (t.Expires.IsZero() || time.Now().Before(t.Expires)) {
+		if t.SHA256 != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(t.SHA256)) == 1 && t.isValid() {
 			found, ok = caller{t.Name, t.Roles}, true
 		}
 	}
 	return found, ok
+}
+
+func (t *Token) isValid() bool { return t.Expires.IsZero() || time.Now().Before(t.Expires) }
+
+// certified returns whom the certificate of a client is of: the first entry of the file that has one of its names. The
+// TLS server has verified that certificate. A browser sends it with requests that a page of another site makes, too.
+func (g *guard) certified(r *http.Request) (caller, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || isForeign(r) {
+		return caller{}, errNoToken
+	}
+	names := namesOf(r.TLS.VerifiedChains[0][0])
+	for _, t := range g.load() {
+		if t.Certificate != "" && slices.Contains(names, t.Certificate) && t.isValid() {
+			return caller{t.Name, t.Roles}, nil
+		}
+	}
+	return caller{}, fmt.Errorf("%w, or a certificate with a name that it knows, and not of %q", errNoToken, names)
 }
 
 // isLoopback reports whether a host, with or without a port, is this machine.

@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +23,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/buildid"
+	"hallmark/internal/certtest"
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
@@ -315,4 +318,43 @@ func mapped(t *testing.T, pid int, path string) (code procmap.VMA) {
 		return true
 	})
 	return code
+}
+
+// TestServeCertificates has clients with certificates push to a server, and ask it, without any token.
+func TestServeCertificates(t *testing.T) {
+	testenv.Tool(t, "gcc")
+	prog, info := buildOrders(t, t.TempDir())
+	authority := certtest.NewAuthority(t)
+	ca := authority.Write(t)
+	host := certtest.Write(t, authority.Issue(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}))
+	build := certtest.Write(t, authority.Issue(t, x509.Certificate{DNSNames: []string{"build.example.org"}}))
+	stranger := certtest.Write(t, authority.Issue(t, x509.Certificate{DNSNames: []string{"stranger.example.org"}}))
+	tokens := filepath.Join(t.TempDir(), "tokens.json")
+	if out, errs, err := elsewhere(t, "serve", "token", "--tokens", tokens, "--name", "build", "--role", "upload:ci", "--role", "symbolize", "--certificate", "dns:build.example.org"); err != nil || out != "" {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	if _, errs, err := elsewhere(t, "serve", "token", "--tokens", tokens, "--name", "other", "--role", "read", "--certificate", "build.example.org"); err == nil || !strings.Contains(errs, "dns:NAME") {
+		t.Errorf("a name of no kind: %v: %s", err, errs)
+	}
+	base := serveCommand(t, "--tokens", tokens, "--tls-cert", host, "--tls-key", host, "--client-ca", ca)
+	t.Setenv("SSL_CERT_FILE", ca)
+	if out, errs, err := elsewhere(t, "push", "--server", base, "--client-cert", build, prog); err != nil || !strings.Contains(out, "1 file sent (") {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	text := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(text, fmt.Appendf(nil, "    #0 0x1  (/gone/prog+%#x) (BuildId: %v)\n", functionOf(t, prog, "sum_of_orders")+1, info.ID), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, err := elsewhere(t, "symbolize", "--server", base, "--client-cert", build, text); err != nil || !strings.Contains(out, "sum_of_orders") {
+		t.Errorf("%v: %s%s", err, out, errs)
+	}
+	if _, errs, err := elsewhere(t, "push", "--server", base, "--client-cert", stranger, prog); err == nil || !strings.Contains(errs, "dns:stranger.example.org") {
+		t.Errorf("a certificate that the file of tokens does not have: %v: %s", err, errs)
+	}
+	if _, _, err := elsewhere(t, "push", "--server", base, prog); err == nil {
+		t.Error("no certificate is needed")
+	}
+	if _, errs, err := elsewhere(t, "push", "--server", base, "--client-key", build, prog); err == nil || !strings.Contains(errs, "--client-cert") {
+		t.Errorf("a key alone: %v: %s", err, errs)
+	}
 }

@@ -182,7 +182,7 @@ func TestOneDoorForNamesOfOthers(t *testing.T) {
 
 // notProduct are directories of what only tests and measures.
 var notProduct = []string{
-	"bench", "tools", "internal/dwarftest", "internal/elftest", "internal/fusetest", "internal/perfgen", "internal/perftest", "internal/proctest", "internal/proftest",
+	"bench", "tools", "internal/certtest", "internal/dwarftest", "internal/elftest", "internal/fusetest", "internal/perfgen", "internal/perftest", "internal/proctest", "internal/proftest",
 	"internal/testenv", "internal/testrun", "internal/unwindtest", "internal/vmtest",
 }
 

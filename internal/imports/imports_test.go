@@ -292,6 +292,7 @@ var rules = map[string]rule{
 	},
 	"internal/perfgen":  {module: []string{"perfdata"}, why: "makes perf.data files of any bytes for fuzz targets"},
 	"internal/perftest": {module: []string{"internal/testenv"}, why: "has perf record programs for tests"},
+	"internal/certtest": {why: "makes certificates for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/quota":    {why: "shares of what is bounded in sum; imports nothing, so that all that keeps something for users can use it"},
 	"internal/ranges":   {why: "arithmetic over addresses, for all tables of names; imports nothing"},

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,11 +47,21 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (HTTP %d)", e.URL, e.Message, e.Status) }
 
-var standard = func() *http.Client {
+var standard = withTLS(nil)
+
+// WithCertificate returns what makes requests as a Client does by itself, with a certificate of the client's own.
+func WithCertificate(pair tls.Certificate) *http.Client {
+	return withTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}})
+}
+
+func withTLS(c *tls.Config) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 16
+	if c != nil {
+		t.TLSClientConfig = c
+	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}()
+}
 
 // New returns a Client of the server with this URL.
 func New(raw, token string) (*Client, error) {

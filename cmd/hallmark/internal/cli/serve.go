@@ -45,7 +45,8 @@ servers, then agents.
 
 Without flags the server listens on 127.0.0.1:8002 and keeps its files below
 $XDG_DATA_HOME, and everybody on this machine may use it. An address that other
-machines reach takes --tokens and --tls-cert, or --insecure.
+machines reach takes --tokens and --tls-cert, or --insecure. Clients have the
+roles of their tokens, or of the names of their certificates (--client-ca).
 
 --store s3://BUCKET/PREFIX keeps the files in a bucket of S3 or of a compatible
 service that knows If-Match and If-None-Match. Any number of servers may work
@@ -486,10 +487,14 @@ may pin identities.
 
 Clients of debuginfod send a token where DEBUGINFOD_HEADERS_FILE names a file
 with the line 'Authorization: Bearer TOKEN'. 'hallmark push' and others take it
-from --token-file or HALLMARK_TOKEN.`
+from --token-file or HALLMARK_TOKEN.
+
+--certificate makes no token: clients whose certificate has this name have the
+roles. Names are dns:NAME, uri:URI and email:ADDRESS of its subjectAltName, and
+cn:NAME of its subject. The server takes --client-ca for it.`
 
 func newServeTokenCommand(e *verb.Env) *cobra.Command {
-	var file, name string
+	var file, name, certificate string
 	var roles []string
 	var expires verb.TimeSpan
 	var remove bool
@@ -498,26 +503,33 @@ func newServeTokenCommand(e *verb.Env) *cobra.Command {
 		Short: "Make a token for those who may use a server",
 		Long:  serveTokenLong,
 		Example: `  hallmark serve token --tokens t.json --name ci --role upload:ci --expires 720h
-  hallmark serve token --tokens t.json --name ci --remove`,
+  hallmark serve token --tokens t.json --name ci --remove
+  hallmark serve token --tokens t.json --name n --role read --certificate cn:n`,
 		Args: verb.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if file == "" || name == "" || len(roles) == 0 && !remove {
 				return verb.Usagef("token: --tokens, --name and --role are needed")
 			}
-			return changeTokens(e, file, name, roles, time.Duration(expires), remove)
+			if certificate != "" {
+				if _, err := server.ParseCertificateName(certificate); err != nil {
+					return verb.Usage(err)
+				}
+			}
+			return changeTokens(e, file, name, certificate, roles, time.Duration(expires), remove)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "tokens", "", "the `FILE` of tokens, which is made if need be")
 	f.StringVar(&name, "name", "", "`NAME` of the token, which the server shows beside what came by it")
 	f.StringArrayVar(&roles, "role", nil, "`ROLE` of the token (can be repeated)")
+	f.StringVar(&certificate, "certificate", "", "clients whose certificate has this `NAME` have the roles, in place of a token")
 	f.Var(&expires, "expires", "the token is of no use after this time, 0 for no end")
 	f.BoolVar(&remove, "remove", false, "remove the token with this name")
 	verb.CompleteValues(cmd, "role", "read", "symbolize", "upload:ci", "upload:agent", "admin")
 	return cmd
 }
 
-func changeTokens(e *verb.Env, file, name string, roles []string, expires time.Duration, remove bool) error {
+func changeTokens(e *verb.Env, file, name, certificate string, roles []string, expires time.Duration, remove bool) error {
 	tokens, err := server.ReadTokens(file)
 	if err != nil && (remove || !errors.Is(err, fs.ErrNotExist)) {
 		return err
@@ -548,6 +560,9 @@ func changeTokens(e *verb.Env, file, name string, roles []string, expires time.D
 	var end time.Time
 	if expires > 0 {
 		end = time.Now().Add(expires).UTC().Truncate(time.Second)
+	}
+	if certificate != "" {
+		return server.WriteTokens(file, append(kept, server.Token{Name: name, Roles: parsed, Certificate: certificate, Expires: end}))
 	}
 	token, secret := server.NewToken(name, parsed, end)
 	if err := server.WriteTokens(file, append(kept, token)); err != nil {

@@ -1,6 +1,9 @@
 package symbolsource
 
 import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
 	"os"
 	"strings"
 
@@ -18,12 +21,15 @@ import (
 type Server struct {
 	URL       string
 	TokenFile string
+	Cert, Key string // PEM files
 }
 
 // AddFlags adds the flags that name the server, which is asked for what.
 func (o *Server) AddFlags(flags *pflag.FlagSet, what string) {
 	flags.StringVar(&o.URL, "server", "", what+" at this `URL`, which 'hallmark serve' prints (default: HALLMARK_SERVER)")
 	flags.StringVar(&o.TokenFile, "token-file", "", "the token for the server is in this `FILE` (default: HALLMARK_TOKEN has it)")
+	flags.StringVar(&o.Cert, "client-cert", "", "show the server the certificate in this PEM `FILE`")
+	flags.StringVar(&o.Key, "client-key", "", "the private key of --client-cert, a PEM `FILE` (default: it is in the same)")
 }
 
 const maxTokenFile = 4096
@@ -45,7 +51,36 @@ func (o *Server) client() (*client.Client, error) {
 	if err != nil {
 		return nil, verb.Usage(err)
 	}
+	if o.Key != "" && o.Cert == "" {
+		return nil, verb.Usagef("--client-key takes --client-cert")
+	}
+	if o.Cert != "" {
+		pair, err := loadPair(o.Cert, cmp.Or(o.Key, o.Cert))
+		if err != nil {
+			return nil, err
+		}
+		c.HTTP = client.WithCertificate(pair)
+	}
 	return c, nil
+}
+
+const maxPEM = 4 << 20
+
+// loadPair reads a certificate and its key.
+func loadPair(cert, key string) (tls.Certificate, error) {
+	c, err := regular.ReadFile(cert, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	k, err := regular.ReadFile(key, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(c, k)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s: %w", cert, err)
+	}
+	return pair, nil
 }
 
 // named returns the client of the server that the flag or the environment names, nil for none.
