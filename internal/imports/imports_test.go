@@ -69,7 +69,7 @@ var rules = map[string]rule{
 		external: []string{"github.com/minio/minio-go/"},
 		why:      "the only importer of the client of S3",
 	},
-	"server/blob/blobtest": {module: []string{"server/blob"}, why: "one suite for all stores of objects"},
+	"server/blob/blobtest": {module: []string{"internal/testenv", "server/blob"}, why: "one suite for all stores of objects"},
 	"server/store": {
 		module: []string{"buildid", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
 		why:    "files by identity; it knows nothing of requests",

@@ -293,6 +293,9 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		}
 		changed, err := apply(m)
 		if err != nil || !changed {
+			if err == nil && tag != "" {
+				s.remember(id, m, tag) // a change whose answer was lost, maybe
+			}
 			return m, err
 		}
 		if m.Life == "" && len(m.Files) > 0 {
@@ -382,7 +385,9 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	m, tag, err := s.read(ctx, id)
 	switch {
 	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
-		s.remember(id, nil, "")
+		if !s.knowsBetter(id, k) {
+			s.remember(id, nil, "")
+		}
 		return nil, none
 	case err != nil:
 		if ok && k.m != nil && errors.Is(err, blob.ErrUnavailable) {
@@ -390,8 +395,18 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		}
 		return nil, err
 	}
-	s.remember(id, m, tag)
+	if !s.knowsBetter(id, k) {
+		s.remember(id, m, tag)
+	}
 	return m, nil
+}
+
+// knowsBetter reports whether this server has read or changed the manifest of an identity since it knew k. Then what was
+// read meanwhile may be older.
+func (s *Store) knowsBetter(id buildid.ID, k knownManifest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[id].read != k.read
 }
 
 // Manifests returns all manifests, in the order of their keys. The first error ends it.

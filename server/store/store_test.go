@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -398,5 +399,62 @@ func TestSweep(t *testing.T) {
 		if u, err = s.Staged(t.Context(), "who", strings.Repeat("0", 64)); err != nil || u.Size() != want {
 			t.Errorf("after %d hours: %d bytes, %v", hours, u.Size(), err)
 		}
+	}
+}
+
+// late is a store in which something happens after a manifest was read, and before anybody has the answer.
+type late struct {
+	blob.Store
+	after func()
+}
+
+func (l *late) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
+	body, info, err := l.Store.Get(ctx, key, off, n)
+	if after := l.after; after != nil && strings.HasPrefix(key, "id/") {
+		l.after = nil
+		after()
+	}
+	return body, info, err
+}
+
+// TestOwnChangesAreSeen looks for an identity while the same server adds it: what it says afterwards is not what was
+// true before.
+func TestOwnChangesAreSeen(t *testing.T) {
+	m := newMemory(t)
+	l := &late{Store: m}
+	s := &Store{Blobs: l, Scratch: t.TempDir(), Now: m.Now}
+	info, err := buildid.Read(bytes.NewReader(numbered(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.after = func() { mustAdd(t, s, numbered(1), CI) }
+	if _, err := s.Manifest(t.Context(), info.ID); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("before this server has added it: %v", err)
+	}
+	if _, err := s.Manifest(t.Context(), info.ID); err != nil {
+		t.Errorf("after this server has added it: %v", err)
+	}
+}
+
+// TestLostAnswer has a server look for an identity, and add it by a request whose answer is lost. The next try finds
+// nothing to change, and then the identity is there.
+func TestLostAnswer(t *testing.T) {
+	m := newMemory(t)
+	s, other := m.server(t), m.server(t)
+	b := numbered(1)
+	info, err := buildid.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Manifest(t.Context(), info.ID); !errors.Is(err, blob.ErrNotExist) {
+		t.Fatal(err)
+	}
+	mustAdd(t, other, b, CI) // the store has it, and this server was not told
+	mustAdd(t, other, b, CI) // nor that it is used today
+	if a := mustAdd(t, s, b, CI); a.New {
+		t.Fatal("it is new")
+	}
+	if _, err := s.Manifest(t.Context(), info.ID); err != nil {
+		t.Errorf("after a push that was acknowledged: %v", err)
 	}
 }

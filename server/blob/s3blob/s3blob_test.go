@@ -4,71 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"hallmark/internal/testenv"
 	"hallmark/server/blob"
 	"hallmark/server/blob/blobtest"
 	"hallmark/server/blob/s3blob"
 	"hallmark/server/store"
 )
 
-// service returns the path of versitygw, an S3 server over a directory. Debian has none, and building
-// it takes minutes: the thorough run does it, and others use the one in PATH.
-func service(t *testing.T) string {
-	t.Helper()
-	if path, err := exec.LookPath("versitygw"); err == nil {
-		return path
-	}
-	const version = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-	if !testenv.Thorough() {
-		t.Skipf("NOT CHECKED: needs versitygw in PATH (go install %s), or HALLMARK_THOROUGH=1", version)
-	}
-	dir := t.TempDir()
-	cmd := exec.Command("go", "install", version)
-	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-mod=mod")
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	testenv.Need(t, err == nil, fmt.Sprintf("versitygw, which cannot be built: %v\n%s", err, out))
-	return filepath.Join(dir, "versitygw")
-}
-
-// startService starts versitygw, and returns its URL and the environment for it.
+// startService starts an S3 server, and returns its URL and the environment for it.
 func startService(t *testing.T) (endpoint string, getenv func(string) string) {
 	t.Helper()
-	path := service(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	t.Setenv("AWS_ACCESS_KEY_ID", "user")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "password")
-	cmd := exec.Command(path, "--access", "user", "--secret", "password", "--port", address, "posix", "--sidecar", t.TempDir(), t.TempDir())
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for range 100 {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			return "http://" + address, func(string) string { return "" }
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatal("versitygw does not listen")
-	return "", nil
+	return blobtest.StartS3(t), func(string) string { return "" }
 }
 
 func TestStore(t *testing.T) {
