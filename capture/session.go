@@ -230,7 +230,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 	}
 	for {
-		over, err := w.Wait(s.sampler.due(), perfring.Breath)
+		over, err := w.Wait(s.sampler.due())
 		if err != nil || over {
 			return err
 		}

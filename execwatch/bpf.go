@@ -141,26 +141,26 @@ const (
 )
 
 // pause has the next event wake us when nothing has happened for a while.
-func (b *bpfWatch) pause(idle bool) (time.Duration, error) {
+func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
 	if wakes := idle && b.seen == 0; wakes != b.wakes {
 		b.wakes = wakes
 		if err := b.programs.Wake(wakes); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if err := b.take(); err != nil { // what came before it was said
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	if b.wakes && b.seen == 0 && b.libs == nil {
 		b.period = 0 // until something happens
-		return perfring.Forever, nil
+		return -1, 0, nil
 	}
 	most := longPeriod
 	if b.libs != nil { // whose files must be opened while their processes live
 		most = perfring.Glance
 	}
 	b.period = min(max(2*b.period, shortPeriod), most)
-	return b.period, nil
+	return int(b.period.Milliseconds()), 0, nil
 }
 
 func (b *bpfWatch) read() (uint64, error) {

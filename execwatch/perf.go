@@ -206,11 +206,11 @@ func (p *perfWatch) descriptors() []int {
 
 // pause looks again soon while records wait for their turn: files must be opened while
 // they can be reached.
-func (p *perfWatch) pause(idle bool) (time.Duration, error) {
+func (p *perfWatch) pause(idle bool) (int, time.Duration, error) {
 	if idle && len(p.records) == 0 {
-		return perfring.Forever, nil
+		return -1, 0, nil
 	}
-	return perfring.Glance, nil
+	return int(perfring.Glance.Milliseconds()), 0, nil
 }
 
 // read takes the records of all CPUs. Those from before the last reading are complete, and

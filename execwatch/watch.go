@@ -172,8 +172,9 @@ type teller interface {
 	begin() error
 	// descriptors are readable when there is something to read.
 	descriptors() []int
-	// pause says how long to wait at most: perfring.Forever may do where nothing is held back.
-	pause(idle bool) (most time.Duration, err error)
+	// pause says for how many milliseconds to wait at most, and how long for more when
+	// woken. When nothing is held back, that may be for ever.
+	pause(idle bool) (timeout int, breath time.Duration, err error)
 	// read puts what was reported into the queue, and returns the time from before which all is
 	// there (ns, CLOCK_MONOTONIC).
 	read() (uint64, error)
@@ -249,11 +250,11 @@ func (w *Watch) Run(ctx context.Context, each func(*Event) error) error {
 		}
 	}
 	for over := false; !over; {
-		most, err := w.pause(w.queue.empty())
+		timeout, breath, err := w.pause(w.queue.empty())
 		if err != nil {
 			return err
 		}
-		if over, err = wait.Wait(most, 0); err != nil {
+		if over, err = wait.WaitFor(timeout, breath); err != nil {
 			return err
 		}
 		if err := w.round(each); err != nil {

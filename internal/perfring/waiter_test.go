@@ -3,6 +3,7 @@ package perfring
 import (
 	"context"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -31,11 +32,11 @@ func newWaiter(t *testing.T, ctx context.Context, processes ...int) (w *Waiter, 
 }
 
 // wait waits, and wants to know whether the recording is over.
-func wait(t *testing.T, w *Waiter, most, breath time.Duration, over bool) {
+func wait(t *testing.T, w *Waiter, most time.Duration, over bool) {
 	t.Helper()
 	got := make(chan bool, 1)
 	go func() {
-		isOver, err := w.Wait(most, breath)
+		isOver, err := w.Wait(most)
 		if err != nil {
 			t.Error(err)
 		}
@@ -70,45 +71,26 @@ func TestWaiterWakes(t *testing.T) {
 	w, source := newWaiter(t, t.Context())
 	for range 20 {
 		put(t, source)
-		wait(t, w, Forever, time.Millisecond, false)
-		wait(t, w, Forever, 0, false) // it still has something
+		wait(t, w, Forever, false)
+		wait(t, w, Forever, false) // it still has something
 		take(t, source)
-		wait(t, w, time.Millisecond, time.Hour, false) // it has nothing: this is the time, without a breath
-		wait(t, w, 0, time.Hour, false)
+		wait(t, w, time.Millisecond, false) // it has nothing: this is the time
+		wait(t, w, 0, false)
 		time.AfterFunc(time.Millisecond, func() { put(t, source) })
-		wait(t, w, Forever, 0, false)
+		wait(t, w, Forever, false)
 		take(t, source)
 	}
 }
 
-// TestWaiterBreathes wants what comes during a breath to wake nobody, and to be there afterwards.
-func TestWaiterBreathes(t *testing.T) {
-	w, source := newWaiter(t, t.Context())
-	put(t, source)
-	began := time.Now()
-	for range 5 {
-		time.AfterFunc(2*time.Millisecond, func() { put(t, source) })
-		wait(t, w, Forever, 20*time.Millisecond, false)
-	}
-	if took := time.Since(began); took < 100*time.Millisecond { // never more than there is time for
-		t.Errorf("five breaths of 20 ms took %v", took)
-	}
-}
-
-// TestWaiterEnds ends a waiter before it waits, while it waits, and while it takes a breath.
+// TestWaiterEnds ends a waiter before it waits, and while it waits.
 func TestWaiterEnds(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		w, _ := newWaiter(t, ctx)
 		go cancel()
-		wait(t, w, Forever, 0, true)
-		wait(t, w, Forever, 0, true)
+		wait(t, w, Forever, true)
+		wait(t, w, Forever, true)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	w, source := newWaiter(t, ctx)
-	put(t, source)
-	time.AfterFunc(5*time.Millisecond, cancel)
-	wait(t, w, Forever, time.Hour, true)
 }
 
 // TestWaiterKnowsProcesses wants an end when the last of two processes has ended.
@@ -129,10 +111,10 @@ func TestWaiterKnowsProcesses(t *testing.T) {
 	}
 	w, _ := newWaiter(t, t.Context(), pidfds...)
 	for i, c := range all {
-		wait(t, w, time.Millisecond, 0, false)
+		wait(t, w, time.Millisecond, false)
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		wait(t, w, 50*time.Millisecond, 0, i == 1)
+		wait(t, w, 50*time.Millisecond, i == 1)
 	}
 }
 
@@ -149,12 +131,66 @@ func TestWaiterLooksWhereARingHasEnded(t *testing.T) {
 	}
 	defer w.Close()
 	unix.Close(ends[1])
-	wait(t, w, Forever, 0, false)
+	wait(t, w, Forever, false)
 	began := time.Now()
 	for range 3 {
-		wait(t, w, Forever, time.Hour, false)
+		wait(t, w, Forever, false)
 	}
 	if took := time.Since(began); took < 3*Glance {
 		t.Errorf("three glances at a ring that has ended took %v", took)
+	}
+}
+
+// TestWaiterHearsPerfEvents waits for records of a perf event, each time for ever: an event says once that it has something.
+func TestWaiterHearsPerfEvents(t *testing.T) {
+	attr := NewPlan(99).Changes
+	attr.Bits &^= unix.PerfBitInherit
+	fd, err := OpenEvent(&attr, 0, -1)
+	testenv.Need(t, err == nil, "perf events (see hallmark doctor)")
+	defer unix.Close(fd)
+	runtime.LockOSThread() // whose mappings are recorded
+	defer runtime.UnlockOSThread()
+	ring, err := NewRing(fd, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := NewWaiter(ctx, []int{fd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := Enable([]int{fd}); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan bool)
+	go func() {
+		defer close(heard)
+		for {
+			over, err := w.Wait(Forever)
+			if over || err != nil {
+				return
+			}
+			n := 0
+			ring.Drain(nil, func([]byte) { n++ })
+			if n > 0 {
+				heard <- true
+			}
+		}
+	}()
+	defer func() { cancel(); <-heard }()
+	for i := range 300 {
+		time.Sleep(time.Duration(i%5) * time.Millisecond) // it waits already, or is about to
+		mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Munmap(mem)
+		select {
+		case <-heard:
+		case <-time.After(testenv.Patience):
+			t.Fatal("it still waits")
+		}
 	}
 }

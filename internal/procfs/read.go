@@ -9,31 +9,26 @@ import (
 // read reads a file that the kernel makes up. os.ReadFile makes six system calls more, to find out whether one can wait
 // for such a file with others.
 func read(path string) ([]byte, error) {
-	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	b := make([]byte, 0, 1024)
+	var all []byte
+	var part [1024]byte // on the stack: most files are far smaller
 	for {
-		n, err := retry(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
-		if err != nil {
+		n, err := unix.Read(fd, part[:])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
 			return nil, &os.PathError{Op: "read", Path: path, Err: err}
-		}
-		if n == 0 {
-			return b, nil
-		}
-		if b = b[:len(b)+n]; len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
-		}
-	}
-}
-
-// retry repeats a system call that a signal interrupted.
-func retry(call func() (int, error)) (n int, err error) {
-	for {
-		if n, err = call(); err != unix.EINTR {
-			return n, err
+		case n == 0:
+			return all, nil
+		default:
+			all = append(all, part[:n]...)
 		}
 	}
 }
