@@ -118,7 +118,7 @@ func TestFaultsOfS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	f := &faulty{next: &httputil.ReverseProxy{Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = target.Scheme, target.Host }, ErrorLog: quiet}, met: map[string]int{}}
+	f := &faulty{next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }, ErrorLog: quiet}, met: map[string]int{}}
 	proxy := httptest.NewUnstartedServer(f)
 	proxy.Config.ErrorLog = quiet
 	proxy.Start()

@@ -66,5 +66,27 @@ func (c *WallClock) SinceBoot(t uint64) uint64 {
 // AtBoot returns the wall time of one of CLOCK_BOOTTIME.
 func (c *WallClock) AtBoot(t uint64) time.Time { return time.Unix(0, int64(t)+c.Boot) }
 
-// WallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files.
-func WallTime(t uint64) time.Time { return time.Now().Add(-time.Duration(Monotonic() - t)) }
+// WallTime turns the time of a record (ns, CLOCK_MONOTONIC) into one of the clock of files. It is never later than it
+// was, and earlier by as little as a busy machine allows: two clocks are not read at one time.
+func WallTime(t uint64) time.Time {
+	var best time.Time
+	least := ^uint64(0)
+	before := Monotonic()
+	for range clockReads {
+		now := time.Now()
+		after := Monotonic()
+		if d := after - before; d < least {
+			best, least = now.Add(-time.Duration(after-t)), d
+		}
+		if least < uint64(closeEnough) {
+			break
+		}
+		before = after
+	}
+	return best
+}
+
+const (
+	closeEnough = 20 * time.Microsecond
+	clockReads  = 8
+)
