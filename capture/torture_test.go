@@ -248,6 +248,9 @@ type scene struct {
 	brief bool
 	// looked marks a scene whose process user space has to look at while it lives.
 	looked bool
+	// doubted marks a scene whose files records do not know apart by number, and which are written in one tick of the
+	// clock: one run in twelve on a busy machine has samples that are file-changed for it, and proves nothing.
+	doubted bool
 	// narrow marks a scene of a program of 32 bits.
 	narrow bool
 }
@@ -503,6 +506,9 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 	// What the kernel had no room to report nobody can know, nor what was in a file that was gone, nor whether one that
 	// has another time of change is the same.
 	lost := v.unknown[reason.RecordsLost.Code()] + v.unknown[reason.ContentUnknown.Code()] + v.unknown[touched]
+	if s.doubted {
+		lost += v.unknown[reason.FileChanged.Code()]
+	}
 	n -= lost
 	switch {
 	case s.open && !(inTask && s.caught), s.private && !inTask:
@@ -510,7 +516,7 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 		if v.right == 0 {
 			x.lack(s.name, "none of %d samples came in time: %v", n, v.unknown)
 		}
-	case !testenv.Judges(n, unknown):
+	case !testenv.Judges(n, unknown) || s.doubted && lost > 0:
 		x.lack(s.name, "%d samples are too few, and %d when records were lost, or contents were gone, or others touched the files", n, lost)
 	// Those without an identity for another reason are a part of all samples, whatever was lost.
 	case v.right == 0, testenv.TooMany(n-v.right-v.wrong, v.all(), unknown):

@@ -4,12 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
-// TestRead compares with os.ReadFile: files of many sizes, and what is none.
+// TestRead compares with os.ReadFile: files of the kernel and of many sizes, and what is none.
 func TestRead(t *testing.T) {
-	for _, path := range []string{"/proc/self/comm", "/proc/self/auxv", "/proc/self/cmdline", "/proc/self/mountinfo", "/proc/kallsyms", "/proc/modules", "/dev/null"} {
+	paths := []string{"/proc/self/comm", "/proc/self/auxv", "/proc/self/cmdline", "/proc/self/environ", "/proc/filesystems", "/dev/null"}
+	for _, size := range []int{0, 1, 1023, 1024, 1025, 2048, 100_000} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, bytes.Repeat([]byte("0123456"), size)[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	for _, path := range paths {
 		want, wantErr := os.ReadFile(path)
 		got, err := read(path)
 		if !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
