@@ -503,8 +503,8 @@ func (x *torture) check(s scene, v *verdict, inTask bool) {
 	if v.wrong > 0 && testenv.TooMany(v.wrong, s.changes, momentary) {
 		x.t.Errorf("%s: WRONG: %s", s.name, strings.Join(v.errors, "\n"))
 	}
-	// What the kernel had no room to report nobody can know, nor what was in a file that was gone, nor whether one that
-	// has another time of change is the same.
+	// Nobody can identify a sample whose records the kernel had no room for, whose file was gone, or whose file has another
+	// time of change.
 	lost := v.unknown[reason.RecordsLost.Code()] + v.unknown[reason.ContentUnknown.Code()] + v.unknown[touched]
 	if s.doubted {
 		lost += v.unknown[reason.FileChanged.Code()]

@@ -357,4 +357,10 @@ func TestServeCertificates(t *testing.T) {
 	if _, errs, err := elsewhere(t, "push", "--server", base, "--client-key", build, prog); err == nil || !strings.Contains(errs, "--client-cert") {
 		t.Errorf("a key alone: %v: %s", err, errs)
 	}
+	if _, errs, err := elsewhere(t, "push", "--server", strings.Replace(base, "https:", "http:", 1), "--client-cert", build, prog); err == nil || !strings.Contains(errs, "https://") {
+		t.Errorf("a certificate that nobody would see: %v: %s", err, errs)
+	}
+	if _, errs, err := elsewhere(t, "push", "--server", base, "--client-cert", prog, prog); err == nil || !strings.Contains(errs, prog) {
+		t.Errorf("a certificate that is none: %v: %s", err, errs)
+	}
 }

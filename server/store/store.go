@@ -67,13 +67,15 @@ type Store struct {
 
 	mu    sync.Mutex
 	known map[buildid.ID]knownManifest
+	seen  uint64 // manifests that came into known
 }
 
 // A knownManifest is one that was read not long ago, nil where there was none.
 type knownManifest struct {
 	m    *Manifest
 	tag  string
-	read time.Time
+	read time.Time // zero for one that is not believed
+	seq  uint64    // one of its own: see remember
 }
 
 // How long a manifest is believed without a look at the store, which another server may have
@@ -284,6 +286,7 @@ func (s *Store) merge(ctx context.Context, id buildid.ID, f File, may func() err
 func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest) (bool, error)) (*Manifest, error) {
 	key := manifestKey(id)
 	for try := range swaps {
+		k, _ := s.lookUp(id)
 		m, tag, err := s.read(ctx, id)
 		if err != nil && !errors.Is(err, blob.ErrNotExist) {
 			return nil, err
@@ -294,7 +297,7 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		changed, err := apply(m)
 		if err != nil || !changed {
 			if err == nil && tag != "" {
-				s.remember(id, m, tag) // a change whose answer was lost, maybe
+				s.remember(id, k, m, tag) // a change whose answer was lost, maybe
 			}
 			return m, err
 		}
@@ -313,7 +316,7 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		}
 		switch {
 		case err == nil:
-			s.remember(id, m, info.Tag)
+			s.remember(id, k, m, info.Tag)
 			return m, nil
 		case !errors.Is(err, blob.ErrExist) && !errors.Is(err, blob.ErrChanged):
 			return nil, err
@@ -344,7 +347,17 @@ func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, err
 	return m, info.Tag, nil
 }
 
-func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
+// lookUp returns what is known of an identity.
+func (s *Store) lookUp(id buildid.ID) (k knownManifest, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok = s.known[id]
+	return k, ok
+}
+
+// remember notes a manifest that was read or changed since k was known. Where another goroutine has noted one meanwhile,
+// nobody knows which is newer, and neither is believed.
+func (s *Store) remember(id buildid.ID, k knownManifest, m *Manifest, tag string) {
 	if m != nil && len(m.Files) == 0 {
 		m = nil
 	}
@@ -355,7 +368,12 @@ func (s *Store) remember(id buildid.ID, m *Manifest, tag string) {
 			break
 		}
 	}
-	s.known[id] = knownManifest{m, tag, time.Now()}
+	s.seen++
+	now := knownManifest{m, tag, time.Now(), s.seen}
+	if s.known[id].seq != k.seq {
+		now.read = time.Time{}
+	}
+	s.known[id] = now
 	s.mu.Unlock()
 	if s.OnChange != nil {
 		if m == nil {
@@ -373,9 +391,7 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	if id.IsZero() || id.Kind() == buildid.HTL {
 		return nil, none
 	}
-	s.mu.Lock()
-	k, ok := s.known[id]
-	s.mu.Unlock()
+	k, ok := s.lookUp(id)
 	if ok && time.Since(k.read) < believed {
 		if k.m == nil {
 			return nil, none
@@ -385,9 +401,7 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	m, tag, err := s.read(ctx, id)
 	switch {
 	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
-		if !s.knowsBetter(id, k) {
-			s.remember(id, nil, "")
-		}
+		s.remember(id, k, nil, "")
 		return nil, none
 	case err != nil:
 		if ok && k.m != nil && errors.Is(err, blob.ErrUnavailable) {
@@ -395,18 +409,8 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		}
 		return nil, err
 	}
-	if !s.knowsBetter(id, k) {
-		s.remember(id, m, tag)
-	}
+	s.remember(id, k, m, tag)
 	return m, nil
-}
-
-// knowsBetter reports whether this server has read or changed the manifest of an identity since it knew k. Then what was
-// read meanwhile may be older.
-func (s *Store) knowsBetter(id buildid.ID, k knownManifest) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known[id].read != k.read
 }
 
 // Manifests returns all manifests, in the order of their keys. The first error ends it.

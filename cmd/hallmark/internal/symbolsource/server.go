@@ -54,6 +54,9 @@ func (o *Server) client() (*client.Client, error) {
 	if o.Key != "" && o.Cert == "" {
 		return nil, verb.Usagef("--client-key takes --client-cert")
 	}
+	if o.Cert != "" && !strings.HasPrefix(c.URL, "https:") {
+		return nil, verb.Usagef("--client-cert takes a server at https://, which %s is not", c.URL)
+	}
 	if o.Cert != "" {
 		pair, err := loadPair(o.Cert, cmp.Or(o.Key, o.Cert))
 		if err != nil {
@@ -78,7 +81,7 @@ func loadPair(cert, key string) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(c, k)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s: %w", cert, err)
+		return tls.Certificate{}, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
 	}
 	return pair, nil
 }
