@@ -404,7 +404,7 @@ func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
 		return who, &statusError{http.StatusUnauthorized, err}
 	}
 	if role != "" && !who.may(role) {
-		return who, fail(http.StatusForbidden, "the token %q does not have the role %s", who.name, role)
+		return who, fail(http.StatusForbidden, "%q does not have the role %s", who.name, role)
 	}
 	return who, nil
 }
