@@ -113,6 +113,11 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	}
 	if why == reason.ProcessGone {
 		f, why = OpenPath(q.VMA)
+	} else if at := q.provenAtPath(f); at != nil {
+		if f != nil {
+			f.Close()
+		}
+		f, name, why = at, "", reason.None
 	}
 	if why != reason.None {
 		return Found{Why: why}, about
@@ -179,6 +184,26 @@ func identifyOnce(ctx context.Context, f *os.File, claim bool) Found {
 // IsContent or isRenamed.
 func (q Request) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool {
 	return q.Validity != nil && is(f, q.Validity) && (q.Validity.Pinned == 0 || isProgram(q.PID, f))
+}
+
+// provenAtPath opens the file by its path if what was found at the address of its mapping, nil for
+// nothing, is not proven to be the one that was mapped, and the one at the path is. A process may map
+// one file after the other at an address, and each time that somebody looks it may be another one's turn.
+// It returns nil otherwise.
+func (q Request) provenAtPath(found *os.File) *os.File {
+	isProven := func(f *os.File) bool { return q.proves(f, IsContent) || q.proves(f, isRenamed) }
+	if q.Validity == nil || found != nil && isProven(found) {
+		return nil
+	}
+	f, why := OpenPath(q.VMA)
+	if why != reason.None {
+		return nil
+	}
+	if !isProven(f) {
+		f.Close()
+		return nil
+	}
+	return f
 }
 
 // openMapped opens the file through the process, if the process still has the same file mapped

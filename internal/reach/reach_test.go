@@ -9,15 +9,18 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
 	"hallmark/internal/elftest"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/testenv"
+	"hallmark/procmap"
 	"hallmark/reason"
 )
 
@@ -127,5 +130,45 @@ func TestHashingHasTwoBudgets(t *testing.T) {
 	}
 	if found := read("beyond", 0, 1<<20); found.Why != reason.HashBudget {
 		t.Errorf("one more file of this user: %v, want %v", found.Why, reason.HashBudget)
+	}
+}
+
+// TestFilesThatTakeTurns has a process map one file where it mapped another one before. The one of before is
+// found by its path, if that is proven to be it.
+func TestFilesThatTakeTurns(t *testing.T) {
+	dir := t.TempDir()
+	paths := map[byte]string{}
+	for id := range byte(3) {
+		file := elftest.File{Sections: []elftest.Section{elftest.NoteSection(".note.gnu.build-id", 0x200, 4, elftest.Notes(binary.LittleEndian, 4, elftest.GNU(bytes.Repeat([]byte{id}, 20))))}}
+		paths[id] = filepath.Join(dir, string('a'+rune(id)))
+		if err := os.WriteFile(paths[id], file.Build(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, now := paths[0], open(t, paths[1])
+	testenv.Need(t, KeepsTimes(now), "a temporary directory on a file system whose times are believed")
+	mem, err := unix.Mmap(int(now.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	start := addr.Abs(uintptr(unsafe.Pointer(&mem[0])))
+	q := Request{
+		VMA:      procmap.VMA{Start: start, End: start + addr.Abs(len(mem)), Perm: procmap.Exec, Name: before},
+		PID:      uint32(os.Getpid()),
+		Validity: validityOf(t, before),
+	}
+	found := File(t.Context(), q, 0)
+	defer found.Close()
+	if got := bytes.Repeat([]byte{0}, 20); !found.Proven || !bytes.Equal(found.ID.Bytes(), got) {
+		t.Errorf("found %v (%v), proven: %v; want the file of before", found.ID, found.Why, found.Proven)
+	}
+	if err := os.Rename(paths[2], before); err != nil { // a third one at its path
+		t.Fatal(err)
+	}
+	another := File(t.Context(), q, 0)
+	defer another.Close()
+	if another.Proven {
+		t.Errorf("%v is proven, which is neither mapped nor was", another.ID)
 	}
 }
