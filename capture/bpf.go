@@ -154,6 +154,8 @@ func (s *bpfSampler) descriptors() []int {
 	return []int{s.programs.Descriptor(), s.notices.epoll, s.exits.epoll}
 }
 
+func (s *bpfSampler) pending() bool { return s.notices.pending() }
+
 // due returns when samples that lie in the kernel are to be taken. While none do, or all are of
 // known stacks and fit, nobody is woken; but who wants to see progress is. New files wake us, and
 // what else the kernel says of them soon does not.

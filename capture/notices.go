@@ -51,7 +51,7 @@ func (n *notices) open(cpu int) error {
 	if err != nil {
 		return perfring.OpenError(CPUClock.String(), err)
 	}
-	r, err := perfring.NewRing(fd, noticePages)
+	r, err := perfring.NewRing(fd, noticePages, &n.attr)
 	if err != nil {
 		unix.Close(fd)
 		return err
@@ -63,6 +63,16 @@ func (n *notices) open(cpu int) error {
 // join has a sampling event of a CPU say that it is held back.
 func (n *notices) join(event, cpu int) error {
 	return unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_OUTPUT, n.rings[cpu].FD)
+}
+
+// pending reports whether one of the rings is due.
+func (n *notices) pending() bool {
+	for _, r := range n.rings {
+		if r.IsDue() {
+			return true
+		}
+	}
+	return false
 }
 
 // read takes all that was reported.

@@ -188,10 +188,10 @@ func (s *perfSampler) openOn(tid, cpu int) error {
 		return err
 	}
 	r := s.cpus[cpu]
-	if r.samples, err = s.connect(samples, r.samples, s.pages); err != nil {
+	if r.samples, err = s.connect(samples, r.samples, s.pages, &s.plan.Samples); err != nil {
 		return err
 	}
-	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, perfring.ChangePages()))
+	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, perfring.ChangePages()), &s.plan.Changes)
 	return err
 }
 
@@ -227,15 +227,15 @@ func (s *perfSampler) addCPU(cpu int) error {
 	return errors.Join(perfring.Enable(s.changes[opened:]), perfring.Enable(s.samples[opened:]))
 }
 
-// connect lets an event write into r, or into a new ring where there is none yet.
-func (s *perfSampler) connect(fd int, r *perfring.Ring, pages int) (*perfring.Ring, error) {
+// connect lets an event with an attribute write into r, or into a new ring where there is none yet.
+func (s *perfSampler) connect(fd int, r *perfring.Ring, pages int, attr *unix.PerfEventAttr) (*perfring.Ring, error) {
 	if r != nil {
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.FD); err != nil {
 			return r, fmt.Errorf("sharing a perf ring buffer: %w", err)
 		}
 		return r, nil
 	}
-	r, err := perfring.NewRing(fd, pages)
+	r, err := perfring.NewRing(fd, pages, attr)
 	if err == nil {
 		s.rings = append(s.rings, r)
 	}
@@ -359,6 +359,8 @@ func (s *perfSampler) descriptors() []int {
 	}
 	return fds
 }
+
+func (s *perfSampler) pending() bool { return perfring.AnyDue(s.rings) }
 
 // due is before long if there are records whose turn has not come, or somebody
 // wants to see progress.

@@ -61,6 +61,8 @@ type sampler interface {
 	begin() error
 	// descriptors are readable when there is something to do in a round.
 	descriptors() []int
+	// pending reports whether one of the rings of perf events behind them is due.
+	pending() bool
 	// due returns after how long a round is due in any case: perfring.Forever if none is.
 	due() time.Duration
 	// round handles what the kernel emitted since the last one.
@@ -213,7 +215,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.started = time.Now()
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	w, err := perfring.NewWaiter(ctx, s.sampler.descriptors(), s.watch)
+	w, err := perfring.NewWaiter(ctx, s.sampler.descriptors(), s.watch, s.sampler.pending)
 	if err != nil {
 		return err
 	}
@@ -230,7 +232,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 	}
 	for {
-		over, err := w.Wait(s.sampler.due())
+		over, err := w.Wait(s.sampler.due(), perfring.Breath)
 		if err != nil || over {
 			return err
 		}

@@ -51,6 +51,7 @@ func stackPlaces(hz, cpus int) int {
 
 // The samples wake no round, the time does.
 func (s *stackmapSampler) descriptors() []int { return []int{s.notices.epoll} }
+func (s *stackmapSampler) pending() bool      { return s.notices.pending() }
 func (s *stackmapSampler) due() time.Duration { return perfring.LongestWait }
 
 func (s *stackmapSampler) round() error {

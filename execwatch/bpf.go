@@ -132,6 +132,8 @@ func (b *bpfWatch) descriptors() []int {
 	return fds
 }
 
+func (b *bpfWatch) pending() bool { return b.libs != nil && b.libs.pending() }
+
 // Bounds of how often is looked for events while there are any: to be woken by each would
 // cost who executes a program more than all else. The first one is soon reported, and the more
 // there are, the more of them are taken at a time. The ring wakes us before it is full.
@@ -141,26 +143,26 @@ const (
 )
 
 // pause has the next event wake us when nothing has happened for a while.
-func (b *bpfWatch) pause(idle bool) (int, time.Duration, error) {
+func (b *bpfWatch) pause(idle bool) (time.Duration, error) {
 	if wakes := idle && b.seen == 0; wakes != b.wakes {
 		b.wakes = wakes
 		if err := b.programs.Wake(wakes); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		if err := b.take(); err != nil { // what came before it was said
-			return 0, 0, err
+			return 0, err
 		}
 	}
 	if b.wakes && b.seen == 0 && b.libs == nil {
 		b.period = 0 // until something happens
-		return -1, 0, nil
+		return perfring.Forever, nil
 	}
 	most := longPeriod
 	if b.libs != nil { // whose files must be opened while their processes live
 		most = perfring.Glance
 	}
 	b.period = min(max(2*b.period, shortPeriod), most)
-	return int(b.period.Milliseconds()), 0, nil
+	return b.period, nil
 }
 
 func (b *bpfWatch) read() (uint64, error) {

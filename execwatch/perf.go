@@ -179,7 +179,7 @@ func (p *perfWatch) openOn(plan *perfring.Plan, tid, cpu int) error {
 		return perfring.OpenError("cpu-clock", err)
 	}
 	p.events = append(p.events, fd)
-	r, err := perfring.NewRing(fd, perfring.SamplePages)
+	r, err := perfring.NewRing(fd, perfring.SamplePages, &plan.Changes)
 	if err == nil {
 		p.rings = append(p.rings, r)
 	}
@@ -204,13 +204,15 @@ func (p *perfWatch) descriptors() []int {
 	return fds
 }
 
+func (p *perfWatch) pending() bool { return perfring.AnyDue(p.rings) }
+
 // pause looks again soon while records wait for their turn: files must be opened while
 // they can be reached.
-func (p *perfWatch) pause(idle bool) (int, time.Duration, error) {
+func (p *perfWatch) pause(idle bool) (time.Duration, error) {
 	if idle && len(p.records) == 0 {
-		return -1, 0, nil
+		return perfring.Forever, nil
 	}
-	return int(perfring.Glance.Milliseconds()), 0, nil
+	return perfring.Glance, nil
 }
 
 // read takes the records of all CPUs. Those from before the last reading are complete, and

@@ -172,9 +172,10 @@ type teller interface {
 	begin() error
 	// descriptors are readable when there is something to read.
 	descriptors() []int
-	// pause says for how many milliseconds to wait at most, and how long for more when
-	// woken. When nothing is held back, that may be for ever.
-	pause(idle bool) (timeout int, breath time.Duration, err error)
+	// pending reports whether one of the rings of perf events among them is due.
+	pending() bool
+	// pause says how long to wait at most: perfring.Forever may do where nothing is held back.
+	pause(idle bool) (most time.Duration, err error)
 	// read puts what was reported into the queue, and returns the time from before which all is
 	// there (ns, CLOCK_MONOTONIC).
 	read() (uint64, error)
@@ -236,7 +237,7 @@ func (w *Watch) choose() error {
 // Run calls each for every event in the order of time, until ctx is done, the command has
 // ended, or each returns an error, which it returns. The event belongs to each.
 func (w *Watch) Run(ctx context.Context, each func(*Event) error) error {
-	wait, err := perfring.NewWaiter(ctx, w.descriptors(), w.command)
+	wait, err := perfring.NewWaiter(ctx, w.descriptors(), w.command, w.pending)
 	if err != nil {
 		return err
 	}
@@ -250,11 +251,11 @@ func (w *Watch) Run(ctx context.Context, each func(*Event) error) error {
 		}
 	}
 	for over := false; !over; {
-		timeout, breath, err := w.pause(w.queue.empty())
+		most, err := w.pause(w.queue.empty())
 		if err != nil {
 			return err
 		}
-		if over, err = wait.WaitFor(timeout, breath); err != nil {
+		if over, err = wait.Wait(most, 0); err != nil {
 			return err
 		}
 		if err := w.round(each); err != nil {

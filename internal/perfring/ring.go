@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -21,6 +22,7 @@ type Ring struct {
 	mem  []byte
 	data []byte // a power of two long
 	page *unix.PerfEventMmapPage
+	wake uint64 // after how many bytes of records the kernel wakes who waits
 	used int    // bytes that the records took when it was last emptied
 	Last uint64 // time of the last record, ns, CLOCK_MONOTONIC; 0 for none
 }
@@ -50,13 +52,16 @@ func ChangePages() int {
 func (r *Ring) Size() int { return len(r.data) }
 
 // NewRing maps a ring of at most pages (a power of two) for the event fd, and a
-// smaller one when this user may not lock that much memory.
-func NewRing(fd, pages int) (*Ring, error) {
+// smaller one when this user may not lock that much memory. attr is that of the event, which has
+// a watermark.
+func NewRing(fd, pages int, attr *unix.PerfEventAttr) (*Ring, error) {
 	size := os.Getpagesize()
 	for ; pages > 0; pages /= 2 {
 		mem, err := unix.Mmap(fd, 0, (pages+1)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err == nil {
-			return &Ring{FD: fd, mem: mem, data: mem[size:], page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
+			r := &Ring{FD: fd, mem: mem, data: mem[size:], page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}
+			r.wake = uint64(min(int(attr.Wakeup), len(r.data))) // ring_buffer_init in kernel/events/ring_buffer.c
+			return r, nil
 		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOMEM) {
 			return nil, fmt.Errorf("mapping a perf ring buffer: %w", err)
@@ -89,6 +94,17 @@ func (r *Ring) Drain(buf []byte, each func(rec []byte)) ([]byte, bool) {
 	}
 	return buf, true
 }
+
+// IsDue reports whether the kernel has woken who waits for the ring's records, or is about to: with each
+// record that passes another multiple of the watermark (__perf_output_begin in kernel/events/ring_buffer.c).
+func (r *Ring) IsDue() bool {
+	passed := func(at uint64) uint64 { return max(at, 1) - 1 }
+	head, tail := atomic.LoadUint64(&r.page.Data_head), atomic.LoadUint64(&r.page.Data_tail)
+	return passed(head)/r.wake != passed(tail)/r.wake
+}
+
+// AnyDue reports whether one of the rings is due.
+func AnyDue(rings []*Ring) bool { return slices.ContainsFunc(rings, (*Ring).IsDue) }
 
 // maxChange is more than the longest record of a change takes: a mapping, with its path.
 const maxChange = 8 << 10

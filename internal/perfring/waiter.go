@@ -4,22 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"os"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // Waiter waits for something to do: records to read, the end of what is
-// recorded, or the end of the recording. It blocks in one poll(2), which costs
-// an idle machine less than half of what a ticker of the Go runtime does.
+// recorded, or the end of the recording.
+//
+// It waits in the poller of the Go runtime, for one epoll that has the processes and an epoll of
+// all sources. A goroutine that waits in a system call of its own costs far more: until the
+// runtime takes its processor away, after 10 ms, the runtime's monitor looks at it, first every
+// 20 µs. For the same reason no system call here announces itself to the runtime: none of them waits.
+//
+// A perf event says once that it has something, to the first who asks (perf_poll in
+// kernel/events/core.c), and the poller asks while nobody waits here. So before it waits a
+// waiter looks into the rings themselves: see [Ring.IsDue].
 type Waiter struct {
-	over   atomic.Bool   // the context is done
-	wake   int           // an eventfd, readable when over
-	unbind func()        // from the context
-	polls  []unix.PollFd // wake, then the sources, then the processes
-	first  int           // index of the first process in polls
-	blind  bool          // a ring\'s own event has ended, so it wakes nobody
+	ctx      context.Context
+	unbind   func() bool // from the context
+	pending  func() bool
+	file     *os.File // the epoll
+	conn     syscall.RawConn
+	epoll    int
+	sources  int  // an epoll of the sources
+	watching bool // there were processes
+	left     int  // processes that have not ended
+	blind    bool // a ring's own event has ended, so it wakes nobody
+	breath   *time.Timer
 }
 
 const (
@@ -28,115 +43,201 @@ const (
 	// LongestWait is how long records wait at most before they are handled. It bounds
 	// what is pending between rounds while little happens.
 	LongestWait = 250 * time.Millisecond
-	// breath is how long a round waits for more of what woke it. A process that
+	// Breath is how long a recording waits for more of what woke it. A process that
 	// starts has several mappings; and it bounds the rounds in a second. It is
 	// also how long a process must live for a file to be found that only it can
 	// reach and that the kernel does not identify.
-	breath = 10 * time.Millisecond
+	Breath = 10 * time.Millisecond
 )
-
-// NewWaiter returns a waiter that wakes when one of the sources has something to
-// read, and ends with ctx, or when none of the processes
-// is left, if there were any. The caller closes it.
-func NewWaiter(ctx context.Context, sources, processes []int) (*Waiter, error) {
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("eventfd: %w", err)
-	}
-	w := &Waiter{wake: wake}
-	w.polls = append(w.polls, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
-	for _, fd := range sources {
-		w.polls = append(w.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-	}
-	w.first = len(w.polls)
-	for _, fd := range processes {
-		w.polls = append(w.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-	}
-	fired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(fired)
-		w.over.Store(true)
-		// A counter that is full is readable as well.
-		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	})
-	w.unbind = func() {
-		if !stop() {
-			<-fired // or it would write into whatever gets the descriptor next
-		}
-	}
-	return w, nil
-}
 
 // Forever is a time after which nobody looks.
 const Forever time.Duration = -1
 
-// Wait returns when there may be records to read, and after a time in any case, unless that is Forever.
-// It reports whether the recording is over.
-func (w *Waiter) Wait(most time.Duration) (over bool, err error) {
-	n, err := unix.Poll(w.polls, w.timeout(most))
-	if err != nil && !errors.Is(err, unix.EINTR) {
+// NewWaiter returns a waiter that wakes when one of the sources (descriptors) has something to
+// read, and ends with ctx, or when none of the processes (pidfds)
+// is left, if there were any. pending reports whether rings of perf events among the sources, or in
+// epolls among them, are due: nil where there are none. The caller closes it.
+func NewWaiter(ctx context.Context, sources, processes []int, pending func() bool) (*Waiter, error) {
+	if pending == nil {
+		pending = func() bool { return false }
+	}
+	w := &Waiter{ctx: ctx, pending: pending, epoll: -1, sources: -1, watching: len(processes) > 0, left: len(processes)}
+	if err := w.open(sources, processes); err != nil {
+		return nil, errors.Join(fmt.Errorf("waiting for events: %w", err), w.closeAll())
+	}
+	w.breath = time.NewTimer(0)
+	w.unbind = context.AfterFunc(ctx, func() {
+		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // who waits returns
+	})
+	return w, nil
+}
+
+func (w *Waiter) open(sources, processes []int) error {
+	var err error
+	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	if w.sources, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	for _, fd := range sources {
+		if err := control(w.sources, unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+			return err
+		}
+	}
+	for _, fd := range processes {
+		if err := control(w.epoll, unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+			return err
+		}
+	}
+	if err := control(w.epoll, unix.EPOLL_CTL_ADD, w.sources, 0); err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(w.epoll, true); err != nil { // or os.NewFile has no use for the poller
+		return err
+	}
+	w.file = os.NewFile(uintptr(w.epoll), "epoll")
+	w.conn, err = w.file.SyscallConn()
+	return err
+}
+
+// Wait returns when there may be something to read, and after a time in any case, unless that is Forever.
+// After something came it takes a breath, as more may come. It reports whether the recording is over.
+func (w *Waiter) Wait(most, breath time.Duration) (over bool, err error) {
+	came, err := w.await(most)
+	if err != nil {
 		return false, fmt.Errorf("waiting for events: %w", err)
 	}
-	if w.over.Load() || w.ended() {
-		return true, nil
+	if came && breath > 0 && !w.isOver() {
+		w.breath.Reset(breath)
+		select {
+		case <-w.breath.C:
+		case <-w.ctx.Done():
+		}
 	}
-	if n != 0 { // more may come of what woke us
-		pause := unix.NsecToTimespec(int64(breath))
-		_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
-	}
-	return false, nil
+	return w.isOver(), nil
 }
 
-// timeout returns after how many milliseconds to look without being woken, at most most.
-func (w *Waiter) timeout(most time.Duration) int {
-	switch {
-	case w.blind && (most == Forever || most > Glance):
-		return int(Glance.Milliseconds())
-	case most == Forever:
-		return -1
+func (w *Waiter) isOver() bool { return w.ctx.Err() != nil || w.watching && w.left == 0 }
+
+// await returns when a source has something, after a time, and when the recording is over. It reports
+// whether it was a source. Until the next call the sources wake nobody.
+func (w *Waiter) await(most time.Duration) (came bool, err error) {
+	if w.blind && (most == Forever || most > Glance) {
+		most = Glance
 	}
-	return int((most + time.Millisecond - 1).Milliseconds())
+	var deadline time.Time
+	if most != Forever {
+		deadline = time.Now().Add(most)
+	}
+	if err := w.file.SetReadDeadline(deadline); err != nil {
+		return false, err
+	}
+	if err := control(w.epoll, unix.EPOLL_CTL_MOD, w.sources, unix.EPOLLIN); err != nil {
+		return false, err
+	}
+	// The poller keeps what it hears from here on, whether somebody waits already or only looks.
+	waitErr := w.conn.Read(func(uintptr) bool {
+		came, err = w.look()
+		return came || err != nil || w.isOver()
+	})
+	if err == nil && !errors.Is(waitErr, os.ErrDeadlineExceeded) {
+		err = waitErr
+	}
+	if err == nil {
+		err = control(w.epoll, unix.EPOLL_CTL_MOD, w.sources, 0)
+	}
+	return came, err
 }
 
-// ended notes what will not come back, and reports whether all processes have
-// ended. poll passes over negative descriptors.
-func (w *Waiter) ended() bool {
-	left := 0
-	for i := range w.polls {
-		p := &w.polls[i]
-		process := i >= w.first
-		if p.Revents&unix.POLLHUP != 0 && !process {
+// look reports whether a source has something, and forgets processes and sources that have ended.
+func (w *Waiter) look() (came bool, err error) {
+	var events [16]unix.EpollEvent
+	n, err := ready(w.epoll, events[:])
+	if err != nil {
+		return false, err
+	}
+	came = w.pending()
+	for _, e := range events[:n] {
+		if int(e.Fd) == w.sources {
+			came = true
+			continue
+		}
+		w.left--
+		if err := control(w.epoll, unix.EPOLL_CTL_DEL, int(e.Fd), 0); err != nil {
+			return false, err
+		}
+	}
+	if !came {
+		return false, nil
+	}
+	return true, w.dropEnded()
+}
+
+// dropEnded forgets sources that have ended: they have something for ever.
+func (w *Waiter) dropEnded() error {
+	var events [64]unix.EpollEvent
+	for {
+		n, err := ready(w.sources, events[:])
+		if err != nil {
+			return err
+		}
+		ended := 0
+		for _, e := range events[:n] {
+			if e.Events&(unix.EPOLLHUP|unix.EPOLLERR) == 0 {
+				continue
+			}
+			ended++
 			w.blind = true
+			if err := control(w.sources, unix.EPOLL_CTL_DEL, int(e.Fd), 0); err != nil {
+				return err
+			}
 		}
-		if p.Revents&unix.POLLHUP != 0 || process && p.Revents&unix.POLLIN != 0 {
-			p.Fd = -1
-		}
-		if process && p.Fd >= 0 {
-			left++
+		if n < len(events) || ended == 0 {
+			return nil
 		}
 	}
-	return w.first < len(w.polls) && left == 0
+}
+
+// ready is epoll_wait(2) that does not wait.
+func ready(epoll int, events []unix.EpollEvent) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errorOf(errno)
+		}
+	}
+}
+
+// control is epoll_ctl(2).
+func control(epoll, op, fd int, events uint32) error {
+	e := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	return errorOf(errno)
+}
+
+func errorOf(errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
 }
 
 // Close ends the waiter. The sources and processes stay open.
 func (w *Waiter) Close() error {
 	w.unbind()
-	return unix.Close(w.wake)
+	return w.closeAll()
 }
 
-// WaitFor returns when there may be something to read, and after a time in any case, in
-// ms. It reports whether the recording is over.
-func (w *Waiter) WaitFor(timeout int, breath time.Duration) (over bool, err error) {
-	n, err := unix.Poll(w.polls, timeout)
-	if err != nil && err != unix.EINTR {
-		return false, err
+func (w *Waiter) closeAll() error {
+	var errs []error
+	if w.file != nil {
+		errs = append(errs, w.file.Close())
+	} else if w.epoll >= 0 {
+		errs = append(errs, unix.Close(w.epoll))
 	}
-	if w.over.Load() || w.ended() {
-		return true, nil
+	if w.sources >= 0 {
+		errs = append(errs, unix.Close(w.sources))
 	}
-	if n > 0 && breath > 0 {
-		pause := unix.NsecToTimespec(int64(breath))
-		_ = unix.Nanosleep(&pause, nil) // a signal may cut it short
-	}
-	return false, nil
+	return errors.Join(errs...)
 }

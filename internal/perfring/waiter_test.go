@@ -19,7 +19,7 @@ func newWaiter(t *testing.T, ctx context.Context, processes ...int) (w *Waiter, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w, err = NewWaiter(ctx, []int{source}, processes); err != nil {
+	if w, err = NewWaiter(ctx, []int{source}, processes, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -32,11 +32,11 @@ func newWaiter(t *testing.T, ctx context.Context, processes ...int) (w *Waiter, 
 }
 
 // wait waits, and wants to know whether the recording is over.
-func wait(t *testing.T, w *Waiter, most time.Duration, over bool) {
+func wait(t *testing.T, w *Waiter, most, breath time.Duration, over bool) {
 	t.Helper()
 	got := make(chan bool, 1)
 	go func() {
-		isOver, err := w.Wait(most)
+		isOver, err := w.Wait(most, breath)
 		if err != nil {
 			t.Error(err)
 		}
@@ -71,26 +71,45 @@ func TestWaiterWakes(t *testing.T) {
 	w, source := newWaiter(t, t.Context())
 	for range 20 {
 		put(t, source)
-		wait(t, w, Forever, false)
-		wait(t, w, Forever, false) // it still has something
+		wait(t, w, Forever, time.Millisecond, false)
+		wait(t, w, Forever, 0, false) // it still has something
 		take(t, source)
-		wait(t, w, time.Millisecond, false) // it has nothing: this is the time
-		wait(t, w, 0, false)
+		wait(t, w, time.Millisecond, time.Hour, false) // it has nothing: this is the time, without a breath
+		wait(t, w, 0, time.Hour, false)
 		time.AfterFunc(time.Millisecond, func() { put(t, source) })
-		wait(t, w, Forever, false)
+		wait(t, w, Forever, 0, false)
 		take(t, source)
 	}
 }
 
-// TestWaiterEnds ends a waiter before it waits, and while it waits.
+// TestWaiterBreathes wants what comes during a breath to wake nobody, and to be there afterwards.
+func TestWaiterBreathes(t *testing.T) {
+	w, source := newWaiter(t, t.Context())
+	put(t, source)
+	began := time.Now()
+	for range 5 {
+		time.AfterFunc(2*time.Millisecond, func() { put(t, source) })
+		wait(t, w, Forever, 20*time.Millisecond, false)
+	}
+	if took := time.Since(began); took < 100*time.Millisecond { // never more than there is time for
+		t.Errorf("five breaths of 20 ms took %v", took)
+	}
+}
+
+// TestWaiterEnds ends a waiter before it waits, while it waits, and while it takes a breath.
 func TestWaiterEnds(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		w, _ := newWaiter(t, ctx)
 		go cancel()
-		wait(t, w, Forever, true)
-		wait(t, w, Forever, true)
+		wait(t, w, Forever, 0, true)
+		wait(t, w, Forever, 0, true)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w, source := newWaiter(t, ctx)
+	put(t, source)
+	time.AfterFunc(5*time.Millisecond, cancel)
+	wait(t, w, Forever, time.Hour, true)
 }
 
 // TestWaiterKnowsProcesses wants an end when the last of two processes has ended.
@@ -111,10 +130,10 @@ func TestWaiterKnowsProcesses(t *testing.T) {
 	}
 	w, _ := newWaiter(t, t.Context(), pidfds...)
 	for i, c := range all {
-		wait(t, w, time.Millisecond, false)
+		wait(t, w, time.Millisecond, 0, false)
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		wait(t, w, 50*time.Millisecond, i == 1)
+		wait(t, w, 50*time.Millisecond, 0, i == 1)
 	}
 }
 
@@ -125,16 +144,16 @@ func TestWaiterLooksWhereARingHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(ends[0])
-	w, err := NewWaiter(t.Context(), []int{ends[0]}, nil)
+	w, err := NewWaiter(t.Context(), []int{ends[0]}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	unix.Close(ends[1])
-	wait(t, w, Forever, false)
+	wait(t, w, Forever, 0, false)
 	began := time.Now()
 	for range 3 {
-		wait(t, w, Forever, false)
+		wait(t, w, Forever, time.Hour, false)
 	}
 	if took := time.Since(began); took < 3*Glance {
 		t.Errorf("three glances at a ring that has ended took %v", took)
@@ -150,13 +169,13 @@ func TestWaiterHearsPerfEvents(t *testing.T) {
 	defer unix.Close(fd)
 	runtime.LockOSThread() // whose mappings are recorded
 	defer runtime.UnlockOSThread()
-	ring, err := NewRing(fd, 4)
+	ring, err := NewRing(fd, 4, &attr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := NewWaiter(ctx, []int{fd}, nil)
+	w, err := NewWaiter(ctx, []int{fd}, nil, ring.IsDue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +187,7 @@ func TestWaiterHearsPerfEvents(t *testing.T) {
 	go func() {
 		defer close(heard)
 		for {
-			over, err := w.Wait(Forever)
+			over, err := w.Wait(Forever, 0)
 			if over || err != nil {
 				return
 			}
@@ -191,6 +210,49 @@ func TestWaiterHearsPerfEvents(t *testing.T) {
 		case <-heard:
 		case <-time.After(testenv.Patience):
 			t.Fatal("it still waits")
+		}
+	}
+}
+
+// TestRingIsDue compares what a ring says with poll(2), which is asked after each record, for watermarks that few and
+// many records pass.
+func TestRingIsDue(t *testing.T) {
+	runtime.LockOSThread() // whose mappings are recorded
+	defer runtime.UnlockOSThread()
+	for _, watermark := range []uint32{1, 100, 1000, 4096, 1 << 20} {
+		attr := NewPlan(99).Changes
+		attr.Bits &^= unix.PerfBitInherit
+		attr.Wakeup = watermark
+		fd, err := OpenEvent(&attr, 0, -1)
+		testenv.Need(t, err == nil, "perf events (see hallmark doctor)")
+		defer unix.Close(fd)
+		ring, err := NewRing(fd, 4, &attr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ring.Close()
+		if err := Enable([]int{fd}); err != nil {
+			t.Fatal(err)
+		}
+		woken := false
+		for i := range 600 {
+			mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = unix.Munmap(mem)
+			polls := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if _, err := unix.Poll(polls, 0); err != nil {
+				t.Fatal(err)
+			}
+			woken = woken || polls[0].Revents&unix.POLLIN != 0
+			if got := ring.IsDue(); got != woken {
+				t.Fatalf("watermark %d, record %d: the ring is due: %v, poll(2) has said so: %v", watermark, i, got, woken)
+			}
+			if i%7 == 0 && woken || i%50 == 0 {
+				ring.Drain(nil, func([]byte) {})
+				woken = false
+			}
 		}
 	}
 }
