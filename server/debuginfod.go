@@ -213,6 +213,14 @@ func (s *Server) forwardedFor(r *http.Request) (string, bool) {
 // fromUpstream asks other servers for a file, and takes it into the store. That none has it is
 // no error.
 func (s *Server) fromUpstream(r *http.Request, id buildid.ID, a artefact) error {
+	return s.askUpstream(r, id, debuginfod.File(a), func(ctx context.Context, spool *store.Spool, o store.Origin) error {
+		_, err := s.Store.Add(ctx, spool, store.Claim{ID: id, Origin: o})
+		return err
+	})
+}
+
+// askUpstream asks other servers for a file, and hands it to publish. That none has it is no error.
+func (s *Server) askUpstream(r *http.Request, id buildid.ID, file debuginfod.File, publish publisher) error {
 	if s.Upstream == nil || s.ReadOnly {
 		return nil
 	}
@@ -221,8 +229,8 @@ func (s *Server) fromUpstream(r *http.Request, id buildid.ID, a artefact) error 
 		s.metrics.add(1, "hallmark_upstream_requests_total", "result", "circle")
 		return nil
 	}
-	_, err := s.fetches.do(r.Context(), string(a)+" "+id.String(), func(ctx context.Context) error {
-		return s.fetch(ctx, id, debuginfod.File(a), forwarded)
+	_, err := s.fetches.do(r.Context(), string(file)+" "+id.String(), func(ctx context.Context) error {
+		return s.fetch(ctx, id, file, forwarded, publish)
 	})
 	switch {
 	case errors.Is(err, debuginfod.ErrNotFound):
@@ -240,8 +248,11 @@ func (s *Server) fromUpstream(r *http.Request, id buildid.ID, a artefact) error 
 	return nil
 }
 
-// fetch downloads a file, whose build ID the client checks, and publishes it.
-func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File, forwarded string) error {
+// publisher takes a file into the store.
+type publisher func(context.Context, *store.Spool, store.Origin) error
+
+// fetch downloads a file, whose build ID the client checks if it has one, and publishes it.
+func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File, forwarded string, publish publisher) error {
 	name, err := s.Upstream.FetchFor(ctx, id, file, forwarded)
 	if err != nil {
 		return err
@@ -256,7 +267,7 @@ func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File,
 		return err
 	}
 	defer spool.Close()
-	if _, err := s.Store.Add(ctx, spool, store.Claim{ID: id, Origin: store.Origin{Trust: store.Upstream, Via: "upstream", Who: s.Upstream.String()}}); err != nil {
+	if err := publish(ctx, spool, store.Origin{Trust: store.Upstream, Via: "upstream", Who: s.Upstream.String()}); err != nil {
 		return err
 	}
 	s.metrics.add(1, "hallmark_files_added_total", "via", "upstream")

@@ -299,6 +299,9 @@ func TestBesideElfutils(t *testing.T) {
 	}
 	theirs := elfutils(t, dir, p.id)
 	_, ours := start(t, nil)
+	_, through := start(t, func(c *Config) { // has nothing but what it asks theirs for
+		c.Upstream = &debuginfod.Client{URLs: []string{theirs}, Dir: filepath.Join(t.TempDir(), "cache")}
+	})
 	upload(t, ours, p.stripped, "name="+url.QueryEscape(filepath.Join(dir, "prog"))).want(t, 201)
 	upload(t, ours, p.debug, "name="+url.QueryEscape(filepath.Join(dir, "prog.debug"))).want(t, 201)
 	source := filepath.Join(p.dir, "prog.c")
@@ -333,6 +336,9 @@ func TestBesideElfutils(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%v: %.8s, and %.8s of elfutils' server", args, got, want)
+		}
+		if got := get(through, args...); got != want {
+			t.Errorf("%v: %.8s through a server that asks elfutils' server, which has %.8s", args, got, want)
 		}
 	}
 	if found < 9 {
@@ -443,6 +449,61 @@ func TestUpstream(t *testing.T) {
 	m, err := s.Store.Manifest(t.Context(), p.id)
 	if err != nil || m.DebugInfo().Trust() != store.Upstream {
 		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// TestUpstreamSources counts which sources a server asks its upstream server for.
+func TestUpstreamSources(t *testing.T) {
+	p := program(t)
+	_, first := start(t, nil)
+	upload(t, first, p.debug, "").want(t, 201)
+	id := p.id.String()
+	for name, text := range map[string]string{"/src/a b?.c": "one", "/src/empty.h": ""} {
+		ask(t, "PUT", first+"/v1/sources/"+id+"?path="+url.QueryEscape(name), strings.NewReader(text)).want(t, 204)
+	}
+	var mu sync.Mutex
+	asked := map[string]int{}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked[r.RequestURI]++
+		mu.Unlock()
+		resp, err := http.Get(first + r.RequestURI)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	}))
+	defer proxy.Close()
+	s, base := start(t, func(c *Config) {
+		c.Upstream = &debuginfod.Client{URLs: []string{proxy.URL}, Dir: filepath.Join(t.TempDir(), "cache")}
+	})
+	sources := base + "/buildid/" + id + "/source"
+	for range 3 {
+		got := ask(t, "GET", sources+"/src/a%20b%3F.c", nil).want(t, 200)
+		if string(got.body) != "one" || got.Header.Get("X-DEBUGINFOD-FILE") != "/src/a b?.c" {
+			t.Errorf("%q, %v", got.body, got.Header)
+		}
+		if got := ask(t, "GET", sources+"/src/empty.h", nil).want(t, 200); len(got.body) != 0 {
+			t.Errorf("%q", got.body)
+		}
+		ask(t, "GET", sources+"/src/none.c", nil).want(t, 404)
+		ask(t, "GET", sources+"/..%2f..%2f../../metrics", nil).want(t, 404)
+		ask(t, "GET", base+"/buildid/"+strings.Repeat("ab", 20)+"/source/src/a.c", nil).want(t, 404)
+	}
+	for path, n := range asked {
+		if n != 1 || !strings.HasPrefix(path, "/buildid/") || strings.Contains(path, "..") {
+			t.Errorf("%s: asked %d times", path, n)
+		}
+	}
+	m, err := s.Store.Manifest(t.Context(), p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := s.Store.Source(t.Context(), m, "/src/a b?.c"); err != nil || f.Origin.Trust != store.Upstream || f.Origin.Via != "upstream" {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

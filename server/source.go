@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hallmark/buildid"
+	"hallmark/debuginfo/debuginfod"
 	"hallmark/server/blob"
 	"hallmark/server/store"
 )
@@ -32,7 +33,7 @@ func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, n
 	}
 	s.used(r.Context(), m)
 	for _, n := range names {
-		f, err := s.findSource(r.Context(), m, n)
+		f, err := s.findSource(r, m, n)
 		if errors.Is(err, blob.ErrNotExist) {
 			continue
 		}
@@ -68,27 +69,54 @@ func (s *Server) manifestOf(r *http.Request, id buildid.ID) (*store.Manifest, er
 	return nil, fail(http.StatusNotFound, "%v: no file with this build ID is known", id)
 }
 
-// findSource returns a source file of the store, into which those of this machine's packages
-// are taken when they are asked for.
-func (s *Server) findSource(ctx context.Context, m *store.Manifest, name string) (store.SourceFile, error) {
-	f, err := s.Store.Source(ctx, m, name)
-	if err == nil || !errors.Is(err, blob.ErrNotExist) || s.Local == nil || s.ReadOnly {
+// findSource returns a source file of the store, into which those of this machine's packages and
+// of upstream servers are taken when they are asked for.
+func (s *Server) findSource(r *http.Request, m *store.Manifest, name string) (store.SourceFile, error) {
+	f, err := s.Store.Source(r.Context(), m, name)
+	if s.ReadOnly || !errors.Is(err, blob.ErrNotExist) {
 		return f, err
 	}
-	r, origin, ok, localErr := s.Local.Source(ctx, m.ID, m, name)
-	if localErr != nil || !ok {
-		return f, errors.Join(err, localErr)
+	for _, get := range []func(*http.Request, *store.Manifest, string) error{s.sourceFromLocal, s.sourceFromUpstream} {
+		if err := get(r, m, name); err != nil {
+			return f, err
+		}
+		if f, err = s.Store.Source(r.Context(), m, name); !errors.Is(err, blob.ErrNotExist) {
+			return f, err
+		}
 	}
-	defer r.Close()
-	spool, err := s.Store.Spool(ctx, r)
+	return f, err
+}
+
+// sourceFromLocal takes into the store what this machine's packages have of a source file.
+func (s *Server) sourceFromLocal(r *http.Request, m *store.Manifest, name string) error {
+	ctx := r.Context()
+	if s.Local == nil {
+		return nil
+	}
+	content, origin, ok, err := s.Local.Source(ctx, m.ID, m, name)
+	if err != nil || !ok {
+		return err
+	}
+	defer content.Close()
+	spool, err := s.Store.Spool(ctx, content)
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer spool.Close()
-	if err := s.Store.AddBuildSource(ctx, origin.Build, name, spool, origin); err != nil {
-		return f, err
+	return s.Store.AddBuildSource(ctx, origin.Build, name, spool, origin)
+}
+
+// sourceFromUpstream asks other servers for a source file, and takes it into the store. That none has it
+// is no error.
+func (s *Server) sourceFromUpstream(r *http.Request, m *store.Manifest, name string) error {
+	if !strings.HasPrefix(name, "/") { // of a relative path they know nothing
+		return nil
 	}
-	return s.Store.Source(ctx, m, name)
+	file := debuginfod.Source(name)
+	return s.askUpstream(r, m.ID, file, func(ctx context.Context, spool *store.Spool, o store.Origin) error {
+		o.Path = name
+		return s.Store.AddSource(ctx, m, name, spool, o)
+	})
 }
 
 // putSource takes a source file of an identity.

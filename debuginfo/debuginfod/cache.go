@@ -34,7 +34,7 @@ func (c *Client) path(k key) string { return CachePath(c.Dir, k.id, k.file) }
 // CachePath returns where a cache directory has a file of a build ID, if it has it. It
 // may be empty: then no server had it. Files stay as long as somebody reads them.
 func CachePath(dir string, id buildid.ID, file File) string {
-	return filepath.Join(dir, id.String(), string(file))
+	return filepath.Join(dir, id.String(), file.inCache())
 }
 
 // Forget removes a file of a build ID from the cache, for those who keep it elsewhere.
@@ -79,7 +79,11 @@ const (
 
 // cached reports whether the file is in the cache. If the cache says that no server
 // has it, the error is ErrNotFound.
-func (c *Client) cached(path string) (found bool, err error) {
+func (c *Client) cached(k key) (found bool, err error) {
+	if k.file.isSource() && c.wasMissed(k) {
+		return false, ErrNotFound
+	}
+	path := c.path(k)
 	if err := cachedir.Check(filepath.Dir(path)); err != nil {
 		return false, err
 	}
@@ -103,7 +107,7 @@ func (c *Client) create(k key) (*os.File, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return atomicfile.CreateTemp(dir, string(k.file))
+	return atomicfile.CreateTemp(dir, k.file.inCache())
 }
 
 // makeDir makes a directory of the cache, which must be this user's alone.
@@ -120,6 +124,10 @@ func makeDir(dir string) error {
 // remember notes that no server has a file. A file that somebody else stored
 // meanwhile stays.
 func (c *Client) remember(k key) error {
+	if k.file.isSource() {
+		c.miss(k)
+		return ErrNotFound
+	}
 	path := c.path(k)
 	now := time.Now()
 	if err := makeDir(filepath.Dir(path)); err != nil {
@@ -138,6 +146,34 @@ func (c *Client) remember(k key) error {
 		return err
 	}
 	return ErrNotFound
+}
+
+// maxMisses is how many sources are remembered that no server has.
+const maxMisses = 4096
+
+// miss remembers that no server has a source. Where there is no room another one is forgotten.
+func (c *Client) miss(k key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.misses {
+		if len(c.misses) < maxMisses {
+			break
+		}
+		delete(c.misses, other)
+	}
+	c.misses[k] = time.Now()
+}
+
+// wasMissed reports whether no server had a source of late.
+func (c *Client) wasMissed(k key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.misses[k]
+	if ok && time.Since(at) < c.seconds(missSeconds) {
+		return true
+	}
+	delete(c.misses, k)
+	return false
 }
 
 // clean removes what nobody has read for long, if it is time to do so again. What

@@ -1,23 +1,28 @@
 // Package debuginfod asks debuginfod servers for the files of a build ID.
 //
 // The protocol is that of elfutils (debuginfod(8), "WEBAPI"): GET
-// URL/buildid/ID/debuginfo and …/executable. So are the environment variables and
+// URL/buildid/ID/debuginfo, …/executable and …/source/PATH. So are the environment variables and
 // the cache directory (debuginfod-client-config(7)), which gdb, perf and everybody
 // else who uses elfutils' client shares with this one.
 //
-// A server is not trusted: what it sends is used only if it has the build ID that
-// was asked for, and is bounded in size and time. A server that cannot be reached
+// A server is not trusted: a file that it sends is used only if it has the build ID that
+// was asked for, and is bounded in size and time. A source file has no identity: it is the
+// word of the server. A server that cannot be reached
 // is left alone for a while, so that it costs its timeout once and not once for
 // each file.
 package debuginfod
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +51,26 @@ const (
 	DebugInfo  File = "debuginfo"
 	Executable File = "executable"
 )
+
+// Source returns the source file that debug information names by an absolute path. A path that leads up
+// stays below the root: it is a part of a URL.
+func Source(name string) File { return File(sources + path.Clean("/"+name)) }
+
+const sources = "source"
+
+func (f File) isSource() bool { return strings.HasPrefix(string(f), sources+"/") }
+
+// path returns what comes after the build ID in the URL of a file.
+func (f File) path() string { return (&url.URL{Path: string(f)}).EscapedPath() }
+
+// inCache returns the name of a file in the cache. Paths of sources are longer than names may be.
+func (f File) inCache() string {
+	if !f.isSource() {
+		return string(f)
+	}
+	sum := sha256.Sum256([]byte(f))
+	return sources + "-" + hex.EncodeToString(sum[:])
+}
 
 // Client fetches files. Its fields must not change after its first use; its
 // methods may be called by several goroutines at once, and those that ask for the
@@ -81,8 +106,9 @@ type Client struct {
 	servers []*server
 	slots   chan struct{} // one for each download at a time
 
-	mu    sync.Mutex
-	calls map[key]*call
+	mu     sync.Mutex
+	calls  map[key]*call
+	misses map[key]time.Time // sources that no server had then: whoever asks chooses their paths, so they take no disk
 }
 
 type key struct {
@@ -112,6 +138,7 @@ func (c *Client) init() {
 	}
 	c.slots = make(chan struct{}, maxDownloads)
 	c.calls = map[key]*call{}
+	c.misses = map[key]time.Time{}
 	c.clean()
 }
 
@@ -143,7 +170,7 @@ func (c *Client) FetchFor(ctx context.Context, id buildid.ID, file File, forward
 	c.once.Do(c.init)
 	k := key{id, file}
 	path = c.path(k)
-	if found, err := c.cached(path); found || err != nil {
+	if found, err := c.cached(k); found || err != nil {
 		return path, err
 	}
 	call := c.join(k, forwarded)
@@ -203,7 +230,7 @@ func (c *Client) download(ctx context.Context, k key) error {
 		return ctx.Err()
 	}
 	// Another process, or a call that just ended, may have been faster.
-	if found, err := c.cached(c.path(k)); found || err != nil {
+	if found, err := c.cached(k); found || err != nil {
 		return err
 	}
 	var errs []error
@@ -228,7 +255,7 @@ func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
 		return &Error{s.url, err}
 	}
 	for try := 0; ; try++ {
-		err := c.get(ctx, s.url+"/buildid/"+k.id.String()+"/"+string(k.file), k)
+		err := c.get(ctx, s.url+"/buildid/"+k.id.String()+"/"+k.file.path(), k)
 		var lasting *lastingError
 		switch {
 		case err == nil, errors.Is(err, ErrNotFound):
@@ -261,6 +288,9 @@ func (c *Client) failure(s *server, err error) error {
 
 // store puts a download into the cache, if it is the right file.
 func (c *Client) store(temp string, k key) error {
+	if k.file.isSource() {
+		return os.Rename(temp, c.path(k))
+	}
 	info, err := buildid.ReadFile(temp)
 	if err != nil {
 		return &lastingError{fmt.Errorf("what it sent cannot be read: %w", stripped(err))}

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -375,5 +376,48 @@ func TestNobodyToAsk(t *testing.T) {
 	c := &Client{URLs: []string{"http://127.0.0.1:1"}, Dir: t.TempDir()}
 	if _, err := c.Fetch(t.Context(), htl, DebugInfo); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
+	}
+}
+
+// TestSource fetches source files, whose paths are others' and which have no identity.
+func TestSource(t *testing.T) {
+	id, _ := example(t)
+	var paths []string
+	c, requests := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.RequestURI)
+		switch r.URL.Path {
+		case "/buildid/" + id.String() + "/source/src/#a.c":
+			io.WriteString(w, "int a;\n")
+		case "/buildid/" + id.String() + "/source/src/long.c":
+			w.Header().Set("X-DEBUGINFOD-SIZE", strconv.Itoa(maxSource+1))
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	for range 2 {
+		path, err := c.Fetch(t.Context(), id, Source("/src/../../src/#a.c"))
+		if b, _ := os.ReadFile(path); err != nil || string(b) != "int a;\n" || filepath.Dir(path) != filepath.Join(c.Dir, id.String()) {
+			t.Errorf("%s: %q, %v", path, b, err)
+		}
+	}
+	if _, err := c.Fetch(t.Context(), id, Source("/src/long.c")); err == nil || !strings.Contains(err.Error(), "limit") {
+		t.Errorf("a long file: %v", err)
+	}
+	want := requests.Load()
+	for i := range maxMisses + 10 {
+		if _, err := c.Fetch(t.Context(), id, Source(fmt.Sprintf("/src/%d.c", i))); !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+		want++
+	}
+	if _, err := c.Fetch(t.Context(), id, Source(fmt.Sprintf("/src/%d.c", maxMisses+9))); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if got := requests.Load(); got != want || len(c.misses) > maxMisses {
+		t.Errorf("%d requests, want %d; %d misses are remembered", got, want, len(c.misses))
+	}
+	onlyFiles(t, c, id, Source("/src/#a.c").inCache())
+	if paths[0] != "/buildid/"+id.String()+"/source/src/%23a.c" {
+		t.Errorf("asked for %s", paths[0])
 	}
 }

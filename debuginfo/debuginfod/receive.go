@@ -21,6 +21,8 @@ const (
 	paceTime  = defaultTimeout
 	// defaultMaxSize bounds a file where Client.MaxSize does not.
 	defaultMaxSize = 4 << 30
+	// maxSource bounds a source file.
+	maxSource = 64 << 20
 	// A file may be maxRatio times as large as what was received for it, and any size up to
 	// freeSize. Debug information packs to a quarter or so.
 	maxRatio = 100
@@ -37,6 +39,9 @@ func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r 
 	if most == 0 {
 		most = defaultMaxSize
 	}
+	if k.file.isSource() {
+		most = min(most, maxSource)
+	}
 	if size > most {
 		return &lastingError{fmt.Errorf("the file of %d bytes is above the limit of %d", size, most)}
 	}
@@ -48,7 +53,7 @@ func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r 
 	defer temp.Close()
 	arriving := newArriving(r.Body, c.Timeout, cancel)
 	defer arriving.stop()
-	d := &download{from: arriving, body: arriving, most: most, heard: func(n int64) {
+	d := &download{from: arriving, body: arriving, most: most, isSource: k.file.isSource(), heard: func(n int64) {
 		if c.Progress != nil {
 			c.Progress(k.id, k.file, n, size)
 		}
@@ -141,13 +146,15 @@ type download struct {
 	magic []byte // the first bytes
 	most  int64
 	heard func(n int64)
+
+	isSource bool // so it need not be ELF
 }
 
 func (d *download) Read(b []byte) (int, error) {
 	n, err := d.body.Read(b)
 	d.n += int64(n)
 	d.from.unpacked = d.n
-	if missing := len(elfMagic) - len(d.magic); missing > 0 {
+	if missing := len(elfMagic) - len(d.magic); missing > 0 && !d.isSource {
 		d.magic = append(d.magic, b[:min(n, missing)]...)
 		if string(d.magic) != elfMagic[:len(d.magic)] {
 			return 0, errNoELF
