@@ -363,4 +363,40 @@ func TestServeCertificates(t *testing.T) {
 	if _, errs, err := elsewhere(t, "push", "--server", base, "--client-cert", prog, prog); err == nil || !strings.Contains(errs, prog) {
 		t.Errorf("a certificate that is none: %v: %s", err, errs)
 	}
+
+	// The server takes up other authorities as the file has them: none of before, and those of now.
+	next := certtest.NewAuthority(t)
+	renewed := certtest.Write(t, next.Issue(t, x509.Certificate{DNSNames: []string{"build.example.org"}}))
+	push := func(certificate string) error {
+		_, _, err := elsewhere(t, "push", "--server", base, "--client-cert", certificate, prog)
+		return err
+	}
+	if push(renewed) == nil {
+		t.Error("a certificate of an authority that the file does not have")
+	}
+	become := func(text []byte) {
+		t.Helper()
+		if err := os.WriteFile(ca+".new", text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(ca+".new", ca); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("SSL_CERT_FILE", authority.Write(t)) // a copy, as the server's own certificate stays
+	theirs, err := os.ReadFile(next.Write(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	become(theirs)
+	if err := push(renewed); err != nil {
+		t.Errorf("a certificate of a new authority: %v", err)
+	}
+	if push(build) == nil {
+		t.Error("a certificate of an authority that the file has no longer")
+	}
+	become(nil)
+	if push(renewed) == nil {
+		t.Error("the file of authorities is empty")
+	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -450,7 +452,8 @@ func (o *serveOptions) openForwarder() (*forward.Forwarder, error) {
 
 const maxPEM = 4 << 20
 
-// tls returns how HTTPS is served, nil for HTTP. A new certificate is taken up without a restart.
+// tls returns how HTTPS is served, nil for HTTP. A new certificate and new authorities of clients are taken
+// up without a restart, by connections that are made from then on.
 func (o *serveOptions) tls() (*tls.Config, error) {
 	if o.cert == "" {
 		return nil, nil
@@ -463,16 +466,44 @@ func (o *serveOptions) tls() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		return &pair, err
 	}
-	if o.clientCA != "" {
-		b, err := regular.ReadFile(o.clientCA, maxPEM)
-		if err != nil {
-			return nil, err
-		}
-		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !c.ClientCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("%s: no certificates in it", o.clientCA)
-		}
+	if o.clientCA == "" {
+		return c, nil
 	}
+	a := &authorities{name: o.clientCA, common: c}
+	if _, err := a.config(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: c.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.config() }}, nil
+}
+
+// authorities are those whose certificates clients must have, as a file has them now.
+type authorities struct {
+	name   string
+	common *tls.Config
+
+	mu   sync.Mutex
+	text []byte
+	last *tls.Config // for that text
+}
+
+// config returns how a connection is secured. While the file has no certificates, none is.
+func (a *authorities) config() (*tls.Config, error) {
+	b, err := regular.ReadFile(a.name, maxPEM)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != nil && bytes.Equal(a.text, b) {
+		return a.last, nil
+	}
+	// It has keys of its own for sessions, so that no session of before goes on.
+	c := &tls.Config{MinVersion: a.common.MinVersion, NextProtos: a.common.NextProtos, GetCertificate: a.common.GetCertificate}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("%s: no certificates in it", a.name)
+	}
+	a.text, a.last = b, c
 	return c, nil
 }
 
