@@ -236,9 +236,8 @@ func (b *builder) encode(rows []row, list []packed) (*Table, error) {
 	}
 	align := func(n uint64) uint64 { return (n + 7) &^ 7 }
 	directory := uint64(headerSize)
-	lows := align(directory + 4*(uint64(granules)+1))
-	index := align(lows + uint64(len(rows)))
-	ruleAt := align(index + 2*uint64(len(rows)))
+	rowsAt := align(directory + 4*(uint64(granules)+1) + 2)
+	ruleAt := align(rowsAt + rowSize*uint64(len(rows)))
 	size := ruleAt + ruleSize*uint64(len(list))
 	if size > math.MaxInt32 {
 		return nil, unsupported("its table would be of 2 GiB or more")
@@ -250,20 +249,24 @@ func (b *builder) encode(rows []row, list []packed) (*Table, error) {
 	if granules > 0 {
 		order.PutUint64(out[8:], uint64(b.base)+uint64(first)*granule)
 	}
-	for i, n := range []uint64{uint64(granules), uint64(len(rows)), uint64(len(list)), directory, lows, index, ruleAt, size} {
+	for i, n := range []uint64{uint64(granules), uint64(len(rows)), uint64(len(list)), directory, rowsAt, ruleAt, size} {
 		order.PutUint32(out[16+4*i:], uint32(n))
 	}
-	g := uint32(0)
-	for i, r := range rows {
-		for in := r.at/granule - first; g <= in; g++ {
-			order.PutUint32(out[directory+4*uint64(g):], uint32(i))
+	done := 0
+	for g := range granules {
+		order.PutUint32(out[directory+4*uint64(g):], uint32(done))
+		n := 0
+		for done+n < len(rows) && rows[done+n].at/granule-first == g {
+			n++
 		}
-		out[lows+uint64(i)] = byte(r.at)
-		order.PutUint16(out[index+2*uint64(i):], uint16(r.rule))
+		block := out[rowsAt+rowSize*uint64(done):]
+		for i, r := range rows[done : done+n] {
+			block[i] = byte(r.at)
+			order.PutUint16(block[n+2*i:], uint16(r.rule))
+		}
+		done += n
 	}
-	for ; g <= granules; g++ {
-		order.PutUint32(out[directory+4*uint64(g):], uint32(len(rows)))
-	}
+	order.PutUint32(out[directory+4*uint64(granules):], uint32(done))
 	for i := range list {
 		list[i].put(out[ruleAt+ruleSize*uint64(i):])
 	}

@@ -13,7 +13,7 @@
 // All numbers are little-endian. Everything begins at a multiple of eight bytes, and
 // positions are in bytes from the start of the table.
 //
-//	 0  magic    u32  "HUW2"
+//	 0  magic    u32  "HUW3"
 //	 4  machine  u8   a Machine
 //	 5  flags    u8   Flags
 //	 6  reserved u16  0
@@ -23,10 +23,15 @@
 //	24  rules    u32  at most 65536
 //	28  directory u32 position of granules+1 numbers, u32: the first row of each
 //	                  granule, and the number of rows
-//	32  lows     u32  position of a byte for each row: where in its granule it begins
-//	36  index    u32  position of a u16 for each row: the number of its rule
-//	40  ruleAt   u32  position of the rules, 16 bytes each
-//	44  size     u32  of the table, a multiple of 8
+//	32  rowsAt   u32  position of the rows, 3 bytes each, a block for each granule
+//	36  ruleAt   u32  position of the rules, 16 bytes each
+//	40  size     u32  of the table, a multiple of 8
+//	44  reserved u32  0
+//
+// The block of a granule has a byte for each of its rows, at most 256: where in the granule it
+// begins. Then it has a u16 for each: the number of its rule. So a lookup takes a line of
+// memory of the directory, mostly one of the rows, and one of the rules, of which there are few.
+// Two bytes of 0 are before the rows: a block of no rows, of rule 0, for what comes before the first.
 //
 // Rows are in the order of the file. A row holds until the next one begins; what comes
 // before the first row, and behind the last granule, has no rule. Where one function ends

@@ -23,20 +23,21 @@ const (
 )
 
 const (
-	magic      = 0x32575548 // "HUW2"
+	magic      = 0x33575548 // "HUW3"
 	headerSize = 48
 	ruleSize   = 16
+	rowSize    = 3
 	granule    = 256
 )
 
 // A Table says for each place of a file how to get to the caller's frame. Its methods
 // may be called by several goroutines at once.
 type Table struct {
-	raw                    []byte
-	base                   addr.Offset
-	granules, rows, rules  uint32
-	directory, lows, index []byte
-	ruleBytes              []byte
+	raw                   []byte
+	base                  addr.Offset
+	granules, rows, rules uint32
+	directory, blocks     []byte
+	ruleBytes             []byte
 }
 
 // Parse returns the table that b holds, which is not copied and must not change. A
@@ -54,7 +55,7 @@ func Parse(b []byte) (*Table, error) {
 		rows:     order.Uint32(b[20:]),
 		rules:    order.Uint32(b[24:]),
 	}
-	if size := order.Uint32(b[44:]); uint64(size) != uint64(len(b)) || size%8 != 0 {
+	if size := order.Uint32(b[40:]); uint64(size) != uint64(len(b)) || size%8 != 0 {
 		return nil, fmt.Errorf("%w: %d bytes, its header says %d", ErrFormat, len(b), size)
 	}
 	part := func(field int, n uint64) []byte {
@@ -65,11 +66,13 @@ func Parse(b []byte) (*Table, error) {
 		return b[at : at+n : at+n]
 	}
 	t.directory = part(28, 4*(uint64(t.granules)+1))
-	t.lows = part(32, uint64(t.rows))
-	t.index = part(36, 2*uint64(t.rows))
-	t.ruleBytes = part(40, ruleSize*uint64(t.rules))
-	if t.directory == nil || t.lows == nil || t.index == nil || t.ruleBytes == nil || t.rules == 0 || t.rules > 1<<16 || t.base%granule != 0 {
+	t.blocks = part(32, rowSize*uint64(t.rows))
+	t.ruleBytes = part(36, ruleSize*uint64(t.rules))
+	if t.directory == nil || t.blocks == nil || t.ruleBytes == nil || t.rules == 0 || t.rules > 1<<16 || t.base%granule != 0 {
 		return nil, fmt.Errorf("%w: parts beyond its %d bytes", ErrFormat, len(b))
+	}
+	if before := order.Uint32(b[32:]) - 2; order.Uint16(b[before:]) != 0 || [ruleSize]byte(t.ruleBytes) != [ruleSize]byte{} {
+		return nil, fmt.Errorf("%w: a rule before its first row", ErrFormat)
 	}
 	return t, t.check()
 }
@@ -78,18 +81,37 @@ func Parse(b []byte) (*Table, error) {
 func (t *Table) check() error {
 	last := uint32(0)
 	for g := range t.granules + 1 {
-		n := binary.LittleEndian.Uint32(t.directory[4*g:])
-		if n < last || n > t.rows {
-			return fmt.Errorf("%w: granule %d begins with row %d of %d", ErrFormat, g, n, t.rows)
+		n := t.firstOf(g)
+		if n < last || n > t.rows || g == 0 && n > 0 || n-last > granule {
+			return fmt.Errorf("%w: granule %d begins with row %d of %d, the one before with row %d", ErrFormat, g, n, t.rows, last)
 		}
 		last = n
 	}
-	for i := range t.rows {
-		if n := binary.LittleEndian.Uint16(t.index[2*i:]); uint32(n) >= t.rules {
-			return fmt.Errorf("%w: row %d has rule %d of %d", ErrFormat, i, n, t.rules)
+	if last != t.rows {
+		return fmt.Errorf("%w: granules have %d rows of %d", ErrFormat, last, t.rows)
+	}
+	for g := range t.granules {
+		first := t.firstOf(g)
+		for i := range t.firstOf(g+1) - first {
+			if n := t.ruleOf(t.block(g), i); uint32(n) >= t.rules {
+				return fmt.Errorf("%w: row %d has rule %d of %d", ErrFormat, first+i, n, t.rules)
+			}
 		}
 	}
 	return nil
+}
+
+// firstOf returns the number of the first row of a granule.
+func (t *Table) firstOf(g uint32) uint32 { return binary.LittleEndian.Uint32(t.directory[4*g:]) }
+
+// block returns the rows of a granule.
+func (t *Table) block(g uint32) []byte {
+	return t.blocks[rowSize*t.firstOf(g) : rowSize*t.firstOf(g+1)]
+}
+
+// ruleOf returns the number of the rule of row i of a block.
+func (t *Table) ruleOf(block []byte, i uint32) uint16 {
+	return binary.LittleEndian.Uint16(block[uint32(len(block))/rowSize+2*i:])
 }
 
 // Bytes returns the table as it was given to Parse.
@@ -115,20 +137,24 @@ func (t *Table) Lookup(off addr.Offset) Rule {
 	}
 	g := uint32((off - t.base) / granule)
 	low := byte(off - t.base)
-	row := binary.LittleEndian.Uint32(t.directory[4*g:])
-	end := binary.LittleEndian.Uint32(t.directory[4*g+4:])
+	first, block := t.firstOf(g), t.block(g)
+	row, end := uint32(0), uint32(len(block))/rowSize
 	for row < end {
 		middle := row + (end-row)/2
-		if t.lows[middle] <= low {
+		if block[middle] <= low {
 			row = middle + 1
 		} else {
 			end = middle
 		}
 	}
-	if row == 0 {
+	switch {
+	case row > 0:
+		return t.rule(t.ruleOf(block, row-1))
+	case first == 0:
 		return Rule{}
 	}
-	return t.rule(binary.LittleEndian.Uint16(t.index[2*(row-1):]))
+	// The last row before is at the end of the block that has it.
+	return t.rule(binary.LittleEndian.Uint16(t.blocks[rowSize*first-2:]))
 }
 
 // rule returns the rule of this number.
@@ -156,7 +182,8 @@ func (t *Table) rule(n uint16) Rule {
 //	2  the first that is checked by what is built
 //	3  saved registers at the frame pointer, followed functions, stacks of Go's scheduler
 //	4  where Go grows stacks, and where its scheduler's begin
-const Version = 4
+//	5  rows in blocks
+const Version = 5
 
 // Stats say what a table has.
 type Stats struct {
@@ -203,15 +230,14 @@ func (t *Table) All() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		var last Row
 		for g := range t.granules {
-			first := binary.LittleEndian.Uint32(t.directory[4*g:])
-			end := binary.LittleEndian.Uint32(t.directory[4*g+4:])
-			for i := first; i < end; i++ {
-				start := t.base + addr.Offset(g)*granule + addr.Offset(t.lows[i])
+			first, block := t.firstOf(g), t.block(g)
+			for i := range uint32(len(block)) / rowSize {
+				start := t.base + addr.Offset(g)*granule + addr.Offset(block[i])
 				last.End = start
-				if i > 0 && !yield(last) {
+				if first+i > 0 && !yield(last) {
 					return
 				}
-				last = Row{Start: start, Rule: t.rule(binary.LittleEndian.Uint16(t.index[2*i:]))}
+				last = Row{Start: start, Rule: t.rule(t.ruleOf(block, i))}
 			}
 		}
 		if t.rows > 0 {

@@ -38,28 +38,32 @@ func encodeRules(flags Flags, rules []ruleAt) []byte {
 		b = append(b, data...)
 		b = append(b, make([]byte, -len(b)&7)...)
 	}
-	var directory, lows, index []byte
+	var directory, rows []byte
 	for g := range granules + 1 {
 		first, _ := slices.BinarySearchFunc(rules, base+addr.Offset(g)*granule, func(r ruleAt, at addr.Offset) int { return int(r.at) - int(at) })
 		directory = order.AppendUint32(directory, uint32(first))
+		next, _ := slices.BinarySearchFunc(rules, base+addr.Offset(g+1)*granule, func(r ruleAt, at addr.Offset) int { return int(r.at) - int(at) })
+		for i := first; i < next; i++ {
+			rows = append(rows, byte(rules[i].at))
+		}
+		for i := first; i < next; i++ {
+			rows = order.AppendUint16(rows, uint16(i+1))
+		}
 	}
 	coded := make([]byte, ruleSize)
-	for i, r := range rules {
-		lows = append(lows, byte(r.at))
-		index = order.AppendUint16(index, uint16(i+1))
+	for _, r := range rules {
 		coded = append(coded, r.rule.encode()...)
 	}
-	part(28, directory)
-	part(32, lows)
-	part(36, index)
-	part(40, coded)
+	part(28, append(directory, 0, 0))
+	part(32, rows)
+	part(36, coded)
 	order.PutUint32(b, magic)
 	b[4], b[5] = byte(X86_64), byte(flags)
 	order.PutUint64(b[8:], uint64(base))
 	order.PutUint32(b[16:], granules)
 	order.PutUint32(b[20:], uint32(len(rules)))
 	order.PutUint32(b[24:], uint32(len(rules)+1))
-	order.PutUint32(b[44:], uint32(len(b)))
+	order.PutUint32(b[40:], uint32(len(b)))
 	return b
 }
 

@@ -191,13 +191,11 @@ type samplerUnwindTable struct {
 	_         structs.HostLayout
 	Base      uint64
 	Directory uint32
-	Lows      uint32
-	Index     uint32
+	Rows      uint32
 	Rules     uint32
 	Granules  uint32
 	Flags     uint32
 	Used      uint32
-	Pad       uint32
 }
 
 type samplerValidity struct {

@@ -103,9 +103,8 @@ func (t *Tables) Put(serial uint32, table *unwind.Table) error {
 		Base:      order.Uint64(b[8:]),
 		Granules:  order.Uint32(b[16:]),
 		Directory: place.start + order.Uint32(b[28:]),
-		Lows:      place.start + order.Uint32(b[32:]),
-		Index:     place.start + order.Uint32(b[36:]),
-		Rules:     place.start + order.Uint32(b[40:]),
+		Rows:      place.start + order.Uint32(b[32:]),
+		Rules:     place.start + order.Uint32(b[36:]),
 		Flags:     uint32(table.Flags()),
 	})
 }

@@ -51,24 +51,27 @@ func TestSpans(t *testing.T) {
 func made(t testing.TB, size int, which uint32) *unwind.Table {
 	t.Helper()
 	const header = 48
-	rows := (size - header - 32) / 3
-	pad := func(b []byte) []byte { return append(b, make([]byte, -len(b)&7)...) }
+	granules := (size - header - 64) / (4 + 3*256)
+	rows := 256 * granules
 	b := make([]byte, header, size)
 	part := func(field int, content []byte) {
 		binary.LittleEndian.PutUint32(b[field:], uint32(len(b)))
-		b = pad(append(b, content...))
+		b = append(b, content...)
+		b = append(b, make([]byte, -len(b)&7)...)
 	}
-	directory := binary.LittleEndian.AppendUint32(make([]byte, 4), uint32(rows))
-	part(28, directory)
-	part(32, make([]byte, rows))
-	part(36, make([]byte, 2*rows))
-	part(40, make([]byte, 16))
-	copy(b, "HUW2\x01")
+	var directory []byte
+	for first := 0; first <= rows; first += 256 {
+		directory = binary.LittleEndian.AppendUint32(directory, uint32(first))
+	}
+	part(28, append(directory, 0, 0))
+	part(32, make([]byte, 3*rows))
+	part(36, make([]byte, 16))
+	copy(b, "HUW3\x01")
 	binary.LittleEndian.PutUint64(b[8:], uint64(which)*256)
-	binary.LittleEndian.PutUint32(b[16:], 1)
+	binary.LittleEndian.PutUint32(b[16:], uint32(granules))
 	binary.LittleEndian.PutUint32(b[20:], uint32(rows))
 	binary.LittleEndian.PutUint32(b[24:], 1)
-	binary.LittleEndian.PutUint32(b[44:], uint32(len(b)))
+	binary.LittleEndian.PutUint32(b[40:], uint32(len(b)))
 	table, err := unwind.Parse(b)
 	if err != nil {
 		t.Fatal(err)

@@ -136,11 +136,10 @@ static __always_inline __u32 unwind_rows_until(const __u8 *lows, __u32 n, __u8 l
 static __always_inline void unwind_find_rule(struct unwinding *u, struct unwind_place *p)
 {
 	__u64 off = unwind_address(u) - p->base - p->table.base, granule = off >> 8;
-	__u32 first, n, row;
+	__u32 first, n, row, at;
 	__u64 *to = (void *)&u->rule, *rule;
 	__u32 *directory;
-	__u16 *index;
-	__u8 *lows;
+	__u8 *rows;
 
 	to[0] = to[1] = 0;
 	if (granule >= p->table.granules) /* also before the first one */
@@ -150,16 +149,14 @@ static __always_inline void unwind_find_rule(struct unwinding *u, struct unwind_
 		return;
 	first = directory[0];
 	n = directory[1] - first;
-	lows = unwind_pool_at(p->table.lows + first);
-	if (!lows)
+	/* The block of the granule, and before it the number of the last rule of the one before. Before the
+	 * first one is 0. */
+	rows = unwind_pool_at(p->table.rows + 3 * first - 2);
+	if (!rows)
 		return;
-	row = first + unwind_rows_until(lows, n, off);
-	if (!row)
-		return;
-	index = unwind_pool_at(p->table.index + 2 * (row - 1));
-	if (!index)
-		return;
-	rule = unwind_pool_at(p->table.rules + 16 * (__u32)*index);
+	row = unwind_rows_until(rows + 2, n, off);
+	at = row ? (n + 2 * row) & 1023 : 0;
+	rule = unwind_pool_at(p->table.rules + 16 * *(__u16 *)(rows + at)); /* at any address: both processors can */
 	if (!rule)
 		return;
 	to[0] = rule[0];

@@ -176,11 +176,10 @@ struct stack_event {
 /* Where in the pool the table of a file is: package unwind has the format. */
 struct unwind_table {
 	__u64 base; /* of the file's first granule */
-	__u32 directory, lows, index, rules; /* positions in the pool, in bytes */
+	__u32 directory, rows, rules; /* positions in the pool, in bytes */
 	__u32 granules;
 	__u32 flags; /* the table's, and those below */
 	__u32 used;  /* when a sample last met it, in the time of the table of files */
-	__u32 pad;
 };
 
 enum unwind_flags {
