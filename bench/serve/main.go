@@ -86,6 +86,9 @@ func run(dir string) error {
 		return err
 	}
 	servers = append(servers, server{"net/http.FileServer, in this process", files + "/" + filepath.Base(small), 0})
+	if *busy != "" {
+		return measureBusy(command, dir, small)
+	}
 	if err := measureFiles(servers, small); err != nil {
 		return err
 	}
