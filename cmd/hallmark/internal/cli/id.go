@@ -99,21 +99,27 @@ type idRecord struct {
 
 // idPrinter writes records and remembers whether one was a failure.
 type idPrinter struct {
-	opt            idOptions
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	failed         bool
+	opt    idOptions
+	stdin  io.Reader
+	stdout *verb.Batch
+	stderr io.Writer
+	failed bool
 }
 
 // idHashing is how much code of files without build IDs is hashed in one run. Files of others
 // may be of any size.
 var idHashing = buildid.Budget{Bytes: 16 << 30}
 
-func runID(ctx context.Context, e *verb.Env, opt idOptions, args []string) error {
+func runID(ctx context.Context, e *verb.Env, opt idOptions, args []string) (err error) {
 	bar := progress.New(e.Stderr)
 	defer bar.Clear()
 	ctx = buildid.WithBudget(ctx, idHashing)
-	p := &idPrinter{opt: opt, stdin: e.Stdin, stdout: bar.Over(e.Stdout), stderr: bar.Over(e.Stderr)}
+	p := &idPrinter{opt: opt, stdin: e.Stdin, stdout: verb.NewBatch(bar.Over(e.Stdout)), stderr: bar.Over(e.Stderr)}
+	defer func() {
+		if flushErr := p.stdout.Flush(); flushErr != nil {
+			err = flushErr
+		}
+	}()
 	if err := p.machine(); err != nil {
 		return err
 	}
@@ -265,6 +271,9 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 		p.failed = true
 		r.Error = err.Error()
 		if !p.opt.json {
+			if err := p.stdout.Flush(); err != nil { // both may be one terminal or file
+				return err
+			}
 			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(terminal.Message(err, r.Path)))
 			return err
 		}
