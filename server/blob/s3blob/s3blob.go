@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -34,6 +35,8 @@ type Store struct {
 	// in one step. versitygw 1.8 over a directory looks at the tag, and writes later: there at
 	// least the goroutines of one process do not overtake each other.
 	swaps [64]sync.Mutex
+
+	tagged atomic.Bool // a tag was the MD5 sum of its object
 }
 
 // retries of a request that failed in a way that may pass. The client of the library waits
@@ -147,14 +150,15 @@ func (s *Store) info(key string, i minio.ObjectInfo) blob.Info {
 
 // Get implements [blob.Store]. A whole object that may be replaced is read at once, and compared
 // with its tag where that is its MD5: versitygw 1.8 over a directory can send the bytes of what was
-// before with the tag of what came. Where they differ every time the tag is no MD5, as with
-// encryption by keys of a customer.
+// before with the tag of what came. A service whose tags have been none so far is believed when
+// they differ each time.
 func (s *Store) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
 	if off != 0 || n >= 0 {
-		return s.get(ctx, key, off, n)
+		r, info, _, err := s.get(ctx, key, off, n)
+		return r, info, err
 	}
 	for try := 0; ; try++ {
-		r, info, err := s.get(ctx, key, off, n)
+		r, info, header, err := s.get(ctx, key, off, n)
 		if err != nil || info.Size > blob.MaxSwap {
 			return r, info, err
 		}
@@ -163,29 +167,64 @@ func (s *Store) Get(ctx context.Context, key string, off, n int64) (io.ReadClose
 		if err != nil {
 			return nil, blob.Info{}, err
 		}
-		if sum := md5.Sum(b); try == rereads || len(info.Tag) != 2*md5.Size || hex.EncodeToString(sum[:]) == info.Tag {
+		sum := md5.Sum(b)
+		isSame := hex.EncodeToString(sum[:]) == info.Tag
+		if isSame {
+			s.tagged.Store(true)
+		}
+		if isSame || !mayBeMD5(info.Tag, header) || try >= rereads && !s.tagged.Load() {
 			return io.NopCloser(bytes.NewReader(b)), info, nil
+		}
+		if try >= patientRereads {
+			return nil, blob.Info{}, fmt.Errorf("%s: %w: its bytes do not have its tag", key, blob.ErrUnavailable)
+		}
+		if err := pause(ctx, try-rereads); err != nil {
+			return nil, blob.Info{}, err
 		}
 	}
 }
 
-// rereads is how often an object is read again whose bytes do not have its tag.
-const rereads = 3
+// rereads is how often an object is read again whose bytes do not have its tag, and patientRereads where tags are
+// known to be MD5 sums. Before the latter there are pauses, half a second in all.
+const (
+	rereads        = 3
+	patientRereads = 10
+)
 
-func (s *Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
+// pause waits longer each time, from the first one on.
+func pause(ctx context.Context, n int) error {
+	if n < 0 {
+		return nil
+	}
+	select {
+	case <-time.After(4 * time.Millisecond << n):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mayBeMD5 reports whether a tag may be the MD5 sum of an object: not of one that came in parts, nor of one that is
+// encrypted by keys of a customer (Amazon S3, "Checking object integrity").
+func mayBeMD5(tag string, header http.Header) bool {
+	return len(tag) == 2*md5.Size && header.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") == "" &&
+		!strings.HasPrefix(header.Get("X-Amz-Server-Side-Encryption"), "aws:kms")
+}
+
+func (s *Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, http.Header, error) {
 	name, err := s.name(key)
 	if err != nil {
-		return nil, blob.Info{}, err
+		return nil, blob.Info{}, nil, err
 	}
 	if off < 0 {
-		return nil, blob.Info{}, fmt.Errorf("%s: no byte %d", key, off)
+		return nil, blob.Info{}, nil, fmt.Errorf("%s: no byte %d", key, off)
 	}
 	if n == 0 {
 		info, err := s.Head(ctx, key)
 		if err == nil && (off > info.Size || off == info.Size && off > 0) {
 			err = fmt.Errorf("%s: no byte %d in %d", key, off, info.Size)
 		}
-		return io.NopCloser(strings.NewReader("")), info, err
+		return io.NopCloser(strings.NewReader("")), info, nil, err
 	}
 	var opt minio.GetObjectOptions
 	switch {
@@ -195,11 +234,11 @@ func (s *Store) get(ctx context.Context, key string, off, n int64) (io.ReadClose
 		err = opt.SetRange(off, 0)
 	}
 	if err != nil {
-		return nil, blob.Info{}, err
+		return nil, blob.Info{}, nil, err
 	}
 	body, object, header, err := s.core.GetObject(ctx, s.bucket, name, opt)
 	if err != nil {
-		return nil, blob.Info{}, failed(key, err, nil)
+		return nil, blob.Info{}, nil, failed(key, err, nil)
 	}
 	info := s.info(key, object)
 	length := object.Size
@@ -207,14 +246,14 @@ func (s *Store) get(ctx context.Context, key string, off, n int64) (io.ReadClose
 		var first, last, size int64
 		if _, err := fmt.Sscanf(r, "bytes %d-%d/%d", &first, &last, &size); err != nil || first != off {
 			body.Close()
-			return nil, blob.Info{}, fmt.Errorf("%s: %w: its range is %q", key, blob.ErrUnavailable, r)
+			return nil, blob.Info{}, nil, fmt.Errorf("%s: %w: its range is %q", key, blob.ErrUnavailable, r)
 		}
 		info.Size, length = size, last-first+1
 	} else if off > 0 {
 		body.Close()
-		return nil, blob.Info{}, fmt.Errorf("%s: %w: it sends no ranges", key, blob.ErrUnavailable)
+		return nil, blob.Info{}, nil, fmt.Errorf("%s: %w: it sends no ranges", key, blob.ErrUnavailable)
 	}
-	return &reading{body, key, length}, info, nil
+	return &reading{body, key, length}, info, header, nil
 }
 
 // reading is an answer in the reading. One that ends early is an error.

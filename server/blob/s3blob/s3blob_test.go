@@ -1,6 +1,7 @@
 package s3blob_test
 
 import (
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"io"
@@ -145,6 +146,54 @@ func TestFailures(t *testing.T) {
 			}
 			if n := requests.Load(); n == 0 || n > 5 {
 				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+// TestBytesOfAnotherTag has a service send the bytes of what was before with the tag of what came, as versitygw does
+// while an object is replaced.
+func TestBytesOfAnotherTag(t *testing.T) {
+	sum := func(text string) string { return fmt.Sprintf("%x", md5.Sum([]byte(text))) }
+	for name, c := range map[string]struct {
+		torn     int  // answers that have other bytes
+		isKnown  bool // that tags are MD5 sums
+		header   string
+		want     string // "": it fails
+		requests int
+	}{
+		"for a while":                     {6, true, "", "new", 7},
+		"for ever":                        {1 << 20, true, "", "", 11},
+		"tags are others each time":       {1 << 20, false, "", "old", 4},
+		"tags are others, and it says so": {1 << 20, true, "aws:kms", "old", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := 0
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text := "new"
+				if strings.HasSuffix(r.URL.Path, "/k") {
+					if requests++; requests <= c.torn {
+						text = "old"
+					}
+					w.Header().Set("X-Amz-Server-Side-Encryption", c.header)
+				}
+				w.Header().Set("ETag", `"`+sum("new")+`"`)
+				w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+				_, _ = io.WriteString(w, text)
+			}))
+			defer srv.Close()
+			s, err := s3blob.Open("s3://bucket?region=us-east-1&endpoint="+srv.URL, func(string) string { return "" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.isKnown {
+				if _, _, err := blob.Read(t.Context(), s, "other", 10); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b, _, err := blob.Read(t.Context(), s, "k", 10)
+			if string(b) != c.want || c.want == "" && !errors.Is(err, blob.ErrUnavailable) || requests != c.requests {
+				t.Errorf("%q after %d requests, %v", b, requests, err)
 			}
 		})
 	}
