@@ -268,6 +268,15 @@ func fail(status int, format string, args ...any) error {
 // retryAfter is how many seconds a client is asked to wait.
 const retryAfter = "5"
 
+// publicText returns what a client is shown of an error.
+func publicText(err error) string {
+	var known *statusError
+	if statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known) {
+		return "the server failed" // what failed is in its log
+	}
+	return err.Error()
+}
+
 // statusOf returns the status that an error is answered with.
 func statusOf(err error) int {
 	var known *statusError
@@ -467,11 +476,7 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="hallmark"`)
 	}
-	text := err.Error()
-	var known *statusError
-	if status == http.StatusInternalServerError && !errors.As(err, &known) {
-		text = "the server failed" // what failed is in its log
-	}
+	text := publicText(err)
 	if r.URL.Path == exportPath {
 		grpcError(h, status, text)
 		w.WriteHeader(http.StatusOK)

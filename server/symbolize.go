@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"slices"
@@ -55,17 +56,51 @@ func (s *Server) symbolize(w http.ResponseWriter, r *http.Request, _ caller) err
 		if err != nil {
 			return &statusError{http.StatusBadRequest, err}
 		}
-		a, err := s.answer(r, q)
-		if err != nil {
-			return err
-		}
-		out := a.Append(nil)
-		w.Header().Set("Content-Type", columns.MediaType)
-		w.Header().Set("Content-Length", strconv.Itoa(len(out)))
-		_, err = w.Write(out)
-		return ignoreGone(err)
+		return s.symbolizeColumns(w, r, q)
 	}
 	return s.symbolizeJSON(w, r)
+}
+
+// Bounds of what waits of an answer in columns before a part of it is sent.
+const (
+	partAddresses = 1 << 16
+	partTime      = 250 * time.Millisecond
+)
+
+// symbolizeColumns answers in parts, so that neither the client has to wait for all indexes, nor the answer has to
+// be in memory here.
+func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *columns.Question) error {
+	var part []byte
+	b, begun, last, waiting := columns.NewBuilder(), false, time.Now(), 0
+	err := s.answer(r, q, b, func(n int) error {
+		waiting += n
+		if waiting < partAddresses && time.Since(last) < partTime {
+			return nil
+		}
+		w.Header().Set("Content-Type", columns.MediaType)
+		part, begun, last, waiting = b.Part(part[:0]), true, time.Now(), 0
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+		return http.NewResponseController(w).Flush()
+	})
+	switch {
+	case err != nil && !begun:
+		return err
+	case err != nil:
+		if s.Log != nil && r.Context().Err() == nil {
+			s.Log.LogAttrs(r.Context(), slog.LevelWarn, "an answer ended before its time", slog.Any("error", err))
+		}
+		_, err = w.Write(columns.AppendError(nil, publicText(err)))
+		return ignoreGone(err)
+	}
+	part = b.Part(part[:0])
+	w.Header().Set("Content-Type", columns.MediaType)
+	if !begun {
+		w.Header().Set("Content-Length", strconv.Itoa(len(part)))
+	}
+	_, err = w.Write(part)
+	return ignoreGone(err)
 }
 
 // symbolizeJSON answers people and scripts.
@@ -94,10 +129,11 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request) error {
 		}
 		q.Files = append(q.Files, c)
 	}
-	a, err := s.answer(r, q)
-	if err != nil {
+	b := columns.NewBuilder()
+	if err := s.answer(r, q, b, func(int) error { return nil }); err != nil {
 		return err
 	}
+	a := &b.Answer
 	results, text := a.Reader(), int64(0)
 	for i := range in.Files {
 		if text += results.Text(i); text > maxText {
@@ -164,20 +200,19 @@ func symbolized(r symbol.Result) (out api.Symbolized) {
 	return out
 }
 
-// answer answers a question.
-func (s *Server) answer(r *http.Request, q *columns.Question) (*columns.Answer, error) {
+// answer answers a question into b, and calls each after each file with the number of its addresses.
+func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder, each func(addresses int) error) error {
 	wait := defaultWait
 	if q.WaitMS > 0 {
 		wait = min(time.Duration(min(q.WaitMS, 1<<30))*time.Millisecond, longestWait)
 	}
 	waiting, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	b := columns.NewBuilder()
 	calls := maxCalls
 	for i := range q.Files {
 		a, err := s.answerFile(r, waiting, b, &q.Files[i], &calls)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		result := "named"
 		if a.Why != "" {
@@ -185,8 +220,11 @@ func (s *Server) answer(r *http.Request, q *columns.Question) (*columns.Answer, 
 		}
 		s.metrics.add(int64(len(q.Files[i].Addresses)), "hallmark_addresses_total", "result", result)
 		b.Files = append(b.Files, a)
+		if err := each(len(q.Files[i].Addresses)); err != nil {
+			return err
+		}
 	}
-	return &b.Answer, nil
+	return nil
 }
 
 // answerFile answers for one file, of which no more calls may be than calls has left. An error is one

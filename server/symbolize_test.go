@@ -2,10 +2,15 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +18,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/elftest"
 	"hallmark/server/api"
+	"hallmark/server/blob"
 	"hallmark/server/client"
 	"hallmark/server/columns"
 	"hallmark/server/symbols"
@@ -153,5 +159,75 @@ func TestHostileFile(t *testing.T) {
 	}})
 	if err != nil || a.Files[0].Why != string(symbols.Damaged) || a.Files[1].Why != "" {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// failing is storage that cannot read what a key contains.
+type failing struct {
+	blob.Store
+	part string
+}
+
+func (f *failing) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, blob.Info, error) {
+	if strings.Contains(key, f.part) {
+		return nil, blob.Info{}, errors.New("the disk is broken")
+	}
+	return f.Store.Get(ctx, key, offset, length)
+}
+
+// TestSymbolizeInParts asks for so much that the answer comes in parts, and for a file among it that the store cannot read.
+func TestSymbolizeInParts(t *testing.T) {
+	p := program(t)
+	broken := strings.Repeat("cd", 20)
+	_, base := start(t, func(c *Config) {
+		c.Store.Blobs = &failing{c.Store.Blobs, broken[2:]}
+		withSymbols(t)(c)
+	})
+	upload(t, base, p.full, "").want(t, 201)
+	one := columns.File{ID: p.id.String()}
+	for o := uint64(0); o < 50_000; o++ {
+		one.Addresses = append(one.Addresses, o)
+	}
+	post := func(q *columns.Question) *http.Response {
+		t.Helper()
+		resp, err := http.Post(base+"/v1/symbolize", "application/x-protobuf", bytes.NewReader(q.Append(nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	c, err := client.New(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := c.Symbolize(t.Context(), &columns.Question{Files: []columns.File{one}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &columns.Question{Files: []columns.File{one, one, {ID: strings.Repeat("ab", 20), Addresses: []uint64{1}}, one}}
+	resp := post(q)
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 || resp.ContentLength >= 0 {
+		t.Fatalf("%v, %s, %d bytes: they should come in parts", err, resp.Status, resp.ContentLength)
+	}
+	got, err := columns.ParseAnswer(b, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 1, 3} {
+		if !reflect.DeepEqual(got.Results(i), want.Results(0)) {
+			t.Errorf("file %d has other names", i)
+		}
+	}
+	if got.Files[2].Why != string(symbols.NoFile) {
+		t.Errorf("a file that nobody has: %q", got.Files[2].Why)
+	}
+	q.Files[3].ID = broken
+	if _, err := c.Symbolize(t.Context(), q); !errors.Is(err, columns.ErrEnded) || strings.Contains(err.Error(), "disk") {
+		t.Errorf("a store that fails after two parts: %v", err)
+	}
+	if resp := post(&columns.Question{Files: q.Files[3:]}); resp.StatusCode != 500 {
+		t.Errorf("a store that fails at once: %s", resp.Status)
 	}
 }

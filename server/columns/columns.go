@@ -25,6 +25,7 @@
 //	  repeated uint64 length = 10;   // frames of each chain
 //	  repeated uint64 frame = 11;    // their numbers, chain after chain
 //	  repeated FileAnswer file = 12; // in the order of the question
+//	  string error = 13;             // why the answer ends before its time
 //	}
 //	message FileAnswer {
 //	  string why = 1;                // "" or: no file, pending, poor, damaged
@@ -32,6 +33,9 @@
 //	  repeated uint64 chain = 3;     // packed, for each address: number of its chain from 1 on, 0 for none
 //	  repeated uint64 from = 4;      // packed, the same: its source (symbol.Source), or without a chain the text of the reason's code
 //	}
+//
+// An answer comes in parts, each of which is a message with what the ones before lack: one after the other
+// they are one message, as protobuf joins repeated fields.
 package columns
 
 import (
@@ -45,6 +49,9 @@ import (
 
 // ErrFormat says that a message is malformed. It arrives wrapped.
 var ErrFormat = errors.New("malformed message")
+
+// ErrEnded says that the server ended its answer before its time. It arrives wrapped.
+var ErrEnded = errors.New("the answer ended before its time")
 
 // MediaType is the Content-Type of messages.
 const MediaType = "application/x-protobuf; messageType=hallmark.Symbols"
@@ -304,6 +311,8 @@ func ParseAnswer(b []byte, q *Question) (*Answer, error) {
 			a.Numbers, err = unpack(a.Numbers, bytes, len(b))
 		case field == 12:
 			err = a.parseFile(bytes)
+		case field == 13:
+			err = fmt.Errorf("%w: %q", ErrEnded, bytes[:min(len(bytes), maxError)])
 		}
 		return err
 	})
@@ -312,6 +321,11 @@ func ParseAnswer(b []byte, q *Question) (*Answer, error) {
 	}
 	return a, a.check(q, columns)
 }
+
+const maxError = 1000 // bytes
+
+// AppendError appends the part that ends an answer before its time.
+func AppendError(b []byte, why string) []byte { return appendString(b, 13, why) }
 
 func (a *Answer) parseFile(b []byte) error {
 	var f FileAnswer
@@ -518,6 +532,17 @@ type Builder struct {
 	frames map[Frame]uint64
 	chains map[string]uint64 // by the numbers of their frames
 	key    []byte
+	sent   struct{ texts, frames, lengths, numbers int } // in parts
+}
+
+// Part appends to out what was added since the last part, and drops the answers for files among it.
+func (b *Builder) Part(out []byte) []byte {
+	part := Answer{Texts: b.Texts[b.sent.texts:], Frames: b.Frames[b.sent.frames:], Lengths: b.Lengths[b.sent.lengths:], Numbers: b.Numbers[b.sent.numbers:], Files: b.Files}
+	b.sent.texts, b.sent.frames, b.sent.lengths, b.sent.numbers = len(b.Texts), len(b.Frames), len(b.Lengths), len(b.Numbers)
+	out = part.Append(out)
+	clear(b.Files)
+	b.Files = b.Files[:0]
+	return out
 }
 
 // NewBuilder returns a Builder of an empty answer.

@@ -1,7 +1,9 @@
 package columns
 
 import (
+	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"hallmark/reason"
@@ -39,6 +41,36 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, err := ParseQuestion(q.Append(nil), 3); err == nil {
 		t.Error("4 addresses where 3 are allowed")
+	}
+}
+
+// TestParts sends an answer in parts, which are one message, and one that ends with an error.
+func TestParts(t *testing.T) {
+	q := &Question{}
+	whole, parted := NewBuilder(), NewBuilder()
+	var out []byte
+	for i := range 20 {
+		q.Files = append(q.Files, File{ID: "00", Addresses: []uint64{1, 2}})
+		for _, b := range []*Builder{whole, parted} {
+			name := []string{"one", "two", "three"}[i%3]
+			c := b.Chain([]symbol.Frame{{Func: name, Linkage: name, Line: i / 6}, {Func: "main", Linkage: "main"}})
+			b.Files = append(b.Files, FileAnswer{Code: "aa", Chains: []uint64{c, 0}, From: []uint64{1, b.Reason(reason.NoSymbol)}})
+		}
+		if i%4 == 0 {
+			out = parted.Part(out)
+		}
+	}
+	out = parted.Part(parted.Part(out)) // the last one has nothing
+	got, err := ParseAnswer(out, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ParseAnswer(whole.Append(nil), q)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v: %v", got, want, err)
+	}
+	if _, err := ParseAnswer(AppendError(out, "the store\x1b[2J is gone"), q); !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), "is gone") || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("an answer that ended: %v", err)
 	}
 }
 
