@@ -106,7 +106,7 @@ func TestKubernetes(t *testing.T) {
 	}
 	write(t, dir, map[string]string{"server.yaml": string(text), "kustomization.yaml": "resources: [server.yaml]\nimages: [{name: hallmark, newName: example.org/other}]\n"})
 	got := output(t, "kubectl", "kustomize", dir)
-	for _, want := range []string{"kind: Deployment", "kind: Service", "image: example.org/other", "secretName: hallmark-tokens"} {
+	for _, want := range []string{"kind: Deployment", "kind: Service", "image: example.org/other", "sessionAffinity: ClientIP", "secretName: hallmark-tokens"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
