@@ -21,7 +21,7 @@ var serverDebPlaces = map[string]string{
 }
 
 // serverDebScripts are run by dpkg: deb-postinst(5). The package starts no service, restarts one that runs,
-// and leaves the store and its user when it is removed.
+// and leaves the store and its user when it is removed. Purging removes the cache, which is made again.
 var serverDebScripts = []file{
 	{"postinst", 0o755, []byte(`#!/bin/sh
 set -e
@@ -45,6 +45,7 @@ fi
 set -e
 if [ "$1" = purge ]; then
 	rm -f "$DPKG_ROOT/etc/systemd/system/multi-user.target.wants/hallmark-server.service"
+	rm -rf "$DPKG_ROOT/var/cache/hallmark-server"
 fi
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
 	systemctl --system daemon-reload

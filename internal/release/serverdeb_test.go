@@ -70,7 +70,21 @@ func installService(t *testing.T, root, deb string) {
 	if users, err := os.ReadFile(filepath.Join(root, "etc/passwd")); err != nil || !strings.Contains(string(users), "hallmark-server:x:") {
 		t.Errorf("there is no user: %q, %v", users, err)
 	}
+	// What a service has left.
+	write(t, root, map[string]string{"var/lib/hallmark-server/store/kept": "", "var/cache/hallmark-server/made": ""})
+	dpkg("--remove", "hallmark-server")
+	if _, err := os.Stat(filepath.Join(root, "var/cache/hallmark-server/made")); err != nil {
+		t.Errorf("the cache is gone before the package is purged: %v", err)
+	}
 	dpkg("--purge", "hallmark-server")
+	if _, err := os.Stat(filepath.Join(root, "var/lib/hallmark-server/store/kept")); err != nil {
+		t.Errorf("the store is gone: %v", err)
+	}
+	for _, name := range []string{"var/cache/hallmark-server", "etc/default/hallmark-server"} {
+		if _, err := os.Lstat(filepath.Join(root, name)); !os.IsNotExist(err) {
+			t.Errorf("purging leaves /%s: %v", name, err)
+		}
+	}
 }
 
 // TestService has systemd-analyze read the service, and judge its sandbox.
