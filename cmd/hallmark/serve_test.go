@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +26,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/certtest"
+	"hallmark/internal/perftest"
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
@@ -398,5 +401,67 @@ func TestServeCertificates(t *testing.T) {
 	become(nil)
 	if push(renewed) == nil {
 		t.Error("the file of authorities is empty")
+	}
+}
+
+// TestPushCopiedStacks pushes a recording by perf whose stacks are copies: only this machine can find the callers in them.
+func TestPushCopiedStacks(t *testing.T) {
+	gcc := testenv.Tool(t, "gcc")
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "deep"), filepath.Join(dir, "perf.data")
+	build := exec.Command(gcc, "-g", "-O2", "-fomit-frame-pointer", "-Wl,--build-id", "-xc", "-", "-o", program)
+	build.Stdin = strings.NewReader(`
+volatile int n;
+__attribute__((noinline)) int innermost(void) { for (int i = 0; i < 300000000; i++) n++; return n; }
+__attribute__((noinline)) int between(void) { return innermost() + 1; }
+int main(void) { return between() + 2 == 7; }
+`)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	perftest.Record(t, file, perftest.Asks, "-e", "cpu-clock:u", "--call-graph", "dwarf,4096", "-F", "199", "--", program)
+	base := serveCommand(t)
+	out, errs, err := elsewhere(t, "push", "--json", "--server", base, "--profile", file)
+	var exit *exec.ExitError // what perf saw of the kernel's is no file here
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	var id string
+	for line := range strings.Lines(out) {
+		var r struct{ Profile string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		id = cmp.Or(r.Profile, id)
+	}
+	resp, err := http.Get(base + "/v1/profiles/" + id + "?named=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	p, err := pprof.Parse(resp.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", resp.Status, err)
+	}
+	deep, all := 0, 0
+	for _, s := range p.Sample {
+		var names []string
+		for _, l := range s.Location {
+			for _, line := range l.Line {
+				names = append(names, line.Function.Name)
+			}
+		}
+		if text := strings.Join(names, " "); strings.HasPrefix(text, "innermost") {
+			all++
+			if strings.HasPrefix(text, "innermost between main") {
+				deep++
+			}
+		}
+	}
+	if all == 0 {
+		testenv.Lack(t, "%d samples, none in the loop", len(p.Sample))
+	}
+	if deep == 0 {
+		t.Errorf("none of %d stacks has the callers of the loop", all)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
@@ -47,11 +48,12 @@ With --source DIR push also sends the source files that the debug information of
 the files names, if they are in that directory. No other file is opened, because
 debug information can name any, and no link leads out of DIR.
 
-With --profile push also sends the profiles and recordings themselves, as they
-are, after their files. The server keeps them, and push prints the URL of the
-page of each: it shows the names that the server has when somebody looks. What
-is in a profile (names of processes, functions and paths) can be read by all who
-may read on the server.
+With --profile push also sends the profiles themselves, as they are, after their
+files. A recording by perf goes as the profile that is made of it here, where
+its files are: with the callers in stacks that perf copied. The server keeps
+profiles, and push prints the URL of the page of each: it shows the names that
+the server has when somebody looks. What is in a profile (names of processes,
+functions and paths) can be read by all who may read on the server.
 
 Push prints a line for each file that it sent or that was refused. With --json
 it prints an object for each file. The exit status is 1 if a file was refused or
@@ -127,7 +129,7 @@ type pushing struct {
 	seen   map[pushedFile]bool
 	from   sourceDirs
 
-	profiles []string // to be sent when their files are there
+	profiles []pushedProfile // to be sent when their files are there
 }
 
 // pushedFile is a file that was looked at: other processes see another one at the same path.
@@ -162,8 +164,8 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 	if err := p.pusher.Flush(ctx); err != nil {
 		return p.ended(ctx, err)
 	}
-	for _, name := range p.profiles {
-		if err := p.sendProfile(ctx, name); err != nil {
+	for i := range p.profiles {
+		if err := p.sendProfile(ctx, &p.profiles[i]); err != nil {
 			return p.ended(ctx, err)
 		}
 	}
@@ -446,15 +448,26 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 	return nil
 }
 
+// A pushedProfile is one that is to be sent.
+type pushedProfile struct {
+	name string
+	of   *pprof.Profile // that is made of a recording by perf; nil for the file itself
+}
+
 // profile sends the files of a profile that are on this machine.
 func (p *pushing) profile(ctx context.Context, name string) error {
+	p.opt.input.Events = nil
 	prof, err := p.opt.input.Read(p.env, name)
 	if err != nil {
 		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
 	if p.opt.profile {
-		p.profiles = append(p.profiles, name)
+		next := pushedProfile{name: name}
+		if len(p.opt.input.Events) > 0 {
+			next.of = prof
+		}
+		p.profiles = append(p.profiles, next)
 	}
 	finder := &debuginfo.Finder{}
 	seen := map[string]bool{}
@@ -490,19 +503,31 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 	return nil
 }
 
-// sendProfile sends a profile as it is.
-func (p *pushing) sendProfile(ctx context.Context, name string) error {
-	f, err := regular.Open(name)
-	if err != nil {
-		p.missing(name, "", verb.ReasonOf(err).Error())
-		return nil
+// sendProfile sends a profile.
+func (p *pushing) sendProfile(ctx context.Context, t *pushedProfile) error {
+	name := t.name
+	var content io.ReaderAt
+	var size int64
+	if t.of != nil {
+		var b bytes.Buffer
+		if err := t.of.Write(&b); err != nil {
+			return fmt.Errorf("%s: %w", plaintext.Name(name), err)
+		}
+		content, size = bytes.NewReader(b.Bytes()), int64(b.Len())
+	} else {
+		f, err := regular.Open(name)
+		if err != nil {
+			p.missing(name, "", verb.ReasonOf(err).Error())
+			return nil
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		content, size = f, info.Size()
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	kept, page, err := p.client.SendProfile(ctx, cmp.Or(p.opt.title, filepath.Base(name)), f, info.Size())
+	kept, page, err := p.client.SendProfile(ctx, cmp.Or(p.opt.title, filepath.Base(name)), content, size)
 	var refused *client.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status != 401 && refused.Status != 403:
@@ -512,7 +537,7 @@ func (p *pushing) sendProfile(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", plaintext.Name(name), err)
 	}
-	r := pushRecord{Name: name, Action: "skipped", Size: info.Size(), Profile: kept.ID, Page: page}
+	r := pushRecord{Name: name, Action: "skipped", Size: size, Profile: kept.ID, Page: page}
 	if kept.New {
 		r.Action = "sent"
 	}
