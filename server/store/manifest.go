@@ -186,7 +186,8 @@ func (m *Manifest) add(f File) (changed bool, err error) {
 }
 
 // Executable returns the file that is served as the executable, nil if there is none: that of
-// the highest trust, then that which knows most, then the first that came. See served.
+// the highest trust, then that which knows most (of lines, that with more of .debug_info), then the
+// first that came. See served.
 func (m *Manifest) Executable() *File {
 	exe, _ := m.served()
 	return exe
@@ -238,13 +239,14 @@ func (m *Manifest) best(is func(*File) bool) *File {
 	return best
 }
 
+// better reports whether f is to be served rather than g. Times are in seconds: of two files that came in
+// one second neither is better, and the manifest has the first one first.
 func better(f, g *File) bool {
 	return cmp.Or(
 		cmp.Compare(f.Trust().rank(), g.Trust().rank()),
 		cmp.Compare(f.Symbols.rank(), g.Symbols.rank()),
 		cmp.Compare(f.DebugSize, g.DebugSize),
 		g.First().Compare(f.First()),
-		strings.Compare(g.Object, f.Object),
 	) > 0
 }
 

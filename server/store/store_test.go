@@ -154,6 +154,24 @@ func TestTwoContents(t *testing.T) {
 	}
 }
 
+// TestFirstOfEquals has two files that know the same come within a second: the one that came first is served.
+func TestFirstOfEquals(t *testing.T) {
+	one, other := program(someID, "some code"), program(someID, "other code")
+	for i, order := range [][2][]byte{{one, other}, {other, one}} {
+		s := newStore(t, t.TempDir())
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		s.Now = func() time.Time { return now }
+		first := mustAdd(t, s, order[0], CI)
+		m := mustAdd(t, s, order[1], CI).Manifest
+		if exe := m.Executable(); exe.Object != first.Object {
+			t.Errorf("order %d: the second file took the place of the first", i)
+		}
+		if d := m.Disputed(); len(d) != 1 || d[0].Object == first.Object {
+			t.Errorf("order %d: disputed: %v", i, d)
+		}
+	}
+}
+
 // TestAgentsAreBounded wants what agents send to leave room for others.
 func TestAgentsAreBounded(t *testing.T) {
 	s := newStore(t, t.TempDir())
