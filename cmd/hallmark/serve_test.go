@@ -323,6 +323,50 @@ func mapped(t *testing.T, pid int, path string) (code procmap.VMA) {
 	return code
 }
 
+// TestPushKernel pushes what a profile of the machine needs that has code of the kernel: the vdso is sent, and that
+// the kernel has no file here is no failure.
+func TestPushKernel(t *testing.T) {
+	vdso, err := buildid.ReadVDSO()
+	testenv.Need(t, err == nil, "a vdso")
+	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}}}
+	for i, m := range []*pprof.Mapping{
+		{File: "[kernel]", BuildID: "0102030405060708090a0b0c0d0e0f1011121314"},
+		{File: "[ext4]", BuildID: "1102030405060708090a0b0c0d0e0f1011121314"},
+		{File: "[vdso]", BuildID: vdso.ID.String()},
+	} {
+		m.ID, m.Limit = uint64(i+1), 1<<20
+		l := &pprof.Location{ID: m.ID, Mapping: m, Address: 0x800}
+		p.Mapping, p.Location = append(p.Mapping, m), append(p.Location, l)
+		p.Sample = append(p.Sample, &pprof.Sample{Location: []*pprof.Location{l}, Value: []int64{1}})
+	}
+	base := serveCommand(t)
+	out, errs, err := elsewhere(t, "push", "--server", base, proftest.Save(t, p))
+	if err != nil || errs != "" || !strings.Contains(out, vdso.ID.String()+" [vdso]") || !strings.Contains(out, "1 file sent (") {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	resp, err := http.Get(strings.TrimSuffix(base, "/") + "/buildid/" + vdso.ID.String() + "/executable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	name := filepath.Join(t.TempDir(), "vdso")
+	b, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = os.WriteFile(name, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := buildid.ReadFile(name); err != nil || info.ID != vdso.ID {
+		t.Errorf("the server has another vdso: %v, %v", info.ID, err)
+	}
+	// Another kernel's is missing.
+	p.Mapping[2].BuildID = "2102030405060708090a0b0c0d0e0f1011121314"
+	if _, errs, err := elsewhere(t, "push", "--server", base, proftest.Save(t, p)); err == nil || !strings.Contains(errs, "[vdso]: no file") {
+		t.Errorf("the vdso of another kernel: %v: %s", err, errs)
+	}
+}
+
 // TestServeCertificates has clients with certificates push to a server, and ask it, without any token.
 func TestServeCertificates(t *testing.T) {
 	testenv.Tool(t, "gcc")

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,8 +42,9 @@ push is interrupted, the next one goes on where it ended.
 An argument is an ELF file; a package (.deb, .rpm), an archive (.tar in any
 compression) or an image of a container (docker save, OCI); a directory, whose
 ELF files and packages are sent; a profile or a recording by perf, whose files
-are looked for on this machine by identity; or a process by its number (write
-./123 for a file), of which the files that it has mapped for execution are sent.
+are looked for on this machine by identity, and its vdso in memory; or a process
+by its number (write ./123 for a file), of which the files that it has mapped
+for execution are sent.
 
 With --source DIR push also sends the source files that the debug information of
 the files names, if they are in that directory. No other file is opened, because
@@ -496,11 +498,52 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 				return err
 			}
 		}
-		if !found {
+		if !found && m.File == vdsoName {
+			if found, err = p.vdso(ctx, id); err != nil {
+				return err
+			}
+		}
+		if !found && !isKernel(m.File) {
 			p.missing(m.File, id.String(), "no file with this identity is on this machine")
 		}
 	}
 	return nil
+}
+
+const vdsoName = "[vdso]"
+
+// isKernel reports whether a profile calls code of the kernel or of a module so. No server is asked for its names, so
+// that its file is not here is no failure.
+func isKernel(name string) bool {
+	return name != vdsoName && strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]")
+}
+
+// vdso sends the code that the kernel maps into every process, as this one has it, and reports whether it has the
+// identity.
+func (p *pushing) vdso(ctx context.Context, want buildid.ID) (bool, error) {
+	self, err := procmap.Open(os.Getpid())
+	if err != nil {
+		return false, nil
+	}
+	defer self.Close()
+	all, err := self.All()
+	i := slices.IndexFunc(all, func(v procmap.VMA) bool { return v.Kind() == procmap.KindVDSO })
+	if err != nil || i < 0 {
+		return false, nil
+	}
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return false, nil
+	}
+	defer memory.Close()
+	image, err := scratchOf(io.NewSectionReader(memory, int64(all[i].Start), int64(all[i].End-all[i].Start)))
+	if err != nil {
+		return false, err
+	}
+	if info, err := buildid.ReadContext(ctx, image); err != nil || info.ID != want {
+		return false, errors.Join(ctx.Err(), image.Close())
+	}
+	return true, p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: want, Name: vdsoName}, Content: image}, image.Close)
 }
 
 // sendProfile sends a profile.
