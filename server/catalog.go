@@ -2,11 +2,13 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"hallmark/buildid"
 	"hallmark/server/store"
@@ -110,15 +112,19 @@ func (c *catalog) order() []buildid.ID {
 	return c.ordered
 }
 
-// maxResults of a search.
-const maxResults = 10000
+// Bounds of searches by name. Comparing a name with a pattern takes as long as both are, and longer with stars.
+const (
+	maxResults = 10000
+	maxPattern = 1000            // bytes
+	searchTime = 2 * time.Second // then the answer has what was found, and is not complete
+	searchStep = 16              // identities, between which others may change the catalogue
+)
 
 // search returns what has a name, or the identity, and whether that is all there is.
-func (c *catalog) search(key, value string) (found []entry, complete bool) {
-	order := c.order()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
+func (c *catalog) search(ctx context.Context, key, value string) (found []entry, complete bool) {
 	if key == "buildid" {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
 		id, err := buildid.Parse(value)
 		if err != nil {
 			return nil, true
@@ -129,16 +135,32 @@ func (c *catalog) search(key, value string) (found []entry, complete bool) {
 	if key == "glob" {
 		is = func(name string) bool { ok, _ := path.Match(value, name); return ok }
 	}
-	for _, id := range order {
-		for _, e := range c.entries[id].names {
-			if !is(e.File) {
-				continue
+	begun := time.Now()
+	for some := range slices.Chunk(c.order(), searchStep) {
+		if ctx.Err() != nil || time.Since(begun) > searchTime {
+			return found, false
+		}
+		for _, names := range c.namesOf(some) {
+			for _, e := range names {
+				if !is(e.File) {
+					continue
+				}
+				if len(found) == maxResults {
+					return found, false
+				}
+				found = append(found, e)
 			}
-			if len(found) == maxResults {
-				return found, false
-			}
-			found = append(found, e)
 		}
 	}
-	return found, c.complete
+	return found, c.isComplete()
+}
+
+// namesOf returns the names of identities.
+func (c *catalog) namesOf(ids []buildid.ID) (names [][]entry) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, id := range ids {
+		names = append(names, c.entries[id].names)
+	}
+	return names
 }

@@ -641,7 +641,10 @@ func (s *Server) metadata(w http.ResponseWriter, r *http.Request, _ caller) erro
 	if key != "file" && key != "glob" && key != "buildid" || value == "" {
 		return fail(http.StatusBadRequest, "wants key=file, key=glob or key=buildid, and a value")
 	}
-	found, complete := s.catalog.search(key, value)
+	if key == "glob" && len(value) > maxPattern {
+		return fail(http.StatusBadRequest, "the pattern has more than %d bytes", maxPattern)
+	}
+	found, complete := s.catalog.search(r.Context(), key, value)
 	if found == nil {
 		found = []entry{}
 	}

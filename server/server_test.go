@@ -562,6 +562,39 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestMetadataTime asks for names by patterns that take long to compare, while files come.
+func TestMetadataTime(t *testing.T) {
+	s, base := start(t, nil)
+	s.catalog.setComplete()
+	manifest := func(i int) *store.Manifest {
+		id, err := buildid.Parse(fmt.Sprintf("%040x", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &store.Manifest{ID: id, Files: []store.File{{Object: hashHex(nil), Facts: store.Facts{Executable: true}, Origins: []store.Origin{{Path: "/" + strings.Repeat("a", 1000)}}}}}
+	}
+	for i := range 5000 {
+		s.catalog.note(manifest(i))
+	}
+	slow := "/*" + strings.Repeat("[a-b]", 190) + "c*"
+	ask(t, "GET", base+"/metadata?key=glob&value="+url.QueryEscape(slow+strings.Repeat("[a-b]", 8000)), nil).want(t, 400)
+	done := make(chan time.Duration)
+	go func() {
+		begun := time.Now()
+		s.catalog.search(t.Context(), "glob", slow)
+		done <- time.Since(begun)
+	}()
+	time.Sleep(100 * time.Millisecond)
+	begun := time.Now()
+	s.catalog.note(manifest(5000))
+	if took := time.Since(begun); took > searchTime/2 {
+		t.Errorf("a file waited %v for a search", took)
+	}
+	if took := <-done; took > 4*searchTime {
+		t.Errorf("a search took %v", took)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	p := program(t)
 	_, base := start(t, nil)
