@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,6 +87,41 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%q: %v, want %q", tt.urls, err, tt.want)
 		case err == nil && (last.Header.Get("X-Secret") != "") != tt.secret:
 			t.Errorf("%q: the last one gets %v", tt.urls, last.Header)
+		}
+	}
+}
+
+// TestSourceElsewhere has a server redirect who asks it for a source to one that only the client reaches.
+func TestSourceElsewhere(t *testing.T) {
+	id, _ := example(t)
+	asked := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		fmt.Fprint(w, "a secret")
+	}))
+	defer other.Close()
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/moved"):
+			fmt.Fprint(w, "a source")
+		case strings.HasSuffix(r.URL.Path, "/there.c"):
+			http.Redirect(w, r, "/moved", http.StatusFound)
+		default:
+			http.Redirect(w, r, other.URL+"/latest/meta-data", http.StatusFound)
+		}
+	})
+	if path, err := c.Fetch(t.Context(), id, Source("/there.c")); err != nil {
+		t.Errorf("one that the server itself has elsewhere: %v", err)
+	} else if b, err := os.ReadFile(path); err != nil || string(b) != "a source" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := c.Fetch(t.Context(), id, Source("/elsewhere.c")); err == nil || !strings.Contains(err.Error(), "redirects a source") || asked > 0 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	for to, same := range map[string]bool{"https://a/x": true, "http://a/x": true, "http://a:81/x": false, "https://a:8443/x": false, "https://b/x": false} {
+		first, then := httptest.NewRequest("GET", "http://a/source", nil).URL, httptest.NewRequest("GET", to, nil).URL
+		if sameServer(first, then) != same {
+			t.Errorf("%s: %v", to, !same)
 		}
 	}
 }

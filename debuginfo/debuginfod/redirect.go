@@ -1,9 +1,11 @@
 package debuginfod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 )
 
 // maxRedirects is how often a request may be sent elsewhere.
@@ -19,6 +21,8 @@ func (c *Client) redirect(r *http.Request, via []*http.Request) error {
 		return &lastingError{fmt.Errorf("it redirects more than %d times", maxRedirects-1)}
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
 		return &lastingError{fmt.Errorf("it redirects to the scheme %q", r.URL.Scheme)}
+	case isOfSource(r.Context()) && !sameServer(first, r.URL):
+		return &lastingError{fmt.Errorf("it redirects a source to %s", r.URL.Host)}
 	case last.Scheme == "https" && r.URL.Scheme == "http" && len(c.Header) > 0:
 		return &lastingError{errors.New("it redirects headers from https to http")}
 	}
@@ -30,6 +34,18 @@ func (c *Client) redirect(r *http.Request, via []*http.Request) error {
 	}
 	return nil
 }
+
+// sameServer reports whether a URL is one of a server, or of the same one with encryption. A source has no identity: a
+// server could have anything passed on as one that is in reach of the client, and not of those who ask it.
+func sameServer(server, u *url.URL) bool {
+	return u.Scheme == server.Scheme && u.Host == server.Host ||
+		u.Scheme == "https" && server.Scheme == "http" && u.Hostname() == server.Hostname() && u.Port() == "" && server.Port() == ""
+}
+
+// sourceKey is where the context of a request says that it is for a source.
+type sourceKey struct{}
+
+func isOfSource(ctx context.Context) bool { return ctx.Value(sourceKey{}) != nil }
 
 // forgetSecrets leaves out of a request what is for the first server alone.
 func (c *Client) forgetSecrets(r *http.Request) {

@@ -107,6 +107,9 @@ func (c *Client) get(ctx context.Context, url string, k key) (err error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, c.MaxTime, &lastingError{fmt.Errorf("it takes longer than %v", c.MaxTime)})
 		defer cancel()
 	}
+	if k.file.isSource() {
+		ctx = context.WithValue(ctx, sourceKey{}, true)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	response, err := c.request(ctx, url)
