@@ -266,7 +266,10 @@ func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
 		case errors.As(err, &lasting):
 			return c.failure(s, err)
 		case try >= c.Retries, timedOut(err):
-			s.failed(time.Now(), err)
+			// Whoever asks chooses the path of a source: what comes of it says little of the rest.
+			if !k.file.isSource() || isUnreachable(err) {
+				s.failed(time.Now(), err)
+			}
 			return c.failure(s, err)
 		}
 		if err := pause(ctx, backoff(try)); err != nil {

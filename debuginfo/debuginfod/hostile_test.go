@@ -126,6 +126,31 @@ func TestSourceElsewhere(t *testing.T) {
 	}
 }
 
+// TestSourceFails has a server fail for a path of a source, which whoever asks chooses. It is asked for files all the same.
+func TestSourceFails(t *testing.T) {
+	id, content := example(t)
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/slow.c"):
+			<-r.Context().Done()
+		case strings.HasSuffix(r.URL.Path, ".c"):
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			w.Write(content)
+		}
+	})
+	c.Timeout = 100 * time.Millisecond
+	for _, name := range []string{"/fails.c", "/slow.c"} {
+		var failed *Error
+		if _, err := c.Fetch(t.Context(), id, Source(name)); !errors.As(err, &failed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.Fetch(t.Context(), id, DebugInfo); err != nil {
+		t.Error(err)
+	}
+}
+
 // trickle is a body of which some bytes come each second.
 type trickle struct {
 	ctx      context.Context

@@ -100,6 +100,12 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
+// isUnreachable reports whether there was no connection.
+func isUnreachable(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
 // get downloads url into the cache.
 func (c *Client) get(ctx context.Context, url string, k key) (err error) {
 	if c.MaxTime > 0 {
