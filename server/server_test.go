@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -504,6 +506,28 @@ func TestUpstreamSources(t *testing.T) {
 	}
 	if f, err := s.Store.Source(t.Context(), m, "/src/a b?.c"); err != nil || f.Origin.Trust != store.Upstream || f.Origin.Via != "upstream" {
 		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestUpstreamMisses asks for what nobody has. It takes no disk, as whoever asks chooses it.
+func TestUpstreamMisses(t *testing.T) {
+	_, first := start(t, nil)
+	cache := filepath.Join(t.TempDir(), "cache")
+	_, base := start(t, func(c *Config) {
+		c.Upstream = &debuginfod.Client{URLs: []string{first}, Dir: cache, MissTime: time.Minute}
+	})
+	for i := range 20 {
+		ask(t, "GET", fmt.Sprintf("%s/buildid/%040x/debuginfo", base, i), nil).want(t, 404)
+		ask(t, "GET", fmt.Sprintf("%s/buildid/%040x/source/a.c", base, i), nil).want(t, 404)
+	}
+	files, err := os.ReadDir(cache)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.IsDir() {
+			t.Errorf("%s is in the cache", f.Name())
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package debuginfod
 
 import (
+	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -50,17 +51,6 @@ func (c *Client) Forget(id buildid.ID, file File) error {
 	return nil
 }
 
-// SetMissTime sets how long the cache remembers that no server has a file.
-func (c *Client) SetMissTime(d time.Duration) error {
-	if err := makeDir(c.Dir); err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(c.Dir, missSeconds), 0o600, func(w io.Writer) error {
-		_, err := w.Write(strconv.AppendInt(nil, int64(d/time.Second), 10))
-		return err
-	})
-}
-
 // seconds returns the number in a control file.
 func (c *Client) seconds(name string) time.Duration {
 	n := defaultSeconds[name]
@@ -80,7 +70,7 @@ const (
 // cached reports whether the file is in the cache. If the cache says that no server
 // has it, the error is ErrNotFound.
 func (c *Client) cached(k key) (found bool, err error) {
-	if k.file.isSource() && c.wasMissed(k) {
+	if c.missesInMemory(k) && c.wasMissed(k) {
 		return false, ErrNotFound
 	}
 	path := c.path(k)
@@ -124,7 +114,7 @@ func makeDir(dir string) error {
 // remember notes that no server has a file. A file that somebody else stored
 // meanwhile stays.
 func (c *Client) remember(k key) error {
-	if k.file.isSource() {
+	if c.missesInMemory(k) {
 		c.miss(k)
 		return ErrNotFound
 	}
@@ -148,10 +138,17 @@ func (c *Client) remember(k key) error {
 	return ErrNotFound
 }
 
-// maxMisses is how many sources are remembered that no server has.
-const maxMisses = 4096
+// maxMisses is how many misses are remembered in memory.
+const maxMisses = 16384
 
-// miss remembers that no server has a source. Where there is no room another one is forgotten.
+// missKey is the hash of a key: paths of sources are long.
+type missKey [sha256.Size]byte
+
+func (k key) hash() missKey { return sha256.Sum256([]byte(k.id.String() + "/" + string(k.file))) }
+
+func (c *Client) missesInMemory(k key) bool { return k.file.isSource() || c.MissTime > 0 }
+
+// miss remembers that no server has a file. Where there is no room another one is forgotten.
 func (c *Client) miss(k key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,18 +158,22 @@ func (c *Client) miss(k key) {
 		}
 		delete(c.misses, other)
 	}
-	c.misses[k] = time.Now()
+	c.misses[k.hash()] = time.Now()
 }
 
-// wasMissed reports whether no server had a source of late.
+// wasMissed reports whether no server had a file of late.
 func (c *Client) wasMissed(k key) bool {
+	within := c.MissTime
+	if within == 0 {
+		within = c.seconds(missSeconds)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, ok := c.misses[k]
-	if ok && time.Since(at) < c.seconds(missSeconds) {
+	at, ok := c.misses[k.hash()]
+	if ok && time.Since(at) < within {
 		return true
 	}
-	delete(c.misses, k)
+	delete(c.misses, k.hash())
 	return false
 }
 

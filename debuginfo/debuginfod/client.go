@@ -89,6 +89,10 @@ type Client struct {
 	// A download receives at most twice as many bytes as the file has, and 256 KiB more.
 	MaxTime time.Duration
 	MaxSize int64
+	// MissTime is how long the Client remembers that no server has a file, in memory. When 0, the cache
+	// directory does, as long as its control file says, and others who use it know, too. That takes a
+	// directory for each build ID, so it is not for those who ask on behalf of others.
+	MissTime time.Duration
 	// Retries is how often a server is asked again after an error that may pass. It
 	// is not for answers that say that the server does not have the file.
 	Retries int
@@ -108,7 +112,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	calls  map[key]*call
-	misses map[key]time.Time // sources that no server had then: whoever asks chooses their paths, so they take no disk
+	misses map[missKey]time.Time // what no server had then: whoever asks chooses these, so they take no disk
 }
 
 type key struct {
@@ -138,7 +142,7 @@ func (c *Client) init() {
 	}
 	c.slots = make(chan struct{}, maxDownloads)
 	c.calls = map[key]*call{}
-	c.misses = map[key]time.Time{}
+	c.misses = map[missKey]time.Time{}
 	c.clean()
 }
 

@@ -412,10 +412,8 @@ func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
 		return nil, nil
 	}
 	c.Dir, c.MaxSize = filepath.Join(o.cache, "upstream"), o.maxFile<<20
-	if err := c.SetMissTime(missTime); err != nil {
-		return nil, err
-	}
-	return c, nil
+	c.MissTime = missTime
+	return c, c.Check()
 }
 
 const maxHeaders = 64 << 10 // bytes of --forward-headers
