@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"path"
@@ -229,7 +230,11 @@ func (s *Server) askUpstream(r *http.Request, id buildid.ID, file debuginfod.Fil
 		s.metrics.add(1, "hallmark_upstream_requests_total", "result", "circle")
 		return nil
 	}
-	_, err := s.fetches.do(r.Context(), string(file)+" "+id.String(), func(ctx context.Context) error {
+	flight := string(file) + " " + id.String()
+	if debuginfod.IsFar(forwarded) {
+		flight = "far " + flight
+	}
+	_, err := s.fetches.do(r.Context(), flight, func(ctx context.Context) error {
 		return s.fetch(ctx, id, file, forwarded, publish)
 	})
 	switch {
@@ -258,6 +263,9 @@ func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File,
 		return err
 	}
 	f, err := regular.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else has taken it into the store meanwhile
+	}
 	if err != nil {
 		return err
 	}

@@ -550,6 +550,22 @@ func TestCircle(t *testing.T) {
 	ask(t, "GET", a.URL+"/buildid/"+strings.Repeat("ab", 20)+"/debuginfo", nil).want(t, 404)
 }
 
+// TestHops has somebody claim that a question came through so many servers that one on the way gives up.
+func TestHops(t *testing.T) {
+	p := program(t)
+	_, last := start(t, nil)
+	upload(t, last, p.debug, "").want(t, 201)
+	behind := func(url string) string {
+		_, base := start(t, func(c *Config) {
+			c.Upstream = &debuginfod.Client{URLs: []string{url}, Dir: filepath.Join(t.TempDir(), "cache"), MissTime: time.Minute}
+		})
+		return base
+	}
+	file := behind(behind(last)) + "/buildid/" + p.id.String() + "/debuginfo"
+	ask(t, "GET", file, nil, "X-Forwarded-For", "1, 2, 3, 4, 5, 6, 7, 8").want(t, 404)
+	ask(t, "GET", file, nil).want(t, 200)
+}
+
 func TestMetadata(t *testing.T) {
 	p := program(t)
 	s, base := start(t, nil)

@@ -114,6 +114,9 @@ func makeDir(dir string) error {
 // remember notes that no server has a file. A file that somebody else stored
 // meanwhile stays.
 func (c *Client) remember(k key) error {
+	if k.far {
+		return ErrNotFound
+	}
 	if c.missesInMemory(k) {
 		c.miss(k)
 		return ErrNotFound

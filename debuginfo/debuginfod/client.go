@@ -118,7 +118,15 @@ type Client struct {
 type key struct {
 	id   buildid.ID
 	file File
+	far  bool // see IsFar
 }
+
+// nearHops is how many commas X-Forwarded-For may have in a question of which it is remembered that no server has the file.
+const nearHops = 4
+
+// IsFar reports whether servers may answer that they lack a file because the question came through too many. Whoever
+// asks can claim that it did. So such an answer is for those alone who ask like this.
+func IsFar(forwarded string) bool { return strings.Count(forwarded, ",") > nearHops }
 
 // call is a download that several may wait for.
 type call struct {
@@ -166,13 +174,13 @@ func (c *Client) Fetch(ctx context.Context, id buildid.ID, file File) (path stri
 
 // FetchFor is Fetch on behalf of others: forwarded goes to the servers as X-Forwarded-For, by
 // which servers that ask each other notice a circle. Of several that wait for one download,
-// the first one's goes.
+// the first one's goes. That no server has the file is not remembered where it came through many.
 func (c *Client) FetchFor(ctx context.Context, id buildid.ID, file File, forwarded string) (path string, err error) {
 	if id.Kind() != buildid.GNU || len(c.URLs) == 0 || c.Dir == "" {
 		return "", ErrNotFound
 	}
 	c.once.Do(c.init)
-	k := key{id, file}
+	k := key{id, file, IsFar(forwarded)}
 	path = c.path(k)
 	if found, err := c.cached(k); found || err != nil {
 		return path, err

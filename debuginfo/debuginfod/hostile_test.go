@@ -198,7 +198,7 @@ func TestSlowServer(t *testing.T) {
 			stop := time.AfterFunc(tt.most, func() { cancel(errors.New("the watchdog of the test")) })
 			defer stop.Stop()
 			tt.body.ctx = ctx
-			err := c.receive(ctx, cancel, &http.Response{Body: &tt.body, ContentLength: -1}, key{id, DebugInfo})
+			err := c.receive(ctx, cancel, &http.Response{Body: &tt.body, ContentLength: -1}, key{id: id, file: DebugInfo})
 			if err == nil || !strings.Contains(errors.Join(causeOf(ctx), err).Error(), tt.want) {
 				t.Errorf("%s: %v, %v after %v; want %q", name, err, context.Cause(ctx), time.Since(began), tt.want)
 			}
@@ -295,7 +295,7 @@ func TestMuchForNothing(t *testing.T) {
 					body.each = each
 					began := time.Now()
 					answer := &http.Response{Body: until{ctx, &body}, ContentLength: -1, Header: http.Header{"Content-Encoding": {"gzip"}}}
-					err := c.receive(ctx, cancel, answer, key{id, DebugInfo})
+					err := c.receive(ctx, cancel, answer, key{id: id, file: DebugInfo})
 					if err == nil || errors.Is(err, errTooLong) || body.sent > 2*wasteFree || time.Since(began) > time.Minute {
 						t.Errorf("%v after %d bytes and %v", errors.Join(causeOf(ctx), err), body.sent, time.Since(began))
 					}

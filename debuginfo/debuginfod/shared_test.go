@@ -22,7 +22,7 @@ func TestCacheOfAnotherUser(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, secret, "of root alone")
 	old := time.Now().Add(-8 * 24 * time.Hour)
-	links := []string{filepath.Join(c.Dir, cleanSeconds), c.path(key{id, DebugInfo})}
+	links := []string{filepath.Join(c.Dir, cleanSeconds), c.path(key{id: id, file: DebugInfo})}
 	for _, name := range links {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(secret, name)); err != nil {
 			t.Fatal(err)
