@@ -151,6 +151,25 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
+// TestSourceCut has a server, or a proxy before it, end a source early.
+func TestSourceCut(t *testing.T) {
+	id, _ := example(t)
+	for sent, want := range map[string]bool{"int main(": false, "int main() {}\n": true} {
+		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			h, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer h.Close()
+			fmt.Fprintf(h, "HTTP/1.0 200 OK\r\nX-DEBUGINFOD-SIZE: 14\r\n\r\n%s", sent)
+		})
+		if _, err := c.Fetch(t.Context(), id, Source("/main.c")); (err == nil) != want {
+			t.Errorf("%q: %v", sent, err)
+		}
+	}
+}
+
 // trickle is a body of which some bytes come each second.
 type trickle struct {
 	ctx      context.Context

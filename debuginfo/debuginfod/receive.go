@@ -66,6 +66,9 @@ func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r 
 	if _, err := io.Copy(temp, d); err != nil {
 		return err
 	}
+	if said := r.Header.Get("X-DEBUGINFOD-SIZE"); k.file.isSource() && said != "" && size != d.n {
+		return fmt.Errorf("it sends %d bytes of %d", d.n, size) // nothing else says that a source is whole
+	}
 	if err := temp.Sync(); err != nil {
 		return &lastingError{err}
 	}
