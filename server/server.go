@@ -7,6 +7,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ type Config struct {
 	Tokens string
 	// Open answers requests by any name of this machine without tokens.
 	Open bool
+	// Admits returns why the client of a connection with TLS is refused, which it was not when it was made; nil for
+	// a server that asks nobody.
+	Admits func(*tls.ConnectionState) error
 	// ReadOnly refuses uploads.
 	ReadOnly bool
 	// CollectEvery is how often one of the servers of the store removes what need not be kept; 0 for
@@ -354,7 +358,7 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 		w := &recorder{ResponseWriter: out}
 		extend(out)
 		var who caller
-		err := s.admit(r)
+		err := s.admit(w, r)
 		if err == nil {
 			defer func() { <-s.slots }()
 			who, err = s.allowed(r, role)
@@ -388,7 +392,14 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 }
 
 // admit takes one of the places of requests.
-func (s *Server) admit(r *http.Request) error {
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) error {
+	if s.Admits != nil && r.TLS != nil {
+		if err := s.Admits(r.TLS); err != nil {
+			w.Header().Set("Connection", "close") // of HTTP/2, too
+			s.Log.Warn("a connection ends", "from", r.RemoteAddr, "error", err)
+			return fail(http.StatusUnauthorized, "the certificate of this connection is taken no longer")
+		}
+	}
 	if s.Tokens == "" && !s.Open && !isLoopback(r.Host) {
 		return fail(http.StatusForbidden, "this server answers requests to localhost alone; a page in a browser may have sent this one to %q", r.Host)
 	}

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -268,10 +269,11 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if c.Forward, err = opt.openForwarder(); err != nil {
 		return err
 	}
-	security, err := opt.tls()
+	security, admits, err := opt.tls()
 	if err != nil {
 		return err
 	}
+	c.Admits = admits
 	l, err := net.Listen("tcp", opt.listen)
 	if err != nil {
 		return err
@@ -451,13 +453,13 @@ func (o *serveOptions) openForwarder() (*forward.Forwarder, error) {
 const maxPEM = 4 << 20
 
 // tls returns how HTTPS is served, nil for HTTP. A new certificate and new authorities of clients are taken
-// up without a restart, by connections that are made from then on.
-func (o *serveOptions) tls() (*tls.Config, error) {
+// up without a restart. What it returns second says whether the client of a connection is still one that is taken.
+func (o *serveOptions) tls() (*tls.Config, func(*tls.ConnectionState) error, error) {
 	if o.cert == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -465,13 +467,13 @@ func (o *serveOptions) tls() (*tls.Config, error) {
 		return &pair, err
 	}
 	if o.clientCA == "" {
-		return c, nil
+		return c, nil, nil
 	}
 	a := &authorities{name: o.clientCA, common: c}
 	if _, err := a.config(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &tls.Config{MinVersion: c.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.config() }}, nil
+	return &tls.Config{MinVersion: c.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.config() }}, a.admits, nil
 }
 
 // authorities are those whose certificates clients must have, as a file has them now.
@@ -495,7 +497,7 @@ func (a *authorities) config() (*tls.Config, error) {
 	if a.last != nil && bytes.Equal(a.text, b) {
 		return a.last, nil
 	}
-	// It has keys of its own for sessions, so that no session of before goes on.
+	// crypto/tls resumes no session whose certificate has no authority in ClientCAs.
 	c := &tls.Config{MinVersion: a.common.MinVersion, NextProtos: a.common.NextProtos, GetCertificate: a.common.GetCertificate}
 	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !c.ClientCAs.AppendCertsFromPEM(b) {
@@ -503,6 +505,24 @@ func (a *authorities) config() (*tls.Config, error) {
 	}
 	a.text, a.last = b, c
 	return c, nil
+}
+
+// admits returns an error if an authority was taken out of the file, or a certificate has expired, since a connection
+// was made.
+func (a *authorities) admits(state *tls.ConnectionState) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, chain := range state.VerifiedChains {
+		expired := func(one *x509.Certificate) bool { return now.After(one.NotAfter) }
+		root := chain[len(chain)-1]
+		if _, err := root.Verify(x509.VerifyOptions{Roots: c.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil && !slices.ContainsFunc(chain, expired) {
+			return nil
+		}
+	}
+	return errors.New("the certificate of this connection has expired, or its authority is taken no longer")
 }
 
 const serveTokenLong = `Make a token for those who may use a server, add it to a file of tokens and
