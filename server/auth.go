@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -89,8 +90,8 @@ func namesOf(c *x509.Certificate) (names []string) {
 	for _, name := range c.DNSNames {
 		names = append(names, dnsName+":"+name)
 	}
-	for _, u := range c.URIs {
-		names = append(names, uriName+":"+u.String())
+	for _, u := range urisOf(c) {
+		names = append(names, uriName+":"+u)
 	}
 	for _, address := range c.EmailAddresses {
 		names = append(names, emailName+":"+address)
@@ -99,6 +100,35 @@ func namesOf(c *x509.Certificate) (names []string) {
 		names = append(names, commonName+":"+c.Subject.CommonName)
 	}
 	return names
+}
+
+// Of RFC 5280, section 4.2.1.6: the extension subjectAltName, and the tag of a URI in it.
+var subjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+const uriTag = 6
+
+// urisOf returns the URIs of a certificate as they are in it: parsed and written again, two of them can be one.
+func urisOf(c *x509.Certificate) (uris []string) {
+	for _, e := range c.Extensions {
+		if !e.Id.Equal(subjectAltName) {
+			continue
+		}
+		var list asn1.RawValue
+		if rest, err := asn1.Unmarshal(e.Value, &list); err != nil || len(rest) > 0 {
+			return nil
+		}
+		for rest := list.Bytes; len(rest) > 0; {
+			var name asn1.RawValue
+			var err error
+			if rest, err = asn1.Unmarshal(rest, &name); err != nil {
+				return nil
+			}
+			if name.Class == asn1.ClassContextSpecific && name.Tag == uriTag {
+				uris = append(uris, string(name.Bytes))
+			}
+		}
+	}
+	return uris
 }
 
 func hashToken(secret string) string {

@@ -3,11 +3,14 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +120,23 @@ func TestTokensFile(t *testing.T) {
 		}
 		if _, err := ReadTokens(file); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestURIsAsTheyAre has certificates whose URIs are other ones than those that entries of tokens may have, and become them
+// when they are parsed and written again.
+func TestURIsAsTheyAre(t *testing.T) {
+	authority := certtest.NewAuthority(t)
+	for _, uri := range []string{"spiffe://example.org/node", "SPIFFE://example.org/node", "spiffe://example.org/node#", "spiffe://example.org/a b"} {
+		name := asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: uriTag, Bytes: []byte(uri)}
+		value, err := asn1.Marshal([]asn1.RawValue{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair := authority.Issue(t, x509.Certificate{ExtraExtensions: []pkix.Extension{{Id: subjectAltName, Value: value}}})
+		if got := namesOf(pair.Leaf); !slices.Contains(got, "uri:"+uri) || len(got) > 2 {
+			t.Errorf("%q: %q", uri, got)
 		}
 	}
 }
