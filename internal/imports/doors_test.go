@@ -46,6 +46,7 @@ const (
 var doors = map[string]string{
 	"cmd/hallmark/internal/cli/index.go:makeKernelIndex":        kernel,
 	"cmd/hallmark/internal/cli/push.go:pushing.directory":       typed,
+	"cmd/hallmark/internal/cli/push.go:pushing.vdso":            kernel,
 	"cmd/hallmark/internal/cli/pushsource.go:openSourceDirs":    typed,
 	"cmd/hallmark/internal/cli/record.go:record.rescue":         made,
 	"cmd/hallmark/internal/cli/serve.go:serveOptions.openStore": typed,
