@@ -141,8 +141,8 @@ func (c *Client) remember(k key) error {
 	return ErrNotFound
 }
 
-// maxMisses is how many misses are remembered in memory.
-const maxMisses = 16384
+// maxMisses is how many misses are remembered in memory. A test has fewer.
+var maxMisses = 16384
 
 // missKey is the hash of a key: paths of sources are long.
 type missKey [sha256.Size]byte

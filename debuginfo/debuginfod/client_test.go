@@ -403,6 +403,8 @@ func TestSource(t *testing.T) {
 	if _, err := c.Fetch(t.Context(), id, Source("/src/long.c")); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("a long file: %v", err)
 	}
+	defer func(n int) { maxMisses = n }(maxMisses)
+	maxMisses = 100
 	want := requests.Load()
 	for i := range maxMisses + 10 {
 		if _, err := c.Fetch(t.Context(), id, Source(fmt.Sprintf("/src/%d.c", i))); !errors.Is(err, ErrNotFound) {
