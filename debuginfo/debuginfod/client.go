@@ -278,7 +278,7 @@ func (c *Client) downloadFrom(ctx context.Context, s *server, k key) error {
 		case errors.As(err, &lasting):
 			return c.failure(s, err)
 		case try >= c.Retries, timedOut(err):
-			// Whoever asks chooses the path of a source: what comes of it says little of the rest.
+			// Clients choose the paths of sources, so a failure for one does not show that the server is down.
 			if !k.file.isSource() || isUnreachable(err) {
 				s.failed(time.Now(), err)
 			}

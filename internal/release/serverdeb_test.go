@@ -70,7 +70,7 @@ func installService(t *testing.T, root, deb string) {
 	if users, err := os.ReadFile(filepath.Join(root, "etc/passwd")); err != nil || !strings.Contains(string(users), "hallmark-server:x:") {
 		t.Errorf("there is no user: %q, %v", users, err)
 	}
-	// What a service has left.
+	// The service left these files.
 	write(t, root, map[string]string{"var/lib/hallmark-server/store/kept": "", "var/cache/hallmark-server/made": ""})
 	dpkg("--remove", "hallmark-server")
 	if _, err := os.Stat(filepath.Join(root, "var/cache/hallmark-server/made")); err != nil {

@@ -37,7 +37,7 @@ func profiles(hallmark, dir, url, unpacked string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What runs and is in none of the directories: push says what is gone by now.
+	// Programs that run may be in none of the directories, and push reports those that are gone by now.
 	gone, _ := exec.Command(hallmark, "push", "--server", url, name).CombinedOutput()
 	if err := install(hallmark, filepath.Join(away, "hallmark")); err != nil {
 		return false, err

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 
-	pprof "github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
 	"hallmark/buildid"
@@ -453,7 +452,7 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 // A pushedProfile is one that is to be sent.
 type pushedProfile struct {
 	name string
-	of   *pprof.Profile // that is made of a recording by perf; nil for the file itself
+	made []byte // the profile of a recording by perf, compressed; nil for the file itself
 }
 
 // profile sends the files of a profile that are on this machine.
@@ -467,7 +466,11 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 	if p.opt.profile {
 		next := pushedProfile{name: name}
 		if len(p.opt.input.Events) > 0 {
-			next.of = prof
+			var b bytes.Buffer
+			if err := prof.Write(&b); err != nil {
+				return fmt.Errorf("%s: %w", plaintext.Name(name), err)
+			}
+			next.made = b.Bytes()
 		}
 		p.profiles = append(p.profiles, next)
 	}
@@ -551,12 +554,8 @@ func (p *pushing) sendProfile(ctx context.Context, t *pushedProfile) error {
 	name := t.name
 	var content io.ReaderAt
 	var size int64
-	if t.of != nil {
-		var b bytes.Buffer
-		if err := t.of.Write(&b); err != nil {
-			return fmt.Errorf("%s: %w", plaintext.Name(name), err)
-		}
-		content, size = bytes.NewReader(b.Bytes()), int64(b.Len())
+	if t.made != nil {
+		content, size = bytes.NewReader(t.made), int64(len(t.made))
 	} else {
 		f, err := regular.Open(name)
 		if err != nil {

@@ -453,8 +453,9 @@ func (o *serveOptions) openForwarder() (*forward.Forwarder, error) {
 const maxPEM = 4 << 20
 
 // tls returns how HTTPS is served, nil for HTTP. A new certificate and new authorities of clients are taken
-// up without a restart. What it returns second says whether the client of a connection is still one that is taken.
-func (o *serveOptions) tls() (*tls.Config, func(*tls.ConnectionState) error, error) {
+// up without a restart. admits returns an error if the server no longer takes the client of a connection; it is nil
+// where the server asks for no certificate.
+func (o *serveOptions) tls() (config *tls.Config, admits func(*tls.ConnectionState) error, err error) {
 	if o.cert == "" {
 		return nil, nil, nil
 	}

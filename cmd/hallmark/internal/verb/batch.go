@@ -12,7 +12,7 @@ const (
 )
 
 // Batch hands on what is written to it, many lines at a time: a system call for each of them would cost as
-// much as finding it out. What it has waits no longer than people notice. Its methods may be called by several
+// much as finding it out. A line waits 50 ms at most. Its methods may be called by several
 // goroutines at once.
 type Batch struct {
 	mu    sync.Mutex
