@@ -508,4 +508,16 @@ int main(void) { return between() + 2 == 7; }
 	if deep == 0 {
 		t.Errorf("none of %d stacks has the callers of the loop", all)
 	}
+	// What a damaged one still has is sent, and the exit status says that it is not all.
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err = elsewhere(t, "push", "--server", base, "--profile", file)
+	if !errors.As(err, &exit) || !strings.Contains(errs, "unexpected EOF") || !strings.Contains(out, "/profiles/") {
+		t.Errorf("a damaged recording: %v: %s%s", err, out, errs)
+	}
 }

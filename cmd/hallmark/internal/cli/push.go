@@ -466,6 +466,9 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 	if p.opt.profile {
 		next := pushedProfile{name: name}
 		if len(p.opt.input.Events) > 0 {
+			if p.opt.input.Status() != nil { // the reader has reported why
+				p.failed++
+			}
 			var b bytes.Buffer
 			if err := prof.Write(&b); err != nil {
 				return fmt.Errorf("%s: %w", plaintext.Name(name), err)
