@@ -278,7 +278,11 @@ func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most
 			return nil
 		}
 		defer x.Close()
-		return names.lookup(x, f.Addresses)
+		results, err := names.lookup(x, f.Addresses)
+		if err != nil {
+			s.metrics.add(1, "hallmark_store_failures_total")
+		}
+		return results
 	})
 	s.countNamed(n.Named)
 	return n
@@ -305,8 +309,8 @@ type names struct {
 
 func newNames() *names { return &names{calls: maxNames, text: maxMessage, known: map[string]string{}} }
 
-// lookup returns what an index knows of addresses, while there is room.
-func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) []symbol.Result {
+// lookup returns what an index knows of addresses, while there is room. An error is one of the store.
+func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) ([]symbol.Result, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := make([]symbol.Result, len(addresses))
@@ -320,9 +324,12 @@ func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) []symbol.Resu
 		if !ok {
 			continue
 		}
-		frames, source := cursor.Frames(v)
+		frames, source, err := cursor.Frames(v)
+		if err != nil {
+			return out[:i], err
+		}
 		if n.calls -= len(frames); n.calls < 0 || n.text < 0 {
-			return out[:i]
+			return out[:i], nil
 		}
 		if len(frames) == 0 {
 			continue
@@ -333,7 +340,7 @@ func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) []symbol.Resu
 			f.Func, f.Linkage, f.File = n.copy(f.Readable()), n.copy(f.Linkage), n.copy(f.File)
 		}
 	}
-	return out
+	return out, nil
 }
 
 func (n *names) copy(s string) string {

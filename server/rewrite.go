@@ -182,9 +182,14 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	for i, o := range offsets {
 		addresses[i].At = uint64(o)
 	}
-	out := k.names.lookup(x, addresses)
-	for range len(offsets) - len(out) { // there is no room for more
-		out = append(out, symbol.Miss(reason.NotLookedUp))
+	out, err := k.names.lookup(x, addresses)
+	rest := reason.NotLookedUp // there is no room for more
+	if err != nil {
+		k.server.metrics.add(1, "hallmark_store_failures_total")
+		rest = reason.ServerFailed
+	}
+	for range len(offsets) - len(out) {
+		out = append(out, symbol.Miss(rest))
 	}
 	return out
 }

@@ -18,7 +18,6 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/plaintext"
-	"hallmark/reason"
 	"hallmark/server/api"
 	"hallmark/server/blob"
 	"hallmark/server/columns"
@@ -252,7 +251,9 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 		var frames []symbol.Frame
 		var source symbol.Source
 		if ok {
-			frames, source = cursor.Frames(v)
+			if frames, source, err = cursor.Frames(v); err != nil {
+				return a, err
+			}
 		}
 		if *calls -= len(frames); *calls < 0 {
 			return a, fail(http.StatusRequestEntityTooLarge, "the answer has more than %d calls: ask for fewer addresses at once", maxCalls)
@@ -261,17 +262,13 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 			a.Chains[i], a.From[i] = b.Chain(frames), uint64(source)
 			continue
 		}
-		a.From[i] = b.Reason(whyNot(x.Index, f.Virtual, address))
+		why, err := x.WhyNot(f.Virtual, address)
+		if err != nil {
+			return a, err
+		}
+		a.From[i] = b.Reason(why)
 	}
 	return a, nil
-}
-
-// whyNot returns why an index knows nothing of an address.
-func whyNot(x *symbol.Index, virtual bool, address uint64) reason.Reason {
-	if virtual {
-		return x.LookupVirt(addr.Virt(address)).Reason
-	}
-	return x.LookupOffset(addr.Offset(address)).Reason
 }
 
 // openIndex returns the index of an identity, whose files may come from this machine or from

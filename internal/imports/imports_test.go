@@ -80,8 +80,9 @@ var rules = map[string]rule{
 		why:      "makes an index where a hostile file can do no harm; what is done with it is for others to say",
 	},
 	"server/symbols": {
-		module: []string{"buildid", "internal/atomicfile", "internal/cachedir", "server/blob", "server/indexer", "server/store", "symbol"},
-		why:    "indexes of a store; questions and answers are above it",
+		module:   []string{"addr", "buildid", "internal/atomicfile", "internal/cachedir", "internal/seekable", "reason", "server/blob", "server/indexer", "server/store", "symbol"},
+		external: []string{sys},
+		why:      "indexes of a store; questions and answers are above it",
 	},
 	"server/columns": {module: []string{"reason", "symbol"}, why: "messages in columns, for servers and their clients"},
 	"server/scan": {

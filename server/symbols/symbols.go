@@ -16,9 +16,11 @@ import (
 	"sync"
 	"time"
 
+	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/atomicfile"
 	"hallmark/internal/cachedir"
+	"hallmark/reason"
 	"hallmark/server/blob"
 	"hallmark/server/indexer"
 	"hallmark/server/store"
@@ -52,7 +54,10 @@ type Indexes struct {
 	// when 0.
 	Dir     string
 	MaxSize int64
-	Limits  indexer.Limits
+	// Whole is how many bytes an index has in the store at most that is brought to the local disk when it is
+	// first asked, 16 MiB when 0. Of a larger one only those parts are brought that answers need.
+	Whole  int64
+	Limits indexer.Limits
 	// AtOnce is how many are made at a time, 1 when 0.
 	AtOnce int
 	// ReadOnly makes none.
@@ -74,20 +79,101 @@ type Indexes struct {
 
 // An Index is open until it is closed.
 type Index struct {
-	*symbol.Index
 	// Code is the content of the code of the executable, zero where it is not known.
 	Code  buildid.Content
+	index *symbol.Index
+	part  *partial // that index is in; nil for one that is whole
 	owner *Indexes
 	users int
 	used  uint64
+	gone  bool // it is closed with its last user
 }
 
 // Close gives the index back.
 func (x *Index) Close() error {
 	x.owner.mu.Lock()
 	defer x.owner.mu.Unlock()
-	x.users--
+	if x.users--; x.gone && x.users == 0 {
+		return x.end()
+	}
 	return nil
+}
+
+func (x *Index) end() error {
+	if x.part != nil {
+		return x.part.close()
+	}
+	return x.index.Close()
+}
+
+// isWhole reports whether looking at the index brings nothing from the store.
+func (x *Index) isWhole() bool { return x.part == nil || x.part.isWhole.Load() }
+
+// look calls f, which looks at the index, perhaps more than once. An error is one of the store.
+func (x *Index) look(f func()) error {
+	if x.part == nil {
+		f()
+		return nil
+	}
+	return x.part.look(f)
+}
+
+// Virt is [symbol.Index.Virt].
+func (x *Index) Virt(o addr.Offset) (addr.Virt, bool) { return x.index.Virt(o) }
+
+// WhyNot returns why the index knows nothing of an address, which is a virtual one or a file offset. An error
+// is one of the store.
+func (x *Index) WhyNot(virtual bool, address uint64) (why reason.Reason, err error) {
+	err = x.look(func() {
+		if virtual {
+			why = x.index.LookupVirt(addr.Virt(address)).Reason
+		} else {
+			why = x.index.LookupOffset(addr.Offset(address)).Reason
+		}
+	})
+	return why, err
+}
+
+// A Cursor is a [symbol.Cursor] whose index may be brought while it is asked.
+type Cursor struct {
+	x       *Index
+	here    *symbol.Cursor
+	touched byte // has no meaning; without it the compiler leaves out what touch does
+}
+
+// Cursor returns a Cursor at no place. It must not be used once the Index is closed, nor must strings from it.
+func (x *Index) Cursor() *Cursor { return &Cursor{x: x, here: x.index.Cursor()} }
+
+// Frames is [symbol.Cursor.Frames]. An error is one of the store.
+func (c *Cursor) Frames(v addr.Virt) (frames []symbol.Frame, source symbol.Source, err error) {
+	if c.x.isWhole() {
+		frames, source = c.here.Frames(v)
+		return frames, source, nil
+	}
+	interrupted := false
+	err = c.x.look(func() {
+		if interrupted {
+			c.here = c.x.index.Cursor()
+		}
+		interrupted = true
+		frames, source = c.here.Frames(v)
+		for i := range frames {
+			c.touch(frames[i].Linkage)
+			c.touch(frames[i].Symbol)
+			c.touch(frames[i].File)
+		}
+	})
+	return frames, source, err
+}
+
+// touch looks at a string wherever it may be in another chunk.
+func (c *Cursor) touch(s string) {
+	for i := 0; i < len(s); i += chunkSize {
+		c.touched ^= s[i]
+	}
+	if len(s) > 0 {
+		c.touched ^= s[len(s)-1]
+	}
 }
 
 type call struct {
@@ -102,12 +188,14 @@ type failure struct {
 
 // Times and numbers.
 const (
-	maxOpen     = 512              // indexes that nobody asks
-	badTime     = 10 * time.Minute // in which no index is tried to be made again of a damaged file
-	maxBad      = 10000
-	leasePause  = time.Second
-	returnTime  = 5 * time.Second // to give a lease back
-	defaultSize = 5 << 30
+	maxOpen      = 512              // indexes
+	maxPartial   = 16               // of them in parts, with up to 8 MiB of memory each
+	badTime      = 10 * time.Minute // in which no index is tried to be made again of a damaged file
+	maxBad       = 10000
+	leasePause   = time.Second
+	returnTime   = 5 * time.Second // to give a lease back
+	defaultSize  = 5 << 30
+	defaultWhole = 16 << 20
 )
 
 // IndexVersion is in the keys of indexes: that of the format. A later one has a higher number.
@@ -115,7 +203,7 @@ const IndexVersion = "v4"
 
 func (x *Indexes) init() {
 	x.once.Do(func() {
-		x.MaxSize, x.Lease = cmp.Or(x.MaxSize, defaultSize), cmp.Or(x.Lease, time.Minute)
+		x.MaxSize, x.Whole, x.Lease = cmp.Or(x.MaxSize, defaultSize), cmp.Or(x.Whole, defaultWhole), cmp.Or(x.Lease, time.Minute)
 		x.slots = make(chan struct{}, max(1, x.AtOnce))
 		x.open, x.calls, x.bad = map[string]*Index{}, map[string]*call{}, map[string]failure{}
 		if x.Log == nil {
@@ -186,7 +274,11 @@ func (x *Indexes) Here(id buildid.ID, index string) (*symbol.Index, func(), bool
 	x.init()
 	name := localName(index)
 	if i := x.opened(name); i != nil {
-		return i.Index, func() { i.Close() }, true
+		if i.isWhole() {
+			return i.index, func() { i.Close() }, true
+		}
+		i.Close()
+		return nil, nil, false
 	}
 	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
 	f, err := files.Open(files.Name(id, name))
@@ -201,15 +293,20 @@ func (x *Indexes) Here(id buildid.ID, index string) (*symbol.Index, func(), bool
 	return i, func() { i.Close() }, true
 }
 
-// opened returns an index that is open.
+// opened returns an index that is open and can be asked.
 func (x *Indexes) opened(name string) *Index {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := x.open[name]
-	if i != nil {
-		x.clock++
-		i.users, i.used = i.users+1, x.clock
+	if i == nil {
+		return nil
 	}
+	if i.part != nil && i.part.isBroken.Load() {
+		x.forget(name, i)
+		return nil
+	}
+	x.clock++
+	i.users, i.used = i.users+1, x.clock
 	return i
 }
 
@@ -219,10 +316,15 @@ func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, name string) e
 	local := files.Name(m.ID, name)
 	f, err := files.Open(local)
 	if err != nil {
-		if err = x.bring(ctx, m, name, files, local); err != nil {
+		o, err := x.stored(ctx, m, name)
+		if err != nil {
 			return err
 		}
-		if f, err = files.Open(local); err != nil {
+		if o.Stored > x.Whole {
+			return x.openPartial(m, name, o, func() (*os.File, error) { return x.bring(o, files, local) })
+		}
+		defer o.Close()
+		if f, err = x.bring(o, files, local); err != nil {
 			return err
 		}
 	}
@@ -233,59 +335,94 @@ func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, name string) e
 		files.Remove(local) // it is brought again
 		return err
 	}
-	opened := &Index{Index: index, owner: x}
-	if exe := m.Executable(); exe != nil {
-		opened.Code = exe.Code
+	x.keep(name, m, &Index{index: index})
+	return nil
+}
+
+// openPartial opens an index that is brought in parts.
+func (x *Indexes) openPartial(m *store.Manifest, name string, o *store.Object, bring func() (*os.File, error)) error {
+	part, err := newPartial(o, o.Size(), name, bring)
+	if err != nil {
+		return err
 	}
-	x.keep(name, opened)
+	i := &Index{part: part}
+	err = part.look(func() { i.index, err = symbol.NewIndex(part.content(), name) })
+	if err != nil {
+		part.close()
+		return err
+	}
+	x.keep(name, m, i)
 	return nil
 }
 
 // keep has an index open, and closes those that were not asked for longest.
-func (x *Indexes) keep(name string, i *Index) {
+func (x *Indexes) keep(name string, m *store.Manifest, i *Index) {
+	if exe := m.Executable(); exe != nil {
+		i.Code = exe.Code
+	}
+	i.owner = x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.clock++
 	i.used = x.clock
 	x.open[name] = i
-	for len(x.open) > maxOpen {
-		oldest := ""
-		for n, c := range x.open {
-			if c.users == 0 && n != name && (oldest == "" || c.used < x.open[oldest].used) {
-				oldest = n
+	partial := func(i *Index) bool { return i.part != nil }
+	x.shrink(i, maxOpen, func(*Index) bool { return true })
+	x.shrink(i, maxPartial, partial)
+}
+
+// shrink forgets indexes of a kind that nobody asks, but for one that is new, until there are no more than so many.
+func (x *Indexes) shrink(fresh *Index, most int, is func(*Index) bool) {
+	for {
+		n, oldest := 0, ""
+		for name, c := range x.open {
+			if !is(c) {
+				continue
+			}
+			n++
+			if c.users == 0 && c != fresh && (oldest == "" || c.used < x.open[oldest].used) {
+				oldest = name
 			}
 		}
-		if oldest == "" {
+		if n <= most || oldest == "" {
 			return
 		}
-		x.open[oldest].Index.Close()
-		delete(x.open, oldest)
+		x.forget(oldest, x.open[oldest])
 	}
 }
 
-// bring gets the index from the store, where it is made if need be, to the local disk.
-func (x *Indexes) bring(ctx context.Context, m *store.Manifest, name string, files *cachedir.Dir, local string) error {
+// forget closes an index once nobody asks it any more. It is called under the lock.
+func (x *Indexes) forget(name string, i *Index) {
+	delete(x.open, name)
+	if i.gone = true; i.users == 0 {
+		i.end()
+	}
+}
+
+// stored opens an index of the store, where it is made if need be.
+func (x *Indexes) stored(ctx context.Context, m *store.Manifest, name string) (*store.Object, error) {
 	key := store.IndexKey(m.ID, IndexVersion, name)
 	o, err := x.Store.OpenDerived(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		if x.ReadOnly {
-			return &MissError{Pending, "this server makes no indexes"}
-		}
-		if err := x.makeOnce(ctx, m, key); err != nil {
-			return err
-		}
-		o, err = x.Store.OpenDerived(ctx, key)
+	if !errors.Is(err, blob.ErrNotExist) {
+		return o, err
 	}
-	if err != nil {
-		return err
+	if x.ReadOnly {
+		return nil, &MissError{Pending, "this server makes no indexes"}
 	}
-	defer o.Close()
-	err = files.WriteFast(local, func(w io.Writer) error { _, err := io.Copy(w, o.Stream()); return err })
+	if err := x.makeOnce(ctx, m, key); err != nil {
+		return nil, err
+	}
+	return x.Store.OpenDerived(ctx, key)
+}
+
+// bring copies an index of the store to the local disk, and opens the copy.
+func (x *Indexes) bring(o *store.Object, files *cachedir.Dir, local string) (*os.File, error) {
+	err := files.WriteFast(local, func(w io.Writer) error { _, err := io.Copy(w, o.Stream()); return err })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_ = files.Prune(local, files.Limit(x.MaxSize)) // what stays is pruned the next time
-	return nil
+	return files.Open(local)
 }
 
 // A lease says who makes an index, until when.
