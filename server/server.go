@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hallmark/buildid"
@@ -93,13 +94,14 @@ type Server struct {
 	usage   usage
 	meter   meter
 
-	profiles profiles
-	kept     kept
-	missing  askings
-	asked    askings // that are there
-	started  time.Time
-	opened   opened
-	viewer   viewer
+	profiles  profiles
+	kept      kept
+	missing   askings
+	asked     askings // that are there
+	readiness readiness
+	started   time.Time
+	opened    opened
+	viewer    viewer
 
 	slots   chan struct{}
 	heavy   chan struct{}
@@ -241,7 +243,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // readyz reports whether the store answers.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if !s.storeAnswers(r.Context()) {
-		s.metrics.add(1, "hallmark_store_failures_total")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "the store does not answer")
 		return
@@ -249,11 +250,35 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
+// readiness is whether the store answered a moment ago: anybody may ask the server that, as often as they like.
+type readiness struct {
+	mu    sync.Mutex
+	until time.Time
+	ready bool
+}
+
+const (
+	readyTime   = time.Second // for which an answer of the store counts
+	readyWithin = 5 * time.Second
+)
+
+// storeAnswers asks the store once in a second, however many ask the server.
 func (s *Server) storeAnswers(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	s.readiness.mu.Lock()
+	defer s.readiness.mu.Unlock()
+	if time.Now().Before(s.readiness.until) {
+		return s.readiness.ready
+	}
+	// Others wait for the answer who are not gone when this one is.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 	defer cancel()
 	_, err := s.Store.Blobs.Head(ctx, "ready")
-	return err == nil || errors.Is(err, blob.ErrNotExist)
+	ready := err == nil || errors.Is(err, blob.ErrNotExist)
+	if !ready {
+		s.metrics.add(1, "hallmark_store_failures_total")
+	}
+	s.readiness.ready, s.readiness.until = ready, time.Now().Add(readyTime)
+	return ready
 }
 
 // A statusError is an answer that is no success.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -651,6 +653,50 @@ func TestHealth(t *testing.T) {
 	if err := json.Unmarshal(ask(t, "GET", base+"/v1/identities/"+p.id.String(), nil).want(t, 200).body, &identity); err != nil || identity.ID != p.id || len(identity.Files) != 1 {
 		t.Errorf("%+v, %v", identity, err)
 	}
+}
+
+// askedStore counts how often it is asked for objects, and can be down.
+type askedStore struct {
+	blob.Store
+	heads atomic.Int64
+	down  atomic.Bool
+}
+
+func (a *askedStore) Head(ctx context.Context, key string) (blob.Info, error) {
+	a.heads.Add(1)
+	if a.down.Load() {
+		return blob.Info{}, blob.ErrUnavailable
+	}
+	return a.Store.Head(ctx, key)
+}
+
+// TestReadyTogether has many ask whether the server is ready: the store is asked once.
+func TestReadyTogether(t *testing.T) {
+	var asked *askedStore
+	s, base := start(t, func(c *Config) {
+		asked = &askedStore{Store: c.Store.Blobs}
+		c.Store.Blobs = asked
+	})
+	again := func() { // as if a long time had passed
+		s.readiness.mu.Lock()
+		defer s.readiness.mu.Unlock()
+		s.readiness.until = time.Time{}
+	}
+	asked.heads.Store(0)
+	var running sync.WaitGroup
+	for range 50 {
+		running.Go(func() { ask(t, "GET", base+"/readyz", nil).want(t, 200) })
+	}
+	running.Wait()
+	if n := asked.heads.Load(); n < 1 || n > 10 { // one, unless the machine is so slow that seconds pass
+		t.Errorf("the store was asked %d times", n)
+	}
+	asked.down.Store(true)
+	again()
+	ask(t, "GET", base+"/readyz", nil).want(t, 503)
+	asked.down.Store(false)
+	again()
+	ask(t, "GET", base+"/readyz", nil).want(t, 200)
 }
 
 func TestTokens(t *testing.T) {
