@@ -337,7 +337,7 @@ func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) ([]symbol.Res
 		out[i] = symbol.Result{Frames: slices.Clone(frames), Source: source}
 		for j := range out[i].Frames {
 			f := &out[i].Frames[j]
-			f.Func, f.Linkage, f.File = n.copy(f.Readable()), n.copy(f.Linkage), n.copy(f.File)
+			f.Func, f.Linkage, f.Symbol, f.File = n.copy(f.Readable()), n.copy(f.Linkage), n.copy(f.Symbol), n.copy(f.File)
 		}
 	}
 	return out, nil

@@ -346,8 +346,9 @@ func (x *Indexes) openPartial(m *store.Manifest, name string, o *store.Object, b
 		return err
 	}
 	i := &Index{part: part}
-	err = part.look(func() { i.index, err = symbol.NewIndex(part.content(), name) })
-	if err != nil {
+	var damage error
+	err = part.look(func() { i.index, damage = symbol.NewIndex(part.content(), name) })
+	if err = cmp.Or(err, damage); err != nil {
 		part.close()
 		return err
 	}

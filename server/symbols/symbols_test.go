@@ -232,3 +232,31 @@ func TestManyPartial(t *testing.T) {
 		t.Error("nothing was brought")
 	}
 }
+
+// TestPartialDamaged wants what is no index to be refused in parts as well.
+func TestPartialDamaged(t *testing.T) {
+	c, m, open, _ := large(t)
+	indexes := open(1)
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(3*chunkSize + 1); err != nil {
+		t.Fatal(err)
+	}
+	const key = "index/damaged"
+	if err := indexes.Store.PutDerived(t.Context(), key, f); err != nil {
+		t.Fatal(err)
+	}
+	o, err := indexes.Store.OpenDerived(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := indexes.openPartial(m, "damaged", o, nil); !errors.Is(err, symbol.ErrNotIndex) {
+		t.Errorf("error %v", err)
+	}
+	if len(indexes.open) != 0 || c.requests.Load() == 0 {
+		t.Errorf("%d are open, %d requests", len(indexes.open), c.requests.Load())
+	}
+}
