@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -325,6 +326,10 @@ func (d *Dir) Prune(newest string, max int64) error {
 	d.sweep(root)
 	return err
 }
+
+// IsFull reports whether it is time for Prune, of whoever stored so many bytes: by chance, so that files have about a
+// sixteenth more than max at most. To look at all files each time that one is stored takes longer the more there are.
+func IsFull(stored, max int64) bool { return rand.Int64N(max/16+1) < stored }
 
 // Remove removes files that are kept, by their paths. Files that cannot be removed stay.
 func (d *Dir) Remove(paths ...string) {

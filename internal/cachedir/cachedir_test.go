@@ -340,3 +340,25 @@ func buildIDOf(t *testing.T, text string) buildid.ID {
 	}
 	return id
 }
+
+// TestIsFull stores files until a cache of their size would have been pruned many times: it never grows without bounds,
+// and most files are stored without a look at the others.
+func TestIsFull(t *testing.T) {
+	const max, one, files = 256 << 20, 1 << 20, 10000
+	size, prunes := 0, 0
+	for range files {
+		if size += one; IsFull(one, max) {
+			size = min(size, max)
+			prunes++
+		}
+		if size > 3*max { // by chance once in 10¹³ times that there is one more file
+			t.Fatalf("it has %d MiB, of %d", size>>20, max>>20)
+		}
+	}
+	if prunes < files/50 || prunes > files/5 {
+		t.Errorf("%d files take %d looks at all", files, prunes)
+	}
+	if !IsFull(max, max) || IsFull(0, max) {
+		t.Error("what fills all of it is no reason, or nothing is")
+	}
+}

@@ -104,12 +104,12 @@ func (d disk) remember(s sight, f *os.File, c buildid.Content, bytes int64) {
 		return
 	}
 	title := d.title(s.key)
-	name := d.name(title)
+	name, text := d.name(title), entry(title, c)
 	err := d.dir.WriteFast(name, func(w io.Writer) error {
-		_, err := io.WriteString(w, entry(title, c))
+		_, err := io.WriteString(w, text)
 		return err
 	})
-	if err == nil {
-		_ = d.dir.Prune(name, d.dir.Limit(maxDisk)) // a cache may be larger for once
+	if most := d.dir.Limit(maxDisk); err == nil && cachedir.IsFull(int64(len(text)), most) {
+		_ = d.dir.Prune(name, most) // a cache may be larger for once
 	}
 }

@@ -20,7 +20,7 @@ type Builder struct {
 	mu      sync.Mutex
 	tables  map[*objects.Object]*builtTable
 	turns   chan struct{} // one for each table that is being built
-	stored  atomic.Bool   // something was put into the cache
+	stored  atomic.Int64  // bytes that were put into the cache
 	workers sync.WaitGroup
 	ctx     context.Context // done when nothing is waited for any more
 	abandon context.CancelFunc
@@ -82,8 +82,8 @@ func (b *Builder) read(file objects.Source) *unwind.Table {
 	if err != nil || !b.bounds.keep(m.owner, m.table) {
 		return nil
 	}
-	if m.built && b.cache.keep(m.key, m.table) {
-		b.stored.Store(true)
+	if m.built {
+		b.stored.Add(b.cache.keep(m.key, m.table))
 	}
 	return m.table
 }
@@ -92,9 +92,7 @@ func (b *Builder) read(file objects.Source) *unwind.Table {
 func (b *Builder) Stop() {
 	b.Wait()
 	b.abandon()
-	if b.stored.Swap(false) {
-		b.cache.prune()
-	}
+	b.cache.pruneAfter(b.stored.Swap(0))
 }
 
 // Wait returns when every table that was asked for is built. A table that takes too long is

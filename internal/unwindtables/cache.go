@@ -146,10 +146,13 @@ func (c Cache) store(k tableKey, t *unwind.Table) error {
 	})
 }
 
-// keep stores the table of a file, and reports whether it did. A table that cannot be kept, and one that
+// keep stores the table of a file, and returns how many bytes it takes. A table that cannot be kept, and one that
 // there is nothing to keep of, is built again the next time.
-func (c Cache) keep(k tableKey, t *unwind.Table) bool {
-	return t != emptyTable && c.keeps(k) && c.store(k, t) == nil
+func (c Cache) keep(k tableKey, t *unwind.Table) int64 {
+	if t == emptyTable || !c.keeps(k) || c.store(k, t) != nil {
+		return 0
+	}
+	return int64(tableCacheHeader + len(t.Bytes()))
 }
 
 func (c Cache) name(k tableKey) string {
@@ -159,8 +162,14 @@ func (c Cache) name(k tableKey) string {
 	return c.dir.Name(k.id, strconv.FormatInt(k.size, 10), hash, changed, inode)
 }
 
-// prune makes room, once for all tables that were stored. Those of earlier versions of
-// unwind.Build go first.
+// pruneAfter makes room where tables of so many bytes were stored, if it is time for it.
+func (c Cache) pruneAfter(stored int64) {
+	if stored > 0 && c.dir != nil && cachedir.IsFull(stored, c.dir.Limit(c.most)) {
+		c.prune()
+	}
+}
+
+// prune makes room. Tables of earlier versions of unwind.Build go first.
 func (c Cache) prune() {
 	if c.dir == nil {
 		return

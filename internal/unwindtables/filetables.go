@@ -16,7 +16,7 @@ import (
 type FileTables struct {
 	cache  Cache
 	bounds *bounds
-	stored atomic.Bool
+	stored atomic.Int64
 }
 
 // NewFileTables uses the cache in Options.CacheDir, "" for none.
@@ -36,15 +36,13 @@ func (t *FileTables) Build(f *os.File, id buildid.ID) (*unwind.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.built && t.cache.keep(m.key, m.table) {
-		t.stored.Store(true)
+	if m.built {
+		t.stored.Add(t.cache.keep(m.key, m.table))
 	}
 	return m.table, nil
 }
 
 // Close makes room in the cache, if something was put into it.
 func (t *FileTables) Close() {
-	if t.stored.Swap(false) {
-		t.cache.prune()
-	}
+	t.cache.pruneAfter(t.stored.Swap(0))
 }

@@ -39,9 +39,9 @@ type Supply struct {
 	finished []uint32 // serial numbers whose outcome came since they were last taken
 	last     bool     // only what samples wait for is built any more
 	stopped  bool
-	waited   bool // for the workers, once
-	stored   bool // tables were put into the cache
-	holds    bool // some fileTable has its table
+	waited   bool  // for the workers, once
+	stored   int64 // bytes of tables that were put into the cache
+	holds    bool  // some fileTable has its table
 	counts   Counts
 	// refusedAt is when the first of refused was.
 	refusedAt time.Time
@@ -382,11 +382,9 @@ func (t *Supply) Stop() {
 	t.abandon()
 	t.mu.Lock()
 	stored := t.stored
-	t.stored = false
+	t.stored = 0
 	t.mu.Unlock()
-	if stored {
-		t.cache.prune()
-	}
+	t.cache.pruneAfter(stored)
 }
 
 // Counts returns what was counted so far.

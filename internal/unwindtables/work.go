@@ -207,10 +207,8 @@ func (t *Supply) settle(f *fileTable, o tableOutcome) {
 
 // keep puts a table into the cache.
 func (t *Supply) keep(key tableKey, table *unwind.Table) {
-	if !t.cache.keep(key, table) {
-		return
-	}
+	stored := t.cache.keep(key, table)
 	t.mu.Lock()
-	t.stored = true
+	t.stored += stored
 	t.mu.Unlock()
 }
