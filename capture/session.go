@@ -283,6 +283,17 @@ func (s *Session) Cost() (runs uint64, took time.Duration, err error) {
 	return c.Runs, c.Time, err
 }
 
+// Release gives back what the kernel has of a recording that is finished, of which the rings alone are some MiB. The
+// Recording can still be Symbolized, and Cost is not known any more.
+func (s *Session) Release() error {
+	if s.sampler == nil {
+		return nil
+	}
+	err := s.sampler.close()
+	s.sampler = nil
+	return err
+}
+
 // Close releases the events and every file that was kept open. The Command, if
 // there is one, goes on.
 func (s *Session) Close() error {
@@ -292,13 +303,11 @@ func (s *Session) Close() error {
 		s.tally.rewrites.Close()
 		s.tally.objects.Close() // its workers use what the sampler has open
 	}
-	if s.sampler != nil {
-		errs = append(errs, s.sampler.close())
-	}
+	errs = append(errs, s.Release())
 	for _, fd := range s.watch {
 		errs = append(errs, unix.Close(fd))
 	}
-	s.sampler, s.watch = nil, nil
+	s.watch = nil
 	return errors.Join(errs...)
 }
 

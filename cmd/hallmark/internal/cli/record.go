@@ -334,6 +334,7 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		return nil, commandError(err)
 	}
 	recording := s.Finish()
+	err = errors.Join(err, s.Release()) // room for symbols
 	done := &result{profile: recording.Profile}
 	if !r.noSymbols {
 		done.misses = recording.Symbolize()
