@@ -66,9 +66,14 @@ type VMA struct {
 	Base       uint64
 }
 
-// unwindEvents is how large the ring is from which user space takes what is to be
-// finished, in bytes: for some hundred stacks.
-const unwindEvents = 8 << 20
+// unwindEvents returns how large the ring is from which user space takes what is to be finished, in bytes: copies of
+// stacks have 2 MiB of it (RING_FOR_COPIES), and the records of each CPU one, up to 8 in all.
+func unwindEvents(cpus int) uint32 {
+	if cpus <= 2 {
+		return 4 << 20
+	}
+	return 8 << 20
+}
 
 // setUnwind prepares what the programs unwind with.
 func setUnwind(spec *ebpf.CollectionSpec, o *Options) error {
@@ -84,7 +89,7 @@ func setUnwind(spec *ebpf.CollectionSpec, o *Options) error {
 	spec.Maps["chunks"].MaxEntries = uint32((memory + chunkSize - 1) / chunkSize)
 	spec.Maps["unwind_tables"].MaxEntries = uint32(cmp.Or(o.Entries, DefaultEntries)) + 1
 	spec.Maps["desks"].MaxEntries = uint32(cpus)
-	spec.Maps["events"].MaxEntries = unwindEvents
+	spec.Maps["events"].MaxEntries = unwindEvents(cpus)
 	return nil
 }
 
