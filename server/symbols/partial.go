@@ -123,25 +123,39 @@ func (p *partial) fill(chunk int) error {
 	return p.err
 }
 
+// fillOne brings a chunk to memory of its own, which takes its place once it is complete: nobody sees a part of it.
 func (p *partial) fillOne(chunk int) error {
 	from := chunk * chunkSize
-	memory := p.memory[from:min(from+chunkSize, len(p.memory))]
-	b := make([]byte, min(chunkSize, p.size-from))
-	if n, err := p.source.ReadAt(b, int64(from)); n < len(b) {
+	place := p.memory[from:min(from+chunkSize, len(p.memory))]
+	size := uintptr(len(place))
+	at, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	if err := p.moveIn(at, place, from); err != nil {
+		unix.MunmapPtr(at, size)
+		return err
+	}
+	p.there[chunk] = true
+	return nil
+}
+
+// moveIn reads the content of a place to other memory, at an address, and moves that memory to the place.
+func (p *partial) moveIn(at unsafe.Pointer, place []byte, from int) error {
+	b := unsafe.Slice((*byte)(at), len(place))
+	content := b[:min(len(place), p.size-from)]
+	if n, err := p.source.ReadAt(content, int64(from)); n < len(content) {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	if err := unix.Mprotect(memory, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+	if err := unix.Mprotect(b, unix.PROT_READ); err != nil {
 		return os.NewSyscallError("mprotect", err)
 	}
-	copy(memory, b)
-	if err := unix.Mprotect(memory, unix.PROT_READ); err != nil {
-		return os.NewSyscallError("mprotect", err)
-	}
-	p.there[chunk] = true
-	return nil
+	to := unsafe.Pointer(unsafe.SliceData(place))
+	_, err := unix.MremapPtr(at, uintptr(len(b)), to, uintptr(len(b)), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
+	return os.NewSyscallError("mremap", err)
 }
 
 // fillAll puts the local file in the place of the chunks, which have the same bytes: the kernel does so
