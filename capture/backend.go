@@ -87,7 +87,7 @@ func (s *Session) newPrograms() (programs *bpf.Sampler, reduced []string, err er
 		Times:        s.opts.Timeline,
 		Follow:       !s.opts.SystemWide,
 		Entries:      s.opts.TableEntries,
-		Running:      s.opts.Command == nil,
+		Running:      s.opts.Command == nil && (s.opts.noTaskWork || !bpf.HasTaskWork()),
 		Unwind:       s.opts.CallGraph.By != ByFP && unwind.MachineOf(runtime.GOARCH) != 0,
 		UnwindMemory: s.opts.UnwindMemory,
 		CopyAll:      s.opts.copyAll,

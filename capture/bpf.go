@@ -99,7 +99,8 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 	return s, nil
 }
 
-// prepare has the kernel learn the files of what is recorded and runs.
+// prepare has the kernel learn the files of what is recorded and runs, where a sample could not have the process read
+// them itself: to load what does so takes as long as half of all else.
 func (s *bpfSampler) prepare() error {
 	if err := s.bpfEvents.prepare(); err != nil || s.opts.Command != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"hallmark/reason"
 )
 
-// TestCopiedStacksOfShortLives records programs that live for a few milliseconds, most of it
+// TestCopiedStacksOfShortLives records programs that live for a millisecond or less, most of it
 // in the dynamic linker, whose first instructions have no call frame information.
 func TestCopiedStacksOfShortLives(t *testing.T) {
 	needPerf(t)
@@ -28,7 +28,7 @@ func TestCopiedStacksOfShortLives(t *testing.T) {
 		_ = shell.Wait()
 	})
 	p, _, _ := recordSession(t, context.Background(), Options{
-		PIDs: []int{shell.Process.Pid}, Duration: 3 * time.Second, Frequency: 999, Backend: Perf, CallGraph: CallGraph{By: ByDWARF},
+		PIDs: []int{shell.Process.Pid}, Duration: 3 * time.Second, Frequency: 4999, Backend: Perf, CallGraph: CallGraph{By: ByDWARF},
 	})
 	ends, total := map[string]int64{}, int64(0)
 	for _, s := range p.Sample {
