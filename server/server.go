@@ -99,6 +99,8 @@ type Server struct {
 	missing   askings
 	asked     askings // that are there
 	readiness readiness
+	loading   sync.Mutex
+	loaded    store.Seen // under loading
 	started   time.Time
 	opened    opened
 	viewer    viewer
@@ -157,9 +159,12 @@ func New(c Config) *Server {
 	return s
 }
 
-// Load reads which files the store has, for searches by name. It ends with ctx.
+// Load reads which files the store has, for searches by name: all of them, or what has changed since the last call. It
+// ends with ctx.
 func (s *Server) Load(ctx context.Context) error {
-	for m, err := range s.Store.Manifests(ctx) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	for m, err := range s.Store.Changes(ctx, &s.loaded) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -168,12 +173,44 @@ func (s *Server) Load(ctx context.Context) error {
 		case err != nil:
 			s.Log.Error("a manifest is damaged", "error", err)
 		default:
-			s.catalog.note(m)
+			s.Store.OnChange(m)
 		}
 	}
 	s.catalog.setComplete()
 	return nil
 }
+
+// Times of looks at what other servers of the store have changed.
+const (
+	followTime = time.Minute
+	// followShare is how many times as long as a look the pause behind it is: to list many identities takes time, and
+	// requests to a bucket cost money.
+	followShare = 50
+)
+
+// Follow loads what the store has, and then what other servers change, until ctx is done.
+func (s *Server) Follow(ctx context.Context) {
+	failed := false
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := s.Load(ctx)
+		if err != nil && ctx.Err() == nil && !failed {
+			s.Log.Error("the store does not say which files it has, and is asked again until it does", "error", err)
+		}
+		failed = err != nil
+		pause := max(followTime, followShare*time.Since(begun))
+		if failed {
+			pause = retryTime
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// retryTime is when a store is asked again that failed.
+const retryTime = 10 * time.Second
 
 func (s *Server) routes() {
 	m := http.NewServeMux()

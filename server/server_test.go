@@ -604,6 +604,54 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestFollow has two servers over one store: each finds what the other one took, and nothing of what it removed, and reads
+// no manifest again that is as it was.
+func TestFollow(t *testing.T) {
+	p := program(t)
+	var blobs *askedStore
+	s, base := start(t, func(c *Config) {
+		blobs = &askedStore{Store: c.Store.Blobs}
+		c.Store.Blobs = blobs
+	})
+	other := New(Config{Store: &store.Store{Blobs: blobs}})
+	other.missing.note(t.Context(), p.id, "")
+	look := func(identities int64, reads int64) {
+		t.Helper()
+		blobs.gets.Store(0)
+		if err := other.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n, got := other.catalog.len(), blobs.gets.Load(); n != identities || got != reads {
+			t.Errorf("%d identities after %d reads, want %d after %d", n, got, identities, reads)
+		}
+	}
+	look(0, 0)
+	upload(t, base, p.stripped, "name=/usr/bin/prog").want(t, 201)
+	look(1, 1)
+	if list := other.missing.list(); len(list) != 0 {
+		t.Errorf("it is missing still: %v", list)
+	}
+	look(1, 0)
+	upload(t, base, p.debug, "name=/usr/lib/debug/prog.debug").want(t, 201)
+	look(1, 1)
+	m, err := s.Store.Manifest(t.Context(), p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range blobs.List(t.Context(), "id/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := blobs.Delete(t.Context(), info.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look(0, 0)
+	if _, ok := other.catalog.entries[m.ID]; ok {
+		t.Error("what is gone is found")
+	}
+}
+
 // TestMetadataTime asks for names by patterns that take long to compare, while files come.
 func TestMetadataTime(t *testing.T) {
 	s, base := start(t, nil)
@@ -658,8 +706,13 @@ func TestHealth(t *testing.T) {
 // askedStore counts how often it is asked for objects, and can be down.
 type askedStore struct {
 	blob.Store
-	heads atomic.Int64
-	down  atomic.Bool
+	heads, gets atomic.Int64
+	down        atomic.Bool
+}
+
+func (a *askedStore) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
+	a.gets.Add(1)
+	return a.Store.Get(ctx, key, off, n)
 }
 
 func (a *askedStore) Head(ctx context.Context, key string) (blob.Info, error) {

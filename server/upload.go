@@ -59,7 +59,7 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 		return api.PlannedFile{Action: api.Refuse, Message: msg}, nil
 	}
 	switch {
-	case !store.IsObject(f.SHA256):
+	case f.SHA256 != "" && !store.IsObject(f.SHA256):
 		return refuse("its sha256 is none")
 	case f.ID.IsZero() || f.ID.Kind() == buildid.HTL:
 		return refuse("it has no identity")
@@ -71,11 +71,18 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 		return api.PlannedFile{}, err
 	}
 	trust, _ := who.trust()
-	if m != nil && m.Has(f.SHA256, trust) {
+	has := func() bool { return m.Has(f.SHA256, trust) }
+	if f.SHA256 == "" {
+		has = func() bool { return len(m.Files) > 0 }
+	}
+	if m != nil && has() {
 		// The client will not send it: this is a use, which has to be known before it relies on it.
 		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
 			return api.PlannedFile{Action: api.Skip}, err
 		}
+	}
+	if f.SHA256 == "" {
+		return refuse("no file with this identity is here")
 	}
 	u, err := s.Store.Staged(r.Context(), who.name, f.SHA256)
 	if err != nil {

@@ -521,3 +521,34 @@ int main(void) { return between() + 2 == 7; }
 		t.Errorf("a damaged recording: %v: %s%s", err, out, errs)
 	}
 }
+
+// TestPushProfileElsewhere pushes a profile whose file is gone from this machine: that is no failure where the server
+// has it, and one where it does not.
+func TestPushProfileElsewhere(t *testing.T) {
+	base := serveCommand(t)
+	prog, info := buildOrders(t, t.TempDir())
+	if _, stderr, err := elsewhere(t, "push", "--server", base, prog); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if err := os.Remove(prog); err != nil {
+		t.Fatal(err)
+	}
+	profileOf := func(id, name string) string {
+		m := &pprof.Mapping{ID: 1, Start: 0x1000, Limit: 0x2000, File: "/gone/" + name, BuildID: id}
+		l := &pprof.Location{ID: 1, Mapping: m, Address: 0x1100}
+		p := &pprof.Profile{
+			SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}},
+			Sample:     []*pprof.Sample{{Location: []*pprof.Location{l}, Value: []int64{1}}},
+			Mapping:    []*pprof.Mapping{m}, Location: []*pprof.Location{l},
+		}
+		return proftest.Save(t, p)
+	}
+	stdout, stderr, err := elsewhere(t, "push", "--server", base, "--profile", profileOf(info.ID.String(), "known"))
+	if err != nil || stderr != "" || !strings.Contains(stdout, "1 already there, 0 failed") {
+		t.Errorf("of a file that the server has: %v\n%s%s", err, stdout, stderr)
+	}
+	stdout, stderr, err = elsewhere(t, "push", "--server", base, "--profile", profileOf(strings.Repeat("ab", 20), "unknown"))
+	if err == nil || !strings.Contains(stderr, "no file with this identity is on this machine, nor at the server") || !strings.Contains(stdout, "0 already there, 1 failed") {
+		t.Errorf("of a file that nobody has: %v\n%s%s", err, stdout, stderr)
+	}
+}

@@ -28,10 +28,11 @@ type Plan struct {
 	Files []PlanFile `json:"files"`
 }
 
-// A PlanFile is a file that a client has.
+// A PlanFile is a file that a client has, or of which it knows the identity alone and wants to know whether the
+// server has one.
 type PlanFile struct {
 	ID     buildid.ID `json:"id"`
-	SHA256 string     `json:"sha256"` // of its bytes, in hexadecimal
+	SHA256 string     `json:"sha256"` // of its bytes, in hexadecimal; "" where the client does not have it
 	Size   int64      `json:"size"`
 	Name   string     `json:"name,omitempty"`
 }

@@ -413,16 +413,45 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	return m, nil
 }
 
-// Manifests returns all manifests, in the order of their keys. The first error ends it.
+// Manifests returns all manifests, in the order of their keys. The first error of the store ends it.
 func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
+	return s.Changes(ctx, &Seen{})
+}
+
+// Seen is which manifests somebody has seen. The zero value has seen none.
+type Seen struct {
+	pass int
+	all  map[string]seen // by key
+}
+
+type seen struct {
+	id   buildid.ID
+	info string // what a list has of it: another one for another content
+	pass int    // in which it was there
+}
+
+// Changes returns the manifests that are new or other ones since the last time, in the order of their keys, and then those
+// that are gone, without files. The first error of the store ends it.
+func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, error] {
 	s.init()
 	return func(yield func(*Manifest, error) bool) {
+		if known.all == nil {
+			known.all = map[string]seen{}
+		}
+		known.pass++
 		for info, err := range s.Blobs.List(ctx, "id/") {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
 			if !strings.HasSuffix(info.Key, manifestName) {
+				continue
+			}
+			now := seen{info: fmt.Sprint(info.Tag, " ", info.Size, " ", info.Modified.UnixNano()), pass: known.pass}
+			old, ok := known.all[info.Key]
+			if ok && old.info == now.info {
+				old.pass = now.pass
+				known.all[info.Key] = old
 				continue
 			}
 			b, _, err := blob.Read(ctx, s.Blobs, info.Key, blob.MaxSwap)
@@ -433,13 +462,27 @@ func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
 			if err == nil {
 				m, err = decodeManifest(b)
 			}
-			if err == nil && len(m.Files) == 0 {
-				continue
+			if m != nil {
+				now.id = m.ID
+			}
+			if !errors.Is(err, blob.ErrUnavailable) {
+				known.all[info.Key] = now
 			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", info.Key, err)
+			} else if !ok && len(m.Files) == 0 {
+				continue
 			}
 			if !yield(m, err) {
+				return
+			}
+		}
+		for key, old := range known.all {
+			if old.pass == known.pass {
+				continue
+			}
+			delete(known.all, key)
+			if !old.id.IsZero() && !yield(&Manifest{ID: old.id}, nil) {
 				return
 			}
 		}

@@ -479,6 +479,7 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 	}
 	finder := &debuginfo.Finder{}
 	seen := map[string]bool{}
+	var lacks []api.PlanFile
 	for _, m := range prof.Mapping {
 		id, err := buildid.Parse(m.BuildID)
 		if err != nil || seen[m.BuildID] {
@@ -510,7 +511,25 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 			}
 		}
 		if !found && !isKernel(m.File) {
-			p.missing(m.File, id.String(), "no file with this identity is on this machine")
+			lacks = append(lacks, api.PlanFile{ID: id, Name: m.File})
+		}
+	}
+	return p.ask(ctx, lacks)
+}
+
+// ask asks the server which files it has that are not here.
+func (p *pushing) ask(ctx context.Context, lacks []api.PlanFile) error {
+	for some := range slices.Chunk(lacks, api.MaxPlan) {
+		planned, err := p.client.Plan(ctx, some)
+		if err != nil {
+			return err
+		}
+		for i, f := range some {
+			if planned[i].Action == api.Skip {
+				p.done(&client.File{PlanFile: f}, api.Skip, api.Stored{}, nil)
+				continue
+			}
+			p.missing(f.Name, f.ID.String(), "no file with this identity is on this machine, nor at the server")
 		}
 	}
 	return nil

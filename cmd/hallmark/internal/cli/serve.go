@@ -286,8 +286,11 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 		return err
 	}
 	c.Symbols = &symbolindex.Indexes{Store: c.Store, Dir: filepath.Join(opt.cache, "index"), ReadOnly: opt.readOnly, Log: c.Log, Limits: indexer.Limits{Memory: opt.indexMemory << 20}}
+	if err := checkStore(ctx, c.Store.Blobs); err != nil {
+		return err
+	}
 	s := server.New(c)
-	go s.Load(ctx)
+	go s.Follow(ctx)
 	if scanner != nil {
 		go scanner.Watch(ctx, time.Duration(opt.rescan))
 	}
@@ -297,6 +300,23 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	}
 	fmt.Fprintf(e.Stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+l.Addr().String(), c.Store.Blobs)
 	return s.Serve(ctx, l)
+}
+
+// storeTime is how long a store may take for its first answer.
+const storeTime = 15 * time.Second
+
+// checkStore returns why a store does not answer: a mistake in its name or its keys is to be seen at once, and not by
+// those who ask the server.
+func checkStore(ctx context.Context, s blob.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	for _, err := range s.List(ctx, "ready/") {
+		if err != nil {
+			return fmt.Errorf("the store %s does not answer: %w", s, err)
+		}
+		break
+	}
+	return nil
 }
 
 // openStore opens the store and the directory for files in the making.
@@ -608,6 +628,9 @@ func changeTokens(e *verb.Env, file, name, certificate string, roles []string, e
 		parsed = append(parsed, role)
 	}
 	var end time.Time
+	if expires < 0 {
+		return verb.Usage(fmt.Errorf("--expires %v is in the past", expires))
+	}
 	if expires > 0 {
 		end = time.Now().Add(expires).UTC().Truncate(time.Second)
 	}
