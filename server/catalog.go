@@ -30,7 +30,8 @@ type catalogued struct {
 	text    string // of the identity
 	names   []entry
 	symbols store.Symbols
-	index   string // name of the index of the files that are served
+	index   store.IndexName
+	dwz     store.DwzFile // that it is for others
 	files   int
 }
 
@@ -72,11 +73,11 @@ func (c *catalog) note(m *store.Manifest) {
 		}
 		return
 	}
-	now := catalogued{m.ID.String(), all, m.Symbols(), m.IndexName(), len(m.Files)}
+	now := catalogued{m.ID.String(), all, m.Symbols(), m.IndexName(), m.DwzFile(), len(m.Files)}
 	if !ok {
 		c.ordered = nil
 	}
-	if old.index != now.index {
+	if old.index != now.index || old.dwz != now.dwz {
 		c.generation.Add(1)
 	}
 	c.entries[m.ID] = now

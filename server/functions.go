@@ -119,10 +119,11 @@ func (c *catalog) indexed(after, only string) []indexed {
 	var all []indexed
 	for _, id := range order[from:] {
 		e := c.entries[id]
-		if e.index == "" || e.symbols == store.NoSymbols || e.text == after || only != "" && e.text != only {
+		index := e.index.With(c.entries[e.index.Dwz].dwz)
+		if index == "" || e.symbols == store.NoSymbols || e.text == after || only != "" && e.text != only {
 			continue
 		}
-		b := indexed{id: id, index: e.index}
+		b := indexed{id: id, index: index}
 		if len(e.names) > 0 {
 			b.name = e.names[0].File
 		}

@@ -368,7 +368,7 @@ func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File, path str
 		s.metrics.add(1, "hallmark_store_failures_total")
 		return nil, err
 	}
-	s.used(ctx, m)
+	s.usedForIndex(ctx, m)
 	x, err := s.Symbols.Get(ctx, waiting, m)
 	if err != nil {
 		return nil, err

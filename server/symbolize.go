@@ -21,6 +21,7 @@ import (
 	"hallmark/server/api"
 	"hallmark/server/blob"
 	"hallmark/server/columns"
+	"hallmark/server/store"
 	"hallmark/server/symbols"
 	"hallmark/symbol"
 )
@@ -279,17 +280,8 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	// Both files, as far as they are known: either may have the symbols.
-	for _, a := range []artefact{executable, debugFile} {
-		_, _, err := s.find(r.WithContext(waiting), id, a)
-		switch {
-		case err == nil || statusOf(err) == http.StatusNotFound:
-		case r.Context().Err() != nil:
-			return nil, r.Context().Err()
-		case waiting.Err() != nil:
-			return nil, &symbols.MissError{Miss: symbols.Pending}
-		case statusOf(err) != http.StatusServiceUnavailable:
-			return nil, err
-		}
+	if err := s.bring(r, waiting, id, executable, debugFile); err != nil {
+		return nil, err
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -299,6 +291,43 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	if err != nil {
 		return nil, err
 	}
-	s.used(r.Context(), m)
+	if dwz := m.IndexName().Dwz; !dwz.IsZero() {
+		if err := s.bring(r, waiting, dwz, debugFile); err != nil {
+			return nil, err
+		}
+	}
+	s.usedForIndex(r.Context(), m)
 	return s.Symbols.Get(r.Context(), waiting, m)
+}
+
+// bring takes files of an identity into the store, from this machine or from upstream. That there are none is no error.
+func (s *Server) bring(r *http.Request, waiting context.Context, id buildid.ID, files ...artefact) error {
+	for _, a := range files {
+		_, _, err := s.find(r.WithContext(waiting), id, a)
+		switch {
+		case err == nil || statusOf(err) == http.StatusNotFound:
+		case r.Context().Err() != nil:
+			return r.Context().Err()
+		case waiting.Err() != nil:
+			return &symbols.MissError{Miss: symbols.Pending}
+		case statusOf(err) != http.StatusServiceUnavailable:
+			return err
+		}
+	}
+	return nil
+}
+
+// usedForIndex notes that the index of an identity is asked for, which the file of dwz belongs to.
+func (s *Server) usedForIndex(ctx context.Context, m *store.Manifest) {
+	s.used(ctx, m)
+	id := m.IndexName().Dwz
+	if id.IsZero() {
+		return
+	}
+	switch dwz, err := s.Store.Manifest(ctx, id); {
+	case err == nil:
+		s.used(ctx, dwz)
+	case errors.Is(err, blob.ErrNotExist):
+		s.missing.note(ctx, id, "")
+	}
 }

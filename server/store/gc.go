@@ -124,7 +124,8 @@ type owner struct {
 	id      buildid.ID
 	path    string // of its keys: KIND/ab/cdef…
 	life    string
-	index   string // name of the index of the files that are served
+	index   IndexName
+	dwz     DwzFile // that it is for others
 	used    time.Time
 	pinned  bool
 	objects []uint64
@@ -270,7 +271,7 @@ func (c *collector) readManifests(ctx context.Context) error {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		o := &owner{id: m.ID, path: ownerPath(m.ID), life: m.life(), index: m.IndexName(), used: m.LastUse(), pinned: m.Pinned}
+		o := &owner{id: m.ID, path: ownerPath(m.ID), life: m.life(), index: m.IndexName(), dwz: m.DwzFile(), used: m.LastUse(), pinned: m.Pinned}
 		for i := range m.Files {
 			o.objects = append(o.objects, c.list(m.Files[i].Stored()))
 			for _, origin := range m.Files[i].Origins {
@@ -384,6 +385,17 @@ func (c *collector) readSources(ctx context.Context) error {
 	})
 }
 
+// indexOf returns the name of the index of what an identity serves.
+func (c *collector) indexOf(o *owner) string {
+	var dwz DwzFile
+	if !o.index.Dwz.IsZero() {
+		if other := c.owners[ownerPath(o.index.Dwz)]; other != nil {
+			dwz = other.dwz
+		}
+	}
+	return o.index.With(dwz)
+}
+
 // readIndexes removes indexes of lower versions, of identities that are gone and of other files than
 // are served, and counts the others. An index that somebody wants all the same is made again.
 func (c *collector) readIndexes(ctx context.Context) error {
@@ -394,7 +406,7 @@ func (c *collector) readIndexes(ctx context.Context) error {
 		}
 		version, of, _ := strings.Cut(strings.TrimPrefix(info.Key, "index/"), "/")
 		o := c.owners[path.Dir(of)]
-		if o != nil && number(version) >= current && path.Base(of) == "index-"+o.index || c.started.Sub(info.Modified) < grace {
+		if o != nil && number(version) >= current && path.Base(of) == "index-"+c.indexOf(o) || c.started.Sub(info.Modified) < grace {
 			if o != nil {
 				o.indexes = append(o.indexes, info.Key)
 				o.size += info.Size

@@ -262,7 +262,7 @@ func filled(t *testing.T, n int) (*memory, *Store, []buildid.ID) {
 		addSource(t, s, a.Manifest, "common.h", "common")
 		addSource(t, s, a.Manifest, "own.c", fmt.Sprint("source ", i))
 		for _, version := range []string{"v3", "v4"} {
-			if _, err := m.PutIfAbsent(t.Context(), IndexKey(a.ID, version, "index-"+a.Manifest.IndexName()), strings.NewReader("index"), 5); err != nil {
+			if _, err := m.PutIfAbsent(t.Context(), IndexKey(a.ID, version, "index-"+a.Manifest.IndexName().With(DwzFile{})), strings.NewReader("index"), 5); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -275,12 +275,59 @@ func (m *Manifest) Symbols() Symbols {
 	return best
 }
 
-// IndexName returns the name of the index of the files that are served: other files have
-// another one. It is empty where there are none.
-func (m *Manifest) IndexName() string {
+// An IndexName is what the index of an identity is named after: the files that are served, and the file that dwz
+// put a part of their debug information into. Other files have another index.
+type IndexName struct {
+	Dwz buildid.ID // identity of that file; zero where there is none
+
+	files string // "" where none are served
+	trust Trust  // of the file that refers to it
+}
+
+// A DwzFile is the debug file of an identity, to which files of others may refer.
+type DwzFile struct {
+	Object, Stored string // as of a File; "" where there is none
+	Trust          Trust
+}
+
+// DwzFile returns the debug file that is served.
+func (m *Manifest) DwzFile() DwzFile {
+	if f := m.DebugInfo(); f != nil {
+		return DwzFile{f.Object, f.Stored(), f.Trust()}
+	}
+	return DwzFile{}
+}
+
+// Takes reports whether the index has names from a file that dwz made. One that an agent sent could put any
+// names into what others sent.
+func (n IndexName) Takes(f DwzFile) bool {
+	return !n.Dwz.IsZero() && f.Object != "" && (f.Trust != Agent || n.trust == Agent)
+}
+
+// With returns the name of the index, with the file of the identity Dwz. It is empty where no files are served.
+func (n IndexName) With(f DwzFile) string {
+	switch {
+	case n.Dwz.IsZero() || n.files == "":
+		return n.files
+	case !n.Takes(f):
+		return n.files + "-without"
+	}
+	sum := sha256.Sum256([]byte(f.Object))
+	return n.files + "-" + hex.EncodeToString(sum[:16])
+}
+
+// IndexName returns what the index of the files that are served is named after.
+func (m *Manifest) IndexName() (n IndexName) {
 	exe, debug := m.served()
 	if exe == nil && debug == nil {
-		return ""
+		return n
+	}
+	refers := exe
+	if debug != nil && (exe == nil || debug.Object != exe.Object) {
+		refers = debug
+	}
+	if id, err := buildid.Parse(refers.DwzID); err == nil {
+		n.Dwz, n.trust = id, refers.Trust()
 	}
 	h := sha256.New()
 	for _, f := range []*File{exe, debug} {
@@ -289,7 +336,8 @@ func (m *Manifest) IndexName() string {
 		}
 		h.Write([]byte{'\n'})
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	n.files = hex.EncodeToString(h.Sum(nil)[:16])
+	return n
 }
 
 // keyOf returns where the store has what is of an identity: PREFIX/KIND/ab/cdef….

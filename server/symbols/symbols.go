@@ -216,8 +216,10 @@ func (x *Indexes) init() {
 // of the store. If the index has to be made, Get waits until wait is done, and the making goes on.
 func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, error) {
 	x.init()
-	name := m.IndexName()
+	dwz, name, err := x.nameOf(ctx, m)
 	switch {
+	case err != nil:
+		return nil, err
 	case name == "":
 		return nil, &MissError{NoFile, ""}
 	case m.Symbols() == store.NoSymbols:
@@ -238,7 +240,7 @@ func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, err
 		x.calls[name] = c
 		go func() {
 			defer close(c.done)
-			c.err = x.prepare(context.WithoutCancel(ctx), m, name)
+			c.err = x.prepare(context.WithoutCancel(ctx), m, dwz, name)
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			delete(x.calls, name)
@@ -263,6 +265,27 @@ func (x *Indexes) Get(ctx, wait context.Context, m *store.Manifest) (*Index, err
 		return i, nil
 	}
 	return nil, &MissError{Pending, ""}
+}
+
+// nameOf returns the name of the index of an identity, and the object of the file that dwz put a part of the debug
+// information into, "" where there is none that can be believed: then names that are in it are missing.
+func (x *Indexes) nameOf(ctx context.Context, m *store.Manifest) (dwz, name string, err error) {
+	n := m.IndexName()
+	if n.Dwz.IsZero() {
+		return "", n.With(store.DwzFile{}), nil
+	}
+	var f store.DwzFile
+	other, err := x.Store.Manifest(ctx, n.Dwz)
+	switch {
+	case err == nil:
+		f = other.DwzFile()
+	case !errors.Is(err, blob.ErrNotExist):
+		return "", "", err
+	}
+	if n.Takes(f) {
+		dwz = f.Stored
+	}
+	return dwz, n.With(f), nil
 }
 
 // localName is what the local copy of an index is called, of which a manifest has a name.
@@ -311,12 +334,12 @@ func (x *Indexes) opened(name string) *Index {
 }
 
 // prepare opens an index: the local copy, that of the store, or a new one.
-func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, name string) error {
+func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, dwz, name string) error {
 	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
 	local := files.Name(m.ID, name)
 	f, err := files.Open(local)
 	if err != nil {
-		o, err := x.stored(ctx, m, name)
+		o, err := x.stored(ctx, m, dwz, name)
 		if err != nil {
 			return err
 		}
@@ -401,7 +424,7 @@ func (x *Indexes) forget(name string, i *Index) {
 }
 
 // stored opens an index of the store, where it is made if need be.
-func (x *Indexes) stored(ctx context.Context, m *store.Manifest, name string) (*store.Object, error) {
+func (x *Indexes) stored(ctx context.Context, m *store.Manifest, dwz, name string) (*store.Object, error) {
 	key := store.IndexKey(m.ID, IndexVersion, name)
 	o, err := x.Store.OpenDerived(ctx, key)
 	if !errors.Is(err, blob.ErrNotExist) {
@@ -410,7 +433,7 @@ func (x *Indexes) stored(ctx context.Context, m *store.Manifest, name string) (*
 	if x.ReadOnly {
 		return nil, &MissError{Pending, "this server makes no indexes"}
 	}
-	if err := x.makeOnce(ctx, m, key); err != nil {
+	if err := x.makeOnce(ctx, m, dwz, key); err != nil {
 		return nil, err
 	}
 	return x.Store.OpenDerived(ctx, key)
@@ -433,7 +456,7 @@ type lease struct {
 
 // makeOnce makes the index of an identity, unless another server does so: then it waits for that
 // one, or for the end of its lease.
-func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) error {
+func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, dwz, key string) error {
 	held := "leases/" + key
 	for {
 		tag, err := x.acquire(ctx, held)
@@ -461,7 +484,7 @@ func (x *Indexes) makeOnce(ctx context.Context, m *store.Manifest, key string) e
 	x.slots <- struct{}{}
 	defer func() { <-x.slots }()
 	start := time.Now()
-	err := x.makeIndex(ctx, m, key)
+	err := x.makeIndex(ctx, m, dwz, key)
 	result := "made"
 	var miss *MissError
 	switch {
@@ -555,8 +578,8 @@ func (x *Indexes) hold(ctx context.Context, key, tag string) (end func()) {
 	}
 }
 
-// makeIndex makes the index of the files that are served, and stores it.
-func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, key string) error {
+// makeIndex makes the index of the files that are served, with a file of dwz, and stores it.
+func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, dwz, key string) error {
 	var files indexer.Files
 	files.Identity = m.ID.String()
 	defer func() {
@@ -567,22 +590,19 @@ func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, key string) 
 		}
 	}()
 	exe, dbg := m.Executable(), m.DebugInfo()
-	dwz := ""
 	var err error
 	if exe != nil {
 		if files.Executable, err = x.copyOf(ctx, exe.Stored()); err != nil {
 			return err
 		}
-		dwz = exe.DwzID
 	}
 	if dbg != nil && (exe == nil || dbg.Object != exe.Object) {
 		if files.Debug, err = x.copyOf(ctx, dbg.Stored()); err != nil {
 			return err
 		}
-		dwz = dbg.DwzID
 	}
 	if dwz != "" {
-		if files.Dwz, err = x.dwz(ctx, dwz); err != nil {
+		if files.Dwz, err = x.copyOf(ctx, dwz); err != nil {
 			return err
 		}
 	}
@@ -606,23 +626,6 @@ func (x *Indexes) makeIndex(ctx context.Context, m *store.Manifest, key string) 
 		return &MissError{Damaged, err.Error()}
 	}
 	return x.Store.PutDerived(ctx, key, out)
-}
-
-// dwz returns the file that dwz put a part of the debug information into, nil where it is not
-// known: then names that are in it are missing.
-func (x *Indexes) dwz(ctx context.Context, text string) (*os.File, error) {
-	id, err := buildid.Parse(text)
-	if err != nil {
-		return nil, nil
-	}
-	m, err := x.Store.Manifest(ctx, id)
-	if errors.Is(err, blob.ErrNotExist) || err == nil && m.DebugInfo() == nil {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return x.copyOf(ctx, m.DebugInfo().Stored())
 }
 
 func (x *Indexes) scratch() (*os.File, error) {

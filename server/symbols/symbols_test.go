@@ -183,7 +183,7 @@ func TestPartialBroken(t *testing.T) {
 	indexes := open(1)
 	x := get(t, indexes, m)
 	c.broken.Store(true)
-	if _, _, ok := indexes.Here(m.ID, m.IndexName()); ok {
+	if _, _, ok := indexes.Here(m.ID, m.IndexName().With(store.DwzFile{})); ok {
 		t.Error("an index in parts is used where nothing may be brought")
 	}
 	cursor := x.Cursor()
@@ -211,7 +211,7 @@ func TestManyPartial(t *testing.T) {
 	indexes := open(1)
 	asked := get(t, indexes, m)
 	for i := range 2 * maxPartial {
-		o, err := indexes.stored(t.Context(), m, localName(m.IndexName()))
+		o, err := indexes.stored(t.Context(), m, "", localName(m.IndexName().With(store.DwzFile{})))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestManyPartial(t *testing.T) {
 	if n := len(indexes.open); n != maxPartial {
 		t.Errorf("%d are open", n)
 	}
-	if indexes.open[localName(m.IndexName())] != asked {
+	if indexes.open[localName(m.IndexName().With(store.DwzFile{}))] != asked {
 		t.Error("an index was closed that somebody asks")
 	}
 	if frames, _, _ := answer(t, asked, asked.Cursor(), code[0]); len(frames) == 0 {
