@@ -263,11 +263,7 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 			a.Chains[i], a.From[i] = b.Chain(frames), uint64(source)
 			continue
 		}
-		why, err := x.WhyNot(f.Virtual, address)
-		if err != nil {
-			return a, err
-		}
-		a.From[i] = b.Reason(why)
+		a.From[i] = b.Reason(x.WhyNot(f.Virtual, address))
 	}
 	return a, nil
 }

@@ -25,7 +25,7 @@ func (f *File) lookup(v addr.Virt) Result {
 	if x := f.index; x != nil {
 		frames, source := x.AppendFrames(nil, v)
 		if len(frames) == 0 {
-			return Miss(x.missReason(v))
+			return Miss(x.WhyNotVirt(v))
 		}
 		return Result{Frames: frames, Source: source}
 	}

@@ -188,14 +188,22 @@ func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, ni
 func (x *Index) LookupVirt(v addr.Virt) Result { return x.lookupVirt(v, nil) }
 
 func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
+	if v, ok := virtAt(x.segments, o); ok {
+		return x.lookupVirt(v, names)
+	}
+	return Miss(x.WhyNotOffset(o))
+}
+
+// WhyNotOffset returns why nothing is known of a file offset that the index has no frames of.
+func (x *Index) WhyNotOffset(o addr.Offset) reason.Reason {
 	v, ok := virtAt(x.segments, o)
 	switch {
 	case ok:
-		return x.lookupVirt(v, names)
+		return x.WhyNotVirt(v)
 	case x.flags&indexHasCode != 0:
-		return Miss(reason.NotCode)
+		return reason.NotCode
 	default:
-		return Miss(reason.NoFile)
+		return reason.NoFile
 	}
 }
 
@@ -203,13 +211,14 @@ func (x *Index) lookupVirt(v addr.Virt, names readableNames) (r Result) {
 	defer containMiss(&r)
 	frames, source := x.AppendFrames(nil, v)
 	if len(frames) == 0 {
-		return Miss(x.missReason(v))
+		return Miss(x.WhyNotVirt(v))
 	}
 	names.set(frames)
 	return Result{Frames: frames, Source: source}
 }
 
-func (x *Index) missReason(v addr.Virt) reason.Reason {
+// WhyNotVirt returns why nothing is known of a virtual address that the index has no frames of.
+func (x *Index) WhyNotVirt(v addr.Virt) reason.Reason {
 	if isOutsideCode(x.segments, v) {
 		return reason.NotCode
 	}

@@ -109,29 +109,15 @@ func (x *Index) end() error {
 // isWhole reports whether looking at the index brings nothing from the store.
 func (x *Index) isWhole() bool { return x.part == nil || x.part.isWhole.Load() }
 
-// look calls f, which looks at the index, perhaps more than once. An error is one of the store.
-func (x *Index) look(f func()) error {
-	if x.part == nil {
-		f()
-		return nil
-	}
-	return x.part.look(f)
-}
-
 // Virt is [symbol.Index.Virt].
 func (x *Index) Virt(o addr.Offset) (addr.Virt, bool) { return x.index.Virt(o) }
 
-// WhyNot returns why the index knows nothing of an address, which is a virtual one or a file offset. An error
-// is one of the store.
-func (x *Index) WhyNot(virtual bool, address uint64) (why reason.Reason, err error) {
-	err = x.look(func() {
-		if virtual {
-			why = x.index.LookupVirt(addr.Virt(address)).Reason
-		} else {
-			why = x.index.LookupOffset(addr.Offset(address)).Reason
-		}
-	})
-	return why, err
+// WhyNot returns why the index knows nothing of an address that it has no frames of, a virtual one or a file offset.
+func (x *Index) WhyNot(virtual bool, address uint64) reason.Reason {
+	if virtual {
+		return x.index.WhyNotVirt(addr.Virt(address))
+	}
+	return x.index.WhyNotOffset(addr.Offset(address))
 }
 
 // A Cursor is a [symbol.Cursor] whose index may be brought while it is asked.
@@ -151,7 +137,7 @@ func (c *Cursor) Frames(v addr.Virt) (frames []symbol.Frame, source symbol.Sourc
 		return frames, source, nil
 	}
 	interrupted := false
-	err = c.x.look(func() {
+	err = c.x.part.look(func() {
 		if interrupted {
 			c.here = c.x.index.Cursor()
 		}
@@ -163,7 +149,11 @@ func (c *Cursor) Frames(v addr.Virt) (frames []symbol.Frame, source symbol.Sourc
 			c.touch(frames[i].File)
 		}
 	})
-	return frames, source, err
+	if err != nil {
+		c.here = c.x.index.Cursor() // it was interrupted between two places
+		return nil, symbol.SourceUnknown, err
+	}
+	return frames, source, nil
 }
 
 // touch looks at a string wherever it may be in another chunk.
@@ -389,6 +379,9 @@ func (x *Indexes) keep(name string, m *store.Manifest, i *Index) {
 	defer x.mu.Unlock()
 	x.clock++
 	i.used = x.clock
+	if old := x.open[name]; old != nil { // somebody looked for it before it was open, and asked after that
+		x.forget(name, old)
+	}
 	x.open[name] = i
 	partial := func(i *Index) bool { return i.part != nil }
 	x.shrink(i, maxOpen, func(*Index) bool { return true })

@@ -117,8 +117,7 @@ func answer(t *testing.T, x *Index, cursor *Cursor, v addr.Virt) (frames []symbo
 	t.Helper()
 	frames, source, err := cursor.Frames(v)
 	if err == nil && len(frames) == 0 {
-		r, e := x.WhyNot(true, uint64(v))
-		why, err = r.String(), e
+		why = x.WhyNot(true, uint64(v)).String()
 	}
 	if err != nil {
 		t.Error(err)
@@ -157,9 +156,9 @@ func TestPartial(t *testing.T) {
 	if n, b := c.requests.Load(), c.bytes.Load(); n == 0 || n > 10 || b > size/2 {
 		t.Errorf("3 addresses take %d requests and %d bytes of %d", n, b, size)
 	}
-	parts.part.mu.Lock()
+	parts = get(t, open(1), m) // of which three addresses may have brought all chunks
 	parts.part.left = 0
-	parts.part.mu.Unlock()
+	c.requests.Store(0)
 	var running sync.WaitGroup
 	for range 4 {
 		addresses := slices.Clone(code)
@@ -258,5 +257,69 @@ func TestPartialDamaged(t *testing.T) {
 	}
 	if len(indexes.open) != 0 || c.requests.Load() == 0 {
 		t.Errorf("%d are open, %d requests", len(indexes.open), c.requests.Load())
+	}
+}
+
+// TestPartialWhyNot asks why nothing is known before anything was brought.
+func TestPartialWhyNot(t *testing.T) {
+	_, m, open, code := large(t)
+	whole, parts := get(t, open(0), m), get(t, open(1), m)
+	asked := 0
+	for _, v := range append(code, 1, code[len(code)-1]+1<<40) {
+		if frames, _, err := whole.Cursor().Frames(v); len(frames) > 0 || err != nil {
+			continue
+		}
+		asked++
+		if got, want := parts.WhyNot(true, uint64(v)), whole.WhyNot(true, uint64(v)); got != want {
+			t.Fatalf("%#x: %v, want %v", uint64(v), got, want)
+		}
+	}
+	if asked < 10 {
+		t.Errorf("%d addresses without a name", asked)
+	}
+}
+
+// TestPartialAgain asks a cursor again that could not answer: it does not answer for the address before.
+func TestPartialAgain(t *testing.T) {
+	c, m, open, code := large(t)
+	x := get(t, open(1), m)
+	cursor := x.Cursor()
+	if frames, _, err := cursor.Frames(code[0]); len(frames) == 0 || err != nil {
+		t.Fatal(frames, err)
+	}
+	c.broken.Store(true)
+	failed := 0
+	for _, v := range code {
+		if _, _, err := cursor.Frames(v); err == nil {
+			continue
+		}
+		if failed++; failed > 100 {
+			break
+		}
+		if frames, _, err := cursor.Frames(v); err == nil || len(frames) > 0 {
+			t.Fatalf("%#x: %v, %v", uint64(v), frames, err)
+		}
+	}
+	if failed == 0 {
+		t.Error("everything is there")
+	}
+}
+
+// TestOpenedTwice has an index opened by two who did not see each other: the first one is not left open for ever.
+func TestOpenedTwice(t *testing.T) {
+	_, m, open, code := large(t)
+	for _, whole := range []int64{0, 1} {
+		indexes := open(whole)
+		first := get(t, indexes, m)
+		name := localName(m.IndexName().With(store.DwzFile{}))
+		if err := indexes.prepare(t.Context(), m, "", name); err != nil {
+			t.Fatal(err)
+		}
+		if second := get(t, indexes, m); second == first || !first.gone {
+			t.Errorf("whole %d: the first one is not closed with its last user", whole)
+		}
+		if frames, _, _ := answer(t, first, first.Cursor(), code[0]); len(frames) == 0 {
+			t.Error("its user has no names any more")
+		}
 	}
 }
