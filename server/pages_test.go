@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -180,8 +181,8 @@ func TestHealthOfAStoreThatIsDown(t *testing.T) {
 // downStore is a store that does not answer.
 type downStore struct{ blob.Store }
 
-func (d downStore) Head(context.Context, string) (blob.Info, error) {
-	return blob.Info{}, blob.ErrUnavailable
+func (d downStore) Get(context.Context, string, int64, int64) (io.ReadCloser, blob.Info, error) {
+	return nil, blob.Info{}, blob.ErrUnavailable
 }
 
 // TestHome answers a browser with the page, and others with a text.

@@ -180,6 +180,9 @@ func TestFaultsOfS3(t *testing.T) {
 	if got := ask(t, "GET", servers[0]+"/buildid/"+fresh.id.String()+"/executable", nil); got.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("an identity that nobody can look for without a bucket: %d %s", got.StatusCode, got.body)
 	}
+	if got := ask(t, "GET", servers[0]+"/readyz", nil); got.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("ready without a bucket: %d %s", got.StatusCode, got.body)
+	}
 	f.gone.Store(false)
 	time.Sleep(3 * time.Second) // servers believe for two that what they do not have nobody has
 	for name, base := range map[string]string{"that was there": servers[0], "that comes later": overBucket(t, endpoint)} {

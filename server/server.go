@@ -309,7 +309,8 @@ func (s *Server) storeAnswers(ctx context.Context) bool {
 	// Others wait for the answer who are not gone when this one is.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 	defer cancel()
-	_, err := s.Store.Blobs.Head(ctx, "ready")
+	// A bucket that is gone looks like an object that is gone to all requests but GET.
+	_, _, err := blob.Read(ctx, s.Store.Blobs, "ready", blob.MaxSwap)
 	ready := err == nil || errors.Is(err, blob.ErrNotExist)
 	if !ready {
 		s.metrics.add(1, "hallmark_store_failures_total")

@@ -706,21 +706,16 @@ func TestHealth(t *testing.T) {
 // askedStore counts how often it is asked for objects, and can be down.
 type askedStore struct {
 	blob.Store
-	heads, gets atomic.Int64
-	down        atomic.Bool
+	gets atomic.Int64
+	down atomic.Bool
 }
 
 func (a *askedStore) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
 	a.gets.Add(1)
-	return a.Store.Get(ctx, key, off, n)
-}
-
-func (a *askedStore) Head(ctx context.Context, key string) (blob.Info, error) {
-	a.heads.Add(1)
 	if a.down.Load() {
-		return blob.Info{}, blob.ErrUnavailable
+		return nil, blob.Info{}, blob.ErrUnavailable
 	}
-	return a.Store.Head(ctx, key)
+	return a.Store.Get(ctx, key, off, n)
 }
 
 // TestReadyTogether has many ask whether the server is ready: the store is asked once.
@@ -735,13 +730,13 @@ func TestReadyTogether(t *testing.T) {
 		defer s.readiness.mu.Unlock()
 		s.readiness.until = time.Time{}
 	}
-	asked.heads.Store(0)
+	asked.gets.Store(0)
 	var running sync.WaitGroup
 	for range 50 {
 		running.Go(func() { ask(t, "GET", base+"/readyz", nil).want(t, 200) })
 	}
 	running.Wait()
-	if n := asked.heads.Load(); n < 1 || n > 10 { // one, unless the machine is so slow that seconds pass
+	if n := asked.gets.Load(); n < 1 || n > 10 { // one, unless the machine is so slow that seconds pass
 		t.Errorf("the store was asked %d times", n)
 	}
 	asked.down.Store(true)
@@ -750,6 +745,22 @@ func TestReadyTogether(t *testing.T) {
 	asked.down.Store(false)
 	again()
 	ask(t, "GET", base+"/readyz", nil).want(t, 200)
+}
+
+// TestGoneStore has somebody remove the directory of a store: the server does not say that it has no such file.
+func TestGoneStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	blobs, err := blob.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	_, base := start(t, func(c *Config) { c.Store.Blobs = blobs })
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, "GET", base+"/readyz", nil).want(t, 503)
+	ask(t, "GET", base+"/buildid/"+strings.Repeat("ab", 20)+"/executable", nil).want(t, 503)
 }
 
 func TestTokens(t *testing.T) {

@@ -108,13 +108,25 @@ func failed(key string, err error) error {
 	return fmt.Errorf("%s: %w", key, err)
 }
 
+// absent returns an error of a file that was looked for. In a directory that somebody removed or emptied no object is
+// missing: nothing is known of any.
+func (d *Dir) absent(key string, err error) error {
+	if err = failed(key, err); !errors.Is(err, ErrNotExist) {
+		return err
+	}
+	if _, gone := d.root.Lstat(tmpDir); gone != nil {
+		return fmt.Errorf("%s: %w: the directory %s was removed or emptied", key, ErrUnavailable, d.name)
+	}
+	return err
+}
+
 func (d *Dir) open(key string) (*os.File, Info, error) {
 	if err := isKey(key); err != nil {
 		return nil, Info{}, err
 	}
 	f, err := d.root.Open(key)
 	if err != nil {
-		return nil, Info{}, failed(key, err)
+		return nil, Info{}, d.absent(key, err)
 	}
 	info, err := infoOf(key, f)
 	if err != nil {
@@ -215,7 +227,7 @@ func (d *Dir) put(ctx context.Context, key string, r io.Reader, size int64, publ
 	tmp := path.Join(tmpDir, rand.Text())
 	f, err := d.root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return Info{}, failed(key, err)
+		return Info{}, d.absent(key, err)
 	}
 	defer d.root.Remove(tmp)
 	defer f.Close()

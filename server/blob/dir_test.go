@@ -125,3 +125,31 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("what fits: %v", err)
 	}
 }
+
+// TestGone wants nothing to be called missing in a directory that was removed or emptied.
+func TestGone(t *testing.T) {
+	for name, remove := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"emptied": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+	} {
+		dir := filepath.Join(t.TempDir(), "store")
+		d := openDir(t, dir)
+		if _, err := d.PutIfAbsent(t.Context(), "a/k", strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Head(t.Context(), "a/other"); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("%s: before: %v", name, err)
+		}
+		if err := remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Head(t.Context(), "a/k")
+		_, _, err2 := d.Get(t.Context(), "a/k", 0, -1)
+		_, err3 := d.PutIfAbsent(t.Context(), "a/k2", strings.NewReader("x"), 1)
+		for _, err := range []error{err, err2, err3} {
+			if !errors.Is(err, blob.ErrUnavailable) || errors.Is(err, blob.ErrNotExist) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
