@@ -36,7 +36,7 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 	if len(text) < leastSearch || len(text) > maxSearch {
 		return fail(http.StatusBadRequest, "q needs %d to %d bytes", leastSearch, maxSearch)
 	}
-	done, err := s.takeHeavy(r.Context())
+	_, done, err := s.takeHeavy(r.Context())
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *catalog) indexed(after, only string) []indexed {
 	defer c.mu.RUnlock()
 	from := 0
 	if after != "" {
-		from, _ = slices.BinarySearchFunc(order, after, func(id buildid.ID, text string) int { return strings.Compare(c.entries[id].text, text) })
+		from, _ = slices.BinarySearchFunc(order, after, func(id buildid.ID, text string) int { return strings.Compare(id.String(), text) }) // one may be removed meanwhile
 	}
 	var all []indexed
 	for _, id := range order[from:] {

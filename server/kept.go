@@ -148,11 +148,6 @@ func profileError(err error) error {
 // keep takes a profile in any format, and keeps it as it came.
 func (s *Server) keep(w http.ResponseWriter, r *http.Request, who caller) error {
 	trust, _ := who.trust()
-	done, err := s.takeHeavy(r.Context())
-	if err != nil {
-		return err
-	}
-	defer done()
 	body, finish, err := s.body(w, r, who, maxMessage)
 	if err != nil {
 		return err
@@ -163,6 +158,11 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, who caller) error 
 		return err
 	}
 	defer given()
+	_, done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
 	p := store.Profile{Role: trust, Title: titleOf(r.URL.Query().Get("title"))}
 	if err := s.inspect(r.Context(), b, &p); err != nil {
 		s.metrics.add(1, "hallmark_profiles_refused_total", "reason", strconv.Itoa(statusOf(err)))

@@ -147,7 +147,7 @@ func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfi
 
 // readOpened reads a profile and its base, and looks for names.
 func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfile, error) {
-	done, err := s.takeHeavy(ctx)
+	ctx, done, err := s.takeHeavy(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -369,7 +369,7 @@ func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File, path str
 		return nil, err
 	}
 	s.usedForIndex(ctx, m)
-	x, err := s.Symbols.Get(ctx, waiting, m)
+	x, err := s.index(ctx, waiting, m)
 	if err != nil {
 		return nil, err
 	}

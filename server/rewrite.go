@@ -33,11 +33,6 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, who caller) err
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
-	done, err := s.takeHeavy(r.Context())
-	if err != nil {
-		return err
-	}
-	defer done()
 	body, finish, err := s.body(w, r, who, maxMessage)
 	if err != nil {
 		return err
@@ -48,6 +43,12 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, who caller) err
 		return err
 	}
 	defer given()
+	held, done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	r = r.WithContext(held)
 	b, isGzip := in, bytes.HasPrefix(in, []byte{0x1f, 0x8b})
 	if isGzip {
 		z, err := gzip.NewReader(bytes.NewReader(in))

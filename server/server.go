@@ -107,7 +107,8 @@ type Server struct {
 
 	slots   chan struct{}
 	heavy   chan struct{}
-	name    string // of this server among those that ask each other
+	files   chan struct{} // a place for each file that is on its way
+	name    string        // of this server among those that ask each other
 	mux     *http.ServeMux
 	handler http.Handler
 }
@@ -129,7 +130,7 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), name: newName()}
+	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), files: make(chan struct{}, c.Heavy), name: newName()}
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
 	s.Store.OnChange = func(m *store.Manifest) {
@@ -511,20 +512,6 @@ func (s *Server) contained(f answer, w http.ResponseWriter, r *http.Request, who
 	return f(w, r, who)
 }
 
-// takeHeavy takes one of the places of requests that cost much. It waits a little.
-func (s *Server) takeHeavy(ctx context.Context) (done func(), err error) {
-	t := time.NewTimer(10 * time.Second)
-	defer t.Stop()
-	select {
-	case s.heavy <- struct{}{}:
-		return func() { <-s.heavy }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-t.C:
-		return nil, fail(http.StatusTooManyRequests, "the server is busy")
-	}
-}
-
 // refuse answers with an error, unless an answer has begun: then the connection is cut, so that
 // nobody takes a part for the whole.
 func (s *Server) refuse(w *recorder, r *http.Request, err error) {
@@ -605,8 +592,11 @@ func (a *arriving) Read(p []byte) (int, error) {
 
 // readJSON reads a request of at most most bytes.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
-	d := json.NewDecoder(&arriving{http.MaxBytesReader(w, r.Body, most), w})
-	if err := d.Decode(v); err != nil {
+	return decodeJSON(&arriving{http.MaxBytesReader(w, r.Body, most), w}, v)
+}
+
+func decodeJSON(r io.Reader, v any) error {
+	if err := json.NewDecoder(r).Decode(v); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			return err

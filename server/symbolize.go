@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -41,24 +42,26 @@ func (s *Server) symbolize(w http.ResponseWriter, r *http.Request, _ caller) err
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
-	done, err := s.takeHeavy(r.Context())
+	body, given, err := s.readMessage(r, &arriving{http.MaxBytesReader(w, r.Body, maxQuestion), w})
+	if err != nil {
+		return err
+	}
+	defer given()
+	held, done, err := s.takeHeavy(r.Context())
 	if err != nil {
 		return err
 	}
 	defer done()
+	r = r.WithContext(held)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if kind == "application/x-protobuf" {
-		b, err := io.ReadAll(&arriving{http.MaxBytesReader(w, r.Body, maxQuestion), w})
-		if err != nil {
-			return err
-		}
-		q, err := columns.ParseQuestion(b, api.MaxAddresses)
+		q, err := columns.ParseQuestion(body, api.MaxAddresses)
 		if err != nil {
 			return &statusError{http.StatusBadRequest, err}
 		}
 		return s.symbolizeColumns(w, r, q)
 	}
-	return s.symbolizeJSON(w, r)
+	return s.symbolizeJSON(w, r, body)
 }
 
 // Bounds of what waits of an answer in columns before a part of it is sent.
@@ -104,9 +107,9 @@ func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *col
 }
 
 // symbolizeJSON answers people and scripts.
-func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var in api.SymbolizeRequest
-	if err := readJSON(w, r, maxQuestion, &in); err != nil {
+	if err := decodeJSON(bytes.NewReader(body), &in); err != nil {
 		return err
 	}
 	if len(in.Files) > maxFiles {
@@ -293,7 +296,7 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 		}
 	}
 	s.usedForIndex(r.Context(), m)
-	return s.Symbols.Get(r.Context(), waiting, m)
+	return s.index(r.Context(), waiting, m)
 }
 
 // bring takes files of an identity into the store, from this machine or from upstream. That there are none is no error.

@@ -120,11 +120,11 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error
 	if err != nil {
 		return err
 	}
-	done, err := s.takeHeavy(r.Context())
+	arriving, err := take(r.Context(), s.files)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer arriving.done()
 	body, finish, err := s.body(w, r, who, s.maxFile())
 	if err != nil {
 		return err
@@ -135,6 +135,11 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error
 		return s.arrival(r, err)
 	}
 	defer spool.Close()
+	_, done, err := s.takeHeavy(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
 	return s.publish(w, r, spool, c)
 }
 
@@ -299,7 +304,7 @@ func (s *Server) commit(w http.ResponseWriter, r *http.Request, who caller) erro
 	if err != nil {
 		return err
 	}
-	done, err := s.takeHeavy(r.Context())
+	_, done, err := s.takeHeavy(r.Context())
 	if err != nil {
 		return err
 	}
