@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/buildid"
 	"hallmark/internal/elffile"
 	"hallmark/internal/testenv"
 	"hallmark/server/api"
+	"hallmark/server/indexer"
 	"hallmark/server/store"
+	"hallmark/symbol"
 )
 
 // shared builds two programs with the same inlined function, and has dwz put what they share into a file.
@@ -169,6 +172,53 @@ func TestDwzOfAgent(t *testing.T) {
 			if err != nil || !n.Takes(dwz.DwzFile()) {
 				t.Errorf("%v: not taken", err)
 			}
+		}
+	}
+}
+
+// TestDwzOfAnother has an index made with a file of dwz that the executable does not refer to: its names are not those
+// of the executable.
+func TestDwzOfAnother(t *testing.T) {
+	program, common := shared(t)
+	info, err := buildid.Read(bytes.NewReader(common))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := info.ID.Bytes()
+	other := bytes.ReplaceAll(common, id, bytes.Repeat([]byte{7}, len(id)))
+	other = bytes.ReplaceAll(other, []byte("inlined_and_shared\x00"), []byte("forged_and_planted\x00"))
+	for name, c := range map[string]struct {
+		dwz  []byte
+		want string
+	}{"its own": {common, "inlined_and_shared"}, "another": {other, ""}} {
+		files := map[string]*os.File{}
+		for kind, content := range map[string][]byte{"exe": program, "dwz": c.dwz, "out": nil} {
+			f, err := os.Create(filepath.Join(t.TempDir(), kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.Write(content); err != nil {
+				t.Fatal(err)
+			}
+			files[kind] = f
+		}
+		if err := indexer.Make(t.Context(), files["out"], indexer.Files{Executable: files["exe"], Dwz: files["dwz"]}, indexer.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		x, err := symbol.MapIndex(files["out"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		got := ""
+		for f := range x.Functions() {
+			if f.Inlined {
+				got = f.Linkage
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

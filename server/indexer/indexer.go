@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
 	"hallmark/symbol"
 )
 
@@ -234,7 +235,11 @@ func makeIndex(out *os.File, files map[byte]*os.File, identity, origin string) e
 		if c.BuildID == nil || f == nil {
 			return nil
 		}
-		dwz, err := symbol.NewFile(f, f.Name()) // the server looked for the build ID
+		// The executable and the debug file can refer to two of them, and the server looked for that of one.
+		if info, err := buildid.Read(f); err != nil || !bytes.Equal(info.ID.Bytes(), c.BuildID) {
+			return nil
+		}
+		dwz, err := symbol.NewFile(f, f.Name())
 		if err != nil {
 			return nil
 		}
