@@ -152,7 +152,20 @@ type ranges struct {
 
 func (r *ranges) Close() error { return nil }
 
-func (r *ranges) ReadAt(p []byte, off int64) (int, error) {
+// rangeTime is in which a service has to send what one request asks for, which is a few megabytes at most. Nobody
+// else ends a request for an object that several read.
+const rangeTime = 2 * time.Minute
+
+func (r *ranges) ReadAt(p []byte, off int64) (n int, err error) {
+	ctx, cancel := context.WithTimeout(r.ctx, rangeTime)
+	defer cancel()
+	if n, err = r.readAt(ctx, p, off); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && r.ctx.Err() == nil {
+		err = fmt.Errorf("%s: %w: it took longer than %v", r.info.Key, ErrUnavailable, rangeTime)
+	}
+	return n, err
+}
+
+func (r *ranges) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 || off >= r.info.Size {
 		return 0, io.EOF
 	}
@@ -160,7 +173,7 @@ func (r *ranges) ReadAt(p []byte, off int64) (int, error) {
 	if want == 0 {
 		return 0, nil
 	}
-	body, info, err := r.store.Get(r.ctx, r.info.Key, off, want)
+	body, info, err := r.store.Get(ctx, r.info.Key, off, want)
 	if err != nil {
 		return 0, err
 	}
