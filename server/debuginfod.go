@@ -315,7 +315,7 @@ func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, f *store.File
 		return false, err
 	}
 	defer o.Close()
-	image, err := elffile.Read(o, "the file")
+	image, err := s.headersOf(r.Context(), o)
 	if image == nil {
 		return false, err
 	}
@@ -333,6 +333,16 @@ func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, f *store.File
 		return true, serve(w, r, fmt.Sprintf("%s-%d", f.Object, i), int64(section.Size), f.First(), stream)
 	}
 	return false, nil
+}
+
+// headersOf reads the headers of a file, which may have a million sections: some read them at a time.
+func (s *Server) headersOf(ctx context.Context, o *store.Object) (*elffile.Image, error) {
+	_, done, err := s.takeHeavy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return elffile.Read(o, "the file")
 }
 
 // part is a part of a stream, as a stream of its own.

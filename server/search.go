@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section
 		if err != nil {
 			return nil, err
 		}
-		image, err := elffile.Read(o, "the file")
+		image, err := s.headersOf(r.Context(), o)
 		if image != nil {
 			for i := range image.Sections {
 				section := &image.Sections[i]
@@ -87,6 +88,10 @@ func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section
 			}
 		}
 		o.Close()
+		var known *statusError
+		if errors.As(err, &known) || r.Context().Err() != nil {
+			return nil, err
+		}
 		if err != nil && image == nil {
 			return nil, fail(http.StatusUnprocessableEntity, "%v", err)
 		}

@@ -61,7 +61,10 @@ const (
 // their symbols, stay below a tenth of them.
 const (
 	maxHeaders = 1 << 20 // section or program headers
-	MaxTable   = 1 << 30 // bytes of one table
+	// maxSectionNames is how much is read of the table of their names, of which a kernel with a section for each
+	// function has some megabytes. Behind that they have none.
+	maxSectionNames = 16 << 20
+	MaxTable        = 1 << 30 // bytes of one table
 )
 
 // A Segment is a PT_LOAD program header: a part of the file that is mapped.
@@ -209,7 +212,7 @@ func (m *Image) nameSections(shstrndx uint64) error {
 	if shstrndx == 0 || shstrndx >= uint64(len(m.Sections)) {
 		return nil
 	}
-	names, err := m.ReadString(m.Sections[shstrndx].Offset, m.Sections[shstrndx].Size)
+	names, err := m.ReadString(m.Sections[shstrndx].Offset, min(m.Sections[shstrndx].Size, maxSectionNames))
 	if err != nil {
 		return err
 	}
