@@ -75,7 +75,7 @@ var rules = map[string]rule{
 		why:    "files by identity; it knows nothing of requests",
 	},
 	"server/indexer": {
-		module:   []string{"symbol"},
+		module:   []string{"buildid", "symbol"},
 		external: []string{sys},
 		why:      "makes an index where a hostile file can do no harm; what is done with it is for others to say",
 	},
