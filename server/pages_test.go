@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -474,5 +475,19 @@ func TestWhoAsked(t *testing.T) {
 	}
 	if a := about(Admin); a.Count != 4+2*maxAsked || len(a.By) != maxAskers {
 		t.Errorf("%d by %d", a.Count, len(a.By))
+	}
+}
+
+// scannedLocal has five identities in two packages, and gives none.
+type scannedLocal struct{ Local }
+
+func (scannedLocal) Counts() (packages, identities int64) { return 2, 5 }
+
+// TestSearchOfScanned wants a search to report that there is more than it can find.
+func TestSearchOfScanned(t *testing.T) {
+	_, base := start(t, func(c *Config) { c.Local = scannedLocal{} })
+	var a api.SearchAnswer
+	if err := json.Unmarshal(ask(t, "GET", base+"/v1/search?q=zstd", nil).want(t, 200).body, &a); err != nil || a.Scanned != 5 || a.Total != 0 {
+		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -37,7 +37,11 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, _ caller) error 
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, s.catalog.find(text, offset, limit))
+	out := s.catalog.find(text, offset, limit)
+	if s.Local != nil {
+		_, out.Scanned = s.Local.Counts()
+	}
+	return writeJSON(w, out)
 }
 
 // find searches as Server.search does.

@@ -204,6 +204,9 @@ type SearchAnswer struct {
 	Results  []SearchResult `json:"results"`
 	Total    int            `json:"total"`
 	Complete bool           `json:"complete"` // the server knows all files of its store by now
+	// Scanned is how many identities the directories of --scan have, of which only those are found that somebody has
+	// asked for by their identity.
+	Scanned int64 `json:"scanned,omitempty"`
 }
 
 // A SearchResult is an identity that was found.

@@ -145,6 +145,7 @@ const views = {
       table(["Build ID", "Paths", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [binaryLink(r.id),
         el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), r.symbols, count(r.files)]),
       p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some.", "Binaries"),
+      a.scanned ? el("p", { class: "soft" }, "The directories of --scan have " + count(a.scanned) + " build IDs. They are found here once somebody has asked for them.") : null,
       pager((a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "") + (a.complete ? "" : " (the server still reads its store)"),
         offset ? { view: "search", q: p.q } : null, end < a.total ? { view: "search", q: p.q, at: String(end) } : null)];
   },
