@@ -35,6 +35,8 @@ type Client struct {
 	Patience time.Duration
 	// Retries is how often a request is repeated after a failure that may pass, 3 when 0.
 	Retries int
+	// OnRetry is called before each pause ahead of a repetition, by several goroutines at once; nil for no call.
+	OnRetry func(err error, pause time.Duration)
 }
 
 // An Error is an answer of the server that is no success.
@@ -155,6 +157,9 @@ func (c *Client) do(ctx context.Context, q request) (*http.Response, error) {
 		wait, again := mayPass(err, try)
 		if err == nil || !again || try >= retries || ctx.Err() != nil {
 			return resp, err
+		}
+		if c.OnRetry != nil {
+			c.OnRetry(err, wait)
 		}
 		t := time.NewTimer(wait)
 		select {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,11 +105,19 @@ func TestRetryAfter(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer s.Close()
-	c := &Client{URL: s.URL}
+	var pauses []time.Duration
+	c := &Client{URL: s.URL, OnRetry: func(err error, pause time.Duration) {
+		if err != nil {
+			pauses = append(pauses, pause)
+		}
+	}}
 	after.Store("2")
 	start := time.Now()
 	if _, err := c.Plan(t.Context(), make([]api.PlanFile, 1)); err != nil || time.Since(start) < 2*time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	if !slices.Equal(pauses, []time.Duration{2 * time.Second}) {
+		t.Errorf("pauses of %v", pauses)
 	}
 	after.Store("3600")
 	requests.Store(0)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -157,6 +158,11 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
 	p.out = verb.NewObjectWriter(p.stdout)
 	p.pusher = &client.Pusher{Client: c, Done: p.done}
+	c.OnRetry = func(err error, pause time.Duration) {
+		if pause >= time.Second {
+			fmt.Fprintf(p.stderr, "hallmark: %s: trying again in %v\n", plaintext.Line(err.Error()), pause)
+		}
+	}
 	for _, arg := range args {
 		if err := p.argument(ctx, arg); err != nil {
 			return p.ended(ctx, err)
