@@ -116,7 +116,7 @@ func (s *Server) collect(ctx context.Context) {
 		var c store.Collected
 		err = containedWork(ctx, func(ctx context.Context) (err error) {
 			c, err = s.Store.Collect(ctx, store.Collection{Retention: s.Retention, IndexVersion: symbols.IndexVersion, OnRemove: func(r store.Removed) {
-				s.Log.Info("removed", "id", r.ID.String(), "reason", r.Reason, "last_use", r.LastUse, "bytes", r.Size)
+				s.Log.Info("removed", "id", r.ID.String(), "reason", r.Reason, "last_use", r.LastDay(), "bytes", r.Size)
 			}})
 			return err
 		})

@@ -47,10 +47,15 @@ type Collection struct {
 // Removed is an identity that Store.Collect removes.
 type Removed struct {
 	ID      buildid.ID
-	LastUse time.Time
-	Size    int64 // bytes in the store that are of this identity alone
+	LastUse time.Time // see Manifest.LastUse
+	Size    int64     // bytes in the store that are of this identity alone
 	// Reason is "age" or "size".
 	Reason string
+}
+
+// LastDay returns the day of the last use, 2006-01-02. A day that was noted ends with the midnight that LastUse has.
+func (r *Removed) LastDay() string {
+	return r.LastUse.UTC().Add(-1).Format(time.DateOnly)
 }
 
 // Collected is what Store.Collect removed, or would remove, and what it left.

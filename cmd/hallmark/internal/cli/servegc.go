@@ -159,13 +159,15 @@ func addStoreFlag(f *pflag.FlagSet, at *string) {
 }
 
 func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collection, asJSON bool) error {
-	how := "removed"
+	how, freed := "removed", "freed now"
 	if c.DryRun {
-		how = "would be removed"
+		how, freed = "would be removed", "would be freed now"
 	}
+	var own int64 // bytes of the identities that are removed
 	out := verb.NewObjectWriter(e.Stdout)
 	c.OnRemove = func(r store.Removed) {
-		day := r.LastUse.UTC().Format(time.DateOnly)
+		day := r.LastDay()
+		own += r.Size
 		if asJSON {
 			_ = out.Write(gcRecord{r.ID.String(), r.Reason, day, r.Size, c.DryRun}) // Main reports that it cannot be written
 			return
@@ -191,10 +193,13 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 			parts = append(parts, terminal.Thousands(p.n)+" "+forms(p.n, p.one, p.more))
 		}
 	}
+	if done.Removed > 0 { // their files go later
+		parts[0] += fmt.Sprintf(" (%s)", terminal.Quantity(own, "bytes"))
+	}
 	if len(parts) == 0 {
 		fmt.Fprintf(e.Stdout, "nothing %s\n", how)
 	} else {
-		fmt.Fprintf(e.Stdout, "%s: %s (%s)\n", how, strings.Join(parts, ", "), terminal.Quantity(done.Freed, "bytes"))
+		fmt.Fprintf(e.Stdout, "%s: %s; %s: %s\n", how, strings.Join(parts, ", "), freed, terminal.Quantity(done.Freed, "bytes"))
 	}
 	if done.Marked > 0 {
 		fmt.Fprintf(e.Stdout, "%s that nothing lists can go in a day\n", terminal.Plural(done.Marked, "file"))
