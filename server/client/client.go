@@ -67,6 +67,9 @@ func withTLS(c *tls.Config) *http.Client {
 
 // New returns a Client of the server with this URL.
 func New(raw, token string) (*Client, error) {
+	if !strings.Contains(raw, "://") {
+		return nil, fmt.Errorf("%q is no URL of a server: http:// or https:// is missing before it", raw[strings.LastIndex(raw, "@")+1:])
+	}
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, err

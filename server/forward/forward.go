@@ -102,6 +102,8 @@ type queued struct {
 func ParseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
+	case !strings.Contains(text, "://"):
+		return "", fmt.Errorf("%q is no URL of HTTP", text)
 	case err != nil:
 		return "", err
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":

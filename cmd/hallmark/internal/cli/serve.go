@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -253,6 +254,11 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), Retention: opt.keep.retention()}
 	c.Retention.Profiles, c.OpenedMemory = opt.profiles.retention(), opt.viewMemory<<20
 	c.Limits = server.Limits{Requests: opt.requests, UploadBytes: opt.uploadMiB << 20}
+	if opt.readOnly { // it would make an empty one
+		if _, _, err := storeInfo(opt.store); err != nil {
+			return err
+		}
+	}
 	done, err := opt.openStore(&c)
 	if err != nil {
 		return err
@@ -298,7 +304,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if security != nil {
 		scheme = "https"
 	}
-	fmt.Fprintf(e.Stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+l.Addr().String(), c.Store.Blobs)
+	fmt.Fprintf(e.Stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+shownAddress(opt.listen, l.Addr()), c.Store.Blobs)
 	return s.Serve(ctx, l)
 }
 
@@ -317,6 +323,22 @@ func checkStore(ctx context.Context, s blob.Store) error {
 		break
 	}
 	return nil
+}
+
+// shownAddress returns where a server that listens is reached: at the host that was asked for, or at the name of this
+// machine where it listens on all addresses.
+func shownAddress(asked string, got net.Addr) string {
+	host, _, _ := net.SplitHostPort(asked) // it was checked
+	_, port, err := net.SplitHostPort(got.String())
+	if err != nil {
+		return got.String()
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil || host == "" {
+			host = "localhost"
+		}
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // openStore opens the store and the directory for files in the making.
@@ -426,8 +448,12 @@ func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
 	}
 	if len(o.upstream) > 0 {
 		c.URLs = nil
-		for _, url := range o.upstream {
-			c.URLs = append(c.URLs, strings.TrimRight(url, "/"))
+		for _, text := range o.upstream {
+			u, err := url.Parse(text)
+			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+				return nil, verb.Usagef("serve: --upstream: %q is no URL of HTTP", text)
+			}
+			c.URLs = append(c.URLs, strings.TrimRight(text, "/"))
 		}
 	}
 	if len(c.URLs) == 0 {
@@ -445,11 +471,11 @@ func (o *serveOptions) openForwarder() (*forward.Forwarder, error) {
 	if o.forward == "" {
 		return nil, nil
 	}
-	url, err := forward.ParseURL(o.forward)
+	to, err := forward.ParseURL(o.forward)
 	if err != nil {
 		return nil, verb.Usagef("serve: --forward: %w", err)
 	}
-	f := &forward.Forwarder{URL: url, Header: http.Header{}, MaxQueue: o.forwardQueue << 20}
+	f := &forward.Forwarder{URL: to, Header: http.Header{}, MaxQueue: o.forwardQueue << 20}
 	if o.headers == "" {
 		return f, nil
 	}
@@ -479,12 +505,12 @@ func (o *serveOptions) tls() (config *tls.Config, admits func(*tls.ConnectionSta
 	if o.cert == "" {
 		return nil, nil, nil
 	}
-	if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+	if _, err := o.pair(); err != nil {
 		return nil, nil, err
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		pair, err := o.pair()
 		return &pair, err
 	}
 	if o.clientCA == "" {
@@ -495,6 +521,16 @@ func (o *serveOptions) tls() (config *tls.Config, admits func(*tls.ConnectionSta
 		return nil, nil, err
 	}
 	return &tls.Config{MinVersion: c.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.config() }}, a.admits, nil
+}
+
+// pair reads the certificate and its key.
+func (o *serveOptions) pair() (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+	var file *fs.PathError // which has its name
+	if err != nil && !errors.As(err, &file) {
+		err = fmt.Errorf("--tls-cert %s with --tls-key %s: %w", plaintext.Name(o.cert), plaintext.Name(o.key), err)
+	}
+	return pair, err
 }
 
 // authorities are those whose certificates clients must have, as a file has them now.

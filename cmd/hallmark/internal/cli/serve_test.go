@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,5 +70,16 @@ func TestServeInAnotherUsersEnvironment(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(own, "data"))
 	if dir, err := dataDir(); err != nil || dir != filepath.Join(own, "data/hallmark/server") {
 		t.Errorf("%s, %v", dir, err)
+	}
+}
+
+func TestShownAddress(t *testing.T) {
+	host, err := os.Hostname()
+	must(t, err)
+	got := &net.TCPAddr{IP: net.IPv6zero, Port: 8002}
+	for asked, want := range map[string]string{":8002": host + ":8002", "0.0.0.0:0": host + ":8002", "[::]:0": host + ":8002", "localhost:0": "localhost:8002", "[::1]:0": "[::1]:8002"} {
+		if shown := shownAddress(asked, got); shown != want {
+			t.Errorf("%s: %s, want %s", asked, shown, want)
+		}
 	}
 }

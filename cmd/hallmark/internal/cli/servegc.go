@@ -216,23 +216,35 @@ func forms(n int64, one, more string) string {
 	return more
 }
 
+// storeInfo returns the path of a store, "" for that of this user, and what is known of its directory, nil for a
+// bucket. An error says that it is not there.
+func storeInfo(at string) (path string, info os.FileInfo, err error) {
+	if strings.Contains(at, "://") {
+		return at, nil, nil
+	}
+	if at == "" {
+		if at, err = dataDir(); err != nil {
+			return "", nil, err
+		}
+	}
+	info, err = os.Stat(at)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("--store %s: %w", plaintext.Name(at), verb.ReasonOf(err))
+	}
+	return at, info, nil
+}
+
 // existingStore opens the store of a server. A directory has to belong to this user: the server of another
 // one could not read the files that this one would write there.
 func existingStore(at string) (*store.Store, func(), error) {
-	if !strings.Contains(at, "://") {
-		if at == "" {
-			var err error
-			if at, err = dataDir(); err != nil {
-				return nil, nil, err
-			}
-		}
-		info, err := os.Stat(at)
-		if err == nil && !info.IsDir() {
-			err = syscall.ENOTDIR
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("--store %s: %w", plaintext.Name(at), verb.ReasonOf(err))
-		}
+	at, info, err := storeInfo(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info != nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 			return nil, nil, fmt.Errorf("--store %s: it belongs to user %d: run this as that user", plaintext.Name(at), st.Uid)
 		}
