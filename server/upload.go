@@ -78,7 +78,7 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 	if m != nil && has() {
 		// The client will not send it: this is a use, which has to be known before it relies on it.
 		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
-			return api.PlannedFile{Action: api.Skip}, err
+			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256)}, err
 		}
 	}
 	if f.SHA256 == "" {
@@ -259,13 +259,16 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request, spool *store.Sp
 	if a.New {
 		status = http.StatusCreated
 	}
-	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed)}
-	for _, f := range []*store.File{a.Manifest.Executable(), a.Manifest.DebugInfo()} {
-		out.Served = out.Served || f != nil && f.Object == a.Object
-	}
+	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object)}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return writeJSON(w, out)
+}
+
+// serves reports whether a file is the executable or the debug file that is served.
+func serves(m *store.Manifest, object string) bool {
+	exe, debug := m.Executable(), m.DebugInfo()
+	return exe != nil && exe.Object == object || debug != nil && debug.Object == object
 }
 
 // part takes a part of a file. A part is small, so that what is lost with a connection is.

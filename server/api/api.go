@@ -55,6 +55,9 @@ type PlannedFile struct {
 	// Have is how many bytes from its start the server has of an upload that was cut short.
 	Have    int64  `json:"have,omitempty"`
 	Message string `json:"message,omitempty"` // why the file is refused
+	// Of a file that the server has: as in Stored.
+	Disputed int  `json:"disputed,omitempty"`
+	Served   bool `json:"served,omitempty"`
 }
 
 // A Stored says what became of a file that was sent.

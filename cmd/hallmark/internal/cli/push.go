@@ -30,6 +30,7 @@ import (
 	"hallmark/internal/plaintext"
 	"hallmark/internal/regular"
 	"hallmark/procmap"
+	"hallmark/profile"
 	"hallmark/server/api"
 	"hallmark/server/client"
 	"hallmark/server/packages"
@@ -59,7 +60,7 @@ functions and paths) can be read by all who may read on the server.
 
 Push prints a line for each file that it sent or that was refused. With --json
 it prints an object for each file. The exit status is 1 if a file was refused or
-not found.`
+not found, and if no ELF file is in a directory or a package.`
 
 const pushExample = `  hallmark push --server http://127.0.0.1:8002 ./build
   hallmark push --server http://127.0.0.1:8002 --source ~/src/app ./prog
@@ -128,6 +129,7 @@ type pushing struct {
 	sent   int
 	had    int
 	failed int
+	found  int // ELF files
 	seen   map[pushedFile]bool
 	from   sourceDirs
 
@@ -176,21 +178,28 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 			return p.ended(ctx, err)
 		}
 	}
-	if !opt.json {
-		sent := "nothing sent"
-		if p.sent > 0 {
-			sent = fmt.Sprintf("%s sent (%s)", terminal.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
-		}
-		fmt.Fprintf(p.stdout, "%s, %d already there, %d failed\n", sent, p.had, p.failed)
-	}
+	p.sum("")
 	if p.failed > 0 {
 		return verb.ExitStatus(1)
 	}
 	return nil
 }
 
+// sum prints what became of the files, and what else there is to say of it.
+func (p *pushing) sum(rest string) {
+	if p.opt.json {
+		return
+	}
+	sent := "nothing sent"
+	if p.sent > 0 {
+		sent = fmt.Sprintf("%s sent (%s)", terminal.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
+	}
+	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s\n", sent, p.had, p.failed, rest)
+}
+
 func (p *pushing) ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
+		p.sum(": the next push goes on from here")
 		return verb.WithStatus(130, errInterrupted)
 	}
 	return err
@@ -200,14 +209,19 @@ func (p *pushing) ended(ctx context.Context, err error) error {
 func (p *pushing) done(f *client.File, action string, stored api.Stored, err error) {
 	r := pushRecord{ID: f.ID.String(), Name: f.Name, In: f.Archive, Size: f.Size, Action: "skipped"}
 	switch {
+	case errors.Is(err, context.Canceled): // neither sent nor refused, as the end of the run says
+		return
 	case err != nil:
-		r.Action, r.Error = "refused", err.Error()
+		r.Action, r.Error = "refused", strings.Replace(err.Error(), ": "+f.Name+": ", ": ", 1) // the line begins with its name
 		p.failed++
 	case action == api.Upload:
 		r.Action, r.Rivals, r.Served = "sent", stored.Disputed, &stored.Served
 		p.sent++
 		p.bytes += f.Size
 	default:
+		if stored.Disputed > 0 {
+			r.Rivals, r.Served = stored.Disputed, &stored.Served
+		}
 		p.had++
 	}
 	p.print(r)
@@ -218,6 +232,12 @@ func (p *pushing) done(f *client.File, action string, stored api.Stored, err err
 func (p *pushing) missing(name, id, why string) {
 	p.failed++
 	p.print(pushRecord{Name: name, ID: id, Action: "missing", Error: why})
+}
+
+// refused reports a file that no server takes.
+func (p *pushing) refused(name, id, why string) {
+	p.failed++
+	p.print(pushRecord{Name: name, ID: id, Action: "refused", Error: why})
 }
 
 func (p *pushing) print(r pushRecord) {
@@ -234,8 +254,12 @@ func (p *pushing) print(r pushRecord) {
 		fmt.Fprintf(p.stderr, "hallmark: %s: %s\n", name, plaintext.Line(r.Error))
 	case r.Page != "":
 		fmt.Fprintf(p.stdout, "profile %s: %s\n", name, plaintext.Name(r.Page))
-	case r.Action == "sent" && r.Rivals > 0:
-		fmt.Fprintf(p.stdout, "sent %s %s (the server has files of different code with this identity, and serves %s)\n", plaintext.Name(r.ID), name, which(*r.Served))
+	case r.Rivals > 0:
+		how := "sent"
+		if r.Action == "skipped" {
+			how = "already there:"
+		}
+		fmt.Fprintf(p.stdout, "%s %s %s (the server has files of different code with this identity, and serves %s)\n", how, plaintext.Name(r.ID), name, which(*r.Served))
 	case r.Action == "sent":
 		fmt.Fprintf(p.stdout, "sent %s %s\n", plaintext.Name(r.ID), name)
 	}
@@ -259,9 +283,19 @@ func (p *pushing) argument(ctx context.Context, arg string) error {
 		p.missing(arg, "", verb.ReasonOf(err).Error())
 		return nil
 	case info.IsDir():
-		return p.directory(ctx, arg)
+		return p.holds(arg, func() error { return p.directory(ctx, arg) })
 	}
 	return p.named(ctx, arg)
+}
+
+// holds has a function send the ELF files in a directory or a package that the user named, and reports that there are none.
+func (p *pushing) holds(name string, send func() error) error {
+	found, failed := p.found, p.failed
+	err := send()
+	if err == nil && p.found == found && p.failed == failed {
+		p.missing(name, "", "no ELF file is in it")
+	}
+	return err
 }
 
 // directory sends the ELF files and packages below a directory. No link that is put there meanwhile
@@ -273,6 +307,7 @@ func (p *pushing) directory(ctx context.Context, dir string) error {
 		return nil
 	}
 	defer root.Close()
+	made := map[uint64]bool{}
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -280,6 +315,8 @@ func (p *pushing) directory(ctx context.Context, dir string) error {
 		case err != nil:
 			p.missing(path, "", verb.ReasonOf(err).Error())
 			return nil
+		case d.IsDir() && isMade(int(root.Fd()), dir, path, d, made):
+			return fs.SkipDir
 		case !d.Type().IsRegular():
 			return nil
 		}
@@ -302,6 +339,34 @@ func (p *pushing) directory(ctx context.Context, dir string) error {
 	})
 }
 
+// isMade reports whether a directory, which is at path below dir, is in a file system whose files the kernel makes up,
+// such as /proc. It remembers the answer for each file system.
+func isMade(root int, dir, path string, d fs.DirEntry, known map[uint64]bool) bool {
+	info, err := d.Info()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	made, ok := known[st.Dev]
+	if !ok {
+		below, err := filepath.Rel(dir, path)
+		if err != nil {
+			return false
+		}
+		place, err := regular.PathIn(root, below, syscall.O_DIRECTORY|syscall.O_NOFOLLOW)
+		if err != nil {
+			return false
+		}
+		defer syscall.Close(place)
+		made = regular.IsMade(place)
+		known[st.Dev] = made
+	}
+	return made
+}
+
 func isELF(r io.ReaderAt) bool {
 	var magic [4]byte
 	n, _ := r.ReadAt(magic[:], 0)
@@ -319,7 +384,7 @@ func (p *pushing) named(ctx context.Context, name string) error {
 	case isELF(f):
 		return p.file(ctx, f, name, buildid.ID{})
 	case packages.IsPackage(name):
-		return p.pack(ctx, f, name)
+		return p.holds(name, func() error { return p.pack(ctx, f, name) })
 	}
 	f.Close()
 	return p.profile(ctx, name)
@@ -328,6 +393,7 @@ func (p *pushing) named(ctx context.Context, name string) error {
 // file sends an ELF file, and takes it over. Where an identity is wanted, a file of another one
 // is not sent.
 func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildid.ID) error {
+	p.found++
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs
 	}
@@ -337,13 +403,18 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		p.seen[key] = true
 	}
 	info, err := buildid.ReadContext(ctx, f)
-	if err == nil && !want.IsZero() && info.ID != want {
-		err = fmt.Errorf("it is another file by now: %v", info.ID)
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
 		f.Close()
-		p.missing(name, want.String(), err.Error())
 		return ctx.Err()
+	case err != nil:
+		f.Close()
+		p.refused(name, want.String(), err.Error())
+		return nil
+	case !want.IsZero() && info.ID != want:
+		f.Close()
+		p.missing(name, want.String(), fmt.Sprintf("it is another file by now: %v", info.ID))
+		return nil
 	}
 	sources := p.from.of(f, name, info.ID)
 	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Content: f}, f.Close)
@@ -380,6 +451,7 @@ func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
 		if n, _ := io.ReadFull(m, start); n < 4 || !isELF(bytes.NewReader(start)) {
 			return nil
 		}
+		p.found++
 		member, err := scratchOf(io.MultiReader(bytes.NewReader(start), m))
 		if err != nil {
 			return err
@@ -387,14 +459,16 @@ func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
 		info, err := buildid.ReadContext(ctx, member)
 		if err != nil {
 			member.Close()
-			p.missing(name+": "+m.Path, "", err.Error())
-			return nil
+			if ctx.Err() == nil {
+				p.refused(name+": "+m.Path, "", err.Error())
+			}
+			return ctx.Err()
 		}
 		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path}, Content: member,
 			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build()}, member.Close)
 	})
 	if errors.Is(err, packages.ErrFormat) || errors.Is(err, packages.ErrLimit) {
-		p.missing(name, "", err.Error())
+		p.refused(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
 	return err
@@ -415,15 +489,20 @@ func scratchOf(r io.Reader) (*os.File, error) {
 
 // process sends the files that a process has mapped for execution.
 func (p *pushing) process(ctx context.Context, pid int) error {
+	name := fmt.Sprintf("process %d", pid)
 	proc, err := procmap.Open(pid)
+	if errors.Is(err, procmap.ErrNoProcess) {
+		p.missing(name, "", "no process has this number")
+		return nil
+	}
 	if err != nil {
-		p.missing(fmt.Sprintf("process %d", pid), "", err.Error())
+		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
 	defer proc.Close()
 	vmas, err := proc.Executable()
 	if err != nil {
-		p.missing(fmt.Sprintf("process %d", pid), "", err.Error())
+		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
 		return nil
 	}
 	seen := map[string]bool{}
@@ -466,7 +545,7 @@ func (p *pushing) profile(ctx context.Context, name string) error {
 	p.opt.input.Events = nil
 	prof, err := p.opt.input.Read(p.env, name)
 	if err != nil {
-		p.missing(name, "", strings.TrimPrefix(err.Error(), name+": "))
+		p.notSent(name, err)
 		return nil
 	}
 	if p.opt.profile {
@@ -540,6 +619,21 @@ func (p *pushing) ask(ctx context.Context, lacks []api.PlanFile) error {
 	}
 	return nil
 }
+
+// notSent reports a file that cannot be read as a profile. It is no ELF file and no package either.
+func (p *pushing) notSent(name string, err error) {
+	why := strings.TrimPrefix(err.Error(), plaintext.Name(name)+": ")
+	switch kind, isOther := strings.CutPrefix(why, "not a profile, but "); {
+	case isOther:
+		p.refused(name, "", notPushed+", but "+kind)
+	case errors.Is(err, profile.ErrFormat):
+		p.refused(name, "", notPushed+": "+why)
+	default:
+		p.refused(name, "", why)
+	}
+}
+
+const notPushed = "not an ELF file, a package or a profile"
 
 const vdsoName = "[vdso]"
 
