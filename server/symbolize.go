@@ -122,6 +122,9 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []by
 		if total += len(f.Addresses); total > api.MaxAddresses {
 			return fail(http.StatusRequestEntityTooLarge, "more than %d addresses", api.MaxAddresses)
 		}
+		if _, err := parseID(f.ID); err != nil {
+			return err
+		}
 		c := columns.File{ID: f.ID, Virtual: f.Virtual}
 		for j := range f.Addresses {
 			order[i] = append(order[i], j)
@@ -158,6 +161,9 @@ func writeSymbols(w io.Writer, in *api.SymbolizeRequest, a *columns.Answer, resu
 			out.WriteByte(',')
 		}
 		file := api.SymbolizedFile{ID: in.Files[i].ID, Why: a.Files[i].Why, Code: a.Files[i].Code}
+		if id, err := buildid.Parse(file.ID); err == nil && isShort(id) && file.Why == string(symbols.NoFile) {
+			file.Why = "short"
+		}
 		if results.Len(i) == 0 {
 			if err := e.Encode(file); err != nil {
 				return err
@@ -271,6 +277,10 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns
 	return a, nil
 }
 
+// isShort reports whether an identity that no file has may be the start of another one: the shortest that linkers
+// make by themselves has 8 bytes (--build-id=fast of LLD).
+func isShort(id buildid.ID) bool { return len(id.Bytes()) < 8 }
+
 // openIndex returns the index of an identity, whose files may come from this machine or from
 // upstream.
 func (s *Server) openIndex(r *http.Request, waiting context.Context, text string) (*symbols.Index, error) {
@@ -284,7 +294,9 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
-		s.missing.note(r.Context(), id, "")
+		if !isShort(id) {
+			s.missing.note(r.Context(), id, "")
+		}
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {

@@ -96,7 +96,22 @@ func TestSymbolize(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	ask(t, "POST", base+"/v1/symbolize", strings.NewReader("nonsense"), "Content-Type", "application/x-protobuf").want(t, 400)
-	ask(t, "POST", base+"/v1/symbolize", strings.NewReader(`{"files":[{"addresses":["x"]}]}`)).want(t, 400)
+	for body, want := range map[string]string{
+		`{"files":[{"addresses":["zz"]}]}`:             `\"zz\" is no address: `,
+		`{"files":[{"addresses":[1]}]}`:                `\"\" is no identity: `,
+		`{"files":[{"id":"93ac61e","addresses":[1]}]}`: `\"93ac61e\" is no identity: `,
+	} {
+		if a := ask(t, "POST", base+"/v1/symbolize", strings.NewReader(body)).want(t, 400); !strings.Contains(string(a.body), want) || strings.Contains(string(a.body), "strconv") {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+	// The start of an identity is none that is missing.
+	if a := ask(t, "POST", base+"/v1/symbolize", strings.NewReader(`{"files":[{"id":"93ac61ec","addresses":[1]}]}`)).want(t, 200); !strings.Contains(string(a.body), `"why":"short"`) {
+		t.Errorf("%s", a.body)
+	}
+	if a := ask(t, "GET", base+"/v1/missing", nil).want(t, 200); !strings.Contains(string(a.body), strings.Repeat("ab", 20)) || strings.Contains(string(a.body), "93ac61ec") {
+		t.Errorf("%s", a.body)
+	}
 }
 
 // TestBetterFile wants an index that was made of a stripped file to be replaced when a debug file

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -138,8 +139,11 @@ type Address uint64
 func (a *Address) UnmarshalJSON(b []byte) error {
 	text := strings.Trim(string(b), `"`)
 	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return fmt.Errorf("%.40q is no address: it is a number, or a text with one, as \"0x1234\"", text)
+	}
 	*a = Address(n)
-	return err
+	return nil
 }
 
 // A SymbolizeAnswer has a file for each of the request, in its order.
@@ -150,7 +154,7 @@ type SymbolizeAnswer struct {
 // A SymbolizedFile has a result for each address, in the order of the request.
 type SymbolizedFile struct {
 	ID      string       `json:"id"`
-	Why     string       `json:"why,omitempty"`  // "no file", "pending", "poor" or "damaged": there are no results
+	Why     string       `json:"why,omitempty"`  // "no file", "short", "pending", "poor" or "damaged": there are no results
 	Code    string       `json:"code,omitempty"` // hash of the code of the file that answered
 	Results []Symbolized `json:"results,omitempty"`
 }
