@@ -216,6 +216,22 @@ func (c caller) may(r Role) bool {
 	return slices.Contains(c.roles, r) || slices.Contains(c.roles, Admin)
 }
 
+// lacks returns the answer to a caller without any of these roles.
+func (c caller) lacks(roles ...Role) error {
+	var list []string
+	for _, r := range roles {
+		list = append(list, string(r))
+	}
+	wanted := "the role " + list[0]
+	if len(list) > 1 {
+		wanted = "one of the roles " + strings.Join(list, ", ")
+	}
+	if c.name == "" {
+		return fail(http.StatusForbidden, "this takes %s, which nobody has at a server without tokens", wanted)
+	}
+	return fail(http.StatusForbidden, "%q does not have %s", c.name, wanted)
+}
+
 // trust returns how far the word of the caller is believed, false where he may bring no files.
 func (c caller) trust() (store.Trust, bool) {
 	switch {

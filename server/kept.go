@@ -301,7 +301,7 @@ func (s *Server) getProfile(w http.ResponseWriter, r *http.Request, who caller) 
 	id := r.PathValue("id")
 	if r.URL.Query().Get("named") != "" {
 		if !who.may(Symbolize) {
-			return fail(http.StatusForbidden, "%q does not have the role %s", who.name, Symbolize)
+			return who.lacks(Symbolize)
 		}
 		o, err := s.openProfile(r.Context(), id, "")
 		if err != nil {

@@ -129,7 +129,7 @@ func (s *Server) mayForward(r *http.Request, who caller) error {
 		return fail(http.StatusNotFound, "this server passes no profiles on: it takes --forward")
 	}
 	if _, ok := who.trust(); !ok {
-		return fail(http.StatusForbidden, "the token %q has none of the roles upload:ci, upload:agent, admin", who.name)
+		return who.lacks(UploadCI, UploadAgent, Admin)
 	}
 	if hops := hopsOf(r); hops < 0 || hops >= forward.MaxHops {
 		return fail(http.StatusLoopDetected, "the message came by %d forwarders: do they send to each other?", hops)

@@ -243,7 +243,11 @@ func (s *Server) routes() {
 	m.HandleFunc("POST "+forward.Path, s.kind("otlp", "", s.forwardProfiles))
 	m.HandleFunc("POST "+exportPath, s.kind("otlp", "", s.exportProfiles))
 	s.mux = m
-	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.route))
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(&recorder{ResponseWriter: w}, r, fail(http.StatusForbidden, "a browser sent this from a page of another site"))
+	}))
+	s.handler = p.Handler(http.HandlerFunc(s.route))
 }
 
 // route answers what is asked for while others wait, and paths that are not to be cleaned.
@@ -262,9 +266,38 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/buildid/"):
 		s.kind("buildid", Read, s.buildID)(w, r)
 	default:
+		s.known(w, r)
+	}
+}
+
+// known answers as the mux does, which has text alone for what it does not know: people get it, and others JSON.
+func (s *Server) known(w http.ResponseWriter, r *http.Request) {
+	h, pattern := s.mux.Handler(r)
+	if pattern != "" || isNavigation(r) || r.URL.Path == exportPath {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	no := &outcome{header: w.Header()}
+	h.ServeHTTP(no, r)
+	switch no.status {
+	case http.StatusNotFound:
+		s.refuse(&recorder{ResponseWriter: w}, r, fail(no.status, "this server has no such path"))
+	case http.StatusMethodNotAllowed:
+		s.refuse(&recorder{ResponseWriter: w}, r, fail(no.status, "%.20q is not for this path, but %s", r.Method, w.Header().Get("Allow")))
+	default:
 		s.mux.ServeHTTP(w, r)
 	}
 }
+
+// outcome is the status and the header of an answer.
+type outcome struct {
+	header http.Header
+	status int
+}
+
+func (o *outcome) Header() http.Header         { return o.header }
+func (o *outcome) Write(b []byte) (int, error) { return len(b), nil }
+func (o *outcome) WriteHeader(status int)      { o.status = status }
 
 // bodyTime is how long a client may take, behind its answer, to send the rest of a request that
 // nobody wants.
@@ -488,7 +521,7 @@ func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
 		return who, &statusError{http.StatusUnauthorized, err}
 	}
 	if role != "" && !who.may(role) {
-		return who, fail(http.StatusForbidden, "%q does not have the role %s", who.name, role)
+		return who, who.lacks(role)
 	}
 	return who, nil
 }

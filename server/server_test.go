@@ -253,6 +253,35 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestUnknownIsJSON asks for what no handler knows: people get text, and others JSON.
+func TestUnknownIsJSON(t *testing.T) {
+	_, base := start(t, nil)
+	for _, c := range []struct {
+		method, path, want string
+		status             int
+		header             []string
+	}{
+		{"GET", "/nothing", "no such path", 404, nil},
+		{"GET", "/v1/nothing", "no such path", 404, nil},
+		{"PUT", "/v1/plan", `\"PUT\" is not for this path, but POST`, 405, nil},
+		{"POST", "/v1/plan", "from a page of another site", 403, []string{"Sec-Fetch-Site", "cross-site"}},
+		{"POST", "/v1/identities/1122/pin", "which nobody has at a server without tokens", 403, nil},
+	} {
+		a := ask(t, c.method, base+c.path, nil, c.header...).want(t, c.status)
+		var e api.Error
+		if err := json.Unmarshal(a.body, &e); err != nil || e.Status != c.status || !strings.Contains(string(a.body), c.want) {
+			t.Errorf("%s %s: %s", c.method, c.path, a.body)
+		}
+		if c.status == 405 && a.Header.Get("Allow") != "POST" {
+			t.Errorf("%v", a.Header)
+		}
+	}
+	if a := ask(t, "GET", base+"/nothing", nil, "Accept", "text/html").want(t, 404); bytes.HasPrefix(a.body, []byte("{")) {
+		t.Errorf("%s", a.body)
+	}
+	ask(t, "GET", base+"/v1//search?q=x", nil).want(t, http.StatusTemporaryRedirect)
+}
+
 // TestParts sends a file in parts, cut short in between, and compressed.
 func TestParts(t *testing.T) {
 	p := program(t)

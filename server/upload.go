@@ -28,7 +28,7 @@ func (s *Server) uploading(f answer) answer {
 			return fail(http.StatusForbidden, "this server takes no files")
 		}
 		if _, ok := who.trust(); !ok {
-			return fail(http.StatusForbidden, "the token %q has none of the roles upload:ci, upload:agent, admin", who.name)
+			return who.lacks(UploadCI, UploadAgent, Admin)
 		}
 		return f(w, r, who)
 	}
