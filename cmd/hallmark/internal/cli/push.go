@@ -130,6 +130,8 @@ type pushing struct {
 	had    int
 	failed int
 	found  int // ELF files
+	wanted int // source files that debug information names
+	given  int // of these, sent
 	seen   map[pushedFile]bool
 	from   sourceDirs
 
@@ -194,7 +196,11 @@ func (p *pushing) sum(rest string) {
 	if p.sent > 0 {
 		sent = fmt.Sprintf("%s sent (%s)", terminal.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
 	}
-	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s\n", sent, p.had, p.failed, rest)
+	sources := ""
+	if len(p.opt.sources) > 0 {
+		sources = fmt.Sprintf(", %d of %s sent", p.given, terminal.Plural(int64(p.wanted), "source file"))
+	}
+	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s%s\n", sent, p.had, p.failed, sources, rest)
 }
 
 func (p *pushing) ended(ctx context.Context, err error) error {
@@ -713,6 +719,7 @@ const maxSourceFile = 64 << 20
 
 // source sends a source file, if it is in a directory of --source.
 func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error {
+	p.wanted++
 	f, err := p.from.open(path)
 	if err != nil {
 		return nil // as it is for the sources of libraries
@@ -725,5 +732,6 @@ func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error 
 	if err := p.client.SendSource(ctx, id, path, f, info.Size()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	p.given++
 	return nil
 }
