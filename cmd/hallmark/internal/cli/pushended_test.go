@@ -9,12 +9,31 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/server/api"
 )
+
+// pressed is when a test of this process has pressed Ctrl-C last.
+var pressed struct {
+	sync.Mutex
+	at time.Time
+}
+
+// pressCtrlC sends SIGINT to this process, later than what is taken for the same wish as the last one.
+func pressCtrlC(t *testing.T) {
+	pressed.Lock()
+	defer pressed.Unlock()
+	time.Sleep(time.Until(pressed.at.Add(1500 * time.Millisecond)))
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+	pressed.at = time.Now()
+}
 
 // TestInterruptedPush presses Ctrl-C while a file is sent: it is neither sent nor refused.
 func TestInterruptedPush(t *testing.T) {
@@ -25,9 +44,7 @@ func TestInterruptedPush(t *testing.T) {
 			}
 			return
 		}
-		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-			t.Error(err)
-		}
+		pressCtrlC(t)
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}))

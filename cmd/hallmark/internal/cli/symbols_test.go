@@ -4,12 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"hallmark/cmd/hallmark/internal/symbolsource"
@@ -79,11 +77,7 @@ func TestDebuginfodServerIsAsked(t *testing.T) {
 func TestInterruptedWhileAskingServers(t *testing.T) {
 	var press sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		press.Do(func() {
-			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-				t.Error(err)
-			}
-		})
+		press.Do(func() { pressCtrlC(t) })
 		<-r.Context().Done()
 	}))
 	defer server.Close()
