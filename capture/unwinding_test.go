@@ -285,6 +285,10 @@ func unwindersAgree(t *testing.T, args []string) {
 			cut++ // a copy is of what is in memory, and has an end
 			return
 		}
+		if end == unwind.Unreadable && len(frames) == 1 {
+			cut++ // the kernel gives a process in execve other memory, where its registers mean nothing
+			return
+		}
 		if other++; other < 5 {
 			t.Errorf("the kernel found %v, end %d;\nwe found %v, end %d", theirs, b.walk.End, frames, end)
 		}
