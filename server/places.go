@@ -11,7 +11,7 @@ import (
 	"hallmark/server/symbols"
 )
 
-// A place is one of those of requests that cost much. Whoever only waits leaves it to others: for the bytes of a
+// A place is one of those of requests that cost much. A request that only waits leaves it to others: for the bytes of a
 // client, which may be as slow as it likes, and for an index.
 type place struct {
 	of chan struct{}
@@ -83,7 +83,7 @@ func (p *place) back(ctx context.Context) error {
 	}
 }
 
-// index returns the index of files of the store, for the caller to close. Who waits for it leaves his place.
+// index returns the index of files of the store, for the caller to close. A request that waits for it leaves its place.
 func (s *Server) index(ctx, waiting context.Context, m *store.Manifest) (*symbols.Index, error) {
 	p, ok := ctx.Value(placeKey{}).(*place)
 	if !ok {

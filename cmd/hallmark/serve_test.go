@@ -508,7 +508,7 @@ int main(void) { return between() + 2 == 7; }
 	if deep == 0 {
 		t.Errorf("none of %d stacks has the callers of the loop", all)
 	}
-	// What a damaged one still has is sent, and the exit status says that it is not all.
+	// push sends the readable part of a damaged one, and its exit status says that it is not all.
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

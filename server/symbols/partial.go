@@ -71,7 +71,7 @@ func newPartial(source source, size int64, name string, bring func() (*os.File, 
 func (p *partial) content() []byte { return p.memory[:p.size:p.size] }
 
 // look calls f, which looks at the content, and calls it again from its start after each chunk that was
-// missing. What f has seen stays there until close.
+// missing. The chunks that f has seen stay there until close.
 func (p *partial) look(f func()) error {
 	// As often as there are chunks, and some more: others bring them too, and the whole takes their place.
 	for range len(p.there) + 16 {
