@@ -42,7 +42,6 @@ func (s *Session) Finish() *Recording {
 		kernel:   t.kernel,
 		files:    map[distinct]*identified{},
 		ofObject: map[*objects.Object]*identified{},
-		numbers:  map[place]uint32{},
 	}
 	if t.times != nil {
 		f.times = t.times.times()
@@ -114,64 +113,37 @@ type finisher struct {
 	// guests are what a frame beyond the code of its file is of, where that may not be shown
 	// under the file of ofObject.
 	guests map[*objects.Object]*profile.Binary
-	// places are those of all stacks, each once, and numbers their indexes.
-	places  []place
-	numbers map[place]uint32
-	times   map[counted][]int64 // when stacks were seen, if that was wanted
+	times  map[counted][]int64 // when stacks were seen, if that was wanted
 }
 
 func (f *finisher) build(b *profile.Builder) *pprof.Profile {
-	numbered := f.number()
 	files := f.prepare()
 	f.doubt(b, files)
-	locations := make([]*pprof.Location, len(f.places))
-	for i, p := range f.places {
+	places := f.stacks.places.All()
+	locations := make([]*pprof.Location, len(places))
+	for i, p := range places {
 		frame := f.frame(p)
 		locations[i] = b.Location(&frame)
 	}
-	stacks := make([]profile.Stack, len(numbered))
-	for i, numbers := range numbered {
-		var few [128]*pprof.Location
-		stack := few[:0]
-		for _, n := range numbers {
+	stacks := make([]profile.Stack, f.stacks.walks.Len())
+	var stack []*pprof.Location
+	for i := range stacks {
+		stack = stack[:0]
+		for _, n := range f.stacks.numbers(uint32(i)) {
 			stack = append(stack, locations[n])
 		}
 		stacks[i] = b.Stack(stack, f.stacks.walk(uint32(i)))
 	}
-	owners := make([]profile.Owner, len(f.stacks.labels))
-	for i := range f.stacks.labels {
-		owners[i] = b.Owner(&f.stacks.labels[i])
+	owners := make([]profile.Owner, f.stacks.owners.Len())
+	for i := range owners {
+		owners[i] = b.Owner(&f.stacks.owners.All()[i])
 	}
-	for _, key := range f.stacks.order {
-		t := f.stacks.counts[key]
+	for i, key := range f.stacks.counts.All() {
+		t := f.stacks.totals[i]
 		s := b.Count(stacks[key.stack], owners[key.owner], t.samples, t.nanos)
 		b.AddTimes(s, f.times[key])
 	}
 	return b.Profile()
-}
-
-// number numbers the places of all stacks, and returns the stacks in numbers.
-func (f *finisher) number() [][]uint32 {
-	var all []uint32
-	ends := make([]int, len(f.stacks.coded))
-	for stack := range ends {
-		for p := range f.stacks.places(uint32(stack), f.objects.All()) {
-			n, ok := f.numbers[p]
-			if !ok {
-				n = uint32(len(f.places))
-				f.numbers[p] = n
-				f.places = append(f.places, p)
-			}
-			all = append(all, n)
-		}
-		ends[stack] = len(all)
-	}
-	numbered, start := make([][]uint32, len(ends)), 0
-	for stack, end := range ends {
-		numbered[stack] = all[start:end]
-		start = end
-	}
-	return numbered
 }
 
 // prepare learns what must be known whole before the first frame is made: files,
@@ -180,7 +152,7 @@ func (f *finisher) prepare() []read {
 	var addresses []addr.Abs
 	var files []*objects.Object
 	seen := map[*objects.Object]bool{}
-	for _, p := range f.places {
+	for _, p := range f.stacks.places.All() {
 		switch o := p.object; {
 		case o.Kind == objects.Kernel:
 			addresses = append(addresses, addr.Abs(p.at))

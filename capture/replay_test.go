@@ -3,7 +3,6 @@ package capture
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -84,8 +83,8 @@ func TestReplayBudget(t *testing.T) {
 			replayCount(t, s)
 		}
 	})
-	if want := int64(11 * replayStacks * replayOwners * 3); s.stats.Samples != uint64(want) || len(s.tally.stacks.order) != replayStacks*replayOwners {
-		t.Errorf("%d samples, %d entries", s.stats.Samples, len(s.tally.stacks.order))
+	if want := int64(11 * replayStacks * replayOwners * 3); s.stats.Samples != uint64(want) || s.tally.stacks.counts.Len() != replayStacks*replayOwners {
+		t.Errorf("%d samples, %d entries", s.stats.Samples, s.tally.stacks.counts.Len())
 	}
 	if testenv.Race {
 		return // the detector allocates too
@@ -157,8 +156,8 @@ func TestCountAgain(t *testing.T) {
 			}
 		}
 		f, s := fast.stacks, slow.stacks
-		if !slices.Equal(f.order, s.order) || !slices.Equal(f.labels, s.labels) || !slices.Equal(f.coded, s.coded) || !maps.Equal(f.counts, s.counts) || fast.stats.Coarse != slow.stats.Coarse || fast.stats.Samples != slow.stats.Samples {
-			t.Errorf("room for %d: %d and %d entries, %d and %d coarse", most, len(f.order), len(s.order), fast.stats.Coarse, slow.stats.Coarse)
+		if !slices.Equal(f.counts.All(), s.counts.All()) || !slices.Equal(f.totals, s.totals) || !slices.Equal(f.owners.All(), s.owners.All()) || f.walks.Len() != s.walks.Len() || fast.stats.Coarse != slow.stats.Coarse || fast.stats.Samples != slow.stats.Samples {
+			t.Errorf("room for %d: %d and %d entries, %d and %d coarse", most, f.counts.Len(), s.counts.Len(), fast.stats.Coarse, slow.stats.Coarse)
 		}
 		if fast.bodies[bpf.StackID{A: 7, B: 7}].index != 0 {
 			t.Error("a stack that is another one in each process is remembered")

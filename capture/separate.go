@@ -2,6 +2,7 @@ package capture
 
 import (
 	"hallmark/addr"
+	"hallmark/internal/intern"
 	"hallmark/internal/objects"
 	"hallmark/internal/rewrites"
 )
@@ -10,7 +11,7 @@ import (
 // returns the times of the stacks that this makes.
 func separate(s *stacks, o *objects.Set, times map[counted][]int64, r *rewrites.Watcher) map[counted][]int64 {
 	affected := map[uint32]*rewrites.Sight{} // by the owner
-	for i, l := range s.labels {
+	for i, l := range s.owners.All() {
 		if seen := r.Rewritten(l.PID); seen != nil {
 			affected[uint32(i)] = seen
 		}
@@ -19,7 +20,7 @@ func separate(s *stacks, o *objects.Set, times map[counted][]int64, r *rewrites.
 		return times
 	}
 	w := &rewriter{s, o, map[*rewrites.Sight]map[*objects.Object]bool{}, map[*rewrites.Sight][]rewrites.Span{}, map[seenFile][]rewrites.Span{}}
-	for _, key := range s.order {
+	for _, key := range s.counts.All() {
 		if seen := affected[key.owner]; seen != nil {
 			w.note(seen, key.stack)
 		}
@@ -27,14 +28,14 @@ func separate(s *stacks, o *objects.Set, times map[counted][]int64, r *rewrites.
 	for seen, files := range w.files {
 		w.ofAny[seen] = seen.OfAny(files)
 	}
-	counts, order, movedTimes := s.counts, s.order, map[counted][]int64{}
-	s.counts, s.order = map[counted]total{}, nil
-	for _, key := range order {
+	counts, totals, movedTimes := s.counts.All(), s.totals, map[counted][]int64{}
+	s.counts, s.totals = intern.Values[counted]{}, nil
+	for i, key := range counts {
 		moved := key
 		if seen := affected[key.owner]; seen != nil {
 			moved.stack = w.rewritten(seen, key.stack)
 		}
-		s.sum(moved, counts[key])
+		s.sum(moved, totals[i])
 		movedTimes[moved] = append(movedTimes[moved], times[key]...)
 	}
 	return movedTimes
@@ -60,7 +61,7 @@ func (w *rewriter) note(seen *rewrites.Sight, stack uint32) {
 	if w.files[seen] == nil {
 		w.files[seen] = map[*objects.Object]bool{}
 	}
-	for p := range w.stacks.places(stack, w.objects.All()) {
+	for p := range w.stacks.placesOf(stack) {
 		if p.object.IsFile() {
 			w.files[seen][p.object] = true
 		}
@@ -85,7 +86,7 @@ func (w *rewriter) holds(seen *rewrites.Sight, p place) bool {
 func (w *rewriter) rewritten(seen *rewrites.Sight, stack uint32) uint32 {
 	var places []place
 	changed := false
-	for p := range w.stacks.places(stack, w.objects.All()) {
+	for p := range w.stacks.placesOf(stack) {
 		if w.holds(seen, p) {
 			p.object, changed = w.objects.Rewritten(p.object), true
 		}
@@ -94,5 +95,5 @@ func (w *rewriter) rewritten(seen *rewrites.Sight, stack uint32) uint32 {
 	if !changed {
 		return stack
 	}
-	return w.stacks.intern(places, w.stacks.walk(stack))
+	return w.stacks.stack(places, w.stacks.walk(stack))
 }

@@ -1,10 +1,10 @@
 package capture
 
 import (
-	"encoding/binary"
 	"iter"
 	"runtime"
 
+	"hallmark/internal/intern"
 	"hallmark/internal/objects"
 	"hallmark/profile"
 	"hallmark/unwind"
@@ -36,19 +36,18 @@ func garbage(o *objects.Object) place { return place{object: o} }
 // stacks counts the stacks that were seen. Its size grows with the number of
 // distinct stacks and owners, not with the number of samples, and is bounded.
 type stacks struct {
-	ids    map[string]uint32 // a stack's walk and places, coded, to its index in coded
-	coded  []string
-	owners map[profile.Labels]uint32 // to its index in labels
-	labels []profile.Labels
-	counts map[counted]total
-	order  []counted // the keys of counts, in the order of first sight
-	most   int       // entries in counts before they are folded
-	fixed  bool      // entries are not folded any more
-	latest counted   // what was counted last
-	key    []byte
+	places intern.Values[place] // of all stacks
+	walks  intern.Sequences     // a stack's walk, then the numbers of its places
+	owners intern.Values[profile.Labels]
+	counts intern.Values[counted]
+	totals []total // of the counts
+	most   int     // counts before they are folded
+	fixed  bool    // counts are not folded any more
+	latest counted // what was counted last
+	key    []uint32
 }
 
-// counted is what is counted: a stack of an owner, by their indexes.
+// counted is what is counted: a stack of an owner, by their numbers.
 type counted struct{ stack, owner uint32 }
 
 type total struct{ samples, nanos int64 }
@@ -63,12 +62,7 @@ const (
 )
 
 func newStacks() *stacks {
-	return &stacks{
-		ids:    map[string]uint32{},
-		owners: map[profile.Labels]uint32{},
-		counts: map[counted]total{},
-		most:   min(max(minCounts, cpuCounts*runtime.NumCPU()), maxCounts),
-	}
+	return &stacks{most: min(max(minCounts, cpuCounts*runtime.NumCPU()), maxCounts)}
 }
 
 // add counts samples, and returns how many lost some detail for it. When there are too
@@ -81,7 +75,7 @@ func (s *stacks) add(places []place, walk profile.Walk, labels profile.Labels, n
 	}
 	if !s.fixed {
 		coarse = s.fold()
-		s.fixed = len(s.counts) > s.most/4*3
+		s.fixed = s.counts.Len() > s.most/4*3
 		if s.count(places, walk, labels, n, s.most) {
 			return coarse
 		}
@@ -92,11 +86,11 @@ func (s *stacks) add(places []place, walk profile.Walk, labels profile.Labels, n
 	return coarse + n.samples
 }
 
-// addAgain counts samples of the stack with this index, and reports whether it did. Without room for an
+// addAgain counts samples of the stack with this number, and reports whether it did. Without room for an
 // entry it does not, and add has to be called. Once there was no room for a whole stack, there is none
-// for an entry any more: so the index of an innermost frame never comes here.
+// for an entry any more: so the number of an innermost frame never comes here.
 func (s *stacks) addAgain(stack uint32, labels profile.Labels, n total) bool {
-	if len(s.counts) >= s.most {
+	if s.counts.Len() >= s.most {
 		return false
 	}
 	s.sum(counted{stack, s.owner(labels)}, n)
@@ -111,116 +105,103 @@ func coarsened(l profile.Labels) profile.Labels {
 // fold adds up the entries of the older half of the owners that have the same coarse
 // labels, and returns how many samples lost detail.
 func (s *stacks) fold() (coarse int64) {
-	labels, counts, order := s.labels, s.counts, s.order
-	s.labels, s.owners, s.counts, s.order = nil, map[profile.Labels]uint32{}, map[counted]total{}, nil
-	numbers := make([]uint32, len(labels))
-	for i, l := range labels {
-		if i < len(labels)/2 {
+	owners, counts, totals := s.owners.All(), s.counts.All(), s.totals
+	s.owners, s.counts, s.totals = intern.Values[profile.Labels]{}, intern.Values[counted]{}, nil
+	numbers := make([]uint32, len(owners))
+	for i, l := range owners {
+		if i < len(owners)/2 {
 			l = coarsened(l)
 		}
 		numbers[i] = s.owner(l)
 	}
-	for _, key := range order {
+	for i, key := range counts {
 		owner := numbers[key.owner]
-		if s.labels[owner] != labels[key.owner] {
-			coarse += counts[key].samples
+		if s.owners.All()[owner] != owners[key.owner] {
+			coarse += totals[i].samples
 		}
-		s.sum(counted{key.stack, owner}, counts[key])
+		s.sum(counted{key.stack, owner}, totals[i])
 	}
 	return coarse
 }
 
 // sum adds to an entry, or makes it.
 func (s *stacks) sum(key counted, n total) {
-	t, ok := s.counts[key]
-	if !ok {
-		s.order = append(s.order, key)
+	i, isNew := s.counts.Number(key)
+	if isNew {
+		s.totals = append(s.totals, total{})
 	}
-	s.counts[key] = total{t.samples + n.samples, t.nanos + n.nanos}
+	s.totals[i].samples += n.samples
+	s.totals[i].nanos += n.nanos
 	s.latest = key
 }
 
 // count counts samples, unless they are new and there are that many already.
 func (s *stacks) count(places []place, walk profile.Walk, labels profile.Labels, n total, most int) bool {
-	s.encode(places, walk)
-	if len(s.counts) >= most && !s.has(labels) {
+	if s.counts.Len() >= most && !s.has(places, walk, labels) {
 		return false
 	}
-	s.sum(counted{s.stack(), s.owner(labels)}, n)
+	s.sum(counted{s.stack(places, walk), s.owner(labels)}, n)
 	return true
 }
 
-// encode writes a stack into s.key.
-func (s *stacks) encode(places []place, walk profile.Walk) {
-	s.key = append(s.key[:0], byte(walk.End), byte(walk.Methods))
+// has reports whether the stack was counted with these labels. It keeps nothing of one that was not.
+func (s *stacks) has(places []place, walk profile.Walk, labels profile.Labels) bool {
+	s.begin(walk)
 	for _, p := range places {
-		s.key = binary.AppendUvarint(s.key, uint64(p.object.Index))
-		s.key = binary.AppendUvarint(s.key, p.at)
+		n, ok := s.places.Find(p)
+		if !ok {
+			return false
+		}
+		s.key = append(s.key, n)
 	}
-}
-
-// intern returns the index of a stack.
-func (s *stacks) intern(places []place, walk profile.Walk) uint32 {
-	s.encode(places, walk)
-	return s.stack()
-}
-
-// has reports whether the stack in s.key was seen with these labels.
-func (s *stacks) has(labels profile.Labels) bool {
-	stack, ok := s.ids[string(s.key)]
+	stack, ok := s.walks.Find(s.key)
 	if !ok {
 		return false
 	}
-	owner, ok := s.owners[labels]
+	owner, ok := s.owners.Find(labels)
 	if !ok {
 		return false
 	}
-	_, ok = s.counts[counted{stack, owner}]
+	_, ok = s.counts.Find(counted{stack, owner})
 	return ok
 }
 
-// stack returns the index of the stack in s.key.
-func (s *stacks) stack() uint32 {
-	id, ok := s.ids[string(s.key)]
-	if !ok {
-		id = uint32(len(s.coded))
-		code := string(s.key)
-		s.ids[code] = id
-		s.coded = append(s.coded, code)
+// stack returns the number of a stack.
+func (s *stacks) stack(places []place, walk profile.Walk) uint32 {
+	s.begin(walk)
+	for _, p := range places {
+		n, _ := s.places.Number(p)
+		s.key = append(s.key, n)
 	}
-	return id
+	return s.walks.Number(s.key)
+}
+
+// begin begins a key with a walk.
+func (s *stacks) begin(walk profile.Walk) {
+	s.key = append(s.key[:0], uint32(walk.End)<<8|uint32(walk.Methods))
 }
 
 func (s *stacks) owner(labels profile.Labels) uint32 {
-	id, ok := s.owners[labels]
-	if !ok {
-		id = uint32(len(s.labels))
-		s.owners[labels] = id
-		s.labels = append(s.labels, labels)
-	}
-	return id
+	n, _ := s.owners.Number(labels)
+	return n
 }
 
-// walkSize is how many bytes of a coded stack are its walk.
-const walkSize = 2
-
-// walk returns how the stack with this index was found.
+// walk returns how the stack with this number was found.
 func (s *stacks) walk(stack uint32) profile.Walk {
-	code := s.coded[stack]
-	return profile.Walk{End: unwind.End(code[0]), Methods: profile.Methods(code[1])}
+	code := s.walks.At(stack)[0]
+	return profile.Walk{End: unwind.End(code >> 8), Methods: profile.Methods(code)}
 }
 
-// places yields the places of the stack with this index; list has the objects by
-// their own.
-func (s *stacks) places(stack uint32, list []*objects.Object) iter.Seq[place] {
+// numbers returns the numbers of the places of the stack with this number.
+func (s *stacks) numbers(stack uint32) []uint32 { return s.walks.At(stack)[1:] }
+
+// placesOf yields the places of the stack with this number.
+func (s *stacks) placesOf(stack uint32) iter.Seq[place] {
 	return func(yield func(place) bool) {
-		for code := []byte(s.coded[stack][walkSize:]); len(code) > 0; {
-			index, n := binary.Uvarint(code)
-			at, m := binary.Uvarint(code[n:])
-			if !yield(place{list[index], at}) {
+		for _, n := range s.numbers(stack) {
+			if !yield(s.places.All()[n]) {
 				return
 			}
-			code = code[n+m:]
 		}
 	}
 }

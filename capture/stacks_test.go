@@ -28,15 +28,15 @@ func TestStacksComeBack(t *testing.T) {
 			}
 		}
 	}
-	if len(s.order) != len(all) {
-		t.Fatalf("%d entries", len(s.order))
+	if s.counts.Len() != len(all) {
+		t.Fatalf("%d entries", s.counts.Len())
 	}
-	for i, key := range s.order {
-		if got := slices.Collect(s.places(key.stack, set)); !slices.Equal(got, all[i]) || s.walk(key.stack) != walks[i] {
+	for i, key := range s.counts.All() {
+		if got := slices.Collect(s.placesOf(key.stack)); !slices.Equal(got, all[i]) || s.walk(key.stack) != walks[i] {
 			t.Errorf("stack %d came back as %v, %v", i, got, s.walk(key.stack))
 		}
-		if got := s.counts[key]; got.samples != 3 || got.nanos != 30 || s.labels[key.owner].PID != i {
-			t.Errorf("stack %d has %+v of %+v", i, got, s.labels[key.owner])
+		if got := s.totals[i]; got.samples != 3 || got.nanos != 30 || s.label(key).PID != i {
+			t.Errorf("stack %d has %+v of %+v", i, got, s.label(key))
 		}
 	}
 }
@@ -52,13 +52,13 @@ func TestStacksAreBounded(t *testing.T) {
 	for i := range samples {
 		coarse += s.add([]place{{leaf, 7}, {caller, uint64(i)}}, profile.Walk{}, profile.Labels{PID: i, Process: "p"}, total{1, 1})
 	}
-	if len(s.counts) > 2*s.most+1 || len(s.labels) > s.most+2 || len(s.coded) > 2*s.most+1 {
-		t.Errorf("%d counts, %d owners, %d stacks", len(s.counts), len(s.labels), len(s.coded))
+	if s.counts.Len() > 2*s.most+1 || s.owners.Len() > s.most+2 || s.walks.Len() > 2*s.most+1 || s.places.Len() > 2*s.most+2 {
+		t.Errorf("%d counts, %d owners, %d stacks of %d places", s.counts.Len(), s.owners.Len(), s.walks.Len(), s.places.Len())
 	}
 	whole := int64(0)
-	for key, n := range s.counts {
-		if l := s.labels[key.owner]; l.PID != 0 {
-			whole += n.samples
+	for i, key := range s.counts.All() {
+		if s.label(key).PID != 0 {
+			whole += s.totals[i].samples
 		}
 	}
 	if sum := sumOf(s); sum != samples || coarse != samples-whole-1 { // PID 0 is kept by chance
@@ -69,8 +69,10 @@ func TestStacksAreBounded(t *testing.T) {
 	}
 }
 
+func (s *stacks) label(key counted) profile.Labels { return s.owners.All()[key.owner] }
+
 func sumOf(s *stacks) (sum int64) {
-	for _, n := range s.counts {
+	for _, n := range s.totals {
 		sum += n.samples
 	}
 	return sum
@@ -87,13 +89,13 @@ func TestShortLivesAreFolded(t *testing.T) {
 	for pid := 1; pid <= lives; pid++ {
 		coarse += s.add([]place{{leaf, uint64(pid % 3)}}, profile.Walk{}, profile.Labels{PID: pid, TID: pid, Process: "p"}, total{1, 1})
 	}
-	if len(s.counts) > s.most || s.fixed {
-		t.Errorf("%d entries for at most %d", len(s.counts), s.most)
+	if s.counts.Len() > s.most || s.fixed {
+		t.Errorf("%d entries for at most %d", s.counts.Len(), s.most)
 	}
-	last, whole := s.labels[len(s.labels)-1], int64(0)
-	for key, n := range s.counts {
-		if s.labels[key.owner].PID != 0 {
-			whole += n.samples
+	last, whole := s.owners.All()[s.owners.Len()-1], int64(0)
+	for i, key := range s.counts.All() {
+		if s.label(key).PID != 0 {
+			whole += s.totals[i].samples
 		}
 	}
 	if last.PID != lives || whole < int64(s.most)/3 {

@@ -27,13 +27,13 @@
 package profile
 
 import (
-	"encoding/binary"
 	"math"
 
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/intern"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -114,13 +114,14 @@ type Builder struct {
 	mappings  map[mappingKey]*pprof.Mapping
 	locations map[locationKey]*pprof.Location
 	functions *functions
-	numbers   map[string]Stack // by the walk and the locations' IDs
+	numbers   intern.Sequences // of the walk and the locations' IDs; they are those of stacks
 	stacks    []builtStack
-	owners    map[Labels]Owner
-	labels    []sampleLabels
+	owners    intern.Values[Labels]
+	labels    []sampleLabels // of the owners
 	labelled  map[walkedOwner]sampleLabels
-	samples   map[sampleKey]*pprof.Sample
-	key       []byte
+	counts    intern.Values[sampleKey]
+	samples   []*pprof.Sample // of the counts
+	key       []uint32
 	room      room
 	units     timeUnits
 	contents  contents
@@ -208,10 +209,7 @@ func NewBuilder(period int64) *Builder {
 		mappings:  map[mappingKey]*pprof.Mapping{},
 		locations: map[locationKey]*pprof.Location{},
 		functions: functionsOf(out),
-		numbers:   map[string]Stack{},
-		owners:    map[Labels]Owner{},
 		labelled:  map[walkedOwner]sampleLabels{},
-		samples:   map[sampleKey]*pprof.Sample{},
 		contents:  newContents(),
 	}
 }
@@ -229,51 +227,47 @@ func (b *Builder) Add(stack []Frame, labels *Labels, count, nanos int64) *pprof.
 // Stack returns the number of the stack of these locations, leaf first, that were found
 // in this way.
 func (b *Builder) Stack(locations []*pprof.Location, walk Walk) Stack {
-	b.key = append(b.key[:0], byte(walk.End), byte(walk.Methods))
+	b.key = append(b.key[:0], uint32(walk.End)<<8|uint32(walk.Methods))
 	for _, l := range locations {
-		b.key = binary.AppendUvarint(b.key, l.ID)
+		b.key = append(b.key, uint32(l.ID))
 	}
-	n, ok := b.numbers[string(b.key)]
-	if !ok {
-		n = Stack(len(b.stacks))
+	n := b.numbers.Number(b.key)
+	if int(n) == len(b.stacks) {
 		own := b.room.stacks.take(len(locations))
 		copy(own, locations)
 		b.stacks = append(b.stacks, builtStack{own, walk})
-		b.numbers[string(b.key)] = n
 	}
-	return n
+	return Stack(n)
 }
 
 // Owner returns the number of these labels.
 func (b *Builder) Owner(l *Labels) Owner {
-	n, ok := b.owners[*l]
-	if !ok {
-		n = Owner(len(b.labels))
+	n, isNew := b.owners.Number(*l)
+	if isNew {
 		b.labels = append(b.labels, l.ofSample())
-		b.owners[*l] = n
 	}
-	return n
+	return Owner(n)
 }
 
 // Count counts a stack that was seen count times and stands for nanos nanoseconds. It
 // returns the sample that counts it, whose labels are shared with others.
 func (b *Builder) Count(stack Stack, owner Owner, count, nanos int64) *pprof.Sample {
-	key := sampleKey{stack, owner}
-	s := b.samples[key]
-	if s == nil {
-		s = &b.room.samples.take(1)[0]
+	n, isNew := b.counts.Number(sampleKey{stack, owner})
+	if isNew {
+		s := &b.room.samples.take(1)[0]
 		labels := b.labelsOf(owner, b.stacks[stack].walk)
 		*s = pprof.Sample{Location: b.stacks[stack].locations, Value: b.room.values.take(2), Label: labels.text, NumLabel: labels.numbers}
-		b.samples[key] = s
+		b.samples = append(b.samples, s)
 		b.out.Sample = append(b.out.Sample, s)
 	}
+	s := b.samples[n]
 	s.Value[0] += count
 	s.Value[1] += nanos
 	return s
 }
 
 // Apart has what is counted from now on in samples of its own: it is of another event.
-func (b *Builder) Apart() { clear(b.samples) }
+func (b *Builder) Apart() { b.counts, b.samples = intern.Values[sampleKey]{}, nil }
 
 // labelsOf returns the labels of an owner's samples whose stacks were found in a way.
 func (b *Builder) labelsOf(owner Owner, walk Walk) sampleLabels {

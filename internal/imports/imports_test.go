@@ -116,8 +116,8 @@ var rules = map[string]rule{
 		why:    "speaks with servers; needs only the words of the question",
 	},
 	"profile": {
-		module:   []string{"addr", "buildid", "internal/ordered", "reason", "symbol", "unwind"},
-		external: []string{pprof, "github.com/klauspost/compress/zstd"},
+		module:   []string{"addr", "buildid", "internal/intern", "internal/ordered", "reason", "symbol", "unwind"},
+		external: []string{pprof, "github.com/klauspost/compress/"},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
 	"profile/folded": {module: []string{"internal/plaintext", "profile"}, external: []string{pprof}, why: "an exporter"},
@@ -180,7 +180,7 @@ var rules = map[string]rule{
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/quota", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/intern", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/quota", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -296,6 +296,7 @@ var rules = map[string]rule{
 	"internal/certtest": {why: "makes certificates for tests"},
 	"internal/proftest": {module: []string{"internal/testenv"}, external: []string{pprof}, why: "builds profiles for tests"},
 	"internal/quota":    {why: "shares of what is bounded in sum; imports nothing, so that all that keeps something for users can use it"},
+	"internal/intern":   {why: "numbers values and sequences; imports nothing"},
 	"internal/ranges":   {why: "arithmetic over addresses, for all tables of names; imports nothing"},
 	"internal/elffile":  {module: []string{"addr", "internal/cursor", "internal/defect", "internal/pclntab"}, external: []string{"github.com/klauspost/compress/"}, why: "the one reader of ELF for symbols and stacks; what names and rows mean is for these to say"},
 	"internal/symtab":   {module: []string{"addr", "internal/cursor", "internal/elffile", "internal/ranges"}, external: []string{"github.com/xi2/xz"}, why: "addresses to the names of linkers; frames and lines are for symbol to put together"},
