@@ -25,6 +25,8 @@ type kernelCache struct {
 	// proc is /proc, or what stands for it in a test.
 	proc    string
 	modules []module
+	// isKnown reports whether what an address is of is known without the symbols; nil for never.
+	isKnown func(addr.Abs) bool
 	key     []byte
 }
 
@@ -96,7 +98,8 @@ func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kall
 		return nil, errNoCopy
 	}
 	for _, a := range addresses {
-		if (a < k.Text() || a >= k.Etext()) && findModule(c.modules, a) == nil {
+		isInCopy := a >= k.Text() && a < k.Etext() || findModule(c.modules, a) != nil
+		if !isInCopy && (c.isKnown == nil || !c.isKnown(a)) {
 			return nil, errElsewhere
 		}
 	}

@@ -61,6 +61,7 @@ const (
 	fakeText   addr.Abs = 0xffffffff81000000
 	inModule   addr.Abs = 0xffffffffc0001008
 	inProgram  addr.Abs = 0xffffffffc0100008
+	inKnown    addr.Abs = 0xffffffffc0200008
 	fakeModule          = "mod 8192 0 - Live 0xffffffffc0001000\n"
 )
 
@@ -81,6 +82,7 @@ func TestKernelCache(t *testing.T) {
 		{"nothing", func(*fakeProc, string) {}, 0, "old", "old"},
 		{"address in a module", func(*fakeProc, string) {}, inModule, "old", "old"},
 		{"address in a program", func(*fakeProc, string) {}, inProgram, "new", "old"},
+		{"address in a program that is known", func(*fakeProc, string) {}, inKnown, "old", "old"},
 		{"another boot", func(p *fakeProc, _ string) { p.boot = "two" }, 0, "new", "new"},
 		{"another place of the image", func(p *fakeProc, _ string) { p.text += 1 << 21 }, 0, "new", "new"},
 		{"another module", func(p *fakeProc, _ string) { p.mods += "x 4096 0 - Live 0xffffffffc0200000\n" }, 0, "new", "new"},
@@ -95,7 +97,9 @@ func TestKernelCache(t *testing.T) {
 			ask := func(also ...addr.Abs) string {
 				t.Helper()
 				p.write(t)
-				k, err := newKernelCache(dir, p.dir, id, readModules(p.dir)).read(append(also, p.lastAt()+3))
+				c := newKernelCache(dir, p.dir, id, readModules(p.dir))
+				c.isKnown = func(a addr.Abs) bool { return a == inKnown }
+				k, err := c.read(append(also, p.lastAt()+3))
 				if err != nil {
 					t.Fatal(err)
 				}

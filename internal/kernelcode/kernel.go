@@ -27,14 +27,19 @@ import (
 type Kernel struct {
 	cacheDir string
 
-	symbols *symbol.Kallsyms
-	why     reason.Reason // symbols is nil because of it
-	image   *profile.Binary
-	modules []module
-	// lineOf returns the source line of code in BPF programs that are loaded; nil for none.
-	lineOf func(addr.Abs) (file string, line int, ok bool)
+	symbols  *symbol.Kallsyms
+	why      reason.Reason // symbols is nil because of it
+	image    *profile.Binary
+	modules  []module
+	programs programs // those that are loaded; nil for none
 	// transient is code that came or went while recording, newest last.
 	transient []perfdata.Ksymbol
+}
+
+// programs know the code of BPF programs: bpf.ProgramCode.
+type programs interface {
+	Name(addr.Abs) (name string, ok bool)
+	Line(addr.Abs) (file string, line int, ok bool)
 }
 
 // module is a loaded kernel module.
@@ -84,7 +89,13 @@ func (k *Kernel) has(r *perfdata.Ksymbol) bool {
 func (k *Kernel) Load(addresses []addr.Abs) {
 	info, _ := buildid.ReadKernel() // without an identity the zero one
 	k.modules = readModules(procDir)
-	symbols, err := newKernelCache(k.cacheDir, procDir, info.ID, k.modules).read(addresses)
+	cache := newKernelCache(k.cacheDir, procDir, info.ID, k.modules)
+	cache.isKnown = func(a addr.Abs) bool {
+		k.readPrograms(addresses)
+		_, isLoaded := k.loaded(a)
+		return isLoaded || k.passing(a) != nil
+	}
+	symbols, err := cache.read(addresses)
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		k.why = reason.KernelHidden
@@ -99,7 +110,14 @@ func (k *Kernel) Load(addresses []addr.Abs) {
 	k.symbols = symbols
 	k.settleImage(info.ID)
 	if slices.ContainsFunc(addresses, k.isProgram) {
-		k.lineOf = bpf.ReadCodeLines().Find
+		k.readPrograms(addresses)
+	}
+}
+
+// readPrograms reads the code of loaded programs, once.
+func (k *Kernel) readPrograms(addresses []addr.Abs) {
+	if k.programs == nil {
+		k.programs = bpf.ReadProgramCode(addresses)
 	}
 }
 
@@ -157,6 +175,9 @@ func (k *Kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 	if m := findModule(k.modules, a); m != nil && m.binary != nil {
 		return m.binary, addr.Offset(a - m.start), reason.None
 	}
+	if _, ok := k.loaded(a); ok {
+		return nil, 0, reason.Anonymous
+	}
 	owner, known := k.symbols.Module(a)
 	switch {
 	case known && owner == "" && k.image != nil:
@@ -169,20 +190,34 @@ func (k *Kernel) binary(a addr.Abs) (*profile.Binary, addr.Offset, reason.Reason
 
 func (k *Kernel) name(a addr.Abs) []symbol.Frame {
 	frames := k.symbols.Lookup(a).Frames
+	if name, ok := k.loaded(a); ok {
+		frames = []symbol.Frame{{Func: name, Linkage: name}}
+	}
 	// Records from the recording say where it ends; kallsyms does not.
 	if s := k.passing(a); s != nil && (len(frames) == 0 || frames[0].Linkage != s.Name) {
 		return []symbol.Frame{{Func: s.Name, Linkage: s.Name}}
 	}
-	if k.lineOf != nil && k.isProgram(a) {
-		frames[0].File, frames[0].Line, _ = k.lineOf(a)
+	if k.programs != nil && k.isProgram(a) {
+		frames[0].File, frames[0].Line, _ = k.programs.Line(a)
 	}
 	return frames
 }
 
 // isProgram reports whether an address is in a BPF program that is loaded.
 func (k *Kernel) isProgram(a addr.Abs) bool {
+	if _, ok := k.loaded(a); ok {
+		return true
+	}
 	module, ok := k.symbols.Module(a)
 	return ok && module == "bpf"
+}
+
+// loaded returns the name of the function of a loaded BPF program that has an address, once they were read.
+func (k *Kernel) loaded(a addr.Abs) (name string, ok bool) {
+	if k.programs == nil {
+		return "", false
+	}
+	return k.programs.Name(a)
 }
 
 // passing returns the name of code that came while recording, and may be gone.

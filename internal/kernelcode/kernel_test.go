@@ -18,7 +18,7 @@ func TestLinesOfPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Kernel{symbols: symbols, lineOf: func(a addr.Abs) (string, int, bool) { return "./prog.c", int(a & 0xff), true }}
+	k := &Kernel{symbols: symbols, programs: loaded{0xffffffffc0000000: "bpf_prog_1_loaded", 0xffffffffc0004000: "bpf_prog_5_not_listed"}}
 	for _, r := range []perfdata.Ksymbol{
 		{Addr: 0xffffffffc0001000, Size: 0x100, Name: "bpf_prog_2_new"},
 		{Addr: 0xffffffffc0002000, Size: 0x100, Name: "bpf_prog_4_gone"},
@@ -30,6 +30,7 @@ func TestLinesOfPrograms(t *testing.T) {
 		0xffffffffc0001020: {Linkage: "bpf_prog_2_new", File: "./prog.c", Line: 0x20},
 		0xffffffffc0002020: {Linkage: "bpf_prog_4_gone"},
 		0xffffffffc0003020: {Linkage: "inside"},
+		0xffffffffc0004030: {Linkage: "bpf_prog_5_not_listed", File: "./prog.c", Line: 0x30},
 		0xffffffff81000020: {Linkage: "_text"},
 	} {
 		want.Func = want.Linkage
@@ -38,3 +39,13 @@ func TestLinesOfPrograms(t *testing.T) {
 		}
 	}
 }
+
+// loaded are the names of programs by the addresses of their pages.
+type loaded map[addr.Abs]string
+
+func (l loaded) Name(a addr.Abs) (string, bool) {
+	name, ok := l[a&^0xfff]
+	return name, ok
+}
+
+func (l loaded) Line(a addr.Abs) (string, int, bool) { return "./prog.c", int(a & 0xff), true }

@@ -16,17 +16,22 @@ import (
 	"hallmark/internal/testenv"
 )
 
-// TestCodeLines loads programs and compares: with /proc/kallsyms, what function the
+// TestProgramCode loads programs and compares: with /proc/kallsyms, what function the
 // code of each line is in; with the sources, what is on the line.
-func TestCodeLines(t *testing.T) {
+func TestProgramCode(t *testing.T) {
 	others := map[ebpf.ProgramID]bool{} // whose sources are not these
 	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
 		others[id] = true
 	}
 	newTestSampler(t, Options{})
 	programs := heldPrograms(t, others)
-	code := ReadCodeLines()
 	functions := programsInKallsyms(t)
+	var inside []addr.Abs // of each function
+	for _, f := range functions {
+		inside = append(inside, f.start+1)
+	}
+	code := ReadProgramCode(inside)
+	checkNames(t, code, programs, functions)
 	checked := 0
 	for _, p := range programs {
 		checked += checkLinesOf(t, p, code, functions)
@@ -35,12 +40,43 @@ func TestCodeLines(t *testing.T) {
 		t.Error("no program has lines")
 	}
 	for _, l := range code.lines {
-		if file, _, ok := code.Find(l.end); ok && !slices.ContainsFunc(code.lines, func(other codeLine) bool { return other.start <= l.end && l.end < other.end }) {
+		if file, _, ok := code.Line(l.end); ok && !slices.ContainsFunc(code.lines, func(other codeLine) bool { return other.start <= l.end && l.end < other.end }) {
 			t.Errorf("%v, behind a function, is of %s", l.end, file)
 		}
 	}
-	if file, line, ok := code.Find(0); ok {
+	if file, line, ok := code.Line(0); ok {
 		t.Errorf("0 is %s:%d", file, line)
+	}
+}
+
+// checkNames compares the names of the functions of programs with those in /proc/kallsyms.
+func checkNames(t *testing.T, code *ProgramCode, programs []*ebpf.Program, functions []kallsymsFunction) {
+	t.Helper()
+	listed := map[addr.Abs]string{}
+	for _, f := range functions {
+		listed[f.start] = f.name
+	}
+	more := 0
+	for _, p := range programs {
+		own, _ := compiled(p.FD())
+		more += max(len(own)-1, 0)
+		for _, f := range own {
+			if name, ok := code.Name(f.end - 1); !ok || name != listed[f.start] {
+				t.Errorf("%v is of %q, %v; /proc/kallsyms has %q", f.end-1, name, ok, listed[f.start])
+			}
+			if alone := ReadProgramCode([]addr.Abs{f.end - 1}); len(alone.functions) != len(own) {
+				t.Errorf("for one address %d functions are read, want the %d of its program", len(alone.functions), len(own))
+			}
+			if name, _ := code.Name(f.end); name == listed[f.start] {
+				t.Errorf("%v, behind it, is of %q too", f.end, name)
+			}
+		}
+	}
+	if more == 0 {
+		t.Error("no program has several functions")
+	}
+	if name, ok := code.Name(0); ok || len(ReadProgramCode([]addr.Abs{0}).functions) > 0 {
+		t.Errorf("0 is of %q", name)
 	}
 }
 
@@ -61,7 +97,7 @@ func heldPrograms(t *testing.T, others map[ebpf.ProgramID]bool) (programs []*ebp
 }
 
 // checkLinesOf checks the lines of one program, and returns how many it has.
-func checkLinesOf(t *testing.T, p *ebpf.Program, code *CodeLines, functions []kallsymsFunction) int {
+func checkLinesOf(t *testing.T, p *ebpf.Program, code *ProgramCode, functions []kallsymsFunction) int {
 	t.Helper()
 	info, err := p.Info()
 	if err != nil {
@@ -89,7 +125,7 @@ func checkLinesOf(t *testing.T, p *ebpf.Program, code *CodeLines, functions []ka
 		if at == 0 || !strings.HasSuffix(functions[at-1].name, "_"+f.Func.Name) {
 			t.Errorf("%#x is not in %s", places[i], f.Func.Name)
 		}
-		file, line, ok := code.Find(addr.Abs(places[i]))
+		file, line, ok := code.Line(addr.Abs(places[i]))
 		if i+1 < len(places) && places[i+1] == places[i] {
 			continue // without code
 		}
