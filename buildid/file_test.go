@@ -33,6 +33,14 @@ var doors = []struct {
 	{"ReadFile", func(_ *testing.T, name string, _ []byte) (buildid.Info, error) {
 		return buildid.ReadFile(name)
 	}},
+	{"ReadEntryContext", func(t *testing.T, name string, _ []byte) (buildid.Info, error) {
+		dir, err := syscall.Open(filepath.Dir(name), syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(dir)
+		return buildid.ReadEntryContext(t.Context(), dir, name)
+	}},
 	{"ReadDescriptor", func(t *testing.T, name string, _ []byte) (buildid.Info, error) {
 		fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 		if err != nil {

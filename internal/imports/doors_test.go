@@ -44,6 +44,7 @@ const (
 
 // doors are the functions that may open files by themselves, with the reasons.
 var doors = map[string]string{
+	"cmd/hallmark/internal/cli/idneighbours.go:openTrue":        placed,
 	"cmd/hallmark/internal/cli/index.go:makeKernelIndex":        kernel,
 	"cmd/hallmark/internal/cli/push.go:pushing.directory":       typed,
 	"cmd/hallmark/internal/cli/push.go:pushing.vdso":            kernel,

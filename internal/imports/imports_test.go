@@ -343,7 +343,7 @@ var rules = map[string]rule{
 	},
 	command + "cli": {
 		module: []string{"addr", "buildid", "capture", "debuginfo", "debuginfo/debuginfod", "execwatch", "internal/atomicfile", "internal/cachedir", "internal/contested", "internal/defect",
-			"internal/mounts", "internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "inventory", "launch", "perfdata", "procmap",
+			"internal/mounts", "internal/patience", "internal/plaintext", "internal/procfs", "internal/regular", "internal/trust", "inventory", "launch", "perfdata", "procmap",
 			"procmap/live", "profile", "profile/compact", "profile/query", "profile/firefox", "profile/folded", "profile/fromperf", "profile/local", "profile/otlp", "profile/speedscope",
 			"web", "profile/summary", "profile/svg", "profile/toperf", "profile/view", "reason", "server", "server/api", "server/blob", "server/blob/s3blob", "server/client", "server/forward", "server/indexer", "server/packages", "server/scan", "server/store", "server/symbols", "symbol", "symbolize", "unwind", command + "addr2line",
 			command + "advice", command + "doctor", command + "execprint", command + "identity", command + "input", command + "lookupprint",

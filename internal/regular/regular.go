@@ -11,6 +11,15 @@
 // ones and may be mounted anywhere, by anybody in a mount namespace of his own. The product's own
 // paths into such file systems are constants, and are opened without this package.
 //
+// To look first and to open later costs more than to open: twice as much and more, because the only way
+// from a place to an open file leads through /proc. Two shorter ways are for what nobody else can
+// exchange in between, and for nothing else: see [Scratch.OpenOwn] and [Scratch.OpenEntry].
+//
+// Shorter ways for all names break the promise, on every kernel before Linux 7.2. A name that was looked at
+// and is opened then (newfstatat, openat2 without links and mounts) may be a pipe by then: who owns its
+// directory makes one, and who writes to it sees that it was opened, whatever the flags. He may also
+// rename a device of the same mount, or link to it. No flag of these kernels opens regular files alone.
+//
 // The package imports nothing but the standard library.
 package regular
 
@@ -173,6 +182,53 @@ func (s *Scratch) OpenOwn(name string, flags int) (fd int, err error) {
 	return fd, nil
 }
 
+// OpenEntry is Open for the entry of a directory that is open, in whatever way. The caller knows that the
+// mount of the directory shows the owners that files have, and holds no files that the kernel makes up: one of
+// a disk or of memory, whose numbers of owners are not mapped to others. Then an entry is looked at
+// and opened, without a place in between and without /proc: only this user and root can put anything else
+// there, as owner and mode of the directory show at that moment. Access control lists that let others
+// write show in the bits of the group.
+//
+// Root of a container counts as root where the container has no users of its own: see docs/identity.md.
+//
+// Whoever chose the name or owns a directory above it decides to which directory it led, and to none of the
+// entries there: so the directories above do not matter.
+//
+// OpenEntry returns false for all that it does not open: where others can change the directory, where a link
+// or something else than a regular file has the name, where another file system is mounted on it, and for
+// errors. All that is left to Open.
+func (s *Scratch) OpenEntry(dir int, name string) (fd int, ok bool) {
+	if !IsEntry(name) || len(name) >= len(s) {
+		return -1, false
+	}
+	var d, st syscall.Stat_t
+	if syscall.Fstat(dir, &d) != nil || !isOwn(&d) {
+		return -1, false
+	}
+	s[copy(s[:], name)] = 0
+	if s.stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Dev != d.Dev {
+		return -1, false
+	}
+	fd, err := s.call(dir, readFlags|syscall.O_NOFOLLOW)
+	return fd, err == nil
+}
+
+// IsEntry reports whether a name can be that of a file in a directory.
+func IsEntry(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+}
+
+// isOwn reports whether only this user and root can change a directory. Where the user's number is that of
+// all users who are unknown in his user namespace, a directory of his may be anybody's.
+func isOwn(d *syscall.Stat_t) bool {
+	const (
+		othersWrite = 0o022
+		overflow    = 65534 // DEFAULT_OVERFLOWUID, include/linux/highuid.h
+	)
+	isOurs := d.Uid == 0 || d.Uid != overflow && int(d.Uid) == os.Geteuid()
+	return isOurs && d.Mode&(syscall.S_IFMT|othersWrite) == syscall.S_IFDIR
+}
+
 // look is the error of a place that has no regular file, or one that the kernel makes up.
 func look(place int) (st syscall.Stat_t, err error) {
 	if err := syscall.Fstat(place, &st); err != nil {
@@ -199,7 +255,7 @@ func (s *Scratch) reopen(place int) (fd int, err error) {
 	const descriptors = "/proc/self/fd/"
 	n := copy(s[:], descriptors)
 	s[len(strconv.AppendInt(s[:n], int64(place), 10))] = 0
-	return s.call(readFlags)
+	return s.call(atFDCWD, readFlags)
 }
 
 func (s *Scratch) openSame(place int, name string, flags int) (fd int, err error) {
@@ -226,15 +282,15 @@ func (s *Scratch) openat(name string, flags int) (int, error) {
 		return -1, syscall.EINVAL
 	}
 	s[copy(s[:], name)] = 0
-	return s.call(flags)
+	return s.call(atFDCWD, flags)
 }
 
-// call opens the name in s. syscall.Open would allocate a copy of every name, which shows
-// where many small files are read.
-func (s *Scratch) call(flags int) (int, error) {
+// call opens the name in s, which counts from a directory. syscall.Open would allocate a copy of every
+// name, which shows where many small files are read.
+func (s *Scratch) call(dir, flags int) (int, error) {
 	flags |= syscall.O_CLOEXEC | syscall.O_LARGEFILE
 	for {
-		fd, _, errno := syscall.Syscall6(syscall.SYS_OPENAT, atFDCWD, uintptr(unsafe.Pointer(s)), uintptr(flags), 0, 0, 0)
+		fd, _, errno := syscall.Syscall6(syscall.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(s)), uintptr(flags), 0, 0, 0)
 		switch errno {
 		case 0:
 			return int(fd), nil
@@ -245,6 +301,21 @@ func (s *Scratch) call(flags int) (int, error) {
 	}
 }
 
+// stat looks at the name in s, which counts from a directory, and follows no link.
+func (s *Scratch) stat(dir int, st *syscall.Stat_t) error {
+	const noFollow = 0x100 // AT_SYMLINK_NOFOLLOW: include/uapi/linux/fcntl.h
+	for {
+		_, _, errno := syscall.Syscall6(sysFstatat, uintptr(dir), uintptr(unsafe.Pointer(s)), uintptr(unsafe.Pointer(st)), noFollow, 0, 0)
+		switch errno {
+		case 0:
+			return nil
+		case syscall.EINTR:
+		default:
+			return errno
+		}
+	}
+}
+
 // atFDCWD says that a relative name counts from the working directory (Linux
 // include/uapi/linux/fcntl.h).
-const atFDCWD = ^uintptr(99) // -100
+const atFDCWD = -100

@@ -274,6 +274,174 @@ func TestWithoutProc(t *testing.T) {
 	}
 }
 
+// TestOpenEntry opens the entries of a directory that only this user can change.
+func TestOpenEntry(t *testing.T) {
+	path := t.TempDir()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(path, "file"), []byte("content"), 0o600),
+		os.Mkdir(filepath.Join(path, "dir"), 0o755),
+		os.Symlink("file", filepath.Join(path, "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Trap(t, filepath.Join(path, "trap"))
+	dir := place(t, path)
+	var s Scratch
+	fd, ok := s.OpenEntry(dir, "file")
+	if !ok {
+		t.Fatal("a file was not opened")
+	}
+	defer syscall.Close(fd)
+	b := make([]byte, 10)
+	if n, err := syscall.Read(fd, b); string(b[:max(n, 0)]) != "content" {
+		t.Errorf("%q, %v", b, err)
+	}
+	others := []string{"dir", "link", "trap", "none", "", ".", "..", "./file", "dir/../file", "file\x00", strings.Repeat("x", pathMax)}
+	if os.Geteuid() == 0 {
+		// Another file of the same name, which may be one that the kernel makes up.
+		if err := os.WriteFile(filepath.Join(path, "mounted"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bind(t, "/proc/version", filepath.Join(path, "mounted"))
+		others = append(others, "mounted")
+		dir = place(t, path) // of the thread's own mount namespace
+	}
+	for _, name := range others {
+		if _, ok := s.OpenEntry(dir, name); ok {
+			t.Errorf("%.20q was opened", name)
+		}
+	}
+	if _, ok := s.OpenEntry(fd, "file"); ok {
+		t.Error("the directory is a file")
+	}
+}
+
+// place opens a place for as long as the test takes.
+func place(t *testing.T, name string) int {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// TestOpenEntryOfOthers has directories that others can change. One of them becomes such a directory while it is
+// open.
+func TestOpenEntryOfOthers(t *testing.T) {
+	const nobody = 65534
+	path := filepath.Join(t.TempDir(), "dir")
+	if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	dir := place(t, path)
+	var s Scratch
+	opens := func() bool {
+		fd, ok := s.OpenEntry(dir, "file")
+		if ok {
+			syscall.Close(fd)
+		}
+		return ok
+	}
+	for _, c := range []struct {
+		mode  os.FileMode
+		owner int
+		want  bool
+	}{
+		{0o755, os.Geteuid(), true},
+		{0o775, os.Geteuid(), false},
+		{0o757, os.Geteuid(), false},
+		{0o777 | os.ModeSticky, os.Geteuid(), false},
+		{0o755, nobody, false},
+	} {
+		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
+			continue
+		}
+		if err := errors.Join(os.Chmod(path, c.mode), os.Chown(path, c.owner, -1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := opens(); got != c.want {
+			t.Errorf("mode %v, owner %d: opened %v, want %v", c.mode, c.owner, got, c.want)
+		}
+	}
+}
+
+// TestSwappedNames opens names of a directory that all can change, while one of them exchanges a file for a pipe
+// and for a link to another one, again and again. The pipes see whether they are opened.
+func TestSwappedNames(t *testing.T) {
+	path := t.TempDir()
+	if err := os.Chmod(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	pipe, link, file, name := filepath.Join(path, "pipe"), filepath.Join(path, "link"), filepath.Join(path, "file"), filepath.Join(path, "name")
+	testenv.Trap(t, pipe)
+	linked := testenv.Trap(t, filepath.Join(t.TempDir(), "pipe"))
+	if err := errors.Join(os.WriteFile(name, nil, 0o600), os.WriteFile(file, nil, 0o600), os.Symlink(linked, link)); err != nil {
+		t.Fatal(err)
+	}
+	stop := swap(t, name, pipe, file, link)
+	defer stop()
+	dir := place(t, path)
+	var s Scratch
+	opened, refused := 0, 0
+	for range 20_000 {
+		if _, ok := s.OpenEntry(dir, "name"); ok {
+			t.Fatal("an entry of a directory that others can change was opened")
+		}
+		fd, err := s.Open(name, 0)
+		switch {
+		case err == nil:
+			opened++
+			syscall.Close(fd)
+		case errors.Is(err, ErrOther):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if opened == 0 || refused == 0 {
+		t.Logf("nothing was exchanged at the right time: %d opened, %d refused", opened, refused)
+	}
+}
+
+// swap exchanges a name with each of some others in turn until it is stopped.
+func swap(t *testing.T, name string, others ...string) (stop func()) {
+	t.Helper()
+	if err := exchange(name, name); err != nil {
+		t.Skip("names are not exchanged here:", err)
+	}
+	end, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			for _, other := range others {
+				select {
+				case <-end:
+					done <- nil
+					return
+				default:
+				}
+				if err := exchange(name, other); err != nil {
+					<-end
+					done <- err
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
 // BenchmarkOpen compares the door with opening the name at once.
 func BenchmarkOpen(b *testing.B) {
 	name, err := os.Executable()
@@ -286,6 +454,23 @@ func BenchmarkOpen(b *testing.B) {
 			fd, err := s.Open(name, 0)
 			if err != nil {
 				b.Fatal(err)
+			}
+			syscall.Close(fd)
+		}
+	})
+	b.Run("entry", func(b *testing.B) {
+		dir, err := unix.Open(filepath.Dir(name), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer unix.Close(dir)
+		if err := unix.Fchmodat(dir, ".", 0o755, 0); err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			fd, ok := s.OpenEntry(dir, filepath.Base(name))
+			if !ok {
+				b.Fatal("not opened")
 			}
 			syscall.Close(fd)
 		}

@@ -42,6 +42,17 @@ func TrustedFile(f *os.File) bool {
 	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_NOSUID == 0 && fs.Type != unix.FUSE_SUPER_MAGIC
 }
 
+// TrueOwners reports whether a file that is open, of whatever kind and in whatever way, is on a mount of this
+// process's mount namespace that shows the owners that its files have. It asks no server of a file system.
+func TrueOwners(fd int) bool {
+	st, err := statOf(fd)
+	if err != nil {
+		return false
+	}
+	mounts, err := readMounts()
+	return err == nil && mounts.isTrue(entry{fd: fd, st: st})
+}
+
 // othersWrite are the bits of a mode that let a group and everybody write. An access control
 // list that gives a right to others shows in the bits of the group.
 const (

@@ -1,9 +1,12 @@
 package trust
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -333,6 +336,88 @@ func TestLevelOfMounts(t *testing.T) {
 	if got := LevelOf(f, file); got != Others {
 		t.Errorf("a file that another one hides: %v, want %v", got, Others)
 	}
+}
+
+// TestTrueOwners has directories on mounts whose files have the owner that they show, and on others.
+func TestTrueOwners(t *testing.T) {
+	memory := ownTree(t)
+	for path, want := range map[string]bool{memory: true, "/": true, "/proc": false, "/proc/self/fd": false, "/sys": false} {
+		if got := isTrueAt(t, path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	elsewhere, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(elsewhere)
+	ownTree(t) // in another mount namespace, where "/" is another mount
+	if TrueOwners(elsewhere) {
+		t.Error("a directory of another mount namespace shows owners")
+	}
+	if TrueOwners(-1) {
+		t.Error("no directory shows owners")
+	}
+}
+
+func isTrueAt(t *testing.T, path string) bool {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	return TrueOwners(fd)
+}
+
+// TestMappedOwners has a mount that shows the owners of its files as others.
+func TestMappedOwners(t *testing.T) {
+	top := ownTree(t)
+	from, at := mkdir(t, filepath.Join(top, "from"), 0o755, nobody), mkdir(t, filepath.Join(top, "at"), 0o755, 0)
+	mapped, err := mapOwner(t, from, nobody)
+	if err != nil {
+		t.Skip("no mounts that map owners here:", err)
+	}
+	defer unix.Close(mapped)
+	if err := unix.MoveMount(mapped, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	var st unix.Stat_t
+	if err := unix.Stat(at, &st); err != nil || st.Uid != 0 {
+		t.Fatalf("owner %d, %v; want 0", st.Uid, err)
+	}
+	if isTrueAt(t, at) {
+		t.Error("a mount that maps owners shows true ones")
+	}
+	if !isTrueAt(t, from) {
+		t.Error("the directory itself does not show its owner")
+	}
+}
+
+// mapOwner returns a mount of a directory on which the files of a user show root as their owner.
+func mapOwner(t *testing.T, dir string, user int) (fd int, err error) {
+	cmd := exec.Command(testenv.Tool(t, "sleep"), "1000")
+	ids := []syscall.SysProcIDMap{{ContainerID: user, HostID: 0, Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	if err := cmd.Start(); err != nil {
+		return -1, err
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	users, err := unix.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(users)
+	if fd, err = unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC); err != nil {
+		return -1, err
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users)})
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // TestLevelOfAnotherUser runs as one who is not root: as a part of the test above all, who

@@ -103,6 +103,8 @@ type idPrinter struct {
 	stdin  io.Reader
 	stdout *verb.Batch
 	stderr io.Writer
+	named  neighbours
+	line   []byte // room for one
 	failed bool
 }
 
@@ -114,7 +116,8 @@ func runID(ctx context.Context, e *verb.Env, opt idOptions, args []string) (err 
 	bar := progress.New(e.Stderr)
 	defer bar.Clear()
 	ctx = buildid.WithBudget(ctx, idHashing)
-	p := &idPrinter{opt: opt, stdin: e.Stdin, stdout: verb.NewBatch(bar.Over(e.Stdout)), stderr: bar.Over(e.Stderr)}
+	p := &idPrinter{named: neighbours{dir: -1}, opt: opt, stdin: e.Stdin, stdout: verb.NewBatch(bar.Over(e.Stdout)), stderr: bar.Over(e.Stderr)}
+	defer p.named.close()
 	defer func() {
 		if flushErr := p.stdout.Flush(); flushErr != nil {
 			err = flushErr
@@ -123,8 +126,12 @@ func runID(ctx context.Context, e *verb.Env, opt idOptions, args []string) (err 
 	if err := p.machine(); err != nil {
 		return err
 	}
-	for _, arg := range args {
-		if err := p.argument(ctx, bar, arg); err != nil {
+	for i, arg := range args {
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
+		if err := p.argument(ctx, bar, arg, next); err != nil {
 			return err
 		}
 	}
@@ -174,8 +181,8 @@ func (p *idPrinter) modules() error {
 	return nil
 }
 
-// argument prints what one argument names.
-func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string) error {
+// argument prints what one argument names. The next one is "" behind the last.
+func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg, next string) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -197,11 +204,13 @@ func (p *idPrinter) argument(ctx context.Context, bar *progress.Bar, arg string)
 	if p.opt.recursive && isDir(arg) {
 		return p.tree(ctx, bar, arg)
 	}
-	read := buildid.ReadFileContext
+	var info buildid.Info
+	var err error
 	if arg == "-" {
-		read = p.readInput
+		info, err = p.readInput(ctx, arg)
+	} else {
+		info, err = p.named.read(ctx, arg, next)
 	}
-	info, err := read(ctx, arg)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -277,34 +286,39 @@ func (p *idPrinter) print(r idRecord, info buildid.Info, err error) error {
 			_, err := fmt.Fprintf(p.stderr, "hallmark: %s\n", plaintext.Line(terminal.Message(err, r.Path)))
 			return err
 		}
+	} else if !p.opt.json {
+		return p.text(r.Path, info)
 	} else {
 		r.Kind, r.ID, r.Where = info.ID.Kind().String(), info.ID, info.Where.String()
 		if info.Where == buildid.Hashed {
-			r.HTL = strings.TrimPrefix(info.Also.String(), "htl:")
+			r.HTL = htl(info)
 		} else {
-			r.Offset = &info.Offset
+			r.Offset = new(info.Offset)
 		}
 	}
-	if p.opt.json {
-		return verb.WriteObject(p.stdout, r)
-	}
-	return p.text(r)
+	return verb.WriteObject(p.stdout, r)
 }
 
-func (p *idPrinter) text(r idRecord) error {
-	where := ""
+// text writes a line, which fmt.Fprintf would take several times as long for as reading the file's note.
+func (p *idPrinter) text(path string, info buildid.Info) error {
+	line := append(p.line[:0], info.ID.Kind().String()...)
+	line, _ = info.ID.AppendText(append(line, ' ')) // never fails
 	if p.opt.verbose {
-		where = " " + r.Where
-		if r.Offset != nil {
-			where += "@" + r.Offset.String()
-		}
-		if r.HTL != "" {
-			where += " htl:" + r.HTL
+		line = append(append(line, ' '), info.Where.String()...)
+		if info.Where != buildid.Hashed {
+			line = append(append(line, '@'), info.Offset.String()...)
+		} else if hash := htl(info); hash != "" {
+			line = append(append(line, " htl:"...), hash...)
 		}
 	}
-	_, err := fmt.Fprintf(p.stdout, "%s %s%s %s\n", r.Kind, r.ID, where, plaintext.Name(r.Path))
+	line = append(append(line, ' '), plaintext.Name(path)...)
+	p.line = append(line, '\n')
+	_, err := p.stdout.Write(p.line)
 	return err
 }
+
+// htl returns the digits of OpenTelemetry's hash, "" for none.
+func htl(info buildid.Info) string { return strings.TrimPrefix(info.Also.String(), "htl:") }
 
 // checkDigits returns an error for an argument of digits only that can be no process.
 func checkDigits(arg string) error {

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hallmark/buildid"
+	"hallmark/internal/regular"
+	"hallmark/internal/testenv"
+)
+
+// TestNeighbours reads files of several directories in turn: identities and errors are those of buildid.ReadFile.
+func TestNeighbours(t *testing.T) {
+	top := t.TempDir()
+	t.Chdir(top)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"one", "two"} {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "program"), self, 0o600),
+			os.WriteFile(filepath.Join(dir, "text"), []byte(dir), 0o600), os.Symlink("text", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Trap(t, filepath.Join(dir, "trap"))
+	}
+	if err := os.WriteFile("here", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{
+		"one/program", "one/text", "one/link", "one/trap", "one/none", "one/", "one/.", "one/..",
+		"two/text", "one/text", "two/../one/text", "two/../one/link", "none/a", "none/b", "here", "here", ".", "..", "/", "/",
+		"one//text", "one//text", top + "/two/text", top + "/two/program", "/proc/self/status", "/proc/self/stat", "/dev/null", "/dev/zero",
+		"/proc/self/exe", "/proc/self/cwd/two/text", "/proc/self/cwd/two/program",
+	}
+	n := neighbours{dir: -1}
+	defer n.close()
+	wasOpen := 0
+	for i, name := range names {
+		next := ""
+		if i+1 < len(names) {
+			next = names[i+1]
+		}
+		want, wantErr := buildid.ReadFile(name)
+		got, err := n.read(t.Context(), name, next)
+		if n.dir >= 0 {
+			wasOpen++
+		}
+		if got != want || text(err) != text(wantErr) {
+			t.Errorf("%s: %v, %v; ReadFile returns %v, %v", name, got, err, want, wantErr)
+		}
+	}
+	if wasOpen == 0 {
+		t.Error("no directory was open")
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestSwappedNeighbours reads two names of a directory that all can change, while one of them exchanges a file for
+// a pipe, again and again. The pipe sees whether it is opened.
+func TestSwappedNeighbours(t *testing.T) {
+	dir := t.TempDir()
+	name, other, pipe := filepath.Join(dir, "name"), filepath.Join(dir, "other"), filepath.Join(dir, "pipe")
+	testenv.Trap(t, pipe)
+	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.WriteFile(other, []byte("y"), 0o600), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := unix.Renameat2(unix.AT_FDCWD, name, unix.AT_FDCWD, pipe, unix.RENAME_EXCHANGE); err != nil {
+				<-stop
+				done <- err
+				return
+			}
+		}
+	}()
+	n := neighbours{dir: -1}
+	defer n.close()
+	for range 5_000 {
+		_, err := n.read(t.Context(), name, other)
+		if err != nil && !errors.Is(err, regular.ErrOther) && !errors.Is(err, buildid.ErrChanging) {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Skip("names are not exchanged here:", err)
+	}
+}

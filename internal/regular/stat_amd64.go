@@ -1,0 +1,5 @@
+package regular
+
+import "syscall"
+
+const sysFstatat = syscall.SYS_NEWFSTATAT

@@ -1,0 +1,6 @@
+//go:build !amd64 && !arm64 && !riscv64 && !loong64
+
+package regular
+
+// sysFstatat is no system call: syscall.Stat_t of some of these architectures is not what the kernel writes.
+const sysFstatat = 1 << 20
