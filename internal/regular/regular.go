@@ -31,6 +31,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 )
@@ -248,9 +249,20 @@ func look(place int) (st syscall.Stat_t, err error) {
 // should it be something else after all.
 const readFlags = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
+// lacksEmptyPath says that the kernel does not open a place by O_EMPTYPATH, as Linux 7.2 does: others ignore
+// the flag, and no file has an empty name.
+var lacksEmptyPath atomic.Bool
+
 func (s *Scratch) reopen(place int) (fd int, err error) {
 	if _, err := look(place); err != nil {
 		return -1, err
+	}
+	if emptyPath != 0 && !lacksEmptyPath.Load() {
+		s[0] = 0
+		if fd, err = s.call(place, readFlags|emptyPath); err != syscall.ENOENT && err != syscall.EINVAL {
+			return fd, err
+		}
+		lacksEmptyPath.Store(true)
 	}
 	const descriptors = "/proc/self/fd/"
 	n := copy(s[:], descriptors)

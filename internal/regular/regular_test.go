@@ -442,6 +442,36 @@ func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
+// TestReopenIsOfThePlace has something else take the name of a place before it is opened: the file of the place is
+// opened, by O_EMPTYPATH where the kernel has it, and through /proc.
+func TestReopenIsOfThePlace(t *testing.T) {
+	defer lacksEmptyPath.Store(false)
+	for _, isLacking := range []bool{false, true} {
+		dir := t.TempDir()
+		name := filepath.Join(dir, "file")
+		if err := os.WriteFile(name, []byte("content"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := place(t, name)
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Trap(t, name)
+		lacksEmptyPath.Store(isLacking)
+		f, err := Reopen(at, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(f); err != nil || string(b) != "content" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if f, err := Reopen(place(t, name), name); !errors.Is(err, ErrOther) {
+			t.Errorf("the pipe was opened: %v, %v", f, err)
+		}
+		f.Close()
+	}
+}
+
 // BenchmarkOpen compares the door with opening the name at once.
 func BenchmarkOpen(b *testing.B) {
 	name, err := os.Executable()

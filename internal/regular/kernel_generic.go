@@ -5,3 +5,6 @@ package regular
 import "syscall"
 
 const sysFstatat = syscall.SYS_FSTATAT
+
+// emptyPath is O_EMPTYPATH: include/uapi/asm-generic/fcntl.h.
+const emptyPath = 1 << 26

@@ -4,3 +4,6 @@ package regular
 
 // sysFstatat is no system call: syscall.Stat_t of some of these architectures is not what the kernel writes.
 const sysFstatat = 1 << 20
+
+// emptyPath is O_EMPTYPATH, which has other values on some of these architectures and is not used.
+const emptyPath = 0

@@ -1,0 +1,8 @@
+package regular
+
+import "syscall"
+
+const sysFstatat = syscall.SYS_NEWFSTATAT
+
+// emptyPath is O_EMPTYPATH: include/uapi/asm-generic/fcntl.h.
+const emptyPath = 1 << 26

@@ -1,5 +1,0 @@
-package regular
-
-import "syscall"
-
-const sysFstatat = syscall.SYS_NEWFSTATAT
