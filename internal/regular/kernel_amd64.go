@@ -6,3 +6,6 @@ const sysFstatat = syscall.SYS_NEWFSTATAT
 
 // emptyPath is O_EMPTYPATH: include/uapi/asm-generic/fcntl.h.
 const emptyPath = 1 << 26
+
+// errNotRegular is EFTYPE: include/uapi/asm-generic/errno.h.
+const errNotRegular = syscall.Errno(134)

@@ -8,3 +8,6 @@ const sysFstatat = syscall.SYS_FSTATAT
 
 // emptyPath is O_EMPTYPATH: include/uapi/asm-generic/fcntl.h.
 const emptyPath = 1 << 26
+
+// errNotRegular is EFTYPE: include/uapi/asm-generic/errno.h.
+const errNotRegular = syscall.Errno(134)

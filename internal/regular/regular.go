@@ -11,14 +11,16 @@
 // ones and may be mounted anywhere, by anybody in a mount namespace of his own. The product's own
 // paths into such file systems are constants, and are opened without this package.
 //
-// To look first and to open later costs more than to open: twice as much and more, because the only way
-// from a place to an open file leads through /proc. Two shorter ways are for what nobody else can
-// exchange in between, and for nothing else: see [Scratch.OpenOwn] and [Scratch.OpenEntry].
+// To look first and to open later costs more than to open: twice as much and more, because before Linux 7.2 the
+// only way from a place to an open file leads through /proc. There are shorter ways for what nobody else can
+// exchange in between, and for nothing else: see [Scratch.OpenOwn] and [Scratch.OpenEntry]. From Linux 7.2 on
+// the kernel itself opens regular files alone where it is asked to, and what is below the root directory's
+// mount is opened so.
 //
-// Shorter ways for all names break the promise, on every kernel before Linux 7.2. A name that was looked at
-// and is opened then (newfstatat, openat2 without links and mounts) may be a pipe by then: who owns its
-// directory makes one, and who writes to it sees that it was opened, whatever the flags. He may also
-// rename a device of the same mount, or link to it. No flag of these kernels opens regular files alone.
+// On older kernels a shorter way for all names breaks the promise. A name that was looked at and is opened
+// then (newfstatat, openat2 without links and mounts) may be a pipe by then: who owns its directory makes one,
+// and who writes to it sees that it was opened, whatever the flags. He may also rename a device of the same mount, or
+// link to it. No flag of these kernels opens regular files alone.
 //
 // The package imports nothing but the standard library.
 package regular
@@ -125,26 +127,11 @@ const OPath = 0x200000
 // no link and no ".." leads out of there, and none of the links of /proc leads anywhere. Flags
 // may be O_DIRECTORY and O_NOFOLLOW. It needs Linux 5.6.
 func PathIn(root int, name string, flags int) (place int, err error) {
-	const (
-		sysOpenat2 = 437  // the same on every architecture
-		resolve    = 0x12 // RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS: include/uapi/linux/openat2.h
-	)
 	path, err := syscall.BytePtrFromString(name)
 	if err != nil {
 		return -1, err
 	}
-	how := struct{ flags, mode, resolve uint64 }{uint64(flags) | OPath | syscall.O_CLOEXEC, 0, resolve}
-	for {
-		fd, _, errno := syscall.Syscall6(sysOpenat2, uintptr(root), uintptr(unsafe.Pointer(path)),
-			uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
-		switch errno {
-		case 0:
-			return int(fd), nil
-		case syscall.EINTR:
-		default:
-			return -1, errno
-		}
-	}
+	return openat2(root, path, uint64(flags)|OPath, inRoot|noMagicLinks)
 }
 
 // A Scratch is room for one name at a time: to open many files it takes no more memory.
@@ -157,6 +144,9 @@ const pathMax = 4096
 // Open opens the regular file with this name for reading, and returns its descriptor. Flags
 // may be O_NOFOLLOW.
 func (s *Scratch) Open(name string, flags int) (fd int, err error) {
+	if fd, ok := s.openRegular(name, flags); ok {
+		return fd, nil
+	}
 	place, err := s.openat(name, OPath|flags)
 	if err != nil {
 		return -1, err
@@ -188,7 +178,8 @@ func (s *Scratch) OpenOwn(name string, flags int) (fd int, err error) {
 // a disk or of memory, whose numbers of owners are not mapped to others. Then an entry is looked at
 // and opened, without a place in between and without /proc: only this user and root can put anything else
 // there, as owner and mode of the directory show at that moment. Access control lists that let others
-// write show in the bits of the group.
+// write show in the bits of the group. From Linux 7.2 on the kernel opens regular files alone, so nothing is
+// looked at.
 //
 // Root of a container counts as root where the container has no users of its own: see docs/identity.md.
 //
@@ -202,11 +193,14 @@ func (s *Scratch) OpenEntry(dir int, name string) (fd int, ok bool) {
 	if !IsEntry(name) || len(name) >= len(s) {
 		return -1, false
 	}
+	s[copy(s[:], name)] = 0
+	if opensRegular() {
+		return s.openOnly(dir, syscall.O_NOFOLLOW)
+	}
 	var d, st syscall.Stat_t
 	if syscall.Fstat(dir, &d) != nil || !isOwn(&d) {
 		return -1, false
 	}
-	s[copy(s[:], name)] = 0
 	if s.stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Dev != d.Dev {
 		return -1, false
 	}

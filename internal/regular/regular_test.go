@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -362,8 +363,8 @@ func TestOpenEntryOfOthers(t *testing.T) {
 		if err := errors.Join(os.Chmod(path, c.mode), os.Chown(path, c.owner, -1)); err != nil {
 			t.Fatal(err)
 		}
-		if got := opens(); got != c.want {
-			t.Errorf("mode %v, owner %d: opened %v, want %v", c.mode, c.owner, got, c.want)
+		if got, want := opens(), c.want || opensRegular(); got != want {
+			t.Errorf("mode %v, owner %d: opened %v, want %v", c.mode, c.owner, got, want)
 		}
 	}
 }
@@ -386,8 +387,14 @@ func TestSwappedNames(t *testing.T) {
 	dir := place(t, path)
 	var s Scratch
 	opened, refused := 0, 0
-	for range 20_000 {
-		if _, ok := s.OpenEntry(dir, "name"); ok {
+	rounds := 20_000
+	if testenv.Emulated() {
+		rounds = 2_000
+	}
+	for range rounds {
+		if fd, ok := s.OpenEntry(dir, "name"); ok && opensRegular() {
+			syscall.Close(fd)
+		} else if ok {
 			t.Fatal("an entry of a directory that others can change was opened")
 		}
 		fd, err := s.Open(name, 0)
@@ -470,6 +477,65 @@ func TestReopenIsOfThePlace(t *testing.T) {
 		}
 		f.Close()
 	}
+}
+
+// TestOnlyRegularFiles has the kernel open names on the mount of the root directory: regular files alone, and before
+// Linux 7.2 nothing.
+func TestOnlyRegularFiles(t *testing.T) {
+	dir := onRoot(t)
+	file, pipe, link, dead := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "link"), filepath.Join(dir, "dead")
+	testenv.Trap(t, pipe)
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("file", link), os.Symlink("pipe", dead)); err != nil {
+		t.Fatal(err)
+	}
+	var s Scratch
+	opens := func(name string, flags int) bool {
+		fd, ok := s.openRegular(name, flags)
+		if ok {
+			syscall.Close(fd)
+		}
+		return ok
+	}
+	if file, link := opens(file, 0), opens(link, 0); file != opensRegular() || link != opensRegular() {
+		t.Errorf("the kernel knows the flag: %v; opened: a file %v, a link to it %v", opensRegular(), file, link)
+	}
+	if opens(link, syscall.O_NOFOLLOW) {
+		t.Error("a link was followed")
+	}
+	others := []string{dir, pipe, dead, "/dev/null", "/proc/version", "/proc/self/exe", "file", "", "/", file + "\x00"}
+	if os.Geteuid() == 0 {
+		others = append(others, testenv.Terminal(t))
+	}
+	for _, name := range others {
+		if opens(name, 0) {
+			t.Errorf("%q was opened", name)
+		}
+	}
+	rounds := 20_000
+	if testenv.Emulated() {
+		rounds = 2_000
+	}
+	defer swap(t, file, pipe, dead)()
+	for range rounds {
+		opens(file, 0)
+	}
+}
+
+// onRoot makes a directory on the mount of the root directory.
+func onRoot(t *testing.T) string {
+	for _, top := range []string{os.TempDir(), "/var/tmp", "/"} {
+		place, err := openat2(atFDCWD, unsafe.StringData(top+"\x00"), OPath, noMounts)
+		if err != nil {
+			continue
+		}
+		syscall.Close(place)
+		if dir, err := os.MkdirTemp(top, "regular"); err == nil {
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			return dir
+		}
+	}
+	t.Skip("no directory on the mount of the root directory")
+	return ""
 }
 
 // BenchmarkOpen compares the door with opening the name at once.

@@ -41,7 +41,7 @@ func TestInputsAreWhole(t *testing.T) {
 // nothing else, to be run again.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range slices.Concat(machineFiles, recordInputs, doctor.inputs, []string{"capture", "internal/vmtest/testdata"}) {
+	for _, name := range slices.Concat(machineFiles, recordInputs, doctor.inputs, []string{"capture", "internal/regular", "internal/vmtest/testdata"}) {
 		from, to := filepath.Join(root, name), filepath.Join(dir, name)
 		if err := copyTo(to, from); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestStale(t *testing.T) {
 		}
 	}
 	all, err := Stale(dir, true)
-	if err != nil || len(all) != 38 {
+	if err != nil || len(all) != 44 {
 		t.Fatalf("%d suites: %v", len(all), err)
 	}
 	if again, err := readPassed(dir); err != nil || len(again.lines) != len(all) {
@@ -77,6 +77,7 @@ func TestStale(t *testing.T) {
 		{"capture/new_test.go", "", "package capture\n", func(s string) bool { return s == "record" }},
 		{"execwatch/new_test.go", "", "package execwatch\n", func(s string) bool { return s == "watch" }},
 		{"buildid/new_test.go", "", "package buildid\n", func(s string) bool { return s == "buildid" }},
+		{"internal/regular/new_test.go", "", "package regular\n", func(s string) bool { return s == "regular" }},
 		{"go.mod", "", "// new", func(string) bool { return true }},
 		{"internal/bpf/sampler_bpfel.o", "", "x", func(s string) bool {
 			return strings.HasPrefix(s, "bpf") || s == "record" || s == "watch" || s == "doctor"

@@ -71,7 +71,7 @@ var notOfKernels = map[string]string{
 	"internal/symtab":       "a format",
 	"internal/quota":        "arithmetic",
 	"internal/readable":     "names",
-	"internal/regular":      "opening files",
+	"internal/regular":      "opening files, which a suite of its own asks the kernels for",
 	"internal/testenv":      "what tests need",
 	"internal/trust":        "owners of files",
 	"internal/turns":        "an order of work",
@@ -105,6 +105,12 @@ var everywhere = []suite{
 		pkg:  "buildid",
 		run:  "Kernel|Notes|Modules|Memory|Process|VDSO|Deleted",
 		must: []string{"TestProcesses", "TestVDSO", "TestDeletedProgram"},
+	},
+	{
+		name: "regular",
+		pkg:  "internal/regular",
+		run:  "^Test(OnlyRegularFiles|ReopenIsOfThePlace|OpenEntryOfOthers|SwappedNames)$",
+		must: []string{"TestOnlyRegularFiles", "TestReopenIsOfThePlace", "TestOpenEntryOfOthers", "TestSwappedNames"},
 	},
 	{
 		name:     "record",
