@@ -11,20 +11,24 @@ import (
 	"time"
 )
 
-// A contender goes through all files once.
+// A contender goes through some files once.
 type contender struct {
-	name string
-	run  func() (cost, error)
+	name  string
+	files int
+	run   func() (cost, error)
 }
 
 // A cost is the time that something took by the clock and on all processors.
 type cost struct{ wall, cpu time.Duration }
 
-// prepare writes and builds what is needed. The floor is the first contender.
-func prepare(work, dir string, files []string) ([]contender, error) {
-	list := filepath.Join(work, "list")
-	if err := os.WriteFile(list, []byte(strings.Join(files, "\n")+"\n"), 0o644); err != nil {
-		return nil, err
+// prepare writes and builds what is needed, for files with a note and without. The floor is
+// the first contender.
+func prepare(work, dir string, noted, others []string) ([]contender, error) {
+	list, otherList := filepath.Join(work, "list"), filepath.Join(work, "others")
+	for list, files := range map[string][]string{list: noted, otherList: others} {
+		if err := os.WriteFile(list, []byte(strings.Join(files, "\n")+"\n"), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	floor, reader, hallmark := filepath.Join(work, "floor"), filepath.Join(work, "reader"), filepath.Join(work, "hallmark")
 	for _, build := range [][]string{
@@ -36,11 +40,12 @@ func prepare(work, dir string, files []string) ([]contender, error) {
 			return nil, fmt.Errorf("%s: %w\n%s", strings.Join(build, " "), err, out)
 		}
 	}
+	n := len(noted)
 	contenders := []contender{
-		{"open + pread + close in C (floor)", passes(floor, list)},
-		{"`buildid.ReadFile`", passes(reader, list, "buildid")},
-		{"Go `debug/elf`", passes(reader, list, "debug/elf")},
-		{"`hallmark id FILE…`", command(files, hallmark, "id")},
+		{"open + pread + close in C (floor)", n, passes(floor, list)},
+		{"`buildid.ReadFile`", n, passes(reader, list, "buildid")},
+		{"Go `debug/elf`", n, passes(reader, list, "debug/elf")},
+		{"`hallmark id FILE…`", n, command(noted, hallmark, "id")},
 	}
 	for _, line := range []string{"eu-readelf -n", "readelf -n", "file"} {
 		args := strings.Fields(line)
@@ -48,11 +53,15 @@ func prepare(work, dir string, files []string) ([]contender, error) {
 			fmt.Printf("%s is not installed and left out\n", args[0])
 			continue
 		}
-		contenders = append(contenders, contender{"`" + line + " FILE…`", command(files, args...)})
+		contenders = append(contenders, contender{"`" + line + " FILE…`", n, command(noted, args...)})
 	}
+	if len(others) > 0 {
+		contenders = append(contenders, contender{fmt.Sprintf("`buildid.ReadFile`, the %d files without a note", len(others)), len(others), passes(reader, otherList, "buildid")})
+	}
+	all := n + len(others)
 	return append(contenders,
-		contender{"`hallmark id -r " + dir + "`, with all other files", command(nil, hallmark, "id", "-r", dir)},
-		contender{"`find " + dir + " -type f`, opens no file", command(nil, "find", dir, "-type", "f")}), nil
+		contender{"`hallmark id -r " + dir + "`, with all other files", all, command(nil, hallmark, "id", "-r", dir)},
+		contender{"`find " + dir + " -type f`, opens no file", all, command(nil, "find", dir, "-type", "f")}), nil
 }
 
 // passes runs a program that goes through the list several times and prints what

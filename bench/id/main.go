@@ -1,7 +1,8 @@
 // Command id measures how long it takes to identify all ELF files below a
 // directory: with package buildid, with other programs, and with nothing but the
 // system calls that nobody can do without. All take turns in each round, and the
-// table has the median of the rounds' ratios.
+// table has the median of the rounds' ratios. Files without a note are apart: their
+// code is hashed, which no other program does.
 //
 //	go run ./id [-dir DIR] [-rounds N]
 package main
@@ -36,11 +37,11 @@ func run(dir string, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	files, err := elfFiles(dir)
+	noted, others, err := elfFiles(dir)
 	if err != nil {
 		return err
 	}
-	contenders, err := prepare(work, dir, files)
+	contenders, err := prepare(work, dir, noted, others)
 	if err != nil {
 		return err
 	}
@@ -48,27 +49,32 @@ func run(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d ELF files below %s, median of %d rounds\n\n", len(files), dir, rounds)
-	printTable(contenders, costs, len(files))
+	fmt.Printf("%d ELF files below %s, %d of them without a note, median of %d rounds\n\n", len(noted)+len(others), dir, len(others), rounds)
+	printTable(contenders, costs)
 	return nil
 }
 
-// elfFiles lists the ELF files, and brings them into the page cache. A list has
-// one name a word, so that odd names are left out.
-func elfFiles(dir string) ([]string, error) {
-	var files []string
+// elfFiles lists the ELF files with a note and those without, and brings them into
+// the page cache. A list has one name a word, so that odd names are left out.
+func elfFiles(dir string) (noted, others []string, err error) {
 	for e := range buildid.Scan(dir) {
 		if e.Err != nil {
-			return nil, e.Err
+			return nil, nil, e.Err
 		}
-		if e.Info.ELF && !strings.ContainsAny(e.Path, " \t\n") {
-			files = append(files, e.Path)
+		if !e.Info.ELF || strings.ContainsAny(e.Path, " \t\n") {
+			continue
+		}
+		switch e.Info.ID.Kind() {
+		case buildid.GNU, buildid.Go:
+			noted = append(noted, e.Path)
+		default:
+			others = append(others, e.Path)
 		}
 	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("no ELF files below %s", dir)
+	if len(noted) == 0 {
+		return nil, nil, fmt.Errorf("no ELF files below %s", dir)
 	}
-	return files, nil
+	return noted, others, nil
 }
 
 // measure runs every contender once a round, each time in another order.
@@ -87,28 +93,27 @@ func measure(contenders []contender, rounds int) ([][]cost, error) {
 	return costs, nil
 }
 
-// printTable compares each contender with the first one.
-func printTable(contenders []contender, costs [][]cost, files int) {
+// printTable compares each contender with the first one, file by file.
+func printTable(contenders []contender, costs [][]cost) {
 	fmt.Println("| | µs a file | × floor | CPU µs a file | × floor |")
 	fmt.Println("|---|---:|---:|---:|---:|")
 	for i, c := range contenders {
-		fmt.Printf("| %s |%s |%s |\n", c.name,
-			columns(costs[i], costs[0], files, func(c cost) time.Duration { return c.wall }),
-			columns(costs[i], costs[0], files, func(c cost) time.Duration { return c.cpu }))
+		column := func(kind func(cost) time.Duration) string {
+			var times, ratios []float64
+			for round := range costs[i] {
+				floor := perFile(kind(costs[0][round]), contenders[0].files)
+				times = append(times, perFile(kind(costs[i][round]), c.files))
+				ratios = append(ratios, times[round]/floor)
+			}
+			return fmt.Sprintf("%.2f | %.2f", median(times), median(ratios))
+		}
+		fmt.Printf("| %s | %s | %s |\n", c.name, column(func(c cost) time.Duration { return c.wall }), column(func(c cost) time.Duration { return c.cpu }))
 	}
 }
 
-// columns prints the median of one kind of cost and of its ratio to the floor's in
-// the same round.
-func columns(costs, floor []cost, files int, kind func(cost) time.Duration) string {
-	var times []time.Duration
-	var ratios []float64
-	for round := range costs {
-		times = append(times, kind(costs[round]))
-		ratios = append(ratios, float64(kind(costs[round]))/float64(kind(floor[round])))
-	}
-	perFile := float64(median(times).Nanoseconds()) / 1e3 / float64(files)
-	return fmt.Sprintf(" %.2f | %.2f", perFile, median(ratios))
+// perFile returns the microseconds of one file.
+func perFile(d time.Duration, files int) float64 {
+	return float64(d.Nanoseconds()) / 1e3 / float64(files)
 }
 
 func median[T cmp.Ordered](values []T) T {
