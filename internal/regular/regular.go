@@ -186,8 +186,8 @@ func (s *Scratch) OpenOwn(name string, flags int) (fd int, err error) {
 // Whoever chose the name or owns a directory above it decides to which directory it led, and to none of the
 // entries there: so the directories above do not matter.
 //
-// OpenEntry returns false for all that it does not open: where others can change the directory, where a link
-// or something else than a regular file has the name, where another file system is mounted on it, and for
+// OpenEntry returns false for all that it does not open: where others can change the directory, where a link leads
+// elsewhere, where something else than a regular file has the name, where another file system is mounted on it, and for
 // errors. All that is left to Open.
 func (s *Scratch) OpenEntry(dir int, name string) (fd int, ok bool) {
 	if !IsEntry(name) || len(name) >= len(s) {
@@ -195,17 +195,43 @@ func (s *Scratch) OpenEntry(dir int, name string) (fd int, ok bool) {
 	}
 	s[copy(s[:], name)] = 0
 	if opensRegular() {
-		return s.openOnly(dir, syscall.O_NOFOLLOW)
+		return s.openOnly(dir, 0)
 	}
-	var d, st syscall.Stat_t
-	if syscall.Fstat(dir, &d) != nil || !isOwn(&d) {
-		return -1, false
-	}
-	if s.stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Dev != d.Dev {
+	var d syscall.Stat_t
+	if syscall.Fstat(dir, &d) != nil || !isOwn(&d) || !s.settle(dir, uint64(d.Dev)) {
 		return -1, false
 	}
 	fd, err := s.call(dir, readFlags|syscall.O_NOFOLLOW)
 	return fd, err == nil
+}
+
+// settle reports whether the name in s is that of a regular file in a directory, on its own file system. From a link
+// to another name of the directory it goes on to that one.
+func (s *Scratch) settle(dir int, dev uint64) bool {
+	const maxLinks = 4 // libx.so, libx.so.1, libx.so.1.2
+	for range maxLinks {
+		var st syscall.Stat_t
+		if s.stat(dir, &st) != nil || uint64(st.Dev) != dev {
+			return false
+		}
+		switch st.Mode & syscall.S_IFMT {
+		case syscall.S_IFREG:
+			return true
+		case syscall.S_IFLNK:
+			if !s.readLink(dir) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// OpensEntries reports whether OpenEntry opens files of a directory, as it is now.
+func OpensEntries(dir int) bool {
+	var d syscall.Stat_t
+	return opensRegular() || syscall.Fstat(dir, &d) == nil && isOwn(&d)
 }
 
 // IsEntry reports whether a name can be that of a file in a directory.
@@ -320,6 +346,18 @@ func (s *Scratch) stat(dir int, st *syscall.Stat_t) error {
 			return errno
 		}
 	}
+}
+
+// readLink replaces the name in s, of a link in a directory, by where the link leads, if that is another name there.
+func (s *Scratch) readLink(dir int) bool {
+	var target [256]byte // NAME_MAX, and one more byte than any name has
+	n, _, errno := syscall.Syscall6(syscall.SYS_READLINKAT, uintptr(dir), uintptr(unsafe.Pointer(s)),
+		uintptr(unsafe.Pointer(&target)), unsafe.Sizeof(target), 0, 0)
+	if errno != 0 || n == uintptr(len(target)) || !IsEntry(string(target[:n])) {
+		return false
+	}
+	s[copy(s[:], target[:n])] = 0
+	return true
 }
 
 // atFDCWD says that a relative name counts from the working directory (Linux

@@ -36,7 +36,8 @@ func (n *neighbours) read(ctx context.Context, name, next string) (buildid.Info,
 // dirOf returns the part of a name that leads to the directory, with the slash at its end.
 func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
 
-// openTrue opens a directory as a place, if its mount shows who owns its files. Else it returns -1.
+// openTrue opens a directory as a place, if its mount shows who owns its files, and others cannot change it. Else
+// it returns -1: a file costs no less then.
 func openTrue(path string) int {
 	if path == "" {
 		path = "."
@@ -45,7 +46,7 @@ func openTrue(path string) int {
 	if err != nil {
 		return -1
 	}
-	if !trust.TrueOwners(dir) {
+	if !regular.OpensEntries(dir) || !trust.TrueOwners(dir) {
 		syscall.Close(dir)
 		return -1
 	}

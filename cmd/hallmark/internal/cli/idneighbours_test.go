@@ -66,13 +66,21 @@ func text(err error) string {
 	return err.Error()
 }
 
-// TestSwappedNeighbours reads two names of a directory that all can change, while one of them exchanges a file for
-// a pipe, again and again. The pipe sees whether it is opened.
+// TestSwappedNeighbours reads two names of a directory that all can change since its first file was read, while one of
+// them exchanges a file for a pipe, again and again. The pipe sees whether it is opened.
 func TestSwappedNeighbours(t *testing.T) {
 	dir := t.TempDir()
 	name, other, pipe := filepath.Join(dir, "name"), filepath.Join(dir, "other"), filepath.Join(dir, "pipe")
 	testenv.Trap(t, pipe)
-	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.WriteFile(other, []byte("y"), 0o600), os.Chmod(dir, 0o777)); err != nil {
+	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.WriteFile(other, []byte("y"), 0o600), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	n := neighbours{dir: -1}
+	defer n.close()
+	if _, err := n.read(t.Context(), name, other); err != nil || n.dir < 0 {
+		t.Fatalf("%v, directory %d", err, n.dir)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	stop, done := make(chan struct{}), make(chan error)
@@ -91,8 +99,6 @@ func TestSwappedNeighbours(t *testing.T) {
 			}
 		}
 	}()
-	n := neighbours{dir: -1}
-	defer n.close()
 	for range 5_000 {
 		_, err := n.read(t.Context(), name, other)
 		if err != nil && !errors.Is(err, regular.ErrOther) && !errors.Is(err, buildid.ErrChanging) {
