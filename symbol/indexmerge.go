@@ -21,8 +21,9 @@ type merger struct {
 	runs    ranges.List // values are indices in runList
 	runList []codeRun
 	symbols symbolCursor
-	bare    indexPart // of the functions that only a symbol names
-	bySite  map[bareSite]int32
+	bare    indexPart          // of the functions that only a symbol names
+	byName  []siteNumbers      // by layer, the sites that have no line
+	bySite  map[bareSite]int32 // the others
 	tables  tables
 
 	lastNamed namedBy // what symbolOf was asked last; at first of no symbol
@@ -45,6 +46,10 @@ type bareSite struct {
 	layer, index int
 	file         uint32
 }
+
+// siteNumbers are the sites of bare by number of the symbol that names them, plus 1; 0 for
+// none.
+type siteNumbers []int32
 
 // findRuns finds the runs of all units, and settles which has an address that several
 // speak of: the first in the file that knows the function, or claims the address by its
@@ -130,6 +135,10 @@ func (m *merger) use() {
 	for _, part := range m.parts {
 		most = max(most, part.from.functions.n)
 	}
+	if len(m.parts) == 0 { // all that is named is a symbol
+		most = m.named()
+		m.bare.sites = make([]partSite, 0, most)
+	}
 	m.tables.reserve(most)
 	for i, start := range m.runs.Starts {
 		r := &m.runList[m.runs.Values[i]]
@@ -146,6 +155,15 @@ func (m *merger) use() {
 	for _, part := range m.parts {
 		part.functions = m.tables.functions
 	}
+}
+
+// named returns how much code symbols name.
+func (m *merger) named() int {
+	n := 0
+	for _, l := range m.symbols.layers {
+		n += len(l.Ranges.Starts)
+	}
+	return n
 }
 
 // useSite gives numbers to the functions and files of a site and its callers.
@@ -220,10 +238,23 @@ func (m *merger) barePiece(start uint32, sym symbolRef, file, line, column uint3
 // bareSite returns the site of a function that only a symbol names, or of lines of a file
 // that no function has.
 func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
-	key := bareSite{sym.layer, sym.index, file}
-	if n, ok := m.bySite[key]; ok {
-		return n
+	if file == 0 && sym.index >= 0 {
+		n := &m.byName[sym.layer][sym.index]
+		if *n == 0 {
+			*n = m.newBareSite(sym, file) + 1
+		}
+		return *n - 1
 	}
+	key := bareSite{sym.layer, sym.index, file}
+	n, ok := m.bySite[key]
+	if !ok {
+		n = m.newBareSite(sym, file)
+		m.bySite[key] = n
+	}
+	return n
+}
+
+func (m *merger) newBareSite(sym symbolRef, file uint32) int32 {
 	name, source := uint32(0), SourceDWARF // the empty string, which the table has first
 	if sym.index >= 0 {
 		name = m.symbolName(sym)
@@ -235,7 +266,6 @@ func (m *merger) bareSite(sym symbolRef, file uint32) int32 {
 	n := int32(len(m.bare.sites))
 	m.bare.functions = m.tables.functions
 	m.bare.sites = append(m.bare.sites, partSite{parent: -1, function: function, file: file, source: source})
-	m.bySite[key] = n
 	return n
 }
 
@@ -282,9 +312,13 @@ type namedBy struct {
 	symbol   symbolRef
 }
 
+// sizeNamed is how much of the stream code takes that only a symbol names: a site, and its part of
+// a block.
+const sizeNamed = 32
+
 // streamSize guesses the size of the stream, so that it need not grow often.
 func (m *merger) streamSize() int {
-	size := 0
+	size := sizeNamed * m.named()
 	for _, part := range m.parts {
 		size += 3*len(part.pieces) + 6*len(part.sites)
 	}
@@ -404,6 +438,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		switch table := table.(type) {
 		case *symtab.Table:
 			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
+			m.byName = append(m.byName, make(siteNumbers, len(table.Ranges.Starts)))
 			m.room += namesFactor * int64(len(table.Names))
 		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })

@@ -108,6 +108,9 @@ func (w *indexWriter) endChapter() {
 	at := max(len(w.granules)-len(w.chapter), 0)
 	if !slices.Equal(w.granules[at:], w.chapter) {
 		at = len(w.granules)
+		if at+len(w.chapter) > cap(w.granules) {
+			w.granules = slices.Grow(w.granules, max(at, len(w.chapter)))
+		}
 		w.granules = append(w.granules, w.chapter...)
 	}
 	w.directory = binary.LittleEndian.AppendUint32(w.directory, uint32(at))

@@ -49,7 +49,7 @@ func ReadKallsyms(r io.Reader) (k *Kallsyms, err error) {
 	b := newKallsymsBuilder()
 	var spans []ranges.Span
 	err = b.read(r, func(s kallsymsLine) {
-		spans = append(spans, b.span(s))
+		spans = append(twice(spans), b.span(s))
 	})
 	if err != nil {
 		return nil, err
@@ -178,7 +178,16 @@ func (b *kallsymsBuilder) span(l kallsymsLine) ranges.Span {
 	s := ranges.Span{Start: l.start, Rank: l.rank, Unsized: true}
 	if s.Rank != ranges.Hidden {
 		s.Value = uint32(len(b.symbols))
-		b.symbols = append(b.symbols, kernelSymbol{b.table.Add(l.name), b.moduleIndex(l.module)})
+		b.symbols = append(twice(b.symbols), kernelSymbol{b.table.Add(l.name), b.moduleIndex(l.module)})
+	}
+	return s
+}
+
+// twice makes a full slice twice as long. How many symbols there are is only known at their end,
+// and append, which adds a quarter to what is long, would copy them five times.
+func twice[T any](s []T) []T {
+	if len(s) == cap(s) {
+		return slices.Grow(s, max(len(s), 1<<10))
 	}
 	return s
 }
@@ -346,7 +355,7 @@ func (k *Kallsyms) IndexModule(module string, start, end addr.Abs, opt IndexOpti
 
 func (k *Kallsyms) index(name, module string, start, end addr.Abs, opt IndexOptions) (*Index, error) {
 	size := uint64(end - start)
-	t := &symtab.Table{Names: k.names}
+	t := &symtab.Table{Names: k.names, Ranges: ranges.WithRoom(k.Len())}
 	for i, v := range k.ranges.Starts {
 		s := k.symbols[k.ranges.Values[i]]
 		if k.modules[s.module] == module && v-uint64(start) < size {

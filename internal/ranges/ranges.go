@@ -143,7 +143,7 @@ func Paint(spans []Span) List {
 			pieces++
 		}
 	}
-	r := makeRanges(min(pieces, len(edges)))
+	r := WithRoom(min(pieces, len(edges)))
 	for i, owner := range owners {
 		if owner != 0 {
 			r.Add(edges[i], edges[i+1], spans[owner-1].Value)
@@ -173,14 +173,15 @@ func areInOrder(spans []Span) bool {
 
 // inOrder is paint for spans that are disjoint, and sorted.
 func inOrder(spans []Span) List {
-	r := makeRanges(len(spans))
+	r := WithRoom(len(spans))
 	for i := range spans {
 		r.Add(spans[i].Start, spans[i].End, spans[i].Value)
 	}
 	return r
 }
 
-func makeRanges(n int) List {
+// WithRoom returns an empty list with room for n ranges.
+func WithRoom(n int) List {
 	return List{Starts: make([]uint64, 0, n), Sizes: make([]uint32, 0, n), Values: make([]uint32, 0, n)}
 }
 

@@ -56,6 +56,9 @@ type Names struct{ strings.Builder }
 // Add appends a name and returns where it is.
 func (t *Names) Add(name []byte) uint32 {
 	at := t.Len()
+	if t.Cap()-at <= len(name) {
+		t.Grow(len(name) + 1) // doubles the room, where Write adds a quarter to what is long
+	}
 	t.Write(name)
 	t.WriteByte(0)
 	return uint32(at)
