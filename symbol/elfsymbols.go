@@ -80,13 +80,32 @@ func elfSymbolsIn(m *elffile.Image, s *elffile.Section) ([]ELFSymbol, error) {
 		case e.Type() == elffile.STT_FILE:
 			file = name
 		case isNamedSymbol(e, m, name):
-			symbols = append(symbols, namedSymbol(e, m, name, file))
+			symbols = append(twice(symbols), namedSymbol(e, m, name, file))
 		}
 	})
-	slices.SortStableFunc(symbols, func(a, b ELFSymbol) int {
-		return cmp.Or(cmp.Compare(a.Virt, b.Virt), cmp.Compare(a.Size, b.Size))
+	return sortedSymbols(symbols), err
+}
+
+// sortedSymbols returns symbols sorted by address and size, and else in their order. It moves each
+// once: a stable sort in place moves them more often than it compares them.
+func sortedSymbols(symbols []ELFSymbol) []ELFSymbol {
+	type key struct {
+		virt addr.Virt
+		size uint64
+		at   int
+	}
+	keys := make([]key, len(symbols))
+	for i := range symbols {
+		keys[i] = key{symbols[i].Virt, symbols[i].Size, i}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.virt, b.virt), cmp.Compare(a.size, b.size), cmp.Compare(a.at, b.at))
 	})
-	return symbols, err
+	sorted := make([]ELFSymbol, len(symbols))
+	for i := range keys {
+		sorted[i] = symbols[keys[i].at]
+	}
+	return sorted
 }
 
 // isNamedSymbol reports whether s is code or data of the file that a name stands for.

@@ -89,6 +89,7 @@ func exitWith(status int) error {
 }
 
 func runAddr2line(ctx context.Context, e *verb.Env, p addr2line.Program, name string, args []string) int {
+	verb.CollectSeldom()
 	var symbols symbolsource.Options
 	source, err := symbols.Open(ctx, e)
 	if err != nil {

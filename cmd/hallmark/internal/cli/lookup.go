@@ -84,6 +84,7 @@ func runLookup(ctx context.Context, e *verb.Env, opt lookupOptions, name string,
 			return verb.Usage(err)
 		}
 	}
+	verb.CollectSeldom()
 	source, err := opt.symbols.Open(ctx, e)
 	if err != nil {
 		return err

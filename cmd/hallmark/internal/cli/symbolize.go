@@ -83,6 +83,7 @@ func newSymbolizeCommand(e *verb.Env) *cobra.Command {
 		Example: symbolizeExample,
 		Args:    verb.Takes("[IN]"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			verb.CollectSeldom()
 			return s.run(append(args, "-")[0])
 		},
 	}
@@ -317,7 +318,6 @@ func (s *symbolizer) writeProfile(source *symbolsource.Source, r plainInput) err
 	case s.output == "-" && terminal.Width(s.env.Stdout) > 0:
 		return verb.Usagef("a profile is nothing for a terminal: -o OUT")
 	}
-	verb.CollectSeldom()
 	o, err := s.input.Options()
 	if err != nil {
 		return err
