@@ -76,33 +76,45 @@ func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 		content buildid.Content
 		path    string
 	}
+	type mapped struct {
+		file *file
+		why  reason.Reason // there is nothing to ask for
+	}
 	var files []*file
 	binaries, contested := Binaries(p), Contested(p)
 	byKey := map[key]*file{}
-	for _, l := range p.Location {
-		if hasSource(l) {
-			continue
-		}
-		b, why := binaries[l.Mapping], reason.None
+	fileOf := func(m *pprof.Mapping) mapped {
+		b := binaries[m]
 		switch {
 		case b.ID.IsZero():
-			why = reason.NoIdentity
+			return mapped{why: reason.NoIdentity}
 		case b.Content.IsZero() && contested[b.ID]:
-			why = reason.DifferentContent
-		}
-		if why != reason.None {
-			if !symbolized(l) {
-				misses[l] = why
-			}
-			continue
+			return mapped{why: reason.DifferentContent}
 		}
 		k := key{b.ID, b.Content, b.Path}
 		if byKey[k] == nil {
 			byKey[k] = &file{binary: b, named: true}
 			files = append(files, byKey[k])
 		}
-		byKey[k].locations = append(byKey[k].locations, l)
-		byKey[k].named = byKey[k].named && symbolized(l)
+		return mapped{file: byKey[k]}
+	}
+	byMapping := map[*pprof.Mapping]mapped{}
+	for _, l := range p.Location {
+		if hasSource(l) {
+			continue
+		}
+		at, ok := byMapping[l.Mapping]
+		if !ok {
+			at = fileOf(l.Mapping)
+			byMapping[l.Mapping] = at
+		}
+		switch {
+		case at.file != nil:
+			at.file.locations = append(at.file.locations, l)
+			at.file.named = at.file.named && symbolized(l)
+		case !symbolized(l):
+			misses[l] = at.why
+		}
 	}
 	return files
 }

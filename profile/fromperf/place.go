@@ -18,7 +18,8 @@ type place struct {
 // places numbers places. In a space that does not change, an address is always the same
 // place; so the last answers are remembered by both.
 type places struct {
-	numbers map[place]uint32
+	inFiles map[inFile]uint32 // numbers of most places
+	others  map[place]uint32
 	all     []place
 	recent  [recentPlaces]recentPlace
 }
@@ -32,7 +33,13 @@ type recentPlace struct {
 
 const recentPlaces = 1 << 14
 
-func newPlaces() *places { return &places{numbers: map[place]uint32{}} }
+// inFile is a place in a file, which has two words to compare.
+type inFile struct {
+	file *file
+	at   uint64
+}
+
+func newPlaces() *places { return &places{inFiles: map[inFile]uint32{}, others: map[place]uint32{}} }
 
 func (s *places) recentOf(layout uint64, ip addr.Abs) *recentPlace {
 	const golden = 0x9e3779b97f4a7c15 // spreads what differs by little
@@ -40,10 +47,18 @@ func (s *places) recentOf(layout uint64, ip addr.Abs) *recentPlace {
 }
 
 func (s *places) number(at place) uint32 {
-	n, ok := s.numbers[at]
+	if at != (place{file: at.file, at: at.at}) {
+		return numberIn(s.others, at, s, at)
+	}
+	return numberIn(s.inFiles, inFile{at.file, at.at}, s, at)
+}
+
+// numberIn returns the number that a map has of a place, the next one if it is new.
+func numberIn[K comparable](numbers map[K]uint32, key K, s *places, at place) uint32 {
+	n, ok := numbers[key]
 	if !ok {
 		n = uint32(len(s.all))
-		s.numbers[at] = n
+		numbers[key] = n
 		s.all = append(s.all, at)
 	}
 	return n

@@ -145,6 +145,12 @@ type functionKey struct {
 	binary binaryKey
 }
 
+// mappedFunction is a function of a profile in one of its mappings, nil for code without one.
+type mappedFunction struct {
+	function *pprof.Function
+	mapping  *pprof.Mapping
+}
+
 // binaryKey distinguishes binaries: by identity and content; by the path where either is
 // unknown.
 type binaryKey struct{ file, buildID, content string }
@@ -175,7 +181,8 @@ type pidKey struct {
 type tally struct {
 	total     int64
 	functions map[functionKey]*counted[Function]
-	several   map[*counted[Function]]bool // are in several source files
+	inMapping map[mappedFunction]*counted[Function] // the same, by pointers
+	several   map[*counted[Function]]bool           // are in several source files
 	binaries  map[binaryKey]*counted[Binary]
 	processes map[string]*Process
 	pids      map[pidKey]bool
@@ -210,6 +217,7 @@ func (c *counted[T]) first(sample int) bool {
 func newTally(p *pprof.Profile) *tally {
 	return &tally{
 		functions: map[functionKey]*counted[Function]{},
+		inMapping: map[mappedFunction]*counted[Function]{},
 		several:   map[*counted[Function]]bool{},
 		binaries:  map[binaryKey]*counted[Binary]{},
 		processes: map[string]*Process{},
@@ -276,6 +284,17 @@ func (t *tally) addProcess(s *pprof.Sample, value int64) {
 }
 
 func (t *tally) function(c profile.Call) *counted[Function] {
+	at := mappedFunction{c.Function, c.Location.Mapping}
+	f := t.inMapping[at]
+	if f == nil {
+		f = t.newFunction(c)
+		t.inMapping[at] = f
+	}
+	return f
+}
+
+// newFunction returns what counts for a function that a mapping has not had before.
+func (t *tally) newFunction(c profile.Call) *counted[Function] {
 	k := functionKey{name: profile.UnknownName(c.Location.Mapping), binary: t.keyOf(c.Location.Mapping)}
 	unnamed := c.Function == nil || profile.IsUnnamed(c.Function)
 	if c.Function != nil {
