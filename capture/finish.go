@@ -120,6 +120,7 @@ func (f *finisher) build(b *profile.Builder) *pprof.Profile {
 	files := f.prepare()
 	f.doubt(b, files)
 	places := f.stacks.places.All()
+	b.Expect(len(places), f.stacks.counts.Len())
 	locations := make([]*pprof.Location, len(places))
 	for i, p := range places {
 		frame := f.frame(p)

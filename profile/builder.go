@@ -28,6 +28,7 @@ package profile
 
 import (
 	"math"
+	"slices"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -212,6 +213,18 @@ func NewBuilder(period int64) *Builder {
 		labelled:  map[walkedOwner]sampleLabels{},
 		contents:  newContents(),
 	}
+}
+
+// Expect makes room in an empty Builder for so many different locations and samples, as far as these are
+// known.
+func (b *Builder) Expect(locations, samples int) {
+	b.locations = make(map[locationKey]*pprof.Location, locations)
+	b.numbers.Expect(samples)
+	b.counts.Expect(samples)
+	b.out.Location = slices.Grow(b.out.Location, locations)
+	b.out.Sample = slices.Grow(b.out.Sample, samples)
+	b.stacks = slices.Grow(b.stacks, samples)
+	b.samples = slices.Grow(b.samples, samples)
 }
 
 // Add counts a stack, leaf first, that was seen count times and stands for

@@ -439,6 +439,7 @@ func (f *File) addTables(m *merger, header *indexHeader) error {
 		case *symtab.Table:
 			m.symbols.layers = append(m.symbols.layers, symbolLayer{table, s.kind})
 			m.byName = append(m.byName, make(siteNumbers, len(table.Ranges.Starts)))
+			clear(m.byName[len(m.byName)-1]) // as in hashTable.grow
 			m.room += namesFactor * int64(len(table.Names))
 		case *goTable:
 			part, ok := table.indexPart(m.base, func(pc uint64) bool { return !m.isFunction(pc) })

@@ -57,6 +57,9 @@ func (t *hashTable) reserve(n int) {
 func (t *hashTable) grow(size int) {
 	old := t.slots
 	t.slots = make([]slot, size)
+	// A search reads a slot before it fills it. The kernel maps its page of zeros for the read, and has
+	// to take that away from every processor for the write; a write comes first here.
+	clear(t.slots)
 	for _, s := range old {
 		if s.number != 0 {
 			*t.find(s.hash, func(uint32) bool { return false }) = s

@@ -10,6 +10,7 @@ package intern
 import (
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"slices"
 	"unsafe"
 )
@@ -31,6 +32,14 @@ func (v *Values[K]) Number(k K) (n uint32, isNew bool) {
 	v.table.set(slot, hash, len(v.all))
 	v.all = append(doubled(v.all, 1), k)
 	return n, true
+}
+
+// Expect makes room for so many values where there are none yet.
+func (v *Values[K]) Expect(n int) {
+	if len(v.all) == 0 {
+		v.table.init(n)
+		v.all = make([]K, 0, n)
+	}
 }
 
 // Find returns the number of a value, and whether it has one.
@@ -79,6 +88,14 @@ func (s *Sequences) Number(sequence []uint32) uint32 {
 		s.ends = append(doubled(s.ends, 1), uint64(len(s.numbers)))
 	}
 	return n
+}
+
+// Expect makes room for so many sequences where there are none yet, but not for what they have.
+func (s *Sequences) Expect(n int) {
+	if len(s.ends) == 0 {
+		s.table.init(n)
+		s.ends = make([]uint64, 0, n)
+	}
 }
 
 // Find returns the number of a sequence, and whether it has one.
@@ -142,11 +159,17 @@ const (
 	firstBits = 6          // of the places in a new table
 )
 
+// init makes an empty table with room for so many numbers.
+func (t *table) init(numbers int) {
+	size := max(firstBits, bits.Len(uint(numbers+numbers/3)))
+	*t = table{maphash.MakeSeed(), make([]uint64, 1<<size), uint8(64 - size)}
+}
+
 // makeRoom makes room for one more than so many numbers.
 func (t *table) makeRoom(numbers int) {
 	switch {
 	case t.slots == nil:
-		*t = table{maphash.MakeSeed(), make([]uint64, 1<<firstBits), 64 - firstBits}
+		t.init(1)
 	case numbers >= len(t.slots)/4*3:
 		old := t.slots
 		t.slots = make([]uint64, 2*len(old))

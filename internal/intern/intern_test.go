@@ -90,6 +90,30 @@ func TestSequences(t *testing.T) {
 	}
 }
 
+// TestExpect numbers as many values as were expected, fewer and more.
+func TestExpect(t *testing.T) {
+	for _, expected := range []int{0, 1, 47, 48, 49, 96, 1000} {
+		for _, n := range []int{expected, expected / 2, 3*expected + 1} {
+			var v Values[int]
+			var s Sequences
+			v.Expect(expected)
+			s.Expect(expected)
+			for i := range n {
+				if got, isNew := v.Number(-i); got != uint32(i) || !isNew || s.Number([]uint32{uint32(i)}) != uint32(i) {
+					t.Fatalf("with room for %d, %d has the number %d", expected, i, got)
+				}
+			}
+			if n == expected && n > 0 && len(v.table.slots) != 1<<(64-v.table.shift) {
+				t.Errorf("%d slots, %d bits", len(v.table.slots), 64-v.table.shift)
+			}
+			v.Expect(2 * n)
+			if v.Len() != n || s.Len() != n {
+				t.Errorf("%d and %d of %d", v.Len(), s.Len(), n)
+			}
+		}
+	}
+}
+
 // BenchmarkSequences looks for known stacks of 24 frames.
 func BenchmarkSequences(b *testing.B) {
 	var s Sequences

@@ -15,6 +15,7 @@ func (p *replay) build(events []*tally) *pprof.Profile {
 	p.stats.Samples, p.stats.Unwalked, p.stats.Untimed, p.stats.Unnumbered, p.stats.Unrecorded = 0, 0, 0, 0, 0
 	p.unrecorded = map[*file]bool{}
 	b := profile.NewBuilder(samplePeriod(events[0].event.Attr))
+	b.Expect(len(p.known.all), stackCount(events))
 	p.files.learnContents(p.known.all)
 	first, last := events[0].first, uint64(0)
 	move, wall := toWall(p.r.Info(), events[0].event)
@@ -34,6 +35,15 @@ func (p *replay) build(events []*tally) *pprof.Profile {
 	}
 	out.Comments = append(out.Comments, p.stats.Notes()...)
 	return out
+}
+
+// stackCount returns how many stacks of owners were counted.
+func stackCount(events []*tally) int {
+	n := 0
+	for _, t := range events {
+		n += len(t.counts.all)
+	}
+	return n
 }
 
 // buildEvent adds what was counted of an event, which has the number i in the profile.
@@ -83,20 +93,19 @@ type stackBuilder struct {
 	replay    *replay
 	builder   *profile.Builder
 	counts    *counts
-	stacks    map[uint32]profile.Stack
+	stacks    []profile.Stack   // and one more, by the number of the stack; 0 for none
 	locations []*pprof.Location // by the number of the place
 	places    []uint32
 	stack     []*pprof.Location
 }
 
 func (p *replay) newStackBuilder(b *profile.Builder, c *counts) *stackBuilder {
-	return &stackBuilder{replay: p, builder: b, counts: c, stacks: map[uint32]profile.Stack{}, locations: make([]*pprof.Location, len(p.known.all))}
+	return &stackBuilder{replay: p, builder: b, counts: c, stacks: make([]profile.Stack, len(c.stacks.nodes)), locations: make([]*pprof.Location, len(p.known.all))}
 }
 
 func (b *stackBuilder) build(number uint32) profile.Stack {
-	built, ok := b.stacks[number]
-	if ok {
-		return built
+	if built := b.stacks[number]; built != 0 {
+		return built - 1
 	}
 	places, walk := b.counts.stacks.appendTo(b.places[:0], number)
 	b.places = places
@@ -109,8 +118,8 @@ func (b *stackBuilder) build(number uint32) profile.Stack {
 		}
 		b.stack = append(b.stack, b.locations[n])
 	}
-	built = b.builder.Stack(b.stack, walk)
-	b.stacks[number] = built
+	built := b.builder.Stack(b.stack, walk)
+	b.stacks[number] = built + 1
 	return built
 }
 
