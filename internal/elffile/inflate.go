@@ -1,8 +1,6 @@
 package elffile
 
 import (
-	"bytes"
-	"io"
 	"sync"
 
 	"hallmark/internal/defect"
@@ -12,7 +10,7 @@ import (
 type Inflating struct {
 	image *Image
 	to    *Content
-	from  io.Reader
+	from  Decompressor
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -62,8 +60,8 @@ func (p *Inflating) Stop() {
 	for p.goal = 0; p.running; {
 		p.changed.Wait()
 	}
-	if c, ok := p.from.(io.Closer); ok {
-		c.Close()
+	if p.from != nil {
+		p.from.Close()
 	}
 }
 
@@ -72,11 +70,11 @@ func (p *Inflating) run() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.err == nil && p.ready < p.goal {
-		at := p.ready
+		end := min(p.ready+inflateStep, uint64(len(p.to.Out)))
 		p.mu.Unlock()
-		n, err := p.step(at)
+		ready, err := p.fill(int(end))
 		p.mu.Lock()
-		p.ready += uint64(n)
+		p.ready = max(p.ready, uint64(ready))
 		switch {
 		case defect.Is(err):
 			p.err = p.image.Damage(err)
@@ -89,16 +87,15 @@ func (p *Inflating) run() {
 	p.changed.Broadcast()
 }
 
-func (p *Inflating) step(at uint64) (n int, err error) {
+func (p *Inflating) fill(end int) (ready int, err error) {
 	err = WhileMapped(func() (err error) {
 		if p.from == nil {
-			if p.from, err = p.to.Open(bytes.NewReader(p.to.Raw)); err != nil {
+			if p.from, err = p.to.Open(p.to.Out, p.to.Raw); err != nil {
 				return err
 			}
 		}
-		part := p.to.Out[at:]
-		n, err = io.ReadFull(p.from, part[:min(len(part), inflateStep)])
+		ready, err = p.from.Fill(end)
 		return err
 	})
-	return n, err
+	return ready, err
 }

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
 	"hallmark/internal/cursor"
+	"hallmark/internal/inflate"
 )
 
 // Kinds of compression (gABI, "Section Compression").
@@ -44,10 +44,18 @@ func init() { inflationRoom.Store(freeInflation) }
 type Content struct {
 	*Section
 	Raw  []byte
-	Open func(io.Reader) (io.Reader, error) // of the decompressor, nil where Raw is all
-	Want uint64                             // bytes that decompressed Raw has, by its header
-	Out  []byte                             // of this size
+	Open func(out, raw []byte) (Decompressor, error) // nil where Raw is all
+	Want uint64                                      // bytes that decompressed Raw has, by its header
+	Out  []byte                                      // of this size
 	To   *[]byte
+}
+
+// A Decompressor fills memory with what a compressed section has.
+type Decompressor interface {
+	// Fill returns how many bytes are there, which are those up to end at least, unless there
+	// is an error.
+	Fill(end int) (int, error)
+	Close() error
 }
 
 // Shares reports whether two compressed sections have bytes of the file in common: then
@@ -201,25 +209,37 @@ func (m *Image) loadSection(b *Content) (err error) {
 	return err
 }
 
-func openZlib(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
+func openZlib(out, raw []byte) (Decompressor, error) { return inflate.NewDecoder(out, raw), nil }
 
-func openZstd(r io.Reader) (io.Reader, error) {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+func openZstd(out, raw []byte) (Decompressor, error) {
+	z, err := zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
 	if err != nil {
 		return nil, err
 	}
-	return z.IOReadCloser(), nil
+	return &stream{ReadCloser: z.IOReadCloser(), out: out}, nil
+}
+
+// stream is the Decompressor of what comes out of a reader.
+type stream struct {
+	io.ReadCloser
+	out []byte
+	n   int // bytes that are there
+}
+
+// Fill reads up to end.
+func (s *stream) Fill(end int) (int, error) {
+	n, err := io.ReadFull(s, s.out[s.n:end])
+	s.n += n
+	return s.n, err
 }
 
 // decompress fills the section's memory.
 func (m *Image) decompress(b *Content) error {
-	r, err := b.Open(bytes.NewReader(b.Raw))
+	d, err := b.Open(b.Out, b.Raw)
 	if err != nil {
 		return err
 	}
-	if c, ok := r.(io.Closer); ok {
-		defer c.Close()
-	}
-	_, err = io.ReadFull(r, b.Out)
+	defer d.Close()
+	_, err = d.Fill(len(b.Out))
 	return err
 }
