@@ -3,7 +3,6 @@ package symbol
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"slices"
 )
 
 // The fixed parts of an index; the package comment describes the format.
@@ -172,7 +171,12 @@ func (w *blockWidths) header(more int) blockHeader {
 
 // widthCode returns the number of the first width that is not less than bits.
 func widthCode(widths []uint8, bits int) int {
-	return slices.IndexFunc(widths, func(width uint8) bool { return int(width) >= bits })
+	for code, width := range widths {
+		if int(width) >= bits {
+			return code
+		}
+	}
+	return -1 // which cannot be: the last width is that of the largest number
 }
 
 // functionRecord is what an index knows of a function: in low from the lowest bit on

@@ -26,6 +26,7 @@ type merger struct {
 	bySite  map[bareSite]int32 // the others
 	tables  tables
 
+	lastSite  codeSite
 	lastNamed namedBy // what symbolOf was asked last; at first of no symbol
 	lastName  uint32
 
@@ -275,6 +276,11 @@ func (m *merger) symbolOf(part *indexPart, site int32, sym symbolRef) uint32 {
 	if sym.index < 0 {
 		return 0
 	}
+	asked := codeSite{part, site}
+	if asked == m.lastSite && sym == m.lastNamed.symbol {
+		return m.lastName
+	}
+	m.lastSite = asked
 	for part.sites[site].parent >= 0 {
 		site = part.sites[site].parent
 	}
@@ -304,6 +310,12 @@ func (m *merger) symbolName(sym symbolRef) uint32 {
 		m.lastString = m.tables.string(name)
 	}
 	return m.lastString
+}
+
+// codeSite is a site of a part.
+type codeSite struct {
+	part *indexPart
+	site int32
 }
 
 // namedBy is a function and the symbol at its address.

@@ -130,14 +130,16 @@ func (w *indexWriter) block() uint32 {
 	at := uint32(len(w.stream))
 	h := w.header(at)
 	w.stream = binary.LittleEndian.AppendUint32(w.stream, uint32(h))[:at+blockHeaderSize]
-	for _, e := range w.pending[1:] {
-		w.stream = append(w.stream, byte(e.start%granuleSize))
+	for i := range w.pending[1:] {
+		w.stream = append(w.stream, byte(w.pending[1+i].start%granuleSize))
 	}
 	fields := bitWriter{out: w.stream}
-	for _, e := range w.pending {
-		fields.put(e.inBlock, h.siteBits())
-		fields.put(uint32(e.inFunc-w.sites[e.inBlock].first), h.lineBits())
-		fields.put(e.column, h.columnBits())
+	siteBits, lineBits, columnBits := h.siteBits(), h.lineBits(), h.columnBits()
+	for i := range w.pending {
+		e := &w.pending[i]
+		fields.put(e.inBlock, siteBits)
+		fields.put(uint32(e.inFunc-w.sites[e.inBlock].first), lineBits)
+		fields.put(e.column, columnBits)
 	}
 	for _, s := range w.sites {
 		fields.put(s.distance(at), h.distanceBits())
@@ -155,9 +157,11 @@ func (w *indexWriter) settle(e *blockEntry) {
 		e.at = w.site(e.part, e.site, e.symbol)
 		e.inFunc = int32(e.line - e.part.functionOf(e.site).startLine())
 	}
-	n := slices.IndexFunc(w.sites, func(s blockSite) bool { return s.at == e.at })
-	if n < 0 {
-		n = len(w.sites)
+	n := 0
+	for n < len(w.sites) && w.sites[n].at != e.at {
+		n++
+	}
+	if n == len(w.sites) {
 		w.sites = append(w.sites, blockSite{e.at, e.inFunc, e.inFunc})
 	}
 	s := &w.sites[n]
@@ -175,20 +179,22 @@ func (p *codePiece) columnIn(columns bool) uint32 {
 
 // header returns the header of the block at an offset.
 func (w *indexWriter) header(at uint32) blockHeader {
-	need := blockWidths{site: bits.Len(uint(len(w.sites) - 1))}
-	for _, e := range w.pending {
-		need.column = widest(need.column, e.column)
+	var column, line, distance, firstLine uint32 // all bits of all of them
+	for i := range w.pending {
+		column |= w.pending[i].column
 	}
-	for _, s := range w.sites {
-		need.line = widest(need.line, uint32(s.last-s.first))
-		need.distance = widest(need.distance, s.distance(at))
-		need.firstLine = widest(need.firstLine, uint32(s.first))
+	for i := range w.sites {
+		s := &w.sites[i]
+		line |= uint32(s.last - s.first)
+		distance |= s.distance(at)
+		firstLine |= uint32(s.first)
+	}
+	need := blockWidths{
+		site: bits.Len(uint(len(w.sites) - 1)), line: bits.Len32(line), column: bits.Len32(column),
+		distance: bits.Len32(distance), firstLine: bits.Len32(firstLine),
 	}
 	return need.header(len(w.pending) - 1)
 }
-
-// widest returns the number of bits that n needs, or width if that is more.
-func widest(width int, n uint32) int { return max(width, bits.Len32(n)) }
 
 // distance returns how far a site is before its block, 0 for the one of holes.
 func (s *blockSite) distance(block uint32) uint32 {
@@ -208,16 +214,19 @@ type bitWriter struct {
 // put appends the lowest bits of n, 32 at most.
 func (b *bitWriter) put(n uint32, width uint) {
 	b.word |= uint64(n) << b.used
-	for b.used += width; b.used >= 8; b.used -= 8 {
-		b.out = append(b.out, byte(b.word))
-		b.word >>= 8
+	if b.used += width; b.used >= 32 {
+		b.out = binary.LittleEndian.AppendUint32(b.out, uint32(b.word))
+		b.word >>= 32
+		b.used -= 32
 	}
 }
 
 // end returns the bytes.
 func (b *bitWriter) end() []byte {
-	if b.used > 0 {
+	for b.used > 0 {
 		b.out = append(b.out, byte(b.word))
+		b.word >>= 8
+		b.used -= min(b.used, 8)
 	}
 	return b.out
 }

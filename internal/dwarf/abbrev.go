@@ -194,11 +194,15 @@ func (c *tables) abbrev(b []byte, p int, f format) (abbrev, int) {
 	p++
 	for c.attrs = c.attrs[:0]; ; {
 		var attr, form uint64
-		if attr, p = uleb(b, p); p == overrun {
-			return abbrev{}, overrun
-		}
-		if form, p = uleb(b, p); p == overrun {
-			return abbrev{}, overrun
+		if p+2 <= len(b) && b[p]|b[p+1] < 0x80 { // one byte each, as nearly all
+			attr, form, p = uint64(b[p]), uint64(b[p+1]), p+2
+		} else {
+			if attr, p = uleb(b, p); p == overrun {
+				return abbrev{}, overrun
+			}
+			if form, p = uleb(b, p); p == overrun {
+				return abbrev{}, overrun
+			}
 		}
 		if attr == 0 && form == 0 {
 			return a, p
@@ -255,7 +259,8 @@ func (s *shapes) of(form uint64) (shape, bool) {
 // plan makes the plans for an abbreviation with these attributes.
 func (t *table) plan(a *abbrev, attrs []op) {
 	a.sibling = -1
-	for _, o := range attrs {
+	for i := range attrs {
+		o := &attrs[i]
 		if o.slot == slotSibling && o.form == FormRef4 && a.fixed >= 0 {
 			a.sibling = int32(a.fixed)
 		}

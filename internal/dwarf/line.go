@@ -106,7 +106,8 @@ func (p *program) run(r *Reader) error {
 	most := r.mostRows()
 	r.rows = slices.Grow(r.rows, min((len(b)-int(p.code))/bytesOfRow, most))
 	most += len(r.rows)
-	addrs, lines := p.specials()
+	r.specials.make(p)
+	addrs, lines := &r.specials.addrs, &r.specials.lines
 	simple := p.maxOps == 1
 	for at := int(p.code); at < len(b); {
 		opcode := b[at]
@@ -179,14 +180,32 @@ func (r *Reader) emit(m *machine) {
 	r.rows = append(r.rows, m.row)
 }
 
-// specials returns what special opcodes add to the address and to the line.
-func (p *program) specials() (addrs [256]uint64, lines [256]uint32) {
+// specials are what special opcodes add to the address and to the line. They are those of the
+// program before, too, as a rule.
+type specials struct {
+	by    specialsKey
+	addrs [256]uint64
+	lines [256]uint32
+}
+
+type specialsKey struct {
+	minInst               uint64
+	lineBase              int8
+	lineRange, opcodeBase uint8 // not 0 in a program
+}
+
+// make makes the specials of a program.
+func (t *specials) make(p *program) {
+	by := specialsKey{p.minInst, p.lineBase, p.lineRange, p.opcodeBase}
+	if t.by == by {
+		return
+	}
+	t.by = by
 	for i := int(p.opcodeBase); i < 256; i++ {
 		n := i - int(p.opcodeBase)
-		addrs[i] = uint64(n/int(p.lineRange)) * p.minInst
-		lines[i] = uint32(int(p.lineBase) + n%int(p.lineRange))
+		t.addrs[i] = uint64(n/int(p.lineRange)) * p.minInst
+		t.lines[i] = uint32(int(p.lineBase) + n%int(p.lineRange))
 	}
-	return addrs, lines
 }
 
 // advance moves the address by n operations, several of which can be in one

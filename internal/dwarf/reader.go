@@ -25,6 +25,7 @@ type Reader struct {
 	sorted    []span
 	rows      []row
 	sequences []sequence
+	specials  specials
 	files     Files
 	scopes    []Piece // which scope an address belongs to
 	lines     []Piece // which sequence
