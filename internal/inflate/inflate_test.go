@@ -43,10 +43,10 @@ func samples(tb testing.TB) map[string][]byte {
 		tb.Fatal(err)
 	}
 	return map[string][]byte{
-		"empty": nil, "one byte": {7}, "zeros": make([]byte, 1<<20), "noise": noise, "skewed": skewed,
+		"empty": nil, "one byte": {7}, "zeros": make([]byte, 300_000), "noise": noise, "skewed": skewed,
 		"periods":   []byte(strings.Repeat("ab", 5000) + strings.Repeat("abc", 5000) + strings.Repeat("abcdefg", 5000) + strings.Repeat("abcdefgh", 5000)),
 		"mixed":     bytes.Join([][]byte{noise[:70_000], make([]byte, 70_000), skewed, noise[:40_000]}, nil),
-		"a program": self[:min(len(self), 4<<20)],
+		"a program": self[:min(len(self), 1<<20)],
 		"few":       []byte("a few letters"),
 	}
 }
