@@ -19,6 +19,8 @@ import (
 // all sources. A goroutine that waits in a system call of its own costs far more: until the
 // runtime takes its processor away, after 10 ms, the runtime's monitor looks at it, first every
 // 20 µs. For the same reason no system call here announces itself to the runtime: none of them waits.
+// The end of a wait is a timer of the kernel's in that epoll. One of the runtime's wakes the monitor
+// as well, and a second thread, in case there is more to do.
 //
 // A perf event says once that it has something, to the first who asks (perf_poll in
 // kernel/events/core.c), and the poller asks while nobody waits here. So before it waits a
@@ -31,6 +33,7 @@ type Waiter struct {
 	conn     syscall.RawConn
 	epoll    int
 	sources  int  // an epoll of the sources
+	timer    int  // that ends a wait
 	watching bool // there were processes
 	left     int  // processes that have not ended
 	blind    bool // a ring's own event has ended, so it wakes nobody
@@ -61,7 +64,7 @@ func NewWaiter(ctx context.Context, sources, processes []int, pending func() boo
 	if pending == nil {
 		pending = func() bool { return false }
 	}
-	w := &Waiter{ctx: ctx, pending: pending, epoll: -1, sources: -1, watching: len(processes) > 0, left: len(processes)}
+	w := &Waiter{ctx: ctx, pending: pending, epoll: -1, sources: -1, timer: -1, watching: len(processes) > 0, left: len(processes)}
 	if err := w.open(sources, processes); err != nil {
 		return nil, errors.Join(fmt.Errorf("waiting for events: %w", err), w.closeAll())
 	}
@@ -91,6 +94,12 @@ func (w *Waiter) open(sources, processes []int) error {
 		}
 	}
 	if err := control(w.epoll, unix.EPOLL_CTL_ADD, w.sources, 0); err != nil {
+		return err
+	}
+	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+		return err
+	}
+	if err := control(w.epoll, unix.EPOLL_CTL_ADD, w.timer, unix.EPOLLIN); err != nil {
 		return err
 	}
 	if err := unix.SetNonblock(w.epoll, true); err != nil { // or os.NewFile has no use for the poller
@@ -126,20 +135,17 @@ func (w *Waiter) await(most time.Duration) (came bool, err error) {
 	if w.blind && (most == Forever || most > Glance) {
 		most = Glance
 	}
-	var deadline time.Time
-	if most != Forever {
-		deadline = time.Now().Add(most)
-	}
-	if err := w.file.SetReadDeadline(deadline); err != nil {
+	if err := w.setTimer(most); err != nil {
 		return false, err
 	}
 	if err := control(w.epoll, unix.EPOLL_CTL_MOD, w.sources, unix.EPOLLIN); err != nil {
 		return false, err
 	}
 	// The poller keeps what it hears from here on, whether somebody waits already or only looks.
+	late := false
 	waitErr := w.conn.Read(func(uintptr) bool {
-		came, err = w.look()
-		return came || err != nil || w.isOver()
+		came, late, err = w.look()
+		return came || late || err != nil || w.isOver()
 	})
 	if err == nil && !errors.Is(waitErr, os.ErrDeadlineExceeded) {
 		err = waitErr
@@ -150,28 +156,43 @@ func (w *Waiter) await(most time.Duration) (came bool, err error) {
 	return came, err
 }
 
-// look reports whether a source has something, and forgets processes and sources that have ended.
-func (w *Waiter) look() (came bool, err error) {
+// setTimer has the wait end after a time, unless that is Forever. An end from before is forgotten.
+func (w *Waiter) setTimer(most time.Duration) error {
+	var end unix.ItimerSpec
+	if most != Forever {
+		end.Value = unix.NsecToTimespec(max(1, most.Nanoseconds())) // 0 is for ever
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&end)), 0, 0, 0)
+	return errorOf(errno)
+}
+
+// look reports whether a source has something, and whether the time is over. It forgets processes and
+// sources that have ended.
+func (w *Waiter) look() (came, late bool, err error) {
 	var events [16]unix.EpollEvent
 	n, err := ready(w.epoll, events[:])
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	came = w.pending()
 	for _, e := range events[:n] {
-		if int(e.Fd) == w.sources {
+		switch int(e.Fd) {
+		case w.sources:
 			came = true
+			continue
+		case w.timer:
+			late = true
 			continue
 		}
 		w.left--
 		if err := control(w.epoll, unix.EPOLL_CTL_DEL, int(e.Fd), 0); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
 	if !came {
-		return false, nil
+		return false, late, nil
 	}
-	return true, w.dropEnded()
+	return true, late, w.dropEnded()
 }
 
 // dropEnded forgets sources that have ended: they have something for ever.
@@ -236,8 +257,10 @@ func (w *Waiter) closeAll() error {
 	} else if w.epoll >= 0 {
 		errs = append(errs, unix.Close(w.epoll))
 	}
-	if w.sources >= 0 {
-		errs = append(errs, unix.Close(w.sources))
+	for _, fd := range []int{w.sources, w.timer} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
 	}
 	return errors.Join(errs...)
 }
