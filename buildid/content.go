@@ -157,6 +157,14 @@ var errContent = fmt.Errorf("content hash that has not %d bytes", ContentSize)
 // String returns lower-case hexadecimal digits, "" for unknown content.
 func (c Content) String() string { return hex.EncodeToString(c.Bytes()) }
 
+// AppendText appends what String returns.
+func (c Content) AppendText(b []byte) ([]byte, error) {
+	if c.IsZero() {
+		return b, nil
+	}
+	return hex.AppendEncode(b, c.sum[:]), nil
+}
+
 // ParseContent reads the form that String writes. The empty string is an error.
 func ParseContent(s string) (Content, error) {
 	var c Content

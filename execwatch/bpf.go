@@ -31,21 +31,26 @@ type bpfWatch struct {
 	files, olderFiles map[uint32]*objects.Object
 	old               sync.WaitGroup   // objects that were forgotten, and may still be looked for
 	lives             map[life]*Binary // of processes whose program was reported, with WatchOptions.Exits
-	running           runningPrograms  // of other processes
-	since             uint64           // when events were lost last, ns, CLOCK_MONOTONIC
-	exits             bool
-	ends              map[life]*reportedEnd // processes whose end was reported, until they are gone
-	lost              uint64                // that was reported
-	homes             map[uint64]home       // by the number of the cgroup
-	swept             time.Time             // ends
-	seen              int                   // events in the last reading
-	wakes             bool                  // the next event wakes us
-	period            time.Duration         // until the next reading, unless that wakes us
-	libs              *perfWatch            // nil without WatchOptions.Libs
-	command           uint32                // that was released; 0 for none
-	released          life                  // the command, when it has executed its program
-	before            uint64                // ns, that it had run by then
-	from              uint64                // when it did, ns, CLOCK_MONOTONIC
+	// Events that were reported, and may be overwritten.
+	spareExecs spare[toldExec]
+	spareEnds  spare[reportedEnd]
+	spareLives spare[Binary]
+	args       map[string][]string // that others had before; nil where events are not overwritten
+	running    runningPrograms     // of other processes
+	since      uint64              // when events were lost last, ns, CLOCK_MONOTONIC
+	exits      bool
+	ends       map[life]*reportedEnd // processes whose end was reported, until they are gone
+	lost       uint64                // that was reported
+	homes      map[uint64]home       // by the number of the cgroup
+	swept      time.Time             // ends
+	seen       int                   // events in the last reading
+	wakes      bool                  // the next event wakes us
+	period     time.Duration         // until the next reading, unless that wakes us
+	libs       *perfWatch            // nil without WatchOptions.Libs
+	command    uint32                // that was released; 0 for none
+	released   life                  // the command, when it has executed its program
+	before     uint64                // ns, that it had run by then
+	from       uint64                // when it did, ns, CLOCK_MONOTONIC
 }
 
 // life is one process for good: numbers are used again.
@@ -63,6 +68,8 @@ const maxHomes = 1 << 12
 // Bounds of what is remembered, and of what is waited for.
 const (
 	maxLives = 1 << 16
+	// maxArgs and longArgs (bytes) bound the arguments that are remembered.
+	maxArgs, longArgs = 1 << 10, 256
 	// maxFiles bounds the serial numbers that are remembered. A file gets another one each time that
 	// it comes back into a full table.
 	maxFiles = 1 << 16
@@ -101,6 +108,9 @@ func (w *Watch) useBPF() error {
 		homes:    map[uint64]home{},
 		exits:    w.opts.Exits,
 		swept:    time.Now(),
+	}
+	if w.opts.Reuse {
+		b.args = map[string][]string{}
 	}
 	w.teller, w.stats.Backend = b, backend.BPF
 	b.running.wanted = b.exits && w.opts.Command == nil && procfs.CheckPIDNamespace() == nil
@@ -205,11 +215,11 @@ func (b *bpfWatch) forgetFiles() error {
 // lookForLost reports how many events found no room since the last time. It looks after
 // each reading: no event may come after those that were lost, and the watch may end.
 func (b *bpfWatch) lookForLost() error {
-	stats, err := b.programs.Stats()
+	n, err := b.programs.Lost()
 	if err != nil {
 		return err
 	}
-	if n := stats.LostExecs + stats.LostExits; n > b.lost {
+	if n > b.lost {
 		b.queue.add(&heldEvent{Event: &Event{Kind: Missed, Lost: n - b.lost}, time: perfring.Monotonic()}, 0)
 		b.lost, b.since = n, perfring.Monotonic()
 		clear(b.lives) // they may have executed other programs
@@ -301,7 +311,8 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 	if e.PID == b.command && b.from == 0 {
 		b.released, b.before, b.from = life{e.PID, e.Started}, e.CPU, e.Time
 	}
-	x := &toldExec{
+	x := b.spareExecs.take()
+	*x = toldExec{
 		event: Event{
 			Kind: Executed, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 			File:    e.File,
@@ -320,7 +331,7 @@ func (b *bpfWatch) Exec(e *bpf.Exec) {
 		ev.Script, ev.Interp = e.File, e.Interp
 	}
 	if !e.ArgsUnread {
-		ev.Args = splitArgs(e.Args)
+		ev.Args = b.argsOf(e.Args)
 	}
 	if e.Interpreter != e.Program {
 		o := b.objectOf(e.Interpreter)
@@ -346,6 +357,8 @@ func (x *toldExec) finish() {
 	}
 }
 
+func (x *toldExec) reuse() { x.watch.spareExecs.give(x) }
+
 // homeOf returns the cgroup of this number, and the container that it belongs to.
 func (b *bpfWatch) homeOf(id uint64) (string, string) {
 	h, ok := b.homes[id]
@@ -361,10 +374,16 @@ func (b *bpfWatch) homeOf(id uint64) (string, string) {
 
 // remember keeps what a process runs until it ends.
 func (b *bpfWatch) remember(key life, program Binary) {
-	program.pending = nil
-	if b.exits && (len(b.lives) < maxLives || b.lives[key] != nil) {
-		b.lives[key] = &program
+	known := b.lives[key]
+	if !b.exits || known == nil && len(b.lives) >= maxLives {
+		return
 	}
+	if known == nil {
+		known = b.spareLives.take()
+		b.lives[key] = known
+	}
+	*known = program
+	known.pending = nil
 }
 
 // objectOf returns the object of a place in a process.
@@ -396,9 +415,8 @@ func whyNoFile(kind bpf.FrameKind) reason.Reason {
 	return reason.Unstable
 }
 
-// identify gives a binary the identity of its file.
-func (b *Binary) identify(o evidence) {
-	f := o.Facts()
+// identify gives a binary the identity of its file, of which these facts are known.
+func (b *Binary) identify(o evidence, f *objects.Facts) {
 	if b.ID = f.ID; f.ID.IsZero() {
 		b.Reason = f.Why
 		return
@@ -408,6 +426,22 @@ func (b *Binary) identify(o evidence) {
 		b.pending = o
 	}
 	b.Contested, b.Different = b.Contested || f.Several, b.Different || f.Differ
+}
+
+// argsOf returns the arguments, which are those of other events where these may not be changed.
+func (b *bpfWatch) argsOf(text []byte) []string {
+	if args, ok := b.args[string(text)]; ok {
+		return args
+	}
+	args := splitArgs(text)
+	if b.args == nil || len(text) > longArgs {
+		return args
+	}
+	if len(b.args) >= maxArgs {
+		clear(b.args)
+	}
+	b.args[string(text)] = args
+	return args
 }
 
 // splitArgs returns the arguments, each of which has a NUL behind it; the last one of many
@@ -435,6 +469,7 @@ type reportedEnd struct {
 	watch  *bpfWatch
 	key    life
 	ran    *programList // that it may be in; nil for none
+	lived  *Binary      // the program, of an execution that was reported
 }
 
 // Exit takes the end of a process.
@@ -448,7 +483,8 @@ func (b *bpfWatch) Exit(e *bpf.Exit) {
 	if key == b.released {
 		began = b.from
 	}
-	x := &reportedEnd{
+	x := b.spareEnds.take()
+	*x = reportedEnd{
 		event: Event{
 			Kind: Exited, PID: int(e.PID), PPID: int(e.PPID), Started: b.queue.clock.AtBoot(e.Started), Name: e.Name,
 		},
@@ -481,13 +517,25 @@ func (x *reportedEnd) finish() {
 	}
 	x.end.CPU, x.end.Final = &x.last, x.final
 	if program := b.lives[x.key]; program != nil {
-		x.event.Program = program
+		x.event.Program, x.lived = program, program
 		delete(b.lives, x.key)
 	} else if p := x.ran.of(x.key.pid); p != nil && p.started == x.key.started-x.key.started%startTick {
 		x.event.Program = p.binary
 	}
 	if x.final {
 		delete(b.ends, x.key)
+	}
+}
+
+// reuse leaves an end alone that is still compared with what comes.
+func (x *reportedEnd) reuse() {
+	if x.lived != nil {
+		x.watch.spareLives.give(x.lived)
+	}
+	if x.final {
+		x.watch.spareEnds.give(x)
+	} else {
+		x.lived = nil
 	}
 }
 

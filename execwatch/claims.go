@@ -139,6 +139,9 @@ const (
 
 // add remembers a file, and returns what came of the comparison with those that are known.
 func (c *execClaim) add(one claimant) (found contest) {
+	if len(c.files) == 1 && c.files[0] == one {
+		return uncontested // as nearly always
+	}
 	isKnown := false
 	c.forgetYoung()
 	for i := range c.files {
@@ -194,6 +197,9 @@ func (c *claimant) isState(other *claimant) bool {
 // forgetYoung forgets files that had just changed when they were executed, where the content of the
 // same state is known by now.
 func (c *execClaim) forgetYoung() {
+	if !slices.ContainsFunc(c.files, func(f claimant) bool { return f.key.IsYoung() }) {
+		return
+	}
 	c.files = slices.DeleteFunc(slices.Clone(c.files), func(young claimant) bool {
 		return young.key.IsYoung() && young.content.IsZero() && slices.ContainsFunc(c.files, func(f claimant) bool {
 			return !f.content.IsZero() && f.key.IsState(young.key)
@@ -217,8 +223,7 @@ func (c *execClaims) eachOther(id buildid.ID, key reach.Key, each func(*claimant
 
 // isComplete reports whether all is known of an object that is to be reported: its identity, and where
 // another file claims that, the contents of both. The first one did not wait for its content.
-func (c *execClaims) isComplete(o evidence) bool {
-	f := o.Facts()
+func (c *execClaims) isComplete(f *objects.Facts) bool {
 	if !f.Settled || !f.IsFile {
 		return f.Settled
 	}

@@ -146,6 +146,11 @@ func TestTrustedClaimTakesItsPlace(t *testing.T) {
 	}
 }
 
+func factsNow(o evidence) *objects.Facts {
+	f := o.Facts()
+	return &f
+}
+
 // TestExecClaimsWaitForContents has a file reported before its content is known, because no other
 // claimed its identity; one that does waits until both are known.
 func TestExecClaimsWaitForContents(t *testing.T) {
@@ -173,24 +178,24 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 			q := newWatchQueue()
 			tell := func(o evidence) *Binary {
 				var b Binary
-				b.identify(o)
+				b.identify(o, factsNow(o))
 				q.claims.judge(&Event{Kind: Executed, Program: &b})
 				return &b
 			}
 			one := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 1}, AwaitsContent: true}}
 			two := &pendingFile{objects.Facts{IsFile: true, Settled: true, ID: id, Key: reach.Key{Inode: 2}, AwaitsContent: true}}
-			if !q.claims.isComplete(one) || tell(one).Contested {
+			if !q.claims.isComplete(factsNow(one)) || tell(one).Contested {
 				t.Error("the first file waits, or is contested")
 			}
-			if q.claims.isComplete(two) {
+			if q.claims.isComplete(factsNow(two)) {
 				t.Error("the second file does not wait")
 			}
 			two.come(test.second)
-			if q.claims.isComplete(two) {
+			if q.claims.isComplete(factsNow(two)) {
 				t.Error("the second file does not wait for the first")
 			}
 			one.come(test.first)
-			if !q.claims.isComplete(two) {
+			if !q.claims.isComplete(factsNow(two)) {
 				t.Error("the second file waits for what is known")
 			}
 			isDifferent := test.first != test.second && !test.first.IsZero() && !test.second.IsZero()

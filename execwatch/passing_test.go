@@ -103,7 +103,9 @@ func (p *passingWatch) see(r *perfdata.Mmap2) {
 func (p *passingWatch) told() (ev *Event) {
 	p.t.Helper()
 	testenv.Await(p.t, "an event", func() bool {
-		ev = p.queue.next(^uint64(0))
+		if held := p.queue.next(^uint64(0)); held != nil {
+			ev = held.Event
+		}
 		return ev != nil
 	})
 	return ev

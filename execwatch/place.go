@@ -38,35 +38,39 @@ func (f *reportedFile) isNumbered() bool { return f.object.Key.Content != bpf.Va
 // complete reports whether all is known of the file that will be. Where its path leads is looked
 // at first, while the process is there.
 func (f *reportedFile) complete() bool {
+	facts := f.object.Facts()
 	if f.isNumbered() {
-		f.look()
+		f.look(&facts)
 	}
-	if !f.object.Facts().Settled {
+	if !facts.Settled {
 		return false
 	}
-	f.look()
-	f.claimHere()
-	return f.queue.claims.isComplete(f.object)
+	f.look(&facts)
+	f.claimHere(&facts)
+	return f.queue.claims.isComplete(&facts)
 }
 
 // finish fills in what is known.
 func (f *reportedFile) finish() {
-	f.look()
-	f.claimHere()
-	f.binary.identify(f.object)
-	f.binary.Elsewhere = f.binary.Elsewhere && !f.object.Facts().Trusted
+	facts := f.object.Facts()
+	f.look(&facts)
+	f.claimHere(&facts)
+	f.binary.identify(f.object, &facts)
+	f.binary.Elsewhere = f.binary.Elsewhere && !facts.Trusted
 }
 
-// look notes whether the path leads to another file here.
-func (f *reportedFile) look() {
+// look notes whether the path leads to another file here. It takes a while, once: then the facts are those
+// that are known afterwards.
+func (f *reportedFile) look(facts *objects.Facts) {
 	b := f.binary
 	if b.Deleted && !f.isNumbered() && !f.looked && f.isNamedSo() {
 		b.Path, b.Deleted = b.Path+procfs.Deleted, false
 	}
-	if f.looked || !f.object.IsFile() || f.object.Facts().Trusted || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
+	if f.looked || !facts.IsFile || facts.Trusted || b.Cut || b.Deleted || !filepath.IsAbs(b.Path) {
 		return
 	}
 	f.looked = true
+	defer func() { *facts = f.object.Facts() }()
 	place, err := mounts.OpenHere(b.Path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		b.Elsewhere = f.seesOthers()
@@ -144,13 +148,15 @@ func isOtherInode(place int, st *unix.Stat_t, v *bpf.Validity) bool {
 const maxHere = 16 << 20
 
 // claimHere has the file that the path leads to claim its identity, as if it had been executed,
-// if that is the one of the event, and only root or this user can have written it.
-func (f *reportedFile) claimHere() {
-	id := f.object.Facts().ID
-	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || f.object.Facts().Trusted {
+// if that is the one of the event, and only root or this user can have written it. For the facts it is
+// as for look.
+func (f *reportedFile) claimHere(facts *objects.Facts) {
+	id := facts.ID
+	if f.claimed || !f.binary.Elsewhere || id.IsZero() || id.Kind() == buildid.ByContent || facts.Trusted {
 		return
 	}
 	f.claimed = true
+	defer func() { *facts = f.object.Facts() }()
 	here, err := openHere(f.binary.Path)
 	if err != nil {
 		return

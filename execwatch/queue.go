@@ -12,6 +12,7 @@ import (
 // all. Nothing waits for longer than that may take.
 type watchQueue struct {
 	events []*heldEvent // in the order of time
+	room   []*heldEvent // the longest memory that events had, from its begin; empty
 	clock  perfring.WallClock
 	claims execClaims
 }
@@ -32,6 +33,12 @@ type missing interface {
 	finish()
 }
 
+// reusable is what knows more of an event than others need once it was reported.
+type reusable interface {
+	// reuse has the memory of the event be used again.
+	reuse()
+}
+
 const (
 	// slack is longer than it takes an event to get from where its time is taken into a
 	// ring, so that what comes later is later.
@@ -45,15 +52,21 @@ func newWatchQueue() *watchQueue { return &watchQueue{clock: perfring.NewWallClo
 // add puts an event into its place, which is nearly always the last one.
 func (q *watchQueue) add(e *heldEvent, patience time.Duration) {
 	e.Time, e.due = q.clock.At(e.time), e.time+uint64(patience)
+	if n := len(q.events); n == cap(q.events) && 2*n <= cap(q.room) {
+		q.events = append(q.room, q.events...)
+	}
 	i := len(q.events)
 	for i > 0 && q.events[i-1].time > e.time {
 		i--
 	}
 	q.events = slices.Insert(q.events, i, e)
+	if cap(q.events) > cap(q.room) { // it has just got this memory
+		q.room = q.events[:0]
+	}
 }
 
 // next takes out the oldest event, if it is from before a time and complete.
-func (q *watchQueue) next(before uint64) *Event {
+func (q *watchQueue) next(before uint64) *heldEvent {
 	if len(q.events) == 0 {
 		return nil
 	}
@@ -67,7 +80,7 @@ func (q *watchQueue) next(before uint64) *Event {
 	if e.missing != nil {
 		e.missing.finish()
 	}
-	return e.Event
+	return e
 }
 
 func (q *watchQueue) empty() bool { return len(q.events) == 0 }

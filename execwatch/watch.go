@@ -42,6 +42,10 @@ type Options struct {
 	Command *launch.Command // report this program alone, which Run releases, and the processes that it starts
 	Backend Backend         // BPF, Perf, or what works here when Auto
 
+	// Reuse has an event be overwritten once the function that Run called for it has returned, which may not
+	// change it either. Many events come in a second, and each takes a kilobyte.
+	Reuse bool
+
 	// Reported is called when all that is known by now has been reported; nil for no call.
 	Reported func() error
 
@@ -235,7 +239,7 @@ func (w *Watch) choose() error {
 }
 
 // Run calls each for every event in the order of time, until ctx is done, the command has
-// ended, or each returns an error, which it returns. The event belongs to each.
+// ended, or each returns an error, which it returns. The event belongs to each, but for Options.Reuse.
 func (w *Watch) Run(ctx context.Context, each func(*Event) error) error {
 	wait, err := perfring.NewWaiter(ctx, w.descriptors(), w.command, w.pending)
 	if err != nil {
@@ -278,17 +282,20 @@ func (w *Watch) round(each func(*Event) error) error {
 // report hands on the events from before a time that are complete.
 func (w *Watch) report(before uint64, each func(*Event) error) error {
 	for n := 0; ; n++ {
-		ev := w.queue.next(before)
-		if ev == nil && n > 0 && w.opts.Reported != nil {
+		held := w.queue.next(before)
+		if held == nil && n > 0 && w.opts.Reported != nil {
 			return w.opts.Reported()
 		}
-		if ev == nil {
+		if held == nil {
 			return nil
 		}
-		w.queue.claims.judge(ev)
-		w.tally(ev)
-		if err := each(ev); err != nil {
+		w.queue.claims.judge(held.Event)
+		w.tally(held.Event)
+		if err := each(held.Event); err != nil {
 			return err
+		}
+		if r, ok := held.missing.(reusable); ok && w.opts.Reuse {
+			r.reuse()
 		}
 	}
 }

@@ -40,6 +40,7 @@ type ExecWatcher struct {
 	reader   *ringbuf.Reader
 	record   ringbuf.Record
 	decoder  execDecoder
+	losses   execExecCounters // to read them into
 	copies   execCopies
 	once     *onceHandler // nil without copies
 	taskWork bool
@@ -332,9 +333,7 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 		return ExecStats{}, fmt.Errorf("reading the counters of BPF: %w", err)
 	}
 	s := ExecStats{LostExecs: n.LostExecs, LostExits: n.LostExits, LostEnds: n.LostEnds, Asked: works.Asked, Busy: works.Busy, Known: works.Known}
-	// A program that interrupted itself on one CPU did not run.
-	execs := missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3)
-	exits := missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
+	execs, exits := w.leftOut()
 	if w.once != nil {
 		s.Uncertain = execs + exits
 	} else {
@@ -345,6 +344,25 @@ func (w *ExecWatcher) Stats() (ExecStats, error) {
 	var err error
 	s.Unfollowed, err = w.follower.missed()
 	return s, err
+}
+
+// Lost returns how many executions and ends there was no room for, as Stats does, which asks the kernel for more.
+func (w *ExecWatcher) Lost() (uint64, error) {
+	if err := w.objects.ExecDone.Get(&w.losses); err != nil {
+		return 0, fmt.Errorf("reading the counters of BPF: %w", err)
+	}
+	n := w.losses.LostExecs + w.losses.LostExits
+	if w.once == nil {
+		execs, exits := w.leftOut()
+		n += execs + exits
+	}
+	return n, nil
+}
+
+// leftOut returns how many runs the kernel left out of the programs that see executions, and of those that see
+// ends: a program that interrupted itself on one CPU did not run.
+func (w *ExecWatcher) leftOut() (execs, exits uint64) {
+	return missedRuns(w.objects.SeeExec, w.copies.SeeExec2, w.copies.SeeExec3), missedRuns(w.exits.SeeExit, w.copies.SeeExit2, w.copies.SeeExit3)
 }
 
 // missedRuns returns how often a program and all its copies can have been left out by the

@@ -81,9 +81,13 @@ type Ended struct {
 
 // execDecoder makes events of bytes. Most of them have texts that others had before.
 type execDecoder struct {
-	exec         Exec
-	exit         Exit
-	ended        Ended
+	exec  Exec
+	exit  Exit
+	ended Ended
+	// As the programs send them: here they are no garbage afterwards.
+	rawExec      execExecEvent
+	rawExit      execExitEvent
+	rawEnded     execEndedEvent
 	texts, paths known
 }
 
@@ -101,18 +105,16 @@ func (d *execDecoder) dispatch(event []byte, h ExecHandler) error {
 		}
 		h.Exec(&d.exec)
 	case exitEvent:
-		var e execExitEvent
-		if err := decode(event, &e); err != nil {
+		if err := decode(event, &d.rawExit); err != nil {
 			return err
 		}
-		d.exit = d.exitOf(&e)
+		d.exit = d.exitOf(&d.rawExit)
 		h.Exit(&d.exit)
 	case endedEvent:
-		var e execEndedEvent
-		if err := decode(event, &e); err != nil {
+		if err := decode(event, &d.rawEnded); err != nil {
 			return err
 		}
-		d.ended = Ended{e.Tgid, e.Started, e.Cpu}
+		d.ended = Ended{d.rawEnded.Tgid, d.rawEnded.Started, d.rawEnded.Cpu}
 		h.Ended(&d.ended)
 	default:
 		return fmt.Errorf("BPF event of kind %d", kind)
@@ -130,11 +132,11 @@ const (
 )
 
 func (d *execDecoder) decodeExec(event []byte) error {
-	var e execExecEvent
-	if err := decode(event, &e); err != nil {
+	e := &d.rawExec
+	if err := decode(event, e); err != nil {
 		return err
 	}
-	texts := event[unsafe.Sizeof(e):]
+	texts := event[unsafe.Sizeof(*e):]
 	sizes := [...]uint32{e.PathSize, e.FileSize, e.InterpSize, e.ArgsSize}
 	var parts [len(sizes)][]byte
 	for i, n := range sizes {

@@ -208,7 +208,7 @@ func runExec(ctx context.Context, e *verb.Env, opt execOptions, match *execprint
 // watch prints the events until the end: the interruption, --count, --duration, or that of the command.
 func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.Match) error {
 	out := newWatchWriter(e.Stdout, opt)
-	opt.Reported = out.w.Flush
+	opt.Reported, opt.Reuse = out.w.Flush, true
 	w, err := execwatch.Start(opt.Options)
 	if err != nil {
 		return err

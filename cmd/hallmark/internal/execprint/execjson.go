@@ -124,7 +124,7 @@ func (o *object) binary(name string, file *execwatch.Binary) {
 	}
 	o.flag("contested", file.Contested)
 	o.flag("different", file.Different)
-	o.text("content", file.Content.String())
+	o.content(file.Content)
 	o.flag("deleted", file.Deleted)
 	o.flag("elsewhere", file.Elsewhere)
 	o.b = append(o.b, '}')
@@ -138,6 +138,16 @@ func (o *object) id(id buildid.ID) {
 	o.key("build_id")
 	o.b = append(o.b, '"')
 	o.b, _ = id.AppendText(o.b) // never fails
+	o.b = append(o.b, '"')
+}
+
+func (o *object) content(c buildid.Content) {
+	if c.IsZero() {
+		return
+	}
+	o.key("content")
+	o.b = append(o.b, '"')
+	o.b, _ = c.AppendText(o.b) // never fails
 	o.b = append(o.b, '"')
 }
 
