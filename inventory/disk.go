@@ -52,29 +52,36 @@ func (d Disk) String() string { return diskNames[d] }
 // process of one user has a part in what is reported of another user's.
 func (inv *Inventory) LookAtDisk() {
 	here, _ := reach.TreeOf(procfs.OwnPID())
-	files := map[userPath]*onDisk{}
-	for i := range inv.Processes {
-		p := &inv.Processes[i]
-		tid := inv.findProgram(p)
-		tree, err := reach.TreeOf(tid)
-		if err != nil {
+	files := map[userTree]map[string]*onDisk{}
+	for i, v := range inv.findViews() {
+		p, tid, key, tree := &inv.Processes[i], v.tid, v.userTree, v.Tree
+		if tree == (reach.Tree{}) {
 			continue // it ended, or is another user's
 		}
-		user := procfs.AccountOf(uint32(p.PID))
+		paths := files[key]
+		if paths == nil {
+			paths = map[string]*onDisk{}
+			files[key] = paths
+		}
 		for j := range p.Code {
 			c := &p.Code[j]
-			key := userPath{treePath{tree, c.Path}, user}
-			if files[key] == nil {
-				files[key] = &onDisk{tree: tree, path: tree.Inside(c.Path), user: user}
+			f := paths[c.Path]
+			if f == nil {
+				f = &onDisk{tree: tree, path: tree.Inside(c.Path), user: key.user}
 				if tree == here {
-					files[key].pids = []int{procfs.OwnPID()} // which nobody else has a part in
+					f.pids = []int{procfs.OwnPID()} // which nobody else has a part in
 				}
+				paths[c.Path] = f
 			}
-			files[key].add(tid, c)
+			f.add(tid, c)
 		}
 	}
+	var list []*onDisk
+	for _, paths := range files {
+		list = slices.AppendSeq(list, maps.Values(paths))
+	}
 	// Root's come first, for all share the time there is.
-	list := slices.SortedFunc(maps.Values(files), func(a, b *onDisk) int { return cmp.Compare(a.user, b.user) })
+	slices.SortFunc(list, func(a, b *onDisk) int { return cmp.Compare(a.user, b.user) })
 	ctx, until := inv.context(), time.Now().Add(diskPatience)
 	procfs.EachInParallel(list, func(f *onDisk) {
 		inv.shares.spend(f.user, func() { f.look(ctx, here, until) })
@@ -93,6 +100,31 @@ const diskPatience = 3 * time.Second
 
 // memfdPrefix is how the kernel names files that memfd_create made: mm/memfd.c.
 const memfdPrefix = "/memfd:"
+
+// view is how a process sees files, and a thread through which they can be reached. Tree is the zero one where nobody
+// knows.
+type view struct {
+	userTree
+	tid int
+}
+
+// findViews sets what each process executed, and returns their views. It looks at several at a time: each look is
+// waited for, and one at a time wakes an idle CPU again and again.
+func (inv *Inventory) findViews() []view {
+	views, numbers := make([]view, len(inv.Processes)), make([]int, len(inv.Processes))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	procfs.EachInParallel(numbers, func(i int) {
+		p, v := &inv.Processes[i], &views[i]
+		v.tid = inv.findProgram(p)
+		var err error
+		if v.Tree, err = reach.TreeOf(v.tid); err == nil {
+			v.user = procfs.AccountOf(uint32(p.PID))
+		}
+	})
+	return views
+}
 
 // findProgram sets what a process executed, and returns a thread through which its files
 // can be reached, 0 for none. One that executed another program since it was looked at is
@@ -119,9 +151,9 @@ func sameCode(a, b []Code) bool {
 	return slices.EqualFunc(a, b, func(a, b Code) bool { return a.Start == b.Start && a.End == b.End && a.Path == b.Path })
 }
 
-// userPath is a path of a user's processes.
-type userPath struct {
-	treePath
+// userTree is what a user's processes see that have one tree of files.
+type userTree struct {
+	reach.Tree
 	user uint32
 }
 

@@ -213,20 +213,21 @@ func inventoryOf(taken []*bpf.Process) *Inventory {
 	files := map[listedFile]*unread{}
 	for i, p := range taken {
 		user := procfs.AccountOf(p.PID)
+		isExempt := inv.shares.isExempt(user)
 		r := &inv.Processes[i]
 		*r = Process{PID: int(p.PID), Name: p.Name, Code: make([]Code, len(p.Code))}
 		for j := range p.Code {
 			c := &p.Code[j]
-			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: keyOf(&c.Validity)}
 			key := listedFile{c.Validity, c.Key}
 			u := files[key]
 			if u == nil {
-				u = &unread{user: user}
+				u = &unread{user: user, key: keyOf(&c.Validity)}
 				files[key] = u
 			}
-			if inv.shares.isExempt(user) {
+			if isExempt {
 				u.user = user // who pays for it
 			}
+			r.Code[j] = Code{Start: c.Start, End: c.End, Offset: c.Offset, Path: c.Path, file: u.key}
 			u.code = append(u.code, &r.Code[j])
 			u.files = append(u.files, &c.File)
 		}
@@ -256,6 +257,7 @@ type listedFile struct {
 // unread is a file whose identity is not known yet, and where it is mapped.
 type unread struct {
 	user  uint32 // whose share of the time it takes
+	key   fileKey
 	code  []*Code
 	files []*bpf.File
 }

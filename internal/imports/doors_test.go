@@ -114,6 +114,7 @@ var doors = map[string]string{
 	"internal/procfs/self.go:AddressBits":           kernel,
 	"internal/procfs/threads.go:Processes":          kernel,
 	"internal/procfs/threads.go:ThreadsOf":          kernel,
+	"internal/reach/tree.go:ownRoot":                placed,
 	"internal/reach/vdso.go:openMemory":             kernel,
 	"internal/regular/regular.go:Scratch.call":      door,
 	"internal/release/build.go:builder.build":       ownCache,

@@ -1,8 +1,8 @@
 package procfs
 
 import (
-	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -42,4 +42,4 @@ func OpenLink(pid int, name string, flags int) (fd int, err error) {
 	return fd, nil
 }
 
-func pathOf(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
+func pathOf(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }

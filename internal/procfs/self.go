@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // OwnPID returns the number of this process in /proc, which may be mounted for a PID
@@ -45,19 +46,15 @@ func CheckPIDNamespace() error {
 
 // EachInParallel calls f for each of the list, on as many CPUs as there are.
 func EachInParallel[T any](list []T, f func(T)) {
-	work := make(chan T)
+	var taken atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
 		workers.Go(func() {
-			for item := range work {
-				f(item)
+			for i := taken.Add(1) - 1; i < int64(len(list)); i = taken.Add(1) - 1 {
+				f(list[i])
 			}
 		})
 	}
-	for _, item := range list {
-		work <- item
-	}
-	close(work)
 	workers.Wait()
 }
 

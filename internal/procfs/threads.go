@@ -96,7 +96,7 @@ const NoUser = ^uint32(0)
 // owner, whether or not others may look into the process: task_dump_owner, fs/proc/base.c.
 func UserOf(pid uint32) uint32 {
 	var st unix.Stat_t
-	if unix.Lstat(fmt.Sprintf("/proc/%d", pid), &st) != nil {
+	if unix.Lstat("/proc/"+strconv.FormatUint(uint64(pid), 10), &st) != nil {
 		return NoUser
 	}
 	return st.Uid

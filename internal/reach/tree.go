@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -37,15 +39,19 @@ func TreeOf(pid int) (Tree, error) {
 // openTree opens the root directory of a process, and returns the tree which that descriptor has. The
 // process may exchange its root directory at any moment, so nothing is asked of it twice.
 func openTree(pid int) (fd int, tree Tree, err error) {
-	if tree.Mounts, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
+	if tree.Mounts, err = os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/mnt"); err != nil {
 		return -1, Tree{}, err
 	}
 	if fd, err = OpenRoot(pid); err != nil {
 		return -1, Tree{}, err
 	}
-	tree.Root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err == nil {
-		tree.Mount, tree.Dev, tree.Inode, err = mounts.MountOf(fd) // which asks no server
+	tree.Mount, tree.Dev, tree.Inode, err = mounts.MountOf(fd) // which asks no server
+	switch own := ownRoot(); {
+	case err != nil:
+	case tree.Mount != 0 && own == rootDir{tree.Mount, tree.Dev, tree.Inode}:
+		tree.Root = "/"
+	default:
+		tree.Root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -53,6 +59,27 @@ func openTree(pid int) (fd int, tree Tree, err error) {
 	}
 	return fd, tree, nil
 }
+
+// rootDir is a root directory, by the number of its mount.
+type rootDir struct {
+	mount uint64
+	dev   mounts.Dev
+	inode uint64
+}
+
+// ownRoot returns the root directory of this process, which has it for ever, and so its mount; the zero value where
+// it cannot be asked.
+var ownRoot = sync.OnceValue(func() (own rootDir) {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return own
+	}
+	defer unix.Close(fd)
+	if own.mount, own.dev, own.inode, err = mounts.MountOf(fd); err != nil {
+		return rootDir{}
+	}
+	return own
+})
 
 // OpenRoot opens the root directory of the tree, through a process that sees it. The error is
 // ErrOtherTree where the process sees another one by now.

@@ -80,6 +80,7 @@ func newPSCommand(e *verb.Env) *cobra.Command {
 }
 
 func runPS(e *verb.Env, opt psOptions, args []string) error {
+	verb.CollectLate()
 	want, err := wantedCode(args)
 	if err != nil {
 		return err
@@ -281,17 +282,22 @@ type codeRecord struct {
 func (w *wanted) list(inv *inventory.Inventory, opt psOptions) []psRecord {
 	builds := countBuilds(inv)
 	var listed []psRecord
+	seen := map[codeRecord]bool{}
+	programsAlone := w.all() && !opt.libs && !opt.stale
 	for i := range inv.Processes {
 		p := &inv.Processes[i]
 		if p.Ended {
 			continue
 		}
 		r, found := psRecord{PID: p.PID, Name: p.Name, Container: p.Container}, false
-		seen := map[codeRecord]bool{}
+		clear(seen)
 		for j := range p.Code {
 			c := &p.Code[j]
-			record := codeRecordOf(c, builds)
 			program := j == p.Program || p.Program >= 0 && c.Path == p.Code[p.Program].Path && c.ID == p.Code[p.Program].ID
+			if programsAlone && !program {
+				continue
+			}
+			record := codeRecordOf(c, builds)
 			asked := w.has(c) && (!opt.stale || record.stale()) && (program || opt.libs || !w.all())
 			found = found || asked
 			key := record
@@ -312,13 +318,13 @@ func (w *wanted) list(inv *inventory.Inventory, opt psOptions) []psRecord {
 	return listed
 }
 
-func codeRecordOf(c *inventory.Code, builds map[inventory.DirEntry]map[build]bool) codeRecord {
+func codeRecordOf(c *inventory.Code, builds map[inventory.DirEntry]*buildsThere) codeRecord {
 	r := codeRecord{Path: c.Path, ID: c.ID, Disk: c.Disk.String(), Elsewhere: c.Elsewhere}
 	r.Mark = identity.MarkOf(c.Contested, c.Content)
 	if c.ID.IsZero() {
 		r.Reason = &c.Reason
 	}
-	if n := len(builds[c.DirEntry]); n > 1 {
+	if n := builds[c.DirEntry].count(); n > 1 {
 		r.Builds = n
 	}
 	return r
@@ -335,22 +341,49 @@ type build struct {
 	content buildid.Content
 }
 
+// buildsThere are the builds that run from one place: nearly always one.
+type buildsThere struct {
+	first  build
+	others map[build]bool
+}
+
+// count returns how many there are, also of nil.
+func (b *buildsThere) count() int {
+	if b == nil {
+		return 0
+	}
+	return 1 + len(b.others)
+}
+
+func (b *buildsThere) add(one build) {
+	if one == b.first {
+		return
+	}
+	if b.others == nil {
+		b.others = map[build]bool{}
+	}
+	b.others[one] = true
+}
+
 // countBuilds returns the builds that run from each place.
-func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]map[build]bool {
-	builds := map[inventory.DirEntry]map[build]bool{}
-	for _, p := range inv.Processes {
-		for _, c := range p.Code {
+func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]*buildsThere {
+	builds := map[inventory.DirEntry]*buildsThere{}
+	for i := range inv.Processes {
+		code := inv.Processes[i].Code
+		for j := range code {
+			c := &code[j]
 			if c.ID.IsZero() || c.DirEntry == (inventory.DirEntry{}) {
 				continue
-			}
-			if builds[c.DirEntry] == nil {
-				builds[c.DirEntry] = map[build]bool{}
 			}
 			one := build{id: c.ID}
 			if c.Contested {
 				one.content = c.Content
 			}
-			builds[c.DirEntry][one] = true
+			if known := builds[c.DirEntry]; known != nil {
+				known.add(one)
+			} else {
+				builds[c.DirEntry] = &buildsThere{first: one}
+			}
 		}
 	}
 	return builds

@@ -9,7 +9,7 @@ import (
 )
 
 // heapRoom is how large the heap of a recorder may become before garbage is
-// collected.
+// collected, and that of a list of what runs.
 const heapRoom = 20 << 20 // bytes
 
 // CollectLate has garbage collected when the heap reaches heapRoom, and once it
