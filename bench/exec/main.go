@@ -31,10 +31,12 @@ import (
 
 var (
 	hallmark = flag.String("hallmark", "hallmark", "the hallmark to measure")
+	before   = flag.String("before", "", "another hallmark, to be measured in turn with it")
 	count    = flag.Int("n", 4000, "processes in a round")
 	atOnce   = flag.Int("c", 4, "processes at a time")
 	rounds   = trial.Rounds("rounds", 5, "rounds")
 	only     = flag.String("only", "", "measure only contenders with this in their name")
+	without  = flag.String("without", "", "measure no contenders with this in their name")
 )
 
 func main() { trial.Main("exec", run) }
@@ -53,8 +55,13 @@ func private(command string) []string {
 
 func watchers(dir string) []watcher {
 	data := filepath.Join(dir, "perf.data")
-	return []watcher{
-		{"alone", nil, nil},
+	all := []watcher{{"alone", nil, nil}}
+	if *before != "" {
+		all = append(all,
+			watcher{"hallmark exec, before", []string{*before, "exec", "--json"}, check},
+			watcher{"hallmark exec --exit, before", []string{*before, "exec", "--exit", "--json"}, check})
+	}
+	return append(all, []watcher{
 		{"hallmark exec", []string{*hallmark, "exec", "--json"}, check},
 		{"hallmark exec --exit", []string{*hallmark, "exec", "--exit", "--json"}, check},
 		{"hallmark exec --backend perf", []string{*hallmark, "exec", "--backend", "perf", "--json"}, check},
@@ -66,7 +73,7 @@ func watchers(dir string) []watcher {
 		{"execsnoop of libbpf-tools", private("execsnoop"), countLines},
 		{"bpftrace, exec", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); }'`), countLines},
 		{"bpftrace, exec and exit", private(`bpftrace -e 'tracepoint:sched:sched_process_exec { printf("%d %s\n", pid, str(args->filename)); } tracepoint:sched:sched_process_exit { printf("end of %d\n", pid); }'`), countLines},
-	}
+	}...)
 }
 
 // output runs a command for what it prints.
@@ -108,7 +115,8 @@ func run(dir string) error {
 	}
 	defer statistics.Close()
 	all := slices.DeleteFunc(watchers(dir), func(w watcher) bool {
-		return w.args != nil && !strings.Contains(w.name, *only)
+		isLeftOut := *without != "" && strings.Contains(w.name, *without)
+		return w.args != nil && (isLeftOut || !strings.Contains(w.name, *only))
 	})
 	results := make([][]result, len(all))
 	for range *rounds {
