@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -116,15 +115,8 @@ func newIndexCommand(e *verb.Env) *cobra.Command {
 	return cmd
 }
 
-// unusedHeap is the size of memory that is allocated and never touched, so that it takes no page
-// of the machine. The garbage collector lets as much become garbage as is in use, and counts
-// this too. Without it, the collector looks several times through the parts of a small index,
-// of which nearly nothing is garbage.
-const unusedHeap = 32 << 20
-
 func runIndex(ctx context.Context, e *verb.Env, opt indexOptions, args []string) error {
-	unused := make([]byte, unusedHeap)
-	defer runtime.KeepAlive(unused)
+	verb.CollectLate()
 	source, err := opt.symbols.Open(ctx, e)
 	if err != nil {
 		return err

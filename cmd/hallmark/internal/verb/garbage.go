@@ -9,7 +9,7 @@ import (
 )
 
 // heapRoom is how large the heap of a recorder may become before garbage is
-// collected, and that of a list of what runs.
+// collected, that of a list of what runs, and that of an index of a small file.
 const heapRoom = 20 << 20 // bytes
 
 // CollectLate has garbage collected when the heap reaches heapRoom, and once it
