@@ -28,8 +28,8 @@ type Identifier struct {
 	info    *perfdata.Info // with the times of samples
 	trusted int            // files without proof
 	until   time.Time      // contents are read
-	why     error          // of the first file that is not proven, or is not there, why not
-	file    string         // which that is
+	why     error          // of a file that is not proven, or is not there, why not
+	file    string         // which that is: see note
 }
 
 // Identify returns the identity of a file, zero where it is not proven.
@@ -51,10 +51,19 @@ func (k *Identifier) Identify(file, kernel *perfdata.Mmap2) buildid.ID {
 	switch {
 	case v.Trusted:
 		k.trusted++
-	case v.Err != nil && (k.why == nil || errors.Is(v.Err, errUnproven) && !errors.Is(k.why, errUnproven)):
-		k.why, k.file = v.Err, file.Name
+	case v.Err != nil:
+		k.note(file.Name, v.Err)
 	}
 	return v.ID
+}
+
+// note remembers why a file has no identity, if that is what Advice shows: of files that are there but not
+// proven, else of those that are not there, the one with the least name. Files come in any order.
+func (k *Identifier) note(file string, why error) {
+	isThere, wasThere := errors.Is(why, errUnproven), errors.Is(k.why, errUnproven)
+	if k.why == nil || isThere && !wasThere || isThere == wasThere && file < k.file {
+		k.why, k.file = why, file
+	}
 }
 
 // contentTime bounds how long contents of files are read for one recording.

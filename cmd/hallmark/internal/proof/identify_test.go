@@ -1,8 +1,10 @@
 package proof
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +165,23 @@ func TestAdviceIsASentence(t *testing.T) {
 		if got := know.Advice(1); got != test.want {
 			t.Errorf("%q: %q, want %q", test.names, got, test.want)
 		}
+	}
+}
+
+// TestAdviceNamesOneFile has files come in two orders: the advice names the same one.
+func TestAdviceNamesOneFile(t *testing.T) {
+	files := []struct {
+		name string
+		why  error
+	}{{"/a", fs.ErrNotExist}, {"/d", errUnproven}, {"/c", errUnproven}, {"/b", fs.ErrNotExist}}
+	for range 2 {
+		var k Identifier
+		for _, f := range files {
+			k.note(f.name, f.why)
+		}
+		if k.file != "/c" || k.why != errUnproven {
+			t.Errorf("it names %s: %v", k.file, k.why)
+		}
+		slices.Reverse(files)
 	}
 }
