@@ -58,6 +58,7 @@ var notOfKernels = map[string]string{
 	"internal/cursor":       "reading bytes",
 	"internal/leaktest":     "which goroutines tests may leave",
 	"internal/defect":       "panics of readers",
+	"internal/inflate":      "a decompressor",
 	"internal/intern":       "tables in memory",
 	"internal/ordered":      "a set and a map",
 	"internal/dwarf":        "a format",
