@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"syscall"
 
@@ -30,7 +31,12 @@ func (n *neighbours) read(ctx context.Context, name, next string) (buildid.Info,
 	if n.dir < 0 {
 		return buildid.ReadFileContext(ctx, name)
 	}
-	return buildid.ReadEntryContext(ctx, n.dir, name)
+	info, err := buildid.ReadEntryContext(ctx, n.dir, name)
+	if errors.Is(err, syscall.EMFILE) {
+		n.close() // the directory may have the last descriptor
+		return buildid.ReadFileContext(ctx, name)
+	}
+	return info, err
 }
 
 // dirOf returns the part of a name that leads to the directory, with the slash at its end.
@@ -46,7 +52,8 @@ func openTrue(path string) int {
 	if err != nil {
 		return -1
 	}
-	if !regular.OpensEntries(dir) || !trust.TrueOwners(dir) {
+	// The other way round a server of the file system could make us wait, which the files' own names did not.
+	if !trust.TrueOwners(dir) || !regular.OpensEntries(dir) {
 		syscall.Close(dir)
 		return -1
 	}

@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"hallmark/buildid"
+	"hallmark/internal/fusetest"
 	"hallmark/internal/regular"
 	"hallmark/internal/testenv"
 )
@@ -108,5 +110,78 @@ func TestSwappedNeighbours(t *testing.T) {
 	close(stop)
 	if err := <-done; err != nil {
 		t.Skip("names are not exchanged here:", err)
+	}
+}
+
+// TestFewDescriptors reads files of one directory where there are two descriptors, which are enough to read each
+// file by its name.
+func TestFewDescriptors(t *testing.T) {
+	dir := t.TempDir()
+	name, other := filepath.Join(dir, "name"), filepath.Join(dir, "other")
+	// A link that leads elsewhere is opened by its name, beside the directory.
+	far := filepath.Join(dir, "far")
+	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.WriteFile(other, []byte("y"), 0o600),
+		os.Symlink("../"+filepath.Base(dir)+"/name", far)); err != nil {
+		t.Fatal(err)
+	}
+	want, err := buildid.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := neighbours{dir: -1}
+	defer n.close()
+	if _, err := n.read(t.Context(), name, other); err != nil || n.dir < 0 {
+		t.Fatalf("%v, directory %d", err, n.dir)
+	}
+	leaveDescriptors(t, 1) // and that of the directory
+	for _, name := range []string{name, far, name} {
+		if got, err := n.read(t.Context(), name, other); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+		}
+	}
+}
+
+// leaveDescriptors lowers the limit of the process, until the test ends, so that it can open so many files.
+func leaveDescriptors(t *testing.T, free int) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for range free + 1 {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(fds[free]), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSilentDirectory looks at a directory whose server does not answer: it is not used, and nobody waits.
+func TestSilentDirectory(t *testing.T) {
+	s := fusetest.Mount(t, fusetest.Options{})
+	s.Silence()
+	done := make(chan int)
+	go func() { done <- openTrue(s.Dir + "/") }()
+	select {
+	case dir := <-done:
+		if dir >= 0 {
+			t.Error("it is open")
+		}
+	case <-time.After(20 * time.Second): // for nothing that takes time
+		t.Error("somebody waits for the server")
+		s.Close() // which ends all waiting
+		<-done
 	}
 }
