@@ -33,7 +33,8 @@ type codeLine struct {
 }
 
 // ReadProgramCode returns the code of those programs that have one of these addresses. Functions have the names that
-// they have in /proc/kallsyms, where they come last: the kernel takes long to write what comes before. The kernel
+// they have in /proc/kallsyms, where they come last: the kernel takes long to write what comes before. One whose name is
+// so long that the kernel may have cut it there has no name here, only lines. The kernel
 // reports them with the addresses to who may read those: root (struct bpf_prog_info in include/uapi/linux/bpf.h).
 func ReadProgramCode(addresses []addr.Abs) *ProgramCode {
 	code := new(ProgramCode)
@@ -64,12 +65,17 @@ func (c *ProgramCode) add(p *ebpf.Program, addresses []addr.Abs) {
 		return
 	}
 	named, _ := info.FuncInfos() // a program that came without types has none
-	for i := range functions {
-		functions[i].name = functionName(tags[i], i, named, info.Name)
+	for i, f := range functions {
+		if f.name = functionName(tags[i], i, named, info.Name); len(f.name) < leastNameRoom {
+			c.functions = append(c.functions, f)
+		}
 	}
-	c.functions = append(c.functions, functions...)
 	c.addLines(info, functions)
 }
+
+// leastNameRoom is for how many bytes of a name, and a NUL, every kernel has room: KSYM_NAME_LEN of
+// include/linux/kallsyms.h, which is 512 since Linux 6.1. The kernel cuts what is longer.
+const leastNameRoom = 128
 
 // functionName returns the name of a program's function in /proc/kallsyms: bpf_prog_ksym_set_name of
 // kernel/bpf/core.c, and jit_subprogs of kernel/bpf/verifier.c for those that types do not name.

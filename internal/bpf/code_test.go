@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"hallmark/addr"
 	"hallmark/internal/testenv"
@@ -77,6 +79,45 @@ func checkNames(t *testing.T, code *ProgramCode, programs []*ebpf.Program, funct
 	}
 	if name, ok := code.Name(0); ok || len(ReadProgramCode([]addr.Abs{0}).functions) > 0 {
 		t.Errorf("0 is of %q", name)
+	}
+}
+
+// TestLongNames loads programs whose functions have long names, which the kernel cuts in /proc/kallsyms.
+func TestLongNames(t *testing.T) {
+	testenv.Root(t)
+	var programs []*ebpf.Program
+	for _, length := range []int{50, 120, 490} { // before Linux 6.1 no name has more than 127 bytes
+		proto := &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}}
+		main := &btf.Func{Name: strings.Repeat("n", length), Type: proto, Linkage: btf.GlobalFunc}
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{
+			btf.WithFuncMetadata(asm.Mov.Imm(asm.R0, 0).WithSymbol("main"), main), asm.Return(),
+		}})
+		if err != nil {
+			t.Logf("a name of %d bytes: %v", length, err)
+			continue
+		}
+		t.Cleanup(func() { p.Close() })
+		programs = append(programs, p)
+	}
+	listed := map[addr.Abs]string{}
+	for _, f := range programsInKallsyms(t) {
+		listed[f.start] = f.name
+	}
+	named := 0
+	for _, p := range programs {
+		own, _ := compiled(p.FD())
+		for _, f := range own {
+			name, ok := ReadProgramCode([]addr.Abs{f.start}).Name(f.start)
+			if ok && name != listed[f.start] {
+				t.Errorf("%v is of %q; /proc/kallsyms has %q", f.start, name, listed[f.start])
+			}
+			if ok {
+				named++
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no program has a name")
 	}
 }
 
