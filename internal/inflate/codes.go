@@ -93,8 +93,9 @@ func makeTable(table []uint32, first uint, lengths []uint8, meaning func(symbol 
 	if code != 1<<maxCode && !(used == 0 || used == 1 && code == 1<<(maxCode-1)) {
 		return false
 	}
-	for i := range table[:1<<first] {
-		table[i] = invalid
+	table[0] = invalid
+	for n := 1; n < 1<<first; n *= 2 {
+		copy(table[n:2*n], table[:n]) // many at once: a stream can be made of blocks with nothing but codes
 	}
 	return fillTable(table, first, lengths, &next, meaning)
 }
