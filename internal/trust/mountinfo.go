@@ -25,6 +25,21 @@ var theMounts mountTable
 // caller does not change them.
 func readMounts() (mounts, error) { return theMounts.read() }
 
+// ForgetMounts gives back the descriptor that knows when mounts change. They are read again when they are needed.
+func ForgetMounts() {
+	t := &theMounts
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget()
+}
+
+func (t *mountTable) forget() {
+	if t.mounts != nil {
+		unix.Close(t.fd)
+		t.mounts = nil
+	}
+}
+
 func (t *mountTable) read() (mounts, error) {
 	namespace, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
@@ -35,10 +50,7 @@ func (t *mountTable) read() (mounts, error) {
 	if t.mounts != nil && t.namespace == namespace && !hasChanged(t.fd) {
 		return t.mounts, nil
 	}
-	if t.mounts != nil {
-		unix.Close(t.fd)
-		t.mounts = nil
-	}
+	t.forget()
 	// An os.File would be watched by Go's runtime, to which the kernel reports a change then.
 	fd, err := unix.Open("/proc/thread-self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -33,7 +33,8 @@ func (n *neighbours) read(ctx context.Context, name, next string) (buildid.Info,
 	}
 	info, err := buildid.ReadEntryContext(ctx, n.dir, name)
 	if errors.Is(err, syscall.EMFILE) {
-		n.close() // the directory may have the last descriptor
+		n.close() // it or the mounts may have the last descriptor
+		trust.ForgetMounts()
 		return buildid.ReadFileContext(ctx, name)
 	}
 	return info, err

@@ -13,6 +13,7 @@ import (
 	"hallmark/internal/fusetest"
 	"hallmark/internal/regular"
 	"hallmark/internal/testenv"
+	"hallmark/internal/trust"
 )
 
 // TestNeighbours reads files of several directories in turn: identities and errors are those of buildid.ReadFile.
@@ -113,8 +114,8 @@ func TestSwappedNeighbours(t *testing.T) {
 	}
 }
 
-// TestFewDescriptors reads files of one directory where there are two descriptors, which are enough to read each
-// file by its name.
+// TestFewDescriptors reads files of one directory where there are few descriptors. Two are enough to read each file by
+// its name.
 func TestFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	name, other := filepath.Join(dir, "name"), filepath.Join(dir, "other")
@@ -128,21 +129,23 @@ func TestFewDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := neighbours{dir: -1}
-	defer n.close()
-	if _, err := n.read(t.Context(), name, other); err != nil || n.dir < 0 {
-		t.Fatalf("%v, directory %d", err, n.dir)
-	}
-	leaveDescriptors(t, 1) // and that of the directory
-	for _, name := range []string{name, far, name} {
-		if got, err := n.read(t.Context(), name, other); err != nil || got != want {
-			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+	for free := 2; free <= 4; free++ {
+		trust.ForgetMounts()
+		n := neighbours{dir: -1}
+		restore := leaveDescriptors(t, free)
+		for _, name := range []string{name, far, name} {
+			if got, err := n.read(t.Context(), name, other); err != nil || got != want {
+				t.Errorf("%d descriptors: %s: %v, %v, want %v", free, name, got, err, want)
+			}
 		}
+		n.close()
+		restore()
 	}
 }
 
-// leaveDescriptors lowers the limit of the process, until the test ends, so that it can open so many files.
-func leaveDescriptors(t *testing.T, free int) {
+// leaveDescriptors lowers the limit of the process, until restore is called, so that it can open so many files.
+func leaveDescriptors(t *testing.T, free int) (restore func()) {
+	t.Helper()
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -161,11 +164,11 @@ func leaveDescriptors(t *testing.T, free int) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(fds[free]), Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	return func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Error(err)
 		}
-	})
+	}
 }
 
 // TestSilentDirectory looks at a directory whose server does not answer: it is not used, and nobody waits.
