@@ -61,29 +61,29 @@ func (t *goTable) find(v addr.Virt) []Frame {
 
 // frames appends the frames at an address of a function, innermost first.
 func (t *goTable) frames(frames []Frame, f *goFunc, pc uint64) []Frame {
-	if _, ok := t.value(f.PCLn, f, pc); !ok && f.PCLn != 0 {
+	line, ok := t.value(f.PCLn, f, pc)
+	if !ok && f.PCLn != 0 {
 		return frames
 	}
 	var few [8]inlinedCall
 	calls := t.inlined(few[:0], f, pc)
 	frames = slices.Grow(frames, len(calls)+1)
 	for _, c := range calls {
-		frame := t.frame(c.name, c.start, f, pc)
+		frame := t.frame(c.name, c.start, f, pc, line)
 		frame.Inlined = true
 		frames = append(frames, frame)
 		pc = f.Entry + uint64(c.parent)
+		line, _ = t.value(f.PCLn, f, pc)
 	}
-	return append(frames, t.frame(f.Name, f.Start, f, pc))
+	return append(frames, t.frame(f.Name, f.Start, f, pc, line))
 }
 
-// frame returns the function with this name and first line, at the file and line
-// of pc.
-func (t *goTable) frame(name, start uint32, f *goFunc, pc uint64) Frame {
+// frame returns the function with this name and first line, at the file of pc, and at its line: 0 and less for
+// none.
+func (t *goTable) frame(name, start uint32, f *goFunc, pc uint64, line int32) Frame {
 	linkage := elffile.StringAt(t.Names, name)
 	frame := Frame{Linkage: linkage, Start: int(startLine(start)), Lang: LangGo}
-	file, ok1 := t.value(f.PCFile, f, pc)
-	line, ok2 := t.value(f.PCLn, f, pc)
-	if ok1 && ok2 && file >= 0 && line > 0 {
+	if file, ok := t.value(f.PCFile, f, pc); ok && file >= 0 && line > 0 {
 		frame.File, frame.Line = t.file(f.CU, uint32(file)), int(line)
 	}
 	return frame

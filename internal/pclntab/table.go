@@ -259,41 +259,72 @@ func (t *Table) lastWord(word uint32) (funcdata uint32, id, flags uint8) {
 func (t *Table) Value(off uint32, entry, pc uint64) (value int32, ok bool) {
 	at := entry
 	value = -1
-	t.EachValue(off, func(v int32, advance uint32) bool {
+	s := t.list(off)
+	for first := true; ; first = false {
+		change, advance, size := pair(s)
+		if size == 0 || change == 0 && !first {
+			return -1, false
+		}
+		value += signed(change)
 		at += uint64(advance) * t.Quantum
-		value, ok = v, pc < at
-		return !ok
-	})
-	if !ok {
-		value = -1
+		if pc < at {
+			return value, true
+		}
+		s = s[size:]
 	}
-	return value, ok
 }
 
 // EachValue calls each with the values of the list at off, and for how many
 // quanta of instructions each stays, until it returns false: the list is one of varints, in
 // turn by how much the value changes and for how long it stays.
 func (t *Table) EachValue(off uint32, each func(value int32, advance uint32) bool) {
-	if off == 0 || uint64(off) >= uint64(len(t.PCs)) {
-		return
-	}
-	s := t.PCs[off:]
-	s = s[:min(len(s), maxList)]
 	value := int32(-1)
+	s := t.list(off)
 	for first := true; ; first = false {
-		change, n := uvarint(s)
-		if n == 0 || change == 0 && !first {
+		change, advance, size := pair(s)
+		if size == 0 || change == 0 && !first {
 			return
 		}
-		value += int32(-(change & 1) ^ (change >> 1))
-		s = s[n:]
-		advance, n := uvarint(s)
-		if n == 0 || !each(value, advance) {
+		value += signed(change)
+		if !each(value, advance) {
 			return
 		}
-		s = s[n:]
+		s = s[size:]
 	}
 }
+
+// list returns the bytes from off on, as many as a list may have; "" for no list.
+func (t *Table) list(off uint32) string {
+	if off == 0 || uint64(off) >= uint64(len(t.PCs)) {
+		return ""
+	}
+	s := t.PCs[off:]
+	return s[:min(len(s), maxList)]
+}
+
+// pair reads by how much a value changes, and for how long the new one stays. The size is 0 where one of the
+// two is damaged.
+func pair(s string) (change, advance uint32, size int) {
+	if len(s) >= 2 && s[0]|s[1] < 0x80 { // as nearly all
+		return uint32(s[0]), uint32(s[1]), 2
+	}
+	return longPair(s)
+}
+
+func longPair(s string) (change, advance uint32, size int) {
+	change, n := uvarint(s)
+	if n == 0 {
+		return 0, 0, 0
+	}
+	advance, m := uvarint(s[n:])
+	if m == 0 {
+		return 0, 0, 0
+	}
+	return change, advance, n + m
+}
+
+// signed returns the number that has this one for its zigzag code.
+func signed(n uint32) int32 { return int32(-(n & 1) ^ (n >> 1)) }
 
 // uvarint reads an unsigned LEB128 number of 32 bits and returns its length, 0
 // for a damaged one.
