@@ -183,8 +183,8 @@ func (s *Scratch) OpenOwn(name string, flags int) (fd int, err error) {
 //
 // Root of a container counts as root where the container has no users of its own: see docs/identity.md.
 //
-// Whoever chose the name or owns a directory above it decides to which directory it led, and to none of the
-// entries there: so the directories above do not matter.
+// A stranger who chose the name, or who owns a directory above, decides to which directory it leads. He does not
+// decide about the entries there: so the directories above do not matter.
 //
 // OpenEntry returns false for all that it does not open: where others can change the directory, where a link leads
 // elsewhere, where something else than a regular file has the name, where another file system is mounted on it, and for
