@@ -109,7 +109,7 @@ func TestForgeryBesideUnknown(t *testing.T) {
 		if b := f.ofObject[theirs]; b.ID.Kind() != buildid.ByContent || b.Claim != proctest.FileID(t, forged) {
 			t.Errorf("open %v: the forged file is %+v", isOpen, b.Binary)
 		}
-		if b := f.ofObject[ours]; b.ID != proctest.FileID(t, build) || b.Unkept != isOpen {
+		if b := f.ofObject[ours]; b.ID != proctest.FileID(t, build) || b.Unkept || (b.Claimant != nil) != isOpen {
 			t.Errorf("open %v: the real file is %+v", isOpen, b.Binary)
 		}
 	}

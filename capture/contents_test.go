@@ -18,14 +18,12 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
-	"hallmark/internal/bpf"
 	"hallmark/internal/contested"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/objects"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
-	"hallmark/procmap"
 	"hallmark/profile"
 	"hallmark/reason"
 )
@@ -417,7 +415,7 @@ func TestBeyondTheCode(t *testing.T) {
 	if got := f.frame(place{object: ours, at: data}); got.Binary != &b.Binary {
 		t.Errorf("data of %s is of %+v", one, got.Binary)
 	}
-	if got := f.frame(place{object: theirs, at: data}); !got.Binary.Unkept || got.Binary.Path != copied || !got.Binary.Content.IsZero() {
+	if got := f.frame(place{object: theirs, at: data}); got.Binary.Claimant == nil || got.Binary.Path != copied || !got.Binary.Content.IsZero() {
 		t.Errorf("data of the copy is of %+v", got.Binary)
 	}
 }
@@ -530,8 +528,8 @@ func addSegments(t *testing.T, name string) {
 }
 
 // TestRecordHiddenContent has another user's program without names claim the build ID of a
-// program that runs beside it, and see to it in several ways that its content is unknown: it
-// does not get the identity all the same, and the profile says so.
+// program that runs beside it, and see to it in several ways that its content is unknown: its identity
+// is a claim of its own, without names, or it has none.
 func TestRecordHiddenContent(t *testing.T) { eachBackend(t, recordHiddenContent) }
 
 func recordHiddenContent(t *testing.T, backend Backend) {
@@ -575,6 +573,7 @@ func recordHiddenContent(t *testing.T, backend Backend) {
 			p, _, _ := recordCommand(t, Options{Backend: backend}, "sh", "-c", test.script, "sh", two, one)
 			checkHidden(t, p, id, one, two)
 			switch unknown := unknownOf(p, one, two); {
+			case slices.ContainsFunc(p.Mapping, func(m *pprof.Mapping) bool { return profile.IsClaimed(m) && m.File == shown }):
 			case len(unknown) == 0, len(profile.Disagreements(p)) > 0:
 				checkDisagreement(t, p, id, shown)
 			case !slices.Contains(unknown, profile.PseudoFile(reason.FileChanged, two)):
@@ -618,54 +617,39 @@ func checkHidden(t *testing.T, p *pprof.Profile, id buildid.ID, one, two string)
 			if m == nil || !strings.HasSuffix(m.File, one) && !strings.HasSuffix(m.File, two) {
 				continue
 			}
-			named := len(l.Line) > 0
-			if (m.BuildID == id.String() || named) && m.File != one {
-				t.Errorf("%s has the build ID %q, names: %v", m.File, m.BuildID, named)
+			named, isClaimed := len(l.Line) > 0, profile.IsClaimed(m)
+			if isClaimed && named || m.BuildID == id.String() && m.File != one && !isClaimed {
+				t.Errorf("%s has the build ID %q, claimed: %v, names: %v", m.File, m.BuildID, isClaimed, named)
 			}
-			isNamed, isApart = isNamed || named, isApart || m.BuildID != id.String()
+			isNamed, isApart = isNamed || named, isApart || isClaimed || m.BuildID != id.String()
 		}
 	}
-	if !isApart && (isNamed || !profile.Contested(p)[id]) {
+	if !isApart && (isNamed || !profile.ContestedIDs(p)[id]) {
 		t.Errorf("one file has the identity, all frames, and names: %v", isNamed)
 	}
 }
 
-// TestStatesOfOneFile has a file of others, which anybody may have written, claim a build ID, and one
-// of unknown content beside it. An earlier state of the same file takes nothing from it.
-func TestStatesOfOneFile(t *testing.T) {
-	s := objects.New()
-	defer s.Close()
-	as := func(v bpf.Validity) *read {
-		return &read{Reading: objects.Reading{Object: s.OfContent(&bpf.File{Validity: v}, procmap.VMA{}, buildid.ID{})}}
-	}
-	file := func(inode uint64, generation, minor uint32, ctime int64) *read {
-		return as(bpf.Validity{Inode: inode, Generation: generation, Dev: bpf.Dev{Major: 8, Minor: minor}, Ctime: bpf.Time{Sec: ctime}})
-	}
-	content, err := buildid.ParseContent(proctest.SharedID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		other *read
-		want  bool
-	}{
-		"the same file before":                  {file(7, 1, 1, 100), false},
-		"another file":                          {file(8, 1, 1, 100), true},
-		"a later inode of the same number":      {file(7, 2, 1, 100), true},
-		"the same number on another disk":       {file(7, 1, 2, 100), true},
-		"a file of which BPF reported no inode": {as(bpf.Validity{}), true},
-	} {
-		known := file(7, 1, 1, 200)
-		known.Content = content
-		if got := isDubious([]*read{known}, []*read{known, test.other}); got != test.want {
-			t.Errorf("%s: dubious %v", name, got)
+// TestClaimsTakeNothing has a file of others claim a build ID beside one of unknown content that claims it too. Neither
+// takes anything from the other: not the one whose content is known, nor the claim.
+func TestClaimsTakeNothing(t *testing.T) {
+	testenv.Root(t)
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
+	for _, name := range []string{one, two} {
+		if err := os.Chown(name, 65534, 65534); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, known := range []*read{file(7, 0, 1, 200), as(bpf.Validity{})} { // on a file system without generations
-		known.Content = content
-		other := &read{Reading: objects.Reading{Object: known.Object}}
-		if !isDubious([]*read{known}, []*read{known, other}) {
-			t.Errorf("%+v: inodes without a generation are taken for one", known.Object.Key.Content)
-		}
+	set := objects.New()
+	defer set.Close()
+	known := exactObjectOf(t, set, one)
+	claimed := set.OfOpened(objects.Opened{Path: two, ID: known.ID, Content: openFile(t, two)})
+	set.Stop()
+	f := &finisher{files: map[distinct]*identified{}, ofObject: map[*objects.Object]*identified{}}
+	f.distinguish(f.read([]*objects.Object{known, claimed}, contentLimits))
+	if b := f.ofObject[known]; b.ID != known.ID || b.Content.IsZero() || b.Claimant != nil || b.Unkept {
+		t.Errorf("the file of known content is %+v", b.Binary)
+	}
+	if b := f.ofObject[claimed]; b.ID != known.ID || !b.Content.IsZero() || b.Claimant == nil || b.Unkept {
+		t.Errorf("the file of unknown content is %+v", b.Binary)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/contested"
 	"hallmark/internal/objects"
+	"hallmark/internal/procfs"
 	"hallmark/internal/trust"
 	"hallmark/profile"
 )
@@ -16,13 +17,23 @@ import (
 // of files that samples are in.
 
 // distinct distinguishes files. One of unknown content is the same as another only if it has
-// its path, too.
+// its path and its claimant, too.
 type distinct struct {
-	id      buildid.ID // that it claims
-	content buildid.Content
-	path    string // of a file of unknown content
-	unkept  bool   // see judgeUnknown
+	id       buildid.ID // that it claims
+	content  buildid.Content
+	path     string // of a file of unknown content
+	claimant profile.Claimant
+	claim    claim
 }
+
+// claim is what becomes of the claim of a file.
+type claim uint8
+
+const (
+	believed     claim = iota // its content is known, or those who can have written it would not deceive
+	unconfirmed               // nothing known contradicts it
+	contradicted              // a file that is trusted more has another content
+)
 
 func distinctOf(id buildid.ID, content buildid.Content, path string) distinct {
 	if !content.IsZero() {
@@ -34,7 +45,26 @@ func distinctOf(id buildid.ID, content buildid.Content, path string) distinct {
 // read is a file that frames are in.
 type read struct {
 	objects.Reading
-	unkept bool // see judgeUnknown
+	claim claim
+}
+
+// distinct returns what distinguishes the file.
+func (r *read) distinct() distinct {
+	d := distinctOf(r.Object.ID, r.Content, r.Object.Path)
+	if d.claim = r.claim; r.claim != believed {
+		d.claimant = claimantOf(r.Object)
+	}
+	return d
+}
+
+// claimantOf returns whose word the identity of a file is.
+func claimantOf(o *objects.Object) profile.Claimant {
+	c := o.Claimant()
+	claimant := profile.Claimant{UID: c.UID, Mount: c.Mount}
+	if c.Mount != 0 {
+		claimant.Boot = procfs.BootID()
+	}
+	return claimant
 }
 
 // contentLimits bound what is read of files at the end of a recording.
@@ -51,9 +81,8 @@ func (f *finisher) read(files []*objects.Object, limits contested.Limits) []read
 
 // distinguish gives each file its identity, content and path. Where files of different
 // content claim one identity, it stays with the one that is trusted most, and the others
-// have their content for an identity, as has one that others can have written if the content of
-// another file is unknown. One of unknown content has none, if another file is
-// known better: its owner may have seen to it that nobody can distinguish them.
+// have their content for an identity. The identity of a file of unknown content that others can have written
+// is a claim: it takes nothing from anybody else, and gets nothing of theirs.
 func (f *finisher) distinguish(all []read) {
 	claims, copies := map[buildid.ID][]*read{}, map[distinct][]*read{}
 	var order []distinct
@@ -62,24 +91,25 @@ func (f *finisher) distinguish(all []read) {
 		claims[r.Object.ID] = append(claims[r.Object.ID], r)
 	}
 	for _, claimants := range claims {
-		judgeUnknown(claimants)
+		judgeClaims(claimants)
 	}
 	for i := range all {
 		r := &all[i]
-		o := r.Object
-		key := distinctOf(o.ID, r.Content, o.Path)
-		key.unkept = r.unkept
+		key := r.distinct()
 		if copies[key] == nil {
 			order = append(order, key)
 		}
 		copies[key] = append(copies[key], r)
 	}
 	for _, key := range order {
-		shown := profile.Binary{ID: key.id, Content: key.content, Unkept: key.unkept}
+		shown := profile.Binary{ID: key.id, Content: key.content, Unkept: key.claim == contradicted}
+		if key.claim == unconfirmed {
+			shown.Claimant, shown.Rival = &key.claimant, true
+		}
 		if keeper, is := keeperOf(claims[key.id]); !key.content.IsZero() && (is && key.content != keeper || isDubious(copies[key], claims[key.id])) {
 			shown.ID, shown.Claim = key.content.ID(), key.id
 		}
-		groups := believed(copies[key])
+		groups := byAuthor(copies[key])
 		for _, group := range groups {
 			b := f.identify(shown, group, len(groups) > 1)
 			f.noteGuests(group)
@@ -95,8 +125,7 @@ func (f *finisher) distinguish(all []read) {
 func (f *finisher) identify(shown profile.Binary, group []*read, apart bool) *identified {
 	shown.Path, shown.Apart = group[0].Object.Path, apart
 	b := &identified{Binary: shown}
-	key := distinctOf(shown.Claimed(), shown.Content, shown.Path)
-	key.unkept = shown.Unkept
+	key := group[0].distinct()
 	if apart {
 		key.path = shown.Path
 	}
@@ -127,14 +156,15 @@ func (f *finisher) noteGuests(group []*read) {
 		if f.guests == nil {
 			f.guests = map[*objects.Object]*profile.Binary{}
 		}
-		f.guests[r.Object] = &profile.Binary{ID: r.Object.ID, Path: r.Object.Path, Unkept: true}
+		claimant := claimantOf(r.Object)
+		f.guests[r.Object] = &profile.Binary{ID: r.Object.ID, Path: r.Object.Path, Claimant: &claimant, Rival: true}
 	}
 }
 
-// believed groups copies, of which each says itself what its functions are called. A file
+// byAuthor groups copies, of which each says itself what its functions are called. A file
 // that root or this user wrote is believed for all of them, and comes first. Without one, a
 // user's file is believed for that user's copies alone.
-func believed(copies []*read) [][]*read {
+func byAuthor(copies []*read) [][]*read {
 	if len(copies) == 1 || copies[0].Content.IsZero() {
 		return [][]*read{copies}
 	}
@@ -163,31 +193,36 @@ func believed(copies []*read) [][]*read {
 	return groups
 }
 
-// judgeUnknown notes which files of unknown content may not have the identity that they and
-// others claim.
-func judgeUnknown(claimants []*read) {
-	isKept := false
-	var unknown []*read
+// judgeClaims notes what becomes of the claims of files of unknown content that others can have written. What was seen
+// of one may contradict it: the content of a file that is trusted more. Nobody else's does, or any user could take the
+// identity of somebody else's files by forging them.
+func judgeClaims(claimants []*read) {
 	for _, r := range claimants {
-		if len(claimants) > 1 && r.Content.IsZero() && !r.IsVouched() {
-			unknown = append(unknown, r)
+		if !r.Content.IsZero() || r.IsVouched() || len(r.Several) > 0 {
 			continue
 		}
-		isKept = true
-	}
-	for _, r := range unknown {
-		r.unkept = isKept
+		r.claim = unconfirmed
+		seen := r.Object.Glimpse()
+		differs := func(o *read) bool { return !o.Content.IsZero() && o.Content != seen && o.IsVouched() }
+		if !seen.IsZero() && slices.ContainsFunc(claimants, differs) {
+			r.claim = contradicted
+		}
 	}
 }
 
-// isDubious reports whether copies of known content may not have the identity that they claim: others
-// can have written all of them, and another file claims it whose content is unknown. An earlier
-// state of the same file is none of others: its owner has nothing from it.
+// isDubious reports whether copies of known content may not have the identity that they claim: another file claims it
+// whose content is unknown, and that is trusted more.
 func isDubious(copies, claimants []*read) bool {
-	isOther := func(r *read) bool {
-		return r.Content.IsZero() && !slices.ContainsFunc(copies, func(c *read) bool { return c.Object.IsFileOf(r.Object) })
+	best := trust.Others
+	for _, c := range copies {
+		level, _ := c.Object.Level()
+		best = max(best, level)
 	}
-	return slices.ContainsFunc(claimants, isOther) && !slices.ContainsFunc(copies, (*read).IsVouched)
+	isTrustedMore := func(r *read) bool {
+		level, _ := r.Object.Level()
+		return r.Content.IsZero() && level > best
+	}
+	return slices.ContainsFunc(claimants, isTrustedMore)
 }
 
 // keeperOf returns the content that keeps an identity, zero for none, and whether files of

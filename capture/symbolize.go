@@ -45,6 +45,26 @@ func (r *Recording) Symbolize() profile.Misses {
 // SymbolizeFunctions does what Symbolize does, but reads no debug information: functions come from the symbol tables.
 func (r *Recording) SymbolizeFunctions() profile.Misses { return profile.Symbolize(r.Profile, r) }
 
+var _ profile.Witness = (*Recording)(nil)
+
+// Claimed answers for a file whose identity is a claim, from the very file that the process had mapped.
+func (r *Recording) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	known := r.files[distinct{id: b.ID, path: b.Path, claimant: *b.Claimant, claim: unconfirmed}]
+	switch {
+	case known == nil || known.file == nil || b.Claimant.UID == profile.UnknownOwner:
+		return slices.Repeat([]symbol.Result{symbol.Miss(reason.Unproven)}, len(offsets))
+	case known.doubtful:
+		return slices.Repeat([]symbol.Result{symbol.Miss(reason.FileChanged)}, len(offsets))
+	}
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	known.file.EndWith(context.Background())
+	known.file.NoDWARF = true
+	results := known.file.LookupOffsets(offsets)
+	debuginfo.Detach(results)
+	return results
+}
+
 // Lookup answers for the files of the recording as SymbolizeFunctions does. It makes a Recording the
 // profile.Symbols of its profile.
 func (r *Recording) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {

@@ -12,6 +12,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/internal/mounts"
+	"hallmark/internal/trust"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -208,6 +209,21 @@ func (f *Finder) openNamed(path string, named bool) (*symbol.File, error) {
 	}
 	r, err := f.view().OpenFile(path)
 	return symbol.Take(r, path, err)
+}
+
+// OpenOwned opens the file with this identity at a path of this process's mount namespace, for the caller to close,
+// if this user owns it on a file system that shows true owners. It says why not.
+func (f *Finder) OpenOwned(id buildid.ID, path string, uid int64) (*symbol.File, reason.Reason) {
+	r, err := f.view().OpenFile(path)
+	if err != nil {
+		return nil, whyNot(err)
+	}
+	if owner, ok := trust.Owner(r); !ok || int64(owner) != uid {
+		r.Close()
+		return nil, reason.NotBelieved
+	}
+	file, err := symbol.Take(r, path, nil)
+	return ifIs(id, file, err)
 }
 
 // suits reports whether a file is of use as the file itself, or as a debug file.

@@ -20,6 +20,8 @@
 //     ways in which its frames were found: "cfi" by call frame information, "fp" by
 //     frame pointers, "signal" over a signal's frame, "regs" where there is one frame.
 //   - The numeric label "timestamp" has the times at which a stack was seen: Times.
+//   - The identity of a mapping whose Limit is from 1<<62 on is a claim that nobody has proven: see
+//     Claimants.
 //   - A frame without identity has a mapping without BuildID whose File names the
 //     reason, and the path if there is one: "[not-mapped]", "[file-gone] /bin/x". One
 //     reason is "content-unknown": another file keeps the build ID, and the content of
@@ -62,9 +64,12 @@ type Binary struct {
 	// Apart says that it is not the same as others of its identity and content under other
 	// paths: nobody knows which of them to believe what its functions are called.
 	Apart bool
-	// Unkept says that the content is unknown and another file keeps the identity: the file
-	// claims it, and has none in the profile. See reason.ContentUnknown.
+	// Unkept says that a file which is trusted more keeps the identity, and that the content of this one is known
+	// to differ or to have changed: the file claims it, and has none in the profile. See reason.ContentUnknown.
 	Unkept bool
+	// Claimant is whose claim the identity is, where the content is unknown and others than root and the user who
+	// recorded can have written the file; nil for all other files.
+	Claimant *Claimant
 	// Segments are where the file's executable bytes belong. When they are not
 	// known, addresses in the profile are file offsets.
 	Segments []Segment
@@ -330,6 +335,9 @@ func (b *Builder) place(f *Frame) (*pprof.Mapping, uint64) {
 		key := mappingKey{binary: f.Binary.ID, reason: reason.ContentUnknown, path: f.Binary.Path}
 		b.contents.noteUnkept(f.Binary)
 		return b.mapping(key, pprof.Mapping{Limit: math.MaxUint64, File: PseudoFile(key.reason, key.path)}), uint64(f.Offset)
+	}
+	if f.Binary.Claimant != nil {
+		return b.claimed(f.Binary), uint64(f.Offset)
 	}
 	m := pprof.Mapping{File: f.Binary.Path}
 	for _, s := range f.Binary.Segments {

@@ -156,7 +156,7 @@ func TestBuilderTellsContentsApart(t *testing.T) {
 	if len(p.Comments) != 4 {
 		t.Errorf("comments %q", p.Comments)
 	}
-	if !profile.Contested(p)[id] {
+	if !profile.ContestedIDs(p)[id] {
 		t.Error("the identity is not contested")
 	}
 }
@@ -173,7 +173,7 @@ func TestContentsInDoubt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(both.Comments) != 2 || len(profile.Contents(both)) != 0 || len(profile.Contested(both)) != 1 {
+	if len(both.Comments) != 2 || len(profile.Contents(both)) != 0 || len(profile.ContestedIDs(both)) != 1 {
 		t.Errorf("%q mean %v", both.Comments, profile.Contents(both))
 	}
 	for _, bad := range []string{"content=", "content=00 build_id=01 file=\"/bin/x\"", one.Comments[0] + "x", "a note"} {

@@ -24,7 +24,7 @@ import (
 //	content=unknown build_id=93ac54… file="/bin/gzip"
 //
 // The second form is of a file that has its content for a build ID, because another file
-// claims the same one. Its claim leads to its debug file all the same.
+// claims the same one. Its claim leads to its debug file all the same. claim.go has a third form.
 //
 // Other readers show comments or ignore them.
 const (
@@ -61,11 +61,12 @@ func (k claimKey) comment(id buildid.ID) string {
 }
 
 // IsContentComment reports whether a comment of a profile is for machines: it says the
-// content of a file.
+// content of a file, or whose claim its identity is.
 func IsContentComment(comment string) bool {
 	_, _, isContent := parseContentComment(comment, " build_id=")
 	_, _, isClaim := parseContentComment(comment, " claims=")
-	return isContent || isClaim
+	_, _, isClaimed := parseClaimant(comment)
+	return isContent || isClaim || isClaimed
 }
 
 // Notes returns the comments of p that are for people.
@@ -170,7 +171,7 @@ func Contents(p *pprof.Profile) map[*pprof.Mapping]buildid.Content {
 	contents := map[*pprof.Mapping]buildid.Content{}
 	for _, m := range p.Mapping {
 		c := said[fileKeyOf(m)]
-		if m.Limit == noLimit {
+		if m.Limit == noLimit || IsClaimed(m) {
 			c = buildid.Content{}
 		}
 		if id, ok := Identity(m); ok && c.IsZero() {
@@ -260,7 +261,7 @@ func Claims(p *pprof.Profile) map[*pprof.Mapping]buildid.ID {
 // Binaries returns the file that each mapping of p with an identity shows: what it claims to
 // be, and its content as far as p says it. Segments are not set.
 func Binaries(p *pprof.Profile) map[*pprof.Mapping]Binary {
-	contents, claims := Contents(p), Claims(p)
+	contents, claims, claimants := Contents(p), Claims(p), Claimants(p)
 	all := map[*pprof.Mapping]Binary{}
 	for _, m := range p.Mapping {
 		id, ok := Identity(m)
@@ -271,13 +272,16 @@ func Binaries(p *pprof.Profile) map[*pprof.Mapping]Binary {
 		if claimed, ok := claims[m]; ok {
 			b.ID, b.Rival = claimed, true
 		}
+		if claimant, ok := claimants[m]; ok {
+			b.Claimant, b.Rival = &claimant, true
+		}
 		all[m] = b
 	}
 	return all
 }
 
-// Contested returns the identities that files claim of which p says different contents.
-func Contested(p *pprof.Profile) map[buildid.ID]bool {
+// ContestedIDs returns the identities that files claim of which p says different contents.
+func ContestedIDs(p *pprof.Profile) map[buildid.ID]bool {
 	files := map[buildid.ID][]claimKey{}
 	for _, b := range Binaries(p) {
 		if !b.Content.IsZero() {
@@ -304,12 +308,14 @@ type contents struct {
 	doubts []string // comments
 	shown  map[fileKey]buildid.Content
 	claims map[claimKey]buildid.ID
-	// claimants are the files that claim each identity.
-	claimants ordered.Multimap[buildid.ID, claimKey]
+	// files are those that claim each identity.
+	files ordered.Multimap[buildid.ID, claimKey]
+	// claimants are those of rows: see claim.go.
+	claimants map[rowKey]Claimant
 }
 
 func newContents() contents {
-	return contents{shown: map[fileKey]buildid.Content{}, claims: map[claimKey]buildid.ID{}}
+	return contents{shown: map[fileKey]buildid.Content{}, claims: map[claimKey]buildid.ID{}, claimants: map[rowKey]Claimant{}}
 }
 
 // settle returns the identity under which a mapping shows a binary: its own, or its content
@@ -333,7 +339,7 @@ func (s *contents) settle(b *Binary) buildid.ID {
 // noteUnkept remembers what a file claims that has no identity.
 func (s *contents) noteUnkept(b *Binary) {
 	k := claimKey{file: b.Path, unkept: true}
-	if s.claimants.Has(b.ID, k) {
+	if s.files.Has(b.ID, k) {
 		return
 	}
 	s.note(b.ID, k)
@@ -355,7 +361,7 @@ func (b *Builder) Doubt(binary *Binary, contents []buildid.Content) {
 // note remembers that a file claims an identity.
 func (s *contents) note(id buildid.ID, k claimKey) {
 	if id.Kind() != buildid.ByContent {
-		s.claimants.Add(id, k)
+		s.files.Add(id, k)
 	}
 }
 
@@ -369,8 +375,8 @@ func (s *contents) claim(b *Binary, claimed buildid.ID) {
 // comments returns what says the contents, and in words where they differ.
 func (s *contents) comments(mappings []*pprof.Mapping) []string {
 	var all []string
-	for _, id := range s.claimants.Keys() {
-		if text := disagreement(id, s.claimants.Values(id)); text != "" {
+	for _, id := range s.files.Keys() {
+		if text := disagreement(id, s.files.Values(id)); text != "" {
 			all = append(all, text)
 		}
 	}
@@ -378,6 +384,10 @@ func (s *contents) comments(mappings []*pprof.Mapping) []string {
 	seen := map[fileKey]bool{}
 	for _, m := range mappings {
 		k := fileKeyOf(m)
+		if row := rowOf(m); row != 0 {
+			all = append(all, s.claimants[rowKey{k, row}].comment(k, row))
+			continue
+		}
 		if seen[k] || m.Limit == noLimit && s.claimOf(m).IsZero() {
 			continue
 		}

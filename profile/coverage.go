@@ -16,7 +16,9 @@ import (
 // not count samples, once.
 type Coverage struct {
 	Frames     int64 `json:"frame_count"`
-	Identified int64 `json:"identified"` // have the identity of their file
+	Identified int64 `json:"identified"` // have the identity of their file: Proven and Claimed together
+	Proven     int64 `json:"proven"`     // have one that is known to be that of the code which ran
+	Claimed    int64 `json:"claimed"`    // have one that their file only claims
 	Symbolized int64 `json:"symbolized"` // have a function's name
 
 	// The same for the frames in mappings of files in processes, which leaves out
@@ -24,8 +26,9 @@ type Coverage struct {
 	FileFrames     int64 `json:"file_frames"`
 	FileIdentified int64 `json:"file_identified"`
 
-	// Gaps are the frames that lack their identity or their symbol, by reason,
-	// the largest first. A frame that lacks both is in the gap of its identity.
+	// Gaps are the frames that lack their identity, their symbol or the proof of the identity, by
+	// reason, the largest first, and those without proof last. A frame without identity is in no
+	// other gap.
 	Gaps []Gap `json:"gaps"`
 
 	// Stacks says how many stacks are complete, nil where the profile does not say.
@@ -79,13 +82,14 @@ type Lack string
 const (
 	LacksIdentity Lack = "identity"
 	LacksSymbol   Lack = "symbol"
+	LacksProof    Lack = "proof" // of the identity
 )
 
 // MeasureCoverage returns the coverage of p, with misses as Symbolize returned
 // them, or nil when it was not called.
 func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 	weights := frameCounts(p)
-	m := NewMeter()
+	m := NewMeter(Proofs(p))
 	for _, l := range p.Location {
 		if n := *weights.At(l); n != 0 {
 			m.Frames(l.Mapping, n, symbolized(l), misses.of(l))
@@ -98,18 +102,29 @@ func MeasureCoverage(p *pprof.Profile, misses Misses) Coverage {
 
 // A Meter measures coverage as it receives frames and stacks. Make one with NewMeter.
 type Meter struct {
+	proofs   map[*pprof.Mapping]Proof
 	coverage Coverage
 	gaps     gaps
 	stacks   stackMeter
 }
 
-// NewMeter returns a Meter that has counted nothing.
-func NewMeter() *Meter { return &Meter{gaps: gaps{}, stacks: stackMeter{}} }
+// NewMeter returns a Meter that has counted nothing, for a profile of which Proofs returned these.
+func NewMeter(proofs map[*pprof.Mapping]Proof) *Meter {
+	return &Meter{proofs: proofs, gaps: gaps{}, stacks: stackMeter{}}
+}
 
 // Frames counts frames in a mapping that have a function's name, or have none because of miss.
 func (m *Meter) Frames(in *pprof.Mapping, frames int64, named bool, miss reason.Reason) {
 	why := ReasonOf(in)
 	m.coverage.add(in, frames, why == reason.None, named)
+	switch {
+	case why != reason.None:
+	case m.proofs[in] == Proven:
+		m.coverage.Proven += frames
+	default:
+		m.coverage.Claimed += frames
+		m.gaps.add(gapKey{LacksProof, reason.Unproven}, in, frames)
+	}
 	if why != reason.None {
 		m.gaps.add(gapKey{LacksIdentity, why}, in, frames)
 	} else if !named {
@@ -226,6 +241,12 @@ func (g gaps) sorted() []Gap {
 		sorted = append(sorted, gap)
 	}
 	slices.SortFunc(sorted, func(a, b Gap) int {
+		switch isLast, isFirst := a.Lacks == LacksProof, b.Lacks == LacksProof; {
+		case isLast && !isFirst:
+			return 1
+		case isFirst && !isLast:
+			return -1
+		}
 		return cmp.Or(cmp.Compare(b.Frames, a.Frames), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Lacks, b.Lacks))
 	})
 	return sorted

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,6 +26,9 @@ func TestCoverageCountsFrames(t *testing.T) {
 		}
 	}
 	c := MeasureCoverage(p, misses)
+	if c.Proven != 4 || c.Claimed != 33 { // only what is the kernel's own is proven
+		t.Errorf("proven %d, claimed %d; want 4, 33", c.Proven, c.Claimed)
+	}
 	if c.Frames != 40 || c.Identified != 37 || c.Symbolized != 34 {
 		t.Errorf("frames %d, identified %d, symbolized %d; want 40, 37, 34", c.Frames, c.Identified, c.Symbolized)
 	}
@@ -40,6 +44,7 @@ func TestCoverageCountsFrames(t *testing.T) {
 		{LacksSymbol, reason.NoSymbolTable, 3, "/usr/lib/libz.so.1 (deleted) 2, [kernel] 1"},
 		{LacksIdentity, reason.FileGone, 2, "[file-gone] /opt/old 2"},
 		{LacksIdentity, reason.NotMapped, 1, "[not-mapped] 1"},
+		{LacksProof, reason.Unproven, 33, "/usr/bin/app 29, /usr/lib/libz.so.1 (deleted) 4"},
 	}
 	if len(c.Gaps) != len(want) {
 		t.Fatalf("gaps %v, want %v", c.Gaps, want)
@@ -47,7 +52,7 @@ func TestCoverageCountsFrames(t *testing.T) {
 	for i, g := range c.Gaps {
 		var binaries []string
 		for _, b := range g.Binaries {
-			binaries = append(binaries, b.File+" "+string(rune('0'+b.Frames)))
+			binaries = append(binaries, b.File+" "+strconv.FormatInt(b.Frames, 10))
 		}
 		w := want[i]
 		if g.Lacks != w.lacks || g.Reason != w.reason || g.Frames != w.frames || strings.Join(binaries, ", ") != w.binaries {
@@ -141,8 +146,8 @@ func TestCoverageBeforeSymbolization(t *testing.T) {
 	if c.Symbolized != 0 || c.Identified != c.Frames || c.FileIdentified != c.Identified {
 		t.Errorf("coverage of a Go program's stripped profile: %+v", c)
 	}
-	if len(c.Gaps) != 1 || c.Gaps[0].Reason != reason.NotLookedUp {
-		t.Errorf("gaps %+v, want one of %v", c.Gaps, reason.NotLookedUp)
+	if len(c.Gaps) != 2 || c.Gaps[0].Reason != reason.NotLookedUp || c.Gaps[1].Reason != reason.Unproven {
+		t.Errorf("gaps %+v, want one of %v and one of %v", c.Gaps, reason.NotLookedUp, reason.Unproven)
 	}
 }
 

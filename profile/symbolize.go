@@ -28,6 +28,12 @@ type Liner interface {
 	Lines(b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
+// A Witness is Symbols that know whose word a file is. Others are not asked for a file whose identity is a claim.
+type Witness interface {
+	// Claimed answers as Lookup does, for a Binary with a Claimant: from a file of that claimant alone.
+	Claimed(b *Binary, offsets []addr.Offset) []symbol.Result
+}
+
 // Misses has for locations without symbols why they have none.
 type Misses map[*pprof.Location]reason.Reason
 
@@ -72,26 +78,30 @@ type file struct {
 // under an identity that different contents claim.
 func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 	type key struct {
-		id      buildid.ID
-		content buildid.Content
-		path    string
+		id       buildid.ID
+		content  buildid.Content
+		path     string
+		claimant Claimant
 	}
 	type mapped struct {
 		file *file
 		why  reason.Reason // there is nothing to ask for
 	}
 	var files []*file
-	binaries, contested := Binaries(p), Contested(p)
+	binaries, contested := Binaries(p), ContestedIDs(p)
 	byKey := map[key]*file{}
 	fileOf := func(m *pprof.Mapping) mapped {
 		b := binaries[m]
 		switch {
 		case b.ID.IsZero():
 			return mapped{why: reason.NoIdentity}
-		case b.Content.IsZero() && contested[b.ID]:
+		case b.Content.IsZero() && b.Claimant == nil && contested[b.ID]:
 			return mapped{why: reason.DifferentContent}
 		}
-		k := key{b.ID, b.Content, b.Path}
+		k := key{id: b.ID, content: b.Content, path: b.Path}
+		if b.Claimant != nil {
+			k.claimant = *b.Claimant
+		}
 		if byKey[k] == nil {
 			byKey[k] = &file{binary: b, named: true}
 			files = append(files, byKey[k])
@@ -147,9 +157,16 @@ func (f *file) lookup(s Symbols) {
 	for i, l := range f.locations {
 		offsets[i] = FileOffset(l)
 	}
-	if liner, ok := s.(Liner); ok && f.named {
+	liner, isLiner := s.(Liner)
+	witness, isWitness := s.(Witness)
+	switch {
+	case f.binary.Claimant != nil && isWitness:
+		f.results = witness.Claimed(&f.binary, offsets)
+	case f.binary.Claimant != nil:
+		f.results = slices.Repeat([]symbol.Result{symbol.Miss(reason.Unproven)}, len(offsets))
+	case isLiner && f.named:
 		f.results = liner.Lines(&f.binary, offsets)
-	} else {
+	default:
 		f.results = s.Lookup(&f.binary, offsets)
 	}
 	for i, r := range f.results {

@@ -32,7 +32,7 @@ func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == Unna
 func NameStarts(p *pprof.Profile, s Starts) {
 	functions := functionsOf(p)
 	for _, f := range unsymbolized(p, Misses{}) {
-		if f.binary.Path == "" || strings.HasPrefix(f.binary.Path, "[") {
+		if f.binary.Claimant != nil || f.binary.Path == "" || strings.HasPrefix(f.binary.Path, "[") {
 			continue
 		}
 		var unnamed []*pprof.Location

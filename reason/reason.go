@@ -101,6 +101,10 @@ const (
 	// processes.
 	Guest
 
+	// Unproven is why an identity may not be that of the code which ran: the file claims it, and
+	// nobody has compared its content.
+	Unproven
+
 	count
 )
 
@@ -173,6 +177,8 @@ var table = [count]words{
 	Excess: {"excess", "tables of symbols are far more than the file holds on its disk", "if it is what it claims to be: copy it without holes (cp --sparse=never)"},
 
 	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
+
+	Unproven: {"unproven", "the file claims the identity, and its content was not compared", "record with hallmark as root, by --backend bpf; another user's file in memory (tmpfs, memfd) or on FUSE stays a claim"},
 
 	Guest: {"guest", "code of a virtual machine, or of the hypervisor", "record inside of the virtual machine"},
 

@@ -151,7 +151,8 @@ type storeSymbols struct {
 }
 
 // Lookup implements profile.Symbols. Offsets of the kernel and of its modules do not count from the start of a
-// file. A file that another one has taken the identity from is known by its content alone.
+// file. A file that another one has taken the identity from is known by its content alone. The store knows no owner of
+// a file on another machine, so it is no profile.Witness.
 func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	miss := func(r reason.Reason) []symbol.Result {
 		out := make([]symbol.Result, len(offsets))

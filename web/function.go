@@ -32,6 +32,8 @@ type (
 		Identity   string  `json:"identity,omitempty"`
 		Claims     string  `json:"claims,omitempty"`
 		Contested  bool    `json:"contested,omitempty"`
+		Proof      string  `json:"proof,omitempty"` // of the identity: proven, claimed, contested
+		Claimant   string  `json:"claimant,omitempty"`
 		Package    string  `json:"package,omitempty"`
 		Flat       int64   `json:"flat"`
 		Cum        int64   `json:"cum"`
@@ -93,7 +95,14 @@ func (q *question) function() error {
 	if b := binary; hasBinary {
 		d.File, d.Identity, d.Claims, d.Contested = plain(b.File), plain(b.BuildID), plain(b.Claims), b.Contested
 		d.Package = q.packageOf(b)
-		d.Lookup = lookupCommand(b.BuildID, addresses)
+		if b.BuildID != "" {
+			d.Proof = b.Proof.String()
+		}
+		if b.Claimant != nil {
+			d.Claimant = b.Claimant.String()
+		} else {
+			d.Lookup = lookupCommand(b.BuildID, addresses)
+		}
 	}
 	if len(others) > 0 {
 		slices.SortStableFunc(others, func(a, b query.AddressRow) int { return cmp.Compare(b.BaseCum, a.BaseCum) })

@@ -94,12 +94,13 @@ func (q *question) coverage() error {
 	a := struct {
 		Frames     int64      `json:"frames"`
 		Identified int64      `json:"identified"`
+		Claimed    int64      `json:"claimed"` // those whose identity is not proven
 		Symbolized int64      `json:"symbolized"`
 		Samples    int64      `json:"samples"`
 		Complete   int64      `json:"complete"`
 		Unsure     int64      `json:"unsure,omitempty"` // samples of which nobody knows whether their stacks are complete
 		Gaps       []shownGap `json:"gaps"`
-	}{Frames: c.Frames, Identified: c.Identified, Symbolized: c.Symbolized, Gaps: shownGaps(c.Gaps)}
+	}{Frames: c.Frames, Identified: c.Identified, Claimed: c.Claimed, Symbolized: c.Symbolized, Gaps: shownGaps(c.Gaps)}
 	if c.Stacks != nil {
 		a.Samples, a.Complete = c.Stacks.Samples, c.Stacks.Complete
 		for _, g := range c.Stacks.Gaps {

@@ -183,6 +183,8 @@ type binaryRow struct {
 	Content    string     `json:"content,omitempty"`
 	Claims     string     `json:"claims,omitempty"`
 	Contested  bool       `json:"contested,omitempty"`
+	Proof      string     `json:"proof,omitempty"`    // of the identity: proven, claimed, contested
+	Claimant   string     `json:"claimant,omitempty"` // whose claim it is, if not root's or that of the user who recorded
 	Reason     string     `json:"reason,omitempty"`
 	Package    string     `json:"package,omitempty"`
 	Frames     int64      `json:"frames"`
@@ -219,6 +221,12 @@ func (q *question) binaries() error {
 			row.File, row.Identity, row.Content = plain(b.File), plain(b.BuildID), plain(b.Content)
 			row.BaseID = plain(b.BaseBuildID)
 			row.Claims, row.Contested, row.Reason = plain(b.Claims), b.Contested, plain(b.Reason)
+			if b.BuildID != "" {
+				row.Proof = b.Proof.String()
+			}
+			if b.Claimant != nil {
+				row.Claimant = b.Claimant.String()
+			}
 			row.Package = q.packageOf(b)
 		}
 		a.Rows = append(a.Rows, row)
@@ -257,7 +265,8 @@ func (q *question) packageOf(b query.Binary) string {
 // binary returns what the profile knows of the file that a binary is.
 func (q *question) binary(b query.Binary) (profile.Binary, bool) {
 	for m, known := range profile.Binaries(q.shown.Set.Profile().Places()) {
-		if m.File == b.File && m.BuildID == b.BuildID && (b.Content == "" || known.Content.String() == b.Content) {
+		isClaimant := (b.Claimant == nil) == (known.Claimant == nil) && (b.Claimant == nil || *b.Claimant == *known.Claimant)
+		if m.File == b.File && m.BuildID == b.BuildID && isClaimant && (b.Content == "" || known.Content.String() == b.Content) {
 			return known, true
 		}
 	}

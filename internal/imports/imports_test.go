@@ -165,7 +165,7 @@ var rules = map[string]rule{
 		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
 	},
 	"profile/local": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/mounts", "procmap", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/mounts", "internal/procfs", "procmap", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "the one part of profile that looks at the machine it runs on",
 	},
@@ -364,13 +364,13 @@ var rules = map[string]rule{
 		why:    "entries of DWARF in memory, for questions that are rare; dwarf has the sections",
 	},
 	command + "execprint": {
-		module:   []string{"buildid", "debuginfo", "execwatch", "internal/plaintext", command + "identity", command + "terminal", command + "verb"},
+		module:   []string{"buildid", "debuginfo", "execwatch", "internal/plaintext", "profile", command + "identity", command + "terminal", command + "verb"},
 		external: []string{sys},
 		why:      "executions as text and JSON; watching them is for the verb",
 	},
 	command + "hostile": {why: "attacks the command from outside; tests alone"},
 	command + "identity": {
-		module: []string{"buildid", "internal/ordered", "internal/plaintext", command + "terminal"},
+		module: []string{"buildid", "internal/ordered", "internal/plaintext", "profile", command + "terminal"},
 		why:    "marks and heads of identities, for several verbs",
 	},
 	command + "input": {

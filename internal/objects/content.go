@@ -145,13 +145,6 @@ func (r *Reading) IsVouched() bool {
 	return o.trusted || isNear && trust.LevelOf(f, "") != trust.Others
 }
 
-// IsFileOf reports whether BPF reported both objects as states of one file. Each of two files that
-// had an inode after each other has a generation of its own.
-func (o *Object) IsFileOf(other *Object) bool {
-	a, b := o.Key.Content, other.Key.Content
-	return a.Generation != 0 && a.Inode == b.Inode && a.Dev == b.Dev && a.Medium == b.Medium && a.Generation == b.Generation
-}
-
 // Level returns how far the file is trusted, and whose it is: a number of its own for one
 // that cannot be reached, or whose server can say any owner.
 func (o *Object) Level() (trust.Level, int64) {

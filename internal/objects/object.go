@@ -5,6 +5,7 @@
 package objects
 
 import (
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +13,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/jitcode"
 	"hallmark/internal/perfmap"
+	"hallmark/internal/procfs"
 	"hallmark/internal/reach"
 	"hallmark/reason"
 )
@@ -46,6 +48,7 @@ type Object struct {
 	alone   bool            // it is of one mapping, and in no list
 	exact   bool            // the file that was reached is certain to have what was mapped
 	early   buildid.Content // of the file, if it was read at once
+	glimpse buildid.Content // the same, though it need not be what was mapped
 	// others are contents of further files under its identity and path, which is all that
 	// is known of it; one may be unknown.
 	others    []buildid.Content
@@ -53,9 +56,11 @@ type Object struct {
 	unsure    bool             // a mapping may show another file that nobody saw: the content is unknown
 	unchecked int              // mappings that a recheck was asked for and has not looked at
 	dropped   bool             // a mapping was not looked at: too many of its user's waited for that
-	judged    bool             // trusted is set
-	trusted   bool             // only root or this user can exchange the file
-	vouched   bool             // the same, if it is known
+	// claimant is whose word the identity is, where nothing proves it.
+	claimant Claimant
+	judged   bool // trusted is set
+	trusted  bool // only root or this user can exchange the file
+	vouched  bool // the same, if it is known
 	// rewritten stands for the pages of the file that processes have rewritten in their memory,
 	// nil while there are none.
 	rewritten *Object
@@ -92,6 +97,38 @@ const (
 	Missing               // nobody knows what, for a reason
 	Kernel                // all code of the kernel
 )
+
+// A Claimant is whose word an identity is: the owner of the file, as the kernel knows it, and the mount namespace of
+// the process that had it mapped.
+type Claimant struct {
+	UID   int64  // -1 if not known
+	Mount uint64 // inode number, 0 if not known
+}
+
+// claimantOf returns the claimant of a file that was found. It is known of the very file that was mapped.
+func claimantOf(j Job, f reach.Found) Claimant {
+	near, isNear := f.File.(*os.File)
+	switch {
+	case !isNear || f.Why != reason.None || f.ByName:
+	case f.Name != "":
+		return Claimant{reach.OwnerOf(near), procfs.MountNamespace(int(j.PID))}
+	case j.IsExact(f):
+		return Claimant{UID: reach.OwnerOf(near)}
+	}
+	return Claimant{UID: -1}
+}
+
+// Claimant returns whose word the identity is, as far as that is known. Nobody else changes objects any more.
+func (o *Object) Claimant() Claimant {
+	if o.way == nil || o.unsure {
+		return Claimant{UID: -1}
+	}
+	return o.claimant
+}
+
+// Glimpse returns the content of the file when it was reached, which need not be that which ran; zero where nobody
+// read it then.
+func (o *Object) Glimpse() buildid.Content { return o.glimpse }
 
 // IsFile reports whether the object is a file.
 func (o *Object) IsFile() bool { return o.Kind == File }

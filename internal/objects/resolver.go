@@ -34,6 +34,8 @@ type Job struct {
 	Again func()
 	// done is called when the job is over, nil for no call.
 	done func()
+	// claimant is that of the file that was found.
+	claimant Claimant
 }
 
 func newResolver(o *Set) *resolver {
@@ -111,6 +113,7 @@ func (s *Set) noteSilent(o *Object) {
 // accept takes what was found.
 func (r *resolver) accept(j Job, found reach.Found) {
 	defer r.end(j)
+	j.claimant = claimantOf(j, found)
 	r.set.mu.Lock()
 	if r.over {
 		r.set.mu.Unlock()
@@ -159,6 +162,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 		return reason.None
 	}
 	o.way, o.seen, o.exact, o.early = &j.Request, f.Seen, j.IsExact(f), buildid.Content{}
+	o.claimant, o.glimpse = j.claimant, f.Content
 	if near, isNear := f.File.(*os.File); isNear {
 		o.dev = reach.SightingOf(near).Dev
 	}

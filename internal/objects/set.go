@@ -414,7 +414,7 @@ func (s *Set) SettleClaim(o *Object, q reach.Request, found reach.Found, path st
 	o.Path = path
 	o.proven = true // the kernel has read the build ID from what was mapped
 	q.Want, q.Mapped = found.ID, time.Now()
-	s.settle(Job{Request: q, Object: o}, reach.Found{File: found.File, ID: found.ID, Seen: found.Seen})
+	s.settle(Job{Request: q, Object: o, claimant: Claimant{UID: -1}}, reach.Found{File: found.File, ID: found.ID, Seen: found.Seen})
 }
 
 // Opened is a file that is open already.

@@ -58,6 +58,7 @@ type Found struct {
 	Seen            Stamp // before the identity was read
 	Why             reason.Reason
 	Proven          bool            // it has the content that was mapped
+	Vouched         bool            // the same, by the word of those who alone can have changed it
 	renamed         bool            // it is the file that was mapped, and only its names seem to have changed
 	Content         buildid.Content // zero if it was not read
 	Judged, Trusted bool            // only root or this user can exchange it, if judged
@@ -130,6 +131,7 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	if found.Why == reason.None {
 		found.Layered, found.Fickle, found.Name = isLayered(f), q.Media.isFickle(f), name
 		found.Proven, found.renamed = q.proves(f, IsContent), q.proves(f, isRenamed)
+		found.Vouched = q.vouches(f, name != "")
 		found.ByName = byName
 		found.Young = q.Validity == nil && found.Seen.After(q.Mapped.Add(-fstimes.Delay())) && !isProgram(q.PID, f)
 	}
@@ -346,7 +348,7 @@ func (f *Found) ReadContent(ctx context.Context, most int64, left *Allowances) {
 // user put no times back to deceive.
 func (q Request) IsExact(f Found) bool {
 	if q.Validity != nil {
-		return f.Proven || f.renamed && f.IsTrusted()
+		return f.Proven || f.Vouched || f.renamed && f.IsTrusted()
 	}
 	return !f.Fickle && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
 }

@@ -42,6 +42,17 @@ func TrustedFile(f *os.File) bool {
 	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_NOSUID == 0 && fs.Type != unix.FUSE_SUPER_MAGIC
 }
 
+// Owner returns the user who owns an open file, if it is on a mount of this process's mount namespace that shows the
+// owners that its files have. It asks no server of a file system.
+func Owner(f *os.File) (uid uint32, ok bool) {
+	st, err := statOf(int(f.Fd()))
+	if err != nil {
+		return 0, false
+	}
+	mounts, err := readMounts()
+	return st.Uid, err == nil && mounts.isTrue(entry{fd: int(f.Fd()), st: st})
+}
+
 // TrueOwners reports whether a file that is open, of whatever kind and in whatever way, is on a mount of this
 // process's mount namespace that shows the owners that its files have. It asks no server of a file system.
 func TrueOwners(fd int) bool {

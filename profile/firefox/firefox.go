@@ -151,7 +151,7 @@ func (b *builder) lib(m *pprof.Mapping) int {
 	}
 	name := profile.ShortName(m.File)
 	l := lib{Name: name, Path: m.File, DebugName: name, DebugPath: m.File}
-	if id, ok := profile.Identity(m); ok && (id.Kind() == buildid.GNU || id.Kind() == buildid.ByContent) {
+	if id, ok := profile.Identity(m); ok && !profile.IsClaimed(m) && (id.Kind() == buildid.GNU || id.Kind() == buildid.ByContent) {
 		code := fmt.Sprintf("%x", id.Bytes())
 		l.CodeID, l.BreakpadID = &code, breakpadID(id.Bytes())
 	}

@@ -11,6 +11,7 @@ import (
 	"hallmark/addr"
 	"hallmark/debuginfo"
 	"hallmark/profile"
+	"hallmark/reason"
 	"hallmark/symbol"
 )
 
@@ -49,7 +50,13 @@ func (s *Symbols) Code(ctx context.Context, b *profile.Binary, at addr.Offset) (
 	if strings.HasPrefix(b.Path, "[") {
 		return nil, errNoFile // the kernel, its modules, the vdso
 	}
-	file, why := s.Library.Finder.Search(ctx, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
+	var file *symbol.File
+	var why reason.Reason
+	if b.Claimant != nil {
+		file, why = s.openClaimed(b)
+	} else {
+		file, why = s.Library.Finder.Search(ctx, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
+	}
 	if file == nil {
 		if text := why.String(); text != "" {
 			return nil, errors.New(text)

@@ -19,6 +19,7 @@ import (
 	"hallmark/buildid"
 	"hallmark/debuginfo"
 	"hallmark/internal/mounts"
+	"hallmark/internal/procfs"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -118,6 +119,36 @@ func (s *Symbols) lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Resu
 		file.EndWith(s.Context)
 	}
 	return s.read(table, offsets)
+}
+
+var _ profile.Witness = (*Symbols)(nil)
+
+// Claimed answers from the file at the path of a Binary whose identity is a claim, where that means the same file as
+// for the process which had it mapped, and its claimant owns it. No other file has names for its code.
+func (s *Symbols) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	s.once.Do(s.init)
+	if s.Context.Err() != nil {
+		return miss(reason.NotLookedUp, len(offsets))
+	}
+	if !s.admit(b) {
+		return miss(reason.TooManyFiles, len(offsets))
+	}
+	file, why := s.openClaimed(b)
+	if file == nil {
+		return miss(why, len(offsets))
+	}
+	defer file.Close()
+	file.EndWith(s.Context)
+	return s.read(file, offsets)
+}
+
+func (s *Symbols) openClaimed(b *profile.Binary) (*symbol.File, reason.Reason) {
+	c := b.Claimant
+	isHere := c.Mount != 0 && c.Mount == procfs.OwnMountNamespace() && c.Boot != "" && c.Boot == procfs.BootID()
+	if c.UID == profile.UnknownOwner || !isHere || !isRegular(b.Path) {
+		return nil, reason.Unproven
+	}
+	return s.Library.Finder.OpenOwned(b.ID, b.Path, c.UID)
 }
 
 var _ profile.Starts = (*Symbols)(nil)

@@ -323,7 +323,9 @@ func (e *encoder) mapping(m *pprof.Mapping) int32 {
 		key, text := identityKey, id.String()
 		switch id.Kind() {
 		case buildid.GNU:
-			key = gnuKey
+			if !profile.IsClaimed(m) { // others would name its code by it
+				key = gnuKey
+			}
 		case buildid.Go:
 			key, text = goKey, string(id.Bytes())
 		case buildid.HTL:

@@ -4,6 +4,7 @@ import (
 	otlp "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 
 	"hallmark/buildid"
+	"hallmark/profile"
 	"hallmark/symbol"
 )
 
@@ -33,7 +34,7 @@ type Named struct {
 // result for each address, or none. The encoded message grows by no more than so many bytes.
 //
 // The kernel and its modules are left out, whose addresses do not count from the start of a file, and so are
-// files whose only identity is an htlhash, which is no proof of a file.
+// files whose only identity is an htlhash, which is no proof of a file, or a claim (profile.Claimants).
 func (m *Message) Symbolize(most int64, lookup func(File) []symbol.Result) (n Named) {
 	d := dictionary{m.in.GetDictionary()}
 	names := newNames(d, most)
@@ -64,7 +65,8 @@ func bareFiles(d dictionary) (files []*bareFile) {
 	for i, m := range d.GetMappingTable() {
 		f := d.file(m)
 		name := d.text(m.GetFilenameStrindex())
-		if i == 0 || f.id.IsZero() || f.id.Kind() == buildid.HTL || isKernelName(name) {
+		isClaimed := profile.IsClaimedRange(m.GetMemoryStart(), m.GetMemoryLimit())
+		if i == 0 || isClaimed || f.id.IsZero() || f.id.Kind() == buildid.HTL || isKernelName(name) {
 			continue
 		}
 		if known[f] == nil {

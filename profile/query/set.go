@@ -46,8 +46,9 @@ type Set struct {
 // side is one of the profiles.
 type side struct {
 	p       *compact.Profile
-	chains  [2]*chains      // by Unknown
-	binary  []int           // by number of the mapping + 1: number of the binary
+	chains  [2]*chains // by Unknown
+	binary  []int      // by number of the mapping + 1: number of the binary
+	proofs  map[*pprof.Mapping]profile.Proof
 	reasons []reason.Reason // by location: why it has no identity or no symbol
 
 	wholes struct { // of a set, whose units do not change
@@ -119,7 +120,9 @@ type Binary struct {
 	Content   string // hash of the code, if it is known
 	Claims    string // the build ID that the file claims, where BuildID is its content instead
 	Contested bool   // files of different content claim it
-	Reason    string // why there is no identity, "" where there is one
+	Proof     profile.Proof
+	Claimant  *profile.Claimant // whose claim the identity is, nil for root's and that of the user who recorded
+	Reason    string            // why there is no identity, "" where there is one
 	Advice    string
 	Kernel    bool
 
@@ -204,7 +207,18 @@ func (s *Set) LabelKeys() []LabelKey { return s.labels }
 
 // binaryKey distinguishes binaries as package summary does: by identity and content; by the path
 // where either is unknown.
-type binaryKey struct{ file, buildID, content string }
+type binaryKey struct {
+	file, buildID, content string
+	claimant               profile.Claimant
+}
+
+// claimantOf returns whose claim the identity of a file is, the zero value where it is no claim of others.
+func claimantOf(file *profile.Binary) profile.Claimant {
+	if file.Claimant == nil {
+		return profile.Claimant{}
+	}
+	return *file.Claimant
+}
 
 type frameKey struct {
 	name    string
@@ -226,8 +240,8 @@ type namer struct {
 // they are other builds of these.
 func (n *namer) addBinaries(side *side, isBase bool) {
 	shell := &pprof.Profile{Mapping: side.p.Mappings(), Comments: side.p.Comments()}
-	known, contested, unkept := profile.Binaries(shell), profile.Contested(shell), profile.Unkept(shell)
-	side.binary = make([]int, len(shell.Mapping)+1)
+	known, contested, unkept := profile.Binaries(shell), profile.ContestedIDs(shell), profile.Unkept(shell)
+	side.binary, side.proofs = make([]int, len(shell.Mapping)+1), profile.Proofs(shell)
 	own := len(n.set.binaries)
 	others := n.otherBuilds(isBase, shell.Mapping)
 	add := func(m *pprof.Mapping) int {
@@ -237,9 +251,12 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 			file := known[m]
 			k = binaryKey{buildID: m.BuildID, content: file.Content.String()}
 			if k.content == "" {
-				k.file = m.File
+				k.file, k.claimant = m.File, claimantOf(&file)
 			}
 			b = describe(m, file, contested, unkept)
+			if m.BuildID != "" {
+				b.Proof = side.proofs[m]
+			}
 		} else {
 			b.Reason, b.Advice = reason.NotRecorded.String(), reason.NotRecorded.Advice()
 		}
@@ -321,6 +338,7 @@ func describe(m *pprof.Mapping, file profile.Binary, contested map[buildid.ID]bo
 	if why := profile.ReasonOf(m); why != reason.None {
 		b.Reason, b.Advice = why.String(), why.Advice()
 	}
+	b.Claimant = file.Claimant
 	b.Kernel = profile.Call{Location: &pprof.Location{Mapping: m}}.Kernel()
 	if shown, _ := profile.Identity(m); shown != file.ID {
 		b.Claims = file.ID.String()

@@ -209,7 +209,7 @@ func (s *Selection) coverageOfBinaries() map[int]profile.Coverage {
 	for l, n := range w.framesAt() {
 		b := w.side.binaryOf(uint32(l))
 		if n != 0 && meters[b] == nil {
-			meters[b] = profile.NewMeter()
+			meters[b] = profile.NewMeter(w.side.proofs)
 		}
 		if n != 0 {
 			w.meter(meters[b], uint32(l), n)
@@ -251,7 +251,8 @@ func (w *weights) meter(m *profile.Meter, location uint32, n int64) {
 
 // Coverage returns how much of the stacks is known.
 func (s *Selection) Coverage() profile.Coverage {
-	w, m := s.sides[0], profile.NewMeter()
+	w := s.sides[0]
+	m := profile.NewMeter(w.side.proofs)
 	for l, n := range w.framesAt() {
 		if n != 0 {
 			w.meter(m, uint32(l), n)

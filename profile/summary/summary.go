@@ -59,8 +59,12 @@ type Binary struct {
 	// BuildID where another one keeps what it claims.
 	Claims    string `json:"claims,omitempty"`
 	Contested bool   `json:"contested,omitempty"`
-	Flat      int64  `json:"flat"`
-	Cum       int64  `json:"cum"`
+	// Proof is how far the identity is known to be that of the code which ran: "proven", "claimed" or "contested";
+	// "" where there is none. Claimant is whose claim it is, if not root's or that of the user who recorded.
+	Proof    string `json:"proof,omitempty"`
+	Claimant string `json:"claimant,omitempty"`
+	Flat     int64  `json:"flat"`
+	Cum      int64  `json:"cum"`
 }
 
 // Process is all processes of one name.
@@ -153,7 +157,10 @@ type mappedFunction struct {
 
 // binaryKey distinguishes binaries: by identity and content; by the path where either is
 // unknown.
-type binaryKey struct{ file, buildID, content string }
+type binaryKey struct {
+	file, buildID, content string
+	claimant               profile.Claimant // of a file whose identity others claim
+}
 
 func (t *tally) keyOf(m *pprof.Mapping) binaryKey {
 	if m == nil {
@@ -162,6 +169,9 @@ func (t *tally) keyOf(m *pprof.Mapping) binaryKey {
 	k := binaryKey{buildID: m.BuildID, content: t.contentOf(m)}
 	if k.content == "" {
 		k.file = m.File
+	}
+	if c := t.known[m].Claimant; c != nil {
+		k.claimant = *c
 	}
 	return k
 }
@@ -190,6 +200,7 @@ type tally struct {
 	known     map[*pprof.Mapping]profile.Binary
 	contested map[buildid.ID]bool
 	unkept    map[*pprof.Mapping]buildid.ID
+	proofs    map[*pprof.Mapping]profile.Proof
 
 	places *profile.PerLocation[place]
 	sample int // number of the sample at hand
@@ -223,8 +234,9 @@ func newTally(p *pprof.Profile) *tally {
 		processes: map[string]*Process{},
 		pids:      map[pidKey]bool{},
 		known:     profile.Binaries(p),
-		contested: profile.Contested(p),
+		contested: profile.ContestedIDs(p),
 		unkept:    profile.Unkept(p),
+		proofs:    profile.Proofs(p),
 		places:    profile.NewPerLocation[place](p),
 	}
 }
@@ -340,6 +352,12 @@ func (t *tally) binary(m *pprof.Mapping) *counted[Binary] {
 			b.line.Contested = t.contested[claimed]
 			if claimed, isUnkept := t.unkept[m]; isUnkept {
 				b.line.Claims, b.line.Contested = claimed.String(), true
+			}
+			if m.BuildID != "" {
+				b.line.Proof = t.proofs[m].String()
+			}
+			if c := t.known[m].Claimant; c != nil {
+				b.line.Claimant = c.String()
 			}
 		}
 		t.binaries[k] = b

@@ -53,9 +53,9 @@ func TestMixed(t *testing.T) {
 		t.Errorf("functions\n%+v, want\n%+v", s.Functions, functions)
 	}
 	binaries := []Binary{
-		{File: "/usr/bin/app", BuildID: proftest.AppID, Flat: 12, Cum: 15},
-		{File: "[kernel]", BuildID: proftest.KernelID, Flat: 3, Cum: 3},
-		{File: lib, BuildID: proftest.LibID, Flat: 2, Cum: 4},
+		{File: "/usr/bin/app", BuildID: proftest.AppID, Proof: "claimed", Flat: 12, Cum: 15},
+		{File: "[kernel]", BuildID: proftest.KernelID, Proof: "proven", Flat: 3, Cum: 3},
+		{File: lib, BuildID: proftest.LibID, Proof: "claimed", Flat: 2, Cum: 4},
 		{File: "[not-mapped]", Flat: 1, Cum: 1},
 		{File: gone, Flat: 0, Cum: 2},
 	}
@@ -228,8 +228,9 @@ func TestJSONFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"binaries.binary", "binaries.build_id", "binaries.cum", "binaries.flat",
+		"binaries.binary", "binaries.build_id", "binaries.cum", "binaries.flat", "binaries.proof",
 		"comments",
+		"coverage.claimed", "coverage.proven",
 		"coverage.file_frames", "coverage.file_identified", "coverage.frame_count",
 		"coverage.gaps.advice",
 		"coverage.gaps.binaries.binary", "coverage.gaps.binaries.build_id", "coverage.gaps.binaries.frame_count",

@@ -229,7 +229,7 @@ func (l *layout) newArea(m *pprof.Mapping, path string, kernel bool, offset uint
 	}
 	a.absolute = kernel && m.Start >= firstKernel
 	a.record = perfdata.Mmap2{Type: perfdata.TypeMmap2, Prot: protRead | protExec, Flags: mapPrivate, Name: a.listed}
-	if id, ok := profile.Identity(m); ok && (l.every || id.Kind() == buildid.GNU) {
+	if id, ok := profile.Identity(m); ok && !profile.IsClaimed(m) && (l.every || id.Kind() == buildid.GNU) {
 		a.record.BuildID = id.GNUForm().Bytes()
 	}
 	if a.isImage() {

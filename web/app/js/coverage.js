@@ -19,6 +19,7 @@ import { selection } from "./state.js";
  * @typedef {object} Coverage
  * @property {number} frames
  * @property {number} identified
+ * @property {number} claimed     those whose identity is not proven
  * @property {number} symbolized
  * @property {number} samples   whose stacks say how they ended
  * @property {number} complete
@@ -36,6 +37,7 @@ export function showCoverage(/** @type {import("./state.js").State} */ s) {
     const open = place.querySelector("details")?.open;
     const summary = el("summary", null,
       meter("identified", c.identified, c.frames, "frames whose file is identified"),
+      c.claimed ? el("span", { class: "soft", title: "frames whose file claims the identity, without proof" }, percent(c.claimed, c.frames) + " claimed") : null,
       meter("named", c.symbolized, c.frames, "frames with the name of their function"),
       c.samples ? meter(c.unsure ? "known to be complete" : "complete", c.complete, c.samples, "stacks that are known to be complete", c.unsure) : null,
       el("span", { class: "soft" }, grouped(c.frames) + " frames" + (c.gaps.length ? " · why not all, and what helps" : "")));

@@ -42,6 +42,7 @@ import { endParts } from "./tree.js";
  * @property {string} [identity]
  * @property {string} [claims]
  * @property {boolean} [contested]
+ * @property {string} [claimant]  whose claim the identity is
  * @property {string} [package]
  * @property {number} binary
  * @property {number} flat
@@ -152,6 +153,7 @@ function facts(d) {
   fact("Identity", d.identity && el("code", null, d.identity));
   fact("Identity before", d.baseIdentity && el("code", null, d.baseIdentity));
   fact("Claims", d.claims && el("code", null, d.claims));
+  fact("", d.claimant && el("span", { class: "tag warn" }, "claimed by " + d.claimant + ", not compared"));
   fact("", d.contested && el("span", { class: "tag warn" }, "files of different content claim this build ID"));
   fact("Package", d.package);
   fact("Source", d.source && nameText(d.source + (d.line ? ":" + d.line : "")));

@@ -132,17 +132,30 @@ type format struct {
 	symbols bool
 	// times is whether it says when samples were taken.
 	times bool
+	// claims is whether it says whose claim an identity is.
+	claims bool
 }
 
 var formats = []format{
 	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true},
 	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
 	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
-	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true},
+	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true, claims: true},
 	{name: "svg", extensions: []string{".svg"}, write: (*converter).writeSVG},
-	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true},
+	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true, claims: true},
 	{name: "perf", extensions: []string{"perf.data"}, write: (*converter).writePerf, times: true},
-	{name: "otlp", extensions: []string{".otlp"}, write: (*converter).writeOTLP, symbols: true, times: true},
+	{name: "otlp", extensions: []string{".otlp"}, write: (*converter).writeOTLP, symbols: true, times: true, claims: true},
+}
+
+// encode writes a profile. Where the format cannot say that an identity is a claim of others, their code has no names.
+func (f *format) encode(c *converter, w io.Writer, p *pprof.Profile) error {
+	if slices.ContainsFunc(p.Mapping, profile.IsClaimed) && !f.claims {
+		p = p.Copy() // what it loses is not for others
+		if bare := profile.DropClaimedNames(p); bare > 0 || !f.symbols {
+			fmt.Fprintf(c.env.Stderr, "hallmark: code in files whose identity only another user claims has no names: %s cannot show the claim\n", f.name)
+		}
+	}
+	return f.write(c, w, p)
 }
 
 // formatOf returns the format with this name, or without a name the one that the
@@ -242,7 +255,7 @@ func (c *converter) run(name string) error {
 			return err
 		}
 	}
-	write := func(w io.Writer) error { return f.write(c, c.input.Limited(w), p) }
+	write := func(w io.Writer) error { return f.encode(c, c.input.Limited(w), p) }
 	switch {
 	case c.output == "-":
 		// Standard output may be able to seek, and not be at its start.
@@ -370,6 +383,7 @@ func (c *converter) writeSVG(w io.Writer, p *pprof.Profile) error {
 		symbols := &local.Symbols{Library: s.Library, Context: s.Context}
 		p = p.Copy() // what is named here is not for others
 		o.Misses = profile.Symbolize(p, symbols)
+		profile.DropClaimedNames(p)
 		profile.NameStarts(p, symbols)
 	}
 	return svg.Write(w, p, o)

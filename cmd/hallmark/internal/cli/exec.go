@@ -60,7 +60,7 @@ time of all its threads, including the release of its memory.
 The program of a script is its interpreter; the script stands behind it. In
 brackets stands the reason where there is no identity. A file may claim
 the build ID of another one that was executed before. Then it is marked "same
-build ID, different content", or "content unknown" if one of the contents is
+build ID, different content", or "claimed" if one of the contents is
 unknown. "elsewhere" marks a file whose path leads to another file here, or to
 none, as in a container.
 Events that exec could not report in time are counted, in the stream and at the

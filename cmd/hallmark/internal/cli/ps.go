@@ -46,7 +46,7 @@ Marks behind a path:
              in a container; where the cgroup names the container, that is shown
   same build ID, different content
              another running file claims the same identity and is another build
-  same build ID, content unknown
+  claimed: same build ID, content unknown
              the same, and one of the two contents is unknown
 
 A path in two containers counts as two files. Ps compares the directories, not

@@ -401,7 +401,7 @@ func (r *record) encode(w io.Writer, p *pprof.Profile) error {
 			return err
 		}
 	}
-	return r.as.write(&converter{env: r.env, output: r.output, noSymbols: r.noSymbols, symbols: symbolsource.Options{NoDebuginfod: true}}, w, p)
+	return r.as.encode(&converter{env: r.env, output: r.output, noSymbols: r.noSymbols, symbols: symbolsource.Options{NoDebuginfod: true}}, w, p)
 }
 
 // commandError gives a command that cannot be run the exit status that shells

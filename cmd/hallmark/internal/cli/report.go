@@ -63,6 +63,11 @@ Where the file is not here, all code of it without symbols is one function,
 Files of different content that claim one build ID are several binaries, and a
 note names them: "same build ID, different content".
 
+An identity is proven if the content of the file was compared. Else the file
+claims it, and the coverage has the share of both. Where another user can have
+written the file, the line of the binary has the mark "[claimed by user 1000]".
+Only files of that user name the functions of such a binary.
+
 With --json it prints one object: docs/json.md has the fields.`
 
 func newReportCommand(e *verb.Env) *cobra.Command {
@@ -297,9 +302,17 @@ func binaryTable(s *summary.Summary, most, width int) *terminal.Grid {
 	t.Add("flat", "", "cum", "", "identity", "binary")
 	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {
 		t.Add(in.Format(b.Flat), terminal.Percent(b.Flat, s.Total), in.Format(b.Cum), terminal.Percent(b.Cum, s.Total),
-			cmp.Or(terminal.ShortID(b.BuildID, width), "-"), terminal.Name(cmp.Or(b.File, "[unknown]")))
+			cmp.Or(terminal.ShortID(b.BuildID, width), "-"), terminal.Name(cmp.Or(b.File, "[unknown]"))+claimMark(&b))
 	}
 	return t
+}
+
+// claimMark returns what stands behind the path of a file whose identity is a claim of others, with a blank before it.
+func claimMark(b *summary.Binary) string {
+	if b.Claimant == "" {
+		return ""
+	}
+	return " [claimed by " + b.Claimant + "]"
 }
 
 func processTable(s *summary.Summary, most int) *terminal.Grid {
@@ -319,8 +332,15 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 		return
 	}
 	fmt.Fprintf(w, "Coverage: %s, %s identified", terminal.Plural(c.Frames, "frame"), terminal.Percent(c.Identified, c.Frames))
+	var parts []string
+	if c.Claimed > 0 {
+		parts = append(parts, terminal.Percent(c.Proven, c.Frames)+" proven", terminal.Percent(c.Claimed, c.Frames)+" claimed")
+	}
 	if c.FileFrames > 0 {
-		fmt.Fprintf(w, " (%s of those in mapped files)", terminal.Percent(c.FileIdentified, c.FileFrames))
+		parts = append(parts, terminal.Percent(c.FileIdentified, c.FileFrames)+" of those in mapped files")
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(w, " (%s)", strings.Join(parts, ", "))
 	}
 	fmt.Fprintf(w, ", %s symbolized\n", terminal.Percent(c.Symbolized, c.Frames))
 	t := &terminal.Grid{Columns: []terminal.Column{number, {}, {}}}

@@ -12,6 +12,7 @@ import (
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/execwatch"
 	"hallmark/internal/plaintext"
+	"hallmark/profile"
 )
 
 // AppendJSON appends an event in the form for machines, a JSON object and a line feed:
@@ -124,10 +125,24 @@ func (o *object) binary(name string, file *execwatch.Binary) {
 	}
 	o.flag("contested", file.Contested)
 	o.flag("different", file.Different)
+	o.text("proof", proofOf(file))
 	o.content(file.Content)
 	o.flag("deleted", file.Deleted)
 	o.flag("elsewhere", file.Elsewhere)
 	o.b = append(o.b, '}')
+}
+
+// proofOf returns how far the identity of a file is known to be that of its code, "" where there is none.
+func proofOf(file *execwatch.Binary) string {
+	switch {
+	case file.ID.IsZero():
+		return ""
+	case file.Different:
+		return profile.Contested.String()
+	case file.Content.IsZero():
+		return profile.Claimed.String()
+	}
+	return profile.Proven.String()
 }
 
 func (o *object) id(id buildid.ID) {

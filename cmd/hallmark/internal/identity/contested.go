@@ -14,6 +14,7 @@ import (
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/internal/ordered"
 	"hallmark/internal/plaintext"
+	"hallmark/profile"
 )
 
 // A Mark is part of what is printed of a file whose identity another one claims.
@@ -22,6 +23,8 @@ type Mark struct {
 	// identity; or, where Content is not there, that nobody knows.
 	Contested bool            `json:"contested,omitempty"`
 	Content   buildid.Content `json:"content,omitzero"`
+	// Proof is what the identity is because of that: "contested", or "claimed" where nobody knows.
+	Proof string `json:"proof,omitempty"`
 }
 
 // MarkOf returns what is said of a file: nothing of one whose identity is its own.
@@ -29,7 +32,10 @@ func MarkOf(isContested bool, content buildid.Content) Mark {
 	if !isContested {
 		return Mark{}
 	}
-	return Mark{true, content}
+	if content.IsZero() {
+		return Mark{true, content, profile.Claimed.String()}
+	}
+	return Mark{true, content, profile.Contested.String()}
 }
 
 // Text returns what stands behind the path of the file, with a blank before it.
@@ -38,7 +44,7 @@ func (r Mark) Text() string {
 	case !r.Contested:
 		return ""
 	case r.Content.IsZero():
-		return " [same build ID, content unknown]"
+		return " [claimed: same build ID, content unknown]"
 	}
 	return " [same build ID, different content]"
 }
