@@ -333,8 +333,11 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 	}
 	fmt.Fprintf(w, "Coverage: %s, %s identified", terminal.Plural(c.Frames, "frame"), terminal.Percent(c.Identified, c.Frames))
 	var parts []string
+	if c.Identified > 0 {
+		parts = append(parts, terminal.Percent(c.Proven, c.Frames)+" proven")
+	}
 	if c.Claimed > 0 {
-		parts = append(parts, terminal.Percent(c.Proven, c.Frames)+" proven", terminal.Percent(c.Claimed, c.Frames)+" claimed")
+		parts = append(parts, terminal.Percent(c.Claimed, c.Frames)+" claimed")
 	}
 	if c.FileFrames > 0 {
 		parts = append(parts, terminal.Percent(c.FileIdentified, c.FileFrames)+" of those in mapped files")

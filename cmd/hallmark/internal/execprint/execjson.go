@@ -125,8 +125,8 @@ func (o *object) binary(name string, file *execwatch.Binary) {
 	}
 	o.flag("contested", file.Contested)
 	o.flag("different", file.Different)
-	o.text("proof", proofOf(file))
 	o.content(file.Content)
+	o.text("proof", proofOf(file))
 	o.flag("deleted", file.Deleted)
 	o.flag("elsewhere", file.Elsewhere)
 	o.b = append(o.b, '}')

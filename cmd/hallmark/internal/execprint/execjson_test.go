@@ -67,6 +67,7 @@ type binaryRecord struct {
 	Contested bool            `json:"contested,omitempty"`
 	Different bool            `json:"different,omitempty"`
 	Content   buildid.Content `json:"content,omitzero"`
+	Proof     string          `json:"proof,omitempty"`
 	Deleted   bool            `json:"deleted,omitempty"`
 	Elsewhere bool            `json:"elsewhere,omitempty"`
 }
@@ -75,7 +76,16 @@ func binaryRecordOf(b *execwatch.Binary) *binaryRecord {
 	if b == nil {
 		return nil
 	}
-	r := &binaryRecord{Path: b.Path, Cut: b.Cut, ID: b.ID, Contested: b.Contested, Different: b.Different, Content: b.Content, Deleted: b.Deleted, Elsewhere: b.Elsewhere}
+	proof := "proven"
+	switch {
+	case b.ID.IsZero():
+		proof = ""
+	case b.Different:
+		proof = "contested"
+	case b.Content.IsZero():
+		proof = "claimed"
+	}
+	r := &binaryRecord{Proof: proof, Path: b.Path, Cut: b.Cut, ID: b.ID, Contested: b.Contested, Different: b.Different, Content: b.Content, Deleted: b.Deleted, Elsewhere: b.Elsewhere}
 	if !utf8.ValidString(b.Path) {
 		r.Raw = []byte(b.Path)
 	}
