@@ -1,0 +1,102 @@
+package capture
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
+
+	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
+	"hallmark/internal/testenv"
+	"hallmark/profile"
+)
+
+// inMemory returns a directory of a new tmpfs, into which everybody may put files.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	testenv.Need(t, unix.Mount("none", dir, "tmpfs", 0, "mode=1777") == nil, "mounting a tmpfs")
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	for up := filepath.Dir(dir); up != "/" && up != os.TempDir(); up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// proofsOf returns the proofs for the frames of the processes with this name in files below a directory, and
+// whose claims they are.
+func proofsOf(p *pprof.Profile, process string) (proofs []profile.Proof, claimants []string) {
+	all, binaries := profile.Proofs(p), profile.Binaries(p)
+	for _, s := range p.Sample {
+		name, _ := profile.Process(s)
+		for c := range profile.Calls(s) {
+			m := c.Location.Mapping
+			if proof, ok := all[m]; ok && name == process && filepath.Base(m.File) == process {
+				proofs = append(proofs, proof)
+				if claimant := binaries[m].Claimant; claimant != nil {
+					claimants = append(claimants, claimant.String())
+				}
+			}
+		}
+	}
+	slices.Sort(claimants)
+	return slices.Compact(slices.Sorted(slices.Values(proofs))), slices.Compact(claimants)
+}
+
+// TestRecordCopiesInMemory has copies of one build run from a disk and from memory at once: of root's, from tmpfs and
+// from a memfd, and of another user. Root's are proven. Those of the other user are a claim of that user, and
+// take nothing from anybody.
+func TestRecordCopiesInMemory(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	dir := inMemory(t)
+	build := proctest.BuildC(t, "-static", "-Wl,--build-id=0x"+proctest.UniqueID())
+	ours, theirs := filepath.Join(dir, "ours"), filepath.Join(dir, "theirs")
+	proctest.CopyTo(t, build, ours)
+	proctest.CopyTo(t, build, theirs)
+	if err := os.Chown(theirs, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * fstimes.Delay())
+	const script = `"$1" 400 & "$2" 400 & setpriv --reuid 65534 --regid 65534 --clear-groups "$3" 400 & wait`
+	p, _, _ := recordCommand(t, Options{Backend: BPF, Frequency: 999}, "sh", "-c", script, "sh", build, ours, theirs)
+	id := proctest.FileID(t, build)
+	for _, m := range p.Mapping {
+		if base := filepath.Base(m.File); (base == "ours" || base == "theirs") && m.BuildID != "" && m.BuildID != id.String() {
+			t.Errorf("%s has the identity %s, want %v", m.File, m.BuildID, id)
+		}
+	}
+	if notes := profile.Disagreements(p); len(notes) > 0 {
+		t.Errorf("notes %q on equal files", notes)
+	}
+	proofs, claimants := proofsOf(p, "theirs")
+	if len(proofs) == 0 {
+		testenv.Lack(t, "no samples of the other user's program are identified")
+	}
+	if !slices.Equal(proofs, []profile.Proof{profile.Claimed}) || len(claimants) != 1 {
+		t.Errorf("the other user's copy is %v, by %q", proofs, claimants)
+	}
+	known := 0
+	for m, b := range profile.Binaries(p) {
+		if b.ID == id && b.Claimant == nil {
+			known++
+			if b.Content != proctest.FileContent(t, build) || m.File != build && m.File != ours {
+				t.Errorf("%s: content %v", m.File, b.Content)
+			}
+		}
+	}
+	if known == 0 {
+		t.Error("no file of the build is proven")
+	}
+}
