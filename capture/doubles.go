@@ -1,11 +1,6 @@
 package capture
 
-import (
-	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "hallmark/internal/perfring"
 
 // doubles finds the samples that are taken twice where events are opened for
 // threads: one that was started meanwhile may have inherited an event from the
@@ -27,20 +22,11 @@ func (d *doubles) opened(fd int, tid uint32) error {
 	if d == nil {
 		return nil
 	}
-	id, err := eventID(fd)
+	id, err := perfring.EventID(fd)
 	if err == nil {
 		d.threads[id] = tid
 	}
 	return err
-}
-
-// eventID returns the number of an event, which those that inherit it have as well.
-func eventID(fd int) (id uint64, err error) {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id)))
-	if errno != 0 {
-		return 0, fmt.Errorf("asking for the number of a perf event: %w", errno)
-	}
-	return id, nil
 }
 
 // has reports whether a sample of a thread is there twice, and is not to count.

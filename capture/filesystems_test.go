@@ -14,9 +14,12 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"hallmark/buildid"
 	"hallmark/execwatch"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/perfring"
 	"hallmark/internal/testenv"
 	"hallmark/launch"
 )
@@ -359,6 +362,9 @@ func (x *fsTorture) judgeAll(t *testing.T) {
 				x.judgeEvent(ev)
 			}
 			x.report(t, "executions", "libraries", "samples")
+			if r.watch.Backend == Perf {
+				x.wantExecutions(t)
+			}
 		})
 	}
 	t.Run("ps and maps", func(t *testing.T) {
@@ -366,6 +372,21 @@ func (x *fsTorture) judgeAll(t *testing.T) {
 		x.lookAtAll(t, len(fsRecorders))
 		x.report(t, "", "maps", "ps")
 	})
+}
+
+// wantExecutions wants executions by perf to have an identity: the kernel has read it when it mapped the program,
+// whatever becomes of the file afterwards.
+func (x *fsTorture) wantExecutions(t *testing.T) {
+	if perfring.Try(false, func(attr *unix.PerfEventAttr) { attr.Bits |= perfring.BitBuildID }) != nil {
+		t.Log("left to kernels with build IDs in records of mappings (5.12)")
+		return
+	}
+	var all fsTally
+	for _, s := range x.scenes {
+		all.add(&s.execs)
+	}
+	t.Logf("of %d executions, these have no identity: %v", all.all(), all.unknown)
+	testenv.AtMost(t, fmt.Sprintf("executions without an identity (%v)", all.unknown), all.without(), all.all(), 0.005)
 }
 
 // begin forgets what was counted.

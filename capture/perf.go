@@ -34,9 +34,10 @@ type perfSampler struct {
 	cpus    map[int]*cpuRings
 	samples []int // events that sample
 	changes []int // events that report processes and mappings
+	numbers []int // events that report mappings once more, before those
 	rings   []*perfring.Ring
 	decoder *perfdata.Decoder
-	early   *perfdata.Decoder // for what must be looked at before its turn
+	joiners map[*perfring.Ring]*perfring.Joiner // of the rings of changes
 	sorter  perfring.Sorter
 	tracker *tracker
 	pages   int                   // of a ring that samples are written into
@@ -78,8 +79,8 @@ func newPerfSampler(t *tally, opts Options) (sampler, error) {
 	if opts.Command != nil {
 		s.plan.EnableOnExec()
 	}
+	s.plan.WithNumbers()
 	if len(opts.PIDs) > 0 {
-		s.plan.TagEvents()
 		s.tracker.doubles = newDoubles()
 	}
 	cpus, err := perfring.OnlineCPUs()
@@ -175,24 +176,31 @@ func (s *perfSampler) open(tid int) error {
 }
 
 func (s *perfSampler) openOn(tid, cpu int) error {
-	samples, changes, err := s.plan.Open(tid, cpu)
+	events, err := s.plan.Open(tid, cpu)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) && s.opts.Event == CPUClock {
 		return err
 	}
 	if err != nil {
 		return perfring.OpenError(s.opts.Event.String(), err)
 	}
-	s.samples = append(s.samples, samples)
-	s.changes = append(s.changes, changes)
-	if err := s.tracker.doubles.opened(samples, uint32(tid)); err != nil {
+	s.samples = append(s.samples, events.Samples)
+	s.changes = append(s.changes, events.Changes)
+	if events.Numbers >= 0 {
+		s.numbers = append(s.numbers, events.Numbers)
+	}
+	if err := s.tracker.doubles.opened(events.Samples, uint32(tid)); err != nil {
 		return err
 	}
 	r := s.cpus[cpu]
-	if r.samples, err = s.connect(samples, r.samples, s.pages, &s.plan.Samples); err != nil {
+	if r.samples, err = s.connect(events.Samples, r.samples, s.pages, &s.plan.Samples); err != nil {
 		return err
 	}
-	r.changes, err = s.connect(changes, r.changes, cmp.Or(s.opts.changePages, perfring.ChangePages()), &s.plan.Changes)
-	return err
+	pages := cmp.Or(s.opts.changePages, perfring.ChangePages())
+	r.changes, err = s.connect(events.Changes, r.changes, pages, &s.plan.Changes)
+	if err != nil || events.Numbers < 0 {
+		return err
+	}
+	return r.changes.Share(events.Numbers)
 }
 
 // followCPUs opens events on the CPUs that came online, when all are recorded. The
@@ -217,23 +225,20 @@ func (s *perfSampler) followCPUs() error {
 
 func (s *perfSampler) addCPU(cpu int) error {
 	s.cpus[cpu] = &cpuRings{}
-	opened := len(s.samples)
+	opened, numbered := len(s.samples), len(s.numbers)
 	if err := s.openOn(-1, cpu); errors.Is(err, unix.ENODEV) { // it went offline
 		delete(s.cpus, cpu)
 		return nil
 	} else if err != nil {
 		return err
 	}
-	return errors.Join(perfring.Enable(s.changes[opened:]), perfring.Enable(s.samples[opened:]))
+	return perfring.Enable(slices.Concat(s.numbers[numbered:], s.changes[opened:], s.samples[opened:]))
 }
 
 // connect lets an event with an attribute write into r, or into a new ring where there is none yet.
 func (s *perfSampler) connect(fd int, r *perfring.Ring, pages int, attr *unix.PerfEventAttr) (*perfring.Ring, error) {
 	if r != nil {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.FD); err != nil {
-			return r, fmt.Errorf("sharing a perf ring buffer: %w", err)
-		}
-		return r, nil
+		return r, r.Share(fd)
 	}
 	r, err := perfring.NewRing(fd, pages, attr)
 	if err == nil {
@@ -254,9 +259,7 @@ func (s *perfSampler) prepare() error {
 	if s.decoder, err = s.plan.Decoder(); err != nil {
 		return err
 	}
-	if s.early, err = s.plan.Decoder(); err != nil {
-		return err
-	}
+	s.joiners = map[*perfring.Ring]*perfring.Joiner{}
 	s.sorter.Most = maxPending
 	for _, r := range s.rings {
 		s.sorter.Most += ringsPending * r.Size()
@@ -272,7 +275,7 @@ func (s *perfSampler) prepare() error {
 	// between is seen twice rather than not at all. Samples come last, and after what can
 	// only be believed if it was read before them.
 	s.objects.SetUnsampled(true)
-	if err := perfring.Enable(s.changes); err != nil {
+	if err := perfring.Enable(slices.Concat(s.numbers, s.changes)); err != nil {
 		return err
 	}
 	return s.takeStock()
@@ -393,18 +396,21 @@ func (s *perfSampler) drain() {
 	for _, r := range s.rings {
 		var ok bool
 		missing := gap{}
+		joiner := s.joinerOf(r)
 		buf, ok = r.Drain(buf, func(rec []byte) {
-			time, isKept := s.queue(rec)
+			time, isKept := s.queue(rec, joiner)
 			if !isKept {
 				s.stats.Lost++
 			}
 			if !isKept || perfdata.TypeOf(rec) == perfdata.TypeLost {
 				missing = missing.and(gap{r.Last, time})
+				joiner.Break()
 			}
 			r.Last = time
 		})
 		if !ok {
 			s.stats.Malformed++
+			joiner.Break()
 		}
 		if r.WasFull() {
 			missing = missing.and(gap{r.Last, perfring.Monotonic()})
@@ -415,32 +421,56 @@ func (s *perfSampler) drain() {
 	}
 }
 
+// joinerOf returns what joins the records of a ring.
+func (s *perfSampler) joinerOf(r *perfring.Ring) *perfring.Joiner {
+	if s.joiners[r] == nil {
+		s.joiners[r] = s.plan.Joiner()
+	}
+	return s.joiners[r]
+}
+
 // tellsChanges reports whether the records of changes go to a ring.
 func (s *perfSampler) tellsChanges(r *perfring.Ring) bool { return slices.Contains(s.changes, r.FD) }
 
 // queue takes a record out of a ring, and returns its time, and whether there was room for it. Mapped files are
 // looked for at once, while their process lives; everything else waits for its turn.
-func (s *perfSampler) queue(rec []byte) (time uint64, isKept bool) {
+func (s *perfSampler) queue(rec []byte, joiner *perfring.Joiner) (time uint64, isKept bool) {
 	time = s.decoder.Time(rec)
-	isKept = s.sorter.Add(time, rec)
-	if kind := perfdata.TypeOf(rec); !isKept || kind != perfdata.TypeMmap2 && kind != perfdata.TypeMmap {
-		return time, isKept
+	switch perfdata.TypeOf(rec) {
+	case perfdata.TypeMmap2, perfdata.TypeMmap:
+	default:
+		return time, joiner.IsTwice(s.decoder, rec) || s.sorter.Add(time, rec)
 	}
-	if r, err := s.early.Decode(rec); err == nil {
-		if m := r.(*perfdata.Mmap2); m.Prot&perfdata.ProtExec != 0 && m.Owner != perfdata.NoTask {
-			s.objects.Foresee(m)
-		}
+	m, err := joiner.Mapping(s.decoder, rec)
+	if err != nil {
+		s.stats.Malformed++
+	}
+	if m == nil {
+		return time, true
+	}
+	if !s.sorter.AddMapping(m) {
+		return time, false
+	}
+	if m.Prot&perfdata.ProtExec != 0 && m.Owner != perfdata.NoTask {
+		s.objects.Foresee(m)
 	}
 	return time, true
 }
 
-func (s *perfSampler) handle(rec []byte) {
-	r, err := s.decoder.Decode(rec)
-	if err != nil {
-		s.stats.Malformed++
-		return
+func (s *perfSampler) handle(rec []byte, mapping *perfdata.Mmap2) {
+	var r perfdata.Record = mapping
+	at := uint64(0)
+	if mapping != nil {
+		at = mapping.Time
+	} else {
+		var err error
+		if r, err = s.decoder.Decode(rec); err != nil {
+			s.stats.Malformed++
+			return
+		}
+		at = s.decoder.Time(rec)
 	}
-	if s.gap.until != 0 && s.decoder.Time(rec) > s.gap.from {
+	if s.gap.until != 0 && at > s.gap.from {
 		s.tracker.doubt(s.gap.until)
 		s.gap = gap{}
 	}
@@ -456,6 +486,7 @@ func (s *perfSampler) halt() {
 
 func (s *perfSampler) finish() {
 	perfring.Disable(s.changes)
+	perfring.Disable(s.numbers)
 	s.drain()
 	s.sorter.Flush(^uint64(0), s.handle)
 	if u := s.tracker.unwinder; u != nil {
@@ -464,7 +495,7 @@ func (s *perfSampler) finish() {
 	}
 	// The last loss has no record behind it. Newer kernels count it as well.
 	total := uint64(0)
-	for _, fd := range slices.Concat(s.samples, s.changes) {
+	for _, fd := range slices.Concat(s.samples, s.changes, s.numbers) {
 		total += perfring.LostBy(fd)
 	}
 	s.stats.Lost = max(s.stats.Lost, total)
@@ -478,7 +509,7 @@ func (s *perfSampler) close() error {
 	for _, r := range s.rings {
 		errs = append(errs, r.Close())
 	}
-	for _, fd := range slices.Concat(s.samples, s.changes) {
+	for _, fd := range slices.Concat(s.samples, s.changes, s.numbers) {
 		errs = append(errs, unix.Close(fd))
 	}
 	return errors.Join(errs...)

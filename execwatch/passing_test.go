@@ -2,6 +2,7 @@ package execwatch
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"hallmark/addr"
 	"hallmark/buildid"
+	"hallmark/internal/contentcache"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/objects"
 	"hallmark/internal/perfring"
@@ -153,6 +155,54 @@ func TestToldAsMapped(t *testing.T) {
 	l.become(l.a)
 	p.see(l.record())
 	p.wantTold(a)
+}
+
+// TestToldByItsRecord changes a library after it was mapped, before anybody looked at it: in its place, and by another
+// file. The kernel read its build ID when it was mapped. Its content is known only if the file is still there.
+func TestToldByItsRecord(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, l *mappedLibrary){
+		"unchanged":   func(*testing.T, *mappedLibrary) {},
+		"overwritten": func(_ *testing.T, l *mappedLibrary) { l.become(l.b) },
+		"replaced": func(t *testing.T, l *mappedLibrary) {
+			if err := os.Remove(l.path); err != nil {
+				t.Fatal(err)
+			}
+			l.become(l.b)
+		},
+		"gone": func(t *testing.T, l *mappedLibrary) {
+			if err := os.Remove(l.path); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for _, pid := range []uint32{uint32(os.Getpid()), 1<<22 + 1} { // a process that runs, and one that is over
+			t.Run(fmt.Sprintf("%s, process %d", name, pid), func(t *testing.T) {
+				testenv.Root(t)
+				l := newMappedLibrary(t)
+				l.become(l.a)
+				r := l.record()
+				f, err := os.Open(l.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				generation, err := contentcache.AskGeneration(f)
+				testenv.Need(t, err == nil, "a file system that shows generations")
+				r.Owner, r.BuildID, r.Generation = pid, proctest.FileID(t, l.a).Bytes(), uint64(generation)
+				change(t, l)
+				p := newPassingWatch(t)
+				p.see(r)
+				ev := p.told()
+				if ev.Library.ID != proctest.FileID(t, l.a) {
+					t.Errorf("the library is %v (%v)", ev.Library.ID, ev.Library.Reason)
+				}
+				isKnown, want := !ev.Library.Content.IsZero(), name == "unchanged"
+				if isKnown != want || want && ev.Library.Content != proctest.FileContent(t, l.a) {
+					t.Errorf("its content is %v", ev.Library.Content)
+				}
+			})
+		}
+	}
 }
 
 // TestToldYoung wants no identity of a file that may have changed after it was mapped: its time

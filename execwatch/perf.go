@@ -29,7 +29,9 @@ type perfWatch struct {
 	opts    Options
 	only    bool // libraries
 	events  []int
+	numbers []int // events that report mappings once more, before those
 	rings   []*perfring.Ring
+	joiners []*perfring.Joiner // of the rings
 	buf     []byte
 	records []watchRecord // whose turn has not come
 	until   uint64        // records from before are handled
@@ -115,9 +117,17 @@ func fileOf(r *perfdata.Mmap2) fileOfRecord {
 	return fileOfRecord{r.Name, r.Major, r.Minor, r.Inode, r.Generation, string(r.BuildID)}
 }
 
+// isFile reports whether two records seem to be of one file. Beside a build ID the numbers may be missing.
+func (f *fileOfRecord) isFile(other *fileOfRecord) bool {
+	if f.id == "" || f.inode != 0 && other.inode != 0 {
+		return *f == *other
+	}
+	return f.name == other.name && f.id == other.id
+}
+
 const vdsoName = "[vdso]"
 
-// recordFields is what each record has beside itself.
+// recordFields is what each record has beside itself, and the number of its event.
 const recordFields = perfdata.SampleTID | perfdata.SampleTime
 
 func (w *Watch) usePerf() error {
@@ -147,8 +157,9 @@ func (p *perfWatch) open() error {
 	plan := perfring.NewPlan(1)
 	plan.Changes.Bits &^= perfring.BitKsymbol | perfring.BitCgroup
 	plan.Changes.Sample_type = uint64(recordFields)
+	plan.WithNumbers()
 	var err error
-	if p.decoder, err = perfdata.NewDecoder(recordFields); err != nil {
+	if p.decoder, err = perfdata.NewDecoder(perfdata.SampleType(plan.Changes.Sample_type)); err != nil {
 		return err
 	}
 	tid := -1
@@ -168,22 +179,26 @@ func (p *perfWatch) open() error {
 }
 
 func (p *perfWatch) openOn(plan *perfring.Plan, tid, cpu int) error {
-	fd, err := perfring.OpenEvent(&plan.Changes, tid, cpu)
-	for err != nil && plan.Concede(err) {
-		fd, err = perfring.OpenEvent(&plan.Changes, tid, cpu)
-	}
+	events, err := plan.OpenChanges(tid, cpu)
 	if errors.Is(err, unix.ENODEV) {
 		return err
 	}
 	if err != nil {
 		return perfring.OpenError("cpu-clock", err)
 	}
-	p.events = append(p.events, fd)
-	r, err := perfring.NewRing(fd, perfring.SamplePages, &plan.Changes)
-	if err == nil {
-		p.rings = append(p.rings, r)
+	p.events = append(p.events, events.Changes)
+	if events.Numbers >= 0 {
+		p.numbers = append(p.numbers, events.Numbers)
 	}
-	return err
+	r, err := perfring.NewRing(events.Changes, perfring.SamplePages, &plan.Changes)
+	if err != nil {
+		return err
+	}
+	p.rings, p.joiners = append(p.rings, r), append(p.joiners, plan.Joiner())
+	if events.Numbers < 0 {
+		return nil
+	}
+	return r.Share(events.Numbers)
 }
 
 func (p *perfWatch) begin() error {
@@ -191,7 +206,7 @@ func (p *perfWatch) begin() error {
 		p.facts.read(uint32(os.Getpid())) // so that a helper is there when it is needed
 	}
 	p.drained = perfring.Monotonic()
-	err := perfring.Enable(p.events)
+	err := perfring.Enable(slices.Concat(p.numbers, p.events))
 	p.running.take()
 	return err
 }
@@ -219,10 +234,11 @@ func (p *perfWatch) pause(idle bool) (time.Duration, error) {
 // are handled in the order of their time: see sorter.
 func (p *perfWatch) read() (uint64, error) {
 	began := perfring.Monotonic()
-	for _, r := range p.rings {
+	for i, r := range p.rings {
 		var ok bool
-		if p.buf, ok = r.Drain(p.buf[:0], p.take); !ok {
+		if p.buf, ok = r.Drain(p.buf[:0], func(rec []byte) { p.take(rec, p.joiners[i]) }); !ok {
 			p.broken++
+			p.joiners[i].Break()
 		}
 	}
 	slices.SortStableFunc(p.records, func(a, b watchRecord) int { return cmp.Compare(a.time, b.time) })
@@ -238,7 +254,23 @@ func (p *perfWatch) read() (uint64, error) {
 }
 
 // take keeps a record, with what can only be found out now.
-func (p *perfWatch) take(rec []byte) {
+func (p *perfWatch) take(rec []byte, joiner *perfring.Joiner) {
+	switch perfdata.TypeOf(rec) {
+	case perfdata.TypeMmap2, perfdata.TypeMmap:
+		m, err := joiner.Mapping(p.decoder, rec)
+		if err != nil {
+			p.broken++
+		}
+		if m != nil {
+			p.takeMapping(m)
+		}
+		return
+	case perfdata.TypeLost:
+		joiner.Break()
+	}
+	if joiner.IsTwice(p.decoder, rec) {
+		return
+	}
 	decoded, err := p.decoder.Decode(rec)
 	if err != nil {
 		p.broken++
@@ -293,7 +325,7 @@ func (p *perfWatch) takeMapping(r *perfdata.Mmap2) {
 	w := watchRecord{Record: &kept, time: r.Time}
 	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
 		w.object = p.objects.Passing(reach.KeyOfRecord(r), v)
-		look := objects.Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: w.object}
+		look := objects.Job{Request: objects.RequestOf(r, v), Object: w.object}
 		if p.opts.Libs || p.begins[r.Owner] || len(p.begins) >= maxLives {
 			p.objects.Reach(look)
 		} else {
@@ -479,11 +511,11 @@ func (p *perfWatch) mmap(r *perfdata.Mmap2, w *watchRecord) {
 			e.program = p.objects.Missing(reason.NotMapped)
 		}
 	case o == nil:
-	case e != nil && !e.done && (e.program == nil || e.of == of):
+	case e != nil && !e.done && (e.program == nil || e.of.isFile(&of)):
 		e.take(r, o)
 	case e != nil && !e.done:
 		e.interpreter, e.loader = o, of
-	case p.opts.Libs && t.loaded != of && (e == nil || of != e.of && of != e.loader):
+	case p.opts.Libs && !t.loaded.isFile(&of) && (e == nil || !e.of.isFile(&of) && !e.loader.isFile(&of)):
 		t.loaded = of
 		p.load(r, t, o)
 	}
@@ -591,7 +623,10 @@ func (e *perfEnd) finish() {
 	}
 }
 
-func (p *perfWatch) halt() { perfring.Disable(p.events) }
+func (p *perfWatch) halt() {
+	perfring.Disable(p.events)
+	perfring.Disable(p.numbers)
+}
 
 func (p *perfWatch) count(s *Stats) {
 	s.Malformed += p.broken
@@ -607,7 +642,7 @@ func (p *perfWatch) close() error {
 	for _, r := range p.rings {
 		errs = append(errs, r.Close())
 	}
-	for _, fd := range p.events {
+	for _, fd := range slices.Concat(p.events, p.numbers) {
 		errs = append(errs, unix.Close(fd))
 	}
 	return errors.Join(errs...)

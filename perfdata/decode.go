@@ -79,6 +79,19 @@ func (d *Decoder) Time(rec []byte) uint64 {
 	return d.order().Uint64(rec[at:])
 }
 
+// Event returns the number of the event that a whole record names, without decoding it. It is 0 for samples, and
+// where there is none.
+func (d *Decoder) Event(rec []byte) uint64 {
+	if len(rec) < HeaderSize || d.kind(rec) == TypeSample || d.trailed&SampleID == 0 {
+		return 0
+	}
+	at := len(rec) - 8*count(d.trailed&^(SampleTID|SampleTime))
+	if at < HeaderSize {
+		return 0
+	}
+	return d.order().Uint64(rec[at:])
+}
+
 func (d *Decoder) order() binary.ByteOrder {
 	if d.big {
 		return binary.BigEndian

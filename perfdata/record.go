@@ -173,10 +173,11 @@ type Mmap2 struct {
 	Prot    uint32      // PROT_* of mmap(2)
 	Flags   uint32      // MAP_* of mmap(2)
 	Name    string      // path, "[vdso]", "//anon" …
-	BuildID []byte      // nil when the kernel gave none; then the file is:
-	Major   uint32
-	Minor   uint32
-	Inode   uint64
+	BuildID []byte      // nil when the kernel gave none
+	// The file, where there is no build ID. A record has room for one of both.
+	Major uint32
+	Minor uint32
+	Inode uint64
 	// Generation distinguishes the files that had the same inode number in turn.
 	Generation uint64
 }

@@ -89,12 +89,17 @@ func look(f *os.File) (sight, error) {
 // GenerationOf returns i_generation of an open file, which no later file of the same inode number
 // has; 0 where the file system does not show it.
 func GenerationOf(f *os.File) uint32 {
-	const getVersion = 0x80087601 // FS_IOC_GETVERSION of 64-bit machines, include/uapi/linux/fs.h
-	n, err := unix.IoctlGetUint32(int(f.Fd()), getVersion)
+	n, err := AskGeneration(f)
 	if err != nil {
 		return 0
 	}
 	return n
+}
+
+// AskGeneration is GenerationOf for a caller who distinguishes a generation of 0 from none.
+func AskGeneration(f *os.File) (uint32, error) {
+	const getVersion = 0x80087601 // FS_IOC_GETVERSION of 64-bit machines, include/uapi/linux/fs.h
+	return unix.IoctlGetUint32(int(f.Fd()), getVersion)
 }
 
 // isQuiet reports whether every change of the content that comes after this call changes the

@@ -200,7 +200,7 @@ func (s *Set) Review() {
 		if o.Content == nil && o.isByNumber() && o.dropped {
 			o.ID, o.Why = buildid.ID{}, reason.NotRead
 		}
-		if o.unchecked > 0 || !o.proven && !o.want.IsZero() && (o.dropped || o.tried < o.asked) {
+		if o.unchecked > 0 || !o.proven && !o.numbered && !o.want.IsZero() && (o.dropped || o.tried < o.asked) {
 			o.unsure = true // one of its mappings was not looked at in time
 		}
 		c := changeOf(s.ctx, o.Content, o.seen, o.ID)

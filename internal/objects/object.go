@@ -53,9 +53,14 @@ type Object struct {
 	// is known of it; one may be unknown.
 	others    []buildid.Content
 	sightings []reach.Sighting // of these files
-	unsure    bool             // a mapping may show another file that nobody saw: the content is unknown
-	unchecked int              // mappings that a recheck was asked for and has not looked at
-	dropped   bool             // a mapping was not looked at: too many of its user's waited for that
+	// numbered says that the file is known by its number, which each of its mappings has, and that only root or
+	// this user can have written it. since is when the first of them was made, where records have numbers.
+	numbered  bool
+	since     time.Time
+	missed    bool // a mapping that has a number was not seen, and the object is not numbered so far
+	unsure    bool // a mapping may show another file that nobody saw: the content is unknown
+	unchecked int  // mappings that a recheck was asked for and has not looked at
+	dropped   bool // a mapping was not looked at: too many of its user's waited for that
 	// claimant is whose word the identity is, where nothing proves it.
 	claimant Claimant
 	judged   bool // trusted is set
@@ -135,11 +140,21 @@ func (o *Object) IsFile() bool { return o.Kind == File }
 
 // isByClaim reports whether identity and path, as the kernel read them, are all that is known of the
 // file of a mapping: another mapping may show another file of the same ones. The caller holds mu.
-func (o *Object) isByClaim(j Job) bool { return !o.layered && !o.want.IsZero() && j.Validity == nil }
+func (o *Object) isByClaim(j Job) bool {
+	return !o.layered && !o.numbered && !o.want.IsZero() && j.Validity == nil
+}
+
+// isNumbered reports whether the file of an object is known by its number, which a mapping has. Then nothing is to be
+// learned from the mapping. The caller holds mu.
+func (o *Object) isNumbered(j Job) bool { return o.numbered && j.Number != (reach.Number{}) }
 
 // mappedAt notes when a mapping of an object was made. Whether it is looked at or not, an identity that
 // was read after a later change of the file is not that of this mapping. The caller holds mu.
 func (o *Object) mappedAt(j Job) {
+	if j.Number != (reach.Number{}) && (o.since.IsZero() || j.Mapped.Before(o.since)) {
+		o.since = j.Mapped
+		o.unsure = o.unsure || o.numbered && !o.seen.IsBefore(o.since)
+	}
 	if j.Validity != nil || !o.want.IsZero() {
 		return // the kernel distinguishes contents
 	}

@@ -122,6 +122,11 @@ func (r *resolver) accept(j Job, found reach.Found) {
 	}
 	o := j.Object
 	o.tried++
+	if o.isNumbered(j) { // by another mapping meanwhile
+		r.set.mu.Unlock()
+		found.Close()
+		return
+	}
 	if o.way != nil && o.isByClaim(j) { // another mapping has settled it meanwhile
 		r.set.mu.Unlock()
 		r.compare(j, found)
@@ -146,7 +151,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	}
 	if f.Why != reason.None {
 		o.Why = f.Why
-		o.unsure = o.unsure || o.isByClaim(j) // this mapping may show another file than the next one
+		o.miss(j)
 		f.Close()
 		return f.Why
 	}
@@ -163,6 +168,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	}
 	o.way, o.seen, o.exact, o.early = &j.Request, f.Seen, j.IsExact(f), buildid.Content{}
 	o.claimant, o.glimpse = j.claimant, f.Content
+	o.number(j, f)
 	if near, isNear := f.File.(*os.File); isNear {
 		o.dev = reach.SightingOf(near).Dev
 	}
@@ -185,6 +191,24 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	return reason.None
 }
 
+// miss notes that a mapping was not seen: it may show another file than the next one. The caller holds mu.
+func (o *Object) miss(j Job) {
+	if j.Number != (reach.Number{}) {
+		o.missed = true
+		return
+	}
+	o.unsure = o.unsure || o.isByClaim(j)
+}
+
+// number notes whether the file that was found is that of every mapping of the object. The caller holds mu.
+func (o *Object) number(j Job, f reach.Found) {
+	if o.numbered = f.Numbered; o.numbered {
+		o.exact = o.exact && (!o.since.Before(j.Mapped) || f.Seen.IsBefore(o.since))
+		return
+	}
+	o.unsure = o.unsure || o.missed
+}
+
 // foretell gives an object that is reported once its identity, before the content of its file is
 // read: an event does not wait for the content as long as that may take.
 func (s *Set) foretell(j Job, f reach.Found) {
@@ -202,8 +226,8 @@ func (s *Set) foretell(j Job, f reach.Found) {
 // doubt notes when nothing says which of two contents of a file a mapping shows: the file
 // changed after it was mapped, or mappings of one inode were of different contents.
 func (o *Object) doubt(j Job, f reach.Found) {
-	if j.Validity != nil {
-		return // BPF distinguishes contents
+	if j.Validity != nil || o.alone && !j.Want.IsZero() {
+		return // BPF distinguishes contents; and one mapping has the identity that the kernel read when it was made
 	}
 	if !j.Want.IsZero() && f.ID != j.Want && f.Name != "" && f.Name != strings.TrimSuffix(j.VMA.Name, procfs.Deleted) {
 		return // another file altogether, which the process has at that address by now
@@ -259,7 +283,7 @@ func (r *resolver) settled(j Job) (isSettled, isByClaim bool) {
 	r.set.mu.Lock()
 	defer r.set.mu.Unlock()
 	o := j.Object
-	if o.Content == nil || o.layered {
+	if !o.isNumbered(j) && (o.Content == nil || o.layered) {
 		return false, false
 	}
 	o.tried++

@@ -161,8 +161,13 @@ func (s *Set) OfRecord(r *perfdata.Mmap2, p *Process) *Object {
 // before the turn of its record has come.
 func (s *Set) Foresee(r *perfdata.Mmap2) {
 	if v := reach.VMAOfRecord(r); !reach.IsMemory(v) {
-		s.Reach(Job{Request: reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time)}, Object: s.File(reach.KeyOfRecord(r), v, r.Owner)})
+		s.Reach(Job{Request: RequestOf(r, v), Object: s.File(reach.KeyOfRecord(r), v, r.Owner)})
 	}
+}
+
+// RequestOf returns the way to the file of a mapping that a record reported.
+func RequestOf(r *perfdata.Mmap2, v procmap.VMA) reach.Request {
+	return reach.Request{VMA: v, PID: r.Owner, Mapped: perfring.WallTime(r.Time), Number: reach.NumberOfRecord(r)}
 }
 
 // OfVMA returns the object of a mapping that an inventory found.
@@ -283,6 +288,10 @@ func (s *Set) Reach(j Job) bool {
 	}
 	j.Media = s.media
 	o.mappedAt(j)
+	if j.Number != (reach.Number{}) && (o.numbered || o.way == nil && o.asked >= reach.MaxAttempts) {
+		o.missed = !o.numbered
+		return false
+	}
 	if o.isByClaim(j) && (o.way != nil || o.asked >= reach.MaxAttempts) {
 		if !o.unsure { // else nothing is to be learned from it
 			j.Want, j.recheck = o.want, true

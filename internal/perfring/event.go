@@ -36,7 +36,8 @@ const (
 const FormatLost = 1 << 4
 
 // Plan is how events are opened here: what was wanted, less what this
-// kernel or this user's rights refuse. Each thread and CPU has two events.
+// kernel or this user's rights refuse. Each thread and CPU has two events, and a third one where
+// WithNumbers was called.
 type Plan struct {
 	// Samples is the event that takes samples. Its ring is read when it has
 	// filled up to a part.
@@ -46,6 +47,27 @@ type Plan struct {
 	Changes unix.PerfEventAttr
 	// Reduced names, for people, what had to be given up.
 	Reduced []string
+	// numbers are the events that record mappings a second time: see Joiner. It is nil where there are none.
+	numbers map[uint64]bool
+}
+
+// Events are the events of a thread on a CPU, -1 for one that was not opened.
+type Events struct {
+	Samples, Changes int
+	// Numbers has the device, the inode and the generation of what is mapped, where Changes has build IDs. It
+	// has to write into the ring of Changes, and to start before it: see Joiner.
+	Numbers int
+}
+
+// Close closes the events.
+func (e Events) Close() error {
+	var errs []error
+	for _, fd := range []int{e.Samples, e.Changes, e.Numbers} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // NewPlan asks for everything, with samples by time on a CPU, hz a second.
@@ -92,6 +114,20 @@ func (p *Plan) TagEvents() {
 	p.Changes.Sample_type |= uint64(perfdata.SampleID)
 }
 
+// WithNumbers has mappings be recorded a second time where their records have build IDs. Each record then has the
+// number of its event.
+func (p *Plan) WithNumbers() {
+	p.TagEvents()
+	p.numbers = map[uint64]bool{}
+}
+
+// numbersAttr returns what the event has that records mappings a second time, before the one with build IDs.
+func (p *Plan) numbersAttr() unix.PerfEventAttr {
+	attr := p.Changes
+	attr.Bits &^= unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask | BitKsymbol | BitCgroup | BitBuildID
+	return attr
+}
+
 // concessions are given up one after the other while the kernel answers EINVAL,
 // the newest first: 5.12, 5.7 and 5.1 brought them.
 var concessions = []struct {
@@ -104,28 +140,67 @@ var concessions = []struct {
 	{"names of BPF programs that come and go (Linux 5.1)", BitKsymbol, 0},
 }
 
-// Open opens both events for a thread (-1: all) on a CPU, and on the first
+// Open opens the events for a thread (-1: all) on a CPU, and on the first
 // refusals cuts the plan down to what is possible. The caller closes them.
-func (p *Plan) Open(tid, cpu int) (samples, changes int, err error) {
+func (p *Plan) Open(tid, cpu int) (Events, error) {
 	for {
-		samples, changes, err = p.try(tid, cpu)
+		events, err := p.try(tid, cpu)
 		if err == nil || !p.Concede(err) {
-			return samples, changes, err
+			return events, err
 		}
 	}
 }
 
-func (p *Plan) try(tid, cpu int) (samples, changes int, err error) {
-	samples, err = OpenEvent(&p.Samples, tid, cpu)
-	if err != nil {
+func (p *Plan) try(tid, cpu int) (events Events, err error) {
+	events = Events{-1, -1, -1}
+	if events.Samples, err = OpenEvent(&p.Samples, tid, cpu); err != nil {
+		return events, err
+	}
+	if events.Changes, events.Numbers, err = p.tryChanges(tid, cpu); err != nil {
+		return Events{-1, -1, -1}, errors.Join(err, events.Close())
+	}
+	return events, nil
+}
+
+// OpenChanges is Open for the events that record changes.
+func (p *Plan) OpenChanges(tid, cpu int) (Events, error) {
+	for {
+		changes, numbers, err := p.tryChanges(tid, cpu)
+		if err == nil || !p.Concede(err) {
+			return Events{-1, changes, numbers}, err
+		}
+	}
+}
+
+func (p *Plan) tryChanges(tid, cpu int) (changes, numbers int, err error) {
+	if changes, err = OpenEvent(&p.Changes, tid, cpu); err != nil {
 		return -1, -1, err
 	}
-	changes, err = OpenEvent(&p.Changes, tid, cpu)
-	if err != nil {
-		unix.Close(samples)
+	if p.numbers == nil || p.Changes.Bits&BitBuildID == 0 {
+		return changes, -1, nil
+	}
+	attr := p.numbersAttr()
+	if numbers, err = OpenEvent(&attr, tid, cpu); err != nil {
+		unix.Close(changes)
 		return -1, -1, err
 	}
-	return samples, changes, nil
+	id, err := EventID(numbers)
+	if err != nil {
+		unix.Close(changes)
+		unix.Close(numbers)
+		return -1, -1, err
+	}
+	p.numbers[id] = true
+	return changes, numbers, nil
+}
+
+// EventID returns the number of an event, which those that inherit it have as well.
+func EventID(fd int) (id uint64, err error) {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id)))
+	if errno != 0 {
+		return 0, fmt.Errorf("asking for the number of a perf event: %w", errno)
+	}
+	return id, nil
 }
 
 // OpenEvent opens an event of a thread (-1: all) on a CPU. The kernel waits for a thread that is executing

@@ -3,6 +3,8 @@ package perfring
 import (
 	"slices"
 	"unsafe"
+
+	"hallmark/perfdata"
 )
 
 // Sorter puts the records of several CPUs into the order of their time.
@@ -19,30 +21,45 @@ type Sorter struct {
 }
 
 type timed struct {
-	time uint64 // ns, CLOCK_MONOTONIC
-	rec  []byte
+	time    uint64 // ns, CLOCK_MONOTONIC
+	rec     []byte // nil for
+	mapping *perfdata.Mmap2
 }
 
 // Add keeps rec until its turn has come. It reports false if there is no room for it.
-func (s *Sorter) Add(time uint64, rec []byte) bool {
-	n := sizeOf(rec)
+func (s *Sorter) Add(time uint64, rec []byte) bool { return s.add(timed{time: time, rec: rec}) }
+
+// AddMapping is Add for a mapping that was decoded, of which the sorter keeps a copy.
+func (s *Sorter) AddMapping(m *perfdata.Mmap2) bool {
+	kept := *m
+	return s.add(timed{time: m.Time, mapping: &kept})
+}
+
+func (s *Sorter) add(t timed) bool {
+	n := t.size()
 	if s.Most > 0 && s.held+n > s.Most {
 		return false
 	}
 	s.held += n
-	s.pending = append(s.pending, timed{time, rec})
+	s.pending = append(s.pending, t)
 	return true
 }
 
-// sizeOf returns how many bytes a record takes that waits.
-func sizeOf(rec []byte) int { return int(unsafe.Sizeof(timed{})) + cap(rec) }
+// size returns how many bytes a record takes that waits.
+func (t *timed) size() int {
+	n := int(unsafe.Sizeof(*t)) + cap(t.rec)
+	if m := t.mapping; m != nil {
+		n += int(unsafe.Sizeof(*m)) + len(m.Name) + len(m.BuildID)
+	}
+	return n
+}
 
 // Pending reports whether records wait for their turn.
 func (s *Sorter) Pending() bool { return len(s.pending) > 0 }
 
-// Flush calls each for every record from before the time, oldest first; records
-// of one time keep the order in which they were added.
-func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
+// Flush calls each for every record from before the time, oldest first, with those that were decoded as
+// mappings; records of one time keep the order in which they were added.
+func (s *Sorter) Flush(before uint64, each func(rec []byte, mapping *perfdata.Mmap2)) {
 	slices.SortStableFunc(s.pending, func(a, b timed) int {
 		switch {
 		case a.time < b.time:
@@ -59,8 +76,8 @@ func (s *Sorter) Flush(before uint64, each func(rec []byte)) {
 		return 1
 	})
 	for _, e := range s.pending[:n] {
-		s.held -= sizeOf(e.rec)
-		each(e.rec)
+		s.held -= e.size()
+		each(e.rec, e.mapping)
 	}
 	s.pending = slices.Delete(s.pending, 0, n)
 }

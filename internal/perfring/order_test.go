@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"hallmark/perfdata"
 )
 
 // TestSorterRounds drains several CPUs in rounds, as the recorder does, with
@@ -12,7 +14,7 @@ func TestSorterRounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var s Sorter
 	var got []uint64
-	keep := func(rec []byte) { got = append(got, uint64(rec[0])|uint64(rec[1])<<8) }
+	keep := func(rec []byte, _ *perfdata.Mmap2) { got = append(got, uint64(rec[0])|uint64(rec[1])<<8) }
 	var all []uint64
 	now, previous := uint64(0), uint64(0)
 	for range 500 {
@@ -43,7 +45,7 @@ func TestSorterRounds(t *testing.T) {
 // TestSorterIsBounded adds more records than may wait, and more when some have had their turn.
 func TestSorterIsBounded(t *testing.T) {
 	rec := make([]byte, 100)
-	s := Sorter{Most: 10 * sizeOf(rec)}
+	s := Sorter{Most: 10 * (&timed{rec: rec}).size()}
 	add := func() (kept int) {
 		for i := range uint64(20) {
 			if s.Add(i, rec) {
@@ -56,13 +58,13 @@ func TestSorterIsBounded(t *testing.T) {
 		t.Errorf("%d records wait, want 10", n)
 	}
 	turns := 0
-	if s.Flush(3, func([]byte) { turns++ }); turns != 3 {
+	if s.Flush(3, func([]byte, *perfdata.Mmap2) { turns++ }); turns != 3 {
 		t.Errorf("%d records had their turn, want 3", turns)
 	}
 	if n := add(); n != turns {
 		t.Errorf("%d records found room, want %d", n, turns)
 	}
-	if s.Flush(100, func([]byte) {}); s.held != 0 {
+	if s.Flush(100, func([]byte, *perfdata.Mmap2) {}); s.held != 0 {
 		t.Errorf("%d bytes are held of no record", s.held)
 	}
 }

@@ -70,6 +70,14 @@ func NewRing(fd, pages int, attr *unix.PerfEventAttr) (*Ring, error) {
 	return nil, fmt.Errorf("mapping a perf ring buffer: %w (kernel.perf_event_mlock_kb and 'ulimit -l' limit it)", unix.EPERM)
 }
 
+// Share has another event write into the ring.
+func (r *Ring) Share(fd int) error {
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.FD); err != nil {
+		return fmt.Errorf("sharing a perf ring buffer: %w", err)
+	}
+	return nil
+}
+
 // Close unmaps the ring. The event stays open.
 func (r *Ring) Close() error { return unix.Munmap(r.mem) }
 

@@ -225,6 +225,11 @@ func (s Stamp) After(t time.Time) bool {
 	return wall(s.Mtime).After(t) || wall(s.Ctime).After(t) && s.links > 0
 }
 
+// IsBefore reports whether the last change of a file, of its content or its names, was before a time for certain.
+func (s Stamp) IsBefore(t time.Time) bool {
+	return !s.After(t.Add(-fstimes.Delay())) && !wall(s.Ctime).Add(s.rounding()).After(t)
+}
+
 // rounding returns how much the times may have been rounded down by the file system: those
 // that have no room for more count in seconds, and some in two.
 func (s Stamp) rounding() time.Duration {

@@ -22,7 +22,7 @@ import (
 // of its own, unless the kernel read an identity.
 type Key struct {
 	ID           buildid.ID // when the kernel read one, with
-	Path         string     // for nothing else distinguishes files of one identity
+	Path         string     // for numbers are not always known, nor always those of one file
 	FromProc     bool
 	Major, Minor uint32
 	Inode        uint64
@@ -68,10 +68,11 @@ type MappingKey struct {
 
 // KeyOfRecord returns the key of a mapping that a record of perf reports.
 func KeyOfRecord(r *perfdata.Mmap2) Key {
-	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
-		return Key{ID: id, Path: r.Name}
-	}
 	key := Key{Major: r.Major, Minor: r.Minor, Inode: r.Inode, generation: r.Generation}
+	if id, err := buildid.New(buildid.GNU, r.BuildID); err == nil {
+		key.ID, key.Path = id, r.Name
+		return key
+	}
 	if key.Major == 0 {
 		key.Of = MappingKey{r.Owner, r.Start, r.Time}
 	}
@@ -80,15 +81,17 @@ func KeyOfRecord(r *perfdata.Mmap2) Key {
 
 // VMAOfRecord returns the mapping that a record of perf reports.
 func VMAOfRecord(r *perfdata.Mmap2) procmap.VMA {
-	return procmap.VMA{
+	v := procmap.VMA{
 		Start:  r.Start,
 		End:    r.Start + addr.Abs(r.Size),
 		Perm:   procmap.Perm(r.Prot & 7),
 		Offset: r.Offset,
-		Dev:    procmap.Dev{Major: r.Major, Minor: r.Minor},
-		Inode:  r.Inode,
 		Name:   r.Name,
 	}
+	if r.BuildID == nil { // else see NumberOfRecord
+		v.Dev, v.Inode = procmap.Dev{Major: r.Major, Minor: r.Minor}, r.Inode
+	}
+	return v
 }
 
 // AnyMapping takes the place of what names a mapping, as bpf.Validity.Pinned.

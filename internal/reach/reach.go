@@ -43,6 +43,8 @@ type Request struct {
 	// Validity is of the file that was mapped, where a BPF program saw it: then neither the inode nor
 	// the identity has to prove that a file is the right one. Else it is nil.
 	Validity *bpf.Validity
+	// Number is that of the file, beside Want, where records have both.
+	Number Number
 	// Media are what was in the machine's disks before there was anything to judge.
 	Media Media
 	// byIdentity says that the identity decides, in a helper, which does not get Want.
@@ -64,11 +66,13 @@ type Found struct {
 	Judged, Trusted bool            // only root or this user can exchange it, if judged
 	// Layered says that it is on an overlay.
 	Layered bool
-	Fickle  bool   // device, inode and times do not prove that it is the file of a record
-	Young   bool   // it may have changed after it was mapped and have a time from before
-	ByName  bool   // path and identity alone show that it is the one that was mapped
-	Name    string // that the process has it under; "" when that is not known
-	locked  bool   // the process lets nobody look at its mappings
+	Fickle  bool // device, inode and times do not prove that it is the file of a record
+	Young   bool // it may have changed after it was mapped and have a time from before
+	ByName  bool // path and identity alone show that it is the one that was mapped
+	// Numbered says that it has the inode that was mapped, and that only root or this user can have written it.
+	Numbered bool
+	Name     string // that the process has it under; "" when that is not known
+	locked   bool   // the process lets nobody look at its mappings
 }
 
 // Close closes the file, if there is one.
@@ -112,8 +116,13 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 		// The process may have mapped another file there since.
 		byName = byName && name != strings.TrimSuffix(q.VMA.Name, procfs.Deleted)
 	}
+	if why == reason.None && q.match(f) == matchOther { // as it has
+		f.Close()
+		f, why = nil, reason.ProcessGone
+	}
 	if why == reason.ProcessGone {
-		f, why = OpenPath(q.VMA)
+		f, why = q.openPath()
+		name, byName = "", q.Validity == nil && q.VMA.Inode == 0
 	} else if at := q.provenAtPath(f); at != nil {
 		if f != nil {
 			f.Close()
@@ -132,7 +141,8 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 		found.Layered, found.Fickle, found.Name = isLayered(f), q.Media.isFickle(f), name
 		found.Proven, found.renamed = q.proves(f, IsContent), q.proves(f, isRenamed)
 		found.Vouched = q.vouches(f, name != "")
-		found.ByName = byName
+		found.Numbered = q.isNumbered(f)
+		found.ByName = byName && !found.Numbered
 		found.Young = q.Validity == nil && found.Seen.After(q.Mapped.Add(-fstimes.Delay())) && !isProgram(q.PID, f)
 	}
 	return found, about
@@ -317,6 +327,16 @@ func OpenPath(v procmap.VMA) (*os.File, reason.Reason) {
 	return f, reason.None
 }
 
+// openPath is OpenPath for a file that may not have another number either.
+func (q *Request) openPath() (*os.File, reason.Reason) {
+	f, why := OpenPath(q.VMA)
+	if why == reason.None && q.match(f) == matchOther {
+		f.Close()
+		return nil, reason.FileChanged
+	}
+	return f, why
+}
+
 // IsInode reports whether st is of the inode that v shows.
 func IsInode(st *unix.Stat_t, v procmap.VMA) bool {
 	return st.Ino == v.Inode &&
@@ -350,7 +370,7 @@ func (q Request) IsExact(f Found) bool {
 	if q.Validity != nil {
 		return f.Proven || f.Vouched || f.renamed && f.IsTrusted()
 	}
-	return !f.Fickle && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
+	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
 }
 
 // IsLookalike reports whether a file that is not proven to be the one that a BPF program saw may be
@@ -362,14 +382,14 @@ func (q Request) IsLookalike(f Found) bool {
 // Judge looks whether only root or this user can exchange a file that is not kept open.
 func (f *Found) Judge(isClosed bool) {
 	if file, isNear := f.File.(*os.File); isNear && isClosed && f.Why == reason.None {
-		f.Judged, f.Trusted = true, trust.LevelOf(file, "") != trust.Others
+		f.Judged, f.Trusted = true, f.Numbered || trust.LevelOf(file, "") != trust.Others
 	}
 }
 
 // IsTrusted reports whether only root or this user can have written the file that was reached.
 func (f *Found) IsTrusted() bool {
 	file, isNear := f.File.(*os.File)
-	return isNear && trust.LevelOf(file, "") != trust.Others
+	return f.Numbered || isNear && trust.LevelOf(file, "") != trust.Others
 }
 
 // Handle is a file that is kept open, so that it can be read after its process

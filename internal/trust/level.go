@@ -146,13 +146,15 @@ func (e entry) isSame(other entry) bool {
 var trueOwners = []string{
 	"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "jfs", "reiserfs", // on disks
 	"squashfs", "erofs", "cramfs", "iso9660", "romfs", // images that root mounts
-	inMemory, "ramfs", "rootfs", overlay,
+	inMemory, devices, "ramfs", "rootfs", overlay,
 }
 
 const (
 	// inMemory is of the kernel's making: a mount of it that others could make shows true
 	// owners as well.
 	inMemory = "tmpfs"
+	// devices is a tmpfs that there is once, made by the kernel, on the way to /dev/shm.
+	devices = "devtmpfs"
 	// overlay has files of containers, whose root is root to the kernel. It is believed
 	// only in overlayPlaces.
 	overlay = "overlay"
@@ -221,7 +223,7 @@ func parseMount(line string) (mount, bool) {
 	m.isNosuid = slices.Contains(options, "nosuid")
 	m.isTrue = slices.Contains(trueOwners, kind) &&
 		!slices.Contains(options, "idmapped") &&
-		(kind == inMemory || !m.isNosuid) &&
+		(kind == inMemory || kind == devices || !m.isNosuid) &&
 		(kind != overlay || slices.Contains(overlayPlaces, m.point))
 	return m, err == nil
 }

@@ -465,6 +465,7 @@ func TestParseMount(t *testing.T) {
 		{`36 35 98:0 / /media rw,nosuid,nodev - ext4 /dev/sdb1 rw`, mount{id: 36, point: "/media", isNosuid: true}, true},
 		{`36 35 98:0 / /home rw,idmapped - ext4 /dev/sdb1 rw`, mount{id: 36, point: "/home"}, true},
 		{`36 35 0:40 / /tmp rw,nosuid,nodev - tmpfs tmpfs rw`, mount{id: 36, point: "/tmp", isTrue: true, isNosuid: true}, true},
+		{`23 26 0:6 / /dev rw,nosuid - devtmpfs udev rw,size=4k,mode=755`, mount{id: 23, point: "/dev", isTrue: true, isNosuid: true}, true},
 		{`36 35 0:40 / / rw - overlay overlay rw,lowerdir=/a`, mount{id: 36, point: "/", isTrue: true}, true},
 		{`36 35 0:40 / /var/lib/docker/overlay2/0/merged rw - overlay overlay rw`, mount{id: 36, point: "/var/lib/docker/overlay2/0/merged"}, true},
 		{`36 35 0:40 / /mnt rw - fuse.sshfs a:/ rw`, mount{id: 36, point: "/mnt", isFUSE: true}, true},
