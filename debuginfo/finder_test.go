@@ -18,18 +18,7 @@ import (
 )
 
 // TestMain keeps what the user of this machine has in caches out of the tests.
-func TestMain(m *testing.M) {
-	home, err := os.MkdirTemp("", "home")
-	if err != nil {
-		panic(err)
-	}
-	for name, value := range map[string]string{"HOME": home, "XDG_CACHE_HOME": "", "DEBUGINFOD_CACHE_PATH": "", "DEBUGINFOD_URLS": ""} {
-		os.Setenv(name, value)
-	}
-	status := m.Run()
-	os.RemoveAll(home)
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Isolated(m).Run()) }
 
 const system = "/usr/lib/debug/.build-id"
 

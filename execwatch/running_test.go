@@ -250,7 +250,7 @@ func TestSilentProgram(t *testing.T) {
 		if n != 1 {
 			t.Errorf("the process is noted %d times", n)
 		}
-	case <-time.After(20 * time.Second): // for nothing that takes time
+	case <-time.After(testenv.Patience): // for nothing that takes time
 		t.Error("somebody waits for the server")
 	}
 	_ = c.Process.Kill()

@@ -27,7 +27,7 @@ import (
 // leaves a goroutine behind.
 func TestMain(m *testing.M) {
 	aside.Serve()
-	goleak.VerifyTestMain(m, leaktest.HeldUpLooks()...)
+	goleak.VerifyTestMain(testenv.Isolated(m), leaktest.HeldUpLooks()...)
 }
 
 // eachSource runs a test with every way of taking an inventory that this kernel has.

@@ -40,7 +40,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := testenv.Isolated(m).Run()
 	os.RemoveAll(recordedIn)
 	os.Exit(code)
 }

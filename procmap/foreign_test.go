@@ -33,7 +33,7 @@ func TestWithoutHelper(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testenv.Patience):
 			s.Close()
 			<-done
 			t.Fatal("waited for a file system that does not answer")

@@ -9,10 +9,13 @@ import (
 )
 
 // Bounds of a profile's memory, where ReadOptions does not say them: so much, and so many
-// times what it is in its file.
+// times what it is in its file. A small file has less: a few kilobytes of gzip can stand for a
+// thousand times as many, and those for a dozen times that in memory.
 const (
 	memoryBase  = 256 << 20
 	memoryTimes = 8
+	smallBase   = 16 << 20
+	smallTimes  = 4096 // until memoryBase is reached
 )
 
 // Bounds of what a profile stands for, where ReadOptions does not say them: so much text, each name

@@ -28,8 +28,8 @@ var ErrFormat = errors.New("not a profile")
 // ReadOptions bounds what reading a profile may cost.
 type ReadOptions struct {
 	// MaxSize is the most bytes of the profile, uncompressed. Zero means DefaultMaxSize, and
-	// that the profile in memory takes at most 256 MiB and eight times what it is in its file;
-	// who names a size has that memory.
+	// that the profile in memory takes at most 256 MiB and eight times what it is in its file,
+	// and less than that where it is only a few kilobytes there; who names a size has that memory.
 	MaxSize int64
 
 	// BaseMemory is what stands in place of the 256 MiB, where MaxSize is zero and it is not.
@@ -47,7 +47,7 @@ func (o ReadOptions) Limits(inFile int64) Limits {
 		return Limits{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 	}
 	return Limits{
-		Memory: cmp.Or(o.BaseMemory, memoryBase) + memoryTimes*inFile,
+		Memory: min(cmp.Or(o.BaseMemory, memoryBase), smallBase+smallTimes*inFile) + memoryTimes*inFile,
 		Text:   textBase + textTimes*inFile,
 		Calls:  callsBase + callsTimes*inFile,
 		Shown:  shownBase + inFile/shownPart,

@@ -152,7 +152,7 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
+	rng := testenv.Rand(t)
 	dir := t.TempDir()
 	var files []*sent
 	for range rounds {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
 	"reflect"
@@ -12,6 +11,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/debuginfo"
+	"hallmark/internal/testenv"
 	"hallmark/reason"
 	"hallmark/server/client"
 	"hallmark/server/remote"
@@ -60,9 +60,9 @@ func TestRemote(t *testing.T) {
 		t.Fatal(why, *warnings)
 	}
 	defer s.Close()
-	offsets := make([]addr.Offset, 2*len(p.stripped))
+	offsets, rng := make([]addr.Offset, 2*len(p.stripped)), testenv.Rand(t)
 	for i := range offsets {
-		offsets[i] = addr.Offset(rand.IntN(len(p.stripped)))
+		offsets[i] = addr.Offset(rng.IntN(len(p.stripped)))
 	}
 	named := 0
 	results, want := s.LookupOffsets(offsets), file.LookupOffsets(offsets)

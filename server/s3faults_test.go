@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -26,11 +27,33 @@ import (
 
 // faulty is what stands between a server and its bucket.
 type faulty struct {
-	next http.Handler
-	gone atomic.Bool  // the bucket
-	rate atomic.Int64 // faults of 100 requests
-	mu   sync.Mutex
-	met  map[string]int
+	next  http.Handler
+	gone  atomic.Bool  // the bucket
+	rate  atomic.Int64 // faults of 100 requests
+	seed  uint64
+	mu    sync.Mutex
+	asked map[string]int // by request
+	met   map[string]int
+}
+
+// choose returns the fault of a request, and how long it is slow. They depend on the seed, and on
+// how often the same was asked before: not on which of several requests comes first.
+func (f *faulty) choose(request string) (fault string, slow time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked[request]++
+	name := fnv.New64a()
+	fmt.Fprint(name, request, f.asked[request])
+	rng := rand.New(rand.NewPCG(f.seed, name.Sum64()))
+	fault = "none"
+	switch {
+	case f.gone.Load():
+		fault = "gone"
+	case rng.Int64N(100) < f.rate.Load():
+		fault = []string{"500", "503", "closed", "lost answer", "truncated", "slow"}[rng.IntN(6)]
+	}
+	f.met[fault]++
+	return fault, time.Duration(rng.IntN(300)) * time.Millisecond
 }
 
 // A cut is an answer of which only a part arrives.
@@ -49,16 +72,7 @@ func (c *cut) Write(b []byte) (int, error) {
 }
 
 func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fault := "none"
-	switch {
-	case f.gone.Load():
-		fault = "gone"
-	case rand.Int64N(100) < f.rate.Load():
-		fault = []string{"500", "503", "closed", "lost answer", "truncated", "slow"}[rand.IntN(6)]
-	}
-	f.mu.Lock()
-	f.met[fault]++
-	f.mu.Unlock()
+	fault, slow := f.choose(r.Method + " " + r.URL.String())
 	switch fault {
 	case "gone":
 		w.Header().Set("Content-Type", "application/xml")
@@ -76,7 +90,7 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "truncated":
 		f.next.ServeHTTP(&cut{w, 10}, r)
 	case "slow":
-		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+		time.Sleep(slow)
 		f.next.ServeHTTP(w, r)
 	default:
 		f.next.ServeHTTP(w, r)
@@ -117,15 +131,16 @@ func TestFaultsOfS3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	seed := testenv.Seed(t)
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	f := &faulty{next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }, ErrorLog: quiet}, met: map[string]int{}}
+	f := &faulty{next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }, ErrorLog: quiet}, seed: seed, asked: map[string]int{}, met: map[string]int{}}
 	proxy := httptest.NewUnstartedServer(f)
 	proxy.Config.ErrorLog = quiet
 	proxy.Start()
 	defer proxy.Close()
 	servers := []string{overBucket(t, proxy.URL), overBucket(t, proxy.URL)}
 
-	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
+	rng := rand.New(rand.NewPCG(seed, 0))
 	var files []*sent
 	for range 60 {
 		c := copyOf(p, rng)
@@ -136,6 +151,7 @@ func TestFaultsOfS3(t *testing.T) {
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(w+1)))
 			for i := w; i < len(files); i += 4 {
 				file, base := files[i], servers[i%2]
 				for range 6 {
@@ -147,8 +163,8 @@ func TestFaultsOfS3(t *testing.T) {
 					c.Retries, c.Patience = 1, 10*time.Second
 					_, _ = c.Symbolize(t.Context(), question(file.id, at))
 				}
-				other := files[max(0, i-rand.IntN(8))] // which may be on its way
-				resp, err := http.Get(servers[rand.IntN(2)] + "/buildid/" + other.id.String() + "/executable")
+				other := files[max(0, i-rng.IntN(8))] // which may be on its way
+				resp, err := http.Get(servers[rng.IntN(2)] + "/buildid/" + other.id.String() + "/executable")
 				if err != nil {
 					continue
 				}

@@ -2,20 +2,20 @@ package symbol
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/testenv"
 )
 
 // TestSortedSymbols wants the order of a stable sort: of symbols of one address and size the last of
 // the table counts.
 func TestSortedSymbols(t *testing.T) {
-	symbols := make([]ELFSymbol, 2000)
+	symbols, rng := make([]ELFSymbol, 2000), testenv.Rand(t)
 	for i := range symbols {
-		symbols[i] = ELFSymbol{Name: strconv.Itoa(i), Virt: addr.Virt(rand.N(100)), Size: uint64(rand.N(3))}
+		symbols[i] = ELFSymbol{Name: strconv.Itoa(i), Virt: addr.Virt(rng.IntN(100)), Size: uint64(rng.IntN(3))}
 	}
 	want := slices.Clone(symbols)
 	slices.SortStableFunc(want, func(a, b ELFSymbol) int {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	programDir = dir
-	status := m.Run()
+	status := testenv.Isolated(m).Run()
 	os.RemoveAll(dir)
 	os.Exit(status)
 }

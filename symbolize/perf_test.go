@@ -37,11 +37,7 @@ func perfScript(t *testing.T, data string, args ...string) string {
 // TestPerfScript compares what becomes of the output of perf script with what
 // llvm-symbolizer says of the same addresses.
 func TestPerfScript(t *testing.T) {
-	for name, flags := range map[string][]string{
-		"position-independent": {"-O1"},
-		"fixed addresses":      {"-O1", "-no-pie"},
-		"offsets of their own": {"-O1", "-B" + linkerDir(t)},
-	} {
+	for name, flags := range spinForms(t) {
 		t.Run(name, func(t *testing.T) {
 			p := compile(t, "spin.c", "gcc", append(flags, "-fno-omit-frame-pointer")...)
 			raw := perfScript(t, recordSpin(t, p), "--show-mmap-events")
@@ -51,6 +47,15 @@ func TestPerfScript(t *testing.T) {
 				t.Errorf("%+v of\n%s", s, raw)
 			}
 		})
+	}
+}
+
+// spinForms are the flags of a compiler for programs whose offsets and addresses differ, or do not.
+func spinForms(t *testing.T) map[string][]string {
+	return map[string][]string{
+		"position-independent": {"-O1"},
+		"fixed addresses":      {"-O1", "-no-pie"},
+		"offsets of their own": {"-O1", "-B" + linkerDir(t)},
 	}
 }
 
@@ -75,18 +80,26 @@ func checkSpin(t *testing.T, p *program, text string) {
 	t.Helper()
 	inlined, samples := 0, 0
 	seen := map[string]bool{}
-	for _, m := range spinFrame.FindAllStringSubmatch(text, -1) {
+	for _, at := range spinFrame.FindAllStringSubmatchIndex(text, -1) {
+		m := spinFrame.FindStringSubmatch(text[at[0]:at[1]])
 		if m[5] != p.path {
 			continue
 		}
-		if samples++; seen[m[0]] {
+		caller := isCaller(text[:at[0]])
+		key := fmt.Sprint(caller, m[0])
+		if samples++; seen[key] {
 			continue
 		}
-		seen[m[0]] = true
-		want := p.llvm(t, m[1], m[4] != "spin")
-		got := strings.TrimSpace(strings.Join([]string{m[2], m[3], m[4], m[6]}, " "))
-		if got != want {
-			t.Errorf("%s is %s, llvm-symbolizer says %s", m[1], got, want)
+		seen[key] = true
+		var offset uint64
+		fmt.Sscanf(m[1], "%x", &offset)
+		virt := p.virt(t, offset)
+		if caller {
+			virt--
+		}
+		want := p.llvm(t, virt)[0]
+		if got := namedBySpin(m); got != want {
+			t.Errorf("%s, caller %t, is %s, llvm-symbolizer says %s", m[1], caller, got, want)
 		}
 		if m[2] != "" {
 			inlined++
@@ -100,38 +113,138 @@ func checkSpin(t *testing.T, p *program, text string) {
 	}
 }
 
-// llvm returns what llvm-symbolizer says of an offset in the file.
-func (p *program) llvm(t *testing.T, offset string, caller bool) string {
+// namedBySpin returns the functions and lines of what spinFrame matches, as llvm has them.
+func namedBySpin(m []string) string {
+	return strings.TrimSpace(strings.Join([]string{m[2], m[3], m[4], m[6]}, " "))
+}
+
+// isCaller reports whether a frame that comes after a text is of a call, and its address where
+// that returns to. The first frame of a sample is where the CPU was, and so is that which the
+// kernel was entered from.
+func isCaller(before string) bool {
+	before = strings.TrimSuffix(before, "\n")
+	last := before[strings.LastIndexByte(before, '\n')+1:]
+	return strings.HasPrefix(last, "\t") && !strings.HasSuffix(last, "([kernel.kallsyms])") || strings.HasPrefix(last, "  ")
+}
+
+// llvm returns what llvm-symbolizer says of virtual addresses.
+func (p *program) llvm(t *testing.T, virts ...uint64) (said []string) {
 	t.Helper()
-	virt := p.virt(t, offset)
-	if caller {
-		virt--
+	cmd := exec.Command(testenv.Tool(t, "llvm-symbolizer-19"), "--obj="+p.path)
+	var in strings.Builder
+	for _, v := range virts {
+		fmt.Fprintf(&in, "%#x\n", v)
 	}
-	out, err := exec.Command(testenv.Tool(t, "llvm-symbolizer-19"), "--obj="+p.path, fmt.Sprintf("%#x", virt)).Output()
+	cmd.Stdin = strings.NewReader(in.String())
+	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	out = regexp.MustCompile(`(?m):\d+$`).ReplaceAll(out, nil) // columns
-	return strings.Join(strings.Fields(string(out)), " ")
+	for block := range strings.SplitSeq(strings.TrimSuffix(string(out), "\n\n"), "\n\n") {
+		said = append(said, strings.Join(strings.Fields(block), " "))
+	}
+	if len(said) != len(virts) {
+		t.Fatalf("llvm-symbolizer has %d answers for %d addresses", len(said), len(virts))
+	}
+	return said
 }
 
-// virt returns the virtual address of an offset, as readelf has it.
-func (p *program) virt(t *testing.T, offset string) uint64 {
+// TestPerfScriptEveryAddress has each address of the program's functions in the output of perf
+// script, as where the CPU was and as where a call returns to, and compares what becomes of it
+// with what llvm-symbolizer says.
+func TestPerfScriptEveryAddress(t *testing.T) {
+	for name, flags := range spinForms(t) {
+		t.Run(name, func(t *testing.T) {
+			p := compile(t, "spin.c", "gcc", append(flags, "-fno-omit-frame-pointer")...)
+			const base = 0x10000000
+			text := fmt.Sprintf("x 0 1.5: PERF_RECORD_MMAP2 7/7: [%#x(0x1000000) @ 0 <%s>]: r-xp %s\n", base, p.id, p.path)
+			type place struct {
+				offset uint64
+				caller bool
+			}
+			var places []place
+			var virts []uint64
+			for _, function := range []string{"spin", "main"} {
+				start, size := p.symbol(t, function)
+				offset := p.offset(t, start)
+				for virt := start; virt < start+size; virt++ {
+					here := offset + virt - start
+					text += fmt.Sprintf("prog 7 [000] 1.5: 1 cpu-clock: \n\t%16x [unknown] (%s)\n\n", base+here, p.path)
+					text += fmt.Sprintf("prog 7 [000] 1.5: 1 cpu-clock: \n\t%16x leaf (/x)\n\t%16x [unknown] (%s)\n\n", 1, base+here+1, p.path)
+					places = append(places, place{here, false}, place{here + 1, true})
+					virts = append(virts, virt, virt)
+				}
+			}
+			text, _ = rewrite(t, &Filter{Library: p.library, Lines: true}, text)
+			said := p.llvm(t, virts...)
+			frames := spinFrame.FindAllStringSubmatch(text, -1)
+			if len(frames) != len(places) {
+				t.Fatalf("%d frames of %d have names in\n%s", len(frames), len(places), text)
+			}
+			for i, m := range frames {
+				if got := namedBySpin(m); got != said[i] {
+					t.Errorf("%+v is %s, llvm-symbolizer says %s", places[i], got, said[i])
+				}
+			}
+		})
+	}
+}
+
+// symbol returns the address and the size of a function, as nm has them.
+func (p *program) symbol(t *testing.T, function string) (start, size uint64) {
+	t.Helper()
+	out, err := exec.Command(testenv.Tool(t, "nm"), "-S", p.path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^([0-9a-f]+) ([0-9a-f]+) \S ` + function + `$`).FindStringSubmatch(string(out))
+	if m == nil {
+		t.Fatalf("nm finds no %s", function)
+	}
+	fmt.Sscanf(m[1]+" "+m[2], "%x %x", &start, &size)
+	return start, size
+}
+
+// A segment is where a part of the file is in memory.
+type segment struct{ offset, virt, size uint64 }
+
+// segments returns what is loaded of the program, as readelf has it.
+func (p *program) segments(t *testing.T) (list []segment) {
 	t.Helper()
 	out, err := exec.Command(testenv.Tool(t, "readelf"), "-lW", p.path).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o uint64
-	fmt.Sscanf(offset, "%x", &o)
 	for _, m := range regexp.MustCompile(`LOAD +0x(\w+) 0x(\w+) 0x\w+ 0x(\w+)`).FindAllStringSubmatch(string(out), -1) {
-		var start, virt, size uint64
-		fmt.Sscanf(strings.Join(m[1:], " "), "%x %x %x", &start, &virt, &size)
-		if start <= o && o < start+size {
-			return o - start + virt
+		var s segment
+		fmt.Sscanf(strings.Join(m[1:], " "), "%x %x %x", &s.offset, &s.virt, &s.size)
+		list = append(list, s)
+	}
+	return list
+}
+
+// virt returns the virtual address of an offset in the file.
+func (p *program) virt(t *testing.T, offset uint64) uint64 {
+	t.Helper()
+	for _, s := range p.segments(t) {
+		if s.offset <= offset && offset < s.offset+s.size {
+			return offset - s.offset + s.virt
 		}
 	}
-	t.Fatalf("%s is in no segment of\n%s", offset, out)
+	t.Fatalf("the offset %#x is in no segment", offset)
+	return 0
+}
+
+// offset returns the offset in the file of a virtual address.
+func (p *program) offset(t *testing.T, virt uint64) uint64 {
+	t.Helper()
+	for _, s := range p.segments(t) {
+		if s.virt <= virt && virt < s.virt+s.size {
+			return virt - s.virt + s.offset
+		}
+	}
+	t.Fatalf("the address %#x is in no segment", virt)
 	return 0
 }
 

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,6 +14,9 @@ type labelKey struct {
 	Key    string `json:"key"`
 	Values int    `json:"values"` // different ones
 }
+
+// A page has so many types of values and comments at most: a profile may have a million of each.
+const maxTypes, maxNotes = 1000, 1000
 
 // profile answers with what is known of the profile as a whole.
 func (q *question) profile() error {
@@ -46,22 +50,35 @@ func (q *question) profile() error {
 	if base := q.shown.Set.Base(); base != nil {
 		a.BaseDuration = int64(base.Duration())
 	}
+	chosen, err := p.SampleType(q.shown.SampleType)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%s", err)
+	}
 	for i, t := range p.SampleTypes() {
+		if i >= maxTypes && i != chosen {
+			continue
+		}
+		if i == chosen {
+			a.Type = len(a.Types)
+		}
 		shown := sampleType{plain(t.Type), t.Type, plain(t.Unit)}
 		if n, err := p.SampleType(t.Type); err != nil || n != i || shown.Type != t.Type {
 			shown.Name = strconv.Itoa(i)
 		}
 		a.Types = append(a.Types, shown)
 	}
-	var err error
-	if a.Type, err = p.SampleType(q.shown.SampleType); err != nil {
-		return refuse(http.StatusBadRequest, "%s", err)
+	if n := len(p.SampleTypes()) - len(a.Types); n > 0 {
+		a.Notes = append(a.Notes, fmt.Sprintf("%d more types of values are not listed here", n))
 	}
 	if t := p.Time(); !t.IsZero() {
 		a.Time = t.UTC().Format(time.RFC3339)
 	}
-	for _, n := range p.Notes() {
+	notes := p.Notes()
+	for _, n := range notes[:min(len(notes), maxNotes)] {
 		a.Notes = append(a.Notes, plain(n))
+	}
+	if n := len(notes) - maxNotes; n > 0 {
+		a.Notes = append(a.Notes, fmt.Sprintf("%d more comments of the profile are not shown here", n))
 	}
 	for _, k := range q.shown.Set.LabelKeys() {
 		if plain(k.Key) == k.Key { // a filter could not name another one

@@ -322,6 +322,46 @@ func TestTypesOfOneName(t *testing.T) {
 	}
 }
 
+// TestManyTypesAndNotes wants a page of a profile with very many types of values and comments that takes no more than a
+// part of them, in memory that grows as the profile does, and shows the type that is chosen.
+func TestManyTypesAndNotes(t *testing.T) {
+	made := func(n int) (page *Profile) {
+		p := labelled(nil)
+		p.SampleType, p.Sample[0].Value = nil, make([]int64, n)
+		for i := range n {
+			p.SampleType = append(p.SampleType, &pprof.ValueType{Type: fmt.Sprint("t", i), Unit: "count"})
+			p.Comments = append(p.Comments, fmt.Sprint("comment ", i))
+		}
+		return shown(t, p, nil)
+	}
+	type info struct {
+		Types []struct{ Name string }
+		Type  int
+		Notes []string
+	}
+	spent := func(page *Profile) (bytes uint64, a info) {
+		answer(t, page, "/api/profile", &a) // warm
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ask(t, page, "/api/profile")
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc, a
+	}
+	const n = 20_000
+	few, _ := spent(made(n / 10))
+	many, a := spent(made(n))
+	if many > 20*few {
+		t.Errorf("%d types take %d bytes, and %d take %d", n/10, few, n, many)
+	}
+	if len(a.Types) != maxTypes+1 || a.Type != maxTypes || a.Types[a.Type].Name != fmt.Sprint("t", n-1) {
+		t.Errorf("%d types, number %d is chosen", len(a.Types), a.Type)
+	}
+	if len(a.Notes) != maxNotes+2 || a.Notes[0] != fmt.Sprintf("%d more types of values are not listed here", n-maxTypes-1) ||
+		a.Notes[maxNotes+1] != fmt.Sprintf("%d more comments of the profile are not shown here", n-maxNotes) {
+		t.Errorf("%d notes", len(a.Notes))
+	}
+}
+
 // TestFilterByFunction wants functions of one name to be apart in filters by function.
 func TestFilterByFunction(t *testing.T) {
 	p := labelled(nil, nil, nil)

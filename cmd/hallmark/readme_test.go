@@ -23,13 +23,14 @@ func TestReadmeSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := sessionDir(t)
+	home := t.TempDir() // of nobody who has recorded before
 	commands := 0
 	for _, block := range consoleBlocks(string(text)) {
 		for _, step := range strings.Split(block, "\n$ ") {
 			command, want, _ := strings.Cut(step, "\n")
 			cmd := exec.Command("sh", "-c", strings.TrimPrefix(command, "$ "))
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "PATH="+dir+":"+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+dir+":"+os.Getenv("PATH"))
 			got, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", command, err, got)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"hallmark/internal/testenv"
 )
 
 // pack returns the stream that the standard library makes of data.
@@ -62,9 +64,9 @@ func TestFill(t *testing.T) {
 					t.Fatalf("got %d bytes and %v, want %d", n, err, len(data))
 				}
 				clear(out)
-				d := NewDecoder(out, in)
+				d, rng := NewDecoder(out, in), testenv.Rand(t)
 				for end := 0; end < len(out); {
-					end = min(end+1+rand.IntN(100_000), len(out))
+					end = min(end+1+rng.IntN(100_000), len(out))
 					n, err := d.Fill(end)
 					if n < end || err != nil || !bytes.Equal(out[:n], data[:n]) {
 						t.Fatalf("up to %d got %d bytes and %v", end, n, err)

@@ -143,7 +143,7 @@ func watch(t *testing.T, s *fusetest.Server, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testenv.Patience):
 		s.Close()
 		<-done
 		t.Error("waited for a server that does not answer")

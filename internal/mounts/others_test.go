@@ -63,14 +63,16 @@ func TestManyMounts(t *testing.T) {
 		t.Skip("the kernel is quick here")
 	}
 	view := Of(cmd.Process.Pid, false)
+	least := whole // of five: a busy machine makes some of them longer
 	for i := range 5 {
 		began := time.Now()
 		if table, inTime := view.read(); inTime || len(table.list) != 0 {
 			t.Errorf("look %d: %d mounts after %v", i, len(table.list), time.Since(began))
 		}
-		if took := time.Since(began); took > whole/2 {
-			t.Errorf("look %d took %v", i, took)
-		}
+		least = min(least, time.Since(began))
+	}
+	if least > whole/2 {
+		t.Errorf("each look took %v and more, where the kernel takes %v", least, whole)
 	}
 	others = allowance{}
 	if !Foreign() {

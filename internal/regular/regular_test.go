@@ -144,7 +144,7 @@ func TestNoReadWaits(t *testing.T) {
 		if !errors.Is(err, syscall.EAGAIN) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Error("it waits")
 	}
 }

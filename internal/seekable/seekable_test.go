@@ -42,6 +42,7 @@ func open(t *testing.T, b []byte, c *Cache) *Reader {
 }
 
 func TestRoundTrip(t *testing.T) {
+	rng := testenv.Rand(t)
 	for name, want := range contents() {
 		for _, cache := range []*Cache{nil, NewCache(2 * FrameSize), NewCache(1 << 30)} {
 			r := open(t, compress(t, want), cache)
@@ -52,8 +53,8 @@ func TestRoundTrip(t *testing.T) {
 				if len(want) == 0 {
 					break
 				}
-				off := rand.IntN(len(want))
-				got := make([]byte, rand.IntN(len(want)-off)+1)
+				off := rng.IntN(len(want))
+				got := make([]byte, rng.IntN(len(want)-off)+1)
 				if n, err := r.ReadAt(got, int64(off)); n != len(got) || err != nil || !bytes.Equal(got, want[off:off+n]) {
 					t.Fatalf("%s: %d bytes at %d: %d, %v", name, len(got), off, n, err)
 				}

@@ -39,10 +39,12 @@ const environment = `
 Environment:
   HALLMARK_THOROUGH=1  run the long forms of all tests, and all suites on all kernels
   HALLMARK_KERNELS     the directory of the kernels (default: in the user's cache)
+  HALLMARK_SEED        the number that a failed test printed, to repeat its choices
   CI=1                 a test that lacks a tool fails, instead of being skipped
 
 As root the command installs missing Debian packages, and fetches kernels if tests need
-to run on them. Nothing else outside of the user's caches is changed.
+to run on them. Nothing else outside of the user's caches is changed. Tests see nothing
+of the user's home and settings.
 `
 
 // options are what the arguments say.
@@ -108,8 +110,8 @@ func parse(args []string) (o options, status int) {
 // A runner is one run.
 type runner struct {
 	options
-	root    string // of the module
-	goBin   string // where the Go command is, which tests find first in their PATH
+	root    string            // of the module
+	golang  map[string]string // where the Go command is, and what it keeps
 	begun   time.Time
 	console *console
 	results *results
@@ -150,8 +152,9 @@ func run(o options) int {
 		fmt.Fprintln(os.Stderr, "test.sh:", err)
 		return 1
 	}
+	golang := testenv.GoDirectories() // before there is anybody who waits for all children
 	c := newConsole(os.Stdout)
-	r := &runner{options: o, root: root, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
+	r := &runner{options: o, root: root, golang: golang, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
 	go func() {
 		<-ctx.Done()
 		stop() // a second signal ends this program at once

@@ -97,13 +97,9 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
 	}
-	var goRoot strings.Builder
-	env := r.procs.command(ctx, "go", "env", "GOROOT")
-	env.Stdout, env.Stderr = &goRoot, os.Stderr
-	if err := r.procs.run(env); err != nil {
-		return nil, fmt.Errorf("go env: %w", err)
+	if r.golang == nil {
+		return nil, errors.New("go env does not say where the Go command keeps what it builds")
 	}
-	r.goBin = filepath.Join(strings.TrimSpace(goRoot.String()), "bin")
 	args := append([]string{"list", "-json=ImportPath,Dir,Module,Imports,TestGoFiles,XTestGoFiles", "--"}, patterns...)
 	cmd := r.procs.command(ctx, "go", args...)
 	var out, stderr strings.Builder

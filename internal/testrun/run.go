@@ -319,10 +319,14 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 	defer cancel()
 	cmd := r.procs.command(limited, r.binary(e.pkg), append([]string{"-test.v=test2json", "-test.paniconexit0"}, e.args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = e.pkg.Dir, to, to
-	cmd.Env = append(os.Environ(),
+	home, err := r.newHome()
+	if err != nil {
+		return false, false, 0, err
+	}
+	defer os.RemoveAll(home)
+	cmd.Env = append(testenv.Environment(os.Environ(), home, r.golang),
 		"PWD="+e.pkg.Dir,
 		"TMPDIR="+filepath.Join(r.scratch, "tmp"),
-		"PATH="+r.goBin+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		// Else each process that ends waits a second for reports of its other threads: so do helpers.
 		"GORACE="+strings.TrimSpace("atexit_sleep_ms=0 "+os.Getenv("GORACE")))
 	cmd.Env = append(cmd.Env, e.env...)
@@ -365,6 +369,18 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 		return false, tests, cpu, fmt.Errorf("ends with %v\n%s", cmd.ProcessState, rest)
 	}
 	return ok, tests, cpu, nil
+}
+
+// newHome makes the home of an execution. Nothing is there that another one has left, or the user has.
+func (r *runner) newHome() (dir string, err error) {
+	parent := filepath.Join(r.scratch, "homes")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(parent, ""); err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755) // some tests run programs as another user
 }
 
 // repeat runs the tests again that lacked samples or time, each alone.

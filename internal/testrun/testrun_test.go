@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,7 +149,7 @@ func TestInterrupted(t *testing.T) {
 	for _, how := range []string{"interrupt", "terminated", "hangup", "timeout", "killed"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			mark := fmt.Sprintf("HALLMARK_MARK=%d-%s", os.Getpid(), how)
+			mark := fmt.Sprintf("HALLMARK_TEST_MARK=%d-%s", os.Getpid(), how)
 			args := []string{"--quick", "./..."}
 			if how == "timeout" {
 				args = []string{"--quick", "--timeout", "5s", "./..."}
@@ -301,82 +299,6 @@ func openTerminal() (master, slave *os.File, err error) {
 		return nil, nil, err
 	}
 	return master, slave, nil
-}
-
-// TestNeedsAreComplete wants each tool that a test looks for by name to come with Debian's
-// essential packages or with one that this command installs: a machine on which somebody
-// installed the rest by hand hides what is missing.
-func TestNeedsAreComplete(t *testing.T) {
-	dpkg := testenv.Tool(t, "dpkg-query")
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`testenv\.Tool\([\w.]+, "([^"]+)"\)|\[!?(?:exec|tool):([^]]+)\]`)
-	users := map[string]string{} // of tools, by name
-	err = filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") && filepath.Ext(path) != ".txtar" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
-			users[m[1]+m[2]] = path
-		}
-		return err
-	})
-	if err != nil || len(users) < 20 {
-		t.Fatalf("%d tools, %v", len(users), err)
-	}
-	installed := map[string]bool{"golang": true}
-	for _, n := range slices.Concat(needs, kernelNeeds, thoroughNeeds) {
-		installed[n.debian] = true
-	}
-	paths := map[string][]string{} // of tools, as a package may call them
-	for tool := range users {
-		path, err := exec.LookPath(tool)
-		if err == nil && tool != "go" { // else the test is skipped, or this one would not run
-			paths[tool] = pathsOf(path)
-		}
-	}
-	isBasic := map[string]bool{}
-	listed, err := exec.Command(dpkg, "-W", "-f", "${Package} ${Essential}${Priority}\n").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(listed)) {
-		name, what, _ := strings.Cut(strings.TrimSpace(line), " ")
-		isBasic[name] = strings.HasPrefix(what, "yes") || strings.HasSuffix(what, "required")
-	}
-	owned, _ := exec.Command(dpkg, append([]string{"-S"}, slices.Concat(slices.Collect(maps.Values(paths))...)...)...).Output() // fails where one has no owner
-	owners := map[string]string{}                                                                                               // by path
-	for line := range strings.Lines(string(owned)) {
-		if owner, path, _ := strings.Cut(strings.TrimSpace(line), ": "); !strings.HasPrefix(owner, "diversion by ") {
-			owners[path], _, _ = strings.Cut(owner, ":") // libc6:amd64
-		}
-	}
-	if len(owners) == 0 {
-		t.Error("no tool has an owner")
-	}
-	for tool, paths := range paths {
-		i := slices.IndexFunc(paths, func(path string) bool { return owners[path] != "" })
-		if i < 0 {
-			continue // somebody's own
-		}
-		owner := strings.TrimSuffix(owners[paths[i]], "-minimal") // python3 depends on python3-minimal
-		if !installed[owner] && !isBasic[owner] {
-			t.Errorf("%s, which %s looks for, is in Debian's %s, which is not installed", tool, users[tool], owner)
-		}
-	}
-}
-
-// pathsOf returns the paths that a file may have in its package: as it is called, where that leads
-// to, and without /usr, which did not have /bin before.
-func pathsOf(path string) []string {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		real = path
-	}
-	return []string{path, strings.TrimPrefix(path, "/usr"), real, strings.TrimPrefix(real, "/usr")}
 }
 
 // TestSplitTestsAreThere wants each pattern of split to match tests of its package, and each

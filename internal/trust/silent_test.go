@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hallmark/internal/fusetest"
+	"hallmark/internal/testenv"
 )
 
 // TestSilentServer asks about files of a file system whose server does not answer: nothing
@@ -46,7 +47,7 @@ func TestSilentServer(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second): // for nothing that takes time
+		case <-time.After(testenv.Patience): // for nothing that takes time
 			t.Error("somebody waits for the server")
 		}
 		s.Close() // which ends all waiting

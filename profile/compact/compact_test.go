@@ -293,6 +293,46 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
+// TestSmallFiles has files of a few kilobytes that stand for some megabytes, of which each byte makes a dozen in
+// memory. They are refused after they have taken what such a file may, by this reader and by that of package profile.
+func TestSmallFiles(t *testing.T) {
+	const size = 5 << 20
+	inSample := func(piece ...byte) []byte {
+		body := bytes.Repeat(piece, size/len(piece))
+		return append(binary.AppendUvarint([]byte{profileSample<<3 | 2}, uint64(len(body))), body...)
+	}
+	for name, data := range map[string][]byte{
+		"types":    bytes.Repeat([]byte{profileSampleType<<3 | 2, 0}, size/2),
+		"comments": bytes.Repeat([]byte{profileComment << 3, 1}, size/2),
+		"strings":  bytes.Repeat([]byte{profileString<<3 | 2, 0}, size/2),
+		"samples":  bytes.Repeat([]byte{profileSample<<3 | 2, 0}, size/2),
+		"values":   inSample(sampleValue<<3, 1),
+		"stack":    inSample(sampleLocation<<3, 1),
+		"labels":   inSample(sampleLabel<<3|2, 0),
+	} {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, _ = w.Write(data)
+		_ = w.Close()
+		for reader, read := range map[string]func(io.Reader) error{
+			"compact": func(r io.Reader) error { _, err := Read(r, profile.ReadOptions{}); return err },
+			"profile": func(r io.Reader) error { _, err := profile.Read(r, profile.ReadOptions{}); return err },
+		} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := read(bytes.NewReader(packed.Bytes()))
+			runtime.ReadMemStats(&after)
+			limit := uint64(profile.ReadOptions{}.Limits(int64(packed.Len())).Memory)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 2*limit || limit > 64<<20 {
+				t.Errorf("%s, %s: %d KiB make %d MiB, of which %d may be", name, reader, packed.Len()>>10, n>>20, limit>>20)
+			}
+			if !errors.Is(err, profile.ErrTooLarge) && !errors.Is(err, profile.ErrFormat) {
+				t.Errorf("%s, %s: %v", name, reader, err)
+			}
+		}
+	}
+}
+
 // ones reads the number 1 without end.
 type ones struct{}
 

@@ -58,9 +58,9 @@ type decoder struct {
 	functions []rawFunction // by number of the ID
 	known     []bool        // locations that are defined, by number of the ID
 
-	texts    []string
-	block    []byte      // room for texts
-	types    [][2]uint64 // numbers of texts
+	texts    vec[string]
+	block    []byte         // room for texts
+	types    vec[[2]uint64] // numbers of texts
 	period   [2]uint64
 	choice   uint64
 	drop     uint64
@@ -240,7 +240,7 @@ func (d *decoder) number(field int, v uint64) error {
 		d.p.period = int64(v)
 	case profileComment:
 		d.comments = append(d.comments, v)
-		return d.take(24)
+		return d.take(commentCost)
 	case profileDefaultType:
 		d.choice = v
 	case profileDocURL:
@@ -265,14 +265,14 @@ func (d *decoder) message(number int, body []byte, at int64) error {
 	case profileMapping:
 		err = d.mapping(&m)
 	case profileSampleType:
-		d.types = append(d.types, valueType(&m))
-		err = d.take(32)
+		d.types.add(valueType(&m))
+		err = d.take(typeCost)
 	case profilePeriodType:
 		d.period = valueType(&m)
 	case profileComment:
 		f := field{number: number, body: body, packed: true}
 		d.comments = m.numbers(&f, d.comments)
-		err = d.take(24 * len(body))
+		err = d.take(commentCost * len(body))
 	}
 	if m.bad != "" {
 		return damaged(at, "%s", m.bad)
@@ -307,7 +307,7 @@ func (d *decoder) string(body []byte) error {
 	if len(body) > 0 {
 		text = unsafe.String(&d.block[from], len(body)) // nobody writes there any more
 	}
-	d.texts = append(d.texts, text)
+	d.texts.add(text)
 	return nil
 }
 
@@ -316,9 +316,15 @@ func (d *decoder) string(body []byte) error {
 const (
 	rowCost   = 80
 	valueCost = 8
-	labelCost = 64
-	timeCost  = 12
-	idCost    = 48 // of a large one
+
+	// A type has its numbers, its texts and a column, of which the first values are in two pieces.
+	typeCost   = int(2*8 + unsafe.Sizeof(ValueType{}) + unsafe.Sizeof(column{}))
+	columnCost = 24 + 16*4
+
+	commentCost = 3*8 + 16
+	labelCost   = 64
+	timeCost    = 12
+	idCost      = 48 // of a large one
 )
 
 func (d *decoder) sample(m *message) error {
@@ -352,6 +358,9 @@ func (d *decoder) sample(m *message) error {
 		return err
 	}
 	if !d.seen {
+		if err := d.take((typeCost + columnCost) * len(d.values)); err != nil {
+			return err
+		}
 		d.seen, d.p.values = true, make([]column, len(d.values))
 	}
 	if len(d.values) != len(d.p.values) {
@@ -560,10 +569,10 @@ func (d *decoder) line(m *message) (l Line) {
 
 // text returns the text of a number.
 func (d *decoder) text(n uint64) (string, error) {
-	if n >= uint64(len(d.texts)) {
-		return "", fmt.Errorf("string %d of %d is referred to", n, len(d.texts))
+	if n >= uint64(d.texts.n) {
+		return "", fmt.Errorf("string %d of %d is referred to", n, d.texts.n)
 	}
-	return d.texts[n], nil
+	return d.texts.at(int(n)), nil
 }
 
 // texting is d.text for many, of which the first error counts.
@@ -582,14 +591,14 @@ func (t *texting) of(n uint64) string {
 
 // finishAll puts together what was read.
 func (d *decoder) finishAll() (*Profile, error) {
-	if len(d.texts) == 0 || d.texts[0] != "" {
+	if d.texts.n == 0 || d.texts.at(0) != "" {
 		return nil, fmt.Errorf("the first string is not empty")
 	}
-	if d.seen && len(d.types) == 0 {
+	if d.seen && d.types.n == 0 {
 		return nil, fmt.Errorf("samples are there, and no types of them")
 	}
-	if len(d.types) != len(d.p.values) && d.seen {
-		return nil, fmt.Errorf("samples have %d values, and there are %d types of them", len(d.p.values), len(d.types))
+	if d.types.n != len(d.p.values) && d.seen {
+		return nil, fmt.Errorf("samples have %d values, and there are %d types of them", len(d.p.values), d.types.n)
 	}
 	if int(d.locationIDs.count) > len(d.known) {
 		return nil, fmt.Errorf("a location is not there that a sample has")
@@ -613,6 +622,7 @@ func (d *decoder) finishAll() (*Profile, error) {
 			return nil, fmt.Errorf("a line of a location is of a function that is not there")
 		}
 	}
+	d.p.comments = slices.Grow(d.p.comments, len(d.comments))
 	for _, c := range d.comments {
 		d.p.comments = append(d.p.comments, t.of(c))
 	}
@@ -626,11 +636,13 @@ func (d *decoder) finishAll() (*Profile, error) {
 
 func (d *decoder) finishHead(t *texting) {
 	h := &d.p.head
-	for _, v := range d.types {
+	h.types = make([]ValueType, 0, d.types.n)
+	for i := range d.types.n {
+		v := d.types.at(i)
 		h.types = append(h.types, ValueType{t.of(v[0]), t.of(v[1])})
 	}
 	if d.p.values == nil {
-		d.p.values = make([]column, len(d.types))
+		d.p.values = make([]column, d.types.n)
 	}
 	h.periodType = ValueType{t.of(d.period[0]), t.of(d.period[1])}
 	h.defaultType, h.dropFrames, h.keepFrames, h.docURL = t.of(d.choice), t.of(d.drop), t.of(d.keep), t.of(d.url)

@@ -158,11 +158,7 @@ func (h *head) Duration() time.Duration { return h.duration }
 // SampleType returns the number of the first of the named types of samples that there is, as
 // profile.SampleIndex does. The name "" is the profile's own choice.
 func (h *head) SampleType(names ...string) (int, error) {
-	types := make([]*pprof.ValueType, len(h.types))
-	for i, t := range h.types {
-		types[i] = &pprof.ValueType{Type: t.Type, Unit: t.Unit}
-	}
-	return profile.SampleIndex(&pprof.Profile{SampleType: types, DefaultSampleType: h.defaultType}, names...)
+	return profile.TypeIndex(len(h.types), func(i int) string { return h.types[i].Type }, h.defaultType, names...)
 }
 
 // Samples returns how many rows there are.

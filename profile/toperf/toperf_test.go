@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	home = dir
-	status := m.Run()
+	status := testenv.Isolated(m).Run()
 	os.RemoveAll(dir)
 	os.Exit(status)
 }

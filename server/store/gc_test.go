@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -575,13 +574,13 @@ func TestCollectionsMeetUploads(t *testing.T) {
 // used for some days, with a clock that moves on with each operation, by minutes and at times by many
 // hours. The store refuses to lose what is listed.
 func TestUploadsAndCollections(t *testing.T) {
-	m := newMemory(t)
+	m, rng := newMemory(t), testenv.Rand(t)
 	m.step = func() time.Duration {
-		switch n := rand.IntN(1000); {
+		switch n := rng.IntN(1000); {
 		case n < 3:
-			return time.Duration(rand.Int64N(int64(10 * time.Hour)))
+			return time.Duration(rng.Int64N(int64(10 * time.Hour)))
 		default:
-			return time.Duration(rand.Int64N(int64(4 * time.Minute)))
+			return time.Duration(rng.Int64N(int64(4 * time.Minute)))
 		}
 	}
 	var all sync.WaitGroup
@@ -598,7 +597,7 @@ func TestUploadsAndCollections(t *testing.T) {
 		s := m.server(t)
 		all.Go(func() {
 			for n := 0; n < 150 || n < 5000 && !isEnough(); n++ {
-				i := rand.IntN(4)
+				i := rng.IntN(4)
 				spool, err := s.Spool(t.Context(), bytes.NewReader(numbered(i)))
 				if err != nil {
 					t.Error(err)
@@ -610,7 +609,7 @@ func TestUploadsAndCollections(t *testing.T) {
 					uploads++
 					mu.Unlock()
 					var source *Spool
-					if source, err = s.Spool(t.Context(), strings.NewReader(fmt.Sprint("text ", rand.IntN(2)))); err == nil {
+					if source, err = s.Spool(t.Context(), strings.NewReader(fmt.Sprint("text ", rng.IntN(2)))); err == nil {
 						err = s.AddSource(t.Context(), a.Manifest, "x.c", source, Origin{Trust: CI, Via: "push"})
 						source.Close()
 					}
@@ -619,7 +618,7 @@ func TestUploadsAndCollections(t *testing.T) {
 				if err != nil && !errors.Is(err, blob.ErrUnavailable) {
 					t.Error(err)
 				}
-				m.pass(time.Duration(rand.Int64N(int64(day))))
+				m.pass(time.Duration(rng.Int64N(int64(day))))
 				// A run during which days pass gives up. So no more than two uploads come to a run, however slow
 				// it is beside them.
 				mu.Lock()

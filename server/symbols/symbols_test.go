@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"testing"
 
 	"hallmark/addr"
+	"hallmark/internal/testenv"
 	"hallmark/server/blob"
 	"hallmark/server/indexer"
 	"hallmark/server/store"
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	indexer.RunIfChild()
-	os.Exit(m.Run())
+	os.Exit(testenv.Isolated(m).Run())
 }
 
 // counted is a store that is read by requests, as a bucket is, and counts those of indexes.
@@ -160,9 +160,10 @@ func TestPartial(t *testing.T) {
 	parts.part.left = 0
 	c.requests.Store(0)
 	var running sync.WaitGroup
+	rng := testenv.Rand(t)
 	for range 4 {
 		addresses := slices.Clone(code)
-		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+		rng.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 		running.Go(func() { ask(addresses) })
 	}
 	running.Wait()

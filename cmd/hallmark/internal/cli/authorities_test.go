@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hallmark/internal/certtest"
+	"hallmark/internal/testenv"
 	"hallmark/server"
 	"hallmark/server/blob"
 	"hallmark/server/store"
@@ -47,12 +48,12 @@ func TestAuthoritiesResumed(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		client := &tls.Config{MaxVersion: version, RootCAs: ours.Pool(), ServerName: "localhost", Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 		connect := func() (resumed bool, err error) {
-			c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", l.Addr().String(), client)
+			c, err := tls.DialWithDialer(&net.Dialer{Timeout: testenv.Patience}, "tcp", l.Addr().String(), client)
 			if err != nil {
 				return false, err
 			}
 			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := c.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
 				return false, err
 			}
 			_, err = io.ReadFull(c, make([]byte, 1))

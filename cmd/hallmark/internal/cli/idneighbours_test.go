@@ -182,7 +182,7 @@ func TestSilentDirectory(t *testing.T) {
 		if dir >= 0 {
 			t.Error("it is open")
 		}
-	case <-time.After(20 * time.Second): // for nothing that takes time
+	case <-time.After(testenv.Patience): // for nothing that takes time
 		t.Error("somebody waits for the server")
 		s.Close() // which ends all waiting
 		<-done

@@ -228,6 +228,9 @@ func shown(n, most int) int {
 // mostOthers is how many binaries and processes are shown beside the functions.
 const mostOthers = 10
 
+// mostComments is how many comments of the profile are shown, of which it may have a million.
+const mostComments = 1000
+
 func (r *report) writeText(s *summary.Summary) {
 	w := r.env.Stdout
 	if s.Total == 0 {
@@ -236,8 +239,11 @@ func (r *report) writeText(s *summary.Summary) {
 		return
 	}
 	fmt.Fprintln(w, headline(s))
-	for _, c := range s.Comments {
+	for _, c := range s.Comments[:min(len(s.Comments), mostComments)] {
 		fmt.Fprintln(w, plaintext.Line(c))
+	}
+	if n := len(s.Comments) - mostComments; n > 0 {
+		fmt.Fprintf(w, "%d more comments of the profile are not shown: --json has all\n", n)
 	}
 	others := min(mostOthers, r.top)
 	r.section(functionTable(s, r.top), len(s.Functions), r.top)

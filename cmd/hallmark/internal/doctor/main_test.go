@@ -8,6 +8,7 @@ import (
 	"hallmark/internal/aside"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/leaktest"
+	"hallmark/internal/testenv"
 )
 
 // TestMain gives the tests the helper that main gives to hallmark. Files of tests may be in memory,
@@ -15,5 +16,5 @@ import (
 func TestMain(m *testing.M) {
 	aside.Serve()
 	fstimes.BelieveTemporary()
-	goleak.VerifyTestMain(m, leaktest.HeldUpLooks()...)
+	goleak.VerifyTestMain(testenv.Isolated(m), leaktest.HeldUpLooks()...)
 }

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,9 +32,8 @@ const (
 	memoryBase  = 512 * mib
 	memoryTimes = 10
 
-	// A run may take so much time of processors, and so much for each MiB of its input.
-	timeBase   = 20 * time.Second
-	timePerMiB = time.Second
+	// A run that has not ended after so long hangs.
+	hangs = 10 * time.Minute
 
 	// killMemory ends a run before the machine suffers.
 	killMemory = 3 << 30
@@ -55,17 +53,20 @@ var hallmark = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	name := filepath.Join(dir, "hallmark")
-	out, err := exec.Command("go", "build", "-race=false", "-o", name, "hallmark/cmd/hallmark").CombinedOutput()
-	if err != nil {
+	build := exec.Command("go", "build", "-race=false", "-cover", "-covermode=count", "-coverpkg="+counted, "-o", name, "hallmark/cmd/hallmark")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return name, nil
 })
 
 func TestMain(m *testing.M) {
-	status := m.Run()
+	status := testenv.Isolated(m).Run()
 	if name, err := hallmark(); err == nil && os.Getenv(commandVariable) == "" {
 		os.RemoveAll(filepath.Dir(name))
+	}
+	if dir, err := countsDir(); err == nil {
+		os.RemoveAll(dir)
 	}
 	os.Exit(status)
 }
@@ -119,7 +120,9 @@ func line(args ...string) command { return command{args: args} }
 type result struct {
 	status         int
 	memory         int64
-	cpu, wall      time.Duration
+	steps          int64  // statements that were executed
+	hottest        int64  // of these, in one place
+	hot            string // that place
 	stdout, stderr []byte // the first bytes of each
 	input          int64
 	problems       []string
@@ -151,17 +154,15 @@ func (p *place) run(c command) result {
 	}
 	r := result{input: p.size("in") + c.extra}
 	forget()
-	start := time.Now()
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	killed := guard(cmd.Process.Pid, r.timeLimit())
+	killed := guard(cmd.Process.Pid)
 	_ = cmd.Wait() // its state says it
-	r.wall = time.Since(start)
 	why := killed()
-	r.measure(cmd.ProcessState)
+	r.measure(cmd)
 	r.stdout, r.stderr = head(stdout), head(stderr)
-	r.judge(why, c)
+	p.judge(&r, why, c)
 	r.compare(before, p.list())
 	p.report(c, &r)
 	return r
@@ -177,6 +178,7 @@ func (p *place) command(name string, c command) *exec.Cmd {
 		"XDG_CONFIG_HOME=" + filepath.Join(home, ".config"), "XDG_DATA_HOME=" + filepath.Join(home, ".local", "share"),
 		"XDG_STATE_HOME=" + filepath.Join(home, ".local", "state"), "XDG_RUNTIME_DIR=" + filepath.Join(home, "run"),
 		"TMPDIR=" + filepath.Join(p.dir, "tmp"), "DEBUGINFOD_URLS=", "TERM=xterm", "LANG=C.UTF-8",
+		countsVariable + "=" + p.newCounts(),
 	}, c.env...)
 	return cmd
 }
@@ -199,10 +201,10 @@ func head(f *os.File) []byte {
 }
 
 // guard ends a process that takes far too much, and returns what says why it did.
-func guard(pid int, limit time.Duration) (stop func() string) {
+func guard(pid int) (stop func() string) {
 	done, why := make(chan struct{}), make(chan string, 1)
 	go func() {
-		deadline := time.Now().Add(4 * limit) // a busy machine has little time for each
+		deadline := time.Now().Add(hangs)
 		for {
 			select {
 			case <-done:
@@ -212,9 +214,7 @@ func guard(pid int, limit time.Duration) (stop func() string) {
 			}
 			text := ""
 			if time.Now().After(deadline) {
-				text = fmt.Sprintf("hangs: killed after %v", 4*limit)
-			} else if cpuTime(pid) > 2*limit {
-				text = fmt.Sprintf("killed after %v of processors", 2*limit)
+				text = fmt.Sprintf("hangs: killed after %v", hangs)
 			} else if resident(pid) > killMemory {
 				text = fmt.Sprintf("killed at more than %d MiB", killMemory/mib)
 			}
@@ -226,22 +226,6 @@ func guard(pid int, limit time.Duration) (stop func() string) {
 		}
 	}()
 	return func() string { close(done); return <-why }
-}
-
-// cpuTime returns how long a process has used processors.
-func cpuTime(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // resident returns how many bytes of a process are in memory now.
@@ -256,10 +240,6 @@ func resident(pid int) int64 {
 
 func (r *result) memoryLimit() int64 { return memoryBase + memoryTimes*r.input }
 
-func (r *result) timeLimit() time.Duration {
-	return timeBase + time.Duration(float64(timePerMiB)*float64(r.input)/mib)
-}
-
 // forget makes the kernel forget how much memory this process has had (proc_pid_clear_refs(5)):
 // between fork and exec the child has the same memory, and inherits the mark.
 func forget() {
@@ -269,13 +249,20 @@ func forget() {
 
 // measure takes what the kernel counted. The peak is the child's (its VmHWM), or what this
 // process has when it starts the child, if that is more: it is never too low.
-func (r *result) measure(state *os.ProcessState) {
+func (r *result) measure(cmd *exec.Cmd) {
+	state := cmd.ProcessState
 	usage := state.SysUsage().(*syscall.Rusage)
 	r.memory = usage.Maxrss << 10
-	r.cpu = state.UserTime() + state.SystemTime()
 	r.status = state.ExitCode()
 	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		r.problem("died of %v", status.Signal())
+	}
+	for _, v := range cmd.Env {
+		if dir, ok := strings.CutPrefix(v, countsVariable+"="); ok {
+			if err := r.countSteps(dir); err != nil {
+				r.problem("what it counted cannot be read: %v", err)
+			}
+		}
 	}
 }
 
@@ -286,15 +273,15 @@ func (r *result) problem(format string, args ...any) {
 // crashes are what Go's runtime prints when a program dies.
 var crashes = []string{"panic:", "fatal error:", "goroutine 1 [", "SIGSEGV", "SIGBUS", "unexpected fault address", "runtime error"}
 
-func (r *result) judge(killed string, c command) {
+func (p *place) judge(r *result, killed string, c command) {
 	if killed != "" {
 		r.problem("%s", killed)
 	}
 	if limit := r.memoryLimit(); r.memory > limit {
 		r.problem("takes %d MiB of memory, more than %d MiB", r.memory/mib, limit/mib)
 	}
-	if limit := r.timeLimit(); r.cpu > limit {
-		r.problem("takes %v of processors, more than %v", r.cpu.Round(time.Second/10), limit.Round(time.Second/10))
+	if limit := p.stepsLimit(r); r.steps > limit {
+		r.problem("takes %d steps, more than %d: most of them, %d, at %s", r.steps, limit, r.hottest, r.hot)
 	}
 	for _, crash := range crashes {
 		if bytes.Contains(r.stderr, []byte(crash)) {
@@ -397,13 +384,20 @@ func (r *result) compare(before, after map[string]file) {
 func (p *place) size(name string) (sum int64) {
 	filepath.WalkDir(filepath.Join(p.dir, name), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				sum += min(info.Size(), 512*info.Sys().(*syscall.Stat_t).Blocks)
-			}
+			sum += inBlocks(d)
 		}
 		return nil
 	})
 	return sum
+}
+
+// inBlocks returns how many bytes of a file are stored.
+func inBlocks(d fs.DirEntry) int64 {
+	info, err := d.Info()
+	if err != nil {
+		return 0
+	}
+	return min(info.Size(), 512*info.Sys().(*syscall.Stat_t).Blocks)
 }
 
 // report fails the test with what the run did wrong.
@@ -413,7 +407,7 @@ func (p *place) report(c command, r *result) {
 	if len(what) > 100 {
 		what = what[:100] + "…"
 	}
-	p.t.Logf("%4d MiB %6.2fs of %.1f KiB: %+q: status %d: %.300q", r.memory/mib, r.cpu.Seconds(), float64(r.input)/1024, what, r.status, first(r.stderr))
+	p.t.Logf("%4d MiB %7.1f million steps of %.1f KiB: %+q: status %d: %.300q", r.memory/mib, float64(r.steps)/1e6, float64(r.input)/1024, what, r.status, first(r.stderr))
 	for _, problem := range r.problems {
 		p.t.Errorf("%+q: %s", what, problem)
 	}
@@ -484,7 +478,7 @@ func (p *place) serve(c command, pages ...string) {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	killed := guard(cmd.Process.Pid, r.timeLimit())
+	killed := guard(cmd.Process.Pid)
 	first, _ := bufio.NewReader(out).ReadString('\n')
 	if at := strings.Index(first, "http://"); at >= 0 {
 		base, _, _ := strings.Cut(first[at:], " ")
@@ -493,12 +487,12 @@ func (p *place) serve(c command, pages ...string) {
 	}
 	_ = cmd.Wait()
 	why := killed()
-	r.measure(cmd.ProcessState)
+	r.measure(cmd)
 	r.stderr = problems.Bytes()
 	if r.status == 143 || r.status == -1 && why == "" {
 		r.status, r.problems = 0, nil // it was asked to
 	}
-	r.judge(why, c)
+	p.judge(&r, why, c)
 	p.report(c, &r)
 }
 
@@ -509,7 +503,7 @@ func (p *place) fetch(base string, pages []string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	client := http.Client{Jar: jar, Timeout: 4 * timeBase}
+	client := http.Client{Jar: jar, Timeout: hangs}
 	root, err := url.Parse(base)
 	if err != nil {
 		p.t.Fatal(err)

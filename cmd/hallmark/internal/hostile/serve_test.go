@@ -57,9 +57,7 @@ func (p *place) underAttack(attack func(*target), args ...string) {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	// What is sent counts as input, and the watchdog has to know it before: it gets the most.
-	most := result{input: p.size("in") + 64*mib}
-	killed := guard(cmd.Process.Pid, most.timeLimit())
+	killed := guard(cmd.Process.Pid)
 	children := childrenPeak(cmd.Process.Pid)
 	first, _ := bufio.NewReader(out).ReadString('\n')
 	at := strings.Index(first, "http://")
@@ -67,7 +65,7 @@ func (p *place) underAttack(attack func(*target), args ...string) {
 		p.t.Fatalf("the first line is %q: %s", first, head(stderr))
 	}
 	base, _, _ := strings.Cut(first[at:], " ")
-	s := &target{t: p.t, place: p, base: base, start: time.Now(), http: http.Client{Timeout: 4 * timeBase, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	s := &target{t: p.t, place: p, base: base, start: time.Now(), http: http.Client{Timeout: hangs, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	attack(s)
 	s.http.CloseIdleConnections()
 	if answer := s.ask("GET", "/healthz", nil); answer.status != http.StatusOK {
@@ -77,7 +75,7 @@ func (p *place) underAttack(attack func(*target), args ...string) {
 	_ = cmd.Wait()
 	why := killed()
 	r := result{input: p.size("in") + s.sent.Load()}
-	r.measure(cmd.ProcessState)
+	r.measure(cmd)
 	r.stderr = head(stderr)
 	if r.status != 0 {
 		r.problem("exit status %d after SIGTERM", r.status)
@@ -88,7 +86,7 @@ func (p *place) underAttack(attack func(*target), args ...string) {
 	if peak := children(); peak > r.memoryLimit() {
 		r.problem("a child takes %d MiB of memory, more than %d MiB", peak/mib, r.memoryLimit()/mib)
 	}
-	r.judge(why, c)
+	p.judge(&r, why, c)
 	r.compare(before, p.list())
 	p.report(c, &r)
 }
@@ -196,7 +194,7 @@ func (s *target) raw(request string) string {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(4 * timeBase))
+	_ = conn.SetDeadline(time.Now().Add(hangs))
 	if _, err := io.WriteString(conn, request); err != nil {
 		return err.Error()
 	}
@@ -309,7 +307,7 @@ func (s *target) half(text string) {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(timeBase))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // no answer will do, too
 	_, _ = io.WriteString(conn, text)
 	_ = conn.(*net.TCPConn).CloseWrite()
 	_, _ = io.Copy(io.Discard, io.LimitReader(conn, kept))

@@ -1,0 +1,10 @@
+package fromperf
+
+import (
+	"os"
+	"testing"
+
+	"hallmark/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Isolated(m).Run()) }
